@@ -1,0 +1,427 @@
+//! A tensor program as plain data: a list of single assignments and the values it gives out.
+//!
+//! Nothing here computes. What a well-formed program is, is said by `typing`; what it means, by
+//! ARCHITECTURE.md ("Meanings") and, independently, by the oracle and by the engine.
+
+use crate::DType;
+
+/// Sizes of the axes, outermost first; `[]` is a scalar, a 0 makes the tensor empty.
+pub type Shape = Vec<usize>;
+
+/// A program in single-assignment form. Statement number `i` defines `ValueId(i)`.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Program {
+    /// The statements in order; each uses only values of earlier ones.
+    pub statements: Vec<Statement>,
+    /// The values given out, in order; a value may appear more than once.
+    pub outputs: Vec<ValueId>,
+}
+
+/// The value that the statement of this number defines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ValueId(pub u32);
+
+/// A source of an elementwise statement: a value, or a scalar literal that takes the dtype of
+/// the other sources.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Operand {
+    /// An earlier value.
+    Value(ValueId),
+    /// A rank-0 constant. At least one operand of a statement is a value.
+    Literal(Literal),
+}
+
+/// A number as written. It must be representable: `Int` in any integer dtype whose range holds
+/// it or (rounded to nearest even) any float dtype; `Float` in float dtypes only (rounded to
+/// nearest even); `Bool` in bool only. Equality is by bits (NaN equals the same NaN).
+#[derive(Clone, Copy, Debug)]
+pub enum Literal {
+    /// `true` or `false`.
+    Bool(bool),
+    /// An integer from -2^63 to 2^64-1.
+    Int(i128),
+    /// A real number, `nan`, `inf`, `-inf` or `-0.0`.
+    Float(f64),
+}
+
+impl PartialEq for Literal {
+    fn eq(&self, other: &Literal) -> bool {
+        match (self, other) {
+            (Literal::Bool(a), Literal::Bool(b)) => a == b,
+            (Literal::Int(a), Literal::Int(b)) => a == b,
+            (Literal::Float(a), Literal::Float(b)) => a.to_bits() == b.to_bits(),
+            _ => false,
+        }
+    }
+}
+
+/// What an input holds.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Fill {
+    /// 0, 1, 2, ... in row-major order, wrapped (integers), rounded (floats) or `i % 2` (bool).
+    Iota,
+    /// Drawn from a fixed generator; the same seed gives the same data for ever.
+    Seeded {
+        /// Start of the sequence.
+        seed: u64,
+        /// What the numbers are like.
+        distribution: Distribution,
+    },
+    /// Every element's bit pattern, row-major, zero-extended to 64 bits.
+    Explicit(Vec<u64>),
+}
+
+/// What seeded data are like. For bool, every distribution draws false and true alike.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Distribution {
+    /// Integers from -4 to 4 (unsigned: 0 to 8).
+    Small,
+    /// Integers from 1 to 4: safe divisors.
+    Positive,
+    /// Floats: multiples of 1/8 from -4 to 4. Integers: as `Small`.
+    Dyadic,
+    /// Floats: uniform in (-1, 1). Integers: -100 to 100 (unsigned: 0 to 200).
+    Unit,
+    /// Floats: either sign, magnitudes 2^-12 to 2^12, full mantissa. Integers: the whole range.
+    Wide,
+    /// Floats: nan, inf, -inf, -0.0, 0.0, smallest subnormals, largest finite values, 1, -1.
+    /// Integers: smallest, largest, 0, 1, -1 and neighbours.
+    Special,
+}
+
+/// One assignment.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Statement {
+    /// Data from outside.
+    Input {
+        /// Element type.
+        dtype: DType,
+        /// Sizes of the axes.
+        shape: Shape,
+        /// What it holds.
+        fill: Fill,
+    },
+    /// Every element is `value`.
+    Const {
+        /// Element type.
+        dtype: DType,
+        /// Sizes of the axes.
+        shape: Shape,
+        /// The element.
+        value: Literal,
+    },
+    /// `start + i * step` for i in 0..count, a tensor of rank 1; integer dtypes only, wraps.
+    Arange {
+        /// Element type.
+        dtype: DType,
+        /// Element 0.
+        start: i64,
+        /// Difference of neighbours.
+        step: i64,
+        /// How many elements.
+        count: usize,
+    },
+    /// An elementwise function of one source.
+    Unary {
+        /// The function.
+        op: UnaryOp,
+        /// Its source.
+        src: ValueId,
+    },
+    /// An elementwise function of two sources, broadcast and promoted.
+    Binary {
+        /// The function.
+        op: BinaryOp,
+        /// Its sources.
+        srcs: [Operand; 2],
+    },
+    /// `srcs[0] ? srcs[1] : srcs[2]`; the condition is bool, the others are promoted.
+    Where {
+        /// Condition, value where true, value where false.
+        srcs: [Operand; 3],
+    },
+    /// `srcs[0] * srcs[1] + srcs[2]`, promoted; floats may or may not be rounded in between.
+    MulAcc {
+        /// Factor, factor, summand.
+        srcs: [Operand; 3],
+    },
+    /// Conversion of the value.
+    Cast {
+        /// What is converted.
+        src: ValueId,
+        /// The new element type.
+        dtype: DType,
+    },
+    /// Reinterpretation of the bits; both dtypes have one size, neither is bool.
+    Bitcast {
+        /// What is reinterpreted.
+        src: ValueId,
+        /// The new element type.
+        dtype: DType,
+    },
+    /// Folds axes to size 1 (the rank stays).
+    Reduce {
+        /// How two elements are combined.
+        op: ReduceOp,
+        /// What is folded.
+        src: ValueId,
+        /// Which axes, ascending, without repeats; may be empty.
+        axes: Vec<usize>,
+    },
+    /// The same elements in row-major order under other sizes.
+    Reshape {
+        /// Source.
+        src: ValueId,
+        /// New sizes, the same product.
+        shape: Shape,
+    },
+    /// Axis `i` of the result is axis `axes[i]` of the source.
+    Permute {
+        /// Source.
+        src: ValueId,
+        /// A permutation of the axes.
+        axes: Vec<usize>,
+    },
+    /// Repeats axes of size 1; the rank stays.
+    Expand {
+        /// Source.
+        src: ValueId,
+        /// New sizes.
+        shape: Shape,
+    },
+    /// Adds elements that hold `value` before and after each axis.
+    Pad {
+        /// Source.
+        src: ValueId,
+        /// Count before and after, for each axis.
+        pads: Vec<(usize, usize)>,
+        /// What the added elements hold; takes the dtype of the source.
+        value: Literal,
+    },
+    /// Keeps the half-open range of each axis.
+    Shrink {
+        /// Source.
+        src: ValueId,
+        /// Start (kept) and end (not kept), for each axis; may be empty.
+        ranges: Vec<(usize, usize)>,
+    },
+    /// Reverses axes.
+    Flip {
+        /// Source.
+        src: ValueId,
+        /// Which axes, ascending, without repeats.
+        axes: Vec<usize>,
+    },
+    /// Puts tensors behind one another along an axis; other axes and dtypes are equal.
+    Cat {
+        /// One or more sources.
+        srcs: Vec<ValueId>,
+        /// The axis whose sizes add up.
+        axis: usize,
+    },
+    /// `out[.., i, ..] = src[.., index[.., i, ..], ..]` along `axis`, elements copied bit by bit;
+    /// 0 where the index is out of range (negative indices are).
+    Gather {
+        /// Source.
+        src: ValueId,
+        /// The axis that is indexed.
+        axis: usize,
+        /// An integer tensor of the source's rank, equal to it in size on all other axes.
+        index: ValueId,
+    },
+    /// The same value; asks for it to be laid out in a buffer of its own.
+    Contiguous {
+        /// Source.
+        src: ValueId,
+    },
+    /// The same value; computed before the next statement.
+    Realize {
+        /// Source.
+        src: ValueId,
+    },
+    /// The same value, cut off from gradients.
+    Detach {
+        /// Source.
+        src: ValueId,
+    },
+}
+
+/// Elementwise functions of one source. `Not` takes bool (logical) and integers (bitwise); `Neg`
+/// integers and floats; the others floats only.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum UnaryOp {
+    /// `-x`, wrapping.
+    Neg,
+    /// `2^x`.
+    Exp2,
+    /// `log2(x)`; NaN below zero, -inf at zero.
+    Log2,
+    /// `sin(x)`, x in radians.
+    Sin,
+    /// Square root; NaN below zero.
+    Sqrt,
+    /// `1 / x`.
+    Recip,
+    /// Logical or bitwise complement.
+    Not,
+}
+
+impl UnaryOp {
+    /// All of them.
+    pub const ALL: [UnaryOp; 7] = [
+        UnaryOp::Neg,
+        UnaryOp::Exp2,
+        UnaryOp::Log2,
+        UnaryOp::Sin,
+        UnaryOp::Sqrt,
+        UnaryOp::Recip,
+        UnaryOp::Not,
+    ];
+
+    /// The word in the text form.
+    pub fn name(self) -> &'static str {
+        match self {
+            UnaryOp::Neg => "neg",
+            UnaryOp::Exp2 => "exp2",
+            UnaryOp::Log2 => "log2",
+            UnaryOp::Sin => "sin",
+            UnaryOp::Sqrt => "sqrt",
+            UnaryOp::Recip => "recip",
+            UnaryOp::Not => "not",
+        }
+    }
+}
+
+/// Elementwise functions of two sources. Integers wrap.
+///
+/// Dtypes after promotion: `Add Sub Mul` integers and floats; `Div Pow` floats only;
+/// `CDiv CMod FloorDiv FloorMod Shl Shr` integers only; `Max Min CmpLt CmpNe CmpEq` all;
+/// `And Or Xor` bool and integers. Comparisons give bool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum BinaryOp {
+    /// `x + y`.
+    Add,
+    /// `x - y`.
+    Sub,
+    /// `x * y`.
+    Mul,
+    /// `x / y`.
+    Div,
+    /// Quotient cut toward zero; undefined for y = 0.
+    CDiv,
+    /// Remainder of `CDiv`, sign of x; undefined for y = 0.
+    CMod,
+    /// Quotient rounded down; undefined for y = 0.
+    FloorDiv,
+    /// Remainder of `FloorDiv`, sign of y; undefined for y = 0.
+    FloorMod,
+    /// The larger one; NaN if either is.
+    Max,
+    /// The smaller one; NaN if either is.
+    Min,
+    /// `x^y` as C's pow.
+    Pow,
+    /// `x < y`.
+    CmpLt,
+    /// `x != y`; true if either is NaN.
+    CmpNe,
+    /// `x == y`.
+    CmpEq,
+    /// Bitwise and logical and.
+    And,
+    /// Bitwise and logical or.
+    Or,
+    /// Bitwise and logical exclusive or.
+    Xor,
+    /// `x << y`; undefined unless 0 <= y < bits.
+    Shl,
+    /// `x >> y`, arithmetic for signed; undefined unless 0 <= y < bits.
+    Shr,
+}
+
+impl BinaryOp {
+    /// All of them.
+    pub const ALL: [BinaryOp; 19] = [
+        BinaryOp::Add,
+        BinaryOp::Sub,
+        BinaryOp::Mul,
+        BinaryOp::Div,
+        BinaryOp::CDiv,
+        BinaryOp::CMod,
+        BinaryOp::FloorDiv,
+        BinaryOp::FloorMod,
+        BinaryOp::Max,
+        BinaryOp::Min,
+        BinaryOp::Pow,
+        BinaryOp::CmpLt,
+        BinaryOp::CmpNe,
+        BinaryOp::CmpEq,
+        BinaryOp::And,
+        BinaryOp::Or,
+        BinaryOp::Xor,
+        BinaryOp::Shl,
+        BinaryOp::Shr,
+    ];
+
+    /// The word in the text form.
+    pub fn name(self) -> &'static str {
+        match self {
+            BinaryOp::Add => "add",
+            BinaryOp::Sub => "sub",
+            BinaryOp::Mul => "mul",
+            BinaryOp::Div => "div",
+            BinaryOp::CDiv => "cdiv",
+            BinaryOp::CMod => "cmod",
+            BinaryOp::FloorDiv => "floordiv",
+            BinaryOp::FloorMod => "floormod",
+            BinaryOp::Max => "max",
+            BinaryOp::Min => "min",
+            BinaryOp::Pow => "pow",
+            BinaryOp::CmpLt => "cmplt",
+            BinaryOp::CmpNe => "cmpne",
+            BinaryOp::CmpEq => "cmpeq",
+            BinaryOp::And => "and",
+            BinaryOp::Or => "or",
+            BinaryOp::Xor => "xor",
+            BinaryOp::Shl => "shl",
+            BinaryOp::Shr => "shr",
+        }
+    }
+
+    /// Whether the result is bool whatever the sources are.
+    pub fn is_comparison(self) -> bool {
+        matches!(self, BinaryOp::CmpLt | BinaryOp::CmpNe | BinaryOp::CmpEq)
+    }
+}
+
+/// How a reduction combines two elements.
+///
+/// `Sum` and `Prod`: bool, i8, i16 give i32; u8, u16 give u32; f16, bf16 accumulate in f32 and
+/// give their own dtype; other dtypes stay. `Max` keeps the dtype. Over no elements: 0, 1, and
+/// the smallest value (false, the most negative integer, -inf).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum ReduceOp {
+    /// Addition.
+    Sum,
+    /// Multiplication.
+    Prod,
+    /// The larger one; NaN if any is.
+    Max,
+}
+
+impl ReduceOp {
+    /// All of them.
+    pub const ALL: [ReduceOp; 3] = [ReduceOp::Sum, ReduceOp::Prod, ReduceOp::Max];
+
+    /// The word in the text form; `max` with an axis list is a reduction.
+    pub fn name(self) -> &'static str {
+        match self {
+            ReduceOp::Sum => "sum",
+            ReduceOp::Prod => "prod",
+            ReduceOp::Max => "max",
+        }
+    }
+}

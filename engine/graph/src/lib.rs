@@ -1,0 +1,1 @@
+//! The one IR: dtypes, constants, the op table, interned UOps, linear uops.

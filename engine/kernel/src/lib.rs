@@ -1,0 +1,1 @@
+//! One kernel: from its tree over views to linear uops.

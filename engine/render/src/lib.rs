@@ -1,0 +1,1 @@
+//! Linear uops to source text, one file per language.

@@ -1,0 +1,1 @@
+//! Rules as rows of data, the matcher, the driver and bounds.

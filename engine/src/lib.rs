@@ -1,0 +1,1 @@
+//! A lazy tensor library and kernel compiler after tinygrad's architecture.

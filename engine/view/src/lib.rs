@@ -1,0 +1,1 @@
+//! Views and shape trackers: pure index algebra.

@@ -1,0 +1,1 @@
+//! Backends, oracles, reduction, blame and reports.

@@ -1,0 +1,3 @@
+//! The `gradiff` command.
+
+fn main() {}

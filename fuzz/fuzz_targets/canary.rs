@@ -1,0 +1,3 @@
+//! Must fail: shows that the fuzzer finds what there is to find.
+#![no_main]
+libfuzzer_sys::fuzz_target!(|data: &[u8]| assert!(!data.starts_with(b"gr")));

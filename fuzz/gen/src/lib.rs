@@ -1,0 +1,1 @@
+//! One typed generator of cases behind bytes, seeds, replays and enumeration.

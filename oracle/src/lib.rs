@@ -1,0 +1,1 @@
+//! The naive reference evaluator with running error bounds.
