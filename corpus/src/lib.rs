@@ -1,10 +1,25 @@
 //! Cases as plain data: programs, view sequences, expressions; parser, printer, binary form.
+//!
+//! In: text, or bytes. Out: data that are checked to be well formed. Nothing here computes what a
+//! program means; that is the business of the oracle and of the engine, each on its own.
 
+mod data;
 mod dtype;
+mod element;
+mod expr;
+mod geometry;
 mod program;
+mod text;
+mod typing;
+mod views;
 
+pub use data::{Array, fill};
 pub use dtype::DType;
+pub use element::{format_element, literal_bits};
+pub use expr::{Expr, ExprBinary, ExprCase, ExprKind, ExprUnary, MAX_EXPR_DEPTH, Var};
 pub use program::{
     BinaryOp, Distribution, Fill, Literal, Operand, Program, ReduceOp, Shape, Statement, UnaryOp,
     ValueId,
 };
+pub use typing::{MAX_ELEMENTS, MAX_RANK, TensorType, TypeError, promote, statement_type};
+pub use views::{ViewOp, ViewOps};
