@@ -1,1 +1,15 @@
 //! The one IR: dtypes, constants, the op table, interned UOps, linear uops.
+
+mod constant;
+mod dtype;
+mod linear;
+mod op;
+mod text;
+mod uop;
+
+pub use constant::Constant;
+pub use dtype::DType;
+pub use gradiff_view::fault;
+pub use linear::{Instruction, Linear};
+pub use op::{Class, OPS, Op, OpRow};
+pub use uop::{Arg, Buffer, Dims, Global, Pairs, Sources, UOp, Variable};

@@ -1,0 +1,361 @@
+//! The op table: the one vocabulary of every level, from tensors to linear uops.
+//!
+//! What an op means is written here once, as a formula over scalars or indices; "undefined" means
+//! that any value may come out (never a trap), and only where the value is used.
+
+/// What a node does. The order is that of the table and serves as tie-break in canonical forms.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum Op {
+    /// Data in memory, shape [size]; arg: the buffer.
+    Buffer,
+    /// The constant of the arg, shape [].
+    Const,
+    /// 0, 1, 2, ... wrapped to the dtype, shape [arg].
+    Iota,
+    /// The same elements in row-major order under the sizes of the arg.
+    Reshape,
+    /// Axis i of the result is axis arg[i] of the source.
+    Permute,
+    /// Axes of size 1 repeated up to the sizes of the arg.
+    Expand,
+    /// Zeros before and after each axis, counts in the arg.
+    Pad,
+    /// The half-open range of each axis, in the arg.
+    Shrink,
+    /// The axes of the arg reversed.
+    Flip,
+    /// Element i is element t(i) of the source, 0 where t masks it; t: the arg.
+    View,
+    /// The source, laid out in a buffer of its own.
+    Contiguous,
+    /// The source, cut off from gradients.
+    Detach,
+    /// The axes of the arg folded to size 1 with the op of the arg.
+    ReduceAxis,
+    /// The value converted to the dtype; undefined if a float is outside an integer's range.
+    Cast,
+    /// The bits under another dtype of the same size.
+    Bitcast,
+    /// `-x, wrapping`.
+    Neg,
+    /// 2^x.
+    Exp2,
+    /// Log2(x).
+    Log2,
+    /// Sin(x).
+    Sin,
+    /// The square root of x.
+    Sqrt,
+    /// 1/x.
+    Recip,
+    /// `x+y, wrapping`.
+    Add,
+    /// `x-y, wrapping`.
+    Sub,
+    /// `x*y, wrapping`.
+    Mul,
+    /// `x/y of floats`.
+    FDiv,
+    /// `x/y cut toward zero; undefined for y = 0; wraps`.
+    CDiv,
+    /// `x - y*cdiv(x,y); undefined for y = 0`.
+    CMod,
+    /// `x/y rounded down; undefined for y = 0; wraps`.
+    FloorDiv,
+    /// `x - y*floordiv(x,y); undefined for y = 0`.
+    FloorMod,
+    /// The larger one; NaN if either is.
+    Max,
+    /// The smaller one; NaN if either is.
+    Min,
+    /// `x^y of floats, as C's pow`.
+    Pow,
+    /// `x<y as bool; false if either is NaN`.
+    CmpLt,
+    /// `x!=y as bool; true if either is NaN; of bools: exclusive or`.
+    CmpNe,
+    /// Bitwise and.
+    And,
+    /// Bitwise or.
+    Or,
+    /// Bitwise exclusive or.
+    Xor,
+    /// `x*2^y, wrapping; undefined unless 0 <= y < bits`.
+    Shl,
+    /// `x/2^y rounded down; undefined unless 0 <= y < bits`.
+    Shr,
+    /// Y if x else z; x is bool.
+    Where,
+    /// `x*y+z, the product rounded or not`.
+    MulAcc,
+    /// All sources have taken effect.
+    Sink,
+    /// The address of parameter arg.slot, elements of the dtype.
+    DefineGlobal,
+    /// An integer parameter within the bounds of the arg.
+    DefineVar,
+    /// A loop counter from 0 to the source (excluded); arg: the axis.
+    Range,
+    /// The end of the loop of the source.
+    EndRange,
+    /// Source 0 folded over the ranges that follow, with the op of the arg.
+    Reduce,
+    /// Address of element y of x; source 2: whether it may be touched.
+    Index,
+    /// Tree: source 0 a global, arg a tracker; lowered: source 0 an index, 0 where its gate is false.
+    Load,
+    /// Tree: (global, value), arg a tracker; lowered: (index, value), nothing where the gate is false.
+    Store,
+    /// A variable that starts as source 0; the ranges it lives in follow.
+    DefineAcc,
+    /// The variable of source 0 becomes source 1.
+    Assign,
+}
+
+/// Where an op belongs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Class {
+    /// Without sources.
+    Leaf,
+    /// Moves elements, computes nothing.
+    Movement,
+    /// Says something about its source, changes nothing.
+    Marker,
+    /// Elementwise, one source.
+    Unary,
+    /// Elementwise, two sources.
+    Binary,
+    /// Elementwise, three sources.
+    Ternary,
+    /// Folds many elements into one.
+    Reduce,
+    /// Memory and variables of one kernel.
+    Kernel,
+    /// Order and loops.
+    Control,
+}
+
+/// One row of the op table.
+#[derive(Debug)]
+pub struct OpRow {
+    /// The op.
+    pub op: Op,
+    /// Its word in text.
+    pub name: &'static str,
+    /// Where it belongs.
+    pub class: Class,
+    /// Fewest and most sources.
+    pub arity: (usize, usize),
+    /// The formula.
+    pub meaning: &'static str,
+}
+
+const fn row(
+    op: Op,
+    name: &'static str,
+    class: Class,
+    arity: (usize, usize),
+    meaning: &'static str,
+) -> OpRow {
+    OpRow { op, name, class, arity, meaning }
+}
+
+/// Any number of sources.
+const MANY: usize = usize::MAX;
+
+/// The table, in the order of [`Op`].
+#[rustfmt::skip]
+pub const OPS: [OpRow; 52] = [
+    row(Op::Buffer, "buffer", Class::Leaf, (0, 0),
+        "data in memory, shape [size]; arg: the buffer"),
+    row(Op::Const, "const", Class::Leaf, (0, 0),
+        "the constant of the arg, shape []"),
+    row(Op::Iota, "iota", Class::Leaf, (0, 0),
+        "0, 1, 2, ... wrapped to the dtype, shape [arg]"),
+    row(Op::Reshape, "reshape", Class::Movement, (1, 1),
+        "the same elements in row-major order under the sizes of the arg"),
+    row(Op::Permute, "permute", Class::Movement, (1, 1),
+        "axis i of the result is axis arg[i] of the source"),
+    row(Op::Expand, "expand", Class::Movement, (1, 1),
+        "axes of size 1 repeated up to the sizes of the arg"),
+    row(Op::Pad, "pad", Class::Movement, (1, 1),
+        "zeros before and after each axis, counts in the arg"),
+    row(Op::Shrink, "shrink", Class::Movement, (1, 1),
+        "the half-open range of each axis, in the arg"),
+    row(Op::Flip, "flip", Class::Movement, (1, 1),
+        "the axes of the arg reversed"),
+    row(Op::View, "view", Class::Movement, (1, 1),
+        "element i is element t(i) of the source, 0 where t masks it; t: the arg"),
+    row(Op::Contiguous, "contiguous", Class::Marker, (1, 1),
+        "the source, laid out in a buffer of its own"),
+    row(Op::Detach, "detach", Class::Marker, (1, 1),
+        "the source, cut off from gradients"),
+    row(Op::ReduceAxis, "reduce_axis", Class::Reduce, (1, 1),
+        "the axes of the arg folded to size 1 with the op of the arg"),
+    row(Op::Cast, "cast", Class::Unary, (1, 1),
+        "the value converted to the dtype; undefined if a float is outside an integer's range"),
+    row(Op::Bitcast, "bitcast", Class::Unary, (1, 1),
+        "the bits under another dtype of the same size"),
+    row(Op::Neg, "neg", Class::Unary, (1, 1),
+        "-x, wrapping"),
+    row(Op::Exp2, "exp2", Class::Unary, (1, 1),
+        "2^x"),
+    row(Op::Log2, "log2", Class::Unary, (1, 1),
+        "log2(x)"),
+    row(Op::Sin, "sin", Class::Unary, (1, 1),
+        "sin(x)"),
+    row(Op::Sqrt, "sqrt", Class::Unary, (1, 1),
+        "the square root of x"),
+    row(Op::Recip, "recip", Class::Unary, (1, 1),
+        "1/x"),
+    row(Op::Add, "add", Class::Binary, (2, 2),
+        "x+y, wrapping"),
+    row(Op::Sub, "sub", Class::Binary, (2, 2),
+        "x-y, wrapping"),
+    row(Op::Mul, "mul", Class::Binary, (2, 2),
+        "x*y, wrapping"),
+    row(Op::FDiv, "fdiv", Class::Binary, (2, 2),
+        "x/y of floats"),
+    row(Op::CDiv, "cdiv", Class::Binary, (2, 2),
+        "x/y cut toward zero; undefined for y = 0; wraps"),
+    row(Op::CMod, "cmod", Class::Binary, (2, 2),
+        "x - y*cdiv(x,y); undefined for y = 0"),
+    row(Op::FloorDiv, "floordiv", Class::Binary, (2, 2),
+        "x/y rounded down; undefined for y = 0; wraps"),
+    row(Op::FloorMod, "floormod", Class::Binary, (2, 2),
+        "x - y*floordiv(x,y); undefined for y = 0"),
+    row(Op::Max, "max", Class::Binary, (2, 2),
+        "the larger one; NaN if either is"),
+    row(Op::Min, "min", Class::Binary, (2, 2),
+        "the smaller one; NaN if either is"),
+    row(Op::Pow, "pow", Class::Binary, (2, 2),
+        "x^y of floats, as C's pow"),
+    row(Op::CmpLt, "cmplt", Class::Binary, (2, 2),
+        "x<y as bool; false if either is NaN"),
+    row(Op::CmpNe, "cmpne", Class::Binary, (2, 2),
+        "x!=y as bool; true if either is NaN; of bools: exclusive or"),
+    row(Op::And, "and", Class::Binary, (2, 2),
+        "bitwise and"),
+    row(Op::Or, "or", Class::Binary, (2, 2),
+        "bitwise or"),
+    row(Op::Xor, "xor", Class::Binary, (2, 2),
+        "bitwise exclusive or"),
+    row(Op::Shl, "shl", Class::Binary, (2, 2),
+        "x*2^y, wrapping; undefined unless 0 <= y < bits"),
+    row(Op::Shr, "shr", Class::Binary, (2, 2),
+        "x/2^y rounded down; undefined unless 0 <= y < bits"),
+    row(Op::Where, "where", Class::Ternary, (3, 3),
+        "y if x else z; x is bool"),
+    row(Op::MulAcc, "mulacc", Class::Ternary, (3, 3),
+        "x*y+z, the product rounded or not"),
+    row(Op::Sink, "sink", Class::Control, (0, MANY),
+        "all sources have taken effect"),
+    row(Op::DefineGlobal, "define_global", Class::Kernel, (0, 0),
+        "the address of parameter arg.slot, elements of the dtype"),
+    row(Op::DefineVar, "define_var", Class::Kernel, (0, 0),
+        "an integer parameter within the bounds of the arg"),
+    row(Op::Range, "range", Class::Control, (1, 1),
+        "a loop counter from 0 to the source (excluded); arg: the axis"),
+    row(Op::EndRange, "endrange", Class::Control, (1, 1),
+        "the end of the loop of the source"),
+    row(Op::Reduce, "reduce", Class::Reduce, (1, MANY),
+        "source 0 folded over the ranges that follow, with the op of the arg"),
+    row(Op::Index, "index", Class::Kernel, (2, 3),
+        "address of element y of x; source 2: whether it may be touched"),
+    row(Op::Load, "load", Class::Kernel, (1, 2),
+        "tree: source 0 a global, arg a tracker; lowered: source 0 an index, 0 where its gate is false"),
+    row(Op::Store, "store", Class::Kernel, (2, 2),
+        "tree: (global, value), arg a tracker; lowered: (index, value), nothing where the gate is false"),
+    row(Op::DefineAcc, "define_acc", Class::Kernel, (1, MANY),
+        "a variable that starts as source 0; the ranges it lives in follow"),
+    row(Op::Assign, "assign", Class::Kernel, (2, 2),
+        "the variable of source 0 becomes source 1"),
+];
+
+impl Op {
+    /// The op's row.
+    pub fn row(self) -> &'static OpRow {
+        &OPS[self as usize]
+    }
+
+    /// The op's word in text.
+    pub fn name(self) -> &'static str {
+        self.row().name
+    }
+
+    /// Where the op belongs.
+    pub fn class(self) -> Class {
+        self.row().class
+    }
+
+    /// The op of this name, if there is one.
+    pub fn from_name(name: &str) -> Option<Op> {
+        OPS.iter().find(|row| row.name == name).map(|row| row.op)
+    }
+
+    /// Whether the op computes each element from the same element of its sources.
+    pub fn is_elementwise(self) -> bool {
+        matches!(self.class(), Class::Unary | Class::Binary | Class::Ternary)
+    }
+
+    /// Whether the op moves elements and computes nothing.
+    pub fn is_movement(self) -> bool {
+        self.class() == Class::Movement
+    }
+
+    /// Whether `op(x, y) = op(y, x)` bit by bit (but for the payload of a NaN).
+    pub fn is_commutative(self) -> bool {
+        matches!(
+            self,
+            Op::Add | Op::Mul | Op::Max | Op::Min | Op::CmpNe | Op::And | Op::Or | Op::Xor
+        )
+    }
+
+    /// Whether `op(op(x, y), z) = op(x, op(y, z))` for integers and bool.
+    pub fn is_associative(self) -> bool {
+        matches!(self, Op::Add | Op::Mul | Op::Max | Op::Min | Op::And | Op::Or | Op::Xor)
+    }
+
+    /// Whether the result is bool whatever the sources are.
+    pub fn is_comparison(self) -> bool {
+        matches!(self, Op::CmpLt | Op::CmpNe)
+    }
+
+    /// Whether `op(0, 0, ...)` is something else than the zero of all bits 0 (or undefined), so
+    /// that the op cannot be moved across a pad even when all its leaves are padded as well.
+    pub fn is_unsafe_under_pad(self) -> bool {
+        matches!(
+            self,
+            Op::Neg // -0.0
+                | Op::Recip
+                | Op::Log2
+                | Op::Exp2
+                | Op::Pow
+                | Op::FDiv
+                | Op::CDiv
+                | Op::CMod
+                | Op::FloorDiv
+                | Op::FloorMod
+        )
+    }
+}
+
+impl std::fmt::Display for Op {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_stand_in_the_order_of_the_ops() {
+        for (position, row) in OPS.iter().enumerate() {
+            assert_eq!(row.op as usize, position, "{}", row.name);
+            assert_eq!(Op::from_name(row.name), Some(row.op));
+        }
+    }
+}

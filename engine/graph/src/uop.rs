@@ -1,0 +1,475 @@
+//! Interned nodes. Two nodes that say the same are the same: equality is that of addresses.
+//!
+//! A `UOp` is one shared pointer. Nodes live in one sharded table of weak references, so that a
+//! node dies with its last user. Nothing in a node depends on when or where it was made (a buffer
+//! has a serial number, which text forms replace by its order of appearance).
+
+use std::hash::{Hash, Hasher};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
+
+use gradiff_view::ShapeTracker;
+use hashbrown::HashTable;
+use rustc_hash::FxHasher;
+use smallvec::SmallVec;
+
+use crate::{Constant, DType, Op};
+
+/// Sources of a node.
+pub type Sources = SmallVec<[UOp; 3]>;
+/// Sizes, axes or starts.
+pub type Dims = SmallVec<[i64; 4]>;
+/// Counts before and after (pad), or start and end (shrink), for each axis.
+pub type Pairs = SmallVec<[(i64, i64); 4]>;
+
+/// What a node carries besides its sources.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Arg {
+    /// Nothing.
+    None,
+    /// Of `Const`.
+    Const(Constant),
+    /// A count (`Iota`) or a number that tells nodes apart (`Range`, `DefineAcc`).
+    Int(i64),
+    /// Sizes (`Reshape`, `Expand`) or axes (`Permute`, `Flip`).
+    Dims(Dims),
+    /// Of `Pad` (before, after) and `Shrink` (start, end).
+    Pairs(Pairs),
+    /// Of `View`, and of `Load` and `Store` before lowering.
+    View(ShapeTracker),
+    /// Of `ReduceAxis` (axes ascending) and `Reduce` (no axes): `Add`, `Mul` or `Max`.
+    Reduce(Op, Dims),
+    /// Of `Buffer`.
+    Buffer(Buffer),
+    /// Of `DefineGlobal`.
+    Global(Global),
+    /// Of `DefineVar`.
+    Var(Arc<Variable>),
+}
+
+/// A parameter of a kernel that is an array.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Global {
+    /// Its place in the parameter list; the output is 0.
+    pub slot: usize,
+    /// How many elements it holds.
+    pub size_elements: i64,
+}
+
+/// A parameter that is an integer from `min` to `max` (included).
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Variable {
+    /// Its name.
+    pub name: String,
+    /// The smallest value.
+    pub min: i64,
+    /// The largest value.
+    pub max: i64,
+}
+
+/// A place for data: size, dtype and, once there is one, the memory. Equality is identity.
+#[derive(Clone)]
+pub struct Buffer(Arc<BufferSlot>);
+
+struct BufferSlot {
+    serial: u64,
+    dtype: DType,
+    size_elements: i64,
+    memory: OnceLock<Arc<dyn std::any::Any + Send + Sync>>,
+}
+
+impl Buffer {
+    /// A new place for `size_elements` elements; it has no memory yet.
+    pub fn new(dtype: DType, size_elements: i64) -> Buffer {
+        assert!(dtype != DType::Void && size_elements >= 0, "a buffer holds elements");
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let serial = NEXT.fetch_add(1, Ordering::Relaxed);
+        Buffer(Arc::new(BufferSlot { serial, dtype, size_elements, memory: OnceLock::new() }))
+    }
+
+    /// The type of the elements.
+    pub fn dtype(&self) -> DType {
+        self.0.dtype
+    }
+
+    /// How many elements it holds.
+    pub fn size_elements(&self) -> i64 {
+        self.0.size_elements
+    }
+
+    /// The memory, if it was given one. The graph does not know what it is; the runtime does.
+    pub fn memory(&self) -> Option<&Arc<dyn std::any::Any + Send + Sync>> {
+        self.0.memory.get()
+    }
+
+    /// The memory; made by `make` if it was not there.
+    pub fn memory_or_init(
+        &self,
+        make: impl FnOnce() -> Arc<dyn std::any::Any + Send + Sync>,
+    ) -> &Arc<dyn std::any::Any + Send + Sync> {
+        self.0.memory.get_or_init(make)
+    }
+}
+
+impl PartialEq for Buffer {
+    fn eq(&self, other: &Buffer) -> bool {
+        self.0.serial == other.0.serial
+    }
+}
+
+impl Eq for Buffer {}
+
+impl Hash for Buffer {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.0.serial.hash(state);
+    }
+}
+
+impl PartialOrd for Buffer {
+    fn partial_cmp(&self, other: &Buffer) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Buffer {
+    /// By age.
+    fn cmp(&self, other: &Buffer) -> std::cmp::Ordering {
+        self.0.serial.cmp(&other.0.serial)
+    }
+}
+
+impl std::fmt::Debug for Buffer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Buffer({} x {})", self.0.size_elements, self.0.dtype)
+    }
+}
+
+/// An interned node: op, dtype, sources and arg. Cheap to clone, compare and hash; thread-safe.
+#[derive(Clone)]
+pub struct UOp(Arc<Node>);
+
+struct Node {
+    op: Op,
+    dtype: DType,
+    src: Sources,
+    arg: Arg,
+    hash: u64,
+    shape: OnceLock<Option<Dims>>,
+}
+
+const SHARDS: usize = 16;
+
+struct Interner {
+    shards: [Mutex<HashTable<(u64, Weak<Node>)>>; SHARDS],
+}
+
+static INTERNER: Interner = Interner { shards: [const { Mutex::new(HashTable::new()) }; SHARDS] };
+
+impl Interner {
+    fn shard(&self, hash: u64) -> std::sync::MutexGuard<'_, HashTable<(u64, Weak<Node>)>> {
+        // The table itself stays whole whatever panicked while it was held.
+        let shard = &self.shards[(hash >> 40) as usize % SHARDS];
+        shard.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}
+
+impl UOp {
+    /// The node that says this; made if there is none.
+    ///
+    /// # Panics
+    /// If the count of sources is not what the op takes: a mistake of the engine.
+    pub fn new(op: Op, dtype: DType, src: impl IntoIterator<Item = UOp>, arg: Arg) -> UOp {
+        let src: Sources = src.into_iter().collect();
+        let (fewest, most) = op.row().arity;
+        assert!(fewest <= src.len() && src.len() <= most, "{op} with {} sources", src.len());
+        let mut hasher = FxHasher::default();
+        (op as u8, dtype as u8).hash(&mut hasher);
+        arg.hash(&mut hasher);
+        src.iter().for_each(|source| source.0.hash.hash(&mut hasher));
+        let hash = hasher.finish();
+        let same = |node: &Node| {
+            node.op == op && node.dtype == dtype && node.src == src && node.arg == arg
+        };
+        let mut shard = INTERNER.shard(hash);
+        // Upgraded nodes must not be dropped while the shard is held: dropping locks it again.
+        let mut passed: SmallVec<[Arc<Node>; 4]> = SmallVec::new();
+        let found = shard.find(hash, |(_, weak)| match weak.upgrade() {
+            Some(node) => {
+                let is_same = same(&node);
+                passed.push(node);
+                is_same
+            }
+            None => false,
+        });
+        if found.is_some() {
+            drop(shard);
+            return UOp(passed.pop().expect("the node just found"));
+        }
+        let node = Arc::new(Node { op, dtype, src, arg, hash, shape: OnceLock::new() });
+        shard.insert_unique(hash, (hash, Arc::downgrade(&node)), |(hash, _)| *hash);
+        drop(shard);
+        UOp(node)
+    }
+
+    /// A constant of shape [].
+    pub fn constant(value: Constant) -> UOp {
+        UOp::new(Op::Const, value.dtype(), Sources::new(), Arg::Const(value))
+    }
+
+    /// An integer constant, wrapped to `dtype`.
+    pub fn int(dtype: DType, value: i64) -> UOp {
+        UOp::constant(Constant::int(dtype, i128::from(value)))
+    }
+
+    /// A unary, cast or marker node.
+    pub fn unary(op: Op, dtype: DType, src: UOp) -> UOp {
+        UOp::new(op, dtype, [src], Arg::None)
+    }
+
+    /// A binary node; the dtype is that of the first source, or bool for comparisons.
+    ///
+    /// # Panics
+    /// If the sources differ in dtype (shifts as well).
+    pub fn binary(op: Op, x: UOp, y: UOp) -> UOp {
+        assert_eq!(x.dtype(), y.dtype(), "{op} of two dtypes");
+        let dtype = if op.is_comparison() { DType::Bool } else { x.dtype() };
+        UOp::new(op, dtype, [x, y], Arg::None)
+    }
+
+    /// `condition ? x : y`.
+    pub fn select(condition: UOp, x: UOp, y: UOp) -> UOp {
+        assert_eq!(condition.dtype(), DType::Bool, "the condition is bool");
+        assert_eq!(x.dtype(), y.dtype(), "where of two dtypes");
+        UOp::new(Op::Where, x.dtype(), [condition, x, y], Arg::None)
+    }
+
+    /// Logical negation, said as `x != true`.
+    pub fn not(x: UOp) -> UOp {
+        UOp::binary(Op::CmpNe, x, UOp::constant(Constant::bool(true)))
+    }
+
+    /// What the node does.
+    pub fn op(&self) -> Op {
+        self.0.op
+    }
+
+    /// The type of its elements.
+    pub fn dtype(&self) -> DType {
+        self.0.dtype
+    }
+
+    /// Its sources.
+    pub fn src(&self) -> &[UOp] {
+        &self.0.src
+    }
+
+    /// What it carries.
+    pub fn arg(&self) -> &Arg {
+        &self.0.arg
+    }
+
+    /// The constant, if this is one.
+    pub fn as_const(&self) -> Option<Constant> {
+        match self.0.arg {
+            Arg::Const(value) => Some(value),
+            _ => None,
+        }
+    }
+
+    /// The value of an integer or bool constant, if this is one.
+    pub fn as_int(&self) -> Option<i128> {
+        self.as_const().and_then(Constant::to_int)
+    }
+
+    /// The same node with other sources.
+    pub fn with_src(&self, src: impl IntoIterator<Item = UOp>) -> UOp {
+        UOp::new(self.0.op, self.0.dtype, src, self.0.arg.clone())
+    }
+
+    /// A hash of what the node says, the same in every run (but for buffers).
+    pub fn structural_hash(&self) -> u64 {
+        self.0.hash
+    }
+
+    /// The shape of a tensor-level node: `[]` of a constant, `None` below tensors (`Range`,
+    /// `Index`, ...). Elementwise nodes have the shape of their first source that has one.
+    pub fn shape(&self) -> Option<&[i64]> {
+        self.0.shape.get_or_init(|| self.find_shape()).as_deref()
+    }
+
+    fn find_shape(&self) -> Option<Dims> {
+        let first = || self.src().first().and_then(|source| source.shape());
+        match (&self.0.op, &self.0.arg) {
+            (Op::Const, _) => Some(Dims::new()),
+            (Op::Iota, Arg::Int(count)) => Some(Dims::from_slice(&[*count])),
+            (Op::Buffer, Arg::Buffer(buffer)) => Some(Dims::from_slice(&[buffer.size_elements()])),
+            (Op::Reshape | Op::Expand, Arg::Dims(dims)) => Some(dims.clone()),
+            (Op::Permute, Arg::Dims(axes)) => {
+                let shape = first()?;
+                Some(axes.iter().map(|axis| shape[*axis as usize]).collect())
+            }
+            (Op::Pad, Arg::Pairs(pads)) => {
+                let sizes = first()?.iter().zip(pads);
+                Some(sizes.map(|(size, (before, after))| size + before + after).collect())
+            }
+            (Op::Shrink, Arg::Pairs(ranges)) => {
+                Some(ranges.iter().map(|(start, end)| end - start).collect())
+            }
+            (Op::View | Op::Load | Op::Store, Arg::View(tracker)) => {
+                Some(Dims::from_slice(tracker.shape()))
+            }
+            (Op::ReduceAxis, Arg::Reduce(_, axes)) => {
+                let mut shape = Dims::from_slice(first()?);
+                axes.iter().for_each(|axis| shape[*axis as usize] = 1);
+                Some(shape)
+            }
+            (Op::Flip | Op::Contiguous | Op::Detach, _) => first().map(Dims::from_slice),
+            (op, _) if op.is_elementwise() => {
+                self.src().iter().find_map(|source| source.shape()).map(Dims::from_slice)
+            }
+            _ => None,
+        }
+    }
+
+    /// All nodes that this one rests on, itself last, each once, sources before users. The order
+    /// depends on the structure alone.
+    pub fn toposort(&self) -> Vec<UOp> {
+        let mut order = Vec::new();
+        let mut seen = rustc_hash::FxHashSet::default();
+        let mut stack = vec![(self.clone(), false)];
+        while let Some((node, are_sources_done)) = stack.pop() {
+            if are_sources_done {
+                order.push(node);
+            } else if seen.insert(node.clone()) {
+                stack.push((node.clone(), true));
+                let sources = node.src().iter().rev();
+                stack.extend(sources.filter(|src| !seen.contains(src)).map(|s| (s.clone(), false)));
+            }
+        }
+        order
+    }
+
+    /// An order of nodes by what they say: op, dtype, arg, then sources. Total up to nodes that
+    /// differ in the trackers of views only.
+    pub fn structural_cmp(&self, other: &UOp) -> std::cmp::Ordering {
+        use std::cmp::Ordering::Equal;
+        if self == other {
+            return Equal;
+        }
+        let (x, y) = (&*self.0, &*other.0);
+        let args = || match (&x.arg, &y.arg) {
+            (Arg::Const(a), Arg::Const(b)) => (a.to_int(), a.bits()).cmp(&(b.to_int(), b.bits())),
+            (Arg::Int(a), Arg::Int(b)) => a.cmp(b),
+            (Arg::Dims(a), Arg::Dims(b)) => a.cmp(b),
+            (Arg::Pairs(a), Arg::Pairs(b)) => a.cmp(b),
+            (Arg::Buffer(a), Arg::Buffer(b)) => a.cmp(b),
+            (Arg::Global(a), Arg::Global(b)) => {
+                (a.slot, a.size_elements).cmp(&(b.slot, b.size_elements))
+            }
+            (Arg::Var(a), Arg::Var(b)) => (&a.name, a.min, a.max).cmp(&(&b.name, b.min, b.max)),
+            _ => Equal,
+        };
+        let sources = || {
+            let pairs = x.src.iter().zip(&y.src);
+            pairs
+                .map(|(a, b)| a.structural_cmp(b))
+                .find(|order| *order != Equal)
+                .unwrap_or_else(|| x.src.len().cmp(&y.src.len()))
+        };
+        (x.op, x.dtype)
+            .cmp(&(y.op, y.dtype))
+            .then_with(args)
+            .then_with(sources)
+            .then_with(|| x.hash.cmp(&y.hash))
+    }
+}
+
+impl PartialEq for UOp {
+    fn eq(&self, other: &UOp) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Eq for UOp {}
+
+impl Hash for UOp {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u64(self.0.hash);
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        // Sources are taken apart in a loop: a long chain must not overflow the stack.
+        let mut pending = std::mem::take(&mut self.src);
+        while let Some(source) = pending.pop() {
+            if let Some(mut node) = Arc::into_inner(source.0) {
+                pending.append(&mut node.src);
+            }
+        }
+        let address: *const Node = self;
+        let mut shard = INTERNER.shard(self.hash);
+        if let Ok(entry) =
+            shard.find_entry(self.hash, |(_, weak)| std::ptr::eq(weak.as_ptr(), address))
+        {
+            entry.remove();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn three() -> UOp {
+        UOp::int(DType::I32, 3)
+    }
+
+    #[test]
+    fn new_same_words_same_node() {
+        let a = UOp::binary(Op::Add, three(), UOp::int(DType::I32, 4));
+        let b = UOp::binary(Op::Add, three(), UOp::int(DType::I32, 4));
+        assert_eq!(a, b);
+        assert_ne!(a, UOp::binary(Op::Add, three(), UOp::int(DType::I32, 5)));
+        assert_ne!(three(), UOp::int(DType::I64, 3));
+    }
+
+    #[test]
+    fn drop_long_chain_needs_no_stack() {
+        let mut chain = UOp::int(DType::I32, 77);
+        for _ in 0..200_000 {
+            chain = UOp::unary(Op::Neg, DType::I32, chain);
+        }
+        assert_eq!(chain.toposort().len(), 200_001);
+        drop(chain);
+    }
+
+    #[test]
+    fn new_from_many_threads_gives_one_node() {
+        fn is_shareable<T: Send + Sync>() {}
+        is_shareable::<UOp>();
+        let make = || {
+            let mut sum = UOp::int(DType::I64, 0);
+            for value in 0..2_000 {
+                sum = UOp::binary(Op::Add, sum, UOp::int(DType::I64, value));
+            }
+            sum
+        };
+        let threads: Vec<_> = (0..4).map(|_| std::thread::spawn(make)).collect();
+        let sums: Vec<UOp> = threads.into_iter().map(|t| t.join().expect("no panic")).collect();
+        assert!(sums.iter().all(|sum| *sum == sums[0]));
+    }
+
+    #[test]
+    fn shape_follows_the_movement() {
+        let buffer = Buffer::new(DType::F32, 6);
+        let data = UOp::new(Op::Buffer, DType::F32, [], Arg::Buffer(buffer));
+        let dims = |dims: &[i64]| Arg::Dims(Dims::from_slice(dims));
+        let matrix = UOp::new(Op::Reshape, DType::F32, [data], dims(&[2, 3]));
+        let turned = UOp::new(Op::Permute, DType::F32, [matrix], dims(&[1, 0]));
+        assert_eq!(turned.shape(), Some([3, 2].as_slice()));
+        let folded = Arg::Reduce(Op::Add, Dims::from_slice(&[0]));
+        let sum = UOp::new(Op::ReduceAxis, DType::F32, [turned], folded);
+        assert_eq!(sum.shape(), Some([1, 2].as_slice()));
+    }
+}
