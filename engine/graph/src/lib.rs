@@ -2,6 +2,8 @@
 
 mod constant;
 mod dtype;
+mod evaluate;
+mod infix;
 mod linear;
 mod op;
 mod text;
@@ -9,7 +11,9 @@ mod uop;
 
 pub use constant::Constant;
 pub use dtype::DType;
+pub use evaluate::evaluate;
 pub use gradiff_view::fault;
+pub use infix::infix;
 pub use linear::{Instruction, Linear};
 pub use op::{Class, OPS, Op, OpRow};
 pub use uop::{Arg, Buffer, Dims, Global, Pairs, Sources, UOp, Variable};

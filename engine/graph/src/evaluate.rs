@@ -1,0 +1,218 @@
+//! The scalar meaning of every elementwise op: constants in, a constant out.
+//!
+//! Constant folding, the checked interpreter and the evaluator of stages all call this one
+//! function. Integers wrap at their own width; 16-bit floats are computed in f32 and rounded
+//! once; f32 and f64 use the host's arithmetic and its math library. `None` means undefined.
+
+use crate::{Constant, DType, Op};
+
+/// The value of `op` over `src`, `dtype` being the type of the result. `None` where the op is
+/// undefined (a division of integers by zero, a shift out of range, a cast of a float outside
+/// the integer's range) or does not exist for these types.
+pub fn evaluate(op: Op, dtype: DType, src: &[Constant]) -> Option<Constant> {
+    match (op, src) {
+        (Op::Cast, [x]) => cast(*x, dtype),
+        (Op::Bitcast, [x]) => {
+            let same_size = x.dtype().size_bytes() == dtype.size_bytes();
+            (same_size && dtype != DType::Void).then(|| Constant::from_bits(dtype, x.bits()))
+        }
+        (Op::Where, [condition, x, y]) => Some(if condition.is_true() { *x } else { *y }),
+        (_, [x, ..]) if x.dtype().is_float() => floats(op, src),
+        (_, [x]) => unary_int(op, *x),
+        (_, [x, y]) => binary_int(op, *x, *y),
+        (Op::MulAcc, [x, y, z]) => {
+            let product = x.to_int()?.wrapping_mul(y.to_int()?);
+            Some(Constant::int(x.dtype(), product.wrapping_add(z.to_int()?)))
+        }
+        _ => None,
+    }
+}
+
+fn cast(x: Constant, dtype: DType) -> Option<Constant> {
+    if dtype == DType::Void {
+        return None;
+    }
+    match (x.to_int(), x.to_float()) {
+        (Some(value), _) => Some(Constant::int(dtype, value)),
+        // A NaN is not 0, so it is true.
+        (_, Some(value)) if dtype == DType::Bool => Some(Constant::bool(value != 0.0)),
+        (_, Some(_)) if dtype == x.dtype() => Some(x),
+        (_, Some(value)) if dtype.is_float() => Some(Constant::float(dtype, value)),
+        (_, Some(value)) => {
+            let (low, high) = dtype.int_range()?;
+            // `as` saturates and gives 0 for NaN, both of which are undefined here.
+            let whole = value.trunc() as i128;
+            let is_inside = value.is_finite() && low <= whole && whole <= high;
+            is_inside.then(|| Constant::int(dtype, whole))
+        }
+        (None, None) => None,
+    }
+}
+
+fn unary_int(op: Op, x: Constant) -> Option<Constant> {
+    let is_int = op == Op::Neg && x.dtype().is_int();
+    is_int.then(|| x.to_int().map(|value| Constant::int(x.dtype(), -value)))?
+}
+
+/// Integers and bool. Bool adds and multiplies as 0 and 1 that are then cut to "not 0".
+fn binary_int(op: Op, left: Constant, right: Constant) -> Option<Constant> {
+    let dtype = left.dtype();
+    let (x, y) = (left.to_int()?, right.to_int()?);
+    let shift = || u32::try_from(y).ok().filter(|shift| *shift < dtype.bits());
+    let value = match op {
+        // Two 64-bit values have a product below 2^128; its low bits are all that counts.
+        Op::Add => x + y,
+        Op::Sub => x - y,
+        Op::Mul => x.wrapping_mul(y),
+        Op::CDiv => x.checked_div(y)?,
+        Op::CMod => x.checked_rem(y)?,
+        Op::FloorDiv => floor_div(x, y)?,
+        Op::FloorMod => x - y * floor_div(x, y)?,
+        Op::Max => x.max(y),
+        Op::Min => x.min(y),
+        Op::CmpLt => return Some(Constant::bool(x < y)),
+        Op::CmpNe => return Some(Constant::bool(x != y)),
+        Op::And => x & y,
+        Op::Or => x | y,
+        Op::Xor => x ^ y,
+        Op::Shl => x << shift()?,
+        Op::Shr => x >> shift()?,
+        _ => return None,
+    };
+    Some(Constant::int(dtype, value))
+}
+
+/// `x / y` rounded down; `None` for y = 0.
+fn floor_div(x: i128, y: i128) -> Option<i128> {
+    let quotient = x.checked_div(y)?;
+    Some(if x % y != 0 && (x < 0) != (y < 0) { quotient - 1 } else { quotient })
+}
+
+fn floats(op: Op, src: &[Constant]) -> Option<Constant> {
+    let dtype = src[0].dtype();
+    if op == Op::Neg {
+        let sign = 1 << (dtype.bits() - 1);
+        return Some(Constant::from_bits(dtype, src[0].bits() ^ sign));
+    }
+    if dtype == DType::F64 {
+        let values: smallvec::SmallVec<[f64; 3]> =
+            src.iter().map(|value| value.to_float()).collect::<Option<_>>()?;
+        return float_op!(f64, op, &values).map(|value| value.constant(dtype));
+    }
+    let values: smallvec::SmallVec<[f32; 3]> =
+        src.iter().map(|value| value.to_float().map(|x| x as f32)).collect::<Option<_>>()?;
+    float_op!(f32, op, &values).map(|value| value.constant(dtype))
+}
+
+/// What a float op gives: a number or a truth value.
+enum Outcome {
+    Number(f64),
+    Truth(bool),
+}
+
+impl Outcome {
+    fn constant(self, dtype: DType) -> Constant {
+        match self {
+            // Exact for f64 and f32; the one rounding for f16 and bf16.
+            Outcome::Number(value) => Constant::float(dtype, value),
+            Outcome::Truth(value) => Constant::bool(value),
+        }
+    }
+}
+
+/// The op in the arithmetic of `$float`.
+macro_rules! float_op {
+    ($float:ty, $op:expr, $values:expr) => {{
+        let values: &[$float] = $values;
+        match ($op, values) {
+            (Op::Exp2, [x]) => Some(Outcome::Number(x.exp2().into())),
+            (Op::Log2, [x]) => Some(Outcome::Number(x.log2().into())),
+            (Op::Sin, [x]) => Some(Outcome::Number(x.sin().into())),
+            (Op::Sqrt, [x]) => Some(Outcome::Number(x.sqrt().into())),
+            (Op::Recip, [x]) => Some(Outcome::Number((1.0 / x).into())),
+            (Op::Add, [x, y]) => Some(Outcome::Number((x + y).into())),
+            (Op::Sub, [x, y]) => Some(Outcome::Number((x - y).into())),
+            (Op::Mul, [x, y]) => Some(Outcome::Number((x * y).into())),
+            (Op::FDiv, [x, y]) => Some(Outcome::Number((x / y).into())),
+            (Op::Pow, [x, y]) => Some(Outcome::Number(x.powf(*y).into())),
+            // Of NaN and a number, NaN comes out: a NaN on the right fails the comparison.
+            (Op::Max, [x, y]) => {
+                Some(Outcome::Number(if x > y || x.is_nan() { *x } else { *y }.into()))
+            }
+            (Op::Min, [x, y]) => {
+                Some(Outcome::Number(if x < y || x.is_nan() { *x } else { *y }.into()))
+            }
+            (Op::CmpLt, [x, y]) => Some(Outcome::Truth(x < y)),
+            (Op::CmpNe, [x, y]) => Some(Outcome::Truth(x != y)),
+            (Op::MulAcc, [x, y, z]) => Some(Outcome::Number((x * y + z).into())),
+            _ => None,
+        }
+    }};
+}
+use float_op;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(op: Op, dtype: DType, src: &[i128], expected: Option<i128>) {
+        let src: Vec<Constant> = src.iter().map(|value| Constant::int(dtype, *value)).collect();
+        let value = evaluate(op, dtype, &src).and_then(Constant::to_int);
+        assert_eq!(value, expected, "{op} {dtype} {src:?}");
+    }
+
+    #[test]
+    fn divisions_floor_and_c_differ_below_zero() {
+        check(Op::CDiv, DType::I32, &[-7, 2], Some(-3));
+        check(Op::CMod, DType::I32, &[-7, 2], Some(-1));
+        check(Op::FloorDiv, DType::I32, &[-7, 2], Some(-4));
+        check(Op::FloorMod, DType::I32, &[-7, 2], Some(1));
+        check(Op::FloorMod, DType::I32, &[7, -2], Some(-1));
+        check(Op::FloorDiv, DType::I8, &[-128, -1], Some(-128));
+        check(Op::CDiv, DType::I32, &[1, 0], None);
+    }
+
+    #[test]
+    fn integers_wrap_at_their_width() {
+        check(Op::Add, DType::U8, &[200, 100], Some(44));
+        check(Op::Sub, DType::U32, &[0, 1], Some((1 << 32) - 1));
+        check(Op::Mul, DType::U64, &[u64::MAX.into(), u64::MAX.into()], Some(1));
+        check(Op::Neg, DType::I8, &[-128], Some(-128));
+        check(Op::Shl, DType::I8, &[3, 7], Some(-128));
+        check(Op::Shr, DType::I8, &[-3, 1], Some(-2));
+        check(Op::Shl, DType::I8, &[1, 8], None);
+    }
+
+    #[test]
+    fn max_and_min_propagate_nan() {
+        let nan = Constant::float(DType::F32, f64::NAN);
+        let one = Constant::one(DType::F32);
+        for op in [Op::Max, Op::Min] {
+            for src in [[nan, one], [one, nan]] {
+                let value = evaluate(op, DType::F32, &src).and_then(Constant::to_float);
+                assert!(value.is_some_and(f64::is_nan), "{op}");
+            }
+        }
+    }
+
+    #[test]
+    fn casts_outside_the_range_are_undefined() {
+        let cast_of = |value: f64, dtype| {
+            let value = Constant::float(DType::F64, value);
+            evaluate(Op::Cast, dtype, &[value]).map(|value| value.to_int().expect("an integer"))
+        };
+        assert_eq!(cast_of(-0.9, DType::U8), Some(0));
+        assert_eq!(cast_of(255.9, DType::U8), Some(255));
+        assert_eq!(cast_of(256.0, DType::U8), None);
+        assert_eq!(cast_of(f64::NAN, DType::I64), None);
+        assert_eq!(cast_of(f64::NAN, DType::Bool), Some(1));
+    }
+
+    #[test]
+    fn half_floats_round_once() {
+        // 1 + 2^-11 is a tie in f16; the tiny third digit must still turn it upwards.
+        let value = Constant::float(DType::F64, 1.0 + 2f64.powi(-11) + 2f64.powi(-40));
+        let rounded = evaluate(Op::Cast, DType::F16, &[value]).and_then(Constant::to_float);
+        assert_eq!(rounded, Some(1.0 + 2f64.powi(-10)));
+    }
+}
