@@ -160,6 +160,9 @@ impl ExprKind {
 /// Deepest nesting of an expression; a variable has depth 1.
 pub const MAX_EXPR_DEPTH: usize = 128;
 
+/// Largest number of variables.
+const MAX_VARS: usize = 64;
+
 impl ExprCase {
     /// Whether the variables are well formed and the expression gives an integer or a truth value.
     ///
@@ -168,18 +171,29 @@ impl ExprCase {
     /// wrong kind, or nesting deeper than [`MAX_EXPR_DEPTH`].
     pub fn kind(&self) -> Result<ExprKind, TypeError> {
         for (number, var) in self.vars.iter().enumerate() {
-            let Var { name, min, max } = var;
-            if max < min {
-                return Err(TypeError::new(format!("variable {name}: {min}..{max} is empty")));
-            }
-            if !crate::text::is_expr_name(name) {
-                return Err(TypeError::new(format!("{name:?} cannot name a variable")));
-            }
-            if self.vars[..number].iter().any(|before| before.name == *name) {
-                return Err(TypeError::new(format!("variable {name} is defined twice")));
-            }
+            var.check(&self.vars[..number])?;
         }
         self.expr.kind(self.vars.len(), MAX_EXPR_DEPTH)
+    }
+}
+
+impl Var {
+    /// Whether this variable may follow those `before`.
+    pub(crate) fn check(&self, before: &[Var]) -> Result<(), TypeError> {
+        let Var { name, min, max } = self;
+        if max < min {
+            return Err(TypeError::new(format!("variable {name}: {min}..{max} is empty")));
+        }
+        if !crate::text::is_expr_name(name) {
+            return Err(TypeError::new(format!("{name:?} cannot name a variable")));
+        }
+        if before.iter().any(|before| before.name == *name) {
+            return Err(TypeError::new(format!("variable {name} is defined twice")));
+        }
+        if MAX_VARS <= before.len() {
+            return Err(TypeError::new(format!("{name}: at most {MAX_VARS} variables")));
+        }
+        Ok(())
     }
 }
 

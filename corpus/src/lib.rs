@@ -3,23 +3,31 @@
 //! In: text, or bytes. Out: data that are checked to be well formed. Nothing here computes what a
 //! program means; that is the business of the oracle and of the engine, each on its own.
 
+mod binary;
+mod case;
 mod data;
 mod dtype;
 mod element;
+mod embedded;
 mod expr;
 mod geometry;
 mod program;
+mod repair;
 mod text;
 mod typing;
 mod views;
 
+pub use binary::{decode, encode};
+pub use case::{Case, CaseFile, Expect};
 pub use data::{Array, fill};
 pub use dtype::DType;
 pub use element::{format_element, literal_bits};
+pub use embedded::embedded;
 pub use expr::{Expr, ExprBinary, ExprCase, ExprKind, ExprUnary, MAX_EXPR_DEPTH, Var};
 pub use program::{
     BinaryOp, Distribution, Fill, Literal, Operand, Program, ReduceOp, Shape, Statement, UnaryOp,
     ValueId,
 };
+pub use text::{ParseError, parse};
 pub use typing::{MAX_ELEMENTS, MAX_RANK, TensorType, TypeError, promote, statement_type};
 pub use views::{ViewOp, ViewOps};

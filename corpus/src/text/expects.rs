@@ -1,0 +1,110 @@
+//! Reads what follows the word `expect`, for each kind of case.
+
+use super::cursor::{Cursor, ParseError};
+use crate::{Array, Expect, TensorType};
+
+/// What a program's `expect` line needs to know of the outputs so far: name and type of each.
+pub(super) type Outputs<'a> = [(&'a str, &'a TensorType)];
+
+pub(super) fn parse_program_expect(
+    cursor: &mut Cursor<'_>,
+    outputs: &Outputs<'_>,
+) -> Result<Expect, ParseError> {
+    let start = *cursor;
+    match cursor.word("`kernels` or `values`")? {
+        "kernels" => Ok(Expect::Kernels(cursor.count("a number of kernels")?)),
+        "values" => parse_values(cursor, outputs),
+        _ => Err(start.expected("`kernels` or `values`")),
+    }
+}
+
+fn parse_values(cursor: &mut Cursor<'_>, outputs: &Outputs<'_>) -> Result<Expect, ParseError> {
+    let start = *cursor;
+    let name = cursor.word("the name of an output")?;
+    let Some(output) = outputs.iter().position(|(output, _)| *output == name) else {
+        return Err(start.error(format!("{name} is no output: name it in an `output` line above")));
+    };
+    let of = outputs[output].1;
+    let list = *cursor;
+    let bits = cursor.list(|cursor| cursor.element(of.dtype))?;
+    if bits.len() != of.count() {
+        let (listed, count) = (bits.len(), of.count());
+        let shape = &of.shape;
+        return Err(list.error(format!(
+            "{listed} elements are listed, {name} of shape {shape:?} has {count}"
+        )));
+    }
+    let array = Array { dtype: of.dtype, shape: of.shape.clone(), bits };
+    Ok(Expect::Values { output, array })
+}
+
+pub(super) fn parse_expr_expect(cursor: &mut Cursor<'_>) -> Result<Expect, ParseError> {
+    let start = *cursor;
+    match cursor.word("`text` or `range`")? {
+        "text" => Ok(Expect::Text(cursor.quoted()?)),
+        "range" => cursor.range().map(|(min, max)| Expect::Range(min, max)),
+        _ => Err(start.expected("`text` or `range`")),
+    }
+}
+
+pub(super) fn parse_views_expect(cursor: &mut Cursor<'_>) -> Result<Expect, ParseError> {
+    let start = *cursor;
+    match cursor.word("what is expected of the views")? {
+        "unmerged" => Ok(Expect::Unmerged(cursor.count("a number of views")?)),
+        "real_size" => Ok(Expect::RealSize(cursor.count("a number of elements")?)),
+        "real_strides" => {
+            let stride = |cursor: &mut Cursor<'_>| {
+                if cursor.peek_word() == Some("none") {
+                    cursor.word("`none`").map(|_| None)
+                } else {
+                    cursor.signed("a stride or `none`").map(Some)
+                }
+            };
+            Ok(Expect::RealStrides(cursor.list(stride)?))
+        }
+        "simplified" => Ok(Expect::Simplified(Box::new(parse_tracker_expect(cursor)?))),
+        _ => {
+            *cursor = start;
+            parse_tracker_expect(cursor)
+        }
+    }
+}
+
+fn parse_tracker_expect(cursor: &mut Cursor<'_>) -> Result<Expect, ParseError> {
+    let allowed = "`index`, `valid`, `views`, `view` or `contiguous` (or `simplified` before one \
+                   of these), `unmerged`, `real_strides` or `real_size`";
+    let start = *cursor;
+    match cursor.word(allowed)? {
+        "index" => Ok(Expect::Index(cursor.quoted()?)),
+        "valid" => Ok(Expect::Valid(cursor.quoted()?)),
+        "views" => Ok(Expect::Views(cursor.count("a number of views")?)),
+        "contiguous" => {
+            let at = *cursor;
+            match cursor.word("`true` or `false`")? {
+                "true" => Ok(Expect::Contiguous(true)),
+                "false" => Ok(Expect::Contiguous(false)),
+                _ => Err(at.expected("`true` or `false`")),
+            }
+        }
+        "view" => parse_view(cursor),
+        _ => Err(start.expected(allowed)),
+    }
+}
+
+fn parse_view(cursor: &mut Cursor<'_>) -> Result<Expect, ParseError> {
+    let number = cursor.count("the number of a view")?;
+    cursor.need_key("shape")?;
+    let shape = cursor.shape()?;
+    cursor.need_key("strides")?;
+    let strides = cursor.list(|cursor| cursor.signed("a stride"))?;
+    cursor.need_key("offset")?;
+    let offset = cursor.signed("an offset")?;
+    cursor.need_key("mask")?;
+    let mask = if cursor.peek_word() == Some("none") {
+        cursor.word("`none`")?;
+        None
+    } else {
+        Some(cursor.list(|cursor| cursor.pair(|cursor| cursor.signed("a bound")))?)
+    };
+    Ok(Expect::View { number, shape, strides, offset, mask })
+}

@@ -1,0 +1,170 @@
+//! Reads an expression case: `var a 0..10` lines, one `expr ...` line, `expect` lines.
+//!
+//! Operators bind as in Python, loosest first: comparisons (which do not chain), `|`, `^`, `&`,
+//! shifts, `+ -`, `* // %`, then `-` and `!` before an operand.
+
+use super::cursor::{Cursor, ParseError};
+use super::{Parsed, expects};
+use crate::{Case, Expr, ExprBinary, ExprCase, ExprUnary, MAX_EXPR_DEPTH, Var};
+
+/// Whether `name` can name a variable of an expression.
+pub(crate) fn is_expr_name(name: &str) -> bool {
+    let reserved = ["cdiv", "cmod", "max", "min", "where", "true", "false"];
+    name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
+        && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+        && !reserved.contains(&name)
+}
+
+pub(super) fn parse_expr_case(lines: &[Cursor<'_>]) -> Result<Parsed, ParseError> {
+    let mut vars: Vec<Var> = Vec::new();
+    let mut expr = None;
+    let mut expects = Vec::new();
+    for line in lines {
+        let mut cursor = *line;
+        match cursor.word("`var`, `expr` or `expect`")? {
+            "var" if expr.is_none() => {
+                let at = cursor;
+                let name = cursor.word("the name of a variable")?.to_string();
+                let (min, max) = cursor.range()?;
+                let var = Var { name, min, max };
+                var.check(&vars).map_err(|error| at.error(error.message))?;
+                vars.push(var);
+            }
+            "expr" if expr.is_none() => {
+                let at = cursor;
+                let (found, _) = Reader { vars: &vars }.binary(&mut cursor, 0, 0)?;
+                let whole = ExprCase { vars: vars.clone(), expr: found };
+                whole.kind().map_err(|error| at.error(error.message))?;
+                expr = Some(whole);
+            }
+            "expect" => expects.push(expects::parse_expr_expect(&mut cursor)?),
+            _ if expr.is_some() => return Err(line.expected("`expect` after the one `expr`")),
+            _ => return Err(line.expected("`var`, `expr` or `expect`")),
+        }
+        cursor.need_end()?;
+    }
+    match (expr, lines.last()) {
+        (Some(whole), _) => Ok((Case::Expr(whole), expects)),
+        (None, Some(last)) => Err(last.error("expected an `expr` line after this one")),
+        (None, None) => unreachable!("the caller has found a first line"),
+    }
+}
+
+/// An expression and its depth.
+type Found = (Expr, usize);
+
+struct Reader<'v> {
+    vars: &'v [Var],
+}
+
+/// Deepest recursion: each level of an expression takes at most a sign and a parenthesis.
+const MAX_NESTING: usize = 2 * MAX_EXPR_DEPTH;
+
+/// Operators by binding, loosest first; of two that begin alike the longer one comes first.
+const LEVELS: [&[ExprBinary]; 7] = [
+    &[ExprBinary::Lt, ExprBinary::Ne, ExprBinary::Eq],
+    &[ExprBinary::Or],
+    &[ExprBinary::Xor],
+    &[ExprBinary::And],
+    &[ExprBinary::Shl, ExprBinary::Shr],
+    &[ExprBinary::Add, ExprBinary::Sub],
+    &[ExprBinary::Mul, ExprBinary::FloorDiv, ExprBinary::FloorMod],
+];
+
+impl Reader<'_> {
+    fn binary(
+        &self,
+        cursor: &mut Cursor<'_>,
+        level: usize,
+        nesting: usize,
+    ) -> Result<Found, ParseError> {
+        let Some(ops) = LEVELS.get(level) else {
+            return self.unary(cursor, nesting);
+        };
+        let (mut expr, mut depth) = self.binary(cursor, level + 1, nesting)?;
+        let mut compared = false;
+        loop {
+            let at = *cursor;
+            // `<<` is no `<`.
+            let shift = level == 0 && cursor.rest().starts_with("<<");
+            let Some(op) = ops.iter().find(|op| !shift && cursor.take(op.symbol())) else {
+                return Ok((expr, depth));
+            };
+            if compared {
+                return Err(at.error("comparisons do not chain: use parentheses"));
+            }
+            compared = level == 0;
+            let (right, right_depth) = self.binary(cursor, level + 1, nesting)?;
+            depth = deeper(&at, depth.max(right_depth))?;
+            expr = Expr::Binary(*op, Box::new(expr), Box::new(right));
+        }
+    }
+
+    fn unary(&self, cursor: &mut Cursor<'_>, nesting: usize) -> Result<Found, ParseError> {
+        if nesting == MAX_NESTING {
+            return Err(cursor.error(format!("nested deeper than {MAX_NESTING}")));
+        }
+        let at = *cursor;
+        let bytes = cursor.rest().as_bytes();
+        let number = usize::from(bytes.first() == Some(&b'-'));
+        if bytes.get(number).is_some_and(u8::is_ascii_digit) {
+            return Ok((Expr::Int(cursor.signed("a 64-bit integer")?), 1));
+        }
+        for (sign, op) in [("-", ExprUnary::Neg), ("!", ExprUnary::Not)] {
+            if cursor.take(sign) {
+                let (src, depth) = self.unary(cursor, nesting + 1)?;
+                return Ok((Expr::Unary(op, Box::new(src)), deeper(&at, depth)?));
+            }
+        }
+        if cursor.take("(") {
+            let found = self.binary(cursor, 0, nesting + 1)?;
+            cursor.need(")")?;
+            return Ok(found);
+        }
+        self.word(cursor, nesting)
+    }
+
+    fn word(&self, cursor: &mut Cursor<'_>, nesting: usize) -> Result<Found, ParseError> {
+        let at = *cursor;
+        let word = cursor.word("a variable, a number, a call or `(`")?;
+        if let Some(op) = ExprBinary::ALL.into_iter().find(|op| op.symbol() == word) {
+            let [a, b] = self.arguments(cursor, nesting)?;
+            let depth = deeper(&at, a.1.max(b.1))?;
+            return Ok((Expr::Binary(op, Box::new(a.0), Box::new(b.0)), depth));
+        }
+        match word {
+            "true" => Ok((Expr::Bool(true), 1)),
+            "false" => Ok((Expr::Bool(false), 1)),
+            "where" => {
+                let [condition, a, b] = self.arguments(cursor, nesting)?;
+                let depth = deeper(&at, condition.1.max(a.1).max(b.1))?;
+                Ok((Expr::Where(Box::new([condition.0, a.0, b.0])), depth))
+            }
+            _ => match self.vars.iter().position(|var| var.name == word) {
+                Some(var) => Ok((Expr::Var(var), 1)),
+                None => Err(at.error(format!("variable {word} is not defined above"))),
+            },
+        }
+    }
+
+    fn arguments<const COUNT: usize>(
+        &self,
+        cursor: &mut Cursor<'_>,
+        nesting: usize,
+    ) -> Result<[Found; COUNT], ParseError> {
+        let mut found = [const { (Expr::Bool(false), 1) }; COUNT];
+        for (index, argument) in found.iter_mut().enumerate() {
+            cursor.need(if index == 0 { "(" } else { "," })?;
+            *argument = self.binary(cursor, 0, nesting + 1)?;
+        }
+        cursor.need(")")?;
+        Ok(found)
+    }
+}
+
+fn deeper(at: &Cursor<'_>, depth: usize) -> Result<usize, ParseError> {
+    if depth < MAX_EXPR_DEPTH {
+        return Ok(depth + 1);
+    }
+    Err(at.error(format!("the expression is nested deeper than {MAX_EXPR_DEPTH}")))
+}

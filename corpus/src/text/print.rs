@@ -1,0 +1,317 @@
+//! Prints cases in the text form. Values are named `a` to `z`, then `v26`, `v27`, ...
+
+use crate::{
+    Case, CaseFile, DType, Distribution, Expect, Expr, ExprBinary, ExprCase, ExprUnary, Fill,
+    Operand, Program, Statement, ValueId, Var, ViewOp, ViewOps, format_element,
+};
+use std::fmt::{self, Display, Formatter, Write};
+
+impl Display for ValueId {
+    /// The value's name in the text form.
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            number @ 0..26 => f.write_char(char::from(b'a' + number as u8)),
+            number => write!(f, "v{number}"),
+        }
+    }
+}
+
+impl Display for Operand {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Operand::Value(value) => write!(f, "{value}"),
+            Operand::Literal(literal) => write!(f, "{literal}"),
+        }
+    }
+}
+
+/// `[a, b]` of whatever `item` writes.
+struct List<'a, T>(&'a [T], fn(&T, &mut Formatter<'_>) -> fmt::Result);
+
+impl<T> Display for List<'_, T> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.write_char('[')?;
+        for (index, item) in self.0.iter().enumerate() {
+            if 0 < index {
+                f.write_char(',')?;
+            }
+            self.1(item, f)?;
+        }
+        f.write_char(']')
+    }
+}
+
+fn plain<T: Display>(items: &[T]) -> List<'_, T> {
+    List(items, |item, f| write!(f, "{item}"))
+}
+
+fn pairs<T: Display>(items: &[(T, T)]) -> List<'_, (T, T)> {
+    List(items, |(a, b), f| write!(f, "({a},{b})"))
+}
+
+fn write_elements(f: &mut Formatter<'_>, dtype: DType, bits: &[u64]) -> fmt::Result {
+    f.write_char('[')?;
+    for (index, bits) in bits.iter().enumerate() {
+        let separator = if 0 < index { ", " } else { "" };
+        write!(f, "{separator}{}", format_element(dtype, *bits))?;
+    }
+    f.write_char(']')
+}
+
+impl Display for Program {
+    /// One statement a line, the outputs last; ends with a line feed.
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        for (number, statement) in self.statements.iter().enumerate() {
+            writeln!(f, "{} = {statement}", ValueId(number as u32))?;
+        }
+        for (index, output) in self.outputs.iter().enumerate() {
+            let before = if index == 0 { "output " } else { ", " };
+            write!(f, "{before}{output}")?;
+        }
+        if self.outputs.is_empty() { Ok(()) } else { writeln!(f) }
+    }
+}
+
+impl Display for Statement {
+    /// The right side of the assignment.
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Statement::Input { dtype, shape, fill } => {
+                write!(f, "input {}{} ", dtype.name(), plain(shape))?;
+                write_fill(f, *dtype, fill)
+            }
+            Statement::Const { dtype, shape, value } => {
+                write!(f, "const {}{} {value}", dtype.name(), plain(shape))
+            }
+            Statement::Arange { dtype, start, step, count } => {
+                write!(f, "arange {}[{count}] start={start} step={step}", dtype.name())
+            }
+            Statement::Unary { op, src } => write!(f, "{} {src}", op.name()),
+            Statement::Binary { op, srcs: [a, b] } => write!(f, "{} {a} {b}", op.name()),
+            Statement::Where { srcs: [a, b, c] } => write!(f, "where {a} {b} {c}"),
+            Statement::MulAcc { srcs: [a, b, c] } => write!(f, "mulacc {a} {b} {c}"),
+            Statement::Cast { src, dtype } => write!(f, "cast {src} {}", dtype.name()),
+            Statement::Bitcast { src, dtype } => write!(f, "bitcast {src} {}", dtype.name()),
+            Statement::Reduce { op, src, axes } => {
+                write!(f, "{} {src} axes={}", op.name(), plain(axes))
+            }
+            Statement::Reshape { src, shape } => write!(f, "reshape {src} {}", plain(shape)),
+            Statement::Permute { src, axes } => write!(f, "permute {src} {}", plain(axes)),
+            Statement::Expand { src, shape } => write!(f, "expand {src} {}", plain(shape)),
+            Statement::Pad { src, pads, value } => {
+                write!(f, "pad {src} {} {value}", pairs(pads))
+            }
+            Statement::Shrink { src, ranges } => write!(f, "shrink {src} {}", pairs(ranges)),
+            Statement::Flip { src, axes } => write!(f, "flip {src} {}", plain(axes)),
+            Statement::Cat { srcs, axis } => write!(f, "cat {} axis={axis}", plain(srcs)),
+            Statement::Gather { src, axis, index } => {
+                write!(f, "gather {src} {index} axis={axis}")
+            }
+            Statement::Contiguous { src } => write!(f, "contiguous {src}"),
+            Statement::Realize { src } => write!(f, "realize {src}"),
+            Statement::Detach { src } => write!(f, "detach {src}"),
+        }
+    }
+}
+
+fn write_fill(f: &mut Formatter<'_>, dtype: DType, fill: &Fill) -> fmt::Result {
+    match fill {
+        Fill::Iota => write!(f, "iota"),
+        Fill::Seeded { seed, distribution } => write!(f, "seeded({seed}, {})", distribution.name()),
+        Fill::Explicit(bits) => write_elements(f, dtype, bits),
+    }
+}
+
+impl Distribution {
+    /// All of them.
+    pub const ALL: [Distribution; 6] = [
+        Distribution::Small,
+        Distribution::Positive,
+        Distribution::Dyadic,
+        Distribution::Unit,
+        Distribution::Wide,
+        Distribution::Special,
+    ];
+
+    /// The word in the text form.
+    pub fn name(self) -> &'static str {
+        match self {
+            Distribution::Small => "small",
+            Distribution::Positive => "positive",
+            Distribution::Dyadic => "dyadic",
+            Distribution::Unit => "unit",
+            Distribution::Wide => "wide",
+            Distribution::Special => "special",
+        }
+    }
+}
+
+impl Display for ViewOps {
+    /// `view [..]`, then one operation a line.
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        writeln!(f, "view {}", plain(&self.shape))?;
+        self.ops.iter().try_for_each(|op| writeln!(f, "{op}"))
+    }
+}
+
+impl Display for ViewOp {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ", self.name())?;
+        match self {
+            ViewOp::Reshape(sizes) | ViewOp::Expand(sizes) => write!(f, "{}", plain(sizes)),
+            ViewOp::Permute(axes) | ViewOp::Flip(axes) => write!(f, "{}", plain(axes)),
+            ViewOp::Pad(ranges) | ViewOp::Shrink(ranges) => write!(f, "{}", pairs(ranges)),
+        }
+    }
+}
+
+impl Display for ExprCase {
+    /// The variables, then the `expr` line.
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        for Var { name, min, max } in &self.vars {
+            writeln!(f, "var {name} {min}..{max}")?;
+        }
+        write!(f, "expr ")?;
+        write_expr(f, &self.vars, &self.expr)?;
+        writeln!(f)
+    }
+}
+
+fn write_expr(f: &mut Formatter<'_>, vars: &[Var], expr: &Expr) -> fmt::Result {
+    match expr {
+        Expr::Var(var) => match vars.get(*var) {
+            Some(var) => write!(f, "{}", var.name),
+            None => write!(f, "?{var}"),
+        },
+        Expr::Int(value) => write!(f, "{value}"),
+        Expr::Bool(value) => write!(f, "{value}"),
+        Expr::Unary(op, src) => {
+            f.write_char(if *op == ExprUnary::Neg { '-' } else { '!' })?;
+            // `-5` is the number, `-(5)` its negation.
+            let number = *op == ExprUnary::Neg && matches!(**src, Expr::Int(0..));
+            write_grouped(f, vars, src, number || binding(src).is_some())
+        }
+        Expr::Binary(op, a, b) if op.is_call() => {
+            write!(f, "{}(", op.symbol())?;
+            write_expr(f, vars, a)?;
+            write!(f, ", ")?;
+            write_expr(f, vars, b)?;
+            write!(f, ")")
+        }
+        Expr::Binary(op, a, b) => {
+            write_grouped(f, vars, a, !binds_left(a, *op))?;
+            write!(f, " {} ", op.symbol())?;
+            write_grouped(f, vars, b, binding(b).is_some_and(|of| !is_product_in_sum(of, *op)))
+        }
+        Expr::Where(srcs) => {
+            write!(f, "where(")?;
+            for (index, src) in srcs.iter().enumerate() {
+                write!(f, "{}", if 0 < index { ", " } else { "" })?;
+                write_expr(f, vars, src)?;
+            }
+            write!(f, ")")
+        }
+    }
+}
+
+fn write_grouped(f: &mut Formatter<'_>, vars: &[Var], expr: &Expr, grouped: bool) -> fmt::Result {
+    if !grouped {
+        return write_expr(f, vars, expr);
+    }
+    write!(f, "(")?;
+    write_expr(f, vars, expr)?;
+    write!(f, ")")
+}
+
+/// The operator that would be loose if `expr` stood without parentheses.
+fn binding(expr: &Expr) -> Option<ExprBinary> {
+    match expr {
+        Expr::Binary(op, _, _) if !op.is_call() => Some(*op),
+        _ => None,
+    }
+}
+
+/// Sums of products, and chains of one kind, go without parentheses; all else keeps them.
+fn binds_left(left: &Expr, op: ExprBinary) -> bool {
+    binding(left).is_none_or(|of| {
+        is_product_in_sum(of, op) || (is_sum(of) && is_sum(op)) || (is_product(of) && of == op)
+    })
+}
+
+fn is_product_in_sum(inner: ExprBinary, outer: ExprBinary) -> bool {
+    is_product(inner) && is_sum(outer)
+}
+
+fn is_sum(op: ExprBinary) -> bool {
+    matches!(op, ExprBinary::Add | ExprBinary::Sub)
+}
+
+fn is_product(op: ExprBinary) -> bool {
+    matches!(op, ExprBinary::Mul | ExprBinary::FloorDiv | ExprBinary::FloorMod)
+}
+
+impl Display for CaseFile {
+    /// The whole file: story, case, expectations.
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        for line in &self.story {
+            writeln!(f, "{}", format!("# {line}").trim_end())?;
+        }
+        match &self.case {
+            Case::Program(program) => write!(f, "{program}")?,
+            Case::Views(views) => write!(f, "{views}")?,
+            Case::Expr(expr) => write!(f, "{expr}")?,
+        }
+        for expect in &self.expects {
+            write!(f, "expect ")?;
+            write_expect(f, &self.case, expect)?;
+            writeln!(f)?;
+        }
+        Ok(())
+    }
+}
+
+fn write_expect(f: &mut Formatter<'_>, case: &Case, expect: &Expect) -> fmt::Result {
+    match expect {
+        Expect::Kernels(count) => write!(f, "kernels {count}"),
+        Expect::Values { output, array } => {
+            match case {
+                Case::Program(program) if *output < program.outputs.len() => {
+                    write!(f, "values {} ", program.outputs[*output])?;
+                }
+                _ => write!(f, "values ?{output} ")?,
+            }
+            write_elements(f, array.dtype, &array.bits)
+        }
+        Expect::Index(text) => write_quoted(f, "index", text),
+        Expect::Valid(text) => write_quoted(f, "valid", text),
+        Expect::Text(text) => write_quoted(f, "text", text),
+        Expect::Views(count) => write!(f, "views {count}"),
+        Expect::Unmerged(count) => write!(f, "unmerged {count}"),
+        Expect::Contiguous(contiguous) => write!(f, "contiguous {contiguous}"),
+        Expect::View { number, shape, strides, offset, mask } => {
+            let (shape, strides) = (plain(shape), plain(strides));
+            write!(f, "view {number} shape={shape} strides={strides} offset={offset} mask=")?;
+            match mask {
+                Some(mask) => write!(f, "{}", pairs(mask)),
+                None => write!(f, "none"),
+            }
+        }
+        Expect::RealStrides(strides) => {
+            let item = |stride: &Option<i64>, f: &mut Formatter<'_>| match stride {
+                Some(stride) => write!(f, "{stride}"),
+                None => write!(f, "none"),
+            };
+            write!(f, "real_strides {}", List(strides, item))
+        }
+        Expect::RealSize(count) => write!(f, "real_size {count}"),
+        Expect::Simplified(inner) => {
+            write!(f, "simplified ")?;
+            write_expect(f, case, inner)
+        }
+        Expect::Range(min, max) => write!(f, "range {min}..{max}"),
+    }
+}
+
+fn write_quoted(f: &mut Formatter<'_>, word: &str, text: &str) -> fmt::Result {
+    write!(f, "{word} \"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
+}

@@ -1,0 +1,249 @@
+//! Reads a program: `name = op ...` lines, `output` lines, `expect` lines.
+
+use super::cursor::{Cursor, ParseError};
+use super::{Parsed, expects};
+use crate::{
+    BinaryOp, Case, DType, Distribution, Expect, Fill, Operand, Program, ReduceOp, Statement,
+    TensorType, UnaryOp, ValueId, statement_type,
+};
+use std::collections::BTreeMap;
+
+/// Words that mean something else where a value may stand.
+const RESERVED: [&str; 7] = ["output", "expect", "true", "false", "nan", "inf", "axes"];
+
+#[derive(Default)]
+struct Reader<'a> {
+    program: Program,
+    types: Vec<TensorType>,
+    names: BTreeMap<&'a str, ValueId>,
+    output_names: Vec<&'a str>,
+    expects: Vec<Expect>,
+}
+
+pub(super) fn parse_program(lines: &[Cursor<'_>]) -> Result<Parsed, ParseError> {
+    let mut reader = Reader::default();
+    for line in lines {
+        let mut cursor = *line;
+        reader.line(&mut cursor)?;
+        cursor.need_end()?;
+    }
+    if let (true, Some(last)) = (reader.program.outputs.is_empty(), lines.last()) {
+        return Err(last.error("expected an `output` line after this one: nothing is given out"));
+    }
+    Ok((Case::Program(reader.program), reader.expects))
+}
+
+impl<'a> Reader<'a> {
+    fn line(&mut self, cursor: &mut Cursor<'a>) -> Result<(), ParseError> {
+        let start = *cursor;
+        match cursor.word("`name = ...`, `output ...` or `expect ...`")? {
+            "output" => self.outputs(cursor),
+            "expect" => {
+                let outputs: Vec<_> = (self.output_names.iter().zip(&self.program.outputs))
+                    .map(|(name, value)| (*name, &self.types[value.0 as usize]))
+                    .collect();
+                self.expects.push(expects::parse_program_expect(cursor, &outputs)?);
+                Ok(())
+            }
+            name => self.assignment(start, name, cursor),
+        }
+    }
+
+    fn outputs(&mut self, cursor: &mut Cursor<'a>) -> Result<(), ParseError> {
+        loop {
+            let name = cursor.peek_word().unwrap_or_default();
+            let value = self.value(cursor)?;
+            self.program.outputs.push(value);
+            self.output_names.push(name);
+            if !cursor.take(",") {
+                return Ok(());
+            }
+        }
+    }
+
+    fn assignment(
+        &mut self,
+        start: Cursor<'a>,
+        name: &'a str,
+        cursor: &mut Cursor<'a>,
+    ) -> Result<(), ParseError> {
+        if RESERVED.contains(&name) {
+            return Err(start.error(format!("`{name}` cannot name a value")));
+        }
+        cursor.need("=")?;
+        let at = *cursor;
+        let statement = self.statement(cursor)?;
+        let of =
+            statement_type(&statement, &self.types).map_err(|error| at.error(error.message))?;
+        let value = ValueId(self.types.len() as u32);
+        if self.names.insert(name, value).is_some() {
+            return Err(start.error(format!("{name} is defined already: take another name")));
+        }
+        self.program.statements.push(statement);
+        self.types.push(of);
+        Ok(())
+    }
+
+    fn value(&self, cursor: &mut Cursor<'a>) -> Result<ValueId, ParseError> {
+        let start = *cursor;
+        let name = cursor.word("the name of a value")?;
+        match self.names.get(name) {
+            Some(value) => Ok(*value),
+            None => Err(start.error(format!("{name} is not defined above"))),
+        }
+    }
+
+    fn operand(&self, cursor: &mut Cursor<'a>) -> Result<Operand, ParseError> {
+        if let Some(literal) = cursor.literal() {
+            return Ok(Operand::Literal(literal));
+        }
+        if cursor.peek_word().is_none() {
+            return Err(cursor.expected("a value or a literal"));
+        }
+        self.value(cursor).map(Operand::Value)
+    }
+
+    fn operands<const COUNT: usize>(
+        &self,
+        cursor: &mut Cursor<'a>,
+    ) -> Result<[Operand; COUNT], ParseError> {
+        let mut srcs = [Operand::Value(ValueId(0)); COUNT];
+        for src in &mut srcs {
+            *src = self.operand(cursor)?;
+        }
+        Ok(srcs)
+    }
+
+    fn statement(&self, cursor: &mut Cursor<'a>) -> Result<Statement, ParseError> {
+        let start = *cursor;
+        let word = cursor.word("an operation, say `add`")?;
+        if let Some(op) = UnaryOp::ALL.into_iter().find(|op| op.name() == word) {
+            return Ok(Statement::Unary { op, src: self.value(cursor)? });
+        }
+        let reduce = ReduceOp::ALL.into_iter().find(|op| op.name() == word);
+        let binary = BinaryOp::ALL.into_iter().find(|op| op.name() == word);
+        if let Some(op) = reduce
+            && (binary.is_none() || self.is_reduction(*cursor))
+        {
+            let src = self.value(cursor)?;
+            cursor.need_key("axes")?;
+            return Ok(Statement::Reduce { op, src, axes: cursor.axes()? });
+        }
+        if let Some(op) = binary {
+            return Ok(Statement::Binary { op, srcs: self.operands(cursor)? });
+        }
+        match word {
+            "input" | "const" | "arange" => self.source(word, cursor),
+            "where" => Ok(Statement::Where { srcs: self.operands(cursor)? }),
+            "mulacc" => Ok(Statement::MulAcc { srcs: self.operands(cursor)? }),
+            "cast" => Ok(Statement::Cast { src: self.value(cursor)?, dtype: dtype(cursor)? }),
+            "bitcast" => Ok(Statement::Bitcast { src: self.value(cursor)?, dtype: dtype(cursor)? }),
+            "contiguous" => Ok(Statement::Contiguous { src: self.value(cursor)? }),
+            "realize" => Ok(Statement::Realize { src: self.value(cursor)? }),
+            "detach" => Ok(Statement::Detach { src: self.value(cursor)? }),
+            _ => self.movement(start, word, cursor),
+        }
+    }
+
+    /// Whether `max` is followed by a value and then by `axes`, which cannot name a value.
+    fn is_reduction(&self, mut cursor: Cursor<'a>) -> bool {
+        cursor.word("a value").is_ok() && cursor.peek_word() == Some("axes")
+    }
+
+    fn source(&self, word: &str, cursor: &mut Cursor<'a>) -> Result<Statement, ParseError> {
+        let dtype = dtype(cursor)?;
+        let at = *cursor;
+        let shape = cursor.shape()?;
+        Ok(match word {
+            "input" => Statement::Input { dtype, fill: fill(cursor, dtype)?, shape },
+            "const" => Statement::Const { dtype, shape, value: cursor.need_literal()? },
+            _ => {
+                let [count] = shape[..] else {
+                    return Err(at.error("arange has one axis: expected its size, say `[5]`"));
+                };
+                cursor.need_key("start")?;
+                let start = cursor.signed("element 0")?;
+                cursor.need_key("step")?;
+                Statement::Arange { dtype, start, step: cursor.signed("the step")?, count }
+            }
+        })
+    }
+
+    fn movement(
+        &self,
+        start: Cursor<'a>,
+        word: &str,
+        cursor: &mut Cursor<'a>,
+    ) -> Result<Statement, ParseError> {
+        Ok(match word {
+            "reshape" => Statement::Reshape { src: self.value(cursor)?, shape: cursor.shape()? },
+            "permute" => Statement::Permute { src: self.value(cursor)?, axes: cursor.axes()? },
+            "expand" => Statement::Expand { src: self.value(cursor)?, shape: cursor.shape()? },
+            "pad" => Statement::Pad {
+                src: self.value(cursor)?,
+                pads: cursor.pairs()?,
+                value: cursor.need_literal()?,
+            },
+            "shrink" => Statement::Shrink { src: self.value(cursor)?, ranges: cursor.pairs()? },
+            "flip" => Statement::Flip { src: self.value(cursor)?, axes: cursor.axes()? },
+            "cat" => {
+                let srcs = cursor.list(|cursor| self.value(cursor))?;
+                cursor.need_key("axis")?;
+                Statement::Cat { srcs, axis: cursor.count("the number of an axis")? }
+            }
+            "gather" => {
+                let src = self.value(cursor)?;
+                let index = self.value(cursor)?;
+                cursor.need_key("axis")?;
+                Statement::Gather { src, axis: cursor.count("the number of an axis")?, index }
+            }
+            _ => return Err(start.expected(&operations())),
+        })
+    }
+}
+
+/// "one of `input`, ...": every word that may stand where an operation is expected.
+fn operations() -> String {
+    let fixed = "input const arange where mulacc cast bitcast reshape permute expand pad shrink \
+                 flip cat gather contiguous realize detach sum prod";
+    let mut words: Vec<&str> = fixed.split(' ').filter(|word| !word.is_empty()).collect();
+    words.extend(UnaryOp::ALL.iter().map(|op| op.name()));
+    words.extend(BinaryOp::ALL.iter().map(|op| op.name()));
+    format!("an operation ({})", words.join(" "))
+}
+
+fn dtype(cursor: &mut Cursor<'_>) -> Result<DType, ParseError> {
+    let start = *cursor;
+    let names = DType::ALL.map(DType::name).join(" ");
+    let what = format!("a dtype ({names})");
+    DType::from_name(cursor.word(&what)?).ok_or_else(|| start.expected(&what))
+}
+
+fn fill(cursor: &mut Cursor<'_>, dtype: DType) -> Result<Fill, ParseError> {
+    let what = "`iota`, `seeded(1, small)` or a list of elements";
+    if cursor.rest().starts_with('[') {
+        return Ok(Fill::Explicit(cursor.list(|cursor| cursor.element(dtype))?));
+    }
+    let start = *cursor;
+    match cursor.word(what)? {
+        "iota" => Ok(Fill::Iota),
+        "seeded" => {
+            cursor.need("(")?;
+            let seed = cursor.unsigned("a seed")?;
+            cursor.need(",")?;
+            let distribution = distribution(cursor)?;
+            cursor.need(")")?;
+            Ok(Fill::Seeded { seed, distribution })
+        }
+        _ => Err(start.expected(what)),
+    }
+}
+
+fn distribution(cursor: &mut Cursor<'_>) -> Result<Distribution, ParseError> {
+    let start = *cursor;
+    let names = Distribution::ALL.map(Distribution::name).join(" ");
+    let what = format!("a distribution ({names})");
+    let word = cursor.word(&what)?;
+    let found = Distribution::ALL.into_iter().find(|distribution| distribution.name() == word);
+    found.ok_or_else(|| start.expected(&what))
+}

@@ -1,0 +1,79 @@
+//! Every case file parses, types, tells its story and comes back from its own print.
+
+use gradiff_corpus::{Case, CaseFile, decode, embedded, encode, parse};
+use std::collections::BTreeSet;
+use std::path::Path;
+
+fn cases() -> Vec<(&'static str, CaseFile)> {
+    let read = |(stem, text): &(&'static str, &'static str)| match parse(text) {
+        Ok(file) => (*stem, file),
+        Err(error) => panic!("{stem}: {error}"),
+    };
+    embedded().iter().map(read).collect()
+}
+
+#[test]
+fn every_case_parses_and_is_its_own_print() {
+    for (stem, file) in cases() {
+        let printed = file.to_string();
+        assert_eq!(parse(&printed).as_ref(), Ok(&file), "{stem} printed as\n{printed}");
+        if let Case::Program(program) = &file.case {
+            assert_eq!(&decode(&encode(program)), program, "{stem} in binary form");
+        }
+    }
+}
+
+#[test]
+fn every_case_has_a_story_and_a_kebab_name() {
+    for (stem, file) in cases() {
+        assert!(file.story.first().is_some_and(|line| 10 < line.len()), "{stem} tells no story");
+        let kebab = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+        assert!(stem.chars().all(kebab), "{stem} is not kebab-case");
+    }
+}
+
+#[test]
+fn embedded_lists_every_file_once() {
+    let mut on_disk = BTreeSet::new();
+    for folder in ["cases", "regressions"] {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
+        let Ok(entries) = std::fs::read_dir(folder) else { continue };
+        for entry in entries {
+            let path = entry.unwrap().path();
+            assert_eq!(path.extension().unwrap(), "case", "{}", path.display());
+            let stem = path.file_stem().unwrap().to_str().unwrap().to_string();
+            assert!(on_disk.insert(stem.clone()), "{stem} is there twice");
+        }
+    }
+    let listed: Vec<&str> = embedded().iter().map(|(stem, _)| *stem).collect();
+    assert_eq!(listed, on_disk.iter().map(String::as_str).collect::<Vec<_>>());
+}
+
+/// Rows of the seed documents that this vocabulary can say.
+#[test]
+fn every_sayable_seed_row_has_a_case() {
+    let rows = [
+        1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 29, 31, 32,
+        33, 36, 39,
+    ];
+    for row in rows {
+        let prefix = format!("s{row:02}-");
+        assert!(embedded().iter().any(|(stem, _)| stem.starts_with(&prefix)), "no case {prefix}*");
+    }
+}
+
+/// Together the programs use every word of the vocabulary and every dtype.
+#[test]
+fn programs_cover_every_operation_and_dtype() {
+    let text: String =
+        cases().iter().map(|(_, file)| file.to_string()).collect::<Vec<_>>().join("\n");
+    let words: BTreeSet<&str> = text.split(|c: char| !c.is_ascii_alphanumeric()).collect();
+    let fixed = "input const arange where mulacc cast bitcast sum prod max reshape permute expand \
+                 pad shrink flip cat gather contiguous realize detach";
+    let unary = gradiff_corpus::UnaryOp::ALL.map(|op| op.name());
+    let binary = gradiff_corpus::BinaryOp::ALL.map(|op| op.name());
+    let dtypes = gradiff_corpus::DType::ALL.map(|dtype| dtype.name());
+    for word in fixed.split_whitespace().chain(unary).chain(binary).chain(dtypes) {
+        assert!(words.contains(word), "no case uses {word}");
+    }
+}
