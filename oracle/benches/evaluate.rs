@@ -1,0 +1,55 @@
+//! Programs per second: a small program as `hunt` draws them, and a large one.
+
+use std::hint::black_box;
+
+use criterion::{Criterion, criterion_group, criterion_main};
+use gradiff_corpus::{Case, Program, parse};
+use gradiff_oracle::evaluate;
+
+fn program(text: &str) -> Program {
+    match parse(text).expect("the bench's text is well-formed").case {
+        Case::Program(program) => program,
+        _ => panic!("the bench's text is a program"),
+    }
+}
+
+/// Twelve statements on 64 elements each, most of them.
+fn small(dtype: &str) -> Program {
+    program(&format!(
+        "a = input {dtype}[8,8] seeded(1, unit)\nb = input {dtype}[8,1] seeded(2, unit)\n\
+         c = add a b\nd = mul c a\ne = permute d [1,0]\nf = sub e c\ng = max f 0.25\n\
+         h = pad g [(1,1),(0,0)] 0.0\ni = shrink h [(1,9),(0,8)]\nj = mulacc i i a\n\
+         k = sum j axes=[1]\nl = neg k\noutput l"
+    ))
+}
+
+fn bench(criterion: &mut Criterion) {
+    for dtype in ["f32", "f64", "f16"] {
+        let program = small(dtype);
+        criterion.bench_function(&format!("small {dtype}"), |bencher| {
+            bencher.iter(|| evaluate(black_box(&program)));
+        });
+    }
+    let integers = program(
+        "a = input i32[8,8] seeded(1, small)\nb = input i32[8,8] seeded(2, positive)\n\
+         c = floordiv a b\nd = floormod a b\ne = mul c b\nf = add e d\ng = cmpeq f a\n\
+         h = where g c d\ni = shl h 2\nj = xor i a\nk = sum j axes=[0,1]\nl = neg k\noutput l",
+    );
+    criterion.bench_function("small i32", |bencher| {
+        bencher.iter(|| evaluate(black_box(&integers)));
+    });
+    let large = program(
+        "a = input f32[1000,1000] seeded(1, unit)\nb = permute a [1,0]\nc = mul a b\n\
+         d = sum c axes=[0,1]\noutput d",
+    );
+    criterion.bench_function("large f32", |bencher| {
+        bencher.iter(|| evaluate(black_box(&large)));
+    });
+}
+
+criterion_group! {
+    name = benches;
+    config = Criterion::default().sample_size(20);
+    targets = bench
+}
+criterion_main!(benches);

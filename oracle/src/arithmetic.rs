@@ -1,0 +1,500 @@
+//! Float ops whose result is the correctly rounded one: add, mul, div, sqrt, max, and the order
+//! of two floats. Each gives the set of results that legal computations may have: rounded or
+//! kept wider, fused, sums and products in any order.
+
+use std::cmp::Ordering;
+
+use gradiff_corpus::DType;
+
+use crate::cell::{Cell, Chain, Real, Reason};
+use crate::format::{Format, format, highest_bit, pow2};
+
+/// Covers the roundings of the bounds' own f64 arithmetic.
+const SLACK: f64 = 1.0 + pow2(-40);
+/// Relative error of a double-double sum, as a part of its terms' magnitudes.
+const DOUBLE_DOUBLE: f64 = pow2(-100);
+/// Below this, the error term of an f64 product loses digits.
+const PRODUCT_FLOOR: f64 = pow2(-960);
+
+/// The largest relative error of one rounding, with room for the oracle's own: f16 and bf16 may
+/// be rounded to f32 first, and a center in f64 is off by 2^-53.
+pub(crate) fn rounding_unit(format: &Format) -> f64 {
+    match format.precision {
+        53 => format.unit * (1.0 + pow2(-40)),
+        24 => format.unit * (1.0 + pow2(-26)),
+        _ => format.unit * 1.001,
+    }
+}
+
+/// Closes an op: `real.radius` is the error before its own rounding, which adds `rounding`
+/// unless the result is `exact`.
+pub(crate) fn settle(format: &Format, real: Real, rounding: f64, exact: bool) -> Cell {
+    let inherited = real.radius;
+    let size = real.hi.abs();
+    if inherited.is_nan() || real.hi.is_nan() {
+        return Cell::Unspecified(Reason::Unbounded);
+    }
+    if size - inherited >= format.overflow && (size < f64::INFINITY || inherited == 0.0) {
+        return Cell::Inf { negative: real.hi < 0.0, overflowed: true };
+    }
+    if size + inherited >= format.overflow {
+        return Cell::Unspecified(Reason::Overflow);
+    }
+    let radius = if exact { 0.0 } else { (inherited + rounding) * SLACK };
+    let lo = if real.lo.is_finite() { real.lo } else { 0.0 };
+    Cell::Real(Real { radius, lo, ..real })
+}
+
+/// What a float op must not look into: an unspecified source, NaN, an overflowed one.
+pub(crate) fn blocked(sources: &[Cell]) -> Option<Cell> {
+    if let Some(cell) = sources.iter().find(|cell| matches!(cell, Cell::Unspecified(_))) {
+        return Some(*cell);
+    }
+    if sources.iter().any(|cell| matches!(cell, Cell::Nan(_))) {
+        return Some(Cell::nan());
+    }
+    let overflowed = |cell: &Cell| matches!(cell, Cell::Inf { overflowed: true, .. });
+    sources.iter().any(overflowed).then_some(Cell::Unspecified(Reason::Overflow))
+}
+
+/// `-x`, exactly.
+pub(crate) fn neg(x: Cell) -> Cell {
+    match x {
+        Cell::Real(x) => Cell::Real(Real { hi: -x.hi, lo: -x.lo, ..x }),
+        Cell::Inf { negative, overflowed } => Cell::Inf { negative: !negative, overflowed },
+        Cell::Nan(_) => Cell::nan(),
+        Cell::Int(_) | Cell::Unspecified(_) => x,
+    }
+}
+
+/// `a + b`.
+pub(crate) fn add(dtype: DType, a: Cell, b: Cell) -> Cell {
+    match (a, b) {
+        (Cell::Real(a), Cell::Real(b)) => add_reals(dtype, a, b),
+        _ => blocked(&[a, b]).unwrap_or_else(|| match (a, b) {
+            (Cell::Inf { negative: x, .. }, Cell::Inf { negative: y, .. }) if x != y => Cell::nan(),
+            (Cell::Inf { .. }, _) => a,
+            _ => b,
+        }),
+    }
+}
+
+fn two_sum(a: f64, b: f64) -> (f64, f64) {
+    let sum = a + b;
+    let part = sum - a;
+    (sum, (a - (sum - part)) + (b - part))
+}
+
+/// What `count` numbers of magnitudes adding up to `mass` and a sum of magnitude `size` may
+/// lose when added in any order: every addition but the last can meet the whole mass.
+fn sum_budget(unit: f64, count: u32, mass: f64, size: f64) -> f64 {
+    if count < 2 {
+        return 0.0;
+    }
+    let part = f64::from(count - 1) * unit;
+    if part >= 0.5 {
+        return f64::INFINITY;
+    }
+    unit * (f64::from(count - 2) * mass + size) / (1.0 - part)
+}
+
+fn add_reals(dtype: DType, a: Real, b: Real) -> Cell {
+    let terms_of = |x: &Real| match x.chain {
+        Chain::Sum => x.terms,
+        Chain::Leaf | Chain::Product => u32::from(!x.is_zero()),
+    };
+    let mass_of = |x: &Real| if x.chain == Chain::Sum { x.mass } else { x.magnitude() };
+    let terms = terms_of(&a).saturating_add(terms_of(&b));
+    if terms_of(&a) == 0 && terms_of(&b) == 0 {
+        return Cell::zero(a.sign().filter(|_| a.sign() == b.sign()));
+    }
+    // Adding zero changes at most the sign of a zero, and rounds nothing.
+    if terms_of(&a) == 0 || terms_of(&b) == 0 {
+        let kept = if terms_of(&a) == 0 { b } else { a };
+        return Cell::Real(Real { sign_free: kept.is_zero(), ..kept });
+    }
+    let format = format(dtype);
+    let unit = rounding_unit(format);
+    let (hi, error) = two_sum(a.hi, b.hi);
+    let (hi, lo) = if dtype == DType::F64 && hi.is_finite() {
+        two_sum(hi, error + (a.lo + b.lo))
+    } else {
+        (hi, 0.0)
+    };
+    let mass = mass_of(&a) + mass_of(&b);
+    let low = a.grid().min(b.grid());
+    if terms > 2 && mass >= format.overflow {
+        return Cell::Unspecified(Reason::Overflow);
+    }
+    let exact = a.is_exact()
+        && b.is_exact()
+        && error == 0.0
+        && format.holds(hi)
+        && (terms == 2 || format.holds_sums(mass, low.into()));
+    let radius = a.radius + b.radius;
+    let size = hi.abs() + radius;
+    let spent = |x: &Real| match x.chain {
+        Chain::Sum => x.radius.min(sum_budget(unit, x.terms, x.mass, x.hi.abs())),
+        Chain::Leaf | Chain::Product => 0.0,
+    };
+    let budget = sum_budget(unit, terms, mass, size) - spent(&a) - spent(&b);
+    let own = if dtype == DType::F64 { DOUBLE_DOUBLE * mass } else { 0.0 };
+    let rounding = budget.max(unit * size) + format.floor + own;
+    let chain = Chain::Sum;
+    let sign_free = exact && hi == 0.0;
+    settle(format, Real { hi, lo, radius, mass, terms, low, chain, sign_free }, rounding, exact)
+}
+
+/// `a * b`.
+pub(crate) fn mul(dtype: DType, a: Cell, b: Cell) -> Cell {
+    match (a, b) {
+        (Cell::Real(a), Cell::Real(b)) => mul_reals(dtype, a, b),
+        _ => blocked(&[a, b]).unwrap_or_else(|| match (a, b) {
+            (Cell::Inf { negative, .. }, Cell::Real(x))
+            | (Cell::Real(x), Cell::Inf { negative, .. }) => scale_infinity(negative, x),
+            (Cell::Inf { negative: x, .. }, Cell::Inf { negative: y, .. }) => {
+                Cell::infinity(x != y)
+            }
+            _ => Cell::nan(),
+        }),
+    }
+}
+
+/// Infinity times a finite number.
+fn scale_infinity(negative: bool, x: Real) -> Cell {
+    if x.is_zero() {
+        return Cell::nan();
+    }
+    match x.sign() {
+        Some(sign) => Cell::infinity(sign != negative),
+        None => Cell::Unspecified(Reason::Straddle),
+    }
+}
+
+/// How many of the roundings of a product in some order a factor accounts for: multiplying by
+/// a power of two rounds nothing.
+fn factors_of(x: &Real) -> u32 {
+    let is_power = x.is_exact() && x.hi.to_bits() & ((1 << 52) - 1) == 0;
+    if x.chain == Chain::Product { x.terms } else { u32::from(!is_power) }
+}
+
+/// The product of the magnitudes above 1, and the exponent of that of the magnitudes below 1.
+fn extent_of(x: &Real) -> (f64, i32) {
+    if x.chain == Chain::Product {
+        return (x.mass, x.low.into());
+    }
+    let low = if x.hi == 0.0 { 0 } else { highest_bit(x.hi).min(0) };
+    (x.magnitude().max(1.0), low)
+}
+
+/// The double-double product of two centers, and whether it is exact.
+fn mul_centers(dtype: DType, a: Real, b: Real) -> (f64, f64, bool) {
+    let hi = a.hi * b.hi;
+    let sources_exact = a.is_exact() && b.is_exact();
+    if dtype != DType::F64 || a.is_zero() || b.is_zero() || hi.is_infinite() {
+        return (hi, 0.0, sources_exact);
+    }
+    let error = a.hi.mul_add(b.hi, -hi);
+    let exact = sources_exact && error == 0.0 && hi.abs() >= PRODUCT_FLOOR;
+    let (hi, lo) = two_sum(hi, error + (a.hi * b.lo + a.lo * b.hi));
+    (hi, lo, exact)
+}
+
+fn mul_reals(dtype: DType, a: Real, b: Real) -> Cell {
+    let format = format(dtype);
+    let unit = rounding_unit(format);
+    let (hi, lo, center_exact) = mul_centers(dtype, a, b);
+    let radius = a.hi.abs() * b.radius + b.hi.abs() * a.radius + a.radius * b.radius;
+    let ((up_a, low_a), (up_b, low_b)) = (extent_of(&a), extent_of(&b));
+    let (mass, low) = (up_a * up_b, (low_a + low_b).max(-30_000));
+    let reordered = a.chain == Chain::Product || b.chain == Chain::Product;
+    if reordered && mass >= format.overflow {
+        return Cell::Unspecified(Reason::Overflow);
+    }
+    let underflows = reordered && low <= format.exponent_min;
+    let exact = center_exact && format.holds(hi) && (!underflows || hi == 0.0);
+    let terms = factors_of(&a).saturating_add(factors_of(&b));
+    let size = hi.abs() + radius;
+    let budget = |count: u32, size: f64| f64::from(count.saturating_sub(1)) * unit * size;
+    let spent = |x: &Real, other: &Real| match x.chain {
+        Chain::Product => (x.radius * other.hi.abs()).min(budget(x.terms, hi.abs())),
+        Chain::Leaf | Chain::Sum => 0.0,
+    };
+    let own = budget(terms, size) - spent(&a, &b) - spent(&b, &a);
+    let once = if terms > 1 { unit * size } else { unit * pow2(-20) * size };
+    let floors = if underflows { format.floor * (1.0 + mass) } else { format.floor };
+    let sign = a.sign().and_then(|x| b.sign().map(|y| x != y));
+    let chain = Chain::Product;
+    let sign_free = exact && hi == 0.0 && sign.is_none();
+    let low = low as i16;
+    let real = Real { hi, lo, radius, mass, terms, low, chain, sign_free };
+    settle(format, real, own.max(once) + floors, exact)
+}
+
+/// `a / b`.
+pub(crate) fn div(dtype: DType, a: Cell, b: Cell) -> Cell {
+    if let Some(cell) = blocked(&[a, b]) {
+        return cell;
+    }
+    match (a, b) {
+        (Cell::Real(a), Cell::Real(b)) if b.is_zero() => over_zero(a, b),
+        (Cell::Real(_), Cell::Real(b)) if b.may_be_zero() => Cell::Unspecified(Reason::Straddle),
+        (Cell::Real(a), Cell::Real(b)) => div_reals(dtype, a, b),
+        (Cell::Real(a), Cell::Inf { negative, .. }) => {
+            Cell::zero(a.sign().map(|sign| sign != negative))
+        }
+        (Cell::Inf { negative, .. }, Cell::Real(b)) => match b.sign() {
+            Some(sign) => Cell::infinity(sign != negative),
+            None if b.is_zero() => Cell::Unspecified(Reason::ZeroSign),
+            None => Cell::Unspecified(Reason::Straddle),
+        },
+        _ => Cell::nan(),
+    }
+}
+
+fn over_zero(a: Real, zero: Real) -> Cell {
+    if a.is_zero() {
+        return Cell::nan();
+    }
+    match (a.may_be_zero(), a.sign(), zero.sign()) {
+        (true, _, _) | (_, None, _) => Cell::Unspecified(Reason::Straddle),
+        (_, _, None) => Cell::Unspecified(Reason::ZeroSign),
+        (_, Some(x), Some(y)) => Cell::infinity(x != y),
+    }
+}
+
+/// `a / b` where no number of `b` is zero.
+fn div_reals(dtype: DType, a: Real, b: Real) -> Cell {
+    if a.is_zero() {
+        return Cell::zero(a.sign().and_then(|x| b.sign().map(|y| x != y)));
+    }
+    let format = format(dtype);
+    let hi = a.hi / b.hi;
+    // For narrow formats the product is exact in f64 if the quotient fits the format.
+    let (lo, divides) = if dtype == DType::F64 {
+        let rest = (-hi).mul_add(b.hi, a.hi);
+        let lo = (rest + (a.lo - hi * b.lo)) / b.hi;
+        (lo, rest == 0.0 && a.hi.abs() >= PRODUCT_FLOOR)
+    } else {
+        (0.0, hi * b.hi == a.hi)
+    };
+    let exact = a.is_exact() && b.is_exact() && divides && format.holds(hi);
+    let nearest = b.least().abs().min(b.most().abs());
+    let inherited = a.radius + hi.abs() * b.radius;
+    let radius = if inherited == 0.0 { 0.0 } else { inherited / nearest * SLACK };
+    let rounding = rounding_unit(format) * (hi.abs() + radius) + format.floor;
+    settle(format, Real::ball(hi, lo, radius), rounding, exact)
+}
+
+/// The square root; NaN below zero, `-0` for `-0`.
+pub(crate) fn sqrt(dtype: DType, x: Cell) -> Cell {
+    let real = match x {
+        Cell::Real(real) => real,
+        _ => {
+            return blocked(&[x]).unwrap_or(match x {
+                Cell::Inf { negative: true, .. } => Cell::nan(),
+                _ => x,
+            });
+        }
+    };
+    if real.is_zero() {
+        return Cell::Real(real.leaf());
+    }
+    if real.most() < 0.0 {
+        return Cell::nan();
+    }
+    if real.least() < 0.0 {
+        return Cell::Unspecified(Reason::Straddle);
+    }
+    let format = format(dtype);
+    let hi = real.hi.sqrt();
+    let (lo, square) = if dtype == DType::F64 {
+        let rest = (-hi).mul_add(hi, real.hi);
+        let lo = if hi > 0.0 { (rest + real.lo) / (2.0 * hi) } else { 0.0 };
+        (lo, rest == 0.0 && real.hi >= PRODUCT_FLOOR)
+    } else {
+        (0.0, hi * hi == real.hi)
+    };
+    let exact = real.is_exact() && square && format.holds(hi);
+    // sqrt(c) - sqrt(c - r) = r / (sqrt(c) + sqrt(c - r)) is the larger of the two sides.
+    let least = real.least().max(0.0).sqrt();
+    let radius = if real.is_exact() { 0.0 } else { real.radius / (hi + least) * SLACK };
+    let rounding = rounding_unit(format) * (hi + radius) + format.floor;
+    settle(format, Real::ball(hi, lo, radius), rounding, exact)
+}
+
+/// The larger one; NaN if either is.
+pub(crate) fn max(a: Cell, b: Cell) -> Cell {
+    if let Some(cell) = blocked(&[a, b]) {
+        return cell;
+    }
+    match (a, b) {
+        (Cell::Inf { negative: false, .. }, _) | (_, Cell::Inf { negative: true, .. }) => leaf(a),
+        (Cell::Real(a), Cell::Real(b)) => max_reals(a, b),
+        _ => leaf(b),
+    }
+}
+
+fn leaf(x: Cell) -> Cell {
+    if let Cell::Real(real) = x { Cell::Real(real.leaf()) } else { x }
+}
+
+fn max_reals(a: Real, b: Real) -> Cell {
+    if a.is_exact() && b.is_exact() && a.hi == b.hi {
+        let sign = a.sign().filter(|_| a.sign() == b.sign());
+        return if a.hi == 0.0 { Cell::zero(sign) } else { Cell::Real(a.leaf()) };
+    }
+    if a.least() >= b.most() {
+        return Cell::Real(a.leaf());
+    }
+    if b.least() >= a.most() {
+        return Cell::Real(b.leaf());
+    }
+    let (least, most) = (a.least().max(b.least()), a.most().max(b.most()));
+    let hi = least + (most - least) / 2.0;
+    let radius = (most - hi).max(hi - least).next_up() * SLACK;
+    Cell::Real(Real::ball(hi, 0.0, radius))
+}
+
+/// How two floats compare; `None` if either is NaN.
+pub(crate) fn order(a: Cell, b: Cell) -> Result<Option<Ordering>, Reason> {
+    match blocked(&[a, b]) {
+        Some(Cell::Unspecified(reason)) => return Err(reason),
+        Some(_) => return Ok(None),
+        None => {}
+    }
+    let infinity = |cell| match cell {
+        Cell::Inf { negative: true, .. } => -1,
+        Cell::Inf { negative: false, .. } => 1,
+        _ => 0,
+    };
+    match (a, b) {
+        (Cell::Real(a), Cell::Real(b)) if a.most() < b.least() => Ok(Some(Ordering::Less)),
+        (Cell::Real(a), Cell::Real(b)) if b.most() < a.least() => Ok(Some(Ordering::Greater)),
+        (Cell::Real(a), Cell::Real(b)) if a.is_exact() && b.is_exact() => Ok(Some(Ordering::Equal)),
+        (Cell::Real(_), Cell::Real(_)) => Err(Reason::Straddle),
+        _ => Ok(Some(infinity(a).cmp(&infinity(b)))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn exact(cell: Cell) -> Option<f64> {
+        match cell {
+            Cell::Real(real) if real.is_exact() => Some(real.hi),
+            Cell::Inf { negative, .. } => {
+                Some(if negative { f64::NEG_INFINITY } else { f64::INFINITY })
+            }
+            _ => None,
+        }
+    }
+
+    fn cell(value: f64) -> Cell {
+        Cell::from_bits(DType::F64, value.to_bits())
+    }
+
+    fn radius(cell: Cell) -> f64 {
+        match cell {
+            Cell::Real(real) => real.radius,
+            _ => panic!("{cell:?} is no number"),
+        }
+    }
+
+    #[test]
+    fn exact_results_are_recognised_in_every_format() {
+        for dtype in [DType::F16, DType::BF16, DType::F32, DType::F64] {
+            assert_eq!(exact(add(dtype, cell(1.5), cell(-4.0))), Some(-2.5));
+            assert_eq!(exact(mul(dtype, cell(1.5), cell(-4.0))), Some(-6.0));
+            assert_eq!(exact(div(dtype, cell(6.0), cell(-4.0))), Some(-1.5));
+            assert_eq!(exact(sqrt(dtype, cell(2.25))), Some(1.5));
+            assert_eq!(exact(div(dtype, cell(1.0), cell(3.0))), None);
+            assert_eq!(exact(sqrt(dtype, cell(2.0))), None);
+            let unit = format(dtype).unit;
+            assert_eq!(exact(add(dtype, cell(1.0), cell(unit))), None);
+            let third = div(dtype, cell(1.0), cell(3.0));
+            assert!(radius(third) < unit && radius(third) >= unit / 3.0);
+        }
+    }
+
+    #[test]
+    fn sums_are_exact_only_if_every_order_is() {
+        let big = pow2(24);
+        let zero = add(DType::F32, cell(big), cell(-big));
+        assert_eq!(exact(zero), Some(0.0));
+        assert_eq!(exact(add(DType::F32, zero, cell(1.0))), None);
+        assert_eq!(exact(add(DType::F64, zero, cell(1.0))), Some(1.0));
+        // -2^24 + 1.5 would be rounded to -2^24 + 2.
+        let sum = add(DType::F32, zero, cell(1.5));
+        assert!(radius(sum) >= 0.5 && radius(sum) < 8.0);
+        let small = add(DType::F32, add(DType::F32, cell(5.0), cell(-5.0)), cell(0.25));
+        assert_eq!(exact(small), Some(0.25));
+    }
+
+    #[test]
+    fn zero_signs_are_kept_or_free() {
+        let sign = |cell| match cell {
+            Cell::Real(real) if real.is_zero() => real.sign(),
+            other => panic!("{other:?} is no zero"),
+        };
+        let (plus, minus) = (cell(0.0), cell(-0.0));
+        for dtype in [DType::F16, DType::F64] {
+            assert_eq!(sign(add(dtype, minus, minus)), Some(true));
+            assert_eq!(sign(add(dtype, plus, plus)), Some(false));
+            assert_eq!(sign(add(dtype, plus, minus)), None);
+            assert_eq!(sign(add(dtype, cell(1.0), cell(-1.0))), None);
+            assert_eq!(sign(mul(dtype, cell(-2.0), plus)), Some(true));
+            assert_eq!(sign(mul(dtype, add(dtype, plus, minus), cell(1.0))), None);
+            assert_eq!(sign(div(dtype, minus, cell(3.0))), Some(true));
+            assert_eq!(sign(sqrt(dtype, minus)), Some(true));
+            assert_eq!(sign(max(plus, minus)), None);
+            assert_eq!(sign(div(dtype, cell(1.0), cell(f64::NEG_INFINITY))), Some(true));
+            assert_eq!(exact(div(dtype, cell(1.0), minus)), Some(f64::NEG_INFINITY));
+            let free = add(dtype, plus, minus);
+            assert_eq!(div(dtype, cell(1.0), free), Cell::Unspecified(Reason::ZeroSign));
+            assert!(matches!(div(dtype, free, minus), Cell::Nan(None)));
+        }
+    }
+
+    #[test]
+    fn overflow_is_infinite_at_once_and_unspecified_later() {
+        for dtype in [DType::F16, DType::BF16, DType::F32, DType::F64] {
+            let big = cell(pow2(format(dtype).exponent_max));
+            let over = mul(dtype, big, cell(2.0));
+            assert_eq!(over, Cell::Inf { negative: false, overflowed: true });
+            let back = mul(dtype, over, cell(0.5));
+            assert_eq!(back, Cell::Unspecified(Reason::Overflow));
+            let truly = div(dtype, cell(1.0), cell(0.0));
+            assert_eq!(mul(dtype, truly, cell(-0.5)), Cell::infinity(true));
+            assert!(matches!(add(dtype, truly, neg(truly)), Cell::Nan(None)));
+            assert!(matches!(mul(dtype, truly, cell(0.0)), Cell::Nan(None)));
+        }
+    }
+
+    #[test]
+    fn products_in_any_order_may_round_more() {
+        let tenth = cell(f64::from(0.1f32));
+        let twice = mul(DType::F32, tenth, tenth);
+        let thrice = mul(DType::F32, twice, tenth);
+        let unit = format(DType::F32).unit;
+        assert!(radius(twice) < 0.01 * unit * 1.01);
+        assert!(radius(thrice) > 0.001 * unit * 1.9 && radius(thrice) < 0.001 * unit * 2.1);
+        // 2 * 3 * 2^-1 is exact whatever is done first.
+        let six = mul(DType::F32, cell(2.0), cell(3.0));
+        assert_eq!(exact(mul(DType::F32, six, cell(0.5))), Some(3.0));
+    }
+
+    #[test]
+    fn max_propagates_nan_and_order_sees_bounds() {
+        assert!(matches!(max(cell(f64::NAN), cell(1.0)), Cell::Nan(None)));
+        assert_eq!(exact(max(cell(f64::NEG_INFINITY), cell(1.0))), Some(1.0));
+        assert_eq!(exact(max(cell(2.0), cell(f64::INFINITY))), Some(f64::INFINITY));
+        assert_eq!(order(cell(f64::NAN), cell(1.0)), Ok(None));
+        assert_eq!(order(cell(0.0), cell(-0.0)), Ok(Some(Ordering::Equal)));
+        let third = div(DType::F32, cell(1.0), cell(3.0));
+        assert_eq!(order(third, cell(0.33)), Ok(Some(Ordering::Greater)));
+        assert_eq!(order(third, cell(f64::from(1.0f32 / 3.0))), Err(Reason::Straddle));
+        assert_eq!(order(cell(f64::NEG_INFINITY), third), Ok(Some(Ordering::Less)));
+    }
+}

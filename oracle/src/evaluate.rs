@@ -1,0 +1,477 @@
+//! The evaluator: statement after statement, every value in full.
+
+use std::rc::Rc;
+
+use gradiff_corpus::{
+    BinaryOp, DType, Fill, Literal, Operand, Program, ReduceOp, Shape, Statement, UnaryOp, ValueId,
+    fill, literal_bits,
+};
+
+use crate::cast::{bitcast, cast};
+use crate::cell::Cell;
+use crate::infer::{self, Check, broadcast, count, limit, promote};
+use crate::judge::Expected;
+use crate::movement;
+use crate::{arithmetic, integer, reduce, transcendental};
+
+/// Why a program has no meaning.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{}{message}", statement.map_or(String::new(), |number| format!("statement {number}: ")))]
+pub struct Error {
+    /// Number of the statement at fault; `None` if an output is.
+    pub statement: Option<usize>,
+    /// What was asked, and what is allowed.
+    pub message: String,
+}
+
+#[derive(Clone)]
+struct Value {
+    dtype: DType,
+    shape: Shape,
+    cells: Rc<Vec<Cell>>,
+}
+
+/// Computes what every legal computation of `program` may give: one [`Expected`] per output, in
+/// order.
+///
+/// # Errors
+/// The program is ill-formed: an unknown value, a dtype that an op does not take, shapes that do
+/// not go together, a literal that its dtype cannot hold, more than 2^24 elements in a value.
+pub fn evaluate(program: &Program) -> Result<Vec<Expected>, Error> {
+    let mut values: Vec<Option<Value>> = Vec::with_capacity(program.statements.len());
+    let last_uses = last_uses(program)?;
+    for (number, statement) in program.statements.iter().enumerate() {
+        let value = step(statement, &values)
+            .map_err(|message| Error { statement: Some(number), message })?;
+        values.push(Some(value));
+        for_each_source(statement, |source| {
+            let at = source.0 as usize;
+            if last_uses.get(at) == Some(&number) {
+                values[at] = None;
+            }
+        });
+    }
+    let output = |id: &ValueId| {
+        let value = values[id.0 as usize].clone().expect("an output is used to the end");
+        let Value { dtype, shape, cells } = value;
+        Expected::new(dtype, shape, Rc::unwrap_or_clone(cells))
+    };
+    Ok(program.outputs.iter().map(output).collect())
+}
+
+/// For each value the last statement that uses it; `usize::MAX` for outputs and unused ones.
+fn last_uses(program: &Program) -> Result<Vec<usize>, Error> {
+    let total = program.statements.len();
+    let mut last = vec![usize::MAX; total];
+    for (number, statement) in program.statements.iter().enumerate() {
+        for_each_source(statement, |source| {
+            if let Some(slot) = last.get_mut(source.0 as usize) {
+                *slot = number;
+            }
+        });
+    }
+    for output in &program.outputs {
+        let message = format!("there is no value {}: the program has {total}", output.0);
+        let missing = Error { statement: None, message };
+        *last.get_mut(output.0 as usize).ok_or(missing)? = usize::MAX;
+    }
+    Ok(last)
+}
+
+fn for_each_source(statement: &Statement, mut visit: impl FnMut(ValueId)) {
+    let mut operands = |operands: &[Operand]| {
+        for operand in operands {
+            if let Operand::Value(id) = operand {
+                visit(*id);
+            }
+        }
+    };
+    match statement {
+        Statement::Input { .. } | Statement::Const { .. } | Statement::Arange { .. } => {}
+        Statement::Binary { srcs, .. } => operands(srcs),
+        Statement::Where { srcs } | Statement::MulAcc { srcs } => operands(srcs),
+        Statement::Cat { srcs, .. } => srcs.iter().for_each(|id| visit(*id)),
+        Statement::Gather { src, index, .. } => {
+            visit(*src);
+            visit(*index);
+        }
+        Statement::Unary { src, .. }
+        | Statement::Cast { src, .. }
+        | Statement::Bitcast { src, .. }
+        | Statement::Reduce { src, .. }
+        | Statement::Reshape { src, .. }
+        | Statement::Permute { src, .. }
+        | Statement::Expand { src, .. }
+        | Statement::Pad { src, .. }
+        | Statement::Shrink { src, .. }
+        | Statement::Flip { src, .. }
+        | Statement::Contiguous { src }
+        | Statement::Realize { src }
+        | Statement::Detach { src } => visit(*src),
+    }
+}
+
+fn get(values: &[Option<Value>], id: ValueId) -> Check<&Value> {
+    let missing = || format!("there is no value {} before this statement", id.0);
+    values.get(id.0 as usize).and_then(Option::as_ref).ok_or_else(missing)
+}
+
+fn step(statement: &Statement, values: &[Option<Value>]) -> Check<Value> {
+    match statement {
+        Statement::Input { dtype, shape, fill } => input(*dtype, shape, fill),
+        Statement::Const { dtype, shape, value } => {
+            let shape = limit(shape.clone())?;
+            let cells = vec![literal(*dtype, value)?; count(&shape)];
+            Ok(Value::new(*dtype, shape, cells))
+        }
+        Statement::Arange { dtype, start, step, count } => arange(*dtype, *start, *step, *count),
+        Statement::Unary { op, src } => unary(*op, get(values, *src)?),
+        Statement::Binary { op, srcs } => binary(*op, srcs, values),
+        Statement::Where { srcs } => select(srcs, values),
+        Statement::MulAcc { srcs } => mulacc(srcs, values),
+        Statement::Cast { src, dtype } => {
+            let src = get(values, *src)?;
+            Ok(src.map(*dtype, |cell| cast(src.dtype, *dtype, cell)))
+        }
+        Statement::Bitcast { src, dtype } => {
+            let src = get(values, *src)?;
+            infer::check_bitcast(src.dtype, *dtype)?;
+            Ok(src.map(*dtype, |cell| bitcast(src.dtype, *dtype, cell)))
+        }
+        Statement::Reduce { op, src, axes } => fold(*op, get(values, *src)?, axes),
+        Statement::Contiguous { src } | Statement::Realize { src } | Statement::Detach { src } => {
+            Ok(get(values, *src)?.clone())
+        }
+        _ => step_movement(statement, values),
+    }
+}
+
+/// The statements that only move elements.
+fn step_movement(statement: &Statement, values: &[Option<Value>]) -> Check<Value> {
+    match statement {
+        Statement::Reshape { src, shape } => {
+            let src = get(values, *src)?;
+            let shape = movement::reshape(&src.shape, shape)?;
+            Ok(Value { shape, ..src.clone() })
+        }
+        Statement::Permute { src, axes } => {
+            let src = get(values, *src)?;
+            Ok(src.moved(movement::permute(&src.shape, axes)?))
+        }
+        Statement::Expand { src, shape } => {
+            let src = get(values, *src)?;
+            Ok(src.moved(movement::expand(&src.shape, shape)?))
+        }
+        Statement::Shrink { src, ranges } => {
+            let src = get(values, *src)?;
+            Ok(src.moved(movement::shrink(&src.shape, ranges)?))
+        }
+        Statement::Flip { src, axes } => {
+            let src = get(values, *src)?;
+            Ok(src.moved((src.shape.clone(), movement::flip(&src.shape, axes)?)))
+        }
+        Statement::Pad { src, pads, value } => {
+            let src = get(values, *src)?;
+            let added = literal(src.dtype, value)?;
+            let (shape, positions) = movement::pad(&src.shape, pads)?;
+            let cells = positions.iter().map(|at| at.map_or(added, |at| src.cells[at])).collect();
+            Ok(Value::new(src.dtype, shape, cells))
+        }
+        Statement::Cat { srcs, axis } => cat(srcs, *axis, values),
+        Statement::Gather { src, axis, index } => {
+            gather(get(values, *src)?, *axis, get(values, *index)?)
+        }
+        other => panic!("{other:?} is no movement"),
+    }
+}
+
+impl Value {
+    fn new(dtype: DType, shape: Shape, cells: Vec<Cell>) -> Value {
+        assert_eq!(count(&shape), cells.len(), "a value holds what its shape says");
+        Value { dtype, shape, cells: Rc::new(cells) }
+    }
+
+    fn map(&self, dtype: DType, f: impl Fn(Cell) -> Cell) -> Value {
+        Value::new(dtype, self.shape.clone(), self.cells.iter().map(|cell| f(*cell)).collect())
+    }
+
+    fn moved(&self, (shape, positions): (Shape, Vec<usize>)) -> Value {
+        let cells = positions.into_iter().map(|at| self.cells[at]).collect();
+        Value::new(self.dtype, shape, cells)
+    }
+}
+
+fn literal(dtype: DType, literal: &Literal) -> Check<Cell> {
+    let bits = literal_bits(dtype, literal)
+        .ok_or_else(|| format!("{literal:?} is no {}", dtype.name()))?;
+    Ok(Cell::from_bits(dtype, bits))
+}
+
+fn input(dtype: DType, shape: &[usize], data: &Fill) -> Check<Value> {
+    let shape = limit(shape.to_vec())?;
+    let total = count(&shape);
+    if let Fill::Explicit(bits) = data {
+        if bits.len() != total {
+            let given = bits.len();
+            return Err(format!("{given} elements given for shape {shape:?} of {total}"));
+        }
+        let width = if dtype == DType::Bool { 1 } else { 8 * dtype.size_bytes() };
+        if let Some(bits) = bits.iter().find(|bits| width < 64 && **bits >> width != 0) {
+            return Err(format!("{bits:#x} is no bit pattern of {}", dtype.name()));
+        }
+    }
+    let array = fill(dtype, &shape, data);
+    let cells = array.bits.iter().map(|bits| Cell::from_bits(dtype, *bits)).collect();
+    Ok(Value::new(dtype, shape, cells))
+}
+
+fn arange(dtype: DType, start: i64, step: i64, count: usize) -> Check<Value> {
+    if !dtype.is_int() {
+        return Err(format!("arange gives integers, not {}", dtype.name()));
+    }
+    let shape = limit(vec![count])?;
+    let number = |i: usize| i128::from(start) + i as i128 * i128::from(step);
+    let cells = (0..count).map(|i| Cell::Int(integer::wrap(dtype, number(i)))).collect();
+    Ok(Value::new(dtype, shape, cells))
+}
+
+fn unary(op: UnaryOp, src: &Value) -> Check<Value> {
+    let dtype = src.dtype;
+    infer::check_unary(op, dtype)?;
+    Ok(src.map(dtype, |cell| match (op, cell) {
+        (_, Cell::Int(bits)) => Cell::Int(integer::unary(op, dtype, bits)),
+        (_, Cell::Unspecified(_)) => cell,
+        (UnaryOp::Neg, _) => arithmetic::neg(cell),
+        (UnaryOp::Exp2, _) => transcendental::exp2(dtype, cell),
+        (UnaryOp::Log2, _) => transcendental::log2(dtype, cell),
+        (UnaryOp::Sin, _) => transcendental::sin(dtype, cell),
+        (UnaryOp::Sqrt, _) => arithmetic::sqrt(dtype, cell),
+        (UnaryOp::Recip, _) => arithmetic::div(dtype, Cell::exact(1.0), cell),
+        (UnaryOp::Not, _) => panic!("not takes no floats"),
+    }))
+}
+
+/// The sources of an elementwise statement, each as long as the result, or one cell for all.
+struct Sources {
+    dtype: DType,
+    shape: Shape,
+    cells: Vec<Rc<Vec<Cell>>>,
+}
+
+impl Sources {
+    /// Source `number` at position `at` of the result.
+    fn at(&self, number: usize, at: usize) -> Cell {
+        let cells = &self.cells[number];
+        if cells.len() == 1 { cells[0] } else { cells[at] }
+    }
+
+    fn map(&self, dtype: DType, f: impl Fn(usize) -> Cell) -> Value {
+        let total = count(&self.shape);
+        Value::new(dtype, self.shape.clone(), (0..total).map(f).collect())
+    }
+}
+
+/// Repeats a source to the shape of the result.
+fn repeated(src: &Value, shape: &[usize]) -> Rc<Vec<Cell>> {
+    if src.shape == shape || src.cells.len() == 1 {
+        return src.cells.clone();
+    }
+    let positions = movement::broadcast_positions(&src.shape, shape);
+    Rc::new(positions.into_iter().map(|at| src.cells[at]).collect())
+}
+
+/// Promotes and broadcasts; `beside` is a shape that takes part, as a condition's does.
+fn sources(operands: &[Operand], values: &[Option<Value>], beside: &[usize]) -> Check<Sources> {
+    let mut dtype = None;
+    let mut shape = beside.to_vec();
+    for operand in operands {
+        if let Operand::Value(id) = operand {
+            let value = get(values, *id)?;
+            dtype = Some(dtype.map_or(value.dtype, |dtype| promote(dtype, value.dtype)));
+            shape = broadcast(&shape, &value.shape)?;
+        }
+    }
+    let dtype = dtype.ok_or("a literal takes the dtype of a value, and there is none")?;
+    let one = |operand: &Operand| -> Check<Rc<Vec<Cell>>> {
+        Ok(match operand {
+            Operand::Literal(value) => Rc::new(vec![literal(dtype, value)?]),
+            Operand::Value(id) => {
+                let value = get(values, *id)?;
+                if value.dtype == dtype {
+                    repeated(value, &shape)
+                } else {
+                    let from = value.dtype;
+                    repeated(&value.map(dtype, |cell| cast(from, dtype, cell)), &shape)
+                }
+            }
+        })
+    };
+    let cells = operands.iter().map(one).collect::<Check<_>>()?;
+    Ok(Sources { dtype, shape, cells })
+}
+
+fn binary(op: BinaryOp, operands: &[Operand], values: &[Option<Value>]) -> Check<Value> {
+    let sources = sources(operands, values, &[])?;
+    let dtype = sources.dtype;
+    infer::check_binary(op, dtype)?;
+    let result = if op.is_comparison() { DType::Bool } else { dtype };
+    Ok(sources.map(result, |at| {
+        let (x, y) = (sources.at(0, at), sources.at(1, at));
+        match (x, y) {
+            (Cell::Int(x), Cell::Int(y)) => {
+                integer::binary(op, dtype, x, y).map_or_else(Cell::Unspecified, Cell::Int)
+            }
+            (Cell::Unspecified(_), _) => x,
+            (_, Cell::Unspecified(_)) => y,
+            _ => float_binary(op, dtype, x, y),
+        }
+    }))
+}
+
+fn float_binary(op: BinaryOp, dtype: DType, x: Cell, y: Cell) -> Cell {
+    use arithmetic::neg;
+    use std::cmp::Ordering::{Equal, Less};
+    let decide = |is: fn(Option<std::cmp::Ordering>) -> bool| {
+        arithmetic::order(x, y).map_or_else(Cell::Unspecified, |order| Cell::bool(is(order)))
+    };
+    match op {
+        BinaryOp::Add => arithmetic::add(dtype, x, y),
+        BinaryOp::Sub => arithmetic::add(dtype, x, neg(y)),
+        BinaryOp::Mul => arithmetic::mul(dtype, x, y),
+        BinaryOp::Div => arithmetic::div(dtype, x, y),
+        BinaryOp::Pow => transcendental::pow(dtype, x, y),
+        BinaryOp::Max => arithmetic::max(x, y),
+        BinaryOp::Min => neg(arithmetic::max(neg(x), neg(y))),
+        BinaryOp::CmpLt => decide(|order| order == Some(Less)),
+        BinaryOp::CmpEq => decide(|order| order == Some(Equal)),
+        BinaryOp::CmpNe => decide(|order| order != Some(Equal)),
+        BinaryOp::CDiv
+        | BinaryOp::CMod
+        | BinaryOp::FloorDiv
+        | BinaryOp::FloorMod
+        | BinaryOp::And
+        | BinaryOp::Or
+        | BinaryOp::Xor
+        | BinaryOp::Shl
+        | BinaryOp::Shr => panic!("{} takes no floats", op.name()),
+    }
+}
+
+fn mulacc(operands: &[Operand], values: &[Option<Value>]) -> Check<Value> {
+    let sources = sources(operands, values, &[])?;
+    let dtype = sources.dtype;
+    infer::check_binary(BinaryOp::Mul, dtype)?;
+    let combine = |op, x, y| match (x, y) {
+        (Cell::Int(x), Cell::Int(y)) => {
+            integer::binary(op, dtype, x, y).map_or_else(Cell::Unspecified, Cell::Int)
+        }
+        (Cell::Unspecified(_), _) => x,
+        (_, Cell::Unspecified(_)) => y,
+        _ => float_binary(op, dtype, x, y),
+    };
+    Ok(sources.map(dtype, |at| {
+        let product = combine(BinaryOp::Mul, sources.at(0, at), sources.at(1, at));
+        combine(BinaryOp::Add, product, sources.at(2, at))
+    }))
+}
+
+fn select(operands: &[Operand; 3], values: &[Option<Value>]) -> Check<Value> {
+    let condition = match &operands[0] {
+        Operand::Literal(value) => {
+            Value::new(DType::Bool, vec![], vec![literal(DType::Bool, value)?])
+        }
+        Operand::Value(id) => get(values, *id)?.clone(),
+    };
+    if condition.dtype != DType::Bool {
+        return Err(format!("the condition of where is bool, not {}", condition.dtype.name()));
+    }
+    let sources = sources(&operands[1..], values, &condition.shape)?;
+    let conditions = repeated(&condition, &sources.shape);
+    Ok(sources.map(sources.dtype, |at| {
+        let (yes, no) = (sources.at(0, at), sources.at(1, at));
+        match conditions[if conditions.len() == 1 { 0 } else { at }] {
+            Cell::Int(condition) => {
+                if condition != 0 {
+                    yes
+                } else {
+                    no
+                }
+            }
+            Cell::Unspecified(reason) => {
+                let bits = yes.bits(sources.dtype);
+                let same = bits.is_some() && bits == no.bits(sources.dtype);
+                if same { yes } else { Cell::Unspecified(reason) }
+            }
+            other => panic!("{other:?} among bools"),
+        }
+    }))
+}
+
+fn fold(op: ReduceOp, src: &Value, axes: &[usize]) -> Check<Value> {
+    let (shape, targets) = movement::reduce(&src.shape, axes)?;
+    let mut groups: Vec<Vec<Cell>> = vec![Vec::new(); count(&shape)];
+    for (cell, target) in src.cells.iter().zip(targets) {
+        groups[target].push(*cell);
+    }
+    let cells = groups.iter().map(|group| reduce::fold(op, src.dtype, group)).collect();
+    Ok(Value::new(infer::reduced(op, src.dtype), shape, cells))
+}
+
+fn cat(ids: &[ValueId], axis: usize, values: &[Option<Value>]) -> Check<Value> {
+    let srcs = ids.iter().map(|id| get(values, *id)).collect::<Check<Vec<_>>>()?;
+    let shapes: Vec<_> = srcs.iter().map(|src| src.shape.as_slice()).collect();
+    let (shape, positions) = movement::cat(&shapes, axis)?;
+    let dtype = srcs[0].dtype;
+    if let Some(other) = srcs.iter().find(|src| src.dtype != dtype) {
+        return Err(format!("cat of {} and {}", dtype.name(), other.dtype.name()));
+    }
+    let cells = positions.into_iter().map(|(number, at)| srcs[number].cells[at]).collect();
+    Ok(Value::new(dtype, shape, cells))
+}
+
+fn gather(src: &Value, axis: usize, index: &Value) -> Check<Value> {
+    movement::check_gather(&src.shape, &index.shape, axis)?;
+    if !index.dtype.is_int() {
+        return Err(format!("the index of gather is an integer, not {}", index.dtype.name()));
+    }
+    let size = src.shape[axis] as i128;
+    let mut cells = Vec::with_capacity(index.cells.len());
+    let mut indices = index.cells.iter();
+    movement::for_each_index(&index.shape, |place| {
+        let at = match indices.next() {
+            Some(Cell::Int(bits)) => integer::value(index.dtype, *bits),
+            Some(Cell::Unspecified(reason)) => {
+                cells.push(Cell::Unspecified(*reason));
+                return;
+            }
+            other => panic!("{other:?} as an index"),
+        };
+        cells.push(if 0 <= at && at < size {
+            src.cells[movement::gathered(&src.shape, place, axis, at as usize)]
+        } else {
+            Cell::from_bits(src.dtype, 0)
+        });
+    });
+    Ok(Value::new(src.dtype, index.shape.clone(), cells))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cell::Reason;
+
+    #[test]
+    fn unspecified_conditions_do_not_matter_between_equal_branches() {
+        let reason = Reason::DivisionByZero;
+        let source = |cells: Vec<Cell>, dtype| Some(Value::new(dtype, vec![3], cells));
+        let values = [
+            source(vec![Cell::Unspecified(reason); 3], DType::Bool),
+            source(vec![Cell::Int(1), Cell::Int(2), Cell::Unspecified(reason)], DType::I8),
+            source(vec![Cell::Int(1), Cell::Int(3), Cell::Int(3)], DType::I8),
+        ];
+        let operands = [0, 1, 2].map(|id| Operand::Value(ValueId(id)));
+        let value = select(&operands, &values).expect("well-formed");
+        let unspecified = Cell::Unspecified(reason);
+        assert_eq!(*value.cells, vec![Cell::Int(1), unspecified, unspecified]);
+    }
+}

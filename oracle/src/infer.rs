@@ -1,0 +1,229 @@
+//! Dtypes and shapes of statements, and what makes a program ill-formed. Written from the op
+//! descriptions alone, so that the corpus's own typing has something to differ from.
+
+use gradiff_corpus::{BinaryOp, DType, ReduceOp, Shape, UnaryOp};
+
+/// Most elements that a value may have.
+const MAX_ELEMENTS: usize = 1 << 24;
+/// Most axes that a value may have.
+const MAX_RANK: usize = 32;
+
+/// What is wrong with a statement, without its number.
+pub(crate) type Check<T> = Result<T, String>;
+
+/// Each dtype's next larger ones: an edge is a conversion that promotion may take.
+const LARGER: [(DType, &[DType]); 13] = [
+    (DType::Bool, &[DType::I8, DType::U8]),
+    (DType::I8, &[DType::I16]),
+    (DType::U8, &[DType::I16, DType::U16]),
+    (DType::I16, &[DType::I32]),
+    (DType::U16, &[DType::I32, DType::U32]),
+    (DType::I32, &[DType::I64]),
+    (DType::U32, &[DType::I64, DType::U64]),
+    (DType::I64, &[DType::F16, DType::BF16]),
+    (DType::U64, &[DType::F16, DType::BF16]),
+    (DType::F16, &[DType::F32]),
+    (DType::BF16, &[DType::F32]),
+    (DType::F32, &[DType::F64]),
+    (DType::F64, &[]),
+];
+
+/// Bit `j` of row `i`: dtype `i` can become dtype `j`.
+static REACHES: [u16; 13] = reaches();
+
+const fn reaches() -> [u16; 13] {
+    let mut rows = [0u16; 13];
+    // Edges go up in priority order, so one sweep from the top closes the relation.
+    let mut from = 13;
+    while from > 0 {
+        from -= 1;
+        rows[from] = 1 << from;
+        let (_, larger) = LARGER[from];
+        let mut edge = 0;
+        while edge < larger.len() {
+            rows[from] |= rows[larger[edge] as usize];
+            edge += 1;
+        }
+    }
+    rows
+}
+
+/// The first dtype, in priority order, that both can become.
+pub(crate) fn promote(a: DType, b: DType) -> DType {
+    let common = REACHES[a as usize] & REACHES[b as usize];
+    DType::ALL[common.trailing_zeros() as usize]
+}
+
+/// How many elements a shape has.
+pub(crate) fn count(shape: &[usize]) -> usize {
+    shape.iter().product()
+}
+
+/// Refuses shapes of too many elements, however they overflow, and of too many axes.
+pub(crate) fn limit(shape: Shape) -> Check<Shape> {
+    if shape.len() > MAX_RANK {
+        return Err(format!("{} axes are more than {MAX_RANK}", shape.len()));
+    }
+    // A zero may not hide sizes that no index type could count.
+    let mut sizes = shape.iter().filter(|&&size| size != 0);
+    match sizes.try_fold(1usize, |product, &size| product.checked_mul(size)) {
+        Some(total) if total <= MAX_ELEMENTS => Ok(shape),
+        _ => Err(format!("shape {shape:?} has more than {MAX_ELEMENTS} elements")),
+    }
+}
+
+/// The shape that `a` and `b` are repeated to, aligned at the last axis.
+pub(crate) fn broadcast(a: &[usize], b: &[usize]) -> Check<Shape> {
+    let rank = a.len().max(b.len());
+    let size = |shape: &[usize], axis: usize| {
+        let missing = rank - shape.len();
+        if axis < missing { 1 } else { shape[axis - missing] }
+    };
+    let join = |axis| match (size(a, axis), size(b, axis)) {
+        (x, y) if x == y => Ok(x),
+        (1, y) => Ok(y),
+        (x, 1) => Ok(x),
+        (x, y) => Err(format!(
+            "shapes {a:?} and {b:?} do not broadcast: {x} and {y} are neither equal nor 1"
+        )),
+    };
+    limit((0..rank).map(join).collect::<Check<Shape>>()?)
+}
+
+/// Whether `op` takes the dtype.
+pub(crate) fn check_unary(op: UnaryOp, dtype: DType) -> Check<()> {
+    let takes = match op {
+        UnaryOp::Neg => dtype != DType::Bool,
+        UnaryOp::Not => !dtype.is_float(),
+        UnaryOp::Exp2 | UnaryOp::Log2 | UnaryOp::Sin | UnaryOp::Sqrt | UnaryOp::Recip => {
+            dtype.is_float()
+        }
+    };
+    if takes { Ok(()) } else { Err(format!("{} does not take {}", op.name(), dtype.name())) }
+}
+
+/// Whether `op` takes the promoted dtype.
+pub(crate) fn check_binary(op: BinaryOp, dtype: DType) -> Check<()> {
+    let takes = match op {
+        BinaryOp::Add | BinaryOp::Sub | BinaryOp::Mul => dtype != DType::Bool,
+        BinaryOp::Div | BinaryOp::Pow => dtype.is_float(),
+        BinaryOp::CDiv
+        | BinaryOp::CMod
+        | BinaryOp::FloorDiv
+        | BinaryOp::FloorMod
+        | BinaryOp::Shl
+        | BinaryOp::Shr => dtype.is_int(),
+        BinaryOp::Max | BinaryOp::Min | BinaryOp::CmpLt | BinaryOp::CmpNe | BinaryOp::CmpEq => true,
+        BinaryOp::And | BinaryOp::Or | BinaryOp::Xor => !dtype.is_float(),
+    };
+    if takes { Ok(()) } else { Err(format!("{} does not take {}", op.name(), dtype.name())) }
+}
+
+/// The dtype that a reduction of `dtype` gives.
+pub(crate) fn reduced(op: ReduceOp, dtype: DType) -> DType {
+    match (op, dtype) {
+        (ReduceOp::Max, _) => dtype,
+        (_, DType::Bool | DType::I8 | DType::I16) => DType::I32,
+        (_, DType::U8 | DType::U16) => DType::U32,
+        _ => dtype,
+    }
+}
+
+/// The dtype that a sum or product of results of this dtype accumulates in.
+pub(crate) fn accumulator(dtype: DType) -> DType {
+    if matches!(dtype, DType::F16 | DType::BF16) { DType::F32 } else { dtype }
+}
+
+/// Whether a bitcast is possible.
+pub(crate) fn check_bitcast(from: DType, to: DType) -> Check<()> {
+    let names = (from.name(), to.name());
+    if from == DType::Bool || to == DType::Bool {
+        return Err(format!("bitcast {} to {}: bool has no bits to reinterpret", names.0, names.1));
+    }
+    if from.size_bytes() != to.size_bytes() {
+        return Err(format!("bitcast {} to {}: the sizes differ", names.0, names.1));
+    }
+    Ok(())
+}
+
+/// Whether axes are ascending, without repeats, and exist.
+pub(crate) fn check_axes(axes: &[usize], rank: usize) -> Check<()> {
+    if !axes.windows(2).all(|pair| pair[0] < pair[1]) {
+        return Err(format!("axes {axes:?} are not ascending"));
+    }
+    match axes.last() {
+        Some(&axis) if axis >= rank => Err(no_axis(axis, rank)),
+        _ => Ok(()),
+    }
+}
+
+pub(crate) fn no_axis(axis: usize, rank: usize) -> String {
+    format!("there is no axis {axis}: the rank is {rank}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn promotion_table_is_tinygrads() {
+        use DType::*;
+        for (a, b, expected) in [
+            (Bool, Bool, Bool),
+            (Bool, U8, U8),
+            (I8, U8, I16),
+            (I16, U8, I16),
+            (I8, U16, I32),
+            (I16, U16, I32),
+            (I8, U32, I64),
+            (I32, U32, I64),
+            (I64, U32, I64),
+            (U8, U64, U64),
+            (I8, U64, F16),
+            (I64, U64, F16),
+            (U64, F16, F16),
+            (I64, BF16, BF16),
+            (F16, BF16, F32),
+            (BF16, F32, F32),
+            (U64, F32, F32),
+            (F32, F64, F64),
+        ] {
+            assert_eq!(promote(a, b), expected, "{a:?} {b:?}");
+            assert_eq!(promote(b, a), expected, "{b:?} {a:?}");
+        }
+    }
+
+    #[test]
+    fn promotion_is_an_upper_bound_that_does_not_look_at_order() {
+        for a in DType::ALL {
+            for b in DType::ALL {
+                let joined = promote(a, b);
+                assert_eq!(promote(b, a), joined);
+                assert_eq!(promote(a, joined), joined);
+            }
+        }
+        // It is not associative where f16 and bf16 are equally near.
+        let left = promote(promote(DType::I64, DType::U64), DType::BF16);
+        let right = promote(DType::I64, promote(DType::U64, DType::BF16));
+        assert_eq!((left, right), (DType::F32, DType::BF16));
+    }
+
+    #[test]
+    fn promotion_equals_the_corpus() {
+        for a in DType::ALL {
+            for b in DType::ALL {
+                assert_eq!(promote(a, b), gradiff_corpus::promote(a, b), "{a:?} {b:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn shapes_broadcast_from_the_right() {
+        assert_eq!(broadcast(&[2, 1, 3], &[4, 1]), Ok(vec![2, 4, 3]));
+        assert_eq!(broadcast(&[], &[0, 2]), Ok(vec![0, 2]));
+        assert_eq!(broadcast(&[1], &[0]), Ok(vec![0]));
+        assert!(broadcast(&[2], &[3]).is_err());
+        assert!(broadcast(&[1 << 20, 1], &[1 << 20]).is_err());
+        assert!(limit(vec![usize::MAX, usize::MAX, 0]).is_err());
+    }
+}

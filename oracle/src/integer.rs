@@ -1,0 +1,169 @@
+//! Integer and bool ops on bit patterns, by way of the numbers they stand for. Results wrap at
+//! the dtype's width; what is undefined gives the reason.
+
+use gradiff_corpus::{BinaryOp, DType, UnaryOp};
+
+use crate::cell::Reason;
+
+/// Bits of an integer dtype; 1 for bool.
+pub(crate) fn width(dtype: DType) -> u32 {
+    if dtype == DType::Bool { 1 } else { 8 * dtype.size_bytes() as u32 }
+}
+
+/// The number that a bit pattern stands for.
+pub(crate) fn value(dtype: DType, bits: u64) -> i128 {
+    if dtype.is_signed() {
+        let unused = 64 - width(dtype);
+        i128::from((bits << unused) as i64 >> unused)
+    } else {
+        i128::from(bits)
+    }
+}
+
+/// The bit pattern of a number modulo 2^width.
+pub(crate) fn wrap(dtype: DType, value: i128) -> u64 {
+    value as u64 & (u64::MAX >> (64 - width(dtype)))
+}
+
+/// Whether a number is in the dtype's range.
+pub(crate) fn in_range(dtype: DType, number: i128) -> bool {
+    value(dtype, wrap(dtype, number)) == number
+}
+
+/// The most negative number, or 0, or false.
+pub(crate) fn smallest(dtype: DType) -> u64 {
+    if dtype.is_signed() { 1 << (width(dtype) - 1) } else { 0 }
+}
+
+/// `op x`; `Neg` and `Not` only, the others take floats.
+pub(crate) fn unary(op: UnaryOp, dtype: DType, x: u64) -> u64 {
+    match op {
+        UnaryOp::Neg => wrap(dtype, -value(dtype, x)),
+        UnaryOp::Not => wrap(dtype, !i128::from(x)),
+        UnaryOp::Exp2 | UnaryOp::Log2 | UnaryOp::Sin | UnaryOp::Sqrt | UnaryOp::Recip => {
+            panic!("{} takes floats only", op.name())
+        }
+    }
+}
+
+/// `x op y` of one dtype; comparisons give 0 or 1.
+pub(crate) fn binary(op: BinaryOp, dtype: DType, x: u64, y: u64) -> Result<u64, Reason> {
+    let (a, b) = (value(dtype, x), value(dtype, y));
+    let number = match op {
+        BinaryOp::Add => a + b,
+        BinaryOp::Sub => a - b,
+        BinaryOp::Mul => a.wrapping_mul(b),
+        BinaryOp::CDiv | BinaryOp::CMod | BinaryOp::FloorDiv | BinaryOp::FloorMod => {
+            divide(op, a, b)?
+        }
+        BinaryOp::Max => a.max(b),
+        BinaryOp::Min => a.min(b),
+        BinaryOp::CmpLt => return Ok((a < b).into()),
+        BinaryOp::CmpNe => return Ok((a != b).into()),
+        BinaryOp::CmpEq => return Ok((a == b).into()),
+        BinaryOp::And => a & b,
+        BinaryOp::Or => a | b,
+        BinaryOp::Xor => a ^ b,
+        BinaryOp::Shl | BinaryOp::Shr => {
+            if b < 0 || b >= i128::from(width(dtype)) {
+                return Err(Reason::ShiftOutOfRange);
+            }
+            if op == BinaryOp::Shl { a << b } else { a >> b }
+        }
+        BinaryOp::Div | BinaryOp::Pow => panic!("{} takes floats only", op.name()),
+    };
+    Ok(wrap(dtype, number))
+}
+
+/// The two divisions and their remainders. Rust's `/` and `%` cut toward zero, as C's.
+fn divide(op: BinaryOp, a: i128, b: i128) -> Result<i128, Reason> {
+    if b == 0 {
+        return Err(Reason::DivisionByZero);
+    }
+    // 128-bit division is many times slower and seldom needed.
+    let (quotient, remainder) = match (i64::try_from(a), i64::try_from(b)) {
+        (Ok(a), Ok(b)) if b != -1 => (i128::from(a / b), i128::from(a % b)),
+        _ => (a / b, a % b),
+    };
+    let too_high = remainder != 0 && (remainder < 0) != (b < 0);
+    Ok(match op {
+        BinaryOp::CDiv => quotient,
+        BinaryOp::CMod => remainder,
+        BinaryOp::FloorDiv => quotient - i128::from(too_high),
+        _ => remainder + if too_high { b } else { 0 },
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(op: BinaryOp, dtype: DType, rows: &[(i128, i128, i128)]) {
+        for &(x, y, expected) in rows {
+            let got = binary(op, dtype, wrap(dtype, x), wrap(dtype, y));
+            assert_eq!(got, Ok(wrap(dtype, expected)), "{} {x} {y}", op.name());
+        }
+    }
+
+    #[test]
+    fn the_two_divisions_differ_where_signs_do() {
+        let i32 = DType::I32;
+        check(BinaryOp::FloorDiv, i32, &[(-9, 4, -3), (9, -4, -3), (-8, 4, -2), (-9, -4, 2)]);
+        check(BinaryOp::CDiv, i32, &[(-9, 4, -2), (9, -4, -2), (-8, 4, -2), (-9, -4, 2)]);
+        check(BinaryOp::FloorMod, i32, &[(-9, 4, 3), (9, -4, -3), (-8, 4, 0), (-9, -4, -1)]);
+        check(BinaryOp::CMod, i32, &[(-9, 4, -1), (9, -4, 1), (-8, 4, 0), (-9, -4, -1)]);
+    }
+
+    #[test]
+    fn all_i8_divisions_satisfy_their_laws() {
+        for x in -128i128..128 {
+            for y in (-128i128..128).filter(|&y| y != 0) {
+                let at = |op| {
+                    let (x, y) = (wrap(DType::I8, x), wrap(DType::I8, y));
+                    value(DType::I8, binary(op, DType::I8, x, y).expect("y is not 0"))
+                };
+                let floor = (x as f64 / y as f64).floor() as i128;
+                assert_eq!(at(BinaryOp::FloorDiv), value(DType::I8, wrap(DType::I8, floor)));
+                assert_eq!(at(BinaryOp::FloorMod), x - floor * y);
+                let cut = (x as f64 / y as f64).trunc() as i128;
+                assert_eq!(at(BinaryOp::CDiv), value(DType::I8, wrap(DType::I8, cut)));
+                assert_eq!(at(BinaryOp::CMod), x - cut * y);
+            }
+        }
+    }
+
+    #[test]
+    fn everything_wraps_at_its_own_width() {
+        check(BinaryOp::Add, DType::I8, &[(127, 1, -128)]);
+        check(BinaryOp::Add, DType::U8, &[(255, 1, 0)]);
+        check(BinaryOp::Sub, DType::U16, &[(0, 1, 65535)]);
+        check(BinaryOp::Mul, DType::I64, &[(i64::MIN.into(), -1, i64::MIN.into())]);
+        check(BinaryOp::Mul, DType::U64, &[(u64::MAX.into(), u64::MAX.into(), 1)]);
+        check(BinaryOp::Shl, DType::I8, &[(64, 1, -128), (1, 7, -128)]);
+        check(BinaryOp::Shr, DType::I8, &[(-128, 7, -1)]);
+        check(BinaryOp::Shr, DType::U8, &[(128, 7, 1)]);
+        for dtype in [DType::I8, DType::I16, DType::I32, DType::I64] {
+            let least = value(dtype, smallest(dtype));
+            check(BinaryOp::CDiv, dtype, &[(least, -1, least)]);
+            check(BinaryOp::CMod, dtype, &[(least, -1, 0)]);
+            check(BinaryOp::FloorDiv, dtype, &[(least, -1, least)]);
+            check(BinaryOp::FloorMod, dtype, &[(least, -1, 0)]);
+            assert_eq!(unary(UnaryOp::Neg, dtype, smallest(dtype)), smallest(dtype));
+        }
+        assert_eq!(unary(UnaryOp::Neg, DType::U8, 1), 255);
+        assert_eq!(unary(UnaryOp::Not, DType::I8, 0), 255);
+        assert_eq!(unary(UnaryOp::Not, DType::Bool, 1), 0);
+    }
+
+    #[test]
+    fn undefined_ops_say_why() {
+        for op in [BinaryOp::CDiv, BinaryOp::CMod, BinaryOp::FloorDiv, BinaryOp::FloorMod] {
+            assert_eq!(binary(op, DType::U32, 1, 0), Err(Reason::DivisionByZero));
+        }
+        for (dtype, count) in [(DType::I8, 8), (DType::I8, 255), (DType::U64, 64)] {
+            let out = Err(Reason::ShiftOutOfRange);
+            assert_eq!(binary(BinaryOp::Shl, dtype, 1, count), out);
+            assert_eq!(binary(BinaryOp::Shr, dtype, 1, count), out);
+        }
+    }
+}

@@ -1,0 +1,236 @@
+//! What an output may be, and whether what a backend gave is that.
+
+use gradiff_corpus::{Array, DType, Shape, format_element};
+
+use crate::cell::{Cell, Real, Reason};
+use crate::format::{decode, encode, is_nan_bits};
+
+/// Everything that legal computations of one output may give.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Expected {
+    /// Element type.
+    pub dtype: DType,
+    /// Sizes of the axes, outermost first.
+    pub shape: Shape,
+    cells: Vec<Cell>,
+}
+
+/// What one element of an output may be.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Element {
+    /// Exactly this bit pattern.
+    Exact(u64),
+    /// Zero of either sign.
+    Zero,
+    /// Any NaN.
+    Nan,
+    /// A finite number no farther from `center + low` than `radius`; `low` is not 0 for f64 only.
+    Ball {
+        /// The number that real arithmetic gives, rounded to f64.
+        center: f64,
+        /// What that rounding left out.
+        low: f64,
+        /// Bound on the error of a legal computation.
+        radius: f64,
+    },
+    /// Anything.
+    Unspecified(Reason),
+}
+
+/// The outcome of comparing an array with what was expected.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Verdict {
+    /// Elements that were compared.
+    pub checked: usize,
+    /// Elements that could be anything.
+    pub unspecified: usize,
+    /// Elements that are wrong.
+    pub mismatch_count: usize,
+    /// The first wrong element, or a wrong dtype or shape.
+    pub mismatch: Option<Mismatch>,
+}
+
+/// One wrong element. A wrong dtype or shape has index 0, got 0, and says so in `expected`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mismatch {
+    /// Row-major position.
+    pub index: usize,
+    /// The bit pattern found there.
+    pub got_bits: u64,
+    /// What would have been right.
+    pub expected: String,
+}
+
+impl Verdict {
+    /// Whether nothing is wrong.
+    pub fn is_ok(&self) -> bool {
+        self.mismatch_count == 0
+    }
+}
+
+impl Expected {
+    pub(crate) fn new(dtype: DType, shape: Shape, cells: Vec<Cell>) -> Expected {
+        Expected { dtype, shape, cells }
+    }
+
+    /// Number of elements.
+    pub fn len(&self) -> usize {
+        self.cells.len()
+    }
+
+    /// Whether there are no elements.
+    pub fn is_empty(&self) -> bool {
+        self.cells.is_empty()
+    }
+
+    /// The element at a row-major position. Panics if there is none.
+    pub fn element(&self, index: usize) -> Element {
+        match self.cells[index] {
+            Cell::Unspecified(reason) => Element::Unspecified(reason),
+            Cell::Nan(None) => Element::Nan,
+            Cell::Real(Real { hi, lo, radius, .. }) if radius > 0.0 => {
+                Element::Ball { center: hi, low: lo, radius }
+            }
+            cell => cell.bits(self.dtype).map_or(Element::Zero, Element::Exact),
+        }
+    }
+
+    /// All elements, row-major.
+    pub fn elements(&self) -> impl ExactSizeIterator<Item = Element> + '_ {
+        (0..self.cells.len()).map(|index| self.element(index))
+    }
+
+    /// Why each unspecified element is so.
+    pub fn reasons(&self) -> impl Iterator<Item = Reason> + '_ {
+        self.cells.iter().filter_map(|cell| match cell {
+            Cell::Unspecified(reason) => Some(*reason),
+            _ => None,
+        })
+    }
+
+    /// Compares an array element by element. Another dtype, shape or length is one mismatch.
+    pub fn judge(&self, got: &Array) -> Verdict {
+        if got.dtype != self.dtype || got.shape != self.shape || got.len() != self.len() {
+            let (dtype, shape) = (self.dtype.name(), &self.shape);
+            let (had, len) = (got.dtype.name(), got.len());
+            let expected =
+                format!("{dtype}{shape:?}, got {had}{:?} with {len} elements", got.shape);
+            let mismatch = Some(Mismatch { index: 0, got_bits: 0, expected });
+            return Verdict { mismatch_count: 1, mismatch, ..Verdict::default() };
+        }
+        let mut verdict = Verdict::default();
+        for (index, &got_bits) in got.bits.iter().enumerate() {
+            match self.element(index) {
+                Element::Unspecified(_) => verdict.unspecified += 1,
+                element => {
+                    verdict.checked += 1;
+                    if !element.admits(self.dtype, got_bits) {
+                        verdict.mismatch_count += 1;
+                        verdict.mismatch.get_or_insert_with(|| {
+                            let expected = element.describe(self.dtype);
+                            Mismatch { index, got_bits, expected }
+                        });
+                    }
+                }
+            }
+        }
+        verdict
+    }
+}
+
+impl Element {
+    /// Whether a bit pattern of `dtype` is among what is legal.
+    pub fn admits(&self, dtype: DType, bits: u64) -> bool {
+        match *self {
+            Element::Unspecified(_) => true,
+            Element::Exact(expected) => bits == expected,
+            Element::Nan => is_nan_bits(dtype, bits),
+            Element::Zero => decode(dtype, bits) == 0.0,
+            Element::Ball { center, low, radius } => {
+                let value = decode(dtype, bits);
+                // The difference of neighbours is exact; NaN and infinities compare as false.
+                ((value - center) - low).abs() <= radius
+            }
+        }
+    }
+
+    /// What is legal, in words, exact enough to check by hand.
+    pub fn describe(&self, dtype: DType) -> String {
+        let exact = |bits| format!("{} (bits {bits:#x})", format_element(dtype, bits));
+        match *self {
+            Element::Exact(bits) => exact(bits),
+            Element::Zero => "zero of either sign".into(),
+            Element::Nan => "nan".into(),
+            Element::Ball { center, radius, .. } => {
+                let nearest = encode(dtype, center);
+                format!("{} within {radius:e}", exact(nearest))
+            }
+            Element::Unspecified(reason) => format!("anything ({})", reason.name()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn judge(dtype: DType, cell: Cell, bits: u64) -> bool {
+        let expected = Expected::new(dtype, vec![], vec![cell]);
+        expected.judge(&Array { dtype, shape: vec![], bits: vec![bits] }).is_ok()
+    }
+
+    #[test]
+    fn exact_floats_compare_by_bits() {
+        let one = u64::from(1f32.to_bits());
+        assert!(judge(DType::F32, Cell::exact(1.0), one));
+        assert!(!judge(DType::F32, Cell::exact(1.0), one + 1));
+        assert!(!judge(DType::F32, Cell::exact(1.0), one - 1));
+        let minus_zero = u64::from((-0f32).to_bits());
+        assert!(!judge(DType::F32, Cell::exact(0.0), minus_zero));
+        assert!(judge(DType::F32, Cell::zero(None), minus_zero));
+        assert!(judge(DType::F32, Cell::zero(None), 0));
+        assert!(!judge(DType::F32, Cell::zero(None), 1));
+    }
+
+    #[test]
+    fn nans_match_each_other_unless_they_are_data() {
+        assert!(judge(DType::F16, Cell::nan(), 0x7e01));
+        assert!(!judge(DType::F16, Cell::nan(), 0x7c00));
+        assert!(judge(DType::F16, Cell::Nan(Some(0x7e01)), 0x7e01));
+        assert!(!judge(DType::F16, Cell::Nan(Some(0x7e01)), 0x7e00));
+    }
+
+    #[test]
+    fn balls_admit_what_is_within_and_nothing_else() {
+        let ball = Cell::Real(Real::ball(1.0, 0.0, 2f64.powi(-24)));
+        let one = u64::from(1f32.to_bits());
+        assert!(judge(DType::F32, ball, one) && judge(DType::F32, ball, one - 1));
+        assert!(!judge(DType::F32, ball, one + 1) && !judge(DType::F32, ball, one - 2));
+        for value in [f32::NAN, f32::INFINITY, -1.0, 0.0] {
+            assert!(!judge(DType::F32, ball, value.to_bits().into()));
+        }
+    }
+
+    #[test]
+    fn verdict_counts_and_keeps_the_first() {
+        let cells =
+            vec![Cell::Int(1), Cell::Unspecified(Reason::Straddle), Cell::Int(3), Cell::Int(4)];
+        let expected = Expected::new(DType::I8, vec![4], cells);
+        let got = Array { dtype: DType::I8, shape: vec![4], bits: vec![1, 9, 9, 9] };
+        let verdict = expected.judge(&got);
+        assert_eq!((verdict.checked, verdict.unspecified, verdict.mismatch_count), (3, 1, 2));
+        let mismatch = verdict.mismatch.expect("two are wrong");
+        assert_eq!((mismatch.index, mismatch.got_bits), (2, 9));
+        assert_eq!(mismatch.expected, "3 (bits 0x3)");
+        assert_eq!(expected.reasons().collect::<Vec<_>>(), [Reason::Straddle]);
+    }
+
+    #[test]
+    fn another_shape_or_dtype_is_a_mismatch() {
+        let expected = Expected::new(DType::I8, vec![1], vec![Cell::Int(1)]);
+        for (dtype, shape) in [(DType::U8, vec![1]), (DType::I8, vec![])] {
+            let verdict = expected.judge(&Array { dtype, shape, bits: vec![1] });
+            assert_eq!((verdict.mismatch_count, verdict.checked), (1, 0));
+        }
+    }
+}

@@ -1,0 +1,204 @@
+//! Folds of a group of elements. A float sum or product may be taken in any order, so the group
+//! is looked over first for what some order could meet.
+
+use gradiff_corpus::{DType, ReduceOp};
+
+use crate::arithmetic::{add, max, mul, rounding_unit, settle};
+use crate::cell::{Cell, Chain, Real, Reason};
+use crate::format::{format, highest_bit};
+use crate::infer::{accumulator, reduced};
+use crate::integer;
+
+/// Folds `group`, elements of dtype `from`, to one of `reduced(op, from)`.
+pub(crate) fn fold(op: ReduceOp, from: DType, group: &[Cell]) -> Cell {
+    let to = reduced(op, from);
+    if let Some(cell) = group.iter().find(|cell| matches!(cell, Cell::Unspecified(_))) {
+        return *cell;
+    }
+    if to.is_float() { fold_floats(op, to, group) } else { fold_integers(op, from, to, group) }
+}
+
+fn fold_integers(op: ReduceOp, from: DType, to: DType, group: &[Cell]) -> Cell {
+    let first = match op {
+        ReduceOp::Sum => 0,
+        ReduceOp::Prod => 1,
+        ReduceOp::Max => integer::value(to, integer::smallest(to)),
+    };
+    let numbers = group.iter().map(|cell| match cell {
+        Cell::Int(bits) => integer::value(from, *bits),
+        _ => panic!("{cell:?} among integers"),
+    });
+    // Wrapping at 128 bits first changes nothing modulo the width.
+    let number = numbers.fold(first, |total, number| match op {
+        ReduceOp::Sum => total.wrapping_add(number),
+        ReduceOp::Prod => total.wrapping_mul(number),
+        ReduceOp::Max => total.max(number),
+    });
+    Cell::Int(integer::wrap(to, number))
+}
+
+fn fold_floats(op: ReduceOp, to: DType, group: &[Cell]) -> Cell {
+    let wide = accumulator(to);
+    let Some((first, rest)) = group.split_first() else {
+        return match op {
+            ReduceOp::Sum => Cell::zero(None),
+            ReduceOp::Prod => Cell::exact(1.0),
+            ReduceOp::Max => Cell::infinity(true),
+        };
+    };
+    if op == ReduceOp::Max {
+        return rest.iter().fold(*first, |largest, cell| max(largest, *cell));
+    }
+    if rest.is_empty() {
+        return *first;
+    }
+    if let Some(reason) = meets_infinity(op, wide, group) {
+        return Cell::Unspecified(reason);
+    }
+    // What was added in f16 may not be taken apart in f32.
+    let term = |cell: &Cell| match cell {
+        Cell::Real(real) if wide != to => Cell::Real(real.leaf()),
+        _ => *cell,
+    };
+    let total = rest.iter().fold(term(first), |total, cell| match op {
+        ReduceOp::Sum => add(wide, total, term(cell)),
+        ReduceOp::Prod => mul(wide, total, term(cell)),
+        ReduceOp::Max => max(total, *cell),
+    });
+    let total = match total {
+        Cell::Real(real) if real.is_zero() && op == ReduceOp::Sum => {
+            Cell::Real(Real { sign_free: true, ..real })
+        }
+        total => total,
+    };
+    if wide == to { total } else { narrow(to, total) }
+}
+
+/// Whether in some order finite elements alone grow to infinity, or shrink to zero, before they
+/// meet an infinite one, which then gives NaN.
+fn meets_infinity(op: ReduceOp, wide: DType, group: &[Cell]) -> Option<Reason> {
+    if !group.iter().any(|cell| matches!(cell, Cell::Inf { .. })) {
+        return None;
+    }
+    let format = format(wide);
+    let reals = group.iter().filter_map(|cell| match cell {
+        Cell::Real(real) => Some(real),
+        _ => None,
+    });
+    let reached = match op {
+        ReduceOp::Sum => {
+            let mass: f64 = reals
+                .map(|real| if real.chain == Chain::Sum { real.mass } else { real.magnitude() })
+                .sum();
+            mass >= format.overflow
+        }
+        ReduceOp::Prod => {
+            let low: i32 = reals
+                .filter(|real| real.hi != 0.0)
+                .map(|real| highest_bit(real.hi).min(0))
+                .fold(0, i32::saturating_add);
+            low <= format.exponent_min
+        }
+        ReduceOp::Max => false,
+    };
+    reached.then_some(Reason::Overflow)
+}
+
+/// Rounds an accumulator to its dtype. Unlike a cast, this may be left out within a kernel.
+fn narrow(to: DType, total: Cell) -> Cell {
+    let format = format(to);
+    let real = match total {
+        Cell::Real(real) => real.leaf(),
+        total => return total,
+    };
+    if real.is_exact() && format.holds(real.hi) {
+        return Cell::Real(real);
+    }
+    let rounding = rounding_unit(format) * real.magnitude() + format.floor;
+    settle(format, real, rounding, false)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn floats(op: ReduceOp, dtype: DType, values: &[f64]) -> Cell {
+        let group: Vec<_> =
+            values.iter().map(|v| Cell::from_bits(DType::F64, v.to_bits())).collect();
+        fold(op, dtype, &group)
+    }
+
+    fn exact(cell: Cell) -> Option<f64> {
+        match cell {
+            Cell::Real(real) if real.is_exact() => Some(real.hi),
+            Cell::Inf { negative, .. } => {
+                Some(if negative { f64::NEG_INFINITY } else { f64::INFINITY })
+            }
+            _ => None,
+        }
+    }
+
+    #[test]
+    fn integers_wrap_at_the_accumulator() {
+        let fold = |op, dtype, bits: &[u64]| {
+            let group: Vec<_> = bits.iter().map(|bits| Cell::Int(*bits)).collect();
+            fold(op, dtype, &group)
+        };
+        assert_eq!(fold(ReduceOp::Sum, DType::I8, &[0x80, 0x80]), Cell::Int(0xffff_ff00));
+        assert_eq!(fold(ReduceOp::Sum, DType::U8, &[255, 255]), Cell::Int(510));
+        assert_eq!(fold(ReduceOp::Sum, DType::Bool, &[1, 1, 1]), Cell::Int(3));
+        assert_eq!(fold(ReduceOp::Prod, DType::U16, &[65535, 65535, 2]), Cell::Int(0xfffc_0002));
+        assert_eq!(fold(ReduceOp::Sum, DType::U64, &[u64::MAX, 2]), Cell::Int(1));
+        assert_eq!(fold(ReduceOp::Max, DType::I8, &[]), Cell::Int(0x80));
+        assert_eq!(fold(ReduceOp::Max, DType::Bool, &[0, 1]), Cell::Int(1));
+        assert_eq!(fold(ReduceOp::Max, DType::I16, &[0xffff, 0x8000]), Cell::Int(0xffff));
+        assert_eq!(fold(ReduceOp::Prod, DType::Bool, &[]), Cell::Int(1));
+    }
+
+    #[test]
+    fn nothing_gives_the_identity() {
+        assert_eq!(exact(floats(ReduceOp::Sum, DType::F16, &[])), Some(0.0));
+        assert_eq!(exact(floats(ReduceOp::Prod, DType::F64, &[])), Some(1.0));
+        assert_eq!(exact(floats(ReduceOp::Max, DType::F32, &[])), Some(f64::NEG_INFINITY));
+    }
+
+    #[test]
+    fn sums_are_exact_if_every_order_is() {
+        let many = vec![0.125; 1000];
+        assert_eq!(exact(floats(ReduceOp::Sum, DType::F32, &many)), Some(125.0));
+        assert_eq!(exact(floats(ReduceOp::Sum, DType::F16, &many)), Some(125.0));
+        // 2049 needs 12 bits: exact in the f32 accumulator, then rounded to f16.
+        let Cell::Real(real) = floats(ReduceOp::Sum, DType::F16, &[2048.0, 0.5, 0.5]) else {
+            panic!("a number")
+        };
+        assert_eq!(real.hi, 2049.0);
+        assert!(1.0 <= real.radius && real.radius < 1.01);
+        let cancel = [2f64.powi(24), 1.0, -(2f64.powi(24))];
+        assert_eq!(exact(floats(ReduceOp::Sum, DType::F32, &cancel)), None);
+        assert_eq!(exact(floats(ReduceOp::Sum, DType::F64, &cancel)), Some(1.0));
+    }
+
+    #[test]
+    fn what_an_order_could_overflow_is_unspecified() {
+        let big = f64::from(f32::MAX);
+        let overflow = Cell::Unspecified(Reason::Overflow);
+        assert_eq!(floats(ReduceOp::Sum, DType::F32, &[big, -big, big]), overflow);
+        assert_eq!(floats(ReduceOp::Prod, DType::F32, &[big, 0.0, big]), overflow);
+        assert_eq!(floats(ReduceOp::Sum, DType::F32, &[f64::INFINITY, -big, -big]), overflow);
+        assert_eq!(floats(ReduceOp::Prod, DType::F32, &[f64::INFINITY, 1e-40, 1e-40]), overflow);
+        let fine = floats(ReduceOp::Sum, DType::F32, &[f64::INFINITY, 1.0, -3.0]);
+        assert_eq!(exact(fine), Some(f64::INFINITY));
+        let f16 = floats(ReduceOp::Sum, DType::F16, &[60000.0, 60000.0, -60000.0]);
+        assert_eq!(exact(f16), Some(60000.0));
+        let over = floats(ReduceOp::Sum, DType::F16, &[60000.0, 60000.0]);
+        assert_eq!(exact(over), Some(f64::INFINITY));
+    }
+
+    #[test]
+    fn nan_and_mixed_infinities_give_nan() {
+        let inf = f64::INFINITY;
+        assert!(matches!(floats(ReduceOp::Sum, DType::F32, &[inf, -inf]), Cell::Nan(None)));
+        assert!(matches!(floats(ReduceOp::Max, DType::F32, &[1.0, f64::NAN, inf]), Cell::Nan(_)));
+        assert!(matches!(floats(ReduceOp::Prod, DType::F16, &[0.0, inf]), Cell::Nan(None)));
+    }
+}

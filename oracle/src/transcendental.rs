@@ -1,0 +1,307 @@
+//! Float ops that no library rounds correctly: exp2, log2, sin, pow. The one table of how far a
+//! device may be off is here.
+
+use gradiff_corpus::DType;
+
+use crate::arithmetic::{blocked, rounding_unit, settle};
+use crate::cell::{Cell, Real, Reason};
+use crate::format::{Format, format, pow2};
+
+/// Units in the last place that a device may be off, for every transcendental op. f16 and bf16
+/// are computed in f32 with this error and then rounded once.
+const ULPS: f64 = 4.0;
+/// Further ulps of `pow` for each doubling of its result: `exp2(y * log2(x))` rounds the
+/// exponent, and an error there is relative to the result times the exponent's size.
+const POW_ULPS_PER_EXPONENT: f64 = 4.0;
+/// Further ulps for f64, whose center is computed by the system's library.
+const CENTER_ULPS: f64 = 1.0;
+/// From this argument on, sin may be off by ulps of 1 rather than of its result, because the
+/// argument is reduced by a rounded multiple of pi.
+const SIN_REDUCED: f64 = 2.0;
+
+/// Absolute error of `ulps` at magnitude `size`, in the format that the op is computed in.
+fn approximation(format: &Format, ulps: f64, size: f64) -> f64 {
+    let (unit, own) = match format.precision {
+        53 => (format.unit, CENTER_ULPS),
+        _ => (pow2(-24), 0.0),
+    };
+    // An ulp is at most two units of the magnitude.
+    (ulps + own) * 2.0 * unit * size
+}
+
+/// Closes an op of center `value`, with `inherited` error from its sources.
+fn close(dtype: DType, value: f64, inherited: f64, ulps: f64, scale: f64) -> Cell {
+    let format = format(dtype);
+    let size = (value.abs() + inherited).max(scale);
+    let radius = inherited + approximation(format, ulps, size);
+    let narrow = format.precision < 24;
+    let rounding = if narrow { rounding_unit(format) * (value.abs() + radius) } else { 0.0 };
+    let cell =
+        settle(format, Real::ball(value, 0.0, radius), rounding + ulps * format.floor, false);
+    match cell {
+        Cell::Real(real) if !real.radius.is_finite() => Cell::Unspecified(Reason::Unbounded),
+        cell => cell,
+    }
+}
+
+/// `2^x`.
+pub(crate) fn exp2(dtype: DType, x: Cell) -> Cell {
+    let real = match x {
+        Cell::Real(real) => real,
+        _ => {
+            return blocked(&[x]).unwrap_or(match x {
+                Cell::Inf { negative: true, .. } => Cell::zero(Some(false)),
+                _ => x,
+            });
+        }
+    };
+    let center = real.hi + real.lo;
+    let value = center.exp2();
+    if value.is_infinite() {
+        // Far above every format: the bound of x would have to be huge to matter.
+        let sure = real.least() >= 1025.0;
+        return if sure || real.is_exact() {
+            Cell::Inf { negative: false, overflowed: true }
+        } else {
+            Cell::Unspecified(Reason::Overflow)
+        };
+    }
+    let spread = if real.is_exact() { 0.0 } else { real.most() - center };
+    let inherited = value * (spread * std::f64::consts::LN_2).exp_m1();
+    close(dtype, value, inherited, ULPS, 0.0)
+}
+
+/// `log2(x)`; NaN below zero, -inf at zero.
+pub(crate) fn log2(dtype: DType, x: Cell) -> Cell {
+    let real = match x {
+        Cell::Real(real) => real,
+        _ => {
+            return blocked(&[x]).unwrap_or(match x {
+                Cell::Inf { negative: true, .. } => Cell::nan(),
+                _ => x,
+            });
+        }
+    };
+    if real.is_zero() {
+        return Cell::infinity(true);
+    }
+    if real.most() < 0.0 {
+        return Cell::nan();
+    }
+    if real.least() <= 0.0 {
+        return Cell::Unspecified(Reason::Straddle);
+    }
+    let value = real.hi.log2();
+    let spread = if real.is_exact() { 0.0 } else { real.hi - real.least() };
+    let inherited = -(-spread / real.hi).ln_1p() * std::f64::consts::LOG2_E;
+    close(dtype, value, inherited, ULPS, 0.0)
+}
+
+/// `sin(x)`, x in radians; NaN for infinities.
+pub(crate) fn sin(dtype: DType, x: Cell) -> Cell {
+    let real = match x {
+        Cell::Real(real) => real,
+        _ => return blocked(&[x]).unwrap_or(Cell::nan()),
+    };
+    if real.is_zero() {
+        return Cell::Real(real.leaf());
+    }
+    let spread = if real.is_exact() { 0.0 } else { real.radius + real.lo.abs() };
+    if spread >= 2.0 {
+        return Cell::Unspecified(Reason::Unbounded);
+    }
+    let scale = if real.hi.abs() < SIN_REDUCED { 0.0 } else { 1.0 };
+    close(dtype, real.hi.sin(), spread, ULPS, scale)
+}
+
+/// `x^y` as C's pow.
+pub(crate) fn pow(dtype: DType, x: Cell, y: Cell) -> Cell {
+    if let Some(cell) = [x, y].into_iter().find(|cell| matches!(cell, Cell::Unspecified(_))) {
+        return cell;
+    }
+    let is = |cell, value| matches!(cell, Cell::Real(real) if real.is_exact() && real.hi == value);
+    if is(y, 0.0) || is(x, 1.0) {
+        return Cell::exact(1.0);
+    }
+    let may_be = |cell, value| match cell {
+        Cell::Real(real) => real.least() <= value && value <= real.most(),
+        _ => false,
+    };
+    if matches!(x, Cell::Nan(_)) || matches!(y, Cell::Nan(_)) {
+        let may_be_one = may_be(y, 0.0) || may_be(x, 1.0);
+        return if may_be_one { Cell::Unspecified(Reason::Straddle) } else { Cell::nan() };
+    }
+    if let Some(cell) = blocked(&[x, y]) {
+        return cell;
+    }
+    match (point(x), point(y)) {
+        (Some(x_value), Some(y_value)) => {
+            let free = matches!(x, Cell::Real(real) if real.sign_free);
+            pow_points(dtype, x_value, y_value, free)
+        }
+        _ => pow_balls(dtype, x, y),
+    }
+}
+
+/// The value of a cell without bounds.
+fn point(cell: Cell) -> Option<f64> {
+    match cell {
+        Cell::Real(real) => real.is_exact().then_some(real.hi),
+        Cell::Inf { negative, .. } => {
+            Some(if negative { f64::NEG_INFINITY } else { f64::INFINITY })
+        }
+        Cell::Int(_) | Cell::Nan(_) | Cell::Unspecified(_) => None,
+    }
+}
+
+fn is_odd(y: f64) -> bool {
+    y % 2.0 == 1.0 || y % 2.0 == -1.0
+}
+
+fn pow_ulps(value: f64) -> f64 {
+    let exponent = if value == 0.0 { 1100.0 } else { value.abs().log2().abs() };
+    ULPS + POW_ULPS_PER_EXPONENT * exponent
+}
+
+fn pow_points(dtype: DType, x: f64, y: f64, x_sign_free: bool) -> Cell {
+    let value = x.powf(y);
+    if x_sign_free && is_odd(y) {
+        return if y > 0.0 { Cell::zero(None) } else { Cell::Unspecified(Reason::ZeroSign) };
+    }
+    if value.is_nan() {
+        return Cell::nan();
+    }
+    if x == 0.0 || x.is_infinite() || y.is_infinite() {
+        return if value == 0.0 {
+            Cell::zero(Some(value.is_sign_negative()))
+        } else if value.is_infinite() {
+            Cell::infinity(value < 0.0)
+        } else {
+            Cell::exact(value)
+        };
+    }
+    if value.is_infinite() {
+        return Cell::Inf { negative: value < 0.0, overflowed: true };
+    }
+    close(dtype, value, 0.0, pow_ulps(value), 0.0)
+}
+
+/// `x^y` where one is known within bounds only: for `x > 0` it is monotone in each, so the
+/// extremes lie in the corners.
+fn pow_balls(dtype: DType, x: Cell, y: Cell) -> Cell {
+    let (Cell::Real(x), Cell::Real(y)) = (x, y) else {
+        return Cell::Unspecified(Reason::Straddle);
+    };
+    let negative = x.most() < 0.0;
+    if x.may_be_zero() || (negative && !y.is_exact()) {
+        return Cell::Unspecified(Reason::Straddle);
+    }
+    if negative && y.hi.fract() != 0.0 {
+        return Cell::nan();
+    }
+    let sign = if negative && is_odd(y.hi) { -1.0 } else { 1.0 };
+    let (mut least, mut most) = (f64::INFINITY, 0.0f64);
+    for x in [x.least().abs(), x.most().abs()] {
+        for y in [y.least(), y.most()] {
+            let corner = x.powf(y);
+            least = least.min(corner);
+            most = most.max(corner);
+        }
+    }
+    if !most.is_finite() {
+        return Cell::Unspecified(Reason::Overflow);
+    }
+    let value = (x.hi + x.lo).abs().powf(y.hi + y.lo);
+    // The corners carry the library's error as well.
+    let inherited = (most - value).max(value - least).max(0.0) + most * pow2(-51);
+    close(dtype, sign * value, inherited, pow_ulps(most).max(pow_ulps(value)), 0.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cell(value: f64) -> Cell {
+        Cell::from_bits(DType::F64, value.to_bits())
+    }
+
+    fn bits(cell: Cell) -> Option<f64> {
+        cell.bits(DType::F64).map(f64::from_bits)
+    }
+
+    fn contains(cell: Cell, value: f64) -> bool {
+        matches!(cell, Cell::Real(real) if real.least() <= value && value <= real.most())
+    }
+
+    #[test]
+    fn special_arguments_follow_c() {
+        let (inf, nan) = (f64::INFINITY, f64::NAN);
+        for dtype in [DType::F16, DType::F32, DType::F64] {
+            for (x, y) in [(nan, 0.0), (1.0, nan), (inf, -0.0), (1.0, -inf), (-1.0, inf)] {
+                assert_eq!(bits(pow(dtype, cell(x), cell(y))), Some(1.0), "{x} {y}");
+            }
+            for (x, y, expected) in [
+                (-0.0, -3.0, -inf),
+                (0.0, -2.0, inf),
+                (-inf, 3.0, -inf),
+                (-inf, 2.0, inf),
+                (0.5, -inf, inf),
+                (2.0, inf, inf),
+            ] {
+                assert_eq!(bits(pow(dtype, cell(x), cell(y))), Some(expected), "{x} {y}");
+            }
+            assert!(matches!(pow(dtype, cell(-2.0), cell(0.5)), Cell::Nan(None)));
+            assert!(matches!(pow(dtype, cell(nan), cell(2.0)), Cell::Nan(None)));
+            assert!(contains(pow(dtype, cell(-2.0), cell(3.0)), -8.0));
+            assert_eq!(bits(log2(dtype, cell(0.0))), Some(-inf));
+            assert!(matches!(log2(dtype, cell(-1.0)), Cell::Nan(None)));
+            assert_eq!(bits(exp2(dtype, cell(-inf))), Some(0.0));
+            assert_eq!(bits(exp2(dtype, cell(inf))), Some(inf));
+            assert!(matches!(sin(dtype, cell(inf)), Cell::Nan(None)));
+            assert_eq!(bits(sin(dtype, cell(-0.0))).map(f64::to_bits), Some((-0.0f64).to_bits()));
+            assert!(contains(exp2(dtype, cell(3.0)), 8.0));
+        }
+    }
+
+    #[test]
+    fn overflow_near_the_threshold_is_not_pinned_down() {
+        assert!(matches!(exp2(DType::F16, cell(16.0)), Cell::Inf { overflowed: true, .. }));
+        assert!(contains(exp2(DType::F16, cell(15.0)), 32768.0));
+        assert!(matches!(exp2(DType::F64, cell(1024.0)), Cell::Inf { overflowed: true, .. }));
+        let edge = 128.0f64.next_down();
+        assert_eq!(exp2(DType::F32, cell(edge)), Cell::Unspecified(Reason::Overflow));
+        assert!(contains(exp2(DType::F32, cell(-149.0)), pow2(-149)));
+    }
+
+    #[test]
+    fn single_precision_libraries_are_within_the_bound() {
+        let mut state = 7u64;
+        for _ in 0..200_000 {
+            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            let x = (state >> 40) as f32 / 65536.0 - 128.0;
+            let real = cell(x.into());
+            assert!(contains(exp2(DType::F32, real), x.exp2().into()), "exp2 {x}");
+            assert!(contains(sin(DType::F32, real), x.sin().into()), "sin {x}");
+            if x > 0.0 {
+                assert!(contains(log2(DType::F32, real), x.log2().into()), "log2 {x}");
+                let power = pow(DType::F32, real, cell(2.5));
+                assert!(contains(power, (2.5 * x.log2()).exp2().into()), "pow {x}");
+            }
+        }
+    }
+
+    #[test]
+    fn bounds_grow_with_the_argument_and_stay_small() {
+        let ball = Cell::Real(Real::ball(3.0, 0.0, 0.01));
+        for (cell, low, high) in [
+            (exp2(DType::F32, ball), 2.99f64.exp2(), 3.01f64.exp2()),
+            (log2(DType::F32, ball), 2.99f64.log2(), 3.01f64.log2()),
+            (pow(DType::F32, ball, cell(2.0)), 2.99 * 2.99, 3.01 * 3.01),
+        ] {
+            assert!(contains(cell, low) && contains(cell, high));
+            assert!(!contains(cell, low * 0.99) && !contains(cell, high * 1.01));
+        }
+        assert!(contains(sin(DType::F32, ball), 2.99f64.sin()));
+        assert!(!contains(sin(DType::F32, cell(3.0)), 3.0f64.sin() * (1.0 + 2e-5)));
+    }
+}

@@ -1,0 +1,229 @@
+//! Whole programs with hand-worked results: one row for each meaning that is easily got wrong.
+
+use gradiff_corpus::{Array, Case, DType, Program, parse};
+use gradiff_oracle::{Element, Expected, Reason, evaluate};
+
+fn program(text: &str) -> Program {
+    match parse(text).map(|file| file.case) {
+        Ok(Case::Program(program)) => program,
+        other => panic!("{text}\n{other:?}"),
+    }
+}
+
+fn expected(text: &str) -> Expected {
+    let mut outputs = evaluate(&program(text)).unwrap_or_else(|error| panic!("{text}\n{error}"));
+    assert_eq!(outputs.len(), 1, "{text}");
+    outputs.remove(0)
+}
+
+/// Exact results as text, `?reason` for unspecified ones, `0?` for a zero of free sign.
+fn check(text: &str, results: &str) {
+    let expected = expected(text);
+    let shown: Vec<_> = expected
+        .elements()
+        .map(|element| match element {
+            Element::Exact(bits) => gradiff_corpus::format_element(expected.dtype, bits),
+            Element::Zero => "0?".into(),
+            Element::Nan => "any-nan".into(),
+            Element::Ball { center, .. } => format!("~{center}"),
+            Element::Unspecified(reason) => format!("?{}", reason.name()),
+        })
+        .collect();
+    assert_eq!(shown.join(" "), results, "{text}");
+}
+
+#[test]
+fn flip_reshape_flip_is_what_numpy_says() {
+    check(
+        "a = input i32[2,3] [1,2,3,4,5,6]\nb = flip a [1]\nc = reshape b [3,2]\nd = flip c [0]\noutput d",
+        "5 4 1 6 3 2",
+    );
+}
+
+#[test]
+fn divisions_and_shifts() {
+    let on = |op: &str| {
+        format!(
+            "a = input i8[4] [-9,9,-128,7]\nb = input i8[4] [4,-4,-1,0]\nc = {op} a b\noutput c"
+        )
+    };
+    check(&on("floordiv"), "-3 -3 -128 ?division-by-zero");
+    check(&on("cdiv"), "-2 -2 -128 ?division-by-zero");
+    check(&on("floormod"), "3 -3 0 ?division-by-zero");
+    check(&on("cmod"), "-1 1 0 ?division-by-zero");
+    check(
+        "a = input i8[3] [-128,1,1]\nb = input i8[3] [7,8,-1]\nc = shr a b\noutput c",
+        "-1 ?shift-out-of-range ?shift-out-of-range",
+    );
+}
+
+#[test]
+fn undefined_elements_vanish_with_what_depends_on_them() {
+    let poison = "a = input i32[2] [6,7]\nz = input i32[2] [0,2]\nq = floordiv a z\n";
+    check(&format!("{poison}x = mul q 0\noutput x"), "?division-by-zero 0");
+    check(&format!("{poison}x = sum q axes=[0]\noutput x"), "?division-by-zero");
+    check(&format!("{poison}m = cmpne z 0\nx = where m q 5\noutput x"), "5 3");
+    check(&format!("{poison}x = shrink q [(1,2)]\ny = pad x [(1,0)] 9\noutput y"), "9 3");
+    check(&format!("{poison}i = input i32[1] [1]\nx = gather q i axis=0\noutput x"), "3");
+}
+
+#[test]
+fn padding_holds_its_value_whatever_the_source_holds() {
+    check("a = input f32[1] [nan]\nb = pad a [(1,1)] 0.0\nc = exp2 b\noutput c", "~1 any-nan ~1");
+    check("a = input f32[1] [inf]\nb = pad a [(1,1)] -0.0\noutput b", "-0.0 inf -0.0");
+    check("a = input i32[0] []\nb = pad a [(1,1)] 7\noutput b", "7 7");
+}
+
+#[test]
+fn gather_gives_zero_out_of_range() {
+    check(
+        "a = input f32[3] [1,2,3]\ni = input i8[5] [2,-1,3,0,1]\nb = gather a i axis=0\noutput b",
+        "3.0 0.0 0.0 1.0 2.0",
+    );
+}
+
+#[test]
+fn comparisons_and_max_of_nan() {
+    let with = |op: &str| {
+        format!(
+            "a = input f32[3] [nan,1,-0.0]\nb = input f32[3] [1,nan,0.0]\nc = {op} a b\noutput c"
+        )
+    };
+    check(&with("cmplt"), "false false false");
+    check(&with("cmpeq"), "false false true");
+    check(&with("cmpne"), "true true false");
+    check(&with("max"), "any-nan any-nan 0?");
+    check(&with("min"), "any-nan any-nan 0?");
+    check("a = input bool[2] [true,false]\nb = cmplt a true\noutput b", "false true");
+}
+
+#[test]
+fn reductions_accumulate_wide() {
+    check("a = const i8[3] 100\nb = sum a axes=[0]\noutput b", "300");
+    check("a = const u16[3] 65535\nb = sum a axes=[0]\noutput b", "196605");
+    check("a = const bool[3] true\nb = sum a axes=[0]\noutput b", "3");
+    check("a = input f16[3] [60000,60000,-60000]\nb = sum a axes=[0]\noutput b", "60000.0");
+    check("a = input i8[0] []\nb = max a axes=[0]\noutput b", "-128");
+    check("a = input f32[0] []\nb = max a axes=[0]\noutput b", "-inf");
+    check("a = input i16[2,2] iota\nb = prod a axes=[1]\noutput b", "0 6");
+}
+
+#[test]
+fn zero_signs() {
+    let unary = |op: &str| format!("a = input f32[2] [0.0,-0.0]\nb = {op} a\noutput b");
+    check(&unary("neg"), "-0.0 0.0");
+    check(&unary("sqrt"), "0.0 -0.0");
+    check(&unary("recip"), "inf -inf");
+    check(&unary("sin"), "0.0 -0.0");
+    check("a = input f32[1] [1]\nb = sub a a\nc = recip b\noutput c", "?zero-sign");
+    check("a = input f32[1] [1]\nb = sub a a\nc = bitcast b u32\noutput c", "?zero-sign");
+    check("a = input f32[1] [-0.0]\nb = cast a f64\noutput b", "-0.0");
+    check("a = input f32[2] [1,-1]\nb = mul a -0.0\noutput b", "-0.0 0.0");
+}
+
+#[test]
+fn casts_round_once_and_are_undefined_out_of_range() {
+    check("a = input i32[1] [16777217]\nb = cast a f32\noutput b", "16777216.0");
+    check(
+        "a = input f32[4] [-0.9,255.9,256,nan]\nb = cast a u8\noutput b",
+        "0 255 ?cast-out-of-range ?cast-out-of-range",
+    );
+    check("a = input f32[3] [nan,0.5,-0.0]\nb = cast a bool\noutput b", "true true false");
+    check("a = input f32[1] [70000]\nb = cast a f16\nc = mul b 0.5\noutput c", "inf");
+}
+
+#[test]
+fn overflowed_numbers_are_infinite_but_not_to_be_used() {
+    check("a = input f16[1] [60000]\nb = mul a 2.0\noutput b", "inf");
+    check("a = input f16[1] [60000]\nb = mul a 2.0\nc = mul b 0.5\noutput c", "?overflow");
+    check("a = input f16[1] [60000]\nb = mul a 2.0\nc = cast b f32\noutput c", "?overflow");
+}
+
+#[test]
+fn data_nans_keep_their_bits_until_arithmetic() {
+    let nan = "i = input u32[1] [2143302179]\nf = bitcast i f32\n";
+    check(&format!("{nan}g = flip f [0]\nh = bitcast g u32\noutput h"), "2143302179");
+    check(&format!("{nan}g = neg f\nh = bitcast g u32\noutput h"), "?inexact-bits");
+    check(
+        &format!("{nan}m = cmpne f f\ng = where m f 0.0\nh = bitcast g i32\noutput h"),
+        "2143302179",
+    );
+}
+
+#[test]
+fn decisions_within_the_bound_are_unspecified() {
+    let third = "a = input f32[1] [1]\nb = div a 3.0\n";
+    check(&format!("{third}c = cmplt b 0.34\noutput c"), "true");
+    check(&format!("{third}c = mul b 3.0\nd = cmpeq c 1.0\noutput d"), "?straddle");
+    check(&format!("{third}c = mul b 3.0\nd = cast c i32\noutput d"), "?straddle");
+    check(&format!("{third}c = bitcast b u32\noutput c"), "?inexact-bits");
+}
+
+#[test]
+fn promotion_and_broadcasting() {
+    check(
+        "a = input i8[2,1] [-1,1]\nb = input u8[2] [255,1]\nc = add a b\noutput c",
+        "254 0 256 2",
+    );
+    assert_eq!(
+        expected("a = input i8[1] [1]\nb = input u64[1] [1]\nc = add a b\noutput c").dtype,
+        DType::F16
+    );
+    check("a = input i32[2] [1,2]\nb = mulacc a a 3\noutput b", "4 7");
+    check("a = arange i8[3] start=126 step=1\noutput a", "126 127 -128");
+}
+
+#[test]
+fn one_ulp_off_is_rejected_where_the_result_is_exact() {
+    let expected =
+        expected("a = input f32[4] seeded(3, dyadic)\nb = mul a a\nc = sum b axes=[0]\noutput c");
+    let Element::Exact(bits) = expected.element(0) else { panic!("{:?}", expected.element(0)) };
+    let judge = |bits| {
+        expected.judge(&Array { dtype: DType::F32, shape: vec![1], bits: vec![bits] }).is_ok()
+    };
+    assert!(judge(bits) && !judge(bits + 1) && !judge(bits - 1));
+}
+
+#[test]
+fn ill_formed_programs_are_errors_with_the_statement() {
+    use gradiff_corpus::{BinaryOp, Fill, Literal, Operand, Statement, UnaryOp, ValueId};
+    let input = Statement::Input { dtype: DType::F32, shape: vec![2], fill: Fill::Iota };
+    let src = ValueId(0);
+    let rows = [
+        (Statement::Unary { op: UnaryOp::Not, src }, "not does not take f32"),
+        (Statement::Unary { op: UnaryOp::Neg, src: ValueId(7) }, "there is no value 7"),
+        (Statement::Reshape { src, shape: vec![3] }, "2 elements cannot become 3"),
+        (Statement::Bitcast { src, dtype: DType::F64 }, "sizes differ"),
+        (
+            Statement::Const { dtype: DType::I8, shape: vec![1 << 40], value: Literal::Int(1) },
+            "more than",
+        ),
+        (
+            Statement::Const { dtype: DType::I8, shape: vec![], value: Literal::Int(300) },
+            "is no i8",
+        ),
+        (
+            Statement::Binary { op: BinaryOp::And, srcs: [Operand::Value(src); 2] },
+            "and does not take f32",
+        ),
+        (Statement::Where { srcs: [Operand::Value(src); 3] }, "condition"),
+        (
+            Statement::Input { dtype: DType::U8, shape: vec![1], fill: Fill::Explicit(vec![256]) },
+            "0x100",
+        ),
+        (Statement::Gather { src, axis: 0, index: src }, "index of gather"),
+    ];
+    for (statement, words) in rows {
+        let program = Program { statements: vec![input.clone(), statement], outputs: vec![src] };
+        let error = evaluate(&program).expect_err(words);
+        assert_eq!(error.statement, Some(1));
+        assert!(error.to_string().contains(words), "{error}");
+    }
+    let program = Program { statements: vec![input], outputs: vec![ValueId(1)] };
+    assert_eq!(evaluate(&program).expect_err("no such output").statement, None);
+}
+
+#[test]
+fn reasons_say_whether_the_program_is_undefined() {
+    assert!(Reason::DivisionByZero.is_undefined() && !Reason::Straddle.is_undefined());
+}
