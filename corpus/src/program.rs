@@ -89,6 +89,30 @@ pub enum Distribution {
     Special,
 }
 
+impl Distribution {
+    /// All of them.
+    pub const ALL: [Distribution; 6] = [
+        Distribution::Small,
+        Distribution::Positive,
+        Distribution::Dyadic,
+        Distribution::Unit,
+        Distribution::Wide,
+        Distribution::Special,
+    ];
+
+    /// The word in the text form.
+    pub fn name(self) -> &'static str {
+        match self {
+            Distribution::Small => "small",
+            Distribution::Positive => "positive",
+            Distribution::Dyadic => "dyadic",
+            Distribution::Unit => "unit",
+            Distribution::Wide => "wide",
+            Distribution::Special => "special",
+        }
+    }
+}
+
 /// One assignment.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Statement {

@@ -1,8 +1,8 @@
 //! Prints cases in the text form. Values are named `a` to `z`, then `v26`, `v27`, ...
 
 use crate::{
-    Case, CaseFile, DType, Distribution, Expect, Expr, ExprBinary, ExprCase, ExprUnary, Fill,
-    Operand, Program, Statement, ValueId, Var, ViewOp, ViewOps, format_element,
+    Case, CaseFile, DType, Expect, Expr, ExprBinary, ExprCase, ExprUnary, Fill, Operand, Program,
+    Statement, ValueId, Var, ViewOp, ViewOps, format_element,
 };
 use std::fmt::{self, Display, Formatter, Write};
 
@@ -119,30 +119,6 @@ fn write_fill(f: &mut Formatter<'_>, dtype: DType, fill: &Fill) -> fmt::Result {
         Fill::Iota => write!(f, "iota"),
         Fill::Seeded { seed, distribution } => write!(f, "seeded({seed}, {})", distribution.name()),
         Fill::Explicit(bits) => write_elements(f, dtype, bits),
-    }
-}
-
-impl Distribution {
-    /// All of them.
-    pub const ALL: [Distribution; 6] = [
-        Distribution::Small,
-        Distribution::Positive,
-        Distribution::Dyadic,
-        Distribution::Unit,
-        Distribution::Wide,
-        Distribution::Special,
-    ];
-
-    /// The word in the text form.
-    pub fn name(self) -> &'static str {
-        match self {
-            Distribution::Small => "small",
-            Distribution::Positive => "positive",
-            Distribution::Dyadic => "dyadic",
-            Distribution::Unit => "unit",
-            Distribution::Wide => "wide",
-            Distribution::Special => "special",
-        }
     }
 }
 

@@ -1,0 +1,131 @@
+//! Which programs are well formed, and the promotion table.
+
+use gradiff_corpus::{DType, MAX_ELEMENTS, MAX_RANK, ParseError, parse, promote};
+
+/// Rows and columns in the order of `DType::ALL`; measured on tinygrad 0.10.2.
+const PROMOTION: [&str; 13] = [
+    "bool i8  u8  i16 u16 i32 u32 i64 u64 f16 bf16 f32 f64",
+    "i8   i8  i16 i16 i32 i32 i64 i64 f16 f16 bf16 f32 f64",
+    "u8   i16 u8  i16 u16 i32 u32 i64 u64 f16 bf16 f32 f64",
+    "i16  i16 i16 i16 i32 i32 i64 i64 f16 f16 bf16 f32 f64",
+    "u16  i32 u16 i32 u16 i32 u32 i64 u64 f16 bf16 f32 f64",
+    "i32  i32 i32 i32 i32 i32 i64 i64 f16 f16 bf16 f32 f64",
+    "u32  i64 u32 i64 u32 i64 u32 i64 u64 f16 bf16 f32 f64",
+    "i64  i64 i64 i64 i64 i64 i64 i64 f16 f16 bf16 f32 f64",
+    "u64  f16 u64 f16 u64 f16 u64 f16 u64 f16 bf16 f32 f64",
+    "f16  f16 f16 f16 f16 f16 f16 f16 f16 f16 f32  f32 f64",
+    "bf16 bf16 bf16 bf16 bf16 bf16 bf16 bf16 bf16 f32 bf16 f32 f64",
+    "f32  f32 f32 f32 f32 f32 f32 f32 f32 f32 f32  f32 f64",
+    "f64  f64 f64 f64 f64 f64 f64 f64 f64 f64 f64  f64 f64",
+];
+
+#[test]
+fn promotion_is_the_measured_table() {
+    for (a, row) in DType::ALL.into_iter().zip(PROMOTION) {
+        let row: Vec<&str> = row.split_whitespace().collect();
+        for (b, expected) in DType::ALL.into_iter().zip(row) {
+            assert_eq!(promote(a, b).name(), expected, "{} with {}", a.name(), b.name());
+        }
+    }
+}
+
+fn error(text: &str) -> ParseError {
+    parse(text).expect_err(text)
+}
+
+/// Each body after two inputs, `a` f32[2,3] and `i` i32[3]: what the message must say.
+const REFUSED: &[(&str, &str)] = &[
+    ("reshape a [4,2]", "6 elements cannot become 8"),
+    ("reshape a [1099511627776]", "too large"),
+    ("permute a [0,0]", "each axis below 2 once"),
+    ("permute a [0]", "1 entries for 2 axes"),
+    ("expand a [4,3]", "only axes of size 1"),
+    ("pad a [(0,1)] 0.0", "1 entries for 2 axes"),
+    ("pad a [(16777216,1),(0,0)] 0.0", "too large"),
+    ("pad i [(0,1)] 0.5", "0.5 is no i32"),
+    ("shrink a [(0,3),(0,3)]", "axis of size 2 to (0,3)"),
+    ("shrink a [(2,1),(0,3)]", "0 <= start <= end <= size"),
+    ("flip a [1,0]", "must ascend"),
+    ("sum a axes=[2]", "below the rank"),
+    ("add a [1]", "expected a value or a literal"),
+    ("add 1 2", "one operand must be a value"),
+    ("add i 1.5", "1.5 is no i32"),
+    ("and a a", "it takes bool or an integer dtype"),
+    ("div i i", "it takes a float dtype"),
+    ("sqrt i", "it takes a float dtype"),
+    ("cdiv a a", "it takes an integer dtype"),
+    ("where a a a", "bool condition"),
+    ("where 1 a a", "condition 1 is not bool"),
+    ("where true 1 2", "one operand must be a value"),
+    ("bitcast a i16", "both must have one size"),
+    ("bitcast a bool", "both must have one size"),
+    ("cat [a,i] axis=0", "dtypes must be equal"),
+    ("cat [] axis=0", "cat of nothing"),
+    ("cat [a] axis=2", "axis 2 of shape"),
+    ("gather a a axis=0", "it takes an integer dtype"),
+    ("gather a i axis=0", "all other axes must be equal"),
+    ("arange f32[3] start=0 step=1", "only integer dtypes count"),
+    ("const u8[] 256", "256 is no u8"),
+    ("input u8[2] [1]", "lists 1 elements, it has 2"),
+    ("expand i [1099511627776]", "too large"),
+    ("const f32[0,18446744073709551615] 0", "too large"),
+];
+
+#[test]
+fn ill_typed_statements_say_what_is_allowed() {
+    for (body, part) in REFUSED {
+        let text = format!("a = input f32[2,3] iota\ni = input i32[3] iota\nb = {body}\noutput b");
+        let error = error(&text);
+        assert_eq!(error.line, 3, "{body}: {error}");
+        assert!(error.message.contains(part), "{body}: {error}");
+    }
+    let add = "a = input f32[2,3] iota\nb = input f32[2] iota\nc = add a b\noutput c";
+    assert!(error(add).message.contains("[2, 3] and [2] do not broadcast"));
+    let add = "a = input bool[2] iota\nc = mulacc a a a\noutput c";
+    assert!(error(add).message.contains("mulacc of bool"));
+}
+
+#[test]
+fn results_have_the_documented_types() {
+    let table = [
+        ("sum i8 axes=[1]", "i32", vec![2, 1]),
+        ("prod bool axes=[0]", "i32", vec![1, 3]),
+        ("sum u16 axes=[0,1]", "u32", vec![1, 1]),
+        ("sum u64 axes=[]", "u64", vec![2, 3]),
+        ("sum bf16 axes=[0]", "bf16", vec![1, 3]),
+        ("max i8 axes=[1]", "i8", vec![2, 1]),
+        ("cmplt i8 u64", "bool", vec![2, 3]),
+        ("max bool false", "bool", vec![2, 3]),
+        ("where bool i8 u8", "i16", vec![2, 3]),
+        ("mulacc i64 u64 bf16", "f32", vec![2, 3]),
+        ("shl i8 u8", "i16", vec![2, 3]),
+        ("bitcast f16 u16", "u16", vec![2, 3]),
+        ("permute f64 [1,0]", "f64", vec![3, 2]),
+        ("cat [u8,u8] axis=1", "u8", vec![2, 6]),
+        ("gather f64 i8 axis=0", "f64", vec![2, 3]),
+        ("pad bool [(0,1),(2,0)] true", "bool", vec![3, 5]),
+    ];
+    for (body, dtype, shape) in table {
+        let inputs: String =
+            DType::ALL.map(|dtype| format!("{0} = input {0}[2,3] iota\n", dtype.name())).concat();
+        let file = parse(&format!("{inputs}r = {body}\noutput r")).expect(body);
+        let gradiff_corpus::Case::Program(program) = file.case else { panic!("a program") };
+        let types = program.typing().unwrap();
+        let last = types.last().unwrap();
+        assert_eq!((last.dtype.name(), &last.shape), (dtype, &shape), "{body}");
+    }
+}
+
+#[test]
+fn rank_has_a_limit() {
+    let of = |rank| parse(&format!("a = const u8[{}] 0\noutput a", vec!["1"; rank].join(",")));
+    assert!(of(MAX_RANK).is_ok());
+    assert!(of(MAX_RANK + 1).expect_err("too many axes").message.contains("33 axes"));
+}
+
+#[test]
+fn largest_value_is_allowed_and_one_more_is_not() {
+    let of = |count| parse(&format!("a = const u8[{count}] 0\noutput a"));
+    assert!(of(MAX_ELEMENTS).is_ok());
+    assert!(of(MAX_ELEMENTS + 1).is_err());
+}
