@@ -1,1 +1,28 @@
 //! One typed generator of cases behind bytes, seeds, replays and enumeration.
+//!
+//! In: `Choices` and limits. Out: programs, view sequences and index expressions that are valid by
+//! construction and whose results seldom are undefined. Computes no element and knows no engine.
+
+mod cases;
+mod choices;
+mod config;
+mod elementwise;
+mod exprs;
+mod fact;
+mod liveness;
+mod moves;
+mod programs;
+mod shapes;
+mod sources;
+mod transfer;
+mod views;
+
+pub use cases::{
+    ExprsCase, ProgramCase, ViewsCase, expressions, programs, programs_of, view_sequences,
+};
+pub use choices::{ByteChoices, Choices, Exhaustive, Recorder, Replay, SeedChoices, case_seed};
+pub use config::{Config, Lane, Op};
+pub use exprs::{ExprConfig, expr};
+pub use liveness::live_statements;
+pub use programs::{Generated, program, program_at};
+pub use views::{ViewConfig, views};

@@ -1,0 +1,314 @@
+//! The one door through which every generator decides: a stream of bounded choices.
+//!
+//! Behind the door stand a fast random sequence, the bytes of a fuzzer, a recorded sequence and an
+//! odometer over all sequences. The convention that makes shrinking work: **0 is always the
+//! smallest choice**, and a source that has run dry answers 0 for ever.
+
+use arbitrary::Unstructured;
+
+/// Decides. Generators ask for nothing else, so whoever controls the choices controls the case.
+pub trait Choices {
+    /// A number in `0..bound`; 0 is the smallest choice.
+    ///
+    /// # Panics
+    /// May panic if `bound` is 0.
+    fn below(&mut self, bound: u32) -> u32;
+
+    /// 64 free bits, for seeds and bit patterns.
+    fn bits(&mut self) -> u64 {
+        let high = self.below(1 << 16) as u64;
+        (high << 48)
+            | ((self.below(1 << 16) as u64) << 32)
+            | ((self.below(1 << 16) as u64) << 16)
+            | self.below(1 << 16) as u64
+    }
+
+    /// Whether every further answer is 0; generators stop adding when it is.
+    fn exhausted(&self) -> bool {
+        false
+    }
+
+    /// True in one of `of` cases; false is the smaller choice.
+    fn one_in(&mut self, of: u32) -> bool {
+        self.below(of) == of - 1
+    }
+
+    /// One of the items; the first is the smallest choice.
+    ///
+    /// # Panics
+    /// If there are no items.
+    fn pick<T: Copy>(&mut self, items: &[T]) -> T {
+        items[self.below(items.len() as u32) as usize]
+    }
+}
+
+impl<C: Choices + ?Sized> Choices for &mut C {
+    fn below(&mut self, bound: u32) -> u32 {
+        (**self).below(bound)
+    }
+
+    fn bits(&mut self) -> u64 {
+        (**self).bits()
+    }
+
+    fn exhausted(&self) -> bool {
+        (**self).exhausted()
+    }
+}
+
+/// One step of splitmix64: mixes the bits of `state`.
+fn mix(state: u64) -> u64 {
+    let mut z = state;
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+/// The seed of case `index` of the run with `seed`, so that one case can be made again alone.
+pub fn case_seed(seed: u64, index: u64) -> u64 {
+    let golden = 0x9e37_79b9_7f4a_7c15_u64;
+    mix(mix(seed.wrapping_add(golden)) ^ index.wrapping_add(1).wrapping_mul(golden))
+}
+
+/// A fast endless random sequence (splitmix64): the same seed gives the same choices for ever.
+#[derive(Clone, Debug)]
+pub struct SeedChoices {
+    state: u64,
+}
+
+impl SeedChoices {
+    /// The sequence of this seed.
+    pub fn new(seed: u64) -> SeedChoices {
+        SeedChoices { state: seed }
+    }
+}
+
+impl Choices for SeedChoices {
+    fn below(&mut self, bound: u32) -> u32 {
+        assert!(bound > 0, "a choice needs at least one alternative");
+        (((self.bits() >> 32) * bound as u64) >> 32) as u32
+    }
+
+    fn bits(&mut self) -> u64 {
+        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        mix(self.state)
+    }
+}
+
+/// Choices from the bytes of a fuzzer: one byte for bounds up to 256, two up to 65536, else four.
+/// After the last byte every choice is 0.
+#[derive(Clone, Debug)]
+pub struct ByteChoices<'a> {
+    bytes: &'a [u8],
+}
+
+impl<'a> ByteChoices<'a> {
+    /// Reads the bytes from the front.
+    pub fn new(bytes: &'a [u8]) -> ByteChoices<'a> {
+        ByteChoices { bytes }
+    }
+}
+
+impl Choices for ByteChoices<'_> {
+    fn below(&mut self, bound: u32) -> u32 {
+        assert!(bound > 0, "a choice needs at least one alternative");
+        let size_bytes = match bound {
+            1 => return 0,
+            2..=256 => 1,
+            257..=65_536 => 2,
+            _ => 4,
+        };
+        let (head, tail) = self.bytes.split_at(size_bytes.min(self.bytes.len()));
+        self.bytes = tail;
+        head.iter().fold(0_u32, |word, &byte| (word << 8) | byte as u32) % bound
+    }
+
+    fn exhausted(&self) -> bool {
+        self.bytes.is_empty()
+    }
+}
+
+/// Answers a recorded sequence again, then 0. A number that is too large for its bound is cut by
+/// the remainder, so edited records are valid too.
+#[derive(Clone, Debug)]
+pub struct Replay<'a> {
+    choices: &'a [u64],
+}
+
+impl<'a> Replay<'a> {
+    /// Answers these choices in order.
+    pub fn new(choices: &'a [u64]) -> Replay<'a> {
+        Replay { choices }
+    }
+
+    fn next(&mut self) -> u64 {
+        match self.choices.split_first() {
+            Some((&first, rest)) => {
+                self.choices = rest;
+                first
+            }
+            None => 0,
+        }
+    }
+}
+
+impl Choices for Replay<'_> {
+    fn below(&mut self, bound: u32) -> u32 {
+        assert!(bound > 0, "a choice needs at least one alternative");
+        (self.next() % bound as u64) as u32
+    }
+
+    fn bits(&mut self) -> u64 {
+        self.next()
+    }
+
+    fn exhausted(&self) -> bool {
+        self.choices.is_empty()
+    }
+}
+
+/// Passes choices on and writes them down for `Replay`.
+#[derive(Clone, Debug)]
+pub struct Recorder<C> {
+    inner: C,
+    choices: Vec<u64>,
+}
+
+impl<C: Choices> Recorder<C> {
+    /// Records what `inner` answers.
+    pub fn new(inner: C) -> Recorder<C> {
+        Recorder { inner, choices: Vec::new() }
+    }
+
+    /// The record so far, one number per call of `below` or `bits`.
+    pub fn into_record(self) -> Vec<u64> {
+        self.choices
+    }
+}
+
+impl<C: Choices> Choices for Recorder<C> {
+    fn below(&mut self, bound: u32) -> u32 {
+        let choice = self.inner.below(bound);
+        self.choices.push(choice as u64);
+        choice
+    }
+
+    fn bits(&mut self) -> u64 {
+        let choice = self.inner.bits();
+        self.choices.push(choice);
+        choice
+    }
+
+    fn exhausted(&self) -> bool {
+        self.inner.exhausted()
+    }
+}
+
+/// Enumerates all choice sequences of a generator, as an odometer does: run the generator, call
+/// `advance`, run it again, until `advance` says false. `bits` counts as a choice of 0 or 1.
+///
+/// ```
+/// use gradiff_gen::{Choices, Exhaustive};
+/// let mut choices = Exhaustive::new();
+/// let mut seen = Vec::new();
+/// loop {
+///     let first = choices.below(2);
+///     let second = if first == 1 { choices.below(3) } else { 9 };
+///     seen.push((first, second));
+///     if !choices.advance() {
+///         break;
+///     }
+/// }
+/// assert_eq!(seen, [(0, 9), (1, 0), (1, 1), (1, 2)]);
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct Exhaustive {
+    wheels: Vec<(u32, u32)>,
+    position: usize,
+}
+
+impl Exhaustive {
+    /// Starts with the sequence of zeros.
+    pub fn new() -> Exhaustive {
+        Exhaustive::default()
+    }
+
+    /// Goes on to the next sequence; false if there is none.
+    pub fn advance(&mut self) -> bool {
+        self.wheels.truncate(self.position);
+        self.position = 0;
+        while let Some((value, bound)) = self.wheels.last_mut() {
+            *value += 1;
+            if value < bound {
+                return true;
+            }
+            self.wheels.pop();
+        }
+        false
+    }
+}
+
+impl Choices for Exhaustive {
+    fn below(&mut self, bound: u32) -> u32 {
+        assert!(bound > 0, "a choice needs at least one alternative");
+        if self.position == self.wheels.len() {
+            self.wheels.push((0, bound));
+        }
+        let (value, recorded) = self.wheels[self.position];
+        assert_eq!(recorded, bound, "a generator must depend on its choices only");
+        self.position += 1;
+        value
+    }
+
+    fn bits(&mut self) -> u64 {
+        self.below(2) as u64
+    }
+}
+
+/// Choices from `arbitrary`: takes from the unstructured bytes what it needs and no more.
+pub(crate) struct ArbitraryChoices<'a, 'b>(pub(crate) &'a mut Unstructured<'b>);
+
+impl Choices for ArbitraryChoices<'_, '_> {
+    fn below(&mut self, bound: u32) -> u32 {
+        assert!(bound > 0, "a choice needs at least one alternative");
+        // An integer range never fails: an empty source gives the start of the range.
+        self.0.int_in_range(0..=bound - 1).unwrap_or(0)
+    }
+
+    fn exhausted(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_run_dry_gives_zero() {
+        let mut choices = ByteChoices::new(&[7, 1, 2]);
+        assert_eq!(choices.below(5), 2);
+        assert_eq!(choices.below(60_000), 258);
+        assert!(choices.exhausted());
+        assert_eq!(choices.below(1000), 0);
+    }
+
+    #[test]
+    fn case_seeds_differ() {
+        let mut seeds: Vec<u64> =
+            (0..100).flat_map(|seed| (0..100).map(move |i| case_seed(seed, i))).collect();
+        seeds.sort_unstable();
+        seeds.dedup();
+        assert_eq!(seeds.len(), 10_000);
+    }
+
+    #[test]
+    fn seed_choices_are_spread_evenly() {
+        let mut choices = SeedChoices::new(3);
+        let mut counts = [0; 7];
+        for _ in 0..70_000 {
+            counts[choices.below(7) as usize] += 1;
+        }
+        assert!(counts.iter().all(|count| (9_500..10_500).contains(count)), "{counts:?}");
+    }
+}

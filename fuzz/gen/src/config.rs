@@ -1,0 +1,315 @@
+//! What a generator may do: operations, lanes, limits. Plain data; draws nothing.
+
+use gradiff_corpus::{BinaryOp, DType, ReduceOp, UnaryOp};
+
+/// What a statement does, apart from bringing data in (`input`, `const` and `arange` are always
+/// allowed).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Op {
+    /// An elementwise function of one source.
+    Unary(UnaryOp),
+    /// An elementwise function of two sources.
+    Binary(BinaryOp),
+    /// A reduction.
+    Reduce(ReduceOp),
+    /// Selection by a condition.
+    Where,
+    /// Multiply and add.
+    MulAcc,
+    /// Conversion.
+    Cast,
+    /// Reinterpretation.
+    Bitcast,
+    /// New sizes.
+    Reshape,
+    /// New order of axes.
+    Permute,
+    /// Repetition of axes of size 1.
+    Expand,
+    /// Elements around.
+    Pad,
+    /// Part of each axis.
+    Shrink,
+    /// Reversal of axes.
+    Flip,
+    /// Concatenation.
+    Cat,
+    /// Indexing by a tensor.
+    Gather,
+    /// Asks for a buffer.
+    Contiguous,
+    /// Asks for computation now.
+    Realize,
+    /// Cuts gradients.
+    Detach,
+}
+
+impl Op {
+    /// How many there are.
+    pub const COUNT: usize = 44;
+
+    /// All of them.
+    pub const ALL: [Op; Op::COUNT] = {
+        let mut all = [Op::Where; Op::COUNT];
+        let mut next = 0;
+        let mut i = 0;
+        while i < UnaryOp::ALL.len() {
+            all[next] = Op::Unary(UnaryOp::ALL[i]);
+            next += 1;
+            i += 1;
+        }
+        i = 0;
+        while i < BinaryOp::ALL.len() {
+            all[next] = Op::Binary(BinaryOp::ALL[i]);
+            next += 1;
+            i += 1;
+        }
+        i = 0;
+        while i < ReduceOp::ALL.len() {
+            all[next] = Op::Reduce(ReduceOp::ALL[i]);
+            next += 1;
+            i += 1;
+        }
+        let rest = [
+            Op::Where,
+            Op::MulAcc,
+            Op::Cast,
+            Op::Bitcast,
+            Op::Reshape,
+            Op::Permute,
+            Op::Expand,
+            Op::Pad,
+            Op::Shrink,
+            Op::Flip,
+            Op::Cat,
+            Op::Gather,
+            Op::Contiguous,
+            Op::Realize,
+            Op::Detach,
+        ];
+        i = 0;
+        while i < rest.len() {
+            all[next] = rest[i];
+            next += 1;
+            i += 1;
+        }
+        assert!(next == Op::COUNT);
+        all
+    };
+
+    /// The word in the text form, but `reduce-max` for the reduction.
+    pub fn name(self) -> &'static str {
+        match self {
+            Op::Unary(op) => op.name(),
+            Op::Binary(op) => op.name(),
+            Op::Reduce(ReduceOp::Max) => "reduce-max",
+            Op::Reduce(op) => op.name(),
+            Op::Where => "where",
+            Op::MulAcc => "mulacc",
+            Op::Cast => "cast",
+            Op::Bitcast => "bitcast",
+            Op::Reshape => "reshape",
+            Op::Permute => "permute",
+            Op::Expand => "expand",
+            Op::Pad => "pad",
+            Op::Shrink => "shrink",
+            Op::Flip => "flip",
+            Op::Cat => "cat",
+            Op::Gather => "gather",
+            Op::Contiguous => "contiguous",
+            Op::Realize => "realize",
+            Op::Detach => "detach",
+        }
+    }
+
+    /// The op of this name, if there is one.
+    pub fn from_name(name: &str) -> Option<Op> {
+        Op::ALL.into_iter().find(|op| op.name() == name)
+    }
+
+    /// Whether it only moves elements.
+    pub fn is_movement(self) -> bool {
+        matches!(
+            self,
+            Op::Reshape
+                | Op::Permute
+                | Op::Expand
+                | Op::Pad
+                | Op::Shrink
+                | Op::Flip
+                | Op::Cat
+                | Op::Gather
+        )
+    }
+
+    /// Whether it needs floating-point sources.
+    pub(crate) fn needs_float(self) -> bool {
+        match self {
+            Op::Unary(op) => !matches!(op, UnaryOp::Neg | UnaryOp::Not),
+            Op::Binary(op) => matches!(op, BinaryOp::Div | BinaryOp::Pow),
+            _ => false,
+        }
+    }
+
+    /// Whether it needs integer sources.
+    pub(crate) fn needs_int(self) -> bool {
+        use BinaryOp::*;
+        matches!(self, Op::Binary(CDiv | CMod | FloorDiv | FloorMod | Shl | Shr))
+    }
+}
+
+/// A region of the space of programs in which every comparison is as sharp as it can be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Lane {
+    /// Small integers and dyadic floats: every result is exact.
+    Exact,
+    /// Integers of every width over their whole range.
+    Wrap,
+    /// Negative and large indices: divisions, remainders, shifts, gathers.
+    NegativeIndex,
+    /// Floats with cancellation, wide magnitudes, transcendental functions.
+    IllConditioned,
+    /// NaN, infinities, negative zero, subnormals, extreme values.
+    Special,
+    /// Chains of conversions and reinterpretations.
+    Casts,
+    /// Mostly movement.
+    Movement,
+    /// Buffers: contiguous, realize, detach and several outputs in between.
+    State,
+}
+
+impl Lane {
+    /// All of them.
+    pub const ALL: [Lane; 8] = [
+        Lane::Exact,
+        Lane::Wrap,
+        Lane::NegativeIndex,
+        Lane::IllConditioned,
+        Lane::Special,
+        Lane::Casts,
+        Lane::Movement,
+        Lane::State,
+    ];
+
+    /// The name in reports and options.
+    pub fn name(self) -> &'static str {
+        match self {
+            Lane::Exact => "exact",
+            Lane::Wrap => "wrap",
+            Lane::NegativeIndex => "negative-index",
+            Lane::IllConditioned => "ill-conditioned",
+            Lane::Special => "special",
+            Lane::Casts => "casts",
+            Lane::Movement => "movement",
+            Lane::State => "state",
+        }
+    }
+
+    /// The lane of this name, if there is one.
+    pub fn from_name(name: &str) -> Option<Lane> {
+        Lane::ALL.into_iter().find(|lane| lane.name() == name)
+    }
+
+    /// One sentence for the head of a case file.
+    pub fn story(self) -> &'static str {
+        match self {
+            Lane::Exact => "Small integers and dyadic floats: every result is exact.",
+            Lane::Wrap => "Integers over their whole range wrap at their own width.",
+            Lane::NegativeIndex => "Negative and large numbers in index arithmetic.",
+            Lane::IllConditioned => "Floats with cancellation and wide magnitudes.",
+            Lane::Special => "NaN, infinities, negative zero, subnormals and extreme values.",
+            Lane::Casts => "Chains of conversions and reinterpretations.",
+            Lane::Movement => "Movement of elements over and under arithmetic.",
+            Lane::State => "Buffers made in between: contiguous, realize, detach.",
+        }
+    }
+
+    /// How often the lane uses an op, before swarm: 0 is never.
+    pub(crate) fn weight(self, op: Op) -> u16 {
+        let base = match op {
+            Op::Binary(_) | Op::Detach => 2,
+            Op::Unary(_) | Op::MulAcc | Op::Contiguous | Op::Realize | Op::Bitcast => 2,
+            Op::Where | Op::Cast | Op::Cat | Op::Gather => 3,
+            Op::Reduce(_) => 4,
+            _ => 4,
+        };
+        let rough = op.needs_float() || op == Op::Bitcast;
+        let factor = match self {
+            Lane::Exact => u16::from(!rough),
+            Lane::Wrap => 1,
+            Lane::NegativeIndex if op.needs_int() || op == Op::Gather => 4,
+            Lane::NegativeIndex => 1,
+            Lane::IllConditioned if rough => 3,
+            Lane::IllConditioned => 1,
+            Lane::Special if matches!(op, Op::Unary(_)) => 3,
+            Lane::Special => 1,
+            Lane::Casts if matches!(op, Op::Cast | Op::Bitcast) => 12,
+            Lane::Casts => 1,
+            Lane::Movement if op.is_movement() => 5,
+            Lane::Movement => 1,
+            Lane::State if matches!(op, Op::Contiguous | Op::Realize | Op::Detach) => 8,
+            Lane::State => 1,
+        };
+        base * factor
+    }
+
+    /// Whether the lane brings in data of this type.
+    pub(crate) fn uses(self, dtype: DType) -> bool {
+        match self {
+            Lane::Wrap => !dtype.is_float(),
+            Lane::NegativeIndex => dtype.is_int(),
+            Lane::IllConditioned => dtype.is_float(),
+            _ => true,
+        }
+    }
+}
+
+/// Limits and preferences of the program generator.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Config {
+    /// Lanes to draw from, each alike.
+    pub lanes: Vec<Lane>,
+    /// Element types of inputs and casts; results may have others by promotion and reduction.
+    pub dtypes: Vec<DType>,
+    /// Ops to draw from.
+    pub ops: Vec<Op>,
+    /// Statements in a program, at most; at least 1.
+    pub max_statements: usize,
+    /// Elements of a value, at most; at least 1.
+    pub max_elements: usize,
+    /// Axes of a value, at most; at most 6.
+    pub max_rank: usize,
+    /// Whether each program draws its own subset of ops and dtypes, with its own weights.
+    pub swarm: bool,
+}
+
+impl Default for Config {
+    /// Everything, 12 statements, 128 elements, rank 5, swarm.
+    fn default() -> Config {
+        Config {
+            lanes: Lane::ALL.to_vec(),
+            dtypes: DType::ALL.to_vec(),
+            ops: Op::ALL.to_vec(),
+            max_statements: 12,
+            max_elements: 128,
+            max_rank: 5,
+            swarm: true,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_unique() {
+        for op in Op::ALL {
+            assert_eq!(Op::from_name(op.name()), Some(op));
+        }
+        for lane in Lane::ALL {
+            assert_eq!(Lane::from_name(lane.name()), Some(lane));
+        }
+    }
+}

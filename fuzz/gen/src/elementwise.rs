@@ -1,0 +1,370 @@
+//! Draws elementwise statements, conversions and reductions.
+
+use gradiff_corpus::{
+    BinaryOp, DType, Literal, Operand, ReduceOp, Shape, Statement, UnaryOp, ValueId, promote,
+};
+
+use crate::fact::{self, Fact};
+use crate::programs::Builder;
+use crate::sources::{Need, Origin, Source};
+use crate::{Choices, Lane, shapes, transfer};
+
+/// Second operands that are drawn before the op is given up.
+const OPERAND_TRIES: usize = 3;
+
+impl<C: Choices> Builder<'_, C> {
+    pub(crate) fn unary(&mut self, op: UnaryOp) -> Option<ValueId> {
+        let policy = self.policy;
+        let fits = |dtype: DType| match op {
+            UnaryOp::Neg => dtype != DType::Bool,
+            UnaryOp::Not => !dtype.is_float(),
+            _ => dtype.is_float(),
+        };
+        let src = self.pick(|of, fact| {
+            fits(of.dtype) && transfer::unary(op, fact, of.dtype, policy).is_some()
+        });
+        let src = match src {
+            Some(src) => src,
+            None => self.made_positive(op)?,
+        };
+        let dtype = self.type_of(src).dtype;
+        let fact = transfer::unary(op, &self.fact(src), dtype, policy)?;
+        Some(self.push(Statement::Unary { op, src }, fact))
+    }
+
+    /// A float that `sqrt`, `log2` and `recip` have a meaning for: `max x 1/2`.
+    fn made_positive(&mut self, op: UnaryOp) -> Option<ValueId> {
+        let wanted = matches!(op, UnaryOp::Sqrt | UnaryOp::Log2 | UnaryOp::Recip);
+        if !wanted || !self.policy.inexact || !self.has_room(2) {
+            return None;
+        }
+        let value = self.pick(|of, fact| of.dtype.is_float() && !fact.special && fact.err < 0.1)?;
+        let before = self.fact(value);
+        let dtype = self.type_of(value).dtype;
+        let half = Fact::exact(0.5, 0.5, -1);
+        let fact = transfer::binary(BinaryOp::Max, &before, &half, dtype, self.policy)?;
+        transfer::unary(op, &fact, dtype, self.policy)?;
+        let srcs = [Operand::Value(value), Operand::Literal(Literal::Float(0.5))];
+        Some(self.push(Statement::Binary { op: BinaryOp::Max, srcs }, fact))
+    }
+
+    pub(crate) fn binary(&mut self, op: BinaryOp) -> Option<ValueId> {
+        let first = self.pick(|of, fact| allows(op, of.dtype) && self_fits(op, fact))?;
+        let of = self.type_of(first);
+        let (dtype, shape) = (of.dtype, of.shape.clone());
+        let divides = is_division(op);
+        if divides && self.zero_divisors() {
+            return self.guarded_division(op, first);
+        }
+        let need = match op {
+            _ if divides || op == BinaryOp::Div => Need::Divisor,
+            BinaryOp::Shl | BinaryOp::Shr => Need::Amount(8 * dtype.size_bytes() as u32),
+            BinaryOp::Pow => Need::Exponent,
+            _ => Need::Any,
+        };
+        for _ in 0..OPERAND_TRIES {
+            let Some(second) = self.operand(first, &shape, need) else { continue };
+            let first = self.value_source(first);
+            let swap = self.choices.below(4) == 3;
+            let (x, y) = if swap { (&second, &first) } else { (&first, &second) };
+            if let Some(fact) = self.binary_fact(op, x, y) {
+                let second = self.admit(second);
+                let first = self.admit(first);
+                let srcs = if swap { [second, first] } else { [first, second] };
+                return Some(self.push(Statement::Binary { op, srcs }, fact));
+            }
+            if swap && let Some(fact) = self.binary_fact(op, &first, &second) {
+                let second = self.admit(second);
+                let srcs = [self.admit(first), second];
+                return Some(self.push(Statement::Binary { op, srcs }, fact));
+            }
+        }
+        None
+    }
+
+    /// Whether a division by what may be zero is drawn, behind a `where` that does not look.
+    fn zero_divisors(&mut self) -> bool {
+        let lane = matches!(self.lane, Lane::Wrap | Lane::NegativeIndex);
+        lane && self.has_room(3) && self.choices.one_in(32)
+    }
+
+    /// `where (y != 0) (x op y) x`: undefined elements are not chosen.
+    fn guarded_division(&mut self, op: BinaryOp, first: ValueId) -> Option<ValueId> {
+        let of = self.type_of(first).clone();
+        let limit = self.config.max_elements;
+        let divisor = self.pick(|other, _| {
+            other.dtype == of.dtype && shapes::broadcast(&of.shape, &other.shape, limit)
+        })?;
+        let away = Fact { away: 1.0, ..self.fact(divisor) };
+        let before = self.fact(first);
+        let fact = transfer::binary(op, &before, &away, of.dtype, self.policy)?;
+        let (x, y) = (Operand::Value(first), Operand::Value(divisor));
+        let srcs = [y, Operand::Literal(Literal::Int(0))];
+        let test = self.push(Statement::Binary { op: BinaryOp::CmpNe, srcs }, Fact::BOOL);
+        let poison = Fact { poison: true, ..fact };
+        let quotient = self.push(Statement::Binary { op, srcs: [x, y] }, poison);
+        let srcs = [Operand::Value(test), Operand::Value(quotient), x];
+        Some(self.push(Statement::Where { srcs }, fact.join(&before)))
+    }
+
+    /// What is known of `x op y`; `None` if shapes, dtypes or meaning do not allow it.
+    fn binary_fact(&self, op: BinaryOp, x: &Source, y: &Source) -> Option<Fact> {
+        if !shapes::broadcast(&x.shape, &y.shape, self.config.max_elements) {
+            return None;
+        }
+        let dtype = common(&[x, y])?;
+        if !allows(op, dtype) {
+            return None;
+        }
+        let [x, y] = [self.promoted(x, dtype)?, self.promoted(y, dtype)?];
+        transfer::binary(op, &x, &y, dtype, self.policy)
+    }
+
+    fn promoted(&self, source: &Source, dtype: DType) -> Option<Fact> {
+        match source.dtype {
+            Some(from) => fact::cast(&source.fact, from, dtype, self.policy),
+            None => Some(source.fact),
+        }
+    }
+
+    pub(crate) fn select(&mut self) -> Option<ValueId> {
+        let limit = self.config.max_elements;
+        let first = self.pick(|_, _| true)?;
+        let shape = self.type_of(first).shape.clone();
+        let condition = self.condition(first, &shape)?;
+        let merged = merge(&shape, &condition.shape, limit)?;
+        let yes = self.value_source(first);
+        for _ in 0..OPERAND_TRIES {
+            let Some(no) = self.operand(first, &merged, Need::Any) else { continue };
+            let Some(dtype) = common(&[&yes, &no]) else { continue };
+            let new = usize::from(matches!(no.origin, Origin::New(_)));
+            let before = usize::from(matches!(condition.origin, Origin::New(_)));
+            let room = self.has_room(1 + new + before);
+            if !room || !shapes::broadcast(&merged, &no.shape, limit) {
+                continue;
+            }
+            let facts = (self.promoted(&yes, dtype), self.promoted(&no, dtype));
+            let (Some(x), Some(y)) = facts else { continue };
+            let swap = self.choices.below(2) == 1;
+            let condition = self.admit(condition);
+            let no = self.admit(no);
+            let yes = self.admit(yes);
+            let srcs = if swap { [condition, no, yes] } else { [condition, yes, no] };
+            return Some(self.push(Statement::Where { srcs }, x.join(&y)));
+        }
+        None
+    }
+
+    /// A truth value that broadcasts with `shape`: one that is there, a comparison, or new data.
+    fn condition(&mut self, value: ValueId, shape: &[usize]) -> Option<Source> {
+        let limit = self.config.max_elements;
+        if self.choices.one_in(48) {
+            return Some(self.literal_source(DType::Bool, Need::Any));
+        }
+        let found = self
+            .pick(|of, _| of.dtype == DType::Bool && shapes::broadcast(&of.shape, shape, limit));
+        if let Some(found) = found.filter(|_| self.choices.below(4) < 3) {
+            return Some(self.value_source(found));
+        }
+        let dtype = self.type_of(value).dtype;
+        if self.choices.below(4) < 3 && fact::decided(&self.fact(value), self.policy) {
+            let op = self.choices.pick(&[BinaryOp::CmpLt, BinaryOp::CmpNe, BinaryOp::CmpEq]);
+            let literal = self.literal(dtype, Need::Any);
+            let srcs = [Operand::Value(value), Operand::Literal(literal)];
+            return Some(Source {
+                origin: Origin::New(Statement::Binary { op, srcs }),
+                dtype: Some(DType::Bool),
+                shape: shape.to_vec(),
+                fact: Fact::BOOL,
+            });
+        }
+        self.new_source(DType::Bool, shape, Need::Any)
+    }
+
+    pub(crate) fn mulacc(&mut self) -> Option<ValueId> {
+        let limit = self.config.max_elements;
+        let first = self.pick(|of, fact| of.dtype != DType::Bool && !fact.special)?;
+        let shape = self.type_of(first).shape.clone();
+        let x = self.value_source(first);
+        for _ in 0..OPERAND_TRIES {
+            let Some(y) = self.operand(first, &shape, Need::Any) else { continue };
+            let Some(merged) = merge(&shape, &y.shape, limit) else { continue };
+            let Some(z) = self.operand(first, &merged, Need::Any) else { continue };
+            let new = |source: &Source| usize::from(matches!(source.origin, Origin::New(_)));
+            let fits = shapes::broadcast(&merged, &z.shape, limit);
+            if !fits || !self.has_room(1 + new(&y) + new(&z)) {
+                continue;
+            }
+            let Some(dtype) = common(&[&x, &y, &z]) else { continue };
+            let facts = [&x, &y, &z].map(|source| self.promoted(source, dtype));
+            let [Some(a), Some(b), Some(c)] = facts else { continue };
+            if let Some(fact) = transfer::mulacc(&a, &b, &c, dtype, self.policy) {
+                let z = self.admit(z);
+                let y = self.admit(y);
+                let x = self.admit(x);
+                let swap = self.choices.below(4) == 3;
+                let srcs = if swap { [y, x, z] } else { [x, y, z] };
+                return Some(self.push(Statement::MulAcc { srcs }, fact));
+            }
+        }
+        None
+    }
+
+    pub(crate) fn cast(&mut self) -> Option<ValueId> {
+        let src = self.pick(|_, _| true)?;
+        let from = self.type_of(src).dtype;
+        let before = self.fact(src);
+        for _ in 0..OPERAND_TRIES {
+            let dtype = if self.choices.below(2) == 0 && !self.config.dtypes.is_empty() {
+                let nth = self.choices.below(self.config.dtypes.len() as u32);
+                self.config.dtypes[nth as usize]
+            } else {
+                self.dtype()
+            };
+            let same = dtype == from && !self.choices.one_in(8);
+            if same {
+                continue;
+            }
+            if let Some(fact) = fact::cast(&before, from, dtype, self.policy) {
+                return Some(self.push(Statement::Cast { src, dtype }, fact));
+            }
+        }
+        None
+    }
+
+    pub(crate) fn bitcast(&mut self) -> Option<ValueId> {
+        let known = |fact: &Fact| fact.err == 0.0 && (fact.raw || !fact.special);
+        let src = self.pick(|of, fact| of.dtype != DType::Bool && known(fact))?;
+        let from = self.type_of(src).dtype;
+        // Bit patterns of integers as floats are NaN, subnormal and extreme.
+        let patterns = matches!(self.lane, Lane::Special | Lane::Casts);
+        let mut fits = [from; 3];
+        let mut count = 0;
+        for &dtype in &self.config.dtypes {
+            let sizes = dtype != DType::Bool && dtype.size_bytes() == from.size_bytes();
+            if sizes && dtype != from && (patterns || !dtype.is_float()) {
+                fits[count.min(2)] = dtype;
+                count += 1;
+            }
+        }
+        if count == 0 {
+            return None;
+        }
+        let dtype = self.choices.pick(&fits[..count.min(3)]);
+        let before = self.fact(src);
+        let keeps = from.is_int() && dtype.is_int() && before.lo >= 0.0;
+        let fact = match dtype {
+            _ if dtype.is_float() => Fact::patterns(dtype),
+            _ if keeps && before.hi <= fact::range(dtype).1 => before,
+            _ => Fact::whole(dtype),
+        };
+        Some(self.push(Statement::Bitcast { src, dtype }, fact))
+    }
+
+    pub(crate) fn reduce(&mut self, op: ReduceOp) -> Option<ValueId> {
+        let policy = self.policy;
+        let src = self.pick(|of, fact| {
+            let to = accumulated(op, of.dtype);
+            transfer::reduce(op, fact, 1, of.dtype, to, policy).is_some()
+        })?;
+        let of = self.type_of(src);
+        let (dtype, shape) = (of.dtype, of.shape.clone());
+        let to = accumulated(op, dtype);
+        let before = self.fact(src);
+        for round in 0..OPERAND_TRIES {
+            let axes = self.reduced_axes(&shape, round > 0);
+            let count = axes.iter().map(|axis| shape[*axis]).product();
+            // Folding an axis of size 0 makes elements where there were none.
+            let others = (0..shape.len()).filter(|axis| !axes.contains(axis));
+            if self.config.max_elements < others.map(|axis| shape[axis]).product() {
+                continue;
+            }
+            if let Some(fact) = transfer::reduce(op, &before, count, dtype, to, policy) {
+                return Some(self.push(Statement::Reduce { op, src, axes }, fact));
+            }
+        }
+        None
+    }
+
+    /// Axes to fold: any, mostly some; one only if `single`.
+    fn reduced_axes(&mut self, shape: &[usize], single: bool) -> Vec<usize> {
+        let rank = shape.len();
+        if rank == 0 {
+            return Vec::new();
+        }
+        if single || self.choices.below(2) == 0 {
+            return vec![self.choices.below(rank as u32) as usize];
+        }
+        if self.choices.below(4) == 3 {
+            return (0..rank).collect();
+        }
+        shapes::axes(self.choices, rank)
+    }
+}
+
+/// A screen for first sources, so that hopeless ones are not tried.
+fn self_fits(op: BinaryOp, fact: &Fact) -> bool {
+    match op {
+        BinaryOp::CmpLt | BinaryOp::CmpNe | BinaryOp::CmpEq => fact.err < 0.01,
+        BinaryOp::Pow => fact.lo > 0.0 && fact.hi <= 16.0,
+        _ => true,
+    }
+}
+
+fn is_division(op: BinaryOp) -> bool {
+    matches!(op, BinaryOp::CDiv | BinaryOp::CMod | BinaryOp::FloorDiv | BinaryOp::FloorMod)
+}
+
+/// Whether the function exists for this (promoted) dtype.
+fn allows(op: BinaryOp, dtype: DType) -> bool {
+    use BinaryOp::*;
+    match op {
+        Add | Sub | Mul => dtype != DType::Bool,
+        Div | Pow => dtype.is_float(),
+        CDiv | CMod | FloorDiv | FloorMod | Shl | Shr => dtype.is_int(),
+        Max | Min | CmpLt | CmpNe | CmpEq => true,
+        And | Or | Xor => !dtype.is_float(),
+    }
+}
+
+/// The dtype that a reduction gives.
+fn accumulated(op: ReduceOp, dtype: DType) -> DType {
+    match (op, dtype) {
+        (ReduceOp::Max, _) => dtype,
+        (_, DType::Bool | DType::I8 | DType::I16) => DType::I32,
+        (_, DType::U8 | DType::U16) => DType::U32,
+        _ => dtype,
+    }
+}
+
+/// The promoted dtype of the values among the sources.
+fn common(sources: &[&Source]) -> Option<DType> {
+    let mut found = None;
+    for dtype in sources.iter().filter_map(|source| source.dtype) {
+        found = Some(found.map_or(dtype, |before| promote(before, dtype)));
+    }
+    let dtype = found?;
+    // A literal was drawn for the first value's dtype; bool literals suit bool only.
+    let literal_fits = |source: &&Source| match source.origin {
+        Origin::Literal(Literal::Bool(_)) => dtype == DType::Bool,
+        Origin::Literal(Literal::Float(_)) => dtype.is_float(),
+        _ => true,
+    };
+    sources.iter().all(literal_fits).then_some(dtype)
+}
+
+/// The sizes that both shapes broadcast to, at most `limit` elements.
+fn merge(a: &[usize], b: &[usize], limit: usize) -> Option<Shape> {
+    if !shapes::broadcast(a, b, limit) {
+        return None;
+    }
+    let (long, short) = if a.len() < b.len() { (b, a) } else { (a, b) };
+    let offset = long.len() - short.len();
+    let mut merged = long.to_vec();
+    for (size, other) in merged[offset..].iter_mut().zip(short) {
+        if *size == 1 {
+            *size = *other;
+        }
+    }
+    Some(merged)
+}

@@ -1,0 +1,167 @@
+//! Draws statements that move elements: views, concatenation, indexing.
+
+use gradiff_corpus::{DType, Distribution, Literal, Statement, TensorType, ValueId};
+
+use crate::fact::{self, Fact};
+use crate::programs::Builder;
+use crate::sources::Need;
+use crate::{Choices, Lane, Op, shapes};
+
+/// Sources of a concatenation, at most.
+const MAX_PARTS: u32 = 4;
+
+impl<C: Choices> Builder<'_, C> {
+    /// One of the six operations that a view sequence knows, too.
+    pub(crate) fn movement(&mut self, op: Op) -> Option<ValueId> {
+        let least = usize::from(op != Op::Reshape);
+        let src = self
+            .pick(|of, _| least <= of.shape.len() && (op != Op::Expand || of.shape.contains(&1)))?;
+        let TensorType { dtype, shape } = self.type_of(src).clone();
+        let (rank, limit) = (self.config.max_rank, self.config.max_elements);
+        let mut fact = self.fact(src);
+        let statement = match op {
+            Op::Reshape => {
+                Statement::Reshape { src, shape: shapes::reshape(self.choices, &shape, rank) }
+            }
+            Op::Permute => {
+                Statement::Permute { src, axes: shapes::permutation(self.choices, shape.len()) }
+            }
+            Op::Expand => {
+                Statement::Expand { src, shape: shapes::expansion(self.choices, &shape, 6, limit) }
+            }
+            Op::Pad => {
+                let pads = shapes::pads(self.choices, &shape, 3, limit);
+                let value = self.pad_value(dtype);
+                let added = Fact { raw: true, ..fact::of_literal(dtype, &value) };
+                fact = fact.join(&added);
+                Statement::Pad { src, pads, value }
+            }
+            Op::Shrink => {
+                let empty = self.choices.one_in(64);
+                Statement::Shrink { src, ranges: shapes::ranges(self.choices, &shape, empty) }
+            }
+            _ => Statement::Flip { src, axes: shapes::axes(self.choices, shape.len()) },
+        };
+        Some(self.push(statement, fact))
+    }
+
+    /// Mostly zero.
+    fn pad_value(&mut self, dtype: DType) -> Literal {
+        if self.choices.one_in(3) {
+            return self.literal(dtype, Need::Any);
+        }
+        match dtype {
+            DType::Bool => Literal::Bool(false),
+            _ if dtype.is_float() => Literal::Float(0.0),
+            _ => Literal::Int(0),
+        }
+    }
+
+    pub(crate) fn cat(&mut self) -> Option<ValueId> {
+        let first = self.pick(|of, _| !of.shape.is_empty())?;
+        let TensorType { dtype, shape } = self.type_of(first).clone();
+        let axis = self.choices.below(shape.len() as u32) as usize;
+        let others = shapes::count_across(&shape, axis);
+        let mut room = self.config.max_elements.saturating_sub(shapes::count(&shape));
+        let mut fact = self.fact(first);
+        let mut srcs = vec![first];
+        for _ in 0..self.choices.below(MAX_PARTS) {
+            let spare = room / others.max(1);
+            let next = match self.choices.below(4) {
+                0 if shape[axis] <= spare => Some(first),
+                1 if self.has_room(2) && spare > 0 => {
+                    let mut part = shape.clone();
+                    part[axis] = self.palette.size(self.choices).min(spare);
+                    let (statement, fact) = self.fresh(dtype, part);
+                    Some(self.push(statement, fact))
+                }
+                _ => self.pick(|of, _| {
+                    let fits = of.dtype == dtype && of.shape.len() == shape.len();
+                    fits && (0..shape.len()).all(|i| match i == axis {
+                        true => of.shape[i] <= spare,
+                        false => of.shape[i] == shape[i],
+                    })
+                }),
+            };
+            let Some(next) = next else { continue };
+            room -= self.type_of(next).count().min(room);
+            fact = fact.join(&self.fact(next));
+            srcs.push(next);
+        }
+        if self.choices.one_in(2) {
+            srcs.reverse();
+        }
+        Some(self.push(Statement::Cat { srcs, axis }, fact))
+    }
+
+    pub(crate) fn gather(&mut self) -> Option<ValueId> {
+        let src = self.pick(|of, _| !of.shape.is_empty())?;
+        let shape = self.type_of(src).shape.clone();
+        let axis = self.choices.below(shape.len() as u32) as usize;
+        let index = self.index(&shape, axis)?;
+        let known = self.fact(index);
+        let mut fact = self.fact(src);
+        let inside = known.lo >= 0.0 && known.hi < shape[axis] as f64;
+        if !inside {
+            fact = fact.join(&Fact { raw: true, ..Fact::exact(0.0, 0.0, 0) });
+        }
+        Some(self.push(Statement::Gather { src, axis, index }, fact))
+    }
+
+    /// Integers that index `axis`: computed ones if there are, else new ones that are mostly in
+    /// range.
+    fn index(&mut self, shape: &[usize], axis: usize) -> Option<ValueId> {
+        let found = self.pick(|of, fact| {
+            let fits = of.dtype.is_int() && of.shape.len() == shape.len() && fact.err == 0.0;
+            fits && (0..shape.len()).all(|i| i == axis || of.shape[i] == shape[i])
+        });
+        let computed = self.choices.below(4) < 3;
+        if let Some(found) = found.filter(|_| computed) {
+            return Some(found);
+        }
+        if !self.has_room(2) {
+            return None;
+        }
+        let dtype = match self.dtype() {
+            dtype if dtype.is_int() => dtype,
+            _ => self.int_dtype()?,
+        };
+        let others = shapes::count_across(shape, axis);
+        let spare = (self.config.max_elements / others.max(1)).max(1);
+        let mut wanted = shape.to_vec();
+        wanted[axis] = self.palette.size(self.choices).min(spare);
+        let (statement, fact) = if self.lane == Lane::NegativeIndex {
+            self.fresh(dtype, wanted)
+        } else if self.choices.below(2) == 0 {
+            self.listed_index(dtype, wanted, shape[axis])
+        } else {
+            self.seeded(dtype, wanted, Distribution::Small)
+        };
+        Some(self.push(statement, fact))
+    }
+
+    /// An integer dtype for indices.
+    fn int_dtype(&mut self) -> Option<DType> {
+        let ints = self.config.dtypes.iter().filter(|dtype| dtype.is_int()).count();
+        if ints == 0 {
+            return None;
+        }
+        let nth = self.choices.below(ints as u32) as usize;
+        self.config.dtypes.iter().filter(|dtype| dtype.is_int()).nth(nth).copied()
+    }
+
+    /// Indices in `0..size` one by one, now and then `size`; long ones count up.
+    fn listed_index(&mut self, dtype: DType, shape: Vec<usize>, size: usize) -> (Statement, Fact) {
+        use gradiff_corpus::Fill;
+        let count = shapes::count(&shape);
+        if count > 12 || size > 100 {
+            let fact = fact::of_iota(dtype, count);
+            return (Statement::Input { dtype, shape, fill: Fill::Iota }, fact);
+        }
+        let past = self.choices.one_in(4);
+        let bound = size.max(1) as u32 + u32::from(past);
+        let bits: Vec<u64> = (0..count).map(|_| self.choices.below(bound) as u64).collect();
+        let fact = Fact { raw: true, ..Fact::exact(0.0, bound as f64 - 1.0, 0) };
+        (Statement::Input { dtype, shape, fill: Fill::Explicit(bits) }, fact)
+    }
+}

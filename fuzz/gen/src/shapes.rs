@@ -1,0 +1,263 @@
+//! Draws shapes and the arguments of movement operations. Knows shapes only, no values, no dtypes.
+//!
+//! Every function gives arguments that fit: `limit` bounds the element count of the result.
+
+use gradiff_corpus::Shape;
+
+use crate::Choices;
+
+/// Number of elements.
+pub(crate) fn count(shape: &[usize]) -> usize {
+    shape.iter().product()
+}
+
+/// Number of elements that agree in their index on `axis`.
+pub(crate) fn count_across(shape: &[usize], axis: usize) -> usize {
+    shape[..axis].iter().chain(&shape[axis + 1..]).product()
+}
+
+/// Sizes that the shapes of one case are made of, so that equal and distinct sizes both occur.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Palette {
+    sizes: [usize; 3],
+    kinds: u32,
+}
+
+impl Palette {
+    /// One to three sizes up to 8 or so, rarely a larger one or (if `zero`) a 0.
+    pub(crate) fn draw<C: Choices>(choices: &mut C, zero: bool) -> Palette {
+        let mut sizes = [0; 3];
+        for size in &mut sizes {
+            *size = choices.pick(&[2, 3, 4, 5, 3, 2, 4, 6, 8, 7, 1, 3, 9, 4, 16, 10]);
+        }
+        if zero {
+            sizes[2] = 0;
+        }
+        let kinds = if zero { 3 } else { 1 + choices.below(3) };
+        Palette { sizes, kinds }
+    }
+
+    /// One size; sometimes 1.
+    pub(crate) fn size<C: Choices>(&self, choices: &mut C) -> usize {
+        if choices.one_in(8) { 1 } else { self.sizes[choices.below(self.kinds) as usize] }
+    }
+
+    /// A shape of at most `max_rank` axes and `limit` elements.
+    pub(crate) fn shape<C: Choices>(
+        &self,
+        choices: &mut C,
+        max_rank: usize,
+        limit: usize,
+    ) -> Shape {
+        let rank = choices.pick(&[1, 2, 2, 3, 3, 2, 4, 0, 2, 3, 1, 3, 4, 5, 6, 2]);
+        let mut shape = Shape::with_capacity(rank.min(max_rank));
+        let mut product = 1;
+        for _ in 0..rank.min(max_rank) {
+            let size = self.size(choices);
+            let size = if product * size <= limit { size } else { 1 };
+            product *= size.max(1);
+            shape.push(size);
+        }
+        shape
+    }
+}
+
+/// A divisor of `of` (at least 1), each alike.
+fn divisor<C: Choices>(choices: &mut C, of: usize) -> usize {
+    let divisors = (1..=of).filter(|size| of.is_multiple_of(*size)).count();
+    let nth = choices.below(divisors as u32) as usize;
+    (1..=of).filter(|size| of.is_multiple_of(*size)).nth(nth).unwrap_or(1)
+}
+
+/// New sizes with the same element count: merge, split, add or drop a 1, flatten, or anew.
+pub(crate) fn reshape<C: Choices>(choices: &mut C, from: &[usize], max_rank: usize) -> Shape {
+    let rank = from.len();
+    let mut to = from.to_vec();
+    if from.contains(&0) {
+        return empty_reshape(choices, from, max_rank);
+    }
+    match choices.below(6) {
+        0 if rank >= 2 => {
+            let axis = choices.below(rank as u32 - 1) as usize;
+            to[axis] *= to.remove(axis + 1);
+        }
+        1 if rank >= 1 && rank < max_rank => {
+            let axis = choices.below(rank as u32) as usize;
+            let outer = divisor(choices, to[axis]);
+            to[axis] /= outer;
+            to.insert(axis, outer);
+        }
+        2 if rank < max_rank => {
+            let axis = choices.below(rank as u32 + 1) as usize;
+            to.insert(axis, 1);
+        }
+        3 if to.contains(&1) => to.retain(|size| *size != 1),
+        4 => to = vec![count(from)],
+        _ => {
+            let mut rest = count(from);
+            to.clear();
+            for _ in 1..1 + choices.below(max_rank.max(1) as u32) {
+                let size = divisor(choices, rest);
+                rest /= size;
+                to.push(size);
+            }
+            if rest != 1 || to.is_empty() {
+                to.push(rest);
+            }
+        }
+    }
+    to
+}
+
+/// Shapes without elements may take any sizes as long as one is 0.
+fn empty_reshape<C: Choices>(choices: &mut C, from: &[usize], max_rank: usize) -> Shape {
+    let mut to: Shape = (0..choices.below(max_rank as u32)).map(|i| 1 + i as usize).collect();
+    if to.is_empty() {
+        return from.to_vec();
+    }
+    let axis = choices.below(to.len() as u32) as usize;
+    to[axis] = 0;
+    to
+}
+
+/// Any order of `rank` axes; the identity is the smallest choice.
+pub(crate) fn permutation<C: Choices>(choices: &mut C, rank: usize) -> Vec<usize> {
+    let mut axes: Vec<usize> = (0..rank).collect();
+    for i in 0..rank.saturating_sub(1) {
+        let j = i + choices.below((rank - i) as u32) as usize;
+        axes[i..=j].rotate_right(1);
+    }
+    axes
+}
+
+/// Sizes that repeat axes of size 1, each up to `largest`, as far as `limit` allows.
+pub(crate) fn expansion<C: Choices>(
+    choices: &mut C,
+    from: &[usize],
+    largest: usize,
+    limit: usize,
+) -> Shape {
+    let mut product: usize = from.iter().filter(|size| **size != 0).product();
+    let mut to = from.to_vec();
+    for size in to.iter_mut().filter(|size| **size == 1) {
+        let most = (limit / product.max(1)).clamp(1, largest);
+        *size = 1 + choices.below(most as u32) as usize;
+        product *= *size;
+    }
+    to
+}
+
+/// Elements around each axis, at most `largest` on each side, as far as `limit` allows.
+pub(crate) fn pads<C: Choices>(
+    choices: &mut C,
+    from: &[usize],
+    largest: usize,
+    limit: usize,
+) -> Vec<(usize, usize)> {
+    let mut product: usize = from.iter().map(|size| *size.max(&1)).product();
+    let mut pads = Vec::with_capacity(from.len());
+    for &size in from {
+        let others = (product / size.max(1)).max(1);
+        let spare = (limit / others).saturating_sub(size);
+        let before = choices.below(spare.min(largest) as u32 + 1) as usize;
+        let after = choices.below((spare - before).min(largest) as u32 + 1) as usize;
+        product = others * (size + before + after).max(1);
+        pads.push((before, after));
+    }
+    pads
+}
+
+/// A range of each axis; empty ones only if `empty` or the axis is.
+pub(crate) fn ranges<C: Choices>(
+    choices: &mut C,
+    from: &[usize],
+    empty: bool,
+) -> Vec<(usize, usize)> {
+    let mut ranges = Vec::with_capacity(from.len());
+    for &size in from {
+        let least = usize::from(!empty && size > 0);
+        let start = choices.below((size + 1 - least) as u32) as usize;
+        let end = size - choices.below((size + 1 - least - start) as u32) as usize;
+        ranges.push((start, end));
+    }
+    ranges
+}
+
+/// Some of the axes, ascending; none is the smallest choice.
+pub(crate) fn axes<C: Choices>(choices: &mut C, rank: usize) -> Vec<usize> {
+    let mask = choices.below(1 << rank.min(16));
+    (0..rank).filter(|axis| mask & (1 << axis) != 0).collect()
+}
+
+/// The sizes that both shapes broadcast to, unless they do not or exceed `limit`.
+pub(crate) fn broadcast(a: &[usize], b: &[usize], limit: usize) -> bool {
+    let (long, short) = if a.len() < b.len() { (b, a) } else { (a, b) };
+    let offset = long.len() - short.len();
+    let mut product: usize = long[..offset].iter().product();
+    for (x, y) in long[offset..].iter().zip(short) {
+        if x != y && *x != 1 && *y != 1 {
+            return false;
+        }
+        product *= if *x == 1 { *y } else { *x };
+    }
+    product <= limit
+}
+
+/// A shape that broadcasts with `with`: the same, some axes 1, leading axes dropped or added.
+pub(crate) fn partner<C: Choices>(
+    choices: &mut C,
+    with: &[usize],
+    palette: &Palette,
+    max_rank: usize,
+    limit: usize,
+) -> Shape {
+    let mut shape = with.to_vec();
+    match choices.below(8) {
+        0..=3 => {}
+        4 | 5 => {
+            for axis in axes(choices, with.len()) {
+                shape[axis] = 1;
+            }
+        }
+        6 => {
+            let dropped = choices.below(with.len() as u32 + 1) as usize;
+            shape.drain(..dropped);
+        }
+        _ => {
+            let size = palette.size(choices);
+            if with.len() < max_rank && size * count(with) <= limit {
+                shape.insert(0, size);
+            }
+        }
+    }
+    shape
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::SeedChoices;
+
+    #[test]
+    fn movement_arguments_fit_and_respect_the_limit() {
+        let mut choices = SeedChoices::new(1);
+        for i in 0..20_000 {
+            let palette = Palette::draw(&mut choices, i % 10 == 0);
+            let from = palette.shape(&mut choices, 5, 64);
+            assert!(from.len() <= 5);
+            assert!(count(&from) <= 64);
+            let to = reshape(&mut choices, &from, 5);
+            assert_eq!(count(&to), count(&from));
+            assert!(count(&expansion(&mut choices, &from, 4, 64)) <= 64);
+            let padded = pads(&mut choices, &from, 3, 64);
+            let sizes = from.iter().zip(&padded).map(|(size, (a, b))| size + a + b);
+            assert!(sizes.product::<usize>() <= 64);
+            for ((start, end), size) in ranges(&mut choices, &from, false).iter().zip(&from) {
+                assert!(start < end || *size == 0);
+                assert!(end <= size);
+            }
+            let other = partner(&mut choices, &from, &palette, 5, 64);
+            assert!(broadcast(&from, &other, 64), "{from:?} {other:?}");
+        }
+    }
+}

@@ -1,0 +1,346 @@
+//! Draws what statements work on: inputs, constants, literals and second operands.
+
+use gradiff_corpus::{
+    BinaryOp, DType, Distribution, Fill, Literal, Operand, Shape, Statement, ValueId, literal_bits,
+};
+
+use crate::fact::{self, Fact};
+use crate::programs::Builder;
+use crate::shapes;
+use crate::{Choices, Lane};
+
+/// What an operand must be like.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Need {
+    /// Anything.
+    Any,
+    /// Away from 0.
+    Divisor,
+    /// An integer in 0..bits.
+    Amount(u32),
+    /// A small exponent.
+    Exponent,
+}
+
+impl Need {
+    fn is_met(self, fact: &Fact, dtype: DType) -> bool {
+        match self {
+            Need::Any => true,
+            Need::Divisor => fact.away > 4.0 * fact.err && !(dtype.is_int() && fact.away < 1.0),
+            Need::Amount(bits) => 0.0 <= fact.lo && fact.hi < bits as f64,
+            Need::Exponent => fact.magnitude() <= 4.0 && fact.err < 0.01,
+        }
+    }
+}
+
+/// An operand that is not part of the program yet.
+#[derive(Clone, Debug)]
+pub(crate) struct Source {
+    pub(crate) origin: Origin,
+    /// `None` for a literal: it takes the dtype of the others.
+    pub(crate) dtype: Option<DType>,
+    pub(crate) shape: Shape,
+    pub(crate) fact: Fact,
+}
+
+/// Where an operand comes from.
+#[derive(Clone, Debug)]
+pub(crate) enum Origin {
+    Literal(Literal),
+    Value(ValueId),
+    /// A statement to be added before.
+    New(Statement),
+}
+
+impl<C: Choices> Builder<'_, C> {
+    /// Data of this type and what is known of them: an input mostly, else a constant or a range.
+    pub(crate) fn fresh(&mut self, dtype: DType, shape: Shape) -> (Statement, Fact) {
+        let ranges = if self.lane == Lane::NegativeIndex { 2 } else { 4 };
+        if dtype.is_int() && shape.len() == 1 && self.choices.one_in(ranges) {
+            return self.arange(dtype, shape[0]);
+        }
+        if self.choices.one_in(10) {
+            let value = self.literal(dtype, Need::Any);
+            let fact = fact::of_literal(dtype, &value);
+            return (Statement::Const { dtype, shape, value }, fact);
+        }
+        let count = shapes::count(&shape);
+        if count <= 8 && self.choices.one_in(6) {
+            return self.explicit(dtype, shape);
+        }
+        let Some(distribution) = self.distribution(dtype) else {
+            let fact = fact::of_iota(dtype, count);
+            return (Statement::Input { dtype, shape, fill: Fill::Iota }, fact);
+        };
+        self.seeded(dtype, shape, distribution)
+    }
+
+    /// Seeded data and what is known of them.
+    pub(crate) fn seeded(
+        &mut self,
+        dtype: DType,
+        shape: Shape,
+        distribution: Distribution,
+    ) -> (Statement, Fact) {
+        let seed = self.choices.below(256) as u64;
+        let fill = Fill::Seeded { seed, distribution };
+        let fact = fact::of_distribution(dtype, distribution);
+        (Statement::Input { dtype, shape, fill }, fact)
+    }
+
+    /// What seeded data are like in this lane; `None` is 0, 1, 2, ...
+    fn distribution(&mut self, dtype: DType) -> Option<Distribution> {
+        use Distribution::*;
+        let kinds = match self.lane {
+            Lane::Exact => [None, Some(Small), Some(Dyadic), Some(Positive), Some(Small)],
+            Lane::Wrap => [Some(Wide), Some(Special), Some(Unit), Some(Wide), Some(Small)],
+            Lane::NegativeIndex => [Some(Unit), Some(Small), Some(Wide), None, Some(Special)],
+            Lane::IllConditioned => {
+                [Some(Wide), Some(Unit), Some(Dyadic), Some(Positive), Some(Unit)]
+            }
+            Lane::Special => [Some(Special), Some(Unit), Some(Special), Some(Small), Some(Wide)],
+            Lane::Casts => [Some(Small), Some(Unit), None, Some(Wide), Some(Positive)],
+            Lane::Movement => [None, Some(Small), Some(Positive), Some(Unit), Some(Dyadic)],
+            Lane::State => [Some(Small), Some(Unit), None, Some(Positive), Some(Wide)],
+        };
+        let kind = self.choices.pick(&kinds);
+        // Raw extremes outside their lane would end most chains of arithmetic.
+        if self.lane == Lane::Casts && dtype.is_float() && self.choices.one_in(12) {
+            return Some(Special);
+        }
+        kind
+    }
+
+    fn arange(&mut self, dtype: DType, count: usize) -> (Statement, Fact) {
+        let (start, step) = if self.lane == Lane::NegativeIndex && dtype.is_signed() {
+            let start = self.choices.pick(&[0, -1, 5, -7, 100, -128, 127, -1000, 1 << 20]);
+            (start, self.choices.pick(&[1, -1, 2, -2, 3, -3, 7, -7, 0, 64, 1 << 16]))
+        } else {
+            (self.choices.pick(&[0, 1, 2, 5]), self.choices.pick(&[1, 2, 0, 3]))
+        };
+        let last = start + step * (count.saturating_sub(1) as i64);
+        let (lo, hi) = fact::range(dtype);
+        let fits = lo <= start.min(last) as f64 && start.max(last) as f64 <= hi;
+        let fact = if fits {
+            Fact::exact(start.min(last) as f64, start.max(last) as f64, 0)
+        } else {
+            Fact::whole(dtype)
+        };
+        (Statement::Arange { dtype, start, step, count }, fact)
+    }
+
+    /// Listed elements: any bit patterns in the special lane, else literals of the lane.
+    fn explicit(&mut self, dtype: DType, shape: Shape) -> (Statement, Fact) {
+        let count = shapes::count(&shape);
+        let mut bits = Vec::with_capacity(count);
+        let mut joined = None;
+        for _ in 0..count {
+            let patterns = self.lane == Lane::Special && dtype != DType::Bool;
+            let (element, fact) = if patterns && self.choices.one_in(3) {
+                let size_bits = 8 * dtype.size_bytes() as u32;
+                let any = self.choices.bits() >> (64 - size_bits);
+                let whole = dtype.is_int();
+                (any, if whole { Fact::whole(dtype) } else { Fact::patterns(dtype) })
+            } else {
+                let literal = self.literal(dtype, Need::Any);
+                let element = literal_bits(dtype, &literal).expect("the literal suits the dtype");
+                (element, Fact { raw: true, ..fact::of_literal(dtype, &literal) })
+            };
+            bits.push(element);
+            joined = Some(joined.map_or(fact, |before: Fact| before.join(&fact)));
+        }
+        let fact = joined.unwrap_or_else(|| Fact::exact(0.0, 0.0, 0));
+        (Statement::Input { dtype, shape, fill: Fill::Explicit(bits) }, fact)
+    }
+
+    /// A number that suits the dtype, the lane and the need.
+    pub(crate) fn literal(&mut self, dtype: DType, need: Need) -> Literal {
+        if dtype == DType::Bool {
+            return Literal::Bool(self.choices.below(2) == 1);
+        }
+        if dtype.is_int() {
+            return Literal::Int(self.int_literal(dtype, need));
+        }
+        Literal::Float(match (need, self.lane) {
+            (Need::Divisor, _) => self.choices.pick(&[2.0, 0.5, -2.0, 4.0, 3.0, -0.25, 1.0]),
+            (Need::Exponent, _) => self.choices.pick(&[2.0, 0.5, -1.0, 3.0, 1.5, -0.5, 0.0, 1.0]),
+            (_, Lane::Special) => self.choices.pick(&[
+                0.0,
+                1.0,
+                -0.0,
+                f64::NAN,
+                f64::INFINITY,
+                f64::NEG_INFINITY,
+                -1.0,
+                2.0,
+                0.5,
+            ]),
+            (_, Lane::Exact | Lane::Movement) => {
+                self.choices.pick(&[0.0, 1.0, 2.0, 0.5, -1.0, -2.0, 1.5, -0.25, 3.0, 4.0])
+            }
+            _ => self.choices.pick(&[1.0, 0.3, -0.7, 2.5, 0.0, 1.1, -1.0, 0.01, 7.0, -3.3]),
+        })
+    }
+
+    fn int_literal(&mut self, dtype: DType, need: Need) -> i128 {
+        let bits = 8 * dtype.size_bytes() as u32;
+        let value = match need {
+            Need::Amount(bits) => return self.choices.below(bits) as i128,
+            Need::Divisor => self.choices.pick(&[2, 3, 4, 5, 7, 8, 10, -2, -3, 1, -1, 16, 100, -7]),
+            _ => self.choices.pick(&[0, 1, 2, 3, -1, 4, -2, 5, 7, -3]),
+        };
+        let value: i128 = value;
+        if dtype.is_signed() {
+            let large = matches!(self.lane, Lane::Wrap | Lane::NegativeIndex | Lane::Special);
+            if large && need == Need::Any && self.choices.one_in(4) {
+                let edge = 1_i128 << (bits - 1);
+                return self.choices.pick(&[edge - 1, -edge, edge / 2, 1 - edge, 100, -100]);
+            }
+            return value;
+        }
+        if value < 0 && need == Need::Any && self.lane == Lane::Wrap {
+            // The largest values, as -1 would be in two's complement.
+            return (1_i128 << bits) + value;
+        }
+        value.abs()
+    }
+
+    /// A second operand for a value of this type: a literal, another value, or new data.
+    pub(crate) fn operand(&mut self, with: ValueId, shape: &[usize], need: Need) -> Option<Source> {
+        let dtype = self.type_of(with).dtype;
+        let limit = self.config.max_elements;
+        let wanted = if need == Need::Any { self.choices.below(16) } else { self.guarded() };
+        match wanted {
+            0..=3 => Some(self.literal_source(dtype, need)),
+            4..=8 => {
+                let value = self.pick(|of, fact| {
+                    of.dtype == dtype
+                        && need.is_met(fact, dtype)
+                        && shapes::broadcast(&of.shape, shape, limit)
+                });
+                match value {
+                    Some(value) => Some(self.value_source(value)),
+                    None => self.new_or_literal(dtype, dtype, shape, need),
+                }
+            }
+            9 if need.is_met(&self.fact(with), dtype) => Some(self.value_source(with)),
+            10 => {
+                let value = self.pick(|of, fact| {
+                    need.is_met(fact, of.dtype) && shapes::broadcast(&of.shape, shape, limit)
+                })?;
+                Some(self.value_source(value))
+            }
+            11 | 12 | 9 => self.new_or_literal(dtype, dtype, shape, need),
+            13 if need != Need::Any => self.guard(dtype, shape, need),
+            _ => {
+                let other = self.dtype();
+                self.new_or_literal(other, dtype, shape, need)
+            }
+        }
+    }
+
+    /// Kinds of operands where one must be careful: literals and guards more often.
+    fn guarded(&mut self) -> u32 {
+        self.choices.pick(&[0, 0, 0, 4, 13, 11, 13, 14, 10])
+    }
+
+    pub(crate) fn literal_source(&mut self, dtype: DType, need: Need) -> Source {
+        let literal = self.literal(dtype, need);
+        let fact = fact::of_literal(dtype, &literal);
+        Source { origin: Origin::Literal(literal), dtype: None, shape: Shape::new(), fact }
+    }
+
+    pub(crate) fn value_source(&self, value: ValueId) -> Source {
+        let of = self.type_of(value);
+        Source {
+            origin: Origin::Value(value),
+            dtype: Some(of.dtype),
+            shape: of.shape.clone(),
+            fact: self.fact(value),
+        }
+    }
+
+    /// New data of type `dtype`; if there is no room, a literal in the place of a `with`.
+    fn new_or_literal(
+        &mut self,
+        dtype: DType,
+        with: DType,
+        shape: &[usize],
+        need: Need,
+    ) -> Option<Source> {
+        match self.new_source(dtype, shape, need) {
+            None => Some(self.literal_source(with, need)),
+            found => found,
+        }
+    }
+
+    /// New data that broadcast with `shape`, if there is room.
+    pub(crate) fn new_source(
+        &mut self,
+        dtype: DType,
+        shape: &[usize],
+        need: Need,
+    ) -> Option<Source> {
+        if !self.has_room(2) {
+            return None;
+        }
+        let (most, limit) = (self.config.max_rank, self.config.max_elements);
+        let shape = shapes::partner(self.choices, shape, &self.palette, most, limit);
+        let (statement, fact) = match need {
+            Need::Any => self.fresh(dtype, shape.clone()),
+            Need::Exponent => self.seeded(dtype, shape.clone(), Distribution::Unit),
+            _ => self.seeded(dtype, shape.clone(), Distribution::Positive),
+        };
+        Some(Source { origin: Origin::New(statement), dtype: Some(dtype), shape, fact })
+    }
+
+    /// A value made safe by `or 1` or `and bits-1`; floats by `max 1/2`.
+    fn guard(&mut self, dtype: DType, shape: &[usize], need: Need) -> Option<Source> {
+        let limit = self.config.max_elements;
+        if !self.has_room(2) || dtype == DType::Bool || need == Need::Exponent {
+            return None;
+        }
+        let value = self.pick(|of, fact| {
+            of.dtype == dtype && !fact.special && shapes::broadcast(&of.shape, shape, limit)
+        })?;
+        let before = self.fact(value);
+        let (op, literal) = match need {
+            Need::Amount(bits) => (BinaryOp::And, Literal::Int(bits as i128 - 1)),
+            _ if dtype.is_int() => (BinaryOp::Or, Literal::Int(1)),
+            _ => (BinaryOp::Max, Literal::Float(0.5)),
+        };
+        let fact = match need {
+            Need::Amount(bits) => Fact::exact(0.0, bits as f64 - 1.0, 0),
+            _ if dtype.is_int() => {
+                let or = crate::transfer::binary(
+                    op,
+                    &before,
+                    &fact::of_literal(dtype, &literal),
+                    dtype,
+                    self.policy,
+                )?;
+                Fact { away: 1.0, ..or }
+            }
+            _ => Fact {
+                lo: before.lo.max(0.5),
+                hi: before.hi.max(0.5),
+                away: 0.5,
+                grid: if before.grid == fact::ROUGH { fact::ROUGH } else { before.grid.min(-1) },
+                ..before
+            },
+        };
+        let shape = self.type_of(value).shape.clone();
+        let srcs = [Operand::Value(value), Operand::Literal(literal)];
+        let statement = Statement::Binary { op, srcs };
+        Some(Source { origin: Origin::New(statement), dtype: Some(dtype), shape, fact })
+    }
+
+    /// Makes the operand part of the program.
+    pub(crate) fn admit(&mut self, source: Source) -> Operand {
+        match source.origin {
+            Origin::Literal(literal) => Operand::Literal(literal),
+            Origin::Value(value) => Operand::Value(value),
+            Origin::New(statement) => Operand::Value(self.push(statement, source.fact)),
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! Draws sequences of movement operations on one buffer.
+
+use gradiff_corpus::{Shape, ViewOp, ViewOps};
+
+use crate::Choices;
+use crate::shapes::{self, Palette};
+
+/// Limits of the view generator.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ViewConfig {
+    /// Buffers to start from; if empty, the shape is drawn.
+    pub shapes: Vec<Shape>,
+    /// Operations, at most.
+    pub max_ops: usize,
+    /// Axes, at most; at least 1.
+    pub max_rank: usize,
+    /// Elements, at most; at least 1.
+    pub max_elements: usize,
+    /// Padding on each side of an axis, at most.
+    pub max_pad: usize,
+    /// Size that an axis of size 1 is repeated to, at most; at least 1.
+    pub max_expand: usize,
+}
+
+impl Default for ViewConfig {
+    /// Up to 8 operations, rank 5, 256 elements.
+    fn default() -> ViewConfig {
+        ViewConfig {
+            shapes: Vec::new(),
+            max_ops: 8,
+            max_rank: 5,
+            max_elements: 256,
+            max_pad: 3,
+            max_expand: 4,
+        }
+    }
+}
+
+impl ViewConfig {
+    /// Few and small enough that all sequences of up to `max_ops` operations can be enumerated.
+    pub fn small(max_ops: usize) -> ViewConfig {
+        ViewConfig {
+            shapes: vec![vec![2, 3], vec![1, 2], vec![4]],
+            max_ops,
+            max_rank: 2,
+            max_elements: 12,
+            max_pad: 1,
+            max_expand: 2,
+        }
+    }
+}
+
+/// A sequence of movement operations that fit one another.
+///
+/// Reads only `choices`, so `Exhaustive` enumerates all sequences of a configuration.
+pub fn views<C: Choices>(choices: &mut C, config: &ViewConfig) -> ViewOps {
+    let shape = if config.shapes.is_empty() {
+        let zero = choices.one_in(64);
+        let palette = Palette::draw(choices, zero);
+        palette.shape(choices, config.max_rank, config.max_elements)
+    } else {
+        let nth = choices.below(config.shapes.len() as u32) as usize;
+        config.shapes[nth].clone()
+    };
+    let count = choices.below(config.max_ops as u32 + 1) as usize;
+    let mut ops = Vec::with_capacity(count);
+    let mut current = shape.clone();
+    for _ in 0..count {
+        let (op, next) = view_op(choices, &current, config);
+        ops.push(op);
+        current = next;
+    }
+    ViewOps { shape, ops }
+}
+
+/// An operation on a buffer of sizes `from`, and the sizes it gives.
+fn view_op<C: Choices>(choices: &mut C, from: &[usize], config: &ViewConfig) -> (ViewOp, Shape) {
+    let limit = config.max_elements;
+    match choices.below(6) {
+        0 => {
+            let to = shapes::reshape(choices, from, config.max_rank);
+            (ViewOp::Reshape(to.clone()), to)
+        }
+        1 => {
+            let axes = shapes::permutation(choices, from.len());
+            let to = axes.iter().map(|axis| from[*axis]).collect();
+            (ViewOp::Permute(axes), to)
+        }
+        2 => {
+            let to = shapes::expansion(choices, from, config.max_expand, limit);
+            (ViewOp::Expand(to.clone()), to)
+        }
+        3 => {
+            let pads = shapes::pads(choices, from, config.max_pad, limit);
+            let to = from.iter().zip(&pads).map(|(size, (a, b))| size + a + b).collect();
+            (ViewOp::Pad(pads), to)
+        }
+        4 => {
+            // An enumeration spends no choice on this, and so keeps elements.
+            let empty = config.shapes.is_empty() && choices.one_in(64);
+            let ranges = shapes::ranges(choices, from, empty);
+            let to = ranges.iter().map(|(start, end)| end - start).collect();
+            (ViewOp::Shrink(ranges), to)
+        }
+        _ => (ViewOp::Flip(shapes::axes(choices, from.len())), from.to_vec()),
+    }
+}

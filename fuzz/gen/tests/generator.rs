@@ -1,0 +1,422 @@
+//! The generator is tested too: everything appears, everything types, little dies, nothing panics.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use gradiff_corpus::{DType, Expr, ExprBinary, ExprCase, Operand, Program, Statement, ViewOp};
+use gradiff_gen::{
+    ByteChoices, Choices, Config, Exhaustive, ExprConfig, Generated, Lane, Op, Recorder, Replay,
+    SeedChoices, ViewConfig, case_seed, expr, live_statements, program, program_at, views,
+};
+
+const PROGRAMS: u64 = 50_000;
+
+/// The op of a statement, if it is not one that brings data in.
+fn op_of(statement: &Statement) -> Option<Op> {
+    Some(match statement {
+        Statement::Input { .. } | Statement::Const { .. } | Statement::Arange { .. } => {
+            return None;
+        }
+        Statement::Unary { op, .. } => Op::Unary(*op),
+        Statement::Binary { op, .. } => Op::Binary(*op),
+        Statement::Where { .. } => Op::Where,
+        Statement::MulAcc { .. } => Op::MulAcc,
+        Statement::Cast { .. } => Op::Cast,
+        Statement::Bitcast { .. } => Op::Bitcast,
+        Statement::Reduce { op, .. } => Op::Reduce(*op),
+        Statement::Reshape { .. } => Op::Reshape,
+        Statement::Permute { .. } => Op::Permute,
+        Statement::Expand { .. } => Op::Expand,
+        Statement::Pad { .. } => Op::Pad,
+        Statement::Shrink { .. } => Op::Shrink,
+        Statement::Flip { .. } => Op::Flip,
+        Statement::Cat { .. } => Op::Cat,
+        Statement::Gather { .. } => Op::Gather,
+        Statement::Contiguous { .. } => Op::Contiguous,
+        Statement::Realize { .. } => Op::Realize,
+        Statement::Detach { .. } => Op::Detach,
+    })
+}
+
+/// Whether the op exists for results of this dtype.
+fn op_gives(op: Op, dtype: DType) -> bool {
+    use gradiff_corpus::{BinaryOp::*, ReduceOp, UnaryOp};
+    match op {
+        Op::Unary(UnaryOp::Neg) => dtype != DType::Bool,
+        Op::Unary(UnaryOp::Not) => !dtype.is_float(),
+        Op::Unary(_) | Op::Binary(Div | Pow) => dtype.is_float(),
+        Op::Binary(Add | Sub | Mul) | Op::MulAcc | Op::Bitcast => dtype != DType::Bool,
+        Op::Binary(CDiv | CMod | FloorDiv | FloorMod | Shl | Shr) => dtype.is_int(),
+        Op::Binary(CmpLt | CmpNe | CmpEq) => dtype == DType::Bool,
+        Op::Binary(And | Or | Xor) => !dtype.is_float(),
+        Op::Reduce(ReduceOp::Sum | ReduceOp::Prod) => dtype >= DType::I32,
+        _ => true,
+    }
+}
+
+/// What a program shows, in words.
+fn features(program: &Program, seen: &mut BTreeMap<String, usize>) {
+    let types = program.typing().expect("every program types");
+    let mut see = |feature: String| *seen.entry(feature).or_insert(0) += 1;
+    for (statement, of) in program.statements.iter().zip(&types) {
+        if let Some(op) = op_of(statement) {
+            see(format!("{} {}", op.name(), of.dtype.name()));
+        }
+        see(format!("rank {}", of.shape.len()));
+        if of.shape.contains(&0) {
+            see("zero size".into());
+        }
+        if of.shape.len() >= 3 && of.shape.windows(2).all(|pair| pair[0] == pair[1]) {
+            see("equal sizes".into());
+        }
+        let mut operands: &[Operand] = &[];
+        match statement {
+            Statement::Input { fill, dtype, .. } => {
+                see(format!("input {} {}", dtype.name(), fill_name(fill)));
+            }
+            Statement::Const { dtype, shape, .. } => {
+                see(format!("const {} {}", dtype.name(), shape.is_empty()));
+            }
+            Statement::Arange { dtype, step, .. } => {
+                see(format!("arange {}", dtype.name()));
+                see(format!("arange step {}", step.signum()));
+            }
+            Statement::Binary { srcs, .. } => operands = srcs,
+            Statement::Where { srcs } | Statement::MulAcc { srcs } => operands = srcs,
+            Statement::Reduce { axes, .. } => see(format!("reduce {} axes", axes.len())),
+            Statement::Gather { .. } => see("gather".into()),
+            _ => {}
+        }
+        see_operands(operands, &types, &mut see);
+    }
+    see(format!("{} outputs", program.outputs.len().min(3)));
+    if program.outputs.iter().any(|id| op_of(&program.statements[id.0 as usize]).is_none()) {
+        see("output is data".into());
+    }
+}
+
+fn see_operands(
+    operands: &[Operand],
+    types: &[gradiff_corpus::TensorType],
+    see: &mut impl FnMut(String),
+) {
+    let values: Vec<_> = operands
+        .iter()
+        .filter_map(|operand| match operand {
+            Operand::Value(id) => Some(*id),
+            Operand::Literal(_) => None,
+        })
+        .collect();
+    for (place, operand) in operands.iter().enumerate() {
+        if let Operand::Literal(_) = operand {
+            see(format!("literal at {place} of {}", operands.len()));
+        }
+    }
+    for pair in values.windows(2) {
+        let (a, b) = (&types[pair[0].0 as usize], &types[pair[1].0 as usize]);
+        if pair[0] == pair[1] {
+            see("same value twice".into());
+        }
+        if a.shape.len() != b.shape.len() {
+            see("broadcast of ranks".into());
+        }
+        if a.dtype != b.dtype {
+            see("promotion".into());
+        }
+    }
+}
+
+fn fill_name(fill: &gradiff_corpus::Fill) -> String {
+    use gradiff_corpus::Fill;
+    match fill {
+        Fill::Iota => "iota".into(),
+        Fill::Seeded { distribution, .. } => format!("{distribution:?}"),
+        Fill::Explicit(_) => "explicit".into(),
+    }
+}
+
+#[test]
+fn everything_appears() {
+    let config = Config::default();
+    let mut seen = BTreeMap::new();
+    let mut lanes = BTreeSet::new();
+    for index in 0..PROGRAMS {
+        let Generated { program, lane } = program_at(1, index, &config);
+        lanes.insert(lane);
+        features(&program, &mut seen);
+    }
+    assert_eq!(lanes.len(), Lane::ALL.len());
+    let mut wanted: Vec<String> = Vec::new();
+    for dtype in DType::ALL {
+        let ops = Op::ALL.into_iter().filter(|op| op_gives(*op, dtype));
+        wanted.extend(ops.map(|op| format!("{} {}", op.name(), dtype.name())));
+        let fills = ["iota", "Small", "Positive", "Dyadic", "Unit", "Wide", "Special", "explicit"];
+        wanted.extend(fills.map(|fill| format!("input {} {fill}", dtype.name())));
+        wanted.extend([true, false].map(|scalar| format!("const {} {scalar}", dtype.name())));
+        if dtype.is_int() {
+            wanted.push(format!("arange {}", dtype.name()));
+        }
+    }
+    wanted.extend((0..=5).map(|rank| format!("rank {rank}")));
+    wanted.extend((0..=4).map(|axes| format!("reduce {axes} axes")));
+    wanted.extend((1..=3).map(|count| format!("{count} outputs")));
+    wanted.extend([-1, 0, 1].map(|sign| format!("arange step {sign}")));
+    wanted.extend((0..2).map(|place| format!("literal at {place} of 2")));
+    wanted.extend((0..3).map(|place| format!("literal at {place} of 3")));
+    let others = [
+        "zero size",
+        "equal sizes",
+        "same value twice",
+        "broadcast of ranks",
+        "promotion",
+        "output is data",
+    ];
+    wanted.extend(others.map(String::from));
+    let missing: Vec<&String> = wanted.iter().filter(|name| !seen.contains_key(*name)).collect();
+    assert!(missing.is_empty(), "not seen in {PROGRAMS} programs: {missing:?}");
+}
+
+#[test]
+fn limits_are_kept() {
+    let small = Config { max_statements: 5, max_elements: 9, max_rank: 2, ..Config::default() };
+    for (seed, config) in [(7, Config::default()), (8, small)] {
+        for index in 0..20_000 {
+            let Generated { program, .. } = program_at(seed, index, &config);
+            let types = program.typing().expect("every program types");
+            assert!(types.len() <= config.max_statements, "{program:?}");
+            for of in &types {
+                assert!(of.count() <= config.max_elements, "{of:?} in {program:?}");
+                assert!(of.shape.len() <= config.max_rank.max(1), "{of:?} in {program:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn allow_lists_are_kept() {
+    let ops = vec![Op::Reshape, Op::Binary(gradiff_corpus::BinaryOp::Add)];
+    let config = Config {
+        lanes: vec![Lane::Movement],
+        dtypes: vec![DType::I32],
+        ops: ops.clone(),
+        ..Config::default()
+    };
+    for index in 0..2_000 {
+        let Generated { program, lane } = program_at(3, index, &config);
+        assert_eq!(lane, Lane::Movement);
+        for statement in &program.statements {
+            assert!(op_of(statement).is_none_or(|op| ops.contains(&op)), "{statement:?}");
+        }
+        let types = program.typing().expect("every program types");
+        assert!(types.iter().all(|of| of.dtype == DType::I32));
+    }
+}
+
+#[test]
+fn statements_are_live() {
+    let config = Config::default();
+    let (mut live, mut all, mut work) = (0, 0, 0);
+    for index in 0..PROGRAMS {
+        let Generated { program, .. } = program_at(2, index, &config);
+        live += live_statements(&program).iter().filter(|live| **live).count();
+        work += program.statements.iter().filter(|one| op_of(one).is_some()).count();
+        all += program.statements.len();
+    }
+    let density = live as f64 / all as f64;
+    println!("density {density:.4}, ops {:.3} of {all} statements", work as f64 / all as f64);
+    assert!(density >= 0.95, "density {density:.4}");
+    assert!(work * 2 > all, "more than half of the statements compute");
+}
+
+#[test]
+fn same_seed_gives_the_same_program() {
+    let config = Config::default();
+    for index in 0..1_000 {
+        assert_eq!(program_at(5, index, &config), program_at(5, index, &config));
+    }
+    assert_ne!(case_seed(5, 0), case_seed(5, 1));
+    assert_ne!(case_seed(5, 0), case_seed(6, 0));
+}
+
+#[test]
+fn any_bytes_give_well_typed_cases() {
+    let config = Config::default();
+    let mut random = SeedChoices::new(11);
+    for _ in 0..20_000 {
+        let size = random.below(300) as usize;
+        let sparse = random.one_in(4);
+        let bytes: Vec<u8> = (0..size)
+            .map(|_| if sparse && !random.one_in(3) { 0 } else { random.below(256) as u8 })
+            .collect();
+        let Generated { program, .. } = program(&mut ByteChoices::new(&bytes), &config);
+        program.typing().expect("every program types");
+        views(&mut ByteChoices::new(&bytes), &ViewConfig::default()).shapes().expect("they fit");
+        check_expr(&expr(&mut ByteChoices::new(&bytes), &ExprConfig::default()));
+    }
+}
+
+#[test]
+fn no_bytes_give_the_smallest_program() {
+    let Generated { program, .. } = program(&mut ByteChoices::new(&[]), &Config::default());
+    assert_eq!(program.statements.len(), 1);
+    assert_eq!(program.outputs.len(), 1);
+}
+
+#[test]
+fn a_replay_gives_the_same_program() {
+    let config = Config::default();
+    for seed in 0..2_000 {
+        let mut recorder = Recorder::new(SeedChoices::new(seed));
+        let first = program(&mut recorder, &config);
+        let record = recorder.into_record();
+        assert_eq!(program(&mut Replay::new(&record), &config), first);
+        let half = &record[..record.len() / 2];
+        let shorter = program(&mut Replay::new(half), &config);
+        shorter.program.typing().expect("a cut record gives a valid program");
+    }
+}
+
+#[test]
+fn all_short_view_sequences_are_enumerated() {
+    let config = ViewConfig::small(2);
+    let mut choices = Exhaustive::new();
+    let mut seen = BTreeSet::new();
+    let mut runs = 0_usize;
+    loop {
+        let sequence = views(&mut choices, &config);
+        sequence.shapes().expect("they fit");
+        seen.insert(format!("{sequence:?}"));
+        runs += 1;
+        if !choices.advance() {
+            break;
+        }
+    }
+    println!("{runs} runs, {} sequences", seen.len());
+    assert!(seen.len() > 5_000, "{} sequences", seen.len());
+    let wanted = [
+        vec![ViewOp::Pad(vec![(1, 0), (0, 1)]), ViewOp::Flip(vec![0, 1])],
+        vec![ViewOp::Permute(vec![1, 0]), ViewOp::Reshape(vec![6])],
+        vec![ViewOp::Shrink(vec![(1, 2), (0, 2)]), ViewOp::Expand(vec![2, 2])],
+        vec![ViewOp::Flip(vec![1]), ViewOp::Reshape(vec![3, 2])],
+    ];
+    for ops in wanted {
+        let sequence = gradiff_corpus::ViewOps { shape: vec![2, 3], ops };
+        assert!(seen.contains(&format!("{sequence:?}")), "{sequence:?}");
+    }
+}
+
+#[test]
+fn every_view_operation_and_function_appears() {
+    let mut names = BTreeSet::new();
+    let mut functions = BTreeSet::new();
+    let mut choices = SeedChoices::new(4);
+    for _ in 0..10_000 {
+        let sequence = views(&mut choices, &ViewConfig::default());
+        sequence.shapes().expect("they fit");
+        names.extend(sequence.ops.iter().map(ViewOp::name));
+        let case = expr(&mut choices, &ExprConfig::default());
+        check_expr(&case);
+        collect(&case.expr, &mut functions);
+    }
+    assert_eq!(names.len(), 6);
+    assert_eq!(functions.len(), ExprBinary::ALL.len());
+}
+
+fn collect(expr: &Expr, functions: &mut BTreeSet<ExprBinary>) {
+    match expr {
+        Expr::Var(_) | Expr::Int(_) | Expr::Bool(_) => {}
+        Expr::Unary(_, src) => collect(src, functions),
+        Expr::Binary(op, a, b) => {
+            functions.insert(*op);
+            collect(a, functions);
+            collect(b, functions);
+        }
+        Expr::Where(srcs) => srcs.iter().for_each(|src| collect(src, functions)),
+    }
+}
+
+/// Evaluates at the corners of the variables: nothing is undefined, nothing leaves 32 bits.
+fn check_expr(case: &ExprCase) {
+    case.kind().expect("every expression types");
+    for corner in 0..1_u32 << case.vars.len() {
+        let bound = |(i, var): (usize, &gradiff_corpus::Var)| {
+            if corner & (1 << i) != 0 { var.max } else { var.min }
+        };
+        let values: Vec<i64> = case.vars.iter().enumerate().map(bound).collect();
+        evaluate(&case.expr, &values);
+    }
+}
+
+fn evaluate(expr: &Expr, vars: &[i64]) -> i64 {
+    use ExprBinary::*;
+    let value = match expr {
+        Expr::Var(number) => vars[*number],
+        Expr::Int(value) => *value,
+        Expr::Bool(value) => i64::from(*value),
+        Expr::Unary(gradiff_corpus::ExprUnary::Neg, src) => -evaluate(src, vars),
+        // The complement of a truth value is not distinguished: only bounds matter here.
+        Expr::Unary(_, src) => -1 - evaluate(src, vars),
+        Expr::Where(srcs) => {
+            let [test, yes, no] = &**srcs;
+            let (test, yes, no) = (evaluate(test, vars), evaluate(yes, vars), evaluate(no, vars));
+            if test & 1 != 0 { yes } else { no }
+        }
+        Expr::Binary(op, a, b) => {
+            let (x, y) = (evaluate(a, vars), evaluate(b, vars));
+            if matches!(op, FloorDiv | FloorMod | CDiv | CMod) {
+                assert_ne!(y, 0, "{expr:?}");
+            }
+            if matches!(op, Shl | Shr) {
+                assert!((0..32).contains(&y), "{expr:?}");
+            }
+            match op {
+                Add => x + y,
+                Sub => x - y,
+                Mul => x * y,
+                FloorDiv => (x as f64 / y as f64).floor() as i64,
+                FloorMod => x - y * (x as f64 / y as f64).floor() as i64,
+                CDiv => x / y,
+                CMod => x % y,
+                Max => x.max(y),
+                Min => x.min(y),
+                Lt => i64::from(x < y),
+                Ne => i64::from(x != y),
+                Eq => i64::from(x == y),
+                And => x & y,
+                Or => x | y,
+                Xor => x ^ y,
+                Shl => x << y,
+                Shr => x >> y,
+            }
+        }
+    };
+    assert!(i32::try_from(value).is_ok(), "{value} of {expr:?}");
+    value
+}
+
+#[test]
+fn all_small_expressions_are_enumerated() {
+    let config = ExprConfig::small(2);
+    let mut choices = Exhaustive::new();
+    let mut seen = BTreeSet::new();
+    loop {
+        let case = expr(&mut choices, &config);
+        check_expr(&case);
+        seen.insert(format!("{:?}", case.expr));
+        if !choices.advance() {
+            break;
+        }
+    }
+    assert!(seen.len() > 100, "{}", seen.len());
+}
+
+proptest::proptest! {
+    #![proptest_config(proptest::test_runner::Config {
+        failure_persistence: None,
+        ..Default::default()
+    })]
+
+    #[test]
+    fn strategies_give_well_typed_programs(program in gradiff_gen::programs()) {
+        proptest::prop_assert!(program.typing().is_ok());
+    }
+}
