@@ -53,8 +53,8 @@ fn embedded_lists_every_file_once() {
 #[test]
 fn every_sayable_seed_row_has_a_case() {
     let rows = [
-        1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 29, 31, 32,
-        33, 36, 39,
+        1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 29, 31,
+        32, 33, 35, 36, 38, 39,
     ];
     for row in rows {
         let prefix = format!("s{row:02}-");

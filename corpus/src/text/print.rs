@@ -229,7 +229,7 @@ fn is_product(op: ExprBinary) -> bool {
 impl Display for CaseFile {
     /// The whole file: story, case, expectations.
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        for line in &self.story {
+        for line in self.story.iter().flat_map(|line| line.split('\n')) {
             writeln!(f, "{}", format!("# {line}").trim_end())?;
         }
         match &self.case {
