@@ -203,6 +203,18 @@ proptest! {
     }
 
     #[test]
+    fn forged_checksums_give_a_program(body in prop::collection::vec(any::<u8>(), 0..200)) {
+        let mut bytes = vec![1];
+        bytes.extend(body);
+        let step = |sum: u32, byte: &u8| (sum ^ u32::from(*byte)).wrapping_mul(0x0100_0193);
+        let sum = bytes.iter().fold(0x811c_9dc5, step);
+        bytes.extend(sum.to_le_bytes());
+        let program = decode(&bytes);
+        prop_assert!(program.typing().is_ok());
+        prop_assert_eq!(decode(&encode(&program)), program);
+    }
+
+    #[test]
     fn any_bytes_give_a_program(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
         let program = decode(&bytes);
         prop_assert!(program.typing().is_ok());
