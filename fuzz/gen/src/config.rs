@@ -227,12 +227,14 @@ impl Lane {
 
     /// How often the lane uses an op, before swarm: 0 is never.
     pub(crate) fn weight(self, op: Op) -> u16 {
+        use BinaryOp::*;
         let base = match op {
-            Op::Binary(_) | Op::Detach => 2,
-            Op::Unary(_) | Op::MulAcc | Op::Contiguous | Op::Realize | Op::Bitcast => 2,
-            Op::Where | Op::Cast | Op::Cat | Op::Gather => 3,
-            Op::Reduce(_) => 4,
-            _ => 4,
+            Op::Binary(Add | Sub | Mul | Max) => 6,
+            Op::Binary(Min | Div | Pow) | Op::MulAcc | Op::Where | Op::Reduce(_) => 4,
+            Op::Contiguous | Op::Realize | Op::Bitcast | Op::Gather => 2,
+            Op::Detach => 1,
+            Op::Cast | Op::Cat | Op::Unary(_) | Op::Binary(_) => 3,
+            Op::Reshape | Op::Permute | Op::Expand | Op::Pad | Op::Shrink | Op::Flip => 4,
         };
         let rough = op.needs_float() || op == Op::Bitcast;
         let factor = match self {

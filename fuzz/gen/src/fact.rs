@@ -39,7 +39,8 @@ pub(crate) struct Policy {
     pub(crate) special: bool,
     /// Integers may wrap.
     pub(crate) wrap: bool,
-    /// Inexact elements may be compared and converted to integers, if they are far from a tie.
+    /// Inexact elements may be compared and converted to integers, if they are far from a tie;
+    /// with `special`, computed extremes may be computed with further.
     pub(crate) decide: bool,
 }
 
@@ -230,7 +231,7 @@ pub(crate) fn cast(fact: &Fact, from: DType, to: DType, policy: Policy) -> Optio
 /// Whether comparisons and conversions to integers are decided for (nearly) every element.
 pub(crate) fn decided(fact: &Fact, policy: Policy) -> bool {
     fact.err == 0.0
-        || (policy.decide && !fact.special && fact.err <= power(-14) * (fact.hi - fact.lo))
+        || (policy.decide && !fact.special && fact.err <= power(-12) * (fact.hi - fact.lo))
 }
 
 /// What is known of a literal in a place of this type.

@@ -281,14 +281,14 @@ impl<'a, C: Choices> Builder<'a, C> {
 
 /// What the lane puts up with, partly drawn for each program.
 fn draw_policy<C: Choices>(choices: &mut C, lane: Lane) -> Policy {
-    let sometimes = choices.one_in(8);
+    let sometimes = choices.one_in(3);
     let often = choices.below(4) < 3;
     match lane {
         Lane::Exact => Policy { inexact: false, special: false, wrap: sometimes, decide: false },
         Lane::Wrap | Lane::NegativeIndex => {
             Policy { inexact: true, special: false, wrap: true, decide: false }
         }
-        Lane::Special => Policy { inexact: true, special: true, wrap: true, decide: false },
+        Lane::Special => Policy { inexact: true, special: true, wrap: true, decide: sometimes },
         Lane::IllConditioned | Lane::Casts => {
             Policy { inexact: true, special: false, wrap: true, decide: sometimes }
         }

@@ -74,7 +74,7 @@ fn unary_special(op: UnaryOp, x: &Fact, policy: Policy) -> Option<Fact> {
     let fact = Fact { raw: false, lo: -x.magnitude(), hi: x.magnitude(), ..*x };
     match op {
         UnaryOp::Neg => Some(fact),
-        _ if !policy.special || x.err != 0.0 => None,
+        _ if !policy.special || (x.err != 0.0 && !policy.decide) => None,
         // The sine of a large number has no agreed precision.
         UnaryOp::Sin => None,
         _ => Some(Fact { err: f64::MAX, away: 0.0, grid: ROUGH, ..fact }),
@@ -115,7 +115,7 @@ pub(crate) fn binary(
 }
 
 fn binary_special(op: BinaryOp, x: &Fact, y: &Fact, policy: Policy) -> Option<Fact> {
-    let exact = x.err == 0.0 && y.err == 0.0;
+    let exact = (x.err == 0.0 && y.err == 0.0) || policy.decide;
     let allowed = policy.special && exact && op != BinaryOp::Pow;
     let joined = x.join(y);
     let bounds = Fact::exact(-joined.magnitude(), joined.magnitude(), ROUGH);
@@ -234,7 +234,9 @@ pub(crate) fn reduce(
     }
     if x.special {
         // The order of the terms decides whether an intermediate result overflows.
-        return (count == 1 && policy.special).then_some(Fact { raw: false, ..*x });
+        let err = if count == 1 { x.err } else { f64::MAX };
+        let allowed = policy.special && (count == 1 || (policy.decide && x.err == 0.0));
+        return allowed.then_some(Fact { raw: false, err, away: 0.0, ..*x });
     }
     let most = x.magnitude();
     let fact = match op {

@@ -291,7 +291,7 @@ fn all_short_view_sequences_are_enumerated() {
         }
     }
     println!("{runs} runs, {} sequences", seen.len());
-    assert!(seen.len() > 5_000, "{} sequences", seen.len());
+    assert!(seen.len() > 3_000, "{} sequences", seen.len());
     let wanted = [
         vec![ViewOp::Pad(vec![(1, 0), (0, 1)]), ViewOp::Flip(vec![0, 1])],
         vec![ViewOp::Permute(vec![1, 0]), ViewOp::Reshape(vec![6])],

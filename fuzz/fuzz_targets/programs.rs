@@ -1,0 +1,4 @@
+//! Programs: the interpreter and the just-in-time compiler must agree with the oracle.
+#![no_main]
+use gradiff_gen::ProgramCase;
+libfuzzer_sys::fuzz_target!(|case: ProgramCase| gradiff_check::fuzz::program(&case.program));
