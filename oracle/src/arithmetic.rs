@@ -350,8 +350,10 @@ fn max_reals(a: Real, b: Real) -> Cell {
     if b.least() >= a.most() {
         return Cell::Real(b.leaf());
     }
-    let (least, most) = (a.least().max(b.least()), a.most().max(b.most()));
-    let hi = least + (most - least) / 2.0;
+    // Rounding a bound outwards near f64::MAX gives infinity, which no number exceeds.
+    let least = a.least().max(b.least()).max(f64::MIN);
+    let most = a.most().max(b.most()).min(f64::MAX);
+    let hi = least / 2.0 + most / 2.0;
     let radius = (most - hi).max(hi - least).next_up() * SLACK;
     Cell::Real(Real::ball(hi, 0.0, radius))
 }
@@ -492,6 +494,8 @@ mod tests {
         assert_eq!(exact(max(cell(2.0), cell(f64::INFINITY))), Some(f64::INFINITY));
         assert_eq!(order(cell(f64::NAN), cell(1.0)), Ok(None));
         assert_eq!(order(cell(0.0), cell(-0.0)), Ok(Some(Ordering::Equal)));
+        let nearly = add(DType::F64, cell(f64::MIN), cell(255.0));
+        assert!(matches!(max(nearly, nearly), Cell::Real(real) if real.hi <= -1e308));
         let third = div(DType::F32, cell(1.0), cell(3.0));
         assert_eq!(order(third, cell(0.33)), Ok(Some(Ordering::Greater)));
         assert_eq!(order(third, cell(f64::from(1.0f32 / 3.0))), Err(Reason::Straddle));

@@ -102,7 +102,7 @@ impl Format {
     pub(crate) fn holds_sums(&self, mass: f64, grid: i32) -> bool {
         let limit = (grid + self.precision).min(self.exponent_max + 1);
         // A mass in f64 can be rounded down to the limit itself, never below it.
-        mass == 0.0 || (limit <= 1023 && -1074 <= limit && mass < pow2(limit))
+        mass == 0.0 || ((-1074..=1023).contains(&limit) && mass < pow2(limit))
     }
 
     /// The bit pattern of infinity.

@@ -91,7 +91,11 @@ impl Expected {
             Cell::Real(Real { hi, lo, radius, .. }) if radius > 0.0 => {
                 Element::Ball { center: hi, low: lo, radius }
             }
-            cell => cell.bits(self.dtype).map_or(Element::Zero, Element::Exact),
+            Cell::Real(real) if real.is_zero() && real.sign_free => Element::Zero,
+            cell => {
+                let bits = cell.bits(self.dtype);
+                Element::Exact(bits.expect("all other elements are exact"))
+            }
         }
     }
 

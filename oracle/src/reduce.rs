@@ -47,10 +47,8 @@ fn fold_floats(op: ReduceOp, to: DType, group: &[Cell]) -> Cell {
         };
     };
     if op == ReduceOp::Max {
-        return rest.iter().fold(*first, |largest, cell| max(largest, *cell));
-    }
-    if rest.is_empty() {
-        return *first;
+        let largest = rest.iter().fold(*first, |largest, cell| max(largest, *cell));
+        return if matches!(largest, Cell::Nan(_)) { Cell::nan() } else { largest };
     }
     if let Some(reason) = meets_infinity(op, wide, group) {
         return Cell::Unspecified(reason);
@@ -65,10 +63,12 @@ fn fold_floats(op: ReduceOp, to: DType, group: &[Cell]) -> Cell {
         ReduceOp::Prod => mul(wide, total, term(cell)),
         ReduceOp::Max => max(total, *cell),
     });
+    // The fold may start from the identity: 0 + -0 is 0, and a NaN passes through arithmetic.
     let total = match total {
         Cell::Real(real) if real.is_zero() && op == ReduceOp::Sum => {
             Cell::Real(Real { sign_free: true, ..real })
         }
+        Cell::Nan(_) => Cell::nan(),
         total => total,
     };
     if wide == to { total } else { narrow(to, total) }
@@ -200,5 +200,17 @@ mod tests {
         assert!(matches!(floats(ReduceOp::Sum, DType::F32, &[inf, -inf]), Cell::Nan(None)));
         assert!(matches!(floats(ReduceOp::Max, DType::F32, &[1.0, f64::NAN, inf]), Cell::Nan(_)));
         assert!(matches!(floats(ReduceOp::Prod, DType::F16, &[0.0, inf]), Cell::Nan(None)));
+        for op in ReduceOp::ALL {
+            assert!(matches!(floats(op, DType::F64, &[f64::NAN]), Cell::Nan(None)));
+        }
+    }
+
+    #[test]
+    fn a_sum_of_one_zero_may_have_met_another() {
+        assert_eq!(floats(ReduceOp::Sum, DType::F32, &[-0.0]), Cell::zero(None));
+        assert_eq!(
+            exact(floats(ReduceOp::Prod, DType::F32, &[-0.0])).map(f64::to_bits),
+            Some(1 << 63)
+        );
     }
 }

@@ -207,7 +207,8 @@ fn the_test_itself_can_fail() {
         let expected = evaluate(&program).expect("well-formed").remove(0);
         !judged(&expected, &compute(&program, &Way { round: coarse, order: 0 })).is_ok()
     });
-    assert!(refused.count() > 150);
+    let refused = refused.count();
+    assert!(refused > 100, "{refused} of 200 refused");
 }
 
 /// f64 programs have no wider format to hide in: sums in other orders and an error-free sum.
