@@ -1,0 +1,236 @@
+//! Interval analysis: the smallest and largest value an integer or bool node can take.
+//!
+//! Sound with wrapping known: where the exact interval leaves the dtype's range, the answer is the
+//! whole range. Undefined values (a division by zero) are left out, as rules may choose them.
+
+use gradiff_graph::{Arg, DType, Op, UOp};
+use rustc_hash::FxHashMap;
+
+/// Smallest and largest value, both included.
+pub type Interval = (i128, i128);
+
+/// What is said of nodes that have no integer value.
+const ANYTHING: Interval = (i128::MIN, i128::MAX);
+
+/// How deep one question goes down before it settles for the dtype's range.
+const DEPTH_LIMIT: u32 = 256;
+
+/// The smallest and largest value of an integer or bool node, both included; sound with respect
+/// to wrapping, not always tight. Everything, for nodes of other types.
+pub fn bounds(uop: &UOp) -> Interval {
+    Bounds::default().of(uop)
+}
+
+/// The same answers, remembered from one question to the next.
+#[derive(Default)]
+pub struct Bounds {
+    known: FxHashMap<UOp, Interval>,
+}
+
+impl Bounds {
+    /// As [`bounds`].
+    pub fn of(&mut self, uop: &UOp) -> Interval {
+        self.at_depth(uop, 0)
+    }
+
+    fn at_depth(&mut self, uop: &UOp, depth: u32) -> Interval {
+        let Some(range) = uop.dtype().int_range() else { return ANYTHING };
+        match (uop.op(), uop.arg()) {
+            (_, Arg::Const(value)) => {
+                let value = value.to_int().unwrap_or_default();
+                return (value, value);
+            }
+            (_, Arg::Var(variable)) => {
+                let (min, max) = (i128::from(variable.min), i128::from(variable.max));
+                return within(range, min, max);
+            }
+            _ => {}
+        }
+        if depth == DEPTH_LIMIT {
+            return range;
+        }
+        if let Some(known) = self.known.get(uop) {
+            return *known;
+        }
+        let found = self.find(uop, range, depth + 1);
+        assert!(found.0 <= found.1, "an empty interval {found:?} for {uop:?}");
+        self.known.insert(uop.clone(), found);
+        found
+    }
+
+    fn find(&mut self, uop: &UOp, range: Interval, depth: u32) -> Interval {
+        if uop.op() == Op::Where {
+            let x = self.at_depth(&uop.src()[1], depth);
+            let y = self.at_depth(&uop.src()[2], depth);
+            return match self.at_depth(&uop.src()[0], depth) {
+                (1, _) => x,
+                (_, 0) => y,
+                _ => (x.0.min(y.0), x.1.max(y.1)),
+            };
+        }
+        let exact = match uop.src() {
+            [x] => {
+                let interval = self.at_depth(x, depth);
+                unary(uop.op(), x.dtype(), uop.dtype(), interval)
+            }
+            [x, y] if x.dtype().int_range().is_some() && uop.op().is_elementwise() => {
+                let left = self.at_depth(x, depth);
+                // A node against itself never differs from itself.
+                if x == y && uop.op().is_comparison() {
+                    return (0, 0);
+                }
+                let right = self.at_depth(y, depth);
+                binary(uop.op(), x.dtype(), left, right)
+            }
+            [x, y, z] if uop.op() == Op::MulAcc && x.dtype().is_int() => {
+                let (x, y) = (self.at_depth(x, depth), self.at_depth(y, depth));
+                let z = self.at_depth(z, depth);
+                corners(x, y, i128::checked_mul).and_then(|product| sum(product, z))
+            }
+            [_, ..] if uop.op() == Op::Reduce => reduce(uop, self, depth),
+            _ => None,
+        };
+        match exact {
+            Some((min, max)) => within(range, min, max),
+            None => range,
+        }
+    }
+}
+
+/// The interval if no value of it leaves the dtype's range, else the range: values wrap.
+fn within(range: Interval, min: i128, max: i128) -> Interval {
+    if range.0 <= min && max <= range.1 { (min, max) } else { range }
+}
+
+/// The exact interval of a unary op, before wrapping; `None` if nothing is known.
+pub(crate) fn unary(op: Op, from: DType, to: DType, x: Interval) -> Option<Interval> {
+    match op {
+        Op::Neg => Some((x.1.checked_neg()?, x.0.checked_neg()?)),
+        Op::Cast if to == DType::Bool && from.int_range().is_some() => {
+            let has_zero = x.0 <= 0 && 0 <= x.1;
+            Some((i128::from(!has_zero), i128::from(x != (0, 0))))
+        }
+        Op::Cast if from.int_range().is_some() => Some(x),
+        // A loop counter starts at 0; a loop that never runs has no value.
+        Op::Range => Some((0, (x.1 - 1).max(0))),
+        _ => None,
+    }
+}
+
+/// The exact interval of a binary op over integers or bool, before wrapping.
+pub(crate) fn binary(op: Op, dtype: DType, x: Interval, y: Interval) -> Option<Interval> {
+    if dtype == DType::Bool && matches!(op, Op::Add | Op::Sub | Op::Mul) {
+        return None;
+    }
+    match op {
+        Op::Add => sum(x, y),
+        Op::Sub => Some((x.0.checked_sub(y.1)?, x.1.checked_sub(y.0)?)),
+        Op::Mul => corners(x, y, i128::checked_mul),
+        Op::CDiv => divided(x, y, |x, y| x / y),
+        Op::FloorDiv => divided(x, y, floor_div),
+        Op::CMod if y == (0, 0) => None,
+        Op::CMod => {
+            let largest = y.0.abs().max(y.1.abs()) - 1;
+            let (min, max) = (x.0.min(0).max(-largest), x.1.max(0).min(largest));
+            if 0 <= x.0 && x.1 < y.0 { Some(x) } else { Some((min, max)) }
+        }
+        Op::FloorMod => Some(floor_mod(x, y)),
+        Op::Max => Some((x.0.max(y.0), x.1.max(y.1))),
+        Op::Min => Some((x.0.min(y.0), x.1.min(y.1))),
+        Op::CmpLt => Some((i128::from(x.1 < y.0), i128::from(x.0 < y.1))),
+        Op::CmpNe => {
+            let never_same = x.1 < y.0 || y.1 < x.0;
+            let always_same = x.0 == x.1 && x == y;
+            Some((i128::from(never_same), i128::from(!always_same)))
+        }
+        Op::And if dtype == DType::Bool => Some((x.0.min(y.0), x.1.min(y.1))),
+        Op::Or if dtype == DType::Bool => Some((x.0.max(y.0), x.1.max(y.1))),
+        // Neither side sets a bit beyond the other's; the sign bit needs both.
+        Op::And if 0 <= x.0 && 0 <= y.0 => Some((0, x.1.min(y.1))),
+        Op::And if 0 <= y.0 => Some((0, y.1)),
+        Op::And if 0 <= x.0 => Some((0, x.1)),
+        Op::Or | Op::Xor if 0 <= x.0 && 0 <= y.0 => {
+            let most = x.1.max(y.1);
+            let ones = 128 - most.leading_zeros();
+            let least = if op == Op::Or { x.0.max(y.0) } else { 0 };
+            Some((least, (1i128 << ones) - 1))
+        }
+        Op::Shl if 0 <= y.0 && y.1 < 64 => {
+            corners(x, (1 << y.0, 1 << y.1), i128::checked_mul)
+        }
+        Op::Shr if 0 <= y.0 && y.1 < 64 => {
+            corners(x, y, |x, y| Some(x >> y))
+        }
+        _ => None,
+    }
+}
+
+fn sum(x: Interval, y: Interval) -> Option<Interval> {
+    Some((x.0.checked_add(y.0)?, x.1.checked_add(y.1)?))
+}
+
+/// The extremes of a function that is monotone in each operand lie at the corners.
+fn corners(
+    x: Interval,
+    y: Interval,
+    function: impl Fn(i128, i128) -> Option<i128>,
+) -> Option<Interval> {
+    let first = function(x.0, y.0)?;
+    let mut found = (first, first);
+    for value in [function(x.0, y.1)?, function(x.1, y.0)?, function(x.1, y.1)?] {
+        found = (found.0.min(value), found.1.max(value));
+    }
+    Some(found)
+}
+
+/// A division by `y` without its zero: each sign of the divisor has corners of its own.
+fn divided(x: Interval, y: Interval, divide: impl Fn(i128, i128) -> i128) -> Option<Interval> {
+    let divide = |x, y| Some(divide(x, y));
+    let negative = (y.0 < 0).then(|| corners(x, (y.0, y.1.min(-1)), divide)).flatten();
+    let positive = (0 < y.1).then(|| corners(x, (y.0.max(1), y.1), divide)).flatten();
+    match (negative, positive) {
+        (Some(a), Some(b)) => Some((a.0.min(b.0), a.1.max(b.1))),
+        (one, other) => one.or(other),
+    }
+}
+
+fn floor_mod(x: Interval, y: Interval) -> Interval {
+    if y.0 == y.1 && y.0 != 0 && floor_div(x.0, y.0) == floor_div(x.1, y.0) {
+        let base = y.0 * floor_div(x.0, y.0);
+        return (x.0 - base, x.1 - base);
+    }
+    if 0 < y.0 && 0 <= x.0 {
+        return (if x.1 < y.0 { x.0 } else { 0 }, x.1.min(y.1 - 1));
+    }
+    // The result has the divisor's sign and is smaller than it.
+    ((y.0 + 1).min(0), (y.1 - 1).max(0))
+}
+
+fn reduce(uop: &UOp, known: &mut Bounds, depth: u32) -> Option<Interval> {
+    let Arg::Reduce(op, _) = uop.arg() else { return None };
+    let value = known.at_depth(&uop.src()[0], depth);
+    let mut count = 1i128;
+    for range in &uop.src()[1..] {
+        let last = known.at_depth(range, depth).1;
+        count = count.checked_mul(last.checked_add(1)?)?;
+    }
+    match op {
+        // An empty reduction gives 0.
+        Op::Add => {
+            let ends = (value.0.checked_mul(count)?, value.1.checked_mul(count)?);
+            Some((ends.0.min(0), ends.1.max(0)))
+        }
+        _ => None,
+    }
+}
+
+/// `x / y` rounded down; `y` is not 0.
+pub(crate) fn floor_div(x: i128, y: i128) -> i128 {
+    let quotient = x / y;
+    if x % y != 0 && (x < 0) != (y < 0) { quotient - 1 } else { quotient }
+}
+
+/// `x` modulo `y` with the sign of `y`, which is not 0.
+pub(crate) fn floor_rem(x: i128, y: i128) -> i128 {
+    x - y * floor_div(x, y)
+}

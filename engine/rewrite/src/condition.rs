@@ -1,0 +1,255 @@
+//! The little language of conditions and computed constants: integers of any dtype as i128, every
+//! step checked. What cannot be computed makes the condition false.
+
+use gradiff_graph::{DType, UOp};
+
+use crate::bounds::{self, Bounds, floor_div, floor_rem};
+use crate::pattern::{Bindings, Lexer, Slots};
+
+/// A parsed expression.
+#[derive(Clone, Debug)]
+pub(crate) enum Expr {
+    Int(i128),
+    /// The value of an integer constant.
+    Slot(usize),
+    /// A question about bound nodes.
+    Ask(Question, [usize; 2]),
+    Unary(char, Box<Expr>),
+    Binary(&'static str, Box<Expr>, Box<Expr>),
+    /// Greatest common divisor.
+    Gcd(Box<Expr>, Box<Expr>),
+    /// Whether the value lies in the range of the dtype of a node.
+    Fits(Box<Expr>, usize),
+}
+
+/// What can be asked about nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Question {
+    /// The smallest value of a node.
+    Min,
+    /// The largest value of a node.
+    Max,
+    /// Bits of the dtype.
+    Bits,
+    /// Whether the dtype is an integer type.
+    IsInt,
+    /// Whether the dtype is bool.
+    IsBool,
+    /// Whether two nodes have one dtype.
+    Same,
+    /// Whether every value of the first node is a value of the second one's dtype.
+    Exact,
+    /// Whether the node's own op never leaves its dtype's range.
+    NoWrap,
+    /// Whether two float constants have one sign and a sum without rounding or overflow.
+    ExactSum,
+    /// Whether a float constant and its reciprocal are powers of two in the normal range.
+    PowerOfTwo,
+}
+
+const QUESTIONS: [(&str, Question, usize); 10] = [
+    ("min", Question::Min, 1),
+    ("max", Question::Max, 1),
+    ("bits", Question::Bits, 1),
+    ("isint", Question::IsInt, 1),
+    ("isbool", Question::IsBool, 1),
+    ("same", Question::Same, 2),
+    ("exact", Question::Exact, 2),
+    ("nowrap", Question::NoWrap, 1),
+    ("exactsum", Question::ExactSum, 2),
+    ("power2", Question::PowerOfTwo, 1),
+];
+
+const LEVELS: [&[&str]; 5] =
+    [&["||"], &["&&"], &["==", "!=", "<=", ">=", "<", ">"], &["+", "-"], &["*", "//", "%"]];
+
+impl Expr {
+    /// The expression at the front of `lexer`.
+    pub(crate) fn parse(lexer: &mut Lexer<'_>, slots: &mut Slots) -> Result<Expr, String> {
+        Expr::parse_level(lexer, slots, 0)
+    }
+
+    fn parse_level(lexer: &mut Lexer<'_>, slots: &mut Slots, level: usize) -> Result<Expr, String> {
+        let Some(operators) = LEVELS.get(level) else { return Expr::parse_unary(lexer, slots) };
+        let mut left = Expr::parse_level(lexer, slots, level + 1)?;
+        while let Some(operator) = operators.iter().find(|operator| lexer.take(operator)) {
+            let right = Expr::parse_level(lexer, slots, level + 1)?;
+            left = Expr::Binary(operator, Box::new(left), Box::new(right));
+        }
+        Ok(left)
+    }
+
+    fn parse_unary(lexer: &mut Lexer<'_>, slots: &mut Slots) -> Result<Expr, String> {
+        for sign in ['!', '-'] {
+            if lexer.take(sign.encode_utf8(&mut [0; 4])) {
+                return Ok(Expr::Unary(sign, Box::new(Expr::parse_unary(lexer, slots)?)));
+            }
+        }
+        if lexer.take("(") {
+            let inner = Expr::parse(lexer, slots)?;
+            lexer.expect(")")?;
+            return Ok(inner);
+        }
+        let word = lexer.word()?;
+        if let Ok(value) = word.parse() {
+            return Ok(Expr::Int(value));
+        }
+        if !lexer.take("(") {
+            return Ok(Expr::Slot(slots.bound(word)?));
+        }
+        let parsed = Expr::parse_call(word, lexer, slots)?;
+        lexer.expect(")")?;
+        Ok(parsed)
+    }
+
+    fn parse_call(name: &str, lexer: &mut Lexer<'_>, slots: &mut Slots) -> Result<Expr, String> {
+        if name == "gcd" || name == "fits" {
+            let first = Box::new(Expr::parse(lexer, slots)?);
+            lexer.expect(",")?;
+            if name == "fits" {
+                return Ok(Expr::Fits(first, slots.bound(lexer.word()?)?));
+            }
+            return Ok(Expr::Gcd(first, Box::new(Expr::parse(lexer, slots)?)));
+        }
+        let found = QUESTIONS.iter().find(|(word, ..)| *word == name);
+        let (_, question, arity) = found.ok_or(format!("there is no function {name}"))?;
+        let first = slots.bound(lexer.word()?)?;
+        let second = if *arity == 2 {
+            lexer.expect(",")?;
+            slots.bound(lexer.word()?)?
+        } else {
+            first
+        };
+        Ok(Expr::Ask(*question, [first, second]))
+    }
+
+    /// The value; truth is 1 or 0. `None` if it cannot be computed.
+    pub(crate) fn value(&self, bound: &Bindings<'_>, known: &mut Bounds) -> Option<i128> {
+        match self {
+            Expr::Int(value) => Some(*value),
+            Expr::Slot(slot) => bound[*slot]?.as_int(),
+            Expr::Ask(question, [first, second]) => {
+                ask(*question, bound[*first]?, bound[*second]?, known)
+            }
+            Expr::Unary('!', inner) => Some(i128::from(inner.value(bound, known)? == 0)),
+            Expr::Unary(_, inner) => inner.value(bound, known)?.checked_neg(),
+            Expr::Binary(operator, left, right) => {
+                let left = left.value(bound, known)?;
+                match (*operator, left) {
+                    ("&&", 0) => return Some(0),
+                    ("||", 1) => return Some(1),
+                    _ => {}
+                }
+                apply(operator, left, right.value(bound, known)?)
+            }
+            Expr::Gcd(x, y) => Some(gcd(x.value(bound, known)?, y.value(bound, known)?)),
+            Expr::Fits(inner, slot) => {
+                let (low, high) = bound[*slot]?.dtype().int_range()?;
+                let value = inner.value(bound, known)?;
+                Some(i128::from(low <= value && value <= high))
+            }
+        }
+    }
+}
+
+fn apply(operator: &str, x: i128, y: i128) -> Option<i128> {
+    let truth = |value| Some(i128::from(value));
+    match operator {
+        "||" => truth(x != 0 || y != 0),
+        "&&" => truth(x != 0 && y != 0),
+        "==" => truth(x == y),
+        "!=" => truth(x != y),
+        "<" => truth(x < y),
+        "<=" => truth(x <= y),
+        ">" => truth(x > y),
+        ">=" => truth(x >= y),
+        "+" => x.checked_add(y),
+        "-" => x.checked_sub(y),
+        "*" => x.checked_mul(y),
+        "//" => (y != 0).then(|| floor_div(x, y)),
+        "%" => (y != 0).then(|| floor_rem(x, y)),
+        _ => None,
+    }
+}
+
+/// The greatest common divisor, not negative; that of 0 and 0 is 0.
+pub(crate) fn gcd(x: i128, y: i128) -> i128 {
+    let (mut x, mut y) = (x.abs(), y.abs());
+    while y != 0 {
+        (x, y) = (y, x % y);
+    }
+    x
+}
+
+fn ask(question: Question, x: &UOp, y: &UOp, known: &mut Bounds) -> Option<i128> {
+    let truth = |value| Some(i128::from(value));
+    let is_discrete = x.dtype().int_range().is_some();
+    match question {
+        Question::Min => is_discrete.then(|| known.of(x).0),
+        Question::Max => is_discrete.then(|| known.of(x).1),
+        Question::Bits => Some(i128::from(x.dtype().bits())),
+        Question::IsInt => truth(x.dtype().is_int()),
+        Question::IsBool => truth(x.dtype() == DType::Bool),
+        Question::Same => truth(x.dtype() == y.dtype()),
+        Question::Exact => truth(is_exact(x, y.dtype(), known)),
+        Question::NoWrap => {
+            let exact = match x.src() {
+                [only] => bounds::unary(x.op(), only.dtype(), x.dtype(), known.of(only)),
+                [left, right] => {
+                    let (left, right) = (known.of(left), known.of(right));
+                    bounds::binary(x.op(), x.dtype(), left, right)
+                }
+                _ => None,
+            };
+            let (low, high) = x.dtype().int_range()?;
+            exact.and_then(|(min, max)| truth(low <= min && max <= high))
+        }
+        Question::ExactSum => {
+            let (left, right) = (x.as_const()?, y.as_const()?);
+            let sum = gradiff_graph::evaluate(gradiff_graph::Op::Add, x.dtype(), &[left, right])?;
+            let (left, right, sum) = (left.to_float()?, right.to_float()?, sum.to_float()?);
+            // With one sign and a finite sum, both differences are exact if the sum is.
+            let is_exact = sum - left == right && sum - right == left;
+            truth(sum.is_finite() && left * right > 0.0 && is_exact)
+        }
+        Question::PowerOfTwo => {
+            let value = x.as_const()?.to_float()?.abs();
+            let is_power = value.is_normal() && value.to_bits() << 12 == 0;
+            // Far inside the exponents of f16, the narrowest.
+            truth(is_power && (2f64.powi(-14)..=2f64.powi(14)).contains(&value))
+        }
+    }
+}
+
+/// Whether each value of `x` is also a value of `dtype`.
+fn is_exact(x: &UOp, dtype: DType, known: &mut Bounds) -> bool {
+    let mantissa_bits = |dtype| match dtype {
+        DType::F16 => 11,
+        DType::BF16 => 8,
+        DType::F32 => 24,
+        _ => 53,
+    };
+    match (x.dtype().int_range(), dtype.int_range()) {
+        (Some(_), Some((low, high))) => {
+            let (min, max) = known.of(x);
+            low <= min && max <= high
+        }
+        (Some(_), None) => {
+            let (min, max) = known.of(x);
+            let most = 1i128 << mantissa_bits(dtype);
+            // 65504 is the largest f16; 2^11 is well below it.
+            dtype.is_float() && -most <= min && max <= most
+        }
+        (None, None) => {
+            let wider = [
+                (DType::F16, DType::F32),
+                (DType::BF16, DType::F32),
+                (DType::F16, DType::F64),
+                (DType::BF16, DType::F64),
+                (DType::F32, DType::F64),
+            ];
+            x.dtype() == dtype || wider.contains(&(x.dtype(), dtype))
+        }
+        (None, Some(_)) => false,
+    }
+}

@@ -1,0 +1,35 @@
+//! Casts: chains that lose nothing become one.
+
+use crate::rule::Claim::*;
+use crate::rule::{Rule, Types, row};
+
+const TINYGRAD: &str = "tinygrad symbolic.py";
+
+/// Value-exact only.
+#[rustfmt::skip]
+pub(super) const CAST: &[Rule] = &[
+    row("cast/same", (Types::Any, Bits),
+        "(cast x)", "x",
+        "same(root, x)",
+        "no conversion", TINYGRAD),
+    row("cast/bitcast-same", (Types::Any, Bits),
+        "(bitcast x)", "x",
+        "same(root, x)",
+        "no conversion", TINYGRAD),
+    row("cast/exact-between", (Types::Any, Bits),
+        "(cast s@(cast x))", "(cast x)",
+        "exact(x, s)",
+        "the type in between holds each value; an int is then cast as itself", TINYGRAD),
+    row("cast/narrowing", (Types::Ints, Bits),
+        "(cast s@(cast x))", "(cast x)",
+        "isint(x) && isint(root) && bits(s) >= bits(root)",
+        "the low bits of the low bits", TINYGRAD),
+    row("cast/bitcast-bitcast", (Types::Any, Bits),
+        "(bitcast s@(bitcast x))", "(bitcast x)",
+        "!isbool(s) && !isbool(x)",
+        "bits stay bits; a bool keeps one of its eight", TINYGRAD),
+    row("cast/truth-of-cast", (Types::Ints, Bits),
+        "(cast s@(cast x))", "x",
+        "isbool(x) && isbool(root)",
+        "not 0 is true", TINYGRAD),
+];
