@@ -155,12 +155,8 @@ pub(crate) fn binary(op: Op, dtype: DType, x: Interval, y: Interval) -> Option<I
             let least = if op == Op::Or { x.0.max(y.0) } else { 0 };
             Some((least, (1i128 << ones) - 1))
         }
-        Op::Shl if 0 <= y.0 && y.1 < 64 => {
-            corners(x, (1 << y.0, 1 << y.1), i128::checked_mul)
-        }
-        Op::Shr if 0 <= y.0 && y.1 < 64 => {
-            corners(x, y, |x, y| Some(x >> y))
-        }
+        Op::Shl if 0 <= y.0 && y.1 < 64 => corners(x, (1 << y.0, 1 << y.1), i128::checked_mul),
+        Op::Shr if 0 <= y.0 && y.1 < 64 => corners(x, y, |x, y| Some(x >> y)),
         _ => None,
     }
 }

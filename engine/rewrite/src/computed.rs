@@ -38,7 +38,7 @@ fn fold(uop: &UOp, _: &mut Bounds) -> Option<UOp> {
 
 /// The canonical form of a sum of integers, if this is not it.
 fn sum(uop: &UOp, _: &mut Bounds) -> Option<UOp> {
-    let built = Sum::read(uop).build();
+    let built = Sum::read(uop)?.build();
     (built != *uop).then_some(built)
 }
 
@@ -49,25 +49,38 @@ fn order(uop: &UOp, _: &mut Bounds) -> Option<UOp> {
     is_swapped.then(|| uop.with_src([y.clone(), x.clone()]))
 }
 
-/// A chain of one associative op over integers: `(x op c) op y` becomes `(x op y) op c`, so that
-/// constants meet.
+/// A chain of one associative and commutative op over integers: operands in canonical order,
+/// constants last, so that they meet.
 fn chain(uop: &UOp, _: &mut Bounds) -> Option<UOp> {
-    let [left, y] = uop.src() else { return None };
-    let is_same_op = |x: &UOp| x.op() == uop.op();
-    if is_same_op(left) && y.op() != Op::Const && left.src()[1].op() == Op::Const {
-        let inner = UOp::binary(uop.op(), left.src()[0].clone(), y.clone());
-        return Some(UOp::binary(uop.op(), inner, left.src()[1].clone()));
+    let op = uop.op();
+    let mut operands: SmallVec<[UOp; CHAIN_LIMIT]> = SmallVec::new();
+    let mut pending: SmallVec<[&UOp; CHAIN_LIMIT]> = SmallVec::new();
+    pending.push(uop);
+    while let Some(node) = pending.pop() {
+        if operands.len() + pending.len() > CHAIN_LIMIT {
+            return None;
+        }
+        match node.src() {
+            [x, y] if node.op() == op => pending.extend([y, x]),
+            _ => operands.push(node.clone()),
+        }
     }
-    if is_same_op(y) {
-        let inner = UOp::binary(uop.op(), left.clone(), y.src()[0].clone());
-        return Some(UOp::binary(uop.op(), inner, y.src()[1].clone()));
+    let is_constant = |uop: &UOp| uop.op() == Op::Const;
+    operands.sort_by(|x, y| is_constant(x).cmp(&is_constant(y)).then_with(|| canonical_cmp(x, y)));
+    if matches!(op, Op::Max | Op::Min | Op::And | Op::Or) {
+        operands.dedup();
     }
-    None
+    let built = operands.into_iter().reduce(|chain, operand| UOp::binary(op, chain, operand))?;
+    (built != *uop).then_some(built)
 }
+
+/// How many operands of a chain are put in order: a product of products of one node doubles with
+/// each level.
+const CHAIN_LIMIT: usize = 16;
 
 /// A sum whose parts are a quotient and a remainder of one node: they are put together again.
 fn recombine(uop: &UOp, _: &mut Bounds) -> Option<UOp> {
-    let mut sum = Sum::read(uop);
+    let mut sum = Sum::read(uop)?;
     for index in 0..sum.terms.len() {
         let (rest, factor) = sum.terms[index].clone();
         let [base, divisor] = rest.src() else { continue };
@@ -114,18 +127,19 @@ fn is_quotient(division: Op, node: &UOp, base: &UOp, modulus: i128) -> bool {
     }
     let divided = (&node.src()[0], node.src()[1].as_int());
     let is_direct = divided == (base, Some(modulus));
-    is_direct || base.op() == division && {
-        let inner = base.src()[1].as_int();
-        let product = inner.filter(|inner| *inner > 0).and_then(|x| x.checked_mul(modulus));
-        product.is_some() && divided == (&base.src()[0], product)
-    }
+    is_direct
+        || base.op() == division && {
+            let inner = base.src()[1].as_int();
+            let product = inner.filter(|inner| *inner > 0).and_then(|x| x.checked_mul(modulus));
+            product.is_some() && divided == (&base.src()[0], product)
+        }
 }
 
 /// `x < y` or `x != y` of sums that cannot wrap: common terms cancel, constants go to the right,
 /// common factors are divided out.
 fn compare_sums(uop: &UOp, known: &mut Bounds) -> Option<UOp> {
     let [x, y] = uop.src() else { return None };
-    let (mut left, mut right) = (Sum::read(x), Sum::read(y));
+    let (mut left, mut right) = (Sum::read(x)?, Sum::read(y)?);
     left.interval(known)?;
     right.interval(known)?;
     for (node, factor) in right.terms.clone() {

@@ -48,7 +48,7 @@ impl Division {
     fn read(uop: &UOp, known: &mut Bounds) -> Option<Division> {
         let [x, divisor] = uop.src() else { return None };
         let divisor = divisor.as_int().filter(|divisor| *divisor > 0)?;
-        let sum = Sum::read(x);
+        let sum = Sum::read(x)?;
         sum.interval(known)?;
         let is_quotient = matches!(uop.op(), Op::FloorDiv | Op::CDiv);
         Some(Division { is_quotient, sum, divisor })

@@ -13,6 +13,8 @@ mod pattern;
 mod rule;
 pub mod rules;
 mod ruleset;
+#[cfg(test)]
+mod soundness;
 mod sum;
 mod validity;
 

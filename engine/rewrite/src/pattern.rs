@@ -22,6 +22,12 @@ impl Slots {
         Slots(vec![String::from("root")])
     }
 
+    /// The name of a slot; empty if there is none.
+    #[cfg(test)]
+    pub(crate) fn name(&self, slot: usize) -> &str {
+        self.0.get(slot).map_or("", String::as_str)
+    }
+
     fn bind(&mut self, name: &str) -> Result<usize, String> {
         if let Some(slot) = self.0.iter().position(|known| known == name) {
             return Ok(slot);
@@ -166,7 +172,11 @@ impl Pattern {
         if lexer.take("{") {
             let value = Expr::parse(lexer, slots)?;
             lexer.expect("}")?;
-            return if is_left { Err(String::from("a value on the left")) } else { Ok(Pattern::Value(value)) };
+            return if is_left {
+                Err(String::from("a value on the left"))
+            } else {
+                Ok(Pattern::Value(value))
+            };
         }
         let is_negative = lexer.take("-");
         let word = lexer.word()?;

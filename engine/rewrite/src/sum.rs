@@ -14,14 +14,20 @@ pub(crate) struct Sum {
     pub(crate) constant: i128,
 }
 
+/// How many terms a sum may have: each level of a chain reads all terms below it.
+const TERMS_LIMIT: usize = 32;
+
 impl Sum {
     /// Reads a node of an integer dtype; sums, differences, negations and products with constants
-    /// are opened.
-    pub(crate) fn read(uop: &UOp) -> Sum {
+    /// are opened. `None` if there are more terms than are worth sorting.
+    pub(crate) fn read(uop: &UOp) -> Option<Sum> {
         let mut sum = Sum { dtype: uop.dtype(), terms: SmallVec::new(), constant: 0 };
         let mut pending: SmallVec<[(&UOp, i128); 12]> = SmallVec::new();
         pending.push((uop, 1));
         while let Some((node, factor)) = pending.pop() {
+            if sum.terms.len() + pending.len() > TERMS_LIMIT {
+                return None;
+            }
             match (node.op(), node.src()) {
                 (Op::Const, _) => {
                     let value = node.as_int().unwrap_or_default();
@@ -37,7 +43,7 @@ impl Sum {
                 _ => sum.add(node.clone(), factor),
             }
         }
-        sum
+        Some(sum)
     }
 
     /// Adds a term; its own term vanishes if it comes to 0.

@@ -18,8 +18,8 @@ struct Clause {
 
 /// `x < c` or `(x < c) != true`; `None` for other clauses.
 fn read_clause(clause: &UOp, known: &mut Bounds) -> Option<Clause> {
-    let negated = clause.op() == Op::CmpNe
-        && clause.src()[1].as_const() == Some(Constant::bool(true));
+    let negated =
+        clause.op() == Op::CmpNe && clause.src()[1].as_const() == Some(Constant::bool(true));
     let less = if negated { &clause.src()[0] } else { clause };
     let (Op::CmpLt, [x, limit]) = (less.op(), less.src()) else { return None };
     let limit = limit.as_int()?;
@@ -114,9 +114,7 @@ pub(crate) fn index(uop: &UOp, known: &mut Bounds) -> Option<UOp> {
 /// gate already must not be opened again, as the names of the stand-ins would clash.
 fn has_something_to_gain(index: &UOp) -> bool {
     let nodes = index.toposort();
-    let is_stand_in = |node: &UOp| {
-        matches!(node.arg(), Arg::Var(variable) if variable.name.starts_with(STAND_IN))
-    };
+    let is_stand_in = |node: &UOp| matches!(node.arg(), Arg::Var(variable) if variable.name.starts_with(STAND_IN));
     let gains = |node: &UOp| {
         node.op().is_elementwise() && !matches!(node.op(), Op::Add | Op::Mul | Op::Sub | Op::Neg)
     };
@@ -145,7 +143,8 @@ fn substitute(root: &UOp, replaced: &FxHashMap<&UOp, &UOp>) -> UOp {
             Some(stand_in) => (*stand_in).clone(),
             None if node.src().is_empty() => continue,
             None => {
-                let mut sources = node.src().iter().map(|source| done.get(source).unwrap_or(source));
+                let mut sources =
+                    node.src().iter().map(|source| done.get(source).unwrap_or(source));
                 node.with_src(sources.by_ref().cloned())
             }
         };
