@@ -28,9 +28,25 @@ pub trait Choices {
         false
     }
 
-    /// True in one of `of` cases; false is the smaller choice.
+    /// True in one of `of` cases; false is the smaller choice. An enumeration takes each once.
     fn one_in(&mut self, of: u32) -> bool {
         self.below(of) == of - 1
+    }
+
+    /// One of so many alternatives as there are weights, as often as they say; the first is the
+    /// smallest choice. An enumeration takes each once.
+    ///
+    /// # Panics
+    /// May panic if the weights add up to 0.
+    fn weighted(&mut self, weights: &[u32]) -> usize {
+        let mut ticket = self.below(weights.iter().sum());
+        for (number, weight) in weights.iter().enumerate() {
+            if ticket < *weight {
+                return number;
+            }
+            ticket -= weight;
+        }
+        0
     }
 
     /// One of the items; the first is the smallest choice.
@@ -53,6 +69,14 @@ impl<C: Choices + ?Sized> Choices for &mut C {
 
     fn exhausted(&self) -> bool {
         (**self).exhausted()
+    }
+
+    fn one_in(&mut self, of: u32) -> bool {
+        (**self).one_in(of)
+    }
+
+    fn weighted(&mut self, weights: &[u32]) -> usize {
+        (**self).weighted(weights)
     }
 }
 
@@ -205,7 +229,8 @@ impl<C: Choices> Choices for Recorder<C> {
 }
 
 /// Enumerates all choice sequences of a generator, as an odometer does: run the generator, call
-/// `advance`, run it again, until `advance` says false. `bits` counts as a choice of 0 or 1.
+/// `advance`, run it again, until `advance` says false. `bits` counts as a choice of 0 or 1, and
+/// weights count for nothing.
 ///
 /// ```
 /// use gradiff_gen::{Choices, Exhaustive};
@@ -262,6 +287,14 @@ impl Choices for Exhaustive {
 
     fn bits(&mut self) -> u64 {
         self.below(2) as u64
+    }
+
+    fn one_in(&mut self, of: u32) -> bool {
+        self.below(of.min(2)) == of.min(2) - 1
+    }
+
+    fn weighted(&mut self, weights: &[u32]) -> usize {
+        self.below(weights.len() as u32) as usize
     }
 }
 

@@ -7,8 +7,8 @@ use crate::programs::Builder;
 use crate::sources::Need;
 use crate::{Choices, Lane, Op, shapes};
 
-/// Sources of a concatenation, at most.
-const MAX_PARTS: u32 = 4;
+/// How many sources a concatenation has besides the first.
+const PARTS: [usize; 8] = [1, 2, 1, 3, 2, 1, 1, 0];
 
 impl<C: Choices> Builder<'_, C> {
     /// One of the six operations that a view sequence knows, too.
@@ -65,7 +65,7 @@ impl<C: Choices> Builder<'_, C> {
         let mut room = self.config.max_elements.saturating_sub(shapes::count(&shape));
         let mut fact = self.fact(first);
         let mut srcs = vec![first];
-        for _ in 0..self.choices.below(MAX_PARTS) {
+        for _ in 0..self.choices.pick(&PARTS) {
             let spare = room / others.max(1);
             let next = match self.choices.below(4) {
                 0 if shape[axis] <= spare => Some(first),

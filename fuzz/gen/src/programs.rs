@@ -270,7 +270,8 @@ impl<'a, C: Choices> Builder<'a, C> {
         outputs.drain(..surplus);
         let more = if self.lane == Lane::State { 2 } else { 8 };
         if self.choices.one_in(more) {
-            outputs.extend(self.pick(|_, _| true));
+            let any = ValueId(self.choices.below(self.types.len() as u32));
+            outputs.extend(Some(any).filter(|any| !self.fact(*any).poison));
         }
         if outputs.len() > 1 && self.choices.one_in(64) {
             outputs.remove(0);
