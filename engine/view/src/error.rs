@@ -1,79 +1,89 @@
-//! What can be wrong with a movement: always what was asked and what is allowed.
+//! What a caller can ask of a view that no view can give.
 
-/// A movement that its shape does not allow.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+/// A refused request: what was asked, and what stands against it, with numbers.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// A negative size.
-    #[error("size {size} of axis {axis} in {shape:?}: sizes are 0 or more")]
+    /// A shape has a negative size.
+    #[error("shape {shape:?}: sizes must be 0 or more")]
     NegativeSize {
-        /// The sizes asked for.
+        /// The refused shape.
         shape: Vec<i64>,
-        /// Which axis.
-        axis: usize,
-        /// Its size.
-        size: i64,
     },
-    /// More elements, or positions further from the start, than 64 bits can count.
-    #[error("shape {shape:?}: its positions do not fit 64 bits")]
+    /// The number of elements, or an index into them, does not fit in an `i64`.
+    #[error("shape {shape:?}: its element count or indices exceed 2^63 - 1")]
     TooLarge {
-        /// The sizes asked for.
+        /// The refused shape.
         shape: Vec<i64>,
     },
-    /// A reshape that would change the number of elements.
-    #[error("reshape {from:?} to {to:?}: {} elements cannot become {}",
-        from.iter().product::<i64>(), to.iter().product::<i64>())]
+    /// `reshape` to another number of elements.
+    #[error("reshape {from:?} to {to:?}: {have} elements cannot become {want}")]
     Reshape {
-        /// The sizes before.
+        /// The shape as it is.
         from: Vec<i64>,
-        /// The sizes asked for.
+        /// The shape asked for.
         to: Vec<i64>,
+        /// Elements there are.
+        have: i64,
+        /// Elements asked for.
+        want: i64,
     },
-    /// An argument list of another length than the rank.
-    #[error("{movement} of {shape:?}: {found} axes given, it has {}", shape.len())]
-    Rank {
-        /// The movement.
-        movement: &'static str,
-        /// The sizes before.
-        shape: Vec<i64>,
-        /// How many entries were given.
-        found: usize,
-    },
-    /// Axes that are no permutation.
-    #[error("permute {shape:?} by {axes:?}: each axis below {} is to be there once", shape.len())]
+    /// `permute` by something other than each axis once.
+    #[error("permute {shape:?} by {axes:?}: each axis from 0 up to the rank {} must appear once", shape.len())]
     Permute {
-        /// The sizes before.
+        /// The shape as it is.
         shape: Vec<i64>,
-        /// The axes asked for.
+        /// The refused order.
         axes: Vec<usize>,
     },
-    /// An axis that is neither 1 nor the size asked for.
-    #[error("expand {from:?} to {to:?}: axis {axis} is {}, only 1 can become {}",
-        from[*axis], to[*axis])]
+    /// `expand` of an axis that is neither 1 nor equal, or to another rank.
+    #[error("expand {from:?} to {to:?}: ranks must agree and only axes of size 1 can grow")]
     Expand {
-        /// The sizes before.
+        /// The shape as it is.
         from: Vec<i64>,
-        /// The sizes asked for.
+        /// The shape asked for.
         to: Vec<i64>,
-        /// The first axis that does not fit.
-        axis: usize,
     },
-    /// A negative count of padding.
-    #[error("pad {shape:?} by {pads:?}: counts are 0 or more; use shrink to cut")]
+    /// `pad` by a negative amount, or with another rank.
+    #[error("pad {shape:?} by {amounts:?}: one (before, after) pair per axis, each 0 or more")]
     Pad {
-        /// The sizes before.
+        /// The shape as it is.
         shape: Vec<i64>,
-        /// The counts asked for.
-        pads: Vec<(i64, i64)>,
+        /// The refused amounts.
+        amounts: Vec<(i64, i64)>,
     },
-    /// A range that is not inside its axis.
-    #[error("shrink {shape:?} to {ranges:?}: a range of axis {axis} is 0 <= start <= end <= {}",
-        shape[*axis])]
+    /// `shrink` to bounds outside the shape, or with another rank.
+    #[error("shrink {shape:?} to {bounds:?}: one (begin, end) per axis, 0 <= begin <= end <= size")]
     Shrink {
-        /// The sizes before.
+        /// The shape as it is.
         shape: Vec<i64>,
-        /// The ranges asked for.
-        ranges: Vec<(i64, i64)>,
-        /// The first axis that does not fit.
-        axis: usize,
+        /// The refused bounds.
+        bounds: Vec<(i64, i64)>,
     },
+    /// `flip` with another rank.
+    #[error("flip {shape:?} by {axes:?}: one flag per axis")]
+    Flip {
+        /// The shape as it is.
+        shape: Vec<i64>,
+        /// The refused flags.
+        axes: Vec<bool>,
+    },
+    /// A view whose strides or mask do not fit its shape.
+    #[error("view of {shape:?}: one stride and one mask pair per axis, 0 <= begin and end <= size")]
+    View {
+        /// The shape of the refused view.
+        shape: Vec<i64>,
+    },
+    /// A chain of views in which one reads what the view below it does not have.
+    #[error("views do not stack: one reads elements {low} to {high}, the one below has {size}")]
+    Stack {
+        /// The lowest element read.
+        low: i64,
+        /// The highest element read.
+        high: i64,
+        /// Elements of the view below.
+        size: i64,
+    },
+    /// A tracker of no views.
+    #[error("a shape tracker needs at least one view")]
+    NoViews,
 }

@@ -1,156 +1,159 @@
-//! Planted faults: deliberate mistakes that the harness must find.
+//! Planted faults: known mistakes that can be switched on, to measure whether the harness finds them.
 //!
-//! They exist under the feature `faults` alone; without it [`is_active`] is `false` for the
-//! compiler and every fault is gone from the code. At most one is active in a process. A fault
-//! is one marked line where it bites, or (in the rewrite room) a changed row. The switch stands
-//! in the lowest room because all rooms above must see it.
+//! They exist only with the cargo feature `faults`; without it [`is_active`] is `false` at compile time. This is
+//! the lowest room, so the switch of all engine rooms lives here. At most one fault is active in a process.
 
-/// What there is to know of a planted fault.
-#[derive(Clone, Copy, Debug)]
-pub struct FaultRow {
-    /// Which fault.
+/// One planted fault: where it is and what it does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Row {
+    /// The fault.
     pub fault: Fault,
     /// Its name on the command line.
     pub name: &'static str,
-    /// The room it bites in, and that blame must name.
+    /// The room it bites in, which `blame` must name.
     pub room: &'static str,
     /// What goes wrong, in one sentence.
     pub story: &'static str,
 }
 
+/// No planted fault can be switched on by this name.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum UnknownFault {
+    /// The name is in no row.
+    #[error("no planted fault is named {0:?}; `hunt --faults` lists them")]
+    Name(String),
+    /// The engine was built without the cargo feature `faults`.
+    #[error("planted fault {0:?}: this build has none (cargo feature `faults` is off)")]
+    NotBuilt(String),
+}
+
 macro_rules! faults {
-    ($($variant:ident, $name:literal, $room:literal, $story:literal;)*) => {
-        /// A planted fault.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    ($($fault:ident $name:literal $room:literal $story:literal;)*) => {
+        /// The planted faults; the table [`ROWS`] tells of each.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         #[repr(u8)]
         pub enum Fault {
-            $(#[doc = $story] $variant,)*
+            $(#[doc = $story] $fault,)*
         }
 
-        /// All faults, in the order of the pipeline.
-        pub const ROWS: &[FaultRow] = &[
-            $(FaultRow { fault: Fault::$variant, name: $name, room: $room, story: $story },)*
+        /// Every planted fault, by room in pipeline order.
+        pub const ROWS: &[Row] = &[
+            $(Row { fault: Fault::$fault, name: $name, room: $room, story: $story },)*
         ];
     };
 }
 
 faults! {
-    TensorPromotionSkipsUnsigned, "tensor-promotion-skips-unsigned", "tensor",
-        "An unsigned and a signed integer meet in the signed type of the same width.";
-    TensorCatOrder, "tensor-cat-order", "tensor",
-        "A concatenation of three or more tensors swaps the last two.";
-    ViewMergeOffByOne, "view-merge-off-by-one", "view",
-        "Merging two views forgets one element of the offset when a stride is negative.";
-    ViewReshapeMaskLost, "view-reshape-mask-lost", "view",
-        "A reshape that carries a mask over drops it.";
-    ViewFlipFirstAxisOnly, "view-flip-first-axis-only", "view",
-        "A flip of several axes reverses only the first of them.";
-    ViewPadMaskWide, "view-pad-mask-wide", "view",
-        "The first element after the data of a padded axis is taken for data.";
-    ViewExpandMaskKept, "view-expand-mask-kept", "view",
-        "Expanding a masked axis keeps the mask of its one element.";
-    SchedulePadAcrossExp2, "schedule-pad-across-exp2", "schedule",
-        "A pad is moved across exp2, so that the padding becomes 1.";
-    ScheduleFusedAcrossRealize, "schedule-fused-across-realize", "schedule",
-        "A node that must be realised is fused, and the view between is lost.";
-    ScheduleReduceViewDropped, "schedule-reduce-view-dropped", "schedule",
-        "A permute between a reduction and its user counts as no view.";
-    ScheduleBufferReusedEarly, "schedule-buffer-reused-early", "schedule",
-        "The memory plan ends the life of a buffer one kernel too early.";
-    BoundsUnsignedWrapForgotten, "bounds-unsigned-wrap-forgotten", "rewrite",
-        "Range analysis forgets that unsigned and narrow integers wrap.";
-    RuleAddFoldConstant, "rule-add-fold-constant", "rewrite",
-        "Folding two added constants keeps only their difference.";
-    RuleModConditionDropped, "rule-mod-condition-dropped", "rewrite",
-        "A remainder is dropped without asking for the range of what it is taken of.";
-    RuleCdivAsFloordiv, "rule-cdiv-as-floordiv", "rewrite",
-        "A quotient cut toward zero is taken for one rounded down.";
-    RuleCmpOffByOne, "rule-cmp-off-by-one", "rewrite",
-        "A comparison decided by ranges takes less for less or equal.";
-    RuleMulZeroFloat, "rule-mul-zero-float", "rewrite",
-        "A float times zero is zero, also if it is NaN or infinite.";
-    LowerReduceIdentity, "lower-reduce-identity", "kernel",
-        "A maximum starts at 0.";
-    LowerGateLost, "lower-gate-lost", "kernel",
-        "A masked load reads the nearest element instead of 0.";
-    LowerAccumulatorNarrow, "lower-accumulator-narrow", "kernel",
-        "An accumulator is as narrow as what was widened into it.";
-    LegalizeBf16Truncates, "legalize-bf16-truncates", "kernel",
-        "Results in bf16 are cut off instead of rounded to nearest even.";
-    LinearizeAccumulatorNotReset, "linearize-accumulator-not-reset", "kernel",
-        "An accumulator is set once, not for each output element.";
-    RenderNoCutBack, "render-no-cut-back", "render",
-        "Results in 8 and 16 bits keep what C's promotion to int added.";
-    RenderCompareUnsignedAsSigned, "render-compare-unsigned-as-signed", "render",
-        "Unsigned integers are compared as if they were signed.";
-    RenderShiftArithmeticLost, "render-shift-arithmetic-lost", "render",
-        "A signed shift to the right fills with zeros.";
-    JitUnsignedDivideAsSigned, "jit-unsigned-divide-as-signed", "runtime",
-        "Unsigned integers are divided as if they were signed.";
-    JitNarrowNotExtended, "jit-narrow-not-extended", "runtime",
-        "Narrow signed integers are extended with zeros.";
-    CacheIgnoresConstants, "cache-ignores-constants", "runtime",
-        "Kernels that differ in their constants share one entry of the kernel cache.";
-    InterpMaxDropsNan, "interp-max-drops-nan", "runtime",
-        "The maximum of NaN and a number is the number.";
+    ViewMergeOffByOne "view-merge-off-by-one" "view"
+        "Merging two views starts one element early where the outer one does not start at the first.";
+    ViewReshapeMaskLost "view-reshape-mask-lost" "view"
+        "Reshaping a padded view drops its mask and repeats its first real element.";
+    ViewFlipOffset "view-flip-offset" "view"
+        "Flip forgets to move the offset of the innermost axis, which keeps its direction.";
+    ViewPadMaskWide "view-pad-mask-wide" "view"
+        "Padding in front of an axis of stride 0 shows one repeated element too many.";
+    ViewExpandMaskKept "view-expand-mask-kept" "view"
+        "Expanding a padded view keeps the mask of the axis of size 1.";
+    BoundsUnsignedWrapForgotten "bounds-unsigned-wrap-forgotten" "rewrite"
+        "Range analysis forgets that unsigned arithmetic wraps.";
+    RuleAddFoldConstant "rule-add-fold-constant" "rewrite"
+        "Folding two added constants gives a wrong constant.";
+    RuleModConditionDropped "rule-mod-condition-dropped" "rewrite"
+        "A remainder rule fires without its condition.";
+    RuleCdivAsFloordiv "rule-cdiv-as-floordiv" "rewrite"
+        "A rule of flooring division is used for truncating division.";
+    RuleCmpOffByOne "rule-cmp-off-by-one" "rewrite"
+        "A comparison rule moves its bound by one.";
+    RuleMulZeroFloat "rule-mul-zero-float" "rewrite"
+        "A float times zero becomes zero although it may be NaN or infinite.";
+    SchedulePadAcrossExp2 "schedule-pad-across-exp2" "schedule"
+        "A pad is moved across exp2, so padding becomes one instead of zero.";
+    ScheduleFusedAcrossRealize "schedule-fused-across-realize" "schedule"
+        "A kernel is fused across a realize that it needs.";
+    ScheduleReduceViewDropped "schedule-reduce-view-dropped" "schedule"
+        "A movement on top of a reduction is dropped.";
+    ScheduleBufferReusedEarly "schedule-buffer-reused-early" "schedule"
+        "The memory plan reuses a buffer that is still to be read.";
+    LowerReduceIdentity "lower-reduce-identity" "kernel"
+        "A reduction starts from the wrong identity.";
+    LowerGateLost "lower-gate-lost" "kernel"
+        "A padded load loses its gate.";
+    LowerAccumulatorNarrow "lower-accumulator-narrow" "kernel"
+        "A reduction accumulates in too narrow a type.";
+    LegalizeBf16Truncates "legalize-bf16-truncates" "kernel"
+        "The cast from f32 to bf16 truncates instead of rounding to nearest even.";
+    LinearizeAccumulatorNotReset "linearize-accumulator-not-reset" "kernel"
+        "The accumulator is set once instead of once per output element.";
+    RenderNoCutBack "render-no-cut-back" "render"
+        "C's promotion of 8- and 16-bit operands is not cut back.";
+    RenderCompareUnsignedAsSigned "render-compare-unsigned-as-signed" "render"
+        "Unsigned values are compared as signed.";
+    RenderShiftArithmeticLost "render-shift-arithmetic-lost" "render"
+        "A signed right shift fills with zeros.";
+    JitUnsignedDivideAsSigned "jit-unsigned-divide-as-signed" "runtime"
+        "The jit divides unsigned values as signed.";
+    JitNarrowNotExtended "jit-narrow-not-extended" "runtime"
+        "The jit uses narrow values without extending them.";
+    CacheIgnoresConstants "cache-ignores-constants" "runtime"
+        "The kernel cache takes kernels for equal that differ in a constant.";
+    InterpMaxDropsNan "interp-max-drops-nan" "runtime"
+        "The interpreter's max drops NaN.";
+    TensorPromotionSkipsUnsigned "tensor-promotion-skips-unsigned" "tensor"
+        "Promotion of a signed with an unsigned dtype forgets the unsigned range.";
+    TensorCatOrder "tensor-cat-order" "tensor"
+        "Cat puts its sources in the wrong order.";
 }
 
-/// There is no fault of this name.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("no fault is called {0}")]
-pub struct UnknownFault(pub String);
+/// Whether `fault` is switched on; constant `false` without the feature `faults`.
+#[cfg(not(feature = "faults"))]
+#[inline(always)]
+pub const fn is_active(_fault: Fault) -> bool {
+    false
+}
+
+/// Whether `fault` is switched on; constant `false` without the feature `faults`.
+#[cfg(feature = "faults")]
+#[inline]
+pub fn is_active(fault: Fault) -> bool {
+    switch::ACTIVE.load(std::sync::atomic::Ordering::Relaxed) == fault as u8 + 1
+}
+
+/// Switches the named fault on, and any other off, for the whole process.
+/// # Errors
+/// [`UnknownFault`], and nothing changes.
+pub fn set_active(name: &str) -> Result<(), UnknownFault> {
+    let row = ROWS.iter().find(|row| row.name == name);
+    let row = row.ok_or_else(|| UnknownFault::Name(name.to_owned()))?;
+    switch::set(Some(row.fault)).map_err(|()| UnknownFault::NotBuilt(name.to_owned()))
+}
+
+/// Switches whatever fault is on off.
+pub fn clear() {
+    // Without the feature nothing is on, so a refusal means the same.
+    switch::set(None).unwrap_or_default();
+}
+
+/// Name of the fault that is switched on.
+pub fn active() -> Option<&'static str> {
+    ROWS.iter().find(|row| is_active(row.fault)).map(|row| row.name)
+}
 
 #[cfg(feature = "faults")]
 mod switch {
     use std::sync::atomic::{AtomicU8, Ordering};
 
-    /// Position of the active fault in the table plus 1; 0 is none.
-    static ACTIVE: AtomicU8 = AtomicU8::new(0);
+    /// 0, or one more than the active fault.
+    pub(super) static ACTIVE: AtomicU8 = AtomicU8::new(0);
 
-    /// Switches the fault of this name on, for the whole process. To be called before the
-    /// engine is used: rule tables and caches are made once.
-    ///
-    /// # Errors
-    /// There is none of this name.
-    pub fn set_active(name: &str) -> Result<(), super::UnknownFault> {
-        let position = super::ROWS.iter().position(|row| row.name == name);
-        let position = position.ok_or_else(|| super::UnknownFault(name.to_string()))?;
-        ACTIVE.store(position as u8 + 1, Ordering::Relaxed);
+    pub(super) fn set(fault: Option<super::Fault>) -> Result<(), ()> {
+        ACTIVE.store(fault.map_or(0, |fault| fault as u8 + 1), Ordering::Relaxed);
         Ok(())
     }
-
-    /// The name of the active fault.
-    pub fn active() -> Option<&'static str> {
-        let position = ACTIVE.load(Ordering::Relaxed).checked_sub(1)?;
-        Some(super::ROWS[position as usize].name)
-    }
-
-    /// Whether this fault is on.
-    pub fn is_active(fault: super::Fault) -> bool {
-        ACTIVE.load(Ordering::Relaxed) == fault as u8 + 1
-    }
 }
 
-#[cfg(feature = "faults")]
-pub use switch::{active, is_active, set_active};
-
-/// Whether this fault is on: never, without the feature `faults`.
 #[cfg(not(feature = "faults"))]
-pub const fn is_active(_fault: Fault) -> bool {
-    false
-}
-
-#[cfg(test)]
-mod tests {
-    use super::ROWS;
-
-    #[test]
-    fn rows_stand_in_the_order_of_their_faults() {
-        for (position, row) in ROWS.iter().enumerate() {
-            assert_eq!(row.fault as usize, position, "{}", row.name);
-            let same = ROWS.iter().filter(|other| other.name == row.name).count();
-            assert_eq!(same, 1, "{}", row.name);
-        }
-        assert!(ROWS.len() >= 20);
+mod switch {
+    pub(super) fn set(_fault: Option<super::Fault>) -> Result<(), ()> {
+        Err(())
     }
 }

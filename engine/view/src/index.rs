@@ -1,25 +1,176 @@
-//! Where an element lies, as an expression: for whoever can build one.
+//! From a tracker to where an element lies: as expressions of the caller's algebra, or for one given index.
 
-/// A builder of integer index expressions and conditions over them. The graph builds nodes;
-/// tests build numbers.
+use smallvec::SmallVec;
+
+use crate::{ShapeTracker, View};
+
+/// What a caller's expressions must be able to say. Division and remainder floor.
 pub trait IndexAlgebra {
-    /// An expression: an integer or a condition.
+    /// An integer or truth-valued expression.
     type Expr: Clone;
-
-    /// An integer.
+    /// The integer `value`.
     fn constant(&mut self, value: i64) -> Self::Expr;
-    /// `x + y`.
-    fn add(&mut self, x: Self::Expr, y: Self::Expr) -> Self::Expr;
-    /// `x * y`.
-    fn mul(&mut self, x: Self::Expr, y: Self::Expr) -> Self::Expr;
-    /// `x / y` rounded down; `y` is positive.
-    fn floordiv(&mut self, x: Self::Expr, y: Self::Expr) -> Self::Expr;
-    /// `x - y * (x / y)`; `y` is positive.
-    fn floormod(&mut self, x: Self::Expr, y: Self::Expr) -> Self::Expr;
-    /// `x < y`, a condition.
-    fn lt(&mut self, x: Self::Expr, y: Self::Expr) -> Self::Expr;
-    /// `x >= y`, a condition.
-    fn ge(&mut self, x: Self::Expr, y: Self::Expr) -> Self::Expr;
-    /// Both conditions.
-    fn and(&mut self, x: Self::Expr, y: Self::Expr) -> Self::Expr;
+    /// `left + right`.
+    fn add(&mut self, left: Self::Expr, right: Self::Expr) -> Self::Expr;
+    /// `left * right`.
+    fn mul(&mut self, left: Self::Expr, right: Self::Expr) -> Self::Expr;
+    /// `left // right`, floored; `right` is a positive constant.
+    fn floordiv(&mut self, left: Self::Expr, right: Self::Expr) -> Self::Expr;
+    /// `left % right`, from 0 up to `right`, which is a positive constant.
+    fn floormod(&mut self, left: Self::Expr, right: Self::Expr) -> Self::Expr;
+    /// `left < right`.
+    fn lt(&mut self, left: Self::Expr, right: Self::Expr) -> Self::Expr;
+    /// `left >= right`, written `(left < right) != true`.
+    fn ge(&mut self, left: Self::Expr, right: Self::Expr) -> Self::Expr;
+    /// Both truths.
+    fn and(&mut self, left: Self::Expr, right: Self::Expr) -> Self::Expr;
+}
+
+impl ShapeTracker {
+    /// The buffer index of element `indices`, and the truth of it being real (`None`: always).
+    ///
+    /// `indices[a]` runs from 0 up to `shape()[a]`. Where the truth is false the index is without meaning and
+    /// may leave the buffer: guard the load. Sums run over the axes from left to right, the offset last.
+    /// # Panics
+    /// Unless there is one index expression per axis.
+    pub fn index<A: IndexAlgebra>(
+        &self,
+        algebra: &mut A,
+        indices: &[A::Expr],
+    ) -> (A::Expr, Option<A::Expr>) {
+        let (last, below) = self.views().split_last().expect("a tracker has a view");
+        assert!(indices.len() == last.shape.len(), "one index expression per axis");
+        let (mut index, mut valid) = last.index(algebra, indices, None);
+        for view in below.iter().rev() {
+            if view.contiguous {
+                continue;
+            }
+            let view = view.minify();
+            let digits = digits(algebra, &view.shape, index);
+            (index, valid) = view.index(algebra, &digits, valid);
+        }
+        (index, valid)
+    }
+
+    /// Where element `index` lies in the buffer: `None` if it is padding, or outside the shape.
+    pub fn locate(&self, index: &[i64]) -> Option<i64> {
+        let (last, below) = self.views().split_last()?;
+        let mut at = last.locate(index)?;
+        for view in below.iter().rev() {
+            at = view.locate_flat(at)?;
+        }
+        Some(at)
+    }
+}
+
+impl View {
+    fn index<A: IndexAlgebra>(
+        &self,
+        algebra: &mut A,
+        indices: &[A::Expr],
+        mut valid: Option<A::Expr>,
+    ) -> (A::Expr, Option<A::Expr>) {
+        let mut sum = None;
+        for (axis, index) in indices.iter().enumerate() {
+            let stride = self.strides[axis];
+            if stride != 0 {
+                let term = match stride {
+                    1 => index.clone(),
+                    _ => {
+                        let stride = algebra.constant(stride);
+                        algebra.mul(index.clone(), stride)
+                    }
+                };
+                sum = Some(match sum {
+                    None => term,
+                    Some(sum) => algebra.add(sum, term),
+                });
+            }
+            let Some(&(begin, end)) = self.mask.as_ref().map(|mask| &mask[axis]) else { continue };
+            if begin != 0 {
+                let begin = algebra.constant(begin);
+                let truth = algebra.ge(index.clone(), begin);
+                valid = Some(both(algebra, valid, truth));
+            }
+            if end != self.shape[axis] {
+                let end = algebra.constant(end);
+                let truth = algebra.lt(index.clone(), end);
+                valid = Some(both(algebra, valid, truth));
+            }
+        }
+        let index = match (sum, self.offset) {
+            (None, offset) => algebra.constant(offset),
+            (Some(sum), 0) => sum,
+            (Some(sum), offset) => {
+                let offset = algebra.constant(offset);
+                algebra.add(sum, offset)
+            }
+        };
+        (index, valid)
+    }
+
+    fn locate(&self, index: &[i64]) -> Option<i64> {
+        if index.len() != self.shape.len() {
+            return None;
+        }
+        let mut at = self.offset;
+        for (axis, &position) in index.iter().enumerate() {
+            let (begin, end) = self.mask.as_ref().map_or((0, self.shape[axis]), |mask| mask[axis]);
+            if position < begin || end <= position {
+                return None;
+            }
+            at += position * self.strides[axis];
+        }
+        Some(at)
+    }
+
+    /// `locate` of the element that is `flat` in row-major order.
+    fn locate_flat(&self, flat: i64) -> Option<i64> {
+        if self.contiguous {
+            return Some(flat);
+        }
+        let (mut at, mut rest) = (self.offset, flat);
+        for (axis, &size) in self.shape.iter().enumerate().rev() {
+            let position = rest.rem_euclid(size);
+            rest = rest.div_euclid(size);
+            let (begin, end) = self.mask.as_ref().map_or((0, size), |mask| mask[axis]);
+            if position < begin || end <= position {
+                return None;
+            }
+            at += position * self.strides[axis];
+        }
+        Some(at)
+    }
+}
+
+fn both<A: IndexAlgebra>(algebra: &mut A, left: Option<A::Expr>, right: A::Expr) -> A::Expr {
+    match left {
+        None => right,
+        Some(left) => algebra.and(left, right),
+    }
+}
+
+/// Position of the element `flat` on each axis. The outermost needs no remainder: `flat` is below the size.
+fn digits<A: IndexAlgebra>(
+    algebra: &mut A,
+    shape: &[i64],
+    flat: A::Expr,
+) -> SmallVec<[A::Expr; 4]> {
+    let mut digits: SmallVec<[A::Expr; 4]> = SmallVec::new();
+    let mut step = 1;
+    for (axis, &size) in shape.iter().enumerate().rev() {
+        let mut digit = flat.clone();
+        if step != 1 {
+            let step = algebra.constant(step);
+            digit = algebra.floordiv(digit, step);
+        }
+        if axis != 0 {
+            let size = algebra.constant(size);
+            digit = algebra.floormod(digit, size);
+        }
+        digits.push(digit);
+        step *= size;
+    }
+    digits.reverse();
+    digits
 }

@@ -1,17 +1,22 @@
 //! Views and shape trackers: pure index algebra.
 //!
-//! In: shapes and movement operations. Out: where each element of the result lies in the buffer,
-//! as numbers ([`ShapeTracker::locate`]) and as expressions ([`ShapeTracker::index`]). Knows
-//! nothing of graphs, dtypes or data.
+//! A [`View`] says where each element of a shape lies in a flat buffer (strides, an offset, a mask of what is
+//! real rather than padding). A [`ShapeTracker`] is a chain of views, for what one view cannot say. The six
+//! movement ops never move data: they answer with another tracker. This room knows nothing of graphs; the
+//! caller's [`IndexAlgebra`] turns a tracker into index expressions. [`fault`] holds the engine's planted faults.
 
 mod error;
 pub mod fault;
 mod index;
 mod merge;
+mod movement;
+mod reshape;
+mod strides;
 mod tracker;
 mod view;
 
 pub use error::Error;
 pub use index::IndexAlgebra;
-pub use tracker::{Movement, ShapeTracker};
-pub use view::{Axes, Ranges, View};
+pub use movement::Movement;
+pub use tracker::ShapeTracker;
+pub use view::View;

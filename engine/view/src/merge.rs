@@ -1,183 +1,236 @@
-//! Two views as one: what lies where when a view is looked at through another.
+//! Two views as one (`merge`), and the view that undoes a view (`invert`). Unsure means `None`.
 
 use smallvec::SmallVec;
 
 use crate::View;
-use crate::fault::{Fault, is_active};
-use crate::view::{Axes, Ranges, unravel};
+use crate::fault::{self, Fault};
+use crate::view::{Mask, Sizes, count};
 
-/// A sum of indices of the upper view times steps, plus a start; and its smallest and largest
-/// value over all indices.
-#[derive(Clone)]
-struct Linear {
-    start: i64,
-    terms: SmallVec<[(usize, i64); 4]>,
+/// How the outer view's axes walk over the axes of the base.
+pub(crate) struct Projection {
+    /// Position on each base axis of the outer view's first element.
+    pub(crate) origin: Sizes,
+    /// `steps[base_axis * rank + axis]`: steps on the base axis for one step on the outer axis.
+    pub(crate) steps: SmallVec<[i64; 16]>,
+    rank: usize,
 }
 
-impl Linear {
-    fn bounds(&self, shape: &[i64]) -> (i64, i64) {
-        let mut bounds = (self.start, self.start);
-        for (axis, step) in &self.terms {
-            let reach = step * (shape[*axis] - 1);
-            bounds = (bounds.0 + reach.min(0), bounds.1 + reach.max(0));
-        }
-        bounds
-    }
-
-    /// `self + other * factor`.
-    fn plus(mut self, other: &Linear, factor: i64) -> Linear {
-        self.start += other.start * factor;
-        for (axis, step) in &other.terms {
-            match self.terms.iter_mut().find(|(known, _)| known == axis) {
-                Some((_, known)) => *known += step * factor,
-                None => self.terms.push((*axis, step * factor)),
+impl Projection {
+    /// `first` is the flat base index of the first element, `strides` those of the outer view.
+    pub(crate) fn new(base: &[i64], first: i64, strides: &[i64]) -> Projection {
+        let rank = strides.len();
+        let origin = unravel(base, first);
+        let mut steps = SmallVec::from_elem(0, base.len() * rank);
+        for (axis, &stride) in strides.iter().enumerate().filter(|&(_, &stride)| stride != 0) {
+            for (base_axis, position) in unravel(base, first + stride).into_iter().enumerate() {
+                steps[base_axis * rank + axis] = position - origin[base_axis];
             }
         }
-        self.terms.retain(|(_, step)| *step != 0);
-        self
+        Projection { origin, steps, rank }
+    }
+
+    pub(crate) fn row(&self, base_axis: usize) -> &[i64] {
+        &self.steps[base_axis * self.rank..(base_axis + 1) * self.rank]
+    }
+
+    /// Lowest and highest position on one base axis, where no walk carries.
+    pub(crate) fn extent(&self, base_axis: usize, counts: &[i64]) -> (i128, i128) {
+        let factors: SmallVec<[i128; 8]> = self.row(base_axis).iter().map(|&s| s.into()).collect();
+        range(self.origin[base_axis].into(), &factors, counts)
+    }
+
+    /// Groups of neighbouring base axes, innermost first, over which the walk never carries: half-open ranges
+    /// of base axes with `true`. Axes left over, if any, come last with `false`. `counts`: outer sizes.
+    pub(crate) fn groups(
+        &self,
+        base: &[i64],
+        counts: &[i64],
+    ) -> SmallVec<[(usize, usize, bool); 4]> {
+        let mut groups = SmallVec::new();
+        let mut end = base.len();
+        let (mut size, mut constant) = (1i128, 0i128);
+        let mut factors: SmallVec<[i128; 8]> = SmallVec::from_elem(0, self.rank);
+        for base_axis in (0..base.len()).rev() {
+            constant += i128::from(self.origin[base_axis]) * size;
+            for (factor, &step) in factors.iter_mut().zip(self.row(base_axis)) {
+                *factor += i128::from(step) * size;
+            }
+            size *= i128::from(base[base_axis]);
+            let (low, high) = range(constant, &factors, counts);
+            if 0 <= low && high < size {
+                groups.push((base_axis, end, true));
+                end = base_axis;
+                (size, constant) = (1, 0);
+                factors.fill(0);
+            }
+        }
+        if end > 0 {
+            groups.push((0, end, false));
+        }
+        groups
     }
 }
 
-/// `upper` seen through `base`: element `i` of the result is the element of the buffer under
-/// `base` that the flat position of element `i` of `upper` names. `None` where one view cannot
-/// say it, or where it was not found.
-pub(crate) fn merge(base: &View, upper: &View) -> Option<View> {
-    if base.is_contiguous() {
-        return Some(upper.clone());
+fn range(constant: i128, factors: &[i128], counts: &[i64]) -> (i128, i128) {
+    let (mut low, mut high) = (constant, constant);
+    for (&factor, &count) in factors.iter().zip(counts) {
+        let extent = factor.saturating_mul(i128::from(count - 1));
+        low = low.saturating_add(extent.min(0));
+        high = high.saturating_add(extent.max(0));
     }
-    if upper.is_contiguous() {
-        if upper.shape() == base.shape() {
+    (low, high)
+}
+
+/// Position of element `flat` on each axis.
+fn unravel(shape: &[i64], flat: i64) -> Sizes {
+    let mut positions = Sizes::from_elem(0, shape.len());
+    let mut rest = flat;
+    for (position, &size) in positions.iter_mut().zip(shape).rev() {
+        *position = rest.rem_euclid(size);
+        rest = rest.div_euclid(size);
+    }
+    positions
+}
+
+impl View {
+    /// One view for `self` on top of `base`, whose row-major elements `self` reads; `None` if there is none
+    /// or none was found.
+    pub fn merge(&self, base: &View) -> Option<View> {
+        if base.contiguous || self.shape.contains(&0) || self.is_padding() {
+            return Some(self.clone());
+        }
+        if base.is_padding() {
+            return (!self.shape.is_empty()).then(|| View::padding(self.shape.clone()));
+        }
+        if self.contiguous && self.shape == base.shape {
             return Some(base.clone());
         }
-        if upper.size() == base.size()
-            && let Ok(Some(view)) = base.reshape(upper.shape())
+        if self.contiguous
+            && self.size() == base.size()
+            && let Some(view) = base.reshape(&self.shape).ok()?
         {
             return Some(view);
         }
-    }
-    if base.size() == 0 || upper.size() == 0 {
-        return None;
-    }
-    if let Some(mask) = upper.mask() {
-        return merge_masked(base, upper, mask);
-    }
-    let steps = steps(base, upper);
-    let extents = extents(base.shape(), &steps, upper.shape())?;
-    let shape: Axes = extents.iter().map(|(size, _)| *size).collect();
-    if shape.as_slice() != base.shape() {
-        // Axes of the base that only make sense together become one.
-        let view = base.reshape(&shape).ok().flatten()?;
-        return if view.shape() == base.shape() { None } else { merge(&view, upper) };
-    }
-    if let Some(mask) = base.mask() {
-        match masked_by(upper, mask, &steps)? {
-            Some(narrow) => return merge(base, &narrow),
-            None => {}
+        if let Some(mask) = &self.mask {
+            let amounts: Mask =
+                mask.iter().zip(&self.shape).map(|(&(b, e), &size)| (b, size - e)).collect();
+            return self.shrink(mask).ok()?.merge(base)?.pad(&amounts).ok();
         }
-    }
-    let mut strides: Axes = SmallVec::from_elem(0, upper.shape().len());
-    let mut offset = base.offset();
-    for (linear, stride) in steps.iter().zip(base.strides()) {
-        offset += linear.start * stride;
-        for (axis, step) in &linear.terms {
-            strides[*axis] += step * stride;
+        let mut first = self.offset;
+        // Fault: what starts beyond the first element starts one early. Stays inside the buffer.
+        if fault::is_active(Fault::ViewMergeOffByOne) {
+            first -= i64::from(self.span().is_some_and(|(low, _)| low > 0));
         }
+        self.project(base, first)
     }
-    // FAULT view-merge-off-by-one
-    if is_active(Fault::ViewMergeOffByOne) && strides.iter().any(|stride| *stride < 0) {
-        offset -= 1;
-    }
-    View::create(upper.shape(), Some(&strides), offset, None).ok()
-}
 
-/// The valid part is merged, then padded back.
-fn merge_masked(base: &View, upper: &View, mask: &[(i64, i64)]) -> Option<View> {
-    if mask.iter().any(|(begin, end)| begin >= end) {
-        return Some(upper.clone());
-    }
-    let valid = upper.shrink(mask).ok()?;
-    assert!(valid.mask().is_none(), "the valid part is valid");
-    let merged = merge(base, &valid)?;
-    let sizes = upper.shape().iter();
-    let pads: Ranges = mask.iter().zip(sizes).map(|((b, e), size)| (*b, size - e)).collect();
-    merged.pad(&pads).ok()
-}
-
-/// Each index of the base as a function of the indices of `upper`, as far as no carry from one
-/// axis to the next happens; [`extents`] looks whether one does.
-fn steps(base: &View, upper: &View) -> SmallVec<[Linear; 4]> {
-    let origin = unravel(base.shape(), upper.offset());
-    let mut steps: SmallVec<[Linear; 4]> =
-        origin.iter().map(|start| Linear { start: *start, terms: SmallVec::new() }).collect();
-    for (axis, stride) in upper.strides().iter().enumerate().filter(|(_, stride)| **stride != 0) {
-        let next = unravel(base.shape(), upper.offset() + stride);
-        for (linear, (to, from)) in steps.iter_mut().zip(next.iter().zip(&origin)) {
-            if to != from {
-                linear.terms.push((axis, to - from));
+    /// `merge` of an unmasked view whose first element is `first` of the base.
+    fn project(&self, base: &View, first: i64) -> Option<View> {
+        let projection = Projection::new(&base.shape, first, &self.strides);
+        let groups = projection.groups(&base.shape, &self.shape);
+        if groups.iter().any(|group| !group.2) {
+            return None;
+        }
+        let merged = groups.iter().rev().map(|&(begin, end, _)| &base.shape[begin..end]);
+        let merged: Sizes = merged.map(|sizes| sizes.iter().product()).collect();
+        if merged != base.shape {
+            // Fewer axes each time, so this ends.
+            return self.project(&base.reshape(&merged).ok()??, first);
+        }
+        if let Some(mask) = &base.mask {
+            let visible = self.visible(mask, &projection)?;
+            if visible.iter().zip(&self.shape).any(|(&pair, &size)| pair != (0, size)) {
+                if visible.iter().any(|&(begin, end)| end <= begin) {
+                    return Some(View::padding(self.shape.clone()));
+                }
+                let masked = View::build(
+                    self.shape.clone(),
+                    self.strides.clone(),
+                    self.offset,
+                    Some(visible),
+                );
+                return masked.ok()?.merge(base);
+            }
+            if !self.all_inside(mask, &projection) {
+                return None;
             }
         }
+        let mut strides = Sizes::from_elem(0, self.shape.len());
+        let mut offset = base.offset;
+        for (base_axis, &stride) in base.strides.iter().enumerate() {
+            offset = offset.checked_add(projection.origin[base_axis].checked_mul(stride)?)?;
+            for (sum, &step) in strides.iter_mut().zip(projection.row(base_axis)) {
+                *sum = sum.checked_add(step.checked_mul(stride)?)?;
+            }
+        }
+        View::build(self.shape.clone(), strides, offset, None).ok()
     }
-    steps
-}
 
-/// The axes of the base, neighbours merged until each stays inside its size: sizes and indices.
-/// `None` if the outermost does not.
-fn extents(base: &[i64], steps: &[Linear], upper: &[i64]) -> Option<SmallVec<[(i64, Linear); 4]>> {
-    let mut extents = SmallVec::new();
-    let nothing = Linear { start: 0, terms: SmallVec::new() };
-    let (mut size, mut sum) = (1, nothing.clone());
-    for (axis_size, linear) in base.iter().zip(steps).rev() {
-        sum = sum.plus(linear, size);
-        size *= axis_size;
-        let (low, high) = sum.bounds(upper);
-        if 0 <= low && high < size {
-            extents.push((size, std::mem::replace(&mut sum, nothing.clone())));
-            size = 1;
+    /// The box of `self` that can lie inside the base's mask, judged axis by axis.
+    fn visible(&self, mask: &[(i64, i64)], projection: &Projection) -> Option<Mask> {
+        let mut visible: Mask = self.shape.iter().map(|&size| (0, size)).collect();
+        for (base_axis, &(begin, end)) in mask.iter().enumerate() {
+            let origin = projection.origin[base_axis];
+            let mut steps =
+                projection.row(base_axis).iter().enumerate().filter(|step| *step.1 != 0);
+            match (steps.next(), steps.next()) {
+                // Every element has the same position here: all are real or none is.
+                (None, _) if origin < begin || end <= origin => visible.first_mut()?.1 = 0,
+                (Some((axis, &step)), None) => {
+                    let (low, high) = if step > 0 { (begin, end - 1) } else { (end - 1, begin) };
+                    let from = -floor_div(origin - low, step);
+                    let to = floor_div(high - origin, step) + 1;
+                    let pair = &mut visible[axis];
+                    *pair = (pair.0.max(from), pair.1.min(to));
+                }
+                _ => {}
+            }
         }
+        Some(visible)
     }
-    if sum.start != 0 || !sum.terms.is_empty() || size != 1 {
-        return None;
-    }
-    extents.reverse();
-    Some(extents)
-}
 
-/// `upper` under the mask of the base: `Some(None)` if the mask hides nothing of it, `None` if
-/// half-open ranges cannot say what it hides.
-fn masked_by(upper: &View, mask: &[(i64, i64)], steps: &[Linear]) -> Option<Option<View>> {
-    let mut ranges: Ranges = upper.shape().iter().map(|size| (0, *size)).collect();
-    for ((begin, end), linear) in mask.iter().zip(steps) {
-        let (low, high) = linear.bounds(upper.shape());
-        if *begin <= low && high < *end {
-            continue;
-        }
-        if high < *begin || *end <= low {
-            ranges.iter_mut().for_each(|range| *range = (0, 0));
-            break;
-        }
-        let [(axis, step)] = linear.terms[..] else { return None };
-        // begin <= start + i * step < end, solved for i.
-        let (first, last) = (begin - linear.start, end - 1 - linear.start);
-        let (from, to) = match step > 0 {
-            true => (ceil_div(first, step), last.div_euclid(step)),
-            false => (ceil_div(-last, -step), (-first).div_euclid(-step)),
+    /// Whether every element of `self` lies inside the base's mask.
+    fn all_inside(&self, mask: &[(i64, i64)], projection: &Projection) -> bool {
+        mask.iter().enumerate().all(|(base_axis, &(begin, end))| {
+            let (low, high) = projection.extent(base_axis, &self.shape);
+            i128::from(begin) <= low && high < i128::from(end)
+        })
+    }
+
+    /// The view of shape `to` over this one's elements that puts each buffer element back in its place.
+    /// `None` unless every element of a buffer of that shape appears exactly once. Its own shape holds the
+    /// axes of `self`, padding cut off, in the order of the buffer.
+    pub fn invert(&self, to: &[i64]) -> Option<View> {
+        let bounds: Mask = match &self.mask {
+            Some(mask) => mask.clone(),
+            None => self.shape.iter().map(|&size| (0, size)).collect(),
         };
-        let range = &mut ranges[axis];
-        *range = (range.0.max(from), range.1.min(to + 1));
-        if range.0 >= range.1 {
-            ranges.iter_mut().for_each(|range| *range = (0, 0));
-            break;
+        let size = count(to).ok()?;
+        let inner = self.shrink(&bounds).ok()?;
+        let way_back = View::create(&self.shape, None, 0, None).ok()?.shrink(&bounds).ok()?;
+        if inner.size() != size {
+            return None;
         }
+        let mut order: SmallVec<[usize; 4]> = (0..self.shape.len()).collect();
+        order.sort_by_key(|&axis| std::cmp::Reverse(self.strides[axis].unsigned_abs()));
+        if size > 0 {
+            let mut step = 1;
+            for &axis in order.iter().rev().filter(|&&axis| inner.shape[axis] != 1) {
+                if inner.strides[axis].abs() != step {
+                    return None;
+                }
+                step *= inner.shape[axis];
+            }
+            if inner.span()?.0 != 0 {
+                return None;
+            }
+        }
+        let turned: SmallVec<[bool; 4]> = self.strides.iter().map(|&stride| stride < 0).collect();
+        way_back.flip(&turned).ok()?.permute(&order).ok()
     }
-    let is_whole = ranges.iter().zip(upper.shape()).all(|(range, size)| *range == (0, *size));
-    if is_whole {
-        return Some(None);
-    }
-    let view = View::create(upper.shape(), Some(upper.strides()), upper.offset(), Some(&ranges));
-    view.ok().map(Some)
 }
 
-/// x / y rounded up, y > 0.
-fn ceil_div(x: i64, y: i64) -> i64 {
-    -(-x).div_euclid(y)
+fn floor_div(dividend: i64, divisor: i64) -> i64 {
+    let quotient = dividend / divisor;
+    quotient - i64::from(dividend % divisor != 0 && (dividend < 0) != (divisor < 0))
 }
