@@ -39,8 +39,8 @@ impl Constant {
     /// If `dtype` is no float type.
     pub fn float(dtype: DType, value: f64) -> Constant {
         let bits = match dtype {
-            DType::F16 => u64::from(half::f16::from_f64_const(value).to_bits()),
-            DType::BF16 => u64::from(half::bf16::from_f64_const(value).to_bits()),
+            DType::F16 => u64::from(half::f16::from_f32_const(to_f32_odd(value)).to_bits()),
+            DType::BF16 => u64::from(half::bf16::from_f32_const(to_f32_odd(value)).to_bits()),
             DType::F32 => u64::from((value as f32).to_bits()),
             DType::F64 => value.to_bits(),
             _ => panic!("a float constant needs a float dtype, not {dtype}"),
@@ -117,6 +117,19 @@ fn to_f64_odd(value: i128) -> f64 {
     }
     let toward_value = (back < value) == (nearest >= 0.0);
     f64::from_bits(if toward_value { nearest.to_bits() + 1 } else { nearest.to_bits() - 1 })
+}
+
+/// `value` as f32, rounded to odd, so that a rounding to 16 bits is the only one that counts. The
+/// `half` crate's own conversion from f64 drops the low 32 bits.
+fn to_f32_odd(value: f64) -> f32 {
+    let nearest = value as f32;
+    let back = f64::from(nearest);
+    if back == value || value.is_nan() || nearest.to_bits() & 1 == 1 {
+        return nearest;
+    }
+    // From infinity the way back leads to the largest number, whose last bit is 1.
+    let is_away = back.abs() < value.abs();
+    f32::from_bits(if is_away { nearest.to_bits() + 1 } else { nearest.to_bits() - 1 })
 }
 
 impl std::fmt::Display for Constant {

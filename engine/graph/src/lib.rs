@@ -1,5 +1,6 @@
 //! The one IR: dtypes, constants, the op table, interned UOps, linear uops.
 
+mod algebra;
 mod constant;
 mod dtype;
 mod evaluate;
@@ -8,7 +9,9 @@ mod linear;
 mod op;
 mod text;
 mod uop;
+mod verify;
 
+pub use algebra::UopAlgebra;
 pub use constant::Constant;
 pub use dtype::DType;
 pub use evaluate::evaluate;
@@ -16,4 +19,6 @@ pub use gradiff_view::fault;
 pub use infix::infix;
 pub use linear::{Instruction, Linear};
 pub use op::{Class, OPS, Op, OpRow};
+pub use text::{TextError, parse_text};
 pub use uop::{Arg, Buffer, Dims, Global, Pairs, Sources, UOp, Variable};
+pub use verify::{VerifyError, verify, verify_linear};
