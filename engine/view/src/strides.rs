@@ -76,7 +76,7 @@ impl Walk {
         let masked = view.mask.is_some();
         if self.uneven.contains(&true) {
             for axis in 0..counts.len() {
-                self.blur(axis, self.strides[axis] != 0, masked);
+                self.blur(axis, self.strides[axis] != 0 || self.uneven[axis], masked);
             }
             return first;
         }

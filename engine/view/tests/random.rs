@@ -1,0 +1,144 @@
+//! Random chains of movements against elements moved by hand; every answer of a tracker is checked.
+
+mod common;
+
+use common::{Model, Random, indices, located};
+use gradiff_view::{IndexAlgebra, ShapeTracker};
+
+/// Expressions that are numbers already; truths are 0 and 1.
+struct Numbers;
+
+impl IndexAlgebra for Numbers {
+    type Expr = i64;
+    fn constant(&mut self, value: i64) -> i64 {
+        value
+    }
+    fn add(&mut self, left: i64, right: i64) -> i64 {
+        left + right
+    }
+    fn mul(&mut self, left: i64, right: i64) -> i64 {
+        left * right
+    }
+    fn floordiv(&mut self, left: i64, right: i64) -> i64 {
+        left.div_euclid(right)
+    }
+    fn floormod(&mut self, left: i64, right: i64) -> i64 {
+        left.rem_euclid(right)
+    }
+    fn lt(&mut self, left: i64, right: i64) -> i64 {
+        i64::from(left < right)
+    }
+    fn ge(&mut self, left: i64, right: i64) -> i64 {
+        i64::from(left >= right)
+    }
+    fn and(&mut self, left: i64, right: i64) -> i64 {
+        left & right
+    }
+}
+
+fn check(tracker: &ShapeTracker, model: &Model, from: &[i64]) {
+    assert_eq!(&located(tracker), model, "locate of {tracker}");
+    let simple = tracker.simplify();
+    assert_eq!(&located(&simple), model, "simplify of {tracker} gives {simple}");
+    assert!(simple.views().len() <= tracker.views().len());
+    assert_eq!(located(&tracker.minify()).elements, model.elements, "minify of {tracker}");
+    assert_eq!(ShapeTracker::from_views(tracker.views()).as_ref(), Ok(tracker));
+    let all = indices(tracker.shape());
+    for (index, &element) in all.iter().zip(&model.elements) {
+        let (at, valid) = tracker.index(&mut Numbers, index);
+        let at = (valid != Some(0)).then_some(at as usize);
+        assert_eq!(at, element, "index {index:?} of {tracker}");
+    }
+    let highest = model.elements.iter().flatten().max().map_or(0, |&at| at as i64 + 1);
+    assert!(highest <= tracker.real_size(), "real_size of {tracker}");
+    assert!(tracker.real_size() <= from.iter().product(), "real_size of {tracker}");
+    if let [view] = tracker.views() {
+        assert_eq!(view.size() == 0 || highest == tracker.real_size(), true, "{tracker}");
+    }
+    check_axes(tracker, model, &all);
+    check_invert(tracker, model, from);
+}
+
+fn check_axes(tracker: &ShapeTracker, model: &Model, all: &[Vec<i64>]) {
+    let strides = [tracker.real_strides(false), tracker.real_strides(true)];
+    for axis in 0..tracker.shape().len() {
+        let step: usize = tracker.shape()[axis + 1..].iter().product::<i64>() as usize;
+        let (mut masked, mut steps) = (false, vec![]);
+        for (flat, index) in all.iter().enumerate() {
+            if index[axis] + 1 == tracker.shape()[axis] {
+                continue;
+            }
+            match (model.elements[flat], model.elements[flat + step]) {
+                (Some(here), Some(next)) => steps.push(next as i64 - here as i64),
+                (None, None) => {}
+                _ => masked = true,
+            }
+        }
+        let even = |stride: i64| steps.iter().all(|&step| step == stride);
+        assert!(!masked || tracker.axis_is_masked(axis), "axis {axis} of {tracker}");
+        assert!(!masked || strides[0][axis].is_none(), "axis {axis} of {tracker}");
+        for stride in strides.iter().filter_map(|strides| strides[axis]) {
+            assert!(even(stride), "axis {axis} of {tracker}: {strides:?}, steps {steps:?}");
+        }
+        if tracker.views().len() == 1 {
+            assert_eq!(tracker.axis_is_masked(axis), masked, "axis {axis} of {tracker}");
+            assert!(strides[1][axis].is_some(), "axis {axis} of {tracker}");
+        }
+    }
+}
+
+fn check_invert(tracker: &ShapeTracker, model: &Model, from: &[i64]) {
+    let Some(inverse) = tracker.invert(from) else { return };
+    assert_eq!(inverse.shape(), from);
+    for (element, place) in located(&inverse).elements.into_iter().enumerate() {
+        let place = place.expect("an inverse has no padding");
+        assert_eq!(model.elements[place], Some(element), "invert of {tracker} gives {inverse}");
+    }
+}
+
+#[test]
+fn random_chains_place_every_element_as_moved_by_hand() {
+    let (mut merged, mut inverted) = (0, 0);
+    for seed in 1..=20_000 {
+        let mut random = Random(0x9E37_79B9_7F4A_7C15u64.wrapping_mul(seed));
+        let from = random.shape();
+        let mut model = Model::new(&from);
+        let mut tracker = ShapeTracker::from_shape(&from).unwrap();
+        let mut plain = tracker.clone();
+        for _ in 0..1 + random.below(8) {
+            let movement = random.movement(&model.shape);
+            model = model.apply(&movement);
+            tracker = tracker.apply(&movement, true).unwrap();
+            plain = plain.apply(&movement, false).unwrap();
+        }
+        check(&tracker, &model, &from);
+        check(&plain, &model, &from);
+        merged += usize::from(plain.simplify().views().len() < plain.views().len());
+        inverted += usize::from(tracker.invert(&from).is_some());
+    }
+    assert!(merged > 2_000, "{merged} chains merged");
+    assert!(inverted > 2_000, "{inverted} chains inverted");
+}
+
+#[test]
+fn random_compositions_read_the_top_through_the_base() {
+    for seed in 1..=10_000 {
+        let mut random = Random(0xD134_2543_DE82_EF95u64.wrapping_mul(seed));
+        let from = random.shape();
+        let (mut model, mut base) = (Model::new(&from), ShapeTracker::from_shape(&from).unwrap());
+        let mut top = base.clone();
+        for half in 0..2 {
+            for _ in 0..random.below(5) {
+                let movement = random.movement(&model.shape);
+                model = model.apply(&movement);
+                let side = if half == 0 { &mut base } else { &mut top };
+                *side = side.apply(&movement, true).unwrap();
+            }
+            if half == 0 {
+                top = ShapeTracker::from_shape(&model.shape).unwrap();
+            }
+        }
+        let composed = base.compose(&top).unwrap();
+        assert_eq!(located(&composed), model, "{base} and {top} give {composed}");
+    }
+}
