@@ -1,1 +1,46 @@
 //! Backends, oracles, reduction, blame and reports.
+//!
+//! In: cases. Out: tallies, failures, small cases with the guilty stage named. No process, file
+//! or clock is touched here; that is the command line's part.
+
+mod agree;
+mod backend;
+mod blame;
+mod engine;
+mod expects;
+mod exprs;
+mod linear;
+mod reduce;
+mod report;
+mod simpler;
+mod stages;
+mod tensors;
+mod translate;
+mod views;
+pub mod fuzz;
+
+pub use agree::{Failure, Kind, Tally, agree};
+pub use backend::{Backend, Outcome};
+pub use blame::{Blame, blame};
+pub use engine::{BACKENDS, BackendRow, EngineBackend, OpenError, backends};
+pub use gradiff::rewrite::listing as rule_listing;
+pub use expects::check_expects;
+pub use exprs::{check_expr, to_uop};
+pub use gradiff::graph::fault;
+pub use reduce::{reduce, without_dead};
+pub use report::{Finding, python_script, rust_test, stem};
+pub use simpler::simpler_cases;
+pub use stages::{STAGES, show};
+pub use views::check_views;
+
+/// Runs `work`; a panic becomes its message.
+///
+/// # Errors
+/// What the panic said.
+pub fn catch<T>(work: impl FnOnce() -> T) -> Result<T, String> {
+    std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)).map_err(|payload| {
+        let text = payload.downcast_ref::<String>().cloned();
+        let text = text.or_else(|| payload.downcast_ref::<&str>().map(|s| s.to_string()));
+        format!("panic: {}", text.unwrap_or_else(|| "without a message".to_string()))
+    })
+}

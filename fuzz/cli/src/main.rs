@@ -1,3 +1,95 @@
-//! The `gradiff` command.
+//! The `gradiff` command: what each word does, and the exit codes.
 
-fn main() {}
+mod args;
+mod case;
+mod faults;
+mod findings;
+mod hunt;
+mod interrupt;
+mod pool;
+mod progress;
+mod replay;
+mod sweep;
+mod worker;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use args::{Args, Command};
+
+/// How a run ended; the numbers are the exit codes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Status {
+    /// Nothing was found.
+    Clean = 0,
+    /// Something was found.
+    Findings = 2,
+}
+
+/// Why a run did not take place or did not end.
+#[derive(Debug)]
+pub enum Failure {
+    /// What was asked for cannot be done: flags, files, cases.
+    Usage(String),
+    /// A backend that was asked for is not to be had.
+    Backend(String),
+    /// gradiff itself failed.
+    Internal(String),
+}
+
+impl Failure {
+    fn code(&self) -> u8 {
+        match self {
+            Failure::Usage(_) => 1,
+            Failure::Backend(_) => 3,
+            Failure::Internal(_) => 70,
+        }
+    }
+
+    fn message(&self) -> &str {
+        match self {
+            Failure::Usage(text) | Failure::Backend(text) | Failure::Internal(text) => text,
+        }
+    }
+}
+
+fn main() -> ExitCode {
+    let args = match Args::try_parse() {
+        Ok(args) => args,
+        Err(error) => {
+            let code = if error.use_stderr() { 1 } else { 0 };
+            // Nothing is left to say if even this cannot be written.
+            let _ = error.print();
+            return ExitCode::from(code);
+        }
+    };
+    let run = std::panic::catch_unwind(|| run(args));
+    match run {
+        Ok(Ok(status)) => ExitCode::from(status as u8),
+        Ok(Err(failure)) => {
+            eprintln!("gradiff: {}", failure.message());
+            ExitCode::from(failure.code())
+        }
+        Err(_) => {
+            eprintln!("gradiff: internal error (the panic above); please report it with the seed");
+            ExitCode::from(70)
+        }
+    }
+}
+
+fn run(args: Args) -> Result<Status, Failure> {
+    match args.command {
+        Command::Hunt(options) if options.faults => faults::measure(&options),
+        Command::Hunt(options) => hunt::hunt(&options),
+        Command::Replay(options) => replay::replay(&options),
+        Command::Reduce(options) => replay::reduce(&options),
+        Command::Show(options) => replay::show(&options),
+        Command::Blame(options) => replay::blame(&options),
+        Command::Views(options) => sweep::views(&options),
+        Command::Exprs(options) => sweep::exprs(&options),
+        Command::Gen(options) => sweep::generate(&options),
+        Command::Backends => replay::backends(),
+        Command::Worker(options) => worker::serve(&options),
+    }
+}

@@ -1,0 +1,184 @@
+//! Does a backend agree with the oracle? Programs in, counts and findings out.
+
+use std::collections::BTreeMap;
+
+use gradiff_corpus::Program;
+use gradiff_oracle::Expected;
+
+use crate::{Backend, Outcome};
+
+/// What was done and what it showed. Sums of tallies are tallies.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Programs run (each on every backend).
+    pub programs: u64,
+    /// Output elements compared, over all backends.
+    pub checked_elements: u64,
+    /// Those of them that the oracle could not say, or that are undefined.
+    pub unspecified_elements: u64,
+    /// Programs whose answer was wrong or refused, counted per backend.
+    pub mismatches: u64,
+    /// Programs that killed a backend.
+    pub crashes: u64,
+    /// Programs that a backend did not finish.
+    pub timeouts: u64,
+    /// Programs skipped, by backend and reason.
+    pub skipped: BTreeMap<String, u64>,
+}
+
+impl Tally {
+    /// Adds what another run did.
+    pub fn add(&mut self, other: &Tally) {
+        self.programs += other.programs;
+        self.checked_elements += other.checked_elements;
+        self.unspecified_elements += other.unspecified_elements;
+        self.mismatches += other.mismatches;
+        self.crashes += other.crashes;
+        self.timeouts += other.timeouts;
+        for (reason, count) in &other.skipped {
+            *self.skipped.entry(reason.clone()).or_default() += count;
+        }
+    }
+
+    /// The share of compared elements that nothing could be said of; 0 if none was compared.
+    pub fn unspecified_fraction(&self) -> f64 {
+        self.unspecified_elements as f64 / self.checked_elements.max(1) as f64
+    }
+}
+
+/// How a backend failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Kind {
+    /// A wrong element.
+    Mismatch,
+    /// A well-formed program refused, or outputs of the wrong form.
+    Refused,
+    /// A panic or a dead process.
+    Crash,
+    /// No answer in time.
+    Timeout,
+}
+
+impl Kind {
+    /// All kinds.
+    pub const ALL: [Kind; 4] = [Kind::Mismatch, Kind::Refused, Kind::Crash, Kind::Timeout];
+
+    /// The word in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::Mismatch => "mismatch",
+            Kind::Refused => "refused",
+            Kind::Crash => "crash",
+            Kind::Timeout => "timeout",
+        }
+    }
+
+    /// The kind of this name, if there is one.
+    pub fn from_name(name: &str) -> Option<Kind> {
+        Kind::ALL.into_iter().find(|kind| kind.name() == name)
+    }
+}
+
+/// One failure of one backend.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// Which backend.
+    pub backend: String,
+    /// How.
+    pub kind: Kind,
+    /// What was seen and what was expected.
+    pub detail: String,
+}
+
+/// Runs the programs on every backend and judges each output element against the oracle.
+/// Failures come with the position of their program, in order of position.
+pub fn agree(programs: &[&Program], backends: &[Box<dyn Backend>]) -> (Tally, Vec<(usize, Failure)>) {
+    let mut tally = Tally { programs: programs.len() as u64, ..Tally::default() };
+    let mut failures = Vec::new();
+    let expected: Vec<_> = programs.iter().map(|program| expectation(program)).collect();
+    for backend in backends {
+        let mut chosen = Vec::new();
+        for (position, program) in programs.iter().enumerate() {
+            match (&expected[position], backend.supports(program)) {
+                (Err(_), _) => {}
+                (Ok(_), Some(reason)) => {
+                    *tally.skipped.entry(format!("{}: {reason}", backend.name())).or_default() += 1;
+                }
+                (Ok(_), None) => chosen.push(position),
+            }
+        }
+        let batch: Vec<&Program> = chosen.iter().map(|position| programs[*position]).collect();
+        let outcomes = backend.run(&batch);
+        assert_eq!(outcomes.len(), batch.len(), "one outcome for each program");
+        for (position, outcome) in chosen.into_iter().zip(outcomes) {
+            let Ok(expected) = &expected[position] else { continue };
+            if let Some((kind, detail)) = judge(expected, &outcome, &mut tally) {
+                let backend = backend.name().to_string();
+                failures.push((position, Failure { backend, kind, detail }));
+            }
+        }
+    }
+    for (position, expected) in expected.into_iter().enumerate() {
+        if let Err(detail) = expected {
+            let backend = "oracle".to_string();
+            tally.crashes += 1;
+            failures.push((position, Failure { backend, kind: Kind::Crash, detail }));
+        }
+    }
+    failures.sort_by_key(|(position, _)| *position);
+    (tally, failures)
+}
+
+/// What the oracle expects; a panic or an error of its own is told, not passed on.
+fn expectation(program: &Program) -> Result<Vec<Expected>, String> {
+    crate::catch(|| gradiff_oracle::evaluate(program))
+        .and_then(|result| result.map_err(|error| error.to_string()))
+}
+
+/// Compares one outcome with what is expected and counts it.
+fn judge(expected: &[Expected], outcome: &Outcome, tally: &mut Tally) -> Option<(Kind, String)> {
+    let values = match outcome {
+        Outcome::Values(values) => values,
+        Outcome::Refused(reason) => {
+            tally.mismatches += 1;
+            return Some((Kind::Refused, reason.clone()));
+        }
+        Outcome::Crash(last_words) => {
+            tally.crashes += 1;
+            return Some((Kind::Crash, last_words.clone()));
+        }
+        Outcome::Timeout(seconds) => {
+            tally.timeouts += 1;
+            return Some((Kind::Timeout, format!("no answer within {seconds} s")));
+        }
+    };
+    if values.len() != expected.len() {
+        tally.mismatches += 1;
+        let detail = format!("{} outputs, expected {}", values.len(), expected.len());
+        return Some((Kind::Refused, detail));
+    }
+    let mut first = None;
+    for (number, (expected, value)) in expected.iter().zip(values).enumerate() {
+        if (value.dtype, &value.shape) != (expected.dtype, &expected.shape) {
+            let of = |dtype: gradiff_corpus::DType, shape: &[usize]| {
+                format!("{}{shape:?}", dtype.name())
+            };
+            let detail = format!(
+                "output {number} is {}, expected {}",
+                of(value.dtype, &value.shape),
+                of(expected.dtype, &expected.shape)
+            );
+            first.get_or_insert((Kind::Refused, detail));
+            continue;
+        }
+        let verdict = expected.judge(value);
+        tally.checked_elements += verdict.checked as u64;
+        tally.unspecified_elements += verdict.unspecified as u64;
+        if let Some(mismatch) = verdict.mismatch {
+            let detail = format!("output {number}, {mismatch}");
+            first.get_or_insert((Kind::Mismatch, detail));
+        }
+    }
+    tally.mismatches += u64::from(first.is_some());
+    first
+}

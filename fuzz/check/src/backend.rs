@@ -1,0 +1,28 @@
+//! The one door to everything that can run a program.
+
+use gradiff_corpus::{Array, Program};
+
+/// What came of one program on one backend.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Outcome {
+    /// The outputs, in order.
+    Values(Vec<Array>),
+    /// The backend said no to a well-formed program, and why.
+    Refused(String),
+    /// It panicked or died, with what it said last.
+    Crash(String),
+    /// It gave no answer within this many seconds.
+    Timeout(u64),
+}
+
+/// Something that runs programs. Every way to run the one engine is a backend of its own.
+pub trait Backend {
+    /// The name, unique among the backends at hand: `interp`, `jit`, `c`, `interp/unfused`, ...
+    fn name(&self) -> &str;
+
+    /// Why this program cannot be run here; `None` if it can. A skip, not a failure.
+    fn supports(&self, program: &Program) -> Option<String>;
+
+    /// Runs the programs, one outcome each. Together, so that a compiler can be called once.
+    fn run(&self, programs: &[&Program]) -> Vec<Outcome>;
+}

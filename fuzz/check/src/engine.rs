@@ -1,0 +1,222 @@
+//! The engine as backends: each device, and each other way to bring a program to it.
+
+use std::sync::Arc;
+
+use gradiff::graph::{Constant, Linear};
+use gradiff::rewrite::Mode;
+use gradiff::{Engine, Plan, Tensor};
+use gradiff_corpus::{Array, DType, Program};
+
+use crate::stages::Elements;
+use crate::{Backend, Outcome, translate};
+
+/// One row of the table of backends.
+#[derive(Debug)]
+pub struct BackendRow {
+    /// The name: a device, or a device and a mode.
+    pub name: &'static str,
+    /// The device it runs on.
+    pub device: &'static str,
+    /// What is special about it.
+    pub story: &'static str,
+    /// Whether a hunt uses it unless told otherwise.
+    pub is_default: bool,
+    fuse: bool,
+    merge_views: bool,
+    mode: Mode,
+}
+
+const fn row(name: &'static str, device: &'static str, story: &'static str) -> BackendRow {
+    let mode = Mode::Default;
+    BackendRow { name, device, story, is_default: true, fuse: true, merge_views: true, mode }
+}
+
+/// Every backend: a new device or mode is one line.
+pub const BACKENDS: &[BackendRow] = &[
+    row("interp", "interp", "checked interpreter: stray and uninitialised reads are errors"),
+    row("jit", "jit", "machine code by Cranelift, in process"),
+    row("c", "c", "C source by the system's compiler"),
+    BackendRow { fuse: false, ..row("interp/unfused", "interp", "every node realised") },
+    BackendRow { merge_views: false, ..row("interp/unmerged", "interp", "views never merged") },
+    BackendRow {
+        mode: Mode::Strict,
+        ..row("interp/strict", "interp", "only rules that keep every bit")
+    },
+];
+
+impl BackendRow {
+    /// The device's version, or why it is not there.
+    ///
+    /// # Errors
+    /// It is not there.
+    pub fn status(&self) -> Result<String, String> {
+        let device = gradiff::runtime::device(self.device).map_err(|error| error.to_string())?;
+        Ok(device.describe())
+    }
+
+    fn open(&'static self) -> Result<EngineBackend, String> {
+        let mut engine = Engine::new(self.device).map_err(|error| error.to_string())?;
+        engine.schedule.fuse = self.fuse;
+        engine.schedule.merge_views = self.merge_views;
+        engine.kernel.rewrite.mode = self.mode;
+        Ok(EngineBackend { name: self.name, engine })
+    }
+}
+
+/// Why backends cannot be opened.
+#[derive(Debug)]
+pub struct OpenError {
+    /// What to tell the user.
+    pub message: String,
+    /// Whether a name is none; else the backend is not there.
+    pub is_unknown_name: bool,
+}
+
+/// Opens backends by name, in order.
+///
+/// # Errors
+/// A name that is no backend's; a device that is not there.
+pub fn backends(names: &[String]) -> Result<Vec<Box<dyn Backend>>, OpenError> {
+    let mut found: Vec<Box<dyn Backend>> = Vec::new();
+    for name in names {
+        let Some(row) = BACKENDS.iter().find(|row| row.name == name) else {
+            let all: Vec<&str> = BACKENDS.iter().map(|row| row.name).collect();
+            let message = format!("no backend is called {name}; there are: {}", all.join(", "));
+            return Err(OpenError { message, is_unknown_name: true });
+        };
+        let backend = row.open().map_err(|reason| OpenError {
+            message: format!("backend {name} is not available: {reason}"),
+            is_unknown_name: false,
+        })?;
+        found.push(Box::new(backend));
+    }
+    Ok(found)
+}
+
+/// The engine on one device in one mode.
+pub struct EngineBackend {
+    name: &'static str,
+    engine: Engine,
+}
+
+impl Backend for EngineBackend {
+    fn name(&self) -> &str {
+        self.name
+    }
+
+    fn supports(&self, _program: &Program) -> Option<String> {
+        None
+    }
+
+    /// Plans all programs, compiles all their kernels at once, then runs one after the other.
+    fn run(&self, programs: &[&Program]) -> Vec<Outcome> {
+        let planned: Vec<Result<Planned, Outcome>> =
+            programs.iter().map(|program| caught(|| self.plan(program))).collect();
+        let mut plans: Vec<Plan> =
+            planned.iter().flatten().map(|(plan, _)| plan.clone()).collect();
+        let compiled = caught(|| self.engine.compile(&mut plans).map_err(|e| e.to_string()));
+        let mut plans = plans.into_iter();
+        planned
+            .into_iter()
+            .map(|planned| {
+                let answer = planned.and_then(|(_, outputs)| {
+                    let mut plan = [plans.next().expect("a plan for each planned program")];
+                    if compiled.is_err() {
+                        // One kernel spoils the lot: say which by compiling each on its own.
+                        caught(|| self.engine.compile(&mut plan).map_err(|e| e.to_string()))?;
+                    }
+                    caught(|| self.launch(&plan[0], &outputs))
+                });
+                answer.map_or_else(|outcome| outcome, Outcome::Values)
+            })
+            .collect()
+    }
+}
+
+type Planned = (Plan, Vec<Tensor>);
+
+/// A refusal or a panic as the outcome it is.
+fn caught<T>(work: impl FnOnce() -> Result<T, String>) -> Result<T, Outcome> {
+    match crate::catch(work) {
+        Ok(Ok(value)) => Ok(value),
+        Ok(Err(refusal)) => Err(Outcome::Refused(refusal)),
+        Err(panic) => Err(Outcome::Crash(panic)),
+    }
+}
+
+impl EngineBackend {
+    fn plan(&self, program: &Program) -> Result<Planned, String> {
+        let mut plan = Plan::default();
+        let outputs = translate::outputs(program, &mut |tensor| {
+            plan.append(self.engine.plan(&[tensor]).map_err(|error| error.to_string())?);
+            Ok(())
+        })?;
+        let all: Vec<&Tensor> = outputs.iter().collect();
+        plan.append(self.engine.plan(&all).map_err(|error| error.to_string())?);
+        Ok((plan, outputs))
+    }
+
+    fn launch(&self, plan: &Plan, outputs: &[Tensor]) -> Result<Vec<Array>, String> {
+        self.engine.run(plan).map_err(|error| error.to_string())?;
+        outputs
+            .iter()
+            .map(|output| {
+                let bytes = output.to_bytes(&self.engine).map_err(|error| error.to_string())?;
+                let dtype = DType::from_name(output.dtype().name()).ok_or("an unknown dtype")?;
+                let shape = output.shape().iter().map(|size| *size as usize).collect();
+                Array::from_bytes(dtype, shape, &bytes)
+                    .ok_or(format!("{} bytes for {:?}", bytes.len(), output.shape()))
+            })
+            .collect()
+    }
+}
+
+/// How many kernels a program takes, `realize` statements included.
+///
+/// # Errors
+/// What the engine says to a program that it refuses.
+pub(crate) fn kernel_count(program: &Program) -> Result<usize, String> {
+    let row = &BACKENDS[0];
+    Ok(row.open()?.plan(program)?.0.kernel_count())
+}
+
+/// Runs one kernel on a device, with memories of its own.
+pub(crate) fn run_alone(
+    device: &str,
+    kernel: &Linear,
+    memories: &mut [Elements],
+) -> Result<(), String> {
+    let device = gradiff::runtime::device(device).map_err(|error| error.to_string())?;
+    let compiled = device.compile(&[kernel]).map_err(|error| error.to_string())?;
+    let mut held = Vec::with_capacity(memories.len());
+    for (elements, (_, dtype)) in memories.iter().zip(kernel.globals()) {
+        let size = dtype.size_bytes();
+        let is_written = elements.iter().any(Option::is_some);
+        let bytes: Vec<u8> = elements
+            .iter()
+            .flat_map(|element| {
+                let word = element.map_or(0, Constant::bits).to_le_bytes();
+                word.into_iter().take(size)
+            })
+            .collect();
+        let memory = if is_written {
+            gradiff::runtime::Memory::from_bytes(dtype, &bytes)
+        } else {
+            gradiff::runtime::Memory::new(dtype, elements.len())
+        };
+        held.push(Arc::new(memory.map_err(|error| error.to_string())?));
+    }
+    let references: Vec<&gradiff::runtime::Memory> = held.iter().map(Arc::as_ref).collect();
+    compiled[0].run(&references).map_err(|error| error.to_string())?;
+    let (_, dtype) = kernel.globals()[0];
+    let bytes = held[0].read();
+    memories[0] = bytes
+        .chunks_exact(dtype.size_bytes())
+        .map(|bytes| {
+            let mut word = [0; 8];
+            word[..bytes.len()].copy_from_slice(bytes);
+            Some(Constant::from_bits(dtype, u64::from_le_bytes(word)))
+        })
+        .collect();
+    Ok(())
+}

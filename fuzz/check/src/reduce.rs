@@ -1,0 +1,494 @@
+//! Makes a failing program small while it goes on failing in the same way.
+//!
+//! Greedy and deterministic: candidates in a fixed order, biggest steps first, again from the
+//! start after each success, until none helps or the budget is spent. Every candidate is
+//! well-typed, without dead statements and strictly simpler by [`cost`], so it ends.
+
+use gradiff_corpus::{
+    DType, Distribution, Fill, Literal, Operand, Program, Statement, TensorType, ValueId,
+};
+
+/// The smallest program found that still makes `fails` true, asking at most `budget` times.
+/// `fails(program)` must hold for the program given.
+pub fn reduce(program: &Program, budget: usize, fails: &mut dyn FnMut(&Program) -> bool) -> Program {
+    let mut best = without_dead(program);
+    if best != *program && !fails(&best) {
+        best = program.clone();
+    }
+    let mut left = budget;
+    'again: loop {
+        for candidate in candidates(&best) {
+            if cost(&candidate) >= cost(&best) || candidate.typing().is_err() {
+                continue;
+            }
+            if left == 0 {
+                return best;
+            }
+            left -= 1;
+            if fails(&candidate) {
+                best = candidate;
+                continue 'again;
+            }
+        }
+        return best;
+    }
+}
+
+/// How simple a program is: statements that compute, statements, outputs, elements, oddities.
+fn cost(program: &Program) -> (usize, usize, usize, usize, usize) {
+    let is_leaf = |statement: &&Statement| {
+        matches!(
+            statement,
+            Statement::Input { .. } | Statement::Const { .. } | Statement::Arange { .. }
+        )
+    };
+    let leaves = program.statements.iter().filter(is_leaf).count();
+    let elements = program.typing().map_or(usize::MAX, |types| {
+        types.iter().map(|t| 1 + t.count() + t.shape.len()).sum()
+    });
+    let oddity = program.statements.iter().map(oddity).sum();
+    let statements = program.statements.len();
+    (statements - leaves, statements, program.outputs.len(), elements, oddity)
+}
+
+fn oddity(statement: &Statement) -> usize {
+    let literal = |literal: &Literal| match literal {
+        Literal::Int(0) | Literal::Bool(false) => 0,
+        Literal::Float(x) if x.to_bits() == 0 => 0,
+        Literal::Int(1) | Literal::Bool(true) => 1,
+        Literal::Float(x) if *x == 1.0 => 1,
+        _ => 2,
+    };
+    let operand = |operand: &Operand| match operand {
+        Operand::Literal(value) => literal(value),
+        Operand::Value(_) => 0,
+    };
+    match statement {
+        Statement::Input { dtype, fill, .. } => {
+            let fill = match fill {
+                Fill::Iota => 0,
+                Fill::Seeded { seed: 0, distribution: Distribution::Small } => 1,
+                Fill::Seeded { .. } => 2,
+                Fill::Explicit(_) => 3,
+            };
+            fill + dtype_oddity(*dtype)
+        }
+        Statement::Const { dtype, value, .. } => literal(value) + dtype_oddity(*dtype),
+        Statement::Binary { srcs, .. } => srcs.iter().map(operand).sum(),
+        Statement::Where { srcs } | Statement::MulAcc { srcs } => srcs.iter().map(operand).sum(),
+        Statement::Pad { pads, value, .. } => {
+            literal(value) + pads.iter().filter(|pad| **pad != (0, 0)).count()
+        }
+        Statement::Reduce { axes, .. } | Statement::Flip { axes, .. } => axes.len(),
+        Statement::Cat { srcs, .. } => srcs.len(),
+        _ => 0,
+    }
+}
+
+fn dtype_oddity(dtype: DType) -> usize {
+    usize::from(dtype != DType::F32 && dtype != DType::I32)
+}
+
+/// The values that a statement uses, in order.
+pub(crate) fn sources(statement: &Statement) -> Vec<ValueId> {
+    let mut found = Vec::new();
+    let mut copy = statement.clone();
+    map_sources(&mut copy, &mut |id| {
+        found.push(id);
+        id
+    });
+    found
+}
+
+/// Replaces each value that a statement uses.
+pub(crate) fn map_sources(statement: &mut Statement, map: &mut dyn FnMut(ValueId) -> ValueId) {
+    fn operand(operand: &mut Operand, map: &mut dyn FnMut(ValueId) -> ValueId) {
+        if let Operand::Value(id) = operand {
+            *id = map(*id);
+        }
+    }
+    match statement {
+        Statement::Input { .. } | Statement::Const { .. } | Statement::Arange { .. } => {}
+        Statement::Binary { srcs, .. } => srcs.iter_mut().for_each(|src| operand(src, map)),
+        Statement::Where { srcs } | Statement::MulAcc { srcs } => {
+            srcs.iter_mut().for_each(|src| operand(src, map));
+        }
+        Statement::Cat { srcs, .. } => srcs.iter_mut().for_each(|src| *src = map(*src)),
+        Statement::Gather { src, index, .. } => {
+            *src = map(*src);
+            *index = map(*index);
+        }
+        Statement::Unary { src, .. }
+        | Statement::Cast { src, .. }
+        | Statement::Bitcast { src, .. }
+        | Statement::Reduce { src, .. }
+        | Statement::Reshape { src, .. }
+        | Statement::Permute { src, .. }
+        | Statement::Expand { src, .. }
+        | Statement::Pad { src, .. }
+        | Statement::Shrink { src, .. }
+        | Statement::Flip { src, .. }
+        | Statement::Contiguous { src }
+        | Statement::Realize { src }
+        | Statement::Detach { src } => *src = map(*src),
+    }
+}
+
+/// The program without statements that no output rests on.
+pub fn without_dead(program: &Program) -> Program {
+    let mut is_live = vec![false; program.statements.len()];
+    program.outputs.iter().for_each(|id| is_live[id.0 as usize] = true);
+    for number in (0..program.statements.len()).rev() {
+        if is_live[number] {
+            for id in sources(&program.statements[number]) {
+                is_live[id.0 as usize] = true;
+            }
+        }
+    }
+    let mut new_id = vec![ValueId(0); program.statements.len()];
+    let mut statements = Vec::new();
+    for (number, statement) in program.statements.iter().enumerate() {
+        if is_live[number] {
+            new_id[number] = ValueId(statements.len() as u32);
+            let mut statement = statement.clone();
+            map_sources(&mut statement, &mut |id| new_id[id.0 as usize]);
+            statements.push(statement);
+        }
+    }
+    let outputs = program.outputs.iter().map(|id| new_id[id.0 as usize]).collect();
+    Program { statements, outputs }
+}
+
+/// Simpler programs to try, biggest steps first; not all of them are well-typed.
+fn candidates(program: &Program) -> Vec<Program> {
+    let Ok(types) = program.typing() else { return Vec::new() };
+    let mut found = Vec::new();
+    if program.outputs.len() > 1 {
+        for output in &program.outputs {
+            found.push(Program { outputs: vec![*output], ..program.clone() });
+        }
+    }
+    outputs_earlier(program, &mut found);
+    statements_bypassed(program, &types, &mut found);
+    statements_as_inputs(program, &types, &mut found);
+    sizes_smaller(program, &mut found);
+    statements_simpler(program, &mut found);
+    dtypes_plainer(program, &mut found);
+    found.iter().map(without_dead).collect()
+}
+
+/// A source of an output's statement as output in its place.
+fn outputs_earlier(program: &Program, found: &mut Vec<Program>) {
+    for (position, output) in program.outputs.iter().enumerate() {
+        for source in sources(&program.statements[output.0 as usize]) {
+            let mut candidate = program.clone();
+            candidate.outputs[position] = source;
+            found.push(candidate);
+        }
+    }
+}
+
+/// A statement's users given an earlier value of the same type instead.
+fn statements_bypassed(program: &Program, types: &[TensorType], found: &mut Vec<Program>) {
+    for number in (0..program.statements.len()).rev() {
+        let near = sources(&program.statements[number]);
+        for id in near.into_iter().chain((0..number as u32).map(ValueId)) {
+            if types[id.0 as usize] == types[number] {
+                found.push(replaced(program, number, id));
+            }
+        }
+    }
+}
+
+fn replaced(program: &Program, number: usize, by: ValueId) -> Program {
+    let mut candidate = program.clone();
+    let mut swap = |id: ValueId| if id.0 as usize == number { by } else { id };
+    for statement in &mut candidate.statements[number + 1..] {
+        map_sources(statement, &mut swap);
+    }
+    candidate.outputs.iter_mut().for_each(|id| *id = swap(*id));
+    candidate
+}
+
+/// A statement that computes turned into an input of its type.
+fn statements_as_inputs(program: &Program, types: &[TensorType], found: &mut Vec<Program>) {
+    let fills = [
+        Fill::Iota,
+        Fill::Seeded { seed: 0, distribution: Distribution::Small },
+        Fill::Seeded { seed: 0, distribution: Distribution::Wide },
+        Fill::Seeded { seed: 0, distribution: Distribution::Special },
+    ];
+    for number in (0..program.statements.len()).rev() {
+        if matches!(program.statements[number], Statement::Input { .. }) {
+            continue;
+        }
+        let TensorType { dtype, shape } = types[number].clone();
+        for fill in fills.clone() {
+            let mut candidate = program.clone();
+            candidate.statements[number] = Statement::Input { dtype, shape: shape.clone(), fill };
+            found.push(candidate);
+        }
+    }
+}
+
+/// Every size of one value made smaller wherever it stands, or every list shortened by an axis.
+fn sizes_smaller(program: &Program, found: &mut Vec<Program>) {
+    let mut sizes: Vec<usize> = Vec::new();
+    let mut gather = program.clone();
+    gather.statements.iter_mut().for_each(|statement| {
+        map_sizes(statement, &mut |size| {
+            sizes.push(size);
+            size
+        });
+    });
+    sizes.sort_unstable();
+    sizes.dedup();
+    for from in sizes.into_iter().rev().filter(|size| *size > 1) {
+        for to in [1, 2, from / 2, from - 1] {
+            if 0 < to && to < from {
+                let mut candidate = program.clone();
+                candidate.statements.iter_mut().for_each(|statement| {
+                    map_sizes(statement, &mut |size| if size == from { to } else { size });
+                });
+                found.push(candidate);
+            }
+        }
+    }
+    for axis in 0..4 {
+        let mut candidate = program.clone();
+        candidate.statements.iter_mut().for_each(|statement| drop_axis(statement, axis));
+        found.push(candidate);
+    }
+}
+
+/// Replaces each size in the shapes and ranges of a statement; explicit data follow.
+fn map_sizes(statement: &mut Statement, map: &mut dyn FnMut(usize) -> usize) {
+    match statement {
+        Statement::Input { shape, fill, .. } => {
+            shape.iter_mut().for_each(|size| *size = map(*size));
+            fit_explicit(shape, fill);
+        }
+        Statement::Const { shape, .. }
+        | Statement::Reshape { shape, .. }
+        | Statement::Expand { shape, .. } => shape.iter_mut().for_each(|size| *size = map(*size)),
+        Statement::Arange { count, .. } => *count = map(*count),
+        Statement::Shrink { ranges, .. } => ranges.iter_mut().for_each(|(_, end)| *end = map(*end)),
+        _ => {}
+    }
+}
+
+fn fit_explicit(shape: &[usize], fill: &mut Fill) {
+    if let Fill::Explicit(bits) = fill {
+        let count: usize = shape.iter().product();
+        if !bits.is_empty() || count == 0 {
+            let cycle: Vec<u64> = bits.iter().copied().cycle().take(count).collect();
+            *bits = cycle;
+        }
+    }
+}
+
+/// Takes the axis out of every list that has it.
+fn drop_axis(statement: &mut Statement, axis: usize) {
+    fn cut<T>(list: &mut Vec<T>, axis: usize) {
+        if axis < list.len() {
+            list.remove(axis);
+        }
+    }
+    fn renumber(axes: &mut Vec<usize>, axis: usize) {
+        axes.retain(|a| *a != axis);
+        axes.iter_mut().for_each(|a| *a -= usize::from(*a > axis));
+    }
+    match statement {
+        Statement::Input { shape, fill, .. } => {
+            cut(shape, axis);
+            fit_explicit(shape, fill);
+        }
+        Statement::Const { shape, .. }
+        | Statement::Reshape { shape, .. }
+        | Statement::Expand { shape, .. } => cut(shape, axis),
+        Statement::Pad { pads, .. } => cut(pads, axis),
+        Statement::Shrink { ranges, .. } => cut(ranges, axis),
+        Statement::Permute { axes, .. }
+        | Statement::Flip { axes, .. }
+        | Statement::Reduce { axes, .. } => renumber(axes, axis),
+        Statement::Cat { axis: along, .. } | Statement::Gather { axis: along, .. } => {
+            *along -= usize::from(*along > axis);
+        }
+        _ => {}
+    }
+}
+
+/// One statement with plainer contents.
+fn statements_simpler(program: &Program, found: &mut Vec<Program>) {
+    for number in 0..program.statements.len() {
+        for statement in simpler(&program.statements[number]) {
+            let mut candidate = program.clone();
+            candidate.statements[number] = statement;
+            found.push(candidate);
+        }
+    }
+}
+
+fn simpler(statement: &Statement) -> Vec<Statement> {
+    let mut found = Vec::new();
+    let mut copy = |change: &dyn Fn(&mut Statement)| {
+        let mut copy = statement.clone();
+        change(&mut copy);
+        found.push(copy);
+    };
+    match statement {
+        Statement::Input { .. } => {
+            let small = Fill::Seeded { seed: 0, distribution: Distribution::Small };
+            for plain in [Fill::Iota, small] {
+                copy(&|s| {
+                    if let Statement::Input { fill, .. } = s {
+                        *fill = plain.clone();
+                    }
+                });
+            }
+        }
+        Statement::Pad { pads, .. } => {
+            for axis in 0..pads.len() {
+                for to in [(0, 0), (1, 0), (0, 1)] {
+                    copy(&|s| {
+                        if let Statement::Pad { pads, .. } = s {
+                            pads[axis] = to;
+                        }
+                    });
+                }
+            }
+        }
+        Statement::Reduce { axes, .. } | Statement::Flip { axes, .. } => {
+            for position in 0..axes.len() {
+                copy(&|s| {
+                    if let Statement::Reduce { axes, .. } | Statement::Flip { axes, .. } = s {
+                        axes.remove(position);
+                    }
+                });
+            }
+        }
+        Statement::Cat { srcs, .. } if srcs.len() > 1 => {
+            for position in 0..srcs.len() {
+                copy(&|s| {
+                    if let Statement::Cat { srcs, .. } = s {
+                        srcs.remove(position);
+                    }
+                });
+            }
+        }
+        _ => {}
+    }
+    for (position, literal) in literals(statement).into_iter().enumerate() {
+        for plain in plainer(literal) {
+            copy(&|s| {
+                if let Some(place) = literals_mut(s).into_iter().nth(position) {
+                    *place = plain;
+                }
+            });
+        }
+    }
+    found
+}
+
+fn literals(statement: &Statement) -> Vec<Literal> {
+    literals_mut(&mut statement.clone()).into_iter().map(|literal| *literal).collect()
+}
+
+fn literals_mut(statement: &mut Statement) -> Vec<&mut Literal> {
+    fn of(operand: &mut Operand) -> Option<&mut Literal> {
+        match operand {
+            Operand::Literal(literal) => Some(literal),
+            Operand::Value(_) => None,
+        }
+    }
+    match statement {
+        Statement::Const { value, .. } | Statement::Pad { value, .. } => vec![value],
+        Statement::Binary { srcs, .. } => srcs.iter_mut().filter_map(of).collect(),
+        Statement::Where { srcs } | Statement::MulAcc { srcs } => {
+            srcs.iter_mut().filter_map(of).collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+fn plainer(literal: Literal) -> Vec<Literal> {
+    match literal {
+        Literal::Bool(_) => vec![Literal::Bool(false)],
+        Literal::Int(_) => vec![Literal::Int(0), Literal::Int(1)],
+        Literal::Float(_) => vec![Literal::Float(0.0), Literal::Float(1.0)],
+    }
+}
+
+/// Every place of one dtype given a plainer one.
+fn dtypes_plainer(program: &Program, found: &mut Vec<Program>) {
+    for from in DType::ALL.into_iter().filter(|dtype| dtype_oddity(*dtype) > 0) {
+        for to in [DType::I32, DType::F32] {
+            let mut candidate = program.clone();
+            let mut is_changed = false;
+            for statement in &mut candidate.statements {
+                match statement {
+                    Statement::Input { fill: Fill::Explicit(_), .. } => {}
+                    Statement::Input { dtype, .. }
+                    | Statement::Const { dtype, .. }
+                    | Statement::Arange { dtype, .. }
+                    | Statement::Cast { dtype, .. }
+                        if *dtype == from =>
+                    {
+                        *dtype = to;
+                        is_changed = true;
+                    }
+                    _ => {}
+                }
+            }
+            if is_changed {
+                found.push(candidate);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gradiff_corpus::{BinaryOp, UnaryOp};
+
+    fn input(shape: &[usize]) -> Statement {
+        Statement::Input { dtype: DType::F32, shape: shape.to_vec(), fill: Fill::Iota }
+    }
+
+    #[test]
+    fn reduce_keeps_the_guilty_statement_alone() {
+        let value = |id| Operand::Value(ValueId(id));
+        let program = Program {
+            statements: vec![
+                input(&[4, 6]),
+                Statement::Unary { op: UnaryOp::Neg, src: ValueId(0) },
+                Statement::Binary { op: BinaryOp::Mul, srcs: [value(0), value(1)] },
+                Statement::Flip { src: ValueId(2), axes: vec![0, 1] },
+                Statement::Unary { op: UnaryOp::Sqrt, src: ValueId(3) },
+                Statement::Binary { op: BinaryOp::Add, srcs: [value(4), value(0)] },
+            ],
+            outputs: vec![ValueId(5), ValueId(2)],
+        };
+        let mut asked = 0;
+        let small = reduce(&program, 10_000, &mut |candidate| {
+            asked += 1;
+            candidate.statements.iter().any(|s| matches!(s, Statement::Flip { .. }))
+        });
+        assert_eq!(small.statements.len(), 2, "{small:?}");
+        assert_eq!(small.outputs, vec![ValueId(1)]);
+        assert!(small.typing().is_ok_and(|types| types[1].count() == 1), "{small:?}");
+        assert!(asked < 500, "{asked}");
+    }
+
+    #[test]
+    fn reduce_stops_at_its_budget() {
+        let program = Program { statements: vec![input(&[8])], outputs: vec![ValueId(0); 3] };
+        let mut asked = 0;
+        reduce(&program, 2, &mut |_| {
+            asked += 1;
+            true
+        });
+        assert_eq!(asked, 2);
+    }
+}

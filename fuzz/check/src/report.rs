@@ -1,0 +1,325 @@
+//! A finding written down three times: as a corpus file, as a Rust test over the engine's
+//! tensors, and as a tinygrad script.
+
+use gradiff_corpus::{
+    Array, BinaryOp, Case, CaseFile, DType, Literal, Operand, Program, ReduceOp, Statement,
+    UnaryOp, ValueId, fill, format_element, literal_bits,
+};
+
+use crate::{Blame, Failure};
+
+/// A failing program, minimised, and what is known of it.
+#[derive(Clone, Debug)]
+pub struct Finding {
+    /// The program.
+    pub program: Program,
+    /// How it fails.
+    pub failure: Failure,
+    /// The guilty stage, if one was found.
+    pub blame: Option<Blame>,
+    /// The command that prints the program as it was generated.
+    pub origin: String,
+}
+
+impl Finding {
+    /// One line: what happens where, and who is to blame.
+    pub fn story(&self) -> String {
+        let Failure { backend, kind, detail } = &self.failure;
+        let blame = self.blame.as_ref().map(|blame| {
+            format!("; first wrong after stage {} (engine/{})", blame.stage, blame.room)
+        });
+        let line = format!("{} on {backend}: {detail}{}", kind.name(), blame.unwrap_or_default());
+        line.replace(['\n', '\r'], " ")
+    }
+
+    /// The corpus file.
+    pub fn case_text(&self) -> String {
+        let story = vec![self.story(), format!("from: {}", self.origin)];
+        CaseFile { story, case: Case::Program(self.program.clone()), expects: Vec::new() }
+            .to_string()
+    }
+
+    /// The name of its files: `fuzz-` and eight digits that depend on the program alone.
+    pub fn stem(&self) -> String {
+        stem(&self.program.to_string())
+    }
+}
+
+/// `fuzz-` and eight digits that depend on the text alone.
+pub fn stem(text: &str) -> String {
+    let mut hash = 0xcbf2_9ce4_8422_2325u64;
+    for byte in text.bytes() {
+        hash = (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+    }
+    format!("fuzz-{:08x}", (hash ^ (hash >> 32)) as u32)
+}
+
+/// A Rust test that runs the program with `gradiff::Tensor` and compares the first output with
+/// what the oracle expects.
+pub fn rust_test(finding: &Finding) -> String {
+    let mut text = format!(
+        "//! {}\n\nuse gradiff::{{DType, Engine, Scalar, Tensor}};\n\n#[test]\nfn {}() -> \
+         Result<(), Box<dyn std::error::Error>> {{\n",
+        finding.story(),
+        finding.stem().replace('-', "_")
+    );
+    let device = finding.failure.backend.split(['/', ',']).next().unwrap_or("interp");
+    text += &format!("    let engine = Engine::new({device:?})?;\n");
+    let types = finding.program.typing().unwrap_or_default();
+    for (number, statement) in finding.program.statements.iter().enumerate() {
+        let own: Vec<DType> = types.iter().map(|of| of.dtype).collect();
+        text += &format!("    let v{number} = {};\n", rust_statement(statement, &own));
+        if let Statement::Realize { .. } = statement {
+            text += &format!("    v{number}.realize(&engine)?;\n");
+        }
+    }
+    let output = finding.program.outputs.first().map_or(0, |id| id.0);
+    text += &format!("    let found = v{output}.to_text(&engine)?;\n");
+    text += &format!("    assert_eq!(found, {:?});\n    Ok(())\n}}\n", expected_text(finding));
+    text
+}
+
+/// What the oracle expects of the first output, flat.
+fn expected_text(finding: &Finding) -> String {
+    match gradiff_oracle::evaluate(&finding.program) {
+        Ok(expected) => expected.first().map_or(String::new(), |first| first.to_string()),
+        Err(error) => error.to_string(),
+    }
+}
+
+fn rust_statement(statement: &Statement, types: &[DType]) -> String {
+    let dtype = |dtype: DType| format!("DType::{dtype:?}");
+    let list = |axes: &[usize]| format!("&{axes:?}");
+    let pairs = |pairs: &[(usize, usize)]| format!("&{pairs:?}");
+    let scalar = |literal: &Literal| match literal {
+        Literal::Bool(value) => format!("Scalar::Bool({value})"),
+        Literal::Int(value) => format!("Scalar::Int({value})"),
+        Literal::Float(value) => {
+            format!("Scalar::Float(f64::from_bits({:#x}))", value.to_bits())
+        }
+    };
+    let operand = |operand: &Operand| match operand {
+        Operand::Value(ValueId(id)) => format!("&v{id}"),
+        Operand::Literal(literal) => scalar(literal),
+    };
+    match statement {
+        Statement::Input { dtype: of, shape, fill: how } => format!(
+            "Tensor::from_bytes({}, {}, &{:?})?",
+            dtype(*of),
+            list(shape),
+            fill(*of, shape, how).to_bytes()
+        ),
+        Statement::Const { dtype: of, shape, value } => {
+            format!("Tensor::full({}, {}, {})?", dtype(*of), list(shape), scalar(value))
+        }
+        Statement::Arange { dtype: of, start, step, count } => {
+            format!("Tensor::arange({}, {start}, {step}, {count})?", dtype(*of))
+        }
+        Statement::Unary { op, src } => format!("v{}.{}()?", src.0, op.name()),
+        Statement::Binary { op, srcs: [x, y] } => {
+            let first = match x {
+                Operand::Value(ValueId(id)) => format!("v{id}"),
+                Operand::Literal(literal) => {
+                    let of = dtype(common(&[*x, *y], types));
+                    format!("Tensor::scalar({of}, {})?", scalar(literal))
+                }
+            };
+            format!("{first}.{}({})?", op.name(), operand(y))
+        }
+        Statement::Where { srcs: [c, x, y] } => {
+            format!("Tensor::select({}, {}, {})?", operand(c), operand(x), operand(y))
+        }
+        Statement::MulAcc { srcs } => {
+            let [x, y, z] = srcs.map(|src| operand(&src));
+            format!("Tensor::multiply_accumulate({x}, {y}, {z})?")
+        }
+        Statement::Cast { src, dtype: to } => format!("v{}.cast({})?", src.0, dtype(*to)),
+        Statement::Bitcast { src, dtype: to } => format!("v{}.bitcast({})?", src.0, dtype(*to)),
+        Statement::Reduce { op, src, axes } => {
+            let name = if *op == ReduceOp::Max { "max_reduce" } else { op.name() };
+            format!("v{}.{name}({})?", src.0, list(axes))
+        }
+        Statement::Reshape { src, shape } => format!("v{}.reshape({})?", src.0, list(shape)),
+        Statement::Permute { src, axes } => format!("v{}.permute({})?", src.0, list(axes)),
+        Statement::Expand { src, shape } => format!("v{}.expand({})?", src.0, list(shape)),
+        Statement::Pad { src, pads, value } => {
+            format!("v{}.pad({}, {})?", src.0, pairs(pads), scalar(value))
+        }
+        Statement::Shrink { src, ranges } => format!("v{}.shrink({})?", src.0, pairs(ranges)),
+        Statement::Flip { src, axes } => format!("v{}.flip({})?", src.0, list(axes)),
+        Statement::Cat { srcs, axis } => {
+            let srcs: Vec<String> = srcs.iter().map(|src| format!("&v{}", src.0)).collect();
+            format!("Tensor::cat(&[{}], {axis})?", srcs.join(", "))
+        }
+        Statement::Gather { src, axis, index } => {
+            format!("v{}.gather({axis}, &v{})?", src.0, index.0)
+        }
+        Statement::Contiguous { src } => format!("v{}.contiguous()", src.0),
+        Statement::Realize { src } => format!("v{}.clone()", src.0),
+        Statement::Detach { src } => format!("v{}.detach()", src.0),
+    }
+}
+
+/// The promoted dtype of the values among the operands: the one that literals take.
+fn common(srcs: &[Operand], types: &[DType]) -> DType {
+    let values = srcs.iter().filter_map(|src| match src {
+        Operand::Value(id) => Some(types[id.0 as usize]),
+        Operand::Literal(_) => None,
+    });
+    values.reduce(gradiff_corpus::promote).unwrap_or(DType::F32)
+}
+
+/// A script for tinygrad 0.10 that runs the program and prints its outputs beside what is
+/// expected. What tinygrad has no word for is said with what it has.
+pub fn python_script(finding: &Finding) -> String {
+    let mut text = format!(
+        "# {}\n# Run beside a tinygrad checkout: PYTHONPATH=. python3 {}.py\nimport struct\n\
+         from tinygrad import Tensor, dtypes\n\n\
+         def bits(dtype, size, *elements):\n    \
+         data = b\"\".join(e.to_bytes(size, \"little\") for e in elements)\n    \
+         return Tensor(data, dtype=dtype)\n\n",
+        finding.story(),
+        finding.stem()
+    );
+    let types = finding.program.typing().unwrap_or_default();
+    let own: Vec<DType> = types.iter().map(|of| of.dtype).collect();
+    for (number, statement) in finding.program.statements.iter().enumerate() {
+        text += &format!("v{number} = {}\n", python_statement(statement, &own));
+    }
+    for output in &finding.program.outputs {
+        text += &format!("print(v{}.tolist())\n", output.0);
+    }
+    text + &format!("# expected: {}\n", expected_text(finding).replace('\n', " "))
+}
+
+fn python_dtype(dtype: DType) -> &'static str {
+    match dtype {
+        DType::Bool => "dtypes.bool",
+        DType::I8 => "dtypes.int8",
+        DType::U8 => "dtypes.uint8",
+        DType::I16 => "dtypes.int16",
+        DType::U16 => "dtypes.uint16",
+        DType::I32 => "dtypes.int32",
+        DType::U32 => "dtypes.uint32",
+        DType::I64 => "dtypes.int64",
+        DType::U64 => "dtypes.uint64",
+        DType::F16 => "dtypes.float16",
+        DType::BF16 => "dtypes.bfloat16",
+        DType::F32 => "dtypes.float32",
+        DType::F64 => "dtypes.float64",
+    }
+}
+
+fn python_array(array: &Array) -> String {
+    let elements: Vec<String> = array.bits.iter().map(u64::to_string).collect();
+    format!(
+        "bits({}, {}, {}).reshape({:?})",
+        python_dtype(array.dtype),
+        array.dtype.size_bytes(),
+        elements.join(", "),
+        array.shape
+    )
+}
+
+fn python_literal(of: DType, literal: &Literal) -> String {
+    let bits = literal_bits(of, literal).unwrap_or(0);
+    let text = format_element(of, bits);
+    let value = match text.as_str() {
+        "true" => "True".to_string(),
+        "false" => "False".to_string(),
+        word if word.parse::<f64>().is_ok_and(f64::is_finite) => text,
+        word => format!("float({word:?})"),
+    };
+    format!("Tensor({value}, dtype={})", python_dtype(of))
+}
+
+fn python_statement(statement: &Statement, types: &[DType]) -> String {
+    let operand = |operand: &Operand, beside: DType| match operand {
+        Operand::Value(ValueId(id)) => format!("v{id}"),
+        Operand::Literal(literal) => python_literal(beside, literal),
+    };
+    match statement {
+        Statement::Input { dtype, shape, fill: how } => python_array(&fill(*dtype, shape, how)),
+        Statement::Const { dtype, shape, value } => {
+            format!("{}.expand({shape:?})", python_literal(*dtype, value))
+        }
+        Statement::Arange { dtype, start, step, count } => format!(
+            "(Tensor.arange({count}, dtype=dtypes.int64) * {step} + {start}).cast({})",
+            python_dtype(*dtype)
+        ),
+        Statement::Unary { op, src } => python_unary(*op, src.0),
+        Statement::Binary { op, srcs } => {
+            let of = common(srcs, types);
+            python_binary(*op, &operand(&srcs[0], of), &operand(&srcs[1], of))
+        }
+        Statement::Where { srcs: [c, x, y] } => {
+            let of = common(&[*x, *y], types);
+            let condition = operand(c, DType::Bool);
+            format!("{condition}.where({}, {})", operand(x, of), operand(y, of))
+        }
+        Statement::MulAcc { srcs } => {
+            let of = common(srcs, types);
+            let [x, y, z] = srcs.map(|src| operand(&src, of));
+            format!("{x} * {y} + {z}")
+        }
+        Statement::Cast { src, dtype } => format!("v{}.cast({})", src.0, python_dtype(*dtype)),
+        Statement::Bitcast { src, dtype } => {
+            format!("v{}.bitcast({})", src.0, python_dtype(*dtype))
+        }
+        Statement::Reduce { op, src, axes } => {
+            format!("v{}.{}(axis={axes:?}, keepdim=True)", src.0, op.name())
+        }
+        Statement::Reshape { src, shape } => format!("v{}.reshape({shape:?})", src.0),
+        Statement::Permute { src, axes } => format!("v{}.permute({axes:?})", src.0),
+        Statement::Expand { src, shape } => format!("v{}.expand({shape:?})", src.0),
+        Statement::Pad { src, pads, value } => {
+            let text = python_literal(types[src.0 as usize], value);
+            format!("v{}.pad({pads:?}, value={text}.item())", src.0)
+        }
+        Statement::Shrink { src, ranges } => format!("v{}.shrink({ranges:?})", src.0),
+        Statement::Flip { src, axes } => format!("v{}.flip({axes:?})", src.0),
+        Statement::Cat { srcs, axis } => {
+            let srcs: Vec<String> = srcs.iter().map(|src| format!("v{}", src.0)).collect();
+            format!("Tensor.cat({}, dim={axis})", srcs.join(", "))
+        }
+        Statement::Gather { src, axis, index } => {
+            format!("v{}.gather({axis}, v{})", src.0, index.0)
+        }
+        Statement::Contiguous { src } => format!("v{}.contiguous()", src.0),
+        Statement::Realize { src } => format!("v{}.realize()", src.0),
+        Statement::Detach { src } => format!("v{}.detach()", src.0),
+    }
+}
+
+fn python_unary(op: UnaryOp, src: u32) -> String {
+    match op {
+        UnaryOp::Recip => format!("v{src}.reciprocal()"),
+        UnaryOp::Not => format!("~v{src}"),
+        _ => format!("v{src}.{}()", op.name()),
+    }
+}
+
+fn python_binary(op: BinaryOp, x: &str, y: &str) -> String {
+    let infix = |sign: &str| format!("{x} {sign} {y}");
+    match op {
+        BinaryOp::Add => infix("+"),
+        BinaryOp::Sub => infix("-"),
+        BinaryOp::Mul => infix("*"),
+        BinaryOp::Div => infix("/"),
+        BinaryOp::CDiv => format!("{x}.idiv({y})"),
+        BinaryOp::CMod => format!("{x} - {x}.idiv({y}) * {y}"),
+        BinaryOp::FloorDiv => infix("//"),
+        BinaryOp::FloorMod => infix("%"),
+        BinaryOp::Max => format!("{x}.maximum({y})"),
+        BinaryOp::Min => format!("{x}.minimum({y})"),
+        BinaryOp::Pow => infix("**"),
+        BinaryOp::CmpLt => infix("<"),
+        BinaryOp::CmpNe => infix("!="),
+        BinaryOp::CmpEq => infix("=="),
+        BinaryOp::And => infix("&"),
+        BinaryOp::Or => infix("|"),
+        BinaryOp::Xor => infix("^"),
+        BinaryOp::Shl => infix("<<"),
+        BinaryOp::Shr => infix(">>"),
+    }
+}

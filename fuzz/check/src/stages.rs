@@ -1,0 +1,159 @@
+//! The stages a program goes through: each can be printed, and each can be run on its own by
+//! evaluators that do not ask the stages after it.
+
+use gradiff::kernel::{Target, interpret};
+use gradiff::schedule::Schedule;
+use gradiff::graph::{Buffer, Constant, Linear};
+use gradiff::{Tensor, UOp};
+use gradiff_corpus::{Array, Case, Program};
+use gradiff_oracle::Expected;
+use std::collections::HashMap;
+
+/// Elements of a tensor or of a parameter; `None` is undefined or not written yet.
+pub(crate) type Elements = Vec<Option<Constant>>;
+
+/// What `show` can show.
+pub const STAGES: [&str; 6] = ["program", "graph", "schedule", "kernel", "uops", "c"];
+
+/// One stage of one case as text.
+///
+/// # Errors
+/// An unknown stage, a stage that this kind of case has not, a program that the engine refuses.
+pub fn show(case: &Case, stage: &str) -> Result<String, String> {
+    if !STAGES.contains(&stage) {
+        return Err(format!("no stage is called {stage}; there are: {}", STAGES.join(", ")));
+    }
+    match (case, stage) {
+        (Case::Program(program), "program") => Ok(program.to_string()),
+        (Case::Program(program), _) => show_program(program, stage),
+        (Case::Views(views), "program") => Ok(views.to_string()),
+        (Case::Views(views), "graph") => Ok(format!("{}\n", crate::views::tracker(views)?)),
+        (Case::Expr(expr), "program") => Ok(expr.to_string()),
+        (Case::Expr(expr), "graph") => {
+            let graph = crate::to_uop(expr);
+            let simple = gradiff::graph::infix(&gradiff::rewrite::simplify(&graph));
+            Ok(format!("{}\n{simple}\n", gradiff::graph::infix(&graph)))
+        }
+        _ => Err(format!("only programs have the stage {stage}")),
+    }
+}
+
+fn show_program(program: &Program, stage: &str) -> Result<String, String> {
+    let outputs = graph(program)?;
+    if stage == "graph" {
+        let texts = outputs.iter().map(|output| output.uop().to_text());
+        return Ok(texts.collect::<Vec<_>>().join("\n"));
+    }
+    let schedule = scheduled(&outputs)?;
+    let mut text = String::new();
+    for (number, item) in schedule.items.iter().enumerate() {
+        text += &format!("# kernel {number}\n");
+        let (passes, linear) = lowered(&item.ast)?;
+        match stage {
+            "schedule" => text += &item.ast.to_text(),
+            "uops" => text += &linear.to_string(),
+            "c" => text += &gradiff::render::c(&linear).map_err(|error| error.to_string())?,
+            _ => {
+                for (pass, graph) in passes {
+                    text += &format!("## {pass}\n{}", graph.to_text());
+                }
+            }
+        }
+    }
+    Ok(text)
+}
+
+/// The lazy outputs of a program; `realize` statements are `contiguous` ones here.
+pub(crate) fn graph(program: &Program) -> Result<Vec<Tensor>, String> {
+    let mut program = program.clone();
+    for statement in &mut program.statements {
+        if let gradiff_corpus::Statement::Realize { src } = statement {
+            *statement = gradiff_corpus::Statement::Contiguous { src: *src };
+        }
+    }
+    crate::translate::outputs(&program, &mut |_| Ok(()))
+}
+
+pub(crate) fn scheduled(outputs: &[Tensor]) -> Result<Schedule, String> {
+    let roots: Vec<UOp> = outputs.iter().map(Tensor::uop).collect();
+    gradiff::schedule::schedule(&roots, &Default::default()).map_err(|error| error.to_string())
+}
+
+/// A kernel after each pass, and linear.
+pub(crate) fn lowered(ast: &UOp) -> Result<(Vec<(&'static str, UOp)>, Linear), String> {
+    gradiff::kernel::stages(ast, &Target::default(), &Default::default())
+        .map_err(|error| error.to_string())
+}
+
+/// How the kernels of a schedule are run.
+pub(crate) enum Level<'a> {
+    /// As trees or graphs, after the pass of this number; 0 is the tree itself.
+    Graph(usize),
+    /// As linear uops, one by one.
+    Linear,
+    /// As linear uops by something else.
+    With(&'a mut dyn FnMut(&Linear, &mut [Elements]) -> Result<(), String>),
+}
+
+/// The outputs of a schedule whose kernels are run at this level.
+pub(crate) fn run(schedule: &Schedule, level: &mut Level<'_>) -> Result<Vec<Elements>, String> {
+    let mut held: HashMap<Buffer, Elements> = HashMap::new();
+    for item in &schedule.items {
+        let mut memories: Vec<Elements> = Vec::with_capacity(item.buffers.len());
+        for buffer in &item.buffers {
+            memories.push(match held.get(buffer) {
+                Some(elements) => elements.clone(),
+                None => contents(buffer)?,
+            });
+        }
+        match level {
+            Level::Graph(0) => interpret(&item.ast, &mut memories).map_err(|e| e.to_string())?,
+            Level::Graph(pass) => {
+                let (passes, _) = lowered(&item.ast)?;
+                interpret(&passes[*pass - 1].1, &mut memories).map_err(|e| e.to_string())?;
+            }
+            Level::Linear => crate::linear::run(&lowered(&item.ast)?.1, &mut memories)?,
+            Level::With(run) => run(&lowered(&item.ast)?.1, &mut memories)?,
+        }
+        let written = memories.swap_remove(0);
+        held.insert(item.buffers[0].clone(), written);
+    }
+    crate::tensors::evaluate(&schedule.outputs, &mut |buffer| match held.get(buffer) {
+        Some(elements) => Ok(elements.clone()),
+        None => contents(buffer),
+    })
+}
+
+/// What a buffer holds: its data, or nothing yet.
+pub(crate) fn contents(buffer: &Buffer) -> Result<Elements, String> {
+    let count = buffer.size_elements() as usize;
+    if buffer.memory().is_none() {
+        return Ok(vec![None; count]);
+    }
+    let memory = gradiff::runtime::memory_of(buffer).map_err(|error| error.to_string())?;
+    let bytes = memory.read();
+    let size = buffer.dtype().size_bytes();
+    let element = |bytes: &[u8]| {
+        let mut word = [0; 8];
+        word[..size].copy_from_slice(bytes);
+        Some(Constant::from_bits(buffer.dtype(), u64::from_le_bytes(word)))
+    };
+    Ok(bytes.chunks_exact(size).map(element).collect())
+}
+
+/// Whether these outputs are what the oracle expects; if not, the first difference. What is
+/// undefined here is given as 0: the oracle does not look at it if it is undefined there too.
+pub(crate) fn judge(expected: &[Expected], outputs: &[Elements]) -> Option<String> {
+    for (number, (expected, elements)) in expected.iter().zip(outputs).enumerate() {
+        let bits = elements.iter().map(|element| element.map_or(0, Constant::bits)).collect();
+        let shape = expected.shape.clone();
+        let array = Array { dtype: expected.dtype, shape, bits };
+        if array.bits.len() != array.shape.iter().product::<usize>() {
+            return Some(format!("output {number} has {} elements", array.bits.len()));
+        }
+        if let Some(mismatch) = expected.judge(&array).mismatch {
+            return Some(format!("output {number}, {mismatch}"));
+        }
+    }
+    None
+}

@@ -1,0 +1,149 @@
+//! What a tensor-level graph means, said slowly: every node whole, element by element, through
+//! the scalar meanings. For blame; the engine's own passes are not asked.
+
+use std::collections::HashMap;
+use std::rc::Rc;
+
+use gradiff::graph::{Arg, Buffer, Constant, Op, UOp, evaluate as scalar};
+
+use crate::stages::Elements;
+
+/// The elements of each node, row-major; `read` gives what a buffer holds.
+///
+/// # Errors
+/// A node that is not of tensor level.
+pub(crate) fn evaluate(
+    outputs: &[UOp],
+    read: &mut dyn FnMut(&Buffer) -> Result<Elements, String>,
+) -> Result<Vec<Elements>, String> {
+    let mut values: HashMap<UOp, Rc<Elements>> = HashMap::new();
+    let mut found = Vec::with_capacity(outputs.len());
+    for output in outputs {
+        for node in output.toposort() {
+            if !values.contains_key(&node) {
+                let value = match node.arg() {
+                    Arg::Buffer(buffer) => Rc::new(read(buffer)?),
+                    _ => of_node(&node, &values)?,
+                };
+                values.insert(node, value);
+            }
+        }
+        found.push(values[output].as_ref().clone());
+    }
+    Ok(found)
+}
+
+fn of_node(node: &UOp, values: &HashMap<UOp, Rc<Elements>>) -> Result<Rc<Elements>, String> {
+    let shape = node.shape().ok_or_else(|| format!("{} has no shape", node.op()))?.to_vec();
+    let count: i64 = shape.iter().product();
+    let source = |position: usize| &values[&node.src()[position]];
+    let zero = Some(Constant::zero(node.dtype()));
+    let elements: Elements = match (node.op(), node.arg()) {
+        (Op::Const, Arg::Const(value)) => vec![Some(*value)],
+        (Op::Iota, _) => {
+            (0..count).map(|i| Some(Constant::int(node.dtype(), i128::from(i)))).collect()
+        }
+        (Op::Reshape | Op::Contiguous | Op::Detach, _) => return Ok(Rc::clone(source(0))),
+        (Op::ReduceAxis, Arg::Reduce(op, _)) => {
+            let from = node.src()[0].shape().ok_or("a reduce of no tensor")?;
+            folded(*op, node, source(0), from, &shape)
+        }
+        (op, _) if op.is_movement() => {
+            let from = node.src()[0].shape().ok_or("a movement of no tensor")?;
+            let place = |index: &[i64]| origin(node, from, index);
+            let element = |flat| {
+                place(&unravel(flat, &shape)).map_or(zero, |from| source(0)[from as usize])
+            };
+            (0..count).map(element).collect()
+        }
+        (op, _) if op.is_elementwise() => {
+            let sources: Vec<&Elements> = (0..node.src().len()).map(|i| &**source(i)).collect();
+            (0..count as usize).map(|flat| element(node, &sources, flat)).collect()
+        }
+        (op, _) => return Err(format!("{op} is not of tensor level")),
+    };
+    Ok(Rc::new(elements))
+}
+
+fn element(node: &UOp, sources: &[&Elements], flat: usize) -> Option<Constant> {
+    if node.op() == Op::Where {
+        let condition = sources[0][flat]?;
+        return sources[if condition.is_true() { 1 } else { 2 }][flat];
+    }
+    let arguments: Option<Vec<Constant>> = sources.iter().map(|source| source[flat]).collect();
+    scalar(node.op(), node.dtype(), &arguments?)
+}
+
+fn folded(op: Op, node: &UOp, source: &Elements, from: &[i64], to: &[i64]) -> Elements {
+    let dtype = node.dtype();
+    let start = match op {
+        Op::Mul => Constant::one(dtype),
+        Op::Max => Constant::smallest(dtype),
+        _ => Constant::zero(dtype),
+    };
+    let count: i64 = to.iter().product();
+    let mut elements = vec![Some(start); count as usize];
+    for (flat, value) in source.iter().enumerate() {
+        let mut index = unravel(flat as i64, from);
+        for (axis, size) in to.iter().enumerate() {
+            if *size == 1 {
+                index[axis] = 0;
+            }
+        }
+        let place = &mut elements[ravel(&index, to) as usize];
+        *place = match (*place, *value) {
+            (Some(before), Some(value)) => scalar(op, dtype, &[before, value]),
+            _ => None,
+        };
+    }
+    elements
+}
+
+/// The flat position in the source (of sizes `from`) that a movement brings to `index`.
+fn origin(node: &UOp, from: &[i64], index: &[i64]) -> Option<i64> {
+    let mut place = vec![0; from.len()];
+    match node.arg() {
+        Arg::View(tracker) => return tracker.locate(index),
+        Arg::Dims(axes) if node.op() == Op::Permute => {
+            for (position, axis) in axes.iter().enumerate() {
+                place[*axis as usize] = index[position];
+            }
+        }
+        Arg::Dims(axes) if node.op() == Op::Flip => {
+            for axis in 0..from.len() {
+                let is_flipped = axes.contains(&(axis as i64));
+                place[axis] = if is_flipped { from[axis] - 1 - index[axis] } else { index[axis] };
+            }
+        }
+        Arg::Dims(_) => {
+            for axis in 0..from.len() {
+                place[axis] = if from[axis] == 1 { 0 } else { index[axis] };
+            }
+        }
+        Arg::Pairs(pairs) => {
+            for axis in 0..from.len() {
+                let first = pairs[axis].0;
+                let shift = if node.op() == Op::Pad { -first } else { first };
+                place[axis] = index[axis] + shift;
+                if place[axis] < 0 || place[axis] >= from[axis] {
+                    return None;
+                }
+            }
+        }
+        _ => return None,
+    }
+    Some(ravel(&place, from))
+}
+
+fn unravel(mut flat: i64, shape: &[i64]) -> Vec<i64> {
+    let mut index = vec![0; shape.len()];
+    for axis in (0..shape.len()).rev() {
+        index[axis] = flat % shape[axis];
+        flat /= shape[axis];
+    }
+    index
+}
+
+fn ravel(index: &[i64], shape: &[i64]) -> i64 {
+    index.iter().zip(shape).fold(0, |flat, (i, size)| flat * size + i)
+}

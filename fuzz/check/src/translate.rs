@@ -1,0 +1,144 @@
+//! A corpus program said with the engine's tensors, statement by statement.
+
+use gradiff::{DType, Operand, Scalar, Tensor};
+use gradiff_corpus as corpus;
+use gradiff_corpus::{BinaryOp, Literal, Program, ReduceOp, Statement, UnaryOp, ValueId, fill};
+
+/// What a `realize` statement does here.
+pub(crate) type OnRealize<'a> = &'a mut dyn FnMut(&Tensor) -> Result<(), String>;
+
+/// The tensors of a program's outputs.
+///
+/// # Errors
+/// What the engine says to a statement that it refuses, with the statement's number.
+pub(crate) fn outputs(program: &Program, realize: OnRealize<'_>) -> Result<Vec<Tensor>, String> {
+    let mut values: Vec<Tensor> = Vec::with_capacity(program.statements.len());
+    for (number, statement) in program.statements.iter().enumerate() {
+        let value = value(statement, &values).map_err(|e| format!("statement {number}: {e}"))?;
+        if let Statement::Realize { .. } = statement {
+            realize(&value).map_err(|e| format!("statement {number}: {e}"))?;
+        }
+        values.push(value);
+    }
+    Ok(program.outputs.iter().map(|id| values[id.0 as usize].clone()).collect())
+}
+
+/// The engine's dtype of the same name.
+pub(crate) fn dtype(dtype: gradiff_corpus::DType) -> DType {
+    DType::from_name(dtype.name()).expect("both sides have the same thirteen dtypes")
+}
+
+fn sizes(shape: &[usize]) -> Vec<i64> {
+    shape.iter().map(|size| *size as i64).collect()
+}
+
+fn pairs(pairs: &[(usize, usize)]) -> Vec<(i64, i64)> {
+    pairs.iter().map(|(a, b)| (*a as i64, *b as i64)).collect()
+}
+
+/// A literal as the engine's scalar.
+fn scalar(literal: &Literal) -> Scalar {
+    match literal {
+        Literal::Bool(value) => Scalar::Bool(*value),
+        Literal::Int(value) => Scalar::Int(*value),
+        Literal::Float(value) => Scalar::Float(*value),
+    }
+}
+
+fn value(statement: &Statement, values: &[Tensor]) -> Result<Tensor, gradiff::Error> {
+    let of = |id: &ValueId| &values[id.0 as usize];
+    let operand = |operand: &corpus::Operand| match operand {
+        corpus::Operand::Value(id) => Operand::Tensor(of(id).clone()),
+        corpus::Operand::Literal(literal) => Operand::Scalar(scalar(literal)),
+    };
+    match statement {
+        Statement::Input { dtype: of, shape, fill: how } => {
+            let data = fill(*of, shape, how);
+            Tensor::from_bytes(dtype(*of), &sizes(shape), &data.to_bytes())
+        }
+        Statement::Const { dtype: of, shape, value } => {
+            Tensor::full(dtype(*of), &sizes(shape), scalar(value))
+        }
+        Statement::Arange { dtype: of, start, step, count } => {
+            Tensor::arange(dtype(*of), *start, *step, *count as i64)
+        }
+        Statement::Unary { op, src } => unary(*op, of(src)),
+        Statement::Binary { op, srcs } => {
+            binary(*op, operand(&srcs[0]), operand(&srcs[1]))
+        }
+        Statement::Where { srcs: [condition, x, y] } => {
+            Tensor::select(operand(condition), operand(x), operand(y))
+        }
+        Statement::MulAcc { srcs: [x, y, z] } => {
+            Tensor::multiply_accumulate(operand(x), operand(y), operand(z))
+        }
+        Statement::Cast { src, dtype: to } => of(src).cast(dtype(*to)),
+        Statement::Bitcast { src, dtype: to } => of(src).bitcast(dtype(*to)),
+        Statement::Reduce { op, src, axes } => match op {
+            ReduceOp::Sum => of(src).sum(axes),
+            ReduceOp::Prod => of(src).prod(axes),
+            ReduceOp::Max => of(src).max_reduce(axes),
+        },
+        Statement::Reshape { src, shape } => of(src).reshape(&sizes(shape)),
+        Statement::Permute { src, axes } => of(src).permute(axes),
+        Statement::Expand { src, shape } => of(src).expand(&sizes(shape)),
+        Statement::Pad { src, pads, value } => {
+            of(src).pad(&pairs(pads), scalar(value))
+        }
+        Statement::Shrink { src, ranges } => of(src).shrink(&pairs(ranges)),
+        Statement::Flip { src, axes } => of(src).flip(axes),
+        Statement::Cat { srcs, axis } => {
+            let srcs: Vec<&Tensor> = srcs.iter().map(of).collect();
+            Tensor::cat(&srcs, *axis)
+        }
+        Statement::Gather { src, axis, index } => of(src).gather(*axis, of(index)),
+        Statement::Contiguous { src } => Ok(of(src).contiguous()),
+        Statement::Realize { src } => Ok(of(src).clone()),
+        Statement::Detach { src } => Ok(of(src).detach()),
+    }
+}
+
+fn unary(op: UnaryOp, x: &Tensor) -> Result<Tensor, gradiff::Error> {
+    match op {
+        UnaryOp::Neg => x.neg(),
+        UnaryOp::Exp2 => x.exp2(),
+        UnaryOp::Log2 => x.log2(),
+        UnaryOp::Sin => x.sin(),
+        UnaryOp::Sqrt => x.sqrt(),
+        UnaryOp::Recip => x.recip(),
+        UnaryOp::Not => x.not(),
+    }
+}
+
+/// A method takes a tensor first; where a scalar stands there, it becomes a tensor of the dtype
+/// of the other side, which is the dtype it would take.
+fn binary(op: BinaryOp, x: Operand, y: Operand) -> Result<Tensor, gradiff::Error> {
+    let x = match (x, &y) {
+        (Operand::Tensor(x), _) => x,
+        (Operand::Scalar(x), Operand::Tensor(y)) => Tensor::scalar(y.dtype(), x)?,
+        (Operand::Scalar(_), Operand::Scalar(_)) => {
+            unreachable!("a well-typed statement has a value among its operands")
+        }
+    };
+    match op {
+        BinaryOp::Add => x.add(y),
+        BinaryOp::Sub => x.sub(y),
+        BinaryOp::Mul => x.mul(y),
+        BinaryOp::Div => x.div(y),
+        BinaryOp::CDiv => x.cdiv(y),
+        BinaryOp::CMod => x.cmod(y),
+        BinaryOp::FloorDiv => x.floordiv(y),
+        BinaryOp::FloorMod => x.floormod(y),
+        BinaryOp::Max => x.max(y),
+        BinaryOp::Min => x.min(y),
+        BinaryOp::Pow => x.pow(y),
+        BinaryOp::CmpLt => x.cmplt(y),
+        BinaryOp::CmpNe => x.cmpne(y),
+        BinaryOp::CmpEq => x.cmpeq(y),
+        BinaryOp::And => x.and(y),
+        BinaryOp::Or => x.or(y),
+        BinaryOp::Xor => x.xor(y),
+        BinaryOp::Shl => x.shl(y),
+        BinaryOp::Shr => x.shr(y),
+    }
+}

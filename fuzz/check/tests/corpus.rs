@@ -1,0 +1,43 @@
+//! Every case of the corpus on every backend that needs nothing, and what it expects.
+
+use gradiff_check::{agree, backends, check_expects, check_expr, check_views};
+use gradiff_corpus::{Case, embedded, parse};
+
+#[test]
+fn every_case_holds_what_it_expects() {
+    let mut problems = Vec::new();
+    for (stem, text) in embedded() {
+        let file = parse(text).unwrap_or_else(|error| panic!("{stem}: {error}"));
+        problems.extend(check_expects(&file).into_iter().map(|p| format!("{stem}: {p}")));
+        let checked = match &file.case {
+            Case::Views(views) => check_views(views),
+            Case::Expr(expr) => check_expr(expr),
+            Case::Program(_) => Ok(()),
+        };
+        problems.extend(checked.err().map(|p| format!("{stem}: {p}")));
+    }
+    assert!(problems.is_empty(), "{}", problems.join("\n"));
+}
+
+#[test]
+fn every_program_is_right_on_every_backend() {
+    let files = embedded().iter().map(|(stem, text)| (stem, parse(text).expect("a case parses")));
+    let programs: Vec<_> = files
+        .filter_map(|(stem, file)| match file.case {
+            Case::Program(program) => Some((stem, program)),
+            _ => None,
+        })
+        .collect();
+    assert!(programs.len() > 40, "the corpus has programs");
+    let names = ["interp", "jit", "interp/unfused", "interp/unmerged", "interp/strict"];
+    let backends = backends(&names.map(str::to_string)).expect("these need nothing");
+    let only: Vec<_> = programs.iter().map(|(_, program)| program).collect();
+    let (tally, failures) = agree(&only, &backends);
+    assert!(tally.skipped.is_empty(), "{:?}", tally.skipped);
+    assert!(tally.checked_elements > 1_000, "{}", tally.checked_elements);
+    let failures: Vec<String> = failures
+        .into_iter()
+        .map(|(at, f)| format!("{}: {} on {}: {}", programs[at].0, f.kind.name(), f.backend, f.detail))
+        .collect();
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+}

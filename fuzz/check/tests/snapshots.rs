@@ -1,0 +1,117 @@
+//! Reviewed snapshots of what telling corpus cases become: schedule, uops and C source; and of
+//! the rule table.
+//!
+//! `INSTA_UPDATE=always cargo test -p gradiff-check --test snapshots` writes them anew; read the
+//! difference before you commit it. A snapshot without a case is an error as well.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
+use gradiff_corpus::{Case, embedded, parse};
+
+/// What is kept of each case.
+const KINDS: [(&str, &str); 3] = [("schedule", "schedule"), ("uops", "uops"), ("kernels/c", "c")];
+
+/// The cases that are kept: one for each feature, not every case.
+const STEMS: &[&str] = &[
+    "add-add-fuse",
+    "arange-step",
+    "bf16-cast",
+    "bitcast-f32",
+    "bitwise-and-or-xor-not",
+    "broadcast-row-column",
+    "cast-float-to-int",
+    "cat-two",
+    "cdiv-negative",
+    "compare-mixed-sign",
+    "contiguous-between",
+    "f16-chain",
+    "flip-reshape-flip",
+    "gather-axis",
+    "i8-wrap",
+    "matmul-4x4",
+    "max-nan",
+    "mean-rows",
+    "min-max-integers",
+    "mod-floor-negative",
+    "pad-then-exp2",
+    "pad-value",
+    "pow-div-f64",
+    "prod-empty",
+    "promote-i8-u8",
+    "rank-0",
+    "realize-between",
+    "reshape-pad-reshape",
+    "s15-diagonal-values",
+    "s22-fused-add",
+    "s31-contiguous-of-view",
+    "s32-identities",
+    "s33-reduce-then-expand",
+    "s33-two-reduces",
+    "s33-unsafe-pad",
+    "s39-mulacc",
+    "shift-arithmetic",
+    "shrink-flip-permute",
+    "softmax",
+    "sum-i8-wide",
+    "u8-wrap",
+    "unary-floats",
+    "where-mask",
+];
+
+fn folder() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../snapshots")
+}
+
+fn settings(kind: &str) -> insta::Settings {
+    let mut settings = insta::Settings::clone_current();
+    settings.set_snapshot_path(folder().join(kind));
+    settings.set_prepend_module_to_snapshot(false);
+    settings.set_omit_expression(true);
+    settings
+}
+
+#[test]
+fn kernels_are_as_reviewed() {
+    for stem in STEMS {
+        let found = embedded().iter().find(|(name, _)| name == stem);
+        let (_, text) = found.unwrap_or_else(|| panic!("no corpus case is called {stem}"));
+        let file = parse(text).unwrap_or_else(|error| panic!("{stem}: {error}"));
+        assert!(matches!(file.case, Case::Program(_)), "{stem} is a program");
+        for (kind, stage) in KINDS {
+            let shown = gradiff_check::show(&file.case, stage)
+                .unwrap_or_else(|problem| panic!("{stem} at {stage}: {problem}"));
+            settings(kind).bind(|| insta::assert_snapshot!(*stem, shown));
+        }
+    }
+}
+
+#[test]
+fn rules_are_as_reviewed() {
+    settings("rules").bind(|| insta::assert_snapshot!("symbolic", gradiff_check::rule_listing()));
+}
+
+#[test]
+fn every_snapshot_has_its_case() {
+    let mut expected: BTreeSet<String> = BTreeSet::from(["rules/symbolic.snap".to_string()]);
+    for (kind, _) in KINDS {
+        expected.extend(STEMS.iter().map(|stem| format!("{kind}/{stem}.snap")));
+    }
+    let mut found = BTreeSet::new();
+    let mut folders = vec![folder()];
+    while let Some(inside) = folders.pop() {
+        for entry in std::fs::read_dir(&inside).expect("the folder of snapshots") {
+            let path = entry.expect("an entry of the folder").path();
+            if path.is_dir() {
+                folders.push(path);
+            } else {
+                let name = path.strip_prefix(folder()).expect("inside the folder");
+                found.insert(name.to_string_lossy().into_owned());
+            }
+        }
+    }
+    let strays: Vec<_> = found.difference(&expected).collect();
+    assert!(strays.is_empty(), "snapshots without a case, or not reviewed: {strays:?}");
+    let missing: Vec<_> = expected.difference(&found).collect();
+    assert!(missing.is_empty(), "cases without a snapshot: {missing:?}");
+}

@@ -1,0 +1,142 @@
+//! Keeps findings: minimises them, knows which are the same, writes each one down three times.
+
+use std::path::{Path, PathBuf};
+
+use gradiff_check::{Blame, Failure as Found, Finding, Kind};
+use gradiff_corpus::Program;
+
+use crate::Failure;
+use crate::pool::Client;
+
+/// How often a minimisation may ask a backend.
+const BUDGET: usize = 600;
+/// The same for a program that kills or hangs its worker at each ask.
+const BUDGET_FATAL: usize = 60;
+
+/// The findings of one run.
+pub struct Findings {
+    folder: PathBuf,
+    kept: Vec<Kept>,
+}
+
+/// One finding, minimised.
+pub struct Kept {
+    /// Which ones are the same: the failure's kind, the guilty stage and the ops.
+    signature: String,
+    /// What is written down.
+    pub finding: Finding,
+    /// The file's path, if it could be written.
+    pub path: Option<PathBuf>,
+    /// How many programs led to it.
+    pub count: u64,
+}
+
+impl Findings {
+    /// No findings yet, to be written to `folder`, which is made if it is not there.
+    ///
+    /// # Errors
+    /// The folder cannot be made.
+    pub fn open(folder: &Path) -> Result<Findings, Failure> {
+        std::fs::create_dir_all(folder).map_err(|error| {
+            let folder = folder.display();
+            Failure::Usage(format!(
+                "findings cannot be written to {folder}: {error}; name another folder with --findings"
+            ))
+        })?;
+        Ok(Findings { folder: folder.to_path_buf(), kept: Vec::new() })
+    }
+
+    /// The different findings so far.
+    pub fn kept(&self) -> &[Kept] {
+        &self.kept
+    }
+
+    /// Minimises a failing program, and keeps it unless it is one that is known.
+    ///
+    /// # Errors
+    /// No worker can be started.
+    pub fn add(
+        &mut self,
+        program: &Program,
+        found: &Found,
+        origin: &str,
+        client: &mut Client,
+    ) -> Result<(), Failure> {
+        let small = minimise(program, found, client)?;
+        let (_, failures) = client.judge(&small)?;
+        let now = failures.iter().find(|f| f.kind == found.kind).unwrap_or(found).clone();
+        let blame = stage(&small, &now);
+        let signature = signature(&small, &now, blame.as_ref());
+        if let Some(known) = self.kept.iter_mut().find(|kept| kept.signature == signature) {
+            known.count += 1;
+            return Ok(());
+        }
+        let finding = Finding { program: small, failure: now, blame, origin: origin.to_string() };
+        let path = self.write(&finding);
+        self.kept.push(Kept { signature, finding, path, count: 1 });
+        Ok(())
+    }
+
+    /// Writes the corpus file, the Rust test and the Python script. If the disk refuses, the
+    /// corpus file goes to standard error, so that nothing is lost.
+    fn write(&self, finding: &Finding) -> Option<PathBuf> {
+        let text = finding.case_text();
+        let stem = finding.stem();
+        let files = [
+            (format!("{stem}.case"), text.clone()),
+            (format!("{stem}.rs"), gradiff_check::rust_test(finding)),
+            (format!("{stem}.py"), gradiff_check::python_script(finding)),
+        ];
+        for (name, content) in files {
+            let path = self.folder.join(name);
+            if let Err(error) = std::fs::write(&path, content) {
+                eprintln!("gradiff: {} cannot be written: {error}; the case is:", path.display());
+                eprintln!("{text}");
+                return None;
+            }
+        }
+        Some(self.folder.join(format!("{stem}.case")))
+    }
+}
+
+/// The smallest program that the same backend fails in the same way.
+///
+/// # Errors
+/// No worker can be started.
+pub fn minimise(program: &Program, found: &Found, client: &mut Client) -> Result<Program, Failure> {
+    let is_fatal = matches!(found.kind, Kind::Timeout)
+        || (found.kind == Kind::Crash && !found.detail.starts_with("panic"));
+    let budget = if is_fatal { BUDGET_FATAL } else { BUDGET };
+    let mut problem = None;
+    let small = gradiff_check::reduce(program, budget, &mut |candidate| {
+        if crate::interrupt::is_asked() || problem.is_some() {
+            return false;
+        }
+        match client.judge(candidate) {
+            Ok((_, failures)) => failures.iter().any(|f| f.kind == found.kind),
+            Err(failure) => {
+                problem = Some(failure);
+                false
+            }
+        }
+    });
+    problem.map_or(Ok(small), Err)
+}
+
+/// The guilty stage; a blame that fails names none.
+fn stage(program: &Program, found: &Found) -> Option<Blame> {
+    if found.kind == Kind::Crash && !found.detail.starts_with("panic") {
+        return None;
+    }
+    gradiff_check::catch(|| gradiff_check::blame(program, &found.backend)).ok().flatten()
+}
+
+fn signature(program: &Program, found: &Found, blame: Option<&Blame>) -> String {
+    let stage = blame.map_or("", |blame| blame.stage.as_str());
+    let ops: Vec<String> = program
+        .statements
+        .iter()
+        .map(|statement| format!("{statement:?}").split([' ', '{']).next().unwrap_or("").to_string())
+        .collect();
+    format!("{} {stage} {}", found.kind.name(), ops.join(" "))
+}

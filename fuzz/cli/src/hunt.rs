@@ -1,0 +1,235 @@
+//! `gradiff hunt`: workers run programs, this process counts, minimises and reports.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Sender, channel};
+use std::time::Duration;
+
+use gradiff_check::{Failure as Found, Tally};
+use serde_json::json;
+
+use crate::args::Hunt;
+use crate::findings::Findings;
+use crate::pool::{Client, Settings};
+use crate::progress::Progress;
+use crate::{Failure, Status};
+
+/// Programs that a worker takes at once: they share one call of each compiler.
+const BATCH: u64 = 64;
+const SECONDS: u64 = 60;
+
+type Batch = Result<(Tally, Vec<(u64, Found)>), Failure>;
+
+/// What a hunt did.
+pub struct Report {
+    /// Sums over all programs.
+    pub tally: Tally,
+    /// The different findings.
+    pub findings: Findings,
+    /// Seconds it took.
+    pub seconds: f64,
+    /// Seconds until the first failure was seen.
+    pub first_seconds: Option<f64>,
+    /// The backends it ran on.
+    pub backends: Vec<String>,
+}
+
+/// Runs a hunt and prints what came of it.
+///
+/// # Errors
+/// Bad flags, missing backends, workers that cannot be started.
+pub fn hunt(options: &Hunt) -> Result<Status, Failure> {
+    crate::interrupt::install();
+    let report = run(options)?;
+    if options.json {
+        println!("{}", summary(options, &report));
+    } else {
+        print_table(options, &report);
+    }
+    let is_clean = report.findings.kept().is_empty();
+    Ok(if is_clean { Status::Clean } else { Status::Findings })
+}
+
+/// Runs a hunt without a word on standard output.
+///
+/// # Errors
+/// As [`hunt`].
+pub fn run(options: &Hunt) -> Result<Report, Failure> {
+    crate::case::plant(options.fault.as_deref())?;
+    let config = crate::case::config(&options.lanes)?;
+    let settings = Settings {
+        seed: options.seed,
+        backends: crate::case::names(&options.backends)?,
+        lanes: options.lanes.clone(),
+        fault: options.fault.clone(),
+        timeout_seconds: options.timeout,
+    };
+    let mut findings = Findings::open(&options.findings)?;
+    let cores = std::thread::available_parallelism().map_or(1, |count| count.get() as u64);
+    let jobs = options.jobs.unwrap_or(cores);
+    let limit = options.programs.unwrap_or(u64::MAX);
+    let seconds = match (options.seconds, options.programs) {
+        (None, None) => Some(SECONDS),
+        (seconds, _) => seconds,
+    };
+    let mut progress = Progress::start(options.json || options.faults);
+    let mut tally = Tally::default();
+    let mut first_seconds = None;
+    let mut judge = Client::new(settings.clone());
+    let supply = Supply { next: AtomicU64::new(0), limit, is_over: AtomicBool::new(false) };
+    let (sender, batches) = channel::<Batch>();
+    let outcome = std::thread::scope(|scope| {
+        for _ in 0..jobs {
+            let (sender, client, supply) = (sender.clone(), Client::new(settings.clone()), &supply);
+            scope.spawn(move || supply.work(client, sender));
+        }
+        drop(sender);
+        let mut collect = || -> Result<(), Failure> {
+            loop {
+                let is_late = seconds.is_some_and(|limit| progress.seconds() >= limit as f64);
+                if is_late || crate::interrupt::is_asked() {
+                    supply.is_over.store(true, Ordering::SeqCst);
+                }
+                let (batch, failures) = match batches.recv_timeout(Duration::from_millis(200)) {
+                    Ok(batch) => batch?,
+                    Err(std::sync::mpsc::RecvTimeoutError::Timeout) => {
+                        progress.tell(&tally, findings.kept().len());
+                        continue;
+                    }
+                    Err(std::sync::mpsc::RecvTimeoutError::Disconnected) => return Ok(()),
+                };
+                tally.add(&batch);
+                if !failures.is_empty() {
+                    first_seconds.get_or_insert(progress.seconds());
+                }
+                for (index, found) in one_each(failures) {
+                    if findings.kept().len() as u64 >= options.max_findings {
+                        supply.is_over.store(true, Ordering::SeqCst);
+                        break;
+                    }
+                    let program = gradiff_gen::program_at(options.seed, index, &config).program;
+                    let origin = origin(options, index);
+                    findings.add(&program, &found, &origin, &mut judge)?;
+                }
+                progress.tell(&tally, findings.kept().len());
+            }
+        };
+        let outcome = collect();
+        supply.is_over.store(true, Ordering::SeqCst);
+        outcome
+    });
+    progress.end();
+    outcome?;
+    let seconds = progress.seconds();
+    Ok(Report { tally, findings, seconds, first_seconds, backends: settings.backends })
+}
+
+/// Hands out the numbers of programs.
+struct Supply {
+    next: AtomicU64,
+    limit: u64,
+    is_over: AtomicBool,
+}
+
+impl Supply {
+    fn work(&self, mut client: Client, sender: Sender<Batch>) {
+        while !self.is_over.load(Ordering::SeqCst) {
+            let first = self.next.fetch_add(BATCH, Ordering::SeqCst);
+            if first >= self.limit {
+                break;
+            }
+            let batch = client.run(first, BATCH.min(self.limit - first));
+            let is_failed = batch.is_err();
+            if sender.send(batch).is_err() || is_failed {
+                break;
+            }
+        }
+    }
+}
+
+/// The first failure of each program: what several backends get wrong is found once.
+fn one_each(failures: Vec<(u64, Found)>) -> Vec<(u64, Found)> {
+    let mut kept: Vec<(u64, Found)> = Vec::new();
+    for (index, found) in failures {
+        if !kept.iter().any(|(known, _)| *known == index) {
+            kept.push((index, found));
+        }
+    }
+    kept
+}
+
+fn origin(options: &Hunt, index: u64) -> String {
+    let lanes = match options.lanes.is_empty() {
+        true => String::new(),
+        false => format!(" --lanes {}", options.lanes.join(",")),
+    };
+    format!("gradiff gen --seed {} --first {index}{lanes}", options.seed)
+}
+
+fn summary(options: &Hunt, report: &Report) -> serde_json::Value {
+    let tally = &report.tally;
+    let files: Vec<String> = report
+        .findings
+        .kept()
+        .iter()
+        .filter_map(|kept| kept.path.as_ref().map(|path| path.display().to_string()))
+        .collect();
+    let details: Vec<serde_json::Value> = report
+        .findings
+        .kept()
+        .iter()
+        .map(|kept| {
+            let blame = kept.finding.blame.as_ref();
+            json!({"story": kept.finding.story(), "count": kept.count,
+                   "statements": kept.finding.program.statements.len(),
+                   "stage": blame.map(|b| b.stage.clone()), "room": blame.map(|b| b.room)})
+        })
+        .collect();
+    json!({
+        "programs": tally.programs,
+        "programs_per_second": tally.programs as f64 / report.seconds.max(1e-9),
+        "checked_elements": tally.checked_elements,
+        "unspecified_fraction": tally.unspecified_fraction(),
+        "mismatches": tally.mismatches,
+        "crashes": tally.crashes,
+        "timeouts": tally.timeouts,
+        "skipped": tally.skipped,
+        "seed": options.seed,
+        "backends": report.backends,
+        "seconds": report.seconds,
+        "first_seconds": report.first_seconds,
+        "findings": files,
+        "details": details,
+    })
+}
+
+fn print_table(options: &Hunt, report: &Report) {
+    let tally = &report.tally;
+    let rows = [
+        ("seed", options.seed.to_string()),
+        ("backends", report.backends.join(", ")),
+        ("programs", tally.programs.to_string()),
+        ("programs/s", format!("{:.0}", tally.programs as f64 / report.seconds.max(1e-9))),
+        ("checked elements", tally.checked_elements.to_string()),
+        ("unspecified", format!("{:.3} %", 100.0 * tally.unspecified_fraction())),
+        ("mismatches", tally.mismatches.to_string()),
+        ("crashes", tally.crashes.to_string()),
+        ("timeouts", tally.timeouts.to_string()),
+        ("findings", report.findings.kept().len().to_string()),
+    ];
+    for (name, value) in rows {
+        println!("{name:18}{value}");
+    }
+    for (reason, count) in &tally.skipped {
+        println!("{:18}{count} programs, {reason}", "skipped");
+    }
+    for kept in report.findings.kept() {
+        println!();
+        let times = if kept.count == 1 { String::new() } else { format!(" ({} times)", kept.count) };
+        println!("{}{times}", kept.finding.story());
+        match &kept.path {
+            Some(path) => println!("kept as {}", path.display()),
+            None => println!("not kept: see above"),
+        }
+    }
+}
+

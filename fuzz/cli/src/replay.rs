@@ -1,0 +1,179 @@
+//! The commands on corpus files: replay, reduce, show, blame; and the list of backends.
+
+use std::path::Path;
+
+use gradiff_check::{Failure as Found, Kind, check_expr, check_views};
+use gradiff_corpus::{Case, CaseFile, Program};
+
+use crate::args::{Blame, Reduce, Replay, Show};
+use crate::pool::{Client, Settings};
+use crate::{Failure, Status};
+
+fn client(backends: &[String], fault: Option<&str>, timeout: u64) -> Result<Client, Failure> {
+    crate::case::plant(fault)?;
+    Ok(Client::new(Settings {
+        seed: 0,
+        backends: crate::case::names(backends)?,
+        lanes: Vec::new(),
+        fault: fault.map(str::to_string),
+        timeout_seconds: timeout,
+    }))
+}
+
+/// Runs each file and checks what it expects; a line for each, the failures with their reasons.
+///
+/// # Errors
+/// Files that cannot be read or parsed; missing backends.
+pub fn replay(options: &Replay) -> Result<Status, Failure> {
+    crate::interrupt::install();
+    let files = crate::case::files(&options.files)?;
+    let cases: Vec<CaseFile> =
+        files.iter().map(|file| crate::case::read(file)).collect::<Result<_, _>>()?;
+    let mut client = client(&options.backends, options.fault.as_deref(), options.timeout)?;
+    let mut failed = 0;
+    let mut done = 0;
+    for (file, case) in files.iter().zip(&cases) {
+        if crate::interrupt::is_asked() {
+            break;
+        }
+        let problems = problems(case, &mut client)?;
+        println!("{}  {}", if problems.is_empty() { "ok  " } else { "FAIL" }, file.display());
+        for problem in &problems {
+            println!("      {problem}");
+        }
+        failed += usize::from(!problems.is_empty());
+        done += 1;
+    }
+    println!("{} of {} cases replayed, {failed} failed", done, files.len());
+    Ok(if failed == 0 { Status::Clean } else { Status::Findings })
+}
+
+fn problems(case: &CaseFile, client: &mut Client) -> Result<Vec<String>, Failure> {
+    let mut problems = Vec::new();
+    match &case.case {
+        Case::Program(program) => {
+            let (tally, failures) = client.judge(program)?;
+            let say = |f: &Found| format!("{} on {}: {}", f.kind.name(), f.backend, f.detail);
+            problems.extend(failures.iter().map(say));
+            problems.extend(tally.skipped.keys().map(|reason| format!("skipped on {reason}")));
+        }
+        Case::Views(views) => {
+            problems.extend(gradiff_check::catch(|| check_views(views)).and_then(|r| r).err());
+        }
+        Case::Expr(expr) => {
+            problems.extend(gradiff_check::catch(|| check_expr(expr)).and_then(|r| r).err());
+        }
+    }
+    let expects = gradiff_check::catch(|| gradiff_check::check_expects(case));
+    problems.extend(expects.unwrap_or_else(|panic| vec![panic]));
+    Ok(problems)
+}
+
+/// Prints the smallest program that fails as the one in the file does.
+///
+/// # Errors
+/// The file holds no program, or one that does not fail.
+pub fn reduce(options: &Reduce) -> Result<Status, Failure> {
+    crate::interrupt::install();
+    let program = program(&options.file)?;
+    let mut client = client(&options.backends, options.fault.as_deref(), options.timeout)?;
+    let Some(found) = failure(&program, &mut client)? else {
+        println!("{}: nothing fails; nothing to reduce", options.file.display());
+        return Ok(Status::Clean);
+    };
+    let small = crate::findings::minimise(&program, &found, &mut client)?;
+    println!("# {} on {}: {}", found.kind.name(), found.backend, found.detail);
+    print!("{small}");
+    Ok(Status::Findings)
+}
+
+/// Prints one stage of one file.
+///
+/// # Errors
+/// An unknown stage; a stage that the case has not.
+pub fn show(options: &Show) -> Result<Status, Failure> {
+    let case = crate::case::read(&options.file)?;
+    let text = gradiff_check::catch(|| gradiff_check::show(&case.case, &options.stage))
+        .and_then(|shown| shown)
+        .map_err(Failure::Usage)?;
+    print!("{text}");
+    Ok(Status::Clean)
+}
+
+/// Names the guilty stage of one file.
+///
+/// # Errors
+/// A file that cannot be read; missing backends.
+pub fn blame(options: &Blame) -> Result<Status, Failure> {
+    crate::interrupt::install();
+    let case = crate::case::read(&options.file)?;
+    let said = match &case.case {
+        Case::Program(program) => {
+            let mut client = client(&options.backends, options.fault.as_deref(), options.timeout)?;
+            match failure(program, &mut client)? {
+                None => None,
+                Some(found) if found.kind == Kind::Timeout => {
+                    Some(format!("{} on {}: {}", found.kind.name(), found.backend, found.detail))
+                }
+                Some(found) => {
+                    let blame =
+                        gradiff_check::catch(|| gradiff_check::blame(program, &found.backend));
+                    let blame = blame.map_err(Failure::Internal)?;
+                    let of = blame.map_or("no stage alone: every stage is right".to_string(), |b| {
+                        b.to_string()
+                    });
+                    Some(format!("{} on {}: {of}", found.kind.name(), found.backend))
+                }
+            }
+        }
+        Case::Views(views) => {
+            crate::case::plant(options.fault.as_deref())?;
+            let found = gradiff_check::catch(|| check_views(views)).and_then(|r| r).err();
+            found.map(|detail| format!("stage views (engine/view): {detail}"))
+        }
+        Case::Expr(expr) => {
+            crate::case::plant(options.fault.as_deref())?;
+            let found = gradiff_check::catch(|| check_expr(expr)).and_then(|r| r).err();
+            found.map(|detail| format!("stage symbolic (engine/rewrite): {detail}"))
+        }
+    };
+    match said {
+        None => {
+            println!("{}: nothing fails; nobody to blame", options.file.display());
+            Ok(Status::Clean)
+        }
+        Some(said) => {
+            println!("{said}");
+            Ok(Status::Findings)
+        }
+    }
+}
+
+fn program(path: &Path) -> Result<Program, Failure> {
+    match crate::case::read(path)?.case {
+        Case::Program(program) => Ok(program),
+        Case::Views(_) | Case::Expr(_) => Err(Failure::Usage(format!(
+            "{}: only programs are reduced; this case is small already",
+            path.display()
+        ))),
+    }
+}
+
+fn failure(program: &Program, client: &mut Client) -> Result<Option<Found>, Failure> {
+    Ok(client.judge(program)?.1.into_iter().next())
+}
+
+/// A line for each backend.
+///
+/// # Errors
+/// None.
+pub fn backends() -> Result<Status, Failure> {
+    for row in gradiff_check::BACKENDS {
+        let status = match row.status() {
+            Ok(version) => format!("found      {version}"),
+            Err(reason) => format!("not found  {reason}"),
+        };
+        println!("{:18}{status}\n{:18}{}", row.name, "", row.story);
+    }
+    Ok(Status::Clean)
+}

@@ -1,0 +1,153 @@
+//! `views` and `exprs`: cases small enough to be checked here, by enumeration and at random; and
+//! `gen`, which prints generated programs.
+
+use std::path::Path;
+
+use gradiff_corpus::{Case, CaseFile};
+use gradiff_gen::{Exhaustive, SeedChoices, case_seed};
+
+use crate::args::{Gen, Sweep};
+use crate::progress::Progress;
+use crate::{Failure, Status};
+
+/// How one kind of case is made and checked.
+struct Kind {
+    name: &'static str,
+    enumerate: fn(&mut Exhaustive) -> Case,
+    random: fn(&mut SeedChoices) -> Case,
+    check: fn(&Case) -> Result<(), String>,
+}
+
+/// Shape trackers against a model of real elements.
+///
+/// # Errors
+/// Bad flags.
+pub fn views(options: &Sweep) -> Result<Status, Failure> {
+    sweep(options, &Kind {
+        name: "view sequences",
+        enumerate: |choices| Case::Views(gradiff_gen::views(choices, &gradiff_gen::ViewConfig::small(3))),
+        random: |choices| Case::Views(gradiff_gen::views(choices, &gradiff_gen::ViewConfig::default())),
+        check: |case| match case {
+            Case::Views(views) => gradiff_check::check_views(views),
+            _ => Ok(()),
+        },
+    })
+}
+
+/// Index expressions against their written meaning.
+///
+/// # Errors
+/// Bad flags.
+pub fn exprs(options: &Sweep) -> Result<Status, Failure> {
+    sweep(options, &Kind {
+        name: "expressions",
+        enumerate: |choices| Case::Expr(gradiff_gen::expr(choices, &gradiff_gen::ExprConfig::small(3))),
+        random: |choices| Case::Expr(gradiff_gen::expr(choices, &gradiff_gen::ExprConfig::default())),
+        check: |case| match case {
+            Case::Expr(expr) => gradiff_check::check_expr(expr),
+            _ => Ok(()),
+        },
+    })
+}
+
+fn sweep(options: &Sweep, kind: &Kind) -> Result<Status, Failure> {
+    crate::interrupt::install();
+    crate::case::plant(options.fault.as_deref())?;
+    std::panic::set_hook(Box::new(|_| {}));
+    let mut progress = Progress::start(false);
+    let mut found = None;
+    let mut enumerated = 0u64;
+    if !options.random_only {
+        let mut choices = Exhaustive::new();
+        loop {
+            let case = (kind.enumerate)(&mut choices);
+            enumerated += 1;
+            found = problem(&case, kind);
+            let is_last = !choices.advance();
+            if found.is_some() || is_last || crate::interrupt::is_asked() {
+                break;
+            }
+        }
+    }
+    let mut random = 0;
+    while found.is_none() && random < options.cases && !crate::interrupt::is_asked() {
+        let mut choices = SeedChoices::new(case_seed(options.seed, random));
+        found = problem(&(kind.random)(&mut choices), kind);
+        random += 1;
+        if random % 4096 == 0 {
+            progress.count(enumerated + random, kind.name);
+        }
+    }
+    progress.end();
+    let seconds = progress.seconds().max(1e-9);
+    println!(
+        "{enumerated} {} enumerated, {random} at random (seed {}), {:.0}/s",
+        kind.name,
+        options.seed,
+        (enumerated + random) as f64 / seconds
+    );
+    let Some((case, detail)) = found else {
+        println!("nothing found");
+        return Ok(Status::Clean);
+    };
+    let small = smaller(case, kind);
+    let detail = problem(&small, kind).map_or(detail, |(_, detail)| detail);
+    let file = CaseFile { story: vec![detail.clone()], case: small, expects: Vec::new() };
+    println!("FOUND: {detail}");
+    println!("{file}");
+    keep(&options.findings, &file)?;
+    Ok(Status::Findings)
+}
+
+fn problem(case: &Case, kind: &Kind) -> Option<(Case, String)> {
+    let checked = gradiff_check::catch(|| (kind.check)(case)).and_then(|result| result);
+    checked.err().map(|detail| (case.clone(), detail))
+}
+
+/// The smallest case that fails, by leaving out operations and taking apart expressions.
+fn smaller(mut case: Case, kind: &Kind) -> Case {
+    loop {
+        let found = gradiff_check::simpler_cases(&case)
+            .into_iter()
+            .find(|candidate| problem(candidate, kind).is_some());
+        match found {
+            Some(candidate) if !crate::interrupt::is_asked() => case = candidate,
+            _ => return case,
+        }
+    }
+}
+
+fn keep(folder: &Path, file: &CaseFile) -> Result<(), Failure> {
+    let text = file.to_string();
+    let path = folder.join(format!("{}.case", gradiff_check::stem(&text)));
+    let written = std::fs::create_dir_all(folder).and_then(|()| std::fs::write(&path, text));
+    match written {
+        Ok(()) => println!("kept as {}", path.display()),
+        Err(error) => eprintln!(
+            "gradiff: {} cannot be written: {error}; the case stands above",
+            path.display()
+        ),
+    }
+    Ok(())
+}
+
+/// Prints generated programs, each as a corpus file, separated by `---`.
+///
+/// # Errors
+/// A name that is no lane.
+pub fn generate(options: &Gen) -> Result<Status, Failure> {
+    use std::io::Write;
+    let config = crate::case::config(&options.lanes)?;
+    let mut out = std::io::BufWriter::new(std::io::stdout().lock());
+    for index in options.first..options.first.saturating_add(options.count) {
+        let made = gradiff_gen::program_at(options.seed, index, &config);
+        let separator = if index == options.first { "" } else { "---\n" };
+        let lane = made.lane.name();
+        let seed = options.seed;
+        let text = format!("{separator}# {lane} lane, seed {seed}, number {index}\n{}", made.program);
+        if out.write_all(text.as_bytes()).is_err() {
+            break;
+        }
+    }
+    Ok(Status::Clean)
+}
