@@ -53,7 +53,7 @@ fn check(tracker: &ShapeTracker, model: &Model, from: &[i64]) {
     assert!(highest <= tracker.real_size(), "real_size of {tracker}");
     assert!(tracker.real_size() <= from.iter().product(), "real_size of {tracker}");
     if let [view] = tracker.views() {
-        assert_eq!(view.size() == 0 || highest == tracker.real_size(), true, "{tracker}");
+        assert!(view.size() == 0 || highest == tracker.real_size(), "{tracker}");
     }
     check_axes(tracker, model, &all);
     check_invert(tracker, model, from);
