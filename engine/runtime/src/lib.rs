@@ -1,1 +1,18 @@
-//! Devices, memory, compilers and launches.
+//! Devices, memory, compilers and launches. The one room where unsafe code may stand.
+//!
+//! In go linear uops, out come executables and bytes. It knows nothing of tensors, schedules or
+//! views, and never changes a kernel.
+
+mod c;
+mod cache;
+mod device;
+mod error;
+mod half_float;
+mod interp;
+mod jit;
+mod memory;
+mod scalar;
+
+pub use device::{Device, DeviceRow, Executable, device, devices};
+pub use error::Error;
+pub use memory::{Memory, memory_of};

@@ -1,0 +1,25 @@
+//! What a renderer refuses.
+
+use gradiff_graph::{DType, Op};
+
+/// Why a kernel has no text.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// The op is not one of a linear kernel, or the language lacks it for this dtype.
+    #[error("kernel {kernel}, uop {position}: {language} has no {op} of {dtype}")]
+    Unsupported {
+        /// The language.
+        language: &'static str,
+        /// The name of the kernel.
+        kernel: String,
+        /// The uop's place in the list.
+        position: usize,
+        /// What it does.
+        op: Op,
+        /// The type of its first source, or its own.
+        dtype: DType,
+    },
+    /// The name of the kernel is no identifier.
+    #[error("kernel name `{0}` is no identifier: letters, digits and _ only, no digit first")]
+    Name(String),
+}

@@ -1,0 +1,323 @@
+//! Kernels as C, compiled by the system's C compiler into shared objects.
+//!
+//! Up to 64 kernels, each text once, make one source file and one run of the compiler; files are
+//! compiled side by side and kept in the disk cache under their whole text, the compiler, its
+//! flags and the machine.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use gradiff_graph::Linear;
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use crate::cache::Cache;
+use crate::memory::{Locked, Memory, Signature};
+use crate::{Device, Error, Executable};
+
+/// How many kernels stand in one file at most.
+const KERNELS_PER_FILE: usize = 64;
+
+/// What the meaning of the text rests on (`-fwrapv`, `-ffp-contract=off`), and speed.
+/// `-fno-math-errno` lets `sqrt` be an instruction; it changes `errno`, never a result.
+const FLAGS: [&str; 7] =
+    ["-std=c99", "-shared", "-fPIC", "-O2", "-fwrapv", "-ffp-contract=off", "-fno-math-errno"];
+
+/// For the machine that compiles; left off where the compiler does not know it.
+const NATIVE: &str = "-march=native";
+
+/// A C compiler and its cache.
+pub(crate) struct Compiler {
+    /// The program and arguments that always come first.
+    command: Vec<String>,
+    version: String,
+    flags: Vec<&'static str>,
+    /// What the compiler says about the machine: all macros it defines.
+    machine: String,
+    cache: Cache,
+}
+
+impl Compiler {
+    /// Finds the compiler: `CC` if it is set, else the first of cc, gcc and clang.
+    pub(crate) fn open() -> Result<Compiler, Error> {
+        let chosen = std::env::var("CC").ok().filter(|command| !command.trim().is_empty());
+        Compiler::with(chosen.as_deref(), Cache::open()?)
+    }
+
+    fn with(chosen: Option<&str>, cache: Cache) -> Result<Compiler, Error> {
+        let candidates = chosen.map_or(vec!["cc", "gcc", "clang"], |command| vec![command]);
+        let mut tried = Vec::new();
+        for candidate in candidates {
+            let command: Vec<String> = candidate.split_whitespace().map(String::from).collect();
+            match run(&command, &["--version"]) {
+                Ok(output) if output.status.success() => {
+                    let text = String::from_utf8_lossy(&output.stdout);
+                    let version = text.lines().next().unwrap_or_default().to_string();
+                    return Ok(Compiler::of(command, version, cache));
+                }
+                Ok(output) => {
+                    tried.push(format!("`{candidate} --version` gives {}", output.status))
+                }
+                Err(error) => tried.push(format!("`{candidate}`: {error}")),
+            }
+        }
+        let source = if chosen.is_some() { " (from the environment variable CC)" } else { "" };
+        Err(Error::Unavailable {
+            device: "c",
+            why: format!(
+                "no C compiler was found{source}: {}. Install gcc or clang, set CC to one, or use \
+                 device `jit`, which needs none",
+                tried.join("; ")
+            ),
+        })
+    }
+
+    fn of(command: Vec<String>, version: String, cache: Cache) -> Compiler {
+        let macros = |flags: &[&str]| {
+            let arguments = [flags, &["-dM", "-E", "-x", "c", "/dev/null"]].concat();
+            let output = run(&command, &arguments).ok().filter(|output| output.status.success())?;
+            Some(String::from_utf8_lossy(&output.stdout).into_owned())
+        };
+        let mut flags = FLAGS.to_vec();
+        let native = macros(&[NATIVE]);
+        flags.extend(native.is_some().then_some(NATIVE));
+        let machine = native.or_else(|| macros(&[])).unwrap_or_default();
+        Compiler { command, version, flags, machine, cache }
+    }
+
+    /// The shared object of a source, from the cache or new.
+    fn object(&self, file: &SourceFile) -> Result<Arc<libloading::Library>, Error> {
+        let key = format!(
+            "{}\n{}\n{}\n{}\n{}",
+            self.command.join(" "),
+            self.version,
+            self.flags.join(" "),
+            self.machine,
+            file.text
+        );
+        if let Some(path) = self.cache.find(&key)
+            && let Ok(library) = load(&path)
+        {
+            return Ok(library);
+        }
+        let object = self.build(file)?;
+        load(&self.cache.add(&key, &object)?)
+    }
+
+    /// Runs the compiler.
+    fn build(&self, file: &SourceFile) -> Result<Vec<u8>, Error> {
+        let place = self.cache.directory();
+        let failed = |what: &'static str, path: &Path, why: std::io::Error| Error::File {
+            what,
+            path: path.to_path_buf(),
+            why: why.to_string(),
+        };
+        let directory = tempfile::Builder::new()
+            .prefix("build-")
+            .tempdir_in(place)
+            .map_err(|why| failed("cannot make a directory in", place, why))?;
+        let source = directory.path().join("kernels.c");
+        let object = directory.path().join("kernels.so");
+        std::fs::write(&source, &file.text).map_err(|why| failed("cannot write", &source, why))?;
+        let paths = [source.to_string_lossy(), object.to_string_lossy()];
+        let arguments = [&self.flags[..], &[&*paths[0], "-o", &*paths[1], "-lm"]].concat();
+        let program = Path::new(&self.command[0]);
+        let output =
+            run(&self.command, &arguments).map_err(|why| failed("cannot run", program, why))?;
+        if !output.status.success() {
+            let kept = directory.keep().join("kernels.c");
+            return Err(Error::CompilerFailed {
+                compiler: self.command.join(" "),
+                kernels: file.names.join(", "),
+                source_path: Some(kept),
+                stderr: String::from_utf8_lossy(&output.stderr).trim().to_string(),
+            });
+        }
+        std::fs::read(&object).map_err(|why| failed("cannot read", &object, why))
+    }
+}
+
+fn run(command: &[String], arguments: &[&str]) -> std::io::Result<Output> {
+    let Some((program, first)) = command.split_first() else {
+        return Err(std::io::ErrorKind::NotFound.into());
+    };
+    Command::new(program).args(first).args(arguments).stdin(Stdio::null()).output()
+}
+
+fn load(path: &Path) -> Result<Arc<libloading::Library>, Error> {
+    // SAFETY: the object was made from our own source (the cache checks it whole); it has no
+    // initialisers of its own and depends on the C and math libraries only.
+    let library = unsafe { libloading::Library::new(path) };
+    library.map(Arc::new).map_err(|error| Error::File {
+        what: "cannot load (is the file system mounted noexec? GRADIFF_CACHE_DIR chooses another)",
+        path: PathBuf::from(path),
+        why: error.to_string(),
+    })
+}
+
+/// One source file: its text and the names of the kernels in it.
+struct SourceFile {
+    text: String,
+    names: Vec<String>,
+}
+
+impl SourceFile {
+    /// A file of kernels, given by name and text.
+    fn new(kernels: &[Unique]) -> SourceFile {
+        let mut text = gradiff_render::c_prelude().to_string();
+        for Unique { name, body, parameter_count } in kernels {
+            let arguments: Vec<String> =
+                (0..*parameter_count).map(|n| format!("data[{n}]")).collect();
+            let arguments = arguments.join(", ");
+            text.push_str(&format!("\nstatic void {name}{body}"));
+            text.push_str(&format!(
+                "void run_{name}(void* const* data) {{ {name}({arguments}); }}\n"
+            ));
+        }
+        SourceFile { text, names: kernels.iter().map(|kernel| kernel.name.clone()).collect() }
+    }
+}
+
+/// A kernel's text from its parameter list on; all kernels of this text share it.
+struct Unique {
+    name: String,
+    body: String,
+    parameter_count: usize,
+}
+
+/// The kernels of one compile without repetitions.
+#[derive(Default)]
+struct Uniques {
+    list: Vec<Unique>,
+    number_of: FxHashMap<String, usize>,
+    names: FxHashSet<String>,
+}
+
+impl Uniques {
+    /// The number of the kernel's text; added if it is new.
+    fn add(&mut self, kernel: &Linear, signature: &Signature) -> Result<usize, Error> {
+        let text = gradiff_render::c_named(kernel, "kernel")?;
+        let body = text.strip_prefix("void kernel").unwrap_or(&text).to_string();
+        if let Some(number) = self.number_of.get(&body) {
+            return Ok(*number);
+        }
+        let number = self.list.len();
+        let mut name = identifier(&kernel.name);
+        if self.names.contains(&name) {
+            name = format!("{name}_b{number}");
+        }
+        self.names.insert(name.clone());
+        self.number_of.insert(body.clone(), number);
+        self.list.push(Unique { name, body, parameter_count: signature.parameters.len() });
+        Ok(number)
+    }
+}
+
+/// A name that is an identifier and nothing that the prelude or C itself uses.
+fn identifier(name: &str) -> String {
+    let is_word = |c: char| c == '_' || c.is_ascii_alphanumeric();
+    if (name.starts_with("E_") || name.starts_with("r_")) && name.chars().all(is_word) {
+        return name.to_string();
+    }
+    let word: String = name.chars().map(|c| if is_word(c) { c } else { '_' }).collect();
+    format!("kernel_{word}")
+}
+
+impl Device for Compiler {
+    fn name(&self) -> &'static str {
+        "c"
+    }
+
+    fn compile(&self, kernels: &[&Linear]) -> Result<Vec<Arc<dyn Executable>>, Error> {
+        let mut uniques = Uniques::default();
+        let mut numbered = Vec::with_capacity(kernels.len());
+        for kernel in kernels {
+            let signature = Signature::of(kernel)?;
+            let number = uniques.add(kernel, &signature)?;
+            numbered.push((signature, number));
+        }
+        let files: Vec<SourceFile> =
+            uniques.list.chunks(KERNELS_PER_FILE).map(SourceFile::new).collect();
+        let libraries = side_by_side(&files, |file| self.object(file))?;
+        let executables = numbered.into_iter().map(|(signature, number)| {
+            let library = &libraries[number / KERNELS_PER_FILE];
+            let symbol = format!("run_{}", uniques.list[number].name);
+            // SAFETY: `SourceFile::new` wrote the symbol with this very signature.
+            let entry = unsafe { library.get::<Entry>(symbol.as_bytes()) };
+            let entry = *entry.map_err(|error| Error::File {
+                what: "cannot find a kernel in",
+                path: self.cache.directory().to_path_buf(),
+                why: error.to_string(),
+            })?;
+            let executable: Arc<dyn Executable> =
+                Arc::new(Kernel { signature, entry, _library: library.clone() });
+            Ok(executable)
+        });
+        executables.collect()
+    }
+
+    fn describe(&self) -> String {
+        format!(
+            "{} ({}), {}; cache in {}",
+            self.version,
+            self.command.join(" "),
+            self.flags.join(" "),
+            self.cache.directory().display()
+        )
+    }
+}
+
+/// `work` done on each item, on as many threads as the machine has; results in order.
+fn side_by_side<T: Sync, R: Send>(
+    items: &[T],
+    work: impl Fn(&T) -> Result<R, Error> + Sync,
+) -> Result<Vec<R>, Error> {
+    let thread_count = std::thread::available_parallelism().map_or(1, |count| count.get());
+    if thread_count == 1 || items.len() < 2 {
+        return items.iter().map(work).collect();
+    }
+    let next = AtomicUsize::new(0);
+    let take = || {
+        let mut done = Vec::new();
+        loop {
+            let number = next.fetch_add(1, Ordering::Relaxed);
+            let Some(item) = items.get(number) else { return done };
+            done.push((number, work(item)));
+        }
+    };
+    let mut results: Vec<(usize, Result<R, Error>)> = std::thread::scope(|scope| {
+        let threads: Vec<_> =
+            (0..thread_count.min(items.len())).map(|_| scope.spawn(take)).collect();
+        let join = |thread: std::thread::ScopedJoinHandle<'_, Vec<_>>| match thread.join() {
+            Ok(done) => done,
+            Err(panic) => std::panic::resume_unwind(panic),
+        };
+        threads.into_iter().flat_map(join).collect()
+    });
+    results.sort_by_key(|(number, _)| *number);
+    results.into_iter().map(|(_, result)| result).collect()
+}
+
+/// A compiled kernel takes the addresses of its parameters as one array.
+type Entry = unsafe extern "C" fn(*const *mut u8);
+
+struct Kernel {
+    signature: Signature,
+    entry: Entry,
+    _library: Arc<libloading::Library>,
+}
+
+impl Executable for Kernel {
+    fn run(&self, memories: &[&Memory]) -> Result<(), Error> {
+        let mut locked = Locked::new(&self.signature, memories)?;
+        let pointers = locked.pointers();
+        // SAFETY: the code reads and writes elements of its parameters only (the promise of
+        // lowering, see `Executable::run`); each pointer leads to at least as many elements as
+        // the kernel declares, locked for what the kernel does with them, and no memory that is
+        // written stands in two slots, as `restrict` demands; `_library` keeps the code loaded.
+        unsafe { (self.entry)(pointers.as_ptr()) };
+        locked.mark_written();
+        Ok(())
+    }
+}

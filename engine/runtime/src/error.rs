@@ -1,0 +1,138 @@
+//! What a device refuses and what went wrong, in words that say what to do.
+
+use std::path::PathBuf;
+
+use gradiff_graph::{DType, Op};
+
+/// Why a kernel was not compiled or did not run.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// There is no device of this name.
+    #[error("there is no device `{name}`; devices are {}", known.join(", "))]
+    NoDevice {
+        /// What was asked for.
+        name: String,
+        /// What there is.
+        known: Vec<&'static str>,
+    },
+    /// The device exists but this machine lacks what it needs.
+    #[error("device {device} is not available: {why}")]
+    Unavailable {
+        /// The device.
+        device: &'static str,
+        /// What is missing and what to do.
+        why: String,
+    },
+    /// A kernel cannot be written in the device's language.
+    #[error(transparent)]
+    Render(#[from] gradiff_render::Error),
+    /// The device has no such op for this dtype.
+    #[error("kernel {kernel}, uop {position}: device {device} has no {op} of {dtype}")]
+    Unsupported {
+        /// The device.
+        device: &'static str,
+        /// The kernel.
+        kernel: String,
+        /// The uop's place in the list.
+        position: usize,
+        /// What it does.
+        op: Op,
+        /// The type of its first source, or its own.
+        dtype: DType,
+    },
+    /// The uops do not keep the invariants of `Linear`.
+    #[error("kernel {kernel}, uop {position}: {what}")]
+    Malformed {
+        /// The kernel.
+        kernel: String,
+        /// The uop's place in the list.
+        position: usize,
+        /// What is wrong.
+        what: String,
+    },
+    /// The checked interpreter met an index outside a parameter.
+    #[error(
+        "kernel {kernel}, uop {position}: index {index} of data{slot} is out of bounds, \
+         which are 0..{size_elements}"
+    )]
+    OutOfBounds {
+        /// The kernel.
+        kernel: String,
+        /// The load or store.
+        position: usize,
+        /// The parameter.
+        slot: usize,
+        /// The index met.
+        index: i64,
+        /// How many elements the parameter holds.
+        size_elements: i64,
+    },
+    /// The checked interpreter read an element that nobody has written.
+    #[error(
+        "kernel {kernel}, uop {position}: element {index} of data{slot} \
+         (of {size_elements}) is read before it is written"
+    )]
+    Uninitialised {
+        /// The kernel.
+        kernel: String,
+        /// The load.
+        position: usize,
+        /// The parameter.
+        slot: usize,
+        /// The element.
+        index: i64,
+        /// How many elements the parameter holds.
+        size_elements: i64,
+    },
+    /// The memories given do not fit the parameters.
+    #[error("kernel {kernel}: {what}")]
+    Arguments {
+        /// The kernel.
+        kernel: String,
+        /// What does not fit.
+        what: String,
+    },
+    /// Too much memory was asked for, or a size does not fit the dtype.
+    #[error("memory for {size_elements} elements of {dtype}: {why}")]
+    Memory {
+        /// Element type.
+        dtype: DType,
+        /// How many were asked for.
+        size_elements: usize,
+        /// What is wrong.
+        why: String,
+    },
+    /// The C compiler refused a kernel.
+    #[error(
+        "{compiler} refused kernels {kernels}: {stderr}{}",
+        source_path.as_ref().map_or(String::new(), |p| format!("\nthe source is {}", p.display()))
+    )]
+    CompilerFailed {
+        /// The command.
+        compiler: String,
+        /// The names of the kernels in the file.
+        kernels: String,
+        /// The file, where it could be kept.
+        source_path: Option<PathBuf>,
+        /// What the compiler said.
+        stderr: String,
+    },
+    /// A file could not be read, written or loaded.
+    #[error("{what} {}: {why}", path.display())]
+    File {
+        /// What was attempted.
+        what: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        why: String,
+    },
+    /// The code generator refused a kernel.
+    #[error("kernel {kernel}: the code generator says: {why}")]
+    Jit {
+        /// The kernel, or kernels.
+        kernel: String,
+        /// What it said.
+        why: String,
+    },
+}

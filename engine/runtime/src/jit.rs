@@ -1,0 +1,163 @@
+//! Kernels compiled in this process by Cranelift: no compiler to install, no files.
+//!
+//! The kernels of one `compile` share modules of at most 64; a module's code is freed with the
+//! last executable that points into it.
+
+mod emit;
+mod helpers;
+
+use std::sync::{Arc, Mutex};
+
+use cranelift_codegen::ir::{AbiParam, Signature as MachineSignature, UserFuncName, types};
+use cranelift_codegen::isa::OwnedTargetIsa;
+use cranelift_codegen::settings::{self, Configurable};
+use cranelift_frontend::FunctionBuilderContext;
+use cranelift_jit::{JITBuilder, JITModule};
+use cranelift_module::{Module, default_libcall_names};
+use gradiff_graph::Linear;
+
+use crate::memory::{Locked, Memory, Signature};
+use crate::{Device, Error, Executable};
+
+/// How many kernels share the code of one module.
+const KERNELS_PER_MODULE: usize = 64;
+
+/// The code generator for this machine.
+pub(crate) struct Jit {
+    isa: OwnedTargetIsa,
+}
+
+impl Jit {
+    /// Asks Cranelift for a code generator for this machine.
+    pub(crate) fn open() -> Result<Jit, Error> {
+        let unavailable = |why: String| Error::Unavailable {
+            device: "jit",
+            why: format!("Cranelift cannot generate code for this machine ({why}); use `interp`"),
+        };
+        let mut flags = settings::builder();
+        // Colocated calls do not reach helpers that lie anywhere in memory. The verifier costs a
+        // third of the time; tests run with it.
+        let is_checked = if cfg!(debug_assertions) { "true" } else { "false" };
+        let choices = [
+            ("use_colocated_libcalls", "false"),
+            ("is_pic", "false"),
+            ("opt_level", "speed"),
+            ("enable_verifier", is_checked),
+            ("unwind_info", "false"),
+        ];
+        for (name, value) in choices {
+            flags.set(name, value).map_err(|error| unavailable(error.to_string()))?;
+        }
+        let builder = cranelift_native::builder().map_err(|why| unavailable(why.to_string()))?;
+        let isa = builder.finish(settings::Flags::new(flags));
+        Ok(Jit { isa: isa.map_err(|error| unavailable(error.to_string()))? })
+    }
+
+    /// Compiles a few kernels into one module.
+    fn compile_module(&self, kernels: &[&Linear]) -> Result<Vec<Arc<dyn Executable>>, Error> {
+        let builder = JITBuilder::with_isa(self.isa.clone(), default_libcall_names());
+        let mut code = Unfinished(Some(JITModule::new(builder)));
+        let module = code.0.as_mut().expect("just put there");
+        let mut context = module.make_context();
+        let mut functions = FunctionBuilderContext::new();
+        let mut defined = Vec::with_capacity(kernels.len());
+        for kernel in kernels {
+            let refuse = |error: &dyn std::fmt::Display| Error::Jit {
+                kernel: kernel.name.clone(),
+                why: error.to_string(),
+            };
+            let signature = Signature::of(kernel)?;
+            let mut machine = MachineSignature::new(self.isa.default_call_conv());
+            machine.params.push(AbiParam::new(types::I64));
+            let id = module.declare_anonymous_function(&machine).map_err(|e| refuse(&e))?;
+            context.func.signature = machine;
+            context.func.name = UserFuncName::user(0, id.as_u32());
+            emit::emit(kernel, &signature, &mut context.func, &mut functions, &*self.isa)?;
+            module.define_function(id, &mut context).map_err(|error| refuse(&error_text(error)))?;
+            module.clear_context(&mut context);
+            defined.push((signature, id));
+        }
+        module.finalize_definitions().map_err(|error| Error::Jit {
+            kernel: kernels.iter().map(|kernel| kernel.name.as_str()).collect::<Vec<_>>().join(" "),
+            why: error_text(error),
+        })?;
+        let entries: Vec<_> = defined
+            .into_iter()
+            .map(|(signature, id)| (signature, module.get_finalized_function(id)))
+            .collect();
+        let code = Arc::new(Code(Mutex::new(code)));
+        let executables = entries.into_iter().map(|(signature, address)| {
+            // SAFETY: the address is that of a finished function with exactly this signature,
+            // and `code`, kept beside it, keeps it alive.
+            let entry = unsafe { std::mem::transmute::<*const u8, Entry>(address) };
+            let executable: Arc<dyn Executable> =
+                Arc::new(Kernel { signature, entry, _code: code.clone() });
+            executable
+        });
+        Ok(executables.collect())
+    }
+}
+
+/// The whole of an error: that of the verifier says more in its debug form.
+fn error_text(error: cranelift_module::ModuleError) -> String {
+    match error {
+        cranelift_module::ModuleError::Compilation(error) => format!("{error:?}"),
+        error => error.to_string(),
+    }
+}
+
+impl Device for Jit {
+    fn name(&self) -> &'static str {
+        "jit"
+    }
+
+    fn compile(&self, kernels: &[&Linear]) -> Result<Vec<Arc<dyn Executable>>, Error> {
+        let mut executables = Vec::with_capacity(kernels.len());
+        for chunk in kernels.chunks(KERNELS_PER_MODULE) {
+            executables.extend(self.compile_module(chunk)?);
+        }
+        Ok(executables)
+    }
+
+    fn describe(&self) -> String {
+        format!("Cranelift {}, in process, for {}", cranelift_codegen::VERSION, self.isa.triple())
+    }
+}
+
+/// A compiled kernel takes the addresses of its parameters as one array.
+type Entry = unsafe extern "C" fn(*const *mut u8);
+
+/// A module whose code is freed when this goes.
+struct Unfinished(Option<JITModule>);
+
+impl Drop for Unfinished {
+    fn drop(&mut self) {
+        if let Some(module) = self.0.take() {
+            // SAFETY: whoever can call into the code holds an `Arc` of the `Code` around this,
+            // so nobody does or will; code that was never finished was never given out.
+            unsafe { module.free_memory() };
+        }
+    }
+}
+
+/// The code of a module. The mutex is never locked: it makes the module shareable.
+struct Code(#[expect(dead_code, reason = "kept for its drop")] Mutex<Unfinished>);
+
+struct Kernel {
+    signature: Signature,
+    entry: Entry,
+    _code: Arc<Code>,
+}
+
+impl Executable for Kernel {
+    fn run(&self, memories: &[&Memory]) -> Result<(), Error> {
+        let mut locked = Locked::new(&self.signature, memories)?;
+        let pointers = locked.pointers();
+        // SAFETY: the code reads and writes elements of its parameters only (the promise of
+        // lowering, see `Executable::run`); each pointer leads to at least as many elements as
+        // the kernel declares, locked for what the kernel does with them; `_code` is alive.
+        unsafe { (self.entry)(pointers.as_ptr()) };
+        locked.mark_written();
+        Ok(())
+    }
+}

@@ -1,0 +1,582 @@
+//! One kernel in Cranelift's intermediate form.
+//!
+//! A value has the machine type of its dtype: integers their own width (so they wrap by
+//! themselves and are extended only where they are widened), bool a byte of 0 or 1, 16-bit floats
+//! their bits. Loops are blocks; counters and accumulators are variables. Nothing traps.
+
+use cranelift_codegen::ir::condcodes::{FloatCC, IntCC};
+use cranelift_codegen::ir::{
+    AbiParam, Block, Function, InstBuilder, MemFlagsData, Signature as MachineSignature, Type,
+    Value, types,
+};
+use cranelift_codegen::isa::TargetIsa;
+use cranelift_frontend::{FunctionBuilder, FunctionBuilderContext, Variable};
+use gradiff_graph::fault::{self, Fault};
+use gradiff_graph::{Arg, Constant, DType, Linear, Op};
+
+use super::helpers::{self, Helper};
+use crate::Error;
+use crate::memory::Signature;
+
+/// Writes the kernel into `function`, whose one parameter is the array of addresses.
+pub(crate) fn emit(
+    linear: &Linear,
+    signature: &Signature,
+    function: &mut Function,
+    functions: &mut FunctionBuilderContext,
+    isa: &dyn TargetIsa,
+) -> Result<(), Error> {
+    let mut builder = FunctionBuilder::new(function, functions);
+    let entry = builder.create_block();
+    builder.append_block_params_for_function_params(entry);
+    builder.switch_to_block(entry);
+    builder.seal_block(entry);
+    let array = builder.block_params(entry)[0];
+    let pointers = (0..signature.parameters.len() as i32)
+        .map(|number| builder.ins().load(types::I64, trusted(), array, 8 * number))
+        .collect();
+    let count = linear.uops.len();
+    let mut emitter = Emitter {
+        linear,
+        signature,
+        builder,
+        isa,
+        pointers,
+        values: vec![Named::Nothing; count],
+        loops: Vec::new(),
+    };
+    let result = (0..count).try_for_each(|position| emitter.uop(position));
+    let is_open = !emitter.loops.is_empty();
+    let Emitter { mut builder, .. } = emitter;
+    if result.is_ok() && !is_open {
+        builder.ins().return_(&[]);
+        builder.finalize(isa.frontend_config());
+        return Ok(());
+    }
+    // The builder's scratch space must be clean for the next kernel.
+    *functions = FunctionBuilderContext::new();
+    result.and(Err(Error::Malformed {
+        kernel: linear.name.clone(),
+        position: count,
+        what: "a loop is never closed".into(),
+    }))
+}
+
+fn trusted() -> MemFlagsData {
+    MemFlagsData::trusted()
+}
+
+/// The machine type of a dtype.
+fn machine_type(dtype: DType) -> Type {
+    match dtype.size_bytes() {
+        4 if dtype == DType::F32 => types::F32,
+        8 if dtype == DType::F64 => types::F64,
+        2 => types::I16,
+        4 => types::I32,
+        8 => types::I64,
+        _ => types::I8,
+    }
+}
+
+fn is_half(dtype: DType) -> bool {
+    matches!(dtype, DType::F16 | DType::BF16)
+}
+
+/// How the value of a uop is reached.
+#[derive(Clone, Copy)]
+enum Named {
+    Nothing,
+    Value(Value),
+    Variable(Variable),
+}
+
+struct Loop {
+    range: u32,
+    counter: Variable,
+    header: Block,
+    exit: Block,
+}
+
+struct Emitter<'a, 'b> {
+    linear: &'a Linear,
+    signature: &'a Signature,
+    builder: FunctionBuilder<'b>,
+    isa: &'a dyn TargetIsa,
+    pointers: Vec<Value>,
+    values: Vec<Named>,
+    loops: Vec<Loop>,
+}
+
+impl Emitter<'_, '_> {
+    fn malformed(&self, position: usize, what: &str) -> Error {
+        Error::Malformed { kernel: self.linear.name.clone(), position, what: what.to_string() }
+    }
+
+    fn value(&mut self, position: u32) -> Result<Value, Error> {
+        match self.values[position as usize] {
+            Named::Value(value) => Ok(value),
+            Named::Variable(variable) => Ok(self.builder.use_var(variable)),
+            Named::Nothing => Err(self.malformed(position as usize, "it has no value to use")),
+        }
+    }
+
+    fn source(&mut self, position: usize, number: usize) -> Result<Value, Error> {
+        self.value(self.linear.uops[position].src[number])
+    }
+
+    fn uop(&mut self, position: usize) -> Result<(), Error> {
+        let uop = &self.linear.uops[position];
+        let named = match (uop.op, &uop.arg) {
+            (Op::Const, Arg::Const(value)) => Named::Value(self.constant(*value)),
+            (Op::DefineGlobal | Op::Index | Op::Sink, _) => Named::Nothing,
+            (Op::DefineAcc, _) => {
+                let start = self.source(position, 0)?;
+                let variable = self.builder.declare_var(machine_type(uop.dtype));
+                self.builder.def_var(variable, start);
+                Named::Variable(variable)
+            }
+            (Op::Assign, _) => {
+                let Named::Variable(variable) = self.values[uop.src[0] as usize] else {
+                    return Err(self.malformed(position, "it assigns to what is no variable"));
+                };
+                let value = self.source(position, 1)?;
+                self.builder.def_var(variable, value);
+                Named::Variable(variable)
+            }
+            (Op::Range, _) => self.open_loop(position)?,
+            (Op::EndRange, _) => self.close_loop(position)?,
+            (Op::Load, _) => Named::Value(self.load(position)?),
+            (Op::Store, _) => {
+                self.store(position)?;
+                Named::Nothing
+            }
+            (op, _) if op.is_elementwise() => Named::Value(self.alu(position)?),
+            _ => return Err(self.unsupported(position)),
+        };
+        self.values[position] = named;
+        Ok(())
+    }
+
+    fn unsupported(&self, position: usize) -> Error {
+        let uop = &self.linear.uops[position];
+        let source = uop.src.first().map(|source| self.linear.uops[*source as usize].dtype);
+        Error::Unsupported {
+            device: "jit",
+            kernel: self.linear.name.clone(),
+            position,
+            op: uop.op,
+            dtype: source.unwrap_or(uop.dtype),
+        }
+    }
+
+    fn constant(&mut self, value: Constant) -> Value {
+        match value.dtype() {
+            DType::F32 => self.builder.ins().f32const(f32::from_bits(value.bits() as u32)),
+            DType::F64 => self.builder.ins().f64const(f64::from_bits(value.bits())),
+            dtype => self.builder.ins().iconst(machine_type(dtype), value.bits() as i64),
+        }
+    }
+
+    fn int(&mut self, kind: Type, value: i64) -> Value {
+        let bits = if kind.bits() == 64 { value } else { value & ((1 << kind.bits()) - 1) };
+        self.builder.ins().iconst(kind, bits)
+    }
+
+    /// Counts from 0 while below the end: the test stands at the head.
+    fn open_loop(&mut self, position: usize) -> Result<Named, Error> {
+        let kind = machine_type(self.linear.uops[position].dtype);
+        let end = self.source(position, 0)?;
+        let counter = self.builder.declare_var(kind);
+        let zero = self.int(kind, 0);
+        self.builder.def_var(counter, zero);
+        let [header, body, exit] = [(); 3].map(|()| self.builder.create_block());
+        self.builder.ins().jump(header, &[]);
+        self.builder.switch_to_block(header);
+        let count = self.builder.use_var(counter);
+        let goes_on = self.builder.ins().icmp(IntCC::SignedLessThan, count, end);
+        self.builder.ins().brif(goes_on, body, &[], exit, &[]);
+        self.builder.switch_to_block(body);
+        self.builder.seal_block(body);
+        self.loops.push(Loop { range: position as u32, counter, header, exit });
+        Ok(Named::Value(count))
+    }
+
+    fn close_loop(&mut self, position: usize) -> Result<Named, Error> {
+        let range = self.linear.uops[position].src[0];
+        let Some(innermost) = self.loops.pop().filter(|open| open.range == range) else {
+            return Err(self.malformed(position, "it closes a loop that is not the innermost"));
+        };
+        let kind = machine_type(self.linear.uops[range as usize].dtype);
+        let count = self.builder.use_var(innermost.counter);
+        let one = self.int(kind, 1);
+        let next = self.builder.ins().iadd(count, one);
+        self.builder.def_var(innermost.counter, next);
+        self.builder.ins().jump(innermost.header, &[]);
+        self.builder.seal_block(innermost.header);
+        self.builder.switch_to_block(innermost.exit);
+        self.builder.seal_block(innermost.exit);
+        Ok(Named::Nothing)
+    }
+
+    /// The address of an `Index`.
+    fn address(&mut self, index: u32) -> Result<Value, Error> {
+        let uop = &self.linear.uops[index as usize];
+        let parameter = self.signature.parameter_of(self.linear, index);
+        let parameter = parameter.ok_or_else(|| self.malformed(index as usize, "no such slot"))?;
+        let element = self.source(index as usize, 1)?;
+        let element_dtype = self.linear.uops[uop.src[1] as usize].dtype;
+        let element = self.resize(element, element_dtype, types::I64);
+        let size = self.int(types::I64, i64::from(uop.dtype.size_bytes().trailing_zeros()));
+        let offset = self.builder.ins().ishl(element, size);
+        Ok(self.builder.ins().iadd(self.pointers[parameter], offset))
+    }
+
+    fn gate(&mut self, index: u32) -> Result<Option<Value>, Error> {
+        let gate = self.linear.uops[index as usize].src.get(2).copied();
+        gate.map(|gate| self.value(gate)).transpose()
+    }
+
+    fn load(&mut self, position: usize) -> Result<Value, Error> {
+        let uop = &self.linear.uops[position];
+        let (index, kind) = (uop.src[0], machine_type(uop.dtype));
+        let Some(gate) = self.gate(index)? else {
+            let address = self.address(index)?;
+            return Ok(self.builder.ins().load(kind, trusted(), address, 0));
+        };
+        let [open, after] = [(); 2].map(|()| self.builder.create_block());
+        let value = self.builder.append_block_param(after, kind);
+        let zero = self.constant(Constant::zero(uop.dtype));
+        self.builder.ins().brif(gate, open, &[], after, &[zero.into()]);
+        self.builder.switch_to_block(open);
+        self.builder.seal_block(open);
+        let address = self.address(index)?;
+        let loaded = self.builder.ins().load(kind, trusted(), address, 0);
+        self.builder.ins().jump(after, &[loaded.into()]);
+        self.builder.switch_to_block(after);
+        self.builder.seal_block(after);
+        Ok(value)
+    }
+
+    fn store(&mut self, position: usize) -> Result<(), Error> {
+        let index = self.linear.uops[position].src[0];
+        let value = self.source(position, 1)?;
+        let Some(gate) = self.gate(index)? else {
+            let address = self.address(index)?;
+            self.builder.ins().store(trusted(), value, address, 0);
+            return Ok(());
+        };
+        let [open, after] = [(); 2].map(|()| self.builder.create_block());
+        self.builder.ins().brif(gate, open, &[], after, &[]);
+        self.builder.switch_to_block(open);
+        self.builder.seal_block(open);
+        let address = self.address(index)?;
+        self.builder.ins().store(trusted(), value, address, 0);
+        self.builder.ins().jump(after, &[]);
+        self.builder.switch_to_block(after);
+        self.builder.seal_block(after);
+        Ok(())
+    }
+
+    fn call(&mut self, helper: &Helper, arguments: &[Value]) -> Value {
+        let mut signature = MachineSignature::new(self.isa.default_call_conv());
+        signature.params.extend(helper.parameters.iter().copied().map(AbiParam::new));
+        signature.returns.push(AbiParam::new(helper.result));
+        let signature = self.builder.import_signature(signature);
+        let address = self.int(types::I64, helper.address as i64);
+        let call = self.builder.ins().call_indirect(signature, address, arguments);
+        self.builder.inst_results(call)[0]
+    }
+
+    fn alu(&mut self, position: usize) -> Result<Value, Error> {
+        let uop = &self.linear.uops[position];
+        let from = self.linear.uops[uop.src[0] as usize].dtype;
+        let mut src = [self.source(position, 0)?; 3];
+        for (number, slot) in src.iter_mut().enumerate().take(uop.src.len()).skip(1) {
+            *slot = self.source(position, number)?;
+        }
+        let divisor =
+            uop.src.get(1).and_then(|divisor| match self.linear.uops[*divisor as usize].arg {
+                Arg::Const(value) => value.to_int(),
+                _ => None,
+            });
+        let value = match uop.op {
+            Op::Where => Some(self.builder.ins().select(src[0], src[1], src[2])),
+            Op::Cast => self.cast(from, uop.dtype, src[0]),
+            Op::Bitcast => self.bitcast(from, uop.dtype, src[0]),
+            op => match from {
+                DType::Bool => self.bool_op(op, src),
+                DType::F32 | DType::F64 => self.float_op(op, from, src),
+                DType::F16 | DType::BF16 => self.half_op(op, from, src),
+                _ => self.int_op(op, from, src, divisor),
+            },
+        };
+        value.ok_or_else(|| self.unsupported(position))
+    }
+
+    fn bool_op(&mut self, op: Op, [x, y, _]: [Value; 3]) -> Option<Value> {
+        let ins = self.builder.ins();
+        Some(match op {
+            Op::Neg => x,
+            Op::Add | Op::Or | Op::Max => ins.bor(x, y),
+            Op::Mul | Op::And | Op::Min => ins.band(x, y),
+            Op::Sub | Op::Xor | Op::CmpNe => ins.bxor(x, y),
+            Op::CmpLt => ins.icmp(IntCC::UnsignedLessThan, x, y),
+            _ => return None,
+        })
+    }
+
+    /// An op of a 16-bit float, done in f32 and rounded.
+    fn half_op(&mut self, op: Op, dtype: DType, src: [Value; 3]) -> Option<Value> {
+        let mut wide = src;
+        for (wide, narrow) in wide.iter_mut().zip(src) {
+            *wide = self.cast(dtype, DType::F32, narrow)?;
+        }
+        let value = self.float_op(op, DType::F32, wide)?;
+        if op.is_comparison() { Some(value) } else { self.cast(DType::F32, dtype, value) }
+    }
+
+    fn float_op(&mut self, op: Op, dtype: DType, [x, y, z]: [Value; 3]) -> Option<Value> {
+        let is_f32 = dtype == DType::F32;
+        let pick = |f32: fn() -> Helper, f64: fn() -> Helper| if is_f32 { f32() } else { f64() };
+        Some(match op {
+            Op::Neg => self.builder.ins().fneg(x),
+            Op::Exp2 => self.call(&pick(helpers::exp2_f32, helpers::exp2_f64), &[x]),
+            Op::Log2 => self.call(&pick(helpers::log2_f32, helpers::log2_f64), &[x]),
+            Op::Sin => self.call(&pick(helpers::sin_f32, helpers::sin_f64), &[x]),
+            Op::Pow => self.call(&pick(helpers::pow_f32, helpers::pow_f64), &[x, y]),
+            Op::Sqrt => self.builder.ins().sqrt(x),
+            Op::Recip => {
+                let one = self.constant(Constant::float(dtype, 1.0));
+                self.builder.ins().fdiv(one, x)
+            }
+            Op::Add => self.builder.ins().fadd(x, y),
+            Op::Sub => self.builder.ins().fsub(x, y),
+            Op::Mul => self.builder.ins().fmul(x, y),
+            Op::FDiv => self.builder.ins().fdiv(x, y),
+            Op::MulAcc => {
+                let product = self.builder.ins().fmul(x, y);
+                self.builder.ins().fadd(product, z)
+            }
+            Op::CmpLt => self.builder.ins().fcmp(FloatCC::LessThan, x, y),
+            Op::CmpNe => self.builder.ins().fcmp(FloatCC::NotEqual, x, y),
+            Op::Max => self.float_extreme(FloatCC::GreaterThan, x, y),
+            Op::Min => self.float_extreme(FloatCC::LessThan, x, y),
+            _ => return None,
+        })
+    }
+
+    /// `x` if it beats `y` or is NaN, else `y`: NaN if either is.
+    fn float_extreme(&mut self, beats: FloatCC, x: Value, y: Value) -> Value {
+        let wins = self.builder.ins().fcmp(beats, x, y);
+        let is_nan = self.builder.ins().fcmp(FloatCC::Unordered, x, x);
+        let is_x = self.builder.ins().bor(wins, is_nan);
+        self.builder.ins().select(is_x, x, y)
+    }
+
+    fn int_op(
+        &mut self,
+        op: Op,
+        dtype: DType,
+        [x, y, z]: [Value; 3],
+        divisor: Option<i128>,
+    ) -> Option<Value> {
+        let is_signed = dtype.is_signed();
+        let less = if is_signed { IntCC::SignedLessThan } else { IntCC::UnsignedLessThan };
+        Some(match op {
+            Op::Neg => self.builder.ins().ineg(x),
+            Op::Add => self.builder.ins().iadd(x, y),
+            Op::Sub => self.builder.ins().isub(x, y),
+            Op::Mul => self.builder.ins().imul(x, y),
+            Op::MulAcc => {
+                let product = self.builder.ins().imul(x, y);
+                self.builder.ins().iadd(product, z)
+            }
+            Op::CDiv => self.divide(dtype, x, y, divisor).0,
+            Op::CMod => self.divide(dtype, x, y, divisor).1,
+            Op::FloorDiv => self.floor_divide(dtype, x, y, divisor).0,
+            Op::FloorMod => self.floor_divide(dtype, x, y, divisor).1,
+            Op::Max => {
+                let is_less = self.builder.ins().icmp(less, x, y);
+                self.builder.ins().select(is_less, y, x)
+            }
+            Op::Min => {
+                let is_less = self.builder.ins().icmp(less, x, y);
+                self.builder.ins().select(is_less, x, y)
+            }
+            Op::CmpLt => self.builder.ins().icmp(less, x, y),
+            Op::CmpNe => self.builder.ins().icmp(IntCC::NotEqual, x, y),
+            Op::And => self.builder.ins().band(x, y),
+            Op::Or => self.builder.ins().bor(x, y),
+            Op::Xor => self.builder.ins().bxor(x, y),
+            // Amounts are taken modulo the width.
+            Op::Shl => self.builder.ins().ishl(x, y),
+            Op::Shr if is_signed => self.builder.ins().sshr(x, y),
+            Op::Shr => self.builder.ins().ushr(x, y),
+            _ => return None,
+        })
+    }
+
+    /// Quotient cut toward zero and its remainder. A divisor of 0 or, if signed, -1 would trap,
+    /// so 1 stands in for it; the quotient by -1 is then the negation, which wraps.
+    fn divide(
+        &mut self,
+        dtype: DType,
+        x: Value,
+        y: Value,
+        divisor: Option<i128>,
+    ) -> (Value, Value) {
+        let is_signed = dtype.is_signed() || fault::is_active(Fault::JitUnsignedDivideAsSigned); // fault: jit-unsigned-divide-as-signed
+        let kind = machine_type(dtype);
+        let [zero, one, minus_one] = [0, 1, -1].map(|value| self.int(kind, value));
+        let ones = (1i128 << dtype.bits()) - 1;
+        let is_safe =
+            divisor.is_some_and(|divisor| divisor != 0 && divisor != -1 && divisor != ones);
+        let is_zero = self.builder.ins().icmp(IntCC::Equal, y, zero);
+        let is_minus_one = self.builder.ins().icmp(IntCC::Equal, y, minus_one);
+        let safe = match (is_safe, is_signed) {
+            (true, _) => y,
+            (false, true) => {
+                let is_unsafe = self.builder.ins().bor(is_zero, is_minus_one);
+                self.builder.ins().select(is_unsafe, one, y)
+            }
+            (false, false) => self.builder.ins().select(is_zero, one, y),
+        };
+        let quotient = match is_signed {
+            true => self.builder.ins().sdiv(x, safe),
+            false => self.builder.ins().udiv(x, safe),
+        };
+        let quotient = match is_signed && !is_safe {
+            true => {
+                let negated = self.builder.ins().ineg(x);
+                self.builder.ins().select(is_minus_one, negated, quotient)
+            }
+            false => quotient,
+        };
+        let product = self.builder.ins().imul(quotient, y);
+        let rest = self.builder.ins().isub(x, product);
+        (quotient, rest)
+    }
+
+    /// Quotient rounded down and its remainder, which has the side of the divisor.
+    fn floor_divide(
+        &mut self,
+        dtype: DType,
+        x: Value,
+        y: Value,
+        divisor: Option<i128>,
+    ) -> (Value, Value) {
+        let (quotient, rest) = self.divide(dtype, x, y, divisor);
+        if !dtype.is_signed() {
+            return (quotient, rest);
+        }
+        let kind = machine_type(dtype);
+        let [zero, one] = [0, 1].map(|value| self.int(kind, value));
+        let signs = self.builder.ins().bxor(rest, y);
+        let is_other_side = self.builder.ins().icmp(IntCC::SignedLessThan, signs, zero);
+        let is_inexact = self.builder.ins().icmp(IntCC::NotEqual, rest, zero);
+        let is_moved = self.builder.ins().band(is_other_side, is_inexact);
+        let [less, more] =
+            [self.builder.ins().isub(quotient, one), self.builder.ins().iadd(rest, y)];
+        let quotient = self.builder.ins().select(is_moved, less, quotient);
+        (quotient, self.builder.ins().select(is_moved, more, rest))
+    }
+
+    /// An integer or bool in another width, extended as its dtype wants it.
+    fn resize(&mut self, x: Value, from: DType, to: Type) -> Value {
+        let (old, new) = (machine_type(from).bits(), to.bits());
+        let is_signed = from.is_signed() && !fault::is_active(Fault::JitNarrowNotExtended); // fault: jit-narrow-not-extended
+        match old.cmp(&new) {
+            std::cmp::Ordering::Equal => x,
+            std::cmp::Ordering::Greater => self.builder.ins().ireduce(to, x),
+            std::cmp::Ordering::Less if is_signed => self.builder.ins().sextend(to, x),
+            std::cmp::Ordering::Less => self.builder.ins().uextend(to, x),
+        }
+    }
+
+    fn cast(&mut self, from: DType, to: DType, x: Value) -> Option<Value> {
+        if from == to {
+            return Some(x);
+        }
+        if is_half(from) {
+            let wide = self.half_to_f32(from, x);
+            return self.cast(DType::F32, to, wide);
+        }
+        Some(match (from.is_float(), to) {
+            (_, DType::Void) => return None,
+            (true, DType::Bool) => {
+                let zero = self.constant(Constant::zero(from));
+                self.builder.ins().fcmp(FloatCC::NotEqual, x, zero)
+            }
+            (false, DType::Bool) => {
+                let zero = self.constant(Constant::zero(from));
+                self.builder.ins().icmp(IntCC::NotEqual, x, zero)
+            }
+            (_, DType::F16 | DType::BF16) => self.to_half(from, to, x),
+            (true, DType::F32) => self.builder.ins().fdemote(types::F32, x),
+            (true, DType::F64) => self.builder.ins().fpromote(types::F64, x),
+            (false, DType::F32 | DType::F64) => self.int_to_float(from, machine_type(to), x),
+            (true, _) => self.float_to_int(to, x),
+            (false, _) => self.resize(x, from, machine_type(to)),
+        })
+    }
+
+    fn int_to_float(&mut self, from: DType, to: Type, x: Value) -> Value {
+        let wide = if from.bits() < 32 { self.resize(x, from, types::I32) } else { x };
+        match from.is_signed() {
+            true => self.builder.ins().fcvt_from_sint(to, wide),
+            false => self.builder.ins().fcvt_from_uint(to, wide),
+        }
+    }
+
+    /// Saturates at 32 or 64 bits and is cut to narrower ones: no trap, some value.
+    fn float_to_int(&mut self, to: DType, x: Value) -> Value {
+        let wide = if to.bits() == 64 { types::I64 } else { types::I32 };
+        let whole = match to.is_signed() {
+            true => self.builder.ins().fcvt_to_sint_sat(wide, x),
+            false => self.builder.ins().fcvt_to_uint_sat(wide, x),
+        };
+        if to.bits() < 32 { self.builder.ins().ireduce(machine_type(to), whole) } else { whole }
+    }
+
+    fn half_to_f32(&mut self, from: DType, x: Value) -> Value {
+        let wide = self.builder.ins().uextend(types::I32, x);
+        if from == DType::F16 {
+            return self.call(&helpers::f16_to_f32(), &[wide]);
+        }
+        self.call(&helpers::bf16_to_f32(), &[wide])
+    }
+
+    /// From any type but 16-bit floats, rounded once.
+    fn to_half(&mut self, from: DType, to: DType, x: Value) -> Value {
+        let is_f16 = to == DType::F16;
+        let pick = |f16: fn() -> Helper, bf16: fn() -> Helper| if is_f16 { f16() } else { bf16() };
+        let from_f64 = pick(helpers::f16_from_f64, helpers::bf16_from_f64);
+        let bits = match from {
+            DType::F32 => self.call(&pick(helpers::f16_from_f32, helpers::bf16_from_f32), &[x]),
+            DType::F64 => self.call(&from_f64, &[x]),
+            DType::I64 => {
+                let odd = self.call(&helpers::f64_odd_i64(), &[x]);
+                self.call(&from_f64, &[odd])
+            }
+            DType::U64 => {
+                let odd = self.call(&helpers::f64_odd_u64(), &[x]);
+                self.call(&from_f64, &[odd])
+            }
+            _ => {
+                let exact = self.int_to_float(from, types::F64, x);
+                self.call(&from_f64, &[exact])
+            }
+        };
+        self.builder.ins().ireduce(types::I16, bits)
+    }
+
+    fn bitcast(&mut self, from: DType, to: DType, x: Value) -> Option<Value> {
+        let is_possible = from.size_bytes() == to.size_bytes();
+        if !is_possible || from == DType::Bool || to == DType::Bool {
+            return None;
+        }
+        let (old, new) = (machine_type(from), machine_type(to));
+        let is_same = old == new;
+        Some(if is_same { x } else { self.builder.ins().bitcast(new, MemFlagsData::new(), x) })
+    }
+}

@@ -1,0 +1,361 @@
+//! Host memory that all devices share, and the scheme that keeps its use sound.
+//!
+//! Each memory has a lock. A launch locks what it reads for reading and what it writes for
+//! writing, in the order of addresses, so that launches on other threads wait and never deadlock.
+//! One memory may stand in several slots that are only read; a memory that is written must not
+//! stand in a second slot, and such a launch is refused.
+
+use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use gradiff_graph::{Arg, Buffer, DType, Linear, Op};
+use smallvec::SmallVec;
+
+use crate::Error;
+
+/// Room for elements of one dtype, aligned to 64 bytes, zero at first.
+///
+/// For each element it knows whether somebody has written it. Only the checked interpreter keeps
+/// count element by element; after other devices a written memory counts as written throughout.
+pub struct Memory {
+    dtype: DType,
+    size_elements: usize,
+    data: RwLock<Data>,
+}
+
+#[derive(Clone, Copy)]
+#[repr(C, align(64))]
+struct Chunk([u8; 64]);
+
+/// What the lock of a memory guards.
+pub(crate) struct Data {
+    chunks: Vec<Chunk>,
+    size_bytes: usize,
+    /// Whether each element was written; `None` if all were.
+    pub(crate) written: Option<Vec<bool>>,
+}
+
+impl Data {
+    pub(crate) fn bytes(&self) -> &[u8] {
+        debug_assert!(self.size_bytes <= 64 * self.chunks.len());
+        // SAFETY: the chunks are initialised, have no padding, and hold at least `size_bytes`.
+        unsafe { std::slice::from_raw_parts(self.chunks.as_ptr().cast(), self.size_bytes) }
+    }
+
+    pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
+        debug_assert!(self.size_bytes <= 64 * self.chunks.len());
+        // SAFETY: as in `bytes`; any byte is valid in a chunk, and `self` is borrowed alone.
+        unsafe { std::slice::from_raw_parts_mut(self.chunks.as_mut_ptr().cast(), self.size_bytes) }
+    }
+
+    /// The bytes and the flags of elements, to be changed together.
+    pub(crate) fn parts_mut(&mut self) -> (&mut [u8], Option<&mut [bool]>) {
+        // SAFETY: as in `bytes_mut`; `written` is another field than `chunks`.
+        let bytes = unsafe {
+            std::slice::from_raw_parts_mut(self.chunks.as_mut_ptr().cast(), self.size_bytes)
+        };
+        (bytes, self.written.as_deref_mut())
+    }
+
+    /// Drops the flags if every element was written.
+    pub(crate) fn settle(&mut self) {
+        if self.written.as_ref().is_some_and(|flags| flags.iter().all(|flag| *flag)) {
+            self.written = None;
+        }
+    }
+}
+
+impl Memory {
+    /// Room for `size_elements` elements, none of them written.
+    ///
+    /// # Errors
+    /// [`Error::Memory`] if there is not so much.
+    pub fn new(dtype: DType, size_elements: usize) -> Result<Memory, Error> {
+        let refuse = |why: &str| Error::Memory { dtype, size_elements, why: why.to_string() };
+        let size_bytes = size_elements
+            .checked_mul(dtype.size_bytes())
+            .ok_or_else(|| refuse("the size in bytes does not fit 64 bits"))?;
+        let count = size_bytes.div_ceil(64).max(1);
+        let mut chunks = Vec::new();
+        chunks.try_reserve_exact(count).map_err(|_| refuse("there is not so much memory"))?;
+        chunks.resize(count, Chunk([0; 64]));
+        let mut flags = Vec::new();
+        flags
+            .try_reserve_exact(size_elements)
+            .map_err(|_| refuse("there is not so much memory"))?;
+        flags.resize(size_elements, false);
+        let written = (size_elements > 0).then_some(flags);
+        let data = RwLock::new(Data { chunks, size_bytes, written });
+        Ok(Memory { dtype, size_elements, data })
+    }
+
+    /// A copy of `bytes`, little-endian elements; a byte of bool is true unless it is 0.
+    ///
+    /// # Errors
+    /// [`Error::Memory`] if the bytes are no whole number of elements.
+    pub fn from_bytes(dtype: DType, bytes: &[u8]) -> Result<Memory, Error> {
+        let size_elements = bytes.len() / dtype.size_bytes().max(1);
+        let memory = Memory::new(dtype, size_elements)?;
+        memory.write(bytes)?;
+        Ok(memory)
+    }
+
+    /// Element type.
+    pub fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    /// How many elements it holds.
+    pub fn size_elements(&self) -> usize {
+        self.size_elements
+    }
+
+    /// Whether every element was written.
+    pub fn is_initialised(&self) -> bool {
+        self.read_lock().written.is_none()
+    }
+
+    /// A copy of the bytes, little-endian.
+    pub fn read(&self) -> Vec<u8> {
+        self.read_lock().bytes().to_vec()
+    }
+
+    /// Replaces all elements by `bytes`; a byte of bool is true unless it is 0.
+    ///
+    /// # Errors
+    /// [`Error::Memory`] if the size is another one.
+    pub fn write(&self, bytes: &[u8]) -> Result<(), Error> {
+        let mut data = self.write_lock();
+        if bytes.len() != data.size_bytes {
+            let why = format!("it takes {} bytes and {} were given", data.size_bytes, bytes.len());
+            let (dtype, size_elements) = (self.dtype, self.size_elements);
+            return Err(Error::Memory { dtype, size_elements, why });
+        }
+        data.bytes_mut().copy_from_slice(bytes);
+        if self.dtype == DType::Bool {
+            data.bytes_mut().iter_mut().for_each(|byte| *byte = u8::from(*byte != 0));
+        }
+        data.written = None;
+        Ok(())
+    }
+
+    // A kernel that failed leaves bytes behind, never a broken memory: poison is of no concern.
+    fn read_lock(&self) -> RwLockReadGuard<'_, Data> {
+        self.data.read().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    fn write_lock(&self) -> RwLockWriteGuard<'_, Data> {
+        self.data.write().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}
+
+impl std::fmt::Debug for Memory {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Memory({} x {})", self.size_elements, self.dtype)
+    }
+}
+
+/// The memory of a buffer; made, with nothing written, if there was none.
+///
+/// # Errors
+/// [`Error::Memory`] if there is not so much.
+pub fn memory_of(buffer: &Buffer) -> Result<Arc<Memory>, Error> {
+    if buffer.memory().is_none() {
+        let size = usize::try_from(buffer.size_elements()).unwrap_or(usize::MAX);
+        let memory = Arc::new(Memory::new(buffer.dtype(), size)?);
+        buffer.memory_or_init(|| memory);
+    }
+    let memory = buffer.memory().expect("just given").clone();
+    memory.downcast::<Memory>().map_err(|_| Error::Memory {
+        dtype: buffer.dtype(),
+        size_elements: usize::try_from(buffer.size_elements()).unwrap_or(0),
+        why: "the buffer's memory belongs to something else".into(),
+    })
+}
+
+/// A parameter of a kernel.
+#[derive(Clone, Debug)]
+pub(crate) struct Parameter {
+    pub(crate) slot: usize,
+    pub(crate) dtype: DType,
+    pub(crate) size_elements: i64,
+    pub(crate) is_written: bool,
+}
+
+/// What a kernel asks of its caller.
+#[derive(Clone, Debug)]
+pub(crate) struct Signature {
+    pub(crate) name: String,
+    pub(crate) parameters: Vec<Parameter>,
+}
+
+impl Signature {
+    /// Reads the parameters off the uops.
+    pub(crate) fn of(linear: &Linear) -> Result<Signature, Error> {
+        let malformed = |position: usize, what: &str| Error::Malformed {
+            kernel: linear.name.clone(),
+            position,
+            what: what.to_string(),
+        };
+        let mut parameters: Vec<Parameter> = linear
+            .globals()
+            .into_iter()
+            .map(|(global, dtype)| Parameter {
+                slot: global.slot,
+                dtype,
+                size_elements: global.size_elements,
+                is_written: false,
+            })
+            .collect();
+        if parameters.windows(2).any(|pair| pair[0].slot == pair[1].slot) {
+            return Err(malformed(0, "a slot is defined twice"));
+        }
+        for (position, uop) in linear.uops.iter().enumerate() {
+            if uop.src.iter().any(|source| *source as usize >= position) {
+                return Err(malformed(position, "a source comes after its user"));
+            }
+            let (fewest, most) = uop.op.row().arity;
+            if uop.src.len() < fewest || most < uop.src.len() {
+                return Err(malformed(position, "wrong count of sources"));
+            }
+            if uop.op == Op::DefineVar {
+                return Err(malformed(position, "integer parameters cannot be launched yet"));
+            }
+            if uop.op == Op::Index {
+                let global = &linear.uops[uop.src[0] as usize];
+                if global.op != Op::DefineGlobal || global.dtype != uop.dtype {
+                    return Err(malformed(position, "an index is into a parameter of its dtype"));
+                }
+            }
+            if matches!(uop.op, Op::Load | Op::Store) {
+                let index = &linear.uops[uop.src[0] as usize];
+                if index.op != Op::Index {
+                    return Err(malformed(position, "an access is through an index"));
+                }
+                let Arg::Global(global) = &linear.uops[index.src[0] as usize].arg else {
+                    return Err(malformed(position, "an index is into a parameter"));
+                };
+                let parameter = parameters.iter_mut().find(|p| p.slot == global.slot);
+                let parameter = parameter.ok_or_else(|| malformed(position, "no such slot"))?;
+                parameter.is_written |= uop.op == Op::Store;
+            }
+        }
+        Ok(Signature { name: linear.name.clone(), parameters })
+    }
+
+    /// Which parameter an `Index` points into.
+    pub(crate) fn parameter_of(&self, linear: &Linear, index: u32) -> Option<usize> {
+        let global = linear.uops[index as usize].src.first()?;
+        let Arg::Global(global) = &linear.uops[*global as usize].arg else { return None };
+        self.parameters.iter().position(|parameter| parameter.slot == global.slot)
+    }
+}
+
+/// A lock held for one launch.
+pub(crate) enum Guard<'a> {
+    Read(RwLockReadGuard<'a, Data>),
+    Write(RwLockWriteGuard<'a, Data>),
+}
+
+/// The locks of one launch.
+pub(crate) struct Locked<'a> {
+    /// Each memory once, in the order of addresses.
+    pub(crate) guards: SmallVec<[Guard<'a>; 6]>,
+    /// For each parameter, its guard.
+    pub(crate) guard_of: SmallVec<[usize; 6]>,
+}
+
+impl<'a> Locked<'a> {
+    /// Checks the memories, given by slot, against the signature and locks them.
+    pub(crate) fn new(signature: &Signature, memories: &[&'a Memory]) -> Result<Locked<'a>, Error> {
+        let mut used: SmallVec<[(&'a Memory, bool); 6]> = SmallVec::new();
+        let refuse = |what: String| Error::Arguments { kernel: signature.name.clone(), what };
+        for Parameter { slot, dtype, size_elements, is_written } in &signature.parameters {
+            let memory = memories.get(*slot).ok_or_else(|| {
+                refuse(format!("data{slot} is not among the {} memories given", memories.len()))
+            })?;
+            let is_long_enough =
+                usize::try_from(*size_elements).is_ok_and(|size| size <= memory.size_elements);
+            if memory.dtype != *dtype || !is_long_enough {
+                return Err(refuse(format!(
+                    "data{slot} is {size_elements} x {dtype} and the memory given is {} x {}",
+                    memory.size_elements, memory.dtype
+                )));
+            }
+            let mut others = used.iter().filter(|(other, _)| std::ptr::eq(*other, *memory));
+            if others.any(|(_, other_is_written)| *is_written || *other_is_written) {
+                return Err(refuse(format!(
+                    "the memory of data{slot} stands in two slots, one of which is written"
+                )));
+            }
+            used.push((memory, *is_written));
+        }
+        let address = |number: usize| std::ptr::from_ref(used[number].0).addr();
+        let mut order: SmallVec<[usize; 6]> = (0..used.len()).collect();
+        order.sort_by_key(|number| address(*number));
+        let mut guards = SmallVec::new();
+        let mut guard_of: SmallVec<[usize; 6]> = smallvec::smallvec![0; used.len()];
+        for (place, number) in order.iter().enumerate() {
+            if place == 0 || address(order[place - 1]) != address(*number) {
+                let (memory, is_written) = used[*number];
+                guards.push(match is_written {
+                    true => Guard::Write(memory.write_lock()),
+                    false => Guard::Read(memory.read_lock()),
+                });
+            }
+            guard_of[*number] = guards.len() - 1;
+        }
+        Ok(Locked { guards, guard_of })
+    }
+
+    /// The addresses of the parameters, for machine code. Those that are only read must not be
+    /// written through.
+    pub(crate) fn pointers(&mut self) -> SmallVec<[*mut u8; 6]> {
+        let of_guard: SmallVec<[*mut u8; 6]> = self
+            .guards
+            .iter_mut()
+            .map(|guard| match guard {
+                Guard::Read(data) => data.chunks.as_ptr().cast::<u8>().cast_mut(),
+                Guard::Write(data) => data.chunks.as_mut_ptr().cast(),
+            })
+            .collect();
+        self.guard_of.iter().map(|guard| of_guard[*guard]).collect()
+    }
+
+    /// Counts everything that was open for writing as written.
+    pub(crate) fn mark_written(&mut self) {
+        for guard in &mut self.guards {
+            if let Guard::Write(data) = guard {
+                data.written = None;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn from_bytes_then_read_gives_the_bytes() {
+        let memory = Memory::from_bytes(DType::I16, &[1, 2, 3, 4]).unwrap();
+        assert_eq!((memory.size_elements(), memory.read()), (2, vec![1, 2, 3, 4]));
+        assert!(memory.is_initialised());
+        assert!(Memory::from_bytes(DType::I16, &[1, 2, 3]).is_err());
+        assert_eq!(Memory::from_bytes(DType::Bool, &[0, 2]).unwrap().read(), vec![0, 1]);
+    }
+
+    #[test]
+    fn new_too_large_is_an_error() {
+        assert!(Memory::new(DType::F64, usize::MAX / 4).is_err());
+        assert!(Memory::new(DType::F64, 1 << 50).is_err());
+    }
+
+    #[test]
+    fn memory_of_gives_one_memory_for_one_buffer() {
+        let buffer = Buffer::new(DType::F32, 3);
+        let memory = memory_of(&buffer).unwrap();
+        assert!(Arc::ptr_eq(&memory, &memory_of(&buffer).unwrap()));
+        assert!(!memory.is_initialised());
+        assert_eq!(memory.read(), vec![0; 12]);
+    }
+}

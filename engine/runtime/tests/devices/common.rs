@@ -1,0 +1,147 @@
+//! Kernels built by hand for the tests of devices.
+
+use gradiff_graph::{Arg, Constant, DType, Global, Instruction, Linear, Op, evaluate};
+use gradiff_runtime::Memory;
+
+/// An elementwise expression over the inputs of a kernel.
+#[derive(Clone, Debug)]
+pub(crate) enum Expression {
+    /// The element of this input.
+    Input(usize, DType),
+    /// A constant.
+    Const(Constant),
+    /// An op that gives this dtype.
+    Apply(Op, DType, Vec<Expression>),
+}
+
+impl Expression {
+    pub(crate) fn dtype(&self) -> DType {
+        match self {
+            Expression::Input(_, dtype) | Expression::Apply(_, dtype, _) => *dtype,
+            Expression::Const(value) => value.dtype(),
+        }
+    }
+
+    /// The value by the meaning of the ops; `None` if it is undefined.
+    pub(crate) fn evaluate(&self, inputs: &[Constant]) -> Option<Constant> {
+        match self {
+            Expression::Input(number, _) => Some(inputs[*number]),
+            Expression::Const(value) => Some(*value),
+            Expression::Apply(op, dtype, sources) => {
+                let values: Option<Vec<Constant>> =
+                    sources.iter().map(|source| source.evaluate(inputs)).collect();
+                evaluate(*op, *dtype, &values?)
+            }
+        }
+    }
+}
+
+/// A list of uops in the making.
+#[derive(Default)]
+pub(crate) struct Builder {
+    pub(crate) uops: Vec<Instruction>,
+}
+
+impl Builder {
+    pub(crate) fn push(&mut self, op: Op, dtype: DType, src: &[u32], arg: Arg) -> u32 {
+        self.uops.push(Instruction { op, dtype, src: src.iter().copied().collect(), arg });
+        self.uops.len() as u32 - 1
+    }
+
+    pub(crate) fn global(&mut self, slot: usize, dtype: DType, size_elements: i64) -> u32 {
+        self.push(Op::DefineGlobal, dtype, &[], Arg::Global(Global { slot, size_elements }))
+    }
+
+    pub(crate) fn constant(&mut self, value: Constant) -> u32 {
+        self.push(Op::Const, value.dtype(), &[], Arg::Const(value))
+    }
+
+    pub(crate) fn int(&mut self, value: i64) -> u32 {
+        self.constant(Constant::int(DType::I32, value.into()))
+    }
+
+    pub(crate) fn range(&mut self, count: i64) -> u32 {
+        let end = self.int(count);
+        self.push(Op::Range, DType::I32, &[end], Arg::Int(0))
+    }
+
+    pub(crate) fn end(&mut self, range: u32) {
+        self.push(Op::EndRange, DType::Void, &[range], Arg::None);
+    }
+
+    pub(crate) fn binary(&mut self, op: Op, dtype: DType, x: u32, y: u32) -> u32 {
+        self.push(op, dtype, &[x, y], Arg::None)
+    }
+
+    /// Loads element `index` of a global, 0 where the gate is false.
+    pub(crate) fn load(&mut self, global: u32, index: u32, gate: Option<u32>) -> u32 {
+        let dtype = self.uops[global as usize].dtype;
+        let src: Vec<u32> = [global, index].into_iter().chain(gate).collect();
+        let address = self.push(Op::Index, dtype, &src, Arg::None);
+        self.push(Op::Load, dtype, &[address], Arg::None)
+    }
+
+    pub(crate) fn store(&mut self, global: u32, index: u32, gate: Option<u32>, value: u32) {
+        let dtype = self.uops[global as usize].dtype;
+        let src: Vec<u32> = [global, index].into_iter().chain(gate).collect();
+        let address = self.push(Op::Index, dtype, &src, Arg::None);
+        self.push(Op::Store, DType::Void, &[address, value], Arg::None);
+    }
+
+    pub(crate) fn finish(self, name: &str) -> Linear {
+        Linear { name: name.to_string(), uops: self.uops }
+    }
+
+    fn expression(&mut self, expression: &Expression, loads: &[u32]) -> u32 {
+        match expression {
+            Expression::Input(number, _) => loads[*number],
+            Expression::Const(value) => self.constant(*value),
+            Expression::Apply(op, dtype, sources) => {
+                let src: Vec<u32> =
+                    sources.iter().map(|source| self.expression(source, loads)).collect();
+                self.push(*op, *dtype, &src, Arg::None)
+            }
+        }
+    }
+}
+
+/// One loop: `data0[i] = expression(data1[i], data2[i], ...)`.
+pub(crate) fn elementwise(
+    name: &str,
+    expression: &Expression,
+    inputs: &[DType],
+    count: i64,
+) -> Linear {
+    let mut builder = Builder::default();
+    let output = builder.global(0, expression.dtype(), count);
+    let globals: Vec<u32> =
+        (1..).zip(inputs).map(|(slot, dtype)| builder.global(slot, *dtype, count)).collect();
+    let range = builder.range(count);
+    let loads: Vec<u32> = globals.iter().map(|global| builder.load(*global, range, None)).collect();
+    let value = builder.expression(expression, &loads);
+    builder.store(output, range, None, value);
+    builder.end(range);
+    builder.finish(name)
+}
+
+pub(crate) fn memory_of(values: &[Constant]) -> Memory {
+    let dtype = values[0].dtype();
+    let size = dtype.size_bytes();
+    let bytes: Vec<u8> =
+        values.iter().flat_map(|value| value.bits().to_le_bytes()[..size].to_vec()).collect();
+    Memory::from_bytes(dtype, &bytes).unwrap()
+}
+
+pub(crate) fn values_of(memory: &Memory) -> Vec<Constant> {
+    let size = memory.dtype().size_bytes();
+    let value = |bytes: &[u8]| {
+        let mut word = [0; 8];
+        word[..size].copy_from_slice(bytes);
+        Constant::from_bits(memory.dtype(), u64::from_le_bytes(word))
+    };
+    memory.read().chunks(size).map(value).collect()
+}
+
+pub(crate) fn ints(dtype: DType, values: &[i128]) -> Vec<Constant> {
+    values.iter().map(|value| Constant::int(dtype, *value)).collect()
+}

@@ -1,0 +1,261 @@
+//! Loops, gates, accumulators, memory and what devices refuse.
+
+use crate::common::{Builder, Expression, elementwise, ints, memory_of, values_of};
+use gradiff_graph::{Arg, Constant, DType, Linear, Op};
+use gradiff_runtime::{Error, Memory, device, devices};
+
+const DEVICES: [&str; 3] = ["interp", "jit", "c"];
+
+/// Runs the kernel over a fresh output and the inputs; what the output holds.
+fn run(
+    name: &str,
+    kernel: &Linear,
+    count: usize,
+    inputs: &[&Memory],
+) -> Result<Vec<Constant>, Error> {
+    let executable = device(name)?.compile(&[kernel])?.remove(0);
+    let output = Memory::new(kernel.globals()[0].1, count)?;
+    let memories: Vec<&Memory> = std::iter::once(&output).chain(inputs.iter().copied()).collect();
+    executable.run(&memories)?;
+    Ok(values_of(&output))
+}
+
+fn check(kernel: &Linear, inputs: &[&Memory], expected: &[Constant]) {
+    for name in DEVICES {
+        let values = run(name, kernel, expected.len(), inputs).unwrap();
+        assert_eq!(values, expected, "{name}\n{kernel}");
+    }
+}
+
+/// `data0[i] = sum over j of data1[3 * i + j]`, rows of 3.
+fn row_sums(rows: i64) -> Linear {
+    let mut b = Builder::default();
+    let output = b.global(0, DType::I32, rows);
+    let input = b.global(1, DType::I32, rows * 3);
+    let three = b.int(3);
+    let row = b.range(rows);
+    let start = b.int(0);
+    let sum = b.push(Op::DefineAcc, DType::I32, &[start], Arg::Int(0));
+    let column = b.range(3);
+    let scaled = b.binary(Op::Mul, DType::I32, row, three);
+    let index = b.binary(Op::Add, DType::I32, scaled, column);
+    let value = b.load(input, index, None);
+    let next = b.binary(Op::Add, DType::I32, sum, value);
+    b.push(Op::Assign, DType::I32, &[sum, next], Arg::None);
+    b.end(column);
+    b.store(output, row, None, sum);
+    b.end(row);
+    b.finish("r_2_3")
+}
+
+#[test]
+fn reduction_starts_anew_for_each_row() {
+    let input = memory_of(&ints(DType::I32, &[1, 2, 3, 40, 50, 60]));
+    check(&row_sums(2), &[&input], &ints(DType::I32, &[6, 150]));
+}
+
+#[test]
+fn variable_reads_as_its_newest_value() {
+    // Two variables exchange values: a Fibonacci number after seven steps.
+    let mut b = Builder::default();
+    let output = b.global(0, DType::I32, 1);
+    let (zero, one) = (b.int(0), b.int(1));
+    let first = b.push(Op::DefineAcc, DType::I32, &[zero], Arg::Int(0));
+    let second = b.push(Op::DefineAcc, DType::I32, &[one], Arg::Int(1));
+    let range = b.range(7);
+    let sum = b.binary(Op::Add, DType::I32, first, second);
+    let old = b.binary(Op::Add, DType::I32, second, zero);
+    b.push(Op::Assign, DType::I32, &[second, sum], Arg::None);
+    b.push(Op::Assign, DType::I32, &[first, old], Arg::None);
+    b.end(range);
+    b.store(output, zero, None, first);
+    check(&b.finish("r_7"), &[], &ints(DType::I32, &[13]));
+}
+
+/// `data0[i] = i < 2 ? 0 : data1[i - 2]`, stored only where `i < 5`.
+fn gated() -> Linear {
+    let mut b = Builder::default();
+    let output = b.global(0, DType::I16, 6);
+    let input = b.global(1, DType::I16, 3);
+    let (two, five) = (b.int(2), b.int(5));
+    let range = b.range(6);
+    let index = b.binary(Op::Sub, DType::I32, range, two);
+    let is_before = b.binary(Op::CmpLt, DType::Bool, range, two);
+    let yes = b.constant(Constant::bool(true));
+    let is_after = b.binary(Op::CmpNe, DType::Bool, is_before, yes);
+    let is_stored = b.binary(Op::CmpLt, DType::Bool, range, five);
+    let gate = b.binary(Op::And, DType::Bool, is_after, is_stored);
+    let value = b.load(input, index, Some(gate));
+    b.store(output, range, Some(is_stored), value);
+    b.end(range);
+    b.finish("E_6")
+}
+
+#[test]
+fn gate_shut_touches_no_memory() {
+    let input = memory_of(&ints(DType::I16, &[-5, 6, 7]));
+    check(&gated(), &[&input], &ints(DType::I16, &[0, 0, -5, 6, 7, 0]));
+}
+
+#[test]
+fn loop_of_no_turns_does_nothing() {
+    let kernel = elementwise("E_0", &Expression::Input(0, DType::F64), &[DType::F64], 0);
+    let input = Memory::new(DType::F64, 0).unwrap();
+    check(&kernel, &[&input], &[]);
+}
+
+#[test]
+fn unused_slots_are_passed_over() {
+    let mut b = Builder::default();
+    let output = b.global(0, DType::U8, 1);
+    let input = b.global(2, DType::U8, 1);
+    let zero = b.int(0);
+    let value = b.load(input, zero, None);
+    b.store(output, zero, None, value);
+    let unused = Memory::new(DType::F32, 7).unwrap();
+    check(&b.finish("E_1"), &[&unused, &memory_of(&ints(DType::U8, &[9]))], &ints(DType::U8, &[9]));
+}
+
+#[test]
+fn interp_out_of_bounds_is_named() {
+    let kernel = elementwise("E_4", &Expression::Input(0, DType::I8), &[DType::I8], 4);
+    let mut kernel = kernel;
+    let last = kernel.uops.iter_mut().find(|uop| uop.op == Op::Const).unwrap();
+    last.arg = Arg::Const(Constant::int(DType::I32, 5));
+    let input = memory_of(&ints(DType::I8, &[1, 2, 3, 4]));
+    match run("interp", &kernel, 4, &[&input]) {
+        Err(Error::OutOfBounds { kernel, slot: 1, index: 4, size_elements: 4, position }) => {
+            assert_eq!((kernel.as_str(), position), ("E_4", 5));
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn interp_uninitialised_read_is_named() {
+    let copy = elementwise("E_4", &Expression::Input(0, DType::I8), &[DType::I8], 4);
+    let half = elementwise("E_2", &Expression::Input(0, DType::I8), &[DType::I8], 2);
+    let fresh = Memory::new(DType::I8, 4).unwrap();
+    let two = memory_of(&ints(DType::I8, &[1, 2]));
+    let device = device("interp").unwrap();
+    let executables = device.compile(&[&copy, &half]).unwrap();
+    executables[1].run(&[&fresh, &two]).unwrap();
+    let output = Memory::new(DType::I8, 4).unwrap();
+    match executables[0].run(&[&output, &fresh]) {
+        Err(Error::Uninitialised { slot: 1, index: 2, size_elements: 4, .. }) => {}
+        other => panic!("{other:?}"),
+    }
+    fresh.write(&[1, 2, 3, 4]).unwrap();
+    executables[0].run(&[&output, &fresh]).unwrap();
+}
+
+#[test]
+fn memories_that_do_not_fit_are_refused() {
+    let kernel = elementwise("E_4", &Expression::Input(0, DType::I8), &[DType::I8], 4);
+    let [output, right] = [(); 2].map(|()| memory_of(&ints(DType::I8, &[0; 4])));
+    let short = memory_of(&ints(DType::I8, &[0; 3]));
+    let other = memory_of(&ints(DType::U8, &[0; 4]));
+    for name in DEVICES {
+        let executable = device(name).unwrap().compile(&[&kernel]).unwrap().remove(0);
+        executable.run(&[&output, &right]).unwrap();
+        for memories in
+            [vec![&output], vec![&output, &short], vec![&output, &other], vec![&output, &output]]
+        {
+            let refused = executable.run(&memories);
+            assert!(matches!(refused, Err(Error::Arguments { .. })), "{name} {memories:?}");
+        }
+    }
+}
+
+#[test]
+fn one_memory_in_two_read_slots_is_fine() {
+    let [x, y] = [0, 1].map(|number| Expression::Input(number, DType::I32));
+    let sum = Expression::Apply(Op::Add, DType::I32, vec![x, y]);
+    let kernel = elementwise("E_2", &sum, &[DType::I32, DType::I32], 2);
+    let input = memory_of(&ints(DType::I32, &[3, 4]));
+    check(&kernel, &[&input, &input], &ints(DType::I32, &[6, 8]));
+}
+
+#[test]
+fn malformed_kernels_are_errors() {
+    let mut open = elementwise("E_4", &Expression::Input(0, DType::I8), &[DType::I8], 4);
+    open.uops.pop();
+    let mut forward = row_sums(2);
+    forward.uops[8].src[0] = 20;
+    let mut of_float = elementwise("E_4", &Expression::Input(0, DType::F32), &[DType::F32], 4);
+    let store = of_float.uops.len() - 2;
+    let load = of_float.uops[store].src[1];
+    of_float.uops.insert(store, of_float.uops[load as usize].clone());
+    of_float.uops[store].op = Op::Xor;
+    of_float.uops[store].src = [load, load].into_iter().collect();
+    of_float.uops[store + 1].src[1] = store as u32;
+    for name in ["interp", "jit"] {
+        for kernel in [&open, &forward, &of_float] {
+            let refused = device(name).unwrap().compile(&[kernel]);
+            assert!(refused.is_err(), "{name}\n{kernel}");
+        }
+        // A device that refused is as good as new.
+        let good = elementwise("E_4", &Expression::Input(0, DType::I8), &[DType::I8], 4);
+        device(name).unwrap().compile(&[&good]).unwrap();
+    }
+    for kernel in [&forward, &of_float] {
+        assert!(device("c").unwrap().compile(&[kernel]).is_err(), "c\n{kernel}");
+    }
+}
+
+#[test]
+fn launches_from_many_threads_wait_for_one_another() {
+    let kernel = row_sums(2);
+    for name in DEVICES {
+        let executable = device(name).unwrap().compile(&[&kernel]).unwrap().remove(0);
+        let input = memory_of(&ints(DType::I32, &[1, 2, 3, 40, 50, 60]));
+        let output = Memory::new(DType::I32, 2).unwrap();
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..50 {
+                        executable.run(&[&output, &input]).unwrap();
+                    }
+                });
+            }
+        });
+        assert_eq!(values_of(&output), ints(DType::I32, &[6, 150]));
+    }
+}
+
+#[test]
+fn devices_are_listed_and_unknown_ones_refused() {
+    let rows = devices();
+    assert_eq!(rows.iter().map(|row| row.name).collect::<Vec<_>>(), DEVICES);
+    assert!(rows[0].status.is_ok());
+    let Err(error) = device("gpu") else { panic!("there is no such device") };
+    assert_eq!(error.to_string(), "there is no device `gpu`; devices are interp, jit, c");
+}
+
+/// Runs in this process as any test, and in the processes that the next test starts.
+#[test]
+fn c_kernel_runs() {
+    let input = memory_of(&ints(DType::I32, &[1, 2, 3, 40, 50, 60]));
+    let values = run("c", &row_sums(2), 2, &[&input]).unwrap();
+    assert_eq!(values, ints(DType::I32, &[6, 150]));
+}
+
+#[test]
+fn c_processes_side_by_side_share_one_cache() {
+    let directory = tempfile::tempdir().unwrap();
+    let start = || {
+        std::process::Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "kernels::c_kernel_runs"])
+            .env("GRADIFF_CACHE_DIR", directory.path())
+            .stdout(std::process::Stdio::null())
+            .spawn()
+            .unwrap()
+    };
+    let children: Vec<_> = (0..3).map(|_| start()).collect();
+    for mut child in children {
+        assert!(child.wait().unwrap().success());
+    }
+    let is_entry = |entry: &std::fs::DirEntry| entry.path().extension().is_some_and(|e| e == "so");
+    let listing = std::fs::read_dir(directory.path()).unwrap().flatten();
+    assert_eq!(listing.filter(is_entry).count(), 1);
+}

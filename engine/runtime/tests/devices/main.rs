@@ -1,0 +1,5 @@
+//! The same kernels on every device.
+
+mod common;
+mod kernels;
+mod ops;

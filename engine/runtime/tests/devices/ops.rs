@@ -1,0 +1,254 @@
+//! Every op of every dtype on every device, over values that bite, against the meaning of the op.
+
+use crate::common::{Expression, elementwise, memory_of, values_of};
+use gradiff_graph::{Class, Constant, DType, OPS, Op, evaluate};
+use gradiff_runtime::{Memory, device};
+
+/// One kernel and what it is run over.
+struct Case {
+    expression: Expression,
+    /// One list for each input, all of the same length.
+    inputs: Vec<Vec<Constant>>,
+}
+
+const FLOATS: [f64; 26] = [
+    0.0,
+    -0.0,
+    1.0,
+    -1.0,
+    0.5,
+    1.5,
+    2.5,
+    -2.5,
+    -0.99,
+    f64::NAN,
+    f64::INFINITY,
+    f64::NEG_INFINITY,
+    1.1754943508222875e-38,
+    1e-45,
+    6e-8,
+    -3e-5,
+    3.0e38,
+    -3.0e38,
+    std::f64::consts::PI,
+    127.0,
+    -128.5,
+    255.9,
+    65504.0,
+    65520.0,
+    1e10,
+    16777217.0,
+];
+
+/// The smallest and largest, their neighbours, and small numbers of either sign.
+fn values(dtype: DType) -> Vec<Constant> {
+    let mut values: Vec<Constant> = match dtype.int_range() {
+        None => FLOATS.iter().map(|value| Constant::float(dtype, *value)).collect(),
+        Some((low, high)) => {
+            let numbers =
+                [low, low + 1, -7, -2, -1, 0, 1, 2, 3, 7, 8, 100, high / 2, high - 1, high];
+            let inside = numbers.into_iter().filter(|value| low <= *value && *value <= high);
+            inside.map(|value| Constant::int(dtype, value)).collect()
+        }
+    };
+    values.dedup();
+    values
+}
+
+/// All tuples of tricky values, one list for each of the dtypes.
+fn tuples(dtypes: &[DType]) -> Vec<Vec<Constant>> {
+    let mut lists: Vec<Vec<Constant>> = vec![Vec::new(); dtypes.len()];
+    let values: Vec<Vec<Constant>> = dtypes.iter().map(|dtype| values(*dtype)).collect();
+    let count: usize = values.iter().map(Vec::len).product();
+    for number in 0..count {
+        let mut rest = number;
+        for (list, values) in lists.iter_mut().zip(&values) {
+            list.push(values[rest % values.len()]);
+            rest /= values.len();
+        }
+    }
+    lists
+}
+
+fn case(op: Op, dtype: DType, sources: &[DType]) -> Case {
+    let inputs = (0..).zip(sources).map(|(n, dtype)| Expression::Input(n, *dtype)).collect();
+    Case { expression: Expression::Apply(op, dtype, inputs), inputs: tuples(sources) }
+}
+
+/// Every combination that has a meaning for at least one tuple.
+fn single_ops() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for op in OPS.iter().map(|row| row.op) {
+        for from in DType::ALL {
+            let to = if op.is_comparison() { DType::Bool } else { from };
+            match op.class() {
+                Class::Unary if matches!(op, Op::Cast | Op::Bitcast) => {
+                    cases.extend(DType::ALL.map(|to| case(op, to, &[from])));
+                }
+                Class::Unary => cases.push(case(op, to, &[from])),
+                Class::Binary => cases.push(case(op, to, &[from, from])),
+                Class::Ternary if op == Op::Where => {
+                    cases.push(case(op, from, &[DType::Bool, from, from]));
+                }
+                Class::Ternary => cases.push(case(op, to, &[from, from, from])),
+                _ => {}
+            }
+        }
+    }
+    let has_meaning = |case: &Case| {
+        let Expression::Apply(op, to, sources) = &case.expression else { return false };
+        let is_of_bool = sources[0].dtype() == DType::Bool || *to == DType::Bool;
+        let is_bool_op = matches!(op, Op::And | Op::Or | Op::Xor | Op::Max | Op::Min | Op::Add)
+            || matches!(op, Op::Mul | Op::CmpLt | Op::CmpNe | Op::Cast | Op::Where);
+        let is_defined = (0..case.inputs[0].len()).any(|n| expected(case, n).is_some());
+        is_defined && (!is_of_bool || is_bool_op)
+    };
+    cases.retain(has_meaning);
+    cases
+}
+
+/// Ops with a constant on the right, which devices treat apart.
+fn constant_ops() -> Vec<Case> {
+    let ops = [
+        Op::Add,
+        Op::Sub,
+        Op::Mul,
+        Op::CDiv,
+        Op::CMod,
+        Op::FloorDiv,
+        Op::FloorMod,
+        Op::Shl,
+        Op::Shr,
+    ];
+    let mut cases = Vec::new();
+    for dtype in DType::ALL.into_iter().filter(|dtype| dtype.is_int()) {
+        let (low, high) = dtype.int_range().unwrap();
+        for value in [low, high, -1, 3, -2] {
+            for op in ops {
+                let value = Expression::Const(Constant::int(dtype, value));
+                let sources = vec![Expression::Input(0, dtype), value];
+                let expression = Expression::Apply(op, dtype, sources);
+                cases.push(Case { expression, inputs: tuples(&[dtype]) });
+            }
+        }
+    }
+    cases.retain(|case| (0..case.inputs[0].len()).any(|n| expected(case, n).is_some()));
+    cases
+}
+
+/// Results of narrow arithmetic used at once by an op that would see bits beyond the width.
+fn nested_ops() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for dtype in DType::ALL.into_iter().filter(|dtype| dtype.is_int()) {
+        for inner in [Op::Add, Op::Sub, Op::Mul] {
+            let [x, y] = [0, 1].map(|number| Expression::Input(number, dtype));
+            let inner = Expression::Apply(inner, dtype, vec![x.clone(), y]);
+            let two = Expression::Const(Constant::int(dtype, 2));
+            let apply = |op: Op, to: DType, sources: &[&Expression]| {
+                Expression::Apply(op, to, sources.iter().map(|s| (*s).clone()).collect())
+            };
+            let outer = [
+                apply(Op::FloorDiv, dtype, &[&inner, &two]),
+                apply(Op::Shr, dtype, &[&inner, &two]),
+                apply(Op::CmpLt, DType::Bool, &[&inner, &x]),
+                apply(Op::Cast, DType::I64, &[&inner]),
+                apply(Op::Cast, DType::F32, &[&inner]),
+                apply(Op::Neg, dtype, &[&inner]),
+            ];
+            let case = |expression| Case { expression, inputs: tuples(&[dtype, dtype]) };
+            cases.extend(outer.map(case));
+        }
+    }
+    cases
+}
+
+fn expected(case: &Case, number: usize) -> Option<Constant> {
+    let inputs: Vec<Constant> = case.inputs.iter().map(|list| list[number]).collect();
+    case.expression.evaluate(&inputs)
+}
+
+/// The place of a float among all floats of its dtype.
+fn ordinal(value: Constant) -> i128 {
+    let sign = 1u64 << (8 * value.dtype().size_bytes() - 1);
+    let magnitude = i128::from(value.bits() & (sign - 1));
+    if value.bits() & sign != 0 { -magnitude } else { magnitude }
+}
+
+/// Whether the value may come out: the bits, any NaN for a NaN, 2 ulp for the math library.
+fn is_right(op: Op, value: Constant, expected: Constant) -> bool {
+    let (Some(x), Some(y)) = (value.to_float(), expected.to_float()) else {
+        return value == expected;
+    };
+    if x.is_nan() || y.is_nan() {
+        return x.is_nan() && y.is_nan();
+    }
+    let is_library = matches!(op, Op::Exp2 | Op::Log2 | Op::Sin | Op::Pow);
+    value == expected || (is_library && (ordinal(value) - ordinal(expected)).abs() <= 2)
+}
+
+/// Runs all cases of a device, compiled in one go, and gives the wrong elements in words.
+fn wrong(device_name: &str, cases: &[Case]) -> Vec<String> {
+    let kernels: Vec<_> = (0..)
+        .zip(cases)
+        .map(|(number, case): (usize, &Case)| {
+            let dtypes: Vec<DType> = case.inputs.iter().map(|list| list[0].dtype()).collect();
+            let count = case.inputs[0].len() as i64;
+            elementwise(&format!("E_{number}"), &case.expression, &dtypes, count)
+        })
+        .collect();
+    let kernels: Vec<_> = kernels.iter().collect();
+    let executables = device(device_name).unwrap().compile(&kernels).unwrap();
+    let mut wrong = Vec::new();
+    for (case, executable) in cases.iter().zip(executables) {
+        let count = case.inputs[0].len();
+        let output = Memory::new(case.expression.dtype(), count).unwrap();
+        let inputs: Vec<Memory> = case.inputs.iter().map(|list| memory_of(list)).collect();
+        let memories: Vec<&Memory> = std::iter::once(&output).chain(&inputs).collect();
+        executable.run(&memories).unwrap();
+        assert!(output.is_initialised());
+        let Expression::Apply(op, ..) = &case.expression else { continue };
+        for (number, value) in values_of(&output).into_iter().enumerate() {
+            let Some(expected) = expected(case, number) else { continue };
+            if !is_right(*op, value, expected) {
+                let inputs: Vec<Constant> = case.inputs.iter().map(|list| list[number]).collect();
+                wrong.push(format!(
+                    "{device_name}: {:?} of {inputs:?} is {value:?}, not {expected:?}",
+                    case.expression
+                ));
+            }
+        }
+    }
+    wrong
+}
+
+fn check(device_name: &str) {
+    let cases: Vec<Case> =
+        [single_ops(), constant_ops(), nested_ops()].into_iter().flatten().collect();
+    assert!(cases.len() > 700, "{} cases", cases.len());
+    let wrong = wrong(device_name, &cases);
+    let shown = wrong.iter().take(20).cloned().collect::<Vec<_>>().join("\n");
+    assert!(wrong.is_empty(), "{} wrong elements\n{shown}", wrong.len());
+}
+
+#[test]
+fn interp_every_op_means_what_the_table_says() {
+    check("interp");
+}
+
+#[test]
+fn jit_every_op_means_what_the_table_says() {
+    check("jit");
+}
+
+#[test]
+fn c_every_op_means_what_the_table_says() {
+    check("c");
+}
+
+#[test]
+fn values_reach_undefined_places() {
+    let zero = Constant::zero(DType::I32);
+    assert_eq!(evaluate(Op::CDiv, DType::I32, &[zero, zero]), None);
+    assert!(values(DType::I8).contains(&Constant::int(DType::I8, -128)));
+    assert!(values(DType::F16).iter().any(|value| value.to_float().is_some_and(f64::is_nan)));
+}
