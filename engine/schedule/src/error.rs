@@ -1,0 +1,28 @@
+//! What a schedule can refuse.
+
+use gradiff_graph::Op;
+
+/// Why there is no schedule.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// A node that no tensor is made of.
+    #[error(
+        "schedule: a `{0}` node inside a tensor graph; only data, movement, elementwise and reduce nodes are allowed"
+    )]
+    NotTensorLevel(Op),
+    /// A value that would need more memory than any machine here has.
+    #[error(
+        "schedule: a buffer of shape {shape:?} holds {elements} elements; at most {limit} are allowed"
+    )]
+    TooLarge {
+        /// Sizes of its axes.
+        shape: Vec<i64>,
+        /// Their product.
+        elements: i64,
+        /// The limit.
+        limit: i64,
+    },
+    /// A movement op with an argument that does not fit its source.
+    #[error("schedule: {0}")]
+    Movement(String),
+}

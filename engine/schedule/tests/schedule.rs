@@ -1,0 +1,315 @@
+//! How graphs are cut into kernels, and that the kernels mean what the graph means.
+
+mod common;
+
+use common::*;
+use gradiff_graph::{Arg, DType, Op, UOp};
+use gradiff_schedule::{Options, PASSES, schedule, stages};
+
+const ALL: [Options; 4] = [
+    Options { fuse: true, merge_views: true },
+    Options { fuse: true, merge_views: false },
+    Options { fuse: false, merge_views: true },
+    Options { fuse: false, merge_views: false },
+];
+
+/// The graph takes `kernels` kernels, and means the same under all options and after each pass.
+fn check(name: &str, outputs: &[UOp], kernels: usize) {
+    let count = check_values(name, outputs);
+    assert_eq!(count, kernels, "{name}: kernels");
+}
+
+/// Compares values under all options; the count of kernels under the default ones.
+fn check_values(name: &str, outputs: &[UOp]) -> usize {
+    let data = data_for(outputs);
+    let expected: Vec<_> = outputs.iter().map(|output| evaluate_graph(output, &data)).collect();
+    for options in ALL {
+        let scheduled = schedule(outputs, &options).unwrap();
+        for (output, wanted) in scheduled.outputs.iter().zip(outputs) {
+            assert_eq!(output.shape(), wanted.shape(), "{name}: shape");
+            assert!(matches!(output.op(), Op::Reshape | Op::Buffer), "{name}: in a buffer");
+        }
+        assert_eq!(run(&scheduled, &data), expected, "{name}: values with {options:?}");
+    }
+    let stages = stages(outputs, &Options::default()).unwrap();
+    assert!(stages.iter().map(|stage| stage.0).eq(PASSES.iter().map(|pass| pass.name)));
+    for (stage, graphs) in &stages[..2] {
+        let values: Vec<_> = graphs.iter().map(|graph| evaluate_graph(graph, &data)).collect();
+        assert_eq!(values, expected, "{name}: values after {stage}");
+    }
+    schedule(outputs, &Options::default()).unwrap().items.len()
+}
+
+fn f32s(shape: &[i64]) -> UOp {
+    input(DType::F32, shape)
+}
+
+/// Repeats the last axis, of size 1, to 4.
+fn widened(x: &UOp) -> UOp {
+    expand(x, &[4, 4])
+}
+
+#[test]
+fn elementwise_chain_is_one_kernel() {
+    // "(a+4)+3" of the fusion notes: one kernel; two with contiguous between.
+    let a = f32s(&[4, 4]);
+    check("fused", &[add(&add(&a, 4), 3)], 1);
+    check("contiguous", &[add(&contiguous(&add(&a, 4)), 3)], 2);
+    let first = add(&a, 4);
+    check("both asked for", &[first.clone(), add(&first, 3)], 2);
+    check("the same twice", &[first.clone(), first.clone()], 1);
+    check("reshaped between", &[add(&reshape(&add(&a, 4), &[16]), 3)], 1);
+}
+
+#[test]
+fn what_is_in_a_buffer_takes_no_kernel() {
+    let a = f32s(&[4, 4]);
+    check("input", &[a.clone()], 0);
+    check("reshaped input", &[reshape(&a, &[2, 8])], 0);
+    check("contiguous input", &[contiguous(&a)], 0);
+    check("turned input", &[permute(&a, &[1, 0])], 1);
+    check("contiguous twice", &[contiguous(&contiguous(&add(&a, 1)))], 1);
+    check("constant", &[like(&a, 3)], 1);
+    check("scalar constant", &[UOp::int(DType::I32, 3)], 1);
+    check("counter", &[UOp::new(Op::Iota, DType::U8, [], Arg::Int(5))], 1);
+}
+
+#[test]
+fn expand_stores_what_it_repeats() {
+    let a = f32s(&[4, 1]);
+    check("input", &[add(&widened(&a), 1)], 1);
+    check("computed", &[add(&widened(&add(&a, 1)), 1)], 2);
+    check("without loads", &[add(&widened(&add(&like(&a, 1), 2)), 1)], 1);
+}
+
+#[test]
+fn pad_fuses_unless_zero_becomes_something_else() {
+    let a = f32s(&[2, 2]);
+    let pads = [(1, 1), (0, 2)];
+    check("safe", &[add(&pad(&add(&a, 4), &pads), 3)], 1);
+    check("exp2", &[add(&pad(&unary(Op::Exp2, &a), &pads), 3)], 2);
+    check("exp2 after", &[unary(Op::Exp2, &pad(&add(&a, 1), &pads))], 1);
+    check("neg is -0.0", &[pad(&unary(Op::Neg, &a), &pads)], 2);
+    check("exp2 of a stored one", &[pad(&contiguous(&unary(Op::Exp2, &a)), &pads)], 2);
+    let below = binary(Op::CmpLt, &a, &like(&a, 0));
+    let not = binary(Op::CmpNe, &below, &like(&below, 1));
+    check("comparison", &[pad(&not, &pads)], 1);
+    check("pad of a pad", &[pad(&pad(&add(&a, 1), &pads), &pads)], 1);
+}
+
+#[test]
+fn reduce_takes_its_elementwise_users_along() {
+    let a = f32s(&[4, 4]);
+    let sum = reduce(Op::Add, &a, &[1]);
+    check("alone", &[sum.clone()], 1);
+    check(
+        "chain before and after",
+        &[add(&reshape(&reduce(Op::Add, &add(&a, 1), &[1]), &[2, 2]), 3)],
+        1,
+    );
+    check("reduce of reduce", &[reduce(Op::Max, &add(&sum, 1), &[0])], 2);
+    check("expanded", &[binary(Op::Sub, &a, &widened(&sum))], 2);
+    check("two reduces, one sum", &[binary(Op::Add, &sum, &reduce(Op::Max, &a, &[1]))], 2);
+    check(
+        "permuted",
+        &[add(&permute(&reduce(Op::Add, &f32s(&[2, 3, 4]), &[2]), &[1, 0, 2]), 1)],
+        2,
+    );
+    check("shared by two", &[add(&sum, 1), add(&sum, 2)], 3);
+    check("shared, joined again", &[binary(Op::Mul, &add(&sum, 1), &add(&sum, 2))], 1);
+    check("turned input", &[add(&reduce(Op::Add, &permute(&a, &[1, 0]), &[1]), 1)], 1);
+    check("all axes", &[add(&reduce(Op::Mul, &a, &[0, 1]), 1)], 1);
+    check("no axes", &[reduce(Op::Add, &a, &[])], 0);
+    let other = f32s(&[2, 2]);
+    let joined = binary(Op::Add, &reshape(&sum, &[2, 2]), &permute(&other, &[1, 0]));
+    check("another load at the reduced shape", &[joined], 1);
+}
+
+#[test]
+fn reduce_is_stored_before_a_widening_cast() {
+    let a = input(DType::F16, &[4, 4]);
+    let narrow = cast(&reduce(Op::Add, &cast(&a, DType::F32), &[1]), DType::F16);
+    let wide = cast(&narrow, DType::F32);
+    let use_twice = [add(&widened(&wide), 1)];
+    check("cast", &use_twice, 2);
+    let shared = [add(&wide, 1), add(&wide, 2)];
+    let items = schedule(&shared, &Options::default()).unwrap().items;
+    assert_eq!(items[0].buffers[0].dtype(), DType::F16, "the narrow value is stored");
+    check_values("cast shared", &shared);
+}
+
+#[test]
+fn matmul_of_inputs_is_one_kernel() {
+    let (a, b) = (f32s(&[3, 4]), f32s(&[4, 2]));
+    let rows = expand(&reshape(&a, &[3, 1, 4]), &[3, 2, 4]);
+    let columns = expand(&reshape(&permute(&b, &[1, 0]), &[1, 2, 4]), &[3, 2, 4]);
+    check(
+        "matmul",
+        &[reshape(&reduce(Op::Add, &binary(Op::Mul, &rows, &columns), &[2]), &[3, 2])],
+        1,
+    );
+}
+
+#[test]
+fn no_elements_no_kernel() {
+    let empty = f32s(&[0, 3]);
+    check("chain", &[add(&empty, 1)], 0);
+    check("sum over nothing", &[reduce(Op::Add, &empty, &[0])], 1);
+    check("max over nothing", &[add(&reduce(Op::Max, &empty, &[0]), 1)], 1);
+    check("sum beside nothing", &[reduce(Op::Add, &empty, &[1])], 0);
+    check("padded", &[add(&pad(&add(&empty, 1), &[(1, 0), (0, 0)]), 2)], 1);
+    check("shrunk to nothing", &[shrink(&add(&f32s(&[2, 3]), 1), &[(1, 1), (0, 3)])], 0);
+}
+
+#[test]
+fn seed_chain_is_the_identity_of_its_meaning() {
+    // [[1,2,3],[4,5,6]].flip(1).reshape(3,2).flip(0), fused into an elementwise kernel.
+    let a = f32s(&[2, 3]);
+    check("chain", &[add(&flip(&reshape(&flip(&add(&a, 1), &[1]), &[3, 2]), &[0]), 1)], 1);
+}
+
+#[test]
+fn equal_kernels_are_one_node() {
+    let chain = || add(&unary(Op::Exp2, &f32s(&[4])), 1);
+    let items = schedule(&[chain(), chain()], &Options::default()).unwrap().items;
+    assert_eq!(items.len(), 2);
+    assert_eq!(items[0].ast, items[1].ast);
+    assert_ne!(items[0].buffers, items[1].buffers);
+}
+
+#[test]
+fn intermediate_buffers_are_used_again() {
+    let mut x = f32s(&[8]);
+    for step in 0..6 {
+        x = contiguous(&add(&flip(&x, &[0]), step));
+    }
+    let scheduled = schedule(&[x.clone()], &Options::default()).unwrap();
+    let mut places: Vec<_> = scheduled.items.iter().map(|item| &item.buffers[0]).collect();
+    places.sort();
+    places.dedup();
+    assert_eq!((scheduled.items.len(), places.len()), (6, 3), "two places take turns");
+    check("chain", &[x], 6);
+}
+
+#[test]
+fn deep_graphs_take_bounded_kernels_and_no_stack() {
+    let mut chain = f32s(&[2]);
+    for _ in 0..10_000 {
+        chain = add(&chain, 1);
+    }
+    let items = schedule(&[chain], &Options::default()).unwrap().items;
+    assert!((20..500).contains(&items.len()), "{} kernels", items.len());
+    assert!(items.iter().all(|item| item.ast.toposort().len() < 1000));
+    // Diamonds without views stay one kernel; with views they are cut, not multiplied.
+    let mut doubled = f32s(&[2, 2]);
+    for _ in 0..60 {
+        doubled = binary(Op::Max, &doubled, &add(&doubled, 1));
+    }
+    assert_eq!(schedule(&[doubled], &Options::default()).unwrap().items.len(), 1);
+    let mut turned = f32s(&[3, 3]);
+    for step in 0..60 {
+        let moved = if step % 2 == 0 { permute(&turned, &[1, 0]) } else { flip(&turned, &[0]) };
+        turned = binary(Op::Max, &turned, &add(&moved, 1));
+    }
+    let items = schedule(&[turned.clone()], &Options::default()).unwrap().items;
+    assert!(items.iter().all(|item| item.ast.toposort().len() < 2000));
+    check_values("turned diamonds", &[turned]);
+}
+
+#[test]
+fn absurd_graphs_are_refused() {
+    let huge = add(&expand(&reshape(&f32s(&[1]), &[1, 1]), &[1 << 20, 1 << 20]), 1);
+    let error = schedule(&[huge], &Options::default()).unwrap_err().to_string();
+    assert!(error.contains("elements"), "{error}");
+    let range = UOp::new(Op::Range, DType::I32, [UOp::int(DType::I32, 3)], Arg::Int(0));
+    assert!(schedule(&[range], &Options::default()).is_err());
+}
+
+/// A random graph of small tensors, every op of which is defined everywhere.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, count: usize) -> usize {
+        self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        ((self.0 >> 33) % count as u64) as usize
+    }
+
+    fn graph(&mut self) -> Vec<UOp> {
+        let shape: Vec<i64> = (0..self.below(3) + 1).map(|_| self.below(3) as i64 + 1).collect();
+        let mut values = vec![f32s(&shape), f32s(&shape)];
+        for _ in 0..self.below(12) + 1 {
+            let x = values[self.below(values.len())].clone();
+            let next = self.step(&x, &values);
+            if next.shape().unwrap().iter().product::<i64>() <= 200 {
+                values.push(next);
+            }
+        }
+        let last = values.len() - 1;
+        let also = self.below(values.len());
+        if self.below(3) == 0 {
+            vec![values[last].clone(), values[also].clone()]
+        } else {
+            vec![values[last].clone()]
+        }
+    }
+
+    fn step(&mut self, x: &UOp, values: &[UOp]) -> UOp {
+        let shape = x.shape().unwrap().to_vec();
+        let rank = shape.len();
+        match self.below(14) {
+            0 => unary(Op::Exp2, &binary(Op::Min, x, &like(x, 5))),
+            1 => unary(Op::Neg, x),
+            2 => add(x, self.below(5) as i64),
+            3 | 4 => {
+                let same: Vec<_> = values.iter().filter(|y| y.shape() == x.shape()).collect();
+                let y = same[self.below(same.len())].clone();
+                binary([Op::Add, Op::Mul, Op::Max, Op::Sub][self.below(4)], x, &y)
+            }
+            5 => {
+                let mut axes: Vec<i64> = (0..rank as i64).collect();
+                axes.rotate_left(self.below(rank));
+                permute(x, &axes)
+            }
+            6 => flip(x, &[self.below(rank) as i64]),
+            7 => pad(
+                x,
+                &(0..rank)
+                    .map(|_| (self.below(2) as i64, self.below(2) as i64))
+                    .collect::<Vec<_>>(),
+            ),
+            8 => {
+                let ranges = shape.iter().map(|size| {
+                    let start = self.below(*size as usize) as i64;
+                    (start, start + 1 + self.below((*size - start) as usize) as i64)
+                });
+                let ranges: Vec<_> = ranges.collect();
+                shrink(x, &ranges)
+            }
+            9 => {
+                let to: Vec<i64> = shape
+                    .iter()
+                    .map(|n| if *n == 1 { self.below(3) as i64 + 1 } else { *n })
+                    .collect();
+                expand(x, &to)
+            }
+            10 => {
+                let size: i64 = shape.iter().product();
+                let factors: Vec<i64> = (1..=size).filter(|n| size % n == 0).collect();
+                let first = factors[self.below(factors.len())];
+                reshape(x, &[first, size / first])
+            }
+            11 | 12 => {
+                reduce([Op::Add, Op::Max, Op::Mul][self.below(3)], x, &[self.below(rank) as i64])
+            }
+            _ => contiguous(x),
+        }
+    }
+}
+
+#[test]
+fn random_graphs_mean_the_same_when_scheduled() {
+    for seed in 0..3_000 {
+        let outputs = Random(seed).graph();
+        check_values(&format!("seed {seed}"), &outputs);
+    }
+}
