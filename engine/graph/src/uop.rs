@@ -159,14 +159,17 @@ struct Node {
 
 const SHARDS: usize = 16;
 
+/// Nodes with their hashes.
+type Shard = HashTable<(u64, Weak<Node>)>;
+
 struct Interner {
-    shards: [Mutex<HashTable<(u64, Weak<Node>)>>; SHARDS],
+    shards: [Mutex<Shard>; SHARDS],
 }
 
 static INTERNER: Interner = Interner { shards: [const { Mutex::new(HashTable::new()) }; SHARDS] };
 
 impl Interner {
-    fn shard(&self, hash: u64) -> std::sync::MutexGuard<'_, HashTable<(u64, Weak<Node>)>> {
+    fn shard(&self, hash: u64) -> std::sync::MutexGuard<'_, Shard> {
         // The table itself stays whole whatever panicked while it was held.
         let shard = &self.shards[(hash >> 40) as usize % SHARDS];
         shard.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
@@ -244,6 +247,7 @@ impl UOp {
     }
 
     /// Logical negation, said as `x != true`.
+    #[expect(clippy::should_implement_trait, reason = "a constructor, as all others here")]
     pub fn not(x: UOp) -> UOp {
         UOp::binary(Op::CmpNe, x, UOp::constant(Constant::bool(true)))
     }

@@ -3,6 +3,7 @@
 //! Sound with wrapping known: where the exact interval leaves the dtype's range, the answer is the
 //! whole range. Undefined values (a division by zero) are left out, as rules may choose them.
 
+use gradiff_graph::fault::{self, Fault};
 use gradiff_graph::{Arg, DType, Op, UOp};
 use rustc_hash::FxHashMap;
 
@@ -99,7 +100,10 @@ impl Bounds {
 
 /// The interval if no value of it leaves the dtype's range, else the range: values wrap.
 fn within(range: Interval, min: i128, max: i128) -> Interval {
-    if range.0 <= min && max <= range.1 { (min, max) } else { range }
+    // FAULT bounds-unsigned-wrap-forgotten: small numbers are taken to stay what they are.
+    let is_wrap_forgotten = fault::is_active(Fault::BoundsUnsignedWrapForgotten);
+    let is_inside = range.0 <= min && max <= range.1 || is_wrap_forgotten;
+    if is_inside { (min, max) } else { range }
 }
 
 /// The exact interval of a unary op, before wrapping; `None` if nothing is known.

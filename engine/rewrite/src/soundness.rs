@@ -143,7 +143,7 @@ fn choices<T: Clone>(lists: &[Vec<T>], limit: usize) -> Vec<Vec<T>> {
 }
 
 /// How often the rule fired; an error names the first point at which the sides differ.
-fn check(rule: Rule) -> Result<usize, String> {
+pub(crate) fn check(rule: Rule) -> Result<usize, String> {
     let set = RuleSet::load(&[&[rule]]).map_err(|error| error.to_string())?;
     let dtypes: &[DType] = match rule.types {
         Types::Any => &[DType::I8, DType::U8, DType::F32],

@@ -7,11 +7,11 @@ use crate::rule::{Rule, Types, row};
 #[rustfmt::skip]
 pub(super) const LATE: &[Rule] = &[
     row("late/sub", (Types::Ints, Bits),
-        "(add x (mul y -1))", "(sub x y)",
+        "(add x (neg y))", "(sub x y)",
         "",
         "one op instead of two; undone by algebra/sum-sub", ""),
     row("late/sub-first", (Types::Ints, Bits),
-        "(add (mul x -1) y)", "(sub y x)",
+        "(add (neg x) y)", "(sub y x)",
         "",
         "one op instead of two; undone by algebra/sum-sub", ""),
     row("late/neg", (Types::Ints, Bits),
