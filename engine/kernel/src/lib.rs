@@ -1,1 +1,27 @@
 //! One kernel: from its tree over views to linear uops.
+//!
+//! In: `Sink(Store(data0, value))` whose loads, constants and stores carry shape trackers. Out: a
+//! [`Linear`](gradiff_graph::Linear) with loops, addresses and accumulators. In between stand the
+//! rows of [`PASSES`], each from node to node, so that after any of them the kernel can be
+//! printed and, with [`interpret`], run. This room knows no device and no buffer: arrays are
+//! slots, and what a device lacks is said by [`Target`].
+
+// Nodes are compared by address: what a buffer holds inside has no part in it.
+#![allow(clippy::mutable_key_type)]
+
+mod error;
+mod extent;
+mod interpret;
+mod interval;
+mod legalize;
+mod linearize;
+mod lower;
+mod name;
+mod pass;
+mod shape;
+
+pub use error::Error;
+pub use interpret::interpret;
+pub use linearize::linearize;
+pub use name::name;
+pub use pass::{Context, LINEARIZE, Options, PASSES, Pass, Stages, Target, lower, stages};

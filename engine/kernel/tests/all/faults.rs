@@ -1,0 +1,90 @@
+//! Each planted fault of this room changes what some kernel computes, and only from its pass on.
+
+use gradiff_graph::{Constant, DType, Op, UOp, fault};
+use gradiff_kernel::{Options, Target, interpret, stages};
+
+use crate::common::random::{load, plain, reduce, sink};
+use crate::common::{Memories, linear};
+
+/// The first level that gives something else than the tree: a pass, `linearize`, or nothing.
+fn guilty(ast: &UOp, memories: &Memories) -> Option<&'static str> {
+    let run = |kernel: &UOp| {
+        let mut memories = memories.clone();
+        interpret(kernel, &mut memories).expect("a kernel");
+        memories
+    };
+    let expected = run(ast);
+    let (kernels, uops) = stages(ast, &Target::default(), &Options::default()).expect("a kernel");
+    let pass = kernels.iter().find(|(_, kernel)| run(kernel) != expected).map(|(name, _)| *name);
+    let mut found = memories.clone();
+    linear::run(&uops, &mut found);
+    pass.or((found != expected).then_some("linearize"))
+}
+
+fn elements(dtype: DType, values: &[i128]) -> Vec<Option<Constant>> {
+    values.iter().map(|value| Some(Constant::int(dtype, *value))).collect()
+}
+
+/// A kernel that the fault of this name changes, its memories, and the guilty pass.
+fn victims() -> Vec<(&'static str, UOp, Memories, &'static str)> {
+    let row = load(DType::I32, 1, 3, plain(&[3]));
+    let most = sink(reduce(Op::Max, row, &[0]), &[1]);
+    let padded = plain(&[3]).pad(&[(1, 1)]).expect("a pad");
+    let padded = sink(load(DType::I32, 1, 3, padded), &[5]);
+    let bytes = UOp::unary(Op::Cast, DType::I32, load(DType::I8, 1, 3, plain(&[3])));
+    let total = sink(reduce(Op::Add, bytes, &[0]), &[1]);
+    let third = UOp::constant(Constant::float(DType::BF16, 1.0 / 3.0));
+    let third = UOp::binary(Op::Mul, load(DType::BF16, 1, 3, plain(&[3])), third);
+    let rows = load(DType::I32, 1, 6, plain(&[2, 3]));
+    let sums = sink(reduce(Op::Add, rows, &[1]), &[2, 1]);
+    let ints = |values: &[i128]| elements(DType::I32, values);
+    vec![
+        ("lower-reduce-identity", most, vec![vec![None], ints(&[-3, -2, -5])], "lower"),
+        ("lower-gate-lost", padded, vec![vec![None; 5], ints(&[7, 8, 9])], "lower"),
+        (
+            "lower-accumulator-narrow",
+            total,
+            vec![vec![None], elements(DType::I8, &[100, 100, 100])],
+            "lower",
+        ),
+        (
+            "legalize-bf16-truncates",
+            sink(third, &[3]),
+            vec![vec![None; 3], elements(DType::BF16, &[5, 7, 11])],
+            "legalize",
+        ),
+        (
+            "linearize-accumulator-not-reset",
+            sums,
+            vec![vec![None; 2], ints(&[1, 2, 3, 4, 5, 6])],
+            "linearize",
+        ),
+    ]
+}
+
+#[test]
+fn victims_without_their_faults_are_well() {
+    for (name, ast, memories, pass) in victims() {
+        assert_eq!(guilty(&ast, &memories), None, "{name} is not active, blames {pass}");
+        assert!(fault::ROWS.iter().any(|row| row.name == name && row.room == "kernel"), "{name}");
+    }
+}
+
+/// A fault is active in the whole process: the other tests must not meet it, so this one starts
+/// itself once more in a process of its own.
+#[cfg(feature = "faults")]
+#[test]
+fn victims_are_hurt_by_their_faults() {
+    const ALONE: &str = "GRADIFF_KERNEL_FAULTS";
+    if std::env::var_os(ALONE).is_none() {
+        let test = std::env::current_exe().expect("this test");
+        let mut alone = std::process::Command::new(test);
+        alone.args(["--exact", "faults::victims_are_hurt_by_their_faults"]).env(ALONE, "1");
+        assert!(alone.status().expect("a process").success());
+        return;
+    }
+    for (name, ast, memories, pass) in victims() {
+        assert!(fault::set_active(name).is_ok(), "{name}");
+        assert_eq!(guilty(&ast, &memories), Some(pass), "{name}");
+    }
+}

@@ -1,0 +1,345 @@
+//! Kernels by hand: what the passes and the linear form must look like.
+
+use crate::common::random::{global, load, plain, reduce, sink};
+use crate::common::{linear, tree};
+use gradiff_graph::{Arg, Constant, DType, Dims, Instruction, Linear, Op, UOp};
+use gradiff_kernel::{Error, Options, PASSES, Target, interpret, lower, name, stages};
+use gradiff_rewrite::Trace;
+
+fn lowered(ast: &UOp) -> Linear {
+    let linear = lower(ast, &Target::default(), &Options::default(), &mut Trace::default());
+    let linear = linear.expect("a kernel");
+    linear::verify(&linear).expect("a linear kernel");
+    linear
+}
+
+fn after(pass: &str, ast: &UOp) -> UOp {
+    let (kernels, _) = stages(ast, &Target::default(), &Options::default()).expect("a kernel");
+    kernels.into_iter().find(|(name, _)| *name == pass).expect("a pass").1
+}
+
+fn contiguous(dtype: DType, slot: usize, shape: &[i64]) -> UOp {
+    load(dtype, slot, shape.iter().product(), plain(shape))
+}
+
+fn f32s(values: &[f64]) -> Vec<Option<Constant>> {
+    values.iter().map(|value| Some(Constant::float(DType::F32, *value))).collect()
+}
+
+fn ops(linear: &Linear, op: Op) -> Vec<&Instruction> {
+    linear.uops.iter().filter(|uop| uop.op == op).collect()
+}
+
+fn position(linear: &Linear, op: Op) -> usize {
+    linear.uops.iter().position(|uop| uop.op == op).expect("the op")
+}
+
+fn range(axis: i64, end: i64) -> UOp {
+    UOp::new(Op::Range, DType::I32, [UOp::int(DType::I32, end)], Arg::Int(axis))
+}
+
+fn read(slot: usize, size: i64, place: UOp) -> UOp {
+    let index = UOp::new(Op::Index, DType::F32, [global(DType::F32, slot, size), place], Arg::None);
+    UOp::new(Op::Load, DType::F32, [index], Arg::None)
+}
+
+fn fold(op: Op, value: UOp, ranges: &[UOp]) -> UOp {
+    let sources = std::iter::once(value.clone()).chain(ranges.iter().cloned());
+    UOp::new(Op::Reduce, value.dtype(), sources, Arg::Reduce(op, Dims::new()))
+}
+
+fn write(size: i64, place: UOp, value: UOp) -> UOp {
+    let target = global(value.dtype(), 0, size);
+    let index = UOp::new(Op::Index, value.dtype(), [target, place], Arg::None);
+    let store = UOp::new(Op::Store, DType::Void, [index, value], Arg::None);
+    UOp::new(Op::Sink, DType::Void, [store], Arg::None)
+}
+
+/// The linear form of a graph over ranges: what follows `lower`.
+fn linearized(root: &UOp, memories: &[Vec<Option<Constant>>]) -> Linear {
+    let linear = gradiff_kernel::linearize(root, "test".to_string()).expect("a kernel");
+    linear::verify(&linear).unwrap_or_else(|error| panic!("{error:?}\n{linear}"));
+    let (mut expected, mut found) = (memories.to_vec(), memories.to_vec());
+    interpret(root, &mut expected).expect("a kernel");
+    linear::run(&linear, &mut found);
+    assert_eq!(expected, found, "{linear}");
+    linear
+}
+
+#[test]
+fn name_tells_the_loops() {
+    let four = [4, 4];
+    let x = contiguous(DType::F32, 1, &four);
+    assert_eq!(name(&sink(x.clone(), &four)), "E_4_4");
+    assert_eq!(name(&sink(reduce(Op::Add, x.clone(), &[0]), &[1, 4])), "r_4_4");
+    let y = contiguous(DType::F32, 1, &[2, 1, 3, 5]);
+    assert_eq!(name(&sink(reduce(Op::Add, y, &[0, 3]), &[1, 1, 3, 1])), "r_3_2_5");
+    assert_eq!(name(&sink(contiguous(DType::F32, 1, &[]), &[])), "E");
+    assert_eq!(lowered(&sink(x, &four)).name, "E_4_4");
+}
+
+#[test]
+fn shape_contiguous_axes_become_one_loop() {
+    let shape = [2, 1, 3, 4];
+    let linear = lowered(&sink(contiguous(DType::F32, 1, &shape), &shape));
+    let ranges = ops(&linear, Op::Range);
+    assert_eq!(ranges.len(), 1, "{linear}");
+    assert_eq!(
+        linear.uops[ranges[0].src[0] as usize].arg,
+        Arg::Const(Constant::int(DType::I32, 24))
+    );
+}
+
+#[test]
+fn shape_transposed_axes_stay_two_loops() {
+    let tracker = plain(&[3, 2]).permute(&[1, 0]).expect("a permutation");
+    let linear = lowered(&sink(load(DType::F32, 1, 6, tracker), &[2, 3]));
+    assert_eq!(ops(&linear, Op::Range).len(), 2, "{linear}");
+}
+
+#[test]
+fn shape_reduced_axes_come_last_and_merge() {
+    let x = contiguous(DType::F32, 1, &[2, 3, 4, 5]);
+    let kernel = after("shape", &sink(reduce(Op::Add, x, &[0, 1]), &[1, 1, 4, 5]));
+    let node = kernel.toposort().into_iter().find(|node| node.op() == Op::ReduceAxis);
+    assert_eq!(node.expect("a reduction").shape(), Some([20, 1].as_slice()));
+}
+
+#[test]
+fn shape_sum_of_sum_is_one_sum() {
+    let x = contiguous(DType::I32, 1, &[2, 3, 4]);
+    let ast = sink(reduce(Op::Add, reduce(Op::Add, x, &[2]), &[0]), &[1, 3, 1]);
+    let linear = lowered(&ast);
+    assert_eq!(ops(&linear, Op::DefineAcc).len(), 1, "{linear}");
+    let values: Vec<_> = (0..24).map(|value| Some(Constant::int(DType::I32, value))).collect();
+    let (mut expected, mut found) =
+        (vec![vec![None; 3], values.clone()], vec![vec![None; 3], values]);
+    tree::run(&ast, &[2, 3, 4], &mut expected);
+    linear::run(&linear, &mut found);
+    assert_eq!(expected, found);
+}
+
+#[test]
+fn lower_padded_load_is_gated() {
+    let tracker = plain(&[3]).pad(&[(1, 2)]).expect("a pad");
+    let linear = lowered(&sink(load(DType::F32, 1, 3, tracker), &[6]));
+    let loads = ops(&linear, Op::Load);
+    assert_eq!(linear.uops[loads[0].src[0] as usize].src.len(), 3, "{linear}");
+    let mut memories = vec![vec![None; 6], f32s(&[5.0, 6.0, 7.0])];
+    linear::run(&linear, &mut memories);
+    assert_eq!(memories[0], f32s(&[0.0, 5.0, 6.0, 7.0, 0.0, 0.0]));
+}
+
+#[test]
+fn lower_index_is_i64_only_where_it_must_be() {
+    let index_dtype = |shape: &[i64]| {
+        let tracker = plain(&[1]).reshape(&vec![1; shape.len()]);
+        let tracker = tracker.and_then(|tracker| tracker.expand(shape)).expect("an expansion");
+        let linear = lowered(&sink(load(DType::F32, 1, 1, tracker), shape));
+        ops(&linear, Op::Range)[0].dtype
+    };
+    assert_eq!(index_dtype(&[1 << 20]), DType::I32);
+    assert_eq!(index_dtype(&[1 << 15, 1 << 15]), DType::I32);
+    assert_eq!(index_dtype(&[1 << 16, 1 << 16]), DType::I64);
+    assert_eq!(index_dtype(&[1 << 20, 1 << 20]), DType::I64);
+}
+
+#[test]
+fn lower_stored_transposed_far_is_i64() {
+    let place = |rows: i64| {
+        let view = plain(&[rows, 1 << 16]).permute(&[1, 0]).expect("a view");
+        let zero = UOp::constant(Constant::zero(DType::F32));
+        let target = global(DType::F32, 0, rows << 16);
+        let store = UOp::new(Op::Store, DType::Void, [target, zero], Arg::View(view));
+        let linear = lowered(&UOp::new(Op::Sink, DType::Void, [store], Arg::None));
+        ops(&linear, Op::Range)[0].dtype
+    };
+    assert_eq!(place(1 << 14), DType::I32);
+    assert_eq!(place(1 << 17), DType::I64);
+}
+
+#[test]
+fn linearize_invariant_load_leaves_the_loop() {
+    let (row, column) = (range(0, 4), range(1, 8));
+    let place = UOp::binary(
+        Op::Add,
+        UOp::binary(Op::Mul, row.clone(), UOp::int(DType::I32, 8)),
+        column.clone(),
+    );
+    let value = UOp::binary(Op::Add, read(1, 4, row), read(2, 8, column));
+    let memories = [vec![None; 32], f32s(&[1.0, 2.0, 3.0, 4.0]), f32s(&[0.5; 8])];
+    let linear = linearized(&write(32, place, value), &memories);
+    let column = linear.uops.iter().rposition(|uop| uop.op == Op::Range).expect("a loop");
+    assert!(position(&linear, Op::Load) < column, "{linear}");
+}
+
+#[test]
+fn linearize_reduction_of_the_row_is_outside_of_the_column_loop() {
+    let (row, column, step) = (range(0, 2), range(1, 3), range(2, 4));
+    let four = UOp::int(DType::I32, 4);
+    let place = UOp::binary(Op::Add, UOp::binary(Op::Mul, row.clone(), four), step.clone());
+    let sum = fold(Op::Add, read(1, 8, place), &[step]);
+    let three = UOp::int(DType::I32, 3);
+    let target = UOp::binary(Op::Add, UOp::binary(Op::Mul, row, three), column.clone());
+    let value = UOp::binary(Op::Add, sum, read(2, 3, column));
+    let memories =
+        [vec![None; 6], f32s(&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0]), f32s(&[10.0, 20.0, 30.0])];
+    let linear = linearized(&write(6, target, value), &memories);
+    let depth = |at: usize| {
+        let opened = linear.uops[..at].iter().filter(|uop| uop.op == Op::Range).count();
+        opened - linear.uops[..at].iter().filter(|uop| uop.op == Op::EndRange).count()
+    };
+    assert_eq!(depth(position(&linear, Op::DefineAcc)), 1, "{linear}");
+    assert_eq!(depth(position(&linear, Op::Assign)), 2, "{linear}");
+}
+
+#[test]
+fn linearize_two_reductions_over_one_range_take_turns() {
+    let step = range(0, 4);
+    let x = read(1, 4, step.clone());
+    let most = fold(Op::Max, x.clone(), std::slice::from_ref(&step));
+    let sum = fold(Op::Add, x, &[step]);
+    let memories = [vec![None], f32s(&[3.0, -2.0, 7.0, 1.0])];
+    let zero = UOp::int(DType::I32, 0);
+    let linear = linearized(&write(1, zero, UOp::binary(Op::Sub, most, sum)), &memories);
+    assert_eq!(ops(&linear, Op::DefineAcc).len(), 2, "{linear}");
+    assert_eq!(ops(&linear, Op::Range).len(), 2, "{linear}");
+}
+
+#[test]
+fn linearize_reduction_in_a_reduction_over_the_same_range() {
+    let (row, step) = (range(0, 2), range(1, 3));
+    let three = UOp::int(DType::I32, 3);
+    let place = UOp::binary(Op::Add, UOp::binary(Op::Mul, row.clone(), three), step.clone());
+    let x = read(1, 6, place);
+    let most = fold(Op::Max, x.clone(), std::slice::from_ref(&step));
+    let scaled = UOp::binary(Op::Sub, x, most);
+    let memories = [vec![None; 2], f32s(&[3.0, -2.0, 7.0, 1.0, 9.0, 4.0])];
+    // First the inner fold is closed before the outer opens; then both are open at once.
+    let sum = fold(Op::Add, scaled.clone(), std::slice::from_ref(&step));
+    linearized(&write(2, row.clone(), sum), &memories);
+    let all = fold(Op::Add, scaled, &[step, row]);
+    let memories = [vec![None; 1], memories[1].clone()];
+    let linear = linearized(&write(1, UOp::int(DType::I32, 0), all), &memories);
+    assert_eq!(ops(&linear, Op::Range).len(), 3, "{linear}");
+}
+
+#[test]
+fn linearize_range_of_no_step_touches_nothing() {
+    let none = range(0, 0);
+    let empty = write(1, none.clone(), read(1, 0, UOp::int(DType::I32, 0)));
+    let linear = gradiff_kernel::linearize(&empty, "t".into()).expect("a kernel");
+    linear::run(&linear, &mut vec![vec![None], Vec::new()]);
+    let sum = fold(Op::Mul, read(1, 0, UOp::int(DType::I32, 0)), &[none]);
+    let linear = gradiff_kernel::linearize(&write(1, UOp::int(DType::I32, 0), sum), "t".into());
+    let mut memories = vec![vec![None], Vec::new()];
+    linear::run(&linear.expect("a kernel"), &mut memories);
+    assert_eq!(memories[0], f32s(&[1.0]));
+}
+
+#[test]
+fn linearize_range_of_one_step_runs_once() {
+    let one = range(0, 1);
+    let sum = fold(Op::Add, read(1, 1, one.clone()), &[one]);
+    linearized(&write(1, UOp::int(DType::I32, 0), sum), &[vec![None], f32s(&[4.0])]);
+}
+
+#[test]
+fn linearize_second_store_sees_the_first() {
+    let zero = UOp::int(DType::I32, 0);
+    let next =
+        UOp::binary(Op::Add, read(0, 1, zero.clone()), UOp::constant(Constant::one(DType::F32)));
+    let first = write(1, zero.clone(), next.clone()).src()[0].clone();
+    let index = UOp::new(Op::Index, DType::F32, [global(DType::F32, 1, 1), zero], Arg::None);
+    let second = UOp::new(Op::Store, DType::Void, [index, next], Arg::None);
+    let root = UOp::new(Op::Sink, DType::Void, [first, second], Arg::None);
+    let linear = gradiff_kernel::linearize(&root, "t".into()).expect("a kernel");
+    let mut memories = vec![f32s(&[1.0]), vec![None]];
+    linear::run(&linear, &mut memories);
+    assert_eq!(memories, vec![f32s(&[2.0]), f32s(&[3.0])]);
+}
+
+#[test]
+fn lower_chain_of_10000_ops_passes() {
+    let mut value = contiguous(DType::I32, 1, &[4]);
+    for step in 0..10_000 {
+        let op = [Op::Max, Op::Xor][step % 2];
+        let tracker = plain(&[4]);
+        let other = load(DType::I32, 2 + step % 3, 4, tracker);
+        value = UOp::binary(op, value, other);
+    }
+    assert!(10_000 < lowered(&sink(value, &[4])).uops.len());
+}
+
+#[test]
+fn lower_unread_parameter_stays_one() {
+    let x = contiguous(DType::I32, 1, &[4]);
+    let y = contiguous(DType::I32, 2, &[4]);
+    let never = UOp::constant(Constant::bool(false));
+    let linear = lowered(&sink(UOp::select(never, x, y), &[4]));
+    let slots: Vec<usize> = linear.globals().iter().map(|(global, _)| global.slot).collect();
+    assert_eq!(slots, [0, 1, 2]);
+}
+
+#[test]
+fn legalize_f16_sum_is_rounded_after_each_op() {
+    let x = contiguous(DType::F16, 1, &[1]);
+    let y = contiguous(DType::F16, 2, &[1]);
+    let once = UOp::binary(Op::Add, x.clone(), y.clone());
+    let linear = lowered(&sink(UOp::binary(Op::Add, once, y), &[1]));
+    assert!(ops(&linear, Op::Add).iter().all(|uop| uop.dtype == DType::F32), "{linear}");
+    // 2048 + 1 is 2048 in f16, twice; in f32 it would be 2050.
+    let half = |value: f64| vec![Some(Constant::float(DType::F16, value))];
+    let mut memories = vec![vec![None], half(2048.0), half(1.0)];
+    linear::run(&linear, &mut memories);
+    assert_eq!(memories[0], half(2048.0));
+}
+
+#[test]
+fn legalize_f16_fold_accumulates_in_f32() {
+    let x = contiguous(DType::F16, 1, &[3]);
+    let linear = lowered(&sink(reduce(Op::Add, x, &[0]), &[1]));
+    assert_eq!(ops(&linear, Op::DefineAcc)[0].dtype, DType::F32, "{linear}");
+    let half = |value: f64| Some(Constant::float(DType::F16, value));
+    let mut memories = vec![vec![None], vec![half(2048.0), half(1.0), half(1.0)]];
+    linear::run(&linear, &mut memories);
+    assert_eq!(memories[0], [half(2050.0)]);
+}
+
+#[test]
+fn legalize_native_f16_is_left_alone() {
+    let x = contiguous(DType::F16, 1, &[4]);
+    let ast = sink(UOp::binary(Op::Add, x.clone(), x), &[4]);
+    let target = Target { native_f16: true, ..Target::default() };
+    let linear = lower(&ast, &target, &Options::default(), &mut Trace::default());
+    let linear = linear.expect("a kernel");
+    assert!(ops(&linear, Op::Cast).is_empty(), "{linear}");
+}
+
+#[test]
+fn lower_no_kernel_is_an_error() {
+    let fails = |ast: &UOp| {
+        let found = lower(ast, &Target::default(), &Options::default(), &mut Trace::default());
+        matches!(found.expect_err("no kernel"), Error::Malformed(_))
+    };
+    assert!(fails(&UOp::int(DType::I32, 1)));
+    let (x, y) = (contiguous(DType::F32, 1, &[4]), contiguous(DType::F32, 2, &[2, 2]));
+    assert!(fails(&sink(UOp::binary(Op::Add, x.clone(), y), &[4])));
+    assert!(fails(&sink(UOp::binary(Op::Add, x.clone(), contiguous(DType::F32, 2, &[3])), &[4])));
+    assert!(fails(&sink(UOp::binary(Op::Add, x, contiguous(DType::F32, 1, &[1])), &[4])));
+}
+
+#[test]
+fn interpret_outside_of_memory_is_an_error() {
+    let zero = UOp::int(DType::I32, 0);
+    let root = write(1, zero, read(1, 2, UOp::int(DType::I32, 2)));
+    let found = interpret(&root, &mut [vec![None], f32s(&[1.0, 2.0])]);
+    let expected = Error::OutOfBounds { what: "load", slot: 1, index: 2, size: 2 };
+    assert_eq!(found, Err(expected));
+}
+
+#[test]
+fn passes_have_one_name_each() {
+    let names: Vec<&str> = PASSES.iter().map(|pass| pass.name).collect();
+    assert_eq!(names, ["shape", "lower", "symbolic", "late", "legalize"]);
+}

@@ -1,0 +1,6 @@
+//! The tests of this room in one binary.
+
+mod common;
+mod faults;
+mod kernels;
+mod random_kernels;

@@ -1,0 +1,101 @@
+//! Random kernel trees: every pass keeps what the kernel computes, and so does the linear form.
+
+use crate::common::{Memories, agrees, linear, random, tree};
+use gradiff_kernel::{Options, Target, interpret, stages};
+use gradiff_rewrite::Mode;
+
+const CASES: u64 = 1_500;
+
+fn check(seed: u64, target: &Target, options: &Options) {
+    let mut random = random::Random(seed);
+    let case = random::case(&mut random);
+    let mut expected = case.memories.clone();
+    tree::run(&case.ast, &case.sizes, &mut expected);
+    let interpreted = |kernel: &gradiff_graph::UOp| -> Memories {
+        let mut memories = case.memories.clone();
+        if let Err(error) = interpret(kernel, &mut memories) {
+            panic!("seed {seed}: {error}\n{}", dump(kernel));
+        }
+        memories
+    };
+    assert!(agrees(&expected, &interpreted(&case.ast)), "seed {seed}: tree\n{}", dump(&case.ast));
+    let (kernels, uops) = stages(&case.ast, target, options)
+        .unwrap_or_else(|error| panic!("seed {seed}: {error}\n{}", dump(&case.ast)));
+    for (pass, kernel) in &kernels {
+        if let Err(error) = gradiff_graph::verify(kernel) {
+            panic!("seed {seed}: after {pass}: {error}\n{}", dump(kernel));
+        }
+        let found = interpreted(kernel);
+        assert!(
+            agrees(&expected, &found),
+            "seed {seed}: after {pass}\n{}\n{}\n{expected:?}\n{found:?}",
+            dump(&case.ast),
+            dump(kernel)
+        );
+    }
+    if let Err(error) = linear::verify(&uops) {
+        panic!("seed {seed}: {error}");
+    }
+    let mut found = case.memories.clone();
+    linear::run(&uops, &mut found);
+    assert!(agrees(&expected, &found), "seed {seed}: linear\n{}\n{uops}", dump(&case.ast));
+    let again = stages(&case.ast, target, options).expect("a kernel").1;
+    assert_eq!(uops, again, "seed {seed}: not the same twice");
+}
+
+fn dump(kernel: &gradiff_graph::UOp) -> String {
+    let order = kernel.toposort();
+    let number =
+        |node: &gradiff_graph::UOp| order.iter().position(|other| other == node).unwrap_or(0);
+    let line = |(position, node): (usize, &gradiff_graph::UOp)| {
+        let src: Vec<usize> = node.src().iter().map(number).collect();
+        format!("{position}: {node:?} {src:?}\n")
+    };
+    order.iter().enumerate().map(line).collect()
+}
+
+#[test]
+fn stages_default_mode_keep_the_meaning() {
+    (0..CASES).for_each(|seed| check(seed, &Target::default(), &Options::default()));
+}
+
+#[test]
+fn stages_strict_mode_keep_the_meaning() {
+    let mut options = Options::default();
+    options.rewrite.mode = Mode::Strict;
+    (CASES..CASES + 500).for_each(|seed| check(seed, &Target::default(), &options));
+}
+
+#[test]
+fn stages_poor_target_keep_the_meaning() {
+    let target = Target { mulacc: false, recip: false, ..Target::default() };
+    let mut options = Options::default();
+    options.rewrite.fuel = Some(3);
+    (2 * CASES..2 * CASES + 500).for_each(|seed| check(seed, &target, &options));
+}
+
+#[test]
+fn case_generator_reaches_every_feature() {
+    let (mut reduces, mut masks, mut nests, mut iotas, mut ranks) = (0, 0, 0, 0, [0; 5]);
+    for seed in 0..500 {
+        let case = random::case(&mut random::Random(seed));
+        let order = case.ast.toposort();
+        ranks[case.sizes.len()] += 1;
+        let is = |op| order.iter().any(|node| node.op() == op);
+        reduces += usize::from(is(gradiff_graph::Op::ReduceAxis));
+        iotas += usize::from(is(gradiff_graph::Op::Iota));
+        let views = order.iter().filter_map(|node| match node.arg() {
+            gradiff_graph::Arg::View(tracker) => Some(tracker),
+            _ => None,
+        });
+        for tracker in views {
+            nests += usize::from(tracker.views().len() > 1);
+            masks += usize::from(
+                tree::indices(tracker.shape()).iter().any(|index| tracker.locate(index).is_none()),
+            );
+        }
+    }
+    for count in [reduces, masks, nests, iotas].into_iter().chain(ranks) {
+        assert!(20 < count, "{reduces} {masks} {nests} {iotas} {ranks:?}");
+    }
+}
