@@ -441,7 +441,8 @@ fn widen(dtype: DType) -> &'static str {
 }
 
 fn less_than(dtype: DType, src: &[&str]) -> String {
-    let is_wrong = fault::is_active(Fault::RenderCompareUnsignedAsSigned); // fault: render-compare-unsigned-as-signed
+    use Fault::RenderCompareUnsignedAsSigned as Wrong;
+    let is_wrong = fault::is_active(Wrong); // fault: render-compare-unsigned-as-signed
     match dtype.is_unsigned() && is_wrong {
         true => {
             let kind = c_type(as_signed(dtype));
@@ -452,7 +453,8 @@ fn less_than(dtype: DType, src: &[&str]) -> String {
 }
 
 fn shift_right(dtype: DType, value: &str, amount: &str) -> String {
-    let is_wrong = fault::is_active(Fault::RenderShiftArithmeticLost); // fault: render-shift-arithmetic-lost
+    use Fault::RenderShiftArithmeticLost as Wrong;
+    let is_wrong = fault::is_active(Wrong); // fault: render-shift-arithmetic-lost
     match dtype.is_signed() && is_wrong {
         true => {
             format!("({})(({}){value}>>{amount})", c_type(dtype), c_type(as_unsigned(dtype)))
@@ -522,4 +524,155 @@ fn bitcast(from: DType, to: DType, x: &str) -> Option<String> {
         false if is_from => format!("(({})f{size}_bits({x}))", c_type(to)),
         false => format!("f{size}_from_bits({x})"),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use gradiff_graph::Global;
+
+    use super::*;
+
+    /// Uops from rows of (op, dtype, sources, arg).
+    fn linear(rows: &[(Op, DType, &[u32], Arg)]) -> Linear {
+        let uops = rows.iter().map(|(op, dtype, src, arg)| Instruction {
+            op: *op,
+            dtype: *dtype,
+            src: src.iter().copied().collect(),
+            arg: arg.clone(),
+        });
+        Linear { name: "E_4".into(), uops: uops.collect() }
+    }
+
+    fn global(slot: usize) -> Arg {
+        Arg::Global(Global { slot, size_elements: 4 })
+    }
+
+    fn int(dtype: DType, value: i128) -> Arg {
+        Arg::Const(Constant::int(dtype, value))
+    }
+
+    /// `data0[i] = op(data1[i], value)` for i below 4.
+    fn with_constant(op: Op, dtype: DType, value: Arg) -> Linear {
+        let result = if op.is_comparison() { DType::Bool } else { dtype };
+        linear(&[
+            (Op::DefineGlobal, result, &[], global(0)),
+            (Op::DefineGlobal, dtype, &[], global(1)),
+            (Op::Const, DType::I32, &[], int(DType::I32, 4)),
+            (Op::Range, DType::I32, &[2], Arg::Int(0)),
+            (Op::Index, dtype, &[1, 3], Arg::None),
+            (Op::Load, dtype, &[4], Arg::None),
+            (Op::Const, dtype, &[], value),
+            (op, result, &[5, 6], Arg::None),
+            (Op::Index, result, &[0, 3], Arg::None),
+            (Op::Store, DType::Void, &[8, 7], Arg::None),
+            (Op::EndRange, DType::Void, &[3], Arg::None),
+        ])
+    }
+
+    #[test]
+    fn kernel_reads_like_a_loop_by_hand() {
+        let kernel =
+            with_constant(Op::Add, DType::F32, Arg::Const(Constant::float(DType::F32, 7.0)));
+        let expected = "\
+void E_4(float* restrict data0, const float* restrict data1) {
+  for (int ridx0 = 0; ridx0 < 4; ridx0++) {
+    float val0 = data1[ridx0];
+    data0[ridx0] = (val0+7.0f);
+  }
+}
+";
+        assert_eq!(c(&kernel).unwrap(), expected);
+    }
+
+    /// The expression that an op over a loaded value and a constant becomes.
+    fn check(op: Op, dtype: DType, value: Arg, expected: &str) {
+        let text = c(&with_constant(op, dtype, value)).unwrap();
+        let line = text.lines().find_map(|line| line.trim().strip_prefix("data0[ridx0] = "));
+        assert_eq!(line, Some(format!("{expected};").as_str()), "{op} {dtype}");
+    }
+
+    #[test]
+    fn narrow_arithmetic_is_cut_back() {
+        check(Op::Add, DType::I8, int(DType::I8, 100), "((int8_t)(val0+100))");
+        check(Op::Sub, DType::U8, int(DType::U8, 1), "((uint8_t)(val0-1))");
+        check(Op::Mul, DType::U16, int(DType::U16, 9), "((uint16_t)((unsigned int)val0*9))");
+        check(Op::Mul, DType::I32, int(DType::I32, -9), "(val0*-9)");
+    }
+
+    #[test]
+    fn division_is_guarded_unless_the_divisor_is_known() {
+        check(Op::CDiv, DType::I32, int(DType::I32, 3), "(val0/3)");
+        check(Op::CDiv, DType::I32, int(DType::I32, -1), "cdiv_i32(val0, -1)");
+        check(Op::CMod, DType::U8, int(DType::U8, 0), "cmod_u8(val0, 0)");
+        check(Op::FloorDiv, DType::I32, int(DType::I32, 3), "floordiv_i32(val0, 3)");
+        check(Op::FloorMod, DType::U32, int(DType::U32, 3), "(val0%3u)");
+    }
+
+    #[test]
+    fn shifts_and_comparisons_keep_the_sign_of_the_dtype() {
+        check(Op::Shr, DType::I32, int(DType::I32, 3), "(val0>>3)");
+        check(Op::Shr, DType::I32, int(DType::I32, 40), "(val0>>(40&31))");
+        check(Op::Shl, DType::I16, int(DType::I16, 3), "(int16_t)(((uint16_t)val0)<<3)");
+        check(Op::CmpLt, DType::U64, int(DType::U64, 3), "(val0<3ull)");
+    }
+
+    #[test]
+    fn constants_keep_their_bits() {
+        let float = |value: f64| constant(Constant::float(DType::F32, value));
+        assert_eq!(float(0.1), "0.1f");
+        assert_eq!(float(-0.0), "-0.0f");
+        assert_eq!(float(1e-45), "1e-45f");
+        assert_eq!(float(f64::NEG_INFINITY), "-INFINITY");
+        assert_eq!(float(f64::NAN), "NAN");
+        let payload = Constant::from_bits(DType::F32, 0x7fc0_0001);
+        assert_eq!(constant(payload), "f32_from_bits(0x7fc00001u)");
+        let low = Constant::int(DType::I64, i64::MIN.into());
+        assert_eq!(constant(low), "(-9223372036854775807ll-1)");
+        assert_eq!(constant(Constant::float(DType::F16, 1.0)), "0x3c00/*1.0*/");
+    }
+
+    #[test]
+    fn gated_load_touches_nothing_when_shut() {
+        let kernel = linear(&[
+            (Op::DefineGlobal, DType::I32, &[], global(0)),
+            (Op::DefineGlobal, DType::I32, &[], global(1)),
+            (Op::Const, DType::I32, &[], int(DType::I32, 4)),
+            (Op::Range, DType::I32, &[2], Arg::Int(0)),
+            (Op::Const, DType::I32, &[], int(DType::I32, 2)),
+            (Op::CmpLt, DType::Bool, &[3, 4], Arg::None),
+            (Op::Index, DType::I32, &[1, 3, 5], Arg::None),
+            (Op::Load, DType::I32, &[6], Arg::None),
+            (Op::Index, DType::I32, &[0, 3], Arg::None),
+            (Op::Store, DType::Void, &[8, 7], Arg::None),
+            (Op::EndRange, DType::Void, &[3], Arg::None),
+        ]);
+        let text = c(&kernel).unwrap();
+        assert!(text.contains("int val0 = ((ridx0<2)?data1[ridx0]:0);"), "{text}");
+    }
+
+    #[test]
+    fn expression_used_twice_gets_a_name() {
+        let mut kernel = with_constant(Op::Add, DType::I32, int(DType::I32, 1));
+        kernel.uops[9].src[1] = 9;
+        let square = Instruction {
+            op: Op::Mul,
+            dtype: DType::I32,
+            src: [7, 7].into_iter().collect(),
+            arg: Arg::None,
+        };
+        kernel.uops.insert(9, square);
+        let text = c(&kernel).unwrap();
+        assert!(text.contains("int alu0 = (val0+1);"), "{text}");
+        assert!(text.contains("data0[ridx0] = (alu0*alu0);"), "{text}");
+    }
+
+    #[test]
+    fn what_has_no_text_is_refused() {
+        let kernel = with_constant(Op::Xor, DType::F32, Arg::Const(Constant::zero(DType::F32)));
+        let error = c(&kernel).unwrap_err();
+        assert_eq!(error.to_string(), "kernel E_4, uop 7: C has no xor of f32");
+        let mut kernel = with_constant(Op::Add, DType::I32, int(DType::I32, 1));
+        kernel.name = "a-b".into();
+        assert_eq!(c(&kernel), Err(Error::Name("a-b".into())));
+    }
 }

@@ -321,3 +321,86 @@ impl Executable for Kernel {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use gradiff_graph::{Arg, Constant, DType, Global, Instruction, Op};
+
+    use super::*;
+
+    fn compiler(directory: &Path, command: Option<&str>) -> Result<Compiler, Error> {
+        Compiler::with(command, Cache::at(directory, 1 << 30)?)
+    }
+
+    /// `data0[0] = 42`.
+    fn kernel() -> Linear {
+        let row = |op: Op, dtype: DType, src: &[u32], arg: Arg| Instruction {
+            op,
+            dtype,
+            src: src.iter().copied().collect(),
+            arg,
+        };
+        let global = Arg::Global(Global { slot: 0, size_elements: 1 });
+        let int = |value| Arg::Const(Constant::int(DType::I32, value));
+        let uops = vec![
+            row(Op::DefineGlobal, DType::I32, &[], global),
+            row(Op::Const, DType::I32, &[], int(0)),
+            row(Op::Const, DType::I32, &[], int(42)),
+            row(Op::Index, DType::I32, &[0, 1], Arg::None),
+            row(Op::Store, DType::Void, &[3, 2], Arg::None),
+        ];
+        Linear { name: "E_1".into(), uops }
+    }
+
+    fn check(compiler: &Compiler) {
+        let kernels = compiler.compile(&[&kernel(), &kernel()]).unwrap();
+        for kernel in kernels {
+            let output = Memory::new(DType::I32, 1).unwrap();
+            kernel.run(&[&output]).unwrap();
+            assert_eq!(output.read(), 42i32.to_le_bytes());
+        }
+    }
+
+    #[test]
+    fn missing_compiler_is_said_with_what_to_do() {
+        let directory = tempfile::tempdir().unwrap();
+        let Err(error) = compiler(directory.path(), Some("/nonexistent/cc -O1")) else {
+            panic!("there is no such compiler");
+        };
+        let text = error.to_string();
+        for part in ["CC", "/nonexistent/cc", "Install gcc or clang", "`jit`"] {
+            assert!(text.contains(part), "{text}");
+        }
+    }
+
+    #[test]
+    fn failing_compiler_is_quoted_and_the_source_kept() {
+        let directory = tempfile::tempdir().unwrap();
+        let compiler = compiler(directory.path(), Some("cc -include /nonexistent.h")).unwrap();
+        match compiler.compile(&[&kernel()]) {
+            Err(Error::CompilerFailed { kernels, source_path: Some(path), stderr, .. }) => {
+                assert_eq!(kernels, "E_1");
+                assert!(stderr.contains("/nonexistent.h"), "{stderr}");
+                assert!(std::fs::read_to_string(path).unwrap().contains("E_1"));
+            }
+            other => panic!("{:?}", other.err()),
+        }
+    }
+
+    #[test]
+    fn truncated_entry_is_built_again() {
+        let directory = tempfile::tempdir().unwrap();
+        let compiler = compiler(directory.path(), None).unwrap();
+        check(&compiler);
+        let is_entry = |path: &PathBuf| path.extension().is_some_and(|ending| ending == "so");
+        let listing = || std::fs::read_dir(directory.path()).unwrap().flatten();
+        let entries: Vec<PathBuf> = listing().map(|entry| entry.path()).filter(is_entry).collect();
+        assert_eq!(entries.len(), 1);
+        let whole = std::fs::read(&entries[0]).unwrap();
+        // A new file: the old one is loaded, and must stay as it is.
+        std::fs::remove_file(&entries[0]).unwrap();
+        std::fs::write(&entries[0], &whole[..whole.len() / 2]).unwrap();
+        check(&compiler);
+        assert_eq!(std::fs::read(&entries[0]).unwrap().len(), whole.len());
+    }
+}

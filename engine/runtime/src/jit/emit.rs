@@ -425,7 +425,9 @@ impl Emitter<'_, '_> {
         y: Value,
         divisor: Option<i128>,
     ) -> (Value, Value) {
-        let is_signed = dtype.is_signed() || fault::is_active(Fault::JitUnsignedDivideAsSigned); // fault: jit-unsigned-divide-as-signed
+        use Fault::JitUnsignedDivideAsSigned as Wrong;
+        let is_wrong = fault::is_active(Wrong); // fault: jit-unsigned-divide-as-signed
+        let is_signed = dtype.is_signed() || is_wrong;
         let kind = machine_type(dtype);
         let [zero, one, minus_one] = [0, 1, -1].map(|value| self.int(kind, value));
         let ones = (1i128 << dtype.bits()) - 1;
@@ -484,7 +486,8 @@ impl Emitter<'_, '_> {
     /// An integer or bool in another width, extended as its dtype wants it.
     fn resize(&mut self, x: Value, from: DType, to: Type) -> Value {
         let (old, new) = (machine_type(from).bits(), to.bits());
-        let is_signed = from.is_signed() && !fault::is_active(Fault::JitNarrowNotExtended); // fault: jit-narrow-not-extended
+        let is_wrong = fault::is_active(Fault::JitNarrowNotExtended); // fault: jit-narrow-not-extended
+        let is_signed = from.is_signed() && !is_wrong;
         match old.cmp(&new) {
             std::cmp::Ordering::Equal => x,
             std::cmp::Ordering::Greater => self.builder.ins().ireduce(to, x),
@@ -511,7 +514,7 @@ impl Emitter<'_, '_> {
                 let zero = self.constant(Constant::zero(from));
                 self.builder.ins().icmp(IntCC::NotEqual, x, zero)
             }
-            (_, DType::F16 | DType::BF16) => self.to_half(from, to, x),
+            (_, DType::F16 | DType::BF16) => self.round_to_half(from, to, x),
             (true, DType::F32) => self.builder.ins().fdemote(types::F32, x),
             (true, DType::F64) => self.builder.ins().fpromote(types::F64, x),
             (false, DType::F32 | DType::F64) => self.int_to_float(from, machine_type(to), x),
@@ -547,7 +550,7 @@ impl Emitter<'_, '_> {
     }
 
     /// From any type but 16-bit floats, rounded once.
-    fn to_half(&mut self, from: DType, to: DType, x: Value) -> Value {
+    fn round_to_half(&mut self, from: DType, to: DType, x: Value) -> Value {
         let is_f16 = to == DType::F16;
         let pick = |f16: fn() -> Helper, bf16: fn() -> Helper| if is_f16 { f16() } else { bf16() };
         let from_f64 = pick(helpers::f16_from_f64, helpers::bf16_from_f64);

@@ -20,7 +20,11 @@ const I32: Type = types::I32;
 const I64: Type = types::I64;
 
 macro_rules! helpers {
-    ($($name:ident: ($($x:ident: $t:ty = $machine:ident),+) -> $r:ty = $result:ident { $body:expr })+) => {
+    ($(
+        $name:ident: ($($x:ident: $t:ty = $machine:ident),+) -> $r:ty = $result:ident {
+            $body:expr
+        }
+    )+) => {
         $(
             pub(crate) fn $name() -> Helper {
                 extern "C" fn body($($x: $t),+) -> $r {

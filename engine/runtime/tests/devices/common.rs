@@ -129,7 +129,7 @@ pub(crate) fn memory_of(values: &[Constant]) -> Memory {
     let size = dtype.size_bytes();
     let bytes: Vec<u8> =
         values.iter().flat_map(|value| value.bits().to_le_bytes()[..size].to_vec()).collect();
-    Memory::from_bytes(dtype, &bytes).unwrap()
+    Memory::from_bytes(dtype, &bytes).expect("whole elements")
 }
 
 pub(crate) fn values_of(memory: &Memory) -> Vec<Constant> {

@@ -22,7 +22,7 @@ fn run(
 
 fn check(kernel: &Linear, inputs: &[&Memory], expected: &[Constant]) {
     for name in DEVICES {
-        let values = run(name, kernel, expected.len(), inputs).unwrap();
+        let values = run(name, kernel, expected.len(), inputs).expect("the kernel runs");
         assert_eq!(values, expected, "{name}\n{kernel}");
     }
 }

@@ -122,7 +122,7 @@ fn constant_ops() -> Vec<Case> {
     ];
     let mut cases = Vec::new();
     for dtype in DType::ALL.into_iter().filter(|dtype| dtype.is_int()) {
-        let (low, high) = dtype.int_range().unwrap();
+        let Some((low, high)) = dtype.int_range() else { continue };
         for value in [low, high, -1, 3, -2] {
             for op in ops {
                 let value = Expression::Const(Constant::int(dtype, value));
@@ -197,14 +197,15 @@ fn wrong(device_name: &str, cases: &[Case]) -> Vec<String> {
         })
         .collect();
     let kernels: Vec<_> = kernels.iter().collect();
-    let executables = device(device_name).unwrap().compile(&kernels).unwrap();
+    let executables = device(device_name).and_then(|device| device.compile(&kernels));
+    let executables = executables.expect("every kernel compiles");
     let mut wrong = Vec::new();
     for (case, executable) in cases.iter().zip(executables) {
         let count = case.inputs[0].len();
-        let output = Memory::new(case.expression.dtype(), count).unwrap();
+        let output = Memory::new(case.expression.dtype(), count).expect("a little memory");
         let inputs: Vec<Memory> = case.inputs.iter().map(|list| memory_of(list)).collect();
         let memories: Vec<&Memory> = std::iter::once(&output).chain(&inputs).collect();
-        executable.run(&memories).unwrap();
+        executable.run(&memories).expect("the kernel runs");
         assert!(output.is_initialised());
         let Expression::Apply(op, ..) = &case.expression else { continue };
         for (number, value) in values_of(&output).into_iter().enumerate() {
@@ -221,7 +222,13 @@ fn wrong(device_name: &str, cases: &[Case]) -> Vec<String> {
     wrong
 }
 
+/// Names the fault that the test of faults wants planted in this process.
+const FAULT: &str = "GRADIFF_TEST_FAULT";
+
 fn check(device_name: &str) {
+    if let Ok(name) = std::env::var(FAULT) {
+        gradiff_graph::fault::set_active(&name).expect("a fault of this build");
+    }
     let cases: Vec<Case> =
         [single_ops(), constant_ops(), nested_ops()].into_iter().flatten().collect();
     assert!(cases.len() > 700, "{} cases", cases.len());
@@ -251,4 +258,24 @@ fn values_reach_undefined_places() {
     assert_eq!(evaluate(Op::CDiv, DType::I32, &[zero, zero]), None);
     assert!(values(DType::I8).contains(&Constant::int(DType::I8, -128)));
     assert!(values(DType::F16).iter().any(|value| value.to_float().is_some_and(f64::is_nan)));
+}
+
+#[cfg(feature = "faults")]
+#[test]
+fn every_planted_fault_is_found() {
+    let faults = [
+        ("render-no-cut-back", "c"),
+        ("render-compare-unsigned-as-signed", "c"),
+        ("render-shift-arithmetic-lost", "c"),
+        ("jit-unsigned-divide-as-signed", "jit"),
+        ("jit-narrow-not-extended", "jit"),
+        ("interp-max-drops-nan", "interp"),
+    ];
+    for (fault, device) in faults {
+        let test = format!("ops::{device}_every_op_means_what_the_table_says");
+        let mut process = std::process::Command::new(std::env::current_exe().unwrap());
+        let output = process.args(["--exact", &test]).env(FAULT, fault).output().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(text.contains("wrong elements"), "{fault} is not found\n{text}");
+    }
 }
