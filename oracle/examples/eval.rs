@@ -67,7 +67,8 @@ fn statement(statement: &Statement) -> Value {
         Statement::Const { dtype, shape, value } => {
             let count = shape.iter().product();
             let bits = literal_bits(*dtype, value).expect("the oracle accepted the program");
-            json!({ "op": "data", "dtype": dtype.name(), "shape": shape, "bits": vec![bits; count] })
+            json!({ "op": "data", "dtype": dtype.name(), "shape": shape,
+                    "bits": vec![bits; count] })
         }
         Statement::Arange { dtype, start, step, count } => {
             json!({ "op": "arange", "dtype": dtype.name(), "start": start, "step": step,

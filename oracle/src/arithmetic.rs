@@ -482,6 +482,9 @@ mod tests {
         let unit = format(DType::F32).unit;
         assert!(radius(twice) < 0.01 * unit * 1.01);
         assert!(radius(thrice) > 0.001 * unit * 1.9 && radius(thrice) < 0.001 * unit * 2.1);
+        // 3 * 5 is exact, but 3 * (5 * 0.1) rounds twice.
+        let fifteen = mul(DType::F32, cell(3.0), cell(5.0));
+        assert!(radius(mul(DType::F32, fifteen, tenth)) > 1.5 * unit * 1.9);
         // 2 * 3 * 2^-1 is exact whatever is done first.
         let six = mul(DType::F32, cell(2.0), cell(3.0));
         assert_eq!(exact(mul(DType::F32, six, cell(0.5))), Some(3.0));

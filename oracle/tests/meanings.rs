@@ -35,7 +35,8 @@ fn check(text: &str, results: &str) {
 #[test]
 fn flip_reshape_flip_is_what_numpy_says() {
     check(
-        "a = input i32[2,3] [1,2,3,4,5,6]\nb = flip a [1]\nc = reshape b [3,2]\nd = flip c [0]\noutput d",
+        "a = input i32[2,3] [1,2,3,4,5,6]\nb = flip a [1]\nc = reshape b [3,2]\n\
+         d = flip c [0]\noutput d",
         "5 4 1 6 3 2",
     );
 }
