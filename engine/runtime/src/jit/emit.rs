@@ -486,7 +486,8 @@ impl Emitter<'_, '_> {
     /// An integer or bool in another width, extended as its dtype wants it.
     fn resize(&mut self, x: Value, from: DType, to: Type) -> Value {
         let (old, new) = (machine_type(from).bits(), to.bits());
-        let is_wrong = fault::is_active(Fault::JitNarrowNotExtended); // fault: jit-narrow-not-extended
+        use Fault::JitNarrowNotExtended as Wrong;
+        let is_wrong = fault::is_active(Wrong); // fault: jit-narrow-not-extended
         let is_signed = from.is_signed() && !is_wrong;
         match old.cmp(&new) {
             std::cmp::Ordering::Equal => x,

@@ -112,15 +112,28 @@ pub(crate) fn elementwise(
     inputs: &[DType],
     count: i64,
 ) -> Linear {
+    repeated(name, expression, inputs, count, None)
+}
+
+/// The same, all of it done `repeats` times.
+pub(crate) fn repeated(
+    name: &str,
+    expression: &Expression,
+    inputs: &[DType],
+    count: i64,
+    repeats: Option<i64>,
+) -> Linear {
     let mut builder = Builder::default();
     let output = builder.global(0, expression.dtype(), count);
     let globals: Vec<u32> =
         (1..).zip(inputs).map(|(slot, dtype)| builder.global(slot, *dtype, count)).collect();
+    let again = repeats.map(|repeats| builder.range(repeats));
     let range = builder.range(count);
     let loads: Vec<u32> = globals.iter().map(|global| builder.load(*global, range, None)).collect();
     let value = builder.expression(expression, &loads);
     builder.store(output, range, None, value);
     builder.end(range);
+    again.into_iter().for_each(|again| builder.end(again));
     builder.finish(name)
 }
 

@@ -55,6 +55,22 @@ fn reduction_starts_anew_for_each_row() {
 }
 
 #[test]
+fn heavy_kernels_among_light_ones_keep_their_order() {
+    let kernels = [row_sums(2), row_sums(60_000), row_sums(3)];
+    let kernels: Vec<&Linear> = kernels.iter().collect();
+    for name in DEVICES {
+        let executables = device(name).unwrap().compile(&kernels).unwrap();
+        for (executable, rows) in executables.iter().zip([2usize, 60_000, 3]) {
+            let numbers: Vec<i128> = (0..3 * rows as i128).collect();
+            let output = Memory::new(DType::I32, rows).unwrap();
+            executable.run(&[&output, &memory_of(&ints(DType::I32, &numbers))]).unwrap();
+            let sums: Vec<i128> = (0..rows as i128).map(|row| 9 * row + 3).collect();
+            assert_eq!(values_of(&output), ints(DType::I32, &sums), "{name} {rows}");
+        }
+    }
+}
+
+#[test]
 fn variable_reads_as_its_newest_value() {
     // Two variables exchange values: a Fibonacci number after seven steps.
     let mut b = Builder::default();
