@@ -1,1 +1,54 @@
 //! A lazy tensor library and kernel compiler after tinygrad's architecture.
+//!
+//! The rooms, in the order in which a program passes through them; each knows those before it in
+//! the list of crates it may depend on, none after:
+//!
+//! | room | in | out |
+//! |---|---|---|
+//! | [`tensor`] | calls on `Tensor` | a graph of nodes; at `realize`, kernels that run |
+//! | [`schedule`] | a graph | kernel trees in order, and their buffers |
+//! | [`kernel`] | a kernel tree | linear uops |
+//! | [`render`] | linear uops | source text |
+//! | [`runtime`] | linear uops, bytes | executables, bytes |
+//!
+//! and what they speak: [`graph`] (the nodes), [`view`] (index algebra), [`rewrite`] (rules).
+//!
+//! ```
+//! use gradiff::{Engine, Tensor};
+//!
+//! # fn main() -> Result<(), gradiff::Error> {
+//! let engine = Engine::new("interp")?;
+//! let a = Tensor::from_slice(&[2, 3], &[1, 2, 3, 4, 5, 6])?;
+//! let turned = a.flip(&[1])?.reshape(&[3, 2])?.flip(&[0])?;
+//! assert_eq!(turned.to_text(&engine)?, "[[5, 4], [1, 6], [3, 2]]");
+//! # Ok(())
+//! # }
+//! ```
+
+pub use gradiff_tensor::{Element, Engine, Error, Operand, Plan, PlannedKernel, Scalar, Tensor};
+
+/// The lazy tensor, and the engine that computes it.
+pub use gradiff_tensor as tensor;
+
+/// From a tensor graph to ordered kernels and buffers.
+pub use gradiff_schedule as schedule;
+
+/// From a kernel tree to linear uops.
+pub use gradiff_kernel as kernel;
+
+/// From linear uops to source text.
+pub use gradiff_render as render;
+
+/// Devices, memory, compilers, launches.
+pub use gradiff_runtime as runtime;
+
+/// The nodes that all rooms speak.
+pub use gradiff_graph as graph;
+
+pub use gradiff_graph::{DType, UOp};
+
+/// Views and shape trackers.
+pub use gradiff_view as view;
+
+/// Rules, the driver, bounds.
+pub use gradiff_rewrite as rewrite;

@@ -193,7 +193,7 @@ fn check_size(shape: &[i64]) -> Result<(), Error> {
     let elements = shape.iter().try_fold(1i64, |product, size| product.checked_mul(*size));
     match elements {
         // Views may be larger than buffers: a broadcast that is folded at once is never held.
-        Some(elements) if 0 <= elements && elements < 1 << 48 => Ok(()),
+        Some(elements) if (0..1 << 48).contains(&elements) => Ok(()),
         _ => Err(Error::TooLarge {
             shape: shape.to_vec(),
             elements: elements.unwrap_or(i64::MAX),

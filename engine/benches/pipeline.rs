@@ -1,0 +1,66 @@
+//! Graph to linear uops (kernels/s), and whole small programs on each device at hand
+//! (programs/s): once with the kernel cache warm, once with every kernel new.
+
+use std::hint::black_box;
+
+use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use gradiff::kernel::{Target, lower};
+use gradiff::rewrite::Trace;
+use gradiff::{DType, Engine, Error, Tensor};
+
+/// Some ten ops: movement, arithmetic, a reduction. `constant` makes its kernels its own.
+fn program(constant: i32) -> Result<Tensor, Error> {
+    let elements: Vec<i32> = (0..24).collect();
+    let a = Tensor::from_slice(&[4, 6], &elements)?;
+    let b = a.flip(&[1])?.reshape(&[6, 4])?.permute(&[1, 0])?.add(constant)?;
+    let c = b.mul(&a)?.pad(&[(1, 0), (0, 1)], 0)?.max(3)?;
+    c.sum(&[1])?.add(&Tensor::arange(DType::I32, 0, 2, 5)?.reshape(&[5, 1])?)
+}
+
+fn graph_to_uops(criterion: &mut Criterion) {
+    let options = gradiff::schedule::Options::default();
+    let count = |constant| {
+        let node = program(constant).expect("it is well formed").uop();
+        gradiff::schedule::schedule(&[node], &options).expect("it is schedulable").items
+    };
+    let mut group = criterion.benchmark_group("graph-to-uops");
+    group.throughput(Throughput::Elements(count(0).len() as u64));
+    let mut constant = 0;
+    group.bench_function("kernels", |bencher| {
+        bencher.iter(|| {
+            constant += 1;
+            for item in count(constant) {
+                let mut trace = Trace::default();
+                let linear = lower(&item.ast, &Target::default(), &Default::default(), &mut trace);
+                black_box(linear.expect("it is lowerable"));
+            }
+        });
+    });
+    group.finish();
+}
+
+fn programs(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("programs");
+    group.sample_size(10).throughput(Throughput::Elements(1));
+    for row in gradiff::runtime::devices() {
+        let Ok(engine) = Engine::new(row.name) else { continue };
+        group.bench_function(format!("{}-warm", row.name), |bencher| {
+            bencher.iter(|| black_box(program(1).and_then(|made| made.to_bytes(&engine))));
+        });
+        // A compiler process for every kernel would say more of the compiler than of gradiff.
+        if row.name == "c" {
+            continue;
+        }
+        let mut constant = 1;
+        group.bench_function(format!("{}-new", row.name), |bencher| {
+            bencher.iter(|| {
+                constant += 1;
+                black_box(program(constant).and_then(|made| made.to_bytes(&engine)))
+            });
+        });
+    }
+    group.finish();
+}
+
+criterion_group!(benches, graph_to_uops, programs);
+criterion_main!(benches);

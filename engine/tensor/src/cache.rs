@@ -1,0 +1,88 @@
+//! The kernel cache: what was lowered and compiled before is found by what the kernel says.
+//!
+//! Buffers are slots in a kernel, so kernels that differ in their data alone are one entry. The
+//! key holds all that lowering and compiling depend on: the tree, the device, the options.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use gradiff_graph::fault::{self, Fault};
+use gradiff_graph::{Constant, Linear, UOp};
+use gradiff_runtime::Executable;
+use rustc_hash::FxHashMap;
+
+/// Most kernels that are kept; the oldest one goes first.
+const CAPACITY: usize = 4096;
+
+/// What a kernel is found by.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub(crate) struct Key {
+    ast: UOp,
+    settings: Arc<str>,
+}
+
+impl Key {
+    /// The key of a kernel; `settings` says the device and the options.
+    pub(crate) fn new(ast: &UOp, settings: &Arc<str>) -> Key {
+        let is_blind = fault::is_active(Fault::CacheIgnoresConstants); // fault: cache-ignores-constants
+        let ast = if is_blind { without_constants(ast) } else { ast.clone() };
+        Key { ast, settings: settings.clone() }
+    }
+}
+
+/// A kernel as far as it was made.
+#[derive(Clone)]
+pub(crate) struct Made {
+    pub(crate) linear: Arc<Linear>,
+    pub(crate) executable: Option<Arc<dyn Executable>>,
+}
+
+/// Kernels by key, bounded.
+#[derive(Default)]
+pub(crate) struct Cache(Mutex<Entries>);
+
+#[derive(Default)]
+struct Entries {
+    made: FxHashMap<Key, Made>,
+    ages: VecDeque<Key>,
+}
+
+impl Cache {
+    pub(crate) fn get(&self, key: &Key) -> Option<Made> {
+        self.lock().made.get(key).cloned()
+    }
+
+    pub(crate) fn insert(&self, key: Key, made: Made) {
+        let mut entries = self.lock();
+        if entries.made.insert(key.clone(), made).is_none() {
+            entries.ages.push_back(key);
+        }
+        if CAPACITY < entries.ages.len()
+            && let Some(oldest) = entries.ages.pop_front()
+        {
+            entries.made.remove(&oldest);
+        }
+        assert_eq!(entries.made.len(), entries.ages.len(), "each kernel has one age");
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.lock().made.len()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Entries> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The tree with all constants zero: what the planted fault takes for the kernel.
+fn without_constants(ast: &UOp) -> UOp {
+    let mut blind: FxHashMap<UOp, UOp> = FxHashMap::default();
+    for node in ast.toposort() {
+        let new = match node.as_const() {
+            Some(value) => UOp::constant(Constant::zero(value.dtype())),
+            None => node.with_src(node.src().iter().map(|src| blind[src].clone())),
+        };
+        blind.insert(node, new);
+    }
+    blind[ast].clone()
+}

@@ -1,0 +1,96 @@
+//! What `DEBUG` prints to stderr: 1 the device, 2 a line for each kernel that runs, 3 its
+//! parameters, 4 its source in C, 5 its tree and its linear uops.
+
+use std::time::Duration;
+
+use gradiff_graph::UOp;
+
+use crate::Error;
+use crate::engine::PlannedKernel;
+use crate::error::invalid;
+
+/// The level of the environment variable `DEBUG`; 0 if there is none.
+pub(crate) fn level() -> Result<u8, Error> {
+    match std::env::var("DEBUG") {
+        Err(_) => Ok(0),
+        Ok(text) => parse(&text),
+    }
+}
+
+fn parse(text: &str) -> Result<u8, Error> {
+    match text.parse() {
+        Ok(level) if level <= 5 => Ok(level),
+        _ => invalid(format!("DEBUG={text}: it is a level from 0 to 5")),
+    }
+}
+
+/// Says what was compiled, at levels 3 to 5.
+pub(crate) fn print_source(level: u8, kernel: &PlannedKernel) -> Result<(), Error> {
+    let name = &kernel.linear.name;
+    if 3 <= level {
+        let parameters = kernel.buffers.iter().enumerate();
+        let parameters: Vec<String> = parameters
+            .map(|(slot, buffer)| {
+                format!("data{slot}: {}[{}]", buffer.dtype(), buffer.size_elements())
+            })
+            .collect();
+        eprintln!("{name}({})", parameters.join(", "));
+    }
+    if 5 <= level {
+        eprintln!("{}{}", tree(&kernel.ast), kernel.linear);
+    }
+    if 4 <= level {
+        eprintln!("{}", gradiff_render::c(&kernel.linear)?);
+    }
+    Ok(())
+}
+
+/// Says that a kernel ran, from level 2 on.
+pub(crate) fn print_run(
+    level: u8,
+    device: &str,
+    number: usize,
+    kernel: &PlannedKernel,
+    time: Duration,
+) {
+    if 2 <= level {
+        let size_bytes: u64 = kernel
+            .buffers
+            .iter()
+            .map(|buffer| buffer.size_elements() as u64 * buffer.dtype().size_bytes() as u64)
+            .sum();
+        eprintln!(
+            "*** {device} {number:4} {:24} arg {:2} mem {:9.3} MB tm {:9.2} us",
+            kernel.linear.name,
+            kernel.buffers.len(),
+            size_bytes as f64 / 1e6,
+            time.as_secs_f64() * 1e6
+        );
+    }
+}
+
+/// A line for each node: its number, itself, the numbers of its sources.
+fn tree(ast: &UOp) -> String {
+    let order = ast.toposort();
+    let number = |node: &UOp| order.iter().position(|other| other == node).unwrap_or(0);
+    let mut text = String::new();
+    for (index, node) in order.iter().enumerate() {
+        let sources: Vec<String> = node.src().iter().map(|src| number(src).to_string()).collect();
+        text.push_str(&format!("{index:4} {node:?} [{}]\n", sources.join(", ")));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::parse;
+
+    #[test]
+    fn debug_takes_levels_and_nothing_else() {
+        assert_eq!(parse("4").ok(), Some(4));
+        for text in ["6", "-1", "yes", ""] {
+            let error = parse(text).map(|level| level.to_string()).unwrap_err().to_string();
+            assert!(error.contains("0 to 5"), "{error}");
+        }
+    }
+}

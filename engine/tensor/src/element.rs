@@ -1,0 +1,49 @@
+//! The Rust types that elements are read and written as.
+
+use gradiff_graph::DType;
+use half::{bf16, f16};
+
+/// A Rust type that is one of the engine's dtypes.
+pub trait Element: Copy + Send + Sync + 'static {
+    /// The dtype.
+    const DTYPE: DType;
+
+    /// The element in these bytes (little endian, as many as the dtype has).
+    fn from_bytes(bytes: &[u8]) -> Self;
+
+    /// Appends the element's bytes, little endian.
+    fn push_bytes(self, bytes: &mut Vec<u8>);
+}
+
+macro_rules! elements {
+    ($($rust:ty => $dtype:ident,)*) => {$(
+        impl Element for $rust {
+            const DTYPE: DType = DType::$dtype;
+
+            fn from_bytes(bytes: &[u8]) -> $rust {
+                <$rust>::from_le_bytes(bytes.try_into().expect("as many bytes as the dtype has"))
+            }
+
+            fn push_bytes(self, bytes: &mut Vec<u8>) {
+                bytes.extend_from_slice(&self.to_le_bytes());
+            }
+        }
+    )*};
+}
+
+elements! {
+    i8 => I8, u8 => U8, i16 => I16, u16 => U16, i32 => I32, u32 => U32, i64 => I64, u64 => U64,
+    f16 => F16, bf16 => BF16, f32 => F32, f64 => F64,
+}
+
+impl Element for bool {
+    const DTYPE: DType = DType::Bool;
+
+    fn from_bytes(bytes: &[u8]) -> bool {
+        bytes[0] != 0
+    }
+
+    fn push_bytes(self, bytes: &mut Vec<u8>) {
+        bytes.push(u8::from(self));
+    }
+}

@@ -1,0 +1,305 @@
+//! Elementwise ops: broadcast by NumPy's rules, promoted by `promotion`.
+
+use gradiff_graph::{Arg, Constant, DType, Op, UOp};
+
+use crate::error::invalid;
+use crate::promotion::promote;
+use crate::tensor::{broadcast, check_shape, filled, made};
+use crate::{Error, Operand, Tensor};
+
+/// Which dtypes an op takes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Takes {
+    All,
+    Numbers,
+    Floats,
+    Integers,
+    BoolAndIntegers,
+}
+
+impl Takes {
+    fn check(self, name: &str, dtype: DType) -> Result<(), Error> {
+        let (is_allowed, words) = match self {
+            Takes::All => (true, "all dtypes"),
+            Takes::Numbers => (dtype != DType::Bool, "integers and floats"),
+            Takes::Floats => (dtype.is_float(), "floats"),
+            Takes::Integers => (dtype.is_int(), "integers"),
+            Takes::BoolAndIntegers => (!dtype.is_float(), "bool and integers"),
+        };
+        if is_allowed {
+            return Ok(());
+        }
+        invalid(format!("{name} of {dtype}: it takes {words}; use cast before it"))
+    }
+}
+
+macro_rules! unary {
+    ($($(#[$doc:meta])* $name:ident: $op:ident, $takes:ident;)*) => {impl Tensor {$(
+        $(#[$doc])*
+        /// # Errors
+        /// If the dtype is none that the op takes.
+        pub fn $name(&self) -> Result<Tensor, Error> {
+            Takes::$takes.check(stringify!($name), self.dtype())?;
+            Ok(Tensor::from_uop(made(UOp::unary(Op::$op, self.dtype(), self.uop()))))
+        }
+    )*}};
+}
+
+unary! {
+    /// `-x`, wrapping. Integers and floats.
+    neg: Neg, Numbers;
+    /// `2^x`. Floats.
+    exp2: Exp2, Floats;
+    /// The logarithm to base 2. Floats.
+    log2: Log2, Floats;
+    /// The sine of x in radians. Floats.
+    sin: Sin, Floats;
+    /// The square root. Floats.
+    sqrt: Sqrt, Floats;
+    /// `1 / x`. Floats.
+    recip: Recip, Floats;
+}
+
+macro_rules! binary {
+    ($($(#[$doc:meta])* $name:ident: $op:ident, $takes:ident;)*) => {impl Tensor {$(
+        $(#[$doc])*
+        /// # Errors
+        /// If shapes do not broadcast, or the promoted dtype is none that the op takes.
+        pub fn $name(&self, other: impl Into<Operand>) -> Result<Tensor, Error> {
+            let (x, y) = pair(stringify!($name), Takes::$takes, self, other.into())?;
+            Ok(Tensor::from_uop(made(UOp::binary(Op::$op, x, y))))
+        }
+    )*}};
+}
+
+binary! {
+    /// `x + y`, wrapping. Integers and floats.
+    add: Add, Numbers;
+    /// `x - y`, wrapping. Integers and floats.
+    sub: Sub, Numbers;
+    /// `x * y`, wrapping. Integers and floats.
+    mul: Mul, Numbers;
+    /// The quotient cut toward zero; undefined for y = 0. Integers.
+    cdiv: CDiv, Integers;
+    /// The remainder of `cdiv`, with the sign of x; undefined for y = 0. Integers.
+    cmod: CMod, Integers;
+    /// The quotient rounded down; undefined for y = 0. Integers.
+    floordiv: FloorDiv, Integers;
+    /// The remainder of `floordiv`, with the sign of y; undefined for y = 0. Integers.
+    floormod: FloorMod, Integers;
+    /// The larger one; NaN if either is. All dtypes.
+    max: Max, All;
+    /// The smaller one; NaN if either is. All dtypes.
+    min: Min, All;
+    /// `x^y` as C's pow. Floats.
+    pow: Pow, Floats;
+    /// `x < y` as bool. All dtypes.
+    cmplt: CmpLt, All;
+    /// `x != y` as bool, true if either is NaN. All dtypes.
+    cmpne: CmpNe, All;
+    /// Bitwise and; logical for bool. Bool and integers.
+    and: And, BoolAndIntegers;
+    /// Bitwise or; logical for bool. Bool and integers.
+    or: Or, BoolAndIntegers;
+    /// Bitwise exclusive or; logical for bool. Bool and integers.
+    xor: Xor, BoolAndIntegers;
+    /// `x * 2^y`, wrapping; undefined unless 0 <= y < bits. Integers.
+    shl: Shl, Integers;
+    /// `x / 2^y` rounded down; undefined unless 0 <= y < bits. Integers.
+    shr: Shr, Integers;
+}
+
+impl Tensor {
+    /// The complement: logical for bool, bitwise for integers.
+    /// # Errors
+    /// If the dtype is a float.
+    pub fn not(&self) -> Result<Tensor, Error> {
+        Takes::BoolAndIntegers.check("not", self.dtype())?;
+        let (op, ones) = match self.dtype() {
+            DType::Bool => (Op::CmpNe, Constant::bool(true)),
+            dtype => (Op::Xor, Constant::int(dtype, -1)),
+        };
+        Ok(Tensor::from_uop(made(UOp::binary(op, self.uop(), filled(ones, self.shape())))))
+    }
+
+    /// `x == y` as bool, false if either is NaN. All dtypes.
+    /// # Errors
+    /// If shapes do not broadcast.
+    pub fn cmpeq(&self, other: impl Into<Operand>) -> Result<Tensor, Error> {
+        self.cmpne(other)?.not()
+    }
+
+    /// `x / y`. Integers and bool become f32 first.
+    /// # Errors
+    /// If shapes do not broadcast.
+    pub fn div(&self, other: impl Into<Operand>) -> Result<Tensor, Error> {
+        let to_float = |tensor: &Tensor| match tensor.dtype().is_float() {
+            true => Ok(tensor.clone()),
+            false => tensor.cast(DType::F32),
+        };
+        let (x, y) = match other.into() {
+            Operand::Tensor(y) if self.dtype().is_float() || y.dtype().is_float() => {
+                (self.clone(), Operand::Tensor(y))
+            }
+            Operand::Tensor(y) => (to_float(self)?, Operand::Tensor(to_float(&y)?)),
+            scalar => (to_float(self)?, scalar),
+        };
+        let (x, y) = pair("div", Takes::Floats, &x, y)?;
+        Ok(Tensor::from_uop(made(UOp::binary(Op::FDiv, x, y))))
+    }
+
+    /// `x` where `self` is true, else `y`. `self` is bool; x and y are promoted, all broadcast.
+    /// # Errors
+    /// If `self` is not bool, x and y are both scalars, or shapes do not broadcast.
+    pub fn where_(&self, x: impl Into<Operand>, y: impl Into<Operand>) -> Result<Tensor, Error> {
+        Tensor::select(self, x, y)
+    }
+
+    /// [`where_`](Tensor::where_) with a condition that may be a scalar.
+    /// # Errors
+    /// As `where_`.
+    pub fn select(
+        condition: impl Into<Operand>,
+        x: impl Into<Operand>,
+        y: impl Into<Operand>,
+    ) -> Result<Tensor, Error> {
+        let condition = condition.into();
+        if let Operand::Tensor(tensor) = &condition
+            && tensor.dtype() != DType::Bool
+        {
+            let dtype = tensor.dtype();
+            return invalid(format!("where of a condition {dtype}: it takes bool; use cmpne x 0"));
+        }
+        let values = [x.into(), y.into()];
+        let dtype = common_dtype("where", &values)?;
+        let [x, y] = values;
+        let shape = common_shape("where", &[&condition, &x, &y])?;
+        let condition = node(condition, DType::Bool, &shape)?;
+        let (x, y) = (node(x, dtype, &shape)?, node(y, dtype, &shape)?);
+        Ok(Tensor::from_uop(made(UOp::select(condition, x, y))))
+    }
+
+    /// `self * factor + summand`, promoted and broadcast. The product may be rounded or not.
+    /// # Errors
+    /// If shapes do not broadcast, or the promoted dtype is bool.
+    pub fn mulacc(
+        &self,
+        factor: impl Into<Operand>,
+        summand: impl Into<Operand>,
+    ) -> Result<Tensor, Error> {
+        Tensor::multiply_accumulate(self, factor, summand)
+    }
+
+    /// [`mulacc`](Tensor::mulacc) whose first factor may be a scalar.
+    /// # Errors
+    /// As `mulacc`; also if all three are scalars.
+    pub fn multiply_accumulate(
+        x: impl Into<Operand>,
+        y: impl Into<Operand>,
+        z: impl Into<Operand>,
+    ) -> Result<Tensor, Error> {
+        let operands = [x.into(), y.into(), z.into()];
+        let dtype = common_dtype("mulacc", &operands)?;
+        Takes::Numbers.check("mulacc", dtype)?;
+        let shape = common_shape("mulacc", &operands.each_ref())?;
+        let mut sources = Vec::with_capacity(3);
+        for operand in operands {
+            sources.push(node(operand, dtype, &shape)?);
+        }
+        Ok(Tensor::from_uop(made(UOp::new(Op::MulAcc, dtype, sources, Arg::None))))
+    }
+
+    /// The elements converted to `dtype`; undefined where a float is outside an integer's range.
+    /// # Errors
+    /// If `dtype` is void.
+    pub fn cast(&self, dtype: DType) -> Result<Tensor, Error> {
+        if dtype == DType::Void {
+            return invalid("cast to void: choose a dtype of data");
+        }
+        Ok(Tensor::from_uop(converted(self.uop(), dtype)))
+    }
+
+    /// The bits of the elements under another dtype of the same size.
+    /// # Errors
+    /// If the sizes differ or one of the dtypes is bool.
+    pub fn bitcast(&self, dtype: DType) -> Result<Tensor, Error> {
+        let from = self.dtype();
+        let has_bool = from == DType::Bool || dtype == DType::Bool;
+        if has_bool || from.size_bytes() != dtype.size_bytes() {
+            return invalid(format!(
+                "bitcast of {from} to {dtype}: both must have one size and neither may be bool"
+            ));
+        }
+        if from == dtype {
+            return Ok(self.clone());
+        }
+        Ok(Tensor::from_uop(made(UOp::unary(Op::Bitcast, dtype, self.uop()))))
+    }
+}
+
+/// `self` and `other` with one dtype and one shape. `self` may be the scalar's side of neither.
+fn pair(name: &str, takes: Takes, x: &Tensor, y: Operand) -> Result<(UOp, UOp), Error> {
+    let operands = [Operand::from(x), y];
+    let dtype = common_dtype(name, &operands)?;
+    takes.check(name, dtype)?;
+    let shape = common_shape(name, &operands.each_ref())?;
+    let [x, y] = operands;
+    Ok((node(x, dtype, &shape)?, node(y, dtype, &shape)?))
+}
+
+/// An operand as a node of this dtype and shape.
+fn node(operand: Operand, dtype: DType, shape: &[i64]) -> Result<UOp, Error> {
+    match operand {
+        Operand::Tensor(tensor) => Ok(broadcast(converted(tensor.uop(), dtype), shape)),
+        Operand::Scalar(scalar) => Ok(filled(scalar.element(dtype)?, shape)),
+    }
+}
+
+/// `node` converted; to bool: whether it is not zero.
+pub(crate) fn converted(node: UOp, dtype: DType) -> UOp {
+    if node.dtype() == dtype {
+        return node;
+    }
+    if dtype == DType::Bool {
+        let shape = node.shape().expect("a node of tensor level has a shape");
+        let zero = filled(Constant::zero(node.dtype()), shape);
+        return made(UOp::binary(Op::CmpNe, node, zero));
+    }
+    made(UOp::unary(Op::Cast, dtype, node))
+}
+
+/// The dtype of the tensors among the operands, promoted.
+fn common_dtype(name: &str, operands: &[Operand]) -> Result<DType, Error> {
+    let dtypes = operands.iter().filter_map(|operand| match operand {
+        Operand::Tensor(tensor) => Some(tensor.dtype()),
+        Operand::Scalar(_) => None,
+    });
+    match dtypes.reduce(promote) {
+        Some(dtype) => Ok(dtype),
+        None => invalid(format!("{name} of scalars only: one operand must be a tensor")),
+    }
+}
+
+/// The shape that all operands broadcast to: aligned at the last axis, sizes equal or 1.
+fn common_shape(name: &str, operands: &[&Operand]) -> Result<Vec<i64>, Error> {
+    let mut shape: Vec<i64> = Vec::new();
+    for operand in operands {
+        let Operand::Tensor(tensor) = operand else { continue };
+        let missing = tensor.rank().saturating_sub(shape.len());
+        shape.splice(0..0, std::iter::repeat_n(1, missing));
+        let start = shape.len() - tensor.rank();
+        let before = shape.clone();
+        for (size, own) in shape[start..].iter_mut().zip(tensor.shape()) {
+            if *size != *own && *size != 1 && *own != 1 {
+                return invalid(format!(
+                    "{name} of shapes {before:?} and {:?}: aligned at the last axis, sizes \
+                     must be equal or 1",
+                    tensor.shape()
+                ));
+            }
+            *size = if *size == 1 { *own } else { *size };
+        }
+    }
+    check_shape(&shape)?;
+    Ok(shape)
+}

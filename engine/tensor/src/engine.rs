@@ -1,0 +1,193 @@
+//! The engine: plans, compiles and runs kernels on one device, and keeps what it compiled.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use gradiff_graph::{Buffer, Linear, UOp};
+use gradiff_runtime::{Device, Executable, Memory};
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use crate::cache::{Cache, Key, Made};
+use crate::{Error, Tensor, debug};
+
+/// A device with its options and its kernel cache. `realize` and all reads need one.
+pub struct Engine {
+    /// Where kernels run.
+    pub device: Arc<dyn Device>,
+    /// How graphs are cut into kernels.
+    pub schedule: gradiff_schedule::Options,
+    /// How kernels are lowered.
+    pub kernel: gradiff_kernel::Options,
+    cache: Cache,
+    debug_level: u8,
+}
+
+/// A kernel that is to run on these buffers.
+#[derive(Clone)]
+pub struct PlannedKernel {
+    /// The kernel's tree.
+    pub ast: UOp,
+    /// Its linear form; the name in it is unique within the plan.
+    pub linear: Arc<Linear>,
+    /// Its parameters by slot; the first one is written.
+    pub buffers: Vec<Buffer>,
+    /// The compiled kernel; there after [`Engine::compile`].
+    pub executable: Option<Arc<dyn Executable>>,
+    key: Key,
+}
+
+/// Kernels in the order in which they run.
+#[derive(Clone, Default)]
+pub struct Plan {
+    /// The kernels.
+    pub items: Vec<PlannedKernel>,
+    names: FxHashMap<String, usize>,
+}
+
+impl Plan {
+    /// How many kernels run.
+    pub fn kernel_count(&self) -> usize {
+        self.items.len()
+    }
+
+    /// Puts the kernels of a later plan behind those of this one. Names stay unique.
+    pub fn append(&mut self, later: Plan) {
+        for item in later.items {
+            self.push(item);
+        }
+    }
+
+    fn push(&mut self, mut item: PlannedKernel) {
+        let base = gradiff_kernel::name(&item.ast);
+        let count = self.names.entry(base.clone()).or_default();
+        let name = if *count == 0 { base } else { format!("{base}n{count}") };
+        *count += 1;
+        if item.linear.name != name {
+            item.linear = Arc::new(Linear { name, uops: item.linear.uops.clone() });
+        }
+        self.items.push(item);
+    }
+}
+
+impl Engine {
+    /// An engine for the device of this name, with default options. `DEBUG` is read here.
+    /// # Errors
+    /// If there is no such device, it is not available, or `DEBUG` is no level from 0 to 5.
+    pub fn new(device: &str) -> Result<Engine, Error> {
+        let device = gradiff_runtime::device(device)?;
+        let debug_level = debug::level()?;
+        if 1 <= debug_level {
+            eprintln!("opened device {}: {}", device.name(), device.describe());
+        }
+        let (schedule, kernel) = Default::default();
+        Ok(Engine { device, schedule, kernel, cache: Cache::default(), debug_level })
+    }
+
+    /// Plans the kernels that compute `tensors`, and makes the tensors ones that are in the
+    /// buffers which these kernels will fill. Nothing is compiled or run: until the plan has
+    /// run, reads of the tensors find nothing.
+    /// # Errors
+    /// If a tensor cannot be scheduled or lowered; the tensors stay as they were.
+    pub fn plan(&self, tensors: &[&Tensor]) -> Result<Plan, Error> {
+        let nodes: Vec<UOp> = tensors.iter().map(|tensor| tensor.uop()).collect();
+        let schedule = gradiff_schedule::schedule(&nodes, &self.schedule)?;
+        let settings = self.settings();
+        let mut plan = Plan::default();
+        for item in schedule.items {
+            let key = Key::new(&item.ast, &settings);
+            let made = self.made(&item.ast, &key)?;
+            let (ast, buffers) = (item.ast, item.buffers);
+            let Made { linear, executable } = made;
+            plan.push(PlannedKernel { ast, linear, buffers, executable, key });
+        }
+        assert_eq!(tensors.len(), schedule.outputs.len(), "each tensor has an output");
+        for (tensor, output) in tensors.iter().zip(schedule.outputs) {
+            tensor.rebind(output);
+        }
+        Ok(plan)
+    }
+
+    /// Compiles all kernels of all plans that are not compiled yet in one go of the device.
+    /// # Errors
+    /// If the device cannot compile one of them.
+    pub fn compile(&self, plans: &mut [Plan]) -> Result<(), Error> {
+        let mut missing: Vec<(Key, Arc<Linear>)> = Vec::new();
+        let mut seen: FxHashSet<Key> = FxHashSet::default();
+        for item in plans.iter_mut().flat_map(|plan| &mut plan.items) {
+            if item.executable.is_none() {
+                item.executable = self.cache.get(&item.key).and_then(|made| made.executable);
+            }
+            if item.executable.is_none() && seen.insert(item.key.clone()) {
+                debug::print_source(self.debug_level, item)?;
+                missing.push((item.key.clone(), item.linear.clone()));
+            }
+        }
+        if missing.is_empty() {
+            return Ok(());
+        }
+        let linears: Vec<&Linear> = missing.iter().map(|(_, linear)| &**linear).collect();
+        let executables = self.device.compile(&linears)?;
+        assert_eq!(executables.len(), missing.len(), "a device compiles each kernel it is given");
+        let mut compiled: FxHashMap<Key, Arc<dyn Executable>> = FxHashMap::default();
+        for ((key, linear), executable) in missing.into_iter().zip(executables) {
+            compiled.insert(key.clone(), executable.clone());
+            self.cache.insert(key, Made { linear, executable: Some(executable) });
+        }
+        for item in plans.iter_mut().flat_map(|plan| &mut plan.items) {
+            if item.executable.is_none() {
+                item.executable = compiled.get(&item.key).cloned();
+            }
+        }
+        Ok(())
+    }
+
+    /// Runs the kernels of a plan in order.
+    /// # Errors
+    /// If one is not compiled, or fails.
+    pub fn run(&self, plan: &Plan) -> Result<(), Error> {
+        for (number, item) in plan.items.iter().enumerate() {
+            let Some(executable) = &item.executable else {
+                let name = &item.linear.name;
+                return Err(Error::Invalid(format!("run of {name}: compile the plan first")));
+            };
+            let memories: Vec<Arc<Memory>> =
+                item.buffers.iter().map(gradiff_runtime::memory_of).collect::<Result<_, _>>()?;
+            let memories: Vec<&Memory> = memories.iter().map(|memory| &**memory).collect();
+            let start = Instant::now();
+            executable.run(&memories)?;
+            debug::print_run(self.debug_level, self.device.name(), number, item, start.elapsed());
+        }
+        Ok(())
+    }
+
+    /// Computes `tensors`: plans, compiles and runs.
+    /// # Errors
+    /// As those three. If compiling or running fails, the tensors stay without data.
+    pub fn realize(&self, tensors: &[&Tensor]) -> Result<(), Error> {
+        let mut plans = [self.plan(tensors)?];
+        self.compile(&mut plans)?;
+        self.run(&plans[0])
+    }
+
+    /// How many kernels the cache holds.
+    pub fn cached_kernel_count(&self) -> usize {
+        self.cache.len()
+    }
+
+    fn made(&self, ast: &UOp, key: &Key) -> Result<Made, Error> {
+        if let Some(made) = self.cache.get(key) {
+            return Ok(made);
+        }
+        let target = gradiff_kernel::Target::default();
+        let mut trace = gradiff_rewrite::Trace::default();
+        let linear = gradiff_kernel::lower(ast, &target, &self.kernel, &mut trace)?;
+        let made = Made { linear: Arc::new(linear), executable: None };
+        self.cache.insert(key.clone(), made.clone());
+        Ok(made)
+    }
+
+    /// All that a kernel depends on besides its tree.
+    fn settings(&self) -> Arc<str> {
+        format!("{} {:?}", self.device.name(), self.kernel).into()
+    }
+}

@@ -1,0 +1,91 @@
+//! What an elementwise op takes: tensors, and scalars that adopt their dtype.
+
+use gradiff_graph::{Constant, DType};
+
+use crate::error::invalid;
+use crate::{Error, Tensor};
+
+/// A number as a program writes it; it becomes an element of the tensor it stands beside.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Scalar {
+    /// For bool tensors only.
+    Bool(bool),
+    /// For integer tensors whose range holds it, and for float tensors.
+    Int(i128),
+    /// For float tensors only; rounded to nearest even.
+    Float(f64),
+}
+
+impl Scalar {
+    /// The element of this dtype.
+    /// # Errors
+    /// If the dtype cannot say it.
+    pub fn element(self, dtype: DType) -> Result<Constant, Error> {
+        match self {
+            Scalar::Bool(value) if dtype == DType::Bool => Ok(Constant::bool(value)),
+            Scalar::Float(value) if dtype.is_float() => Ok(Constant::float(dtype, value)),
+            Scalar::Int(value) if dtype.is_float() => Ok(Constant::int(dtype, value)),
+            Scalar::Int(value) if dtype.is_int() => match dtype.int_range() {
+                Some((low, high)) if low <= value && value <= high => {
+                    Ok(Constant::int(dtype, value))
+                }
+                _ => invalid(format!(
+                    "the scalar {value} beside a tensor of {dtype}: it does not fit; \
+                     cast the tensor to a wider dtype"
+                )),
+            },
+            _ => invalid(format!(
+                "the scalar {self:?} beside a tensor of {dtype}: bool tensors take true and \
+                 false, integer tensors integers, float tensors numbers; cast the tensor"
+            )),
+        }
+    }
+}
+
+/// A source of an elementwise op.
+#[derive(Clone, Debug)]
+pub enum Operand {
+    /// A tensor; it is broadcast and promoted.
+    Tensor(Tensor),
+    /// A scalar; it takes the dtype of the tensors beside it.
+    Scalar(Scalar),
+}
+
+impl From<&Tensor> for Operand {
+    fn from(tensor: &Tensor) -> Operand {
+        Operand::Tensor(tensor.clone())
+    }
+}
+
+impl From<Tensor> for Operand {
+    fn from(tensor: Tensor) -> Operand {
+        Operand::Tensor(tensor)
+    }
+}
+
+impl From<Scalar> for Operand {
+    fn from(scalar: Scalar) -> Operand {
+        Operand::Scalar(scalar)
+    }
+}
+
+macro_rules! scalars {
+    ($($kind:ident($wide:ty): $($rust:ty)*;)*) => {$($(
+        impl From<$rust> for Scalar {
+            fn from(value: $rust) -> Scalar {
+                Scalar::$kind(<$wide>::from(value))
+            }
+        }
+        impl From<$rust> for Operand {
+            fn from(value: $rust) -> Operand {
+                Operand::Scalar(value.into())
+            }
+        }
+    )*)*};
+}
+
+scalars! {
+    Bool(bool): bool;
+    Int(i128): i8 u8 i16 u16 i32 u32 i64 u64 i128;
+    Float(f64): f32 f64;
+}

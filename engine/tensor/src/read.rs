@@ -1,0 +1,91 @@
+//! Reading tensors: bytes, vectors, nested text, ndarray.
+
+use gradiff_graph::{Constant, DType};
+use ndarray::{ArrayD, IxDyn};
+
+use crate::error::invalid;
+use crate::{Element, Engine, Error, Tensor};
+
+impl Tensor {
+    /// Computes the tensor; it is in a buffer afterwards.
+    /// # Errors
+    /// If it cannot be scheduled, compiled or run.
+    pub fn realize(&self, engine: &Engine) -> Result<(), Error> {
+        engine.realize(&[self])
+    }
+
+    /// The elements of a tensor that has been given or computed: row-major, little endian.
+    /// # Errors
+    /// If it has no buffer yet.
+    pub fn read(&self) -> Result<Vec<u8>, Error> {
+        match self.buffer() {
+            Some(buffer) => Ok(gradiff_runtime::memory_of(&buffer)?.read()),
+            None => invalid(format!("read of {self:?}: it has not been computed; call realize")),
+        }
+    }
+
+    /// The elements, computed if need be: row-major, little endian, bool as 0 and 1.
+    /// # Errors
+    /// If they cannot be computed.
+    pub fn to_bytes(&self, engine: &Engine) -> Result<Vec<u8>, Error> {
+        if self.buffer().is_none() {
+            self.realize(engine)?;
+        }
+        self.read()
+    }
+
+    /// The elements, row-major.
+    /// # Errors
+    /// If T is not the dtype, or they cannot be computed.
+    pub fn to_vec<T: Element>(&self, engine: &Engine) -> Result<Vec<T>, Error> {
+        if T::DTYPE != self.dtype() {
+            return invalid(format!("{self:?} read as {}: cast it first", T::DTYPE));
+        }
+        let bytes = self.to_bytes(engine)?;
+        Ok(bytes.chunks_exact(T::DTYPE.size_bytes()).map(T::from_bytes).collect())
+    }
+
+    /// The elements as an array of the same shape.
+    /// # Errors
+    /// As [`to_vec`](Tensor::to_vec).
+    pub fn to_ndarray<T: Element>(&self, engine: &Engine) -> Result<ArrayD<T>, Error> {
+        let sizes: Vec<usize> = self.shape().iter().map(|size| *size as usize).collect();
+        let elements = self.to_vec(engine)?;
+        ArrayD::from_shape_vec(IxDyn(&sizes), elements)
+            .map_err(|error| Error::Invalid(format!("{self:?} as an array: {error}")))
+    }
+
+    /// The elements as nested lists: `[[1, 2], [3, 4]]`; a scalar alone.
+    /// # Errors
+    /// If they cannot be computed.
+    pub fn to_text(&self, engine: &Engine) -> Result<String, Error> {
+        let bytes = self.to_bytes(engine)?;
+        let mut text = String::new();
+        let mut elements = bytes.chunks_exact(self.dtype().size_bytes());
+        write_nested(&mut text, self.shape(), self.dtype(), &mut elements);
+        Ok(text)
+    }
+}
+
+fn write_nested<'a>(
+    text: &mut String,
+    shape: &[i64],
+    dtype: DType,
+    elements: &mut impl Iterator<Item = &'a [u8]>,
+) {
+    let Some((size, inner)) = shape.split_first() else {
+        let bytes = elements.next().expect("as many elements as the shape has");
+        let mut bits = [0; 8];
+        bits[..bytes.len()].copy_from_slice(bytes);
+        text.push_str(&Constant::from_bits(dtype, u64::from_le_bytes(bits)).to_string());
+        return;
+    };
+    text.push('[');
+    for index in 0..*size {
+        if index != 0 {
+            text.push_str(", ");
+        }
+        write_nested(text, inner, dtype, elements);
+    }
+    text.push(']');
+}

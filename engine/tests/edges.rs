@@ -1,0 +1,100 @@
+//! Tidy: the workspace's crates depend on each other only along the edges of the architecture.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::process::Command;
+
+/// The allowed edges. A crate that is not listed may depend on none of the others.
+const EDGES: &[(&str, &[&str])] = &[
+    ("gradiff-view", &[]),
+    ("gradiff-graph", &["gradiff-view"]),
+    ("gradiff-rewrite", &["gradiff-graph"]),
+    ("gradiff-schedule", &["gradiff-graph", "gradiff-view", "gradiff-rewrite"]),
+    ("gradiff-kernel", &["gradiff-graph", "gradiff-view", "gradiff-rewrite"]),
+    ("gradiff-render", &["gradiff-graph", "gradiff-rewrite"]),
+    ("gradiff-runtime", &["gradiff-graph", "gradiff-render"]),
+    (
+        "gradiff-tensor",
+        &[
+            "gradiff-graph",
+            "gradiff-kernel",
+            "gradiff-render",
+            "gradiff-rewrite",
+            "gradiff-runtime",
+            "gradiff-schedule",
+            "gradiff-view",
+        ],
+    ),
+    (
+        "gradiff",
+        &[
+            "gradiff-graph",
+            "gradiff-kernel",
+            "gradiff-render",
+            "gradiff-rewrite",
+            "gradiff-runtime",
+            "gradiff-schedule",
+            "gradiff-tensor",
+            "gradiff-view",
+        ],
+    ),
+    ("gradiff-corpus", &[]),
+    ("gradiff-oracle", &["gradiff-corpus"]),
+    ("gradiff-gen", &["gradiff-corpus"]),
+    ("gradiff-check", &["gradiff-corpus", "gradiff", "gradiff-oracle"]),
+    ("gradiff-cli", &["gradiff-gen", "gradiff-check", "gradiff-corpus"]),
+    ("gradiff-fuzz", &["gradiff-corpus", "gradiff-gen", "gradiff-check"]),
+];
+
+/// The crates of the workspace and those among them that each depends on. Dependencies of tests
+/// do not count: they cannot make the architecture depend on them.
+fn edges() -> BTreeMap<String, BTreeSet<String>> {
+    let output = Command::new(env!("CARGO"))
+        .args(["metadata", "--format-version", "1", "--no-deps", "--offline"])
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .output()
+        .expect("cargo runs, it runs this test");
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "cargo metadata: {message}");
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).expect("it is JSON");
+    let packages = json["packages"].as_array().expect("a list of packages");
+    let name = |value: &serde_json::Value| value["name"].as_str().expect("a name").to_string();
+    let known: BTreeSet<String> = packages.iter().map(name).collect();
+    packages
+        .iter()
+        .map(|package| {
+            let dependencies = package["dependencies"].as_array().expect("a list");
+            let own = dependencies
+                .iter()
+                .filter(|dependency| dependency["kind"].as_str() != Some("dev"))
+                .map(name)
+                .filter(|dependency| known.contains(dependency));
+            (name(package), own.collect())
+        })
+        .collect()
+}
+
+#[test]
+fn crates_depend_along_the_allowed_edges_only() {
+    let edges = edges();
+    assert!(edges.len() >= 14, "the workspace has its crates: {:?}", edges.keys());
+    let mut bad = Vec::new();
+    for (package, dependencies) in &edges {
+        let allowed = EDGES.iter().find(|(name, _)| name == package).map_or(&[][..], |row| row.1);
+        for dependency in dependencies {
+            if !allowed.contains(&dependency.as_str()) {
+                bad.push(format!("{package} -> {dependency}"));
+            }
+        }
+    }
+    assert!(bad.is_empty(), "edges that the architecture does not have: {bad:?}");
+}
+
+#[test]
+fn the_table_names_every_crate_of_the_workspace() {
+    let edges = edges();
+    let unlisted: Vec<_> =
+        edges.keys().filter(|package| EDGES.iter().all(|(name, _)| name != package)).collect();
+    assert!(unlisted.is_empty(), "crates without a row: {unlisted:?}");
+    let gone: Vec<_> = EDGES.iter().filter(|(name, _)| !edges.contains_key(*name)).collect();
+    assert!(gone.is_empty(), "rows without a crate: {gone:?}");
+}

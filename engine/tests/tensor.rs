@@ -1,0 +1,315 @@
+//! Every op of the tensor API end to end on the checked interpreter (and, for a sample, on all
+//! devices at hand): expected values are written down from the op's meaning.
+
+// Helpers of tests are tests, too; the lint does not see it in this kind of crate.
+#![allow(clippy::unwrap_used)]
+
+use gradiff::{DType, Engine, Error, Tensor};
+
+fn engine() -> Engine {
+    Engine::new("interp").expect("the interpreter needs nothing")
+}
+
+/// The tensor reads as `expected`, fused and unfused.
+fn check(make: impl Fn() -> Result<Tensor, Error>, expected: &str) {
+    let mut engine = engine();
+    for (fuse, merge_views) in [(true, true), (false, true), (true, false)] {
+        engine.schedule = gradiff::schedule::Options { fuse, merge_views };
+        let text = make().unwrap().to_text(&engine).unwrap();
+        assert_eq!(text, expected, "fuse {fuse}, merge_views {merge_views}");
+    }
+}
+
+fn check_error(result: Result<Tensor, Error>, parts: &[&str]) {
+    let error = result.expect_err("it is refused").to_string();
+    for part in parts {
+        assert!(error.contains(part), "{error:?} lacks {part:?}");
+    }
+}
+
+fn ints(shape: &[i64], elements: &[i32]) -> Tensor {
+    Tensor::from_slice(shape, elements).unwrap()
+}
+
+fn floats(elements: &[f32]) -> Tensor {
+    Tensor::from_slice(&[elements.len() as i64], elements).unwrap()
+}
+
+fn grid() -> Tensor {
+    ints(&[2, 3], &[1, 2, 3, 4, 5, 6])
+}
+
+#[test]
+fn unary_ops_compute_their_meaning() {
+    check(|| floats(&[1.0, -2.5, 0.0]).neg(), "[-1.0, 2.5, -0.0]");
+    check(|| floats(&[0.0, 3.0, -1.0]).exp2(), "[1.0, 8.0, 0.5]");
+    check(|| floats(&[1.0, 8.0, 0.0]).log2(), "[0.0, 3.0, -inf]");
+    check(|| floats(&[0.0]).sin(), "[0.0]");
+    check(|| floats(&[0.0, 2.25, -1.0]).sqrt(), "[0.0, 1.5, NaN]");
+    check(|| floats(&[4.0, -0.5]).recip(), "[0.25, -2.0]");
+    check(|| ints(&[2], &[0, 5]).not(), "[-1, -6]");
+    check(|| Tensor::from_slice(&[2], &[true, false])?.not(), "[false, true]");
+    check(|| ints(&[2], &[i32::MIN, 7]).neg(), "[-2147483648, -7]");
+}
+
+#[test]
+fn binary_ops_compute_their_meaning() {
+    let (x, y) = (|| ints(&[4], &[7, -7, 7, -7]), || ints(&[4], &[2, 2, -2, -2]));
+    check(|| x().add(y()), "[9, -5, 5, -9]");
+    check(|| x().sub(y()), "[5, -9, 9, -5]");
+    check(|| x().mul(y()), "[14, -14, -14, 14]");
+    check(|| x().cdiv(y()), "[3, -3, -3, 3]");
+    check(|| x().cmod(y()), "[1, -1, 1, -1]");
+    check(|| x().floordiv(y()), "[3, -4, -4, 3]");
+    check(|| x().floormod(y()), "[1, 1, -1, -1]");
+    check(|| x().max(y()), "[7, 2, 7, -2]");
+    check(|| x().min(y()), "[2, -7, -2, -7]");
+    check(|| x().cmplt(y()), "[false, true, false, true]");
+    check(|| x().cmpne(7), "[false, true, false, true]");
+    check(|| x().cmpeq(7), "[true, false, true, false]");
+    check(|| x().and(y()), "[2, 0, 6, -8]");
+    check(|| x().or(y()), "[7, -5, -1, -1]");
+    check(|| x().xor(y()), "[5, -5, -7, 7]");
+    check(|| x().shl(2), "[28, -28, 28, -28]");
+    check(|| x().shr(1), "[3, -4, 3, -4]");
+    check(|| floats(&[1.0, 0.0]).div(4), "[0.25, 0.0]");
+    check(|| floats(&[2.0, 9.0]).pow(0.5)?.mul(floats(&[0.0, 1.0])), "[0.0, 3.0]");
+    check(|| floats(&[f32::NAN, 1.0]).max(0), "[NaN, 1.0]");
+    check(|| floats(&[f32::NAN, 1.0]).cmplt(2), "[false, true]");
+    check(|| ints(&[2], &[1, 3]).div(2), "[0.5, 1.5]");
+}
+
+#[test]
+fn integers_wrap_at_their_own_width() {
+    check(|| Tensor::from_slice(&[2], &[100i8, -128])?.add(100), "[-56, -28]");
+    check(|| Tensor::from_slice(&[1], &[200u8])?.mul(2), "[144]");
+    check(|| Tensor::from_slice(&[1], &[200u8])?.mul(2)?.floordiv(3), "[48]");
+    check(|| Tensor::from_slice(&[1], &[0u16])?.sub(1), "[65535]");
+    check(|| Tensor::from_slice(&[1], &[u64::MAX])?.add(2), "[1]");
+}
+
+#[test]
+fn operands_are_broadcast_and_promoted() {
+    let column = || ints(&[2, 1], &[10, 20]);
+    let row = || Tensor::from_slice(&[3], &[1u8, 2, 255]).unwrap();
+    check(|| column().add(row()), "[[11, 12, 265], [21, 22, 275]]");
+    let sum = column().add(Tensor::from_slice(&[3], &[1u32, 2, 3]).unwrap()).unwrap();
+    assert_eq!((sum.dtype(), sum.shape()), (DType::I64, [2, 3].as_slice()));
+    let mixed = Tensor::from_slice(&[1], &[-1i8]).unwrap().add(row()).unwrap();
+    assert_eq!(mixed.dtype(), DType::I16);
+    check(|| Tensor::from_slice(&[1], &[-1i8])?.add(row()), "[0, 1, 254]");
+    check(|| Tensor::scalar(DType::F32, 2)?.mul(grid()), "[[2.0, 4.0, 6.0], [8.0, 10.0, 12.0]]");
+    check(|| grid().cmplt(4)?.where_(grid(), 0), "[[1, 2, 3], [0, 0, 0]]");
+    check(|| Tensor::select(true, grid(), 0), "[[1, 2, 3], [4, 5, 6]]");
+    check(|| grid().mulacc(2, ints(&[3], &[1, 0, -1])), "[[3, 4, 5], [9, 10, 11]]");
+}
+
+#[test]
+fn casts_convert_and_bitcasts_do_not() {
+    check(|| floats(&[1.9, -1.9, 0.0]).cast(DType::I32), "[1, -1, 0]");
+    check(|| floats(&[0.5, 0.0, f32::NAN]).cast(DType::Bool), "[true, false, true]");
+    check(|| ints(&[2], &[300, -1]).cast(DType::U8), "[44, 255]");
+    check(|| ints(&[2], &[2049, 2051]).cast(DType::F16), "[2048.0, 2052.0]");
+    check(|| floats(&[1.0]).bitcast(DType::U32), "[1065353216]");
+    check(|| ints(&[1], &[-1]).bitcast(DType::U32), "[4294967295]");
+    check(|| floats(&[1.003_906_3]).cast(DType::BF16)?.cast(DType::F32), "[1.0]");
+}
+
+#[test]
+fn reductions_fold_axes_to_one() {
+    check(|| grid().sum(&[1]), "[[6], [15]]");
+    check(|| grid().sum(&[0, 1]), "[[21]]");
+    check(|| grid().prod(&[0]), "[[4, 10, 18]]");
+    check(|| grid().max_reduce(&[1]), "[[3], [6]]");
+    check(|| grid().neg()?.max_reduce(&[0, 1]), "[[-1]]");
+    check(|| floats(&[f32::NAN, 1.0]).max_reduce(&[0]), "[NaN]");
+    check(|| Tensor::from_slice(&[3], &[200u8, 100, 1])?.sum(&[0]), "[301]");
+    check(|| Tensor::from_slice(&[3], &[true, true, false])?.sum(&[0]), "[2]");
+    check(|| floats(&[4096.0, 1.0, 1.0, 1.0]).cast(DType::F16)?.sum(&[0]), "[4100.0]");
+    check(|| Tensor::zeros(DType::F32, &[2, 0])?.sum(&[1]), "[[0.0], [0.0]]");
+    check(|| Tensor::zeros(DType::F32, &[2, 0])?.prod(&[1]), "[[1.0], [1.0]]");
+    check(|| Tensor::zeros(DType::I8, &[0])?.max_reduce(&[0]), "[-128]");
+    check(|| grid().sum(&[]), "[[1, 2, 3], [4, 5, 6]]");
+    check(|| grid().sum(&[1])?.expand(&[2, 2])?.add(1)?.sum(&[0]), "[[23, 23]]");
+}
+
+#[test]
+fn movement_ops_move() {
+    check(|| grid().reshape(&[3, 2]), "[[1, 2], [3, 4], [5, 6]]");
+    check(|| grid().permute(&[1, 0]), "[[1, 4], [2, 5], [3, 6]]");
+    check(|| ints(&[2, 1], &[1, 2]).expand(&[2, 3]), "[[1, 1, 1], [2, 2, 2]]");
+    check(|| grid().pad(&[(1, 0), (0, 1)], 0), "[[0, 0, 0, 0], [1, 2, 3, 0], [4, 5, 6, 0]]");
+    check(|| grid().pad(&[(0, 0), (1, 1)], 9), "[[9, 1, 2, 3, 9], [9, 4, 5, 6, 9]]");
+    check(|| floats(&[f32::NAN]).pad(&[(1, 1)], -0.0), "[-0.0, NaN, -0.0]");
+    check(|| floats(&[f32::INFINITY]).exp2()?.pad(&[(1, 0)], 0)?.add(1), "[1.0, inf]");
+    check(|| grid().shrink(&[(0, 2), (1, 3)]), "[[2, 3], [5, 6]]");
+    check(|| grid().shrink(&[(1, 1), (0, 3)]), "[]");
+    check(|| grid().flip(&[0, 1]), "[[6, 5, 4], [3, 2, 1]]");
+    check(|| grid().flip(&[1])?.reshape(&[3, 2])?.flip(&[0]), "[[5, 4], [1, 6], [3, 2]]");
+    check(|| Ok(grid().contiguous().detach()), "[[1, 2, 3], [4, 5, 6]]");
+}
+
+#[test]
+fn cat_and_gather_copy_bits() {
+    let nan = f32::from_bits(0x7fa0_1234);
+    check(
+        || Tensor::cat(&[&grid(), &ints(&[1, 3], &[7, 8, 9])], 0),
+        "[[1, 2, 3], [4, 5, 6], [7, 8, 9]]",
+    );
+    check(
+        || Tensor::cat(&[&grid(), &ints(&[2, 1], &[7, 8]), &grid()], 1),
+        "[[1, 2, 3, 7, 1, 2, 3], [4, 5, 6, 8, 4, 5, 6]]",
+    );
+    check(|| Tensor::cat(&[&Tensor::zeros(DType::I32, &[0])?, &ints(&[1], &[3])], 0), "[3]");
+    check(
+        || Tensor::cat(&[&floats(&[-0.0]), &floats(&[nan])], 0)?.bitcast(DType::U32),
+        "[2147483648, 2141196852]",
+    );
+    check(|| grid().gather(1, &ints(&[2, 2], &[2, 0, -1, 3])), "[[3, 1], [0, 0]]");
+    check(|| grid().gather(0, &Tensor::from_slice(&[1, 3], &[1u8, 0, 1])?), "[[4, 2, 6]]");
+    check(
+        || floats(&[-0.0, nan]).gather(0, &ints(&[3], &[1, 0, 2]))?.bitcast(DType::U32),
+        "[2141196852, 2147483648, 0]",
+    );
+    check(
+        || Tensor::from_slice(&[2], &[true, false])?.gather(0, &ints(&[2], &[0, 5])),
+        "[true, false]",
+    );
+    check(|| Tensor::from_slice(&[2], &[-3i8, 4])?.gather(0, &ints(&[1], &[0])), "[-3]");
+    check(
+        || {
+            Tensor::from_slice(&[1], &[-3i64])?
+                .gather(0, &Tensor::from_slice(&[2], &[0u64, u64::MAX])?)
+        },
+        "[-3, 0]",
+    );
+    check(
+        || {
+            Tensor::from_slice(&[2], &[1.5f64, f64::MAX])?
+                .cast(DType::F16)?
+                .gather(0, &ints(&[1], &[0]))
+        },
+        "[1.5]",
+    );
+    check(
+        || Tensor::arange(DType::I32, 0, 1, 300)?.gather(0, &Tensor::from_slice(&[1], &[-1i8])?),
+        "[0]",
+    );
+}
+
+#[test]
+fn creation_says_what_it_was_told() {
+    check(|| Tensor::full(DType::F16, &[2, 1], 1.5), "[[1.5], [1.5]]");
+    check(|| Tensor::full(DType::I64, &[], 7), "7");
+    check(|| Tensor::arange(DType::I32, 5, -2, 4), "[5, 3, 1, -1]");
+    check(|| Tensor::arange(DType::U8, 250, 3, 4), "[250, 253, 0, 3]");
+    check(|| Tensor::arange(DType::I64, 0, 1, 0), "[]");
+    check(|| Tensor::ones(DType::Bool, &[2]), "[true, true]");
+}
+
+#[test]
+fn compositions_compute_what_their_names_say() {
+    let (a, b) = (|| ints(&[2, 2], &[1, 2, 3, 4]), || ints(&[2, 2], &[5, 6, 7, 8]));
+    check(|| a().matmul(&b()), "[[19, 22], [43, 50]]");
+    check(|| ints(&[2, 1, 2], &[1, 2, 3, 4]).matmul(&b()), "[[[19, 22]], [[43, 50]]]");
+    check(|| floats(&[1.0, 2.0, 6.0]).mean(&[0]), "[3.0]");
+    check(|| ints(&[3], &[-1, 0, 2]).relu(), "[0, 0, 2]");
+    check(|| floats(&[3.0, 3.0]).softmax(0), "[0.5, 0.5]");
+    check(|| floats(&[0.0]).sigmoid(), "[0.5]");
+    check(|| grid().transpose()?.unsqueeze(0)?.squeeze(0), "[[1, 4], [2, 5], [3, 6]]");
+    let engine = engine();
+    assert_eq!(ints(&[1], &[3]).add(4).unwrap().item::<i32>(&engine).unwrap(), 7);
+    let array = grid().to_ndarray::<i32>(&engine).unwrap();
+    assert_eq!((array.shape(), array[[1, 2]]), ([2, 3].as_slice(), 6));
+}
+
+#[test]
+fn kernels_are_counted_as_the_fusion_notes_say() {
+    let engine = engine();
+    let a = Tensor::from_slice(&[4, 4], &[1f32; 16]).unwrap();
+    let fused = a.add(4).unwrap().add(3).unwrap();
+    assert_eq!(engine.plan(&[&fused]).unwrap().kernel_count(), 1);
+    let split = a.add(4).unwrap().contiguous().add(3).unwrap();
+    let plan = engine.plan(&[&split]).unwrap();
+    let names: Vec<&str> = plan.items.iter().map(|item| item.linear.name.as_str()).collect();
+    assert_eq!(names, ["E_4_4", "E_4_4n1"]);
+    let first = a.add(4).unwrap();
+    let mut plan = engine.plan(&[&first]).unwrap();
+    let second = first.add(3).unwrap();
+    plan.append(engine.plan(&[&second]).unwrap());
+    assert_eq!(plan.kernel_count(), 2, "1 + 1 with realize between");
+    let mut plans = [plan];
+    engine.compile(&mut plans).unwrap();
+    engine.run(&plans[0]).unwrap();
+    assert_eq!(second.to_vec::<f32>(&engine).unwrap(), vec![8.0; 16]);
+    assert_eq!(first.to_vec::<f32>(&engine).unwrap(), vec![5.0; 16]);
+}
+
+#[test]
+fn equal_kernels_are_compiled_once_and_constants_tell_them_apart() {
+    let engine = engine();
+    for value in [1, 2, 1] {
+        let made = grid().add(value).unwrap().to_vec::<i32>(&engine).unwrap();
+        assert_eq!(made, (1..=6).map(|x| x + value).collect::<Vec<_>>());
+    }
+    assert_eq!(engine.cached_kernel_count(), 2);
+}
+
+#[test]
+fn deep_graphs_are_computed() {
+    let engine = engine();
+    let mut deep = ints(&[2], &[0, 1]);
+    for _ in 0..3_000 {
+        deep = deep.add(1).unwrap();
+    }
+    assert_eq!(deep.to_text(&engine).unwrap(), "[3000, 3001]");
+}
+
+#[test]
+fn what_is_not_possible_is_refused_with_what_is() {
+    check_error(grid().reshape(&[4, 2]), &["[2, 3] to [4, 2]", "6 elements cannot become 8"]);
+    check_error(grid().permute(&[0, 0]), &["[0, 0]", "once"]);
+    check_error(grid().expand(&[2, 4]), &["[2, 4]", "1 or equal"]);
+    check_error(grid().pad(&[(1, 1)], 0), &["2 axes"]);
+    check_error(grid().pad(&[(i64::MAX, 1), (0, 0)], 0), &["too many"]);
+    check_error(grid().shrink(&[(0, 3), (0, 1)]), &["start <= end <= size"]);
+    check_error(grid().flip(&[2]), &["below 2"]);
+    check_error(grid().add(ints(&[2], &[1, 2])), &["[2, 3]", "[2]", "equal or 1"]);
+    check_error(grid().add(2.5), &["2.5", "i32", "cast"]);
+    check_error(grid().add(1i64 << 40), &["does not fit"]);
+    check_error(grid().exp2(), &["exp2 of i32", "floats"]);
+    check_error(floats(&[1.0]).shl(1), &["integers"]);
+    check_error(floats(&[1.0]).bitcast(DType::F64), &["one size"]);
+    check_error(grid().where_(grid(), 0), &["bool"]);
+    check_error(Tensor::select(true, 1, 2), &["one operand must be a tensor"]);
+    check_error(Tensor::cat(&[], 0), &["one tensor"]);
+    check_error(grid().gather(1, &floats(&[1.0])), &["integers"]);
+    check_error(grid().sum(&[0, 0]), &["twice"]);
+    check_error(Tensor::full(DType::U8, &[1], 256), &["256", "fit"]);
+    check_error(Tensor::full(DType::F32, &[1 << 20, 1 << 21], 1), &["at most"]);
+    check_error(Tensor::full(DType::F32, &[-1], 1), &["-1"]);
+    check_error(Tensor::arange(DType::F32, 0, 1, 3), &["integer dtypes"]);
+    check_error(Tensor::from_bytes(DType::F32, &[2], &[0; 7]), &["7 bytes", "8 bytes"]);
+    let huge = Tensor::full(DType::F32, &[1 << 40], 1).unwrap();
+    let error = huge.realize(&engine()).expect_err("it is refused").to_string();
+    assert!(error.contains("at most"), "{error}");
+    assert!(grid().to_vec::<f32>(&engine()).is_err(), "the dtype is not converted in silence");
+    assert!(grid().add(1).unwrap().read().is_err(), "nothing was computed yet");
+    assert!(Engine::new("abacus").is_err());
+}
+
+#[test]
+fn all_devices_at_hand_agree_on_a_sample() {
+    for row in gradiff::runtime::devices() {
+        if row.status.is_err() {
+            continue;
+        }
+        let engine = Engine::new(row.name).unwrap();
+        let turned = grid().flip(&[1]).unwrap().reshape(&[3, 2]).unwrap().flip(&[0]).unwrap();
+        assert_eq!(turned.to_text(&engine).unwrap(), "[[5, 4], [1, 6], [3, 2]]", "{}", row.name);
+        let product = grid().matmul(&grid().transpose().unwrap()).unwrap();
+        assert_eq!(product.to_text(&engine).unwrap(), "[[14, 32], [32, 77]]", "{}", row.name);
+        let wrapped = Tensor::from_slice(&[1], &[200u8]).unwrap().mul(2).unwrap().floordiv(3);
+        assert_eq!(wrapped.unwrap().to_text(&engine).unwrap(), "[48]", "{}", row.name);
+    }
+}
