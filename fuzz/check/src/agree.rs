@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use gradiff_corpus::Program;
-use gradiff_oracle::Expected;
+use gradiff_oracle::{Expected, Mismatch};
 
 use crate::{Backend, Outcome};
 
@@ -92,7 +92,10 @@ pub struct Failure {
 
 /// Runs the programs on every backend and judges each output element against the oracle.
 /// Failures come with the position of their program, in order of position.
-pub fn agree(programs: &[&Program], backends: &[Box<dyn Backend>]) -> (Tally, Vec<(usize, Failure)>) {
+pub fn agree(
+    programs: &[&Program],
+    backends: &[Box<dyn Backend>],
+) -> (Tally, Vec<(usize, Failure)>) {
     let mut tally = Tally { programs: programs.len() as u64, ..Tally::default() };
     let mut failures = Vec::new();
     let expected: Vec<_> = programs.iter().map(|program| expectation(program)).collect();
@@ -135,6 +138,12 @@ fn expectation(program: &Program) -> Result<Vec<Expected>, String> {
         .and_then(|result| result.map_err(|error| error.to_string()))
 }
 
+/// A wrong element in words.
+pub(crate) fn difference(output: usize, dtype: gradiff_corpus::DType, at: &Mismatch) -> String {
+    let found = gradiff_corpus::format_element(dtype, at.got_bits);
+    format!("element {} of output {output} is {found}, expected {}", at.index, at.expected)
+}
+
 /// Compares one outcome with what is expected and counts it.
 fn judge(expected: &[Expected], outcome: &Outcome, tally: &mut Tally) -> Option<(Kind, String)> {
     let values = match outcome {
@@ -175,7 +184,7 @@ fn judge(expected: &[Expected], outcome: &Outcome, tally: &mut Tally) -> Option<
         tally.checked_elements += verdict.checked as u64;
         tally.unspecified_elements += verdict.unspecified as u64;
         if let Some(mismatch) = verdict.mismatch {
-            let detail = format!("output {number}, {mismatch}");
+            let detail = difference(number, value.dtype, &mismatch);
             first.get_or_insert((Kind::Mismatch, detail));
         }
     }

@@ -1,6 +1,7 @@
 //! Who is to blame? The stages are run one after the other, each by an evaluator that does not
 //! ask the later ones; the first whose outputs differ from the oracle's names the guilty room.
 
+use gradiff::UOp;
 use gradiff_corpus::Program;
 use gradiff_oracle::Expected;
 
@@ -51,9 +52,9 @@ fn wrong(
 /// The tensor graph, and after the passes that keep it one.
 fn in_graph(program: &Program, expected: &[Expected]) -> Option<Blame> {
     let read = &mut stages::contents;
-    let graph = || {
+    let graph = || -> Result<Vec<UOp>, String> {
         let outputs = stages::graph(program)?;
-        Ok(outputs.iter().map(gradiff::Tensor::uop).collect::<Vec<_>>())
+        Ok(outputs.iter().map(gradiff::Tensor::uop).collect())
     };
     let evaluated = || crate::tensors::evaluate(&graph()?, read);
     if let Some(detail) = wrong(expected, evaluated) {
@@ -101,9 +102,12 @@ fn at_the_end(program: &Program, expected: &[Expected], backend: &str) -> Option
     let device = backend.split('/').next().unwrap_or(backend);
     let alone = || {
         let schedule = stages::scheduled(&stages::graph(program)?)?;
-        stages::run(&schedule, &mut Level::With(&mut |kernel, memories| {
-            crate::engine::run_alone(device, kernel, memories)
-        }))
+        stages::run(
+            &schedule,
+            &mut Level::With(&mut |kernel, memories| {
+                crate::engine::run_alone(device, kernel, memories)
+            }),
+        )
     };
     if let Some(detail) = wrong(expected, alone) {
         let is_text = device == "c";

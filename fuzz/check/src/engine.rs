@@ -112,8 +112,7 @@ impl Backend for EngineBackend {
     fn run(&self, programs: &[&Program]) -> Vec<Outcome> {
         let planned: Vec<Result<Planned, Outcome>> =
             programs.iter().map(|program| caught(|| self.plan(program))).collect();
-        let mut plans: Vec<Plan> =
-            planned.iter().flatten().map(|(plan, _)| plan.clone()).collect();
+        let mut plans: Vec<Plan> = planned.iter().flatten().map(|(plan, _)| plan.clone()).collect();
         let compiled = caught(|| self.engine.compile(&mut plans).map_err(|e| e.to_string()));
         let mut plans = plans.into_iter();
         planned
@@ -164,8 +163,11 @@ impl EngineBackend {
                 let bytes = output.to_bytes(&self.engine).map_err(|error| error.to_string())?;
                 let dtype = DType::from_name(output.dtype().name()).ok_or("an unknown dtype")?;
                 let shape = output.shape().iter().map(|size| *size as usize).collect();
-                Array::from_bytes(dtype, shape, &bytes)
-                    .ok_or(format!("{} bytes for {:?}", bytes.len(), output.shape()))
+                Array::from_bytes(dtype, shape, &bytes).ok_or(format!(
+                    "{} bytes for {:?}",
+                    bytes.len(),
+                    output.shape()
+                ))
             })
             .collect()
     }

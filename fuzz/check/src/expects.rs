@@ -42,7 +42,10 @@ fn values(program: &Program, output: usize, array: &Array) -> Result<(), String>
     let expected = expected.get(output).ok_or(format!("there is no output {output}"))?;
     let verdict = expected.judge(array);
     match verdict.mismatch {
-        Some(mismatch) => Err(format!("the written values of output {output}: {mismatch}")),
+        Some(mismatch) => {
+            let difference = crate::agree::difference(output, array.dtype, &mismatch);
+            Err(format!("of the written values, {difference}"))
+        }
         None if verdict.unspecified > 0 => Err(format!(
             "{} written values of output {output} are unspecified",
             verdict.unspecified
@@ -119,4 +122,3 @@ fn of_expr(expr: &ExprCase, expect: &Expect) -> Result<(), String> {
         _ => misplaced(expect),
     }
 }
-

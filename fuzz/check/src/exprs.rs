@@ -173,9 +173,7 @@ fn graph_of(expr: &Expr, vars: &[UOp]) -> UOp {
         Expr::Bool(value) => UOp::constant(Constant::bool(*value)),
         Expr::Unary(ExprUnary::Neg, x) => UOp::unary(Op::Neg, DType::I32, of(x)),
         Expr::Unary(ExprUnary::Not, x) if is_bool(x) => UOp::not(of(x)),
-        Expr::Unary(ExprUnary::Not, x) => {
-            UOp::binary(Op::Xor, of(x), UOp::int(DType::I32, -1))
-        }
+        Expr::Unary(ExprUnary::Not, x) => UOp::binary(Op::Xor, of(x), UOp::int(DType::I32, -1)),
         Expr::Where(parts) => UOp::select(of(&parts[0]), of(&parts[1]), of(&parts[2])),
         Expr::Binary(ExprBinary::Eq, x, y) => UOp::not(UOp::binary(Op::CmpNe, of(x), of(y))),
         Expr::Binary(op, x, y) => UOp::binary(binary_op(*op), of(x), of(y)),

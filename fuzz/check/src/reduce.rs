@@ -10,7 +10,11 @@ use gradiff_corpus::{
 
 /// The smallest program found that still makes `fails` true, asking at most `budget` times.
 /// `fails(program)` must hold for the program given.
-pub fn reduce(program: &Program, budget: usize, fails: &mut dyn FnMut(&Program) -> bool) -> Program {
+pub fn reduce(
+    program: &Program,
+    budget: usize,
+    fails: &mut dyn FnMut(&Program) -> bool,
+) -> Program {
     let mut best = without_dead(program);
     if best != *program && !fails(&best) {
         best = program.clone();
@@ -43,9 +47,9 @@ fn cost(program: &Program) -> (usize, usize, usize, usize, usize) {
         )
     };
     let leaves = program.statements.iter().filter(is_leaf).count();
-    let elements = program.typing().map_or(usize::MAX, |types| {
-        types.iter().map(|t| 1 + t.count() + t.shape.len()).sum()
-    });
+    let elements = program
+        .typing()
+        .map_or(usize::MAX, |types| types.iter().map(|t| 1 + t.count() + t.shape.len()).sum());
     let oddity = program.statements.iter().map(oddity).sum();
     let statements = program.statements.len();
     (statements - leaves, statements, program.outputs.len(), elements, oddity)

@@ -6,6 +6,8 @@ use gradiff_corpus::{
     UnaryOp, ValueId, fill, format_element, literal_bits,
 };
 
+use gradiff_oracle::{Element, Expected};
+
 use crate::{Blame, Failure};
 
 /// A failing program, minimised, and what is known of it.
@@ -74,17 +76,34 @@ pub fn rust_test(finding: &Finding) -> String {
         }
     }
     let output = finding.program.outputs.first().map_or(0, |id| id.0);
-    text += &format!("    let found = v{output}.to_text(&engine)?;\n");
-    text += &format!("    assert_eq!(found, {:?});\n    Ok(())\n}}\n", expected_text(finding));
+    let Some(expected) = first_output(finding) else { return text + "    Ok(())\n}\n" };
+    let size = expected.dtype.size_bytes();
+    text += &format!("    let found = v{output}.to_bytes(&engine)?;\n");
+    text += "    let expected: &[(usize, u64)] = &[\n";
+    for (index, element) in expected.elements().enumerate() {
+        let words = element.describe(expected.dtype);
+        match element {
+            Element::Exact(bits) => text += &format!("        ({index}, {bits:#x}), // {words}\n"),
+            _ => text += &format!("        // {index}: {words}\n"),
+        }
+    }
+    text += &format!(
+        "    ];\n    for (index, bits) in expected {{\n        let found = \
+         &found[index * {size}..][..{size}];\n        assert_eq!(found, \
+         &bits.to_le_bytes()[..{size}], \"element {{index}}\");\n    }}\n    Ok(())\n}}\n"
+    );
     text
+}
+
+fn first_output(finding: &Finding) -> Option<Expected> {
+    gradiff_oracle::evaluate(&finding.program).ok()?.into_iter().next()
 }
 
 /// What the oracle expects of the first output, flat.
 fn expected_text(finding: &Finding) -> String {
-    match gradiff_oracle::evaluate(&finding.program) {
-        Ok(expected) => expected.first().map_or(String::new(), |first| first.to_string()),
-        Err(error) => error.to_string(),
-    }
+    let Some(expected) = first_output(finding) else { return String::new() };
+    let words = expected.elements().map(|element| element.describe(expected.dtype));
+    words.collect::<Vec<_>>().join(", ")
 }
 
 fn rust_statement(statement: &Statement, types: &[DType]) -> String {

@@ -1,9 +1,9 @@
 //! The stages a program goes through: each can be printed, and each can be run on its own by
 //! evaluators that do not ask the stages after it.
 
+use gradiff::graph::{Buffer, Constant, Linear};
 use gradiff::kernel::{Target, interpret};
 use gradiff::schedule::Schedule;
-use gradiff::graph::{Buffer, Constant, Linear};
 use gradiff::{Tensor, UOp};
 use gradiff_corpus::{Array, Case, Program};
 use gradiff_oracle::Expected;
@@ -152,7 +152,7 @@ pub(crate) fn judge(expected: &[Expected], outputs: &[Elements]) -> Option<Strin
             return Some(format!("output {number} has {} elements", array.bits.len()));
         }
         if let Some(mismatch) = expected.judge(&array).mismatch {
-            return Some(format!("output {number}, {mismatch}"));
+            return Some(crate::agree::difference(number, expected.dtype, &mismatch));
         }
     }
     None

@@ -51,9 +51,8 @@ fn of_node(node: &UOp, values: &HashMap<UOp, Rc<Elements>>) -> Result<Rc<Element
         (op, _) if op.is_movement() => {
             let from = node.src()[0].shape().ok_or("a movement of no tensor")?;
             let place = |index: &[i64]| origin(node, from, index);
-            let element = |flat| {
-                place(&unravel(flat, &shape)).map_or(zero, |from| source(0)[from as usize])
-            };
+            let element =
+                |flat| place(&unravel(flat, &shape)).map_or(zero, |from| source(0)[from as usize]);
             (0..count).map(element).collect()
         }
         (op, _) if op.is_elementwise() => {

@@ -63,9 +63,7 @@ fn value(statement: &Statement, values: &[Tensor]) -> Result<Tensor, gradiff::Er
             Tensor::arange(dtype(*of), *start, *step, *count as i64)
         }
         Statement::Unary { op, src } => unary(*op, of(src)),
-        Statement::Binary { op, srcs } => {
-            binary(*op, operand(&srcs[0]), operand(&srcs[1]))
-        }
+        Statement::Binary { op, srcs } => binary(*op, operand(&srcs[0]), operand(&srcs[1])),
         Statement::Where { srcs: [condition, x, y] } => {
             Tensor::select(operand(condition), operand(x), operand(y))
         }
@@ -82,9 +80,7 @@ fn value(statement: &Statement, values: &[Tensor]) -> Result<Tensor, gradiff::Er
         Statement::Reshape { src, shape } => of(src).reshape(&sizes(shape)),
         Statement::Permute { src, axes } => of(src).permute(axes),
         Statement::Expand { src, shape } => of(src).expand(&sizes(shape)),
-        Statement::Pad { src, pads, value } => {
-            of(src).pad(&pairs(pads), scalar(value))
-        }
+        Statement::Pad { src, pads, value } => of(src).pad(&pairs(pads), scalar(value)),
         Statement::Shrink { src, ranges } => of(src).shrink(&pairs(ranges)),
         Statement::Flip { src, axes } => of(src).flip(axes),
         Statement::Cat { srcs, axis } => {

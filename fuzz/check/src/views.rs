@@ -79,9 +79,7 @@ fn movement(op: &ViewOp, rank: usize) -> Movement {
         ViewOp::Expand(shape) => Movement::Expand(signed(shape)),
         ViewOp::Pad(pads) => Movement::Pad(pairs(pads)),
         ViewOp::Shrink(ranges) => Movement::Shrink(pairs(ranges)),
-        ViewOp::Flip(axes) => {
-            Movement::Flip((0..rank).map(|axis| axes.contains(&axis)).collect())
-        }
+        ViewOp::Flip(axes) => Movement::Flip((0..rank).map(|axis| axes.contains(&axis)).collect()),
     }
 }
 
@@ -96,7 +94,9 @@ fn inversion(case: &ViewOps, tracker: &ShapeTracker) -> Result<(), String> {
         if let Some(found) = there_and_back.locate(&index)
             && found != element as i64
         {
-            return Err(format!("inverse {inverse} brings element {element} to {found}: {tracker}"));
+            return Err(format!(
+                "inverse {inverse} brings element {element} to {found}: {tracker}"
+            ));
         }
     }
     Ok(())
@@ -143,7 +143,13 @@ impl Model {
                     let position = axes.iter().position(|a| *a == axis);
                     index[position.expect("a permutation has every axis")]
                 }
-                ViewOp::Expand(_) => if *size == 1 { 0 } else { index[axis] },
+                ViewOp::Expand(_) => {
+                    if *size == 1 {
+                        0
+                    } else {
+                        index[axis]
+                    }
+                }
                 ViewOp::Pad(pads) => index[axis] - pads[axis].0 as i64,
                 ViewOp::Shrink(ranges) => index[axis] + ranges[axis].0 as i64,
                 ViewOp::Flip(axes) if axes.contains(&axis) => *size as i64 - 1 - index[axis],

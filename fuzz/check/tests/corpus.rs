@@ -37,7 +37,9 @@ fn every_program_is_right_on_every_backend() {
     assert!(tally.checked_elements > 1_000, "{}", tally.checked_elements);
     let failures: Vec<String> = failures
         .into_iter()
-        .map(|(at, f)| format!("{}: {} on {}: {}", programs[at].0, f.kind.name(), f.backend, f.detail))
+        .map(|(at, f)| {
+            format!("{}: {} on {}: {}", programs[at].0, f.kind.name(), f.backend, f.detail)
+        })
         .collect();
     assert!(failures.is_empty(), "{}", failures.join("\n"));
 }

@@ -7,10 +7,10 @@ use clap::{Parser, Subcommand};
 /// Random tensor programs on every backend, judged by an independent reference evaluator.
 #[derive(Parser, Debug)]
 #[command(name = "gradiff", version, about, after_help = EXIT_CODES)]
-pub struct Args {
+pub(crate) struct Args {
     /// What to do.
     #[command(subcommand)]
-    pub command: Command,
+    pub(crate) command: Command,
 }
 
 const EXIT_CODES: &str = "Exit codes: 0 nothing found, 1 usage, 2 findings, \
@@ -18,7 +18,7 @@ const EXIT_CODES: &str = "Exit codes: 0 nothing found, 1 usage, 2 findings, \
 
 /// What to do.
 #[derive(Subcommand, Debug)]
-pub enum Command {
+pub(crate) enum Command {
     /// Generate programs, run them on every backend, judge, minimise and keep what differs.
     Hunt(Hunt),
     /// Run corpus files and check what they expect.
@@ -44,154 +44,154 @@ pub enum Command {
 
 /// Flags of `hunt`.
 #[derive(clap::Args, Debug, Clone)]
-pub struct Hunt {
+pub(crate) struct Hunt {
     /// Stop after so many seconds (60 unless --programs is given).
     #[arg(long)]
-    pub seconds: Option<u64>,
+    pub(crate) seconds: Option<u64>,
     /// Stop after so many programs.
     #[arg(long)]
-    pub programs: Option<u64>,
+    pub(crate) programs: Option<u64>,
     /// The seed; the same seed and count give the same programs.
     #[arg(long, default_value_t = 1)]
-    pub seed: u64,
+    pub(crate) seed: u64,
     /// Backends, separated by commas (default: all that are there); see `gradiff backends`.
     #[arg(long, value_delimiter = ',')]
-    pub backends: Vec<String>,
+    pub(crate) backends: Vec<String>,
     /// Draw from these lanes only, separated by commas.
     #[arg(long, value_delimiter = ',')]
-    pub lanes: Vec<String>,
+    pub(crate) lanes: Vec<String>,
     /// Processes side by side (default: one for each core).
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=256))]
-    pub jobs: Option<u64>,
+    pub(crate) jobs: Option<u64>,
     /// Where findings are written.
     #[arg(long, default_value = "findings")]
-    pub findings: PathBuf,
+    pub(crate) findings: PathBuf,
     /// Stop after so many different findings.
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..))]
-    pub max_findings: u64,
+    pub(crate) max_findings: u64,
     /// Seconds after which one program counts as hung.
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..))]
-    pub timeout: u64,
+    pub(crate) timeout: u64,
     /// Print a summary as one JSON object.
     #[arg(long)]
-    pub json: bool,
+    pub(crate) json: bool,
     /// Switch a planted fault on: the hunt must find it.
     #[arg(long)]
-    pub fault: Option<String>,
+    pub(crate) fault: Option<String>,
     /// Hunt every planted fault in turn and print the time to find each.
     #[arg(long, conflicts_with = "fault")]
-    pub faults: bool,
+    pub(crate) faults: bool,
 }
 
 /// Flags of `replay`.
 #[derive(clap::Args, Debug)]
-pub struct Replay {
+pub(crate) struct Replay {
     /// Corpus files, or folders of them.
     #[arg(required = true)]
-    pub files: Vec<PathBuf>,
+    pub(crate) files: Vec<PathBuf>,
     /// Backends, separated by commas (default: all that are there).
     #[arg(long, value_delimiter = ',')]
-    pub backends: Vec<String>,
+    pub(crate) backends: Vec<String>,
     /// Switch a planted fault on.
     #[arg(long)]
-    pub fault: Option<String>,
+    pub(crate) fault: Option<String>,
     /// Seconds after which one program counts as hung.
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..))]
-    pub timeout: u64,
+    pub(crate) timeout: u64,
 }
 
 /// Flags of `reduce`.
 #[derive(clap::Args, Debug)]
-pub struct Reduce {
+pub(crate) struct Reduce {
     /// A corpus file that fails.
-    pub file: PathBuf,
+    pub(crate) file: PathBuf,
     /// Backends, separated by commas (default: all that are there).
     #[arg(long, value_delimiter = ',')]
-    pub backends: Vec<String>,
+    pub(crate) backends: Vec<String>,
     /// Switch a planted fault on.
     #[arg(long)]
-    pub fault: Option<String>,
+    pub(crate) fault: Option<String>,
     /// Seconds after which one program counts as hung.
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..))]
-    pub timeout: u64,
+    pub(crate) timeout: u64,
 }
 
 /// Flags of `show`.
 #[derive(clap::Args, Debug)]
-pub struct Show {
+pub(crate) struct Show {
     /// A corpus file.
-    pub file: PathBuf,
+    pub(crate) file: PathBuf,
     /// Which stage: program, graph, schedule, kernel, uops or c.
     #[arg(long, default_value = "c")]
-    pub stage: String,
+    pub(crate) stage: String,
 }
 
 /// Flags of `blame`.
 #[derive(clap::Args, Debug)]
-pub struct Blame {
+pub(crate) struct Blame {
     /// A corpus file that fails.
-    pub file: PathBuf,
+    pub(crate) file: PathBuf,
     /// Backends, separated by commas (default: all that are there).
     #[arg(long, value_delimiter = ',')]
-    pub backends: Vec<String>,
+    pub(crate) backends: Vec<String>,
     /// Switch a planted fault on.
     #[arg(long)]
-    pub fault: Option<String>,
+    pub(crate) fault: Option<String>,
     /// Seconds after which one program counts as hung.
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..))]
-    pub timeout: u64,
+    pub(crate) timeout: u64,
 }
 
 /// Flags of `views` and `exprs`.
 #[derive(clap::Args, Debug)]
-pub struct Sweep {
+pub(crate) struct Sweep {
     /// How many random cases.
     #[arg(long, default_value_t = 100_000)]
-    pub cases: u64,
+    pub(crate) cases: u64,
     /// Skip the enumeration of all small cases.
     #[arg(long)]
-    pub random_only: bool,
+    pub(crate) random_only: bool,
     /// The seed of the random cases.
     #[arg(long, default_value_t = 1)]
-    pub seed: u64,
+    pub(crate) seed: u64,
     /// Where findings are written.
     #[arg(long, default_value = "findings")]
-    pub findings: PathBuf,
+    pub(crate) findings: PathBuf,
     /// Switch a planted fault on.
     #[arg(long)]
-    pub fault: Option<String>,
+    pub(crate) fault: Option<String>,
 }
 
 /// Flags of `gen`.
 #[derive(clap::Args, Debug)]
-pub struct Gen {
+pub(crate) struct Gen {
     /// How many programs.
     #[arg(long, default_value_t = 1)]
-    pub count: u64,
+    pub(crate) count: u64,
     /// The seed.
     #[arg(long, default_value_t = 1)]
-    pub seed: u64,
+    pub(crate) seed: u64,
     /// The number of the first one.
     #[arg(long, default_value_t = 0)]
-    pub first: u64,
+    pub(crate) first: u64,
     /// Draw from these lanes only, separated by commas.
     #[arg(long, value_delimiter = ',')]
-    pub lanes: Vec<String>,
+    pub(crate) lanes: Vec<String>,
 }
 
 /// Flags of a worker, set by its parent.
 #[derive(clap::Args, Debug)]
-pub struct Worker {
+pub(crate) struct Worker {
     /// The seed of the hunt.
     #[arg(long)]
-    pub seed: u64,
+    pub(crate) seed: u64,
     /// Backends.
     #[arg(long, value_delimiter = ',')]
-    pub backends: Vec<String>,
+    pub(crate) backends: Vec<String>,
     /// Lanes; none means all.
     #[arg(long, value_delimiter = ',')]
-    pub lanes: Vec<String>,
+    pub(crate) lanes: Vec<String>,
     /// A planted fault.
     #[arg(long)]
-    pub fault: Option<String>,
+    pub(crate) fault: Option<String>,
 }

@@ -12,7 +12,7 @@ use crate::Failure;
 ///
 /// # Errors
 /// There is none of this name.
-pub fn plant(name: Option<&str>) -> Result<(), Failure> {
+pub(crate) fn plant(name: Option<&str>) -> Result<(), Failure> {
     let Some(name) = name else { return Ok(()) };
     fault::set_active(name).map_err(|_| {
         let names: Vec<&str> = fault::ROWS.iter().map(|row| row.name).collect();
@@ -24,7 +24,7 @@ pub fn plant(name: Option<&str>) -> Result<(), Failure> {
 ///
 /// # Errors
 /// A name that is none (usage), a backend that is not there.
-pub fn open(names: &[String]) -> Result<Vec<Box<dyn Backend>>, Failure> {
+pub(crate) fn open(names: &[String]) -> Result<Vec<Box<dyn Backend>>, Failure> {
     gradiff_check::backends(names).map_err(|error| {
         if error.is_unknown_name {
             Failure::Usage(error.message)
@@ -39,7 +39,7 @@ pub fn open(names: &[String]) -> Result<Vec<Box<dyn Backend>>, Failure> {
 ///
 /// # Errors
 /// As [`open`]; also if nothing is there at all.
-pub fn names(asked: &[String]) -> Result<Vec<String>, Failure> {
+pub(crate) fn names(asked: &[String]) -> Result<Vec<String>, Failure> {
     if !asked.is_empty() {
         open(asked)?;
         return Ok(asked.to_vec());
@@ -57,7 +57,7 @@ pub fn names(asked: &[String]) -> Result<Vec<String>, Failure> {
 ///
 /// # Errors
 /// A name that is no lane.
-pub fn config(lanes: &[String]) -> Result<Config, Failure> {
+pub(crate) fn config(lanes: &[String]) -> Result<Config, Failure> {
     let mut config = Config::default();
     if lanes.is_empty() {
         return Ok(config);
@@ -78,7 +78,7 @@ pub fn config(lanes: &[String]) -> Result<Config, Failure> {
 ///
 /// # Errors
 /// It cannot be read, is no text, or is not well formed (with line and column).
-pub fn read(path: &Path) -> Result<CaseFile, Failure> {
+pub(crate) fn read(path: &Path) -> Result<CaseFile, Failure> {
     let bytes = std::fs::read(path)
         .map_err(|error| Failure::Usage(format!("{}: {error}", path.display())))?;
     let text = String::from_utf8(bytes).map_err(|error| {
@@ -93,7 +93,7 @@ pub fn read(path: &Path) -> Result<CaseFile, Failure> {
 ///
 /// # Errors
 /// A path that is not there; a folder without corpus files.
-pub fn files(paths: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {
+pub(crate) fn files(paths: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {
     let mut files = Vec::new();
     for path in paths {
         let failed = |error: std::io::Error| Failure::Usage(format!("{}: {error}", path.display()));

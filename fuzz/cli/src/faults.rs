@@ -25,7 +25,7 @@ struct Row {
 ///
 /// # Errors
 /// A process cannot be started.
-pub fn measure(options: &Hunt) -> Result<Status, Failure> {
+pub(crate) fn measure(options: &Hunt) -> Result<Status, Failure> {
     crate::interrupt::install();
     let mut rows = Vec::new();
     for row in fault::ROWS {

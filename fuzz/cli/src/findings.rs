@@ -14,21 +14,21 @@ const BUDGET: usize = 600;
 const BUDGET_FATAL: usize = 60;
 
 /// The findings of one run.
-pub struct Findings {
+pub(crate) struct Findings {
     folder: PathBuf,
     kept: Vec<Kept>,
 }
 
 /// One finding, minimised.
-pub struct Kept {
+pub(crate) struct Kept {
     /// Which ones are the same: the failure's kind, the guilty stage and the ops.
     signature: String,
     /// What is written down.
-    pub finding: Finding,
+    pub(crate) finding: Finding,
     /// The file's path, if it could be written.
-    pub path: Option<PathBuf>,
+    pub(crate) path: Option<PathBuf>,
     /// How many programs led to it.
-    pub count: u64,
+    pub(crate) count: u64,
 }
 
 impl Findings {
@@ -36,7 +36,7 @@ impl Findings {
     ///
     /// # Errors
     /// The folder cannot be made.
-    pub fn open(folder: &Path) -> Result<Findings, Failure> {
+    pub(crate) fn open(folder: &Path) -> Result<Findings, Failure> {
         std::fs::create_dir_all(folder).map_err(|error| {
             let folder = folder.display();
             Failure::Usage(format!(
@@ -47,7 +47,7 @@ impl Findings {
     }
 
     /// The different findings so far.
-    pub fn kept(&self) -> &[Kept] {
+    pub(crate) fn kept(&self) -> &[Kept] {
         &self.kept
     }
 
@@ -55,7 +55,7 @@ impl Findings {
     ///
     /// # Errors
     /// No worker can be started.
-    pub fn add(
+    pub(crate) fn add(
         &mut self,
         program: &Program,
         found: &Found,
@@ -103,7 +103,11 @@ impl Findings {
 ///
 /// # Errors
 /// No worker can be started.
-pub fn minimise(program: &Program, found: &Found, client: &mut Client) -> Result<Program, Failure> {
+pub(crate) fn minimise(
+    program: &Program,
+    found: &Found,
+    client: &mut Client,
+) -> Result<Program, Failure> {
     let is_fatal = matches!(found.kind, Kind::Timeout)
         || (found.kind == Kind::Crash && !found.detail.starts_with("panic"));
     let budget = if is_fatal { BUDGET_FATAL } else { BUDGET };
@@ -136,7 +140,9 @@ fn signature(program: &Program, found: &Found, blame: Option<&Blame>) -> String 
     let ops: Vec<String> = program
         .statements
         .iter()
-        .map(|statement| format!("{statement:?}").split([' ', '{']).next().unwrap_or("").to_string())
+        .map(|statement| {
+            format!("{statement:?}").split([' ', '{']).next().unwrap_or("").to_string()
+        })
         .collect();
     format!("{} {stage} {}", found.kind.name(), ops.join(" "))
 }

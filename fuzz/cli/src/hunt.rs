@@ -20,24 +20,24 @@ const SECONDS: u64 = 60;
 type Batch = Result<(Tally, Vec<(u64, Found)>), Failure>;
 
 /// What a hunt did.
-pub struct Report {
+pub(crate) struct Report {
     /// Sums over all programs.
-    pub tally: Tally,
+    pub(crate) tally: Tally,
     /// The different findings.
-    pub findings: Findings,
+    pub(crate) findings: Findings,
     /// Seconds it took.
-    pub seconds: f64,
+    pub(crate) seconds: f64,
     /// Seconds until the first failure was seen.
-    pub first_seconds: Option<f64>,
+    pub(crate) first_seconds: Option<f64>,
     /// The backends it ran on.
-    pub backends: Vec<String>,
+    pub(crate) backends: Vec<String>,
 }
 
 /// Runs a hunt and prints what came of it.
 ///
 /// # Errors
 /// Bad flags, missing backends, workers that cannot be started.
-pub fn hunt(options: &Hunt) -> Result<Status, Failure> {
+pub(crate) fn hunt(options: &Hunt) -> Result<Status, Failure> {
     crate::interrupt::install();
     let report = run(options)?;
     if options.json {
@@ -53,7 +53,7 @@ pub fn hunt(options: &Hunt) -> Result<Status, Failure> {
 ///
 /// # Errors
 /// As [`hunt`].
-pub fn run(options: &Hunt) -> Result<Report, Failure> {
+pub(crate) fn run(options: &Hunt) -> Result<Report, Failure> {
     crate::case::plant(options.fault.as_deref())?;
     let config = crate::case::config(&options.lanes)?;
     let settings = Settings {
@@ -224,7 +224,8 @@ fn print_table(options: &Hunt, report: &Report) {
     }
     for kept in report.findings.kept() {
         println!();
-        let times = if kept.count == 1 { String::new() } else { format!(" ({} times)", kept.count) };
+        let times =
+            if kept.count == 1 { String::new() } else { format!(" ({} times)", kept.count) };
         println!("{}{times}", kept.finding.story());
         match &kept.path {
             Some(path) => println!("kept as {}", path.display()),
@@ -232,4 +233,3 @@ fn print_table(options: &Hunt, report: &Report) {
         }
     }
 }
-

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 static IS_ASKED: AtomicBool = AtomicBool::new(false);
 
 /// From now on Ctrl-C (and the system's request to end) only sets the flag.
-pub fn install() {
+pub(crate) fn install() {
     // A second handler in one process is refused; the first one serves as well.
     let _ = ctrlc::set_handler(|| {
         if IS_ASKED.swap(true, Ordering::SeqCst) {
@@ -15,11 +15,11 @@ pub fn install() {
 }
 
 /// In a worker: Ctrl-C reaches the whole process group, but only the parent decides.
-pub fn ignore() {
+pub(crate) fn ignore() {
     let _ = ctrlc::set_handler(|| {});
 }
 
 /// Whether an end was asked for.
-pub fn is_asked() -> bool {
+pub(crate) fn is_asked() -> bool {
     IS_ASKED.load(Ordering::SeqCst)
 }

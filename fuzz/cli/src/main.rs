@@ -20,7 +20,7 @@ use args::{Args, Command};
 
 /// How a run ended; the numbers are the exit codes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Status {
+pub(crate) enum Status {
     /// Nothing was found.
     Clean = 0,
     /// Something was found.
@@ -29,7 +29,7 @@ pub enum Status {
 
 /// Why a run did not take place or did not end.
 #[derive(Debug)]
-pub enum Failure {
+pub(crate) enum Failure {
     /// What was asked for cannot be done: flags, files, cases.
     Usage(String),
     /// A backend that was asked for is not to be had.

@@ -14,21 +14,21 @@ use crate::worker::{parse_answer, to_hex};
 
 /// What a worker is started with.
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub(crate) struct Settings {
     /// The seed of generated programs.
-    pub seed: u64,
+    pub(crate) seed: u64,
     /// Backends.
-    pub backends: Vec<String>,
+    pub(crate) backends: Vec<String>,
     /// Lanes; none means all.
-    pub lanes: Vec<String>,
+    pub(crate) lanes: Vec<String>,
     /// A planted fault.
-    pub fault: Option<String>,
+    pub(crate) fault: Option<String>,
     /// Seconds that one program may take.
-    pub timeout_seconds: u64,
+    pub(crate) timeout_seconds: u64,
 }
 
 /// One worker, alive or to be started at the next request.
-pub struct Client {
+pub(crate) struct Client {
     settings: Settings,
     process: Option<Process>,
 }
@@ -48,7 +48,7 @@ enum Reply {
 
 impl Client {
     /// A client whose worker starts with the first request.
-    pub fn new(settings: Settings) -> Client {
+    pub(crate) fn new(settings: Settings) -> Client {
         Client { settings, process: None }
     }
 
@@ -57,7 +57,11 @@ impl Client {
     ///
     /// # Errors
     /// A worker cannot be started.
-    pub fn run(&mut self, first: u64, count: u64) -> Result<(Tally, Vec<(u64, Found)>), Failure> {
+    pub(crate) fn run(
+        &mut self,
+        first: u64,
+        count: u64,
+    ) -> Result<(Tally, Vec<(u64, Found)>), Failure> {
         match self.ask(&format!("run {first} {count}"), count)? {
             Reply::Answer(tally, failures) => {
                 let number = |(position, found)| (first + position as u64, found);
@@ -83,7 +87,7 @@ impl Client {
     ///
     /// # Errors
     /// A worker cannot be started.
-    pub fn judge(&mut self, program: &Program) -> Result<(Tally, Vec<Found>), Failure> {
+    pub(crate) fn judge(&mut self, program: &Program) -> Result<(Tally, Vec<Found>), Failure> {
         let request = format!("case {}", to_hex(&gradiff_corpus::encode(program)));
         match self.ask(&request, 1)? {
             Reply::Answer(tally, failures) => {

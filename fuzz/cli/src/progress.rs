@@ -7,7 +7,7 @@ use gradiff_check::Tally;
 use indicatif::{ProgressBar, ProgressStyle};
 
 /// A line on the terminal, or, where there is none, a line now and then on standard error.
-pub struct Progress {
+pub(crate) struct Progress {
     started: Instant,
     bar: Option<ProgressBar>,
     told: Instant,
@@ -16,7 +16,7 @@ pub struct Progress {
 
 impl Progress {
     /// Starts the clock; nothing is shown if `is_quiet`.
-    pub fn start(is_quiet: bool) -> Progress {
+    pub(crate) fn start(is_quiet: bool) -> Progress {
         let is_terminal = std::io::stderr().is_terminal();
         let bar = (is_terminal && !is_quiet).then(|| {
             let bar = ProgressBar::new_spinner();
@@ -30,12 +30,12 @@ impl Progress {
     }
 
     /// Seconds since the start.
-    pub fn seconds(&self) -> f64 {
+    pub(crate) fn seconds(&self) -> f64 {
         self.started.elapsed().as_secs_f64()
     }
 
     /// Shows where the hunt stands.
-    pub fn tell(&mut self, tally: &Tally, findings: usize) {
+    pub(crate) fn tell(&mut self, tally: &Tally, findings: usize) {
         let seconds = self.seconds();
         self.say(format!(
             "{seconds:.0} s  {} programs ({:.0}/s)  {} elements checked  {:.2} % unspecified  \
@@ -48,7 +48,7 @@ impl Progress {
     }
 
     /// Shows how many cases are done.
-    pub fn count(&mut self, done: u64, what: &str) {
+    pub(crate) fn count(&mut self, done: u64, what: &str) {
         let seconds = self.seconds();
         let rate = done as f64 / seconds.max(1e-9);
         self.say(format!("{seconds:.0} s  {done} {what} ({rate:.0}/s)"));
@@ -65,7 +65,7 @@ impl Progress {
     }
 
     /// Takes the line away.
-    pub fn end(&self) {
+    pub(crate) fn end(&self) {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
         }

@@ -24,7 +24,7 @@ fn client(backends: &[String], fault: Option<&str>, timeout: u64) -> Result<Clie
 ///
 /// # Errors
 /// Files that cannot be read or parsed; missing backends.
-pub fn replay(options: &Replay) -> Result<Status, Failure> {
+pub(crate) fn replay(options: &Replay) -> Result<Status, Failure> {
     crate::interrupt::install();
     let files = crate::case::files(&options.files)?;
     let cases: Vec<CaseFile> =
@@ -73,7 +73,7 @@ fn problems(case: &CaseFile, client: &mut Client) -> Result<Vec<String>, Failure
 ///
 /// # Errors
 /// The file holds no program, or one that does not fail.
-pub fn reduce(options: &Reduce) -> Result<Status, Failure> {
+pub(crate) fn reduce(options: &Reduce) -> Result<Status, Failure> {
     crate::interrupt::install();
     let program = program(&options.file)?;
     let mut client = client(&options.backends, options.fault.as_deref(), options.timeout)?;
@@ -91,7 +91,7 @@ pub fn reduce(options: &Reduce) -> Result<Status, Failure> {
 ///
 /// # Errors
 /// An unknown stage; a stage that the case has not.
-pub fn show(options: &Show) -> Result<Status, Failure> {
+pub(crate) fn show(options: &Show) -> Result<Status, Failure> {
     let case = crate::case::read(&options.file)?;
     let text = gradiff_check::catch(|| gradiff_check::show(&case.case, &options.stage))
         .and_then(|shown| shown)
@@ -104,7 +104,7 @@ pub fn show(options: &Show) -> Result<Status, Failure> {
 ///
 /// # Errors
 /// A file that cannot be read; missing backends.
-pub fn blame(options: &Blame) -> Result<Status, Failure> {
+pub(crate) fn blame(options: &Blame) -> Result<Status, Failure> {
     crate::interrupt::install();
     let case = crate::case::read(&options.file)?;
     let said = match &case.case {
@@ -119,9 +119,10 @@ pub fn blame(options: &Blame) -> Result<Status, Failure> {
                     let blame =
                         gradiff_check::catch(|| gradiff_check::blame(program, &found.backend));
                     let blame = blame.map_err(Failure::Internal)?;
-                    let of = blame.map_or("no stage alone: every stage is right".to_string(), |b| {
-                        b.to_string()
-                    });
+                    let of = blame
+                        .map_or("no stage alone: every stage is right".to_string(), |b| {
+                            b.to_string()
+                        });
                     Some(format!("{} on {}: {of}", found.kind.name(), found.backend))
                 }
             }
@@ -167,7 +168,7 @@ fn failure(program: &Program, client: &mut Client) -> Result<Option<Found>, Fail
 ///
 /// # Errors
 /// None.
-pub fn backends() -> Result<Status, Failure> {
+pub(crate) fn backends() -> Result<Status, Failure> {
     for row in gradiff_check::BACKENDS {
         let status = match row.status() {
             Ok(version) => format!("found      {version}"),

@@ -22,32 +22,46 @@ struct Kind {
 ///
 /// # Errors
 /// Bad flags.
-pub fn views(options: &Sweep) -> Result<Status, Failure> {
-    sweep(options, &Kind {
-        name: "view sequences",
-        enumerate: |choices| Case::Views(gradiff_gen::views(choices, &gradiff_gen::ViewConfig::small(3))),
-        random: |choices| Case::Views(gradiff_gen::views(choices, &gradiff_gen::ViewConfig::default())),
-        check: |case| match case {
-            Case::Views(views) => gradiff_check::check_views(views),
-            _ => Ok(()),
+pub(crate) fn views(options: &Sweep) -> Result<Status, Failure> {
+    sweep(
+        options,
+        &Kind {
+            name: "view sequences",
+            enumerate: |choices| {
+                Case::Views(gradiff_gen::views(choices, &gradiff_gen::ViewConfig::small(3)))
+            },
+            random: |choices| {
+                Case::Views(gradiff_gen::views(choices, &gradiff_gen::ViewConfig::default()))
+            },
+            check: |case| match case {
+                Case::Views(views) => gradiff_check::check_views(views),
+                _ => Ok(()),
+            },
         },
-    })
+    )
 }
 
 /// Index expressions against their written meaning.
 ///
 /// # Errors
 /// Bad flags.
-pub fn exprs(options: &Sweep) -> Result<Status, Failure> {
-    sweep(options, &Kind {
-        name: "expressions",
-        enumerate: |choices| Case::Expr(gradiff_gen::expr(choices, &gradiff_gen::ExprConfig::small(3))),
-        random: |choices| Case::Expr(gradiff_gen::expr(choices, &gradiff_gen::ExprConfig::default())),
-        check: |case| match case {
-            Case::Expr(expr) => gradiff_check::check_expr(expr),
-            _ => Ok(()),
+pub(crate) fn exprs(options: &Sweep) -> Result<Status, Failure> {
+    sweep(
+        options,
+        &Kind {
+            name: "expressions",
+            enumerate: |choices| {
+                Case::Expr(gradiff_gen::expr(choices, &gradiff_gen::ExprConfig::small(3)))
+            },
+            random: |choices| {
+                Case::Expr(gradiff_gen::expr(choices, &gradiff_gen::ExprConfig::default()))
+            },
+            check: |case| match case {
+                Case::Expr(expr) => gradiff_check::check_expr(expr),
+                _ => Ok(()),
+            },
         },
-    })
+    )
 }
 
 fn sweep(options: &Sweep, kind: &Kind) -> Result<Status, Failure> {
@@ -135,7 +149,7 @@ fn keep(folder: &Path, file: &CaseFile) -> Result<(), Failure> {
 ///
 /// # Errors
 /// A name that is no lane.
-pub fn generate(options: &Gen) -> Result<Status, Failure> {
+pub(crate) fn generate(options: &Gen) -> Result<Status, Failure> {
     use std::io::Write;
     let config = crate::case::config(&options.lanes)?;
     let mut out = std::io::BufWriter::new(std::io::stdout().lock());
@@ -144,7 +158,8 @@ pub fn generate(options: &Gen) -> Result<Status, Failure> {
         let separator = if index == options.first { "" } else { "---\n" };
         let lane = made.lane.name();
         let seed = options.seed;
-        let text = format!("{separator}# {lane} lane, seed {seed}, number {index}\n{}", made.program);
+        let text =
+            format!("{separator}# {lane} lane, seed {seed}, number {index}\n{}", made.program);
         if out.write_all(text.as_bytes()).is_err() {
             break;
         }

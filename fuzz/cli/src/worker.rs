@@ -14,7 +14,7 @@ use crate::args::Worker;
 use crate::{Failure, Status};
 
 /// Serves until standard input ends.
-pub fn serve(options: &Worker) -> Result<Status, Failure> {
+pub(crate) fn serve(options: &Worker) -> Result<Status, Failure> {
     crate::interrupt::ignore();
     std::panic::set_hook(Box::new(|_| {}));
     crate::case::plant(options.fault.as_deref())?;
@@ -63,7 +63,7 @@ fn answer(programs: &[Program], backends: &[Box<dyn Backend>]) -> Value {
 }
 
 /// The tally and failures of an answer; `None` if it is none.
-pub fn parse_answer(line: &str) -> Option<(Tally, Vec<(usize, Found)>)> {
+pub(crate) fn parse_answer(line: &str) -> Option<(Tally, Vec<(usize, Found)>)> {
     let value: Value = serde_json::from_str(line).ok()?;
     let number = |key: &str| value.get(key)?.as_u64();
     let mut tally = Tally {
@@ -92,7 +92,7 @@ pub fn parse_answer(line: &str) -> Option<(Tally, Vec<(usize, Found)>)> {
 }
 
 /// Bytes as hexadecimal digits.
-pub fn to_hex(bytes: &[u8]) -> String {
+pub(crate) fn to_hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
