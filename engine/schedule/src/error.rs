@@ -6,14 +6,10 @@ use gradiff_graph::Op;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// A node that no tensor is made of.
-    #[error(
-        "schedule: a `{0}` node inside a tensor graph; only data, movement, elementwise and reduce nodes are allowed"
-    )]
+    #[error("schedule: a `{0}` node, which no tensor is made of")]
     NotTensorLevel(Op),
     /// A value that would need more memory than any machine here has.
-    #[error(
-        "schedule: a buffer of shape {shape:?} holds {elements} elements; at most {limit} are allowed"
-    )]
+    #[error("schedule: {elements} elements of shape {shape:?}; a buffer holds at most {limit}")]
     TooLarge {
         /// Sizes of its axes.
         shape: Vec<i64>,

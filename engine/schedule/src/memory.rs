@@ -31,7 +31,8 @@ pub(crate) fn plan(items: &mut [Item], kept: &[Buffer]) {
         }
         item.buffers =
             std::iter::once(places.get(&was[0]).unwrap_or(&was[0]).clone()).chain(reads).collect();
-        let is_early = fault::is_active(Fault::ScheduleBufferReusedEarly); // fault: schedule-buffer-reused-early
+        // fault: schedule-buffer-reused-early (a buffer is free as soon as it is written)
+        let is_early = fault::is_active(Fault::ScheduleBufferReusedEarly);
         let is_over = |buffer: &Buffer| last_use[buffer] == index || is_early && *buffer == was[0];
         for buffer in was.iter().filter(|buffer| is_shared(buffer) && is_over(buffer)) {
             free.entry(class(buffer)).or_default().push(places[buffer].clone());

@@ -70,7 +70,8 @@ pub(crate) fn is_computed(node: &UOp) -> bool {
 /// Whether what follows a fold may run at the folded shape in spite of this view of it.
 pub(crate) fn keeps_order(tracker: &ShapeTracker, fold: &UOp) -> bool {
     if fault::is_active(Fault::ScheduleReduceViewDropped) && tracker.size() == size_of(fold) {
-        return tracker.views().iter().all(|view| view.mask().is_none()); // fault: schedule-reduce-view-dropped
+        // fault: schedule-reduce-view-dropped
+        return tracker.views().iter().all(|view| view.mask().is_none());
     }
     is_reshape(tracker, fold)
 }

@@ -24,7 +24,8 @@ pub(crate) struct Key {
 impl Key {
     /// The key of a kernel; `settings` says the device and the options.
     pub(crate) fn new(ast: &UOp, settings: &Arc<str>) -> Key {
-        let is_blind = fault::is_active(Fault::CacheIgnoresConstants); // fault: cache-ignores-constants
+        // fault: cache-ignores-constants
+        let is_blind = fault::is_active(Fault::CacheIgnoresConstants);
         let ast = if is_blind { without_constants(ast) } else { ast.clone() };
         Key { ast, settings: settings.clone() }
     }
