@@ -1,0 +1,112 @@
+//! Every sequence of up to three movements on small shapes, against elements moved by hand.
+//!
+//! The movements of a shape are a fixed list that holds each kind in its telling forms: merging, splitting and
+//! adding axes, both ends padded and cut, empty results, every axis alone and all axes at once.
+
+mod model;
+
+use gradiff_view::{Movement, ShapeTracker};
+use model::{Model, compare};
+
+/// Shapes to start from: rank 0, size 1, size 0, and up to three axes.
+const STARTS: &[&[i64]] = &[&[], &[1], &[0], &[4], &[6], &[2, 3], &[1, 3], &[2, 0], &[2, 1, 2]];
+
+/// Elements that a result may have; what would exceed it is left out.
+const LIMIT: i64 = 36;
+
+fn movements(shape: &[i64]) -> Vec<Movement> {
+    let mut all = reshapes(shape);
+    let rank = shape.len();
+    if rank > 1 {
+        all.push(Movement::Permute((0..rank).rev().collect()));
+        all.push(Movement::Permute((1..rank).chain([0]).collect()));
+    }
+    for axis in 0..rank {
+        all.push(Movement::Flip((0..rank).map(|other| other == axis).collect()));
+    }
+    all.push(Movement::Flip(vec![true; rank]));
+    let by_axis = |pair: (i64, i64), axis: usize| -> Vec<(i64, i64)> {
+        (0..rank).map(|other| if other == axis { pair } else { (0, 0) }).collect()
+    };
+    for axis in 0..rank {
+        all.push(Movement::Pad(by_axis((1, 0), axis)));
+        all.push(Movement::Pad(by_axis((0, 2), axis)));
+    }
+    all.push(Movement::Pad(vec![(1, 1); rank]));
+    let cut = |pick: &dyn Fn(usize, i64) -> (i64, i64)| {
+        Movement::Shrink(shape.iter().enumerate().map(|(axis, &size)| pick(axis, size)).collect())
+    };
+    all.push(cut(&|_, size| (size.min(1), size)));
+    all.push(cut(&|_, size| (0, (size - 1).max(0))));
+    for at in 0..rank {
+        all.push(cut(&|axis, size| if axis == at { (size / 2, size) } else { (0, size) }));
+        all.push(cut(&|axis, size| if axis == at { (0, size.min(1)) } else { (0, size) }));
+    }
+    all.push(Movement::Expand(shape.iter().map(|&s| if s == 1 { 2 } else { s }).collect()));
+    all.push(Movement::Expand(shape.iter().map(|&s| if s == 1 { 0 } else { s }).collect()));
+    all.retain(|movement| result_size(shape, movement) <= LIMIT);
+    all
+}
+
+fn reshapes(shape: &[i64]) -> Vec<Movement> {
+    let count: i64 = shape.iter().product();
+    let mut all = vec![Movement::Reshape(vec![count]), Movement::Reshape(vec![1, count])];
+    if count == 1 {
+        all.push(Movement::Reshape(vec![]));
+    }
+    for factor in [2, 3] {
+        if count % factor == 0 {
+            all.push(Movement::Reshape(vec![factor, count / factor]));
+            all.push(Movement::Reshape(vec![count / factor, 1, factor]));
+        }
+    }
+    all
+}
+
+fn result_size(shape: &[i64], movement: &Movement) -> i64 {
+    match movement {
+        Movement::Pad(amounts) => shape.iter().zip(amounts).map(|(s, (b, a))| s + b + a).product(),
+        Movement::Expand(to) => to.iter().product(),
+        _ => shape.iter().product(),
+    }
+}
+
+/// One tracker that merges while it moves and one that does not.
+struct Pair {
+    merged: ShapeTracker,
+    plain: ShapeTracker,
+}
+
+fn walk(left: usize, model: &Model, pair: &Pair, story: &mut Vec<Movement>) -> usize {
+    for tracker in [&pair.merged, &pair.plain, &pair.plain.simplify()] {
+        if let Err(difference) = compare(tracker, model) {
+            panic!("{story:?}: {difference}");
+        }
+    }
+    if left == 0 {
+        return 1;
+    }
+    let mut sequences = 1;
+    for movement in movements(&model.shape) {
+        let next = Pair {
+            merged: pair.merged.apply(&movement, true).unwrap(),
+            plain: pair.plain.apply(&movement, false).unwrap(),
+        };
+        let moved = model.apply(&movement);
+        story.push(movement);
+        sequences += walk(left - 1, &moved, &next, story);
+        story.pop();
+    }
+    sequences
+}
+
+#[test]
+fn every_sequence_of_three_movements_places_every_element() {
+    let mut sequences = 0;
+    for start in STARTS {
+        let merged = ShapeTracker::from_shape(start).unwrap();
+        let pair = Pair { plain: merged.clone(), merged };
+        sequences += walk(3, &Model::new(start), &pair, &mut vec![]);
+    }
+    assert!(sequences > 30_000, "{sequences} sequences");
+}
