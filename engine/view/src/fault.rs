@@ -45,15 +45,15 @@ macro_rules! faults {
 
 faults! {
     ViewMergeOffByOne "view-merge-off-by-one" "view"
-        "Merging two views starts one element early where the outer one does not start at the first.";
+        "Merging two views starts one element early, or late where the outer one starts at the first.";
     ViewReshapeMaskLost "view-reshape-mask-lost" "view"
         "Reshaping a padded view drops its mask and repeats its first real element.";
     ViewFlipOffset "view-flip-offset" "view"
-        "Flip forgets to move the offset of the innermost axis, which keeps its direction.";
+        "Flip forgets the innermost axis: its offset stays, hence its direction.";
     ViewPadMaskWide "view-pad-mask-wide" "view"
-        "Padding in front of an axis of stride 0 shows one repeated element too many.";
+        "Padding shows one element too many: one that shrink had cut off, or that an axis repeats.";
     ViewExpandMaskKept "view-expand-mask-kept" "view"
-        "Expanding a padded view keeps the mask of the axis of size 1.";
+        "Expanding a padded, shrunk or flipped view keeps the mask of the axis of size 1.";
     BoundsUnsignedWrapForgotten "bounds-unsigned-wrap-forgotten" "rewrite"
         "Range analysis forgets that unsigned arithmetic wraps.";
     RuleAddFoldConstant "rule-add-fold-constant" "rewrite"

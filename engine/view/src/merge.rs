@@ -116,11 +116,7 @@ impl View {
                 mask.iter().zip(&self.shape).map(|(&(b, e), &size)| (b, size - e)).collect();
             return self.shrink(mask).ok()?.merge(base)?.pad(&amounts).ok();
         }
-        let mut first = self.offset;
-        // Fault: what starts beyond the first element starts one early. Stays inside the buffer.
-        if fault::is_active(Fault::ViewMergeOffByOne) {
-            first -= i64::from(self.span().is_some_and(|(low, _)| low > 0));
-        }
+        let first = self.offset + misplaced(self, base); // FAULT view-merge-off-by-one
         self.project(base, first)
     }
 
@@ -227,6 +223,17 @@ impl View {
         }
         let turned: SmallVec<[bool; 4]> = self.strides.iter().map(|&stride| stride < 0).collect();
         way_back.flip(&turned).ok()?.permute(&order).ok()
+    }
+}
+
+/// The planted fault of `merge`: one element early, or late where the view starts at the first but ends before
+/// the last, so that all it reads is there.
+fn misplaced(view: &View, base: &View) -> i64 {
+    match view.span() {
+        _ if !fault::is_active(Fault::ViewMergeOffByOne) => 0,
+        Some((low, _)) if low > 0 => -1,
+        Some((_, high)) if high + 1 < base.size() => 1,
+        _ => 0,
     }
 }
 

@@ -37,8 +37,8 @@ impl View {
         };
         let Some(new_mask) = new_mask(mask, &self.shape, to) else { return Ok(None) };
         let first = dot(mask, &self.strides).and_then(|sum| self.offset.checked_add(sum));
-        // Fault: the mask is dropped and the first real element repeats. Stays inside the buffer.
-        if fault::is_active(Fault::ViewReshapeMaskLost) {
+        let loses = fault::is_active(Fault::ViewReshapeMaskLost); // FAULT view-reshape-mask-lost
+        if loses {
             let zeros = Sizes::from_elem(0, to.len());
             return View::build(Sizes::from_slice(to), zeros, first.unwrap_or(0), None).map(Some);
         }

@@ -122,6 +122,7 @@ impl View {
             let pairs = mask.iter().zip(&self.shape).zip(to);
             pairs.map(|((&pair, &have), &want)| expanded(pair, have, want)).collect()
         });
+        let mask = kept(self).or(mask); // FAULT view-expand-mask-kept
         let strides = Sizes::from_slice(&self.strides);
         View::build(Sizes::from_slice(to), strides, self.offset, mask)
     }
@@ -145,13 +146,9 @@ impl View {
             let moved = self.strides[axis].checked_mul(before);
             offset = offset.zip(moved).and_then(|(offset, moved)| offset.checked_sub(moved));
             let (begin, end) = self.mask.as_ref().map_or((0, size), |mask| mask[axis]);
-            let mut pair = (begin + before, end + before);
-            // Fault: an axis that repeats one element is not masked in full. Stays inside the buffer.
-            if fault::is_active(Fault::ViewPadMaskWide) && self.strides[axis] == 0 {
-                pair.0 -= i64::from(before > 0);
-            }
-            mask.push(pair);
+            mask.push((begin + before, end + before));
         }
+        widen(self, amounts, &mut mask); // FAULT view-pad-mask-wide
         let offset = offset.ok_or_else(|| too_large(&shape))?;
         View::build(shape, Sizes::from_slice(&self.strides), offset, Some(mask))
     }
@@ -188,11 +185,9 @@ impl View {
         }
         let (mut strides, mut offset) = (Sizes::from_slice(&self.strides), self.offset);
         let mut mask = self.mask.as_ref().map(|mask| Mask::from_slice(mask));
-        for axis in (0..axes.len()).filter(|&axis| axes[axis]) {
-            // Fault: the innermost axis keeps its offset, hence its direction. Stays inside the buffer.
-            if fault::is_active(Fault::ViewFlipOffset) && axis + 1 == axes.len() {
-                continue;
-            }
+        let keeps = fault::is_active(Fault::ViewFlipOffset); // FAULT view-flip-offset
+        let turned = axes.len() - usize::from(keeps && !axes.is_empty());
+        for axis in (0..turned).filter(|&axis| axes[axis]) {
             let size = self.shape[axis];
             offset += (size - 1) * strides[axis];
             strides[axis] = -strides[axis];
@@ -275,11 +270,39 @@ impl View {
 
 /// The mask pair of an axis of size `have` after `expand` to `want`.
 fn expanded(pair: (i64, i64), have: i64, want: i64) -> (i64, i64) {
-    // Fault: the pair of the axis of size 1 stays as it was.
-    if have == want || fault::is_active(Fault::ViewExpandMaskKept) {
+    if have == want {
         return pair;
     }
     if pair == (0, 1) { (0, want) } else { (0, 0) }
+}
+
+/// The planted fault of `expand`: the mask from before, also the one that hides nothing of an axis of size 1 and
+/// that a view starting at the first buffer element without padding does not write down.
+fn kept(view: &View) -> Option<Mask> {
+    if !fault::is_active(Fault::ViewExpandMaskKept) || view.mask.is_none() && view.offset == 0 {
+        return None;
+    }
+    Some(view.mask.clone().unwrap_or_else(|| view.shape.iter().map(|&size| (0, size)).collect()))
+}
+
+/// The planted fault of `pad`: the mask of one axis lets one element too many through, where that lies inside
+/// the buffer: what `shrink` had cut off, or one more of what repeats.
+fn widen(view: &View, amounts: &[(i64, i64)], mask: &mut [(i64, i64)]) {
+    if !fault::is_active(Fault::ViewPadMaskWide) {
+        return;
+    }
+    let Some((low, _)) = view.span() else { return };
+    for (axis, &(before, after)) in amounts.iter().enumerate() {
+        let stride = view.strides[axis];
+        if 0 < before && 0 <= stride && stride <= low {
+            mask[axis].0 -= 1;
+            return;
+        }
+        if 0 < after && stride < 0 && -stride <= low {
+            mask[axis].1 += 1;
+            return;
+        }
+    }
 }
 
 /// Number of elements of a shape. 0 where any size is 0, however large the others are.

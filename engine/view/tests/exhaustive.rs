@@ -89,8 +89,8 @@ fn walk(left: usize, model: &Model, pair: &Pair, story: &mut Vec<Movement>) -> u
     let mut sequences = 1;
     for movement in movements(&model.shape) {
         let next = Pair {
-            merged: pair.merged.apply(&movement, true).unwrap(),
-            plain: pair.plain.apply(&movement, false).unwrap(),
+            merged: pair.merged.apply(&movement, true).expect("the movement fits"),
+            plain: pair.plain.apply(&movement, false).expect("the movement fits"),
         };
         let moved = model.apply(&movement);
         story.push(movement);

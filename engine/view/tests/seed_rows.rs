@@ -43,11 +43,11 @@ impl IndexAlgebra for Text {
 }
 
 fn tracker(shape: &[i64]) -> ShapeTracker {
-    ShapeTracker::from_shape(shape).unwrap()
+    ShapeTracker::from_shape(shape).expect("a movement that fits")
 }
 
 fn view(shape: &[i64]) -> View {
-    View::create(shape, None, 0, None).unwrap()
+    View::create(shape, None, 0, None).expect("a movement that fits")
 }
 
 /// Index and validity text with the indices `<name>0`, `<name>1`, ...
@@ -58,24 +58,32 @@ fn texts(tracker: &ShapeTracker, name: &str) -> (String, Option<String>) {
 
 /// The buffer elements that a view shows of 0, 1, 2, ..., row by row.
 fn shown(view: &View) -> Vec<i64> {
-    let flat = ShapeTracker::from_views(std::slice::from_ref(view)).unwrap();
-    let flat = flat.reshape(&[view.size()]).unwrap();
+    let flat = ShapeTracker::from_views(std::slice::from_ref(view)).expect("a movement that fits");
+    let flat = flat.reshape(&[view.size()]).expect("a movement that fits");
     (0..view.size()).map(|at| flat.locate(&[at]).expect("all real")).collect()
 }
 
 /// The tracker of rows S1 to S7 after its first steps.
 fn permuted() -> ShapeTracker {
-    tracker(&[10, 10]).permute(&[1, 0]).unwrap()
+    tracker(&[10, 10]).permute(&[1, 0]).expect("a movement that fits")
 }
 
 fn flattened() -> ShapeTracker {
-    permuted().reshape(&[5, 2, 5, 2]).unwrap().reshape(&[100]).unwrap()
+    permuted()
+        .reshape(&[5, 2, 5, 2])
+        .expect("a movement that fits")
+        .reshape(&[100])
+        .expect("a movement that fits")
 }
 
 /// The tracker of rows S10 to S12: `st.reshape((2,3)).flip((True, False)).pad(((1,1),(1,1)))`.
 fn reshaped_flipped_padded() -> ShapeTracker {
-    let turned = tracker(&[3, 2]).reshape(&[2, 3]).unwrap().flip(&[true, false]).unwrap();
-    turned.pad(&[(1, 1), (1, 1)]).unwrap()
+    let turned = tracker(&[3, 2])
+        .reshape(&[2, 3])
+        .expect("a movement that fits")
+        .flip(&[true, false])
+        .expect("a movement that fits");
+    turned.pad(&[(1, 1), (1, 1)]).expect("a movement that fits")
 }
 
 #[test]

@@ -4,9 +4,13 @@
 use gradiff_view::Movement;
 
 /// xorshift64*: the same seed gives the same cases.
-pub struct Random(pub u64);
+pub struct Random(u64);
 
 impl Random {
+    pub fn new(seed: u64) -> Random {
+        Random(0x9E37_79B9_7F4A_7C15u64.wrapping_mul(seed))
+    }
+
     pub fn below(&mut self, bound: i64) -> i64 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
