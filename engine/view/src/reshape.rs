@@ -51,6 +51,9 @@ impl View {
 
     /// The same elements in row-major order with as few axes as one view can have.
     pub fn minify(&self) -> View {
+        if self.shape.contains(&0) {
+            return View::empty(&[0]);
+        }
         let sizes: Sizes = self.blocks().iter().map(|block| block.size).collect();
         self.reshape(&sizes).ok().flatten().unwrap_or_else(|| self.clone())
     }

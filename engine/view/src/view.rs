@@ -89,7 +89,8 @@ impl View {
 
     /// Number of elements.
     pub fn size(&self) -> i64 {
-        self.shape.iter().product()
+        // Beside a 0 the other sizes may be too large to multiply.
+        if self.shape.contains(&0) { 0 } else { self.shape.iter().product() }
     }
 
     /// Puts axis `axes[i]` in place `i`.
@@ -207,8 +208,7 @@ impl View {
     ) -> Result<View, Error> {
         assert!(strides.len() == shape.len(), "one stride per axis");
         if count(&shape)? == 0 {
-            let strides = Sizes::from_elem(0, shape.len());
-            return Ok(View { shape, strides, offset: 0, mask: None, contiguous: true });
+            return Ok(View::empty(&shape));
         }
         for (stride, &size) in strides.iter_mut().zip(&shape) {
             if size == 1 {
@@ -237,6 +237,13 @@ impl View {
         }
         let contiguous = offset == 0 && mask.is_none() && is_row_major(&shape, &strides);
         Ok(View { shape, strides, offset, mask, contiguous })
+    }
+
+    /// A view without elements: some size is 0.
+    pub(crate) fn empty(shape: &[i64]) -> View {
+        assert!(shape.contains(&0), "a view without elements has a size 0");
+        let (shape, strides) = (Sizes::from_slice(shape), Sizes::from_elem(0, shape.len()));
+        View { shape, strides, offset: 0, mask: None, contiguous: true }
     }
 
     /// A view all of padding: rank 1 or more, no size 0.
@@ -348,8 +355,8 @@ fn reach(shape: &[i64], strides: &[i64], offset: i64) -> Option<(i64, i64)> {
         low = low.checked_add(extent.min(0))?;
         high = high.checked_add(extent.max(0))?;
     }
-    // A stride times the full size is asked for when axes merge.
-    low.checked_neg().map(|_| (low, high))
+    // One beyond the highest is asked for as a size, and the lowest turned around.
+    high.checked_add(1).and(low.checked_neg()).map(|_| (low, high))
 }
 
 pub(crate) fn too_large(shape: &[i64]) -> Error {
