@@ -14,7 +14,7 @@ pub struct Blame {
     pub stage: String,
     /// The room it stands in: `tensor`, `view`, `schedule`, `rewrite`, `kernel`, `render` or
     /// `runtime`.
-    pub room: &'static str,
+    pub room: String,
     /// What differs there first.
     pub detail: String,
 }
@@ -34,8 +34,8 @@ pub fn blame(program: &Program, backend: &str) -> Option<Blame> {
         .or_else(|| at_the_end(program, &expected, backend))
 }
 
-fn guilty(stage: &str, room: &'static str, detail: String) -> Option<Blame> {
-    Some(Blame { stage: stage.to_string(), room, detail })
+fn guilty(stage: &str, room: &str, detail: String) -> Option<Blame> {
+    Some(Blame { stage: stage.to_string(), room: room.to_string(), detail })
 }
 
 /// The outputs of a stage against the oracle; a panic or refusal is told as well.
@@ -49,8 +49,23 @@ fn wrong(
     }
 }
 
+/// The outputs of the tensor graph have the dtypes and shapes that the oracle infers.
+fn wrong_type(program: &Program, expected: &[Expected]) -> Option<String> {
+    let outputs = crate::catch(|| stages::graph(program)).and_then(|outputs| outputs).ok()?;
+    outputs.iter().zip(expected).find_map(|(output, expected)| {
+        let shape: Vec<i64> = expected.shape.iter().map(|size| *size as i64).collect();
+        let found = (output.dtype().name(), output.shape());
+        let right = (expected.dtype.name(), shape.as_slice());
+        (found != right)
+            .then(|| format!("{}{:?}, expected {}{:?}", found.0, found.1, right.0, right.1))
+    })
+}
+
 /// The tensor graph, and after the passes that keep it one.
 fn in_graph(program: &Program, expected: &[Expected]) -> Option<Blame> {
+    if let Some(detail) = wrong_type(program, expected) {
+        return guilty("tensor", "tensor", detail);
+    }
     let read = &mut stages::contents;
     let graph = || -> Result<Vec<UOp>, String> {
         let outputs = stages::graph(program)?;
@@ -68,8 +83,8 @@ fn in_graph(program: &Program, expected: &[Expected]) -> Option<Blame> {
         Ok(passes) => passes,
         Err(problem) => return guilty("schedule", "schedule", problem),
     };
-    for (pass, room) in [("views", "view"), ("realize", "schedule")] {
-        let Some((_, outputs)) = passes.iter().find(|(name, _)| *name == pass) else { continue };
+    for (pass, outputs) in passes.iter().take_while(|(pass, _)| *pass != "kernels") {
+        let room = if *pass == "views" { "view" } else { "schedule" };
         let evaluated = || crate::tensors::evaluate(outputs, &mut stages::contents);
         if let Some(detail) = wrong(expected, evaluated) {
             return guilty(pass, room, detail);
@@ -80,16 +95,20 @@ fn in_graph(program: &Program, expected: &[Expected]) -> Option<Blame> {
 
 /// The kernels after each of their passes, and linear.
 fn in_kernels(program: &Program, expected: &[Expected]) -> Option<Blame> {
-    let at = |level: &mut Level<'_>| {
-        let schedule = stages::scheduled(&stages::graph(program)?)?;
+    let with = |merge_views: bool, level: &mut Level<'_>| {
+        let schedule = stages::scheduled_with(&stages::graph(program)?, merge_views)?;
         stages::run(&schedule, level)
     };
+    let at = |level: &mut Level<'_>| with(true, level);
     if let Some(detail) = wrong(expected, || at(&mut Level::Graph(0))) {
-        return guilty("kernels", "schedule", detail);
+        // Right as soon as views are stacked instead of merged: merging is wrong.
+        let is_merging = wrong(expected, || with(false, &mut Level::Graph(0))).is_none();
+        return guilty("kernels", if is_merging { "view" } else { "schedule" }, detail);
     }
     for (number, pass) in gradiff::kernel::PASSES.iter().enumerate() {
         if let Some(detail) = wrong(expected, || at(&mut Level::Graph(number + 1))) {
-            let room = if pass.name == "symbolic" { "rewrite" } else { "kernel" };
+            let is_rules = matches!(pass.name, "symbolic" | "late");
+            let room = if is_rules { "rewrite" } else { "kernel" };
             return guilty(pass.name, room, detail);
         }
     }

@@ -75,10 +75,20 @@ pub fn rust_test(finding: &Finding) -> String {
             text += &format!("    v{number}.realize(&engine)?;\n");
         }
     }
-    let output = finding.program.outputs.first().map_or(0, |id| id.0);
-    let Some(expected) = first_output(finding) else { return text + "    Ok(())\n}\n" };
+    let names: Vec<String> =
+        finding.program.outputs.iter().map(|id| format!("&v{}", id.0)).collect();
+    text += &format!("    engine.realize(&[{}])?;\n", names.join(", "));
+    let expected = gradiff_oracle::evaluate(&finding.program).unwrap_or_default();
+    for (expected, id) in expected.iter().zip(&finding.program.outputs) {
+        text += &rust_expectation(expected, id.0);
+    }
+    text + "    Ok(())\n}\n"
+}
+
+/// The elements of one output that are known to the bit, compared; the others as comments.
+fn rust_expectation(expected: &Expected, value: u32) -> String {
     let size = expected.dtype.size_bytes();
-    text += &format!("    let found = v{output}.to_bytes(&engine)?;\n");
+    let mut text = format!("    let found = v{value}.to_bytes(&engine)?;\n");
     text += "    let expected: &[(usize, u64)] = &[\n";
     for (index, element) in expected.elements().enumerate() {
         let words = element.describe(expected.dtype);
@@ -87,23 +97,21 @@ pub fn rust_test(finding: &Finding) -> String {
             _ => text += &format!("        // {index}: {words}\n"),
         }
     }
-    text += &format!(
+    text + &format!(
         "    ];\n    for (index, bits) in expected {{\n        let found = \
          &found[index * {size}..][..{size}];\n        assert_eq!(found, \
-         &bits.to_le_bytes()[..{size}], \"element {{index}}\");\n    }}\n    Ok(())\n}}\n"
-    );
-    text
+         &bits.to_le_bytes()[..{size}], \"element {{index}} of v{value}\");\n    }}\n"
+    )
 }
 
-fn first_output(finding: &Finding) -> Option<Expected> {
-    gradiff_oracle::evaluate(&finding.program).ok()?.into_iter().next()
-}
-
-/// What the oracle expects of the first output, flat.
+/// What the oracle expects of the outputs, flat, one list for each.
 fn expected_text(finding: &Finding) -> String {
-    let Some(expected) = first_output(finding) else { return String::new() };
-    let words = expected.elements().map(|element| element.describe(expected.dtype));
-    words.collect::<Vec<_>>().join(", ")
+    let expected = gradiff_oracle::evaluate(&finding.program).unwrap_or_default();
+    let list = |one: &Expected| {
+        let words = one.elements().map(|element| element.describe(one.dtype));
+        format!("[{}]", words.collect::<Vec<_>>().join(", "))
+    };
+    expected.iter().map(list).collect::<Vec<_>>().join(" ")
 }
 
 fn rust_statement(statement: &Statement, types: &[DType]) -> String {

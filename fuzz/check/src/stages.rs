@@ -75,8 +75,14 @@ pub(crate) fn graph(program: &Program) -> Result<Vec<Tensor>, String> {
 }
 
 pub(crate) fn scheduled(outputs: &[Tensor]) -> Result<Schedule, String> {
+    scheduled_with(outputs, true)
+}
+
+/// The schedule with views merged or stacked.
+pub(crate) fn scheduled_with(outputs: &[Tensor], merge_views: bool) -> Result<Schedule, String> {
     let roots: Vec<UOp> = outputs.iter().map(Tensor::uop).collect();
-    gradiff::schedule::schedule(&roots, &Default::default()).map_err(|error| error.to_string())
+    let options = gradiff::schedule::Options { merge_views, ..Default::default() };
+    gradiff::schedule::schedule(&roots, &options).map_err(|error| error.to_string())
 }
 
 /// A kernel after each pass, and linear.

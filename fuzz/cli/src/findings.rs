@@ -17,6 +17,7 @@ const BUDGET_FATAL: usize = 60;
 pub(crate) struct Findings {
     folder: PathBuf,
     kept: Vec<Kept>,
+    in_company: Option<Kept>,
 }
 
 /// One finding, minimised.
@@ -43,7 +44,7 @@ impl Findings {
                 "findings cannot be written to {folder}: {error}; name another folder with --findings"
             ))
         })?;
-        Ok(Findings { folder: folder.to_path_buf(), kept: Vec::new() })
+        Ok(Findings { folder: folder.to_path_buf(), kept: Vec::new(), in_company: None })
     }
 
     /// The different findings so far.
@@ -62,10 +63,15 @@ impl Findings {
         origin: &str,
         client: &mut Client,
     ) -> Result<(), Failure> {
-        let small = minimise(program, found, client)?;
-        let (_, failures) = client.judge(&small)?;
-        let now = failures.iter().find(|f| f.kind == found.kind).unwrap_or(found).clone();
-        let blame = stage(&small, &now);
+        let alone = client.judge(program)?.1;
+        let Some(now) = alone.into_iter().find(|f| f.kind == found.kind) else {
+            self.keep_in_company(program, found, origin);
+            return Ok(());
+        };
+        let small = minimise(program, &now, client)?;
+        let failures = client.judge(&small)?.1;
+        let now = failures.into_iter().find(|f| f.kind == found.kind).unwrap_or(now);
+        let blame = client.blame(&small, &now.backend)?;
         let signature = signature(&small, &now, blame.as_ref());
         if let Some(known) = self.kept.iter_mut().find(|kept| kept.signature == signature) {
             known.count += 1;
@@ -75,6 +81,27 @@ impl Findings {
         let path = self.write(&finding);
         self.kept.push(Kept { signature, finding, path, count: 1 });
         Ok(())
+    }
+
+    /// Keeps the first program that fails only in the company of those before it, for want of
+    /// one that fails alone.
+    fn keep_in_company(&mut self, program: &Program, found: &Found, origin: &str) {
+        if let Some(known) = &mut self.in_company {
+            known.count += 1;
+            return;
+        }
+        let detail =
+            format!("{} (only after the programs before it: caches, memory)", found.detail);
+        let failure = Found { detail, ..found.clone() };
+        let (program, origin) = (program.clone(), origin.to_string());
+        let finding = Finding { program, failure, blame: None, origin };
+        let path = self.write(&finding);
+        self.in_company = Some(Kept { signature: String::new(), finding, path, count: 1 });
+    }
+
+    /// The hunt is over: what fails in company counts as well.
+    pub(crate) fn close(&mut self) {
+        self.kept.extend(self.in_company.take());
     }
 
     /// Writes the corpus file, the Rust test and the Python script. If the disk refuses, the
@@ -125,14 +152,6 @@ pub(crate) fn minimise(
         }
     });
     problem.map_or(Ok(small), Err)
-}
-
-/// The guilty stage; a blame that fails names none.
-fn stage(program: &Program, found: &Found) -> Option<Blame> {
-    if found.kind == Kind::Crash && !found.detail.starts_with("panic") {
-        return None;
-    }
-    gradiff_check::catch(|| gradiff_check::blame(program, &found.backend)).ok().flatten()
 }
 
 fn signature(program: &Program, found: &Found, blame: Option<&Blame>) -> String {

@@ -118,6 +118,7 @@ pub(crate) fn run(options: &Hunt) -> Result<Report, Failure> {
         outcome
     });
     progress.end();
+    findings.close();
     outcome?;
     let seconds = progress.seconds();
     Ok(Report { tally, findings, seconds, first_seconds, backends: settings.backends })
@@ -181,7 +182,7 @@ fn summary(options: &Hunt, report: &Report) -> serde_json::Value {
             let blame = kept.finding.blame.as_ref();
             json!({"story": kept.finding.story(), "count": kept.count,
                    "statements": kept.finding.program.statements.len(),
-                   "stage": blame.map(|b| b.stage.clone()), "room": blame.map(|b| b.room)})
+                   "stage": blame.map(|b| b.stage.clone()), "room": blame.map(|b| b.room.clone())})
         })
         .collect();
     json!({

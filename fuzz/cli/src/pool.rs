@@ -6,11 +6,11 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Duration;
 
-use gradiff_check::{Failure as Found, Kind, Tally};
+use gradiff_check::{Blame, Failure as Found, Kind, Tally};
 use gradiff_corpus::Program;
 
 use crate::Failure;
-use crate::worker::{parse_answer, to_hex};
+use crate::worker::{parse_answer, parse_blame, to_hex};
 
 /// What a worker is started with.
 #[derive(Clone, Debug)]
@@ -41,7 +41,7 @@ struct Process {
 
 /// How a request ended.
 enum Reply {
-    Answer(Tally, Vec<(usize, Found)>),
+    Answer(String),
     Died(String),
     Hung,
 }
@@ -63,7 +63,8 @@ impl Client {
         count: u64,
     ) -> Result<(Tally, Vec<(u64, Found)>), Failure> {
         match self.ask(&format!("run {first} {count}"), count)? {
-            Reply::Answer(tally, failures) => {
+            Reply::Answer(line) => {
+                let (tally, failures) = understood(&line, parse_answer)?;
                 let number = |(position, found)| (first + position as u64, found);
                 Ok((tally, failures.into_iter().map(number).collect()))
             }
@@ -90,13 +91,31 @@ impl Client {
     pub(crate) fn judge(&mut self, program: &Program) -> Result<(Tally, Vec<Found>), Failure> {
         let request = format!("case {}", to_hex(&gradiff_corpus::encode(program)));
         match self.ask(&request, 1)? {
-            Reply::Answer(tally, failures) => {
+            Reply::Answer(line) => {
+                let (tally, failures) = understood(&line, parse_answer)?;
                 Ok((tally, failures.into_iter().map(|(_, found)| found).collect()))
             }
             reply => {
                 let (tally, found) = self.lost(reply);
                 Ok((tally, vec![found]))
             }
+        }
+    }
+
+    /// The stage to blame for what a program does on a backend; none if the worker does not
+    /// live to tell.
+    ///
+    /// # Errors
+    /// A worker cannot be started.
+    pub(crate) fn blame(
+        &mut self,
+        program: &Program,
+        backend: &str,
+    ) -> Result<Option<Blame>, Failure> {
+        let request = format!("blame {backend} {}", to_hex(&gradiff_corpus::encode(program)));
+        match self.ask(&request, 1)? {
+            Reply::Answer(line) => understood(&line, parse_blame),
+            Reply::Died(_) | Reply::Hung => Ok(None),
         }
     }
 
@@ -113,7 +132,7 @@ impl Client {
                 tally.crashes = 1;
                 (Kind::Crash, how)
             }
-            Reply::Answer(..) => unreachable!("an answer is not lost"),
+            Reply::Answer(_) => unreachable!("an answer is not lost"),
         };
         (tally, Found { backend, kind, detail })
     }
@@ -130,13 +149,10 @@ impl Client {
         // A batch shares its compiler calls; beyond the time of one program, a second for each.
         let limit = Duration::from_secs(self.settings.timeout_seconds + programs);
         match process.answers.recv_timeout(limit) {
-            Ok(line) => match parse_answer(&line) {
-                Some((tally, failures)) => {
-                    self.process = Some(process);
-                    Ok(Reply::Answer(tally, failures))
-                }
-                None => Err(Failure::Internal(format!("a worker answered: {line}"))),
-            },
+            Ok(line) => {
+                self.process = Some(process);
+                Ok(Reply::Answer(line))
+            }
             Err(RecvTimeoutError::Timeout) => {
                 process.end();
                 Ok(Reply::Hung)
@@ -144,6 +160,11 @@ impl Client {
             Err(RecvTimeoutError::Disconnected) => Ok(Reply::Died(process.end())),
         }
     }
+}
+
+/// What an answer says; one that is none is a mistake of ours.
+fn understood<T>(line: &str, parse: fn(&str) -> Option<T>) -> Result<T, Failure> {
+    parse(line).ok_or_else(|| Failure::Internal(format!("a worker answered: {line}")))
 }
 
 impl Drop for Client {

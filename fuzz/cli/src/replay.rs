@@ -116,9 +116,7 @@ pub(crate) fn blame(options: &Blame) -> Result<Status, Failure> {
                     Some(format!("{} on {}: {}", found.kind.name(), found.backend, found.detail))
                 }
                 Some(found) => {
-                    let blame =
-                        gradiff_check::catch(|| gradiff_check::blame(program, &found.backend));
-                    let blame = blame.map_err(Failure::Internal)?;
+                    let blame = client.blame(program, &found.backend)?;
                     let of = blame
                         .map_or("no stage alone: every stage is right".to_string(), |b| {
                             b.to_string()

@@ -1,13 +1,12 @@
 //! The child of a hunt: reads requests, runs programs, answers. It may die; the parent lives.
 //!
-//! A request is a line on standard input, `run FIRST COUNT` (generated programs) or `case HEX`
-//! (one program in binary form). An answer is a line of JSON on standard output.
+//! A request is a line on standard input: `run FIRST COUNT` (generated programs), `case HEX` (one
+//! program in binary form) or `blame BACKEND HEX`. An answer is a line of JSON on standard output.
 
 use std::io::{BufRead, Write};
 
-use gradiff_check::{Backend, Failure as Found, Kind, Tally};
+use gradiff_check::{Backend, Blame, Failure as Found, Kind, Tally};
 use gradiff_corpus::Program;
-use gradiff_gen::Config;
 use serde_json::{Value, json};
 
 use crate::args::Worker;
@@ -23,9 +22,28 @@ pub(crate) fn serve(options: &Worker) -> Result<Status, Failure> {
     let mut out = std::io::stdout().lock();
     for line in std::io::stdin().lock().lines() {
         let line = line.map_err(|error| Failure::Internal(error.to_string()))?;
-        let programs = requested(&line, options.seed, &config)
-            .ok_or_else(|| Failure::Internal(format!("unknown request: {line}")))?;
-        let answer = answer(&programs, &backends);
+        let unknown = || Failure::Internal(format!("unknown request: {line}"));
+        let answer = match line.split_whitespace().collect::<Vec<_>>()[..] {
+            ["run", first, count] => {
+                let range = first.parse::<u64>().ok().zip(count.parse::<u64>().ok());
+                let (first, count) = range.ok_or_else(unknown)?;
+                let program = |index| gradiff_gen::program_at(options.seed, index, &config).program;
+                let programs: Vec<Program> = (first..first + count).map(program).collect();
+                judged(&programs, &backends)
+            }
+            // A case alone runs on fresh backends: what earlier programs left in caches must not
+            // make it fail, or its file would not fail again.
+            ["case", hex] => {
+                let program = from_hex(hex).map(|bytes| gradiff_corpus::decode(&bytes));
+                let backends = crate::case::open(&options.backends)?;
+                judged(&[program.ok_or_else(unknown)?], &backends)
+            }
+            ["blame", backend, hex] => {
+                let program = from_hex(hex).map(|bytes| gradiff_corpus::decode(&bytes));
+                blamed(&program.ok_or_else(unknown)?, backend)
+            }
+            _ => return Err(unknown()),
+        };
         if writeln!(out, "{answer}").and_then(|()| out.flush()).is_err() {
             break;
         }
@@ -33,20 +51,7 @@ pub(crate) fn serve(options: &Worker) -> Result<Status, Failure> {
     Ok(Status::Clean)
 }
 
-fn requested(line: &str, seed: u64, config: &Config) -> Option<Vec<Program>> {
-    let words: Vec<&str> = line.split_whitespace().collect();
-    match words[..] {
-        ["run", first, count] => {
-            let (first, count): (u64, u64) = (first.parse().ok()?, count.parse().ok()?);
-            let program = |index| gradiff_gen::program_at(seed, index, config).program;
-            Some((first..first + count).map(program).collect())
-        }
-        ["case", hex] => Some(vec![gradiff_corpus::decode(&from_hex(hex)?)]),
-        _ => None,
-    }
-}
-
-fn answer(programs: &[Program], backends: &[Box<dyn Backend>]) -> Value {
+fn judged(programs: &[Program], backends: &[Box<dyn Backend>]) -> Value {
     let programs: Vec<&Program> = programs.iter().collect();
     let (tally, failures) = gradiff_check::agree(&programs, backends);
     let failures: Vec<Value> = failures
@@ -60,6 +65,28 @@ fn answer(programs: &[Program], backends: &[Box<dyn Backend>]) -> Value {
            "unspecified": tally.unspecified_elements, "mismatches": tally.mismatches,
            "crashes": tally.crashes, "timeouts": tally.timeouts, "skipped": tally.skipped,
            "failures": failures})
+}
+
+fn blamed(program: &Program, backend: &str) -> Value {
+    let blame = gradiff_check::catch(|| gradiff_check::blame(program, backend)).ok().flatten();
+    match blame {
+        None => json!({"blame": null}),
+        Some(Blame { stage, room, detail }) => {
+            json!({"blame": {"stage": stage, "room": room, "detail": detail}})
+        }
+    }
+}
+
+/// The blame of an answer; outer `None` if it is no such answer.
+pub(crate) fn parse_blame(line: &str) -> Option<Option<Blame>> {
+    let value: Value = serde_json::from_str(line).ok()?;
+    let blame = value.get("blame")?;
+    let text = |key: &str| Some(blame.get(key)?.as_str()?.to_string());
+    if blame.is_null() {
+        return Some(None);
+    }
+    let (stage, room, detail) = (text("stage")?, text("room")?, text("detail")?);
+    Some(Some(Blame { stage, room, detail }))
 }
 
 /// The tally and failures of an answer; `None` if it is none.

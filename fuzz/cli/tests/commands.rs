@@ -1,0 +1,180 @@
+//! The command line as a person meets it: exit codes, messages, files, interruptions.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+fn gradiff(arguments: &[&str], folder: &Path) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_gradiff"))
+        .args(arguments)
+        .current_dir(folder)
+        .output()
+        .expect("the command starts")
+}
+
+/// Runs and checks the exit code and that the words stand in what is printed.
+fn check(arguments: &[&str], code: i32, words: &[&str]) -> String {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let output = gradiff(arguments, folder.path());
+    let text = String::from_utf8_lossy(&output.stdout).into_owned()
+        + &String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(code), "{arguments:?} printed {text}");
+    for word in words {
+        assert!(text.contains(word), "{arguments:?} does not say {word:?}: {text}");
+    }
+    assert!(!text.contains("panicked"), "{arguments:?} panicked: {text}");
+    text
+}
+
+fn case(name: &str) -> String {
+    let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../corpus/cases");
+    root.join(format!("{name}.case")).to_string_lossy().into_owned()
+}
+
+fn written(text: &[u8]) -> (tempfile::TempDir, String) {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let path = folder.path().join("a.case");
+    std::fs::write(&path, text).expect("a file in the temporary folder");
+    let path = path.to_string_lossy().into_owned();
+    (folder, path)
+}
+
+#[test]
+fn usage_errors_exit_1_and_say_what_is_allowed() {
+    check(&[], 1, &["Usage"]);
+    check(&["hunt", "--seconds", "soon"], 1, &["--seconds"]);
+    check(&["hunt", "--jobs", "0"], 1, &["--jobs"]);
+    check(&["hunt", "--backends", "gpu"], 1, &["no backend is called gpu", "interp"]);
+    check(&["hunt", "--lanes", "fast"], 1, &["no lane is called fast", "exact"]);
+    check(&["hunt", "--fault", "typo"], 1, &["no fault is called typo", "view-flip-offset"]);
+    check(&["replay", "nothing.case"], 1, &["nothing.case"]);
+    check(&["show", &case("softmax"), "--stage", "ptx"], 1, &["no stage is called ptx", "uops"]);
+    check(&["hunt", "--findings", "/dev/null/here", "--programs", "1"], 1, &["--findings"]);
+}
+
+#[test]
+fn bad_files_exit_1_and_say_where() {
+    for (text, words) in [
+        (b"".as_slice(), "expected"),
+        (b"a = input f32[4,4", "1:"),
+        (b"a = input f32[1099511627776] iota\noutput a\n", "1:"),
+        (b"a = input f32[2] iota\nb = add a c\noutput b\n", "2:"),
+        (b"\xff\xfe\x00", "not UTF-8"),
+        (b"a = input f32[2] iota\nb = reshape a [3]\noutput b\n", "2:"),
+    ] {
+        let (_folder, path) = written(text);
+        for command in ["replay", "reduce", "blame", "show"] {
+            check(&[command, &path], 1, &[words]);
+        }
+    }
+}
+
+#[test]
+fn missing_compiler_exits_3_and_says_what_to_do() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let output = Command::new(env!("CARGO_BIN_EXE_gradiff"))
+        .args(["hunt", "--backends", "c", "--programs", "10"])
+        .env("CC", "/nonexistent/cc")
+        .current_dir(folder.path())
+        .output()
+        .expect("the command starts");
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(3), "{text}");
+    assert!(text.contains("CC"), "{text}");
+}
+
+#[test]
+fn clean_hunts_exit_0_and_repeat_themselves() {
+    let arguments =
+        ["hunt", "--programs", "300", "--seed", "7", "--backends", "interp,jit", "--json"];
+    let counts = || {
+        let text = check(&arguments, 0, &[]);
+        let summary: Value = serde_json::from_str(text.trim()).expect("one JSON object");
+        for key in ["programs_per_second", "unspecified_fraction", "crashes", "timeouts"] {
+            assert!(summary[key].is_number(), "{key} in {summary}");
+        }
+        assert_eq!(summary["seed"], 7);
+        assert_eq!(summary["backends"], serde_json::json!(["interp", "jit"]));
+        (summary["programs"].clone(), summary["checked_elements"].clone(), summary["mismatches"].clone())
+    };
+    let first = counts();
+    assert_eq!(first.0, 300);
+    assert_eq!(first.2, 0);
+    assert_eq!(counts(), first);
+}
+
+#[test]
+fn findings_exit_2_and_fail_again_from_their_files() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let fault = "--fault=tensor-cat-order";
+    let hunt = ["hunt", "--seconds", "60", "--max-findings", "1", "--backends", "interp", fault];
+    let output = gradiff(&hunt, folder.path());
+    assert_eq!(output.status.code(), Some(2), "{}", String::from_utf8_lossy(&output.stdout));
+    let entries = std::fs::read_dir(folder.path().join("findings")).expect("the findings");
+    let mut files: Vec<PathBuf> = entries.map(|entry| entry.expect("a finding").path()).collect();
+    files.sort();
+    let extensions: Vec<_> = files.iter().filter_map(|file| file.extension()).collect();
+    assert_eq!(extensions, ["case", "py", "rs"], "{files:?}");
+    let path = files[0].to_string_lossy().into_owned();
+    check(&["replay", &path, fault, "--backends", "interp"], 2, &["FAIL", "mismatch"]);
+    check(&["replay", &path, "--backends", "interp"], 0, &["ok"]);
+    check(&["blame", &path, fault, "--backends", "interp"], 2, &["engine/tensor"]);
+    check(&["blame", &path, "--backends", "interp"], 0, &["nobody"]);
+    check(&["reduce", &path, fault, "--backends", "interp"], 2, &["cat"]);
+    check(&["reduce", &path, "--backends", "interp"], 0, &["nothing to reduce"]);
+}
+
+#[test]
+fn show_prints_every_stage() {
+    for (stage, word) in [
+        ("program", "output"),
+        ("graph", "reduce_axis"),
+        ("schedule", "store"),
+        ("kernel", "## lower"),
+        ("uops", "define_global"),
+        ("c", "void"),
+    ] {
+        check(&["show", &case("softmax"), "--stage", stage], 0, &[word]);
+    }
+    check(&["show", &case("s04-reshape-needs-two-views"), "--stage", "graph"], 0, &["View("]);
+    check(&["show", &case("s18-mod-drops-multiple"), "--stage", "graph"], 0, &["(a%10)"]);
+}
+
+#[test]
+fn sweeps_find_planted_faults_and_nothing_else() {
+    check(&["views", "--cases", "2000", "--random-only"], 0, &["nothing found"]);
+    check(&["exprs", "--cases", "2000", "--random-only"], 0, &["nothing found"]);
+    check(&["views", "--random-only", "--fault", "view-flip-offset"], 2, &["FOUND", "flip"]);
+    check(&["exprs", "--random-only", "--fault", "rule-add-fold-constant"], 2, &["FOUND"]);
+}
+
+#[cfg(unix)]
+#[test]
+fn an_interrupted_hunt_ends_cleanly_and_keeps_its_findings() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let child = Command::new(env!("CARGO_BIN_EXE_gradiff"))
+        .args(["hunt", "--json", "--seconds", "600", "--backends", "interp"])
+        .args(["--fault", "view-pad-mask-wide", "--max-findings", "1000000"])
+        .current_dir(folder.path())
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .expect("the command starts");
+    let findings = folder.path().join("findings");
+    let kept = || std::fs::read_dir(&findings).map_or(0, |entries| entries.count());
+    for _ in 0..600 {
+        if kept() >= 3 {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(100));
+    }
+    let pid = child.id().to_string();
+    let killed = Command::new("kill").args(["-INT", &pid]).status().expect("kill starts");
+    assert!(killed.success());
+    let output = child.wait_with_output().expect("the hunt ends");
+    assert_eq!(output.status.code(), Some(2));
+    let text = String::from_utf8_lossy(&output.stdout);
+    let summary: Value = serde_json::from_str(text.trim()).expect("a summary");
+    assert!(summary["findings"].as_array().is_some_and(|files| !files.is_empty()), "{summary}");
+    assert!(kept() >= 3);
+}

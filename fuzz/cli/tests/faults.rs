@@ -1,0 +1,49 @@
+//! The harness can fail: every planted fault is hunted down, made small and blamed on its room.
+
+use std::process::Command;
+
+use gradiff_check::fault;
+use serde_json::Value;
+
+/// One hunt, as a person would start it.
+fn hunt(fault: &str, folder: &std::path::Path) -> (Option<i32>, Value) {
+    let output = Command::new(env!("CARGO_BIN_EXE_gradiff"))
+        .args(["hunt", "--json", "--jobs", "1", "--max-findings", "1", "--seconds", "60"])
+        .args(["--backends", "interp,jit,c"])
+        .arg(format!("--fault={fault}"))
+        .arg("--findings")
+        .arg(folder.join(fault))
+        .output()
+        .expect("the command starts");
+    let text = String::from_utf8_lossy(&output.stdout);
+    let summary = serde_json::from_str(text.trim()).unwrap_or_else(|_| {
+        panic!("{fault}: no summary; {}", String::from_utf8_lossy(&output.stderr))
+    });
+    (output.status.code(), summary)
+}
+
+#[test]
+fn every_planted_fault_is_found_small_and_blamed() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let mut problems = Vec::new();
+    let mut sizes = Vec::new();
+    for row in fault::ROWS {
+        let (code, summary) = hunt(row.name, folder.path());
+        let finding = &summary["details"][0];
+        if code != Some(2) || finding.is_null() {
+            problems.push(format!("{}: not found, exit code {code:?}", row.name));
+            continue;
+        }
+        sizes.push(finding["statements"].as_u64().unwrap_or(u64::MAX));
+        if finding["room"] != row.room {
+            problems.push(format!(
+                "{}: bites in {}, blamed on {}: {}",
+                row.name, row.room, finding["room"], finding["story"]
+            ));
+        }
+    }
+    assert!(problems.is_empty(), "{}", problems.join("\n"));
+    assert!(sizes.len() >= 20, "{} faults", sizes.len());
+    sizes.sort_unstable();
+    assert!(sizes[sizes.len() / 2] <= 4, "median of statements: {sizes:?}");
+}
