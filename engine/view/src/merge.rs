@@ -39,6 +39,62 @@ impl Projection {
         range(self.origin[base_axis].into(), &factors, counts)
     }
 
+    /// The box of an outer view of sizes `counts` outside which all is padding, judged by intervals: along each
+    /// axis, what can be inside the base's mask wherever the other axes stand.
+    fn visible(&self, mask: &[(i64, i64)], counts: &[i64]) -> Mask {
+        let mut visible: Mask = counts.iter().map(|&count| (0, count)).collect();
+        // Each round can only take away; nearly always the second takes nothing more.
+        for _ in 0..4 {
+            let before = visible.clone();
+            for (base_axis, &(begin, end)) in mask.iter().enumerate() {
+                self.cut(base_axis, (begin.into(), i128::from(end) - 1), &mut visible);
+                if visible.iter().any(|&(begin, end)| end <= begin) {
+                    return Mask::from_elem((0, 0), counts.len());
+                }
+            }
+            if visible == before {
+                break;
+            }
+        }
+        visible
+    }
+
+    /// Takes from each axis of `visible` what is below or above the positions allowed on one base axis.
+    fn cut(&self, base_axis: usize, allowed: (i128, i128), visible: &mut [(i64, i64)]) {
+        let ends = |step: i64, pair: (i64, i64)| {
+            let (first, last) = (i128::from(pair.0) * i128::from(step), i128::from(pair.1 - 1));
+            let last = last * i128::from(step);
+            (first.min(last), first.max(last))
+        };
+        let origin = i128::from(self.origin[base_axis]);
+        let row = self.row(base_axis);
+        let (mut low, mut high) = (origin, origin);
+        for (&step, &pair) in row.iter().zip(visible.iter()) {
+            let (least, most) = ends(step, pair);
+            (low, high) = (low + least, high + most);
+        }
+        if high < allowed.0 || allowed.1 < low {
+            visible.fill((0, 0));
+            return;
+        }
+        for (pair, &step) in visible.iter_mut().zip(row).filter(|(_, step)| **step != 0) {
+            let (least, most) = ends(step, *pair);
+            // Where the others help most: step * i is at least `from` and at most `to`.
+            let (from, to) = (allowed.0 - (high - most), allowed.1 - (low - least));
+            let (near, far) = if step > 0 { (from, to) } else { (to, from) };
+            let step = i128::from(step);
+            let begin = i128::from(pair.0).max(-floor_div(-near, step));
+            let end = i128::from(pair.1).min(floor_div(far, step) + 1);
+            // Both lie between the old ends unless nothing is left.
+            *pair = (begin as i64, end.max(begin) as i64);
+            if pair.0 == pair.1 {
+                return;
+            }
+            let (new_least, new_most) = ends(step as i64, *pair);
+            (low, high) = (low - least + new_least, high - most + new_most);
+        }
+    }
+
     /// Groups of neighbouring base axes, innermost first, over which the walk never carries: half-open ranges
     /// of base axes with `true`. Axes left over, if any, come last with `false`. `counts`: outer sizes.
     pub(crate) fn groups(
@@ -131,21 +187,14 @@ impl View {
         let merged: Sizes = merged.map(|sizes| sizes.iter().product()).collect();
         if merged != base.shape {
             // Fewer axes each time, so this ends.
-            return self.project(&base.reshape(&merged).ok()??, first);
+            return match base.reshape(&merged).ok()? {
+                Some(base) => self.project(&base, first),
+                None => self.narrowed(&base.hull(&groups)?, &merged, first)?.merge(base),
+            };
         }
         if let Some(mask) = &base.mask {
-            let visible = self.visible(mask, &projection)?;
-            if visible.iter().zip(&self.shape).any(|(&pair, &size)| pair != (0, size)) {
-                if visible.iter().any(|&(begin, end)| end <= begin) {
-                    return Some(View::padding(self.shape.clone()));
-                }
-                let masked = View::build(
-                    self.shape.clone(),
-                    self.strides.clone(),
-                    self.offset,
-                    Some(visible),
-                );
-                return masked.ok()?.merge(base);
+            if let Some(narrowed) = self.narrowed(mask, &base.shape, first) {
+                return narrowed.merge(base);
             }
             if !self.all_inside(mask, &projection) {
                 return None;
@@ -162,27 +211,30 @@ impl View {
         View::build(self.shape.clone(), strides, offset, None).ok()
     }
 
-    /// The box of `self` that can lie inside the base's mask, judged axis by axis.
-    fn visible(&self, mask: &[(i64, i64)], projection: &Projection) -> Option<Mask> {
-        let mut visible: Mask = self.shape.iter().map(|&size| (0, size)).collect();
-        for (base_axis, &(begin, end)) in mask.iter().enumerate() {
-            let origin = projection.origin[base_axis];
-            let mut steps =
-                projection.row(base_axis).iter().enumerate().filter(|step| *step.1 != 0);
-            match (steps.next(), steps.next()) {
-                // Every element has the same position here: all are real or none is.
-                (None, _) if origin < begin || end <= origin => visible.first_mut()?.1 = 0,
-                (Some((axis, &step)), None) => {
-                    let (low, high) = if step > 0 { (begin, end - 1) } else { (end - 1, begin) };
-                    let from = -floor_div(origin - low, step);
-                    let to = floor_div(high - origin, step) + 1;
-                    let pair = &mut visible[axis];
-                    *pair = (pair.0.max(from), pair.1.min(to));
-                }
-                _ => {}
-            }
+    /// `self` masked to what can be real in a base of shape `base_shape` and this mask; `None` where that is all
+    /// of it. Fewer elements are real each time, so repeating it ends.
+    fn narrowed(&self, mask: &[(i64, i64)], base_shape: &[i64], first: i64) -> Option<View> {
+        let projection = Projection::new(base_shape, first, &self.strides);
+        let visible = projection.visible(mask, &self.shape);
+        if visible.iter().zip(&self.shape).all(|(&pair, &size)| pair == (0, size)) {
+            return None;
         }
-        Some(visible)
+        let (shape, strides) = (self.shape.clone(), self.strides.clone());
+        View::build(shape, strides, self.offset, Some(visible)).ok()
+    }
+
+    /// For each group of axes the half-open range of row-major elements outside which all is padding.
+    fn hull(&self, groups: &[(usize, usize, bool)]) -> Option<Mask> {
+        let mask = self.mask.as_ref()?;
+        let range = |&(first, last, _): &(usize, usize, bool)| {
+            let (mut begin, mut end) = (0, 0);
+            for axis in first..last {
+                begin = begin * self.shape[axis] + mask[axis].0;
+                end = end * self.shape[axis] + mask[axis].1 - 1;
+            }
+            (begin, end + 1)
+        };
+        Some(groups.iter().rev().map(range).collect())
     }
 
     /// Whether every element of `self` lies inside the base's mask.
@@ -237,7 +289,7 @@ fn misplaced(view: &View, base: &View) -> i64 {
     }
 }
 
-fn floor_div(dividend: i64, divisor: i64) -> i64 {
+fn floor_div(dividend: i128, divisor: i128) -> i128 {
     let quotient = dividend / divisor;
-    quotient - i64::from(dividend % divisor != 0 && (dividend < 0) != (divisor < 0))
+    quotient - i128::from(dividend % divisor != 0 && (dividend < 0) != (divisor < 0))
 }
