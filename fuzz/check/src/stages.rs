@@ -44,17 +44,19 @@ fn show_program(program: &Program, stage: &str) -> Result<String, String> {
         let texts = outputs.iter().map(|output| output.uop().to_text());
         return Ok(texts.collect::<Vec<_>>().join("\n"));
     }
-    let schedule = scheduled(&outputs)?;
+    // Planned as a run would, so that names are those of a run.
+    let engine = gradiff::Engine::new("interp").map_err(|error| error.to_string())?;
+    let all: Vec<&Tensor> = outputs.iter().collect();
+    let plan = engine.plan(&all).map_err(|error| error.to_string())?;
     let mut text = String::new();
-    for (number, item) in schedule.items.iter().enumerate() {
+    for (number, item) in plan.items.iter().enumerate() {
         text += &format!("# kernel {number}\n");
-        let (passes, linear) = lowered(&item.ast)?;
         match stage {
             "schedule" => text += &item.ast.to_text(),
-            "uops" => text += &linear.to_string(),
-            "c" => text += &gradiff::render::c(&linear).map_err(|error| error.to_string())?,
+            "uops" => text += &item.linear.to_string(),
+            "c" => text += &gradiff::render::c(&item.linear).map_err(|error| error.to_string())?,
             _ => {
-                for (pass, graph) in passes {
+                for (pass, graph) in lowered(&item.ast)?.0 {
                     text += &format!("## {pass}\n{}", graph.to_text());
                 }
             }
