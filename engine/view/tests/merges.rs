@@ -5,7 +5,13 @@ mod model;
 
 use dice::Random;
 use gradiff_view::{ShapeTracker, View};
-use model::{Model, compare, indices};
+use model::{Model, compare, each_index};
+
+fn indices(shape: &[i64]) -> Vec<Vec<i64>> {
+    let mut all = vec![];
+    each_index(shape, |index| all.push(index.to_vec()));
+    all
+}
 
 /// Of one random chain without merging: the elements, the views there are, and those that `simplify` leaves.
 struct Chain {

@@ -5,7 +5,13 @@ mod model;
 
 use dice::Random;
 use gradiff_view::ShapeTracker;
-use model::{Model, compare, indices};
+use model::{Model, compare, each_index};
+
+fn indices(shape: &[i64]) -> Vec<Vec<i64>> {
+    let mut all = vec![];
+    each_index(shape, |index| all.push(index.to_vec()));
+    all
+}
 
 fn check(tracker: &ShapeTracker, model: &Model, from: &[i64]) {
     compare(tracker, model).expect("the tracker agrees");

@@ -10,16 +10,19 @@ pub struct Model {
     pub elements: Vec<Option<usize>>,
 }
 
-pub fn indices(shape: &[i64]) -> Vec<Vec<i64>> {
-    let mut all = vec![vec![]];
-    for &size in shape {
-        let longer = |index: &Vec<i64>| {
-            let index = index.clone();
-            (0..size).map(move |position| [&index[..], &[position]].concat()).collect::<Vec<_>>()
-        };
-        all = all.iter().flat_map(longer).collect();
+/// Shows every index of a shape, in row-major order.
+pub fn each_index(shape: &[i64], mut see: impl FnMut(&[i64])) {
+    let mut index = vec![0; shape.len()];
+    for _ in 0..shape.iter().product() {
+        see(&index);
+        for axis in (0..shape.len()).rev() {
+            index[axis] += 1;
+            if index[axis] < shape[axis] {
+                break;
+            }
+            index[axis] = 0;
+        }
     }
-    all
 }
 
 impl Model {
@@ -28,56 +31,50 @@ impl Model {
         Model { shape: shape.to_vec(), elements: (0..count).map(Some).collect() }
     }
 
-    fn get(&self, index: &[i64]) -> Option<usize> {
-        let mut flat = 0;
-        for (&position, &size) in index.iter().zip(&self.shape) {
-            if position < 0 || size <= position {
-                return None;
+    /// `source(index, axis)` is where on this model's `axis` the element for `index` stands.
+    fn moved(&self, shape: Vec<i64>, source: impl Fn(&[i64], usize) -> i64) -> Model {
+        let mut elements = vec![];
+        each_index(&shape, |index| {
+            let mut flat = Some(0);
+            for (axis, &size) in self.shape.iter().enumerate() {
+                let position = source(index, axis);
+                let inside = 0 <= position && position < size;
+                flat = flat.filter(|_| inside).map(|flat| flat * size + position);
             }
-            flat = flat * size + position;
-        }
-        self.elements[flat as usize]
-    }
-
-    fn moved(&self, shape: Vec<i64>, source: impl Fn(&[i64]) -> Vec<i64>) -> Model {
-        let elements = indices(&shape).iter().map(|index| self.get(&source(index))).collect();
+            elements.push(flat.and_then(|flat| self.elements[flat as usize]));
+        });
         Model { shape, elements }
     }
 
     pub fn apply(&self, movement: &Movement) -> Model {
-        let zip = |index: &[i64], by: &[(i64, i64)], sign: i64| {
-            index.iter().zip(by).map(|(i, b)| i + sign * b.0).collect()
-        };
+        let shape = &self.shape;
         match movement {
             Movement::Reshape(to) => Model { shape: to.clone(), elements: self.elements.clone() },
             Movement::Permute(order) => {
-                let shape = order.iter().map(|&axis| self.shape[axis]).collect();
-                self.moved(shape, |index| {
-                    let mut source = vec![0; index.len()];
-                    order.iter().zip(index).for_each(|(&axis, &i)| source[axis] = i);
-                    source
-                })
+                let place = |axis| order.iter().position(|&from| from == axis);
+                let to = order.iter().map(|&axis| shape[axis]).collect();
+                self.moved(to, |index, axis| index[place(axis).expect("each axis once")])
             }
-            Movement::Expand(to) => self.moved(to.clone(), |index| {
-                index.iter().zip(&self.shape).map(|(&i, &s)| if s == 1 { 0 } else { i }).collect()
-            }),
+            Movement::Expand(to) => {
+                self.moved(to.clone(), |index, axis| if shape[axis] == 1 { 0 } else { index[axis] })
+            }
             Movement::Pad(by) => {
-                let shape = self.shape.iter().zip(by).map(|(s, b)| s + b.0 + b.1).collect();
-                self.moved(shape, |index| zip(index, by, -1))
+                let to = shape.iter().zip(by).map(|(size, by)| size + by.0 + by.1).collect();
+                self.moved(to, |index, axis| index[axis] - by[axis].0)
             }
-            Movement::Shrink(to) => {
-                self.moved(to.iter().map(|b| b.1 - b.0).collect(), |index| zip(index, to, 1))
+            Movement::Shrink(bounds) => {
+                let to = bounds.iter().map(|(begin, end)| end - begin).collect();
+                self.moved(to, |index, axis| index[axis] + bounds[axis].0)
             }
-            Movement::Flip(axes) => self.moved(self.shape.clone(), |index| {
-                let turned = index.iter().zip(&self.shape).zip(axes);
-                turned.map(|((&i, &s), &flip)| if flip { s - 1 - i } else { i }).collect()
+            Movement::Flip(axes) => self.moved(shape.clone(), |index, axis| {
+                if axes[axis] { shape[axis] - 1 - index[axis] } else { index[axis] }
             }),
         }
     }
 }
 
 /// Expressions that are numbers already; truths are 0 and 1.
-struct Numbers;
+pub struct Numbers;
 
 impl IndexAlgebra for Numbers {
     type Expr = i64;
@@ -114,17 +111,18 @@ pub fn compare(tracker: &ShapeTracker, model: &Model) -> Result<(), String> {
     if tracker.shape() != model.shape {
         return Err(format!("{tracker} has not the shape {:?}", model.shape));
     }
-    for (index, &element) in indices(&model.shape).iter().zip(&model.elements) {
-        let element = element.map(|at| at as i64);
+    let (mut flat, mut result) = (0, Ok(()));
+    each_index(&model.shape, |index| {
+        let element = model.elements[flat].map(|at| at as i64);
+        flat += 1;
         let located = tracker.locate(index);
-        if located != element {
-            return Err(format!("{tracker} locates {index:?} at {located:?}, not {element:?}"));
-        }
         let (at, valid) = tracker.index(&mut Numbers, index);
-        let at = (valid != Some(0)).then_some(at);
-        if at != element {
-            return Err(format!("{tracker} indexes {index:?} at {at:?}, not {element:?}"));
+        let indexed = (valid != Some(0)).then_some(at);
+        if result.is_ok() && (located != element || indexed != element) {
+            result = Err(format!(
+                "{tracker} has {element:?} at {index:?}; locate says {located:?}, index {indexed:?}"
+            ));
         }
-    }
-    Ok(())
+    });
+    result
 }
