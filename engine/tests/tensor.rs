@@ -291,7 +291,7 @@ fn what_is_not_possible_is_refused_with_what_is() {
     check_error(Tensor::arange(DType::F32, 0, 1, 3), &["integer dtypes"]);
     check_error(Tensor::from_bytes(DType::F32, &[2], &[0; 7]), &["7 bytes", "8 bytes"]);
     let huge = Tensor::full(DType::F32, &[1 << 40], 1).unwrap();
-    let error = huge.realize(&engine()).expect_err("it is refused").to_string();
+    let error = huge.to_bytes(&engine()).expect_err("it is refused").to_string();
     assert!(error.contains("at most"), "{error}");
     assert!(grid().to_vec::<f32>(&engine()).is_err(), "the dtype is not converted in silence");
     assert!(grid().add(1).unwrap().read().is_err(), "nothing was computed yet");

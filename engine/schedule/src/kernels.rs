@@ -5,14 +5,15 @@
 //! are composed with the view of the load. Buffers are named by slots in order of appearance, so
 //! that kernels that do the same are the same node.
 
+use gradiff_graph::fault::{self, Fault};
 use gradiff_graph::{Arg, Buffer, DType, Global, Op, UOp};
 use gradiff_view::ShapeTracker;
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
-use crate::realize::keeps_order;
+use crate::realize::{is_computed, keeps_order};
 use crate::views::{self, Viewed};
-use crate::{Error, Item, MAX_BUFFER_ELEMENTS, Options, shape_of, shaped, size_of};
+use crate::{Error, Item, MAX_BUFFER_ELEMENTS, Options, fold, shape_of, shaped, size_of};
 
 /// Kernels, not ordered by contract, and where the outputs are.
 pub(crate) struct Split {
@@ -49,8 +50,11 @@ pub(crate) fn split(
     Ok(Split { items, outputs })
 }
 
-/// The buffer that holds an output, under the output's shape.
+/// The buffer that holds an output, or the constant it is, under the output's shape.
 fn stand_in(output: &UOp, buffers: &FxHashMap<UOp, Buffer>) -> UOp {
+    if let Some(value) = views::constant_under(output) {
+        return fold::uniform(value, shape_of(output));
+    }
     let (base, _) = views::split(output);
     let node = match buffers.get(&base) {
         Some(buffer) => UOp::new(Op::Buffer, buffer.dtype(), [], Arg::Buffer(buffer.clone())),
@@ -157,17 +161,39 @@ impl Tree<'_> {
                 let arg = Arg::View(tracker.clone());
                 return Some(UOp::new(Op::View, node.dtype(), [node.clone()], arg));
             }
-            (Op::Buffer, Arg::Buffer(buffer)) => buffer,
+            (Op::Buffer, Arg::Buffer(buffer)) => buffer.clone(),
             _ if node == self.root => return None,
-            _ => self.realized.get(node)?,
+            _ => self.read_from(node)?,
         };
-        let slot = self.slots.iter().position(|known| known == buffer).unwrap_or_else(|| {
+        let slot = self.slots.iter().position(|known| *known == buffer).unwrap_or_else(|| {
             self.slots.push(buffer.clone());
             self.slots.len() - 1
         });
         assert!(slot != 0, "a kernel does not read what it writes");
         let arg = Arg::View(tracker.clone());
-        Some(UOp::new(Op::Load, node.dtype(), [global(buffer, slot)], arg))
+        Some(UOp::new(Op::Load, node.dtype(), [global(&buffer, slot)], arg))
+    }
+
+    /// The buffer that a node is read from, if it has one.
+    fn read_from(&self, node: &UOp) -> Option<Buffer> {
+        let own = self.realized.get(node)?;
+        let is_across = fault::is_active(Fault::ScheduleFusedAcrossRealize);
+        if is_across && let (Op::Contiguous, [moved]) = (node.op(), node.src()) {
+            // fault: schedule-fused-across-realize (what it moves is read as if it had been moved)
+            let (base, _) = views::split(moved);
+            if size_of(node) <= size_of(&base) {
+                return match base.arg() {
+                    Arg::Buffer(buffer) => Some(buffer.clone()),
+                    _ => Some(self.realized.get(&base).unwrap_or(own).clone()),
+                };
+            }
+        }
+        Some(own.clone())
+    }
+
+    /// Whether a node is computed in this kernel rather than read.
+    fn is_fused(&self, node: &UOp) -> bool {
+        is_computed(node) && (node == self.root || !self.realized.contains_key(node))
     }
 
     /// The sources of a node, seen as the node is seen.
@@ -175,8 +201,13 @@ impl Tree<'_> {
         if node.op() == Op::View {
             let (base, view) = views::split(node);
             let is_plain = views::is_whole(tracker, view.shape());
-            let composed =
+            let mut composed =
                 if is_plain { view } else { views::composed(&view, tracker, self.merge) };
+            if self.is_fused(&base) && views::is_reshape(&composed, &base) {
+                // Stacks of views that all say "in order" are one way to see a node, not several:
+                // the nodes around a fold are reached along many paths and computed once.
+                composed = views::plain(composed.shape());
+            }
             assert_eq!(composed.shape(), tracker.shape(), "a composed view has the kernel's shape");
             return SmallVec::from_iter([(base, composed)]);
         }

@@ -2,9 +2,10 @@
 //!
 //! In: tensor-level nodes that are asked for. Out: a list of kernels in the order in which they
 //! run, each a tree over views (`Sink(Store(..))`) with the buffers of its parameters, and for each
-//! node that was asked for the buffer that will hold it. Nothing is computed or compiled here.
+//! node that was asked for the buffer that will hold it, or the constant that it is. Nothing is
+//! computed or compiled here.
 //!
-//! Five passes, see [`PASSES`]: movement ops become views; nodes that need a buffer are chosen;
+//! Six passes, see [`PASSES`]: constants fold; movement ops become views; nodes that need a buffer are chosen;
 //! each of them becomes a kernel tree; the kernels are ordered; intermediate buffers are shared.
 //! What decides about fusion is written down in `realize`.
 
@@ -12,12 +13,13 @@
 #![allow(clippy::mutable_key_type)]
 
 mod error;
+mod fold;
 mod kernels;
 mod memory;
 mod realize;
 mod views;
 
-use gradiff_graph::{Arg, Buffer, Dims, Op, UOp};
+use gradiff_graph::{Arg, Buffer, Constant, Dims, Op, UOp};
 
 pub use error::Error;
 
@@ -56,7 +58,8 @@ pub struct Item {
 pub struct Schedule {
     /// The kernels; each reads only data and what earlier ones wrote.
     pub items: Vec<Item>,
-    /// For each node that was asked for, in the same order: `Reshape(Buffer)` or `Buffer`.
+    /// For each node that was asked for, in the same order: `Reshape(Buffer)` or `Buffer`; where
+    /// all elements are one constant, that constant under the shape (see [`constant_of`]).
     pub outputs: Vec<UOp>,
 }
 
@@ -70,7 +73,8 @@ pub struct Pass {
 }
 
 /// The passes in the order in which they run.
-pub const PASSES: [Pass; 5] = [
+pub const PASSES: [Pass; 6] = [
+    Pass { name: "fold", promise: "known constants are constants, identities are gone" },
     Pass { name: "views", promise: "movement ops are one View node over what they move" },
     Pass { name: "realize", promise: "each node that gets a buffer is marked Contiguous" },
     Pass { name: "kernels", promise: "one tree for each buffer, views at its leaves, one reduce" },
@@ -81,46 +85,61 @@ pub const PASSES: [Pass; 5] = [
 /// The kernels that compute `outputs`, and the buffers that will hold them.
 ///
 /// Every output gets a buffer of its own size, row-major; one that is a whole buffer already
-/// (reshaped or not) costs no kernel. Equal outputs share a buffer.
+/// (reshaped or not) costs no kernel. Equal outputs share a buffer. An output that is the same
+/// constant everywhere, or has no elements, needs neither buffer nor kernel.
 /// # Errors
 /// [`Error`] if a node is none of tensor level, or too large to be held.
 pub fn schedule(outputs: &[UOp], options: &Options) -> Result<Schedule, Error> {
-    let viewed = views::fold(outputs, options)?;
+    let viewed = views::fold(&fold::constants(outputs)?, options)?;
     let realized = realize::choose(&viewed, options);
     let kernels = kernels::split(&viewed, &realized, options)?;
     let mut items = kernels::order(kernels.items);
     let outputs = kernels.outputs;
-    let kept: Vec<Buffer> = outputs.iter().map(|output| buffer_of(output).clone()).collect();
+    let kept: Vec<Buffer> = outputs.iter().filter_map(buffer_of).collect();
     memory::plan(&mut items, &kept);
-    assert_eq!(viewed.outputs.len(), outputs.len(), "each output has a buffer");
+    assert_eq!(viewed.outputs.len(), outputs.len(), "each output has a place or is a constant");
     Ok(Schedule { items, outputs })
 }
 
-/// The graphs after each pass, by the name of the pass: tensor level for "views" and "realize",
-/// kernel trees after that.
+/// The graphs after each pass, by the name of the pass: tensor level for "fold", "views" and
+/// "realize", kernel trees after that.
 /// # Errors
 /// As [`schedule`].
 pub fn stages(outputs: &[UOp], options: &Options) -> Result<Vec<(&'static str, Vec<UOp>)>, Error> {
-    let viewed = views::fold(outputs, options)?;
+    let folded = fold::constants(outputs)?;
+    let viewed = views::fold(&folded, options)?;
     let realized = realize::choose(&viewed, options);
     let marked = realize::mark(&viewed, &realized);
     let kernels = kernels::split(&viewed, &realized, options)?;
     let trees = |items: &[Item]| items.iter().map(|item| item.ast.clone()).collect::<Vec<_>>();
     let split = trees(&kernels.items);
-    let kept: Vec<Buffer> = kernels.outputs.iter().map(|out| buffer_of(out).clone()).collect();
+    let kept: Vec<Buffer> = kernels.outputs.iter().filter_map(buffer_of).collect();
     let mut items = kernels::order(kernels.items);
     let ordered = trees(&items);
     memory::plan(&mut items, &kept);
-    let graphs = [viewed.outputs, marked, split, ordered, trees(&items)];
+    let graphs = [folded, viewed.outputs, marked, split, ordered, trees(&items)];
     Ok(PASSES.iter().map(|pass| pass.name).zip(graphs).collect())
 }
 
-/// The buffer under an output of a schedule.
-fn buffer_of(output: &UOp) -> &Buffer {
+/// The value of a node that says "this constant under that shape", as outputs of a schedule do:
+/// `Const` under any number of `Reshape` and `Expand`.
+pub fn constant_of(node: &UOp) -> Option<Constant> {
+    let mut node = node;
+    while matches!(node.op(), Op::Reshape | Op::Expand) {
+        node = &node.src()[0];
+    }
+    node.as_const()
+}
+
+/// The buffer under an output of a schedule; none under a constant.
+fn buffer_of(output: &UOp) -> Option<Buffer> {
     let node = if output.op() == Op::Reshape { &output.src()[0] } else { output };
     match node.arg() {
-        Arg::Buffer(buffer) => buffer,
-        _ => panic!("an output is a buffer or the reshape of one"),
+        Arg::Buffer(buffer) => Some(buffer.clone()),
+        _ => {
+            assert!(constant_of(output).is_some(), "an output is in a buffer or a constant");
+            None
+        }
     }
 }
 

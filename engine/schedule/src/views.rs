@@ -1,9 +1,8 @@
 //! Pass "views": movement ops become one `View` node over the node that they move.
 //!
-//! Also settled here, so that no later pass meets them: `Detach` (nothing to do), values without
-//! elements, folds over no elements (their identity), and `Contiguous` of what is laid out anyway.
+//! Also settled here, so that no later pass meets them: `Detach` (nothing to do), and `Contiguous`
+//! of what is laid out anyway.
 
-use gradiff_graph::fault::{self, Fault};
 use gradiff_graph::{Arg, Constant, DType, Op, UOp};
 use gradiff_view::{Movement, ShapeTracker};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -12,7 +11,8 @@ use crate::{Error, MAX_BUFFER_ELEMENTS, Options, shape_of, size_of};
 
 /// A graph of leaves, elementwise nodes, folds, `Contiguous`, and `View`s over none of their kind.
 pub(crate) struct Viewed {
-    /// What was asked for: a whole buffer, a forced node, or a reshape of one.
+    /// What was asked for: a whole buffer, a forced node, a reshape of one, or a constant that
+    /// no view masks.
     pub(crate) outputs: Vec<UOp>,
     /// Nodes that get a buffer because the program or the caller says so.
     pub(crate) forced: FxHashSet<UOp>,
@@ -33,7 +33,7 @@ pub(crate) fn fold(outputs: &[UOp], options: &Options) -> Result<Viewed, Error> 
         }
     }
     let outputs: Vec<UOp> =
-        outputs.iter().map(|output| folder.laid_out(folder.folded[output].clone())).collect();
+        outputs.iter().map(|output| folder.output(folder.folded[output].clone())).collect();
     let sink = UOp::new(Op::Sink, DType::Void, outputs.iter().cloned(), Arg::None);
     let mut order = sink.toposort();
     order.pop();
@@ -53,22 +53,12 @@ impl Folder {
         let shape = node.shape().ok_or(Error::NotTensorLevel(op))?;
         check_size(shape)?;
         let source = |index: usize| self.folded[&node.src()[index]].clone();
-        if node.src().iter().all(|src| shape_of(src).contains(&0)) && !node.src().is_empty() {
-            let value = match node.arg() {
-                Arg::Reduce(how, _) => identity(*how, node.dtype()),
-                _ => Constant::zero(node.dtype()),
-            };
-            return filled(value, shape);
-        }
-        if shape.contains(&0) && op != Op::Buffer {
-            return filled(Constant::zero(node.dtype()), shape);
-        }
         match op {
             Op::Buffer | Op::Const | Op::Iota => Ok(node.clone()),
             Op::Detach => Ok(source(0)),
             Op::Contiguous => {
                 let folded = source(0);
-                Ok(self.contiguous(folded))
+                Ok(self.laid_out(folded))
             }
             Op::ReduceAxis => match node.arg() {
                 Arg::Reduce(_, axes) if axes.is_empty() => Ok(source(0)),
@@ -93,15 +83,9 @@ impl Folder {
         }
     }
 
-    /// `Contiguous` of a folded node, as the program asks for it.
-    fn contiguous(&mut self, folded: UOp) -> UOp {
-        if fault::is_active(Fault::ScheduleFusedAcrossRealize) {
-            let (base, tracker) = split(&folded);
-            if size_of(&base) == tracker.size() && base.op() != Op::Const {
-                return view(base, plain(tracker.shape())); // fault: schedule-fused-across-realize
-            }
-        }
-        self.laid_out(folded)
+    /// What stands for an output: constants stand for themselves.
+    fn output(&mut self, folded: UOp) -> UOp {
+        if constant_under(&folded).is_some() { folded } else { self.laid_out(folded) }
     }
 
     /// A node that stands for `folded` in a buffer of its own, row-major.
@@ -133,6 +117,13 @@ pub(crate) fn split(node: &UOp) -> (UOp, ShapeTracker) {
         (Op::View, Arg::View(tracker)) => (node.src()[0].clone(), tracker.clone()),
         _ => (node.clone(), plain(shape_of(node))),
     }
+}
+
+/// The constant that all elements of a folded node are; of a node without elements, any.
+pub(crate) fn constant_under(folded: &UOp) -> Option<Constant> {
+    let (base, tracker) = split(folded);
+    let is_masked = tracker.views().iter().any(|view| view.mask().is_some());
+    base.as_const().filter(|_| !is_masked)
 }
 
 /// The one plain view of a shape, which a pass has checked.
@@ -171,22 +162,6 @@ pub(crate) fn is_reshape(tracker: &ShapeTracker, base: &UOp) -> bool {
     let is_all = tracker.size() == size_of(base);
     is_all
         && tracker.views().iter().all(|view| view.is_contiguous() && view.size() == tracker.size())
-}
-
-/// A constant under every index of `shape`.
-fn filled(value: Constant, shape: &[i64]) -> Result<UOp, Error> {
-    let ones = vec![1; shape.len()];
-    let tracker = plain(&ones).expand(shape).map_err(|error| Error::Movement(error.to_string()))?;
-    Ok(view(UOp::constant(value), tracker))
-}
-
-/// What folding no elements gives.
-fn identity(how: Op, dtype: DType) -> Constant {
-    match how {
-        Op::Mul => Constant::one(dtype),
-        Op::Max => Constant::smallest(dtype),
-        _ => Constant::zero(dtype),
-    }
 }
 
 fn check_size(shape: &[i64]) -> Result<(), Error> {

@@ -69,6 +69,12 @@ impl Plan {
     }
 }
 
+/// Makes each tensor what stands for it.
+fn rebind(tensors: &[&Tensor], outputs: Vec<UOp>) {
+    assert_eq!(tensors.len(), outputs.len(), "each tensor has an output");
+    tensors.iter().zip(outputs).for_each(|(tensor, output)| tensor.rebind(output));
+}
+
 impl Engine {
     /// An engine for the device of this name, with default options. `DEBUG` is read here.
     /// # Errors
@@ -85,10 +91,18 @@ impl Engine {
 
     /// Plans the kernels that compute `tensors`, and makes the tensors ones that are in the
     /// buffers which these kernels will fill. Nothing is compiled or run: until the plan has
-    /// run, reads of the tensors find nothing.
+    /// run, reads of the tensors find nothing. If the plan may fail and the tensors must outlive
+    /// that, [`realize`](Engine::realize) is the call to use.
     /// # Errors
     /// If a tensor cannot be scheduled or lowered; the tensors stay as they were.
     pub fn plan(&self, tensors: &[&Tensor]) -> Result<Plan, Error> {
+        let (plan, outputs) = self.prepare(tensors)?;
+        rebind(tensors, outputs);
+        Ok(plan)
+    }
+
+    /// A plan, and what stands for each tensor once it has run. The tensors stay as they are.
+    fn prepare(&self, tensors: &[&Tensor]) -> Result<(Plan, Vec<UOp>), Error> {
         let nodes: Vec<UOp> = tensors.iter().map(|tensor| tensor.uop()).collect();
         let schedule = gradiff_schedule::schedule(&nodes, &self.schedule)?;
         let settings = self.settings();
@@ -100,11 +114,7 @@ impl Engine {
             let Made { linear, executable } = made;
             plan.push(PlannedKernel { ast, linear, buffers, executable, key });
         }
-        assert_eq!(tensors.len(), schedule.outputs.len(), "each tensor has an output");
-        for (tensor, output) in tensors.iter().zip(schedule.outputs) {
-            tensor.rebind(output);
-        }
-        Ok(plan)
+        Ok((plan, schedule.outputs))
     }
 
     /// Compiles all kernels of all plans that are not compiled yet in one go of the device.
@@ -160,13 +170,17 @@ impl Engine {
         Ok(())
     }
 
-    /// Computes `tensors`: plans, compiles and runs.
+    /// Computes `tensors`: plans, compiles and runs. The tensors are in their buffers only when
+    /// these hold the data, so that no other thread sees a tensor without.
     /// # Errors
-    /// As those three. If compiling or running fails, the tensors stay without data.
+    /// As those three; the tensors stay as they were.
     pub fn realize(&self, tensors: &[&Tensor]) -> Result<(), Error> {
-        let mut plans = [self.plan(tensors)?];
+        let (plan, outputs) = self.prepare(tensors)?;
+        let mut plans = [plan];
         self.compile(&mut plans)?;
-        self.run(&plans[0])
+        self.run(&plans[0])?;
+        rebind(tensors, outputs);
+        Ok(())
     }
 
     /// How many kernels the cache holds.

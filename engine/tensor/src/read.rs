@@ -1,26 +1,29 @@
 //! Reading tensors: bytes, vectors, nested text, ndarray.
 
 use gradiff_graph::{Constant, DType};
+use gradiff_schedule::MAX_BUFFER_ELEMENTS;
 use ndarray::{ArrayD, IxDyn};
 
 use crate::error::invalid;
 use crate::{Element, Engine, Error, Tensor};
 
 impl Tensor {
-    /// Computes the tensor; it is in a buffer afterwards.
+    /// Computes the tensor; it is in a buffer afterwards, or a constant.
     /// # Errors
     /// If it cannot be scheduled, compiled or run.
     pub fn realize(&self, engine: &Engine) -> Result<(), Error> {
         engine.realize(&[self])
     }
 
-    /// The elements of a tensor that has been given or computed: row-major, little endian.
+    /// The elements of a tensor that has been given or computed, or is a constant: row-major,
+    /// little endian.
     /// # Errors
-    /// If it has no buffer yet.
+    /// If it has not been computed, or is a constant under too large a shape to be written out.
     pub fn read(&self) -> Result<Vec<u8>, Error> {
-        match self.buffer() {
-            Some(buffer) => Ok(gradiff_runtime::memory_of(&buffer)?.read()),
-            None => invalid(format!("read of {self:?}: it has not been computed; call realize")),
+        match (self.buffer(), self.constant()) {
+            (Some(buffer), _) => Ok(gradiff_runtime::memory_of(&buffer)?.read()),
+            (None, Some(value)) => self.repeated(value),
+            _ => invalid(format!("read of {self:?}: it has not been computed; call realize")),
         }
     }
 
@@ -28,10 +31,29 @@ impl Tensor {
     /// # Errors
     /// If they cannot be computed.
     pub fn to_bytes(&self, engine: &Engine) -> Result<Vec<u8>, Error> {
-        if self.buffer().is_none() {
+        if self.buffer().is_none() && self.constant().is_none() {
             self.realize(engine)?;
         }
         self.read()
+    }
+
+    /// The bytes of as many of `value` as the tensor has elements.
+    fn repeated(&self, value: Constant) -> Result<Vec<u8>, Error> {
+        let elements = self.size_elements();
+        let mut bytes = Vec::new();
+        let is_small = elements <= MAX_BUFFER_ELEMENTS;
+        let size = usize::try_from(elements).unwrap_or(usize::MAX);
+        let size_bytes = size.saturating_mul(value.dtype().size_bytes());
+        if !is_small || bytes.try_reserve_exact(size_bytes).is_err() {
+            return invalid(format!(
+                "read of {self:?}: at most {MAX_BUFFER_ELEMENTS} elements, and what memory holds"
+            ));
+        }
+        let word = value.bits().to_le_bytes();
+        let element = &word[..value.dtype().size_bytes()];
+        (0..size).for_each(|_| bytes.extend_from_slice(element));
+        assert_eq!(bytes.len(), size_bytes, "each element was written");
+        Ok(bytes)
     }
 
     /// The elements, row-major.

@@ -65,7 +65,8 @@ impl Tensor {
         self.shape.iter().product()
     }
 
-    /// The buffer that the tensor is in, row-major, if it has been realised or given.
+    /// The buffer that the tensor is in, row-major, if it has been given, or realised and is not
+    /// a [`constant`](Tensor::constant).
     pub fn buffer(&self) -> Option<Buffer> {
         let node = self.uop();
         let under = if node.op() == Op::Reshape { node.src()[0].clone() } else { node };
@@ -73,6 +74,12 @@ impl Tensor {
             Arg::Buffer(buffer) => Some(buffer.clone()),
             _ => None,
         }
+    }
+
+    /// The constant that all elements are, where the tensor says so; such a tensor needs no
+    /// computing and no buffer.
+    pub fn constant(&self) -> Option<Constant> {
+        gradiff_schedule::constant_of(&self.uop())
     }
 
     /// A tensor of the elements in `bytes`: row-major, little endian, bool as 0 and 1.

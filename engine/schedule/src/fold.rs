@@ -1,0 +1,182 @@
+//! Pass "fold": what is the same constant everywhere becomes that constant, and what an identity
+//! leaves as it was drops out.
+//!
+//! A graph of tensor level goes in and comes out; the values keep every bit. So floats lose a
+//! factor of one and a subtracted zero, but no added zero: -0.0 + 0.0 is 0.0. What is undefined
+//! stays as it stands. `Contiguous` is not looked through: it asks for a buffer. Also settled here,
+//! so that no later pass meets them: values without elements, folds over no elements.
+
+use gradiff_graph::{Arg, Constant, DType, Dims, Op, UOp, evaluate};
+use rustc_hash::FxHashMap;
+
+use crate::{Error, shape_of, shaped};
+
+/// The same outputs with constants and identities folded.
+pub(crate) fn constants(outputs: &[UOp]) -> Result<Vec<UOp>, Error> {
+    let roots = UOp::new(Op::Sink, DType::Void, outputs.iter().cloned(), Arg::None);
+    let mut folder = Folder::default();
+    for node in roots.toposort() {
+        if node != roots {
+            let folded = folder.fold_node(&node)?;
+            assert_eq!(folded.shape(), node.shape(), "folding keeps the shape of {}", node.op());
+            assert_eq!(folded.dtype(), node.dtype(), "folding keeps the dtype of {}", node.op());
+            folder.folded.insert(node, folded);
+        }
+    }
+    Ok(outputs.iter().map(|output| folder.folded[output].clone()).collect())
+}
+
+/// `value` under every index of `shape`: `Const`, reshaped and expanded where that is needed.
+pub(crate) fn uniform(value: Constant, shape: &[i64]) -> UOp {
+    let ones = shaped(UOp::constant(value), &vec![1; shape.len()]);
+    if ones.shape() == Some(shape) {
+        return ones;
+    }
+    let node = UOp::new(Op::Expand, value.dtype(), [ones], Arg::Dims(Dims::from_slice(shape)));
+    assert_eq!(node.shape(), Some(shape), "an expand has the shape of its arg");
+    node
+}
+
+#[derive(Default)]
+struct Folder {
+    folded: FxHashMap<UOp, UOp>,
+    /// The value of each folded node that has one value in all of its elements.
+    values: FxHashMap<UOp, Constant>,
+}
+
+impl Folder {
+    fn fold_node(&mut self, node: &UOp) -> Result<UOp, Error> {
+        let shape = node.shape().ok_or(Error::NotTensorLevel(node.op()))?;
+        let src: Vec<UOp> = node.src().iter().map(|src| self.folded[src].clone()).collect();
+        if let Some(value) = self.value_of(node, &src) {
+            let folded = uniform(value, shape);
+            self.values.insert(folded.clone(), value);
+            return Ok(folded);
+        }
+        if let Some(same) = self.unchanged(node, &src) {
+            return Ok(same);
+        }
+        let is_same = src == node.src();
+        Ok(if is_same { node.clone() } else { node.with_src(src) })
+    }
+
+    /// The one value of all elements of `node` over the folded sources `src`, if it is known.
+    fn value_of(&self, node: &UOp, src: &[UOp]) -> Option<Constant> {
+        if let Some(value) = node.as_const() {
+            return Some(value);
+        }
+        if shape_of(node).contains(&0) {
+            // Of no elements, all are zero.
+            return (node.op() != Op::Buffer).then(|| Constant::zero(node.dtype()));
+        }
+        let value = |index: usize| src.get(index).and_then(|src| self.values.get(src)).copied();
+        match (node.op(), node.arg()) {
+            (Op::Reshape | Op::Permute | Op::Expand | Op::Shrink | Op::Flip | Op::Detach, _) => {
+                value(0)
+            }
+            (Op::Pad, _) => value(0).filter(|value| {
+                *value == Constant::zero(node.dtype()) || src[0].shape() == node.shape()
+            }),
+            (Op::ReduceAxis, Arg::Reduce(how, axes)) => {
+                let from = shape_of(&src[0]);
+                if from.contains(&0) {
+                    return Some(identity(*how, node.dtype()));
+                }
+                let mut sizes = axes.iter().map(|axis| from[*axis as usize]);
+                let count = sizes.try_fold(1i64, |count, size| count.checked_mul(size))?;
+                repeated(*how, value(0)?, count)
+            }
+            (op @ (Op::Mul | Op::And), _) if !node.dtype().is_float() => {
+                let zero = Constant::zero(node.dtype());
+                if value(0) == Some(zero) || value(1) == Some(zero) {
+                    return Some(zero);
+                }
+                evaluate(op, node.dtype(), &[value(0)?, value(1)?])
+            }
+            (op, _) if op.is_elementwise() => {
+                let values: Option<Vec<Constant>> = (0..src.len()).map(value).collect();
+                evaluate(op, node.dtype(), &values?)
+            }
+            _ => None,
+        }
+    }
+
+    /// The source that `node` is equal to in every bit.
+    fn unchanged(&self, node: &UOp, src: &[UOp]) -> Option<UOp> {
+        let value = |index: usize| src.get(index).and_then(|src| self.values.get(src)).copied();
+        let op = node.op();
+        if op == Op::Where {
+            return value(0).map(|condition| src[if condition.is_true() { 1 } else { 2 }].clone());
+        }
+        let is_neutral = |value: Constant| match op {
+            Op::Mul => value == Constant::one(value.dtype()),
+            Op::Sub => value == Constant::zero(value.dtype()),
+            Op::Add | Op::Or | Op::Xor | Op::Shl | Op::Shr => {
+                !value.dtype().is_float() && value == Constant::zero(value.dtype())
+            }
+            _ => false,
+        };
+        if value(1).is_some_and(is_neutral) {
+            return Some(src[0].clone());
+        }
+        let is_either = op.is_commutative() && value(0).is_some_and(is_neutral);
+        is_either.then(|| src[1].clone())
+    }
+}
+
+/// What folding no elements gives.
+fn identity(how: Op, dtype: DType) -> Constant {
+    match how {
+        Op::Mul => Constant::one(dtype),
+        Op::Max => Constant::smallest(dtype),
+        _ => Constant::zero(dtype),
+    }
+}
+
+/// `count` times `value` folded with `how`. Sums and products of floats are left to a kernel:
+/// they round on the way.
+fn repeated(how: Op, value: Constant, count: i64) -> Option<Constant> {
+    let dtype = value.dtype();
+    match how {
+        Op::Max => Some(value),
+        // Any of them, all of them: `value` itself.
+        Op::Add | Op::Mul if dtype == DType::Bool => Some(value),
+        Op::Add if dtype.is_int() => {
+            Some(Constant::int(dtype, value.to_int()?.wrapping_mul(i128::from(count))))
+        }
+        Op::Mul if dtype.is_int() => {
+            let (mut power, mut base, mut left) = (1i128, value.to_int()?, count);
+            while left != 0 {
+                if left % 2 == 1 {
+                    power = power.wrapping_mul(base);
+                }
+                base = base.wrapping_mul(base);
+                left /= 2;
+            }
+            Some(Constant::int(dtype, power))
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn repeated_values_wrap_as_the_fold_would() {
+        for dtype in [DType::I8, DType::U8, DType::I32, DType::U64, DType::Bool] {
+            for value in [-128, -3, -1, 0, 1, 2, 3, 127] {
+                let value = Constant::int(dtype, value);
+                for how in [Op::Add, Op::Mul, Op::Max] {
+                    let mut folded = value;
+                    for count in 1..80 {
+                        assert_eq!(repeated(how, value, count), Some(folded), "{how} {count}");
+                        folded = evaluate(how, dtype, &[folded, value]).unwrap();
+                    }
+                }
+            }
+        }
+        assert_eq!(repeated(Op::Add, Constant::float(DType::F32, 0.1), 3), None);
+    }
+}

@@ -1,0 +1,256 @@
+//! Shapes, graphs and uses at the edges: ranks, empty and huge sizes, deep and wide graphs, the
+//! same tensor in several places, devices that fail. Results are known from the meaning alone.
+
+// Helpers of tests are tests, too; the lint does not see it in this kind of crate.
+#![allow(clippy::unwrap_used)]
+
+use std::sync::Arc;
+
+use gradiff::graph::Linear;
+use gradiff::runtime::{Device, Error as RuntimeError, Executable, Memory};
+use gradiff::{DType, Engine, Error, Tensor};
+
+/// One engine for each way to schedule on the interpreter, and one for the jit.
+fn engines() -> Vec<Engine> {
+    let mut engines = Vec::new();
+    for (fuse, merge_views) in [(true, true), (false, true), (true, false), (false, false)] {
+        let mut engine = Engine::new("interp").expect("the interpreter needs nothing");
+        engine.schedule = gradiff::schedule::Options { fuse, merge_views };
+        engines.push(engine);
+    }
+    engines.extend(Engine::new("jit"));
+    engines
+}
+
+fn check<T>(make: impl Fn() -> Result<Tensor, Error>, expected: &[T])
+where
+    T: gradiff::Element + PartialEq + std::fmt::Debug,
+{
+    for engine in engines() {
+        let values = make().unwrap().to_vec::<T>(&engine).unwrap();
+        let (device, schedule) = (engine.device.name(), engine.schedule);
+        assert_eq!(values, expected, "{device} {schedule:?}");
+    }
+}
+
+fn counted(shape: &[i64]) -> Tensor {
+    let count: i64 = shape.iter().product();
+    Tensor::from_slice(shape, &(0..count as i32).collect::<Vec<_>>()).unwrap()
+}
+
+#[test]
+fn every_rank_moves_and_folds() {
+    for rank in 0..=8usize {
+        let shape: Vec<i64> = (0..rank).map(|axis| if axis % 3 == 1 { 1 } else { 2 }).collect();
+        let count: i32 = shape.iter().product::<i64>() as i32;
+        let axes: Vec<usize> = (0..rank).collect();
+        let turned: Vec<usize> = axes.iter().rev().copied().collect();
+        let make = || counted(&shape).permute(&turned)?.permute(&turned)?.flip(&axes)?.add(1);
+        check(make, &(1..=count).rev().collect::<Vec<_>>());
+        let fold = || counted(&shape).permute(&turned)?.sum(&axes)?.mul(2)?.reshape(&[]);
+        check(fold, &[count * (count - 1)]);
+        let pads = vec![(1, 0); rank];
+        let largest = || counted(&shape).pad(&pads, -9)?.neg()?.max_reduce(&axes)?.reshape(&[1]);
+        check(largest, &[if rank == 0 { 0 } else { 9 }]);
+    }
+}
+
+#[test]
+fn one_value_folds_over_all_subsets_of_its_axes() {
+    let shape = [2i64, 3, 1, 2];
+    for subset in 0..16usize {
+        let axes: Vec<usize> = (0..4).filter(|axis| subset >> axis & 1 == 1).collect();
+        let whole = || {
+            let x = counted(&shape).add(1)?;
+            let part = x.sum(&axes)?;
+            let all: Vec<usize> = (0..4).collect();
+            x.mul(&part)?.sum(&all)?.sub(part.max_reduce(&all)?)?.reshape(&[])
+        };
+        let sizes: Vec<i64> =
+            (0..4).map(|a| if axes.contains(&a) { 1 } else { shape[a] }).collect();
+        let strides = [6i64, 2, 2, 1];
+        let mut parts = vec![0i64; 12];
+        let place = |flat: i64| -> usize {
+            let index = (0..4).map(|axis| flat / strides[axis] % shape[axis]);
+            index.zip(&sizes).fold(0, |at, (i, size)| at * size + i % size) as usize
+        };
+        (0..12).for_each(|flat| parts[place(flat)] += flat + 1);
+        let folded: i64 = (0..12).map(|flat| (flat + 1) * parts[place(flat)]).sum();
+        check(whole, &[(folded - parts.iter().max().unwrap()) as i32]);
+    }
+    // All sums at once, as outputs of one plan.
+    for engine in engines() {
+        let x = counted(&[2, 2, 2]).add(0).unwrap();
+        let sums: Vec<Tensor> = (0..8usize)
+            .map(|subset| (0..3).filter(|axis| subset >> axis & 1 == 1).collect::<Vec<_>>())
+            .map(|axes| x.sum(&axes).unwrap())
+            .collect();
+        engine.realize(&sums.iter().collect::<Vec<_>>()).unwrap();
+        for sum in &sums {
+            assert_eq!(sum.to_vec::<i32>(&engine).unwrap().iter().sum::<i32>(), 28);
+        }
+    }
+}
+
+#[test]
+fn empty_and_single_sizes_are_sizes() {
+    check(|| Tensor::zeros(DType::F32, &[0, 3, 0])?.exp2()?.sum(&[0, 2]), &[0f32; 3]);
+    check(|| counted(&[0, 4]).permute(&[1, 0])?.prod(&[1])?.add(1), &[2i32; 4]);
+    check(|| counted(&[0]).pad(&[(2, 1)], 7)?.mul(3), &[21i32; 3]);
+    check(|| Tensor::cat(&[&counted(&[0, 2]), &counted(&[1, 2])], 0)?.flip(&[1]), &[1i32, 0]);
+    check(|| counted(&[3]).gather(0, &counted(&[0])), &[0i32; 0]);
+    check(|| counted(&[0, 2]).gather(0, &Tensor::zeros(DType::I32, &[1, 2])?), &[0i32; 2]);
+    check(|| counted(&[2, 0]).matmul(&counted(&[0, 3])), &[0i32; 6]);
+    check(|| counted(&[1, 1, 1]).add(1)?.expand(&[2, 1, 3])?.sum(&[0, 2])?.reshape(&[]), &[6i32]);
+    check(|| counted(&[1]).expand(&[0])?.contiguous().add(1)?.sum(&[0]), &[0i32]);
+}
+
+#[test]
+fn deep_chains_and_diamonds_are_computed() {
+    check(
+        || (0..10_000).try_fold(counted(&[3]), |x, step| x.add(step % 3)?.xor(1)),
+        &(0..3).map(|x| (0..10_000).fold(x, |x: i32, step| (x + step % 3) ^ 1)).collect::<Vec<_>>(),
+    );
+    check(|| (0..30).try_fold(counted(&[2]), |x, _| x.add(&x)), &[0i32, 1 << 30]);
+    let turned = |x: Vec<i32>| vec![x[0].wrapping_mul(x[1]).wrapping_add(1); 2];
+    check(
+        || (0..30).try_fold(counted(&[2]).add(2)?, |x, _| x.mul(&x.flip(&[0])?)?.add(1)),
+        &(0..30).fold(vec![2, 3], |x, _| turned(x)),
+    );
+    // Each step folds what the last one made, and needs it whole besides.
+    let folded = |x: Vec<i32>| {
+        let sum = x[0].wrapping_add(x[1]);
+        vec![x[0].wrapping_sub(sum), x[1].wrapping_sub(sum)]
+    };
+    check(
+        || (0..30).try_fold(counted(&[2]).add(1)?, |x, _| x.sub(x.sum(&[0])?)),
+        &(0..30).fold(vec![1, 2], |x, _| folded(x)),
+    );
+}
+
+#[test]
+fn outputs_may_be_equal_inputs_constants_or_parts_of_each_other() {
+    for engine in engines() {
+        let input = counted(&[2, 2]);
+        let moved = input.reshape(&[4]).unwrap();
+        let part = input.add(1).unwrap();
+        let whole = part.mul(2).unwrap().sum(&[0]).unwrap();
+        let two = Tensor::full(DType::I32, &[2], 2).unwrap();
+        let same = part.clone();
+        let equal = input.add(1).unwrap();
+        let all = [&input, &moved, &part, &whole, &two, &same, &equal, &part];
+        engine.realize(&all).unwrap();
+        engine.realize(&all).unwrap();
+        assert_eq!(engine.plan(&all).unwrap().kernel_count(), 0, "all is done");
+        assert_eq!(moved.to_text(&engine).unwrap(), "[0, 1, 2, 3]");
+        for one in [&part, &same, &equal] {
+            assert_eq!(one.to_text(&engine).unwrap(), "[[1, 2], [3, 4]]");
+        }
+        assert_eq!(whole.to_text(&engine).unwrap(), "[[8, 12]]");
+        assert_eq!(two.to_text(&engine).unwrap(), "[2, 2]");
+        assert_eq!(input.to_text(&engine).unwrap(), "[[0, 1], [2, 3]]");
+    }
+}
+
+#[test]
+fn plans_that_share_a_subgraph_can_be_run_together() {
+    for engine in engines() {
+        let shared = counted(&[3]).mul(3).unwrap();
+        let first = shared.sum(&[0]).unwrap();
+        let second = shared.flip(&[0]).unwrap().add(&shared).unwrap();
+        let mut plans = [engine.plan(&[&first]).unwrap(), engine.plan(&[&second]).unwrap()];
+        let third = second.add(&first).unwrap();
+        let mut whole = plans[0].clone();
+        whole.append(plans[1].clone());
+        whole.append(engine.plan(&[&third]).unwrap());
+        engine.compile(&mut plans).unwrap();
+        let mut whole = [whole];
+        engine.compile(&mut whole).unwrap();
+        engine.run(&whole[0]).unwrap();
+        assert_eq!(third.to_text(&engine).unwrap(), "[15, 15, 15]");
+        assert_eq!(shared.to_text(&engine).unwrap(), "[0, 3, 6]");
+    }
+}
+
+#[test]
+fn huge_shapes_are_refused_before_memory_is_asked_for() {
+    let engine = Engine::new("interp").unwrap();
+    let huge = || counted(&[1, 1]).add(1)?.expand(&[1 << 20, 1 << 20]);
+    let error = huge().unwrap().add(1).unwrap().to_bytes(&engine).unwrap_err().to_string();
+    assert!(error.contains("at most"), "{error}");
+    let error = huge().unwrap().to_bytes(&engine).unwrap_err().to_string();
+    assert!(error.contains("at most"), "{error}");
+    let constant = Tensor::full(DType::U8, &[1 << 20, 1 << 20], 3).unwrap().add(1).unwrap();
+    constant.realize(&engine).unwrap();
+    let error = constant.to_bytes(&engine).unwrap_err().to_string();
+    assert!(error.contains("at most"), "{error}");
+    assert_eq!(constant.sum(&[0, 1]).unwrap().to_text(&engine).unwrap(), "[[0]]");
+    assert!(Tensor::arange(DType::I32, 0, 1, 1 << 41).is_err());
+    assert!(huge().unwrap().expand(&[1 << 20, 1 << 20]).is_ok());
+    assert!(counted(&[1]).expand(&[1 << 41]).is_err());
+    assert!(counted(&[1]).pad(&[(1 << 62, 1 << 62)], 0).is_err());
+    // What is huge on the way only is no problem: it is never held.
+    let corner = huge().unwrap().add(1).unwrap().shrink(&[(0, 1), (5, 7)]).unwrap();
+    assert_eq!(corner.to_text(&engine).unwrap(), "[[2, 2]]");
+}
+
+/// A device that fails at one of its two tasks.
+struct Failing {
+    fails_to_compile: bool,
+}
+
+struct FailsToRun;
+
+fn failure() -> RuntimeError {
+    RuntimeError::Memory { dtype: DType::I32, size_elements: 0, why: "it is to fail".to_string() }
+}
+
+impl Device for Failing {
+    fn name(&self) -> &'static str {
+        "failing"
+    }
+
+    fn compile(&self, kernels: &[&Linear]) -> Result<Vec<Arc<dyn Executable>>, RuntimeError> {
+        if self.fails_to_compile {
+            return Err(failure());
+        }
+        Ok(kernels.iter().map(|_| Arc::new(FailsToRun) as Arc<dyn Executable>).collect())
+    }
+
+    fn describe(&self) -> String {
+        "fails".to_string()
+    }
+}
+
+impl Executable for FailsToRun {
+    fn run(&self, _memories: &[&Memory]) -> Result<(), RuntimeError> {
+        Err(failure())
+    }
+}
+
+#[test]
+fn tensors_are_as_they_were_after_a_failure() {
+    let sound = Engine::new("interp").unwrap();
+    for fails_to_compile in [true, false] {
+        let mut failing = Engine::new("interp").unwrap();
+        failing.device = Arc::new(Failing { fails_to_compile });
+        let sum = counted(&[4]).add(1).unwrap().sum(&[0]).unwrap();
+        let twice = sum.mul(2).unwrap();
+        let before = (sum.uop(), twice.uop());
+        for _ in 0..2 {
+            let error = failing.realize(&[&sum, &twice]).unwrap_err().to_string();
+            assert!(error.contains("it is to fail"), "{error}");
+            assert!(twice.to_bytes(&failing).is_err());
+            assert_eq!((sum.uop(), twice.uop()), before);
+        }
+        assert!(sum.buffer().is_none());
+        assert!(sum.read().is_err(), "no data is made up");
+        assert_eq!(twice.to_text(&sound).unwrap(), "[20]");
+        assert_eq!(sum.to_text(&sound).unwrap(), "[10]");
+        // What cannot be planned takes nothing with it either.
+        let huge = counted(&[1]).expand(&[1 << 40]).unwrap().add(1).unwrap();
+        let fine = counted(&[4]).add(1).unwrap();
+        assert!(sound.realize(&[&fine, &huge]).is_err());
+        assert_eq!(fine.to_text(&sound).unwrap(), "[1, 2, 3, 4]");
+    }
+}
