@@ -28,7 +28,10 @@ pub enum Error {
         want: i64,
     },
     /// `permute` by something other than each axis once.
-    #[error("permute {shape:?} by {axes:?}: each axis from 0 up to the rank {} must appear once", shape.len())]
+    #[error(
+        "permute {shape:?} by {axes:?}: each axis from 0 up to the rank {} must appear once",
+        shape.len()
+    )]
     Permute {
         /// The shape as it is.
         shape: Vec<i64>,

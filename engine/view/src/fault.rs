@@ -1,7 +1,9 @@
-//! Planted faults: known mistakes that can be switched on, to measure whether the harness finds them.
+//! Planted faults: known mistakes that can be switched on, to measure whether the harness finds
+//! them.
 //!
-//! They exist only with the cargo feature `faults`; without it [`is_active`] is `false` at compile time. This is
-//! the lowest room, so the switch of all engine rooms lives here. At most one fault is active in a process.
+//! They exist only with the cargo feature `faults`; without it [`is_active`] is `false` at compile
+//! time. This is the lowest room, so the switch of all engine rooms lives here. At most one fault
+//! is active in a process.
 
 /// One planted fault: where it is and what it does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,7 +47,7 @@ macro_rules! faults {
 
 faults! {
     ViewMergeOffByOne "view-merge-off-by-one" "view"
-        "Merging two views starts one element early, or late where the outer one starts at the first.";
+        "Merging two views starts one element early, or late where early would be outside.";
     ViewReshapeMaskLost "view-reshape-mask-lost" "view"
         "Reshaping a padded view drops its mask and repeats its first real element.";
     ViewFlipOffset "view-flip-offset" "view"

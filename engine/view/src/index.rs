@@ -1,4 +1,5 @@
-//! From a tracker to where an element lies: as expressions of the caller's algebra, or for one given index.
+//! From a tracker to where an element lies: as expressions of the caller's algebra, or for one
+//! given index.
 
 use smallvec::SmallVec;
 
@@ -29,8 +30,9 @@ pub trait IndexAlgebra {
 impl ShapeTracker {
     /// The buffer index of element `indices`, and the truth of it being real (`None`: always).
     ///
-    /// `indices[a]` runs from 0 up to `shape()[a]`. Where the truth is false the index is without meaning and
-    /// may leave the buffer: guard the load. Sums run over the axes from left to right, the offset last.
+    /// `indices[a]` runs from 0 up to `shape()[a]`. Where the truth is false the index is without
+    /// meaning and may leave the buffer: guard the load. Sums run over the axes from left to right,
+    /// the offset last.
     /// # Panics
     /// Unless there is one index expression per axis.
     pub fn index<A: IndexAlgebra>(
@@ -150,7 +152,8 @@ fn both<A: IndexAlgebra>(algebra: &mut A, left: Option<A::Expr>, right: A::Expr)
     }
 }
 
-/// Position of the element `flat` on each axis. The outermost needs no remainder: `flat` is below the size.
+/// Position of the element `flat` on each axis. The outermost needs no remainder: `flat` is below
+/// the size.
 fn digits<A: IndexAlgebra>(
     algebra: &mut A,
     shape: &[i64],

@@ -1,9 +1,10 @@
 //! Views and shape trackers: pure index algebra.
 //!
-//! A [`View`] says where each element of a shape lies in a flat buffer (strides, an offset, a mask of what is
-//! real rather than padding). A [`ShapeTracker`] is a chain of views, for what one view cannot say. The six
-//! movement ops never move data: they answer with another tracker. This room knows nothing of graphs; the
-//! caller's [`IndexAlgebra`] turns a tracker into index expressions. [`fault`] holds the engine's planted faults.
+//! A [`View`] says where each element of a shape lies in a flat buffer (strides, an offset, a mask
+//! of what is real rather than padding). A [`ShapeTracker`] is a chain of views, for what one view
+//! cannot say. The six movement ops never move data: they answer with another tracker. This room
+//! knows nothing of graphs; the caller's [`IndexAlgebra`] turns a tracker into index expressions.
+//! [`fault`] holds the engine's planted faults.
 
 mod error;
 pub mod fault;

@@ -39,8 +39,9 @@ impl Projection {
         range(self.origin[base_axis].into(), &factors, counts)
     }
 
-    /// The box of an outer view of sizes `counts` outside which all is padding, judged by intervals: along each
-    /// axis, what can be inside the base's mask wherever the other axes stand.
+    /// The box of an outer view of sizes `counts` outside which all is padding, judged by
+    /// intervals: along each axis, what can be inside the base's mask wherever the other axes
+    /// stand.
     fn visible(&self, mask: &[(i64, i64)], counts: &[i64]) -> Mask {
         let mut visible: Mask = counts.iter().map(|&count| (0, count)).collect();
         // Each round can only take away; nearly always the second takes nothing more.
@@ -59,7 +60,8 @@ impl Projection {
         visible
     }
 
-    /// Takes from each axis of `visible` what is below or above the positions allowed on one base axis.
+    /// Takes from each axis of `visible` what is below or above the positions allowed on one base
+    /// axis.
     fn cut(&self, base_axis: usize, allowed: (i128, i128), visible: &mut [(i64, i64)]) {
         let ends = |step: i64, pair: (i64, i64)| {
             let (first, last) = (i128::from(pair.0) * i128::from(step), i128::from(pair.1 - 1));
@@ -95,8 +97,9 @@ impl Projection {
         }
     }
 
-    /// Groups of neighbouring base axes, innermost first, over which the walk never carries: half-open ranges
-    /// of base axes with `true`. Axes left over, if any, come last with `false`. `counts`: outer sizes.
+    /// Groups of neighbouring base axes, innermost first, over which the walk never carries:
+    /// half-open ranges of base axes with `true`. Axes left over, if any, come last with `false`.
+    /// `counts`: outer sizes.
     pub(crate) fn groups(
         &self,
         base: &[i64],
@@ -149,8 +152,8 @@ fn unravel(shape: &[i64], flat: i64) -> Sizes {
 }
 
 impl View {
-    /// One view for `self` on top of `base`, whose row-major elements `self` reads; `None` if there is none
-    /// or none was found.
+    /// One view for `self` on top of `base`, whose row-major elements `self` reads; `None` if there
+    /// is none or none was found.
     pub fn merge(&self, base: &View) -> Option<View> {
         if base.contiguous || self.shape.contains(&0) || self.is_padding() {
             return Some(self.clone());
@@ -211,8 +214,8 @@ impl View {
         View::build(self.shape.clone(), strides, offset, None).ok()
     }
 
-    /// `self` masked to what can be real in a base of shape `base_shape` and this mask; `None` where that is all
-    /// of it. Fewer elements are real each time, so repeating it ends.
+    /// `self` masked to what can be real in a base of shape `base_shape` and this mask; `None`
+    /// where that is all of it. Fewer elements are real each time, so repeating it ends.
     fn narrowed(&self, mask: &[(i64, i64)], base_shape: &[i64], first: i64) -> Option<View> {
         let projection = Projection::new(base_shape, first, &self.strides);
         let visible = projection.visible(mask, &self.shape);
@@ -223,7 +226,8 @@ impl View {
         View::build(shape, strides, self.offset, Some(visible)).ok()
     }
 
-    /// For each group of axes the half-open range of row-major elements outside which all is padding.
+    /// For each group of axes the half-open range of row-major elements outside which all is
+    /// padding.
     fn hull(&self, groups: &[(usize, usize, bool)]) -> Option<Mask> {
         let mask = self.mask.as_ref()?;
         let range = |&(first, last, _): &(usize, usize, bool)| {
@@ -245,9 +249,9 @@ impl View {
         })
     }
 
-    /// The view of shape `to` over this one's elements that puts each buffer element back in its place.
-    /// `None` unless every element of a buffer of that shape appears exactly once. Its own shape holds the
-    /// axes of `self`, padding cut off, in the order of the buffer.
+    /// The view of shape `to` over this one's elements that puts each buffer element back in its
+    /// place. `None` unless every element of a buffer of that shape appears exactly once. Its own
+    /// shape holds the axes of `self`, padding cut off, in the order of the buffer.
     pub fn invert(&self, to: &[i64]) -> Option<View> {
         let bounds: Mask = match &self.mask {
             Some(mask) => mask.clone(),
@@ -278,8 +282,8 @@ impl View {
     }
 }
 
-/// The planted fault of `merge`: one element early, or late where the view starts at the first but ends before
-/// the last, so that all it reads is there.
+/// The planted fault of `merge`: one element early, or late where the view starts at the first but
+/// ends before the last, so that all it reads is there.
 fn misplaced(view: &View, base: &View) -> i64 {
     match view.span() {
         _ if !fault::is_active(Fault::ViewMergeOffByOne) => 0,

@@ -6,7 +6,8 @@ use crate::Error;
 use crate::fault::{self, Fault};
 use crate::view::{Mask, Sizes, View, count};
 
-/// Neighbouring axes that act as one: `size` elements `stride` apart, of which those from `real_size` on repeat.
+/// Neighbouring axes that act as one: `size` elements `stride` apart, of which those from
+/// `real_size` on repeat.
 struct Block {
     size: i64,
     stride: i64,
@@ -14,9 +15,11 @@ struct Block {
 }
 
 impl View {
-    /// The same elements in row-major order under another shape; `None` where that takes a second view.
+    /// The same elements in row-major order under another shape; `None` where that takes a second
+    /// view.
     /// # Errors
-    /// [`Error::Reshape`] if the element counts differ; [`Error::NegativeSize`], [`Error::TooLarge`].
+    /// [`Error::Reshape`] if the element counts differ; [`Error::NegativeSize`],
+    /// [`Error::TooLarge`].
     pub fn reshape(&self, to: &[i64]) -> Result<Option<View>, Error> {
         if self.shape.as_slice() == to {
             return Ok(Some(self.clone()));
@@ -58,7 +61,8 @@ impl View {
         self.reshape(&sizes).ok().flatten().unwrap_or_else(|| self.clone())
     }
 
-    /// Merges each axis into the next where strides allow, or where only one of its indices is real.
+    /// Merges each axis into the next where strides allow, or where only one of its indices is
+    /// real.
     fn blocks(&self) -> SmallVec<[Block; 4]> {
         let mut blocks: SmallVec<[Block; 4]> = SmallVec::new();
         let mut merging = false;
@@ -86,7 +90,8 @@ impl View {
     }
 }
 
-/// Strides of `to` such that each block is split into whole axes; `None` where an axis would straddle two.
+/// Strides of `to` such that each block is split into whole axes; `None` where an axis would
+/// straddle two.
 fn new_strides(blocks: &[Block], to: &[i64]) -> Option<Sizes> {
     let mut strides = Sizes::from_elem(0, to.len());
     let mut axis = to.len();
@@ -107,7 +112,8 @@ fn new_strides(blocks: &[Block], to: &[i64]) -> Option<Sizes> {
     Some(strides)
 }
 
-/// The mask after a reshape, from the innermost axis outwards; `None` where it is no longer one box.
+/// The mask after a reshape, from the innermost axis outwards; `None` where it is no longer one
+/// box.
 fn new_mask(mask: &[(i64, i64)], from: &[i64], to: &[i64]) -> Option<Mask> {
     let mut old = from.iter().copied().zip(mask.iter().copied()).rev();
     let mut next_old = || old.next().unwrap_or((1, (0, 1)));

@@ -1,5 +1,6 @@
-//! What can be said of an axis without expressions: real strides, and whether it is masked. Cautious:
-//! where the walk through several views cannot be followed, an axis has no stride and counts as masked.
+//! What can be said of an axis without expressions: real strides, and whether it is masked.
+//! Cautious: where the walk through several views cannot be followed, an axis has no stride and
+//! counts as masked.
 
 use smallvec::SmallVec;
 
@@ -16,8 +17,8 @@ struct Walk {
 }
 
 impl ShapeTracker {
-    /// Buffer elements for one step along each axis. `None` where steps differ or, unless `ignore_valid`,
-    /// where being real depends on the axis; also where this cannot be told.
+    /// Buffer elements for one step along each axis. `None` where steps differ or, unless
+    /// `ignore_valid`, where being real depends on the axis; also where this cannot be told.
     pub fn real_strides(&self, ignore_valid: bool) -> Vec<Option<i64>> {
         let walk = self.walk();
         let known = |axis: usize| !walk.uneven[axis] && (ignore_valid || !walk.masked[axis]);

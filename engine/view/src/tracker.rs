@@ -1,11 +1,13 @@
-//! A chain of views: the first reads the buffer, each further one reads the row-major elements of the one below.
+//! A chain of views: the first reads the buffer, each further one reads the row-major elements of
+//! the one below.
 
 use std::sync::Arc;
 
 use crate::view::count;
 use crate::{Error, Movement, View};
 
-/// Where each element of a shape lies in a buffer, or that it is padding. Immutable, cheap to clone.
+/// Where each element of a shape lies in a buffer, or that it is padding. Immutable, cheap to
+/// clone.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
 pub struct ShapeTracker(Arc<[View]>);
 
@@ -50,7 +52,8 @@ impl ShapeTracker {
         self.0.len() == 1 && self.last().contiguous
     }
 
-    /// The same elements in row-major order under another shape; adds a view where the last cannot say it.
+    /// The same elements in row-major order under another shape; adds a view where the last cannot
+    /// say it.
     /// # Errors
     /// As [`View::reshape`].
     pub fn reshape(&self, to: &[i64]) -> Result<ShapeTracker, Error> {
@@ -95,7 +98,8 @@ impl ShapeTracker {
         Ok(self.with_last(self.last().flip(axes)?))
     }
 
-    /// Carries out one movement op. Without `merge` every reshape adds a view (tinygrad's `MERGE_VIEW=0`).
+    /// Carries out one movement op. Without `merge` every reshape adds a view (tinygrad's
+    /// `MERGE_VIEW=0`).
     /// # Errors
     /// As the op's own method.
     pub fn apply(&self, movement: &Movement, merge: bool) -> Result<ShapeTracker, Error> {
@@ -113,7 +117,8 @@ impl ShapeTracker {
         }
     }
 
-    /// `top` read through `self`: element `i` of the result is the element of `self` that `top` names.
+    /// `top` read through `self`: element `i` of the result is the element of `self` that `top`
+    /// names.
     /// # Errors
     /// [`Error::Stack`] if `top` reads beyond the elements of `self`.
     pub fn compose(&self, top: &ShapeTracker) -> Result<ShapeTracker, Error> {
@@ -136,8 +141,8 @@ impl ShapeTracker {
         if simplify(&mut views) { ShapeTracker(views.into()) } else { self.clone() }
     }
 
-    /// The way back: a tracker of shape `to` over this one's elements that puts each buffer element in place.
-    /// `None` unless every element of a buffer of that shape appears exactly once.
+    /// The way back: a tracker of shape `to` over this one's elements that puts each buffer element
+    /// in place. `None` unless every element of a buffer of that shape appears exactly once.
     pub fn invert(&self, to: &[i64]) -> Option<ShapeTracker> {
         let mut inverted = Vec::with_capacity(self.0.len());
         for (position, view) in self.0.iter().enumerate().rev() {

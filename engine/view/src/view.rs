@@ -1,7 +1,9 @@
-//! One view: shape, strides, offset and mask over a flat buffer, kept in one canonical form, and its movement ops.
+//! One view: shape, strides, offset and mask over a flat buffer, kept in one canonical form, and
+//! its movement ops.
 //!
-//! Element `i` lies at `offset + sum(i[a] * strides[a])` where `begin[a] <= i[a] < end[a]` for each axis of the
-//! mask, and is padding (zero) elsewhere. It refuses whatever has an element or index that an `i64` cannot hold.
+//! Element `i` lies at `offset + sum(i[a] * strides[a])` where `begin[a] <= i[a] < end[a]` for each
+//! axis of the mask, and is padding (zero) elsewhere. It refuses whatever has an element or index
+//! that an `i64` cannot hold.
 
 use smallvec::SmallVec;
 
@@ -13,8 +15,9 @@ pub(crate) type Mask = SmallVec<[(i64, i64); 4]>;
 
 /// An immutable view in canonical form: equal meaning mostly gives equal values.
 ///
-/// Axes of size 1 and axes of which one index is real have stride 0; a mask that hides nothing is `None`; a
-/// view all of padding has stride 0 and mask (0, 0) everywhere; a view without elements has stride 0, no mask.
+/// Axes of size 1 and axes of which one index is real have stride 0; a mask that hides nothing is
+/// `None`; a view all of padding has stride 0 and mask (0, 0) everywhere; a view without elements
+/// has stride 0, no mask.
 #[derive(Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct View {
     pub(crate) shape: Sizes,
@@ -40,7 +43,8 @@ impl Clone for View {
 impl View {
     /// A view in canonical form; row-major strides where `strides` is `None`.
     /// # Errors
-    /// [`Error::NegativeSize`], [`Error::TooLarge`], or [`Error::View`] if ranks differ or the mask leaves the shape.
+    /// [`Error::NegativeSize`], [`Error::TooLarge`], or [`Error::View`] if ranks differ or the mask
+    /// leaves the shape.
     pub fn create(
         shape: &[i64],
         strides: Option<&[i64]>,
@@ -113,7 +117,8 @@ impl View {
 
     /// Repeats axes of size 1: [a, 1, c] to [a, b, c] with stride 0.
     /// # Errors
-    /// [`Error::Expand`] if ranks differ or an axis is neither 1 nor equal; [`Error::NegativeSize`], [`Error::TooLarge`].
+    /// [`Error::Expand`] if ranks differ or an axis is neither 1 nor equal;
+    /// [`Error::NegativeSize`], [`Error::TooLarge`].
     pub fn expand(&self, to: &[i64]) -> Result<View, Error> {
         let fits = |(&have, &want): (&i64, &i64)| have == want || have == 1;
         if to.len() != self.shape.len() || !self.shape.iter().zip(to).all(fits) {
@@ -165,7 +170,8 @@ impl View {
         }
         let shape: Sizes = bounds.iter().map(|&(begin, end)| end - begin).collect();
         let pairs = bounds.iter().zip(&self.strides);
-        // `build` saw that every index of this view fits; an empty result may stand one step outside.
+        // `build` saw that every index of this view fits; an empty result may stand one step
+        // outside.
         let offset = pairs.fold(self.offset, |sum, (&(begin, _), &stride)| {
             sum.wrapping_add(stride.wrapping_mul(begin))
         });
@@ -199,7 +205,8 @@ impl View {
         View::build(Sizes::from_slice(&self.shape), strides, offset, mask)
     }
 
-    /// Makes the canonical form; every view comes from here. Ranks agree and the mask lies in the shape.
+    /// Makes the canonical form; every view comes from here. Ranks agree and the mask lies in the
+    /// shape.
     pub(crate) fn build(
         shape: Sizes,
         mut strides: Sizes,
@@ -283,8 +290,9 @@ fn expanded(pair: (i64, i64), have: i64, want: i64) -> (i64, i64) {
     if pair == (0, 1) { (0, want) } else { (0, 0) }
 }
 
-/// The planted fault of `expand`: the mask from before, also the one that hides nothing of an axis of size 1 and
-/// that a view starting at the first buffer element without padding does not write down.
+/// The planted fault of `expand`: the mask from before, also the one that hides nothing of an axis
+/// of size 1 and that a view starting at the first buffer element without padding does not write
+/// down.
 fn kept(view: &View) -> Option<Mask> {
     if !fault::is_active(Fault::ViewExpandMaskKept) || view.mask.is_none() && view.offset == 0 {
         return None;
@@ -292,8 +300,8 @@ fn kept(view: &View) -> Option<Mask> {
     Some(view.mask.clone().unwrap_or_else(|| view.shape.iter().map(|&size| (0, size)).collect()))
 }
 
-/// The planted fault of `pad`: the mask of one axis lets one element too many through, where that lies inside
-/// the buffer: what `shrink` had cut off, or one more of what repeats.
+/// The planted fault of `pad`: the mask of one axis lets one element too many through, where that
+/// lies inside the buffer: what `shrink` had cut off, or one more of what repeats.
 fn widen(view: &View, amounts: &[(i64, i64)], mask: &mut [(i64, i64)]) {
     if !fault::is_active(Fault::ViewPadMaskWide) {
         return;
@@ -364,7 +372,8 @@ pub(crate) fn too_large(shape: &[i64]) -> Error {
 }
 
 impl std::fmt::Display for View {
-    /// tinygrad's spelling: `View(shape=(4, 8), strides=(8, 1), offset=0, mask=None, contiguous=True)`.
+    /// tinygrad's spelling: `View(shape=(4, 8), strides=(8, 1), offset=0, mask=None,
+    /// contiguous=True)`.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "View(shape=")?;
         tuple(f, &self.shape, |f, size| write!(f, "{size}"))?;

@@ -1,7 +1,8 @@
 //! Every sequence of up to three movements on small shapes, against elements moved by hand.
 //!
-//! The movements of a shape are a fixed list that holds each kind in its telling forms: merging, splitting and
-//! adding axes, both ends padded and cut, empty results, every axis alone and all axes at once.
+//! The movements of a shape are a fixed list that holds each kind in its telling forms: merging,
+//! splitting and adding axes, both ends padded and cut, empty results, every axis alone and all
+//! axes at once.
 
 mod model;
 

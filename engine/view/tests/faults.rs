@@ -10,8 +10,8 @@ use model::{Model, compare};
 
 const CHAINS: u64 = 2_000;
 
-/// Draws one chain of up to 8 movements; whether its trackers place every element as the model does. Panics
-/// count as found.
+/// Draws one chain of up to 8 movements; whether its trackers place every element as the model
+/// does. Panics count as found.
 fn is_right(seed: u64) -> bool {
     std::panic::catch_unwind(|| {
         let mut random = Random::new(seed);

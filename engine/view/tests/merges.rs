@@ -1,4 +1,5 @@
-//! How well views merge: tinygrad's known failures, and chains counted against what one view could say.
+//! How well views merge: tinygrad's known failures, and chains counted against what one view could
+//! say.
 
 mod dice;
 mod model;
@@ -13,7 +14,8 @@ fn indices(shape: &[i64]) -> Vec<Vec<i64>> {
     all
 }
 
-/// Of one random chain without merging: the elements, the views there are, and those that `simplify` leaves.
+/// Of one random chain without merging: the elements, the views there are, and those that
+/// `simplify` leaves.
 struct Chain {
     model: Model,
     views: usize,
@@ -89,8 +91,8 @@ fn simplify_finds_999_of_1000_chains_that_one_view_can_say() {
 /// Shape, strides, offset and mask of a view.
 type Parts = (&'static [i64], &'static [i64], i64, Option<&'static [(i64, i64)]>);
 
-/// tinygrad's `test_view.test_merges_from_fuzzer1` to 5, all expected failures there: base, top, and the view
-/// that both are.
+/// tinygrad's `test_view.test_merges_from_fuzzer1` to 5, all expected failures there: base, top,
+/// and the view that both are.
 const FUZZER: [[Parts; 3]; 5] = [
     [
         (&[2, 4], &[2, 1], -2, Some(&[(0, 2), (2, 4)])),

@@ -1,7 +1,8 @@
-//! What the documents that gradiff starts from say of views: one test per row, each quoting its row.
+//! What the documents that gradiff starts from say of views: one test per row, each quoting its
+//! row.
 //!
-//! Index texts appear here as the meaning gives them, before any simplification. The corpus holds the simplified
-//! ones.
+//! Index texts appear here as the meaning gives them, before any simplification. The corpus holds
+//! the simplified ones.
 
 use gradiff_view::{IndexAlgebra, Movement, ShapeTracker, View};
 
@@ -88,7 +89,8 @@ fn reshaped_flipped_padded() -> ShapeTracker {
 
 #[test]
 fn s01_from_shape_has_one_row_major_view() {
-    // S1 "create a virtual (10, 10) Tensor ... you'll see it has one view. the (10, 1 are the strides)"
+    // S1 "create a virtual (10, 10) Tensor ... you'll see it has one view. the (10, 1 are the
+    // strides)"
     assert_eq!(
         tracker(&[10, 10]).to_string(),
         "ShapeTracker(views=(View(shape=(10, 10), strides=(10, 1), offset=0, mask=None, \
@@ -129,8 +131,9 @@ fn s04_flat_reshape_of_a_permute_takes_a_second_view() {
 
 #[test]
 fn s05_index_through_two_views() {
-    // S5 "we can render a Python expression for the index at any time": (((idx0%10)*10)+(idx0//10)).
-    // The axes (5, 2, 5, 2) act as two of 10; only the order of the sum is left to simplification.
+    // S5 "we can render a Python expression for the index at any time":
+    // (((idx0%10)*10)+(idx0//10)). The axes (5, 2, 5, 2) act as two of 10; only the order of the
+    // sum is left to simplification.
     let expected = "((idx0//10)+((idx0%10)*10))";
     assert_eq!(texts(&flattened(), "idx"), (expected.to_owned(), None));
     let expected = "((ridx0//10)+((ridx0%10)*10))";
@@ -139,7 +142,8 @@ fn s05_index_through_two_views() {
 
 #[test]
 fn s06_reshape_back_gives_a_simple_index() {
-    // S6 "if we reshape it back, the indexes get simple again": ((idx1*10)+idx0), by simplification of ...
+    // S6 "if we reshape it back, the indexes get simple again": ((idx1*10)+idx0), by simplification
+    // of ...
     let back = flattened().reshape(&[10, 10]).unwrap();
     let expected = "((((idx0*10)+idx1)//10)+((((idx0*10)+idx1)%10)*10))";
     assert_eq!(texts(&back, "idx"), (expected.to_owned(), None));
@@ -218,7 +222,8 @@ fn s10_reshape_flip_pad_is_one_view_and_its_flat_form_two() {
         "ShapeTracker(views=(View(shape=(4, 5), strides=(-3, 1), offset=5, \
          mask=((1, 3), (1, 4)), contiguous=False),))"
     );
-    // S10 "If the transformation can not be represented with a single View, [it] will keep them separate"
+    // S10 "If the transformation can not be represented with a single View, [it] will keep them
+    // separate"
     assert_eq!(
         one.reshape(&[20]).unwrap().to_string(),
         "ShapeTracker(views=(View(shape=(4, 5), strides=(-3, 1), offset=5, \
@@ -229,8 +234,9 @@ fn s10_reshape_flip_pad_is_one_view_and_its_flat_form_two() {
 
 #[test]
 fn s11_s12_index_and_validity_texts() {
-    // S11 "expressions for indexing and validating memory access": ADD(ADD(MUL(RANGE0, -3), RANGE1), 5), and
-    // CMPNE(CMPLT(x, 1), True) & CMPLT(x, 3) ...; S12 their text, which needs no simplification.
+    // S11 "expressions for indexing and validating memory access": ADD(ADD(MUL(RANGE0, -3),
+    // RANGE1), 5), and CMPNE(CMPLT(x, 1), True) & CMPLT(x, 3) ...; S12 their text, which needs no
+    // simplification.
     let (index, valid) = texts(&reshaped_flipped_padded(), "ridx");
     assert_eq!(index, "(((ridx0*-3)+ridx1)+5)");
     let expected = "(((((ridx0<1)!=True)&(ridx0<3))&((ridx1<1)!=True))&(ridx1<4))";
@@ -239,7 +245,8 @@ fn s11_s12_index_and_validity_texts() {
 
 #[test]
 fn s13_empty_shape_has_stride_0() {
-    // S13 "arg=ShapeTracker(views=(View(shape=(0,), strides=(0,), offset=0, mask=None, contiguous=True),))"
+    // S13 "arg=ShapeTracker(views=(View(shape=(0,), strides=(0,), offset=0, mask=None,
+    // contiguous=True),))"
     assert_eq!(
         tracker(&[0]).to_string(),
         "ShapeTracker(views=(View(shape=(0,), strides=(0,), offset=0, mask=None, \
@@ -288,8 +295,8 @@ fn s15_strides_and_offset_pick_elements() {
 
 #[test]
 fn s16_pad_is_a_mask_expand_is_stride_0_and_contiguous_is_a_formula() {
-    // S16 "pad=mask+negative offset, expand=stride 0, contiguous flag definition = offset==0 & mask None &
-    // strides==strides_for_shape"
+    // S16 "pad=mask+negative offset, expand=stride 0, contiguous flag definition = offset==0 & mask
+    // None & strides==strides_for_shape"
     let padded = view(&[3]).pad(&[(2, 0)]).unwrap();
     assert_eq!((padded.offset(), padded.mask()), (-2, Some(&[(2, 5)][..])));
     assert_eq!(view(&[1]).expand(&[5]).unwrap().strides(), [0]);
@@ -305,8 +312,9 @@ fn s16_pad_is_a_mask_expand_is_stride_0_and_contiguous_is_a_formula() {
 
 #[test]
 fn measured_pad_of_one_axis() {
-    // "pad(1,1) of (4,6): strides (6,1) offset -1 mask ((0,4),(1,7)); real_strides (6,None), ignore_valid
-    // (6,1); axis_is_masked(1) True/(0) False; real_size 24 vs size 32; unit_stride_axes [] vs [1]"
+    // "pad(1,1) of (4,6): strides (6,1) offset -1 mask ((0,4),(1,7)); real_strides (6,None),
+    // ignore_valid (6,1); axis_is_masked(1) True/(0) False; real_size 24 vs size 32;
+    // unit_stride_axes [] vs [1]"
     let padded = tracker(&[4, 6]).pad(&[(0, 0), (1, 1)]).unwrap();
     assert_eq!(
         padded.views()[0].to_string(),
@@ -358,8 +366,9 @@ fn measured_minify_and_reshape() {
 
 #[test]
 fn measured_canonical_forms() {
-    // "create (canon: size-1 stride->0; 0 in shape -> all-zero strides, contiguous=True; no-op mask dropped;
-    // dim with one unmasked index -> stride 0 & offset moved; empty mask -> strides 0, mask ((0,0),..))"
+    // "create (canon: size-1 stride->0; 0 in shape -> all-zero strides, contiguous=True; no-op mask
+    // dropped; dim with one unmasked index -> stride 0 & offset moved; empty mask -> strides 0,
+    // mask ((0,0),..))"
     let text = |shape: &[i64], strides: &[i64], offset, mask: Option<&[(i64, i64)]>| {
         View::create(shape, Some(strides), offset, mask).unwrap().to_string()
     };
