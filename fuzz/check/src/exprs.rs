@@ -6,6 +6,8 @@ use gradiff_corpus::{Expr, ExprBinary, ExprCase, ExprUnary};
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use crate::columns::Column;
+
 /// At most this many points are looked at; ranges with fewer are looked at whole.
 const POINTS: usize = 600;
 
@@ -26,116 +28,88 @@ pub fn check_expr(case: &ExprCase) -> Result<(), String> {
         return Err(format!("simplified again, {} becomes {}", text(&simple), text(&again)));
     }
     let ranges = [bounds(&graph), bounds(&simple)];
-    let order = simple.toposort();
-    for point in points(case) {
-        let Some(expected) = value(&case.expr, &point) else { continue };
-        let found = evaluate(&order, case, &point);
-        if found != Some(expected) {
+    let (low, high) = (ranges[0].0.max(ranges[1].0), ranges[0].1.min(ranges[1].1));
+    let (count, points) = points(case);
+    let expected = value(&case.expr, &points, count);
+    let found = evaluate(&simple, case, &points, count);
+    for point in 0..count {
+        let Some(expected) = expected.at(point) else { continue };
+        if found.at(point) != Some(expected) {
+            let found = found.at(point);
             return Err(format!(
                 "{} became {}: {found:?} instead of {expected} at {}",
                 text(&graph),
                 text(&simple),
-                place(case, &point)
+                place(case, &points, point)
             ));
         }
-        for (low, high) in ranges {
-            if i128::from(expected) < low || high < i128::from(expected) {
-                return Err(format!(
-                    "{} is {expected} at {}, outside its bounds {low}..{high}",
-                    text(&graph),
-                    place(case, &point)
-                ));
-            }
+        if i128::from(expected) < low || high < i128::from(expected) {
+            return Err(format!(
+                "{} is {expected} at {}, outside its bounds {low}..{high}",
+                text(&graph),
+                place(case, &points, point)
+            ));
         }
     }
     Ok(())
 }
 
-fn place(case: &ExprCase, point: &[i64]) -> String {
-    let words = case.vars.iter().zip(point).map(|(var, value)| format!("{}={value}", var.name));
+fn place(case: &ExprCase, points: &[Column], point: usize) -> String {
+    let words = case.vars.iter().zip(points).map(|(var, values)| {
+        let value = values.at(point).expect("a variable has a value everywhere");
+        format!("{}={value}", var.name)
+    });
     words.collect::<Vec<_>>().join(", ")
 }
 
-/// All points, or corners and a fixed scatter of them.
-fn points(case: &ExprCase) -> Vec<Vec<i64>> {
-    let spans: Vec<u128> =
-        case.vars.iter().map(|v| (i128::from(v.max) - i128::from(v.min)) as u128 + 1).collect();
-    let total = spans.iter().try_fold(1u128, |product, span| product.checked_mul(*span));
-    let is_whole = total.is_some_and(|total| total <= POINTS as u128);
-    let count = if is_whole { total.unwrap_or(0) as usize } else { POINTS };
+/// All points, or corners and a fixed scatter of them: how many, and each variable's values.
+fn points(case: &ExprCase) -> (usize, Vec<Column>) {
+    let last = |var: &gradiff_corpus::Var| var.max.wrapping_sub(var.min) as u64;
+    let spans: Vec<u64> = case.vars.iter().map(last).collect();
+    let total = spans.iter().try_fold(1u64, |product, last| {
+        last.checked_add(1).and_then(|span| product.checked_mul(span))
+    });
+    let whole = total.filter(|total| *total <= POINTS as u64);
+    let count = whole.map_or(POINTS, |total| total as usize);
     let mut state = 0x9e37_79b9_7f4a_7c15u64;
-    (0..count)
-        .map(|number| {
-            let mut rest = number as u128;
-            let coordinate = |(var, span): (&gradiff_corpus::Var, &u128)| {
-                let step = if is_whole {
-                    let step = rest % span;
-                    rest /= span;
-                    step
-                } else if number < 1 << case.vars.len().min(6) {
-                    let step = if rest & 1 == 0 { 0 } else { span - 1 };
-                    rest >>= 1;
-                    step
-                } else {
-                    state ^= state << 13;
-                    state ^= state >> 7;
-                    state ^= state << 17;
-                    u128::from(state) % span
-                };
-                (i128::from(var.min) + step as i128) as i64
+    let mut values: Vec<Vec<i32>> = vec![Vec::with_capacity(count); spans.len()];
+    for number in 0..count {
+        let mut rest = number as u64;
+        for ((var, last), values) in case.vars.iter().zip(&spans).zip(&mut values) {
+            let step = if whole.is_some() {
+                let step = rest % (last + 1);
+                rest /= last + 1;
+                step
+            } else if number < 1 << case.vars.len().min(6) {
+                let step = if rest & 1 == 0 { 0 } else { *last };
+                rest >>= 1;
+                step
+            } else {
+                state ^= state << 13;
+                state ^= state >> 7;
+                state ^= state << 17;
+                last.checked_add(1).map_or(state, |span| state % span)
             };
-            case.vars.iter().zip(&spans).map(coordinate).collect()
-        })
-        .collect()
+            values.push(var.min.wrapping_add(step as i64) as i32);
+        }
+    }
+    (count, values.into_iter().map(Column::new).collect())
 }
 
-/// The value of the written expression (truth is 1); `None` where it is undefined.
-fn value(expr: &Expr, point: &[i64]) -> Option<i64> {
-    let wrap = |wide: i64| i64::from(wide as i32);
-    Some(match expr {
-        Expr::Var(number) => point[*number],
-        Expr::Int(value) => *value,
-        Expr::Bool(value) => i64::from(*value),
-        Expr::Unary(ExprUnary::Neg, x) => wrap(-value(x, point)?),
-        Expr::Unary(ExprUnary::Not, x) => {
-            let is_bool = is_bool(x);
-            let x = value(x, point)?;
-            if is_bool { 1 - x } else { !x }
-        }
-        Expr::Where(parts) => {
-            // Both sides are computed, as devices do: an undefined one that is not chosen is idle.
-            let [condition, x, y] = &**parts;
-            if value(condition, point)? != 0 { value(x, point)? } else { value(y, point)? }
-        }
-        Expr::Binary(op, x, y) => {
-            let (x, y) = (value(x, point)?, value(y, point)?);
-            match op {
-                ExprBinary::Add => wrap(x + y),
-                ExprBinary::Sub => wrap(x - y),
-                ExprBinary::Mul => wrap(x * y),
-                ExprBinary::Max => x.max(y),
-                ExprBinary::Min => x.min(y),
-                ExprBinary::Lt => i64::from(x < y),
-                ExprBinary::Ne => i64::from(x != y),
-                ExprBinary::Eq => i64::from(x == y),
-                ExprBinary::And => x & y,
-                ExprBinary::Or => x | y,
-                ExprBinary::Xor => x ^ y,
-                ExprBinary::Shl if (0..32).contains(&y) => wrap(x << y),
-                ExprBinary::Shr if (0..32).contains(&y) => x >> y,
-                ExprBinary::Shl | ExprBinary::Shr => return None,
-                _ if y == 0 => return None,
-                ExprBinary::CDiv => wrap(x / y),
-                ExprBinary::CMod => x % y,
-                ExprBinary::FloorDiv => wrap(floor_quotient(x, y)),
-                ExprBinary::FloorMod => x - y * floor_quotient(x, y),
-            }
-        }
-    })
-}
-
-fn floor_quotient(x: i64, y: i64) -> i64 {
-    x / y - i64::from(x % y != 0 && (x < 0) != (y < 0))
+/// The values of the written expression (truth is 1), with those of its variables.
+fn value(expr: &Expr, points: &[Column], count: usize) -> Column {
+    let of = |x: &Expr| value(x, points, count);
+    match expr {
+        Expr::Var(number) => points[*number].clone(),
+        Expr::Int(value) => Column::repeated(*value as i32, count),
+        Expr::Bool(value) => Column::repeated(i32::from(*value), count),
+        Expr::Unary(ExprUnary::Neg, x) => of(x).map(i32::wrapping_neg),
+        Expr::Unary(ExprUnary::Not, x) if is_bool(x) => of(x).map(|x| 1 - x),
+        Expr::Unary(ExprUnary::Not, x) => of(x).map(|x| !x),
+        // An undefined side that is not chosen is idle.
+        Expr::Where(parts) => of(&parts[0]).select(&of(&parts[1]), &of(&parts[2])),
+        Expr::Binary(op, x, y) => Column::binary(*op, &of(x), &of(y)),
+    }
 }
 
 fn is_bool(expr: &Expr) -> bool {
@@ -201,27 +175,56 @@ fn binary_op(op: ExprBinary) -> Op {
     }
 }
 
-/// The value of a graph whose nodes are given sources first.
-fn evaluate(order: &[UOp], case: &ExprCase, point: &[i64]) -> Option<i64> {
-    let mut values: HashMap<&UOp, Option<Constant>> = HashMap::with_capacity(order.len());
-    for node in order {
-        let found = match node.arg() {
-            Arg::Const(value) => Some(*value),
-            Arg::Var(variable) => {
-                let number = case.vars.iter().position(|var| var.name == variable.name)?;
-                Some(Constant::int(node.dtype(), i128::from(point[number])))
+/// The values of a graph of 32-bit integers and truths.
+fn evaluate(root: &UOp, case: &ExprCase, points: &[Column], count: usize) -> Column {
+    let order = root.toposort();
+    let places: HashMap<&UOp, usize> = order.iter().zip(0..).collect();
+    let mut columns: Vec<Column> = Vec::with_capacity(order.len());
+    for node in &order {
+        let src: Vec<&Column> = node.src().iter().map(|source| &columns[places[source]]).collect();
+        let column = match (node.arg(), src.as_slice()) {
+            (Arg::Const(value), _) => Column::repeated(bits_of(*value), count),
+            (Arg::Var(variable), _) => {
+                let number = case.vars.iter().position(|var| var.name == variable.name);
+                let nowhere = || Column::from_options((0..count).map(|_| None));
+                number.map_or_else(nowhere, |number| points[number].clone())
             }
-            _ if node.op() == Op::Where => match values[&node.src()[0]] {
-                Some(condition) => values[&node.src()[if condition.is_true() { 1 } else { 2 }]],
-                None => None,
-            },
-            _ => {
-                let sources: Option<Vec<Constant>> =
-                    node.src().iter().map(|source| values[source]).collect();
-                sources.and_then(|src| scalar(node.op(), node.dtype(), &src))
+            (_, [condition, x, y]) if node.op() == Op::Where => condition.select(x, y),
+            (_, [x, y]) if written_op(node).is_some() => {
+                Column::binary(written_op(node).expect("just asked"), x, y)
             }
+            _ => by_point(node, &src, count),
         };
-        values.insert(node, found);
+        columns.push(column);
     }
-    values[order.last()?]?.to_int().map(|value| value as i64)
+    columns.pop().expect("a graph has a root")
+}
+
+/// The op of expressions that means the same, over integers or truths.
+fn written_op(node: &UOp) -> Option<ExprBinary> {
+    use ExprBinary::{CDiv, CMod, FloorDiv, FloorMod};
+    let is_bool = node.src()[0].dtype() == DType::Bool;
+    let both = [ExprBinary::Ne, ExprBinary::And, ExprBinary::Or, ExprBinary::Xor];
+    let ints = [ExprBinary::Add, ExprBinary::Sub, ExprBinary::Mul, ExprBinary::Lt];
+    let more = [ExprBinary::Max, ExprBinary::Min, FloorDiv, FloorMod, CDiv, CMod];
+    let shifts = [ExprBinary::Shl, ExprBinary::Shr];
+    let is_same = |op: &ExprBinary| binary_op(*op) == node.op();
+    let rest = ints.into_iter().chain(more).chain(shifts).filter(|_| !is_bool);
+    let is_known = node.src()[0].dtype() == DType::I32 || is_bool;
+    both.into_iter().chain(rest).filter(|_| is_known).find(is_same)
+}
+
+/// An op that expressions do not have, one point at a time.
+fn by_point(node: &UOp, src: &[&Column], count: usize) -> Column {
+    Column::from_options((0..count).map(|point| {
+        let constant = |(uop, column): (&UOp, &&Column)| {
+            column.at(point).map(|value| Constant::int(uop.dtype(), i128::from(value)))
+        };
+        let operands: Option<Vec<Constant>> = node.src().iter().zip(src).map(constant).collect();
+        scalar(node.op(), node.dtype(), &operands?).map(bits_of)
+    }))
+}
+
+fn bits_of(value: Constant) -> i32 {
+    value.to_int().expect("expressions have integers and truths alone") as i32
 }

@@ -1,19 +1,26 @@
 //! What the libFuzzer targets call: a case in, a panic if something is wrong.
 //!
 //! `GRADIFF_FAULT=NAME` in the environment switches a planted fault on first.
+//! `GRADIFF_BACKENDS=interp,jit,c` names the backends of programs. Unset, they are `interp` and
+//! `jit`, which call no compiler; a fault of the room `render` shows in C source alone and adds `c`.
 
+use std::cell::RefCell;
 use std::sync::OnceLock;
 
 use gradiff_corpus::{Case, CaseFile, ExprCase, Program, ViewOps};
 
 use crate::{Backend, fault};
 
+/// Programs that go to the C compiler together, at most: one call takes most of 0.1 s, whatever it
+/// compiles. The first goes alone, so that one saved input can be run again; then 2, 4, ...
+const BATCH: usize = 32;
+
 /// Switches the fault named in the environment on, once.
 fn plant() {
     static ONCE: OnceLock<()> = OnceLock::new();
     ONCE.get_or_init(|| {
         if let Ok(name) = std::env::var("GRADIFF_FAULT") {
-            fault::set_active(&name).expect("GRADIFF_FAULT names a planted fault");
+            fault::set_active(&name).unwrap_or_else(|error| panic!("GRADIFF_FAULT: {error}"));
         }
     });
 }
@@ -23,22 +30,74 @@ fn fail(case: Case, problem: &str) -> ! {
     panic!("{problem}\n\nas a corpus file:\n{file}")
 }
 
-/// Runs a program on the interpreter and the just-in-time compiler.
+/// The backends of programs: those that compile in process, and those that call a compiler.
+struct Backends {
+    direct: Vec<Box<dyn Backend>>,
+    batched: Vec<Box<dyn Backend>>,
+    /// Programs that wait for the compiler.
+    waiting: Vec<Program>,
+    /// How many it waits for.
+    batch: usize,
+}
+
+impl Backends {
+    fn from_environment() -> Backends {
+        let named = std::env::var("GRADIFF_BACKENDS").ok();
+        let fault = fault::active();
+        let renders = fault::ROWS.iter().any(|row| Some(row.name) == fault && row.room == "render");
+        let names =
+            named.unwrap_or(if renders { "interp,jit,c" } else { "interp,jit" }.to_string());
+        let (batched, direct): (Vec<&str>, Vec<&str>) =
+            names.split(',').map(str::trim).partition(|name| calls_compiler(name));
+        Backends { direct: open(&direct), batched: open(&batched), waiting: Vec::new(), batch: 1 }
+    }
+
+    /// Judges the program on the direct backends; keeps it for the others until a batch is full.
+    fn judge(&mut self, program: &Program) {
+        panic_on_failure(&[program], &self.direct);
+        if self.batched.is_empty() {
+            return;
+        }
+        self.waiting.push(program.clone());
+        if self.waiting.len() == self.batch {
+            self.batch = BATCH.min(2 * self.batch);
+            let batch = std::mem::take(&mut self.waiting);
+            panic_on_failure(&batch.iter().collect::<Vec<_>>(), &self.batched);
+        }
+    }
+}
+
+fn calls_compiler(name: &str) -> bool {
+    crate::BACKENDS.iter().any(|row| row.name == name && row.device == "c")
+}
+
+fn open(names: &[&str]) -> Vec<Box<dyn Backend>> {
+    let names: Vec<String> = names.iter().map(|name| name.to_string()).collect();
+    crate::backends(&names).unwrap_or_else(|error| panic!("GRADIFF_BACKENDS: {}", error.message))
+}
+
+fn panic_on_failure(programs: &[&Program], backends: &[Box<dyn Backend>]) {
+    let (_, failures) = crate::agree(programs, backends);
+    if let Some((position, failure)) = failures.into_iter().next() {
+        let problem = format!("{} on {}: {}", failure.kind.name(), failure.backend, failure.detail);
+        fail(Case::Program(programs[position].clone()), &problem);
+    }
+}
+
+/// Runs a program on the backends of the environment: the interpreter and the just-in-time
+/// compiler unless `GRADIFF_BACKENDS` says otherwise. After the first, programs for a
+/// compiler wait until there are enough of them, and a failure prints its own program.
 ///
 /// # Panics
-/// If an answer is wrong.
+/// If an answer is wrong; if `GRADIFF_BACKENDS` or `GRADIFF_FAULT` names nothing there is.
 pub fn program(program: &Program) {
     plant();
     thread_local! {
-        static BACKENDS: Vec<Box<dyn Backend>> =
-            crate::backends(&["interp".to_string(), "jit".to_string()])
-                .unwrap_or_else(|error| panic!("{}", error.message));
+        static BACKENDS: RefCell<Option<Backends>> = const { RefCell::new(None) };
     }
-    let (_, failures) = BACKENDS.with(|backends| crate::agree(&[program], backends));
-    if let Some((_, failure)) = failures.into_iter().next() {
-        let problem = format!("{} on {}: {}", failure.kind.name(), failure.backend, failure.detail);
-        fail(Case::Program(program.clone()), &problem);
-    }
+    BACKENDS.with_borrow_mut(|backends| {
+        backends.get_or_insert_with(Backends::from_environment).judge(program);
+    });
 }
 
 /// Checks the shape trackers of a sequence.

@@ -6,6 +6,7 @@
 mod agree;
 mod backend;
 mod blame;
+mod columns;
 mod engine;
 mod expects;
 mod exprs;

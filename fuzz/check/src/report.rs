@@ -200,7 +200,7 @@ fn common(srcs: &[Operand], types: &[DType]) -> DType {
 /// expected. What tinygrad has no word for is said with what it has.
 pub fn python_script(finding: &Finding) -> String {
     let mut text = format!(
-        "# {}\n# Run beside a tinygrad checkout: PYTHONPATH=. python3 {}.py\nimport struct\n\
+        "# {}\n# Run beside a tinygrad checkout: PYTHONPATH=. python3 {}.py\n\
          from tinygrad import Tensor, dtypes\n\n\
          def bits(dtype, size, *elements):\n    \
          data = b\"\".join(e.to_bytes(size, \"little\") for e in elements)\n    \

@@ -113,57 +113,53 @@ fn advance(shape: &[usize], index: &mut [i64]) {
     }
 }
 
+/// For each index of the moved axis, the index it had on the old axis of this size; `None` where
+/// there was none.
+fn column(op: &ViewOp, axis: usize, size: usize) -> Vec<Option<usize>> {
+    match op {
+        ViewOp::Reshape(_) | ViewOp::Permute(_) => (0..size).map(Some).collect(),
+        ViewOp::Expand(shape) if size == 1 => vec![Some(0); shape[axis]],
+        ViewOp::Expand(_) => (0..size).map(Some).collect(),
+        ViewOp::Pad(pads) => {
+            let (before, after) = pads[axis];
+            let outside = |count| std::iter::repeat_n(None, count);
+            outside(before).chain((0..size).map(Some)).chain(outside(after)).collect()
+        }
+        ViewOp::Shrink(ranges) => (ranges[axis].0..ranges[axis].1).map(Some).collect(),
+        ViewOp::Flip(axes) if axes.contains(&axis) => (0..size).rev().map(Some).collect(),
+        ViewOp::Flip(_) => (0..size).map(Some).collect(),
+    }
+}
+
 impl Model {
     fn moved(&self, op: &ViewOp) -> Model {
-        let old = &self.shape;
-        let shape: Vec<usize> = match op {
-            ViewOp::Reshape(shape) | ViewOp::Expand(shape) => shape.clone(),
-            ViewOp::Permute(axes) => axes.iter().map(|axis| old[*axis]).collect(),
-            ViewOp::Pad(pads) => old.iter().zip(pads).map(|(s, (a, b))| s + a + b).collect(),
-            ViewOp::Shrink(ranges) => ranges.iter().map(|(start, end)| end - start).collect(),
-            ViewOp::Flip(_) => old.clone(),
+        if let ViewOp::Reshape(shape) = op {
+            return Model { shape: shape.clone(), origin: self.origin.clone() };
+        }
+        let rank = self.shape.len();
+        let axes: Vec<usize> = match op {
+            ViewOp::Permute(axes) => axes.clone(),
+            _ => (0..rank).collect(),
         };
-        if let ViewOp::Reshape(_) = op {
-            return Model { shape, origin: self.origin.clone() };
-        }
-        let count = shape.iter().product();
-        let mut index = vec![0; shape.len()];
-        let mut origin = Vec::with_capacity(count);
-        for _ in 0..count {
-            origin.push(self.source(op, &index).and_then(|from| self.origin[from]));
-            advance(&shape, &mut index);
-        }
-        Model { shape, origin }
-    }
-
-    /// Which of this model's elements the operation brings to `index`.
-    fn source(&self, op: &ViewOp, index: &[i64]) -> Option<usize> {
-        let mut flat = 0;
-        for (axis, size) in self.shape.iter().enumerate() {
-            let here = match op {
-                ViewOp::Reshape(_) => unreachable!("a reshape moves nothing"),
-                ViewOp::Permute(axes) => {
-                    let position = axes.iter().position(|a| *a == axis);
-                    index[position.expect("a permutation has every axis")]
-                }
-                ViewOp::Expand(_) => {
-                    if *size == 1 {
-                        0
-                    } else {
-                        index[axis]
-                    }
-                }
-                ViewOp::Pad(pads) => index[axis] - pads[axis].0 as i64,
-                ViewOp::Shrink(ranges) => index[axis] + ranges[axis].0 as i64,
-                ViewOp::Flip(axes) if axes.contains(&axis) => *size as i64 - 1 - index[axis],
-                ViewOp::Flip(_) => index[axis],
+        let columns: Vec<Vec<Option<usize>>> = axes
+            .iter()
+            .map(|axis| {
+                let step: usize = self.shape[axis + 1..].iter().product();
+                let column = column(op, *axis, self.shape[*axis]);
+                column.into_iter().map(|from| from.map(|from| from * step)).collect()
+            })
+            .collect();
+        // Where each element comes from: the sum of what its index on each axis says.
+        let mut places = vec![Some(0)];
+        for column in &columns {
+            let longer = |place: &Option<usize>| {
+                let place = *place;
+                column.iter().map(move |step| Some(place? + (*step)?))
             };
-            if here < 0 || here >= *size as i64 {
-                return None;
-            }
-            flat = flat * size + here as usize;
+            places = places.iter().flat_map(longer).collect();
         }
-        Some(flat)
+        let origin = places.into_iter().map(|place| self.origin[place?]).collect();
+        Model { shape: columns.iter().map(Vec::len).collect(), origin }
     }
 
     /// Whether the tracker says the same; index expressions and the derived properties too if

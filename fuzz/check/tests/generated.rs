@@ -1,7 +1,9 @@
-//! Generated cases in `cargo test`: a thousand of each kind, shrinking through proptest.
+//! Generated cases in `cargo test`: hundreds of each kind, shrinking through proptest.
 
 use gradiff_check::{agree, backends, check_expr, check_views};
+use gradiff_corpus::{Program, ReduceOp, Statement};
 use proptest::prelude::*;
+use proptest::test_runner::{TestError, TestRunner};
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
@@ -23,4 +25,35 @@ proptest! {
     fn expressions_keep_their_value(expr in gradiff_gen::expressions()) {
         prop_assert_eq!(check_expr(&expr), Ok(()));
     }
+}
+
+/// The smallest program that proptest finds against a property.
+fn shrunk(holds: impl Fn(&Program) -> bool) -> Program {
+    let mut runner = TestRunner::new_with_rng(
+        ProptestConfig { cases: 4096, max_shrink_iters: 100_000, ..ProptestConfig::default() },
+        proptest::test_runner::TestRng::deterministic_rng(Default::default()),
+    );
+    let result = runner.run(&gradiff_gen::programs(), |program| {
+        prop_assert!(holds(&program));
+        Ok(())
+    });
+    match result {
+        Err(TestError::Fail(_, program)) => program,
+        other => panic!("no program fails: {other:?}"),
+    }
+}
+
+#[test]
+fn a_failing_program_shrinks_to_three_statements_at_most() {
+    let has = |program: &Program, test: fn(&Statement) -> bool| program.statements.iter().any(test);
+    let reduces = |s: &Statement| matches!(s, Statement::Reduce { op: ReduceOp::Sum, .. });
+    let pads = |s: &Statement| matches!(s, Statement::Pad { .. });
+    let gathers = |s: &Statement| matches!(s, Statement::Gather { .. });
+    for test in [reduces, pads, gathers] {
+        let smallest = shrunk(|program| !has(program, test));
+        assert!(has(&smallest, test));
+        assert!(smallest.statements.len() <= 3, "{smallest}");
+    }
+    let long = shrunk(|program| program.statements.len() < 3);
+    assert_eq!(long.statements.len(), 3, "{long}");
 }
