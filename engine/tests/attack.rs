@@ -69,7 +69,7 @@ fn one_value_folds_over_all_subsets_of_its_axes() {
         let sizes: Vec<i64> =
             (0..4).map(|a| if axes.contains(&a) { 1 } else { shape[a] }).collect();
         let strides = [6i64, 2, 2, 1];
-        let mut parts = vec![0i64; 12];
+        let mut parts = [0i64; 12];
         let place = |flat: i64| -> usize {
             let index = (0..4).map(|axis| flat / strides[axis] % shape[axis]);
             index.zip(&sizes).fold(0, |at, (i, size)| at * size + i % size) as usize
@@ -192,6 +192,77 @@ fn huge_shapes_are_refused_before_memory_is_asked_for() {
     // What is huge on the way only is no problem: it is never held.
     let corner = huge().unwrap().add(1).unwrap().shrink(&[(0, 1), (5, 7)]).unwrap();
     assert_eq!(corner.to_text(&engine).unwrap(), "[[2, 2]]");
+}
+
+#[test]
+fn wide_graphs_are_cut_into_kernels() {
+    // Many inputs of one value, summed from left to right and as a tree.
+    let inputs = || (0..700).map(|value| Tensor::from_slice(&[2], &[value, -value]));
+    let chain = || inputs().try_fold(counted(&[2]), |sum, next| sum.add(next?));
+    check(chain, &[244_650i32, -244_649]);
+    let tree = || {
+        let mut level = inputs().collect::<Result<Vec<Tensor>, Error>>()?;
+        while level.len() > 1 {
+            let pairs = level.chunks(2).map(|pair| match pair {
+                [one, other] => one.add(other),
+                _ => Ok(pair[0].clone()),
+            });
+            level = pairs.collect::<Result<_, _>>()?;
+        }
+        level.swap_remove(0).flip(&[0])
+    };
+    check(tree, &[-244_650i32, 244_650]);
+    // Many users of one value.
+    let x = counted(&[3]).mul(2).unwrap();
+    for engine in engines() {
+        let users: Vec<Tensor> = (0..300).map(|user| x.add(user).unwrap()).collect();
+        engine.realize(&users.iter().collect::<Vec<_>>()).unwrap();
+        for (user, value) in users.iter().zip(0..) {
+            assert_eq!(user.to_vec::<i32>(&engine).unwrap(), [value, value + 2, value + 4]);
+        }
+    }
+}
+
+#[test]
+fn long_chains_of_movements_and_joins_are_computed() {
+    let walk = || {
+        (0..200).try_fold(counted(&[2, 3]), |x, step| match step % 4 {
+            0 => x.pad(&[(1, 0), (0, 1)], step)?.shrink(&[(1, 3), (0, 3)]),
+            1 => x.permute(&[1, 0])?.reshape(&[2, 3])?.add(0),
+            2 => x.flip(&[0])?.add(1)?.flip(&[0]),
+            _ => x.reshape(&[3, 2])?.permute(&[1, 0]),
+        })
+    };
+    let walked = (0..50).fold(vec![0, 1, 2, 3, 4, 5], |x: Vec<i32>, _| {
+        let turned = [x[0], x[3], x[1], x[4], x[2], x[5]].map(|value| value + 1);
+        vec![turned[0], turned[2], turned[4], turned[1], turned[3], turned[5]]
+    });
+    check(walk, &walked);
+    let joined = || {
+        (0..60).try_fold(counted(&[1]), |x, step| {
+            Tensor::cat(&[&x, &Tensor::full(DType::I32, &[1], step)?.add(1)?], 0)
+        })
+    };
+    check(joined, &(0..=60).collect::<Vec<i32>>());
+    let picked = || (0..12).try_fold(counted(&[3]), |x, _| x.gather(0, &x)?.add(0));
+    check(picked, &[0i32, 1, 2]);
+}
+
+#[test]
+fn threads_that_share_a_tensor_see_it_whole_or_not_at_all() {
+    for engine in engines() {
+        for round in 0..20 {
+            let shared = counted(&[64]).add(round).unwrap().sum(&[0]).unwrap();
+            std::thread::scope(|scope| {
+                for _ in 0..4 {
+                    scope.spawn(|| {
+                        let sum = shared.to_vec::<i32>(&engine).unwrap();
+                        assert_eq!(sum, [2016 + 64 * round]);
+                    });
+                }
+            });
+        }
+    }
 }
 
 /// A device that fails at one of its two tasks.

@@ -6,8 +6,9 @@
 //! stays as it stands. `Contiguous` is not looked through: it asks for a buffer. Also settled here,
 //! so that no later pass meets them: values without elements, folds over no elements.
 
-use gradiff_graph::{Arg, Constant, DType, Dims, Op, UOp, evaluate};
+use gradiff_graph::{Arg, Constant, DType, Dims, Op, Sources, UOp, evaluate};
 use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
 
 use crate::{Error, shape_of, shaped};
 
@@ -47,7 +48,7 @@ struct Folder {
 impl Folder {
     fn fold_node(&mut self, node: &UOp) -> Result<UOp, Error> {
         let shape = node.shape().ok_or(Error::NotTensorLevel(node.op()))?;
-        let src: Vec<UOp> = node.src().iter().map(|src| self.folded[src].clone()).collect();
+        let src: Sources = node.src().iter().map(|src| self.folded[src].clone()).collect();
         if let Some(value) = self.value_of(node, &src) {
             let folded = uniform(value, shape);
             self.values.insert(folded.clone(), value);
@@ -56,7 +57,7 @@ impl Folder {
         if let Some(same) = self.unchanged(node, &src) {
             return Ok(same);
         }
-        let is_same = src == node.src();
+        let is_same = src[..] == *node.src();
         Ok(if is_same { node.clone() } else { node.with_src(src) })
     }
 
@@ -94,7 +95,7 @@ impl Folder {
                 evaluate(op, node.dtype(), &[value(0)?, value(1)?])
             }
             (op, _) if op.is_elementwise() => {
-                let values: Option<Vec<Constant>> = (0..src.len()).map(value).collect();
+                let values: Option<SmallVec<[Constant; 3]>> = (0..src.len()).map(value).collect();
                 evaluate(op, node.dtype(), &values?)
             }
             _ => None,

@@ -204,6 +204,8 @@ fn folded(how: Op, axes: &[i64], source: &[Constant], from: &[i64], dtype: DType
 pub(crate) fn run(schedule: &Schedule, data: &Data) -> Vec<Vec<Constant>> {
     let mut memory = data.clone();
     for item in &schedule.items {
+        let (written, read) = item.buffers.split_first().unwrap();
+        assert!(!read.contains(written), "what is written stands in one slot");
         let value = run_tree(&item.ast, &item.buffers, &memory);
         assert_eq!(value.len() as i64, item.buffers[0].size_elements());
         memory.insert(item.buffers[0].clone(), value);
