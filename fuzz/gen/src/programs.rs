@@ -111,7 +111,7 @@ impl Swarm {
 impl<'a, C: Choices> Builder<'a, C> {
     fn new(choices: &'a mut C, config: &'a Config, lane: Lane) -> Builder<'a, C> {
         let swarm = Swarm::draw(choices, config, lane);
-        let zero = choices.one_in(96);
+        let zero = choices.one_in(32);
         let palette = Palette::draw(choices, zero);
         let policy = draw_policy(choices, lane);
         let room = config.max_statements;

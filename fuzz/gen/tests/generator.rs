@@ -2,7 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use gradiff_corpus::{DType, Expr, ExprBinary, ExprCase, Operand, Program, Statement, ViewOp};
+use gradiff_corpus::{
+    DType, Expr, ExprBinary, ExprCase, Literal, Operand, Program, Statement, UnaryOp, ValueId,
+    ViewOp,
+};
 use gradiff_gen::{
     ByteChoices, Choices, Config, Exhaustive, ExprConfig, Generated, Lane, Op, Recorder, Replay,
     SeedChoices, ViewConfig, case_seed, expr, live_statements, program, program_at, views,
@@ -419,4 +422,98 @@ proptest::proptest! {
     fn strategies_give_well_typed_programs(program in gradiff_gen::programs()) {
         proptest::prop_assert!(program.typing().is_ok());
     }
+}
+
+/// The structures between statements that engines tend to get wrong, by name.
+fn structures(program: &Program) -> BTreeSet<&'static str> {
+    let types = program.typing().expect("every program types");
+    let at = |value: ValueId| &program.statements[value.0 as usize];
+    let type_of = |value: ValueId| &types[value.0 as usize];
+    let mut seen = BTreeSet::new();
+    for statement in &program.statements {
+        let name = match statement {
+            Statement::Reduce { src, axes, .. } => {
+                let shape = &type_of(*src).shape;
+                if axes.iter().any(|axis| shape[*axis] == 0) {
+                    seen.insert("reduce over an axis of size 0");
+                }
+                match at(*src) {
+                    Statement::Reduce { .. } => "reduce of a reduce",
+                    Statement::Pad { .. } => "reduce of a pad",
+                    Statement::Binary { .. } => "reduce of arithmetic",
+                    _ => continue,
+                }
+            }
+            Statement::Binary { srcs, .. } => {
+                let sources = srcs.iter().filter_map(|src| match src {
+                    Operand::Value(value) => Some(at(*value)),
+                    Operand::Literal(_) => None,
+                });
+                let permuted = sources.into_iter().any(|source| {
+                    matches!(source, Statement::Permute { src, .. }
+                        if matches!(at(*src), Statement::Reduce { .. }))
+                });
+                if !permuted {
+                    continue;
+                }
+                "arithmetic on a permuted reduce"
+            }
+            Statement::Expand { src, .. } if matches!(at(*src), Statement::Reduce { .. }) => {
+                "expand of a reduce"
+            }
+            Statement::Gather { src, .. } if op_of(at(*src)).is_some_and(|op| op.is_movement()) => {
+                "gather through a view"
+            }
+            Statement::Pad { src, value, .. } => match (type_of(*src).dtype, value) {
+                (DType::Bool, Literal::Bool(true)) => "bool pad with true",
+                (_, Literal::Int(value)) if *value != 0 => "integer pad with a number",
+                (_, Literal::Float(value)) if *value != 0.0 => "float pad with a number",
+                _ => continue,
+            },
+            Statement::Cat { srcs, .. } if srcs.len() >= 3 => "cat of three or more",
+            Statement::Bitcast { dtype: DType::F16, .. } => "bitcast to f16",
+            Statement::Bitcast { dtype: DType::BF16, .. } => "bitcast to bf16",
+            Statement::Unary { op, src } if type_of(*src).dtype == DType::F64 => match op {
+                UnaryOp::Exp2 => "exp2 of f64",
+                UnaryOp::Log2 => "log2 of f64",
+                UnaryOp::Sin => "sin of f64",
+                _ => continue,
+            },
+            _ => continue,
+        };
+        seen.insert(name);
+    }
+    seen
+}
+
+#[test]
+fn telling_structures_appear_in_two_of_a_thousand_programs() {
+    let names = [
+        "reduce over an axis of size 0",
+        "reduce of a reduce",
+        "reduce of a pad",
+        "reduce of arithmetic",
+        "arithmetic on a permuted reduce",
+        "expand of a reduce",
+        "gather through a view",
+        "bool pad with true",
+        "integer pad with a number",
+        "float pad with a number",
+        "cat of three or more",
+        "bitcast to f16",
+        "bitcast to bf16",
+        "exp2 of f64",
+        "log2 of f64",
+        "sin of f64",
+    ];
+    const COUNT: u64 = 20_000;
+    let mut counts: BTreeMap<&str, u64> = names.into_iter().map(|name| (name, 0)).collect();
+    for index in 0..COUNT {
+        for name in structures(&program_at(3, index, &Config::default()).program) {
+            *counts.get_mut(name).expect("every structure is listed") += 1;
+        }
+    }
+    println!("{counts:#?}");
+    let rare: Vec<_> = counts.iter().filter(|(_, count)| **count < COUNT / 500).collect();
+    assert!(rare.is_empty(), "of {COUNT} programs: {rare:?}");
 }
