@@ -1,0 +1,53 @@
+#!/usr/bin/env bash
+# Plants each fault in turn and lets libFuzzer look for it: `fuzz/faults.sh [NAME...]`.
+# Prints found/missed, the target and the seconds; exit code 2 if one is missed. Environment:
+# SECONDS_EACH (60, for each target), TOOLCHAIN (stable), SANITIZER (none), SEED (1).
+set -euo pipefail
+cd "$(dirname "$0")/.."
+toolchain=${TOOLCHAIN:-stable}
+sanitizer=${SANITIZER:-none}
+limit=${SECONDS_EACH:-60}
+table=$(sed -nE 's/^ +[A-Za-z0-9]+ "([a-z0-9-]+)" "([a-z]+)"$/\1 \2/p' engine/view/src/fault.rs)
+[ -n "$table" ] || { echo "no faults in engine/view/src/fault.rs" >&2; exit 70; }
+for target in programs views exprs; do
+  cargo "+$toolchain" fuzz build -s "$sanitizer" "$target"
+done
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+# Looks for the active fault with one target; a panic of ours is a find, nothing else is.
+hunt() {
+  local target=$1
+  mkdir -p "$work/$target"
+  # Thousands of random inputs first: mutation alone stays near the first few programs for long.
+  (cd "$work/$target" && head -c 1200000 /dev/urandom | split -b 400 -a 4 -)
+  if cargo "+$toolchain" fuzz run -s "$sanitizer" "$target" "$work/$target" -- \
+    -max_total_time="$limit" -seed="${SEED:-1}" -max_len=512 -len_control=0 \
+    -artifact_prefix="$work/" >"$work/log" 2>&1; then
+    return 1
+  fi
+  grep -q 'panicked at' "$work/log" && ! grep -q '^GRADIFF_' "$work/log" && return 0
+  cat "$work/log" >&2
+  exit 70
+}
+
+missed=0
+while read -r name room; do
+  [ $# -eq 0 ] || [[ " $* " == *" $name "* ]] || continue
+  case $room in
+    view) targets="views programs" ;;
+    rewrite) targets="exprs programs" ;;
+    *) targets="programs" ;;
+  esac
+  start=$(date +%s%N)
+  verdict=missed
+  for target in $targets; do
+    rm -rf "${work:?}/$target"
+    if GRADIFF_FAULT=$name hunt "$target"; then verdict="found by $target"; break; fi
+  done
+  printf '%-34s %-18s %6.1f s\n' "$name" "$verdict" \
+    "$(( ($(date +%s%N) - start) / 100000000 ))e-1"
+  [ "$verdict" != missed ] || missed=$((missed + 1))
+done <<<"$table"
+echo "$missed missed"
+[ "$missed" -eq 0 ] || exit 2
