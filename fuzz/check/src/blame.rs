@@ -5,7 +5,7 @@ use gradiff::UOp;
 use gradiff_corpus::Program;
 use gradiff_oracle::Expected;
 
-use crate::stages::{self, Level};
+use crate::stages::{self, Level, Way};
 
 /// The first stage that disagrees.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,9 +29,10 @@ impl std::fmt::Display for Blame {
 /// or if the oracle does not know the program. Panics and refusals of a stage are its guilt.
 pub fn blame(program: &Program, backend: &str) -> Option<Blame> {
     let expected = gradiff_oracle::evaluate(program).ok()?;
-    in_graph(program, &expected)
-        .or_else(|| in_kernels(program, &expected))
-        .or_else(|| at_the_end(program, &expected, backend))
+    let way = crate::engine::way(backend);
+    in_graph(program, &expected, &way)
+        .or_else(|| in_kernels(program, &expected, &way))
+        .or_else(|| at_the_end(program, &expected, &way, backend))
 }
 
 fn guilty(stage: &str, room: &str, detail: String) -> Option<Blame> {
@@ -62,7 +63,7 @@ fn wrong_type(program: &Program, expected: &[Expected]) -> Option<String> {
 }
 
 /// The tensor graph, and after the passes that keep it one.
-fn in_graph(program: &Program, expected: &[Expected]) -> Option<Blame> {
+fn in_graph(program: &Program, expected: &[Expected], way: &Way) -> Option<Blame> {
     if let Some(detail) = wrong_type(program, expected) {
         return guilty("tensor", "tensor", detail);
     }
@@ -76,8 +77,7 @@ fn in_graph(program: &Program, expected: &[Expected]) -> Option<Blame> {
         return guilty("tensor", "tensor", detail);
     }
     let passes = crate::catch(|| {
-        let options = Default::default();
-        gradiff::schedule::stages(&graph()?, &options).map_err(|error| error.to_string())
+        gradiff::schedule::stages(&graph()?, &way.schedule).map_err(|error| error.to_string())
     });
     let passes = match passes.and_then(|passes| passes) {
         Ok(passes) => passes,
@@ -94,15 +94,17 @@ fn in_graph(program: &Program, expected: &[Expected]) -> Option<Blame> {
 }
 
 /// The kernels after each of their passes, and linear.
-fn in_kernels(program: &Program, expected: &[Expected]) -> Option<Blame> {
-    let with = |merge_views: bool, level: &mut Level<'_>| {
-        let schedule = stages::scheduled_with(&stages::graph(program)?, merge_views)?;
-        stages::run(&schedule, level)
+fn in_kernels(program: &Program, expected: &[Expected], way: &Way) -> Option<Blame> {
+    let with = |way: &Way, level: &mut Level<'_>| {
+        let schedule = stages::scheduled(&stages::graph(program)?, way)?;
+        stages::run(&schedule, way, level)
     };
-    let at = |level: &mut Level<'_>| with(true, level);
+    let at = |level: &mut Level<'_>| with(way, level);
     if let Some(detail) = wrong(expected, || at(&mut Level::Graph(0))) {
         // Right as soon as views are stacked instead of merged: merging is wrong.
-        let is_merging = wrong(expected, || with(false, &mut Level::Graph(0))).is_none();
+        let mut stacked = way.clone();
+        stacked.schedule.merge_views = false;
+        let is_merging = wrong(expected, || with(&stacked, &mut Level::Graph(0))).is_none();
         return guilty("kernels", if is_merging { "view" } else { "schedule" }, detail);
     }
     for (number, pass) in gradiff::kernel::PASSES.iter().enumerate() {
@@ -117,12 +119,13 @@ fn in_kernels(program: &Program, expected: &[Expected]) -> Option<Blame> {
 }
 
 /// All lists of uops are right: the device or its source text is not, or what is around them.
-fn at_the_end(program: &Program, expected: &[Expected], backend: &str) -> Option<Blame> {
+fn at_the_end(program: &Program, expected: &[Expected], way: &Way, backend: &str) -> Option<Blame> {
     let device = backend.split('/').next().unwrap_or(backend);
     let alone = || {
-        let schedule = stages::scheduled(&stages::graph(program)?)?;
+        let schedule = stages::scheduled(&stages::graph(program)?, way)?;
         stages::run(
             &schedule,
+            way,
             &mut Level::With(&mut |kernel, memories| {
                 crate::engine::run_alone(device, kernel, memories)
             }),

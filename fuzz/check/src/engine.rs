@@ -7,7 +7,7 @@ use gradiff::rewrite::Mode;
 use gradiff::{Engine, Plan, Tensor};
 use gradiff_corpus::{Array, DType, Program};
 
-use crate::stages::Elements;
+use crate::stages::{Elements, Way};
 use crate::{Backend, Outcome, translate};
 
 /// One row of the table of backends.
@@ -54,11 +54,17 @@ impl BackendRow {
         Ok(device.describe())
     }
 
+    fn way(&self) -> Way {
+        let mut way = Way::default();
+        way.schedule.fuse = self.fuse;
+        way.schedule.merge_views = self.merge_views;
+        way.kernel.rewrite.mode = self.mode;
+        way
+    }
+
     fn open(&'static self) -> Result<EngineBackend, String> {
         let mut engine = Engine::new(self.device).map_err(|error| error.to_string())?;
-        engine.schedule.fuse = self.fuse;
-        engine.schedule.merge_views = self.merge_views;
-        engine.kernel.rewrite.mode = self.mode;
+        Way { schedule: engine.schedule, kernel: engine.kernel } = self.way();
         Ok(EngineBackend { name: self.name, engine })
     }
 }
@@ -171,6 +177,11 @@ impl EngineBackend {
             })
             .collect()
     }
+}
+
+/// The options of a backend; those of the first one if there is none of this name.
+pub(crate) fn way(backend: &str) -> Way {
+    BACKENDS.iter().find(|row| row.name == backend).map_or_else(Way::default, BackendRow::way)
 }
 
 /// How many kernels a program takes, `realize` statements included.

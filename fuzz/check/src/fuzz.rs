@@ -2,7 +2,7 @@
 //!
 //! `GRADIFF_FAULT=NAME` in the environment switches a planted fault on first.
 //! `GRADIFF_BACKENDS=interp,jit,c` names the backends of programs. Unset, they are `interp` and
-//! `jit`, which call no compiler; a fault of the room `render` shows in C source alone and adds `c`.
+//! `jit`, which call no compiler; a fault of the room `render` shows in C source alone: `c`.
 
 use std::cell::RefCell;
 use std::sync::OnceLock;
@@ -46,7 +46,7 @@ impl Backends {
         let fault = fault::active();
         let renders = fault::ROWS.iter().any(|row| Some(row.name) == fault && row.room == "render");
         let names =
-            named.unwrap_or(if renders { "interp,jit,c" } else { "interp,jit" }.to_string());
+            named.unwrap_or(if renders { "c" } else { "interp,jit" }.to_string());
         let (batched, direct): (Vec<&str>, Vec<&str>) =
             names.split(',').map(str::trim).partition(|name| calls_compiler(name));
         Backends { direct: open(&direct), batched: open(&batched), waiting: Vec::new(), batch: 1 }

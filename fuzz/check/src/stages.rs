@@ -56,7 +56,7 @@ fn show_program(program: &Program, stage: &str) -> Result<String, String> {
             "uops" => text += &item.linear.to_string(),
             "c" => text += &gradiff::render::c(&item.linear).map_err(|error| error.to_string())?,
             _ => {
-                for (pass, graph) in lowered(&item.ast)?.0 {
+                for (pass, graph) in lowered(&item.ast, &Way::default())?.0 {
                     text += &format!("## {pass}\n{}", graph.to_text());
                 }
             }
@@ -76,21 +76,21 @@ pub(crate) fn graph(program: &Program) -> Result<Vec<Tensor>, String> {
     crate::translate::outputs(&program, &mut |_| Ok(()))
 }
 
-pub(crate) fn scheduled(outputs: &[Tensor]) -> Result<Schedule, String> {
-    scheduled_with(outputs, true)
+/// The options under which a program is brought to a device.
+#[derive(Clone, Default)]
+pub(crate) struct Way {
+    pub(crate) schedule: gradiff::schedule::Options,
+    pub(crate) kernel: gradiff::kernel::Options,
 }
 
-/// The schedule with views merged or stacked.
-pub(crate) fn scheduled_with(outputs: &[Tensor], merge_views: bool) -> Result<Schedule, String> {
+pub(crate) fn scheduled(outputs: &[Tensor], way: &Way) -> Result<Schedule, String> {
     let roots: Vec<UOp> = outputs.iter().map(Tensor::uop).collect();
-    let options = gradiff::schedule::Options { merge_views, ..Default::default() };
-    gradiff::schedule::schedule(&roots, &options).map_err(|error| error.to_string())
+    gradiff::schedule::schedule(&roots, &way.schedule).map_err(|error| error.to_string())
 }
 
 /// A kernel after each pass, and linear.
-pub(crate) fn lowered(ast: &UOp) -> Result<(Vec<(&'static str, UOp)>, Linear), String> {
-    gradiff::kernel::stages(ast, &Target::default(), &Default::default())
-        .map_err(|error| error.to_string())
+pub(crate) fn lowered(ast: &UOp, way: &Way) -> Result<(Vec<(&'static str, UOp)>, Linear), String> {
+    gradiff::kernel::stages(ast, &Target::default(), &way.kernel).map_err(|error| error.to_string())
 }
 
 /// How the kernels of a schedule are run.
@@ -104,7 +104,11 @@ pub(crate) enum Level<'a> {
 }
 
 /// The outputs of a schedule whose kernels are run at this level.
-pub(crate) fn run(schedule: &Schedule, level: &mut Level<'_>) -> Result<Vec<Elements>, String> {
+pub(crate) fn run(
+    schedule: &Schedule,
+    way: &Way,
+    level: &mut Level<'_>,
+) -> Result<Vec<Elements>, String> {
     let mut held: HashMap<Buffer, Elements> = HashMap::new();
     for item in &schedule.items {
         let mut memories: Vec<Elements> = Vec::with_capacity(item.buffers.len());
@@ -117,11 +121,11 @@ pub(crate) fn run(schedule: &Schedule, level: &mut Level<'_>) -> Result<Vec<Elem
         match level {
             Level::Graph(0) => interpret(&item.ast, &mut memories).map_err(|e| e.to_string())?,
             Level::Graph(pass) => {
-                let (passes, _) = lowered(&item.ast)?;
+                let (passes, _) = lowered(&item.ast, way)?;
                 interpret(&passes[*pass - 1].1, &mut memories).map_err(|e| e.to_string())?;
             }
-            Level::Linear => crate::linear::run(&lowered(&item.ast)?.1, &mut memories)?,
-            Level::With(run) => run(&lowered(&item.ast)?.1, &mut memories)?,
+            Level::Linear => crate::linear::run(&lowered(&item.ast, way)?.1, &mut memories)?,
+            Level::With(run) => run(&lowered(&item.ast, way)?.1, &mut memories)?,
         }
         let written = memories.swap_remove(0);
         held.insert(item.buffers[0].clone(), written);

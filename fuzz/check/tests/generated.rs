@@ -30,7 +30,12 @@ proptest! {
 /// The smallest program that proptest finds against a property.
 fn shrunk(holds: impl Fn(&Program) -> bool) -> Program {
     let mut runner = TestRunner::new_with_rng(
-        ProptestConfig { cases: 4096, max_shrink_iters: 100_000, ..ProptestConfig::default() },
+        ProptestConfig {
+            cases: 4096,
+            max_shrink_iters: 100_000,
+            failure_persistence: None,
+            ..ProptestConfig::default()
+        },
         proptest::test_runner::TestRng::deterministic_rng(Default::default()),
     );
     let result = runner.run(&gradiff_gen::programs(), |program| {

@@ -1,12 +1,13 @@
 //! Keeps findings: minimises them, knows which are the same, writes each one down three times.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use gradiff_check::{Blame, Failure as Found, Finding, Kind};
 use gradiff_corpus::Program;
 
 use crate::Failure;
-use crate::pool::Client;
+use crate::pool::{Client, Settings};
 
 /// How often a minimisation may ask a backend.
 const BUDGET: usize = 600;
@@ -16,6 +17,9 @@ const BUDGET_FATAL: usize = 60;
 /// The findings of one run.
 pub(crate) struct Findings {
     folder: PathBuf,
+    settings: Settings,
+    /// A worker for each backend that failed: the others need not be asked again.
+    clients: BTreeMap<String, Client>,
     kept: Vec<Kept>,
     in_company: Option<Kept>,
 }
@@ -33,18 +37,25 @@ pub(crate) struct Kept {
 }
 
 impl Findings {
-    /// No findings yet, to be written to `folder`, which is made if it is not there.
+    /// No findings yet, to be written to `folder`, which is made if it is not there; `settings`
+    /// are those of the run.
     ///
     /// # Errors
     /// The folder cannot be made.
-    pub(crate) fn open(folder: &Path) -> Result<Findings, Failure> {
+    pub(crate) fn open(folder: &Path, settings: &Settings) -> Result<Findings, Failure> {
         std::fs::create_dir_all(folder).map_err(|error| {
             let folder = folder.display();
             Failure::Usage(format!(
                 "findings cannot be written to {folder}: {error}; name another folder with --findings"
             ))
         })?;
-        Ok(Findings { folder: folder.to_path_buf(), kept: Vec::new(), in_company: None })
+        Ok(Findings {
+            folder: folder.to_path_buf(),
+            settings: settings.clone(),
+            clients: BTreeMap::new(),
+            kept: Vec::new(),
+            in_company: None,
+        })
     }
 
     /// The different findings so far.
@@ -61,8 +72,12 @@ impl Findings {
         program: &Program,
         found: &Found,
         origin: &str,
-        client: &mut Client,
     ) -> Result<(), Failure> {
+        let client = self.clients.entry(found.backend.clone()).or_insert_with(|| {
+            // Where a worker died all its backends are named.
+            let backends = found.backend.split(',').map(str::to_string).collect();
+            Client::new(Settings { backends, ..self.settings.clone() })
+        });
         let alone = client.judge(program)?.1;
         let Some(now) = alone.into_iter().find(|f| f.kind == found.kind) else {
             self.keep_in_company(program, found, origin);

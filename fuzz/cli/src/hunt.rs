@@ -63,7 +63,7 @@ pub(crate) fn run(options: &Hunt) -> Result<Report, Failure> {
         fault: options.fault.clone(),
         timeout_seconds: options.timeout,
     };
-    let mut findings = Findings::open(&options.findings)?;
+    let mut findings = Findings::open(&options.findings, &settings)?;
     let cores = std::thread::available_parallelism().map_or(1, |count| count.get() as u64);
     let jobs = options.jobs.unwrap_or(cores);
     let limit = options.programs.unwrap_or(u64::MAX);
@@ -74,7 +74,6 @@ pub(crate) fn run(options: &Hunt) -> Result<Report, Failure> {
     let mut progress = Progress::start(options.json || options.faults);
     let mut tally = Tally::default();
     let mut first_seconds = None;
-    let mut judge = Client::new(settings.clone());
     let supply = Supply { next: AtomicU64::new(0), limit, is_over: AtomicBool::new(false) };
     let (sender, batches) = channel::<Batch>();
     let outcome = std::thread::scope(|scope| {
@@ -108,7 +107,7 @@ pub(crate) fn run(options: &Hunt) -> Result<Report, Failure> {
                     }
                     let program = gradiff_gen::program_at(options.seed, index, &config).program;
                     let origin = origin(options, index);
-                    findings.add(&program, &found, &origin, &mut judge)?;
+                    findings.add(&program, &found, &origin)?;
                 }
                 progress.tell(&tally, findings.kept().len());
             }

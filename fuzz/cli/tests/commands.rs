@@ -96,7 +96,11 @@ fn clean_hunts_exit_0_and_repeat_themselves() {
         }
         assert_eq!(summary["seed"], 7);
         assert_eq!(summary["backends"], serde_json::json!(["interp", "jit"]));
-        (summary["programs"].clone(), summary["checked_elements"].clone(), summary["mismatches"].clone())
+        (
+            summary["programs"].clone(),
+            summary["checked_elements"].clone(),
+            summary["mismatches"].clone(),
+        )
     };
     let first = counts();
     assert_eq!(first.0, 300);
