@@ -38,6 +38,9 @@ fn fold(uop: &UOp, _: &mut Bounds) -> Option<UOp> {
 
 /// The canonical form of a sum of integers, if this is not it.
 fn sum(uop: &UOp, _: &mut Bounds) -> Option<UOp> {
+    if Sum::is_canonical(uop) {
+        return None;
+    }
     let built = Sum::read(uop)?.build();
     (built != *uop).then_some(built)
 }
@@ -82,18 +85,18 @@ const CHAIN_LIMIT: usize = 16;
 fn recombine(uop: &UOp, _: &mut Bounds) -> Option<UOp> {
     let mut sum = Sum::read(uop)?;
     for index in 0..sum.terms.len() {
+        if !matches!(sum.terms[index].0.op(), Op::FloorMod | Op::CMod) {
+            continue;
+        }
         let (rest, factor) = sum.terms[index].clone();
         let [base, divisor] = rest.src() else { continue };
-        let (Op::FloorMod | Op::CMod, Some(modulus)) = (rest.op(), divisor.as_int()) else {
-            continue;
-        };
+        let Some(modulus) = divisor.as_int() else { continue };
         for other in 0..sum.terms.len() {
-            let (node, other_factor) = sum.terms[other].clone();
-            let is_scaled = modulus > 0 && other_factor == factor * modulus;
-            let Some(whole) = is_scaled.then(|| whole(&rest, base, modulus, &node)).flatten()
-            else {
+            if modulus <= 0 || sum.terms[other].1 != factor * modulus {
                 continue;
-            };
+            }
+            let node = sum.terms[other].0.clone();
+            let Some(whole) = whole(&rest, base, modulus, &node) else { continue };
             sum.terms.retain(|(term, _)| *term != rest && *term != node);
             sum.add(whole, factor);
             return Some(sum.build());

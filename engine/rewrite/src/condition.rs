@@ -15,7 +15,7 @@ pub(crate) enum Expr {
     /// A question about bound nodes.
     Ask(Question, [usize; 2]),
     Unary(char, Box<Expr>),
-    Binary(&'static str, Box<Expr>, Box<Expr>),
+    Binary(Operator, Box<Expr>, Box<Expr>),
     /// Greatest common divisor.
     Gcd(Box<Expr>, Box<Expr>),
     /// Whether the value lies in the range of the dtype of a node.
@@ -60,8 +60,39 @@ const QUESTIONS: [(&str, Question, usize); 10] = [
     ("power2", Question::PowerOfTwo, 1),
 ];
 
-const LEVELS: [&[&str]; 5] =
-    [&["||"], &["&&"], &["==", "!=", "<=", ">=", "<", ">"], &["+", "-"], &["*", "//", "%"]];
+/// What stands between two expressions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Operator {
+    Or,
+    And,
+    Equal,
+    NotEqual,
+    AtMost,
+    AtLeast,
+    Less,
+    More,
+    Add,
+    Sub,
+    Mul,
+    FloorDiv,
+    FloorMod,
+}
+
+/// Loosest first.
+const LEVELS: [&[(&str, Operator)]; 5] = [
+    &[("||", Operator::Or)],
+    &[("&&", Operator::And)],
+    &[
+        ("==", Operator::Equal),
+        ("!=", Operator::NotEqual),
+        ("<=", Operator::AtMost),
+        (">=", Operator::AtLeast),
+        ("<", Operator::Less),
+        (">", Operator::More),
+    ],
+    &[("+", Operator::Add), ("-", Operator::Sub)],
+    &[("*", Operator::Mul), ("//", Operator::FloorDiv), ("%", Operator::FloorMod)],
+];
 
 impl Expr {
     /// The expression at the front of `lexer`.
@@ -72,9 +103,9 @@ impl Expr {
     fn parse_level(lexer: &mut Lexer<'_>, slots: &mut Slots, level: usize) -> Result<Expr, String> {
         let Some(operators) = LEVELS.get(level) else { return Expr::parse_unary(lexer, slots) };
         let mut left = Expr::parse_level(lexer, slots, level + 1)?;
-        while let Some(operator) = operators.iter().find(|operator| lexer.take(operator)) {
+        while let Some((_, operator)) = operators.iter().find(|(text, _)| lexer.take(text)) {
             let right = Expr::parse_level(lexer, slots, level + 1)?;
-            left = Expr::Binary(operator, Box::new(left), Box::new(right));
+            left = Expr::Binary(*operator, Box::new(left), Box::new(right));
         }
         Ok(left)
     }
@@ -136,11 +167,11 @@ impl Expr {
             Expr::Binary(operator, left, right) => {
                 let left = left.value(bound, known)?;
                 match (*operator, left) {
-                    ("&&", 0) => return Some(0),
-                    ("||", 1) => return Some(1),
+                    (Operator::And, 0) => return Some(0),
+                    (Operator::Or, 1) => return Some(1),
                     _ => {}
                 }
-                apply(operator, left, right.value(bound, known)?)
+                apply(*operator, left, right.value(bound, known)?)
             }
             Expr::Gcd(x, y) => Some(gcd(x.value(bound, known)?, y.value(bound, known)?)),
             Expr::Fits(inner, slot) => {
@@ -152,23 +183,22 @@ impl Expr {
     }
 }
 
-fn apply(operator: &str, x: i128, y: i128) -> Option<i128> {
+fn apply(operator: Operator, x: i128, y: i128) -> Option<i128> {
     let truth = |value| Some(i128::from(value));
     match operator {
-        "||" => truth(x != 0 || y != 0),
-        "&&" => truth(x != 0 && y != 0),
-        "==" => truth(x == y),
-        "!=" => truth(x != y),
-        "<" => truth(x < y),
-        "<=" => truth(x <= y),
-        ">" => truth(x > y),
-        ">=" => truth(x >= y),
-        "+" => x.checked_add(y),
-        "-" => x.checked_sub(y),
-        "*" => x.checked_mul(y),
-        "//" => (y != 0).then(|| floor_div(x, y)),
-        "%" => (y != 0).then(|| floor_rem(x, y)),
-        _ => None,
+        Operator::Or => truth(x != 0 || y != 0),
+        Operator::And => truth(x != 0 && y != 0),
+        Operator::Equal => truth(x == y),
+        Operator::NotEqual => truth(x != y),
+        Operator::Less => truth(x < y),
+        Operator::AtMost => truth(x <= y),
+        Operator::More => truth(x > y),
+        Operator::AtLeast => truth(x >= y),
+        Operator::Add => x.checked_add(y),
+        Operator::Sub => x.checked_sub(y),
+        Operator::Mul => x.checked_mul(y),
+        Operator::FloorDiv => (y != 0).then(|| floor_div(x, y)),
+        Operator::FloorMod => (y != 0).then(|| floor_rem(x, y)),
     }
 }
 

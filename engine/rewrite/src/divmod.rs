@@ -5,7 +5,7 @@
 use gradiff_graph::{Constant, Op, UOp};
 use smallvec::SmallVec;
 
-use crate::bounds::{Bounds, floor_div, floor_rem};
+use crate::bounds::{Bounds, Interval, floor_div, floor_rem};
 use crate::condition::gcd;
 use crate::sum::Sum;
 
@@ -13,7 +13,7 @@ use crate::sum::Sum;
 pub(crate) fn divide_sum(uop: &UOp, known: &mut Bounds) -> Option<UOp> {
     let division = Division::read(uop, known)?;
     division
-        .by_range(known)
+        .by_range()
         .or_else(|| division.by_remainder(known))
         .or_else(|| division.by_factor(known))
         .or_else(|| division.by_two_values(known))
@@ -41,6 +41,8 @@ pub(crate) fn divide_sum_c(uop: &UOp, known: &mut Bounds) -> Option<UOp> {
 struct Division {
     is_quotient: bool,
     sum: Sum,
+    /// Of the sum, exact.
+    interval: Interval,
     divisor: i128,
 }
 
@@ -49,9 +51,9 @@ impl Division {
         let [x, divisor] = uop.src() else { return None };
         let divisor = divisor.as_int().filter(|divisor| *divisor > 0)?;
         let sum = Sum::read(x)?;
-        sum.interval(known)?;
+        let interval = sum.interval(known)?;
         let is_quotient = matches!(uop.op(), Op::FloorDiv | Op::CDiv);
-        Some(Division { is_quotient, sum, divisor })
+        Some(Division { is_quotient, sum, interval, divisor })
     }
 
     fn build(&self, sum: &Sum, divisor: i128) -> UOp {
@@ -61,8 +63,8 @@ impl Division {
     }
 
     /// The quotient is the same over the whole range.
-    fn by_range(&self, known: &mut Bounds) -> Option<UOp> {
-        let (min, max) = self.sum.interval(known)?;
+    fn by_range(&self) -> Option<UOp> {
+        let (min, max) = self.interval;
         let quotient = floor_div(min, self.divisor);
         if quotient != floor_div(max, self.divisor) {
             return None;
@@ -88,11 +90,11 @@ impl Division {
                 rest.add(node.clone(), remainder);
                 whole.add(node.clone(), (factor - remainder) / self.divisor);
             }
-            rest.constant = floor_rem(self.sum.constant, self.divisor);
-            whole.constant = floor_div(self.sum.constant, self.divisor);
             if whole.terms.is_empty() {
                 continue;
             }
+            rest.constant = floor_rem(self.sum.constant, self.divisor);
+            whole.constant = floor_div(self.sum.constant, self.divisor);
             let Some((min, max)) = rest.interval(known) else { continue };
             let multiple = floor_div(min, self.divisor);
             if multiple != floor_div(max, self.divisor) {

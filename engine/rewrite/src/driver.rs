@@ -5,9 +5,10 @@
 //! A result that leads back to a node being rewritten is a loop: it is reported and left as it is.
 
 use std::collections::BTreeMap;
+use std::collections::hash_map::Entry;
 
 use gradiff_graph::{Sources, UOp};
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashMap;
 
 use crate::bounds::Bounds;
 use crate::rule::Mode;
@@ -58,6 +59,9 @@ pub struct Step {
 /// How many applications one call may take: rules that grow a term without end must stop.
 const APPLICATIONS_LIMIT: u64 = 200_000;
 
+/// How many nodes a call has room for at first.
+const USUAL_NODES: usize = 28;
+
 /// Applies `rules` from the sources up to a fixed point and gives the new root. The same root,
 /// rules and options give the same result; a node that occurs twice is rewritten once.
 pub fn rewrite(root: &UOp, rules: &RuleSet, options: &Options, trace: &mut Trace) -> UOp {
@@ -69,8 +73,7 @@ pub fn rewrite(root: &UOp, rules: &RuleSet, options: &Options, trace: &mut Trace
         counts: vec![0; rules.len()],
         last: "",
         bounds: Bounds::default(),
-        done: FxHashMap::default(),
-        open: FxHashSet::default(),
+        done: FxHashMap::with_capacity_and_hasher(USUAL_NODES, Default::default()),
     };
     driver.run(root)
 }
@@ -83,8 +86,8 @@ struct Driver<'a> {
     counts: Vec<u64>,
     last: &'static str,
     bounds: Bounds,
-    done: FxHashMap<UOp, UOp>,
-    open: FxHashSet<UOp>,
+    /// What nodes became; `None` of a node that is being rewritten.
+    done: FxHashMap<UOp, Option<UOp>>,
 }
 
 enum Frame {
@@ -105,9 +108,10 @@ impl Driver<'_> {
                 Frame::Build(node) => self.build(node, &mut stack),
                 Frame::Link(node, rebuilt, target) => {
                     let result = self.result(&target);
-                    self.open.remove(&node);
-                    self.done.insert(rebuilt, result.clone());
-                    self.done.insert(node, result);
+                    if rebuilt != node {
+                        self.done.insert(rebuilt, Some(result.clone()));
+                    }
+                    self.done.insert(node, Some(result));
                 }
             }
         }
@@ -119,17 +123,24 @@ impl Driver<'_> {
     }
 
     fn visit(&mut self, node: UOp, stack: &mut Vec<Frame>) {
-        if node.src().is_empty() || self.done.contains_key(&node) {
+        if node.src().is_empty() {
             return;
         }
-        if !self.open.insert(node.clone()) {
-            self.trace.loops.push(self.last);
-            self.done.insert(node.clone(), node);
-            return;
+        match self.done.entry(node.clone()) {
+            Entry::Vacant(place) => {
+                place.insert(None);
+            }
+            Entry::Occupied(mut place) => {
+                if place.get().is_none() {
+                    self.trace.loops.push(self.last);
+                    place.insert(Some(node));
+                }
+                return;
+            }
         }
         stack.push(Frame::Build(node.clone()));
         let sources = node.src().iter().rev();
-        let waiting = sources.filter(|src| !src.src().is_empty() && !self.done.contains_key(src));
+        let waiting = sources.filter(|src| !src.src().is_empty() && !self.is_done(src));
         stack.extend(waiting.map(|source| Frame::Visit(source.clone())));
     }
 
@@ -137,9 +148,8 @@ impl Driver<'_> {
         let src: Sources = node.src().iter().map(|source| self.result(source)).collect();
         let is_same = src.as_slice() == node.src();
         let rebuilt = if is_same { node.clone() } else { node.with_src(src) };
-        if !is_same && let Some(result) = self.done.get(&rebuilt).cloned() {
-            self.open.remove(&node);
-            self.done.insert(node, result);
+        if !is_same && let Some(Some(result)) = self.done.get(&rebuilt).cloned() {
+            self.done.insert(node, Some(result));
             return;
         }
         match self.step(&rebuilt) {
@@ -148,35 +158,38 @@ impl Driver<'_> {
                 stack.push(Frame::Visit(next));
             }
             None => {
-                self.open.remove(&node);
                 if !is_same {
-                    self.done.insert(rebuilt.clone(), rebuilt.clone());
+                    self.done.insert(rebuilt.clone(), Some(rebuilt.clone()));
                 }
-                self.done.insert(node, rebuilt);
+                self.done.insert(node, Some(rebuilt));
             }
         }
     }
 
     /// What the node became; itself if it was not rewritten.
     fn result(&self, node: &UOp) -> UOp {
-        self.done.get(node).unwrap_or(node).clone()
+        self.done.get(node).and_then(Option::as_ref).unwrap_or(node).clone()
+    }
+
+    fn is_done(&self, node: &UOp) -> bool {
+        self.done.get(node).is_some_and(Option::is_some)
     }
 
     /// The first rule that applies to the node.
     fn step(&mut self, node: &UOp) -> Option<UOp> {
-        let candidates = self.rules.for_op(node.op());
+        let candidates = self.rules.candidates(node);
         let is_empty = self.options.fuel.is_some_and(|fuel| fuel <= self.trace.applied);
         if self.left == 0 || is_empty {
             self.trace.ran_out = true;
             return None;
         }
-        for index in candidates {
-            let rule = self.rules.get(*index);
+        for candidate in candidates.iter().filter(|candidate| candidate.may_apply(node)) {
+            let rule = self.rules.get(candidate.index);
             if !self.options.mode.allows(rule.row.claim) {
                 continue;
             }
             if let Some(after) = rule.apply(node, &mut self.bounds) {
-                self.counts[usize::from(*index)] += 1;
+                self.counts[usize::from(candidate.index)] += 1;
                 self.left -= 1;
                 self.trace.applied += 1;
                 self.last = rule.row.name;

@@ -1,6 +1,6 @@
 //! Rows, compiled: parsed, checked and sorted by the op that they start from.
 
-use gradiff_graph::{OPS, Op, UOp};
+use gradiff_graph::{DType, OPS, Op, UOp};
 use rustc_hash::FxHashSet;
 
 use crate::bounds::Bounds;
@@ -27,7 +27,39 @@ pub enum Error {
 /// Compiled tables.
 pub struct RuleSet {
     rules: Vec<Compiled>,
-    by_op: Vec<Vec<u16>>,
+    /// For each op and class of dtypes (see [`class_of`]), the rules that may apply, in order.
+    by_op: Vec<[Vec<Candidate>; CLASSES]>,
+}
+
+/// What tells most rules that do not apply, side by side in memory.
+pub(crate) struct Candidate {
+    /// The place of the rule in the set.
+    pub(crate) index: u16,
+    /// For the first two sources, the ops that they may have, one bit each.
+    sources: [u64; 2],
+}
+
+impl Candidate {
+    /// Whether the ops of the sources are those that the rule asks for.
+    pub(crate) fn may_apply(&self, uop: &UOp) -> bool {
+        let pairs = self.sources.iter().zip(uop.src());
+        pairs.into_iter().all(|(mask, source)| mask & (1 << source.op() as u32) != 0)
+    }
+}
+
+/// Dtypes that no [`Types`](crate::Types) tells apart: none, bool, integers, floats.
+const CLASSES: usize = 4;
+
+/// One dtype of each class.
+const CLASS_DTYPES: [DType; CLASSES] = [DType::Void, DType::Bool, DType::I32, DType::F32];
+
+fn class_of(dtype: DType) -> usize {
+    match dtype {
+        DType::Void => 0,
+        DType::Bool => 1,
+        _ if dtype.is_int() => 2,
+        _ => 3,
+    }
 }
 
 /// One row, ready to be tried.
@@ -36,8 +68,6 @@ pub(crate) struct Compiled {
     lhs: Pattern,
     when: Option<Expr>,
     rhs: Pattern,
-    /// For the first two sources, the ops that they may have, one bit each.
-    sources: [u64; 2],
 }
 
 impl RuleSet {
@@ -47,7 +77,8 @@ impl RuleSet {
     /// `Duplicate` if a name stands twice; `Unreadable` if a text does not parse or names what is
     /// not bound by the left side.
     pub fn load(tables: &[&[Rule]]) -> Result<RuleSet, Error> {
-        let mut set = RuleSet { rules: Vec::new(), by_op: vec![Vec::new(); OPS.len()] };
+        let by_op = OPS.iter().map(|_| Default::default()).collect();
+        let mut set = RuleSet { rules: Vec::new(), by_op };
         let mut names = FxHashSet::default();
         for row in tables.iter().flat_map(|table| table.iter()) {
             if !names.insert(row.name) {
@@ -56,13 +87,18 @@ impl RuleSet {
             let unreadable = |problem| Error::Unreadable { name: row.name, problem };
             let compiled = Compiled::new(*row).map_err(unreadable)?;
             let index = u16::try_from(set.rules.len()).expect("fewer than 65,536 rules");
-            match compiled.lhs.op() {
-                Some(op) => set.by_op[op as usize].push(index),
+            let is_start = |op: Op| match compiled.lhs.op() {
+                Some(start) => start == op,
                 // A name alone stands for every elementwise op.
-                None => OPS
-                    .iter()
-                    .filter(|row| row.op.is_elementwise())
-                    .for_each(|row| set.by_op[row.op as usize].push(index)),
+                None => op.is_elementwise(),
+            };
+            for start in OPS.iter().filter(|start| is_start(start.op)) {
+                for (class, dtype) in CLASS_DTYPES.iter().enumerate() {
+                    if row.types.has(*dtype) {
+                        let candidate = Candidate { index, sources: compiled.sources() };
+                        set.by_op[start.op as usize][class].push(candidate);
+                    }
+                }
             }
             set.rules.push(compiled);
         }
@@ -79,8 +115,10 @@ impl RuleSet {
         self.rules.iter().map(|compiled| format!("{}\n", compiled.row)).collect()
     }
 
-    pub(crate) fn for_op(&self, op: Op) -> &[u16] {
-        &self.by_op[op as usize]
+    /// The rules to try on a node, in order.
+    pub(crate) fn candidates(&self, uop: &UOp) -> &[Candidate] {
+        let subject = uop.src().last().map_or(uop.dtype(), UOp::dtype);
+        &self.by_op[uop.op() as usize][class_of(subject)]
     }
 
     pub(crate) fn get(&self, index: u16) -> &Compiled {
@@ -106,22 +144,22 @@ impl Compiled {
             }
         };
         let rhs = Pattern::parse_right(row.rhs, &mut slots)?;
+        Ok(Compiled { row, lhs, when, rhs })
+    }
+
+    /// For the first two sources, the ops that they may have, one bit each.
+    fn sources(&self) -> [u64; 2] {
         let mut sources = [u64::MAX; 2];
-        if let Pattern::Node(_, src, _) = &lhs {
+        if let Pattern::Node(_, src, _) = &self.lhs {
             for (mask, source) in sources.iter_mut().zip(src) {
                 *mask = source.op().map_or(u64::MAX, |op| 1 << op as u32);
             }
         }
-        Ok(Compiled { row, lhs, when, rhs, sources })
+        sources
     }
 
     /// What this rule makes of the node; `None` if it does not apply. Never the node itself.
     pub(crate) fn apply(&self, uop: &UOp, known: &mut Bounds) -> Option<UOp> {
-        for (mask, source) in self.sources.iter().zip(uop.src()) {
-            if mask & (1 << source.op() as u32) == 0 {
-                return None;
-            }
-        }
         let subject = uop.src().last().map_or(uop.dtype(), UOp::dtype);
         if !self.row.types.has(subject) {
             return None;

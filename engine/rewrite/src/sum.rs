@@ -46,6 +46,45 @@ impl Sum {
         Some(sum)
     }
 
+    /// Whether reading and building would give this very node: a chain of distinct terms in order,
+    /// factors and constant where they belong. Saves building it to see.
+    pub(crate) fn is_canonical(uop: &UOp) -> bool {
+        let centered = |uop: &UOp| {
+            let shift = 128 - uop.dtype().bits();
+            uop.as_int().map(|value| (value << shift) >> shift)
+        };
+        let is_atom =
+            |uop: &UOp| !matches!(uop.op(), Op::Const | Op::Add | Op::Sub | Op::Neg | Op::Mul);
+        let mut atoms: SmallVec<[&UOp; 12]> = SmallVec::new();
+        let mut rest = match uop.src() {
+            [x, c] if uop.op() == Op::Add && c.op() == Op::Const && centered(c) != Some(0) => x,
+            _ => uop,
+        };
+        let mut above: Option<&UOp> = None;
+        loop {
+            let (next, term) = match rest.src() {
+                [x, y] if rest.op() == Op::Add => (Some(x), y),
+                _ => (None, rest),
+            };
+            let atom = match term.src() {
+                [x, c] if term.op() == Op::Mul && !matches!(centered(c), None | Some(0 | 1)) => x,
+                _ => term,
+            };
+            if !is_atom(atom) || atoms.contains(&atom) {
+                return false;
+            }
+            if above.is_some_and(|above| canonical_cmp(term, above).is_gt()) {
+                return false;
+            }
+            atoms.push(atom);
+            above = Some(term);
+            match next {
+                Some(next) => rest = next,
+                None => return true,
+            }
+        }
+    }
+
     /// Adds a term; its own term vanishes if it comes to 0.
     pub(crate) fn add(&mut self, node: UOp, factor: i128) {
         let position = self.terms.iter().position(|(known, _)| *known == node);

@@ -103,6 +103,9 @@ pub(crate) fn index(uop: &UOp, known: &mut Bounds) -> Option<UOp> {
         return None;
     }
     let simplified = crate::simplify(&opened);
+    if simplified == opened {
+        return None;
+    }
     let back: FxHashMap<&UOp, &UOp> =
         stand_ins.iter().filter(|(x, _)| x.op() != Op::Const).map(|(x, node)| (x, node)).collect();
     let result = crate::simplify(&substitute(&simplified, &back));
