@@ -37,7 +37,7 @@ const STEMS: &[&str] = &[
     "pad-then-exp2",
     "pad-value",
     "pow-div-f64",
-    "prod-empty",
+    "prod-f64",
     "promote-i8-u8",
     "rank-0",
     "realize-between",
