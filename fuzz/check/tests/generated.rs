@@ -53,8 +53,7 @@ fn a_failing_program_shrinks_to_three_statements_at_most() {
     let has = |program: &Program, test: fn(&Statement) -> bool| program.statements.iter().any(test);
     let reduces = |s: &Statement| matches!(s, Statement::Reduce { op: ReduceOp::Sum, .. });
     let pads = |s: &Statement| matches!(s, Statement::Pad { .. });
-    let gathers = |s: &Statement| matches!(s, Statement::Gather { .. });
-    for test in [reduces, pads, gathers] {
+    for test in [reduces, pads] {
         let smallest = shrunk(|program| !has(program, test));
         assert!(has(&smallest, test));
         assert!(smallest.statements.len() <= 3, "{smallest}");
