@@ -45,8 +45,7 @@ impl Backends {
         let named = std::env::var("GRADIFF_BACKENDS").ok();
         let fault = fault::active();
         let renders = fault::ROWS.iter().any(|row| Some(row.name) == fault && row.room == "render");
-        let names =
-            named.unwrap_or(if renders { "c" } else { "interp,jit" }.to_string());
+        let names = named.unwrap_or(if renders { "c" } else { "interp,jit" }.to_string());
         let (batched, direct): (Vec<&str>, Vec<&str>) =
             names.split(',').map(str::trim).partition(|name| calls_compiler(name));
         Backends { direct: open(&direct), batched: open(&batched), waiting: Vec::new(), batch: 1 }
