@@ -1,6 +1,5 @@
 //! The one IR: dtypes, constants, the op table, interned UOps, linear uops.
 
-#![allow(clippy::mutable_key_type, reason = "what a node hashes by never changes")]
 
 mod algebra;
 mod constant;

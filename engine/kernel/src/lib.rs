@@ -6,9 +6,6 @@
 //! printed and, with [`interpret`], run. This room knows no device and no buffer: arrays are
 //! slots, and what a device lacks is said by [`Target`].
 
-// Nodes are compared by address: what a buffer holds inside has no part in it.
-#![allow(clippy::mutable_key_type)]
-
 mod error;
 mod extent;
 mod interpret;

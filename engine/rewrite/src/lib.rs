@@ -4,7 +4,6 @@
 //! constants have no shape there). Out: a node of the same meaning, as far as the rules' claims
 //! go. The room knows nothing of views, kernels or devices.
 
-#![allow(clippy::mutable_key_type, reason = "what a node hashes by never changes")]
 
 mod bounds;
 mod computed;

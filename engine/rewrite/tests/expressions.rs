@@ -1,6 +1,5 @@
 //! Index expressions: the seed document's texts, and random ones that must keep their values.
 
-#![allow(clippy::mutable_key_type, reason = "what a node hashes by never changes")]
 
 use std::sync::Arc;
 

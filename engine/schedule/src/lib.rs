@@ -5,12 +5,10 @@
 //! node that was asked for the buffer that will hold it, or the constant that it is. Nothing is
 //! computed or compiled here.
 //!
-//! Six passes, see [`PASSES`]: constants fold; movement ops become views; nodes that need a buffer are chosen;
-//! each of them becomes a kernel tree; the kernels are ordered; intermediate buffers are shared.
+//! Six passes, see [`PASSES`]: constants fold; movement ops become views; nodes that need a buffer
+//! are chosen; each of them becomes a kernel tree; the kernels are ordered; intermediate buffers
+//! are shared.
 //! What decides about fusion is written down in `realize`.
-
-// A buffer is hashed and compared by its serial number, whatever memory it is given.
-#![allow(clippy::mutable_key_type)]
 
 mod error;
 mod fold;

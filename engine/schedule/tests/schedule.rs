@@ -1,7 +1,7 @@
 //! How graphs are cut into kernels, and that the kernels mean what the graph means.
 
 // Helpers of tests are tests, too; the lint does not see it in this kind of crate.
-#![allow(clippy::unwrap_used, clippy::mutable_key_type)]
+#![allow(clippy::unwrap_used)]
 
 mod common;
 

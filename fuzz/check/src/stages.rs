@@ -89,9 +89,12 @@ pub(crate) fn scheduled(outputs: &[Tensor], way: &Way) -> Result<Schedule, Strin
 }
 
 /// A kernel after each pass, and linear.
-pub(crate) fn lowered(ast: &UOp, way: &Way) -> Result<(Vec<(&'static str, UOp)>, Linear), String> {
+pub(crate) fn lowered(ast: &UOp, way: &Way) -> Result<gradiff::kernel::Stages, String> {
     gradiff::kernel::stages(ast, &Target::default(), &way.kernel).map_err(|error| error.to_string())
 }
+
+/// Runs one kernel on the elements of its parameters.
+pub(crate) type RunKernel<'a> = &'a mut dyn FnMut(&Linear, &mut [Elements]) -> Result<(), String>;
 
 /// How the kernels of a schedule are run.
 pub(crate) enum Level<'a> {
@@ -100,7 +103,7 @@ pub(crate) enum Level<'a> {
     /// As linear uops, one by one.
     Linear,
     /// As linear uops by something else.
-    With(&'a mut dyn FnMut(&Linear, &mut [Elements]) -> Result<(), String>),
+    With(RunKernel<'a>),
 }
 
 /// The outputs of a schedule whose kernels are run at this level.

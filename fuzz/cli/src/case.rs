@@ -86,7 +86,7 @@ pub(crate) fn read(path: &Path) -> Result<CaseFile, Failure> {
         Failure::Usage(format!("{}: not UTF-8 text (byte {at})", path.display()))
     })?;
     gradiff_corpus::parse(&text)
-        .map_err(|error| Failure::Usage(format!("{}:{error}", path.display())))
+        .map_err(|error| Failure::Usage(format!("{}: {error}", path.display())))
 }
 
 /// The files named, and the corpus files in the folders named, in order.

@@ -1,10 +1,10 @@
 //! Keeps findings: minimises them, knows which are the same, writes each one down three times.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use gradiff_check::{Blame, Failure as Found, Finding, Kind};
-use gradiff_corpus::Program;
+use gradiff_corpus::{Program, Statement};
 
 use crate::Failure;
 use crate::pool::{Client, Settings};
@@ -169,14 +169,16 @@ pub(crate) fn minimise(
     problem.map_or(Ok(small), Err)
 }
 
+/// The same for findings that are most likely one bug: kind, guilty stage, and the ops that
+/// compute, in any order.
 fn signature(program: &Program, found: &Found, blame: Option<&Blame>) -> String {
     let stage = blame.map_or("", |blame| blame.stage.as_str());
-    let ops: Vec<String> = program
-        .statements
-        .iter()
-        .map(|statement| {
-            format!("{statement:?}").split([' ', '{']).next().unwrap_or("").to_string()
-        })
-        .collect();
-    format!("{} {stage} {}", found.kind.name(), ops.join(" "))
+    let word = |statement: &Statement| {
+        let line = statement.to_string();
+        line.split_whitespace().next().unwrap_or_default().to_string()
+    };
+    let is_leaf = |word: &String| matches!(word.as_str(), "input" | "const" | "arange");
+    let ops: BTreeSet<String> =
+        program.statements.iter().map(word).filter(|word| !is_leaf(word)).collect();
+    format!("{} {stage} {ops:?}", found.kind.name())
 }

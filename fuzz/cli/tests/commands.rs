@@ -57,11 +57,11 @@ fn usage_errors_exit_1_and_say_what_is_allowed() {
 fn bad_files_exit_1_and_say_where() {
     for (text, words) in [
         (b"".as_slice(), "expected"),
-        (b"a = input f32[4,4", "1:"),
-        (b"a = input f32[1099511627776] iota\noutput a\n", "1:"),
-        (b"a = input f32[2] iota\nb = add a c\noutput b\n", "2:"),
+        (b"a = input f32[4,4", "line 1"),
+        (b"a = input f32[1099511627776] iota\noutput a\n", "line 1"),
+        (b"a = input f32[2] iota\nb = add a c\noutput b\n", "line 2"),
         (b"\xff\xfe\x00", "not UTF-8"),
-        (b"a = input f32[2] iota\nb = reshape a [3]\noutput b\n", "2:"),
+        (b"a = input f32[2] iota\nb = reshape a [3]\noutput b\n", "line 2"),
     ] {
         let (_folder, path) = written(text);
         for command in ["replay", "reduce", "blame", "show"] {
