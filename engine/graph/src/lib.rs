@@ -1,6 +1,5 @@
 //! The one IR: dtypes, constants, the op table, interned UOps, linear uops.
 
-
 mod algebra;
 mod constant;
 mod dtype;

@@ -4,7 +4,6 @@
 //! constants have no shape there). Out: a node of the same meaning, as far as the rules' claims
 //! go. The room knows nothing of views, kernels or devices.
 
-
 mod bounds;
 mod computed;
 mod condition;

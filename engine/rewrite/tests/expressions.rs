@@ -1,6 +1,5 @@
 //! Index expressions: the seed document's texts, and random ones that must keep their values.
 
-
 use std::sync::Arc;
 
 use gradiff_graph::{Arg, Constant, DType, Op, Sources, UOp, Variable, evaluate, infix};
