@@ -12,7 +12,7 @@ use crate::pool::{Client, Settings};
 /// How often a minimisation may ask a backend.
 const BUDGET: usize = 600;
 /// The same for a program that kills or hangs its worker at each ask.
-const BUDGET_FATAL: usize = 60;
+const BUDGET_FATAL: usize = 20;
 
 /// The findings of one run.
 pub(crate) struct Findings {

@@ -102,8 +102,7 @@ impl Client {
         }
     }
 
-    /// The stage to blame for what a program does on a backend; none if the worker does not
-    /// live to tell.
+    /// The stage to blame for what a program does on a backend.
     ///
     /// # Errors
     /// A worker cannot be started.
@@ -115,7 +114,11 @@ impl Client {
         let request = format!("blame {backend} {}", to_hex(&gradiff_corpus::encode(program)));
         match self.ask(&request, 1)? {
             Reply::Answer(line) => understood(&line, parse_blame),
-            Reply::Died(_) | Reply::Hung => Ok(None),
+            // The evaluators of the stages neither die nor hang: the device did.
+            reply => {
+                let detail = self.lost(reply).1.detail;
+                Ok(Some(Blame { stage: "run".to_string(), room: "runtime".to_string(), detail }))
+            }
         }
     }
 
@@ -146,8 +149,8 @@ impl Client {
         if sent.is_err() {
             return Ok(Reply::Died(process.end()));
         }
-        // A batch shares its compiler calls; beyond the time of one program, a second for each.
-        let limit = Duration::from_secs(self.settings.timeout_seconds + programs);
+        // A batch shares its compiler calls, so that each further program adds little.
+        let limit = Duration::from_secs(self.settings.timeout_seconds + programs / 4);
         match process.answers.recv_timeout(limit) {
             Ok(line) => {
                 self.process = Some(process);

@@ -153,6 +153,64 @@ fn sweeps_find_planted_faults_and_nothing_else() {
     check(&["exprs", "--random-only", "--fault", "rule-add-fold-constant"], 2, &["FOUND"]);
 }
 
+/// The summary of a hunt on device `c` whose compiler is this script.
+#[cfg(unix)]
+fn hunt_with_compiler(script: &str, arguments: &[&str]) -> Value {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let compiler = folder.path().join("cc");
+    std::fs::write(&compiler, script).expect("a script");
+    let may_run = std::fs::Permissions::from_mode(0o755);
+    std::fs::set_permissions(&compiler, may_run).expect("the script may run");
+    let output = Command::new(env!("CARGO_BIN_EXE_gradiff"))
+        .args(["hunt", "--json", "--jobs", "1", "--max-findings", "1", "--backends", "c"])
+        .args(arguments)
+        .env("CC", &compiler)
+        .env("GRADIFF_CACHE_DIR", folder.path().join("cache"))
+        .current_dir(folder.path())
+        .output()
+        .expect("the command starts");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let words = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{text} {words}");
+    serde_json::from_str(text.trim()).expect("a summary")
+}
+
+#[cfg(unix)]
+#[test]
+fn a_backend_that_dies_is_a_finding_not_the_end() {
+    let script = "#!/bin/sh\n\
+        case \"$*\" in *--version*) exec cc --version ;; esac\n\
+        crash=$(dirname \"$0\")/crash.h\n\
+        printf '#include <stdlib.h>\\n__attribute__((constructor)) static void f(void) { abort(); }\\n' > \"$crash\"\n\
+        exec cc -include \"$crash\" \"$@\"\n";
+    let summary = hunt_with_compiler(script, &["--programs", "4"]);
+    assert!(summary["crashes"].as_u64() >= Some(1), "{summary}");
+    assert_eq!(summary["details"][0]["room"], "runtime", "{summary}");
+    assert!(summary["details"][0]["story"].to_string().contains("signal"), "{summary}");
+}
+
+#[cfg(unix)]
+#[test]
+fn a_backend_that_hangs_is_a_finding_not_the_end() {
+    let script = "#!/bin/sh\n\
+        case \"$*\" in *--version*) exec cc --version ;; esac\n\
+        sleep 10\n";
+    let summary = hunt_with_compiler(script, &["--programs", "1", "--timeout", "1"]);
+    assert_eq!(summary["timeouts"], 1, "{summary}");
+    assert!(summary["details"][0]["story"].to_string().contains("no answer"), "{summary}");
+}
+
+#[cfg(unix)]
+#[test]
+fn a_compiler_that_fails_is_told_with_its_words() {
+    let script = "#!/bin/sh\n\
+        case \"$*\" in *--version*) exec cc --version ;; esac\n\
+        echo 'out of licences' >&2\nexit 1\n";
+    let summary = hunt_with_compiler(script, &["--programs", "4"]);
+    assert!(summary["details"][0]["story"].to_string().contains("out of licences"), "{summary}");
+}
+
 #[cfg(unix)]
 #[test]
 fn an_interrupted_hunt_ends_cleanly_and_keeps_its_findings() {
