@@ -13,6 +13,7 @@ mod expr;
 mod geometry;
 mod program;
 mod repair;
+mod sources;
 mod text;
 mod typing;
 mod views;

@@ -28,7 +28,7 @@ pub use expects::check_expects;
 pub use exprs::{check_expr, to_uop};
 pub use gradiff::graph::fault;
 pub use gradiff::rewrite::listing as rule_listing;
-pub use reduce::{reduce, without_dead};
+pub use reduce::reduce;
 pub use report::{Finding, python_script, rust_test, stem};
 pub use simpler::simpler_cases;
 pub use stages::{STAGES, show};

@@ -15,7 +15,7 @@ pub fn reduce(
     budget: usize,
     fails: &mut dyn FnMut(&Program) -> bool,
 ) -> Program {
-    let mut best = without_dead(program);
+    let mut best = program.without_dead();
     if best != *program && !fails(&best) {
         best = program.clone();
     }
@@ -93,76 +93,6 @@ fn dtype_oddity(dtype: DType) -> usize {
     usize::from(dtype != DType::F32 && dtype != DType::I32)
 }
 
-/// The values that a statement uses, in order.
-pub(crate) fn sources(statement: &Statement) -> Vec<ValueId> {
-    let mut found = Vec::new();
-    let mut copy = statement.clone();
-    map_sources(&mut copy, &mut |id| {
-        found.push(id);
-        id
-    });
-    found
-}
-
-/// Replaces each value that a statement uses.
-pub(crate) fn map_sources(statement: &mut Statement, map: &mut dyn FnMut(ValueId) -> ValueId) {
-    fn operand(operand: &mut Operand, map: &mut dyn FnMut(ValueId) -> ValueId) {
-        if let Operand::Value(id) = operand {
-            *id = map(*id);
-        }
-    }
-    match statement {
-        Statement::Input { .. } | Statement::Const { .. } | Statement::Arange { .. } => {}
-        Statement::Binary { srcs, .. } => srcs.iter_mut().for_each(|src| operand(src, map)),
-        Statement::Where { srcs } | Statement::MulAcc { srcs } => {
-            srcs.iter_mut().for_each(|src| operand(src, map));
-        }
-        Statement::Cat { srcs, .. } => srcs.iter_mut().for_each(|src| *src = map(*src)),
-        Statement::Gather { src, index, .. } => {
-            *src = map(*src);
-            *index = map(*index);
-        }
-        Statement::Unary { src, .. }
-        | Statement::Cast { src, .. }
-        | Statement::Bitcast { src, .. }
-        | Statement::Reduce { src, .. }
-        | Statement::Reshape { src, .. }
-        | Statement::Permute { src, .. }
-        | Statement::Expand { src, .. }
-        | Statement::Pad { src, .. }
-        | Statement::Shrink { src, .. }
-        | Statement::Flip { src, .. }
-        | Statement::Contiguous { src }
-        | Statement::Realize { src }
-        | Statement::Detach { src } => *src = map(*src),
-    }
-}
-
-/// The program without statements that no output rests on.
-pub fn without_dead(program: &Program) -> Program {
-    let mut is_live = vec![false; program.statements.len()];
-    program.outputs.iter().for_each(|id| is_live[id.0 as usize] = true);
-    for number in (0..program.statements.len()).rev() {
-        if is_live[number] {
-            for id in sources(&program.statements[number]) {
-                is_live[id.0 as usize] = true;
-            }
-        }
-    }
-    let mut new_id = vec![ValueId(0); program.statements.len()];
-    let mut statements = Vec::new();
-    for (number, statement) in program.statements.iter().enumerate() {
-        if is_live[number] {
-            new_id[number] = ValueId(statements.len() as u32);
-            let mut statement = statement.clone();
-            map_sources(&mut statement, &mut |id| new_id[id.0 as usize]);
-            statements.push(statement);
-        }
-    }
-    let outputs = program.outputs.iter().map(|id| new_id[id.0 as usize]).collect();
-    Program { statements, outputs }
-}
-
 /// Simpler programs to try, biggest steps first; not all of them are well-typed.
 fn candidates(program: &Program) -> Vec<Program> {
     let Ok(types) = program.typing() else { return Vec::new() };
@@ -178,24 +108,25 @@ fn candidates(program: &Program) -> Vec<Program> {
     sizes_smaller(program, &mut found);
     statements_simpler(program, &mut found);
     dtypes_plainer(program, &mut found);
-    found.iter().map(without_dead).collect()
+    found.iter().map(Program::without_dead).collect()
 }
 
 /// A source of an output's statement as output in its place.
 fn outputs_earlier(program: &Program, found: &mut Vec<Program>) {
     for (position, output) in program.outputs.iter().enumerate() {
-        for source in sources(&program.statements[output.0 as usize]) {
+        program.statements[output.0 as usize].for_each_source(|source| {
             let mut candidate = program.clone();
             candidate.outputs[position] = source;
             found.push(candidate);
-        }
+        });
     }
 }
 
 /// A statement's users given an earlier value of the same type instead.
 fn statements_bypassed(program: &Program, types: &[TensorType], found: &mut Vec<Program>) {
     for number in (0..program.statements.len()).rev() {
-        let near = sources(&program.statements[number]);
+        let mut near = Vec::new();
+        program.statements[number].for_each_source(|source| near.push(source));
         for id in near.into_iter().chain((0..number as u32).map(ValueId)) {
             if types[id.0 as usize] == types[number] {
                 found.push(replaced(program, number, id));
@@ -208,7 +139,7 @@ fn replaced(program: &Program, number: usize, by: ValueId) -> Program {
     let mut candidate = program.clone();
     let mut swap = |id: ValueId| if id.0 as usize == number { by } else { id };
     for statement in &mut candidate.statements[number + 1..] {
-        map_sources(statement, &mut swap);
+        statement.map_sources(&mut swap);
     }
     candidate.outputs.iter_mut().for_each(|id| *id = swap(*id));
     candidate

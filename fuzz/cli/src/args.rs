@@ -83,12 +83,9 @@ pub(crate) struct Hunt {
     pub(crate) faults: bool,
 }
 
-/// Flags of `replay`.
+/// How the programs of files are run.
 #[derive(clap::Args, Debug)]
-pub(crate) struct Replay {
-    /// Corpus files, or folders of them.
-    #[arg(required = true)]
-    pub(crate) files: Vec<PathBuf>,
+pub(crate) struct On {
     /// Backends, separated by commas (default: all that are there).
     #[arg(long, value_delimiter = ',')]
     pub(crate) backends: Vec<String>,
@@ -100,20 +97,25 @@ pub(crate) struct Replay {
     pub(crate) timeout: u64,
 }
 
+/// Flags of `replay`.
+#[derive(clap::Args, Debug)]
+pub(crate) struct Replay {
+    /// Corpus files, or folders of them.
+    #[arg(required = true)]
+    pub(crate) files: Vec<PathBuf>,
+    /// How programs are run.
+    #[command(flatten)]
+    pub(crate) on: On,
+}
+
 /// Flags of `reduce`.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Reduce {
     /// A corpus file that fails.
     pub(crate) file: PathBuf,
-    /// Backends, separated by commas (default: all that are there).
-    #[arg(long, value_delimiter = ',')]
-    pub(crate) backends: Vec<String>,
-    /// Switch a planted fault on.
-    #[arg(long)]
-    pub(crate) fault: Option<String>,
-    /// Seconds after which one program counts as hung.
-    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..))]
-    pub(crate) timeout: u64,
+    /// How programs are run.
+    #[command(flatten)]
+    pub(crate) on: On,
 }
 
 /// Flags of `show`.
@@ -131,15 +133,9 @@ pub(crate) struct Show {
 pub(crate) struct Blame {
     /// A corpus file that fails.
     pub(crate) file: PathBuf,
-    /// Backends, separated by commas (default: all that are there).
-    #[arg(long, value_delimiter = ',')]
-    pub(crate) backends: Vec<String>,
-    /// Switch a planted fault on.
-    #[arg(long)]
-    pub(crate) fault: Option<String>,
-    /// Seconds after which one program counts as hung.
-    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..))]
-    pub(crate) timeout: u64,
+    /// How programs are run.
+    #[command(flatten)]
+    pub(crate) on: On,
 }
 
 /// Flags of `views` and `exprs`.

@@ -5,18 +5,18 @@ use std::path::Path;
 use gradiff_check::{Failure as Found, Kind, check_expr, check_views};
 use gradiff_corpus::{Case, CaseFile, Program};
 
-use crate::args::{Blame, Reduce, Replay, Show};
+use crate::args::{Blame, On, Reduce, Replay, Show};
 use crate::pool::{Client, Settings};
 use crate::{Failure, Status};
 
-fn client(backends: &[String], fault: Option<&str>, timeout: u64) -> Result<Client, Failure> {
-    crate::case::plant(fault)?;
+fn client(on: &On) -> Result<Client, Failure> {
+    crate::case::plant(on.fault.as_deref())?;
     Ok(Client::new(Settings {
         seed: 0,
-        backends: crate::case::names(backends)?,
+        backends: crate::case::names(&on.backends)?,
         lanes: Vec::new(),
-        fault: fault.map(str::to_string),
-        timeout_seconds: timeout,
+        fault: on.fault.clone(),
+        timeout_seconds: on.timeout,
     }))
 }
 
@@ -29,7 +29,7 @@ pub(crate) fn replay(options: &Replay) -> Result<Status, Failure> {
     let files = crate::case::files(&options.files)?;
     let cases: Vec<CaseFile> =
         files.iter().map(|file| crate::case::read(file)).collect::<Result<_, _>>()?;
-    let mut client = client(&options.backends, options.fault.as_deref(), options.timeout)?;
+    let mut client = client(&options.on)?;
     let mut failed = 0;
     let mut done = 0;
     for (file, case) in files.iter().zip(&cases) {
@@ -76,7 +76,7 @@ fn problems(case: &CaseFile, client: &mut Client) -> Result<Vec<String>, Failure
 pub(crate) fn reduce(options: &Reduce) -> Result<Status, Failure> {
     crate::interrupt::install();
     let program = program(&options.file)?;
-    let mut client = client(&options.backends, options.fault.as_deref(), options.timeout)?;
+    let mut client = client(&options.on)?;
     let Some(found) = failure(&program, &mut client)? else {
         println!("{}: nothing fails; nothing to reduce", options.file.display());
         return Ok(Status::Clean);
@@ -109,7 +109,7 @@ pub(crate) fn blame(options: &Blame) -> Result<Status, Failure> {
     let case = crate::case::read(&options.file)?;
     let said = match &case.case {
         Case::Program(program) => {
-            let mut client = client(&options.backends, options.fault.as_deref(), options.timeout)?;
+            let mut client = client(&options.on)?;
             match failure(program, &mut client)? {
                 None => None,
                 Some(found) if found.kind == Kind::Timeout => {
@@ -126,12 +126,12 @@ pub(crate) fn blame(options: &Blame) -> Result<Status, Failure> {
             }
         }
         Case::Views(views) => {
-            crate::case::plant(options.fault.as_deref())?;
+            crate::case::plant(options.on.fault.as_deref())?;
             let found = gradiff_check::catch(|| check_views(views)).and_then(|r| r).err();
             found.map(|detail| format!("stage views (engine/view): {detail}"))
         }
         Case::Expr(expr) => {
-            crate::case::plant(options.fault.as_deref())?;
+            crate::case::plant(options.on.fault.as_deref())?;
             let found = gradiff_check::catch(|| check_expr(expr)).and_then(|r| r).err();
             found.map(|detail| format!("stage symbolic (engine/rewrite): {detail}"))
         }

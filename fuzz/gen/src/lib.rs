@@ -9,7 +9,6 @@ mod config;
 mod elementwise;
 mod exprs;
 mod fact;
-mod liveness;
 mod moves;
 mod programs;
 mod shapes;
@@ -23,6 +22,5 @@ pub use cases::{
 pub use choices::{ByteChoices, Choices, Exhaustive, Recorder, Replay, SeedChoices, case_seed};
 pub use config::{Config, Lane, Op};
 pub use exprs::{ExprConfig, expr};
-pub use liveness::live_statements;
 pub use programs::{Generated, program, program_at};
 pub use views::{ViewConfig, views};

@@ -6,7 +6,6 @@
 use gradiff_corpus::{DType, Program, Statement, TensorType, ValueId, statement_type};
 
 use crate::fact::{Fact, Policy};
-use crate::liveness::for_each_source;
 use crate::shapes::Palette;
 use crate::{Choices, Config, Lane, Op, SeedChoices, case_seed};
 
@@ -229,7 +228,7 @@ impl<'a, C: Choices> Builder<'a, C> {
             Err(error) => panic!("the generator drew {statement:?}: {error}"),
         };
         let used = &mut self.used;
-        for_each_source(&statement, |value| used[value.0 as usize] = true);
+        statement.for_each_source(|value| used[value.0 as usize] = true);
         self.statements.push(statement);
         self.types.push(of);
         self.facts.push(fact);

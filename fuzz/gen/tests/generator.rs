@@ -8,7 +8,7 @@ use gradiff_corpus::{
 };
 use gradiff_gen::{
     ByteChoices, Choices, Config, Exhaustive, ExprConfig, Generated, Lane, Op, Recorder, Replay,
-    SeedChoices, ViewConfig, case_seed, expr, live_statements, program, program_at, views,
+    SeedChoices, ViewConfig, case_seed, expr, program, program_at, views,
 };
 
 const PROGRAMS: u64 = 50_000;
@@ -220,7 +220,7 @@ fn statements_are_live() {
     let (mut live, mut all, mut work) = (0, 0, 0);
     for index in 0..PROGRAMS {
         let Generated { program, .. } = program_at(2, index, &config);
-        live += live_statements(&program).iter().filter(|live| **live).count();
+        live += program.live_statements().iter().filter(|live| **live).count();
         work += program.statements.iter().filter(|one| op_of(one).is_some()).count();
         all += program.statements.len();
     }
