@@ -1,7 +1,7 @@
-//! Lists the case files, so that the crate can carry their text: `cases/` and `regressions/`,
-//! sorted by stem, become the body of `embedded()`.
+//! Lists the case files, so that the crate can carry their text: `cases/` and `regressions/` with
+//! the folders in them, sorted by stem, become the body of `embedded()`.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::{env, fs, io};
 
 fn main() -> io::Result<()> {
@@ -9,17 +9,8 @@ fn main() -> io::Result<()> {
     let mut files = Vec::new();
     for folder in ["cases", "regressions"] {
         let folder = Path::new(&root).join(folder);
-        if !folder.is_dir() {
-            continue;
-        }
-        println!("cargo::rerun-if-changed={}", folder.display());
-        for entry in fs::read_dir(&folder)? {
-            let path = entry?.path();
-            if path.extension().is_some_and(|extension| extension == "case")
-                && let Some(stem) = path.file_stem()
-            {
-                files.push((stem.to_string_lossy().into_owned(), path));
-            }
+        if folder.is_dir() {
+            collect(&folder, "", &mut files)?;
         }
     }
     files.sort();
@@ -31,4 +22,20 @@ fn main() -> io::Result<()> {
     list.push_str("]\n");
     let out = env::var("OUT_DIR").map_err(io::Error::other)?;
     fs::write(Path::new(&out).join("embedded.rs"), list)
+}
+
+/// Stem and path of each case below `folder`; `before` comes first in the stem.
+fn collect(folder: &Path, before: &str, files: &mut Vec<(String, PathBuf)>) -> io::Result<()> {
+    println!("cargo::rerun-if-changed={}", folder.display());
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        let Some(stem) = path.file_stem() else { continue };
+        let stem = format!("{before}{}", stem.to_string_lossy());
+        if path.is_dir() {
+            collect(&path, &format!("{stem}/"), files)?;
+        } else if path.extension().is_some_and(|extension| extension == "case") {
+            files.push((stem, path));
+        }
+    }
+    Ok(())
 }

@@ -24,8 +24,8 @@ pub enum Case {
     Expr(ExprCase),
 }
 
-/// What must hold of a case. `Kernels` and `Values` are for programs, `Text` and `Range` for
-/// expressions, all others for view sequences.
+/// What must hold of a case. `Fires` is for all kinds, `Kernels` and `Values` are for programs,
+/// `Text` and `Range` for expressions, all others for view sequences.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Expect {
     /// All realised outputs (and `realize` statements) together take so many kernels.
@@ -71,4 +71,7 @@ pub enum Expect {
     Text(String),
     /// Smallest and largest value (inclusive) that range analysis gives.
     Range(i64, i64),
+    /// The rewrite rule of this name applies at least once: on the way of a program's kernels to
+    /// the device `interp`, of a tracker's index and validity, of an expression.
+    Fires(String),
 }

@@ -27,7 +27,7 @@ fn every_case_parses_and_is_its_own_print() {
 fn every_case_has_a_story_and_a_kebab_name() {
     for (stem, file) in cases() {
         assert!(file.story.first().is_some_and(|line| 10 < line.len()), "{stem} tells no story");
-        let kebab = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+        let kebab = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "-/".contains(c);
         assert!(stem.chars().all(kebab), "{stem} is not kebab-case");
     }
 }
@@ -36,13 +36,20 @@ fn every_case_has_a_story_and_a_kebab_name() {
 fn embedded_lists_every_file_once() {
     let mut on_disk = BTreeSet::new();
     for folder in ["cases", "regressions"] {
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
-        let Ok(entries) = std::fs::read_dir(folder) else { continue };
-        for entry in entries {
-            let path = entry.unwrap().path();
-            assert_eq!(path.extension().unwrap(), "case", "{}", path.display());
-            let stem = path.file_stem().unwrap().to_str().unwrap().to_string();
-            assert!(on_disk.insert(stem.clone()), "{stem} is there twice");
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
+        let mut folders = vec![root.clone()];
+        while let Some(inside) = folders.pop() {
+            let Ok(entries) = std::fs::read_dir(inside) else { continue };
+            for path in entries.map(|entry| entry.unwrap().path()) {
+                if path.is_dir() {
+                    folders.push(path);
+                    continue;
+                }
+                assert_eq!(path.extension().unwrap(), "case", "{}", path.display());
+                let stem = path.strip_prefix(&root).unwrap().with_extension("");
+                let stem = stem.to_str().unwrap().to_string();
+                assert!(on_disk.insert(stem.clone()), "{stem} is there twice");
+            }
         }
     }
     let listed: Vec<&str> = embedded().iter().map(|(stem, _)| *stem).collect();

@@ -297,7 +297,12 @@ fn errors_name_place_and_expectation() {
         ("inf = const f32[] 1", 1, 1, "`inf` cannot name a value"),
         ("a = const f32[] 1\na = neg a", 2, 1, "a is defined already"),
         ("a = const f32[] 1 # one\nb = neg a a\noutput b", 2, 11, "expected the end of the line"),
-        ("a = const f32[] 1\noutput a\nexpect kernel 1", 3, 8, "expected `kernels` or `values`"),
+        (
+            "a = const f32[] 1\noutput a\nexpect kernel 1",
+            3,
+            8,
+            "expected `kernels`, `values` or `fires`",
+        ),
         ("a = const f32[] 1\nb = neg a\noutput b\nexpect values a [1]", 4, 15, "a is no output"),
         ("a = const f32[] 1\noutput a\nexpect values a [1, 2]", 3, 17, "2 elements are listed"),
         ("view [4]\nreshape [5]", 2, 1, "4 elements cannot become 5"),

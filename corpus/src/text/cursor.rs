@@ -119,6 +119,16 @@ impl<'a> Cursor<'a> {
         Ok(self.advance(word.len()))
     }
 
+    /// A name such as `divmod/floor-of-sum`: up to the next space.
+    pub(super) fn path(&mut self, what: &str) -> Result<&'a str, ParseError> {
+        let inside = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '/');
+        let length = self.rest().find(|c| !inside(c)).unwrap_or(self.rest().len());
+        if length == 0 {
+            return Err(self.expected(what));
+        }
+        Ok(self.advance(length))
+    }
+
     /// Length of what looks like a literal: a sign, then letters, digits, points and colons; a
     /// sign also after the `e` of a number.
     fn literal_length(&self) -> usize {

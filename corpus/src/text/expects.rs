@@ -11,11 +11,16 @@ pub(super) fn parse_program_expect(
     outputs: &Outputs<'_>,
 ) -> Result<Expect, ParseError> {
     let start = *cursor;
-    match cursor.word("`kernels` or `values`")? {
+    match cursor.word("`kernels`, `values` or `fires`")? {
+        "fires" => parse_fires(cursor),
         "kernels" => Ok(Expect::Kernels(cursor.count("a number of kernels")?)),
         "values" => parse_values(cursor, outputs),
-        _ => Err(start.expected("`kernels` or `values`")),
+        _ => Err(start.expected("`kernels`, `values` or `fires`")),
     }
+}
+
+fn parse_fires(cursor: &mut Cursor<'_>) -> Result<Expect, ParseError> {
+    Ok(Expect::Fires(cursor.path("the name of a rule, say `boolean/not-not`")?.to_string()))
 }
 
 fn parse_values(cursor: &mut Cursor<'_>, outputs: &Outputs<'_>) -> Result<Expect, ParseError> {
@@ -40,16 +45,18 @@ fn parse_values(cursor: &mut Cursor<'_>, outputs: &Outputs<'_>) -> Result<Expect
 
 pub(super) fn parse_expr_expect(cursor: &mut Cursor<'_>) -> Result<Expect, ParseError> {
     let start = *cursor;
-    match cursor.word("`text` or `range`")? {
+    match cursor.word("`text`, `range` or `fires`")? {
+        "fires" => parse_fires(cursor),
         "text" => Ok(Expect::Text(cursor.quoted()?)),
         "range" => cursor.range().map(|(min, max)| Expect::Range(min, max)),
-        _ => Err(start.expected("`text` or `range`")),
+        _ => Err(start.expected("`text`, `range` or `fires`")),
     }
 }
 
 pub(super) fn parse_views_expect(cursor: &mut Cursor<'_>) -> Result<Expect, ParseError> {
     let start = *cursor;
     match cursor.word("what is expected of the views")? {
+        "fires" => parse_fires(cursor),
         "unmerged" => Ok(Expect::Unmerged(cursor.count("a number of views")?)),
         "real_size" => Ok(Expect::RealSize(cursor.count("a number of elements")?)),
         "real_strides" => {
@@ -72,7 +79,7 @@ pub(super) fn parse_views_expect(cursor: &mut Cursor<'_>) -> Result<Expect, Pars
 
 fn parse_tracker_expect(cursor: &mut Cursor<'_>) -> Result<Expect, ParseError> {
     let allowed = "`index`, `valid`, `views`, `view` or `contiguous` (or `simplified` before one \
-                   of these), `unmerged`, `real_strides` or `real_size`";
+                   of these), `unmerged`, `real_strides`, `real_size` or `fires`";
     let start = *cursor;
     match cursor.word(allowed)? {
         "index" => Ok(Expect::Index(cursor.quoted()?)),

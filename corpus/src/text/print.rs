@@ -285,6 +285,7 @@ fn write_expect(f: &mut Formatter<'_>, case: &Case, expect: &Expect) -> fmt::Res
             write_expect(f, case, inner)
         }
         Expect::Range(min, max) => write!(f, "range {min}..{max}"),
+        Expect::Fires(rule) => write!(f, "fires {rule}"),
     }
 }
 

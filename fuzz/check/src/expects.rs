@@ -9,10 +9,11 @@ use std::sync::Arc;
 
 /// What does not hold, a line each.
 pub fn check_expects(file: &CaseFile) -> Vec<String> {
-    let check = |expect: &Expect| match &file.case {
-        Case::Program(program) => of_program(program, expect),
-        Case::Views(views) => of_views(views, expect),
-        Case::Expr(expr) => of_expr(expr, expect),
+    let check = |expect: &Expect| match (&file.case, expect) {
+        (case, Expect::Fires(rule)) => crate::coverage::fires(case, rule),
+        (Case::Program(program), _) => of_program(program, expect),
+        (Case::Views(views), _) => of_views(views, expect),
+        (Case::Expr(expr), _) => of_expr(expr, expect),
     };
     file.expects.iter().filter_map(|expect| check(expect).err()).collect()
 }
@@ -95,6 +96,13 @@ fn of_tracker(tracker: &ShapeTracker, expect: &Expect) -> Result<(), String> {
 
 /// Index and validity as text, over loop ranges or over variables.
 fn rendered(tracker: &ShapeTracker, is_variables: bool) -> (String, String) {
+    let (index, valid) = indexed(tracker, is_variables);
+    let text = |node: &UOp| infix(&simplify(node));
+    (text(&index), valid.map_or("True".to_string(), |valid| text(&valid)))
+}
+
+/// Index and validity, over loop ranges or over variables, nothing simplified.
+pub(crate) fn indexed(tracker: &ShapeTracker, is_variables: bool) -> (UOp, Option<UOp>) {
     let dtype = DType::I32;
     let place = |(axis, size): (usize, &i64)| {
         if is_variables {
@@ -107,9 +115,7 @@ fn rendered(tracker: &ShapeTracker, is_variables: bool) -> (String, String) {
         }
     };
     let indices: Vec<UOp> = tracker.shape().iter().enumerate().map(place).collect();
-    let (index, valid) = tracker.index(&mut UopAlgebra { dtype }, &indices);
-    let text = |node: &UOp| infix(&simplify(node));
-    (text(&index), valid.map_or("True".to_string(), |valid| text(&valid)))
+    tracker.index(&mut UopAlgebra { dtype }, &indices)
 }
 
 fn of_expr(expr: &ExprCase, expect: &Expect) -> Result<(), String> {
