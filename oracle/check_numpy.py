@@ -39,6 +39,8 @@ FLOATS = ORDER[9:]
 class Skip(Exception):
     """NumPy cannot say what the program says."""
 
+MASK32 = np.uint64(0xFFFFFFFF)
+
 
 def dtype_of(name):
     if name not in DTYPES:
@@ -129,6 +131,20 @@ def maximum(x, y, function):
     return function(x, y)
 
 
+def threefry(x, y):
+    words = [(x & MASK32).astype(np.uint32), (x >> np.uint64(32)).astype(np.uint32)]
+    key = [(y & MASK32).astype(np.uint32), (y >> np.uint64(32)).astype(np.uint32)]
+    key.append(key[0] ^ key[1] ^ np.uint32(0x1BD11BDA))
+    words = [words[0] + key[0], words[1] + key[1]]
+    for group in range(5):
+        for turn in ((13, 15, 26, 6), (17, 29, 16, 24))[group % 2]:
+            words[0] = words[0] + words[1]
+            words[1] = words[0] ^ (words[1] << np.uint32(turn) | words[1] >> np.uint32(32 - turn))
+        words[0] = words[0] + key[(group + 1) % 3]
+        words[1] = words[1] + key[(group + 2) % 3] + np.uint32(group + 1)
+    return words[0].astype(np.uint64) | words[1].astype(np.uint64) << np.uint64(32)
+
+
 def binary(op, x, y):
     if op in ("add", "sub", "mul", "cdiv", "cmod", "floordiv", "floormod", "shl", "shr"):
         if x.dtype.kind in "iu":
@@ -138,6 +154,7 @@ def binary(op, x, y):
         "pow": lambda: power(x, y),
         "max": lambda: maximum(x, y, np.maximum), "min": lambda: maximum(x, y, np.minimum),
         "cmplt": lambda: x < y, "cmpne": lambda: x != y, "cmpeq": lambda: x == y,
+        "threefry": lambda: threefry(x, y),
         "and": lambda: x & y, "or": lambda: x | y, "xor": lambda: x ^ y,
     }[op]()
 

@@ -321,7 +321,7 @@ impl UnaryOp {
 ///
 /// Dtypes after promotion: `Add Sub Mul` integers and floats; `Div Pow` floats only;
 /// `CDiv CMod FloorDiv FloorMod Shl Shr` integers only; `Max Min CmpLt CmpNe CmpEq` all;
-/// `And Or Xor` bool and integers. Comparisons give bool.
+/// `And Or Xor` bool and integers; `Threefry` u64 only. Comparisons give bool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum BinaryOp {
@@ -363,11 +363,14 @@ pub enum BinaryOp {
     Shl,
     /// `x >> y`, arithmetic for signed; undefined unless 0 <= y < bits.
     Shr,
+    /// Threefry-2x32 of 20 rounds: counter x under key y. Word 0 of counter, key and result are the
+    /// low 32 bits, word 1 the high ones.
+    Threefry,
 }
 
 impl BinaryOp {
     /// All of them.
-    pub const ALL: [BinaryOp; 19] = [
+    pub const ALL: [BinaryOp; 20] = [
         BinaryOp::Add,
         BinaryOp::Sub,
         BinaryOp::Mul,
@@ -387,6 +390,7 @@ impl BinaryOp {
         BinaryOp::Xor,
         BinaryOp::Shl,
         BinaryOp::Shr,
+        BinaryOp::Threefry,
     ];
 
     /// The word in the text form.
@@ -411,6 +415,7 @@ impl BinaryOp {
             BinaryOp::Xor => "xor",
             BinaryOp::Shl => "shl",
             BinaryOp::Shr => "shr",
+            BinaryOp::Threefry => "threefry",
         }
     }
 

@@ -245,6 +245,7 @@ fn binary_type(
         CDiv | CMod | FloorDiv | FloorMod | Shl | Shr => (dtype.is_int(), "an integer dtype"),
         And | Or | Xor => (!dtype.is_float(), "bool or an integer dtype"),
         Max | Min | CmpLt | CmpNe | CmpEq => (true, ""),
+        Threefry => (dtype == DType::U64, "u64"),
     };
     if !allowed {
         return Err(wrong_dtype(op.name(), dtype, what));

@@ -353,7 +353,8 @@ fn float_binary(op: BinaryOp, dtype: DType, x: Cell, y: Cell) -> Cell {
         | BinaryOp::Or
         | BinaryOp::Xor
         | BinaryOp::Shl
-        | BinaryOp::Shr => panic!("{} takes no floats", op.name()),
+        | BinaryOp::Shr
+        | BinaryOp::Threefry => panic!("{} takes no floats", op.name()),
     }
 }
 

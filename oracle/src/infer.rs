@@ -115,6 +115,7 @@ pub(crate) fn check_binary(op: BinaryOp, dtype: DType) -> Check<()> {
         | BinaryOp::Shr => dtype.is_int(),
         BinaryOp::Max | BinaryOp::Min | BinaryOp::CmpLt | BinaryOp::CmpNe | BinaryOp::CmpEq => true,
         BinaryOp::And | BinaryOp::Or | BinaryOp::Xor => !dtype.is_float(),
+        BinaryOp::Threefry => dtype == DType::U64,
     };
     if takes { Ok(()) } else { Err(format!("{} does not take {}", op.name(), dtype.name())) }
 }

@@ -70,9 +70,35 @@ pub(crate) fn binary(op: BinaryOp, dtype: DType, x: u64, y: u64) -> Result<u64, 
             }
             if op == BinaryOp::Shl { a << b } else { a >> b }
         }
+        BinaryOp::Threefry => threefry(a as u64, b as u64).into(),
         BinaryOp::Div | BinaryOp::Pow => panic!("{} takes floats only", op.name()),
     };
     Ok(wrap(dtype, number))
+}
+
+/// Threefry-2x32 with 20 rounds (Salmon and others, "Parallel random numbers: as easy as 1, 2, 3",
+/// section 3.3): a round adds word 1 to word 0, rotates word 1 and mixes word 0 into it; before
+/// the first round and after each fourth one, words of the key schedule and the number of the
+/// injection are added. The low 32 bits are word 0.
+fn threefry(counter: u64, key: u64) -> u64 {
+    const ROTATIONS: [u32; 8] = [13, 15, 26, 6, 17, 29, 16, 24];
+    const PARITY: u32 = 0x1bd1_1bda;
+    let (k0, k1) = (key as u32, (key >> 32) as u32);
+    let schedule = [k0, k1, PARITY ^ k0 ^ k1];
+    let mut words = [counter as u32, (counter >> 32) as u32];
+    for round in 0..=20usize {
+        if round % 4 == 0 {
+            let injection = round / 4;
+            words[0] = words[0].wrapping_add(schedule[injection % 3]);
+            words[1] = words[1].wrapping_add(schedule[(injection + 1) % 3]);
+            words[1] = words[1].wrapping_add(injection as u32);
+        }
+        if round < 20 {
+            words[0] = words[0].wrapping_add(words[1]);
+            words[1] = words[1].rotate_left(ROTATIONS[round % 8]) ^ words[0];
+        }
+    }
+    u64::from(words[0]) | u64::from(words[1]) << 32
 }
 
 /// The two divisions and their remainders. Rust's `/` and `%` cut toward zero, as C's.
@@ -97,6 +123,17 @@ fn divide(op: BinaryOp, a: i128, b: i128) -> Result<i128, Reason> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The known answers that come with the authors' library (Random123, `kat_vectors`).
+    #[test]
+    fn threefry_gives_the_known_answers() {
+        let pair = |low: u64, high: u64| low | high << 32;
+        let ones = u64::MAX;
+        assert_eq!(threefry(0, 0), pair(0x6b20_0159, 0x99ba_4efe));
+        assert_eq!(threefry(ones, ones), pair(0x1cb9_96fc, 0xbb00_2be7));
+        let (counter, key) = (pair(0x243f_6a88, 0x85a3_08d3), pair(0x1319_8a2e, 0x0370_7344));
+        assert_eq!(threefry(counter, key), pair(0xc492_3a9c, 0x483d_f7a0));
+    }
 
     fn check(op: BinaryOp, dtype: DType, rows: &[(i128, i128, i128)]) {
         for &(x, y, expected) in rows {

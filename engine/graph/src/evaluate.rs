@@ -77,10 +77,34 @@ fn binary_int(op: Op, left: Constant, right: Constant) -> Option<Constant> {
         Op::Xor => x ^ y,
         Op::Shl => x << shift()?,
         Op::Shr => x >> shift()?,
+        Op::Threefry if dtype == DType::U64 => threefry(left.bits(), right.bits()).into(),
         _ => return None,
     };
     Some(Constant::int(dtype, value))
 }
+
+/// Five groups of four rounds, a word of the key added to each half before them and after each.
+fn threefry(counter: u64, key: u64) -> u64 {
+    let halves = |value: u64| (value as u32, (value >> 32) as u32);
+    let ((mut low, mut high), (key_low, key_high)) = (halves(counter), halves(key));
+    let keys = [key_low, key_high, key_low ^ key_high ^ THREEFRY_PARITY];
+    (low, high) = (low.wrapping_add(keys[0]), high.wrapping_add(keys[1]));
+    for (group, number) in (1..=5u32).enumerate() {
+        for rotation in THREEFRY_ROTATIONS[group % 2] {
+            low = low.wrapping_add(high);
+            high = low ^ high.rotate_left(rotation);
+        }
+        low = low.wrapping_add(keys[(group + 1) % 3]);
+        high = high.wrapping_add(keys[(group + 2) % 3]).wrapping_add(number);
+    }
+    u64::from(high) << 32 | u64::from(low)
+}
+
+/// By how many bits the high half is rotated, in groups of four rounds that alternate.
+pub const THREEFRY_ROTATIONS: [[u32; 4]; 2] = [[13, 15, 26, 6], [17, 29, 16, 24]];
+
+/// The third word of the key schedule is the other two and this one, exclusive or.
+pub const THREEFRY_PARITY: u32 = 0x1bd1_1bda;
 
 /// `x / y` rounded down; `None` for y = 0.
 fn floor_div(x: i128, y: i128) -> Option<i128> {
@@ -181,6 +205,20 @@ mod tests {
         check(Op::Shl, DType::I8, &[3, 7], Some(-128));
         check(Op::Shr, DType::I8, &[-3, 1], Some(-2));
         check(Op::Shl, DType::I8, &[1, 8], None);
+    }
+
+    #[test]
+    fn threefry_gives_the_known_answers() {
+        let pair = |low: u32, high: u32| i128::from(low) | i128::from(high) << 32;
+        let ones = u64::MAX.into();
+        let zero = pair(0x6b20_0159, 0x99ba_4efe);
+        check(Op::Threefry, DType::U64, &[0, 0], Some(zero));
+        let all = pair(0x1cb9_96fc, 0xbb00_2be7);
+        check(Op::Threefry, DType::U64, &[ones, ones], Some(all));
+        let (counter, key) = (pair(0x243f_6a88, 0x85a3_08d3), pair(0x1319_8a2e, 0x0370_7344));
+        let digits = pair(0xc492_3a9c, 0x483d_f7a0);
+        check(Op::Threefry, DType::U64, &[counter, key], Some(digits));
+        check(Op::Threefry, DType::U32, &[1, 2], None);
     }
 
     #[test]

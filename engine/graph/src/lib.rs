@@ -14,7 +14,7 @@ mod verify;
 pub use algebra::UopAlgebra;
 pub use constant::Constant;
 pub use dtype::DType;
-pub use evaluate::evaluate;
+pub use evaluate::{THREEFRY_PARITY, THREEFRY_ROTATIONS, evaluate};
 pub use gradiff_view::fault;
 pub use infix::infix;
 pub use linear::{Instruction, Linear};

@@ -85,6 +85,8 @@ pub enum Op {
     Shl,
     /// `x/2^y rounded down; undefined unless 0 <= y < bits`.
     Shr,
+    /// Threefry-2x32 of 20 rounds over u64: counter x, key y; word 0 is the low half of each.
+    Threefry,
     /// Y if x else z; x is bool.
     Where,
     /// `x*y+z, the product rounded or not`.
@@ -166,7 +168,7 @@ const MANY: usize = usize::MAX;
 
 /// The table, in the order of [`Op`].
 #[rustfmt::skip]
-pub const OPS: [OpRow; 52] = [
+pub const OPS: [OpRow; 53] = [
     row(Op::Buffer, "buffer", Class::Leaf, (0, 0),
         "data in memory, shape [size]; arg: the buffer"),
     row(Op::Const, "const", Class::Leaf, (0, 0),
@@ -245,6 +247,8 @@ pub const OPS: [OpRow; 52] = [
         "x*2^y, wrapping; undefined unless 0 <= y < bits"),
     row(Op::Shr, "shr", Class::Binary, (2, 2),
         "x/2^y rounded down; undefined unless 0 <= y < bits"),
+    row(Op::Threefry, "threefry", Class::Binary, (2, 2),
+        "Threefry-2x32 of 20 rounds over u64: counter x, key y; word 0 is the low half of each"),
     row(Op::Where, "where", Class::Ternary, (3, 3),
         "y if x else z; x is bool"),
     row(Op::MulAcc, "mulacc", Class::Ternary, (3, 3),
@@ -337,6 +341,7 @@ impl Op {
                 | Op::CMod
                 | Op::FloorDiv
                 | Op::FloorMod
+                | Op::Threefry
         )
     }
 }

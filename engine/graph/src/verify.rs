@@ -111,6 +111,7 @@ fn check_dtypes(node: &UOp) -> Result<(), String> {
             to == from && to.is_int()
         }
         Op::And | Op::Or | Op::Xor => to == from && !to.is_float(),
+        Op::Threefry => to == from && to == DType::U64,
         Op::Neg => to == from && to != DType::Bool,
         _ => to == from,
     };

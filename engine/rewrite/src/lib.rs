@@ -16,6 +16,7 @@ mod ruleset;
 #[cfg(test)]
 mod soundness;
 mod sum;
+mod threefry;
 mod validity;
 
 use std::sync::OnceLock;
@@ -26,6 +27,7 @@ pub use bounds::{Bounds, Interval, bounds};
 pub use driver::{Options, Step, Trace, rewrite};
 pub use rule::{Claim, Mode, Rule, Types};
 pub use ruleset::{Error, RuleSet};
+pub use threefry::decompose as decompose_threefry;
 
 /// All that index arithmetic, gates and elementwise values need: folding, algebra, comparisons,
 /// boolean algebra, div/mod, casts, validity, memory. Loaded once, faults included.

@@ -15,6 +15,7 @@ enum Takes {
     Floats,
     Integers,
     BoolAndIntegers,
+    Words,
 }
 
 impl Takes {
@@ -25,6 +26,7 @@ impl Takes {
             Takes::Floats => (dtype.is_float(), "floats"),
             Takes::Integers => (dtype.is_int(), "integers"),
             Takes::BoolAndIntegers => (!dtype.is_float(), "bool and integers"),
+            Takes::Words => (dtype == DType::U64, "u64"),
         };
         if is_allowed {
             return Ok(());
@@ -107,6 +109,9 @@ binary! {
     shl: Shl, Integers;
     /// `x / 2^y` rounded down; undefined unless 0 <= y < bits. Integers.
     shr: Shr, Integers;
+    /// 64 random bits: Threefry-2x32 of 20 rounds (Random123, JAX, tinygrad) of the counter under
+    /// the key `y`. Word 0 of counter, key and result are the low 32 bits. u64.
+    threefry: Threefry, Words;
 }
 
 impl Tensor {

@@ -68,6 +68,8 @@ faults! {
         "A comparison rule moves its bound by one.";
     RuleMulZeroFloat "rule-mul-zero-float" "rewrite"
         "A float times zero becomes zero although it may be NaN or infinite.";
+    RuleThreefryRotation "rule-threefry-rotation" "rewrite"
+        "Threefry on devices rotates by 25 bits where it should by 24.";
     SchedulePadAcrossExp2 "schedule-pad-across-exp2" "schedule"
         "A pad is moved across exp2, so padding becomes one instead of zero.";
     ScheduleFusedAcrossRealize "schedule-fused-across-realize" "schedule"

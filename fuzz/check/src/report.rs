@@ -348,5 +348,6 @@ fn python_binary(op: BinaryOp, x: &str, y: &str) -> String {
         BinaryOp::Xor => infix("^"),
         BinaryOp::Shl => infix("<<"),
         BinaryOp::Shr => infix(">>"),
+        BinaryOp::Threefry => format!("{x}.threefry({y})"),
     }
 }

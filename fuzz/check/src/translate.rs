@@ -136,5 +136,6 @@ fn binary(op: BinaryOp, x: Operand, y: Operand) -> Result<Tensor, gradiff::Error
         BinaryOp::Xor => x.xor(y),
         BinaryOp::Shl => x.shl(y),
         BinaryOp::Shr => x.shr(y),
+        BinaryOp::Threefry => x.threefry(y),
     }
 }

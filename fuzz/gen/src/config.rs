@@ -46,7 +46,7 @@ pub enum Op {
 
 impl Op {
     /// How many there are.
-    pub const COUNT: usize = 44;
+    pub const COUNT: usize = 45;
 
     /// All of them.
     pub const ALL: [Op; Op::COUNT] = {
@@ -154,7 +154,7 @@ impl Op {
     /// Whether it needs integer sources.
     pub(crate) fn needs_int(self) -> bool {
         use BinaryOp::*;
-        matches!(self, Op::Binary(CDiv | CMod | FloorDiv | FloorMod | Shl | Shr))
+        matches!(self, Op::Binary(CDiv | CMod | FloorDiv | FloorMod | Shl | Shr | Threefry))
     }
 }
 

@@ -324,6 +324,7 @@ fn allows(op: BinaryOp, dtype: DType) -> bool {
         CDiv | CMod | FloorDiv | FloorMod | Shl | Shr => dtype.is_int(),
         Max | Min | CmpLt | CmpNe | CmpEq => true,
         And | Or | Xor => !dtype.is_float(),
+        Threefry => dtype == DType::U64,
     }
 }
 

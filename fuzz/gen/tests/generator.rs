@@ -51,6 +51,7 @@ fn op_gives(op: Op, dtype: DType) -> bool {
         Op::Binary(CDiv | CMod | FloorDiv | FloorMod | Shl | Shr) => dtype.is_int(),
         Op::Binary(CmpLt | CmpNe | CmpEq) => dtype == DType::Bool,
         Op::Binary(And | Or | Xor) => !dtype.is_float(),
+        Op::Binary(Threefry) => dtype == DType::U64,
         Op::Reduce(ReduceOp::Sum | ReduceOp::Prod) => dtype >= DType::I32,
         _ => true,
     }

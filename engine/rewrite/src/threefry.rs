@@ -1,0 +1,142 @@
+//! Threefry-2x32 in ops that every device has: sums, shifts and exclusive ors of 32-bit words.
+//!
+//! In: a `Threefry` node. Out: the node's value, a pair of words put together to 64 bits. What is
+//! said of constant words is folded on the way, as this is done after all folding.
+
+use gradiff_graph::{
+    Constant, DType, Op, THREEFRY_PARITY, THREEFRY_ROTATIONS, UOp, evaluate, fault::Fault,
+    fault::is_active,
+};
+
+/// The node without the op `Threefry`, over 32-bit words; the node itself if it is another op.
+pub fn decompose(uop: &UOp) -> UOp {
+    let (Op::Threefry, [counter, key]) = (uop.op(), uop.src()) else { return uop.clone() };
+    let (key_low, key_high) = halves(key);
+    let parity = word(THREEFRY_PARITY);
+    let mixed = binary(Op::Xor, binary(Op::Xor, key_low.clone(), key_high.clone()), parity);
+    let keys = [key_low, key_high, mixed];
+    let (low, high) = halves(counter);
+    let mut low = binary(Op::Add, low, keys[0].clone());
+    let mut high = binary(Op::Add, high, keys[1].clone());
+    for (group, number) in (1..=5u32).enumerate() {
+        for rotation in THREEFRY_ROTATIONS[group % 2] {
+            low = binary(Op::Add, low, high.clone());
+            high = binary(Op::Xor, low.clone(), rotated(high, rotation));
+        }
+        let key = binary(Op::Add, keys[(group + 2) % 3].clone(), word(number));
+        low = binary(Op::Add, low, keys[(group + 1) % 3].clone());
+        high = binary(Op::Add, high, key);
+    }
+    let wide = |half| unary_cast(DType::U64, half);
+    let upper = binary(Op::Shl, wide(high), UOp::int(DType::U64, 32));
+    binary(Op::Or, upper, wide(low))
+}
+
+/// The words of 64 bits, the low one first.
+fn halves(value: &UOp) -> (UOp, UOp) {
+    let upper = match widened(value) {
+        Some(_) => UOp::int(DType::U64, 0),
+        None => binary(Op::Shr, value.clone(), UOp::int(DType::U64, 32)),
+    };
+    let low = widened(value).unwrap_or(value);
+    (unary_cast(DType::U32, low.clone()), unary_cast(DType::U32, upper))
+}
+
+/// What the value is made of, if it is a widened number that is not negative.
+fn widened(value: &UOp) -> Option<&UOp> {
+    let [source] = value.src() else { return None };
+    let is_narrow = value.op() == Op::Cast && source.dtype().is_int();
+    let (min, max) = crate::bounds(source);
+    (is_narrow && 0 <= min && max < 1 << 32).then_some(source)
+}
+
+fn rotated(value: UOp, bits: u32) -> UOp {
+    let mut bits = i64::from(bits);
+    if is_active(Fault::RuleThreefryRotation) && bits == 24 {
+        bits = 25; // FAULT rule-threefry-rotation
+    }
+    let left = binary(Op::Shl, value.clone(), UOp::int(DType::U32, bits));
+    binary(Op::Or, left, binary(Op::Shr, value, UOp::int(DType::U32, 32 - bits)))
+}
+
+fn word(value: u32) -> UOp {
+    UOp::int(DType::U32, value.into())
+}
+
+fn unary_cast(dtype: DType, value: UOp) -> UOp {
+    if value.dtype() == dtype {
+        return value;
+    }
+    let folded = value.as_const().and_then(|value| evaluate(Op::Cast, dtype, &[value]));
+    folded.map_or_else(|| UOp::unary(Op::Cast, dtype, value), UOp::constant)
+}
+
+/// The op, folded if both sources are constants or the second one changes nothing.
+fn binary(op: Op, x: UOp, y: UOp) -> UOp {
+    let dtype = x.dtype();
+    let zero = Constant::zero(dtype);
+    match (x.as_const(), y.as_const()) {
+        (Some(a), Some(b)) if let Some(value) = evaluate(op, dtype, &[a, b]) => {
+            UOp::constant(value)
+        }
+        (_, Some(b)) if b == zero => x,
+        (Some(a), _) if a == zero && op.is_commutative() => y,
+        _ => UOp::binary(op, x, y),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gradiff_graph::{Arg, Variable};
+
+    fn variable(name: &str, dtype: DType) -> UOp {
+        let variable = Variable { name: name.into(), min: 0, max: i32::MAX.into() };
+        UOp::new(Op::DefineVar, dtype, [], Arg::Var(variable.into()))
+    }
+
+    /// The value of the node where each variable has the constant of its place.
+    fn value(root: &UOp, given: &[(UOp, Constant)]) -> Constant {
+        let mut values: rustc_hash::FxHashMap<UOp, Constant> = given.iter().cloned().collect();
+        for node in root.toposort() {
+            if values.contains_key(&node) {
+                continue;
+            }
+            let src: Vec<Constant> = node.src().iter().map(|source| values[source]).collect();
+            let found = node.as_const().or_else(|| evaluate(node.op(), node.dtype(), &src));
+            values.insert(node, found.expect("every op here has a meaning"));
+        }
+        values[root]
+    }
+
+    #[test]
+    fn decomposed_threefry_is_threefry() {
+        let (x, key) = (variable("x", DType::U64), variable("k", DType::U64));
+        let node = UOp::binary(Op::Threefry, x.clone(), key.clone());
+        let apart = decompose(&node);
+        assert!(apart.toposort().iter().all(|node| node.op() != Op::Threefry));
+        let mut bits = 0x0123_4567_89ab_cdefu64;
+        for _ in 0..200 {
+            bits = bits.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(31) ^ 0x5555;
+            let counter = Constant::int(DType::U64, bits.into());
+            let word = Constant::int(DType::U64, (bits >> 7).wrapping_mul(77).into());
+            let given = [(x.clone(), counter), (key.clone(), word)];
+            let expected = evaluate(Op::Threefry, DType::U64, &[counter, word]);
+            assert_eq!(Some(value(&apart, &given)), expected);
+        }
+    }
+
+    #[test]
+    fn decomposed_threefry_of_a_small_counter_computes_its_low_word_alone() {
+        let x = variable("x", DType::I32);
+        let counter = UOp::unary(Op::Cast, DType::U64, x.clone());
+        let node = UOp::binary(Op::Threefry, counter, UOp::int(DType::U64, 7));
+        let apart = decompose(&node);
+        let wide = apart.toposort().into_iter().filter(|node| node.dtype() == DType::U64);
+        // The shift of the upper word, its constant, two casts and the pair.
+        assert_eq!(wide.count(), 5);
+        let given = [(x, Constant::int(DType::I32, 12345))];
+        let src = [12345, 7].map(|value| Constant::int(DType::U64, value));
+        assert_eq!(Some(value(&apart, &given)), evaluate(Op::Threefry, DType::U64, &src));
+    }
+}
