@@ -90,12 +90,12 @@ pub const LINEARIZE: (&str, &str) =
 pub type Stages = (Vec<(&'static str, UOp)>, Linear);
 
 fn symbolic(root: &UOp, ctx: &mut Context<'_>) -> Result<UOp, Error> {
-    let rules = gradiff_rewrite::symbolic();
+    let rules = &gradiff_rewrite::symbolic();
     Ok(gradiff_rewrite::rewrite(root, rules, &ctx.options.rewrite, ctx.trace))
 }
 
 fn late(root: &UOp, ctx: &mut Context<'_>) -> Result<UOp, Error> {
-    Ok(gradiff_rewrite::rewrite(root, gradiff_rewrite::late(), &ctx.options.rewrite, ctx.trace))
+    Ok(gradiff_rewrite::rewrite(root, &gradiff_rewrite::late(), &ctx.options.rewrite, ctx.trace))
 }
 
 /// Brings a kernel from its tree (`Sink` of `Store`s over trackers) to linear uops. All

@@ -3,9 +3,13 @@
 //! Sound with wrapping known: where the exact interval leaves the dtype's range, the answer is the
 //! whole range. Undefined values (a division by zero) are left out, as rules may choose them.
 
+use std::rc::Rc;
+
 use gradiff_graph::fault::{self, Fault};
 use gradiff_graph::{Arg, DType, Op, UOp};
 use rustc_hash::FxHashMap;
+
+use crate::sum::Sum;
 
 /// Smallest and largest value, both included.
 pub type Interval = (i128, i128);
@@ -26,12 +30,26 @@ pub fn bounds(uop: &UOp) -> Interval {
 #[derive(Default)]
 pub struct Bounds {
     known: FxHashMap<UOp, Interval>,
+    /// The node that was read as a sum last: rules of one op ask for the same one in turn.
+    sum: Option<(UOp, Rc<Sum>)>,
 }
 
 impl Bounds {
     /// As [`bounds`].
     pub fn of(&mut self, uop: &UOp) -> Interval {
         self.at_depth(uop, 0)
+    }
+
+    /// The node read as a sum; `None` if it has too many terms.
+    pub(crate) fn sum(&mut self, uop: &UOp) -> Option<Rc<Sum>> {
+        if let Some((known, sum)) = &self.sum
+            && known == uop
+        {
+            return Some(Rc::clone(sum));
+        }
+        let sum = Rc::new(Sum::read(uop)?);
+        self.sum = Some((uop.clone(), Rc::clone(&sum)));
+        Some(sum)
     }
 
     fn at_depth(&mut self, uop: &UOp, depth: u32) -> Interval {

@@ -5,6 +5,7 @@ use gradiff_graph::{DType, UOp};
 
 use crate::bounds::{self, Bounds, floor_div, floor_rem};
 use crate::pattern::{Bindings, Lexer, Slots};
+use crate::sum::{Sum, canonical_cmp};
 
 /// A parsed expression.
 #[derive(Clone, Debug)]
@@ -16,8 +17,6 @@ pub(crate) enum Expr {
     Ask(Question, [usize; 2]),
     Unary(char, Box<Expr>),
     Binary(Operator, Box<Expr>, Box<Expr>),
-    /// Greatest common divisor.
-    Gcd(Box<Expr>, Box<Expr>),
     /// Whether the value lies in the range of the dtype of a node.
     Fits(Box<Expr>, usize),
 }
@@ -45,9 +44,16 @@ pub(crate) enum Question {
     ExactSum,
     /// Whether a float constant and its reciprocal are powers of two in the normal range.
     PowerOfTwo,
+    /// Whether the node's value is its exact sum: sums, differences and products with constants,
+    /// read through as far as they go, stay in the dtype's range as a whole.
+    Linear,
+    /// Whether the first node stands before the second in the canonical order of operands.
+    Before,
+    /// Whether two nodes have one op.
+    SameOp,
 }
 
-const QUESTIONS: [(&str, Question, usize); 10] = [
+const QUESTIONS: [(&str, Question, usize); 13] = [
     ("min", Question::Min, 1),
     ("max", Question::Max, 1),
     ("bits", Question::Bits, 1),
@@ -58,6 +64,9 @@ const QUESTIONS: [(&str, Question, usize); 10] = [
     ("nowrap", Question::NoWrap, 1),
     ("exactsum", Question::ExactSum, 2),
     ("power2", Question::PowerOfTwo, 1),
+    ("linear", Question::Linear, 1),
+    ("before", Question::Before, 2),
+    ("sameop", Question::SameOp, 2),
 ];
 
 /// What stands between two expressions.
@@ -76,7 +85,17 @@ pub(crate) enum Operator {
     Mul,
     FloorDiv,
     FloorMod,
+    /// `cdiv(x, y)`, cut toward zero.
+    CDiv,
+    /// `cmod(x, y)`.
+    CMod,
+    /// `gcd(x, y)`, not negative.
+    Gcd,
 }
+
+/// Written as calls of two expressions.
+const CALLS: [(&str, Operator); 3] =
+    [("cdiv", Operator::CDiv), ("cmod", Operator::CMod), ("gcd", Operator::Gcd)];
 
 /// Loosest first.
 const LEVELS: [&[(&str, Operator)]; 5] = [
@@ -95,6 +114,30 @@ const LEVELS: [&[(&str, Operator)]; 5] = [
 ];
 
 impl Expr {
+    /// The parts of a conjunction, in order.
+    pub(crate) fn conjuncts(self) -> Vec<Expr> {
+        match self {
+            Expr::Binary(Operator::And, left, right) => {
+                let mut parts = left.conjuncts();
+                parts.extend(right.conjuncts());
+                parts
+            }
+            other => vec![other],
+        }
+    }
+
+    /// The largest slot that is asked about.
+    pub(crate) fn last_slot(&self) -> usize {
+        match self {
+            Expr::Int(_) => 0,
+            Expr::Slot(slot) => *slot,
+            Expr::Ask(_, [first, second]) => *first.max(second),
+            Expr::Unary(_, inner) => inner.last_slot(),
+            Expr::Binary(_, left, right) => left.last_slot().max(right.last_slot()),
+            Expr::Fits(inner, slot) => inner.last_slot().max(*slot),
+        }
+    }
+
     /// The expression at the front of `lexer`.
     pub(crate) fn parse(lexer: &mut Lexer<'_>, slots: &mut Slots) -> Result<Expr, String> {
         Expr::parse_level(lexer, slots, 0)
@@ -134,13 +177,16 @@ impl Expr {
     }
 
     fn parse_call(name: &str, lexer: &mut Lexer<'_>, slots: &mut Slots) -> Result<Expr, String> {
-        if name == "gcd" || name == "fits" {
+        let call = CALLS.iter().find(|(word, _)| *word == name);
+        if name == "fits" || call.is_some() {
             let first = Box::new(Expr::parse(lexer, slots)?);
             lexer.expect(",")?;
-            if name == "fits" {
-                return Ok(Expr::Fits(first, slots.bound(lexer.word()?)?));
-            }
-            return Ok(Expr::Gcd(first, Box::new(Expr::parse(lexer, slots)?)));
+            return Ok(match call {
+                Some((_, operator)) => {
+                    Expr::Binary(*operator, first, Box::new(Expr::parse(lexer, slots)?))
+                }
+                None => Expr::Fits(first, slots.bound(lexer.word()?)?),
+            });
         }
         let found = QUESTIONS.iter().find(|(word, ..)| *word == name);
         let (_, question, arity) = found.ok_or(format!("there is no function {name}"))?;
@@ -158,9 +204,15 @@ impl Expr {
     pub(crate) fn value(&self, bound: &Bindings<'_>, known: &mut Bounds) -> Option<i128> {
         match self {
             Expr::Int(value) => Some(*value),
-            Expr::Slot(slot) => bound[*slot]?.as_int(),
+            Expr::Slot(slot) => match bound.node(*slot) {
+                Some(node) => node.as_int(),
+                None => bound.part(*slot).filter(|sum| sum.terms.is_empty()).map(|s| s.constant),
+            },
             Expr::Ask(question, [first, second]) => {
-                ask(*question, bound[*first]?, bound[*second]?, known)
+                match (bound.node(*first), bound.node(*second)) {
+                    (Some(first), Some(second)) => ask(*question, first, second, known),
+                    _ => ask_part(*question, bound.part(*first)?, known),
+                }
             }
             Expr::Unary('!', inner) => Some(i128::from(inner.value(bound, known)? == 0)),
             Expr::Unary(_, inner) => inner.value(bound, known)?.checked_neg(),
@@ -173,9 +225,8 @@ impl Expr {
                 }
                 apply(*operator, left, right.value(bound, known)?)
             }
-            Expr::Gcd(x, y) => Some(gcd(x.value(bound, known)?, y.value(bound, known)?)),
             Expr::Fits(inner, slot) => {
-                let (low, high) = bound[*slot]?.dtype().int_range()?;
+                let (low, high) = bound.node(*slot)?.dtype().int_range()?;
                 let value = inner.value(bound, known)?;
                 Some(i128::from(low <= value && value <= high))
             }
@@ -199,6 +250,19 @@ fn apply(operator: Operator, x: i128, y: i128) -> Option<i128> {
         Operator::Mul => x.checked_mul(y),
         Operator::FloorDiv => (y != 0).then(|| floor_div(x, y)),
         Operator::FloorMod => (y != 0).then(|| floor_rem(x, y)),
+        Operator::CDiv => x.checked_div(y),
+        Operator::CMod => x.checked_rem(y),
+        Operator::Gcd => Some(gcd(x, y)),
+    }
+}
+
+/// What can be asked about a part that an equation gave: its exact sum.
+fn ask_part(question: Question, part: &Sum, known: &mut Bounds) -> Option<i128> {
+    match question {
+        Question::Min => part.exact(known).map(|interval| interval.0),
+        Question::Max => part.exact(known).map(|interval| interval.1),
+        Question::Linear => Some(i128::from(part.interval(known).is_some())),
+        _ => None,
     }
 }
 
@@ -218,6 +282,9 @@ fn ask(question: Question, x: &UOp, y: &UOp, known: &mut Bounds) -> Option<i128>
         Question::Min => is_discrete.then(|| known.of(x).0),
         Question::Max => is_discrete.then(|| known.of(x).1),
         Question::Bits => Some(i128::from(x.dtype().bits())),
+        Question::Linear => truth(known.sum(x)?.interval(known).is_some()),
+        Question::Before => truth(canonical_cmp(x, y).is_lt()),
+        Question::SameOp => truth(x.op() == y.op()),
         Question::IsInt => truth(x.dtype().is_int()),
         Question::IsBool => truth(x.dtype() == DType::Bool),
         Question::Same => truth(x.dtype() == y.dtype()),

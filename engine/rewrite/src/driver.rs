@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::collections::hash_map::Entry;
 
-use gradiff_graph::{Sources, UOp};
+use gradiff_graph::{Sources, UOp, infix};
 use rustc_hash::FxHashMap;
 
 use crate::bounds::Bounds;
@@ -34,8 +34,8 @@ pub struct Trace {
     pub steps: Option<Vec<Step>>,
     /// Whether the fuel or the limit against endless growth ended a call.
     pub ran_out: bool,
-    /// Rules whose result led back to a node that was being rewritten.
-    pub loops: Vec<&'static str>,
+    /// Rewrites that led back to a node that was being rewritten.
+    pub loops: Vec<Cycle>,
 }
 
 impl Trace {
@@ -54,6 +54,25 @@ pub struct Step {
     pub before: UOp,
     /// What came out.
     pub after: UOp,
+    /// 0; more for steps inside a computed right side, which stand before the step they serve.
+    pub depth: u32,
+}
+
+/// Steps that lead from a node back to it.
+#[derive(Clone, Debug)]
+pub struct Cycle {
+    /// The rules in order, each with the node it was applied to.
+    pub steps: Vec<Step>,
+}
+
+impl std::fmt::Display for Cycle {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        for step in &self.steps {
+            let (before, after) = (infix(&step.before), infix(&step.after));
+            writeln!(f, "{}: {before} -> {after}", step.rule)?;
+        }
+        Ok(())
+    }
 }
 
 /// How many applications one call may take: rules that grow a term without end must stop.
@@ -65,29 +84,55 @@ const USUAL_NODES: usize = 28;
 /// Applies `rules` from the sources up to a fixed point and gives the new root. The same root,
 /// rules and options give the same result; a node that occurs twice is rewritten once.
 pub fn rewrite(root: &UOp, rules: &RuleSet, options: &Options, trace: &mut Trace) -> UOp {
-    let driver = Driver {
-        rules,
-        options,
-        left: APPLICATIONS_LIMIT,
-        trace,
-        counts: vec![0; rules.len()],
-        last: "",
-        bounds: Bounds::default(),
-        done: FxHashMap::with_capacity_and_hasher(USUAL_NODES, Default::default()),
-    };
-    driver.run(root)
+    Scope::new(rules, options, trace).rewrite(root)
 }
 
-struct Driver<'a> {
+/// What rules may use while they are tried: bounds, and rewriting of what they make.
+pub(crate) struct Scope<'a> {
+    pub(crate) bounds: Bounds,
     rules: &'a RuleSet,
     options: &'a Options,
-    left: u64,
     trace: &'a mut Trace,
+    left: u64,
+    depth: u32,
+}
+
+impl<'a> Scope<'a> {
+    pub(crate) fn new(rules: &'a RuleSet, options: &'a Options, trace: &'a mut Trace) -> Scope<'a> {
+        let left = APPLICATIONS_LIMIT;
+        Scope { bounds: Bounds::default(), rules, options, trace, left, depth: 0 }
+    }
+
+    /// The node rewritten with the rules, fuel and trace of the call that this serves.
+    pub(crate) fn nested(&mut self, root: &UOp) -> UOp {
+        self.depth += 1;
+        let result = self.rewrite(root);
+        self.depth -= 1;
+        result
+    }
+
+    fn rewrite(&mut self, root: &UOp) -> UOp {
+        let driver = Driver {
+            counts: vec![0; self.rules.len()],
+            done: FxHashMap::with_capacity_and_hasher(USUAL_NODES, Default::default()),
+            path: Vec::new(),
+            scope: self,
+        };
+        driver.run(root)
+    }
+
+    fn is_spent(&self) -> bool {
+        self.left == 0 || self.options.fuel.is_some_and(|fuel| fuel <= self.trace.applied)
+    }
+}
+
+struct Driver<'a, 'b> {
+    scope: &'b mut Scope<'a>,
     counts: Vec<u64>,
-    last: &'static str,
-    bounds: Bounds,
     /// What nodes became; `None` of a node that is being rewritten.
     done: FxHashMap<UOp, Option<UOp>>,
+    /// The steps whose results are being rewritten, for the report of a cycle.
+    path: Vec<Step>,
 }
 
 enum Frame {
@@ -99,7 +144,7 @@ enum Frame {
     Link(UOp, UOp, UOp),
 }
 
-impl Driver<'_> {
+impl Driver<'_, '_> {
     fn run(mut self, root: &UOp) -> UOp {
         let mut stack = vec![Frame::Visit(root.clone())];
         while let Some(frame) = stack.pop() {
@@ -112,12 +157,13 @@ impl Driver<'_> {
                         self.done.insert(rebuilt, Some(result.clone()));
                     }
                     self.done.insert(node, Some(result));
+                    self.path.pop();
                 }
             }
         }
         for (index, count) in self.counts.iter().enumerate().filter(|(_, count)| **count > 0) {
-            let name = self.rules.get(index as u16).row.name;
-            *self.trace.counts.entry(name).or_default() += count;
+            let name = self.scope.rules.get(index as u16).row.name;
+            *self.scope.trace.counts.entry(name).or_default() += count;
         }
         self.result(root)
     }
@@ -132,8 +178,8 @@ impl Driver<'_> {
             }
             Entry::Occupied(mut place) => {
                 if place.get().is_none() {
-                    self.trace.loops.push(self.last);
-                    place.insert(Some(node));
+                    place.insert(Some(node.clone()));
+                    self.report_cycle(&node);
                 }
                 return;
             }
@@ -175,28 +221,34 @@ impl Driver<'_> {
         self.done.get(node).is_some_and(Option::is_some)
     }
 
+    /// The steps since `node` was met first.
+    fn report_cycle(&mut self, node: &UOp) {
+        let start = self.path.iter().rposition(|step| step.before == *node).unwrap_or(0);
+        self.scope.trace.loops.push(Cycle { steps: self.path[start..].to_vec() });
+    }
+
     /// The first rule that applies to the node.
     fn step(&mut self, node: &UOp) -> Option<UOp> {
-        let candidates = self.rules.candidates(node);
-        let is_empty = self.options.fuel.is_some_and(|fuel| fuel <= self.trace.applied);
-        if self.left == 0 || is_empty {
-            self.trace.ran_out = true;
+        let rules = self.scope.rules;
+        if self.scope.is_spent() {
+            self.scope.trace.ran_out = true;
             return None;
         }
-        for candidate in candidates.iter().filter(|candidate| candidate.may_apply(node)) {
-            let rule = self.rules.get(candidate.index);
-            if !self.options.mode.allows(rule.row.claim) {
+        for candidate in rules.candidates(node).iter().filter(|rule| rule.may_apply(node)) {
+            let rule = rules.get(candidate.index);
+            if !self.scope.options.mode.allows(rule.row.claim) {
                 continue;
             }
-            if let Some(after) = rule.apply(node, &mut self.bounds) {
+            if let Some(after) = rule.apply(node, self.scope) {
                 self.counts[usize::from(candidate.index)] += 1;
-                self.left -= 1;
-                self.trace.applied += 1;
-                self.last = rule.row.name;
-                if let Some(steps) = &mut self.trace.steps {
-                    let rule = rule.row.name;
-                    steps.push(Step { rule, before: node.clone(), after: after.clone() });
+                self.scope.left = self.scope.left.saturating_sub(1);
+                self.scope.trace.applied += 1;
+                let (rule, before, depth) = (rule.row.name, node.clone(), self.scope.depth);
+                let step = Step { rule, before, after: after.clone(), depth };
+                if let Some(steps) = &mut self.scope.trace.steps {
+                    steps.push(step.clone());
                 }
+                self.path.push(step);
                 return Some(after);
             }
         }

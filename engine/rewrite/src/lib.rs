@@ -7,8 +7,9 @@
 mod bounds;
 mod computed;
 mod condition;
-mod divmod;
 mod driver;
+mod finders;
+mod given;
 mod pattern;
 mod rule;
 pub mod rules;
@@ -19,39 +20,84 @@ mod sum;
 mod threefry;
 mod validity;
 
-use std::sync::OnceLock;
+use std::cell::RefCell;
+use std::sync::{Arc, OnceLock};
 
 use gradiff_graph::UOp;
 
 pub use bounds::{Bounds, Interval, bounds};
-pub use driver::{Options, Step, Trace, rewrite};
+pub use driver::{Cycle, Options, Step, Trace, rewrite};
 pub use rule::{Claim, Mode, Rule, Types};
 pub use ruleset::{Error, RuleSet};
 pub use threefry::decompose as decompose_threefry;
 
+/// The tables of one pass each, loaded.
+#[derive(Clone)]
+struct Loaded {
+    symbolic: Arc<RuleSet>,
+    late: Arc<RuleSet>,
+}
+
+impl Loaded {
+    fn new(changed: &[Rule]) -> Result<Loaded, Error> {
+        let load = |tables: &[&[Rule]]| {
+            let tables = rules::changed(tables, changed);
+            RuleSet::load(&tables.iter().map(Vec::as_slice).collect::<Vec<_>>()).map(Arc::new)
+        };
+        Ok(Loaded { symbolic: load(&rules::SYMBOLIC)?, late: load(&[rules::LATE])? })
+    }
+}
+
+thread_local! {
+    /// The tables of [`with_rows`].
+    static CHANGED: RefCell<Option<Loaded>> = const { RefCell::new(None) };
+}
+
+fn loaded() -> Loaded {
+    static ROWS: OnceLock<Loaded> = OnceLock::new();
+    let changed = CHANGED.with_borrow(Option::clone);
+    changed.unwrap_or_else(|| {
+        ROWS.get_or_init(|| Loaded::new(&[]).expect("a test loads the tables")).clone()
+    })
+}
+
 /// All that index arithmetic, gates and elementwise values need: folding, algebra, comparisons,
 /// boolean algebra, div/mod, casts, validity, memory. Loaded once, faults included.
-pub fn symbolic() -> &'static RuleSet {
-    static SET: OnceLock<RuleSet> = OnceLock::new();
-    SET.get_or_init(|| loaded(&rules::SYMBOLIC))
+pub fn symbolic() -> Arc<RuleSet> {
+    loaded().symbolic
 }
 
 /// What is done last, before rendering, and undone by [`symbolic`]: `x+y*-1` becomes `x-y`, and a
 /// floor division whose operands are not negative a C division, which devices have.
-pub fn late() -> &'static RuleSet {
-    static SET: OnceLock<RuleSet> = OnceLock::new();
-    SET.get_or_init(|| loaded(&[rules::LATE]))
+pub fn late() -> Arc<RuleSet> {
+    loaded().late
 }
 
-fn loaded(tables: &[&[Rule]]) -> RuleSet {
-    let tables = rules::with_faults(tables);
-    let tables: Vec<&[Rule]> = tables.iter().map(Vec::as_slice).collect();
-    RuleSet::load(&tables).expect("a test loads the tables")
+/// Runs `work` with other tables on this thread: each row that has the name of one of `rows` is
+/// replaced by it, a row of a new name is added at the end of the table that its name begins with.
+///
+/// # Errors
+/// What loading the tables says.
+pub fn with_rows<T>(rows: &[Rule], work: impl FnOnce() -> T) -> Result<T, Error> {
+    /// Puts the tables back, also if the work panics.
+    struct Restore(Option<Loaded>);
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            CHANGED.set(self.0.take());
+        }
+    }
+    let _restore = Restore(CHANGED.replace(Some(Loaded::new(rows)?)));
+    Ok(work())
+}
+
+/// All rows of all tables, in order.
+pub fn rows() -> Vec<Rule> {
+    rules::SYMBOLIC.iter().copied().chain([rules::LATE]).flatten().copied().collect()
 }
 
 /// The node rewritten with [`symbolic`] and the default options.
 pub fn simplify(uop: &UOp) -> UOp {
-    rewrite(uop, symbolic(), &Options::default(), &mut Trace::default())
+    rewrite(uop, &symbolic(), &Options::default(), &mut Trace::default())
 }
 
 /// All rules as text, one a line, in the order in which they are tried.

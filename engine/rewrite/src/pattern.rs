@@ -5,43 +5,97 @@
 
 use gradiff_graph::{Arg, Constant, DType, Op, Sources, UOp};
 
-use crate::bounds::Bounds;
 use crate::computed::{self, Compute};
 use crate::condition::Expr;
+use crate::driver::Scope;
+use crate::sum::Sum;
 
 /// How many names one rule may bind, `root` among them.
-pub(crate) const SLOTS: usize = 10;
-/// What each name stands for.
-pub(crate) type Bindings<'a> = [Option<&'a UOp>; SLOTS];
+pub(crate) const SLOTS: usize = 12;
+
+/// What each name stands for: a node that the left side met, or a part that an equation gave.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Bindings<'a> {
+    nodes: [Option<&'a UOp>; SLOTS],
+    /// The parts stand for the slots from the number on.
+    parts: (usize, &'a [Sum]),
+}
+
+impl<'a> Bindings<'a> {
+    /// The same names, and those of an equation from slot `first` on.
+    pub(crate) fn with_parts<'b>(&self, first: usize, parts: &'b [Sum]) -> Bindings<'b>
+    where
+        'a: 'b,
+    {
+        Bindings { nodes: self.nodes, parts: (first, parts) }
+    }
+
+    /// The node that a name stands for, if the left side met it.
+    pub(crate) fn node(&self, slot: usize) -> Option<&'a UOp> {
+        self.nodes[slot]
+    }
+
+    /// The sum that a name stands for, if an equation gave it.
+    pub(crate) fn part(&self, slot: usize) -> Option<&'a Sum> {
+        let (first, parts) = self.parts;
+        slot.checked_sub(first).and_then(|number| parts.get(number))
+    }
+
+    /// The node of a name, made if it was a sum before.
+    fn build(&self, slot: usize) -> Option<UOp> {
+        self.nodes[slot].cloned().or_else(|| self.part(slot).map(Sum::build))
+    }
+
+    fn dtype(&self, slot: usize) -> Option<DType> {
+        self.nodes[slot].map(UOp::dtype).or_else(|| self.part(slot).map(|sum| sum.dtype))
+    }
+
+    /// Lets a name stand for a node; false if it stands for another one already.
+    pub(crate) fn bind(&mut self, slot: usize, uop: &'a UOp) -> bool {
+        *self.nodes[slot].get_or_insert(uop) == uop
+    }
+}
 
 /// The names of a rule; `root` is the first.
-pub(crate) struct Slots(Vec<String>);
+pub(crate) struct Slots {
+    names: Vec<String>,
+    /// Whether names that are not bound yet become so when they are used: in equations.
+    pub(crate) is_open: bool,
+}
 
 impl Slots {
     pub(crate) fn new() -> Slots {
-        Slots(vec![String::from("root")])
+        Slots { names: vec![String::from("root")], is_open: false }
+    }
+
+    /// How many names there are.
+    pub(crate) fn count(&self) -> usize {
+        self.names.len()
     }
 
     /// The name of a slot; empty if there is none.
-    #[cfg(test)]
     pub(crate) fn name(&self, slot: usize) -> &str {
-        self.0.get(slot).map_or("", String::as_str)
+        self.names.get(slot).map_or("", String::as_str)
     }
 
-    fn bind(&mut self, name: &str) -> Result<usize, String> {
-        if let Some(slot) = self.0.iter().position(|known| known == name) {
+    /// The place of a name, made if there is none yet.
+    pub(crate) fn bind(&mut self, name: &str) -> Result<usize, String> {
+        if let Some(slot) = self.names.iter().position(|known| known == name) {
             return Ok(slot);
         }
-        if self.0.len() == SLOTS {
+        if self.names.len() == SLOTS {
             return Err(format!("more than {} names", SLOTS - 1));
         }
-        self.0.push(name.to_owned());
-        Ok(self.0.len() - 1)
+        self.names.push(name.to_owned());
+        Ok(self.names.len() - 1)
     }
 
-    /// The place of a name that the left side binds.
-    pub(crate) fn bound(&self, name: &str) -> Result<usize, String> {
-        let found = self.0.iter().position(|known| known == name);
+    /// The place of a name that the left side or an equation binds.
+    pub(crate) fn bound(&mut self, name: &str) -> Result<usize, String> {
+        if self.is_open {
+            return self.bind(name);
+        }
+        let found = self.names.iter().position(|known| known == name);
         found.ok_or_else(|| format!("{name} is not bound by the left side"))
     }
 }
@@ -188,8 +242,7 @@ impl Pattern {
             lexer.expect("(")?;
             return Pattern::parse_node(lexer, slots, is_left, Some(slot));
         }
-        let rest = word.strip_prefix('c').unwrap_or_default();
-        let is_constant = !rest.is_empty() && rest.bytes().all(|byte| byte.is_ascii_digit());
+        let is_constant = is_constant_name(word);
         Ok(if is_constant { Pattern::Constant(slot) } else { Pattern::Any(slot) })
     }
 
@@ -228,13 +281,13 @@ impl Pattern {
     /// Whether `uop` has this shape; binds the names.
     pub(crate) fn matches<'a>(&self, uop: &'a UOp, bound: &mut Bindings<'a>) -> bool {
         match self {
-            Pattern::Any(slot) => bind(bound, *slot, uop),
-            Pattern::Constant(slot) => uop.op() == Op::Const && bind(bound, *slot, uop),
+            Pattern::Any(slot) => bound.bind(*slot, uop),
+            Pattern::Constant(slot) => uop.op() == Op::Const && bound.bind(*slot, uop),
             Pattern::Literal(literal) => literal.matches(uop),
             Pattern::Node(op, src, name) => {
                 uop.op() == *op
                     && uop.src().len() == src.len()
-                    && name.is_none_or(|slot| bind(bound, slot, uop))
+                    && name.is_none_or(|slot| bound.bind(slot, uop))
                     && src.iter().zip(uop.src()).all(|(pattern, uop)| pattern.matches(uop, bound))
             }
             Pattern::Value(_) | Pattern::Computed(_) => false,
@@ -247,23 +300,23 @@ impl Pattern {
         &self,
         dtype: DType,
         bound: &Bindings<'_>,
-        known: &mut Bounds,
+        scope: &mut Scope<'_>,
     ) -> Option<UOp> {
         match self {
-            Pattern::Any(slot) | Pattern::Constant(slot) => bound[*slot].cloned(),
+            Pattern::Any(slot) | Pattern::Constant(slot) => bound.build(*slot),
             Pattern::Literal(literal) => Some(UOp::constant(literal.constant(dtype))),
             Pattern::Value(value) => {
-                let value = value.value(bound, known)?;
+                let value = value.value(bound, &mut scope.bounds)?;
                 Some(UOp::constant(Constant::int(dtype, value)))
             }
-            Pattern::Computed(function) => function(bound[0]?, known),
+            Pattern::Computed(function) => function(bound.node(0)?, scope),
             Pattern::Node(op, src, _) => {
                 let operand = self.operand_dtype(dtype, bound);
                 let mut built = Sources::new();
                 for (position, source) in src.iter().enumerate() {
                     let is_condition = *op == Op::Where && position == 0;
                     let expected = if is_condition { DType::Bool } else { operand };
-                    built.push(source.build(expected, bound, known)?);
+                    built.push(source.build(expected, bound, scope)?);
                 }
                 Some(UOp::new(*op, dtype, built, Arg::None))
             }
@@ -282,7 +335,7 @@ impl Pattern {
 
     fn own_dtype(&self, bound: &Bindings<'_>) -> Option<DType> {
         match self {
-            Pattern::Any(slot) | Pattern::Constant(slot) => bound[*slot].map(UOp::dtype),
+            Pattern::Any(slot) | Pattern::Constant(slot) => bound.dtype(*slot),
             Pattern::Literal(Literal::Truth(_)) => Some(DType::Bool),
             Pattern::Node(op, ..) if op.is_comparison() => Some(DType::Bool),
             Pattern::Node(op, src, _) => {
@@ -294,12 +347,8 @@ impl Pattern {
     }
 }
 
-fn bind<'a>(bound: &mut Bindings<'a>, slot: usize, uop: &'a UOp) -> bool {
-    match bound[slot] {
-        Some(known) => known == uop,
-        None => {
-            bound[slot] = Some(uop);
-            true
-        }
-    }
+/// Whether a name stands for constants alone: `c0`, `c1`, ...
+pub(crate) fn is_constant_name(name: &str) -> bool {
+    let rest = name.strip_prefix('c').unwrap_or_default();
+    !rest.is_empty() && rest.bytes().all(|byte| byte.is_ascii_digit())
 }

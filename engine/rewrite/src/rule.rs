@@ -79,7 +79,7 @@ impl Types {
     }
 }
 
-/// A row. The language of `lhs`, `rhs` and `when` is told in [`crate::rules`].
+/// A row. The language of `lhs`, `rhs`, `when` and `given` is told in [`crate::rules`].
 #[derive(Clone, Copy, Debug)]
 pub struct Rule {
     /// `<table>/<what>`: unique, stable.
@@ -94,6 +94,8 @@ pub struct Rule {
     pub rhs: &'static str,
     /// The condition; empty if there is none.
     pub when: &'static str,
+    /// Equations between sums, and who finds them; empty if there are none.
+    pub given: &'static str,
     /// Why it holds, and why it helps where that is not plain.
     pub why: &'static str,
     /// Where it comes from.
@@ -110,7 +112,14 @@ pub(crate) const fn row(
     why: &'static str,
     from: &'static str,
 ) -> Rule {
-    Rule { name, types, claim, lhs, rhs, when, why, from }
+    Rule { name, types, claim, lhs, rhs, when, given: "", why, from }
+}
+
+impl Rule {
+    /// The row with equations: `x = w * c0 + r by multiples`.
+    pub(crate) const fn given(self, given: &'static str) -> Rule {
+        Rule { given, ..self }
+    }
 }
 
 impl std::fmt::Display for Rule {
@@ -118,6 +127,9 @@ impl std::fmt::Display for Rule {
         let claim = format!("{:?}", self.claim);
         write!(f, "{:36} {:6} {claim:8} ", self.name, self.types.name())?;
         write!(f, "{} => {}", self.lhs, self.rhs)?;
+        if !self.given.is_empty() {
+            write!(f, " given {}", self.given)?;
+        }
         if !self.when.is_empty() {
             write!(f, " when {}", self.when)?;
         }

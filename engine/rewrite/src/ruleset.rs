@@ -3,9 +3,10 @@
 use gradiff_graph::{DType, OPS, Op, UOp};
 use rustc_hash::FxHashSet;
 
-use crate::bounds::Bounds;
 use crate::condition::Expr;
-use crate::pattern::{Lexer, Pattern, SLOTS, Slots};
+use crate::driver::Scope;
+use crate::given::Given;
+use crate::pattern::{Bindings, Lexer, Pattern, Slots};
 use crate::rule::Rule;
 
 /// What is wrong with a table of rules.
@@ -65,9 +66,15 @@ fn class_of(dtype: DType) -> usize {
 /// One row, ready to be tried.
 pub(crate) struct Compiled {
     pub(crate) row: Rule,
-    lhs: Pattern,
-    when: Option<Expr>,
-    rhs: Pattern,
+    #[cfg_attr(not(test), expect(dead_code, reason = "the proofs name variables"))]
+    pub(crate) slots: Slots,
+    pub(crate) lhs: Pattern,
+    /// What must hold of the names that the left side binds.
+    pub(crate) when: Vec<Expr>,
+    pub(crate) given: Option<Given>,
+    /// What must hold of the names that the equations bind.
+    pub(crate) then: Vec<Expr>,
+    pub(crate) rhs: Pattern,
 }
 
 impl RuleSet {
@@ -131,20 +138,23 @@ impl RuleSet {
 }
 
 impl Compiled {
-    fn new(row: Rule) -> Result<Compiled, String> {
+    pub(crate) fn new(row: Rule) -> Result<Compiled, String> {
         let mut slots = Slots::new();
         let lhs = Pattern::parse_left(row.lhs, &mut slots)?;
-        let when = match row.when {
+        let first = slots.count();
+        let given = match row.given {
             "" => None,
-            text => {
-                let mut lexer = Lexer::new(text);
-                let parsed = Expr::parse(&mut lexer, &mut slots)?;
-                lexer.end()?;
-                Some(parsed)
-            }
+            text => Some(Given::parse(text, &mut slots)?),
         };
+        let mut conditions = Vec::new();
+        if !row.when.is_empty() {
+            let mut lexer = Lexer::new(row.when);
+            conditions = Expr::parse(&mut lexer, &mut slots)?.conjuncts();
+            lexer.end()?;
+        }
+        let (when, then) = conditions.into_iter().partition(|expr| expr.last_slot() < first);
         let rhs = Pattern::parse_right(row.rhs, &mut slots)?;
-        Ok(Compiled { row, lhs, when, rhs })
+        Ok(Compiled { row, slots, lhs, when, given, then, rhs })
     }
 
     /// For the first two sources, the ops that they may have, one bit each.
@@ -159,24 +169,34 @@ impl Compiled {
     }
 
     /// What this rule makes of the node; `None` if it does not apply. Never the node itself.
-    pub(crate) fn apply(&self, uop: &UOp, known: &mut Bounds) -> Option<UOp> {
+    pub(crate) fn apply(&self, uop: &UOp, scope: &mut Scope<'_>) -> Option<UOp> {
         let subject = uop.src().last().map_or(uop.dtype(), UOp::dtype);
         if !self.row.types.has(subject) {
             return None;
         }
-        let mut bound = [None; SLOTS];
-        bound[0] = Some(uop);
+        let mut bound = Bindings::default();
+        bound.bind(0, uop);
         if !self.lhs.matches(uop, &mut bound) {
             return None;
         }
-        if let Some(when) = &self.when
-            && when.value(&bound, known) != Some(1)
-        {
+        let holds = |conditions: &[Expr], bound: &Bindings<'_>, scope: &mut Scope<'_>| {
+            conditions.iter().all(|when| when.value(bound, &mut scope.bounds) == Some(1))
+        };
+        if !holds(&self.when, &bound, scope) {
             return None;
         }
-        let built = self.rhs.build(uop.dtype(), &bound, known)?;
-        assert_eq!(built.dtype(), uop.dtype(), "{} changed the dtype", self.row.name);
-        (built != *uop).then_some(built)
+        let mut finish = |bound: &Bindings<'_>, scope: &mut Scope<'_>| {
+            if !holds(&self.then, bound, scope) {
+                return None;
+            }
+            let built = self.rhs.build(uop.dtype(), bound, scope)?;
+            assert_eq!(built.dtype(), uop.dtype(), "{} changed the dtype", self.row.name);
+            (built != *uop).then_some(built)
+        };
+        match &self.given {
+            None => finish(&bound, scope),
+            Some(given) => given.each(&bound, scope, &mut finish),
+        }
     }
 }
 

@@ -21,7 +21,7 @@ impl Sum {
     /// Reads a node of an integer dtype; sums, differences, negations and products with constants
     /// are opened. `None` if there are more terms than are worth sorting.
     pub(crate) fn read(uop: &UOp) -> Option<Sum> {
-        let mut sum = Sum { dtype: uop.dtype(), terms: SmallVec::new(), constant: 0 };
+        let mut sum = Sum::of_constant(uop.dtype(), 0);
         let mut pending: SmallVec<[(&UOp, i128); 12]> = SmallVec::new();
         pending.push((uop, 1));
         while let Some((node, factor)) = pending.pop() {
@@ -109,9 +109,21 @@ impl Sum {
         (value << shift) >> shift
     }
 
+    /// A constant alone.
+    pub(crate) fn of_constant(dtype: DType, constant: i128) -> Sum {
+        Sum { dtype, terms: SmallVec::new(), constant }
+    }
+
+    /// One node, once.
+    pub(crate) fn of_node(node: UOp) -> Sum {
+        let mut sum = Sum::of_constant(node.dtype(), 0);
+        sum.terms.push((node, 1));
+        sum
+    }
+
     /// The same dtype, no terms.
     pub(crate) fn empty(&self) -> Sum {
-        Sum { dtype: self.dtype, terms: SmallVec::new(), constant: 0 }
+        Sum::of_constant(self.dtype, 0)
     }
 
     /// The interval of the exact sum; `None` if it leaves the dtype's range, so that it may wrap.
@@ -121,7 +133,8 @@ impl Sum {
         (low <= min && max <= high).then_some((min, max))
     }
 
-    fn exact(&self, known: &mut Bounds) -> Option<Interval> {
+    /// The interval of the exact sum, whatever the dtype's range.
+    pub(crate) fn exact(&self, known: &mut Bounds) -> Option<Interval> {
         let (mut min, mut max) = (self.constant, self.constant);
         for (node, factor) in &self.terms {
             let (low, high) = known.of(node);
@@ -150,8 +163,13 @@ impl Sum {
     }
 }
 
-/// The order of the operands of a commutative op: variables, then nodes by op and what they say.
+/// The order of the operands of a commutative op: variables, then nodes by op and what they say,
+/// constants last.
 pub(crate) fn canonical_cmp(x: &UOp, y: &UOp) -> std::cmp::Ordering {
-    let rank = |uop: &UOp| u8::from(!matches!(uop.arg(), Arg::Var(_)));
+    let rank = |uop: &UOp| match uop.arg() {
+        Arg::Var(_) => 0,
+        Arg::Const(_) => 2,
+        _ => 1,
+    };
     rank(x).cmp(&rank(y)).then_with(|| x.structural_cmp(y))
 }

@@ -9,6 +9,7 @@ use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 use crate::bounds::{Bounds, Interval};
+use crate::driver::Scope;
 
 /// One clause of a gate: a node and the values it may have where the clause holds.
 struct Clause {
@@ -44,10 +45,10 @@ fn clauses_of(gate: &UOp) -> SmallVec<[UOp; 8]> {
 
 /// An and-chain without clauses that say nothing beyond another one of the same node; false if two
 /// of them exclude each other.
-pub(crate) fn clauses(uop: &UOp, known: &mut Bounds) -> Option<UOp> {
+pub(crate) fn clauses(uop: &UOp, scope: &mut Scope<'_>) -> Option<UOp> {
     let all = clauses_of(uop);
     let parsed: SmallVec<[Option<Clause>; 8]> =
-        all.iter().map(|clause| read_clause(clause, known)).collect();
+        all.iter().map(|clause| read_clause(clause, &mut scope.bounds)).collect();
     let mut kept: SmallVec<[UOp; 8]> = SmallVec::new();
     for (index, clause) in all.iter().enumerate() {
         let mut is_needed = !kept.contains(clause);
@@ -74,12 +75,14 @@ pub(crate) fn clauses(uop: &UOp, known: &mut Bounds) -> Option<UOp> {
 }
 
 /// A gated index, simplified under its gate.
-pub(crate) fn index(uop: &UOp, known: &mut Bounds) -> Option<UOp> {
+pub(crate) fn index(uop: &UOp, scope: &mut Scope<'_>) -> Option<UOp> {
     let [global, index, gate] = uop.src() else { return None };
     let mut narrowed: FxHashMap<UOp, Interval> = FxHashMap::default();
     let mut order: SmallVec<[UOp; 8]> = SmallVec::new();
     for clause in clauses_of(gate) {
-        let Some(Clause { node, allowed }) = read_clause(&clause, known) else { continue };
+        let Some(Clause { node, allowed }) = read_clause(&clause, &mut scope.bounds) else {
+            continue;
+        };
         let entry = narrowed.entry(node.clone()).or_insert_with(|| {
             order.push(node);
             allowed
@@ -102,13 +105,13 @@ pub(crate) fn index(uop: &UOp, known: &mut Bounds) -> Option<UOp> {
     if opened == *index {
         return None;
     }
-    let simplified = crate::simplify(&opened);
+    let simplified = scope.nested(&opened);
     if simplified == opened {
         return None;
     }
     let back: FxHashMap<&UOp, &UOp> =
         stand_ins.iter().filter(|(x, _)| x.op() != Op::Const).map(|(x, node)| (x, node)).collect();
-    let result = crate::simplify(&substitute(&simplified, &back));
+    let result = scope.nested(&substitute(&simplified, &back));
     let is_smaller = result.toposort().len() < index.toposort().len();
     is_smaller.then(|| uop.with_src([global.clone(), result, gate.clone()]))
 }

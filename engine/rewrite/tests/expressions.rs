@@ -189,7 +189,7 @@ fn check(random: &mut Random, dtype: DType, ranges: &[(i64, i64)]) {
     let depth = 1 + random.below(4);
     let before = expression(random, dtype, &variables, depth);
     let mut trace = Trace::default();
-    let after = rewrite(&before, symbolic(), &Options::default(), &mut trace);
+    let after = rewrite(&before, &symbolic(), &Options::default(), &mut trace);
     let story = format!("{dtype} {ranges:?} {}\n => {}", infix(&before), infix(&after));
     assert!(trace.loops.is_empty(), "loop by {:?}: {story}", trace.loops);
     assert!(!trace.ran_out, "{story}");

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use gradiff::graph::{Arg, Constant, DType, Linear, OPS, Op, UOp, verify};
 use gradiff::kernel::{Context, PASSES, Target};
-use gradiff::rewrite::{Options, Rule, Trace, late, rewrite, symbolic};
+use gradiff::rewrite::{Options, Rule, Trace, rewrite, symbolic};
 use gradiff_corpus::{Case, Program, embedded, parse};
 
 use crate::stages::{self, Way};
@@ -30,8 +30,8 @@ pub struct Coverage {
 }
 
 /// All rules, in the order of their tables.
-fn rules() -> impl Iterator<Item = &'static Rule> {
-    symbolic().rules().chain(late().rules())
+fn rules() -> impl Iterator<Item = Rule> {
+    gradiff::rewrite::rows().into_iter()
 }
 
 /// The cases of the embedded corpus.
@@ -87,12 +87,12 @@ fn trace(case: &Case, mut trace: Trace) -> Trace {
             {
                 let (index, valid) = crate::expects::indexed(&tracker, false);
                 for node in std::iter::once(index).chain(valid) {
-                    rewrite(&node, symbolic(), &with, &mut trace);
+                    rewrite(&node, &symbolic(), &with, &mut trace);
                 }
             }
         }
         Case::Expr(expr) => {
-            rewrite(&crate::to_uop(expr), symbolic(), &with, &mut trace);
+            rewrite(&crate::to_uop(expr), &symbolic(), &with, &mut trace);
         }
     }
     trace

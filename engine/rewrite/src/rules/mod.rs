@@ -8,11 +8,19 @@
 //!
 //! On the right, names stand for what they matched, numbers take the dtype of their place, and
 //! `{...}` is a constant computed by the language of conditions: integers of unlimited meaning
-//! (i128, checked) with `+ - * // %` (floored), comparisons, `&& || !`, `gcd(a, b)`,
-//! `fits(a, x)` (a is a value of x's dtype), and of nodes `min(x)`, `max(x)`, `bits(x)`,
-//! `isint(x)`, `isbool(x)`, `same(x, y)`, `exact(x, y)` (y's dtype has every value of x),
-//! `nowrap(s)` (s's own op never wraps), `exactsum(c0, c1)` and `power2(c0)` for floats. What
-//! cannot be computed is false. `@name` on the right names a function in `computed`.
+//! (i128, checked) with `+ - * // %` (floored), `cdiv(a, b)`, `cmod(a, b)` (cut), `gcd(a, b)`,
+//! comparisons, `&& || !`, `fits(a, x)` (a is a value of x's dtype), and of nodes `min(x)`,
+//! `max(x)`, `bits(x)`, `isint(x)`, `isbool(x)`, `same(x, y)`, `exact(x, y)` (y's dtype has every
+//! value of x), `nowrap(s)` (s's own op never wraps), `linear(x)` (x's value is its exact sum:
+//! read through additions, negations and products with constants, it stays in the dtype's range),
+//! `before(x, y)` (x stands first in the canonical order of operands), `sameop(x, y)`, `exactsum(c0, c1)` and
+//! `power2(c0)` for floats. What cannot be computed is false. `@name` on the right names a
+//! function in `computed`.
+//!
+//! Equations, `x = w * c0 + r by multiples`, take a sum apart: the finder gives names that the left
+//! side does not bind, and the equation is checked between the exact sums before the rule goes
+//! on. `//` and `%` (floored), `cdiv` and `cmod` in an equation are nodes that are there. Of such a
+//! name `min`, `max` and `linear` speak of its exact sum.
 //!
 //! `x + y`, `x - y` and `x * y` wrap; a rule about order or division asks that nothing wraps.
 
@@ -28,7 +36,31 @@ mod validity;
 
 use crate::rule::Rule;
 
-pub(crate) use faults::with_faults;
+/// The tables with the rows that the active fault changes, and with `rows` in place of those of the
+/// same names; new names are added to the table that they begin with, else to the last one.
+pub(crate) fn changed(tables: &[&[Rule]], rows: &[Rule]) -> Vec<Vec<Rule>> {
+    let mut tables = faults::with_faults(tables);
+    let table_of = |name: &str| name.split('/').next().map(str::to_owned);
+    for row in rows {
+        let place = tables.iter_mut().flatten().find(|known| known.name == row.name);
+        if let Some(place) = place {
+            *place = *row;
+        } else if !all().any(|known| known.name == row.name) {
+            let is_its = |table: &&mut Vec<Rule>| {
+                table.first().is_some_and(|first| table_of(first.name) == table_of(row.name))
+            };
+            if let Some(table) = tables.iter_mut().find(is_its) {
+                table.push(*row);
+            }
+        }
+    }
+    tables
+}
+
+/// All rows.
+pub(crate) fn all() -> impl Iterator<Item = &'static Rule> {
+    SYMBOLIC.iter().copied().chain([LATE]).flatten()
+}
 
 /// The tables of [`crate::symbolic`], in the order in which they are tried.
 pub const SYMBOLIC: [&[Rule]; 7] = [

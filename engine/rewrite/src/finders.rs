@@ -1,0 +1,377 @@
+//! How sums are taken apart: the heuristics behind `by ...` in the equations of rules.
+//!
+//! A finder proposes, [`crate::given`] checks. So nothing here can make a rule wrong; a finder that
+//! proposes less makes it weaker. Sums and constants come in the order in which the rule names
+//! them, and so do the parts that are proposed.
+
+use gradiff_graph::{Op, UOp};
+use smallvec::SmallVec;
+
+use crate::bounds::{floor_div, floor_rem};
+use crate::condition::gcd;
+use crate::driver::Scope;
+use crate::given::{Attempt, Input};
+use crate::sum::Sum;
+
+/// Proposes parts until an attempt succeeds.
+pub(crate) type Find = fn(&Input<'_>, &mut Scope<'_>, Attempt<'_>) -> Option<UOp>;
+
+/// The names that may stand after `by`.
+pub(crate) const FINDERS: [(&str, Find); 21] = [
+    ("linear", linear),
+    ("multiples", multiples),
+    ("remainder", remainder),
+    ("residue", |input, scope, attempt| reduced(false, input, scope, attempt)),
+    ("factor", factor),
+    ("gcd", |input, scope, attempt| common_divisor(input.constants[0], input, scope, attempt)),
+    ("divisor", |input, scope, attempt| common_divisor(0, input, scope, attempt)),
+    ("exact", exact),
+    ("affine", affine),
+    ("scale", scale),
+    ("simplex", simplex),
+    ("common", common),
+    ("quotient", |input, scope, attempt| quotients(Op::FloorMod, &[], input, scope, attempt)),
+    ("quotient_mod", |input, scope, attempt| {
+        quotients(Op::FloorMod, &[Shape::Modulus], input, scope, attempt)
+    }),
+    ("quotient_nested", |input, scope, attempt| {
+        quotients(Op::FloorMod, &[Shape::Nested], input, scope, attempt)
+    }),
+    ("quotient_nested_mod", |input, scope, attempt| {
+        quotients(Op::FloorMod, &[Shape::Nested, Shape::Modulus], input, scope, attempt)
+    }),
+    ("cquotient", |input, scope, attempt| quotients(Op::CMod, &[], input, scope, attempt)),
+    ("cquotient_nested", |input, scope, attempt| {
+        quotients(Op::CMod, &[Shape::Nested], input, scope, attempt)
+    }),
+    ("halves", |input, scope, attempt| unrolled(2, input, scope, attempt)),
+    ("thirds", |input, scope, attempt| unrolled(3, input, scope, attempt)),
+    ("opposite", opposite),
+];
+
+fn number(sum: &Sum, value: i128) -> Sum {
+    Sum::of_constant(sum.dtype, value)
+}
+
+/// `x = s`: the sum itself, if the node is not its canonical form yet.
+fn linear(input: &Input<'_>, scope: &mut Scope<'_>, attempt: Attempt<'_>) -> Option<UOp> {
+    if Sum::is_canonical(input.root) {
+        return None;
+    }
+    attempt(&[(*input.sums[0]).clone()], scope)
+}
+
+/// `x = w * c0 + r`: w has all exact multiples of c0.
+fn multiples(input: &Input<'_>, scope: &mut Scope<'_>, attempt: Attempt<'_>) -> Option<UOp> {
+    let (sum, divisor) = (&*input.sums[0], input.constants[0]);
+    let (mut whole, mut rest) = (sum.empty(), sum.empty());
+    for (node, coefficient) in &sum.terms {
+        match coefficient.checked_rem(divisor)? {
+            0 => whole.terms.push((node.clone(), coefficient / divisor)),
+            _ => rest.terms.push((node.clone(), *coefficient)),
+        }
+    }
+    whole.constant = sum.constant.checked_div(divisor)?;
+    rest.constant = sum.constant % divisor;
+    let is_something = !whole.terms.is_empty() || whole.constant != 0;
+    is_something.then(|| attempt(&[whole, rest], scope)).flatten()
+}
+
+/// `x = w * c0 + r`: the coefficients of r are those of x modulo c0, of their own sign or else
+/// nearest to 0.
+fn remainder(input: &Input<'_>, scope: &mut Scope<'_>, attempt: Attempt<'_>) -> Option<UOp> {
+    reduced(false, input, scope, attempt).or_else(|| reduced(true, input, scope, attempt))
+}
+
+fn reduced(
+    is_nearest: bool,
+    input: &Input<'_>,
+    scope: &mut Scope<'_>,
+    attempt: Attempt<'_>,
+) -> Option<UOp> {
+    let (sum, divisor) = (&*input.sums[0], input.constants[0]);
+    if divisor == 0 {
+        return None;
+    }
+    let (mut whole, mut rest) = (sum.empty(), sum.empty());
+    for (node, coefficient) in &sum.terms {
+        let mut remainder = coefficient % divisor;
+        if is_nearest && divisor.abs() < 2 * remainder.abs() {
+            remainder -= divisor.abs() * remainder.signum();
+        }
+        let quotient = (coefficient - remainder) / divisor;
+        if remainder != 0 {
+            rest.terms.push((node.clone(), remainder));
+        }
+        if quotient != 0 {
+            whole.terms.push((node.clone(), quotient));
+        }
+    }
+    rest.constant = floor_rem(sum.constant, divisor);
+    whole.constant = floor_div(sum.constant, divisor);
+    let is_something = !whole.terms.is_empty() || whole.constant != 0;
+    is_something.then(|| attempt(&[whole, rest], scope)).flatten()
+}
+
+/// Candidates for a common factor, largest first.
+fn factors(sum: &Sum, of: impl Fn(i128) -> i128) -> SmallVec<[i128; 6]> {
+    let mut found: SmallVec<[i128; 6]> = SmallVec::new();
+    found.extend(sum.terms.iter().map(|(_, coefficient)| of(*coefficient)));
+    found.sort_unstable_by(|x, y| y.cmp(x));
+    found.dedup();
+    found.retain(|factor| *factor > 1);
+    found
+}
+
+/// The terms whose coefficient `factor` divides, divided by it; and the others.
+fn parted(sum: &Sum, factor: i128) -> (Sum, Sum) {
+    let (mut whole, mut rest) = (sum.empty(), sum.empty());
+    for (node, coefficient) in &sum.terms {
+        if coefficient % factor == 0 {
+            whole.terms.push((node.clone(), coefficient / factor));
+        } else {
+            rest.terms.push((node.clone(), *coefficient));
+        }
+    }
+    (whole, rest)
+}
+
+/// `x = w * c1 + r`, c1 a proper divisor of c0 that some coefficients have.
+fn factor(input: &Input<'_>, scope: &mut Scope<'_>, attempt: Attempt<'_>) -> Option<UOp> {
+    let (sum, divisor) = (&*input.sums[0], input.constants[0]);
+    for factor in factors(sum, |coefficient| gcd(coefficient, divisor)) {
+        if divisor <= factor {
+            continue;
+        }
+        let (mut whole, mut rest) = parted(sum, factor);
+        rest.constant = floor_rem(sum.constant, factor);
+        whole.constant = floor_div(sum.constant, factor);
+        if let Some(found) = attempt(&[whole, number(sum, factor), rest], scope) {
+            return Some(found);
+        }
+    }
+    None
+}
+
+/// `x = w * c1`: the greatest common divisor of all coefficients and of `with`.
+fn common_divisor(
+    with: i128,
+    input: &Input<'_>,
+    scope: &mut Scope<'_>,
+    attempt: Attempt<'_>,
+) -> Option<UOp> {
+    let sum = &*input.sums[0];
+    let terms = sum.terms.iter().map(|(_, coefficient)| *coefficient);
+    let factor = terms.chain([sum.constant]).fold(with, gcd);
+    if factor <= 1 {
+        return None;
+    }
+    let (mut whole, _) = parted(sum, factor);
+    whole.constant = sum.constant / factor;
+    attempt(&[whole, number(sum, factor)], scope)
+}
+
+/// `x = w * c0`.
+fn exact(input: &Input<'_>, scope: &mut Scope<'_>, attempt: Attempt<'_>) -> Option<UOp> {
+    let (sum, divisor) = (&*input.sums[0], input.constants[0]);
+    let all = sum.terms.iter().map(|(_, coefficient)| *coefficient).chain([sum.constant]);
+    if divisor == 0 || all.into_iter().any(|part| part % divisor != 0) {
+        return None;
+    }
+    let (mut whole, _) = parted(sum, divisor);
+    whole.constant = sum.constant / divisor;
+    attempt(&[whole], scope)
+}
+
+/// `x = n * c1 + c2`: one term.
+fn affine(input: &Input<'_>, scope: &mut Scope<'_>, attempt: Attempt<'_>) -> Option<UOp> {
+    let sum = &*input.sums[0];
+    let [(node, coefficient)] = sum.terms.as_slice() else { return None };
+    let parts = [Sum::of_node(node.clone()), number(sum, *coefficient), number(sum, sum.constant)];
+    attempt(&parts, scope)
+}
+
+/// `x = w * c1 + r`: c1 the size of a coefficient.
+fn scale(input: &Input<'_>, scope: &mut Scope<'_>, attempt: Attempt<'_>) -> Option<UOp> {
+    let sum = &*input.sums[0];
+    for factor in factors(sum, i128::abs) {
+        let (whole, mut rest) = parted(sum, factor);
+        rest.constant = sum.constant;
+        if let Some(found) = attempt(&[whole, number(sum, factor), rest], scope) {
+            return Some(found);
+        }
+    }
+    None
+}
+
+/// `x = w * c1 + r, x = w * c2 - t`: w has each node once; c1 is the smallest coefficient, c2 the
+/// largest, all of them positive.
+fn simplex(input: &Input<'_>, scope: &mut Scope<'_>, attempt: Attempt<'_>) -> Option<UOp> {
+    let sum = &*input.sums[0];
+    let least = sum.terms.iter().map(|(_, coefficient)| *coefficient).min()?;
+    let most = sum.terms.iter().map(|(_, coefficient)| *coefficient).max()?;
+    if least < 1 || most < 2 || sum.constant != 0 {
+        return None;
+    }
+    let (mut whole, mut rest, mut lack) = (sum.empty(), sum.empty(), sum.empty());
+    for (node, coefficient) in &sum.terms {
+        whole.terms.push((node.clone(), 1));
+        rest.terms.push((node.clone(), coefficient - least));
+        lack.terms.push((node.clone(), most - coefficient));
+    }
+    rest.terms.retain(|(_, coefficient)| *coefficient != 0);
+    lack.terms.retain(|(_, coefficient)| *coefficient != 0);
+    attempt(&[whole, number(sum, least), rest, number(sum, most), lack], scope)
+}
+
+/// `x = a + s, y = b + s`: terms that both have alike vanish, and a constant beside terms alone.
+fn common(input: &Input<'_>, scope: &mut Scope<'_>, attempt: Attempt<'_>) -> Option<UOp> {
+    let (x, y) = (&*input.sums[0], &*input.sums[1]);
+    let (mut left, mut right, mut shared) = (x.clone(), y.clone(), x.empty());
+    shared.terms.extend(x.terms.iter().filter(|term| y.terms.contains(term)).cloned());
+    left.terms.retain(|term| !shared.terms.contains(term));
+    right.terms.retain(|term| !shared.terms.contains(term));
+    if right.terms.is_empty() {
+        shared.constant = left.constant;
+        left.constant = 0;
+        right.constant -= shared.constant;
+    }
+    let is_something = !shared.terms.is_empty() || shared.constant != 0;
+    is_something.then(|| attempt(&[left, right, shared], scope)).flatten()
+}
+
+/// What stands around a quotient that meets its remainder.
+#[derive(Clone, Copy, PartialEq)]
+enum Shape {
+    /// The remainder is that of a quotient, and the quotient one by the product.
+    Nested,
+    /// The quotient is taken modulo c3.
+    Modulus,
+}
+
+/// `root = (u % c0) * c1 + (u // c0) * (c0 * c1) + r`, with `v // c2` for u if it is nested, and
+/// the second quotient modulo c3.
+fn quotients(
+    modulo: Op,
+    shapes: &[Shape],
+    input: &Input<'_>,
+    scope: &mut Scope<'_>,
+    attempt: Attempt<'_>,
+) -> Option<UOp> {
+    let sum = &*input.sums[0];
+    let division = if modulo == Op::CMod { Op::CDiv } else { Op::FloorDiv };
+    for (remainder, coefficient) in &sum.terms {
+        let Some((base, modulus)) = by_constant(remainder, modulo) else { continue };
+        for (node, other) in &sum.terms {
+            if coefficient.checked_mul(modulus) != Some(*other) {
+                continue;
+            }
+            let (quotient, outer) = match shapes.contains(&Shape::Modulus) {
+                true => match by_constant(node, modulo) {
+                    Some((quotient, outer)) => (quotient, Some(outer)),
+                    None => continue,
+                },
+                false => (node, None),
+            };
+            let Some((divided, divisor)) = by_constant(quotient, division) else { continue };
+            let mut parts: SmallVec<[Sum; 6]> = SmallVec::new();
+            if shapes.contains(&Shape::Nested) {
+                let Some((inner, first)) = by_constant(base, division) else { continue };
+                if inner != divided || first.checked_mul(modulus) != Some(divisor) {
+                    continue;
+                }
+                parts.extend([Sum::of_node(inner.clone()), number(sum, first)]);
+            } else if divided == base && divisor == modulus {
+                parts.push(Sum::of_node(base.clone()));
+            } else {
+                continue;
+            }
+            parts.extend([number(sum, modulus), number(sum, *coefficient)]);
+            parts.extend(outer.map(|outer| number(sum, outer)));
+            let mut rest = sum.clone();
+            rest.terms.retain(|(term, _)| term != remainder && term != node);
+            parts.push(rest);
+            if let Some(found) = attempt(&parts, scope) {
+                return Some(found);
+            }
+        }
+    }
+    None
+}
+
+/// The source and the constant of `op(x, c)`.
+fn by_constant(node: &UOp, op: Op) -> Option<(&UOp, i128)> {
+    match node.src() {
+        [x, c] if node.op() == op => c.as_int().map(|value| (x, value)),
+        _ => None,
+    }
+}
+
+/// `root = (u // c0) * c1 + (t // c0) * c1 + r, t = u + c2`: c0 is `count` times c2. With three
+/// quotients a third one of `v = u + 2 * c2` stands between.
+fn unrolled(
+    count: i128,
+    input: &Input<'_>,
+    scope: &mut Scope<'_>,
+    attempt: Attempt<'_>,
+) -> Option<UOp> {
+    let sum = &*input.sums[0];
+    let quotients = sum.terms.iter().filter(|(node, _)| node.op() == Op::FloorDiv);
+    let quotients: SmallVec<[_; 6]> = quotients.collect();
+    if (quotients.len() as i128) < count {
+        return None;
+    }
+    for (node, coefficient) in &quotients {
+        let Some((base, divisor)) = by_constant(node, Op::FloorDiv) else { continue };
+        let step = divisor / count;
+        if step == 0 || step * count != divisor {
+            continue;
+        }
+        let Some(first) = Sum::read(base) else { continue };
+        let later = |number: i128| {
+            let mut sum = first.clone();
+            sum.constant = sum.constant.checked_add(number * step)?;
+            Some(sum)
+        };
+        let Some(second) = later(1) else { continue };
+        let mut taken: SmallVec<[&UOp; 3]> = SmallVec::new();
+        taken.push(node);
+        let shifted = |wanted: &Sum| {
+            let is_wanted = |other: &&&(UOp, i128)| {
+                let found = by_constant(&other.0, Op::FloorDiv);
+                other.1 == *coefficient
+                    && found.is_some_and(|(base, by)| by == divisor && *base == wanted.build())
+            };
+            quotients.iter().find(is_wanted).map(|other| &other.0)
+        };
+        let Some(found) = shifted(&second) else { continue };
+        taken.push(found);
+        let mut parts: SmallVec<[Sum; 6]> = SmallVec::new();
+        parts.extend([first.clone(), number(sum, step), number(sum, *coefficient), second]);
+        if count == 3 {
+            let Some(third) = later(2) else { continue };
+            let Some(found) = shifted(&third) else { continue };
+            taken.push(found);
+            parts.push(third);
+        }
+        let mut rest = sum.clone();
+        rest.terms.retain(|(term, _)| !taken.contains(&&*term));
+        parts.push(rest);
+        if let Some(found) = attempt(&parts, scope) {
+            return Some(found);
+        }
+    }
+    None
+}
+
+/// `x = 0 - w`: every coefficient is negative.
+fn opposite(input: &Input<'_>, scope: &mut Scope<'_>, attempt: Attempt<'_>) -> Option<UOp> {
+    let sum = &*input.sums[0];
+    if sum.terms.is_empty() || sum.terms.iter().any(|(_, coefficient)| *coefficient > 0) {
+        return None;
+    }
+    let mut whole = sum.clone();
+    whole.terms.iter_mut().for_each(|(_, coefficient)| *coefficient = -*coefficient);
+    whole.constant = -whole.constant;
+    attempt(&[whole], scope)
+}

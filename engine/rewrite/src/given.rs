@@ -1,0 +1,189 @@
+//! Equations between sums: `x = w * c0 + r by multiples`.
+//!
+//! A finder proposes sums for the names that the left side does not bind. It is not trusted: each
+//! equation is checked, coefficient by coefficient over the integers, before the rule may use it.
+//! So the proof of a rule may take its equations for granted, and the finder is a mere heuristic.
+
+use std::rc::Rc;
+
+use gradiff_graph::{Constant, DType, Op, UOp};
+use smallvec::SmallVec;
+
+use crate::bounds::Bounds;
+use crate::condition::{Expr, Operator};
+use crate::driver::Scope;
+use crate::finders::{self, Find};
+use crate::pattern::{Bindings, Lexer, Slots, is_constant_name};
+use crate::sum::Sum;
+
+/// The equations of a rule.
+#[derive(Clone, Debug)]
+pub(crate) struct Given {
+    /// Each slot on the left, and what it equals: the exact sums are equal.
+    pub(crate) equations: Vec<(usize, Expr)>,
+    /// The first slot that the left side of the rule does not bind.
+    pub(crate) first: usize,
+    find: Find,
+    /// Slots that the left side binds: the sums to take apart, and constants.
+    sums: SmallVec<[usize; 2]>,
+    constants: SmallVec<[usize; 2]>,
+    /// How many names the finder must give, and which of them are constants.
+    names: Vec<bool>,
+}
+
+/// What a finder is given: the sums on the left sides of the equations, and the constants that the
+/// left side of the rule binds, both in order.
+pub(crate) struct Input<'a> {
+    /// The node that the rule is tried on.
+    pub(crate) root: &'a UOp,
+    pub(crate) sums: SmallVec<[Rc<Sum>; 2]>,
+    pub(crate) constants: SmallVec<[i128; 2]>,
+}
+
+/// Takes a proposal: sums for the new names in the order in which the equations name them.
+pub(crate) type Attempt<'a> = &'a mut dyn FnMut(&[Sum], &mut Scope<'_>) -> Option<UOp>;
+
+impl Given {
+    /// Reads `x = sum, y = sum by finder`; new names are bound.
+    pub(crate) fn parse(text: &str, slots: &mut Slots) -> Result<Given, String> {
+        let mut lexer = Lexer::new(text);
+        let first = slots.count();
+        let mut equations = Vec::new();
+        slots.is_open = true;
+        loop {
+            let left = slots.bind(lexer.word()?)?;
+            lexer.expect("=")?;
+            equations.push((left, Expr::parse(&mut lexer, slots)?));
+            if !lexer.take(",") {
+                break;
+            }
+        }
+        slots.is_open = false;
+        lexer.expect("by")?;
+        let name = lexer.word()?;
+        lexer.end()?;
+        let find = finders::FINDERS.iter().find(|(known, _)| *known == name);
+        let (_, find) = find.ok_or(format!("there is no finder {name}"))?;
+        let is_constant = |slot: usize| is_constant_name(slots.name(slot));
+        let mut sums: SmallVec<[usize; 2]> = SmallVec::new();
+        for (left, _) in &equations {
+            if *left < first && !sums.contains(left) {
+                sums.push(*left);
+            }
+        }
+        Ok(Given {
+            first,
+            find: *find,
+            sums,
+            constants: (1..first).filter(|slot| is_constant(*slot)).collect(),
+            names: (first..slots.count()).map(is_constant).collect(),
+            equations,
+        })
+    }
+
+    /// Tries the rest of a rule with each proposal whose equations hold, until one succeeds.
+    pub(crate) fn each(
+        &self,
+        bound: &Bindings<'_>,
+        scope: &mut Scope<'_>,
+        finish: &mut dyn FnMut(&Bindings<'_>, &mut Scope<'_>) -> Option<UOp>,
+    ) -> Option<UOp> {
+        let (sums, constants) = (SmallVec::new(), SmallVec::new());
+        let mut input = Input { root: bound.node(0)?, sums, constants };
+        for slot in &self.sums {
+            input.sums.push(scope.bounds.sum(bound.node(*slot)?)?);
+        }
+        for slot in &self.constants {
+            input.constants.push(bound.node(*slot)?.as_int()?);
+        }
+        (self.find)(&input, scope, &mut |parts, scope| {
+            let bound = bound.with_parts(self.first, parts);
+            if !self.is_right(&bound, parts, &mut scope.bounds) {
+                return None;
+            }
+            finish(&bound, scope)
+        })
+    }
+
+    /// Whether every equation holds between the exact sums, and names of constants have constants.
+    fn is_right(&self, bound: &Bindings<'_>, parts: &[Sum], known: &mut Bounds) -> bool {
+        assert_eq!(parts.len(), self.names.len(), "a finder gives a sum for each name");
+        let mut named = self.names.iter().zip(parts);
+        named.all(|(is_constant, part)| !is_constant || part.terms.is_empty())
+            && self.equations.iter().all(|(left, right)| {
+                let left = exact(&Expr::Slot(*left), bound, known);
+                let right = exact(right, bound, known);
+                left.zip(right).is_some_and(|(left, right)| is_equal(&left, &right))
+            })
+    }
+}
+
+fn is_equal(left: &Sum, right: &Sum) -> bool {
+    left.constant == right.constant
+        && left.terms.len() == right.terms.len()
+        && left.terms.iter().all(|term| right.terms.contains(term))
+}
+
+/// The exact sum that one side of an equation says, over the integers; divisions are nodes.
+fn exact(expr: &Expr, bound: &Bindings<'_>, known: &mut Bounds) -> Option<Sum> {
+    match expr {
+        Expr::Int(value) => Some(Sum::of_constant(DType::I64, *value)),
+        Expr::Slot(slot) => match bound.node(*slot) {
+            Some(node) => known.sum(node).map(|sum| (*sum).clone()),
+            None => bound.part(*slot).cloned(),
+        },
+        Expr::Unary('-', inner) => {
+            combine(&Sum::of_constant(DType::I64, 0), &exact(inner, bound, known)?, -1)
+        }
+        Expr::Binary(operator, left, right) => {
+            let (left, right) = (exact(left, bound, known)?, exact(right, bound, known)?);
+            match operator {
+                Operator::Add => combine(&left, &right, 1),
+                Operator::Sub => combine(&left, &right, -1),
+                Operator::Mul if right.terms.is_empty() => scale(&left, right.constant),
+                Operator::Mul if left.terms.is_empty() => scale(&right, left.constant),
+                Operator::FloorDiv => divided(Op::FloorDiv, &left, &right),
+                Operator::FloorMod => divided(Op::FloorMod, &left, &right),
+                Operator::CDiv => divided(Op::CDiv, &left, &right),
+                Operator::CMod => divided(Op::CMod, &left, &right),
+                _ => None,
+            }
+        }
+        _ => None,
+    }
+}
+
+/// `left + factor * right`, not wrapped. Constants alone take the dtype of the other side.
+fn combine(left: &Sum, right: &Sum, factor: i128) -> Option<Sum> {
+    let mut sum = left.clone();
+    if left.terms.is_empty() {
+        sum.dtype = right.dtype;
+    }
+    sum.constant = sum.constant.checked_add(right.constant.checked_mul(factor)?)?;
+    for (node, coefficient) in &right.terms {
+        let added = coefficient.checked_mul(factor)?;
+        match sum.terms.iter_mut().find(|(known, _)| known == node) {
+            Some((_, coefficient)) => *coefficient = coefficient.checked_add(added)?,
+            None => sum.terms.push((node.clone(), added)),
+        }
+    }
+    sum.terms.retain(|(_, coefficient)| *coefficient != 0);
+    Some(sum)
+}
+
+fn scale(sum: &Sum, factor: i128) -> Option<Sum> {
+    combine(&Sum { dtype: sum.dtype, ..Sum::of_constant(sum.dtype, 0) }, sum, factor)
+}
+
+/// The node of a division by a constant, or what it is for constants alone.
+fn divided(op: Op, left: &Sum, right: &Sum) -> Option<Sum> {
+    if !right.terms.is_empty() || left.terms.is_empty() {
+        return None;
+    }
+    let (low, high) = left.dtype.int_range()?;
+    if right.constant < low || high < right.constant {
+        return None;
+    }
+    let divisor = UOp::constant(Constant::int(left.dtype, right.constant));
+    Some(Sum::of_node(UOp::binary(op, left.build(), divisor)))
+}
