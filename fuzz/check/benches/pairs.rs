@@ -1,0 +1,42 @@
+//! Simplifies the index/valid pairs of real kernels: what comes out, and how long all take.
+//!
+//! For `oracle/upstream/quality.py`, which sets it beside tinygrad:
+//! `cargo bench -p gradiff-check --bench pairs -- FILE REPEATS`. Without a file it takes the pairs
+//! of the corpus. Each pair is a line: name, nodes, index, gate, apart by tabs; the last line is
+//! the seconds that simplifying all pairs takes, the least of all repeats. Reading the text is not
+//! in it; memories of former repeats are, as far as nodes are interned, and that is little.
+
+#[path = "../tests/common/pairs.rs"]
+mod pairs;
+
+use std::hint::black_box;
+use std::time::Instant;
+
+use gradiff::graph::infix;
+use pairs::{node_count, parts, read};
+
+fn main() -> Result<(), String> {
+    let mut args = std::env::args().skip(1).filter(|arg| !arg.starts_with("--"));
+    let text = match args.next() {
+        Some(file) => std::fs::read_to_string(&file).map_err(|error| format!("{file}: {error}"))?,
+        None => String::from(include_str!("../../../corpus/index/kernels.txt")),
+    };
+    let repeats = args.next().map_or(Ok(5), |text| text.parse::<u32>());
+    let repeats = repeats.map_err(|error| format!("how often: {error}"))?;
+    let pairs = read(&text)?;
+    for pair in &pairs {
+        let simple = pair.simplified();
+        let (index, gate) = match parts(&simple) {
+            Some((index, gate)) => (infix(index), gate.map_or(String::from("True"), infix)),
+            None => (String::from("0"), String::from("False")),
+        };
+        println!("{}\t{}\t{index}\t{gate}", pair.name, node_count(&simple));
+    }
+    let seconds = (0..repeats.max(1)).map(|_| {
+        let start = Instant::now();
+        pairs.iter().for_each(|pair| drop(black_box(pair.simplified())));
+        start.elapsed().as_secs_f64()
+    });
+    println!("{:.9}", seconds.fold(f64::INFINITY, f64::min));
+    Ok(())
+}
