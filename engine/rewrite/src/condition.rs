@@ -51,9 +51,11 @@ pub(crate) enum Question {
     Before,
     /// Whether two nodes have one op.
     SameOp,
+    /// How many operands a chain of the node's op has; 17 stands for more than 16.
+    Operands,
 }
 
-const QUESTIONS: [(&str, Question, usize); 13] = [
+const QUESTIONS: [(&str, Question, usize); 14] = [
     ("min", Question::Min, 1),
     ("max", Question::Max, 1),
     ("bits", Question::Bits, 1),
@@ -67,6 +69,7 @@ const QUESTIONS: [(&str, Question, usize); 13] = [
     ("linear", Question::Linear, 1),
     ("before", Question::Before, 2),
     ("sameop", Question::SameOp, 2),
+    ("operands", Question::Operands, 1),
 ];
 
 /// What stands between two expressions.
@@ -285,6 +288,7 @@ fn ask(question: Question, x: &UOp, y: &UOp, known: &mut Bounds) -> Option<i128>
         Question::Linear => truth(known.sum(x)?.interval(known).is_some()),
         Question::Before => truth(canonical_cmp(x, y).is_lt()),
         Question::SameOp => truth(x.op() == y.op()),
+        Question::Operands => Some(operands(x)),
         Question::IsInt => truth(x.dtype().is_int()),
         Question::IsBool => truth(x.dtype() == DType::Bool),
         Question::Same => truth(x.dtype() == y.dtype()),
@@ -316,6 +320,22 @@ fn ask(question: Question, x: &UOp, y: &UOp, known: &mut Bounds) -> Option<i128>
             truth(is_power && (2f64.powi(-14)..=2f64.powi(14)).contains(&value))
         }
     }
+}
+
+fn operands(chain: &UOp) -> i128 {
+    const MOST: usize = 17;
+    let mut pending: smallvec::SmallVec<[&UOp; MOST + 1]> = smallvec::smallvec![chain];
+    let mut count = 0;
+    while let Some(node) = pending.pop() {
+        match node.src() {
+            [x, y] if node.op() == chain.op() => pending.extend([x, y]),
+            _ => count += 1,
+        }
+        if MOST <= count + pending.len() {
+            return MOST as i128;
+        }
+    }
+    count as i128
 }
 
 /// Whether each value of `x` is also a value of `dtype`.

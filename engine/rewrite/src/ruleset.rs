@@ -6,6 +6,7 @@ use rustc_hash::FxHashSet;
 use crate::condition::Expr;
 use crate::driver::Scope;
 use crate::given::Given;
+use crate::order;
 use crate::pattern::{Bindings, Lexer, Pattern, Slots};
 use crate::rule::Rule;
 
@@ -21,6 +22,14 @@ pub enum Error {
         /// The row.
         name: &'static str,
         /// What is wrong.
+        problem: String,
+    },
+    /// A row does not bring terms forward, so that rewriting might never end.
+    #[error("rule {name} may never end: {problem}")]
+    Endless {
+        /// The row.
+        name: &'static str,
+        /// What both sides cost.
         problem: String,
     },
 }
@@ -66,7 +75,6 @@ fn class_of(dtype: DType) -> usize {
 /// One row, ready to be tried.
 pub(crate) struct Compiled {
     pub(crate) row: Rule,
-    #[cfg_attr(not(test), expect(dead_code, reason = "the proofs name variables"))]
     pub(crate) slots: Slots,
     pub(crate) lhs: Pattern,
     /// What must hold of the names that the left side binds.
@@ -82,8 +90,22 @@ impl RuleSet {
     ///
     /// # Errors
     /// `Duplicate` if a name stands twice; `Unreadable` if a text does not parse or names what is
-    /// not bound by the left side.
+    /// not bound by the left side; `Endless` if the right side of a row is neither cheaper than the
+    /// left one nor further in the order that `order.rs` states.
     pub fn load(tables: &[&[Rule]]) -> Result<RuleSet, Error> {
+        let set = RuleSet::load_unordered(tables)?;
+        for rule in &set.rules {
+            let endless = |problem| Error::Endless { name: rule.row.name, problem };
+            order::check(rule).map_err(endless)?;
+        }
+        Ok(set)
+    }
+
+    /// As [`RuleSet::load`], also of rows that may never end: the driver reports their loops.
+    ///
+    /// # Errors
+    /// `Duplicate` and `Unreadable`.
+    pub fn load_unordered(tables: &[&[Rule]]) -> Result<RuleSet, Error> {
         let by_op = OPS.iter().map(|_| Default::default()).collect();
         let mut set = RuleSet { rules: Vec::new(), by_op };
         let mut names = FxHashSet::default();

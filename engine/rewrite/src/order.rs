@@ -1,0 +1,267 @@
+//! Why rewriting ends: each rule makes the term cheaper, or leaves it as dear and brings it forward
+//! in a second order, or puts operands in order. Rules that do neither are refused when loaded.
+//!
+//! The first order is a price: an op costs what the table says, plus the prices of its sources (a
+//! reduction ten times that of its value, a power three times, as it may become products). The
+//! price of a side is linear in those of its names, so a rule makes every term cheaper if no name
+//! counts more on the right and the rest is less. Constants, and what folds to one, cost 1. The
+//! second is the lexicographic path order over the ops, sources from right to left: chains lean
+//! to the left, constants stand on the right. Both are reduction orders, so one after the other is
+//! one as well. What is left are permutations under `before(...)` and sums in canonical form,
+//! which have one form for each multiset of terms; and computed sides, whose functions say on
+//! their own why they end.
+//!
+//! A name of an equation is what the equation says: `x` of `x = w * c0 + r` costs as that sum.
+
+use std::collections::BTreeMap;
+
+use gradiff_graph::Op;
+
+use crate::condition::{Expr, Operator, Question};
+use crate::pattern::Pattern;
+use crate::ruleset::Compiled;
+
+/// A linear form: how often each name counts, and the rest.
+#[derive(Clone, Debug, Default)]
+struct Price {
+    names: BTreeMap<usize, i64>,
+    rest: i64,
+}
+
+/// The price of a constant; a name costs at least as much.
+const CONSTANT: i64 = 1;
+
+impl Price {
+    fn of(rest: i64) -> Price {
+        Price { names: BTreeMap::new(), rest }
+    }
+
+    fn add(&mut self, other: &Price, times: i64) {
+        self.rest += other.rest * times;
+        for (name, count) in &other.names {
+            *self.names.entry(*name).or_default() += count * times;
+        }
+    }
+
+    /// What a term costs at least: names stand for more than a constant.
+    fn compare(&self, other: &Price) -> Option<std::cmp::Ordering> {
+        let count =
+            |price: &Price, name: &usize| price.names.get(name).copied().unwrap_or_default();
+        let is_covered = |name: &usize| count(other, name) <= count(self, name);
+        if !other.names.keys().all(is_covered) {
+            return None;
+        }
+        // The names that count more on this side cost at least 2 each time.
+        let more: i64 = self.names.iter().map(|(name, mine)| mine - count(other, name)).sum();
+        Some((self.rest + 2 * CONSTANT * more).cmp(&other.rest))
+    }
+}
+
+/// What an op costs. Devices have other likings than the canonical form.
+fn price_of(op: Op, is_late: bool) -> i64 {
+    match op {
+        Op::CDiv | Op::CMod if is_late => 7,
+        Op::FloorDiv | Op::FloorMod if is_late => 20,
+        Op::CDiv | Op::CMod => 20,
+        Op::FloorDiv | Op::FloorMod => 8,
+        Op::Neg => 1,
+        Op::Pow => 60,
+        Op::FDiv => 8,
+        Op::Where => 4,
+        Op::Cast | Op::Bitcast => 3,
+        Op::Recip | Op::Exp2 | Op::Log2 | Op::Sin | Op::Sqrt => 4,
+        Op::Index | Op::Load | Op::Store | Op::Sink => 10,
+        Op::CmpNe => 1,
+        Op::And | Op::Or => 1,
+        Op::Const => CONSTANT,
+        _ => 2,
+    }
+}
+
+struct Sides<'a> {
+    rule: &'a Compiled,
+    is_late: bool,
+}
+
+/// Whether the rule brings every term forward.
+///
+/// # Errors
+/// What the two sides cost.
+pub(crate) fn check(rule: &Compiled) -> Result<(), String> {
+    if matches!(rule.rhs, Pattern::Computed(_)) {
+        return Ok(());
+    }
+    let sides = Sides { rule, is_late: rule.row.name.starts_with("late/") };
+    let root = rule.given.as_ref().and_then(|given| given.equations.iter().find(|(x, _)| *x == 0));
+    let (left, right) = match root {
+        Some((_, sum)) => (sides.sum(sum), sides.price(&rule.rhs)),
+        None => (sides.price(&rule.lhs), sides.price(&rule.rhs)),
+    };
+    let is_permuted = rule.when.iter().any(|when| matches!(when, Expr::Ask(Question::Before, _)));
+    let is_sum = matches!((root, &rule.rhs), (Some((0, Expr::Slot(x))), Pattern::Any(y)) if x == y);
+    match left.compare(&right) {
+        Some(std::cmp::Ordering::Greater) => Ok(()),
+        Some(std::cmp::Ordering::Equal)
+            if is_permuted || is_sum || sides.is_after(&rule.lhs, &rule.rhs) =>
+        {
+            Ok(())
+        }
+        _ => Err(format!(
+            "the right side is neither cheaper nor further in order ({} against {})",
+            sides.show(&left),
+            sides.show(&right)
+        )),
+    }
+}
+
+impl Sides<'_> {
+    fn price(&self, side: &Pattern) -> Price {
+        match side {
+            Pattern::Any(slot) | Pattern::Constant(slot) => self.name(*slot),
+            Pattern::Literal(_) | Pattern::Value(_) | Pattern::Computed(_) => Price::of(CONSTANT),
+            Pattern::Node(..) if self.is_constant(side) => Price::of(CONSTANT),
+            Pattern::Node(op, src, _) => {
+                let mut price = Price::of(price_of(*op, self.is_late) + self.extra(*op, src));
+                for (number, source) in src.iter().enumerate() {
+                    let times = match op {
+                        Op::Reduce if number == 0 => 10,
+                        Op::Reduce => 0,
+                        Op::Pow => 3,
+                        _ => 1,
+                    };
+                    price.add(&self.price(source), times);
+                }
+                price
+            }
+        }
+    }
+
+    /// A limit on the left costs more, as does a divisor that is known to be negative.
+    fn extra(&self, op: Op, src: &[Pattern]) -> i64 {
+        let is_negative = |slot: usize| {
+            let is_below_zero = |when: &Expr| {
+                matches!(when, Expr::Binary(Operator::Less, x, y)
+                    if matches!((&**x, &**y), (Expr::Slot(x), Expr::Int(0)) if *x == slot))
+            };
+            self.rule.when.iter().any(is_below_zero)
+        };
+        match (op, src) {
+            (Op::CmpLt, [limit, _]) if self.is_constant(limit) => 2,
+            (Op::FloorDiv | Op::FloorMod, [_, Pattern::Constant(slot)]) if is_negative(*slot) => 4,
+            _ => 0,
+        }
+    }
+
+    /// Whether the side folds to a constant.
+    fn is_constant(&self, side: &Pattern) -> bool {
+        match side {
+            Pattern::Any(_) | Pattern::Computed(_) => false,
+            Pattern::Constant(_) | Pattern::Literal(_) | Pattern::Value(_) => true,
+            Pattern::Node(_, src, _) => {
+                !src.is_empty() && src.iter().all(|source| self.is_constant(source))
+            }
+        }
+    }
+
+    fn name(&self, slot: usize) -> Price {
+        if crate::pattern::is_constant_name(self.rule.slots.name(slot)) {
+            return Price::of(CONSTANT);
+        }
+        let given = self.rule.given.iter().flat_map(|given| &given.equations);
+        match given.into_iter().find(|(left, _)| *left == slot) {
+            Some((_, sum)) => self.sum(sum),
+            None => Price { names: BTreeMap::from([(slot, 1)]), rest: 0 },
+        }
+    }
+
+    /// The price of what an equation says.
+    fn sum(&self, sum: &Expr) -> Price {
+        let op = match sum {
+            Expr::Slot(slot) => return self.name(*slot),
+            Expr::Binary(Operator::Add, ..) => Op::Add,
+            Expr::Binary(Operator::Sub, ..) => Op::Sub,
+            Expr::Binary(Operator::FloorDiv, ..) => Op::FloorDiv,
+            Expr::Binary(Operator::FloorMod, ..) => Op::FloorMod,
+            Expr::Binary(Operator::CDiv, ..) => Op::CDiv,
+            Expr::Binary(Operator::CMod, ..) => Op::CMod,
+            _ => Op::Mul,
+        };
+        match sum {
+            Expr::Binary(_, left, right) if op != Op::Mul || !self.is_number(sum) => {
+                let mut price = Price::of(price_of(op, self.is_late));
+                price.add(&self.sum(left), 1);
+                price.add(&self.sum(right), 1);
+                price
+            }
+            _ => Price::of(CONSTANT),
+        }
+    }
+
+    fn is_number(&self, sum: &Expr) -> bool {
+        match sum {
+            Expr::Slot(slot) => crate::pattern::is_constant_name(self.rule.slots.name(*slot)),
+            Expr::Binary(_, left, right) => self.is_number(left) && self.is_number(right),
+            _ => true,
+        }
+    }
+
+    /// The lexicographic path order, sources from right to left.
+    fn is_after(&self, left: &Pattern, right: &Pattern) -> bool {
+        if self.is_constant(right) {
+            return !self.is_constant(left);
+        }
+        if let (Pattern::Any(sum), Pattern::Any(part)) = (left, right) {
+            // What an equation takes apart comes after its parts.
+            return self.name(*sum).names.contains_key(part) && sum != part;
+        }
+        let Pattern::Node(op, src, _) = left else { return false };
+        if src.iter().any(|source| self.is_same(source, right) || self.is_after(source, right)) {
+            return true;
+        }
+        let Pattern::Node(other, parts, _) = right else { return false };
+        if !parts.iter().all(|part| self.is_after(left, part)) {
+            return false;
+        }
+        match (rank(*op), rank(*other)) {
+            (mine, its) if mine != its => mine > its,
+            _ => {
+                let mut pairs = src.iter().zip(parts).rev();
+                let first = pairs.find(|(mine, its)| !self.is_same(mine, its));
+                first.is_some_and(|(mine, its)| self.is_after(mine, its))
+            }
+        }
+    }
+
+    fn is_same(&self, left: &Pattern, right: &Pattern) -> bool {
+        match (left, right) {
+            _ if self.is_constant(left) => self.is_constant(right),
+            (Pattern::Any(x), Pattern::Any(y)) => x == y,
+            (Pattern::Node(op, src, _), Pattern::Node(other, parts, _)) => {
+                op == other
+                    && src.len() == parts.len()
+                    && src.iter().zip(parts).all(|(x, y)| self.is_same(x, y))
+            }
+            _ => false,
+        }
+    }
+
+    fn show(&self, price: &Price) -> String {
+        let name =
+            |(slot, count): (&usize, &i64)| format!("{count} {}", self.rule.slots.name(*slot));
+        let names: Vec<String> = price.names.iter().map(name).collect();
+        format!("{} and {}", names.join(" + "), price.rest)
+    }
+}
+
+/// The place of an op in the second order.
+fn rank(op: Op) -> u8 {
+    match op {
+        Op::FloorDiv | Op::CDiv => 6,
+        Op::FloorMod | Op::CMod => 5,
+        Op::CmpLt => 4,
+        Op::Cast => 3,
+        Op::Mul => 2,
+        Op::Add | Op::Sub | Op::Neg => 1,
+        _ => 0,
+    }
+}
