@@ -1,6 +1,6 @@
 //! A bounded integer expression as plain data: a case for the index algebra.
 
-use crate::TypeError;
+use crate::{DType, TypeError};
 
 /// Variables and an expression over them.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,13 +16,17 @@ pub struct ExprCase {
 pub struct Var {
     /// A word of letters, digits and `_` that is none of the text form's own.
     pub name: String,
+    /// An integer type or bool.
+    pub dtype: DType,
     /// Smallest value.
     pub min: i64,
     /// Largest value (inclusive), at least `min`.
     pub max: i64,
 }
 
-/// An expression over 32-bit index integers and truth values.
+/// An expression over integers and truth values. Operands of one function have one dtype; the
+/// integers written in it take the dtype of what stands beside them, i32 if that says nothing.
+/// Results wrap at the width of their dtype.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Expr {
     /// The variable of this number.
@@ -37,6 +41,8 @@ pub enum Expr {
     Binary(ExprBinary, Box<Expr>, Box<Expr>),
     /// Condition, value where true, value where false.
     Where(Box<[Expr; 3]>),
+    /// The value in another dtype, an integer type or bool: its low bits, or whether it is not 0.
+    Cast(DType, Box<Expr>),
 }
 
 /// Functions of one expression.
@@ -48,7 +54,7 @@ pub enum ExprUnary {
     Not,
 }
 
-/// Functions of two expressions. `Lt Ne Eq` give truth values; `Ne Eq And Or Xor` take two truth
+/// Functions of two expressions. `Lt Ne Eq` give truth values; `Lt Ne Eq And Or Xor` take two truth
 /// values or two integers; all others take and give integers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ExprBinary {
@@ -70,7 +76,7 @@ pub enum ExprBinary {
     Max,
     /// `min(x, y)`.
     Min,
-    /// `x < y`.
+    /// `x < y`; of truth values, false is less than true.
     Lt,
     /// `x != y`.
     Ne,
@@ -82,9 +88,9 @@ pub enum ExprBinary {
     Or,
     /// `x ^ y`.
     Xor,
-    /// `x << y`; undefined unless 0 <= y < 32.
+    /// `x << y`; undefined unless 0 <= y < bits.
     Shl,
-    /// `x >> y`, arithmetic; undefined unless 0 <= y < 32.
+    /// `x >> y`, rounded down; undefined unless 0 <= y < bits.
     Shr,
 }
 
@@ -133,27 +139,19 @@ impl ExprBinary {
         }
     }
 
+    /// Whether it compares, so that it gives a truth value.
+    pub fn is_comparison(self) -> bool {
+        matches!(self, ExprBinary::Lt | ExprBinary::Ne | ExprBinary::Eq)
+    }
+
+    /// Whether it takes truth values as well as integers.
+    pub fn takes_truth(self) -> bool {
+        self.is_comparison() || matches!(self, ExprBinary::And | ExprBinary::Or | ExprBinary::Xor)
+    }
+
     /// Whether the text form writes it as a call.
     pub fn is_call(self) -> bool {
         matches!(self, ExprBinary::CDiv | ExprBinary::CMod | ExprBinary::Max | ExprBinary::Min)
-    }
-}
-
-/// What an expression gives.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum ExprKind {
-    /// A 32-bit integer.
-    Int,
-    /// A truth value.
-    Bool,
-}
-
-impl ExprKind {
-    fn name(self) -> &'static str {
-        match self {
-            ExprKind::Int => "an integer",
-            ExprKind::Bool => "a truth value",
-        }
     }
 }
 
@@ -164,25 +162,43 @@ pub const MAX_EXPR_DEPTH: usize = 128;
 const MAX_VARS: usize = 64;
 
 impl ExprCase {
-    /// Whether the variables are well formed and the expression gives an integer or a truth value.
+    /// The dtype of the expression, an integer type or bool.
     ///
     /// # Errors
-    /// A variable with `max < min`, a bad or repeated name, an unknown variable, operands of the
-    /// wrong kind, or nesting deeper than [`MAX_EXPR_DEPTH`].
-    pub fn kind(&self) -> Result<ExprKind, TypeError> {
+    /// A variable with `max < min`, with bounds that its dtype does not have, with a bad or
+    /// repeated name; an unknown variable, operands that do not fit one another, floats, or
+    /// nesting deeper than [`MAX_EXPR_DEPTH`].
+    pub fn dtype(&self) -> Result<DType, TypeError> {
         for (number, var) in self.vars.iter().enumerate() {
             var.check(&self.vars[..number])?;
         }
-        self.expr.kind(self.vars.len(), MAX_EXPR_DEPTH)
+        Ok(self.expr.check(&self.vars, MAX_EXPR_DEPTH)?.unwrap_or(DType::I32))
     }
 }
 
 impl Var {
+    /// A variable with all values of its dtype that fit 64 signed bits.
+    pub(crate) fn whole(name: String, dtype: DType) -> Var {
+        let bits = if dtype == DType::Bool { 1 } else { 8 * dtype.size_bytes() as u32 };
+        let (min, max) = match dtype.is_signed() {
+            true => (i64::MIN >> (64 - bits), i64::MAX >> (64 - bits)),
+            false => (0, (u64::MAX >> (64 - bits)).min(i64::MAX as u64) as i64),
+        };
+        Var { name, dtype, min, max }
+    }
+
     /// Whether this variable may follow those `before`.
     pub(crate) fn check(&self, before: &[Var]) -> Result<(), TypeError> {
-        let Var { name, min, max } = self;
+        let Var { name, dtype, min, max } = self;
         if max < min {
             return Err(TypeError::new(format!("variable {name}: {min}..{max} is empty")));
+        }
+        no_float(*dtype)?;
+        let whole = Var::whole(String::new(), *dtype);
+        if *min < whole.min || whole.max < *max {
+            let (low, high, dtype) = (whole.min, whole.max, dtype.name());
+            let message = format!("variable {name}: {min}..{max} is not in {low}..{high}, {dtype}");
+            return Err(TypeError::new(message));
         }
         if !crate::text::is_expr_name(name) {
             return Err(TypeError::new(format!("{name:?} cannot name a variable")));
@@ -197,50 +213,95 @@ impl Var {
     }
 }
 
+fn no_float(dtype: DType) -> Result<(), TypeError> {
+    if dtype.is_float() {
+        let message = format!("expressions have integers and bool, not {}", dtype.name());
+        return Err(TypeError::new(message));
+    }
+    Ok(())
+}
+
 impl Expr {
-    /// The kind, given how many variables there are and how deep the expression may be.
-    fn kind(&self, var_count: usize, depth: usize) -> Result<ExprKind, TypeError> {
+    /// The dtype of a well-formed expression; `None` if integers that are written out alone
+    /// decide, which take the dtype of what stands beside the expression.
+    pub fn dtype(&self, vars: &[Var]) -> Option<DType> {
+        match self {
+            Expr::Var(number) => vars.get(*number).map(|var| var.dtype),
+            Expr::Int(_) => None,
+            Expr::Bool(_) => Some(DType::Bool),
+            Expr::Unary(_, x) => x.dtype(vars),
+            Expr::Binary(op, ..) if op.is_comparison() => Some(DType::Bool),
+            Expr::Binary(_, x, y) => x.dtype(vars).or_else(|| y.dtype(vars)),
+            Expr::Where(parts) => parts[1].dtype(vars).or_else(|| parts[2].dtype(vars)),
+            Expr::Cast(dtype, _) => Some(*dtype),
+        }
+    }
+
+    /// As `dtype`, and whether the expression is well formed and at most so deep.
+    fn check(&self, vars: &[Var], depth: usize) -> Result<Option<DType>, TypeError> {
         if depth == 0 {
             let message = format!("the expression is nested deeper than {MAX_EXPR_DEPTH}");
             return Err(TypeError::new(message));
         }
-        let of = |expr: &Expr| expr.kind(var_count, depth - 1);
+        let of = |expr: &Expr| expr.check(vars, depth - 1);
         match self {
-            Expr::Var(var) if *var < var_count => Ok(ExprKind::Int),
-            Expr::Var(var) => Err(TypeError::new(format!("variable {var} of {var_count}"))),
-            Expr::Int(_) => Ok(ExprKind::Int),
-            Expr::Bool(_) => Ok(ExprKind::Bool),
-            Expr::Unary(ExprUnary::Neg, src) => expect("-", of(src)?, ExprKind::Int),
+            Expr::Var(var) if *var < vars.len() => Ok(Some(vars[*var].dtype)),
+            Expr::Var(var) => Err(TypeError::new(format!("variable {var} of {}", vars.len()))),
+            Expr::Int(_) => Ok(None),
+            Expr::Bool(_) => Ok(Some(DType::Bool)),
+            Expr::Unary(ExprUnary::Neg, src) => no_truth("-", of(src)?),
             Expr::Unary(ExprUnary::Not, src) => of(src),
-            Expr::Binary(op, a, b) => binary_kind(*op, of(a)?, of(b)?),
+            Expr::Binary(op, a, b) => {
+                let (a, b) = (of(a)?, of(b)?);
+                let symbol = op.symbol();
+                if !op.takes_truth() {
+                    no_truth(symbol, a)?;
+                    no_truth(symbol, b)?;
+                }
+                let one = one_dtype(symbol, a, b)?;
+                Ok(if op.is_comparison() { Some(DType::Bool) } else { one })
+            }
             Expr::Where(srcs) => {
-                expect("where's condition", of(&srcs[0])?, ExprKind::Bool)?;
-                expect("where's third operand", of(&srcs[2])?, of(&srcs[1])?)
+                let condition = of(&srcs[0])?;
+                if condition != Some(DType::Bool) {
+                    return Err(mismatch("where's condition", Some(DType::Bool), condition));
+                }
+                one_dtype("where's third operand", of(&srcs[1])?, of(&srcs[2])?)
+            }
+            Expr::Cast(dtype, src) => {
+                of(src)?;
+                no_float(*dtype)?;
+                Ok(Some(*dtype))
             }
         }
     }
 }
 
-fn binary_kind(op: ExprBinary, a: ExprKind, b: ExprKind) -> Result<ExprKind, TypeError> {
-    use ExprBinary::*;
-    match op {
-        Add | Sub | Mul | FloorDiv | FloorMod | CDiv | CMod | Max | Min | Shl | Shr => {
-            expect(op.symbol(), a, ExprKind::Int)?;
-            expect(op.symbol(), b, ExprKind::Int)
-        }
-        Lt => {
-            expect("<", a, ExprKind::Int)?;
-            expect("<", b, ExprKind::Int).map(|_| ExprKind::Bool)
-        }
-        Ne | Eq => expect(op.symbol(), b, a).map(|_| ExprKind::Bool),
-        And | Or | Xor => expect(op.symbol(), b, a),
+/// `found` unless it is bool.
+fn no_truth(what: &str, found: Option<DType>) -> Result<Option<DType>, TypeError> {
+    if found == Some(DType::Bool) { Err(mismatch(what, None, found)) } else { Ok(found) }
+}
+
+/// The dtype of both operands.
+fn one_dtype(
+    what: &str,
+    wanted: Option<DType>,
+    found: Option<DType>,
+) -> Result<Option<DType>, TypeError> {
+    match (wanted, found) {
+        _ if wanted == found => Ok(found),
+        (None, Some(dtype)) | (Some(dtype), None) if dtype != DType::Bool => Ok(Some(dtype)),
+        _ => Err(mismatch(what, wanted, found)),
     }
 }
 
-fn expect(what: &str, found: ExprKind, wanted: ExprKind) -> Result<ExprKind, TypeError> {
-    if found == wanted {
-        return Ok(found);
-    }
-    let (found, wanted) = (found.name(), wanted.name());
-    Err(TypeError::new(format!("{what} takes {wanted} here, not {found}")))
+fn mismatch(what: &str, wanted: Option<DType>, found: Option<DType>) -> TypeError {
+    let is_truth = [wanted, found].contains(&Some(DType::Bool));
+    let name = |dtype: Option<DType>| match dtype {
+        Some(DType::Bool) => "a truth value",
+        Some(dtype) if !is_truth => dtype.name(),
+        _ => "an integer",
+    };
+    let (wanted, found) = (name(wanted), name(found));
+    TypeError::new(format!("{what} takes {wanted} here, not {found}"))
 }

@@ -24,7 +24,7 @@ pub use data::{Array, fill};
 pub use dtype::DType;
 pub use element::{format_element, literal_bits};
 pub use embedded::embedded;
-pub use expr::{Expr, ExprBinary, ExprCase, ExprKind, ExprUnary, MAX_EXPR_DEPTH, Var};
+pub use expr::{Expr, ExprBinary, ExprCase, ExprUnary, MAX_EXPR_DEPTH, Var};
 pub use program::{
     BinaryOp, Distribution, Fill, Literal, Operand, Program, ReduceOp, Shape, Statement, UnaryOp,
     ValueId,

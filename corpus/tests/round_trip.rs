@@ -1,7 +1,7 @@
 //! Text and binary forms: what is printed or encoded comes back; nothing makes a reader panic.
 
 use gradiff_corpus::{
-    Case, CaseFile, Distribution, Expr, ExprBinary, ExprCase, ExprUnary, Fill, Literal,
+    Case, CaseFile, DType, Distribution, Expr, ExprBinary, ExprCase, ExprUnary, Fill, Literal,
     MAX_EXPR_DEPTH, Operand, Program, Statement, Var, ViewOp, ViewOps, decode, embedded, encode,
     fill, parse,
 };
@@ -134,35 +134,41 @@ fn expr_strategy() -> impl Strategy<Value = Expr> {
         prop_oneof![
             4 => two.prop_map(|(op, a, b)| Expr::Binary(op, Box::new(a), Box::new(b))),
             1 => inner.clone().prop_map(|src| Expr::Unary(ExprUnary::Neg, Box::new(src))),
-            1 => inner.prop_map(|src| Expr::Unary(ExprUnary::Not, Box::new(src))),
+            1 => inner.clone().prop_map(|src| Expr::Unary(ExprUnary::Not, Box::new(src))),
+            1 => (0..9usize, inner).prop_map(|(n, src)| Expr::Cast(DType::ALL[n], Box::new(src))),
             1 => three.prop_map(|srcs| Expr::Where(Box::new(srcs))),
         ]
     })
 }
 
-/// The same expression with its kinds mended: most random trees mix truth values and integers.
-fn mended(expr: Expr, truth: bool) -> Expr {
+/// The same expression, of this dtype: most random trees mix dtypes.
+fn mended(expr: Expr, vars: &[Var], to: DType) -> Expr {
     use ExprBinary::*;
-    let boxed = |expr: Box<Expr>, truth| Box::new(mended(*expr, truth));
+    let truth = to == DType::Bool;
+    let of = |expr: Expr, to| Box::new(mended(expr, vars, to));
     match expr {
         Expr::Bool(value) if !truth => Expr::Int(i64::from(value)),
         Expr::Int(value) if truth => Expr::Bool(value < 0),
-        Expr::Var(_) if truth => Expr::Binary(Lt, Box::new(expr), Box::new(Expr::Int(3))),
-        Expr::Unary(ExprUnary::Neg, src) if truth => Expr::Unary(ExprUnary::Not, boxed(src, true)),
-        Expr::Unary(op, src) => Expr::Unary(op, boxed(src, truth)),
-        Expr::Binary(op @ (And | Or | Xor), a, b) => {
-            Expr::Binary(op, boxed(a, truth), boxed(b, truth))
+        Expr::Var(number) if vars[number].dtype != to => Expr::Cast(to, Box::new(expr)),
+        Expr::Unary(ExprUnary::Neg, src) if truth => Expr::Unary(ExprUnary::Not, of(*src, to)),
+        Expr::Unary(op, src) => Expr::Unary(op, of(*src, to)),
+        Expr::Binary(op, a, b) if op.is_comparison() && truth => {
+            let inner = a.dtype(vars).unwrap_or(DType::U16);
+            Expr::Binary(op, of(*a, inner), of(*b, inner))
         }
-        Expr::Binary(op @ (Lt | Ne | Eq), a, b) if truth => {
-            Expr::Binary(op, boxed(a, false), boxed(b, false))
+        Expr::Binary(op, a, b) if op.is_comparison() => Expr::Binary(Sub, of(*a, to), of(*b, to)),
+        Expr::Binary(op, a, b) if truth && !op.takes_truth() => {
+            Expr::Binary(Eq, of(*a, to), of(*b, to))
         }
-        Expr::Binary(_, a, b) if truth => Expr::Binary(Eq, boxed(a, true), boxed(b, true)),
-        Expr::Binary(Lt | Ne | Eq, a, b) => Expr::Binary(Sub, boxed(a, false), boxed(b, false)),
-        Expr::Binary(op, a, b) => Expr::Binary(op, boxed(a, false), boxed(b, false)),
+        Expr::Binary(op, a, b) => Expr::Binary(op, of(*a, to), of(*b, to)),
         Expr::Where(srcs) => {
             let [condition, a, b] = *srcs;
-            let srcs = [mended(condition, true), mended(a, truth), mended(b, truth)];
+            let srcs = [*of(condition, DType::Bool), *of(a, to), *of(b, to)];
             Expr::Where(Box::new(srcs))
+        }
+        Expr::Cast(_, src) => {
+            let inner = src.dtype(vars).unwrap_or(DType::I64);
+            Expr::Cast(to, of(*src, inner))
         }
         leaf => leaf,
     }
@@ -172,11 +178,17 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn expressions_come_back(expr in expr_strategy(), truth in any::<bool>()) {
-        let var = |name: &str, min, max| Var { name: name.into(), min, max };
-        let vars = vec![var("a", 0, 10), var("idx0", -5, -1), var("_z9", i64::MIN, i64::MAX)];
-        let case = ExprCase { vars, expr: mended(expr, truth) };
-        prop_assert!(case.kind().is_ok());
+    fn expressions_come_back(expr in expr_strategy(), number in 0..9usize) {
+        let var = |name: &str, dtype, min, max| Var { name: name.into(), dtype, min, max };
+        let vars = vec![
+            var("a", DType::I32, 0, 10),
+            var("idx0", DType::I64, i64::MIN, -1),
+            var("_z9", DType::Bool, 0, 1),
+        ];
+        let to = DType::ALL[number];
+        let case = ExprCase { expr: mended(expr, &vars, to), vars };
+        let found = case.dtype();
+        prop_assert!(found == Ok(to) || case.expr.dtype(&case.vars).is_none(), "{:?}", found);
         assert_comes_back(&only(Case::Expr(case)));
     }
 
@@ -315,6 +327,17 @@ fn errors_name_place_and_expectation() {
         ("var a 0..2\nexpr a + (a < 1)", 2, 6, "+ takes an integer here, not a truth value"),
         ("var a 0..2\nexpr (a", 2, 8, "expected `)`, found the end of the line"),
         ("var a 0..2\nexpr min(a)", 2, 11, "expected `,`, found `)`"),
+        ("var a u8 0..256\nexpr a", 1, 5, "0..256 is not in 0..255, u8"),
+        ("var a -2147483649..2\nexpr a", 1, 5, "is not in -2147483648..2147483647, i32"),
+        ("var a f32 0..2\nexpr a", 1, 5, "expressions have integers and bool, not f32"),
+        ("var a bool 0..1\nexpr a + 1", 2, 6, "+ takes an integer here, not a truth value"),
+        ("var a bool\nexpr a == 1", 2, 6, "== takes a truth value here, not an integer"),
+        ("var a u8\nvar b i64\nexpr a < b", 3, 6, "< takes u8 here, not i64"),
+        ("var a u8\nexpr where(a, 1, 2)", 2, 6, "where's condition takes a truth value here"),
+        ("var a u8\nexpr i64 a", 2, 10, "expected `(`, found `a`"),
+        ("var a u8\nexpr f32(a)", 2, 6, "expressions have integers and bool, not f32"),
+        ("var i8 0..2\nexpr i8", 1, 5, "cannot name a variable"),
+        ("var a 0..2\nexpr a\nexpect fires \"x\"", 3, 14, "expected the name of a rule"),
         ("var a 0..2", 1, 1, "expected an `expr` line"),
         ("expr 9223372036854775808", 1, 6, "is too large"),
     ];
@@ -362,4 +385,13 @@ fn names_after_z_are_numbered() {
     let printed = file.to_string();
     assert!(printed.contains("z = neg y\nv26 = neg z\nv27 = neg v26\n"), "{printed}");
     assert_comes_back(&file);
+}
+
+#[test]
+fn variables_without_bounds_have_all_values_of_their_dtype() {
+    let text = "var a u8\nvar b i64\nvar c bool\nvar d u64\nvar e 0..1\nexpr i8(a) < i8(b)\n";
+    let printed = "var a u8 0..255\nvar b i64 -9223372036854775808..9223372036854775807\n\
+                   var c bool 0..1\nvar d u64 0..9223372036854775807\nvar e 0..1\n\
+                   expr i8(a) < i8(b)\n";
+    assert_eq!(parse(text).unwrap().to_string(), printed);
 }

@@ -1,11 +1,13 @@
-//! Reads an expression case: `var a 0..10` lines, one `expr ...` line, `expect` lines.
+//! Reads an expression case: `var a 0..10`, `var b u8 0..9` or `var c i64` lines, one `expr ...`
+//! line, `expect` lines. A variable without a dtype is an i32; one without bounds has all values.
+//! `i64(a)` is a cast.
 //!
 //! Operators bind as in Python, loosest first: comparisons (which do not chain), `|`, `^`, `&`,
 //! shifts, `+ -`, `* // %`, then `-` and `!` before an operand.
 
 use super::cursor::{Cursor, ParseError};
 use super::{Parsed, expects};
-use crate::{Case, Expr, ExprBinary, ExprCase, ExprUnary, MAX_EXPR_DEPTH, Var};
+use crate::{Case, DType, Expr, ExprBinary, ExprCase, ExprUnary, MAX_EXPR_DEPTH, Var};
 
 /// Whether `name` can name a variable of an expression.
 pub(crate) fn is_expr_name(name: &str) -> bool {
@@ -13,6 +15,7 @@ pub(crate) fn is_expr_name(name: &str) -> bool {
     name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
         && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
         && !reserved.contains(&name)
+        && DType::from_name(name).is_none()
 }
 
 pub(super) fn parse_expr_case(lines: &[Cursor<'_>]) -> Result<Parsed, ParseError> {
@@ -25,8 +28,7 @@ pub(super) fn parse_expr_case(lines: &[Cursor<'_>]) -> Result<Parsed, ParseError
             "var" if expr.is_none() => {
                 let at = cursor;
                 let name = cursor.word("the name of a variable")?.to_string();
-                let (min, max) = cursor.range()?;
-                let var = Var { name, min, max };
+                let var = variable(name, &mut cursor)?;
                 var.check(&vars).map_err(|error| at.error(error.message))?;
                 vars.push(var);
             }
@@ -34,7 +36,7 @@ pub(super) fn parse_expr_case(lines: &[Cursor<'_>]) -> Result<Parsed, ParseError
                 let at = cursor;
                 let (found, _) = Reader { vars: &vars }.binary(&mut cursor, 0, 0)?;
                 let whole = ExprCase { vars: vars.clone(), expr: found };
-                whole.kind().map_err(|error| at.error(error.message))?;
+                whole.dtype().map_err(|error| at.error(error.message))?;
                 expr = Some(whole);
             }
             "expect" => expects.push(expects::parse_expr_expect(&mut cursor)?),
@@ -48,6 +50,20 @@ pub(super) fn parse_expr_case(lines: &[Cursor<'_>]) -> Result<Parsed, ParseError
         (None, Some(last)) => Err(last.error("expected an `expr` line after this one")),
         (None, None) => unreachable!("the caller has found a first line"),
     }
+}
+
+/// What stands after a variable's name: a dtype, bounds, or both.
+fn variable(name: String, cursor: &mut Cursor<'_>) -> Result<Var, ParseError> {
+    let dtype = cursor.peek_word().and_then(DType::from_name);
+    if dtype.is_some() {
+        cursor.word("a dtype")?;
+    }
+    let whole = Var::whole(name, dtype.unwrap_or(DType::I32));
+    if dtype.is_some() && cursor.at_end() {
+        return Ok(whole);
+    }
+    let (min, max) = cursor.range()?;
+    Ok(Var { min, max, ..whole })
 }
 
 /// An expression and its depth.
@@ -131,6 +147,10 @@ impl Reader<'_> {
             let [a, b] = self.arguments(cursor, nesting)?;
             let depth = deeper(&at, a.1.max(b.1))?;
             return Ok((Expr::Binary(op, Box::new(a.0), Box::new(b.0)), depth));
+        }
+        if let Some(dtype) = DType::from_name(word) {
+            let [(src, depth)] = self.arguments(cursor, nesting)?;
+            return Ok((Expr::Cast(dtype, Box::new(src)), deeper(&at, depth)?));
         }
         match word {
             "true" => Ok((Expr::Bool(true), 1)),

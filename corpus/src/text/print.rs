@@ -144,8 +144,9 @@ impl Display for ViewOp {
 impl Display for ExprCase {
     /// The variables, then the `expr` line.
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        for Var { name, min, max } in &self.vars {
-            writeln!(f, "var {name} {min}..{max}")?;
+        for Var { name, dtype, min, max } in &self.vars {
+            let dtype = if *dtype == DType::I32 { "" } else { &format!("{} ", dtype.name()) };
+            writeln!(f, "var {name} {dtype}{min}..{max}")?;
         }
         write!(f, "expr ")?;
         write_expr(f, &self.vars, &self.expr)?;
@@ -185,6 +186,11 @@ fn write_expr(f: &mut Formatter<'_>, vars: &[Var], expr: &Expr) -> fmt::Result {
                 write!(f, "{}", if 0 < index { ", " } else { "" })?;
                 write_expr(f, vars, src)?;
             }
+            write!(f, ")")
+        }
+        Expr::Cast(dtype, src) => {
+            write!(f, "{}(", dtype.name())?;
+            write_expr(f, vars, src)?;
             write!(f, ")")
         }
     }

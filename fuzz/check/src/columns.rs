@@ -1,32 +1,117 @@
 //! Columns: one value for each of many points, computed op by op instead of point by point.
 //!
-//! Values are 32-bit integers that wrap; truth is 1 or 0. A value may be undefined (a division by
-//! zero, a shift out of range), and so is what is computed from it.
+//! Values are integers that wrap at the width of their dtype; truth is 1 or 0. They are held as
+//! `i32` where i32 and bool are all there is, else as `i128`. A value may be undefined (a division
+//! by zero, a shift out of range), and so is what is computed from it.
 
+use gradiff::graph::DType;
 use gradiff_corpus::ExprBinary;
+
+/// What holds a value, and the arithmetic of it before it is cut to the width of a dtype.
+pub(crate) trait Number: Copy + Default + Ord + From<bool> {
+    fn of(value: i128) -> Self;
+    fn get(self) -> i128;
+    /// The value of the dtype with the same low bits; of bool, whether it is not 0.
+    fn cut(self, dtype: DType) -> Self;
+    fn add(self, y: Self) -> Self;
+    fn sub(self, y: Self) -> Self;
+    fn mul(self, y: Self) -> Self;
+    fn cdiv(self, y: Self) -> Self;
+    fn cmod(self, y: Self) -> Self;
+    fn floordiv(self, y: Self) -> Self;
+    fn floormod(self, y: Self) -> Self;
+    fn and(self, y: Self) -> Self;
+    fn xor(self, y: Self) -> Self;
+    fn shl(self, y: Self) -> Self;
+    fn shr(self, y: Self) -> Self;
+}
+
+macro_rules! number {
+    ($of:ty, $cut:expr) => {
+        impl Number for $of {
+            fn of(value: i128) -> $of {
+                value as $of
+            }
+            fn get(self) -> i128 {
+                self.into()
+            }
+            fn cut(self, dtype: DType) -> $of {
+                $cut(self, dtype)
+            }
+            fn add(self, y: $of) -> $of {
+                self.wrapping_add(y)
+            }
+            fn sub(self, y: $of) -> $of {
+                self.wrapping_sub(y)
+            }
+            fn mul(self, y: $of) -> $of {
+                self.wrapping_mul(y)
+            }
+            fn cdiv(self, y: $of) -> $of {
+                self.wrapping_div(y)
+            }
+            fn cmod(self, y: $of) -> $of {
+                self.wrapping_rem(y)
+            }
+            fn floordiv(self, y: $of) -> $of {
+                let is_above = self.wrapping_rem(y) != 0 && (self < 0) != (y < 0);
+                self.wrapping_div(y).wrapping_sub(is_above.into())
+            }
+            fn floormod(self, y: $of) -> $of {
+                let rest = self.wrapping_rem(y);
+                if rest != 0 && (rest < 0) != (y < 0) { rest + y } else { rest }
+            }
+            fn and(self, y: $of) -> $of {
+                self & y
+            }
+            fn xor(self, y: $of) -> $of {
+                self ^ y
+            }
+            fn shl(self, y: $of) -> $of {
+                self << y
+            }
+            fn shr(self, y: $of) -> $of {
+                self >> y
+            }
+        }
+    };
+}
+
+number!(i32, |value: i32, dtype| if dtype == DType::Bool { (value != 0).into() } else { value });
+number!(i128, cut_wide);
+
+fn cut_wide(value: i128, dtype: DType) -> i128 {
+    let rest = i128::BITS - dtype.bits();
+    match dtype {
+        DType::Bool => i128::from(value != 0),
+        DType::I8 | DType::I16 | DType::I32 | DType::I64 => value << rest >> rest,
+        _ => ((value as u128) << rest >> rest) as i128,
+    }
+}
 
 /// The values of one expression at all points.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Column {
-    values: Vec<i32>,
+pub(crate) struct Column<T> {
+    values: Vec<T>,
     /// Where there is no value; empty if there is one everywhere.
     undefined: Vec<bool>,
 }
 
-impl Column {
+impl<T: Number> Column<T> {
     /// Defined everywhere.
-    pub(crate) fn new(values: Vec<i32>) -> Column {
+    pub(crate) fn new(values: Vec<T>) -> Column<T> {
         Column { values, undefined: Vec::new() }
     }
 
     /// The same value at `count` points.
-    pub(crate) fn repeated(value: i32, count: usize) -> Column {
+    pub(crate) fn repeated(value: T, count: usize) -> Column<T> {
         Column::new(vec![value; count])
     }
 
     /// The value at each point; `None` where it is undefined.
-    pub(crate) fn from_options(values: impl Iterator<Item = Option<i32>>) -> Column {
-        let (mut column, mut has_hole) = (Column::default(), false);
+    pub(crate) fn from_options(values: impl Iterator<Item = Option<T>>) -> Column<T> {
+        let (mut column, mut has_hole) =
+            (Column { values: Vec::new(), undefined: Vec::new() }, false);
         for value in values {
             has_hole |= value.is_none();
             column.undefined.push(value.is_none());
@@ -39,19 +124,19 @@ impl Column {
     }
 
     /// The value at a point; `None` if it is undefined there.
-    pub(crate) fn at(&self, point: usize) -> Option<i32> {
+    pub(crate) fn at(&self, point: usize) -> Option<T> {
         let is_undefined = self.undefined.get(point).copied().unwrap_or_default();
         (!is_undefined).then(|| self.values[point])
     }
 
     /// Each value changed.
-    pub(crate) fn map(&self, function: impl Fn(i32) -> i32) -> Column {
+    pub(crate) fn map(&self, function: impl Fn(T) -> T) -> Column<T> {
         let values = self.values.iter().map(|value| function(*value)).collect();
         Column { values, undefined: self.undefined.clone() }
     }
 
     /// Two columns put together, point by point.
-    fn zip(&self, other: &Column, function: impl Fn(i32, i32) -> i32) -> Column {
+    fn zip(&self, other: &Column<T>, function: impl Fn(T, T) -> T) -> Column<T> {
         let pairs = self.values.iter().zip(&other.values);
         let values = pairs.map(|(x, y)| function(*x, *y)).collect();
         let undefined = match (self.undefined.is_empty(), other.undefined.is_empty()) {
@@ -65,11 +150,12 @@ impl Column {
     /// As `zip`, but undefined where `is_good` fails for the second operand.
     fn zip_where(
         &self,
-        other: &Column,
-        is_good: impl Fn(i32) -> bool,
-        function: impl Fn(i32, i32) -> i32,
-    ) -> Column {
-        let mut column = self.zip(other, |x, y| if is_good(y) { function(x, y) } else { 0 });
+        other: &Column<T>,
+        is_good: impl Fn(T) -> bool,
+        function: impl Fn(T, T) -> T,
+    ) -> Column<T> {
+        let mut column =
+            self.zip(other, |x, y| if is_good(y) { function(x, y) } else { T::default() });
         if !other.values.iter().all(|y| is_good(*y)) {
             column.undefined.resize(self.values.len(), false);
             let holes = column.undefined.iter_mut().zip(&other.values);
@@ -79,69 +165,97 @@ impl Column {
     }
 
     /// `x` where this is true, else `y`; what is not chosen does not matter.
-    pub(crate) fn select(&self, x: &Column, y: &Column) -> Column {
+    pub(crate) fn select(&self, x: &Column<T>, y: &Column<T>) -> Column<T> {
         let choices = self.values.iter().zip(x.values.iter().zip(&y.values));
-        let values = choices.map(|(is_first, (x, y))| if *is_first != 0 { *x } else { *y });
+        let values =
+            choices.map(|(is_first, (x, y))| if *is_first != T::default() { *x } else { *y });
         let values = values.collect();
         let all = [self, x, y];
         if all.iter().all(|column| column.undefined.is_empty()) {
             return Column::new(values);
         }
         let is_hole =
-            |column: &Column, point| column.undefined.get(point).copied().unwrap_or_default();
+            |column: &Column<T>, point| column.undefined.get(point).copied().unwrap_or_default();
         let undefined = (0..self.values.len()).map(|point| {
-            let chosen = if self.values[point] != 0 { x } else { y };
+            let chosen = if self.values[point] != T::default() { x } else { y };
             is_hole(self, point) || is_hole(chosen, point)
         });
         Column { values, undefined: undefined.collect() }
     }
 
-    /// The op of two operands, integers or truths.
-    pub(crate) fn binary(op: ExprBinary, x: &Column, y: &Column) -> Column {
-        let is_divisor = |y| y != 0;
-        let is_shift = |y| (0..32).contains(&y);
+    /// The op of two operands of one dtype, integers or truths.
+    pub(crate) fn binary(op: ExprBinary, dtype: DType, x: &Column<T>, y: &Column<T>) -> Column<T> {
+        let is_divisor = |y| y != T::default();
+        let bits = T::of(dtype.bits().into());
+        let is_shift = |y| T::default() <= y && y < bits;
         match op {
-            ExprBinary::Add => x.zip(y, i32::wrapping_add),
-            ExprBinary::Sub => x.zip(y, i32::wrapping_sub),
-            ExprBinary::Mul => x.zip(y, i32::wrapping_mul),
-            ExprBinary::Max => x.zip(y, i32::max),
-            ExprBinary::Min => x.zip(y, i32::min),
-            ExprBinary::Lt => x.zip(y, |x, y| i32::from(x < y)),
-            ExprBinary::Ne => x.zip(y, |x, y| i32::from(x != y)),
-            ExprBinary::Eq => x.zip(y, |x, y| i32::from(x == y)),
-            ExprBinary::And => x.zip(y, |x, y| x & y),
-            ExprBinary::Or => x.zip(y, |x, y| x | y),
-            ExprBinary::Xor => x.zip(y, |x, y| x ^ y),
-            ExprBinary::Shl => x.zip_where(y, is_shift, |x, y| x << y),
-            ExprBinary::Shr => x.zip_where(y, is_shift, |x, y| x >> y),
-            ExprBinary::CDiv => x.zip_where(y, is_divisor, i32::wrapping_div),
-            ExprBinary::CMod => x.zip_where(y, is_divisor, i32::wrapping_rem),
-            ExprBinary::FloorDiv => x.zip_where(y, is_divisor, floor_quotient),
-            ExprBinary::FloorMod => x.zip_where(y, is_divisor, floor_rest),
+            ExprBinary::Add => x.zip(y, |x, y| x.add(y).cut(dtype)),
+            ExprBinary::Sub => x.zip(y, |x, y| x.sub(y).cut(dtype)),
+            ExprBinary::Mul => x.zip(y, |x, y| x.mul(y).cut(dtype)),
+            ExprBinary::Max => x.zip(y, T::max),
+            ExprBinary::Min => x.zip(y, T::min),
+            ExprBinary::Lt => x.zip(y, |x, y| T::from(x < y)),
+            ExprBinary::Ne => x.zip(y, |x, y| T::from(x != y)),
+            ExprBinary::Eq => x.zip(y, |x, y| T::from(x == y)),
+            ExprBinary::And => x.zip(y, T::and),
+            ExprBinary::Or => x.zip(y, |x, y| x.xor(y).xor(x.and(y))),
+            ExprBinary::Xor => x.zip(y, T::xor),
+            ExprBinary::Shl => x.zip_where(y, is_shift, |x, y| x.shl(y).cut(dtype)),
+            ExprBinary::Shr => x.zip_where(y, is_shift, T::shr),
+            ExprBinary::CDiv => x.zip_where(y, is_divisor, |x, y| x.cdiv(y).cut(dtype)),
+            ExprBinary::CMod => x.zip_where(y, is_divisor, T::cmod),
+            ExprBinary::FloorDiv => x.zip_where(y, is_divisor, |x, y| x.floordiv(y).cut(dtype)),
+            ExprBinary::FloorMod => x.zip_where(y, is_divisor, T::floormod),
         }
     }
-}
-
-fn floor_quotient(x: i32, y: i32) -> i32 {
-    let is_above = x.wrapping_rem(y) != 0 && (x < 0) != (y < 0);
-    x.wrapping_div(y).wrapping_sub(i32::from(is_above))
-}
-
-fn floor_rest(x: i32, y: i32) -> i32 {
-    let rest = x.wrapping_rem(y);
-    if rest != 0 && (rest < 0) != (y < 0) { rest + y } else { rest }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn check(op: ExprBinary, pairs: &[(i32, i32)], expected: &[Option<i32>]) {
-        let x = Column::new(pairs.iter().map(|(x, _)| *x).collect());
-        let y = Column::new(pairs.iter().map(|(_, y)| *y).collect());
-        let found = Column::binary(op, &x, &y);
-        let found: Vec<_> = (0..pairs.len()).map(|point| found.at(point)).collect();
+    fn check_as<T: Number + std::fmt::Debug>(
+        op: ExprBinary,
+        dtype: DType,
+        pairs: &[(i128, i128)],
+        expected: &[Option<i128>],
+    ) {
+        let x = Column::new(pairs.iter().map(|(x, _)| T::of(*x)).collect());
+        let y = Column::new(pairs.iter().map(|(_, y)| T::of(*y)).collect());
+        let found = Column::binary(op, dtype, &x, &y);
+        let found: Vec<_> = (0..pairs.len()).map(|point| found.at(point).map(T::get)).collect();
         assert_eq!(found, expected, "{op:?} of {pairs:?}");
+    }
+
+    /// Held narrow and wide, the values are the same.
+    fn check(op: ExprBinary, pairs: &[(i32, i32)], expected: &[Option<i32>]) {
+        let pairs: Vec<_> = pairs.iter().map(|(x, y)| (i128::from(*x), i128::from(*y))).collect();
+        let expected: Vec<_> = expected.iter().map(|value| value.map(i128::from)).collect();
+        check_as::<i32>(op, DType::I32, &pairs, &expected);
+        check_as::<i128>(op, DType::I32, &pairs, &expected);
+    }
+
+    #[test]
+    fn values_wrap_at_their_own_width() {
+        use ExprBinary::*;
+        let cases = [
+            (Add, DType::U8, (200, 100), Some(44)),
+            (Sub, DType::U8, (1, 2), Some(255)),
+            (Mul, DType::I8, (64, 2), Some(-128)),
+            (CDiv, DType::I16, (-32768, -1), Some(-32768)),
+            (FloorDiv, DType::U8, (255, 2), Some(127)),
+            (Mul, DType::U64, (u64::MAX.into(), u64::MAX.into()), Some(1)),
+            (Shr, DType::U64, (u64::MAX.into(), 63), Some(1)),
+            (Shl, DType::I8, (3, 7), Some(-128)),
+            (Shl, DType::I8, (3, 8), None),
+            (Lt, DType::U32, (1, u32::MAX.into()), Some(1)),
+        ];
+        for (op, dtype, pair, expected) in cases {
+            check_as::<i128>(op, dtype, &[pair], &[expected]);
+        }
+        assert_eq!(256i128.cut(DType::U8), 0);
+        assert_eq!(255i128.cut(DType::I8), -1);
+        assert_eq!(256i128.cut(DType::Bool), 1);
     }
 
     #[test]
@@ -163,9 +277,9 @@ mod tests {
 
     #[test]
     fn select_ignores_what_is_not_chosen() {
-        let zeros = Column::repeated(0, 2);
-        let holes = Column::binary(ExprBinary::CDiv, &zeros, &Column::new(vec![0, 1]));
-        let ones = Column::repeated(1, 2);
+        let zeros = Column::repeated(0i32, 2);
+        let holes = Column::binary(ExprBinary::CDiv, DType::I32, &zeros, &Column::new(vec![0, 1]));
+        let ones = Column::repeated(1i32, 2);
         let chosen = ones.select(&ones, &holes);
         assert_eq!([chosen.at(0), chosen.at(1)], [Some(1), Some(1)]);
         let chosen = zeros.select(&ones, &holes);

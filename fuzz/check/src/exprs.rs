@@ -2,51 +2,70 @@
 
 use gradiff::graph::{Arg, Constant, DType, Op, UOp, Variable, evaluate as scalar, infix};
 use gradiff::rewrite::{bounds, simplify};
-use gradiff_corpus::{Expr, ExprBinary, ExprCase, ExprUnary};
+use gradiff_corpus::{Expr, ExprBinary, ExprCase, ExprUnary, Var};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::columns::Column;
+use crate::columns::{Column, Number};
 
 /// At most this many points are looked at; ranges with fewer are looked at whole.
 const POINTS: usize = 600;
+/// The same where values are held in 128 bits, which takes longer.
+const POINTS_WIDE: usize = 200;
 
 /// Checks that the simplified expression has the value of the written one wherever that has
 /// one, that the bounds of both hold, and that simplifying again changes nothing.
 ///
-/// The written expression is evaluated here, from its meaning over 32-bit integers.
+/// The written expression is evaluated here, from its meaning over integers that wrap.
 ///
 /// # Errors
 /// What differs, in one line, with the point.
 pub fn check_expr(case: &ExprCase) -> Result<(), String> {
-    case.kind().map_err(|error| error.to_string())?;
+    case.dtype().map_err(|error| error.to_string())?;
     let graph = to_uop(case);
     let simple = simplify(&graph);
     let again = simplify(&simple);
-    let text = infix;
     if again != simple {
-        return Err(format!("simplified again, {} becomes {}", text(&simple), text(&again)));
+        return Err(format!("simplified again, {} becomes {}", infix(&simple), infix(&again)));
     }
-    let ranges = [bounds(&graph), bounds(&simple)];
+    let order = simple.toposort();
+    let is_narrow = |node: &UOp| matches!(node.dtype(), DType::I32 | DType::Bool);
+    if order.iter().all(is_narrow) && graph.toposort().iter().all(is_narrow) {
+        check_values::<i32>(case, &graph, &order, POINTS)
+    } else {
+        check_values::<i128>(case, &graph, &order, POINTS_WIDE)
+    }
+}
+
+/// Values and bounds of the written expression and of its simplified form, sources first.
+fn check_values<T: Number>(
+    case: &ExprCase,
+    graph: &UOp,
+    order: &[UOp],
+    most: usize,
+) -> Result<(), String> {
+    let simple = order.last().expect("a graph has a root");
+    let ranges = [bounds(graph), bounds(simple)];
     let (low, high) = (ranges[0].0.max(ranges[1].0), ranges[0].1.min(ranges[1].1));
-    let (count, points) = points(case);
-    let expected = value(&case.expr, &points, count);
-    let found = evaluate(&simple, case, &points, count);
+    let (count, points) = points::<T>(case, most);
+    let written = Written { case, points: &points, count };
+    let expected = written.value(&case.expr, DType::I32);
+    let found = evaluate(order, case, &points, count);
     for point in 0..count {
-        let Some(expected) = expected.at(point) else { continue };
-        if found.at(point) != Some(expected) {
-            let found = found.at(point);
+        let Some(expected) = expected.at(point).map(T::get) else { continue };
+        let found = found.at(point).map(T::get);
+        if found != Some(expected) {
             return Err(format!(
                 "{} became {}: {found:?} instead of {expected} at {}",
-                text(&graph),
-                text(&simple),
+                infix(graph),
+                infix(simple),
                 place(case, &points, point)
             ));
         }
-        if i128::from(expected) < low || high < i128::from(expected) {
+        if expected < low || high < expected {
             return Err(format!(
                 "{} is {expected} at {}, outside its bounds {low}..{high}",
-                text(&graph),
+                infix(graph),
                 place(case, &points, point)
             ));
         }
@@ -54,25 +73,25 @@ pub fn check_expr(case: &ExprCase) -> Result<(), String> {
     Ok(())
 }
 
-fn place(case: &ExprCase, points: &[Column], point: usize) -> String {
+fn place<T: Number>(case: &ExprCase, points: &[Column<T>], point: usize) -> String {
     let words = case.vars.iter().zip(points).map(|(var, values)| {
-        let value = values.at(point).expect("a variable has a value everywhere");
+        let value = values.at(point).map_or(0, T::get);
         format!("{}={value}", var.name)
     });
     words.collect::<Vec<_>>().join(", ")
 }
 
 /// All points, or corners and a fixed scatter of them: how many, and each variable's values.
-fn points(case: &ExprCase) -> (usize, Vec<Column>) {
-    let last = |var: &gradiff_corpus::Var| var.max.wrapping_sub(var.min) as u64;
+fn points<T: Number>(case: &ExprCase, most: usize) -> (usize, Vec<Column<T>>) {
+    let last = |var: &Var| var.max.wrapping_sub(var.min) as u64;
     let spans: Vec<u64> = case.vars.iter().map(last).collect();
     let total = spans.iter().try_fold(1u64, |product, last| {
         last.checked_add(1).and_then(|span| product.checked_mul(span))
     });
-    let whole = total.filter(|total| *total <= POINTS as u64);
-    let count = whole.map_or(POINTS, |total| total as usize);
+    let whole = total.filter(|total| *total <= most as u64);
+    let count = whole.map_or(most, |total| total as usize);
     let mut state = 0x9e37_79b9_7f4a_7c15u64;
-    let mut values: Vec<Vec<i32>> = vec![Vec::with_capacity(count); spans.len()];
+    let mut values: Vec<Vec<T>> = vec![Vec::with_capacity(count); spans.len()];
     for number in 0..count {
         let mut rest = number as u64;
         for ((var, last), values) in case.vars.iter().zip(&spans).zip(&mut values) {
@@ -90,67 +109,84 @@ fn points(case: &ExprCase) -> (usize, Vec<Column>) {
                 state ^= state << 17;
                 last.checked_add(1).map_or(state, |span| state % span)
             };
-            values.push(var.min.wrapping_add(step as i64) as i32);
+            values.push(T::of(var.min.wrapping_add(step as i64).into()));
         }
     }
     (count, values.into_iter().map(Column::new).collect())
 }
 
-/// The values of the written expression (truth is 1), with those of its variables.
-fn value(expr: &Expr, points: &[Column], count: usize) -> Column {
-    let of = |x: &Expr| value(x, points, count);
-    match expr {
-        Expr::Var(number) => points[*number].clone(),
-        Expr::Int(value) => Column::repeated(*value as i32, count),
-        Expr::Bool(value) => Column::repeated(i32::from(*value), count),
-        Expr::Unary(ExprUnary::Neg, x) => of(x).map(i32::wrapping_neg),
-        Expr::Unary(ExprUnary::Not, x) if is_bool(x) => of(x).map(|x| 1 - x),
-        Expr::Unary(ExprUnary::Not, x) => of(x).map(|x| !x),
-        // An undefined side that is not chosen is idle.
-        Expr::Where(parts) => of(&parts[0]).select(&of(&parts[1]), &of(&parts[2])),
-        Expr::Binary(op, x, y) => Column::binary(*op, &of(x), &of(y)),
+/// A written expression and the points at which it is evaluated.
+struct Written<'a, T> {
+    case: &'a ExprCase,
+    points: &'a [Column<T>],
+    count: usize,
+}
+
+impl<T: Number> Written<'_, T> {
+    /// The values of an expression (truth is 1); of written integers alone it is of this dtype.
+    fn value(&self, expr: &Expr, free: DType) -> Column<T> {
+        let dtype = operand_dtype(expr, &self.case.vars, free);
+        let of = |x: &Expr| self.value(x, dtype);
+        match expr {
+            Expr::Var(number) => self.points[*number].clone(),
+            Expr::Int(value) => Column::repeated(T::of((*value).into()).cut(dtype), self.count),
+            Expr::Bool(value) => Column::repeated(T::from(*value), self.count),
+            Expr::Unary(ExprUnary::Neg, x) => of(x).map(|x| T::default().sub(x).cut(dtype)),
+            Expr::Unary(ExprUnary::Not, x) if dtype == DType::Bool => {
+                of(x).map(|x| x.xor(true.into()))
+            }
+            Expr::Unary(ExprUnary::Not, x) => of(x).map(|x| x.xor(T::of(-1)).cut(dtype)),
+            // An undefined side that is not chosen is idle.
+            Expr::Where(parts) => of(&parts[0]).select(&of(&parts[1]), &of(&parts[2])),
+            Expr::Binary(op, x, y) => Column::binary(*op, dtype, &of(x), &of(y)),
+            Expr::Cast(to, x) => {
+                let to = engine_dtype(*to);
+                of(x).map(|x| x.cut(to))
+            }
+        }
     }
 }
 
-fn is_bool(expr: &Expr) -> bool {
-    match expr {
-        Expr::Var(_) | Expr::Int(_) | Expr::Unary(ExprUnary::Neg, _) => false,
-        Expr::Bool(_) => true,
-        Expr::Unary(ExprUnary::Not, x) => is_bool(x),
-        Expr::Where(parts) => is_bool(&parts[1]),
-        Expr::Binary(op, x, _) => match op {
-            ExprBinary::Lt | ExprBinary::Ne | ExprBinary::Eq => true,
-            ExprBinary::And | ExprBinary::Or | ExprBinary::Xor => is_bool(x),
-            _ => false,
-        },
-    }
+/// The engine's dtype of the same name: both have one order (a test says so).
+fn engine_dtype(dtype: gradiff_corpus::DType) -> DType {
+    DType::ALL[dtype as usize]
+}
+
+/// The dtype of an expression's operands (its own, if it is a leaf); `free` is that of written
+/// integers if nothing beside them says otherwise.
+fn operand_dtype(expr: &Expr, vars: &[Var], free: DType) -> DType {
+    let first = |x: &Expr, y: &Expr| x.dtype(vars).or_else(|| y.dtype(vars));
+    let (found, free) = match expr {
+        Expr::Binary(op, x, y) if op.is_comparison() => (first(x, y), DType::I32),
+        Expr::Cast(_, x) => (x.dtype(vars), DType::I32),
+        expr => (expr.dtype(vars), free),
+    };
+    found.map_or(free, engine_dtype)
 }
 
 /// The engine's graph of a written expression, nothing folded.
 pub fn to_uop(case: &ExprCase) -> UOp {
-    let vars: Vec<UOp> = case
-        .vars
-        .iter()
-        .map(|var| {
-            let variable = Variable { name: var.name.clone(), min: var.min, max: var.max };
-            UOp::new(Op::DefineVar, DType::I32, [], Arg::Var(Arc::new(variable)))
-        })
-        .collect();
-    graph_of(&case.expr, &vars)
+    let vars = case.vars.iter().map(|var| {
+        let variable = Variable { name: var.name.clone(), min: var.min, max: var.max };
+        UOp::new(Op::DefineVar, engine_dtype(var.dtype), [], Arg::Var(Arc::new(variable)))
+    });
+    graph_of(&case.expr, case, &vars.collect::<Vec<_>>(), DType::I32)
 }
 
-fn graph_of(expr: &Expr, vars: &[UOp]) -> UOp {
-    let of = |x: &Expr| graph_of(x, vars);
+fn graph_of(expr: &Expr, case: &ExprCase, vars: &[UOp], free: DType) -> UOp {
+    let dtype = operand_dtype(expr, &case.vars, free);
+    let of = |x: &Expr| graph_of(x, case, vars, dtype);
     match expr {
         Expr::Var(number) => vars[*number].clone(),
-        Expr::Int(value) => UOp::int(DType::I32, *value),
+        Expr::Int(value) => UOp::int(dtype, *value),
         Expr::Bool(value) => UOp::constant(Constant::bool(*value)),
-        Expr::Unary(ExprUnary::Neg, x) => UOp::unary(Op::Neg, DType::I32, of(x)),
-        Expr::Unary(ExprUnary::Not, x) if is_bool(x) => UOp::not(of(x)),
-        Expr::Unary(ExprUnary::Not, x) => UOp::binary(Op::Xor, of(x), UOp::int(DType::I32, -1)),
+        Expr::Unary(ExprUnary::Neg, x) => UOp::unary(Op::Neg, dtype, of(x)),
+        Expr::Unary(ExprUnary::Not, x) if dtype == DType::Bool => UOp::not(of(x)),
+        Expr::Unary(ExprUnary::Not, x) => UOp::binary(Op::Xor, of(x), UOp::int(dtype, -1)),
         Expr::Where(parts) => UOp::select(of(&parts[0]), of(&parts[1]), of(&parts[2])),
         Expr::Binary(ExprBinary::Eq, x, y) => UOp::not(UOp::binary(Op::CmpNe, of(x), of(y))),
         Expr::Binary(op, x, y) => UOp::binary(binary_op(*op), of(x), of(y)),
+        Expr::Cast(to, x) => UOp::unary(Op::Cast, engine_dtype(*to), of(x)),
     }
 }
 
@@ -175,23 +211,30 @@ fn binary_op(op: ExprBinary) -> Op {
     }
 }
 
-/// The values of a graph of 32-bit integers and truths.
-fn evaluate(root: &UOp, case: &ExprCase, points: &[Column], count: usize) -> Column {
-    let order = root.toposort();
+/// The values of the last of these nodes, which stand in order, sources first.
+fn evaluate<T: Number>(
+    order: &[UOp],
+    case: &ExprCase,
+    points: &[Column<T>],
+    count: usize,
+) -> Column<T> {
     let places: HashMap<&UOp, usize> = order.iter().zip(0..).collect();
-    let mut columns: Vec<Column> = Vec::with_capacity(order.len());
-    for node in &order {
-        let src: Vec<&Column> = node.src().iter().map(|source| &columns[places[source]]).collect();
+    let mut columns: Vec<Column<T>> = Vec::with_capacity(order.len());
+    for node in order {
+        let src: Vec<&Column<T>> =
+            node.src().iter().map(|source| &columns[places[source]]).collect();
         let column = match (node.arg(), src.as_slice()) {
-            (Arg::Const(value), _) => Column::repeated(bits_of(*value), count),
+            (Arg::Const(value), _) => Column::repeated(number_of(*value), count),
             (Arg::Var(variable), _) => {
                 let number = case.vars.iter().position(|var| var.name == variable.name);
                 let nowhere = || Column::from_options((0..count).map(|_| None));
                 number.map_or_else(nowhere, |number| points[number].clone())
             }
             (_, [condition, x, y]) if node.op() == Op::Where => condition.select(x, y),
+            (_, [x]) if node.op() == Op::Cast => x.map(|x| x.cut(node.dtype())),
             (_, [x, y]) if written_op(node).is_some() => {
-                Column::binary(written_op(node).expect("just asked"), x, y)
+                let op = written_op(node).expect("just asked");
+                Column::binary(op, node.src()[0].dtype(), x, y)
             }
             _ => by_point(node, &src, count),
         };
@@ -204,27 +247,38 @@ fn evaluate(root: &UOp, case: &ExprCase, points: &[Column], count: usize) -> Col
 fn written_op(node: &UOp) -> Option<ExprBinary> {
     use ExprBinary::{CDiv, CMod, FloorDiv, FloorMod};
     let is_bool = node.src()[0].dtype() == DType::Bool;
-    let both = [ExprBinary::Ne, ExprBinary::And, ExprBinary::Or, ExprBinary::Xor];
-    let ints = [ExprBinary::Add, ExprBinary::Sub, ExprBinary::Mul, ExprBinary::Lt];
+    let both = [ExprBinary::Lt, ExprBinary::Ne, ExprBinary::And, ExprBinary::Or, ExprBinary::Xor];
+    let ints = [ExprBinary::Add, ExprBinary::Sub, ExprBinary::Mul];
     let more = [ExprBinary::Max, ExprBinary::Min, FloorDiv, FloorMod, CDiv, CMod];
     let shifts = [ExprBinary::Shl, ExprBinary::Shr];
     let is_same = |op: &ExprBinary| binary_op(*op) == node.op();
     let rest = ints.into_iter().chain(more).chain(shifts).filter(|_| !is_bool);
-    let is_known = node.src()[0].dtype() == DType::I32 || is_bool;
-    both.into_iter().chain(rest).filter(|_| is_known).find(is_same)
+    both.into_iter().chain(rest).find(is_same)
 }
 
 /// An op that expressions do not have, one point at a time.
-fn by_point(node: &UOp, src: &[&Column], count: usize) -> Column {
+fn by_point<T: Number>(node: &UOp, src: &[&Column<T>], count: usize) -> Column<T> {
     Column::from_options((0..count).map(|point| {
-        let constant = |(uop, column): (&UOp, &&Column)| {
-            column.at(point).map(|value| Constant::int(uop.dtype(), i128::from(value)))
+        let constant = |(uop, column): (&UOp, &&Column<T>)| {
+            column.at(point).map(|value| Constant::int(uop.dtype(), value.get()))
         };
         let operands: Option<Vec<Constant>> = node.src().iter().zip(src).map(constant).collect();
-        scalar(node.op(), node.dtype(), &operands?).map(bits_of)
+        scalar(node.op(), node.dtype(), &operands?).map(number_of)
     }))
 }
 
-fn bits_of(value: Constant) -> i32 {
-    value.to_int().expect("expressions have integers and truths alone") as i32
+fn number_of<T: Number>(value: Constant) -> T {
+    T::of(value.to_int().expect("expressions have integers and truths alone"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dtypes_of_cases_are_those_of_the_engine() {
+        for dtype in gradiff_corpus::DType::ALL {
+            assert_eq!(engine_dtype(dtype).name(), dtype.name());
+        }
+    }
 }

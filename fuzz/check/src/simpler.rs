@@ -13,7 +13,7 @@ pub fn simpler_cases(case: &Case) -> Vec<Case> {
         Case::Expr(expr) => {
             let candidates = flatter(&expr.expr).into_iter();
             let case = |part: Expr| ExprCase { vars: expr.vars.clone(), expr: part };
-            let whole = candidates.map(case).filter(|case| case.kind().is_ok());
+            let whole = candidates.map(case).filter(|case| case.dtype().is_ok());
             whole.map(Case::Expr).collect()
         }
     }
@@ -41,6 +41,7 @@ fn flatter(expr: &Expr) -> Vec<Expr> {
     let mut found: Vec<Expr> = Vec::new();
     let rebuilt = |position: usize, part: Expr| match expr.clone() {
         Expr::Unary(op, _) => Expr::Unary(op, Box::new(part)),
+        Expr::Cast(dtype, _) => Expr::Cast(dtype, Box::new(part)),
         Expr::Binary(op, _, y) if position == 0 => Expr::Binary(op, Box::new(part), y),
         Expr::Binary(op, x, _) => Expr::Binary(op, x, Box::new(part)),
         Expr::Where(mut parts) => {
@@ -55,7 +56,7 @@ fn flatter(expr: &Expr) -> Vec<Expr> {
             // Toward zero, so that it ends.
             return if value.abs() > 1 { vec![Expr::Int(value / 2)] } else { vec![Expr::Int(0)] };
         }
-        Expr::Unary(_, x) => vec![x],
+        Expr::Unary(_, x) | Expr::Cast(_, x) => vec![x],
         Expr::Binary(_, x, y) => vec![x, y],
         Expr::Where(parts) => parts.iter().collect(),
     };

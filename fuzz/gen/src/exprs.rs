@@ -1,7 +1,8 @@
 //! Draws bounded integer expressions with a meaning everywhere: divisors are never 0, shift
-//! amounts lie in 0..32 and no intermediate result leaves the 32-bit integers.
+//! amounts lie below the width. Half of them never leave the range of their dtypes, the others
+//! may wrap. Parts and literals return, as in index arithmetic: most rules ask for a term twice.
 
-use gradiff_corpus::{Expr, ExprBinary, ExprCase, ExprUnary, Var};
+use gradiff_corpus::{DType, Expr, ExprBinary, ExprCase, ExprUnary, Var};
 
 use crate::Choices;
 
@@ -20,10 +21,12 @@ pub struct ExprConfig {
     pub literals: Vec<i64>,
     /// Functions to draw from; those that do not fit in a place are passed over.
     pub ops: Vec<ExprBinary>,
+    /// Dtypes besides i32, for every third expression; if empty, all is i32 and nothing wraps.
+    pub dtypes: Vec<DType>,
 }
 
 impl Default for ExprConfig {
-    /// Up to 4 variables below 1000, depth 6, negative numbers, all functions.
+    /// Up to 4 variables below 1000, depth 6, negative numbers, all functions and dtypes.
     fn default() -> ExprConfig {
         ExprConfig {
             max_vars: 4,
@@ -32,6 +35,7 @@ impl Default for ExprConfig {
             negative: true,
             literals: Vec::new(),
             ops: ExprBinary::ALL.to_vec(),
+            dtypes: DType::ALL.into_iter().filter(|dtype| dtype.is_int()).collect(),
         }
     }
 }
@@ -48,6 +52,7 @@ impl ExprConfig {
             negative: true,
             literals: vec![0, 1, 3, -2],
             ops: vec![Add, Mul, FloorDiv, FloorMod, CDiv, CMod, Lt],
+            dtypes: Vec::new(),
         }
     }
 }
@@ -56,146 +61,302 @@ impl ExprConfig {
 const NAMES: [&str; 8] = ["a", "b", "c", "d", "e", "f", "g", "h"];
 
 /// An expression and bounds of its value.
+#[derive(Clone)]
 struct Ranged {
     expr: Expr,
-    min: i64,
-    max: i64,
+    min: i128,
+    max: i128,
 }
 
 /// An expression over bounded variables; an integer mostly, sometimes a truth value.
 ///
 /// Reads only `choices`, so `Exhaustive` enumerates all expressions of a configuration.
 pub fn expr<C: Choices>(choices: &mut C, config: &ExprConfig) -> ExprCase {
+    let is_free = !config.dtypes.is_empty() && config.literals.is_empty();
+    let is_typed = is_free && choices.below(3) == 2;
+    let main = if is_typed { choices.pick(&config.dtypes) } else { DType::I32 };
+    let wraps = is_free && choices.below(2) == 1;
     let count = 1 + choices.below(config.max_vars.clamp(1, NAMES.len()) as u32) as usize;
-    let vars: Vec<Var> =
-        NAMES[..count].iter().map(|name| variable(choices, name, config)).collect();
-    let mut builder = Builder { choices, config, vars: &vars };
+    let mut vars: Vec<Var> = Vec::with_capacity(count);
+    for name in &NAMES[..count] {
+        let dtype = match if is_free { choices.below(16) } else { 0 } {
+            14 | 15 => DType::Bool,
+            11..14 if is_typed => choices.pick(&config.dtypes),
+            _ => main,
+        };
+        vars.push(variable(choices, name, dtype, config));
+    }
+    let (seen, truths, literals) = Default::default();
+    let mut builder = Builder {
+        choices,
+        config,
+        vars: &vars,
+        main,
+        is_typed,
+        is_free,
+        wraps,
+        seen,
+        truths,
+        literals,
+    };
     let expr = if builder.choices.one_in(8) {
         builder.truth(config.max_depth)
     } else {
-        builder.int(config.max_depth).expr
+        let expr = builder.int(config.max_depth, main).expr;
+        *settled(expr, main, &vars)
     };
     ExprCase { vars, expr }
 }
 
-fn variable<C: Choices>(choices: &mut C, name: &str, config: &ExprConfig) -> Var {
+fn variable<C: Choices>(choices: &mut C, name: &str, dtype: DType, config: &ExprConfig) -> Var {
+    let name = name.to_string();
     if !config.literals.is_empty() {
-        return Var { name: name.to_string(), min: 0, max: config.max_var };
+        return Var { name, dtype, min: 0, max: config.max_var };
     }
+    let (low, high) = range(dtype);
     let bound = if choices.one_in(4) { config.max_var } else { config.max_var.min(16) };
     let max = choices.below(bound.clamp(0, i32::MAX as i64) as u32 + 1) as i64;
-    let min = match choices.below(8) {
-        7 if config.negative => -(choices.below(bound as u32 + 1) as i64),
-        6 => choices.below(max as u32 + 1) as i64,
-        _ => 0,
+    let kind = choices.below(if config.dtypes.is_empty() { 8 } else { 10 });
+    let (min, max) = match kind {
+        7 if config.negative => (-(choices.below(bound as u32 + 1) as i64), max),
+        6 => (choices.below(max as u32 + 1) as i64, max),
+        9 => (low as i64, high.min(i64::MAX as i128) as i64),
+        8 => (high.min(i64::MAX as i128) as i64 - max, high.min(i64::MAX as i128) as i64),
+        _ => (0, max),
     };
-    Var { name: name.to_string(), min, max }
+    let within = |value: i64| i128::from(value).clamp(low, high) as i64;
+    Var { name, dtype, min: within(min), max: within(max) }
+}
+
+/// Smallest and largest value of a dtype.
+fn range(dtype: DType) -> (i128, i128) {
+    let bits = 8 * dtype.size_bytes() as u32;
+    match dtype {
+        DType::Bool => (0, 1),
+        _ if dtype.is_signed() => (-(1 << (bits - 1)), (1 << (bits - 1)) - 1),
+        _ => (0, (1 << bits) - 1),
+    }
 }
 
 struct Builder<'a, C> {
     choices: &'a mut C,
     config: &'a ExprConfig,
     vars: &'a [Var],
+    /// The dtype of most parts.
+    main: DType,
+    is_typed: bool,
+    /// Whether parts may return.
+    is_free: bool,
+    wraps: bool,
+    /// Small parts that may return, with their dtypes.
+    seen: Vec<(DType, Ranged)>,
+    truths: Vec<Expr>,
+    /// Literals that may return.
+    literals: Vec<i64>,
+}
+
+/// How many parts are kept to return.
+const SEEN: usize = 6;
+
+/// `item` in the place of one of those kept, once there are enough.
+fn keep<T>(kept: &mut Vec<T>, item: T, place: usize) {
+    if kept.len() < SEEN { kept.push(item) } else { kept[place % SEEN] = item }
 }
 
 impl<C: Choices> Builder<'_, C> {
-    /// An integer; leaves are the smallest choices.
-    fn int(&mut self, depth: usize) -> Ranged {
+    /// An integer of this dtype; leaves are the smallest choices.
+    fn int(&mut self, depth: usize, dtype: DType) -> Ranged {
         if depth <= 1 || self.choices.exhausted() {
-            return self.leaf();
+            return self.leaf(dtype);
         }
-        let weights: &[u32] = if depth >= 3 { &[2, 12, 1, 1] } else { &[2, 13, 1] };
-        match self.choices.weighted(weights) {
-            0 => self.leaf(),
-            1 => self.binary(depth),
+        let weights: &[u32] = match (depth >= 3, self.is_free) {
+            (true, true) => &[20, 110, 10, 10, if self.is_typed { 16 } else { 2 }, 4],
+            (true, false) => &[2, 12, 1, 1],
+            _ => &[2, 13, 1],
+        };
+        let made = match self.choices.weighted(weights) {
+            0 => return self.leaf(dtype),
+            1 => self.binary(depth, dtype),
             2 => {
-                let src = self.int(depth - 1);
-                self.unary(src)
+                let src = self.int(depth - 1, dtype);
+                self.unary(src, dtype)
             }
-            _ => self.select(depth),
+            3 => self.select(depth, dtype),
+            4 => self.cast(depth, dtype),
+            _ => self.split(depth, dtype),
+        };
+        if self.is_free && depth <= 3 {
+            let place = self.seen.len() + depth;
+            keep(&mut self.seen, (dtype, made.clone()), place);
+        }
+        made
+    }
+
+    fn leaf(&mut self, dtype: DType) -> Ranged {
+        match self.choices.weighted(if self.is_free { &[9, 3, 2] } else { &[3, 1] }) {
+            0 => self.variable(dtype),
+            1 => self.literal(dtype),
+            _ => {
+                let nth = self.choices.below(SEEN as u32) as usize;
+                let seen = self.seen.get(nth).filter(|(of, _)| *of == dtype);
+                seen.map(|(_, part)| part.clone()).unwrap_or_else(|| self.variable(dtype))
+            }
         }
     }
 
-    fn leaf(&mut self) -> Ranged {
-        if self.choices.weighted(&[3, 1]) == 0 {
-            let number = self.choices.below(self.vars.len() as u32) as usize;
-            let var = &self.vars[number];
-            return Ranged { expr: Expr::Var(number), min: var.min, max: var.max };
-        }
-        self.literal()
+    /// A variable; cast, if it is of another dtype.
+    fn variable(&mut self, dtype: DType) -> Ranged {
+        let number = self.choices.below(self.vars.len() as u32) as usize;
+        let fits = |var: &&Var| var.dtype == dtype;
+        let other = self.vars.iter().position(|var| fits(&var)).unwrap_or(number);
+        let number = if fits(&&self.vars[number]) { number } else { other };
+        let var = &self.vars[number];
+        let part = Ranged { expr: Expr::Var(number), min: var.min.into(), max: var.max.into() };
+        if var.dtype == dtype { part } else { cast(part, [var.dtype, dtype], self.vars) }
     }
 
-    fn literal(&mut self) -> Ranged {
+    fn literal(&mut self, dtype: DType) -> Ranged {
         let value = if self.config.literals.is_empty() {
-            let small =
-                self.choices.pick(&[0, 1, 2, 3, 4, 5, 7, 8, 10, 12, 16, 32, 60, 64, 100, 256]);
-            if self.config.negative && self.choices.one_in(8) { -small } else { small }
+            let known = self.choices.below(8) as usize;
+            let again = self.literals.get(known).copied();
+            let large = [10, 12, 16, 32, 60, 64, 100, 256];
+            let small = match known {
+                6 => self.choices.pick(&large),
+                _ => self.choices.below(9) as i64,
+            };
+            let value = again.unwrap_or(small);
+            keep(&mut self.literals, value, value as usize);
+            if self.config.negative && self.choices.one_in(4) { -value } else { value }
         } else {
             let nth = self.choices.below(self.config.literals.len() as u32) as usize;
             self.config.literals[nth]
         };
-        int(value)
+        let (low, high) = range(dtype);
+        let value = if dtype.is_signed() { value } else { value.abs() };
+        int(i128::from(value).clamp(low, high) as i64)
     }
 
-    fn unary(&mut self, src: Ranged) -> Ranged {
-        let (op, min, max) = if self.choices.one_in(4) {
-            (ExprUnary::Not, -1 - src.max, -1 - src.min)
-        } else {
-            (ExprUnary::Neg, -src.max, -src.min)
-        };
-        if max > i32::MAX as i64 {
-            return src;
+    /// The part if its bounds fit the dtype, or if it may wrap; else `other`.
+    fn within(
+        &mut self,
+        dtype: DType,
+        (min, max): (i128, i128),
+        expr: impl FnOnce() -> Expr,
+        other: impl FnOnce() -> Ranged,
+    ) -> Ranged {
+        let (low, high) = range(dtype);
+        if low <= min && max <= high {
+            return Ranged { expr: expr(), min, max };
         }
-        Ranged { expr: Expr::Unary(op, Box::new(src.expr)), min, max }
+        if self.wraps { Ranged { expr: expr(), min: low, max: high } } else { other() }
     }
 
-    fn select(&mut self, depth: usize) -> Ranged {
+    fn unary(&mut self, src: Ranged, dtype: DType) -> Ranged {
+        let (op, bounds) = if self.choices.one_in(4) {
+            let ones = if dtype.is_signed() { -1 } else { range(dtype).1 };
+            (ExprUnary::Not, (ones - src.max, ones - src.min))
+        } else {
+            (ExprUnary::Neg, (-src.max, -src.min))
+        };
+        let expr = Expr::Unary(op, Box::new(src.expr.clone()));
+        self.within(dtype, bounds, || expr, || src)
+    }
+
+    fn select(&mut self, depth: usize, dtype: DType) -> Ranged {
         let condition = self.truth(depth - 1);
-        let yes = self.int(depth - 1);
-        let no = self.int(depth - 1);
+        let yes = self.int(depth - 1, dtype);
+        let no = self.int(depth - 1, dtype);
         let (min, max) = (yes.min.min(no.min), yes.max.max(no.max));
         Ranged { expr: Expr::Where(Box::new([condition, yes.expr, no.expr])), min, max }
     }
 
-    /// A function of two integers; if its result would leave the 32-bit integers, its left source.
-    fn binary(&mut self, depth: usize) -> Ranged {
-        let nth = self.choices.below(self.config.ops.len().max(1) as u32) as usize;
-        let op = self.config.ops.get(nth).copied().unwrap_or(ExprBinary::Add);
-        let left = self.int(depth - 1);
-        let right = match op {
-            ExprBinary::Shl | ExprBinary::Shr => int(self.choices.below(9) as i64),
-            ExprBinary::FloorDiv | ExprBinary::FloorMod | ExprBinary::CDiv | ExprBinary::CMod => {
-                self.divisor(depth)
-            }
-            ExprBinary::Mul if self.choices.weighted(&[3, 1]) == 0 => self.literal(),
-            ExprBinary::Lt | ExprBinary::Ne | ExprBinary::Eq => return self.indicator(left, depth),
-            _ => self.int(depth - 1),
-        };
-        match bounds(op, &left, &right) {
-            Some((min, max)) => {
-                let expr = Expr::Binary(op, Box::new(left.expr), Box::new(right.expr));
-                Ranged { expr, min, max }
-            }
-            None => left,
+    /// A value of another dtype, or a truth value, as this one.
+    fn cast(&mut self, depth: usize, dtype: DType) -> Ranged {
+        if !self.is_typed || self.choices.one_in(4) {
+            let truth = self.truth(depth - 1);
+            let truth = Ranged { expr: truth, min: 0, max: 1 };
+            return cast(truth, [DType::Bool, dtype], self.vars);
         }
+        let from = self.choices.pick(&self.config.dtypes);
+        let part = self.int(depth - 1, from);
+        cast(part, [from, dtype], self.vars)
     }
 
-    /// A comparison as an integer: `where(x < y, 1, 0)` or a choice of the source.
-    fn indicator(&mut self, left: Ranged, depth: usize) -> Ranged {
+    /// `x % c + x // c * c`, or nearly.
+    fn split(&mut self, depth: usize, dtype: DType) -> Ranged {
+        use ExprBinary::*;
+        let whole = self.int(depth - 2, dtype);
+        let divisor = self.divisor(1, dtype);
+        let factor = if self.choices.one_in(4) { self.literal(dtype) } else { divisor.clone() };
+        let (quotient, rest) = self.choices.pick(&[(FloorDiv, FloorMod), (CDiv, CMod)]);
+        let part = |op, x: &Ranged, y: &Ranged, other: &Ranged, this: &mut Self| {
+            let expr = Expr::Binary(op, Box::new(x.expr.clone()), Box::new(y.expr.clone()));
+            match bounds(op, dtype, x, y) {
+                Some(bounds) => this.within(dtype, bounds, || expr, || other.clone()),
+                None => other.clone(),
+            }
+        };
+        let rest = part(rest, &whole, &divisor, &whole, self);
+        let quotient = part(quotient, &whole, &divisor, &whole, self);
+        let product = part(Mul, &quotient, &factor, &quotient, self);
+        part(Add, &rest, &product, &rest, self)
+    }
+
+    /// A function of two integers; if it leaves the dtype and may not, its left source.
+    fn binary(&mut self, depth: usize, dtype: DType) -> Ranged {
+        let nth = self.choices.below(self.config.ops.len().max(1) as u32) as usize;
+        let op = self.config.ops.get(nth).copied().unwrap_or(ExprBinary::Add);
+        if op.is_comparison() {
+            let inner = self.operand();
+            let inner = if depth < 3 { dtype } else { inner };
+            return self.indicator(depth, dtype, inner);
+        }
+        let left = self.int(depth - 1, dtype);
+        let right = match op {
+            ExprBinary::Shl | ExprBinary::Shr => {
+                let bits = 8 * dtype.size_bytes() as u32;
+                int(self.choices.below(bits.min(9)) as i64)
+            }
+            ExprBinary::FloorDiv | ExprBinary::FloorMod | ExprBinary::CDiv | ExprBinary::CMod => {
+                self.divisor(depth, dtype)
+            }
+            ExprBinary::Mul if self.choices.weighted(&[3, 1]) == 0 => self.literal(dtype),
+            _ => self.int(depth - 1, dtype),
+        };
+        let Some(bounds) = bounds(op, dtype, &left, &right) else { return left };
+        let expr = Expr::Binary(op, Box::new(left.expr.clone()), Box::new(right.expr));
+        self.within(dtype, bounds, || expr, || left)
+    }
+
+    /// The dtype of the operands of a comparison.
+    fn operand(&mut self) -> DType {
+        let is_other = self.is_typed && self.choices.one_in(4);
+        if is_other { self.choices.pick(&self.config.dtypes) } else { self.main }
+    }
+
+    /// A comparison as an integer: `where(x < y, x, 0)`.
+    fn indicator(&mut self, depth: usize, dtype: DType, inner: DType) -> Ranged {
+        let left = self.int(depth - 1, dtype);
         if depth < 3 {
             return left;
         }
         let op = self.comparison();
-        let right = self.int(depth - 2);
         let (min, max) = (left.min.min(0), left.max.max(0));
-        let test = Expr::Binary(op, Box::new(left.expr.clone()), Box::new(right.expr));
+        let test = if inner == dtype {
+            let right = self.int(depth - 2, dtype);
+            let left = settled(left.expr.clone(), dtype, self.vars);
+            Expr::Binary(op, left, Box::new(right.expr))
+        } else {
+            let (x, y) = (self.int(depth - 2, inner), self.int(depth - 2, inner));
+            Expr::Binary(op, settled(x.expr, inner, self.vars), Box::new(y.expr))
+        };
         Ranged { expr: Expr::Where(Box::new([test, left.expr, Expr::Int(0)])), min, max }
     }
 
     /// An integer that is never 0: a literal mostly.
-    fn divisor(&mut self, depth: usize) -> Ranged {
-        let any =
-            if self.choices.weighted(&[7, 1]) == 0 { self.literal() } else { self.int(depth - 1) };
+    fn divisor(&mut self, depth: usize, dtype: DType) -> Ranged {
+        let is_literal = self.choices.weighted(&[7, 1]) == 0 || depth <= 1;
+        let any = if is_literal { self.literal(dtype) } else { self.int(depth - 1, dtype) };
         if any.min > 0 || any.max < 0 {
             return any;
         }
@@ -217,51 +378,116 @@ impl<C: Choices> Builder<'_, C> {
     /// A truth value.
     fn truth(&mut self, depth: usize) -> Expr {
         if depth <= 1 {
-            return Expr::Bool(self.choices.below(2) == 1);
+            return self.plain_truth();
         }
         let deep = depth >= 3 && self.config.literals.is_empty() && !self.choices.exhausted();
-        let kind = if deep { self.choices.below(8) } else { 0 };
-        match kind {
+        let kind = if deep { self.choices.below(if self.is_free { 11 } else { 8 }) } else { 0 };
+        let made = match kind {
             7 => Expr::Unary(ExprUnary::Not, Box::new(self.truth(depth - 1))),
             5 | 6 => {
                 use ExprBinary::*;
-                let op = self.choices.pick(&[And, Or, Xor, Ne, Eq]);
+                let op = self.choices.pick(&[And, Or, And, Or, Xor, Ne, Eq, Lt]);
                 let left = self.truth(depth - 1);
                 let right = self.truth(depth - 1);
                 Expr::Binary(op, Box::new(left), Box::new(right))
             }
+            8 => return self.plain_truth(),
+            9 if self.choices.one_in(2) => {
+                let [c, x, y] = [(); 3].map(|()| self.truth(depth - 1));
+                Expr::Where(Box::new([c, x, y]))
+            }
+            10 if self.choices.one_in(2) => {
+                let from = self.operand();
+                let src = self.int(depth - 1, from).expr;
+                Expr::Cast(DType::Bool, settled(src, from, self.vars))
+            }
             _ => {
                 let op = self.comparison();
-                let left = self.int(depth - 1);
-                let right = self.int(depth - 1);
-                Expr::Binary(op, Box::new(left.expr), Box::new(right.expr))
+                let of = if self.is_free { self.operand() } else { self.main };
+                let left = self.int(depth - 1, of);
+                let is_literal = self.is_free && self.choices.one_in(2);
+                let right = if is_literal { self.literal(of) } else { self.int(depth - 1, of) };
+                Expr::Binary(op, settled(left.expr, of, self.vars), Box::new(right.expr))
+            }
+        };
+        if self.is_free && depth <= 3 {
+            let place = self.truths.len() + depth;
+            keep(&mut self.truths, made.clone(), place);
+        }
+        made
+    }
+
+    /// A variable, one of the truth values before or its opposite, or a literal.
+    fn plain_truth(&mut self) -> Expr {
+        if self.is_free {
+            let kind = self.choices.below(4);
+            let nth = self.choices.below(SEEN as u32) as usize;
+            let bools = (0..self.vars.len()).filter(|var| self.vars[*var].dtype == DType::Bool);
+            let found = match kind {
+                1 | 2 => self.truths.get(nth).cloned(),
+                _ => None,
+            };
+            let variable = bools.map(Expr::Var).next().filter(|_| kind != 0);
+            if let Some(found) = found.or(variable) {
+                let is_turned = kind == 2;
+                return if is_turned {
+                    Expr::Unary(ExprUnary::Not, Box::new(found))
+                } else {
+                    found
+                };
             }
         }
+        Expr::Bool(self.choices.below(2) == 1)
     }
 }
 
-fn int(value: i64) -> Ranged {
-    Ranged { expr: Expr::Int(value), min: value, max: value }
+/// An expression that was drawn for this dtype: where it is made of written integers alone, the
+/// first of them says so.
+fn settled(expr: Expr, dtype: DType, vars: &[Var]) -> Box<Expr> {
+    let of = |expr: Box<Expr>| settled(*expr, dtype, vars);
+    Box::new(match expr {
+        expr if dtype == DType::I32 || expr.dtype(vars).is_some() => expr,
+        Expr::Unary(op, src) => Expr::Unary(op, of(src)),
+        Expr::Binary(op, a, b) => Expr::Binary(op, of(a), b),
+        Expr::Where(parts) => {
+            let [condition, yes, no] = *parts;
+            Expr::Where(Box::new([condition, *of(Box::new(yes)), no]))
+        }
+        leaf => Expr::Cast(dtype, Box::new(leaf)),
+    })
 }
 
-/// Bounds of `left op right`, unless it may leave the 32-bit integers.
-fn bounds(op: ExprBinary, left: &Ranged, right: &Ranged) -> Option<(i64, i64)> {
+fn int(value: i64) -> Ranged {
+    Ranged { expr: Expr::Int(value), min: value.into(), max: value.into() }
+}
+
+/// A part, drawn for the first dtype, in the second one: within its bounds if they fit there.
+fn cast(part: Ranged, [from, to]: [DType; 2], vars: &[Var]) -> Ranged {
+    let (low, high) = range(to);
+    let fits = low <= part.min && part.max <= high;
+    let (min, max) = if fits { (part.min, part.max) } else { (low, high) };
+    Ranged { expr: Expr::Cast(to, settled(part.expr, from, vars)), min, max }
+}
+
+/// Bounds of `left op right`, before wrapping; `None` if the result is no integer.
+fn bounds(op: ExprBinary, dtype: DType, left: &Ranged, right: &Ranged) -> Option<(i128, i128)> {
     use ExprBinary::*;
     let largest = left.min.abs().max(left.max.abs());
     let divisor = right.min.abs().max(right.max.abs());
-    let (min, max) = match op {
+    let bounds = match op {
         Add => (left.min + right.min, left.max + right.max),
         Sub => (left.min - right.max, left.max - right.min),
         Mul => {
             let corners = [
-                left.min * right.min,
-                left.min * right.max,
-                left.max * right.min,
-                left.max * right.max,
+                left.min.saturating_mul(right.min),
+                left.min.saturating_mul(right.max),
+                left.max.saturating_mul(right.min),
+                left.max.saturating_mul(right.max),
             ];
-            corners.iter().fold((i64::MAX, i64::MIN), |(a, b), c| (a.min(*c), b.max(*c)))
+            corners.iter().fold((i128::MAX, i128::MIN), |(a, b), c| (a.min(*c), b.max(*c)))
         }
         FloorDiv | CDiv if left.min >= 0 && right.min > 0 => (0, left.max),
+        FloorDiv | CDiv if !dtype.is_signed() => range(dtype),
         FloorDiv | CDiv => (-largest, largest),
         FloorMod if right.min > 0 => (0, right.max - 1),
         FloorMod => (1 - divisor, divisor - 1),
@@ -271,14 +497,15 @@ fn bounds(op: ExprBinary, left: &Ranged, right: &Ranged) -> Option<(i64, i64)> {
         Min => (left.min.min(right.min), left.max.min(right.max)),
         And | Or | Xor => {
             let bits = largest.max(divisor).max(1) as u64;
-            let span = (u64::MAX >> bits.leading_zeros()) as i64;
+            let span = i128::from(u64::MAX >> bits.leading_zeros());
             if left.min >= 0 && right.min >= 0 { (0, span) } else { (-span - 1, span) }
         }
-        Shl => (left.min << right.max, left.max << right.max),
+        Shl => {
+            let (low, high) = (left.min << right.max, left.max << right.max);
+            (low.min(left.min), high.max(left.max))
+        }
         Shr => (left.min.min(0), left.max.max(0)),
         Lt | Ne | Eq => return None,
     };
-    let (min, max) = if op == Shl { (min.min(left.min), max.max(left.max)) } else { (min, max) };
-    let fits = i32::MIN as i64 <= min && max <= i32::MAX as i64;
-    fits.then_some((min, max))
+    Some(bounds)
 }

@@ -328,7 +328,7 @@ fn every_view_operation_and_function_appears() {
 fn collect(expr: &Expr, functions: &mut BTreeSet<ExprBinary>) {
     match expr {
         Expr::Var(_) | Expr::Int(_) | Expr::Bool(_) => {}
-        Expr::Unary(_, src) => collect(src, functions),
+        Expr::Unary(_, src) | Expr::Cast(_, src) => collect(src, functions),
         Expr::Binary(op, a, b) => {
             functions.insert(*op);
             collect(a, functions);
@@ -338,53 +338,78 @@ fn collect(expr: &Expr, functions: &mut BTreeSet<ExprBinary>) {
     }
 }
 
-/// Evaluates at the corners of the variables: nothing is undefined, nothing leaves 32 bits.
-fn check_expr(case: &ExprCase) {
-    case.kind().expect("every expression types");
+/// Evaluates at the corners of the variables: nothing is undefined. Gives whether anything wrapped.
+fn check_expr(case: &ExprCase) -> bool {
+    case.dtype().expect("every expression types");
+    let mut wrapped = false;
     for corner in 0..1_u32 << case.vars.len() {
         let bound = |(i, var): (usize, &gradiff_corpus::Var)| {
-            if corner & (1 << i) != 0 { var.max } else { var.min }
+            if corner & (1 << i) != 0 { var.max.into() } else { var.min.into() }
         };
-        let values: Vec<i64> = case.vars.iter().enumerate().map(bound).collect();
-        evaluate(&case.expr, &values);
+        let values: Vec<i128> = case.vars.iter().enumerate().map(bound).collect();
+        evaluate(&case.expr, case, &values, DType::I32, &mut wrapped);
     }
+    wrapped
 }
 
-fn evaluate(expr: &Expr, vars: &[i64]) -> i64 {
+/// The value of the dtype with the same low bits.
+fn cut(value: i128, dtype: DType, wrapped: &mut bool) -> i128 {
+    let modulus = 1_i128 << (8 * dtype.size_bytes());
+    let low = if dtype.is_signed() { -modulus / 2 } else { 0 };
+    let found = value.wrapping_sub(low).rem_euclid(modulus) + low;
+    *wrapped |= found != value;
+    found
+}
+
+fn evaluate(expr: &Expr, case: &ExprCase, vars: &[i128], free: DType, wrapped: &mut bool) -> i128 {
     use ExprBinary::*;
+    let type_of = |x: &Expr| x.dtype(&case.vars);
+    let dtype = match expr {
+        Expr::Binary(op, x, y) if op.is_comparison() => {
+            type_of(x).or(type_of(y)).unwrap_or(DType::I32)
+        }
+        Expr::Cast(_, x) => type_of(x).unwrap_or(DType::I32),
+        expr => type_of(expr).unwrap_or(free),
+    };
+    let mut of = |x: &Expr| evaluate(x, case, vars, dtype, wrapped);
     let value = match expr {
         Expr::Var(number) => vars[*number],
-        Expr::Int(value) => *value,
-        Expr::Bool(value) => i64::from(*value),
-        Expr::Unary(gradiff_corpus::ExprUnary::Neg, src) => -evaluate(src, vars),
-        // The complement of a truth value is not distinguished: only bounds matter here.
-        Expr::Unary(_, src) => -1 - evaluate(src, vars),
-        Expr::Where(srcs) => {
-            let [test, yes, no] = &**srcs;
-            let (test, yes, no) = (evaluate(test, vars), evaluate(yes, vars), evaluate(no, vars));
-            if test & 1 != 0 { yes } else { no }
+        Expr::Int(value) => i128::from(*value),
+        Expr::Bool(value) => i128::from(*value),
+        Expr::Unary(gradiff_corpus::ExprUnary::Neg, src) => -of(src),
+        Expr::Unary(_, src) if dtype == DType::Bool => 1 - of(src),
+        Expr::Unary(_, src) => {
+            let ones = if dtype.is_signed() { -1 } else { (1 << (8 * dtype.size_bytes())) - 1 };
+            of(src) ^ ones
         }
+        Expr::Where(srcs) => {
+            let [test, yes, no] = [&srcs[0], &srcs[1], &srcs[2]].map(&mut of);
+            if test != 0 { yes } else { no }
+        }
+        Expr::Cast(DType::Bool, src) => return i128::from(of(src) != 0),
+        Expr::Cast(to, src) => return cut(of(src), *to, &mut false),
         Expr::Binary(op, a, b) => {
-            let (x, y) = (evaluate(a, vars), evaluate(b, vars));
+            let (x, y) = (of(a), of(b));
             if matches!(op, FloorDiv | FloorMod | CDiv | CMod) {
-                assert_ne!(y, 0, "{expr:?}");
+                assert_ne!(y, 0, "{case}");
             }
             if matches!(op, Shl | Shr) {
-                assert!((0..32).contains(&y), "{expr:?}");
+                assert!((0..8 * dtype.size_bytes() as i128).contains(&y), "{case}");
             }
+            let is_above = |x: i128, y: i128| i128::from(x % y != 0 && (x < 0) != (y < 0));
             match op {
                 Add => x + y,
                 Sub => x - y,
-                Mul => x * y,
-                FloorDiv => (x as f64 / y as f64).floor() as i64,
-                FloorMod => x - y * (x as f64 / y as f64).floor() as i64,
+                Mul => x.wrapping_mul(y),
+                FloorDiv => x / y - is_above(x, y),
+                FloorMod => x - y * (x / y - is_above(x, y)),
                 CDiv => x / y,
                 CMod => x % y,
                 Max => x.max(y),
                 Min => x.min(y),
-                Lt => i64::from(x < y),
-                Ne => i64::from(x != y),
-                Eq => i64::from(x == y),
+                Lt => return i128::from(x < y),
+                Ne => return i128::from(x != y),
+                Eq => return i128::from(x == y),
                 And => x & y,
                 Or => x | y,
                 Xor => x ^ y,
@@ -393,8 +418,27 @@ fn evaluate(expr: &Expr, vars: &[i64]) -> i64 {
             }
         }
     };
-    assert!(i32::try_from(value).is_ok(), "{value} of {expr:?}");
-    value
+    if dtype == DType::Bool { value } else { cut(value, dtype, wrapped) }
+}
+
+/// Without other dtypes nothing leaves the 32-bit integers; with them half of all may, and every
+/// integer type appears.
+#[test]
+fn expressions_wrap_only_where_they_may() {
+    let mut choices = SeedChoices::new(9);
+    let plain = ExprConfig { dtypes: Vec::new(), ..ExprConfig::default() };
+    let mut wrapped = 0;
+    let mut dtypes = BTreeSet::new();
+    for _ in 0..5_000 {
+        let case = expr(&mut choices, &plain);
+        assert!(!check_expr(&case), "{case}");
+        assert!(case.vars.iter().all(|var| var.dtype == DType::I32), "{case}");
+        let case = expr(&mut choices, &ExprConfig::default());
+        wrapped += usize::from(check_expr(&case));
+        dtypes.extend(case.vars.iter().map(|var| var.dtype));
+    }
+    assert!((250..2_500).contains(&wrapped), "{wrapped} of 5,000 wrap at a corner");
+    assert_eq!(dtypes.len(), 9, "{dtypes:?}");
 }
 
 #[test]
