@@ -20,6 +20,9 @@ const ANYTHING: Interval = (i128::MIN, i128::MAX);
 /// How deep one question goes down before it settles for the dtype's range.
 const DEPTH_LIMIT: u32 = 256;
 
+/// How many sums may be asked for the sake of one another; each starts at depth 0.
+const SUMS_LIMIT: u32 = 4;
+
 /// The smallest and largest value of an integer or bool node, both included; sound with respect
 /// to wrapping, not always tight. Everything, for nodes of other types.
 pub fn bounds(uop: &UOp) -> Interval {
@@ -32,6 +35,8 @@ pub struct Bounds {
     known: FxHashMap<UOp, Interval>,
     /// The node that was read as a sum last: rules of one op ask for the same one in turn.
     sum: Option<(UOp, Rc<Sum>)>,
+    /// How many sums are being asked for the sake of one another.
+    sums: u32,
 }
 
 impl Bounds {
@@ -109,11 +114,23 @@ impl Bounds {
             [_, ..] if uop.op() == Op::Reduce => reduce(uop, self, depth),
             _ => None,
         };
+        let is_inside = |(min, max): Interval| range.0 <= min && max <= range.1;
         match exact {
+            // Parts of a sum may wrap where the whole does not.
+            Some(exact) if is_sum(uop) && !is_inside(exact) && self.sums < SUMS_LIMIT => {
+                self.sums += 1;
+                let whole = Sum::read(uop).and_then(|sum| sum.interval(self));
+                self.sums -= 1;
+                whole.unwrap_or_else(|| within(range, exact.0, exact.1))
+            }
             Some((min, max)) => within(range, min, max),
             None => range,
         }
     }
+}
+
+fn is_sum(uop: &UOp) -> bool {
+    uop.dtype().is_int() && matches!(uop.op(), Op::Add | Op::Sub)
 }
 
 /// The interval if no value of it leaves the dtype's range, else the range: values wrap.
@@ -133,6 +150,10 @@ pub(crate) fn unary(op: Op, from: DType, to: DType, x: Interval) -> Option<Inter
             Some((i128::from(!has_zero), i128::from(x != (0, 0))))
         }
         Op::Cast if from.int_range().is_some() => Some(x),
+        Op::Bitcast if from.int_range().is_some() => {
+            let (low, high) = to.int_range()?;
+            (low <= x.0 && x.1 <= high).then_some(x)
+        }
         // A loop counter starts at 0; a loop that never runs has no value.
         Op::Range => Some((0, (x.1 - 1).max(0))),
         _ => None,
@@ -167,20 +188,49 @@ pub(crate) fn binary(op: Op, dtype: DType, x: Interval, y: Interval) -> Option<I
         }
         Op::And if dtype == DType::Bool => Some((x.0.min(y.0), x.1.min(y.1))),
         Op::Or if dtype == DType::Bool => Some((x.0.max(y.0), x.1.max(y.1))),
-        // Neither side sets a bit beyond the other's; the sign bit needs both.
-        Op::And if 0 <= x.0 && 0 <= y.0 => Some((0, x.1.min(y.1))),
-        Op::And if 0 <= y.0 => Some((0, y.1)),
-        Op::And if 0 <= x.0 => Some((0, x.1)),
-        Op::Or | Op::Xor if 0 <= x.0 && 0 <= y.0 => {
-            let most = x.1.max(y.1);
-            let ones = 128 - most.leading_zeros();
-            let least = if op == Op::Or { x.0.max(y.0) } else { 0 };
-            Some((least, (1i128 << ones) - 1))
+        Op::Xor if dtype == DType::Bool => binary(Op::CmpNe, dtype, x, y),
+        Op::And => Some(bitwise_and(x, y)),
+        Op::Or => Some(bitwise_or(x, y)),
+        Op::Xor => {
+            let limit = limit_of(x, y);
+            let is_positive = 0 <= x.0 && 0 <= y.0 || x.1 < 0 && y.1 < 0;
+            Some((if is_positive { 0 } else { -limit }, limit - 1))
         }
-        Op::Shl if 0 <= y.0 && y.1 < 64 => corners(x, (1 << y.0, 1 << y.1), i128::checked_mul),
-        Op::Shr if 0 <= y.0 && y.1 < 64 => corners(x, y, |x, y| Some(x >> y)),
+        Op::Shl | Op::Shr => {
+            // Other amounts are undefined.
+            let y = (y.0.max(0), y.1.min(i128::from(dtype.bits()) - 1));
+            match op {
+                _ if y.1 < y.0 => None,
+                Op::Shl => corners(x, (1 << y.0, 1 << y.1), i128::checked_mul),
+                _ => corners(x, y, |x, y| Some(x >> y)),
+            }
+        }
         _ => None,
     }
+}
+
+/// The smallest power of two that no value of either interval reaches, the sign aside.
+fn limit_of(x: Interval, y: Interval) -> i128 {
+    let bits = |value: i128| 128 - (if value < 0 { !value } else { value }).leading_zeros();
+    1 << [x.0, x.1, y.0, y.1].map(bits).into_iter().max().unwrap_or(0).min(126)
+}
+
+/// Neither side sets a bit beyond the other's; the sign bit needs both.
+fn bitwise_and(x: Interval, y: Interval) -> Interval {
+    match (0 <= x.0, 0 <= y.0) {
+        (true, true) => (0, x.1.min(y.1)),
+        (true, false) => (0, x.1),
+        (false, true) => (0, y.1),
+        (false, false) => (-limit_of(x, y), x.1.max(y.1)),
+    }
+}
+
+/// Each side's bits stay; the sign bit needs one.
+fn bitwise_or(x: Interval, y: Interval) -> Interval {
+    let least = if 0 <= x.0 && 0 <= y.0 { x.0.max(y.0) } else { x.0.min(y.0) };
+    let may_be_positive = 0 <= x.1 && 0 <= y.1;
+    let positive = limit_of((0, x.1.max(0)), (0, y.1.max(0))) - 1;
+    (least, if may_be_positive { positive } else { -1 })
 }
 
 fn sum(x: Interval, y: Interval) -> Option<Interval> {
@@ -228,6 +278,8 @@ fn reduce(uop: &UOp, known: &mut Bounds, depth: u32) -> Option<Interval> {
     let Arg::Reduce(op, _) = uop.arg() else { return None };
     let value = known.at_depth(&uop.src()[0], depth);
     let mut count = 1i128;
+    let is_counted = |range: &UOp| range.src().first().is_some_and(|end| end.as_int() > Some(0));
+    let is_maybe_empty = !uop.src()[1..].iter().all(is_counted);
     for range in &uop.src()[1..] {
         let last = known.at_depth(range, depth).1;
         count = count.checked_mul(last.checked_add(1)?)?;
@@ -238,6 +290,8 @@ fn reduce(uop: &UOp, known: &mut Bounds, depth: u32) -> Option<Interval> {
             let ends = (value.0.checked_mul(count)?, value.1.checked_mul(count)?);
             Some((ends.0.min(0), ends.1.max(0)))
         }
+        // Of nothing at all, the largest is the smallest of the dtype.
+        Op::Max if !is_maybe_empty => Some(value),
         _ => None,
     }
 }
@@ -251,4 +305,86 @@ pub(crate) fn floor_div(x: i128, y: i128) -> i128 {
 /// `x` modulo `y` with the sign of `y`, which is not 0.
 pub(crate) fn floor_rem(x: i128, y: i128) -> i128 {
     x - y * floor_div(x, y)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gradiff_graph::{Constant, evaluate};
+
+    /// Every interval between these ends is tried against every other.
+    const ENDS: [i128; 12] = [-128, -127, -9, -4, -1, 0, 1, 2, 7, 100, 127, 255];
+
+    #[test]
+    fn intervals_hold_all_values_of_each_op() {
+        let ops = [
+            (Op::Add, 60),
+            (Op::Sub, 60),
+            (Op::Mul, 40),
+            (Op::CDiv, 70),
+            (Op::CMod, 70),
+            (Op::FloorDiv, 70),
+            (Op::FloorMod, 60),
+            (Op::Max, 90),
+            (Op::Min, 90),
+            (Op::CmpLt, 95),
+            (Op::CmpNe, 94),
+            (Op::And, 50),
+            (Op::Or, 50),
+            (Op::Xor, 40),
+            (Op::Shl, 25),
+            (Op::Shr, 90),
+        ];
+        for (op, least) in ops {
+            let (mut exact, mut all) = (0, 0);
+            for dtype in [DType::I8, DType::U8, DType::Bool] {
+                let is_bitwise = matches!(op, Op::And | Op::Or | Op::Xor);
+                let is_for_bool = is_bitwise || op.is_comparison();
+                if dtype == DType::Bool && !is_for_bool {
+                    continue;
+                }
+                for (x, y) in pairs(dtype) {
+                    let Some(found) = seen(op, dtype, x, y) else { continue };
+                    let to = if op.is_comparison() { DType::Bool } else { dtype };
+                    let range = to.int_range().expect("discrete");
+                    let given = binary(op, dtype, x, y);
+                    let given = given.map_or(range, |(min, max)| within(range, min, max));
+                    let is_held = given.0 <= found.0 && found.1 <= given.1;
+                    assert!(is_held, "{op:?} {dtype} {x:?} {y:?}: {given:?} lacks {found:?}");
+                    all += 1;
+                    exact += i32::from(given == found);
+                }
+            }
+            assert!(least * all <= exact * 100, "{op:?}: {exact} of {all} are exact");
+        }
+    }
+
+    fn pairs(dtype: DType) -> Vec<(Interval, Interval)> {
+        let (low, high) = dtype.int_range().expect("discrete");
+        let ends: Vec<i128> = ENDS.into_iter().filter(|end| low <= *end && *end <= high).collect();
+        let all = |count: usize| (0..count * count).map(move |at| (at / count, at % count));
+        let spans = all(ends.len()).filter(|(min, max)| min <= max);
+        let intervals: Vec<Interval> = spans.map(|(min, max)| (ends[min], ends[max])).collect();
+        all(intervals.len()).map(|(x, y)| (intervals[x], intervals[y])).collect()
+    }
+
+    /// The smallest and the largest value at the points that are tried; `None` if all are undefined.
+    fn seen(op: Op, dtype: DType, x: Interval, y: Interval) -> Option<Interval> {
+        let points = |(min, max): Interval| {
+            let is_tried = move |value: &i128| {
+                max - min < 12 || value - min < 3 || max - value < 3 || value.abs() < 3
+            };
+            (min..=max).filter(is_tried).map(move |value| Constant::int(dtype, value))
+        };
+        let to = if op.is_comparison() { DType::Bool } else { dtype };
+        let mut found: Option<Interval> = None;
+        for (x, y) in points(x).flat_map(|x| points(y).map(move |y| (x, y))) {
+            let Some(value) = evaluate(op, to, &[x, y]).and_then(Constant::to_int) else {
+                continue;
+            };
+            let (min, max) = found.unwrap_or((value, value));
+            found = Some((min.min(value), max.max(value)));
+        }
+        found
+    }
 }
