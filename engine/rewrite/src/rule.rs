@@ -68,7 +68,7 @@ impl Types {
         }
     }
 
-    fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Types::Any => "any",
             Types::Ints => "ints",

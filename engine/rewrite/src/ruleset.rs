@@ -1,7 +1,7 @@
 //! Rows, compiled: parsed, checked and sorted by the op that they start from.
 
 use gradiff_graph::{DType, OPS, Op, UOp};
-use rustc_hash::FxHashSet;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::condition::Expr;
 use crate::driver::Scope;
@@ -16,6 +16,9 @@ pub enum Error {
     /// Two rows have one name.
     #[error("two rules are named {0}")]
     Duplicate(&'static str),
+    /// Two rows say the same.
+    #[error("rules {0} and {1} say the same")]
+    Same(&'static str, &'static str),
     /// A row cannot be read, or uses a name that its left side does not bind.
     #[error("rule {name}: {problem}")]
     Unreadable {
@@ -89,7 +92,7 @@ impl RuleSet {
     /// Parses and checks the rows of all tables; they are tried in this order.
     ///
     /// # Errors
-    /// `Duplicate` if a name stands twice; `Unreadable` if a text does not parse or names what is
+    /// `Duplicate` if a name stands twice; `Same` if a text does; `Unreadable` if a text does not parse or names what is
     /// not bound by the left side; `Endless` if the right side of a row is neither cheaper than the
     /// left one nor further in the order that `order.rs` states.
     pub fn load(tables: &[&[Rule]]) -> Result<RuleSet, Error> {
@@ -104,14 +107,19 @@ impl RuleSet {
     /// As [`RuleSet::load`], also of rows that may never end: the driver reports their loops.
     ///
     /// # Errors
-    /// `Duplicate` and `Unreadable`.
+    /// `Duplicate`, `Same` and `Unreadable`.
     pub fn load_unordered(tables: &[&[Rule]]) -> Result<RuleSet, Error> {
         let by_op = OPS.iter().map(|_| Default::default()).collect();
         let mut set = RuleSet { rules: Vec::new(), by_op };
         let mut names = FxHashSet::default();
+        let mut texts = FxHashMap::default();
         for row in tables.iter().flat_map(|table| table.iter()) {
             if !names.insert(row.name) {
                 return Err(Error::Duplicate(row.name));
+            }
+            let text = (row.types.name(), row.lhs, row.rhs, row.when, row.given);
+            if let Some(other) = texts.insert(text, row.name) {
+                return Err(Error::Same(other, row.name));
             }
             let unreadable = |problem| Error::Unreadable { name: row.name, problem };
             let compiled = Compiled::new(*row).map_err(unreadable)?;

@@ -310,6 +310,8 @@ fn load_refuses_duplicates_and_unbound_names() {
     let bits = (Types::Any, Claim::Bits);
     let rule = row("test/a", bits, "(add x 0)", "x", "", "", "");
     assert_eq!(RuleSet::load(&[&[rule], &[rule]]).err(), Some(Error::Duplicate("test/a")));
+    let other = Rule { name: "test/b", ..rule };
+    assert_eq!(RuleSet::load(&[&[rule, other]]).err(), Some(Error::Same("test/a", "test/b")));
     let problems = [
         (row("test/b", bits, "(add x 0)", "y", "", "", ""), "y is not bound"),
         (row("test/b", bits, "(add x 0)", "x", "min(z) > 0", "", ""), "z is not bound"),
