@@ -237,7 +237,7 @@ fn common(input: &Input<'_>, scope: &mut Scope<'_>, attempt: Attempt<'_>) -> Opt
         right.constant -= shared.constant;
     }
     let is_something = !shared.terms.is_empty() || shared.constant != 0;
-    is_something.then(|| attempt(&[left, right, shared], scope)).flatten()
+    is_something.then(|| attempt(&[left, shared, right], scope)).flatten()
 }
 
 /// What stands around a quotient that meets its remainder.
