@@ -1,4 +1,7 @@
 //! Index expressions: simplified, they must keep their values and their bounds.
 #![no_main]
 use gradiff_gen::ExprsCase;
-libfuzzer_sys::fuzz_target!(|case: ExprsCase| gradiff_check::fuzz::expr(&case.0));
+libfuzzer_sys::fuzz_target!(|case: ExprsCase| {
+    gradiff_fuzz::count_rules();
+    gradiff_check::fuzz::expr(&case.0)
+});

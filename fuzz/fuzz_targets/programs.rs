@@ -1,4 +1,7 @@
 //! Programs: the interpreter and the just-in-time compiler must agree with the oracle.
 #![no_main]
 use gradiff_gen::ProgramCase;
-libfuzzer_sys::fuzz_target!(|case: ProgramCase| gradiff_check::fuzz::program(&case.program));
+libfuzzer_sys::fuzz_target!(|case: ProgramCase| {
+    gradiff_fuzz::count_rules();
+    gradiff_check::fuzz::program(&case.program)
+});

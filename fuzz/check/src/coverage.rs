@@ -2,6 +2,7 @@
 //! dtype, and which device runs which op at which dtype. What never occurred is a hole.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::OnceLock;
 
 use gradiff::graph::{Arg, Constant, DType, Linear, OPS, Op, UOp, verify};
 use gradiff::kernel::{Context, PASSES, Target};
@@ -55,6 +56,19 @@ pub fn fired(cases: &[Case]) -> BTreeMap<&'static str, u64> {
         }
     }
     counts
+}
+
+/// How often each rule applies in the case, in the order of the tables, at most 255.
+pub(crate) fn counters(case: &Case) -> [u8; crate::fuzz::RULES] {
+    static PLACES: OnceLock<BTreeMap<&'static str, usize>> = OnceLock::new();
+    let places = PLACES.get_or_init(|| rules().map(|rule| rule.name).zip(0..).collect());
+    let mut counters = [0; crate::fuzz::RULES];
+    let trace = crate::catch(|| trace(case, Trace::default())).unwrap_or_default();
+    for (rule, count) in trace.counts {
+        let counter = places.get(rule).and_then(|place| counters.get_mut(*place));
+        counter.into_iter().for_each(|counter| *counter = count.min(255) as u8);
+    }
+    counters
 }
 
 /// Whether the rule of this name applies in the case.
@@ -152,7 +166,8 @@ impl Coverage {
             let ran = self.devices.entry(device).or_default();
             for linear in &linears {
                 for uop in &linear.uops {
-                    let last = uop.src.last().filter(|_| uop.op.is_elementwise());
+                    let is_by_source = uop.op.is_elementwise() || uop.op == Op::Store;
+                    let last = uop.src.last().filter(|_| is_by_source);
                     let dtype = last.map_or(uop.dtype, |last| linear.uops[*last as usize].dtype);
                     *ran.entry((uop.op, dtype)).or_default() += 1;
                 }
@@ -215,4 +230,29 @@ fn is_allowed((op, dtype): At) -> bool {
     let mut ctx = Context { target: &target, options: &options, trace: &mut trace };
     let legalize = PASSES.last().expect("there are passes");
     verify(&node).is_ok() && (legalize.run)(&node, &mut ctx).is_ok_and(|legal| legal == node)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counters_stand_in_the_order_of_the_rules() {
+        assert!(rules().count() <= crate::fuzz::RULES);
+        let file = parse("var p bool\nexpr !!p | !!p").expect("a case parses");
+        let counters = counters(&file.case);
+        let fired = rules().zip(counters).filter(|(_, count)| *count != 0);
+        let fired: Vec<_> = fired.map(|(rule, count)| (rule.name, count)).collect();
+        assert_eq!(fired, [("boolean/not-not", 1), ("boolean/or-self", 1)]);
+    }
+
+    #[test]
+    fn holes_are_what_the_op_table_allows_on_the_target() {
+        assert!(is_allowed((Op::Add, DType::I8)));
+        assert!(is_allowed((Op::Where, DType::BF16)));
+        // Computed in f32; no op of integers; of bool, the operands of a comparison alone.
+        assert!(!is_allowed((Op::Add, DType::F16)));
+        assert!(!is_allowed((Op::Sqrt, DType::I32)));
+        assert!(is_allowed((Op::CmpNe, DType::Bool)));
+    }
 }

@@ -9,11 +9,30 @@ use std::sync::OnceLock;
 
 use gradiff_corpus::{Case, CaseFile, ExprCase, Program, ViewOps};
 
-use crate::{Backend, fault};
+use crate::{Backend, coverage, fault};
 
 /// Programs that go to the C compiler together, at most: one call takes most of 0.1 s, whatever it
 /// compiles. The first goes alone, so that one saved input can be run again; then 2, 4, ...
 const BATCH: usize = 32;
+
+/// How many counters of rules there are: more than rules.
+pub const RULES: usize = 512;
+
+/// What a target does with the counts of the rules that an input fired: in the order of the
+/// listing, each cut to 8 bits. libFuzzer takes a rule that fires for the first time, or far
+/// more often than before, as new ground. Without libFuzzer nothing is counted.
+static FEEDBACK: OnceLock<fn(&[u8; RULES])> = OnceLock::new();
+
+/// Sets what is done with the counts of rules; the first call counts.
+pub fn feed_back(to: fn(&[u8; RULES])) {
+    FEEDBACK.get_or_init(|| to);
+}
+
+/// Counts the rules that the case fires, if someone wants to know.
+fn count_rules(case: impl FnOnce() -> Case) {
+    let Some(to) = FEEDBACK.get() else { return };
+    to(&coverage::counters(&case()));
+}
 
 /// Switches the fault named in the environment on, once.
 fn plant() {
@@ -91,6 +110,7 @@ fn panic_on_failure(programs: &[&Program], backends: &[Box<dyn Backend>]) {
 /// If an answer is wrong; if `GRADIFF_BACKENDS` or `GRADIFF_FAULT` names nothing there is.
 pub fn program(program: &Program) {
     plant();
+    count_rules(|| Case::Program(program.clone()));
     thread_local! {
         static BACKENDS: RefCell<Option<Backends>> = const { RefCell::new(None) };
     }
@@ -105,6 +125,7 @@ pub fn program(program: &Program) {
 /// If one is wrong.
 pub fn views(views: &ViewOps) {
     plant();
+    count_rules(|| Case::Views(views.clone()));
     if let Err(problem) = crate::check_views(views) {
         fail(Case::Views(views.clone()), &problem);
     }
@@ -116,6 +137,7 @@ pub fn views(views: &ViewOps) {
 /// If it is wrong.
 pub fn expr(expr: &ExprCase) {
     plant();
+    count_rules(|| Case::Expr(expr.clone()));
     if let Err(problem) = crate::check_expr(expr) {
         fail(Case::Expr(expr.clone()), &problem);
     }

@@ -35,6 +35,8 @@ pub(crate) enum Command {
     Exprs(Sweep),
     /// Print generated programs as corpus files, separated by `---`.
     Gen(Gen),
+    /// Count which rules cases fire and which device ran which op at which dtype; list the holes.
+    Coverage(Coverage),
     /// List the backends: there or not, and why.
     Backends,
     /// Serves a hunt; not for people.
@@ -156,6 +158,19 @@ pub(crate) struct Sweep {
     /// Switch a planted fault on.
     #[arg(long)]
     pub(crate) fault: Option<String>,
+}
+
+/// Flags of `coverage`.
+#[derive(clap::Args, Debug)]
+pub(crate) struct Coverage {
+    /// Corpus files, or folders of them (default: the corpus).
+    pub(crate) files: Vec<PathBuf>,
+    /// Print all counts as one JSON object.
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// List what could occur and never did.
+    #[arg(long)]
+    pub(crate) holes: bool,
 }
 
 /// Flags of `gen`.

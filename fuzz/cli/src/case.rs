@@ -89,7 +89,7 @@ pub(crate) fn read(path: &Path) -> Result<CaseFile, Failure> {
         .map_err(|error| Failure::Usage(format!("{}: {error}", path.display())))
 }
 
-/// The files named, and the corpus files in the folders named, in order.
+/// The files named, and the corpus files below the folders named, in order.
 ///
 /// # Errors
 /// A path that is not there; a folder without corpus files.
@@ -101,11 +101,15 @@ pub(crate) fn files(paths: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {
             files.push(path.clone());
             continue;
         }
-        let mut inside = Vec::new();
-        for entry in std::fs::read_dir(path).map_err(failed)? {
-            let entry = entry.map_err(failed)?.path();
-            if entry.extension().is_some_and(|extension| extension == "case") {
-                inside.push(entry);
+        let (mut inside, mut folders) = (Vec::new(), vec![path.clone()]);
+        while let Some(folder) = folders.pop() {
+            for entry in std::fs::read_dir(folder).map_err(failed)? {
+                let entry = entry.map_err(failed)?.path();
+                if entry.is_dir() {
+                    folders.push(entry);
+                } else if entry.extension().is_some_and(|extension| extension == "case") {
+                    inside.push(entry);
+                }
             }
         }
         if inside.is_empty() {

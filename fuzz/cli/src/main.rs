@@ -2,6 +2,7 @@
 
 mod args;
 mod case;
+mod coverage;
 mod faults;
 mod findings;
 mod hunt;
@@ -89,6 +90,7 @@ fn run(args: Args) -> Result<Status, Failure> {
         Command::Views(options) => sweep::views(&options),
         Command::Exprs(options) => sweep::exprs(&options),
         Command::Gen(options) => sweep::generate(&options),
+        Command::Coverage(options) => coverage::measure(&options),
         Command::Backends => replay::backends(),
         Command::Worker(options) => worker::serve(&options),
     }

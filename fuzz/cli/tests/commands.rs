@@ -240,3 +240,17 @@ fn an_interrupted_hunt_ends_cleanly_and_keeps_its_findings() {
     assert!(summary["findings"].as_array().is_some_and(|files| !files.is_empty()), "{summary}");
     assert!(kept() >= 3);
 }
+
+#[test]
+fn coverage_lists_rules_devices_and_what_never_occurred() {
+    let (_folder, path) = written(b"a = input u8[4] iota\nb = neg a\noutput b");
+    let text = check(&["coverage", &path, "--holes"], 2, &["never fired: ", "divmod/floordiv-sel"]);
+    let line = text.lines().find(|line| line.starts_with("late/neg ")).expect("a line a rule");
+    assert_eq!(line.split_whitespace().last(), Some("u8"), "{line}");
+    assert!(text.lines().any(|line| line.starts_with("neg ") && line.contains(" - ")), "{text}");
+    let json = check(&["coverage", &path, "--json"], 2, &[]);
+    let json: Value = serde_json::from_str(json.trim()).expect("one JSON object");
+    assert_eq!(json["rules"]["late/neg"][0]["op"], "mul");
+    assert_eq!(json["cases"], 1);
+    check(&["coverage", "nothing.case"], 1, &["nothing.case"]);
+}

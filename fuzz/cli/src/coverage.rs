@@ -1,0 +1,122 @@
+//! `gradiff coverage`: which rules a set of cases fires, at which ops and dtypes; which device
+//! ran which op at which dtype; and what never occurred.
+
+use std::collections::BTreeSet;
+use std::fmt::Display;
+
+use gradiff_check::{At, Coverage, DEVICES};
+use gradiff_corpus::{Case, DType};
+use serde_json::{Value, json};
+
+use crate::args::Coverage as Options;
+use crate::{Failure, Status};
+
+/// Counts and prints; a rule that never fired is a finding.
+///
+/// # Errors
+/// A file that cannot be read or is no case.
+pub(crate) fn measure(options: &Options) -> Result<Status, Failure> {
+    let cases: Vec<Case> = if options.files.is_empty() {
+        gradiff_check::embedded_cases()
+    } else {
+        let files = crate::case::files(&options.files)?;
+        let case = |path: &std::path::PathBuf| Ok(crate::case::read(path)?.case);
+        files.iter().map(case).collect::<Result<_, Failure>>()?
+    };
+    std::panic::set_hook(Box::new(|_| {}));
+    let coverage = gradiff_check::coverage(&cases);
+    let never = coverage.never_fired();
+    if options.json {
+        println!("{}", to_json(&coverage, cases.len()));
+    } else {
+        print_rules(&coverage);
+        print_devices(&coverage);
+        if options.holes {
+            print_holes(&coverage);
+        }
+        println!("{} rules over {} cases", coverage.rules.len(), cases.len());
+        println!("never fired: {}", never.len());
+        never.iter().for_each(|rule| println!("  {rule}"));
+    }
+    Ok(if never.is_empty() { Status::Clean } else { Status::Findings })
+}
+
+fn words(items: impl IntoIterator<Item = impl Display>) -> String {
+    items.into_iter().map(|item| item.to_string()).collect::<Vec<_>>().join(" ")
+}
+
+fn print_rules(coverage: &Coverage) {
+    println!("{:36} {:>6}  {:26} dtypes of operands", "rule", "fired", "ops");
+    for (rule, counts) in &coverage.rules {
+        let ops: BTreeSet<_> = counts.keys().map(|((op, _), _)| op.name()).collect();
+        let dtypes: BTreeSet<_> = counts.keys().map(|((_, dtype), _)| *dtype).collect();
+        let (ops, fired) = (words(ops), coverage.fired(rule));
+        let ops = if ops.len() <= 26 { ops } else { format!("{:.23}...", ops) };
+        println!("{rule:36} {fired:6}  {ops:26} {}", words(dtypes));
+    }
+}
+
+/// One letter for each device that ran the op at the dtype; `-` where it is allowed and none did.
+fn print_devices(coverage: &Coverage) {
+    for (device, reason) in &coverage.missing {
+        println!("device {device} is not there: {reason}");
+    }
+    let ran: Vec<&str> = DEVICES.into_iter().filter(|d| coverage.devices.contains_key(d)).collect();
+    println!("\nuops by dtype of operands; {}", words(ran.iter().map(|d| format!("{:.1}={d}", d))));
+    let holes: BTreeSet<At> = ran.iter().flat_map(|device| coverage.device_holes(device)).collect();
+    let seen = coverage.devices.values().flat_map(|counts| counts.keys().copied());
+    let all: BTreeSet<At> = seen.chain(holes.iter().copied()).collect();
+    let ops: BTreeSet<_> = all.iter().map(|(op, _)| *op).collect();
+    println!("{:14}{}", "", DType::ALL.map(|dtype| format!("{:>5}", dtype.name())).concat());
+    for op in ops {
+        let cell = |dtype: DType| {
+            let is_at = |at: &&At| at.0 == op && at.1.name() == dtype.name();
+            let Some(at) = all.iter().find(is_at) else { return format!("{:>5}", "") };
+            let did = |device: &&&str| coverage.devices[**device].contains_key(at);
+            let letters: String = ran.iter().filter(did).map(|device| &device[..1]).collect();
+            format!("{:>5}", if letters.is_empty() { "-" } else { &letters })
+        };
+        println!("{:14}{}", op.name(), DType::ALL.map(cell).concat().trim_end());
+    }
+    println!();
+}
+
+fn print_holes(coverage: &Coverage) {
+    println!("rules by dtype: what the types of a rule allow and no case has");
+    for (rule, dtypes) in coverage.rule_holes() {
+        println!("  {rule:34} {}", words(dtypes));
+    }
+    for device in coverage.devices.keys() {
+        let holes = coverage.device_holes(device);
+        println!("{device}: {} ops at a dtype that never ran", holes.len());
+        for (op, dtype) in holes {
+            println!("  {op} {dtype}");
+        }
+    }
+    println!();
+}
+
+fn to_json(coverage: &Coverage, cases: usize) -> Value {
+    let rules = coverage.rules.iter().map(|(rule, counts)| {
+        let at = counts.iter().map(|(((op, dtype), device), count)| {
+            json!({"op": op.name(), "dtype": dtype.name(), "device": device, "count": count})
+        });
+        (rule.to_string(), Value::Array(at.collect()))
+    });
+    let devices = coverage.devices.iter().map(|(device, counts)| {
+        let at = |(op, dtype): &At| json!({"op": op.name(), "dtype": dtype.name()});
+        let ran = counts.iter().map(
+            |((op, dtype), count)| json!({"op": op.name(), "dtype": dtype.name(), "count": count}),
+        );
+        let holes = coverage.device_holes(device);
+        let value = json!({"ran": ran.collect::<Vec<_>>(),
+                           "holes": holes.iter().map(at).collect::<Vec<_>>()});
+        (device.to_string(), value)
+    });
+    let holes = coverage.rule_holes().into_iter().map(|(rule, dtypes)| {
+        (rule.to_string(), json!(dtypes.iter().map(|dtype| dtype.name()).collect::<Vec<_>>()))
+    });
+    json!({"cases": cases, "rules": Value::Object(rules.collect()),
+           "devices": Value::Object(devices.collect()), "missing": coverage.missing,
+           "rule_holes": Value::Object(holes.collect()), "never_fired": coverage.never_fired()})
+}
