@@ -2,10 +2,16 @@
 //! ask the later ones; the first whose outputs differ from the oracle's names the guilty room.
 
 use gradiff::UOp;
-use gradiff_corpus::Program;
+use gradiff::graph::Constant;
+use gradiff::kernel::{Context, PASSES, Target};
+use gradiff::rewrite::{Claim, Trace};
+use gradiff_corpus::{ExprCase, Program, ViewOps};
 use gradiff_oracle::Expected;
 
+use crate::exprs::{self, Point, Wrong};
+use crate::guilt::{self, Guilt};
 use crate::stages::{self, Level, Way};
+use crate::witness::{Hint, stray, witness};
 
 /// The first stage that disagrees.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,11 +23,14 @@ pub struct Blame {
     pub room: String,
     /// What differs there first.
     pub detail: String,
+    /// The application of a rule, or the bounds, that the stage went wrong by.
+    pub rule: Option<Guilt>,
 }
 
 impl std::fmt::Display for Blame {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "stage {} (engine/{}): {}", self.stage, self.room, self.detail)
+        write!(f, "stage {} (engine/{}): {}", self.stage, self.room, self.detail)?;
+        self.rule.as_ref().map_or(Ok(()), |guilt| write!(f, "\n{}", guilt.story()))
     }
 }
 
@@ -36,7 +45,7 @@ pub fn blame(program: &Program, backend: &str) -> Option<Blame> {
 }
 
 fn guilty(stage: &str, room: &str, detail: String) -> Option<Blame> {
-    Some(Blame { stage: stage.to_string(), room: room.to_string(), detail })
+    Some(Blame { stage: stage.to_string(), room: room.to_string(), detail, rule: None })
 }
 
 /// The outputs of a stage against the oracle; a panic or refusal is told as well.
@@ -107,15 +116,186 @@ fn in_kernels(program: &Program, expected: &[Expected], way: &Way) -> Option<Bla
         let is_merging = wrong(expected, || with(&stacked, &mut Level::Graph(0))).is_none();
         return guilty("kernels", if is_merging { "view" } else { "schedule" }, detail);
     }
-    for (number, pass) in gradiff::kernel::PASSES.iter().enumerate() {
+    for number in 0..PASSES.len() {
         if let Some(detail) = wrong(expected, || at(&mut Level::Graph(number + 1))) {
-            let is_rules = matches!(pass.name, "symbolic" | "late");
-            let room = if is_rules { "rewrite" } else { "kernel" };
-            return guilty(pass.name, room, detail);
+            return in_pass(program, expected, way, number, detail);
         }
+    }
+    if let Some(blame) = without_end(program, way) {
+        return Some(blame);
     }
     let detail = wrong(expected, || at(&mut Level::Linear))?;
     guilty("linearize", "kernel", detail)
+}
+
+/// The passes up to and with `last` over one kernel; `pass` becomes the last one that applied a
+/// rule.
+fn passed(
+    ast: &UOp,
+    way: &Way,
+    last: usize,
+    trace: &mut Trace,
+    pass: &mut &'static str,
+) -> Result<UOp, String> {
+    let target = &Target::default();
+    let mut ctx = Context { target, options: &way.kernel, trace };
+    let mut root = ast.clone();
+    for row in &PASSES[..=last] {
+        let applied = ctx.trace.applied;
+        root = (row.run)(&root, &mut ctx).map_err(|error| error.to_string())?;
+        if ctx.trace.applied > applied {
+            *pass = row.name;
+        }
+    }
+    Ok(root)
+}
+
+/// A kernel pass whose outputs are wrong; if it runs rules, the application that made them so.
+fn in_pass(
+    program: &Program,
+    expected: &[Expected],
+    way: &Way,
+    last: usize,
+    detail: String,
+) -> Option<Blame> {
+    let is_rules = matches!(PASSES[last].name, "symbolic" | "late" | "collapse");
+    if !is_rules {
+        return guilty(PASSES[last].name, "kernel", detail);
+    }
+    let schedule = stages::scheduled(&stages::graph(program).ok()?, way).ok()?;
+    let mut pass = "";
+    let mut run = |fuel: Option<u64>, trace: &mut Trace| {
+        let mut way = way.clone();
+        way.kernel.rewrite.fuel = fuel;
+        let mut make = |ast: &UOp| passed(ast, &way, last, trace, &mut pass);
+        let outputs = || stages::run(&schedule, &way, &mut Level::Made(&mut make));
+        wrong(expected, outputs).map_or(Ok(()), Err)
+    };
+    let found = guilt::search(&mut run, &Hint::new());
+    let mut blame = guilty(PASSES[last].name, "rewrite", detail)?;
+    match found {
+        Some(guilt) => blame.rule = Some(Guilt { pass: pass.to_string(), ..guilt }),
+        None => blame.detail += "; no single application of a rule makes it so",
+    }
+    Some(blame)
+}
+
+/// A pass of a kernel whose rules go on without end, though what comes out is right.
+fn without_end(program: &Program, way: &Way) -> Option<Blame> {
+    let schedule = stages::scheduled(&stages::graph(program).ok()?, way).ok()?;
+    for item in &schedule.items {
+        let (mut trace, mut pass) = (Trace::with_steps(), "");
+        passed(&item.ast, way, PASSES.len() - 1, &mut trace, &mut pass).ok()?;
+        if guilt::is_endless(&trace) {
+            let blame = guilty(pass, "rewrite", "rewriting does not end".to_string());
+            let rule = guilt::of_endless(&trace);
+            let rule = rule.map(|guilt| Guilt { pass: pass.to_string(), ..guilt });
+            return blame.map(|blame| Blame { rule, ..blame });
+        }
+    }
+    None
+}
+
+/// What an expression goes wrong by; `None` if nothing is wrong with it, or if it is no case.
+pub fn blame_expr(case: &ExprCase) -> Option<Blame> {
+    let (detail, found, pass) = match crate::catch(|| exprs::examine(case)) {
+        Ok(Ok(())) | Ok(Err(Wrong::Malformed(_))) => return None,
+        Ok(Err(wrong)) => {
+            let (found, pass) = of_expr(case, &wrong);
+            (wrong.detail(), found, pass)
+        }
+        Err(panic) => (panic, by_fuel(case, None), "symbolic"),
+    };
+    let mut blame = guilty("symbolic", "rewrite", detail)?;
+    match found {
+        Some(guilt) => blame.rule = Some(Guilt { pass: pass.to_string(), ..guilt }),
+        None => blame.detail += "; no single application of a rule makes it so",
+    }
+    Some(blame)
+}
+
+fn of_expr(case: &ExprCase, wrong: &Wrong) -> (Option<Guilt>, &'static str) {
+    let graph = exprs::to_uop(case);
+    let mut trace = Trace::with_steps();
+    let simple = exprs::simplified(&graph, None, &mut trace);
+    let guilt = match wrong {
+        Wrong::Malformed(_) => None,
+        Wrong::Value(point, _) => by_fuel(case, Some(point)),
+        Wrong::Bounds(point, _) => {
+            let hint = hint(case, point);
+            stray(&[&graph, &simple], &hint).map(|stray| guilt::of_bounds(&stray))
+        }
+        Wrong::Endless(_) => guilt::of_endless(&trace),
+        Wrong::Again(_) => {
+            let once = trace.steps.take().unwrap_or_default();
+            let mut again = Trace::with_steps();
+            exprs::simplified(&simple, None, &mut again);
+            let again = again.steps.unwrap_or_default();
+            // What hides behind a wrong value that nobody asks for is guilty first.
+            let is_false = [once.as_slice(), again.as_slice()];
+            let guilt = is_false.iter().find_map(|steps| guilt::first_false(steps, &Hint::new()));
+            let fired = again.first().map(guilt::of_step);
+            let guilt = guilt.or(fired.map(|guilt| Guilt {
+                witness: "fires once more on what was simplified".to_string(),
+                ..guilt
+            }));
+            return (guilt, "symbolic, for the second time");
+        }
+    };
+    (guilt, "symbolic")
+}
+
+/// What a sequence of movements goes wrong by: the rules where simplifying the index or the
+/// validity of its tracker changes a value or does not end, else the views; `None` if nothing is
+/// wrong with it.
+pub fn blame_views(case: &ViewOps) -> Option<Blame> {
+    let nodes = crate::catch(|| {
+        let tracker = crate::views::tracker(case).ok()?;
+        let rendered = [tracker.simplify(), tracker].map(|t| crate::expects::indexed(&t, false));
+        Some(rendered.into_iter().flat_map(|(index, valid)| std::iter::once(index).chain(valid)))
+    });
+    let of_rules = nodes.ok().flatten().and_then(|mut nodes| nodes.find_map(|node| of_node(&node)));
+    of_rules.or_else(|| {
+        let problem =
+            crate::catch(|| crate::check_views(case)).and_then(|checked| checked).err()?;
+        guilty("views", "view", problem)
+    })
+}
+
+/// Simplifying a node changes its value or does not end.
+fn of_node(node: &UOp) -> Option<Blame> {
+    let none = Hint::new();
+    let mut run = |fuel: Option<u64>, trace: &mut Trace| {
+        let simple = crate::catch(|| exprs::simplified(node, fuel, trace))?;
+        witness(node, &simple, Claim::Bits, &none).map_or(Ok(()), Err)
+    };
+    let mut trace = Trace::with_steps();
+    let (detail, rule) = match run(None, &mut trace) {
+        Err(problem) => (problem, guilt::search(&mut run, &none)),
+        Ok(()) if guilt::is_endless(&trace) => {
+            ("does not end".to_string(), guilt::of_endless(&trace))
+        }
+        Ok(()) => return None,
+    };
+    let detail = format!("simplifying {}: {detail}", guilt::short(node));
+    let blame = guilty("symbolic", "rewrite", detail)?;
+    Some(Blame { rule: rule.map(|guilt| Guilt { pass: "symbolic".to_string(), ..guilt }), ..blame })
+}
+
+fn hint(case: &ExprCase, point: &Point) -> Hint {
+    let nodes = exprs::variables(case).into_iter().zip(point);
+    nodes.map(|(node, value)| (node.clone(), Constant::int(node.dtype(), *value))).collect()
+}
+
+/// The application that makes the expression wrong at this point, or panic if there is none.
+fn by_fuel(case: &ExprCase, point: Option<&Point>) -> Option<Guilt> {
+    let graph = exprs::to_uop(case);
+    let mut run = |fuel: Option<u64>, trace: &mut Trace| {
+        let simple = crate::catch(|| exprs::simplified(&graph, fuel, trace))?;
+        let is_right = point.is_none_or(|point| exprs::is_right_at(case, &simple, point));
+        if is_right { Ok(()) } else { Err("another value".to_string()) }
+    };
+    guilt::search(&mut run, &point.map(|point| hint(case, point)).unwrap_or_default())
 }
 
 /// All lists of uops are right: the device or its source text is not, or what is around them.

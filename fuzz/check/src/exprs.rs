@@ -1,40 +1,82 @@
 //! Index expressions: does simplifying keep the value, do the bounds hold, is once enough?
 
-use gradiff::graph::{Arg, Constant, DType, Op, UOp, Variable, evaluate as scalar, infix};
-use gradiff::rewrite::{bounds, simplify};
+use gradiff::graph::{Arg, Constant, DType, Op, UOp, Variable, evaluate as scalar};
+use gradiff::rewrite::{Options, Trace, bounds, rewrite, symbolic};
 use gradiff_corpus::{Expr, ExprBinary, ExprCase, ExprUnary, Var};
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::columns::{Column, Number};
+use crate::guilt::{is_endless, short};
 
 /// At most this many points are looked at; ranges with fewer are looked at whole.
 const POINTS: usize = 600;
 /// The same where values are held in 128 bits, which takes longer.
 const POINTS_WIDE: usize = 200;
 
-/// Checks that the simplified expression has the value of the written one wherever that has
-/// one, that the bounds of both hold, and that simplifying again changes nothing.
+/// Applications that one expression may take.
+const FUEL: u64 = 20_000;
+
+/// A value for each variable.
+pub(crate) type Point = Vec<i128>;
+
+/// What is wrong with an expression.
+pub(crate) enum Wrong {
+    /// It is no case.
+    Malformed(String),
+    /// Rewriting goes on without end.
+    Endless(String),
+    /// Simplifying changes the value at this point.
+    Value(Point, String),
+    /// A value at this point leaves its bounds.
+    Bounds(Point, String),
+    /// Simplifying once more changes the result.
+    Again(String),
+}
+
+impl Wrong {
+    pub(crate) fn detail(self) -> String {
+        match self {
+            Wrong::Malformed(detail) | Wrong::Endless(detail) | Wrong::Again(detail) => detail,
+            Wrong::Value(_, detail) | Wrong::Bounds(_, detail) => detail,
+        }
+    }
+}
+
+/// Checks that rewriting the expression ends, that what comes out has the value of the written
+/// one wherever that has one, that the bounds of both hold, and that simplifying again changes
+/// nothing.
 ///
 /// The written expression is evaluated here, from its meaning over integers that wrap.
 ///
 /// # Errors
 /// What differs, in one line, with the point.
 pub fn check_expr(case: &ExprCase) -> Result<(), String> {
-    case.dtype().map_err(|error| error.to_string())?;
+    examine(case).map_err(Wrong::detail)
+}
+
+/// As [`check_expr`], with the kind of problem.
+pub(crate) fn examine(case: &ExprCase) -> Result<(), Wrong> {
+    case.dtype().map_err(|error| Wrong::Malformed(error.to_string()))?;
     let graph = to_uop(case);
-    let simple = simplify(&graph);
-    let again = simplify(&simple);
-    if again != simple {
-        return Err(format!("simplified again, {} becomes {}", infix(&simple), infix(&again)));
+    let trace = &mut Trace::default();
+    let simple = simplified(&graph, None, trace);
+    if is_endless(trace) {
+        return Err(Wrong::Endless(format!("simplifying {} does not end", short(&graph))));
     }
     let order = simple.toposort();
     let is_narrow = |node: &UOp| matches!(node.dtype(), DType::I32 | DType::Bool);
     if order.iter().all(is_narrow) && graph.toposort().iter().all(is_narrow) {
-        check_values::<i32>(case, &graph, &order, POINTS)
+        check_values::<i32>(case, &graph, &order, POINTS)?;
     } else {
-        check_values::<i128>(case, &graph, &order, POINTS_WIDE)
+        check_values::<i128>(case, &graph, &order, POINTS_WIDE)?;
     }
+    let again = simplified(&simple, None, &mut Trace::default());
+    if again != simple {
+        let texts = (short(&simple), short(&again));
+        return Err(Wrong::Again(format!("simplified again, {} becomes {}", texts.0, texts.1)));
+    }
+    Ok(())
 }
 
 /// Values and bounds of the written expression and of its simplified form, sources first.
@@ -43,7 +85,7 @@ fn check_values<T: Number>(
     graph: &UOp,
     order: &[UOp],
     most: usize,
-) -> Result<(), String> {
+) -> Result<(), Wrong> {
     let simple = order.last().expect("a graph has a root");
     let ranges = [bounds(graph), bounds(simple)];
     let (low, high) = (ranges[0].0.max(ranges[1].0), ranges[0].1.min(ranges[1].1));
@@ -54,23 +96,37 @@ fn check_values<T: Number>(
     for point in 0..count {
         let Some(expected) = expected.at(point).map(T::get) else { continue };
         let found = found.at(point).map(T::get);
+        let at = || points.iter().filter_map(|values| values.at(point).map(T::get)).collect();
+        let place = || place(case, &points, point);
         if found != Some(expected) {
-            return Err(format!(
-                "{} became {}: {found:?} instead of {expected} at {}",
-                infix(graph),
-                infix(simple),
-                place(case, &points, point)
-            ));
+            let (graph, simple, place) = (short(graph), short(simple), place());
+            let found = found.map_or("undefined".to_string(), |found| found.to_string());
+            let detail =
+                format!("{graph} became {simple}: {found} instead of {expected} at {place}");
+            return Err(Wrong::Value(at(), detail));
         }
         if expected < low || high < expected {
-            return Err(format!(
-                "{} is {expected} at {}, outside its bounds {low}..{high}",
-                infix(graph),
-                place(case, &points, point)
-            ));
+            let (graph, place) = (short(graph), place());
+            let detail =
+                format!("{graph} is {expected} at {place}, outside its bounds {low}..{high}");
+            return Err(Wrong::Bounds(at(), detail));
         }
     }
     Ok(())
+}
+
+/// The graph rewritten; with less fuel if so much is given.
+pub(crate) fn simplified(graph: &UOp, fuel: Option<u64>, trace: &mut Trace) -> UOp {
+    let options = Options { fuel: Some(fuel.unwrap_or(FUEL)), ..Options::default() };
+    rewrite(graph, &symbolic(), &options, trace)
+}
+
+/// Whether a graph has the value of the written expression at one point.
+pub(crate) fn is_right_at(case: &ExprCase, graph: &UOp, point: &[i128]) -> bool {
+    let points: Vec<Column<i128>> = point.iter().map(|value| Column::new(vec![*value])).collect();
+    let written = Written { case, points: &points, count: 1 };
+    let expected = written.value(&case.expr, DType::I32).at(0);
+    expected.is_none() || evaluate(&graph.toposort(), case, &points, 1).at(0) == expected
 }
 
 fn place<T: Number>(case: &ExprCase, points: &[Column<T>], point: usize) -> String {
@@ -166,11 +222,16 @@ fn operand_dtype(expr: &Expr, vars: &[Var], free: DType) -> DType {
 
 /// The engine's graph of a written expression, nothing folded.
 pub fn to_uop(case: &ExprCase) -> UOp {
-    let vars = case.vars.iter().map(|var| {
+    graph_of(&case.expr, case, &variables(case), DType::I32)
+}
+
+/// The nodes of the variables.
+pub(crate) fn variables(case: &ExprCase) -> Vec<UOp> {
+    let node = |var: &Var| {
         let variable = Variable { name: var.name.clone(), min: var.min, max: var.max };
         UOp::new(Op::DefineVar, engine_dtype(var.dtype), [], Arg::Var(Arc::new(variable)))
-    });
-    graph_of(&case.expr, case, &vars.collect::<Vec<_>>(), DType::I32)
+    };
+    case.vars.iter().map(node).collect()
 }
 
 fn graph_of(expr: &Expr, case: &ExprCase, vars: &[UOp], free: DType) -> UOp {

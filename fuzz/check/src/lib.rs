@@ -12,6 +12,7 @@ mod engine;
 mod expects;
 mod exprs;
 pub mod fuzz;
+mod guilt;
 mod linear;
 mod reduce;
 mod report;
@@ -20,21 +21,24 @@ mod stages;
 mod tensors;
 mod translate;
 mod views;
+mod witness;
 
 pub use agree::{Failure, Kind, Tally, agree};
 pub use backend::{Backend, Outcome};
-pub use blame::{Blame, blame};
+pub use blame::{Blame, blame, blame_expr, blame_views};
 pub use coverage::{At, Coverage, DEVICES, coverage, embedded_cases, fired};
 pub use engine::{BACKENDS, BackendRow, EngineBackend, OpenError, backends};
 pub use expects::check_expects;
 pub use exprs::{check_expr, to_uop};
 pub use gradiff::graph::fault;
 pub use gradiff::rewrite::listing as rule_listing;
+pub use guilt::Guilt;
 pub use reduce::reduce;
 pub use report::{Finding, python_script, rust_test, stem};
 pub use simpler::simpler_cases;
 pub use stages::{STAGES, show};
 pub use views::check_views;
+pub use witness::local_witness;
 
 /// Runs `work`; a panic becomes its message.
 ///

@@ -28,7 +28,8 @@ impl Finding {
     pub fn story(&self) -> String {
         let Failure { backend, kind, detail } = &self.failure;
         let blame = self.blame.as_ref().map(|blame| {
-            format!("; first wrong after stage {} (engine/{})", blame.stage, blame.room)
+            let rule = blame.rule.as_ref().map_or(String::new(), |guilt| format!(", {guilt}"));
+            format!("; first wrong after stage {} (engine/{}){rule}", blame.stage, blame.room)
         });
         let line = format!("{} on {backend}: {detail}{}", kind.name(), blame.unwrap_or_default());
         line.replace(['\n', '\r'], " ")

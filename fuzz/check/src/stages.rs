@@ -96,10 +96,15 @@ pub(crate) fn lowered(ast: &UOp, way: &Way) -> Result<gradiff::kernel::Stages, S
 /// Runs one kernel on the elements of its parameters.
 pub(crate) type RunKernel<'a> = &'a mut dyn FnMut(&Linear, &mut [Elements]) -> Result<(), String>;
 
+/// Brings a kernel tree to some level before linear uops.
+pub(crate) type MakeKernel<'a> = &'a mut dyn FnMut(&UOp) -> Result<UOp, String>;
+
 /// How the kernels of a schedule are run.
 pub(crate) enum Level<'a> {
     /// As trees or graphs, after the pass of this number; 0 is the tree itself.
     Graph(usize),
+    /// As what this makes of the tree.
+    Made(MakeKernel<'a>),
     /// As linear uops, one by one.
     Linear,
     /// As linear uops by something else.
@@ -126,6 +131,9 @@ pub(crate) fn run(
             Level::Graph(pass) => {
                 let (passes, _) = lowered(&item.ast, way)?;
                 interpret(&passes[*pass - 1].1, &mut memories).map_err(|e| e.to_string())?;
+            }
+            Level::Made(make) => {
+                interpret(&make(&item.ast)?, &mut memories).map_err(|e| e.to_string())?;
             }
             Level::Linear => crate::linear::run(&lowered(&item.ast, way)?.1, &mut memories)?,
             Level::With(run) => run(&lowered(&item.ast, way)?.1, &mut memories)?,

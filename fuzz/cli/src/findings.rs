@@ -169,9 +169,12 @@ pub(crate) fn minimise(
     problem.map_or(Ok(small), Err)
 }
 
-/// The same for findings that are most likely one bug: kind, guilty stage, and the ops that
-/// compute, in any order.
+/// The same for findings that are most likely one bug: kind and guilty rule, or guilty stage and
+/// the ops that compute, in any order.
 fn signature(program: &Program, found: &Found, blame: Option<&Blame>) -> String {
+    if let Some(guilt) = blame.and_then(|blame| blame.rule.as_ref()) {
+        return format!("{} {}", found.kind.name(), guilt.rule);
+    }
     let stage = blame.map_or("", |blame| blame.stage.as_str());
     let word = |statement: &Statement| {
         let line = statement.to_string();

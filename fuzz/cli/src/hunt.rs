@@ -181,7 +181,8 @@ fn summary(options: &Hunt, report: &Report) -> serde_json::Value {
             let blame = kept.finding.blame.as_ref();
             json!({"story": kept.finding.story(), "count": kept.count,
                    "statements": kept.finding.program.statements.len(),
-                   "stage": blame.map(|b| b.stage.clone()), "room": blame.map(|b| b.room.clone())})
+                   "stage": blame.map(|b| b.stage.clone()), "room": blame.map(|b| b.room.clone()),
+                   "rule": blame.and_then(|b| b.rule.as_ref()).map(|guilt| guilt.rule.clone())})
         })
         .collect();
     json!({

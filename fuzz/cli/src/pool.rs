@@ -117,7 +117,8 @@ impl Client {
             // The evaluators of the stages neither die nor hang: the device did.
             reply => {
                 let detail = self.lost(reply).1.detail;
-                Ok(Some(Blame { stage: "run".to_string(), room: "runtime".to_string(), detail }))
+                let (stage, room) = ("run".to_string(), "runtime".to_string());
+                Ok(Some(Blame { stage, room, detail, rule: None }))
             }
         }
     }

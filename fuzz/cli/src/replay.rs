@@ -127,13 +127,11 @@ pub(crate) fn blame(options: &Blame) -> Result<Status, Failure> {
         }
         Case::Views(views) => {
             crate::case::plant(options.on.fault.as_deref())?;
-            let found = gradiff_check::catch(|| check_views(views)).and_then(|r| r).err();
-            found.map(|detail| format!("stage views (engine/view): {detail}"))
+            gradiff_check::blame_views(views).map(|blame| blame.to_string())
         }
         Case::Expr(expr) => {
             crate::case::plant(options.on.fault.as_deref())?;
-            let found = gradiff_check::catch(|| check_expr(expr)).and_then(|r| r).err();
-            found.map(|detail| format!("stage symbolic (engine/rewrite): {detail}"))
+            gradiff_check::blame_expr(expr).map(|blame| blame.to_string())
         }
     };
     match said {

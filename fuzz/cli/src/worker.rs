@@ -5,7 +5,7 @@
 
 use std::io::{BufRead, Write};
 
-use gradiff_check::{Backend, Blame, Failure as Found, Kind, Tally};
+use gradiff_check::{Backend, Blame, Failure as Found, Guilt, Kind, Tally};
 use gradiff_corpus::Program;
 use serde_json::{Value, json};
 
@@ -71,8 +71,14 @@ fn blamed(program: &Program, backend: &str) -> Value {
     let blame = gradiff_check::catch(|| gradiff_check::blame(program, backend)).ok().flatten();
     match blame {
         None => json!({"blame": null}),
-        Some(Blame { stage, room, detail }) => {
-            json!({"blame": {"stage": stage, "room": room, "detail": detail}})
+        Some(Blame { stage, room, detail, rule }) => {
+            let rule = rule.map(|guilt| {
+                let cycle = guilt.cycle;
+                json!({"rule": guilt.rule, "pass": guilt.pass, "before": guilt.before,
+                       "after": guilt.after, "witness": guilt.witness,
+                       "verdict": guilt.verdict, "cycle": cycle})
+            });
+            json!({"blame": {"stage": stage, "room": room, "detail": detail, "rule": rule}})
         }
     }
 }
@@ -81,12 +87,25 @@ fn blamed(program: &Program, backend: &str) -> Value {
 pub(crate) fn parse_blame(line: &str) -> Option<Option<Blame>> {
     let value: Value = serde_json::from_str(line).ok()?;
     let blame = value.get("blame")?;
-    let text = |key: &str| Some(blame.get(key)?.as_str()?.to_string());
     if blame.is_null() {
         return Some(None);
     }
-    let (stage, room, detail) = (text("stage")?, text("room")?, text("detail")?);
-    Some(Some(Blame { stage, room, detail }))
+    let text = |from: &Value, key: &str| Some(from.get(key)?.as_str()?.to_string());
+    let guilt = |from: &Value| {
+        let steps = from.get("cycle")?.as_array()?.iter();
+        Some(Guilt {
+            rule: text(from, "rule")?,
+            pass: text(from, "pass")?,
+            before: text(from, "before")?,
+            after: text(from, "after")?,
+            witness: text(from, "witness")?,
+            verdict: text(from, "verdict")?,
+            cycle: steps.map(|step| step.as_str().map(str::to_string)).collect::<Option<_>>()?,
+        })
+    };
+    let (stage, room) = (text(blame, "stage")?, text(blame, "room")?);
+    let rule = blame.get("rule").and_then(guilt);
+    Some(Some(Blame { stage, room, detail: text(blame, "detail")?, rule }))
 }
 
 /// The tally and failures of an answer; `None` if it is none.

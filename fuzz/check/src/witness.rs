@@ -1,0 +1,439 @@
+//! Is an application of a rule false where it stands? Both nodes are evaluated at many points:
+//! variables, ranges and memory hold free values within their bounds, corners first.
+//!
+//! Undefined values accuse nobody: where the node before is undefined the one after may be
+//! anything. What cannot be evaluated here (trackers, loops that are too long) is undefined.
+
+use gradiff::graph::{Arg, Constant, DType, Op, UOp, evaluate};
+use gradiff::rewrite::{Claim, bounds};
+use std::collections::{HashMap, HashSet};
+
+/// Values of variables and ranges that are known to show a difference.
+pub(crate) type Hint = HashMap<UOp, Constant>;
+
+/// Points at which two nodes are compared, at most.
+const POINTS: usize = 500;
+/// Nodes that two graphs may have together.
+const NODES: usize = 4_000;
+/// Evaluations of nodes, at most, for one question.
+const EVALUATIONS: usize = 1 << 20;
+
+/// A point at which `after` is not what `claim` says of `before`, in words: `x=-9, c=4: 2 became
+/// 3`. `None` if no point tried shows a difference.
+pub fn local_witness(before: &UOp, after: &UOp, claim: Claim) -> Option<String> {
+    witness(before, after, claim, &Hint::new())
+}
+
+/// As [`local_witness`]; the point of the hint is tried as well.
+pub(crate) fn witness(before: &UOp, after: &UOp, claim: Claim, hint: &Hint) -> Option<String> {
+    let mut machine = Machine::new(&[before, after])?;
+    let (before, after) = (machine.places[before], machine.places[after]);
+    let differs = |machine: &Machine| {
+        !is_kept(claim, &machine.values[before], &machine.values[after], || machine.largest())
+    };
+    machine.search(hint, differs).then(|| {
+        let [x, y] = [before, after].map(|place| machine.values[place].describe());
+        format!("{}: {x} became {y}", machine.point())
+    })
+}
+
+/// A node whose value leaves its bounds.
+pub(crate) struct Stray {
+    /// The innermost such node.
+    pub(crate) node: UOp,
+    /// The point, and the value there, in words.
+    pub(crate) words: String,
+}
+
+/// The innermost node of these graphs whose value leaves its bounds at some point.
+pub(crate) fn stray(graphs: &[&UOp], hint: &Hint) -> Option<Stray> {
+    let mut machine = Machine::new(graphs)?;
+    let claimed: Vec<_> = machine.order.iter().map(bounds).collect();
+    let first = |machine: &Machine| {
+        let is_out = |(value, (low, high)): (&Value, &(i128, i128))| {
+            let value = value.element().and_then(Constant::to_int);
+            value.is_some_and(|value| value < *low || *high < value)
+        };
+        machine.values.iter().zip(&claimed).position(is_out)
+    };
+    machine.search(hint, |machine| first(machine).is_some()).then(|| {
+        let place = first(&machine).expect("the search ended here");
+        let words = format!("{} for {}", machine.values[place].describe(), machine.point());
+        Stray { node: machine.order[place].clone(), words }
+    })
+}
+
+/// What a node is at one point.
+#[derive(Clone, Debug, PartialEq)]
+enum Value {
+    Undefined,
+    Element(Constant),
+    /// A slot and an element of it; `None` behind a closed gate.
+    Place(Option<(usize, i128)>),
+    /// What is written where; an undefined value may be anything.
+    Stores(Vec<(usize, i128, Option<Constant>)>),
+}
+
+impl Value {
+    fn element(&self) -> Option<Constant> {
+        if let Value::Element(value) = self { Some(*value) } else { None }
+    }
+
+    fn describe(&self) -> String {
+        match self {
+            Value::Undefined => "undefined".to_string(),
+            Value::Element(value) => value.to_string(),
+            Value::Place(None) => "nowhere".to_string(),
+            Value::Place(Some((slot, place))) => format!("data{slot}[{place}]"),
+            Value::Stores(stores) if stores.is_empty() => "no store".to_string(),
+            Value::Stores(stores) => {
+                let word = |(slot, place, value): &(usize, i128, Option<Constant>)| {
+                    let value = value.map_or("undefined".to_string(), |value| value.to_string());
+                    format!("data{slot}[{place}]={value}")
+                };
+                stores.iter().map(word).collect::<Vec<_>>().join(" ")
+            }
+        }
+    }
+}
+
+impl From<Option<Constant>> for Value {
+    fn from(value: Option<Constant>) -> Value {
+        value.map_or(Value::Undefined, Value::Element)
+    }
+}
+
+/// Whether `after` is as claimed; `largest` is the largest magnitude on the way to both.
+fn is_kept(claim: Claim, before: &Value, after: &Value, largest: impl Fn() -> f64) -> bool {
+    let (x, y) = match (before, after) {
+        (Value::Undefined, _) => return true,
+        (Value::Element(x), Value::Element(y)) => (*x, *y),
+        (Value::Stores(x), Value::Stores(y)) => {
+            let is_same = |(x, y): (&(usize, i128, Option<Constant>), &(_, _, _))| {
+                (x.0, x.1) == (y.0, y.1) && (x.2.is_none() || x.2 == y.2)
+            };
+            return x.len() == y.len() && x.iter().zip(y).all(is_same);
+        }
+        _ => return before == after,
+    };
+    if claim == Claim::Finite && !largest().is_finite() {
+        return true;
+    }
+    match (x.to_float(), y.to_float(), claim) {
+        (Some(v), Some(w), _) if v.is_nan() && w.is_nan() => true,
+        (Some(v), Some(w), Claim::Value) => v == w,
+        (Some(v), Some(w), Claim::Ulp(count)) => {
+            let unit = match x.dtype() {
+                DType::F16 => 2f64.powi(-10),
+                DType::BF16 => 2f64.powi(-7),
+                DType::F32 => f64::from(f32::EPSILON),
+                _ => f64::EPSILON,
+            };
+            let largest = largest();
+            !largest.is_finite() || (v - w).abs() <= f64::from(count + 2) * unit * largest
+        }
+        _ => x == y,
+    }
+}
+
+/// Graphs laid out in one order, with the values of their nodes at the present point.
+struct Machine {
+    order: Vec<UOp>,
+    places: HashMap<UOp, usize>,
+    src: Vec<Vec<usize>>,
+    /// What each step of a reduction computes anew.
+    bodies: HashMap<usize, Vec<usize>>,
+    /// Variables and free ranges, with values to try, those near zero first.
+    leaves: Vec<(usize, Vec<Constant>)>,
+    values: Vec<Value>,
+    /// Numbers that occur in the graphs and around them.
+    near: Vec<i128>,
+    /// Memory holds what this number makes of a place.
+    salt: u64,
+    left: usize,
+}
+
+impl Machine {
+    /// `None` if the graphs are too large.
+    fn new(graphs: &[&UOp]) -> Option<Machine> {
+        let mut machine = Machine {
+            order: Vec::new(),
+            places: HashMap::new(),
+            src: Vec::new(),
+            bodies: HashMap::new(),
+            leaves: Vec::new(),
+            values: Vec::new(),
+            near: (-8..=8).collect(),
+            salt: 0,
+            left: EVALUATIONS,
+        };
+        for node in graphs.iter().flat_map(|graph| graph.toposort()) {
+            if machine.places.contains_key(&node) {
+                continue;
+            }
+            machine.src.push(node.src().iter().map(|source| machine.places[source]).collect());
+            machine.places.insert(node.clone(), machine.order.len());
+            machine.order.push(node);
+        }
+        if machine.order.len() > NODES {
+            return None;
+        }
+        machine.values = vec![Value::Undefined; machine.order.len()];
+        let numbers: HashSet<i128> = machine.order.iter().filter_map(UOp::as_int).collect();
+        let around = |value: &i128| [*value, value - 1, value + 1, -value, value * 2];
+        machine.near.extend(numbers.iter().flat_map(around));
+        machine.near.sort_by_key(|value| (value.abs(), *value < 0));
+        machine.near.dedup();
+        let mut bound = HashSet::new();
+        for place in 0..machine.order.len() {
+            if machine.order[place].op() == Op::Reduce {
+                bound.extend(machine.src[place][1..].iter().copied());
+                machine.bodies.insert(place, machine.body(place));
+            }
+        }
+        for place in (0..machine.order.len()).filter(|place| !bound.contains(place)) {
+            if matches!(machine.order[place].op(), Op::DefineVar | Op::Range) {
+                machine.leaves.push((place, machine.candidates(place)));
+            }
+        }
+        Some(machine)
+    }
+
+    /// What depends on the ranges of a reduction and is part of its value, in order.
+    fn body(&self, reduce: usize) -> Vec<usize> {
+        let mut varies: HashSet<usize> = self.src[reduce][1..].iter().copied().collect();
+        let ranges = varies.clone();
+        for place in 0..reduce {
+            if self.src[place].iter().any(|source| varies.contains(source)) {
+                varies.insert(place);
+            }
+        }
+        let mut body: Vec<usize> = varies.difference(&ranges).copied().collect();
+        body.sort_unstable();
+        body
+    }
+
+    /// The values of a leaf that are worth a try.
+    fn candidates(&self, place: usize) -> Vec<Constant> {
+        let leaf = &self.order[place];
+        let (low, high) = bounds(leaf);
+        let mut values: Vec<i128> = self.near.clone();
+        if high.saturating_sub(low) < 48 {
+            values = (low..=high).collect();
+        }
+        values.extend([
+            low,
+            low.saturating_add(1),
+            low / 2 + high / 2,
+            high.saturating_sub(1),
+            high,
+        ]);
+        values.retain(|value| low <= *value && *value <= high);
+        values.sort_by_key(|value| (value.unsigned_abs(), *value < 0));
+        values.dedup();
+        values.into_iter().map(|value| Constant::int(leaf.dtype(), value)).collect()
+    }
+
+    /// Goes from point to point until the test holds; whether it did.
+    fn search(&mut self, hint: &Hint, test: impl Fn(&Machine) -> bool) -> bool {
+        let is_memory = self.order.iter().any(|node| node.op() == Op::Load);
+        let combinations = self.leaves.iter().try_fold(1usize, |product, (_, values)| {
+            product.checked_mul(values.len()).filter(|product| *product <= POINTS)
+        });
+        let count = combinations.filter(|_| !is_memory).unwrap_or(POINTS);
+        let mut state = 0x9e37_79b9_7f4a_7c15u64;
+        for number in 0..count {
+            let mut rest = number;
+            for (place, values) in &self.leaves {
+                let choice = match combinations {
+                    Some(_) => rest % values.len(),
+                    // The first points lie near zero.
+                    None if number < POINTS / 4 => random(&mut state) % values.len().min(6),
+                    None => random(&mut state) % values.len(),
+                };
+                rest /= values.len();
+                self.values[*place] = Value::Element(values[choice]);
+            }
+            self.salt = number as u64;
+            self.run();
+            if test(self) {
+                return true;
+            }
+            if self.left == 0 {
+                return false;
+            }
+        }
+        for (place, _) in self.leaves.iter().filter(|_| !hint.is_empty()) {
+            let known = hint.get(&self.order[*place]).copied();
+            self.values[*place] = known.into();
+        }
+        self.run();
+        !hint.is_empty() && test(self)
+    }
+
+    fn run(&mut self) {
+        for place in 0..self.order.len() {
+            self.compute(place);
+        }
+    }
+
+    fn compute(&mut self, place: usize) {
+        self.left = self.left.saturating_sub(1);
+        if matches!(self.order[place].op(), Op::DefineVar | Op::Range) {
+            return;
+        }
+        self.values[place] = if self.order[place].op() == Op::Reduce {
+            self.reduce(place)
+        } else {
+            self.node(place)
+        };
+    }
+
+    fn node(&self, place: usize) -> Value {
+        let node = &self.order[place];
+        let src = |number: usize| &self.values[self.src[place][number]];
+        let element = |number: usize| src(number).element();
+        let truth = |value| Some(Constant::bool(value));
+        match (node.op(), node.arg()) {
+            (_, Arg::Const(value)) => Value::Element(*value),
+            (Op::Index, _) => self.address(place),
+            (Op::Load, Arg::None) => match src(0) {
+                Value::Place(Some((slot, at))) => self.read(node, *slot, *at),
+                Value::Place(None) if node.src().len() == 2 => src(1).clone(),
+                Value::Place(None) => Value::Element(Constant::zero(node.dtype())),
+                _ => Value::Undefined,
+            },
+            (Op::Store, Arg::None) => match src(0) {
+                Value::Place(Some((slot, at))) => Value::Stores(vec![(*slot, *at, element(1))]),
+                Value::Place(None) => Value::Stores(Vec::new()),
+                _ => Value::Undefined,
+            },
+            (Op::Sink, _) => {
+                let mut all = Vec::new();
+                for number in 0..node.src().len() {
+                    let Value::Stores(stores) = src(number) else { return Value::Undefined };
+                    all.extend(stores.iter().copied());
+                }
+                Value::Stores(all)
+            }
+            (Op::Where, _) => match element(0) {
+                Some(condition) => src(if condition.is_true() { 1 } else { 2 }).clone(),
+                None => Value::Undefined,
+            },
+            (Op::And, _) if (0..2).any(|n| element(n) == truth(false)) => truth(false).into(),
+            (Op::Or, _) if (0..2).any(|n| element(n) == truth(true)) => truth(true).into(),
+            (op, _) if op.is_elementwise() => {
+                let sources: Option<Vec<Constant>> = (0..node.src().len()).map(element).collect();
+                sources.and_then(|sources| evaluate(op, node.dtype(), &sources)).into()
+            }
+            _ => Value::Undefined,
+        }
+    }
+
+    fn address(&self, place: usize) -> Value {
+        let Arg::Global(global) = self.order[self.src[place][0]].arg() else {
+            return Value::Undefined;
+        };
+        let element = |source: &usize| self.values[*source].element();
+        match self.src[place].get(2).map(element) {
+            Some(None) => return Value::Undefined,
+            Some(Some(gate)) if !gate.is_true() => return Value::Place(None),
+            _ => {}
+        }
+        let at = element(&self.src[place][1]).and_then(Constant::to_int);
+        // Outside its memory an address means nothing.
+        let inside = at.filter(|at| 0 <= *at && *at < i128::from(global.size_elements));
+        inside.map_or(Value::Undefined, |at| Value::Place(Some((global.slot, at))))
+    }
+
+    /// What memory holds: small numbers and odd ones, the same at each read.
+    fn read(&self, node: &UOp, slot: usize, place: i128) -> Value {
+        let mut state = (self.salt << 8 | slot as u64) ^ (place as u64).wrapping_mul(0x9e37_79b9);
+        (0..3).for_each(|_| {
+            random(&mut state);
+        });
+        let choice = random(&mut state);
+        let dtype = node.dtype();
+        if dtype.is_float() {
+            let odd = [f64::NAN, f64::INFINITY, -0.0, 0.0, 0.5, -7.25, 1e-3, 3e4];
+            let value = odd.get(choice % 16).copied().unwrap_or((choice / 16 % 17) as f64 - 8.0);
+            return Value::Element(Constant::float(dtype, value));
+        }
+        let (low, high) = dtype.int_range().unwrap_or((0, 0));
+        let ends = [low, high, low + 1, high - 1];
+        let near = self.near[choice / 16 % self.near.len()];
+        let value = ends.get(choice % 16).copied().unwrap_or(near).clamp(low, high);
+        Value::Element(Constant::int(dtype, value))
+    }
+
+    fn reduce(&mut self, place: usize) -> Value {
+        let node = self.order[place].clone();
+        let Arg::Reduce(op, _) = node.arg() else { return Value::Undefined };
+        let ends: Option<Vec<i128>> =
+            node.src()[1..].iter().map(|range| range.src().first()?.as_int()).collect();
+        let body = self.bodies[&place].clone();
+        let steps = ends.as_ref().and_then(|ends| {
+            ends.iter().try_fold(1usize, |product, end| {
+                product.checked_mul(usize::try_from((*end).max(0)).ok()?)
+            })
+        });
+        let cost = steps.and_then(|steps| steps.checked_mul(body.len() + 1));
+        let (Some(ends), Some(steps)) =
+            (ends, steps.filter(|_| cost.is_some_and(|c| c < self.left)))
+        else {
+            return Value::Undefined;
+        };
+        let mut folded = match op {
+            Op::Mul => Constant::one(node.dtype()),
+            Op::Max => Constant::smallest(node.dtype()),
+            _ => Constant::zero(node.dtype()),
+        };
+        for step in 0..steps {
+            let mut rest = step as i128;
+            for (number, end) in ends.iter().enumerate().rev() {
+                let value = Constant::int(node.src()[number + 1].dtype(), rest % end);
+                self.values[self.src[place][number + 1]] = Value::Element(value);
+                rest /= end;
+            }
+            body.iter().for_each(|place| self.compute(*place));
+            let value = self.values[self.src[place][0]].element();
+            match value.and_then(|value| evaluate(*op, node.dtype(), &[folded, value])) {
+                Some(value) => folded = value,
+                None => return Value::Undefined,
+            }
+        }
+        Value::Element(folded)
+    }
+
+    /// The largest magnitude of a float at this point; infinite if there is a NaN.
+    fn largest(&self) -> f64 {
+        let floats = self.values.iter().filter_map(|value| value.element()?.to_float());
+        floats.map(|x| if x.is_nan() { f64::INFINITY } else { x.abs() }).fold(0.0, f64::max)
+    }
+
+    /// The values of the leaves and what was read, in words.
+    fn point(&self) -> String {
+        let name = |node: &UOp| gradiff::graph::infix(node);
+        let mut words: Vec<String> = Vec::new();
+        for (place, _) in &self.leaves {
+            words.push(format!("{}={}", name(&self.order[*place]), self.values[*place].describe()));
+        }
+        for place in 0..self.order.len() {
+            if self.order[place].op() == Op::Load
+                && let Value::Place(Some(_)) = &self.values[self.src[place][0]]
+            {
+                let at = self.values[self.src[place][0]].describe();
+                words.push(format!("{at}={}", self.values[place].describe()));
+            }
+        }
+        if words.is_empty() { "every point".to_string() } else { words.join(", ") }
+    }
+}
+
+fn random(state: &mut u64) -> usize {
+    *state |= 1;
+    *state ^= *state << 13;
+    *state ^= *state >> 7;
+    *state ^= *state << 17;
+    (*state >> 16) as usize
+}

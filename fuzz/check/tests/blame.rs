@@ -1,0 +1,281 @@
+//! Wrong rows are planted in every table; blame must name exactly the row.
+
+use gradiff::rewrite::{Rule, rows, with_rows};
+use gradiff_check::{Blame, Guilt, agree, backends, blame, blame_expr, blame_views, check_expr};
+use gradiff_corpus::{Case, ExprCase, Program, embedded, parse};
+use gradiff_gen::{ExprConfig, SeedChoices, case_seed};
+
+/// The row of this name with another right side and condition.
+fn changed(name: &str, rhs: &'static str, when: &'static str) -> Rule {
+    let row = rows().into_iter().find(|row| row.name == name);
+    Rule { rhs, when, ..row.unwrap_or_else(|| panic!("no rule is named {name}")) }
+}
+
+fn blamed(rows: &[Rule], text: &str) -> Option<Blame> {
+    let case = parse(text).unwrap_or_else(|error| panic!("{text}: {error}")).case;
+    let work = || match &case {
+        Case::Expr(expr) => blame_expr(expr),
+        Case::Program(program) => blame(program, "interp"),
+        Case::Views(views) => blame_views(views),
+    };
+    with_rows(rows, work).expect("the rows load")
+}
+
+fn guilt(rows: &[Rule], text: &str) -> Guilt {
+    let blame = blamed(rows, text).unwrap_or_else(|| panic!("nothing is wrong with {text}"));
+    assert_eq!(blame.room, "rewrite", "{blame}");
+    blame.rule.clone().unwrap_or_else(|| panic!("no rule is named: {blame}"))
+}
+
+/// The planted row is named in its pass, with a point at which it is false.
+fn check(name: &str, rhs: &'static str, when: &'static str, text: &str, pass: &str) {
+    assert!(blamed(&[], text).is_none(), "{text} is wrong without a fault");
+    let guilt = guilt(&[changed(name, rhs, when)], text);
+    assert_eq!((guilt.rule.as_str(), guilt.pass.as_str()), (name, pass), "{}", guilt.story());
+    assert!(guilt.witness.starts_with("false for "), "{}", guilt.story());
+    let table = name.split('/').next().expect("a table");
+    let line = format!("rule {name} (engine/rewrite/src/rules/{table}.rs): false for ");
+    let story = guilt.story();
+    assert!(story.lines().last().is_some_and(|last| last.starts_with(&line)), "{story}");
+}
+
+#[test]
+fn a_wrong_row_is_named_in_an_expression() {
+    for (name, rhs, when, text) in [
+        // Wrong constants.
+        (
+            "divmod/floordiv-nested",
+            "(floordiv x {c0 + c1})",
+            "c0 > 0 && c1 > 0",
+            "var a 0..100\nexpr (a // 3) // 4\n",
+        ),
+        (
+            "divmod/floordiv-of-mod",
+            "(floormod (floordiv x c1) {c0 // c1 + 1})",
+            "c0 > 0 && c1 > 0 && c0 % c1 == 0",
+            "var a 0..100\nexpr (a % 12) // 4\n",
+        ),
+        (
+            "compare/less-floordiv",
+            "(cmplt x {c1 * c0 + 1})",
+            "c0 > 0",
+            "var a -50..50\nexpr a // 3 < 4\n",
+        ),
+        ("boolean/and-and-const", "(and x (or c0 c1))", "", "var a 0..100\nexpr (a & 12) & 6\n"),
+        // Dropped conditions.
+        (
+            "divmod/floormod-nested",
+            "(floormod x c1)",
+            "c0 > 0 && c1 > 0",
+            "var a 0..100\nexpr (a % 6) % 4\n",
+        ),
+        (
+            "divmod/floordiv-congruent",
+            "(add w {min(r) // c0})",
+            "linear(x)",
+            "var a 0..9\nvar b 0..7\nexpr (a * 4 + b) // 4\n",
+        ),
+        ("compare/less-always", "true", "", "var a 0..9\nvar b 0..9\nexpr a < b\n"),
+        // Floor for C.
+        (
+            "divmod/cdiv-nested",
+            "(floordiv x {c0 * c1})",
+            "c0 > 0 && c1 > 0",
+            "var a -50..50\nexpr cdiv(cdiv(a, 3), 2)\n",
+        ),
+        (
+            "compare/less-cdiv",
+            "(cmplt x {c1 * c0})",
+            "c0 > 0 && c1 <= 0",
+            "var a -50..50\nexpr cdiv(a, 3) < -1\n",
+        ),
+        // Swapped operands.
+        (
+            "compare/less-opposite",
+            "(cmplt w {-c0})",
+            "linear(x) && linear(w) && fits(-c0, x)",
+            "var a -9..9\nexpr 0 - a < 3\n",
+        ),
+        ("algebra/where-not", "(where c x y)", "", "var a 0..9\nexpr where(!(a < 5), a, 77)\n"),
+        (
+            "algebra/min-min-const",
+            "(min x (max c0 c1))",
+            "",
+            "var a -9..99\nexpr min(min(a, 30), 20)\n",
+        ),
+        // Hidden: a later step undoes or hides what is wrong elsewhere.
+        (
+            "algebra/max-left",
+            "x",
+            "min(x) >= min(y)",
+            "var a 0..9\nvar b 0..20\nexpr max(a, b) + max(b, 30)\n",
+        ),
+    ] {
+        check(name, rhs, when, text, "symbolic");
+    }
+}
+
+#[test]
+fn a_wrong_row_is_named_in_a_program() {
+    let ints = "a = input i32[6] [-7, 7, -5, 300, 1, 3]\n";
+    for (name, rhs, when, text, pass) in [
+        (
+            "late/floordiv-to-c",
+            "(cdiv x y)",
+            "",
+            format!("{ints}b = floordiv a 3\noutput b\n"),
+            "late",
+        ),
+        (
+            "late/sub-first",
+            "(sub x y)",
+            "",
+            format!("{ints}b = neg a\nc = add b 4\noutput c\n"),
+            "late",
+        ),
+        (
+            "cast/exact-between",
+            "(cast x)",
+            "",
+            format!("{ints}b = cast a i8\nc = cast b i32\noutput c\n"),
+            "symbolic",
+        ),
+        (
+            "memory/load-never",
+            "1",
+            "",
+            "a = input f32[2] iota\nb = pad a [(1,1)] 0.0\nc = shrink b [(0,1)]\noutput c\n"
+                .to_string(),
+            "symbolic",
+        ),
+        (
+            "algebra/add-zero-float",
+            "0.0",
+            "",
+            "a = input f32[3] iota\nb = add a 0.0\noutput b\n".to_string(),
+            "symbolic",
+        ),
+    ] {
+        check(name, rhs, when, &text, pass);
+    }
+}
+
+#[test]
+fn a_wrong_row_is_named_in_views() {
+    let text = "view [2,3]\nflip [1]\nreshape [3,2]\nflip [0]\n";
+    check("divmod/floormod-multiples", "r", "linear(x)", text, "symbolic");
+}
+
+#[test]
+fn rows_that_go_round_are_printed_as_a_cycle() {
+    let text = "var a 0..9\nvar b 0..9\nexpr max(max(a, 3), b)\n";
+    let round = changed("algebra/max-chain-order", "(max (max x z) y)", "");
+    let guilt = guilt(&[round], text);
+    assert_eq!(guilt.rule, "algebra/max-chain-order", "{}", guilt.story());
+    assert!(guilt.cycle.len() >= 2, "{}", guilt.story());
+    assert!(guilt.story().contains("cycle   algebra/max-chain-order: "), "{}", guilt.story());
+}
+
+/// Rows like this one that are most likely wrong: a condition dropped, operands swapped, another
+/// op, a number off by one.
+fn mutants(row: &Rule) -> Vec<Rule> {
+    let leak = |text: String| -> &'static str { Box::leak(text.into_boxed_str()) };
+    let mut all = Vec::new();
+    let clauses: Vec<&str> = row.when.split(" && ").collect();
+    for dropped in (0..clauses.len()).filter(|_| !row.when.is_empty()) {
+        let kept = clauses.iter().enumerate().filter(|(place, _)| *place != dropped);
+        let kept: Vec<&str> = kept.map(|(_, clause)| *clause).collect();
+        all.push(Rule { when: leak(kept.join(" && ")), ..*row });
+    }
+    let swaps = [
+        ("(floordiv ", "(cdiv "),
+        ("(cdiv ", "(floordiv "),
+        ("(floormod ", "(cmod "),
+        ("(cmod ", "(floormod "),
+        ("(max ", "(min "),
+        ("(min ", "(max "),
+        ("(and ", "(or "),
+        ("(or ", "(and "),
+        ("(add ", "(sub "),
+        ("(sub ", "(add "),
+        (" + ", " - "),
+        (" - ", " + "),
+        (" * ", " + "),
+        (" // ", " * "),
+        ("(not ", "(neg (neg "),
+        (" x y)", " y x)"),
+        ("true", "false"),
+        ("false", "true"),
+        (" 1)", " 2)"),
+        ("{-", "{"),
+        ("x", "y"),
+    ];
+    for (from, to) in swaps.iter().filter(|(from, _)| row.rhs.contains(from)) {
+        if !row.rhs.starts_with('@') {
+            all.push(Rule { rhs: leak(row.rhs.replacen(from, to, 1)), ..*row });
+        }
+    }
+    let numbers = [("0", "1"), ("1", "0"), ("1", "2"), ("-1", "1")];
+    all.extend(
+        numbers
+            .iter()
+            .filter(|(from, _)| row.rhs == *from)
+            .map(|(_, to)| Rule { rhs: leak(to.to_string()), ..*row }),
+    );
+    all
+}
+
+/// The first case that goes wrong, and what is blamed for it.
+fn killed(expressions: &[ExprCase], programs: &[Program]) -> Option<(String, Option<Blame>)> {
+    let is_wrong = |case: &&ExprCase| {
+        gradiff_check::catch(|| check_expr(case)).and_then(|checked| checked).is_err()
+    };
+    if let Some(case) = expressions.iter().find(is_wrong) {
+        return Some((case.to_string(), blame_expr(case)));
+    }
+    let backends = backends(&["interp".to_string()]).expect("it needs nothing");
+    let program = programs.iter().find(|program| !agree(&[program], &backends).1.is_empty())?;
+    Some((program.to_string(), blame(program, "interp")))
+}
+
+#[test]
+fn the_mutated_row_is_named() {
+    std::panic::set_hook(Box::new(|_| {}));
+    let cases: Vec<Case> =
+        embedded().iter().map(|(_, text)| parse(text).expect("a case").case).collect();
+    let random = (0..600).map(|number| {
+        gradiff_gen::expr(&mut SeedChoices::new(case_seed(1, number)), &ExprConfig::default())
+    });
+    let written = cases.iter().filter_map(|case| match case {
+        Case::Expr(expr) => Some(expr.clone()),
+        _ => None,
+    });
+    let expressions: Vec<ExprCase> = written.chain(random).collect();
+    let programs: Vec<Program> = cases
+        .iter()
+        .filter_map(|case| match case {
+            Case::Program(program) => Some(program.clone()),
+            _ => None,
+        })
+        .collect();
+    let (mut count, mut kills, mut wrongly) = (0, 0, Vec::new());
+    for mutant in rows().iter().flat_map(mutants) {
+        // Programs take longer: only for what expressions do not reach.
+        let is_int = !matches!(mutant.types, gradiff::rewrite::Types::Floats);
+        let programs = if is_int && !mutant.name.starts_with("late") { &[] } else { &programs[..] };
+        let Ok(found) = with_rows(&[mutant], || killed(&expressions, programs)) else { continue };
+        count += 1;
+        let Some((text, blame)) = found else { continue };
+        kills += 1;
+        let named = blame.as_ref().and_then(|blame| blame.rule.as_ref());
+        if named.is_none_or(|guilt| guilt.rule != mutant.name) {
+            let blame = blame.map_or("nobody".to_string(), |blame| blame.to_string());
+            wrongly.push(format!("{mutant}\n  {text}  {blame}"));
+        }
+    }
+    let share = 100.0 * (1.0 - wrongly.len() as f64 / kills as f64);
+    println!("{count} mutants, {kills} killed, of them {share:.1} % blamed on their row");
+    println!("{}", wrongly.join("\n"));
+    assert!(kills > 100, "{kills} of {count} killed");
+    assert!(share >= 95.0, "{share:.1} % of {kills}");
+}
