@@ -28,6 +28,7 @@ fn decompose(target: &Target, node: UOp) -> UOp {
             let one = UOp::constant(Constant::one(x.dtype()));
             UOp::binary(Op::FDiv, one, x.clone())
         }
+        // A row of `late` does this; here for what it leaves when its fuel runs out.
         (Op::Threefry, _) => gradiff_rewrite::decompose_threefry(&node),
         _ => node,
     }

@@ -14,6 +14,7 @@ mod legalize;
 mod linearize;
 mod lower;
 mod name;
+mod narrow;
 mod pass;
 mod shape;
 

@@ -3,7 +3,7 @@
 use gradiff_graph::{Linear, UOp};
 use gradiff_rewrite::Trace;
 
-use crate::{Error, legalize, linearize, lower as index, name, shape};
+use crate::{Error, legalize, linearize, lower as index, name, narrow, shape};
 
 /// What the device that will run the kernel has. Passes bring the kernel down to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -54,7 +54,7 @@ pub struct Pass {
 
 /// The passes from node to node, in their order. An optimiser belongs before `lower`, expander
 /// and devectoriser after `symbolic`.
-pub const PASSES: [Pass; 5] = [
+pub const PASSES: [Pass; 7] = [
     Pass {
         name: "shape",
         promise: "no axis of size 1, no two axes that could be one, reduced axes last",
@@ -69,6 +69,16 @@ pub const PASSES: [Pass; 5] = [
         name: "symbolic",
         promise: "no rule of the table applies, unless fuel ran out",
         run: symbolic,
+    },
+    Pass {
+        name: "collapse",
+        promise: "no loop whose sum, product or maximum has a closed form",
+        run: collapse,
+    },
+    Pass {
+        name: "narrow",
+        promise: "64-bit integers only for values that 32 bits may not hold",
+        run: narrow::narrow,
     },
     Pass {
         name: "late",
@@ -92,6 +102,10 @@ pub type Stages = (Vec<(&'static str, UOp)>, Linear);
 fn symbolic(root: &UOp, ctx: &mut Context<'_>) -> Result<UOp, Error> {
     let rules = &gradiff_rewrite::symbolic();
     Ok(gradiff_rewrite::rewrite(root, rules, &ctx.options.rewrite, ctx.trace))
+}
+
+fn collapse(root: &UOp, ctx: &mut Context<'_>) -> Result<UOp, Error> {
+    Ok(gradiff_rewrite::collapse(root, &ctx.options.rewrite, ctx.trace))
 }
 
 fn late(root: &UOp, ctx: &mut Context<'_>) -> Result<UOp, Error> {

@@ -4,17 +4,21 @@ use gradiff_graph::{Constant, Op, Sources, UOp, evaluate};
 use smallvec::SmallVec;
 
 use crate::driver::Scope;
+use crate::reduce;
+use crate::threefry;
 use crate::validity;
 
 /// A right side: the node to rewrite; `None` if there is nothing to do.
 pub(crate) type Compute = fn(&UOp, &mut Scope<'_>) -> Option<UOp>;
 
 /// The names that a rule may use after `@`.
-pub(crate) const FUNCTIONS: [(&str, Compute); 4] = [
+pub(crate) const FUNCTIONS: [(&str, Compute); 6] = [
     ("fold", fold),
     ("valid_index", validity::index),
     ("valid_clauses", validity::clauses),
     ("drop_stores", drop_stores),
+    ("gather", reduce::gather),
+    ("threefry", threefry::compute),
 ];
 
 /// The value of an op over constants.

@@ -5,6 +5,7 @@ use gradiff_graph::{DType, UOp};
 
 use crate::bounds::{self, Bounds, floor_div, floor_rem};
 use crate::pattern::{Bindings, Lexer, Slots};
+use crate::reduce;
 use crate::sum::{Sum, canonical_cmp};
 
 /// A parsed expression.
@@ -53,9 +54,14 @@ pub(crate) enum Question {
     SameOp,
     /// How many operands a chain of the node's op has; 17 stands for more than 16.
     Operands,
+    /// Whether a node, or each node of a sum, has one value over a range: it is not made from the
+    /// range.
+    Free,
+    /// How many steps a range has; a constant in its place is one step.
+    Size,
 }
 
-const QUESTIONS: [(&str, Question, usize); 14] = [
+const QUESTIONS: [(&str, Question, usize); 16] = [
     ("min", Question::Min, 1),
     ("max", Question::Max, 1),
     ("bits", Question::Bits, 1),
@@ -66,6 +72,8 @@ const QUESTIONS: [(&str, Question, usize); 14] = [
     ("nowrap", Question::NoWrap, 1),
     ("exactsum", Question::ExactSum, 2),
     ("power2", Question::PowerOfTwo, 1),
+    ("free", Question::Free, 2),
+    ("size", Question::Size, 1),
     ("linear", Question::Linear, 1),
     ("before", Question::Before, 2),
     ("sameop", Question::SameOp, 2),
@@ -213,6 +221,10 @@ impl Expr {
             },
             Expr::Ask(question, [first, second]) => {
                 match (bound.node(*first), bound.node(*second)) {
+                    (None, Some(range)) if *question == Question::Free => {
+                        let terms = &bound.part(*first)?.terms;
+                        Some(i128::from(terms.iter().all(|(node, _)| reduce::is_free(node, range))))
+                    }
                     (Some(first), Some(second)) => ask(*question, first, second, known),
                     _ => ask_part(*question, bound.part(*first)?, known),
                 }
@@ -313,6 +325,8 @@ fn ask(question: Question, x: &UOp, y: &UOp, known: &mut Bounds) -> Option<i128>
             let is_exact = sum - left == right && sum - right == left;
             truth(sum.is_finite() && left * right > 0.0 && is_exact)
         }
+        Question::Free => truth(reduce::is_free(x, y)),
+        Question::Size => reduce::size(x),
         Question::PowerOfTwo => {
             let value = x.as_const()?.to_float()?.abs();
             let is_power = value.is_normal() && value.to_bits() << 12 == 0;

@@ -17,7 +17,7 @@ use crate::sum::Sum;
 pub(crate) type Find = fn(&Input<'_>, &mut Scope<'_>, Attempt<'_>) -> Option<UOp>;
 
 /// The names that may stand after `by`.
-pub(crate) const FINDERS: [(&str, Find); 21] = [
+pub(crate) const FINDERS: [(&str, Find); 22] = [
     ("linear", linear),
     ("multiples", multiples),
     ("remainder", remainder),
@@ -47,6 +47,7 @@ pub(crate) const FINDERS: [(&str, Find); 21] = [
     ("halves", |input, scope, attempt| unrolled(2, input, scope, attempt)),
     ("thirds", |input, scope, attempt| unrolled(3, input, scope, attempt)),
     ("opposite", opposite),
+    ("over_range", over_range),
 ];
 
 fn number(sum: &Sum, value: i128) -> Sum {
@@ -238,6 +239,19 @@ fn common(input: &Input<'_>, scope: &mut Scope<'_>, attempt: Attempt<'_>) -> Opt
     }
     let is_something = !shared.terms.is_empty() || shared.constant != 0;
     is_something.then(|| attempt(&[left, shared, right], scope)).flatten()
+}
+
+/// `x = r * c0 + w, z = r * c1 + s`, r the range that the root folds over.
+fn over_range(input: &Input<'_>, scope: &mut Scope<'_>, attempt: Attempt<'_>) -> Option<UOp> {
+    let range = input.root.src().get(1)?;
+    let mut parts: SmallVec<[Sum; 4]> = SmallVec::new();
+    for sum in &input.sums {
+        let (_, coefficient) = sum.terms.iter().find(|(node, _)| node == range)?;
+        let mut rest = (**sum).clone();
+        rest.terms.retain(|(node, _)| node != range);
+        parts.extend([number(sum, *coefficient), rest]);
+    }
+    attempt(&parts, scope)
 }
 
 /// What stands around a quotient that meets its remainder.

@@ -9,9 +9,14 @@ mod computed;
 mod condition;
 mod driver;
 mod finders;
+#[cfg(test)]
+mod float_check;
 mod given;
 mod order;
 mod pattern;
+mod reduce;
+#[cfg(test)]
+mod reduce_check;
 mod rule;
 pub mod rules;
 mod ruleset;
@@ -36,6 +41,8 @@ pub use threefry::decompose as decompose_threefry;
 #[derive(Clone)]
 struct Loaded {
     symbolic: Arc<RuleSet>,
+    reduce: Arc<RuleSet>,
+    collapse: Arc<RuleSet>,
     late: Arc<RuleSet>,
 }
 
@@ -49,7 +56,13 @@ impl Loaded {
             let load = if is_own { RuleSet::load } else { RuleSet::load_unordered };
             load(&tables).map(Arc::new)
         };
-        Ok(Loaded { symbolic: load(&rules::SYMBOLIC)?, late: load(&[rules::LATE])? })
+        let all: Vec<&[Rule]> = [rules::REDUCE].into_iter().chain(rules::SYMBOLIC).collect();
+        Ok(Loaded {
+            symbolic: load(&rules::SYMBOLIC)?,
+            reduce: load(&[rules::REDUCE])?,
+            collapse: load(&all)?,
+            late: load(&[rules::LATE])?,
+        })
     }
 }
 
@@ -70,6 +83,14 @@ fn loaded() -> Loaded {
 /// boolean algebra, div/mod, casts, validity, memory. Loaded once, faults included.
 pub fn symbolic() -> Arc<RuleSet> {
     loaded().symbolic
+}
+
+/// The root without the folds over ranges that have a closed form; the same root if there are none.
+/// What is left is as simple as [`symbolic`] makes it.
+pub fn collapse(root: &UOp, options: &Options, trace: &mut Trace) -> UOp {
+    let Loaded { reduce, collapse, .. } = loaded();
+    let folded = rewrite(root, &reduce, options, trace);
+    if folded == *root { folded } else { rewrite(&folded, &collapse, options, trace) }
 }
 
 /// What is done last, before rendering, and undone by [`symbolic`]: `x+y*-1` becomes `x-y`, and a
@@ -97,7 +118,7 @@ pub fn with_rows<T>(rows: &[Rule], work: impl FnOnce() -> T) -> Result<T, Error>
 
 /// All rows of all tables, in order.
 pub fn rows() -> Vec<Rule> {
-    rules::SYMBOLIC.iter().copied().chain([rules::LATE]).flatten().copied().collect()
+    rules::all().copied().collect()
 }
 
 /// The node rewritten with [`symbolic`] and the default options.
@@ -107,5 +128,6 @@ pub fn simplify(uop: &UOp) -> UOp {
 
 /// All rules as text, one a line, in the order in which they are tried.
 pub fn listing() -> String {
-    format!("{}{}", symbolic().listing(), late().listing())
+    let Loaded { symbolic, reduce, late, .. } = loaded();
+    format!("{}{}{}", symbolic.listing(), reduce.listing(), late.listing())
 }

@@ -120,6 +120,11 @@ impl Sides<'_> {
             Pattern::Any(slot) | Pattern::Constant(slot) => self.name(*slot),
             Pattern::Literal(_) | Pattern::Value(_) | Pattern::Computed(_) => Price::of(CONSTANT),
             Pattern::Node(..) if self.is_constant(side) => Price::of(CONSTANT),
+            Pattern::Fold(_, src) => {
+                let mut price = Price::of(price_of(Op::Reduce, self.is_late));
+                price.add(&self.price(&src[0]), 10);
+                price
+            }
             Pattern::Node(op, src, _) => {
                 let mut price = Price::of(price_of(*op, self.is_late) + self.extra(*op, src));
                 for (number, source) in src.iter().enumerate() {
@@ -155,7 +160,7 @@ impl Sides<'_> {
     /// Whether the side folds to a constant.
     fn is_constant(&self, side: &Pattern) -> bool {
         match side {
-            Pattern::Any(_) | Pattern::Computed(_) => false,
+            Pattern::Any(_) | Pattern::Computed(_) | Pattern::Fold(..) => false,
             Pattern::Constant(_) | Pattern::Literal(_) | Pattern::Value(_) => true,
             Pattern::Node(_, src, _) => {
                 !src.is_empty() && src.iter().all(|source| self.is_constant(source))
@@ -214,15 +219,15 @@ impl Sides<'_> {
             // What an equation takes apart comes after its parts.
             return self.name(*sum).names.contains_key(part) && sum != part;
         }
-        let Pattern::Node(op, src, _) = left else { return false };
+        let Some((op, src)) = sources(left) else { return false };
         if src.iter().any(|source| self.is_same(source, right) || self.is_after(source, right)) {
             return true;
         }
-        let Pattern::Node(other, parts, _) = right else { return false };
+        let Some((other, parts)) = sources(right) else { return false };
         if !parts.iter().all(|part| self.is_after(left, part)) {
             return false;
         }
-        match (rank(*op), rank(*other)) {
+        match (rank(op), rank(other)) {
             (mine, its) if mine != its => mine > its,
             _ => {
                 let mut pairs = src.iter().zip(parts).rev();
@@ -236,6 +241,9 @@ impl Sides<'_> {
         match (left, right) {
             _ if self.is_constant(left) => self.is_constant(right),
             (Pattern::Any(x), Pattern::Any(y)) => x == y,
+            (Pattern::Fold(op, src), Pattern::Fold(other, parts)) => {
+                op == other && src.iter().zip(&**parts).all(|(x, y)| self.is_same(x, y))
+            }
             (Pattern::Node(op, src, _), Pattern::Node(other, parts, _)) => {
                 op == other
                     && src.len() == parts.len()
@@ -250,6 +258,15 @@ impl Sides<'_> {
             |(slot, count): (&usize, &i64)| format!("{count} {}", self.rule.slots.name(*slot));
         let names: Vec<String> = price.names.iter().map(name).collect();
         format!("{} and {}", names.join(" + "), price.rest)
+    }
+}
+
+/// The op and the sources of a side.
+fn sources(side: &Pattern) -> Option<(Op, &[Pattern])> {
+    match side {
+        Pattern::Node(op, src, _) => Some((*op, src)),
+        Pattern::Fold(_, src) => Some((Op::Reduce, &**src)),
+        _ => None,
     }
 }
 

@@ -3,7 +3,7 @@
 //! The language is told in [`crate::rules`]. Operands stand in the order in which they are written:
 //! nothing is tried twice, so matching is one walk.
 
-use gradiff_graph::{Arg, Constant, DType, Op, Sources, UOp};
+use gradiff_graph::{Arg, Constant, DType, Dims, Op, Sources, UOp};
 
 use crate::computed::{self, Compute};
 use crate::condition::Expr;
@@ -191,6 +191,9 @@ pub(crate) enum Pattern {
     Literal(Literal),
     /// A node of this op; it may have a name.
     Node(Op, Vec<Pattern>, Option<usize>),
+    /// A fold by this op of a value over one range: `(reduce.add v r)`. On the left it also matches
+    /// a fold over several ranges, of which r is any one.
+    Fold(Op, Box<[Pattern; 2]>),
     /// Right side: a constant of the surrounding dtype.
     Value(Expr),
     /// Right side: what a Rust function says.
@@ -257,6 +260,12 @@ impl Pattern {
         while !lexer.take(")") {
             src.push(Pattern::parse(lexer, slots, is_left)?);
         }
+        if let Some(fold) = word.strip_prefix("reduce.") {
+            let op = Op::from_name(fold).ok_or(format!("there is no op {fold}"))?;
+            let pair = <[Pattern; 2]>::try_from(src);
+            let pair = pair.map_err(|src| format!("{word} with {} sources", src.len()))?;
+            return Ok(Pattern::Fold(op, Box::new(pair)));
+        }
         if word == "not" {
             src.push(Pattern::Literal(Literal::Truth(true)));
             return Ok(Pattern::Node(Op::CmpNe, src, name));
@@ -273,6 +282,7 @@ impl Pattern {
     pub(crate) fn op(&self) -> Option<Op> {
         match self {
             Pattern::Node(op, ..) => Some(*op),
+            Pattern::Fold(..) => Some(Op::Reduce),
             Pattern::Constant(_) | Pattern::Literal(_) => Some(Op::Const),
             _ => None,
         }
@@ -288,6 +298,11 @@ impl Pattern {
                 uop.op() == *op
                     && uop.src().len() == src.len()
                     && name.is_none_or(|slot| bound.bind(slot, uop))
+                    && src.iter().zip(uop.src()).all(|(pattern, uop)| pattern.matches(uop, bound))
+            }
+            Pattern::Fold(op, src) => {
+                matches!(uop.arg(), Arg::Reduce(of, _) if of == op && uop.op() == Op::Reduce)
+                    && uop.src().len() == 2
                     && src.iter().zip(uop.src()).all(|(pattern, uop)| pattern.matches(uop, bound))
             }
             Pattern::Value(_) | Pattern::Computed(_) => false,
@@ -310,6 +325,12 @@ impl Pattern {
                 Some(UOp::constant(Constant::int(dtype, value)))
             }
             Pattern::Computed(function) => function(bound.node(0)?, scope),
+            Pattern::Fold(op, src) => {
+                let [value, range] = &**src;
+                let value = value.build(dtype, bound, scope)?;
+                let src = [value, range.build(DType::I32, bound, scope)?];
+                Some(UOp::new(Op::Reduce, dtype, src, Arg::Reduce(*op, Dims::new())))
+            }
             Pattern::Node(op, src, _) => {
                 let operand = self.operand_dtype(dtype, bound);
                 let mut built = Sources::new();
@@ -329,6 +350,9 @@ impl Pattern {
             Pattern::Node(op, src, _) if op.is_comparison() => {
                 src.iter().find_map(|source| source.own_dtype(bound)).unwrap_or(DType::Bool)
             }
+            Pattern::Node(Op::Cast | Op::Bitcast, src, _) => {
+                src[0].own_dtype(bound).unwrap_or(dtype)
+            }
             _ => dtype,
         }
     }
@@ -338,6 +362,8 @@ impl Pattern {
             Pattern::Any(slot) | Pattern::Constant(slot) => bound.dtype(*slot),
             Pattern::Literal(Literal::Truth(_)) => Some(DType::Bool),
             Pattern::Node(op, ..) if op.is_comparison() => Some(DType::Bool),
+            Pattern::Node(Op::Cast | Op::Bitcast, ..) => None,
+            Pattern::Fold(_, src) => src[0].own_dtype(bound),
             Pattern::Node(op, src, _) => {
                 let values = if *op == Op::Where { &src[1..] } else { &src[..] };
                 values.iter().find_map(|source| source.own_dtype(bound))

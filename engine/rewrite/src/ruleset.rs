@@ -8,6 +8,7 @@ use crate::driver::Scope;
 use crate::given::Given;
 use crate::order;
 use crate::pattern::{Bindings, Lexer, Pattern, Slots};
+use crate::reduce;
 use crate::rule::Rule;
 
 /// What is wrong with a table of rules.
@@ -190,6 +191,9 @@ impl Compiled {
     /// For the first two sources, the ops that they may have, one bit each.
     fn sources(&self) -> [u64; 2] {
         let mut sources = [u64::MAX; 2];
+        if let Pattern::Fold(_, src) = &self.lhs {
+            sources[0] = src[0].op().map_or(u64::MAX, |op| 1 << op as u32);
+        }
         if let Pattern::Node(_, src, _) = &self.lhs {
             for (mask, source) in sources.iter_mut().zip(src) {
                 *mask = source.op().map_or(u64::MAX, |op| 1 << op as u32);
@@ -203,6 +207,11 @@ impl Compiled {
         let subject = uop.src().last().map_or(uop.dtype(), UOp::dtype);
         if !self.row.types.has(subject) {
             return None;
+        }
+        if let Pattern::Fold(..) = self.lhs
+            && 2 < uop.src().len()
+        {
+            return reduce::one_by_one(uop, |one| self.apply(one, scope));
         }
         let mut bound = Bindings::default();
         bound.bind(0, uop);

@@ -8,6 +8,8 @@ use gradiff_graph::{
     fault::is_active,
 };
 
+use crate::driver::Scope;
+
 /// The node without the op `Threefry`, over 32-bit words; the node itself if it is another op.
 pub fn decompose(uop: &UOp) -> UOp {
     let (Op::Threefry, [counter, key]) = (uop.op(), uop.src()) else { return uop.clone() };
@@ -30,6 +32,11 @@ pub fn decompose(uop: &UOp) -> UOp {
     let wide = |half| unary_cast(DType::U64, half);
     let upper = binary(Op::Shl, wide(high), UOp::int(DType::U64, 32));
     binary(Op::Or, upper, wide(low))
+}
+
+/// The right side `@threefry`.
+pub(crate) fn compute(uop: &UOp, _: &mut Scope<'_>) -> Option<UOp> {
+    Some(decompose(uop))
 }
 
 /// The words of 64 bits, the low one first.

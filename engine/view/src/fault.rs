@@ -70,6 +70,10 @@ faults! {
         "A float times zero becomes zero although it may be NaN or infinite.";
     RuleThreefryRotation "rule-threefry-rotation" "rewrite"
         "Threefry on devices rotates by 25 bits where it should by 24.";
+    CollapseCountOffByOne "collapse-count-off-by-one" "rewrite"
+        "The steps of a sum that lie below a bound are counted as one too many.";
+    CollapseGatherGateDropped "collapse-gather-gate-dropped" "rewrite"
+        "A picked step is taken for one of the range although it is negative.";
     SchedulePadAcrossExp2 "schedule-pad-across-exp2" "schedule"
         "A pad is moved across exp2, so padding becomes one instead of zero.";
     ScheduleFusedAcrossRealize "schedule-fused-across-realize" "schedule"
@@ -78,6 +82,8 @@ faults! {
         "A movement on top of a reduction is dropped.";
     ScheduleBufferReusedEarly "schedule-buffer-reused-early" "schedule"
         "The memory plan reuses a buffer that is still to be read.";
+    NarrowOverflowForgotten "narrow-overflow-forgotten" "kernel"
+        "64-bit arithmetic on 32-bit values is done in 32 bits although its result is wider.";
     LowerReduceIdentity "lower-reduce-identity" "kernel"
         "A reduction starts from the wrong identity.";
     LowerGateLost "lower-gate-lost" "kernel"

@@ -130,32 +130,78 @@ fn lower_padded_load_is_gated() {
     assert_eq!(memories[0], f32s(&[0.0, 5.0, 6.0, 7.0, 0.0, 0.0]));
 }
 
-#[test]
-fn lower_index_is_i64_only_where_it_must_be() {
-    let index_dtype = |shape: &[i64]| {
-        let tracker = plain(&[1]).reshape(&vec![1; shape.len()]);
-        let tracker = tracker.and_then(|tracker| tracker.expand(shape)).expect("an expansion");
-        let linear = lowered(&sink(load(DType::F32, 1, 1, tracker), shape));
-        ops(&linear, Op::Range)[0].dtype
-    };
-    assert_eq!(index_dtype(&[1 << 20]), DType::I32);
-    assert_eq!(index_dtype(&[1 << 15, 1 << 15]), DType::I32);
-    assert_eq!(index_dtype(&[1 << 16, 1 << 16]), DType::I64);
-    assert_eq!(index_dtype(&[1 << 20, 1 << 20]), DType::I64);
+/// How many uops of the kernel have the type i64.
+fn wide(linear: &Linear) -> usize {
+    linear.uops.iter().filter(|uop| uop.dtype == DType::I64).count()
 }
 
 #[test]
-fn lower_stored_transposed_far_is_i64() {
+fn narrow_loops_count_in_32_bits_and_far_places_in_64() {
+    let check = |shape: &[i64], range: DType, is_wide: bool| {
+        let tracker = plain(&[1]).reshape(&vec![1; shape.len()]);
+        let tracker = tracker.and_then(|tracker| tracker.expand(shape)).expect("an expansion");
+        let linear = lowered(&sink(load(DType::F32, 1, 1, tracker), shape));
+        assert!(ops(&linear, Op::Range).iter().all(|uop| uop.dtype == range), "{linear}");
+        assert_eq!(wide(&linear) > 0, is_wide, "{linear}");
+    };
+    check(&[1 << 20], DType::I32, false);
+    check(&[1 << 15, 1 << 15], DType::I32, false);
+    check(&[(1 << 31) - 1], DType::I32, false);
+    // Merged to one axis of 2^32 and 2^40: a counter that must be wide.
+    check(&[1 << 16, 1 << 16], DType::I64, true);
+    check(&[1 << 20, 1 << 20], DType::I64, true);
+}
+
+#[test]
+fn narrow_stored_transposed_far_is_i64_and_its_loops_are_not() {
     let place = |rows: i64| {
         let view = plain(&[rows, 1 << 16]).permute(&[1, 0]).expect("a view");
         let zero = UOp::constant(Constant::zero(DType::F32));
         let target = global(DType::F32, 0, rows << 16);
         let store = UOp::new(Op::Store, DType::Void, [target, zero], Arg::View(view));
-        let linear = lowered(&UOp::new(Op::Sink, DType::Void, [store], Arg::None));
-        ops(&linear, Op::Range)[0].dtype
+        lowered(&UOp::new(Op::Sink, DType::Void, [store], Arg::None))
     };
-    assert_eq!(place(1 << 14), DType::I32);
-    assert_eq!(place(1 << 17), DType::I64);
+    assert_eq!(wide(&place(1 << 14)), 0);
+    let far = place(1 << 17);
+    assert!(ops(&far, Op::Range).iter().all(|uop| uop.dtype == DType::I32), "{far}");
+    // The row, widened, times its stride of 2^16 and the column: the constant, casts and sum.
+    assert_eq!(ops(&far, Op::Mul)[0].dtype, DType::I64, "{far}");
+    assert_eq!(ops(&far, Op::Add)[0].dtype, DType::I64, "{far}");
+}
+
+#[test]
+fn narrow_small_arrays_beside_a_far_one_are_indexed_in_32_bits() {
+    // out[i, j] = x[j] + y[i] with 2^17 rows of 2^16: only the place in out is wide.
+    let (rows, columns) = (1i64 << 17, 1i64 << 16);
+    let expanded = |shape: &[i64]| plain(shape).expand(&[rows, columns]).expect("an expansion");
+    let x = load(DType::F32, 1, columns, expanded(&[1, columns]));
+    let y = load(DType::F32, 2, rows, expanded(&[rows, 1]));
+    let linear = lowered(&sink(UOp::binary(Op::Add, x, y), &[rows, columns]));
+    let places: Vec<DType> =
+        ops(&linear, Op::Index).iter().map(|uop| linear.uops[uop.src[1] as usize].dtype).collect();
+    assert_eq!(places.iter().filter(|dtype| **dtype == DType::I64).count(), 1, "{linear}");
+    assert_eq!(places.len(), 3);
+    assert!(ops(&linear, Op::Range).iter().all(|uop| uop.dtype == DType::I32), "{linear}");
+}
+
+#[test]
+fn narrow_flipped_view_of_three_thousand_million_reads_where_it_should() {
+    // 3 * 2^30 places on one element: x[(3*2^30 - 1 - i) // 2^30], a buffer of three elements.
+    let count = 3i64 << 30;
+    let view = plain(&[3, 1]).expand(&[3, 1 << 30]).expect("an expansion");
+    let view = view.reshape(&[count]).and_then(|view| view.flip(&[true])).expect("a view");
+    // The ends and both sides of each step.
+    let cut = view.shrink(&[(count - 2, count)]).expect("a cut");
+    let memories = vec![vec![None; 2], f32s(&[1.0, 2.0, 3.0])];
+    let linear = lowered(&sink(load(DType::F32, 1, 3, cut), &[2]));
+    let mut found = memories.clone();
+    linear::run(&linear, &mut found);
+    assert_eq!(found[0], f32s(&[1.0, 1.0]));
+    let cut = view.shrink(&[((1 << 30) - 1, (1 << 30) + 1)]).expect("a cut");
+    let linear = lowered(&sink(load(DType::F32, 1, 3, cut), &[2]));
+    let mut found = memories;
+    linear::run(&linear, &mut found);
+    assert_eq!(found[0], f32s(&[3.0, 2.0]));
 }
 
 #[test]
@@ -341,5 +387,5 @@ fn interpret_outside_of_memory_is_an_error() {
 #[test]
 fn passes_have_one_name_each() {
     let names: Vec<&str> = PASSES.iter().map(|pass| pass.name).collect();
-    assert_eq!(names, ["shape", "lower", "symbolic", "late", "legalize"]);
+    assert_eq!(names, ["shape", "lower", "symbolic", "collapse", "narrow", "late", "legalize"]);
 }

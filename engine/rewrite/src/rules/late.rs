@@ -3,6 +3,8 @@
 use crate::rule::Claim::*;
 use crate::rule::{Rule, Types, row};
 
+const TINYGRAD: &str = "tinygrad symbolic.py";
+
 /// What devices like better than the canonical form.
 #[rustfmt::skip]
 pub(super) const LATE: &[Rule] = &[
@@ -26,4 +28,24 @@ pub(super) const LATE: &[Rule] = &[
         "(floormod x y)", "(cmod x y)",
         "min(x) >= 0 && min(y) >= 0",
         "devices divide as C does; undone by divmod/cmod-to-floor", ""),
+    row("late/threefry", (Types::Ints, Bits),
+        "(threefry x y)", "@threefry",
+        "bits(root) == 64",
+        "devices have no such op; late, as sums over its rounds would be opened; computed, as 20 rounds of shared words are no readable pattern", TINYGRAD),
+    row("late/low-half-of-pair", (Types::Ints, Bits),
+        "(cast (or (shl x 32) s@(cast y)))", "(cast y)",
+        "bits(root) <= 32 && isint(root) && isint(y) && bits(y) == 32 && min(y) >= 0",
+        "what is shifted by 32 has no bit there", TINYGRAD),
+    row("late/high-half-of-pair", (Types::Ints, Bits),
+        "(shr (or (shl s@(cast x) 32) (cast y)) 32)", "(cast x)",
+        "bits(s) == 64 && isint(x) && bits(x) == 32 && min(x) >= 0 && isint(y) && bits(y) == 32 && min(s) >= 0 && min(y) >= 0",
+        "y ends below the bits that are kept; x has no more than it shows", TINYGRAD),
+    row("late/word-of-word", (Types::Ints, Bits),
+        "(cast s@(cast x))", "(cast x)",
+        "isint(x) && isint(root) && bits(s) == 64 && bits(root) <= 32",
+        "the low bits of the low bits; the way through 64 bits that is left of a pair", TINYGRAD),
+    row("late/same-word", (Types::Ints, Bits),
+        "(cast x)", "x",
+        "same(root, x)",
+        "no conversion", TINYGRAD),
 ];

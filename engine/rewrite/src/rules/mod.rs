@@ -23,6 +23,10 @@
 //! on. `//` and `%` (floored), `cdiv` and `cmod` in an equation are nodes that are there. Of such a
 //! name `min`, `max` and `linear` speak of its exact sum.
 //!
+//! `(reduce.add v r)` folds v by + over the range r; on the left r may be any one of several ranges,
+//! and the fold over the others stays around the right side. `free(v, r)` says that v is not made
+//! from r, `size(r)` how many steps r has.
+//!
 //! `x + y`, `x - y` and `x * y` wrap; a rule about order or division asks that nothing wraps.
 
 mod algebra;
@@ -31,8 +35,10 @@ mod cast;
 mod compare;
 mod divmod;
 mod faults;
+mod float;
 mod late;
 mod memory;
+mod reduce;
 mod validity;
 
 use crate::rule::Rule;
@@ -60,19 +66,23 @@ pub(crate) fn changed(tables: &[&[Rule]], rows: &[Rule]) -> Vec<Vec<Rule>> {
 
 /// All rows.
 pub(crate) fn all() -> impl Iterator<Item = &'static Rule> {
-    SYMBOLIC.iter().copied().chain([LATE]).flatten()
+    SYMBOLIC.iter().copied().chain([REDUCE, LATE]).flatten()
 }
 
 /// The tables of [`crate::symbolic`], in the order in which they are tried.
-pub const SYMBOLIC: [&[Rule]; 7] = [
+pub const SYMBOLIC: [&[Rule]; 8] = [
     algebra::ALGEBRA,
     boolean::BOOLEAN,
     compare::COMPARE,
     divmod::DIVMOD,
     cast::CAST,
+    float::FLOAT,
     memory::MEMORY,
     validity::VALIDITY,
 ];
+
+/// The table of folds over ranges, tried before those of [`SYMBOLIC`] in [`crate::collapse`].
+pub const REDUCE: &[Rule] = reduce::REDUCE;
 
 /// The table of [`crate::late`].
 pub const LATE: &[Rule] = late::LATE;
