@@ -2,7 +2,8 @@
 
 use gradiff::rewrite::{Rule, rows, with_rows};
 use gradiff_check::{check_expects, coverage, embedded_cases, fired};
-use gradiff_corpus::{embedded, parse};
+use gradiff_corpus::{Case, embedded, parse};
+use gradiff_gen::{ExprConfig, SeedChoices, case_seed, expr};
 use std::collections::{BTreeMap, BTreeSet};
 
 fn problems(text: &str) -> Vec<String> {
@@ -114,4 +115,24 @@ fn coverage_counts_by_op_dtype_and_device() {
     let holes = found.device_holes("interp");
     assert!(holes.iter().any(|(op, dtype)| (op.name(), dtype.name()) == ("neg", "i8")));
     assert!(!holes.iter().any(|(op, dtype)| (op.name(), dtype.name()) == ("neg", "u8")));
+}
+
+/// Of the rules that expressions can fire, random ones fire nearly all; `CASES=1000000` for more.
+#[test]
+fn random_expressions_fire_most_rules() {
+    let count: u64 = std::env::var("CASES").map_or(20_000, |count| count.parse().expect("a number"));
+    let expressions = |case: &Case| matches!(case, Case::Expr(_));
+    let written: Vec<Case> = embedded_cases().into_iter().filter(expressions).collect();
+    let mut waiting = fired(&written);
+    waiting.retain(|_, count| *count > 0);
+    let (all, config) = (waiting.len(), ExprConfig::default());
+    for first in (0..count).step_by(1_000) {
+        let random = |index: u64| expr(&mut SeedChoices::new(case_seed(1, first + index)), &config);
+        let cases: Vec<Case> = (0..1_000).map(random).map(Case::Expr).collect();
+        let counts = fired(&cases);
+        waiting.retain(|rule, _| counts[rule] == 0);
+    }
+    let missed: Vec<_> = waiting.into_keys().collect();
+    println!("{} of {all} rules in {count} expressions, all but {missed:?}", all - missed.len());
+    assert!(missed.len() * 10 <= all, "never fired at random: {missed:?}");
 }

@@ -282,24 +282,34 @@ impl<C: Choices> Builder<'_, C> {
         cast(part, [from, dtype], self.vars)
     }
 
-    /// `x % c + x // c * c`, or nearly.
+    /// `x % c + x // c * c`, or nearly; or `x // 2 + (x + 1) // 2`, as unrolled loops have.
     fn split(&mut self, depth: usize, dtype: DType) -> Ranged {
         use ExprBinary::*;
         let whole = self.int(depth - 2, dtype);
+        if self.choices.one_in(4) {
+            let count = 2 + i64::from(self.choices.below(2) == 1);
+            let mut sum = self.apply(FloorDiv, dtype, &whole, &int(count));
+            for offset in 1..count {
+                let shifted = self.apply(Add, dtype, &whole, &int(offset));
+                let quotient = self.apply(FloorDiv, dtype, &shifted, &int(count));
+                sum = self.apply(Add, dtype, &sum, &quotient);
+            }
+            return sum;
+        }
         let divisor = self.divisor(1, dtype);
         let factor = if self.choices.one_in(4) { self.literal(dtype) } else { divisor.clone() };
         let (quotient, rest) = self.choices.pick(&[(FloorDiv, FloorMod), (CDiv, CMod)]);
-        let part = |op, x: &Ranged, y: &Ranged, other: &Ranged, this: &mut Self| {
-            let expr = Expr::Binary(op, Box::new(x.expr.clone()), Box::new(y.expr.clone()));
-            match bounds(op, dtype, x, y) {
-                Some(bounds) => this.within(dtype, bounds, || expr, || other.clone()),
-                None => other.clone(),
-            }
-        };
-        let rest = part(rest, &whole, &divisor, &whole, self);
-        let quotient = part(quotient, &whole, &divisor, &whole, self);
-        let product = part(Mul, &quotient, &factor, &quotient, self);
-        part(Add, &rest, &product, &rest, self)
+        let rest = self.apply(rest, dtype, &whole, &divisor);
+        let quotient = self.apply(quotient, dtype, &whole, &divisor);
+        let product = self.apply(Mul, dtype, &quotient, &factor);
+        self.apply(Add, dtype, &rest, &product)
+    }
+
+    /// The function of two integers; if it leaves the dtype and may not, the left one.
+    fn apply(&mut self, op: ExprBinary, dtype: DType, x: &Ranged, y: &Ranged) -> Ranged {
+        let Some(bounds) = bounds(op, dtype, x, y) else { return x.clone() };
+        let expr = || Expr::Binary(op, Box::new(x.expr.clone()), Box::new(y.expr.clone()));
+        self.within(dtype, bounds, expr, || x.clone())
     }
 
     /// A function of two integers; if it leaves the dtype and may not, its left source.
@@ -323,9 +333,7 @@ impl<C: Choices> Builder<'_, C> {
             ExprBinary::Mul if self.choices.weighted(&[3, 1]) == 0 => self.literal(dtype),
             _ => self.int(depth - 1, dtype),
         };
-        let Some(bounds) = bounds(op, dtype, &left, &right) else { return left };
-        let expr = Expr::Binary(op, Box::new(left.expr.clone()), Box::new(right.expr));
-        self.within(dtype, bounds, || expr, || left)
+        self.apply(op, dtype, &left, &right)
     }
 
     /// The dtype of the operands of a comparison.
@@ -381,7 +389,7 @@ impl<C: Choices> Builder<'_, C> {
             return self.plain_truth();
         }
         let deep = depth >= 3 && self.config.literals.is_empty() && !self.choices.exhausted();
-        let kind = if deep { self.choices.below(if self.is_free { 11 } else { 8 }) } else { 0 };
+        let kind = if deep { self.choices.below(if self.is_free { 12 } else { 8 }) } else { 0 };
         let made = match kind {
             7 => Expr::Unary(ExprUnary::Not, Box::new(self.truth(depth - 1))),
             5 | 6 => {
@@ -392,6 +400,18 @@ impl<C: Choices> Builder<'_, C> {
                 Expr::Binary(op, Box::new(left), Box::new(right))
             }
             8 => return self.plain_truth(),
+            11 if self.choices.one_in(2) => {
+                // Two limits of one value.
+                let of = self.operand();
+                let value = settled(self.int(depth - 1, of).expr, of, self.vars);
+                let [x, y] = [(); 2].map(|()| {
+                    let limit = Box::new(self.literal(of).expr);
+                    Box::new(Expr::Binary(ExprBinary::Lt, value.clone(), limit))
+                });
+                let is_turned = self.choices.one_in(2);
+                let y = if is_turned { Box::new(Expr::Unary(ExprUnary::Not, y)) } else { y };
+                Expr::Binary(self.choices.pick(&[ExprBinary::Or, ExprBinary::And]), x, y)
+            }
             9 if self.choices.one_in(2) => {
                 let [c, x, y] = [(); 3].map(|()| self.truth(depth - 1));
                 Expr::Where(Box::new([c, x, y]))
