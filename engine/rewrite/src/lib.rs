@@ -25,6 +25,7 @@ mod soundness;
 mod sum;
 mod threefry;
 mod validity;
+pub mod witness;
 
 use std::cell::RefCell;
 use std::sync::{Arc, OnceLock};
@@ -119,6 +120,13 @@ pub fn with_rows<T>(rows: &[Rule], work: impl FnOnce() -> T) -> Result<T, Error>
 /// All rows of all tables, in order.
 pub fn rows() -> Vec<Rule> {
     rules::all().copied().collect()
+}
+
+/// The row of this name as it is in use, changed by [`with_rows`] or a planted fault.
+pub fn row(name: &str) -> Option<Rule> {
+    let Loaded { symbolic, reduce, late, .. } = loaded();
+    let in_set = |set: &Arc<RuleSet>| set.rules().find(|rule| rule.name == name).copied();
+    [symbolic, reduce, late].iter().find_map(in_set)
 }
 
 /// The node rewritten with [`symbolic`] and the default options.

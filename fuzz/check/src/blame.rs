@@ -108,23 +108,24 @@ fn in_kernels(program: &Program, expected: &[Expected], way: &Way) -> Option<Bla
         let schedule = stages::scheduled(&stages::graph(program)?, way)?;
         stages::run(&schedule, way, level)
     };
-    let at = |level: &mut Level<'_>| with(way, level);
-    if let Some(detail) = wrong(expected, || at(&mut Level::Graph(0))) {
+    let tree = &mut |ast: &UOp| Ok(ast.clone());
+    if let Some(detail) = wrong(expected, || with(way, &mut Level::Made(tree))) {
         // Right as soon as views are stacked instead of merged: merging is wrong.
         let mut stacked = way.clone();
         stacked.schedule.merge_views = false;
-        let is_merging = wrong(expected, || with(&stacked, &mut Level::Graph(0))).is_none();
+        let is_merging = wrong(expected, || with(&stacked, &mut Level::Made(tree))).is_none();
         return guilty("kernels", if is_merging { "view" } else { "schedule" }, detail);
     }
     for number in 0..PASSES.len() {
-        if let Some(detail) = wrong(expected, || at(&mut Level::Graph(number + 1))) {
+        let make = &mut |ast: &UOp| passed(ast, way, number, &mut Trace::default(), &mut "");
+        if let Some(detail) = wrong(expected, || with(way, &mut Level::Made(make))) {
             return in_pass(program, expected, way, number, detail);
         }
     }
     if let Some(blame) = without_end(program, way) {
         return Some(blame);
     }
-    let detail = wrong(expected, || at(&mut Level::Linear))?;
+    let detail = wrong(expected, || with(way, &mut Level::Linear))?;
     guilty("linearize", "kernel", detail)
 }
 

@@ -3,7 +3,7 @@
 
 use gradiff::UOp;
 use gradiff::graph::infix;
-use gradiff::rewrite::{Claim, Rule, RuleSet, Step, Trace, bounds, late, symbolic};
+use gradiff::rewrite::{Claim, RuleSet, Step, Trace, bounds, row, rows};
 
 use crate::witness::{Hint, Stray, stray, witness};
 
@@ -95,7 +95,7 @@ pub(crate) fn search(run: Run<'_>, hint: &Hint) -> Option<Guilt> {
         Some(guilt) => Some(guilt),
         // It did not come to its end: the panic names it.
         None => {
-            let rule = row(|rule| problem.contains(rule.name))?;
+            let rule = rows().into_iter().find(|rule| problem.contains(rule.name))?;
             Some(Guilt { witness: problem, ..guilt(rule.name, String::new(), String::new()) })
         }
     }
@@ -123,7 +123,7 @@ pub(crate) fn first_false(steps: &[Step], hint: &Hint) -> Option<Guilt> {
 }
 
 fn falsehood(step: &Step, hint: &Hint) -> Option<String> {
-    let claim = row(|rule| rule.name == step.rule).map_or(Claim::Bits, |rule| rule.claim);
+    let claim = row(step.rule).map_or(Claim::Bits, |rule| rule.claim);
     witness(&step.before, &step.after, claim, hint)
 }
 
@@ -140,10 +140,8 @@ pub(crate) fn of_endless(trace: &Trace) -> Option<Guilt> {
     let cycle = cycle(trace, steps);
     let growth =
         |step: &Step| step.after.toposort().len() as i64 - step.before.toposort().len() as i64;
-    let is_refused = |step: &&Step| {
-        let row = row(|rule| rule.name == step.rule);
-        row.is_some_and(|row| RuleSet::load(&[&[row]]).is_err())
-    };
+    let is_refused =
+        |step: &&Step| row(step.rule).is_some_and(|row| RuleSet::load(&[&[row]]).is_err());
     let guilt = first_false(cycle, &Hint::new()).or_else(|| {
         let (step, why) = match cycle.iter().find(is_refused) {
             Some(step) => (step, "; the row may make a term larger in the order of terms"),
@@ -200,12 +198,6 @@ fn guilt(rule: &str, before: String, after: String) -> Guilt {
         verdict,
         cycle: Vec::new(),
     }
-}
-
-/// The first of the rows as they are in use on this thread.
-fn row(test: impl Fn(&Rule) -> bool) -> Option<Rule> {
-    let sets = [symbolic(), late()];
-    sets.iter().find_map(|set| set.rules().find(|rule| test(rule)).copied())
 }
 
 fn verdict(_rule: &str) -> String {

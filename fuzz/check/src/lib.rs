@@ -21,7 +21,6 @@ mod stages;
 mod tensors;
 mod translate;
 mod views;
-mod witness;
 
 pub use agree::{Failure, Kind, Tally, agree};
 pub use backend::{Backend, Outcome};
@@ -32,6 +31,7 @@ pub use expects::check_expects;
 pub use exprs::{check_expr, to_uop};
 pub use gradiff::graph::fault;
 pub use gradiff::rewrite::listing as rule_listing;
+use gradiff::rewrite::witness;
 pub use guilt::Guilt;
 pub use reduce::reduce;
 pub use report::{Finding, python_script, rust_test, stem};

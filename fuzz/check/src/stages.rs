@@ -101,8 +101,6 @@ pub(crate) type MakeKernel<'a> = &'a mut dyn FnMut(&UOp) -> Result<UOp, String>;
 
 /// How the kernels of a schedule are run.
 pub(crate) enum Level<'a> {
-    /// As trees or graphs, after the pass of this number; 0 is the tree itself.
-    Graph(usize),
     /// As what this makes of the tree.
     Made(MakeKernel<'a>),
     /// As linear uops, one by one.
@@ -127,11 +125,6 @@ pub(crate) fn run(
             });
         }
         match level {
-            Level::Graph(0) => interpret(&item.ast, &mut memories).map_err(|e| e.to_string())?,
-            Level::Graph(pass) => {
-                let (passes, _) = lowered(&item.ast, way)?;
-                interpret(&passes[*pass - 1].1, &mut memories).map_err(|e| e.to_string())?;
-            }
             Level::Made(make) => {
                 interpret(&make(&item.ast)?, &mut memories).map_err(|e| e.to_string())?;
             }

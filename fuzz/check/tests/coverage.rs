@@ -120,7 +120,8 @@ fn coverage_counts_by_op_dtype_and_device() {
 /// Of the rules that expressions can fire, random ones fire nearly all; `CASES=1000000` for more.
 #[test]
 fn random_expressions_fire_most_rules() {
-    let count: u64 = std::env::var("CASES").map_or(20_000, |count| count.parse().expect("a number"));
+    let count: u64 =
+        std::env::var("CASES").map_or(20_000, |count| count.parse().expect("a number"));
     let expressions = |case: &Case| matches!(case, Case::Expr(_));
     let written: Vec<Case> = embedded_cases().into_iter().filter(expressions).collect();
     let mut waiting = fired(&written);

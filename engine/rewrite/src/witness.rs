@@ -4,15 +4,19 @@
 //! Undefined values accuse nobody: where the node before is undefined the one after may be
 //! anything. What cannot be evaluated here (trackers, loops that are too long) is undefined.
 
-use gradiff::graph::{Arg, Constant, DType, Op, UOp, evaluate};
-use gradiff::rewrite::{Claim, bounds};
-use std::collections::{HashMap, HashSet};
+use gradiff_graph::{Arg, Constant, DType, Op, UOp, evaluate, infix};
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use crate::{Claim, bounds};
 
 /// Values of variables and ranges that are known to show a difference.
-pub(crate) type Hint = HashMap<UOp, Constant>;
+pub type Hint = std::collections::HashMap<UOp, Constant>;
 
 /// Points at which two nodes are compared, at most.
 const POINTS: usize = 500;
+/// Values of a float that are worth a try, those near zero first.
+const FLOATS: [f64; 12] =
+    [0.0, -0.0, 1.0, -1.0, 0.5, 3.0, -7.25, 1e-3, 3e4, f64::NAN, f64::INFINITY, f64::NEG_INFINITY];
 /// Nodes that two graphs may have together.
 const NODES: usize = 4_000;
 /// Evaluations of nodes, at most, for one question.
@@ -25,11 +29,11 @@ pub fn local_witness(before: &UOp, after: &UOp, claim: Claim) -> Option<String> 
 }
 
 /// As [`local_witness`]; the point of the hint is tried as well.
-pub(crate) fn witness(before: &UOp, after: &UOp, claim: Claim, hint: &Hint) -> Option<String> {
+pub fn witness(before: &UOp, after: &UOp, claim: Claim, hint: &Hint) -> Option<String> {
     let mut machine = Machine::new(&[before, after])?;
     let (before, after) = (machine.places[before], machine.places[after]);
     let differs = |machine: &Machine| {
-        !is_kept(claim, &machine.values[before], &machine.values[after], || machine.largest())
+        !is_kept(claim, &machine.values[before], &machine.values[after], || machine.floats())
     };
     machine.search(hint, differs).then(|| {
         let [x, y] = [before, after].map(|place| machine.values[place].describe());
@@ -38,15 +42,15 @@ pub(crate) fn witness(before: &UOp, after: &UOp, claim: Claim, hint: &Hint) -> O
 }
 
 /// A node whose value leaves its bounds.
-pub(crate) struct Stray {
+pub struct Stray {
     /// The innermost such node.
-    pub(crate) node: UOp,
+    pub node: UOp,
     /// The point, and the value there, in words.
-    pub(crate) words: String,
+    pub words: String,
 }
 
 /// The innermost node of these graphs whose value leaves its bounds at some point.
-pub(crate) fn stray(graphs: &[&UOp], hint: &Hint) -> Option<Stray> {
+pub fn stray(graphs: &[&UOp], hint: &Hint) -> Option<Stray> {
     let mut machine = Machine::new(graphs)?;
     let claimed: Vec<_> = machine.order.iter().map(bounds).collect();
     let first = |machine: &Machine| {
@@ -103,8 +107,9 @@ impl From<Option<Constant>> for Value {
     }
 }
 
-/// Whether `after` is as claimed; `largest` is the largest magnitude on the way to both.
-fn is_kept(claim: Claim, before: &Value, after: &Value, largest: impl Fn() -> f64) -> bool {
+/// Whether `after` is as claimed; `floats` are the largest magnitude on the way to both, and how
+/// many roundings there are.
+fn is_kept(claim: Claim, before: &Value, after: &Value, floats: impl Fn() -> (f64, f64)) -> bool {
     let (x, y) = match (before, after) {
         (Value::Undefined, _) => return true,
         (Value::Element(x), Value::Element(y)) => (*x, *y),
@@ -116,7 +121,7 @@ fn is_kept(claim: Claim, before: &Value, after: &Value, largest: impl Fn() -> f6
         }
         _ => return before == after,
     };
-    if claim == Claim::Finite && !largest().is_finite() {
+    if claim == Claim::Finite && !floats().0.is_finite() {
         return true;
     }
     match (x.to_float(), y.to_float(), claim) {
@@ -129,8 +134,9 @@ fn is_kept(claim: Claim, before: &Value, after: &Value, largest: impl Fn() -> f6
                 DType::F32 => f64::from(f32::EPSILON),
                 _ => f64::EPSILON,
             };
-            let largest = largest();
-            !largest.is_finite() || (v - w).abs() <= f64::from(count + 2) * unit * largest
+            let (largest, roundings) = floats();
+            let allowed = (f64::from(count) + roundings) * unit * largest;
+            !largest.is_finite() || (v - w).abs() <= allowed
         }
         _ => x == y,
     }
@@ -139,10 +145,10 @@ fn is_kept(claim: Claim, before: &Value, after: &Value, largest: impl Fn() -> f6
 /// Graphs laid out in one order, with the values of their nodes at the present point.
 struct Machine {
     order: Vec<UOp>,
-    places: HashMap<UOp, usize>,
+    places: FxHashMap<UOp, usize>,
     src: Vec<Vec<usize>>,
     /// What each step of a reduction computes anew.
-    bodies: HashMap<usize, Vec<usize>>,
+    bodies: FxHashMap<usize, Vec<usize>>,
     /// Variables and free ranges, with values to try, those near zero first.
     leaves: Vec<(usize, Vec<Constant>)>,
     values: Vec<Value>,
@@ -150,6 +156,8 @@ struct Machine {
     near: Vec<i128>,
     /// Memory holds what this number makes of a place.
     salt: u64,
+    /// Steps of folds at this point.
+    steps: usize,
     left: usize,
 }
 
@@ -158,13 +166,14 @@ impl Machine {
     fn new(graphs: &[&UOp]) -> Option<Machine> {
         let mut machine = Machine {
             order: Vec::new(),
-            places: HashMap::new(),
+            places: FxHashMap::default(),
             src: Vec::new(),
-            bodies: HashMap::new(),
+            bodies: FxHashMap::default(),
             leaves: Vec::new(),
             values: Vec::new(),
             near: (-8..=8).collect(),
             salt: 0,
+            steps: 0,
             left: EVALUATIONS,
         };
         for node in graphs.iter().flat_map(|graph| graph.toposort()) {
@@ -179,12 +188,12 @@ impl Machine {
             return None;
         }
         machine.values = vec![Value::Undefined; machine.order.len()];
-        let numbers: HashSet<i128> = machine.order.iter().filter_map(UOp::as_int).collect();
+        let numbers: FxHashSet<i128> = machine.order.iter().filter_map(UOp::as_int).collect();
         let around = |value: &i128| [*value, value - 1, value + 1, -value, value * 2];
         machine.near.extend(numbers.iter().flat_map(around));
         machine.near.sort_by_key(|value| (value.abs(), *value < 0));
         machine.near.dedup();
-        let mut bound = HashSet::new();
+        let mut bound = FxHashSet::default();
         for place in 0..machine.order.len() {
             if machine.order[place].op() == Op::Reduce {
                 bound.extend(machine.src[place][1..].iter().copied());
@@ -201,7 +210,7 @@ impl Machine {
 
     /// What depends on the ranges of a reduction and is part of its value, in order.
     fn body(&self, reduce: usize) -> Vec<usize> {
-        let mut varies: HashSet<usize> = self.src[reduce][1..].iter().copied().collect();
+        let mut varies: FxHashSet<usize> = self.src[reduce][1..].iter().copied().collect();
         let ranges = varies.clone();
         for place in 0..reduce {
             if self.src[place].iter().any(|source| varies.contains(source)) {
@@ -216,18 +225,15 @@ impl Machine {
     /// The values of a leaf that are worth a try.
     fn candidates(&self, place: usize) -> Vec<Constant> {
         let leaf = &self.order[place];
+        if leaf.dtype().is_float() {
+            return FLOATS.iter().map(|value| Constant::float(leaf.dtype(), *value)).collect();
+        }
         let (low, high) = bounds(leaf);
         let mut values: Vec<i128> = self.near.clone();
-        if high.saturating_sub(low) < 48 {
+        if high - low < 48 {
             values = (low..=high).collect();
         }
-        values.extend([
-            low,
-            low.saturating_add(1),
-            low / 2 + high / 2,
-            high.saturating_sub(1),
-            high,
-        ]);
+        values.extend([low, low + 1, low / 2 + high / 2, high - 1, high]);
         values.retain(|value| low <= *value && *value <= high);
         values.sort_by_key(|value| (value.unsigned_abs(), *value < 0));
         values.dedup();
@@ -272,6 +278,7 @@ impl Machine {
     }
 
     fn run(&mut self) {
+        self.steps = 0;
         for place in 0..self.order.len() {
             self.compute(place);
         }
@@ -355,8 +362,8 @@ impl Machine {
         let choice = random(&mut state);
         let dtype = node.dtype();
         if dtype.is_float() {
-            let odd = [f64::NAN, f64::INFINITY, -0.0, 0.0, 0.5, -7.25, 1e-3, 3e4];
-            let value = odd.get(choice % 16).copied().unwrap_or((choice / 16 % 17) as f64 - 8.0);
+            let value = FLOATS.get(choice % 24).copied();
+            let value = value.unwrap_or((choice / 24 % 17) as f64 - 8.0);
             return Value::Element(Constant::float(dtype, value));
         }
         let (low, high) = dtype.int_range().unwrap_or((0, 0));
@@ -388,6 +395,7 @@ impl Machine {
             Op::Max => Constant::smallest(node.dtype()),
             _ => Constant::zero(node.dtype()),
         };
+        self.steps += steps;
         for step in 0..steps {
             let mut rest = step as i128;
             for (number, end) in ends.iter().enumerate().rev() {
@@ -405,18 +413,24 @@ impl Machine {
         Value::Element(folded)
     }
 
-    /// The largest magnitude of a float at this point; infinite if there is a NaN.
-    fn largest(&self) -> f64 {
+    /// The largest magnitude of a float at this point (infinite if there is a NaN), and how often
+    /// something was rounded.
+    fn floats(&self) -> (f64, f64) {
         let floats = self.values.iter().filter_map(|value| value.element()?.to_float());
-        floats.map(|x| if x.is_nan() { f64::INFINITY } else { x.abs() }).fold(0.0, f64::max)
+        let magnitude = |x: f64| if x.is_nan() { f64::INFINITY } else { x.abs() };
+        let roundings = self.order.len() + self.steps;
+        (floats.map(magnitude).fold(0.0, f64::max), roundings as f64)
     }
 
     /// The values of the leaves and what was read, in words.
     fn point(&self) -> String {
-        let name = |node: &UOp| gradiff::graph::infix(node);
         let mut words: Vec<String> = Vec::new();
         for (place, _) in &self.leaves {
-            words.push(format!("{}={}", name(&self.order[*place]), self.values[*place].describe()));
+            words.push(format!(
+                "{}={}",
+                infix(&self.order[*place]),
+                self.values[*place].describe()
+            ));
         }
         for place in 0..self.order.len() {
             if self.order[place].op() == Op::Load
