@@ -12,6 +12,8 @@ mod finders;
 #[cfg(test)]
 mod float_check;
 mod given;
+mod instance;
+pub mod mutate;
 mod order;
 mod pattern;
 mod reduce;
@@ -34,6 +36,7 @@ use gradiff_graph::UOp;
 
 pub use bounds::{Bounds, Interval, bounds};
 pub use driver::{Cycle, Options, Step, Trace, rewrite};
+pub use instance::instance;
 pub use rule::{Claim, Mode, Rule, Types};
 pub use ruleset::{Error, RuleSet};
 pub use threefry::decompose as decompose_threefry;

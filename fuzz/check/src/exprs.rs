@@ -305,7 +305,7 @@ fn evaluate<T: Number>(
 }
 
 /// The op of expressions that means the same, over integers or truths.
-fn written_op(node: &UOp) -> Option<ExprBinary> {
+pub(crate) fn written_op(node: &UOp) -> Option<ExprBinary> {
     use ExprBinary::{CDiv, CMod, FloorDiv, FloorMod};
     let is_bool = node.src()[0].dtype() == DType::Bool;
     let both = [ExprBinary::Lt, ExprBinary::Ne, ExprBinary::And, ExprBinary::Or, ExprBinary::Xor];

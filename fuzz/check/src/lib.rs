@@ -16,6 +16,7 @@ mod guilt;
 mod linear;
 mod reduce;
 mod report;
+pub mod sabotage;
 mod simpler;
 mod stages;
 mod tensors;

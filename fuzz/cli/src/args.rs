@@ -33,6 +33,8 @@ pub(crate) enum Command {
     Views(Sweep),
     /// Check index expressions: all small ones, then random ones.
     Exprs(Sweep),
+    /// Change one rewrite rule at a time and count how many changes the harness notices.
+    Sabotage(Sabotage),
     /// Print generated programs as corpus files, separated by `---`.
     Gen(Gen),
     /// Count which rules cases fire and which device ran which op at which dtype; list the holes.
@@ -171,6 +173,28 @@ pub(crate) struct Coverage {
     /// List what could occur and never did.
     #[arg(long)]
     pub(crate) holes: bool,
+}
+
+/// Flags of `sabotage`.
+#[derive(clap::Args, Debug)]
+pub(crate) struct Sabotage {
+    /// Only rules whose names start so (default: all).
+    pub(crate) prefixes: Vec<String>,
+    /// CPU seconds to spend, over all threads.
+    #[arg(long, default_value_t = 600, value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) seconds: u64,
+    /// The seed of generated cases.
+    #[arg(long, default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// Threads side by side (default: one for each core).
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=256))]
+    pub(crate) jobs: Option<u64>,
+    /// Write the list of forms anew, with a line for each survivor that is less simple.
+    #[arg(long)]
+    pub(crate) forms: Option<PathBuf>,
+    /// Print the report as one JSON object.
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// Flags of `gen`.

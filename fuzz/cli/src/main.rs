@@ -10,6 +10,7 @@ mod interrupt;
 mod pool;
 mod progress;
 mod replay;
+mod sabotage;
 mod sweep;
 mod worker;
 
@@ -89,6 +90,7 @@ fn run(args: Args) -> Result<Status, Failure> {
         Command::Blame(options) => replay::blame(&options),
         Command::Views(options) => sweep::views(&options),
         Command::Exprs(options) => sweep::exprs(&options),
+        Command::Sabotage(options) => sabotage::measure(&options),
         Command::Gen(options) => sweep::generate(&options),
         Command::Coverage(options) => coverage::measure(&options),
         Command::Backends => replay::backends(),

@@ -1,0 +1,377 @@
+//! Nodes that a rule's left side matches, drawn at random: constants, variables of all kinds of
+//! ranges and sums of them stand in the places of its names. Whether the condition holds is left to
+//! chance; the draw favours what conditions ask for (common factors, ranges that start at 0).
+
+use std::sync::Arc;
+
+use gradiff_graph::{Arg, Constant, DType, Global, Op, UOp, Variable};
+
+use crate::mutate::{Term, is_constant, pattern_tokens};
+use crate::rule::Rule;
+
+/// A number below the one asked for.
+pub(crate) type Dice<'d> = &'d mut dyn FnMut(u64) -> u64;
+
+/// A node of the shape of the rule's left side whose subject has this dtype (see
+/// [`Types`](crate::Types)); `None` if the rule starts from loops or any op at all, or if the dtype
+/// does not go with it. The same dice give the same node. Floats are read from memory, integers
+/// and truth values are made of variables.
+pub fn instance(rule: &Rule, subject: DType, dice: &mut dyn FnMut(u64) -> u64) -> Option<UOp> {
+    if !rule.types.has(subject) {
+        return None;
+    }
+    let term = Term::read(rule.lhs, &pattern_tokens(rule.lhs), &mut 0)?;
+    let op = Op::from_name(term.op_name(rule.lhs))?;
+    let factors = [(); 2].map(|()| 2 + dice(7) as i128);
+    let (known, variables) = (Vec::new(), Vec::new());
+    let mut draw = Draw { text: rule.lhs, subject, dice, factors, known, variables };
+    let root = match op {
+        Op::Cast | Op::Bitcast => draw.pick(&CAST_DTYPES),
+        Op::Store | Op::Sink => DType::Void,
+        Op::Index | Op::Load => draw.pick(&[DType::F32, DType::I32]),
+        _ if op.is_comparison() => DType::Bool,
+        _ => subject,
+    };
+    draw.node(&term, op, root, Some(subject))
+}
+
+const CAST_DTYPES: [DType; 7] =
+    [DType::I32, DType::I8, DType::U8, DType::I64, DType::Bool, DType::F32, DType::U32];
+
+/// Small numbers, the ones most often asked for first.
+const SMALL: [i128; 14] = [2, 3, 4, 1, 6, 8, 0, 5, -1, -2, -3, 7, -8, 10];
+
+const FLOATS: [f64; 14] = [
+    1.0,
+    2.0,
+    0.5,
+    -1.0,
+    0.0,
+    -0.0,
+    3.0,
+    -0.25,
+    f64::INFINITY,
+    f64::NEG_INFINITY,
+    f64::NAN,
+    1024.0,
+    -5.0,
+    6.0,
+];
+
+struct Draw<'t, 'd> {
+    text: &'t str,
+    subject: DType,
+    dice: Dice<'d>,
+    /// Of which many constants are multiples: divisions and their conditions like that.
+    factors: [i128; 2],
+    /// What the names stand for.
+    known: Vec<(&'t str, UOp)>,
+    variables: Vec<UOp>,
+}
+
+impl<'t> Draw<'t, '_> {
+    fn pick<T: Copy>(&mut self, items: &[T]) -> T {
+        items[(self.dice)(items.len() as u64) as usize]
+    }
+
+    fn one_in(&mut self, count: u64) -> bool {
+        (self.dice)(count) == 0
+    }
+
+    /// The node of a term, of this dtype.
+    fn term(&mut self, term: &Term, dtype: DType) -> Option<UOp> {
+        let word = &self.text[term.range.clone()];
+        if term.op.is_some() {
+            return match term.op_name(self.text) {
+                "not" => Some(UOp::not(self.term(&term.sources[0], DType::Bool)?)),
+                name => self.node(term, Op::from_name(name)?, dtype, None),
+            };
+        }
+        if let Some(literal) = literal(word, dtype) {
+            return (literal.dtype() == dtype).then(|| UOp::constant(literal));
+        }
+        if let Some((_, node)) = self.known.iter().find(|(name, _)| *name == word) {
+            return (node.dtype() == dtype).then(|| node.clone());
+        }
+        let node =
+            if is_constant(word) { UOp::constant(self.constant(dtype)) } else { self.leaf(dtype) };
+        self.known.push((word, node.clone()));
+        Some(node)
+    }
+
+    fn node(&mut self, term: &Term, op: Op, dtype: DType, subject: Option<DType>) -> Option<UOp> {
+        let operand = match op {
+            Op::Index | Op::Load | Op::Store => dtype,
+            Op::Sink => DType::Void,
+            _ if !op.is_elementwise() => return None,
+            _ if subject.is_some() => subject?,
+            Op::Cast => self.pick(&CAST_DTYPES),
+            Op::Bitcast => {
+                let same = CAST_DTYPES.iter().filter(|other| other.bits() == dtype.bits());
+                let same: Vec<DType> = same.copied().collect();
+                self.pick(&same)
+            }
+            _ if op.is_comparison() => self.compared(term),
+            _ => dtype,
+        };
+        let mut sources = Vec::with_capacity(term.sources.len());
+        for (position, source) in term.sources.iter().enumerate() {
+            sources.push(match (op, position) {
+                (Op::Index, 0) => self.global(dtype),
+                (Op::Index, 1) => self.term(source, DType::I32)?,
+                (Op::Where, 0) | (Op::Index, 2) => self.term(source, DType::Bool)?,
+                (Op::Store, _) => self.term(source, DType::F32)?,
+                _ => self.term(source, operand)?,
+            });
+        }
+        let is_other = op.is_comparison() || matches!(op, Op::Cast | Op::Bitcast);
+        if !is_other && dtype != operand {
+            return None;
+        }
+        let node = UOp::new(op, dtype, sources, Arg::None);
+        if let Some(name) = term.name.clone() {
+            self.known.push((&self.text[name], node.clone()));
+        }
+        Some(node)
+    }
+
+    /// One of two memories, which both have room for small indices.
+    fn global(&mut self, dtype: DType) -> UOp {
+        let slot = 1 + (self.dice)(2) as usize;
+        UOp::new(Op::DefineGlobal, dtype, [], Arg::Global(Global { slot, size_elements: 64 }))
+    }
+
+    /// An element of a memory, at a place that is a number.
+    fn load(&mut self, dtype: DType) -> UOp {
+        let place = UOp::int(DType::I32, (self.dice)(4) as i64);
+        let index = UOp::new(Op::Index, dtype, [self.global(dtype), place], Arg::None);
+        UOp::unary(Op::Load, dtype, index)
+    }
+
+    /// A store behind a gate that may be closed for good.
+    fn store(&mut self) -> UOp {
+        let gate = if self.one_in(2) {
+            self.leaf(DType::Bool)
+        } else {
+            UOp::constant(Constant::bool(false))
+        };
+        let place = self.leaf(DType::I32);
+        let index =
+            UOp::new(Op::Index, DType::F32, [self.global(DType::F32), place, gate], Arg::None);
+        UOp::new(Op::Store, DType::Void, [index, self.load(DType::F32)], Arg::None)
+    }
+
+    /// The dtype of what a comparison inside of a left side compares.
+    fn compared(&mut self, term: &Term) -> DType {
+        for source in &term.sources {
+            let word = &self.text[source.range.clone()];
+            let name = source.op_name(self.text);
+            if matches!(word, "true" | "false") || matches!(name, "not" | "cmplt" | "cmpne") {
+                return DType::Bool;
+            }
+            if let Some((_, node)) = self.known.iter().find(|(known, _)| *known == word) {
+                return node.dtype();
+            }
+        }
+        if self.subject == DType::Bool { DType::I32 } else { self.subject }
+    }
+
+    fn constant(&mut self, dtype: DType) -> Constant {
+        let Some((low, high)) = dtype.int_range() else {
+            let value = self.pick(&FLOATS);
+            return Constant::float(dtype, value);
+        };
+        if dtype == DType::Bool {
+            return Constant::bool(self.one_in(2));
+        }
+        let value = match (self.dice)(16) {
+            0 => self.pick(&[low, low + 1, high, high - 1]),
+            1 => (self.dice)(60) as i128 - 20,
+            2..=9 => {
+                let [factor, other] = self.factors;
+                factor * self.pick(&[1, 1, 1, 2, 3, -1, 0, other])
+            }
+            _ => self.pick(&SMALL),
+        };
+        Constant::int(dtype, value)
+    }
+
+    fn leaf(&mut self, dtype: DType) -> UOp {
+        match dtype {
+            DType::Bool => {
+                let limit = self.pick(&SMALL) as i64;
+                let known = self.variables.iter().find(|known| known.dtype() == DType::I32);
+                let known = known.cloned().filter(|_| (self.dice)(2) == 0);
+                let variable = known.unwrap_or_else(|| self.variable(DType::I32));
+                let other = if self.one_in(2) {
+                    UOp::int(DType::I32, limit)
+                } else {
+                    self.variable(DType::I32)
+                };
+                UOp::binary(Op::CmpLt, variable, other)
+            }
+            DType::Void => self.store(),
+            _ if dtype.is_float() => self.load(dtype),
+            _ => match (self.dice)(12) {
+                0..4 => self.variable(dtype),
+                4..8 => self.sum(dtype),
+                8 => self.quotient(dtype),
+                9 => self.split(dtype),
+                10 => self.near(dtype),
+                _ => UOp::constant(self.constant(dtype)),
+            },
+        }
+    }
+
+    /// Variables with factors, and a constant; the factors often are those of the left side.
+    fn sum(&mut self, dtype: DType) -> UOp {
+        let mut sum: Option<UOp> = None;
+        for _ in 0..1 + (self.dice)(3) {
+            let node = if self.one_in(6) { self.quotient(dtype) } else { self.variable(dtype) };
+            let factor = UOp::constant(self.constant(dtype));
+            let term = if self.one_in(3) { node } else { UOp::binary(Op::Mul, node, factor) };
+            sum = Some(sum.map_or(term.clone(), |sum| UOp::binary(Op::Add, sum, term)));
+        }
+        let constant = UOp::constant(self.constant(dtype));
+        let sum = sum.unwrap_or_else(|| constant.clone());
+        if self.one_in(2) { UOp::binary(Op::Add, sum, constant) } else { sum }
+    }
+
+    fn quotient(&mut self, dtype: DType) -> UOp {
+        let op = self.pick(&[Op::FloorDiv, Op::FloorMod, Op::FloorMod, Op::CDiv, Op::CMod]);
+        let variable = self.variable(dtype);
+        let divisor = UOp::constant(Constant::int(dtype, self.pick(&[2, 3, 4, 6, 8, 5])));
+        UOp::binary(op, variable, divisor)
+    }
+
+    /// A quotient and a remainder of one node, and what they are worth together; or the parts of a
+    /// sum that was unrolled.
+    fn split(&mut self, dtype: DType) -> UOp {
+        let [factor, other] =
+            self.factors.map(|factor| UOp::constant(Constant::int(dtype, factor)));
+        let [division, modulo] = self.pick(&[[Op::FloorDiv, Op::FloorMod], [Op::CDiv, Op::CMod]]);
+        let mut base = self.variable(dtype);
+        if self.one_in(4) {
+            base = UOp::binary(division, base, other.clone());
+        }
+        if self.one_in(4) {
+            let (count, step) = (2 + (self.dice)(2) as i64, self.pick(&[1, 1, 2, 3]));
+            let part = |offset: i64| {
+                let shift = UOp::int(dtype, offset * step);
+                let shifted = UOp::binary(Op::Add, base.clone(), shift);
+                let shifted = if offset == 0 { base.clone() } else { shifted };
+                UOp::binary(division, shifted, UOp::int(dtype, count * step))
+            };
+            return (1..count).map(part).fold(part(0), |sum, part| UOp::binary(Op::Add, sum, part));
+        }
+        let rest = UOp::binary(modulo, base.clone(), factor.clone());
+        // Of a quotient, the whole one may be that of what it divides.
+        let mut quotient = match base.src() {
+            [inner, _] if self.one_in(2) => {
+                let product = self.factors[0] * self.factors[1];
+                UOp::binary(division, inner.clone(), UOp::constant(Constant::int(dtype, product)))
+            }
+            _ => UOp::binary(division, base.clone(), factor.clone()),
+        };
+        if self.one_in(3) {
+            quotient = UOp::binary(modulo, quotient, other);
+        }
+        let whole = UOp::binary(Op::Mul, quotient, factor);
+        let [first, second] = if self.one_in(2) { [rest, whole] } else { [whole, rest] };
+        UOp::binary(Op::Add, first, second)
+    }
+
+    /// What a name stands for already, with a constant.
+    fn near(&mut self, dtype: DType) -> UOp {
+        let same = self.known.iter().filter(|(_, node)| node.dtype() == dtype);
+        let same: Vec<UOp> = same.map(|(_, node)| node.clone()).collect();
+        if same.is_empty() {
+            return self.variable(dtype);
+        }
+        let position = (self.dice)(same.len() as u64) as usize;
+        let op = self.pick(&[Op::Add, Op::Add, Op::Mul, Op::Max]);
+        UOp::binary(op, same[position].clone(), UOp::constant(self.constant(dtype)))
+    }
+
+    /// One of at most three variables of a dtype, so that terms meet.
+    fn variable(&mut self, dtype: DType) -> UOp {
+        let same = self.variables.iter().filter(|variable| variable.dtype() == dtype);
+        let same: Vec<UOp> = same.cloned().collect();
+        if same.len() == 3 || !same.is_empty() && self.one_in(4) {
+            let position = (self.dice)(same.len() as u64) as usize;
+            return same[position].clone();
+        }
+        let (min, max) = self.range(dtype);
+        let name = format!("v{}", self.variables.len());
+        let variable = Arg::Var(Arc::new(Variable { name, min, max }));
+        let node = UOp::new(Op::DefineVar, dtype, [], variable);
+        self.variables.push(node.clone());
+        node
+    }
+
+    /// Ranges from 0, across 0, away from 0, and whole ones.
+    fn range(&mut self, dtype: DType) -> (i64, i64) {
+        let (low, high) = dtype.int_range().unwrap_or_default();
+        let (low, high) = (low.max(i64::MIN.into()) as i64, high.min(i64::MAX.into()) as i64);
+        let width = (self.dice)(13) as i64;
+        let (min, max) = match (self.dice)(12) {
+            0..5 => (0, width),
+            5..8 => (-width, width / 2),
+            8 => (width, 2 * width),
+            9 => (-2 * width, -width),
+            10 => (high - width, high),
+            _ => (low, high),
+        };
+        (min.max(low), max.max(low))
+    }
+}
+
+/// The constant that a word of a left side stands for.
+fn literal(word: &str, dtype: DType) -> Option<Constant> {
+    match (word, word.parse::<i64>(), word.parse::<f64>()) {
+        ("true" | "false", ..) => Some(Constant::bool(word == "true")),
+        (_, Ok(value), _) if dtype.is_float() => Some(Constant::float(dtype, value as f64)),
+        (_, Ok(value), _) => Some(Constant::int(dtype, value.into())),
+        ("inf" | "-inf", _, Ok(value)) => Some(Constant::float(dtype, value)),
+        (_, _, Ok(value)) if dtype.is_float() && word.contains('.') => {
+            Some(Constant::float(dtype, value))
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Mode, Options, RuleSet, Trace, rewrite};
+
+    /// Rows that start from any op at all, or that need other rows beside them.
+    const ELSEWHERE: [&str; 3] = ["algebra/fold", "algebra/by-range", "validity/index"];
+
+    #[test]
+    fn instances_match_and_fire_for_all_rows_that_have_some() {
+        let mut state = 1u64;
+        let mut dice = |count: u64| {
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) % count
+        };
+        let mut silent = Vec::new();
+        for rule in crate::rules::SYMBOLIC.iter().copied().flatten() {
+            let set = RuleSet::load(&[&[*rule]]).expect("the row loads");
+            let dtypes = [DType::I32, DType::U8, DType::I8, DType::Bool, DType::F32];
+            let fired = (0..4000).any(|number| {
+                let node = instance(rule, dtypes[number % dtypes.len()], &mut dice);
+                let mut trace = Trace::default();
+                let options = Options { mode: Mode::Fast, fuel: Some(1) };
+                node.inspect(|node| drop(rewrite(node, &set, &options, &mut trace)));
+                trace.applied > 0
+            });
+            if !fired && !ELSEWHERE.iter().any(|name| rule.name.starts_with(name)) {
+                silent.push(rule.name);
+            }
+        }
+        assert!(silent.is_empty(), "{silent:?}");
+    }
+}

@@ -1,0 +1,299 @@
+//! `gradiff sabotage`: changes one row of the rule tables at a time and counts how many of these
+//! mutants the harness notices, how, and whether blame names the row.
+
+use std::path::Path;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
+
+use gradiff_check::sabotage::{self, Death, Harness, KINDS, Mutant, ROUNDS, Sign};
+use gradiff_corpus::ExprCase;
+use gradiff_gen::{Config, ExprConfig, SeedChoices, case_seed};
+use serde_json::{Value, json};
+
+use crate::args::Sabotage;
+use crate::{Failure, Status};
+
+/// The survivors that were reviewed.
+const REVIEWED: &str = include_str!("../../survivors.txt");
+
+/// Subjects on which a survivor is compared with the row as it is.
+const COMPARED: u64 = 2_000;
+
+/// Stack of a worker: a mutant may make deep terms.
+const STACK_BYTES: usize = 512 << 20;
+
+/// One mutant and what became of it.
+struct Case {
+    mutant: Mutant,
+    death: Option<Death>,
+    /// Rounds that it went through.
+    rounds: usize,
+}
+
+/// Runs the harness on every mutant of the rows asked for.
+///
+/// # Errors
+/// No row has such a name; the list of reviewed survivors cannot be read.
+pub(crate) fn measure(options: &Sabotage) -> Result<Status, Failure> {
+    crate::interrupt::install();
+    let reviewed = sabotage::reviewed(REVIEWED).map_err(Failure::Internal)?;
+    let mutants = sabotage::mutants(&options.prefixes);
+    if mutants.is_empty() {
+        let prefixes = options.prefixes.join(", ");
+        return Err(Failure::Usage(format!("no rule has a name that starts with {prefixes}")));
+    }
+    std::panic::set_hook(Box::new(|_| {}));
+    let expression = |number| {
+        let mut choices = SeedChoices::new(case_seed(options.seed, number));
+        gradiff_gen::expr(&mut choices, &ExprConfig::default())
+    };
+    let config = Config::default();
+    let program = |number| gradiff_gen::program_at(options.seed, number, &config).program;
+    let harness = Harness::new(&expression, &program);
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let jobs = options.jobs.map_or(cores, |jobs| jobs as usize);
+    let start = Instant::now();
+    let spent = || cpu_seconds().unwrap_or_else(|| start.elapsed().as_secs_f64() * jobs as f64);
+    // The clock is cheaper to ask, and never says less than the whole of all threads.
+    let budget = options.seconds as f64;
+    let is_over = || {
+        let most = start.elapsed().as_secs_f64() * jobs as f64;
+        crate::interrupt::is_asked() || budget < most && budget < spent()
+    };
+    let new = |mutant| Case { mutant, death: None, rounds: 0 };
+    let mut cases: Vec<Case> = mutants.into_iter().map(new).collect();
+    for round in 0..ROUNDS.len() {
+        let alive: Vec<&mut Case> = cases.iter_mut().filter(|case| case.death.is_none()).collect();
+        let work = |case: &mut Case| attempt(case, round, &harness, options.seed, &is_over);
+        in_parallel(alive, jobs, &work)?;
+    }
+    let seconds = spent();
+    let mut survivors: Vec<Survivor> = cases
+        .iter()
+        .filter(|case| case.death.is_none())
+        .map(|case| Survivor::of(case, &reviewed))
+        .collect();
+    let explain = |survivor: &mut Survivor| {
+        (survivor.story, survivor.case) = sabotage::explain(&survivor.mutant, &harness, COMPARED);
+        Ok(())
+    };
+    in_parallel(survivors.iter_mut().collect(), jobs, &explain)?;
+    let report = Report { cases, survivors, stale: Vec::new(), seconds };
+    let report = Report { stale: report.stale(&reviewed, &options.prefixes), ..report };
+    if let Some(path) = &options.forms {
+        report.write_forms(path)?;
+    }
+    if options.json {
+        println!("{}", report.to_json());
+    } else {
+        report.print(options.seed);
+    }
+    Ok(if report.is_clean() { Status::Clean } else { Status::Findings })
+}
+
+fn attempt(
+    case: &mut Case,
+    round: usize,
+    harness: &Harness<'_>,
+    seed: u64,
+    is_over: &dyn Fn() -> bool,
+) -> Result<(), Failure> {
+    if is_over() {
+        return Ok(());
+    }
+    let tried = harness.attempt(&case.mutant, round, seed, is_over);
+    case.death = tried.map_err(Failure::Internal)?;
+    case.rounds += usize::from(!is_over());
+    Ok(())
+}
+
+/// CPU seconds that this process has taken, where the system says so.
+fn cpu_seconds() -> Option<f64> {
+    let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
+    // After the name, which may hold spaces: ticks of 1/100 s as user and as system.
+    let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
+    let ticks = |field: usize| fields.get(field)?.parse::<f64>().ok();
+    Some((ticks(11)? + ticks(12)?) / 100.0)
+}
+
+/// Does the work on each item, on so many threads.
+fn in_parallel<T: Send>(
+    items: Vec<&mut T>,
+    jobs: usize,
+    work: &(dyn Fn(&mut T) -> Result<(), Failure> + Sync),
+) -> Result<(), Failure> {
+    let slots: Vec<Mutex<&mut T>> = items.into_iter().map(Mutex::new).collect();
+    let next = AtomicUsize::new(0);
+    let serve = || {
+        while let Some(slot) = slots.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let mut item = slot.lock().expect("each item is taken once");
+            work(&mut item)?;
+        }
+        Ok(())
+    };
+    std::thread::scope(|scope| {
+        let mut threads = Vec::new();
+        for _ in 0..jobs {
+            let builder = std::thread::Builder::new().stack_size(STACK_BYTES);
+            let thread = builder.spawn_scoped(scope, serve);
+            threads.push(thread.map_err(|error| Failure::Internal(format!("a thread: {error}")))?);
+        }
+        let failed = |_| Failure::Internal("a worker of sabotage panicked".to_string());
+        threads.into_iter().try_for_each(|thread| thread.join().map_err(failed)?)
+    })
+}
+
+/// A mutant that nothing killed.
+struct Survivor {
+    mutant: Mutant,
+    /// Whether all rounds were run.
+    is_tried: bool,
+    /// What the review says.
+    reason: Option<String>,
+    /// What can be found out about it.
+    story: String,
+    /// What tells it from the row.
+    case: Option<ExprCase>,
+}
+
+impl Survivor {
+    fn of(case: &Case, reviewed: &[(&str, &str)]) -> Survivor {
+        let name = case.mutant.to_string();
+        let reason = reviewed.iter().find(|(mutant, _)| *mutant == name);
+        Survivor {
+            mutant: case.mutant,
+            is_tried: case.rounds == ROUNDS.len(),
+            reason: reason.map(|(_, reason)| (*reason).to_string()),
+            story: String::new(),
+            case: None,
+        }
+    }
+
+    fn is_equivalent(&self) -> bool {
+        self.reason.as_deref().is_some_and(|reason| reason.starts_with("equivalent"))
+    }
+}
+
+struct Report {
+    cases: Vec<Case>,
+    survivors: Vec<Survivor>,
+    /// Reviewed survivors that are no mutants any more, or are dead.
+    stale: Vec<String>,
+    seconds: f64,
+}
+
+fn percent(part: usize, whole: usize) -> f64 {
+    100.0 * part as f64 / whole.max(1) as f64
+}
+
+impl Report {
+    fn stale(&self, reviewed: &[(&str, &str)], prefixes: &[String]) -> Vec<String> {
+        let is_asked = |name: &str| {
+            prefixes.is_empty() || prefixes.iter().any(|prefix| name.starts_with(prefix))
+        };
+        let alive: Vec<String> = self.survivors.iter().map(|s| s.mutant.to_string()).collect();
+        let names = reviewed.iter().map(|(mutant, _)| (*mutant).to_string());
+        names.filter(|name| is_asked(name) && !alive.contains(name)).collect()
+    }
+
+    fn is_clean(&self) -> bool {
+        self.stale.is_empty() && self.survivors.iter().all(|survivor| survivor.reason.is_some())
+    }
+
+    fn deaths(&self) -> impl Iterator<Item = (&Mutant, &Death)> {
+        self.cases.iter().filter_map(|case| Some((&case.mutant, case.death.as_ref()?)))
+    }
+
+    /// Deaths by something wrong, those blamed on the right rule, and on the right pass.
+    fn blamed(&self) -> (usize, usize, usize) {
+        let wrong = || self.deaths().filter(|(_, death)| death.sign != Sign::Expect);
+        let rule = wrong().filter(|(mutant, death)| death.names(mutant)).count();
+        let pass = wrong().filter(|(mutant, death)| death.passes(mutant)).count();
+        (wrong().count(), rule, pass)
+    }
+
+    /// Killed of all, and of those that are not reviewed as equivalent.
+    fn scores(&self) -> (f64, f64) {
+        let (all, killed) = (self.cases.len(), self.deaths().count());
+        let equivalent = self.survivors.iter().filter(|s| s.is_equivalent()).count();
+        (percent(killed, all), percent(killed, all - equivalent))
+    }
+
+    fn print(&self, seed: u64) {
+        for survivor in &self.survivors {
+            println!("LIVES {}", survivor.mutant);
+            let reason = survivor.reason.as_deref().unwrap_or("NOT REVIEWED");
+            let tried = if survivor.is_tried { "" } else { " (time ran out)" };
+            println!("      {reason}{tried}\n      {}", survivor.story);
+        }
+        let (wrong, rule, pass) = self.blamed();
+        for (mutant, death) in self.deaths().filter(|(_, death)| death.sign != Sign::Expect) {
+            if !death.names(mutant) || !death.passes(mutant) {
+                let (rule, pass) = (death.rule.as_deref(), death.pass.as_deref());
+                let (rule, pass) = (rule.unwrap_or("nobody"), pass.unwrap_or("none"));
+                println!("BLAME {mutant}\n      on {rule} in pass {pass}: {}", death.detail);
+            }
+        }
+        self.stale.iter().for_each(|name| println!("STALE {name}"));
+        println!("{:12} {:>6} {:>6}", "kind", "killed", "of");
+        for (kind, story) in KINDS {
+            let all = self.cases.iter().filter(|case| case.mutant.kind == kind).count();
+            let killed = self.deaths().filter(|(mutant, _)| mutant.kind == kind).count();
+            println!("{kind:12} {killed:6} {all:6}  {story}");
+        }
+        let signs = Sign::ALL.map(|sign| {
+            let count = self.deaths().filter(|(_, death)| death.sign == sign).count();
+            format!("{} {count}", sign.name())
+        });
+        println!("killed by: {}", signs.join(", "));
+        println!(
+            "blame of the {wrong} that are wrong: rule right {:.1} %, pass right {:.1} %",
+            percent(rule, wrong),
+            percent(pass, wrong)
+        );
+        let (raw, score) = self.scores();
+        println!(
+            "{} mutants, {} killed: score {raw:.1} %, {score:.1} % of those not reviewed as \
+             equivalent; {:.0} CPU seconds, seed {seed}",
+            self.cases.len(),
+            self.deaths().count(),
+            self.seconds
+        );
+    }
+
+    /// Writes the list of forms anew: the lines that are there, as they are simplified now, and one
+    /// for each survivor that leaves something in another form.
+    fn write_forms(&self, path: &Path) -> Result<(), Failure> {
+        let failed = |error: std::io::Error| Failure::Usage(format!("{}: {error}", path.display()));
+        let text = std::fs::read_to_string(path).map_err(failed)?;
+        let comments = text.lines().filter(|line| line.starts_with('#'));
+        let mut lines: Vec<String> = comments.map(str::to_owned).collect();
+        let old = sabotage::forms(&text).into_iter().flatten().filter_map(|file| match file.case {
+            gradiff_corpus::Case::Expr(case) => Some(case),
+            _ => None,
+        });
+        let new = self.survivors.iter().filter_map(|survivor| survivor.case.clone());
+        let cases: Vec<ExprCase> = old.chain(new).collect();
+        let mut forms: Vec<String> = cases.iter().map(sabotage::form_line).collect();
+        forms.sort();
+        forms.dedup();
+        lines.extend(forms);
+        std::fs::write(path, lines.join("\n") + "\n").map_err(failed)
+    }
+
+    fn to_json(&self) -> Value {
+        let (wrong, rule, pass) = self.blamed();
+        let (raw, score) = self.scores();
+        let of = |survivor: &Survivor| {
+            json!({"mutant": survivor.mutant.to_string(), "reviewed": survivor.reason,
+                   "story": survivor.story, "tried": survivor.is_tried})
+        };
+        json!({
+            "mutants": self.cases.len(), "killed": self.deaths().count(), "wrong": wrong,
+            "blamed_rule": rule, "blamed_pass": pass, "score_raw": raw, "score": score,
+            "survivors": self.survivors.iter().map(of).collect::<Vec<_>>(),
+            "stale": self.stale, "cpu_seconds": self.seconds,
+        })
+    }
+}
