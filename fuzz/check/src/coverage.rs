@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 
 use gradiff::graph::{Arg, Constant, DType, Linear, OPS, Op, UOp, verify};
 use gradiff::kernel::{Context, PASSES, Target};
-use gradiff::rewrite::{Options, Rule, Trace, rewrite, symbolic};
+use gradiff::rewrite::{Claim, Mode, Options, Rule, Trace, rewrite, symbolic};
 use gradiff_corpus::{Case, Program, embedded, parse};
 
 use crate::stages::{self, Way};
@@ -112,10 +112,23 @@ fn trace(case: &Case, mut trace: Trace) -> Trace {
     trace
 }
 
-/// The kernels of a program, linear.
+/// The kernels of a program, linear. What fast mode alone does to them is traced as well.
 fn kernels(program: &Program, trace: &mut Trace) -> Result<Vec<Linear>, String> {
     let way = Way::default();
     let schedule = stages::scheduled(&stages::graph(program)?, &way)?;
+    let mut fast = way.kernel.clone();
+    fast.rewrite.mode = Mode::Fast;
+    let mut more = Trace { steps: trace.steps.as_ref().map(|_| Vec::new()), ..Trace::default() };
+    for item in &schedule.items {
+        gradiff::kernel::lower(&item.ast, &Target::default(), &fast, &mut more)
+            .map_err(|error| error.to_string())?;
+    }
+    let is_fast = |name: &str| rules().any(|rule| rule.name == name && rule.claim == Claim::Finite);
+    trace.counts.extend(more.counts.into_iter().filter(|(name, _)| is_fast(name)));
+    let steps = more.steps.into_iter().flatten().filter(|step| is_fast(step.rule));
+    if let Some(known) = &mut trace.steps {
+        known.extend(steps);
+    }
     let lower = |ast| gradiff::kernel::lower(ast, &Target::default(), &way.kernel, trace);
     let kernels = schedule.items.iter().map(|item| &item.ast).map(lower);
     kernels.collect::<Result<_, _>>().map_err(|error| error.to_string())
