@@ -206,12 +206,15 @@ fn scale(input: &Input<'_>, scope: &mut Scope<'_>, attempt: Attempt<'_>) -> Opti
 }
 
 /// `x = w * c1 + r, x = w * c2 - t`: w has each node once; c1 is the smallest coefficient, c2 the
-/// largest, all of them positive.
+/// largest, all of them positive. For variables and limit 1 alone: elsewhere the sum often stands in
+/// other clauses and in the index as well, and a second one beside it is no gain.
 fn simplex(input: &Input<'_>, scope: &mut Scope<'_>, attempt: Attempt<'_>) -> Option<UOp> {
     let sum = &*input.sums[0];
     let least = sum.terms.iter().map(|(_, coefficient)| *coefficient).min()?;
     let most = sum.terms.iter().map(|(_, coefficient)| *coefficient).max()?;
-    if least < 1 || most < 2 || sum.constant != 0 {
+    let is_variable = |(node, _): &(UOp, i128)| matches!(node.op(), Op::DefineVar | Op::Range);
+    let is_plain = input.constants[0] == 1 && sum.terms.iter().all(is_variable);
+    if least < 1 || most < 2 || sum.constant != 0 || !is_plain {
         return None;
     }
     let (mut whole, mut rest, mut lack) = (sum.empty(), sum.empty(), sum.empty());

@@ -55,34 +55,35 @@ impl Sum {
         };
         let is_atom =
             |uop: &UOp| !matches!(uop.op(), Op::Const | Op::Add | Op::Sub | Op::Neg | Op::Mul);
-        let mut atoms: SmallVec<[&UOp; 12]> = SmallVec::new();
         let mut rest = match uop.src() {
             [x, c] if uop.op() == Op::Add && c.op() == Op::Const && centered(c) != Some(0) => x,
             _ => uop,
         };
-        let mut above: Option<&UOp> = None;
-        loop {
-            let (next, term) = match rest.src() {
-                [x, y] if rest.op() == Op::Add => (Some(x), y),
-                _ => (None, rest),
-            };
-            let atom = match term.src() {
-                [x, c] if term.op() == Op::Mul && !matches!(centered(c), None | Some(0 | 1)) => x,
-                _ => term,
-            };
-            if !is_atom(atom) || atoms.contains(&atom) {
-                return false;
-            }
-            if above.is_some_and(|above| canonical_cmp(term, above).is_gt()) {
-                return false;
-            }
-            atoms.push(atom);
-            above = Some(term);
-            match next {
-                Some(next) => rest = next,
-                None => return true,
-            }
+        let mut products: SmallVec<[&UOp; 12]> = SmallVec::new();
+        while let ([next, last], Op::Add) = (rest.src(), rest.op()) {
+            products.push(last);
+            rest = next;
         }
+        products.push(rest);
+        products.reverse();
+        let factor_of = |product: &UOp| match product.src() {
+            [_, c] if product.op() == Op::Mul => centered(c).filter(|c| !matches!(c, 0 | 1)),
+            _ => None,
+        };
+        let term = |product: &&'_ UOp| match factor_of(product) {
+            Some(factor) => (product.src()[0].clone(), factor),
+            None => ((*product).clone(), 1),
+        };
+        let terms: SmallVec<[(UOp, i128); 12]> = products.iter().map(term).collect();
+        let is_new = |at: usize| terms[..at].iter().all(|(node, _)| *node != terms[at].0);
+        let is_after = |at: usize, other: usize| term_cmp(&terms[other], &terms[at]).is_lt();
+        let is_placed = |at: usize| match at {
+            0 => true,
+            1 => canonical_cmp(products[0], products[1]).is_le(),
+            2 => is_after(2, 0) && is_after(2, 1),
+            _ => is_after(at, at - 1),
+        };
+        (0..terms.len()).all(|at| is_atom(&terms[at].0) && is_new(at) && is_placed(at))
     }
 
     /// Adds a term; its own term vanishes if it comes to 0.
@@ -148,19 +149,30 @@ impl Sum {
     /// The node of this sum: terms in canonical order, the constant last.
     pub(crate) fn build(&self) -> UOp {
         let constant = |value| UOp::constant(Constant::int(self.dtype, value));
-        let mut products: SmallVec<[UOp; 6]> = SmallVec::new();
-        for (node, factor) in &self.terms {
-            products.push(match factor {
-                1 => node.clone(),
-                _ => UOp::binary(Op::Mul, node.clone(), constant(*factor)),
-            });
+        let mut terms: SmallVec<[&(UOp, i128); 6]> = self.terms.iter().collect();
+        terms.sort_by(|x, y| term_cmp(x, y));
+        let product = |(node, factor): &(UOp, i128)| match factor {
+            1 => node.clone(),
+            _ => UOp::binary(Op::Mul, node.clone(), constant(*factor)),
+        };
+        let mut products: SmallVec<[UOp; 6]> = terms.into_iter().map(product).collect();
+        if let [first, second, ..] = products.as_mut_slice()
+            && canonical_cmp(first, second).is_gt()
+        {
+            std::mem::swap(first, second);
         }
-        products.sort_by(canonical_cmp);
         let is_constant_shown = self.constant != 0 || products.is_empty();
         products.extend(is_constant_shown.then(|| constant(self.constant)));
         let sum = products.into_iter().reduce(|sum, term| UOp::binary(Op::Add, sum, term));
         sum.expect("a sum without terms is its constant")
     }
+}
+
+/// The order of the terms of a sum: small factors first, as those of the inner axes are. So the sum
+/// of an inner axis, which a gate compares, is the beginning of the index behind the gate. The first
+/// two stand in the order of all commutative ops.
+fn term_cmp((x, a): &(UOp, i128), (y, b): &(UOp, i128)) -> std::cmp::Ordering {
+    a.abs().cmp(&b.abs()).then_with(|| canonical_cmp(x, y))
 }
 
 /// The order of the operands of a commutative op: variables, then nodes by op and what they say,
