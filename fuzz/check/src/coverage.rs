@@ -224,9 +224,10 @@ impl Coverage {
     }
 }
 
-/// The dtype of a node's operands; its own if it has none.
+/// The dtype of a node's operands; its own if it has none, or if they are a value and ranges.
 fn operands(node: &UOp) -> DType {
-    node.src().last().map_or(node.dtype(), UOp::dtype)
+    let last = node.src().last().filter(|_| node.op() != Op::Reduce);
+    last.map_or(node.dtype(), UOp::dtype)
 }
 
 /// Whether a kernel for the default target may have this op over operands of this dtype.
