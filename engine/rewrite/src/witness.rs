@@ -451,3 +451,67 @@ fn random(state: &mut u64) -> usize {
     *state ^= *state << 17;
     (*state >> 16) as usize
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The witness; empty if there must be none.
+    fn check(before: UOp, after: UOp, claim: Claim, expected: &str) {
+        let found = local_witness(&before, &after, claim).unwrap_or_default();
+        assert_eq!(found, expected, "{} -> {}", infix(&before), infix(&after));
+    }
+
+    fn variable(dtype: DType, min: i64, max: i64) -> UOp {
+        let variable = gradiff_graph::Variable { name: "x".to_string(), min, max };
+        UOp::new(Op::DefineVar, dtype, [], Arg::Var(std::sync::Arc::new(variable)))
+    }
+
+    #[test]
+    fn a_false_application_has_a_point_near_zero() {
+        let x = variable(DType::I32, -1000, 1000);
+        let four = UOp::int(DType::I32, 4);
+        let cut = UOp::binary(Op::CDiv, x.clone(), four.clone());
+        let floored = UOp::binary(Op::FloorDiv, x.clone(), four.clone());
+        check(cut.clone(), floored, Claim::Bits, "x=-1: 0 became -1");
+        check(cut.clone(), cut, Claim::Bits, "");
+        let far = UOp::binary(Op::CmpLt, x.clone(), UOp::int(DType::I32, 777));
+        check(far, UOp::constant(Constant::bool(true)), Claim::Bits, "x=777: false became true");
+        // Undefined before: anything after. Undefined after, and not before: false.
+        let over_x = UOp::binary(Op::CDiv, four.clone(), x.clone());
+        let x_over_x = UOp::binary(Op::CDiv, x.clone(), x.clone());
+        check(x_over_x.clone(), UOp::int(DType::I32, 1), Claim::Refines, "");
+        check(UOp::int(DType::I32, 1), x_over_x, Claim::Bits, "x=0: 1 became undefined");
+        let is_zero = UOp::binary(Op::CmpNe, x, UOp::int(DType::I32, 0));
+        let guarded = UOp::select(is_zero, over_x.clone(), four.clone());
+        check(guarded, over_x, Claim::Bits, "x=0: 4 became undefined");
+    }
+
+    #[test]
+    fn floats_are_judged_by_the_claim() {
+        let x = variable(DType::F32, 0, 0);
+        let float = |value| UOp::constant(Constant::float(DType::F32, value));
+        let plus = |x: UOp, y| UOp::binary(Op::Add, x, float(y));
+        check(plus(x.clone(), 0.0), x.clone(), Claim::Bits, "x=-0.0: 0.0 became -0.0");
+        check(plus(x.clone(), 0.0), x.clone(), Claim::Value, "");
+        let twice = plus(plus(x.clone(), 0.1), 0.2);
+        check(twice.clone(), plus(x.clone(), 0.3), Claim::Ulp(1), "");
+        let found = local_witness(&twice, &plus(x.clone(), 0.4), Claim::Ulp(1));
+        assert!(found.is_some());
+        let times_zero = UOp::binary(Op::Mul, x.clone(), float(0.0));
+        let found = local_witness(&times_zero, &float(0.0), Claim::Value);
+        assert_eq!(found.as_deref(), Some("x=NaN: NaN became 0.0"));
+        check(times_zero, float(0.0), Claim::Finite, "x=-0.0: -0.0 became 0.0");
+    }
+
+    #[test]
+    fn folds_and_the_innermost_stray_bounds_are_seen() {
+        let range = UOp::new(Op::Range, DType::I32, [UOp::int(DType::I32, 5)], Arg::Int(0));
+        let how = Arg::Reduce(Op::Add, Default::default());
+        let sum = UOp::new(Op::Reduce, DType::I32, [range.clone(), range], how);
+        check(sum.clone(), UOp::int(DType::I32, 10), Claim::Bits, "");
+        let wrong = "every point: 10 became 15";
+        check(sum.clone(), UOp::int(DType::I32, 15), Claim::Bits, wrong);
+        assert!(stray(&[&sum], &Hint::new()).is_none());
+    }
+}

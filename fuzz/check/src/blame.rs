@@ -2,9 +2,10 @@
 //! ask the later ones; the first whose outputs differ from the oracle's names the guilty room.
 
 use gradiff::UOp;
-use gradiff::graph::Constant;
+use gradiff::graph::{Arg, Constant};
 use gradiff::kernel::{Context, PASSES, Target};
 use gradiff::rewrite::{Claim, Trace};
+use gradiff::view::ShapeTracker;
 use gradiff_corpus::{ExprCase, Program, ViewOps};
 use gradiff_oracle::Expected;
 
@@ -160,10 +161,12 @@ fn in_pass(
     detail: String,
 ) -> Option<Blame> {
     let is_rules = matches!(PASSES[last].name, "symbolic" | "late" | "collapse");
-    if !is_rules {
-        return guilty(PASSES[last].name, "kernel", detail);
-    }
     let schedule = stages::scheduled(&stages::graph(program).ok()?, way).ok()?;
+    if !is_rules {
+        let is_view = PASSES[last].name == "shape"
+            && schedule.items.iter().any(|item| item.ast.toposort().iter().any(is_misplaced));
+        return guilty(PASSES[last].name, if is_view { "view" } else { "kernel" }, detail);
+    }
     let mut pass = "";
     let mut run = |fuel: Option<u64>, trace: &mut Trace| {
         let mut way = way.clone();
@@ -179,6 +182,33 @@ fn in_pass(
         None => blame.detail += "; no single application of a rule makes it so",
     }
     Some(blame)
+}
+
+/// Whether the node's tracker sends an element elsewhere once its axes of size 1 are gone or two
+/// neighbours are one axis, which is what the pass `shape` asks of it.
+fn is_misplaced(node: &UOp) -> bool {
+    let Arg::View(tracker) = node.arg() else { return false };
+    let places = |tracker: &ShapeTracker| -> Vec<Option<i64>> {
+        let count = tracker.shape().iter().product();
+        let index = |mut rest: i64| {
+            let mut index = tracker.shape().to_vec();
+            for size in index.iter_mut().rev() {
+                (*size, rest) = (rest % *size, rest / *size);
+            }
+            index
+        };
+        (0..count).map(|element| tracker.locate(&index(element))).collect()
+    };
+    let kept: Vec<i64> = tracker.shape().iter().copied().filter(|size| *size != 1).collect();
+    let pair = |axis: usize| {
+        let mut shape = kept.clone();
+        let size = shape.remove(axis + 1);
+        shape[axis] *= size;
+        shape
+    };
+    let mut shapes = (1..kept.len()).map(|axis| pair(axis - 1)).chain([kept.clone()]);
+    let expected = places(tracker);
+    shapes.any(|shape| tracker.reshape(&shape).is_ok_and(|moved| places(&moved) != expected))
 }
 
 /// A pass of a kernel whose rules go on without end, though what comes out is right.

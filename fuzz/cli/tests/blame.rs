@@ -115,6 +115,13 @@ fn each_fault_of_a_rule_is_named_in_a_program() {
 }
 
 #[test]
+fn views_that_a_kernel_pass_asks_are_blamed_themselves() {
+    let case = "a = input i32[1,2] iota\nb = cat [a,a] axis=0\noutput b\n";
+    let (text, _) = blamed(case, "view-reshape-mask-lost");
+    assert!(text.contains("stage shape (engine/view)"), "{text}");
+}
+
+#[test]
 fn a_fault_outside_the_rules_names_no_rule() {
     let case = "a = input i32[2,3] iota\nb = flip a [1]\noutput b\n";
     let (text, _) = blamed(case, "view-flip-offset");

@@ -35,6 +35,9 @@ fn every_planted_fault_is_found_small_and_blamed() {
             continue;
         }
         sizes.push(finding["statements"].as_u64().unwrap_or(u64::MAX));
+        if row.name.starts_with("rule-") && !finding["rule"].is_string() {
+            problems.push(format!("{}: no rule is named: {}", row.name, finding["story"]));
+        }
         if finding["room"] != row.room {
             problems.push(format!(
                 "{}: bites in {}, blamed on {}: {}",
