@@ -62,5 +62,23 @@ fn programs(criterion: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, graph_to_uops, programs);
+/// 64 rows of 8 picked from 4,096, with the loop over the rows gone and, without any rule, there.
+fn gather(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("gather-from-4096-rows");
+    group.sample_size(10).throughput(Throughput::Elements(64 * 8));
+    for (name, fuel) in [("collapsed", None), ("looped", Some(0))] {
+        let mut engine = Engine::new("jit").expect("it needs nothing");
+        engine.kernel.rewrite.fuel = fuel;
+        let table: Vec<i32> = (0..4096 * 8).collect();
+        let table = Tensor::from_slice(&[4096, 8], &table).expect("a table");
+        let rows: Vec<i32> = (0..64 * 8).map(|place| place / 8 * 61 % 4096).collect();
+        let rows = Tensor::from_slice(&[64, 8], &rows).expect("rows");
+        group.bench_function(name, |bencher| {
+            bencher.iter(|| black_box(table.gather(0, &rows).and_then(|x| x.to_bytes(&engine))));
+        });
+    }
+    group.finish();
+}
+
+criterion_group!(benches, graph_to_uops, programs, gather);
 criterion_main!(benches);

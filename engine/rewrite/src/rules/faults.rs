@@ -14,7 +14,7 @@ struct Change {
     change: fn(Rule) -> Rule,
 }
 
-const CHANGES: [Change; 9] = [
+const CHANGES: [Change; 13] = [
     Change {
         fault: Fault::RuleAddFoldConstant,
         name: "algebra/add-add-const",
@@ -48,18 +48,32 @@ const CHANGES: [Change; 9] = [
     Change {
         fault: Fault::CollapseCountOffByOne,
         name: "reduce/count-below",
-        change: |rule| Rule {
-            rhs: "(mul v (cast (max (min (floordiv (add (sub (max (min y {max(x) + 1}) {min(x)}) w) c0) c0) {size(r)}) 0)))",
-            ..rule
-        },
+        change: one_step_more,
     },
     Change {
         fault: Fault::CollapseCountOffByOne,
         name: "reduce/count-from",
-        change: |rule| Rule {
-            rhs: "(mul v (cast (sub {size(r)} (max (min (floordiv (add (sub (max (min y {max(x) + 1}) {min(x)}) w) c0) c0) {size(r)}) 0))))",
-            ..rule
-        },
+        change: one_step_more,
+    },
+    Change {
+        fault: Fault::CollapseCountOffByOne,
+        name: "reduce/count-true-below",
+        change: one_step_more,
+    },
+    Change {
+        fault: Fault::CollapseCountOffByOne,
+        name: "reduce/count-true-from",
+        change: one_step_more,
+    },
+    Change {
+        fault: Fault::CollapseCountOffByOne,
+        name: "reduce/count-between",
+        change: one_step_more,
+    },
+    Change {
+        fault: Fault::CollapseCountOffByOne,
+        name: "reduce/count-between-swapped",
+        change: one_step_more,
     },
     Change {
         fault: Fault::RuleMulZeroFloat,
@@ -67,6 +81,11 @@ const CHANGES: [Change; 9] = [
         change: |rule| Rule { types: Types::Any, claim: Claim::Bits, ..rule },
     },
 ];
+
+/// Counts one step too many before the clamp.
+fn one_step_more(rule: Rule) -> Rule {
+    Rule { rhs: rule.rhs.replacen("{c0 - 1}", "c0", 1).leak(), ..rule }
+}
 
 /// The tables with the rows that the active fault changes.
 pub(crate) fn with_faults(tables: &[&[Rule]]) -> Vec<Vec<Rule>> {
