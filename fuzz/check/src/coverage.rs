@@ -136,8 +136,8 @@ fn kernels(program: &Program, trace: &mut Trace) -> Result<Vec<Linear>, String> 
 
 /// Counts what the cases do; programs run on all devices that are there.
 pub fn coverage(cases: &[Case]) -> Coverage {
-    let mut coverage = Coverage::default();
-    coverage.rules = rules().map(|rule| (rule.name, BTreeMap::new())).collect();
+    let all = rules().map(|rule| (rule.name, BTreeMap::new())).collect();
+    let mut coverage = Coverage { rules: all, ..Coverage::default() };
     let programs: Vec<&Program> = cases
         .iter()
         .filter_map(|case| match case {

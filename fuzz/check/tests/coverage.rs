@@ -23,7 +23,7 @@ fn a_rule_that_does_not_fire_or_exist_is_a_problem() {
 #[test]
 fn rules_fire_in_programs_and_views_as_well() {
     let program = "a = input i32[4] iota\nb = neg a\noutput b\nexpect fires late/neg";
-    assert_eq!(problems(program), [String::new(); 0]);
+    assert!(problems(program).is_empty());
     let views = "view [4,4]\nreshape [16]\nreshape [4,4]\nexpect fires boolean/not-not";
     assert_eq!(problems(views).len(), 1);
 }
