@@ -381,10 +381,12 @@ fn unrolled(
     None
 }
 
-/// `x = 0 - w`: every coefficient is negative.
+/// `x = 0 - w`: every coefficient is negative, and none the smallest, which is its own opposite.
 fn opposite(input: &Input<'_>, scope: &mut Scope<'_>, attempt: Attempt<'_>) -> Option<UOp> {
     let sum = &*input.sums[0];
-    if sum.terms.is_empty() || sum.terms.iter().any(|(_, coefficient)| *coefficient > 0) {
+    let (smallest, _) = sum.dtype.int_range()?;
+    let has_none = |coefficient: i128| coefficient > 0 || coefficient == smallest;
+    if sum.terms.is_empty() || sum.terms.iter().any(|(_, factor)| has_none(*factor)) {
         return None;
     }
     let mut whole = sum.clone();
