@@ -57,7 +57,7 @@ pub struct Global {
 }
 
 /// A parameter that is an integer from `min` to `max` (included).
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Variable {
     /// Its name.
     pub name: String,

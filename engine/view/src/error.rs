@@ -1,92 +1,121 @@
 //! What a caller can ask of a view that no view can give.
 
-/// A refused request: what was asked, and what stands against it, with numbers.
+use std::fmt::Display;
+
+/// A refused request: what was asked, and what stands against it, with numbers. Shapes and
+/// arguments are kept as text. Of sizes with variables, each condition must be proven.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// A shape has a negative size.
-    #[error("shape {shape:?}: sizes must be 0 or more")]
+    /// A shape has a size that is, or may be, negative.
+    #[error("shape {shape}: sizes must be 0 or more")]
     NegativeSize {
         /// The refused shape.
-        shape: Vec<i64>,
+        shape: String,
+    },
+    /// A size that is 0 for some values of its variables only.
+    #[error("shape {shape}: each size must be 0, or 1 or more, for all values of its variables")]
+    MaybeEmpty {
+        /// The refused shape.
+        shape: String,
     },
     /// The number of elements, or an index into them, does not fit in an `i64`.
-    #[error("shape {shape:?}: its element count or indices exceed 2^63 - 1")]
+    #[error("shape {shape}: its element count or indices exceed 2^63 - 1")]
     TooLarge {
         /// The refused shape.
-        shape: Vec<i64>,
+        shape: String,
     },
     /// `reshape` to another number of elements.
-    #[error("reshape {from:?} to {to:?}: {have} elements cannot become {want}")]
+    #[error("reshape {from} to {to}: {have} elements cannot become {want}")]
     Reshape {
         /// The shape as it is.
-        from: Vec<i64>,
+        from: String,
         /// The shape asked for.
-        to: Vec<i64>,
+        to: String,
         /// Elements there are.
-        have: i64,
+        have: String,
         /// Elements asked for.
-        want: i64,
+        want: String,
     },
     /// `permute` by something other than each axis once.
-    #[error(
-        "permute {shape:?} by {axes:?}: each axis from 0 up to the rank {} must appear once",
-        shape.len()
-    )]
+    #[error("permute {shape} by {axes:?}: each axis from 0 up to the rank {rank} must appear once")]
     Permute {
         /// The shape as it is.
-        shape: Vec<i64>,
+        shape: String,
+        /// Its number of axes.
+        rank: usize,
         /// The refused order.
         axes: Vec<usize>,
     },
     /// `expand` of an axis that is neither 1 nor equal, or to another rank.
-    #[error("expand {from:?} to {to:?}: ranks must agree and only axes of size 1 can grow")]
+    #[error("expand {from} to {to}: ranks must agree and only axes of size 1 can grow")]
     Expand {
         /// The shape as it is.
-        from: Vec<i64>,
+        from: String,
         /// The shape asked for.
-        to: Vec<i64>,
+        to: String,
     },
     /// `pad` by a negative amount, or with another rank.
-    #[error("pad {shape:?} by {amounts:?}: one (before, after) pair per axis, each 0 or more")]
+    #[error("pad {shape} by {amounts}: one (before, after) pair per axis, each 0 or more")]
     Pad {
         /// The shape as it is.
-        shape: Vec<i64>,
+        shape: String,
         /// The refused amounts.
-        amounts: Vec<(i64, i64)>,
+        amounts: String,
     },
     /// `shrink` to bounds outside the shape, or with another rank.
-    #[error("shrink {shape:?} to {bounds:?}: one (begin, end) per axis, 0 <= begin <= end <= size")]
+    #[error("shrink {shape} to {bounds}: one (begin, end) per axis, 0 <= begin <= end <= size")]
     Shrink {
         /// The shape as it is.
-        shape: Vec<i64>,
+        shape: String,
         /// The refused bounds.
-        bounds: Vec<(i64, i64)>,
+        bounds: String,
     },
     /// `flip` with another rank.
-    #[error("flip {shape:?} by {axes:?}: one flag per axis")]
+    #[error("flip {shape} by {axes:?}: one flag per axis")]
     Flip {
         /// The shape as it is.
-        shape: Vec<i64>,
+        shape: String,
         /// The refused flags.
         axes: Vec<bool>,
     },
     /// A view whose strides or mask do not fit its shape.
-    #[error("view of {shape:?}: one stride and one mask pair per axis, 0 <= begin and end <= size")]
+    #[error("view of {shape}: one stride and one mask pair per axis, 0 <= begin and end <= size")]
     View {
         /// The shape of the refused view.
-        shape: Vec<i64>,
+        shape: String,
     },
-    /// A chain of views in which one reads what the view below it does not have.
+    /// A chain of views in which one reads, or may read, what the view below it does not have.
     #[error("views do not stack: one reads elements {low} to {high}, the one below has {size}")]
     Stack {
         /// The lowest element read.
-        low: i64,
+        low: String,
         /// The highest element read.
-        high: i64,
+        high: String,
         /// Elements of the view below.
-        size: i64,
+        size: String,
+    },
+    /// A comparison that one view depends on and that the ranges of the variables do not decide; a
+    /// tracker takes another view instead.
+    #[error("{operation} of {shape}: depends on sizes that cannot be compared for all values")]
+    Undecided {
+        /// The operation.
+        operation: &'static str,
+        /// The shape as it is.
+        shape: String,
     },
     /// A tracker of no views.
     #[error("a shape tracker needs at least one view")]
     NoViews,
+}
+
+/// `[2, 3]`.
+pub(crate) fn list<T: Display>(items: &[T]) -> String {
+    let items: Vec<String> = items.iter().map(T::to_string).collect();
+    format!("[{}]", items.join(", "))
+}
+
+/// `[(0, 2), (1, 3)]`.
+pub(crate) fn pairs<T: Display>(pairs: &[(T, T)]) -> String {
+    let items: Vec<String> = pairs.iter().map(|(begin, end)| format!("({begin}, {end})")).collect();
+    format!("[{}]", items.join(", "))
 }

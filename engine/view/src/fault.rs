@@ -56,6 +56,10 @@ faults! {
         "Padding shows one element too many: one that shrink had cut off, or that an axis repeats.";
     ViewExpandMaskKept "view-expand-mask-kept" "view"
         "Expanding a padded, shrunk or flipped view keeps the mask of the axis of size 1.";
+    ViewSettleMaskLost "view-settle-mask-lost" "view"
+        "The canonical form of two views shows its first real element where one of them hides.";
+    SintBoundTermDropped "sint-bound-term-dropped" "graph"
+        "Comparing sizes with variables forgets the constant of their difference.";
     BoundsUnsignedWrapForgotten "bounds-unsigned-wrap-forgotten" "rewrite"
         "Range analysis forgets that unsigned arithmetic wraps.";
     RuleAddFoldConstant "rule-add-fold-constant" "rewrite"
@@ -113,6 +117,10 @@ faults! {
     TensorCatOrder "tensor-cat-order" "tensor"
         "Cat puts its sources in the wrong order.";
 }
+
+/// Names of the faults that no program reaches, since none has sizes with variables:
+/// `gradiff views` finds them, not `gradiff hunt`.
+pub const BY_VIEWS: &[&str] = &["sint-bound-term-dropped"];
 
 /// Whether `fault` is switched on; constant `false` without the feature `faults`.
 #[cfg(not(feature = "faults"))]

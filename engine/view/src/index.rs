@@ -3,7 +3,7 @@
 
 use smallvec::SmallVec;
 
-use crate::{ShapeTracker, View};
+use crate::{Dim, ShapeTracker, View};
 
 /// What a caller's expressions must be able to say. Division and remainder floor.
 pub trait IndexAlgebra {
@@ -15,9 +15,9 @@ pub trait IndexAlgebra {
     fn add(&mut self, left: Self::Expr, right: Self::Expr) -> Self::Expr;
     /// `left * right`.
     fn mul(&mut self, left: Self::Expr, right: Self::Expr) -> Self::Expr;
-    /// `left // right`, floored; `right` is a positive constant.
+    /// `left // right`, floored; `right` is positive: a constant or a size.
     fn floordiv(&mut self, left: Self::Expr, right: Self::Expr) -> Self::Expr;
-    /// `left % right`, from 0 up to `right`, which is a positive constant.
+    /// `left % right`, from 0 up to `right`, which is positive: a constant or a size.
     fn floormod(&mut self, left: Self::Expr, right: Self::Expr) -> Self::Expr;
     /// `left < right`.
     fn lt(&mut self, left: Self::Expr, right: Self::Expr) -> Self::Expr;
@@ -27,7 +27,19 @@ pub trait IndexAlgebra {
     fn and(&mut self, left: Self::Expr, right: Self::Expr) -> Self::Expr;
 }
 
-impl ShapeTracker {
+/// An algebra that can say the sizes of a tracker.
+pub trait DimAlgebra<D: Dim>: IndexAlgebra {
+    /// The expression of a size, stride or offset.
+    fn dim(&mut self, value: &D) -> Self::Expr;
+}
+
+impl<A: IndexAlgebra> DimAlgebra<i64> for A {
+    fn dim(&mut self, value: &i64) -> A::Expr {
+        self.constant(*value)
+    }
+}
+
+impl<D: Dim> ShapeTracker<D> {
     /// The buffer index of element `indices`, and the truth of it being real (`None`: always).
     ///
     /// `indices[a]` runs from 0 up to `shape()[a]`. Where the truth is false the index is without
@@ -35,7 +47,7 @@ impl ShapeTracker {
     /// the offset last.
     /// # Panics
     /// Unless there is one index expression per axis.
-    pub fn index<A: IndexAlgebra>(
+    pub fn index<A: DimAlgebra<D>>(
         &self,
         algebra: &mut A,
         indices: &[A::Expr],
@@ -53,7 +65,9 @@ impl ShapeTracker {
         }
         (index, valid)
     }
+}
 
+impl ShapeTracker {
     /// Where element `index` lies in the buffer: `None` if it is padding, or outside the shape.
     pub fn locate(&self, index: &[i64]) -> Option<i64> {
         let (last, below) = self.views().split_last()?;
@@ -65,8 +79,8 @@ impl ShapeTracker {
     }
 }
 
-impl View {
-    fn index<A: IndexAlgebra>(
+impl<D: Dim> View<D> {
+    fn index<A: DimAlgebra<D>>(
         &self,
         algebra: &mut A,
         indices: &[A::Expr],
@@ -74,43 +88,43 @@ impl View {
     ) -> (A::Expr, Option<A::Expr>) {
         let mut sum = None;
         for (axis, index) in indices.iter().enumerate() {
-            let stride = self.strides[axis];
-            if stride != 0 {
-                let term = match stride {
-                    1 => index.clone(),
-                    _ => {
-                        let stride = algebra.constant(stride);
-                        algebra.mul(index.clone(), stride)
-                    }
-                };
+            let stride = &self.strides[axis];
+            if !stride.is(0) {
+                let mut term = index.clone();
+                if !stride.is(1) {
+                    let stride = algebra.dim(stride);
+                    term = algebra.mul(term, stride);
+                }
                 sum = Some(match sum {
                     None => term,
                     Some(sum) => algebra.add(sum, term),
                 });
             }
-            let Some(&(begin, end)) = self.mask.as_ref().map(|mask| &mask[axis]) else { continue };
-            if begin != 0 {
-                let begin = algebra.constant(begin);
+            let Some((begin, end)) = self.mask.as_ref().map(|mask| &mask[axis]) else { continue };
+            if !begin.is(0) {
+                let begin = algebra.dim(begin);
                 let truth = algebra.ge(index.clone(), begin);
                 valid = Some(both(algebra, valid, truth));
             }
-            if end != self.shape[axis] {
-                let end = algebra.constant(end);
+            if *end != self.shape[axis] {
+                let end = algebra.dim(end);
                 let truth = algebra.lt(index.clone(), end);
                 valid = Some(both(algebra, valid, truth));
             }
         }
-        let index = match (sum, self.offset) {
-            (None, offset) => algebra.constant(offset),
-            (Some(sum), 0) => sum,
-            (Some(sum), offset) => {
-                let offset = algebra.constant(offset);
+        let index = match sum {
+            None => algebra.dim(&self.offset),
+            Some(sum) if self.offset.is(0) => sum,
+            Some(sum) => {
+                let offset = algebra.dim(&self.offset);
                 algebra.add(sum, offset)
             }
         };
         (index, valid)
     }
+}
 
+impl View {
     fn locate(&self, index: &[i64]) -> Option<i64> {
         if index.len() != self.shape.len() {
             return None;
@@ -154,25 +168,25 @@ fn both<A: IndexAlgebra>(algebra: &mut A, left: Option<A::Expr>, right: A::Expr)
 
 /// Position of the element `flat` on each axis. The outermost needs no remainder: `flat` is below
 /// the size.
-fn digits<A: IndexAlgebra>(
+fn digits<D: Dim, A: DimAlgebra<D>>(
     algebra: &mut A,
-    shape: &[i64],
+    shape: &[D],
     flat: A::Expr,
 ) -> SmallVec<[A::Expr; 4]> {
     let mut digits: SmallVec<[A::Expr; 4]> = SmallVec::new();
-    let mut step = 1;
-    for (axis, &size) in shape.iter().enumerate().rev() {
+    let mut step = D::number(1);
+    for (axis, size) in shape.iter().enumerate().rev() {
         let mut digit = flat.clone();
-        if step != 1 {
-            let step = algebra.constant(step);
+        if !step.is(1) {
+            let step = algebra.dim(&step);
             digit = algebra.floordiv(digit, step);
         }
         if axis != 0 {
-            let size = algebra.constant(size);
+            let size = algebra.dim(size);
             digit = algebra.floormod(digit, size);
         }
         digits.push(digit);
-        step *= size;
+        step = step.times(size).expect("the elements were counted when the view was made");
     }
     digits.reverse();
     digits

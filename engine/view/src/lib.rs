@@ -6,6 +6,8 @@
 //! knows nothing of graphs; the caller's [`IndexAlgebra`] turns a tracker into index expressions.
 //! [`fault`] holds the engine's planted faults.
 
+mod canon;
+mod dim;
 mod error;
 pub mod fault;
 mod index;
@@ -16,8 +18,9 @@ mod strides;
 mod tracker;
 mod view;
 
+pub use dim::Dim;
 pub use error::Error;
-pub use index::IndexAlgebra;
+pub use index::{DimAlgebra, IndexAlgebra};
 pub use movement::Movement;
 pub use tracker::ShapeTracker;
 pub use view::View;

@@ -2,17 +2,17 @@
 
 /// One movement op with its arguments; [`crate::ShapeTracker::apply`] carries it out.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum Movement {
+pub enum Movement<D = i64> {
     /// The same elements in row-major order under another shape.
-    Reshape(Vec<i64>),
+    Reshape(Vec<D>),
     /// Axis `i` of the result is axis `order[i]` of the source.
     Permute(Vec<usize>),
     /// Repeats axes of size 1; the result's shape.
-    Expand(Vec<i64>),
+    Expand(Vec<D>),
     /// Zeros (before, after) each axis.
-    Pad(Vec<(i64, i64)>),
+    Pad(Vec<(D, D)>),
     /// The half-open (begin, end) kept of each axis.
-    Shrink(Vec<(i64, i64)>),
+    Shrink(Vec<(D, D)>),
     /// Whether each axis is turned around.
     Flip(Vec<bool>),
 }

@@ -1,112 +1,139 @@
-//! `reshape` of one view: exact where it answers with a view, `None` where one view cannot say it.
+//! `reshape` of one view: exact where it answers with a view, `None` where one view cannot say it,
+//! or is not proven to.
+
+use std::cmp::Ordering;
 
 use smallvec::SmallVec;
 
-use crate::Error;
+use crate::dim::{Mask, Sizes, add_product, zeros};
+use crate::error::list;
 use crate::fault::{self, Fault};
-use crate::view::{Mask, Sizes, View, count};
+use crate::view::{View, count};
+use crate::{Dim, Error};
 
 /// Neighbouring axes that act as one: `size` elements `stride` apart, of which those from
 /// `real_size` on repeat.
-struct Block {
-    size: i64,
-    stride: i64,
-    real_size: i64,
+struct Block<D> {
+    size: D,
+    stride: D,
+    real_size: D,
 }
 
-impl View {
+impl<D: Dim> View<D> {
     /// The same elements in row-major order under another shape; `None` where that takes a second
     /// view.
     /// # Errors
-    /// [`Error::Reshape`] if the element counts differ; [`Error::NegativeSize`],
-    /// [`Error::TooLarge`].
-    pub fn reshape(&self, to: &[i64]) -> Result<Option<View>, Error> {
+    /// [`Error::Reshape`] if the element counts differ (for some values of the variables);
+    /// [`Error::NegativeSize`], [`Error::TooLarge`].
+    pub fn reshape(&self, to: &[D]) -> Result<Option<View<D>>, Error> {
         if self.shape.as_slice() == to {
             return Ok(Some(self.clone()));
         }
         let (have, want) = (self.size(), count(to)?);
         if have != want {
-            return Err(Error::Reshape { from: self.shape.to_vec(), to: to.to_vec(), have, want });
+            let (from, to) = (list(&self.shape), list(to));
+            return Err(Error::Reshape {
+                from,
+                to,
+                have: have.to_string(),
+                want: want.to_string(),
+            });
         }
-        if self.contiguous || have == 0 {
-            return View::create(to, None, 0, None).map(Some);
+        if self.contiguous || have.is(0) {
+            return View::plain(to).map(Some);
         }
         if self.is_padding() {
-            return Ok((!to.is_empty()).then(|| View::padding(Sizes::from_slice(to))));
+            return Ok((!to.is_empty()).then(|| View::padding(D::copied(to))));
         }
-        let Some(strides) = new_strides(&self.blocks(), to) else { return Ok(None) };
+        let Some(strides) = self.blocks(false).and_then(|blocks| new_strides(&blocks, to)) else {
+            return Ok(None);
+        };
         let Some(mask) = &self.mask else {
-            return Ok(View::build(Sizes::from_slice(to), strides, self.offset, None).ok());
+            return Ok(View::build(D::copied(to), strides, self.offset.clone(), None).ok());
         };
         let Some(new_mask) = new_mask(mask, &self.shape, to) else { return Ok(None) };
-        let first = dot(mask, &self.strides).and_then(|sum| self.offset.checked_add(sum));
+        let first = dot(self.offset.clone(), mask, &self.strides);
         let loses = fault::is_active(Fault::ViewReshapeMaskLost); // FAULT view-reshape-mask-lost
         if loses {
-            let zeros = Sizes::from_elem(0, to.len());
-            return View::build(Sizes::from_slice(to), zeros, first.unwrap_or(0), None).map(Some);
+            let first = first.unwrap_or_else(|| D::number(0));
+            return View::build(D::copied(to), zeros(to.len()), first, None).map(Some);
         }
         // The first real element stays the first real element.
-        let moved = dot(&new_mask, &strides);
-        let offset = first.zip(moved).and_then(|(first, moved)| first.checked_sub(moved));
+        let moved = dot(D::number(0), &new_mask, &strides);
+        let offset = first.zip(moved).and_then(|(first, moved)| first.minus(&moved));
         let Some(offset) = offset else { return Ok(None) };
-        Ok(View::build(Sizes::from_slice(to), strides, offset, Some(new_mask)).ok())
+        Ok(View::build(D::copied(to), strides, offset, Some(new_mask)).ok())
     }
 
     /// The same elements in row-major order with as few axes as one view can have.
-    pub fn minify(&self) -> View {
-        if self.shape.contains(&0) {
-            return View::empty(&[0]);
+    pub fn minify(&self) -> View<D> {
+        if self.is_empty() {
+            return View::empty(&[D::number(0)]);
         }
-        let sizes: Sizes = self.blocks().iter().map(|block| block.size).collect();
-        self.reshape(&sizes).ok().flatten().unwrap_or_else(|| self.clone())
+        if self.is_padding() {
+            return View::padding(SmallVec::from_elem(self.size(), 1));
+        }
+        let sizes = self
+            .blocks(true)
+            .map(|blocks| blocks.into_iter().map(|block| block.size).collect::<Sizes<D>>());
+        let minified = sizes.and_then(|sizes| self.reshape(&sizes).ok().flatten());
+        minified.unwrap_or_else(|| self.clone())
     }
 
     /// Merges each axis into the next where strides allow, or where only one of its indices is
-    /// real.
-    fn blocks(&self) -> SmallVec<[Block; 4]> {
-        let mut blocks: SmallVec<[Block; 4]> = SmallVec::new();
-        let mut merging = false;
-        for (axis, (&size, &stride)) in self.shape.iter().zip(&self.strides).enumerate() {
-            if axis > 0 && size == 1 {
+    /// real; if `is_boxed`, only as far as the mask remains one.
+    fn blocks(&self, is_boxed: bool) -> Option<SmallVec<[Block<D>; 4]>> {
+        let mut blocks: SmallVec<[Block<D>; 4]> = SmallVec::new();
+        let mut is_merging = false;
+        for (axis, (size, stride)) in self.shape.iter().zip(&self.strides).enumerate() {
+            if axis > 0 && size.is(1) {
                 continue;
             }
+            let is_whole = match &self.mask {
+                Some(mask) if is_boxed => mask[axis].0.is(0) && mask[axis].1 == *size,
+                _ => true,
+            };
+            let (size, stride, real_size) = (size.clone(), stride.clone(), size.clone());
+            let fits = |last: &Block<D>| {
+                is_merging || is_whole && size.times(&stride).as_ref() == Some(&last.stride)
+            };
             match blocks.last_mut() {
                 None => {
-                    let real_size = if stride == 0 { 0 } else { size };
+                    let real_size = if stride.is(0) { D::number(0) } else { real_size };
                     blocks.push(Block { size, stride, real_size });
                 }
-                Some(last) if merging || size.checked_mul(stride) == Some(last.stride) => {
-                    let real_size = if merging { size } else { last.real_size * size };
-                    *last = Block { size: last.size * size, stride, real_size };
+                Some(last) if fits(last) => {
+                    let real_size = match is_merging {
+                        true => real_size,
+                        false => last.real_size.times(&size)?,
+                    };
+                    *last = Block { size: last.size.times(&size)?, stride, real_size };
                 }
-                Some(_) => blocks.push(Block { size, stride, real_size: size }),
+                Some(_) => blocks.push(Block { size, stride, real_size }),
             }
-            merging = match &self.mask {
-                Some(mask) => mask[axis].1 - mask[axis].0 == 1,
-                None => size == 1,
+            is_merging = match &self.mask {
+                Some(mask) => mask[axis].1.minus(&mask[axis].0)?.is(1),
+                None => self.shape[axis].is(1),
             };
         }
-        blocks
+        Some(blocks)
     }
 }
 
 /// Strides of `to` such that each block is split into whole axes; `None` where an axis would
 /// straddle two.
-fn new_strides(blocks: &[Block], to: &[i64]) -> Option<Sizes> {
-    let mut strides = Sizes::from_elem(0, to.len());
+fn new_strides<D: Dim>(blocks: &[Block<D>], to: &[D]) -> Option<Sizes<D>> {
+    let mut strides = zeros(to.len());
     let mut axis = to.len();
     for block in blocks.iter().rev() {
-        let (mut covered, mut stride) = (1i64, block.stride);
-        while covered < block.size && axis > 0 {
-            axis -= 1;
-            strides[axis] = stride.checked_mul(covered)?;
-            covered = covered.checked_mul(to[axis])?;
-            if covered >= block.real_size {
-                stride = 0;
+        let (mut covered, mut stride) = (D::number(1), block.stride.clone());
+        while covered != block.size {
+            axis = axis.checked_sub(1)?;
+            strides[axis] = stride.times(&covered)?;
+            covered = covered.times(&to[axis])?;
+            if block.real_size.compare(&covered)? != Ordering::Greater {
+                stride = D::number(0);
             }
-        }
-        if covered != block.size {
-            return None;
         }
     }
     Some(strides)
@@ -114,43 +141,59 @@ fn new_strides(blocks: &[Block], to: &[i64]) -> Option<Sizes> {
 
 /// The mask after a reshape, from the innermost axis outwards; `None` where it is no longer one
 /// box.
-fn new_mask(mask: &[(i64, i64)], from: &[i64], to: &[i64]) -> Option<Mask> {
-    let mut old = from.iter().copied().zip(mask.iter().copied()).rev();
-    let mut next_old = || old.next().unwrap_or((1, (0, 1)));
-    let mut result = Mask::from_elem((0, 1), to.len());
+fn new_mask<D: Dim>(mask: &[(D, D)], from: &[D], to: &[D]) -> Option<Mask<D>> {
+    let (zero, one) = (D::number(0), D::number(1));
+    let mut old = from.iter().cloned().zip(mask.iter().cloned()).rev();
+    let mut next_old = || old.next().unwrap_or((D::number(1), (D::number(0), D::number(1))));
+    let mut result = Mask::from_elem((zero.clone(), one.clone()), to.len());
     let mut axis = to.len();
     let (mut size, (mut begin, mut end)) = next_old();
-    let mut step = 1;
+    let mut step = one.clone();
     while axis > 0 {
-        let next_step = to[axis - 1].checked_mul(step)?;
-        if size == next_step {
-            axis -= 1;
-            result[axis] = (begin / step, (end - 1) / step + 1);
-            (size, (begin, end)) = next_old();
-            step = 1;
-        } else if size > next_step {
-            let aligned = begin % next_step == 0 && end % next_step == 0;
-            if size % next_step != 0 || !aligned && begin / next_step != (end - 1) / next_step {
-                return None;
+        // The formulas below are for what has a first and a last.
+        if !begin.below(&end) {
+            return None;
+        }
+        let next_step = to[axis - 1].times(&step)?;
+        let last = end.minus(&one)?;
+        match size.compare(&next_step)? {
+            Ordering::Equal => {
+                axis -= 1;
+                let last = last.div_rem(&step)?.0;
+                result[axis] = (begin.div_rem(&step)?.0, last.plus(&one)?);
+                (size, (begin, end)) = next_old();
+                step = one.clone();
             }
-            axis -= 1;
-            result[axis] = (begin % next_step / step, (end - 1) % next_step / step + 1);
-            step = next_step;
-        } else {
-            let (outer_size, (outer_begin, outer_end)) = next_old();
-            if (begin, end) != (0, size) && outer_end - outer_begin != 1 {
-                return None;
+            Ordering::Greater => {
+                let (outer, inner) = begin.div_rem(&next_step)?;
+                let (last_outer, last_inner) = last.div_rem(&next_step)?;
+                let is_aligned = inner.is(0) && end.div_rem(&next_step)?.1.is(0);
+                if !size.div_rem(&next_step)?.1.is(0) || !is_aligned && outer != last_outer {
+                    return None;
+                }
+                axis -= 1;
+                let last = last_inner.div_rem(&step)?.0;
+                result[axis] = (inner.div_rem(&step)?.0, last.plus(&one)?);
+                step = next_step;
             }
-            begin += outer_begin * size;
-            end += (outer_end - 1) * size;
-            size *= outer_size;
+            Ordering::Less => {
+                let (outer_size, (outer_begin, outer_end)) = next_old();
+                let outer_last = outer_end.minus(&one)?;
+                if !(begin.is(0) && end == size) && outer_last != outer_begin {
+                    return None;
+                }
+                begin = add_product(&begin, &outer_begin, &size)?;
+                end = add_product(&end, &outer_last, &size)?;
+                size = size.times(&outer_size)?;
+            }
         }
     }
     Some(result)
 }
 
-fn dot(mask: &[(i64, i64)], strides: &[i64]) -> Option<i64> {
+/// `sum` and where the first element of the mask lies.
+fn dot<D: Dim>(sum: D, mask: &[(D, D)], strides: &[D]) -> Option<D> {
     mask.iter()
         .zip(strides)
-        .try_fold(0i64, |sum, (&(begin, _), &stride)| sum.checked_add(begin.checked_mul(stride)?))
+        .try_fold(sum, |sum, ((begin, _), stride)| add_product(&sum, begin, stride))
 }

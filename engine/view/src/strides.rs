@@ -4,31 +4,33 @@
 
 use smallvec::SmallVec;
 
+use crate::dim::{Mask, Sizes, add_product, zeros};
 use crate::merge::Projection;
-use crate::view::Sizes;
-use crate::{ShapeTracker, View};
+use crate::view::Reads;
+use crate::{Dim, ShapeTracker, View};
 
 /// How the buffer index depends on each axis of a tracker.
-struct Walk {
-    strides: Sizes,
+struct Walk<D> {
+    strides: Sizes<D>,
     /// The index does not depend on this axis by a stride.
     uneven: SmallVec<[bool; 8]>,
     masked: SmallVec<[bool; 8]>,
 }
 
-impl ShapeTracker {
+impl<D: Dim> ShapeTracker<D> {
     /// Buffer elements for one step along each axis. `None` where steps differ or, unless
     /// `ignore_valid`, where being real depends on the axis; also where this cannot be told.
-    pub fn real_strides(&self, ignore_valid: bool) -> Vec<Option<i64>> {
+    pub fn real_strides(&self, ignore_valid: bool) -> Vec<Option<D>> {
         let walk = self.walk();
         let known = |axis: usize| !walk.uneven[axis] && (ignore_valid || !walk.masked[axis]);
-        walk.strides.iter().enumerate().map(|(axis, &s)| known(axis).then_some(s)).collect()
+        walk.strides.into_iter().enumerate().map(|(axis, s)| known(axis).then_some(s)).collect()
     }
 
     /// The axes whose real stride is 1.
     pub fn unit_stride_axes(&self, ignore_valid: bool) -> Vec<usize> {
         let strides = self.real_strides(ignore_valid).into_iter().enumerate();
-        strides.filter(|&(_, stride)| stride == Some(1)).map(|(axis, _)| axis).collect()
+        let is_unit = |stride: &Option<D>| stride.as_ref().is_some_and(|stride| stride.is(1));
+        strides.filter(|(_, stride)| is_unit(stride)).map(|(axis, _)| axis).collect()
     }
 
     /// Whether being real may depend on the position along `axis`; never false where it does.
@@ -39,83 +41,94 @@ impl ShapeTracker {
         self.walk().masked[axis]
     }
 
-    fn walk(&self) -> Walk {
-        let simple = self.simplify();
+    fn walk(&self) -> Walk<D> {
+        let simple = self.merged();
         let last = simple.last();
         let rank = last.shape.len();
         let mut walk = Walk {
-            strides: Sizes::from_slice(&last.strides),
+            strides: D::copied(&last.strides),
             uneven: SmallVec::from_elem(false, rank),
             masked: SmallVec::from_elem(false, rank),
         };
-        // Only the real part matters: what lies outside it is already told by the mask.
-        let bounds: SmallVec<[(i64, i64); 4]> = match &last.mask {
-            None => last.shape.iter().map(|&size| (0, size)).collect(),
-            Some(mask) => mask.clone(),
-        };
-        if simple.views().iter().any(|view| view.span().is_none()) {
-            walk.strides.fill(0);
+        if simple.views().iter().any(|view| matches!(view.span(), Reads::Nothing)) {
+            walk.strides.fill(D::number(0));
             return walk;
         }
-        for (axis, &pair) in bounds.iter().enumerate() {
-            walk.masked[axis] = pair != (0, last.shape[axis]);
+        // Only the real part matters: what lies outside it is already told by the mask.
+        let bounds: Mask<D> = (0..rank).map(|axis| last.real(axis)).collect();
+        for (axis, (begin, end)) in bounds.iter().enumerate() {
+            walk.masked[axis] = !(begin.is(0) && *end == last.shape[axis]);
         }
-        let counts: Sizes = bounds.iter().map(|&(begin, end)| end - begin).collect();
-        let first = bounds.iter().zip(&last.strides).map(|(&(begin, _), &stride)| begin * stride);
-        let mut first = last.offset + first.sum::<i64>();
+        let counts = bounds.iter().map(|(begin, end)| end.minus(begin)).collect();
+        let mut first = bounds
+            .iter()
+            .zip(&last.strides)
+            .try_fold(last.offset.clone(), |sum, (pair, stride)| {
+                add_product(&sum, &pair.0, stride)
+            });
+        let counts: Option<Sizes<D>> = counts;
         let below = &simple.views()[..simple.views().len() - 1];
         for view in below.iter().rev().filter(|view| !view.is_contiguous()) {
-            first = walk.through(&view.minify(), first, &counts);
+            let known = first.as_ref().zip(counts.as_ref());
+            first = known.and_then(|(first, counts)| walk.through(&view.minify(), first, counts));
+            if first.is_none() {
+                // Nothing is known of the way from here on.
+                let masked = below.iter().any(|view| view.mask.is_some());
+                (0..rank).for_each(|axis| walk.blur(axis, true, masked));
+                return walk;
+            }
         }
         walk
     }
 }
 
-impl Walk {
-    /// Follows the walk through the view below; gives the buffer index of the first element there.
-    fn through(&mut self, view: &View, first: i64, counts: &[i64]) -> i64 {
-        let masked = view.mask.is_some();
+impl<D: Dim> Walk<D> {
+    /// Follows the walk through the view below; gives the buffer index of the first element there,
+    /// or `None` if it cannot be followed.
+    fn through(&mut self, view: &View<D>, first: &D, counts: &[D]) -> Option<D> {
+        let is_masked = view.mask.is_some();
         if self.uneven.contains(&true) {
             for axis in 0..counts.len() {
-                self.blur(axis, self.strides[axis] != 0 || self.uneven[axis], masked);
+                self.blur(axis, !self.strides[axis].is(0) || self.uneven[axis], is_masked);
             }
-            return first;
+            return Some(first.clone());
         }
-        let moving: Sizes = self
-            .strides
-            .iter()
-            .zip(counts)
-            .map(|(&s, &count)| if count > 1 { s } else { 0 })
-            .collect();
-        let projection = Projection::new(&view.shape, first, &moving);
-        self.strides.fill(0);
-        let mut offset = view.offset;
-        for (begin, end, whole) in projection.groups(&view.shape, counts) {
-            for base_axis in begin..end {
-                let stride = view.strides[base_axis];
-                let pair = view.mask.as_ref().map(|mask| mask[base_axis]);
-                offset += projection.origin[base_axis] * stride;
-                let even = whole && end - begin == 1;
-                let (low, high) = projection.extent(base_axis, counts);
-                let inside =
-                    even && pair.is_some_and(|(b, e)| i128::from(b) <= low && high < i128::from(e));
+        let moves = |(stride, count): (&D, &D)| {
+            if count.is(1) { D::number(0) } else { stride.clone() }
+        };
+        let moving: Sizes<D> = self.strides.iter().zip(counts).map(moves).collect();
+        let projection = Projection::new(&view.shape, first, &moving)?;
+        self.strides = zeros(counts.len());
+        let mut offset = view.offset.clone();
+        for group in projection.groups(&view.shape, counts) {
+            let is_even = group.is_closed && group.end - group.begin == 1;
+            for base_axis in group.begin..group.end {
+                let stride = &view.strides[base_axis];
+                offset = add_product(&offset, &projection.origin[base_axis], stride)?;
+                let is_inside = is_even
+                    && view.mask.as_ref().is_some_and(|mask| {
+                        let (begin, end) = &mask[base_axis];
+                        let extent = projection.extent(base_axis, counts);
+                        extent.is_some_and(|(low, high)| begin.at_most(&low) && high.below(end))
+                    });
                 for axis in 0..counts.len() {
-                    let step = projection.row(base_axis)[axis];
-                    let used = (begin..end).any(|other| projection.row(other)[axis] != 0);
-                    if even {
-                        self.strides[axis] += step * stride;
-                        self.masked[axis] |= used && masked && !inside;
+                    let step = &projection.row(base_axis)[axis];
+                    let mut group = group.begin..group.end;
+                    let is_used = group.any(|other| !projection.row(other)[axis].is(0));
+                    if is_even {
+                        self.strides[axis] = add_product(&self.strides[axis], step, stride)?;
+                        self.masked[axis] |= is_used && is_masked && !is_inside;
                     } else {
-                        self.blur(axis, used, masked);
+                        self.blur(axis, is_used, is_masked);
                     }
                 }
             }
         }
-        offset
+        Some(offset)
     }
 
-    fn blur(&mut self, axis: usize, used: bool, masked: bool) {
-        self.uneven[axis] |= used;
-        self.masked[axis] |= used && masked;
+    fn blur(&mut self, axis: usize, is_used: bool, is_masked: bool) {
+        self.uneven[axis] |= is_used;
+        self.masked[axis] |= is_used && is_masked;
     }
 }

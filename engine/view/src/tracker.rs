@@ -3,26 +3,27 @@
 
 use std::sync::Arc;
 
-use crate::view::count;
-use crate::{Error, Movement, View};
+use crate::canon::settle;
+use crate::view::{Reads, count};
+use crate::{Dim, Error, Movement, View};
 
 /// Where each element of a shape lies in a buffer, or that it is padding. Immutable, cheap to
 /// clone.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
-pub struct ShapeTracker(Arc<[View]>);
+pub struct ShapeTracker<D: Dim = i64>(Arc<[View<D>]>);
 
-impl ShapeTracker {
+impl<D: Dim> ShapeTracker<D> {
     /// The buffer itself under a shape, in row-major order.
     /// # Errors
     /// [`Error::NegativeSize`] and [`Error::TooLarge`].
-    pub fn from_shape(shape: &[i64]) -> Result<ShapeTracker, Error> {
-        Ok(ShapeTracker(Arc::new([View::create(shape, None, 0, None)?])))
+    pub fn from_shape(shape: &[D]) -> Result<ShapeTracker<D>, Error> {
+        Ok(ShapeTracker(Arc::new([View::plain(shape)?])))
     }
 
     /// A chain of views, the one that reads the buffer first.
     /// # Errors
     /// [`Error::NoViews`]; [`Error::Stack`] if a view reads what the one below does not have.
-    pub fn from_views(views: &[View]) -> Result<ShapeTracker, Error> {
+    pub fn from_views(views: &[View<D>]) -> Result<ShapeTracker<D>, Error> {
         if views.is_empty() {
             return Err(Error::NoViews);
         }
@@ -33,17 +34,17 @@ impl ShapeTracker {
     }
 
     /// The views, the one that reads the buffer first.
-    pub fn views(&self) -> &[View] {
+    pub fn views(&self) -> &[View<D>] {
         &self.0
     }
 
     /// Size of each axis.
-    pub fn shape(&self) -> &[i64] {
+    pub fn shape(&self) -> &[D] {
         &self.last().shape
     }
 
     /// Number of elements.
-    pub fn size(&self) -> i64 {
+    pub fn size(&self) -> D {
         self.last().size()
     }
 
@@ -56,7 +57,7 @@ impl ShapeTracker {
     /// say it.
     /// # Errors
     /// As [`View::reshape`].
-    pub fn reshape(&self, to: &[i64]) -> Result<ShapeTracker, Error> {
+    pub fn reshape(&self, to: &[D]) -> Result<ShapeTracker<D>, Error> {
         match self.last().reshape(to)? {
             Some(view) => Ok(self.with_last(view)),
             None => self.append(to),
@@ -66,35 +67,39 @@ impl ShapeTracker {
     /// Puts axis `axes[i]` in place `i`.
     /// # Errors
     /// As [`View::permute`].
-    pub fn permute(&self, axes: &[usize]) -> Result<ShapeTracker, Error> {
+    pub fn permute(&self, axes: &[usize]) -> Result<ShapeTracker<D>, Error> {
         Ok(self.with_last(self.last().permute(axes)?))
     }
 
     /// Repeats axes of size 1.
     /// # Errors
     /// As [`View::expand`].
-    pub fn expand(&self, to: &[i64]) -> Result<ShapeTracker, Error> {
+    pub fn expand(&self, to: &[D]) -> Result<ShapeTracker<D>, Error> {
         Ok(self.with_last(self.last().expand(to)?))
     }
 
     /// Puts zeros (before, after) each axis.
     /// # Errors
     /// As [`View::pad`].
-    pub fn pad(&self, amounts: &[(i64, i64)]) -> Result<ShapeTracker, Error> {
+    pub fn pad(&self, amounts: &[(D, D)]) -> Result<ShapeTracker<D>, Error> {
         Ok(self.with_last(self.last().pad(amounts)?))
     }
 
     /// Keeps the half-open (begin, end) of each axis.
     /// # Errors
     /// As [`View::shrink`].
-    pub fn shrink(&self, bounds: &[(i64, i64)]) -> Result<ShapeTracker, Error> {
-        Ok(self.with_last(self.last().shrink(bounds)?))
+    pub fn shrink(&self, bounds: &[(D, D)]) -> Result<ShapeTracker<D>, Error> {
+        match self.last().shrink(bounds) {
+            Ok(view) => Ok(self.with_last(view)),
+            Err(Error::Undecided { .. }) => self.append(self.shape())?.shrink(bounds),
+            Err(error) => Err(error),
+        }
     }
 
     /// Turns the flagged axes around.
     /// # Errors
     /// As [`View::flip`].
-    pub fn flip(&self, axes: &[bool]) -> Result<ShapeTracker, Error> {
+    pub fn flip(&self, axes: &[bool]) -> Result<ShapeTracker<D>, Error> {
         Ok(self.with_last(self.last().flip(axes)?))
     }
 
@@ -102,7 +107,7 @@ impl ShapeTracker {
     /// `MERGE_VIEW=0`).
     /// # Errors
     /// As the op's own method.
-    pub fn apply(&self, movement: &Movement, merge: bool) -> Result<ShapeTracker, Error> {
+    pub fn apply(&self, movement: &Movement<D>, merge: bool) -> Result<ShapeTracker<D>, Error> {
         match movement {
             Movement::Reshape(to) if !merge => {
                 self.last().reshape(to)?;
@@ -121,19 +126,21 @@ impl ShapeTracker {
     /// names.
     /// # Errors
     /// [`Error::Stack`] if `top` reads beyond the elements of `self`.
-    pub fn compose(&self, top: &ShapeTracker) -> Result<ShapeTracker, Error> {
+    pub fn compose(&self, top: &ShapeTracker<D>) -> Result<ShapeTracker<D>, Error> {
         check_stack(self.last(), &top.0[0])?;
         let mut views = self.0.to_vec();
         for view in top.views() {
             // One view at a time merges better.
             views.push(view.clone());
-            simplify(&mut views);
+            merge(&mut views);
         }
+        simplify(&mut views);
         Ok(ShapeTracker(views.into()))
     }
 
-    /// Merges neighbouring views for as long as any two can be one.
-    pub fn simplify(&self) -> ShapeTracker {
+    /// Merges neighbouring views for as long as any two can be one, and brings those that remain
+    /// into one form: trackers that place all elements alike become equal, nearly always.
+    pub fn simplify(&self) -> ShapeTracker<D> {
         if self.0.len() == 1 {
             return self.clone();
         }
@@ -141,9 +148,19 @@ impl ShapeTracker {
         if simplify(&mut views) { ShapeTracker(views.into()) } else { self.clone() }
     }
 
+    /// `simplify` as far as merging goes.
+    pub(crate) fn merged(&self) -> ShapeTracker<D> {
+        let mut views = self.0.to_vec();
+        if self.0.len() > 1 && merge(&mut views) {
+            ShapeTracker(views.into())
+        } else {
+            self.clone()
+        }
+    }
+
     /// The way back: a tracker of shape `to` over this one's elements that puts each buffer element
     /// in place. `None` unless every element of a buffer of that shape appears exactly once.
-    pub fn invert(&self, to: &[i64]) -> Option<ShapeTracker> {
+    pub fn invert(&self, to: &[D]) -> Option<ShapeTracker<D>> {
         let mut inverted = Vec::with_capacity(self.0.len());
         for (position, view) in self.0.iter().enumerate().rev() {
             let below = if position == 0 { to } else { &self.0[position - 1].shape };
@@ -153,23 +170,30 @@ impl ShapeTracker {
     }
 
     /// The same elements in row-major order with as few axes as the last view can have.
-    pub fn minify(&self) -> ShapeTracker {
+    pub fn minify(&self) -> ShapeTracker<D> {
         self.with_last(self.last().minify())
     }
 
     /// Number of buffer elements from the first up to the highest that the first view reads.
-    pub fn real_size(&self) -> i64 {
-        if self.size() == 0 {
-            return 0;
+    ///
+    /// # Panics
+    /// If a stride of the first view may be of either sign: movements make none such.
+    pub fn real_size(&self) -> D {
+        if self.last().is_empty() {
+            return D::number(0);
         }
-        self.0[0].span().map_or(0, |(_, high)| high + 1)
+        match self.0[0].span() {
+            Reads::Nothing => D::number(0),
+            Reads::From(_, high) => high.plus(&D::number(1)).expect("room was left for this"),
+            Reads::Unknown => panic!("the direction of a stride of {self} is not known"),
+        }
     }
 
-    pub(crate) fn last(&self) -> &View {
+    pub(crate) fn last(&self) -> &View<D> {
         &self.0[self.0.len() - 1]
     }
 
-    fn with_last(&self, view: View) -> ShapeTracker {
+    fn with_last(&self, view: View<D>) -> ShapeTracker<D> {
         let below = &self.0[..self.0.len() - 1];
         if below.is_empty() {
             return ShapeTracker(Arc::new([view]));
@@ -177,38 +201,64 @@ impl ShapeTracker {
         ShapeTracker(below.iter().cloned().chain(std::iter::once(view)).collect())
     }
 
-    fn append(&self, shape: &[i64]) -> Result<ShapeTracker, Error> {
-        let view = View::create(shape, None, 0, None)?;
+    fn append(&self, shape: &[D]) -> Result<ShapeTracker<D>, Error> {
+        let view = View::plain(shape)?;
         assert!(count(shape)? == self.size(), "the view on top has the elements of the one below");
         Ok(ShapeTracker(self.0.iter().cloned().chain(std::iter::once(view)).collect()))
     }
 }
 
 /// Merges pairs, the last first, until none can; whether any did. Each merge takes one view away.
-fn simplify(views: &mut Vec<View>) -> bool {
-    let mut changed = false;
+fn merge<D: Dim>(views: &mut Vec<View<D>>) -> bool {
+    let mut is_changed = false;
     let mut top = views.len();
     while top > 1 {
         top -= 1;
         if let Some(merged) = views[top].merge(&views[top - 1]) {
             views[top - 1] = merged;
             views.remove(top);
-            changed = true;
+            is_changed = true;
             top = views.len();
         }
     }
-    changed
+    is_changed
 }
 
-fn check_stack(below: &View, above: &View) -> Result<(), Error> {
+/// Merges what can be one view and brings what is left into one form; whether anything changed.
+fn simplify<D: Dim>(views: &mut Vec<View<D>>) -> bool {
+    let mut is_changed = merge(views);
+    // Each round but the last changes a view; views that have settled are left alone.
+    for _ in 0..2 * views.len() {
+        let mut is_settled = true;
+        for top in (1..views.len()).rev() {
+            if let Some(pair) = settle(&views[top], &views[top - 1]) {
+                (views[top], views[top - 1]) = pair;
+                is_settled = false;
+            }
+        }
+        if is_settled {
+            break;
+        }
+        is_changed = true;
+        merge(views);
+    }
+    is_changed
+}
+
+fn check_stack<D: Dim>(below: &View<D>, above: &View<D>) -> Result<(), Error> {
     let size = below.size();
+    let error = |low: &str, high: &str| {
+        Err(Error::Stack { low: low.to_string(), high: high.to_string(), size: size.to_string() })
+    };
     match above.span() {
-        Some((low, high)) if low < 0 || size <= high => Err(Error::Stack { low, high, size }),
-        _ => Ok(()),
+        Reads::Nothing => Ok(()),
+        Reads::From(low, high) if D::number(0).at_most(&low) && high.below(&size) => Ok(()),
+        Reads::From(low, high) => error(&low.to_string(), &high.to_string()),
+        Reads::Unknown => error("unknown", "unknown"),
     }
 }
 
-impl std::fmt::Display for ShapeTracker {
+impl<D: Dim> std::fmt::Display for ShapeTracker<D> {
     /// tinygrad's spelling: `ShapeTracker(views=(View(...), View(...)))`.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "ShapeTracker(views=")?;

@@ -7,82 +7,85 @@
 
 use smallvec::SmallVec;
 
-use crate::Error;
+use crate::dim::{Mask, Sizes, add_product, least, most, zeros};
+use crate::error::{list, pairs};
 use crate::fault::{self, Fault};
-
-pub(crate) type Sizes = SmallVec<[i64; 4]>;
-pub(crate) type Mask = SmallVec<[(i64, i64); 4]>;
+use crate::{Dim, Error};
 
 /// An immutable view in canonical form: equal meaning mostly gives equal values.
 ///
 /// Axes of size 1 and axes of which one index is real have stride 0; a mask that hides nothing is
 /// `None`; a view all of padding has stride 0 and mask (0, 0) everywhere; a view without elements
-/// has stride 0, no mask.
+/// has stride 0, no mask. With variables this holds of what is proven for all their values.
 #[derive(Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct View {
-    pub(crate) shape: Sizes,
-    pub(crate) strides: Sizes,
-    pub(crate) offset: i64,
-    pub(crate) mask: Option<Mask>,
+pub struct View<D: Dim = i64> {
+    pub(crate) shape: Sizes<D>,
+    pub(crate) strides: Sizes<D>,
+    pub(crate) offset: D,
+    pub(crate) mask: Option<Mask<D>>,
     pub(crate) contiguous: bool,
 }
 
-impl Clone for View {
-    // `SmallVec::clone` goes element by element; `from_slice` is one copy.
-    fn clone(&self) -> View {
+impl<D: Dim> Clone for View<D> {
+    fn clone(&self) -> View<D> {
         View {
-            shape: Sizes::from_slice(&self.shape),
-            strides: Sizes::from_slice(&self.strides),
-            offset: self.offset,
-            mask: self.mask.as_ref().map(|mask| Mask::from_slice(mask)),
+            shape: D::copied(&self.shape),
+            strides: D::copied(&self.strides),
+            offset: self.offset.clone(),
+            mask: self.mask.as_ref().map(|mask| D::copied_pairs(mask)),
             contiguous: self.contiguous,
         }
     }
 }
 
-impl View {
+impl<D: Dim> View<D> {
     /// A view in canonical form; row-major strides where `strides` is `None`.
     /// # Errors
     /// [`Error::NegativeSize`], [`Error::TooLarge`], or [`Error::View`] if ranks differ or the mask
     /// leaves the shape.
     pub fn create(
-        shape: &[i64],
-        strides: Option<&[i64]>,
-        offset: i64,
-        mask: Option<&[(i64, i64)]>,
-    ) -> Result<View, Error> {
+        shape: &[D],
+        strides: Option<&[D]>,
+        offset: D,
+        mask: Option<&[(D, D)]>,
+    ) -> Result<View<D>, Error> {
         let bad_strides = strides.is_some_and(|strides| strides.len() != shape.len());
-        let bad_mask = mask.is_some_and(|mask| {
-            mask.len() != shape.len()
-                || mask.iter().zip(shape).any(|(&(begin, end), &size)| begin < 0 || size < end)
-        });
+        let inside =
+            |((begin, end), size): (&(D, D), &D)| D::number(0).at_most(begin) && end.at_most(size);
+        let bad_mask = mask
+            .is_some_and(|mask| mask.len() != shape.len() || !mask.iter().zip(shape).all(inside));
         if bad_strides || bad_mask {
-            return Err(Error::View { shape: shape.to_vec() });
+            return Err(Error::View { shape: list(shape) });
         }
         let strides = match strides {
-            Some(strides) => Sizes::from_slice(strides),
+            Some(strides) => D::copied(strides),
             None => row_major(shape)?,
         };
-        View::build(Sizes::from_slice(shape), strides, offset, mask.map(Mask::from_slice))
+        View::build(D::copied(shape), strides, offset, mask.map(D::copied_pairs))
+    }
+
+    /// The elements in row-major order under a shape.
+    pub(crate) fn plain(shape: &[D]) -> Result<View<D>, Error> {
+        View::create(shape, None, D::number(0), None)
     }
 
     /// Size of each axis.
-    pub fn shape(&self) -> &[i64] {
+    pub fn shape(&self) -> &[D] {
         &self.shape
     }
 
     /// Elements to move in the buffer for one step along each axis.
-    pub fn strides(&self) -> &[i64] {
+    pub fn strides(&self) -> &[D] {
         &self.strides
     }
 
     /// Where index (0, 0, ...) would lie in the buffer; negative where that is padding.
-    pub fn offset(&self) -> i64 {
-        self.offset
+    pub fn offset(&self) -> D {
+        self.offset.clone()
     }
 
     /// The half-open range of each axis that is not padding; `None` where all is real.
-    pub fn mask(&self) -> Option<&[(i64, i64)]> {
+    pub fn mask(&self) -> Option<&[(D, D)]> {
         self.mask.as_deref()
     }
 
@@ -92,26 +95,25 @@ impl View {
     }
 
     /// Number of elements.
-    pub fn size(&self) -> i64 {
-        // Beside a 0 the other sizes may be too large to multiply.
-        if self.shape.contains(&0) { 0 } else { self.shape.iter().product() }
+    pub fn size(&self) -> D {
+        count(&self.shape).expect("the elements were counted when the view was made")
     }
 
     /// Puts axis `axes[i]` in place `i`.
     /// # Errors
     /// [`Error::Permute`] unless each axis appears once.
-    pub fn permute(&self, axes: &[usize]) -> Result<View, Error> {
+    pub fn permute(&self, axes: &[usize]) -> Result<View<D>, Error> {
         let rank = self.shape.len();
         let mut seen: SmallVec<[bool; 8]> = SmallVec::from_elem(false, rank);
         let once = |&axis: &usize| axis < rank && !std::mem::replace(&mut seen[axis], true);
         if axes.len() != rank || !axes.iter().all(once) {
-            return Err(Error::Permute { shape: self.shape.to_vec(), axes: axes.to_vec() });
+            return Err(Error::Permute { shape: list(&self.shape), rank, axes: axes.to_vec() });
         }
         View::build(
-            axes.iter().map(|&axis| self.shape[axis]).collect(),
-            axes.iter().map(|&axis| self.strides[axis]).collect(),
-            self.offset,
-            self.mask.as_ref().map(|mask| axes.iter().map(|&axis| mask[axis]).collect()),
+            axes.iter().map(|&axis| self.shape[axis].clone()).collect(),
+            axes.iter().map(|&axis| self.strides[axis].clone()).collect(),
+            self.offset.clone(),
+            self.mask.as_ref().map(|mask| axes.iter().map(|&axis| mask[axis].clone()).collect()),
         )
     }
 
@@ -119,259 +121,342 @@ impl View {
     /// # Errors
     /// [`Error::Expand`] if ranks differ or an axis is neither 1 nor equal;
     /// [`Error::NegativeSize`], [`Error::TooLarge`].
-    pub fn expand(&self, to: &[i64]) -> Result<View, Error> {
-        let fits = |(&have, &want): (&i64, &i64)| have == want || have == 1;
+    pub fn expand(&self, to: &[D]) -> Result<View<D>, Error> {
+        let fits = |(have, want): (&D, &D)| have == want || have.is(1);
         if to.len() != self.shape.len() || !self.shape.iter().zip(to).all(fits) {
-            return Err(Error::Expand { from: self.shape.to_vec(), to: to.to_vec() });
+            return Err(Error::Expand { from: list(&self.shape), to: list(to) });
         }
         let mask = self.mask.as_ref().map(|mask| {
             let pairs = mask.iter().zip(&self.shape).zip(to);
-            pairs.map(|((&pair, &have), &want)| expanded(pair, have, want)).collect()
+            pairs.map(|((pair, have), want)| expanded(pair, have, want)).collect()
         });
         let mask = kept(self).or(mask); // FAULT view-expand-mask-kept
-        let strides = Sizes::from_slice(&self.strides);
-        View::build(Sizes::from_slice(to), strides, self.offset, mask)
+        let strides = D::copied(&self.strides);
+        View::build(D::copied(to), strides, self.offset.clone(), mask)
     }
 
     /// Puts zeros (before, after) each axis.
     /// # Errors
     /// [`Error::Pad`] if ranks differ or an amount is negative; [`Error::TooLarge`].
-    pub fn pad(&self, amounts: &[(i64, i64)]) -> Result<View, Error> {
-        let rank = self.shape.len();
-        if amounts.len() != rank || amounts.iter().any(|&(before, after)| before < 0 || after < 0) {
-            return Err(Error::Pad { shape: self.shape.to_vec(), amounts: amounts.to_vec() });
+    pub fn pad(&self, amounts: &[(D, D)]) -> Result<View<D>, Error> {
+        let (rank, zero) = (self.shape.len(), D::number(0));
+        let fits = |(before, after): &(D, D)| zero.at_most(before) && zero.at_most(after);
+        if amounts.len() != rank || !amounts.iter().all(fits) {
+            return Err(Error::Pad { shape: list(&self.shape), amounts: pairs(amounts) });
         }
-        if amounts.iter().all(|&pair| pair == (0, 0)) {
+        if amounts.iter().all(|(before, after)| before.is(0) && after.is(0)) {
             return Ok(self.clone());
         }
-        let (mut shape, mut offset, mut mask) = (Sizes::new(), Some(self.offset), Mask::new());
-        for (axis, &(before, after)) in amounts.iter().enumerate() {
-            let size = self.shape[axis];
-            let total = size.checked_add(before).and_then(|sum| sum.checked_add(after));
+        let (mut shape, mut offset) = (Sizes::new(), Some(self.offset.clone()));
+        let mut mask = Mask::new();
+        for (axis, (before, after)) in amounts.iter().enumerate() {
+            let size = &self.shape[axis];
+            let total = size.plus(before).and_then(|sum| sum.plus(after));
             shape.push(total.ok_or_else(|| too_large(&self.shape))?);
-            let moved = self.strides[axis].checked_mul(before);
-            offset = offset.zip(moved).and_then(|(offset, moved)| offset.checked_sub(moved));
-            let (begin, end) = self.mask.as_ref().map_or((0, size), |mask| mask[axis]);
-            mask.push((begin + before, end + before));
+            let moved = self.strides[axis].times(before);
+            offset = offset.zip(moved).and_then(|(offset, moved)| offset.minus(&moved));
+            let pair = match &self.mask {
+                Some(mask) => mask[axis].0.plus(before).zip(mask[axis].1.plus(before)),
+                None => size.plus(before).map(|end| (before.clone(), end)),
+            };
+            mask.push(pair.ok_or_else(|| too_large(&self.shape))?);
         }
         widen(self, amounts, &mut mask); // FAULT view-pad-mask-wide
         let offset = offset.ok_or_else(|| too_large(&shape))?;
-        View::build(shape, Sizes::from_slice(&self.strides), offset, Some(mask))
+        View::build(shape, D::copied(&self.strides), offset, Some(mask))
     }
 
     /// Keeps the half-open (begin, end) of each axis.
     /// # Errors
-    /// [`Error::Shrink`] if ranks differ or a bound leaves the axis.
-    pub fn shrink(&self, bounds: &[(i64, i64)]) -> Result<View, Error> {
-        let inside =
-            |(&(begin, end), &size): (&(i64, i64), &i64)| 0 <= begin && begin <= end && end <= size;
+    /// [`Error::Shrink`] if ranks differ or a bound leaves the axis; [`Error::Undecided`] if
+    /// whether a bound cuts the mask depends on variables.
+    pub fn shrink(&self, bounds: &[(D, D)]) -> Result<View<D>, Error> {
+        let inside = |((begin, end), size): (&(D, D), &D)| {
+            D::number(0).at_most(begin) && begin.at_most(end) && end.at_most(size)
+        };
         if bounds.len() != self.shape.len() || !bounds.iter().zip(&self.shape).all(inside) {
-            return Err(Error::Shrink { shape: self.shape.to_vec(), bounds: bounds.to_vec() });
+            return Err(Error::Shrink { shape: list(&self.shape), bounds: pairs(bounds) });
         }
-        let shape: Sizes = bounds.iter().map(|&(begin, end)| end - begin).collect();
-        let pairs = bounds.iter().zip(&self.strides);
         // `build` saw that every index of this view fits; an empty result may stand one step
         // outside.
-        let offset = pairs.fold(self.offset, |sum, (&(begin, _), &stride)| {
-            sum.wrapping_add(stride.wrapping_mul(begin))
-        });
-        let mask = self.mask.as_ref().map(|mask| {
-            let pairs = mask.iter().zip(bounds);
-            let cut = |at: i64, (begin, end): (i64, i64)| (at - begin).clamp(0, end - begin);
-            pairs.map(|(&(begin, end), &bound)| (cut(begin, bound), cut(end, bound))).collect()
-        });
-        View::build(shape, Sizes::from_slice(&self.strides), offset, mask)
+        let large = || too_large(&self.shape);
+        let mut offset = self.offset.clone();
+        let mut shape = Sizes::new();
+        for ((begin, end), stride) in bounds.iter().zip(&self.strides) {
+            shape.push(end.minus(begin).ok_or_else(large)?);
+            match add_product(&offset, begin, stride) {
+                Some(sum) => offset = sum,
+                None if begin == end => {}
+                None => return Err(large()),
+            }
+        }
+        let mask = match &self.mask {
+            None => None,
+            Some(mask) => {
+                let undecided =
+                    || Error::Undecided { operation: "shrink", shape: list(&self.shape) };
+                let cut = |((pair, bound), size): ((&(D, D), &(D, D)), &D)| {
+                    Some((inner(&pair.0, bound, size)?, inner(&pair.1, bound, size)?))
+                };
+                let cut: Option<Mask<D>> = mask.iter().zip(bounds).zip(&shape).map(cut).collect();
+                Some(cut.ok_or_else(undecided)?)
+            }
+        };
+        View::build(shape, D::copied(&self.strides), offset, mask)
     }
 
     /// Turns the flagged axes around: index `i` reads what `size - 1 - i` read.
     /// # Errors
     /// [`Error::Flip`] if ranks differ.
-    pub fn flip(&self, axes: &[bool]) -> Result<View, Error> {
+    pub fn flip(&self, axes: &[bool]) -> Result<View<D>, Error> {
         if axes.len() != self.shape.len() {
-            return Err(Error::Flip { shape: self.shape.to_vec(), axes: axes.to_vec() });
+            return Err(Error::Flip { shape: list(&self.shape), axes: axes.to_vec() });
         }
-        let (mut strides, mut offset) = (Sizes::from_slice(&self.strides), self.offset);
-        let mut mask = self.mask.as_ref().map(|mask| Mask::from_slice(mask));
+        let mut flipped = self.clone();
         let keeps = fault::is_active(Fault::ViewFlipOffset); // FAULT view-flip-offset
         let turned = axes.len() - usize::from(keeps && !axes.is_empty());
         for axis in (0..turned).filter(|&axis| axes[axis]) {
-            let size = self.shape[axis];
-            offset += (size - 1) * strides[axis];
-            strides[axis] = -strides[axis];
-            if let Some(pair) = mask.as_mut().map(|mask| &mut mask[axis]) {
-                *pair = (size - pair.1, size - pair.0);
-            }
+            flipped.turn(axis).ok_or_else(|| too_large(&self.shape))?;
         }
-        View::build(Sizes::from_slice(&self.shape), strides, offset, mask)
+        View::build(flipped.shape, flipped.strides, flipped.offset, flipped.mask)
+    }
+
+    /// Turns one axis around; what comes out is still to be built.
+    fn turn(&mut self, axis: usize) -> Option<()> {
+        let (zero, size) = (D::number(0), &self.shape[axis]);
+        let last = size.minus(&D::number(1))?;
+        self.offset = add_product(&self.offset, &last, &self.strides[axis])?;
+        self.strides[axis] = zero.minus(&self.strides[axis])?;
+        if let Some(pair) = self.mask.as_mut().map(|mask| &mut mask[axis]) {
+            *pair = (size.minus(&pair.1)?, size.minus(&pair.0)?);
+        }
+        Some(())
     }
 
     /// Makes the canonical form; every view comes from here. Ranks agree and the mask lies in the
     /// shape.
     pub(crate) fn build(
-        shape: Sizes,
-        mut strides: Sizes,
-        mut offset: i64,
-        mut mask: Option<Mask>,
-    ) -> Result<View, Error> {
+        shape: Sizes<D>,
+        mut strides: Sizes<D>,
+        mut offset: D,
+        mut mask: Option<Mask<D>>,
+    ) -> Result<View<D>, Error> {
         assert!(strides.len() == shape.len(), "one stride per axis");
-        if count(&shape)? == 0 {
+        if count(&shape)?.is(0) {
             return Ok(View::empty(&shape));
         }
-        for (stride, &size) in strides.iter_mut().zip(&shape) {
-            if size == 1 {
-                *stride = 0;
+        for (stride, size) in strides.iter_mut().zip(&shape) {
+            if size.is(1) {
+                *stride = D::number(0);
             }
         }
         if let Some(pairs) = &mask {
             assert!(pairs.len() == shape.len(), "one mask pair per axis");
-            if pairs.iter().zip(&shape).all(|(&pair, &size)| pair == (0, size)) {
+            if pairs.iter().zip(&shape).all(|((begin, end), size)| begin.is(0) && end == size) {
                 mask = None;
-            } else if pairs.iter().any(|&(begin, end)| end <= begin) {
+            } else if pairs.iter().any(|(begin, end)| end.at_most(begin)) {
                 return Ok(View::padding(shape));
             } else {
-                for (stride, &(begin, end)) in strides.iter_mut().zip(pairs) {
-                    if end - begin == 1 {
-                        let moved = stride.checked_mul(begin);
-                        let sum = moved.and_then(|moved| offset.checked_add(moved));
+                for (stride, (begin, end)) in strides.iter_mut().zip(pairs) {
+                    if end.minus(begin).is_some_and(|width| width.is(1)) {
+                        let sum = add_product(&offset, stride, begin);
                         offset = sum.ok_or_else(|| too_large(&shape))?;
-                        *stride = 0;
+                        *stride = D::number(0);
                     }
                 }
             }
         }
-        if reach(&shape, &strides, offset).is_none() {
+        if !fits(&shape, &strides, &offset) {
             return Err(too_large(&shape));
         }
-        let contiguous = offset == 0 && mask.is_none() && is_row_major(&shape, &strides);
+        let contiguous = offset.is(0) && mask.is_none() && is_row_major(&shape, &strides);
         Ok(View { shape, strides, offset, mask, contiguous })
     }
 
     /// A view without elements: some size is 0.
-    pub(crate) fn empty(shape: &[i64]) -> View {
-        assert!(shape.contains(&0), "a view without elements has a size 0");
-        let (shape, strides) = (Sizes::from_slice(shape), Sizes::from_elem(0, shape.len()));
-        View { shape, strides, offset: 0, mask: None, contiguous: true }
+    pub(crate) fn empty(shape: &[D]) -> View<D> {
+        assert!(shape.iter().any(|size| size.is(0)), "a view without elements has a size 0");
+        let strides = zeros(shape.len());
+        let offset = D::number(0);
+        View { shape: D::copied(shape), strides, offset, mask: None, contiguous: true }
     }
 
     /// A view all of padding: rank 1 or more, no size 0.
-    pub(crate) fn padding(shape: Sizes) -> View {
+    pub(crate) fn padding(shape: Sizes<D>) -> View<D> {
         assert!(!shape.is_empty(), "a rank 0 view has no mask to hide its element");
-        let (strides, mask) =
-            (Sizes::from_elem(0, shape.len()), Some(Mask::from_elem((0, 0), shape.len())));
-        View { shape, strides, offset: 0, mask, contiguous: false }
+        let hidden = (D::number(0), D::number(0));
+        let (strides, mask) = (zeros(shape.len()), Some(Mask::from_elem(hidden, shape.len())));
+        View { shape, strides, offset: D::number(0), mask, contiguous: false }
     }
 
     /// Whether there are elements and all are padding.
     pub(crate) fn is_padding(&self) -> bool {
-        self.mask.as_ref().is_some_and(|mask| mask.contains(&(0, 0)))
+        let hidden = |(begin, end): &(D, D)| begin.is(0) && end.is(0);
+        self.mask.as_ref().is_some_and(|mask| mask.iter().any(hidden))
     }
 
-    /// The lowest and highest buffer index of a real element; `None` where there is none.
-    pub(crate) fn span(&self) -> Option<(i64, i64)> {
-        if self.is_padding() || self.shape.contains(&0) {
-            return None;
+    /// Whether there are no elements.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.shape.iter().any(|size| size.is(0))
+    }
+
+    /// The half-open range of an axis that is real.
+    pub(crate) fn real(&self, axis: usize) -> (D, D) {
+        match &self.mask {
+            Some(mask) => mask[axis].clone(),
+            None => (D::number(0), self.shape[axis].clone()),
         }
-        let (mut low, mut high) = (self.offset, self.offset);
-        for (axis, &stride) in self.strides.iter().enumerate() {
-            let (begin, end) = self.mask.as_ref().map_or((0, self.shape[axis]), |mask| mask[axis]);
-            let (first, last) = (begin * stride, (end - 1) * stride);
-            low += first.min(last);
-            high += first.max(last);
+    }
+
+    /// The lowest and highest buffer index of a real element; `Reads::Nothing` where there is none.
+    pub(crate) fn span(&self) -> Reads<D> {
+        if self.is_padding() || self.is_empty() {
+            return Reads::Nothing;
         }
-        Some((low, high))
+        let (mut low, mut high) = (self.offset.clone(), self.offset.clone());
+        for (axis, stride) in self.strides.iter().enumerate().filter(|(_, stride)| !stride.is(0)) {
+            let (begin, end) = self.real(axis);
+            let ends = || {
+                let last = end.minus(&D::number(1))?;
+                let is_up = !stride.is_down()?;
+                let (near, far) = if is_up { (&begin, &last) } else { (&last, &begin) };
+                Some((add_product(&low, near, stride)?, add_product(&high, far, stride)?))
+            };
+            let Some(ends) = ends() else { return Reads::Unknown };
+            (low, high) = ends;
+        }
+        Reads::From(low, high)
     }
 }
 
+/// Which elements a view reads of what lies below it.
+pub(crate) enum Reads<D> {
+    /// None.
+    Nothing,
+    /// The lowest and the highest.
+    From(D, D),
+    /// The direction of a stride depends on variables.
+    Unknown,
+}
+
+/// `at` as seen from the part `bound` of `size` elements, no further than its ends.
+fn inner<D: Dim>(at: &D, bound: &(D, D), size: &D) -> Option<D> {
+    least(most(at.minus(&bound.0)?, D::number(0))?, size.clone())
+}
+
 /// The mask pair of an axis of size `have` after `expand` to `want`.
-fn expanded(pair: (i64, i64), have: i64, want: i64) -> (i64, i64) {
+fn expanded<D: Dim>(pair: &(D, D), have: &D, want: &D) -> (D, D) {
     if have == want {
-        return pair;
+        return pair.clone();
     }
-    if pair == (0, 1) { (0, want) } else { (0, 0) }
+    let is_real = pair.0.is(0) && pair.1.is(1);
+    (D::number(0), if is_real { want.clone() } else { D::number(0) })
 }
 
 /// The planted fault of `expand`: the mask from before, also the one that hides nothing of an axis
 /// of size 1 and that a view starting at the first buffer element without padding does not write
 /// down.
-fn kept(view: &View) -> Option<Mask> {
-    if !fault::is_active(Fault::ViewExpandMaskKept) || view.mask.is_none() && view.offset == 0 {
+fn kept<D: Dim>(view: &View<D>) -> Option<Mask<D>> {
+    if !fault::is_active(Fault::ViewExpandMaskKept) || view.mask.is_none() && view.offset.is(0) {
         return None;
     }
-    Some(view.mask.clone().unwrap_or_else(|| view.shape.iter().map(|&size| (0, size)).collect()))
+    Some((0..view.shape.len()).map(|axis| view.real(axis)).collect())
 }
 
 /// The planted fault of `pad`: the mask of one axis lets one element too many through, where that
 /// lies inside the buffer: what `shrink` had cut off, or one more of what repeats.
-fn widen(view: &View, amounts: &[(i64, i64)], mask: &mut [(i64, i64)]) {
+fn widen<D: Dim>(view: &View<D>, amounts: &[(D, D)], mask: &mut [(D, D)]) {
     if !fault::is_active(Fault::ViewPadMaskWide) {
         return;
     }
-    let Some((low, _)) = view.span() else { return };
-    for (axis, &(before, after)) in amounts.iter().enumerate() {
-        let stride = view.strides[axis];
-        if 0 < before && 0 <= stride && stride <= low {
-            mask[axis].0 -= 1;
+    let Reads::From(low, _) = view.span() else { return };
+    let (zero, one) = (D::number(0), D::number(1));
+    for (axis, (before, after)) in amounts.iter().enumerate() {
+        let stride = &view.strides[axis];
+        let Some(back) = zero.minus(stride) else { continue };
+        let (begin, end) = &mut mask[axis];
+        if zero.below(before)
+            && zero.at_most(stride)
+            && stride.at_most(&low)
+            && let Some(early) = begin.minus(&one)
+        {
+            *begin = early;
             return;
         }
-        if 0 < after && stride < 0 && -stride <= low {
-            mask[axis].1 += 1;
+        if zero.below(after)
+            && stride.below(&zero)
+            && back.at_most(&low)
+            && let Some(late) = end.plus(&one)
+        {
+            *end = late;
             return;
         }
     }
 }
 
 /// Number of elements of a shape. 0 where any size is 0, however large the others are.
-pub(crate) fn count(shape: &[i64]) -> Result<i64, Error> {
-    if shape.iter().any(|&size| size < 0) {
-        return Err(Error::NegativeSize { shape: shape.to_vec() });
+pub(crate) fn count<D: Dim>(shape: &[D]) -> Result<D, Error> {
+    if !shape.iter().all(|size| D::number(0).at_most(size)) {
+        return Err(Error::NegativeSize { shape: list(shape) });
     }
-    if shape.contains(&0) {
-        return Ok(0);
+    if !shape.iter().all(|size| size.is(0) || D::number(1).at_most(size)) {
+        return Err(Error::MaybeEmpty { shape: list(shape) });
     }
-    let product = shape.iter().try_fold(1i64, |product, &size| product.checked_mul(size));
+    if shape.iter().any(|size| size.is(0)) {
+        return Ok(D::number(0));
+    }
+    let product = shape.iter().try_fold(D::number(1), |product, size| product.times(size));
     product.ok_or_else(|| too_large(shape))
 }
 
 /// Row-major strides, 0 for axes of size 1.
-pub(crate) fn row_major(shape: &[i64]) -> Result<Sizes, Error> {
-    let mut strides = Sizes::from_elem(0, shape.len());
-    if count(shape)? == 0 {
+pub(crate) fn row_major<D: Dim>(shape: &[D]) -> Result<Sizes<D>, Error> {
+    let mut strides = zeros(shape.len());
+    if count(shape)?.is(0) {
         return Ok(strides);
     }
-    let mut step = 1;
-    for (stride, &size) in strides.iter_mut().zip(shape).rev() {
-        *stride = if size == 1 { 0 } else { step };
-        step *= size;
+    let mut step = D::number(1);
+    for (stride, size) in strides.iter_mut().zip(shape).rev().filter(|(_, size)| !size.is(1)) {
+        *stride = step.clone();
+        step = step.times(size).ok_or_else(|| too_large(shape))?;
     }
     Ok(strides)
 }
 
-fn is_row_major(shape: &[i64], strides: &[i64]) -> bool {
-    let mut step = 1;
-    shape.iter().zip(strides).rev().all(|(&size, &stride)| {
-        let wanted = if size == 1 { 0 } else { step };
-        step *= size;
-        stride == wanted
+fn is_row_major<D: Dim>(shape: &[D], strides: &[D]) -> bool {
+    let mut step = Some(D::number(1));
+    shape.iter().zip(strides).rev().all(|(size, stride)| {
+        if size.is(1) {
+            return stride.is(0);
+        }
+        let is_wanted = step.as_ref() == Some(stride);
+        step = step.as_ref().and_then(|step| step.times(size));
+        is_wanted
     })
 }
 
-/// Lowest and highest index over the whole shape, padding too; `None` on overflow.
-fn reach(shape: &[i64], strides: &[i64], offset: i64) -> Option<(i64, i64)> {
-    let (mut low, mut high) = (offset, offset);
-    for (&size, &stride) in shape.iter().zip(strides) {
-        let extent = stride.checked_mul(size - 1)?;
-        low = low.checked_add(extent.min(0))?;
-        high = high.checked_add(extent.max(0))?;
+/// Whether every index over the whole shape fits, padding too, with room for one beyond the highest
+/// (it is asked for as a size) and for the lowest turned around.
+fn fits<D: Dim>(shape: &[D], strides: &[D], offset: &D) -> bool {
+    let (mut low, mut high) = (offset.clone(), offset.clone());
+    for (size, stride) in shape.iter().zip(strides).filter(|(_, stride)| !stride.is(0)) {
+        let one = D::number(1);
+        let Some(extent) = size.minus(&one).and_then(|last| stride.times(&last)) else {
+            return false;
+        };
+        let is_up = stride.is_down() == Some(false);
+        let end = if is_up { &mut high } else { &mut low };
+        let Some(moved) = end.plus(&extent) else { return false };
+        *end = moved;
     }
-    // One beyond the highest is asked for as a size, and the lowest turned around.
-    high.checked_add(1).and(low.checked_neg()).map(|_| (low, high))
+    high.plus(&D::number(1)).is_some() && D::number(0).minus(&low).is_some()
 }
 
-pub(crate) fn too_large(shape: &[i64]) -> Error {
-    Error::TooLarge { shape: shape.to_vec() }
+pub(crate) fn too_large<D: Dim>(shape: &[D]) -> Error {
+    Error::TooLarge { shape: list(shape) }
 }
 
-impl std::fmt::Display for View {
+impl<D: Dim> std::fmt::Display for View<D> {
     /// tinygrad's spelling: `View(shape=(4, 8), strides=(8, 1), offset=0, mask=None,
     /// contiguous=True)`.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

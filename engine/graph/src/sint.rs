@@ -1,0 +1,418 @@
+//! Sizes with variables: integer polynomials over variables of known range.
+//!
+//! In: numbers, variables, or integer nodes made of both by `+`, `-`, `*`. Out: the same, with
+//! what is proven of them by the variables' ranges alone; rules of rewriting are not asked. Equal
+//! polynomials are one value, whatever order they were written in.
+
+use std::cmp::Ordering;
+use std::fmt;
+use std::sync::Arc;
+
+use gradiff_view::fault::{self, Fault};
+use gradiff_view::{Dim, DimAlgebra, IndexAlgebra};
+
+use crate::{Arg, DType, Op, UOp, UopAlgebra, Variable};
+
+/// An integer polynomial over [`Variable`]s; also a plain number. All its values fit an `i64`.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct SInt {
+    /// Highest degree first; no coefficient is 0, no product occurs twice.
+    terms: Vec<Term>,
+}
+
+/// A product of variables, ascending, each as often as its power, and its coefficient.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+struct Term {
+    factors: Vec<Arc<Variable>>,
+    coefficient: i64,
+}
+
+/// Up to this many variables the exact range is found, by trying all corners.
+const CORNERS_OF: usize = 8;
+
+/// Why a node is no polynomial.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{op} is no size: sizes are made of integers, variables, +, - and *, and fit 64 bits")]
+pub struct NoSize {
+    /// The op of the node that cannot be said.
+    pub op: Op,
+}
+
+impl SInt {
+    /// The variable itself.
+    pub fn variable(variable: Arc<Variable>) -> SInt {
+        if variable.min == variable.max {
+            return SInt::number(variable.min);
+        }
+        SInt { terms: vec![Term { factors: vec![variable], coefficient: 1 }] }
+    }
+
+    /// The lowest and highest value. Exact where no variable is multiplied by itself.
+    pub fn range(&self) -> (i128, i128) {
+        let variables = self.variables();
+        let is_linear = self.terms.iter().all(|term| term.factors.windows(2).all(|w| w[0] != w[1]));
+        if !is_linear || variables.len() > CORNERS_OF {
+            return self.terms.iter().fold((0, 0), |(low, high), term| {
+                let (least, most) = term.range();
+                (i128::saturating_add(low, least), i128::saturating_add(high, most))
+            });
+        }
+        // Linear in each variable alone: the extremes are at corners.
+        let corner = |corner: usize| {
+            self.value(|variable| {
+                let place = variables.iter().position(|other| *other == variable);
+                let is_high = place.is_some_and(|place| corner >> place & 1 == 1);
+                i128::from(if is_high { variable.max } else { variable.min })
+            })
+        };
+        let values = (0..1usize << variables.len()).map(corner);
+        values.fold((i128::MAX, i128::MIN), |(low, high), v| (low.min(v), high.max(v)))
+    }
+
+    /// The number that this is where each variable has this value.
+    pub fn bind(&self, value: impl Fn(&Variable) -> i64) -> i64 {
+        let value = self.value(|variable| i128::from(value(variable)));
+        i64::try_from(value).expect("every value of a size fits 64 bits")
+    }
+
+    /// The node of this number.
+    pub fn to_uop(&self, dtype: DType) -> UOp {
+        let mut algebra = UopAlgebra { dtype };
+        let product = |term: &Term| {
+            let factors = term
+                .factors
+                .iter()
+                .map(|variable| UOp::new(Op::DefineVar, dtype, [], Arg::Var(variable.clone())));
+            let coefficient = algebra.constant(term.coefficient);
+            match factors.reduce(|x, y| algebra.mul(x, y)) {
+                None => coefficient,
+                Some(product) => algebra.mul(product, coefficient),
+            }
+        };
+        let products: Vec<UOp> = self.terms.iter().map(product).collect();
+        let sum = products.into_iter().reduce(|x, y| algebra.add(x, y));
+        sum.unwrap_or_else(|| algebra.constant(0))
+    }
+
+    /// Both, where both are plain numbers: by far the most often.
+    fn numbers(&self, other: &SInt) -> Option<(i64, i64)> {
+        self.as_number().zip(other.as_number())
+    }
+
+    fn variables(&self) -> Vec<&Variable> {
+        let mut found: Vec<&Variable> = Vec::new();
+        for variable in self.terms.iter().flat_map(|term| &term.factors) {
+            if !found.contains(&&**variable) {
+                found.push(variable);
+            }
+        }
+        found
+    }
+
+    fn value(&self, value: impl Fn(&Variable) -> i128) -> i128 {
+        self.terms.iter().fold(0, |sum: i128, term| {
+            let product =
+                |product: i128, variable: &Arc<Variable>| product.saturating_mul(value(variable));
+            let product = term.factors.iter().fold(i128::from(term.coefficient), product);
+            sum.saturating_add(product)
+        })
+    }
+
+    /// `self + other * factor`; the values may leave an `i64`.
+    fn add_times(&self, other: &SInt, factor: &Term) -> Option<SInt> {
+        let mut terms = self.terms.clone();
+        for term in &other.terms {
+            let mut factors = [&term.factors[..], &factor.factors[..]].concat();
+            factors.sort();
+            let coefficient = term.coefficient.checked_mul(factor.coefficient)?;
+            match terms.binary_search_by(|old| order(&old.factors, &factors)) {
+                Err(place) => terms.insert(place, Term { factors, coefficient }),
+                Ok(place) => {
+                    let sum = terms[place].coefficient.checked_add(coefficient)?;
+                    terms[place].coefficient = sum;
+                    if sum == 0 {
+                        terms.remove(place);
+                    }
+                }
+            }
+        }
+        Some(SInt { terms })
+    }
+
+    fn fitting(self) -> Option<SInt> {
+        let (low, high) = self.range();
+        (i64::try_from(low).is_ok() && i64::try_from(high).is_ok()).then_some(self)
+    }
+
+    /// Quotient and remainder by polynomial division; the remainder may be any.
+    fn divided(&self, divisor: &SInt) -> Option<(SInt, SInt)> {
+        let (mut quotient, mut rest) = (SInt::number(0), self.clone());
+        let leading = divisor.terms.first()?;
+        if leading.factors.is_empty() {
+            let number = leading.coefficient;
+            for term in &self.terms {
+                let part = Term {
+                    factors: term.factors.clone(),
+                    coefficient: term.coefficient.div_euclid(number),
+                };
+                quotient = quotient.add_times(&SInt::number(1), &part)?;
+                let back = Term { coefficient: part.coefficient.checked_neg()?, ..part };
+                rest = rest.add_times(divisor, &back)?;
+            }
+            return Some((quotient, rest));
+        }
+        // Each round takes the highest term that can be taken away.
+        for _ in 0..16 {
+            let Some(part) = rest.terms.iter().find_map(|term| term.over(leading)) else { break };
+            quotient = quotient.add_times(&SInt::number(1), &part)?;
+            let back = Term { coefficient: part.coefficient.checked_neg()?, ..part };
+            rest = rest.add_times(divisor, &back)?;
+        }
+        Some((quotient, rest))
+    }
+}
+
+impl Term {
+    fn range(&self) -> (i128, i128) {
+        let mut range = (i128::from(self.coefficient), i128::from(self.coefficient));
+        for variable in &self.factors {
+            let (min, max) = (i128::from(variable.min), i128::from(variable.max));
+            let ends =
+                [range.0, range.1].map(|end| (end.saturating_mul(min), end.saturating_mul(max)));
+            let all = ends.map(|(a, b)| [a, b]).concat();
+            range = all.iter().fold((all[0], all[0]), |(low, high), &v| (low.min(v), high.max(v)));
+        }
+        range
+    }
+
+    /// This product divided by another, if that leaves nothing.
+    fn over(&self, divisor: &Term) -> Option<Term> {
+        if self.coefficient.checked_rem(divisor.coefficient)? != 0 {
+            return None;
+        }
+        let mut factors = self.factors.clone();
+        for factor in &divisor.factors {
+            factors.remove(factors.iter().position(|other| other == factor)?);
+        }
+        Some(Term { factors, coefficient: self.coefficient / divisor.coefficient })
+    }
+}
+
+/// Higher degree first, then by the variables.
+fn order(left: &[Arc<Variable>], right: &[Arc<Variable>]) -> Ordering {
+    right.len().cmp(&left.len()).then_with(|| left.cmp(right))
+}
+
+impl Dim for SInt {
+    fn number(value: i64) -> SInt {
+        let term = Term { factors: Vec::new(), coefficient: value };
+        SInt { terms: if value == 0 { Vec::new() } else { vec![term] } }
+    }
+
+    fn as_number(&self) -> Option<i64> {
+        match &self.terms[..] {
+            [] => Some(0),
+            [term] if term.factors.is_empty() => Some(term.coefficient),
+            _ => None,
+        }
+    }
+
+    fn plus(&self, other: &SInt) -> Option<SInt> {
+        if let Some((x, y)) = self.numbers(other) {
+            return x.checked_add(y).map(SInt::number);
+        }
+        self.add_times(other, &Term { factors: Vec::new(), coefficient: 1 })?.fitting()
+    }
+
+    fn minus(&self, other: &SInt) -> Option<SInt> {
+        if let Some((x, y)) = self.numbers(other) {
+            return x.checked_sub(y).map(SInt::number);
+        }
+        self.add_times(other, &Term { factors: Vec::new(), coefficient: -1 })?.fitting()
+    }
+
+    fn times(&self, other: &SInt) -> Option<SInt> {
+        if let Some((x, y)) = self.numbers(other) {
+            return x.checked_mul(y).map(SInt::number);
+        }
+        let mut products = self.terms.iter();
+        products.try_fold(SInt::number(0), |sum, term| sum.add_times(other, term))?.fitting()
+    }
+
+    fn div_rem(&self, divisor: &SInt) -> Option<(SInt, SInt)> {
+        if let Some((x, y)) = self.numbers(divisor) {
+            let (quotient, rest) = (x.checked_div_euclid(y)?, x.checked_rem_euclid(y)?);
+            return Some((SInt::number(quotient), SInt::number(rest)));
+        }
+        let is_rest = |rest: &SInt| SInt::number(0).at_most(rest) && rest.below(divisor);
+        if is_rest(self) {
+            return Some((SInt::number(0), self.clone()));
+        }
+        let (quotient, rest) = self.divided(divisor)?;
+        // Polynomial division may be one off where the remainder is negative or too large.
+        [0, -1, 1].into_iter().find_map(|more| {
+            let quotient = quotient.plus(&SInt::number(more))?;
+            let rest = rest.minus(&divisor.times(&SInt::number(more))?)?;
+            is_rest(&rest).then_some((quotient, rest))
+        })
+    }
+
+    fn at_most(&self, other: &SInt) -> bool {
+        if let Some((x, y)) = self.numbers(other) {
+            return x <= y;
+        }
+        let minus = Term { factors: Vec::new(), coefficient: -1 };
+        let difference = other.add_times(self, &minus);
+        let difference = match fault::is_active(Fault::SintBoundTermDropped) {
+            false => difference,
+            true => difference.map(without_constant), // FAULT sint-bound-term-dropped
+        };
+        difference.is_some_and(|difference| difference.range().0 >= 0)
+    }
+}
+
+/// The planted fault of comparisons: the constant of a difference with variables is forgotten.
+fn without_constant(mut difference: SInt) -> SInt {
+    if difference.terms.len() > 1 {
+        difference.terms.retain(|term| !term.factors.is_empty());
+    }
+    difference
+}
+
+impl DimAlgebra<SInt> for UopAlgebra {
+    fn dim(&mut self, value: &SInt) -> UOp {
+        value.to_uop(self.dtype)
+    }
+}
+
+impl From<i64> for SInt {
+    fn from(value: i64) -> SInt {
+        SInt::number(value)
+    }
+}
+
+impl TryFrom<&UOp> for SInt {
+    type Error = NoSize;
+
+    fn try_from(node: &UOp) -> Result<SInt, NoSize> {
+        let no_size = NoSize { op: node.op() };
+        if let Some(number) = node.as_int() {
+            return i64::try_from(number).map(SInt::number).map_err(|_| no_size);
+        }
+        if let Arg::Var(variable) = node.arg() {
+            return Ok(SInt::variable(variable.clone()));
+        }
+        let sources = node.src().iter().map(SInt::try_from).collect::<Result<Vec<_>, _>>()?;
+        let value = match (node.op(), &sources[..]) {
+            (Op::Add, [x, y]) => x.plus(y),
+            (Op::Sub, [x, y]) => x.minus(y),
+            (Op::Mul, [x, y]) => x.times(y),
+            (Op::Neg, [x]) => SInt::number(0).minus(x),
+            _ => None,
+        };
+        value.ok_or(no_size)
+    }
+}
+
+impl fmt::Display for SInt {
+    /// `n*m*2+n-1`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.terms.is_empty() {
+            return write!(f, "0");
+        }
+        for (place, term) in self.terms.iter().enumerate() {
+            let sign = if place > 0 && term.coefficient >= 0 { "+" } else { "" };
+            let names: Vec<&str> = term.factors.iter().map(|v| v.name.as_str()).collect();
+            match (term.coefficient, names.is_empty()) {
+                (number, true) => write!(f, "{sign}{number}")?,
+                (1, _) => write!(f, "{sign}{}", names.join("*"))?,
+                (number, _) => write!(f, "{sign}{}*{number}", names.join("*"))?,
+            }
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for SInt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::infix;
+    use gradiff_view::ShapeTracker;
+
+    fn var(name: &str, min: i64, max: i64) -> SInt {
+        SInt::variable(Arc::new(Variable { name: name.to_string(), min, max }))
+    }
+
+    fn num(value: i64) -> SInt {
+        SInt::number(value)
+    }
+
+    #[test]
+    fn polynomials_are_one_value_however_written() {
+        let (n, m) = (var("n", 1, 9), var("m", 0, 5));
+        let left = n.plus(&m).unwrap().times(&n.minus(&m).unwrap()).unwrap();
+        let right = n.times(&n).unwrap().minus(&m.times(&m).unwrap()).unwrap();
+        assert_eq!(left, right);
+        assert_eq!(left.to_string(), "m*m*-1+n*n");
+        assert_eq!(left.minus(&right).unwrap(), num(0));
+        assert_eq!(left.bind(|v| if v.name == "n" { 7 } else { 2 }), 45);
+        let node = left.to_uop(DType::I64);
+        assert_eq!(SInt::try_from(&node).as_ref(), Ok(&left));
+        assert_eq!(infix(&num(3).times(&n).unwrap().to_uop(DType::I32)), "(n*3)");
+    }
+
+    #[test]
+    fn comparisons_are_proven_by_ranges() {
+        let (n, m) = (var("n", 2, 9), var("m", 0, 5));
+        assert!(num(2).at_most(&n));
+        assert!(!num(3).at_most(&n));
+        assert_eq!(n.compare(&num(1)), Some(Ordering::Greater));
+        assert_eq!(n.compare(&m), None);
+        // n*m + n <= n*6, exactly at the corner m = 5.
+        let product = n.times(&m).unwrap().plus(&n).unwrap();
+        assert!(product.at_most(&n.times(&num(6)).unwrap()));
+        assert_eq!(product.range(), (2, 54));
+        assert_eq!(var("k", 4, 4), num(4));
+        assert!(var("k", 0, i64::MAX).plus(&num(1)).is_none());
+    }
+
+    #[test]
+    fn division_answers_what_is_proven() {
+        let (n, m) = (var("n", 1, 9), var("m", 0, 5));
+        let product = n.times(&m).unwrap();
+        assert_eq!(product.div_rem(&n), Some((m.clone(), num(0))));
+        let before = product.minus(&num(1)).unwrap();
+        let expected = (m.minus(&num(1)).unwrap(), n.minus(&num(1)).unwrap());
+        assert_eq!(before.div_rem(&n), Some(expected));
+        let four = n.times(&num(4)).unwrap().plus(&num(7)).unwrap();
+        assert_eq!(four.div_rem(&num(4)), Some((n.plus(&num(1)).unwrap(), num(3))));
+        assert_eq!(n.div_rem(&num(4)), None);
+        assert_eq!(m.div_rem(&num(6)), Some((num(0), m.clone())));
+    }
+
+    #[test]
+    fn symbolic_reshape_and_index() {
+        let n = var("n", 1, 9);
+        let rows = n.times(&num(6)).unwrap();
+        let tracker = ShapeTracker::from_shape(&[rows.clone(), num(4)]).unwrap();
+        let moved = tracker.reshape(&[n.clone(), num(2), num(3), num(4)]).unwrap();
+        let moved =
+            moved.permute(&[2, 0, 1, 3]).unwrap().reshape(&[num(3), num(8).times(&n).unwrap()]);
+        let moved = moved.unwrap();
+        assert_eq!(moved.views().len(), 2);
+        let back = moved.reshape(&[num(3), n.clone(), num(2), num(4)]).unwrap();
+        let back = back.permute(&[1, 2, 0, 3]).unwrap().reshape(&[rows, num(4)]).unwrap();
+        assert!(back.simplify().is_contiguous(), "{}", back.simplify());
+        let flipped = tracker.flip(&[true, false]).unwrap();
+        let ranges = [var("i", 0, 53).to_uop(DType::I32), var("j", 0, 3).to_uop(DType::I32)];
+        let (index, valid) = flipped.index(&mut UopAlgebra { dtype: DType::I32 }, &ranges);
+        assert_eq!(infix(&index), "(((i*-4)+j)+((n*24)+-4))");
+        assert_eq!(valid, None);
+    }
+}
