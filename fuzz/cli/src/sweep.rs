@@ -16,14 +16,21 @@ struct Kind {
     enumerate: fn(&mut Exhaustive) -> Case,
     random: fn(&mut SeedChoices) -> Case,
     check: fn(&Case) -> Result<(), String>,
+    /// What small cases are checked for besides.
+    check_small: fn(&Case) -> Result<(), String>,
 }
+
+/// Sequences that `views` draws to see how often those that mean the same are equal.
+const ALIKE: u64 = 200_000;
+/// Sequences with variables are enumerated up to so many operations.
+const SYMBOLIC_OPS: usize = 2;
 
 /// Shape trackers against a model of real elements.
 ///
 /// # Errors
 /// Bad flags.
 pub(crate) fn views(options: &Sweep) -> Result<Status, Failure> {
-    sweep(
+    let status = sweep(
         options,
         &Kind {
             name: "view sequences",
@@ -37,8 +44,30 @@ pub(crate) fn views(options: &Sweep) -> Result<Status, Failure> {
                 Case::Views(views) => gradiff_check::check_views(views),
                 _ => Ok(()),
             },
+            check_small: |case| match case {
+                Case::Views(views) if views.ops.len() <= SYMBOLIC_OPS => {
+                    gradiff_check::check_symbolic_views(views)
+                }
+                _ => Ok(()),
+            },
         },
-    )
+    )?;
+    if status == Status::Clean && !options.random_only {
+        let config = gradiff_gen::ViewConfig::alike();
+        let drawn = (0..ALIKE).map(|index| {
+            gradiff_gen::views(&mut SeedChoices::new(case_seed(options.seed, index)), &config)
+        });
+        let equal = gradiff_check::equal_views(drawn).map_err(Failure::Internal)?;
+        println!(
+            "{} pairs of sequences place all elements alike ({} placements): {:.3} % differ as \
+             trackers, {:.1} % before they are simplified",
+            equal.pairs,
+            equal.placements,
+            equal.percent(),
+            equal.percent_unmerged()
+        );
+    }
+    Ok(status)
 }
 
 /// Index expressions against their written meaning.
@@ -60,6 +89,7 @@ pub(crate) fn exprs(options: &Sweep) -> Result<Status, Failure> {
                 Case::Expr(expr) => gradiff_check::check_expr(expr),
                 _ => Ok(()),
             },
+            check_small: |_| Ok(()),
         },
     )
 }
@@ -76,7 +106,7 @@ fn sweep(options: &Sweep, kind: &Kind) -> Result<Status, Failure> {
         loop {
             let case = (kind.enumerate)(&mut choices);
             enumerated += 1;
-            found = problem(&case, kind);
+            found = problem(&case, kind.check).or_else(|| problem(&case, kind.check_small));
             let is_last = !choices.advance();
             if found.is_some() || is_last || crate::interrupt::is_asked() {
                 break;
@@ -86,7 +116,7 @@ fn sweep(options: &Sweep, kind: &Kind) -> Result<Status, Failure> {
     let mut random = 0;
     while found.is_none() && random < options.cases && !crate::interrupt::is_asked() {
         let mut choices = SeedChoices::new(case_seed(options.seed, random));
-        found = problem(&(kind.random)(&mut choices), kind);
+        found = problem(&(kind.random)(&mut choices), kind.check);
         random += 1;
         if random % 4096 == 0 {
             progress.count(enumerated + random, kind.name);
@@ -104,8 +134,10 @@ fn sweep(options: &Sweep, kind: &Kind) -> Result<Status, Failure> {
         println!("nothing found");
         return Ok(Status::Clean);
     };
-    let small = smaller(case, kind);
-    let detail = problem(&small, kind).map_or(detail, |(_, detail)| detail);
+    // What fails small checks alone is small enough.
+    let is_small = problem(&case, kind.check).is_none();
+    let small = if is_small { case } else { smaller(case, kind) };
+    let detail = problem(&small, kind.check).map_or(detail, |(_, detail)| detail);
     let file = CaseFile { story: vec![detail.clone()], case: small, expects: Vec::new() };
     println!("FOUND: {detail}");
     println!("{file}");
@@ -113,8 +145,8 @@ fn sweep(options: &Sweep, kind: &Kind) -> Result<Status, Failure> {
     Ok(Status::Findings)
 }
 
-fn problem(case: &Case, kind: &Kind) -> Option<(Case, String)> {
-    let checked = gradiff_check::catch(|| (kind.check)(case)).and_then(|result| result);
+fn problem(case: &Case, check: fn(&Case) -> Result<(), String>) -> Option<(Case, String)> {
+    let checked = gradiff_check::catch(|| check(case)).and_then(|result| result);
     checked.err().map(|detail| (case.clone(), detail))
 }
 
@@ -123,7 +155,7 @@ fn smaller(mut case: Case, kind: &Kind) -> Case {
     loop {
         let found = gradiff_check::simpler_cases(&case)
             .into_iter()
-            .find(|candidate| problem(candidate, kind).is_some());
+            .find(|candidate| problem(candidate, kind.check).is_some());
         match found {
             Some(candidate) if !crate::interrupt::is_asked() => case = candidate,
             _ => return case,

@@ -37,6 +37,19 @@ impl Default for ViewConfig {
 }
 
 impl ViewConfig {
+    /// Few elements and up to 6 operations, so that different sequences often place all elements
+    /// alike.
+    pub fn alike() -> ViewConfig {
+        ViewConfig {
+            shapes: vec![vec![6], vec![2, 3], vec![4], vec![2, 4], vec![2, 2, 3], vec![3, 4]],
+            max_ops: 6,
+            max_rank: 3,
+            max_elements: 24,
+            max_pad: 2,
+            max_expand: 3,
+        }
+    }
+
     /// Few and small enough that all sequences of up to `max_ops` operations can be enumerated
     /// (2: 6,350, 3: 309,430).
     pub fn small(max_ops: usize) -> ViewConfig {
