@@ -148,6 +148,9 @@ fn gate_under_itself(gate: &UOp, scope: &mut Scope<'_>) -> Option<UOp> {
         let facts = facts_of(&before, &mut scope.bounds)?;
         let at = order[position].1;
         // A fact about the very node of this clause is dealt with by the rule on clauses.
+        let own = read_clause(&clauses[at], &mut scope.bounds).map(|fact| fact.node);
+        let facts: Facts =
+            facts.into_iter().filter(|fact| Some(&fact.node) != own.as_ref()).collect();
         if let Some(smaller) = under_all(&clauses[at], &facts, scope) {
             clauses[at] = smaller;
             is_changed = true;
@@ -159,14 +162,26 @@ fn gate_under_itself(gate: &UOp, scope: &mut Scope<'_>) -> Option<UOp> {
 /// The node simplified under the facts: all at once, then, as one may hide another one in it, one
 /// after the other. `None` if it does not become smaller.
 fn under_all(root: &UOp, facts: &[Fact], scope: &mut Scope<'_>) -> Option<UOp> {
+    let nodes: FxHashSet<UOp> = root.toposort().into_iter().collect();
+    let is_met = |fact: &&Fact| match fact.node.op() {
+        // As a part of a sum, or in a quotient of the same.
+        Op::Add => Sum::read(&fact.node)
+            .is_some_and(|sum| sum.terms.iter().all(|(node, _)| nodes.contains(node))),
+        Op::FloorMod => nodes.contains(&fact.node.src()[0]),
+        _ => nodes.contains(&fact.node),
+    };
+    let facts: SmallVec<[&Fact; 8]> = facts.iter().filter(is_met).collect();
+    if facts.is_empty() {
+        return None;
+    }
     let mut best: Option<UOp> = None;
-    let hide = |outer: &Fact| {
+    let hide = |outer: &&Fact| {
         let nodes = outer.node.toposort();
         facts.iter().any(|inner| inner.node != outer.node && nodes.contains(&inner.node))
     };
     let singles = if facts.len() > 1 && facts.iter().any(hide) { facts.len() } else { 0 };
     let singles = (0..singles).map(|at| &facts[at..=at]);
-    for some in std::iter::once(facts).chain(singles) {
+    for some in std::iter::once(&facts[..]).chain(singles) {
         let from = best.as_ref().unwrap_or(root);
         if let Some(smaller) = under(from, some, scope) {
             best = Some(smaller);
@@ -177,7 +192,7 @@ fn under_all(root: &UOp, facts: &[Fact], scope: &mut Scope<'_>) -> Option<UOp> {
 
 /// The node with the facts' nodes replaced by stand-ins, simplified, and with the nodes put back;
 /// `None` if that is not smaller.
-fn under(root: &UOp, facts: &[Fact], scope: &mut Scope<'_>) -> Option<UOp> {
+fn under(root: &UOp, facts: &[&Fact], scope: &mut Scope<'_>) -> Option<UOp> {
     let stand_ins: SmallVec<[UOp; 8]> =
         facts.iter().enumerate().map(|(at, fact)| stand_in(fact, at)).collect::<Option<_>>()?;
     let opened = open(root, facts, &stand_ins)?;
@@ -237,7 +252,7 @@ fn is_negation(node: &UOp) -> bool {
 
 /// The node with the facts' nodes replaced, also where one is a part of a sum, or a remainder of
 /// which the quotient is asked. `None` if there is nothing to replace.
-fn open(root: &UOp, facts: &[Fact], stand_ins: &[UOp]) -> Option<UOp> {
+fn open(root: &UOp, facts: &[&Fact], stand_ins: &[UOp]) -> Option<UOp> {
     let order = root.toposort();
     let inner: FxHashSet<&UOp> = order
         .iter()
@@ -270,7 +285,7 @@ fn open(root: &UOp, facts: &[Fact], stand_ins: &[UOp]) -> Option<UOp> {
     done.remove(root)
 }
 
-fn is_fact(node: &UOp, facts: &[Fact]) -> bool {
+fn is_fact(node: &UOp, facts: &[&Fact]) -> bool {
     facts.iter().any(|fact| fact.node == *node)
 }
 
@@ -313,11 +328,11 @@ fn part_of_sum(
 }
 
 /// `(x // d) % m` is `(x % (d*m)) // d`, rounded down, d and m positive.
-fn quotient_of_remainder(node: &UOp, facts: &[Fact], stand_ins: &[UOp]) -> Option<UOp> {
+fn quotient_of_remainder(node: &UOp, facts: &[&Fact], stand_ins: &[UOp]) -> Option<UOp> {
     let [quotient, modulus] = node.src() else { return None };
     let (Op::FloorDiv, [x, divisor]) = (quotient.op(), quotient.src()) else { return None };
     let (count, size) = (modulus.as_int()?, divisor.as_int()?);
-    let is_whole = |fact: &Fact| match fact.node.src() {
+    let is_whole = |fact: &&Fact| match fact.node.src() {
         [y, whole] if fact.node.op() == Op::FloorMod => {
             y == x && whole.as_int() == Some(count * size)
         }
