@@ -316,7 +316,7 @@ impl<D: Dim> View<D> {
                 return None;
             }
         }
-        let turned = self.strides.iter().map(|stride| Some(stride.is_down()?));
+        let turned = self.strides.iter().map(|stride| stride.is_down());
         let turned = turned.collect::<Option<SmallVec<[bool; 4]>>>()?;
         way_back.flip(&turned).ok()?.permute(&order).ok()
     }

@@ -195,10 +195,11 @@ impl<D: Dim> View<D> {
             Some(mask) => {
                 let undecided =
                     || Error::Undecided { operation: "shrink", shape: list(&self.shape) };
-                let cut = |((pair, bound), size): ((&(D, D), &(D, D)), &D)| {
-                    Some((inner(&pair.0, bound, size)?, inner(&pair.1, bound, size)?))
+                let cut = |axis: usize| {
+                    let ((begin, end), bound, size) = (&mask[axis], &bounds[axis], &shape[axis]);
+                    Some((inner(begin, bound, size)?, inner(end, bound, size)?))
                 };
-                let cut: Option<Mask<D>> = mask.iter().zip(bounds).zip(&shape).map(cut).collect();
+                let cut: Option<Mask<D>> = (0..mask.len()).map(cut).collect();
                 Some(cut.ok_or_else(undecided)?)
             }
         };
