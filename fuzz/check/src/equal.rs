@@ -48,7 +48,7 @@ pub fn equal_views(cases: impl Iterator<Item = ViewOps>) -> Result<Equal, String
         if kept.len() < KEPT {
             let unmerged = tracker_with(&case, false)?;
             // Half of them merge while they move, half at the end.
-            let simple = tracker_with(&case, kept.len() % 2 == 0)?.simplify();
+            let simple = tracker_with(&case, kept.len().is_multiple_of(2))?.simplify();
             kept.push([simple, unmerged]);
         }
     }

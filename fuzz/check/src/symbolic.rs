@@ -112,7 +112,7 @@ fn lift(case: &ViewOps) -> Lifted {
         let size = case.shape[axis] as i64;
         // Every other variable counts pairs, so that its axis can be split. The plain size is in
         // the middle of the range.
-        let unit = if size % 2 == 0 && (place + case.ops.len()) % 2 == 0 { 2 } else { 1 };
+        let unit = if size % 2 == 0 && (place + case.ops.len()).is_multiple_of(2) { 2 } else { 1 };
         let (count, name) = (size / unit, "n".repeat(place + 1));
         let reach = count / 2;
         let variable = Variable { name, min: count - reach, max: count + reach };

@@ -79,7 +79,7 @@ pub fn check_views(case: &ViewOps) -> Result<(), String> {
     inversion(&model, &case.shape, &merged)?;
     let mut hasher = DefaultHasher::new();
     (&case.shape, &case.ops).hash(&mut hasher);
-    if hasher.finish() % SYMBOLIC_ONE_IN == 0 {
+    if hasher.finish().is_multiple_of(SYMBOLIC_ONE_IN) {
         crate::symbolic::check_symbolic_views(case)?;
     }
     Ok(())
