@@ -20,6 +20,10 @@ pub fn instance(rule: &Rule, subject: DType, dice: &mut dyn FnMut(u64) -> u64) -
     if !rule.types.has(subject) {
         return None;
     }
+    // Random bits are words of 64 bits alone.
+    if rule.lhs.contains("threefry") && subject != DType::U64 {
+        return None;
+    }
     let term = Term::read(rule.lhs, &pattern_tokens(rule.lhs), &mut 0)?;
     let op = Op::from_name(term.op_name(rule.lhs))?;
     let factors = [(); 2].map(|()| 2 + dice(7) as i128);
@@ -108,7 +112,7 @@ impl<'t> Draw<'t, '_> {
             Op::Cast => self.pick(&CAST_DTYPES),
             Op::Bitcast => {
                 let same = CAST_DTYPES.iter().filter(|other| other.bits() == dtype.bits());
-                let same: Vec<DType> = same.copied().collect();
+                let same: Vec<DType> = same.copied().chain([dtype]).collect();
                 self.pick(&same)
             }
             _ if op.is_comparison() => self.compared(term),
