@@ -16,6 +16,7 @@ mod instance;
 pub mod mutate;
 mod order;
 mod pattern;
+pub mod proof;
 mod reduce;
 #[cfg(test)]
 mod reduce_check;

@@ -36,6 +36,7 @@ pub use exprs::{check_expr, to_uop};
 pub use gradiff::graph::fault;
 pub use gradiff::rewrite::listing as rule_listing;
 use gradiff::rewrite::witness;
+pub use gradiff::rewrite::{Rule, Types, proof, rows};
 pub use guilt::Guilt;
 pub use reduce::reduce;
 pub use report::{Finding, python_script, rust_test, stem};

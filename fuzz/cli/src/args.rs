@@ -35,6 +35,10 @@ pub(crate) enum Command {
     Exprs(Sweep),
     /// Change one rewrite rule at a time and count how many changes the harness notices.
     Sabotage(Sabotage),
+    /// Settle rewrite rules: proofs by z3, small cases by exhaustion; keeps the ledger.
+    Prove(Prove),
+    /// List rewrite rules: claim, condition, source, verdict, how often the corpus fires them.
+    Rules(Rules),
     /// Print generated programs as corpus files, separated by `---`.
     Gen(Gen),
     /// Count which rules cases fire and which device ran which op at which dtype; list the holes.
@@ -195,6 +199,35 @@ pub(crate) struct Sabotage {
     /// Print the report as one JSON object.
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// Flags of `prove`.
+#[derive(clap::Args, Debug)]
+pub(crate) struct Prove {
+    /// Rules, or how their names begin (default: all).
+    pub(crate) rules: Vec<String>,
+    /// Settle this row as well: `name [types] [claim]: left => right [given ..] [when ..]`.
+    #[arg(long)]
+    pub(crate) with: Vec<String>,
+    /// Write the verdicts into the ledger.
+    #[arg(long)]
+    pub(crate) write: bool,
+    /// Print the queries and ask nothing.
+    #[arg(long)]
+    pub(crate) smt: bool,
+    /// Start no rule after so many seconds.
+    #[arg(long)]
+    pub(crate) seconds: Option<u64>,
+}
+
+/// Flags of `rules`.
+#[derive(clap::Args, Debug)]
+pub(crate) struct Rules {
+    /// How the names begin.
+    pub(crate) prefix: Option<String>,
+    /// Print the page of documentation.
+    #[arg(long)]
+    pub(crate) markdown: bool,
 }
 
 /// Flags of `gen`.

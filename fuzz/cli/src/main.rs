@@ -9,7 +9,9 @@ mod hunt;
 mod interrupt;
 mod pool;
 mod progress;
+mod prove;
 mod replay;
+mod rules;
 mod sabotage;
 mod sweep;
 mod worker;
@@ -91,6 +93,8 @@ fn run(args: Args) -> Result<Status, Failure> {
         Command::Views(options) => sweep::views(&options),
         Command::Exprs(options) => sweep::exprs(&options),
         Command::Sabotage(options) => sabotage::measure(&options),
+        Command::Prove(options) => prove::prove(&options),
+        Command::Rules(options) => rules::rules(&options),
         Command::Gen(options) => sweep::generate(&options),
         Command::Coverage(options) => coverage::measure(&options),
         Command::Backends => replay::backends(),

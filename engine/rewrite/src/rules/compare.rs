@@ -51,7 +51,7 @@ pub(super) const COMPARE: &[Rule] = &[
         .given("x = a + s, y = b + s by common"),
     row("compare/less-simplex", (Types::Ints, Bits),
         "(cmplt x c0)", "(cmplt w 1)",
-        "0 < c0 && c0 <= c1 && linear(x) && min(r) >= 0 && min(t) >= 0",
+        "0 < c0 && c0 <= c1 && 0 < c2 && linear(x) && min(r) >= 0 && min(t) >= 0",
         "a sum of multiples, none negative, is below the smallest factor if all are 0", TINYGRAD)
         .given("x = w * c1 + r, x = w * c2 - t by simplex"),
     row("compare/less-factor", (Types::Ints, Bits),

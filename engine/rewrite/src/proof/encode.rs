@@ -1,0 +1,1009 @@
+//! Both sides of a rule as SMT-LIB terms.
+//!
+//! Each integer node has a *ring* term: an exact number that is congruent to the node's value
+//! modulo 2^bits. Additions, negations, products, choices and left shifts are homomorphisms of the
+//! ring of integers modulo 2^bits, so what holds between ring terms over the integers holds between
+//! values that wrap. Where the value itself counts (order, division, casts), the node is *read*:
+//! either it is an obligation of its own that the ring term lies in the dtype's range
+//! ("no overflow"), or the term is wrapped, which needs a dtype of known width.
+//!
+//! What is undefined on the left may be assumed not to happen; what is undefined on the right is
+//! any value. A name is any value of its dtype, within its bounds wherever it is defined.
+
+use gradiff_graph::{Constant, DType, Op};
+
+use super::Unsupported;
+use super::lemmas::lemmas;
+use super::number::{Number, Rounding, Script, Theory};
+use super::parsed::{self, asks, is_in_equation, says};
+use super::typing::Typing;
+use crate::condition::Question;
+use crate::pattern::{Literal, Pattern, is_constant_name};
+use crate::rule::Claim;
+use crate::ruleset::Compiled;
+
+/// The dtype of a class of positions in one query.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Type {
+    /// An integer type of any width from 8 bits on.
+    Any {
+        /// Whether it has negative values.
+        is_signed: bool,
+    },
+    /// An integer type.
+    Int(DType),
+    Bool,
+    Float(DType),
+    /// Bits without meaning.
+    Raw(DType),
+    Void,
+}
+
+/// What a node is in SMT-LIB.
+#[derive(Clone, Debug)]
+pub(super) enum Value {
+    /// The ring term, and the value where it is known to be in range.
+    Int {
+        ring: Number,
+        read: Option<Number>,
+        class: usize,
+    },
+    Truth(String),
+    Float(String, DType),
+    Raw(String, DType),
+    /// An array, an index and a gate.
+    Address {
+        global: String,
+        index: Number,
+        gate: String,
+        class: usize,
+    },
+}
+
+/// How a node is read whose ring term may leave the dtype's range.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Overflow {
+    /// It is to be proved that it does not.
+    Proved,
+    /// The term is wrapped.
+    Wrapped,
+}
+
+/// One thing to prove, under what was said before it.
+pub(super) struct Goal {
+    pub(super) label: String,
+    pub(super) goal: String,
+    /// How many of the ordered facts come before it.
+    after: usize,
+    /// The terms that it compares, for lemmas.
+    terms: Vec<String>,
+}
+
+/// A name: its value and its bounds.
+#[derive(Clone)]
+pub(super) struct Slot {
+    pub(super) value: Value,
+    pub(super) bounds: Option<[Number; 2]>,
+    /// Of a sum that an equation takes apart, where it is not the value's ring term.
+    pub(super) exact: Option<Number>,
+}
+
+/// One way to write a rule down.
+pub(super) struct Encoder<'a> {
+    pub(super) rule: &'a Compiled,
+    pub(super) typing: &'a Typing,
+    types: &'a [Option<Type>],
+    pub(super) script: Script,
+    overflow: Overflow,
+    pub(super) slots: Vec<Option<Slot>>,
+    /// What follows from the condition and the equations.
+    pub(super) assumed: Vec<String>,
+    /// What is known once the goals before it are proved.
+    ordered: Vec<String>,
+    pub(super) goals: Vec<Goal>,
+    /// Where the left side is defined.
+    defined: String,
+    next: usize,
+}
+
+impl<'a> Encoder<'a> {
+    /// Writes the whole rule down.
+    ///
+    /// # Errors
+    /// The rule has something that these terms do not know.
+    pub(super) fn write(
+        rule: &'a Compiled,
+        typing: &'a Typing,
+        types: &'a [Option<Type>],
+        theory: Theory,
+        overflow: Overflow,
+    ) -> Result<Encoder<'a>, Unsupported> {
+        let mut encoder = Encoder {
+            rule,
+            typing,
+            types,
+            script: Script::new(theory),
+            overflow,
+            slots: vec![None; rule.slots.count()],
+            assumed: Vec::new(),
+            ordered: Vec::new(),
+            goals: Vec::new(),
+            defined: String::from("true"),
+            next: 0,
+        };
+        encoder.script.declarations.push(String::from("(declare-sort Global 0)"));
+        encoder.declare_ranges();
+        encoder.declare_slots(&rule.lhs, Role::Value)?;
+        encoder.declare_parts();
+        let (left, defined) = encoder.node(&rule.lhs)?;
+        encoder.defined = defined;
+        let left = encoder.name_root(left)?;
+        encoder.equations()?;
+        for condition in parsed::conditions(rule) {
+            let holds = encoder.condition(condition)?;
+            encoder.assumed.push(holds);
+        }
+        let (right, _) = encoder.node(&rule.rhs)?;
+        let goal = encoder.same(&left, &right)?;
+        let terms = [&left, &right].into_iter().filter_map(ring).map(|ring| ring.text).collect();
+        encoder.goal(String::from("both sides are equal"), goal, terms);
+        Ok(encoder)
+    }
+
+    fn goal(&mut self, label: String, goal: String, terms: Vec<String>) {
+        self.goals.push(Goal { label, goal, after: self.ordered.len(), terms });
+    }
+
+    /// The query that must be unsatisfiable for the goal to hold.
+    pub(super) fn query(&self, goal: &Goal) -> String {
+        let mut text = String::new();
+        for line in &self.script.declarations {
+            text += line;
+            text.push('\n');
+        }
+        let is_over_integers = self.script.theory == Theory::Unbounded;
+        let lemmas = match is_over_integers && !self.script.divisions.is_empty() {
+            true => {
+                let equations = [self.assumed.as_slice(), &self.script.facts].concat();
+                lemmas(&self.script, &equations, &goal.terms)
+            }
+            false => Vec::new(),
+        };
+        let facts = self.script.facts.iter().chain(&self.assumed).chain(&lemmas);
+        for fact in facts.chain(&self.ordered[..goal.after]).chain([&self.defined]) {
+            if fact != "true" {
+                text += &format!("(assert {fact})\n");
+            }
+        }
+        // After a push z3 uses its incremental core, which makes use of the lemmas; its tactics for
+        // nonlinear integers drop them.
+        let push =
+            if is_over_integers && !self.script.divisions.is_empty() { "(push)\n" } else { "" };
+        text + &format!("(assert (not {}))\n{push}(check-sat)\n", goal.goal)
+    }
+
+    /// The names whose values make a counter-example.
+    pub(super) fn values(&self) -> Vec<String> {
+        let bound = 1..self.rule.given.as_ref().map_or(self.slots.len(), |given| given.first);
+        let names = bound.filter(|slot| matches!(&self.slots[*slot], Some(slot) if is_plain(slot)));
+        names.map(|slot| format!("v_{}", self.rule.slots.name(slot))).collect()
+    }
+
+    pub(super) fn type_of(&self, class: usize) -> Type {
+        self.types[class].unwrap_or(Type::Void)
+    }
+
+    // Ranges of dtypes.
+
+    fn declare_ranges(&mut self) {
+        for class in 0..self.types.len() {
+            let Some(Type::Any { is_signed }) = self.types[class] else { continue };
+            let half = self.script.declare(&format!("half_{class}"), "Int");
+            self.script.fact(format!("(<= 1 {half})"));
+            let (low, high) = match is_signed {
+                true => (format!("(* (- 128) {half})"), format!("(- (* 128 {half}) 1)")),
+                false => (String::from("0"), format!("(- (* 256 {half}) 1)")),
+            };
+            for (name, value) in [("low", low), ("high", high)] {
+                let line = format!("(define-fun {name}_{class} () Int {value})");
+                self.script.declarations.push(line);
+            }
+        }
+    }
+
+    /// Smallest and largest value of an integer or bool class.
+    pub(super) fn range(&mut self, class: usize) -> Option<[Number; 2]> {
+        match self.type_of(class) {
+            Type::Any { .. } => {
+                let name = |name: &str| Number { text: format!("{name}_{class}"), bits: 0 };
+                Some([name("low"), name("high")])
+            }
+            Type::Int(dtype) => {
+                let (low, high) = dtype.int_range()?;
+                Some([self.script.literal(low), self.script.literal(high)])
+            }
+            Type::Bool => Some([self.script.literal(0), self.script.literal(1)]),
+            Type::Float(_) | Type::Raw(_) | Type::Void => None,
+        }
+    }
+
+    /// How many bits a value of the class needs, sign included.
+    fn bits(&self, class: usize) -> u32 {
+        match self.type_of(class) {
+            Type::Int(dtype) => dtype.bits() + u32::from(dtype.is_unsigned()),
+            _ => 0,
+        }
+    }
+
+    pub(super) fn is_inside(&mut self, number: &Number, class: usize) -> String {
+        let Some([low, high]) = self.range(class) else { return String::from("false") };
+        let ends = [self.script.at_most(&low, number), self.script.at_most(number, &high)];
+        format!("(and {} {})", ends[0], ends[1])
+    }
+
+    /// A number that stands for multiples of 2^bits.
+    fn modulus(&mut self, class: usize) -> Number {
+        match self.type_of(class) {
+            Type::Int(dtype) => self.script.literal(1 << dtype.bits()),
+            _ => Number { text: format!("(* 256 half_{class})"), bits: 0 },
+        }
+    }
+
+    /// That two numbers are congruent modulo 2^bits.
+    pub(super) fn congruent(&mut self, x: &Number, y: &Number, class: usize) -> String {
+        if let Type::Int(dtype) = self.type_of(class) {
+            return self.script.congruent(x, y, dtype.bits());
+        }
+        let turns = self.script.fresh("turns");
+        let turns = self.script.unknown(&turns, 0);
+        let modulus = self.modulus(class);
+        format!("(= {} (+ {} (* {} {})))", x.text, y.text, turns.text, modulus.text)
+    }
+
+    // Names.
+
+    fn declare_slots(&mut self, pattern: &Pattern, role: Role) -> Result<(), Unsupported> {
+        match pattern {
+            Pattern::Any(slot) | Pattern::Constant(slot) => {
+                if self.slots[*slot].is_none() {
+                    let declared = self.declare_slot(*slot, role)?;
+                    self.slots[*slot] = Some(declared);
+                }
+            }
+            Pattern::Node(op, src, _) => {
+                for (position, source) in src.iter().enumerate() {
+                    let role = match (op, position) {
+                        (Op::Index, 0) => Role::Global,
+                        (Op::Load, 0) => Role::Address,
+                        _ => Role::Value,
+                    };
+                    self.declare_slots(source, role)?;
+                }
+            }
+            Pattern::Fold(..) => return Err(Unsupported::new("a fold over a range")),
+            Pattern::Literal(_) | Pattern::Value(_) | Pattern::Computed(_) => {}
+        }
+        Ok(())
+    }
+
+    fn declare_slot(&mut self, slot: usize, role: Role) -> Result<Slot, Unsupported> {
+        let name = self.rule.slots.name(slot).to_owned();
+        let class = self.typing.of_slot(slot).ok_or(Unsupported::new("a name without a place"))?;
+        let value = format!("v_{name}");
+        match role {
+            Role::Value => {}
+            Role::Global => {
+                let global = self.script.declare(&value, "Global");
+                let index = self.script.literal(0);
+                let value = Value::Address { global, index, gate: String::from("true"), class };
+                return Ok(Slot { value, bounds: None, exact: None });
+            }
+            Role::Address => return Err(Unsupported::new("an address without its index")),
+        }
+        let value = match self.type_of(class) {
+            Type::Any { .. } | Type::Int(_) => {
+                let number = self.script.unknown(&value, self.bits(class));
+                let inside = self.is_inside(&number, class);
+                self.script.fact(inside);
+                Value::Int { ring: number.clone(), read: Some(number), class }
+            }
+            Type::Bool => Value::Truth(self.script.declare(&value, "Bool")),
+            Type::Float(dtype) => {
+                Value::Float(self.script.declare(&value, &float_sort(dtype)), dtype)
+            }
+            Type::Raw(dtype) => {
+                let bits = 8 * dtype.size_bytes();
+                let name = self.script.declare(&value, &format!("(_ BitVec {bits})"));
+                if dtype == DType::Bool {
+                    self.script.fact(format!("(bvult {name} (_ bv2 {bits}))"));
+                }
+                Value::Raw(name, dtype)
+            }
+            Type::Void => return Err(Unsupported::new("a name without a value")),
+        };
+        let bounds = self.bounds_of(&name, &value, class, is_constant_name(&name))?;
+        if let Some((_, fact)) = &bounds {
+            let fact = match self.has_choice() {
+                true => format!("(=> {} {fact})", self.flag(&name)),
+                false => fact.clone(),
+            };
+            self.script.fact(fact);
+        }
+        let value = self.with_exact_sum(slot, value, class);
+        Ok(Slot { value, bounds: bounds.map(|(bounds, _)| bounds), exact: None })
+    }
+
+    /// Bounds of a value, and that it lies within them.
+    fn bounds_of(
+        &mut self,
+        name: &str,
+        value: &Value,
+        class: usize,
+        is_constant: bool,
+    ) -> Result<Option<([Number; 2], String)>, Unsupported> {
+        let number = match value {
+            Value::Int { read: Some(number), .. } => number.clone(),
+            Value::Truth(text) => self.as_number(text),
+            _ => return Ok(None),
+        };
+        if is_constant {
+            return Ok(Some(([number.clone(), number], String::from("true"))));
+        }
+        let bits = self.bits(class).max(2);
+        let ends = ["min", "max"].map(|end| format!("{end}_{name}"));
+        let ends = ends.map(|end| self.script.unknown(&end, bits));
+        for end in &ends {
+            let inside = self.is_inside(end, class);
+            self.script.fact(inside);
+        }
+        let within =
+            [self.script.at_most(&ends[0], &number), self.script.at_most(&number, &ends[1])];
+        self.script.fact(self.script.at_most(&ends[0], &ends[1]));
+        Ok(Some((ends, format!("(and {} {})", within[0], within[1]))))
+    }
+
+    /// Whether a name may be undefined where the left side is not.
+    fn has_choice(&self) -> bool {
+        fn find(pattern: &Pattern) -> bool {
+            match pattern {
+                Pattern::Node(op, src, _) => *op == Op::Where || src.iter().any(find),
+                _ => false,
+            }
+        }
+        find(&self.rule.lhs)
+    }
+
+    /// Whether the name is defined.
+    fn flag(&mut self, name: &str) -> String {
+        let flag = format!("is_defined_{name}");
+        let line = format!("(declare-const {flag} Bool)");
+        if !self.script.declarations.contains(&line) {
+            self.script.declarations.push(line);
+        }
+        flag
+    }
+
+    /// The ring term of a name that an equation takes apart is its exact sum.
+    fn with_exact_sum(&mut self, slot: usize, value: Value, class: usize) -> Value {
+        let Value::Int { read: Some(number), .. } = &value else { return value };
+        let name = self.rule.slots.name(slot);
+        if !is_in_equation(self.rule, slot) || is_constant_name(name) {
+            return value;
+        }
+        if says(self.rule, Question::Linear, slot) {
+            return value;
+        }
+        let exact = self.script.unknown(&format!("exact_{name}"), number.bits + EXACT_BITS);
+        let congruent = self.congruent(number, &exact, class);
+        self.script.fact(congruent);
+        Value::Int { ring: exact, read: Some(number.clone()), class }
+    }
+
+    /// Names that equations bind: exact sums of any size.
+    fn declare_parts(&mut self) {
+        let Some(given) = &self.rule.given else { return };
+        for slot in given.first..self.slots.len() {
+            let name = self.rule.slots.name(slot).to_owned();
+            let class = self.typing.of_slot(slot).unwrap_or_default();
+            let bits = self.bits(class) + EXACT_BITS;
+            let exact = self.script.unknown(&format!("v_{name}"), bits);
+            let bounds = if is_constant_name(&name) {
+                [exact.clone(), exact.clone()]
+            } else {
+                let ends = ["min", "max"].map(|end| format!("{end}_{name}"));
+                let ends = ends.map(|end| self.script.unknown(&end, bits));
+                self.script.fact(self.script.at_most(&ends[0], &exact));
+                self.script.fact(self.script.at_most(&exact, &ends[1]));
+                ends
+            };
+            let is_inside = says(self.rule, Question::Linear, slot);
+            if is_inside {
+                for end in &bounds {
+                    let inside = self.is_inside(end, class);
+                    self.script.fact(inside);
+                }
+            }
+            let value = Value::Int { read: is_inside.then(|| exact.clone()), ring: exact, class };
+            self.slots[slot] = Some(Slot { value, bounds: Some(bounds), exact: None });
+        }
+    }
+
+    fn equations(&mut self) -> Result<(), Unsupported> {
+        let Some(given) = &self.rule.given else { return Ok(()) };
+        for (left, right) in &given.equations {
+            let left = self.exact(*left)?;
+            let right = self.sum(right)?;
+            self.assumed.push(format!("(= {} {})", left.text, right.text));
+        }
+        Ok(())
+    }
+
+    /// The exact sum of a name.
+    pub(super) fn exact(&self, slot: usize) -> Result<Number, Unsupported> {
+        let known = self.slots[slot].as_ref();
+        match known.map(|slot| (&slot.exact, &slot.value)) {
+            Some((Some(exact), _)) => Ok(exact.clone()),
+            Some((None, Value::Int { ring, .. })) => Ok(ring.clone()),
+            _ => Err(Unsupported::new("an equation about something that is no integer")),
+        }
+    }
+
+    /// The root is a name, too: bounds and equations may speak of it.
+    fn name_root(&mut self, left: Value) -> Result<Value, Unsupported> {
+        let class = self.typing.node(0);
+        let left = match left {
+            Value::Int { ring, .. } if is_in_equation(self.rule, 0) => {
+                let exact = self.script.unknown("exact_root", ring.bits + EXACT_BITS);
+                let congruent = self.congruent(&ring, &exact, class);
+                self.script.fact(congruent);
+                Value::Int { ring: exact, read: None, class }
+            }
+            left => left,
+        };
+        self.slots[0] = Some(Slot { value: left.clone(), bounds: None, exact: None });
+        Ok(left)
+    }
+
+    // Nodes.
+
+    /// A pattern's value, and where it is defined.
+    fn node(&mut self, pattern: &Pattern) -> Result<(Value, String), Unsupported> {
+        let class = self.typing.node(self.next);
+        self.next += 1;
+        let always = String::from("true");
+        match pattern {
+            Pattern::Any(slot) | Pattern::Constant(slot) => {
+                let known = self.slots[*slot].clone();
+                let known = known.ok_or(Unsupported::new("a name without a value"))?;
+                let name = self.rule.slots.name(*slot).to_owned();
+                let may_lack = self.has_choice() && !is_constant_name(&name);
+                let defined = if may_lack { self.flag(&name) } else { always };
+                Ok((known.value, defined))
+            }
+            Pattern::Literal(literal) => Ok((self.literal(*literal, class)?, always)),
+            Pattern::Value(expr) => {
+                let (number, defined) = self.number(expr)?;
+                self.assumed.push(defined);
+                Ok((self.constant(number, class)?, always))
+            }
+            Pattern::Node(op, src, name) => {
+                let mut values = Vec::new();
+                let mut defined = Vec::new();
+                for source in src {
+                    let (value, is_defined) = self.node(source)?;
+                    values.push(value);
+                    defined.push(is_defined);
+                }
+                let shown = parsed::show(pattern, &self.rule.slots);
+                let is_exact = name.is_some_and(|slot| says(self.rule, Question::NoWrap, slot));
+                if is_exact {
+                    for value in &mut values {
+                        *value = self.as_read(value, &shown)?;
+                    }
+                }
+                let (value, own) = self.op(*op, &values, class, &shown)?;
+                let value = match name {
+                    Some(slot) => self.name_node(*slot, value, class, is_exact)?,
+                    None => value,
+                };
+                let defined = match (op, defined.as_slice()) {
+                    // The branch that is not taken may be undefined.
+                    (Op::Where, [condition, x, y]) => {
+                        let Value::Truth(test) = &values[0] else {
+                            return Err(Unsupported::new("a choice by something else than truth"));
+                        };
+                        both(condition, &choice(test, x, y))
+                    }
+                    _ => defined.iter().fold(own, |all, one| both(&all, one)),
+                };
+                Ok((value, defined))
+            }
+            Pattern::Fold(..) => Err(Unsupported::new("a fold over a range")),
+            Pattern::Computed(_) => Err(Unsupported::new("the right side is computed")),
+        }
+    }
+
+    /// What a name within the left side stands for.
+    fn name_node(
+        &mut self,
+        slot: usize,
+        value: Value,
+        class: usize,
+        is_exact: bool,
+    ) -> Result<Value, Unsupported> {
+        let value = match value {
+            Value::Int { ring, read: None, class } if is_exact => {
+                let inside = self.is_inside(&ring, class);
+                self.assumed.push(inside);
+                Value::Int { read: Some(ring.clone()), ring, class }
+            }
+            Value::Int { ring, class, .. } if is_in_equation(self.rule, slot) => {
+                let name = self.rule.slots.name(slot);
+                let exact = self.script.unknown(&format!("exact_{name}"), ring.bits + EXACT_BITS);
+                let congruent = self.congruent(&ring, &exact, class);
+                self.script.fact(congruent);
+                let is_inside = says(self.rule, Question::Linear, slot);
+                if is_inside {
+                    let inside = self.is_inside(&exact, class);
+                    self.assumed.push(inside);
+                }
+                Value::Int { read: is_inside.then(|| exact.clone()), ring: exact, class }
+            }
+            value => value,
+        };
+        self.slots[slot] = Some(Slot { value: value.clone(), bounds: None, exact: None });
+        let questions = [Question::Min, Question::Max];
+        let is_asked = questions.iter().any(|question| asks(self.rule, *question, slot));
+        if is_asked {
+            let name = self.rule.slots.name(slot).to_owned();
+            let read = self.as_read(&value, &name)?;
+            if let Some((bounds, fact)) = self.bounds_of(&name, &read, class, false)? {
+                self.ordered.push(fact);
+                self.slots[slot] =
+                    Some(Slot { value: read.clone(), bounds: Some(bounds), exact: None });
+            }
+            return Ok(read);
+        }
+        Ok(value)
+    }
+
+    /// A constant of the class, wrapped to its dtype.
+    fn constant(&mut self, number: Number, class: usize) -> Result<Value, Unsupported> {
+        match self.type_of(class) {
+            Type::Any { .. } | Type::Int(_) => Ok(Value::Int { ring: number, read: None, class }),
+            Type::Bool => {
+                let zero = self.script.literal(0);
+                Ok(Value::Truth(format!("(distinct {} {})", number.text, zero.text)))
+            }
+            _ => Err(Unsupported::new("a computed constant that is no integer")),
+        }
+    }
+
+    fn literal(&mut self, literal: Literal, class: usize) -> Result<Value, Unsupported> {
+        match (literal, self.type_of(class)) {
+            (Literal::Truth(value), Type::Bool) => Ok(Value::Truth(value.to_string())),
+            (Literal::Int(value), Type::Bool) => Ok(Value::Truth((value != 0).to_string())),
+            (Literal::Int(value), Type::Int(dtype)) => {
+                let wrapped = Constant::int(dtype, value.into()).to_int().unwrap_or_default();
+                let read = self.script.literal(wrapped);
+                Ok(Value::Int { ring: read.clone(), read: Some(read), class })
+            }
+            (Literal::Int(value), Type::Any { is_signed }) => {
+                let ring = self.script.literal(value.into());
+                let is_inside = value <= 127 && (0 <= value || is_signed && -128 <= value);
+                let read = if is_inside {
+                    Some(ring.clone())
+                } else if -256 <= value && value < 0 {
+                    let modulus = self.modulus(class);
+                    Some(self.script.add(&ring, &modulus))
+                } else {
+                    None
+                };
+                Ok(Value::Int { ring, read, class })
+            }
+            (Literal::Float(value), Type::Float(dtype)) => {
+                Ok(Value::Float(float_literal(Constant::float(dtype, value)), dtype))
+            }
+            (Literal::Int(value), Type::Float(dtype)) => {
+                Ok(Value::Float(float_literal(Constant::int(dtype, value.into())), dtype))
+            }
+            _ => Err(Unsupported::new("a constant of another dtype than its place")),
+        }
+    }
+
+    // Reading.
+
+    /// The value of an integer; `shown` is what it is called in the goal that it does not overflow.
+    pub(super) fn read(&mut self, value: &Value, shown: &str) -> Result<Number, Unsupported> {
+        let Value::Int { ring, read, class } = value else {
+            return Err(Unsupported::new("an integer op over something else"));
+        };
+        if let Some(read) = read {
+            return Ok(read.clone());
+        }
+        match (self.overflow, self.type_of(*class)) {
+            (Overflow::Wrapped, Type::Int(dtype)) => {
+                let range = dtype.int_range().unwrap_or_default();
+                Ok(self.script.wrap(ring, range, dtype.bits()))
+            }
+            (Overflow::Wrapped, _) => Err(Unsupported::new("wrapping needs a width")),
+            (Overflow::Proved, _) => {
+                let inside = self.is_inside(ring, *class);
+                if !self.ordered.contains(&inside) {
+                    let terms = vec![ring.text.clone()];
+                    self.goal(format!("no overflow in {shown}"), inside.clone(), terms);
+                    self.ordered.push(inside);
+                }
+                Ok(ring.clone())
+            }
+        }
+    }
+
+    fn as_read(&mut self, value: &Value, shown: &str) -> Result<Value, Unsupported> {
+        match value {
+            Value::Int { class, .. } => {
+                let number = self.read(value, shown)?;
+                Ok(Value::Int { ring: number.clone(), read: Some(number), class: *class })
+            }
+            other => Ok(other.clone()),
+        }
+    }
+
+    pub(super) fn as_number(&mut self, truth: &str) -> Number {
+        let [one, zero] = [1, 0].map(|value| self.script.literal(value));
+        self.script.choose(truth, &one, &zero)
+    }
+
+    // Ops.
+
+    /// An op over values, and where the op itself is defined.
+    fn op(
+        &mut self,
+        op: Op,
+        src: &[Value],
+        class: usize,
+        shown: &str,
+    ) -> Result<(Value, String), Unsupported> {
+        let always = String::from("true");
+        let value = match (op, src) {
+            (Op::Cast | Op::Bitcast, [x]) => self.cast(op, x, class, shown)?,
+            (Op::Where, [Value::Truth(test), x, y]) => self.choose(test, x, y)?,
+            (Op::Index, _) => self.index(src, shown)?,
+            (Op::Load, [Value::Address { global, index, gate, class }]) => {
+                self.load(global, index, gate, *class)?
+            }
+            (_, [Value::Float(..), ..]) => super::floats::op(op, src)?,
+            (_, [Value::Truth(x), Value::Truth(y)]) => Value::Truth(truth_op(op, x, y)?),
+            (_, [Value::Int { .. }, ..]) => return self.int_op(op, src, class, shown),
+            _ => return Err(Unsupported(format!("{op} has no terms"))),
+        };
+        Ok((value, always))
+    }
+
+    fn choose(&mut self, test: &str, x: &Value, y: &Value) -> Result<Value, Unsupported> {
+        Ok(match (x, y) {
+            (
+                Value::Int { ring: x, read: first, class },
+                Value::Int { ring: y, read: second, .. },
+            ) => {
+                let read = match (first, second) {
+                    (Some(x), Some(y)) => Some(self.script.choose(test, x, y)),
+                    _ => None,
+                };
+                Value::Int { ring: self.script.choose(test, x, y), read, class: *class }
+            }
+            (Value::Truth(x), Value::Truth(y)) => Value::Truth(choice(test, x, y)),
+            (Value::Float(x, dtype), Value::Float(y, _)) => {
+                Value::Float(choice(test, x, y), *dtype)
+            }
+            (Value::Raw(x, dtype), Value::Raw(y, _)) => Value::Raw(choice(test, x, y), *dtype),
+            _ => return Err(Unsupported::new("a choice between two kinds")),
+        })
+    }
+
+    fn int_op(
+        &mut self,
+        op: Op,
+        src: &[Value],
+        class: usize,
+        shown: &str,
+    ) -> Result<(Value, String), Unsupported> {
+        let always = String::from("true");
+        let rings: Vec<Number> = src.iter().filter_map(ring).collect();
+        let sum = match (op, rings.as_slice()) {
+            (Op::Neg, [x]) => Some(self.script.neg(x)),
+            (Op::Add, [x, y]) => Some(self.script.add(x, y)),
+            (Op::Sub, [x, y]) => Some(self.script.sub(x, y)),
+            (Op::Mul, [x, y]) => Some(self.script.mul(x, y)),
+            (Op::MulAcc, [x, y, z]) => {
+                let product = self.script.mul(x, y);
+                Some(self.script.add(&product, z))
+            }
+            _ => None,
+        };
+        if let Some(ring) = sum {
+            return Ok((Value::Int { ring, read: None, class }, always));
+        }
+        let [first, second] = src else { return Err(Unsupported(format!("{op} has no terms"))) };
+        let x = self.read(first, shown)?;
+        let y = self.read(second, shown)?;
+        let zero = self.script.literal(0);
+        let not_zero = format!("(distinct {} {})", y.text, zero.text);
+        let inside =
+            |number: Number| Value::Int { ring: number.clone(), read: Some(number), class };
+        match op {
+            Op::FloorDiv | Op::CDiv => {
+                let rounding = if op == Op::CDiv { Rounding::Zero } else { Rounding::Floor };
+                let [quotient, _] = self.script.divide(rounding, &x, &y);
+                // The smallest integer over -1 wraps.
+                Ok((Value::Int { ring: quotient, read: None, class }, not_zero))
+            }
+            Op::FloorMod | Op::CMod => {
+                let rounding = if op == Op::CMod { Rounding::Zero } else { Rounding::Floor };
+                let [_, rest] = self.script.divide(rounding, &x, &y);
+                Ok((inside(rest), not_zero))
+            }
+            Op::Max | Op::Min => {
+                let (small, large) = if op == Op::Max { (&x, &y) } else { (&y, &x) };
+                let test = self.script.less(small, large);
+                Ok((inside(self.script.choose(&test, &y, &x)), always))
+            }
+            Op::CmpLt => Ok((Value::Truth(self.script.less(&x, &y)), always)),
+            Op::CmpNe => Ok((Value::Truth(format!("(distinct {} {})", x.text, y.text)), always)),
+            Op::And => Ok((inside(self.script.bitwise("bvand", &x, &y)?), always)),
+            Op::Or => Ok((inside(self.script.bitwise("bvor", &x, &y)?), always)),
+            Op::Xor => Ok((inside(self.script.bitwise("bvxor", &x, &y)?), always)),
+            Op::Shl | Op::Shr => self.shift(op, &x, &y, class),
+            _ => Err(Unsupported(format!("{op} has no terms"))),
+        }
+    }
+
+    fn shift(
+        &mut self,
+        op: Op,
+        x: &Number,
+        y: &Number,
+        class: usize,
+    ) -> Result<(Value, String), Unsupported> {
+        let Type::Int(dtype) = self.type_of(class) else {
+            return Err(Unsupported::new("a shift needs a width"));
+        };
+        let [zero, bits] = [0, dtype.bits().into()].map(|value| self.script.literal(value));
+        let inside =
+            format!("(and {} {})", self.script.at_most(&zero, y), self.script.less(y, &bits));
+        let shifted = self.script.shift(op == Op::Shl, x, y, dtype.bits())?;
+        // Nothing is known of a shift that is too far.
+        let any = self.script.fresh("shifted");
+        let any = self.script.unknown(&any, self.bits(class));
+        let ring = self.script.choose(&inside, &shifted, &any);
+        let read = (op == Op::Shr).then(|| ring.clone());
+        Ok((Value::Int { ring, read, class }, inside))
+    }
+
+    fn cast(&mut self, op: Op, x: &Value, class: usize, shown: &str) -> Result<Value, Unsupported> {
+        let to = self.type_of(class);
+        if let (Value::Raw(x, from), Type::Raw(to)) = (x, to) {
+            return raw_cast(op, x, *from, to);
+        }
+        if op == Op::Bitcast {
+            return match (x, to) {
+                (Value::Float(_, from), Type::Float(to)) if *from == to => Ok(x.clone()),
+                (Value::Truth(_), Type::Bool) => Ok(x.clone()),
+                _ => Err(Unsupported::new("a bitcast needs raw bits")),
+            };
+        }
+        match (x, to) {
+            (Value::Truth(x), Type::Any { .. } | Type::Int(_)) => {
+                let number = self.as_number(x);
+                Ok(Value::Int { ring: number.clone(), read: Some(number), class })
+            }
+            (Value::Truth(_), Type::Bool) => Ok(x.clone()),
+            (Value::Int { class: from, .. }, Type::Any { .. } | Type::Int(_)) => {
+                let from = self.type_of(*from);
+                let number = self.read(x, shown)?;
+                let read = is_within(from, to).then(|| number.clone());
+                Ok(Value::Int { ring: number, read, class })
+            }
+            (Value::Int { .. }, Type::Bool) => {
+                let (number, zero) = (self.read(x, shown)?, self.script.literal(0));
+                Ok(Value::Truth(format!("(distinct {} {})", number.text, zero.text)))
+            }
+            (Value::Int { class: from, .. }, Type::Float(dtype)) => {
+                let Type::Int(from) = self.type_of(*from) else {
+                    return Err(Unsupported::new("a cast to float needs a width"));
+                };
+                let number = self.read(x, shown)?;
+                super::floats::of_int(&self.script, &number, from, dtype)
+            }
+            (Value::Truth(_) | Value::Float(..), _) => super::floats::cast(x, to),
+            _ => Err(Unsupported::new("a cast between these dtypes")),
+        }
+    }
+
+    fn index(&mut self, src: &[Value], shown: &str) -> Result<Value, Unsupported> {
+        let (Some(Value::Address { global, class, .. }), Some(place)) = (src.first(), src.get(1))
+        else {
+            return Err(Unsupported::new("an index without its array"));
+        };
+        let gate = match src.get(2) {
+            None => String::from("true"),
+            Some(Value::Truth(gate)) => gate.clone(),
+            Some(_) => return Err(Unsupported::new("a gate that is no truth value")),
+        };
+        let index = self.read(place, shown)?;
+        Ok(Value::Address { global: global.clone(), index, gate, class: *class })
+    }
+
+    /// What lies at an address, 0 behind a closed gate.
+    fn load(
+        &mut self,
+        global: &str,
+        index: &Number,
+        gate: &str,
+        class: usize,
+    ) -> Result<Value, Unsupported> {
+        let kind = self.type_of(class);
+        let number = match self.script.theory {
+            Theory::Unbounded => String::from("Int"),
+            Theory::Vectors(width) => format!("(_ BitVec {width})"),
+        };
+        let sort = match kind {
+            Type::Any { .. } | Type::Int(_) => number.clone(),
+            Type::Bool => String::from("Bool"),
+            Type::Float(dtype) => float_sort(dtype),
+            Type::Raw(_) | Type::Void => return Err(Unsupported::new("a load of nothing")),
+        };
+        let line = format!("(declare-fun memory_{class} (Global {number}) {sort})");
+        if !self.script.declarations.contains(&line) {
+            self.script.declarations.push(line);
+        }
+        let found = format!("(memory_{class} {global} {})", index.text);
+        Ok(match kind {
+            Type::Bool => Value::Truth(choice(gate, &found, "false")),
+            Type::Float(dtype) => {
+                let zero = float_literal(Constant::zero(dtype));
+                Value::Float(choice(gate, &found, &zero), dtype)
+            }
+            _ => {
+                let found = Number { text: found, bits: self.bits(class) };
+                let inside = self.is_inside(&found, class);
+                self.script.fact(inside);
+                let zero = self.script.literal(0);
+                let value = self.script.choose(gate, &found, &zero);
+                Value::Int { ring: value.clone(), read: Some(value), class }
+            }
+        })
+    }
+
+    /// That both sides are as the claim says.
+    fn same(&mut self, left: &Value, right: &Value) -> Result<String, Unsupported> {
+        Ok(match (left, right) {
+            (
+                Value::Int { ring: x, read: first, class },
+                Value::Int { ring: y, read: second, .. },
+            ) => match (first, second, self.overflow) {
+                (Some(x), Some(y), _) => format!("(= {} {})", x.text, y.text),
+                (_, _, Overflow::Proved) => format!("(= {} {})", x.text, y.text),
+                (_, _, Overflow::Wrapped) => self.congruent(x, y, *class),
+            },
+            (Value::Truth(x), Value::Truth(y)) | (Value::Raw(x, _), Value::Raw(y, _)) => {
+                format!("(= {x} {y})")
+            }
+            (Value::Float(x, _), Value::Float(y, _)) => match self.rule.row.claim {
+                Claim::Bits | Claim::Refines => format!("(= {x} {y})"),
+                Claim::Value => format!("(or (= {x} {y}) (fp.eq {x} {y}))"),
+                Claim::Ulp(_) | Claim::Finite => {
+                    return Err(Unsupported::new("the claim is about exact reals"));
+                }
+            },
+            (
+                Value::Address { global, index, gate, .. },
+                Value::Address { global: other, index: second, gate: open, .. },
+            ) => format!(
+                "(and (= {gate} {open}) (=> {gate} (and (= {global} {other}) (= {} {}))))",
+                index.text, second.text
+            ),
+            _ => return Err(Unsupported::new("sides of two kinds")),
+        })
+    }
+
+    /// That the value lies in range, without making it a goal.
+    pub(super) fn in_range(&mut self, slot: usize) -> Result<String, Unsupported> {
+        match self.slots[slot].as_ref().map(|slot| slot.value.clone()) {
+            Some(Value::Int { ring, class, .. }) => Ok(self.is_inside(&ring, class)),
+            _ => Err(Unsupported::new("a question about something that is no integer")),
+        }
+    }
+}
+
+/// How much longer an exact sum may be than a value, in bit-vectors.
+const EXACT_BITS: u32 = 4;
+
+/// Where a name stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Role {
+    Value,
+    Global,
+    Address,
+}
+
+fn is_plain(slot: &Slot) -> bool {
+    matches!(&slot.value, Value::Int { .. } | Value::Truth(_) | Value::Float(..) | Value::Raw(..))
+}
+
+fn ring(value: &Value) -> Option<Number> {
+    match value {
+        Value::Int { ring, .. } => Some(ring.clone()),
+        _ => None,
+    }
+}
+
+/// Whether each value of one integer dtype is a value of the other.
+fn is_within(from: Type, to: Type) -> bool {
+    match (from, to) {
+        (Type::Int(from), Type::Int(to)) => {
+            let ranges = from.int_range().zip(to.int_range());
+            ranges.is_some_and(|((low, high), (least, most))| least <= low && high <= most)
+        }
+        _ => from == to,
+    }
+}
+
+pub(super) fn both(x: &str, y: &str) -> String {
+    match (x, y) {
+        ("true", other) | (other, "true") => other.to_owned(),
+        _ => format!("(and {x} {y})"),
+    }
+}
+
+fn choice(test: &str, x: &str, y: &str) -> String {
+    if x == y { x.to_owned() } else { format!("(ite {test} {x} {y})") }
+}
+
+/// Bool adds and multiplies as 0 and 1 that are then cut to "not 0".
+fn truth_op(op: Op, x: &str, y: &str) -> Result<String, Unsupported> {
+    match op {
+        Op::And | Op::Min | Op::Mul => Ok(format!("(and {x} {y})")),
+        Op::Or | Op::Max | Op::Add => Ok(format!("(or {x} {y})")),
+        Op::Xor | Op::CmpNe | Op::Sub => Ok(format!("(xor {x} {y})")),
+        Op::CmpLt => Ok(format!("(and (not {x}) {y})")),
+        _ => Err(Unsupported(format!("{op} of truth values has no terms"))),
+    }
+}
+
+/// Bits under another dtype; a bool is not 0.
+fn raw_cast(op: Op, x: &str, from: DType, to: DType) -> Result<Value, Unsupported> {
+    if op == Op::Cast && from != to {
+        return Err(Unsupported::new("a cast of raw bits"));
+    }
+    if from.size_bytes() != to.size_bytes() {
+        return Err(Unsupported::new("a bitcast between sizes"));
+    }
+    let bits = 8 * to.size_bytes();
+    let text = match to {
+        DType::Bool => format!("(ite (= {x} (_ bv0 {bits})) (_ bv0 {bits}) (_ bv1 {bits}))"),
+        _ => x.to_owned(),
+    };
+    Ok(Value::Raw(text, to))
+}
+
+/// Exponent and mantissa bits (the hidden one included) of a float dtype.
+pub(super) fn float_shape(dtype: DType) -> (u32, u32) {
+    match dtype {
+        DType::F16 => (5, 11),
+        DType::BF16 => (8, 8),
+        DType::F32 => (8, 24),
+        _ => (11, 53),
+    }
+}
+
+pub(super) fn float_sort(dtype: DType) -> String {
+    let (exponent, mantissa) = float_shape(dtype);
+    format!("(_ FloatingPoint {exponent} {mantissa})")
+}
+
+pub(super) fn float_literal(value: Constant) -> String {
+    let (exponent, mantissa) = float_shape(value.dtype());
+    let bits = value.dtype().bits();
+    format!("((_ to_fp {exponent} {mantissa}) (_ bv{} {bits}))", value.bits())
+}

@@ -1,0 +1,402 @@
+//! Rules tried on everything small: constants and variables of [-8, 8] and at the ends of 8-bit
+//! types, every dtype for casts, all values of f16 and notable ones of the other floats.
+//!
+//! Each left side is built, the rule applied as the driver does, and both sides are evaluated point
+//! by point. It shares nothing with the solver's terms, so that each checks the other.
+
+use gradiff_graph::{Constant, DType, Op, UOp, infix};
+
+use super::encode::Type;
+use super::instance::{self, dtype_of};
+use super::judge::is_as_claimed;
+use super::typing::{Kind, Typing};
+use super::value::Tape;
+use super::{parsed, statics};
+use crate::condition::Question;
+use crate::driver::{Options, Scope, Trace};
+use crate::pattern::{Bindings, Pattern, is_constant_name};
+use crate::rule::Rule;
+use crate::ruleset::{Compiled, RuleSet};
+
+/// What was tried without finding a difference.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Exhausted {
+    /// How many left sides the rule applied to.
+    pub fired: usize,
+    /// How many points both sides were evaluated at.
+    pub points: usize,
+    /// Whether every combination of the domain was tried; else they were taken in even steps.
+    pub is_complete: bool,
+}
+
+/// A point at which a rule breaks its claim.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CounterExample {
+    /// Names and their values.
+    pub values: Vec<(String, String)>,
+    /// The dtype of the values.
+    pub dtype: String,
+    /// Both sides as expressions.
+    pub sides: [String; 2],
+    /// What they are at this point.
+    pub results: [String; 2],
+}
+
+impl std::fmt::Display for CounterExample {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let values: Vec<String> =
+            self.values.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        let [left, right] = &self.results;
+        let [before, after] = &self.sides;
+        write!(f, "false for {} ({}): ", values.join(", "), self.dtype)?;
+        write!(f, "{left} became {right}, as {before} became {after}")
+    }
+}
+
+/// How many points one typing of a rule is tried at, at most.
+const BUDGET: usize = 300_000;
+
+/// Tries the rule on everything small.
+///
+/// # Errors
+/// The first point at which it breaks its claim.
+pub fn exhaust(rule: &Rule) -> Result<Exhausted, CounterExample> {
+    exhaust_within(rule, BUDGET)
+}
+
+/// As [`exhaust`], with at most about so many points for each typing of the rule. A row that cannot
+/// be read has never fired.
+///
+/// # Errors
+/// The first point at which the rule breaks its claim.
+pub fn exhaust_within(rule: &Rule, budget: usize) -> Result<Exhausted, CounterExample> {
+    let mut found = Exhausted { is_complete: true, ..Exhausted::default() };
+    let Ok(set) = RuleSet::load(&[&[*rule]]) else { return Ok(Exhausted::default()) };
+    let rule = set.get(0);
+    let typing = Typing::new(rule);
+    for types in typings(rule, &typing) {
+        for lists in domains(rule, &typing, &types) {
+            let domain = Domain { set: &set, rule, typing: &typing, types: &types };
+            domain.check(&lists, budget, &mut found)?;
+        }
+    }
+    Ok(found)
+}
+
+/// Whether `point` makes a difference on this very left side: for counter-examples of the solver.
+pub(super) fn replay(
+    rule: &Rule,
+    types: &[Option<Type>],
+    nodes: &[(usize, UOp)],
+) -> Option<CounterExample> {
+    let set = RuleSet::load(&[&[*rule]]).ok()?;
+    let rule = set.get(0);
+    let typing = Typing::new(rule);
+    let domain = Domain { set: &set, rule, typing: &typing, types };
+    let lists: Lists = nodes.iter().map(|(slot, node)| (*slot, vec![node.clone()])).collect();
+    domain.check(&lists, 1000, &mut Exhausted::default()).err()
+}
+
+/// For each name, the nodes that it is tried with.
+type Lists = Vec<(usize, Vec<UOp>)>;
+
+const ALL_INTS: [DType; 8] =
+    [DType::I8, DType::U8, DType::I16, DType::U16, DType::I32, DType::U32, DType::I64, DType::U64];
+const ALL_FLOATS: [DType; 4] = [DType::F16, DType::BF16, DType::F32, DType::F64];
+
+/// The dtypes that a rule is tried with: 8-bit integers, or all where it casts.
+fn typings(rule: &Compiled, typing: &Typing) -> Vec<Vec<Option<Type>>> {
+    let ints: &[DType] = if has_cast(&rule.lhs) { &ALL_INTS } else { &ALL_INTS[..2] };
+    let mut found = Vec::new();
+    for kinds in typing.assignments() {
+        let mut partial: Vec<Vec<Option<Type>>> = vec![Vec::new()];
+        for kind in kinds {
+            let choices: Vec<Option<Type>> = match kind {
+                None => vec![None],
+                Some(Kind::Int) => ints.iter().map(|dtype| Some(Type::Int(*dtype))).collect(),
+                Some(Kind::Float) => ALL_FLOATS.map(|dtype| Some(Type::Float(dtype))).to_vec(),
+                Some(Kind::Bool) => vec![Some(Type::Bool)],
+                Some(Kind::Void) => vec![Some(Type::Void)],
+            };
+            let extended = partial.iter().flat_map(|types| {
+                choices.iter().map(move |choice| [types.as_slice(), &[*choice]].concat())
+            });
+            partial = extended.collect();
+        }
+        found.extend(partial);
+    }
+    let is_possible = |types: &Vec<Option<Type>>| {
+        let of_slot = |slot: usize| typing.of_slot(slot).and_then(|class| types[class]);
+        !parsed::conditions(rule).any(|condition| statics::never(condition, &of_slot))
+    };
+    found.retain(is_possible);
+    found
+}
+
+fn has_cast(pattern: &Pattern) -> bool {
+    match pattern {
+        Pattern::Node(op, src, _) => {
+            matches!(op, Op::Cast | Op::Bitcast) || src.iter().any(has_cast)
+        }
+        Pattern::Fold(_, src) => src.iter().any(has_cast),
+        _ => false,
+    }
+}
+
+/// Whether a rule looks deeper than its pattern: its names must then stand for compound nodes.
+fn is_deep(rule: &Compiled) -> bool {
+    let asks = |question| (0..rule.slots.count()).any(|slot| parsed::asks(rule, question, slot));
+    let is_about_form = asks(Question::Before) || asks(Question::SameOp);
+    parsed::is_computed(rule) || rule.given.is_some() || is_about_form
+}
+
+fn domains(rule: &Compiled, typing: &Typing, types: &[Option<Type>]) -> Vec<Lists> {
+    if let Pattern::Any(slot) = rule.lhs {
+        let dtypes = [DType::Bool, DType::I8, DType::U8, DType::F16, DType::F32];
+        let own = typing.of_slot(slot).and_then(|class| dtype_of(types[class]));
+        let nodes = dtypes.into_iter().filter(|dtype| Some(*dtype) == own);
+        return vec![vec![(slot, nodes.flat_map(instance::any_node).collect())]];
+    }
+    let bound = 1..rule.given.as_ref().map_or(rule.slots.count(), |given| given.first);
+    let mut lists = Lists::new();
+    let mut inner = Vec::new();
+    within_names(&rule.lhs, &mut inner);
+    for slot in bound.filter(|slot| !inner.contains(slot)) {
+        let name = rule.slots.name(slot);
+        let Some(dtype) = typing.of_slot(slot).and_then(|class| dtype_of(types[class])) else {
+            return Vec::new();
+        };
+        let nodes = match role(&rule.lhs, slot) {
+            Role::Global => vec![instance::global(dtype, 0)],
+            Role::Range => instance::ranges(dtype),
+            _ if dtype == DType::Void => instance::stores(),
+            _ if is_constant_name(name) => {
+                instance::constants(dtype).into_iter().map(UOp::constant).collect()
+            }
+            _ if is_deep(rule) => {
+                let mut nodes = instance::compounds(dtype);
+                nodes.extend(instance::variables(dtype, name));
+                nodes
+            }
+            Role::Value => instance::variables(dtype, name),
+        };
+        lists.push((slot, nodes));
+    }
+    vec![lists]
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Role {
+    Value,
+    Global,
+    Range,
+}
+
+fn role(pattern: &Pattern, slot: usize) -> Role {
+    match pattern {
+        Pattern::Node(Op::Index, src, _) if matches!(src[0], Pattern::Any(own) if own == slot) => {
+            Role::Global
+        }
+        Pattern::Fold(_, src) if matches!(src[1], Pattern::Any(own) if own == slot) => Role::Range,
+        Pattern::Fold(_, src) => role(&src[0], slot),
+        Pattern::Node(_, src, _) => {
+            let roles = src.iter().map(|source| role(source, slot));
+            roles.into_iter().find(|role| *role != Role::Value).unwrap_or(Role::Value)
+        }
+        _ => Role::Value,
+    }
+}
+
+/// The names of compound nodes within the left side.
+fn within_names(pattern: &Pattern, found: &mut Vec<usize>) {
+    if let Pattern::Node(_, src, name) = pattern {
+        found.extend(*name);
+        src.iter().for_each(|source| within_names(source, found));
+    }
+    if let Pattern::Fold(_, src) = pattern {
+        src.iter().for_each(|source| within_names(source, found));
+    }
+}
+
+struct Domain<'a> {
+    set: &'a RuleSet,
+    rule: &'a Compiled,
+    typing: &'a Typing,
+    types: &'a [Option<Type>],
+}
+
+impl Domain<'_> {
+    /// Builds each left side, applies the rule, compares.
+    fn check(
+        &self,
+        lists: &Lists,
+        budget: usize,
+        found: &mut Exhausted,
+    ) -> Result<(), CounterExample> {
+        let lengths: Vec<usize> = lists.iter().map(|(_, nodes)| nodes.len()).collect();
+        let instances = Steps::new(&lengths, budget / 8);
+        found.is_complete &= instances.step == 1;
+        let share = (budget / instances.picks().max(1)).max(64);
+        for chosen in instances {
+            let nodes: Vec<(usize, &UOp)> = lists
+                .iter()
+                .zip(&chosen)
+                .map(|((slot, nodes), pick)| (*slot, &nodes[*pick]))
+                .collect();
+            let mut bound = Bindings::default();
+            for (slot, node) in &nodes {
+                bound.bind(*slot, node);
+            }
+            let (options, mut trace) = (Options::default(), Trace::default());
+            let scope = &mut Scope::new(self.set, &options, &mut trace);
+            let next = &mut 0;
+            let left =
+                instance::build(&self.rule.lhs, self.typing, self.types, &bound, scope, next);
+            let Some(left) = left else { continue };
+            let Some(right) = self.rule.apply(&left, scope) else { continue };
+            found.fired += 1;
+            self.compare(&left, &right, &nodes, share, found)?;
+        }
+        Ok(())
+    }
+
+    fn compare(
+        &self,
+        left: &UOp,
+        right: &UOp,
+        nodes: &[(usize, &UOp)],
+        share: usize,
+        found: &mut Exhausted,
+    ) -> Result<(), CounterExample> {
+        if left.toposort().iter().any(|node| node.op() == Op::Reduce) {
+            found.points += 1;
+            return self.compare_folds(left, right);
+        }
+        let is_variable = |node: &UOp| node.op() == Op::DefineVar;
+        let free: Vec<UOp> = left.toposort().into_iter().filter(is_variable).collect();
+        let (mut before, mut after) = (Tape::new(left, &free), Tape::new(right, &free));
+        for lists in points(&free) {
+            let lengths: Vec<usize> = lists.iter().map(Vec::len).collect();
+            let steps = Steps::new(&lengths, share);
+            found.is_complete &= steps.step == 1;
+            for chosen in steps {
+                let point: Vec<Constant> =
+                    lists.iter().zip(&chosen).map(|(list, pick)| list[*pick]).collect();
+                let expected = before.run(&point).clone();
+                let given = after.run(&point);
+                found.points += 1;
+                if !is_as_claimed(self.rule.row.claim, &before, &expected, given) {
+                    let results = [expected.to_string(), given.to_string()];
+                    return Err(self.counter_example(left, right, nodes, &free, &point, results));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Folds are evaluated by the witness for blame, which knows loops.
+    fn compare_folds(&self, left: &UOp, right: &UOp) -> Result<(), CounterExample> {
+        match crate::witness::local_witness(left, right, self.rule.row.claim) {
+            None => Ok(()),
+            Some(words) => {
+                let (point, became) = words.split_once(": ").unwrap_or(("", &words));
+                let (x, y) = became.split_once(" became ").unwrap_or((became, ""));
+                Err(CounterExample {
+                    values: vec![(String::from("point"), point.to_owned())],
+                    dtype: left.dtype().to_string(),
+                    sides: [infix(left), infix(right)],
+                    results: [x.to_owned(), y.to_owned()],
+                })
+            }
+        }
+    }
+
+    fn counter_example(
+        &self,
+        left: &UOp,
+        right: &UOp,
+        nodes: &[(usize, &UOp)],
+        free: &[UOp],
+        point: &[Constant],
+        results: [String; 2],
+    ) -> CounterExample {
+        let name = |variable: &UOp| match variable.arg() {
+            gradiff_graph::Arg::Var(variable) => variable.name.clone(),
+            _ => String::new(),
+        };
+        let mut values: Vec<(String, String)> =
+            free.iter().zip(point).map(|(node, value)| (name(node), value.to_string())).collect();
+        for (slot, node) in nodes {
+            if let Some(value) = node.as_const() {
+                values.push((self.rule.slots.name(*slot).to_owned(), value.to_string()));
+            }
+        }
+        let subject = free.first().or(nodes.first().map(|(_, node)| *node));
+        let dtype = subject.map_or(left.dtype(), UOp::dtype).to_string();
+        CounterExample { values, dtype, sides: [infix(left), infix(right)], results }
+    }
+}
+
+/// The lists of points for these variables. One f16 variable has all its values; of several, one
+/// has all and the others notable ones, in turn.
+fn points(free: &[UOp]) -> Vec<Vec<Vec<Constant>>> {
+    let all = || (0..=u16::MAX).map(|bits| Constant::from_bits(DType::F16, bits.into())).collect();
+    let usual: Vec<Vec<Constant>> = free.iter().map(instance::points).collect();
+    let halves: Vec<usize> =
+        (0..free.len()).filter(|place| free[*place].dtype() == DType::F16).collect();
+    if halves.is_empty() {
+        return vec![usual];
+    }
+    let with_all = |place: &usize| {
+        let mut lists = usual.clone();
+        lists[*place] = all();
+        lists
+    };
+    halves.iter().map(with_all).collect()
+}
+
+/// All ways to pick one of each list, or every so-many-th if there are too many.
+struct Steps {
+    lengths: Vec<usize>,
+    total: usize,
+    step: usize,
+    next: usize,
+}
+
+impl Steps {
+    fn new(lengths: &[usize], limit: usize) -> Steps {
+        let total = lengths.iter().fold(1usize, |total, length| total.saturating_mul(*length));
+        let mut step = if total <= limit.max(1) { 1 } else { (total / limit.max(1)) | 1 };
+        // A step without a common factor with the lengths meets all combinations of ends.
+        while step > 1 && lengths.iter().any(|length| *length > 1 && gcd(step, *length) > 1) {
+            step += 2;
+        }
+        Steps { lengths: lengths.to_vec(), total, step, next: 0 }
+    }
+
+    fn picks(&self) -> usize {
+        self.total.div_ceil(self.step)
+    }
+}
+
+fn gcd(x: usize, y: usize) -> usize {
+    if y == 0 { x } else { gcd(y, x % y) }
+}
+
+impl Iterator for Steps {
+    type Item = Vec<usize>;
+
+    fn next(&mut self) -> Option<Vec<usize>> {
+        if self.next >= self.total {
+            return None;
+        }
+        let mut index = self.next;
+        self.next = self.next.saturating_add(self.step);
+        let pick = |length: &usize| {
+            let pick = index % length;
+            index /= length;
+            pick
+        };
+        Some(self.lengths.iter().map(pick).collect())
+    }
+}

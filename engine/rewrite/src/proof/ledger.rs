@@ -1,0 +1,149 @@
+//! The ledger: the reviewed file of verdicts, `rules/verdicts.txt`.
+//!
+//! One line a rule: name, fingerprint, verdict, and for what was not proved why. A rule whose text
+//! changes has another fingerprint and thereby no verdict, until `gradiff prove --write` gives one.
+
+use std::sync::OnceLock;
+
+use rustc_hash::FxHashMap;
+
+use super::Verdict;
+use crate::rule::Rule;
+
+const TEXT: &str = include_str!("../rules/verdicts.txt");
+
+const HEAD: &str = "\
+# Verdicts on rules; written by `gradiff prove --write`, reviewed line by line.
+# name, fingerprint of the rule's text, verdict, why it is not proved
+";
+
+/// A line of the ledger.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// The rule.
+    pub name: String,
+    /// Of the rule's text when it was settled.
+    pub fingerprint: String,
+    /// `proved` or `exhausted`.
+    pub verdict: String,
+    /// Why it is exhausted alone.
+    pub note: String,
+}
+
+/// The entry of a rule; `None` if there is none or the rule has changed since.
+pub fn entry(rule: &Rule) -> Option<&'static Entry> {
+    static ENTRIES: OnceLock<FxHashMap<String, Entry>> = OnceLock::new();
+    let entries = ENTRIES.get_or_init(|| {
+        let all = parse(TEXT).expect("a test reads the ledger");
+        all.into_iter().map(|entry| (entry.name.clone(), entry)).collect()
+    });
+    entries.get(rule.name).filter(|entry| entry.fingerprint == fingerprint(rule))
+}
+
+/// What the ledger says of a rule; `None` if the rule has changed since it was settled.
+pub fn verdict(rule: &Rule) -> Option<Verdict> {
+    entry(rule).map(|entry| match entry.verdict.as_str() {
+        "proved" => Verdict::Proved,
+        _ => Verdict::Exhausted,
+    })
+}
+
+/// The names in the ledger that are names of no rule.
+pub fn strangers(rules: &[Rule]) -> Vec<String> {
+    let all = parse(TEXT).unwrap_or_default().into_iter().map(|entry| entry.name);
+    all.filter(|name| rules.iter().all(|rule| rule.name != name)).collect()
+}
+
+/// The ledger with these verdicts, as text.
+pub fn ledger(entries: &[Entry]) -> String {
+    let line = |entry: &Entry| {
+        let Entry { name, fingerprint, verdict, note } = entry;
+        format!("{name:40} {fingerprint} {verdict:9} {note}").trim_end().to_owned() + "\n"
+    };
+    HEAD.to_owned() + &entries.iter().map(line).collect::<String>()
+}
+
+/// A hash of what the rule says: types, claim, both sides, condition, equations (FNV-1a, 64 bits).
+pub fn fingerprint(rule: &Rule) -> String {
+    let Rule { types, claim, lhs, rhs, when, given, .. } = rule;
+    let text = format!("{types:?}|{claim:?}|{lhs}|{rhs}|{when}|{given}");
+    let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+    format!("{:016x}", text.bytes().fold(0xcbf2_9ce4_8422_2325, step))
+}
+
+/// # Errors
+/// The first line that is not one.
+fn parse(text: &str) -> Result<Vec<Entry>, String> {
+    let lines = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
+    lines
+        .map(|line| {
+            let mut words = line.split_whitespace();
+            let mut word = || words.next().map(str::to_owned);
+            let (name, fingerprint, verdict) = (word(), word(), word());
+            let (Some(name), Some(fingerprint), Some(verdict)) = (name, fingerprint, verdict)
+            else {
+                return Err(format!("{line:?} lacks a word"));
+            };
+            if verdict != "proved" && verdict != "exhausted" {
+                return Err(format!("{line:?}: {verdict} is no verdict of the ledger"));
+            }
+            let note = words.collect::<Vec<_>>().join(" ");
+            if verdict == "exhausted" && note.is_empty() {
+                return Err(format!("{line:?} does not say why it is not proved"));
+            }
+            Ok(Entry { name, fingerprint, verdict, note })
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rule::{Claim, Types, row};
+
+    #[test]
+    fn a_changed_word_changes_the_fingerprint() {
+        let rule =
+            row("a/b", (Types::Ints, Claim::Bits), "(add x 0)", "x", "min(x) > 0", "why", "from");
+        let same = Rule { why: "other", from: "other", ..rule };
+        assert_eq!(fingerprint(&same), fingerprint(&rule));
+        let others = [
+            Rule { types: Types::Bits, ..rule },
+            Rule { claim: Claim::Value, ..rule },
+            Rule { lhs: "(add x 1)", ..rule },
+            Rule { rhs: "0", ..rule },
+            Rule { when: "min(x) >= 0", ..rule },
+            rule.given("x = w by linear"),
+        ];
+        for other in others {
+            assert_ne!(fingerprint(&other), fingerprint(&rule), "{other}");
+        }
+    }
+
+    #[test]
+    fn lines_without_verdict_or_reason_are_refused() {
+        assert!(parse("a/b 0123 proved").is_ok());
+        for line in ["a/b 0123", "a/b 0123 waived", "a/b 0123 refuted x=1", "a/b 0123 exhausted"] {
+            assert!(parse(line).is_err(), "{line}");
+        }
+        let entries = parse("a/b 0123 exhausted computed, as it is").expect("a line");
+        assert_eq!(parse(&ledger(&entries)), Ok(entries));
+    }
+
+    #[test]
+    fn every_rule_has_a_verdict_that_is_its_own() {
+        let rules = crate::rows();
+        // Not settled yet; the list may only become shorter.
+        let unsettled = ["reduce/", "validity/index", "late/threefry", "late/high-half-of-pair"];
+        let is_due = |rule: &&crate::Rule| {
+            let is_listed = unsettled.iter().any(|prefix| rule.name.starts_with(prefix));
+            verdict(rule).is_none() && !is_listed
+        };
+        let lack = rules.iter().filter(is_due).map(|rule| {
+            format!("rule {} changed since it was proved: run `gradiff prove --write`", rule.name)
+        });
+        let lack: Vec<String> = lack.collect();
+        assert!(lack.is_empty(), "{}", lack.join("\n"));
+        assert_eq!(strangers(&rules), Vec::<String>::new());
+    }
+}

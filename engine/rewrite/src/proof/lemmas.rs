@@ -1,0 +1,363 @@
+//! Hints for the solver: products of numbers that it would not think of by itself.
+//!
+//! Each lemma is true of all integers, whatever the rule says, so none can make a false rule pass;
+//! they only name the products that a proof by hand would name. To find them, the numerators of
+//! divisions are written as polynomials and expanded by the equations of the query: what a divisor
+//! divides then is what its quotient should be.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::number::{Division, Script};
+
+/// Names with their powers, sorted.
+type Monomial = Vec<String>;
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+struct Polynomial(BTreeMap<Monomial, i128>);
+
+/// How many expansions of one numerator are looked at, and how deep they go.
+const EXPANSIONS: usize = 40;
+const DEPTH: usize = 4;
+/// How many lemmas one query gets.
+const LEMMAS: usize = 200;
+
+/// The templates: y is a divisor or a positive factor, a and b are any numbers.
+const GAP: &str = "(and (=> (and (< 0 Y) (< B A)) (<= (+ (* Y B) Y) (* Y A))) \
+                   (=> (and (< 0 Y) (< A B)) (<= (+ (* Y A) Y) (* Y B))) \
+                   (=> (and (< Y 0) (< B A)) (<= (* Y A) (+ (* Y B) Y))) \
+                   (=> (and (< Y 0) (< A B)) (<= (* Y B) (+ (* Y A) Y))))";
+const SIGN: &str = "(and (=> (and (< 0 Y) (<= 0 A)) (<= 0 (* Y A))) \
+                    (=> (and (< 0 Y) (<= A 0)) (<= (* Y A) 0)) \
+                    (=> (and (< Y 0) (<= 0 A)) (<= (* Y A) 0)) \
+                    (=> (and (< Y 0) (<= A 0)) (<= 0 (* Y A))))";
+const CONGRUENCE: &str = "(=> (= A B) (= (* A Y) (* B Y)))";
+
+/// All templates, for the test that proves them.
+pub const TEMPLATES: [&str; 3] = [GAP, SIGN, CONGRUENCE];
+
+fn lemma(template: &str, y: &str, a: &str, b: &str) -> String {
+    let word = |letter: char| match letter {
+        'Y' => y.to_owned(),
+        'A' => a.to_owned(),
+        'B' => b.to_owned(),
+        other => other.to_string(),
+    };
+    template.chars().map(word).collect()
+}
+
+/// Lemmas for the divisions of a query; `equations` hold in it, `goals` are the terms to compare.
+pub(super) fn lemmas(script: &Script, equations: &[String], goals: &[String]) -> Vec<String> {
+    let mut finder = Finder {
+        reader: Reader::new(script),
+        found: BTreeSet::new(),
+        order: Vec::new(),
+        rules: Vec::new(),
+    };
+    finder.read_rules(script, equations);
+    for division in &script.divisions {
+        finder.about(division, &script.divisions);
+    }
+    for goal in goals {
+        let goal = finder.reader.read(goal);
+        finder.expand(&goal);
+    }
+    finder.order.truncate(LEMMAS);
+    finder.order
+}
+
+struct Finder {
+    reader: Reader,
+    found: BTreeSet<String>,
+    order: Vec<String>,
+    /// A name, and what it may be in its place.
+    rules: Vec<(String, Polynomial)>,
+}
+
+impl Finder {
+    fn add(&mut self, lemma: String) {
+        if self.found.insert(lemma.clone()) {
+            self.order.push(lemma);
+        }
+    }
+
+    fn read_rules(&mut self, script: &Script, equations: &[String]) {
+        let mut zeros = Vec::new();
+        for equation in equations {
+            for (left, right) in equalities(equation) {
+                let (left, right) = (self.reader.read(&left), self.reader.read(&right));
+                zeros.push(left.minus(&right));
+            }
+        }
+        for division in &script.divisions {
+            let (y, q) =
+                (self.reader.read(&division.divisor), self.reader.read(&division.quotient));
+            let (x, r) = (self.reader.read(&division.numerator), self.reader.read(&division.rest));
+            zeros.push(x.minus(&y.times(&q)).minus(&r));
+            // The rest lies between 0 and the divisor.
+            self.rules.push((division.rest.clone(), y));
+        }
+        for zero in zeros {
+            for (monomial, coefficient) in &zero.0 {
+                let [name] = monomial.as_slice() else { continue };
+                if coefficient.abs() == 1 {
+                    let rest = Polynomial(BTreeMap::from([(monomial.clone(), *coefficient)]));
+                    let solved = zero.minus(&rest).scaled(-coefficient);
+                    if !solved.names().contains(name) {
+                        self.rules.push((name.clone(), solved));
+                    }
+                }
+            }
+        }
+        // A value lies between its bounds; of two values it is one or the other.
+        let declared = script.declarations.join("\n");
+        for name in declared.split_whitespace().filter_map(|word| word.strip_prefix("min_")) {
+            let [value, min, max] = ["v", "min", "max"].map(|part| format!("{part}_{name}"));
+            let [low, high] = [min, max].map(|end| Polynomial::name(&end));
+            self.rules.push((value.clone(), low.plus(&Polynomial::number(1))));
+            self.rules.push((value.clone(), low));
+            self.rules.push((value, high));
+        }
+    }
+
+    fn about(&mut self, division: &Division, all: &[Division]) {
+        let Division { numerator, divisor, quotient, .. } = division;
+        self.add(lemma(SIGN, divisor, quotient, ""));
+        self.add(lemma(GAP, divisor, quotient, "0"));
+        self.add(lemma(GAP, divisor, quotient, "1"));
+        self.add(lemma(GAP, divisor, quotient, "(- 1)"));
+        for other in all.iter().filter(|other| other.divisor == *divisor) {
+            if other.quotient < *quotient {
+                self.add(lemma(GAP, divisor, quotient, &other.quotient));
+            }
+        }
+        let y = self.reader.read(divisor);
+        let x = self.reader.read(numerator);
+        for expansion in self.expand(&x) {
+            let candidate = expansion.divided(&y);
+            if let Some(candidate) = candidate.filter(|candidate| !candidate.0.is_empty()) {
+                let text = candidate.show();
+                if text != *quotient {
+                    self.add(lemma(GAP, divisor, quotient, &text));
+                }
+            }
+        }
+    }
+
+    /// What a polynomial may be, with names in place of others; says why products stay equal.
+    fn expand(&mut self, start: &Polynomial) -> Vec<Polynomial> {
+        let mut all = vec![start.clone()];
+        let mut layer = vec![start.clone()];
+        for _ in 0..DEPTH {
+            let mut next = Vec::new();
+            for polynomial in &layer {
+                for (name, value) in self.rules.clone() {
+                    if !polynomial.names().contains(&name) {
+                        continue;
+                    }
+                    self.justify(polynomial, &name, &value);
+                    let replaced = polynomial.replaced(&name, &value);
+                    let is_small = replaced.0.len() <= 8 && replaced.0.keys().all(|m| m.len() <= 4);
+                    if is_small && !all.contains(&replaced) && all.len() < EXPANSIONS {
+                        all.push(replaced.clone());
+                        next.push(replaced);
+                    }
+                }
+            }
+            layer = next;
+        }
+        all
+    }
+
+    /// Products of the name stay equal, or within bounds, when it is replaced.
+    fn justify(&mut self, polynomial: &Polynomial, name: &String, value: &Polynomial) {
+        for monomial in
+            polynomial.0.keys().filter(|monomial| monomial.len() > 1 && monomial.contains(name))
+        {
+            let mut others = monomial.clone();
+            let place = others.iter().position(|other| other == name);
+            place.map(|place| others.remove(place));
+            let factor = Polynomial(BTreeMap::from([(others, 1)])).show();
+            self.add(lemma(CONGRUENCE, &factor, name, &value.show()));
+            if name.starts_with("rest") {
+                self.add(lemma(GAP, &factor, name, &value.show()));
+                self.add(lemma(GAP, &factor, &format!("(- {name})"), &value.show()));
+                self.add(lemma(SIGN, &factor, name, ""));
+            }
+        }
+    }
+}
+
+/// The equations that a fact says outright: itself, or parts of a conjunction.
+fn equalities(fact: &str) -> Vec<(String, String)> {
+    let parts = split(fact);
+    match parts.first().map(String::as_str) {
+        Some("=") if parts.len() == 3 => vec![(parts[1].clone(), parts[2].clone())],
+        Some("and") => parts[1..].iter().flat_map(|part| equalities(part)).collect(),
+        _ => Vec::new(),
+    }
+}
+
+/// The parts of a list in parentheses; none of a word.
+fn split(text: &str) -> Vec<String> {
+    let Some(inner) = text.strip_prefix('(').and_then(|text| text.strip_suffix(')')) else {
+        return Vec::new();
+    };
+    let (mut parts, mut depth) = (vec![String::new()], 0);
+    for letter in inner.chars() {
+        match letter {
+            '(' => depth += 1,
+            ')' => depth -= 1,
+            _ => {}
+        }
+        match parts.last_mut() {
+            Some(part) if letter != ' ' || depth > 0 => part.push(letter),
+            _ => parts.push(String::new()),
+        }
+    }
+    parts.retain(|part| !part.is_empty());
+    parts
+}
+
+/// Reads terms; what is defined by `define-fun` is opened.
+struct Reader {
+    definitions: BTreeMap<String, String>,
+}
+
+impl Reader {
+    fn new(script: &Script) -> Reader {
+        let definition = |line: &String| {
+            let parts = split(line);
+            let is_definition = parts.first().is_some_and(|word| word == "define-fun");
+            is_definition.then(|| (parts[1].clone(), parts[4].clone()))
+        };
+        Reader { definitions: script.declarations.iter().filter_map(definition).collect() }
+    }
+
+    fn read(&self, text: &str) -> Polynomial {
+        if let Ok(number) = text.parse::<i128>() {
+            return Polynomial::number(number);
+        }
+        if let Some(definition) = self.definitions.get(text) {
+            return self.read(definition);
+        }
+        let parts = split(text);
+        let operands: Vec<Polynomial> = match parts.first().map(String::as_str) {
+            Some("+" | "-" | "*") => parts[1..].iter().map(|part| self.read(part)).collect(),
+            _ => return Polynomial::name(text),
+        };
+        match (parts[0].as_str(), operands.as_slice()) {
+            ("-", [only]) => only.scaled(-1),
+            ("-", [first, rest @ ..]) => {
+                rest.iter().fold(first.clone(), |sum, part| sum.minus(part))
+            }
+            ("*", all) => {
+                all.iter().fold(Polynomial::number(1), |product, part| product.times(part))
+            }
+            (_, all) => all.iter().fold(Polynomial::default(), |sum, part| sum.plus(part)),
+        }
+    }
+}
+
+impl Polynomial {
+    fn number(value: i128) -> Polynomial {
+        Polynomial(if value == 0 { BTreeMap::new() } else { BTreeMap::from([(Vec::new(), value)]) })
+    }
+
+    fn name(name: &str) -> Polynomial {
+        Polynomial(BTreeMap::from([(vec![name.to_owned()], 1)]))
+    }
+
+    fn plus(&self, other: &Polynomial) -> Polynomial {
+        let mut sum = self.clone();
+        for (monomial, coefficient) in &other.0 {
+            let entry = sum.0.entry(monomial.clone()).or_default();
+            *entry = entry.saturating_add(*coefficient);
+        }
+        sum.0.retain(|_, coefficient| *coefficient != 0);
+        sum
+    }
+
+    fn minus(&self, other: &Polynomial) -> Polynomial {
+        self.plus(&other.scaled(-1))
+    }
+
+    fn scaled(&self, factor: i128) -> Polynomial {
+        let scale = |(monomial, value): (&Monomial, &i128)| {
+            (monomial.clone(), value.saturating_mul(factor))
+        };
+        Polynomial(self.0.iter().map(scale).collect())
+    }
+
+    fn times(&self, other: &Polynomial) -> Polynomial {
+        let mut product = Polynomial::default();
+        for (left, first) in &self.0 {
+            for (right, second) in &other.0 {
+                let mut monomial = [left.as_slice(), right.as_slice()].concat();
+                monomial.sort();
+                let value = first.saturating_mul(*second);
+                product = product.plus(&Polynomial(BTreeMap::from([(monomial, value)])));
+            }
+        }
+        product
+    }
+
+    fn names(&self) -> BTreeSet<String> {
+        self.0.keys().flatten().cloned().collect()
+    }
+
+    fn replaced(&self, name: &str, value: &Polynomial) -> Polynomial {
+        let mut result = Polynomial::default();
+        for (monomial, coefficient) in &self.0 {
+            let mut part = Polynomial::number(*coefficient);
+            for factor in monomial {
+                let factor = if factor == name { value.clone() } else { Polynomial::name(factor) };
+                part = part.times(&factor);
+            }
+            result = result.plus(&part);
+        }
+        result
+    }
+
+    /// The terms that a divisor of one term divides, divided by it.
+    fn divided(&self, divisor: &Polynomial) -> Option<Polynomial> {
+        let [(names, factor)] = divisor.0.iter().collect::<Vec<_>>().try_into().ok()?;
+        let mut result = Polynomial::default();
+        for (monomial, coefficient) in &self.0 {
+            let mut left = monomial.clone();
+            let mut is_divided = coefficient % factor == 0;
+            for name in names {
+                match left.iter().position(|other| other == name) {
+                    Some(place) => drop(left.remove(place)),
+                    None => is_divided = false,
+                }
+            }
+            if is_divided {
+                result.0.insert(left, coefficient / factor);
+            }
+        }
+        Some(result)
+    }
+
+    fn show(&self) -> String {
+        let number = |value: i128| {
+            if value < 0 { format!("(- {})", value.unsigned_abs()) } else { value.to_string() }
+        };
+        let term = |(monomial, coefficient): (&Monomial, &i128)| {
+            let mut factors = monomial.clone();
+            if *coefficient != 1 || factors.is_empty() {
+                factors.insert(0, number(*coefficient));
+            }
+            if factors.len() == 1 {
+                factors.remove(0)
+            } else {
+                format!("(* {})", factors.join(" "))
+            }
+        };
+        let mut terms: Vec<String> = self.0.iter().map(term).collect();
+        match terms.len() {
+            0 => String::from("0"),
+            1 => terms.remove(0),
+            _ => format!("(+ {})", terms.join(" ")),
+        }
+    }
+}

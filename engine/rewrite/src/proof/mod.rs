@@ -1,0 +1,160 @@
+//! Verdicts on rules: proved, tried exhaustively, refuted, open.
+//!
+//! A row is all that a proof needs: [`obligations`] turns it into SMT-LIB 2 (each query must be
+//! unsatisfiable), [`exhaust`] builds small left sides, applies the rule and compares both sides
+//! point by point. The two share no model of arithmetic, so each checks the other. [`settle`] asks
+//! both; no process is started here, the solver is a function of the caller. What was found out is
+//! kept in a ledger ([`verdict`]), so that a build needs no solver.
+
+mod encode;
+mod exhaust;
+mod floats;
+mod instance;
+mod judge;
+mod ledger;
+mod lemmas;
+mod model;
+mod number;
+mod parsed;
+mod settle;
+mod statics;
+mod terms;
+mod text;
+mod typing;
+mod value;
+
+use gradiff_graph::{Constant, UOp};
+
+pub use exhaust::{CounterExample, Exhausted, exhaust, exhaust_within};
+pub use ledger::{Entry, entry, fingerprint, ledger, strangers, verdict};
+pub use lemmas::TEMPLATES as LEMMAS;
+pub use settle::Answer;
+pub use text::parse_row;
+
+use crate::pattern::is_constant_name;
+use crate::rule::Rule;
+use crate::ruleset::Compiled;
+use encode::Type;
+use settle::Finding;
+use typing::Typing;
+
+/// What is known of a rule.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Every obligation was proved, for all dtypes, and small cases agree.
+    Proved,
+    /// Small cases agree; the solver cannot say more.
+    Exhausted,
+    /// It is false.
+    Refuted(Box<CounterExample>),
+    /// Nothing is known, and why.
+    Open(String),
+}
+
+impl std::fmt::Display for Verdict {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Verdict::Proved => "proved",
+            Verdict::Exhausted => "exhausted",
+            Verdict::Refuted(_) => "refuted",
+            Verdict::Open(_) => "open",
+        })
+    }
+}
+
+/// One thing to prove: a query that must be unsatisfiable.
+#[derive(Clone, Debug)]
+pub struct Obligation {
+    /// For which dtypes, in which manner, what.
+    pub label: String,
+    /// SMT-LIB 2, `(check-sat)` included.
+    pub smt: String,
+    /// The names to ask for if there is a counter-example.
+    pub values: Vec<String>,
+}
+
+/// Something that terms cannot say.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Unsupported(pub(crate) String);
+
+impl Unsupported {
+    fn new(problem: &str) -> Unsupported {
+        Unsupported(problem.to_owned())
+    }
+}
+
+/// The queries of a rule that are asked first.
+///
+/// # Errors
+/// The row cannot be read, or says something that has no terms: then it can only be exhausted.
+pub fn obligations(rule: &Rule) -> Result<Vec<Obligation>, String> {
+    let rule = Compiled::new(*rule)?;
+    settle::obligations(&rule).map_err(|Unsupported(problem)| problem)
+}
+
+/// The verdict on a rule, and a note on what was not proved. Without a solver (`None`) nothing is
+/// proved, but what is false on small cases is refuted all the same.
+pub fn settle(
+    rule: &Rule,
+    ask: Option<&mut dyn FnMut(&Obligation) -> Answer>,
+) -> (Verdict, String) {
+    let compiled = match Compiled::new(*rule) {
+        Ok(compiled) => compiled,
+        Err(problem) => return (Verdict::Open(problem), String::new()),
+    };
+    let found = match exhaust(rule) {
+        Ok(found) => found,
+        Err(example) => return (Verdict::Refuted(Box::new(example)), String::new()),
+    };
+    let finding = match ask {
+        Some(ask) => settle::settle(&compiled, ask),
+        None => Err(Unsupported::new("no solver was asked")),
+    };
+    let note = match finding {
+        Ok(Finding::Proved) if found.fired > 0 => return (Verdict::Proved, String::new()),
+        Ok(Finding::Proved) => String::new(),
+        Ok(Finding::Sat { types, values, label }) => {
+            return match replayed(rule, &compiled, &types, &values) {
+                Some(example) => (Verdict::Refuted(Box::new(example)), String::new()),
+                None => {
+                    let values = values.split_whitespace().collect::<Vec<_>>().join(" ");
+                    (Verdict::Open(format!("{label} does not hold for {values}")), String::new())
+                }
+            };
+        }
+        Ok(Finding::Open(problem)) | Err(Unsupported(problem)) => problem,
+    };
+    if found.fired == 0 {
+        return (Verdict::Open(String::from("it applied to no small case")), note);
+    }
+    (Verdict::Exhausted, note)
+}
+
+/// The solver's counter-example, found again by applying the rule.
+fn replayed(
+    rule: &Rule,
+    compiled: &Compiled,
+    types: &[Option<Type>],
+    values: &str,
+) -> Option<CounterExample> {
+    let typing = Typing::new(compiled);
+    let slots = 1..compiled.slots.count();
+    let slot_of = |name: &str| slots.clone().find(|slot| compiled.slots.name(*slot) == name);
+    let dtype_of = |name: &str| {
+        let class = typing.of_slot(slot_of(name)?)?;
+        instance::dtype_of(types[class])
+    };
+    let node = |(name, value): (String, Constant)| {
+        let slot = slot_of(&name)?;
+        if is_constant_name(&name) {
+            return Some((slot, UOp::constant(value)));
+        }
+        // A variable of one value: what holds of any range holds of it.
+        let only = value.to_int().and_then(|value| i64::try_from(value).ok());
+        let range = if value.dtype().is_float() { (0, 0) } else { (only?, only?) };
+        Some((slot, instance::variable(value.dtype(), &name, range)))
+    };
+    let nodes: Option<Vec<(usize, UOp)>> =
+        model::values(values, &dtype_of).into_iter().map(node).collect();
+    exhaust::replay(rule, types, &nodes?)
+}

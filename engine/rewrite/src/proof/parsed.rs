@@ -1,0 +1,81 @@
+//! Questions about a compiled row that proofs need answered.
+
+use crate::condition::{Expr, Question};
+use crate::pattern::{Pattern, Slots};
+use crate::ruleset::Compiled;
+
+/// Whether the right side is a Rust function.
+pub(super) fn is_computed(rule: &Compiled) -> bool {
+    matches!(rule.rhs, Pattern::Computed(_))
+}
+
+/// The condition's parts, all of which hold when the rule fires.
+pub(super) fn conditions(rule: &Compiled) -> impl Iterator<Item = &Expr> {
+    rule.when.iter().chain(&rule.then)
+}
+
+/// Whether the condition says this of the slot outright: as one of its parts.
+pub(super) fn says(rule: &Compiled, question: Question, slot: usize) -> bool {
+    let is_it = |expr: &Expr| matches!(expr, Expr::Ask(asked, [first, _]) if *asked == question && *first == slot);
+    conditions(rule).any(is_it)
+}
+
+/// Whether the question is asked of the slot anywhere: in the condition or for a constant.
+pub(super) fn asks(rule: &Compiled, question: Question, slot: usize) -> bool {
+    fn within(expr: &Expr, question: Question, slot: usize) -> bool {
+        match expr {
+            Expr::Ask(asked, [first, _]) => *asked == question && *first == slot,
+            Expr::Binary(_, left, right) => {
+                within(left, question, slot) || within(right, question, slot)
+            }
+            Expr::Unary(_, inner) | Expr::Fits(inner, _) => within(inner, question, slot),
+            Expr::Int(_) | Expr::Slot(_) => false,
+        }
+    }
+    fn side(pattern: &Pattern, question: Question, slot: usize) -> bool {
+        match pattern {
+            Pattern::Value(expr) => within(expr, question, slot),
+            Pattern::Node(_, src, _) => src.iter().any(|source| side(source, question, slot)),
+            Pattern::Fold(_, src) => src.iter().any(|source| side(source, question, slot)),
+            _ => false,
+        }
+    }
+    conditions(rule).any(|expr| within(expr, question, slot)) || side(&rule.rhs, question, slot)
+}
+
+/// Whether any equation names the slot.
+pub(super) fn is_in_equation(rule: &Compiled, slot: usize) -> bool {
+    let equations = rule.given.iter().flat_map(|given| &given.equations);
+    equations.into_iter().any(|(left, right)| *left == slot || names(right).contains(&slot))
+}
+
+/// The slots that an expression names.
+pub(super) fn names(expr: &Expr) -> Vec<usize> {
+    match expr {
+        Expr::Int(_) => Vec::new(),
+        Expr::Slot(slot) => vec![*slot],
+        Expr::Ask(_, slots) => slots.to_vec(),
+        Expr::Unary(_, inner) => names(inner),
+        Expr::Binary(_, left, right) => [names(left), names(right)].concat(),
+        Expr::Fits(inner, slot) => [names(inner), vec![*slot]].concat(),
+    }
+}
+
+/// A pattern as text.
+pub(super) fn show(pattern: &Pattern, slots: &Slots) -> String {
+    match pattern {
+        Pattern::Any(slot) | Pattern::Constant(slot) => slots.name(*slot).to_owned(),
+        Pattern::Literal(literal) => format!("{literal:?}"),
+        Pattern::Node(op, src, _) => {
+            let src: String =
+                src.iter().map(|source| format!(" {}", show(source, slots))).collect();
+            format!("({}{src})", op.name())
+        }
+        Pattern::Fold(op, src) => {
+            let [value, range] = &**src;
+            format!("(reduce.{} {} {})", op.name(), show(value, slots), show(range, slots))
+        }
+        Pattern::Value(_) => String::from("{...}"),
+        Pattern::Computed(_) => String::from("@"),
+    }
+}

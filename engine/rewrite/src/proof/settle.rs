@@ -1,0 +1,335 @@
+//! How a rule is settled: which queries are asked, in which order, and what the answers mean.
+//!
+//! Integer rules are first asked over an integer type of any width. Where that fails, each width
+//! is asked by itself: over the integers with wrapping, then over bit-vectors. The bit-vectors are
+//! as wide as the exact numbers of the rule need, so that they are no approximation either.
+
+use gradiff_graph::DType;
+
+use super::encode::{Encoder, Overflow, Type};
+use super::number::Theory;
+use super::statics::never;
+use super::typing::{Kind, Typing};
+use super::{Obligation, Unsupported, parsed};
+use crate::pattern::Pattern;
+use crate::ruleset::Compiled;
+
+/// What a solver says of one query.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// No counter-example exists.
+    Unsat,
+    /// There is one; the text is the answer to `(get-value ...)` of the obligation's values.
+    Sat(String),
+    /// It gave up.
+    Unknown,
+}
+
+/// What the solver found out about a rule.
+#[derive(Clone, Debug)]
+pub(super) enum Finding {
+    /// Each obligation was proved.
+    Proved,
+    /// One could not be, and this is which and why.
+    Open(String),
+    /// The solver has values for which the sides differ.
+    Sat { types: Vec<Option<Type>>, values: String, label: String },
+}
+
+/// All integer types.
+const INTS: [DType; 8] =
+    [DType::I8, DType::U8, DType::I16, DType::U16, DType::I32, DType::U32, DType::I64, DType::U64];
+const FLOATS: [DType; 4] = [DType::F16, DType::BF16, DType::F32, DType::F64];
+
+/// Types of all classes of a rule.
+pub(super) type Types = Vec<Option<Type>>;
+
+/// A way to write queries down.
+type Manner = (Overflow, bool);
+
+/// The manners in which a typing is tried, and what to try for each width if they all fail.
+struct Case {
+    types: Types,
+    manners: Vec<Manner>,
+    widths: Vec<Types>,
+}
+
+const OVER_INTEGERS: bool = false;
+const OVER_VECTORS: bool = true;
+const WIDTHS: [Manner; 2] = [(Overflow::Wrapped, OVER_INTEGERS), (Overflow::Wrapped, OVER_VECTORS)];
+
+/// Asks until the rule is settled.
+pub(super) fn settle(
+    rule: &Compiled,
+    ask: &mut dyn FnMut(&Obligation) -> Answer,
+) -> Result<Finding, Unsupported> {
+    if parsed::is_computed(rule) {
+        return Err(Unsupported::new("the right side is computed"));
+    }
+    if matches!(rule.row.claim, crate::Claim::Finite | crate::Claim::Ulp(_)) {
+        return Err(Unsupported::new("the claim is about exact reals or finite values"));
+    }
+    let typing = Typing::new(rule);
+    let mut is_empty = true;
+    for case in cases(rule, &typing) {
+        is_empty = false;
+        let mut finding = attempt(rule, &typing, &case.types, &case.manners, ask);
+        if !matches!(finding, Finding::Proved) && !case.widths.is_empty() {
+            finding = Finding::Proved;
+            for types in &case.widths {
+                let found = attempt(rule, &typing, types, &WIDTHS, ask);
+                if !matches!(found, Finding::Proved) {
+                    finding = found;
+                    break;
+                }
+            }
+        }
+        match finding {
+            Finding::Proved => {}
+            // Small cases look for counter-examples elsewhere.
+            Finding::Sat { .. } | Finding::Open(_) => return Ok(finding),
+        }
+    }
+    if is_empty { Err(Unsupported::new("no dtype fits the rule")) } else { Ok(Finding::Proved) }
+}
+
+/// The obligations of the first manner that can be written down, for each typing.
+pub(super) fn obligations(rule: &Compiled) -> Result<Vec<Obligation>, Unsupported> {
+    let typing = Typing::new(rule);
+    let mut all = Vec::new();
+    for case in cases(rule, &typing) {
+        let mut written = written(rule, &typing, &case.types, &case.manners);
+        if written.is_err() {
+            let each = case.widths.iter().map(|types| self::written(rule, &typing, types, &WIDTHS));
+            written = each.collect::<Result<Vec<_>, _>>().map(|lists| lists.concat());
+        }
+        all.extend(written?);
+    }
+    Ok(all)
+}
+
+fn written(
+    rule: &Compiled,
+    typing: &Typing,
+    types: &Types,
+    manners: &[Manner],
+) -> Result<Vec<Obligation>, Unsupported> {
+    let mut problem = Unsupported::new("there is no manner to write it down");
+    for manner in manners {
+        match queries(rule, typing, types, *manner) {
+            Ok(found) => return Ok(found),
+            Err(other) => problem = other,
+        }
+    }
+    Err(problem)
+}
+
+/// Tries one manner after the other until one proves all.
+fn attempt(
+    rule: &Compiled,
+    typing: &Typing,
+    types: &Types,
+    manners: &[Manner],
+    ask: &mut dyn FnMut(&Obligation) -> Answer,
+) -> Finding {
+    let mut finding = Finding::Open(String::from("there is no manner to write it down"));
+    for manner in manners {
+        let obligations = match queries(rule, typing, types, *manner) {
+            Ok(obligations) => obligations,
+            Err(Unsupported(problem)) => {
+                if !matches!(finding, Finding::Sat { .. }) {
+                    finding = Finding::Open(problem);
+                }
+                continue;
+            }
+        };
+        let failed = obligations.iter().find_map(|obligation| {
+            let label = || obligation.label.clone();
+            match ask(obligation) {
+                Answer::Unsat => None,
+                Answer::Unknown => Some(Finding::Open(format!("no answer to: {}", label()))),
+                Answer::Sat(values) => {
+                    Some(Finding::Sat { types: types.clone(), values, label: label() })
+                }
+            }
+        });
+        match failed {
+            None => return Finding::Proved,
+            // What is said over any width may lack a fact; what wraps lacks none.
+            Some(found) if manner.0 == Overflow::Wrapped => return found,
+            Some(found) => finding = found,
+        }
+    }
+    finding
+}
+
+fn queries(
+    rule: &Compiled,
+    typing: &Typing,
+    types: &Types,
+    (overflow, is_over_vectors): Manner,
+) -> Result<Vec<Obligation>, Unsupported> {
+    let write = |theory| Encoder::write(rule, typing, types, theory, overflow);
+    let encoder = if is_over_vectors {
+        let first = write(Theory::Vectors(WIDE))?;
+        write(Theory::Vectors(first.script.widest + 1))?
+    } else {
+        write(Theory::Unbounded)?
+    };
+    let manner = match (overflow, is_over_vectors) {
+        (Overflow::Proved, _) => "exact",
+        (_, false) => "wrapping",
+        (_, true) => "bit-vectors",
+    };
+    let obligation = |goal| Obligation {
+        label: format!("{}, {manner}: {}", named(types), goal_label(goal)),
+        smt: encoder.query(goal),
+        values: encoder.values(),
+    };
+    Ok(encoder.goals.iter().map(obligation).collect())
+}
+
+fn goal_label(goal: &super::encode::Goal) -> &str {
+    &goal.label
+}
+
+/// A width that every number of a rule fits, to measure how wide they are.
+const WIDE: u32 = 1024;
+
+/// The dtypes of a typing as text.
+fn named(types: &Types) -> String {
+    let names: Vec<String> = types
+        .iter()
+        .flatten()
+        .map(|kind| match kind {
+            Type::Any { is_signed: true } => String::from("signed"),
+            Type::Any { is_signed: false } => String::from("unsigned"),
+            Type::Int(dtype) | Type::Float(dtype) | Type::Raw(dtype) => dtype.to_string(),
+            Type::Bool => String::from("bool"),
+            Type::Void => String::from("void"),
+        })
+        .collect();
+    names.join(" ")
+}
+
+fn cases(rule: &Compiled, typing: &Typing) -> Vec<Case> {
+    let mut found = Vec::new();
+    if has_bitcast(&rule.lhs) {
+        let raw: Vec<Type> = DType::ALL.into_iter().map(Type::Raw).collect();
+        let choices = |kind: Option<Kind>| kind.map(|_| raw.clone());
+        if let Some(first) = typing.assignments().first() {
+            for types in product(first, &choices) {
+                if is_bitcast_of_one_size(rule, typing, &types) && !is_never(rule, typing, &types) {
+                    let manners = vec![(Overflow::Wrapped, OVER_INTEGERS)];
+                    found.push(Case { types, manners, widths: Vec::new() });
+                }
+            }
+        }
+        return found;
+    }
+    for kinds in typing.assignments() {
+        let count = |wanted| kinds.iter().filter(|kind| **kind == Some(wanted)).count();
+        let (ints, floats) = (count(Kind::Int), count(Kind::Float));
+        if ints == 1 && floats == 0 {
+            for is_signed in [true, false] {
+                found.extend(one_int(rule, typing, &kinds, is_signed));
+            }
+            continue;
+        }
+        let choices = |kind: Option<Kind>| {
+            kind.map(|kind| match kind {
+                Kind::Int => INTS.map(Type::Int).to_vec(),
+                Kind::Float => FLOATS.map(Type::Float).to_vec(),
+                Kind::Bool => vec![Type::Bool],
+                Kind::Void => vec![Type::Void],
+            })
+        };
+        for types in product(&kinds, &choices) {
+            if !is_never(rule, typing, &types) {
+                found.push(Case { types, manners: WIDTHS.to_vec(), widths: Vec::new() });
+            }
+        }
+    }
+    found
+}
+
+/// The case of one integer type, signed or not: of any width, else of each width.
+fn one_int(
+    rule: &Compiled,
+    typing: &Typing,
+    kinds: &[Option<Kind>],
+    is_signed: bool,
+) -> Option<Case> {
+    let types_with = |int: Type| -> Types {
+        let kind = |kind: &Option<Kind>| {
+            kind.map(|kind| match kind {
+                Kind::Int => int,
+                Kind::Bool => Type::Bool,
+                _ => Type::Void,
+            })
+        };
+        kinds.iter().map(kind).collect()
+    };
+    let types = types_with(Type::Any { is_signed });
+    let of_sign = INTS.iter().filter(|dtype| dtype.is_signed() == is_signed);
+    let widths: Vec<Types> = of_sign.map(|dtype| types_with(Type::Int(*dtype))).collect();
+    let widths: Vec<Types> =
+        widths.into_iter().filter(|types| !is_never(rule, typing, types)).collect();
+    let manners = vec![(Overflow::Proved, OVER_INTEGERS)];
+    (!widths.is_empty()).then_some(Case { types, manners, widths })
+}
+
+/// All ways to choose a type for each class.
+fn product(
+    kinds: &[Option<Kind>],
+    choices: &dyn Fn(Option<Kind>) -> Option<Vec<Type>>,
+) -> Vec<Types> {
+    let mut found: Vec<Types> = vec![Vec::new()];
+    for kind in kinds {
+        let Some(choices) = choices(*kind) else {
+            found.iter_mut().for_each(|types| types.push(None));
+            continue;
+        };
+        let with = |types: &Types| -> Vec<Types> {
+            choices.iter().map(|choice| [types.as_slice(), &[Some(*choice)]].concat()).collect()
+        };
+        found = found.iter().flat_map(with).collect();
+    }
+    found
+}
+
+fn is_never(rule: &Compiled, typing: &Typing, types: &Types) -> bool {
+    let of_slot = |slot: usize| typing.of_slot(slot).and_then(|class| types[class]);
+    parsed::conditions(rule).any(|condition| never(condition, &of_slot))
+}
+
+fn has_bitcast(pattern: &Pattern) -> bool {
+    match pattern {
+        Pattern::Node(op, src, _) => {
+            *op == gradiff_graph::Op::Bitcast || src.iter().any(has_bitcast)
+        }
+        _ => false,
+    }
+}
+
+/// A bitcast is between dtypes of one size.
+fn is_bitcast_of_one_size(rule: &Compiled, typing: &Typing, types: &Types) -> bool {
+    fn walk(pattern: &Pattern, next: &mut usize, sizes: &dyn Fn(usize) -> usize) -> (usize, bool) {
+        let own = *next;
+        *next += 1;
+        let mut is_right = true;
+        if let Pattern::Node(op, src, _) = pattern {
+            for source in src {
+                let (source, inner) = walk(source, next, sizes);
+                is_right &= inner;
+                is_right &= *op != gradiff_graph::Op::Bitcast || sizes(source) == sizes(own);
+            }
+        }
+        (own, is_right)
+    }
+    let size = |node: usize| match types[typing.node(node)] {
+        Some(Type::Raw(dtype)) => dtype.size_bytes(),
+        _ => 0,
+    };
+    walk(&rule.lhs, &mut 0, &size).1
+}

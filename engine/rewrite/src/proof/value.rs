@@ -1,0 +1,168 @@
+//! The meaning of a node at one point: scalars, addresses and what is written.
+//!
+//! Nodes are put in a row once and then evaluated for many points. `Undefined` spreads to all that
+//! uses it, but for the branch of a choice that is not taken.
+
+use gradiff_graph::{Arg, Constant, DType, Op, UOp, evaluate};
+use rustc_hash::FxHashMap;
+
+/// What a node is at one point.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Cell {
+    Undefined,
+    Scalar(Constant),
+    /// An array and the place in it; `None` behind a closed gate.
+    Address(Option<(usize, i128)>),
+    /// What is written: array, place, value; in order.
+    Effects(Vec<(usize, i128, Constant)>),
+}
+
+impl std::fmt::Display for Cell {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Cell::Undefined => f.write_str("undefined"),
+            Cell::Scalar(value) => write!(f, "{value}"),
+            Cell::Address(None) => f.write_str("nowhere"),
+            Cell::Address(Some((array, place))) => write!(f, "array {array}, element {place}"),
+            Cell::Effects(writes) => write!(f, "{} writes", writes.len()),
+        }
+    }
+}
+
+/// A node with its sources, in the order of evaluation.
+pub(super) struct Tape {
+    nodes: Vec<UOp>,
+    sources: Vec<Vec<usize>>,
+    /// Where each variable stands, in the order in which they were given.
+    inputs: Vec<Option<usize>>,
+    cells: Vec<Cell>,
+}
+
+impl Tape {
+    /// A tape whose inputs are `variables`.
+    pub(super) fn new(root: &UOp, variables: &[UOp]) -> Tape {
+        let nodes = root.toposort();
+        let places: FxHashMap<&UOp, usize> =
+            nodes.iter().enumerate().map(|(place, node)| (node, place)).collect();
+        let sources =
+            nodes.iter().map(|node| node.src().iter().map(|src| places[src]).collect()).collect();
+        let inputs = variables.iter().map(|variable| places.get(variable).copied()).collect();
+        let constant = |node: &UOp| match (node.as_const(), node.arg()) {
+            (Some(value), _) => Cell::Scalar(value),
+            (_, Arg::Global(global)) => Cell::Address(Some((global.slot, 0))),
+            _ => Cell::Undefined,
+        };
+        let cells = nodes.iter().map(constant).collect();
+        Tape { nodes, sources, inputs, cells }
+    }
+
+    /// The value of the root.
+    pub(super) fn run(&mut self, point: &[Constant]) -> &Cell {
+        for (place, value) in self.inputs.iter().zip(point) {
+            if let Some(place) = place {
+                self.cells[*place] = Cell::Scalar(*value);
+            }
+        }
+        for place in 0..self.nodes.len() {
+            if !self.sources[place].is_empty() || self.nodes[place].op() == Op::Sink {
+                self.cells[place] = self.cell(place);
+            }
+        }
+        self.cells.last().expect("a tape has its root")
+    }
+
+    fn cell(&self, place: usize) -> Cell {
+        let node = &self.nodes[place];
+        let src = self.sources[place].as_slice();
+        let at = |position: usize| &self.cells[src[position]];
+        match node.op() {
+            Op::Where => match at(0) {
+                Cell::Scalar(test) => at(if test.is_true() { 1 } else { 2 }).clone(),
+                _ => Cell::Undefined,
+            },
+            Op::Index => {
+                let gate = (src.len() == 3).then(|| at(2));
+                match (at(0), at(1), gate) {
+                    (_, _, Some(Cell::Scalar(gate))) if !gate.is_true() => Cell::Address(None),
+                    (_, _, Some(Cell::Undefined)) | (_, Cell::Undefined, _) => Cell::Undefined,
+                    (Cell::Address(Some((array, _))), Cell::Scalar(index), _) => {
+                        Cell::Address(Some((*array, index.to_int().unwrap_or_default())))
+                    }
+                    _ => Cell::Undefined,
+                }
+            }
+            Op::Load => match at(0) {
+                Cell::Address(None) => Cell::Scalar(Constant::zero(node.dtype())),
+                Cell::Address(Some(address)) => Cell::Scalar(memory(*address, node.dtype())),
+                _ => Cell::Undefined,
+            },
+            Op::Store => match (at(0), at(1)) {
+                (Cell::Address(None), _) => Cell::Effects(Vec::new()),
+                (Cell::Address(Some((array, index))), Cell::Scalar(value)) => {
+                    Cell::Effects(vec![(*array, *index, *value)])
+                }
+                _ => Cell::Undefined,
+            },
+            Op::Sink => {
+                let mut all = Vec::new();
+                for position in 0..src.len() {
+                    match at(position) {
+                        Cell::Effects(writes) => all.extend(writes.iter().copied()),
+                        _ => return Cell::Undefined,
+                    }
+                }
+                Cell::Effects(all)
+            }
+            op => self.elementwise(op, node.dtype(), src),
+        }
+    }
+
+    fn elementwise(&self, op: Op, dtype: DType, src: &[usize]) -> Cell {
+        let mut values = [Constant::bool(false); 3];
+        for (value, place) in values.iter_mut().zip(src) {
+            match &self.cells[*place] {
+                Cell::Scalar(found) => *value = *found,
+                _ => return Cell::Undefined,
+            }
+        }
+        match values.get(..src.len()).and_then(|values| evaluate(op, dtype, values)) {
+            Some(value) => Cell::Scalar(value),
+            None => Cell::Undefined,
+        }
+    }
+
+    /// Whether any float on the tape is NaN or infinite.
+    pub(super) fn has_special(&self) -> bool {
+        self.cells.iter().any(|cell| match cell {
+            Cell::Scalar(value) => value.to_float().is_some_and(|value| !value.is_finite()),
+            _ => false,
+        })
+    }
+
+    /// The root in f64 without rounding in between, and the largest number met on the way: exact for
+    /// sums and products of few f16. `None` for other ops.
+    pub(super) fn exact(&self) -> Option<(f64, f64)> {
+        let mut found: Vec<f64> = Vec::new();
+        let mut most = 0f64;
+        for (place, node) in self.nodes.iter().enumerate() {
+            let at = |position: usize| found[self.sources[place][position]];
+            let value = match (node.op(), &self.cells[place]) {
+                (Op::Add, _) => at(0) + at(1),
+                (Op::Sub, _) => at(0) - at(1),
+                (Op::Mul, _) => at(0) * at(1),
+                (Op::Neg, _) => -at(0),
+                (_, Cell::Scalar(value)) if node.src().is_empty() => value.to_float()?,
+                _ => return None,
+            };
+            most = most.max(value.abs());
+            found.push(value);
+        }
+        found.last().map(|value| (*value, most))
+    }
+}
+
+/// What lies at an address: any fixed function tells addresses apart.
+fn memory((array, index): (usize, i128), dtype: DType) -> Constant {
+    let mixed = (index as u64 ^ (array as u64) << 32).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    Constant::int(dtype, i128::from(mixed >> 40))
+}
