@@ -129,6 +129,10 @@ fn exact(expr: &Expr, bound: &Bindings<'_>, known: &mut Bounds) -> Option<Sum> {
     match expr {
         Expr::Int(value) => Some(Sum::of_constant(DType::I64, *value)),
         Expr::Slot(slot) => match bound.node(*slot) {
+            // As in conditions, a constant is its value; in sums it is one modulo 2^bits.
+            Some(node) if node.op() == Op::Const => {
+                node.as_int().map(|value| Sum::of_constant(node.dtype(), value))
+            }
             Some(node) => known.sum(node).map(|sum| (*sum).clone()),
             None => bound.part(*slot).cloned(),
         },
@@ -177,7 +181,7 @@ fn scale(sum: &Sum, factor: i128) -> Option<Sum> {
 
 /// The node of a division by a constant, or what it is for constants alone.
 fn divided(op: Op, left: &Sum, right: &Sum) -> Option<Sum> {
-    if !right.terms.is_empty() || left.terms.is_empty() {
+    if !right.terms.is_empty() || left.terms.is_empty() || right.constant == 0 {
         return None;
     }
     let (low, high) = left.dtype.int_range()?;

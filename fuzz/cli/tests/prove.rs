@@ -85,7 +85,7 @@ fn usage_is_told() {
         assert_eq!(code, Some(1), "{text}");
         assert!(text.contains(words), "{text}");
     }
-    let (code, text) = prove(&["prove", "--smt", "divmod/cmod-one"], "");
+    let (code, text) = prove(&["prove", "--smt", "divmod/cmod-exact"], "");
     assert_eq!(code, Some(0), "{text}");
     assert!(text.contains("(check-sat)"), "{text}");
     let (code, text) = prove(&["rules", "divmod/floordiv-one"], "");

@@ -28,8 +28,4 @@ pub(super) const CAST: &[Rule] = &[
         "(bitcast s@(bitcast x))", "(bitcast x)",
         "!isbool(s) && !isbool(x)",
         "bits stay bits; a bool keeps one of its eight", TINYGRAD),
-    row("cast/truth-of-cast", (Types::Ints, Bits),
-        "(cast s@(cast x))", "x",
-        "isbool(x) && isbool(root)",
-        "not 0 is true", TINYGRAD),
 ];

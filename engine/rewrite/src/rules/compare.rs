@@ -8,22 +8,6 @@ const TINYGRAD: &str = "tinygrad symbolic.py";
 /// Each rule that moves a term asks that nothing wraps.
 #[rustfmt::skip]
 pub(super) const COMPARE: &[Rule] = &[
-    row("compare/less-self", (Types::Bits, Bits),
-        "(cmplt x x)", "false",
-        "",
-        "integers and bool; for floats as well, but NaN needs no help", TINYGRAD),
-    row("compare/not-equal-self", (Types::Bits, Bits),
-        "(cmpne x x)", "false",
-        "",
-        "not for floats: NaN != NaN", TINYGRAD),
-    row("compare/less-always", (Types::Bits, Bits),
-        "(cmplt x y)", "true",
-        "max(x) < min(y)",
-        "the ranges decide", TINYGRAD),
-    row("compare/less-never", (Types::Bits, Bits),
-        "(cmplt x y)", "false",
-        "min(x) >= max(y)",
-        "the ranges decide", TINYGRAD),
     row("compare/const-left", (Types::Ints, Bits),
         "(cmplt c0 x)", "(not (cmplt x {c0 + 1}))",
         "fits(c0 + 1, x)",

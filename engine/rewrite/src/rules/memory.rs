@@ -26,12 +26,4 @@ pub(super) const MEMORY: &[Rule] = &[
         "(where s (cast (load (index g x s))) 0)", "(cast (load (index g x s)))",
         "",
         "the load gives 0, which is 0 in each type, where its gate is closed", ""),
-    row("memory/store-never", (Types::Any, Bits),
-        "(sink x)", "@drop_stores",
-        "",
-        "a store behind a closed gate does nothing; computed, as a sink has any number of sources", ""),
-    row("memory/store-never-2", (Types::Any, Bits),
-        "(sink x y)", "@drop_stores",
-        "",
-        "as memory/store-never", ""),
 ];
