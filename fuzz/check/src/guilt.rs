@@ -3,7 +3,7 @@
 
 use gradiff::UOp;
 use gradiff::graph::infix;
-use gradiff::rewrite::{Claim, RuleSet, Step, Trace, bounds, row, rows};
+use gradiff::rewrite::{Claim, RuleSet, Step, Trace, bounds, proof, row, rows};
 
 use crate::witness::{Hint, Stray, stray, witness};
 
@@ -200,8 +200,9 @@ fn guilt(rule: &str, before: String, after: String) -> Guilt {
     }
 }
 
-fn verdict(_rule: &str) -> String {
-    "none".to_string()
+fn verdict(rule: &str) -> String {
+    let known = row(rule).and_then(|row| proof::verdict(&row));
+    known.map_or("none (the row changed since)".to_string(), |verdict| verdict.to_string())
 }
 
 /// The node in infix form, cut where it is long.
