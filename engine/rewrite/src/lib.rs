@@ -18,7 +18,6 @@ mod order;
 mod pattern;
 pub mod proof;
 mod reduce;
-#[cfg(test)]
 mod reduce_check;
 mod rule;
 pub mod rules;

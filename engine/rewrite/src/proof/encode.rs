@@ -147,7 +147,28 @@ impl<'a> Encoder<'a> {
         let goal = encoder.same(&left, &right)?;
         let terms = [&left, &right].into_iter().filter_map(ring).map(|ring| ring.text).collect();
         encoder.goal(String::from("both sides are equal"), goal, terms);
+        encoder.define_multiples();
         Ok(encoder)
+    }
+
+    /// Where the condition says `c0 % c1 == 0`, c0 is c1 times the quotient.
+    fn define_multiples(&mut self) {
+        for condition in parsed::conditions(self.rule) {
+            let Some([multiple, divisor]) = parsed::multiple(condition) else { continue };
+            let [multiple, divisor] =
+                [multiple, divisor].map(|slot| format!("v_{}", self.rule.slots.name(slot)));
+            let mut divisions = self.script.divisions.iter();
+            let known = divisions.find(|known| {
+                known.numerator == multiple
+                    && known.divisor == divisor
+                    && known.quotient.starts_with("floor")
+            });
+            if let Some(quotient) = known.map(|known| known.quotient.clone())
+                && self.script.theory == Theory::Unbounded
+            {
+                self.script.define(&multiple, &format!("(* {divisor} {quotient})"));
+            }
+        }
     }
 
     fn goal(&mut self, label: String, goal: String, terms: Vec<String>) {

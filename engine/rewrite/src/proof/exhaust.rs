@@ -72,11 +72,21 @@ pub fn exhaust(rule: &Rule) -> Result<Exhausted, CounterExample> {
 pub fn exhaust_within(rule: &Rule, budget: usize) -> Result<Exhausted, CounterExample> {
     let mut found = Exhausted { is_complete: true, ..Exhausted::default() };
     let Ok(set) = RuleSet::load(&[&[*rule]]) else { return Ok(Exhausted::default()) };
-    let rule = set.get(0);
+    if matches!(set.get(0).lhs, Pattern::Fold(..)) {
+        let fired = crate::reduce_check::check(*rule)?;
+        return Ok(Exhausted {
+            fired,
+            points: fired * crate::reduce_check::POINTS,
+            is_complete: false,
+        });
+    }
+    let (rule, around) = (set.get(0), crate::symbolic());
+    // What looks deep asks the other rules, too.
+    let around = if parsed::is_computed(rule) { &*around } else { &set };
     let typing = Typing::new(rule);
     for types in typings(rule, &typing) {
         for lists in domains(rule, &typing, &types) {
-            let domain = Domain { set: &set, rule, typing: &typing, types: &types };
+            let domain = Domain { set: around, rule, typing: &typing, types: &types };
             domain.check(&lists, budget, &mut found)?;
         }
     }
@@ -106,7 +116,8 @@ const ALL_FLOATS: [DType; 4] = [DType::F16, DType::BF16, DType::F32, DType::F64]
 
 /// The dtypes that a rule is tried with: 8-bit integers, or all where it casts.
 fn typings(rule: &Compiled, typing: &Typing) -> Vec<Vec<Option<Type>>> {
-    let ints: &[DType] = if has_cast(&rule.lhs) { &ALL_INTS } else { &ALL_INTS[..2] };
+    let asks_width = (0..rule.slots.count()).any(|slot| parsed::asks(rule, Question::Bits, slot));
+    let ints: &[DType] = if has_cast(&rule.lhs) || asks_width { &ALL_INTS } else { &ALL_INTS[..2] };
     let mut found = Vec::new();
     for kinds in typing.assignments() {
         let mut partial: Vec<Vec<Option<Type>>> = vec![Vec::new()];
@@ -138,7 +149,6 @@ fn has_cast(pattern: &Pattern) -> bool {
         Pattern::Node(op, src, _) => {
             matches!(op, Op::Cast | Op::Bitcast) || src.iter().any(has_cast)
         }
-        Pattern::Fold(_, src) => src.iter().any(has_cast),
         _ => false,
     }
 }
@@ -168,7 +178,6 @@ fn domains(rule: &Compiled, typing: &Typing, types: &[Option<Type>]) -> Vec<List
         };
         let nodes = match role(&rule.lhs, slot) {
             Role::Global => vec![instance::global(dtype, 0)],
-            Role::Range => instance::ranges(dtype),
             _ if dtype == DType::Void => instance::stores(),
             _ if is_constant_name(name) => {
                 instance::constants(dtype).into_iter().map(UOp::constant).collect()
@@ -189,7 +198,6 @@ fn domains(rule: &Compiled, typing: &Typing, types: &[Option<Type>]) -> Vec<List
 enum Role {
     Value,
     Global,
-    Range,
 }
 
 fn role(pattern: &Pattern, slot: usize) -> Role {
@@ -197,8 +205,6 @@ fn role(pattern: &Pattern, slot: usize) -> Role {
         Pattern::Node(Op::Index, src, _) if matches!(src[0], Pattern::Any(own) if own == slot) => {
             Role::Global
         }
-        Pattern::Fold(_, src) if matches!(src[1], Pattern::Any(own) if own == slot) => Role::Range,
-        Pattern::Fold(_, src) => role(&src[0], slot),
         Pattern::Node(_, src, _) => {
             let roles = src.iter().map(|source| role(source, slot));
             roles.into_iter().find(|role| *role != Role::Value).unwrap_or(Role::Value)
@@ -211,9 +217,6 @@ fn role(pattern: &Pattern, slot: usize) -> Role {
 fn within_names(pattern: &Pattern, found: &mut Vec<usize>) {
     if let Pattern::Node(_, src, name) = pattern {
         found.extend(*name);
-        src.iter().for_each(|source| within_names(source, found));
-    }
-    if let Pattern::Fold(_, src) = pattern {
         src.iter().for_each(|source| within_names(source, found));
     }
 }
@@ -268,10 +271,6 @@ impl Domain<'_> {
         share: usize,
         found: &mut Exhausted,
     ) -> Result<(), CounterExample> {
-        if left.toposort().iter().any(|node| node.op() == Op::Reduce) {
-            found.points += 1;
-            return self.compare_folds(left, right);
-        }
         let is_variable = |node: &UOp| node.op() == Op::DefineVar;
         let free: Vec<UOp> = left.toposort().into_iter().filter(is_variable).collect();
         let (mut before, mut after) = (Tape::new(left, &free), Tape::new(right, &free));
@@ -292,23 +291,6 @@ impl Domain<'_> {
             }
         }
         Ok(())
-    }
-
-    /// Folds are evaluated by the witness for blame, which knows loops.
-    fn compare_folds(&self, left: &UOp, right: &UOp) -> Result<(), CounterExample> {
-        match crate::witness::local_witness(left, right, self.rule.row.claim) {
-            None => Ok(()),
-            Some(words) => {
-                let (point, became) = words.split_once(": ").unwrap_or(("", &words));
-                let (x, y) = became.split_once(" became ").unwrap_or((became, ""));
-                Err(CounterExample {
-                    values: vec![(String::from("point"), point.to_owned())],
-                    dtype: left.dtype().to_string(),
-                    sides: [infix(left), infix(right)],
-                    results: [x.to_owned(), y.to_owned()],
-                })
-            }
-        }
     }
 
     fn counter_example(

@@ -259,7 +259,8 @@ pub(super) fn build(
         Pattern::Any(slot) | Pattern::Constant(slot) => bound.node(*slot).cloned(),
         Pattern::Literal(_) => pattern.build(dtype, bound, scope),
         Pattern::Node(op, src, _) => {
-            if matches!(op, Op::Range | Op::Reduce | Op::DefineAcc) {
+            let is_of_words = *op == Op::Threefry && dtype != DType::U64;
+            if is_of_words || matches!(op, Op::Range | Op::Reduce | Op::DefineAcc) {
                 return None;
             }
             let mut built = Sources::new();
@@ -268,19 +269,8 @@ pub(super) fn build(
             }
             Some(UOp::new(*op, dtype, built, Arg::None))
         }
-        Pattern::Fold(op, src) => {
-            let value = build(&src[0], typing, types, bound, scope, next)?;
-            let range = build(&src[1], typing, types, bound, scope, next)?;
-            Some(UOp::new(Op::Reduce, dtype, [value, range], Arg::Reduce(*op, Default::default())))
-        }
-        Pattern::Value(_) | Pattern::Computed(_) => None,
+        Pattern::Fold(..) | Pattern::Value(_) | Pattern::Computed(_) => None,
     }
-}
-
-/// Ranges of few steps; none at all is one of them.
-pub(super) fn ranges(dtype: DType) -> Vec<UOp> {
-    let range = |(axis, end)| UOp::new(Op::Range, dtype, [UOp::int(dtype, end)], Arg::Int(axis));
-    [(0, 0), (1, 1), (2, 2), (3, 3), (4, 5)].into_iter().map(range).collect()
 }
 
 /// The dtype of a class; void for what has no value.

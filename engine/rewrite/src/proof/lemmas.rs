@@ -52,6 +52,7 @@ pub(super) fn lemmas(script: &Script, equations: &[String], goals: &[String]) ->
         found: BTreeSet::new(),
         order: Vec::new(),
         rules: Vec::new(),
+        zeros: Vec::new(),
     };
     finder.read_rules(script, equations);
     for division in &script.divisions {
@@ -71,6 +72,8 @@ struct Finder {
     order: Vec<String>,
     /// A name, and what it may be in its place.
     rules: Vec<(String, Polynomial)>,
+    /// What equations say is 0.
+    zeros: Vec<Polynomial>,
 }
 
 impl Finder {
@@ -88,6 +91,7 @@ impl Finder {
                 zeros.push(left.minus(&right));
             }
         }
+        self.zeros.clone_from(&zeros);
         for division in &script.divisions {
             let (y, q) =
                 (self.reader.read(&division.divisor), self.reader.read(&division.quotient));
@@ -132,7 +136,9 @@ impl Finder {
         }
         let y = self.reader.read(divisor);
         let x = self.reader.read(numerator);
-        for expansion in self.expand(&x) {
+        let zeros = self.zeros.iter().map(|zero| zero.scaled(-1));
+        let expansions: Vec<Polynomial> = zeros.chain(self.zeros.iter().cloned()).collect();
+        for expansion in self.expand(&x).into_iter().chain(expansions) {
             let candidate = expansion.divided(&y);
             if let Some(candidate) = candidate.filter(|candidate| !candidate.0.is_empty()) {
                 let text = candidate.show();

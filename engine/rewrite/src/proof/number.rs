@@ -80,6 +80,17 @@ impl Script {
         name.to_owned()
     }
 
+    /// An unknown number becomes this term of other unknowns.
+    pub(super) fn define(&mut self, name: &str, term: &str) {
+        let line = format!("(declare-const {name} {})", self.sort());
+        self.declarations.retain(|other| *other != line);
+        // Unknowns come first, as the term may have been declared later.
+        self.declarations.sort_by_key(|line| line.starts_with("(define-fun"));
+        let place = self.declarations.iter().position(|line| line.starts_with("(define-fun"));
+        let line = format!("(define-fun {name} () {} {term})", self.sort());
+        self.declarations.insert(place.unwrap_or(self.declarations.len()), line);
+    }
+
     pub(super) fn fact(&mut self, fact: String) {
         self.facts.push(fact);
     }

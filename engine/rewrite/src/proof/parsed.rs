@@ -1,6 +1,6 @@
 //! Questions about a compiled row that proofs need answered.
 
-use crate::condition::{Expr, Question};
+use crate::condition::{Expr, Operator, Question};
 use crate::pattern::{Pattern, Slots};
 use crate::ruleset::Compiled;
 
@@ -58,6 +58,18 @@ pub(super) fn names(expr: &Expr) -> Vec<usize> {
         Expr::Unary(_, inner) => names(inner),
         Expr::Binary(_, left, right) => [names(left), names(right)].concat(),
         Expr::Fits(inner, slot) => [names(inner), vec![*slot]].concat(),
+    }
+}
+
+/// Of `c0 % c1 == 0`, the two names.
+pub(super) fn multiple(condition: &Expr) -> Option<[usize; 2]> {
+    let Expr::Binary(Operator::Equal, rest, zero) = condition else { return None };
+    match (&**rest, &**zero) {
+        (Expr::Binary(Operator::FloorMod, x, y), Expr::Int(0)) => match (&**x, &**y) {
+            (Expr::Slot(x), Expr::Slot(y)) if x != y => Some([*x, *y]),
+            _ => None,
+        },
+        _ => None,
     }
 }
 
