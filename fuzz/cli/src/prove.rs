@@ -21,7 +21,7 @@ const LEDGER: &str =
     concat!(env!("CARGO_MANIFEST_DIR"), "/../../engine/rewrite/src/rules/verdicts.txt");
 
 /// z3's own count of steps after which one query is given up: the same on every machine.
-const STEPS: u32 = 2_000_000;
+const STEPS: u32 = 1_000_000;
 
 /// What became of one rule.
 struct Settled {
@@ -249,10 +249,7 @@ impl Solver {
     }
 
     fn ask(&mut self, query: &Obligation) -> Answer {
-        let text = format!(
-            "(reset)\n(set-option :rlimit {STEPS})\n(set-option :timeout 1500)\n{}",
-            query.smt
-        );
+        let text = format!("(reset)\n(set-option :rlimit {STEPS})\n{}", query.smt);
         match self.tell(&text).as_deref().map(str::trim) {
             Some("unsat") => Answer::Unsat,
             Some("sat") => {

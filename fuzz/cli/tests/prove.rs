@@ -65,6 +65,34 @@ fn true_rows_are_proved_and_need_no_ledger() {
 }
 
 #[test]
+fn lemmas_hold_for_all_integers() {
+    if !has_solver() {
+        eprintln!("skipped: z3 is not there, so the lemmas for it are not proved");
+        return;
+    }
+    for lemma in gradiff_check::proof::LEMMAS {
+        let query = |lemma: &str| {
+            let names = "(declare-const Y Int)(declare-const A Int)(declare-const B Int)";
+            let text = format!("{names}(assert (not {lemma}))(check-sat)");
+            let mut child = Command::new("z3")
+                .arg("-in")
+                .stdin(std::process::Stdio::piped())
+                .stdout(std::process::Stdio::piped())
+                .spawn()
+                .expect("z3 starts");
+            let mut input = child.stdin.take().expect("a pipe");
+            std::io::Write::write_all(&mut input, text.as_bytes()).expect("z3 reads");
+            drop(input);
+            let output = child.wait_with_output().expect("z3 ends");
+            String::from_utf8_lossy(&output.stdout).trim().to_owned()
+        };
+        assert_eq!(query(lemma), "unsat", "{lemma}");
+        // A lemma that says too much is found out.
+        assert_eq!(query(&format!("(and {lemma} (<= (* Y A) (* Y B)))")), "sat", "{lemma}");
+    }
+}
+
+#[test]
 fn without_solver_verdicts_are_those_of_the_ledger() {
     let (code, text) = prove(&["prove", "divmod/floordiv-nested"], "/nonexistent/z3");
     assert_eq!(code, Some(0), "{text}");

@@ -144,6 +144,17 @@ pub(super) fn compounds(dtype: DType) -> Vec<UOp> {
         }
         found.extend([UOp::unary(Op::Neg, dtype, a.clone()), UOp::binary(Op::Sub, b, a)]);
     }
+    if let Some((low, high)) = dtype.int_range().filter(|_| dtype.is_signed()) {
+        let ends = [low, high].map(|end| i64::try_from(end).unwrap_or_default());
+        let v = variable(dtype, "v", ends.into());
+        for [division, modulo] in [[Op::FloorDiv, Op::FloorMod], [Op::CDiv, Op::CMod]] {
+            // The smallest value over -1 wraps.
+            let (negative, nested) = (of(division, &v, -1), of(division, &v, -3));
+            found.push(of(modulo, &negative, 3));
+            found.push(of(Op::Mul, &nested, 3));
+            found.push(of(Op::Mul, &of(modulo, &nested, 2), 3));
+        }
+    }
     found.push(constant(3));
     found
 }

@@ -60,6 +60,7 @@ pub(super) fn lemmas(script: &Script, equations: &[String], goals: &[String]) ->
     }
     for goal in goals {
         let goal = finder.reader.read(goal);
+        finder.factors(&goal);
         finder.expand(&goal);
     }
     finder.order.truncate(LEMMAS);
@@ -97,7 +98,11 @@ impl Finder {
                 (self.reader.read(&division.divisor), self.reader.read(&division.quotient));
             let (x, r) = (self.reader.read(&division.numerator), self.reader.read(&division.rest));
             zeros.push(x.minus(&y.times(&q)).minus(&r));
-            // The rest lies between 0 and the divisor.
+            // The rest lies between 0 and the divisor; parts of it tell halves and thirds apart.
+            if let [(names, whole @ 2..=4)] = y.0.iter().collect::<Vec<_>>().as_slice() {
+                let part = |part| Polynomial(BTreeMap::from([((*names).clone(), part)]));
+                self.rules.extend((1..**whole).map(|own| (division.rest.clone(), part(own))));
+            }
             self.rules.push((division.rest.clone(), y));
         }
         for zero in zeros {
@@ -145,6 +150,21 @@ impl Finder {
                 if text != *quotient {
                     self.add(lemma(GAP, divisor, quotient, &text));
                 }
+            }
+        }
+    }
+
+    /// What a name multiplies in the goal and in an equation may be equal.
+    fn factors(&mut self, goal: &Polynomial) {
+        for name in goal.names() {
+            let factor = Polynomial::name(&name);
+            let Some(own) = goal.divided(&factor) else { continue };
+            for zero in self.zeros.clone() {
+                let Some(other) = zero.divided(&factor).filter(|other| !other.0.is_empty()) else {
+                    continue;
+                };
+                self.add(lemma(CONGRUENCE, &name, &own.show(), &other.scaled(-1).show()));
+                self.add(lemma(CONGRUENCE, &name, &own.show(), &other.show()));
             }
         }
     }

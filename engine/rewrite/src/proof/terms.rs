@@ -286,7 +286,17 @@ impl Encoder<'_> {
                 };
                 let x = match &**left {
                     Expr::Slot(slot) => self.value_of(*slot)?,
-                    // A quotient by -1 may wrap.
+                    // A quotient may wrap, but only one by -1.
+                    Expr::Binary(Operator::FloorDiv | Operator::CDiv, _, divisor) => {
+                        let value = self.node_value(&x);
+                        let divisor = self.sum(divisor)?;
+                        let minus_one = self.script.literal(-1);
+                        self.assumed.push(format!(
+                            "(=> (distinct {} {}) (= {} {}))",
+                            divisor.text, minus_one.text, value.text, x.text
+                        ));
+                        value
+                    }
                     Expr::Binary(..) => self.node_value(&x),
                     _ => x,
                 };
