@@ -188,7 +188,7 @@ pub(crate) const POINTS: usize = 6;
 ///
 /// # Errors
 /// The first point at which the sides differ.
-pub(crate) fn check(rule: Rule) -> Result<usize, CounterExample> {
+pub(crate) fn check(rule: Rule) -> Result<usize, Box<CounterExample>> {
     let mut slots = Slots::new();
     let read = Pattern::parse_left(rule.lhs, &mut slots);
     let (Ok(set), Ok(lhs)) = (RuleSet::load(&[&[rule]]), read) else { return Ok(0) };
@@ -234,7 +234,7 @@ fn compare(
     left: &UOp,
     right: &UOp,
     outer: &UOp,
-) -> Result<(), CounterExample> {
+) -> Result<(), Box<CounterExample>> {
     let variables: Vec<UOp> =
         left.toposort().into_iter().filter(|node| node.op() == Op::DefineVar).collect();
     for step in 0..POINTS as i128 {
@@ -248,7 +248,7 @@ fn compare(
         let found = value(right, &mut given);
         if !found.is_some_and(|found| is_as_claimed(rule.claim, expected, found)) {
             let found = found.map_or(String::from("undefined"), |found| found.to_string());
-            return Err(CounterExample {
+            return Err(Box::new(CounterExample {
                 values: variables
                     .iter()
                     .map(|node| (infix(node), given[node].to_string()))
@@ -256,7 +256,7 @@ fn compare(
                 dtype: left.dtype().to_string(),
                 sides: [infix(left), infix(right)],
                 results: [expected.to_string(), found],
-            });
+            }));
         }
     }
     Ok(())

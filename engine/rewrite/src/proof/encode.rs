@@ -614,7 +614,7 @@ impl<'a> Encoder<'a> {
                 let is_inside = value <= 127 && (0 <= value || is_signed && -128 <= value);
                 let read = if is_inside {
                     Some(ring.clone())
-                } else if -256 <= value && value < 0 {
+                } else if (-256..0).contains(&value) {
                     let modulus = self.modulus(class);
                     Some(self.script.add(&ring, &modulus))
                 } else {

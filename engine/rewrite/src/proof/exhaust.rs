@@ -60,7 +60,7 @@ const BUDGET: usize = 300_000;
 ///
 /// # Errors
 /// The first point at which it breaks its claim.
-pub fn exhaust(rule: &Rule) -> Result<Exhausted, CounterExample> {
+pub fn exhaust(rule: &Rule) -> Result<Exhausted, Box<CounterExample>> {
     exhaust_within(rule, BUDGET)
 }
 
@@ -69,7 +69,7 @@ pub fn exhaust(rule: &Rule) -> Result<Exhausted, CounterExample> {
 ///
 /// # Errors
 /// The first point at which the rule breaks its claim.
-pub fn exhaust_within(rule: &Rule, budget: usize) -> Result<Exhausted, CounterExample> {
+pub fn exhaust_within(rule: &Rule, budget: usize) -> Result<Exhausted, Box<CounterExample>> {
     let mut found = Exhausted { is_complete: true, ..Exhausted::default() };
     let Ok(set) = RuleSet::load(&[&[*rule]]) else { return Ok(Exhausted::default()) };
     if matches!(set.get(0).lhs, Pattern::Fold(..)) {
@@ -98,7 +98,7 @@ pub(super) fn replay(
     rule: &Rule,
     types: &[Option<Type>],
     nodes: &[(usize, UOp)],
-) -> Option<CounterExample> {
+) -> Option<Box<CounterExample>> {
     let set = RuleSet::load(&[&[*rule]]).ok()?;
     let rule = set.get(0);
     let typing = Typing::new(rule);
@@ -235,7 +235,7 @@ impl Domain<'_> {
         lists: &Lists,
         budget: usize,
         found: &mut Exhausted,
-    ) -> Result<(), CounterExample> {
+    ) -> Result<(), Box<CounterExample>> {
         let lengths: Vec<usize> = lists.iter().map(|(_, nodes)| nodes.len()).collect();
         let instances = Steps::new(&lengths, budget / 8);
         found.is_complete &= instances.step == 1;
@@ -270,7 +270,7 @@ impl Domain<'_> {
         nodes: &[(usize, &UOp)],
         share: usize,
         found: &mut Exhausted,
-    ) -> Result<(), CounterExample> {
+    ) -> Result<(), Box<CounterExample>> {
         let is_variable = |node: &UOp| node.op() == Op::DefineVar;
         let free: Vec<UOp> = left.toposort().into_iter().filter(is_variable).collect();
         let (mut before, mut after) = (Tape::new(left, &free), Tape::new(right, &free));
@@ -301,7 +301,7 @@ impl Domain<'_> {
         free: &[UOp],
         point: &[Constant],
         results: [String; 2],
-    ) -> CounterExample {
+    ) -> Box<CounterExample> {
         let name = |variable: &UOp| match variable.arg() {
             gradiff_graph::Arg::Var(variable) => variable.name.clone(),
             _ => String::new(),
@@ -315,7 +315,7 @@ impl Domain<'_> {
         }
         let subject = free.first().or(nodes.first().map(|(_, node)| *node));
         let dtype = subject.map_or(left.dtype(), UOp::dtype).to_string();
-        CounterExample { values, dtype, sides: [infix(left), infix(right)], results }
+        Box::new(CounterExample { values, dtype, sides: [infix(left), infix(right)], results })
     }
 }
 

@@ -104,7 +104,7 @@ pub fn settle(
     };
     let found = match exhaust(rule) {
         Ok(found) => found,
-        Err(example) => return (Verdict::Refuted(Box::new(example)), String::new()),
+        Err(example) => return (Verdict::Refuted(example), String::new()),
     };
     let finding = match ask {
         Some(ask) => settle::settle(&compiled, ask),
@@ -115,7 +115,7 @@ pub fn settle(
         Ok(Finding::Proved) => String::new(),
         Ok(Finding::Sat { types, values, label }) => {
             return match replayed(rule, &compiled, &types, &values) {
-                Some(example) => (Verdict::Refuted(Box::new(example)), String::new()),
+                Some(example) => (Verdict::Refuted(example), String::new()),
                 None => {
                     let values = values.split_whitespace().collect::<Vec<_>>().join(" ");
                     (Verdict::Open(format!("{label} does not hold for {values}")), String::new())
@@ -136,7 +136,7 @@ fn replayed(
     compiled: &Compiled,
     types: &[Option<Type>],
     values: &str,
-) -> Option<CounterExample> {
+) -> Option<Box<CounterExample>> {
     let typing = Typing::new(compiled);
     let slots = 1..compiled.slots.count();
     let slot_of = |name: &str| slots.clone().find(|slot| compiled.slots.name(*slot) == name);

@@ -64,7 +64,7 @@ mod tests {
             let ulp = rest.find("Ulp(").map(|at| at + rest[at..].find(')').unwrap_or(0) + 1);
             let at = match ulp {
                 Some(end) => end,
-                None if rest.trim_start().split_whitespace().nth(2) == Some("x") => {
+                None if rest.split_whitespace().nth(2) == Some("x") => {
                     rest.find(" x ").unwrap_or(at)
                 }
                 None => at,
