@@ -263,7 +263,7 @@ impl Solver {
     /// What z3 answers; `None` if it is gone.
     fn tell(&mut self, text: &str) -> Option<String> {
         const END: &str = "end of answer";
-        write!(self.input, "{text}(echo \"{END}\")\n").ok()?;
+        writeln!(self.input, "{text}(echo \"{END}\")").ok()?;
         self.input.flush().ok()?;
         let mut answer = String::new();
         loop {
