@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::collections::hash_map::Entry;
 
 use gradiff_graph::{Sources, UOp, infix};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::bounds::Bounds;
 use crate::rule::Mode;
@@ -84,7 +84,12 @@ const USUAL_NODES: usize = 28;
 /// Applies `rules` from the sources up to a fixed point and gives the new root. The same root,
 /// rules and options give the same result; a node that occurs twice is rewritten once.
 pub fn rewrite(root: &UOp, rules: &RuleSet, options: &Options, trace: &mut Trace) -> UOp {
-    Scope::new(rules, options, trace).rewrite(root)
+    let mut scope = Scope::new(rules, options, trace);
+    let result = scope.rewrite(root);
+    for (index, count) in scope.counts.iter().enumerate().filter(|(_, count)| **count > 0) {
+        *scope.trace.counts.entry(rules.get(index as u16).row.name).or_default() += count;
+    }
+    result
 }
 
 /// What rules may use while they are tried: bounds, and rewriting of what they make.
@@ -95,12 +100,18 @@ pub(crate) struct Scope<'a> {
     trace: &'a mut Trace,
     left: u64,
     depth: u32,
+    /// Applications of each rule, not yet in the trace.
+    counts: Vec<u64>,
+    /// Nodes that no rule applies to, nor to what they are made of: nested calls leave them alone.
+    finals: FxHashSet<UOp>,
 }
 
 impl<'a> Scope<'a> {
     pub(crate) fn new(rules: &'a RuleSet, options: &'a Options, trace: &'a mut Trace) -> Scope<'a> {
         let left = APPLICATIONS_LIMIT;
-        Scope { bounds: Bounds::default(), rules, options, trace, left, depth: 0 }
+        let counts = vec![0; rules.len()];
+        let (bounds, finals) = (Bounds::default(), FxHashSet::default());
+        Scope { bounds, rules, options, trace, left, depth: 0, counts, finals }
     }
 
     /// The node rewritten with the rules, fuel and trace of the call that this serves.
@@ -113,7 +124,6 @@ impl<'a> Scope<'a> {
 
     fn rewrite(&mut self, root: &UOp) -> UOp {
         let driver = Driver {
-            counts: vec![0; self.rules.len()],
             done: FxHashMap::with_capacity_and_hasher(USUAL_NODES, Default::default()),
             path: Vec::new(),
             scope: self,
@@ -128,7 +138,6 @@ impl<'a> Scope<'a> {
 
 struct Driver<'a, 'b> {
     scope: &'b mut Scope<'a>,
-    counts: Vec<u64>,
     /// What nodes became; `None` of a node that is being rewritten.
     done: FxHashMap<UOp, Option<UOp>>,
     /// The steps whose results are being rewritten, for the report of a cycle.
@@ -161,15 +170,15 @@ impl Driver<'_, '_> {
                 }
             }
         }
-        for (index, count) in self.counts.iter().enumerate().filter(|(_, count)| **count > 0) {
-            let name = self.scope.rules.get(index as u16).row.name;
-            *self.scope.trace.counts.entry(name).or_default() += count;
-        }
         self.result(root)
     }
 
     fn visit(&mut self, node: UOp, stack: &mut Vec<Frame>) {
         if node.src().is_empty() {
+            return;
+        }
+        if self.scope.depth > 0 && self.scope.finals.contains(&node) {
+            self.done.insert(node.clone(), Some(node));
             return;
         }
         match self.done.entry(node.clone()) {
@@ -204,6 +213,9 @@ impl Driver<'_, '_> {
                 stack.push(Frame::Visit(next));
             }
             None => {
+                if !self.scope.is_spent() {
+                    self.scope.finals.insert(rebuilt.clone());
+                }
                 if !is_same {
                     self.done.insert(rebuilt.clone(), Some(rebuilt.clone()));
                 }
@@ -240,7 +252,7 @@ impl Driver<'_, '_> {
                 continue;
             }
             if let Some(after) = rule.apply(node, self.scope) {
-                self.counts[usize::from(candidate.index)] += 1;
+                self.scope.counts[usize::from(candidate.index)] += 1;
                 self.scope.left = self.scope.left.saturating_sub(1);
                 self.scope.trace.applied += 1;
                 let (rule, before, depth) = (rule.row.name, node.clone(), self.scope.depth);

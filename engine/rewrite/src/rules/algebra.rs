@@ -196,12 +196,12 @@ pub(super) const ALGEBRA: &[Rule] = &[
         .given("root = (u % c0) * c1 + ((u // c0) % c2) * (c0 * c1) + r by quotient_mod"),
     row("algebra/recombine-nested", (Types::Ints, Bits),
         "(add x y)", "(add (mul (floordiv v c2) c1) r)",
-        "c0 > 0",
+        "c0 > 0 && c2 != -1",
         "as algebra/recombine for x//d, whose quotient is x//(d*c)", TINYGRAD)
         .given("root = ((v // c2) % c0) * c1 + (v // (c2 * c0)) * (c0 * c1) + r by quotient_nested"),
     row("algebra/recombine-nested-modulo", (Types::Ints, Bits),
         "(add x y)", "(add (mul (floormod (floordiv v c2) {c0 * c3}) c1) r)",
-        "c0 > 0 && c3 > 0 && fits(c0 * c3, x)",
+        "c0 > 0 && c3 > 0 && c2 != -1 && fits(c0 * c3, x)",
         "as algebra/recombine-modulo for x//d", TINYGRAD)
         .given("root = ((v // c2) % c0) * c1 + ((v // (c2 * c0)) % c3) * (c0 * c1) + r by quotient_nested_mod"),
     row("algebra/recombine-c", (Types::Ints, Bits),
@@ -211,7 +211,7 @@ pub(super) const ALGEBRA: &[Rule] = &[
         .given("root = cmod(u, c0) * c1 + cdiv(u, c0) * (c0 * c1) + r by cquotient"),
     row("algebra/recombine-nested-c", (Types::Ints, Bits),
         "(add x y)", "(add (mul (cdiv v c2) c1) r)",
-        "",
+        "c2 != -1",
         "as algebra/recombine-c for cdiv(x,d), whose quotient is cdiv(x,d*c)", TINYGRAD)
         .given("root = cmod(cdiv(v, c2), c0) * c1 + cdiv(v, c2 * c0) * (c0 * c1) + r by cquotient_nested"),
     row("algebra/unrolled-halves", (Types::Ints, Bits),
