@@ -1,20 +1,21 @@
 //! Nodes that a rule's left side matches, drawn at random: constants, variables of all kinds of
 //! ranges and sums of them stand in the places of its names. Whether the condition holds is left to
-//! chance; the draw favours what conditions ask for (common factors, ranges that start at 0).
+//! chance; the draw favours what conditions ask for (common factors, ranges that start at 0). Folds
+//! run over one range or two; what the condition asks to be free of the range mostly is.
 
 use std::sync::Arc;
 
-use gradiff_graph::{Arg, Constant, DType, Global, Op, UOp, Variable};
+use gradiff_graph::{Arg, Constant, DType, Dims, Global, Op, UOp, Variable};
 
-use crate::mutate::{Term, is_constant, pattern_tokens};
+use crate::mutate::{Term, is_constant, pattern_tokens, tokens};
 use crate::rule::Rule;
 
 /// A number below the one asked for.
 pub(crate) type Dice<'d> = &'d mut dyn FnMut(u64) -> u64;
 
 /// A node of the shape of the rule's left side whose subject has this dtype (see
-/// [`Types`](crate::Types)); `None` if the rule starts from loops or any op at all, or if the dtype
-/// does not go with it. The same dice give the same node. Floats are read from memory, integers
+/// [`Types`](crate::Types)), of a fold the fold itself; `None` if the rule starts from any op at all,
+/// or if the dtype does not go with it. The same dice give the same node. Floats are read from memory, integers
 /// and truth values are made of variables.
 pub fn instance(rule: &Rule, subject: DType, dice: &mut dyn FnMut(u64) -> u64) -> Option<UOp> {
     if !rule.types.has(subject) {
@@ -25,10 +26,17 @@ pub fn instance(rule: &Rule, subject: DType, dice: &mut dyn FnMut(u64) -> u64) -
         return None;
     }
     let term = Term::read(rule.lhs, &pattern_tokens(rule.lhs), &mut 0)?;
-    let op = Op::from_name(term.op_name(rule.lhs))?;
     let factors = [(); 2].map(|()| 2 + dice(7) as i128);
-    let (known, variables) = (Vec::new(), Vec::new());
-    let mut draw = Draw { text: rule.lhs, subject, dice, factors, known, variables };
+    let (known, variables, steps) = (Vec::new(), Vec::new(), None);
+    let mut draw = Draw { rule, text: rule.lhs, subject, dice, factors, known, variables, steps };
+    if let Some(op) = term.op_name(rule.lhs).strip_prefix("reduce.") {
+        return draw.fold(&term, Op::from_name(op)?);
+    }
+    // Of an equation about the whole, what it says.
+    if let Some(root) = draw.equated("root", subject).filter(|root| root.op() == Op::Add) {
+        return Some(root);
+    }
+    let op = Op::from_name(term.op_name(rule.lhs))?;
     let root = match op {
         Op::Cast | Op::Bitcast => draw.pick(&CAST_DTYPES),
         Op::Store | Op::Sink => DType::Void,
@@ -63,6 +71,7 @@ const FLOATS: [f64; 14] = [
 ];
 
 struct Draw<'t, 'd> {
+    rule: &'t Rule,
     text: &'t str,
     subject: DType,
     dice: Dice<'d>,
@@ -71,6 +80,8 @@ struct Draw<'t, 'd> {
     /// What the names stand for.
     known: Vec<(&'t str, UOp)>,
     variables: Vec<UOp>,
+    /// The range that a fold runs over.
+    steps: Option<UOp>,
 }
 
 impl<'t> Draw<'t, '_> {
@@ -94,13 +105,163 @@ impl<'t> Draw<'t, '_> {
         if let Some(literal) = literal(word, dtype) {
             return (literal.dtype() == dtype).then(|| UOp::constant(literal));
         }
+        self.named(word, dtype)
+    }
+
+    /// What a name stands for, now or before.
+    fn named(&mut self, word: &'t str, dtype: DType) -> Option<UOp> {
         if let Some((_, node)) = self.known.iter().find(|(name, _)| *name == word) {
             return (node.dtype() == dtype).then(|| node.clone());
         }
-        let node =
-            if is_constant(word) { UOp::constant(self.constant(dtype)) } else { self.leaf(dtype) };
+        let equated = if is_constant(word) { None } else { self.equated(word, dtype) };
+        let node = match (equated, self.steps.clone()) {
+            _ if is_constant(word) => UOp::constant(self.constant(dtype)),
+            (Some(node), _) => node,
+            (None, Some(range)) => self.of_fold(word, dtype, &range)?,
+            (None, None) => self.leaf(dtype),
+        };
         self.known.push((word, node.clone()));
         Some(node)
+    }
+
+    /// What the row's equations say of a name, most of the time; no equation of a fold.
+    fn equated(&mut self, name: &str, dtype: DType) -> Option<UOp> {
+        if self.rule.given.is_empty() || !dtype.is_int() || self.steps.is_some() {
+            return None;
+        }
+        let given = self.rule.given;
+        let words: Vec<&'static str> = tokens(given).into_iter().map(|word| &given[word]).collect();
+        let place = words.windows(2).position(|pair| pair == [name, "="])?;
+        if self.one_in(4) { None } else { self.total(&words, &mut (place + 2), dtype) }
+    }
+
+    /// A sum of an equation, from the word `at` on, which moves behind it.
+    fn total(&mut self, words: &[&'static str], at: &mut usize, dtype: DType) -> Option<UOp> {
+        let mut sum = self.product(words, at, dtype)?;
+        while let Some(sign @ ("+" | "-")) = words.get(*at).copied() {
+            *at += 1;
+            let next = self.product(words, at, dtype)?;
+            let minus = || UOp::binary(Op::Mul, next.clone(), UOp::int(dtype, -1));
+            let next = if sign == "-" { minus() } else { next.clone() };
+            sum = UOp::binary(Op::Add, sum, next);
+        }
+        Some(sum)
+    }
+
+    fn product(&mut self, words: &[&'static str], at: &mut usize, dtype: DType) -> Option<UOp> {
+        let mut product = self.operand(words, at, dtype)?;
+        loop {
+            let op = match words.get(*at).copied() {
+                Some("*") => Op::Mul,
+                Some("//") => Op::FloorDiv,
+                Some("%") => Op::FloorMod,
+                _ => return Some(product),
+            };
+            *at += 1;
+            product = UOp::binary(op, product, self.operand(words, at, dtype)?);
+        }
+    }
+
+    fn operand(&mut self, words: &[&'static str], at: &mut usize, dtype: DType) -> Option<UOp> {
+        let word = words.get(*at).copied()?;
+        *at += 1;
+        let op = match word {
+            "cdiv" => Op::CDiv,
+            "cmod" => Op::CMod,
+            "(" => {
+                let sum = self.total(words, at, dtype)?;
+                *at += 1;
+                return Some(sum);
+            }
+            _ if word.parse::<i64>().is_ok() => return Some(UOp::int(dtype, word.parse().ok()?)),
+            _ => return self.named(word, dtype),
+        };
+        *at += 1;
+        let dividend = self.total(words, at, dtype)?;
+        *at += 1;
+        let divisor = self.total(words, at, dtype)?;
+        *at += 1;
+        Some(UOp::binary(op, dividend, divisor))
+    }
+
+    /// A fold of the subject's dtype over one range, sometimes two, which count in few bits or many.
+    fn fold(&mut self, term: &Term, op: Op) -> Option<UOp> {
+        let [value, range] = &term.sources[..] else { return None };
+        let word = &self.text[range.range.clone()];
+        let is_step = self.text[value.range.clone()] == *word;
+        let index = self.pick(&[DType::I8, DType::I8, DType::I32]);
+        let index = if is_step { self.subject } else { index };
+        if !index.is_int() {
+            return None;
+        }
+        let ranges = [0, 1].map(|axis| {
+            let end = UOp::int(index, self.pick(&[3, 2, 4, 3, 1, 5, 9, 0]));
+            UOp::new(Op::Range, index, [end], Arg::Int(axis))
+        });
+        self.known.push((word, ranges[0].clone()));
+        self.steps = Some(ranges[0].clone());
+        let value = self.term(value, self.subject)?;
+        let count = if self.one_in(4) { 2 } else { 1 };
+        let src: Vec<UOp> = std::iter::once(value).chain(ranges.into_iter().take(count)).collect();
+        let fold = UOp::new(Op::Reduce, self.subject, src, Arg::Reduce(op, Dims::new()));
+        gradiff_graph::verify(&fold).is_ok().then_some(fold)
+    }
+
+    /// What a name in a fold stands for: as the condition asks, most of the time.
+    fn of_fold(&mut self, word: &str, dtype: DType, range: &UOp) -> Option<UOp> {
+        let rule = self.rule;
+        let asks = |what: &str| rule.when.contains(what);
+        let is_free = format!("free({word}, r)");
+        let varies = match self.one_in(8) {
+            false if asks(&format!("!{is_free}")) => true,
+            false if asks(&is_free) => false,
+            _ => self.one_in(2),
+        };
+        let is_counted = rule.given.starts_with(&format!("{word} = r *"));
+        if is_counted && dtype == range.dtype() && !self.one_in(8) {
+            return Some(self.counted(range));
+        }
+        if rule.rhs == "@gather" && dtype == DType::Bool {
+            return Some(self.chosen(range));
+        }
+        if !varies {
+            return Some(self.leaf(dtype));
+        }
+        if dtype == DType::Bool {
+            let (count, limit) = (self.counted(range), self.leaf(range.dtype()));
+            let op = self.pick(&[Op::CmpLt, Op::CmpLt, Op::CmpNe]);
+            return Some(UOp::binary(op, count, limit));
+        }
+        let step = if dtype == range.dtype() {
+            range.clone()
+        } else {
+            UOp::unary(Op::Cast, dtype, range.clone())
+        };
+        let other = self.leaf(dtype);
+        Some(match (self.dice)(4) {
+            0 => step,
+            op => UOp::binary([Op::Mul, Op::Add, Op::Mul][op as usize - 1], step, other),
+        })
+    }
+
+    /// The range with a factor, and something that does not vary.
+    fn counted(&mut self, range: &UOp) -> UOp {
+        let dtype = range.dtype();
+        let factor = self.pick(&[1, 2, -1, 3, -2, 1, -3, 5]);
+        let scaled = UOp::binary(Op::Mul, range.clone(), UOp::int(dtype, factor));
+        let scaled = if factor == 1 { range.clone() } else { scaled };
+        match (self.dice)(4) {
+            0 => scaled,
+            1 => UOp::binary(Op::Add, scaled, UOp::constant(self.constant(dtype))),
+            _ => UOp::binary(Op::Add, scaled, self.variable(dtype)),
+        }
+    }
+
+    /// One step of the range, where it is that; sometimes with a further condition.
+    fn chosen(&mut self, range: &UOp) -> UOp {
+        let other = self.leaf(range.dtype());
+        let same = UOp::not(UOp::binary(Op::CmpNe, range.clone(), other));
+        if self.one_in(3) { UOp::binary(Op::And, same, self.leaf(DType::Bool)) } else { same }
     }
 
     fn node(&mut self, term: &Term, op: Op, dtype: DType, subject: Option<DType>) -> Option<UOp> {
@@ -109,7 +270,7 @@ impl<'t> Draw<'t, '_> {
             Op::Sink => DType::Void,
             _ if !op.is_elementwise() => return None,
             _ if subject.is_some() => subject?,
-            Op::Cast => self.pick(&CAST_DTYPES),
+            Op::Cast => self.cast_from(term),
             Op::Bitcast => {
                 let same = CAST_DTYPES.iter().filter(|other| other.bits() == dtype.bits());
                 let same: Vec<DType> = same.copied().chain([dtype]).collect();
@@ -165,6 +326,19 @@ impl<'t> Draw<'t, '_> {
         UOp::new(Op::Store, DType::Void, [index, self.load(DType::F32)], Arg::None)
     }
 
+    /// The dtype of what is cast.
+    fn cast_from(&mut self, term: &Term) -> DType {
+        let word = &self.text[term.sources[0].range.clone()];
+        let op = term.sources[0].op_name(self.text);
+        let known = self.known.iter().find(|(name, _)| *name == word);
+        let is_truth = Op::from_name(op).is_some_and(Op::is_comparison) || op == "not";
+        match known {
+            Some((_, node)) => node.dtype(),
+            None if is_truth || self.rule.when.contains(&format!("isbool({word})")) => DType::Bool,
+            None => self.pick(&CAST_DTYPES),
+        }
+    }
+
     /// The dtype of what a comparison inside of a left side compares.
     fn compared(&mut self, term: &Term) -> DType {
         for source in &term.sources {
@@ -177,7 +351,11 @@ impl<'t> Draw<'t, '_> {
                 return node.dtype();
             }
         }
-        if self.subject == DType::Bool { DType::I32 } else { self.subject }
+        match &self.steps {
+            Some(range) => range.dtype(),
+            None if self.subject == DType::Bool => DType::I32,
+            None => self.subject,
+        }
     }
 
     fn constant(&mut self, dtype: DType) -> Constant {

@@ -127,7 +127,7 @@ fn texts(rule: &Rule) -> Vec<Mutant> {
 }
 
 /// Words, numbers and operators of a text, as ranges.
-fn tokens(text: &str) -> Vec<Range<usize>> {
+pub(crate) fn tokens(text: &str) -> Vec<Range<usize>> {
     const LONG: [&str; 7] = ["&&", "||", "==", "!=", "<=", ">=", "//"];
     let is_word = |letter: char| letter.is_ascii_alphanumeric() || "_.".contains(letter);
     let (mut found, mut at) = (Vec::new(), 0);

@@ -208,16 +208,25 @@ impl Machine {
         Some(machine)
     }
 
-    /// What depends on the ranges of a reduction and is part of its value, in order.
+    /// What depends on the ranges of a reduction and is part of its value, in order. A fold over a
+    /// range has one value along it.
     fn body(&self, reduce: usize) -> Vec<usize> {
-        let mut varies: FxHashSet<usize> = self.src[reduce][1..].iter().copied().collect();
-        let ranges = varies.clone();
-        for place in 0..reduce {
-            if self.src[place].iter().any(|source| varies.contains(source)) {
-                varies.insert(place);
+        let (value, ranges) = (self.src[reduce][0], &self.src[reduce][1..]);
+        let inside: Vec<usize> =
+            self.order[value].toposort().iter().map(|node| self.places[node]).collect();
+        let mut body = FxHashSet::default();
+        for range in ranges {
+            let mut varies: FxHashSet<usize> = [*range].into_iter().collect();
+            for place in &inside {
+                let src = &self.src[*place];
+                let is_closed = self.order[*place].op() == Op::Reduce && src[1..].contains(range);
+                if !is_closed && src.iter().any(|source| varies.contains(source)) {
+                    varies.insert(*place);
+                }
             }
+            body.extend(varies);
         }
-        let mut body: Vec<usize> = varies.difference(&ranges).copied().collect();
+        let mut body: Vec<usize> = body.into_iter().filter(|at| !ranges.contains(at)).collect();
         body.sort_unstable();
         body
     }
@@ -513,5 +522,23 @@ mod tests {
         let wrong = "every point: 10 became 15";
         check(sum.clone(), UOp::int(DType::I32, 15), Claim::Bits, wrong);
         assert!(stray(&[&sum], &Hint::new()).is_none());
+    }
+
+    #[test]
+    fn folds_over_one_range_beside_each_other_do_not_meet() {
+        let range = |axis| {
+            UOp::new(Op::Range, DType::I32, [UOp::int(DType::I32, 3 + axis)], Arg::Int(axis))
+        };
+        let (r, q) = (range(0), range(1));
+        let fold = |value: &UOp, ranges: &[&UOp]| {
+            let src: Vec<UOp> = [value].iter().chain(ranges).map(|node| (*node).clone()).collect();
+            UOp::new(Op::Reduce, DType::I32, src, Arg::Reduce(Op::Add, Default::default()))
+        };
+        let value = UOp::binary(Op::Add, r.clone(), variable(DType::I32, -5, 5));
+        let both = fold(&value, &[&r, &q]);
+        let four = UOp::int(DType::I32, 4);
+        let inside = fold(&UOp::binary(Op::Mul, value.clone(), four.clone()), &[&r]);
+        check(both.clone(), inside, Claim::Bits, "");
+        check(both, fold(&fold(&value, &[&q]), &[&r]), Claim::Bits, "");
     }
 }

@@ -9,7 +9,7 @@
 use gradiff::graph::{Arg, DType, Op, UOp};
 pub use gradiff::rewrite::mutate::{KINDS, Mutant};
 use gradiff::rewrite::{
-    Claim, Mode, Options, Rule, RuleSet, Trace, instance, late, rewrite, symbolic,
+    Claim, Mode, Options, Rule, RuleSet, Trace, collapse, instance, late, rewrite, symbolic,
 };
 use gradiff_corpus::{Case, CaseFile, Expect, Expr, ExprCase, ExprUnary, Program, Var};
 
@@ -308,9 +308,29 @@ fn rewritten(
     rewrite(graph, rules, &Options { mode, fuel }, trace)
 }
 
+/// Without the folds that have a closed form; with less fuel if so much is given.
+fn collapsed(graph: &UOp, mode: Mode, fuel: Option<u64>, trace: &mut Trace) -> UOp {
+    let fuel = Some(fuel.unwrap_or(FUEL));
+    collapse(graph, &Options { mode, fuel }, trace)
+}
+
+/// Whether the graph holds a loop.
+fn is_folded(graph: &UOp) -> bool {
+    graph.toposort().iter().any(|node| node.op() == Op::Reduce)
+}
+
 fn examine(graph: &UOp, (mode, claim): (Mode, Claim)) -> Result<(), String> {
     let text = || guilt::short(graph);
     let mut trace = Trace::default();
+    if is_folded(graph) {
+        let closed = collapsed(graph, mode, None, &mut trace);
+        if guilt::is_endless(&trace) {
+            return Err(format!("collapsing {} does not end", text()));
+        }
+        let words = witness(graph, &closed, claim, &Hint::new());
+        let found = |words| format!("{} became {}: {words}", text(), guilt::short(&closed));
+        return words.map_or(Ok(()), |words| Err(found(words)));
+    }
     let simple = rewritten(graph, &symbolic(), mode, None, &mut trace);
     let last = rewritten(&simple, &late(), mode, None, &mut trace);
     if guilt::is_endless(&trace) {
@@ -365,29 +385,36 @@ fn blame(subject: &Subject) -> Option<Guilt> {
                 !matches!(crate::catch(|| examine(graph, **way)), Ok(Ok(())))
             };
             let way = MODES.iter().find(is_wrong)?;
-            let simple =
-                crate::catch(|| rewritten(graph, &symbolic(), way.0, None, &mut Trace::default()));
-            let found = in_pass(graph, graph, &symbolic(), "symbolic", *way);
-            found.or_else(|| in_pass(graph, &simple.ok()?, &late(), "late", *way))
+            let (mode, (symbolic, late)) = (way.0, (symbolic(), late()));
+            if is_folded(graph) {
+                let go = |fuel, trace: &mut Trace| collapsed(graph, mode, fuel, trace);
+                return in_pass(graph, &go, "collapse", way.1);
+            }
+            let first = |fuel, trace: &mut Trace| rewritten(graph, &symbolic, mode, fuel, trace);
+            let found = in_pass(graph, &first, "symbolic", way.1);
+            found.or_else(|| {
+                let simple = crate::catch(|| first(None, &mut Trace::default())).ok()?;
+                let last = |fuel, trace: &mut Trace| rewritten(&simple, &late, mode, fuel, trace);
+                in_pass(graph, &last, "late", way.1)
+            })
         }
     }
 }
 
-/// The application to blame if rewriting `from` with these rules makes it differ from `graph`.
+/// The application to blame if what `go` makes, given fuel, differs from `graph`.
 fn in_pass(
     graph: &UOp,
-    from: &UOp,
-    rules: &RuleSet,
+    go: &dyn Fn(Option<u64>, &mut Trace) -> UOp,
     pass: &str,
-    (mode, claim): (Mode, Claim),
+    claim: Claim,
 ) -> Option<Guilt> {
     let named = |guilt: Guilt| Guilt { pass: pass.to_string(), ..guilt };
     let mut run = |fuel: Option<u64>, trace: &mut Trace| {
-        let after = crate::catch(|| rewritten(from, rules, mode, fuel, trace))?;
+        let after = crate::catch(|| go(fuel, trace))?;
         witness(graph, &after, claim, &Hint::new()).map_or(Ok(()), Err)
     };
     let mut trace = Trace::with_steps();
-    let whole = crate::catch(|| rewritten(from, rules, mode, None, &mut trace));
+    let whole = crate::catch(|| go(None, &mut trace));
     if whole.is_ok() && guilt::is_endless(&trace) {
         return guilt::of_endless(&trace).map(named);
     }
@@ -395,15 +422,11 @@ fn in_pass(
         return Some(named(guilt));
     }
     let simple = whole.ok()?;
-    if let Some(stray) = stray(&[from, &simple], &Hint::new()) {
+    if let Some(stray) = stray(&[graph, &simple], &Hint::new()) {
         return Some(named(guilt::of_bounds(&stray)));
     }
-    let mut steps = trace.steps.unwrap_or_default();
-    let mut again = Trace::with_steps();
-    rewritten(&simple, rules, mode, None, &mut again);
-    steps.extend(again.steps?);
-    let fired = steps.last().filter(|_| again.applied > 0).map(guilt::of_step);
-    guilt::first_false(&steps, &Hint::new()).or(fired).map(named)
+    let steps = trace.steps.unwrap_or_default();
+    guilt::first_false(&steps, &Hint::new()).map(named)
 }
 
 /// A node that the rule's left side matches, as an expression if it can be written as one; of the
@@ -411,7 +434,10 @@ fn in_pass(
 pub fn directed(rule: &Rule, number: u64, state: &mut u64) -> Option<Subject> {
     use DType::{Bool, F16, F32, F64, I8, I32, I64, U8, U32};
     const DTYPES: [DType; 12] = [I32, F32, Bool, I8, I32, U8, F64, I32, U32, I64, F16, I32];
-    let dtypes: Vec<DType> = DTYPES.into_iter().filter(|dtype| rule.types.has(*dtype)).collect();
+    // Whether folds wrap is seen in few bits.
+    const FOLDED: [DType; 12] = [I8, I32, F32, I8, U8, I32, I8, F64, I8, Bool, I32, F16];
+    let dtypes = if rule.name.starts_with("reduce/") { FOLDED } else { DTYPES };
+    let dtypes: Vec<DType> = dtypes.into_iter().filter(|dtype| rule.types.has(*dtype)).collect();
     let mut dice = |count: u64| {
         *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mixed = (*state ^ (*state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
