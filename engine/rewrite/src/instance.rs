@@ -221,6 +221,10 @@ impl<'t> Draw<'t, '_> {
         if is_counted && dtype == range.dtype() && !self.one_in(8) {
             return Some(self.counted(range));
         }
+        if asks("max(y) <= min(z)") && matches!(word, "y" | "z") && !self.one_in(8) {
+            let lowest = if word == "y" { -3 } else { 1 };
+            return Some(UOp::int(dtype, lowest + (self.dice)(5) as i64));
+        }
         if rule.rhs == "@gather" && dtype == DType::Bool {
             return Some(self.chosen(range));
         }
