@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use gradiff_view::ShapeTracker;
 use hashbrown::HashTable;
-use rustc_hash::FxHasher;
+use rustc_hash::{FxHashSet, FxHasher};
 use smallvec::SmallVec;
 
 use crate::{Constant, DType, Op};
@@ -338,16 +338,29 @@ impl UOp {
     /// All nodes that this one rests on, itself last, each once, sources before users. The order
     /// depends on the structure alone.
     pub fn toposort(&self) -> Vec<UOp> {
-        let mut order = Vec::new();
-        let mut seen = rustc_hash::FxHashSet::default();
-        let mut stack = vec![(self.clone(), false)];
+        self.order().into_iter().cloned().collect()
+    }
+
+    /// As [`UOp::toposort`], borrowed: for those who only look.
+    pub fn order(&self) -> Vec<&UOp> {
+        const USUAL: usize = 32;
+        let mut order = Vec::with_capacity(USUAL);
+        let mut seen: FxHashSet<*const Node> = FxHashSet::default();
+        seen.reserve(USUAL);
+        let mut stack = Vec::with_capacity(USUAL);
+        stack.push((self, false));
         while let Some((node, are_sources_done)) = stack.pop() {
             if are_sources_done {
                 order.push(node);
-            } else if seen.insert(node.clone()) {
-                stack.push((node.clone(), true));
+            } else if seen.insert(Arc::as_ptr(&node.0)) {
+                if node.src().is_empty() {
+                    order.push(node);
+                    continue;
+                }
+                stack.push((node, true));
                 let sources = node.src().iter().rev();
-                stack.extend(sources.filter(|src| !seen.contains(src)).map(|s| (s.clone(), false)));
+                let is_new = |source: &&UOp| !seen.contains(&Arc::as_ptr(&source.0));
+                stack.extend(sources.filter(is_new).map(|source| (source, false)));
             }
         }
         order

@@ -108,7 +108,7 @@ const STAND_IN: &str = " valid";
 
 fn has_stand_in(root: &UOp) -> bool {
     let is_stand_in = |node: &UOp| matches!(node.arg(), Arg::Var(variable) if variable.name.starts_with(STAND_IN));
-    root.toposort().iter().any(is_stand_in)
+    root.order().into_iter().any(is_stand_in)
 }
 
 /// What the clauses say, one fact for each node. `None` if two of them exclude each other.
@@ -132,21 +132,13 @@ fn gate_under_itself(gate: &UOp, scope: &mut Scope<'_>) -> Option<UOp> {
     if clauses.len() < 2 {
         return None;
     }
-    let nodes: SmallVec<[FxHashSet<UOp>; 8]> =
-        clauses.iter().map(|clause| clause.toposort().into_iter().collect()).collect();
-    let mut order: SmallVec<[(usize, usize); 8]> = (0..clauses.len()).map(|at| (0, at)).collect();
-    for (uses, at) in &mut order {
-        if let Some(fact) = read_clause(&clauses[*at], &mut scope.bounds) {
-            *uses = nodes.iter().filter(|nodes| nodes.contains(&fact.node)).count();
-        }
-    }
-    order.sort_by_key(|(uses, at)| (usize::MAX - uses, *at));
+    let order = by_uses(&clauses, scope);
     let mut is_changed = false;
     for position in 1..order.len() {
         let before: Clauses =
-            order[..position].iter().map(|(_, at)| clauses[*at].clone()).collect();
+            order[..position].iter().map(|at| clauses[*at].clone()).collect();
         let facts = facts_of(&before, &mut scope.bounds)?;
-        let at = order[position].1;
+        let at = order[position];
         // A fact about the very node of this clause is dealt with by the rule on clauses.
         let own = read_clause(&clauses[at], &mut scope.bounds).map(|fact| fact.node);
         let facts: Facts =
@@ -159,10 +151,24 @@ fn gate_under_itself(gate: &UOp, scope: &mut Scope<'_>) -> Option<UOp> {
     is_changed.then(|| chain(clauses))
 }
 
+/// The places of the clauses, those first whose nodes most of the clauses are made of.
+fn by_uses(clauses: &[UOp], scope: &mut Scope<'_>) -> SmallVec<[usize; 8]> {
+    let nodes: SmallVec<[FxHashSet<&UOp>; 8]> =
+        clauses.iter().map(|clause| clause.order().into_iter().collect()).collect();
+    let uses = |clause: &UOp| {
+        let fact = read_clause(clause, &mut scope.bounds);
+        fact.map_or(0, |fact| nodes.iter().filter(|nodes| nodes.contains(&fact.node)).count())
+    };
+    let uses: SmallVec<[usize; 8]> = clauses.iter().map(uses).collect();
+    let mut order: SmallVec<[usize; 8]> = (0..clauses.len()).collect();
+    order.sort_by_key(|at| (usize::MAX - uses[*at], *at));
+    order
+}
+
 /// The node simplified under the facts: all at once, then, as one may hide another one in it, one
 /// after the other. `None` if it does not become smaller.
 fn under_all(root: &UOp, facts: &[Fact], scope: &mut Scope<'_>) -> Option<UOp> {
-    let nodes: FxHashSet<UOp> = root.toposort().into_iter().collect();
+    let nodes: FxHashSet<&UOp> = root.order().into_iter().collect();
     let is_met = |fact: &&Fact| match fact.node.op() {
         // As a part of a sum, or in a quotient of the same.
         Op::Add => Sum::read(&fact.node)
@@ -176,8 +182,8 @@ fn under_all(root: &UOp, facts: &[Fact], scope: &mut Scope<'_>) -> Option<UOp> {
     }
     let mut best: Option<UOp> = None;
     let hide = |outer: &&Fact| {
-        let nodes = outer.node.toposort();
-        facts.iter().any(|inner| inner.node != outer.node && nodes.contains(&inner.node))
+        let nodes = outer.node.order();
+        facts.iter().any(|inner| inner.node != outer.node && nodes.contains(&&inner.node))
     };
     let singles = if facts.len() > 1 && facts.iter().any(hide) { facts.len() } else { 0 };
     let singles = (0..singles).map(|at| &facts[at..=at]);
@@ -208,7 +214,7 @@ fn under(root: &UOp, facts: &[&Fact], scope: &mut Scope<'_>) -> Option<UOp> {
         (node.op() != Op::Const).then(|| facts[position].node.clone())
     };
     let result = scope.nested(&replace(&simplified, put_back));
-    (result.toposort().len() < root.toposort().len()).then_some(result)
+    (result.order().len() < root.order().len()).then_some(result)
 }
 
 /// A constant or variable that has the narrowed range of a node.
