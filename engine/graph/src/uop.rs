@@ -88,6 +88,7 @@ impl Buffer {
     }
 
     /// The type of the elements.
+    #[inline]
     pub fn dtype(&self) -> DType {
         self.0.dtype
     }
@@ -253,6 +254,7 @@ impl UOp {
     }
 
     /// What the node does.
+    #[inline]
     pub fn op(&self) -> Op {
         self.0.op
     }
@@ -263,16 +265,19 @@ impl UOp {
     }
 
     /// Its sources.
+    #[inline]
     pub fn src(&self) -> &[UOp] {
         &self.0.src
     }
 
     /// What it carries.
+    #[inline]
     pub fn arg(&self) -> &Arg {
         &self.0.arg
     }
 
     /// The constant, if this is one.
+    #[inline]
     pub fn as_const(&self) -> Option<Constant> {
         match self.0.arg {
             Arg::Const(value) => Some(value),

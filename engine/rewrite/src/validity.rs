@@ -135,8 +135,7 @@ fn gate_under_itself(gate: &UOp, scope: &mut Scope<'_>) -> Option<UOp> {
     let order = by_uses(&clauses, scope);
     let mut is_changed = false;
     for position in 1..order.len() {
-        let before: Clauses =
-            order[..position].iter().map(|at| clauses[*at].clone()).collect();
+        let before: Clauses = order[..position].iter().map(|at| clauses[*at].clone()).collect();
         let facts = facts_of(&before, &mut scope.bounds)?;
         let at = order[position];
         // A fact about the very node of this clause is dealt with by the rule on clauses.
@@ -235,14 +234,14 @@ fn has_something_to_gain(opened: &UOp, stand_ins: &[UOp], scope: &mut Scope<'_>)
         return true;
     }
     let is_linear = |op| matches!(op, Op::Add | Op::Mul | Op::Sub | Op::Neg);
-    let mut above: FxHashSet<UOp> = FxHashSet::default();
-    for node in opened.toposort() {
-        if !stand_ins.contains(&node) && !node.src().iter().any(|source| above.contains(source)) {
+    let mut above: FxHashSet<&UOp> = FxHashSet::default();
+    for node in opened.order() {
+        if !stand_ins.contains(node) && !node.src().iter().any(|source| above.contains(source)) {
             continue;
         }
         let is_compared = node.op() == Op::CmpLt && node.src()[1].op() == Op::Const;
-        let (min, max) = if is_compared { scope.bounds.of(&node) } else { (0, 1) };
-        let is_idle = is_linear(node.op()) || is_compared && min != max || is_negation(&node);
+        let (min, max) = if is_compared { scope.bounds.of(node) } else { (0, 1) };
+        let is_idle = is_linear(node.op()) || is_compared && min != max || is_negation(node);
         if !is_idle && !node.src().is_empty() {
             return true;
         }
@@ -259,7 +258,7 @@ fn is_negation(node: &UOp) -> bool {
 /// The node with the facts' nodes replaced, also where one is a part of a sum, or a remainder of
 /// which the quotient is asked. `None` if there is nothing to replace.
 fn open(root: &UOp, facts: &[&Fact], stand_ins: &[UOp]) -> Option<UOp> {
-    let order = root.toposort();
+    let order = root.order();
     let inner: FxHashSet<&UOp> = order
         .iter()
         .filter(|node| node.op() == Op::Add)
@@ -270,7 +269,7 @@ fn open(root: &UOp, facts: &[&Fact], stand_ins: &[UOp]) -> Option<UOp> {
         .map(|fact| (fact.node.op() == Op::Add).then(|| Sum::read(&fact.node)).flatten())
         .collect();
     let mut done: FxHashMap<&UOp, UOp> = FxHashMap::default();
-    for node in order.iter().filter(|node| !node.src().is_empty() || is_fact(node, facts)) {
+    for node in order.into_iter().filter(|node| !node.src().is_empty() || is_fact(node, facts)) {
         let result = match facts.iter().position(|fact| fact.node == *node) {
             Some(position) => Some(stand_ins[position].clone()),
             None if node.op() == Op::Add && !inner.contains(node) => {
@@ -350,10 +349,10 @@ fn quotient_of_remainder(node: &UOp, facts: &[&Fact], stand_ins: &[UOp]) -> Opti
 
 /// The node with others in the place of some, the topmost first.
 fn replace(root: &UOp, by: impl Fn(&UOp) -> Option<UOp>) -> UOp {
-    let mut done: FxHashMap<UOp, UOp> = FxHashMap::default();
-    for node in root.toposort() {
+    let mut done: FxHashMap<&UOp, UOp> = FxHashMap::default();
+    for node in root.order() {
         assert!(node.dtype() != DType::Void, "an index has a value");
-        let result = match by(&node) {
+        let result = match by(node) {
             Some(other) => other,
             None if node.src().is_empty() => continue,
             None => {
