@@ -36,6 +36,8 @@ impl Key {
 pub(crate) struct Made {
     pub(crate) linear: Arc<Linear>,
     pub(crate) executable: Option<Arc<dyn Executable>>,
+    /// Whether its rewriting led back to where it came from, or had to be stopped.
+    pub(crate) is_endless: bool,
 }
 
 /// Kernels by key, bounded.

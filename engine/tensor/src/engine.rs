@@ -33,6 +33,9 @@ pub struct PlannedKernel {
     pub buffers: Vec<Buffer>,
     /// The compiled kernel; there after [`Engine::compile`].
     pub executable: Option<Arc<dyn Executable>>,
+    /// Whether rewriting it came back to where it had been, or had to be stopped though no fuel
+    /// was set: what came out is right, but rules work against each other.
+    pub is_endless: bool,
     key: Key,
 }
 
@@ -111,8 +114,8 @@ impl Engine {
             let key = Key::new(&item.ast, &settings);
             let made = self.made(&item.ast, &key)?;
             let (ast, buffers) = (item.ast, item.buffers);
-            let Made { linear, executable } = made;
-            plan.push(PlannedKernel { ast, linear, buffers, executable, key });
+            let Made { linear, executable, is_endless } = made;
+            plan.push(PlannedKernel { ast, linear, buffers, executable, is_endless, key });
         }
         Ok((plan, schedule.outputs))
     }
@@ -121,7 +124,7 @@ impl Engine {
     /// # Errors
     /// If the device cannot compile one of them.
     pub fn compile(&self, plans: &mut [Plan]) -> Result<(), Error> {
-        let mut missing: Vec<(Key, Arc<Linear>)> = Vec::new();
+        let mut missing: Vec<(Key, Made)> = Vec::new();
         let mut seen: FxHashSet<Key> = FxHashSet::default();
         for item in plans.iter_mut().flat_map(|plan| &mut plan.items) {
             if item.executable.is_none() {
@@ -129,19 +132,20 @@ impl Engine {
             }
             if item.executable.is_none() && seen.insert(item.key.clone()) {
                 debug::print_source(self.debug_level, item)?;
-                missing.push((item.key.clone(), item.linear.clone()));
+                let (linear, is_endless) = (item.linear.clone(), item.is_endless);
+                missing.push((item.key.clone(), Made { linear, executable: None, is_endless }));
             }
         }
         if missing.is_empty() {
             return Ok(());
         }
-        let linears: Vec<&Linear> = missing.iter().map(|(_, linear)| &**linear).collect();
+        let linears: Vec<&Linear> = missing.iter().map(|(_, made)| &*made.linear).collect();
         let executables = self.device.compile(&linears)?;
         assert_eq!(executables.len(), missing.len(), "a device compiles each kernel it is given");
         let mut compiled: FxHashMap<Key, Arc<dyn Executable>> = FxHashMap::default();
-        for ((key, linear), executable) in missing.into_iter().zip(executables) {
+        for ((key, made), executable) in missing.into_iter().zip(executables) {
             compiled.insert(key.clone(), executable.clone());
-            self.cache.insert(key, Made { linear, executable: Some(executable) });
+            self.cache.insert(key, Made { executable: Some(executable), ..made });
         }
         for item in plans.iter_mut().flat_map(|plan| &mut plan.items) {
             if item.executable.is_none() {
@@ -195,7 +199,9 @@ impl Engine {
         let target = gradiff_kernel::Target::default();
         let mut trace = gradiff_rewrite::Trace::default();
         let linear = gradiff_kernel::lower(ast, &target, &self.kernel, &mut trace)?;
-        let made = Made { linear: Arc::new(linear), executable: None };
+        let is_fuelled = self.kernel.rewrite.fuel.is_some();
+        let is_endless = !trace.loops.is_empty() || trace.ran_out && !is_fuelled;
+        let made = Made { linear: Arc::new(linear), executable: None, is_endless };
         self.cache.insert(key.clone(), made.clone());
         Ok(made)
     }

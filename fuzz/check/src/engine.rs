@@ -158,7 +158,10 @@ impl EngineBackend {
         })?;
         let all: Vec<&Tensor> = outputs.iter().collect();
         plan.append(self.engine.plan(&all).map_err(|error| error.to_string())?);
-        Ok((plan, outputs))
+        match plan.items.iter().find(|item| item.is_endless) {
+            Some(item) => Err(format!("rewriting kernel {} does not end", item.linear.name)),
+            None => Ok((plan, outputs)),
+        }
     }
 
     fn launch(&self, plan: &Plan, outputs: &[Tensor]) -> Result<Vec<Array>, String> {

@@ -178,6 +178,22 @@ fn rows_that_go_round_are_printed_as_a_cycle() {
     assert!(guilt.story().contains("cycle   algebra/max-chain-order: "), "{}", guilt.story());
 }
 
+#[test]
+fn a_program_whose_rewriting_goes_round_is_a_finding_with_its_cycle() {
+    let text = "a = input i32[2] [1, 2]\nb = input i32[2] [3, 0]\n\
+                c = max a 3\nd = max c b\noutput d\n";
+    let Case::Program(program) = parse(text).expect("a case").case else { panic!("no program") };
+    let failures = || agree(&[&program], &backends(&[String::from("interp")]).expect("interp")).1;
+    assert_eq!(failures(), [], "nothing is wrong without the fault");
+    let round = changed("algebra/max-chain-order", "(max (max x z) y)", "");
+    let found = with_rows(&[round], failures).expect("the row loads");
+    let [(0, failure)] = found.as_slice() else { panic!("{found:?}") };
+    assert!(failure.detail.contains("does not end"), "{failure:?}");
+    let guilt = guilt(&[round], text);
+    assert_eq!(guilt.rule, "algebra/max-chain-order", "{}", guilt.story());
+    assert!(guilt.cycle.len() >= 2, "{}", guilt.story());
+}
+
 /// Rows like this one that are most likely wrong: a condition dropped, operands swapped, another
 /// op, a number off by one.
 fn mutants(row: &Rule) -> Vec<Rule> {
