@@ -38,11 +38,35 @@ struct Value {
 /// The program is ill-formed: an unknown value, a dtype that an op does not take, shapes that do
 /// not go together, a literal that its dtype cannot hold, more than 2^24 elements in a value.
 pub fn evaluate(program: &Program) -> Result<Vec<Expected>, Error> {
+    let values = run(program, &mut |_| {})?;
+    let output = |id: &ValueId| {
+        let value = values[id.0 as usize].clone().expect("an output is used to the end");
+        let Value { dtype, shape, cells } = value;
+        Expected::new(dtype, shape, Rc::unwrap_or_clone(cells))
+    };
+    Ok(program.outputs.iter().map(output).collect())
+}
+
+/// Whether every float that the program meets, also on the way, is a number: no infinity, no NaN,
+/// and none that merely may be one. What holds of numbers alone may be asked of such programs.
+///
+/// # Errors
+/// Those of [`evaluate`].
+pub fn is_finite(program: &Program) -> Result<bool, Error> {
+    let mut is_finite = true;
+    let is_number = |cell: &Cell| matches!(cell, Cell::Int(_) | Cell::Real(_));
+    run(program, &mut |value| is_finite &= value.cells.iter().all(is_number))?;
+    Ok(is_finite)
+}
+
+/// The values of all statements, shown to `visit` one after the other; kept while they are used.
+fn run(program: &Program, visit: &mut dyn FnMut(&Value)) -> Result<Vec<Option<Value>>, Error> {
     let mut values: Vec<Option<Value>> = Vec::with_capacity(program.statements.len());
     let last_uses = last_uses(program)?;
     for (number, statement) in program.statements.iter().enumerate() {
         let value = step(statement, &values)
             .map_err(|message| Error { statement: Some(number), message })?;
+        visit(&value);
         values.push(Some(value));
         for_each_source(statement, |source| {
             let at = source.0 as usize;
@@ -51,12 +75,7 @@ pub fn evaluate(program: &Program) -> Result<Vec<Expected>, Error> {
             }
         });
     }
-    let output = |id: &ValueId| {
-        let value = values[id.0 as usize].clone().expect("an output is used to the end");
-        let Value { dtype, shape, cells } = value;
-        Expected::new(dtype, shape, Rc::unwrap_or_clone(cells))
-    };
-    Ok(program.outputs.iter().map(output).collect())
+    Ok(values)
 }
 
 /// For each value the last statement that uses it; `usize::MAX` for outputs and unused ones.
@@ -474,5 +493,22 @@ mod tests {
         let value = select(&operands, &values).expect("well-formed");
         let unspecified = Cell::Unspecified(reason);
         assert_eq!(*value.cells, vec![Cell::Int(1), unspecified, unspecified]);
+    }
+
+    #[test]
+    fn finite_programs_meet_numbers_alone() {
+        let is_finite = |text: &str| {
+            let file =
+                gradiff_corpus::parse(text).unwrap_or_else(|error| panic!("{text}: {error}"));
+            let gradiff_corpus::Case::Program(program) = file.case else { panic!("no program") };
+            super::is_finite(&program).expect("well-formed")
+        };
+        let with = |numbers: &str, rest: &str| format!("a = input f32[2] [{numbers}]\n{rest}\n");
+        assert!(is_finite(&with("1, -0.5", "b = recip a\noutput b")));
+        assert!(!is_finite(&with("1, nan", "output a")));
+        assert!(!is_finite(&with("1, -inf", "output a")));
+        // On the way alone: 1/0, and an overflow that a wider computation would not have.
+        assert!(!is_finite(&with("1, 0", "b = recip a\nc = cmplt a b\noutput c")));
+        assert!(!is_finite(&with("1, 3e38", "b = mul a a\nc = cmplt a b\noutput c")));
     }
 }

@@ -136,9 +136,3 @@ pub fn row(name: &str) -> Option<Rule> {
 pub fn simplify(uop: &UOp) -> UOp {
     rewrite(uop, &symbolic(), &Options::default(), &mut Trace::default())
 }
-
-/// All rules as text, one a line, in the order in which they are tried.
-pub fn listing() -> String {
-    let Loaded { symbolic, reduce, late, .. } = loaded();
-    format!("{}{}{}", symbolic.listing(), reduce.listing(), late.listing())
-}

@@ -148,11 +148,6 @@ impl RuleSet {
         self.rules.iter().map(|compiled| &compiled.row)
     }
 
-    /// The table as text, one rule a line: name, types, claim, `lhs => rhs`, condition.
-    pub fn listing(&self) -> String {
-        self.rules.iter().map(|compiled| format!("{}\n", compiled.row)).collect()
-    }
-
     /// The rules to try on a node, in order.
     pub(crate) fn candidates(&self, uop: &UOp) -> &[Candidate] {
         let subject = uop.src().last().map_or(uop.dtype(), UOp::dtype);

@@ -42,6 +42,10 @@ pub const BACKENDS: &[BackendRow] = &[
         mode: Mode::Strict,
         ..row("interp/strict", "interp", "only rules that keep every bit")
     },
+    BackendRow {
+        mode: Mode::Fast,
+        ..row("interp/fast", "interp", "also rules that hold of finite numbers alone")
+    },
 ];
 
 impl BackendRow {
@@ -110,8 +114,10 @@ impl Backend for EngineBackend {
         self.name
     }
 
-    fn supports(&self, _program: &Program) -> Option<String> {
-        None
+    fn supports(&self, program: &Program) -> Option<String> {
+        let is_fast = self.engine.kernel.rewrite.mode == Mode::Fast;
+        let is_refused = is_fast && gradiff_oracle::is_finite(program) == Ok(false);
+        is_refused.then(|| String::from("a value may not be finite, which fast mode asks for"))
     }
 
     /// Plans all programs, compiles all their kernels at once, then runs one after the other.

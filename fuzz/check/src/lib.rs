@@ -34,7 +34,6 @@ pub use equal::{Equal, equal_views};
 pub use expects::check_expects;
 pub use exprs::{check_expr, to_uop};
 pub use gradiff::graph::fault;
-pub use gradiff::rewrite::listing as rule_listing;
 use gradiff::rewrite::witness;
 pub use gradiff::rewrite::{Rule, Types, proof, rows};
 pub use guilt::Guilt;

@@ -29,11 +29,15 @@ fn every_program_is_right_on_every_backend() {
         })
         .collect();
     assert!(programs.len() > 40, "the corpus has programs");
-    let names = ["interp", "jit", "interp/unfused", "interp/unmerged", "interp/strict"];
+    let names =
+        ["interp", "jit", "interp/unfused", "interp/unmerged", "interp/strict", "interp/fast"];
     let backends = backends(&names.map(str::to_string)).expect("these need nothing");
     let only: Vec<_> = programs.iter().map(|(_, program)| program).collect();
     let (tally, failures) = agree(&only, &backends);
-    assert!(tally.skipped.is_empty(), "{:?}", tally.skipped);
+    let is_fast = |reason: &String| reason.starts_with("interp/fast: a value may not be finite");
+    assert!(tally.skipped.keys().all(is_fast), "{:?}", tally.skipped);
+    let skipped: u64 = tally.skipped.values().sum();
+    assert!(skipped > 0 && skipped * 4 < programs.len() as u64, "{skipped} of {}", programs.len());
     assert!(tally.checked_elements > 1_000, "{}", tally.checked_elements);
     let failures: Vec<String> = failures
         .into_iter()
