@@ -256,7 +256,8 @@ fn is_negation(node: &UOp) -> bool {
 }
 
 /// The node with the facts' nodes replaced, also where one is a part of a sum, or a remainder of
-/// which the quotient is asked. `None` if there is nothing to replace.
+/// which the quotient is asked. `None` if there is nothing to replace. An address stays as it is:
+/// what a gate or an index loads is loaded also where the clauses do not hold.
 fn open(root: &UOp, facts: &[&Fact], stand_ins: &[UOp]) -> Option<UOp> {
     let order = root.order();
     let inner: FxHashSet<&UOp> = order
@@ -269,7 +270,8 @@ fn open(root: &UOp, facts: &[&Fact], stand_ins: &[UOp]) -> Option<UOp> {
         .map(|fact| (fact.node.op() == Op::Add).then(|| Sum::read(&fact.node)).flatten())
         .collect();
     let mut done: FxHashMap<&UOp, UOp> = FxHashMap::default();
-    for node in order.into_iter().filter(|node| !node.src().is_empty() || is_fact(node, facts)) {
+    let is_opened = |node: &&UOp| !node.src().is_empty() || is_fact(node, facts);
+    for node in order.into_iter().filter(|node| is_opened(node) && node.op() != Op::Index) {
         let result = match facts.iter().position(|fact| fact.node == *node) {
             Some(position) => Some(stand_ins[position].clone()),
             None if node.op() == Op::Add && !inner.contains(node) => {
