@@ -358,15 +358,25 @@ impl Pattern {
     }
 
     fn own_dtype(&self, bound: &Bindings<'_>) -> Option<DType> {
-        match self {
+        match self.telling()? {
             Pattern::Any(slot) | Pattern::Constant(slot) => bound.dtype(*slot),
-            Pattern::Literal(Literal::Truth(_)) => Some(DType::Bool),
-            Pattern::Node(op, ..) if op.is_comparison() => Some(DType::Bool),
+            _ => Some(DType::Bool),
+        }
+    }
+
+    /// The part of a right side that says of what dtype it is: a name or a truth value. `None` if
+    /// the surroundings do.
+    pub(crate) fn telling(&self) -> Option<&Pattern> {
+        match self {
+            Pattern::Any(_) | Pattern::Constant(_) | Pattern::Literal(Literal::Truth(_)) => {
+                Some(self)
+            }
+            Pattern::Node(op, ..) if op.is_comparison() => Some(self),
             Pattern::Node(Op::Cast | Op::Bitcast, ..) => None,
-            Pattern::Fold(_, src) => src[0].own_dtype(bound),
+            Pattern::Fold(_, src) => src[0].telling(),
             Pattern::Node(op, src, _) => {
                 let values = if *op == Op::Where { &src[1..] } else { &src[..] };
-                values.iter().find_map(|source| source.own_dtype(bound))
+                values.iter().find_map(Pattern::telling)
             }
             _ => None,
         }

@@ -90,7 +90,8 @@ fn print_queries(rules: &[(Rule, bool)]) -> Status {
     for (rule, _) in rules {
         match proof::obligations(rule) {
             Ok(all) => {
-                for Obligation { label, smt, .. } in all {
+                for query in all {
+                    let (label, smt) = (&query.label, query.smt());
                     println!("; {}: {label}\n(push)\n{smt}(pop)", rule.name);
                 }
             }
@@ -249,7 +250,7 @@ impl Solver {
     }
 
     fn ask(&mut self, query: &Obligation) -> Answer {
-        let text = format!("(reset)\n(set-option :rlimit {STEPS})\n{}", query.smt);
+        let text = format!("(reset)\n(set-option :rlimit {STEPS})\n{}", query.smt());
         match self.tell(&text).as_deref().map(str::trim) {
             Some("unsat") => Answer::Unsat,
             Some("sat") => {

@@ -8,15 +8,18 @@
 //! ("no overflow"), or the term is wrapped, which needs a dtype of known width.
 //!
 //! What is undefined on the left may be assumed not to happen; what is undefined on the right is
-//! any value. A name is any value of its dtype, within its bounds wherever it is defined.
+//! any value. A name is any value of its dtype, within its bounds wherever it is defined. Folds are
+//! written down in [`super::folds`].
 
 use gradiff_graph::{Constant, DType, Op};
 
-use super::Unsupported;
-use super::lemmas::lemmas;
+use super::folds::Fold;
+use super::lemmas::Finder;
+use super::names::Role;
 use super::number::{Number, Rounding, Script, Theory};
-use super::parsed::{self, asks, is_in_equation, says};
+use super::parsed::{self, says};
 use super::typing::Typing;
+use super::{Obligation, Unsupported};
 use crate::condition::Question;
 use crate::pattern::{Literal, Pattern, is_constant_name};
 use crate::rule::Claim;
@@ -67,6 +70,8 @@ pub(super) enum Overflow {
     Proved,
     /// The term is wrapped.
     Wrapped,
+    /// It may be any value then: nothing is known of the names.
+    Unknown,
 }
 
 /// One thing to prove, under what was said before it.
@@ -99,25 +104,31 @@ pub(super) struct Encoder<'a> {
     /// What follows from the condition and the equations.
     pub(super) assumed: Vec<String>,
     /// What is known once the goals before it are proved.
-    ordered: Vec<String>,
+    pub(super) ordered: Vec<String>,
     pub(super) goals: Vec<Goal>,
     /// Where the left side is defined.
-    defined: String,
-    next: usize,
+    pub(super) defined: String,
+    /// The number of the next pattern node.
+    pub(super) next: usize,
+    /// Of a rule about a fold: which steps are written down.
+    pub(super) fold: Option<Fold>,
+    /// The float terms that are casts of integers, and what of.
+    pub(super) of_ints: Vec<(String, Number, Option<DType>)>,
+    /// The float terms that became wider, and what they were before.
+    pub(super) widened: Vec<(String, String)>,
+    /// The float terms that are cut to integers.
+    pub(super) wholes: Vec<String>,
 }
 
 impl<'a> Encoder<'a> {
-    /// Writes the whole rule down.
-    ///
-    /// # Errors
-    /// The rule has something that these terms do not know.
-    pub(super) fn write(
+    /// Nothing but the ranges of the dtypes.
+    pub(super) fn new(
         rule: &'a Compiled,
         typing: &'a Typing,
         types: &'a [Option<Type>],
         theory: Theory,
         overflow: Overflow,
-    ) -> Result<Encoder<'a>, Unsupported> {
+    ) -> Encoder<'a> {
         let mut encoder = Encoder {
             rule,
             typing,
@@ -130,9 +141,28 @@ impl<'a> Encoder<'a> {
             goals: Vec::new(),
             defined: String::from("true"),
             next: 0,
+            fold: None,
+            of_ints: Vec::new(),
+            widened: Vec::new(),
+            wholes: Vec::new(),
         };
         encoder.script.declarations.push(String::from("(declare-sort Global 0)"));
         encoder.declare_ranges();
+        encoder
+    }
+
+    /// Writes the whole rule down.
+    ///
+    /// # Errors
+    /// The rule has something that these terms do not know.
+    pub(super) fn write(
+        rule: &'a Compiled,
+        typing: &'a Typing,
+        types: &'a [Option<Type>],
+        theory: Theory,
+        overflow: Overflow,
+    ) -> Result<Encoder<'a>, Unsupported> {
+        let mut encoder = Encoder::new(rule, typing, types, theory, overflow);
         encoder.declare_slots(&rule.lhs, Role::Value)?;
         encoder.declare_parts();
         let (left, defined) = encoder.node(&rule.lhs)?;
@@ -144,11 +174,17 @@ impl<'a> Encoder<'a> {
             encoder.assumed.push(holds);
         }
         let (right, _) = encoder.node(&rule.rhs)?;
-        let goal = encoder.same(&left, &right)?;
-        let terms = [&left, &right].into_iter().filter_map(ring).map(|ring| ring.text).collect();
-        encoder.goal(String::from("both sides are equal"), goal, terms);
+        encoder.compare(&left, &right)?;
         encoder.define_multiples();
         Ok(encoder)
+    }
+
+    /// The last goal: the claim.
+    pub(super) fn compare(&mut self, left: &Value, right: &Value) -> Result<(), Unsupported> {
+        let goal = self.same(left, right)?;
+        let terms = [left, right].into_iter().filter_map(ring).map(|ring| ring.text).collect();
+        self.goal(String::from("both sides are equal"), goal, terms);
+        Ok(())
     }
 
     /// Where the condition says `c0 % c1 == 0`, c0 is c1 times the quotient.
@@ -171,25 +207,33 @@ impl<'a> Encoder<'a> {
         }
     }
 
-    fn goal(&mut self, label: String, goal: String, terms: Vec<String>) {
+    pub(super) fn goal(&mut self, label: String, goal: String, terms: Vec<String>) {
         self.goals.push(Goal { label, goal, after: self.ordered.len(), terms });
     }
 
-    /// The query that must be unsatisfiable for the goal to hold.
-    pub(super) fn query(&self, goal: &Goal) -> String {
+    /// What is to be proved, for these dtypes in this manner.
+    pub(super) fn obligations(&self, manner: &str) -> Vec<Obligation> {
+        let equations = [self.assumed.as_slice(), &self.script.facts].concat();
+        let has_lemmas =
+            self.script.theory == Theory::Unbounded && !self.script.divisions.is_empty();
+        let finder = has_lemmas.then(|| Finder::new(&self.script, &equations));
+        let obligation = |goal: &Goal| Obligation {
+            label: format!("{manner}: {}", goal.label),
+            premises: self.premises(goal, finder.as_ref()),
+            goal: goal.goal.clone(),
+            values: self.values(),
+        };
+        self.goals.iter().map(obligation).collect()
+    }
+
+    /// All that the goal may rest on.
+    fn premises(&self, goal: &Goal, finder: Option<&Finder>) -> String {
         let mut text = String::new();
         for line in &self.script.declarations {
             text += line;
             text.push('\n');
         }
-        let is_over_integers = self.script.theory == Theory::Unbounded;
-        let lemmas = match is_over_integers && !self.script.divisions.is_empty() {
-            true => {
-                let equations = [self.assumed.as_slice(), &self.script.facts].concat();
-                lemmas(&self.script, &equations, &goal.terms)
-            }
-            false => Vec::new(),
-        };
+        let lemmas = finder.map(|finder| finder.lemmas(&goal.terms)).unwrap_or_default();
         let facts = self.script.facts.iter().chain(&self.assumed).chain(&lemmas);
         for fact in facts.chain(&self.ordered[..goal.after]).chain([&self.defined]) {
             if fact != "true" {
@@ -198,15 +242,19 @@ impl<'a> Encoder<'a> {
         }
         // After a push z3 uses its incremental core, which makes use of the lemmas; its tactics for
         // nonlinear integers drop them.
+        let has_products = !self.script.divisions.is_empty() || self.fold.is_some();
         let push =
-            if is_over_integers && !self.script.divisions.is_empty() { "(push)\n" } else { "" };
-        text + &format!("(assert (not {}))\n{push}(check-sat)\n", goal.goal)
+            if self.script.theory == Theory::Unbounded && has_products { "(push)\n" } else { "" };
+        text + push
     }
 
     /// The names whose values make a counter-example.
-    pub(super) fn values(&self) -> Vec<String> {
+    fn values(&self) -> Vec<String> {
         let bound = 1..self.rule.given.as_ref().map_or(self.slots.len(), |given| given.first);
-        let names = bound.filter(|slot| matches!(&self.slots[*slot], Some(slot) if is_plain(slot)));
+        let is_range = |slot: &usize| self.size(*slot).is_ok();
+        let names = bound.filter(|slot| {
+            !is_range(slot) && matches!(&self.slots[*slot], Some(slot) if is_plain(slot))
+        });
         names.map(|slot| format!("v_{}", self.rule.slots.name(slot))).collect()
     }
 
@@ -249,7 +297,7 @@ impl<'a> Encoder<'a> {
     }
 
     /// How many bits a value of the class needs, sign included.
-    fn bits(&self, class: usize) -> u32 {
+    pub(super) fn bits(&self, class: usize) -> u32 {
         match self.type_of(class) {
             Type::Int(dtype) => dtype.bits() + u32::from(dtype.is_unsigned()),
             _ => 0,
@@ -281,214 +329,10 @@ impl<'a> Encoder<'a> {
         format!("(= {} (+ {} (* {} {})))", x.text, y.text, turns.text, modulus.text)
     }
 
-    // Names.
-
-    fn declare_slots(&mut self, pattern: &Pattern, role: Role) -> Result<(), Unsupported> {
-        match pattern {
-            Pattern::Any(slot) | Pattern::Constant(slot) => {
-                if self.slots[*slot].is_none() {
-                    let declared = self.declare_slot(*slot, role)?;
-                    self.slots[*slot] = Some(declared);
-                }
-            }
-            Pattern::Node(op, src, _) => {
-                for (position, source) in src.iter().enumerate() {
-                    let role = match (op, position) {
-                        (Op::Index, 0) => Role::Global,
-                        (Op::Load, 0) => Role::Address,
-                        _ => Role::Value,
-                    };
-                    self.declare_slots(source, role)?;
-                }
-            }
-            Pattern::Fold(..) => return Err(Unsupported::new("a fold over a range")),
-            Pattern::Literal(_) | Pattern::Value(_) | Pattern::Computed(_) => {}
-        }
-        Ok(())
-    }
-
-    fn declare_slot(&mut self, slot: usize, role: Role) -> Result<Slot, Unsupported> {
-        let name = self.rule.slots.name(slot).to_owned();
-        let class = self.typing.of_slot(slot).ok_or(Unsupported::new("a name without a place"))?;
-        let value = format!("v_{name}");
-        match role {
-            Role::Value => {}
-            Role::Global => {
-                let global = self.script.declare(&value, "Global");
-                let index = self.script.literal(0);
-                let value = Value::Address { global, index, gate: String::from("true"), class };
-                return Ok(Slot { value, bounds: None, exact: None });
-            }
-            Role::Address => return Err(Unsupported::new("an address without its index")),
-        }
-        let value = match self.type_of(class) {
-            Type::Any { .. } | Type::Int(_) => {
-                let number = self.script.unknown(&value, self.bits(class));
-                let inside = self.is_inside(&number, class);
-                self.script.fact(inside);
-                Value::Int { ring: number.clone(), read: Some(number), class }
-            }
-            Type::Bool => Value::Truth(self.script.declare(&value, "Bool")),
-            Type::Float(dtype) => {
-                Value::Float(self.script.declare(&value, &float_sort(dtype)), dtype)
-            }
-            Type::Raw(dtype) => {
-                let bits = 8 * dtype.size_bytes();
-                let name = self.script.declare(&value, &format!("(_ BitVec {bits})"));
-                if dtype == DType::Bool {
-                    self.script.fact(format!("(bvult {name} (_ bv2 {bits}))"));
-                }
-                Value::Raw(name, dtype)
-            }
-            Type::Void => return Err(Unsupported::new("a name without a value")),
-        };
-        let bounds = self.bounds_of(&name, &value, class, is_constant_name(&name))?;
-        if let Some((_, fact)) = &bounds {
-            let fact = match self.has_choice() {
-                true => format!("(=> {} {fact})", self.flag(&name)),
-                false => fact.clone(),
-            };
-            self.script.fact(fact);
-        }
-        let value = self.with_exact_sum(slot, value, class);
-        Ok(Slot { value, bounds: bounds.map(|(bounds, _)| bounds), exact: None })
-    }
-
-    /// Bounds of a value, and that it lies within them.
-    fn bounds_of(
-        &mut self,
-        name: &str,
-        value: &Value,
-        class: usize,
-        is_constant: bool,
-    ) -> Result<Option<([Number; 2], String)>, Unsupported> {
-        let number = match value {
-            Value::Int { read: Some(number), .. } => number.clone(),
-            Value::Truth(text) => self.as_number(text),
-            _ => return Ok(None),
-        };
-        if is_constant {
-            return Ok(Some(([number.clone(), number], String::from("true"))));
-        }
-        let bits = self.bits(class).max(2);
-        let ends = ["min", "max"].map(|end| format!("{end}_{name}"));
-        let ends = ends.map(|end| self.script.unknown(&end, bits));
-        for end in &ends {
-            let inside = self.is_inside(end, class);
-            self.script.fact(inside);
-        }
-        let within =
-            [self.script.at_most(&ends[0], &number), self.script.at_most(&number, &ends[1])];
-        self.script.fact(self.script.at_most(&ends[0], &ends[1]));
-        Ok(Some((ends, format!("(and {} {})", within[0], within[1]))))
-    }
-
-    /// Whether a name may be undefined where the left side is not.
-    fn has_choice(&self) -> bool {
-        fn find(pattern: &Pattern) -> bool {
-            match pattern {
-                Pattern::Node(op, src, _) => *op == Op::Where || src.iter().any(find),
-                _ => false,
-            }
-        }
-        find(&self.rule.lhs)
-    }
-
-    /// Whether the name is defined.
-    fn flag(&mut self, name: &str) -> String {
-        let flag = format!("is_defined_{name}");
-        let line = format!("(declare-const {flag} Bool)");
-        if !self.script.declarations.contains(&line) {
-            self.script.declarations.push(line);
-        }
-        flag
-    }
-
-    /// The ring term of a name that an equation takes apart is its exact sum.
-    fn with_exact_sum(&mut self, slot: usize, value: Value, class: usize) -> Value {
-        let Value::Int { read: Some(number), .. } = &value else { return value };
-        let name = self.rule.slots.name(slot);
-        if !is_in_equation(self.rule, slot) || is_constant_name(name) {
-            return value;
-        }
-        if says(self.rule, Question::Linear, slot) {
-            return value;
-        }
-        let exact = self.script.unknown(&format!("exact_{name}"), number.bits + EXACT_BITS);
-        let congruent = self.congruent(number, &exact, class);
-        self.script.fact(congruent);
-        Value::Int { ring: exact, read: Some(number.clone()), class }
-    }
-
-    /// Names that equations bind: exact sums of any size.
-    fn declare_parts(&mut self) {
-        let Some(given) = &self.rule.given else { return };
-        for slot in given.first..self.slots.len() {
-            let name = self.rule.slots.name(slot).to_owned();
-            let class = self.typing.of_slot(slot).unwrap_or_default();
-            let bits = self.bits(class) + EXACT_BITS;
-            let exact = self.script.unknown(&format!("v_{name}"), bits);
-            let bounds = if is_constant_name(&name) {
-                [exact.clone(), exact.clone()]
-            } else {
-                let ends = ["min", "max"].map(|end| format!("{end}_{name}"));
-                let ends = ends.map(|end| self.script.unknown(&end, bits));
-                self.script.fact(self.script.at_most(&ends[0], &exact));
-                self.script.fact(self.script.at_most(&exact, &ends[1]));
-                ends
-            };
-            let is_inside = says(self.rule, Question::Linear, slot);
-            if is_inside {
-                for end in &bounds {
-                    let inside = self.is_inside(end, class);
-                    self.script.fact(inside);
-                }
-            }
-            let value = Value::Int { read: is_inside.then(|| exact.clone()), ring: exact, class };
-            self.slots[slot] = Some(Slot { value, bounds: Some(bounds), exact: None });
-        }
-    }
-
-    fn equations(&mut self) -> Result<(), Unsupported> {
-        let Some(given) = &self.rule.given else { return Ok(()) };
-        for (left, right) in &given.equations {
-            let left = self.exact(*left)?;
-            let right = self.sum(right)?;
-            self.assumed.push(format!("(= {} {})", left.text, right.text));
-        }
-        Ok(())
-    }
-
-    /// The exact sum of a name.
-    pub(super) fn exact(&self, slot: usize) -> Result<Number, Unsupported> {
-        let known = self.slots[slot].as_ref();
-        match known.map(|slot| (&slot.exact, &slot.value)) {
-            Some((Some(exact), _)) => Ok(exact.clone()),
-            Some((None, Value::Int { ring, .. })) => Ok(ring.clone()),
-            _ => Err(Unsupported::new("an equation about something that is no integer")),
-        }
-    }
-
-    /// The root is a name, too: bounds and equations may speak of it.
-    fn name_root(&mut self, left: Value) -> Result<Value, Unsupported> {
-        let class = self.typing.node(0);
-        let left = match left {
-            Value::Int { ring, .. } if is_in_equation(self.rule, 0) => {
-                let exact = self.script.unknown("exact_root", ring.bits + EXACT_BITS);
-                let congruent = self.congruent(&ring, &exact, class);
-                self.script.fact(congruent);
-                Value::Int { ring: exact, read: None, class }
-            }
-            left => left,
-        };
-        self.slots[0] = Some(Slot { value: left.clone(), bounds: None, exact: None });
-        Ok(left)
-    }
-
     // Nodes.
 
     /// A pattern's value, and where it is defined.
-    fn node(&mut self, pattern: &Pattern) -> Result<(Value, String), Unsupported> {
+    pub(super) fn node(&mut self, pattern: &Pattern) -> Result<(Value, String), Unsupported> {
         let class = self.typing.node(self.next);
         self.next += 1;
         let always = String::from("true");
@@ -504,7 +348,11 @@ impl<'a> Encoder<'a> {
             Pattern::Literal(literal) => Ok((self.literal(*literal, class)?, always)),
             Pattern::Value(expr) => {
                 let (number, defined) = self.number(expr)?;
-                self.assumed.push(defined);
+                match self.fold {
+                    // The rule fires if it is there for all steps, not for some of them.
+                    Some(_) => self.goal(String::from("a number is there"), defined, Vec::new()),
+                    None => self.assumed.push(defined),
+                }
                 Ok((self.constant(number, class)?, always))
             }
             Pattern::Node(op, src, name) => {
@@ -530,62 +378,16 @@ impl<'a> Encoder<'a> {
                 let defined = match (op, defined.as_slice()) {
                     // The branch that is not taken may be undefined.
                     (Op::Where, [condition, x, y]) => {
-                        let Value::Truth(test) = &values[0] else {
-                            return Err(Unsupported::new("a choice by something else than truth"));
-                        };
-                        both(condition, &choice(test, x, y))
+                        let test = truth(&values[0])?;
+                        both(condition, &choice(&test, x, y))
                     }
                     _ => defined.iter().fold(own, |all, one| both(&all, one)),
                 };
                 Ok((value, defined))
             }
-            Pattern::Fold(..) => Err(Unsupported::new("a fold over a range")),
+            Pattern::Fold(op, src) => Ok((self.inner_fold(*op, src, class)?, always)),
             Pattern::Computed(_) => Err(Unsupported::new("the right side is computed")),
         }
-    }
-
-    /// What a name within the left side stands for.
-    fn name_node(
-        &mut self,
-        slot: usize,
-        value: Value,
-        class: usize,
-        is_exact: bool,
-    ) -> Result<Value, Unsupported> {
-        let value = match value {
-            Value::Int { ring, read: None, class } if is_exact => {
-                let inside = self.is_inside(&ring, class);
-                self.assumed.push(inside);
-                Value::Int { read: Some(ring.clone()), ring, class }
-            }
-            Value::Int { ring, class, .. } if is_in_equation(self.rule, slot) => {
-                let name = self.rule.slots.name(slot);
-                let exact = self.script.unknown(&format!("exact_{name}"), ring.bits + EXACT_BITS);
-                let congruent = self.congruent(&ring, &exact, class);
-                self.script.fact(congruent);
-                let is_inside = says(self.rule, Question::Linear, slot);
-                if is_inside {
-                    let inside = self.is_inside(&exact, class);
-                    self.assumed.push(inside);
-                }
-                Value::Int { read: is_inside.then(|| exact.clone()), ring: exact, class }
-            }
-            value => value,
-        };
-        self.slots[slot] = Some(Slot { value: value.clone(), bounds: None, exact: None });
-        let questions = [Question::Min, Question::Max];
-        let is_asked = questions.iter().any(|question| asks(self.rule, *question, slot));
-        if is_asked {
-            let name = self.rule.slots.name(slot).to_owned();
-            let read = self.as_read(&value, &name)?;
-            if let Some((bounds, fact)) = self.bounds_of(&name, &read, class, false)? {
-                self.ordered.push(fact);
-                self.slots[slot] =
-                    Some(Slot { value: read.clone(), bounds: Some(bounds), exact: None });
-            }
-            return Ok(read);
-        }
-        Ok(value)
     }
 
     /// A constant of the class, wrapped to its dtype.
@@ -625,6 +427,7 @@ impl<'a> Encoder<'a> {
             (Literal::Float(value), Type::Float(dtype)) => {
                 Ok(Value::Float(float_literal(Constant::float(dtype, value)), dtype))
             }
+            (Literal::Int(0), Type::Raw(dtype)) => Ok(Value::Raw(raw_zero(dtype), dtype)),
             (Literal::Int(value), Type::Float(dtype)) => {
                 Ok(Value::Float(float_literal(Constant::int(dtype, value.into())), dtype))
             }
@@ -648,6 +451,14 @@ impl<'a> Encoder<'a> {
                 Ok(self.script.wrap(ring, range, dtype.bits()))
             }
             (Overflow::Wrapped, _) => Err(Unsupported::new("wrapping needs a width")),
+            (Overflow::Unknown, _) => {
+                let any = self.script.fresh("any");
+                let any = self.script.unknown(&any, 0);
+                let inside = self.is_inside(&any, *class);
+                self.script.fact(inside);
+                let inside = self.is_inside(ring, *class);
+                Ok(self.script.choose(&inside, ring, &any))
+            }
             (Overflow::Proved, _) => {
                 let inside = self.is_inside(ring, *class);
                 if !self.ordered.contains(&inside) {
@@ -660,7 +471,7 @@ impl<'a> Encoder<'a> {
         }
     }
 
-    fn as_read(&mut self, value: &Value, shown: &str) -> Result<Value, Unsupported> {
+    pub(super) fn as_read(&mut self, value: &Value, shown: &str) -> Result<Value, Unsupported> {
         match value {
             Value::Int { class, .. } => {
                 let number = self.read(value, shown)?;
@@ -678,7 +489,7 @@ impl<'a> Encoder<'a> {
     // Ops.
 
     /// An op over values, and where the op itself is defined.
-    fn op(
+    pub(super) fn op(
         &mut self,
         op: Op,
         src: &[Value],
@@ -687,8 +498,9 @@ impl<'a> Encoder<'a> {
     ) -> Result<(Value, String), Unsupported> {
         let always = String::from("true");
         let value = match (op, src) {
+            (Op::Cast, [Value::Float(text, from)]) => return self.float_cast(text, *from, class),
             (Op::Cast | Op::Bitcast, [x]) => self.cast(op, x, class, shown)?,
-            (Op::Where, [Value::Truth(test), x, y]) => self.choose(test, x, y)?,
+            (Op::Where, [test, x, y]) => self.choose(&truth(test)?, x, y)?,
             (Op::Index, _) => self.index(src, shown)?,
             (Op::Load, [Value::Address { global, index, gate, class }]) => {
                 self.load(global, index, gate, *class)?
@@ -701,7 +513,12 @@ impl<'a> Encoder<'a> {
         Ok((value, always))
     }
 
-    fn choose(&mut self, test: &str, x: &Value, y: &Value) -> Result<Value, Unsupported> {
+    pub(super) fn choose(
+        &mut self,
+        test: &str,
+        x: &Value,
+        y: &Value,
+    ) -> Result<Value, Unsupported> {
         Ok(match (x, y) {
             (
                 Value::Int { ring: x, read: first, class },
@@ -820,9 +637,9 @@ impl<'a> Encoder<'a> {
             }
             (Value::Truth(_), Type::Bool) => Ok(x.clone()),
             (Value::Int { class: from, .. }, Type::Any { .. } | Type::Int(_)) => {
-                let from = self.type_of(*from);
+                let is_within = *from == class || is_within(self.type_of(*from), to);
                 let number = self.read(x, shown)?;
-                let read = is_within(from, to).then(|| number.clone());
+                let read = is_within.then(|| number.clone());
                 Ok(Value::Int { ring: number, read, class })
             }
             (Value::Int { .. }, Type::Bool) => {
@@ -834,9 +651,19 @@ impl<'a> Encoder<'a> {
                     return Err(Unsupported::new("a cast to float needs a width"));
                 };
                 let number = self.read(x, shown)?;
-                super::floats::of_int(&self.script, &number, from, dtype)
+                let cast = super::floats::of_int(&self.script, &number, from, dtype)?;
+                if let Value::Float(text, _) = &cast {
+                    self.of_ints.push((text.clone(), number, Some(from)));
+                }
+                Ok(cast)
             }
-            (Value::Truth(_) | Value::Float(..), _) => super::floats::cast(x, to),
+            (Value::Truth(x), Type::Float(dtype)) => {
+                let (number, cast) = (self.as_number(x), super::floats::of_truth(x, dtype));
+                if let Value::Float(text, _) = &cast {
+                    self.of_ints.push((text.clone(), number, None));
+                }
+                Ok(cast)
+            }
             _ => Err(Unsupported::new("a cast between these dtypes")),
         }
     }
@@ -848,8 +675,7 @@ impl<'a> Encoder<'a> {
         };
         let gate = match src.get(2) {
             None => String::from("true"),
-            Some(Value::Truth(gate)) => gate.clone(),
-            Some(_) => return Err(Unsupported::new("a gate that is no truth value")),
+            Some(gate) => truth(gate)?,
         };
         let index = self.read(place, shown)?;
         Ok(Value::Address { global: global.clone(), index, gate, class: *class })
@@ -864,15 +690,13 @@ impl<'a> Encoder<'a> {
         class: usize,
     ) -> Result<Value, Unsupported> {
         let kind = self.type_of(class);
-        let number = match self.script.theory {
-            Theory::Unbounded => String::from("Int"),
-            Theory::Vectors(width) => format!("(_ BitVec {width})"),
-        };
+        let number = self.script.sort();
         let sort = match kind {
             Type::Any { .. } | Type::Int(_) => number.clone(),
             Type::Bool => String::from("Bool"),
             Type::Float(dtype) => float_sort(dtype),
-            Type::Raw(_) | Type::Void => return Err(Unsupported::new("a load of nothing")),
+            Type::Raw(dtype) => format!("(_ BitVec {})", 8 * dtype.size_bytes()),
+            Type::Void => return Err(Unsupported::new("a load of nothing")),
         };
         let line = format!("(declare-fun memory_{class} (Global {number}) {sort})");
         if !self.script.declarations.contains(&line) {
@@ -881,6 +705,7 @@ impl<'a> Encoder<'a> {
         let found = format!("(memory_{class} {global} {})", index.text);
         Ok(match kind {
             Type::Bool => Value::Truth(choice(gate, &found, "false")),
+            Type::Raw(dtype) => Value::Raw(choice(gate, &found, &raw_zero(dtype)), dtype),
             Type::Float(dtype) => {
                 let zero = float_literal(Constant::zero(dtype));
                 Value::Float(choice(gate, &found, &zero), dtype)
@@ -904,7 +729,9 @@ impl<'a> Encoder<'a> {
                 Value::Int { ring: y, read: second, .. },
             ) => match (first, second, self.overflow) {
                 (Some(x), Some(y), _) => format!("(= {} {})", x.text, y.text),
-                (_, _, Overflow::Proved) => format!("(= {} {})", x.text, y.text),
+                (_, _, Overflow::Proved | Overflow::Unknown) => {
+                    format!("(= {} {})", x.text, y.text)
+                }
                 (_, _, Overflow::Wrapped) => self.congruent(x, y, *class),
             },
             (Value::Truth(x), Value::Truth(y)) | (Value::Raw(x, _), Value::Raw(y, _)) => {
@@ -937,17 +764,6 @@ impl<'a> Encoder<'a> {
     }
 }
 
-/// How much longer an exact sum may be than a value, in bit-vectors.
-const EXACT_BITS: u32 = 4;
-
-/// Where a name stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Role {
-    Value,
-    Global,
-    Address,
-}
-
 fn is_plain(slot: &Slot) -> bool {
     matches!(&slot.value, Value::Int { .. } | Value::Truth(_) | Value::Float(..) | Value::Raw(..))
 }
@@ -959,14 +775,14 @@ fn ring(value: &Value) -> Option<Number> {
     }
 }
 
-/// Whether each value of one integer dtype is a value of the other.
+/// Whether each value of one integer dtype is a value of the other, as far as is known.
 fn is_within(from: Type, to: Type) -> bool {
     match (from, to) {
         (Type::Int(from), Type::Int(to)) => {
             let ranges = from.int_range().zip(to.int_range());
             ranges.is_some_and(|((low, high), (least, most))| least <= low && high <= most)
         }
-        _ => from == to,
+        _ => false,
     }
 }
 
@@ -977,7 +793,7 @@ pub(super) fn both(x: &str, y: &str) -> String {
     }
 }
 
-fn choice(test: &str, x: &str, y: &str) -> String {
+pub(super) fn choice(test: &str, x: &str, y: &str) -> String {
     if x == y { x.to_owned() } else { format!("(ite {test} {x} {y})") }
 }
 
@@ -990,6 +806,22 @@ fn truth_op(op: Op, x: &str, y: &str) -> Result<String, Unsupported> {
         Op::CmpLt => Ok(format!("(and (not {x}) {y})")),
         _ => Err(Unsupported(format!("{op} of truth values has no terms"))),
     }
+}
+
+/// What a choice or a gate goes by.
+fn truth(value: &Value) -> Result<String, Unsupported> {
+    match value {
+        Value::Truth(text) => Ok(text.clone()),
+        Value::Raw(text, dtype @ DType::Bool) => {
+            Ok(format!("(distinct {text} {})", raw_zero(*dtype)))
+        }
+        _ => Err(Unsupported::new("a choice by something that is no truth value")),
+    }
+}
+
+/// The bits of 0, of each dtype.
+fn raw_zero(dtype: DType) -> String {
+    format!("(_ bv0 {})", 8 * dtype.size_bytes())
 }
 
 /// Bits under another dtype; a bool is not 0.

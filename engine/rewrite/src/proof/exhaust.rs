@@ -136,9 +136,11 @@ fn typings(rule: &Compiled, typing: &Typing) -> Vec<Vec<Option<Type>>> {
         }
         found.extend(partial);
     }
+    let bitcasts = statics::bitcasts(rule, typing);
     let is_possible = |types: &Vec<Option<Type>>| {
         let of_slot = |slot: usize| typing.of_slot(slot).and_then(|class| types[class]);
-        !parsed::conditions(rule).any(|condition| statics::never(condition, &of_slot))
+        statics::is_of_one_size(&bitcasts, types)
+            && !parsed::conditions(rule).any(|condition| statics::never(condition, &of_slot))
     };
     found.retain(is_possible);
     found

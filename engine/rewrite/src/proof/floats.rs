@@ -6,9 +6,10 @@
 
 use gradiff_graph::{Constant, DType, Op};
 
-use super::Unsupported;
-use super::encode::{Type, Value, float_literal, float_shape};
+use super::encode::{Encoder, Type, Value, choice, float_literal, float_shape, float_sort};
 use super::number::{Number, Script, Theory};
+use super::statics::has_all_of;
+use super::{Obligation, Unsupported};
 
 /// An elementwise op over floats.
 pub(super) fn op(op: Op, src: &[Value]) -> Result<Value, Unsupported> {
@@ -48,24 +49,137 @@ pub(super) fn op(op: Op, src: &[Value]) -> Result<Value, Unsupported> {
     }
 }
 
-/// A cast from bool or float.
-pub(super) fn cast(x: &Value, to: Type) -> Result<Value, Unsupported> {
-    match (x, to) {
-        (Value::Truth(x), Type::Float(dtype)) => {
-            let [one, zero] = [Constant::one(dtype), Constant::zero(dtype)].map(float_literal);
-            Ok(Value::Float(format!("(ite {x} {one} {zero})"), dtype))
-        }
+/// A cast to a float or bool.
+pub(super) fn cast(text: &str, from: DType, to: Type) -> Result<Value, Unsupported> {
+    match to {
         // A NaN is not 0, so it is true.
-        (Value::Float(x, _), Type::Bool) => Ok(Value::Truth(format!("(not (fp.isZero {x}))"))),
-        (Value::Float(text, from), Type::Float(dtype)) => {
-            if *from == dtype {
-                return Ok(x.clone());
-            }
+        Type::Bool => Ok(Value::Truth(format!("(not (fp.isZero {text}))"))),
+        Type::Float(dtype) if from == dtype => Ok(Value::Float(text.to_owned(), dtype)),
+        Type::Float(dtype) => {
             let (exponent, mantissa) = float_shape(dtype);
             Ok(Value::Float(format!("((_ to_fp {exponent} {mantissa}) RNE {text})"), dtype))
         }
-        _ => Err(Unsupported::new("a cast of floats to integers")),
+        _ => Err(Unsupported::new("a cast of floats to integers needs a width")),
     }
+}
+
+/// A cast from bool: 1 or 0.
+pub(super) fn of_truth(truth: &str, dtype: DType) -> Value {
+    let [one, zero] = [Constant::one(dtype), Constant::zero(dtype)].map(float_literal);
+    Value::Float(format!("(ite {truth} {one} {zero})"), dtype)
+}
+
+impl Encoder<'_> {
+    /// A cast of a float, and where it is defined. A float of few enough digits that is made of an
+    /// integer is that integer: see [`whole_floats`].
+    pub(super) fn float_cast(
+        &mut self,
+        text: &str,
+        from: DType,
+        class: usize,
+    ) -> Result<(Value, String), Unsupported> {
+        let always = String::from("true");
+        let to = self.type_of(class);
+        let usual = match to {
+            Type::Int(dtype) => self.whole(text, dtype, class)?,
+            _ => (cast(text, from, to)?, always.clone()),
+        };
+        if let Value::Float(wide, to) = &usual.0
+            && *to != from
+            && has_all_of(*to, from)
+        {
+            self.widened.push((wide.clone(), text.to_owned()));
+        }
+        let known = self.of_ints.iter().find(|(known, ..)| known == text).cloned();
+        let Some((_, number, int)) = known else { return Ok(usual) };
+        let most = 1i128 << float_shape(from).1;
+        let [low, high] = [-most, most].map(|end| self.script.literal(end));
+        let ends = [self.script.at_most(&low, &number), self.script.at_most(&number, &high)];
+        let is_exact = format!("(and {} {})", ends[0], ends[1]);
+        let (value, defined) = match (to, int) {
+            (Type::Int(_), _) => {
+                let inside = self.is_inside(&number, class);
+                (Value::Int { ring: number, read: None, class }, inside)
+            }
+            (Type::Float(dtype), Some(int)) => (of_int(&self.script, &number, int, dtype)?, always),
+            (Type::Float(_), None) => return Ok(usual),
+            _ => {
+                let zero = self.script.literal(0);
+                (Value::Truth(format!("(distinct {} {})", number.text, zero.text)), always)
+            }
+        };
+        let value = self.choose(&is_exact, &value, &usual.0)?;
+        Ok((value, choice(&is_exact, &defined, &usual.1)))
+    }
+
+    /// A float cut to an integer: some number, the same wherever the same float is cut, and defined
+    /// where it is one of the dtype. A float that became wider is the same.
+    fn whole(
+        &mut self,
+        text: &str,
+        to: DType,
+        class: usize,
+    ) -> Result<(Value, String), Unsupported> {
+        if self.script.theory == Theory::Unbounded {
+            return Err(Unsupported::new("a cast of floats to integers needs bit-vectors"));
+        }
+        let text = self.narrowest(text).to_owned();
+        let known = self.wholes.iter().position(|known| *known == text);
+        let number = known.unwrap_or(self.wholes.len());
+        let (name, defined) = (format!("whole_{number}"), format!("is_{to}_{number}"));
+        if known.is_none() {
+            self.wholes.push(text.clone());
+            let (any, zero) = (self.script.unknown(&name, 65), self.script.literal(0));
+            self.script.fact(format!("(=> (fp.isZero {text}) (= {} {}))", any.text, zero.text));
+        }
+        let ring = Number { text: name, bits: 65 };
+        let inside = self.is_inside(&ring, class);
+        if !self.script.declarations.iter().any(|line| line.contains(&format!(" {defined} "))) {
+            self.script.declare(&defined, "Bool");
+        }
+        self.script.fact(format!("(=> {defined} {inside})"));
+        Ok((Value::Int { ring, read: None, class }, defined))
+    }
+
+    /// The float of fewest bits that a term is made of without rounding.
+    fn narrowest<'t>(&'t self, text: &'t str) -> &'t str {
+        let found = self.widened.iter().find(|(wide, _)| wide == text);
+        found.map_or(text, |(_, narrow)| self.narrowest(narrow))
+    }
+}
+
+/// What proofs about casts of floats rest on, for a test to ask: each float dtype has the integers
+/// of no more digits than its own, both ends included, and what became wider became no other.
+pub fn whole_floats() -> Vec<Obligation> {
+    let floats = [DType::F16, DType::BF16, DType::F32, DType::F64];
+    let whole = floats.map(|dtype| {
+        let (exponent, digits) = float_shape(dtype);
+        let bits = digits + 2;
+        let most = format!("(_ bv{} {bits})", 1u64 << digits);
+        Obligation {
+            label: format!("{dtype} has the integers of {digits} digits"),
+            premises: format!(
+                "(declare-const x (_ BitVec {bits}))\n\
+                 (assert (and (bvsle (bvneg {most}) x) (bvsle x {most})))\n"
+            ),
+            goal: format!("(= x ((_ fp.to_sbv {bits}) RTZ ((_ to_fp {exponent} {digits}) RNE x)))"),
+            values: vec![String::from("x")],
+        }
+    });
+    let pairs = floats.iter().flat_map(|from| floats.map(|to| (*from, to)));
+    let wider =
+        pairs.filter(|(from, to)| from != to && has_all_of(*to, *from)).map(|(from, to)| {
+            let ((exponent, digits), (wide, more)) = (float_shape(from), float_shape(to));
+            Obligation {
+                label: format!("{to} has the values of {from}"),
+                premises: format!("(declare-const x {})\n", float_sort(from)),
+                goal: format!(
+                    "(= x ((_ to_fp {exponent} {digits}) RNE ((_ to_fp {wide} {more}) RNE x)))"
+                ),
+                values: vec![String::from("x")],
+            }
+        });
+    whole.into_iter().chain(wider).collect()
 }
 
 /// A cast from an integer, rounded once.

@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::number::{Division, Script};
+use super::number::{Division, Number, Script};
 
 /// Names with their powers, sorted.
 type Monomial = Vec<String>;
@@ -31,43 +31,52 @@ const SIGN: &str = "(and (=> (and (< 0 Y) (<= 0 A)) (<= 0 (* Y A))) \
                     (=> (and (< Y 0) (<= 0 A)) (<= (* Y A) 0)) \
                     (=> (and (< Y 0) (<= A 0)) (<= 0 (* Y A))))";
 const CONGRUENCE: &str = "(=> (= A B) (= (* A Y) (* B Y)))";
+/// Of one number, B is the quotient by `Y * D` and A that by Y, with rests S and R: B is that of A
+/// by D.
+const COARSER: &str = "(=> (and (< 0 D) (distinct Y 0) (= (+ (* Y A) R) (+ (* Y D B) S)) \
+                       (=> (< 0 Y) (and (<= 0 R) (< R Y) (<= 0 S) (< S (* Y D)))) \
+                       (=> (< Y 0) (and (< Y R) (<= R 0) (< (* Y D) S) (<= S 0)))) \
+                       (and (<= (* D B) A) (< A (+ (* D B) D))))";
 
 /// All templates, for the test that proves them.
-pub const TEMPLATES: [&str; 3] = [GAP, SIGN, CONGRUENCE];
+pub const TEMPLATES: [&str; 4] = [GAP, SIGN, CONGRUENCE, COARSER];
 
 fn lemma(template: &str, y: &str, a: &str, b: &str) -> String {
-    let word = |letter: char| match letter {
-        'Y' => y.to_owned(),
-        'A' => a.to_owned(),
-        'B' => b.to_owned(),
-        other => other.to_string(),
+    with_names(template, &[('Y', y), ('A', a), ('B', b)])
+}
+
+fn with_names(template: &str, names: &[(char, &str)]) -> String {
+    let word = |letter: char| {
+        let name = names.iter().find(|(known, _)| *known == letter);
+        name.map_or_else(|| letter.to_string(), |(_, name)| (*name).to_owned())
     };
     template.chars().map(word).collect()
 }
 
-/// Lemmas for the divisions of a query; `equations` hold in it, `goals` are the terms to compare.
-pub(super) fn lemmas(script: &Script, equations: &[String], goals: &[String]) -> Vec<String> {
-    let mut finder = Finder {
-        reader: Reader::new(script),
-        found: BTreeSet::new(),
-        order: Vec::new(),
-        rules: Vec::new(),
-        zeros: Vec::new(),
-    };
-    finder.read_rules(script, equations);
-    for division in &script.divisions {
-        finder.about(division, &script.divisions);
+/// Two sums that are equal without a common factor are equal with it; one may have it once more. A
+/// choice times the factor is one of two products.
+pub(super) fn cofactors(script: &Script, sides: [&Number; 2]) -> Vec<String> {
+    let reader = Reader::new(script);
+    let [left, right] = sides.map(|side| reader.read(&side.text));
+    let mut found = Vec::new();
+    for name in right.names() {
+        let own = |side: &Polynomial| side.divided(&Polynomial::name(&name)).unwrap_or_default();
+        let (more, one) = (own(&left).plus(&Polynomial::number(1)).show(), own(&right).show());
+        let mut pairs = vec![(own(&left).show(), one.clone()), (more, one.clone())];
+        if let [word, _, x, y] = split(&one).as_slice()
+            && word == "ite"
+        {
+            found.push(lemma(GAP, &name, x, y));
+            pairs.extend([(x, y), (x, &one), (y, &one)].map(|(x, y)| (x.clone(), y.clone())));
+        }
+        found.extend(pairs.iter().map(|(x, y)| lemma(CONGRUENCE, &name, x, y)));
     }
-    for goal in goals {
-        let goal = finder.reader.read(goal);
-        finder.factors(&goal);
-        finder.expand(&goal);
-    }
-    finder.order.truncate(LEMMAS);
-    finder.order
+    found
 }
 
-struct Finder {
+/// Looks for lemmas about the divisions of a script.
+#[derive(Clone)]
+pub(super) struct Finder {
     reader: Reader,
     found: BTreeSet<String>,
     order: Vec<String>,
@@ -78,6 +87,35 @@ struct Finder {
 }
 
 impl Finder {
+    /// `equations` hold in the script.
+    pub(super) fn new(script: &Script, equations: &[String]) -> Finder {
+        let mut finder = Finder {
+            reader: Reader::new(script),
+            found: BTreeSet::new(),
+            order: Vec::new(),
+            rules: Vec::new(),
+            zeros: Vec::new(),
+        };
+        finder.read_rules(script, equations);
+        for division in &script.divisions {
+            finder.about(division, &script.divisions);
+        }
+        finder.about_nested(&script.divisions);
+        finder
+    }
+
+    /// Lemmas that help to compare the terms of a goal.
+    pub(super) fn lemmas(&self, goals: &[String]) -> Vec<String> {
+        let mut finder = self.clone();
+        for goal in goals {
+            let goal = finder.reader.read(goal);
+            finder.factors(&goal);
+            finder.expand(&goal);
+        }
+        finder.order.truncate(LEMMAS);
+        finder.order
+    }
+
     fn add(&mut self, lemma: String) {
         if self.found.insert(lemma.clone()) {
             self.order.push(lemma);
@@ -150,6 +188,32 @@ impl Finder {
                 if text != *quotient {
                     self.add(lemma(GAP, divisor, quotient, &text));
                 }
+            }
+        }
+    }
+
+    /// The quotient of a quotient is the quotient by the product.
+    fn about_nested(&mut self, divisions: &[Division]) {
+        let floors = || divisions.iter().filter(|known| known.quotient.starts_with("floor"));
+        for (fine, coarse) in floors().flat_map(|fine| floors().map(move |coarse| (fine, coarse))) {
+            let read = |text: &str| self.reader.read(text);
+            let factor = read(&coarse.divisor).divided(&read(&fine.divisor)).unwrap_or_default();
+            let is_number = factor.names().is_empty();
+            if is_number || factor.times(&read(&fine.divisor)) != read(&coarse.divisor) {
+                continue;
+            }
+            let factor = factor.show();
+            let names = [
+                ('Y', fine.divisor.as_str()),
+                ('D', &factor),
+                ('A', &fine.quotient),
+                ('R', &fine.rest),
+                ('B', &coarse.quotient),
+                ('S', &coarse.rest),
+            ];
+            self.add(with_names(COARSER, &names));
+            for by_factor in floors().filter(|known| known.divisor == factor) {
+                self.add(lemma(GAP, &factor, &by_factor.quotient, &coarse.quotient));
             }
         }
     }
@@ -245,6 +309,7 @@ fn split(text: &str) -> Vec<String> {
 }
 
 /// Reads terms; what is defined by `define-fun` is opened.
+#[derive(Clone)]
 struct Reader {
     definitions: BTreeMap<String, String>,
 }

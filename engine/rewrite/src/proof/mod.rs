@@ -9,11 +9,13 @@
 mod encode;
 mod exhaust;
 mod floats;
+mod folds;
 mod instance;
 mod judge;
 mod ledger;
 mod lemmas;
 mod model;
+mod names;
 mod number;
 mod parsed;
 mod settle;
@@ -26,6 +28,7 @@ mod value;
 use gradiff_graph::{Constant, UOp};
 
 pub use exhaust::{CounterExample, Exhausted, exhaust, exhaust_within};
+pub use floats::whole_floats;
 pub use ledger::{Entry, entry, fingerprint, ledger, strangers, verdict};
 pub use lemmas::TEMPLATES as LEMMAS;
 pub use settle::Answer;
@@ -67,10 +70,19 @@ impl std::fmt::Display for Verdict {
 pub struct Obligation {
     /// For which dtypes, in which manner, what.
     pub label: String,
-    /// SMT-LIB 2, `(check-sat)` included.
-    pub smt: String,
+    /// SMT-LIB 2: what may be assumed.
+    pub premises: String,
+    /// The term that follows from it.
+    pub goal: String,
     /// The names to ask for if there is a counter-example.
     pub values: Vec<String>,
+}
+
+impl Obligation {
+    /// The query, `(check-sat)` included.
+    pub fn smt(&self) -> String {
+        format!("{}(assert (not {}))\n(check-sat)\n", self.premises, self.goal)
+    }
 }
 
 /// Something that terms cannot say.

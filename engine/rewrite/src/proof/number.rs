@@ -61,7 +61,7 @@ impl Script {
         }
     }
 
-    fn sort(&self) -> String {
+    pub(super) fn sort(&self) -> String {
         match self.theory {
             Theory::Unbounded => String::from("Int"),
             Theory::Vectors(width) => format!("(_ BitVec {width})"),

@@ -7,8 +7,9 @@
 use gradiff_graph::DType;
 
 use super::encode::{Encoder, Overflow, Type};
+use super::folds::{self, Steps};
 use super::number::Theory;
-use super::statics::never;
+use super::statics::{bitcasts, is_index, is_of_one_size, never};
 use super::typing::{Kind, Typing};
 use super::{Obligation, Unsupported, parsed};
 use crate::pattern::Pattern;
@@ -99,7 +100,7 @@ pub(super) fn obligations(rule: &Compiled) -> Result<Vec<Obligation>, Unsupporte
     let mut all = Vec::new();
     for case in cases(rule, &typing) {
         let mut written = written(rule, &typing, &case.types, &case.manners);
-        if written.is_err() {
+        if written.is_err() && !case.widths.is_empty() {
             let each = case.widths.iter().map(|types| self::written(rule, &typing, types, &WIDTHS));
             written = each.collect::<Result<Vec<_>, _>>().map(|lists| lists.concat());
         }
@@ -169,6 +170,14 @@ fn queries(
     types: &Types,
     (overflow, is_over_vectors): Manner,
 ) -> Result<Vec<Obligation>, Unsupported> {
+    if matches!(rule.lhs, Pattern::Fold(..)) {
+        let mut all = Vec::new();
+        for steps in Steps::of(rule) {
+            let encoder = folds::write(rule, typing, types, steps)?;
+            all.extend(encoder.obligations(&format!("{}, {}", named(types), steps.name())));
+        }
+        return Ok(all);
+    }
     let write = |theory| Encoder::write(rule, typing, types, theory, overflow);
     let encoder = if is_over_vectors {
         let first = write(Theory::Vectors(WIDE))?;
@@ -177,20 +186,11 @@ fn queries(
         write(Theory::Unbounded)?
     };
     let manner = match (overflow, is_over_vectors) {
-        (Overflow::Proved, _) => "exact",
-        (_, false) => "wrapping",
-        (_, true) => "bit-vectors",
+        (Overflow::Wrapped, false) => "wrapping",
+        (Overflow::Wrapped, true) => "bit-vectors",
+        _ => "exact",
     };
-    let obligation = |goal| Obligation {
-        label: format!("{}, {manner}: {}", named(types), goal_label(goal)),
-        smt: encoder.query(goal),
-        values: encoder.values(),
-    };
-    Ok(encoder.goals.iter().map(obligation).collect())
-}
-
-fn goal_label(goal: &super::encode::Goal) -> &str {
-    &goal.label
+    Ok(encoder.obligations(&format!("{}, {manner}", named(types))))
 }
 
 /// A width that every number of a rule fits, to measure how wide they are.
@@ -214,39 +214,49 @@ fn named(types: &Types) -> String {
 
 fn cases(rule: &Compiled, typing: &Typing) -> Vec<Case> {
     let mut found = Vec::new();
-    if has_bitcast(&rule.lhs) {
-        let raw: Vec<Type> = DType::ALL.into_iter().map(Type::Raw).collect();
-        let choices = |kind: Option<Kind>| kind.map(|_| raw.clone());
-        if let Some(first) = typing.assignments().first() {
-            for types in product(first, &choices) {
-                if is_bitcast_of_one_size(rule, typing, &types) && !is_never(rule, typing, &types) {
-                    let manners = vec![(Overflow::Wrapped, OVER_INTEGERS)];
-                    found.push(Case { types, manners, widths: Vec::new() });
-                }
+    let raw = bitcasts(rule, typing);
+    if !raw.is_empty() {
+        let choices = |class: usize, kind: Kind| match kind {
+            Kind::Int if raw.concat().contains(&class) => INTS.map(Type::Raw).to_vec(),
+            Kind::Float if raw.concat().contains(&class) => FLOATS.map(Type::Raw).to_vec(),
+            Kind::Bool => vec![Type::Raw(DType::Bool)],
+            Kind::Int => any_ints(),
+            Kind::Float | Kind::Void => Vec::new(),
+        };
+        for types in typing.assignments().iter().flat_map(|kinds| product(kinds, &choices)) {
+            if is_of_one_size(&raw, &types) && !is_never(rule, typing, &types) {
+                let manners = vec![(Overflow::Wrapped, OVER_INTEGERS)];
+                found.push(Case { types, manners, widths: Vec::new() });
             }
         }
         return found;
     }
+    let is_fold = matches!(rule.lhs, Pattern::Fold(..));
     for kinds in typing.assignments() {
         let count = |wanted| kinds.iter().filter(|kind| **kind == Some(wanted)).count();
         let (ints, floats) = (count(Kind::Int), count(Kind::Float));
-        if ints == 1 && floats == 0 {
+        if ints == 1 && floats == 0 && !is_fold {
             for is_signed in [true, false] {
                 found.extend(one_int(rule, typing, &kinds, is_signed));
             }
             continue;
         }
-        let choices = |kind: Option<Kind>| {
-            kind.map(|kind| match kind {
-                Kind::Int => INTS.map(Type::Int).to_vec(),
-                Kind::Float => FLOATS.map(Type::Float).to_vec(),
-                Kind::Bool => vec![Type::Bool],
-                Kind::Void => vec![Type::Void],
-            })
+        let choices = |class, kind: Kind| match kind {
+            Kind::Int if is_fold => any_ints(),
+            // What is an index and nothing else is a number; these types have those of all others.
+            Kind::Int if is_index(rule, typing, class) => {
+                [DType::I64, DType::U64].map(Type::Int).to_vec()
+            }
+            Kind::Int => INTS.map(Type::Int).to_vec(),
+            Kind::Float => FLOATS.map(Type::Float).to_vec(),
+            Kind::Bool => vec![Type::Bool],
+            Kind::Void => vec![Type::Void],
         };
         for types in product(&kinds, &choices) {
             if !is_never(rule, typing, &types) {
-                found.push(Case { types, manners: WIDTHS.to_vec(), widths: Vec::new() });
+                let exact = vec![(Overflow::Proved, OVER_INTEGERS)];
+                let manners = if is_fold { exact } else { WIDTHS.to_vec() };
+                found.push(Case { types, manners, widths: Vec::new() });
             }
         }
     }
@@ -279,19 +289,19 @@ fn one_int(
     (!widths.is_empty()).then_some(Case { types, manners, widths })
 }
 
+/// An integer type of any width.
+fn any_ints() -> Vec<Type> {
+    [true, false].map(|is_signed| Type::Any { is_signed }).to_vec()
+}
+
 /// All ways to choose a type for each class.
-fn product(
-    kinds: &[Option<Kind>],
-    choices: &dyn Fn(Option<Kind>) -> Option<Vec<Type>>,
-) -> Vec<Types> {
+fn product(kinds: &[Option<Kind>], choices: &dyn Fn(usize, Kind) -> Vec<Type>) -> Vec<Types> {
     let mut found: Vec<Types> = vec![Vec::new()];
-    for kind in kinds {
-        let Some(choices) = choices(*kind) else {
-            found.iter_mut().for_each(|types| types.push(None));
-            continue;
-        };
+    for (class, kind) in kinds.iter().enumerate() {
+        let choices = kind.map(|kind| choices(class, kind).into_iter().map(Some).collect());
+        let choices: Vec<Option<Type>> = choices.unwrap_or(vec![None]);
         let with = |types: &Types| -> Vec<Types> {
-            choices.iter().map(|choice| [types.as_slice(), &[Some(*choice)]].concat()).collect()
+            choices.iter().map(|choice| [types.as_slice(), &[*choice]].concat()).collect()
         };
         found = found.iter().flat_map(with).collect();
     }
@@ -301,35 +311,4 @@ fn product(
 fn is_never(rule: &Compiled, typing: &Typing, types: &Types) -> bool {
     let of_slot = |slot: usize| typing.of_slot(slot).and_then(|class| types[class]);
     parsed::conditions(rule).any(|condition| never(condition, &of_slot))
-}
-
-fn has_bitcast(pattern: &Pattern) -> bool {
-    match pattern {
-        Pattern::Node(op, src, _) => {
-            *op == gradiff_graph::Op::Bitcast || src.iter().any(has_bitcast)
-        }
-        _ => false,
-    }
-}
-
-/// A bitcast is between dtypes of one size.
-fn is_bitcast_of_one_size(rule: &Compiled, typing: &Typing, types: &Types) -> bool {
-    fn walk(pattern: &Pattern, next: &mut usize, sizes: &dyn Fn(usize) -> usize) -> (usize, bool) {
-        let own = *next;
-        *next += 1;
-        let mut is_right = true;
-        if let Pattern::Node(op, src, _) = pattern {
-            for source in src {
-                let (source, inner) = walk(source, next, sizes);
-                is_right &= inner;
-                is_right &= *op != gradiff_graph::Op::Bitcast || sizes(source) == sizes(own);
-            }
-        }
-        (own, is_right)
-    }
-    let size = |node: usize| match types[typing.node(node)] {
-        Some(Type::Raw(dtype)) => dtype.size_bytes(),
-        _ => 0,
-    };
-    walk(&rule.lhs, &mut 0, &size).1
 }

@@ -1,9 +1,14 @@
 //! What the dtypes alone say of a condition.
 
-use gradiff_graph::DType;
+use gradiff_graph::{DType, Op};
 
 use super::encode::Type;
+use super::instance::dtype_of;
+use super::parsed;
+use super::typing::Typing;
 use crate::condition::{Expr, Operator, Question};
+use crate::pattern::Pattern;
+use crate::ruleset::Compiled;
 
 /// What is known without any value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,6 +98,66 @@ fn ask(question: Question, first: Option<Type>, second: Option<Type>) -> Static 
             _ => truth(first == second),
         },
         Question::Exact if is_float(first) && !is_float(second) => truth(false),
+        Question::Exact => match (dtype_of(Some(first)), dtype_of(Some(second))) {
+            (Some(from), Some(to)) if from.is_float() => truth(has_all_of(to, from)),
+            _ => Static::Unknown,
+        },
         _ => Static::Unknown,
     }
+}
+
+/// The classes of the bitcasts on the left side and of their sources: they are of one size.
+pub(super) fn bitcasts(rule: &Compiled, typing: &Typing) -> Vec<[usize; 2]> {
+    fn walk(pattern: &Pattern, next: &mut usize, found: &mut Vec<[usize; 2]>) {
+        let own = *next;
+        *next += 1;
+        let Pattern::Node(op, src, _) = pattern else { return };
+        if *op == Op::Bitcast {
+            found.push([own, *next]);
+        }
+        src.iter().for_each(|source| walk(source, next, found));
+    }
+    let mut found = Vec::new();
+    walk(&rule.lhs, &mut 0, &mut found);
+    found.iter().map(|nodes| nodes.map(|node| typing.node(node))).collect()
+}
+
+/// Whether each bitcast is between dtypes of one size.
+pub(super) fn is_of_one_size(bitcasts: &[[usize; 2]], types: &[Option<Type>]) -> bool {
+    let size = |class: usize| dtype_of(types[class]).map(DType::size_bytes);
+    bitcasts.iter().all(|[to, from]| size(*to) == size(*from))
+}
+
+/// Whether all that is of the class are names that stand for an index.
+pub(super) fn is_index(rule: &Compiled, typing: &Typing, class: usize) -> bool {
+    fn walk(pattern: &Pattern, is_index: bool, next: &mut usize, found: &mut Vec<(usize, bool)>) {
+        found.push((*next, is_index && matches!(pattern, Pattern::Any(_))));
+        *next += 1;
+        let (op, src) = match pattern {
+            Pattern::Node(op, src, _) => (*op, src.as_slice()),
+            Pattern::Fold(op, src) => (*op, src.as_slice()),
+            _ => return,
+        };
+        for (position, source) in src.iter().enumerate() {
+            walk(source, op == Op::Index && position == 1, next, found);
+        }
+    }
+    let (mut next, mut nodes) = (0, Vec::new());
+    walk(&rule.lhs, false, &mut next, &mut nodes);
+    walk(&rule.rhs, false, &mut next, &mut nodes);
+    let mut asked = parsed::conditions(rule).flat_map(parsed::names);
+    nodes.iter().all(|(node, is_index)| *is_index || typing.node(*node) != class)
+        && asked.all(|slot| typing.of_slot(slot) != Some(class))
+}
+
+/// Whether the float dtype has each value of the other one.
+pub(super) fn has_all_of(to: DType, from: DType) -> bool {
+    let wider = [
+        (DType::F16, DType::F32),
+        (DType::BF16, DType::F32),
+        (DType::F16, DType::F64),
+        (DType::BF16, DType::F64),
+        (DType::F32, DType::F64),
+    ];
+    from == to || wider.contains(&(from, to))
 }

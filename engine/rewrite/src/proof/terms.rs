@@ -184,7 +184,14 @@ impl Encoder<'_> {
             Question::IsBool => truth(matches!(kind, Type::Bool | Type::Raw(DType::Bool))),
             Question::Same => {
                 let other = self.class_of(second)?;
-                truth(class == other || kind == self.type_of(other))
+                let other = (class == other, self.type_of(other));
+                match (kind, other) {
+                    (_, (true, _)) => truth(true),
+                    (Type::Any { .. }, (_, Type::Any { .. })) => {
+                        Err(Unsupported::new("whether two dtypes of any width are the same"))
+                    }
+                    (kind, (_, other)) => truth(kind == other),
+                }
             }
             Question::Exact => self.is_exact(first, second),
             Question::NoWrap | Question::Linear => {
@@ -216,7 +223,13 @@ impl Encoder<'_> {
                 _ => Err(Unsupported::new("a power of two that is no float")),
             },
             Question::ExactSum => Err(Unsupported::new("a sum without rounding")),
-            Question::Free | Question::Size => Err(Unsupported::new("a question about a range")),
+            Question::Size => self.size(first).map(Term::Number),
+            Question::Free if self.is_free(first) => truth(true),
+            // A name may be free without being said to be.
+            Question::Free => {
+                let name = self.script.fresh("asked");
+                Ok(Term::Truth(self.script.declare(&name, "Bool")))
+            }
         }
     }
 
@@ -237,16 +250,7 @@ impl Encoder<'_> {
         let truth = |value: bool| Ok(Term::Truth(value.to_string()));
         let bounds = self.slots[first].as_ref().and_then(|slot| slot.bounds.clone());
         match (from, to) {
-            (Type::Float(from), Type::Float(to)) => {
-                let wider = [
-                    (DType::F16, DType::F32),
-                    (DType::BF16, DType::F32),
-                    (DType::F16, DType::F64),
-                    (DType::BF16, DType::F64),
-                    (DType::F32, DType::F64),
-                ];
-                truth(from == to || wider.contains(&(from, to)))
-            }
+            (Type::Float(from), Type::Float(to)) => truth(super::statics::has_all_of(to, from)),
             (Type::Float(_), _) => truth(false),
             (_, Type::Float(to)) => {
                 let [min, max] = bounds.ok_or(Unsupported::new("bounds of a compound node"))?;

@@ -144,8 +144,7 @@ impl Typing {
                     src.iter().map(|source| self.walk(source, is_left)).collect();
                 self.relate(*op, class, &sources);
                 let is_cast = matches!(op, Op::Cast | Op::Bitcast);
-                if is_cast && !is_left && !matches!(src[0], Pattern::Any(_) | Pattern::Constant(_))
-                {
+                if is_cast && !is_left && src[0].telling().is_none() {
                     self.union(class, sources[0]);
                 }
             }

@@ -1,0 +1,373 @@
+//! Folds over ranges: induction over the number of steps.
+//!
+//! Let n be the number of steps of the range r, F(k) the fold over the first k of them: the op's
+//! identity for k = 0, `F(k) op body(k)` for k + 1. What is free of r is one value; any other name
+//! within a fold is its value at one step, and outside of folds it is any value. P(k) says that the
+//! row holds of the first k steps: with F(k) for each fold and k for `size(r)` on the right side.
+//! P(n) is the row, for each n in one of three ways:
+//!
+//! - n = 0: P(0), about which nothing may be assumed but what the condition says of n and
+//!   constants, as names need not be defined if no step is.
+//! - n > 0: P(1), and P(k) => P(k + 1) for all 0 < k < n.
+//! - `size(r) == c` in the condition: P(c), with the steps written out.
+//!
+//! P(1) and P(k) => P(k + 1) look at one step s each, 0 and k, and s < n. So they may assume what
+//! the rule knows of the whole range: `size(r)` in a condition is n, `min` and `max` are numbers that
+//! no step changes, and what bounds, `nowrap`, `linear` and equations say of a node holds of its
+//! value at each step below n. The left side is defined where its body is at every step. What the
+//! rule knows of n alone (that its arithmetic fits, that numbers on the right can be computed) is a
+//! goal for k and for k + 1.
+//!
+//! In P(k) => P(k + 1), F(k) of the left side is the right side at k, by P(k); folds on the right
+//! are unknowns. Sums and products are exact numbers, congruent to the values modulo 2^bits, as
+//! everywhere; where the op needs the value, P(k) includes that the number is one of the dtype.
+
+use gradiff_graph::{Constant, Op};
+
+use super::Unsupported;
+use super::encode::{Encoder, Overflow, Slot, Type, Value, both, float_literal, float_sort};
+use super::lemmas::cofactors;
+use super::names::Role;
+use super::number::{Number, Theory};
+use super::parsed;
+use super::typing::{Typing, count};
+use crate::condition::{Expr, Operator, Question};
+use crate::pattern::{Pattern, is_constant_name};
+use crate::ruleset::Compiled;
+
+/// The steps that a query is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Steps {
+    /// All steps of a range that has so many.
+    All(u32),
+    /// The first step of a range that may have more.
+    First,
+    /// One after the first.
+    Next,
+}
+
+/// Where the encoder is in a rule about a fold.
+pub(super) struct Fold {
+    range: usize,
+    steps: Vec<Number>,
+    /// What `size(r)` is: in the condition that of the range, on the right how many steps are done.
+    size: Number,
+    /// The folds on the right after the first k steps, by the number of their node.
+    done: Vec<(usize, Value)>,
+    /// Whether P(k) is written down, not P(k + 1).
+    is_before: bool,
+    /// What names that vary stand for on the other side of the fold's border.
+    varying: Vec<(usize, Value)>,
+    is_inside: bool,
+}
+
+impl Steps {
+    /// The queries that prove a rule together.
+    pub(super) fn of(rule: &Compiled) -> Vec<Steps> {
+        let says = |wanted: &dyn Fn(&Expr, Operator, &Expr) -> bool| {
+            parsed::conditions(rule).any(|condition| match condition {
+                Expr::Binary(operator, left, right) => wanted(left, *operator, right),
+                _ => false,
+            })
+        };
+        let is_size = |expr: &Expr| matches!(expr, Expr::Ask(Question::Size, _));
+        let is_of = |steps: i128| {
+            says(&|left: &Expr, operator, right: &Expr| {
+                is_size(left)
+                    && operator == Operator::Equal
+                    && matches!(right, Expr::Int(c) if *c == steps)
+            })
+        };
+        if let Some(steps) = (2..=8).find(|steps| is_of((*steps).into())) {
+            return vec![Steps::All(steps)];
+        }
+        let has_step = says(&|left, operator, right| {
+            matches!(left, Expr::Int(0)) && operator == Operator::Less && is_size(right)
+        });
+        let all = [Steps::First, Steps::Next];
+        if has_step { all.to_vec() } else { [&[Steps::All(0)], all.as_slice()].concat() }
+    }
+
+    /// What its goals are called.
+    pub(super) fn name(self) -> String {
+        match self {
+            Steps::All(0) => String::from("no step"),
+            Steps::All(steps) => format!("{steps} steps"),
+            Steps::First => String::from("the first step"),
+            Steps::Next => String::from("one more step"),
+        }
+    }
+}
+
+/// Writes these steps of a rule about a fold down.
+///
+/// # Errors
+/// The rule has something that terms do not know.
+pub(super) fn write<'a>(
+    rule: &'a Compiled,
+    typing: &'a Typing,
+    types: &'a [Option<Type>],
+    steps: Steps,
+) -> Result<Encoder<'a>, Unsupported> {
+    let Pattern::Fold(op, src) = &rule.lhs else {
+        return Err(Unsupported::new("the left side is no fold"));
+    };
+    let [body, Pattern::Any(range)] = &**src else {
+        return Err(Unsupported::new("a fold over something that is no name"));
+    };
+    let overflow = if steps == Steps::All(0) { Overflow::Unknown } else { Overflow::Proved };
+    let mut encoder = Encoder::new(rule, typing, types, Theory::Unbounded, overflow);
+    encoder.declare_range(*range, steps);
+    encoder.declare_slots(body, Role::Value)?;
+    encoder.declare_parts();
+    encoder.next = 1;
+    let (bodies, defined) = encoder.bodies(body)?;
+    encoder.defined = defined;
+    if steps != Steps::All(0) {
+        encoder.equations()?;
+    }
+    for condition in parsed::conditions(rule) {
+        if steps != Steps::All(0) || encoder.is_about_size(condition) {
+            let holds = encoder.condition(condition)?;
+            encoder.assumed.push(holds);
+        }
+    }
+    encoder.find_varying(*range)?;
+    encoder.cross_border();
+    let class = typing.node(0);
+    let mut left = match steps {
+        Steps::Next => {
+            let right = encoder.right(true)?;
+            encoder.as_hypothesis(right, *op)
+        }
+        _ => encoder.identity(*op, class)?,
+    };
+    for body in bodies {
+        left = encoder.op(*op, &[left, body], class, "the fold")?.0;
+    }
+    let right = encoder.right(false)?;
+    if let (Value::Int { ring: x, .. }, Value::Int { ring: y, .. }) = (&left, &right) {
+        encoder.ordered.extend(cofactors(&encoder.script, [x, y]));
+    }
+    encoder.compare(&left, &right)?;
+    Ok(encoder)
+}
+
+impl Encoder<'_> {
+    /// n, and the steps that are looked at. The end of a range is a constant of its dtype.
+    fn declare_range(&mut self, range: usize, steps: Steps) {
+        let class = self.typing.of_slot(range).unwrap_or_default();
+        let size = self.script.unknown("size_r", 0);
+        let inside = self.is_inside(&size, class);
+        self.script.fact(inside);
+        let [zero, one] = [0, 1].map(|value| self.script.literal(value));
+        self.script.fact(self.script.at_most(&zero, &size));
+        let steps = match steps {
+            Steps::All(count) => {
+                self.script.fact(format!("(= {} {count})", size.text));
+                (0..count).map(|step| self.script.literal(step.into())).collect()
+            }
+            Steps::First => {
+                self.script.fact(self.script.at_most(&one, &size));
+                vec![zero]
+            }
+            Steps::Next => {
+                let step = self.script.unknown("step_r", 0);
+                self.script.fact(self.script.at_most(&one, &step));
+                self.script.fact(self.script.less(&step, &size));
+                vec![step]
+            }
+        };
+        self.fold = Some(Fold {
+            range,
+            steps,
+            size,
+            done: Vec::new(),
+            is_before: false,
+            varying: Vec::new(),
+            is_inside: true,
+        });
+        let any = self.script.unknown("outer_r", 0);
+        self.slots[range] = Some(Slot { value: exact(any, class), bounds: None, exact: None });
+    }
+
+    /// The values of a body at each step, and where all of them are defined.
+    fn bodies(&mut self, body: &Pattern) -> Result<(Vec<Value>, String), Unsupported> {
+        let Some(fold) = &self.fold else { return Err(Unsupported::new("a fold over a range")) };
+        let (range, steps, first) = (fold.range, fold.steps.clone(), self.next);
+        let class = self.typing.of_slot(range).unwrap_or_default();
+        let (mut values, mut defined) = (Vec::new(), String::from("true"));
+        for step in steps {
+            if let Some(slot) = &mut self.slots[range] {
+                slot.value = exact(step, class);
+            }
+            self.next = first;
+            let (value, own) = self.node(body)?;
+            values.push(value);
+            defined = both(&defined, &own);
+        }
+        self.next = first + count(body) + 1;
+        Ok((values, defined))
+    }
+
+    /// Outside of folds a name that varies is any value.
+    fn find_varying(&mut self, range: usize) -> Result<(), Unsupported> {
+        for slot in 1..self.slots.len() {
+            let Some(value) = self.slots[slot].as_ref().map(|slot| slot.value.clone()) else {
+                continue;
+            };
+            if self.is_free(slot) {
+                continue;
+            }
+            let name = self.script.fresh("outside");
+            let outside = match value {
+                Value::Int { class, .. } => exact(self.script.unknown(&name, 0), class),
+                Value::Truth(_) => Value::Truth(self.script.declare(&name, "Bool")),
+                Value::Float(_, dtype) => {
+                    Value::Float(self.script.declare(&name, &float_sort(dtype)), dtype)
+                }
+                _ => return Err(Unsupported::new("an address within a fold")),
+            };
+            let Some(fold) = &mut self.fold else { continue };
+            if slot != range && fold.steps.len() > 1 {
+                return Err(Unsupported::new("steps that differ, written out"));
+            }
+            fold.varying.push((slot, outside));
+        }
+        Ok(())
+    }
+
+    fn cross_border(&mut self) {
+        let Some(fold) = &mut self.fold else { return };
+        fold.is_inside = !fold.is_inside;
+        for (slot, other) in &mut fold.varying {
+            if let Some(slot) = &mut self.slots[*slot] {
+                std::mem::swap(&mut slot.value, other);
+            }
+        }
+    }
+
+    /// The right side after the steps, or before them.
+    fn right(&mut self, is_before: bool) -> Result<Value, Unsupported> {
+        let (rule, one) = (self.rule, self.script.literal(1));
+        let Some(fold) = &mut self.fold else { return Err(Unsupported::new("no fold")) };
+        fold.is_before = is_before;
+        fold.size = match fold.steps.last() {
+            None => self.script.literal(0),
+            Some(step) if is_before => step.clone(),
+            Some(step) => self.script.add(step, &one),
+        };
+        self.next = count(&rule.lhs);
+        Ok(self.node(&rule.rhs)?.0)
+    }
+
+    /// A fold on the right side.
+    pub(super) fn inner_fold(
+        &mut self,
+        op: Op,
+        [body, range]: &[Pattern; 2],
+        class: usize,
+    ) -> Result<Value, Unsupported> {
+        let node = self.next;
+        let is_known = |fold: &&mut Fold| {
+            !fold.is_inside && matches!(range, Pattern::Any(slot) if *slot == fold.range)
+        };
+        let Some(fold) = self.fold.as_mut().filter(is_known) else {
+            return Err(Unsupported::new("a fold over another range"));
+        };
+        if fold.is_before {
+            let value = self.unknown_fold(op, class)?;
+            self.next = node + count(body) + 1;
+            self.fold.iter_mut().for_each(|fold| fold.done.push((node, value.clone())));
+            return Ok(value);
+        }
+        let done = fold.done.iter().find(|(known, _)| *known == node).map(|(_, v)| v.clone());
+        let start = done.map_or_else(|| self.identity(op, class), Ok)?;
+        self.cross_border();
+        let (bodies, _) = self.bodies(body)?;
+        self.cross_border();
+        bodies
+            .into_iter()
+            .try_fold(start, |sum, body| Ok(self.op(op, &[sum, body], class, "a fold")?.0))
+    }
+
+    fn unknown_fold(&mut self, op: Op, class: usize) -> Result<Value, Unsupported> {
+        let name = self.script.fresh("fold");
+        Ok(match self.type_of(class) {
+            Type::Any { .. } => {
+                let ring = self.script.unknown(&name, 0);
+                self.as_hypothesis(Value::Int { ring, read: None, class }, op)
+            }
+            Type::Bool => Value::Truth(self.script.declare(&name, "Bool")),
+            Type::Float(dtype) => {
+                Value::Float(self.script.declare(&name, &float_sort(dtype)), dtype)
+            }
+            _ => return Err(Unsupported::new("a fold of this dtype")),
+        })
+    }
+
+    /// A fold over some steps: if the op needs its value, the number is known to be it.
+    fn as_hypothesis(&mut self, value: Value, op: Op) -> Value {
+        match value {
+            Value::Int { ring, class, .. } if !matches!(op, Op::Add | Op::Mul) => {
+                let inside = self.is_inside(&ring, class);
+                self.assumed.push(inside);
+                exact(ring, class)
+            }
+            other => other,
+        }
+    }
+
+    /// The fold over no step.
+    fn identity(&mut self, op: Op, class: usize) -> Result<Value, Unsupported> {
+        let unknown = || Unsupported(format!("a fold by {op} has no terms"));
+        let one = match op {
+            Op::Add | Op::Max => false,
+            Op::Mul => true,
+            _ => return Err(unknown()),
+        };
+        Ok(match self.type_of(class) {
+            Type::Any { .. } if op == Op::Max => {
+                let [low, _] = self.range(class).ok_or_else(unknown)?;
+                exact(low, class)
+            }
+            Type::Any { .. } => exact(self.script.literal(one.into()), class),
+            Type::Bool => Value::Truth(one.to_string()),
+            Type::Float(dtype) => {
+                let constant = match op {
+                    Op::Add => Constant::zero(dtype),
+                    Op::Mul => Constant::one(dtype),
+                    _ => Constant::smallest(dtype),
+                };
+                Value::Float(float_literal(constant), dtype)
+            }
+            _ => return Err(unknown()),
+        })
+    }
+
+    // Conditions.
+
+    /// `size(r)`.
+    pub(super) fn size(&self, range: usize) -> Result<Number, Unsupported> {
+        let fold = self.fold.as_ref().filter(|fold| fold.range == range);
+        fold.map(|fold| fold.size.clone()).ok_or(Unsupported::new("the size of another range"))
+    }
+
+    /// Whether the condition says outright that the name is free of the range; constants are.
+    pub(super) fn is_free(&self, slot: usize) -> bool {
+        let Some(fold) = &self.fold else { return false };
+        let is_said = |condition: &Expr| matches!(condition, Expr::Ask(Question::Free, slots) if *slots == [slot, fold.range]);
+        is_constant_name(self.rule.slots.name(slot)) || parsed::conditions(self.rule).any(is_said)
+    }
+
+    /// Whether a condition speaks of the number of steps and constants alone.
+    fn is_about_size(&self, condition: &Expr) -> bool {
+        let Some(fold) = &self.fold else { return false };
+        let is_constant = |slot: &usize| is_constant_name(self.rule.slots.name(*slot));
+        parsed::names(condition).iter().all(|slot| *slot == fold.range || is_constant(slot))
+    }
+}
+
+fn exact(number: Number, class: usize) -> Value {
+    Value::Int { ring: number.clone(), read: Some(number), class }
+}
