@@ -21,7 +21,7 @@ const LEDGER: &str =
     concat!(env!("CARGO_MANIFEST_DIR"), "/../../engine/rewrite/src/rules/verdicts.txt");
 
 /// z3's own count of steps after which one query is given up: the same on every machine.
-const STEPS: u32 = 1_000_000;
+const STEPS: u32 = 2_000_000;
 
 /// What became of one rule.
 struct Settled {

@@ -113,7 +113,7 @@ pub(super) struct Encoder<'a> {
     /// Of a rule about a fold: which steps are written down.
     pub(super) fold: Option<Fold>,
     /// The float terms that are casts of integers, and what of.
-    pub(super) of_ints: Vec<(String, Number, Option<DType>)>,
+    pub(super) of_ints: Vec<(String, Number)>,
     /// The float terms that became wider, and what they were before.
     pub(super) widened: Vec<(String, String)>,
     /// The float terms that are cut to integers.
@@ -646,23 +646,8 @@ impl<'a> Encoder<'a> {
                 let (number, zero) = (self.read(x, shown)?, self.script.literal(0));
                 Ok(Value::Truth(format!("(distinct {} {})", number.text, zero.text)))
             }
-            (Value::Int { class: from, .. }, Type::Float(dtype)) => {
-                let Type::Int(from) = self.type_of(*from) else {
-                    return Err(Unsupported::new("a cast to float needs a width"));
-                };
-                let number = self.read(x, shown)?;
-                let cast = super::floats::of_int(&self.script, &number, from, dtype)?;
-                if let Value::Float(text, _) = &cast {
-                    self.of_ints.push((text.clone(), number, Some(from)));
-                }
-                Ok(cast)
-            }
-            (Value::Truth(x), Type::Float(dtype)) => {
-                let (number, cast) = (self.as_number(x), super::floats::of_truth(x, dtype));
-                if let Value::Float(text, _) = &cast {
-                    self.of_ints.push((text.clone(), number, None));
-                }
-                Ok(cast)
+            (Value::Int { .. } | Value::Truth(_), Type::Float(dtype)) => {
+                self.int_cast(x, dtype, shown)
             }
             _ => Err(Unsupported::new("a cast between these dtypes")),
         }

@@ -63,13 +63,33 @@ pub(super) fn cast(text: &str, from: DType, to: Type) -> Result<Value, Unsupport
     }
 }
 
-/// A cast from bool: 1 or 0.
-pub(super) fn of_truth(truth: &str, dtype: DType) -> Value {
-    let [one, zero] = [Constant::one(dtype), Constant::zero(dtype)].map(float_literal);
-    Value::Float(format!("(ite {truth} {one} {zero})"), dtype)
-}
-
 impl Encoder<'_> {
+    /// A cast of an integer or a truth value, rounded once.
+    pub(super) fn int_cast(
+        &mut self,
+        x: &Value,
+        to: DType,
+        shown: &str,
+    ) -> Result<Value, Unsupported> {
+        let (number, exact) = match x {
+            Value::Truth(truth) => (self.as_number(truth), None),
+            Value::Int { ring, read: None, class } => {
+                (self.read(x, shown)?, Some((ring.clone(), *class)))
+            }
+            _ => (self.read(x, shown)?, None),
+        };
+        let mut cast = of_int(&self.script, &number, to)?;
+        if let Some((exact, class)) = exact {
+            // One that does not wrap is a term that it may share with another cast.
+            let inside = self.is_inside(&exact, class);
+            cast = self.choose(&inside, &of_int(&self.script, &exact, to)?, &cast)?;
+        }
+        if let Value::Float(text, _) = &cast {
+            self.of_ints.push((text.clone(), number));
+        }
+        Ok(cast)
+    }
+
     /// A cast of a float, and where it is defined. A float of few enough digits that is made of an
     /// integer is that integer: see [`whole_floats`].
     pub(super) fn float_cast(
@@ -90,19 +110,18 @@ impl Encoder<'_> {
         {
             self.widened.push((wide.clone(), text.to_owned()));
         }
-        let known = self.of_ints.iter().find(|(known, ..)| known == text).cloned();
-        let Some((_, number, int)) = known else { return Ok(usual) };
+        let known = self.of_ints.iter().find(|(known, _)| known == text).cloned();
+        let Some((_, number)) = known else { return Ok(usual) };
         let most = 1i128 << float_shape(from).1;
         let [low, high] = [-most, most].map(|end| self.script.literal(end));
         let ends = [self.script.at_most(&low, &number), self.script.at_most(&number, &high)];
         let is_exact = format!("(and {} {})", ends[0], ends[1]);
-        let (value, defined) = match (to, int) {
-            (Type::Int(_), _) => {
+        let (value, defined) = match to {
+            Type::Int(_) => {
                 let inside = self.is_inside(&number, class);
                 (Value::Int { ring: number, read: None, class }, inside)
             }
-            (Type::Float(dtype), Some(int)) => (of_int(&self.script, &number, int, dtype)?, always),
-            (Type::Float(_), None) => return Ok(usual),
+            Type::Float(dtype) => (of_int(&self.script, &number, dtype)?, always),
             _ => {
                 let zero = self.script.literal(0);
                 (Value::Truth(format!("(distinct {} {})", number.text, zero.text)), always)
@@ -182,18 +201,12 @@ pub fn whole_floats() -> Vec<Obligation> {
     whole.into_iter().chain(wider).collect()
 }
 
-/// A cast from an integer, rounded once.
-pub(super) fn of_int(
-    script: &Script,
-    number: &Number,
-    from: DType,
-    to: DType,
-) -> Result<Value, Unsupported> {
+/// The float nearest to a number.
+fn of_int(script: &Script, number: &Number, to: DType) -> Result<Value, Unsupported> {
     if script.theory == Theory::Unbounded {
         return Err(Unsupported::new("a cast to float needs bit-vectors"));
     }
     let (exponent, mantissa) = float_shape(to);
-    let name = if from.is_signed() { "to_fp" } else { "to_fp_unsigned" };
-    let cut = format!("((_ extract {} 0) {})", from.bits() - 1, number.text);
-    Ok(Value::Float(format!("((_ {name} {exponent} {mantissa}) RNE {cut})"), to))
+    let cut = format!("((_ extract {} 0) {})", number.bits - 1, number.text);
+    Ok(Value::Float(format!("((_ to_fp {exponent} {mantissa}) RNE {cut})"), to))
 }
