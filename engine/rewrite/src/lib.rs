@@ -9,8 +9,6 @@ mod computed;
 mod condition;
 mod driver;
 mod finders;
-#[cfg(test)]
-mod float_check;
 mod given;
 mod instance;
 pub mod mutate;
@@ -22,8 +20,6 @@ mod reduce_check;
 mod rule;
 pub mod rules;
 mod ruleset;
-#[cfg(test)]
-mod soundness;
 mod sum;
 mod threefry;
 mod validity;

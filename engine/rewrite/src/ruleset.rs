@@ -235,3 +235,55 @@ impl Compiled {
 }
 
 const _: () = assert!(OPS.len() <= 64, "a set of ops fits one u64");
+
+#[cfg(test)]
+mod tests {
+    use gradiff_graph::{Arg, DType, Op, Sources, UOp, Variable};
+
+    use super::*;
+    use crate::rule::{Claim, Types, row};
+
+    #[test]
+    fn load_refuses_duplicates_and_unbound_names() {
+        let bits = (Types::Any, Claim::Bits);
+        let rule = row("test/a", bits, "(add x 0)", "x", "", "", "");
+        assert_eq!(RuleSet::load(&[&[rule], &[rule]]).err(), Some(Error::Duplicate("test/a")));
+        let other = Rule { name: "test/b", ..rule };
+        assert_eq!(RuleSet::load(&[&[rule, other]]).err(), Some(Error::Same("test/a", "test/b")));
+        let problems = [
+            (row("test/b", bits, "(add x 0)", "y", "", "", ""), "y is not bound"),
+            (row("test/b", bits, "(add x 0)", "x", "min(z) > 0", "", ""), "z is not bound"),
+            (row("test/b", bits, "(add x c0)", "{c1}", "", "", ""), "c1 is not bound"),
+            (row("test/b", bits, "(plus x 0)", "x", "", "", ""), "no op plus"),
+            (row("test/b", bits, "(add x)", "x", "", "", ""), "add with 1 sources"),
+            (row("test/b", bits, "(add x 0) y", "x", "", "", ""), "left over"),
+            (row("test/b", bits, "(add x 0)", "@nothing", "", "", ""), "no computed side"),
+            (row("test/b", bits, "(sub x c0)", "(add x c0)", "", "", ""), "may never end"),
+            (row("test/b", bits, "(add x y)", "(add y x)", "", "", ""), "may never end"),
+            (row("test/b", bits, "(mul x y)", "(mul (mul x y) y)", "", "", ""), "may never end"),
+            (row("test/b", bits, "(add x 1)", "(add x c0)", "", "", ""), "c0 is not bound"),
+        ];
+        for (rule, problem) in problems {
+            let error = RuleSet::load(&[&[rule]]).err().expect("a problem").to_string();
+            assert!(error.contains(problem), "{error}");
+        }
+    }
+
+    #[test]
+    fn loop_is_reported_and_ends() {
+        let bits = (Types::Ints, Claim::Bits);
+        let there = row("test/there", bits, "(add x c0)", "(sub x c0)", "", "", "");
+        let back = row("test/back", bits, "(sub x c0)", "(add x c0)", "", "", "");
+        let grow = row("test/grow", bits, "(mul x y)", "(mul (mul x y) y)", "", "", "");
+        let set = RuleSet::load_unordered(&[&[there, back, grow]]).expect("they load");
+        let variable = Variable { name: String::from("x"), min: 0, max: 9 };
+        let x = UOp::new(Op::DefineVar, DType::I32, Sources::new(), Arg::Var(variable.into()));
+        let mut trace = crate::Trace::default();
+        let sum = UOp::binary(Op::Add, x.clone(), UOp::int(DType::I32, 3));
+        crate::rewrite(&sum, &set, &crate::Options::default(), &mut trace);
+        assert!(!trace.loops.is_empty());
+        let product = UOp::binary(Op::Mul, x.clone(), x);
+        crate::rewrite(&product, &set, &crate::Options::default(), &mut trace);
+        assert!(trace.ran_out);
+    }
+}

@@ -2,6 +2,8 @@
 
 use std::process::Command;
 
+use gradiff_check::{Rule, proof, rows};
+
 fn prove(arguments: &[&str], solver: &str) -> (Option<i32>, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_gradiff"));
     command.args(arguments);
@@ -60,31 +62,148 @@ fn true_rows_are_proved_and_need_no_ledger() {
     }
 }
 
+/// What z3 answers to each query, in one process; `None` if it is not there.
+fn z3(queries: &[String]) -> Option<Vec<String>> {
+    let mut child = Command::new("z3")
+        .arg("-in")
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .ok()?;
+    let mut input = child.stdin.take()?;
+    let text: String = queries.iter().map(|query| format!("(reset)\n{query}")).collect();
+    let writer = std::thread::spawn(move || std::io::Write::write_all(&mut input, text.as_bytes()));
+    let output = child.wait_with_output().expect("z3 ends");
+    writer.join().expect("it ends").expect("z3 reads");
+    Some(String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned).collect())
+}
+
 #[test]
 fn lemmas_hold_for_all_integers() {
     if !has_solver() {
         eprintln!("skipped: z3 is not there, so the lemmas for it are not proved");
         return;
     }
-    for lemma in gradiff_check::proof::LEMMAS {
+    for lemma in proof::LEMMAS {
         let query = |lemma: &str| {
-            let names = "(declare-const Y Int)(declare-const A Int)(declare-const B Int)";
-            let text = format!("{names}(assert (not {lemma}))(check-sat)");
-            let mut child = Command::new("z3")
-                .arg("-in")
-                .stdin(std::process::Stdio::piped())
-                .stdout(std::process::Stdio::piped())
-                .spawn()
-                .expect("z3 starts");
-            let mut input = child.stdin.take().expect("a pipe");
-            std::io::Write::write_all(&mut input, text.as_bytes()).expect("z3 reads");
-            drop(input);
-            let output = child.wait_with_output().expect("z3 ends");
-            String::from_utf8_lossy(&output.stdout).trim().to_owned()
+            let names = ["Y", "A", "B", "D", "R", "S"];
+            let names = names.map(|name| format!("(declare-const {name} Int)")).concat();
+            format!("{names}(assert (not {lemma}))(push)(check-sat)")
         };
-        assert_eq!(query(lemma), "unsat", "{lemma}");
         // A lemma that says too much is found out.
-        assert_eq!(query(&format!("(and {lemma} (<= (* Y A) (* Y B)))")), "sat", "{lemma}");
+        let much = query(&format!("(and {lemma} (<= (* Y A) (* Y B)))"));
+        assert_eq!(z3(&[query(lemma), much]).expect("it is there"), ["unsat", "sat"], "{lemma}");
+    }
+}
+
+#[test]
+fn floats_hold_integers_and_narrower_floats() {
+    for fact in proof::whole_floats() {
+        // Without the limit there are integers between two floats; a NaN alone is not itself.
+        let (first, _) = fact.premises.split_once('\n').expect("a declaration");
+        let much =
+            format!("{first}\n(assert (not (and {} (fp.eq x x))))\n(check-sat)\n", fact.goal);
+        let more = format!("{first}\n(assert (not {}))\n(check-sat)\n", fact.goal);
+        let is_limited = fact.premises.lines().count() > 1;
+        let Some(answers) = z3(&[fact.smt(), if is_limited { more } else { much }]) else { return };
+        assert_eq!(answers, ["unsat", "sat"], "{}", fact.label);
+    }
+}
+
+fn folds() -> Vec<Rule> {
+    rows().into_iter().filter(|rule| rule.name.starts_with("reduce/")).collect()
+}
+
+/// Rows about folds, each with a part of its condition or of its right side changed: all are false.
+fn false_folds() -> Vec<Rule> {
+    let without = [
+        ("sum-of-same", "free(v, r)"),
+        ("max-of-same", "0 < size(r)"),
+        ("max-of-same", "free(v, r)"),
+        ("product-of-two", "size(r) == 2"),
+        ("max-of-steps", "0 < size(r)"),
+        ("max-of-sum", "nowrap(s)"),
+        ("max-of-sum", "free(y, r)"),
+        ("max-of-product", "c0 > 0"),
+        ("max-of-product", "nowrap(s)"),
+        ("sum-of-product", "free(y, r)"),
+        ("sum-of-chosen", "free(s, r)"),
+        ("max-of-chosen", "free(w, r)"),
+        ("count-below", "free(v, r)"),
+        ("count-below", "free(w, r)"),
+        ("count-below", "fits(max(x) + 1, x)"),
+        ("count-below", "fits(max(x) - min(w) + c0, x)"),
+        ("count-below-falling", "fits(min(w) - max(x) - 1, x)"),
+        ("count-true-below", "fits(min(x) - max(w), x)"),
+        ("count-between", "max(y) <= min(z)"),
+    ];
+    let changed = [
+        ("sum-of-same", "size(r)", "size(r) + 1"),
+        ("sum-of-steps", "size(r) - 1", "size(r) + 1"),
+        ("max-of-steps", "- 1", "- 2"),
+        ("product-of-three", "(mul v v)", "v"),
+        ("sum-of-masked", "v 0", "0 v"),
+        ("sum-of-chosen", "(reduce.add v r) 0", "0 (reduce.add v r)"),
+        ("count-below", "{c0 - 1}", "0"),
+        ("count-from", "{size(r)}", "{size(r) + 1}"),
+        ("count-below-falling", "{-c0}) {-c0}", "{-c0 - 1}) {-c0}"),
+    ];
+    let folds = folds();
+    let named = |name: &str| {
+        let found = folds.iter().find(|rule| rule.name.strip_prefix("reduce/") == Some(name));
+        *found.unwrap_or_else(|| panic!("no row {name}"))
+    };
+    let without = without.iter().map(|(name, part)| {
+        let when = named(name).when.replace(part, "0 == 0");
+        Rule { when: when.leak(), ..named(name) }
+    });
+    let changed = changed.iter().map(|(name, part, other)| {
+        let rhs = named(name).rhs.replace(part, other);
+        Rule { rhs: rhs.leak(), ..named(name) }
+    });
+    let all: Vec<Rule> = without.chain(changed).collect();
+    assert!(all.iter().all(|rule| proof::verdict(rule).is_none()), "each is changed");
+    all
+}
+
+#[test]
+fn false_folds_have_a_counter_example_without_small_cases() {
+    for rule in false_folds() {
+        let queries = proof::obligations(&rule).expect("it has terms");
+        let queries: Vec<String> = queries.iter().map(proof::Obligation::smt).collect();
+        let Some(answers) = z3(&queries) else { return };
+        let is_sat = answers.iter().any(|answer| answer == "sat");
+        assert!(is_sat, "{} => {} when {}", rule.lhs, rule.rhs, rule.when);
+    }
+}
+
+#[test]
+fn false_folds_are_never_proved() {
+    for rule in false_folds() {
+        let mut ask = |_: &proof::Obligation| proof::Answer::Unknown;
+        let (verdict, _) = proof::settle(&rule, Some(&mut ask));
+        let is_refuted = matches!(verdict, proof::Verdict::Refuted(_));
+        assert!(is_refuted, "{}: {verdict:?} when {}", rule.name, rule.when);
+    }
+}
+
+#[test]
+fn proofs_of_folds_assume_nothing_impossible() {
+    let proved =
+        folds().into_iter().filter(|rule| proof::verdict(rule) == Some(proof::Verdict::Proved));
+    let proved: Vec<Rule> = proved.collect();
+    assert!(proved.len() >= 30, "{}", proved.len());
+    for rule in proved {
+        let queries = proof::obligations(&rule).expect("it has terms");
+        let premises = |query: &proof::Obligation| format!("{}(check-sat)\n", query.premises);
+        let premises: Vec<String> = queries.iter().map(premises).collect();
+        let Some(answers) = z3(&premises) else { return };
+        assert_eq!(answers.len(), queries.len());
+        for (query, answer) in queries.iter().zip(answers) {
+            // No unsigned constant is below 0.
+            let is_impossible = rule.when.contains("c0 < 0") && query.label.contains("unsigned");
+            assert!(answer == "sat" || is_impossible, "{} {}: {answer}", rule.name, query.label);
+        }
     }
 }
 
