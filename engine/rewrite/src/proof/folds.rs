@@ -11,12 +11,12 @@
 //! - n > 0: P(1), and P(k) => P(k + 1) for all 0 < k < n.
 //! - `size(r) == c` in the condition: P(c), with the steps written out.
 //!
-//! P(1) and P(k) => P(k + 1) look at one step s each, 0 and k, and s < n. So they may assume what
-//! the rule knows of the whole range: `size(r)` in a condition is n, `min` and `max` are numbers that
-//! no step changes, and what bounds, `nowrap`, `linear` and equations say of a node holds of its
-//! value at each step below n. The left side is defined where its body is at every step. What the
-//! rule knows of n alone (that its arithmetic fits, that numbers on the right can be computed) is a
-//! goal for k and for k + 1.
+//! P(1) and P(k) => P(k + 1) look at one step each, 0 and k, which n is above. So they may assume
+//! what the rule knows of the whole range: `size(r)` in a condition is n, `min` and `max` are
+//! numbers that no step changes, and what bounds, `nowrap`, `linear` and equations say of a node
+//! holds of its value at each step below n. The left side is defined where its body is at every
+//! step. What the rule knows of n alone (that its arithmetic fits, that numbers on the right can be
+//! computed) is a goal for k and for k + 1.
 //!
 //! In P(k) => P(k + 1), F(k) of the left side is the right side at k, by P(k); folds on the right
 //! are unknowns. Sums and products are exact numbers, congruent to the values modulo 2^bits, as
@@ -356,7 +356,9 @@ impl Encoder<'_> {
     /// Whether the condition says outright that the name is free of the range; constants are.
     pub(super) fn is_free(&self, slot: usize) -> bool {
         let Some(fold) = &self.fold else { return false };
-        let is_said = |condition: &Expr| matches!(condition, Expr::Ask(Question::Free, slots) if *slots == [slot, fold.range]);
+        let said = [slot, fold.range];
+        let is_said =
+            |part: &Expr| matches!(part, Expr::Ask(Question::Free, slots) if *slots == said);
         is_constant_name(self.rule.slots.name(slot)) || parsed::conditions(self.rule).any(is_said)
     }
 

@@ -221,7 +221,8 @@ fn cases(rule: &Compiled, typing: &Typing) -> Vec<Case> {
             Kind::Float if raw.concat().contains(&class) => FLOATS.map(Type::Raw).to_vec(),
             Kind::Bool => vec![Type::Raw(DType::Bool)],
             Kind::Int => any_ints(),
-            Kind::Float | Kind::Void => Vec::new(),
+            Kind::Float => FLOATS.map(Type::Float).to_vec(),
+            Kind::Void => vec![Type::Void],
         };
         for types in typing.assignments().iter().flat_map(|kinds| product(kinds, &choices)) {
             if is_of_one_size(&raw, &types) && !is_never(rule, typing, &types) {

@@ -182,17 +182,7 @@ impl Encoder<'_> {
                 _ => matches!(kind, Type::Any { .. } | Type::Int(_)),
             }),
             Question::IsBool => truth(matches!(kind, Type::Bool | Type::Raw(DType::Bool))),
-            Question::Same => {
-                let other = self.class_of(second)?;
-                let other = (class == other, self.type_of(other));
-                match (kind, other) {
-                    (_, (true, _)) => truth(true),
-                    (Type::Any { .. }, (_, Type::Any { .. })) => {
-                        Err(Unsupported::new("whether two dtypes of any width are the same"))
-                    }
-                    (kind, (_, other)) => truth(kind == other),
-                }
-            }
+            Question::Same => self.is_same(class, second),
             Question::Exact => self.is_exact(first, second),
             Question::NoWrap | Question::Linear => {
                 let inside = self.in_range(first)?;
@@ -230,6 +220,17 @@ impl Encoder<'_> {
                 let name = self.script.fresh("asked");
                 Ok(Term::Truth(self.script.declare(&name, "Bool")))
             }
+        }
+    }
+
+    /// Whether a name is of the class's dtype.
+    fn is_same(&mut self, class: usize, name: usize) -> Result<Term, Unsupported> {
+        let other = self.class_of(name)?;
+        match (self.type_of(class), self.type_of(other)) {
+            (Type::Any { .. }, Type::Any { .. }) if class != other => {
+                Err(Unsupported::new("whether two dtypes of any width are the same"))
+            }
+            (kind, of_name) => Ok(Term::Truth((kind == of_name).to_string())),
         }
     }
 
