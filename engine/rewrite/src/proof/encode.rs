@@ -114,6 +114,8 @@ pub(super) struct Encoder<'a> {
     pub(super) fold: Option<Fold>,
     /// The float terms that are casts of integers, and what of.
     pub(super) of_ints: Vec<(String, Number)>,
+    /// The numbers that are cast to floats of some dtype.
+    pub(super) nearest: Vec<(String, DType)>,
     /// The float terms that became wider, and what they were before.
     pub(super) widened: Vec<(String, String)>,
     /// The float terms that are cut to integers.
@@ -143,6 +145,7 @@ impl<'a> Encoder<'a> {
             next: 0,
             fold: None,
             of_ints: Vec::new(),
+            nearest: Vec::new(),
             widened: Vec::new(),
             wholes: Vec::new(),
         };

@@ -7,7 +7,7 @@
 use gradiff_graph::{Constant, DType, Op};
 
 use super::encode::{Encoder, Type, Value, choice, float_literal, float_shape, float_sort};
-use super::number::{Number, Script, Theory};
+use super::number::{Number, Theory};
 use super::statics::has_all_of;
 use super::{Obligation, Unsupported};
 
@@ -78,16 +78,44 @@ impl Encoder<'_> {
             }
             _ => (self.read(x, shown)?, None),
         };
-        let mut cast = of_int(&self.script, &number, to)?;
+        let mut cast = self.of_int(&number, to)?;
         if let Some((exact, class)) = exact {
             // One that does not wrap is a term that it may share with another cast.
             let inside = self.is_inside(&exact, class);
-            cast = self.choose(&inside, &of_int(&self.script, &exact, to)?, &cast)?;
+            let exact = self.of_int(&exact, to)?;
+            cast = self.choose(&inside, &exact, &cast)?;
         }
         if let Value::Float(text, _) = &cast {
             self.of_ints.push((text.clone(), number));
         }
         Ok(cast)
+    }
+
+    /// The float nearest to a number: some float, the same for the same number, 0 for 0
+    /// and 1 for 1.
+    fn of_int(&mut self, number: &Number, to: DType) -> Result<Value, Unsupported> {
+        if self.script.theory == Theory::Unbounded {
+            return Err(Unsupported::new("a cast to float needs bit-vectors"));
+        }
+        let (exponent, digits) = float_shape(to);
+        // Of a truth value all is said.
+        if number.bits <= 2 {
+            let cut = format!("((_ extract {} 0) {})", number.bits - 1, number.text);
+            return Ok(Value::Float(format!("((_ to_fp {exponent} {digits}) RNE {cut})"), to));
+        }
+        let known = self.nearest.iter().position(|known| *known == (number.text.clone(), to));
+        let name = format!("nearest_{}", known.unwrap_or(self.nearest.len()));
+        if known.is_none() {
+            self.nearest.push((number.text.clone(), to));
+            self.script.declare(&name, &float_sort(to));
+            for (number_of, float) in [(0, Constant::zero(to)), (1, Constant::one(to))] {
+                let known = self.script.literal(number_of);
+                let float = float_literal(float);
+                self.script
+                    .fact(format!("(=> (= {} {}) (= {name} {float}))", number.text, known.text));
+            }
+        }
+        Ok(Value::Float(name, to))
     }
 
     /// A cast of a float, and where it is defined. A float of few enough digits that is made of an
@@ -121,7 +149,7 @@ impl Encoder<'_> {
                 let inside = self.is_inside(&number, class);
                 (Value::Int { ring: number, read: None, class }, inside)
             }
-            Type::Float(dtype) => (of_int(&self.script, &number, dtype)?, always),
+            Type::Float(dtype) => (self.of_int(&number, dtype)?, always),
             _ => {
                 let zero = self.script.literal(0);
                 (Value::Truth(format!("(distinct {} {})", number.text, zero.text)), always)
@@ -199,14 +227,4 @@ pub fn whole_floats() -> Vec<Obligation> {
             }
         });
     whole.into_iter().chain(wider).collect()
-}
-
-/// The float nearest to a number.
-fn of_int(script: &Script, number: &Number, to: DType) -> Result<Value, Unsupported> {
-    if script.theory == Theory::Unbounded {
-        return Err(Unsupported::new("a cast to float needs bit-vectors"));
-    }
-    let (exponent, mantissa) = float_shape(to);
-    let cut = format!("((_ extract {} 0) {})", number.bits - 1, number.text);
-    Ok(Value::Float(format!("((_ to_fp {exponent} {mantissa}) RNE {cut})"), to))
 }
