@@ -6,8 +6,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
+use gradiff_check::forms::{self, Differences, Form};
 use gradiff_check::sabotage::{self, Death, Harness, KINDS, Mutant, ROUNDS, Sign};
-use gradiff_corpus::ExprCase;
 use gradiff_gen::{Config, ExprConfig, SeedChoices, case_seed};
 use serde_json::{Value, json};
 
@@ -18,7 +18,7 @@ use crate::{Failure, Status};
 const REVIEWED: &str = include_str!("../../survivors.txt");
 
 /// Subjects on which a survivor is compared with the row as it is.
-const COMPARED: u64 = 2_000;
+const COMPARED: u64 = 1_200;
 
 /// Stack of a worker: a mutant may make deep terms.
 const STACK_BYTES: usize = 512 << 20;
@@ -69,17 +69,24 @@ pub(crate) fn measure(options: &Sabotage) -> Result<Status, Failure> {
         in_parallel(alive, jobs, &work)?;
     }
     let seconds = spent();
-    let mut survivors: Vec<Survivor> = cases
-        .iter()
-        .filter(|case| case.death.is_none())
-        .map(|case| Survivor::of(case, &reviewed))
-        .collect();
-    let explain = |survivor: &mut Survivor| {
-        (survivor.story, survivor.case) = sabotage::explain(&survivor.mutant, &harness, COMPARED);
+    let mut groups: Vec<Group> = Vec::new();
+    for case in cases.iter().filter(|case| case.death.is_none()) {
+        let rule = case.mutant.rule.name;
+        if groups.last().is_none_or(|group| group.rule != rule) {
+            groups.push(Group { rule, survivors: Vec::new(), forms: Vec::new() });
+        }
+        let group = groups.last_mut().expect("one was pushed");
+        group.survivors.push(Survivor::of(case, &reviewed));
+    }
+    let explain = |group: &mut Group| {
+        group.explain(&harness);
         Ok(())
     };
-    in_parallel(survivors.iter_mut().collect(), jobs, &explain)?;
-    let report = Report { cases, survivors, stale: Vec::new(), seconds };
+    in_parallel(groups.iter_mut().collect(), jobs, &explain)?;
+    let forms = groups.iter_mut().flat_map(|group| std::mem::take(&mut group.forms)).collect();
+    let survivors = groups.into_iter().flat_map(|group| group.survivors).collect();
+    let whole = spent();
+    let report = Report { cases, survivors, forms, stale: Vec::new(), seconds, whole };
     let report = Report { stale: report.stale(&reviewed, &options.prefixes), ..report };
     if let Some(path) = &options.forms {
         report.write_forms(path)?;
@@ -153,8 +160,31 @@ struct Survivor {
     reason: Option<String>,
     /// What can be found out about it.
     story: String,
-    /// What tells it from the row.
-    case: Option<ExprCase>,
+    /// Whether something tells it from the row.
+    is_told: bool,
+}
+
+/// The survivors of one rule.
+struct Group {
+    rule: &'static str,
+    survivors: Vec<Survivor>,
+    /// What tells some of them from the row.
+    forms: Vec<Form>,
+}
+
+impl Group {
+    fn explain(&mut self, harness: &Harness<'_>) {
+        let Some(mut differences) = Differences::new(self.rule, harness, COMPARED) else { return };
+        for survivor in &mut self.survivors {
+            let told = differences.of(&survivor.mutant);
+            survivor.is_told = told.is_some();
+            survivor.story = match told {
+                Some((form, now)) => format!("another form: {form}, with the mutant {now}"),
+                None => format!("no difference, not even in form, on {COMPARED} subjects"),
+            };
+        }
+        self.forms = differences.found;
+    }
 }
 
 impl Survivor {
@@ -166,12 +196,19 @@ impl Survivor {
             is_tried: case.rounds == ROUNDS.len(),
             reason: reason.map(|(_, reason)| (*reason).to_string()),
             story: String::new(),
-            case: None,
+            is_told: false,
         }
     }
 
     fn is_equivalent(&self) -> bool {
-        self.reason.as_deref().is_some_and(|reason| reason.starts_with("equivalent"))
+        let is_said = |reason: &str| reason.starts_with("equivalent");
+        !self.is_told && self.reason.as_deref().is_some_and(is_said)
+    }
+
+    /// Whether the review is right, as far as is known.
+    fn is_explained(&self) -> bool {
+        self.is_equivalent()
+            || self.reason.as_deref().is_some_and(|reason| reason.starts_with("harmless"))
     }
 }
 
@@ -180,7 +217,12 @@ struct Report {
     survivors: Vec<Survivor>,
     /// Reviewed survivors that are no mutants any more, or are dead.
     stale: Vec<String>,
+    /// What tells survivors from their rows.
+    forms: Vec<Form>,
+    /// CPU seconds that mutants were tried for.
     seconds: f64,
+    /// The same with what was found out about survivors.
+    whole: f64,
 }
 
 fn percent(part: usize, whole: usize) -> f64 {
@@ -198,7 +240,7 @@ impl Report {
     }
 
     fn is_clean(&self) -> bool {
-        self.stale.is_empty() && self.survivors.iter().all(|survivor| survivor.reason.is_some())
+        self.stale.is_empty() && self.survivors.iter().all(Survivor::is_explained)
     }
 
     fn deaths(&self) -> impl Iterator<Item = (&Mutant, &Death)> {
@@ -207,7 +249,7 @@ impl Report {
 
     /// Deaths by something wrong, those blamed on the right rule, and on the right pass.
     fn blamed(&self) -> (usize, usize, usize) {
-        let wrong = || self.deaths().filter(|(_, death)| death.sign != Sign::Expect);
+        let wrong = || self.deaths().filter(|(_, death)| death.sign.is_wrong());
         let rule = wrong().filter(|(mutant, death)| death.names(mutant)).count();
         let pass = wrong().filter(|(mutant, death)| death.passes(mutant)).count();
         (wrong().count(), rule, pass)
@@ -228,7 +270,7 @@ impl Report {
             println!("      {reason}{tried}\n      {}", survivor.story);
         }
         let (wrong, rule, pass) = self.blamed();
-        for (mutant, death) in self.deaths().filter(|(_, death)| death.sign != Sign::Expect) {
+        for (mutant, death) in self.deaths().filter(|(_, death)| death.sign.is_wrong()) {
             if !death.names(mutant) || !death.passes(mutant) {
                 let (rule, pass) = (death.rule.as_deref(), death.pass.as_deref());
                 let (rule, pass) = (rule.unwrap_or("nobody"), pass.unwrap_or("none"));
@@ -255,27 +297,25 @@ impl Report {
         let (raw, score) = self.scores();
         println!(
             "{} mutants, {} killed: score {raw:.1} %, {score:.1} % of those not reviewed as \
-             equivalent; {:.0} CPU seconds, seed {seed}",
+             equivalent; {:.0} CPU seconds ({:.0} with survivors explained), seed {seed}",
             self.cases.len(),
             self.deaths().count(),
-            self.seconds
+            self.seconds,
+            self.whole
         );
     }
 
-    /// Writes the list of forms anew: the lines that are there, as they are simplified now, and one
-    /// for each survivor that leaves something in another form.
+    /// Writes the list of forms anew: the lines that are there, as they are now, and those that tell
+    /// survivors from their rows.
     fn write_forms(&self, path: &Path) -> Result<(), Failure> {
         let failed = |error: std::io::Error| Failure::Usage(format!("{}: {error}", path.display()));
         let text = std::fs::read_to_string(path).map_err(failed)?;
         let comments = text.lines().filter(|line| line.starts_with('#'));
         let mut lines: Vec<String> = comments.map(str::to_owned).collect();
-        let old = sabotage::forms(&text).into_iter().flatten().filter_map(|file| match file.case {
-            gradiff_corpus::Case::Expr(case) => Some(case),
-            _ => None,
-        });
-        let new = self.survivors.iter().filter_map(|survivor| survivor.case.clone());
-        let cases: Vec<ExprCase> = old.chain(new).collect();
-        let mut forms: Vec<String> = cases.iter().map(sabotage::form_line).collect();
+        let old = forms::read(&text).into_iter().flatten();
+        let old = old.filter_map(|form| Form::new(&form.rule, &form.subject));
+        let all = old.chain(self.forms.iter().cloned());
+        let mut forms: Vec<String> = all.map(|form| form.to_string()).collect();
         forms.sort();
         forms.dedup();
         lines.extend(forms);
