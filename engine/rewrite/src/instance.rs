@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use gradiff_graph::{Arg, Constant, DType, Dims, Global, Op, UOp, Variable};
+use gradiff_graph::{Arg, Constant, DType, Dims, Global, Op, UOp, Variable, evaluate, verify};
 
 use crate::mutate::{Term, is_constant, pattern_tokens, tokens};
 use crate::rule::Rule;
@@ -44,11 +44,11 @@ pub fn instance(rule: &Rule, subject: DType, dice: &mut dyn FnMut(u64) -> u64) -
         _ if op.is_comparison() => DType::Bool,
         _ => subject,
     };
-    draw.node(&term, op, root, Some(subject))
+    draw.node(&term, op, root, Some(subject)).filter(|root| verify(root).is_ok())
 }
 
-const CAST_DTYPES: [DType; 7] =
-    [DType::I32, DType::I8, DType::U8, DType::I64, DType::Bool, DType::F32, DType::U32];
+const CAST_DTYPES: [DType; 8] =
+    [DType::I32, DType::I8, DType::U8, DType::I64, DType::Bool, DType::F32, DType::U32, DType::U64];
 
 /// Small numbers, the ones most often asked for first.
 const SMALL: [i128; 14] = [2, 3, 4, 1, 6, 8, 0, 5, -1, -2, -3, 7, -8, 10];
@@ -118,6 +118,7 @@ impl<'t> Draw<'t, '_> {
             _ if is_constant(word) => UOp::constant(self.constant(dtype)),
             (Some(node), _) => node,
             (None, Some(range)) => self.of_fold(word, dtype, &range)?,
+            _ if self.rule.given.contains("by simplex") && dtype.is_int() => self.plain(dtype),
             (None, None) => self.leaf(dtype),
         };
         self.known.push((word, node.clone()));
@@ -135,17 +136,22 @@ impl<'t> Draw<'t, '_> {
         if self.one_in(4) { None } else { self.total(&words, &mut (place + 2), dtype) }
     }
 
-    /// A sum of an equation, from the word `at` on, which moves behind it.
+    /// A sum of an equation, from the word `at` on, which moves behind it. Its terms stand in any
+    /// order: those that a rule brings together are not always neighbours.
     fn total(&mut self, words: &[&'static str], at: &mut usize, dtype: DType) -> Option<UOp> {
-        let mut sum = self.product(words, at, dtype)?;
+        let mut terms = vec![self.product(words, at, dtype)?];
         while let Some(sign @ ("+" | "-")) = words.get(*at).copied() {
             *at += 1;
             let next = self.product(words, at, dtype)?;
             let minus = || UOp::binary(Op::Mul, next.clone(), UOp::int(dtype, -1));
-            let next = if sign == "-" { minus() } else { next.clone() };
-            sum = UOp::binary(Op::Add, sum, next);
+            terms.push(if sign == "-" { minus() } else { next.clone() });
         }
-        Some(sum)
+        if 2 < terms.len() && self.one_in(2) {
+            let place = (self.dice)(terms.len() as u64) as usize;
+            let last = terms.len() - 1;
+            terms.swap(place, last);
+        }
+        terms.into_iter().reduce(|sum, term| UOp::binary(Op::Add, sum, term))
     }
 
     fn product(&mut self, words: &[&'static str], at: &mut usize, dtype: DType) -> Option<UOp> {
@@ -158,7 +164,10 @@ impl<'t> Draw<'t, '_> {
                 _ => return Some(product),
             };
             *at += 1;
-            product = UOp::binary(op, product, self.operand(words, at, dtype)?);
+            let operand = self.operand(words, at, dtype)?;
+            let values = product.as_const().zip(operand.as_const());
+            let folded = values.and_then(|(x, y)| evaluate(op, dtype, &[x, y]));
+            product = folded.map_or_else(|| UOp::binary(op, product, operand), UOp::constant);
         }
     }
 
@@ -194,9 +203,13 @@ impl<'t> Draw<'t, '_> {
         if !index.is_int() {
             return None;
         }
+        let asked = self.asked_sizes();
         let ranges = [0, 1].map(|axis| {
-            let end = UOp::int(index, self.pick(&[3, 2, 4, 3, 1, 5, 9, 0]));
-            UOp::new(Op::Range, index, [end], Arg::Int(axis))
+            let steps = self.pick(&[3, 2, 4, 3, 1, 5, 9, 0]);
+            // Too many for a witness, but not to be rewritten.
+            let is_asked = index == DType::I32 && !asked.is_empty() && self.one_in(4);
+            let steps = if is_asked { self.pick(&asked) } else { steps };
+            UOp::new(Op::Range, index, [UOp::int(index, steps)], Arg::Int(axis))
         });
         self.known.push((word, ranges[0].clone()));
         self.steps = Some(ranges[0].clone());
@@ -204,7 +217,15 @@ impl<'t> Draw<'t, '_> {
         let count = if self.one_in(4) { 2 } else { 1 };
         let src: Vec<UOp> = std::iter::once(value).chain(ranges.into_iter().take(count)).collect();
         let fold = UOp::new(Op::Reduce, self.subject, src, Arg::Reduce(op, Dims::new()));
-        gradiff_graph::verify(&fold).is_ok().then_some(fold)
+        verify(&fold).is_ok().then_some(fold)
+    }
+
+    /// The numbers in the condition that are too large to be met by chance, and those beside them.
+    fn asked_sizes(&self) -> Vec<i64> {
+        let words = tokens(self.rule.when).into_iter();
+        let numbers = words.filter_map(|word| self.rule.when[word].parse::<i64>().ok());
+        let large = numbers.filter(|number| 99 < *number && *number < i64::from(i32::MAX));
+        large.flat_map(|number| [number - 1, number, number + 1]).collect()
     }
 
     /// What a name in a fold stands for: as the condition asks, most of the time.
@@ -227,6 +248,9 @@ impl<'t> Draw<'t, '_> {
         }
         if rule.rhs == "@gather" && dtype == DType::Bool {
             return Some(self.chosen(range));
+        }
+        if rule.rhs == "@gather" && word == "y" && !self.one_in(8) {
+            return Some(UOp::constant(Constant::zero(dtype)));
         }
         if !varies {
             return Some(self.leaf(dtype));
@@ -254,11 +278,20 @@ impl<'t> Draw<'t, '_> {
         let factor = self.pick(&[1, 2, -1, 3, -2, 1, -3, 5]);
         let scaled = UOp::binary(Op::Mul, range.clone(), UOp::int(dtype, factor));
         let scaled = if factor == 1 { range.clone() } else { scaled };
-        match (self.dice)(4) {
-            0 => scaled,
-            1 => UOp::binary(Op::Add, scaled, UOp::constant(self.constant(dtype))),
-            _ => UOp::binary(Op::Add, scaled, self.variable(dtype)),
-        }
+        let rest = match (self.dice)(9) {
+            0 | 1 => return scaled,
+            2 | 3 => UOp::constant(self.constant(dtype)),
+            // It does vary, after all.
+            4 => UOp::binary(Op::FloorMod, range.clone(), UOp::int(dtype, 2)),
+            // Bounds take its parts for independent.
+            5 => {
+                let (variable, factor) = (self.variable(dtype), 2 + (self.dice)(5) as i64);
+                let part = |factor| UOp::binary(Op::Mul, variable.clone(), UOp::int(dtype, factor));
+                UOp::binary(Op::Add, part(factor), part(1 - factor))
+            }
+            _ => self.variable(dtype),
+        };
+        UOp::binary(Op::Add, scaled, rest)
     }
 
     /// One step of the range, where it is that; sometimes with a further condition.
@@ -370,6 +403,9 @@ impl<'t> Draw<'t, '_> {
         if dtype == DType::Bool {
             return Constant::bool(self.one_in(2));
         }
+        if self.rule.given.contains("by simplex") && !self.one_in(4) {
+            return Constant::int(dtype, 1);
+        }
         let value = match (self.dice)(16) {
             0 => self.pick(&[low, low + 1, high, high - 1]),
             1 => (self.dice)(60) as i128 - 20,
@@ -398,6 +434,7 @@ impl<'t> Draw<'t, '_> {
             }
             DType::Void => self.store(),
             _ if dtype.is_float() => self.load(dtype),
+            _ if self.rule.when.contains("operands(root)") && self.one_in(3) => self.chain(dtype),
             _ => match (self.dice)(12) {
                 0..4 => self.variable(dtype),
                 4..8 => self.sum(dtype),
@@ -421,6 +458,35 @@ impl<'t> Draw<'t, '_> {
         let constant = UOp::constant(self.constant(dtype));
         let sum = sum.unwrap_or_else(|| constant.clone());
         if self.one_in(2) { UOp::binary(Op::Add, sum, constant) } else { sum }
+    }
+
+    /// A chain of the op of the left side, about as long as a condition allows.
+    fn chain(&mut self, dtype: DType) -> UOp {
+        let op = ["(mul", "(max", "(min"].iter().find(|op| self.text.starts_with(**op));
+        let op = op.and_then(|op| Op::from_name(&op[1..])).unwrap_or(Op::Mul);
+        let count = 12 + (self.dice)(4);
+        let names = (0..=count).map(|number| (format!("w{number}"), (-8, 8)));
+        let nodes = names.map(|(name, (min, max))| {
+            UOp::new(Op::DefineVar, dtype, [], Arg::Var(Arc::new(Variable { name, min, max })))
+        });
+        let one = UOp::int(dtype, 1);
+        nodes.reduce(|chain, node| UOp::binary(op, chain, node)).unwrap_or(one)
+    }
+
+    /// Variables with factors, none negative or almost.
+    fn plain(&mut self, dtype: DType) -> UOp {
+        let count = 2 + (self.dice)(2);
+        let terms = (0..count).map(|number| {
+            let (min, max) = (self.pick(&[0, 0, 0, -1]), 1 + (self.dice)(9) as i64);
+            let min = if dtype.int_range().is_some_and(|(low, _)| low == 0) { 0 } else { min };
+            let variable = Variable { name: format!("w{number}"), min, max };
+            let node = UOp::new(Op::DefineVar, dtype, [], Arg::Var(Arc::new(variable)));
+            let factor = UOp::int(dtype, self.pick(&[1, 2, 3, 5, 8, -1]));
+            UOp::binary(Op::Mul, node, factor)
+        });
+        let terms: Vec<UOp> = terms.collect();
+        let sum = terms.into_iter().reduce(|sum, term| UOp::binary(Op::Add, sum, term));
+        sum.unwrap_or_else(|| UOp::int(dtype, 0))
     }
 
     fn quotient(&mut self, dtype: DType) -> UOp {
@@ -495,17 +561,25 @@ impl<'t> Draw<'t, '_> {
         node
     }
 
-    /// Ranges from 0, across 0, away from 0, and whole ones.
+    /// Ranges from 0, across 0, away from 0, whole ones, and such that end near the ends of the
+    /// type, or so near that something small may be added.
     fn range(&mut self, dtype: DType) -> (i64, i64) {
         let (low, high) = dtype.int_range().unwrap_or_default();
         let (low, high) = (low.max(i64::MIN.into()) as i64, high.min(i64::MAX.into()) as i64);
-        let width = (self.dice)(13) as i64;
-        let (min, max) = match (self.dice)(12) {
-            0..5 => (0, width),
-            5..8 => (-width, width / 2),
-            8 => (width, 2 * width),
-            9 => (-2 * width, -width),
-            10 => (high - width, high),
+        let (width, gap) = ((self.dice)(13) as i64, (self.dice)(10) as i64);
+        let is_two = self.rule.when.contains("max(n) == min(n) + 1") && self.one_in(3);
+        let (min, max) = match (self.dice)(17) {
+            _ if is_two => (width - 6, width - 5),
+            0..6 => (0, width),
+            6..9 => (-width, width / 2),
+            9 => (width, 2 * width),
+            10 => (-2 * width, -width),
+            11 => (high - width, high),
+            12 => (high - gap - width, high - gap),
+            13 => (low + gap, low + gap + width),
+            14 => (low + gap % 3, high - gap),
+            // About half of what there is.
+            15 => (low / 2 + gap - 5, high / 2 + width - 5),
             _ => (low, high),
         };
         (min.max(low), max.max(low))
@@ -559,5 +633,55 @@ mod tests {
             }
         }
         assert!(silent.is_empty(), "{silent:?}");
+    }
+
+    /// How many of some instances of a row a changed row treats in another way.
+    fn apart(name: &str, change: &dyn Fn(&Rule) -> Rule) -> usize {
+        let row = *crate::rules::all().find(|row| row.name == name).expect("there is such a row");
+        let sets = [row, change(&row)].map(|row| RuleSet::load_unordered(&[&[row]]).unwrap());
+        let mut state = 1u64;
+        let mut dice = |count: u64| {
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) % count
+        };
+        let nodes = (0..6000).filter_map(|_| instance(&row, DType::I8, &mut dice));
+        let made = |node: &UOp, set: &RuleSet| {
+            let options = Options { mode: Mode::Fast, fuel: Some(1) };
+            rewrite(node, set, &options, &mut Trace::default())
+        };
+        nodes.filter(|node| made(node, &sets[0]) != made(node, &sets[1])).count()
+    }
+
+    /// The row without one part of its condition.
+    fn without(row: &Rule, part: &str) -> Rule {
+        assert!(row.when.contains(part), "{}", row.when);
+        Rule { when: row.when.replace(part, "").leak(), ..*row }
+    }
+
+    #[test]
+    fn instances_reach_the_ends_of_types() {
+        for part in [
+            " && fits(max(x) + 1, x)",
+            " && fits(max(x) - min(w) + c0, x)",
+            " && free(w, r)",
+        ] {
+            let count = apart("reduce/count-below", &|row| without(row, part));
+            assert!(count > 0, "{part}");
+        }
+    }
+
+    #[test]
+    fn instances_meet_what_is_rarely_asked() {
+        let parts = [
+            ("compare/less-simplex", " && min(r) >= 0"),
+            ("algebra/recombine-modulo", " && c2 > 0"),
+            ("divmod/floormod-negative", " && fits(-min(x), x)"),
+            ("reduce/sum-of-chosen", " && !free(v, r)"),
+        ];
+        for (name, part) in parts {
+            assert!(apart(name, &|row| without(row, part)) > 0, "{name} without{part}");
+        }
     }
 }

@@ -496,7 +496,9 @@ fn more_types(rule: &Rule) -> Option<Types> {
     let has = |ops: &[&str]| ops.iter().any(|op| rule.lhs.contains(op));
     let words: Vec<&str> =
         pattern_tokens(rule.lhs).into_iter().map(|token| &rule.lhs[token]).collect();
-    let is_truth = words.iter().any(|word| matches!(*word, "true" | "false"));
+    // Behind the op itself: what is compared with them, or what they make, is a truth value.
+    let is_truth = |word: &&str| matches!(*word, "true" | "false" | "not" | "cmplt" | "cmpne");
+    let is_truth = words.iter().skip(2).any(is_truth);
     let is_float = words.iter().any(|word| word.contains('.') || word.ends_with("inf"));
     // These have no answer for floats, and what has no answer is false.
     let asks_integers = tokens(rule.when).into_iter().any(|token| {

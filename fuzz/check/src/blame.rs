@@ -143,10 +143,12 @@ fn passed(
     let mut ctx = Context { target, options: &way.kernel, trace };
     let mut root = ast.clone();
     for row in &PASSES[..=last] {
-        let applied = ctx.trace.applied;
+        let (applied, before) = (ctx.trace.applied, *pass);
+        // A rule that panics leaves its pass named.
+        *pass = row.name;
         root = (row.run)(&root, &mut ctx).map_err(|error| error.to_string())?;
-        if ctx.trace.applied > applied {
-            *pass = row.name;
+        if ctx.trace.applied == applied {
+            *pass = before;
         }
     }
     Ok(root)

@@ -6,7 +6,7 @@ use gradiff_corpus::{Expr, ExprCase, ExprUnary, Var};
 
 use crate::sabotage::Subject;
 
-use DType::{Bool, F16, F32, F64, I8, I32, I64, U8, U32};
+use DType::{Bool, F16, F32, F64, I8, I32, I64, U8, U32, U64};
 
 const DTYPES: [DType; 12] = [I32, F32, Bool, I8, I32, U8, F64, I32, U32, I64, F16, I32];
 
@@ -48,6 +48,9 @@ fn dtypes(rule: &Rule) -> &'static [DType] {
         Some(("reduce", _)) if rule.when.contains("!isint(") => &FOLDED_FLOATS,
         Some(("reduce", _)) if rule.when.contains("isint(") => &FOLDED_INTS,
         Some(("reduce", _)) => &FOLDED,
+        // Pairs of words, and random bits.
+        Some(("late", _)) if rule.lhs.contains("32") => &[U64, I64, U64, I64, I32, U32],
+        _ if rule.lhs.contains("threefry") => &[U64],
         _ => &DTYPES,
     }
 }
@@ -91,4 +94,3 @@ fn expr_of(node: &UOp, vars: &mut Vec<Var>, depth: u32) -> Option<Expr> {
         _ => None,
     }
 }
-

@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 
 use gradiff::UOp;
 use gradiff::graph::{parse_text, verify};
-use gradiff::rewrite::{Mode, Rule, Trace};
+use gradiff::rewrite::{Mode, Options, Rule, RuleSet, Trace, rewrite};
 use gradiff_corpus::Case;
 
 use crate::directed::directed;
@@ -65,9 +65,14 @@ impl Form {
     /// # Errors
     /// What it has now.
     pub fn check(&self) -> Result<(), String> {
-        let now = graph_of(&self.subject).map(|graph| crate::catch(|| form(&graph)));
-        let now = now.unwrap_or(Ok(String::new())).unwrap_or_else(|panic| panic);
+        let now = self.now();
         if now == self.text { Ok(()) } else { Err(format!("{self}, but now {now}")) }
+    }
+
+    /// The form that the subject has now; a panic is its message.
+    pub fn now(&self) -> String {
+        let now = graph_of(&self.subject).map(|graph| crate::catch(|| form(&graph)));
+        now.unwrap_or(Ok(String::new())).unwrap_or_else(|panic| panic)
     }
 }
 
@@ -95,19 +100,20 @@ pub(crate) fn graph_of(subject: &Subject) -> Option<UOp> {
     }
 }
 
-/// What all passes that know a graph make of it, as text: by default, and in the other modes where
-/// that is not the same.
+/// What all passes that know a graph make of it, as text: simplified, and with the last pass where
+/// that is another one; by default, and in the other modes where they differ.
 pub fn form(graph: &UOp) -> String {
-    let of = |mode| {
-        let [_, last] = outcome(graph, mode, &mut Trace::default());
-        last
+    let of = |mode| outcome(graph, mode, &mut Trace::default());
+    let words = |[simple, last]: &[UOp; 2]| match simple == last {
+        true => short(simple),
+        false => format!("{}, last {}", short(simple), short(last)),
     };
     let usual = of(Mode::Default);
-    let mut text = short(&usual);
+    let mut text = words(&usual);
     for (mode, name) in [(Mode::Strict, "strict"), (Mode::Fast, "fast")] {
         let other = of(mode);
         if other != usual {
-            let _ = write!(text, ", {name} {}", short(&other));
+            let _ = write!(text, ", {name} {}", words(&other));
         }
     }
     text
@@ -117,11 +123,31 @@ pub fn form(graph: &UOp) -> String {
 pub struct Differences {
     row: Rule,
     /// Subjects of the row, as many as were asked for, smallest first.
-    subjects: Vec<(Subject, UOp, String)>,
+    subjects: Vec<Candidate>,
     count: u64,
+    /// More subjects, and what the row alone makes of each; drawn when they are needed.
+    pool: Option<Vec<(Subject, UOp)>>,
     /// Those that told a mutant from the row.
     pub found: Vec<Form>,
 }
+
+/// A subject, its graph and its form.
+type Candidate = (Subject, UOp, String);
+
+/// What tells a mutant from its row.
+pub enum Told {
+    /// A subject, and its form with the mutant.
+    By(Box<Form>, String),
+    /// Nothing: of so many subjects that the row or the mutant starts from, it is applied in another
+    /// way to this many, and all of them come to the same form.
+    Never(usize, usize),
+}
+
+/// How many times more subjects are tried by the row alone and the mutant alone.
+const POOL: u64 = 20;
+
+/// At most so many of them are rewritten with all rules.
+const APART: usize = 1_500;
 
 impl Differences {
     /// For the row of this name, on so many subjects; `None` if there is no such row.
@@ -131,39 +157,82 @@ impl Differences {
         let drawn = (0..count).filter_map(|number| directed(&row, &row, number, &mut state));
         let expressions = (0..count / 4).map(|number| Subject::Expr((harness.expression)(number)));
         let subjects = with_forms(drawn.chain(expressions));
-        Some(Differences { row, subjects, count, found: Vec::new() })
+        Some(Differences { row, subjects, count, pool: None, found: Vec::new() })
     }
 
-    /// The smallest subject that the mutant leaves in another form, and that form. `None` if there
-    /// is none: the mutant may be equivalent.
-    pub fn of(&mut self, mutant: &Mutant) -> Option<(Form, String)> {
-        let told = |(subject, graph, text): &(Subject, UOp, String)| {
-            let now = crate::catch(|| form(graph)).unwrap_or_else(|panic| panic);
-            let form =
-                || Form { rule: self.row.name.into(), subject: subject.clone(), text: text.clone() };
-            (now != *text).then(|| (form(), now))
+    /// The smallest subject that the mutant leaves in another form, and that form.
+    pub fn of(&mut self, mutant: &Mutant) -> Told {
+        let search = || match self.found.iter().find(|form| form.check().is_err()) {
+            Some(form) => Some((form.clone(), form.now())),
+            None => self.first(&self.subjects),
         };
-        // What the mutant's own left side matches may be something that the row does not match.
-        let mut state = 2;
-        let is_own = ["lhs", "types"].contains(&mutant.field);
-        let count = if is_own { self.count } else { self.count / 4 };
-        let own = (0..count).filter_map(|number| directed(&mutant.rule, &self.row, number, &mut state));
-        let own = with_forms(own);
-        let known = |form: &Form| Some((form.check().err()?, form.clone()));
-        let search = || match self.found.iter().find_map(known) {
-            Some((_, form)) => Some((form.clone(), crate::forms::form(&graph_of(&form.subject)?))),
-            None => self.subjects.iter().find_map(told).or_else(|| own.iter().find_map(told)),
+        // The mutant was tried with these tables before, so that they load.
+        let told = gradiff::rewrite::with_rows(&[mutant.rule], search).ok().flatten();
+        let (told, drawn, apart) = match told {
+            Some(told) => (Some(told), 0, 0),
+            None => {
+                let (drawn, apart) = self.apart(mutant);
+                let (apart, count) = (with_forms(apart.into_iter()), drawn);
+                let search = || self.first(&apart);
+                let told = gradiff::rewrite::with_rows(&[mutant.rule], search).ok().flatten();
+                (told, count, apart.len())
+            }
         };
-        let (form, now) = gradiff::rewrite::with_rows(&[mutant.rule], search).ok()??;
+        let Some((form, now)) = told else { return Told::Never(drawn, apart) };
         if !self.found.iter().any(|known| known.to_string() == form.to_string()) {
             self.found.push(form.clone());
         }
-        Some((form, now))
+        Told::By(Box::new(form), now)
+    }
+
+    /// The first of these that has another form now.
+    fn first(&self, candidates: &[Candidate]) -> Option<(Form, String)> {
+        candidates.iter().find_map(|(subject, _, text)| {
+            let (rule, subject) = (self.row.name.to_owned(), subject.clone());
+            let form = Form { rule, subject, text: text.clone() };
+            form.check().is_err().then(|| (form.clone(), form.now()))
+        })
+    }
+
+    /// How many subjects were drawn, and those of them that the mutant alone makes something else
+    /// of than the row alone.
+    fn apart(&mut self, mutant: &Mutant) -> (usize, Vec<Subject>) {
+        let row = self.row;
+        // What a stronger claim lets a row do is seen where others may not.
+        let mode = if mutant.field == "claim" { Mode::Strict } else { Mode::Fast };
+        let alone = |rule: &Rule| {
+            let set = RuleSet::load_unordered(&[&[*rule]]).ok()?;
+            Some(move |graph: &UOp| {
+                let options = Options { mode, fuel: Some(1) };
+                let made = || rewrite(graph, &set, &options, &mut Trace::default());
+                crate::catch(made).ok()
+            })
+        };
+        let (Some(by_row), Some(by_mutant)) = (alone(&row), alone(&mutant.rule)) else {
+            return (0, Vec::new());
+        };
+        let draw = |rule: &Rule, count: u64, mut state: u64| {
+            let subject = move |number| directed(rule, &row, number, &mut state);
+            let made = |subject: Subject| {
+                let made = by_row(&graph_of(&subject)?)?;
+                Some((subject, made))
+            };
+            (0..count).filter_map(subject).filter_map(made).collect::<Vec<_>>()
+        };
+        let pool = self.pool.get_or_insert_with(|| draw(&row, POOL * self.count, 3));
+        // What the mutant's own left side matches may be something that the row does not match.
+        let is_own = ["lhs", "types", "given"].contains(&mutant.field);
+        let own = draw(&mutant.rule, if is_own { POOL * self.count } else { 0 }, 5);
+        let is_apart = |(subject, made): &&(Subject, UOp)| {
+            graph_of(subject).and_then(|graph| by_mutant(&graph)).is_none_or(|new| new != *made)
+        };
+        let apart = pool.iter().chain(&own).filter(is_apart).take(APART);
+        (pool.len() + own.len(), apart.map(|(subject, _)| subject.clone()).collect())
     }
 }
 
 /// Each subject that has a form short enough to stand there whole, smallest first; one that is no panic.
-fn with_forms(subjects: impl Iterator<Item = Subject>) -> Vec<(Subject, UOp, String)> {
+fn with_forms(subjects: impl Iterator<Item = Subject>) -> Vec<Candidate> {
     let with_form = |subject: Subject| {
         let graph = graph_of(&subject)?;
         let text = crate::catch(|| form(&graph)).ok()?;

@@ -227,7 +227,8 @@ impl<'a> Harness<'a> {
         let named = || self.files.iter().filter(|file| round == 0 && is_named(file));
         let others = || self.files.iter().filter(|file| !is_named(file) && is_now(file));
         let mut state = seed;
-        let drawn = (0..counts.directed).filter_map(|number| directed(rule, row, number, &mut state));
+        let drawn =
+            (0..counts.directed).filter_map(|number| directed(rule, row, number, &mut state));
         let expression = |number| Subject::Expr((self.expression)(seed.wrapping_add(number)));
         let program = |number| Subject::Program((self.program)(seed.wrapping_add(number)));
         // Another form alone says less than something wrong does, so that is looked for first.

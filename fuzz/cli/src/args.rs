@@ -196,6 +196,9 @@ pub(crate) struct Sabotage {
     /// Write the list of forms anew, with a line for each survivor that is less simple.
     #[arg(long)]
     pub(crate) forms: Option<PathBuf>,
+    /// Only mutants that this file names, such as the survivors of a report.
+    #[arg(long)]
+    pub(crate) only: Option<PathBuf>,
     /// Print the report as one JSON object.
     #[arg(long)]
     pub(crate) json: bool,

@@ -1,12 +1,13 @@
 //! `gradiff sabotage`: changes one row of the rule tables at a time and counts how many of these
 //! mutants the harness notices, how, and whether blame names the row.
 
+use std::collections::HashSet;
 use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
-use gradiff_check::forms::{self, Differences, Form};
+use gradiff_check::forms::{self, Differences, Form, Told};
 use gradiff_check::sabotage::{self, Death, Harness, KINDS, Mutant, ROUNDS, Sign};
 use gradiff_gen::{Config, ExprConfig, SeedChoices, case_seed};
 use serde_json::{Value, json};
@@ -38,10 +39,17 @@ struct Case {
 pub(crate) fn measure(options: &Sabotage) -> Result<Status, Failure> {
     crate::interrupt::install();
     let reviewed = sabotage::reviewed(REVIEWED).map_err(Failure::Internal)?;
-    let mutants = sabotage::mutants(&options.prefixes);
+    let mut mutants = sabotage::mutants(&options.prefixes);
+    if let Some(path) = &options.only {
+        let failed = |error: std::io::Error| Failure::Usage(format!("{}: {error}", path.display()));
+        let text = std::fs::read_to_string(path).map_err(failed)?;
+        let names: HashSet<&str> =
+            text.lines().map(|line| line.trim().trim_start_matches("LIVES ")).collect();
+        mutants.retain(|mutant| names.contains(mutant.to_string().as_str()));
+    }
     if mutants.is_empty() {
         let prefixes = options.prefixes.join(", ");
-        return Err(Failure::Usage(format!("no rule has a name that starts with {prefixes}")));
+        return Err(Failure::Usage(format!("no mutant of rules that start with `{prefixes}`")));
     }
     std::panic::set_hook(Box::new(|_| {}));
     let expression = |number| {
@@ -177,10 +185,13 @@ impl Group {
         let Some(mut differences) = Differences::new(self.rule, harness, COMPARED) else { return };
         for survivor in &mut self.survivors {
             let told = differences.of(&survivor.mutant);
-            survivor.is_told = told.is_some();
+            survivor.is_told = matches!(told, Told::By(..));
             survivor.story = match told {
-                Some((form, now)) => format!("another form: {form}, with the mutant {now}"),
-                None => format!("no difference, not even in form, on {COMPARED} subjects"),
+                Told::By(form, now) => format!("another form: {form}, with the mutant {now}"),
+                Told::Never(drawn, apart) => format!(
+                    "of {drawn} subjects the mutant alone treats {apart} in another way, and all \
+                     come to the same form"
+                ),
             };
         }
         self.forms = differences.found;
@@ -258,14 +269,21 @@ impl Report {
     /// Killed of all, and of those that are not reviewed as equivalent.
     fn scores(&self) -> (f64, f64) {
         let (all, killed) = (self.cases.len(), self.deaths().count());
-        let equivalent = self.survivors.iter().filter(|s| s.is_equivalent()).count();
-        (percent(killed, all), percent(killed, all - equivalent))
+        (percent(killed, all), percent(killed, all - self.equivalent()))
+    }
+
+    fn equivalent(&self) -> usize {
+        self.survivors.iter().filter(|survivor| survivor.is_equivalent()).count()
     }
 
     fn print(&self, seed: u64) {
         for survivor in &self.survivors {
             println!("LIVES {}", survivor.mutant);
-            let reason = survivor.reason.as_deref().unwrap_or("NOT REVIEWED");
+            let reason = match &survivor.reason {
+                Some(reason) if survivor.is_explained() => reason,
+                Some(reason) => &format!("BUT IT HAS ANOTHER FORM: {reason}"),
+                None => "NOT REVIEWED",
+            };
             let tried = if survivor.is_tried { "" } else { " (time ran out)" };
             println!("      {reason}{tried}\n      {}", survivor.story);
         }
@@ -294,12 +312,18 @@ impl Report {
             percent(rule, wrong),
             percent(pass, wrong)
         );
+        let (all, named) =
+            (self.deaths().count(), |(mutant, death): &(&Mutant, &Death)| death.names(mutant));
+        println!(
+            "of all {all}, the line that fails or blame names the rule: {:.1} %",
+            percent(self.deaths().filter(named).count(), all)
+        );
         let (raw, score) = self.scores();
         println!(
-            "{} mutants, {} killed: score {raw:.1} %, {score:.1} % of those not reviewed as \
-             equivalent; {:.0} CPU seconds ({:.0} with survivors explained), seed {seed}",
+            "{} mutants, {all} killed: {raw:.1} % of all, score {score:.1} % of the {} that no review \
+             calls equivalent; {:.0} CPU seconds ({:.0} with survivors explained), seed {seed}",
             self.cases.len(),
-            self.deaths().count(),
+            self.cases.len() - self.equivalent(),
             self.seconds,
             self.whole
         );
@@ -332,8 +356,73 @@ impl Report {
         json!({
             "mutants": self.cases.len(), "killed": self.deaths().count(), "wrong": wrong,
             "blamed_rule": rule, "blamed_pass": pass, "score_raw": raw, "score": score,
+            "equivalent": self.equivalent(),
             "survivors": self.survivors.iter().map(of).collect::<Vec<_>>(),
             "stale": self.stale, "cpu_seconds": self.seconds,
+            "cpu_seconds_whole": self.whole,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A report on the mutants of one row, of which those of an op live.
+    fn report(review: &str) -> Report {
+        let reviewed = sabotage::reviewed(review).expect("the review can be read");
+        let mutants = sabotage::mutants(&["algebra/sub-self".to_string()]);
+        let death = |mutant: &Mutant| Death {
+            sign: Sign::Value,
+            detail: String::new(),
+            subject: None,
+            rule: Some(mutant.rule.name.to_string()),
+            pass: Some("symbolic".to_string()),
+        };
+        let new = |(number, mutant): (usize, Mutant)| {
+            let death = (number > 0).then(|| death(&mutant));
+            Case { mutant, death, rounds: ROUNDS.len() }
+        };
+        let cases: Vec<Case> = mutants.into_iter().enumerate().map(new).collect();
+        assert!(cases.len() > 1, "{}", cases.len());
+        let survivors = vec![Survivor::of(&cases[0], &reviewed)];
+        let (stale, forms) = (Vec::new(), Vec::new());
+        let report = Report { cases, survivors, stale, forms, seconds: 1.0, whole: 1.0 };
+        Report { stale: report.stale(&reviewed, &[]), ..report }
+    }
+
+    fn name(number: usize) -> String {
+        sabotage::mutants(&["algebra/sub-self".to_string()])[number].to_string()
+    }
+
+    #[test]
+    fn reviewed_survivors_are_clean_and_leave_the_score() {
+        let report = report(&format!("{} # equivalent: nothing tells it", name(0)));
+        assert!(report.is_clean());
+        let (raw, score) = report.scores();
+        assert!(raw < 100.0 && score == 100.0, "{raw} {score}");
+    }
+
+    #[test]
+    fn survivors_that_are_not_reviewed_or_only_harmless_count() {
+        let unknown = report("");
+        assert!(!unknown.is_clean() && unknown.scores().1 < 100.0);
+        let harmless = report(&format!("{} # harmless: less simple", name(0)));
+        assert!(harmless.is_clean() && harmless.scores().1 < 100.0);
+    }
+
+    #[test]
+    fn stale_lines_are_findings() {
+        let both = format!("{} # equivalent: so\n{} # equivalent: so", name(0), name(1));
+        let report = report(&both);
+        assert_eq!(report.stale, [name(1)]);
+        assert!(!report.is_clean());
+    }
+
+    #[test]
+    fn equivalent_survivors_that_have_another_form_are_findings() {
+        let mut report = report(&format!("{} # equivalent: nothing tells it", name(0)));
+        report.survivors[0].is_told = true;
+        assert!(!report.is_clean() && report.scores().1 < 100.0);
     }
 }
