@@ -198,7 +198,7 @@ impl<'t> Draw<'t, '_> {
         let [value, range] = &term.sources[..] else { return None };
         let word = &self.text[range.range.clone()];
         let is_step = self.text[value.range.clone()] == *word;
-        let index = self.pick(&[DType::I8, DType::I8, DType::I32]);
+        let index = self.pick(&[DType::I8, DType::I8, DType::I32, DType::U8]);
         let index = if is_step { self.subject } else { index };
         if !index.is_int() {
             return None;
@@ -662,11 +662,9 @@ mod tests {
 
     #[test]
     fn instances_reach_the_ends_of_types() {
-        for part in [
-            " && fits(max(x) + 1, x)",
-            " && fits(max(x) - min(w) + c0, x)",
-            " && free(w, r)",
-        ] {
+        for part in
+            [" && fits(max(x) + 1, x)", " && fits(max(x) - min(w) + c0, x)", " && free(w, r)"]
+        {
             let count = apart("reduce/count-below", &|row| without(row, part));
             assert!(count > 0, "{part}");
         }

@@ -18,8 +18,8 @@ use crate::{Failure, Status};
 /// The survivors that were reviewed.
 const REVIEWED: &str = include_str!("../../survivors.txt");
 
-/// Subjects on which a survivor is compared with the row as it is.
-const COMPARED: u64 = 1_200;
+/// Subjects on which a survivor is compared with the row as it is: to write forms, else.
+const COMPARED: [u64; 2] = [1_200, 300];
 
 /// Stack of a worker: a mutant may make deep terms.
 const STACK_BYTES: usize = 512 << 20;
@@ -86,8 +86,9 @@ pub(crate) fn measure(options: &Sabotage) -> Result<Status, Failure> {
         let group = groups.last_mut().expect("one was pushed");
         group.survivors.push(Survivor::of(case, &reviewed));
     }
+    let compared = COMPARED[usize::from(options.forms.is_none())];
     let explain = |group: &mut Group| {
-        group.explain(&harness);
+        group.explain(&harness, compared);
         Ok(())
     };
     in_parallel(groups.iter_mut().collect(), jobs, &explain)?;
@@ -181,8 +182,8 @@ struct Group {
 }
 
 impl Group {
-    fn explain(&mut self, harness: &Harness<'_>) {
-        let Some(mut differences) = Differences::new(self.rule, harness, COMPARED) else { return };
+    fn explain(&mut self, harness: &Harness<'_>, count: u64) {
+        let Some(mut differences) = Differences::new(self.rule, harness, count) else { return };
         for survivor in &mut self.survivors {
             let told = differences.of(&survivor.mutant);
             survivor.is_told = matches!(told, Told::By(..));
