@@ -257,4 +257,44 @@ mod tests {
         let problems: Vec<String> = read(FORMS).into_iter().filter_map(check).collect();
         assert!(problems.is_empty(), "see the head of fuzz/forms.txt:\n{}", problems.join("\n"));
     }
+
+    #[test]
+    fn forms_tell_mutants_that_change_no_value() {
+        let forms: Vec<Form> = read(FORMS).into_iter().flatten().collect();
+        let told = [
+            "compare/less-cdiv sign when: c0 > 0 && c1 <= 0 && fits((c1 - 1) * c0 + -1, x)",
+            "divmod/cdiv-to-floor constant when: min(x) >= 0 && min(y) >= 1",
+            "late/word-of-word condition when: isint(x) && isint(root) && bits(s) == 64",
+            "validity/clauses types types: Bits",
+        ];
+        let mut count = 0;
+        for name in told {
+            let rule = name.split(' ').next().unwrap_or_default();
+            let mutants = crate::sabotage::mutants(&[rule.to_owned()]);
+            for mutant in mutants.iter().filter(|mutant| mutant.to_string() == name) {
+                let own = || forms.iter().any(|form| form.rule == rule && form.check().is_err());
+                assert_eq!(gradiff::rewrite::with_rows(&[mutant.rule], own), Ok(true), "{name}");
+                count += 1;
+            }
+        }
+        assert_eq!(count, told.len());
+    }
+
+    #[test]
+    fn forms_that_are_wrong_or_unreadable_are_refused() {
+        let line = "late/neg: %0 = define_var i32 v0 0..9; %1 = neg i32 %0 => (v0*-1), last (-v0)";
+        let form = Form::parse(line).expect("it can be read");
+        assert_eq!((form.check(), form.to_string()), (Ok(()), line.to_owned()));
+        let other = Form::parse(&line.replace("*-1", "*-2")).expect("it can be read");
+        assert!(other.check().is_err());
+        for line in [
+            "late/neg",
+            "late/neg: %0 = define_var i32 v0 0..9",
+            "late/neg: %0 = define_var i33 v0 0..9 => v0",
+            "late/neg: %0 = const f32 1.0; %1 = and f32 %0 %0 => 1.0",
+            "late/neg: reshape 2 3 => v0",
+        ] {
+            assert!(Form::parse(line).is_err(), "{line}");
+        }
+    }
 }
