@@ -14,9 +14,9 @@ use crate::rule::Rule;
 pub(crate) type Dice<'d> = &'d mut dyn FnMut(u64) -> u64;
 
 /// A node of the shape of the rule's left side whose subject has this dtype (see
-/// [`Types`](crate::Types)), of a fold the fold itself; `None` if the rule starts from any op at all,
-/// or if the dtype does not go with it. The same dice give the same node. Floats are read from memory, integers
-/// and truth values are made of variables.
+/// [`Types`](crate::Types)), of a fold the fold itself; `None` if the rule starts from any op, or if
+/// the dtype does not go with it. The same dice give the same node. Floats are read from memory,
+/// integers and truth values are made of variables.
 pub fn instance(rule: &Rule, subject: DType, dice: &mut dyn FnMut(u64) -> u64) -> Option<UOp> {
     if !rule.types.has(subject) {
         return None;
@@ -193,7 +193,7 @@ impl<'t> Draw<'t, '_> {
         Some(UOp::binary(op, dividend, divisor))
     }
 
-    /// A fold of the subject's dtype over one range, sometimes two, which count in few bits or many.
+    /// A fold of the subject's dtype over one range, sometimes two, that count in few bits or many.
     fn fold(&mut self, term: &Term, op: Op) -> Option<UOp> {
         let [value, range] = &term.sources[..] else { return None };
         let word = &self.text[range.range.clone()];

@@ -53,7 +53,9 @@ impl Mutant {
 
 impl std::fmt::Display for Mutant {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} {} {}: {}", self.rule.name, self.kind, self.field, self.text())
+        let text = self.text();
+        let text = if text.is_empty() { "(none)" } else { &text };
+        write!(f, "{} {} {}: {text}", self.rule.name, self.kind, self.field)
     }
 }
 

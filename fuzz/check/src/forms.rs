@@ -138,8 +138,8 @@ type Candidate = (Subject, UOp, String);
 pub enum Told {
     /// A subject, and its form with the mutant.
     By(Box<Form>, String),
-    /// Nothing: of so many subjects that the row or the mutant starts from, it is applied in another
-    /// way to this many, and all of them come to the same form.
+    /// Nothing: of so many subjects the mutant alone treats this many in another way than the row
+    /// alone, and all of them come to the same form.
     Never(usize, usize),
 }
 
@@ -231,7 +231,7 @@ impl Differences {
     }
 }
 
-/// Each subject that has a form short enough to stand there whole, smallest first; one that is no panic.
+/// Each subject whose form is short enough to stand there whole and no panic, smallest first.
 fn with_forms(subjects: impl Iterator<Item = Subject>) -> Vec<Candidate> {
     let with_form = |subject: Subject| {
         let graph = graph_of(&subject)?;

@@ -39,17 +39,13 @@ struct Case {
 pub(crate) fn measure(options: &Sabotage) -> Result<Status, Failure> {
     crate::interrupt::install();
     let reviewed = sabotage::reviewed(REVIEWED).map_err(Failure::Internal)?;
-    let mut mutants = sabotage::mutants(&options.prefixes);
-    if let Some(path) = &options.only {
-        let failed = |error: std::io::Error| Failure::Usage(format!("{}: {error}", path.display()));
-        let text = std::fs::read_to_string(path).map_err(failed)?;
-        let names: HashSet<&str> =
-            text.lines().map(|line| line.trim().trim_start_matches("LIVES ")).collect();
-        mutants.retain(|mutant| names.contains(mutant.to_string().as_str()));
-    }
+    let mutants = asked(options)?;
     if mutants.is_empty() {
         let prefixes = options.prefixes.join(", ");
-        return Err(Failure::Usage(format!("no mutant of rules that start with `{prefixes}`")));
+        return Err(Failure::Usage(match options.only {
+            Some(_) => "the file names no mutant".to_string(),
+            None => format!("no rule has a name that starts with {prefixes}"),
+        }));
     }
     std::panic::set_hook(Box::new(|_| {}));
     let expression = |number| {
@@ -77,15 +73,7 @@ pub(crate) fn measure(options: &Sabotage) -> Result<Status, Failure> {
         in_parallel(alive, jobs, &work)?;
     }
     let seconds = spent();
-    let mut groups: Vec<Group> = Vec::new();
-    for case in cases.iter().filter(|case| case.death.is_none()) {
-        let rule = case.mutant.rule.name;
-        if groups.last().is_none_or(|group| group.rule != rule) {
-            groups.push(Group { rule, survivors: Vec::new(), forms: Vec::new() });
-        }
-        let group = groups.last_mut().expect("one was pushed");
-        group.survivors.push(Survivor::of(case, &reviewed));
-    }
+    let mut groups = Group::all(&cases, &reviewed);
     let compared = COMPARED[usize::from(options.forms.is_none())];
     let explain = |group: &mut Group| {
         group.explain(&harness, compared);
@@ -96,7 +84,11 @@ pub(crate) fn measure(options: &Sabotage) -> Result<Status, Failure> {
     let survivors = groups.into_iter().flat_map(|group| group.survivors).collect();
     let whole = spent();
     let report = Report { cases, survivors, forms, stale: Vec::new(), seconds, whole };
-    let report = Report { stale: report.stale(&reviewed, &options.prefixes), ..report };
+    let asked = match options.only {
+        Some(_) => Asked::Named,
+        None => Asked::Rules(&options.prefixes),
+    };
+    let report = Report { stale: report.stale(&reviewed, &asked), ..report };
     if let Some(path) = &options.forms {
         report.write_forms(path)?;
     }
@@ -106,6 +98,19 @@ pub(crate) fn measure(options: &Sabotage) -> Result<Status, Failure> {
         report.print(options.seed);
     }
     Ok(if report.is_clean() { Status::Clean } else { Status::Findings })
+}
+
+/// The mutants of the rows asked for; of a file, those that it names.
+fn asked(options: &Sabotage) -> Result<Vec<Mutant>, Failure> {
+    let mut mutants = sabotage::mutants(&options.prefixes);
+    if let Some(path) = &options.only {
+        let failed = |error: std::io::Error| Failure::Usage(format!("{}: {error}", path.display()));
+        let text = std::fs::read_to_string(path).map_err(failed)?;
+        let lines = text.lines().map(|line| line.trim().trim_start_matches("LIVES "));
+        let names: HashSet<&str> = lines.collect();
+        mutants.retain(|mutant| names.contains(mutant.to_string().as_str()));
+    }
+    Ok(mutants)
 }
 
 fn attempt(
@@ -182,6 +187,21 @@ struct Group {
 }
 
 impl Group {
+    /// All survivors, those of one rule together.
+    fn all(cases: &[Case], reviewed: &[(&str, &str)]) -> Vec<Group> {
+        let mut groups: Vec<Group> = Vec::new();
+        for case in cases.iter().filter(|case| case.death.is_none()) {
+            let (rule, survivor) = (case.mutant.rule.name, Survivor::of(case, reviewed));
+            match groups.last_mut().filter(|group| group.rule == rule) {
+                Some(group) => group.survivors.push(survivor),
+                None => {
+                    groups.push(Group { rule, survivors: vec![survivor], forms: Vec::new() });
+                }
+            }
+        }
+        groups
+    }
+
     fn explain(&mut self, harness: &Harness<'_>, count: u64) {
         let Some(mut differences) = Differences::new(self.rule, harness, count) else { return };
         for survivor in &mut self.survivors {
@@ -224,6 +244,14 @@ impl Survivor {
     }
 }
 
+/// Which mutants were asked for.
+enum Asked<'a> {
+    /// Those that a file names.
+    Named,
+    /// Those of rules whose names start so; with none, of all.
+    Rules(&'a [String]),
+}
+
 struct Report {
     cases: Vec<Case>,
     survivors: Vec<Survivor>,
@@ -242,11 +270,16 @@ fn percent(part: usize, whole: usize) -> f64 {
 }
 
 impl Report {
-    fn stale(&self, reviewed: &[(&str, &str)], prefixes: &[String]) -> Vec<String> {
-        let is_asked = |name: &str| {
-            prefixes.is_empty() || prefixes.iter().any(|prefix| name.starts_with(prefix))
-        };
+    /// Reviewed mutants that are dead or no mutants at all; where only some mutants were asked for,
+    /// the dead ones of these.
+    fn stale(&self, reviewed: &[(&str, &str)], options: &Asked<'_>) -> Vec<String> {
         let alive: Vec<String> = self.survivors.iter().map(|s| s.mutant.to_string()).collect();
+        let tried = |name: &String| self.cases.iter().any(|case| case.mutant.to_string() == *name);
+        let is_asked = |name: &String| match options {
+            Asked::Named => tried(name),
+            Asked::Rules([]) => true,
+            Asked::Rules(prefixes) => prefixes.iter().any(|prefix| name.starts_with(prefix)),
+        };
         let names = reviewed.iter().map(|(mutant, _)| (*mutant).to_string());
         names.filter(|name| is_asked(name) && !alive.contains(name)).collect()
     }
@@ -321,8 +354,8 @@ impl Report {
         );
         let (raw, score) = self.scores();
         println!(
-            "{} mutants, {all} killed: {raw:.1} % of all, score {score:.1} % of the {} that no review \
-             calls equivalent; {:.0} CPU seconds ({:.0} with survivors explained), seed {seed}",
+            "{} mutants, {all} killed: {raw:.1} % of all, score {score:.1} % of the {} that no \
+             review calls equivalent; {:.0} CPU seconds ({:.0} with survivors explained), seed {seed}",
             self.cases.len(),
             self.cases.len() - self.equivalent(),
             self.seconds,
@@ -354,7 +387,12 @@ impl Report {
             json!({"mutant": survivor.mutant.to_string(), "reviewed": survivor.reason,
                    "story": survivor.story, "tried": survivor.is_tried})
         };
+        let dead = |(mutant, death): (&Mutant, &Death)| {
+            json!({"mutant": mutant.to_string(), "sign": death.sign.name(),
+                   "detail": death.detail, "rule": death.rule, "pass": death.pass})
+        };
         json!({
+            "deaths": self.deaths().map(dead).collect::<Vec<_>>(),
             "mutants": self.cases.len(), "killed": self.deaths().count(), "wrong": wrong,
             "blamed_rule": rule, "blamed_pass": pass, "score_raw": raw, "score": score,
             "equivalent": self.equivalent(),
@@ -389,7 +427,7 @@ mod tests {
         let survivors = vec![Survivor::of(&cases[0], &reviewed)];
         let (stale, forms) = (Vec::new(), Vec::new());
         let report = Report { cases, survivors, stale, forms, seconds: 1.0, whole: 1.0 };
-        Report { stale: report.stale(&reviewed, &[]), ..report }
+        Report { stale: report.stale(&reviewed, &Asked::Rules(&[])), ..report }
     }
 
     fn name(number: usize) -> String {
@@ -418,6 +456,10 @@ mod tests {
         let report = report(&both);
         assert_eq!(report.stale, [name(1)]);
         assert!(!report.is_clean());
+        let gone = [("algebra/gone constant rhs: 1", "equivalent: so")];
+        assert_eq!(report.stale(&gone, &Asked::Rules(&[])).len(), 1);
+        assert_eq!(report.stale(&gone, &Asked::Rules(&["divmod".to_string()])).len(), 0);
+        assert_eq!(report.stale(&gone, &Asked::Named).len(), 0);
     }
 
     #[test]
