@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use gradiff::view::ShapeTracker;
 use gradiff_corpus::ViewOps;
 
-use crate::views::{Model, tracker_with};
+use crate::model::Model;
+use crate::views::tracker_with;
 
 /// Sequences kept of one placement, at most: the commonest must not drown the others.
 const KEPT: usize = 8;

@@ -9,7 +9,8 @@ use gradiff::graph::{SInt, Variable};
 use gradiff::view::{Dim, DimAlgebra, Movement, ShapeTracker};
 use gradiff_corpus::{ViewOp, ViewOps};
 
-use crate::views::{Column, Columns, Model};
+use crate::model::{Look, Looked, Model};
+use crate::spans::{Column, Columns};
 
 /// The sequence with variables, as far as it can be lifted.
 struct Lifted {
@@ -23,9 +24,15 @@ struct Lifted {
 /// # Errors
 /// What differs, in one line.
 pub fn check_symbolic_views(case: &ViewOps) -> Result<(), String> {
+    look_at(case).map(drop)
+}
+
+/// Checks, and says how much was looked at.
+pub(crate) fn look_at(case: &ViewOps) -> Result<Looked, String> {
     let lifted = lift(case);
+    let mut looked = Looked::default();
     if lifted.shape.iter().all(|size| size.as_number().is_some()) {
-        return Ok(());
+        return Ok(looked);
     }
     let text = |error: gradiff::view::Error| format!("with variables, {error}");
     let start = ShapeTracker::from_shape(&lifted.shape).map_err(text)?;
@@ -62,28 +69,28 @@ pub fn check_symbolic_views(case: &ViewOps) -> Result<(), String> {
         for movement in &lifted.ops {
             model = model.moved(&bound(movement, &value));
         }
+        let mut look = Look::new(&value);
         for tracker in &trackers {
-            agrees(&model, tracker, &value)
+            agrees(&mut look, &model, tracker, &value)
                 .map_err(|e| format!("with variables, {e}: {tracker}"))?;
         }
+        looked.add(look.looked);
     }
-    Ok(())
+    Ok(looked)
 }
 
 fn agrees(
+    look: &mut Look,
     model: &Model,
     tracker: &ShapeTracker<SInt>,
     value: &dyn Fn(&Variable) -> i64,
 ) -> Result<(), String> {
     let number = |size: &SInt| size.bind(value);
-    let positions = model.positions();
-    let shape: Vec<i64> = tracker.shape().iter().map(number).collect();
-    model.is_placed(&shape, tracker.index(&mut Columns(value), &positions))?;
+    look.flat_places(&model.shape, &model.origin, tracker, number)?;
     let small = tracker.minify();
-    let flat = model.reshaped(small.shape().iter().map(|size| number(size) as usize).collect());
-    let shape: Vec<i64> = small.shape().iter().map(number).collect();
-    let found = small.index(&mut Columns(value), &flat.positions());
-    flat.is_placed(&shape, found).map_err(|e| format!("minified to {small}, {e}"))?;
+    let flat: Vec<usize> = small.shape().iter().map(|size| number(size) as usize).collect();
+    let placed = look.flat_places(&flat, &model.origin, &small, number);
+    placed.map_err(|e| format!("minified to {small}, {e}"))?;
     if number(&tracker.real_size()) < model.reached() {
         return Err(format!(
             "real_size {}, but {} is reached",
@@ -94,14 +101,14 @@ fn agrees(
     let strides = [true, false].map(|ignore_valid| tracker.real_strides(ignore_valid));
     for axis in 0..tracker.shape().len() {
         let strides = strides.each_ref().map(|strides| strides[axis].as_ref().map(number));
-        model.axis_agrees(axis, strides, || tracker.axis_is_masked(axis))?;
+        look.axis_agrees(model, axis, strides, || tracker.axis_is_masked(axis))?;
     }
     Ok(())
 }
 
 impl DimAlgebra<SInt> for Columns<'_> {
     fn dim(&mut self, size: &SInt) -> Column {
-        Column::Number(size.bind(self.0))
+        Column::Number(size.bind(self.variable()))
     }
 }
 

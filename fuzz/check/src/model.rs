@@ -1,0 +1,257 @@
+//! A tensor that moves real elements: the model that trackers are held against.
+//!
+//! It is a list of where each element came from, moved by copying; it shares nothing with the
+//! engine's view algebra. Every judgement of a tracker against it is here, and is counted.
+
+use gradiff::graph::Variable;
+use gradiff::view::{Dim, DimAlgebra, ShapeTracker};
+use gradiff_corpus::ViewOp;
+
+use crate::spans::{Column, Columns};
+
+/// How much was looked at.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Looked {
+    /// Elements whose index and validity expressions were compared with the model.
+    pub(crate) placed: usize,
+    /// Elements located one by one.
+    pub(crate) located: usize,
+    /// Elements that an axis with its stride and mask was compared over.
+    pub(crate) stepped: usize,
+}
+
+impl Looked {
+    pub(crate) fn add(&mut self, more: Looked) {
+        self.placed += more.placed;
+        self.located += more.located;
+        self.stepped += more.stepped;
+    }
+}
+
+/// Evaluates trackers, and counts what it has looked at.
+pub(crate) struct Look<'a> {
+    columns: Columns<'a>,
+    pub(crate) looked: Looked,
+}
+
+/// A tensor whose elements say where in the buffer they came from; -1 is padding.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Model {
+    pub(crate) shape: Vec<usize>,
+    pub(crate) origin: Vec<i64>,
+}
+
+/// So far below 0 that no sum of places makes up for it.
+const NOWHERE: i64 = i64::MIN / 64;
+
+/// For each index of the moved axis, the index it had on the old axis of this size, times `step`;
+/// `NOWHERE` where there was none.
+fn column(op: &ViewOp, axis: usize, size: usize, step: i64, column: &mut Vec<i64>) {
+    let places = |range: std::ops::Range<usize>| range.map(move |at| at as i64 * step);
+    column.clear();
+    match op {
+        ViewOp::Expand(shape) if size == 1 => column.resize(shape[axis], 0),
+        ViewOp::Pad(pads) => {
+            let (before, after) = pads[axis];
+            column.resize(before, NOWHERE);
+            column.extend(places(0..size));
+            column.resize(before + size + after, NOWHERE);
+        }
+        ViewOp::Shrink(ranges) => column.extend(places(ranges[axis].0..ranges[axis].1)),
+        ViewOp::Flip(axes) if axes.contains(&axis) => column.extend(places(0..size).rev()),
+        _ => column.extend(places(0..size)),
+    }
+}
+
+impl Model {
+    pub(crate) fn new(shape: &[usize]) -> Model {
+        let count: usize = shape.iter().product();
+        Model { shape: shape.to_vec(), origin: (0..count as i64).collect() }
+    }
+
+    /// Whether an operation leaves everything where it is.
+    pub(crate) fn is_idle(&self, op: &ViewOp) -> bool {
+        match op {
+            ViewOp::Reshape(shape) | ViewOp::Expand(shape) => *shape == self.shape,
+            ViewOp::Permute(axes) => axes.iter().enumerate().all(|(place, axis)| place == *axis),
+            ViewOp::Pad(pads) => pads.iter().all(|pad| *pad == (0, 0)),
+            ViewOp::Shrink(ranges) => ranges.iter().zip(&self.shape).all(|(r, s)| *r == (0, *s)),
+            ViewOp::Flip(axes) => axes.is_empty(),
+        }
+    }
+
+    pub(crate) fn moved(mut self, op: &ViewOp) -> Model {
+        if let ViewOp::Reshape(shape) = op {
+            self.shape.clone_from(shape);
+            return self;
+        }
+        // Where each element comes from: the sum of what its index on each axis says.
+        let (mut places, mut shape) = (vec![0], Vec::with_capacity(self.shape.len()));
+        let mut steps = Vec::new();
+        for place in 0..self.shape.len() {
+            let axis = if let ViewOp::Permute(axes) = op { axes[place] } else { place };
+            let step: usize = self.shape[axis + 1..].iter().product();
+            column(op, axis, self.shape[axis], step as i64, &mut steps);
+            // From the last to the first, so that none is overwritten before it is read.
+            let count = places.len();
+            places.resize(count * steps.len(), 0);
+            for row in (0..count.min(places.len())).rev() {
+                let sum = places[row];
+                let row = &mut places[row * steps.len()..][..steps.len()];
+                row.iter_mut().zip(&steps).for_each(|(place, step)| *place = sum + step);
+            }
+            shape.push(steps.len());
+        }
+        for place in &mut places {
+            *place = if *place < 0 { -1 } else { self.origin[*place as usize] };
+        }
+        Model { shape, origin: places }
+    }
+
+    /// Whether each element of the buffer is here once.
+    pub(crate) fn has_all_once(&self, count: usize) -> bool {
+        let mut seen = vec![false; count];
+        let mut real = self.origin.iter().filter(|place| **place >= 0);
+        real.all(|place| !std::mem::replace(&mut seen[*place as usize], true))
+            && !seen.contains(&false)
+    }
+
+    /// Place in this tensor of each element of a buffer of this shape, of which all are here.
+    pub(crate) fn inverse(&self, shape: &[usize]) -> Model {
+        let mut back = Model { shape: shape.to_vec(), origin: vec![-1; shape.iter().product()] };
+        for (place, element) in (0..).zip(&self.origin).filter(|(_, element)| **element >= 0) {
+            back.origin[*element as usize] = place;
+        }
+        back
+    }
+
+    /// One more than the highest element of the buffer that is here.
+    pub(crate) fn reached(&self) -> i64 {
+        self.origin.iter().max().map_or(0, |last| last + 1)
+    }
+}
+
+impl<'a> Look<'a> {
+    /// With these values of variables.
+    pub(crate) fn new(variable: &'a dyn Fn(&Variable) -> i64) -> Look<'a> {
+        Look { columns: Columns::new(variable), looked: Looked::default() }
+    }
+
+    /// Whether the tracker's shape, index and validity say the same as the model.
+    pub(crate) fn places(&mut self, model: &Model, tracker: &ShapeTracker) -> Result<(), String> {
+        self.flat_places(&model.shape, &model.origin, tracker, |size| *size)
+    }
+
+    /// The same of elements under a shape; `number` is what sizes are here.
+    pub(crate) fn flat_places<D: Dim>(
+        &mut self,
+        shape: &[usize],
+        origin: &[i64],
+        tracker: &ShapeTracker<D>,
+        number: impl Fn(&D) -> i64,
+    ) -> Result<(), String>
+    where
+        Columns<'a>: DimAlgebra<D, Expr = Column>,
+    {
+        let is_size = |(size, found): (&usize, &D)| *size as i64 == number(found);
+        let found = tracker.shape();
+        if found.len() != shape.len() || !shape.iter().zip(found).all(is_size) {
+            let found: Vec<i64> = found.iter().map(number).collect();
+            return Err(format!("shape {found:?}, expected {shape:?}"));
+        }
+        let index = |columns: &mut Columns<'a>, at: &[Column]| tracker.index(columns, at);
+        let (index, valid) = self.columns.evaluate(shape, index);
+        assert!(index.len() == origin.len(), "each element has an index");
+        let place = match valid {
+            None => (0..origin.len()).find(|&at| origin[at] < 0 || index[at] != origin[at]),
+            Some(valid) => (0..origin.len()).find(|&at| {
+                let is_real = valid[at] != 0;
+                is_real != (origin[at] >= 0) || is_real && index[at] != origin[at]
+            }),
+        };
+        self.looked.placed += origin.len();
+        match place {
+            None => Ok(()),
+            Some(element) => Err(format!(
+                "element {element} at {} if {}, expected {}",
+                index[element],
+                valid.map_or(1, |valid| valid[element]),
+                origin[element]
+            )),
+        }
+    }
+
+    /// Whether each element alone is found where it is.
+    pub(crate) fn located(&mut self, model: &Model, tracker: &ShapeTracker) -> Result<(), String> {
+        let mut index = vec![0; model.shape.len()];
+        for origin in &model.origin {
+            let located = tracker.locate(&index);
+            if located.unwrap_or(-1) != *origin {
+                return Err(format!("element {index:?} at {located:?}, expected {origin}"));
+            }
+            advance(&model.shape, &mut index);
+        }
+        self.looked.located += model.origin.len();
+        Ok(())
+    }
+
+    /// Whether everything the tracker says is so.
+    pub(crate) fn agrees(&mut self, model: &Model, tracker: &ShapeTracker) -> Result<(), String> {
+        self.places(model, tracker)?;
+        self.located(model, tracker)?;
+        let is_identity = || (0..).zip(&model.origin).all(|(element, from)| element == *from);
+        if tracker.is_contiguous() && !is_identity() {
+            return Err("called contiguous, but elements are moved".to_string());
+        }
+        let reached = model.reached();
+        let (size, is_one) = (tracker.real_size(), tracker.views().len() == 1);
+        if size < reached || is_one && !model.origin.is_empty() && size != reached {
+            return Err(format!("real_size {size}, but {reached} is reached"));
+        }
+        let strides = tracker.real_strides(true).into_iter().zip(tracker.real_strides(false));
+        for (axis, strides) in strides.enumerate() {
+            self.axis_agrees(model, axis, strides.into(), || tracker.axis_is_masked(axis))?;
+        }
+        Ok(())
+    }
+
+    /// Whether elements are as far apart along an axis, and as real, as is said of it; `strides`
+    /// with validity ignored and not.
+    pub(crate) fn axis_agrees(
+        &mut self,
+        model: &Model,
+        axis: usize,
+        strides: [Option<i64>; 2],
+        says_masked: impl FnOnce() -> bool,
+    ) -> Result<(), String> {
+        let step: usize = model.shape[axis + 1..].iter().product();
+        let stride = strides[0].or(strides[1]).unwrap_or(0);
+        let (mut is_masked, mut is_even) = (false, true);
+        let row = step * model.shape[axis];
+        for row in model.origin.chunks_exact(row.max(1)).filter(|row| row.len() > step) {
+            for (here, next) in row.iter().zip(&row[step..]) {
+                is_masked |= (*here < 0) != (*next < 0);
+                is_even &= (*here < 0) | (*next < 0) | (next - here == stride);
+            }
+        }
+        self.looked.stepped += model.origin.len();
+        if is_masked && (!says_masked() || strides[1].is_some()) {
+            return Err(format!("axis {axis} is masked, axis_is_masked or real_strides says no"));
+        }
+        if strides != [None; 2] && !is_even || strides[1].is_some_and(|s| Some(s) != strides[0]) {
+            return Err(format!("real strides {strides:?} of axis {axis}, steps are not"));
+        }
+        Ok(())
+    }
+}
+
+/// The next index in row-major order; after the last one, the first.
+fn advance(shape: &[usize], index: &mut [i64]) {
+    for axis in (0..shape.len()).rev() {
+        index[axis] += 1;
+        if index[axis] < shape[axis] as i64 {
+            return;
+        }
+        index[axis] = 0;
+    }
+}

@@ -1,0 +1,251 @@
+//! Index expressions evaluated for all elements of a tensor at once.
+//!
+//! A value is held over the axes that it differs along and no more: the index on an axis is a
+//! handful of numbers, and a sum over axes grows axis by axis. All values of an evaluation lie in
+//! one buffer, one after another.
+
+use std::ops::Range;
+
+use gradiff::graph::Variable;
+use gradiff::view::IndexAlgebra;
+
+/// A value for every element; truth is 1.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Column {
+    /// The same for all.
+    Number(i64),
+    /// One for every index on some axes.
+    Each(Span),
+}
+
+/// Values for every index on the axes from `first` up to `end`, in row-major order; they start at
+/// `start` in the buffer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Span {
+    first: usize,
+    end: usize,
+    start: usize,
+}
+
+/// An evaluation: of which shape, with which values of variables, and all values so far.
+pub(crate) struct Columns<'a> {
+    variable: &'a dyn Fn(&Variable) -> i64,
+    shape: Vec<usize>,
+    positions: Vec<Column>,
+    values: Vec<i64>,
+}
+
+impl<'a> Columns<'a> {
+    pub(crate) fn new(variable: &'a dyn Fn(&Variable) -> i64) -> Columns<'a> {
+        // Room for nearly all evaluations.
+        let values = Vec::with_capacity(1 << 11);
+        Columns { variable, shape: Vec::new(), positions: Vec::new(), values }
+    }
+
+    /// What a variable is here.
+    pub(crate) fn variable(&self) -> &'a dyn Fn(&Variable) -> i64 {
+        self.variable
+    }
+
+    /// Evaluates an index and validity that `index` makes of the index on each axis, for every
+    /// element of a tensor of this shape. Gives the values; none of validity where all are valid.
+    pub(crate) fn evaluate(
+        &mut self,
+        shape: &[usize],
+        index: impl FnOnce(&mut Self, &[Column]) -> (Column, Option<Column>),
+    ) -> (&[i64], Option<&[i64]>) {
+        self.shape.clear();
+        self.shape.extend_from_slice(shape);
+        self.values.clear();
+        // The index on each axis counts from 0, so that all axes start with the same numbers.
+        self.values.extend(0..shape.iter().copied().max().unwrap_or(0) as i64);
+        let mut positions = std::mem::take(&mut self.positions);
+        positions.clear();
+        let position = |axis| Column::Each(Span { first: axis, end: axis + 1, start: 0 });
+        positions.extend((0..shape.len()).map(position));
+        let (index, valid) = index(self, &positions);
+        self.positions = positions;
+        let (index, valid) = (self.whole(index), valid.map(|valid| self.whole(valid)));
+        (&self.values[index], valid.map(|valid| &self.values[valid]))
+    }
+
+    /// Where the values of a column for all elements are.
+    fn whole(&mut self, column: Column) -> Range<usize> {
+        let end = self.shape.len();
+        let span = match column {
+            Column::Each(span) => self.widened(span, 0, end),
+            Column::Number(value) => {
+                let start = self.values.len();
+                let count: usize = self.shape.iter().product();
+                self.values.resize(start + count, value);
+                Span { first: 0, end, start }
+            }
+        };
+        self.range(span)
+    }
+
+    fn range(&self, span: Span) -> Range<usize> {
+        span.start..span.start + self.shape[span.first..span.end].iter().product::<usize>()
+    }
+
+    /// The same values over more axes.
+    fn widened(&mut self, span: Span, first: usize, end: usize) -> Span {
+        if (span.first, span.end) == (first, end) {
+            return span;
+        }
+        let outer: usize = self.shape[first..span.first].iter().product();
+        let inner: usize = self.shape[span.end..end].iter().product();
+        let start = self.values.len();
+        for _ in 0..outer {
+            for place in self.range(span) {
+                let value = self.values[place];
+                self.values.resize(self.values.len() + inner, value);
+            }
+        }
+        Span { first, end, start }
+    }
+
+    fn each(&mut self, span: Span, op: impl Fn(i64) -> i64) -> Column {
+        let start = self.values.len();
+        self.values.extend_from_within(self.range(span));
+        self.values[start..].iter_mut().for_each(|value| *value = op(*value));
+        Column::Each(Span { start, ..span })
+    }
+
+    /// Two columns over the same axes, value by value.
+    fn zip(&mut self, x: Span, y: Span, op: impl Fn(i64, i64) -> i64) -> Column {
+        let start = self.values.len();
+        self.values.extend_from_within(self.range(x));
+        let (old, new) = self.values.split_at_mut(start);
+        let pairs = new.iter_mut().zip(&old[y.start..]);
+        pairs.for_each(|(x, y)| *x = op(*x, *y));
+        Column::Each(Span { start, ..x })
+    }
+
+    /// Each value over some axes with each over axes further in.
+    fn nest(&mut self, outer: Span, inner: Span, op: impl Fn(i64, i64) -> i64) -> Column {
+        let outer = self.widened(outer, outer.first, inner.first);
+        let (outer_range, inner_range) = (self.range(outer), self.range(inner));
+        let (start, row) = (self.values.len(), inner_range.len());
+        self.values.resize(start + outer_range.len() * row, 0);
+        let (old, new) = self.values.split_at_mut(start);
+        for (row, x) in new.chunks_exact_mut(row.max(1)).zip(&old[outer_range]) {
+            let pairs = row.iter_mut().zip(&old[inner_range.clone()]);
+            pairs.for_each(|(value, y)| *value = op(*x, *y));
+        }
+        Column::Each(Span { first: outer.first, end: inner.end, start })
+    }
+
+    fn with(&mut self, x: Column, y: Column, op: impl Fn(i64, i64) -> i64) -> Column {
+        match (x, y) {
+            (Column::Number(x), Column::Number(y)) => Column::Number(op(x, y)),
+            (Column::Each(x), Column::Number(y)) => self.each(x, |x| op(x, y)),
+            (Column::Number(x), Column::Each(y)) => self.each(y, |y| op(x, y)),
+            (Column::Each(x), Column::Each(y)) if x.end <= y.first => self.nest(x, y, op),
+            (Column::Each(x), Column::Each(y)) if y.end <= x.first => {
+                self.nest(y, x, |y, x| op(x, y))
+            }
+            (Column::Each(x), Column::Each(y)) => {
+                let (first, end) = (x.first.min(y.first), x.end.max(y.end));
+                let (x, y) = (self.widened(x, first, end), self.widened(y, first, end));
+                self.zip(x, y, op)
+            }
+        }
+    }
+}
+
+impl IndexAlgebra for Columns<'_> {
+    type Expr = Column;
+
+    fn constant(&mut self, value: i64) -> Column {
+        Column::Number(value)
+    }
+
+    fn add(&mut self, x: Column, y: Column) -> Column {
+        self.with(x, y, |x, y| x + y)
+    }
+
+    fn mul(&mut self, x: Column, y: Column) -> Column {
+        self.with(x, y, |x, y| x * y)
+    }
+
+    fn floordiv(&mut self, x: Column, y: Column) -> Column {
+        self.with(x, y, |x, y| x.div_euclid(y))
+    }
+
+    fn floormod(&mut self, x: Column, y: Column) -> Column {
+        self.with(x, y, |x, y| x.rem_euclid(y))
+    }
+
+    fn lt(&mut self, x: Column, y: Column) -> Column {
+        self.with(x, y, |x, y| i64::from(x < y))
+    }
+
+    fn ge(&mut self, x: Column, y: Column) -> Column {
+        self.with(x, y, |x, y| i64::from(x >= y))
+    }
+
+    fn and(&mut self, x: Column, y: Column) -> Column {
+        self.with(x, y, |x, y| x & y)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Of each operation on every two columns over neighbouring axes: the values element by
+    /// element.
+    #[test]
+    fn values_over_some_axes_are_those_of_every_element() {
+        let shape = [2, 3, 1, 2];
+        let place = |element: i64, axis: usize| -> i64 {
+            let inner: usize = shape[axis + 1..].iter().product();
+            element / inner as i64 % shape[axis] as i64
+        };
+        let expected = |axes: &Range<usize>, element| -> i64 {
+            axes.clone().fold(3, |sum, axis| sum * 5 + place(element, axis))
+        };
+        let made = |columns: &mut Columns, positions: &[Column], axes: &Range<usize>| {
+            let mut sum = columns.constant(3);
+            for axis in axes.clone() {
+                let five = columns.constant(5);
+                sum = columns.mul(sum, five);
+                sum = columns.add(sum, positions[axis]);
+            }
+            sum
+        };
+        let spans: Vec<_> = (0..4).flat_map(|a| (a..5).map(move |b| a..b)).collect();
+        type Op = fn(&mut Columns<'static>, Column, Column) -> Column;
+        let ops: [(Op, fn(i64, i64) -> i64); 5] = [
+            (|c, x, y| c.add(x, y), |x, y| x + y),
+            (|c, x, y| c.floordiv(x, y), |x, y| x.div_euclid(y)),
+            (|c, x, y| c.floormod(x, y), |x, y| x.rem_euclid(y)),
+            (|c, x, y| c.lt(x, y), |x, y| (x < y).into()),
+            (|c, x, y| c.ge(x, y), |x, y| (x >= y).into()),
+        ];
+        let mut columns = Columns::new(&|_| 0);
+        for (left, right) in spans.iter().flat_map(|x| spans.iter().map(move |y| (x, y))) {
+            for (op, plain) in ops {
+                let (values, valid) = columns.evaluate(&shape, |columns, positions| {
+                    let x = made(columns, positions, left);
+                    let y = made(columns, positions, right);
+                    (op(columns, x, y), None)
+                });
+                let value = |element| plain(expected(left, element), expected(right, element));
+                assert_eq!(values, (0..12).map(value).collect::<Vec<_>>(), "{left:?} {right:?}");
+                assert_eq!(valid, None);
+            }
+        }
+    }
+
+    #[test]
+    fn a_shape_without_elements_has_no_values() {
+        let mut columns = Columns::new(&|_| 0);
+        let (values, valid) = columns.evaluate(&[2, 0, 3], |columns, at| {
+            let sum = columns.add(at[2], at[0]);
+            (columns.add(sum, at[1]), Some(Column::Number(1)))
+        });
+        assert_eq!((values, valid), (&[][..], Some(&[][..])));
+    }
+}
