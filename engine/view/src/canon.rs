@@ -28,19 +28,17 @@ struct Part<D> {
 
 /// `top` and `base` in canonical form; `None` where they are already, or it cannot be told.
 pub(crate) fn settle<D: Dim>(top: &View<D>, base: &View<D>) -> Option<(View<D>, View<D>)> {
-    let mut pair = (top.clone(), base.clone());
-    let mut is_changed = false;
+    let mut settled: Option<(View<D>, View<D>)> = None;
     // Parts that came to lie side by side may be one; nearly always the second round changes
     // nothing.
     for _ in 0..4 {
-        let Some(next) = settle_once(&pair.0, &pair.1) else { break };
-        if next == pair {
-            break;
+        let (top, base) = settled.as_ref().map_or((top, base), |(top, base)| (top, base));
+        match settle_once(top, base) {
+            Some(next) if (&next.0, &next.1) != (top, base) => settled = Some(next),
+            _ => break,
         }
-        is_changed = true;
-        pair = next;
     }
-    is_changed.then_some(pair)
+    settled
 }
 
 fn settle_once<D: Dim>(top: &View<D>, base: &View<D>) -> Option<(View<D>, View<D>)> {

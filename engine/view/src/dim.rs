@@ -104,8 +104,9 @@ impl Dim for i64 {
 
     #[inline]
     fn div_rem(&self, divisor: &i64) -> Option<(i64, i64)> {
-        // The divisor is positive: no division by 0 or -1.
-        Some((self.div_euclid(*divisor), self.rem_euclid(*divisor)))
+        // The divisor is positive: no division by 0 or -1. Both come of one division.
+        let (quotient, rest) = (self / divisor, self % divisor);
+        Some(if rest < 0 { (quotient - 1, rest + divisor) } else { (quotient, rest) })
     }
 
     #[inline]

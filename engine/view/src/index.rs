@@ -129,15 +129,12 @@ impl View {
         if index.len() != self.shape.len() {
             return None;
         }
-        let mut at = self.offset;
-        for (axis, &position) in index.iter().enumerate() {
-            let (begin, end) = self.mask.as_ref().map_or((0, self.shape[axis]), |mask| mask[axis]);
-            if position < begin || end <= position {
-                return None;
-            }
-            at += position * self.strides[axis];
-        }
-        Some(at)
+        let is_real = match &self.mask {
+            None => index.iter().zip(&self.shape).all(|(at, size)| 0 <= *at && at < size),
+            Some(mask) => index.iter().zip(mask).all(|(at, (begin, end))| begin <= at && at < end),
+        };
+        let terms = || index.iter().zip(&self.strides).map(|(at, stride)| at * stride);
+        is_real.then(|| self.offset + terms().sum::<i64>())
     }
 
     /// `locate` of the element that is `flat` in row-major order.
@@ -146,14 +143,15 @@ impl View {
             return Some(flat);
         }
         let (mut at, mut rest) = (self.offset, flat);
-        for (axis, &size) in self.shape.iter().enumerate().rev() {
+        for (axis, (&size, stride)) in self.shape.iter().zip(&self.strides).enumerate().rev() {
             let position = rest.rem_euclid(size);
             rest = rest.div_euclid(size);
-            let (begin, end) = self.mask.as_ref().map_or((0, size), |mask| mask[axis]);
-            if position < begin || end <= position {
+            if let Some((begin, end)) = self.mask.as_ref().map(|mask| mask[axis])
+                && (position < begin || end <= position)
+            {
                 return None;
             }
-            at += position * self.strides[axis];
+            at += position * stride;
         }
         Some(at)
     }

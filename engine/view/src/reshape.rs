@@ -29,16 +29,7 @@ impl<D: Dim> View<D> {
         if self.shape.as_slice() == to {
             return Ok(Some(self.clone()));
         }
-        let (have, want) = (self.size(), count(to)?);
-        if have != want {
-            let (from, to) = (list(&self.shape), list(to));
-            return Err(Error::Reshape {
-                from,
-                to,
-                have: have.to_string(),
-                want: want.to_string(),
-            });
-        }
+        let have = self.reshapes_to(to)?;
         if self.contiguous || have.is(0) {
             return View::plain(to).map(Some);
         }
@@ -63,6 +54,18 @@ impl<D: Dim> View<D> {
         let offset = first.zip(moved).and_then(|(first, moved)| first.minus(&moved));
         let Some(offset) = offset else { return Ok(None) };
         Ok(View::build(D::copied(to), strides, offset, Some(new_mask)).ok())
+    }
+
+    /// Whether another shape has as many elements: how many.
+    /// # Errors
+    /// As `reshape`.
+    pub(crate) fn reshapes_to(&self, to: &[D]) -> Result<D, Error> {
+        let (have, want) = (self.size(), count(to)?);
+        if have == want {
+            return Ok(have);
+        }
+        let (from, to) = (list(&self.shape), list(to));
+        Err(Error::Reshape { from, to, have: have.to_string(), want: want.to_string() })
     }
 
     /// The same elements in row-major order with as few axes as one view can have.

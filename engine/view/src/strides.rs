@@ -6,7 +6,6 @@ use smallvec::SmallVec;
 
 use crate::dim::{Mask, Sizes, add_product, zeros};
 use crate::merge::Projection;
-use crate::view::Reads;
 use crate::{Dim, ShapeTracker, View};
 
 /// How the buffer index depends on each axis of a tracker.
@@ -50,15 +49,22 @@ impl<D: Dim> ShapeTracker<D> {
             uneven: SmallVec::from_elem(false, rank),
             masked: SmallVec::from_elem(false, rank),
         };
-        if simple.views().iter().any(|view| matches!(view.span(), Reads::Nothing)) {
+        if simple.views().iter().any(|view| view.is_padding() || view.is_empty()) {
             walk.strides.fill(D::number(0));
+            return walk;
+        }
+        if let Some(mask) = &last.mask {
+            for ((masked, (begin, end)), size) in walk.masked.iter_mut().zip(mask).zip(&last.shape)
+            {
+                *masked = !(begin.is(0) && end == size);
+            }
+        }
+        let below = &simple.views()[..simple.views().len() - 1];
+        if below.is_empty() {
             return walk;
         }
         // Only the real part matters: what lies outside it is already told by the mask.
         let bounds: Mask<D> = (0..rank).map(|axis| last.real(axis)).collect();
-        for (axis, (begin, end)) in bounds.iter().enumerate() {
-            walk.masked[axis] = !(begin.is(0) && *end == last.shape[axis]);
-        }
         let counts = bounds.iter().map(|(begin, end)| end.minus(begin)).collect();
         let mut first = bounds
             .iter()
@@ -67,7 +73,6 @@ impl<D: Dim> ShapeTracker<D> {
                 add_product(&sum, &pair.0, stride)
             });
         let counts: Option<Sizes<D>> = counts;
-        let below = &simple.views()[..simple.views().len() - 1];
         for view in below.iter().rev().filter(|view| !view.is_contiguous()) {
             let known = first.as_ref().zip(counts.as_ref());
             first = known.and_then(|(first, counts)| walk.through(&view.minify(), first, counts));

@@ -110,7 +110,7 @@ impl<D: Dim> ShapeTracker<D> {
     pub fn apply(&self, movement: &Movement<D>, merge: bool) -> Result<ShapeTracker<D>, Error> {
         match movement {
             Movement::Reshape(to) if !merge => {
-                self.last().reshape(to)?;
+                self.last().reshapes_to(to)?;
                 self.append(to)
             }
             Movement::Reshape(to) => self.reshape(to),

@@ -66,7 +66,13 @@ impl<D: Dim> View<D> {
 
     /// The elements in row-major order under a shape.
     pub(crate) fn plain(shape: &[D]) -> Result<View<D>, Error> {
-        View::create(shape, None, D::number(0), None)
+        let strides = row_major(shape)?;
+        if shape.iter().any(|size| size.is(0)) {
+            return Ok(View::empty(shape));
+        }
+        // Indices are below the count, which fits.
+        let (shape, offset) = (D::copied(shape), D::number(0));
+        Ok(View { shape, strides, offset, mask: None, contiguous: true })
     }
 
     /// Size of each axis.
@@ -397,17 +403,26 @@ fn widen<D: Dim>(view: &View<D>, amounts: &[(D, D)], mask: &mut [(D, D)]) {
 
 /// Number of elements of a shape. 0 where any size is 0, however large the others are.
 pub(crate) fn count<D: Dim>(shape: &[D]) -> Result<D, Error> {
-    if !shape.iter().all(|size| D::number(0).at_most(size)) {
-        return Err(Error::NegativeSize { shape: list(shape) });
+    let (mut product, mut is_empty) = (Some(D::number(1)), false);
+    for size in shape {
+        if size.is(0) {
+            is_empty = true;
+        } else if D::number(1).at_most(size) {
+            product = product.and_then(|product| product.times(size));
+        } else {
+            return Err(bad_size(shape));
+        }
     }
-    if !shape.iter().all(|size| size.is(0) || D::number(1).at_most(size)) {
-        return Err(Error::MaybeEmpty { shape: list(shape) });
+    if is_empty { Ok(D::number(0)) } else { product.ok_or_else(|| too_large(shape)) }
+}
+
+/// Why a shape has no count.
+#[cold]
+fn bad_size<D: Dim>(shape: &[D]) -> Error {
+    match shape.iter().all(|size| D::number(0).at_most(size)) {
+        true => Error::MaybeEmpty { shape: list(shape) },
+        false => Error::NegativeSize { shape: list(shape) },
     }
-    if shape.iter().any(|size| size.is(0)) {
-        return Ok(D::number(0));
-    }
-    let product = shape.iter().try_fold(D::number(1), |product, size| product.times(size));
-    product.ok_or_else(|| too_large(shape))
 }
 
 /// Row-major strides, 0 for axes of size 1.
@@ -453,6 +468,7 @@ fn fits<D: Dim>(shape: &[D], strides: &[D], offset: &D) -> bool {
     high.plus(&D::number(1)).is_some() && D::number(0).minus(&low).is_some()
 }
 
+#[cold]
 pub(crate) fn too_large<D: Dim>(shape: &[D]) -> Error {
     Error::TooLarge { shape: list(shape) }
 }

@@ -86,26 +86,23 @@ impl Model {
             return self;
         }
         // Where each element comes from: the sum of what its index on each axis says.
-        let (mut places, mut shape) = (vec![0], Vec::with_capacity(self.shape.len()));
-        let mut steps = Vec::new();
+        let (mut places, mut steps) = (vec![0], vec![0]);
+        let mut shape = Vec::with_capacity(self.shape.len());
         for place in 0..self.shape.len() {
+            add_each(&mut places, &steps);
             let axis = if let ViewOp::Permute(axes) = op { axes[place] } else { place };
             let step: usize = self.shape[axis + 1..].iter().product();
             column(op, axis, self.shape[axis], step as i64, &mut steps);
-            // From the last to the first, so that none is overwritten before it is read.
-            let count = places.len();
-            places.resize(count * steps.len(), 0);
-            for row in (0..count.min(places.len())).rev() {
-                let sum = places[row];
-                let row = &mut places[row * steps.len()..][..steps.len()];
-                row.iter_mut().zip(&steps).for_each(|(place, step)| *place = sum + step);
-            }
             shape.push(steps.len());
         }
-        for place in &mut places {
-            *place = if *place < 0 { -1 } else { self.origin[*place as usize] };
+        let mut origin = vec![-1; places.len() * steps.len()];
+        let rows = origin.chunks_exact_mut(steps.len().max(1)).zip(&places);
+        for (row, place) in rows.filter(|(_, place)| **place >= 0) {
+            for (here, step) in row.iter_mut().zip(&steps).filter(|(_, step)| **step >= 0) {
+                *here = self.origin[(place + step) as usize];
+            }
         }
-        Model { shape, origin: places }
+        Model { shape, origin }
     }
 
     /// Whether each element of the buffer is here once.
@@ -242,6 +239,18 @@ impl<'a> Look<'a> {
             return Err(format!("real strides {strides:?} of axis {axis}, steps are not"));
         }
         Ok(())
+    }
+}
+
+/// In place of each sum, that sum with each step.
+fn add_each(sums: &mut Vec<i64>, steps: &[i64]) {
+    let count = sums.len();
+    sums.resize(count * steps.len(), 0);
+    // From the last to the first, so that none is overwritten before it is read.
+    for place in (0..count.min(sums.len())).rev() {
+        let sum = sums[place];
+        let row = &mut sums[place * steps.len()..][..steps.len()];
+        row.iter_mut().zip(steps).for_each(|(here, step)| *here = sum + step);
     }
 }
 

@@ -95,13 +95,18 @@ impl<'a> Columns<'a> {
         }
         let outer: usize = self.shape[first..span.first].iter().product();
         let inner: usize = self.shape[span.end..end].iter().product();
-        let start = self.values.len();
-        for _ in 0..outer {
-            for place in self.range(span) {
-                let value = self.values[place];
-                self.values.resize(self.values.len() + inner, value);
-            }
+        let (start, old) = (self.values.len(), self.range(span));
+        let count = old.len() * inner;
+        self.values.reserve(outer * count);
+        if inner == 1 {
+            self.values.extend_from_within(old);
+        } else {
+            self.values.resize(start + count, 0);
+            let (values, rows) = self.values.split_at_mut(start);
+            let rows = rows.chunks_exact_mut(inner.max(1));
+            rows.zip(&values[old]).for_each(|(row, value)| row.fill(*value));
         }
+        (1..outer).for_each(|_| self.values.extend_from_within(start..start + count));
         Span { first, end, start }
     }
 
