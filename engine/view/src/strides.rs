@@ -8,8 +8,8 @@ use crate::dim::{Mask, Sizes, add_product, zeros};
 use crate::merge::Projection;
 use crate::{Dim, ShapeTracker, View};
 
-/// How the buffer index depends on each axis of a tracker.
-struct Walk<D> {
+/// How the buffer index and being real depend on each axis of a tracker, all found in one walk.
+pub struct Steps<D> {
     strides: Sizes<D>,
     /// The index does not depend on this axis by a stride.
     uneven: SmallVec<[bool; 8]>,
@@ -20,16 +20,17 @@ impl<D: Dim> ShapeTracker<D> {
     /// Buffer elements for one step along each axis. `None` where steps differ or, unless
     /// `ignore_valid`, where being real depends on the axis; also where this cannot be told.
     pub fn real_strides(&self, ignore_valid: bool) -> Vec<Option<D>> {
-        let walk = self.walk();
-        let known = |axis: usize| !walk.uneven[axis] && (ignore_valid || !walk.masked[axis]);
-        walk.strides.into_iter().enumerate().map(|(axis, s)| known(axis).then_some(s)).collect()
+        let steps = self.steps();
+        let stride = |axis| steps.real_stride(axis, ignore_valid).cloned();
+        (0..self.shape().len()).map(stride).collect()
     }
 
     /// The axes whose real stride is 1.
     pub fn unit_stride_axes(&self, ignore_valid: bool) -> Vec<usize> {
-        let strides = self.real_strides(ignore_valid).into_iter().enumerate();
-        let is_unit = |stride: &Option<D>| stride.as_ref().is_some_and(|stride| stride.is(1));
-        strides.filter(|(_, stride)| is_unit(stride)).map(|(axis, _)| axis).collect()
+        let steps = self.steps();
+        let stride = |axis: usize| steps.real_stride(axis, ignore_valid);
+        let is_unit = |axis: &usize| stride(*axis).is_some_and(|stride| stride.is(1));
+        (0..self.shape().len()).filter(is_unit).collect()
     }
 
     /// Whether being real may depend on the position along `axis`; never false where it does.
@@ -37,14 +38,15 @@ impl<D: Dim> ShapeTracker<D> {
     /// If there is no such axis.
     pub fn axis_is_masked(&self, axis: usize) -> bool {
         assert!(axis < self.shape().len(), "axis {axis} of a shape of rank {}", self.shape().len());
-        self.walk().masked[axis]
+        self.steps().is_masked(axis)
     }
 
-    fn walk(&self) -> Walk<D> {
+    /// What `real_strides` and `axis_is_masked` say of all axes.
+    pub fn steps(&self) -> Steps<D> {
         let simple = self.merged();
         let last = simple.last();
         let rank = last.shape.len();
-        let mut walk = Walk {
+        let mut walk = Steps {
             strides: D::copied(&last.strides),
             uneven: SmallVec::from_elem(false, rank),
             masked: SmallVec::from_elem(false, rank),
@@ -87,7 +89,22 @@ impl<D: Dim> ShapeTracker<D> {
     }
 }
 
-impl<D: Dim> Walk<D> {
+impl<D: Dim> Steps<D> {
+    /// `ShapeTracker::real_strides` of one axis.
+    /// # Panics
+    /// If there is no such axis.
+    pub fn real_stride(&self, axis: usize, ignore_valid: bool) -> Option<&D> {
+        let is_known = !self.uneven[axis] && (ignore_valid || !self.masked[axis]);
+        is_known.then(|| &self.strides[axis])
+    }
+
+    /// `ShapeTracker::axis_is_masked`.
+    /// # Panics
+    /// If there is no such axis.
+    pub fn is_masked(&self, axis: usize) -> bool {
+        self.masked[axis]
+    }
+
     /// Follows the walk through the view below; gives the buffer index of the first element there,
     /// or `None` if it cannot be followed.
     fn through(&mut self, view: &View<D>, first: &D, counts: &[D]) -> Option<D> {

@@ -4,7 +4,7 @@
 //! engine's view algebra. Every judgement of a tracker against it is here, and is counted.
 
 use gradiff::graph::Variable;
-use gradiff::view::{Dim, DimAlgebra, ShapeTracker};
+use gradiff::view::{Dim, DimAlgebra, ShapeTracker, Steps};
 use gradiff_corpus::ViewOp;
 
 use crate::spans::{Column, Columns};
@@ -86,7 +86,8 @@ impl Model {
             return self;
         }
         // Where each element comes from: the sum of what its index on each axis says.
-        let (mut places, mut steps) = (vec![0], vec![0]);
+        let (mut places, mut steps) = (Vec::with_capacity(self.origin.len()), vec![0]);
+        places.push(0);
         let mut shape = Vec::with_capacity(self.shape.len());
         for place in 0..self.shape.len() {
             add_each(&mut places, &steps);
@@ -205,21 +206,31 @@ impl<'a> Look<'a> {
         if size < reached || is_one && !model.origin.is_empty() && size != reached {
             return Err(format!("real_size {size}, but {reached} is reached"));
         }
-        let strides = tracker.real_strides(true).into_iter().zip(tracker.real_strides(false));
-        for (axis, strides) in strides.enumerate() {
-            self.axis_agrees(model, axis, strides.into(), || tracker.axis_is_masked(axis))?;
+        self.axes_agree(model, &tracker.steps(), |stride| *stride)
+    }
+
+    /// Whether elements are as far apart along each axis, and as real, as is said of it; `number`
+    /// is what strides are here.
+    pub(crate) fn axes_agree<D: Dim>(
+        &mut self,
+        model: &Model,
+        steps: &Steps<D>,
+        number: impl Fn(&D) -> i64,
+    ) -> Result<(), String> {
+        for axis in 0..model.shape.len() {
+            let stride = |ignore_valid| steps.real_stride(axis, ignore_valid).map(&number);
+            self.axis_agrees(model, axis, [stride(true), stride(false)], steps.is_masked(axis))?;
         }
         Ok(())
     }
 
-    /// Whether elements are as far apart along an axis, and as real, as is said of it; `strides`
-    /// with validity ignored and not.
-    pub(crate) fn axis_agrees(
+    /// The same of one axis; `strides` with validity ignored and not.
+    fn axis_agrees(
         &mut self,
         model: &Model,
         axis: usize,
         strides: [Option<i64>; 2],
-        says_masked: impl FnOnce() -> bool,
+        says_masked: bool,
     ) -> Result<(), String> {
         let step: usize = model.shape[axis + 1..].iter().product();
         let stride = strides[0].or(strides[1]).unwrap_or(0);
@@ -232,7 +243,7 @@ impl<'a> Look<'a> {
             }
         }
         self.looked.stepped += model.origin.len();
-        if is_masked && (!says_masked() || strides[1].is_some()) {
+        if is_masked && (!says_masked || strides[1].is_some()) {
             return Err(format!("axis {axis} is masked, axis_is_masked or real_strides says no"));
         }
         if strides != [None; 2] && !is_even || strides[1].is_some_and(|s| Some(s) != strides[0]) {

@@ -4,6 +4,7 @@
 //! handful of numbers, and a sum over axes grows axis by axis. All values of an evaluation lie in
 //! one buffer, one after another.
 
+use std::cell::Cell;
 use std::ops::Range;
 
 use gradiff::graph::Variable;
@@ -35,11 +36,20 @@ pub(crate) struct Columns<'a> {
     values: Vec<i64>,
 }
 
+thread_local! {
+    /// The buffer of the last evaluations, for the next ones.
+    static VALUES: Cell<Vec<i64>> = const { Cell::new(Vec::new()) };
+}
+
+impl Drop for Columns<'_> {
+    fn drop(&mut self) {
+        VALUES.set(std::mem::take(&mut self.values));
+    }
+}
+
 impl<'a> Columns<'a> {
     pub(crate) fn new(variable: &'a dyn Fn(&Variable) -> i64) -> Columns<'a> {
-        // Room for nearly all evaluations.
-        let values = Vec::with_capacity(1 << 11);
-        Columns { variable, shape: Vec::new(), positions: Vec::new(), values }
+        Columns { variable, shape: Vec::new(), positions: Vec::new(), values: VALUES.take() }
     }
 
     /// What a variable is here.

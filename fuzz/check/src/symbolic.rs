@@ -98,12 +98,7 @@ fn agrees(
             model.reached()
         ));
     }
-    let strides = [true, false].map(|ignore_valid| tracker.real_strides(ignore_valid));
-    for axis in 0..tracker.shape().len() {
-        let strides = strides.each_ref().map(|strides| strides[axis].as_ref().map(number));
-        look.axis_agrees(model, axis, strides, || tracker.axis_is_masked(axis))?;
-    }
-    Ok(())
+    look.axes_agree(model, &tracker.steps(), number)
 }
 
 impl DimAlgebra<SInt> for Columns<'_> {

@@ -64,9 +64,14 @@ impl Palette {
 
 /// A divisor of `of` (at least 1), each alike.
 fn divisor<C: Choices>(choices: &mut C, of: usize) -> usize {
-    let divisors = (1..=of).filter(|size| of.is_multiple_of(*size)).count();
-    let nth = choices.below(divisors as u32) as usize;
-    (1..=of).filter(|size| of.is_multiple_of(*size)).nth(nth).unwrap_or(1)
+    // Each small divisor has a large one; a square root is its own.
+    let small =
+        || (1..).take_while(|size| size * size <= of).filter(|size| of.is_multiple_of(*size));
+    let count = small().map(|size| 1 + usize::from(size * size != of)).sum::<usize>();
+    let nth = choices.below(count as u32) as usize;
+    let is_small = nth < count.div_ceil(2);
+    let divisor = small().nth(if is_small { nth } else { count - 1 - nth }).unwrap_or(1);
+    if is_small { divisor } else { of / divisor }
 }
 
 /// New sizes with the same element count: merge, split, add or drop a 1, flatten, or anew.
