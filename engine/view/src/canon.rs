@@ -66,7 +66,7 @@ fn settle_once<D: Dim>(top: &View<D>, base: &View<D>) -> Option<(View<D>, View<D
 
 /// The range of each axis of `top` that may be real, judged by its mask and by what `base` hides.
 fn real_bounds<D: Dim>(top: &View<D>, base: &View<D>) -> Option<Mask<D>> {
-    let mut bounds: Mask<D> = (0..top.shape.len()).map(|axis| top.real(axis)).collect();
+    let mut bounds = top.real_box();
     // Each round can only take away.
     for _ in 0..4 {
         let Some(mask) = &base.mask else { return Some(bounds) };

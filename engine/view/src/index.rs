@@ -129,12 +129,16 @@ impl View {
         if index.len() != self.shape.len() {
             return None;
         }
-        let is_real = match &self.mask {
-            None => index.iter().zip(&self.shape).all(|(at, size)| 0 <= *at && at < size),
-            Some(mask) => index.iter().zip(mask).all(|(at, (begin, end))| begin <= at && at < end),
-        };
-        let terms = || index.iter().zip(&self.strides).map(|(at, stride)| at * stride);
-        is_real.then(|| self.offset + terms().sum::<i64>())
+        let axes = index.iter().zip(&self.strides);
+        // What lies outside is not added up: it may not fit.
+        match &self.mask {
+            None => axes.zip(&self.shape).try_fold(self.offset, |sum, ((at, stride), size)| {
+                (0 <= *at && at < size).then(|| sum + at * stride)
+            }),
+            Some(mask) => axes.zip(mask).try_fold(self.offset, |sum, ((at, stride), pair)| {
+                (pair.0 <= *at && *at < pair.1).then(|| sum + at * stride)
+            }),
+        }
     }
 
     /// `locate` of the element that is `flat` in row-major order.
@@ -143,15 +147,15 @@ impl View {
             return Some(flat);
         }
         let (mut at, mut rest) = (self.offset, flat);
-        for (axis, (&size, stride)) in self.shape.iter().zip(&self.strides).enumerate().rev() {
-            let position = rest.rem_euclid(size);
-            rest = rest.div_euclid(size);
-            if let Some((begin, end)) = self.mask.as_ref().map(|mask| mask[axis])
-                && (position < begin || end <= position)
+        let mut mask = self.mask.iter().flatten().rev();
+        for (size, stride) in self.shape.iter().zip(&self.strides).rev() {
+            let position = rest.rem_euclid(*size);
+            if let Some((begin, end)) = mask.next()
+                && !(*begin <= position && position < *end)
             {
                 return None;
             }
-            at += position * stride;
+            (rest, at) = (rest.div_euclid(*size), at + position * stride);
         }
         Some(at)
     }

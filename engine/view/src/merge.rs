@@ -283,10 +283,9 @@ impl<D: Dim> View<D> {
     /// place. `None` unless every element of a buffer of that shape appears exactly once. Its own
     /// shape holds the axes of `self`, padding cut off, in the order of the buffer.
     pub fn invert(&self, to: &[D]) -> Option<View<D>> {
-        let bounds: Mask<D> = (0..self.shape.len()).map(|axis| self.real(axis)).collect();
+        let bounds = self.real_box();
         let size = count(to).ok()?;
         let inner = self.shrink(&bounds).ok()?;
-        let way_back = View::plain(&self.shape).ok()?.shrink(&bounds).ok()?;
         if inner.size() != size {
             return None;
         }
@@ -318,6 +317,7 @@ impl<D: Dim> View<D> {
         }
         let turned = self.strides.iter().map(|stride| stride.is_down());
         let turned = turned.collect::<Option<SmallVec<[bool; 4]>>>()?;
+        let way_back = View::plain(&self.shape).ok()?.shrink(&bounds).ok()?;
         way_back.flip(&turned).ok()?.permute(&order).ok()
     }
 }

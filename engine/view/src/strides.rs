@@ -4,7 +4,7 @@
 
 use smallvec::SmallVec;
 
-use crate::dim::{Mask, Sizes, add_product, zeros};
+use crate::dim::{Sizes, add_product, zeros};
 use crate::merge::Projection;
 use crate::{Dim, ShapeTracker, View};
 
@@ -66,7 +66,7 @@ impl<D: Dim> ShapeTracker<D> {
             return walk;
         }
         // Only the real part matters: what lies outside it is already told by the mask.
-        let bounds: Mask<D> = (0..rank).map(|axis| last.real(axis)).collect();
+        let bounds = last.real_box();
         let counts = bounds.iter().map(|(begin, end)| end.minus(begin)).collect();
         let mut first = bounds
             .iter()

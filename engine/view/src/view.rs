@@ -315,6 +315,14 @@ impl<D: Dim> View<D> {
         }
     }
 
+    /// The half-open range of each axis that is real.
+    pub(crate) fn real_box(&self) -> Mask<D> {
+        match &self.mask {
+            Some(mask) => D::copied_pairs(mask),
+            None => self.shape.iter().map(|size| (D::number(0), size.clone())).collect(),
+        }
+    }
+
     /// The lowest and highest buffer index of a real element; `Reads::Nothing` where there is none.
     pub(crate) fn span(&self) -> Reads<D> {
         if self.is_padding() || self.is_empty() {
@@ -367,7 +375,7 @@ fn kept<D: Dim>(view: &View<D>) -> Option<Mask<D>> {
     if !fault::is_active(Fault::ViewExpandMaskKept) || view.mask.is_none() && view.offset.is(0) {
         return None;
     }
-    Some((0..view.shape.len()).map(|axis| view.real(axis)).collect())
+    Some(view.real_box())
 }
 
 /// The planted fault of `pad`: the mask of one axis lets one element too many through, where that
