@@ -19,13 +19,20 @@ pub(crate) enum Column {
     Each(Span),
 }
 
-/// Values for every index on the axes from `first` up to `end`, in row-major order; they start at
-/// `start` in the buffer.
+/// Values for every index on the axes from `first` up to `end`, in row-major order: `count` of
+/// them, from `start` on in the buffer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Span {
     first: usize,
     end: usize,
     start: usize,
+    count: usize,
+}
+
+impl Span {
+    fn range(self) -> Range<usize> {
+        self.start..self.start + self.count
+    }
 }
 
 /// An evaluation: of which shape, with which values of variables, and all values so far.
@@ -33,7 +40,9 @@ pub(crate) struct Columns<'a> {
     variable: &'a dyn Fn(&Variable) -> i64,
     shape: Vec<usize>,
     positions: Vec<Column>,
+    /// The buffer: values up to `end`, then room.
     values: Vec<i64>,
+    end: usize,
 }
 
 thread_local! {
@@ -49,7 +58,8 @@ impl Drop for Columns<'_> {
 
 impl<'a> Columns<'a> {
     pub(crate) fn new(variable: &'a dyn Fn(&Variable) -> i64) -> Columns<'a> {
-        Columns { variable, shape: Vec::new(), positions: Vec::new(), values: VALUES.take() }
+        let (shape, positions) = (Vec::new(), Vec::new());
+        Columns { variable, shape, positions, values: VALUES.take(), end: 0 }
     }
 
     /// What a variable is here.
@@ -66,36 +76,43 @@ impl<'a> Columns<'a> {
     ) -> (&[i64], Option<&[i64]>) {
         self.shape.clear();
         self.shape.extend_from_slice(shape);
-        self.values.clear();
+        self.end = 0;
         // The index on each axis counts from 0, so that all axes start with the same numbers.
-        self.values.extend(0..shape.iter().copied().max().unwrap_or(0) as i64);
+        let (start, _, numbers) = self.room(shape.iter().copied().max().unwrap_or(0));
+        numbers.iter_mut().zip(0..).for_each(|(number, count)| *number = count);
         let mut positions = std::mem::take(&mut self.positions);
         positions.clear();
-        let position = |axis| Column::Each(Span { first: axis, end: axis + 1, start: 0 });
-        positions.extend((0..shape.len()).map(position));
+        let axes = shape.iter().enumerate();
+        let spans = axes.map(|(axis, &count)| Span { first: axis, end: axis + 1, start, count });
+        positions.extend(spans.map(Column::Each));
         let (index, valid) = index(self, &positions);
         self.positions = positions;
         let (index, valid) = (self.whole(index), valid.map(|valid| self.whole(valid)));
         (&self.values[index], valid.map(|valid| &self.values[valid]))
     }
 
+    /// Room for so many more values: where it is, all values so far, and the room.
+    fn room(&mut self, count: usize) -> (usize, &[i64], &mut [i64]) {
+        let start = self.end;
+        self.end += count;
+        if self.values.len() < self.end {
+            self.values.resize(self.end.next_power_of_two(), 0);
+        }
+        let (values, room) = self.values.split_at_mut(start);
+        (start, values, &mut room[..count])
+    }
+
     /// Where the values of a column for all elements are.
     fn whole(&mut self, column: Column) -> Range<usize> {
         let end = self.shape.len();
-        let span = match column {
-            Column::Each(span) => self.widened(span, 0, end),
+        match column {
+            Column::Each(span) => self.widened(span, 0, end).range(),
             Column::Number(value) => {
-                let start = self.values.len();
-                let count: usize = self.shape.iter().product();
-                self.values.resize(start + count, value);
-                Span { first: 0, end, start }
+                let (start, _, all) = self.room(self.shape.iter().product());
+                all.fill(value);
+                start..start + all.len()
             }
-        };
-        self.range(span)
-    }
-
-    fn range(&self, span: Span) -> Range<usize> {
-        span.start..span.start + self.shape[span.first..span.end].iter().product::<usize>()
+        }
     }
 
     /// The same values over more axes.
@@ -105,50 +122,42 @@ impl<'a> Columns<'a> {
         }
         let outer: usize = self.shape[first..span.first].iter().product();
         let inner: usize = self.shape[span.end..end].iter().product();
-        let (start, old) = (self.values.len(), self.range(span));
-        let count = old.len() * inner;
-        self.values.reserve(outer * count);
-        if inner == 1 {
-            self.values.extend_from_within(old);
-        } else {
-            self.values.resize(start + count, 0);
-            let (values, rows) = self.values.split_at_mut(start);
-            let rows = rows.chunks_exact_mut(inner.max(1));
-            rows.zip(&values[old]).for_each(|(row, value)| row.fill(*value));
+        let row = span.count * inner;
+        let (start, values, all) = self.room(outer * row);
+        for rows in all.chunks_exact_mut(row.max(1)) {
+            if inner == 1 {
+                rows.copy_from_slice(&values[span.range()]);
+                continue;
+            }
+            let cells = rows.chunks_exact_mut(inner).zip(&values[span.range()]);
+            cells.for_each(|(cell, value)| cell.fill(*value));
         }
-        (1..outer).for_each(|_| self.values.extend_from_within(start..start + count));
-        Span { first, end, start }
+        Span { first, end, start, count: outer * row }
     }
 
     fn each(&mut self, span: Span, op: impl Fn(i64) -> i64) -> Column {
-        let start = self.values.len();
-        self.values.extend_from_within(self.range(span));
-        self.values[start..].iter_mut().for_each(|value| *value = op(*value));
+        let (start, values, new) = self.room(span.count);
+        new.iter_mut().zip(&values[span.range()]).for_each(|(new, value)| *new = op(*value));
         Column::Each(Span { start, ..span })
     }
 
     /// Two columns over the same axes, value by value.
     fn zip(&mut self, x: Span, y: Span, op: impl Fn(i64, i64) -> i64) -> Column {
-        let start = self.values.len();
-        self.values.extend_from_within(self.range(x));
-        let (old, new) = self.values.split_at_mut(start);
-        let pairs = new.iter_mut().zip(&old[y.start..]);
-        pairs.for_each(|(x, y)| *x = op(*x, *y));
+        let (start, values, new) = self.room(x.count);
+        let pairs = values[x.range()].iter().zip(&values[y.range()]);
+        new.iter_mut().zip(pairs).for_each(|(new, (x, y))| *new = op(*x, *y));
         Column::Each(Span { start, ..x })
     }
 
     /// Each value over some axes with each over axes further in.
     fn nest(&mut self, outer: Span, inner: Span, op: impl Fn(i64, i64) -> i64) -> Column {
         let outer = self.widened(outer, outer.first, inner.first);
-        let (outer_range, inner_range) = (self.range(outer), self.range(inner));
-        let (start, row) = (self.values.len(), inner_range.len());
-        self.values.resize(start + outer_range.len() * row, 0);
-        let (old, new) = self.values.split_at_mut(start);
-        for (row, x) in new.chunks_exact_mut(row.max(1)).zip(&old[outer_range]) {
-            let pairs = row.iter_mut().zip(&old[inner_range.clone()]);
-            pairs.for_each(|(value, y)| *value = op(*x, *y));
-        }
-        Column::Each(Span { first: outer.first, end: inner.end, start })
+        let count = outer.count * inner.count;
+        let (start, values, new) = self.room(count);
+        let row = &values[inner.range()];
+        let rows = new.chunks_exact_mut(row.len().max(1)).zip(&values[outer.range()]);
+        rows.for_each(|(new, x)| new.iter_mut().zip(row).for_each(|(new, y)| *new = op(*x, *y)));
+        Column::Each(Span { first: outer.first, end: inner.end, start, count })
     }
 
     fn with(&mut self, x: Column, y: Column, op: impl Fn(i64, i64) -> i64) -> Column {
