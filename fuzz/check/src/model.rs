@@ -86,8 +86,9 @@ impl Model {
             return self;
         }
         // Where each element comes from: the sum of what its index on each axis says.
-        let (mut places, mut steps) = (Vec::with_capacity(self.origin.len()), vec![0]);
-        places.push(0);
+        let mut places = Vec::with_capacity(self.origin.len());
+        let mut steps = Vec::with_capacity(16);
+        (places.push(0), steps.push(0));
         let mut shape = Vec::with_capacity(self.shape.len());
         for place in 0..self.shape.len() {
             add_each(&mut places, &steps);
@@ -160,13 +161,24 @@ impl<'a> Look<'a> {
         let index = |columns: &mut Columns<'a>, at: &[Column]| tracker.index(columns, at);
         let (index, valid) = self.columns.evaluate(shape, index);
         assert!(index.len() == origin.len(), "each element has an index");
-        let place = match valid {
-            None => (0..origin.len()).find(|&at| origin[at] < 0 || index[at] != origin[at]),
-            Some(valid) => (0..origin.len()).find(|&at| {
-                let is_real = valid[at] != 0;
-                is_real != (origin[at] >= 0) || is_real && index[at] != origin[at]
-            }),
+        let is_right = match valid {
+            None => index == origin && origin.iter().fold(0, |all, place| all | place) >= 0,
+            // Truths and signs spread over all bits: what differs is not 0.
+            Some(valid) => {
+                0 == origin.iter().zip(index.iter().zip(valid)).fold(
+                    0,
+                    |all, (origin, (index, valid))| {
+                        let (is_real, is_padding) = (-valid, origin >> (i64::BITS - 1));
+                        all | is_real ^ !is_padding | is_real & (index ^ origin)
+                    },
+                )
+            }
         };
+        let differs = |&at: &usize| {
+            let is_real = valid.is_none_or(|valid| valid[at] != 0);
+            is_real != (origin[at] >= 0) || is_real && index[at] != origin[at]
+        };
+        let place = if is_right { None } else { (0..origin.len()).find(differs) };
         self.looked.placed += origin.len();
         match place {
             None => Ok(()),
@@ -182,10 +194,16 @@ impl<'a> Look<'a> {
     /// Whether each element alone is found where it is.
     pub(crate) fn located(&mut self, model: &Model, tracker: &ShapeTracker) -> Result<(), String> {
         let mut index = vec![0; model.shape.len()];
-        for origin in &model.origin {
-            let located = tracker.locate(&index);
-            if located.unwrap_or(-1) != *origin {
-                return Err(format!("element {index:?} at {located:?}, expected {origin}"));
+        let row = model.shape.last().map_or(1, |size| *size);
+        for row in model.origin.chunks_exact(row.max(1)) {
+            for (at, origin) in (0..).zip(row) {
+                if let Some(last) = index.last_mut() {
+                    *last = at;
+                }
+                let located = tracker.locate(&index);
+                if located.unwrap_or(-1) != *origin {
+                    return Err(format!("element {index:?} at {located:?}, expected {origin}"));
+                }
             }
             advance(&model.shape, &mut index);
         }
@@ -234,14 +252,17 @@ impl<'a> Look<'a> {
     ) -> Result<(), String> {
         let step: usize = model.shape[axis + 1..].iter().product();
         let stride = strides[0].or(strides[1]).unwrap_or(0);
-        let (mut is_masked, mut is_even) = (false, true);
+        // In the sign of the first: whether one is real and the other is not. Not 0 in the second:
+        // both are real, and further apart or nearer.
+        let (mut masked, mut uneven) = (0, 0);
         let row = step * model.shape[axis];
         for row in model.origin.chunks_exact(row.max(1)).filter(|row| row.len() > step) {
             for (here, next) in row.iter().zip(&row[step..]) {
-                is_masked |= (*here < 0) != (*next < 0);
-                is_even &= (*here < 0) | (*next < 0) | (next - here == stride);
+                masked |= here ^ next;
+                uneven |= ((next - here) ^ stride) & !((here | next) >> (i64::BITS - 1));
             }
         }
+        let (is_masked, is_even) = (masked < 0, uneven == 0);
         self.looked.stepped += model.origin.len();
         if is_masked && (!says_masked || strides[1].is_some()) {
             return Err(format!("axis {axis} is masked, axis_is_masked or real_strides says no"));
@@ -255,6 +276,9 @@ impl<'a> Look<'a> {
 
 /// In place of each sum, that sum with each step.
 fn add_each(sums: &mut Vec<i64>, steps: &[i64]) {
+    if steps == [0] {
+        return;
+    }
     let count = sums.len();
     sums.resize(count * steps.len(), 0);
     // From the last to the first, so that none is overwritten before it is read.
@@ -265,9 +289,9 @@ fn add_each(sums: &mut Vec<i64>, steps: &[i64]) {
     }
 }
 
-/// The next index in row-major order; after the last one, the first.
+/// The next row of the last axis in row-major order.
 fn advance(shape: &[usize], index: &mut [i64]) {
-    for axis in (0..shape.len()).rev() {
+    for axis in (0..shape.len().saturating_sub(1)).rev() {
         index[axis] += 1;
         if index[axis] < shape[axis] as i64 {
             return;
