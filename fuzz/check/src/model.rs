@@ -88,7 +88,8 @@ impl Model {
         // Where each element comes from: the sum of what its index on each axis says.
         let mut places = Vec::with_capacity(self.origin.len());
         let mut steps = Vec::with_capacity(16);
-        (places.push(0), steps.push(0));
+        places.push(0);
+        steps.push(0);
         let mut shape = Vec::with_capacity(self.shape.len());
         for place in 0..self.shape.len() {
             add_each(&mut places, &steps);

@@ -241,7 +241,8 @@ mod tests {
         };
         let spans: Vec<_> = (0..4).flat_map(|a| (a..5).map(move |b| a..b)).collect();
         type Op = fn(&mut Columns<'static>, Column, Column) -> Column;
-        let ops: [(Op, fn(i64, i64) -> i64); 5] = [
+        type Plain = fn(i64, i64) -> i64;
+        let ops: [(Op, Plain); 5] = [
             (|c, x, y| c.add(x, y), |x, y| x + y),
             (|c, x, y| c.floordiv(x, y), |x, y| x.div_euclid(y)),
             (|c, x, y| c.floormod(x, y), |x, y| x.rem_euclid(y)),
