@@ -102,7 +102,7 @@ mod tests {
             .zip(0..)
             .map(|(size, axis)| {
                 let end = UOp::int(DType::I32, *size);
-                UOp::new(Op::Range, DType::I32, [end], Arg::Int(axis))
+                UOp::new(Op::Range, DType::I32, [end], Arg::plain_axis(axis))
             })
             .collect();
         let (index, valid) = tracker.index(&mut UopAlgebra { dtype: DType::I32 }, &ranges);

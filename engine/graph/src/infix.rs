@@ -40,7 +40,7 @@ fn render(node: &UOp, src: &[&str]) -> String {
             String::from(if value.is_true() { "True" } else { "False" })
         }
         (_, Arg::Const(value), _) => value.to_string(),
-        (Op::Range, Arg::Int(axis), _) => format!("ridx{axis}"),
+        (Op::Range, Arg::Axis(axis), _) => format!("ridx{axis}"),
         (_, Arg::Var(variable), _) => variable.name.clone(),
         (_, Arg::Global(global), _) => format!("data{}", global.slot),
         (Op::Neg, _, [x]) => format!("(-{x})"),
@@ -60,8 +60,9 @@ mod tests {
 
     #[test]
     fn infix_matches_tinygrad() {
-        let range =
-            |axis| UOp::new(Op::Range, DType::I32, [UOp::int(DType::I32, 4)], Arg::Int(axis));
+        let range = |axis| {
+            UOp::new(Op::Range, DType::I32, [UOp::int(DType::I32, 4)], Arg::plain_axis(axis))
+        };
         let int = |value| UOp::int(DType::I32, value);
         let product = UOp::binary(Op::Mul, range(0), int(-3));
         let sum = UOp::binary(Op::Add, UOp::binary(Op::Add, product, range(1)), int(5));

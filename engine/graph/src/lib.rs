@@ -1,6 +1,7 @@
 //! The one IR: dtypes, constants, the op table, interned UOps, linear uops.
 
 mod algebra;
+mod axis;
 mod constant;
 mod dtype;
 mod evaluate;
@@ -13,6 +14,7 @@ mod uop;
 mod verify;
 
 pub use algebra::UopAlgebra;
+pub use axis::{Axis, AxisKind};
 pub use constant::Constant;
 pub use dtype::DType;
 pub use evaluate::{THREEFRY_PARITY, THREEFRY_ROTATIONS, evaluate};

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use gradiff_view::{ShapeTracker, View};
 use rustc_hash::FxHashMap;
 
-use crate::{Arg, Buffer, Constant, DType, Dims, Global, Op, Pairs, Sources, UOp, Variable};
+use crate::{Arg, Axis, Buffer, Constant, DType, Dims, Global, Op, Pairs, Sources, UOp, Variable};
 
 /// What is wrong with a text, and where.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -33,6 +33,7 @@ pub(crate) fn arg(arg: &Arg) -> String {
         Arg::None => String::new(),
         Arg::Const(value) => constant(*value),
         Arg::Int(value) => value.to_string(),
+        Arg::Axis(axis) => axis.to_string(),
         Arg::Dims(dims) => format!("{:?}", dims.as_slice()),
         Arg::Pairs(pairs) => format!("{:?}", pairs.as_slice()),
         Arg::View(tracker) => tracker.to_string(),
@@ -159,6 +160,11 @@ fn parse_arg(op: Op, dtype: DType, text: &str, buffers: &mut Vec<Buffer>) -> Res
             let (op, axes) = split_word(text);
             let op = Op::from_name(op).ok_or_else(|| format!("there is no op {op:?}"))?;
             Ok(Arg::Reduce(op, Dims::from_vec(numbers(axes)?)))
+        }
+        Op::Range => {
+            let axis =
+                Axis::parse(text).ok_or("expected the number of a range, such as 3 or 3u")?;
+            Ok(Arg::Axis(axis))
         }
         Op::Pad | Op::Shrink => pairs(text).map(|pairs| Arg::Pairs(Pairs::from_vec(pairs))),
         _ if text.is_empty() => Ok(Arg::None),

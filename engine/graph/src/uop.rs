@@ -13,7 +13,7 @@ use hashbrown::HashTable;
 use rustc_hash::{FxHashSet, FxHasher};
 use smallvec::SmallVec;
 
-use crate::{Constant, DType, Op};
+use crate::{Axis, Constant, DType, Op};
 
 /// Sources of a node.
 pub type Sources = SmallVec<[UOp; 3]>;
@@ -29,8 +29,10 @@ pub enum Arg {
     None,
     /// Of `Const`.
     Const(Constant),
-    /// A count (`Iota`) or a number that tells nodes apart (`Range`, `DefineAcc`).
+    /// A count (`Iota`) or a number that tells nodes apart (`DefineAcc`).
     Int(i64),
+    /// Of `Range`.
+    Axis(Axis),
     /// Sizes (`Reshape`, `Expand`) or axes (`Permute`, `Flip`).
     Dims(Dims),
     /// Of `Pad` (before, after) and `Shrink` (start, end).
@@ -382,6 +384,7 @@ impl UOp {
         let args = || match (&x.arg, &y.arg) {
             (Arg::Const(a), Arg::Const(b)) => (a.to_int(), a.bits()).cmp(&(b.to_int(), b.bits())),
             (Arg::Int(a), Arg::Int(b)) => a.cmp(b),
+            (Arg::Axis(a), Arg::Axis(b)) => a.cmp(b),
             (Arg::Dims(a), Arg::Dims(b)) => a.cmp(b),
             (Arg::Pairs(a), Arg::Pairs(b)) => a.cmp(b),
             (Arg::Buffer(a), Arg::Buffer(b)) => a.cmp(b),

@@ -53,7 +53,7 @@ fn check_arg(node: &UOp) -> Result<(), String> {
         (Op::DefineGlobal, Arg::Global(global)) => global.size_elements >= 0,
         (Op::DefineVar, Arg::Var(variable)) => variable.min <= variable.max,
         (Op::Iota, Arg::Int(count)) => *count >= 0,
-        (Op::Range, Arg::Int(_)) => true,
+        (Op::Range, Arg::Axis(_)) => true,
         (Op::DefineAcc, Arg::Int(_) | Arg::None) => true,
         (Op::Reshape | Op::Expand | Op::Permute | Op::Flip, Arg::Dims(_)) => true,
         (Op::Pad | Op::Shrink, Arg::Pairs(_)) => true,
@@ -301,7 +301,7 @@ mod tests {
         let three = Arg::Const(crate::Constant::int(DType::I32, 3));
         let good = vec![
             uop(Op::Const, &[], three.clone()),
-            uop(Op::Range, &[0], Arg::Int(0)),
+            uop(Op::Range, &[0], Arg::plain_axis(0)),
             uop(Op::Add, &[1, 0], Arg::None),
             uop(Op::EndRange, &[1], Arg::None),
         ];

@@ -91,10 +91,10 @@ impl Evaluation<'_> {
                 })
             }
             (Op::Load, _) => self.load(node),
-            (Op::Range, Arg::Int(axis)) => {
+            (Op::Range, Arg::Axis(axis)) => {
                 let end = node.src()[0].as_int().ok_or_else(|| malformed("a range without end"))?;
                 let end = usize::try_from(end).unwrap_or(0);
-                let domain: Domain = SmallVec::from_iter([(self.along(node, *axis), end)]);
+                let domain: Domain = SmallVec::from_iter([(self.along(node, axis.number), end)]);
                 let count = elements(&domain)?;
                 let element = |value: usize| Some(Constant::int(node.dtype(), value as i128));
                 Ok(Array { domain, data: (0..count).map(element).collect() })

@@ -83,7 +83,7 @@ mod tests {
     #[test]
     fn add_product_beyond_i32_is_seen_though_the_end_is_small() {
         let end = UOp::int(DType::I64, 1 << 20);
-        let range = UOp::new(Op::Range, DType::I64, [end], Arg::Int(0));
+        let range = UOp::new(Op::Range, DType::I64, [end], Arg::plain_axis(0));
         let far = UOp::binary(Op::Mul, range, UOp::int(DType::I64, 1 << 20));
         let near = UOp::binary(Op::FloorMod, far, UOp::int(DType::I64, 7));
         let mut intervals = Intervals::default();

@@ -10,7 +10,7 @@
 //! Nothing here recurses, so that a chain of any length passes.
 
 use gradiff_graph::fault::{Fault, is_active};
-use gradiff_graph::{Arg, Constant, DType, Dims, Instruction, Linear, Op, UOp};
+use gradiff_graph::{Arg, Axis, Constant, DType, Dims, Instruction, Linear, Op, UOp};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
@@ -161,7 +161,7 @@ impl Linearizer {
         let number = self.nodes.iter().position(|node| node == store);
         let number = number.ok_or_else(|| malformed("a store that is not in the graph"))?;
         let mut loops = self.ranges_of(self.free[number]);
-        loops.sort_by_key(|range| (axis(&self.nodes[*range as usize]), *range));
+        loops.sort_by_key(|range| (axis(self.nodes[*range as usize].arg()), *range));
         if self.is_empty(&loops)? {
             return Ok(());
         }
@@ -268,7 +268,10 @@ impl Linearizer {
     fn make(&mut self, node: u32, at: u32) -> Result<(), Error> {
         let uop = self.nodes[node as usize].clone();
         if uop.op() == Op::Range {
-            return Err(malformed(format!("range {} is used outside of its loop", axis(&uop))));
+            return Err(malformed(format!(
+                "range {} is used outside of its loop",
+                axis(uop.arg())
+            )));
         }
         let sources: SmallVec<[u32; 4]> = self.src[node as usize]
             .clone()
@@ -330,7 +333,8 @@ impl Linearizer {
         let end = self.constant(end);
         let mut instruction = Instruction::of(&uop, SmallVec::from_slice(&[end]));
         if self.is_open(bit, parent) {
-            instruction.arg = Arg::Int(self.fresh_axis());
+            let number = self.fresh_number();
+            instruction.arg = Arg::Axis(Axis { number, ..axis(uop.arg()) });
         }
         let range = self.made.len() as u32;
         self.made.push(instruction);
@@ -349,13 +353,10 @@ impl Linearizer {
     }
 
     /// A number that no loop made so far has.
-    fn fresh_axis(&self) -> i64 {
-        let nodes = self.ranges.iter().map(|range| axis(&self.nodes[*range as usize]));
-        let made = self.made.iter().filter(|uop| uop.op == Op::Range).map(|uop| match uop.arg {
-            Arg::Int(axis) => axis,
-            _ => 0,
-        });
-        nodes.chain(made).max().map_or(0, |axis| axis + 1)
+    fn fresh_number(&self) -> i64 {
+        let nodes = self.ranges.iter().map(|range| axis(self.nodes[*range as usize].arg()));
+        let made = self.made.iter().filter(|uop| uop.op == Op::Range).map(|uop| axis(&uop.arg));
+        nodes.chain(made).map(|axis| axis.number + 1).max().unwrap_or(0)
     }
 
     /// Ends the loops from `inner` out to `outer`.
@@ -424,10 +425,11 @@ fn ended(range: u32) -> Instruction {
     Instruction { op: Op::EndRange, dtype: DType::Void, src, arg: Arg::None }
 }
 
-fn axis(range: &UOp) -> i64 {
-    match range.arg() {
-        Arg::Int(axis) => *axis,
-        _ => 0,
+/// The axis that the arg of a range says.
+fn axis(arg: &Arg) -> Axis {
+    match arg {
+        Arg::Axis(axis) => *axis,
+        _ => Axis::plain(0),
     }
 }
 

@@ -67,7 +67,7 @@ impl Lowering {
         let loops = axes.order().filter(|axis| axes.sizes[*axis] != 1);
         for (number, axis) in loops.enumerate() {
             let end = UOp::int(dtype, axes.sizes[axis]);
-            counters[axis] = UOp::new(Op::Range, dtype, [end], Arg::Int(number as i64));
+            counters[axis] = UOp::new(Op::Range, dtype, [end], Arg::plain_axis(number as i64));
         }
         Lowering { dtype, counters, places: Vec::new() }
     }

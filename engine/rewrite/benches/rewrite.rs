@@ -7,7 +7,7 @@ use gradiff_graph::{Arg, Constant, DType, Global, Op, UOp};
 use gradiff_rewrite::simplify;
 
 fn range(axis: i64, end: i64) -> UOp {
-    UOp::new(Op::Range, DType::I32, [UOp::int(DType::I32, end)], Arg::Int(axis))
+    UOp::new(Op::Range, DType::I32, [UOp::int(DType::I32, end)], Arg::plain_axis(axis))
 }
 
 fn op(op: Op, x: &UOp, y: i64) -> UOp {

@@ -209,7 +209,7 @@ impl<'t> Draw<'t, '_> {
             // Too many for a witness, but not to be rewritten.
             let is_asked = index == DType::I32 && !asked.is_empty() && self.one_in(4);
             let steps = if is_asked { self.pick(&asked) } else { steps };
-            UOp::new(Op::Range, index, [UOp::int(index, steps)], Arg::Int(axis))
+            UOp::new(Op::Range, index, [UOp::int(index, steps)], Arg::plain_axis(axis))
         });
         self.known.push((word, ranges[0].clone()));
         self.steps = Some(ranges[0].clone());

@@ -31,7 +31,7 @@ impl Random {
 const INDEX: DType = DType::I8;
 
 fn range(axis: i64, end: i64) -> UOp {
-    UOp::new(Op::Range, INDEX, [UOp::int(INDEX, end)], Arg::Int(axis))
+    UOp::new(Op::Range, INDEX, [UOp::int(INDEX, end)], Arg::plain_axis(axis))
 }
 
 fn variable(random: &mut Random, dtype: DType) -> UOp {

@@ -515,7 +515,7 @@ mod tests {
 
     #[test]
     fn folds_and_the_innermost_stray_bounds_are_seen() {
-        let range = UOp::new(Op::Range, DType::I32, [UOp::int(DType::I32, 5)], Arg::Int(0));
+        let range = UOp::new(Op::Range, DType::I32, [UOp::int(DType::I32, 5)], Arg::plain_axis(0));
         let how = Arg::Reduce(Op::Add, Default::default());
         let sum = UOp::new(Op::Reduce, DType::I32, [range.clone(), range], how);
         check(sum.clone(), UOp::int(DType::I32, 10), Claim::Bits, "");
@@ -527,7 +527,7 @@ mod tests {
     #[test]
     fn folds_over_one_range_beside_each_other_do_not_meet() {
         let range = |axis| {
-            UOp::new(Op::Range, DType::I32, [UOp::int(DType::I32, 3 + axis)], Arg::Int(axis))
+            UOp::new(Op::Range, DType::I32, [UOp::int(DType::I32, 3 + axis)], Arg::plain_axis(axis))
         };
         let (r, q) = (range(0), range(1));
         let fold = |value: &UOp, ranges: &[&UOp]| {

@@ -12,7 +12,7 @@ fn variable(dtype: DType, name: &str, min: i64, max: i64) -> UOp {
 }
 
 fn range(axis: i64, end: i64) -> UOp {
-    UOp::new(Op::Range, DType::I32, [UOp::int(DType::I32, end)], Arg::Int(axis))
+    UOp::new(Op::Range, DType::I32, [UOp::int(DType::I32, end)], Arg::plain_axis(axis))
 }
 
 /// Reads `(op x y)` with variables and numbers.

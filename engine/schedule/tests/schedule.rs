@@ -281,7 +281,7 @@ fn absurd_graphs_are_refused() {
     let huge = add(&expand(&reshape(&f32s(&[1]), &[1, 1]), &[1 << 20, 1 << 20]), 1);
     let error = schedule(&[huge], &Options::default()).unwrap_err().to_string();
     assert!(error.contains("elements"), "{error}");
-    let range = UOp::new(Op::Range, DType::I32, [UOp::int(DType::I32, 3)], Arg::Int(0));
+    let range = UOp::new(Op::Range, DType::I32, [UOp::int(DType::I32, 3)], Arg::plain_axis(0));
     assert!(schedule(&[range], &Options::default()).is_err());
 }
 

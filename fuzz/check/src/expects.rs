@@ -111,7 +111,7 @@ pub(crate) fn indexed(tracker: &ShapeTracker, is_variables: bool) -> (UOp, Optio
             UOp::new(Op::DefineVar, dtype, [], Arg::Var(Arc::new(variable)))
         } else {
             let end = UOp::int(dtype, *size);
-            UOp::new(Op::Range, dtype, [end], Arg::Int(axis as i64))
+            UOp::new(Op::Range, dtype, [end], Arg::plain_axis(axis as i64))
         }
     };
     let indices: Vec<UOp> = tracker.shape().iter().enumerate().map(place).collect();

@@ -24,8 +24,8 @@ fn points(load: &UOp, seed: u64) -> Vec<Point> {
         .toposort()
         .iter()
         .filter_map(|node| match node.arg() {
-            Arg::Int(number) if node.op() == Op::Range => {
-                Some((*number, node.src()[0].as_int().expect("an end") as u64))
+            Arg::Axis(axis) if node.op() == Op::Range => {
+                Some((axis.number, node.src()[0].as_int().expect("an end") as u64))
             }
             _ => None,
         })
@@ -57,7 +57,7 @@ fn value_of(root: &UOp, point: &Point) -> Option<Constant> {
         let at = |source: &UOp| values.iter().find(|(node, _)| node == source).expect("sorted").1;
         let value = match node.arg() {
             Arg::Const(value) => Some(*value),
-            Arg::Int(number) => Some(Constant::int(node.dtype(), i128::from(point[number]))),
+            Arg::Axis(axis) => Some(Constant::int(node.dtype(), i128::from(point[&axis.number]))),
             _ => {
                 let sources: Option<Vec<Constant>> = node.src().iter().map(at).collect();
                 sources.and_then(|sources| evaluate(node.op(), node.dtype(), &sources))

@@ -35,7 +35,7 @@ fn position(linear: &Linear, op: Op) -> usize {
 }
 
 fn range(axis: i64, end: i64) -> UOp {
-    UOp::new(Op::Range, DType::I32, [UOp::int(DType::I32, end)], Arg::Int(axis))
+    UOp::new(Op::Range, DType::I32, [UOp::int(DType::I32, end)], Arg::plain_axis(axis))
 }
 
 fn read(slot: usize, size: i64, place: UOp) -> UOp {

@@ -62,7 +62,7 @@ impl Builder {
 
     pub(crate) fn range(&mut self, count: i64) -> u32 {
         let end = self.int(count);
-        self.push(Op::Range, DType::I32, &[end], Arg::Int(0))
+        self.push(Op::Range, DType::I32, &[end], Arg::plain_axis(0))
     }
 
     pub(crate) fn end(&mut self, range: u32) {

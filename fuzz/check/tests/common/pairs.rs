@@ -55,7 +55,7 @@ fn read_one(block: &str) -> Result<Pair, String> {
 fn with_ranges(case: &ExprCase) -> UOp {
     let range = |number: usize| {
         let end = UOp::int(DType::I32, case.vars[number].max + 1);
-        UOp::new(Op::Range, DType::I32, [end], Arg::Int(number as i64))
+        UOp::new(Op::Range, DType::I32, [end], Arg::plain_axis(number as i64))
     };
     let mut new: Vec<(UOp, UOp)> = Vec::new();
     for node in to_uop(case).toposort() {
