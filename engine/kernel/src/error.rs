@@ -9,6 +9,9 @@ pub enum Error {
     /// More loops than this room can tell apart.
     #[error("a kernel of {0} loops: at most 64 are possible")]
     TooManyLoops(usize),
+    /// An optimisation that this kernel does not allow, and why.
+    #[error("{0}")]
+    Illegal(String),
     /// An index that even 64 bits do not hold.
     #[error("an index of the kernel reaches {0}, beyond 64 bits")]
     IndexTooWide(i128),

@@ -7,6 +7,7 @@
 //! slots, and what a device lacks is said by [`Target`].
 
 mod error;
+mod expand;
 mod extent;
 mod interpret;
 mod interval;
@@ -15,6 +16,7 @@ mod linearize;
 mod lower;
 mod name;
 mod narrow;
+mod opt;
 mod pass;
 mod shape;
 
@@ -22,4 +24,5 @@ pub use error::Error;
 pub use interpret::interpret;
 pub use linearize::linearize;
 pub use name::name;
+pub use opt::{Loop, Opt, OptOp, Strategy, apply, check, draw, legal, loops};
 pub use pass::{Context, LINEARIZE, Options, PASSES, Pass, Stages, Target, lower, stages};

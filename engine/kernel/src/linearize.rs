@@ -11,7 +11,7 @@
 
 use gradiff_graph::fault::{Fault, is_active};
 use gradiff_graph::{Arg, Axis, Constant, DType, Dims, Instruction, Linear, Op, UOp};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
 use crate::Error;
@@ -59,6 +59,30 @@ pub(crate) fn globals(root: &UOp) -> Result<Vec<UOp>, Error> {
         Some(pair) => Err(malformed(format!("two parameters of slot {}", slot(&pair[0])))),
         None => Ok(globals),
     }
+}
+
+/// The ranges that a store runs over, of each store of a lowered kernel.
+///
+/// # Errors
+/// Those of [`linearize`], as far as loops are concerned.
+pub(crate) fn output_ranges(root: &UOp) -> Result<Vec<UOp>, Error> {
+    let order = Linearizer::new(root)?;
+    let stores = order.nodes.iter().zip(&order.free).filter(|(node, _)| node.op() == Op::Store);
+    let free = stores.fold(0, |all, (_, free)| all | free);
+    let ranges = order.ranges_of(free);
+    Ok(ranges.into_iter().map(|range| order.nodes[range as usize].clone()).collect())
+}
+
+/// The nodes (of an order, sources first) that vary along a range: what is folded over it does not.
+pub(crate) fn varying(order: &[UOp], range: &UOp) -> FxHashSet<UOp> {
+    let mut found = FxHashSet::default();
+    for node in order {
+        let is_closed = node.op() == Op::Reduce && node.src()[1..].contains(range);
+        if node == range || !is_closed && node.src().iter().any(|src| found.contains(src)) {
+            found.insert(node.clone());
+        }
+    }
+    found
 }
 
 /// The scope outside of all loops.

@@ -3,7 +3,8 @@
 use gradiff_graph::{Linear, UOp};
 use gradiff_rewrite::Trace;
 
-use crate::{Error, legalize, linearize, lower as index, name, narrow, shape};
+use crate::opt::{Strategy, optimize};
+use crate::{Error, expand, legalize, linearize, lower as index, name, narrow, shape};
 
 /// What the device that will run the kernel has. Passes bring the kernel down to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -16,12 +17,14 @@ pub struct Target {
     pub mulacc: bool,
     /// `1/x` in one op.
     pub recip: bool,
+    /// Steps that run at once or in a row are written out; without it they are loops.
+    pub unrolls: bool,
 }
 
 impl Default for Target {
     /// A plain CPU: 16-bit floats are only stored, all other ops are there.
     fn default() -> Target {
-        Target { native_f16: false, native_bf16: false, mulacc: true, recip: true }
+        Target { native_f16: false, native_bf16: false, mulacc: true, recip: true, unrolls: true }
     }
 }
 
@@ -30,6 +33,8 @@ impl Default for Target {
 pub struct Options {
     /// Mode and fuel of the rewriting.
     pub rewrite: gradiff_rewrite::Options,
+    /// Which optimisations the kernel gets.
+    pub opts: Strategy,
 }
 
 /// What a pass may look at besides the kernel, and where it leaves its trace.
@@ -52,9 +57,8 @@ pub struct Pass {
     pub run: fn(&UOp, &mut Context<'_>) -> Result<UOp, Error>,
 }
 
-/// The passes from node to node, in their order. An optimiser belongs before `lower`, expander
-/// and devectoriser after `symbolic`.
-pub const PASSES: [Pass; 7] = [
+/// The passes from node to node, in their order.
+pub const PASSES: [Pass; 9] = [
     Pass {
         name: "shape",
         promise: "no axis of size 1, no two axes that could be one, reduced axes last",
@@ -74,6 +78,16 @@ pub const PASSES: [Pass; 7] = [
         name: "collapse",
         promise: "no loop whose sum, product or maximum has a closed form",
         run: collapse,
+    },
+    Pass {
+        name: "optimize",
+        promise: "loops are split, padded and exchanged as the options say",
+        run: optimize,
+    },
+    Pass {
+        name: "symbolic-again",
+        promise: "no rule of the table applies to what the optimiser made",
+        run: symbolic_again,
     },
     Pass {
         name: "narrow",
@@ -104,6 +118,11 @@ fn symbolic(root: &UOp, ctx: &mut Context<'_>) -> Result<UOp, Error> {
     Ok(gradiff_rewrite::rewrite(root, rules, &ctx.options.rewrite, ctx.trace))
 }
 
+/// Nothing is left to do where nothing was optimised.
+fn symbolic_again(root: &UOp, ctx: &mut Context<'_>) -> Result<UOp, Error> {
+    if ctx.options.opts == Strategy::None { Ok(root.clone()) } else { symbolic(root, ctx) }
+}
+
 fn collapse(root: &UOp, ctx: &mut Context<'_>) -> Result<UOp, Error> {
     Ok(gradiff_rewrite::collapse(root, &ctx.options.rewrite, ctx.trace))
 }
@@ -129,7 +148,8 @@ pub fn lower(
     for pass in &PASSES {
         root = (pass.run)(&root, &mut ctx)?;
     }
-    linearize::with_globals(&root, &linearize::globals(ast)?, name(ast))
+    let linear = linearize::with_globals(&root, &linearize::globals(ast)?, name(ast))?;
+    Ok(if target.unrolls { expand::expand(&linear) } else { linear })
 }
 
 /// Does what [`lower`] does and keeps the kernel after each pass.
@@ -146,5 +166,5 @@ pub fn stages(ast: &UOp, target: &Target, options: &Options) -> Result<Stages, E
         kernels.push((pass.name, root.clone()));
     }
     let linear = linearize::with_globals(&root, &linearize::globals(ast)?, name(ast))?;
-    Ok((kernels, linear))
+    Ok((kernels, if target.unrolls { expand::expand(&linear) } else { linear }))
 }

@@ -96,6 +96,16 @@ faults! {
         "A reduction accumulates in too narrow a type.";
     LegalizeBf16Truncates "legalize-bf16-truncates" "kernel"
         "The cast from f32 to bf16 truncates instead of rounding to nearest even.";
+    OptSplitStride "opt-split-stride" "kernel"
+        "A split loop counts its outer steps by their own number instead of that of the inner ones.";
+    OptPadGateLost "opt-pad-gate-lost" "kernel"
+        "What the steps of a padded loop store is not held back.";
+    OptPadFoldWrong "opt-pad-fold-wrong" "kernel"
+        "The steps of a padded loop give a fold zero, whatever its identity is.";
+    ExpandRemainderLost "expand-remainder-lost" "kernel"
+        "Of the steps written out in a row the last one is forgotten.";
+    ExpandAccumulatorShared "expand-accumulator-shared" "kernel"
+        "Steps that run at once add to one variable.";
     LinearizeAccumulatorNotReset "linearize-accumulator-not-reset" "kernel"
         "The accumulator is set once instead of once per output element.";
     RenderNoCutBack "render-no-cut-back" "render"

@@ -1,32 +1,37 @@
 //! Each planted fault of this room changes what some kernel computes, and only from its pass on.
 
 use gradiff_graph::{Constant, DType, Op, UOp, fault};
-use gradiff_kernel::{Options, Target, interpret, stages};
+use gradiff_kernel::{Options, Strategy, Target, interpret, stages};
 
 use crate::common::random::{load, plain, reduce, sink};
 use crate::common::{Memories, linear};
 
 /// The first level that gives something else than the tree: a pass, `linearize`, or nothing.
-fn guilty(ast: &UOp, memories: &Memories) -> Option<&'static str> {
+fn guilty(ast: &UOp, opts: &[&str], memories: &Memories) -> Option<&'static str> {
     let run = |kernel: &UOp| {
         let mut memories = memories.clone();
-        interpret(kernel, &mut memories).expect("a kernel");
-        memories
+        interpret(kernel, &mut memories).map(|()| memories)
     };
     let expected = run(ast);
-    let (kernels, uops) = stages(ast, &Target::default(), &Options::default()).expect("a kernel");
+    assert!(expected.is_ok(), "{expected:?}");
+    let opts = opts.iter().map(|opt| opt.parse().expect("an opt")).collect();
+    let options = Options { opts: Strategy::Fixed(opts), ..Options::default() };
+    let (kernels, uops) = stages(ast, &Target::default(), &options).expect("a kernel");
     let pass = kernels.iter().find(|(_, kernel)| run(kernel) != expected).map(|(name, _)| *name);
-    let mut found = memories.clone();
-    linear::run(&uops, &mut found);
-    pass.or((found != expected).then_some("linearize"))
+    let is_wrong = || {
+        let mut found = memories.clone();
+        linear::run(&uops, &mut found);
+        Ok(found) != expected
+    };
+    pass.or_else(|| is_wrong().then_some("linearize"))
 }
 
 fn elements(dtype: DType, values: &[i128]) -> Vec<Option<Constant>> {
     values.iter().map(|value| Some(Constant::int(dtype, *value))).collect()
 }
 
-/// A kernel that the fault of this name changes, its memories, and the guilty pass.
-fn victims() -> Vec<(&'static str, UOp, Memories, &'static str)> {
+/// A kernel that the fault of this name changes, its opts and memories, and the guilty pass.
+fn victims() -> Vec<(&'static str, UOp, &'static [&'static str], Memories, &'static str)> {
     let row = load(DType::I32, 1, 3, plain(&[3]));
     let most = sink(reduce(Op::Max, row, &[0]), &[1]);
     let padded = plain(&[3]).pad(&[(1, 1)]).expect("a pad");
@@ -38,34 +43,40 @@ fn victims() -> Vec<(&'static str, UOp, Memories, &'static str)> {
     let rows = load(DType::I32, 1, 6, plain(&[2, 3]));
     let sums = sink(reduce(Op::Add, rows, &[1]), &[2, 1]);
     let ints = |values: &[i128]| elements(DType::I32, values);
+    let copy = sink(load(DType::I32, 1, 6, plain(&[6])), &[6]);
+    let six = vec![vec![None; 6], ints(&[1, 2, 3, 4, 5, 6])];
+    let pairs = vec![vec![None; 2], ints(&[1, 2, 3, 4, 5, 6])];
+    let negative = vec![vec![None], ints(&[-3, -2, -5])];
     vec![
-        ("lower-reduce-identity", most, vec![vec![None], ints(&[-3, -2, -5])], "lower"),
-        ("lower-gate-lost", padded, vec![vec![None; 5], ints(&[7, 8, 9])], "lower"),
+        ("lower-reduce-identity", most.clone(), &[], negative.clone(), "lower"),
+        ("lower-gate-lost", padded, &[], vec![vec![None; 5], ints(&[7, 8, 9])], "lower"),
         (
             "lower-accumulator-narrow",
             total,
+            &[],
             vec![vec![None], elements(DType::I8, &[100, 100, 100])],
             "lower",
         ),
         (
             "legalize-bf16-truncates",
             sink(third, &[3]),
+            &[],
             vec![vec![None; 3], elements(DType::BF16, &[5, 7, 11])],
             "legalize",
         ),
-        (
-            "linearize-accumulator-not-reset",
-            sums,
-            vec![vec![None; 2], ints(&[1, 2, 3, 4, 5, 6])],
-            "linearize",
-        ),
+        ("linearize-accumulator-not-reset", sums.clone(), &[], pairs.clone(), "linearize"),
+        ("opt-split-stride", copy.clone(), &["upcast 0 3"], six.clone(), "optimize"),
+        ("opt-pad-gate-lost", copy, &["padto 0 4"], six, "optimize"),
+        ("opt-pad-fold-wrong", most, &["padto 0 4"], negative, "optimize"),
+        ("expand-remainder-lost", sums.clone(), &["unroll 1 3"], pairs.clone(), "linearize"),
+        ("expand-accumulator-shared", sums, &["upcast 0 2"], pairs, "linearize"),
     ]
 }
 
 #[test]
 fn victims_without_their_faults_are_well() {
-    for (name, ast, memories, pass) in victims() {
-        assert_eq!(guilty(&ast, &memories), None, "{name} is not active, blames {pass}");
+    for (name, ast, opts, memories, pass) in victims() {
+        assert_eq!(guilty(&ast, opts, &memories), None, "{name} is not active, blames {pass}");
         assert!(fault::ROWS.iter().any(|row| row.name == name && row.room == "kernel"), "{name}");
     }
 }
@@ -83,8 +94,8 @@ fn victims_are_hurt_by_their_faults() {
         assert!(alone.status().expect("a process").success());
         return;
     }
-    for (name, ast, memories, pass) in victims() {
+    for (name, ast, opts, memories, pass) in victims() {
         assert!(fault::set_active(name).is_ok(), "{name}");
-        assert_eq!(guilty(&ast, &memories), Some(pass), "{name}");
+        assert_eq!(guilty(&ast, opts, &memories), Some(pass), "{name}");
     }
 }

@@ -387,5 +387,18 @@ fn interpret_outside_of_memory_is_an_error() {
 #[test]
 fn passes_have_one_name_each() {
     let names: Vec<&str> = PASSES.iter().map(|pass| pass.name).collect();
-    assert_eq!(names, ["shape", "lower", "symbolic", "collapse", "narrow", "late", "legalize"]);
+    assert_eq!(
+        names,
+        [
+            "shape",
+            "lower",
+            "symbolic",
+            "collapse",
+            "optimize",
+            "symbolic-again",
+            "narrow",
+            "late",
+            "legalize"
+        ]
+    );
 }

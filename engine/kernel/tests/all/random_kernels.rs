@@ -1,7 +1,7 @@
 //! Random kernel trees: every pass keeps what the kernel computes, and so does the linear form.
 
 use crate::common::{Memories, agrees, linear, random, tree};
-use gradiff_kernel::{Options, Target, interpret, stages};
+use gradiff_kernel::{OptOp, Options, Strategy, Target, draw, interpret, legal, stages};
 use gradiff_rewrite::Mode;
 
 const CASES: u64 = 1_500;
@@ -72,6 +72,34 @@ fn stages_poor_target_keep_the_meaning() {
     let mut options = Options::default();
     options.rewrite.fuel = Some(3);
     (2 * CASES..2 * CASES + 500).for_each(|seed| check(seed, &target, &options));
+}
+
+#[test]
+fn drawn_opts_keep_the_meaning() {
+    for seed in 3 * CASES..4 * CASES {
+        let mut options = Options::default();
+        options.opts = Strategy::Drawn { seed, most: 6 };
+        if seed % 4 == 0 {
+            options.rewrite.mode = Mode::Strict;
+        }
+        check(seed, &Target { unrolls: seed % 2 == 0, ..Target::default() }, &options);
+    }
+}
+
+#[test]
+fn drawn_opts_reach_every_op() {
+    let mut counts = [0; OptOp::ALL.len()];
+    for seed in 3 * CASES..4 * CASES {
+        let case = random::case(&mut random::Random(seed));
+        let (kernels, _) =
+            stages(&case.ast, &Target::default(), &Options::default()).expect("a kernel");
+        let lowered = &kernels.iter().find(|(pass, _)| *pass == "collapse").expect("the pass").1;
+        assert!(legal(lowered, Mode::Default).is_ok());
+        for opt in draw(lowered, seed, 6, Mode::Default).expect("a lowered kernel") {
+            counts[opt.op as usize] += 1;
+        }
+    }
+    assert!(counts.iter().all(|count| 100 < *count), "{counts:?}");
 }
 
 #[test]

@@ -1,0 +1,65 @@
+//! What a loop is to the device: a plain loop, lanes of one step, copies in a row, threads.
+
+use crate::uop::Arg;
+
+/// The name of a range: its number tells it from others, its kind says how it is run. Each kind
+/// may be run as a plain loop; what comes out is the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Axis {
+    /// How the steps are run.
+    pub kind: AxisKind,
+    /// Tells ranges apart; among ranges of one kind the smaller one is outside.
+    pub number: i64,
+}
+
+/// How the steps of a range are run. In the order in which loops stand, outermost first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum AxisKind {
+    /// Each step by a thread of its own, or several: steps are independent.
+    Thread,
+    /// One after the other.
+    Loop,
+    /// All at once, value by value: steps are independent.
+    Upcast,
+    /// One after the other, without a loop.
+    Unroll,
+}
+
+impl AxisKind {
+    /// All kinds.
+    pub const ALL: [AxisKind; 4] =
+        [AxisKind::Thread, AxisKind::Loop, AxisKind::Upcast, AxisKind::Unroll];
+
+    /// What stands behind the number in text; nothing for a plain loop.
+    pub fn suffix(self) -> &'static str {
+        ["t", "", "u", "r"][self as usize]
+    }
+}
+
+impl Axis {
+    /// A plain loop.
+    pub const fn plain(number: i64) -> Axis {
+        Axis { kind: AxisKind::Loop, number }
+    }
+
+    /// The axis of a text such as `3` or `3u`, as [`Display`](std::fmt::Display) writes it.
+    pub fn parse(text: &str) -> Option<Axis> {
+        let end = text.find(|letter: char| letter.is_ascii_alphabetic()).unwrap_or(text.len());
+        let (number, suffix) = text.split_at(end);
+        let kind = AxisKind::ALL.into_iter().find(|kind| kind.suffix() == suffix)?;
+        Some(Axis { kind, number: number.parse().ok()? })
+    }
+}
+
+impl std::fmt::Display for Axis {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}{}", self.number, self.kind.suffix())
+    }
+}
+
+impl Arg {
+    /// The arg of a `Range` that is a plain loop.
+    pub const fn plain_axis(number: i64) -> Arg {
+        Arg::Axis(Axis::plain(number))
+    }
+}
