@@ -8,6 +8,8 @@
 use gradiff_graph::fault::{Fault, is_active};
 use gradiff_graph::{Arg, Axis, AxisKind, Constant, DType, Op, Sources, UOp};
 use gradiff_rewrite::Mode;
+use rustc_hash::FxHasher;
+use std::hash::{Hash, Hasher};
 
 use crate::error::malformed;
 use crate::linearize::identity;
@@ -83,7 +85,7 @@ pub enum Strategy {
     None,
     /// These; a kernel for which one of them is not legal is an error.
     Fixed(Vec<Opt>),
-    /// Up to this many legal ones, drawn from the number.
+    /// Up to this many legal ones, drawn from the number and the sizes of the loops.
     Drawn {
         /// What is drawn from; kernels with the same loops get the same opts.
         seed: u64,
@@ -271,7 +273,9 @@ pub fn legal(root: &UOp, mode: Mode) -> Result<Vec<Opt>, Error> {
 /// # Errors
 /// Those of [`loops`].
 pub fn draw(root: &UOp, seed: u64, most: usize, mode: Mode) -> Result<Vec<Opt>, Error> {
-    let mut state = seed;
+    let mut hasher = FxHasher::default();
+    loops(root)?.iter().for_each(|one| (one.size, one.is_reduced).hash(&mut hasher));
+    let mut state = seed ^ hasher.finish();
     let mut dice = |count: usize| {
         state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mixed = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -18,6 +18,8 @@ pub struct Engine {
     pub schedule: gradiff_schedule::Options,
     /// How kernels are lowered.
     pub kernel: gradiff_kernel::Options,
+    /// What kernels are brought down to.
+    pub target: gradiff_kernel::Target,
     cache: Cache,
     debug_level: u8,
 }
@@ -88,8 +90,8 @@ impl Engine {
         if 1 <= debug_level {
             eprintln!("opened device {}: {}", device.name(), device.describe());
         }
-        let (schedule, kernel) = Default::default();
-        Ok(Engine { device, schedule, kernel, cache: Cache::default(), debug_level })
+        let (schedule, kernel, target) = Default::default();
+        Ok(Engine { device, schedule, kernel, target, cache: Cache::default(), debug_level })
     }
 
     /// Plans the kernels that compute `tensors`, and makes the tensors ones that are in the
@@ -196,9 +198,8 @@ impl Engine {
         if let Some(made) = self.cache.get(key) {
             return Ok(made);
         }
-        let target = gradiff_kernel::Target::default();
         let mut trace = gradiff_rewrite::Trace::default();
-        let linear = gradiff_kernel::lower(ast, &target, &self.kernel, &mut trace)?;
+        let linear = gradiff_kernel::lower(ast, &self.target, &self.kernel, &mut trace)?;
         let is_fuelled = self.kernel.rewrite.fuel.is_some();
         let is_endless = !trace.loops.is_empty() || trace.ran_out && !is_fuelled;
         let made = Made { linear: Arc::new(linear), executable: None, is_endless };
@@ -208,6 +209,6 @@ impl Engine {
 
     /// All that a kernel depends on besides its tree.
     fn settings(&self) -> Arc<str> {
-        format!("{} {:?}", self.device.name(), self.kernel).into()
+        format!("{} {:?} {:?}", self.device.name(), self.kernel, self.target).into()
     }
 }

@@ -3,7 +3,7 @@
 
 use gradiff::UOp;
 use gradiff::graph::{Arg, Constant};
-use gradiff::kernel::{Context, PASSES, Target};
+use gradiff::kernel::{Context, PASSES};
 use gradiff::rewrite::{Claim, Trace};
 use gradiff::view::ShapeTracker;
 use gradiff_corpus::{ExprCase, Program, ViewOps};
@@ -139,8 +139,7 @@ fn passed(
     trace: &mut Trace,
     pass: &mut &'static str,
 ) -> Result<UOp, String> {
-    let target = &Target::default();
-    let mut ctx = Context { target, options: &way.kernel, trace };
+    let mut ctx = Context { target: &way.target, options: &way.kernel, trace };
     let mut root = ast.clone();
     for row in &PASSES[..=last] {
         let (applied, before) = (ctx.trace.applied, *pass);
@@ -162,7 +161,7 @@ fn in_pass(
     last: usize,
     detail: String,
 ) -> Option<Blame> {
-    let is_rules = matches!(PASSES[last].name, "symbolic" | "late" | "collapse");
+    let is_rules = matches!(PASSES[last].name, "symbolic" | "symbolic-again" | "late" | "collapse");
     let schedule = stages::scheduled(&stages::graph(program).ok()?, way).ok()?;
     if !is_rules {
         let is_view = PASSES[last].name == "shape"

@@ -129,7 +129,7 @@ fn kernels(program: &Program, trace: &mut Trace) -> Result<Vec<Linear>, String> 
     if let Some(known) = &mut trace.steps {
         known.extend(steps);
     }
-    let lower = |ast| gradiff::kernel::lower(ast, &Target::default(), &way.kernel, trace);
+    let lower = |ast| gradiff::kernel::lower(ast, &way.target, &way.kernel, trace);
     let kernels = schedule.items.iter().map(|item| &item.ast).map(lower);
     kernels.collect::<Result<_, _>>().map_err(|error| error.to_string())
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use gradiff::graph::{Constant, Linear};
+use gradiff::kernel::Strategy;
 use gradiff::rewrite::Mode;
 use gradiff::{Engine, Plan, Tensor};
 use gradiff_corpus::{Array, DType, Program};
@@ -24,11 +25,24 @@ pub struct BackendRow {
     fuse: bool,
     merge_views: bool,
     mode: Mode,
+    /// How many optimisations a kernel gets at most, drawn among the legal ones.
+    opts: usize,
+    /// Whether steps that run at once or in a row are written out.
+    unrolls: bool,
 }
 
 const fn row(name: &'static str, device: &'static str, story: &'static str) -> BackendRow {
-    let mode = Mode::Default;
-    BackendRow { name, device, story, is_default: true, fuse: true, merge_views: true, mode }
+    BackendRow {
+        name,
+        device,
+        story,
+        is_default: true,
+        fuse: true,
+        merge_views: true,
+        mode: Mode::Default,
+        opts: 0,
+        unrolls: true,
+    }
 }
 
 /// Every backend: a new device or mode is one line.
@@ -46,6 +60,13 @@ pub const BACKENDS: &[BackendRow] = &[
         mode: Mode::Fast,
         ..row("interp/fast", "interp", "also rules that hold of finite numbers alone")
     },
+    BackendRow {
+        opts: 5,
+        unrolls: false,
+        ..row("interp/opts", "interp", "legal optimisations, drawn for each kernel; all are loops")
+    },
+    BackendRow { opts: 5, ..row("jit/opts", "jit", "the same, written out") },
+    BackendRow { opts: 5, ..row("c/opts", "c", "the same, written out") },
 ];
 
 impl BackendRow {
@@ -63,12 +84,17 @@ impl BackendRow {
         way.schedule.fuse = self.fuse;
         way.schedule.merge_views = self.merge_views;
         way.kernel.rewrite.mode = self.mode;
+        if 0 < self.opts {
+            way.kernel.opts = Strategy::Drawn { seed: 0, most: self.opts };
+        }
+        way.target.unrolls = self.unrolls;
         way
     }
 
     fn open(&'static self) -> Result<EngineBackend, String> {
         let mut engine = Engine::new(self.device).map_err(|error| error.to_string())?;
-        Way { schedule: engine.schedule, kernel: engine.kernel } = self.way();
+        Way { schedule: engine.schedule, kernel: engine.kernel, target: engine.target } =
+            self.way();
         Ok(EngineBackend { name: self.name, engine })
     }
 }

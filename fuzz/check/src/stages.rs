@@ -81,6 +81,7 @@ pub(crate) fn graph(program: &Program) -> Result<Vec<Tensor>, String> {
 pub(crate) struct Way {
     pub(crate) schedule: gradiff::schedule::Options,
     pub(crate) kernel: gradiff::kernel::Options,
+    pub(crate) target: Target,
 }
 
 pub(crate) fn scheduled(outputs: &[Tensor], way: &Way) -> Result<Schedule, String> {
@@ -90,7 +91,7 @@ pub(crate) fn scheduled(outputs: &[Tensor], way: &Way) -> Result<Schedule, Strin
 
 /// A kernel after each pass, and linear.
 pub(crate) fn lowered(ast: &UOp, way: &Way) -> Result<gradiff::kernel::Stages, String> {
-    gradiff::kernel::stages(ast, &Target::default(), &way.kernel).map_err(|error| error.to_string())
+    gradiff::kernel::stages(ast, &way.target, &way.kernel).map_err(|error| error.to_string())
 }
 
 /// Runs one kernel on the elements of its parameters.
