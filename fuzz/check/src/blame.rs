@@ -107,7 +107,7 @@ fn in_graph(program: &Program, expected: &[Expected], way: &Way) -> Option<Blame
 fn in_kernels(program: &Program, expected: &[Expected], way: &Way) -> Option<Blame> {
     let with = |way: &Way, level: &mut Level<'_>| {
         let schedule = stages::scheduled(&stages::graph(program)?, way)?;
-        stages::run(&schedule, way, level)
+        stages::run(&schedule, level)
     };
     let tree = &mut |ast: &UOp| Ok(ast.clone());
     if let Some(detail) = wrong(expected, || with(way, &mut Level::Made(tree))) {
@@ -126,13 +126,16 @@ fn in_kernels(program: &Program, expected: &[Expected], way: &Way) -> Option<Bla
     if let Some(blame) = without_end(program, way) {
         return Some(blame);
     }
-    let detail = wrong(expected, || with(way, &mut Level::Linear))?;
+    let linear = &mut |ast: &UOp, memories: &mut [stages::Elements]| {
+        crate::linear::run(&stages::lowered(ast, way)?.1, memories)
+    };
+    let detail = wrong(expected, || with(way, &mut Level::With(linear)))?;
     guilty("linearize", "kernel", detail)
 }
 
 /// The passes up to and with `last` over one kernel; `pass` becomes the last one that applied a
 /// rule.
-fn passed(
+pub(crate) fn passed(
     ast: &UOp,
     way: &Way,
     last: usize,
@@ -173,7 +176,7 @@ fn in_pass(
         let mut way = way.clone();
         way.kernel.rewrite.fuel = fuel;
         let mut make = |ast: &UOp| passed(ast, &way, last, trace, &mut pass);
-        let outputs = || stages::run(&schedule, &way, &mut Level::Made(&mut make));
+        let outputs = || stages::run(&schedule, &mut Level::Made(&mut make));
         wrong(expected, outputs).map_or(Ok(()), Err)
     };
     let found = guilt::search(&mut run, &Hint::new());
@@ -337,9 +340,8 @@ fn at_the_end(program: &Program, expected: &[Expected], way: &Way, backend: &str
         let schedule = stages::scheduled(&stages::graph(program)?, way)?;
         stages::run(
             &schedule,
-            way,
-            &mut Level::With(&mut |kernel, memories| {
-                crate::engine::run_alone(device, kernel, memories)
+            &mut Level::With(&mut |ast, memories| {
+                crate::engine::run_alone(device, &stages::lowered(ast, way)?.1, memories)
             }),
         )
     };

@@ -66,7 +66,7 @@ pub const BACKENDS: &[BackendRow] = &[
         ..row("interp/opts", "interp", "legal optimisations, drawn for each kernel; all are loops")
     },
     BackendRow { opts: 5, ..row("jit/opts", "jit", "the same, written out") },
-    BackendRow { opts: 5, ..row("c/opts", "c", "the same, written out") },
+    BackendRow { opts: 5, is_default: false, ..row("c/opts", "c", "the same, written out") },
 ];
 
 impl BackendRow {

@@ -1,7 +1,7 @@
 //! The stages a program goes through: each can be printed, and each can be run on its own by
 //! evaluators that do not ask the stages after it.
 
-use gradiff::graph::{Buffer, Constant, Linear};
+use gradiff::graph::{Buffer, Constant};
 use gradiff::kernel::{Target, interpret};
 use gradiff::schedule::Schedule;
 use gradiff::{Tensor, UOp};
@@ -94,8 +94,8 @@ pub(crate) fn lowered(ast: &UOp, way: &Way) -> Result<gradiff::kernel::Stages, S
     gradiff::kernel::stages(ast, &way.target, &way.kernel).map_err(|error| error.to_string())
 }
 
-/// Runs one kernel on the elements of its parameters.
-pub(crate) type RunKernel<'a> = &'a mut dyn FnMut(&Linear, &mut [Elements]) -> Result<(), String>;
+/// Runs one kernel, given its tree, on the elements of its parameters.
+pub(crate) type RunKernel<'a> = &'a mut dyn FnMut(&UOp, &mut [Elements]) -> Result<(), String>;
 
 /// Brings a kernel tree to some level before linear uops.
 pub(crate) type MakeKernel<'a> = &'a mut dyn FnMut(&UOp) -> Result<UOp, String>;
@@ -104,18 +104,12 @@ pub(crate) type MakeKernel<'a> = &'a mut dyn FnMut(&UOp) -> Result<UOp, String>;
 pub(crate) enum Level<'a> {
     /// As what this makes of the tree.
     Made(MakeKernel<'a>),
-    /// As linear uops, one by one.
-    Linear,
-    /// As linear uops by something else.
+    /// By something else.
     With(RunKernel<'a>),
 }
 
 /// The outputs of a schedule whose kernels are run at this level.
-pub(crate) fn run(
-    schedule: &Schedule,
-    way: &Way,
-    level: &mut Level<'_>,
-) -> Result<Vec<Elements>, String> {
+pub(crate) fn run(schedule: &Schedule, level: &mut Level<'_>) -> Result<Vec<Elements>, String> {
     let mut held: HashMap<Buffer, Elements> = HashMap::new();
     for item in &schedule.items {
         let mut memories: Vec<Elements> = Vec::with_capacity(item.buffers.len());
@@ -129,8 +123,7 @@ pub(crate) fn run(
             Level::Made(make) => {
                 interpret(&make(&item.ast)?, &mut memories).map_err(|e| e.to_string())?;
             }
-            Level::Linear => crate::linear::run(&lowered(&item.ast, way)?.1, &mut memories)?,
-            Level::With(run) => run(&lowered(&item.ast, way)?.1, &mut memories)?,
+            Level::With(run) => run(&item.ast, &mut memories)?,
         }
         let written = memories.swap_remove(0);
         held.insert(item.buffers[0].clone(), written);

@@ -29,8 +29,16 @@ fn every_program_is_right_on_every_backend() {
         })
         .collect();
     assert!(programs.len() > 40, "the corpus has programs");
-    let names =
-        ["interp", "jit", "interp/unfused", "interp/unmerged", "interp/strict", "interp/fast"];
+    let names = [
+        "interp",
+        "jit",
+        "interp/unfused",
+        "interp/unmerged",
+        "interp/strict",
+        "interp/fast",
+        "interp/opts",
+        "jit/opts",
+    ];
     let backends = backends(&names.map(str::to_string)).expect("these need nothing");
     let only: Vec<_> = programs.iter().map(|(_, program)| program).collect();
     let (tally, failures) = agree(&only, &backends);

@@ -29,6 +29,8 @@ pub(crate) enum Command {
     Show(Show),
     /// Name the first stage at which a failing corpus file goes wrong.
     Blame(Blame),
+    /// Run each kernel of a program under all short and some long sequences of optimisations.
+    Opts(Opts),
     /// Check shape trackers: all short sequences on small shapes, then random ones.
     Views(Sweep),
     /// Check index expressions: all small ones, then random ones.
@@ -144,6 +146,31 @@ pub(crate) struct Blame {
     /// How programs are run.
     #[command(flatten)]
     pub(crate) on: On,
+}
+
+/// Flags of `opts`.
+#[derive(clap::Args, Debug)]
+pub(crate) struct Opts {
+    /// A corpus file that holds a program.
+    pub(crate) file: PathBuf,
+    /// Try this sequence alone, as in "padto 0 4, upcast 0 4".
+    #[arg(long, conflicts_with_all = ["depth", "random", "seed"])]
+    pub(crate) opts: Option<String>,
+    /// All legal sequences of so many opts are tried.
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u8).range(0..=4))]
+    pub(crate) depth: u8,
+    /// How many random sequences of up to eight opts follow, for each kernel.
+    #[arg(long, default_value_t = 500)]
+    pub(crate) random: u64,
+    /// The seed of the random sequences.
+    #[arg(long, default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// Run an engine with this planted fault.
+    #[arg(long)]
+    pub(crate) fault: Option<String>,
+    /// Print the report as one JSON object.
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// Flags of `views` and `exprs`.

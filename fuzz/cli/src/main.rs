@@ -7,6 +7,7 @@ mod faults;
 mod findings;
 mod hunt;
 mod interrupt;
+mod opts;
 mod pool;
 mod progress;
 mod prove;
@@ -94,6 +95,7 @@ fn run(args: Args) -> Result<Status, Failure> {
         Command::Reduce(options) => replay::reduce(&options),
         Command::Show(options) => replay::show(&options),
         Command::Blame(options) => replay::blame(&options),
+        Command::Opts(options) => opts::measure(&options),
         Command::Views(options) => sweep::views(&options),
         Command::Exprs(options) => sweep::exprs(&options),
         Command::Sabotage(options) => sabotage::measure(&options),

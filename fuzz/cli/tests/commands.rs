@@ -268,3 +268,41 @@ fn page_of_rules_is_as_reviewed() {
         changed.join("\n")
     );
 }
+
+#[test]
+fn opts_try_sequences_and_find_planted_faults() {
+    let text = b"a = input f32[3,6] seeded(1, small)\nb = sum a axes=[1]\nc = max a axes=[0]\noutput b\noutput c";
+    let (_folder, path) = written(text);
+    let text = check(&["opts", &path, "--random", "20"], 0, &["sequences", "wrong             0"]);
+    let count = |name: &str| -> u64 {
+        let line = text.lines().find(|line| line.starts_with(name)).expect("a line a count");
+        line.split_whitespace().last().and_then(|count| count.parse().ok()).expect("a count")
+    };
+    assert!(count("sequences") > 100 && count("kernels") == 2, "{text}");
+    assert!(["upcast", "unroll", "thread", "padto"].iter().all(|op| count(op) > 5), "{text}");
+    for fault in [
+        "opt-split-stride",
+        "opt-pad-gate-lost",
+        "opt-pad-fold-wrong",
+        "expand-remainder-lost",
+        "expand-accumulator-shared",
+    ] {
+        check(
+            &["opts", &path, "--random", "0", "--fault", fault],
+            2,
+            &["wrong             1", "opts \""],
+        );
+    }
+    check(&["opts", &path, "--opts", "padto 0 4, upcast 0 4"], 0, &["sequences         2"]);
+    let (_other, one) = written(b"a = input i32[6] iota\nb = add a 1\noutput b");
+    check(
+        &["opts", &one, "--opts", "upcast 0 4"],
+        1,
+        &["4 does not divide the 6 steps; see padto"],
+    );
+    check(&["opts", &one, "--opts", "upcast 7 4"], 1, &["the kernel has loops 0 to 0"]);
+    check(&["opts", &one, "--opts", "melt 0 4"], 1, &["no opt is called melt: upcast"]);
+    check(&["opts", &one, "--opts", "upcast 0"], 1, &["an opt is OP AXIS AMOUNT"]);
+    let (_third, expr) = written(b"var a 0..9\nexpr a + 1\n");
+    check(&["opts", &expr], 1, &["only programs have kernels"]);
+}

@@ -1,0 +1,244 @@
+//! Does a kernel give the same under every legal sequence of optimisations? All short sequences,
+//! then random ones, each run as loops and written out.
+
+use gradiff::UOp;
+use gradiff::kernel::{Opt, OptOp, PASSES, Strategy, apply, draw, legal};
+use gradiff::rewrite::{Mode, Trace};
+use gradiff_corpus::Program;
+use gradiff_oracle::Expected;
+
+use crate::stages::{self, Elements, Level, Way};
+
+/// Which sequences are tried on each kernel.
+#[derive(Clone, Debug)]
+pub enum Sequences {
+    /// These opts, in this order.
+    Given(Vec<Opt>),
+    /// All legal sequences of at most `depth` opts, then `random` ones of up to eight, drawn from
+    /// the seed.
+    Legal {
+        /// Opts of the sequences that are all tried.
+        depth: usize,
+        /// How many random ones follow, for each kernel.
+        random: u64,
+        /// Where they are drawn from.
+        seed: u64,
+    },
+}
+
+/// Opts of the longest random sequence.
+const DEEPEST: usize = 8;
+
+/// What was tried.
+#[derive(Clone, Debug, Default)]
+pub struct OptsTally {
+    /// Kernels of the program.
+    pub kernels: u64,
+    /// Sequences, over all kernels; each is run as loops and written out.
+    pub sequences: u64,
+    /// Those of them that a kernel runs with other bits than without opts: sums in another order.
+    pub reordered: u64,
+    /// How often each op was applied, in the order of [`OptOp::ALL`].
+    pub ops: [u64; OptOp::ALL.len()],
+}
+
+/// A sequence under which a kernel is wrong.
+#[derive(Clone, Debug)]
+pub struct OptsFailure {
+    /// The number of the kernel in the schedule.
+    pub kernel: usize,
+    /// The sequence.
+    pub opts: Vec<Opt>,
+    /// Whether its steps were written out.
+    pub unrolls: bool,
+    /// What is wrong.
+    pub detail: String,
+}
+
+impl std::fmt::Display for OptsFailure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let opts: Vec<String> = self.opts.iter().map(Opt::to_string).collect();
+        let how = if self.unrolls { "written out" } else { "as loops" };
+        write!(f, "kernel {}, opts \"{}\", {how}: {}", self.kernel, opts.join(", "), self.detail)
+    }
+}
+
+/// Tries the sequences on each kernel of the program; stops at the first one that is wrong, and
+/// when `is_over` says so. `seen` is told after each sequence.
+///
+/// # Errors
+/// A program that the oracle or the engine refuses; an opt of a given sequence that is not legal
+/// for some kernel.
+pub fn opts(
+    program: &Program,
+    sequences: &Sequences,
+    is_over: &dyn Fn() -> bool,
+    seen: &mut dyn FnMut(&OptsTally),
+) -> Result<(OptsTally, Option<OptsFailure>), String> {
+    let expected = gradiff_oracle::evaluate(program).map_err(|error| error.to_string())?;
+    let outputs = stages::graph(program)?;
+    let schedule = stages::scheduled(&outputs, &Way::default())?;
+    let mut tally = OptsTally { kernels: schedule.items.len() as u64, ..OptsTally::default() };
+    for kernel in 0..schedule.items.len() {
+        let root = optimizable(&schedule.items[kernel].ast)?;
+        let mut trial = Trial { schedule: &schedule, expected: &expected, kernel, plain: None };
+        let mut each = |opts: &[Opt]| -> Result<Option<OptsFailure>, String> {
+            tally.sequences += 1;
+            opts.iter().for_each(|opt| tally.ops[opt.op as usize] += 1);
+            let failure = trial.run(opts, &mut tally.reordered);
+            seen(&tally);
+            failure
+        };
+        let failure = match sequences {
+            Sequences::Given(opts) => each(opts)?,
+            Sequences::Legal { depth, random, seed } => {
+                match all(&root, *depth, &mut Vec::new(), is_over, &mut each)? {
+                    None => drawn(&root, *random, *seed, is_over, &mut each)?,
+                    found => found,
+                }
+            }
+        };
+        if failure.is_some() || is_over() {
+            return Ok((tally, failure));
+        }
+    }
+    Ok((tally, None))
+}
+
+/// What is done with a sequence.
+type Each<'a> = &'a mut dyn FnMut(&[Opt]) -> Result<Option<OptsFailure>, String>;
+
+/// Every legal sequence of at most `depth` more opts.
+fn all(
+    root: &UOp,
+    depth: usize,
+    before: &mut Vec<Opt>,
+    is_over: &dyn Fn() -> bool,
+    each: Each<'_>,
+) -> Result<Option<OptsFailure>, String> {
+    let found = each(before)?;
+    if found.is_some() || depth == 0 {
+        return Ok(found);
+    }
+    for opt in legal(root, Mode::Default).map_err(|error| error.to_string())? {
+        if is_over() {
+            break;
+        }
+        let next = apply(root, opt, Mode::Default).map_err(|error| error.to_string())?;
+        before.push(opt);
+        let found = all(&next, depth - 1, before, is_over, each)?;
+        before.pop();
+        if found.is_some() {
+            return Ok(found);
+        }
+    }
+    Ok(None)
+}
+
+fn drawn(
+    root: &UOp,
+    random: u64,
+    seed: u64,
+    is_over: &dyn Fn() -> bool,
+    each: Each<'_>,
+) -> Result<Option<OptsFailure>, String> {
+    for number in (0..random).take_while(|_| !is_over()) {
+        let opts = draw(root, seed.wrapping_add(number), DEEPEST, Mode::Default);
+        let found = each(&opts.map_err(|error| error.to_string())?)?;
+        if found.is_some() {
+            return Ok(found);
+        }
+    }
+    Ok(None)
+}
+
+/// The kernel as the pass that applies opts gets it.
+fn optimizable(ast: &UOp) -> Result<UOp, String> {
+    let before = PASSES.iter().take_while(|pass| pass.name != "optimize").count();
+    crate::blame::passed(ast, &Way::default(), before - 1, &mut Trace::default(), &mut "")
+}
+
+/// One kernel of a schedule, run again and again.
+struct Trial<'a> {
+    schedule: &'a gradiff::schedule::Schedule,
+    expected: &'a [Expected],
+    kernel: usize,
+    /// What the kernel reads, and what it writes without opts.
+    plain: Option<(Vec<Elements>, Elements)>,
+}
+
+impl Trial<'_> {
+    /// Runs the kernel under the opts, as loops and written out. Where its bits are those without
+    /// opts nothing can be wrong; else the program is judged.
+    fn run(&mut self, opts: &[Opt], reordered: &mut u64) -> Result<Option<OptsFailure>, String> {
+        for unrolls in [false, true] {
+            let mut way = Way::default();
+            way.kernel.opts = Strategy::Fixed(opts.to_vec());
+            way.target.unrolls = unrolls;
+            let fail = |detail| {
+                let (kernel, opts) = (self.kernel, opts.to_vec());
+                OptsFailure { kernel, opts, unrolls, detail }
+            };
+            let ast = &self.schedule.items[self.kernel].ast;
+            let linear = match crate::catch(|| stages::lowered(ast, &way)) {
+                Ok(lowered) => lowered?.1,
+                Err(panic) => return Ok(Some(fail(panic))),
+            };
+            if self.plain.is_none() {
+                self.plain = Some(self.without()?);
+            }
+            let Some((memories, plain)) = &self.plain else { continue };
+            let mut memories = memories.clone();
+            if let Err(problem) = crate::engine::run_alone("interp", &linear, &mut memories) {
+                return Ok(Some(fail(problem)));
+            }
+            if memories[0] == *plain {
+                continue;
+            }
+            *reordered += 1;
+            if let Some(problem) = self.judged(&memories[0])? {
+                return Ok(Some(fail(problem)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// What the kernel reads, and what it writes without opts.
+    fn without(&self) -> Result<(Vec<Elements>, Elements), String> {
+        let (mut number, mut found) = (0, None);
+        self.each_kernel(&mut |ast, memories| {
+            let before = memories.to_vec();
+            plainly(ast, memories)?;
+            if number == self.kernel {
+                found = Some((before, memories[0].clone()));
+            }
+            number += 1;
+            Ok(())
+        })?;
+        found.ok_or_else(|| String::from("the kernel was not run"))
+    }
+
+    /// What is wrong with the program if the kernel writes this.
+    fn judged(&self, written: &Elements) -> Result<Option<String>, String> {
+        let mut number = 0;
+        let outputs = self.each_kernel(&mut |ast, memories| {
+            if number == self.kernel {
+                memories[0].clone_from(written);
+            } else {
+                plainly(ast, memories)?;
+            }
+            number += 1;
+            Ok(())
+        })?;
+        Ok(stages::judge(self.expected, &outputs))
+    }
+
+    fn each_kernel(&self, run: stages::RunKernel<'_>) -> Result<Vec<Elements>, String> {
+        stages::run(self.schedule, &mut Level::With(run))
+    }
+}
+
+fn plainly(ast: &UOp, memories: &mut [Elements]) -> Result<(), String> {
+    let linear = stages::lowered(ast, &Way::default())?.1;
+    crate::engine::run_alone("interp", &linear, memories)
+}

@@ -1,0 +1,67 @@
+//! `gradiff opts`: does a kernel give the same under every legal sequence of optimisations?
+
+use gradiff_check::{Opt, OptOp, OptsTally, Sequences};
+use gradiff_corpus::Case;
+use serde_json::json;
+
+use crate::args::Opts;
+use crate::progress::Progress;
+use crate::{Failure, Status};
+
+/// Tries the sequences on the kernels of a program and prints what was tried; the first sequence
+/// that is wrong ends it.
+///
+/// # Errors
+/// A file that holds no program; a program that is refused; an opt that is none, or not legal.
+pub(crate) fn measure(options: &Opts) -> Result<Status, Failure> {
+    crate::interrupt::install();
+    crate::case::plant(options.fault.as_deref())?;
+    let case = crate::case::read(&options.file)?;
+    let Case::Program(program) = &case.case else {
+        let file = options.file.display();
+        return Err(Failure::Usage(format!("{file} holds no program: only programs have kernels")));
+    };
+    let sequences = sequences(options)?;
+    let mut progress = Progress::start(options.json);
+    let mut seen = |tally: &OptsTally| progress.count(tally.sequences, "sequences");
+    let is_over = || crate::interrupt::is_asked();
+    let (tally, failure) = gradiff_check::opts(program, &sequences, &is_over, &mut seen)
+        .map_err(|problem| Failure::Usage(format!("{}: {problem}", options.file.display())))?;
+    progress.end();
+    let detail = failure.as_ref().map(ToString::to_string);
+    if options.json {
+        let ops: serde_json::Map<String, serde_json::Value> =
+            counts(&tally).map(|(op, count)| (op.name().to_string(), json!(count))).collect();
+        println!(
+            "{}",
+            json!({"kernels": tally.kernels, "sequences": tally.sequences, "ops": ops,
+                   "reordered": tally.reordered, "failure": detail})
+        );
+    } else {
+        println!("{:18}{}", "kernels", tally.kernels);
+        println!("{:18}{}", "sequences", tally.sequences);
+        counts(&tally).for_each(|(op, count)| println!("{:18}{count}", op.name()));
+        println!("{:18}{}", "other bits", tally.reordered);
+        println!("{:18}{}", "wrong", u64::from(failure.is_some()));
+        detail.iter().for_each(|detail| println!("\n{detail}"));
+    }
+    Ok(if failure.is_none() { Status::Clean } else { Status::Findings })
+}
+
+fn counts(tally: &OptsTally) -> impl Iterator<Item = (OptOp, u64)> {
+    OptOp::ALL.into_iter().zip(tally.ops)
+}
+
+fn sequences(options: &Opts) -> Result<Sequences, Failure> {
+    match &options.opts {
+        Some(text) => {
+            let opts = text.split(',').map(str::trim).filter(|opt| !opt.is_empty());
+            let opts: Result<Vec<Opt>, String> = opts.map(str::parse).collect();
+            Ok(Sequences::Given(opts.map_err(Failure::Usage)?))
+        }
+        None => {
+            let (depth, random, seed) = (usize::from(options.depth), options.random, options.seed);
+            Ok(Sequences::Legal { depth, random, seed })
+        }
+    }
+}
