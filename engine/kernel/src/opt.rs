@@ -109,7 +109,8 @@ pub struct Loop {
     pub is_output: bool,
 }
 
-/// The loops of a lowered kernel: output loops outermost first, then those that are only reduced.
+/// The loops of a lowered kernel: plain ones first, so that opts change the places of few; among
+/// them output loops outermost first, then those that are only reduced.
 ///
 /// # Errors
 /// A range without a constant end.
@@ -133,7 +134,7 @@ pub fn loops(root: &UOp) -> Result<Vec<Loop>, Error> {
             Ok(Loop { range: (*range).clone(), axis: *axis, size, is_reduced, is_output })
         })
         .collect::<Result<Vec<Loop>, Error>>()?;
-    found.sort_by_key(|one| (!one.is_output, one.axis));
+    found.sort_by_key(|one| (one.axis.kind != AxisKind::Loop, !one.is_output, one.axis));
     Ok(found)
 }
 

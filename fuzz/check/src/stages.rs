@@ -2,7 +2,7 @@
 //! evaluators that do not ask the stages after it.
 
 use gradiff::graph::{Buffer, Constant};
-use gradiff::kernel::{Target, interpret};
+use gradiff::kernel::{Opt, Strategy, Target, interpret};
 use gradiff::schedule::Schedule;
 use gradiff::{Tensor, UOp};
 use gradiff_corpus::{Array, Case, Program};
@@ -15,17 +15,18 @@ pub(crate) type Elements = Vec<Option<Constant>>;
 /// What `show` can show.
 pub const STAGES: [&str; 6] = ["program", "graph", "schedule", "kernel", "uops", "c"];
 
-/// One stage of one case as text.
+/// One stage of one case as text, the kernels with these optimisations.
 ///
 /// # Errors
-/// An unknown stage, a stage that this kind of case has not, a program that the engine refuses.
-pub fn show(case: &Case, stage: &str) -> Result<String, String> {
+/// An unknown stage, a stage that this kind of case has not, a program that the engine refuses, an
+/// optimisation that a kernel does not allow.
+pub fn show(case: &Case, stage: &str, opts: &[Opt]) -> Result<String, String> {
     if !STAGES.contains(&stage) {
         return Err(format!("no stage is called {stage}; there are: {}", STAGES.join(", ")));
     }
     match (case, stage) {
         (Case::Program(program), "program") => Ok(program.to_string()),
-        (Case::Program(program), _) => show_program(program, stage),
+        (Case::Program(program), _) => show_program(program, stage, opts),
         (Case::Views(views), "program") => Ok(views.to_string()),
         (Case::Views(views), "graph") => Ok(format!("{}\n", crate::views::tracker(views)?)),
         (Case::Expr(expr), "program") => Ok(expr.to_string()),
@@ -38,14 +39,19 @@ pub fn show(case: &Case, stage: &str) -> Result<String, String> {
     }
 }
 
-fn show_program(program: &Program, stage: &str) -> Result<String, String> {
+fn show_program(program: &Program, stage: &str, opts: &[Opt]) -> Result<String, String> {
     let outputs = graph(program)?;
     if stage == "graph" {
         let texts = outputs.iter().map(|output| output.uop().to_text());
         return Ok(texts.collect::<Vec<_>>().join("\n"));
     }
     // Planned as a run would, so that names are those of a run.
-    let engine = gradiff::Engine::new("interp").map_err(|error| error.to_string())?;
+    let mut engine = gradiff::Engine::new("interp").map_err(|error| error.to_string())?;
+    let mut way = Way::default();
+    if !opts.is_empty() {
+        way.kernel.opts = Strategy::Fixed(opts.to_vec());
+    }
+    engine.kernel = way.kernel.clone();
     let all: Vec<&Tensor> = outputs.iter().collect();
     let plan = engine.plan(&all).map_err(|error| error.to_string())?;
     let mut text = String::new();
@@ -56,7 +62,7 @@ fn show_program(program: &Program, stage: &str) -> Result<String, String> {
             "uops" => text += &item.linear.to_string(),
             "c" => text += &gradiff::render::c(&item.linear).map_err(|error| error.to_string())?,
             _ => {
-                for (pass, graph) in lowered(&item.ast, &Way::default())?.0 {
+                for (pass, graph) in lowered(&item.ast, &way)?.0 {
                     text += &format!("## {pass}\n{}", graph.to_text());
                 }
             }

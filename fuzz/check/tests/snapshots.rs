@@ -83,9 +83,35 @@ fn kernels_are_as_reviewed() {
         let file = parse(text).unwrap_or_else(|error| panic!("{stem}: {error}"));
         assert!(matches!(file.case, Case::Program(_)), "{stem} is a program");
         for (kind, stage) in KINDS {
-            let shown = gradiff_check::show(&file.case, stage)
+            let shown = gradiff_check::show(&file.case, stage, &[])
                 .unwrap_or_else(|problem| panic!("{stem} at {stage}: {problem}"));
             settings(kind).bind(|| insta::assert_snapshot!(*stem, shown));
+        }
+    }
+}
+
+/// Cases with optimisations: one for each op and for what they do to each other.
+const OPTED: &[(&str, &str, &str)] = &[
+    ("opt-padto", "add-add-fuse", "padto 0 5, upcast 0 5"),
+    ("opt-padto-prod", "prod-f64", "padto 0 5, unroll 0 5"),
+    ("opt-swap", "broadcast-row-column", "swap 0 1"),
+    ("opt-thread", "add-add-fuse", "thread 0 4, upcast 0 4"),
+    ("opt-unroll", "matmul-4x4", "unroll 2 2"),
+    ("opt-upcast", "add-add-fuse", "upcast 0 4"),
+    ("opt-upcast-unroll", "matmul-4x4", "upcast 0 2, upcast 1 2, unroll 2 2"),
+];
+
+#[test]
+fn optimised_kernels_are_as_reviewed() {
+    for (name, stem, opts) in OPTED {
+        let found = embedded().iter().find(|(case, _)| case == stem);
+        let (_, text) = found.unwrap_or_else(|| panic!("no corpus case is called {stem}"));
+        let file = parse(text).unwrap_or_else(|error| panic!("{stem}: {error}"));
+        let opts: Vec<_> = opts.split(", ").map(|opt| opt.parse().expect("an opt")).collect();
+        for (kind, stage) in KINDS.into_iter().filter(|(kind, _)| *kind != "schedule") {
+            let shown = gradiff_check::show(&file.case, stage, &opts)
+                .unwrap_or_else(|problem| panic!("{name} at {stage}: {problem}"));
+            settings(kind).bind(|| insta::assert_snapshot!(*name, shown));
         }
     }
 }
@@ -96,6 +122,8 @@ fn every_snapshot_has_its_case() {
         ["rules/rules.md", "rules/quality.txt"].map(String::from).into();
     for (kind, _) in KINDS {
         expected.extend(STEMS.iter().map(|stem| format!("{kind}/{stem}.snap")));
+        let opted = OPTED.iter().filter(|_| kind != "schedule");
+        expected.extend(opted.map(|(name, ..)| format!("{kind}/{name}.snap")));
     }
     let mut found = BTreeSet::new();
     let mut folders = vec![folder()];

@@ -136,6 +136,9 @@ pub(crate) struct Show {
     /// Which stage: program, graph, schedule, kernel, uops or c.
     #[arg(long, default_value = "c")]
     pub(crate) stage: String,
+    /// With these optimisations of each kernel, as in "upcast 0 4, unroll 1 2".
+    #[arg(long)]
+    pub(crate) opts: Option<String>,
 }
 
 /// Flags of `blame`.

@@ -52,13 +52,18 @@ fn counts(tally: &OptsTally) -> impl Iterator<Item = (OptOp, u64)> {
     OptOp::ALL.into_iter().zip(tally.ops)
 }
 
+/// The opts of a list such as "padto 0 4, upcast 0 4".
+///
+/// # Errors
+/// One of them is none.
+pub(crate) fn parse(text: &str) -> Result<Vec<Opt>, Failure> {
+    let opts = text.split(',').map(str::trim).filter(|opt| !opt.is_empty());
+    opts.map(|opt| opt.parse().map_err(Failure::Usage)).collect()
+}
+
 fn sequences(options: &Opts) -> Result<Sequences, Failure> {
     match &options.opts {
-        Some(text) => {
-            let opts = text.split(',').map(str::trim).filter(|opt| !opt.is_empty());
-            let opts: Result<Vec<Opt>, String> = opts.map(str::parse).collect();
-            Ok(Sequences::Given(opts.map_err(Failure::Usage)?))
-        }
+        Some(text) => parse(text).map(Sequences::Given),
         None => {
             let (depth, random, seed) = (usize::from(options.depth), options.random, options.seed);
             Ok(Sequences::Legal { depth, random, seed })

@@ -92,8 +92,9 @@ pub(crate) fn reduce(options: &Reduce) -> Result<Status, Failure> {
 /// # Errors
 /// An unknown stage; a stage that the case has not.
 pub(crate) fn show(options: &Show) -> Result<Status, Failure> {
+    let opts = crate::opts::parse(options.opts.as_deref().unwrap_or_default())?;
     let case = crate::case::read(&options.file)?;
-    let text = gradiff_check::catch(|| gradiff_check::show(&case.case, &options.stage))
+    let text = gradiff_check::catch(|| gradiff_check::show(&case.case, &options.stage, &opts))
         .and_then(|shown| shown)
         .map_err(Failure::Usage)?;
     print!("{text}");
