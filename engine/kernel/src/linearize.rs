@@ -11,7 +11,7 @@
 
 use gradiff_graph::fault::{Fault, is_active};
 use gradiff_graph::{Arg, Axis, Constant, DType, Dims, Instruction, Linear, Op, UOp};
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 use crate::Error;
@@ -71,18 +71,6 @@ pub(crate) fn output_ranges(root: &UOp) -> Result<Vec<UOp>, Error> {
     let free = stores.fold(0, |all, (_, free)| all | free);
     let ranges = order.ranges_of(free);
     Ok(ranges.into_iter().map(|range| order.nodes[range as usize].clone()).collect())
-}
-
-/// The nodes (of an order, sources first) that vary along a range: what is folded over it does not.
-pub(crate) fn varying(order: &[UOp], range: &UOp) -> FxHashSet<UOp> {
-    let mut found = FxHashSet::default();
-    for node in order {
-        let is_closed = node.op() == Op::Reduce && node.src()[1..].contains(range);
-        if node == range || !is_closed && node.src().iter().any(|src| found.contains(src)) {
-            found.insert(node.clone());
-        }
-    }
-    found
 }
 
 /// The scope outside of all loops.

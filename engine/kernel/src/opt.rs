@@ -369,7 +369,7 @@ fn pad(root: &UOp, one: &Loop, amount: i64) -> Result<UOp, Error> {
     let is_real = UOp::binary(Op::CmpLt, longer.clone(), UOp::int(dtype, one.size));
     let root = replace(root, &[(one.range.clone(), longer.clone(), vec![longer.clone()])])?;
     let order = root.toposort();
-    let varying = linearize::varying(&order, &longer);
+    let varying = gradiff_rewrite::varying(&root, &longer);
     let stores = order.iter().filter(|node| node.op() == Op::Store);
     let targets: Vec<&UOp> = stores.map(|store| &store.src()[0]).collect();
     map_nodes(&order, |old, node| match (old.op(), old.arg()) {

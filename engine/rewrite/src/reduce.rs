@@ -26,7 +26,7 @@ pub(crate) fn is_free(node: &UOp, range: &UOp) -> bool {
 
 /// The nodes of the graph, down from `root`, that vary along the range. What is inside of a fold
 /// over the range varies there, but the fold does not.
-fn varying(root: &UOp, range: &UOp) -> FxHashSet<UOp> {
+pub fn varying(root: &UOp, range: &UOp) -> FxHashSet<UOp> {
     let mut found = FxHashSet::default();
     for node in root.toposort() {
         let is_closed = node.op() == Op::Reduce && node.src()[1..].contains(range);

@@ -77,8 +77,8 @@ fn stages_poor_target_keep_the_meaning() {
 #[test]
 fn drawn_opts_keep_the_meaning() {
     for seed in 3 * CASES..4 * CASES {
-        let mut options = Options::default();
-        options.opts = Strategy::Drawn { seed, most: 6 };
+        let opts = Strategy::Drawn { seed, most: 6 };
+        let mut options = Options { opts, ..Options::default() };
         if seed % 4 == 0 {
             options.rewrite.mode = Mode::Strict;
         }
