@@ -63,3 +63,27 @@ impl Arg {
         Arg::Axis(Axis::plain(number))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_reads_back() {
+        for kind in AxisKind::ALL {
+            let axis = Axis { kind, number: 12 };
+            assert_eq!(Axis::parse(&axis.to_string()), Some(axis));
+        }
+        for text in ["", "u", "3x", "3uu", "u3", "-"] {
+            assert_eq!(Axis::parse(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn kinds_stand_as_loops_do() {
+        let axis = |kind, number| Axis { kind, number };
+        assert!(axis(AxisKind::Thread, 9) < Axis::plain(0));
+        assert!(Axis::plain(9) < axis(AxisKind::Upcast, 0));
+        assert!(axis(AxisKind::Upcast, 9) < axis(AxisKind::Unroll, 0));
+    }
+}
