@@ -271,7 +271,8 @@ fn page_of_rules_is_as_reviewed() {
 
 #[test]
 fn opts_try_sequences_and_find_planted_faults() {
-    let text = b"a = input f32[3,6] seeded(1, small)\nb = sum a axes=[1]\nc = max a axes=[0]\noutput b\noutput c";
+    let text = b"a = input i32[3,6] iota\nb = neg a\nc = sub b 1\nd = sum c axes=[1]\n\
+                 e = max c axes=[0]\noutput d\noutput e";
     let (_folder, path) = written(text);
     let text = check(&["opts", &path, "--random", "20"], 0, &["sequences", "wrong             0"]);
     let count = |name: &str| -> u64 {
