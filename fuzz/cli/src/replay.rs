@@ -20,7 +20,8 @@ fn client(on: &On) -> Result<Client, Failure> {
     }))
 }
 
-/// Runs each file and checks what it expects; a line for each, the failures with their reasons.
+/// Runs each file and checks what it expects; a line for each, the failures and skips with their
+/// reasons.
 ///
 /// # Errors
 /// Files that cannot be read or parsed; missing backends.
@@ -30,32 +31,34 @@ pub(crate) fn replay(options: &Replay) -> Result<Status, Failure> {
     let cases: Vec<CaseFile> =
         files.iter().map(|file| crate::case::read(file)).collect::<Result<_, _>>()?;
     let mut client = client(&options.on)?;
-    let mut failed = 0;
-    let mut done = 0;
+    let (mut failed, mut skipped, mut done) = (0, 0, 0);
     for (file, case) in files.iter().zip(&cases) {
         if crate::interrupt::is_asked() {
             break;
         }
-        let problems = problems(case, &mut client)?;
+        let (problems, skips) = problems(case, &mut client)?;
         println!("{}  {}", if problems.is_empty() { "ok  " } else { "FAIL" }, file.display());
-        for problem in &problems {
-            println!("      {problem}");
+        for line in problems.iter().chain(&skips) {
+            println!("      {line}");
         }
         failed += usize::from(!problems.is_empty());
+        skipped += usize::from(!skips.is_empty());
         done += 1;
     }
-    println!("{} of {} cases replayed, {failed} failed", done, files.len());
+    let count = files.len();
+    println!("{done} of {count} cases replayed, {failed} failed, {skipped} skipped somewhere");
     Ok(if failed == 0 { Status::Clean } else { Status::Findings })
 }
 
-fn problems(case: &CaseFile, client: &mut Client) -> Result<Vec<String>, Failure> {
-    let mut problems = Vec::new();
+/// What is wrong with a case, and on which backends it was not run, and why.
+fn problems(case: &CaseFile, client: &mut Client) -> Result<(Vec<String>, Vec<String>), Failure> {
+    let (mut problems, mut skips) = (Vec::new(), Vec::new());
     match &case.case {
         Case::Program(program) => {
             let (tally, failures) = client.judge(program)?;
             let say = |f: &Found| format!("{} on {}: {}", f.kind.name(), f.backend, f.detail);
             problems.extend(failures.iter().map(say));
-            problems.extend(tally.skipped.keys().map(|reason| format!("skipped on {reason}")));
+            skips.extend(tally.skipped.keys().map(|reason| format!("skipped on {reason}")));
         }
         Case::Views(views) => {
             problems.extend(gradiff_check::catch(|| check_views(views)).and_then(|r| r).err());
@@ -66,7 +69,7 @@ fn problems(case: &CaseFile, client: &mut Client) -> Result<Vec<String>, Failure
     }
     let expects = gradiff_check::catch(|| gradiff_check::check_expects(case));
     problems.extend(expects.unwrap_or_else(|panic| vec![panic]));
-    Ok(problems)
+    Ok((problems, skips))
 }
 
 /// Prints the smallest program that fails as the one in the file does.
