@@ -608,15 +608,20 @@ mod tests {
     /// Rows that start from any op at all, or that need other rows beside them.
     const ELSEWHERE: [&str; 3] = ["algebra/fold", "algebra/by-range", "validity/index"];
 
-    #[test]
-    fn instances_match_and_fire_for_all_rows_that_have_some() {
+    /// The same numbers each time, each below the count it is given.
+    fn dice() -> impl FnMut(u64) -> u64 {
         let mut state = 1u64;
-        let mut dice = |count: u64| {
+        move |count| {
             state = state
                 .wrapping_mul(6_364_136_223_846_793_005)
                 .wrapping_add(1_442_695_040_888_963_407);
             (state >> 33) % count
-        };
+        }
+    }
+
+    #[test]
+    fn instances_match_and_fire_for_all_rows_that_have_some() {
+        let mut dice = dice();
         let mut silent = Vec::new();
         for rule in crate::rules::SYMBOLIC.iter().copied().flatten() {
             let set = RuleSet::load(&[&[*rule]]).expect("the row loads");
@@ -639,13 +644,7 @@ mod tests {
     fn apart(name: &str, change: &dyn Fn(&Rule) -> Rule) -> usize {
         let row = *crate::rules::all().find(|row| row.name == name).expect("there is such a row");
         let sets = [row, change(&row)].map(|row| RuleSet::load_unordered(&[&[row]]).unwrap());
-        let mut state = 1u64;
-        let mut dice = |count: u64| {
-            state = state
-                .wrapping_mul(6_364_136_223_846_793_005)
-                .wrapping_add(1_442_695_040_888_963_407);
-            (state >> 33) % count
-        };
+        let mut dice = dice();
         let nodes = (0..6000).filter_map(|_| instance(&row, DType::I8, &mut dice));
         let made = |node: &UOp, set: &RuleSet| {
             let options = Options { mode: Mode::Fast, fuel: Some(1) };
