@@ -524,11 +524,12 @@ mod tests {
         "late/sub",
     ];
 
-    /// The mutants of some rows that change what comes out.
+    /// The mutants of some rows, but for those that a review calls equivalent.
     fn some() -> Vec<Mutant> {
         let mut mutants = mutants(&ROWS.map(String::from));
         mutants.retain(|mutant| ROWS.contains(&mutant.rule.name));
-        mutants.retain(|mutant| mutant.field == "rhs");
+        let reviewed = reviewed(include_str!("../../survivors.txt")).expect("it can be read");
+        mutants.retain(|mutant| !reviewed.iter().any(|(known, _)| *known == mutant.to_string()));
         mutants
     }
 
@@ -536,7 +537,7 @@ mod tests {
     fn harness_kills_all_mutants_of_some_rows_and_blames_them() {
         let harness = Harness::new(&expression, &program);
         let mutants = some();
-        assert!(mutants.len() > 12, "{}", mutants.len());
+        assert!(mutants.len() > 20, "{}", mutants.len());
         let (mut wrong, mut named) = (0, 0);
         for mutant in mutants {
             let attempt = |round| harness.attempt(&mutant, round, 1, &|| false).expect("it loads");
@@ -545,7 +546,7 @@ mod tests {
             wrong += usize::from(death.sign.is_wrong());
             named += usize::from(death.sign.is_wrong() && death.names(&mutant));
         }
-        assert!(wrong > 8 && named * 20 >= wrong * 19, "{named} of {wrong} are blamed rightly");
+        assert!(wrong > 10 && named * 20 >= wrong * 19, "{named} of {wrong} are blamed rightly");
     }
 
     #[test]
