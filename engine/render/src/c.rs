@@ -510,6 +510,7 @@ fn cast(from: DType, to: DType, x: &str) -> String {
         }
         _ if is_half(to) => format!("{}_from_f64({x})", to.name()),
         (DType::F32 | DType::F64, _) if to.is_int() => format!("{}_from_f64({x})", to.name()),
+        (DType::F64, DType::F32) => format!("f32_from_f64({x})"),
         _ => format!("(({}){x})", c_type(to)),
     }
 }

@@ -93,3 +93,13 @@ static inline bf16 bf16_from_f32(float x) {
   return (bf16)((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
 }
 static inline bf16 bf16_from_f64(double x) { return bf16_from_f32(f32_odd(x)); }
+
+/* Rounds to float. gcc 12 forgets the rounding of two doubles side by side that become doubles again
+   at once (its vectoriser of straight code), unless something it cannot look into stands between. */
+static inline float f32_from_f64(double x) {
+  float y = (float)x;
+#if defined(__GNUC__) && !defined(__clang__) && defined(__SSE2__)
+  __asm__("" : "+x"(y));
+#endif
+  return y;
+}
