@@ -1,9 +1,9 @@
-//! What a loop is to the device: a plain loop, lanes of one step, copies in a row, threads.
+//! What a loop is to the device: a plain loop, lanes of one step, copies in a row, threads, groups.
 
 use crate::uop::Arg;
 
-/// The name of a range: its number tells it from others, its kind says how it is run. Each kind
-/// may be run as a plain loop; what comes out is the same.
+/// The name of a range: its number tells it from others, its kind says how it is run. In a kernel
+/// without barriers each kind may be run as a plain loop; what comes out is the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Axis {
     /// How the steps are run.
@@ -15,8 +15,12 @@ pub struct Axis {
 /// How the steps of a range are run. In the order in which loops stand, outermost first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum AxisKind {
+    /// Each step by a group of threads of its own: steps are independent.
+    Global,
     /// Each step by a thread of its own, or several: steps are independent.
     Thread,
+    /// Each step by a thread of the group; threads share local memory and meet at barriers.
+    Local,
     /// One after the other.
     Loop,
     /// All at once, value by value: steps are independent.
@@ -27,12 +31,24 @@ pub enum AxisKind {
 
 impl AxisKind {
     /// All kinds.
-    pub const ALL: [AxisKind; 4] =
-        [AxisKind::Thread, AxisKind::Loop, AxisKind::Upcast, AxisKind::Unroll];
+    pub const ALL: [AxisKind; 6] = [
+        AxisKind::Global,
+        AxisKind::Thread,
+        AxisKind::Local,
+        AxisKind::Loop,
+        AxisKind::Upcast,
+        AxisKind::Unroll,
+    ];
 
     /// What stands behind the number in text; nothing for a plain loop.
     pub fn suffix(self) -> &'static str {
-        ["t", "", "u", "r"][self as usize]
+        ["g", "t", "l", "", "u", "r"][self as usize]
+    }
+
+    /// Whether the steps are shared out when the kernel is launched, so that the range stands
+    /// around the whole kernel.
+    pub fn is_launched(self) -> bool {
+        matches!(self, AxisKind::Global | AxisKind::Thread | AxisKind::Local)
     }
 }
 

@@ -24,5 +24,5 @@ pub use linear::{Instruction, Linear};
 pub use op::{Class, OPS, Op, OpRow};
 pub use sint::{NoSize, SInt};
 pub use text::{TextError, parse_text};
-pub use uop::{Arg, Buffer, Dims, Global, Pairs, Sources, UOp, Variable};
+pub use uop::{Arg, Buffer, Dims, Global, Local, Pairs, Sources, UOp, Variable};
 pub use verify::{VerifyError, verify, verify_linear};

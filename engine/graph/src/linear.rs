@@ -5,10 +5,17 @@
 //! properly nested pairs; a value is used only inside the loops it was made in, but for
 //! `DefineAcc`, which stands before the loops that change it and reads as its newest value;
 //! there is no `Reduce`, no `View` and no tensor-level op.
+//!
+//! Vectors are of this level alone. A uop of several lanes computes lane by lane from sources of as
+//! many lanes; `Vectorize` makes such a value of single ones and `Lane` takes one out. A load or
+//! store of lanes goes to that many elements from its index on, which like its gate has one lane.
+//!
+//! Ranges that are shared out at launch ([`crate::AxisKind::is_launched`]) stand around all other
+//! ranges, each in the last one. In a kernel with a `Barrier` they stand around all stores.
 
 use smallvec::SmallVec;
 
-use crate::{Arg, DType, Op};
+use crate::{Arg, AxisKind, DType, Op};
 
 /// One uop in linear order.
 #[derive(Clone, Debug, PartialEq)]
@@ -17,10 +24,19 @@ pub struct Instruction {
     pub op: Op,
     /// The type of its value; element type for addresses; `Void` if there is none.
     pub dtype: DType,
+    /// How many values of the dtype it is: 1, or more for a vector.
+    pub lanes: u8,
     /// Positions of its sources in the list.
     pub src: SmallVec<[u32; 4]>,
     /// What it carries.
     pub arg: Arg,
+}
+
+impl Instruction {
+    /// A uop of one lane.
+    pub fn new(op: Op, dtype: DType, src: impl IntoIterator<Item = u32>, arg: Arg) -> Instruction {
+        Instruction { op, dtype, lanes: 1, src: src.into_iter().collect(), arg }
+    }
 }
 
 /// A kernel as a list of uops.
@@ -46,6 +62,19 @@ impl Linear {
         globals.sort_by_key(|(global, _)| global.slot);
         globals
     }
+
+    /// The launched ranges of a kind, outermost first: position and count of steps.
+    pub fn launched(&self, kind: AxisKind) -> Vec<(u32, i64)> {
+        let steps = |uop: &Instruction| match self.uops[*uop.src.first()? as usize].arg {
+            Arg::Const(end) => i64::try_from(end.to_int()?).ok(),
+            _ => None,
+        };
+        let ranges = self.uops.iter().enumerate().filter(|(_, uop)| match uop.arg {
+            Arg::Axis(axis) => uop.op == Op::Range && axis.kind == kind && kind.is_launched(),
+            _ => false,
+        });
+        ranges.filter_map(|(position, uop)| Some((position as u32, steps(uop)?))).collect()
+    }
 }
 
 impl std::fmt::Display for Linear {
@@ -58,7 +87,10 @@ impl std::fmt::Display for Linear {
             let line = format!(
                 "{position:4} {:14} {:5} {sources:12} {}",
                 uop.op.name(),
-                uop.dtype.name(),
+                match uop.lanes {
+                    1 => uop.dtype.name().to_owned(),
+                    lanes => format!("{}x{lanes}", uop.dtype.name()),
+                },
                 crate::text::arg(&uop.arg)
             );
             writeln!(f, "{}", line.trim_end())?;

@@ -105,7 +105,8 @@ pub enum Op {
     Reduce,
     /// Address of element y of x; source 2: whether it may be touched.
     Index,
-    /// Tree: source 0 a global, arg a tracker; lowered: source 0 an index, 0 where its gate is false.
+    /// Tree: source 0 a global, arg a tracker; lowered: source 0 an index, 0 where its gate is
+    /// false, after the barrier of source 1.
     Load,
     /// Tree: (global, value), arg a tracker; lowered: (index, value), nothing where the gate is false.
     Store,
@@ -113,6 +114,14 @@ pub enum Op {
     DefineAcc,
     /// The variable of source 0 becomes source 1.
     Assign,
+    /// The address of an array of the dtype that the threads of a group share; arg: which.
+    DefineLocal,
+    /// No thread of the group goes on before all are here and what they stored is seen by all.
+    Barrier,
+    /// Source i is lane i; a single source is every lane.
+    Vectorize,
+    /// The lane of the arg of a vector.
+    Lane,
 }
 
 /// Where an op belongs.
@@ -168,7 +177,7 @@ const MANY: usize = usize::MAX;
 
 /// The table, in the order of [`Op`].
 #[rustfmt::skip]
-pub const OPS: [OpRow; 53] = [
+pub const OPS: [OpRow; 57] = [
     row(Op::Buffer, "buffer", Class::Leaf, (0, 0),
         "data in memory, shape [size]; arg: the buffer"),
     row(Op::Const, "const", Class::Leaf, (0, 0),
@@ -268,13 +277,21 @@ pub const OPS: [OpRow; 53] = [
     row(Op::Index, "index", Class::Kernel, (2, 3),
         "address of element y of x; source 2: whether it may be touched"),
     row(Op::Load, "load", Class::Kernel, (1, 2),
-        "tree: source 0 a global, arg a tracker; lowered: source 0 an index, 0 where its gate is false"),
+        "tree: source 0 a global, arg a tracker; lowered: source 0 an index, 0 where its gate is false, after the barrier of source 1"),
     row(Op::Store, "store", Class::Kernel, (2, 2),
         "tree: (global, value), arg a tracker; lowered: (index, value), nothing where the gate is false"),
     row(Op::DefineAcc, "define_acc", Class::Kernel, (1, MANY),
         "a variable that starts as source 0; the ranges it lives in follow"),
     row(Op::Assign, "assign", Class::Kernel, (2, 2),
         "the variable of source 0 becomes source 1"),
+    row(Op::DefineLocal, "define_local", Class::Kernel, (0, 0),
+        "the address of an array of the dtype that the threads of a group share; arg: which"),
+    row(Op::Barrier, "barrier", Class::Control, (0, MANY),
+        "no thread of the group goes on before all are here and what they stored is seen by all"),
+    row(Op::Vectorize, "vectorize", Class::Kernel, (1, MANY),
+        "source i is lane i; a single source is every lane"),
+    row(Op::Lane, "lane", Class::Kernel, (1, 1),
+        "the lane of the arg of a vector"),
 ];
 
 impl Op {

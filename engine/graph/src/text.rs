@@ -15,7 +15,9 @@ use std::sync::Arc;
 use gradiff_view::{ShapeTracker, View};
 use rustc_hash::FxHashMap;
 
-use crate::{Arg, Axis, Buffer, Constant, DType, Dims, Global, Op, Pairs, Sources, UOp, Variable};
+use crate::{
+    Arg, Axis, Buffer, Constant, DType, Dims, Global, Local, Op, Pairs, Sources, UOp, Variable,
+};
 
 /// What is wrong with a text, and where.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -40,6 +42,7 @@ pub(crate) fn arg(arg: &Arg) -> String {
         Arg::Reduce(op, axes) => format!("{op} {:?}", axes.as_slice()),
         Arg::Buffer(buffer) => format!("{buffer:?}"),
         Arg::Global(global) => format!("data{} {}", global.slot, global.size_elements),
+        Arg::Local(local) => format!("local{} {}", local.number, local.size_elements),
         Arg::Var(variable) => format!("{} {}..{}", variable.name, variable.min, variable.max),
     }
 }
@@ -149,6 +152,12 @@ fn parse_arg(op: Op, dtype: DType, text: &str, buffers: &mut Vec<Buffer>) -> Res
             let slot = slot.strip_prefix("data").ok_or("expected dataN")?;
             let global = Global { slot: number(slot)?, size_elements: number(size)? };
             Ok(Arg::Global(global))
+        }
+        Op::DefineLocal => {
+            let (number, size) = split_word(text);
+            let number = number.strip_prefix("local").ok_or("expected localN")?;
+            let local = Local { number: self::number(number)?, size_elements: self::number(size)? };
+            Ok(Arg::Local(local))
         }
         Op::DefineVar => {
             let (name, range) = text.rsplit_once(' ').ok_or("expected a name and min..max")?;

@@ -45,6 +45,8 @@ pub enum Arg {
     Buffer(Buffer),
     /// Of `DefineGlobal`.
     Global(Global),
+    /// Of `DefineLocal`.
+    Local(Local),
     /// Of `DefineVar`.
     Var(Arc<Variable>),
 }
@@ -54,6 +56,15 @@ pub enum Arg {
 pub struct Global {
     /// Its place in the parameter list; the output is 0.
     pub slot: usize,
+    /// How many elements it holds.
+    pub size_elements: i64,
+}
+
+/// An array that the threads of a group share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Local {
+    /// Tells the arrays of a kernel apart.
+    pub number: usize,
     /// How many elements it holds.
     pub size_elements: i64,
 }
@@ -391,6 +402,7 @@ impl UOp {
             (Arg::Global(a), Arg::Global(b)) => {
                 (a.slot, a.size_elements).cmp(&(b.slot, b.size_elements))
             }
+            (Arg::Local(a), Arg::Local(b)) => a.cmp(b),
             (Arg::Var(a), Arg::Var(b)) => (&a.name, a.min, a.max).cmp(&(&b.name, b.min, b.max)),
             _ => Equal,
         };

@@ -9,16 +9,19 @@
 //!    movements and reductions lie within the rank; a reshape keeps the count; an expand repeats
 //!    only axes of size 1; a shrink stays inside.
 //! 4. Tree: a load or store at a tracker has a global; the stored value has its dtype.
-//! 5. Lowered: an index is an integer (i32 or i64) into a global, its gate bool; loads and stores
-//!    go through an index and keep the element type; a range counts to an integer constant or
-//!    expression; a reduction folds over ranges with add, mul or max.
-//! 6. `store`, `sink`, `endrange` and `assign` of no value are void; what has a value is not.
+//! 5. Lowered: an index is an integer (i32 or i64) into a global or local array, its gate bool;
+//!    loads and stores go through an index and keep the element type; a load may wait for a
+//!    barrier, which waits for stores; a range counts to an integer constant or expression; a
+//!    reduction folds over ranges with add, mul or max.
+//! 6. `store`, `sink`, `barrier`, `endrange` and `assign` of no value are void; what has a value
+//!    is not.
 //!
 //! Invariants of linear uops ([`verify_linear`]): sources stand before their users; loops nest; a
 //! value is used inside the loops that it was made in; accumulators stand before the loops that
-//! change them; there is no tensor-level op, no view and no reduction left.
+//! change them; launched ranges stand around all others; lanes agree; there is no tensor-level op,
+//! no view and no reduction left.
 
-use crate::{Arg, DType, Linear, Op, UOp};
+use crate::{Arg, DType, Instruction, Linear, Op, UOp};
 
 /// The node, or the uop, at which an invariant is broken.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -51,6 +54,8 @@ fn check_arg(node: &UOp) -> Result<(), String> {
         (Op::Const, Arg::Const(value)) => value.dtype() == node.dtype(),
         (Op::Buffer, Arg::Buffer(buffer)) => buffer.dtype() == node.dtype(),
         (Op::DefineGlobal, Arg::Global(global)) => global.size_elements >= 0,
+        (Op::DefineLocal, Arg::Local(local)) => local.size_elements >= 0,
+        (Op::Lane, Arg::Int(lane)) => *lane >= 0,
         (Op::DefineVar, Arg::Var(variable)) => variable.min <= variable.max,
         (Op::Iota, Arg::Int(count)) => *count >= 0,
         (Op::Range, Arg::Axis(_)) => true,
@@ -70,14 +75,23 @@ fn check_arg(node: &UOp) -> Result<(), String> {
 
 fn takes_arg(op: Op) -> bool {
     op.is_movement()
-        || matches!(op, Op::DefineGlobal | Op::DefineVar | Op::Range | Op::Reduce | Op::ReduceAxis)
+        || matches!(
+            op,
+            Op::DefineGlobal
+                | Op::DefineLocal
+                | Op::DefineVar
+                | Op::Range
+                | Op::Reduce
+                | Op::ReduceAxis
+                | Op::Lane
+        )
 }
 
 fn check_node(node: &UOp) -> Result<(), String> {
     let op = node.op();
     let is_void = node.dtype() == DType::Void;
-    let may_be_void = matches!(op, Op::Sink | Op::Store | Op::EndRange | Op::Assign);
-    let must_be_void = matches!(op, Op::Sink | Op::Store);
+    let may_be_void = matches!(op, Op::Sink | Op::Store | Op::Barrier | Op::EndRange | Op::Assign);
+    let must_be_void = matches!(op, Op::Sink | Op::Store | Op::Barrier);
     ensure(is_void <= may_be_void && must_be_void <= is_void, || {
         format!("{op} of {}", node.dtype())
     })?;
@@ -167,15 +181,21 @@ fn check_movement(node: &UOp) -> Result<(), String> {
 fn check_kernel(node: &UOp) -> Result<(), String> {
     let src = node.src();
     let is_global = |uop: &UOp| uop.op() == Op::DefineGlobal;
+    let is_array = |uop: &UOp| matches!(uop.op(), Op::DefineGlobal | Op::DefineLocal);
     let is_index = |uop: &UOp| uop.op() == Op::Index;
+    let is_barrier = |uop: &UOp| uop.op() == Op::Barrier;
     let is_right = match (node.op(), node.arg()) {
         (Op::Index, _) => {
             let gate = src.get(2).is_none_or(|gate| gate.dtype() == DType::Bool);
             let is_position = matches!(src[1].dtype(), DType::I32 | DType::I64);
-            is_global(&src[0]) && is_position && gate && src[0].dtype() == node.dtype()
+            is_array(&src[0]) && is_position && gate && src[0].dtype() == node.dtype()
         }
         (Op::Load, Arg::View(_)) => is_global(&src[0]) && src[0].dtype() == node.dtype(),
-        (Op::Load, _) => is_index(&src[0]) && src[0].dtype() == node.dtype(),
+        (Op::Load, _) => {
+            let waits = src.get(1).is_none_or(is_barrier);
+            is_index(&src[0]) && src[0].dtype() == node.dtype() && waits
+        }
+        (Op::Barrier, _) => src.iter().all(|store| store.op() == Op::Store),
         (Op::Store, Arg::View(_)) => is_global(&src[0]) && src[0].dtype() == src[1].dtype(),
         (Op::Store, _) => is_index(&src[0]) && src[0].dtype() == src[1].dtype(),
         (Op::Range, _) => src[0].dtype() == node.dtype() && node.dtype().is_int(),
@@ -221,7 +241,14 @@ pub fn verify_linear(linear: &Linear) -> Result<(), VerifyError> {
                 return fail(format!("source {source} was made in a loop that has ended"));
             }
         }
+        check_lanes(linear, uop).or_else(fail)?;
         match uop.op {
+            Op::Range
+                if is_launched(uop)
+                    && open.iter().any(|range| !is_launched(&linear.uops[*range])) =>
+            {
+                return fail("a launched range stands in a loop".to_owned());
+            }
             Op::Range => open.push(position),
             Op::EndRange if open.pop() != Some(uop.src[0] as usize) => {
                 return fail(format!("range {} is not the innermost open one", uop.src[0]));
@@ -239,6 +266,29 @@ pub fn verify_linear(linear: &Linear) -> Result<(), VerifyError> {
     }
 }
 
+fn is_launched(range: &Instruction) -> bool {
+    matches!(range.arg, Arg::Axis(axis) if axis.kind.is_launched())
+}
+
+/// Whether the lanes of a uop and of its sources fit.
+fn check_lanes(linear: &Linear, uop: &Instruction) -> Result<(), String> {
+    let lanes =
+        |number: usize| uop.src.get(number).map_or(1, |source| linear.uops[*source as usize].lanes);
+    let all = |wanted: u8| (0..uop.src.len()).all(|number| lanes(number) == wanted);
+    let is_right = match (uop.op, &uop.arg) {
+        (Op::Vectorize, _) => all(1) && (uop.src.len() == 1 || uop.src.len() == uop.lanes.into()),
+        (Op::Lane, Arg::Int(lane)) => uop.lanes == 1 && *lane < i64::from(lanes(0)),
+        (Op::Load, _) => all(1),
+        (Op::Store, _) => uop.lanes == 1 && lanes(0) == 1,
+        (Op::DefineAcc, _) => lanes(0) == uop.lanes,
+        (Op::Assign, _) => all(uop.lanes),
+        (op, _) if op.is_elementwise() => all(uop.lanes),
+        _ => uop.lanes == 1 && all(1),
+    };
+    let of: Vec<u8> = (0..uop.src.len()).map(lanes).collect();
+    ensure(is_right && uop.lanes != 0, || format!("{} lanes of sources of {of:?}", uop.lanes))
+}
+
 fn is_linear(op: Op) -> bool {
     let is_tensor_level = matches!(op, Op::Buffer | Op::Iota | Op::Contiguous | Op::Detach);
     !op.is_movement() && !is_tensor_level && !matches!(op, Op::Reduce | Op::ReduceAxis)
@@ -247,7 +297,7 @@ fn is_linear(op: Op) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Buffer, Dims, Instruction, parse_text};
+    use crate::{Buffer, Dims, parse_text};
     use smallvec::smallvec;
 
     fn check(text: &str, problem: Option<&str>) {
@@ -282,6 +332,46 @@ mod tests {
     }
 
     #[test]
+    fn verify_knows_groups() {
+        let head = "%0 = define_local f32 local0 4\n%1 = const i32 4\n%2 = range i32 %1 0l\n\
+                    %3 = index f32 %0 %2\n%4 = const f32 1\n%5 = store void %3 %4\n";
+        check(&format!("{head}%6 = barrier void %5\n%7 = load f32 %3 %6"), None);
+        check(&format!("{head}%6 = load f32 %3 %5"), Some("load of"));
+        check(&format!("{head}%6 = barrier void %4"), Some("barrier of"));
+        check(&format!("{head}%6 = barrier f32 %5"), Some("barrier of f32"));
+    }
+
+    #[test]
+    fn verify_linear_knows_lanes_and_launched_ranges() {
+        let row = |op, src: &[u32], arg| Instruction::new(op, DType::I32, src.iter().copied(), arg);
+        let four = Arg::Const(crate::Constant::int(DType::I32, 4));
+        let axis = |kind| Arg::Axis(crate::Axis { kind, number: 0 });
+        let good = vec![
+            row(Op::Const, &[], four),
+            row(Op::Range, &[0], axis(crate::AxisKind::Local)),
+            row(Op::Range, &[0], axis(crate::AxisKind::Loop)),
+            Instruction { lanes: 4, ..row(Op::Vectorize, &[2], Arg::None) },
+            Instruction { lanes: 4, ..row(Op::Add, &[3, 3], Arg::None) },
+            row(Op::Lane, &[4], Arg::Int(3)),
+            row(Op::EndRange, &[2], Arg::None),
+            row(Op::EndRange, &[1], Arg::None),
+        ];
+        let broken = |change: &dyn Fn(&mut Vec<Instruction>)| {
+            let mut uops = good.clone();
+            change(&mut uops);
+            verify_linear(&Linear { name: "E_4".to_owned(), uops }).is_err()
+        };
+        assert!(!broken(&|_| ()));
+        assert!(broken(&|uops| uops[4].lanes = 2));
+        assert!(broken(&|uops| uops[5].arg = Arg::Int(4)));
+        assert!(broken(&|uops| uops[3].src = smallvec![2, 2]));
+        assert!(broken(&|uops| {
+            uops[1].arg = axis(crate::AxisKind::Loop);
+            uops[2].arg = axis(crate::AxisKind::Local);
+        }));
+    }
+
+    #[test]
     fn verify_refuses_a_buffer_of_another_dtype() {
         let buffer = Arg::Buffer(Buffer::new(DType::I32, 3));
         assert!(verify(&UOp::new(Op::Buffer, DType::F32, [], buffer)).is_err());
@@ -292,12 +382,7 @@ mod tests {
 
     #[test]
     fn verify_linear_knows_loops() {
-        let uop = |op, src: &[u32], arg| Instruction {
-            op,
-            dtype: DType::I32,
-            src: src.iter().copied().collect(),
-            arg,
-        };
+        let uop = |op, src: &[u32], arg| Instruction::new(op, DType::I32, src.iter().copied(), arg);
         let three = Arg::Const(crate::Constant::int(DType::I32, 3));
         let good = vec![
             uop(Op::Const, &[], three.clone()),

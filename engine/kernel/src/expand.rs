@@ -289,12 +289,8 @@ impl Writer<'_> {
     /// The constants, then the uops.
     fn finish(self) -> Linear {
         let count = self.constants.len() as u32;
-        let constant = |value: &Constant| Instruction {
-            op: Op::Const,
-            dtype: value.dtype(),
-            src: SmallVec::new(),
-            arg: Arg::Const(*value),
-        };
+        let constant =
+            |value: &Constant| Instruction::new(Op::Const, value.dtype(), [], Arg::Const(*value));
         let mut uops: Vec<Instruction> = self.constants.iter().map(constant).collect();
         for (mut uop, src) in self.uops {
             let position = |place: &Place| match place {

@@ -124,7 +124,7 @@ trait OfNode {
 
 impl OfNode for Instruction {
     fn of(node: &UOp, src: SmallVec<[u32; 4]>) -> Instruction {
-        Instruction { op: node.op(), dtype: node.dtype(), src, arg: node.arg().clone() }
+        Instruction::new(node.op(), node.dtype(), src, node.arg().clone())
     }
 }
 
@@ -255,11 +255,11 @@ impl Linearizer {
             loops.push(self.scopes[scope as usize].range);
             scope = self.scopes[scope as usize].parent;
         }
-        let src = std::iter::once(identity).chain(loops.into_iter().rev()).collect();
+        let src = std::iter::once(identity).chain(loops.into_iter().rev());
         let arg = Arg::Int(self.variables);
         self.variables += 1;
         let dtype = self.nodes[node as usize].dtype();
-        self.push(at, Instruction { op: Op::DefineAcc, dtype, src, arg })
+        self.push(at, Instruction::new(Op::DefineAcc, dtype, src, arg))
     }
 
     /// `variable = op(variable, value)`.
@@ -270,10 +270,9 @@ impl Linearizer {
         };
         let value = self.value(self.src[node as usize][0], inner)?;
         let (dtype, arg) = (uop.dtype(), Arg::None);
-        let src = SmallVec::from_slice(&[variable, value]);
-        let next = self.push(inner, Instruction { op: *op, dtype, src, arg: arg.clone() });
-        let src = SmallVec::from_slice(&[variable, next]);
-        self.push(inner, Instruction { op: Op::Assign, dtype, src, arg });
+        let step = Instruction::new(*op, dtype, [variable, value], arg.clone());
+        let next = self.push(inner, step);
+        self.push(inner, Instruction::new(Op::Assign, dtype, [variable, next], arg));
         Ok(())
     }
 
@@ -332,7 +331,7 @@ impl Linearizer {
             return *made;
         }
         let (dtype, arg) = (value.dtype(), Arg::Const(value));
-        let made = self.push(ROOT, Instruction { op: Op::Const, dtype, src: SmallVec::new(), arg });
+        let made = self.push(ROOT, Instruction::new(Op::Const, dtype, [], arg));
         self.constants.push((value, made));
         made
     }
@@ -433,8 +432,7 @@ impl Linearizer {
 
 /// The end of the loop that the uop at this position opens.
 fn ended(range: u32) -> Instruction {
-    let src = SmallVec::from_slice(&[range]);
-    Instruction { op: Op::EndRange, dtype: DType::Void, src, arg: Arg::None }
+    Instruction::new(Op::EndRange, DType::Void, [range], Arg::None)
 }
 
 /// The axis that the arg of a range says.

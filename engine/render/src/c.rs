@@ -535,11 +535,8 @@ mod tests {
 
     /// Uops from rows of (op, dtype, sources, arg).
     fn linear(rows: &[(Op, DType, &[u32], Arg)]) -> Linear {
-        let uops = rows.iter().map(|(op, dtype, src, arg)| Instruction {
-            op: *op,
-            dtype: *dtype,
-            src: src.iter().copied().collect(),
-            arg: arg.clone(),
+        let uops = rows.iter().map(|(op, dtype, src, arg)| {
+            Instruction::new(*op, *dtype, src.iter().copied(), arg.clone())
         });
         Linear { name: "E_4".into(), uops: uops.collect() }
     }
@@ -655,12 +652,7 @@ void E_4(float* restrict data0, const float* restrict data1) {
     fn expression_used_twice_gets_a_name() {
         let mut kernel = with_constant(Op::Add, DType::I32, int(DType::I32, 1));
         kernel.uops[9].src[1] = 9;
-        let square = Instruction {
-            op: Op::Mul,
-            dtype: DType::I32,
-            src: [7, 7].into_iter().collect(),
-            arg: Arg::None,
-        };
+        let square = Instruction::new(Op::Mul, DType::I32, [7, 7], Arg::None);
         kernel.uops.insert(9, square);
         let text = c(&kernel).unwrap();
         assert!(text.contains("int alu0 = (val0+1);"), "{text}");

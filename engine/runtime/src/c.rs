@@ -334,11 +334,8 @@ mod tests {
 
     /// `data0[0] = 42`.
     fn kernel() -> Linear {
-        let row = |op: Op, dtype: DType, src: &[u32], arg: Arg| Instruction {
-            op,
-            dtype,
-            src: src.iter().copied().collect(),
-            arg,
+        let row = |op: Op, dtype: DType, src: &[u32], arg: Arg| {
+            Instruction::new(op, dtype, src.iter().copied(), arg)
         };
         let global = Arg::Global(Global { slot: 0, size_elements: 1 });
         let int = |value| Arg::Const(Constant::int(DType::I32, value));

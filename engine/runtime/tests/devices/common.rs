@@ -44,7 +44,7 @@ pub(crate) struct Builder {
 
 impl Builder {
     pub(crate) fn push(&mut self, op: Op, dtype: DType, src: &[u32], arg: Arg) -> u32 {
-        self.uops.push(Instruction { op, dtype, src: src.iter().copied().collect(), arg });
+        self.uops.push(Instruction::new(op, dtype, src.iter().copied(), arg));
         self.uops.len() as u32 - 1
     }
 
