@@ -8,12 +8,13 @@ use gradiff_graph::fault::{Fault, is_active};
 use gradiff_graph::{Arg, Constant, DType, Op, Sources, UOp};
 
 use crate::Error;
-use crate::pass::{Context, Target};
+use crate::Target;
+use crate::pass::Context;
 use crate::shape::map_nodes;
 
 /// The pass. See the head of this file.
 pub(crate) fn legalize(root: &UOp, ctx: &mut Context<'_>) -> Result<UOp, Error> {
-    let target = ctx.target;
+    let target = &ctx.target;
     map_nodes(&root.toposort(), |_, node| Ok(through_f32(target, decompose(target, node))))
 }
 
