@@ -1,7 +1,11 @@
 //! Linear uops to source text, one file per language. Knows no device and does no IO.
 
 mod c;
+mod c_vector;
+mod dialect;
 mod error;
+mod scalar;
+mod writer;
 
 pub use c::{c, c_named, c_prelude, c_type};
 pub use error::Error;
@@ -16,8 +20,8 @@ pub struct Language {
     pub extension: &'static str,
     /// Gives the text of one kernel, without the prelude.
     pub render: fn(&Linear) -> Result<String, Error>,
-    /// Gives the text that stands once before all kernels of a file.
-    pub prelude: fn() -> &'static str,
+    /// Gives the text that stands once before these kernels in a file.
+    pub prelude: fn(&str) -> String,
 }
 
 /// All languages.

@@ -103,3 +103,40 @@ static inline float f32_from_f64(double x) {
 #endif
   return y;
 }
+
+/* The product rounded, or not where the machine does both in one step. */
+static inline float mulacc_f32(float x, float y, float z) {
+#if defined(__FMA__) || defined(__FP_FAST_FMAF)
+  return __builtin_fmaf(x, y, z);
+#else
+  return x * y + z;
+#endif
+}
+static inline double mulacc_f64(double x, double y, double z) {
+#if defined(__FMA__) || defined(__FP_FAST_FMA)
+  return __builtin_fma(x, y, z);
+#else
+  return x * y + z;
+#endif
+}
+
+/* What vectors need; the types and functions that the kernels use follow. */
+#define VECTOR static inline __attribute__((always_inline))
+#ifndef __has_builtin
+#define __has_builtin(X) 0
+#endif
+#if __has_builtin(__builtin_elementwise_fma)
+#define IF_ELEMENTWISE_FMA(...) __VA_ARGS__
+#else
+#define IF_ELEMENTWISE_FMA(...)
+#endif
+#if defined(__AVX512F__)
+#define IF_AVX512(...) __VA_ARGS__
+#else
+#define IF_AVX512(...)
+#endif
+#if defined(__FMA__)
+#define IF_FMA(...) __VA_ARGS__
+#else
+#define IF_FMA(...)
+#endif
