@@ -14,5 +14,5 @@ mod memory;
 mod scalar;
 
 pub use device::{Device, DeviceRow, Executable, device, devices};
-pub use error::Error;
+pub use error::{Array, Error, Worker};
 pub use memory::{Memory, memory_of};

@@ -7,7 +7,7 @@
 
 use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use gradiff_graph::{Arg, Buffer, DType, Linear, Op};
+use gradiff_graph::{Arg, Buffer, DType, Instruction, Linear, Op};
 use smallvec::SmallVec;
 
 use crate::Error;
@@ -220,10 +220,14 @@ impl Signature {
             if uop.op == Op::DefineVar {
                 return Err(malformed(position, "integer parameters cannot be launched yet"));
             }
+            if !has_right_lanes(linear, uop) {
+                return Err(malformed(position, "the lanes of its sources do not fit"));
+            }
             if uop.op == Op::Index {
-                let global = &linear.uops[uop.src[0] as usize];
-                if global.op != Op::DefineGlobal || global.dtype != uop.dtype {
-                    return Err(malformed(position, "an index is into a parameter of its dtype"));
+                let array = &linear.uops[uop.src[0] as usize];
+                let is_array = matches!(array.op, Op::DefineGlobal | Op::DefineLocal);
+                if !is_array || array.dtype != uop.dtype {
+                    return Err(malformed(position, "an index is into an array of its dtype"));
                 }
             }
             if matches!(uop.op, Op::Load | Op::Store) {
@@ -231,8 +235,10 @@ impl Signature {
                 if index.op != Op::Index {
                     return Err(malformed(position, "an access is through an index"));
                 }
-                let Arg::Global(global) = &linear.uops[index.src[0] as usize].arg else {
-                    return Err(malformed(position, "an index is into a parameter"));
+                let global = match &linear.uops[index.src[0] as usize].arg {
+                    Arg::Global(global) => global,
+                    Arg::Local(_) => continue,
+                    _ => return Err(malformed(position, "an index is into an array")),
                 };
                 let parameter = parameters.iter_mut().find(|p| p.slot == global.slot);
                 let parameter = parameter.ok_or_else(|| malformed(position, "no such slot"))?;
@@ -248,6 +254,26 @@ impl Signature {
         let Arg::Global(global) = &linear.uops[*global as usize].arg else { return None };
         self.parameters.iter().position(|parameter| parameter.slot == global.slot)
     }
+}
+
+/// Whether a uop has the lanes that follow from its sources.
+fn has_right_lanes(linear: &Linear, uop: &Instruction) -> bool {
+    let lanes = |source: u32| linear.uops[source as usize].lanes;
+    let all = |wanted: u8| uop.src.iter().all(|source| lanes(*source) == wanted);
+    let is_right = match (uop.op, &uop.arg) {
+        (Op::Vectorize, _) => {
+            all(1) && (uop.src.len() == 1 || uop.src.len() == usize::from(uop.lanes))
+        }
+        (Op::Lane, Arg::Int(lane)) => {
+            uop.lanes == 1 && (0..i64::from(lanes(uop.src[0]))).contains(lane)
+        }
+        (Op::DefineAcc, _) => lanes(uop.src[0]) == uop.lanes,
+        (Op::Load, _) => all(1),
+        (Op::Store, _) => uop.lanes == 1 && lanes(uop.src[0]) == 1,
+        (op, _) if op == Op::Assign || op.is_elementwise() => all(uop.lanes),
+        _ => uop.lanes == 1 && all(1),
+    };
+    is_right && uop.lanes != 0
 }
 
 /// A lock held for one launch.

@@ -1,6 +1,9 @@
 //! Kernels built by hand for the tests of devices.
 
-use gradiff_graph::{Arg, Constant, DType, Global, Instruction, Linear, Op, evaluate};
+use gradiff_graph::{
+    Arg, Axis, AxisKind, Constant, DType, Global, Instruction, Linear, Local, Op, evaluate,
+    verify_linear,
+};
 use gradiff_runtime::Memory;
 
 /// An elementwise expression over the inputs of a kernel.
@@ -65,6 +68,41 @@ impl Builder {
         self.push(Op::Range, DType::I32, &[end], Arg::plain_axis(0))
     }
 
+    /// A range that is shared out at launch, or not.
+    pub(crate) fn range_of(&mut self, kind: AxisKind, count: i64) -> u32 {
+        let end = self.int(count);
+        let number = self.uops.len() as i64;
+        self.push(Op::Range, DType::I32, &[end], Arg::Axis(Axis { kind, number }))
+    }
+
+    pub(crate) fn local(&mut self, number: usize, dtype: DType, size_elements: i64) -> u32 {
+        self.push(Op::DefineLocal, dtype, &[], Arg::Local(Local { number, size_elements }))
+    }
+
+    pub(crate) fn barrier(&mut self) {
+        self.push(Op::Barrier, DType::Void, &[], Arg::None);
+    }
+
+    /// A uop of several lanes.
+    pub(crate) fn vector(&mut self, op: Op, dtype: DType, lanes: u8, src: &[u32]) -> u32 {
+        let position = self.push(op, dtype, src, Arg::None);
+        self.uops[position as usize].lanes = lanes;
+        position
+    }
+
+    /// Loads `lanes` elements of a global from `index` on.
+    pub(crate) fn load_lanes(
+        &mut self,
+        array: u32,
+        index: u32,
+        gate: Option<u32>,
+        lanes: u8,
+    ) -> u32 {
+        let load = self.load(array, index, gate);
+        self.uops[load as usize].lanes = lanes;
+        load
+    }
+
     pub(crate) fn end(&mut self, range: u32) {
         self.push(Op::EndRange, DType::Void, &[range], Arg::None);
     }
@@ -90,6 +128,13 @@ impl Builder {
 
     pub(crate) fn finish(self, name: &str) -> Linear {
         Linear { name: name.to_string(), uops: self.uops }
+    }
+
+    /// The kernel, which keeps the invariants.
+    pub(crate) fn verified(self, name: &str) -> Linear {
+        let kernel = self.finish(name);
+        assert_eq!(verify_linear(&kernel), Ok(()), "{kernel}");
+        kernel
     }
 
     fn expression(&mut self, expression: &Expression, loads: &[u32]) -> u32 {
