@@ -44,11 +44,11 @@ pub(crate) fn contract(mut linear: Linear, target: &Target, mode: Mode) -> Linea
         let Some(number) = uop.src.iter().rposition(|at| is_product(&at)) else { continue };
         let (product, other) = (uop.src[number] as usize, uop.src[1 - number]);
         // What the product reads must not have changed since.
-        let changed = linear.uops[product..position].iter().any(|uop| uop.op == Op::Assign);
-        if changed {
+        let factors = linear.uops[product].src.clone();
+        let between = &linear.uops[product..position];
+        if between.iter().any(|uop| uop.op == Op::Assign && factors.contains(&uop.src[0])) {
             continue;
         }
-        let factors = linear.uops[product].src.clone();
         let uop = &mut linear.uops[position];
         uop.op = Op::MulAcc;
         uop.src = factors.iter().copied().chain([other]).collect();
