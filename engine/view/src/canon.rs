@@ -28,20 +28,10 @@ struct Part<D> {
 
 /// `top` and `base` in canonical form; `None` where they are already, or it cannot be told.
 pub(crate) fn settle<D: Dim>(top: &View<D>, base: &View<D>) -> Option<(View<D>, View<D>)> {
-    let mut settled: Option<(View<D>, View<D>)> = None;
-    // Parts that came to lie side by side may be one; nearly always the second round changes
-    // nothing.
-    for _ in 0..4 {
-        let (top, base) = settled.as_ref().map_or((top, base), |(top, base)| (top, base));
-        match settle_once(top, base) {
-            Some(next) if (&next.0, &next.1) != (top, base) => settled = Some(next),
-            _ => break,
-        }
-    }
-    settled
+    settled(top, base).filter(|pair| (&pair.0, &pair.1) != (top, base))
 }
 
-fn settle_once<D: Dim>(top: &View<D>, base: &View<D>) -> Option<(View<D>, View<D>)> {
+fn settled<D: Dim>(top: &View<D>, base: &View<D>) -> Option<(View<D>, View<D>)> {
     if top.is_empty() || top.is_padding() {
         return None;
     }

@@ -147,15 +147,15 @@ impl View {
             return Some(flat);
         }
         let (mut at, mut rest) = (self.offset, flat);
-        let mut mask = self.mask.iter().flatten().rev();
-        for (size, stride) in self.shape.iter().zip(&self.strides).rev() {
-            let position = rest.rem_euclid(*size);
-            if let Some((begin, end)) = mask.next()
-                && !(*begin <= position && position < *end)
+        for (axis, (size, stride)) in self.shape.iter().zip(&self.strides).enumerate().rev() {
+            // The outermost needs no remainder: `flat` is below the size.
+            let (outer, position) = if axis == 0 { (0, rest) } else { rest.div_rem(size)? };
+            if let Some(mask) = &self.mask
+                && !(mask[axis].0 <= position && position < mask[axis].1)
             {
                 return None;
             }
-            (rest, at) = (rest.div_euclid(*size), at + position * stride);
+            (rest, at) = (outer, at + position * stride);
         }
         Some(at)
     }

@@ -89,23 +89,18 @@ impl Model {
         let mut places = Vec::with_capacity(self.origin.len());
         let mut steps = Vec::with_capacity(16);
         places.push(0);
-        steps.push(0);
         let mut shape = Vec::with_capacity(self.shape.len());
         for place in 0..self.shape.len() {
-            add_each(&mut places, &steps);
             let axis = if let ViewOp::Permute(axes) = op { axes[place] } else { place };
             let step: usize = self.shape[axis + 1..].iter().product();
             column(op, axis, self.shape[axis], step as i64, &mut steps);
+            add_each(&mut places, &steps);
             shape.push(steps.len());
         }
-        let mut origin = vec![-1; places.len() * steps.len()];
-        let rows = origin.chunks_exact_mut(steps.len().max(1)).zip(&places);
-        for (row, place) in rows.filter(|(_, place)| **place >= 0) {
-            for (here, step) in row.iter_mut().zip(&steps).filter(|(_, step)| **step >= 0) {
-                *here = self.origin[(place + step) as usize];
-            }
+        for place in &mut places {
+            *place = usize::try_from(*place).map_or(-1, |place| self.origin[place]);
         }
-        Model { shape, origin }
+        Model { shape, origin: places }
     }
 
     /// Whether each element of the buffer is here once.
