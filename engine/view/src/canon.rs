@@ -59,7 +59,7 @@ fn real_bounds<D: Dim>(top: &View<D>, base: &View<D>) -> Option<Mask<D>> {
     let mut bounds = top.real_box();
     // Each round can only take away.
     for _ in 0..4 {
-        let Some(mask) = &base.mask else { return Some(bounds) };
+        let Some(mask) = base.mask() else { return Some(bounds) };
         let real = top.shrink(&bounds).ok()?;
         let projection = Projection::new(&base.shape, &real.offset, &real.strides)?;
         let groups = projection.groups(&base.shape, &real.shape);
@@ -84,7 +84,7 @@ fn real_bounds<D: Dim>(top: &View<D>, base: &View<D>) -> Option<Mask<D>> {
 
 /// Whether the one element that a view of rank 0 reads is hidden.
 fn reads_padding<D: Dim>(top: &View<D>, base: &View<D>) -> bool {
-    let Some(mask) = &base.mask else { return false };
+    let Some(mask) = base.mask() else { return false };
     let Some(place) = unravel(&base.shape, &top.offset) else { return false };
     let is_hidden = |(at, (begin, end)): (&D, &(D, D))| at.below(begin) || end.at_most(at);
     place.iter().zip(mask).any(is_hidden)
@@ -173,7 +173,7 @@ impl<D: Dim> Walk<D> {
             strides.extend(part.strides.iter().cloned());
             mask.extend(part.mask.iter().cloned());
         }
-        let base = View::build(shape, strides, offset, Some(mask)).ok()?;
+        let base = View::build(shape, strides, offset, mask).ok()?;
         // From the innermost part outwards: `weight` elements of the base are one of the part.
         let (mut first, mut weight) = (zero.clone(), D::number(1));
         let mut steps = zeros(self.pieces.len());
@@ -191,7 +191,7 @@ impl<D: Dim> Walk<D> {
             }
         }
         let steps = self.joined(&steps, top.shape.len())?;
-        let top = View::build(D::copied(&top.shape), steps, first, None).ok()?;
+        let top = View::build(D::copied(&top.shape), steps, first, Mask::new()).ok()?;
         Some((top, base.minify()))
     }
 

@@ -100,7 +100,7 @@ impl<D: Dim> View<D> {
                     Some(sum) => algebra.add(sum, term),
                 });
             }
-            let Some((begin, end)) = self.mask.as_ref().map(|mask| &mask[axis]) else { continue };
+            let Some((begin, end)) = self.mask.get(axis) else { continue };
             if !begin.is(0) {
                 let begin = algebra.dim(begin);
                 let truth = algebra.ge(index.clone(), begin);
@@ -131,7 +131,7 @@ impl View {
         }
         let axes = index.iter().zip(&self.strides);
         // What lies outside is not added up: it may not fit.
-        match &self.mask {
+        match self.mask() {
             None => axes.zip(&self.shape).try_fold(self.offset, |sum, ((at, stride), size)| {
                 (0 <= *at && at < size).then(|| sum + at * stride)
             }),
@@ -146,16 +146,18 @@ impl View {
         if self.contiguous {
             return Some(flat);
         }
-        let (mut at, mut rest) = (self.offset, flat);
+        let (mut at, mut rest) = (self.offset, flat as u64);
         for (axis, (size, stride)) in self.shape.iter().zip(&self.strides).enumerate().rev() {
+            let size = *size as u64;
             // The outermost needs no remainder: `flat` is below the size.
-            let (outer, position) = if axis == 0 { (0, rest) } else { rest.div_rem(size)? };
-            if let Some(mask) = &self.mask
-                && !(mask[axis].0 <= position && position < mask[axis].1)
+            let position = if axis == 0 { rest } else { rest % size } as i64;
+            if let Some((begin, end)) = self.mask.get(axis)
+                && !(*begin <= position && position < *end)
             {
                 return None;
             }
-            (rest, at) = (outer, at + position * stride);
+            at += position * stride;
+            rest = if axis == 0 { 0 } else { rest / size };
         }
         Some(at)
     }

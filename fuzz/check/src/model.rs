@@ -89,13 +89,13 @@ impl Model {
         let mut places = Vec::with_capacity(self.origin.len());
         let mut steps = Vec::with_capacity(16);
         places.push(0);
-        let mut shape = Vec::with_capacity(self.shape.len());
-        for place in 0..self.shape.len() {
+        let mut shape = vec![0; self.shape.len()];
+        for (place, moved) in shape.iter_mut().enumerate().rev() {
             let axis = if let ViewOp::Permute(axes) = op { axes[place] } else { place };
             let step: usize = self.shape[axis + 1..].iter().product();
             column(op, axis, self.shape[axis], step as i64, &mut steps);
             add_each(&mut places, &steps);
-            shape.push(steps.len());
+            *moved = steps.len();
         }
         for place in &mut places {
             *place = usize::try_from(*place).map_or(-1, |place| self.origin[place]);
@@ -190,16 +190,10 @@ impl<'a> Look<'a> {
     /// Whether each element alone is found where it is.
     pub(crate) fn located(&mut self, model: &Model, tracker: &ShapeTracker) -> Result<(), String> {
         let mut index = vec![0; model.shape.len()];
-        let row = model.shape.last().map_or(1, |size| *size);
-        for row in model.origin.chunks_exact(row.max(1)) {
-            for (at, origin) in (0..).zip(row) {
-                if let Some(last) = index.last_mut() {
-                    *last = at;
-                }
-                let located = tracker.locate(&index);
-                if located.unwrap_or(-1) != *origin {
-                    return Err(format!("element {index:?} at {located:?}, expected {origin}"));
-                }
+        for origin in &model.origin {
+            let located = tracker.locate(&index);
+            if located.unwrap_or(-1) != *origin {
+                return Err(format!("element {index:?} at {located:?}, expected {origin}"));
             }
             advance(&model.shape, &mut index);
         }
@@ -270,28 +264,25 @@ impl<'a> Look<'a> {
     }
 }
 
-/// In place of each sum, that sum with each step.
+/// Of each step, in turn, its sum with each of these.
 fn add_each(sums: &mut Vec<i64>, steps: &[i64]) {
-    if steps == [0] {
-        return;
-    }
     let count = sums.len();
     sums.resize(count * steps.len(), 0);
-    // From the last to the first, so that none is overwritten before it is read.
-    for place in (0..count.min(sums.len())).rev() {
-        let sum = sums[place];
-        let row = &mut sums[place * steps.len()..][..steps.len()];
-        row.iter_mut().zip(steps).for_each(|(here, step)| *here = sum + step);
+    let Some((first, others)) = steps.split_first() else { return };
+    let (row, rows) = sums.split_at_mut(count);
+    for (here, step) in rows.chunks_exact_mut(count.max(1)).zip(others) {
+        here.iter_mut().zip(&*row).for_each(|(here, sum)| *here = sum + step);
     }
+    row.iter_mut().for_each(|here| *here += first);
 }
 
-/// The next row of the last axis in row-major order.
+/// The next index in row-major order.
 fn advance(shape: &[usize], index: &mut [i64]) {
-    for axis in (0..shape.len().saturating_sub(1)).rev() {
-        index[axis] += 1;
-        if index[axis] < shape[axis] as i64 {
+    for (at, size) in index.iter_mut().zip(shape).rev() {
+        *at += 1;
+        if *at < *size as i64 {
             return;
         }
-        index[axis] = 0;
+        *at = 0;
     }
 }
