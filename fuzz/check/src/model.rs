@@ -34,20 +34,20 @@ pub(crate) struct Look<'a> {
     pub(crate) looked: Looked,
 }
 
-/// A tensor whose elements say where in the buffer they came from; -1 is padding.
+/// A tensor whose elements, at most 2^24, say where in the buffer they came from; -1 is padding.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Model {
     pub(crate) shape: Vec<usize>,
-    pub(crate) origin: Vec<i64>,
+    pub(crate) origin: Vec<i32>,
 }
 
 /// So far below 0 that no sum of places makes up for it.
-const NOWHERE: i64 = i64::MIN / 64;
+const NOWHERE: i32 = i32::MIN / 64;
 
 /// For each index of the moved axis, the index it had on the old axis of this size, times `step`;
 /// `NOWHERE` where there was none.
-fn column(op: &ViewOp, axis: usize, size: usize, step: i64, column: &mut Vec<i64>) {
-    let places = |range: std::ops::Range<usize>| range.map(move |at| at as i64 * step);
+fn column(op: &ViewOp, axis: usize, size: usize, step: i32, column: &mut Vec<i32>) {
+    let places = |range: std::ops::Range<usize>| range.map(move |at| at as i32 * step);
     column.clear();
     match op {
         ViewOp::Expand(shape) if size == 1 => column.resize(shape[axis], 0),
@@ -66,7 +66,7 @@ fn column(op: &ViewOp, axis: usize, size: usize, step: i64, column: &mut Vec<i64
 impl Model {
     pub(crate) fn new(shape: &[usize]) -> Model {
         let count: usize = shape.iter().product();
-        Model { shape: shape.to_vec(), origin: (0..count as i64).collect() }
+        Model { shape: shape.to_vec(), origin: (0..count as i32).collect() }
     }
 
     /// Whether an operation leaves everything where it is.
@@ -93,7 +93,7 @@ impl Model {
         for (place, moved) in shape.iter_mut().enumerate().rev() {
             let axis = if let ViewOp::Permute(axes) = op { axes[place] } else { place };
             let step: usize = self.shape[axis + 1..].iter().product();
-            column(op, axis, self.shape[axis], step as i64, &mut steps);
+            column(op, axis, self.shape[axis], step as i32, &mut steps);
             add_each(&mut places, &steps);
             *moved = steps.len();
         }
@@ -122,7 +122,7 @@ impl Model {
 
     /// One more than the highest element of the buffer that is here.
     pub(crate) fn reached(&self) -> i64 {
-        self.origin.iter().max().map_or(0, |last| last + 1)
+        self.origin.iter().max().map_or(0, |last| i64::from(last + 1))
     }
 }
 
@@ -141,7 +141,7 @@ impl<'a> Look<'a> {
     pub(crate) fn flat_places<D: Dim>(
         &mut self,
         shape: &[usize],
-        origin: &[i64],
+        origin: &[i32],
         tracker: &ShapeTracker<D>,
         number: impl Fn(&D) -> i64,
     ) -> Result<(), String>
@@ -164,7 +164,7 @@ impl<'a> Look<'a> {
                 0 == origin.iter().zip(index.iter().zip(valid)).fold(
                     0,
                     |all, (origin, (index, valid))| {
-                        let (is_real, is_padding) = (-valid, origin >> (i64::BITS - 1));
+                        let (is_real, is_padding) = (-valid, origin >> (i32::BITS - 1));
                         all | is_real ^ !is_padding | is_real & (index ^ origin)
                     },
                 )
@@ -192,7 +192,7 @@ impl<'a> Look<'a> {
         let mut index = vec![0; model.shape.len()];
         for origin in &model.origin {
             let located = tracker.locate(&index);
-            if located.unwrap_or(-1) != *origin {
+            if located.unwrap_or(-1) != i64::from(*origin) {
                 return Err(format!("element {index:?} at {located:?}, expected {origin}"));
             }
             advance(&model.shape, &mut index);
@@ -241,7 +241,9 @@ impl<'a> Look<'a> {
         says_masked: bool,
     ) -> Result<(), String> {
         let step: usize = model.shape[axis + 1..].iter().product();
+        // No two elements are farther apart than an `i32` says.
         let stride = strides[0].or(strides[1]).unwrap_or(0);
+        let stride = i32::try_from(stride).unwrap_or(i32::MAX);
         // In the sign of the first: whether one is real and the other is not. Not 0 in the second:
         // both are real, and further apart or nearer.
         let (mut masked, mut uneven) = (0, 0);
@@ -249,7 +251,7 @@ impl<'a> Look<'a> {
         for row in model.origin.chunks_exact(row.max(1)).filter(|row| row.len() > step) {
             for (here, next) in row.iter().zip(&row[step..]) {
                 masked |= here ^ next;
-                uneven |= ((next - here) ^ stride) & !((here | next) >> (i64::BITS - 1));
+                uneven |= ((next - here) ^ stride) & !((here | next) >> (i32::BITS - 1));
             }
         }
         let (is_masked, is_even) = (masked < 0, uneven == 0);
@@ -265,7 +267,7 @@ impl<'a> Look<'a> {
 }
 
 /// Of each step, in turn, its sum with each of these.
-fn add_each(sums: &mut Vec<i64>, steps: &[i64]) {
+fn add_each(sums: &mut Vec<i32>, steps: &[i32]) {
     let count = sums.len();
     sums.resize(count * steps.len(), 0);
     let Some((first, others)) = steps.split_first() else { return };
