@@ -147,17 +147,16 @@ impl View {
             return Some(flat);
         }
         let (mut at, mut rest) = (self.offset, flat as u64);
+        let mask = self.mask.as_slice();
         for (axis, (size, stride)) in self.shape.iter().zip(&self.strides).enumerate().rev() {
             let size = *size as u64;
             // The outermost needs no remainder: `flat` is below the size.
-            let position = if axis == 0 { rest } else { rest % size } as i64;
-            if let Some((begin, end)) = self.mask.get(axis)
-                && !(*begin <= position && position < *end)
-            {
+            let (outer, position) = if axis == 0 { (0, rest) } else { (rest / size, rest % size) };
+            let position = position as i64;
+            if mask.get(axis).is_some_and(|(begin, end)| position < *begin || *end <= position) {
                 return None;
             }
-            at += position * stride;
-            rest = if axis == 0 { 0 } else { rest / size };
+            (rest, at) = (outer, at + position * stride);
         }
         Some(at)
     }
