@@ -12,7 +12,7 @@ use smallvec::SmallVec;
 use crate::dim::{Mask, Sizes, add_product, zeros};
 use crate::fault::{self, Fault};
 use crate::merge::{Group, Projection, around, unravel};
-use crate::view::count;
+use crate::view::{count, turn};
 use crate::{Dim, View};
 
 /// Axes of the lower view and how the upper view walks over their row-major elements.
@@ -315,10 +315,8 @@ impl<D: Dim> Part<D> {
             *step = zero.minus(step)?;
         }
         let axes = self.shape.iter().zip(&mut self.strides).zip(&mut self.mask);
-        for ((size, stride), (begin, end)) in axes {
-            self.offset = add_product(&self.offset, &size.minus(&one)?, stride)?;
-            *stride = zero.minus(stride)?;
-            (*begin, *end) = (size.minus(end)?, size.minus(begin)?);
+        for ((size, stride), pair) in axes {
+            turn(size, stride, &mut self.offset, Some(pair))?;
         }
         Some(())
     }

@@ -1,16 +1,14 @@
 //! A chain of views: the first reads the buffer, each further one reads the row-major elements of
 //! the one below.
 
-use std::sync::Arc;
-
 use smallvec::SmallVec;
 
 use crate::canon::settle;
 use crate::view::{Reads, count};
 use crate::{Dim, Error, Movement, View};
 
-/// Views that trackers share, the one that reads the buffer first; mostly one or two.
-type Views<D> = SmallVec<[Arc<View<D>>; 2]>;
+/// The one that reads the buffer first; mostly one or two.
+type Views<D> = SmallVec<[View<D>; 2]>;
 
 /// Where each element of a shape lies in a buffer, or that it is padding. Immutable, cheap to
 /// clone.
@@ -22,32 +20,24 @@ impl<D: Dim> ShapeTracker<D> {
     /// # Errors
     /// [`Error::NegativeSize`] and [`Error::TooLarge`].
     pub fn from_shape(shape: &[D]) -> Result<ShapeTracker<D>, Error> {
-        Ok(ShapeTracker::of(View::plain(shape)?))
+        Ok(ShapeTracker([View::plain(shape)?].into_iter().collect()))
     }
 
     /// A chain of views, the one that reads the buffer first.
     /// # Errors
     /// [`Error::NoViews`]; [`Error::Stack`] if a view reads what the one below does not have.
-    pub fn from_views<V>(views: &[V]) -> Result<ShapeTracker<D>, Error>
-    where
-        V: Into<Arc<View<D>>> + Clone,
-    {
-        let views: Views<D> = views.iter().cloned().map(V::into).collect();
+    pub fn from_views(views: &[View<D>]) -> Result<ShapeTracker<D>, Error> {
         if views.is_empty() {
             return Err(Error::NoViews);
         }
         for pair in views.windows(2) {
             check_stack(&pair[0], &pair[1])?;
         }
-        Ok(ShapeTracker(views))
-    }
-
-    fn of(view: View<D>) -> ShapeTracker<D> {
-        ShapeTracker(SmallVec::from_iter([Arc::new(view)]))
+        Ok(ShapeTracker(views.into()))
     }
 
     /// The views, the one that reads the buffer first.
-    pub fn views(&self) -> &[Arc<View<D>>] {
+    pub fn views(&self) -> &[View<D>] {
         &self.0
     }
 
@@ -175,7 +165,7 @@ impl<D: Dim> ShapeTracker<D> {
         let mut inverted = Views::with_capacity(self.0.len());
         for (position, view) in self.0.iter().enumerate().rev() {
             let below = if position == 0 { to } else { &self.0[position - 1].shape };
-            inverted.push(Arc::new(view.invert(below)?));
+            inverted.push(view.invert(below)?);
         }
         ShapeTracker(inverted).reshape(to).ok()
     }
@@ -206,7 +196,7 @@ impl<D: Dim> ShapeTracker<D> {
 
     fn with_last(&self, view: View<D>) -> ShapeTracker<D> {
         let mut views = Views::from(&self.0[..self.0.len() - 1]);
-        views.push(Arc::new(view));
+        views.push(view);
         ShapeTracker(views)
     }
 
@@ -214,7 +204,7 @@ impl<D: Dim> ShapeTracker<D> {
         let view = View::plain(shape)?;
         assert!(count(shape)? == self.size(), "the view on top has the elements of the one below");
         let mut views = self.0.clone();
-        views.push(Arc::new(view));
+        views.push(view);
         Ok(ShapeTracker(views))
     }
 }
@@ -225,7 +215,7 @@ fn merge<D: Dim>(views: &mut Views<D>) {
     while top > 1 {
         top -= 1;
         if let Some(merged) = views[top].merge(&views[top - 1]) {
-            views[top - 1] = Arc::new(merged);
+            views[top - 1] = merged;
             views.remove(top);
             top = views.len();
         }
@@ -234,9 +224,11 @@ fn merge<D: Dim>(views: &mut Views<D>) {
 
 /// Brings views that do not merge into one form.
 fn canonize<D: Dim>(views: &mut Views<D>) {
+    if views.len() == 1 {
+        return;
+    }
     // Pairs that settling leaves alone, by the place of the lower view.
-    let mut settled: SmallVec<[Option<[Arc<View<D>>; 2]>; 2]> =
-        SmallVec::from_elem(None, views.len());
+    let mut settled: SmallVec<[Views<D>; 2]> = SmallVec::from_elem(Views::new(), views.len());
     // Each round but the last changes a view.
     for _ in 0..2 * views.len() {
         let mut is_settled = true;
@@ -245,17 +237,15 @@ fn canonize<D: Dim>(views: &mut Views<D>) {
             // changes nothing.
             for _ in 0..4 {
                 let pair = &mut views[low..low + 2];
-                let is_same =
-                    |known: &[_; 2]| known.iter().zip(&*pair).all(|(x, y)| Arc::ptr_eq(x, y));
-                if settled[low].as_ref().is_some_and(is_same) {
+                if *settled[low] == *pair {
                     break;
                 }
                 match settle(&pair[1], &pair[0]) {
                     Some((top, base)) => {
-                        (pair[1], pair[0]) = (Arc::new(top), Arc::new(base));
+                        (pair[1], pair[0]) = (top, base);
                         is_settled = false;
                     }
-                    None => settled[low] = Some([pair[0].clone(), pair[1].clone()]),
+                    None => settled[low] = Views::from(&*pair),
                 }
             }
         }

@@ -5,6 +5,9 @@
 //! axis of the mask, and is padding (zero) elsewhere. It refuses whatever has an element or index
 //! that an `i64` cannot hold.
 
+use std::ops::Deref;
+use std::sync::Arc;
+
 use smallvec::SmallVec;
 
 use crate::dim::{Mask, Sizes, add_product, least, most, zeros};
@@ -17,8 +20,12 @@ use crate::{Dim, Error};
 /// Axes of size 1 and axes of which one index is real have stride 0; a mask that hides nothing is
 /// `None`; a view all of padding has stride 0 and mask (0, 0) everywhere; a view without elements
 /// has stride 0, no mask. With variables this holds of what is proven for all their values.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct View<D: Dim = i64>(Arc<Parts<D>>);
+
+/// What a view says; all copies of the view share it.
 #[derive(Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct View<D: Dim = i64> {
+pub struct Parts<D> {
     pub(crate) shape: Sizes<D>,
     pub(crate) strides: Sizes<D>,
     pub(crate) offset: D,
@@ -27,15 +34,11 @@ pub struct View<D: Dim = i64> {
     pub(crate) contiguous: bool,
 }
 
-impl<D: Dim> Clone for View<D> {
-    fn clone(&self) -> View<D> {
-        View {
-            shape: D::copied(&self.shape),
-            strides: D::copied(&self.strides),
-            offset: self.offset.clone(),
-            mask: D::copied_pairs(&self.mask),
-            contiguous: self.contiguous,
-        }
+impl<D: Dim> Deref for View<D> {
+    type Target = Parts<D>;
+
+    fn deref(&self) -> &Parts<D> {
+        &self.0
     }
 }
 
@@ -73,7 +76,7 @@ impl<D: Dim> View<D> {
         }
         // Indices are below the count, which fits.
         let (shape, offset) = (D::copied(shape), D::number(0));
-        Ok(View { shape, strides, offset, mask: Mask::new(), contiguous: true })
+        Ok(View::of(Parts { shape, strides, offset, mask: Mask::new(), contiguous: true }))
     }
 
     /// Size of each axis.
@@ -216,25 +219,19 @@ impl<D: Dim> View<D> {
         if axes.len() != self.shape.len() {
             return Err(Error::Flip { shape: list(&self.shape), axes: axes.to_vec() });
         }
-        let mut flipped = self.clone();
+        let (mut offset, mut strides) = (self.offset.clone(), D::copied(&self.strides));
+        let mut mask = D::copied_pairs(&self.mask);
         let keeps = fault::is_active(Fault::ViewFlipOffset); // FAULT view-flip-offset
         let turned = axes.len() - usize::from(keeps && !axes.is_empty());
         for axis in (0..turned).filter(|&axis| axes[axis]) {
-            flipped.turn(axis).ok_or_else(|| too_large(&self.shape))?;
+            let (size, stride, pair) = (&self.shape[axis], &mut strides[axis], mask.get_mut(axis));
+            turn(size, stride, &mut offset, pair).ok_or_else(|| too_large(&self.shape))?;
         }
-        View::build(flipped.shape, flipped.strides, flipped.offset, flipped.mask)
+        View::build(D::copied(&self.shape), strides, offset, mask)
     }
 
-    /// Turns one axis around; what comes out is still to be built.
-    fn turn(&mut self, axis: usize) -> Option<()> {
-        let (zero, size) = (D::number(0), &self.shape[axis]);
-        let last = size.minus(&D::number(1))?;
-        self.offset = add_product(&self.offset, &last, &self.strides[axis])?;
-        self.strides[axis] = zero.minus(&self.strides[axis])?;
-        if let Some(pair) = self.mask.get_mut(axis) {
-            *pair = (size.minus(&pair.1)?, size.minus(&pair.0)?);
-        }
-        Some(())
+    fn of(parts: Parts<D>) -> View<D> {
+        View(Arc::new(parts))
     }
 
     /// Makes the canonical form; every view comes from here. Ranks agree and the mask lies in the
@@ -274,7 +271,7 @@ impl<D: Dim> View<D> {
             return Err(too_large(&shape));
         }
         let contiguous = offset.is(0) && mask.is_empty() && is_row_major(&shape, &strides);
-        Ok(View { shape, strides, offset, mask, contiguous })
+        Ok(View::of(Parts { shape, strides, offset, mask, contiguous }))
     }
 
     /// A view without elements: some size is 0.
@@ -282,7 +279,8 @@ impl<D: Dim> View<D> {
         assert!(shape.iter().any(|size| size.is(0)), "a view without elements has a size 0");
         let strides = zeros(shape.len());
         let offset = D::number(0);
-        View { shape: D::copied(shape), strides, offset, mask: Mask::new(), contiguous: true }
+        let shape = D::copied(shape);
+        View::of(Parts { shape, strides, offset, mask: Mask::new(), contiguous: true })
     }
 
     /// A view all of padding: rank 1 or more, no size 0.
@@ -290,7 +288,7 @@ impl<D: Dim> View<D> {
         assert!(!shape.is_empty(), "a rank 0 view has no mask to hide its element");
         let hidden = (D::number(0), D::number(0));
         let (strides, mask) = (zeros(shape.len()), Mask::from_elem(hidden, shape.len()));
-        View { shape, strides, offset: D::number(0), mask, contiguous: false }
+        View::of(Parts { shape, strides, offset: D::number(0), mask, contiguous: false })
     }
 
     /// Whether there are elements and all are padding.
@@ -339,6 +337,21 @@ impl<D: Dim> View<D> {
         }
         Reads::From(low, high)
     }
+}
+
+/// Turns one axis around.
+pub(crate) fn turn<D: Dim>(
+    size: &D,
+    stride: &mut D,
+    offset: &mut D,
+    pair: Option<&mut (D, D)>,
+) -> Option<()> {
+    *offset = add_product(offset, &size.minus(&D::number(1))?, stride)?;
+    *stride = D::number(0).minus(stride)?;
+    if let Some(pair) = pair {
+        *pair = (size.minus(&pair.1)?, size.minus(&pair.0)?);
+    }
+    Some(())
 }
 
 /// Which elements a view reads of what lies below it.

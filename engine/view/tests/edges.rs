@@ -159,7 +159,7 @@ fn view_of_other_rank_or_mask_outside_is_refused() {
 
 #[test]
 fn views_that_do_not_stack_are_refused() {
-    check(<ShapeTracker>::from_views::<View>(&[]), "a shape tracker needs at least one view");
+    check(<ShapeTracker>::from_views(&[]), "a shape tracker needs at least one view");
     let message = "views do not stack: one reads elements 0 to 6, the one below has 6";
     check(ShapeTracker::from_views(&[view(&[2, 3]), view(&[7])]), message);
     check(tracker(&[2, 3]).compose(&tracker(&[7])), message);

@@ -60,7 +60,7 @@ fn one_view(model: &Model) -> Option<View> {
     let offset = at - first.iter().zip(&strides).map(|(i, stride)| i * stride).sum::<i64>();
     let view = View::create(shape, Some(&strides), offset, Some(&mask)).ok()?;
     let tracker = ShapeTracker::from_views(&[view]).expect("one view");
-    compare(&tracker, model).ok().map(|()| View::clone(&tracker.views()[0]))
+    compare(&tracker, model).ok().map(|()| tracker.views()[0].clone())
 }
 
 #[test]
@@ -76,7 +76,7 @@ fn simplify_finds_999_of_1000_chains_that_one_view_can_say() {
             possible += 1;
             found += usize::from(left.len() == 1);
             // There is one canonical form, so who finds a view finds this one.
-            assert!(left.len() > 1 || *left[0] == view, "{} is {view}", chain.simple);
+            assert!(left.len() > 1 || left[0] == view, "{} is {view}", chain.simple);
         } else {
             assert!(left.len() > 1, "{} places what one view cannot", chain.simple);
         }

@@ -264,7 +264,7 @@ fn s14_unmerged_every_reshape_appends_a_view() {
         plain = plain.apply(movement, false).unwrap();
     }
     assert_eq!(merged.views().len(), 1);
-    assert_eq!(plain.views(), [&[10, 10][..], &[5, 20], &[100]].map(|shape| view(shape).into()));
+    assert_eq!(plain.views(), [view(&[10, 10]), view(&[5, 20]), view(&[100])]);
     assert_eq!(plain.simplify(), merged);
 }
 
