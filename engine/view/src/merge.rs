@@ -34,8 +34,10 @@ impl<D: Dim> Projection<D> {
         let origin = unravel(base, first)?;
         let mut steps = SmallVec::from_elem(D::number(0), base.len() * rank);
         for (axis, stride) in strides.iter().enumerate().filter(|(_, stride)| !stride.is(0)) {
-            let next = unravel(base, &first.plus(stride)?)?;
-            for (base_axis, position) in next.into_iter().enumerate() {
+            let mut rest = first.plus(stride)?;
+            for (base_axis, size) in base.iter().enumerate().rev() {
+                let position;
+                (rest, position) = rest.div_rem(size)?;
                 steps[base_axis * rank + axis] = position.minus(&origin[base_axis])?;
             }
         }

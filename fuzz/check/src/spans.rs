@@ -118,11 +118,11 @@ impl<'a> Columns<'a> {
 
     /// The same values over more axes.
     fn widened(&mut self, span: Span, first: usize, end: usize) -> Span {
-        if (span.first, span.end) == (first, end) {
-            return span;
-        }
         let outer: usize = self.shape[first..span.first].iter().product();
         let inner: usize = self.shape[span.end..end].iter().product();
+        if (outer, inner) == (1, 1) {
+            return Span { first, end, ..span };
+        }
         let row = span.count * inner;
         let (start, values, all) = self.room(outer * row);
         for rows in all.chunks_exact_mut(row.max(1)) {
