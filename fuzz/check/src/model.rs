@@ -98,7 +98,8 @@ impl Model {
             *moved = steps.len();
         }
         for place in &mut places {
-            *place = usize::try_from(*place).map_or(-1, |place| self.origin[place]);
+            // What is below 0 is beyond the end.
+            *place = self.origin.get(*place as usize).copied().unwrap_or(-1);
         }
         Model { shape, origin: places }
     }

@@ -118,6 +118,9 @@ impl<'a> Columns<'a> {
 
     /// The same values over more axes.
     fn widened(&mut self, span: Span, first: usize, end: usize) -> Span {
+        if (span.first, span.end) == (first, end) {
+            return span;
+        }
         let outer: usize = self.shape[first..span.first].iter().product();
         let inner: usize = self.shape[span.end..end].iter().product();
         if (outer, inner) == (1, 1) {
@@ -155,9 +158,19 @@ impl<'a> Columns<'a> {
         let outer = self.widened(outer, outer.first, inner.first);
         let count = outer.count * inner.count;
         let (start, values, new) = self.room(count);
-        let row = &values[inner.range()];
-        let rows = new.chunks_exact_mut(row.len().max(1)).zip(&values[outer.range()]);
-        rows.for_each(|(new, x)| new.iter_mut().zip(row).for_each(|(new, y)| *new = op(*x, *y)));
+        let (outer_values, row) = (&values[outer.range()], &values[inner.range()]);
+        match row.len() {
+            2 => nest_rows::<2>(new, outer_values, row, op),
+            3 => nest_rows::<3>(new, outer_values, row, op),
+            4 => nest_rows::<4>(new, outer_values, row, op),
+            5 => nest_rows::<5>(new, outer_values, row, op),
+            _ => {
+                let rows = new.chunks_exact_mut(row.len().max(1)).zip(outer_values);
+                rows.for_each(|(new, x)| {
+                    new.iter_mut().zip(row).for_each(|(new, y)| *new = op(*x, *y));
+                });
+            }
+        }
         Column::Each(Span { first: outer.first, end: inner.end, start, count })
     }
 
@@ -177,6 +190,20 @@ impl<'a> Columns<'a> {
             }
         }
     }
+}
+
+/// Each of `outer` with each of a row of so many: most rows are short, and a loop over each costs
+/// more than what is in it.
+fn nest_rows<const N: usize>(
+    new: &mut [i32],
+    outer: &[i32],
+    row: &[i32],
+    op: impl Fn(i32, i32) -> i32,
+) {
+    let (rows, rest) = row.as_chunks::<N>();
+    assert!(rows.len() == 1 && rest.is_empty(), "the row has so many");
+    let new = new.as_chunks_mut::<N>().0;
+    new.iter_mut().zip(outer).for_each(|(new, x)| *new = rows[0].map(|y| op(*x, y)));
 }
 
 impl IndexAlgebra for Columns<'_> {
