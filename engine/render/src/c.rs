@@ -10,6 +10,7 @@ use gradiff_graph::{AxisKind, Constant, DType, Linear};
 use crate::Error;
 use crate::c_vector;
 use crate::dialect::{Alu, Dialect, Head, Place, Text, Value};
+use crate::helpers::{collect, function};
 use crate::scalar::Words;
 use crate::writer::write;
 
@@ -29,12 +30,48 @@ pub fn c_named(linear: &Linear, name: &str) -> Result<String, Error> {
     write(&C, linear, name)
 }
 
-/// What stands once before these kernels in a file: what all kernels share, and of vectors what
-/// these use.
+/// What stands once before these kernels in a file: the functions and types that they use.
 pub fn c_prelude(kernels: &str) -> String {
-    let vectors = c_vector::helpers(kernels);
-    let space = if vectors.is_empty() { "" } else { "\n" };
-    format!("{}{space}{vectors}", include_str!("prelude.h"))
+    let definition = |word: &str| {
+        own(word).or_else(|| function(&WORDS, word)).or_else(|| c_vector::definition(word))
+    };
+    let used = collect(kernels, &definition);
+    let vectors = if used.contains("VECTOR ") { include_str!("c_vector.h") } else { "" };
+    format!("{}{vectors}{used}", include_str!("c.h"))
+}
+
+/// The functions that C has for itself.
+fn own(word: &str) -> Option<String> {
+    let line = match word {
+        "f32_bits" => "uint32_t f32_bits(float x) { uint32_t b; memcpy(&b, &x, 4); return b; }",
+        "f64_bits" => "uint64_t f64_bits(double x) { uint64_t b; memcpy(&b, &x, 8); return b; }",
+        "f32_from_bits" => {
+            "float f32_from_bits(uint32_t b) { float x; memcpy(&x, &b, 4); return x; }"
+        }
+        "f64_from_bits" => {
+            "double f64_from_bits(uint64_t b) { double x; memcpy(&x, &b, 8); return x; }"
+        }
+        // gcc 12 forgets the rounding of two doubles side by side that become doubles again at
+        // once (its vectoriser of straight code), unless something it cannot look into stands
+        // between.
+        "f32_from_f64" => {
+            "float f32_from_f64(double x) {\n  float y = (float)x;\n\
+             #if defined(__GNUC__) && !defined(__clang__) && defined(__SSE2__)\n  \
+             __asm__(\"\" : \"+x\"(y));\n#endif\n  return y;\n}"
+        }
+        _ => return None,
+    };
+    Some(format!("static inline {line}\n"))
+}
+
+/// Fused where the machine has it.
+fn fused(dtype: DType) -> String {
+    let f = if dtype == DType::F32 { "f" } else { "" };
+    let macro_name = format!("__FP_FAST_FMA{}", f.to_uppercase());
+    format!(
+        "#if defined(__FMA__) || defined({macro_name})\n  return __builtin_fma{f}(x, y, z);\n\
+         #else\n  return x * y + z;\n#endif\n"
+    )
 }
 
 /// The name of an element type.
@@ -60,7 +97,15 @@ pub fn c_type(dtype: DType) -> &'static str {
 /// The language.
 struct C;
 
-const WORDS: Words = Words { type_name: c_type, f32_suffix: "f" };
+const WORDS: Words = Words {
+    type_name: c_type,
+    f32_suffix: "f",
+    function: "static inline ",
+    wraps: true,
+    wide: DType::F64,
+    is_native: |_| false,
+    fused,
+};
 
 /// An op over single values.
 pub(crate) fn scalar(alu: &Alu) -> Option<String> {
@@ -91,7 +136,11 @@ impl Dialect for C {
         let variables = head.variables.iter();
         let variables = variables.map(|(name, dtype)| format!("const {} {name}", c_type(*dtype)));
         let parameters: Vec<String> = arrays.chain(variables).collect();
-        Some(format!("void {}({}) {{\n", head.name, parameters.join(", ")))
+        let mut text = format!("void {}({}) {{\n", head.name, parameters.join(", "));
+        for (name, dtype, size_elements) in &head.locals {
+            text.push_str(&format!("  {} {name}[{size_elements}];\n", c_type(*dtype)));
+        }
+        Some(text)
     }
 
     fn launched(&self, _kind: AxisKind, _dimension: usize) -> Option<String> {
@@ -132,10 +181,6 @@ impl Dialect for C {
 
     fn barrier(&self) -> Option<&'static str> {
         None
-    }
-
-    fn local(&self, name: &str, dtype: DType, size_elements: i64) -> Option<String> {
-        Some(format!("{} {name}[{}];", c_type(dtype), size_elements.max(1)))
     }
 
     fn settled(&self, value: &Value) -> Text {

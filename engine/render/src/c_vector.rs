@@ -5,12 +5,12 @@
 //! A vector of bools is a mask: integers that are 0 or -1, as wide as what was compared. It is
 //! converted where another width is wanted; in memory a bool is a byte, 0 or 1.
 
-use std::collections::BTreeSet;
-
 use gradiff_graph::{Constant, DType, Op};
 
 use crate::c::{c_type, constant, scalar};
 use crate::dialect::{Alu, Place, Text, Value};
+use crate::helpers::inside;
+use crate::scalar::is_half;
 
 /// The name of the type of a vector.
 pub(crate) fn type_name(dtype: DType, lanes: u8, mask_bytes: u8) -> Option<String> {
@@ -36,10 +36,6 @@ fn mask_type(bytes: u8) -> DType {
 /// The name of the masks that comparisons of this type give.
 fn mask_name(dtype: DType, lanes: u8) -> String {
     name(mask_type(dtype.size_bytes() as u8), lanes)
-}
-
-fn is_half(dtype: DType) -> bool {
-    matches!(dtype, DType::F16 | DType::BF16)
 }
 
 /// A mask with lanes of this width.
@@ -244,37 +240,9 @@ fn cast(alu: &Alu) -> Option<Text> {
     })
 }
 
-/// The types and functions that a text uses, in the order in which they need each other.
-pub(crate) fn helpers(text: &str) -> String {
-    let mut helpers = Helpers::default();
-    helpers.need_all(text);
-    helpers.types + &helpers.functions
-}
-
-#[derive(Default)]
-struct Helpers {
-    seen: BTreeSet<String>,
-    types: String,
-    functions: String,
-}
-
-impl Helpers {
-    /// All words of a text.
-    fn need_all(&mut self, text: &str) {
-        for word in text.split(|c: char| c != '_' && !c.is_ascii_alphanumeric()) {
-            let Some(helper) = Helper::of(word) else { continue };
-            if !self.seen.insert(word.to_string()) {
-                continue;
-            }
-            let Some(definition) = helper.definition() else { continue };
-            self.need_all(&definition);
-            let place = match definition.starts_with("typedef") {
-                true => &mut self.types,
-                false => &mut self.functions,
-            };
-            place.push_str(&definition);
-        }
-    }
+/// The type or function of this name.
+pub(crate) fn definition(word: &str) -> Option<String> {
+    Helper::of(word)?.definition()
 }
 
 /// A word taken apart: `cast_f32_i8x4` is `cast`, from f32, to i8, 4 lanes.
@@ -426,7 +394,8 @@ impl<'a> Helper<'a> {
             _ if is_half(to) => {
                 let value =
                     Value { text: "x[i]", dtype: from, lanes: 1, mask_bytes: 0, known: None };
-                let alu = Alu { op: Op::Cast, dtype: to, lanes: 1, src: vec![value] };
+                let alu =
+                    Alu { op: Op::Cast, dtype: to, lanes: 1, src: vec![value], may_wrap: true };
                 self.by_lanes(&scalar(&alu).unwrap_or_default())
             }
             _ => format!("return __builtin_convertvector(x, {kind});"),
@@ -437,18 +406,12 @@ impl<'a> Helper<'a> {
     fn to_int(&self) -> String {
         let (from, to, lanes) = (self.from, self.dtype, self.lanes);
         let (wide, masks) = (name(from, lanes), mask_name(from, lanes));
-        let f = if from == DType::F32 { "f" } else { "" };
-        let (low, bits) = if to.is_signed() { ("", to.bits() - 1) } else { ("1.0", to.bits()) };
-        // Below the smallest value there is none to step to in f32.
-        let above = match (low, bits < 31 || bits < 53 && from == DType::F64) {
-            ("1.0", _) => format!("x > -1.0{f}"),
-            (_, true) => format!("x > -0x1p{bits}{f} - 1.0{f}"),
-            (_, false) => format!("x >= -0x1p{bits}{f}"),
-        };
-        let inside = format!("({masks})(({above}) & (x < 0x1p{bits}{f}))");
-        let zero = format!("all_{wide}(0.0{f})");
+        let inside = format!("({masks})({})", inside(from, to, "&"));
+        let zero = constant(Constant::zero(from));
         let kind = name(to, lanes);
-        format!("return __builtin_convertvector(select_{wide}({inside}, x, {zero}), {kind});")
+        format!(
+            "return __builtin_convertvector(select_{wide}({inside}, x, all_{wide}({zero})), {kind});"
+        )
     }
 
     /// Lane by lane as a single value is computed.
@@ -456,7 +419,7 @@ impl<'a> Helper<'a> {
         let op = Op::from_name(self.function)?;
         let source = |text| Value { text, dtype: self.dtype, lanes: 1, mask_bytes: 0, known: None };
         let src = ["x[i]", "y[i]"].into_iter().take(arity).map(source).collect();
-        let alu = Alu { op, dtype: self.dtype, lanes: 1, src };
+        let alu = Alu { op, dtype: self.dtype, lanes: 1, src, may_wrap: true };
         Some(self.by_lanes(&scalar(&alu)?))
     }
 

@@ -35,6 +35,8 @@ pub(crate) struct Alu<'a> {
     pub(crate) lanes: u8,
     /// The values that go in.
     pub(crate) src: Vec<Value<'a>>,
+    /// Whether an integer may leave its type, so that it has to be wrapped.
+    pub(crate) may_wrap: bool,
 }
 
 impl<'a> Alu<'a> {
@@ -75,6 +77,8 @@ pub(crate) struct Place<'a> {
     pub(crate) dtype: DType,
     /// How many elements, one after the other.
     pub(crate) lanes: u8,
+    /// Whether the threads of a group share the array.
+    pub(crate) is_local: bool,
 }
 
 /// What is known of a kernel before its body.
@@ -86,6 +90,10 @@ pub(crate) struct Head<'a> {
     pub(crate) arrays: Vec<(usize, DType, bool)>,
     /// Its other parameters: name, type.
     pub(crate) variables: Vec<(&'a str, DType)>,
+    /// The arrays that the threads of a group share: name, type, count of elements.
+    pub(crate) locals: Vec<(String, DType, i64)>,
+    /// The sizes of a group, dimension 0 first.
+    pub(crate) group: Vec<i64>,
 }
 
 /// A language of C's family. `None` says that it has no such thing.
@@ -102,7 +110,8 @@ pub(crate) trait Dialect {
     /// The text before the body, from the first word to the brace.
     fn head(&self, head: &Head) -> Option<String>;
 
-    /// The number of the group or of the thread in it; `None` where the range is a plain loop.
+    /// The number of the group or of the thread in it, of dimension 0, 1 or 2; `None` if groups
+    /// are plain loops.
     fn launched(&self, kind: AxisKind, dimension: usize) -> Option<String>;
 
     /// An elementwise op.
@@ -123,11 +132,29 @@ pub(crate) trait Dialect {
     /// The statement that no thread passes before all are there.
     fn barrier(&self) -> Option<&'static str>;
 
-    /// The statement that declares an array of a group.
-    fn local(&self, name: &str, dtype: DType, size_elements: i64) -> Option<String>;
+    /// The statement that gives a value a name; a variable may change.
+    fn declare(&self, kind: &str, name: &str, value: &str, is_variable: bool) -> String {
+        let _ = is_variable;
+        format!("{kind} {name} = {value};")
+    }
+
+    /// The head of a loop.
+    fn count(&self, kind: &str, name: &str, end: &str) -> String {
+        format!("for ({kind} {name} = 0; {name} < {end}; {name}++) {{")
+    }
+
+    /// The statements that name what is loaded where the gate is open, and zero where it is shut.
+    fn gated(&self, kind: &str, name: &str, gate: &str, loaded: &str, zero: &str) -> Vec<String> {
+        vec![self.declare(kind, name, &format!("({gate}?{loaded}:{zero})"), false)]
+    }
 
     /// The value in the form in which a variable holds it.
     fn settled(&self, value: &Value) -> Text {
         Text { text: value.text.to_string(), mask_bytes: value.mask_bytes }
     }
+}
+
+/// `.x`, `.y` or `.z`.
+pub(crate) fn dimension_name(dimension: usize) -> &'static str {
+    [".x", ".y", ".z"].get(dimension).copied().unwrap_or_default()
 }

@@ -13,6 +13,16 @@ pub(crate) struct Words {
     pub(crate) type_name: fn(DType) -> &'static str,
     /// What stands behind the names of functions of f32.
     pub(crate) f32_suffix: &'static str,
+    /// What stands before the type of a function.
+    pub(crate) function: &'static str,
+    /// Whether signed arithmetic of 32 and 64 bits wraps; elsewhere it is done unsigned.
+    pub(crate) wraps: bool,
+    /// The float through which integers and floats are converted: f64, or none wider than needed.
+    pub(crate) wide: DType,
+    /// Whether a 16-bit float is a type of the language, with operators and casts.
+    pub(crate) is_native: fn(DType) -> bool,
+    /// The body of the function of a product and sum.
+    pub(crate) fused: fn(DType) -> String,
 }
 
 impl Words {
@@ -27,18 +37,38 @@ impl Words {
                 DType::Bool => bool_op(op, &src)?,
                 DType::F16 | DType::BF16 => self.half_op(op, from, &src)?,
                 DType::F32 | DType::F64 => self.float_op(op, from, &src)?,
-                _ => self.int_op(op, from, &src, alu.src.get(1).and_then(Value::known_int))?,
+                _ => self.int_op(alu)?,
             },
         })
     }
 
-    /// An op of a 16-bit float, done in f32 and rounded.
+    /// An op of a 16-bit float, done in f32 and rounded; where the language has the type, sums,
+    /// products and comparisons are its own, which are the same.
     fn half_op(&self, op: Op, dtype: DType, src: &[&str]) -> Option<String> {
-        let wide: Vec<String> =
-            src.iter().map(|source| format!("{}_to_f32({source})", dtype.name())).collect();
+        let is_simple = matches!(op, Op::Neg | Op::Add | Op::Sub | Op::Mul) || op.is_comparison();
+        if (self.is_native)(dtype) && is_simple {
+            return self.float_op(op, dtype, src);
+        }
+        let wide: Vec<String> = src.iter().map(|source| self.widened(dtype, source)).collect();
         let wide: Vec<&str> = wide.iter().map(String::as_str).collect();
         let text = self.float_op(op, DType::F32, &wide)?;
-        Some(if op.is_comparison() { text } else { format!("{}_from_f32({text})", dtype.name()) })
+        Some(if op.is_comparison() { text } else { self.narrowed(dtype, &text) })
+    }
+
+    /// A 16-bit float as f32.
+    fn widened(&self, dtype: DType, x: &str) -> String {
+        match (self.is_native)(dtype) {
+            true => format!("((float){x})"),
+            false => format!("{}_to_f32({x})", dtype.name()),
+        }
+    }
+
+    /// An f32 rounded to a 16-bit float.
+    fn narrowed(&self, dtype: DType, x: &str) -> String {
+        match (self.is_native)(dtype) {
+            true => format!("(({}){x})", (self.type_name)(dtype)),
+            false => format!("{}_from_f32({x})", dtype.name()),
+        }
     }
 
     fn float_op(&self, op: Op, dtype: DType, src: &[&str]) -> Option<String> {
@@ -67,7 +97,13 @@ impl Words {
         })
     }
 
-    fn int_op(&self, op: Op, dtype: DType, src: &[&str], divisor: Option<i128>) -> Option<String> {
+    fn int_op(&self, alu: &Alu) -> Option<String> {
+        let (op, dtype, src) = (alu.op, alu.from(), &alu.texts()[..]);
+        let divisor = alu.src.get(1).and_then(Value::known_int);
+        let is_unsigned = alu.may_wrap && !self.wraps && dtype.is_signed() && dtype.bits() >= 32;
+        if is_unsigned && let Some(text) = self.unsigned_op(op, dtype, src) {
+            return Some(text);
+        }
         let kind = (self.type_name)(dtype);
         let infix = |sign: &str| format!("({}{sign}{})", src[0], guarded(src[1]));
         let own = |function: &str| format!("{function}_{}({})", dtype.name(), src.join(", "));
@@ -97,6 +133,9 @@ impl Words {
             Op::And => infix("&"),
             Op::Or => infix("|"),
             Op::Xor => infix("^"),
+            Op::Shl if !self.wraps && !alu.may_wrap => {
+                format!("({}<<{})", src[0], shift_amount(dtype, src[1], divisor))
+            }
             // Shifted as unsigned, by an amount within the width: nothing is undefined.
             Op::Shl => {
                 let unsigned = (self.type_name)(as_unsigned(dtype));
@@ -106,6 +145,21 @@ impl Words {
             Op::Shr => self.shift_right(dtype, src[0], &shift_amount(dtype, src[1], divisor)),
             _ => return None,
         })
+    }
+
+    /// What may leave the signed type, in the unsigned one.
+    fn unsigned_op(&self, op: Op, dtype: DType, src: &[&str]) -> Option<String> {
+        let (kind, unsigned) = ((self.type_name)(dtype), (self.type_name)(as_unsigned(dtype)));
+        let src: Vec<String> = src.iter().map(|source| format!("({unsigned}){source}")).collect();
+        let text = match op {
+            Op::Neg => format!("-{}", src[0]),
+            Op::Add => format!("{}+{}", src[0], src[1]),
+            Op::Sub => format!("{}-{}", src[0], src[1]),
+            Op::Mul => format!("{}*{}", src[0], src[1]),
+            Op::MulAcc => format!("{}*{}+{}", src[0], src[1], src[2]),
+            _ => return None,
+        };
+        Some(format!("(({kind})({text}))"))
     }
 
     /// C computes in `int` what is narrower than `int`: back to the dtype's own width.
@@ -150,17 +204,30 @@ impl Words {
             return x.to_string();
         }
         if is_half(from) {
-            return self.cast(DType::F32, to, &format!("{}_to_f32({x})", from.name()));
+            return self.cast(DType::F32, to, &self.widened(from, x));
         }
+        let is_wide = self.wide == DType::F64;
         match (from, to) {
             (_, DType::Bool) => format!("({x}!=0)"),
-            (DType::F32, _) if is_half(to) => format!("{}_from_f32({x})", to.name()),
-            (DType::I64 | DType::U64, _) if is_half(to) => {
+            (DType::F32, _) if is_half(to) => self.narrowed(to, x),
+            (DType::F64, _) if is_half(to) && (self.is_native)(to) => {
+                self.narrowed(to, &format!("f32_odd_f64({x})"))
+            }
+            (DType::I64 | DType::U64, _) if is_half(to) && is_wide => {
                 format!("{}_from_f64(f64_odd_{}({x}))", to.name(), from.name())
             }
-            _ if is_half(to) => format!("{}_from_f64({x})", to.name()),
-            (DType::F32 | DType::F64, _) if to.is_int() => format!("{}_from_f64({x})", to.name()),
-            (DType::F64, DType::F32) => format!("f32_from_f64({x})"),
+            (DType::F64, _) if is_half(to) => format!("{}_from_f64({x})", to.name()),
+            _ if is_half(to) && is_wide => format!("{}_from_f64({x})", to.name()),
+            _ if is_half(to) && from.bits() <= 16 => self.narrowed(to, &format!("((float){x})")),
+            _ if is_half(to) => {
+                let odd = if from.is_signed() { "f32_odd_i64" } else { "f32_odd_u64" };
+                self.narrowed(to, &format!("{odd}({x})"))
+            }
+            (DType::F32, _) if to.is_int() => {
+                format!("{}_from_{}({x})", to.name(), self.wide.name())
+            }
+            (DType::F64, _) if to.is_int() => format!("{}_from_f64({x})", to.name()),
+            (DType::F64, DType::F32) if is_wide => format!("f32_from_f64({x})"),
             _ => format!("(({}){x})", (self.type_name)(to)),
         }
     }
@@ -171,6 +238,10 @@ impl Words {
         Some(match from == to {
             true => x.to_string(),
             false if !is_possible || to == DType::Bool => return None,
+            false if is_half(from) && (self.is_native)(from) => {
+                format!("(({}){}_bits({x}))", (self.type_name)(to), from.name())
+            }
+            false if is_half(to) && (self.is_native)(to) => format!("{}_from_bits({x})", to.name()),
             false if size < 32 || is_from == is_to => format!("(({}){x})", (self.type_name)(to)),
             false if is_from => format!("(({})f{size}_bits({x}))", (self.type_name)(to)),
             false => format!("f{size}_from_bits({x})"),
@@ -213,7 +284,7 @@ fn shift_amount(dtype: DType, amount: &str, known: Option<i128>) -> String {
     }
 }
 
-fn as_unsigned(dtype: DType) -> DType {
+pub(crate) fn as_unsigned(dtype: DType) -> DType {
     match dtype {
         DType::I8 => DType::U8,
         DType::I16 => DType::U16,
@@ -233,6 +304,6 @@ fn as_signed(dtype: DType) -> DType {
     }
 }
 
-fn is_half(dtype: DType) -> bool {
+pub(crate) fn is_half(dtype: DType) -> bool {
     matches!(dtype, DType::F16 | DType::BF16)
 }

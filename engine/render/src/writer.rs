@@ -8,6 +8,7 @@
 use gradiff_graph::{Arg, AxisKind, Constant, Instruction, Linear, Op};
 
 use crate::Error;
+use crate::bounds::find_wrapping;
 use crate::dialect::{Alu, Dialect, Head, Place, Text, Value};
 
 /// Deeper expressions get a name, for readers and for compilers with a limit on parentheses.
@@ -16,6 +17,13 @@ const HEIGHT_MAX: u32 = 24;
 /// The text of a kernel under a name.
 pub(crate) fn write(dialect: &dyn Dialect, linear: &Linear, name: &str) -> Result<String, Error> {
     check_name(name)?;
+    for kind in [AxisKind::Global, AxisKind::Local] {
+        let ranges = linear.launched(kind);
+        let is_grid = dialect.launched(kind, 0).is_some();
+        if let Some((outermost, _)) = ranges.first().filter(|_| is_grid && ranges.len() > 3) {
+            return Err(unsupported(dialect.language(), linear, *outermost as usize));
+        }
+    }
     let mut writer = Writer::new(dialect, linear);
     writer.head(name).ok_or_else(|| unsupported(dialect.language(), linear, 0))?;
     for position in 0..linear.uops.len() {
@@ -66,6 +74,8 @@ struct Writer<'a> {
     expressions: Vec<Expression>,
     /// Whether the value may stand where it is used.
     is_inline: Vec<bool>,
+    /// Whether an integer may have to be wrapped.
+    is_wrapping: Vec<bool>,
     /// Launched ranges that the language has a word for: position, name, word.
     launched: Vec<(u32, String, String)>,
     /// How many names of each kind are taken: alu, val, acc, ridx.
@@ -89,6 +99,7 @@ impl<'a> Writer<'a> {
             depth: 1,
             expressions: vec![Expression::default(); linear.uops.len()],
             is_inline: find_inline(linear),
+            is_wrapping: find_wrapping(linear),
             launched: Vec::new(),
             counts: [0; 4],
         }
@@ -96,25 +107,35 @@ impl<'a> Writer<'a> {
 
     /// Finds the launched ranges and writes what stands before the body.
     fn head(&mut self, name: &str) -> Option<()> {
-        let kinds =
-            [(AxisKind::Global, "gidx"), (AxisKind::Thread, "core"), (AxisKind::Local, "lidx")];
-        for (kind, word) in kinds {
-            let ranges = self.linear.launched(kind);
-            for (dimension, (position, _)) in ranges.iter().rev().enumerate() {
+        let linear = self.linear;
+        let mut group = Vec::new();
+        for (kind, word) in [(AxisKind::Global, "gidx"), (AxisKind::Local, "lidx")] {
+            for (dimension, (position, steps)) in linear.launched(kind).iter().rev().enumerate() {
                 let Some(text) = self.dialect.launched(kind, dimension) else { continue };
                 self.launched.push((*position, format!("{word}{dimension}"), text));
+                if kind == AxisKind::Local {
+                    group.push(*steps);
+                }
             }
         }
-        let stored = stored_slots(self.linear);
-        let arrays = self.linear.globals().into_iter();
-        let variables = self.linear.uops.iter().filter_map(|uop| match &uop.arg {
+        let stored = stored_slots(linear);
+        let arrays = linear.globals().into_iter();
+        let variables = linear.uops.iter().filter_map(|uop| match &uop.arg {
             Arg::Var(variable) => Some((variable.name.as_str(), uop.dtype)),
+            _ => None,
+        });
+        let locals = linear.uops.iter().filter_map(|uop| match &uop.arg {
+            Arg::Local(local) => {
+                Some((format!("local{}", local.number), uop.dtype, local.size_elements.max(1)))
+            }
             _ => None,
         });
         let head = Head {
             name,
             arrays: arrays.map(|(g, dtype)| (g.slot, dtype, stored.contains(&g.slot))).collect(),
             variables: variables.collect(),
+            locals: locals.collect(),
+            group,
         };
         self.out = self.dialect.head(&head)?;
         Some(())
@@ -170,11 +191,7 @@ impl<'a> Writer<'a> {
             (Op::Const, Arg::Const(value)) => made.text = self.dialect.constant(*value)?,
             (Op::DefineGlobal, Arg::Global(global)) => made.text = format!("data{}", global.slot),
             (Op::DefineVar, Arg::Var(variable)) => made.text = variable.name.clone(),
-            (Op::DefineLocal, Arg::Local(local)) => {
-                made.text = format!("local{}", local.number);
-                let size = local.size_elements;
-                self.line(&self.dialect.local(&made.text, uop.dtype, size)?);
-            }
+            (Op::DefineLocal, Arg::Local(local)) => made.text = format!("local{}", local.number),
             (Op::Barrier, _) => self.line(self.dialect.barrier()?),
             (Op::Index | Op::Sink, _) => {}
             (Op::Range, _) => made.text = self.open(position)?,
@@ -203,11 +220,12 @@ impl<'a> Writer<'a> {
         let (kind, end) = (self.type_name(uop, 0)?, self.source(uop, 0)?.text.to_string());
         let launched = self.launched.iter().find(|(range, ..)| *range as usize == position);
         if let Some((_, name, text)) = launched.cloned() {
-            self.line(&format!("{kind} {name} = {text}; /* {end} */"));
+            let declared = self.dialect.declare(&kind, &name, &text, false);
+            self.line(&format!("{declared} /* {end} */"));
             return Some(name);
         }
         let name = self.name(Kind::Ridx);
-        self.line(&format!("for ({kind} {name} = 0; {name} < {end}; {name}++) {{"));
+        self.line(&self.dialect.count(&kind, &name, &end));
         self.depth += 1;
         Some(name)
     }
@@ -216,7 +234,7 @@ impl<'a> Writer<'a> {
         let start = self.dialect.settled(&self.source(uop, 0)?);
         let kind = self.type_name(uop, start.mask_bytes)?;
         let text = self.name(Kind::Acc);
-        self.line(&format!("{kind} {text} = {};", start.text));
+        self.line(&self.dialect.declare(&kind, &text, &start.text, true));
         Some(Expression { text, mask_bytes: start.mask_bytes, height: 0, is_volatile: true })
     }
 
@@ -241,6 +259,7 @@ impl<'a> Writer<'a> {
             index: self.source(index, 1)?.text,
             dtype: value.dtype,
             lanes: value.lanes,
+            is_local: self.source_uop(index, 0)?.op == Op::DefineLocal,
         };
         Some((place, self.source(index, 2)))
     }
@@ -248,16 +267,18 @@ impl<'a> Writer<'a> {
     fn load(&mut self, uop: &Instruction) -> Option<Expression> {
         let (place, gate) = self.place(uop, uop)?;
         let loaded = self.dialect.load(&place)?;
-        let value = match gate {
+        let kind = self.type_name(uop, loaded.mask_bytes)?;
+        let gate = gate.map(|gate| gate.text.to_string());
+        let text = self.name(Kind::Val);
+        match gate {
             Some(gate) => {
                 let zero = self.zero(uop)?;
-                format!("({}?{}:{zero})", gate.text, loaded.text)
+                for line in self.dialect.gated(&kind, &text, &gate, &loaded.text, &zero) {
+                    self.line(&line);
+                }
             }
-            None => loaded.text,
-        };
-        let kind = self.type_name(uop, loaded.mask_bytes)?;
-        let text = self.name(Kind::Val);
-        self.line(&format!("{kind} {text} = {value};"));
+            None => self.line(&self.dialect.declare(&kind, &text, &loaded.text, false)),
+        }
         Some(Expression { text, mask_bytes: loaded.mask_bytes, ..Expression::default() })
     }
 
@@ -295,18 +316,19 @@ impl<'a> Writer<'a> {
         let is_volatile = sources.iter().any(|source| source.is_volatile);
         // A lane of a name is as good as a name.
         let is_name = uop.op == Op::Lane && height == 1 && !is_volatile;
-        let Text { text, mask_bytes } = self.computed(uop)?;
+        let Text { text, mask_bytes } = self.computed(position)?;
         if is_name || self.is_inline[position] && height < HEIGHT_MAX {
             let height = if is_name { 0 } else { height };
             return Some(Expression { text, mask_bytes, height, is_volatile });
         }
         let (kind, name) = (self.type_name(uop, mask_bytes)?, self.name(Kind::Alu));
-        self.line(&format!("{kind} {name} = {text};"));
+        self.line(&self.dialect.declare(&kind, &name, &text, false));
         Some(Expression { text: name, mask_bytes, ..Expression::default() })
     }
 
     /// The text of a value that is computed of others.
-    fn computed(&self, uop: &Instruction) -> Option<Text> {
+    fn computed(&self, position: usize) -> Option<Text> {
+        let uop = &self.linear.uops[position];
         let sources = (0..uop.src.len()).map(|number| self.source(uop, number));
         let src: Vec<Value> = sources.collect::<Option<_>>()?;
         match (uop.op, &uop.arg) {
@@ -316,7 +338,8 @@ impl<'a> Writer<'a> {
                 self.dialect.lane(&src[0], lane).map(Text::from)
             }
             _ => {
-                let alu = Alu { op: uop.op, dtype: uop.dtype, lanes: uop.lanes, src };
+                let may_wrap = self.is_wrapping[position];
+                let alu = Alu { op: uop.op, dtype: uop.dtype, lanes: uop.lanes, src, may_wrap };
                 self.dialect.alu(&alu)
             }
         }

@@ -108,7 +108,7 @@ fn program(pairs: &[(Linear, Linear)]) -> String {
         checks += &check;
         let _ = writeln!(main, "  wrong += check{number}();");
     }
-    let prelude = c_prelude(&kernels);
+    let prelude = c_prelude(&(kernels.clone() + FRAME));
     format!(
         "{prelude}\n{kernels}\n{FRAME}\n{checks}\nint main(void) {{\n  int wrong = 0;\n{main}  \
          printf(\"{} pairs, %d differ\\n\", wrong);\n  return wrong != 0;\n}}\n",
