@@ -1,21 +1,25 @@
-//! C99. One function per kernel: `void NAME(float* restrict data0, const int* restrict data1)`.
+//! C99 with the vectors of gcc and clang. One function per kernel:
+//! `void NAME(float* restrict data0, const int* restrict data1)`.
 //!
-//! A value used once stands where it is used, in parentheses; others get a name: `val0` (loaded),
-//! `alu0` (computed), `acc0` (accumulated), `ridx0` (counted). The text means what the uops mean
-//! under `-fwrapv -ffp-contract=off`: signed 32- and 64-bit arithmetic wraps, floats are not
-//! contracted. Narrower arithmetic, which C does in `int`, is cut back here.
+//! The text means what the uops mean under `-fwrapv -ffp-contract=off`: signed 32- and 64-bit
+//! arithmetic wraps, floats are not contracted. A group's ranges are plain loops, so that a kernel
+//! with a barrier is refused.
 
-use gradiff_graph::fault::{self, Fault};
-use gradiff_graph::{Arg, Constant, DType, Instruction, Linear, Op};
+use gradiff_graph::{AxisKind, Constant, DType, Linear};
 
 use crate::Error;
+use crate::c_vector;
+use crate::dialect::{Alu, Dialect, Head, Place, Text, Value};
+use crate::helpers::{collect, function};
+use crate::scalar::Words;
+use crate::writer::write;
 
 /// The text of one kernel under its own name.
 ///
 /// # Errors
 /// If a uop is not of the linear level, or the name is no identifier.
 pub fn c(linear: &Linear) -> Result<String, Error> {
-    c_named(linear, &linear.name)
+    write(&C, linear, &linear.name)
 }
 
 /// The text of one kernel under another name.
@@ -23,22 +27,51 @@ pub fn c(linear: &Linear) -> Result<String, Error> {
 /// # Errors
 /// As [`c`].
 pub fn c_named(linear: &Linear, name: &str) -> Result<String, Error> {
-    let is_word = |c: char| c == '_' || c.is_ascii_alphanumeric();
-    if !name.chars().all(is_word) || name.chars().next().is_none_or(|c| c.is_ascii_digit()) {
-        return Err(Error::Name(name.to_string()));
-    }
-    let mut writer = Writer::new(linear);
-    writer.header(name);
-    for position in 0..linear.uops.len() {
-        writer.uop(position).ok_or_else(|| unsupported(linear, position))?;
-    }
-    writer.out.push_str("}\n");
-    Ok(writer.out)
+    write(&C, linear, name)
 }
 
-/// What stands once before the kernels of a file.
-pub fn c_prelude() -> &'static str {
-    include_str!("prelude.h")
+/// What stands once before these kernels in a file: the functions and types that they use.
+pub fn c_prelude(kernels: &str) -> String {
+    let definition = |word: &str| {
+        own(word).or_else(|| function(&WORDS, word)).or_else(|| c_vector::definition(word))
+    };
+    let used = collect(kernels, &definition);
+    let vectors = if used.contains("VECTOR ") { include_str!("c_vector.h") } else { "" };
+    format!("{}{vectors}{used}", include_str!("c.h"))
+}
+
+/// The functions that C has for itself.
+fn own(word: &str) -> Option<String> {
+    let line = match word {
+        "f32_bits" => "uint32_t f32_bits(float x) { uint32_t b; memcpy(&b, &x, 4); return b; }",
+        "f64_bits" => "uint64_t f64_bits(double x) { uint64_t b; memcpy(&b, &x, 8); return b; }",
+        "f32_from_bits" => {
+            "float f32_from_bits(uint32_t b) { float x; memcpy(&x, &b, 4); return x; }"
+        }
+        "f64_from_bits" => {
+            "double f64_from_bits(uint64_t b) { double x; memcpy(&x, &b, 8); return x; }"
+        }
+        // gcc 12 forgets the rounding of two doubles side by side that become doubles again at
+        // once (its vectoriser of straight code), unless something it cannot look into stands
+        // between.
+        "f32_from_f64" => {
+            "float f32_from_f64(double x) {\n  float y = (float)x;\n\
+             #if defined(__GNUC__) && !defined(__clang__) && defined(__SSE2__)\n  \
+             __asm__(\"\" : \"+x\"(y));\n#endif\n  return y;\n}"
+        }
+        _ => return None,
+    };
+    Some(format!("static inline {line}\n"))
+}
+
+/// Fused where the machine has it.
+fn fused(dtype: DType) -> String {
+    let f = if dtype == DType::F32 { "f" } else { "" };
+    let macro_name = format!("__FP_FAST_FMA{}", f.to_uppercase());
+    format!(
+        "#if defined(__FMA__) || defined({macro_name})\n  return __builtin_fma{f}(x, y, z);\n\
+         #else\n  return x * y + z;\n#endif\n"
+    )
 }
 
 /// The name of an element type.
@@ -61,247 +94,109 @@ pub fn c_type(dtype: DType) -> &'static str {
     }
 }
 
-fn unsupported(linear: &Linear, position: usize) -> Error {
-    let uop = &linear.uops[position];
-    let source = uop.src.first().and_then(|source| linear.uops.get(*source as usize));
-    Error::Unsupported {
-        language: "C",
-        kernel: linear.name.clone(),
-        position,
-        op: uop.op,
-        dtype: source.map_or(uop.dtype, |source| source.dtype),
+/// The language.
+struct C;
+
+const WORDS: Words = Words {
+    type_name: c_type,
+    f32_suffix: "f",
+    function: "static inline ",
+    wraps: true,
+    wide: DType::F64,
+    is_native: |_| false,
+    fused,
+};
+
+/// An op over single values.
+pub(crate) fn scalar(alu: &Alu) -> Option<String> {
+    WORDS.alu(alu)
+}
+
+impl Dialect for C {
+    fn language(&self) -> &'static str {
+        "C"
     }
-}
 
-/// Deeper expressions get a name, for readers and for compilers with a limit on parentheses.
-const HEIGHT_MAX: u32 = 24;
-
-/// What a uop is called in the text.
-#[derive(Clone, Default)]
-struct Expression {
-    text: String,
-    height: u32,
-    /// Whether the text reads a variable that an `Assign` may change.
-    is_volatile: bool,
-}
-
-struct Writer<'a> {
-    linear: &'a Linear,
-    out: String,
-    depth: usize,
-    expressions: Vec<Expression>,
-    /// Whether the value may stand where it is used.
-    is_inline: Vec<bool>,
-    /// How many names of each kind are taken: alu, val, acc, ridx.
-    counts: [usize; 4],
-}
-
-#[derive(Clone, Copy)]
-enum Kind {
-    Alu,
-    Val,
-    Acc,
-    Ridx,
-}
-
-impl<'a> Writer<'a> {
-    fn new(linear: &'a Linear) -> Writer<'a> {
-        Writer {
-            linear,
-            out: String::new(),
-            depth: 1,
-            expressions: vec![Expression::default(); linear.uops.len()],
-            is_inline: find_inline(linear),
-            counts: [0; 4],
+    fn type_name(&self, dtype: DType, lanes: u8, mask_bytes: u8) -> Option<String> {
+        match lanes {
+            1 => Some(c_type(dtype).to_string()),
+            _ => c_vector::type_name(dtype, lanes, mask_bytes),
         }
     }
 
-    fn header(&mut self, name: &str) {
-        let stored: Vec<usize> = stored_slots(self.linear);
-        let arrays = self.linear.globals().into_iter().map(|(global, dtype)| {
-            let qualifier = if stored.contains(&global.slot) { "" } else { "const " };
-            format!("{qualifier}{}* restrict data{}", c_type(dtype), global.slot)
+    fn constant(&self, value: Constant) -> Option<String> {
+        Some(constant(value))
+    }
+
+    fn head(&self, head: &Head) -> Option<String> {
+        let arrays = head.arrays.iter().map(|(slot, dtype, is_stored)| {
+            let qualifier = if *is_stored { "" } else { "const " };
+            format!("{qualifier}{}* restrict data{slot}", c_type(*dtype))
         });
-        let variables = self.linear.uops.iter().filter_map(|uop| match &uop.arg {
-            Arg::Var(variable) => Some(format!("const {} {}", c_type(uop.dtype), variable.name)),
-            _ => None,
-        });
+        let variables = head.variables.iter();
+        let variables = variables.map(|(name, dtype)| format!("const {} {name}", c_type(*dtype)));
         let parameters: Vec<String> = arrays.chain(variables).collect();
-        self.out = format!("void {name}({}) {{\n", parameters.join(", "));
-    }
-
-    fn line(&mut self, text: &str) {
-        self.out.extend(std::iter::repeat_n("  ", self.depth));
-        self.out.push_str(text);
-        self.out.push('\n');
-    }
-
-    fn name(&mut self, kind: Kind) -> String {
-        let count = &mut self.counts[kind as usize];
-        *count += 1;
-        let word = ["alu", "val", "acc", "ridx"][kind as usize];
-        format!("{word}{}", *count - 1)
-    }
-
-    /// The text of source `number` of a uop.
-    fn source(&self, uop: &Instruction, number: usize) -> Option<&str> {
-        let position = *uop.src.get(number)? as usize;
-        Some(&self.expressions.get(position)?.text)
-    }
-
-    fn source_uop(&self, uop: &Instruction, number: usize) -> Option<&'a Instruction> {
-        self.linear.uops.get(*uop.src.get(number)? as usize)
-    }
-
-    /// Writes one uop; `None` if there is no text for it.
-    fn uop(&mut self, position: usize) -> Option<()> {
-        let uop = &self.linear.uops[position];
-        let text = match (uop.op, &uop.arg) {
-            (Op::Const, Arg::Const(value)) => constant(*value),
-            (Op::DefineGlobal, Arg::Global(global)) => format!("data{}", global.slot),
-            (Op::DefineVar, Arg::Var(variable)) => variable.name.clone(),
-            (Op::Index, _) => format!("{}[{}]", self.source(uop, 0)?, self.source(uop, 1)?),
-            (Op::Range, _) => self.open_loop(uop)?,
-            (Op::EndRange, _) => {
-                self.depth -= 1;
-                self.line("}");
-                String::new()
-            }
-            (Op::DefineAcc, _) => {
-                let name = self.name(Kind::Acc);
-                let start = self.source(uop, 0)?;
-                self.line(&format!("{} {name} = {start};", c_type(uop.dtype)));
-                name
-            }
-            (Op::Assign, _) => {
-                let name = self.source(uop, 0)?.to_string();
-                self.line(&format!("{name} = {};", self.source(uop, 1)?));
-                name
-            }
-            (Op::Load, _) => self.load(uop)?,
-            (Op::Store, _) => {
-                self.store(uop)?;
-                String::new()
-            }
-            (Op::Sink, _) => String::new(),
-            (op, _) if op.is_elementwise() => return self.alu(position),
-            _ => return None,
-        };
-        let is_volatile = matches!(uop.op, Op::DefineAcc | Op::Assign);
-        self.expressions[position] = Expression { text, height: 0, is_volatile };
-        Some(())
-    }
-
-    fn open_loop(&mut self, uop: &Instruction) -> Option<String> {
-        let name = self.name(Kind::Ridx);
-        let (kind, end) = (c_type(uop.dtype), self.source(uop, 0)?);
-        self.line(&format!("for ({kind} {name} = 0; {name} < {end}; {name}++) {{"));
-        self.depth += 1;
-        Some(name)
-    }
-
-    fn load(&mut self, uop: &Instruction) -> Option<String> {
-        let address = self.source(uop, 0)?;
-        let value = match self.source(self.source_uop(uop, 0)?, 2) {
-            Some(gate) => format!("({gate}?{address}:{})", constant(Constant::zero(uop.dtype))),
-            None => address.to_string(),
-        };
-        let name = self.name(Kind::Val);
-        self.line(&format!("{} {name} = {value};", c_type(uop.dtype)));
-        Some(name)
-    }
-
-    fn store(&mut self, uop: &Instruction) -> Option<()> {
-        let store = format!("{} = {};", self.source(uop, 0)?, self.source(uop, 1)?);
-        match self.source(self.source_uop(uop, 0)?, 2) {
-            Some(gate) => self.line(&format!("if ({gate}) {{ {store} }}")),
-            None => self.line(&store),
+        let mut text = format!("void {}({}) {{\n", head.name, parameters.join(", "));
+        for (name, dtype, size_elements) in &head.locals {
+            text.push_str(&format!("  {} {name}[{size_elements}];\n", c_type(*dtype)));
         }
-        Some(())
+        Some(text)
     }
 
-    fn alu(&mut self, position: usize) -> Option<()> {
-        let uop = &self.linear.uops[position];
-        let sources: Vec<&Expression> =
-            uop.src.iter().map(|source| &self.expressions[*source as usize]).collect();
-        let height = 1 + sources.iter().map(|source| source.height).max()?;
-        let is_volatile = sources.iter().any(|source| source.is_volatile);
-        let text: Vec<&str> = sources.iter().map(|source| source.text.as_str()).collect();
-        let dtype = self.source_uop(uop, 0)?.dtype;
-        let divisor = self.source_uop(uop, 1).and_then(|divisor| match divisor.arg {
-            Arg::Const(value) => value.to_int(),
-            _ => None,
-        });
-        let text = match uop.op {
-            Op::Cast => cast(dtype, uop.dtype, text[0]),
-            Op::Bitcast => bitcast(dtype, uop.dtype, text[0])?,
-            Op::Where => format!("({}?{}:{})", text[0], text[1], text[2]),
-            op => match dtype {
-                DType::Bool => bool_op(op, &text)?,
-                DType::F16 | DType::BF16 => half_op(op, dtype, &text)?,
-                DType::F32 | DType::F64 => float_op(op, dtype, &text)?,
-                _ => int_op(op, dtype, &text, divisor)?,
-            },
-        };
-        if self.is_inline[position] && height < HEIGHT_MAX {
-            self.expressions[position] = Expression { text, height, is_volatile };
-            return Some(());
+    fn launched(&self, _kind: AxisKind, _dimension: usize) -> Option<String> {
+        None
+    }
+
+    fn alu(&self, alu: &Alu) -> Option<Text> {
+        match alu.lanes {
+            1 => WORDS.alu(alu).map(Text::from),
+            _ => c_vector::alu(alu),
         }
-        let name = self.name(Kind::Alu);
-        self.line(&format!("{} {name} = {text};", c_type(uop.dtype)));
-        self.expressions[position] = Expression { text: name, height: 0, is_volatile: false };
-        Some(())
     }
-}
 
-/// The slots that are written to.
-fn stored_slots(linear: &Linear) -> Vec<usize> {
-    let at = |position: u32| linear.uops.get(position as usize);
-    let stores = linear.uops.iter().filter(|uop| uop.op == Op::Store);
-    let indices = stores.filter_map(|uop| at(*uop.src.first()?));
-    let globals = indices.filter_map(|index| at(*index.src.first()?));
-    globals
-        .filter_map(|global| match &global.arg {
-            Arg::Global(global) => Some(global.slot),
-            _ => None,
+    fn vectorize(&self, dtype: DType, lanes: u8, src: &[Value]) -> Option<Text> {
+        c_vector::vectorize(dtype, lanes, src)
+    }
+
+    fn lane(&self, vector: &Value, lane: usize) -> Option<String> {
+        Some(match vector.dtype {
+            DType::Bool => format!("({}[{lane}]!=0)", vector.text),
+            _ => format!("{}[{lane}]", vector.text),
         })
-        .collect()
-}
+    }
 
-/// For each uop: whether it is used exactly once, in the loop it is made in, by something that
-/// reads it at once, and no variable changes in between.
-fn find_inline(linear: &Linear) -> Vec<bool> {
-    let count = linear.uops.len();
-    let mut place = vec![(0u32, 0u32); count];
-    let mut use_counts = vec![0u32; count];
-    let mut is_inline = vec![true; count];
-    let mut loops = vec![0u32];
-    let mut assign_count = 0;
-    for (position, uop) in linear.uops.iter().enumerate() {
-        match uop.op {
-            Op::Range => loops.push(position as u32 + 1),
-            Op::EndRange => {
-                loops.pop();
-            }
-            Op::Assign => assign_count += 1,
-            _ => {}
-        }
-        let innermost = loops.last().copied().unwrap_or(0);
-        // An assignment reads its sources before it takes effect.
-        let is_assign = u32::from(uop.op == Op::Assign);
-        place[position] = (innermost, assign_count);
-        for source in uop.src.iter().map(|source| *source as usize).filter(|s| *s < count) {
-            use_counts[source] += 1;
-            let is_near = place[source] == (innermost, assign_count - is_assign);
-            // An address is read later than it is made.
-            is_inline[source] &= is_near && !(uop.op == Op::Index && assign_count != 0);
+    fn load(&self, place: &Place) -> Option<Text> {
+        match place.lanes {
+            1 => Some(format!("{}[{}]", place.array, place.index).into()),
+            _ => c_vector::load(place),
         }
     }
-    is_inline.iter().zip(&use_counts).map(|(inline, count)| *inline && *count == 1).collect()
+
+    fn store(&self, place: &Place, value: &Value) -> Option<String> {
+        match place.lanes {
+            1 => Some(format!("{}[{}] = {};", place.array, place.index, value.text)),
+            _ => c_vector::store(place, value),
+        }
+    }
+
+    fn barrier(&self) -> Option<&'static str> {
+        None
+    }
+
+    fn settled(&self, value: &Value) -> Text {
+        match value.lanes {
+            1 => value.text.to_string().into(),
+            _ => c_vector::settled(value),
+        }
+    }
+}
+
+fn infinity(is_negative: bool) -> &'static str {
+    if is_negative { "-INFINITY" } else { "INFINITY" }
 }
 
 /// A constant of exactly these bits.
-fn constant(value: Constant) -> String {
+pub(crate) fn constant(value: Constant) -> String {
     match (value.dtype(), value.to_int()) {
         (DType::I32, Some(number)) if number == i128::from(i32::MIN) => "(-2147483647-1)".into(),
         (DType::I64, Some(number)) if number == i128::from(i64::MIN) => {
@@ -332,204 +227,9 @@ fn constant(value: Constant) -> String {
     }
 }
 
-fn infinity(is_negative: bool) -> &'static str {
-    if is_negative { "-INFINITY" } else { "INFINITY" }
-}
-
-/// `x`, or `(x)` where a sign would meet a sign.
-fn guarded(x: &str) -> String {
-    if x.starts_with('-') { format!("({x})") } else { x.to_string() }
-}
-
-fn bool_op(op: Op, src: &[&str]) -> Option<String> {
-    let sign = match op {
-        Op::Neg => return Some(src[0].to_string()),
-        Op::Add | Op::Max | Op::Or => "|",
-        Op::Mul | Op::Min | Op::And => "&",
-        Op::CmpLt => "<",
-        Op::Sub | Op::CmpNe | Op::Xor => "!=",
-        _ => return None,
-    };
-    Some(format!("({}{sign}{})", src[0], src[1]))
-}
-
-/// An op of a 16-bit float, done in f32 and rounded.
-fn half_op(op: Op, dtype: DType, src: &[&str]) -> Option<String> {
-    let wide: Vec<String> =
-        src.iter().map(|source| format!("{}_to_f32({source})", dtype.name())).collect();
-    let wide: Vec<&str> = wide.iter().map(String::as_str).collect();
-    let text = float_op(op, DType::F32, &wide)?;
-    Some(if op.is_comparison() { text } else { format!("{}_from_f32({text})", dtype.name()) })
-}
-
-fn float_op(op: Op, dtype: DType, src: &[&str]) -> Option<String> {
-    let suffix = if dtype == DType::F32 { "f" } else { "" };
-    let infix = |sign: &str| format!("({}{sign}{})", src[0], guarded(src[1]));
-    let call = |function: &str| format!("{function}{suffix}({})", src.join(", "));
-    let own = |function: &str| format!("{function}_{}({})", dtype.name(), src.join(", "));
-    Some(match op {
-        Op::Neg => format!("(-{})", guarded(src[0])),
-        Op::Exp2 => call("exp2"),
-        Op::Log2 => call("log2"),
-        Op::Sin => call("sin"),
-        Op::Sqrt => call("sqrt"),
-        Op::Pow => call("pow"),
-        Op::Recip => format!("(1.0{suffix}/{})", src[0]),
-        Op::Add => infix("+"),
-        Op::Sub => infix("-"),
-        Op::Mul => infix("*"),
-        Op::FDiv => infix("/"),
-        Op::CmpLt => infix("<"),
-        Op::CmpNe => infix("!="),
-        Op::Max => own("max"),
-        Op::Min => own("min"),
-        Op::MulAcc => format!("(({}*{})+{})", src[0], src[1], guarded(src[2])),
-        _ => return None,
-    })
-}
-
-fn int_op(op: Op, dtype: DType, src: &[&str], divisor: Option<i128>) -> Option<String> {
-    let kind = c_type(dtype);
-    let infix = |sign: &str| format!("({}{sign}{})", src[0], guarded(src[1]));
-    let own = |function: &str| format!("{function}_{}({})", dtype.name(), src.join(", "));
-    let is_safe = divisor.is_some_and(|divisor| divisor != 0 && divisor != -1);
-    let is_floor_c = !dtype.is_signed();
-    Some(match op {
-        Op::Neg => cut_back(dtype, format!("(-{})", guarded(src[0]))),
-        Op::Add => cut_back(dtype, infix("+")),
-        Op::Sub => cut_back(dtype, infix("-")),
-        Op::Mul => cut_back(dtype, format!("({}{}*{})", widen(dtype), src[0], src[1])),
-        Op::MulAcc => {
-            let product = format!("({}{}*{})", widen(dtype), src[0], src[1]);
-            cut_back(dtype, format!("({product}+{})", src[2]))
-        }
-        Op::CDiv if is_safe => infix("/"),
-        Op::CMod if is_safe => infix("%"),
-        Op::FloorDiv if is_safe && is_floor_c => infix("/"),
-        Op::FloorMod if is_safe && is_floor_c => infix("%"),
-        Op::FloorDiv if !is_floor_c => own("floordiv"),
-        Op::FloorMod if !is_floor_c => own("floormod"),
-        Op::CDiv | Op::FloorDiv => own("cdiv"),
-        Op::CMod | Op::FloorMod => own("cmod"),
-        Op::Max => own("max"),
-        Op::Min => own("min"),
-        Op::CmpLt => less_than(dtype, src),
-        Op::CmpNe => infix("!="),
-        Op::And => infix("&"),
-        Op::Or => infix("|"),
-        Op::Xor => infix("^"),
-        // Shifted as unsigned, by an amount within the width: nothing is undefined.
-        Op::Shl => {
-            let unsigned = c_type(as_unsigned(dtype));
-            let amount = shift_amount(dtype, src[1], divisor);
-            format!("({kind})((({unsigned}){})<<{amount})", src[0])
-        }
-        Op::Shr => shift_right(dtype, src[0], &shift_amount(dtype, src[1], divisor)),
-        _ => return None,
-    })
-}
-
-/// C computes in `int` what is narrower than `int`: back to the dtype's own width.
-fn cut_back(dtype: DType, text: String) -> String {
-    let is_cut = !fault::is_active(Fault::RenderNoCutBack); // fault: render-no-cut-back
-    if dtype.bits() < 32 && is_cut { format!("(({}){text})", c_type(dtype)) } else { text }
-}
-
-/// A product of two `uint16_t` overflows the `int` that C computes it in.
-fn widen(dtype: DType) -> &'static str {
-    if dtype == DType::U16 { "(unsigned int)" } else { "" }
-}
-
-fn less_than(dtype: DType, src: &[&str]) -> String {
-    use Fault::RenderCompareUnsignedAsSigned as Wrong;
-    let is_wrong = fault::is_active(Wrong); // fault: render-compare-unsigned-as-signed
-    match dtype.is_unsigned() && is_wrong {
-        true => {
-            let kind = c_type(as_signed(dtype));
-            format!("(({kind}){}<({kind}){})", src[0], src[1])
-        }
-        false => format!("({}<{})", src[0], src[1]),
-    }
-}
-
-fn shift_right(dtype: DType, value: &str, amount: &str) -> String {
-    use Fault::RenderShiftArithmeticLost as Wrong;
-    let is_wrong = fault::is_active(Wrong); // fault: render-shift-arithmetic-lost
-    match dtype.is_signed() && is_wrong {
-        true => {
-            format!("({})(({}){value}>>{amount})", c_type(dtype), c_type(as_unsigned(dtype)))
-        }
-        false => format!("({value}>>{amount})"),
-    }
-}
-
-/// The amount cut to the width of the dtype, so that no shift is undefined in C.
-fn shift_amount(dtype: DType, amount: &str, known: Option<i128>) -> String {
-    match known {
-        Some(bits) if 0 <= bits && bits < i128::from(dtype.bits()) => bits.to_string(),
-        _ => format!("({amount}&{})", dtype.bits() - 1),
-    }
-}
-
-fn as_unsigned(dtype: DType) -> DType {
-    match dtype {
-        DType::I8 => DType::U8,
-        DType::I16 => DType::U16,
-        DType::I32 => DType::U32,
-        DType::I64 => DType::U64,
-        other => other,
-    }
-}
-
-fn as_signed(dtype: DType) -> DType {
-    match dtype {
-        DType::U8 => DType::I8,
-        DType::U16 => DType::I16,
-        DType::U32 => DType::I32,
-        DType::U64 => DType::I64,
-        other => other,
-    }
-}
-
-fn is_half(dtype: DType) -> bool {
-    matches!(dtype, DType::F16 | DType::BF16)
-}
-
-fn cast(from: DType, to: DType, x: &str) -> String {
-    if from == to {
-        return x.to_string();
-    }
-    if is_half(from) {
-        return cast(DType::F32, to, &format!("{}_to_f32({x})", from.name()));
-    }
-    match (from, to) {
-        (_, DType::Bool) => format!("({x}!=0)"),
-        (DType::F32, _) if is_half(to) => format!("{}_from_f32({x})", to.name()),
-        (DType::I64 | DType::U64, _) if is_half(to) => {
-            format!("{}_from_f64(f64_odd_{}({x}))", to.name(), from.name())
-        }
-        _ if is_half(to) => format!("{}_from_f64({x})", to.name()),
-        (DType::F32 | DType::F64, _) if to.is_int() => format!("{}_from_f64({x})", to.name()),
-        (DType::F64, DType::F32) => format!("f32_from_f64({x})"),
-        _ => format!("(({}){x})", c_type(to)),
-    }
-}
-
-fn bitcast(from: DType, to: DType, x: &str) -> Option<String> {
-    let is_possible = from.size_bytes() == to.size_bytes() && from != DType::Bool;
-    let (size, is_from, is_to) = (from.bits(), from.is_float(), to.is_float());
-    Some(match from == to {
-        true => x.to_string(),
-        false if !is_possible || to == DType::Bool => return None,
-        false if size < 32 || is_from == is_to => format!("(({}){x})", c_type(to)),
-        false if is_from => format!("(({})f{size}_bits({x}))", c_type(to)),
-        false => format!("f{size}_from_bits({x})"),
-    })
-}
-
 #[cfg(test)]
 mod tests {
-    use gradiff_graph::Global;
+    use gradiff_graph::{Arg, Global, Instruction, Op};
 
     use super::*;
 

@@ -6,7 +6,7 @@ use gradiff_graph::{DType, Op};
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// The op is not one of a linear kernel, or the language lacks it for this dtype.
-    #[error("kernel {kernel}, uop {position}: {language} has no {op} of {dtype}")]
+    #[error("kernel {kernel}, uop {position}: {language} has no {op}{}", of(*.dtype, *.lanes))]
     Unsupported {
         /// The language.
         language: &'static str,
@@ -18,8 +18,19 @@ pub enum Error {
         op: Op,
         /// The type of its first source, or its own.
         dtype: DType,
+        /// How many lanes of it.
+        lanes: u8,
     },
     /// The name of the kernel is no identifier.
     #[error("kernel name `{0}` is no identifier: letters, digits and _ only, no digit first")]
     Name(String),
+}
+
+/// ` of f32x4`; nothing for what is of no value.
+fn of(dtype: DType, lanes: u8) -> String {
+    match (dtype, lanes) {
+        (DType::Void, _) => String::new(),
+        (_, 1) => format!(" of {dtype}"),
+        _ => format!(" of {dtype}x{lanes}"),
+    }
 }

@@ -1,12 +1,25 @@
 //! Linear uops to source text, one file per language. Knows no device and does no IO.
 
+mod bounds;
 mod c;
+mod c_vector;
+mod cuda;
+mod dialect;
 mod error;
+mod helpers;
+mod metal;
+mod opencl;
+mod scalar;
+mod vector;
+mod writer;
 
 pub use c::{c, c_named, c_prelude, c_type};
+pub use cuda::{cuda, cuda_prelude};
 pub use error::Error;
+pub use metal::{metal, metal_prelude};
+pub use opencl::{opencl, opencl_prelude};
 
-use gradiff_graph::Linear;
+use gradiff_graph::{DType, Linear};
 
 /// A language that kernels can be written in.
 pub struct Language {
@@ -16,10 +29,53 @@ pub struct Language {
     pub extension: &'static str,
     /// Gives the text of one kernel, without the prelude.
     pub render: fn(&Linear) -> Result<String, Error>,
-    /// Gives the text that stands once before all kernels of a file.
-    pub prelude: fn() -> &'static str,
+    /// Gives the text that stands once before these kernels in a file.
+    pub prelude: fn(&str) -> String,
+    /// Whether global and local ranges are groups and threads, with local memory and barriers.
+    /// Where they are not, they are loops.
+    pub has_groups: bool,
+    /// How many elements of a type one load or store may take, a power of two; 1 for none.
+    pub lanes_max: fn(DType) -> u8,
+    /// Whether elementwise ops take vectors of a type.
+    pub has_vector_alu: fn(DType) -> bool,
 }
 
 /// All languages.
-pub const LANGUAGES: &[Language] =
-    &[Language { name: "c", extension: "c", render: c, prelude: c_prelude }];
+pub const LANGUAGES: &[Language] = &[
+    Language {
+        name: "c",
+        extension: "c",
+        render: c,
+        prelude: c_prelude,
+        has_groups: false,
+        lanes_max: |_| 64,
+        has_vector_alu: |_| true,
+    },
+    Language {
+        name: "cuda",
+        extension: "cu",
+        render: cuda,
+        prelude: cuda_prelude,
+        has_groups: true,
+        lanes_max: cuda::lanes_max,
+        has_vector_alu: |_| false,
+    },
+    Language {
+        name: "opencl",
+        extension: "cl",
+        render: opencl,
+        prelude: opencl_prelude,
+        has_groups: true,
+        lanes_max: opencl::lanes_max,
+        has_vector_alu: opencl::has_vector_alu,
+    },
+    Language {
+        name: "metal",
+        extension: "metal",
+        render: metal,
+        prelude: metal_prelude,
+        has_groups: true,
+        lanes_max: metal::lanes_max,
+        has_vector_alu: metal::has_vector_alu,
+    },
+];

@@ -165,16 +165,17 @@ struct SourceFile {
 impl SourceFile {
     /// A file of kernels, given by name and text.
     fn new(kernels: &[Unique]) -> SourceFile {
-        let mut text = gradiff_render::c_prelude().to_string();
+        let mut all = String::new();
         for Unique { name, body, parameter_count } in kernels {
             let arguments: Vec<String> =
                 (0..*parameter_count).map(|n| format!("data[{n}]")).collect();
             let arguments = arguments.join(", ");
-            text.push_str(&format!("\nstatic void {name}{body}"));
-            text.push_str(&format!(
+            all.push_str(&format!("\nstatic void {name}{body}"));
+            all.push_str(&format!(
                 "void run_{name}(void* const* data) {{ {name}({arguments}); }}\n"
             ));
         }
+        let text = gradiff_render::c_prelude(&all) + &all;
         SourceFile { text, names: kernels.iter().map(|kernel| kernel.name.clone()).collect() }
     }
 }

@@ -1,0 +1,92 @@
+//! Which integers cannot leave their type: most of what indices are made of. Languages in which
+//! signed arithmetic must not overflow need no detour for them.
+
+use gradiff_graph::{Arg, Instruction, Linear, Op};
+
+type Bounds = (i128, i128);
+
+/// For each uop: whether it is a sum, product or shift whose value may have to be wrapped.
+pub(crate) fn find_wrapping(linear: &Linear) -> Vec<bool> {
+    let mut bounds: Vec<Option<Bounds>> = Vec::with_capacity(linear.uops.len());
+    let mut is_wrapping = Vec::with_capacity(linear.uops.len());
+    for uop in &linear.uops {
+        let of = |number: usize| bounds.get(*uop.src.get(number)? as usize).copied().flatten();
+        let range = uop.dtype.int_range();
+        let exact = exact(uop, &of);
+        let fits = |(low, high): &Bounds| range.is_some_and(|r| r.0 <= *low && *high <= r.1);
+        let inside = exact.filter(fits);
+        is_wrapping.push(inside.is_none());
+        bounds.push(inside.or(range));
+    }
+    is_wrapping
+}
+
+/// The bounds of the value before it is wrapped; `None` if they are not worth finding.
+fn exact(uop: &Instruction, of: &dyn Fn(usize) -> Option<Bounds>) -> Option<Bounds> {
+    let corners = |value: fn(i128, i128) -> i128| {
+        let (x, y) = (of(0)?, of(1)?);
+        let all = [value(x.0, y.0), value(x.0, y.1), value(x.1, y.0), value(x.1, y.1)];
+        Some((*all.iter().min()?, *all.iter().max()?))
+    };
+    match (uop.op, &uop.arg) {
+        (Op::Const, Arg::Const(value)) => value.to_int().map(|value| (value, value)),
+        (Op::DefineVar, Arg::Var(variable)) => Some((variable.min.into(), variable.max.into())),
+        (Op::Range, _) => of(0).map(|(_, end)| (0, (end - 1).max(0))),
+        (Op::Cast | Op::Vectorize, _) if uop.src.len() == 1 => of(0),
+        (Op::Add, _) => corners(|x, y| x + y),
+        (Op::Sub, _) => corners(|x, y| x - y),
+        // Two values of 64 bits have a product of less than 128.
+        (Op::Mul, _) => corners(|x, y| x.saturating_mul(y)),
+        (Op::Neg, _) => of(0).map(|(low, high)| (-high, -low)),
+        (Op::Shl, _) if is_small(of(1)) => corners(|x, y| x.saturating_mul(1 << y)),
+        (Op::Shr, _) if is_small(of(1)) => corners(|x, y| x >> y),
+        (Op::Max, _) => of(0).zip(of(1)).map(|(x, y)| (x.0.max(y.0), x.1.max(y.1))),
+        (Op::Min, _) => of(0).zip(of(1)).map(|(x, y)| (x.0.min(y.0), x.1.min(y.1))),
+        (Op::Where, _) => of(1).zip(of(2)).map(|(x, y)| (x.0.min(y.0), x.1.max(y.1))),
+        (Op::CDiv | Op::FloorDiv, _) if of(0)?.0 >= 0 && of(1)?.0 > 0 => corners(|x, y| x / y),
+        (Op::CMod | Op::FloorMod, _) if of(0)?.0 >= 0 && of(1)?.0 > 0 => {
+            Some((0, of(0)?.1.min(of(1)?.1 - 1)))
+        }
+        (Op::And, _) if of(0)?.0 >= 0 && of(1)?.0 >= 0 => Some((0, of(0)?.1.min(of(1)?.1))),
+        _ => None,
+    }
+}
+
+/// Whether it can be the amount of a shift.
+fn is_small(amount: Option<Bounds>) -> bool {
+    amount.is_some_and(|(low, high)| 0 <= low && high < 64)
+}
+
+#[cfg(test)]
+mod tests {
+    use gradiff_graph::{Constant, DType};
+
+    use super::*;
+
+    /// Whether `range(steps) op constant` may wrap in i32.
+    fn check(op: Op, steps: i128, by: i128, expected: bool) {
+        let int = |value| Arg::Const(Constant::int(DType::I32, value));
+        let row = |op, src: &[u32], arg| Instruction::new(op, DType::I32, src.iter().copied(), arg);
+        let uops = vec![
+            row(Op::Const, &[], int(steps)),
+            row(Op::Range, &[0], Arg::plain_axis(0)),
+            row(Op::Const, &[], int(by)),
+            row(op, &[1, 2], Arg::None),
+        ];
+        let linear = Linear { name: "E".into(), uops };
+        assert_eq!(find_wrapping(&linear)[3], expected, "{op} of {steps} and {by}");
+    }
+
+    #[test]
+    fn what_fits_does_not_wrap() {
+        check(Op::Mul, 1 << 16, 1 << 15, false);
+        check(Op::Mul, (1 << 16) + 2, 1 << 15, true);
+        check(Op::Add, 1 << 30, 1 << 30, false);
+        check(Op::Add, 1 << 30, (1 << 30) + 1, true);
+        check(Op::Sub, 2, i128::from(i32::MAX), false);
+        check(Op::Shl, 4, 2, false);
+        check(Op::Shl, 4, 30, true);
+        check(Op::Shl, 4, -1, true);
+        check(Op::CMod, 4, 0, true);
+    }
+}

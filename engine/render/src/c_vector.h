@@ -1,0 +1,21 @@
+/* Vectors of gcc and clang. */
+#define VECTOR static inline __attribute__((always_inline))
+#ifndef __has_builtin
+#define __has_builtin(X) 0
+#endif
+#if __has_builtin(__builtin_elementwise_fma)
+#define IF_ELEMENTWISE_FMA(...) __VA_ARGS__
+#else
+#define IF_ELEMENTWISE_FMA(...)
+#endif
+#if defined(__AVX512F__)
+#define IF_AVX512(...) __VA_ARGS__
+#else
+#define IF_AVX512(...)
+#endif
+#if defined(__FMA__)
+#define IF_FMA(...) __VA_ARGS__
+#else
+#define IF_FMA(...)
+#endif
+

@@ -1,0 +1,309 @@
+//! Single values in the languages of C's family: a table from op to text, and what makes the text
+//! mean what the op means. Narrow arithmetic, which these languages do in `int`, is cut back; no
+//! shift and no division is undefined. Functions like `max_f32` are of each language's prelude.
+
+use gradiff_graph::fault::{self, Fault};
+use gradiff_graph::{DType, Op};
+
+use crate::dialect::{Alu, Value};
+
+/// The words in which members of the family differ.
+pub(crate) struct Words {
+    /// The name of an element type.
+    pub(crate) type_name: fn(DType) -> &'static str,
+    /// What stands behind the names of functions of f32.
+    pub(crate) f32_suffix: &'static str,
+    /// What stands before the type of a function.
+    pub(crate) function: &'static str,
+    /// Whether signed arithmetic of 32 and 64 bits wraps; elsewhere it is done unsigned.
+    pub(crate) wraps: bool,
+    /// The float through which integers and floats are converted: f64, or none wider than needed.
+    pub(crate) wide: DType,
+    /// Whether a 16-bit float is a type of the language, with operators and casts.
+    pub(crate) is_native: fn(DType) -> bool,
+    /// The body of the function of a product and sum.
+    pub(crate) fused: fn(DType) -> String,
+}
+
+impl Words {
+    /// The text of an elementwise op over single values.
+    pub(crate) fn alu(&self, alu: &Alu) -> Option<String> {
+        let (src, from) = (alu.texts(), alu.from());
+        Some(match alu.op {
+            Op::Cast => self.cast(from, alu.dtype, src[0]),
+            Op::Bitcast => self.bitcast(from, alu.dtype, src[0])?,
+            Op::Where => format!("({}?{}:{})", src[0], src[1], src[2]),
+            op => match from {
+                DType::Bool => bool_op(op, &src)?,
+                DType::F16 | DType::BF16 => self.half_op(op, from, &src)?,
+                DType::F32 | DType::F64 => self.float_op(op, from, &src)?,
+                _ => self.int_op(alu)?,
+            },
+        })
+    }
+
+    /// An op of a 16-bit float, done in f32 and rounded; where the language has the type, sums,
+    /// products and comparisons are its own, which are the same.
+    fn half_op(&self, op: Op, dtype: DType, src: &[&str]) -> Option<String> {
+        let is_simple = matches!(op, Op::Neg | Op::Add | Op::Sub | Op::Mul) || op.is_comparison();
+        if (self.is_native)(dtype) && is_simple {
+            return self.float_op(op, dtype, src);
+        }
+        let wide: Vec<String> = src.iter().map(|source| self.widened(dtype, source)).collect();
+        let wide: Vec<&str> = wide.iter().map(String::as_str).collect();
+        let text = self.float_op(op, DType::F32, &wide)?;
+        Some(if op.is_comparison() { text } else { self.narrowed(dtype, &text) })
+    }
+
+    /// A 16-bit float as f32.
+    fn widened(&self, dtype: DType, x: &str) -> String {
+        match (self.is_native)(dtype) {
+            true => format!("((float){x})"),
+            false => format!("{}_to_f32({x})", dtype.name()),
+        }
+    }
+
+    /// An f32 rounded to a 16-bit float.
+    fn narrowed(&self, dtype: DType, x: &str) -> String {
+        match (self.is_native)(dtype) {
+            true => format!("(({}){x})", (self.type_name)(dtype)),
+            false => format!("{}_from_f32({x})", dtype.name()),
+        }
+    }
+
+    fn float_op(&self, op: Op, dtype: DType, src: &[&str]) -> Option<String> {
+        let suffix = if dtype == DType::F32 { self.f32_suffix } else { "" };
+        let infix = |sign: &str| format!("({}{sign}{})", src[0], guarded(src[1]));
+        let call = |function: &str| format!("{function}{suffix}({})", src.join(", "));
+        let own = |function: &str| format!("{function}_{}({})", dtype.name(), src.join(", "));
+        Some(match op {
+            Op::Neg => format!("(-{})", guarded(src[0])),
+            Op::Exp2 => call("exp2"),
+            Op::Log2 => call("log2"),
+            Op::Sin => call("sin"),
+            Op::Sqrt => call("sqrt"),
+            Op::Pow => call("pow"),
+            Op::Recip => format!("({}/{})", one(dtype), src[0]),
+            Op::Add => infix("+"),
+            Op::Sub => infix("-"),
+            Op::Mul => infix("*"),
+            Op::FDiv => infix("/"),
+            Op::CmpLt => infix("<"),
+            Op::CmpNe => infix("!="),
+            Op::Max => own("max"),
+            Op::Min => own("min"),
+            Op::MulAcc => own("mulacc"),
+            _ => return None,
+        })
+    }
+
+    fn int_op(&self, alu: &Alu) -> Option<String> {
+        let (op, dtype, src) = (alu.op, alu.from(), &alu.texts()[..]);
+        let divisor = alu.src.get(1).and_then(Value::known_int);
+        let is_unsigned = alu.may_wrap && !self.wraps && dtype.is_signed() && dtype.bits() >= 32;
+        if is_unsigned && let Some(text) = self.unsigned_op(op, dtype, src) {
+            return Some(text);
+        }
+        let kind = (self.type_name)(dtype);
+        let infix = |sign: &str| format!("({}{sign}{})", src[0], guarded(src[1]));
+        let own = |function: &str| format!("{function}_{}({})", dtype.name(), src.join(", "));
+        let is_safe = divisor.is_some_and(|divisor| divisor != 0 && divisor != -1);
+        let is_floor_c = !dtype.is_signed();
+        Some(match op {
+            Op::Neg => self.cut_back(dtype, format!("(-{})", guarded(src[0]))),
+            Op::Add => self.cut_back(dtype, infix("+")),
+            Op::Sub => self.cut_back(dtype, infix("-")),
+            Op::Mul => self.cut_back(dtype, format!("({}{}*{})", widen(dtype), src[0], src[1])),
+            Op::MulAcc => {
+                let product = format!("({}{}*{})", widen(dtype), src[0], src[1]);
+                self.cut_back(dtype, format!("({product}+{})", src[2]))
+            }
+            Op::CDiv if is_safe => infix("/"),
+            Op::CMod if is_safe => infix("%"),
+            Op::FloorDiv if is_safe && is_floor_c => infix("/"),
+            Op::FloorMod if is_safe && is_floor_c => infix("%"),
+            Op::FloorDiv if !is_floor_c => own("floordiv"),
+            Op::FloorMod if !is_floor_c => own("floormod"),
+            Op::CDiv | Op::FloorDiv => own("cdiv"),
+            Op::CMod | Op::FloorMod => own("cmod"),
+            Op::Max => own("max"),
+            Op::Min => own("min"),
+            Op::CmpLt => self.less_than(dtype, src),
+            Op::CmpNe => infix("!="),
+            Op::And => infix("&"),
+            Op::Or => infix("|"),
+            Op::Xor => infix("^"),
+            Op::Shl if !self.wraps && !alu.may_wrap => {
+                format!("({}<<{})", src[0], shift_amount(dtype, src[1], divisor))
+            }
+            // Shifted as unsigned, by an amount within the width: nothing is undefined.
+            Op::Shl => {
+                let unsigned = (self.type_name)(as_unsigned(dtype));
+                let amount = shift_amount(dtype, src[1], divisor);
+                format!("({kind})((({unsigned}){})<<{amount})", src[0])
+            }
+            Op::Shr => self.shift_right(dtype, src[0], &shift_amount(dtype, src[1], divisor)),
+            _ => return None,
+        })
+    }
+
+    /// What may leave the signed type, in the unsigned one.
+    fn unsigned_op(&self, op: Op, dtype: DType, src: &[&str]) -> Option<String> {
+        let (kind, unsigned) = ((self.type_name)(dtype), (self.type_name)(as_unsigned(dtype)));
+        let src: Vec<String> = src.iter().map(|source| format!("({unsigned}){source}")).collect();
+        let text = match op {
+            Op::Neg => format!("-{}", src[0]),
+            Op::Add => format!("{}+{}", src[0], src[1]),
+            Op::Sub => format!("{}-{}", src[0], src[1]),
+            Op::Mul => format!("{}*{}", src[0], src[1]),
+            Op::MulAcc => format!("{}*{}+{}", src[0], src[1], src[2]),
+            _ => return None,
+        };
+        Some(format!("(({kind})({text}))"))
+    }
+
+    /// C computes in `int` what is narrower than `int`: back to the dtype's own width.
+    fn cut_back(&self, dtype: DType, text: String) -> String {
+        let is_cut = !fault::is_active(Fault::RenderNoCutBack); // fault: render-no-cut-back
+        if dtype.bits() < 32 && is_cut {
+            format!("(({}){text})", (self.type_name)(dtype))
+        } else {
+            text
+        }
+    }
+
+    fn less_than(&self, dtype: DType, src: &[&str]) -> String {
+        use Fault::RenderCompareUnsignedAsSigned as Wrong;
+        let is_wrong = fault::is_active(Wrong); // fault: render-compare-unsigned-as-signed
+        match dtype.is_unsigned() && is_wrong {
+            true => {
+                let kind = (self.type_name)(as_signed(dtype));
+                format!("(({kind}){}<({kind}){})", src[0], src[1])
+            }
+            false => format!("({}<{})", src[0], src[1]),
+        }
+    }
+
+    fn shift_right(&self, dtype: DType, value: &str, amount: &str) -> String {
+        use Fault::RenderShiftArithmeticLost as Wrong;
+        let is_wrong = fault::is_active(Wrong); // fault: render-shift-arithmetic-lost
+        match dtype.is_signed() && is_wrong {
+            true => {
+                format!(
+                    "({})(({}){value}>>{amount})",
+                    (self.type_name)(dtype),
+                    (self.type_name)(as_unsigned(dtype))
+                )
+            }
+            false => format!("({value}>>{amount})"),
+        }
+    }
+
+    fn cast(&self, from: DType, to: DType, x: &str) -> String {
+        if from == to {
+            return x.to_string();
+        }
+        if is_half(from) {
+            return self.cast(DType::F32, to, &self.widened(from, x));
+        }
+        let is_wide = self.wide == DType::F64;
+        match (from, to) {
+            (_, DType::Bool) => format!("({x}!=0)"),
+            (DType::F32, _) if is_half(to) => self.narrowed(to, x),
+            (DType::F64, _) if is_half(to) && (self.is_native)(to) => {
+                self.narrowed(to, &format!("f32_odd_f64({x})"))
+            }
+            (DType::I64 | DType::U64, _) if is_half(to) && is_wide => {
+                format!("{}_from_f64(f64_odd_{}({x}))", to.name(), from.name())
+            }
+            (DType::F64, _) if is_half(to) => format!("{}_from_f64({x})", to.name()),
+            _ if is_half(to) && is_wide => format!("{}_from_f64({x})", to.name()),
+            _ if is_half(to) && from.bits() <= 16 => self.narrowed(to, &format!("((float){x})")),
+            _ if is_half(to) => {
+                let odd = if from.is_signed() { "f32_odd_i64" } else { "f32_odd_u64" };
+                self.narrowed(to, &format!("{odd}({x})"))
+            }
+            (DType::F32, _) if to.is_int() => {
+                format!("{}_from_{}({x})", to.name(), self.wide.name())
+            }
+            (DType::F64, _) if to.is_int() => format!("{}_from_f64({x})", to.name()),
+            (DType::F64, DType::F32) if is_wide => format!("f32_from_f64({x})"),
+            _ => format!("(({}){x})", (self.type_name)(to)),
+        }
+    }
+
+    fn bitcast(&self, from: DType, to: DType, x: &str) -> Option<String> {
+        let is_possible = from.size_bytes() == to.size_bytes() && from != DType::Bool;
+        let (size, is_from, is_to) = (from.bits(), from.is_float(), to.is_float());
+        Some(match from == to {
+            true => x.to_string(),
+            false if !is_possible || to == DType::Bool => return None,
+            false if is_half(from) && (self.is_native)(from) => {
+                format!("(({}){}_bits({x}))", (self.type_name)(to), from.name())
+            }
+            false if is_half(to) && (self.is_native)(to) => format!("{}_from_bits({x})", to.name()),
+            false if size < 32 || is_from == is_to => format!("(({}){x})", (self.type_name)(to)),
+            false if is_from => format!("(({})f{size}_bits({x}))", (self.type_name)(to)),
+            false => format!("f{size}_from_bits({x})"),
+        })
+    }
+}
+
+/// `x`, or `(x)` where a sign would meet a sign.
+fn guarded(x: &str) -> String {
+    if x.starts_with('-') { format!("({x})") } else { x.to_string() }
+}
+
+/// The literal 1.
+fn one(dtype: DType) -> &'static str {
+    if dtype == DType::F32 { "1.0f" } else { "1.0" }
+}
+
+fn bool_op(op: Op, src: &[&str]) -> Option<String> {
+    let sign = match op {
+        Op::Neg => return Some(src[0].to_string()),
+        Op::Add | Op::Max | Op::Or => "|",
+        Op::Mul | Op::Min | Op::And => "&",
+        Op::CmpLt => "<",
+        Op::Sub | Op::CmpNe | Op::Xor => "!=",
+        _ => return None,
+    };
+    Some(format!("({}{sign}{})", src[0], src[1]))
+}
+
+/// A product of two `uint16_t` overflows the `int` that C computes it in.
+fn widen(dtype: DType) -> &'static str {
+    if dtype == DType::U16 { "(unsigned int)" } else { "" }
+}
+
+/// The amount cut to the width of the dtype, so that no shift is undefined in C.
+fn shift_amount(dtype: DType, amount: &str, known: Option<i128>) -> String {
+    match known {
+        Some(bits) if 0 <= bits && bits < i128::from(dtype.bits()) => bits.to_string(),
+        _ => format!("({amount}&{})", dtype.bits() - 1),
+    }
+}
+
+pub(crate) fn as_unsigned(dtype: DType) -> DType {
+    match dtype {
+        DType::I8 => DType::U8,
+        DType::I16 => DType::U16,
+        DType::I32 => DType::U32,
+        DType::I64 => DType::U64,
+        other => other,
+    }
+}
+
+fn as_signed(dtype: DType) -> DType {
+    match dtype {
+        DType::U8 => DType::I8,
+        DType::U16 => DType::I16,
+        DType::U32 => DType::I32,
+        DType::U64 => DType::I64,
+        other => other,
+    }
+}
+
+pub(crate) fn is_half(dtype: DType) -> bool {
+    matches!(dtype, DType::F16 | DType::BF16)
+}

@@ -1,0 +1,234 @@
+//! Linear kernels by hand: each op over each type, folds, gates, groups, vectors.
+
+use gradiff_graph::{
+    Arg, Axis, AxisKind, Constant, DType, Global, Instruction, Linear, Local, Op, verify_linear,
+};
+
+/// Writes uops one after the other.
+pub(crate) struct Builder {
+    uops: Vec<Instruction>,
+    /// How many lanes the elementwise ops have.
+    lanes: u8,
+    ranges: i64,
+    accs: i64,
+}
+
+impl Builder {
+    pub(crate) fn new(lanes: u8) -> Builder {
+        Builder { uops: Vec::new(), lanes, ranges: 0, accs: 0 }
+    }
+
+    pub(crate) fn push(&mut self, op: Op, dtype: DType, src: &[u32], arg: Arg) -> u32 {
+        self.uops.push(Instruction::new(op, dtype, src.iter().copied(), arg));
+        self.uops.len() as u32 - 1
+    }
+
+    /// A uop of all lanes.
+    pub(crate) fn wide(&mut self, op: Op, dtype: DType, src: &[u32], arg: Arg) -> u32 {
+        let position = self.push(op, dtype, src, arg);
+        self.uops[position as usize].lanes = self.lanes;
+        position
+    }
+
+    pub(crate) fn global(&mut self, slot: usize, dtype: DType, size_elements: i64) -> u32 {
+        let arg = Arg::Global(Global { slot, size_elements });
+        self.push(Op::DefineGlobal, dtype, &[], arg)
+    }
+
+    pub(crate) fn local(&mut self, dtype: DType, size_elements: i64) -> u32 {
+        let arg = Arg::Local(Local { number: 0, size_elements });
+        self.push(Op::DefineLocal, dtype, &[], arg)
+    }
+
+    pub(crate) fn constant(&mut self, value: Constant) -> u32 {
+        self.push(Op::Const, value.dtype(), &[], Arg::Const(value))
+    }
+
+    pub(crate) fn int(&mut self, value: i128) -> u32 {
+        self.constant(Constant::int(DType::I32, value))
+    }
+
+    pub(crate) fn range(&mut self, kind: AxisKind, steps: i128) -> u32 {
+        let end = self.int(steps);
+        let arg = Arg::Axis(Axis { kind, number: self.ranges });
+        self.ranges += 1;
+        self.push(Op::Range, DType::I32, &[end], arg)
+    }
+
+    pub(crate) fn end(&mut self, range: u32) {
+        self.push(Op::EndRange, DType::Void, &[range], Arg::None);
+    }
+
+    pub(crate) fn index(&mut self, array: u32, index: u32, gate: Option<u32>) -> u32 {
+        let src: Vec<u32> = [array, index].into_iter().chain(gate).collect();
+        self.push(Op::Index, self.uops[array as usize].dtype, &src, Arg::None)
+    }
+
+    pub(crate) fn load(&mut self, array: u32, index: u32, gate: Option<u32>) -> u32 {
+        let at = self.index(array, index, gate);
+        self.wide(Op::Load, self.uops[array as usize].dtype, &[at], Arg::None)
+    }
+
+    pub(crate) fn store(&mut self, array: u32, index: u32, value: u32, gate: Option<u32>) -> u32 {
+        let at = self.index(array, index, gate);
+        self.push(Op::Store, DType::Void, &[at, value], Arg::None)
+    }
+
+    /// A value in all lanes.
+    pub(crate) fn all(&mut self, value: u32) -> u32 {
+        match self.lanes {
+            1 => value,
+            _ => self.wide(Op::Vectorize, self.uops[value as usize].dtype, &[value], Arg::None),
+        }
+    }
+
+    pub(crate) fn acc(&mut self, start: u32) -> u32 {
+        self.accs += 1;
+        let arg = Arg::Int(self.accs - 1);
+        self.wide(Op::DefineAcc, self.uops[start as usize].dtype, &[start], arg)
+    }
+
+    pub(crate) fn alu(&mut self, op: Op, dtype: DType, src: &[u32]) -> u32 {
+        self.wide(op, dtype, src, Arg::None)
+    }
+
+    /// The kernel, checked.
+    pub(crate) fn finish(self, name: &str) -> Linear {
+        let linear = Linear { name: name.to_string(), uops: self.uops };
+        if let Err(error) = verify_linear(&linear) {
+            panic!("{error}\n{linear}");
+        }
+        linear
+    }
+}
+
+/// `data0[i] = op(data1[i], data2[i], ...)` for all i below 64, `lanes` at a time.
+pub(crate) fn elementwise(op: Op, from: &[DType], to: DType, lanes: u8) -> Linear {
+    let mut b = Builder::new(lanes);
+    let out = b.global(0, to, 64);
+    let arrays: Vec<u32> =
+        from.iter().enumerate().map(|(slot, dtype)| b.global(slot + 1, *dtype, 64)).collect();
+    let count = b.int(i128::from(lanes));
+    let range = b.range(AxisKind::Loop, 64 / i128::from(lanes));
+    let at = b.push(Op::Mul, DType::I32, &[range, count], Arg::None);
+    let values: Vec<u32> = arrays.into_iter().map(|array| b.load(array, at, None)).collect();
+    let value = b.alu(op, to, &values);
+    b.store(out, at, value, None);
+    b.end(range);
+    let types: Vec<&str> = from.iter().map(|dtype| dtype.name()).collect();
+    b.finish(&format!("E_{op}_{}_{to}_{lanes}", types.join("_")))
+}
+
+/// A tile of 8 rows and 2 vectors of a product of matrices, 512 steps.
+pub(crate) fn tile() -> Linear {
+    let mut b = Builder::new(16);
+    let [out, left, right] = [0, 1, 2].map(|slot| b.global(slot, DType::F32, 512 * 512));
+    let zero = b.constant(Constant::zero(DType::F32));
+    let zeros = b.all(zero);
+    let accs: Vec<u32> = (0..16).map(|_| b.acc(zeros)).collect();
+    let range = b.range(AxisKind::Loop, 512);
+    let width = b.int(512);
+    let row = b.push(Op::Mul, DType::I32, &[range, width], Arg::None);
+    let half = b.int(16);
+    let second = b.push(Op::Add, DType::I32, &[row, half], Arg::None);
+    let columns = [b.load(right, row, None), b.load(right, second, None)];
+    for line in 0..8u32 {
+        let offset = b.int(i128::from(line) * 512);
+        let at = b.push(Op::Add, DType::I32, &[range, offset], Arg::None);
+        let place = b.index(left, at, None);
+        let one = b.push(Op::Load, DType::F32, &[place], Arg::None);
+        let factor = b.all(one);
+        for (number, column) in columns.iter().enumerate() {
+            let acc = accs[line as usize * 2 + number];
+            let next = b.alu(Op::MulAcc, DType::F32, &[factor, *column, acc]);
+            b.wide(Op::Assign, DType::F32, &[acc, next], Arg::None);
+        }
+    }
+    b.end(range);
+    for (number, acc) in accs.iter().enumerate() {
+        let at = b.int((number as i128 / 2) * 512 + (number as i128 % 2) * 16);
+        b.store(out, at, *acc, None);
+    }
+    b.finish("r_8_2_16_512")
+}
+
+/// Each elementwise op over each type that it takes: op, types of the sources, type of the result.
+pub(crate) fn signatures() -> Vec<(Op, Vec<DType>, DType)> {
+    let mut list = Vec::new();
+    let ops = gradiff_graph::OPS.iter().map(|row| row.op).filter(|op| op.is_elementwise());
+    for op in ops.filter(|op| *op != Op::Threefry) {
+        for dtype in DType::ALL {
+            let (is_float, is_int) = (dtype.is_float(), dtype.is_int());
+            let arity = op.row().arity.0;
+            match op {
+                Op::Cast => {
+                    list.extend(DType::ALL.map(|to| (op, vec![dtype], to)));
+                }
+                Op::Bitcast => {
+                    let fits = |to: &DType| to.size_bytes() == dtype.size_bytes();
+                    let targets = DType::ALL.into_iter().filter(fits);
+                    let targets = targets.filter(|to| ![dtype, *to].contains(&DType::Bool));
+                    list.extend(targets.map(|to| (op, vec![dtype], to)));
+                }
+                Op::Where => list.push((op, vec![DType::Bool, dtype, dtype], dtype)),
+                Op::CmpLt | Op::CmpNe => list.push((op, vec![dtype; 2], DType::Bool)),
+                Op::Exp2 | Op::Log2 | Op::Sin | Op::Sqrt | Op::Recip | Op::FDiv | Op::Pow
+                    if !is_float => {}
+                Op::CDiv | Op::CMod | Op::FloorDiv | Op::FloorMod | Op::Shl | Op::Shr
+                    if !is_int => {}
+                Op::And | Op::Or | Op::Xor if is_float => {}
+                Op::Neg | Op::MulAcc if dtype == DType::Bool => {}
+                _ => list.push((op, vec![dtype; arity], dtype)),
+            }
+        }
+    }
+    list
+}
+
+/// `data0[i] = (data1[i] < data2[i] or data3[i] != data4[i]) ? data5[i] : data6[i]`.
+pub(crate) fn choice(left: DType, right: DType, dtype: DType, lanes: u8) -> Linear {
+    let mut b = Builder::new(lanes);
+    let types = [dtype, left, left, right, right, dtype, dtype];
+    let arrays: Vec<u32> =
+        types.iter().enumerate().map(|(slot, dtype)| b.global(slot, *dtype, 64)).collect();
+    let count = b.int(i128::from(lanes));
+    let range = b.range(AxisKind::Loop, 64 / i128::from(lanes));
+    let at = b.push(Op::Mul, DType::I32, &[range, count], Arg::None);
+    let v: Vec<u32> = arrays[1..].iter().map(|array| b.load(*array, at, None)).collect();
+    let less = b.alu(Op::CmpLt, DType::Bool, &[v[0], v[1]]);
+    let unequal = b.alu(Op::CmpNe, DType::Bool, &[v[2], v[3]]);
+    let either = b.alu(Op::Or, DType::Bool, &[less, unequal]);
+    let value = b.alu(Op::Where, dtype, &[either, v[4], v[5]]);
+    b.store(arrays[0], at, value, None);
+    b.end(range);
+    b.finish(&format!("E_choice_{left}_{right}_{dtype}_{lanes}"))
+}
+
+/// Groups of 16 threads fold 16 values each through local memory.
+pub(crate) fn group() -> Linear {
+    let mut b = Builder::new(1);
+    let [out, input] = [(0, 8), (1, 128)].map(|(slot, size)| b.global(slot, DType::F32, size));
+    let local = b.local(DType::F32, 16);
+    let zero = b.constant(Constant::zero(DType::F32));
+    let group = b.range(AxisKind::Global, 8);
+    let thread = b.range(AxisKind::Local, 16);
+    let sixteen = b.int(16);
+    let row = b.push(Op::Mul, DType::I32, &[group, sixteen], Arg::None);
+    let at = b.push(Op::Add, DType::I32, &[row, thread], Arg::None);
+    let value = b.load(input, at, None);
+    let stored = b.store(local, thread, value, None);
+    let barrier = b.push(Op::Barrier, DType::Void, &[stored], Arg::None);
+    let sum = b.acc(zero);
+    let range = b.range(AxisKind::Loop, 16);
+    let place = b.index(local, range, None);
+    let one = b.push(Op::Load, DType::F32, &[place, barrier], Arg::None);
+    let next = b.push(Op::Add, DType::F32, &[sum, one], Arg::None);
+    b.push(Op::Assign, DType::F32, &[sum, next], Arg::None);
+    b.end(range);
+    let one = b.int(1);
+    let is_first = b.push(Op::CmpLt, DType::Bool, &[thread, one], Arg::None);
+    b.store(out, group, sum, Some(is_first));
+    b.end(thread);
+    b.end(group);
+    b.finish("r_8_16")
+}
