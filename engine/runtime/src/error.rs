@@ -151,7 +151,8 @@ pub enum Error {
     },
     /// The checked interpreter saw a thread wait at a barrier that another one does not come to.
     #[error(
-        "kernel {kernel}, uop {position}: a barrier in divergent flow: {waits} waits at it, {other} {does}"
+        "kernel {kernel}, uop {position}: a barrier in divergent flow: {waits} waits at it, \
+         {other} {does}"
     )]
     DivergentBarrier {
         /// The kernel.

@@ -150,6 +150,11 @@ impl Executable for Program {
     fn run(&self, memories: &[&Memory]) -> Result<(), Error> {
         let mut locked = Locked::new(&self.signature, memories)?;
         let guard_of = locked.guard_of.clone();
+        for (parameter, guard) in self.signature.parameters.iter().zip(&guard_of) {
+            if let Guard::Write(data) = &mut locked.guards[*guard] {
+                data.count(parameter.dtype)?;
+            }
+        }
         let mut slots = self.slots.clone();
         let tracker = Tracker::new(self);
         let mut run = Run { guards: &mut locked.guards, guard_of: &guard_of, tracker };
@@ -273,7 +278,7 @@ impl Program {
             Guard::Read(data) => &**data,
             Guard::Write(data) => &**data,
         };
-        if data.written.as_ref().is_some_and(|written| !written[element]) {
+        if !data.is_written(element) {
             return Err(self.uninitialised(access, array(), element, size_elements));
         }
         let bytes = data.bytes();

@@ -11,7 +11,9 @@ mod half_float;
 mod interp;
 mod jit;
 mod memory;
+mod pool;
 mod scalar;
+mod system;
 
 pub use device::{Device, DeviceRow, Executable, device, devices};
 pub use error::{Array, Error, Worker};

@@ -11,58 +11,96 @@ use gradiff_graph::{Arg, Buffer, DType, Instruction, Linear, Op};
 use smallvec::SmallVec;
 
 use crate::Error;
+use crate::pool::Block;
 
-/// Room for elements of one dtype, aligned to 64 bytes, zero at first.
+/// Room for elements of one dtype, aligned to 64 bytes.
 ///
-/// For each element it knows whether somebody has written it. Only the checked interpreter keeps
-/// count element by element; after other devices a written memory counts as written throughout.
+/// It knows whether somebody has written it. Only the checked interpreter keeps count element by
+/// element; after other devices a written memory counts as written throughout.
 pub struct Memory {
     dtype: DType,
     size_elements: usize,
     data: RwLock<Data>,
 }
 
-#[derive(Clone, Copy)]
-#[repr(C, align(64))]
-struct Chunk([u8; 64]);
-
 /// What the lock of a memory guards.
 pub(crate) struct Data {
-    chunks: Vec<Chunk>,
+    block: Block,
     size_bytes: usize,
-    /// Whether each element was written; `None` if all were.
-    pub(crate) written: Option<Vec<bool>>,
+    written: Written,
+}
+
+/// Which elements were written.
+enum Written {
+    All,
+    None,
+    Some(Vec<bool>),
 }
 
 impl Data {
     pub(crate) fn bytes(&self) -> &[u8] {
-        debug_assert!(self.size_bytes <= 64 * self.chunks.len());
-        // SAFETY: the chunks are initialised, have no padding, and hold at least `size_bytes`.
-        unsafe { std::slice::from_raw_parts(self.chunks.as_ptr().cast(), self.size_bytes) }
+        debug_assert!(self.size_bytes <= self.block.size_bytes());
+        // SAFETY: a block is initialised and holds at least `size_bytes`.
+        unsafe { std::slice::from_raw_parts(self.block.as_ptr(), self.size_bytes) }
     }
 
     pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
-        debug_assert!(self.size_bytes <= 64 * self.chunks.len());
-        // SAFETY: as in `bytes`; any byte is valid in a chunk, and `self` is borrowed alone.
-        unsafe { std::slice::from_raw_parts_mut(self.chunks.as_mut_ptr().cast(), self.size_bytes) }
+        debug_assert!(self.size_bytes <= self.block.size_bytes());
+        // SAFETY: as in `bytes`; `self` is borrowed alone.
+        unsafe { std::slice::from_raw_parts_mut(self.block.as_mut_ptr(), self.size_bytes) }
     }
 
-    /// The bytes and the flags of elements, to be changed together.
+    /// The bytes and the flags of elements, if they are counted, to be changed together.
     pub(crate) fn parts_mut(&mut self) -> (&mut [u8], Option<&mut [bool]>) {
-        // SAFETY: as in `bytes_mut`; `written` is another field than `chunks`.
-        let bytes = unsafe {
-            std::slice::from_raw_parts_mut(self.chunks.as_mut_ptr().cast(), self.size_bytes)
-        };
-        (bytes, self.written.as_deref_mut())
+        // SAFETY: as in `bytes_mut`; `written` is another field than `block`.
+        let bytes =
+            unsafe { std::slice::from_raw_parts_mut(self.block.as_mut_ptr(), self.size_bytes) };
+        match &mut self.written {
+            Written::Some(flags) => (bytes, Some(flags)),
+            _ => (bytes, None),
+        }
     }
 
-    /// Drops the flags if every element was written.
+    /// Whether an element was written.
+    #[inline]
+    pub(crate) fn is_written(&self, element: usize) -> bool {
+        match &self.written {
+            Written::All => true,
+            Written::None => false,
+            Written::Some(flags) => flags[element],
+        }
+    }
+
+    /// From now on it is known of each element whether it was written. Those that were not are 0.
+    pub(crate) fn count(&mut self, dtype: DType) -> Result<(), Error> {
+        if matches!(self.written, Written::None) {
+            let size_elements = self.size_bytes / dtype.size_bytes().max(1);
+            let mut flags = Vec::new();
+            flags.try_reserve_exact(size_elements).map_err(|_| Error::Memory {
+                dtype,
+                size_elements,
+                why: NO_MEMORY.to_string(),
+            })?;
+            flags.resize(size_elements, false);
+            self.bytes_mut().fill(0);
+            self.written = Written::Some(flags);
+        }
+        Ok(())
+    }
+
+    /// Drops the flags if every element was written, or none.
     pub(crate) fn settle(&mut self) {
-        if self.written.as_ref().is_some_and(|flags| flags.iter().all(|flag| *flag)) {
-            self.written = None;
+        if let Written::Some(flags) = &self.written {
+            if flags.iter().all(|flag| *flag) {
+                self.written = Written::All;
+            } else if flags.iter().all(|flag| !*flag) {
+                self.written = Written::None;
+            }
         }
     }
 }
+
+const NO_MEMORY: &str = "there is not so much memory";
 
 impl Memory {
     /// Room for `size_elements` elements, none of them written.
@@ -74,17 +112,9 @@ impl Memory {
         let size_bytes = size_elements
             .checked_mul(dtype.size_bytes())
             .ok_or_else(|| refuse("the size in bytes does not fit 64 bits"))?;
-        let count = size_bytes.div_ceil(64).max(1);
-        let mut chunks = Vec::new();
-        chunks.try_reserve_exact(count).map_err(|_| refuse("there is not so much memory"))?;
-        chunks.resize(count, Chunk([0; 64]));
-        let mut flags = Vec::new();
-        flags
-            .try_reserve_exact(size_elements)
-            .map_err(|_| refuse("there is not so much memory"))?;
-        flags.resize(size_elements, false);
-        let written = (size_elements > 0).then_some(flags);
-        let data = RwLock::new(Data { chunks, size_bytes, written });
+        let block = Block::new(size_bytes).ok_or_else(|| refuse(NO_MEMORY))?;
+        let written = if size_elements == 0 { Written::All } else { Written::None };
+        let data = RwLock::new(Data { block, size_bytes, written });
         Ok(Memory { dtype, size_elements, data })
     }
 
@@ -111,12 +141,16 @@ impl Memory {
 
     /// Whether every element was written.
     pub fn is_initialised(&self) -> bool {
-        self.read_lock().written.is_none()
+        matches!(self.read_lock().written, Written::All)
     }
 
-    /// A copy of the bytes, little-endian.
+    /// A copy of the bytes, little-endian; zeros if nothing was written.
     pub fn read(&self) -> Vec<u8> {
-        self.read_lock().bytes().to_vec()
+        let data = self.read_lock();
+        match data.written {
+            Written::None => vec![0; data.size_bytes],
+            _ => data.bytes().to_vec(),
+        }
     }
 
     /// Replaces all elements by `bytes`; a byte of bool is true unless it is 0.
@@ -134,7 +168,7 @@ impl Memory {
         if self.dtype == DType::Bool {
             data.bytes_mut().iter_mut().for_each(|byte| *byte = u8::from(*byte != 0));
         }
-        data.written = None;
+        data.written = Written::All;
         Ok(())
     }
 
@@ -340,8 +374,8 @@ impl<'a> Locked<'a> {
             .guards
             .iter_mut()
             .map(|guard| match guard {
-                Guard::Read(data) => data.chunks.as_ptr().cast::<u8>().cast_mut(),
-                Guard::Write(data) => data.chunks.as_mut_ptr().cast(),
+                Guard::Read(data) => data.block.as_ptr().cast_mut(),
+                Guard::Write(data) => data.block.as_mut_ptr(),
             })
             .collect();
         self.guard_of.iter().map(|guard| of_guard[*guard]).collect()
@@ -351,7 +385,7 @@ impl<'a> Locked<'a> {
     pub(crate) fn mark_written(&mut self) {
         for guard in &mut self.guards {
             if let Guard::Write(data) = guard {
-                data.written = None;
+                data.written = Written::All;
             }
         }
     }
@@ -368,6 +402,19 @@ mod tests {
         assert!(memory.is_initialised());
         assert!(Memory::from_bytes(DType::I16, &[1, 2, 3]).is_err());
         assert_eq!(Memory::from_bytes(DType::Bool, &[0, 2]).unwrap().read(), vec![0, 1]);
+    }
+
+    #[test]
+    fn used_again_counts_as_never_written() {
+        const SIZE: usize = 5 << 20;
+        let address = |memory: &Memory| memory.read_lock().bytes().as_ptr();
+        let first = Memory::from_bytes(DType::U8, &vec![7; SIZE]).unwrap();
+        let place = address(&first);
+        drop(first);
+        let second = Memory::new(DType::U8, SIZE).unwrap();
+        assert_eq!(address(&second), place);
+        assert!(!second.is_initialised());
+        assert!(second.read().iter().all(|byte| *byte == 0));
     }
 
     #[test]

@@ -137,14 +137,20 @@ impl Builder {
         kernel
     }
 
-    fn expression(&mut self, expression: &Expression, loads: &[u32]) -> u32 {
+    fn expression(&mut self, expression: &Expression, loads: &[u32], lanes: u8) -> u32 {
         match expression {
             Expression::Input(number, _) => loads[*number],
-            Expression::Const(value) => self.constant(*value),
+            Expression::Const(value) => {
+                let constant = self.constant(*value);
+                match lanes {
+                    1 => constant,
+                    _ => self.vector(Op::Vectorize, value.dtype(), lanes, &[constant]),
+                }
+            }
             Expression::Apply(op, dtype, sources) => {
                 let src: Vec<u32> =
-                    sources.iter().map(|source| self.expression(source, loads)).collect();
-                self.push(*op, *dtype, &src, Arg::None)
+                    sources.iter().map(|source| self.expression(source, loads, lanes)).collect();
+                self.vector(*op, *dtype, lanes, &src)
             }
         }
     }
@@ -157,26 +163,35 @@ pub(crate) fn elementwise(
     inputs: &[DType],
     count: i64,
 ) -> Linear {
-    repeated(name, expression, inputs, count, None)
+    repeated(name, expression, inputs, count, (None, 1))
 }
 
-/// The same, all of it done `repeats` times.
+/// The same, all of it done some times over, by vectors of so many lanes.
 pub(crate) fn repeated(
     name: &str,
     expression: &Expression,
     inputs: &[DType],
     count: i64,
-    repeats: Option<i64>,
+    (repeats, lanes): (Option<i64>, u8),
 ) -> Linear {
+    assert_eq!(count % i64::from(lanes), 0, "whole vectors");
     let mut builder = Builder::default();
     let output = builder.global(0, expression.dtype(), count);
     let globals: Vec<u32> =
         (1..).zip(inputs).map(|(slot, dtype)| builder.global(slot, *dtype, count)).collect();
     let again = repeats.map(|repeats| builder.range(repeats));
-    let range = builder.range(count);
-    let loads: Vec<u32> = globals.iter().map(|global| builder.load(*global, range, None)).collect();
-    let value = builder.expression(expression, &loads);
-    builder.store(output, range, None, value);
+    let range = builder.range(count / i64::from(lanes));
+    let index = match lanes {
+        1 => range,
+        _ => {
+            let stride = builder.int(lanes.into());
+            builder.binary(Op::Mul, DType::I32, range, stride)
+        }
+    };
+    let loads: Vec<u32> =
+        globals.iter().map(|global| builder.load_lanes(*global, index, None, lanes)).collect();
+    let value = builder.expression(expression, &loads, lanes);
+    builder.store(output, index, None, value);
     builder.end(range);
     again.into_iter().for_each(|again| builder.end(again));
     builder.finish(name)

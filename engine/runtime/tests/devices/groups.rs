@@ -347,3 +347,22 @@ fn launches_in_three_dimensions_number_their_threads() {
     run(&b.verified("E_3_2_3_2"), &memory, &[]).unwrap();
     assert_eq!(values_of(&memory), ints(DType::I32, &(0..36).collect::<Vec<_>>()));
 }
+
+#[test]
+fn jit_refuses_groups_that_meet_and_loops_over_others() {
+    let jit = device("jit").unwrap();
+    for kernel in [reversed(true), grouped_sum(Change::default())] {
+        let Err(error) = jit.compile(&[&kernel]) else { panic!("jit has no groups") };
+        assert!(error.to_string().ends_with("and jit runs no groups of threads"), "{error}");
+    }
+    for kind in [AxisKind::Global, AxisKind::Thread, AxisKind::Local] {
+        let mut b = Builder::default();
+        let output = b.global(0, DType::I32, 4);
+        let range = b.range_of(kind, 4);
+        b.store(output, range, None, range);
+        b.end(range);
+        let memory = Memory::new(DType::I32, 4).unwrap();
+        jit.compile(&[&b.verified("E_4")]).unwrap()[0].run(&[&memory]).unwrap();
+        assert_eq!(values_of(&memory), ints(DType::I32, &[0, 1, 2, 3]), "{kind:?}");
+    }
+}

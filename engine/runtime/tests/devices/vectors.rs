@@ -4,7 +4,7 @@ use crate::common::{Builder, ints, memory_of, values_of};
 use gradiff_graph::{Arg, Constant, DType, Linear, Op};
 use gradiff_runtime::{Array, Error, Memory, device};
 
-const DEVICES: [&str; 1] = ["interp"];
+const DEVICES: [&str; 2] = ["interp", "jit"];
 
 fn run(name: &str, kernel: &Linear, count: usize, inputs: &[&Memory]) -> Result<Memory, Error> {
     let output = Memory::new(kernel.globals()[0].1, count)?;
