@@ -8,9 +8,9 @@ use gradiff_graph::fault::{Fault, is_active};
 use gradiff_graph::{Arg, Constant, DType, Op, Sources, UOp};
 
 use crate::Error;
-use crate::Target;
 use crate::pass::Context;
 use crate::shape::map_nodes;
+use crate::{Target, transcendental};
 
 /// The pass. See the head of this file.
 pub(crate) fn legalize(root: &UOp, ctx: &mut Context<'_>) -> Result<UOp, Error> {
@@ -25,6 +25,7 @@ fn decompose(target: &Target, node: UOp) -> UOp {
             let product = through_f32(target, UOp::binary(Op::Mul, x.clone(), y.clone()));
             UOp::binary(Op::Add, product, z.clone())
         }
+        (Op::Exp2, [x]) if !target.exp2 && x.dtype() == DType::F32 => transcendental::exp2(x),
         (Op::Recip, [x]) if !target.recip => {
             let one = UOp::constant(Constant::one(x.dtype()));
             UOp::binary(Op::FDiv, one, x.clone())

@@ -21,6 +21,7 @@ mod opt;
 mod pass;
 mod shape;
 mod target;
+mod transcendental;
 
 pub use error::Error;
 pub use interpret::interpret;

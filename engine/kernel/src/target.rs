@@ -13,6 +13,8 @@ pub struct Target {
     pub fma: bool,
     /// `1/x` in one op.
     pub recip: bool,
+    /// `2^x` of f32 in one op; else a polynomial takes its place.
+    pub exp2: bool,
     /// Steps that run at once or in a row are written out; without it they are loops.
     pub unrolls: bool,
     /// Which vectors there are.
@@ -88,7 +90,7 @@ const ALL_VECTORS: Vectors = Vectors { bytes: 64, alu: true, aligned: false };
 /// Targets by the name of their device, language or way of running; others are plain.
 const TARGETS: &[(&str, Target)] = &[
     ("loops", Target { unrolls: false, ..Target::PLAIN }),
-    ("vectors", Target { fma: true, vectors: ALL_VECTORS, ..Target::PLAIN }),
+    ("vectors", Target { fma: true, exp2: false, vectors: ALL_VECTORS, ..Target::PLAIN }),
     (
         "groups",
         Target {
@@ -109,7 +111,7 @@ const TARGETS: &[(&str, Target)] = &[
     ),
     ("metal", Target { groups: Some(LEAST_GROUPS), vectors: QUADS, ..Target::PLAIN }),
     ("wgsl", Target { groups: Some(LEAST_GROUPS), ..Target::PLAIN }),
-    ("llvm", Target { fma: true, vectors: ALL_VECTORS, ..Target::PLAIN }),
+    ("llvm", Target { fma: true, exp2: false, vectors: ALL_VECTORS, ..Target::PLAIN }),
 ];
 
 impl Target {
@@ -120,6 +122,7 @@ impl Target {
         mulacc: true,
         fma: false,
         recip: true,
+        exp2: true,
         unrolls: true,
         vectors: Vectors { bytes: 0, alu: false, aligned: false },
         groups: None,
@@ -146,7 +149,7 @@ impl Target {
         };
         #[cfg(not(target_arch = "x86_64"))]
         let (bytes, fma) = (16, cfg!(target_arch = "aarch64"));
-        Target { fma, vectors: vectors(bytes), ..Target::PLAIN }
+        Target { fma, exp2: false, vectors: vectors(bytes), ..Target::PLAIN }
     }
 }
 

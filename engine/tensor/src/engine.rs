@@ -81,7 +81,8 @@ fn rebind(tensors: &[&Tensor], outputs: Vec<UOp>) {
 }
 
 impl Engine {
-    /// An engine for the device of this name, with default options. `DEBUG` is read here.
+    /// An engine for the device of this name, with the options that suit it: kernels are optimised
+    /// by heuristic. `DEBUG` is read here.
     /// # Errors
     /// If there is no such device, it is not available, or `DEBUG` is no level from 0 to 5.
     pub fn new(device: &str) -> Result<Engine, Error> {
@@ -90,7 +91,11 @@ impl Engine {
         if 1 <= debug_level {
             eprintln!("opened device {}: {}", device.name(), device.describe());
         }
-        let (schedule, kernel, target) = Default::default();
+        let target = gradiff_kernel::Target::of(device.name());
+        let pack = target.vectors.alu && target.groups.is_none();
+        let schedule = gradiff_schedule::Options { pack, ..Default::default() };
+        let opts = gradiff_kernel::Strategy::Heuristic;
+        let kernel = gradiff_kernel::Options { opts, ..Default::default() };
         Ok(Engine { device, schedule, kernel, target, cache: Cache::default(), debug_level })
     }
 

@@ -56,7 +56,7 @@ fn on_cpu(chosen: &mut Chosen<'_>) -> Result<(), Error> {
     let amounts: Vec<i64> = (2..=most).rev().collect();
     chosen.add_largest(OptOp::Upcast, reused, &amounts)?;
     // What the lanes read stays in the cache while the reused loop goes round.
-    chosen.swap(reused, number)
+    chosen.innermost(reused)
 }
 
 /// Threads of a group that output loops fill.
@@ -142,12 +142,12 @@ impl Chosen<'_> {
         self.loops.list.iter().position(is_it)
     }
 
-    /// Puts the first loop inside of the second one, if it is outside.
-    fn swap(&mut self, outer: i64, inner: i64) -> Result<(), Error> {
-        if let (Some(axis), Some(other)) = (self.place(outer), self.place(inner))
-            && axis < other
-        {
-            self.add(OptOp::Swap, outer, other as i64)?;
+    /// Puts a loop inside of all other loops of the output.
+    fn innermost(&mut self, number: i64) -> Result<(), Error> {
+        let is_plain = |one: &Loop| one.axis.kind == AxisKind::Loop && one.is_output;
+        let last = self.loops.list.iter().rposition(is_plain);
+        if let Some(last) = last.filter(|last| self.place(number) != Some(*last)) {
+            self.add(OptOp::Swap, number, last as i64)?;
         }
         Ok(())
     }
