@@ -217,11 +217,14 @@ impl<D: Dim> View<D> {
             // Fewer axes each time, so this ends.
             return match base.reshape(&merged).ok()? {
                 Some(base) => self.project(&base, first),
-                None => self.narrowed(&base.hull(&groups)?, &merged, first)?.merge(base),
+                None => {
+                    let projection = Projection::new(&merged, first, &self.strides)?;
+                    self.narrowed(&projection, &base.hull(&groups)?)?.merge(base)
+                }
             };
         }
         if let Some(mask) = base.mask() {
-            if let Some(narrowed) = self.narrowed(mask, &base.shape, first) {
+            if let Some(narrowed) = self.narrowed(&projection, mask) {
                 return narrowed.merge(base);
             }
             if !self.all_inside(mask, &projection) {
@@ -239,10 +242,9 @@ impl<D: Dim> View<D> {
         View::build(D::copied(&self.shape), strides, offset, Mask::new()).ok()
     }
 
-    /// `self` masked to what can be real in a base of shape `base_shape` and this mask; `None`
+    /// `self` masked to what can be real where a base that it walks over so has this mask; `None`
     /// where that is all of it. Fewer elements are real each time, so repeating it ends.
-    fn narrowed(&self, mask: &[(D, D)], base_shape: &[D], first: &D) -> Option<View<D>> {
-        let projection = Projection::new(base_shape, first, &self.strides)?;
+    fn narrowed(&self, projection: &Projection<D>, mask: &[(D, D)]) -> Option<View<D>> {
         let visible = projection.visible(mask, &self.shape)?;
         if visible.iter().zip(&self.shape).all(|((begin, end), size)| begin.is(0) && end == size) {
             return None;

@@ -1,7 +1,7 @@
 //! A chain of views: the first reads the buffer, each further one reads the row-major elements of
 //! the one below.
 
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 
 use crate::canon::settle;
 use crate::view::{Reads, count};
@@ -20,7 +20,7 @@ impl<D: Dim> ShapeTracker<D> {
     /// # Errors
     /// [`Error::NegativeSize`] and [`Error::TooLarge`].
     pub fn from_shape(shape: &[D]) -> Result<ShapeTracker<D>, Error> {
-        Ok(ShapeTracker([View::plain(shape)?].into_iter().collect()))
+        Ok(ShapeTracker(smallvec![View::plain(shape)?]))
     }
 
     /// A chain of views, the one that reads the buffer first.
@@ -195,7 +195,8 @@ impl<D: Dim> ShapeTracker<D> {
     }
 
     fn with_last(&self, view: View<D>) -> ShapeTracker<D> {
-        let mut views = Views::from(&self.0[..self.0.len() - 1]);
+        let mut views = Views::new();
+        self.0[..self.0.len() - 1].iter().for_each(|below| views.push(below.clone()));
         views.push(view);
         ShapeTracker(views)
     }

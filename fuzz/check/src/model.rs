@@ -106,10 +106,12 @@ impl Model {
 
     /// Whether each element of the buffer is here once.
     pub(crate) fn has_all_once(&self, count: usize) -> bool {
+        if self.origin.iter().filter(|place| **place >= 0).count() != count {
+            return false;
+        }
         let mut seen = vec![false; count];
         let mut real = self.origin.iter().filter(|place| **place >= 0);
         real.all(|place| !std::mem::replace(&mut seen[*place as usize], true))
-            && !seen.contains(&false)
     }
 
     /// Place in this tensor of each element of a buffer of this shape, of which all are here.
@@ -123,7 +125,7 @@ impl Model {
 
     /// One more than the highest element of the buffer that is here.
     pub(crate) fn reached(&self) -> i64 {
-        self.origin.iter().max().map_or(0, |last| i64::from(last + 1))
+        i64::from(self.origin.iter().fold(-1, |last: i32, place| last.max(*place))) + 1
     }
 }
 
