@@ -11,6 +11,8 @@ mod llvm;
 mod llvm_alu;
 mod metal;
 mod opencl;
+mod ptx;
+mod ptx_alu;
 mod scalar;
 mod vector;
 mod wgsl;
@@ -22,6 +24,7 @@ pub use error::Error;
 pub use llvm::{llvm, llvm_prelude};
 pub use metal::{metal, metal_prelude};
 pub use opencl::{opencl, opencl_prelude};
+pub use ptx::{ptx, ptx_prelude};
 pub use wgsl::{wgsl, wgsl_prelude};
 
 use gradiff_graph::{DType, Linear};
@@ -99,6 +102,15 @@ pub const LANGUAGES: &[Language] = &[
         prelude: llvm_prelude,
         has_groups: false,
         lanes_max: llvm::lanes_max,
+        has_vector_alu: |_| true,
+    },
+    Language {
+        name: "ptx",
+        extension: "ptx",
+        render: ptx,
+        prelude: ptx_prelude,
+        has_groups: true,
+        lanes_max: ptx::lanes_max,
         has_vector_alu: |_| true,
     },
 ];

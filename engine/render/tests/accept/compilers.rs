@@ -74,6 +74,22 @@ pub(crate) const COMPILERS: &[Compiler] = &[
         }),
     },
     Compiler {
+        language: "ptx",
+        name: "ptxas for sm_80",
+        find: || nvidia("ptxas"),
+        check: Check::Command(|program, file| {
+            with(program, &["-arch=sm_80", "-o", "/dev/null", file])
+        }),
+    },
+    Compiler {
+        language: "ptx",
+        name: "ptxas for sm_90",
+        find: || nvidia("ptxas"),
+        check: Check::Command(|program, file| {
+            with(program, &["-arch=sm_90", "-o", "/dev/null", file])
+        }),
+    },
+    Compiler {
         language: "wgsl",
         name: "naga",
         find: || Ok("naga".into()),
