@@ -101,6 +101,12 @@ pub(crate) trait Dialect {
     /// Its name, for messages.
     fn language(&self) -> &'static str;
 
+    /// Whether there is no such type, or none that can be stored.
+    fn lacks(&self, dtype: DType, is_stored: bool) -> bool {
+        let _ = (dtype, is_stored);
+        false
+    }
+
     /// The type of a variable or of an array's elements.
     fn type_name(&self, dtype: DType, lanes: u8, mask_bytes: u8) -> Option<String>;
 

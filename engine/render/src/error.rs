@@ -21,6 +21,19 @@ pub enum Error {
         /// How many lanes of it.
         lanes: u8,
     },
+    /// The language has no such type of values, or none that arrays may have.
+    #[error(
+        "kernel {kernel}: {language} has no arrays or values of {dtype}; cast to a type that it \
+         has, or choose another device"
+    )]
+    Type {
+        /// The language.
+        language: &'static str,
+        /// The name of the kernel.
+        kernel: String,
+        /// The type.
+        dtype: DType,
+    },
     /// The name of the kernel is no identifier.
     #[error("kernel name `{0}` is no identifier: letters, digits and _ only, no digit first")]
     Name(String),

@@ -7,17 +7,25 @@ mod cuda;
 mod dialect;
 mod error;
 mod helpers;
+mod llvm;
+mod llvm_alu;
 mod metal;
 mod opencl;
+mod ptx;
+mod ptx_alu;
 mod scalar;
 mod vector;
+mod wgsl;
 mod writer;
 
 pub use c::{c, c_named, c_prelude, c_type};
 pub use cuda::{cuda, cuda_prelude};
 pub use error::Error;
+pub use llvm::{llvm, llvm_prelude};
 pub use metal::{metal, metal_prelude};
 pub use opencl::{opencl, opencl_prelude};
+pub use ptx::{ptx, ptx_prelude};
+pub use wgsl::{wgsl, wgsl_prelude};
 
 use gradiff_graph::{DType, Linear};
 
@@ -77,5 +85,32 @@ pub const LANGUAGES: &[Language] = &[
         has_groups: true,
         lanes_max: metal::lanes_max,
         has_vector_alu: metal::has_vector_alu,
+    },
+    Language {
+        name: "wgsl",
+        extension: "wgsl",
+        render: wgsl,
+        prelude: wgsl_prelude,
+        has_groups: true,
+        lanes_max: wgsl::lanes_max,
+        has_vector_alu: wgsl::has_vector_alu,
+    },
+    Language {
+        name: "llvm",
+        extension: "ll",
+        render: llvm,
+        prelude: llvm_prelude,
+        has_groups: false,
+        lanes_max: llvm::lanes_max,
+        has_vector_alu: |_| true,
+    },
+    Language {
+        name: "ptx",
+        extension: "ptx",
+        render: ptx,
+        prelude: ptx_prelude,
+        has_groups: true,
+        lanes_max: ptx::lanes_max,
+        has_vector_alu: |_| true,
     },
 ];

@@ -49,7 +49,7 @@ const VECTORS: Vectors = Vectors {
     select: |mask, y, z| format!("select({z}, {y}, {mask})"),
     lane: |value, lane| format!("{value}.{}", ["x", "y", "z", "w"][lane & 3]),
     constant,
-    scalar: |alu| if has_f64(alu) { None } else { WORDS.alu(alu) },
+    scalar: |alu| WORDS.alu(alu),
     function: |kind, word, parameters, value| {
         let parameters: Vec<String> =
             parameters.iter().map(|(kind, name)| format!("{kind} {name}")).collect();
@@ -59,10 +59,6 @@ const VECTORS: Vectors = Vectors {
     wraps: false,
     is_native: |dtype| dtype != DType::BF16,
 };
-
-fn has_f64(alu: &Alu) -> bool {
-    alu.dtype == DType::F64 || alu.src.iter().any(|value| value.dtype == DType::F64)
-}
 
 fn type_name(dtype: DType) -> &'static str {
     match dtype {
@@ -119,10 +115,13 @@ impl Dialect for Metal {
         "Metal"
     }
 
+    fn lacks(&self, dtype: DType, _is_stored: bool) -> bool {
+        dtype == DType::F64
+    }
+
     fn type_name(&self, dtype: DType, lanes: u8, mask_bytes: u8) -> Option<String> {
-        match (dtype, lanes) {
-            (DType::F64, _) => None,
-            (_, 1) => Some(type_name(dtype).to_string()),
+        match lanes {
+            1 => Some(type_name(dtype).to_string()),
             _ => vector_type(dtype, lanes, mask_bytes),
         }
     }
@@ -132,9 +131,6 @@ impl Dialect for Metal {
     }
 
     fn head(&self, head: &Head) -> Option<String> {
-        if head.arrays.iter().any(|(_, dtype, _)| *dtype == DType::F64) {
-            return None;
-        }
         let arrays = head.arrays.iter();
         let arrays =
             arrays.map(|(slot, dtype, _)| format!("device {}* data{slot}", type_name(*dtype)));
@@ -160,11 +156,7 @@ impl Dialect for Metal {
     }
 
     fn alu(&self, alu: &Alu) -> Option<Text> {
-        match alu.lanes {
-            _ if has_f64(alu) => None,
-            1 => WORDS.alu(alu).map(Text::from),
-            _ => VECTORS.alu(alu),
-        }
+        if alu.lanes == 1 { WORDS.alu(alu).map(Text::from) } else { VECTORS.alu(alu) }
     }
 
     fn vectorize(&self, dtype: DType, lanes: u8, src: &[Value]) -> Option<Text> {

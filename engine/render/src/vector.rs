@@ -144,6 +144,9 @@ impl Vectors {
             Op::FloorDiv => return own(Op::CDiv),
             Op::FloorMod => return own(Op::CMod),
             Op::Shl | Op::Shr => return own(op),
+            Op::Neg if !dtype.is_signed() => {
+                return Some(format!("({}-{})", self.all(Constant::zero(dtype), lanes)?, src[0]));
+            }
             Op::CmpLt => return infix("<"),
             Op::CmpNe => return infix("!="),
             Op::And => return infix("&"),

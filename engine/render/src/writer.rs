@@ -5,7 +5,7 @@
 //! `alu0` (computed), `acc0` (accumulated), `ridx0` (counted), `gidx0` and `lidx0` (the place in
 //! the grid and in the group; 0 is the innermost range), `local0` (an array of the group).
 
-use gradiff_graph::{Arg, AxisKind, Constant, Instruction, Linear, Op};
+use gradiff_graph::{Arg, AxisKind, Constant, DType, Instruction, Linear, Op};
 
 use crate::Error;
 use crate::bounds::find_wrapping;
@@ -17,6 +17,15 @@ const HEIGHT_MAX: u32 = 24;
 /// The text of a kernel under a name.
 pub(crate) fn write(dialect: &dyn Dialect, linear: &Linear, name: &str) -> Result<String, Error> {
     check_name(name)?;
+    for uop in linear.uops.iter().filter(|uop| uop.dtype != DType::Void) {
+        if dialect.lacks(uop.dtype, uop.op == Op::DefineGlobal) {
+            return Err(Error::Type {
+                language: dialect.language(),
+                kernel: linear.name.clone(),
+                dtype: uop.dtype,
+            });
+        }
+    }
     for kind in [AxisKind::Global, AxisKind::Local] {
         let ranges = linear.launched(kind);
         let is_grid = dialect.launched(kind, 0).is_some();
@@ -347,7 +356,7 @@ impl<'a> Writer<'a> {
 }
 
 /// The slots that are written to.
-fn stored_slots(linear: &Linear) -> Vec<usize> {
+pub(crate) fn stored_slots(linear: &Linear) -> Vec<usize> {
     let at = |position: u32| linear.uops.get(position as usize);
     let stores = linear.uops.iter().filter(|uop| uop.op == Op::Store);
     let indices = stores.filter_map(|uop| at(*uop.src.first()?));

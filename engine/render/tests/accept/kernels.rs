@@ -232,3 +232,135 @@ pub(crate) fn group() -> Linear {
     b.end(group);
     b.finish("r_8_16")
 }
+
+/// `data0[i] = data1[i]` by vectors of so many lanes, half of them behind gates.
+fn copy(dtype: DType, lanes: u8) -> Linear {
+    let mut b = Builder::new(lanes);
+    let [out, input] = [0, 1].map(|slot| b.global(slot, dtype, 64));
+    let count = b.int(i128::from(lanes));
+    let range = b.range(AxisKind::Local, 64 / i128::from(lanes));
+    let at = b.push(Op::Mul, DType::I32, &[range, count], Arg::None);
+    let half = b.int(32);
+    let gate = b.push(Op::CmpLt, DType::Bool, &[at, half], Arg::None);
+    let value = b.load(input, at, Some(gate));
+    b.store(out, at, value, None);
+    let value = b.load(input, at, None);
+    b.store(out, at, value, Some(gate));
+    b.end(range);
+    b.finish(&format!("E_copy_{dtype}_{lanes}"))
+}
+
+/// Each lane of a vector taken out, added to itself and put back.
+fn apart(dtype: DType, lanes: u8) -> Linear {
+    let mut b = Builder::new(lanes);
+    let [out, input] = [0, 1].map(|slot| b.global(slot, dtype, 64));
+    let zero = b.int(0);
+    let value = b.load(input, zero, None);
+    let sums: Vec<u32> = (0..i64::from(lanes))
+        .map(|lane| {
+            let one = b.push(Op::Lane, dtype, &[value], Arg::Int(lane));
+            b.push(Op::Add, dtype, &[one, one], Arg::None)
+        })
+        .collect();
+    let value = b.wide(Op::Vectorize, dtype, &sums, Arg::None);
+    b.store(out, zero, value, None);
+    b.finish(&format!("E_apart_{dtype}_{lanes}"))
+}
+
+/// A sum over a grid of three dimensions, with a vector as its variable.
+fn fold(dtype: DType, lanes: u8) -> Linear {
+    let mut b = Builder::new(lanes);
+    let [out, input] = [0, 1].map(|slot| b.global(slot, dtype, 4096));
+    let start = b.constant(Constant::one(dtype));
+    let groups: Vec<u32> = (2..5).map(|steps| b.range(AxisKind::Global, steps)).collect();
+    let start = b.all(start);
+    let acc = b.acc(start);
+    let range = b.range(AxisKind::Loop, 8);
+    let mut at = b.push(Op::Add, DType::I32, &[range, groups[0]], Arg::None);
+    for group in &groups[1..] {
+        at = b.push(Op::Add, DType::I32, &[at, *group], Arg::None);
+    }
+    let width = b.int(i128::from(lanes));
+    let at = b.push(Op::Mul, DType::I32, &[at, width], Arg::None);
+    let value = b.load(input, at, None);
+    let op = if lanes == 1 || dtype == DType::Bool { Op::Max } else { Op::Mul };
+    let next = b.alu(op, dtype, &[acc, value]);
+    b.wide(Op::Assign, dtype, &[acc, next], Arg::None);
+    b.end(range);
+    b.store(out, groups[2], acc, None);
+    for group in groups.into_iter().rev() {
+        b.end(group);
+    }
+    b.finish(&format!("r_fold_{dtype}_{lanes}"))
+}
+
+/// The values of a type that texts get wrong.
+fn constants(dtype: DType) -> Linear {
+    let mut b = Builder::new(1);
+    let out = b.global(0, dtype, 16);
+    let low = Constant::smallest(dtype);
+    let mut values = vec![Constant::zero(dtype), Constant::one(dtype), low];
+    if dtype.is_float() {
+        let floats = [-0.0, 0.1, -1.5, f64::NAN, f64::INFINITY, 1e-45, 6e-8, 65504.0];
+        values.extend(floats.map(|value| Constant::float(dtype, value)));
+        let quiet = Constant::float(dtype, f64::NAN).bits();
+        values.push(Constant::from_bits(dtype, quiet | 1));
+    } else {
+        values.push(Constant::from_bits(dtype, u64::MAX));
+        values.push(Constant::int(dtype, 77));
+    }
+    for (number, value) in values.into_iter().enumerate() {
+        let (at, value) = (b.int(number as i128), b.constant(value));
+        b.store(out, at, value, None);
+    }
+    b.finish(&format!("E_constants_{dtype}"))
+}
+
+/// A kernel with parameters that are integers.
+fn variables(dtype: DType) -> Linear {
+    let mut b = Builder::new(1);
+    let out = b.global(0, DType::F32, 1024);
+    let variable = gradiff_graph::Variable { name: "start".into(), min: 0, max: 9 };
+    let start = b.push(Op::DefineVar, dtype, &[], Arg::Var(variable.into()));
+    let range = b.range(AxisKind::Global, 4);
+    let index = b.push(Op::Cast, DType::I32, &[start], Arg::None);
+    let at = b.push(Op::Add, DType::I32, &[range, index], Arg::None);
+    let value = b.push(Op::Cast, DType::F32, &[at], Arg::None);
+    b.store(out, at, value, None);
+    b.end(range);
+    b.finish(&format!("E_variable_{dtype}"))
+}
+
+/// What tells whether a language is right: each op over each type alone and, where the language
+/// has that, in vectors; loads, stores, gates, folds, groups, constants, parameters.
+pub(crate) fn telling(language: &gradiff_render::Language) -> Vec<Linear> {
+    let mut list = vec![group(), variables(DType::I32), variables(DType::I64)];
+    for (number, (op, from, to)) in signatures().into_iter().enumerate() {
+        list.push(elementwise(op, &from, to, 1));
+        let types = || from.iter().chain([&to]);
+        let most = types().map(|dtype| (language.lanes_max)(*dtype)).min().unwrap_or(1);
+        let lanes = [4, 2, 8, 16][number % 4].min(most);
+        if lanes > 1 && types().all(|dtype| (language.has_vector_alu)(*dtype)) {
+            list.push(elementwise(op, &from, to, lanes));
+        }
+    }
+    for (number, dtype) in DType::ALL.into_iter().enumerate() {
+        let most = (language.lanes_max)(dtype);
+        list.push(constants(dtype));
+        list.push(fold(dtype, 1));
+        list.push(copy(dtype, 1));
+        let counts = [2, 4, 8, 16, 32, 64].into_iter().filter(|lanes| *lanes <= most);
+        list.extend(counts.flat_map(|lanes| [copy(dtype, lanes), apart(dtype, lanes)]));
+        let other = |by: usize| DType::ALL[(number + by) % DType::ALL.len()];
+        let is_wide =
+            |dtype: DType| (language.has_vector_alu)(dtype) && (language.lanes_max)(dtype) >= 4;
+        if is_wide(dtype) {
+            list.push(fold(dtype, 4));
+            if is_wide(other(3)) && is_wide(other(5)) {
+                list.push(choice(other(3), other(5), dtype, 4));
+            }
+        }
+        list.push(choice(other(3), other(7), dtype, 1));
+    }
+    list
+}

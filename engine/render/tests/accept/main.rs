@@ -1,12 +1,117 @@
 //! Real compilers accept the text of telling kernels, and refuse what is wrong.
 
+mod compilers;
 mod kernels;
 mod values;
 
 use std::process::Command;
 
+use gradiff_graph::Linear;
+use gradiff_render::{LANGUAGES, Language};
+
+use compilers::{COMPILERS, Compiler};
+
+/// Words of which the name of each kernel without a text has one.
+const LACKS: [(&str, &[&str]); 7] = [
+    ("c", &["r_8_16"]),
+    ("llvm", &["r_8_16"]),
+    ("cuda", &[]),
+    ("opencl", &[]),
+    ("metal", &["f64"]),
+    ("wgsl", &["i64", "u64", "f64", "i8", "u8", "i16", "u16", "bf16", "bool"]),
+    ("ptx", &["exp2", "log2", "sin", "pow"]),
+];
+
+/// The texts of the telling kernels, and the names of those that the language refuses.
+fn texts(language: &Language) -> (Vec<String>, Vec<String>) {
+    let (mut texts, mut refused) = (Vec::new(), Vec::new());
+    for kernel in kernels::telling(language) {
+        match (language.render)(&kernel) {
+            Ok(text) => texts.push(text),
+            Err(_) => refused.push(kernel.name),
+        }
+    }
+    (texts, refused)
+}
+
+fn language_of(compiler: &Compiler) -> &'static Language {
+    let language = LANGUAGES.iter().find(|language| language.name == compiler.language);
+    language.expect("the language of a compiler is in the table")
+}
+
+/// The texts as files for a compiler.
+fn files(compiler: &Compiler, language: &Language, texts: &[String]) -> Vec<String> {
+    let texts = if compiler.takes_one() { texts.to_vec() } else { vec![texts.concat()] };
+    texts.into_iter().map(|text| (language.prelude)(&text) + &text).collect()
+}
+
+#[test]
+fn compilers_accept_all_kernels() {
+    let mut skipped = 0;
+    for compiler in COMPILERS {
+        let language = language_of(compiler);
+        let program = match (compiler.find)() {
+            Ok(program) => program,
+            Err(why) => {
+                skipped += 1;
+                println!("{}: skipped, {why}", compiler.name);
+                continue;
+            }
+        };
+        let (texts, refused) = texts(language);
+        for file in files(compiler, language, &texts) {
+            if let Err(message) = compiler.check(&program, &file, language.extension) {
+                let shown: String = message.chars().take(4000).collect();
+                panic!(
+                    "{} refuses: {shown}\n{}",
+                    compiler.name,
+                    file.lines().take(60).collect::<Vec<_>>().join("\n")
+                );
+            }
+        }
+        println!("{}: {} accepted, {} have no text", compiler.name, texts.len(), refused.len());
+    }
+    println!("{skipped} of {} compilers skipped", COMPILERS.len());
+}
+
+#[test]
+fn languages_refuse_only_what_they_lack() {
+    for language in LANGUAGES {
+        let row = LACKS.iter().find(|(name, _)| *name == language.name);
+        let (_, lacks) = row.expect("each language has a row");
+        let (texts, refused) = texts(language);
+        let is_known = |name: &&String| lacks.iter().any(|word| name.contains(word));
+        let surprises: Vec<&String> = refused.iter().filter(|name| !is_known(name)).collect();
+        assert!(surprises.is_empty(), "{} has no {surprises:?}", language.name);
+        assert!(texts.len() > 100, "{} has {} texts", language.name, texts.len());
+    }
+}
+
+/// Text that is wrong in one place, and text without what stands before it.
+#[test]
+fn compilers_refuse_what_is_wrong() {
+    for compiler in COMPILERS {
+        let language = language_of(compiler);
+        let Ok(program) = (compiler.find)() else { continue };
+        let (texts, _) = texts(language);
+        let check = |text: &str| compiler.check(&program, text, language.extension);
+        // A kernel that needs a function, a value in it, and one that nobody made.
+        let (name, value, other) = match language.name {
+            "llvm" => ("E_exp2_f32", "%t2", "%t77"),
+            "ptx" => ("E_floordiv_i32", "%r9", "%r77"),
+            _ => ("E_floordiv_i32", "val0", "val77"),
+        };
+        let kernel = texts.iter().find(|text| text.contains(name)).expect("a telling kernel");
+        assert_eq!(check(&((language.prelude)(kernel) + kernel)), Ok(()), "{}", compiler.name);
+        let last = kernel.rfind(value).expect("the value is used");
+        let wrong = format!("{}{other}{}", &kernel[..last], &kernel[last + value.len()..]);
+        assert!(check(&((language.prelude)(&wrong) + &wrong)).is_err(), "{}", compiler.name);
+        assert!(check(kernel).is_err(), "{} needs no prelude", compiler.name);
+    }
+}
+
 /// What gcc makes of a kernel for a machine with 512-bit vectors; `None` where it is not there.
-fn assembly(kernel: &gradiff_graph::Linear) -> Option<String> {
+fn assembly(kernel: &Linear) -> Option<String> {
     let text = gradiff_render::c(kernel).expect("C has it");
     let directory = tempfile::tempdir().expect("a directory");
     let source = directory.path().join("kernel.c");

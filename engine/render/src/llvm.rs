@@ -1,0 +1,315 @@
+//! LLVM IR with opaque pointers (LLVM 15 and later). One function per kernel:
+//! `define void @NAME(ptr noalias %data0, ...)`.
+//!
+//! Value n of the list is `%v{n}`. Loops are basic blocks with a phi for the counter; accumulators
+//! are memory of the stack, which `mem2reg` makes values. Vectors are those of the language. No
+//! op has flags that would allow more than it means. A bool is i1, and a byte in memory; bf16 is
+//! its bits. A group's ranges are loops, so that a kernel with a barrier is refused.
+
+use std::collections::BTreeSet;
+
+use gradiff_graph::{Arg, DType, Instruction, Linear, Op};
+
+use crate::Error;
+use crate::helpers::collect;
+use crate::llvm_alu::{Lanes, alu, constant, own, type_of};
+use crate::writer::{check_name, stored_slots, unsupported};
+
+/// The text of one kernel.
+///
+/// # Errors
+/// If a uop is not of the linear level or has no text in LLVM IR, or the name is no identifier.
+pub fn llvm(linear: &Linear) -> Result<String, Error> {
+    check_name(&linear.name)?;
+    let mut writer = Writer {
+        linear,
+        body: Body::default(),
+        entry: String::new(),
+        names: vec![String::new(); linear.uops.len()],
+    };
+    for position in 0..linear.uops.len() {
+        writer.uop(position).ok_or_else(|| unsupported("LLVM IR", linear, position))?;
+    }
+    let parameters = writer.parameters().join(", ");
+    let (entry, body) = (&writer.entry, &writer.body.text);
+    let name = &linear.name;
+    Ok(format!("define void @{name}({parameters}) {{\nentry:\n{entry}{body}  ret void\n}}\n"))
+}
+
+/// What stands once before these kernels in a file: the functions that they call.
+pub fn llvm_prelude(kernels: &str) -> String {
+    let functions = collect(kernels, &own);
+    let lines = kernels.lines().chain(functions.lines());
+    let declarations: BTreeSet<String> = lines.filter_map(declaration).collect();
+    let declarations: Vec<String> = declarations.into_iter().collect();
+    declarations.concat() + &functions
+}
+
+/// The declaration of the intrinsic that a line calls.
+fn declaration(line: &str) -> Option<String> {
+    let (_, call) = line.split_once("= call ")?;
+    let (kind, call) = call.split_once(" @llvm.")?;
+    let (name, arguments) = call.split_once('(')?;
+    let arguments = arguments.strip_suffix(')')?;
+    // A constant vector has commas of its own; all arguments of an intrinsic have one type.
+    let first = match arguments.strip_prefix('<') {
+        Some(vector) => format!("<{}>", vector.split_once('>')?.0),
+        None => arguments.split_once(' ')?.0.to_string(),
+    };
+    let count = if name.starts_with("pow") {
+        2
+    } else if name.starts_with("fma") {
+        3
+    } else {
+        1
+    };
+    let arguments = vec![first; count].join(", ");
+    Some(format!("declare {kind} @llvm.{name}({arguments})\n"))
+}
+
+/// Statements, names for their values, and the block that they stand in.
+#[derive(Default)]
+pub(crate) struct Body {
+    pub(crate) text: String,
+    count: usize,
+    /// The label of the block being written; empty for the first.
+    block: String,
+}
+
+impl Body {
+    pub(crate) fn line(&mut self, text: &str) {
+        self.text.push_str("  ");
+        self.text.push_str(text);
+        self.text.push('\n');
+    }
+
+    /// The name of the value of a statement.
+    pub(crate) fn value(&mut self, text: &str) -> String {
+        let name = format!("%t{}", self.count);
+        self.count += 1;
+        self.line(&format!("{name} = {text}"));
+        name
+    }
+
+    fn label(&mut self, name: &str) {
+        self.text.push_str(&format!("{name}:\n"));
+        self.block = name.to_string();
+    }
+
+    fn block(&self) -> &str {
+        if self.block.is_empty() { "entry" } else { &self.block }
+    }
+}
+
+struct Writer<'a> {
+    linear: &'a Linear,
+    body: Body,
+    /// What stands first: memory of the stack.
+    entry: String,
+    /// How each value is written.
+    names: Vec<String>,
+}
+
+impl Writer<'_> {
+    fn parameters(&self) -> Vec<String> {
+        let stored = stored_slots(self.linear);
+        let arrays = self.linear.globals().into_iter().map(|(global, _)| {
+            let access = if stored.contains(&global.slot) { "" } else { "readonly " };
+            format!("ptr noalias {access}%data{}", global.slot)
+        });
+        let variables = self.linear.uops.iter().filter_map(|uop| match &uop.arg {
+            Arg::Var(variable) => Some(format!("{} %{}", type_of(uop.dtype, 1), variable.name)),
+            _ => None,
+        });
+        arrays.chain(variables).collect()
+    }
+
+    fn source(&self, uop: &Instruction, number: usize) -> Option<(&str, &Instruction)> {
+        let position = *uop.src.get(number)? as usize;
+        Some((self.names.get(position)?, &self.linear.uops[position]))
+    }
+
+    /// The value of a source: that of an accumulator is loaded.
+    fn value(&mut self, uop: &Instruction, number: usize) -> Option<String> {
+        let position = *uop.src.get(number)? as usize;
+        let source = &self.linear.uops[position];
+        let name = self.names.get(position)?.clone();
+        Some(match source.op {
+            Op::DefineAcc | Op::Assign => {
+                let kind = type_of(source.dtype, source.lanes);
+                self.body.value(&format!("load {kind}, ptr {name}"))
+            }
+            _ => name,
+        })
+    }
+
+    fn uop(&mut self, position: usize) -> Option<()> {
+        let uop = &self.linear.uops[position];
+        let kind = type_of(uop.dtype, uop.lanes);
+        self.names[position] = match (uop.op, &uop.arg) {
+            (Op::Const, Arg::Const(value)) => constant(*value),
+            (Op::DefineGlobal, Arg::Global(global)) => format!("%data{}", global.slot),
+            (Op::DefineVar, Arg::Var(variable)) => format!("%{}", variable.name),
+            (Op::DefineLocal, Arg::Local(local)) => {
+                let (name, size) = (format!("%local{}", local.number), local.size_elements.max(1));
+                let element = memory_type(uop.dtype, 1);
+                self.entry += &format!("  {name} = alloca [{size} x {element}], align 64\n");
+                name
+            }
+            (Op::Index, _) => self.index(uop)?,
+            (Op::Sink, _) => String::new(),
+            (Op::Range, _) => self.open(position)?,
+            (Op::EndRange, _) => self.close(*uop.src.first()?)?,
+            (Op::DefineAcc, _) => {
+                let (name, start) = (format!("%acc{position}"), self.value(uop, 0)?);
+                self.entry += &format!("  {name} = alloca {kind}\n");
+                self.body.line(&format!("store {kind} {start}, ptr {name}"));
+                name
+            }
+            (Op::Assign, _) => {
+                let value = self.value(uop, 1)?;
+                let (name, variable) = self.source(uop, 0)?;
+                let (name, kind) = (name.to_string(), type_of(variable.dtype, variable.lanes));
+                self.body.line(&format!("store {kind} {value}, ptr {name}"));
+                name
+            }
+            (Op::Load, _) => self.load(position)?,
+            (Op::Store, _) => self.store(position)?,
+            (Op::Vectorize, _) => self.vectorize(uop)?,
+            (Op::Lane, Arg::Int(lane)) => {
+                let value = self.value(uop, 0)?;
+                let (_, source) = self.source(uop, 0)?;
+                let kind = type_of(source.dtype, source.lanes);
+                self.body.value(&format!("extractelement {kind} {value}, i64 {lane}"))
+            }
+            (op, _) if op.is_elementwise() => self.computed(uop)?,
+            _ => return None,
+        };
+        Some(())
+    }
+
+    fn computed(&mut self, uop: &Instruction) -> Option<String> {
+        let values = (0..uop.src.len()).map(|number| self.value(uop, number));
+        let src: Vec<String> = values.collect::<Option<_>>()?;
+        let first = if uop.op == Op::Where { 1 } else { 0 };
+        let (_, source) = self.source(uop, first)?;
+        let lanes = Lanes { from: source.dtype, to: uop.dtype, count: uop.lanes };
+        alu(&mut self.body, uop.op, lanes, &src)
+    }
+
+    fn index(&mut self, uop: &Instruction) -> Option<String> {
+        let at = self.value(uop, 1)?;
+        let (array, _) = self.source(uop, 0)?;
+        let (_, index) = self.source(uop, 1)?;
+        let (element, kind) = (memory_type(uop.dtype, 1), type_of(index.dtype, 1));
+        let text = format!("getelementptr inbounds {element}, ptr {array}, {kind} {at}");
+        Some(self.body.value(&text))
+    }
+
+    /// The first block of a loop; it is left at once if there are no steps.
+    fn open(&mut self, position: usize) -> Option<String> {
+        let uop = &self.linear.uops[position];
+        let (kind, end) = (type_of(uop.dtype, 1), self.value(uop, 0)?);
+        let (name, before) = (format!("%ridx{position}"), self.body.block().to_string());
+        self.body.line(&format!("br label %loop{position}"));
+        self.body.label(&format!("loop{position}"));
+        self.body.line(&format!(
+            "{name} = phi {kind} [ 0, %{before} ], [ %next{position}, %latch{position} ]"
+        ));
+        self.body.line(&format!("%more{position} = icmp slt {kind} {name}, {end}"));
+        self.body
+            .line(&format!("br i1 %more{position}, label %body{position}, label %end{position}"));
+        self.body.label(&format!("body{position}"));
+        Some(name)
+    }
+
+    fn close(&mut self, range: u32) -> Option<String> {
+        let kind = type_of(self.linear.uops[range as usize].dtype, 1);
+        self.body.line(&format!("br label %latch{range}"));
+        self.body.label(&format!("latch{range}"));
+        self.body.line(&format!("%next{range} = add {kind} %ridx{range}, 1"));
+        self.body.line(&format!("br label %loop{range}"));
+        self.body.label(&format!("end{range}"));
+        Some(String::new())
+    }
+
+    /// The gate of the index that is source 0, if it has one.
+    fn gate(&mut self, uop: &Instruction) -> Option<String> {
+        let linear = self.linear;
+        let index = &linear.uops[*uop.src.first()? as usize];
+        self.value(index, 2)
+    }
+
+    fn load(&mut self, position: usize) -> Option<String> {
+        let uop = &self.linear.uops[position];
+        let place = self.value(uop, 0)?;
+        let (kind, memory) = (type_of(uop.dtype, uop.lanes), memory_type(uop.dtype, uop.lanes));
+        let align = uop.dtype.size_bytes();
+        let (gate, before) = (self.gate(uop), self.body.block().to_string());
+        if let Some(gate) = &gate {
+            self.body.line(&format!("br i1 {gate}, label %open{position}, label %shut{position}"));
+            self.body.label(&format!("open{position}"));
+        }
+        let mut value = self.body.value(&format!("load {memory}, ptr {place}, align {align}"));
+        if uop.dtype == DType::Bool {
+            value = self.body.value(&format!("icmp ne {memory} {value}, zeroinitializer"));
+        }
+        if gate.is_some() {
+            self.body.line(&format!("br label %shut{position}"));
+            self.body.label(&format!("shut{position}"));
+            let open = format!("[ {value}, %open{position} ]");
+            value = self.body.value(&format!("phi {kind} [ zeroinitializer, %{before} ], {open}"));
+        }
+        Some(value)
+    }
+
+    fn store(&mut self, position: usize) -> Option<String> {
+        let uop = &self.linear.uops[position];
+        let (place, mut value) = (self.value(uop, 0)?, self.value(uop, 1)?);
+        let (_, stored) = self.source(uop, 1)?;
+        let (dtype, lanes) = (stored.dtype, stored.lanes);
+        let (kind, memory) = (type_of(dtype, lanes), memory_type(dtype, lanes));
+        if dtype == DType::Bool {
+            value = self.body.value(&format!("zext {kind} {value} to {memory}"));
+        }
+        let store = format!("store {memory} {value}, ptr {place}, align {}", dtype.size_bytes());
+        match self.gate(uop) {
+            Some(gate) => {
+                let (open, shut) = (format!("open{position}"), format!("shut{position}"));
+                self.body.line(&format!("br i1 {gate}, label %{open}, label %{shut}"));
+                self.body.label(&open);
+                self.body.line(&store);
+                self.body.line(&format!("br label %{shut}"));
+                self.body.label(&shut);
+            }
+            None => self.body.line(&store),
+        }
+        Some(String::new())
+    }
+
+    fn vectorize(&mut self, uop: &Instruction) -> Option<String> {
+        let (kind, element) = (type_of(uop.dtype, uop.lanes), type_of(uop.dtype, 1));
+        let mut vector = "poison".to_string();
+        for lane in 0..uop.src.len() {
+            let value = self.value(uop, lane)?;
+            let text = format!("insertelement {kind} {vector}, {element} {value}, i64 {lane}");
+            vector = self.body.value(&text);
+        }
+        if uop.src.len() == 1 && uop.lanes > 1 {
+            let order = format!("<{} x i32> zeroinitializer", uop.lanes);
+            let text = format!("shufflevector {kind} {vector}, {kind} poison, {order}");
+            vector = self.body.value(&text);
+        }
+        Some(vector)
+    }
+}
+
+/// The type of elements in memory.
+fn memory_type(dtype: DType, lanes: u8) -> String {
+    type_of(if dtype == DType::Bool { DType::U8 } else { dtype }, lanes)
+}
+
+/// How many elements a load takes at most.
+pub(crate) fn lanes_max(_dtype: DType) -> u8 {
+    64
+}

@@ -1,0 +1,362 @@
+//! Elementwise ops in PTX, one lane at a time: a table from op to instructions. exp2 is the
+//! machine's, of 2 ulp; log2, sin and pow have no instruction that is right, and are refused.
+
+use gradiff_graph::{Constant, DType, Op};
+
+use crate::scalar::is_half;
+
+/// What the registers of a type are.
+pub(crate) struct Class {
+    /// What names of registers begin with.
+    pub(crate) prefix: &'static str,
+    /// The type of a declaration and of moves.
+    pub(crate) moved: &'static str,
+    /// The type in instructions that compute.
+    pub(crate) kind: &'static str,
+    /// The type in memory.
+    pub(crate) stored: &'static str,
+}
+
+const CLASSES: [&str; 6] = ["p", "r", "rd", "h", "f", "fd"];
+
+/// The registers of a type.
+pub(crate) fn class(dtype: DType) -> Class {
+    let row = |prefix, moved, kind, stored| Class { prefix, moved, kind, stored };
+    match dtype {
+        DType::Bool | DType::Void => row("p", "pred", "pred", "u8"),
+        DType::I8 => row("r", "b32", "s32", "s8"),
+        DType::U8 => row("r", "b32", "u32", "u8"),
+        DType::I16 => row("r", "b32", "s32", "s16"),
+        DType::U16 => row("r", "b32", "u32", "u16"),
+        DType::I32 => row("r", "b32", "s32", "s32"),
+        DType::U32 => row("r", "b32", "u32", "u32"),
+        DType::I64 => row("rd", "b64", "s64", "s64"),
+        DType::U64 => row("rd", "b64", "u64", "u64"),
+        DType::F16 => row("h", "b16", "f16", "b16"),
+        DType::BF16 => row("h", "b16", "bf16", "b16"),
+        DType::F32 => row("f", "f32", "f32", "f32"),
+        DType::F64 => row("fd", "f64", "f64", "f64"),
+    }
+}
+
+/// Statements and the registers that they use.
+#[derive(Default)]
+pub(crate) struct Registers {
+    pub(crate) text: String,
+    counts: [usize; 6],
+}
+
+impl Registers {
+    pub(crate) fn line(&mut self, text: &str) {
+        self.text.push('\t');
+        self.text.push_str(text);
+        self.text.push('\n');
+    }
+
+    pub(crate) fn label(&mut self, name: &str) {
+        self.text.push_str(name);
+        self.text.push_str(":\n");
+    }
+
+    /// A new register for a type.
+    pub(crate) fn new_of(&mut self, dtype: DType) -> String {
+        let prefix = class(dtype).prefix;
+        let place = CLASSES.iter().position(|name| *name == prefix).unwrap_or(0);
+        self.counts[place] += 1;
+        format!("%{prefix}{}", self.counts[place] - 1)
+    }
+
+    pub(crate) fn declarations(&self) -> String {
+        let kinds = ["pred", "b32", "b64", "b16", "f32", "f64"];
+        let used = CLASSES.iter().zip(kinds).zip(self.counts).filter(|(_, count)| *count != 0);
+        let lines =
+            used.map(|((prefix, kind), count)| format!("\t.reg .{kind} %{prefix}<{count}>;\n"));
+        lines.collect()
+    }
+
+    /// `op to, src...` into a new register.
+    fn value(&mut self, dtype: DType, op: &str, src: &[&str]) -> String {
+        let name = self.new_of(dtype);
+        self.line(&format!("{op} {name}, {};", src.join(", ")));
+        name
+    }
+}
+
+/// A register with a constant of exactly these bits.
+pub(crate) fn constant(out: &mut Registers, value: Constant) -> String {
+    let (dtype, bits) = (value.dtype(), value.bits());
+    match dtype {
+        DType::Bool => {
+            let number = out.value(DType::U32, "mov.b32", &[&bits.to_string()]);
+            out.value(DType::Bool, "setp.ne.u32", &[&number, "0"])
+        }
+        DType::F32 => out.value(dtype, "mov.f32", &[&format!("0f{bits:08X}")]),
+        DType::F64 => out.value(dtype, "mov.f64", &[&format!("0d{bits:016X}")]),
+        DType::F16 | DType::BF16 => out.value(dtype, "mov.b16", &[&format!("{bits:#06x}")]),
+        _ => {
+            let number = value.to_int().unwrap_or_default();
+            out.value(dtype, &format!("mov.{}", class(dtype).kind), &[&number.to_string()])
+        }
+    }
+}
+
+/// The register of what an op gives; `None` if there is no such op. `from` is the type of the
+/// sources, of `Where` that of the values.
+pub(crate) fn alu(
+    out: &mut Registers,
+    op: Op,
+    from: DType,
+    to: DType,
+    src: &[String],
+) -> Option<String> {
+    let src: Vec<&str> = src.iter().map(String::as_str).collect();
+    match op {
+        Op::Cast => cast(out, from, to, src[0]),
+        Op::Bitcast => bitcast(out, from, to, src[0]),
+        Op::Where if to == DType::Bool => {
+            let yes = out.value(to, "and.pred", &[src[0], src[1]]);
+            let not = out.value(to, "not.pred", &[src[0]]);
+            let no = out.value(to, "and.pred", &[&not, src[2]]);
+            Some(out.value(to, "or.pred", &[&yes, &no]))
+        }
+        Op::Where => Some(select(out, to, src[0], src[1], src[2])),
+        _ if from == DType::Bool => bool_op(out, op, &src),
+        _ if is_half(from) => half_op(out, op, from, &src),
+        _ if from.is_float() => float_op(out, op, from, &src),
+        _ => int_op(out, op, from, &src),
+    }
+}
+
+/// `x` where the gate is set, else `y`.
+fn select(out: &mut Registers, dtype: DType, gate: &str, x: &str, y: &str) -> String {
+    let kind = class(dtype).moved;
+    out.value(dtype, &format!("selp.{kind}"), &[x, y, gate])
+}
+
+fn bitcast(out: &mut Registers, from: DType, to: DType, x: &str) -> Option<String> {
+    if from == to {
+        return Some(x.to_string());
+    }
+    if from.bits() != to.bits() || [from, to].contains(&DType::Bool) {
+        return None;
+    }
+    Some(match (is_half(from), is_half(to)) {
+        (true, true) => x.to_string(),
+        (true, false) => {
+            let sign = if to.is_signed() { "s" } else { "u" };
+            out.value(to, &format!("cvt.{sign}32.{sign}16"), &[x])
+        }
+        (false, true) => out.value(to, "cvt.u16.u32", &[x]),
+        // Narrow integers are extended as the new type says.
+        _ if from.bits() < 32 => wrapped(out, to, x.to_string()),
+        _ => out.value(to, &format!("mov.b{}", from.bits()), &[x]),
+    })
+}
+
+fn bool_op(out: &mut Registers, op: Op, src: &[&str]) -> Option<String> {
+    let word = match op {
+        Op::Neg => return Some(src[0].to_string()),
+        Op::CmpLt => {
+            let not = out.value(DType::Bool, "not.pred", &[src[0]]);
+            return Some(out.value(DType::Bool, "and.pred", &[&not, src[1]]));
+        }
+        Op::Add | Op::Max | Op::Or => "or.pred",
+        Op::Mul | Op::Min | Op::And => "and.pred",
+        Op::Sub | Op::CmpNe | Op::Xor => "xor.pred",
+        _ => return None,
+    };
+    Some(out.value(DType::Bool, word, src))
+}
+
+/// Done in f32 and rounded.
+fn half_op(out: &mut Registers, op: Op, dtype: DType, src: &[&str]) -> Option<String> {
+    let mut wide = Vec::with_capacity(src.len());
+    for x in src {
+        wide.push(cast(out, dtype, DType::F32, x)?);
+    }
+    let wide: Vec<&str> = wide.iter().map(String::as_str).collect();
+    let value = float_op(out, op, DType::F32, &wide)?;
+    if op.is_comparison() { Some(value) } else { cast(out, DType::F32, dtype, &value) }
+}
+
+fn float_op(out: &mut Registers, op: Op, dtype: DType, src: &[&str]) -> Option<String> {
+    let kind = class(dtype).kind;
+    let word = match op {
+        Op::Neg => "neg",
+        Op::Add => "add.rn",
+        Op::Sub => "sub.rn",
+        Op::Mul => "mul.rn",
+        Op::FDiv => "div.rn",
+        Op::Recip => "rcp.rn",
+        Op::Sqrt => "sqrt.rn",
+        Op::MulAcc => "fma.rn",
+        Op::Exp2 if dtype == DType::F32 => "ex2.approx",
+        Op::CmpLt => return Some(out.value(DType::Bool, &format!("setp.lt.{kind}"), src)),
+        Op::CmpNe => return Some(out.value(DType::Bool, &format!("setp.neu.{kind}"), src)),
+        Op::Max | Op::Min => {
+            let order = if op == Op::Max { "gt" } else { "lt" };
+            let first = out.value(DType::Bool, &format!("setp.{order}.{kind}"), src);
+            let nan = out.value(DType::Bool, &format!("setp.nan.{kind}"), &[src[0], src[0]]);
+            let either = out.value(DType::Bool, "or.pred", &[&first, &nan]);
+            return Some(select(out, dtype, &either, src[0], src[1]));
+        }
+        _ => return None,
+    };
+    Some(out.value(dtype, &format!("{word}.{kind}"), src))
+}
+
+/// The register with a narrow integer in the form that its type has: extended to 32 bits.
+fn wrapped(out: &mut Registers, dtype: DType, x: String) -> String {
+    match dtype {
+        DType::I8 => out.value(dtype, "cvt.s32.s8", &[&x]),
+        DType::I16 => out.value(dtype, "cvt.s32.s16", &[&x]),
+        DType::U8 => out.value(dtype, "and.b32", &[&x, "255"]),
+        DType::U16 => out.value(dtype, "and.b32", &[&x, "65535"]),
+        _ => x,
+    }
+}
+
+fn int_op(out: &mut Registers, op: Op, dtype: DType, src: &[&str]) -> Option<String> {
+    let (kind, bits) = (class(dtype).kind, class(dtype).moved);
+    let signed = if bits == "b64" { "s64" } else { "s32" };
+    let compare = |out: &mut Registers, word: &str| {
+        out.value(DType::Bool, &format!("setp.{word}.{kind}"), src)
+    };
+    let word = match op {
+        Op::Neg => format!("neg.{signed}"),
+        Op::Add => format!("add.{kind}"),
+        Op::Sub => format!("sub.{kind}"),
+        Op::Mul => format!("mul.lo.{kind}"),
+        Op::MulAcc => format!("mad.lo.{kind}"),
+        Op::And => format!("and.{bits}"),
+        Op::Or => format!("or.{bits}"),
+        Op::Xor => format!("xor.{bits}"),
+        Op::Max => format!("max.{kind}"),
+        Op::Min => format!("min.{kind}"),
+        Op::CmpLt => return Some(compare(out, "lt")),
+        Op::CmpNe => return Some(compare(out, "ne")),
+        Op::Shl | Op::Shr => {
+            let amount = match bits {
+                "b64" => out.value(DType::U32, "cvt.u32.u64", &[src[1]]),
+                _ => src[1].to_string(),
+            };
+            let most = (dtype.bits() - 1).to_string();
+            let amount = out.value(DType::U32, "and.b32", &[&amount, &most]);
+            let word = if op == Op::Shl { format!("shl.{bits}") } else { format!("shr.{kind}") };
+            let value = out.value(dtype, &word, &[src[0], &amount]);
+            return Some(wrapped(out, dtype, value));
+        }
+        Op::CDiv | Op::CMod | Op::FloorDiv | Op::FloorMod => {
+            return Some(division(out, op, dtype, src));
+        }
+        _ => return None,
+    };
+    let value = out.value(dtype, &word, src);
+    Some(wrapped(out, dtype, value))
+}
+
+/// Division: a divisor of 0 gives some value; the smallest value by -1 wraps.
+fn division(out: &mut Registers, op: Op, dtype: DType, src: &[&str]) -> String {
+    let (kind, bits) = (class(dtype).kind, class(dtype).moved);
+    let is_mod = matches!(op, Op::CMod | Op::FloorMod);
+    if !dtype.is_signed() {
+        let word = if is_mod { "rem" } else { "div" };
+        return out.value(dtype, &format!("{word}.{kind}"), src);
+    }
+    let is_minus = out.value(DType::Bool, &format!("setp.eq.{kind}"), &[src[1], "-1"]);
+    let divisor = out.value(dtype, &format!("selp.{bits}"), &["1", src[1], &is_minus]);
+    let rest = out.value(dtype, &format!("rem.{kind}"), &[src[0], &divisor]);
+    let plain = out.value(dtype, &format!("div.{kind}"), &[src[0], &divisor]);
+    let negated = out.value(dtype, &format!("neg.{kind}"), &[src[0]]);
+    let quotient = select(out, dtype, &is_minus, &negated, &plain);
+    let value = match op {
+        Op::CDiv => quotient,
+        Op::CMod => rest,
+        // Rounded down: one less where there is a rest of the other sign.
+        _ => {
+            let mixed = out.value(dtype, &format!("xor.{bits}"), &[&rest, src[1]]);
+            let is_mixed = out.value(DType::Bool, &format!("setp.lt.{kind}"), &[&mixed, "0"]);
+            let is_rest = out.value(DType::Bool, &format!("setp.ne.{kind}"), &[&rest, "0"]);
+            let is_below = out.value(DType::Bool, "and.pred", &[&is_mixed, &is_rest]);
+            let (plain, lower) = match op {
+                Op::FloorDiv => {
+                    let lower = out.value(dtype, &format!("sub.{kind}"), &[&quotient, "1"]);
+                    (quotient, lower)
+                }
+                _ => {
+                    let lower = out.value(dtype, &format!("add.{kind}"), &[&rest, src[1]]);
+                    (rest, lower)
+                }
+            };
+            select(out, dtype, &is_below, &lower, &plain)
+        }
+    };
+    wrapped(out, dtype, value)
+}
+
+fn cast(out: &mut Registers, from: DType, to: DType, x: &str) -> Option<String> {
+    if from == to {
+        return Some(x.to_string());
+    }
+    let (source, kind) = (class(from).kind, class(to).kind);
+    Some(match (from, to) {
+        (DType::Bool, _) if to.is_int() => {
+            out.value(to, &format!("selp.{}", class(to).moved), &["1", "0", x])
+        }
+        (DType::Bool, _) => {
+            let number = cast(out, from, DType::U32, x)?;
+            return cast(out, DType::U32, to, &number);
+        }
+        (DType::F16, DType::F32) => out.value(to, "cvt.f32.f16", &[x]),
+        (DType::BF16, DType::F32) => {
+            let wide = out.value(DType::U32, "cvt.u32.u16", &[x]);
+            let bits = out.value(DType::U32, "shl.b32", &[&wide, "16"]);
+            out.value(to, "mov.b32", &[&bits])
+        }
+        _ if is_half(from) => {
+            let wide = cast(out, from, DType::F32, x)?;
+            return cast(out, DType::F32, to, &wide);
+        }
+        (_, DType::Bool) => {
+            let zero = constant(out, Constant::zero(from));
+            let word = if from.is_float() { "neu" } else { "ne" };
+            out.value(to, &format!("setp.{word}.{source}"), &[x, &zero])
+        }
+        (DType::F32, DType::BF16) => out.value(to, "cvt.rn.bf16.f32", &[x]),
+        (_, DType::BF16) => {
+            let odd = odd(out, from, x);
+            out.value(to, "cvt.rn.bf16.f32", &[&odd])
+        }
+        (_, DType::F16) => out.value(to, &format!("cvt.rn.f16.{source}"), &[x]),
+        (DType::F32, DType::F64) => out.value(to, "cvt.f64.f32", &[x]),
+        (DType::F64, DType::F32) => out.value(to, "cvt.rn.f32.f64", &[x]),
+        _ if from.is_float() => {
+            let value = out.value(to, &format!("cvt.rzi.{kind}.{source}"), &[x]);
+            wrapped(out, to, value)
+        }
+        _ if to.is_float() => out.value(to, &format!("cvt.rn.{kind}.{source}"), &[x]),
+        _ if class(from).prefix == class(to).prefix => wrapped(out, to, x.to_string()),
+        _ if to.bits() == 64 => out.value(to, &format!("cvt.{kind}.{source}"), &[x]),
+        _ => {
+            let value = out.value(to, "cvt.u32.u64", &[x]);
+            wrapped(out, to, value)
+        }
+    })
+}
+
+/// As f32, rounded to odd: cut off, and the last bit set if that lost something. A later rounding
+/// to fewer bits is the only one that counts.
+fn odd(out: &mut Registers, from: DType, x: &str) -> String {
+    let kind = class(from).kind;
+    let cut = out.value(DType::F32, &format!("cvt.rz.f32.{kind}"), &[x]);
+    let back = match from.is_float() {
+        true => out.value(from, "cvt.f64.f32", &[&cut]),
+        false => out.value(from, &format!("cvt.rzi.{kind}.f32"), &[&cut]),
+    };
+    let word = if from.is_float() { "neu" } else { "ne" };
+    let is_lost = out.value(DType::Bool, &format!("setp.{word}.{kind}"), &[&back, x]);
+    let sticky = out.value(DType::U32, "selp.b32", &["1", "0", &is_lost]);
+    let bits = out.value(DType::U32, "mov.b32", &[&cut]);
+    let bits = out.value(DType::U32, "or.b32", &[&bits, &sticky]);
+    out.value(DType::F32, "mov.b32", &[&bits])
+}

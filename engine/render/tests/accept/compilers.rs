@@ -1,0 +1,174 @@
+//! The real compilers: where they are, and whether they take a text.
+
+use std::io::Write;
+use std::process::{Command, Output};
+
+/// A program that judges the texts of a language.
+pub(crate) struct Compiler {
+    /// The language, as in the table of languages.
+    pub(crate) language: &'static str,
+    /// What it is called in reports.
+    pub(crate) name: &'static str,
+    /// Finds it, or says why it is not there.
+    pub(crate) find: fn() -> Result<String, String>,
+    /// How it checks.
+    check: Check,
+}
+
+enum Check {
+    /// The command that checks a file of all kernels: program as found, path of the file.
+    Command(fn(&str, &str) -> Command),
+    /// Each kernel alone, in process.
+    InProcess(fn(&str) -> Result<(), String>),
+}
+
+/// All compilers.
+pub(crate) const COMPILERS: &[Compiler] = &[
+    Compiler {
+        language: "c",
+        name: "gcc",
+        find: || first(&["gcc"]),
+        check: Check::Command(c_command),
+    },
+    Compiler { language: "c", name: "clang", find: find_clang, check: Check::Command(c_command) },
+    Compiler {
+        language: "cuda",
+        name: "NVRTC for sm_80",
+        find: || nvidia("nvrtc"),
+        check: Check::Command(|_, file| python(&[SCRIPT, "nvrtc", "80", file])),
+    },
+    Compiler {
+        language: "cuda",
+        name: "NVRTC for sm_90",
+        find: || nvidia("nvrtc"),
+        check: Check::Command(|_, file| python(&[SCRIPT, "nvrtc", "90", file])),
+    },
+    Compiler {
+        language: "opencl",
+        name: "clang for OpenCL C",
+        find: find_clang,
+        check: Check::Command(|program, file| {
+            let flags = ["-x", "cl", "-cl-std=CL1.2", "-fsyntax-only", "-Xclang"];
+            with(
+                program,
+                &[&flags[..], &["-finclude-default-header", "-Werror", "-w", file]].concat(),
+            )
+        }),
+    },
+    Compiler {
+        language: "metal",
+        name: "clang++ with stand-ins for Metal",
+        find: find_clang,
+        check: Check::Command(|program, file| {
+            let flags = ["-x", "c++", "-std=c++17", "-fsyntax-only", "-w"];
+            let include = concat!("-I", env!("CARGO_MANIFEST_DIR"), "/tests/accept/metal");
+            with(program, &[&flags[..], &[include, file]].concat())
+        }),
+    },
+    Compiler {
+        language: "llvm",
+        name: "LLVM's opt",
+        find: || first(&["opt-19", "opt-18", "opt-17", "opt-16", "opt-15"]),
+        check: Check::Command(|program, file| {
+            with(program, &["-passes=verify,default<O1>", "-o", "/dev/null", file])
+        }),
+    },
+    Compiler {
+        language: "ptx",
+        name: "ptxas for sm_80",
+        find: || nvidia("ptxas"),
+        check: Check::Command(|program, file| {
+            with(program, &["-arch=sm_80", "-o", "/dev/null", file])
+        }),
+    },
+    Compiler {
+        language: "ptx",
+        name: "ptxas for sm_90",
+        find: || nvidia("ptxas"),
+        check: Check::Command(|program, file| {
+            with(program, &["-arch=sm_90", "-o", "/dev/null", file])
+        }),
+    },
+    Compiler {
+        language: "wgsl",
+        name: "naga",
+        find: || Ok("naga".into()),
+        check: Check::InProcess(naga_check),
+    },
+];
+
+fn naga_check(text: &str) -> Result<(), String> {
+    let module = naga::front::wgsl::parse_str(text).map_err(|why| why.emit_to_string(text))?;
+    let (flags, capabilities) =
+        (naga::valid::ValidationFlags::all(), naga::valid::Capabilities::all());
+    let mut validator = naga::valid::Validator::new(flags, capabilities);
+    validator.validate(&module).map(drop).map_err(|why| why.emit_to_string(text))
+}
+
+const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/accept/nvidia.py");
+
+fn with(program: &str, arguments: &[&str]) -> Command {
+    let mut command = Command::new(program);
+    command.args(arguments);
+    command
+}
+
+/// Warnings about what is not C are errors.
+fn c_command(program: &str, file: &str) -> Command {
+    let errors = ["implicit-function-declaration", "int-conversion", "incompatible-pointer-types"];
+    let errors = errors.map(|name| format!("-Werror={name}"));
+    let mut command = with(program, &["-std=c99", "-march=native", "-fsyntax-only", "-fwrapv"]);
+    command.args(errors).arg(file);
+    command
+}
+
+/// The first program that runs.
+fn first(programs: &[&str]) -> Result<String, String> {
+    let runs = |program: &&str| Command::new(program).arg("--version").output().is_ok();
+    let found = programs.iter().find(|program| runs(program));
+    found.map(|program| program.to_string()).ok_or(format!("none of {}", programs.join(", ")))
+}
+
+pub(crate) fn find_clang() -> Result<String, String> {
+    first(&["clang", "clang-19", "clang-18", "clang-17", "clang-16", "clang-15", "clang-14"])
+}
+
+/// The interpreter that has NVIDIA's wheels: `GRADIFF_PYTHON`, or python3.
+fn python(arguments: &[&str]) -> Command {
+    let program = std::env::var("GRADIFF_PYTHON").unwrap_or("python3".into());
+    with(&program, arguments)
+}
+
+fn nvidia(tool: &str) -> Result<String, String> {
+    let output = python(&[SCRIPT, "find", tool]).output().map_err(|error| error.to_string())?;
+    match output.status.success() {
+        true => Ok(String::from_utf8_lossy(&output.stdout).trim().to_string()),
+        false => Err(message(&output)),
+    }
+}
+
+fn message(output: &Output) -> String {
+    let text = [&output.stdout[..], &output.stderr[..]].concat();
+    String::from_utf8_lossy(&text).trim().to_string()
+}
+
+impl Compiler {
+    /// Whether kernels are checked one by one.
+    pub(crate) fn takes_one(&self) -> bool {
+        matches!(self.check, Check::InProcess(_))
+    }
+
+    /// Whether it takes a text; its message if it does not.
+    pub(crate) fn check(&self, program: &str, text: &str, extension: &str) -> Result<(), String> {
+        let command = match self.check {
+            Check::InProcess(check) => return check(text),
+            Check::Command(command) => command,
+        };
+        let suffix = format!(".{extension}");
+        let mut file = tempfile::Builder::new().suffix(&suffix).tempfile().expect("a file");
+        file.write_all(text.as_bytes()).expect("the text is written");
+        let path = file.path().to_string_lossy().into_owned();
+        let output = command(program, &path).output().map_err(|error| error.to_string())?;
+        if output.status.success() { Ok(()) } else { Err(message(&output)) }
+    }
+}
