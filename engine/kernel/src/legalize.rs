@@ -25,6 +25,11 @@ fn decompose(target: &Target, node: UOp) -> UOp {
             let product = through_f32(target, UOp::binary(Op::Mul, x.clone(), y.clone()));
             UOp::binary(Op::Add, product, z.clone())
         }
+        (Op::Mul, [x, y]) if target.shifts && node.dtype().is_int() => {
+            let power = y.as_int().filter(|factor| 1 < *factor && factor & (factor - 1) == 0);
+            let shift = power.map(|factor| UOp::int(node.dtype(), factor.ilog2().into()));
+            shift.map_or(node.clone(), |shift| UOp::binary(Op::Shl, x.clone(), shift))
+        }
         (Op::Exp2, [x]) if !target.exp2 && x.dtype() == DType::F32 => transcendental::exp2(x),
         (Op::Recip, [x]) if !target.recip => {
             let one = UOp::constant(Constant::one(x.dtype()));

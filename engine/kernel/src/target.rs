@@ -15,6 +15,8 @@ pub struct Target {
     pub recip: bool,
     /// `2^x` of f32 in one op; else a polynomial takes its place.
     pub exp2: bool,
+    /// Products by powers of two become shifts.
+    pub shifts: bool,
     /// Steps that run at once or in a row are written out; without it they are loops.
     pub unrolls: bool,
     /// Which vectors there are.
@@ -89,28 +91,31 @@ const ALL_VECTORS: Vectors = Vectors { bytes: 64, alu: true, aligned: false };
 
 /// Targets by the name of their device, language or way of running; others are plain.
 const TARGETS: &[(&str, Target)] = &[
+    ("plain", Target::PLAIN),
     ("loops", Target { unrolls: false, ..Target::PLAIN }),
     ("vectors", Target { fma: true, exp2: false, vectors: ALL_VECTORS, ..Target::PLAIN }),
     (
         "groups",
         Target {
             groups: Some(CUDA_GROUPS),
+            shifts: true,
             vectors: Vectors { bytes: 16, ..ALL_VECTORS },
             ..Target::PLAIN
         },
     ),
-    ("cuda", Target { groups: Some(CUDA_GROUPS), vectors: QUADS, ..Target::PLAIN }),
-    ("ptx", Target { groups: Some(CUDA_GROUPS), vectors: QUADS, ..Target::PLAIN }),
+    ("cuda", Target { groups: Some(CUDA_GROUPS), shifts: true, vectors: QUADS, ..Target::PLAIN }),
+    ("ptx", Target { groups: Some(CUDA_GROUPS), shifts: true, vectors: QUADS, ..Target::PLAIN }),
     (
         "opencl",
         Target {
             groups: Some(LEAST_GROUPS),
+            shifts: true,
             vectors: Vectors { alu: true, ..QUADS },
             ..Target::PLAIN
         },
     ),
-    ("metal", Target { groups: Some(LEAST_GROUPS), vectors: QUADS, ..Target::PLAIN }),
-    ("wgsl", Target { groups: Some(LEAST_GROUPS), ..Target::PLAIN }),
+    ("metal", Target { groups: Some(LEAST_GROUPS), shifts: true, vectors: QUADS, ..Target::PLAIN }),
+    ("wgsl", Target { groups: Some(LEAST_GROUPS), shifts: true, ..Target::PLAIN }),
     ("llvm", Target { fma: true, exp2: false, vectors: ALL_VECTORS, ..Target::PLAIN }),
 ];
 
@@ -123,19 +128,28 @@ impl Target {
         fma: false,
         recip: true,
         exp2: true,
+        shifts: false,
         unrolls: true,
         vectors: Vectors { bytes: 0, alu: false, aligned: false },
         groups: None,
     };
 
-    /// The target that a device, language or way of running of this name stands for; `c` is this
-    /// machine.
+    /// The target of a device, language or way of running; plain where there is none of this name.
     pub fn of(name: &str) -> Target {
+        Target::named(name).unwrap_or_default()
+    }
+
+    /// The target of this name; `c` is this machine.
+    pub fn named(name: &str) -> Option<Target> {
         if name == "c" {
-            return Target::native();
+            return Some(Target::native());
         }
-        let row = TARGETS.iter().find(|(known, _)| *known == name);
-        row.map_or(Target::PLAIN, |(_, target)| *target)
+        TARGETS.iter().find(|(known, _)| *known == name).map(|(_, target)| *target)
+    }
+
+    /// All names.
+    pub fn names() -> impl Iterator<Item = &'static str> {
+        std::iter::once("c").chain(TARGETS.iter().map(|(name, _)| *name))
     }
 
     /// This machine's processor.

@@ -92,11 +92,18 @@ impl Engine {
             eprintln!("opened device {}: {}", device.name(), device.describe());
         }
         let target = gradiff_kernel::Target::of(device.name());
-        let pack = target.vectors.alu && target.groups.is_none();
-        let schedule = gradiff_schedule::Options { pack, ..Default::default() };
-        let opts = gradiff_kernel::Strategy::Heuristic;
-        let kernel = gradiff_kernel::Options { opts, ..Default::default() };
-        Ok(Engine { device, schedule, kernel, target, cache: Cache::default(), debug_level })
+        let (schedule, kernel) = Default::default();
+        let cache = Cache::default();
+        let mut engine = Engine { device, schedule, kernel, target, cache, debug_level };
+        engine.suit(target);
+        Ok(engine)
+    }
+
+    /// Makes kernels for this target, optimised as suits it.
+    pub fn suit(&mut self, target: gradiff_kernel::Target) {
+        self.target = target;
+        self.kernel.opts = gradiff_kernel::Strategy::Heuristic;
+        self.schedule.pack = target.vectors.alu && target.groups.is_none();
     }
 
     /// Plans the kernels that compute `tensors`, and makes the tensors ones that are in the

@@ -12,9 +12,10 @@ use crate::stages::Elements;
 /// Runs a kernel on its parameters, in the order of their slots.
 ///
 /// # Errors
-/// A touch outside an array, an element that two threads write, a barrier that not all threads of a
+/// A list that is not well formed, a touch outside an array, an element that two threads write, a barrier that not all threads of a
 /// group reach, a loop without an end.
 pub(crate) fn run(kernel: &Linear, memories: &mut [Elements]) -> Result<(), String> {
+    gradiff::graph::verify_linear(kernel).map_err(|error| error.to_string())?;
     let (grid, group) = (steps_of(kernel, AxisKind::Global), steps_of(kernel, AxisKind::Local));
     let mut arrays = Arrays { globals: memories, locals: HashMap::new(), writers: HashMap::new() };
     for (number, place) in grid.iter().enumerate() {
@@ -260,7 +261,12 @@ impl Machine<'_> {
                 let elements = arrays.of(array);
                 let index = index as usize + lane;
                 let size = elements.len();
-                elements.get(index).copied().ok_or_else(|| format!("element {index} of {size}"))
+                let found = elements.get(index).copied();
+                let found = found.ok_or_else(|| format!("element {index} of {size}"))?;
+                if found.is_none() && matches!(array, Array::Local(..)) {
+                    return Err(format!("element {index} of {array:?} was not written"));
+                }
+                Ok(found)
             }
             Value::Address(None) => Ok(Some(Constant::zero(uop.dtype))),
             _ => Err("a load from no address".to_string()),
