@@ -165,6 +165,8 @@ fn cases(language: &Language) -> Vec<Case> {
     cases
 }
 
+type Wrap = fn(&str, &str, &[&str]) -> String;
+
 /// A way to run the kernels of a language here.
 struct Runner {
     name: &'static str,
@@ -174,7 +176,7 @@ struct Runner {
     /// object.
     compile: fn(&str, &Path, &Path) -> Command,
     /// Kernels behind functions that take addresses: name of the kernel, of the function, types.
-    wrap: Option<fn(&str, &str, &[&str]) -> String>,
+    wrap: Option<Wrap>,
 }
 
 const FLAGS: [&str; 6] =
