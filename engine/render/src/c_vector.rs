@@ -409,9 +409,8 @@ impl<'a> Helper<'a> {
         let inside = format!("({masks})({})", inside(from, to, "&"));
         let zero = constant(Constant::zero(from));
         let kind = name(to, lanes);
-        format!(
-            "return __builtin_convertvector(select_{wide}({inside}, x, all_{wide}({zero})), {kind});"
-        )
+        let safe = format!("select_{wide}({inside}, x, all_{wide}({zero}))");
+        format!("return __builtin_convertvector({safe}, {kind});")
     }
 
     /// Lane by lane as a single value is computed.
@@ -454,7 +453,8 @@ fn to_f16(lanes: u8) -> String {
          u32x{lanes} low = (u32x{lanes})((f32x{lanes})m + 0.5f) - 0x3f000000u;\n  \
          r = select_u32x{lanes}((i32x{lanes})(m < 0x38800000u), low, r);\n  \
          r = select_u32x{lanes}((i32x{lanes})(m >= 0x477ff000u), all_u32x{lanes}(0x7c00u), r);\n  \
-         r = select_u32x{lanes}((i32x{lanes})(m > 0x7f800000u), 0x7e00u | (m >> 13 & 1023u), r);\n  \
+         u32x{lanes} nan = 0x7e00u | (m >> 13 & 1023u);\n  \
+         r = select_u32x{lanes}((i32x{lanes})(m > 0x7f800000u), nan, r);\n  \
          return __builtin_convertvector(sign | r, f16x{lanes});"
     )
 }

@@ -110,7 +110,8 @@ fn conversion(words: &Words, to: DType, from: DType) -> Option<Function> {
              fraction << 13);\n  \
              return f32_from_bits(sign | f32_bits((float)fraction * 0x1p-24f));\n"
         ),
-        // 65520 and more are infinite. Below 2^-14: neighbours of 0.5 are 2^-24 apart, as these are.
+        // 65520 and more are infinite. Below 2^-14: neighbours of 0.5 are 2^-24 apart, as these
+        // are.
         (DType::F32, DType::F16) => format!(
             "  {u32} bits = f32_bits(x), sign = bits >> 16 & 0x8000u, m = bits & 0x7fffffffu;\n  \
              if (m > 0x7f800000u) return ({t})(sign | 0x7e00u | (m >> 13 & 1023u));\n  \

@@ -239,7 +239,8 @@ impl Words {
             true => x.to_string(),
             false if !is_possible || to == DType::Bool => return None,
             false if is_half(from) && (self.is_native)(from) => {
-                format!("(({}){}_bits({x}))", (self.type_name)(to), from.name())
+                let bits = format!("{}_bits({x})", from.name());
+                self.bitcast(DType::U16, to, &bits)?
             }
             false if is_half(to) && (self.is_native)(to) => format!("{}_from_bits({x})", to.name()),
             false if size < 32 || is_from == is_to => format!("(({}){x})", (self.type_name)(to)),

@@ -83,7 +83,8 @@ fn own(word: &str) -> Option<String> {
     let text = match word {
         "f32_from_bits" => "fn f32_from_bits(x: u32) -> f32 { return bitcast<f32>(x); }",
         "is_nan_f32" => {
-            "fn is_nan_f32(x: f32) -> bool { return (bitcast<u32>(x) & 0x7fffffffu) > 0x7f800000u; }"
+            "fn is_nan_f32(x: f32) -> bool {\n  \
+             return (bitcast<u32>(x) & 0x7fffffffu) > 0x7f800000u;\n}"
         }
         "is_nan_f16" => "fn is_nan_f16(x: f16) -> bool { return is_nan_f32(f32(x)); }",
         "max_f32" => {

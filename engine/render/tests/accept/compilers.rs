@@ -78,7 +78,7 @@ pub(crate) const COMPILERS: &[Compiler] = &[
         name: "ptxas for sm_80",
         find: || nvidia("ptxas"),
         check: Check::Command(|program, file| {
-            with(program, &["-arch=sm_80", "-o", "/dev/null", file])
+            with(program, &["-arch=sm_80", "-O0", "-o", "/dev/null", file])
         }),
     },
     Compiler {
@@ -86,7 +86,7 @@ pub(crate) const COMPILERS: &[Compiler] = &[
         name: "ptxas for sm_90",
         find: || nvidia("ptxas"),
         check: Check::Command(|program, file| {
-            with(program, &["-arch=sm_90", "-o", "/dev/null", file])
+            with(program, &["-arch=sm_90", "-O0", "-o", "/dev/null", file])
         }),
     },
     Compiler {
@@ -123,7 +123,7 @@ fn c_command(program: &str, file: &str) -> Command {
 }
 
 /// The first program that runs.
-fn first(programs: &[&str]) -> Result<String, String> {
+pub(crate) fn first(programs: &[&str]) -> Result<String, String> {
     let runs = |program: &&str| Command::new(program).arg("--version").output().is_ok();
     let found = programs.iter().find(|program| runs(program));
     found.map(|program| program.to_string()).ok_or(format!("none of {}", programs.join(", ")))

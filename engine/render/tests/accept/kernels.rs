@@ -234,7 +234,7 @@ pub(crate) fn group() -> Linear {
 }
 
 /// `data0[i] = data1[i]` by vectors of so many lanes, half of them behind gates.
-fn copy(dtype: DType, lanes: u8) -> Linear {
+pub(crate) fn copy(dtype: DType, lanes: u8) -> Linear {
     let mut b = Builder::new(lanes);
     let [out, input] = [0, 1].map(|slot| b.global(slot, dtype, 64));
     let count = b.int(i128::from(lanes));
@@ -251,7 +251,7 @@ fn copy(dtype: DType, lanes: u8) -> Linear {
 }
 
 /// Each lane of a vector taken out, added to itself and put back.
-fn apart(dtype: DType, lanes: u8) -> Linear {
+pub(crate) fn apart(dtype: DType, lanes: u8) -> Linear {
     let mut b = Builder::new(lanes);
     let [out, input] = [0, 1].map(|slot| b.global(slot, dtype, 64));
     let zero = b.int(0);
@@ -268,7 +268,7 @@ fn apart(dtype: DType, lanes: u8) -> Linear {
 }
 
 /// A sum over a grid of three dimensions, with a vector as its variable.
-fn fold(dtype: DType, lanes: u8) -> Linear {
+pub(crate) fn fold(dtype: DType, lanes: u8) -> Linear {
     let mut b = Builder::new(lanes);
     let [out, input] = [0, 1].map(|slot| b.global(slot, dtype, 4096));
     let start = b.constant(Constant::one(dtype));
@@ -295,7 +295,7 @@ fn fold(dtype: DType, lanes: u8) -> Linear {
 }
 
 /// The values of a type that texts get wrong.
-fn constants(dtype: DType) -> Linear {
+pub(crate) fn constants(dtype: DType) -> Linear {
     let mut b = Builder::new(1);
     let out = b.global(0, dtype, 16);
     let low = Constant::smallest(dtype);

@@ -2,6 +2,7 @@
 
 mod compilers;
 mod kernels;
+mod texts;
 mod values;
 
 use std::process::Command;

@@ -1,178 +1,485 @@
-//! Vectors in C give what single values give: a program that runs both and compares.
+//! What the texts compute: each op over each type, alone and in vectors, run on this machine and
+//! held against the op table's own meaning. C as it is; LLVM IR by clang; CUDA and Metal as C++
+//! with stand-ins; OpenCL C by whatever OpenCL there is (PoCL).
 
 use std::fmt::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use gradiff_graph::{DType, Linear};
-use gradiff_render::{c_named, c_prelude, c_type};
+use gradiff_graph::{Constant, DType, Linear, Op, evaluate};
+use gradiff_render::{LANGUAGES, Language};
 
+use crate::compilers::{find_clang, first};
 use crate::kernels::{choice, elementwise, signatures};
 
-/// What the flags of the device `c` promise.
-const FLAGS: [&str; 6] =
-    ["-std=c99", "-O2", "-march=native", "-fwrapv", "-ffp-contract=off", "-fno-math-errno"];
+const COUNT: usize = 64;
 
-/// Fills 64 elements with what is special of the type and with dice, and compares: equal bits, or
-/// NaN in both.
-const FRAME: &str = r#"
-#include <stdio.h>
-static uint64_t state = 1;
-static uint64_t dice(void) {
-  state = state * 6364136223846793005ull + 1442695040888963407ull;
-  return state >> 33 ^ state << 31;
+/// A kernel, its inputs, and what may come out.
+struct Case {
+    kernel: Linear,
+    inputs: Vec<Vec<Constant>>,
+    /// What comes out of these inputs; nothing if that is undefined.
+    meaning: Meaning,
 }
-static const double special[] = {0.0, -0.0, 1.0, -1.0, 0.5, 3.0, -7.25, 127.0, 128.0, 255.5, -129.0,
-  65504.0, 65520.0, 1e-7, 6e-8, 1e-40, 2147483648.0, -2147483648.0, 4294967296.0, 0x1p63, -0x1p63,
-  0x1p64, 1e300, 1.0009765625, 1.00390625, INFINITY, -INFINITY, NAN};
-static void fill(int kind, int size, int number, unsigned char* data) {
-  int count = sizeof special / sizeof *special;
-  for (int i = 0; i < 64; i++) {
-    uint64_t bits = dice();
-    if (kind == 'b') bits &= 1;
-    if (kind == 'i' && bits % 3 == 0) bits = (uint64_t)((int64_t)(dice() % 9) - 4);
-    double value = special[(i * (2 * number + 1) + number * 5) % count];
-    float single = f32_from_f64(value);
-    if (kind == 'f' && i < 48) memcpy(&bits, &value, 8);
-    if (kind == 's' && i < 48) memcpy(&bits, &single, 4);
-    if (kind == 'h' && i < 48) bits = f16_from_f64(value);
-    if (kind == 'g' && i < 48) bits = bf16_from_f64(value);
-    memcpy(data + i * size, &bits, size);
-  }
-}
-static int is_nan(int kind, const unsigned char* data) {
-  double d; float s; uint16_t h;
-  memcpy(&d, data, kind == 'f' ? 8 : 0); memcpy(&s, data, kind == 's' ? 4 : 0);
-  memcpy(&h, data, kind == 'h' || kind == 'g' ? 2 : 0);
-  return kind == 'f' ? d != d : kind == 's' ? s != s : kind == 'h' ? (h & 0x7fff) > 0x7c00
-    : kind == 'g' ? (h & 0x7fff) > 0x7f80 : 0;
-}
-static int compare(const char* name, int kind, int size, const unsigned char* a,
-                   const unsigned char* b) {
-  for (int i = 0; i < 64; i++, a += size, b += size) {
-    if (memcmp(a, b, size) == 0 || (is_nan(kind, a) && is_nan(kind, b))) continue;
-    uint64_t x = 0, y = 0;
-    memcpy(&x, a, size); memcpy(&y, b, size);
-    printf("%s lane %d: %#llx alone, %#llx in a vector\n", name, i, (unsigned long long)x,
-           (unsigned long long)y);
-    return 1;
-  }
-  return 0;
-}
-"#;
 
-fn kind(dtype: DType) -> char {
-    match dtype {
-        DType::Bool => 'b',
-        DType::F16 => 'h',
-        DType::BF16 => 'g',
-        DType::F32 => 's',
-        DType::F64 => 'f',
-        _ => 'i',
+enum Meaning {
+    Op(Op, DType),
+    /// `(x < y or z != w) ? v : u`.
+    Choice,
+}
+
+impl Meaning {
+    fn of(&self, src: &[Constant]) -> Option<Constant> {
+        match self {
+            Meaning::Op(op, to) => evaluate(*op, *to, src),
+            Meaning::Choice => {
+                let less = evaluate(Op::CmpLt, DType::Bool, &src[..2])?;
+                let unequal = evaluate(Op::CmpNe, DType::Bool, &src[2..4])?;
+                Some(if less.is_true() || unequal.is_true() { src[4] } else { src[5] })
+            }
+        }
+    }
+
+    /// With the product of a `MulAcc` not rounded.
+    fn fused(&self, src: &[Constant]) -> Option<Constant> {
+        let Meaning::Op(Op::MulAcc, dtype) = self else { return None };
+        let [x, y, z] = [0, 1, 2].map(|number| src[number].to_float());
+        let (x, y, z) = (x?, y?, z?);
+        let value = match dtype {
+            DType::F64 => x.mul_add(y, z),
+            _ => f64::from((x as f32).mul_add(y as f32, z as f32)),
+        };
+        Some(Constant::float(*dtype, value))
+    }
+
+    /// How many floats away a function of the library may be.
+    fn ulp(&self) -> i128 {
+        match self {
+            Meaning::Op(Op::Exp2 | Op::Log2 | Op::Sin | Op::Pow, _) => 4,
+            _ => 0,
+        }
     }
 }
 
-/// The function that runs a kernel both ways; gives how often they differ.
-fn pair(number: usize, alone: &Linear, vector: &Linear) -> (String, String) {
-    let (one, many) = (format!("one{number}"), format!("many{number}"));
-    let kernels = [(alone, &one), (vector, &many)]
-        .map(|(linear, name)| format!("static {}", c_named(linear, name).expect("C has it")));
-    let mut calls = format!("static int check{number}(void) {{\n");
-    let globals = vector.globals();
-    let (_, result) = globals[0];
-    let word = c_type(result);
-    let _ = writeln!(calls, "  {word} a[64] = {{0}}, b[64] = {{0}};");
-    let mut arguments = String::new();
-    for (slot, (_, dtype)) in globals.iter().enumerate().skip(1) {
-        let (word, kind, size) = (c_type(*dtype), kind(*dtype), dtype.size_bytes());
-        let _ = writeln!(calls, "  {word} x{slot}[64];");
-        let _ = writeln!(calls, "  fill('{kind}', {size}, {slot}, (unsigned char*)x{slot});");
-        let _ = write!(arguments, ", x{slot}");
+/// Whether a value may come out where another is expected: the bits, or any NaN for a NaN.
+fn is_right(value: Constant, expected: Constant, ulp: i128) -> bool {
+    let (Some(x), Some(y)) = (value.to_float(), expected.to_float()) else {
+        return value == expected;
+    };
+    if x.is_nan() || y.is_nan() {
+        return x.is_nan() && y.is_nan();
     }
-    let _ = writeln!(calls, "  {one}(a{arguments}); {many}(b{arguments});");
-    let (kind, size) = (kind(result), result.size_bytes());
-    let _ = writeln!(
-        calls,
-        "  return compare(\"{}\", '{kind}', {size}, (unsigned char*)a, (unsigned char*)b);\n}}",
-        vector.name
-    );
-    (kernels.concat(), calls)
+    let ordinal = |value: Constant| {
+        let sign = 1u64 << (value.dtype().bits() - 1);
+        let magnitude = i128::from(value.bits() & (sign - 1));
+        if value.bits() & sign != 0 { -magnitude } else { magnitude }
+    };
+    value == expected || (ordinal(value) - ordinal(expected)).abs() <= ulp && ulp != 0
 }
 
-/// The whole program over all pairs.
-fn program(pairs: &[(Linear, Linear)]) -> String {
-    let (mut kernels, mut checks, mut main) = (String::new(), String::new(), String::new());
-    for (number, (alone, vector)) in pairs.iter().enumerate() {
-        let (kernel, check) = pair(number, alone, vector);
-        kernels += &kernel;
-        checks += &check;
-        let _ = writeln!(main, "  wrong += check{number}();");
-    }
-    let prelude = c_prelude(&(kernels.clone() + FRAME));
-    format!(
-        "{prelude}\n{kernels}\n{FRAME}\n{checks}\nint main(void) {{\n  int wrong = 0;\n{main}  \
-         printf(\"{} pairs, %d differ\\n\", wrong);\n  return wrong != 0;\n}}\n",
-        pairs.len()
-    )
+/// What is special of a type, then dice.
+fn data(dtype: DType, seed: u64) -> Vec<Constant> {
+    const SPECIAL: [f64; 27] = [
+        0.0,
+        -0.0,
+        1.0,
+        -1.0,
+        0.5,
+        3.0,
+        -7.25,
+        127.0,
+        128.0,
+        255.5,
+        -129.0,
+        65504.0,
+        65520.0,
+        1e-7,
+        6e-8,
+        1e-40,
+        2147483648.0,
+        -2147483648.0,
+        4294967296.0,
+        9e18,
+        -9.5e18,
+        1e300,
+        1.0009765625,
+        1.00390625,
+        f64::INFINITY,
+        f64::NEG_INFINITY,
+        f64::NAN,
+    ];
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut dice = move || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state
+    };
+    let value = |at: usize| {
+        let bits = dice();
+        match dtype {
+            _ if dtype.is_float() && at < 44 => {
+                let step = 2 * seed as usize + 1;
+                Constant::float(dtype, SPECIAL[(at * step + seed as usize) % SPECIAL.len()])
+            }
+            _ if dtype.is_float() => Constant::float(dtype, bits as i16 as f64 / 64.0),
+            _ if bits % 3 == 0 => Constant::int(dtype, i128::from(bits >> 8 & 7) - 3),
+            _ => Constant::from_bits(dtype, bits),
+        }
+    };
+    (0..COUNT).map(value).collect()
 }
 
-/// What the program prints, and whether all pairs agree.
-fn outcome(compiler: &str, text: &str) -> (String, bool) {
-    let directory = tempfile::tempdir().expect("a directory for the program");
-    let source = directory.path().join("pairs.c");
-    let binary = directory.path().join("pairs");
-    std::fs::write(&source, text).expect("the program is written");
-    let mut command = Command::new(compiler);
-    command.args(FLAGS).arg("-w").arg(&source).arg("-o").arg(&binary).arg("-lm");
-    let built = command.output().expect("the compiler runs");
-    let message = String::from_utf8_lossy(&built.stderr).into_owned();
-    assert!(built.status.success(), "{message}");
-    run(&binary)
-}
-
-fn run(binary: &Path) -> (String, bool) {
-    let ran = Command::new(binary).output().expect("the program runs");
-    (String::from_utf8_lossy(&ran.stdout).into_owned(), ran.status.success())
-}
-
-/// Each op over each type, the count of lanes going round; masks of all widths meet all types.
-fn pairs() -> Vec<(Linear, Linear)> {
-    let mut pairs = Vec::new();
+/// Each op over each type alone, and in vectors where the language computes those; masks of all
+/// widths with values of all types.
+fn cases(language: &Language) -> Vec<Case> {
+    let has = |types: &[DType], lanes: u8| {
+        types
+            .iter()
+            .all(|dtype| (language.has_vector_alu)(*dtype) && lanes <= (language.lanes_max)(*dtype))
+    };
+    let mut cases = Vec::new();
+    let mut add = |kernel: Linear, types: &[DType], meaning: Meaning| {
+        let inputs = (1..).zip(types).map(|(seed, dtype)| data(*dtype, seed)).collect();
+        cases.push(Case { kernel, inputs, meaning });
+    };
     for (number, (op, from, to)) in signatures().into_iter().enumerate() {
-        let lanes = [4, 16, 8, 2, 32, 64][number % 6];
-        pairs.push((elementwise(op, &from, to, 1), elementwise(op, &from, to, lanes)));
+        add(elementwise(op, &from, to, 1), &from, Meaning::Op(op, to));
+        let types = [&from[..], &[to]].concat();
+        let counts = [4, 16, 8, 2, 32, 64];
+        let lanes =
+            (0..6).map(|step| counts[(number + step) % 6]).find(|lanes| has(&types, *lanes));
+        if let Some(lanes) = lanes {
+            add(elementwise(op, &from, to, lanes), &from, Meaning::Op(op, to));
+        }
     }
     for (number, dtype) in DType::ALL.into_iter().enumerate() {
         for step in [3, 4] {
             let other = |by: usize| DType::ALL[(number + by) % DType::ALL.len()];
             let (left, right) = (other(step), other(2 * step + 1));
-            pairs.push((choice(left, right, dtype, 1), choice(left, right, dtype, 8)));
+            let types = [left, left, right, right, dtype, dtype];
+            let lanes = if has(&types, 4) { 4 } else { 1 };
+            add(choice(left, right, dtype, lanes), &types, Meaning::Choice);
         }
     }
-    pairs
+    cases
+}
+
+type Wrap = fn(&str, &str, &[&str]) -> String;
+
+/// A way to run the kernels of a language here.
+struct Runner {
+    name: &'static str,
+    language: &'static str,
+    find: fn() -> Result<String, String>,
+    /// What turns the file of kernels into an object or program for the host: program, source,
+    /// object.
+    compile: fn(&str, &Path, &Path) -> Command,
+    /// Kernels behind functions that take addresses: name of the kernel, of the function, types.
+    wrap: Option<Wrap>,
+}
+
+const FLAGS: [&str; 6] =
+    ["-O2", "-march=native", "-fwrapv", "-ffp-contract=off", "-fno-math-errno", "-w"];
+
+fn with(program: &str, arguments: &[&str], source: &Path, object: &Path) -> Command {
+    let mut command = Command::new(program);
+    command.args(FLAGS).args(arguments).arg("-c").arg(source).arg("-o").arg(object);
+    command
+}
+
+fn c_object(program: &str, source: &Path, object: &Path) -> Command {
+    with(program, &["-std=c99"], source, object)
+}
+
+/// What a text must not rely on.
+const SANITIZE: &str =
+    "-fsanitize=signed-integer-overflow,shift,integer-divide-by-zero,float-cast-overflow";
+
+/// C++ with stand-ins, without the freedom to keep more bits of f16 than it has, and with the
+/// traps that say that a signed integer overflowed.
+fn cpp_object(program: &str, source: &Path, object: &Path) -> Command {
+    let include = concat!("-I", env!("CARGO_MANIFEST_DIR"), "/tests/accept/");
+    let [metal, cuda] = ["metal", "cuda"].map(|language| format!("{include}{language}"));
+    let strict = ["-Xclang", "-ffloat16-excess-precision=none", "-fno-wrapv", SANITIZE];
+    let trap = "-fsanitize-undefined-trap-on-error";
+    let flags = ["-x", "c++", "-std=c++17", trap, &metal, &cuda];
+    with(program, &[&strict[..], &flags[..]].concat(), source, object)
+}
+
+const RUNNERS: &[Runner] = &[
+    Runner {
+        name: "C by gcc",
+        language: "c",
+        find: || first(&["gcc"]),
+        compile: c_object,
+        wrap: None,
+    },
+    Runner { name: "C by clang", language: "c", find: find_clang, compile: c_object, wrap: None },
+    Runner {
+        name: "LLVM IR by clang",
+        language: "llvm",
+        find: find_clang,
+        compile: |program, source, object| with(program, &["-x", "ir"], source, object),
+        wrap: None,
+    },
+    Runner {
+        name: "Metal as C++",
+        language: "metal",
+        find: find_clang,
+        compile: cpp_object,
+        wrap: Some(|kernel, function, types| {
+            let arguments = listed(types) + ", uint3(), uint3()";
+            format!("extern \"C\" void {function}(void** d) {{ {kernel}({arguments}); }}\n")
+        }),
+    },
+    Runner {
+        name: "OpenCL C by the first device",
+        language: "opencl",
+        find: find_opencl,
+        compile: |program, source, object| with(program, &["-x", "c"], source, object),
+        wrap: Some(|kernel, function, types| {
+            let sizes = types.iter().map(|kind| format!("sizeof({kind})")).collect::<Vec<_>>();
+            format!(
+                "void {function}(void** d) {{ launch(TEXT, \"{kernel}\", {}, \
+                 (size_t[]){{{}}}, d); }}\n",
+                types.len(),
+                sizes.join(", ")
+            )
+        }),
+    },
+    Runner {
+        name: "CUDA as C++",
+        language: "cuda",
+        find: find_clang,
+        compile: |program, source, object| {
+            let mut command = cpp_object(program, source, object);
+            command.args(["-include", "cuda_host.h"]);
+            command
+        },
+        wrap: Some(|kernel, function, types| {
+            let arguments = listed(types);
+            format!("extern \"C\" void {function}(void** d) {{ {kernel}({arguments}); }}\n")
+        }),
+    },
+];
+
+/// The addresses of a list under their types.
+fn listed(types: &[&str]) -> String {
+    let arguments = types.iter().enumerate().map(|(slot, kind)| format!("({kind}*)d[{slot}]"));
+    arguments.collect::<Vec<_>>().join(", ")
+}
+
+/// The program that reads inputs, runs kernels and writes outputs.
+fn host(cases: &[Case], takes_list: bool) -> String {
+    let (mut declared, mut body) = (String::new(), String::new());
+    for (number, case) in cases.iter().enumerate() {
+        let globals = case.kernel.globals();
+        let parameters =
+            if takes_list { "void**".to_string() } else { vec!["void*"; globals.len()].join(", ") };
+        let _ = writeln!(declared, "void run{number}({parameters});");
+        let sizes: Vec<usize> = globals.iter().map(|(_, dtype)| dtype.size_bytes()).collect();
+        for (slot, size) in sizes.iter().enumerate().skip(1) {
+            let _ = writeln!(body, "  if (fread(d[{slot}], {size}, 64, in) != 64) return 2;");
+        }
+        let _ = writeln!(body, "  memset(d[0], 255, 512);");
+        let list: Vec<String> = (0..sizes.len()).map(|slot| format!("d[{slot}]")).collect();
+        let arguments = if takes_list { "(void**)d".to_string() } else { list.join(", ") };
+        let _ = writeln!(body, "  name = \"{}\";\n  run{number}({arguments});", case.kernel.name);
+        let _ = writeln!(body, "  fwrite(d[0], {}, 64, out);", sizes[0]);
+    }
+    format!(
+        "#include <signal.h>\n#include <stdio.h>\n#include <stdlib.h>\n#include <string.h>\n\
+         static const char* name;\n\
+         static void trapped(int number) {{ \
+         fprintf(stderr, \"%s: signal %d\\n\", name, number); _Exit(1); }}\n{declared}\n\
+         static unsigned char memory[8][512] __attribute__((aligned(128)));\n\
+         int main(int count, char** names) {{\n  void* d[8];\n  \
+         signal(SIGILL, trapped); signal(SIGSEGV, trapped); signal(SIGFPE, trapped);\n  \
+         for (int i = 0; i < 8; i++) d[i] = memory[i];\n  \
+         FILE *in = fopen(names[1], \"rb\"), *out = fopen(names[2], \"wb\");\n{body}  \
+         return fclose(out) != 0;\n}}\n"
+    )
+}
+
+/// The file of kernels, each behind a function `run0`, `run1`, ...
+fn kernels(runner: &Runner, language: &Language, cases: &[Case]) -> String {
+    let (mut text, mut wrappers) = (String::new(), String::new());
+    for (number, case) in cases.iter().enumerate() {
+        let (mut kernel, function) = (case.kernel.clone(), format!("run{number}"));
+        kernel.name = match runner.wrap {
+            Some(_) => format!("{}_{number}", kernel.name),
+            None => function.clone(),
+        };
+        text += &(language.render)(&kernel).expect("checked before");
+        if let Some(wrap) = runner.wrap {
+            let globals = kernel.globals();
+            let types: Vec<&str> =
+                globals.iter().map(|(_, dtype)| cpp_type(runner.language, *dtype)).collect();
+            wrappers += &wrap(&kernel.name, &function, &types);
+        }
+    }
+    let text = (language.prelude)(&text) + &text;
+    match language.name {
+        "opencl" => {
+            let quoted: Vec<String> =
+                text.lines().map(|line| format!("{line:?} \"\\n\"")).collect();
+            let quoted = quoted.join("\n");
+            format!(
+                "{}static const char TEXT[] = {quoted};\n{wrappers}",
+                include_str!("opencl_host.c")
+            )
+        }
+        _ => text + &wrappers,
+    }
+}
+
+/// A compiler for the host, if there is a driver.
+fn find_opencl() -> Result<String, String> {
+    let drivers = std::fs::read_dir("/etc/OpenCL/vendors").map(Iterator::count);
+    match drivers {
+        Ok(1..) => first(&["gcc", "clang"]),
+        _ => Err("no OpenCL driver in /etc/OpenCL/vendors".to_string()),
+    }
+}
+
+fn cpp_type(language: &str, dtype: DType) -> &'static str {
+    match (language, dtype) {
+        ("metal", DType::I8) => "char",
+        ("metal", DType::I64) => "long",
+        ("opencl", DType::F16) => "unsigned short",
+        ("opencl", DType::Bool) => "char",
+        ("cuda", DType::I64) => "long long",
+        ("cuda", DType::U64) => "unsigned long long",
+        ("cuda", DType::BF16) => "nv_bfloat16",
+        (_, DType::Bool) => "bool",
+        (_, DType::I8) => "signed char",
+        (_, DType::U8) => "unsigned char",
+        (_, DType::I16) => "short",
+        (_, DType::U16 | DType::BF16) => "unsigned short",
+        (_, DType::I32) => "int",
+        (_, DType::U32) => "unsigned int",
+        (_, DType::U64) => "unsigned long",
+        (_, DType::F16) => "half",
+        (_, DType::F32) => "float",
+        (_, DType::F64) => "double",
+        (_, DType::I64 | DType::Void) => "long",
+    }
+}
+
+fn succeed(mut command: Command) {
+    let output = command.output().expect("the compiler runs");
+    let message = String::from_utf8_lossy(&output.stderr);
+    let shown: String = message.chars().take(3000).collect();
+    assert!(output.status.success(), "{command:?}: {shown}");
+}
+
+/// The bits that come out of all cases, as `text` computes them.
+fn outputs(runner: &Runner, program: &str, cases: &[Case], text: &str) -> Vec<Vec<Constant>> {
+    let directory = tempfile::tempdir().expect("a directory");
+    let place = |name: &str| -> PathBuf { directory.path().join(name) };
+    let write = |name: &str, bytes: &[u8]| std::fs::write(place(name), bytes).expect("written");
+    let language = language_of(runner);
+    let source = format!("kernels.{}", language.extension);
+    write(&source, text.as_bytes());
+    succeed((runner.compile)(program, &place(&source), &place("kernels.o")));
+    write("host.c", host(cases, runner.wrap.is_some()).as_bytes());
+    let mut link = Command::new(program);
+    let objects = [place("host.c"), place("kernels.o")];
+    link.args(["-w", "-O1"]).args(objects).arg("-o").arg(place("host")).arg("-lm");
+    if runner.language == "opencl" {
+        link.arg("-l:libOpenCL.so.1");
+    }
+    succeed(link);
+    let mut input = Vec::new();
+    for value in cases.iter().flat_map(|case| case.inputs.iter().flatten()) {
+        input.extend(&value.bits().to_le_bytes()[..value.dtype().size_bytes()]);
+    }
+    write("in", &input);
+    let mut run = Command::new(place("host"));
+    run.arg(place("in")).arg(place("out"));
+    succeed(run);
+    let bytes = std::fs::read(place("out")).expect("the outputs are there");
+    let mut rest = &bytes[..];
+    let mut take = |dtype: DType| {
+        let (value, other) = rest.split_at(dtype.size_bytes());
+        rest = other;
+        let bits = value.iter().rev().fold(0u64, |bits, byte| bits << 8 | u64::from(*byte));
+        // A bool that is neither 0 nor 1 is wrong.
+        let is_odd = dtype == DType::Bool && bits > 1;
+        Constant::from_bits(if is_odd { DType::U8 } else { dtype }, bits)
+    };
+    let result = |case: &Case| case.kernel.globals()[0].1;
+    cases.iter().map(|case| (0..COUNT).map(|_| take(result(case))).collect()).collect()
+}
+
+fn language_of(runner: &Runner) -> &'static Language {
+    let language = LANGUAGES.iter().find(|language| language.name == runner.language);
+    language.expect("the language is in the table")
+}
+
+/// The elements that are wrong, in words, and how many are not undefined.
+fn judge(cases: &[Case], outputs: &[Vec<Constant>]) -> (Vec<String>, usize) {
+    let (mut wrong, mut count) = (Vec::new(), 0);
+    for (case, output) in cases.iter().zip(outputs) {
+        for (at, value) in output.iter().enumerate() {
+            let src: Vec<Constant> = case.inputs.iter().map(|input| input[at]).collect();
+            let Some(expected) = case.meaning.of(&src) else { continue };
+            count += 1;
+            let ulp = case.meaning.ulp();
+            let fused = case.meaning.fused(&src).is_some_and(|fused| is_right(*value, fused, ulp));
+            if !fused && !is_right(*value, expected, ulp) {
+                let name = &case.kernel.name;
+                wrong.push(format!("{name} of {src:?} is {value:?}, not {expected:?}"));
+            }
+        }
+    }
+    (wrong, count)
+}
+
+/// The cases that the language has a text for.
+fn possible(language: &Language) -> Vec<Case> {
+    let is_possible = |case: &Case| (language.render)(&case.kernel).is_ok();
+    cases(language).into_iter().filter(is_possible).collect()
 }
 
 #[test]
-fn vectors_compute_what_single_values_do() {
-    for compiler in ["gcc", "clang"] {
-        if Command::new(compiler).arg("--version").output().is_err() {
-            println!("skipped: no {compiler}");
-            continue;
+fn texts_compute_what_the_table_says() {
+    for runner in RUNNERS {
+        let program = match (runner.find)() {
+            Ok(program) => program,
+            Err(why) => {
+                println!("{}: skipped, {why}", runner.name);
+                continue;
+            }
+        };
+        let language = language_of(runner);
+        let cases = possible(language);
+        let mut count = 0;
+        for part in cases.chunks(200) {
+            let text = kernels(runner, language, part);
+            let (wrong, elements) = judge(part, &outputs(runner, &program, part, &text));
+            let shown = wrong.iter().take(20).cloned().collect::<Vec<_>>().join("\n");
+            assert!(wrong.is_empty(), "{}: {} wrong\n{shown}", runner.name, wrong.len());
+            count += elements;
         }
-        for part in pairs().chunks(150) {
-            let (printed, is_right) = outcome(compiler, &program(part));
-            println!("{compiler}: {printed}");
-            assert!(is_right, "{compiler}: {printed}");
-        }
+        println!("{}: {} kernels, {count} elements, none wrong", runner.name, cases.len());
     }
 }
 
 #[test]
-fn a_wrong_vector_is_found() {
-    let add = |lanes| elementwise(gradiff_graph::Op::Add, &[DType::I8; 2], DType::I8, lanes);
-    let text = program(&[(add(1), add(16))]);
-    assert!(outcome("gcc", &text).1);
-    let wrong = text.replace(", (val0+val1));", ", (val0|val1));");
-    assert_ne!(text, wrong);
-    assert!(!outcome("gcc", &wrong).1);
+fn a_wrong_text_computes_something_else() {
+    let runner = &RUNNERS[0];
+    let Ok(program) = (runner.find)() else { return };
+    let language = language_of(runner);
+    let types = [DType::I8, DType::I8];
+    let kernel = elementwise(Op::Add, &types, DType::I8, 16);
+    let inputs = vec![data(DType::I8, 1), data(DType::I8, 2)];
+    let cases = [Case { kernel, inputs, meaning: Meaning::Op(Op::Add, DType::I8) }];
+    let text = kernels(runner, language, &cases);
+    let wrong = |text: &str| judge(&cases, &outputs(runner, &program, &cases, text)).0.len();
+    assert_eq!(wrong(&text), 0);
+    let planted = text.replace("(val0+val1)", "(val0|val1)");
+    assert_ne!(text, planted);
+    assert!(wrong(&planted) > 0);
 }

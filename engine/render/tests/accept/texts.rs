@@ -1,0 +1,79 @@
+//! A few kernels in every language, as reviewed. `INSTA_UPDATE=always cargo test -p gradiff-render`
+//! writes them anew; read the difference before you commit it.
+
+use std::collections::BTreeSet;
+
+use gradiff_graph::{DType, Linear};
+use gradiff_render::{Error, LANGUAGES, Language, wgsl};
+
+use crate::kernels::{apart, choice, constants, copy, elementwise, fold, group};
+
+/// What stands before a kernel and the kernel; or why there is none.
+fn text(language: &Language, kernel: &Linear) -> String {
+    match (language.render)(kernel) {
+        Ok(text) => (language.prelude)(&text) + &text,
+        Err(error) => format!("{error}\n"),
+    }
+}
+
+fn kernels() -> Vec<Linear> {
+    vec![
+        apart(DType::F32, 4),
+        choice(DType::F32, DType::I32, DType::F32, 4),
+        constants(DType::F32),
+        copy(DType::F32, 4),
+        elementwise(gradiff_graph::Op::FloorDiv, &[DType::I32; 2], DType::I32, 1),
+        fold(DType::F32, 1),
+        group(),
+    ]
+}
+
+#[test]
+fn texts_are_as_reviewed() {
+    let mut names = BTreeSet::new();
+    for language in LANGUAGES {
+        for kernel in kernels() {
+            let name = format!("{}-{}", kernel.name, language.name);
+            let mut settings = insta::Settings::clone_current();
+            settings.set_prepend_module_to_snapshot(false);
+            settings.set_omit_expression(true);
+            let text = text(language, &kernel);
+            settings.bind(|| insta::assert_snapshot!(name.clone(), text));
+            names.insert(format!("{name}.snap"));
+        }
+    }
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/accept/snapshots");
+    let entries = std::fs::read_dir(folder).expect("the folder of snapshots");
+    let found = entries.map(|entry| entry.expect("an entry").file_name());
+    let found: BTreeSet<String> = found.map(|name| name.to_string_lossy().into_owned()).collect();
+    assert_eq!(found, names, "snapshots without a kernel, or not reviewed");
+}
+
+#[test]
+fn types_that_a_language_lacks_are_named() {
+    let kernel = elementwise(gradiff_graph::Op::Add, &[DType::I64; 2], DType::I64, 1);
+    let error = wgsl(&kernel).unwrap_err();
+    assert!(matches!(error, Error::Type { dtype: DType::I64, .. }));
+    let expected = "kernel E_add_i64_i64_i64_1: WGSL has no arrays or values of i64; cast to a \
+                    type that it has, or choose another device";
+    assert_eq!(error.to_string(), expected);
+}
+
+#[test]
+fn a_grid_has_three_dimensions() {
+    use gradiff_graph::AxisKind;
+    for kind in [AxisKind::Global, AxisKind::Local] {
+        let mut b = crate::kernels::Builder::new(1);
+        let out = b.global(0, DType::I32, 16);
+        let ranges: Vec<u32> = (0..4).map(|_| b.range(kind, 2)).collect();
+        b.store(out, ranges[3], ranges[0], None);
+        for range in ranges.into_iter().rev() {
+            b.end(range);
+        }
+        let kernel = b.finish("E_2_2_2_2");
+        for language in LANGUAGES {
+            let is_refused = (language.render)(&kernel).is_err();
+            assert_eq!(is_refused, language.has_groups, "{}", language.name);
+        }
+    }
+}
