@@ -301,7 +301,7 @@ fn what_is_not_possible_is_refused_with_what_is() {
 #[test]
 fn all_devices_at_hand_agree_on_a_sample() {
     for row in gradiff::runtime::devices() {
-        if row.status.is_err() {
+        if row.status.is_err() || row.name == "null" {
             continue;
         }
         let engine = Engine::new(row.name).unwrap();

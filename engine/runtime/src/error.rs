@@ -184,6 +184,37 @@ pub enum Error {
         /// What is wrong.
         why: String,
     },
+    /// What was never computed cannot be read.
+    #[error(
+        "read of {size_elements} x {dtype}: nothing was ever written there (device `null` runs \
+         nothing)"
+    )]
+    Unwritten {
+        /// Element type.
+        dtype: DType,
+        /// How many elements there are.
+        size_elements: usize,
+    },
+    /// A device does not take a kernel that is launched in this way.
+    #[error("kernel {kernel}: device {device} {what}")]
+    Launch {
+        /// The device.
+        device: &'static str,
+        /// The kernel.
+        kernel: String,
+        /// What it does not take.
+        what: String,
+    },
+    /// A driver said no.
+    #[error("device {device}: {call} failed: {why}")]
+    Driver {
+        /// The device.
+        device: &'static str,
+        /// What was asked of it.
+        call: &'static str,
+        /// What it said.
+        why: String,
+    },
     /// The C compiler refused a kernel.
     #[error(
         "{compiler} refused kernels {kernels}: {stderr}{}",

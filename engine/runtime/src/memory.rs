@@ -12,6 +12,7 @@ use smallvec::SmallVec;
 
 use crate::Error;
 use crate::pool::Block;
+use crate::remote::Remote;
 
 /// Room for elements of one dtype, aligned to 64 bytes.
 ///
@@ -28,6 +29,8 @@ pub(crate) struct Data {
     block: Block,
     size_bytes: usize,
     written: Written,
+    /// The copy on a device.
+    pub(crate) remote: Option<Remote>,
 }
 
 /// Which elements were written.
@@ -59,6 +62,15 @@ impl Data {
             Written::Some(flags) => (bytes, Some(flags)),
             _ => (bytes, None),
         }
+    }
+
+    /// Whether anything was written.
+    pub(crate) fn is_touched(&self) -> bool {
+        !matches!(self.written, Written::None)
+    }
+
+    pub(crate) fn mark_written(&mut self) {
+        self.written = Written::All;
     }
 
     /// Whether an element was written.
@@ -114,7 +126,7 @@ impl Memory {
             .ok_or_else(|| refuse("the size in bytes does not fit 64 bits"))?;
         let block = Block::new(size_bytes).ok_or_else(|| refuse(NO_MEMORY))?;
         let written = if size_elements == 0 { Written::All } else { Written::None };
-        let data = RwLock::new(Data { block, size_bytes, written });
+        let data = RwLock::new(Data { block, size_bytes, written, remote: None });
         Ok(Memory { dtype, size_elements, data })
     }
 
@@ -141,16 +153,19 @@ impl Memory {
 
     /// Whether every element was written.
     pub fn is_initialised(&self) -> bool {
-        matches!(self.read_lock().written, Written::All)
+        matches!(self.lock().written, Written::All)
     }
 
-    /// A copy of the bytes, little-endian; zeros if nothing was written.
-    pub fn read(&self) -> Vec<u8> {
-        let data = self.read_lock();
-        match data.written {
-            Written::None => vec![0; data.size_bytes],
-            _ => data.bytes().to_vec(),
+    /// A copy of the bytes, little-endian.
+    ///
+    /// # Errors
+    /// [`Error::Unwritten`] if nothing was ever written, and what a device says that holds them.
+    pub fn read(&self) -> Result<Vec<u8>, Error> {
+        let data = self.read_lock()?;
+        if data.is_touched() || self.size_elements == 0 {
+            return Ok(data.bytes().to_vec());
         }
+        Err(Error::Unwritten { dtype: self.dtype, size_elements: self.size_elements })
     }
 
     /// Replaces all elements by `bytes`; a byte of bool is true unless it is 0.
@@ -158,12 +173,13 @@ impl Memory {
     /// # Errors
     /// [`Error::Memory`] if the size is another one.
     pub fn write(&self, bytes: &[u8]) -> Result<(), Error> {
-        let mut data = self.write_lock();
+        let mut data = self.lock_alone();
         if bytes.len() != data.size_bytes {
             let why = format!("it takes {} bytes and {} were given", data.size_bytes, bytes.len());
             let (dtype, size_elements) = (self.dtype, self.size_elements);
             return Err(Error::Memory { dtype, size_elements, why });
         }
+        data.forget_copy();
         data.bytes_mut().copy_from_slice(bytes);
         if self.dtype == DType::Bool {
             data.bytes_mut().iter_mut().for_each(|byte| *byte = u8::from(*byte != 0));
@@ -173,12 +189,32 @@ impl Memory {
     }
 
     // A kernel that failed leaves bytes behind, never a broken memory: poison is of no concern.
-    fn read_lock(&self) -> RwLockReadGuard<'_, Data> {
+    fn lock(&self) -> RwLockReadGuard<'_, Data> {
         self.data.read().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    fn write_lock(&self) -> RwLockWriteGuard<'_, Data> {
+    fn lock_alone(&self) -> RwLockWriteGuard<'_, Data> {
         self.data.write().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    /// For reading at home.
+    fn read_lock(&self) -> Result<RwLockReadGuard<'_, Data>, Error> {
+        loop {
+            let data = self.lock();
+            if !data.is_away() {
+                return Ok(data);
+            }
+            drop(data);
+            self.lock_alone().bring_home()?;
+        }
+    }
+
+    /// For writing at home.
+    fn write_lock(&self) -> Result<RwLockWriteGuard<'_, Data>, Error> {
+        let mut data = self.lock_alone();
+        data.bring_home()?;
+        data.forget_copy();
+        Ok(data)
     }
 }
 
@@ -325,8 +361,29 @@ pub(crate) struct Locked<'a> {
 }
 
 impl<'a> Locked<'a> {
-    /// Checks the memories, given by slot, against the signature and locks them.
+    /// Checks the memories, given by slot, against the signature and locks them, for use at home.
     pub(crate) fn new(signature: &Signature, memories: &[&'a Memory]) -> Result<Locked<'a>, Error> {
+        Locked::with(signature, memories, |memory, is_written| {
+            Ok(match is_written {
+                true => Guard::Write(memory.write_lock()?),
+                false => Guard::Read(memory.read_lock()?),
+            })
+        })
+    }
+
+    /// The same for a device that computes elsewhere: nobody else has them, wherever they are.
+    pub(crate) fn alone(
+        signature: &Signature,
+        memories: &[&'a Memory],
+    ) -> Result<Locked<'a>, Error> {
+        Locked::with(signature, memories, |memory, _| Ok(Guard::Write(memory.lock_alone())))
+    }
+
+    fn with(
+        signature: &Signature,
+        memories: &[&'a Memory],
+        lock: impl Fn(&'a Memory, bool) -> Result<Guard<'a>, Error>,
+    ) -> Result<Locked<'a>, Error> {
         let mut used: SmallVec<[(&'a Memory, bool); 6]> = SmallVec::new();
         let refuse = |what: String| Error::Arguments { kernel: signature.name.clone(), what };
         for Parameter { slot, dtype, size_elements, is_written } in &signature.parameters {
@@ -357,10 +414,7 @@ impl<'a> Locked<'a> {
         for (place, number) in order.iter().enumerate() {
             if place == 0 || address(order[place - 1]) != address(*number) {
                 let (memory, is_written) = used[*number];
-                guards.push(match is_written {
-                    true => Guard::Write(memory.write_lock()),
-                    false => Guard::Read(memory.read_lock()),
-                });
+                guards.push(lock(memory, is_written)?);
             }
             guard_of[*number] = guards.len() - 1;
         }
@@ -385,7 +439,7 @@ impl<'a> Locked<'a> {
     pub(crate) fn mark_written(&mut self) {
         for guard in &mut self.guards {
             if let Guard::Write(data) = guard {
-                data.written = Written::All;
+                data.mark_written();
             }
         }
     }
@@ -398,23 +452,23 @@ mod tests {
     #[test]
     fn from_bytes_then_read_gives_the_bytes() {
         let memory = Memory::from_bytes(DType::I16, &[1, 2, 3, 4]).unwrap();
-        assert_eq!((memory.size_elements(), memory.read()), (2, vec![1, 2, 3, 4]));
+        assert_eq!((memory.size_elements(), memory.read().unwrap()), (2, vec![1, 2, 3, 4]));
         assert!(memory.is_initialised());
         assert!(Memory::from_bytes(DType::I16, &[1, 2, 3]).is_err());
-        assert_eq!(Memory::from_bytes(DType::Bool, &[0, 2]).unwrap().read(), vec![0, 1]);
+        assert_eq!(Memory::from_bytes(DType::Bool, &[0, 2]).unwrap().read().unwrap(), vec![0, 1]);
     }
 
     #[test]
     fn used_again_counts_as_never_written() {
         const SIZE: usize = 5 << 20;
-        let address = |memory: &Memory| memory.read_lock().bytes().as_ptr();
+        let address = |memory: &Memory| memory.lock().bytes().as_ptr();
         let first = Memory::from_bytes(DType::U8, &vec![7; SIZE]).unwrap();
         let place = address(&first);
         drop(first);
         let second = Memory::new(DType::U8, SIZE).unwrap();
         assert_eq!(address(&second), place);
         assert!(!second.is_initialised());
-        assert!(second.read().iter().all(|byte| *byte == 0));
+        assert!(second.read().is_err());
     }
 
     #[test]
@@ -429,6 +483,6 @@ mod tests {
         let memory = memory_of(&buffer).unwrap();
         assert!(Arc::ptr_eq(&memory, &memory_of(&buffer).unwrap()));
         assert!(!memory.is_initialised());
-        assert_eq!(memory.read(), vec![0; 12]);
+        assert!(matches!(memory.read(), Err(Error::Unwritten { size_elements: 3, .. })));
     }
 }

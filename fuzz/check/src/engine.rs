@@ -58,6 +58,10 @@ pub const BACKENDS: &[BackendRow] = &[
     row("interp", "interp", "checked interpreter: stray and uninitialised reads are errors"),
     row("jit", "jit", "machine code by Cranelift, in process"),
     row("c", "c", "C source by the system's compiler"),
+    BackendRow {
+        is_default: false,
+        ..row("opencl", "opencl", "OpenCL C by the driver that is there")
+    },
     BackendRow { fuse: false, ..row("interp/unfused", "interp", "every node realised") },
     BackendRow { merge_views: false, ..row("interp/unmerged", "interp", "views never merged") },
     BackendRow {
@@ -289,7 +293,7 @@ pub(crate) fn run_alone(
     let references: Vec<&gradiff::runtime::Memory> = held.iter().map(Arc::as_ref).collect();
     compiled[0].run(&references).map_err(|error| error.to_string())?;
     let (_, dtype) = kernel.globals()[0];
-    let bytes = held[0].read();
+    let bytes = held[0].read().map_err(|error| error.to_string())?;
     memories[0] = bytes
         .chunks_exact(dtype.size_bytes())
         .map(|bytes| {

@@ -177,7 +177,11 @@ pub(crate) fn contents(buffer: &Buffer) -> Result<Elements, String> {
         return Ok(vec![None; count]);
     }
     let memory = gradiff::runtime::memory_of(buffer).map_err(|error| error.to_string())?;
-    let bytes = memory.read();
+    let bytes = match memory.read() {
+        Ok(bytes) => bytes,
+        Err(gradiff::runtime::Error::Unwritten { .. }) => return Ok(vec![None; count]),
+        Err(error) => return Err(error.to_string()),
+    };
     let size = buffer.dtype().size_bytes();
     let element = |bytes: &[u8]| {
         let mut word = [0; 8];

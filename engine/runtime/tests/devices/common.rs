@@ -212,7 +212,7 @@ pub(crate) fn values_of(memory: &Memory) -> Vec<Constant> {
         word[..size].copy_from_slice(bytes);
         Constant::from_bits(memory.dtype(), u64::from_le_bytes(word))
     };
-    memory.read().chunks(size).map(value).collect()
+    memory.read().expect("it was written").chunks(size).map(value).collect()
 }
 
 pub(crate) fn ints(dtype: DType, values: &[i128]) -> Vec<Constant> {

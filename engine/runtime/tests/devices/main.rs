@@ -3,5 +3,6 @@
 mod common;
 mod groups;
 mod kernels;
+mod opencl;
 mod ops;
 mod vectors;
