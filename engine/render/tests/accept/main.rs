@@ -14,8 +14,8 @@ use compilers::{COMPILERS, Compiler};
 
 /// Words of which the name of each kernel without a text has one.
 const LACKS: [(&str, &[&str]); 7] = [
-    ("c", &["r_8_16"]),
-    ("llvm", &["r_8_16"]),
+    ("c", &["r_4_16"]),
+    ("llvm", &["r_4_16"]),
     ("cuda", &[]),
     ("opencl", &[]),
     ("metal", &["f64"]),
@@ -142,5 +142,5 @@ fn tile_keeps_its_sums_in_registers() {
 #[test]
 fn c_has_no_barriers() {
     let error = gradiff_render::c(&kernels::group()).unwrap_err();
-    assert_eq!(error.to_string(), "kernel r_8_16, uop 15: C has no barrier");
+    assert_eq!(error.to_string(), "kernel r_4_16, uop 15: C has no barrier");
 }
