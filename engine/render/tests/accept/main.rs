@@ -2,6 +2,7 @@
 
 mod compilers;
 mod kernels;
+mod ptx_run;
 mod texts;
 mod values;
 
