@@ -14,7 +14,7 @@ fn engine() -> Engine {
 fn check(make: impl Fn() -> Result<Tensor, Error>, expected: &str) {
     let mut engine = engine();
     for (fuse, merge_views) in [(true, true), (false, true), (true, false)] {
-        engine.schedule = gradiff::schedule::Options { fuse, merge_views };
+        engine.schedule = gradiff::schedule::Options { fuse, merge_views, pack: false };
         let text = make().unwrap().to_text(&engine).unwrap();
         assert_eq!(text, expected, "fuse {fuse}, merge_views {merge_views}");
     }
@@ -301,7 +301,7 @@ fn what_is_not_possible_is_refused_with_what_is() {
 #[test]
 fn all_devices_at_hand_agree_on_a_sample() {
     for row in gradiff::runtime::devices() {
-        if row.status.is_err() {
+        if row.status.is_err() || row.name == "null" {
             continue;
         }
         let engine = Engine::new(row.name).unwrap();

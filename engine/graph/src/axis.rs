@@ -23,6 +23,9 @@ pub enum AxisKind {
     Local,
     /// One after the other.
     Loop,
+    /// Of a fold: each step by a thread of the group, which share what they have in the end. Only
+    /// within the optimiser; a kernel that runs has local memory instead.
+    Group,
     /// All at once, value by value: steps are independent.
     Upcast,
     /// One after the other, without a loop.
@@ -31,18 +34,19 @@ pub enum AxisKind {
 
 impl AxisKind {
     /// All kinds.
-    pub const ALL: [AxisKind; 6] = [
+    pub const ALL: [AxisKind; 7] = [
         AxisKind::Global,
         AxisKind::Thread,
         AxisKind::Local,
         AxisKind::Loop,
+        AxisKind::Group,
         AxisKind::Upcast,
         AxisKind::Unroll,
     ];
 
     /// What stands behind the number in text; nothing for a plain loop.
     pub fn suffix(self) -> &'static str {
-        ["g", "t", "l", "", "u", "r"][self as usize]
+        ["g", "t", "l", "", "p", "u", "r"][self as usize]
     }
 
     /// Whether the steps are shared out when the kernel is launched, so that the range stands

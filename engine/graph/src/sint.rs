@@ -49,13 +49,20 @@ impl SInt {
 
     /// The lowest and highest value. Exact where no variable is multiplied by itself.
     pub fn range(&self) -> (i128, i128) {
+        let by_term = || {
+            self.terms.iter().fold((0, 0), |(low, high), term| {
+                let (least, most) = term.range();
+                (i128::saturating_add(low, least), i128::saturating_add(high, most))
+            })
+        };
+        // One term that varies is at its ends alone.
+        if self.terms.iter().filter(|term| !term.factors.is_empty()).count() <= 1 {
+            return by_term();
+        }
         let variables = self.variables();
         let is_linear = self.terms.iter().all(|term| term.factors.windows(2).all(|w| w[0] != w[1]));
         if !is_linear || variables.len() > CORNERS_OF {
-            return self.terms.iter().fold((0, 0), |(low, high), term| {
-                let (least, most) = term.range();
-                (i128::saturating_add(low, least), i128::saturating_add(high, most))
-            });
+            return by_term();
         }
         // Linear in each variable alone: the extremes are at corners.
         let corner = |corner: usize| {
@@ -179,8 +186,8 @@ impl Term {
             let (min, max) = (i128::from(variable.min), i128::from(variable.max));
             let ends =
                 [range.0, range.1].map(|end| (end.saturating_mul(min), end.saturating_mul(max)));
-            let all = ends.map(|(a, b)| [a, b]).concat();
-            range = all.iter().fold((all[0], all[0]), |(low, high), &v| (low.min(v), high.max(v)));
+            let all = ends.map(|(a, b)| (a.min(b), a.max(b)));
+            range = (all[0].0.min(all[1].0), all[0].1.max(all[1].1));
         }
         range
     }

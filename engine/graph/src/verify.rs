@@ -243,6 +243,9 @@ pub fn verify_linear(linear: &Linear) -> Result<(), VerifyError> {
         }
         check_lanes(linear, uop).or_else(fail)?;
         match uop.op {
+            Op::Assign if open.iter().any(|range| carries(linear, uop, *range)) => {
+                return fail("it carries a value from step to step of a launched range".to_owned());
+            }
             Op::Range
                 if is_launched(uop)
                     && open.iter().any(|range| !is_launched(&linear.uops[*range])) =>
@@ -268,6 +271,11 @@ pub fn verify_linear(linear: &Linear) -> Result<(), VerifyError> {
 
 fn is_launched(range: &Instruction) -> bool {
     matches!(range.arg, Arg::Axis(axis) if axis.kind.is_launched())
+}
+
+/// Whether a variable that lives outside of a launched range is changed inside.
+fn carries(linear: &Linear, assign: &Instruction, range: usize) -> bool {
+    is_launched(&linear.uops[range]) && (assign.src[0] as usize) < range
 }
 
 /// Whether the lanes of a uop and of its sources fit.

@@ -5,7 +5,7 @@
 //! that nothing is evaluated more often than its meaning asks for, and nothing recurses. This
 //! is for kernels of tests and findings, not for large ones.
 
-use gradiff_graph::{Arg, Constant, Op, UOp, evaluate};
+use gradiff_graph::{Arg, Axis, AxisKind, Constant, Op, UOp, evaluate};
 use gradiff_view::ShapeTracker;
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
@@ -58,6 +58,9 @@ enum Along {
 /// Names and sizes of what an array varies along, outermost first.
 type Domain = SmallVec<[(Along, usize); 4]>;
 
+/// The counters of a group.
+type Group = SmallVec<[Option<Constant>; 4]>;
+
 /// A value at every point of its domain, row by row.
 struct Array {
     domain: Domain,
@@ -90,7 +93,10 @@ impl Evaluation<'_> {
                     (_, op, _) => Err(malformed(format!("a view of {op}"))),
                 })
             }
-            (Op::Load, _) => self.load(node),
+            (Op::Load, _) => match node.src()[0].src().first().map(UOp::arg) {
+                Some(Arg::Local(local)) => self.load_shared(node, local.size_elements),
+                _ => self.load(node),
+            },
             (Op::Range, Arg::Axis(axis)) => {
                 let end = node.src()[0].as_int().ok_or_else(|| malformed("a range without end"))?;
                 let end = usize::try_from(end).unwrap_or(0);
@@ -112,7 +118,8 @@ impl Evaluation<'_> {
                 self.fold(*op, node, &along)
             }
             // Read through the nodes above them.
-            (Op::DefineGlobal | Op::Index | Op::Iota, _) => Ok(scalar(None)),
+            (Op::DefineGlobal | Op::DefineLocal | Op::Index | Op::Iota, _) => Ok(scalar(None)),
+            (Op::Store | Op::Barrier, _) => Ok(scalar(None)),
             (op, _) if op.is_elementwise() => {
                 let arrays: SmallVec<[&Array; 4]> =
                     node.src().iter().map(|source| &self.values[source]).collect();
@@ -167,6 +174,57 @@ impl Evaluation<'_> {
             }
             let place = src[0].and_then(Constant::to_int).ok_or_else(|| undefined.clone())?;
             self.read(global, place)
+        })
+    }
+
+    /// What the threads of a group have stored for each other before the barrier.
+    fn load_shared(&self, node: &UOp, size_elements: i64) -> Result<Array, Error> {
+        let (index, barrier) = (lowered_index(&node.src()[0])?, node.src().get(1));
+        // Each step of the loops that the stores stand in has memory of its own.
+        let stores = barrier.iter().flat_map(|barrier| barrier.src());
+        let to = stores.flat_map(|store| [&store.src()[0].src()[1], &store.src()[1]]);
+        let along: Vec<&Along> =
+            to.flat_map(|source| &self.values[source].domain).map(|(along, _)| along).collect();
+        let is_group = |node: &&UOp| {
+            let is_loop = |axis: &Axis| matches!(axis.kind, AxisKind::Global | AxisKind::Loop);
+            let is_around = || along.contains(&&self.values[*node].domain[0].0);
+            matches!(node.arg(), Arg::Axis(axis) if is_loop(axis)) && is_around()
+        };
+        let mut ranges: Vec<&UOp> = self.values.keys().filter(is_group).collect();
+        ranges.sort_by(|x, y| x.structural_cmp(y));
+        let groups = ranges.iter().map(|range| &self.values[*range]);
+        let size = usize::try_from(size_elements).unwrap_or(0);
+        let outside = |what, index| Error::OutOfBounds { what, slot: usize::MAX, index, size };
+        let undefined = |what| Error::UndefinedIndex { what, slot: usize::MAX };
+        let mut shared: FxHashMap<Group, Vec<Option<Constant>>> = FxHashMap::default();
+        for store in barrier.iter().flat_map(|barrier| barrier.src()) {
+            let to = lowered_index(&store.src()[0])?;
+            if to.src()[0] != index.src()[0] {
+                continue;
+            }
+            let sources = [&to.src()[1], &store.src()[1]].map(|source| &self.values[source]);
+            let arrays: SmallVec<[&Array; 4]> = sources.into_iter().chain(groups.clone()).collect();
+            map(union(&arrays)?, &arrays, |src| {
+                let place = src[0].and_then(Constant::to_int).ok_or(undefined("store"))?;
+                let memory = shared.entry(src[2..].into()).or_insert_with(|| vec![None; size]);
+                let element = usize::try_from(place).ok().and_then(|place| memory.get_mut(place));
+                *element.ok_or_else(|| outside("store", place))? = src[1];
+                Ok(None)
+            })?;
+        }
+        let places = index.src()[1..].iter().map(|source| &self.values[source]);
+        let count = places.len();
+        let arrays: SmallVec<[&Array; 4]> = places.chain(groups).collect();
+        map(union(&arrays)?, &arrays, |src| {
+            match gate(&src[..count]) {
+                None => return Ok(None),
+                Some(false) => return Ok(Some(Constant::zero(node.dtype()))),
+                Some(true) => {}
+            }
+            let place = src[0].and_then(Constant::to_int).ok_or(undefined("load"))?;
+            let memory = shared.get(&Group::from(&src[count..])).map_or(&[][..], Vec::as_slice);
+            let element = usize::try_from(place).ok().and_then(|place| memory.get(place));
+            element.copied().ok_or_else(|| outside("load", place))
         })
     }
 

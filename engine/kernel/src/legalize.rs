@@ -8,12 +8,13 @@ use gradiff_graph::fault::{Fault, is_active};
 use gradiff_graph::{Arg, Constant, DType, Op, Sources, UOp};
 
 use crate::Error;
-use crate::pass::{Context, Target};
+use crate::pass::Context;
 use crate::shape::map_nodes;
+use crate::{Target, transcendental};
 
 /// The pass. See the head of this file.
 pub(crate) fn legalize(root: &UOp, ctx: &mut Context<'_>) -> Result<UOp, Error> {
-    let target = ctx.target;
+    let target = &ctx.target;
     map_nodes(&root.toposort(), |_, node| Ok(through_f32(target, decompose(target, node))))
 }
 
@@ -24,6 +25,12 @@ fn decompose(target: &Target, node: UOp) -> UOp {
             let product = through_f32(target, UOp::binary(Op::Mul, x.clone(), y.clone()));
             UOp::binary(Op::Add, product, z.clone())
         }
+        (Op::Mul, [x, y]) if target.shifts && node.dtype().is_int() => {
+            let power = y.as_int().filter(|factor| 1 < *factor && factor & (factor - 1) == 0);
+            let shift = power.map(|factor| UOp::int(node.dtype(), factor.ilog2().into()));
+            shift.map_or(node.clone(), |shift| UOp::binary(Op::Shl, x.clone(), shift))
+        }
+        (Op::Exp2, [x]) if !target.exp2 && x.dtype() == DType::F32 => transcendental::exp2(x),
         (Op::Recip, [x]) if !target.recip => {
             let one = UOp::constant(Constant::one(x.dtype()));
             UOp::binary(Op::FDiv, one, x.clone())

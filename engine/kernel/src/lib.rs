@@ -6,6 +6,7 @@
 //! printed and, with [`interpret`], run. This room knows no device and no buffer: arrays are
 //! slots, and what a device lacks is said by [`Target`].
 
+mod contract;
 mod error;
 mod expand;
 mod extent;
@@ -19,10 +20,15 @@ mod narrow;
 mod opt;
 mod pass;
 mod shape;
+mod target;
+mod transcendental;
 
 pub use error::Error;
 pub use interpret::interpret;
 pub use linearize::linearize;
 pub use name::name;
-pub use opt::{Loop, Opt, OptOp, Strategy, apply, check, draw, legal, loops};
-pub use pass::{Context, LINEARIZE, Options, PASSES, Pass, Stages, Target, lower, stages};
+pub use opt::{
+    Loop, Loops, Opt, OptOp, Setting, Strategy, apply, check, draw, heuristic, legal, loops,
+};
+pub use pass::{Context, LINEARIZE, Options, PASSES, Pass, Stages, lower, stages};
+pub use target::{Groups, Target, Vectors};

@@ -61,16 +61,30 @@ pub(crate) fn globals(root: &UOp) -> Result<Vec<UOp>, Error> {
     }
 }
 
-/// The ranges that a store runs over, of each store of a lowered kernel.
-///
-/// # Errors
-/// Those of [`linearize`], as far as loops are concerned.
-pub(crate) fn output_ranges(root: &UOp) -> Result<Vec<UOp>, Error> {
-    let order = Linearizer::new(root)?;
-    let stores = order.nodes.iter().zip(&order.free).filter(|(node, _)| node.op() == Op::Store);
-    let free = stores.fold(0, |all, (_, free)| all | free);
-    let ranges = order.ranges_of(free);
-    Ok(ranges.into_iter().map(|range| order.nodes[range as usize].clone()).collect())
+/// The ranges that each node of a lowered kernel depends on.
+pub(crate) struct Free {
+    /// The nodes, sources before users.
+    pub(crate) nodes: Vec<UOp>,
+    of: FxHashMap<UOp, u64>,
+}
+
+impl Free {
+    /// # Errors
+    /// Those of [`linearize`], as far as loops are concerned.
+    pub(crate) fn of(root: &UOp) -> Result<Free, Error> {
+        let Linearizer { nodes, free, .. } = Linearizer::new(root)?;
+        let of = nodes.iter().cloned().zip(free).collect();
+        Ok(Free { nodes, of })
+    }
+
+    /// The ranges of a node, one bit each; a range depends on itself alone.
+    pub(crate) fn of_node(&self, node: &UOp) -> u64 {
+        self.of.get(node).copied().unwrap_or(0)
+    }
+
+    pub(crate) fn ranges(&self) -> impl Iterator<Item = &UOp> {
+        self.nodes.iter().filter(|node| node.op() == Op::Range)
+    }
 }
 
 /// The scope outside of all loops.
@@ -284,14 +298,39 @@ impl Linearizer {
                 axis(uop.arg())
             )));
         }
-        let sources: SmallVec<[u32; 4]> = self.src[node as usize]
-            .clone()
-            .iter()
-            .map(|source| self.value(*source, at))
-            .collect::<Result<_, Error>>()?;
-        let made = self.push(at, Instruction::of(&uop, sources));
+        // The order of uops says what is before a barrier and what is behind it.
+        let mut sources = self.src[node as usize].clone();
+        match uop.op() {
+            Op::Barrier => sources.clear(),
+            Op::Load => sources.truncate(1),
+            _ => {}
+        }
+        let sources: SmallVec<[u32; 4]> =
+            sources.iter().map(|source| self.value(*source, at)).collect::<Result<_, Error>>()?;
+        if uop.op() == Op::Store && uop.src()[0].src()[0].op() == Op::DefineLocal {
+            self.wait_for_readers(at);
+        }
+        let mut made = Instruction::of(&uop, sources);
+        // fault: group-barrier-lost
+        if made.op == Op::Barrier && is_active(Fault::GroupBarrierLost) {
+            made.op = Op::Sink;
+        }
+        let made = self.push(at, made);
         self.place.insert((node, at), made);
         Ok(())
+    }
+
+    /// In a loop, what is shared is stored again when all have read it.
+    fn wait_for_readers(&mut self, at: u32) {
+        let mut scope = at;
+        while scope != ROOT {
+            let range = &self.made[self.scopes[scope as usize].range as usize];
+            if !axis(&range.arg).kind.is_launched() {
+                self.push(at, Instruction::new(Op::Barrier, DType::Void, [], Arg::None));
+                return;
+            }
+            scope = self.scopes[scope as usize].parent;
+        }
     }
 
     /// The uop of a node as seen from the scope; the node has been visited.

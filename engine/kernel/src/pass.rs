@@ -1,32 +1,15 @@
 //! The table of passes, and the two ways through it.
 
+use std::hash::{Hash, Hasher};
+
 use gradiff_graph::{Linear, UOp};
 use gradiff_rewrite::Trace;
+use rustc_hash::FxHasher;
 
-use crate::opt::{Strategy, optimize};
-use crate::{Error, expand, legalize, linearize, lower as index, name, narrow, shape};
-
-/// What the device that will run the kernel has. Passes bring the kernel down to it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Target {
-    /// Arithmetic of f16; without it f16 is computed in f32 and rounded back after each op.
-    pub native_f16: bool,
-    /// Arithmetic of bf16, likewise.
-    pub native_bf16: bool,
-    /// `x*y+z` in one op.
-    pub mulacc: bool,
-    /// `1/x` in one op.
-    pub recip: bool,
-    /// Steps that run at once or in a row are written out; without it they are loops.
-    pub unrolls: bool,
-}
-
-impl Default for Target {
-    /// A plain CPU: 16-bit floats are only stored, all other ops are there.
-    fn default() -> Target {
-        Target { native_f16: false, native_bf16: false, mulacc: true, recip: true, unrolls: true }
-    }
-}
+use crate::opt::{Strategy, optimize, to_groups};
+use crate::{
+    Error, Target, contract, expand, legalize, linearize, lower as index, name, narrow, shape,
+};
 
 /// What the user may choose about how a kernel is made.
 #[derive(Clone, Debug, Default)]
@@ -35,16 +18,36 @@ pub struct Options {
     pub rewrite: gradiff_rewrite::Options,
     /// Which optimisations the kernel gets.
     pub opts: Strategy,
+    /// Groups are made smaller, each kernel's in another way drawn from this and from its name.
+    pub limits: Option<u64>,
 }
 
 /// What a pass may look at besides the kernel, and where it leaves its trace.
 pub struct Context<'a> {
     /// The device.
-    pub target: &'a Target,
+    pub target: Target,
     /// The user's choices.
     pub options: &'a Options,
     /// Which rules fired.
     pub trace: &'a mut Trace,
+}
+
+impl<'a> Context<'a> {
+    /// What the passes of this kernel may look at.
+    pub fn new(
+        ast: &UOp,
+        target: &Target,
+        options: &'a Options,
+        trace: &'a mut Trace,
+    ) -> Context<'a> {
+        let mut target = *target;
+        if let (Some(groups), Some(seed)) = (&mut target.groups, options.limits) {
+            let mut hasher = FxHasher::default();
+            (name(ast), seed).hash(&mut hasher);
+            *groups = groups.smaller(hasher.finish());
+        }
+        Context { target, options, trace }
+    }
 }
 
 /// A row of [`PASSES`].
@@ -58,7 +61,7 @@ pub struct Pass {
 }
 
 /// The passes from node to node, in their order.
-pub const PASSES: [Pass; 9] = [
+pub const PASSES: [Pass; 10] = [
     Pass {
         name: "shape",
         promise: "no axis of size 1, no two axes that could be one, reduced axes last",
@@ -83,6 +86,11 @@ pub const PASSES: [Pass; 9] = [
         name: "optimize",
         promise: "loops are split, padded and exchanged as the options say",
         run: optimize,
+    },
+    Pass {
+        name: "groups",
+        promise: "folds among threads go through local memory, loops of the output are launched",
+        run: to_groups,
     },
     Pass {
         name: "symbolic-again",
@@ -120,7 +128,8 @@ fn symbolic(root: &UOp, ctx: &mut Context<'_>) -> Result<UOp, Error> {
 
 /// Nothing is left to do where nothing was optimised.
 fn symbolic_again(root: &UOp, ctx: &mut Context<'_>) -> Result<UOp, Error> {
-    if ctx.options.opts == Strategy::None { Ok(root.clone()) } else { symbolic(root, ctx) }
+    let is_as_before = ctx.options.opts == Strategy::None && ctx.target.groups.is_none();
+    if is_as_before { Ok(root.clone()) } else { symbolic(root, ctx) }
 }
 
 fn collapse(root: &UOp, ctx: &mut Context<'_>) -> Result<UOp, Error> {
@@ -143,13 +152,12 @@ pub fn lower(
     options: &Options,
     trace: &mut Trace,
 ) -> Result<Linear, Error> {
-    let mut ctx = Context { target, options, trace };
+    let mut ctx = Context::new(ast, target, options, trace);
     let mut root = ast.clone();
     for pass in &PASSES {
         root = (pass.run)(&root, &mut ctx)?;
     }
-    let linear = linearize::with_globals(&root, &linearize::globals(ast)?, name(ast))?;
-    Ok(if target.unrolls { expand::expand(&linear) } else { linear })
+    to_linear(ast, &root, target, options)
 }
 
 /// Does what [`lower`] does and keeps the kernel after each pass.
@@ -158,13 +166,20 @@ pub fn lower(
 /// Those of [`lower`].
 pub fn stages(ast: &UOp, target: &Target, options: &Options) -> Result<Stages, Error> {
     let mut trace = Trace::default();
-    let mut ctx = Context { target, options, trace: &mut trace };
+    let mut ctx = Context::new(ast, target, options, &mut trace);
     let mut kernels = Vec::with_capacity(PASSES.len());
     let mut root = ast.clone();
     for pass in &PASSES {
         root = (pass.run)(&root, &mut ctx)?;
         kernels.push((pass.name, root.clone()));
     }
-    let linear = linearize::with_globals(&root, &linearize::globals(ast)?, name(ast))?;
-    Ok((kernels, if target.unrolls { expand::expand(&linear) } else { linear }))
+    let linear = to_linear(ast, &root, target, options)?;
+    Ok((kernels, linear))
+}
+
+/// The kernel in order, written out.
+fn to_linear(ast: &UOp, root: &UOp, target: &Target, options: &Options) -> Result<Linear, Error> {
+    let linear = linearize::with_globals(root, &linearize::globals(ast)?, name(ast))?;
+    let linear = expand::expand(linear, target);
+    Ok(contract::contract(linear, target, options.rewrite.mode))
 }

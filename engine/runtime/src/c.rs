@@ -355,7 +355,7 @@ mod tests {
         for kernel in kernels {
             let output = Memory::new(DType::I32, 1).unwrap();
             kernel.run(&[&output]).unwrap();
-            assert_eq!(output.read(), 42i32.to_le_bytes());
+            assert_eq!(output.read().unwrap(), 42i32.to_le_bytes());
         }
     }
 

@@ -1,6 +1,6 @@
 //! What a device is, and the table of all devices.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use gradiff_graph::Linear;
 
@@ -18,8 +18,56 @@ pub trait Device: Send + Sync {
     /// The first kernel that cannot be compiled.
     fn compile(&self, kernels: &[&Linear]) -> Result<Vec<Arc<dyn Executable>>, Error>;
 
-    /// Version and limits, for people.
+    /// Version and what is special, in one line for people.
     fn describe(&self) -> String;
+
+    /// What kernels must keep within.
+    fn limits(&self) -> Limits {
+        Limits::default()
+    }
+}
+
+/// What a device takes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Limits {
+    /// Groups of threads with barriers and local memory; none where there are no groups.
+    pub groups: Option<GroupLimits>,
+    /// The bytes of the widest vector that one instruction computes with; 0 if unknown.
+    pub vector_bytes: u32,
+    /// How many threads of the host a `Thread` range is shared out to.
+    pub thread_count: u32,
+}
+
+/// What a device takes of groups.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GroupLimits {
+    /// How many threads a group has at most.
+    pub threads_max: u64,
+    /// How many steps the local ranges have at most, the innermost first.
+    pub sizes_max: [u64; 3],
+    /// How many bytes of local memory a group has.
+    pub local_bytes: u64,
+}
+
+impl std::fmt::Display for Limits {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.groups {
+            None => write!(f, "no groups")?,
+            Some(GroupLimits { threads_max, sizes_max: [x, y, z], local_bytes }) => write!(
+                f,
+                "groups of {threads_max} threads at most ({x} x {y} x {z}) with {local_bytes} \
+                 bytes of local memory"
+            )?,
+        }
+        match self.vector_bytes {
+            0 => write!(f, ", no vectors"),
+            bytes => write!(f, ", vectors of {bytes} bytes"),
+        }?;
+        match self.thread_count {
+            0 | 1 => Ok(()),
+            count => write!(f, ", {count} threads"),
+        }
+    }
 }
 
 /// A kernel made ready.
@@ -44,38 +92,42 @@ pub struct DeviceRow {
     pub name: &'static str,
     /// Version and limits, or why it is not there and what to do.
     pub status: Result<String, String>,
+    /// Its limits, if it is there.
+    pub limits: Option<Limits>,
 }
 
 /// A row of the table: a name and how to open the device.
 struct Row {
     name: &'static str,
     open: fn() -> Result<Arc<dyn Device>, Error>,
-    opened: OnceLock<Arc<dyn Device>>,
+    opened: Mutex<Option<Arc<dyn Device>>>,
 }
 
 const fn row(name: &'static str, open: fn() -> Result<Arc<dyn Device>, Error>) -> Row {
-    Row { name, open, opened: OnceLock::new() }
+    Row { name, open, opened: Mutex::new(None) }
 }
 
 /// All devices, the one that needs nothing first.
-static DEVICES: [Row; 3] = [
+static DEVICES: [Row; 5] = [
     row("interp", || Ok(Arc::new(crate::interp::Interpreter))),
     row("jit", || Ok(Arc::new(crate::jit::Jit::open()?))),
     row("c", || Ok(Arc::new(crate::c::Compiler::open()?))),
+    row("opencl", || Ok(Arc::new(crate::opencl::OpenCl::open()?))),
+    row("null", || Ok(Arc::new(crate::null::Null))),
 ];
 
 impl Row {
     /// The device, opened once; a device that was not there is looked for anew.
     fn device(&self) -> Result<Arc<dyn Device>, Error> {
-        if let Some(device) = self.opened.get() {
+        let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(device) = &*opened {
             return Ok(device.clone());
         }
-        let device = (self.open)()?;
-        Ok(self.opened.get_or_init(|| device).clone())
+        Ok(opened.insert((self.open)()?).clone())
     }
 }
 
-/// The device of this name: `interp`, `jit` or `c`.
+/// The device of this name: `interp`, `jit`, `c`, `opencl` or `null`.
 ///
 /// # Errors
 /// [`Error::NoDevice`] if no device has the name, [`Error::Unavailable`] if this machine lacks
@@ -88,9 +140,13 @@ pub fn device(name: &str) -> Result<Arc<dyn Device>, Error> {
 
 /// All devices and how they stand.
 pub fn devices() -> Vec<DeviceRow> {
-    let status = |row: &Row| match row.device() {
-        Ok(device) => Ok(device.describe()),
-        Err(error) => Err(error.to_string()),
+    let stand = |row: &Row| match row.device() {
+        Ok(device) => {
+            let limits = device.limits();
+            let status = Ok(format!("{}; {limits}", device.describe()));
+            DeviceRow { name: row.name, status, limits: Some(limits) }
+        }
+        Err(error) => DeviceRow { name: row.name, status: Err(error.to_string()), limits: None },
     };
-    DEVICES.iter().map(|row| DeviceRow { name: row.name, status: status(row) }).collect()
+    DEVICES.iter().map(stand).collect()
 }

@@ -4,6 +4,44 @@ use std::path::PathBuf;
 
 use gradiff_graph::{DType, Op};
 
+/// An array of a kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Array {
+    /// The parameter of this slot.
+    Data(usize),
+    /// The array of this number that the threads of a group share.
+    Local(usize),
+}
+
+impl std::fmt::Display for Array {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Array::Data(slot) => write!(f, "data{slot}"),
+            Array::Local(number) => write!(f, "local{number}"),
+        }
+    }
+}
+
+/// Who ran a uop of a launched kernel. Numbers count the steps of the launched ranges, the
+/// innermost range fastest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Worker {
+    /// The group; none if it is several.
+    pub group: Option<u32>,
+    /// The thread of the group; none if it is several.
+    pub thread: Option<u32>,
+}
+
+impl std::fmt::Display for Worker {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match (self.group, self.thread) {
+            (Some(group), Some(thread)) => write!(f, "thread {thread} of group {group}"),
+            (Some(group), None) => write!(f, "more than one thread of group {group}"),
+            (None, _) => write!(f, "more than one group"),
+        }
+    }
+}
+
 /// Why a kernel was not compiled or did not run.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -50,9 +88,9 @@ pub enum Error {
         /// What is wrong.
         what: String,
     },
-    /// The checked interpreter met an index outside a parameter.
+    /// The checked interpreter met an index outside an array.
     #[error(
-        "kernel {kernel}, uop {position}: index {index} of data{slot} is out of bounds, \
+        "kernel {kernel}, uop {position}: index {index} of {array} is out of bounds, \
          which are 0..{size_elements}"
     )]
     OutOfBounds {
@@ -60,16 +98,16 @@ pub enum Error {
         kernel: String,
         /// The load or store.
         position: usize,
-        /// The parameter.
-        slot: usize,
+        /// The array.
+        array: Array,
         /// The index met.
         index: i64,
-        /// How many elements the parameter holds.
+        /// How many elements the array holds.
         size_elements: i64,
     },
     /// The checked interpreter read an element that nobody has written.
     #[error(
-        "kernel {kernel}, uop {position}: element {index} of data{slot} \
+        "kernel {kernel}, uop {position}: element {index} of {array} \
          (of {size_elements}) is read before it is written"
     )]
     Uninitialised {
@@ -77,12 +115,56 @@ pub enum Error {
         kernel: String,
         /// The load.
         position: usize,
-        /// The parameter.
-        slot: usize,
+        /// The array.
+        array: Array,
         /// The element.
         index: i64,
-        /// How many elements the parameter holds.
+        /// How many elements the array holds.
         size_elements: i64,
+    },
+    /// The checked interpreter saw two threads touch one element in no order, one of them writing.
+    #[error(
+        "kernel {kernel}, uop {position}: a race: {second} {} element {index} of {array} \
+         (of {size_elements}), {first} {} it; no barrier stands between",
+        if *second_writes { "writes" } else { "reads" },
+        if *first_writes { "writes" } else { "reads" },
+    )]
+    Race {
+        /// The kernel.
+        kernel: String,
+        /// The load or store of the second thread.
+        position: usize,
+        /// The array.
+        array: Array,
+        /// The element.
+        index: i64,
+        /// How many elements the array holds.
+        size_elements: i64,
+        /// Who touched it first.
+        first: Worker,
+        /// Whether by a store.
+        first_writes: bool,
+        /// Who touched it then.
+        second: Worker,
+        /// Whether by a store.
+        second_writes: bool,
+    },
+    /// The checked interpreter saw a thread wait at a barrier that another one does not come to.
+    #[error(
+        "kernel {kernel}, uop {position}: a barrier in divergent flow: {waits} waits at it, \
+         {other} {does}"
+    )]
+    DivergentBarrier {
+        /// The kernel.
+        kernel: String,
+        /// The barrier.
+        position: usize,
+        /// Who waits.
+        waits: Worker,
+        /// Who does not come.
+        other: Worker,
+        /// What the other one does instead.
+        does: String,
     },
     /// The memories given do not fit the parameters.
     #[error("kernel {kernel}: {what}")]
@@ -100,6 +182,37 @@ pub enum Error {
         /// How many were asked for.
         size_elements: usize,
         /// What is wrong.
+        why: String,
+    },
+    /// What was never computed cannot be read.
+    #[error(
+        "read of {size_elements} x {dtype}: nothing was ever written there (device `null` runs \
+         nothing)"
+    )]
+    Unwritten {
+        /// Element type.
+        dtype: DType,
+        /// How many elements there are.
+        size_elements: usize,
+    },
+    /// A device does not take a kernel that is launched in this way.
+    #[error("kernel {kernel}: device {device} {what}")]
+    Launch {
+        /// The device.
+        device: &'static str,
+        /// The kernel.
+        kernel: String,
+        /// What it does not take.
+        what: String,
+    },
+    /// A driver said no.
+    #[error("device {device}: {call} failed: {why}")]
+    Driver {
+        /// The device.
+        device: &'static str,
+        /// What was asked of it.
+        call: &'static str,
+        /// What it said.
         why: String,
     },
     /// The C compiler refused a kernel.

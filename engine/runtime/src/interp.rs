@@ -1,17 +1,29 @@
 //! The checked interpreter: runs linear uops as they stand, on any machine, and reports what
 //! other devices would pass over: indices out of bounds and reads of what nobody wrote.
 //!
-//! A kernel becomes a list of steps over 64-bit slots, one slot for each uop; constants lie in
-//! their slots from the start. What a step computes is one pure function of `scalar`.
+//! A kernel becomes a list of steps over 64-bit slots, one slot for each lane of each uop;
+//! constants lie in their slots from the start. What a step computes is one pure function of
+//! `scalar`.
+//!
+//! A kernel with launched ranges is run group by group and thread by thread, each touch of an
+//! element is compared with those of others (`race`), and a kernel with barriers is run from
+//! barrier to barrier, each thread with slots of its own. Without launched ranges nothing of this
+//! is paid for.
+
+mod build;
+mod group;
+mod race;
 
 use std::sync::Arc;
 
-use gradiff_graph::{Arg, DType, Instruction, Linear, Op};
-use smallvec::SmallVec;
+use gradiff_graph::{DType, Linear, Local};
 
+use crate::error::Array;
 use crate::memory::{Guard, Locked, Memory, Parameter, Signature};
-use crate::scalar::{self, Function};
+use crate::scalar::Function;
 use crate::{Device, Error, Executable};
+use build::{Barrier, Launch};
+use group::Tracker;
 
 /// The interpreter as a device; it needs nothing and keeps nothing.
 pub(crate) struct Interpreter;
@@ -39,25 +51,78 @@ impl Device for Interpreter {
 /// The slot number that stands for "no gate".
 const NO_GATE: u32 = u32::MAX;
 
-/// One thing to do. Numbers are those of slots, but for `target`, which is that of a step.
+/// One thing to do. Numbers are those of slots, but for `target`, `join` and `number`: the first
+/// two are those of steps, the last one is that of a barrier.
 #[derive(Clone, Copy)]
 enum Step {
-    Alu { function: Function, to: u32, x: u32, y: u32, z: u32 },
-    Copy { to: u32, from: u32 },
-    Load { to: u32, access: Access },
-    Store { from: u32, access: Access },
-    Loop { counter: u32, end: u32, target: u32 },
-    EndLoop { counter: u32, end: u32, target: u32 },
+    Alu {
+        function: Function,
+        to: u32,
+        x: u32,
+        y: u32,
+        z: u32,
+    },
+    Copy {
+        to: u32,
+        from: u32,
+    },
+    Load {
+        to: u32,
+        access: Access,
+    },
+    Store {
+        from: u32,
+        access: Access,
+    },
+    LoadLocal {
+        to: u32,
+        access: Access,
+    },
+    StoreLocal {
+        from: u32,
+        access: Access,
+    },
+    Loop {
+        counter: u32,
+        end: u32,
+        target: u32,
+    },
+    EndLoop {
+        counter: u32,
+        end: u32,
+        target: u32,
+    },
+    /// Another group or thread is at work from here on.
+    Locate(Place),
+    /// What follows up to `join` is run by each thread of the group.
+    Fork {
+        join: u32,
+    },
+    Join,
+    Barrier {
+        number: u32,
+    },
 }
 
-/// An element of a parameter.
+/// Where the steps of launched ranges begin and end.
+#[derive(Clone, Copy)]
+enum Place {
+    EnterGroup,
+    LeaveGroup,
+    EnterThread,
+    LeaveThread,
+}
+
+/// An element of an array.
 #[derive(Clone, Copy)]
 struct Access {
     index: u32,
     gate: u32,
-    /// Its place among the signature's parameters.
-    parameter: u16,
+    /// Its place among the signature's parameters, or among the local arrays.
+    array: u16,
     dtype: DType,
+    /// How far behind the index it lies.
+    lane: u8,
     /// The uop, for messages.
     position: u32,
 }
@@ -68,154 +133,54 @@ struct Program {
     steps: Vec<Step>,
     /// The slots as they are at the start.
     slots: Vec<u64>,
+    locals: Vec<Local>,
+    /// How it is launched, if it has groups, threads or local arrays.
+    launch: Option<Launch>,
+    barriers: Vec<Barrier>,
 }
 
-/// What `Program::new` knows half-way.
-struct Builder<'a> {
-    linear: &'a Linear,
-    signature: Signature,
-    steps: Vec<Step>,
-    slots: Vec<u64>,
-    /// For each uop the slot of its value: its own, or that of the variable it assigns to.
-    slot_of: Vec<u32>,
-    /// Steps that opened the loops that are open.
-    open: SmallVec<[(u32, u32); 8]>,
-}
-
-impl Program {
-    fn new(linear: &Linear) -> Result<Program, Error> {
-        let count = linear.uops.len();
-        let mut builder = Builder {
-            linear,
-            signature: Signature::of(linear)?,
-            steps: Vec::with_capacity(count),
-            slots: vec![0; count],
-            slot_of: (0..count as u32).collect(),
-            open: SmallVec::new(),
-        };
-        for position in 0..count {
-            builder.uop(position)?;
-        }
-        if let Some((range, _)) = builder.open.last() {
-            return Err(builder.malformed(*range as usize, "the loop is never closed"));
-        }
-        let Builder { signature, steps, slots, .. } = builder;
-        Ok(Program { signature, steps, slots })
-    }
-}
-
-impl Builder<'_> {
-    fn malformed(&self, position: usize, what: &str) -> Error {
-        Error::Malformed { kernel: self.linear.name.clone(), position, what: what.to_string() }
-    }
-
-    fn source(&self, uop: &Instruction, number: usize) -> u32 {
-        uop.src.get(number).map_or(0, |source| self.slot_of[*source as usize])
-    }
-
-    fn uop(&mut self, position: usize) -> Result<(), Error> {
-        let uop = &self.linear.uops[position];
-        let to = position as u32;
-        match (uop.op, &uop.arg) {
-            (Op::Const, Arg::Const(value)) => {
-                self.slots[position] = scalar::slot(value.dtype(), value.bits());
-            }
-            (Op::DefineGlobal | Op::Index | Op::Sink, _) => {}
-            (Op::DefineAcc, _) => {
-                let from = self.source(uop, 0);
-                self.steps.push(Step::Copy { to, from });
-            }
-            (Op::Assign, _) => {
-                let (variable, from) = (self.source(uop, 0), self.source(uop, 1));
-                self.slot_of[position] = variable;
-                self.steps.push(Step::Copy { to: variable, from });
-            }
-            (Op::Range, _) => {
-                self.open.push((to, self.steps.len() as u32));
-                let end = self.source(uop, 0);
-                self.steps.push(Step::Loop { counter: to, end, target: 0 });
-            }
-            (Op::EndRange, _) => self.close_loop(position)?,
-            (Op::Load, _) => {
-                let access = self.access(position)?;
-                self.steps.push(Step::Load { to, access });
-            }
-            (Op::Store, _) => {
-                let access = self.access(position)?;
-                self.steps.push(Step::Store { from: self.source(uop, 1), access });
-            }
-            (op, _) if op.is_elementwise() => {
-                let source = if op == Op::Where { 1 } else { 0 };
-                let from = self.linear.uops[uop.src[source] as usize].dtype;
-                let function = scalar::function(op, from, uop.dtype);
-                let function = function.ok_or_else(|| self.unsupported(position, from))?;
-                let [x, y, z] = [0, 1, 2].map(|number| self.source(uop, number));
-                self.steps.push(Step::Alu { function, to, x, y, z });
-            }
-            _ => return Err(self.unsupported(position, uop.dtype)),
-        }
-        Ok(())
-    }
-
-    fn unsupported(&self, position: usize, dtype: DType) -> Error {
-        let (kernel, op) = (self.linear.name.clone(), self.linear.uops[position].op);
-        Error::Unsupported { device: "interp", kernel, position, op, dtype }
-    }
-
-    fn close_loop(&mut self, position: usize) -> Result<(), Error> {
-        let range = self.linear.uops[position].src[0];
-        let Some((counter, start)) = self.open.pop().filter(|(counter, _)| *counter == range)
-        else {
-            return Err(self.malformed(position, "it closes a loop that is not the innermost"));
-        };
-        let after = self.steps.len() as u32 + 1;
-        let Step::Loop { end, target, .. } = &mut self.steps[start as usize] else {
-            return Err(self.malformed(position, "it closes what is no loop"));
-        };
-        *target = after;
-        let end = *end;
-        self.steps.push(Step::EndLoop { counter, end, target: start + 1 });
-        Ok(())
-    }
-
-    fn access(&self, position: usize) -> Result<Access, Error> {
-        let index = self.linear.uops[position].src[0];
-        let address = &self.linear.uops[index as usize];
-        let parameter = self.signature.parameter_of(self.linear, index);
-        let parameter = parameter.and_then(|parameter| u16::try_from(parameter).ok());
-        Ok(Access {
-            index: self.source(address, 1),
-            gate: if address.src.len() == 3 { self.source(address, 2) } else { NO_GATE },
-            parameter: parameter.ok_or_else(|| self.malformed(position, "no such parameter"))?,
-            dtype: address.dtype,
-            position: position as u32,
-        })
-    }
+/// What a run of the kernel works on beside its slots.
+struct Run<'a, 'b> {
+    guards: &'a mut [Guard<'b>],
+    guard_of: &'a [usize],
+    tracker: Tracker,
 }
 
 impl Executable for Program {
     fn run(&self, memories: &[&Memory]) -> Result<(), Error> {
         let mut locked = Locked::new(&self.signature, memories)?;
         let guard_of = locked.guard_of.clone();
+        for (parameter, guard) in self.signature.parameters.iter().zip(&guard_of) {
+            if let Guard::Write(data) = &mut locked.guards[*guard] {
+                data.count(parameter.dtype)?;
+            }
+        }
         let mut slots = self.slots.clone();
-        let result = self.execute(&mut slots, &mut locked.guards, &guard_of);
+        let tracker = Tracker::new(self);
+        let mut run = Run { guards: &mut locked.guards, guard_of: &guard_of, tracker };
+        let result = match self.launch {
+            None => self.execute::<false>(&mut run, &mut slots, 0),
+            Some(_) => self.execute::<true>(&mut run, &mut slots, 0),
+        };
         for guard in &mut locked.guards {
             if let Guard::Write(data) = guard {
                 data.settle();
             }
         }
-        result
+        result.map(drop)
     }
 }
 
 impl Program {
-    fn execute(
+    /// Runs the steps from one on up to the next barrier, join or the end, and says where it is.
+    /// If it is tracked each touch of an element is compared with those of other threads.
+    fn execute<const IS_TRACKED: bool>(
         &self,
+        run: &mut Run<'_, '_>,
         slots: &mut [u64],
-        guards: &mut [Guard<'_>],
-        guard_of: &[usize],
-    ) -> Result<(), Error> {
-        let mut next = 0;
+        from: usize,
+    ) -> Result<usize, Error> {
+        let mut next = from;
         while let Some(step) = self.steps.get(next) {
             next += 1;
             match *step {
@@ -225,12 +190,10 @@ impl Program {
                 }
                 Step::Copy { to, from } => slots[to as usize] = slots[from as usize],
                 Step::Load { to, access } => {
-                    let guard = &guards[guard_of[usize::from(access.parameter)]];
-                    slots[to as usize] = self.load(slots, guard, access)?;
+                    slots[to as usize] = self.load::<IS_TRACKED>(run, slots, access)?;
                 }
                 Step::Store { from, access } => {
-                    let guard = &mut guards[guard_of[usize::from(access.parameter)]];
-                    self.store(slots, guard, access, slots[from as usize])?;
+                    self.store::<IS_TRACKED>(run, slots, access, slots[from as usize])?;
                 }
                 Step::Loop { counter, end, target } => {
                     slots[counter as usize] = 0;
@@ -244,50 +207,79 @@ impl Program {
                         next = target as usize;
                     }
                 }
+                Step::LoadLocal { to, access } => {
+                    slots[to as usize] = self.load_local(run, slots, access)?;
+                }
+                Step::StoreLocal { from, access } => {
+                    self.store_local(run, slots, access, slots[from as usize])?;
+                }
+                Step::Locate(place) => self.locate(run, slots, place),
+                Step::Fork { join } => {
+                    self.fork(run, slots, next)?;
+                    next = join as usize + 1;
+                }
+                Step::Join | Step::Barrier { .. } => return Ok(next - 1),
             }
         }
-        Ok(())
+        Ok(next)
     }
 
     /// The element that an access touches, if it is within bounds; `None` if the gate is shut.
     #[inline]
-    fn element(&self, slots: &[u64], access: Access) -> Result<Option<usize>, Error> {
+    fn element(
+        &self,
+        slots: &[u64],
+        access: Access,
+        size_elements: i64,
+        array: impl Fn() -> Array,
+    ) -> Result<Option<usize>, Error> {
         if access.gate != NO_GATE && slots[access.gate as usize] == 0 {
             return Ok(None);
         }
-        let index = slots[access.index as usize] as i64;
-        let size_elements = self.parameter(access).size_elements;
+        let index = (slots[access.index as usize] as i64).wrapping_add(i64::from(access.lane));
         if 0 <= index && index < size_elements {
             return Ok(Some(index as usize));
         }
-        Err(Error::OutOfBounds {
-            kernel: self.signature.name.clone(),
-            position: access.position as usize,
-            slot: self.parameter(access).slot,
-            index,
-            size_elements,
-        })
+        let (kernel, position) = (self.signature.name.clone(), access.position as usize);
+        Err(Error::OutOfBounds { kernel, position, array: array(), index, size_elements })
     }
 
     fn parameter(&self, access: Access) -> &Parameter {
-        &self.signature.parameters[usize::from(access.parameter)]
+        &self.signature.parameters[usize::from(access.array)]
+    }
+
+    fn uninitialised(
+        &self,
+        access: Access,
+        array: Array,
+        element: usize,
+        size_elements: i64,
+    ) -> Error {
+        let (kernel, position) = (self.signature.name.clone(), access.position as usize);
+        Error::Uninitialised { kernel, position, array, index: element as i64, size_elements }
     }
 
     #[inline]
-    fn load(&self, slots: &[u64], guard: &Guard<'_>, access: Access) -> Result<u64, Error> {
-        let Some(element) = self.element(slots, access)? else { return Ok(0) };
-        let data = match guard {
+    fn load<const IS_TRACKED: bool>(
+        &self,
+        run: &mut Run<'_, '_>,
+        slots: &[u64],
+        access: Access,
+    ) -> Result<u64, Error> {
+        let Parameter { slot, size_elements, .. } = *self.parameter(access);
+        let array = || Array::Data(slot);
+        let Some(element) = self.element(slots, access, size_elements, array)? else {
+            return Ok(0);
+        };
+        if IS_TRACKED {
+            self.touch(run, access, element, false)?;
+        }
+        let data = match &run.guards[run.guard_of[usize::from(access.array)]] {
             Guard::Read(data) => &**data,
             Guard::Write(data) => &**data,
         };
-        if data.written.as_ref().is_some_and(|written| !written[element]) {
-            return Err(Error::Uninitialised {
-                kernel: self.signature.name.clone(),
-                position: access.position as usize,
-                slot: self.parameter(access).slot,
-                index: element as i64,
-                size_elements: self.parameter(access).size_elements,
-            });
+        if !data.is_written(element) {
+            return Err(self.uninitialised(access, array(), element, size_elements));
         }
         let bytes = data.bytes();
         Ok(match access.dtype {
@@ -305,15 +297,22 @@ impl Program {
     }
 
     #[inline]
-    fn store(
+    fn store<const IS_TRACKED: bool>(
         &self,
+        run: &mut Run<'_, '_>,
         slots: &[u64],
-        guard: &mut Guard<'_>,
         access: Access,
         value: u64,
     ) -> Result<(), Error> {
-        let Some(element) = self.element(slots, access)? else { return Ok(()) };
-        let Guard::Write(data) = guard else {
+        let Parameter { slot, size_elements, .. } = *self.parameter(access);
+        let array = || Array::Data(slot);
+        let Some(element) = self.element(slots, access, size_elements, array)? else {
+            return Ok(());
+        };
+        if IS_TRACKED {
+            self.touch(run, access, element, true)?;
+        }
+        let Guard::Write(data) = &mut run.guards[run.guard_of[usize::from(access.array)]] else {
             unreachable!("a parameter that is stored to is locked for writing");
         };
         let (bytes, written) = data.parts_mut();

@@ -5,6 +5,7 @@
 
 mod emit;
 mod helpers;
+mod vector;
 
 use std::sync::{Arc, Mutex};
 

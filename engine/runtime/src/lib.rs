@@ -11,8 +11,13 @@ mod half_float;
 mod interp;
 mod jit;
 mod memory;
+mod null;
+mod opencl;
+mod pool;
+mod remote;
 mod scalar;
+mod system;
 
-pub use device::{Device, DeviceRow, Executable, device, devices};
-pub use error::Error;
+pub use device::{Device, DeviceRow, Executable, GroupLimits, Limits, device, devices};
+pub use error::{Array, Error, Worker};
 pub use memory::{Memory, memory_of};

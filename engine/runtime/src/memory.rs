@@ -7,62 +7,112 @@
 
 use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use gradiff_graph::{Arg, Buffer, DType, Linear, Op};
+use gradiff_graph::{Arg, Buffer, DType, Instruction, Linear, Op};
 use smallvec::SmallVec;
 
 use crate::Error;
+use crate::pool::Block;
+use crate::remote::Remote;
 
-/// Room for elements of one dtype, aligned to 64 bytes, zero at first.
+/// Room for elements of one dtype, aligned to 64 bytes.
 ///
-/// For each element it knows whether somebody has written it. Only the checked interpreter keeps
-/// count element by element; after other devices a written memory counts as written throughout.
+/// It knows whether somebody has written it. Only the checked interpreter keeps count element by
+/// element; after other devices a written memory counts as written throughout.
 pub struct Memory {
     dtype: DType,
     size_elements: usize,
     data: RwLock<Data>,
 }
 
-#[derive(Clone, Copy)]
-#[repr(C, align(64))]
-struct Chunk([u8; 64]);
-
 /// What the lock of a memory guards.
 pub(crate) struct Data {
-    chunks: Vec<Chunk>,
+    block: Block,
     size_bytes: usize,
-    /// Whether each element was written; `None` if all were.
-    pub(crate) written: Option<Vec<bool>>,
+    written: Written,
+    /// The copy on a device.
+    pub(crate) remote: Option<Remote>,
+}
+
+/// Which elements were written.
+enum Written {
+    All,
+    None,
+    Some(Vec<bool>),
 }
 
 impl Data {
     pub(crate) fn bytes(&self) -> &[u8] {
-        debug_assert!(self.size_bytes <= 64 * self.chunks.len());
-        // SAFETY: the chunks are initialised, have no padding, and hold at least `size_bytes`.
-        unsafe { std::slice::from_raw_parts(self.chunks.as_ptr().cast(), self.size_bytes) }
+        debug_assert!(self.size_bytes <= self.block.size_bytes());
+        // SAFETY: a block is initialised and holds at least `size_bytes`.
+        unsafe { std::slice::from_raw_parts(self.block.as_ptr(), self.size_bytes) }
     }
 
     pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
-        debug_assert!(self.size_bytes <= 64 * self.chunks.len());
-        // SAFETY: as in `bytes`; any byte is valid in a chunk, and `self` is borrowed alone.
-        unsafe { std::slice::from_raw_parts_mut(self.chunks.as_mut_ptr().cast(), self.size_bytes) }
+        debug_assert!(self.size_bytes <= self.block.size_bytes());
+        // SAFETY: as in `bytes`; `self` is borrowed alone.
+        unsafe { std::slice::from_raw_parts_mut(self.block.as_mut_ptr(), self.size_bytes) }
     }
 
-    /// The bytes and the flags of elements, to be changed together.
+    /// The bytes and the flags of elements, if they are counted, to be changed together.
     pub(crate) fn parts_mut(&mut self) -> (&mut [u8], Option<&mut [bool]>) {
-        // SAFETY: as in `bytes_mut`; `written` is another field than `chunks`.
-        let bytes = unsafe {
-            std::slice::from_raw_parts_mut(self.chunks.as_mut_ptr().cast(), self.size_bytes)
-        };
-        (bytes, self.written.as_deref_mut())
+        // SAFETY: as in `bytes_mut`; `written` is another field than `block`.
+        let bytes =
+            unsafe { std::slice::from_raw_parts_mut(self.block.as_mut_ptr(), self.size_bytes) };
+        match &mut self.written {
+            Written::Some(flags) => (bytes, Some(flags)),
+            _ => (bytes, None),
+        }
     }
 
-    /// Drops the flags if every element was written.
+    /// Whether anything was written.
+    pub(crate) fn is_touched(&self) -> bool {
+        !matches!(self.written, Written::None)
+    }
+
+    pub(crate) fn mark_written(&mut self) {
+        self.written = Written::All;
+    }
+
+    /// Whether an element was written.
+    #[inline]
+    pub(crate) fn is_written(&self, element: usize) -> bool {
+        match &self.written {
+            Written::All => true,
+            Written::None => false,
+            Written::Some(flags) => flags[element],
+        }
+    }
+
+    /// From now on it is known of each element whether it was written. Those that were not are 0.
+    pub(crate) fn count(&mut self, dtype: DType) -> Result<(), Error> {
+        if matches!(self.written, Written::None) {
+            let size_elements = self.size_bytes / dtype.size_bytes().max(1);
+            let mut flags = Vec::new();
+            flags.try_reserve_exact(size_elements).map_err(|_| Error::Memory {
+                dtype,
+                size_elements,
+                why: NO_MEMORY.to_string(),
+            })?;
+            flags.resize(size_elements, false);
+            self.bytes_mut().fill(0);
+            self.written = Written::Some(flags);
+        }
+        Ok(())
+    }
+
+    /// Drops the flags if every element was written, or none.
     pub(crate) fn settle(&mut self) {
-        if self.written.as_ref().is_some_and(|flags| flags.iter().all(|flag| *flag)) {
-            self.written = None;
+        if let Written::Some(flags) = &self.written {
+            if flags.iter().all(|flag| *flag) {
+                self.written = Written::All;
+            } else if flags.iter().all(|flag| !*flag) {
+                self.written = Written::None;
+            }
         }
     }
 }
+
+const NO_MEMORY: &str = "there is not so much memory";
 
 impl Memory {
     /// Room for `size_elements` elements, none of them written.
@@ -74,17 +124,9 @@ impl Memory {
         let size_bytes = size_elements
             .checked_mul(dtype.size_bytes())
             .ok_or_else(|| refuse("the size in bytes does not fit 64 bits"))?;
-        let count = size_bytes.div_ceil(64).max(1);
-        let mut chunks = Vec::new();
-        chunks.try_reserve_exact(count).map_err(|_| refuse("there is not so much memory"))?;
-        chunks.resize(count, Chunk([0; 64]));
-        let mut flags = Vec::new();
-        flags
-            .try_reserve_exact(size_elements)
-            .map_err(|_| refuse("there is not so much memory"))?;
-        flags.resize(size_elements, false);
-        let written = (size_elements > 0).then_some(flags);
-        let data = RwLock::new(Data { chunks, size_bytes, written });
+        let block = Block::new(size_bytes).ok_or_else(|| refuse(NO_MEMORY))?;
+        let written = if size_elements == 0 { Written::All } else { Written::None };
+        let data = RwLock::new(Data { block, size_bytes, written, remote: None });
         Ok(Memory { dtype, size_elements, data })
     }
 
@@ -111,12 +153,19 @@ impl Memory {
 
     /// Whether every element was written.
     pub fn is_initialised(&self) -> bool {
-        self.read_lock().written.is_none()
+        matches!(self.lock().written, Written::All)
     }
 
     /// A copy of the bytes, little-endian.
-    pub fn read(&self) -> Vec<u8> {
-        self.read_lock().bytes().to_vec()
+    ///
+    /// # Errors
+    /// [`Error::Unwritten`] if nothing was ever written, and what a device says that holds them.
+    pub fn read(&self) -> Result<Vec<u8>, Error> {
+        let data = self.read_lock()?;
+        if data.is_touched() || self.size_elements == 0 {
+            return Ok(data.bytes().to_vec());
+        }
+        Err(Error::Unwritten { dtype: self.dtype, size_elements: self.size_elements })
     }
 
     /// Replaces all elements by `bytes`; a byte of bool is true unless it is 0.
@@ -124,27 +173,48 @@ impl Memory {
     /// # Errors
     /// [`Error::Memory`] if the size is another one.
     pub fn write(&self, bytes: &[u8]) -> Result<(), Error> {
-        let mut data = self.write_lock();
+        let mut data = self.lock_alone();
         if bytes.len() != data.size_bytes {
             let why = format!("it takes {} bytes and {} were given", data.size_bytes, bytes.len());
             let (dtype, size_elements) = (self.dtype, self.size_elements);
             return Err(Error::Memory { dtype, size_elements, why });
         }
+        data.forget_copy();
         data.bytes_mut().copy_from_slice(bytes);
         if self.dtype == DType::Bool {
             data.bytes_mut().iter_mut().for_each(|byte| *byte = u8::from(*byte != 0));
         }
-        data.written = None;
+        data.written = Written::All;
         Ok(())
     }
 
     // A kernel that failed leaves bytes behind, never a broken memory: poison is of no concern.
-    fn read_lock(&self) -> RwLockReadGuard<'_, Data> {
+    fn lock(&self) -> RwLockReadGuard<'_, Data> {
         self.data.read().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    fn write_lock(&self) -> RwLockWriteGuard<'_, Data> {
+    fn lock_alone(&self) -> RwLockWriteGuard<'_, Data> {
         self.data.write().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    /// For reading at home.
+    fn read_lock(&self) -> Result<RwLockReadGuard<'_, Data>, Error> {
+        loop {
+            let data = self.lock();
+            if !data.is_away() {
+                return Ok(data);
+            }
+            drop(data);
+            self.lock_alone().bring_home()?;
+        }
+    }
+
+    /// For writing at home.
+    fn write_lock(&self) -> Result<RwLockWriteGuard<'_, Data>, Error> {
+        let mut data = self.lock_alone();
+        data.bring_home()?;
+        data.forget_copy();
+        Ok(data)
     }
 }
 
@@ -220,10 +290,14 @@ impl Signature {
             if uop.op == Op::DefineVar {
                 return Err(malformed(position, "integer parameters cannot be launched yet"));
             }
+            if !has_right_lanes(linear, uop) {
+                return Err(malformed(position, "the lanes of its sources do not fit"));
+            }
             if uop.op == Op::Index {
-                let global = &linear.uops[uop.src[0] as usize];
-                if global.op != Op::DefineGlobal || global.dtype != uop.dtype {
-                    return Err(malformed(position, "an index is into a parameter of its dtype"));
+                let array = &linear.uops[uop.src[0] as usize];
+                let is_array = matches!(array.op, Op::DefineGlobal | Op::DefineLocal);
+                if !is_array || array.dtype != uop.dtype {
+                    return Err(malformed(position, "an index is into an array of its dtype"));
                 }
             }
             if matches!(uop.op, Op::Load | Op::Store) {
@@ -231,8 +305,10 @@ impl Signature {
                 if index.op != Op::Index {
                     return Err(malformed(position, "an access is through an index"));
                 }
-                let Arg::Global(global) = &linear.uops[index.src[0] as usize].arg else {
-                    return Err(malformed(position, "an index is into a parameter"));
+                let global = match &linear.uops[index.src[0] as usize].arg {
+                    Arg::Global(global) => global,
+                    Arg::Local(_) => continue,
+                    _ => return Err(malformed(position, "an index is into an array")),
                 };
                 let parameter = parameters.iter_mut().find(|p| p.slot == global.slot);
                 let parameter = parameter.ok_or_else(|| malformed(position, "no such slot"))?;
@@ -250,6 +326,26 @@ impl Signature {
     }
 }
 
+/// Whether a uop has the lanes that follow from its sources.
+fn has_right_lanes(linear: &Linear, uop: &Instruction) -> bool {
+    let lanes = |source: u32| linear.uops[source as usize].lanes;
+    let all = |wanted: u8| uop.src.iter().all(|source| lanes(*source) == wanted);
+    let is_right = match (uop.op, &uop.arg) {
+        (Op::Vectorize, _) => {
+            all(1) && (uop.src.len() == 1 || uop.src.len() == usize::from(uop.lanes))
+        }
+        (Op::Lane, Arg::Int(lane)) => {
+            uop.lanes == 1 && (0..i64::from(lanes(uop.src[0]))).contains(lane)
+        }
+        (Op::DefineAcc, _) => lanes(uop.src[0]) == uop.lanes,
+        (Op::Load, _) => all(1),
+        (Op::Store, _) => uop.lanes == 1 && lanes(uop.src[0]) == 1,
+        (op, _) if op == Op::Assign || op.is_elementwise() => all(uop.lanes),
+        _ => uop.lanes == 1 && all(1),
+    };
+    is_right && uop.lanes != 0
+}
+
 /// A lock held for one launch.
 pub(crate) enum Guard<'a> {
     Read(RwLockReadGuard<'a, Data>),
@@ -265,8 +361,29 @@ pub(crate) struct Locked<'a> {
 }
 
 impl<'a> Locked<'a> {
-    /// Checks the memories, given by slot, against the signature and locks them.
+    /// Checks the memories, given by slot, against the signature and locks them, for use at home.
     pub(crate) fn new(signature: &Signature, memories: &[&'a Memory]) -> Result<Locked<'a>, Error> {
+        Locked::with(signature, memories, |memory, is_written| {
+            Ok(match is_written {
+                true => Guard::Write(memory.write_lock()?),
+                false => Guard::Read(memory.read_lock()?),
+            })
+        })
+    }
+
+    /// The same for a device that computes elsewhere: nobody else has them, wherever they are.
+    pub(crate) fn alone(
+        signature: &Signature,
+        memories: &[&'a Memory],
+    ) -> Result<Locked<'a>, Error> {
+        Locked::with(signature, memories, |memory, _| Ok(Guard::Write(memory.lock_alone())))
+    }
+
+    fn with(
+        signature: &Signature,
+        memories: &[&'a Memory],
+        lock: impl Fn(&'a Memory, bool) -> Result<Guard<'a>, Error>,
+    ) -> Result<Locked<'a>, Error> {
         let mut used: SmallVec<[(&'a Memory, bool); 6]> = SmallVec::new();
         let refuse = |what: String| Error::Arguments { kernel: signature.name.clone(), what };
         for Parameter { slot, dtype, size_elements, is_written } in &signature.parameters {
@@ -297,10 +414,7 @@ impl<'a> Locked<'a> {
         for (place, number) in order.iter().enumerate() {
             if place == 0 || address(order[place - 1]) != address(*number) {
                 let (memory, is_written) = used[*number];
-                guards.push(match is_written {
-                    true => Guard::Write(memory.write_lock()),
-                    false => Guard::Read(memory.read_lock()),
-                });
+                guards.push(lock(memory, is_written)?);
             }
             guard_of[*number] = guards.len() - 1;
         }
@@ -314,8 +428,8 @@ impl<'a> Locked<'a> {
             .guards
             .iter_mut()
             .map(|guard| match guard {
-                Guard::Read(data) => data.chunks.as_ptr().cast::<u8>().cast_mut(),
-                Guard::Write(data) => data.chunks.as_mut_ptr().cast(),
+                Guard::Read(data) => data.block.as_ptr().cast_mut(),
+                Guard::Write(data) => data.block.as_mut_ptr(),
             })
             .collect();
         self.guard_of.iter().map(|guard| of_guard[*guard]).collect()
@@ -325,7 +439,7 @@ impl<'a> Locked<'a> {
     pub(crate) fn mark_written(&mut self) {
         for guard in &mut self.guards {
             if let Guard::Write(data) = guard {
-                data.written = None;
+                data.mark_written();
             }
         }
     }
@@ -338,10 +452,23 @@ mod tests {
     #[test]
     fn from_bytes_then_read_gives_the_bytes() {
         let memory = Memory::from_bytes(DType::I16, &[1, 2, 3, 4]).unwrap();
-        assert_eq!((memory.size_elements(), memory.read()), (2, vec![1, 2, 3, 4]));
+        assert_eq!((memory.size_elements(), memory.read().unwrap()), (2, vec![1, 2, 3, 4]));
         assert!(memory.is_initialised());
         assert!(Memory::from_bytes(DType::I16, &[1, 2, 3]).is_err());
-        assert_eq!(Memory::from_bytes(DType::Bool, &[0, 2]).unwrap().read(), vec![0, 1]);
+        assert_eq!(Memory::from_bytes(DType::Bool, &[0, 2]).unwrap().read().unwrap(), vec![0, 1]);
+    }
+
+    #[test]
+    fn used_again_counts_as_never_written() {
+        const SIZE: usize = 5 << 20;
+        let address = |memory: &Memory| memory.lock().bytes().as_ptr();
+        let first = Memory::from_bytes(DType::U8, &vec![7; SIZE]).unwrap();
+        let place = address(&first);
+        drop(first);
+        let second = Memory::new(DType::U8, SIZE).unwrap();
+        assert_eq!(address(&second), place);
+        assert!(!second.is_initialised());
+        assert!(second.read().is_err());
     }
 
     #[test]
@@ -356,6 +483,6 @@ mod tests {
         let memory = memory_of(&buffer).unwrap();
         assert!(Arc::ptr_eq(&memory, &memory_of(&buffer).unwrap()));
         assert!(!memory.is_initialised());
-        assert_eq!(memory.read(), vec![0; 12]);
+        assert!(matches!(memory.read(), Err(Error::Unwritten { size_elements: 3, .. })));
     }
 }

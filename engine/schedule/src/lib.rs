@@ -5,8 +5,8 @@
 //! node that was asked for the buffer that will hold it, or the constant that it is. Nothing is
 //! computed or compiled here.
 //!
-//! Six passes, see [`PASSES`]: constants fold; movement ops become views; nodes that need a buffer
-//! are chosen; each of them becomes a kernel tree; the kernels are ordered; intermediate buffers
+//! Seven passes, see [`PASSES`]: constants fold; movement ops become views; operands of large
+//! contractions are laid out as panels, if that is asked for; nodes that need a buffer are chosen; each of them becomes a kernel tree; the kernels are ordered; intermediate buffers
 //! are shared.
 //! What decides about fusion is written down in `realize`.
 
@@ -14,6 +14,7 @@ mod error;
 mod fold;
 mod kernels;
 mod memory;
+mod pack;
 mod realize;
 mod views;
 
@@ -34,11 +35,13 @@ pub struct Options {
     pub fuse: bool,
     /// Whether views are merged as movement ops are applied (tinygrad's `MERGE_VIEW`).
     pub merge_views: bool,
+    /// Whether operands of large contractions are laid out as panels, which vectors read well.
+    pub pack: bool,
 }
 
 impl Default for Options {
     fn default() -> Options {
-        Options { fuse: true, merge_views: true }
+        Options { fuse: true, merge_views: true, pack: false }
     }
 }
 
@@ -71,9 +74,10 @@ pub struct Pass {
 }
 
 /// The passes in the order in which they run.
-pub const PASSES: [Pass; 6] = [
+pub const PASSES: [Pass; 7] = [
     Pass { name: "fold", promise: "known constants are constants, identities are gone" },
     Pass { name: "views", promise: "movement ops are one View node over what they move" },
+    Pass { name: "pack", promise: "operands that are read often lie in the order of the reading" },
     Pass { name: "realize", promise: "each node that gets a buffer is marked Contiguous" },
     Pass { name: "kernels", promise: "one tree for each buffer, views at its leaves, one reduce" },
     Pass { name: "order", promise: "every kernel stands after those that write what it reads" },
@@ -88,7 +92,7 @@ pub const PASSES: [Pass; 6] = [
 /// # Errors
 /// [`Error`] if a node is none of tensor level, or too large to be held.
 pub fn schedule(outputs: &[UOp], options: &Options) -> Result<Schedule, Error> {
-    let viewed = views::fold(&fold::constants(outputs)?, options)?;
+    let viewed = packed(views::fold(&fold::constants(outputs)?, options)?, options)?;
     let realized = realize::choose(&viewed, options);
     let kernels = kernels::split(&viewed, &realized, options)?;
     let mut items = kernels::order(kernels.items);
@@ -105,7 +109,9 @@ pub fn schedule(outputs: &[UOp], options: &Options) -> Result<Schedule, Error> {
 /// As [`schedule`].
 pub fn stages(outputs: &[UOp], options: &Options) -> Result<Vec<(&'static str, Vec<UOp>)>, Error> {
     let folded = fold::constants(outputs)?;
-    let viewed = views::fold(&folded, options)?;
+    let plain = views::fold(&folded, options)?;
+    let unpacked = plain.outputs.clone();
+    let viewed = packed(plain, options)?;
     let realized = realize::choose(&viewed, options);
     let marked = realize::mark(&viewed, &realized);
     let kernels = kernels::split(&viewed, &realized, options)?;
@@ -115,8 +121,14 @@ pub fn stages(outputs: &[UOp], options: &Options) -> Result<Vec<(&'static str, V
     let mut items = kernels::order(kernels.items);
     let ordered = trees(&items);
     memory::plan(&mut items, &kept);
-    let graphs = [folded, viewed.outputs, marked, split, ordered, trees(&items)];
+    let graphs = [folded, unpacked, viewed.outputs, marked, split, ordered, trees(&items)];
     Ok(PASSES.iter().map(|pass| pass.name).zip(graphs).collect())
+}
+
+/// The graph with panels, if they are asked for.
+fn packed(viewed: views::Viewed, options: &Options) -> Result<views::Viewed, Error> {
+    let panels = if options.pack { pack::pack(&viewed) } else { None };
+    panels.map_or(Ok(viewed), |outputs| views::fold(&outputs, options))
 }
 
 /// The value of a node that says "this constant under that shape", as outputs of a schedule do:

@@ -10,10 +10,10 @@ use gradiff_graph::{Arg, DType, Op, UOp};
 use gradiff_schedule::{Options, PASSES, constant_of, schedule, stages};
 
 const ALL: [Options; 4] = [
-    Options { fuse: true, merge_views: true },
-    Options { fuse: true, merge_views: false },
-    Options { fuse: false, merge_views: true },
-    Options { fuse: false, merge_views: false },
+    Options { fuse: true, merge_views: true, pack: false },
+    Options { fuse: true, merge_views: false, pack: false },
+    Options { fuse: false, merge_views: true, pack: false },
+    Options { fuse: false, merge_views: false, pack: false },
 ];
 
 /// The graph takes `kernels` kernels, and means the same under all options and after each pass.

@@ -81,7 +81,8 @@ fn rebind(tensors: &[&Tensor], outputs: Vec<UOp>) {
 }
 
 impl Engine {
-    /// An engine for the device of this name, with default options. `DEBUG` is read here.
+    /// An engine for the device of this name, with the options that suit it: kernels are optimised
+    /// by heuristic. `DEBUG` is read here.
     /// # Errors
     /// If there is no such device, it is not available, or `DEBUG` is no level from 0 to 5.
     pub fn new(device: &str) -> Result<Engine, Error> {
@@ -90,8 +91,19 @@ impl Engine {
         if 1 <= debug_level {
             eprintln!("opened device {}: {}", device.name(), device.describe());
         }
-        let (schedule, kernel, target) = Default::default();
-        Ok(Engine { device, schedule, kernel, target, cache: Cache::default(), debug_level })
+        let target = gradiff_kernel::Target::of(device.name());
+        let (schedule, kernel) = Default::default();
+        let cache = Cache::default();
+        let mut engine = Engine { device, schedule, kernel, target, cache, debug_level };
+        engine.suit(target);
+        Ok(engine)
+    }
+
+    /// Makes kernels for this target, optimised as suits it.
+    pub fn suit(&mut self, target: gradiff_kernel::Target) {
+        self.target = target;
+        self.kernel.opts = gradiff_kernel::Strategy::Heuristic;
+        self.schedule.pack = target.vectors.alu && target.groups.is_none();
     }
 
     /// Plans the kernels that compute `tensors`, and makes the tensors ones that are in the

@@ -21,7 +21,7 @@ impl Tensor {
     /// If it has not been computed, or is a constant under too large a shape to be written out.
     pub fn read(&self) -> Result<Vec<u8>, Error> {
         match (self.buffer(), self.constant()) {
-            (Some(buffer), _) => Ok(gradiff_runtime::memory_of(&buffer)?.read()),
+            (Some(buffer), _) => Ok(gradiff_runtime::memory_of(&buffer)?.read()?),
             (None, Some(value)) => self.repeated(value),
             _ => invalid(format!("read of {self:?}: it has not been computed; call realize")),
         }

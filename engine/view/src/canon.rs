@@ -12,7 +12,7 @@ use smallvec::SmallVec;
 use crate::dim::{Mask, Sizes, add_product, zeros};
 use crate::fault::{self, Fault};
 use crate::merge::{Group, Projection, around, unravel};
-use crate::view::count;
+use crate::view::{count, turn};
 use crate::{Dim, View};
 
 /// Axes of the lower view and how the upper view walks over their row-major elements.
@@ -28,20 +28,10 @@ struct Part<D> {
 
 /// `top` and `base` in canonical form; `None` where they are already, or it cannot be told.
 pub(crate) fn settle<D: Dim>(top: &View<D>, base: &View<D>) -> Option<(View<D>, View<D>)> {
-    let mut settled: Option<(View<D>, View<D>)> = None;
-    // Parts that came to lie side by side may be one; nearly always the second round changes
-    // nothing.
-    for _ in 0..4 {
-        let (top, base) = settled.as_ref().map_or((top, base), |(top, base)| (top, base));
-        match settle_once(top, base) {
-            Some(next) if (&next.0, &next.1) != (top, base) => settled = Some(next),
-            _ => break,
-        }
-    }
-    settled
+    settled(top, base).filter(|pair| (&pair.0, &pair.1) != (top, base))
 }
 
-fn settle_once<D: Dim>(top: &View<D>, base: &View<D>) -> Option<(View<D>, View<D>)> {
+fn settled<D: Dim>(top: &View<D>, base: &View<D>) -> Option<(View<D>, View<D>)> {
     if top.is_empty() || top.is_padding() {
         return None;
     }
@@ -69,7 +59,7 @@ fn real_bounds<D: Dim>(top: &View<D>, base: &View<D>) -> Option<Mask<D>> {
     let mut bounds = top.real_box();
     // Each round can only take away.
     for _ in 0..4 {
-        let Some(mask) = &base.mask else { return Some(bounds) };
+        let Some(mask) = base.mask() else { return Some(bounds) };
         let real = top.shrink(&bounds).ok()?;
         let projection = Projection::new(&base.shape, &real.offset, &real.strides)?;
         let groups = projection.groups(&base.shape, &real.shape);
@@ -94,7 +84,7 @@ fn real_bounds<D: Dim>(top: &View<D>, base: &View<D>) -> Option<Mask<D>> {
 
 /// Whether the one element that a view of rank 0 reads is hidden.
 fn reads_padding<D: Dim>(top: &View<D>, base: &View<D>) -> bool {
-    let Some(mask) = &base.mask else { return false };
+    let Some(mask) = base.mask() else { return false };
     let Some(place) = unravel(&base.shape, &top.offset) else { return false };
     let is_hidden = |(at, (begin, end)): (&D, &(D, D))| at.below(begin) || end.at_most(at);
     place.iter().zip(mask).any(is_hidden)
@@ -183,7 +173,7 @@ impl<D: Dim> Walk<D> {
             strides.extend(part.strides.iter().cloned());
             mask.extend(part.mask.iter().cloned());
         }
-        let base = View::build(shape, strides, offset, Some(mask)).ok()?;
+        let base = View::build(shape, strides, offset, mask).ok()?;
         // From the innermost part outwards: `weight` elements of the base are one of the part.
         let (mut first, mut weight) = (zero.clone(), D::number(1));
         let mut steps = zeros(self.pieces.len());
@@ -201,7 +191,7 @@ impl<D: Dim> Walk<D> {
             }
         }
         let steps = self.joined(&steps, top.shape.len())?;
-        let top = View::build(D::copied(&top.shape), steps, first, None).ok()?;
+        let top = View::build(D::copied(&top.shape), steps, first, Mask::new()).ok()?;
         Some((top, base.minify()))
     }
 
@@ -325,10 +315,8 @@ impl<D: Dim> Part<D> {
             *step = zero.minus(step)?;
         }
         let axes = self.shape.iter().zip(&mut self.strides).zip(&mut self.mask);
-        for ((size, stride), (begin, end)) in axes {
-            self.offset = add_product(&self.offset, &size.minus(&one)?, stride)?;
-            *stride = zero.minus(stride)?;
-            (*begin, *end) = (size.minus(end)?, size.minus(begin)?);
+        for ((size, stride), pair) in axes {
+            turn(size, stride, &mut self.offset, Some(pair))?;
         }
         Some(())
     }

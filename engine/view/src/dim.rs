@@ -151,7 +151,10 @@ pub(crate) fn add_product<D: Dim>(sum: &D, factor: &D, by: &D) -> Option<D> {
 
 /// Zeros, one per axis.
 pub(crate) fn zeros<D: Dim>(rank: usize) -> Sizes<D> {
-    SmallVec::from_elem(D::number(0), rank)
+    match rank {
+        0..=4 => SmallVec::from_buf_and_len(std::array::from_fn(|_| D::number(0)), rank),
+        _ => SmallVec::from_elem(D::number(0), rank),
+    }
 }
 
 /// The smaller of the two, where it is told.

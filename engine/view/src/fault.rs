@@ -102,6 +102,36 @@ faults! {
         "What the steps of a padded loop store is not held back.";
     OptPadFoldWrong "opt-pad-fold-wrong" "kernel"
         "The steps of a padded loop give a fold zero, whatever its identity is.";
+    OptSwapHalf "opt-swap-half" "kernel"
+        "Of two loops that are exchanged one stays as it was.";
+    OptUpcastFoldLost "opt-upcast-fold-lost" "kernel"
+        "Of the folds side by side the last one is forgotten in the end.";
+    OptThreadOverlap "opt-thread-overlap" "kernel"
+        "The stretches of two threads overlap, and the end belongs to nobody.";
+    GroupShareLost "group-share-lost" "kernel"
+        "What the last thread of a group has folded is forgotten.";
+    GroupIdentity "group-identity" "kernel"
+        "A maximum over the threads of a group starts from zero.";
+    GroupStoreByAll "group-store-by-all" "kernel"
+        "All threads of a group store what one of them should.";
+    GroupBarrierLost "group-barrier-lost" "kernel"
+        "Threads read what others share without waiting for them.";
+    GroupPlaceShared "group-place-shared" "kernel"
+        "Threads of different outputs share one place of local memory.";
+    GroupUpcastShared "group-upcast-shared" "kernel"
+        "Values that are computed at once share one place of local memory.";
+    GridDimWrong "grid-dim-wrong" "kernel"
+        "Joined loops are taken apart by the wrong size.";
+    LanesStrideIgnored "lanes-stride-ignored" "kernel"
+        "A vector is loaded from neighbours though its lanes lie two apart.";
+    LanesGateIgnored "lanes-gate-ignored" "kernel"
+        "A vector behind the gates of its lanes is loaded behind that of the first one.";
+    LanesFoldShort "lanes-fold-short" "kernel"
+        "Of the lanes that are folded into one the last one is forgotten.";
+    LanesTakenWrong "lanes-taken-wrong" "kernel"
+        "A lane is taken from the neighbour's place.";
+    ContractSubtraction "contract-subtraction" "kernel"
+        "A product from which something is subtracted becomes one to which it is added.";
     ExpandRemainderLost "expand-remainder-lost" "kernel"
         "Of the steps written out in a row the last one is forgotten.";
     ExpandAccumulatorShared "expand-accumulator-shared" "kernel"

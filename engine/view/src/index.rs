@@ -100,7 +100,7 @@ impl<D: Dim> View<D> {
                     Some(sum) => algebra.add(sum, term),
                 });
             }
-            let Some((begin, end)) = self.mask.as_ref().map(|mask| &mask[axis]) else { continue };
+            let Some((begin, end)) = self.mask.get(axis) else { continue };
             if !begin.is(0) {
                 let begin = algebra.dim(begin);
                 let truth = algebra.ge(index.clone(), begin);
@@ -131,7 +131,7 @@ impl View {
         }
         let axes = index.iter().zip(&self.strides);
         // What lies outside is not added up: it may not fit.
-        match &self.mask {
+        match self.mask() {
             None => axes.zip(&self.shape).try_fold(self.offset, |sum, ((at, stride), size)| {
                 (0 <= *at && at < size).then(|| sum + at * stride)
             }),
@@ -146,16 +146,17 @@ impl View {
         if self.contiguous {
             return Some(flat);
         }
-        let (mut at, mut rest) = (self.offset, flat);
-        let mut mask = self.mask.iter().flatten().rev();
-        for (size, stride) in self.shape.iter().zip(&self.strides).rev() {
-            let position = rest.rem_euclid(*size);
-            if let Some((begin, end)) = mask.next()
-                && !(*begin <= position && position < *end)
-            {
+        let (mut at, mut rest) = (self.offset, flat as u64);
+        let mask = self.mask.as_slice();
+        for (axis, (size, stride)) in self.shape.iter().zip(&self.strides).enumerate().rev() {
+            let size = *size as u64;
+            // The outermost needs no remainder: `flat` is below the size.
+            let (outer, position) = if axis == 0 { (0, rest) } else { (rest / size, rest % size) };
+            let position = position as i64;
+            if mask.get(axis).is_some_and(|(begin, end)| position < *begin || *end <= position) {
                 return None;
             }
-            (rest, at) = (rest.div_euclid(*size), at + position * stride);
+            (rest, at) = (outer, at + position * stride);
         }
         Some(at)
     }

@@ -34,8 +34,10 @@ impl<D: Dim> Projection<D> {
         let origin = unravel(base, first)?;
         let mut steps = SmallVec::from_elem(D::number(0), base.len() * rank);
         for (axis, stride) in strides.iter().enumerate().filter(|(_, stride)| !stride.is(0)) {
-            let next = unravel(base, &first.plus(stride)?)?;
-            for (base_axis, position) in next.into_iter().enumerate() {
+            let mut rest = first.plus(stride)?;
+            for (base_axis, size) in base.iter().enumerate().rev() {
+                let position;
+                (rest, position) = rest.div_rem(size)?;
                 steps[base_axis * rank + axis] = position.minus(&origin[base_axis])?;
             }
         }
@@ -196,7 +198,7 @@ impl<D: Dim> View<D> {
         {
             return Some(view);
         }
-        if let Some(mask) = &self.mask {
+        if let Some(mask) = self.mask() {
             return self.shrink(mask).ok()?.merge(base)?.pad(&around(mask, &self.shape)?).ok();
         }
         let first = misplaced(self, base)?; // FAULT view-merge-off-by-one
@@ -215,11 +217,14 @@ impl<D: Dim> View<D> {
             // Fewer axes each time, so this ends.
             return match base.reshape(&merged).ok()? {
                 Some(base) => self.project(&base, first),
-                None => self.narrowed(&base.hull(&groups)?, &merged, first)?.merge(base),
+                None => {
+                    let projection = Projection::new(&merged, first, &self.strides)?;
+                    self.narrowed(&projection, &base.hull(&groups)?)?.merge(base)
+                }
             };
         }
-        if let Some(mask) = &base.mask {
-            if let Some(narrowed) = self.narrowed(mask, &base.shape, first) {
+        if let Some(mask) = base.mask() {
+            if let Some(narrowed) = self.narrowed(&projection, mask) {
                 return narrowed.merge(base);
             }
             if !self.all_inside(mask, &projection) {
@@ -234,19 +239,18 @@ impl<D: Dim> View<D> {
                 *sum = add_product(sum, step, stride)?;
             }
         }
-        View::build(D::copied(&self.shape), strides, offset, None).ok()
+        View::build(D::copied(&self.shape), strides, offset, Mask::new()).ok()
     }
 
-    /// `self` masked to what can be real in a base of shape `base_shape` and this mask; `None`
+    /// `self` masked to what can be real where a base that it walks over so has this mask; `None`
     /// where that is all of it. Fewer elements are real each time, so repeating it ends.
-    fn narrowed(&self, mask: &[(D, D)], base_shape: &[D], first: &D) -> Option<View<D>> {
-        let projection = Projection::new(base_shape, first, &self.strides)?;
+    fn narrowed(&self, projection: &Projection<D>, mask: &[(D, D)]) -> Option<View<D>> {
         let visible = projection.visible(mask, &self.shape)?;
         if visible.iter().zip(&self.shape).all(|((begin, end), size)| begin.is(0) && end == size) {
             return None;
         }
         let (shape, strides) = (D::copied(&self.shape), D::copied(&self.strides));
-        View::build(shape, strides, self.offset.clone(), Some(visible)).ok()
+        View::build(shape, strides, self.offset.clone(), visible).ok()
     }
 
     /// The size of each group of axes, outermost first.
@@ -258,7 +262,7 @@ impl<D: Dim> View<D> {
     /// For each group of axes the half-open range of row-major elements outside which all is
     /// padding.
     pub(crate) fn hull(&self, groups: &[Group]) -> Option<Mask<D>> {
-        let mask = self.mask.as_ref()?;
+        let mask = self.mask()?;
         let range = |group: &Group| {
             let (mut begin, mut last) = (D::number(0), D::number(0));
             for axis in group.begin..group.end {

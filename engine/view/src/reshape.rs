@@ -39,21 +39,21 @@ impl<D: Dim> View<D> {
         let Some(strides) = self.blocks(false).and_then(|blocks| new_strides(&blocks, to)) else {
             return Ok(None);
         };
-        let Some(mask) = &self.mask else {
-            return Ok(View::build(D::copied(to), strides, self.offset.clone(), None).ok());
+        let Some(mask) = self.mask() else {
+            return Ok(View::build(D::copied(to), strides, self.offset.clone(), Mask::new()).ok());
         };
         let Some(new_mask) = new_mask(mask, &self.shape, to) else { return Ok(None) };
         let first = dot(self.offset.clone(), mask, &self.strides);
         let loses = fault::is_active(Fault::ViewReshapeMaskLost); // FAULT view-reshape-mask-lost
         if loses {
             let first = first.unwrap_or_else(|| D::number(0));
-            return View::build(D::copied(to), zeros(to.len()), first, None).map(Some);
+            return View::build(D::copied(to), zeros(to.len()), first, Mask::new()).map(Some);
         }
         // The first real element stays the first real element.
         let moved = dot(D::number(0), &new_mask, &strides);
         let offset = first.zip(moved).and_then(|(first, moved)| first.minus(&moved));
         let Some(offset) = offset else { return Ok(None) };
-        Ok(View::build(D::copied(to), strides, offset, Some(new_mask)).ok())
+        Ok(View::build(D::copied(to), strides, offset, new_mask).ok())
     }
 
     /// Whether another shape has as many elements: how many.
@@ -92,7 +92,7 @@ impl<D: Dim> View<D> {
             if axis > 0 && size.is(1) {
                 continue;
             }
-            let is_whole = match &self.mask {
+            let is_whole = match self.mask() {
                 Some(mask) if is_boxed => mask[axis].0.is(0) && mask[axis].1 == *size,
                 _ => true,
             };
@@ -114,7 +114,7 @@ impl<D: Dim> View<D> {
                 }
                 Some(_) => blocks.push(Block { size, stride, real_size }),
             }
-            is_merging = match &self.mask {
+            is_merging = match self.mask() {
                 Some(mask) => mask[axis].1.minus(&mask[axis].0)?.is(1),
                 None => self.shape[axis].is(1),
             };

@@ -55,7 +55,7 @@ impl<D: Dim> ShapeTracker<D> {
             walk.strides.fill(D::number(0));
             return walk;
         }
-        if let Some(mask) = &last.mask {
+        if let Some(mask) = last.mask() {
             for ((masked, (begin, end)), size) in walk.masked.iter_mut().zip(mask).zip(&last.shape)
             {
                 *masked = !(begin.is(0) && end == size);
@@ -80,7 +80,7 @@ impl<D: Dim> ShapeTracker<D> {
             first = known.and_then(|(first, counts)| walk.through(&view.minify(), first, counts));
             if first.is_none() {
                 // Nothing is known of the way from here on.
-                let masked = below.iter().any(|view| view.mask.is_some());
+                let masked = below.iter().any(|view| view.mask().is_some());
                 (0..rank).for_each(|axis| walk.blur(axis, true, masked));
                 return walk;
             }
@@ -108,7 +108,7 @@ impl<D: Dim> Steps<D> {
     /// Follows the walk through the view below; gives the buffer index of the first element there,
     /// or `None` if it cannot be followed.
     fn through(&mut self, view: &View<D>, first: &D, counts: &[D]) -> Option<D> {
-        let is_masked = view.mask.is_some();
+        let is_masked = view.mask().is_some();
         if self.uneven.contains(&true) {
             for axis in 0..counts.len() {
                 self.blur(axis, !self.strides[axis].is(0) || self.uneven[axis], is_masked);
@@ -128,7 +128,7 @@ impl<D: Dim> Steps<D> {
                 let stride = &view.strides[base_axis];
                 offset = add_product(&offset, &projection.origin[base_axis], stride)?;
                 let is_inside = is_even
-                    && view.mask.as_ref().is_some_and(|mask| {
+                    && view.mask().is_some_and(|mask| {
                         let (begin, end) = &mask[base_axis];
                         let extent = projection.extent(base_axis, counts);
                         extent.is_some_and(|(low, high)| begin.at_most(&low) && high.below(end))

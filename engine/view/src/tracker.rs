@@ -1,23 +1,26 @@
 //! A chain of views: the first reads the buffer, each further one reads the row-major elements of
 //! the one below.
 
-use std::sync::Arc;
+use smallvec::{SmallVec, smallvec};
 
 use crate::canon::settle;
 use crate::view::{Reads, count};
 use crate::{Dim, Error, Movement, View};
 
+/// The one that reads the buffer first; mostly one or two.
+type Views<D> = SmallVec<[View<D>; 2]>;
+
 /// Where each element of a shape lies in a buffer, or that it is padding. Immutable, cheap to
 /// clone.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
-pub struct ShapeTracker<D: Dim = i64>(Arc<[View<D>]>);
+pub struct ShapeTracker<D: Dim = i64>(Views<D>);
 
 impl<D: Dim> ShapeTracker<D> {
     /// The buffer itself under a shape, in row-major order.
     /// # Errors
     /// [`Error::NegativeSize`] and [`Error::TooLarge`].
     pub fn from_shape(shape: &[D]) -> Result<ShapeTracker<D>, Error> {
-        Ok(ShapeTracker(Arc::new([View::plain(shape)?])))
+        Ok(ShapeTracker(smallvec![View::plain(shape)?]))
     }
 
     /// A chain of views, the one that reads the buffer first.
@@ -131,45 +134,40 @@ impl<D: Dim> ShapeTracker<D> {
         if self.is_contiguous() && top.0.len() == 1 {
             return Ok(top.clone());
         }
-        let mut views = self.0.to_vec();
-        for view in top.views() {
+        let mut views = self.0.clone();
+        for view in &top.0 {
             // One view at a time merges better.
             views.push(view.clone());
             merge(&mut views);
         }
-        simplify(&mut views);
-        Ok(ShapeTracker(views.into()))
+        canonize(&mut views);
+        Ok(ShapeTracker(views))
     }
 
     /// Merges neighbouring views for as long as any two can be one, and brings those that remain
     /// into one form: trackers that place all elements alike become equal, nearly always.
     pub fn simplify(&self) -> ShapeTracker<D> {
-        if self.0.len() == 1 {
-            return self.clone();
-        }
-        let mut views = self.0.to_vec();
-        if simplify(&mut views) { ShapeTracker(views.into()) } else { self.clone() }
+        let mut simple = self.merged();
+        canonize(&mut simple.0);
+        simple
     }
 
     /// `simplify` as far as merging goes.
     pub(crate) fn merged(&self) -> ShapeTracker<D> {
-        let mut views = self.0.to_vec();
-        if self.0.len() > 1 && merge(&mut views) {
-            ShapeTracker(views.into())
-        } else {
-            self.clone()
-        }
+        let mut merged = self.clone();
+        merge(&mut merged.0);
+        merged
     }
 
     /// The way back: a tracker of shape `to` over this one's elements that puts each buffer element
     /// in place. `None` unless every element of a buffer of that shape appears exactly once.
     pub fn invert(&self, to: &[D]) -> Option<ShapeTracker<D>> {
-        let mut inverted = Vec::with_capacity(self.0.len());
+        let mut inverted = Views::with_capacity(self.0.len());
         for (position, view) in self.0.iter().enumerate().rev() {
             let below = if position == 0 { to } else { &self.0[position - 1].shape };
             inverted.push(view.invert(below)?);
         }
-        ShapeTracker(inverted.into()).reshape(to).ok()
+        ShapeTracker(inverted).reshape(to).ok()
     }
 
     /// The same elements in row-major order with as few axes as the last view can have.
@@ -197,55 +195,66 @@ impl<D: Dim> ShapeTracker<D> {
     }
 
     fn with_last(&self, view: View<D>) -> ShapeTracker<D> {
-        let below = &self.0[..self.0.len() - 1];
-        if below.is_empty() {
-            return ShapeTracker(Arc::new([view]));
-        }
-        ShapeTracker(below.iter().cloned().chain(std::iter::once(view)).collect())
+        let mut views = Views::new();
+        self.0[..self.0.len() - 1].iter().for_each(|below| views.push(below.clone()));
+        views.push(view);
+        ShapeTracker(views)
     }
 
     fn append(&self, shape: &[D]) -> Result<ShapeTracker<D>, Error> {
         let view = View::plain(shape)?;
         assert!(count(shape)? == self.size(), "the view on top has the elements of the one below");
-        Ok(ShapeTracker(self.0.iter().cloned().chain(std::iter::once(view)).collect()))
+        let mut views = self.0.clone();
+        views.push(view);
+        Ok(ShapeTracker(views))
     }
 }
 
-/// Merges pairs, the last first, until none can; whether any did. Each merge takes one view away.
-fn merge<D: Dim>(views: &mut Vec<View<D>>) -> bool {
-    let mut is_changed = false;
+/// Merges pairs, the last first, until none can. Each merge takes one view away.
+fn merge<D: Dim>(views: &mut Views<D>) {
     let mut top = views.len();
     while top > 1 {
         top -= 1;
         if let Some(merged) = views[top].merge(&views[top - 1]) {
             views[top - 1] = merged;
             views.remove(top);
-            is_changed = true;
             top = views.len();
         }
     }
-    is_changed
 }
 
-/// Merges what can be one view and brings what is left into one form; whether anything changed.
-fn simplify<D: Dim>(views: &mut Vec<View<D>>) -> bool {
-    let mut is_changed = merge(views);
-    // Each round but the last changes a view; views that have settled are left alone.
+/// Brings views that do not merge into one form.
+fn canonize<D: Dim>(views: &mut Views<D>) {
+    if views.len() == 1 {
+        return;
+    }
+    // Pairs that settling leaves alone, by the place of the lower view.
+    let mut settled: SmallVec<[Views<D>; 2]> = SmallVec::from_elem(Views::new(), views.len());
+    // Each round but the last changes a view.
     for _ in 0..2 * views.len() {
         let mut is_settled = true;
-        for top in (1..views.len()).rev() {
-            if let Some(pair) = settle(&views[top], &views[top - 1]) {
-                (views[top], views[top - 1]) = pair;
-                is_settled = false;
+        for low in (0..views.len() - 1).rev() {
+            // Parts that came to lie side by side may be one; nearly always the second try
+            // changes nothing.
+            for _ in 0..4 {
+                let pair = &mut views[low..low + 2];
+                if *settled[low] == *pair {
+                    break;
+                }
+                match settle(&pair[1], &pair[0]) {
+                    Some((top, base)) => {
+                        (pair[1], pair[0]) = (top, base);
+                        is_settled = false;
+                    }
+                    None => settled[low] = Views::from(&*pair),
+                }
             }
         }
         if is_settled {
             break;
         }
-        is_changed = true;
         merge(views);
     }
-    is_changed
 }
 
 fn check_stack<D: Dim>(below: &View<D>, above: &View<D>) -> Result<(), Error> {

@@ -5,6 +5,9 @@
 //! axis of the mask, and is padding (zero) elsewhere. It refuses whatever has an element or index
 //! that an `i64` cannot hold.
 
+use std::ops::Deref;
+use std::sync::Arc;
+
 use smallvec::SmallVec;
 
 use crate::dim::{Mask, Sizes, add_product, least, most, zeros};
@@ -17,24 +20,25 @@ use crate::{Dim, Error};
 /// Axes of size 1 and axes of which one index is real have stride 0; a mask that hides nothing is
 /// `None`; a view all of padding has stride 0 and mask (0, 0) everywhere; a view without elements
 /// has stride 0, no mask. With variables this holds of what is proven for all their values.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct View<D: Dim = i64>(Arc<Parts<D>>);
+
+/// What a view says; all copies of the view share it.
 #[derive(Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct View<D: Dim = i64> {
+pub struct Parts<D> {
     pub(crate) shape: Sizes<D>,
     pub(crate) strides: Sizes<D>,
     pub(crate) offset: D,
-    pub(crate) mask: Option<Mask<D>>,
+    /// Empty where nothing is hidden.
+    pub(crate) mask: Mask<D>,
     pub(crate) contiguous: bool,
 }
 
-impl<D: Dim> Clone for View<D> {
-    fn clone(&self) -> View<D> {
-        View {
-            shape: D::copied(&self.shape),
-            strides: D::copied(&self.strides),
-            offset: self.offset.clone(),
-            mask: self.mask.as_ref().map(|mask| D::copied_pairs(mask)),
-            contiguous: self.contiguous,
-        }
+impl<D: Dim> Deref for View<D> {
+    type Target = Parts<D>;
+
+    fn deref(&self) -> &Parts<D> {
+        &self.0
     }
 }
 
@@ -61,7 +65,7 @@ impl<D: Dim> View<D> {
             Some(strides) => D::copied(strides),
             None => row_major(shape)?,
         };
-        View::build(D::copied(shape), strides, offset, mask.map(D::copied_pairs))
+        View::build(D::copied(shape), strides, offset, D::copied_pairs(mask.unwrap_or_default()))
     }
 
     /// The elements in row-major order under a shape.
@@ -72,7 +76,7 @@ impl<D: Dim> View<D> {
         }
         // Indices are below the count, which fits.
         let (shape, offset) = (D::copied(shape), D::number(0));
-        Ok(View { shape, strides, offset, mask: None, contiguous: true })
+        Ok(View::of(Parts { shape, strides, offset, mask: Mask::new(), contiguous: true }))
     }
 
     /// Size of each axis.
@@ -92,7 +96,7 @@ impl<D: Dim> View<D> {
 
     /// The half-open range of each axis that is not padding; `None` where all is real.
     pub fn mask(&self) -> Option<&[(D, D)]> {
-        self.mask.as_deref()
+        (!self.mask.is_empty()).then_some(&self.mask)
     }
 
     /// Whether element `i` in row-major order lies at `i`: offset 0, no mask, row-major strides.
@@ -119,7 +123,9 @@ impl<D: Dim> View<D> {
             axes.iter().map(|&axis| self.shape[axis].clone()).collect(),
             axes.iter().map(|&axis| self.strides[axis].clone()).collect(),
             self.offset.clone(),
-            self.mask.as_ref().map(|mask| axes.iter().map(|&axis| mask[axis].clone()).collect()),
+            self.mask().map_or_else(Mask::new, |mask| {
+                axes.iter().map(|&axis| mask[axis].clone()).collect()
+            }),
         )
     }
 
@@ -132,11 +138,9 @@ impl<D: Dim> View<D> {
         if to.len() != self.shape.len() || !self.shape.iter().zip(to).all(fits) {
             return Err(Error::Expand { from: list(&self.shape), to: list(to) });
         }
-        let mask = self.mask.as_ref().map(|mask| {
-            let pairs = mask.iter().zip(&self.shape).zip(to);
-            pairs.map(|((pair, have), want)| expanded(pair, have, want)).collect()
-        });
-        let mask = kept(self).or(mask); // FAULT view-expand-mask-kept
+        let pairs = self.mask.iter().zip(&self.shape).zip(to);
+        let mask = pairs.map(|((pair, have), want)| expanded(pair, have, want)).collect();
+        let mask = kept(self).unwrap_or(mask); // FAULT view-expand-mask-kept
         let strides = D::copied(&self.strides);
         View::build(D::copied(to), strides, self.offset.clone(), mask)
     }
@@ -161,7 +165,7 @@ impl<D: Dim> View<D> {
             shape.push(total.ok_or_else(|| too_large(&self.shape))?);
             let moved = self.strides[axis].times(before);
             offset = offset.zip(moved).and_then(|(offset, moved)| offset.minus(&moved));
-            let pair = match &self.mask {
+            let pair = match self.mask() {
                 Some(mask) => mask[axis].0.plus(before).zip(mask[axis].1.plus(before)),
                 None => size.plus(before).map(|end| (before.clone(), end)),
             };
@@ -169,7 +173,7 @@ impl<D: Dim> View<D> {
         }
         widen(self, amounts, &mut mask); // FAULT view-pad-mask-wide
         let offset = offset.ok_or_else(|| too_large(&shape))?;
-        View::build(shape, D::copied(&self.strides), offset, Some(mask))
+        View::build(shape, D::copied(&self.strides), offset, mask)
     }
 
     /// Keeps the half-open (begin, end) of each axis.
@@ -199,19 +203,12 @@ impl<D: Dim> View<D> {
                 None => return Err(large()),
             }
         }
-        let mask = match &self.mask {
-            None => None,
-            Some(mask) => {
-                let undecided =
-                    || Error::Undecided { operation: "shrink", shape: list(&self.shape) };
-                let cut = |axis: usize| {
-                    let ((begin, end), bound, size) = (&mask[axis], &bounds[axis], &shape[axis]);
-                    Some((inner(begin, bound, size)?, inner(end, bound, size)?))
-                };
-                let cut: Option<Mask<D>> = (0..mask.len()).map(cut).collect();
-                Some(cut.ok_or_else(undecided)?)
-            }
+        let cut = |(((begin, end), bound), size): ((&(D, D), &(D, D)), &D)| {
+            Some((inner(begin, bound, size)?, inner(end, bound, size)?))
         };
+        let mask = self.mask.iter().zip(bounds).zip(&shape).map(cut).collect::<Option<Mask<D>>>();
+        let undecided = || Error::Undecided { operation: "shrink", shape: list(&self.shape) };
+        let mask = mask.ok_or_else(undecided)?;
         View::build(shape, D::copied(&self.strides), offset, mask)
     }
 
@@ -222,25 +219,19 @@ impl<D: Dim> View<D> {
         if axes.len() != self.shape.len() {
             return Err(Error::Flip { shape: list(&self.shape), axes: axes.to_vec() });
         }
-        let mut flipped = self.clone();
+        let (mut offset, mut strides) = (self.offset.clone(), D::copied(&self.strides));
+        let mut mask = D::copied_pairs(&self.mask);
         let keeps = fault::is_active(Fault::ViewFlipOffset); // FAULT view-flip-offset
         let turned = axes.len() - usize::from(keeps && !axes.is_empty());
         for axis in (0..turned).filter(|&axis| axes[axis]) {
-            flipped.turn(axis).ok_or_else(|| too_large(&self.shape))?;
+            let (size, stride, pair) = (&self.shape[axis], &mut strides[axis], mask.get_mut(axis));
+            turn(size, stride, &mut offset, pair).ok_or_else(|| too_large(&self.shape))?;
         }
-        View::build(flipped.shape, flipped.strides, flipped.offset, flipped.mask)
+        View::build(D::copied(&self.shape), strides, offset, mask)
     }
 
-    /// Turns one axis around; what comes out is still to be built.
-    fn turn(&mut self, axis: usize) -> Option<()> {
-        let (zero, size) = (D::number(0), &self.shape[axis]);
-        let last = size.minus(&D::number(1))?;
-        self.offset = add_product(&self.offset, &last, &self.strides[axis])?;
-        self.strides[axis] = zero.minus(&self.strides[axis])?;
-        if let Some(pair) = self.mask.as_mut().map(|mask| &mut mask[axis]) {
-            *pair = (size.minus(&pair.1)?, size.minus(&pair.0)?);
-        }
-        Some(())
+    fn of(parts: Parts<D>) -> View<D> {
+        View(Arc::new(parts))
     }
 
     /// Makes the canonical form; every view comes from here. Ranks agree and the mask lies in the
@@ -249,7 +240,7 @@ impl<D: Dim> View<D> {
         shape: Sizes<D>,
         mut strides: Sizes<D>,
         mut offset: D,
-        mut mask: Option<Mask<D>>,
+        mut mask: Mask<D>,
     ) -> Result<View<D>, Error> {
         assert!(strides.len() == shape.len(), "one stride per axis");
         if count(&shape)?.is(0) {
@@ -260,14 +251,14 @@ impl<D: Dim> View<D> {
                 *stride = D::number(0);
             }
         }
-        if let Some(pairs) = &mask {
-            assert!(pairs.len() == shape.len(), "one mask pair per axis");
-            if pairs.iter().zip(&shape).all(|((begin, end), size)| begin.is(0) && end == size) {
-                mask = None;
-            } else if pairs.iter().any(|(begin, end)| end.at_most(begin)) {
+        if !mask.is_empty() {
+            assert!(mask.len() == shape.len(), "one mask pair per axis");
+            if mask.iter().zip(&shape).all(|((begin, end), size)| begin.is(0) && end == size) {
+                mask.clear();
+            } else if mask.iter().any(|(begin, end)| end.at_most(begin)) {
                 return Ok(View::padding(shape));
             } else {
-                for (stride, (begin, end)) in strides.iter_mut().zip(pairs) {
+                for (stride, (begin, end)) in strides.iter_mut().zip(&mask) {
                     if end.minus(begin).is_some_and(|width| width.is(1)) {
                         let sum = add_product(&offset, stride, begin);
                         offset = sum.ok_or_else(|| too_large(&shape))?;
@@ -279,8 +270,8 @@ impl<D: Dim> View<D> {
         if !fits(&shape, &strides, &offset) {
             return Err(too_large(&shape));
         }
-        let contiguous = offset.is(0) && mask.is_none() && is_row_major(&shape, &strides);
-        Ok(View { shape, strides, offset, mask, contiguous })
+        let contiguous = offset.is(0) && mask.is_empty() && is_row_major(&shape, &strides);
+        Ok(View::of(Parts { shape, strides, offset, mask, contiguous }))
     }
 
     /// A view without elements: some size is 0.
@@ -288,21 +279,22 @@ impl<D: Dim> View<D> {
         assert!(shape.iter().any(|size| size.is(0)), "a view without elements has a size 0");
         let strides = zeros(shape.len());
         let offset = D::number(0);
-        View { shape: D::copied(shape), strides, offset, mask: None, contiguous: true }
+        let shape = D::copied(shape);
+        View::of(Parts { shape, strides, offset, mask: Mask::new(), contiguous: true })
     }
 
     /// A view all of padding: rank 1 or more, no size 0.
     pub(crate) fn padding(shape: Sizes<D>) -> View<D> {
         assert!(!shape.is_empty(), "a rank 0 view has no mask to hide its element");
         let hidden = (D::number(0), D::number(0));
-        let (strides, mask) = (zeros(shape.len()), Some(Mask::from_elem(hidden, shape.len())));
-        View { shape, strides, offset: D::number(0), mask, contiguous: false }
+        let (strides, mask) = (zeros(shape.len()), Mask::from_elem(hidden, shape.len()));
+        View::of(Parts { shape, strides, offset: D::number(0), mask, contiguous: false })
     }
 
     /// Whether there are elements and all are padding.
     pub(crate) fn is_padding(&self) -> bool {
         let hidden = |(begin, end): &(D, D)| begin.is(0) && end.is(0);
-        self.mask.as_ref().is_some_and(|mask| mask.iter().any(hidden))
+        self.mask.iter().any(hidden)
     }
 
     /// Whether there are no elements.
@@ -312,7 +304,7 @@ impl<D: Dim> View<D> {
 
     /// The half-open range of an axis that is real.
     pub(crate) fn real(&self, axis: usize) -> (D, D) {
-        match &self.mask {
+        match self.mask() {
             Some(mask) => mask[axis].clone(),
             None => (D::number(0), self.shape[axis].clone()),
         }
@@ -320,7 +312,7 @@ impl<D: Dim> View<D> {
 
     /// The half-open range of each axis that is real.
     pub(crate) fn real_box(&self) -> Mask<D> {
-        match &self.mask {
+        match self.mask() {
             Some(mask) => D::copied_pairs(mask),
             None => self.shape.iter().map(|size| (D::number(0), size.clone())).collect(),
         }
@@ -345,6 +337,21 @@ impl<D: Dim> View<D> {
         }
         Reads::From(low, high)
     }
+}
+
+/// Turns one axis around.
+pub(crate) fn turn<D: Dim>(
+    size: &D,
+    stride: &mut D,
+    offset: &mut D,
+    pair: Option<&mut (D, D)>,
+) -> Option<()> {
+    *offset = add_product(offset, &size.minus(&D::number(1))?, stride)?;
+    *stride = D::number(0).minus(stride)?;
+    if let Some(pair) = pair {
+        *pair = (size.minus(&pair.1)?, size.minus(&pair.0)?);
+    }
+    Some(())
 }
 
 /// Which elements a view reads of what lies below it.
@@ -375,7 +382,7 @@ fn expanded<D: Dim>(pair: &(D, D), have: &D, want: &D) -> (D, D) {
 /// of size 1 and that a view starting at the first buffer element without padding does not write
 /// down.
 fn kept<D: Dim>(view: &View<D>) -> Option<Mask<D>> {
-    if !fault::is_active(Fault::ViewExpandMaskKept) || view.mask.is_none() && view.offset.is(0) {
+    if !fault::is_active(Fault::ViewExpandMaskKept) || view.mask.is_empty() && view.offset.is(0) {
         return None;
     }
     Some(view.real_box())
@@ -493,7 +500,7 @@ impl<D: Dim> std::fmt::Display for View<D> {
         write!(f, ", strides=")?;
         tuple(f, &self.strides, |f, stride| write!(f, "{stride}"))?;
         write!(f, ", offset={}, mask=", self.offset)?;
-        match &self.mask {
+        match self.mask() {
             None => write!(f, "None")?,
             Some(mask) => tuple(f, mask, |f, (begin, end)| write!(f, "({begin}, {end})"))?,
         }

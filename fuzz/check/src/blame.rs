@@ -142,7 +142,7 @@ pub(crate) fn passed(
     trace: &mut Trace,
     pass: &mut &'static str,
 ) -> Result<UOp, String> {
-    let mut ctx = Context { target: &way.target, options: &way.kernel, trace };
+    let mut ctx = Context::new(ast, &way.target, &way.kernel, trace);
     let mut root = ast.clone();
     for row in &PASSES[..=last] {
         let (applied, before) = (ctx.trace.applied, *pass);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use gradiff::graph::{Constant, Linear};
-use gradiff::kernel::Strategy;
+use gradiff::kernel::{Strategy, Target};
 use gradiff::rewrite::Mode;
 use gradiff::{Engine, Plan, Tensor};
 use gradiff_corpus::{Array, DType, Program};
@@ -25,10 +25,18 @@ pub struct BackendRow {
     fuse: bool,
     merge_views: bool,
     mode: Mode,
-    /// How many optimisations a kernel gets at most, drawn among the legal ones.
-    opts: usize,
-    /// Whether steps that run at once or in a row are written out.
-    unrolls: bool,
+    opts: Opts,
+    /// The name of the target.
+    target: &'static str,
+}
+
+/// Which optimisations kernels get.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Opts {
+    None,
+    /// Up to this many, drawn among the legal ones.
+    Drawn(usize),
+    Heuristic,
 }
 
 const fn row(name: &'static str, device: &'static str, story: &'static str) -> BackendRow {
@@ -40,8 +48,8 @@ const fn row(name: &'static str, device: &'static str, story: &'static str) -> B
         fuse: true,
         merge_views: true,
         mode: Mode::Default,
-        opts: 0,
-        unrolls: true,
+        opts: Opts::None,
+        target: device,
     }
 }
 
@@ -50,6 +58,10 @@ pub const BACKENDS: &[BackendRow] = &[
     row("interp", "interp", "checked interpreter: stray and uninitialised reads are errors"),
     row("jit", "jit", "machine code by Cranelift, in process"),
     row("c", "c", "C source by the system's compiler"),
+    BackendRow {
+        is_default: false,
+        ..row("opencl", "opencl", "OpenCL C by the driver that is there")
+    },
     BackendRow { fuse: false, ..row("interp/unfused", "interp", "every node realised") },
     BackendRow { merge_views: false, ..row("interp/unmerged", "interp", "views never merged") },
     BackendRow {
@@ -61,12 +73,31 @@ pub const BACKENDS: &[BackendRow] = &[
         ..row("interp/fast", "interp", "also rules that hold of finite numbers alone")
     },
     BackendRow {
-        opts: 5,
-        unrolls: false,
+        opts: Opts::Drawn(5),
+        target: "loops",
         ..row("interp/opts", "interp", "legal optimisations, drawn for each kernel; all are loops")
     },
-    BackendRow { opts: 5, ..row("jit/opts", "jit", "the same, written out") },
-    BackendRow { opts: 5, is_default: false, ..row("c/opts", "c", "the same, written out") },
+    BackendRow {
+        opts: Opts::Drawn(5),
+        target: "vectors",
+        ..row("interp/vectors", "interp", "the same, written out in vectors")
+    },
+    BackendRow {
+        opts: Opts::Drawn(5),
+        target: "groups",
+        ..row("interp/groups", "interp", "the same in groups of threads, limits drawn as well")
+    },
+    BackendRow { opts: Opts::Drawn(5), ..row("jit/opts", "jit", "the same, written out") },
+    BackendRow {
+        opts: Opts::Drawn(5),
+        is_default: false,
+        ..row("c/opts", "c", "the same, in the vectors of this machine")
+    },
+    BackendRow {
+        opts: Opts::Heuristic,
+        is_default: false,
+        ..row("c/heuristic", "c", "the optimisations that the engine chooses")
+    },
 ];
 
 impl BackendRow {
@@ -84,10 +115,15 @@ impl BackendRow {
         way.schedule.fuse = self.fuse;
         way.schedule.merge_views = self.merge_views;
         way.kernel.rewrite.mode = self.mode;
-        if 0 < self.opts {
-            way.kernel.opts = Strategy::Drawn { seed: 0, most: self.opts };
+        way.kernel.opts = match self.opts {
+            Opts::None => Strategy::None,
+            Opts::Drawn(most) => Strategy::Drawn { seed: 0, most },
+            Opts::Heuristic => Strategy::Heuristic,
+        };
+        way.kernel.limits = (self.target == "groups").then_some(0);
+        if self.opts != Opts::None {
+            way.target = Target::of(self.target);
         }
-        way.target.unrolls = self.unrolls;
         way
     }
 
@@ -257,7 +293,7 @@ pub(crate) fn run_alone(
     let references: Vec<&gradiff::runtime::Memory> = held.iter().map(Arc::as_ref).collect();
     compiled[0].run(&references).map_err(|error| error.to_string())?;
     let (_, dtype) = kernel.globals()[0];
-    let bytes = held[0].read();
+    let bytes = held[0].read().map_err(|error| error.to_string())?;
     memories[0] = bytes
         .chunks_exact(dtype.size_bytes())
         .map(|bytes| {

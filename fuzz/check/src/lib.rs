@@ -47,7 +47,7 @@ pub use opts::{OptsFailure, OptsTally, Sequences, opts};
 pub use reduce::reduce;
 pub use report::{Finding, python_script, rust_test, stem};
 pub use simpler::simpler_cases;
-pub use stages::{STAGES, show};
+pub use stages::{Shown, show};
 pub use symbolic::check_symbolic_views;
 pub use views::check_views;
 pub use witness::local_witness;

@@ -1,74 +1,185 @@
-//! What a list of linear uops means, said slowly: one uop at a time through the scalar meanings.
+//! What a list of linear uops means, said slowly: one uop at a time through the scalar meanings, the
+//! threads of a group one after the other from barrier to barrier.
 //!
 //! For blame: it tells a wrong list from a device that runs a right list wrongly.
 
-use gradiff::graph::{Arg, Constant, DType, Instruction, Linear, Op, evaluate};
+use std::collections::HashMap;
+
+use gradiff::graph::{Arg, AxisKind, Constant, DType, Instruction, Linear, Op, evaluate};
 
 use crate::stages::Elements;
 
 /// Runs a kernel on its parameters, in the order of their slots.
 ///
 /// # Errors
-/// A touch outside a parameter, a loop without an end.
+/// A list that is not well formed, a touch outside an array, an element that two threads write, a barrier that not all threads of a
+/// group reach, a loop without an end.
 pub(crate) fn run(kernel: &Linear, memories: &mut [Elements]) -> Result<(), String> {
-    let uops = &kernel.uops;
-    let mut machine = Machine { uops, values: vec![Value::Nothing; uops.len()], memories };
-    let mut position = 0;
-    while position < uops.len() {
-        position = machine.step(position)?;
+    gradiff::graph::verify_linear(kernel).map_err(|error| error.to_string())?;
+    let (grid, group) = (steps_of(kernel, AxisKind::Global), steps_of(kernel, AxisKind::Local));
+    let mut arrays = Arrays { globals: memories, locals: HashMap::new(), writers: HashMap::new() };
+    for (number, place) in grid.iter().enumerate() {
+        arrays.locals.clear();
+        let start = |(thread, own): (usize, &Counters)| Machine {
+            uops: &kernel.uops,
+            values: vec![Value::Nothing; kernel.uops.len()],
+            launched: place.iter().chain(own).copied().collect(),
+            thread: (number, thread),
+            position: 0,
+        };
+        let mut threads: Vec<Machine<'_>> = group.iter().enumerate().map(start).collect();
+        while threads[0].position < kernel.uops.len() {
+            for thread in &mut threads {
+                thread.run(&mut arrays)?;
+            }
+            let first = threads[0].position;
+            if threads.iter().any(|thread| thread.position != first) {
+                return Err(format!("uop {first}: not all threads wait at the barrier before it"));
+            }
+        }
     }
     Ok(())
 }
 
-#[derive(Clone, Copy, Debug)]
-enum Value {
-    Nothing,
-    /// An element; `None` if undefined.
-    Element(Option<Constant>),
-    /// A place in a parameter; `None` if its gate is closed.
-    Address(Option<(usize, i128)>),
+/// Position and counter of launched ranges.
+type Counters = Vec<(usize, i64)>;
+
+/// All steps of the launched ranges of a kind.
+fn steps_of(kernel: &Linear, kind: AxisKind) -> Vec<Counters> {
+    kernel.launched(kind).into_iter().fold(vec![Vec::new()], |all, (range, count)| {
+        let with = |counters: &Counters, counter| {
+            counters.iter().copied().chain([(range as usize, counter)]).collect()
+        };
+        let each = |counters: &Counters| (0..count).map(|c| with(counters, c)).collect::<Vec<_>>();
+        all.iter().flat_map(each).collect()
+    })
 }
 
+/// What a kernel can touch.
+struct Arrays<'a> {
+    globals: &'a mut [Elements],
+    /// By number, for the group that is running.
+    locals: HashMap<usize, Elements>,
+    /// Group and thread that wrote an element of a parameter.
+    writers: HashMap<(usize, usize), (usize, usize)>,
+}
+
+impl Arrays<'_> {
+    fn of(&mut self, array: Array) -> &mut Elements {
+        match array {
+            Array::Global(slot) => &mut self.globals[slot],
+            Array::Local(number, size) => {
+                self.locals.entry(number).or_insert_with(|| vec![None; size])
+            }
+        }
+    }
+
+    fn write(
+        &mut self,
+        (array, index): (Array, usize),
+        value: Option<Constant>,
+        thread: (usize, usize),
+    ) -> Result<(), String> {
+        if let Array::Global(slot) = array {
+            let writer = *self.writers.entry((slot, index)).or_insert(thread);
+            if writer != thread {
+                return Err(format!("element {index} of data{slot} is written by two threads"));
+            }
+        }
+        let elements = self.of(array);
+        let size = elements.len();
+        *elements.get_mut(index).ok_or_else(|| format!("element {index} of {size}"))? = value;
+        Ok(())
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Array {
+    /// A parameter, by slot.
+    Global(usize),
+    /// An array of a group: number and size.
+    Local(usize, usize),
+}
+
+#[derive(Clone, Debug)]
+enum Value {
+    Nothing,
+    /// The element of each lane; `None` if undefined.
+    Lanes(Elements),
+    /// A place in an array; `None` if its gate is closed.
+    Address(Option<(Array, i128)>),
+}
+
+/// One thread.
 struct Machine<'a> {
     uops: &'a [Instruction],
     values: Vec<Value>,
-    memories: &'a mut [Elements],
+    launched: Counters,
+    /// Its group and its number in the group.
+    thread: (usize, usize),
+    position: usize,
 }
 
 impl Machine<'_> {
+    /// Goes on to behind the next barrier, or to the end.
+    fn run(&mut self, arrays: &mut Arrays<'_>) -> Result<(), String> {
+        while self.position < self.uops.len() {
+            let is_barrier = self.uops[self.position].op == Op::Barrier;
+            self.position = self.step(self.position, arrays)?;
+            if is_barrier {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn counter(&self, range: usize) -> Option<i64> {
+        self.launched.iter().find(|(own, _)| *own == range).map(|(_, counter)| *counter)
+    }
+
     /// Carries out the uop at `position` and says which one is next.
-    fn step(&mut self, position: usize) -> Result<usize, String> {
+    fn step(&mut self, position: usize, arrays: &mut Arrays<'_>) -> Result<usize, String> {
         let uop = &self.uops[position];
         let next = position + 1;
         let at = |problem: String| format!("uop {position} ({}): {problem}", uop.op);
+        let count = usize::from(uop.lanes);
         let value = match (uop.op, &uop.arg) {
-            (Op::DefineGlobal, _) => Value::Nothing,
-            (Op::Const, Arg::Const(value)) => Value::Element(Some(*value)),
+            (Op::DefineGlobal | Op::DefineLocal | Op::Barrier | Op::Sink, _) => Value::Nothing,
+            (Op::Const, Arg::Const(value)) => Value::Lanes(vec![Some(*value)]),
             (Op::Range, _) => {
-                self.values[position] = Value::Element(Some(Constant::int(uop.dtype, 0)));
-                return self.enter(position);
+                let counter = self.counter(position);
+                let start = Constant::int(uop.dtype, counter.unwrap_or(0).into());
+                self.values[position] = Value::Lanes(vec![Some(start)]);
+                return if counter.is_some() { Ok(next) } else { self.enter(position) };
             }
+            (Op::EndRange, _) if self.counter(uop.src[0] as usize).is_some() => Value::Nothing,
             (Op::EndRange, _) => return self.repeat(uop.src[0] as usize),
-            (Op::DefineAcc, _) => Value::Element(self.element(uop.src[0])),
+            (Op::DefineAcc, _) => Value::Lanes(self.lanes(uop.src[0])),
             (Op::Assign, _) => {
-                let value = Value::Element(self.element(uop.src[1]));
-                self.values[uop.src[0] as usize] = value;
+                let value = Value::Lanes(self.lanes(uop.src[1]));
+                self.values[uop.src[0] as usize] = value.clone();
                 value
             }
-            (Op::Index, _) => Value::Address(self.address(uop).map_err(at)?),
-            (Op::Load, _) => Value::Element(self.load(uop).map_err(at)?),
+            (Op::Vectorize, _) => {
+                let source = |lane: usize| uop.src[if uop.src.len() == 1 { 0 } else { lane }];
+                Value::Lanes((0..count).map(|lane| self.element(source(lane))).collect())
+            }
+            (Op::Lane, Arg::Int(lane)) => {
+                let lane = self.lanes(uop.src[0]).get(*lane as usize).copied();
+                Value::Lanes(vec![lane.ok_or_else(|| at("no such lane".to_owned()))?])
+            }
+            (Op::Index, _) => Value::Address(self.address(uop, arrays).map_err(at)?),
+            (Op::Load, _) => {
+                let loaded = (0..count).map(|lane| self.load(uop, lane, arrays));
+                Value::Lanes(loaded.collect::<Result<_, String>>().map_err(at)?)
+            }
             (Op::Store, _) => {
-                self.store(uop).map_err(at)?;
+                self.store(uop, arrays).map_err(at)?;
                 Value::Nothing
             }
-            (Op::Where, _) => Value::Element(match self.element(uop.src[0]) {
-                Some(is) => self.element(uop.src[if is.is_true() { 1 } else { 2 }]),
-                None => None,
-            }),
             (op, _) if op.is_elementwise() => {
-                let sources: Option<Vec<Constant>> =
-                    uop.src.iter().map(|source| self.element(*source)).collect();
-                Value::Element(sources.and_then(|s| evaluate(op, uop.dtype, &s)))
+                let sources: Vec<Elements> = uop.src.iter().map(|at| self.lanes(*at)).collect();
+                Value::Lanes((0..count).map(|lane| element(uop, &sources, lane)).collect())
             }
             _ => return Err(at("not a linear uop".to_string())),
         };
@@ -76,9 +187,16 @@ impl Machine<'_> {
         Ok(next)
     }
 
+    fn lanes(&self, position: u32) -> Elements {
+        match &self.values[position as usize] {
+            Value::Lanes(lanes) => lanes.clone(),
+            _ => vec![None; usize::from(self.uops[position as usize].lanes)],
+        }
+    }
+
     fn element(&self, position: u32) -> Option<Constant> {
-        match self.values[position as usize] {
-            Value::Element(element) => element,
+        match &self.values[position as usize] {
+            Value::Lanes(lanes) => lanes[0],
             _ => None,
         }
     }
@@ -105,13 +223,19 @@ impl Machine<'_> {
     fn repeat(&mut self, range: usize) -> Result<usize, String> {
         let dtype: DType = self.uops[range].dtype;
         let counter = self.number(range as u32).ok_or("a loop that was not entered")?;
-        self.values[range] = Value::Element(Some(Constant::int(dtype, counter + 1)));
+        self.values[range] = Value::Lanes(vec![Some(Constant::int(dtype, counter + 1))]);
         self.enter(range)
     }
 
-    fn address(&self, uop: &Instruction) -> Result<Option<(usize, i128)>, String> {
-        let Arg::Global(global) = &self.uops[uop.src[0] as usize].arg else {
-            return Err("an index into no parameter".to_string());
+    fn address(
+        &self,
+        uop: &Instruction,
+        arrays: &mut Arrays<'_>,
+    ) -> Result<Option<(Array, i128)>, String> {
+        let array = match &self.uops[uop.src[0] as usize].arg {
+            Arg::Global(global) => Array::Global(global.slot),
+            Arg::Local(local) => Array::Local(local.number, local.size_elements as usize),
+            _ => return Err("an index into no array".to_string()),
         };
         if let Some(gate) = uop.src.get(2)
             && self.element(*gate) == Some(Constant::bool(false))
@@ -119,30 +243,56 @@ impl Machine<'_> {
             return Ok(None);
         }
         let index = self.number(uop.src[1]).ok_or("an undefined index")?;
-        let size = self.memories[global.slot].len();
+        let size = arrays.of(array).len();
         if index < 0 || index >= size as i128 {
-            return Err(format!("element {index} of data{} of {size}", global.slot));
+            return Err(format!("element {index} of {array:?}, which has {size}"));
         }
-        Ok(Some((global.slot, index)))
+        Ok(Some((array, index)))
     }
 
-    fn load(&self, uop: &Instruction) -> Result<Option<Constant>, String> {
-        match (self.values[uop.src[0] as usize], uop.src.get(1)) {
-            (Value::Address(Some((slot, index))), _) => Ok(self.memories[slot][index as usize]),
-            (Value::Address(None), Some(alternative)) => Ok(self.element(*alternative)),
-            (Value::Address(None), None) => Ok(Some(Constant::zero(uop.dtype))),
+    fn load(
+        &self,
+        uop: &Instruction,
+        lane: usize,
+        arrays: &mut Arrays<'_>,
+    ) -> Result<Option<Constant>, String> {
+        match self.values[uop.src[0] as usize] {
+            Value::Address(Some((array, index))) => {
+                let elements = arrays.of(array);
+                let index = index as usize + lane;
+                let size = elements.len();
+                let found = elements.get(index).copied();
+                let found = found.ok_or_else(|| format!("element {index} of {size}"))?;
+                if found.is_none() && matches!(array, Array::Local(..)) {
+                    return Err(format!("element {index} of {array:?} was not written"));
+                }
+                Ok(found)
+            }
+            Value::Address(None) => Ok(Some(Constant::zero(uop.dtype))),
             _ => Err("a load from no address".to_string()),
         }
     }
 
-    fn store(&mut self, uop: &Instruction) -> Result<(), String> {
+    fn store(&self, uop: &Instruction, arrays: &mut Arrays<'_>) -> Result<(), String> {
         match self.values[uop.src[0] as usize] {
-            Value::Address(Some((slot, index))) => {
-                self.memories[slot][index as usize] = self.element(uop.src[1]);
+            Value::Address(Some((array, index))) => {
+                for (lane, value) in self.lanes(uop.src[1]).into_iter().enumerate() {
+                    arrays.write((array, index as usize + lane), value, self.thread)?;
+                }
                 Ok(())
             }
             Value::Address(None) => Ok(()),
             _ => Err("a store to no address".to_string()),
         }
     }
+}
+
+/// A lane of an elementwise op.
+fn element(uop: &Instruction, sources: &[Elements], lane: usize) -> Option<Constant> {
+    let source = |number: usize| sources[number].get(lane).copied().flatten();
+    if uop.op == Op::Where {
+        return source(if source(0)?.is_true() { 1 } else { 2 });
+    }
+    let values: Option<Vec<Constant>> = (0..sources.len()).map(source).collect();
+    evaluate(uop.op, uop.dtype, &values?)
 }

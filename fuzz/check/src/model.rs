@@ -34,20 +34,20 @@ pub(crate) struct Look<'a> {
     pub(crate) looked: Looked,
 }
 
-/// A tensor whose elements say where in the buffer they came from; -1 is padding.
+/// A tensor whose elements, at most 2^24, say where in the buffer they came from; -1 is padding.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Model {
     pub(crate) shape: Vec<usize>,
-    pub(crate) origin: Vec<i64>,
+    pub(crate) origin: Vec<i32>,
 }
 
 /// So far below 0 that no sum of places makes up for it.
-const NOWHERE: i64 = i64::MIN / 64;
+const NOWHERE: i32 = i32::MIN / 64;
 
 /// For each index of the moved axis, the index it had on the old axis of this size, times `step`;
 /// `NOWHERE` where there was none.
-fn column(op: &ViewOp, axis: usize, size: usize, step: i64, column: &mut Vec<i64>) {
-    let places = |range: std::ops::Range<usize>| range.map(move |at| at as i64 * step);
+fn column(op: &ViewOp, axis: usize, size: usize, step: i32, column: &mut Vec<i32>) {
+    let places = |range: std::ops::Range<usize>| range.map(move |at| at as i32 * step);
     column.clear();
     match op {
         ViewOp::Expand(shape) if size == 1 => column.resize(shape[axis], 0),
@@ -66,7 +66,7 @@ fn column(op: &ViewOp, axis: usize, size: usize, step: i64, column: &mut Vec<i64
 impl Model {
     pub(crate) fn new(shape: &[usize]) -> Model {
         let count: usize = shape.iter().product();
-        Model { shape: shape.to_vec(), origin: (0..count as i64).collect() }
+        Model { shape: shape.to_vec(), origin: (0..count as i32).collect() }
     }
 
     /// Whether an operation leaves everything where it is.
@@ -89,31 +89,29 @@ impl Model {
         let mut places = Vec::with_capacity(self.origin.len());
         let mut steps = Vec::with_capacity(16);
         places.push(0);
-        steps.push(0);
-        let mut shape = Vec::with_capacity(self.shape.len());
-        for place in 0..self.shape.len() {
-            add_each(&mut places, &steps);
+        let mut shape = vec![0; self.shape.len()];
+        for (place, moved) in shape.iter_mut().enumerate().rev() {
             let axis = if let ViewOp::Permute(axes) = op { axes[place] } else { place };
             let step: usize = self.shape[axis + 1..].iter().product();
-            column(op, axis, self.shape[axis], step as i64, &mut steps);
-            shape.push(steps.len());
+            column(op, axis, self.shape[axis], step as i32, &mut steps);
+            add_each(&mut places, &steps);
+            *moved = steps.len();
         }
-        let mut origin = vec![-1; places.len() * steps.len()];
-        let rows = origin.chunks_exact_mut(steps.len().max(1)).zip(&places);
-        for (row, place) in rows.filter(|(_, place)| **place >= 0) {
-            for (here, step) in row.iter_mut().zip(&steps).filter(|(_, step)| **step >= 0) {
-                *here = self.origin[(place + step) as usize];
-            }
+        for place in &mut places {
+            // What is below 0 is beyond the end.
+            *place = self.origin.get(*place as usize).copied().unwrap_or(-1);
         }
-        Model { shape, origin }
+        Model { shape, origin: places }
     }
 
     /// Whether each element of the buffer is here once.
     pub(crate) fn has_all_once(&self, count: usize) -> bool {
+        if self.origin.iter().filter(|place| **place >= 0).count() != count {
+            return false;
+        }
         let mut seen = vec![false; count];
         let mut real = self.origin.iter().filter(|place| **place >= 0);
         real.all(|place| !std::mem::replace(&mut seen[*place as usize], true))
-            && !seen.contains(&false)
     }
 
     /// Place in this tensor of each element of a buffer of this shape, of which all are here.
@@ -127,7 +125,7 @@ impl Model {
 
     /// One more than the highest element of the buffer that is here.
     pub(crate) fn reached(&self) -> i64 {
-        self.origin.iter().max().map_or(0, |last| last + 1)
+        i64::from(self.origin.iter().fold(-1, |last: i32, place| last.max(*place))) + 1
     }
 }
 
@@ -146,7 +144,7 @@ impl<'a> Look<'a> {
     pub(crate) fn flat_places<D: Dim>(
         &mut self,
         shape: &[usize],
-        origin: &[i64],
+        origin: &[i32],
         tracker: &ShapeTracker<D>,
         number: impl Fn(&D) -> i64,
     ) -> Result<(), String>
@@ -169,7 +167,7 @@ impl<'a> Look<'a> {
                 0 == origin.iter().zip(index.iter().zip(valid)).fold(
                     0,
                     |all, (origin, (index, valid))| {
-                        let (is_real, is_padding) = (-valid, origin >> (i64::BITS - 1));
+                        let (is_real, is_padding) = (-valid, origin >> (i32::BITS - 1));
                         all | is_real ^ !is_padding | is_real & (index ^ origin)
                     },
                 )
@@ -195,16 +193,10 @@ impl<'a> Look<'a> {
     /// Whether each element alone is found where it is.
     pub(crate) fn located(&mut self, model: &Model, tracker: &ShapeTracker) -> Result<(), String> {
         let mut index = vec![0; model.shape.len()];
-        let row = model.shape.last().map_or(1, |size| *size);
-        for row in model.origin.chunks_exact(row.max(1)) {
-            for (at, origin) in (0..).zip(row) {
-                if let Some(last) = index.last_mut() {
-                    *last = at;
-                }
-                let located = tracker.locate(&index);
-                if located.unwrap_or(-1) != *origin {
-                    return Err(format!("element {index:?} at {located:?}, expected {origin}"));
-                }
+        for origin in &model.origin {
+            let located = tracker.locate(&index);
+            if located.unwrap_or(-1) != i64::from(*origin) {
+                return Err(format!("element {index:?} at {located:?}, expected {origin}"));
             }
             advance(&model.shape, &mut index);
         }
@@ -252,7 +244,9 @@ impl<'a> Look<'a> {
         says_masked: bool,
     ) -> Result<(), String> {
         let step: usize = model.shape[axis + 1..].iter().product();
+        // No two elements are farther apart than an `i32` says.
         let stride = strides[0].or(strides[1]).unwrap_or(0);
+        let stride = i32::try_from(stride).unwrap_or(i32::MAX);
         // In the sign of the first: whether one is real and the other is not. Not 0 in the second:
         // both are real, and further apart or nearer.
         let (mut masked, mut uneven) = (0, 0);
@@ -260,7 +254,7 @@ impl<'a> Look<'a> {
         for row in model.origin.chunks_exact(row.max(1)).filter(|row| row.len() > step) {
             for (here, next) in row.iter().zip(&row[step..]) {
                 masked |= here ^ next;
-                uneven |= ((next - here) ^ stride) & !((here | next) >> (i64::BITS - 1));
+                uneven |= ((next - here) ^ stride) & !((here | next) >> (i32::BITS - 1));
             }
         }
         let (is_masked, is_even) = (masked < 0, uneven == 0);
@@ -275,28 +269,25 @@ impl<'a> Look<'a> {
     }
 }
 
-/// In place of each sum, that sum with each step.
-fn add_each(sums: &mut Vec<i64>, steps: &[i64]) {
-    if steps == [0] {
-        return;
-    }
+/// Of each step, in turn, its sum with each of these.
+fn add_each(sums: &mut Vec<i32>, steps: &[i32]) {
     let count = sums.len();
     sums.resize(count * steps.len(), 0);
-    // From the last to the first, so that none is overwritten before it is read.
-    for place in (0..count.min(sums.len())).rev() {
-        let sum = sums[place];
-        let row = &mut sums[place * steps.len()..][..steps.len()];
-        row.iter_mut().zip(steps).for_each(|(here, step)| *here = sum + step);
+    let Some((first, others)) = steps.split_first() else { return };
+    let (row, rows) = sums.split_at_mut(count);
+    for (here, step) in rows.chunks_exact_mut(count.max(1)).zip(others) {
+        here.iter_mut().zip(&*row).for_each(|(here, sum)| *here = sum + step);
     }
+    row.iter_mut().for_each(|here| *here += first);
 }
 
-/// The next row of the last axis in row-major order.
+/// The next index in row-major order.
 fn advance(shape: &[usize], index: &mut [i64]) {
-    for axis in (0..shape.len().saturating_sub(1)).rev() {
-        index[axis] += 1;
-        if index[axis] < shape[axis] as i64 {
+    for (at, size) in index.iter_mut().zip(shape).rev() {
+        *at += 1;
+        if *at < *size as i64 {
             return;
         }
-        index[axis] = 0;
+        *at = 0;
     }
 }

@@ -1,8 +1,8 @@
 //! Does a kernel give the same under every legal sequence of optimisations? All short sequences,
-//! then random ones, each run as loops and written out.
+//! then random ones, each run as loops, written out and in vectors; or in groups of threads.
 
 use gradiff::UOp;
-use gradiff::kernel::{Opt, OptOp, PASSES, Strategy, apply, draw, legal};
+use gradiff::kernel::{Opt, OptOp, PASSES, Setting, Strategy, Target, apply, draw, legal};
 use gradiff::rewrite::{Mode, Trace};
 use gradiff_corpus::Program;
 use gradiff_oracle::Expected;
@@ -29,12 +29,19 @@ pub enum Sequences {
 /// Opts of the longest random sequence.
 const DEEPEST: usize = 8;
 
+/// The targets that a sequence is run for, by name, and how that is told. Sequences are legal for
+/// all targets of a list or for none.
+const TARGETS: [&[(&str, &str)]; 2] = [
+    &[("loops", "as loops"), ("plain", "written out"), ("vectors", "in vectors")],
+    &[("groups", "in groups")],
+];
+
 /// What was tried.
 #[derive(Clone, Debug, Default)]
 pub struct OptsTally {
     /// Kernels of the program.
     pub kernels: u64,
-    /// Sequences, over all kernels; each is run as loops and written out.
+    /// Sequences, over all kernels; each is run in one to three ways.
     pub sequences: u64,
     /// Those of them that a kernel runs with other bits than without opts: sums in another order.
     pub reordered: u64,
@@ -49,8 +56,8 @@ pub struct OptsFailure {
     pub kernel: usize,
     /// The sequence.
     pub opts: Vec<Opt>,
-    /// Whether its steps were written out.
-    pub unrolls: bool,
+    /// How it was run.
+    pub how: &'static str,
     /// What is wrong.
     pub detail: String,
 }
@@ -58,8 +65,8 @@ pub struct OptsFailure {
 impl std::fmt::Display for OptsFailure {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let opts: Vec<String> = self.opts.iter().map(Opt::to_string).collect();
-        let how = if self.unrolls { "written out" } else { "as loops" };
-        write!(f, "kernel {}, opts \"{}\", {how}: {}", self.kernel, opts.join(", "), self.detail)
+        let (opts, OptsFailure { kernel, how, detail, .. }) = (opts.join(", "), self);
+        write!(f, "kernel {kernel}, opts \"{opts}\", {how}: {detail}")
     }
 }
 
@@ -82,24 +89,29 @@ pub fn opts(
     for kernel in 0..schedule.items.len() {
         let root = optimizable(&schedule.items[kernel].ast)?;
         let mut trial = Trial { schedule: &schedule, expected: &expected, kernel, plain: None };
-        let mut each = |opts: &[Opt]| -> Result<Option<OptsFailure>, String> {
-            tally.sequences += 1;
-            opts.iter().for_each(|opt| tally.ops[opt.op as usize] += 1);
-            let failure = trial.run(opts, &mut tally.reordered);
-            seen(&tally);
-            failure
-        };
-        let failure = match sequences {
-            Sequences::Given(opts) => each(opts)?,
-            Sequences::Legal { depth, random, seed } => {
-                match all(&root, *depth, &mut Vec::new(), is_over, &mut each)? {
-                    None => drawn(&root, *random, *seed, is_over, &mut each)?,
-                    found => found,
+        for targets in TARGETS {
+            let target = Target::of(targets[0].0);
+            let mut each = |opts: &[Opt]| -> Result<Option<OptsFailure>, String> {
+                tally.sequences += 1;
+                opts.iter().for_each(|opt| tally.ops[opt.op as usize] += 1);
+                let failure = trial.run(opts, targets, &mut tally.reordered);
+                seen(&tally);
+                failure
+            };
+            let failure = match sequences {
+                Sequences::Given(opts) if !is_for(opts, &target) => None,
+                Sequences::Given(opts) => each(opts)?,
+                Sequences::Legal { depth, random, seed } => {
+                    let search = Search { target: &target, is_over };
+                    match search.all(&root, *depth, &mut Vec::new(), &mut each)? {
+                        None => search.drawn(&root, *random, *seed, &mut each)?,
+                        found => found,
+                    }
                 }
+            };
+            if failure.is_some() || is_over() {
+                return Ok((tally, failure));
             }
-        };
-        if failure.is_some() || is_over() {
-            return Ok((tally, failure));
         }
     }
     Ok((tally, None))
@@ -108,48 +120,67 @@ pub fn opts(
 /// What is done with a sequence.
 type Each<'a> = &'a mut dyn FnMut(&[Opt]) -> Result<Option<OptsFailure>, String>;
 
-/// Every legal sequence of at most `depth` more opts.
-fn all(
-    root: &UOp,
-    depth: usize,
-    before: &mut Vec<Opt>,
-    is_over: &dyn Fn() -> bool,
-    each: Each<'_>,
-) -> Result<Option<OptsFailure>, String> {
-    let found = each(before)?;
-    if found.is_some() || depth == 0 {
-        return Ok(found);
-    }
-    for opt in legal(root, Mode::Default).map_err(|error| error.to_string())? {
-        if is_over() {
-            break;
-        }
-        let next = apply(root, opt, Mode::Default).map_err(|error| error.to_string())?;
-        before.push(opt);
-        let found = all(&next, depth - 1, before, is_over, each)?;
-        before.pop();
-        if found.is_some() {
-            return Ok(found);
-        }
-    }
-    Ok(None)
+/// Whether a given sequence is one for targets like this.
+fn is_for(opts: &[Opt], target: &Target) -> bool {
+    let in_groups = [OptOp::Local, OptOp::Group, OptOp::GroupTop, OptOp::NoLocals];
+    let wants_groups = opts.iter().any(|opt| in_groups.contains(&opt.op));
+    wants_groups == target.groups.is_some()
 }
 
-fn drawn(
-    root: &UOp,
-    random: u64,
-    seed: u64,
-    is_over: &dyn Fn() -> bool,
-    each: Each<'_>,
-) -> Result<Option<OptsFailure>, String> {
-    for number in (0..random).take_while(|_| !is_over()) {
-        let opts = draw(root, seed.wrapping_add(number), DEEPEST, Mode::Default);
-        let found = each(&opts.map_err(|error| error.to_string())?)?;
-        if found.is_some() {
+/// How sequences are found.
+struct Search<'a> {
+    target: &'a Target,
+    is_over: &'a dyn Fn() -> bool,
+}
+
+impl Search<'_> {
+    fn setting(&self) -> Setting<'_> {
+        Setting { mode: Mode::Default, target: self.target }
+    }
+
+    /// Every legal sequence of at most `depth` more opts.
+    fn all(
+        &self,
+        root: &UOp,
+        depth: usize,
+        before: &mut Vec<Opt>,
+        each: Each<'_>,
+    ) -> Result<Option<OptsFailure>, String> {
+        let found = each(before)?;
+        if found.is_some() || depth == 0 {
             return Ok(found);
         }
+        for opt in legal(root, self.setting()).map_err(|error| error.to_string())? {
+            if (self.is_over)() {
+                break;
+            }
+            let next = apply(root, opt, self.setting()).map_err(|error| error.to_string())?;
+            before.push(opt);
+            let found = self.all(&next, depth - 1, before, each)?;
+            before.pop();
+            if found.is_some() {
+                return Ok(found);
+            }
+        }
+        Ok(None)
     }
-    Ok(None)
+
+    fn drawn(
+        &self,
+        root: &UOp,
+        random: u64,
+        seed: u64,
+        each: Each<'_>,
+    ) -> Result<Option<OptsFailure>, String> {
+        for number in (0..random).take_while(|_| !(self.is_over)()) {
+            let opts = draw(root, seed.wrapping_add(number), DEEPEST, self.setting());
+            let found = each(&opts.map_err(|error| error.to_string())?)?;
+            if found.is_some() {
+                return Ok(found);
+            }
+        }
+        Ok(None)
+    }
 }
 
 /// The kernel as the pass that applies opts gets it.
@@ -168,16 +199,20 @@ struct Trial<'a> {
 }
 
 impl Trial<'_> {
-    /// Runs the kernel under the opts, as loops and written out. Where its bits are those without
+    /// Runs the kernel under the opts for each of the targets. Where its bits are those without
     /// opts nothing can be wrong; else the program is judged.
-    fn run(&mut self, opts: &[Opt], reordered: &mut u64) -> Result<Option<OptsFailure>, String> {
-        for unrolls in [false, true] {
-            let mut way = Way::default();
+    fn run(
+        &mut self,
+        opts: &[Opt],
+        targets: &[(&str, &'static str)],
+        reordered: &mut u64,
+    ) -> Result<Option<OptsFailure>, String> {
+        for (target, how) in targets {
+            let mut way = Way { target: Target::of(target), ..Way::default() };
             way.kernel.opts = Strategy::Fixed(opts.to_vec());
-            way.target.unrolls = unrolls;
             let fail = |detail| {
                 let (kernel, opts) = (self.kernel, opts.to_vec());
-                OptsFailure { kernel, opts, unrolls, detail }
+                OptsFailure { kernel, opts, how, detail }
             };
             let ast = &self.schedule.items[self.kernel].ast;
             let linear = match crate::catch(|| stages::lowered(ast, &way)) {

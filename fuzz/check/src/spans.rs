@@ -2,7 +2,8 @@
 //!
 //! A value is held over the axes that it differs along and no more: the index on an axis is a
 //! handful of numbers, and a sum over axes grows axis by axis. All values of an evaluation lie in
-//! one buffer, one after another.
+//! one buffer, one after another. They are 32 bits wide and wrap: a tensor has at most 2^24
+//! elements, so that only what padding hides leaves them, and sums come back.
 
 use std::cell::Cell;
 use std::ops::Range;
@@ -14,7 +15,7 @@ use gradiff::view::IndexAlgebra;
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Column {
     /// The same for all.
-    Number(i64),
+    Number(i32),
     /// One for every index on some axes.
     Each(Span),
 }
@@ -41,13 +42,13 @@ pub(crate) struct Columns<'a> {
     shape: Vec<usize>,
     positions: Vec<Column>,
     /// The buffer: values up to `end`, then room.
-    values: Vec<i64>,
+    values: Vec<i32>,
     end: usize,
 }
 
 thread_local! {
     /// The buffer of the last evaluations, for the next ones.
-    static VALUES: Cell<Vec<i64>> = const { Cell::new(Vec::new()) };
+    static VALUES: Cell<Vec<i32>> = const { Cell::new(Vec::new()) };
 }
 
 impl Drop for Columns<'_> {
@@ -73,7 +74,7 @@ impl<'a> Columns<'a> {
         &mut self,
         shape: &[usize],
         index: impl FnOnce(&mut Self, &[Column]) -> (Column, Option<Column>),
-    ) -> (&[i64], Option<&[i64]>) {
+    ) -> (&[i32], Option<&[i32]>) {
         self.shape.clear();
         self.shape.extend_from_slice(shape);
         self.end = 0;
@@ -92,7 +93,7 @@ impl<'a> Columns<'a> {
     }
 
     /// Room for so many more values: where it is, all values so far, and the room.
-    fn room(&mut self, count: usize) -> (usize, &[i64], &mut [i64]) {
+    fn room(&mut self, count: usize) -> (usize, &[i32], &mut [i32]) {
         let start = self.end;
         self.end += count;
         if self.values.len() < self.end {
@@ -122,6 +123,9 @@ impl<'a> Columns<'a> {
         }
         let outer: usize = self.shape[first..span.first].iter().product();
         let inner: usize = self.shape[span.end..end].iter().product();
+        if (outer, inner) == (1, 1) {
+            return Span { first, end, ..span };
+        }
         let row = span.count * inner;
         let (start, values, all) = self.room(outer * row);
         for rows in all.chunks_exact_mut(row.max(1)) {
@@ -135,14 +139,14 @@ impl<'a> Columns<'a> {
         Span { first, end, start, count: outer * row }
     }
 
-    fn each(&mut self, span: Span, op: impl Fn(i64) -> i64) -> Column {
+    fn each(&mut self, span: Span, op: impl Fn(i32) -> i32) -> Column {
         let (start, values, new) = self.room(span.count);
         new.iter_mut().zip(&values[span.range()]).for_each(|(new, value)| *new = op(*value));
         Column::Each(Span { start, ..span })
     }
 
     /// Two columns over the same axes, value by value.
-    fn zip(&mut self, x: Span, y: Span, op: impl Fn(i64, i64) -> i64) -> Column {
+    fn zip(&mut self, x: Span, y: Span, op: impl Fn(i32, i32) -> i32) -> Column {
         let (start, values, new) = self.room(x.count);
         let pairs = values[x.range()].iter().zip(&values[y.range()]);
         new.iter_mut().zip(pairs).for_each(|(new, (x, y))| *new = op(*x, *y));
@@ -150,17 +154,27 @@ impl<'a> Columns<'a> {
     }
 
     /// Each value over some axes with each over axes further in.
-    fn nest(&mut self, outer: Span, inner: Span, op: impl Fn(i64, i64) -> i64) -> Column {
+    fn nest(&mut self, outer: Span, inner: Span, op: impl Fn(i32, i32) -> i32) -> Column {
         let outer = self.widened(outer, outer.first, inner.first);
         let count = outer.count * inner.count;
         let (start, values, new) = self.room(count);
-        let row = &values[inner.range()];
-        let rows = new.chunks_exact_mut(row.len().max(1)).zip(&values[outer.range()]);
-        rows.for_each(|(new, x)| new.iter_mut().zip(row).for_each(|(new, y)| *new = op(*x, *y)));
+        let (outer_values, row) = (&values[outer.range()], &values[inner.range()]);
+        match row.len() {
+            2 => nest_rows::<2>(new, outer_values, row, op),
+            3 => nest_rows::<3>(new, outer_values, row, op),
+            4 => nest_rows::<4>(new, outer_values, row, op),
+            5 => nest_rows::<5>(new, outer_values, row, op),
+            _ => {
+                let rows = new.chunks_exact_mut(row.len().max(1)).zip(outer_values);
+                rows.for_each(|(new, x)| {
+                    new.iter_mut().zip(row).for_each(|(new, y)| *new = op(*x, *y));
+                });
+            }
+        }
         Column::Each(Span { first: outer.first, end: inner.end, start, count })
     }
 
-    fn with(&mut self, x: Column, y: Column, op: impl Fn(i64, i64) -> i64) -> Column {
+    fn with(&mut self, x: Column, y: Column, op: impl Fn(i32, i32) -> i32) -> Column {
         match (x, y) {
             (Column::Number(x), Column::Number(y)) => Column::Number(op(x, y)),
             (Column::Each(x), Column::Number(y)) => self.each(x, |x| op(x, y)),
@@ -178,35 +192,49 @@ impl<'a> Columns<'a> {
     }
 }
 
+/// Each of `outer` with each of a row of so many: most rows are short, and a loop over each costs
+/// more than what is in it.
+fn nest_rows<const N: usize>(
+    new: &mut [i32],
+    outer: &[i32],
+    row: &[i32],
+    op: impl Fn(i32, i32) -> i32,
+) {
+    let (rows, rest) = row.as_chunks::<N>();
+    assert!(rows.len() == 1 && rest.is_empty(), "the row has so many");
+    let new = new.as_chunks_mut::<N>().0;
+    new.iter_mut().zip(outer).for_each(|(new, x)| *new = rows[0].map(|y| op(*x, y)));
+}
+
 impl IndexAlgebra for Columns<'_> {
     type Expr = Column;
 
     fn constant(&mut self, value: i64) -> Column {
-        Column::Number(value)
+        Column::Number(value as i32)
     }
 
     fn add(&mut self, x: Column, y: Column) -> Column {
-        self.with(x, y, |x, y| x + y)
+        self.with(x, y, i32::wrapping_add)
     }
 
     fn mul(&mut self, x: Column, y: Column) -> Column {
-        self.with(x, y, |x, y| x * y)
+        self.with(x, y, i32::wrapping_mul)
     }
 
     fn floordiv(&mut self, x: Column, y: Column) -> Column {
-        self.with(x, y, |x, y| x.div_euclid(y))
+        self.with(x, y, i32::div_euclid)
     }
 
     fn floormod(&mut self, x: Column, y: Column) -> Column {
-        self.with(x, y, |x, y| x.rem_euclid(y))
+        self.with(x, y, i32::rem_euclid)
     }
 
     fn lt(&mut self, x: Column, y: Column) -> Column {
-        self.with(x, y, |x, y| i64::from(x < y))
+        self.with(x, y, |x, y| i32::from(x < y))
     }
 
     fn ge(&mut self, x: Column, y: Column) -> Column {
-        self.with(x, y, |x, y| i64::from(x >= y))
+        self.with(x, y, |x, y| i32::from(x >= y))
     }
 
     fn and(&mut self, x: Column, y: Column) -> Column {
@@ -223,11 +251,11 @@ mod tests {
     #[test]
     fn values_over_some_axes_are_those_of_every_element() {
         let shape = [2, 3, 1, 2];
-        let place = |element: i64, axis: usize| -> i64 {
+        let place = |element: i32, axis: usize| -> i32 {
             let inner: usize = shape[axis + 1..].iter().product();
-            element / inner as i64 % shape[axis] as i64
+            element / inner as i32 % shape[axis] as i32
         };
-        let expected = |axes: &Range<usize>, element| -> i64 {
+        let expected = |axes: &Range<usize>, element| -> i32 {
             axes.clone().fold(3, |sum, axis| sum * 5 + place(element, axis))
         };
         let made = |columns: &mut Columns, positions: &[Column], axes: &Range<usize>| {
@@ -241,7 +269,7 @@ mod tests {
         };
         let spans: Vec<_> = (0..4).flat_map(|a| (a..5).map(move |b| a..b)).collect();
         type Op = fn(&mut Columns<'static>, Column, Column) -> Column;
-        type Plain = fn(i64, i64) -> i64;
+        type Plain = fn(i32, i32) -> i32;
         let ops: [(Op, Plain); 5] = [
             (|c, x, y| c.add(x, y), |x, y| x + y),
             (|c, x, y| c.floordiv(x, y), |x, y| x.div_euclid(y)),

@@ -3,6 +3,7 @@
 
 use gradiff::graph::{Buffer, Constant};
 use gradiff::kernel::{Opt, Strategy, Target, interpret};
+use gradiff::render::{LANGUAGES, Language};
 use gradiff::schedule::Schedule;
 use gradiff::{Tensor, UOp};
 use gradiff_corpus::{Array, Case, Program};
@@ -12,21 +13,36 @@ use std::collections::HashMap;
 /// Elements of a tensor or of a parameter; `None` is undefined or not written yet.
 pub(crate) type Elements = Vec<Option<Constant>>;
 
-/// What `show` can show.
-pub const STAGES: [&str; 6] = ["program", "graph", "schedule", "kernel", "uops", "c"];
+/// What `show` can show besides the languages.
+const STAGES: [&str; 5] = ["program", "graph", "schedule", "kernel", "uops"];
 
-/// One stage of one case as text, the kernels with these optimisations.
+/// What is to be shown of a case.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Shown<'a> {
+    /// The stage, or a language.
+    pub stage: &'a str,
+    /// With these optimisations of each kernel. Without a word on that: in a language, or for a
+    /// target, those that the engine chooses; else none.
+    pub opts: Option<&'a [Opt]>,
+    /// For this target; that of the language, or a plain one, if it is not said.
+    pub target: Option<&'a str>,
+}
+
+/// One stage of one case as text.
 ///
 /// # Errors
-/// An unknown stage, a stage that this kind of case has not, a program that the engine refuses, an
-/// optimisation that a kernel does not allow.
-pub fn show(case: &Case, stage: &str, opts: &[Opt]) -> Result<String, String> {
-    if !STAGES.contains(&stage) {
-        return Err(format!("no stage is called {stage}; there are: {}", STAGES.join(", ")));
+/// An unknown stage or target, a stage that this kind of case has not, a program that the engine
+/// or the language refuses, an optimisation that a kernel does not allow.
+pub fn show(case: &Case, shown: Shown<'_>) -> Result<String, String> {
+    let stage = shown.stage;
+    if !STAGES.contains(&stage) && language(stage).is_none() {
+        let languages = LANGUAGES.iter().map(|language| language.name);
+        let all: Vec<&str> = STAGES.into_iter().chain(languages).collect();
+        return Err(format!("no stage is called {stage}; there are: {}", all.join(", ")));
     }
     match (case, stage) {
         (Case::Program(program), "program") => Ok(program.to_string()),
-        (Case::Program(program), _) => show_program(program, stage, opts),
+        (Case::Program(program), _) => show_program(program, shown),
         (Case::Views(views), "program") => Ok(views.to_string()),
         (Case::Views(views), "graph") => Ok(format!("{}\n", crate::views::tracker(views)?)),
         (Case::Expr(expr), "program") => Ok(expr.to_string()),
@@ -39,28 +55,42 @@ pub fn show(case: &Case, stage: &str, opts: &[Opt]) -> Result<String, String> {
     }
 }
 
-fn show_program(program: &Program, stage: &str, opts: &[Opt]) -> Result<String, String> {
+fn language(name: &str) -> Option<&'static Language> {
+    LANGUAGES.iter().find(|language| language.name == name)
+}
+
+fn show_program(program: &Program, shown: Shown<'_>) -> Result<String, String> {
     let outputs = graph(program)?;
-    if stage == "graph" {
+    if shown.stage == "graph" {
         let texts = outputs.iter().map(|output| output.uop().to_text());
         return Ok(texts.collect::<Vec<_>>().join("\n"));
     }
     // Planned as a run would, so that names are those of a run.
     let mut engine = gradiff::Engine::new("interp").map_err(|error| error.to_string())?;
-    let mut way = Way::default();
-    if !opts.is_empty() {
-        way.kernel.opts = Strategy::Fixed(opts.to_vec());
+    let language = language(shown.stage);
+    let target = shown.target.or(language.map(|language| language.name)).unwrap_or("plain");
+    let target = Target::named(target).ok_or_else(|| {
+        let all: Vec<&str> = Target::names().collect();
+        format!("no target is called {target}; there are: {}", all.join(", "))
+    })?;
+    engine.suit(target);
+    match shown.opts {
+        Some(opts) => engine.kernel.opts = Strategy::Fixed(opts.to_vec()),
+        None if shown.target.is_some() || language.is_some() => {}
+        None => engine.kernel.opts = Strategy::None,
     }
-    engine.kernel = way.kernel.clone();
+    let way = Way { schedule: engine.schedule, kernel: engine.kernel.clone(), target };
     let all: Vec<&Tensor> = outputs.iter().collect();
     let plan = engine.plan(&all).map_err(|error| error.to_string())?;
     let mut text = String::new();
     for (number, item) in plan.items.iter().enumerate() {
         text += &format!("# kernel {number}\n");
-        match stage {
-            "schedule" => text += &item.ast.to_text(),
-            "uops" => text += &item.linear.to_string(),
-            "c" => text += &gradiff::render::c(&item.linear).map_err(|error| error.to_string())?,
+        match (shown.stage, language) {
+            (_, Some(language)) => {
+                text += &(language.render)(&item.linear).map_err(|error| error.to_string())?;
+            }
+            ("schedule", _) => text += &item.ast.to_text(),
+            ("uops", _) => text += &item.linear.to_string(),
             _ => {
                 for (pass, graph) in lowered(&item.ast, &way)?.0 {
                     text += &format!("## {pass}\n{}", graph.to_text());
@@ -147,7 +177,11 @@ pub(crate) fn contents(buffer: &Buffer) -> Result<Elements, String> {
         return Ok(vec![None; count]);
     }
     let memory = gradiff::runtime::memory_of(buffer).map_err(|error| error.to_string())?;
-    let bytes = memory.read();
+    let bytes = match memory.read() {
+        Ok(bytes) => bytes,
+        Err(gradiff::runtime::Error::Unwritten { .. }) => return Ok(vec![None; count]),
+        Err(error) => return Err(error.to_string()),
+    };
     let size = buffer.dtype().size_bytes();
     let element = |bytes: &[u8]| {
         let mut word = [0; 8];

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use gradiff::graph::{SInt, Variable};
-use gradiff::view::{Dim, DimAlgebra, Movement, ShapeTracker};
+use gradiff::view::{Dim, DimAlgebra, IndexAlgebra, Movement, ShapeTracker};
 use gradiff_corpus::{ViewOp, ViewOps};
 
 use crate::model::{Look, Looked, Model};
@@ -103,7 +103,7 @@ fn agrees(
 
 impl DimAlgebra<SInt> for Columns<'_> {
     fn dim(&mut self, size: &SInt) -> Column {
-        Column::Number(size.bind(self.variable()))
+        self.constant(size.bind(self.variable()))
     }
 }
 

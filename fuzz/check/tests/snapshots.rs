@@ -1,5 +1,6 @@
-//! Reviewed snapshots of what telling corpus cases become: schedule, uops and C source. The page
-//! of rules among them is what the command line prints; its own tests hold it to that.
+//! Reviewed snapshots of what telling corpus cases become: schedule, uops and C source as they are
+//! without optimisations, and the source in every language with those that the engine chooses. The
+//! page of rules among them is what the command line prints; its own tests hold it to that.
 //!
 //! `INSTA_UPDATE=always cargo test -p gradiff-check --test snapshots` writes them anew; read the
 //! difference before you commit it. A snapshot without a case is an error as well.
@@ -7,10 +8,31 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
+use gradiff::kernel::Opt;
+use gradiff_check::Shown;
 use gradiff_corpus::{Case, embedded, parse};
 
-/// What is kept of each case.
-const KINDS: [(&str, &str); 3] = [("schedule", "schedule"), ("uops", "uops"), ("kernels/c", "c")];
+/// What is kept of each case: the folder, and what is shown there.
+const KINDS: [(&str, Shown<'_>); 3] = [
+    ("schedule", shown("schedule", "plain", Some(&[]))),
+    ("uops", shown("uops", "plain", Some(&[]))),
+    ("kernels/c", shown("c", "plain", Some(&[]))),
+];
+
+/// The languages, for their own targets and optimised as the engine would; C for one machine.
+const LANGUAGES: [(&str, Shown<'_>); 7] = [
+    ("kernels/c-vectors", shown("c", "vectors", None)),
+    ("kernels/cuda", shown("cuda", "cuda", None)),
+    ("kernels/llvm", shown("llvm", "llvm", None)),
+    ("kernels/metal", shown("metal", "metal", None)),
+    ("kernels/opencl", shown("opencl", "opencl", None)),
+    ("kernels/ptx", shown("ptx", "ptx", None)),
+    ("kernels/wgsl", shown("wgsl", "wgsl", None)),
+];
+
+const fn shown<'a>(stage: &'a str, target: &'a str, opts: Option<&'a [Opt]>) -> Shown<'a> {
+    Shown { stage, opts, target: Some(target) }
+}
 
 /// The cases that are kept: one for each feature, not every case.
 const STEMS: &[&str] = &[
@@ -82,10 +104,16 @@ fn kernels_are_as_reviewed() {
         let (_, text) = found.unwrap_or_else(|| panic!("no corpus case is called {stem}"));
         let file = parse(text).unwrap_or_else(|error| panic!("{stem}: {error}"));
         assert!(matches!(file.case, Case::Program(_)), "{stem} is a program");
-        for (kind, stage) in KINDS {
-            let shown = gradiff_check::show(&file.case, stage, &[])
-                .unwrap_or_else(|problem| panic!("{stem} at {stage}: {problem}"));
-            settings(kind).bind(|| insta::assert_snapshot!(*stem, shown));
+        for (kind, shown) in KINDS {
+            let text = gradiff_check::show(&file.case, shown)
+                .unwrap_or_else(|problem| panic!("{stem} as {kind}: {problem}"));
+            settings(kind).bind(|| insta::assert_snapshot!(*stem, text));
+        }
+        for (kind, shown) in LANGUAGES {
+            // What a language lacks is kept as well.
+            let text = gradiff_check::show(&file.case, shown);
+            let text = text.unwrap_or_else(|problem| format!("refused: {problem}\n"));
+            settings(kind).bind(|| insta::assert_snapshot!(*stem, text));
         }
     }
 }
@@ -108,10 +136,11 @@ fn optimised_kernels_are_as_reviewed() {
         let (_, text) = found.unwrap_or_else(|| panic!("no corpus case is called {stem}"));
         let file = parse(text).unwrap_or_else(|error| panic!("{stem}: {error}"));
         let opts: Vec<_> = opts.split(", ").map(|opt| opt.parse().expect("an opt")).collect();
-        for (kind, stage) in KINDS.into_iter().filter(|(kind, _)| *kind != "schedule") {
-            let shown = gradiff_check::show(&file.case, stage, &opts)
-                .unwrap_or_else(|problem| panic!("{name} at {stage}: {problem}"));
-            settings(kind).bind(|| insta::assert_snapshot!(*name, shown));
+        for (kind, shown) in KINDS.into_iter().filter(|(kind, _)| *kind != "schedule") {
+            let shown = Shown { opts: Some(&opts), ..shown };
+            let text = gradiff_check::show(&file.case, shown)
+                .unwrap_or_else(|problem| panic!("{name} as {kind}: {problem}"));
+            settings(kind).bind(|| insta::assert_snapshot!(*name, text));
         }
     }
 }
@@ -120,6 +149,9 @@ fn optimised_kernels_are_as_reviewed() {
 fn every_snapshot_has_its_case() {
     let mut expected: BTreeSet<String> =
         ["rules/rules.md", "rules/quality.txt"].map(String::from).into();
+    for (kind, _) in LANGUAGES {
+        expected.extend(STEMS.iter().map(|stem| format!("{kind}/{stem}.snap")));
+    }
     for (kind, _) in KINDS {
         expected.extend(STEMS.iter().map(|stem| format!("{kind}/{stem}.snap")));
         let opted = OPTED.iter().filter(|_| kind != "schedule");

@@ -133,12 +133,17 @@ pub(crate) struct Reduce {
 pub(crate) struct Show {
     /// A corpus file.
     pub(crate) file: PathBuf,
-    /// Which stage: program, graph, schedule, kernel, uops or c.
+    /// Which stage: program, graph, schedule, kernel, uops; or a language: c, cuda, opencl, metal,
+    /// wgsl, llvm or ptx.
     #[arg(long, default_value = "c")]
     pub(crate) stage: String,
-    /// With these optimisations of each kernel, as in "upcast 0 4, unroll 1 2".
+    /// With these optimisations of each kernel, as in "upcast 0 4, unroll 1 2"; "" for none. If it
+    /// is not given: in a language, or for a target, those that the engine chooses; else none.
     #[arg(long)]
     pub(crate) opts: Option<String>,
+    /// For this target, as in vectors, groups or cuda (default: that of the language).
+    #[arg(long)]
+    pub(crate) target: Option<String>,
 }
 
 /// Flags of `blame`.

@@ -95,9 +95,11 @@ pub(crate) fn reduce(options: &Reduce) -> Result<Status, Failure> {
 /// # Errors
 /// An unknown stage; a stage that the case has not.
 pub(crate) fn show(options: &Show) -> Result<Status, Failure> {
-    let opts = crate::opts::parse(options.opts.as_deref().unwrap_or_default())?;
+    let opts = options.opts.as_deref().map(crate::opts::parse).transpose()?;
     let case = crate::case::read(&options.file)?;
-    let text = gradiff_check::catch(|| gradiff_check::show(&case.case, &options.stage, &opts))
+    let (stage, target) = (options.stage.as_str(), options.target.as_deref());
+    let shown = gradiff_check::Shown { stage, opts: opts.as_deref(), target };
+    let text = gradiff_check::catch(|| gradiff_check::show(&case.case, shown))
         .and_then(|shown| shown)
         .map_err(Failure::Usage)?;
     print!("{text}");

@@ -28,7 +28,7 @@ fn faults_of_views_are_found_by_views() {
 fn hunt(fault: &str, folder: &std::path::Path) -> (Option<i32>, Value) {
     let output = Command::new(env!("CARGO_BIN_EXE_gradiff"))
         .args(["hunt", "--json", "--jobs", "1", "--max-findings", "1", "--seconds", "60"])
-        .args(["--backends", "interp,jit,c,interp/opts,jit/opts"])
+        .args(["--backends", "interp,jit,c,interp/opts,interp/vectors,interp/groups"])
         .arg(format!("--fault={fault}"))
         .arg("--findings")
         .arg(folder.join(fault))

@@ -80,42 +80,40 @@ pub fn views<C: Choices>(choices: &mut C, config: &ViewConfig) -> ViewOps {
     let mut ops = Vec::with_capacity(count);
     let mut current = shape.clone();
     for _ in 0..count {
-        let (op, next) = view_op(choices, &current, config);
-        ops.push(op);
-        current = next;
+        ops.push(view_op(choices, &mut current, config));
     }
     ViewOps { shape, ops }
 }
 
-/// An operation on a buffer of sizes `from`, and the sizes it gives.
-fn view_op<C: Choices>(choices: &mut C, from: &[usize], config: &ViewConfig) -> (ViewOp, Shape) {
+/// An operation on a buffer of these sizes, which become those that it gives.
+fn view_op<C: Choices>(choices: &mut C, shape: &mut Shape, config: &ViewConfig) -> ViewOp {
     let limit = config.max_elements;
     match choices.below(6) {
         0 => {
-            let to = shapes::reshape(choices, from, config.max_rank);
-            (ViewOp::Reshape(to.clone()), to)
+            *shape = shapes::reshape(choices, shape, config.max_rank);
+            ViewOp::Reshape(shape.clone())
         }
         1 => {
-            let axes = shapes::permutation(choices, from.len());
-            let to = axes.iter().map(|axis| from[*axis]).collect();
-            (ViewOp::Permute(axes), to)
+            let axes = shapes::permutation(choices, shape.len());
+            *shape = axes.iter().map(|axis| shape[*axis]).collect();
+            ViewOp::Permute(axes)
         }
         2 => {
-            let to = shapes::expansion(choices, from, config.max_expand, limit);
-            (ViewOp::Expand(to.clone()), to)
+            *shape = shapes::expansion(choices, shape, config.max_expand, limit);
+            ViewOp::Expand(shape.clone())
         }
         3 => {
-            let pads = shapes::pads(choices, from, config.max_pad, limit);
-            let to = from.iter().zip(&pads).map(|(size, (a, b))| size + a + b).collect();
-            (ViewOp::Pad(pads), to)
+            let pads = shapes::pads(choices, shape, config.max_pad, limit);
+            shape.iter_mut().zip(&pads).for_each(|(size, (a, b))| *size += a + b);
+            ViewOp::Pad(pads)
         }
         4 => {
             // An enumeration spends no choice on this, and so keeps elements.
             let empty = config.shapes.is_empty() && choices.one_in(64);
-            let ranges = shapes::ranges(choices, from, empty);
-            let to = ranges.iter().map(|(start, end)| end - start).collect();
-            (ViewOp::Shrink(ranges), to)
+            let ranges = shapes::ranges(choices, shape, empty);
+            shape.iter_mut().zip(&ranges).for_each(|(size, (start, end))| *size = end - start);
+            ViewOp::Shrink(ranges)
         }
-        _ => (ViewOp::Flip(shapes::axes(choices, from.len())), from.to_vec()),
+        _ => ViewOp::Flip(shapes::axes(choices, shape.len())),
     }
 }

@@ -395,6 +395,7 @@ fn passes_have_one_name_each() {
             "symbolic",
             "collapse",
             "optimize",
+            "groups",
             "symbolic-again",
             "narrow",
             "late",

@@ -1,7 +1,9 @@
 //! Random kernel trees: every pass keeps what the kernel computes, and so does the linear form.
 
 use crate::common::{Memories, agrees, linear, random, tree};
-use gradiff_kernel::{OptOp, Options, Strategy, Target, draw, interpret, legal, stages};
+use gradiff_kernel::{
+    Groups, OptOp, Options, Setting, Strategy, Target, Vectors, draw, interpret, legal, stages,
+};
 use gradiff_rewrite::Mode;
 
 const CASES: u64 = 1_500;
@@ -43,6 +45,17 @@ fn check(seed: u64, target: &Target, options: &Options) {
     assert_eq!(uops, again, "seed {seed}: not the same twice");
 }
 
+/// A device with few threads and a small grid, each another one.
+fn groups(seed: u64) -> Groups {
+    let size = |shift: u64, most: u64| (1 + (seed >> shift) % most) as i64;
+    Groups {
+        threads: size(0, 32),
+        sizes: [size(1, 16), size(2, 8), size(3, 4)],
+        counts: [size(4, 64).max(8), size(5, 8), size(6, 4)],
+        local_bytes: size(0, 8) * 64,
+    }
+}
+
 fn dump(kernel: &gradiff_graph::UOp) -> String {
     let order = kernel.toposort();
     let number =
@@ -82,7 +95,18 @@ fn drawn_opts_keep_the_meaning() {
         if seed % 4 == 0 {
             options.rewrite.mode = Mode::Strict;
         }
-        check(seed, &Target { unrolls: seed % 2 == 0, ..Target::default() }, &options);
+        let target = match seed % 3 {
+            0 if seed % 2 == 0 => Target::default(),
+            0 => Target { groups: Some(groups(seed)), ..Target::of("opencl") },
+            1 => Target { unrolls: false, ..Target::default() },
+            _ => {
+                let bytes = 16 << (seed / 3 % 3);
+                let (alu, aligned) = (seed / 9 % 4 != 0, seed / 36 % 4 == 0);
+                let vectors = Vectors { bytes, alu, aligned };
+                Target { vectors, fma: seed % 2 == 0, ..Target::default() }
+            }
+        };
+        check(seed, &target, &options);
     }
 }
 
@@ -94,9 +118,12 @@ fn drawn_opts_reach_every_op() {
         let (kernels, _) =
             stages(&case.ast, &Target::default(), &Options::default()).expect("a kernel");
         let lowered = &kernels.iter().find(|(pass, _)| *pass == "collapse").expect("the pass").1;
-        assert!(legal(lowered, Mode::Default).is_ok());
-        for opt in draw(lowered, seed, 6, Mode::Default).expect("a lowered kernel") {
-            counts[opt.op as usize] += 1;
+        for target in [Target::of("opencl"), Target::default()] {
+            let setting = Setting { mode: Mode::Default, target: &target };
+            assert!(legal(lowered, setting).is_ok());
+            for opt in draw(lowered, seed, 6, setting).expect("a lowered kernel") {
+                counts[opt.op as usize] += 1;
+            }
         }
     }
     assert!(counts.iter().all(|count| 100 < *count), "{counts:?}");

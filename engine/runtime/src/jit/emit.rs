@@ -2,7 +2,8 @@
 //!
 //! A value has the machine type of its dtype: integers their own width (so they wrap by
 //! themselves and are extended only where they are widened), bool a byte of 0 or 1, 16-bit floats
-//! their bits. Loops are blocks; counters and accumulators are variables. Nothing traps.
+//! their bits. Loops are blocks; counters and accumulators are variables; launched ranges are
+//! loops like others. Nothing traps. What a value of several lanes is says `vector`.
 
 use cranelift_codegen::ir::condcodes::{FloatCC, IntCC};
 use cranelift_codegen::ir::{
@@ -12,9 +13,11 @@ use cranelift_codegen::ir::{
 use cranelift_codegen::isa::TargetIsa;
 use cranelift_frontend::{FunctionBuilder, FunctionBuilderContext, Variable};
 use gradiff_graph::fault::{self, Fault};
-use gradiff_graph::{Arg, Constant, DType, Linear, Op};
+use gradiff_graph::{Arg, Constant, DType, Instruction, Linear, Op};
+use smallvec::{SmallVec, smallvec};
 
 use super::helpers::{self, Helper};
+use super::vector::{Form, Lanes};
 use crate::Error;
 use crate::memory::Signature;
 
@@ -66,8 +69,13 @@ fn trusted() -> MemFlagsData {
     MemFlagsData::trusted()
 }
 
+/// How memory is accessed: elements are aligned to their own size, so vectors need not be.
+fn access_of(kind: Type) -> MemFlagsData {
+    if kind.is_vector() { MemFlagsData::new().with_notrap() } else { trusted() }
+}
+
 /// The machine type of a dtype.
-fn machine_type(dtype: DType) -> Type {
+pub(super) fn machine_type(dtype: DType) -> Type {
     match dtype.size_bytes() {
         4 if dtype == DType::F32 => types::F32,
         8 if dtype == DType::F64 => types::F64,
@@ -83,11 +91,17 @@ fn is_half(dtype: DType) -> bool {
 }
 
 /// How the value of a uop is reached.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 enum Named {
     Nothing,
-    Value(Value),
-    Variable(Variable),
+    Values(Lanes),
+    Variables(Form, SmallVec<[Variable; 1]>),
+}
+
+impl Named {
+    fn value(value: Value) -> Named {
+        Named::Values(Lanes::one(value))
+    }
 }
 
 struct Loop {
@@ -97,10 +111,10 @@ struct Loop {
     exit: Block,
 }
 
-struct Emitter<'a, 'b> {
-    linear: &'a Linear,
+pub(super) struct Emitter<'a, 'b> {
+    pub(super) linear: &'a Linear,
     signature: &'a Signature,
-    builder: FunctionBuilder<'b>,
+    pub(super) builder: FunctionBuilder<'b>,
     isa: &'a dyn TargetIsa,
     pointers: Vec<Value>,
     values: Vec<Named>,
@@ -112,12 +126,21 @@ impl Emitter<'_, '_> {
         Error::Malformed { kernel: self.linear.name.clone(), position, what: what.to_string() }
     }
 
-    fn value(&mut self, position: u32) -> Result<Value, Error> {
-        match self.values[position as usize] {
-            Named::Value(value) => Ok(value),
-            Named::Variable(variable) => Ok(self.builder.use_var(variable)),
+    /// The value of a uop, in as many pieces as it has.
+    pub(super) fn lanes(&mut self, position: u32) -> Result<Lanes, Error> {
+        match &self.values[position as usize] {
+            Named::Values(lanes) => Ok(lanes.clone()),
+            Named::Variables(form, variables) => {
+                let read = |variable: &Variable| self.builder.use_var(*variable);
+                Ok(Lanes { form: *form, pieces: variables.iter().map(read).collect() })
+            }
             Named::Nothing => Err(self.malformed(position as usize, "it has no value to use")),
         }
+    }
+
+    /// The value of a uop of one lane.
+    fn value(&mut self, position: u32) -> Result<Value, Error> {
+        Ok(self.lanes(position)?.pieces[0])
     }
 
     fn source(&mut self, position: usize, number: usize) -> Result<Value, Error> {
@@ -127,37 +150,60 @@ impl Emitter<'_, '_> {
     fn uop(&mut self, position: usize) -> Result<(), Error> {
         let uop = &self.linear.uops[position];
         let named = match (uop.op, &uop.arg) {
-            (Op::Const, Arg::Const(value)) => Named::Value(self.constant(*value)),
+            (Op::Const, Arg::Const(value)) => Named::value(self.constant(*value)),
             (Op::DefineGlobal | Op::Index | Op::Sink, _) => Named::Nothing,
-            (Op::DefineAcc, _) => {
-                let start = self.source(position, 0)?;
-                let variable = self.builder.declare_var(machine_type(uop.dtype));
-                self.builder.def_var(variable, start);
-                Named::Variable(variable)
-            }
-            (Op::Assign, _) => {
-                let Named::Variable(variable) = self.values[uop.src[0] as usize] else {
-                    return Err(self.malformed(position, "it assigns to what is no variable"));
-                };
-                let value = self.source(position, 1)?;
-                self.builder.def_var(variable, value);
-                Named::Variable(variable)
-            }
+            (Op::DefineAcc, _) => self.define_variable(position)?,
+            (Op::Assign, _) => self.assign(position)?,
             (Op::Range, _) => self.open_loop(position)?,
             (Op::EndRange, _) => self.close_loop(position)?,
-            (Op::Load, _) => Named::Value(self.load(position)?),
+            (Op::Load, _) => Named::Values(self.load(position)?),
             (Op::Store, _) => {
                 self.store(position)?;
                 Named::Nothing
             }
-            (op, _) if op.is_elementwise() => Named::Value(self.alu(position)?),
+            (Op::Vectorize, _) => Named::Values(self.vectorize(position)?),
+            (Op::Lane, Arg::Int(lane)) => Named::value(self.lane(position, *lane as u8)?),
+            (op, _) if op.is_elementwise() && uop.lanes == 1 => Named::value(self.alu(position)?),
+            (op, _) if op.is_elementwise() => Named::Values(self.vector_alu(position)?),
+            (Op::Barrier | Op::DefineLocal, _) => {
+                let kernel = self.linear.name.clone();
+                let why = format!("it has a {}, and jit runs no groups of threads", uop.op);
+                return Err(Error::Jit { kernel, why });
+            }
             _ => return Err(self.unsupported(position)),
         };
         self.values[position] = named;
         Ok(())
     }
 
-    fn unsupported(&self, position: usize) -> Error {
+    fn define_variable(&mut self, position: usize) -> Result<Named, Error> {
+        let uop = &self.linear.uops[position];
+        let (form, kind, _) = Form::of(uop.dtype, uop.lanes);
+        let start = self.lanes(uop.src[0])?;
+        let start = self.in_form(start, form, uop.dtype);
+        let define = |start: &Value| {
+            let variable = self.builder.declare_var(kind);
+            self.builder.def_var(variable, *start);
+            variable
+        };
+        Ok(Named::Variables(form, start.pieces.iter().map(define).collect()))
+    }
+
+    fn assign(&mut self, position: usize) -> Result<Named, Error> {
+        let uop = &self.linear.uops[position];
+        let named = self.values[uop.src[0] as usize].clone();
+        let Named::Variables(form, variables) = &named else {
+            return Err(self.malformed(position, "it assigns to what is no variable"));
+        };
+        let value = self.lanes(uop.src[1])?;
+        let value = self.in_form(value, *form, self.linear.uops[uop.src[0] as usize].dtype);
+        for (variable, piece) in variables.iter().zip(&value.pieces) {
+            self.builder.def_var(*variable, *piece);
+        }
+        Ok(named)
+    }
+
+    pub(super) fn unsupported(&self, position: usize) -> Error {
         let uop = &self.linear.uops[position];
         let source = uop.src.first().map(|source| self.linear.uops[*source as usize].dtype);
         Error::Unsupported {
@@ -169,7 +215,7 @@ impl Emitter<'_, '_> {
         }
     }
 
-    fn constant(&mut self, value: Constant) -> Value {
+    pub(super) fn constant(&mut self, value: Constant) -> Value {
         match value.dtype() {
             DType::F32 => self.builder.ins().f32const(f32::from_bits(value.bits() as u32)),
             DType::F64 => self.builder.ins().f64const(f64::from_bits(value.bits())),
@@ -198,7 +244,7 @@ impl Emitter<'_, '_> {
         self.builder.switch_to_block(body);
         self.builder.seal_block(body);
         self.loops.push(Loop { range: position as u32, counter, header, exit });
-        Ok(Named::Value(count))
+        Ok(Named::value(count))
     }
 
     fn close_loop(&mut self, position: usize) -> Result<Named, Error> {
@@ -236,41 +282,68 @@ impl Emitter<'_, '_> {
         gate.map(|gate| self.value(gate)).transpose()
     }
 
-    fn load(&mut self, position: usize) -> Result<Value, Error> {
+    fn load(&mut self, position: usize) -> Result<Lanes, Error> {
         let uop = &self.linear.uops[position];
-        let (index, kind) = (uop.src[0], machine_type(uop.dtype));
+        let index = uop.src[0];
+        let (form, kind, count) = Form::of(uop.dtype, uop.lanes);
         let Some(gate) = self.gate(index)? else {
-            let address = self.address(index)?;
-            return Ok(self.builder.ins().load(kind, trusted(), address, 0));
+            return Ok(Lanes { form, pieces: self.load_pieces(index, kind, count)? });
         };
         let [open, after] = [(); 2].map(|()| self.builder.create_block());
-        let value = self.builder.append_block_param(after, kind);
         let zero = self.constant(Constant::zero(uop.dtype));
-        self.builder.ins().brif(gate, open, &[], after, &[zero.into()]);
+        let zero = if kind.is_vector() { self.builder.ins().splat(kind, zero) } else { zero };
+        let pieces: SmallVec<[Value; 1]> =
+            (0..count).map(|_| self.builder.append_block_param(after, kind)).collect();
+        let zeros: SmallVec<[_; 4]> = smallvec![zero.into(); count];
+        self.builder.ins().brif(gate, open, &[], after, &zeros);
         self.builder.switch_to_block(open);
         self.builder.seal_block(open);
-        let address = self.address(index)?;
-        let loaded = self.builder.ins().load(kind, trusted(), address, 0);
-        self.builder.ins().jump(after, &[loaded.into()]);
+        let loaded: SmallVec<[_; 4]> =
+            self.load_pieces(index, kind, count)?.into_iter().map(Into::into).collect();
+        self.builder.ins().jump(after, &loaded);
         self.builder.switch_to_block(after);
         self.builder.seal_block(after);
-        Ok(value)
+        Ok(Lanes { form, pieces })
+    }
+
+    fn load_pieces(
+        &mut self,
+        index: u32,
+        kind: Type,
+        count: usize,
+    ) -> Result<SmallVec<[Value; 1]>, Error> {
+        let address = self.address(index)?;
+        let offsets = (0..count as i32).map(|piece| piece * kind.bytes() as i32);
+        let load = |offset| self.builder.ins().load(kind, access_of(kind), address, offset);
+        Ok(offsets.map(load).collect())
+    }
+
+    fn store_pieces(&mut self, index: u32, value: &Lanes) -> Result<(), Error> {
+        let address = self.address(index)?;
+        let mut offset = 0;
+        for piece in &value.pieces {
+            let kind = self.builder.func.dfg.value_type(*piece);
+            self.builder.ins().store(access_of(kind), *piece, address, offset);
+            offset += kind.bytes() as i32;
+        }
+        Ok(())
     }
 
     fn store(&mut self, position: usize) -> Result<(), Error> {
-        let index = self.linear.uops[position].src[0];
-        let value = self.source(position, 1)?;
+        let uop = &self.linear.uops[position];
+        let index = uop.src[0];
+        let value = self.lanes(uop.src[1])?;
+        let source = &self.linear.uops[uop.src[1] as usize];
+        let (form, ..) = Form::of(source.dtype, source.lanes);
+        let value = self.in_form(value, form, source.dtype);
         let Some(gate) = self.gate(index)? else {
-            let address = self.address(index)?;
-            self.builder.ins().store(trusted(), value, address, 0);
-            return Ok(());
+            return self.store_pieces(index, &value);
         };
         let [open, after] = [(); 2].map(|()| self.builder.create_block());
         self.builder.ins().brif(gate, open, &[], after, &[]);
         self.builder.switch_to_block(open);
         self.builder.seal_block(open);
-        let address = self.address(index)?;
-        self.builder.ins().store(trusted(), value, address, 0);
+        self.store_pieces(index, &value)?;
         self.builder.ins().jump(after, &[]);
         self.builder.switch_to_block(after);
         self.builder.seal_block(after);
@@ -299,7 +372,18 @@ impl Emitter<'_, '_> {
                 Arg::Const(value) => value.to_int(),
                 _ => None,
             });
-        let value = match uop.op {
+        self.scalar_alu(uop, from, src, divisor).ok_or_else(|| self.unsupported(position))
+    }
+
+    /// An op of one lane; `from` is the dtype of its first source.
+    pub(super) fn scalar_alu(
+        &mut self,
+        uop: &Instruction,
+        from: DType,
+        src: [Value; 3],
+        divisor: Option<i128>,
+    ) -> Option<Value> {
+        match uop.op {
             Op::Where => Some(self.builder.ins().select(src[0], src[1], src[2])),
             Op::Cast => self.cast(from, uop.dtype, src[0]),
             Op::Bitcast => self.bitcast(from, uop.dtype, src[0]),
@@ -309,8 +393,7 @@ impl Emitter<'_, '_> {
                 DType::F16 | DType::BF16 => self.half_op(op, from, src),
                 _ => self.int_op(op, from, src, divisor),
             },
-        };
-        value.ok_or_else(|| self.unsupported(position))
+        }
     }
 
     fn bool_op(&mut self, op: Op, [x, y, _]: [Value; 3]) -> Option<Value> {

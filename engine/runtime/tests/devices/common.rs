@@ -1,6 +1,9 @@
 //! Kernels built by hand for the tests of devices.
 
-use gradiff_graph::{Arg, Constant, DType, Global, Instruction, Linear, Op, evaluate};
+use gradiff_graph::{
+    Arg, Axis, AxisKind, Constant, DType, Global, Instruction, Linear, Local, Op, evaluate,
+    verify_linear,
+};
 use gradiff_runtime::Memory;
 
 /// An elementwise expression over the inputs of a kernel.
@@ -65,6 +68,41 @@ impl Builder {
         self.push(Op::Range, DType::I32, &[end], Arg::plain_axis(0))
     }
 
+    /// A range that is shared out at launch, or not.
+    pub(crate) fn range_of(&mut self, kind: AxisKind, count: i64) -> u32 {
+        let end = self.int(count);
+        let number = self.uops.len() as i64;
+        self.push(Op::Range, DType::I32, &[end], Arg::Axis(Axis { kind, number }))
+    }
+
+    pub(crate) fn local(&mut self, number: usize, dtype: DType, size_elements: i64) -> u32 {
+        self.push(Op::DefineLocal, dtype, &[], Arg::Local(Local { number, size_elements }))
+    }
+
+    pub(crate) fn barrier(&mut self) {
+        self.push(Op::Barrier, DType::Void, &[], Arg::None);
+    }
+
+    /// A uop of several lanes.
+    pub(crate) fn vector(&mut self, op: Op, dtype: DType, lanes: u8, src: &[u32]) -> u32 {
+        let position = self.push(op, dtype, src, Arg::None);
+        self.uops[position as usize].lanes = lanes;
+        position
+    }
+
+    /// Loads `lanes` elements of a global from `index` on.
+    pub(crate) fn load_lanes(
+        &mut self,
+        array: u32,
+        index: u32,
+        gate: Option<u32>,
+        lanes: u8,
+    ) -> u32 {
+        let load = self.load(array, index, gate);
+        self.uops[load as usize].lanes = lanes;
+        load
+    }
+
     pub(crate) fn end(&mut self, range: u32) {
         self.push(Op::EndRange, DType::Void, &[range], Arg::None);
     }
@@ -92,14 +130,27 @@ impl Builder {
         Linear { name: name.to_string(), uops: self.uops }
     }
 
-    fn expression(&mut self, expression: &Expression, loads: &[u32]) -> u32 {
+    /// The kernel, which keeps the invariants.
+    pub(crate) fn verified(self, name: &str) -> Linear {
+        let kernel = self.finish(name);
+        assert_eq!(verify_linear(&kernel), Ok(()), "{kernel}");
+        kernel
+    }
+
+    fn expression(&mut self, expression: &Expression, loads: &[u32], lanes: u8) -> u32 {
         match expression {
             Expression::Input(number, _) => loads[*number],
-            Expression::Const(value) => self.constant(*value),
+            Expression::Const(value) => {
+                let constant = self.constant(*value);
+                match lanes {
+                    1 => constant,
+                    _ => self.vector(Op::Vectorize, value.dtype(), lanes, &[constant]),
+                }
+            }
             Expression::Apply(op, dtype, sources) => {
                 let src: Vec<u32> =
-                    sources.iter().map(|source| self.expression(source, loads)).collect();
-                self.push(*op, *dtype, &src, Arg::None)
+                    sources.iter().map(|source| self.expression(source, loads, lanes)).collect();
+                self.vector(*op, *dtype, lanes, &src)
             }
         }
     }
@@ -112,26 +163,35 @@ pub(crate) fn elementwise(
     inputs: &[DType],
     count: i64,
 ) -> Linear {
-    repeated(name, expression, inputs, count, None)
+    repeated(name, expression, inputs, count, (None, 1))
 }
 
-/// The same, all of it done `repeats` times.
+/// The same, all of it done some times over, by vectors of so many lanes.
 pub(crate) fn repeated(
     name: &str,
     expression: &Expression,
     inputs: &[DType],
     count: i64,
-    repeats: Option<i64>,
+    (repeats, lanes): (Option<i64>, u8),
 ) -> Linear {
+    assert_eq!(count % i64::from(lanes), 0, "whole vectors");
     let mut builder = Builder::default();
     let output = builder.global(0, expression.dtype(), count);
     let globals: Vec<u32> =
         (1..).zip(inputs).map(|(slot, dtype)| builder.global(slot, *dtype, count)).collect();
     let again = repeats.map(|repeats| builder.range(repeats));
-    let range = builder.range(count);
-    let loads: Vec<u32> = globals.iter().map(|global| builder.load(*global, range, None)).collect();
-    let value = builder.expression(expression, &loads);
-    builder.store(output, range, None, value);
+    let range = builder.range(count / i64::from(lanes));
+    let index = match lanes {
+        1 => range,
+        _ => {
+            let stride = builder.int(lanes.into());
+            builder.binary(Op::Mul, DType::I32, range, stride)
+        }
+    };
+    let loads: Vec<u32> =
+        globals.iter().map(|global| builder.load_lanes(*global, index, None, lanes)).collect();
+    let value = builder.expression(expression, &loads, lanes);
+    builder.store(output, index, None, value);
     builder.end(range);
     again.into_iter().for_each(|again| builder.end(again));
     builder.finish(name)
@@ -152,7 +212,7 @@ pub(crate) fn values_of(memory: &Memory) -> Vec<Constant> {
         word[..size].copy_from_slice(bytes);
         Constant::from_bits(memory.dtype(), u64::from_le_bytes(word))
     };
-    memory.read().chunks(size).map(value).collect()
+    memory.read().expect("it was written").chunks(size).map(value).collect()
 }
 
 pub(crate) fn ints(dtype: DType, values: &[i128]) -> Vec<Constant> {

@@ -2,7 +2,7 @@
 
 use crate::common::{Builder, Expression, elementwise, ints, memory_of, values_of};
 use gradiff_graph::{Arg, Constant, DType, Linear, Op};
-use gradiff_runtime::{Error, Memory, device, devices};
+use gradiff_runtime::{Array, Error, Memory, device, devices};
 
 const DEVICES: [&str; 3] = ["interp", "jit", "c"];
 
@@ -140,7 +140,8 @@ fn interp_out_of_bounds_is_named() {
     last.arg = Arg::Const(Constant::int(DType::I32, 5));
     let input = memory_of(&ints(DType::I8, &[1, 2, 3, 4]));
     match run("interp", &kernel, 4, &[&input]) {
-        Err(Error::OutOfBounds { kernel, slot: 1, index: 4, size_elements: 4, position }) => {
+        Err(Error::OutOfBounds { kernel, array, index: 4, size_elements: 4, position }) => {
+            assert_eq!(array, Array::Data(1));
             assert_eq!((kernel.as_str(), position), ("E_4", 5));
         }
         other => panic!("{other:?}"),
@@ -158,7 +159,7 @@ fn interp_uninitialised_read_is_named() {
     executables[1].run(&[&fresh, &two]).unwrap();
     let output = Memory::new(DType::I8, 4).unwrap();
     match executables[0].run(&[&output, &fresh]) {
-        Err(Error::Uninitialised { slot: 1, index: 2, size_elements: 4, .. }) => {}
+        Err(Error::Uninitialised { array: Array::Data(1), index: 2, size_elements: 4, .. }) => {}
         other => panic!("{other:?}"),
     }
     fresh.write(&[1, 2, 3, 4]).unwrap();
@@ -242,10 +243,14 @@ fn launches_from_many_threads_wait_for_one_another() {
 #[test]
 fn devices_are_listed_and_unknown_ones_refused() {
     let rows = devices();
-    assert_eq!(rows.iter().map(|row| row.name).collect::<Vec<_>>(), DEVICES);
+    let names: Vec<&str> = rows.iter().map(|row| row.name).collect();
+    assert_eq!(names, ["interp", "jit", "c", "opencl", "null"]);
     assert!(rows[0].status.is_ok());
     let Err(error) = device("gpu") else { panic!("there is no such device") };
-    assert_eq!(error.to_string(), "there is no device `gpu`; devices are interp, jit, c");
+    assert_eq!(
+        error.to_string(),
+        "there is no device `gpu`; devices are interp, jit, c, opencl, null"
+    );
 }
 
 /// Runs in this process as any test, and in the processes that the next test starts.

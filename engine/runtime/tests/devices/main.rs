@@ -1,5 +1,8 @@
 //! The same kernels on every device.
 
 mod common;
+mod groups;
 mod kernels;
+mod opencl;
 mod ops;
+mod vectors;

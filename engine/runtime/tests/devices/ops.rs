@@ -166,6 +166,36 @@ fn nested_ops() -> Vec<Case> {
     cases
 }
 
+/// What comparisons give, chosen by and combined.
+fn choices() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for dtype in DType::ALL {
+        let [x, y] = [0, 1].map(|number| Expression::Input(number, dtype));
+        let apply = |op: Op, to: DType, sources: &[&Expression]| {
+            Expression::Apply(op, to, sources.iter().map(|s| (*s).clone()).collect())
+        };
+        if dtype == DType::Bool || dtype == DType::Void {
+            continue;
+        }
+        let less = apply(Op::CmpLt, DType::Bool, &[&x, &y]);
+        let differs = apply(Op::CmpNe, DType::Bool, &[&x, &y]);
+        let other = Expression::Const(Constant::int(DType::I32, 5));
+        let number = apply(Op::Cast, DType::I32, &[&less]);
+        let outer = [
+            apply(Op::Where, dtype, &[&less, &x, &y]),
+            apply(Op::Where, DType::I32, &[&less, &other, &number]),
+            apply(Op::And, DType::Bool, &[&less, &differs]),
+            apply(Op::Or, DType::Bool, &[&less, &differs]),
+            apply(Op::Xor, DType::Bool, &[&less, &differs]),
+            apply(Op::CmpNe, DType::Bool, &[&less, &differs]),
+            apply(Op::Max, DType::Bool, &[&less, &differs]),
+        ];
+        let case = |expression| Case { expression, inputs: tuples(&[dtype, dtype]) };
+        cases.extend(outer.map(case));
+    }
+    cases
+}
+
 fn expected(case: &Case, number: usize) -> Option<Constant> {
     let inputs: Vec<Constant> = case.inputs.iter().map(|list| list[number]).collect();
     case.expression.evaluate(&inputs)
@@ -206,14 +236,14 @@ fn is_right(op: Op, value: Constant, expected: Constant) -> bool {
 }
 
 /// Runs all cases of a device, compiled in one go, and gives the wrong elements in words.
-fn wrong(device_name: &str, cases: &[Case], is_heavy: bool) -> Vec<String> {
+fn wrong(device_name: &str, cases: &[Case], is_heavy: bool, lanes: u8) -> Vec<String> {
     let kernels: Vec<_> = (0..)
         .zip(cases)
         .map(|(number, case): (usize, &Case)| {
             let dtypes: Vec<DType> = case.inputs.iter().map(|list| list[0].dtype()).collect();
             let count = case.inputs[0].len() as i64;
             let repeats = is_heavy.then(|| 1 + 100_000 / count);
-            repeated(&format!("E_{number}"), &case.expression, &dtypes, count, repeats)
+            repeated(&format!("E_{number}"), &case.expression, &dtypes, count, (repeats, lanes))
         })
         .collect();
     let kernels: Vec<_> = kernels.iter().collect();
@@ -246,37 +276,69 @@ fn wrong(device_name: &str, cases: &[Case], is_heavy: bool) -> Vec<String> {
 /// Names the fault that the test of faults wants planted in this process.
 const FAULT: &str = "GRADIFF_TEST_FAULT";
 
-fn check(device_name: &str, is_heavy: bool) {
+fn check(device_name: &str, is_heavy: bool, lanes: u8) {
+    check_some(device_name, is_heavy, lanes, 1);
+}
+
+/// Every so many cases.
+fn check_some(device_name: &str, is_heavy: bool, lanes: u8, step: usize) {
     if let Ok(name) = std::env::var(FAULT) {
         gradiff_graph::fault::set_active(&name).expect("a fault of this build");
     }
-    let cases: Vec<Case> =
-        [single_ops(), constant_ops(), nested_ops()].into_iter().flatten().collect();
+    let mut cases: Vec<Case> =
+        [single_ops(), constant_ops(), nested_ops(), choices()].into_iter().flatten().collect();
+    for list in cases.iter_mut().flat_map(|case| &mut case.inputs) {
+        list.resize(list.len().next_multiple_of(lanes.into()), list[0]);
+    }
     assert!(cases.len() > 700, "{} cases", cases.len());
-    let wrong = wrong(device_name, &cases, is_heavy);
+    let cases: Vec<Case> = cases.into_iter().step_by(step).collect();
+    let wrong = wrong(device_name, &cases, is_heavy, lanes);
     let shown = wrong.iter().take(20).cloned().collect::<Vec<_>>().join("\n");
     assert!(wrong.is_empty(), "{} wrong elements\n{shown}", wrong.len());
 }
 
 #[test]
 fn interp_every_op_means_what_the_table_says() {
-    check("interp", false);
+    check("interp", false, 1);
 }
 
 #[test]
 fn jit_every_op_means_what_the_table_says() {
-    check("jit", false);
+    check("jit", false, 1);
 }
 
 /// Kernels that run long are compiled in another way.
 #[test]
 fn jit_every_op_of_a_heavy_kernel_means_what_the_table_says() {
-    check("jit", true);
+    check("jit", true, 1);
+}
+
+/// Where a driver is there.
+#[test]
+fn opencl_every_op_means_what_the_table_says() {
+    if device("opencl").is_ok() {
+        // PoCL takes 60 ms to compile a kernel: all cases are a minute.
+        check_some("opencl", false, 1, 11);
+    }
 }
 
 #[test]
 fn c_every_op_means_what_the_table_says() {
-    check("c", false);
+    check("c", false, 1);
+}
+
+#[test]
+fn interp_every_op_of_vectors_means_what_the_table_says() {
+    check("interp", false, 3);
+}
+
+/// Vectors of 1 to 8 pieces, and such as fill no pieces.
+#[test]
+fn jit_every_op_of_vectors_means_what_the_table_says() {
+    for lanes in [2, 3, 4, 16] {
+        check("jit", false, lanes);
+    }
+    check("jit", true, 8);
 }
 
 #[test]

@@ -1,0 +1,225 @@
+//! Which of the ranges that are written out becomes the lanes of vectors, and in which form each
+//! uop along it is needed: as one vector, as single values, or as its first value only (an address
+//! from which a vector is loaded).
+
+use gradiff_graph::fault::{Fault, is_active};
+use gradiff_graph::{Arg, AxisKind, DType, Instruction, Op};
+
+use super::dims::Dims;
+use crate::target::Vectors;
+
+/// As one vector.
+pub(super) const VECTOR: u8 = 1;
+/// Each lane by itself.
+pub(super) const SINGLES: u8 = 2;
+/// Lane 0 by itself.
+pub(super) const FIRST: u8 = 4;
+/// Does not vary along the lanes, and is needed in all of them at once.
+pub(super) const SPLAT: u8 = 8;
+
+/// The range of the lanes and what is needed of each uop.
+pub(super) struct Lanes {
+    /// The range.
+    pub(super) bit: usize,
+    /// How many lanes there are.
+    pub(super) count: i64,
+    /// For each uop the forms in which it is needed.
+    pub(super) wants: Vec<u8>,
+    /// For each uop whether its vector is made at once, not put together from single values.
+    pub(super) is_native: Vec<bool>,
+}
+
+impl Lanes {
+    /// The range along which most accesses are to neighbours; none if that is not worth it.
+    pub(super) fn choose(dims: &Dims<'_>, varies: &[u64], vectors: Vectors) -> Option<Lanes> {
+        let fits = |bit: &usize| {
+            let range = &dims.ranges[*bit];
+            range.kind == AxisKind::Upcast && (2..=64).contains(&range.steps) && {
+                (range.steps as u64).is_power_of_two()
+            }
+        };
+        let candidates = (0..dims.ranges.len()).filter(fits);
+        let best = candidates.map(|bit| {
+            let along = Along { dims, varies, bit, vectors };
+            (along.worth(), std::cmp::Reverse(bit))
+        });
+        let (worth, std::cmp::Reverse(bit)) = best.max()?;
+        (0 < worth).then(|| Along { dims, varies, bit, vectors }.lanes())
+    }
+}
+
+/// A range that may become the lanes.
+struct Along<'a> {
+    dims: &'a Dims<'a>,
+    varies: &'a [u64],
+    bit: usize,
+    vectors: Vectors,
+}
+
+impl Along<'_> {
+    fn uops(&self) -> &[Instruction] {
+        &self.dims.linear.uops
+    }
+
+    fn varies(&self, position: u32) -> bool {
+        self.varies[position as usize] >> self.bit & 1 == 1
+    }
+
+    fn count(&self) -> i64 {
+        self.dims.ranges[self.bit].steps
+    }
+
+    /// How much there is to be gained: accesses to neighbours are good, those to others are bad.
+    fn worth(&self) -> i64 {
+        let along = self.uops().iter().enumerate().filter(|(at, _)| self.varies(*at as u32));
+        let accesses = along.filter(|(_, uop)| matches!(uop.op, Op::Load | Op::Store));
+        accesses.map(|(_, uop)| if self.is_unit(uop) { 2 } else { -1 }).sum()
+    }
+
+    /// Whether vectors of this type and as many lanes are there.
+    fn holds(&self, dtype: DType) -> bool {
+        let bytes = self.count() as u32 * dtype.size_bytes() as u32;
+        bytes <= self.vectors.bytes && !matches!(dtype, DType::Bool | DType::F16 | DType::BF16)
+    }
+
+    /// Whether the lanes of a load or store are neighbours, behind one gate.
+    fn is_unit(&self, access: &Instruction) -> bool {
+        let index = &self.uops()[access.src[0] as usize];
+        let dtype = index.dtype;
+        // fault: lanes-gate-ignored
+        let is_ignored = is_active(Fault::LanesGateIgnored);
+        let is_one_gate = index.src.get(2).is_none_or(|gate| is_ignored || !self.varies(*gate));
+        // fault: lanes-stride-ignored
+        let is_double = is_active(Fault::LanesStrideIgnored) && access.op == Op::Load;
+        let is_near = |step| step == 1 || is_double && step == 2;
+        let is_aligned = !self.vectors.aligned || self.is_multiple(index.src[1], self.count());
+        self.holds(dtype)
+            && is_one_gate
+            && self.step(index.src[1]).is_some_and(is_near)
+            && is_aligned
+    }
+
+    fn constant(&self, position: u32) -> Option<i64> {
+        match self.uops()[position as usize].arg {
+            Arg::Const(value) => i64::try_from(value.to_int()?).ok(),
+            _ => None,
+        }
+    }
+
+    /// By how much an integer grows from lane to lane, if that is known.
+    fn step(&self, position: u32) -> Option<i64> {
+        let uop = &self.uops()[position as usize];
+        if !self.varies(position) {
+            return Some(0);
+        }
+        if position as usize == self.dims.ranges[self.bit].start {
+            return Some(1);
+        }
+        let step = |source: usize| self.step(uop.src[source]);
+        match uop.op {
+            Op::Add => step(0)?.checked_add(step(1)?),
+            Op::Sub => step(0)?.checked_sub(step(1)?),
+            Op::Cast if self.uops()[uop.src[0] as usize].dtype.is_int() => step(0),
+            Op::Mul => match (self.constant(uop.src[0]), self.constant(uop.src[1])) {
+                (Some(factor), _) => step(1)?.checked_mul(factor),
+                (_, Some(factor)) => step(0)?.checked_mul(factor),
+                _ => None,
+            },
+            Op::Shl => step(0)?.checked_mul(1 << self.constant(uop.src[1]).filter(|n| *n < 32)?),
+            _ => None,
+        }
+    }
+
+    /// Whether an integer at lane 0 is a multiple of a number, whatever the other counters are.
+    fn is_multiple(&self, position: u32, of: i64) -> bool {
+        let uop = &self.uops()[position as usize];
+        if position as usize == self.dims.ranges[self.bit].start {
+            return true;
+        }
+        let is_multiple = |source: usize| self.is_multiple(uop.src[source], of);
+        match uop.op {
+            Op::Const => self.constant(position).is_some_and(|value| value % of == 0),
+            Op::Add | Op::Sub => is_multiple(0) && is_multiple(1),
+            Op::Mul => is_multiple(0) || is_multiple(1),
+            Op::Shl => {
+                let shift = self.constant(uop.src[1]).filter(|shift| (0..31).contains(shift));
+                is_multiple(0) || shift.is_some_and(|shift| (1i64 << shift) % of == 0)
+            }
+            Op::Cast => is_multiple(0),
+            _ => false,
+        }
+    }
+
+    /// Whether the vector of a uop along the lanes is made at once.
+    fn is_native(&self, position: usize) -> bool {
+        let uop = &self.uops()[position];
+        match uop.op {
+            Op::Load | Op::Store => self.is_unit(uop),
+            Op::DefineAcc | Op::Assign => {
+                self.vectors.alu && self.holds(self.uops()[uop.src[0] as usize].dtype)
+            }
+            op if op.is_elementwise() && self.vectors.alu => {
+                let source = if op == Op::Where { 1 } else { 0 };
+                let from = self.uops()[uop.src[source] as usize].dtype;
+                let is_mask = op.is_comparison() && from != DType::Bool;
+                self.holds(from) && (self.holds(uop.dtype) || is_mask)
+            }
+            _ => false,
+        }
+    }
+
+    /// What is needed of each uop, users first.
+    fn lanes(&self) -> Lanes {
+        let count = self.uops().len();
+        let is_native: Vec<bool> = (0..count).map(|position| self.is_native(position)).collect();
+        let mut wants = vec![0u8; count];
+        for position in (0..count).rev() {
+            let uop = &self.uops()[position];
+            if !self.varies(position as u32) {
+                continue;
+            }
+            let own = if is_native[position] { VECTOR } else { SINGLES };
+            match uop.op {
+                // Written with the value that it assigns.
+                Op::Assign if self.dims.is_fold(position - 1) => continue,
+                Op::Store | Op::Assign | Op::DefineAcc => wants[position] |= own,
+                // A value that is put together, or of which lanes are taken, is needed so as well.
+                _ if wants[position] & VECTOR != 0 && !is_native[position] => {
+                    wants[position] |= SINGLES;
+                }
+                Op::Load if is_native[position] && wants[position] != 0 => {
+                    wants[position] |= VECTOR;
+                }
+                _ => {}
+            }
+            if self.dims.is_fold(position) {
+                // A variable that does not vary holds one value that all lanes are folded into.
+                let by = if self.varies(uop.src[0]) { uop.src[0] } else { uop.src[1] };
+                let form = if is_native[by as usize] { VECTOR } else { SINGLES };
+                wants[position] = form;
+                self.want(&mut wants, uop.src[1], form);
+                continue;
+            }
+            let forms = wants[position];
+            let is_access = matches!(uop.op, Op::Load | Op::Store);
+            for (number, source) in uop.src.iter().enumerate() {
+                if uop.op == Op::DefineAcc && 0 < number {
+                    break;
+                }
+                if forms & VECTOR != 0 && is_native[position] {
+                    let is_address = is_access && number == 0;
+                    self.want(&mut wants, *source, if is_address { FIRST } else { VECTOR });
+                } else {
+                    self.want(&mut wants, *source, forms & (SINGLES | FIRST));
+                }
+            }
+        }
+        Lanes { bit: self.bit, count: self.count(), wants, is_native }
+    }
+
+    fn want(&self, wants: &mut [u8], source: u32, forms: u8) {
+        let is_along = self.varies(source);
+        let splat = if forms & VECTOR != 0 { SPLAT } else { 0 };
+        wants[source as usize] |= if is_along { forms } else { splat };
+    }
+}

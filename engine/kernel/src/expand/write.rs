@@ -1,0 +1,432 @@
+//! The kernel written out.
+
+use gradiff_graph::fault::{Fault, is_active};
+use gradiff_graph::{Arg, AxisKind, Constant, Instruction, Linear, Op, evaluate};
+use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
+
+use super::dims::Dims;
+use super::lanes::{FIRST, Lanes, SINGLES, SPLAT, VECTOR};
+use crate::target::Vectors;
+
+/// Writes the kernel out.
+pub(super) fn write(dims: &Dims<'_>, vectors: Vectors) -> Linear {
+    let varies = dims.varies();
+    let linear = dims.linear;
+    let mut writer = Writer {
+        linear,
+        lanes: Lanes::choose(dims, &varies, vectors),
+        varies,
+        steps: vec![0; dims.ranges.len()],
+        dims,
+        made: FxHashMap::default(),
+        uops: Vec::with_capacity(linear.uops.len() * 4),
+        constants: Vec::new(),
+        splats: Vec::new(),
+    };
+    writer.walk(0, linear.uops.len(), 0);
+    writer.finish()
+}
+
+/// The step that stands for all lanes at once.
+const ALL: i64 = -1;
+/// The step that stands for what does not vary along the lanes, in each of them.
+const EACH: i64 = -2;
+
+/// A uop at some steps of the ranges that it varies along.
+type Key = (u32, SmallVec<[i64; 4]>);
+
+/// Where a value stands: constants come first, then those of them that are in every lane.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+enum Place {
+    Constant(u32),
+    Splat(u32),
+    Uop(u32),
+}
+
+struct Writer<'a> {
+    linear: &'a Linear,
+    dims: &'a Dims<'a>,
+    lanes: Option<Lanes>,
+    varies: Vec<u64>,
+    /// The step of each range that is written out.
+    steps: Vec<i64>,
+    made: FxHashMap<Key, Place>,
+    uops: Vec<(Instruction, SmallVec<[Place; 4]>)>,
+    constants: Vec<Constant>,
+    /// Numbers of constants that are needed in every lane.
+    splats: Vec<u32>,
+}
+
+impl Writer<'_> {
+    /// Writes the uops from `start` to `end`, inside of the open `upcast` ranges.
+    fn walk(&mut self, start: usize, end: usize, upcast: u64) {
+        let mut position = start;
+        while position < end {
+            let Some(bit) = self.dims.opened_at(position) else {
+                let count = if self.dims.is_fold(position) { 2 } else { 1 };
+                self.each_step(position..position + count, upcast & self.varies[position]);
+                position += count;
+                continue;
+            };
+            let (last, steps) = (self.dims.ranges[bit].end, self.dims.ranges[bit].steps);
+            if self.dims.ranges[bit].kind == AxisKind::Upcast {
+                self.count_lanes(bit);
+                self.walk(position + 1, last, upcast | 1 << bit);
+            } else {
+                // fault: expand-remainder-lost
+                let is_short = is_active(Fault::ExpandRemainderLost) && 2 < steps;
+                for step in 0..steps - i64::from(is_short) {
+                    self.steps[bit] = step;
+                    self.walk(position + 1, last, upcast);
+                }
+            }
+            position = last + 1;
+        }
+    }
+
+    /// The numbers of the lanes, where the range itself is needed as a vector.
+    fn count_lanes(&mut self, bit: usize) {
+        let Some(lanes) = self.lanes.as_ref().filter(|lanes| lanes.bit == bit) else { return };
+        let (count, start) = (lanes.count, self.dims.ranges[bit].start);
+        if lanes.wants[start] & VECTOR == 0 {
+            return;
+        }
+        let dtype = self.linear.uops[start].dtype;
+        let numbers = (0..count).map(|lane| self.constant(Constant::int(dtype, lane.into())));
+        let numbers = numbers.collect();
+        let counted = Instruction::new(Op::Vectorize, dtype, [], Arg::None);
+        let place = self.push_lanes(counted, numbers);
+        self.steps[bit] = ALL;
+        let key = self.key(start);
+        self.made.insert(key, place);
+    }
+
+    /// Writes uops for each step of these ranges.
+    fn each_step(&mut self, positions: std::ops::Range<usize>, bits: u64) {
+        let lane_bit = self.lanes.as_ref().map_or(0, |lanes| 1 << lanes.bit);
+        let open = |bit: &usize| (bits & !lane_bit) >> bit & 1 == 1;
+        if let Some(bit) = (0..self.steps.len()).find(open) {
+            for step in 0..self.dims.ranges[bit].steps {
+                self.steps[bit] = step;
+                self.each_step(positions.clone(), bits & !(1 << bit));
+            }
+            return;
+        }
+        if bits & lane_bit == 0 {
+            positions.for_each(|position| self.write(position));
+        } else if positions.len() == 2 {
+            self.fold(positions.start);
+        } else {
+            self.forms(positions.start);
+        }
+    }
+
+    /// Writes a uop along the lanes in each form in which it is needed.
+    fn forms(&mut self, position: usize) {
+        let Some(lanes) = &self.lanes else { return };
+        let (bit, count, forms) = (lanes.bit, lanes.count, lanes.wants[position]);
+        let is_native = lanes.is_native[position];
+        let is_variable = matches!(self.linear.uops[position].op, Op::DefineAcc | Op::Assign);
+        if forms & VECTOR != 0 && is_native {
+            self.steps[bit] = ALL;
+            self.write(position);
+        }
+        let singles = if forms & SINGLES != 0 { count } else { i64::from(forms & FIRST != 0) };
+        for lane in 0..singles {
+            self.steps[bit] = lane;
+            if is_variable && is_native {
+                // Its lanes are taken where they are read.
+                break;
+            }
+            if forms & VECTOR != 0 && is_native {
+                let place = self.taken(position, lane);
+                let key = self.key(position);
+                self.made.insert(key, place);
+            } else {
+                self.write(position);
+            }
+        }
+        if forms & VECTOR != 0 && !is_native && !is_variable {
+            let place = self.joined(position);
+            let key = self.key(position);
+            self.made.insert(key, place);
+        }
+    }
+
+    /// A step of a fold along the lanes: lane by lane into as many variables; or the lanes are
+    /// folded in pairs, and what comes out into the one variable.
+    fn fold(&mut self, position: usize) {
+        let Some(lanes) = &self.lanes else { return };
+        let (bit, count, form) = (lanes.bit, lanes.count, lanes.wants[position]);
+        let uop = self.linear.uops[position].clone();
+        let along = |source: u32| self.varies[source as usize] >> bit & 1 == 1;
+        let (is_one, is_same) = (!along(uop.src[0]), !along(uop.src[1]));
+        if !is_one && form & VECTOR != 0 {
+            self.steps[bit] = ALL;
+            self.write(position);
+            self.write(position + 1);
+            return;
+        }
+        let mut values: SmallVec<[Place; 16]> = SmallVec::new();
+        for lane in 0..count {
+            self.steps[bit] = lane;
+            if !is_one {
+                self.write(position);
+                self.write(position + 1);
+            } else if form & VECTOR != 0 && !is_same {
+                values.push(self.taken(uop.src[1] as usize, lane));
+            } else {
+                values.push(self.source(uop.src[1] as usize));
+            }
+        }
+        if !is_one {
+            return;
+        }
+        // fault: lanes-fold-short
+        values.truncate(values.len() - usize::from(is_active(Fault::LanesFoldShort)));
+        while let [_, _, ..] = values.as_slice() {
+            let pairs = values.chunks(2).map(<[Place]>::to_vec).collect::<Vec<_>>();
+            let fold = |pair: Vec<Place>| match pair.as_slice() {
+                [x, y] => self.push(Instruction { src: SmallVec::new(), ..uop.clone() }, &[*x, *y]),
+                _ => pair[0],
+            };
+            values = pairs.into_iter().map(fold).collect();
+        }
+        self.steps[bit] = 0;
+        let variable = self.source(uop.src[0] as usize);
+        let step = Instruction { src: SmallVec::new(), ..uop };
+        let next = self.push(step, &[variable, values[0]]);
+        let key = self.key(position);
+        self.made.insert(key, next);
+        self.write(position + 1);
+    }
+
+    /// A lane of the vector of a uop.
+    fn taken(&mut self, position: usize, lane: i64) -> Place {
+        let bit = self.lanes.as_ref().map_or(0, |lanes| lanes.bit);
+        let before = std::mem::replace(&mut self.steps[bit], ALL);
+        let vector = self.made[&self.key(position)];
+        self.steps[bit] = before;
+        let dtype = self.linear.uops[position].dtype;
+        // fault: lanes-taken-wrong
+        let lane = if is_active(Fault::LanesTakenWrong) { lane ^ 1 } else { lane };
+        self.push(Instruction::new(Op::Lane, dtype, [], Arg::Int(lane)), &[vector])
+    }
+
+    /// The vector of a uop, put together; leaves the step of the lanes at `ALL`.
+    fn joined(&mut self, position: usize) -> Place {
+        let (bit, count) = self.lanes.as_ref().map_or((0, 0), |lanes| (lanes.bit, lanes.count));
+        let mut values: SmallVec<[Place; 4]> = SmallVec::new();
+        for lane in 0..count {
+            self.steps[bit] = lane;
+            values.push(self.made[&self.key(position)]);
+        }
+        self.steps[bit] = ALL;
+        let dtype = self.linear.uops[position].dtype;
+        self.push_lanes(Instruction::new(Op::Vectorize, dtype, [], Arg::None), values)
+    }
+
+    fn key(&self, position: usize) -> Key {
+        let bits = self.varies[position];
+        let steps = (0..self.steps.len()).filter(|bit| bits >> bit & 1 == 1);
+        (position as u32, steps.map(|bit| self.steps[bit]).collect())
+    }
+
+    /// Writes a uop at the present steps.
+    fn write(&mut self, position: usize) {
+        let key = self.key(position);
+        if self.made.contains_key(&key) {
+            return;
+        }
+        let uop = &self.linear.uops[position];
+        let is_vector = self.is_vector(position);
+        let place = match &uop.arg {
+            Arg::Const(value) => self.constant(*value),
+            _ => {
+                let mut src: SmallVec<[Place; 4]> = SmallVec::new();
+                for (number, source) in uop.src.iter().enumerate() {
+                    let is_gone = uop.op == Op::DefineAcc && 0 < number;
+                    if is_gone && self.dims.own_bit(*source as usize) != 0 {
+                        continue;
+                    }
+                    let is_address = matches!(uop.op, Op::Load | Op::Store) && number == 0;
+                    src.push(match is_vector && !is_gone {
+                        true if is_address => self.first(*source as usize),
+                        true => self.vector(*source as usize),
+                        false => self.source(*source as usize),
+                    });
+                }
+                if uop.op == Op::Index && src.get(2).is_some_and(|gate| self.is_true(*gate)) {
+                    src.truncate(2);
+                }
+                let folded = if is_vector { None } else { self.folded(uop, &src) };
+                folded.unwrap_or_else(|| match (is_vector, uop.op) {
+                    (true, op) if op != Op::Store => self.push_lanes(uop.clone(), src),
+                    _ => self.push(uop.clone(), &src),
+                })
+            }
+        };
+        self.made.insert(key, place);
+        self.splat(position, place);
+    }
+
+    /// What does not vary along the lanes and is needed in each of them.
+    fn splat(&mut self, position: usize, place: Place) {
+        let Some(lanes) = &self.lanes else { return };
+        let uop = &self.linear.uops[position];
+        let is_kept = !matches!(uop.op, Op::DefineAcc | Op::Assign | Op::Const);
+        if lanes.wants[position] & SPLAT != 0 && is_kept {
+            let place = self.in_each(uop.dtype, place);
+            let mut key = self.key(position);
+            key.1.push(EACH);
+            self.made.insert(key, place);
+        }
+    }
+
+    fn in_each(&mut self, dtype: gradiff_graph::DType, place: Place) -> Place {
+        match place {
+            Place::Constant(number) => {
+                if !self.splats.contains(&number) {
+                    self.splats.push(number);
+                }
+                let known = self.splats.iter().position(|known| *known == number);
+                Place::Splat(known.map_or(0, |known| known as u32))
+            }
+            place => {
+                let uop = Instruction::new(Op::Vectorize, dtype, [], Arg::None);
+                self.push_lanes(uop, SmallVec::from_slice(&[place]))
+            }
+        }
+    }
+
+    /// Whether the uop is to be written as a vector at the present steps.
+    fn is_vector(&self, position: usize) -> bool {
+        self.lanes.as_ref().is_some_and(|lanes| {
+            self.varies[position] >> lanes.bit & 1 == 1 && self.steps[lanes.bit] == ALL
+        })
+    }
+
+    /// What stands for a source at the present steps.
+    fn source(&mut self, position: usize) -> Place {
+        match self.dims.opened_at(position) {
+            Some(bit) => {
+                let dtype = self.linear.uops[position].dtype;
+                self.constant(Constant::int(dtype, i128::from(self.steps[bit])))
+            }
+            None => match (self.made.get(&self.key(position)).copied(), &self.lanes) {
+                (Some(made), _) => made,
+                (None, lanes) => {
+                    let lane = lanes.as_ref().map_or(0, |lanes| self.steps[lanes.bit]);
+                    self.taken(position, lane)
+                }
+            },
+        }
+    }
+
+    /// What stands for a source in all lanes.
+    fn vector(&mut self, position: usize) -> Place {
+        let uop = &self.linear.uops[position];
+        if self.is_vector(position) {
+            let known = self.made.get(&self.key(position)).copied();
+            // A variable that is not kept as a vector is put together where it is read.
+            return known.unwrap_or_else(|| self.joined(position));
+        }
+        let mut key = self.key(position);
+        key.1.push(EACH);
+        if let Some(known) = self.made.get(&key) {
+            return *known;
+        }
+        let dtype = uop.dtype;
+        let place = self.source(position);
+        self.in_each(dtype, place)
+    }
+
+    /// What stands for an address at lane 0.
+    fn first(&mut self, position: usize) -> Place {
+        let Some(bit) = self.lanes.as_ref().map(|lanes| lanes.bit) else {
+            return self.source(position);
+        };
+        let before = std::mem::replace(&mut self.steps[bit], 0);
+        let place = self.source(position);
+        self.steps[bit] = before;
+        place
+    }
+
+    fn push(&mut self, uop: Instruction, src: &[Place]) -> Place {
+        self.uops.push((uop, SmallVec::from_slice(src)));
+        Place::Uop(self.uops.len() as u32 - 1)
+    }
+
+    fn push_lanes(&mut self, mut uop: Instruction, src: SmallVec<[Place; 4]>) -> Place {
+        uop.lanes = self.lanes.as_ref().map_or(1, |lanes| lanes.count as u8);
+        self.push(uop, &src)
+    }
+
+    fn is_true(&self, place: Place) -> bool {
+        let constant = |number: u32| self.constants[number as usize];
+        matches!(place, Place::Constant(number) if constant(number) == Constant::bool(true))
+    }
+
+    fn constant(&mut self, value: Constant) -> Place {
+        let known = self.constants.iter().position(|known| *known == value);
+        let number = known.unwrap_or_else(|| {
+            self.constants.push(value);
+            self.constants.len() - 1
+        });
+        Place::Constant(number as u32)
+    }
+
+    /// The value of a uop that a step of a range has decided: an op of constants, `x+0`, `x*1`.
+    fn folded(&mut self, uop: &Instruction, src: &[Place]) -> Option<Place> {
+        if !uop.op.is_elementwise() {
+            return None;
+        }
+        let value = |place: &Place| match place {
+            Place::Constant(number) => Some(self.constants[*number as usize]),
+            Place::Splat(_) | Place::Uop(_) => None,
+        };
+        let values: SmallVec<[Option<Constant>; 3]> = src.iter().map(value).collect();
+        if let Some(values) = values.iter().copied().collect::<Option<Vec<Constant>>>() {
+            let folded = evaluate(uop.op, uop.dtype, &values)?;
+            return Some(self.constant(folded));
+        }
+        let is = |number: usize, wanted: i128| {
+            uop.dtype.is_int() && values[number].is_some_and(|value| value.to_int() == Some(wanted))
+        };
+        match uop.op {
+            Op::Add if is(0, 0) => Some(src[1]),
+            Op::Add | Op::Sub if is(1, 0) => Some(src[0]),
+            Op::Mul if is(0, 1) => Some(src[1]),
+            Op::Mul if is(1, 1) => Some(src[0]),
+            Op::And if values[0] == Some(Constant::bool(true)) => Some(src[1]),
+            Op::And if values[1] == Some(Constant::bool(true)) => Some(src[0]),
+            _ => None,
+        }
+    }
+
+    /// The constants, then those in every lane, then the uops.
+    fn finish(self) -> Linear {
+        let constants = self.constants.len() as u32;
+        let count = constants + self.splats.len() as u32;
+        let lanes = self.lanes.as_ref().map_or(1, |lanes| lanes.count as u8);
+        let constant =
+            |value: &Constant| Instruction::new(Op::Const, value.dtype(), [], Arg::Const(*value));
+        let splat = |number: &u32| {
+            let dtype = self.constants[*number as usize].dtype();
+            Instruction { lanes, ..Instruction::new(Op::Vectorize, dtype, [*number], Arg::None) }
+        };
+        let head = self.constants.iter().map(constant).chain(self.splats.iter().map(splat));
+        let mut uops: Vec<Instruction> = head.collect();
+        for (mut uop, src) in self.uops {
+            let position = |place: &Place| match place {
+                Place::Constant(number) => *number,
+                Place::Splat(number) => constants + number,
+                Place::Uop(number) => count + number,
+            };
+            uop.src = src.iter().map(position).collect();
+            uops.push(uop);
+        }
+        Linear { name: self.linear.name.clone(), uops }
+    }
+}

@@ -1,0 +1,206 @@
+//! Opts applied: ranges split, padded and exchanged.
+
+use gradiff_graph::fault::{Fault, is_active};
+use gradiff_graph::{Arg, Axis, AxisKind, Constant, DType, Op, Sources, UOp};
+
+use super::legal::{Loop, check, loops};
+use super::{Opt, OptOp, Setting};
+use crate::Error;
+use crate::linearize::{folding, identity};
+use crate::shape::map_nodes;
+
+/// The kernel with the opt applied; not simplified.
+///
+/// # Errors
+/// What [`check`] says, as [`Error::Illegal`]; those of [`loops`].
+pub fn apply(root: &UOp, opt: Opt, setting: Setting<'_>) -> Result<UOp, Error> {
+    let loops = loops(root)?;
+    check(&loops, opt, setting).map_err(Error::Illegal)?;
+    let fresh = loops.fresh();
+    let is_plain = |one: &&Loop| one.axis.kind == AxisKind::Loop && one.is_output;
+    let one = match opt.op {
+        OptOp::NoLocals => {
+            let plain = loops.list.iter().filter(is_plain);
+            return replace(
+                root,
+                &plain.map(|one| of_kind(one, AxisKind::Global)).collect::<Vec<_>>(),
+            );
+        }
+        _ => &loops.list[opt.axis],
+    };
+    let amount = if opt.amount == 0 { one.size } else { opt.amount };
+    let new = |kind| range(amount, one.range.dtype(), kind, fresh);
+    let by = match opt.op {
+        OptOp::Upcast if one.is_reduced => {
+            let new = new(AxisKind::Upcast);
+            // fault: opt-upcast-fold-lost
+            let new = if is_active(Fault::OptUpcastFoldLost) { shorter(&new) } else { new };
+            let Replaced { mut folded, value, .. } = split(one, &new, amount, false);
+            folded.retain(|range| *range != new);
+            Replaced { range: one.range.clone(), value, folded, beside: Some(new) }
+        }
+        OptOp::Upcast => split(one, &new(AxisKind::Upcast), amount, false),
+        OptOp::Unroll => split(one, &new(AxisKind::Unroll), amount, false),
+        OptOp::Thread => {
+            let mut by = split(one, &new(AxisKind::Thread), amount, true);
+            // fault: opt-thread-overlap
+            if is_active(Fault::OptThreadOverlap) {
+                let last = UOp::int(one.range.dtype(), (one.size - amount).max(1) - 1);
+                by.value = UOp::binary(Op::Min, by.value, last);
+            }
+            by
+        }
+        OptOp::Local => split(one, &new(AxisKind::Local), amount, false),
+        OptOp::Group => split(one, &new(AxisKind::Group), amount, false),
+        OptOp::GroupTop => split(one, &new(AxisKind::Group), amount, true),
+        OptOp::PadTo => return pad(root, one, amount),
+        OptOp::Swap | OptOp::NoLocals => {
+            let other = &loops.list[opt.amount as usize];
+            let with = |one: &Loop, number| {
+                Replaced::by(one, range(one.size, one.range.dtype(), one.axis.kind, number))
+            };
+            let mut exchanged = vec![with(one, other.axis.number), with(other, one.axis.number)];
+            // fault: opt-swap-half
+            if is_active(Fault::OptSwapHalf) {
+                exchanged.truncate(1);
+            }
+            return replace(root, &exchanged);
+        }
+    };
+    replace(root, &[by])
+}
+
+/// The range without its last step.
+fn shorter(range: &UOp) -> UOp {
+    let end = range.src()[0].as_int().map_or(1, |end| end as i64);
+    range.with_src([UOp::int(range.dtype(), end - 1)])
+}
+
+/// The loop as one of another kind.
+pub(super) fn of_kind(one: &Loop, kind: AxisKind) -> Replaced {
+    Replaced::by(one, range(one.size, one.range.dtype(), kind, one.axis.number))
+}
+
+pub(super) fn range(size: i64, dtype: DType, kind: AxisKind, number: i64) -> UOp {
+    UOp::new(Op::Range, dtype, [UOp::int(dtype, size)], Arg::Axis(Axis { kind, number }))
+}
+
+/// What stands for a range.
+pub(super) struct Replaced {
+    range: UOp,
+    /// In the place of the range.
+    value: UOp,
+    /// The ranges that folds over it run over.
+    folded: Vec<UOp>,
+    /// The range along which there are as many folds, which are folded in the end.
+    beside: Option<UOp>,
+}
+
+impl Replaced {
+    /// Another range for that of a loop.
+    pub(super) fn by(one: &Loop, other: UOp) -> Replaced {
+        let (range, value) = (one.range.clone(), other.clone());
+        Replaced { range, value, folded: vec![other], beside: None }
+    }
+}
+
+/// `r` as two ranges: `outer*amount + inner` with `new` as the inner one, or as the outer one.
+fn split(one: &Loop, new: &UOp, amount: i64, is_outer: bool) -> Replaced {
+    let dtype = one.range.dtype();
+    let rest = one.size / amount;
+    if rest == 1 {
+        return Replaced::by(one, new.clone());
+    }
+    let old = range(rest, dtype, one.axis.kind, one.axis.number);
+    let (outer, inner, mut count) = if is_outer { (new, &old, rest) } else { (&old, new, amount) };
+    // fault: opt-split-stride
+    if is_active(Fault::OptSplitStride) {
+        count = one.size / count;
+    }
+    let scaled = UOp::binary(Op::Mul, outer.clone(), UOp::int(dtype, count));
+    let value = UOp::binary(Op::Add, scaled, inner.clone());
+    Replaced {
+        range: one.range.clone(),
+        value,
+        folded: vec![old.clone(), new.clone()],
+        beside: None,
+    }
+}
+
+/// Puts values in the place of ranges; unrolled ranges become the innermost ones of a fold.
+pub(super) fn replace(root: &UOp, by: &[Replaced]) -> Result<UOp, Error> {
+    let order = root.toposort();
+    map_nodes(&order, |old, node| {
+        if let Some(found) = by.iter().find(|one| one.range == *old) {
+            return Ok(found.value.clone());
+        }
+        let Arg::Reduce(op, _) = old.arg() else { return Ok(node) };
+        if old.op() != Op::Reduce {
+            return Ok(node);
+        }
+        let mut beside: Vec<UOp> = Vec::new();
+        let mut ranges: Vec<UOp> = Vec::new();
+        for (old, new) in old.src()[1..].iter().zip(&node.src()[1..]) {
+            match by.iter().find(|one| one.range == *old) {
+                Some(found) => {
+                    ranges.extend(found.folded.iter().cloned());
+                    beside.extend(found.beside.clone());
+                }
+                None => ranges.push(new.clone()),
+            }
+        }
+        ranges.sort_by_key(
+            |range| matches!(range.arg(), Arg::Axis(axis) if axis.kind == AxisKind::Unroll),
+        );
+        let fold = |value: UOp, ranges: Vec<UOp>| match ranges.is_empty() {
+            true => value,
+            false => {
+                let dtype = value.dtype();
+                let src: Sources = std::iter::once(value).chain(ranges).collect();
+                UOp::new(Op::Reduce, dtype, src, folding(*op))
+            }
+        };
+        Ok(fold(fold(node.src()[0].clone(), ranges), beside))
+    })
+}
+
+/// The least multiple of `amount` that is not below the size; the largest number if there is none.
+pub(super) fn padded_size(size: i64, amount: i64) -> i64 {
+    size.checked_add(amount - 1).map_or(i64::MAX, |most| most / amount * amount)
+}
+
+/// The range with more steps: what they load is behind a gate, what they store as well, and what
+/// they add to a fold is the fold's identity.
+fn pad(root: &UOp, one: &Loop, amount: i64) -> Result<UOp, Error> {
+    let dtype = one.range.dtype();
+    let longer = range(padded_size(one.size, amount), dtype, one.axis.kind, one.axis.number);
+    let is_real = UOp::binary(Op::CmpLt, longer.clone(), UOp::int(dtype, one.size));
+    let root = replace(root, &[Replaced::by(one, longer.clone())])?;
+    let order = root.toposort();
+    let varying = gradiff_rewrite::varying(&root, &longer);
+    let stores = order.iter().filter(|node| node.op() == Op::Store);
+    let targets: Vec<&UOp> = stores.map(|store| &store.src()[0]).collect();
+    map_nodes(&order, |old, node| match (old.op(), old.arg()) {
+        // fault: opt-pad-gate-lost
+        (Op::Index, _) if targets.contains(&old) && is_active(Fault::OptPadGateLost) => Ok(node),
+        (Op::Index, _) if varying.contains(old) => {
+            let gate = match node.src().get(2) {
+                Some(gate) => UOp::binary(Op::And, is_real.clone(), gate.clone()),
+                None => is_real.clone(),
+            };
+            let src = [node.src()[0].clone(), node.src()[1].clone(), gate];
+            Ok(node.with_src(src))
+        }
+        (Op::Reduce, Arg::Reduce(op, _)) if old.src()[1..].contains(&longer) => {
+            let mut identity = identity(*op, node.dtype())?;
+            // fault: opt-pad-fold-wrong
+            if is_active(Fault::OptPadFoldWrong) {
+                identity = Constant::zero(node.dtype());
+            }
+            let mut src: Sources = node.src().iter().cloned().collect();
+            src[0] = UOp::select(is_real.clone(), src[0].clone(), UOp::constant(identity));
+            Ok(node.with_src(src))
+        }
+        _ => Ok(node),
+    })
+}

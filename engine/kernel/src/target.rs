@@ -1,0 +1,174 @@
+//! What the device that will run a kernel has. Passes bring the kernel down to it.
+
+/// A device as passes see it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Target {
+    /// Arithmetic of f16; without it f16 is computed in f32 and rounded back after each op.
+    pub native_f16: bool,
+    /// Arithmetic of bf16, likewise.
+    pub native_bf16: bool,
+    /// `x*y+z` in one op.
+    pub mulacc: bool,
+    /// Products that are added at once become `mulacc`: it is fast there.
+    pub fma: bool,
+    /// `1/x` in one op.
+    pub recip: bool,
+    /// `2^x` of f32 in one op; else a polynomial takes its place.
+    pub exp2: bool,
+    /// Products by powers of two become shifts.
+    pub shifts: bool,
+    /// Steps that run at once or in a row are written out; without it they are loops.
+    pub unrolls: bool,
+    /// Which vectors there are.
+    pub vectors: Vectors,
+    /// Groups of threads, if there are any.
+    pub groups: Option<Groups>,
+}
+
+/// The vectors that a device has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Vectors {
+    /// Bytes of the longest one; 0 if there are none.
+    pub bytes: u32,
+    /// Whether they are computed with; without it they are loaded and stored only.
+    pub alu: bool,
+    /// Whether they are loaded and stored at multiples of their own length only.
+    pub aligned: bool,
+}
+
+/// The groups of threads that a device has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Groups {
+    /// Most threads of a group.
+    pub threads: i64,
+    /// Most threads of a group in each dimension, the innermost one first.
+    pub sizes: [i64; 3],
+    /// Most groups in each dimension, the innermost one first.
+    pub counts: [i64; 3],
+    /// Bytes that the threads of a group share.
+    pub local_bytes: i64,
+}
+
+impl Groups {
+    /// A device of fewer threads, a smaller grid and less to share, drawn from a number.
+    pub fn smaller(self, drawn: u64) -> Groups {
+        let below = |shift: u32, most: i64, own: i64| {
+            let drawn = (drawn >> shift & 0xffff) as i64;
+            own.min(1 + drawn % most)
+        };
+        let [x, y, z] = self.sizes;
+        let [a, b, c] = self.counts;
+        Groups {
+            threads: below(0, 64, self.threads),
+            sizes: [below(8, 32, x), below(16, 16, y), below(20, 8, z)],
+            counts: [below(24, 4096, a), below(28, 64, b), below(32, 16, c)],
+            local_bytes: below(40, 4096, self.local_bytes),
+        }
+    }
+}
+
+/// What CUDA promises of every card that is in use.
+const CUDA_GROUPS: Groups = Groups {
+    threads: 1024,
+    sizes: [1024, 1024, 64],
+    counts: [2_147_483_647, 65_535, 65_535],
+    local_bytes: 48 << 10,
+};
+
+/// What WebGPU, the least of them, promises of every device.
+const LEAST_GROUPS: Groups = Groups {
+    threads: 256,
+    sizes: [256, 256, 64],
+    counts: [65_535, 65_535, 65_535],
+    local_bytes: 16 << 10,
+};
+
+/// Vectors of 16 bytes, as every GPU loads them.
+const QUADS: Vectors = Vectors { bytes: 16, alu: false, aligned: true };
+
+/// Vectors as the compilers of CPUs have them.
+const ALL_VECTORS: Vectors = Vectors { bytes: 64, alu: true, aligned: false };
+
+/// Targets by the name of their device, language or way of running; others are plain.
+const TARGETS: &[(&str, Target)] = &[
+    ("plain", Target::PLAIN),
+    ("loops", Target { unrolls: false, ..Target::PLAIN }),
+    ("vectors", Target { fma: true, exp2: false, vectors: ALL_VECTORS, ..Target::PLAIN }),
+    (
+        "groups",
+        Target {
+            groups: Some(CUDA_GROUPS),
+            shifts: true,
+            vectors: Vectors { bytes: 16, ..ALL_VECTORS },
+            ..Target::PLAIN
+        },
+    ),
+    ("cuda", Target { groups: Some(CUDA_GROUPS), shifts: true, vectors: QUADS, ..Target::PLAIN }),
+    ("ptx", Target { groups: Some(CUDA_GROUPS), shifts: true, vectors: QUADS, ..Target::PLAIN }),
+    (
+        "opencl",
+        Target {
+            groups: Some(LEAST_GROUPS),
+            shifts: true,
+            vectors: Vectors { alu: true, ..QUADS },
+            ..Target::PLAIN
+        },
+    ),
+    ("metal", Target { groups: Some(LEAST_GROUPS), shifts: true, vectors: QUADS, ..Target::PLAIN }),
+    ("wgsl", Target { groups: Some(LEAST_GROUPS), shifts: true, ..Target::PLAIN }),
+    ("llvm", Target { fma: true, exp2: false, vectors: ALL_VECTORS, ..Target::PLAIN }),
+];
+
+impl Target {
+    /// A plain CPU: 16-bit floats are only stored, all other ops are there; no vectors.
+    pub const PLAIN: Target = Target {
+        native_f16: false,
+        native_bf16: false,
+        mulacc: true,
+        fma: false,
+        recip: true,
+        exp2: true,
+        shifts: false,
+        unrolls: true,
+        vectors: Vectors { bytes: 0, alu: false, aligned: false },
+        groups: None,
+    };
+
+    /// The target of a device, language or way of running; plain where there is none of this name.
+    pub fn of(name: &str) -> Target {
+        Target::named(name).unwrap_or_default()
+    }
+
+    /// The target of this name; `c` is this machine.
+    pub fn named(name: &str) -> Option<Target> {
+        if name == "c" {
+            return Some(Target::native());
+        }
+        TARGETS.iter().find(|(known, _)| *known == name).map(|(_, target)| *target)
+    }
+
+    /// All names.
+    pub fn names() -> impl Iterator<Item = &'static str> {
+        std::iter::once("c").chain(TARGETS.iter().map(|(name, _)| *name))
+    }
+
+    /// This machine's processor.
+    pub fn native() -> Target {
+        let vectors = |bytes| Vectors { bytes, alu: true, aligned: false };
+        #[cfg(target_arch = "x86_64")]
+        let (bytes, fma) = match () {
+            () if is_x86_feature_detected!("avx512f") => (64, true),
+            () if is_x86_feature_detected!("avx2") => (32, is_x86_feature_detected!("fma")),
+            () => (16, false),
+        };
+        #[cfg(not(target_arch = "x86_64"))]
+        let (bytes, fma) = (16, cfg!(target_arch = "aarch64"));
+        Target { fma, exp2: false, vectors: vectors(bytes), ..Target::PLAIN }
+    }
+}
+
+impl Default for Target {
+    fn default() -> Target {
+        Target::PLAIN
+    }
+}

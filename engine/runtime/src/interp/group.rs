@@ -1,0 +1,264 @@
+//! Groups and their threads: what they share, who is at work, and how threads meet at barriers.
+
+use gradiff_graph::Local;
+use smallvec::SmallVec;
+
+use super::race::{Shadow, Who};
+use super::{Access, Place, Program, Run, Step};
+use crate::Error;
+use crate::error::Array;
+
+/// What is known of the touches of a launch; empty for a kernel without launched ranges.
+#[derive(Default)]
+pub(super) struct Tracker {
+    who: Who,
+    /// Who runs what stands outside of the launched ranges.
+    outside: Who,
+    /// For each parameter the touches of its elements; none if nobody writes it.
+    data: Vec<Vec<Shadow>>,
+    locals: Vec<LocalMemory>,
+    /// The slots of the threads of a group, one after the other.
+    threads: Vec<u64>,
+    /// A read of a local element that was not written. If another thread writes it before the
+    /// next barrier, it is a race instead.
+    unwritten: Option<Error>,
+}
+
+/// An array that the threads of a group share.
+struct LocalMemory {
+    slots: Vec<u64>,
+    shadows: Vec<Shadow>,
+}
+
+impl Tracker {
+    pub(super) fn new(program: &Program) -> Tracker {
+        let Some(launch) = &program.launch else { return Tracker::default() };
+        let outside = Who::outside(launch.group_count, launch.thread_count);
+        let is_alone = launch.group_count == 1 && launch.thread_count == 1;
+        let shadows = |count: i64| vec![Shadow::default(); count as usize];
+        let data = program.signature.parameters.iter().map(|parameter| {
+            shadows(if parameter.is_written && !is_alone { parameter.size_elements } else { 0 })
+        });
+        let local = |local: &Local| LocalMemory {
+            slots: vec![0; local.size_elements as usize],
+            shadows: shadows(local.size_elements),
+        };
+        Tracker {
+            who: outside,
+            outside,
+            data: data.collect(),
+            locals: program.locals.iter().map(local).collect(),
+            threads: Vec::new(),
+            unwritten: None,
+        }
+    }
+}
+
+/// Where a thread has stopped: the step, and the counters of the loops around a barrier.
+#[derive(PartialEq)]
+struct Stop {
+    step: usize,
+    counters: SmallVec<[u64; 4]>,
+}
+
+impl Program {
+    /// Notes that the group or the thread that the counters say is at work, or nobody by name.
+    pub(super) fn locate(&self, run: &mut Run<'_, '_>, slots: &[u64], place: Place) {
+        let Some(launch) = &self.launch else { return };
+        let number = |ranges: &[(u32, u32)]| {
+            ranges.iter().fold(0, |number, (counter, steps)| {
+                number * steps + slots[*counter as usize] as u32
+            })
+        };
+        let Tracker { who, outside, .. } = &mut run.tracker;
+        match place {
+            Place::EnterGroup => *who = Who { group: 1 + number(&launch.groups), ..*outside },
+            Place::LeaveGroup => *who = *outside,
+            Place::EnterThread => who.thread = number(&launch.threads),
+            Place::LeaveThread => who.thread = outside.thread,
+        }
+    }
+
+    /// Compares the touch of an element of a parameter with those of others.
+    pub(super) fn touch(
+        &self,
+        run: &mut Run<'_, '_>,
+        access: Access,
+        element: usize,
+        is_write: bool,
+    ) -> Result<(), Error> {
+        let Tracker { who, data, .. } = &mut run.tracker;
+        let Some(shadow) = data[usize::from(access.array)].get_mut(element) else {
+            return Ok(());
+        };
+        let Some(found) = shadow.touch(*who, is_write) else { return Ok(()) };
+        let parameter = self.parameter(access);
+        let array = (Array::Data(parameter.slot), parameter.size_elements);
+        Err(self.race(access, array, element, found, (*who, is_write)))
+    }
+
+    fn race(
+        &self,
+        access: Access,
+        (array, size_elements): (Array, i64),
+        element: usize,
+        (first, first_writes): (Who, bool),
+        (second, second_writes): (Who, bool),
+    ) -> Error {
+        Error::Race {
+            kernel: self.signature.name.clone(),
+            position: access.position as usize,
+            array,
+            index: element as i64,
+            size_elements,
+            first: first.worker(),
+            first_writes,
+            second: second.worker(),
+            second_writes,
+        }
+    }
+
+    pub(super) fn load_local(
+        &self,
+        run: &mut Run<'_, '_>,
+        slots: &[u64],
+        access: Access,
+    ) -> Result<u64, Error> {
+        let Local { number, size_elements } = self.locals[usize::from(access.array)];
+        let array = || Array::Local(number);
+        let Some(element) = self.element(slots, access, size_elements, array)? else {
+            return Ok(0);
+        };
+        let Tracker { who, locals, unwritten, .. } = &mut run.tracker;
+        let local = &mut locals[usize::from(access.array)];
+        let shadow = local.shadows[element].of_group(who.group);
+        let is_written = shadow.is_written();
+        if let Some(found) = shadow.touch(*who, false) {
+            let array = (array(), size_elements);
+            return Err(self.race(access, array, element, found, (*who, false)));
+        }
+        if is_written {
+            return Ok(local.slots[element]);
+        }
+        let error = self.uninitialised(access, array(), element, size_elements);
+        if !self.is_forked(*who) {
+            return Err(error);
+        }
+        unwritten.get_or_insert(error);
+        Ok(0)
+    }
+
+    /// Whether the one at work is one of several threads that `fork` runs.
+    fn is_forked(&self, who: Who) -> bool {
+        let count = self.launch.as_ref().map_or(1, |launch| launch.thread_count);
+        1 < count && who.thread < count
+    }
+
+    pub(super) fn store_local(
+        &self,
+        run: &mut Run<'_, '_>,
+        slots: &[u64],
+        access: Access,
+        value: u64,
+    ) -> Result<(), Error> {
+        let Local { number, size_elements } = self.locals[usize::from(access.array)];
+        let array = || Array::Local(number);
+        let Some(element) = self.element(slots, access, size_elements, array)? else {
+            return Ok(());
+        };
+        let Tracker { who, locals, .. } = &mut run.tracker;
+        let local = &mut locals[usize::from(access.array)];
+        if let Some(found) = local.shadows[element].of_group(who.group).touch(*who, true) {
+            return Err(self.race(access, (array(), size_elements), element, found, (*who, true)));
+        }
+        local.slots[element] = value;
+        Ok(())
+    }
+
+    /// Runs the steps from `body` on for each thread of the group, from barrier to barrier.
+    pub(super) fn fork(
+        &self,
+        run: &mut Run<'_, '_>,
+        slots: &[u64],
+        body: usize,
+    ) -> Result<(), Error> {
+        let Some(launch) = &self.launch else { return Ok(()) };
+        let mut threads = std::mem::take(&mut run.tracker.threads);
+        threads.clear();
+        for thread in 0..launch.thread_count {
+            let start = threads.len();
+            threads.extend_from_slice(slots);
+            let mut rest = thread;
+            for (counter, steps) in launch.threads.iter().rev() {
+                threads[start + *counter as usize] = u64::from(rest % steps);
+                rest /= steps;
+            }
+        }
+        let mut from = body;
+        loop {
+            let mut first: Option<Stop> = None;
+            for (thread, own) in (0..).zip(threads.chunks_exact_mut(slots.len())) {
+                run.tracker.who.thread = thread;
+                let stop = match self.execute::<true>(run, own, from) {
+                    Ok(step) => self.stop(step, own),
+                    Err(race @ Error::Race { .. }) => return Err(race),
+                    Err(error) => return Err(run.tracker.unwritten.take().unwrap_or(error)),
+                };
+                match &first {
+                    None => first = Some(stop),
+                    Some(first) if *first == stop => {}
+                    Some(first) => {
+                        let waiting = Who { thread: 0, ..run.tracker.who };
+                        return Err(self.divergent([waiting, run.tracker.who], [first, &stop]));
+                    }
+                }
+            }
+            if let Some(error) = run.tracker.unwritten.take() {
+                return Err(error);
+            }
+            match first.map(|stop| (stop.step, self.steps[stop.step])) {
+                Some((step, Step::Barrier { .. })) => from = step + 1,
+                _ => break,
+            }
+            run.tracker.who.epoch += 1;
+        }
+        run.tracker.who.thread = run.tracker.outside.thread;
+        run.tracker.threads = threads;
+        Ok(())
+    }
+
+    fn stop(&self, step: usize, slots: &[u64]) -> Stop {
+        let counters = match self.steps[step] {
+            Step::Barrier { number } => {
+                let counters = &self.barriers[number as usize].counters;
+                counters.iter().map(|counter| slots[*counter as usize]).collect()
+            }
+            _ => SmallVec::new(),
+        };
+        Stop { step, counters }
+    }
+
+    /// Two threads have stopped in two places, of which one is a barrier at least.
+    fn divergent(&self, who: [Who; 2], stops: [&Stop; 2]) -> Error {
+        // Who waits at a barrier is named first.
+        let is_barrier = matches!(self.steps[stops[0].step], Step::Barrier { .. });
+        let (waiting, going) = if is_barrier { (0, 1) } else { (1, 0) };
+        let (at, elsewhere) = (stops[waiting], stops[going]);
+        let position = |stop: &Stop| match self.steps[stop.step] {
+            Step::Barrier { number } => Some(self.barriers[number as usize].position),
+            _ => None,
+        };
+        let does = match position(elsewhere) {
+            None => "is at its end".to_owned(),
+            Some(_) if at.step == elsewhere.step => "waits there in another step of a loop".into(),
+            Some(position) => format!("waits at uop {position}"),
+        };
+        Error::DivergentBarrier {
+            kernel: self.signature.name.clone(),
+            position: position(at).unwrap_or_default() as usize,
+            waits: who[waiting].worker(),
+            other: who[going].worker(),
+            does,
+        }
+    }
+}

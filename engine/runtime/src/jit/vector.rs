@@ -1,0 +1,278 @@
+//! Values of several lanes, in pieces of 128 bits where the machine computes with such.
+//!
+//! A value whose lanes fill whole pieces lies packed in them; others, and all of bool and of
+//! 16-bit floats, lie lane by lane. What comparisons of packed values give are masks, lanes of all
+//! ones or zeros, which stay packed up to the `where` that they choose in. An op that Cranelift
+//! has no packed form of is done lane by lane, and its result is packed where that is wanted.
+
+use cranelift_codegen::ir::condcodes::{FloatCC, IntCC};
+use cranelift_codegen::ir::{Endianness, InstBuilder, MemFlagsData, Type, Value};
+use gradiff_graph::{Constant, DType, Instruction, Op};
+use smallvec::{SmallVec, smallvec};
+
+use super::emit::{Emitter, machine_type};
+use crate::Error;
+
+/// How the lanes of a value lie in its pieces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Form {
+    /// A piece for each lane.
+    Single,
+    /// In vectors of 128 bits.
+    Packed,
+    /// Of bool: in vectors of 128 bits, all ones where it is true.
+    Mask,
+}
+
+/// A value of one or several lanes.
+#[derive(Clone, Debug)]
+pub(super) struct Lanes {
+    pub(super) form: Form,
+    pub(super) pieces: SmallVec<[Value; 1]>,
+}
+
+impl Lanes {
+    pub(super) fn one(value: Value) -> Lanes {
+        Lanes { form: Form::Single, pieces: smallvec![value] }
+    }
+}
+
+impl Form {
+    /// The form of a value in memory and in variables, the type of a piece and their count.
+    pub(super) fn of(dtype: DType, lanes: u8) -> (Form, Type, usize) {
+        let (kind, lanes) = (machine_type(dtype), usize::from(lanes));
+        let in_piece = 16 / dtype.size_bytes().max(1);
+        let is_packable = !matches!(dtype, DType::Bool | DType::F16 | DType::BF16 | DType::Void);
+        match kind.by(in_piece as u32) {
+            Some(packed) if is_packable && lanes != 0 && lanes % in_piece == 0 => {
+                (Form::Packed, packed, lanes / in_piece)
+            }
+            _ => (Form::Single, kind, lanes),
+        }
+    }
+}
+
+impl Emitter<'_, '_> {
+    fn type_of(&self, value: Value) -> Type {
+        self.builder.func.dfg.value_type(value)
+    }
+
+    /// The value in another form.
+    pub(super) fn in_form(&mut self, value: Lanes, form: Form, dtype: DType) -> Lanes {
+        match (value.form, form) {
+            (from, to) if from == to => value,
+            (Form::Single, _) => self.pack(&value.pieces, dtype),
+            _ => self.single(value),
+        }
+    }
+
+    /// The lanes one by one.
+    fn single(&mut self, value: Lanes) -> Lanes {
+        if value.form == Form::Single {
+            return value;
+        }
+        let mut pieces = SmallVec::new();
+        for piece in value.pieces {
+            for lane in 0..self.type_of(piece).lane_count() as u8 {
+                let one = self.builder.ins().extractlane(piece, lane);
+                pieces.push(match value.form {
+                    Form::Mask => self.builder.ins().icmp_imm_s(IntCC::NotEqual, one, 0),
+                    _ => one,
+                });
+            }
+        }
+        Lanes { form: Form::Single, pieces }
+    }
+
+    /// Lanes that fill whole pieces, packed.
+    fn pack(&mut self, lanes: &[Value], dtype: DType) -> Lanes {
+        let (form, kind, _) = Form::of(dtype, lanes.len() as u8);
+        let in_piece = kind.lane_count() as usize;
+        let pieces = lanes.chunks(in_piece).map(|lanes| {
+            let first = self.builder.ins().splat(kind, lanes[0]);
+            let others = (1..).zip(&lanes[1..]).filter(|(_, value)| **value != lanes[0]);
+            others.fold(first, |piece, (lane, value)| {
+                self.builder.ins().insertlane(piece, *value, lane)
+            })
+        });
+        Lanes { form, pieces: pieces.collect() }
+    }
+
+    pub(super) fn vectorize(&mut self, position: usize) -> Result<Lanes, Error> {
+        let uop = &self.linear.uops[position];
+        let mut lanes: SmallVec<[Value; 16]> = SmallVec::new();
+        for source in &uop.src {
+            lanes.push(self.lanes(*source)?.pieces[0]);
+        }
+        if lanes.len() == 1 {
+            lanes.resize(uop.lanes.into(), lanes[0]);
+        }
+        match Form::of(uop.dtype, uop.lanes) {
+            (Form::Packed, ..) => Ok(self.pack(&lanes, uop.dtype)),
+            (form, ..) => Ok(Lanes { form, pieces: lanes.into_iter().collect() }),
+        }
+    }
+
+    pub(super) fn lane(&mut self, position: usize, lane: u8) -> Result<Value, Error> {
+        let value = self.lanes(self.linear.uops[position].src[0])?;
+        if value.form == Form::Packed {
+            let in_piece = self.type_of(value.pieces[0]).lane_count() as u8;
+            let piece = value.pieces[usize::from(lane / in_piece)];
+            return Ok(self.builder.ins().extractlane(piece, lane % in_piece));
+        }
+        Ok(self.single(value).pieces[usize::from(lane)])
+    }
+
+    /// An op of several lanes: packed if it can be, else lane by lane.
+    pub(super) fn vector_alu(&mut self, position: usize) -> Result<Lanes, Error> {
+        let linear = self.linear;
+        let uop = &linear.uops[position];
+        let mut src: SmallVec<[Lanes; 3]> = SmallVec::new();
+        for source in &uop.src {
+            let value = self.lanes(*source)?;
+            let dtype = linear.uops[*source as usize].dtype;
+            let (form, ..) = Form::of(dtype, uop.lanes);
+            let form = if value.form == Form::Mask { Form::Mask } else { form };
+            src.push(self.in_form(value, form, dtype));
+        }
+        let from = linear.uops[uop.src[0] as usize].dtype;
+        if let Some(lanes) = self.packed_alu(uop, from, &src) {
+            return Ok(lanes);
+        }
+        let single: SmallVec<[Lanes; 3]> =
+            src.into_iter().map(|value| self.single(value)).collect();
+        let mut pieces = SmallVec::new();
+        for lane in 0..usize::from(uop.lanes) {
+            let source = |number: usize| single.get(number).unwrap_or(&single[0]).pieces[lane];
+            let value = self.scalar_alu(uop, from, [source(0), source(1), source(2)], None);
+            pieces.push(value.ok_or_else(|| self.unsupported(position))?);
+        }
+        Ok(Lanes { form: Form::Single, pieces })
+    }
+
+    fn packed_alu(&mut self, uop: &Instruction, from: DType, src: &[Lanes]) -> Option<Lanes> {
+        let forms: SmallVec<[Form; 3]> = src.iter().map(|value| value.form).collect();
+        let form =
+            match (uop.op, &forms[..]) {
+                (Op::Where, [Form::Mask, Form::Packed, Form::Packed]) => Form::Packed,
+                (Op::And | Op::Or | Op::Xor | Op::CmpNe, [Form::Mask, Form::Mask]) => Form::Mask,
+                (op, forms) if forms.iter().all(|form| *form == Form::Packed) => {
+                    if op.is_comparison() { Form::Mask } else { Form::Packed }
+                }
+                _ => return None,
+            };
+        let mut pieces = SmallVec::new();
+        for number in 0..src[0].pieces.len() {
+            let piece = |source: usize| src.get(source).unwrap_or(&src[0]).pieces.get(number);
+            let piece = [*piece(0)?, *piece(1)?, *piece(2)?];
+            pieces.push(match from {
+                DType::Bool => self.packed_choice(uop.op, piece)?,
+                _ if matches!(uop.op, Op::Cast | Op::Bitcast) => {
+                    self.packed_cast(uop.op, from, uop.dtype, piece[0])?
+                }
+                DType::F32 | DType::F64 => self.packed_float(uop.op, from, piece)?,
+                _ => self.packed_int(uop.op, from, piece)?,
+            });
+        }
+        Some(Lanes { form, pieces })
+    }
+
+    fn reinterpret(&mut self, value: Value, kind: Type) -> Value {
+        if self.type_of(value) == kind {
+            return value;
+        }
+        let flags = MemFlagsData::new().with_endianness(Endianness::Little);
+        self.builder.ins().bitcast(kind, flags, value)
+    }
+
+    /// Ops of masks, and `where`.
+    fn packed_choice(&mut self, op: Op, [x, y, z]: [Value; 3]) -> Option<Value> {
+        let (mask, kind) = (self.type_of(x), self.type_of(y));
+        match op {
+            Op::Where if mask.lane_bits() == kind.lane_bits() => Some(self.choose(x, y, z)),
+            Op::And if mask == kind => Some(self.builder.ins().band(x, y)),
+            Op::Or if mask == kind => Some(self.builder.ins().bor(x, y)),
+            Op::Xor | Op::CmpNe if mask == kind => Some(self.builder.ins().bxor(x, y)),
+            _ => None,
+        }
+    }
+
+    fn choose(&mut self, mask: Value, x: Value, y: Value) -> Value {
+        let kind = self.type_of(x);
+        let mask = self.reinterpret(mask, kind);
+        self.builder.ins().bitselect(mask, x, y)
+    }
+
+    fn packed_cast(&mut self, op: Op, from: DType, to: DType, x: Value) -> Option<Value> {
+        let (to_kind, kind) = (machine_type(to), self.type_of(x));
+        let is_same_width = to_kind.bits() == kind.lane_bits() && to != DType::Bool;
+        let packed = to_kind.by(kind.lane_count()).filter(|_| is_same_width)?;
+        let is_half = matches!(to, DType::F16 | DType::BF16);
+        match (op, from, to) {
+            _ if is_half => None,
+            (Op::Bitcast, ..) => Some(self.reinterpret(x, packed)),
+            (_, from, to) if from == to || from.is_int() && to.is_int() => Some(x),
+            (_, DType::I32, DType::F32) => Some(self.builder.ins().fcvt_from_sint(packed, x)),
+            _ => None,
+        }
+    }
+
+    fn packed_float(&mut self, op: Op, dtype: DType, [x, y, z]: [Value; 3]) -> Option<Value> {
+        Some(match op {
+            Op::Neg => self.builder.ins().fneg(x),
+            Op::Sqrt => self.builder.ins().sqrt(x),
+            Op::Recip => {
+                let (one, kind) = (self.constant(Constant::float(dtype, 1.0)), self.type_of(x));
+                let one = self.builder.ins().splat(kind, one);
+                self.builder.ins().fdiv(one, x)
+            }
+            Op::Add => self.builder.ins().fadd(x, y),
+            Op::Sub => self.builder.ins().fsub(x, y),
+            Op::Mul => self.builder.ins().fmul(x, y),
+            Op::FDiv => self.builder.ins().fdiv(x, y),
+            Op::MulAcc => {
+                let product = self.builder.ins().fmul(x, y);
+                self.builder.ins().fadd(product, z)
+            }
+            Op::CmpLt => self.builder.ins().fcmp(FloatCC::LessThan, x, y),
+            Op::CmpNe => self.builder.ins().fcmp(FloatCC::NotEqual, x, y),
+            Op::Max | Op::Min => {
+                let beats = if op == Op::Max { FloatCC::GreaterThan } else { FloatCC::LessThan };
+                let wins = self.builder.ins().fcmp(beats, x, y);
+                let is_nan = self.builder.ins().fcmp(FloatCC::Unordered, x, x);
+                let is_x = self.builder.ins().bor(wins, is_nan);
+                self.choose(is_x, x, y)
+            }
+            _ => return None,
+        })
+    }
+
+    fn packed_int(&mut self, op: Op, dtype: DType, [x, y, z]: [Value; 3]) -> Option<Value> {
+        let less = match dtype.is_signed() {
+            true => IntCC::SignedLessThan,
+            false => IntCC::UnsignedLessThan,
+        };
+        let has_product = dtype.bits() != 8;
+        Some(match op {
+            Op::Neg => self.builder.ins().ineg(x),
+            Op::Add => self.builder.ins().iadd(x, y),
+            Op::Sub => self.builder.ins().isub(x, y),
+            Op::Mul if has_product => self.builder.ins().imul(x, y),
+            Op::MulAcc if has_product => {
+                let product = self.builder.ins().imul(x, y);
+                self.builder.ins().iadd(product, z)
+            }
+            Op::And => self.builder.ins().band(x, y),
+            Op::Or => self.builder.ins().bor(x, y),
+            Op::Xor => self.builder.ins().bxor(x, y),
+            Op::CmpLt => self.builder.ins().icmp(less, x, y),
+            Op::CmpNe => self.builder.ins().icmp(IntCC::NotEqual, x, y),
+            Op::Max | Op::Min => {
+                let is_less = self.builder.ins().icmp(less, x, y);
+                let (x, y) = if op == Op::Max { (y, x) } else { (x, y) };
+                self.choose(is_less, x, y)
+            }
+            _ => return None,
+        })
+    }
+}

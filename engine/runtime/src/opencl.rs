@@ -1,0 +1,476 @@
+//! Kernels as OpenCL C, compiled by the driver that is found when the program runs.
+//!
+//! Global ranges number the groups and local ranges the threads of a group, the innermost range
+//! as dimension 0. Memories have a copy in a buffer of the device (see `remote`). Of several
+//! devices the first GPU is taken, else the first one, or the one whose number in the order of
+//! the drivers `GRADIFF_OPENCL_DEVICE` gives.
+
+mod api;
+
+use std::ffi::CString;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use gradiff_graph::{Arg, AxisKind, Linear, Op};
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use crate::device::{GroupLimits, Limits};
+use crate::memory::{Memory, Signature};
+use crate::remote::{self, Place};
+use crate::{Device, Error, Executable};
+use api::{Api, Handle, check};
+
+/// The name of a kernel and its text.
+type Named = (String, String);
+
+/// How many kernels stand in one program at most.
+const KERNELS_PER_PROGRAM: usize = 32;
+
+/// The device, with its one context and its one queue, in which all is done in order.
+pub(crate) struct OpenCl {
+    opened: Arc<Opened>,
+    description: String,
+    limits: GroupLimits,
+    vector_bytes: u32,
+    build_options: CString,
+}
+
+/// What kernels and copies hold on to.
+struct Opened {
+    api: Api,
+    device: Handle,
+    context: Handle,
+    queue: Handle,
+}
+
+/// Drivers are asked one thing at a time: the arguments of a kernel belong to its next launch, and
+/// PoCL 3.1 crashes where one thread builds and another one launches.
+fn turn() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+// SAFETY: OpenCL handles may be used by any thread; `turn` sees to the exceptions.
+unsafe impl Send for Opened {}
+// SAFETY: as above.
+unsafe impl Sync for Opened {}
+
+/// Numbers of the standard.
+mod number {
+    pub(super) const PLATFORM_VERSION: u32 = 0x0901;
+    pub(super) const PLATFORM_NAME: u32 = 0x0902;
+    pub(super) const DEVICE_TYPE_ALL: u64 = 0xffff_ffff;
+    pub(super) const DEVICE_TYPE_GPU: u64 = 4;
+    pub(super) const DEVICE_TYPE: u32 = 0x1000;
+    pub(super) const MAX_WORK_GROUP_SIZE: u32 = 0x1004;
+    pub(super) const MAX_WORK_ITEM_SIZES: u32 = 0x1005;
+    pub(super) const PREFERRED_VECTOR_WIDTH_FLOAT: u32 = 0x100a;
+    pub(super) const SINGLE_FP_CONFIG: u32 = 0x101b;
+    pub(super) const LOCAL_MEM_SIZE: u32 = 0x1023;
+    pub(super) const DEVICE_NAME: u32 = 0x102b;
+    pub(super) const DRIVER_VERSION: u32 = 0x102d;
+    pub(super) const DEVICE_VERSION: u32 = 0x102f;
+    pub(super) const PROGRAM_BUILD_LOG: u32 = 0x1183;
+    pub(super) const CORRECTLY_ROUNDED_DIVIDE_SQRT: u64 = 1 << 7;
+}
+
+impl OpenCl {
+    /// Finds a driver and a device.
+    pub(crate) fn open() -> Result<OpenCl, Error> {
+        let unavailable = |why: String| Error::Unavailable { device: "opencl", why };
+        let api = Api::load().map_err(unavailable)?;
+        let found = devices(&api).map_err(|code| unavailable(api::name_of(code)))?;
+        let chosen = std::env::var("GRADIFF_OPENCL_DEVICE").ok();
+        let number = match chosen.as_deref().map(str::trim).filter(|text| !text.is_empty()) {
+            Some(text) => {
+                text.parse().ok().filter(|number| *number < found.len()).ok_or_else(|| {
+                    unavailable(format!(
+                        "GRADIFF_OPENCL_DEVICE is `{text}`, and there are devices 0 to {}",
+                        found.len() as i64 - 1
+                    ))
+                })?
+            }
+            None => {
+                let is_gpu = |(_, device): &(Handle, Handle)| {
+                    let [kind] = api.device_numbers(*device, number::DEVICE_TYPE);
+                    kind & number::DEVICE_TYPE_GPU != 0
+                };
+                found.iter().position(is_gpu).unwrap_or(0)
+            }
+        };
+        let Some((platform, device)) = found.get(number).copied() else {
+            return Err(unavailable(
+                "an OpenCL library is there, but no driver has a device".into(),
+            ));
+        };
+        let opened = open_device(api, device)?;
+        Ok(OpenCl::of(opened, platform, device))
+    }
+
+    fn of(opened: Opened, platform: Handle, device: Handle) -> OpenCl {
+        let api = &opened.api;
+        let of_platform = |name| {
+            // SAFETY: the platform is one that the driver gave; sizes and room belong together.
+            Api::text(|size, room, wanted| unsafe {
+                (api.get_platform_info)(platform, name, size, room, wanted)
+            })
+        };
+        let description = format!(
+            "{} ({}), driver {}; {} ({})",
+            api.device_text(device, number::DEVICE_NAME),
+            api.device_text(device, number::DEVICE_VERSION),
+            api.device_text(device, number::DRIVER_VERSION),
+            of_platform(number::PLATFORM_NAME),
+            of_platform(number::PLATFORM_VERSION),
+        );
+        let [threads_max] = api.device_numbers(device, number::MAX_WORK_GROUP_SIZE);
+        let [x, y, z, ..] = api.device_numbers::<8>(device, number::MAX_WORK_ITEM_SIZES);
+        let [local_bytes] = api.device_numbers(device, number::LOCAL_MEM_SIZE);
+        let [lanes] = api.device_numbers(device, number::PREFERRED_VECTOR_WIDTH_FLOAT);
+        let [config] = api.device_numbers(device, number::SINGLE_FP_CONFIG);
+        let is_exact = config & number::CORRECTLY_ROUNDED_DIVIDE_SQRT != 0;
+        let exact = if is_exact { " -cl-fp32-correctly-rounded-divide-sqrt" } else { "" };
+        let build_options = CString::new(format!("-cl-std=CL1.2{exact}"));
+        OpenCl {
+            limits: GroupLimits { threads_max, sizes_max: [x, y, z], local_bytes },
+            vector_bytes: 4 * lanes as u32,
+            description,
+            build_options: build_options.expect("no zero byte stands in it"),
+            opened: Arc::new(opened),
+        }
+    }
+
+    /// Refuses what the device cannot launch, and says how it is launched.
+    fn launch_of(&self, kernel: &Linear) -> Result<Launch, Error> {
+        let refuse =
+            |what: String| Error::Launch { device: "opencl", kernel: kernel.name.clone(), what };
+        let sizes = |kind| -> Result<[usize; 3], Error> {
+            let ranges = kernel.launched(kind);
+            if ranges.len() > 3 {
+                return Err(refuse(format!("has 3 dimensions, and the kernel {}", ranges.len())));
+            }
+            let mut sizes = [1; 3];
+            for (size, (_, steps)) in sizes.iter_mut().zip(ranges.iter().rev()) {
+                *size = usize::try_from(*steps).unwrap_or(0);
+            }
+            Ok(sizes)
+        };
+        let (groups, group) = (sizes(AxisKind::Global)?, sizes(AxisKind::Local)?);
+        let GroupLimits { threads_max, sizes_max, local_bytes } = self.limits;
+        let thread_count: u64 = group.iter().map(|size| *size as u64).product();
+        let fits = group.iter().zip(sizes_max).all(|(size, most)| *size as u64 <= most);
+        if threads_max < thread_count || !fits {
+            return Err(refuse(format!(
+                "takes groups of {threads_max} threads at most ({sizes_max:?}), not {group:?}"
+            )));
+        }
+        let local = |uop: &gradiff_graph::Instruction| match uop.arg {
+            Arg::Local(local) => local.size_elements.max(0) as u64 * uop.dtype.size_bytes() as u64,
+            _ => 0,
+        };
+        let arrays = kernel.uops.iter().filter(|uop| uop.op == Op::DefineLocal);
+        let wanted: u64 = arrays.map(local).sum();
+        if local_bytes < wanted {
+            return Err(refuse(format!(
+                "has {local_bytes} bytes of local memory for a group, not {wanted}"
+            )));
+        }
+        let total = [0, 1, 2].map(|dimension| groups[dimension] * group[dimension]);
+        Ok(Launch { total, group })
+    }
+
+    /// Compiles a few kernels, each of a name of its own, as one program.
+    fn program(&self, named: &[Named]) -> Result<Program, Error> {
+        let bodies: Vec<&str> = named.iter().map(|(_, text)| text.as_str()).collect();
+        let bodies = bodies.join("\n");
+        let prelude = language().map_or(String::new(), |language| (language.prelude)(&bodies));
+        let text = format!("{prelude}\n{bodies}");
+        let Opened { api, device, context, .. } = &*self.opened;
+        let (pointer, length) = (text.as_ptr().cast(), text.len());
+        let _turn = turn();
+        let mut code = 0;
+        // SAFETY: one text of this length, which the driver copies.
+        let handle =
+            unsafe { (api.create_program_with_source)(*context, 1, &pointer, &length, &mut code) };
+        check("clCreateProgramWithSource", code)?;
+        let program = Program { handle, opened: self.opened.clone() };
+        let options = self.build_options.as_ptr();
+        // SAFETY: the program and the device are of this context; the options end with 0.
+        let code =
+            unsafe { (api.build_program)(handle, 1, device, options, None, std::ptr::null_mut()) };
+        if code == 0 {
+            return Ok(program);
+        }
+        // SAFETY: as above; sizes and room belong together.
+        let log = Api::text(|size, room, wanted| unsafe {
+            let name = number::PROGRAM_BUILD_LOG;
+            (api.get_program_build_info)(handle, *device, name, size, room, wanted)
+        });
+        let names: Vec<&str> = named.iter().map(|(name, _)| name.as_str()).collect();
+        Err(Error::CompilerFailed {
+            compiler: format!("the OpenCL driver ({})", api::name_of(code)),
+            kernels: names.join(", "),
+            source_path: None,
+            stderr: log,
+        })
+    }
+
+    /// The names and texts of the kernels, each text once, and which is whose.
+    fn texts(&self, kernels: &[&Linear]) -> Result<(Vec<Named>, Vec<usize>), Error> {
+        let language = language().ok_or_else(|| Error::Unavailable {
+            device: "opencl",
+            why: "kernels cannot be written in OpenCL C".into(),
+        })?;
+        let mut named: Vec<Named> = Vec::new();
+        let mut number_of: FxHashMap<String, usize> = FxHashMap::default();
+        let mut names: FxHashSet<String> = FxHashSet::default();
+        let mut numbers = Vec::with_capacity(kernels.len());
+        for kernel in kernels {
+            let mut text = (language.render)(kernel)?;
+            if let Some(number) = number_of.get(&text) {
+                numbers.push(*number);
+                continue;
+            }
+            number_of.insert(text.clone(), named.len());
+            let mut name = kernel.name.clone();
+            if !names.insert(name.clone()) {
+                name = format!("{}_b{}", kernel.name, named.len());
+                let uops = kernel.uops.clone();
+                text = (language.render)(&Linear { name: name.clone(), uops })?;
+                names.insert(name.clone());
+            }
+            numbers.push(named.len());
+            named.push((name, text));
+        }
+        Ok((named, numbers))
+    }
+}
+
+fn language() -> Option<&'static gradiff_render::Language> {
+    gradiff_render::LANGUAGES.iter().find(|language| language.name == "opencl")
+}
+
+/// All devices of all drivers with their platforms, or the code of what failed.
+fn devices(api: &Api) -> Result<Vec<(Handle, Handle)>, i32> {
+    // SAFETY: room for as many handles as is said, and a place for the count.
+    let platforms =
+        Api::list(|count, room, wanted| unsafe { (api.get_platform_ids)(count, room, wanted) })?;
+    let mut found = Vec::new();
+    for platform in platforms {
+        // SAFETY: as above; the platform is one that the driver gave.
+        let devices = Api::list(|count, room, wanted| unsafe {
+            (api.get_device_ids)(platform, number::DEVICE_TYPE_ALL, count, room, wanted)
+        });
+        // A driver without a device says so by an error.
+        found.extend(devices.into_iter().flatten().map(|device| (platform, device)));
+    }
+    Ok(found)
+}
+
+fn open_device(api: Api, device: Handle) -> Result<Opened, Error> {
+    let (null, mut code) = (std::ptr::null_mut(), 0);
+    // SAFETY: one device that the driver gave; no properties, no callback.
+    let context =
+        unsafe { (api.create_context)(std::ptr::null(), 1, &device, None, null, &mut code) };
+    check("clCreateContext", code)?;
+    // SAFETY: the device is the one of the context.
+    let queue = unsafe { (api.create_command_queue)(context, device, 0, &mut code) };
+    check("clCreateCommandQueue", code)?;
+    Ok(Opened { api, device, context, queue })
+}
+
+/// How many threads there are along each dimension, in all and in a group.
+struct Launch {
+    total: [usize; 3],
+    group: [usize; 3],
+}
+
+/// A program that was built.
+struct Program {
+    handle: Handle,
+    opened: Arc<Opened>,
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        // SAFETY: it was made by this driver and nobody else has it; kernels count on their own.
+        unsafe { (self.opened.api.release_program)(self.handle) };
+    }
+}
+
+impl Program {
+    fn kernel(&self, name: &str) -> Result<Handle, Error> {
+        let name = CString::new(name).unwrap_or_default();
+        let mut code = 0;
+        // SAFETY: the program is built and the name ends with 0.
+        let kernel =
+            unsafe { (self.opened.api.create_kernel)(self.handle, name.as_ptr(), &mut code) };
+        check("clCreateKernel", code)?;
+        Ok(kernel)
+    }
+}
+
+struct Kernel {
+    signature: Signature,
+    launch: Launch,
+    handle: Handle,
+    opened: Arc<Opened>,
+}
+
+// SAFETY: as of `Opened`.
+unsafe impl Send for Kernel {}
+// SAFETY: as of `Opened`.
+unsafe impl Sync for Kernel {}
+
+impl Drop for Kernel {
+    fn drop(&mut self) {
+        // SAFETY: the kernel was made by this driver and nobody else has it.
+        unsafe { (self.opened.api.release_kernel)(self.handle) };
+    }
+}
+
+impl Device for OpenCl {
+    fn name(&self) -> &'static str {
+        "opencl"
+    }
+
+    fn compile(&self, kernels: &[&Linear]) -> Result<Vec<Arc<dyn Executable>>, Error> {
+        let (named, numbers) = self.texts(kernels)?;
+        let programs: Vec<Program> = named
+            .chunks(KERNELS_PER_PROGRAM)
+            .map(|chunk| self.program(chunk))
+            .collect::<Result<_, _>>()?;
+        let make = |(kernel, number): (&&Linear, usize)| {
+            let signature = Signature::of(kernel)?;
+            let launch = self.launch_of(kernel)?;
+            let handle = programs[number / KERNELS_PER_PROGRAM].kernel(&named[number].0)?;
+            let opened = self.opened.clone();
+            let kernel: Arc<dyn Executable> =
+                Arc::new(Kernel { signature, launch, handle, opened });
+            Ok(kernel)
+        };
+        kernels.iter().zip(numbers).map(make).collect()
+    }
+
+    fn describe(&self) -> String {
+        self.description.clone()
+    }
+
+    fn limits(&self) -> Limits {
+        let (groups, vector_bytes) = (Some(self.limits), self.vector_bytes);
+        Limits { groups, vector_bytes, thread_count: 0 }
+    }
+}
+
+impl Executable for Kernel {
+    fn run(&self, memories: &[&Memory]) -> Result<(), Error> {
+        let place = OnDevice(&self.opened);
+        remote::run_on(&place, &self.signature, memories, |handles| {
+            if self.launch.total.contains(&0) {
+                return Ok(());
+            }
+            let Opened { api, queue, .. } = &*self.opened;
+            let _turn = turn();
+            for (number, handle) in (0..).zip(handles) {
+                let handle = *handle as Handle;
+                let (size, pointer) = (size_of::<Handle>(), (&raw const handle).cast());
+                // SAFETY: the kernel has a pointer at this place, and the buffer is of its
+                // context and holds at least as many elements as the kernel declares.
+                let code = unsafe { (api.set_kernel_arg)(self.handle, number, size, pointer) };
+                check("clSetKernelArg", code)?;
+            }
+            let Launch { total, group } = &self.launch;
+            let (null, none) = (std::ptr::null(), std::ptr::null_mut());
+            // SAFETY: all arguments are set; the kernel touches elements of its parameters only
+            // (the promise of lowering, see `Executable::run`), which are locked meanwhile.
+            let code = unsafe {
+                (api.enqueue_nd_range_kernel)(
+                    *queue,
+                    self.handle,
+                    3,
+                    null,
+                    total.as_ptr(),
+                    group.as_ptr(),
+                    0,
+                    std::ptr::null(),
+                    none,
+                )
+            };
+            check("clEnqueueNDRangeKernel", code)?;
+            // SAFETY: the queue lives as long as the process.
+            check("clFinish", unsafe { (api.finish)(*queue) })
+        })
+    }
+}
+
+/// The device as a place of memory.
+struct OnDevice<'a>(&'a Arc<Opened>);
+
+impl Place for OnDevice<'_> {
+    fn number(&self) -> usize {
+        Arc::as_ptr(self.0).addr()
+    }
+
+    fn allocate(&self, size_bytes: usize) -> Result<Box<dyn remote::Copy>, Error> {
+        let mut code = 0;
+        // SAFETY: memory of the device's own, for reading and writing.
+        let buffer = unsafe {
+            let null = std::ptr::null_mut();
+            (self.0.api.create_buffer)(self.0.context, 1, size_bytes, null, &mut code)
+        };
+        check("clCreateBuffer", code)?;
+        Ok(Box::new(Buffer { handle: buffer.addr(), buffer, opened: self.0.clone() }))
+    }
+}
+
+/// A memory of the device.
+struct Buffer {
+    handle: usize,
+    buffer: Handle,
+    opened: Arc<Opened>,
+}
+
+// SAFETY: OpenCL memories may be used by any thread.
+unsafe impl Send for Buffer {}
+// SAFETY: as above.
+unsafe impl Sync for Buffer {}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        // SAFETY: the buffer was made by this driver and nobody else has it.
+        unsafe { (self.opened.api.release_mem_object)(self.buffer) };
+    }
+}
+
+impl remote::Copy for Buffer {
+    fn place(&self) -> usize {
+        Arc::as_ptr(&self.opened).addr()
+    }
+
+    fn handle(&self) -> usize {
+        self.handle
+    }
+
+    fn upload(&mut self, bytes: &[u8]) -> Result<(), Error> {
+        let Opened { api, queue, .. } = &*self.opened;
+        let _turn = turn();
+        let (from, none) = (bytes.as_ptr().cast(), std::ptr::null_mut());
+        // SAFETY: the buffer holds as many bytes as its memory; the call waits until it is done.
+        let code = unsafe {
+            let (size, list) = (bytes.len(), std::ptr::null());
+            (api.enqueue_write_buffer)(*queue, self.buffer, 1, 0, size, from, 0, list, none)
+        };
+        check("clEnqueueWriteBuffer", code)
+    }
+
+    fn download(&self, bytes: &mut [u8]) -> Result<(), Error> {
+        let Opened { api, queue, .. } = &*self.opened;
+        let _turn = turn();
+        let (to, none) = (bytes.as_mut_ptr().cast(), std::ptr::null_mut());
+        // SAFETY: as above.
+        let code = unsafe {
+            let (size, list) = (bytes.len(), std::ptr::null());
+            (api.enqueue_read_buffer)(*queue, self.buffer, 1, 0, size, to, 0, list, none)
+        };
+        check("clEnqueueReadBuffer", code)
+    }
+}

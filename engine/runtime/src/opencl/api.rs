@@ -1,0 +1,192 @@
+//! The functions of an OpenCL driver, found when the program runs.
+
+use std::ffi::{CStr, c_char, c_void};
+
+use crate::Error;
+
+/// A platform, device, context, queue, program, kernel or memory of the driver.
+pub(super) type Handle = *mut c_void;
+/// What is called when something is done; never given.
+type Callback = Option<unsafe extern "C" fn()>;
+
+macro_rules! api {
+    ($($name:ident: $symbol:literal($($argument:ty),*) -> $result:ty;)+) => {
+        /// The functions; the library stays loaded as long as this lives.
+        pub(super) struct Api {
+            $(pub(super) $name: unsafe extern "C" fn($($argument),*) -> $result,)+
+            _library: libloading::Library,
+        }
+
+        impl Api {
+            fn of(library: libloading::Library) -> Result<Api, String> {
+                $(
+                    // SAFETY: the OpenCL standard gives the function this type.
+                    let $name = *unsafe {
+                        library.get::<unsafe extern "C" fn($($argument),*) -> $result>(
+                            concat!($symbol, "\0").as_bytes(),
+                        )
+                    }
+                    .map_err(|_| format!("the OpenCL library has no {}", $symbol))?;
+                )+
+                Ok(Api { $($name,)+ _library: library })
+            }
+        }
+    };
+}
+
+/// A list of handles.
+type List = *const Handle;
+
+api! {
+    get_platform_ids: "clGetPlatformIDs"(u32, *mut Handle, *mut u32) -> i32;
+    get_platform_info: "clGetPlatformInfo"(Handle, u32, usize, *mut c_void, *mut usize) -> i32;
+    get_device_ids: "clGetDeviceIDs"(Handle, u64, u32, *mut Handle, *mut u32) -> i32;
+    get_device_info: "clGetDeviceInfo"(Handle, u32, usize, *mut c_void, *mut usize) -> i32;
+    create_context: "clCreateContext"(*const isize, u32, List, Callback, *mut c_void, *mut i32) -> Handle;
+    create_command_queue: "clCreateCommandQueue"(Handle, Handle, u64, *mut i32) -> Handle;
+    create_buffer: "clCreateBuffer"(Handle, u64, usize, *mut c_void, *mut i32) -> Handle;
+    enqueue_write_buffer: "clEnqueueWriteBuffer"(
+        Handle, Handle, u32, usize, usize, *const c_void, u32, List, *mut Handle
+    ) -> i32;
+    enqueue_read_buffer: "clEnqueueReadBuffer"(
+        Handle, Handle, u32, usize, usize, *mut c_void, u32, List, *mut Handle
+    ) -> i32;
+    release_mem_object: "clReleaseMemObject"(Handle) -> i32;
+    create_program_with_source: "clCreateProgramWithSource"(
+        Handle, u32, *const *const c_char, *const usize, *mut i32
+    ) -> Handle;
+    build_program: "clBuildProgram"(Handle, u32, List, *const c_char, Callback, *mut c_void) -> i32;
+    get_program_build_info: "clGetProgramBuildInfo"(Handle, Handle, u32, usize, *mut c_void, *mut usize) -> i32;
+    release_program: "clReleaseProgram"(Handle) -> i32;
+    create_kernel: "clCreateKernel"(Handle, *const c_char, *mut i32) -> Handle;
+    set_kernel_arg: "clSetKernelArg"(Handle, u32, usize, *const c_void) -> i32;
+    enqueue_nd_range_kernel: "clEnqueueNDRangeKernel"(
+        Handle, Handle, u32, *const usize, *const usize, *const usize, u32, List, *mut Handle
+    ) -> i32;
+    release_kernel: "clReleaseKernel"(Handle) -> i32;
+    finish: "clFinish"(Handle) -> i32;
+}
+
+/// Where the loader of drivers may be.
+const LIBRARIES: [&str; 4] = [
+    "libOpenCL.so.1",
+    "libOpenCL.so",
+    "OpenCL.dll",
+    "/System/Library/Frameworks/OpenCL.framework/OpenCL",
+];
+
+impl Api {
+    /// Loads the first library that is there.
+    pub(super) fn open(libraries: &[&str]) -> Result<Api, String> {
+        let mut tried = Vec::new();
+        for name in libraries {
+            // SAFETY: the loader of OpenCL drivers has no duties for those who load it.
+            match unsafe { libloading::Library::new(*name) } {
+                Ok(library) => return Api::of(library),
+                Err(_) => tried.push(*name),
+            }
+        }
+        Err(format!(
+            "no OpenCL library was found: {}. Install an OpenCL driver with its loader (Debian: \
+             ocl-icd-libopencl1 with pocl-opencl-icd for the CPU)",
+            tried.join(", ")
+        ))
+    }
+
+    /// Loads the library from where it usually is.
+    pub(super) fn load() -> Result<Api, String> {
+        Api::open(&LIBRARIES)
+    }
+
+    /// Handles by a function that takes room and gives how many there are.
+    pub(super) fn list(
+        fill: impl Fn(u32, *mut Handle, *mut u32) -> i32,
+    ) -> Result<Vec<Handle>, i32> {
+        let mut count = 0;
+        match fill(0, std::ptr::null_mut(), &mut count) {
+            0 => {}
+            code => return Err(code),
+        }
+        let mut handles = vec![std::ptr::null_mut(); count as usize];
+        match fill(count, handles.as_mut_ptr(), std::ptr::null_mut()) {
+            0 => Ok(handles),
+            code => Err(code),
+        }
+    }
+
+    /// Text by a function that takes room and gives how many bytes there are; empty if it fails.
+    pub(super) fn text(fill: impl Fn(usize, *mut c_void, *mut usize) -> i32) -> String {
+        let mut size = 0;
+        if fill(0, std::ptr::null_mut(), &mut size) != 0 {
+            return String::new();
+        }
+        let mut bytes = vec![0u8; size + 1];
+        if fill(size, bytes.as_mut_ptr().cast(), std::ptr::null_mut()) != 0 {
+            return String::new();
+        }
+        let text = CStr::from_bytes_until_nul(&bytes).map(CStr::to_string_lossy);
+        text.map_or(String::new(), |text| text.trim().to_string())
+    }
+
+    /// A fact of a device.
+    pub(super) fn device_text(&self, device: Handle, name: u32) -> String {
+        // SAFETY: the device is one that the driver gave; sizes and room belong together.
+        Api::text(|size, room, wanted| unsafe {
+            (self.get_device_info)(device, name, size, room, wanted)
+        })
+    }
+
+    /// A number or numbers of a device; zeros if it does not know.
+    pub(super) fn device_numbers<const N: usize>(&self, device: Handle, name: u32) -> [u64; N] {
+        let mut numbers = [0u64; N];
+        let mut size = 0;
+        let room = size_of_val(&numbers);
+        // SAFETY: as above; the driver writes at most `room` bytes and says how many.
+        let code = unsafe {
+            (self.get_device_info)(device, name, room, numbers.as_mut_ptr().cast(), &mut size)
+        };
+        if code == 0 && size <= room { numbers } else { [0; N] }
+    }
+}
+
+/// What a call says by its code.
+pub(super) fn check(call: &'static str, code: i32) -> Result<(), Error> {
+    match code {
+        0 => Ok(()),
+        code => Err(Error::Driver { device: "opencl", call, why: name_of(code) }),
+    }
+}
+
+/// The standard's word for a code.
+pub(super) fn name_of(code: i32) -> String {
+    let name = match code {
+        -1 => "no device was found",
+        -4 => "a memory could not be allocated",
+        -5 => "out of resources",
+        -6 => "out of host memory",
+        -11 => "the program does not build",
+        -52 => "an argument of the kernel is missing",
+        -54 => "the size of the group does not fit",
+        -55 => "the size of a dimension of the group does not fit",
+        -61 => "the size of a memory does not fit",
+        -1001 => "no driver is installed",
+        _ => return format!("error {code}"),
+    };
+    format!("{name} (error {code})")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn missing_library_is_one_clear_line() {
+        let Err(text) = Api::open(&["libNoSuchOpenCL.so"]) else { panic!("there is no such") };
+        assert!(text.starts_with("no OpenCL library was found: libNoSuchOpenCL.so"), "{text}");
+        assert!(text.contains("pocl-opencl-icd") && !text.contains('\n'), "{text}");
+        // A library that is no OpenCL lacks its functions.
+        if let Err(text) = Api::open(&["libc.so.6"]) {
+            assert!(text.contains("clGetPlatformIDs"), "{text}");
+        }
+    }
+}
