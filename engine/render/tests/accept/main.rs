@@ -2,6 +2,7 @@
 
 mod compilers;
 mod kernels;
+mod polynomials;
 mod ptx_run;
 mod texts;
 mod values;
