@@ -17,6 +17,7 @@ mod pool;
 mod remote;
 mod scalar;
 mod system;
+mod threads;
 
 pub use device::{Device, DeviceRow, Executable, GroupLimits, Limits, device, devices};
 pub use error::{Array, Error, Worker};

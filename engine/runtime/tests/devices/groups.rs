@@ -315,7 +315,7 @@ fn stores_and_sums_across_threads_are_refused() {
     let sum = b.push(Op::Assign, DType::I32, &[sum, next], Arg::None);
     b.store(output_array, range, None, sum);
     b.end(range);
-    let refused = run(&b.verified("r_4"), &output, &[]);
+    let refused = run(&b.finish("r_4"), &output, &[]);
     assert!(matches!(refused, Err(Error::Malformed { position: 6, .. })), "{refused:?}");
 }
 
