@@ -49,7 +49,12 @@ impl Device for Interpreter {
 
     fn limits(&self) -> Limits {
         let threads_max = 1 << 16;
-        let groups = GroupLimits { threads_max, sizes_max: [threads_max; 3], local_bytes: 1 << 30 };
+        let groups = GroupLimits {
+            threads_max,
+            sizes_max: [threads_max; 3],
+            groups_max: [1 << 31; 3],
+            local_bytes: 1 << 30,
+        };
         Limits { groups: Some(groups), vector_bytes: 0, thread_count: 1 }
     }
 }

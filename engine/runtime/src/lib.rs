@@ -5,11 +5,14 @@
 
 mod c;
 mod cache;
+mod cuda;
 mod device;
 mod error;
 mod half_float;
 mod interp;
 mod jit;
+mod launch;
+mod library;
 mod memory;
 mod null;
 mod opencl;
