@@ -265,9 +265,10 @@ impl<D: Dim> View<D> {
         let mask = self.mask()?;
         let range = |group: &Group| {
             let (mut begin, mut last) = (D::number(0), D::number(0));
-            for axis in group.begin..group.end {
-                begin = add_product(&mask[axis].0, &begin, &self.shape[axis])?;
-                let end = add_product(&mask[axis].1, &last, &self.shape[axis])?;
+            let axes = group.begin..group.end;
+            for ((from, to), size) in mask[axes.clone()].iter().zip(&self.shape[axes]) {
+                begin = add_product(from, &begin, size)?;
+                let end = add_product(to, &last, size)?;
                 last = end.minus(&D::number(1))?;
             }
             Some((begin, last.plus(&D::number(1))?))

@@ -203,10 +203,11 @@ impl<D: Dim> View<D> {
                 None => return Err(large()),
             }
         }
-        let cut = |(((begin, end), bound), size): ((&(D, D), &(D, D)), &D)| {
+        let cut = |axis: usize| {
+            let ((begin, end), bound, size) = (&self.mask[axis], &bounds[axis], &shape[axis]);
             Some((inner(begin, bound, size)?, inner(end, bound, size)?))
         };
-        let mask = self.mask.iter().zip(bounds).zip(&shape).map(cut).collect::<Option<Mask<D>>>();
+        let mask = (0..self.mask.len()).map(cut).collect::<Option<Mask<D>>>();
         let undecided = || Error::Undecided { operation: "shrink", shape: list(&self.shape) };
         let mask = mask.ok_or_else(undecided)?;
         View::build(shape, D::copied(&self.strides), offset, mask)

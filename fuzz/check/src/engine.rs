@@ -98,6 +98,16 @@ pub const BACKENDS: &[BackendRow] = &[
         is_default: false,
         ..row("c/heuristic", "c", "the optimisations that the engine chooses")
     },
+    BackendRow {
+        opts: Opts::Drawn(5),
+        is_default: false,
+        ..row("opencl/opts", "opencl", "legal optimisations, drawn for each kernel")
+    },
+    BackendRow {
+        opts: Opts::Heuristic,
+        is_default: false,
+        ..row("opencl/heuristic", "opencl", "the optimisations that the engine chooses")
+    },
 ];
 
 impl BackendRow {

@@ -315,7 +315,9 @@ fn stores_and_sums_across_threads_are_refused() {
     let sum = b.push(Op::Assign, DType::I32, &[sum, next], Arg::None);
     b.store(output_array, range, None, sum);
     b.end(range);
-    let refused = run(&b.finish("r_4"), &output, &[]);
+    let kernel = b.finish("r_4");
+    assert!(gradiff_graph::verify_linear(&kernel).is_err(), "{kernel}");
+    let refused = run(&kernel, &output, &[]);
     assert!(matches!(refused, Err(Error::Malformed { position: 6, .. })), "{refused:?}");
 }
 
