@@ -3,6 +3,8 @@
 //! Up to 64 kernels, each text once, make one source file and one run of the compiler; files are
 //! compiled side by side and kept in the disk cache under their whole text, the compiler, its
 //! flags and the machine.
+//!
+//! A kernel whose outermost range is one of threads is a function of the number of its step.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -11,10 +13,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use gradiff_graph::Linear;
 use rustc_hash::{FxHashMap, FxHashSet};
+use smallvec::SmallVec;
 
 use crate::cache::Cache;
 use crate::memory::{Locked, Memory, Signature};
-use crate::{Device, Error, Executable};
+use crate::{Device, Error, Executable, Limits, threads};
 
 /// How many kernels stand in one file at most.
 const KERNELS_PER_FILE: usize = 64;
@@ -166,13 +169,15 @@ impl SourceFile {
     /// A file of kernels, given by name and text.
     fn new(kernels: &[Unique]) -> SourceFile {
         let mut all = String::new();
-        for Unique { name, body, parameter_count } in kernels {
-            let arguments: Vec<String> =
+        for Unique { name, body, parameter_count, is_threaded } in kernels {
+            let mut arguments: Vec<String> =
                 (0..*parameter_count).map(|n| format!("data[{n}]")).collect();
+            arguments.extend(is_threaded.then(|| "step".to_string()));
             let arguments = arguments.join(", ");
             all.push_str(&format!("\nstatic void {name}{body}"));
             all.push_str(&format!(
-                "void run_{name}(void* const* data) {{ {name}({arguments}); }}\n"
+                "void run_{name}(void* const* data, long long step) \
+                 {{ (void)step; {name}({arguments}); }}\n"
             ));
         }
         let text = gradiff_render::c_prelude(&all) + &all;
@@ -185,6 +190,8 @@ struct Unique {
     name: String,
     body: String,
     parameter_count: usize,
+    /// Whether it takes the number of a step.
+    is_threaded: bool,
 }
 
 /// The kernels of one compile without repetitions.
@@ -196,12 +203,16 @@ struct Uniques {
 }
 
 impl Uniques {
-    /// The number of the kernel's text; added if it is new.
-    fn add(&mut self, kernel: &Linear, signature: &Signature) -> Result<usize, Error> {
-        let text = gradiff_render::c_named(kernel, "kernel")?;
+    /// The number of the kernel's text, added if it is new, and the count of steps that threads
+    /// take one by one.
+    fn add(&mut self, kernel: &Linear, signature: &Signature) -> Result<(usize, usize), Error> {
+        let by_steps = threads::by_steps(kernel);
+        let (written, steps) =
+            by_steps.as_ref().map_or((kernel, 1), |(by_steps, steps)| (by_steps, *steps));
+        let text = gradiff_render::c_named(written, "kernel")?;
         let body = text.strip_prefix("void kernel").unwrap_or(&text).to_string();
         if let Some(number) = self.number_of.get(&body) {
-            return Ok(*number);
+            return Ok((*number, steps));
         }
         let number = self.list.len();
         let mut name = identifier(&kernel.name);
@@ -210,8 +221,9 @@ impl Uniques {
         }
         self.names.insert(name.clone());
         self.number_of.insert(body.clone(), number);
-        self.list.push(Unique { name, body, parameter_count: signature.parameters.len() });
-        Ok(number)
+        let (parameter_count, is_threaded) = (signature.parameters.len(), by_steps.is_some());
+        self.list.push(Unique { name, body, parameter_count, is_threaded });
+        Ok((number, steps))
     }
 }
 
@@ -235,13 +247,13 @@ impl Device for Compiler {
         let mut numbered = Vec::with_capacity(kernels.len());
         for kernel in kernels {
             let signature = Signature::of(kernel)?;
-            let number = uniques.add(kernel, &signature)?;
-            numbered.push((signature, number));
+            let (number, steps) = uniques.add(kernel, &signature)?;
+            numbered.push((signature, number, steps));
         }
         let files: Vec<SourceFile> =
             uniques.list.chunks(KERNELS_PER_FILE).map(SourceFile::new).collect();
         let libraries = side_by_side(&files, |file| self.object(file))?;
-        let executables = numbered.into_iter().map(|(signature, number)| {
+        let executables = numbered.into_iter().map(|(signature, number, steps)| {
             let library = &libraries[number / KERNELS_PER_FILE];
             let symbol = format!("run_{}", uniques.list[number].name);
             // SAFETY: `SourceFile::new` wrote the symbol with this very signature.
@@ -252,7 +264,7 @@ impl Device for Compiler {
                 why: error.to_string(),
             })?;
             let executable: Arc<dyn Executable> =
-                Arc::new(Kernel { signature, entry, _library: library.clone() });
+                Arc::new(Kernel { signature, steps, entry, _library: library.clone() });
             Ok(executable)
         });
         executables.collect()
@@ -266,6 +278,18 @@ impl Device for Compiler {
             self.flags.join(" "),
             self.cache.directory().display()
         )
+    }
+
+    fn limits(&self) -> Limits {
+        let has = |name: &str| self.machine.contains(&format!("#define {name} "));
+        let vector_bytes = match () {
+            () if has("__AVX512F__") => 64,
+            () if has("__AVX__") => 32,
+            () if has("__SSE2__") || has("__ARM_NEON") => 16,
+            () => 0,
+        };
+        let thread_count = threads::thread_count() as u32;
+        Limits { groups: None, vector_bytes, thread_count }
     }
 }
 
@@ -300,24 +324,41 @@ fn side_by_side<T: Sync, R: Send>(
     results.into_iter().map(|(_, result)| result).collect()
 }
 
-/// A compiled kernel takes the addresses of its parameters as one array.
-type Entry = unsafe extern "C" fn(*const *mut u8);
+/// A compiled kernel takes the addresses of its parameters as one array, and the number of a step,
+/// which one that is not shared out among threads passes over.
+type Entry = unsafe extern "C" fn(*const *mut u8, i64);
 
 struct Kernel {
     signature: Signature,
+    /// How many times it is called, at once or not.
+    steps: usize,
     entry: Entry,
     _library: Arc<libloading::Library>,
 }
 
+/// The addresses of parameters, for all threads of a launch.
+struct Pointers(SmallVec<[*mut u8; 6]>);
+
+// SAFETY: what they lead to is locked for the launch; see `Kernel::run`.
+unsafe impl Send for Pointers {}
+// SAFETY: as above.
+unsafe impl Sync for Pointers {}
+
 impl Executable for Kernel {
     fn run(&self, memories: &[&Memory]) -> Result<(), Error> {
         let mut locked = Locked::new(&self.signature, memories)?;
-        let pointers = locked.pointers();
-        // SAFETY: the code reads and writes elements of its parameters only (the promise of
-        // lowering, see `Executable::run`); each pointer leads to at least as many elements as
-        // the kernel declares, locked for what the kernel does with them, and no memory that is
-        // written stands in two slots, as `restrict` demands; `_library` keeps the code loaded.
-        unsafe { (self.entry)(pointers.as_ptr()) };
+        let pointers = Pointers(locked.pointers());
+        let entry = self.entry;
+        threads::run(self.steps, move |step| {
+            let Pointers(pointers) = &pointers;
+            // SAFETY: the code reads and writes elements of its parameters only (the promise of
+            // lowering, see `Executable::run`); each pointer leads to at least as many elements as
+            // the kernel declares, locked until `run` is back, for what the kernel does with
+            // them, and no memory that is written stands in two slots, as `restrict` demands;
+            // steps that run at once are independent (the promise of a thread range, which the
+            // checked interpreter tests); `_library` keeps the code loaded.
+            unsafe { entry(pointers.as_ptr(), step as i64) }
+        });
         locked.mark_written();
         Ok(())
     }

@@ -21,6 +21,14 @@ pub trait Device: Send + Sync {
     /// Version and what is special, in one line for people.
     fn describe(&self) -> String;
 
+    /// Waits until all launches are done; a device may run them after `Executable::run` is back.
+    ///
+    /// # Errors
+    /// What a launch ran into.
+    fn wait(&self) -> Result<(), Error> {
+        Ok(())
+    }
+
     /// What kernels must keep within.
     fn limits(&self) -> Limits {
         Limits::default()
@@ -45,6 +53,8 @@ pub struct GroupLimits {
     pub threads_max: u64,
     /// How many steps the local ranges have at most, the innermost first.
     pub sizes_max: [u64; 3],
+    /// How many steps the global ranges have at most, the innermost first.
+    pub groups_max: [u64; 3],
     /// How many bytes of local memory a group has.
     pub local_bytes: u64,
 }
@@ -53,7 +63,7 @@ impl std::fmt::Display for Limits {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.groups {
             None => write!(f, "no groups")?,
-            Some(GroupLimits { threads_max, sizes_max: [x, y, z], local_bytes }) => write!(
+            Some(GroupLimits { threads_max, sizes_max: [x, y, z], local_bytes, .. }) => write!(
                 f,
                 "groups of {threads_max} threads at most ({x} x {y} x {z}) with {local_bytes} \
                  bytes of local memory"
@@ -108,11 +118,12 @@ const fn row(name: &'static str, open: fn() -> Result<Arc<dyn Device>, Error>) -
 }
 
 /// All devices, the one that needs nothing first.
-static DEVICES: [Row; 5] = [
+static DEVICES: [Row; 6] = [
     row("interp", || Ok(Arc::new(crate::interp::Interpreter))),
     row("jit", || Ok(Arc::new(crate::jit::Jit::open()?))),
     row("c", || Ok(Arc::new(crate::c::Compiler::open()?))),
     row("opencl", || Ok(Arc::new(crate::opencl::OpenCl::open()?))),
+    row("cuda", || Ok(Arc::new(crate::cuda::Cuda::open()?))),
     row("null", || Ok(Arc::new(crate::null::Null))),
 ];
 
@@ -127,7 +138,7 @@ impl Row {
     }
 }
 
-/// The device of this name: `interp`, `jit`, `c`, `opencl` or `null`.
+/// The device of this name: `interp`, `jit`, `c`, `opencl`, `cuda` or `null`.
 ///
 /// # Errors
 /// [`Error::NoDevice`] if no device has the name, [`Error::Unavailable`] if this machine lacks

@@ -21,7 +21,7 @@ use gradiff_graph::{DType, Linear, Local};
 use crate::error::Array;
 use crate::memory::{Guard, Locked, Memory, Parameter, Signature};
 use crate::scalar::Function;
-use crate::{Device, Error, Executable};
+use crate::{Device, Error, Executable, GroupLimits, Limits};
 use build::{Barrier, Launch};
 use group::Tracker;
 
@@ -43,8 +43,19 @@ impl Device for Interpreter {
 
     fn describe(&self) -> String {
         "checked interpreter of linear uops: reports indices out of bounds and reads of elements \
-         that were never written"
+         that were never written, races and barriers in divergent flow"
             .to_string()
+    }
+
+    fn limits(&self) -> Limits {
+        let threads_max = 1 << 16;
+        let groups = GroupLimits {
+            threads_max,
+            sizes_max: [threads_max; 3],
+            groups_max: [1 << 31; 3],
+            local_bytes: 1 << 30,
+        };
+        Limits { groups: Some(groups), vector_bytes: 0, thread_count: 1 }
     }
 }
 

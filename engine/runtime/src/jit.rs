@@ -18,7 +18,7 @@ use cranelift_module::{Module, default_libcall_names};
 use gradiff_graph::{Arg, Linear, Op};
 
 use crate::memory::{Locked, Memory, Signature};
-use crate::{Device, Error, Executable};
+use crate::{Device, Error, Executable, Limits};
 
 /// How many kernels share the code of one module.
 const KERNELS_PER_MODULE: usize = 64;
@@ -143,6 +143,10 @@ impl Device for Jit {
 
     fn describe(&self) -> String {
         format!("Cranelift {}, in process, for {}", cranelift_codegen::VERSION, self.quick.triple())
+    }
+
+    fn limits(&self) -> Limits {
+        Limits { groups: None, vector_bytes: 16, thread_count: 1 }
     }
 }
 

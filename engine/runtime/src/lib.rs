@@ -5,11 +5,14 @@
 
 mod c;
 mod cache;
+mod cuda;
 mod device;
 mod error;
 mod half_float;
 mod interp;
 mod jit;
+mod launch;
+mod library;
 mod memory;
 mod null;
 mod opencl;
@@ -17,6 +20,7 @@ mod pool;
 mod remote;
 mod scalar;
 mod system;
+mod threads;
 
 pub use device::{Device, DeviceRow, Executable, GroupLimits, Limits, device, devices};
 pub use error::{Array, Error, Worker};

@@ -10,17 +10,14 @@ mod api;
 use std::ffi::CString;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use gradiff_graph::{Arg, AxisKind, Linear, Op};
-use rustc_hash::{FxHashMap, FxHashSet};
+use gradiff_graph::Linear;
 
 use crate::device::{GroupLimits, Limits};
+use crate::launch::{Launch, Texts};
 use crate::memory::{Memory, Signature};
 use crate::remote::{self, Place};
 use crate::{Device, Error, Executable};
 use api::{Api, Handle, check};
-
-/// The name of a kernel and its text.
-type Named = (String, String);
 
 /// How many kernels stand in one program at most.
 const KERNELS_PER_PROGRAM: usize = 32;
@@ -131,7 +128,12 @@ impl OpenCl {
         let exact = if is_exact { " -cl-fp32-correctly-rounded-divide-sqrt" } else { "" };
         let build_options = CString::new(format!("-cl-std=CL1.2{exact}"));
         OpenCl {
-            limits: GroupLimits { threads_max, sizes_max: [x, y, z], local_bytes },
+            limits: GroupLimits {
+                threads_max,
+                sizes_max: [x, y, z],
+                groups_max: [u32::MAX.into(); 3],
+                local_bytes,
+            },
             vector_bytes: 4 * lanes as u32,
             description,
             build_options: build_options.expect("no zero byte stands in it"),
@@ -139,51 +141,8 @@ impl OpenCl {
         }
     }
 
-    /// Refuses what the device cannot launch, and says how it is launched.
-    fn launch_of(&self, kernel: &Linear) -> Result<Launch, Error> {
-        let refuse =
-            |what: String| Error::Launch { device: "opencl", kernel: kernel.name.clone(), what };
-        let sizes = |kind| -> Result<[usize; 3], Error> {
-            let ranges = kernel.launched(kind);
-            if ranges.len() > 3 {
-                return Err(refuse(format!("has 3 dimensions, and the kernel {}", ranges.len())));
-            }
-            let mut sizes = [1; 3];
-            for (size, (_, steps)) in sizes.iter_mut().zip(ranges.iter().rev()) {
-                *size = usize::try_from(*steps).unwrap_or(0);
-            }
-            Ok(sizes)
-        };
-        let (groups, group) = (sizes(AxisKind::Global)?, sizes(AxisKind::Local)?);
-        let GroupLimits { threads_max, sizes_max, local_bytes } = self.limits;
-        let thread_count: u64 = group.iter().map(|size| *size as u64).product();
-        let fits = group.iter().zip(sizes_max).all(|(size, most)| *size as u64 <= most);
-        if threads_max < thread_count || !fits {
-            return Err(refuse(format!(
-                "takes groups of {threads_max} threads at most ({sizes_max:?}), not {group:?}"
-            )));
-        }
-        let local = |uop: &gradiff_graph::Instruction| match uop.arg {
-            Arg::Local(local) => local.size_elements.max(0) as u64 * uop.dtype.size_bytes() as u64,
-            _ => 0,
-        };
-        let arrays = kernel.uops.iter().filter(|uop| uop.op == Op::DefineLocal);
-        let wanted: u64 = arrays.map(local).sum();
-        if local_bytes < wanted {
-            return Err(refuse(format!(
-                "has {local_bytes} bytes of local memory for a group, not {wanted}"
-            )));
-        }
-        let total = [0, 1, 2].map(|dimension| groups[dimension] * group[dimension]);
-        Ok(Launch { total, group })
-    }
-
-    /// Compiles a few kernels, each of a name of its own, as one program.
-    fn program(&self, named: &[Named]) -> Result<Program, Error> {
-        let bodies: Vec<&str> = named.iter().map(|(_, text)| text.as_str()).collect();
-        let bodies = bodies.join("\n");
-        let prelude = language().map_or(String::new(), |language| (language.prelude)(&bodies));
-        let text = format!("{prelude}\n{bodies}");
+    /// Compiles a file of kernels.
+    fn program(&self, (text, kernels): (String, String)) -> Result<Program, Error> {
         let Opened { api, device, context, .. } = &*self.opened;
         let (pointer, length) = (text.as_ptr().cast(), text.len());
         let _turn = turn();
@@ -205,48 +164,13 @@ impl OpenCl {
             let name = number::PROGRAM_BUILD_LOG;
             (api.get_program_build_info)(handle, *device, name, size, room, wanted)
         });
-        let names: Vec<&str> = named.iter().map(|(name, _)| name.as_str()).collect();
         Err(Error::CompilerFailed {
             compiler: format!("the OpenCL driver ({})", api::name_of(code)),
-            kernels: names.join(", "),
+            kernels,
             source_path: None,
             stderr: log,
         })
     }
-
-    /// The names and texts of the kernels, each text once, and which is whose.
-    fn texts(&self, kernels: &[&Linear]) -> Result<(Vec<Named>, Vec<usize>), Error> {
-        let language = language().ok_or_else(|| Error::Unavailable {
-            device: "opencl",
-            why: "kernels cannot be written in OpenCL C".into(),
-        })?;
-        let mut named: Vec<Named> = Vec::new();
-        let mut number_of: FxHashMap<String, usize> = FxHashMap::default();
-        let mut names: FxHashSet<String> = FxHashSet::default();
-        let mut numbers = Vec::with_capacity(kernels.len());
-        for kernel in kernels {
-            let mut text = (language.render)(kernel)?;
-            if let Some(number) = number_of.get(&text) {
-                numbers.push(*number);
-                continue;
-            }
-            number_of.insert(text.clone(), named.len());
-            let mut name = kernel.name.clone();
-            if !names.insert(name.clone()) {
-                name = format!("{}_b{}", kernel.name, named.len());
-                let uops = kernel.uops.clone();
-                text = (language.render)(&Linear { name: name.clone(), uops })?;
-                names.insert(name.clone());
-            }
-            numbers.push(named.len());
-            named.push((name, text));
-        }
-        Ok((named, numbers))
-    }
-}
-
-fn language() -> Option<&'static gradiff_render::Language> {
-    gradiff_render::LANGUAGES.iter().find(|language| language.name == "opencl")
 }
 
 /// All devices of all drivers with their platforms, or the code of what failed.
@@ -276,12 +200,6 @@ fn open_device(api: Api, device: Handle) -> Result<Opened, Error> {
     let queue = unsafe { (api.create_command_queue)(context, device, 0, &mut code) };
     check("clCreateCommandQueue", code)?;
     Ok(Opened { api, device, context, queue })
-}
-
-/// How many threads there are along each dimension, in all and in a group.
-struct Launch {
-    total: [usize; 3],
-    group: [usize; 3],
 }
 
 /// A program that was built.
@@ -334,21 +252,25 @@ impl Device for OpenCl {
     }
 
     fn compile(&self, kernels: &[&Linear]) -> Result<Vec<Arc<dyn Executable>>, Error> {
-        let (named, numbers) = self.texts(kernels)?;
-        let programs: Vec<Program> = named
-            .chunks(KERNELS_PER_PROGRAM)
-            .map(|chunk| self.program(chunk))
+        let texts = Texts::new("opencl", kernels)?;
+        let launches: Vec<Launch> = kernels
+            .iter()
+            .map(|kernel| Launch::new("opencl", &self.limits, kernel))
             .collect::<Result<_, _>>()?;
-        let make = |(kernel, number): (&&Linear, usize)| {
+        let programs: Vec<Program> = texts
+            .named
+            .chunks(KERNELS_PER_PROGRAM)
+            .map(|part| self.program(texts.file(part)))
+            .collect::<Result<_, _>>()?;
+        let make = |((kernel, launch), number): ((&&Linear, Launch), &usize)| {
             let signature = Signature::of(kernel)?;
-            let launch = self.launch_of(kernel)?;
-            let handle = programs[number / KERNELS_PER_PROGRAM].kernel(&named[number].0)?;
+            let handle = programs[number / KERNELS_PER_PROGRAM].kernel(&texts.named[*number].0)?;
             let opened = self.opened.clone();
             let kernel: Arc<dyn Executable> =
                 Arc::new(Kernel { signature, launch, handle, opened });
             Ok(kernel)
         };
-        kernels.iter().zip(numbers).map(make).collect()
+        kernels.iter().zip(launches).zip(&texts.number_of).map(make).collect()
     }
 
     fn describe(&self) -> String {
@@ -365,7 +287,7 @@ impl Executable for Kernel {
     fn run(&self, memories: &[&Memory]) -> Result<(), Error> {
         let place = OnDevice(&self.opened);
         remote::run_on(&place, &self.signature, memories, |handles| {
-            if self.launch.total.contains(&0) {
+            if self.launch.is_empty() {
                 return Ok(());
             }
             let Opened { api, queue, .. } = &*self.opened;
@@ -378,7 +300,8 @@ impl Executable for Kernel {
                 let code = unsafe { (api.set_kernel_arg)(self.handle, number, size, pointer) };
                 check("clSetKernelArg", code)?;
             }
-            let Launch { total, group } = &self.launch;
+            let group = self.launch.group.map(|size| size as usize);
+            let total = [0, 1, 2].map(|along| self.launch.groups[along] as usize * group[along]);
             let (null, none) = (std::ptr::null(), std::ptr::null_mut());
             // SAFETY: all arguments are set; the kernel touches elements of its parameters only
             // (the promise of lowering, see `Executable::run`), which are locked meanwhile.

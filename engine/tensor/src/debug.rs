@@ -45,7 +45,10 @@ pub(crate) fn print_source(level: u8, kernel: &PlannedKernel) -> Result<(), Erro
     Ok(())
 }
 
-/// Says that a kernel ran, from level 2 on.
+/// The level from which on kernels are timed.
+pub(crate) const TIMED: u8 = 2;
+
+/// Says that a kernel ran.
 pub(crate) fn print_run(
     level: u8,
     device: &str,
@@ -53,7 +56,7 @@ pub(crate) fn print_run(
     kernel: &PlannedKernel,
     time: Duration,
 ) {
-    if 2 <= level {
+    if TIMED <= level {
         let size_bytes: u64 = kernel
             .buffers
             .iter()

@@ -183,6 +183,9 @@ impl Engine {
             let memories: Vec<&Memory> = memories.iter().map(|memory| &**memory).collect();
             let start = Instant::now();
             executable.run(&memories)?;
+            if debug::TIMED <= self.debug_level {
+                self.device.wait()?;
+            }
             debug::print_run(self.debug_level, self.device.name(), number, item, start.elapsed());
         }
         Ok(())

@@ -117,7 +117,7 @@ impl BackendRow {
     /// It is not there.
     pub fn status(&self) -> Result<String, String> {
         let device = gradiff::runtime::device(self.device).map_err(|error| error.to_string())?;
-        Ok(device.describe())
+        Ok(format!("{}; {}", device.describe(), device.limits()))
     }
 
     fn way(&self) -> Way {

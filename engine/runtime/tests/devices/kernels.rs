@@ -1,7 +1,7 @@
 //! Loops, gates, accumulators, memory and what devices refuse.
 
 use crate::common::{Builder, Expression, elementwise, ints, memory_of, values_of};
-use gradiff_graph::{Arg, Constant, DType, Linear, Op};
+use gradiff_graph::{Arg, AxisKind, Constant, DType, Linear, Op};
 use gradiff_runtime::{Array, Error, Memory, device, devices};
 
 const DEVICES: [&str; 3] = ["interp", "jit", "c"];
@@ -240,16 +240,64 @@ fn launches_from_many_threads_wait_for_one_another() {
     }
 }
 
+/// `data0[i * 1000 + j] = data1[i * 1000 + j] + i` with i shared out to threads.
+fn threaded(steps: i64) -> Linear {
+    let mut b = Builder::default();
+    let output = b.global(0, DType::I32, steps * 1000);
+    let input = b.global(1, DType::I32, steps * 1000);
+    let width = b.int(1000);
+    let step = b.range_of(AxisKind::Thread, steps);
+    let start = b.binary(Op::Mul, DType::I32, step, width);
+    let column = b.range(1000);
+    let index = b.binary(Op::Add, DType::I32, start, column);
+    let value = b.load(input, index, None);
+    let sum = b.binary(Op::Add, DType::I32, value, step);
+    b.store(output, index, None, sum);
+    b.end(column);
+    b.end(step);
+    b.verified("E_t_1000")
+}
+
+#[test]
+fn steps_of_threads_are_all_done() {
+    let kernels = [threaded(7), threaded(64), threaded(1)];
+    let kernels: Vec<&Linear> = kernels.iter().collect();
+    for name in DEVICES {
+        let executables = device(name).unwrap().compile(&kernels).unwrap();
+        for (executable, steps) in executables.iter().zip([7i128, 64, 1]) {
+            let numbers: Vec<i128> = (0..1000 * steps).collect();
+            let input = memory_of(&ints(DType::I32, &numbers));
+            let output = Memory::new(DType::I32, numbers.len()).unwrap();
+            executable.run(&[&output, &input]).unwrap();
+            let sums: Vec<i128> = numbers.iter().map(|number| number + number / 1000).collect();
+            assert_eq!(values_of(&output), ints(DType::I32, &sums), "{name} {steps}");
+        }
+    }
+}
+
+#[test]
+fn what_follows_threads_is_done_once_and_last() {
+    // data0[i] = i by threads, then data0[1] = 5: no function of a step.
+    let mut b = Builder::default();
+    let output = b.global(0, DType::I32, 4);
+    let (one, five) = (b.int(1), b.int(5));
+    let step = b.range_of(AxisKind::Thread, 4);
+    b.store(output, step, None, step);
+    b.end(step);
+    b.store(output, one, None, five);
+    check(&b.verified("E_4"), &[], &ints(DType::I32, &[0, 5, 2, 3]));
+}
+
 #[test]
 fn devices_are_listed_and_unknown_ones_refused() {
     let rows = devices();
     let names: Vec<&str> = rows.iter().map(|row| row.name).collect();
-    assert_eq!(names, ["interp", "jit", "c", "opencl", "null"]);
+    assert_eq!(names, ["interp", "jit", "c", "opencl", "cuda", "null"]);
     assert!(rows[0].status.is_ok());
     let Err(error) = device("gpu") else { panic!("there is no such device") };
     assert_eq!(
         error.to_string(),
-        "there is no device `gpu`; devices are interp, jit, c, opencl, null"
+        "there is no device `gpu`; devices are interp, jit, c, opencl, cuda, null"
     );
 }
 

@@ -1,0 +1,239 @@
+//! The functions of NVIDIA's driver and of its compiler NVRTC, found when the program runs.
+
+use std::ffi::{CStr, c_char, c_void};
+
+use crate::Error;
+use crate::library::functions;
+
+/// A context, stream, module, function, pool or program.
+pub(super) type Handle = *mut c_void;
+/// Options, or pointers to arguments.
+type Words = *const *const c_char;
+
+functions! {
+    /// The driver.
+    Driver {
+        init: "cuInit"(u32) -> i32;
+        driver_version: "cuDriverGetVersion"(*mut i32) -> i32;
+        device_count: "cuDeviceGetCount"(*mut i32) -> i32;
+        device: "cuDeviceGet"(*mut i32, i32) -> i32;
+        device_name: "cuDeviceGetName"(*mut c_char, i32, i32) -> i32;
+        device_attribute: "cuDeviceGetAttribute"(*mut i32, i32, i32) -> i32;
+        device_pool: "cuDeviceGetDefaultMemPool"(*mut Handle, i32) -> i32;
+        pool_set: "cuMemPoolSetAttribute"(Handle, i32, *mut c_void) -> i32;
+        retain_context: "cuDevicePrimaryCtxRetain"(*mut Handle, i32) -> i32;
+        set_context: "cuCtxSetCurrent"(Handle) -> i32;
+        stream_create: "cuStreamCreate"(*mut Handle, u32) -> i32;
+        stream_synchronize: "cuStreamSynchronize"(Handle) -> i32;
+        allocate: "cuMemAllocAsync"(*mut u64, usize, Handle) -> i32;
+        free: "cuMemFreeAsync"(u64, Handle) -> i32;
+        upload: "cuMemcpyHtoDAsync_v2"(u64, *const c_void, usize, Handle) -> i32;
+        download: "cuMemcpyDtoHAsync_v2"(*mut c_void, u64, usize, Handle) -> i32;
+        module_load: "cuModuleLoadData"(*mut Handle, *const c_void) -> i32;
+        module_unload: "cuModuleUnload"(Handle) -> i32;
+        module_function: "cuModuleGetFunction"(*mut Handle, Handle, *const c_char) -> i32;
+        launch: "cuLaunchKernel"(
+            Handle, u32, u32, u32, u32, u32, u32, u32, Handle, *mut *mut c_void, *mut *mut c_void
+        ) -> i32;
+        error_name: "cuGetErrorName"(i32, *mut *const c_char) -> i32;
+        error_string: "cuGetErrorString"(i32, *mut *const c_char) -> i32;
+    }
+}
+
+functions! {
+    /// The compiler.
+    Nvrtc {
+        version: "nvrtcVersion"(*mut i32, *mut i32) -> i32;
+        arch_count: "nvrtcGetNumSupportedArchs"(*mut i32) -> i32;
+        archs: "nvrtcGetSupportedArchs"(*mut i32) -> i32;
+        create: "nvrtcCreateProgram"(
+            *mut Handle, *const c_char, *const c_char, i32, Words, Words
+        ) -> i32;
+        compile: "nvrtcCompileProgram"(Handle, i32, Words) -> i32;
+        log_size: "nvrtcGetProgramLogSize"(Handle, *mut usize) -> i32;
+        log: "nvrtcGetProgramLog"(Handle, *mut c_char) -> i32;
+        cubin_size: "nvrtcGetCUBINSize"(Handle, *mut usize) -> i32;
+        cubin: "nvrtcGetCUBIN"(Handle, *mut c_char) -> i32;
+        ptx_size: "nvrtcGetPTXSize"(Handle, *mut usize) -> i32;
+        ptx: "nvrtcGetPTX"(Handle, *mut c_char) -> i32;
+        destroy: "nvrtcDestroyProgram"(*mut Handle) -> i32;
+        error_string: "nvrtcGetErrorString"(i32) -> *const c_char;
+    }
+}
+
+const DRIVERS: [&str; 3] = ["libcuda.so.1", "libcuda.so", "nvcuda.dll"];
+const COMPILERS: [&str; 6] = [
+    "libnvrtc.so.13",
+    "libnvrtc.so.12",
+    "libnvrtc.so.11.2",
+    "libnvrtc.so",
+    "nvrtc64_130_0.dll",
+    "nvrtc64_120_0.dll",
+];
+
+impl Driver {
+    /// Loads the driver from where it usually is and starts it.
+    pub(super) fn load() -> Result<Driver, String> {
+        let missing = |why: String| {
+            format!("{why}; install NVIDIA's driver (there is none without an NVIDIA GPU)")
+        };
+        let driver = Driver::open(&DRIVERS).map_err(missing)?;
+        // SAFETY: the driver wants to be started first, any number of times.
+        driver.check("cuInit", unsafe { (driver.init)(0) }).map_err(|error| error.to_string())?;
+        Ok(driver)
+    }
+
+    /// What a call says by its code.
+    pub(super) fn check(&self, call: &'static str, code: i32) -> Result<(), Error> {
+        if code == 0 {
+            return Ok(());
+        }
+        let words = [self.error_name, self.error_string].map(|say| {
+            let mut text: *const c_char = std::ptr::null();
+            // SAFETY: a place for a pointer to text that lives as long as the driver.
+            unsafe { say(code, &mut text) };
+            words_at(text)
+        });
+        Err(Error::Driver { device: "cuda", call, why: format!("{} ({})", words[1], words[0]) })
+    }
+
+    pub(super) fn attribute(&self, device: i32, number: i32) -> i32 {
+        let mut value = 0;
+        // SAFETY: a place for a number.
+        let code = unsafe { (self.device_attribute)(&mut value, number, device) };
+        if code == 0 { value } else { 0 }
+    }
+}
+
+/// The text at a pointer that the driver gave.
+fn words_at(text: *const c_char) -> String {
+    if text.is_null() {
+        return "unknown error".into();
+    }
+    // SAFETY: the driver's texts end with 0 and stay.
+    unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
+}
+
+impl Nvrtc {
+    /// Loads the compiler from where it usually is.
+    pub(super) fn load() -> Result<Nvrtc, String> {
+        Nvrtc::open(&COMPILERS).map_err(|why| {
+            format!(
+                "{why}; install NVRTC (of the CUDA toolkit, or `pip install nvidia-cuda-nvrtc-cu12` \
+                 with LD_LIBRARY_PATH at its folder lib)"
+            )
+        })
+    }
+
+    pub(super) fn version_text(&self) -> String {
+        let (mut major, mut minor) = (0, 0);
+        // SAFETY: places for two numbers.
+        unsafe { (self.version)(&mut major, &mut minor) };
+        format!("{major}.{minor}")
+    }
+
+    /// The newest architecture that the compiler knows, up to one.
+    pub(super) fn newest_arch(&self, most: i32) -> Option<i32> {
+        let mut count = 0;
+        // SAFETY: a place for a number.
+        let code = unsafe { (self.arch_count)(&mut count) };
+        let mut archs = vec![0i32; usize::try_from(count).unwrap_or(0)];
+        if code != 0 || archs.is_empty() {
+            return None;
+        }
+        // SAFETY: room for as many numbers as there are.
+        let code = unsafe { (self.archs)(archs.as_mut_ptr()) };
+        archs.into_iter().filter(|arch| code == 0 && *arch <= most).max()
+    }
+
+    /// Machine code for an architecture, or portable code if that one is newer than the compiler.
+    pub(super) fn code(
+        &self,
+        text: &str,
+        arch: i32,
+        include: &[String],
+    ) -> Result<Vec<u8>, String> {
+        let known = self.newest_arch(arch).ok_or("NVRTC knows no architecture so old")?;
+        let is_exact = known == arch;
+        let kind = if is_exact { "sm" } else { "compute" };
+        let mut options = vec![format!("--gpu-architecture={kind}_{known}"), "--fmad=false".into()];
+        options.extend(include.iter().map(|path| format!("--include-path={path}")));
+        let options: Vec<Vec<u8>> =
+            options.into_iter().map(|option| [option.as_bytes(), b"\0"].concat()).collect();
+        let options: Vec<*const c_char> =
+            options.iter().map(|option| option.as_ptr().cast()).collect();
+        let text = [text.as_bytes(), b"\0"].concat();
+        let (mut program, none) = (std::ptr::null_mut(), std::ptr::null());
+        // SAFETY: the text and the name end with 0; there are no headers.
+        let code = unsafe {
+            let name = c"kernels.cu".as_ptr();
+            (self.create)(&mut program, text.as_ptr().cast(), name, 0, none, none)
+        };
+        self.check(code)?;
+        // SAFETY: as many options as is said, each of which ends with 0.
+        let code = unsafe { (self.compile)(program, options.len() as i32, options.as_ptr()) };
+        let made = match code {
+            0 if is_exact => self.bytes(program, self.cubin_size, self.cubin),
+            0 => self.bytes(program, self.ptx_size, self.ptx),
+            _ => Err(match self.bytes(program, self.log_size, self.log) {
+                Ok(log) => String::from_utf8_lossy(&log).trim_end_matches('\0').to_string(),
+                Err(why) => why,
+            }),
+        };
+        // SAFETY: the program was made above and is used no more.
+        unsafe { (self.destroy)(&mut program) };
+        made
+    }
+
+    fn bytes(
+        &self,
+        program: Handle,
+        size: unsafe extern "C" fn(Handle, *mut usize) -> i32,
+        copy: unsafe extern "C" fn(Handle, *mut c_char) -> i32,
+    ) -> Result<Vec<u8>, String> {
+        let mut count = 0;
+        // SAFETY: a place for a number.
+        self.check(unsafe { size(program, &mut count) })?;
+        let mut bytes = vec![0u8; count];
+        // SAFETY: room for as many bytes as there are.
+        self.check(unsafe { copy(program, bytes.as_mut_ptr().cast()) })?;
+        Ok(bytes)
+    }
+
+    fn check(&self, code: i32) -> Result<(), String> {
+        match code {
+            0 => Ok(()),
+            // SAFETY: any code is fine.
+            _ => Err(words_at(unsafe { (self.error_string)(code) })),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn missing_libraries_are_named_in_one_line() {
+        let Err(text) = Driver::open(&["libno_such_cuda.so"]) else { panic!("there is no such") };
+        assert_eq!(text, "no libno_such_cuda.so was found");
+        if let Err(text) = Nvrtc::load() {
+            assert!(text.contains("pip install") && !text.contains('\n'), "{text}");
+        }
+    }
+
+    /// Where NVRTC is there, GPU or not.
+    #[test]
+    fn kernels_compile_and_wrong_ones_are_quoted() {
+        let Ok(nvrtc) = Nvrtc::load() else { return };
+        let kernel = "extern \"C\" __global__ void E_1(int* data0) { data0[0] = 42; }";
+        let code = nvrtc.code(kernel, 80, &[]).unwrap();
+        assert!(code.starts_with(b"\x7fELF"), "machine code for sm_80");
+        // An architecture of tomorrow: portable code.
+        let code = nvrtc.code(kernel, 999, &[]).unwrap();
+        assert!(String::from_utf8_lossy(&code).contains(".visible .entry E_1"));
+        let error = nvrtc.code("nonsense", 90, &[]).unwrap_err();
+        assert!(error.contains("kernels.cu(1)"), "{error}");
+        assert!(nvrtc.code(kernel, 1, &[]).is_err());
+    }
+}
