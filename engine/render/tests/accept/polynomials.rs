@@ -59,9 +59,9 @@ fn polynomials_are_as_close_as_they_say() {
     for flags in [&["-march=native"][..], &[]] {
         let found = errors(&text, flags);
         println!("{flags:?}: exp2 {} ulp, log2 {} ulp", found[0], found[1]);
-        assert!(found[0] < 1.2 && found[1] < 1.6, "{flags:?}: {found:?}");
+        assert!(found[0] < 1.3 && found[1] < 1.8, "{flags:?}: {found:?}");
     }
     let planted = text.replace("0.48089852f", "0.48089952f");
     assert_ne!(text, planted);
-    assert!(errors(&planted, &["-march=native"])[1] > 1.6);
+    assert!(errors(&planted, &["-march=native"])[1] > 1.8);
 }

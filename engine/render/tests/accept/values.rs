@@ -227,12 +227,48 @@ fn cpp_object(program: &str, source: &Path, object: &Path) -> Command {
     with(program, &[&strict[..], &flags[..]].concat(), source, object)
 }
 
+/// gcc for an x86-64 machine that has something.
+fn gcc_for(has: fn() -> bool) -> Result<String, String> {
+    match cfg!(target_arch = "x86_64") && has() {
+        true => first(&["gcc"]),
+        false => Err("not such a machine".to_string()),
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+fn has_256_bits() -> bool {
+    is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma")
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn has_256_bits() -> bool {
+    false
+}
+
 const RUNNERS: &[Runner] = &[
     Runner {
         name: "C by gcc",
         language: "c",
         find: || first(&["gcc"]),
         compile: c_object,
+        wrap: None,
+    },
+    Runner {
+        name: "C by gcc for any x86-64",
+        language: "c",
+        find: || gcc_for(|| true),
+        compile: |program, source, object| {
+            with(program, &["-std=c99", "-march=x86-64"], source, object)
+        },
+        wrap: None,
+    },
+    Runner {
+        name: "C by gcc for 256-bit vectors",
+        language: "c",
+        find: || gcc_for(has_256_bits),
+        compile: |program, source, object| {
+            with(program, &["-std=c99", "-march=haswell"], source, object)
+        },
         wrap: None,
     },
     Runner { name: "C by clang", language: "c", find: find_clang, compile: c_object, wrap: None },
