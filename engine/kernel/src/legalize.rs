@@ -8,9 +8,9 @@ use gradiff_graph::fault::{Fault, is_active};
 use gradiff_graph::{Arg, Constant, DType, Op, Sources, UOp};
 
 use crate::Error;
+use crate::Target;
 use crate::pass::Context;
 use crate::shape::map_nodes;
-use crate::{Target, transcendental};
 
 /// The pass. See the head of this file.
 pub(crate) fn legalize(root: &UOp, ctx: &mut Context<'_>) -> Result<UOp, Error> {
@@ -30,7 +30,6 @@ fn decompose(target: &Target, node: UOp) -> UOp {
             let shift = power.map(|factor| UOp::int(node.dtype(), factor.ilog2().into()));
             shift.map_or(node.clone(), |shift| UOp::binary(Op::Shl, x.clone(), shift))
         }
-        (Op::Exp2, [x]) if !target.exp2 && x.dtype() == DType::F32 => transcendental::exp2(x),
         (Op::Recip, [x]) if !target.recip => {
             let one = UOp::constant(Constant::one(x.dtype()));
             UOp::binary(Op::FDiv, one, x.clone())

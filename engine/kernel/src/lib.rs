@@ -21,7 +21,6 @@ mod opt;
 mod pass;
 mod shape;
 mod target;
-mod transcendental;
 
 pub use error::Error;
 pub use interpret::interpret;

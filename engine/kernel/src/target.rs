@@ -13,14 +13,14 @@ pub struct Target {
     pub fma: bool,
     /// `1/x` in one op.
     pub recip: bool,
-    /// `2^x` of f32 in one op; else a polynomial takes its place.
-    pub exp2: bool,
     /// Products by powers of two become shifts.
     pub shifts: bool,
     /// Steps that run at once or in a row are written out; without it they are loops.
     pub unrolls: bool,
     /// Which vectors there are.
     pub vectors: Vectors,
+    /// How many threads of the host run a kernel at once.
+    pub threads: i64,
     /// Groups of threads, if there are any.
     pub groups: Option<Groups>,
 }
@@ -93,7 +93,7 @@ const ALL_VECTORS: Vectors = Vectors { bytes: 64, alu: true, aligned: false };
 const TARGETS: &[(&str, Target)] = &[
     ("plain", Target::PLAIN),
     ("loops", Target { unrolls: false, ..Target::PLAIN }),
-    ("vectors", Target { fma: true, exp2: false, vectors: ALL_VECTORS, ..Target::PLAIN }),
+    ("vectors", Target { fma: true, vectors: ALL_VECTORS, ..Target::PLAIN }),
     (
         "groups",
         Target {
@@ -116,7 +116,7 @@ const TARGETS: &[(&str, Target)] = &[
     ),
     ("metal", Target { groups: Some(LEAST_GROUPS), shifts: true, vectors: QUADS, ..Target::PLAIN }),
     ("wgsl", Target { groups: Some(LEAST_GROUPS), shifts: true, ..Target::PLAIN }),
-    ("llvm", Target { fma: true, exp2: false, vectors: ALL_VECTORS, ..Target::PLAIN }),
+    ("llvm", Target { fma: true, vectors: ALL_VECTORS, ..Target::PLAIN }),
 ];
 
 impl Target {
@@ -127,10 +127,10 @@ impl Target {
         mulacc: true,
         fma: false,
         recip: true,
-        exp2: true,
         shifts: false,
         unrolls: true,
         vectors: Vectors { bytes: 0, alu: false, aligned: false },
+        threads: 1,
         groups: None,
     };
 
@@ -163,7 +163,8 @@ impl Target {
         };
         #[cfg(not(target_arch = "x86_64"))]
         let (bytes, fma) = (16, cfg!(target_arch = "aarch64"));
-        Target { fma, exp2: false, vectors: vectors(bytes), ..Target::PLAIN }
+        let threads = std::thread::available_parallelism().map_or(1, |count| count.get() as i64);
+        Target { fma, vectors: vectors(bytes), threads, ..Target::PLAIN }
     }
 }
 

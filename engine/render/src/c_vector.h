@@ -18,4 +18,9 @@
 #else
 #define IF_FMA(...)
 #endif
+#if defined(__F16C__) && __has_builtin(__builtin_ia32_vcvtph2ps256)
+#define IF_F16C(...) __VA_ARGS__
+#else
+#define IF_F16C(...)
+#endif
 

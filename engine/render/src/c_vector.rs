@@ -10,6 +10,7 @@ use gradiff_graph::{Constant, DType, Op};
 use crate::c::{c_type, constant, scalar};
 use crate::dialect::{Alu, Place, Text, Value};
 use crate::helpers::inside;
+use crate::polynomial;
 use crate::scalar::is_half;
 
 /// The name of the type of a vector.
@@ -304,6 +305,8 @@ impl<'a> Helper<'a> {
                 (format!("({kind} x, {kind} y, {kind} z)"), self.fused())
             }
             "cast" => (format!("({} x)", name(self.from, self.lanes)), self.cast()),
+            "exp2" if dtype == DType::F32 => (one, polynomial::exp2(self.lanes)),
+            "log2" if dtype == DType::F32 => (one, polynomial::log2(self.lanes)),
             "exp2" | "log2" | "sin" | "sqrt" => (one, self.lane_by_lane(1)?),
             "pow" | "cdiv" | "cmod" | "floordiv" | "floormod" => (two, self.lane_by_lane(2)?),
             _ => return None,
@@ -432,11 +435,31 @@ fn function(kind: &str, word: &str, parameters: &str, body: &str) -> String {
     format!("VECTOR {kind} {word}{parameters} {{\n  {body}\n}}\n")
 }
 
+/// A cast whose halves the machine has an instruction for.
+fn by_halves(from: &str, to: &str, lanes: u8) -> String {
+    let half = lanes / 2;
+    format!(
+        "union {{ {from}x{lanes} all; {from}x{half} half[2]; }} a = {{x}};\n  \
+         union {{ {to}x{lanes} all; {to}x{half} half[2]; }} b;\n  \
+         b.half[0] = cast_{from}_{to}x{half}(a.half[0]);\n  \
+         b.half[1] = cast_{from}_{to}x{half}(a.half[1]);\n  return b.all;"
+    )
+}
+
 /// 2^112 brings the exponent of f16, shifted to where that of f32 stands, to its own value, also
 /// below the normal numbers.
 fn from_f16(lanes: u8) -> String {
+    let own = match lanes {
+        8 => "IF_F16C(return __builtin_ia32_vcvtph2ps256((i16x8)x);)\n  ",
+        16 => {
+            "IF_AVX512(return __builtin_ia32_vcvtph2ps512_mask((i16x16)x, all_f32x16(0.0f), -1, \
+               4);)\n  "
+        }
+        32 | 64 => return by_halves("f16", "f32", lanes),
+        _ => "",
+    };
     format!(
-        "u32x{lanes} bits = __builtin_convertvector(x, u32x{lanes});\n  \
+        "{own}u32x{lanes} bits = __builtin_convertvector(x, u32x{lanes});\n  \
          u32x{lanes} magnitude = (bits & 0x7fffu) << 13;\n  \
          u32x{lanes} value = (u32x{lanes})((f32x{lanes})magnitude * 0x1p112f);\n  \
          u32x{lanes} top = (u32x{lanes})(magnitude >= 0xf800000u) & 0x7f800000u;\n  \
@@ -446,8 +469,17 @@ fn from_f16(lanes: u8) -> String {
 
 /// As `f16_from_f32` of the prelude.
 fn to_f16(lanes: u8) -> String {
+    let own = match lanes {
+        8 => "IF_F16C(return (f16x8)__builtin_ia32_vcvtps2ph256(x, 0);)\n  ",
+        16 => {
+            "IF_AVX512(return (f16x16)__builtin_ia32_vcvtps2ph512_mask(x, 0, all_i16x16(0), \
+               -1);)\n  "
+        }
+        32 | 64 => return by_halves("f32", "f16", lanes),
+        _ => "",
+    };
     format!(
-        "u32x{lanes} bits = (u32x{lanes})x, sign = bits >> 16 & 0x8000u;\n  \
+        "{own}u32x{lanes} bits = (u32x{lanes})x, sign = bits >> 16 & 0x8000u;\n  \
          u32x{lanes} m = bits & 0x7fffffffu;\n  \
          u32x{lanes} r = (m - 0x38000000u + 0xfffu + (m >> 13 & 1u)) >> 13;\n  \
          u32x{lanes} low = (u32x{lanes})((f32x{lanes})m + 0.5f) - 0x3f000000u;\n  \

@@ -11,6 +11,7 @@ mod llvm;
 mod llvm_alu;
 mod metal;
 mod opencl;
+mod polynomial;
 mod ptx;
 mod ptx_alu;
 mod scalar;

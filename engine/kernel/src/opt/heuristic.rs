@@ -30,7 +30,37 @@ pub fn heuristic(root: &UOp, setting: Setting<'_>) -> Result<Vec<Opt>, Error> {
 /// Registers that folds may fill: all but what is loaded needs.
 const REGISTERS: i64 = 16;
 
+/// Steps of all loops together from which on several threads are worth their start.
+const LARGE: i64 = 1 << 18;
+
 fn on_cpu(chosen: &mut Chosen<'_>) -> Result<(), Error> {
+    let steps: i64 = chosen.loops.list.iter().map(|one| one.size).fold(1, i64::saturating_mul);
+    vectors(chosen)?;
+    if LARGE <= steps && 1 < chosen.setting.target.threads {
+        threads(chosen)?;
+    }
+    Ok(())
+}
+
+/// Divides an output loop among threads, the outermost one that has enough steps.
+fn threads(chosen: &mut Chosen<'_>) -> Result<(), Error> {
+    let threads = chosen.setting.target.threads;
+    let is_plain = |one: &&Loop| one.axis.kind == AxisKind::Loop && one.is_output;
+    let plain: Vec<i64> =
+        chosen.loops.list.iter().filter(is_plain).map(|one| one.axis.number).collect();
+    // As many as there are, or so many more that none of them waits long for the others.
+    let amounts: Vec<i64> =
+        std::iter::once(threads).chain((4 * threads..=8 * threads).rev()).collect();
+    for number in plain {
+        if chosen.add_largest(OptOp::Thread, number, &amounts)?.is_some() {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// Lanes, and vectors side by side.
+fn vectors(chosen: &mut Chosen<'_>) -> Result<(), Error> {
     let access = Accesses::of(&chosen.root)?;
     let lanes = i64::from(chosen.setting.target.vectors.bytes) / access.widest_bytes;
     let Some(lane) = best_lane(chosen, &access) else { return Ok(()) };

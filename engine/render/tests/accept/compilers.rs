@@ -129,8 +129,17 @@ pub(crate) fn first(programs: &[&str]) -> Result<String, String> {
     found.map(|program| program.to_string()).ok_or(format!("none of {}", programs.join(", ")))
 }
 
+/// A clang that knows opaque pointers and `_Float16`.
 pub(crate) fn find_clang() -> Result<String, String> {
-    first(&["clang", "clang-19", "clang-18", "clang-17", "clang-16", "clang-15", "clang-14"])
+    let version = |program: &str| {
+        let output = Command::new(program).arg("--version").output().ok()?;
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let number = text.split_once("clang version ")?.1.split('.').next()?;
+        number.parse::<u32>().ok()
+    };
+    let programs = ["clang", "clang-19", "clang-18", "clang-17", "clang-16"];
+    let found = programs.into_iter().find(|program| version(program) >= Some(16));
+    found.map(String::from).ok_or("no clang of version 16 or later".to_string())
 }
 
 /// The interpreter that has NVIDIA's wheels: `GRADIFF_PYTHON`, or python3.

@@ -204,13 +204,13 @@ pub(crate) fn choice(left: DType, right: DType, dtype: DType, lanes: u8) -> Line
     b.finish(&format!("E_choice_{left}_{right}_{dtype}_{lanes}"))
 }
 
-/// Groups of 16 threads fold 16 values each through local memory.
+/// 4 groups of 16 threads fold 16 values each through local memory.
 pub(crate) fn group() -> Linear {
     let mut b = Builder::new(1);
-    let [out, input] = [(0, 8), (1, 128)].map(|(slot, size)| b.global(slot, DType::F32, size));
+    let [out, input] = [(0, 4), (1, 64)].map(|(slot, size)| b.global(slot, DType::F32, size));
     let local = b.local(DType::F32, 16);
     let zero = b.constant(Constant::zero(DType::F32));
-    let group = b.range(AxisKind::Global, 8);
+    let group = b.range(AxisKind::Global, 4);
     let thread = b.range(AxisKind::Local, 16);
     let sixteen = b.int(16);
     let row = b.push(Op::Mul, DType::I32, &[group, sixteen], Arg::None);
@@ -230,7 +230,7 @@ pub(crate) fn group() -> Linear {
     b.store(out, group, sum, Some(is_first));
     b.end(thread);
     b.end(group);
-    b.finish("r_8_16")
+    b.finish("r_4_16")
 }
 
 /// `data0[i] = data1[i]` by vectors of so many lanes, half of them behind gates.
@@ -295,11 +295,8 @@ pub(crate) fn fold(dtype: DType, lanes: u8) -> Linear {
 }
 
 /// The values of a type that texts get wrong.
-pub(crate) fn constants(dtype: DType) -> Linear {
-    let mut b = Builder::new(1);
-    let out = b.global(0, dtype, 16);
-    let low = Constant::smallest(dtype);
-    let mut values = vec![Constant::zero(dtype), Constant::one(dtype), low];
+pub(crate) fn constant_values(dtype: DType) -> Vec<Constant> {
+    let mut values = vec![Constant::zero(dtype), Constant::one(dtype), Constant::smallest(dtype)];
     if dtype.is_float() {
         let floats = [-0.0, 0.1, -1.5, f64::NAN, f64::INFINITY, 1e-45, 6e-8, 65504.0];
         values.extend(floats.map(|value| Constant::float(dtype, value)));
@@ -309,7 +306,14 @@ pub(crate) fn constants(dtype: DType) -> Linear {
         values.push(Constant::from_bits(dtype, u64::MAX));
         values.push(Constant::int(dtype, 77));
     }
-    for (number, value) in values.into_iter().enumerate() {
+    values
+}
+
+/// Stores them, one after the other.
+pub(crate) fn constants(dtype: DType) -> Linear {
+    let mut b = Builder::new(1);
+    let out = b.global(0, dtype, 16);
+    for (number, value) in constant_values(dtype).into_iter().enumerate() {
         let (at, value) = (b.int(number as i128), b.constant(value));
         b.store(out, at, value, None);
     }

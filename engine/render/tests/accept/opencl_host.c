@@ -51,7 +51,8 @@ static void start(const char* text) {
   fprintf(stderr, "%s\n", log);
   exit(1);
 }
-static void launch(const char* text, const char* name, int count, const size_t* sizes, void** data) {
+static void launch(const char* text, const char* name, size_t groups, size_t threads, int count,
+                   const size_t* sizes, void** data) {
   if (program == 0) start(text);
   cl_int code;
   cl_kernel kernel = clCreateKernel(program, name, &code);
@@ -62,8 +63,8 @@ static void launch(const char* text, const char* name, int count, const size_t* 
     check(code, "buffer");
     check(clSetKernelArg(kernel, i, sizeof(cl_mem), &buffers[i]), "argument");
   }
-  size_t one = 1;
-  check(clEnqueueNDRangeKernel(queue, kernel, 1, 0, &one, &one, 0, 0, 0), name);
+  size_t all = groups * threads;
+  check(clEnqueueNDRangeKernel(queue, kernel, 1, 0, &all, &threads, 0, 0, 0), name);
   check(clEnqueueReadBuffer(queue, buffers[0], 1, 0, 64 * sizes[0], data[0], 0, 0, 0), name);
   for (int i = 0; i < count; i++) clReleaseMemObject(buffers[i]);
   clReleaseKernel(kernel);

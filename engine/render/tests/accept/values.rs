@@ -6,11 +6,12 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use gradiff_graph::{Constant, DType, Linear, Op, evaluate};
+use gradiff_graph::{AxisKind, Constant, DType, Linear, Op, evaluate};
 use gradiff_render::{LANGUAGES, Language};
 
 use crate::compilers::{find_clang, first};
-use crate::kernels::{choice, elementwise, signatures};
+use crate::kernels::{choice, constant_values, constants, copy, elementwise, group, signatures};
+use crate::ptx_run::Machine;
 
 const COUNT: usize = 64;
 
@@ -26,11 +27,14 @@ enum Meaning {
     Op(Op, DType),
     /// `(x < y or z != w) ? v : u`.
     Choice,
+    /// These values, one for each element.
+    Values(Vec<Option<Constant>>),
 }
 
 impl Meaning {
-    fn of(&self, src: &[Constant]) -> Option<Constant> {
+    fn of(&self, at: usize, src: &[Constant]) -> Option<Constant> {
         match self {
+            Meaning::Values(values) => values.get(at).copied().flatten(),
             Meaning::Op(op, to) => evaluate(*op, *to, src),
             Meaning::Choice => {
                 let less = evaluate(Op::CmpLt, DType::Bool, &src[..2])?;
@@ -161,11 +165,27 @@ fn cases(language: &Language) -> Vec<Case> {
             let lanes = if has(&types, 4) { 4 } else { 1 };
             add(choice(left, right, dtype, lanes), &types, Meaning::Choice);
         }
+        let values = constant_values(dtype).into_iter().map(Some).collect();
+        add(constants(dtype), &[], Meaning::Values(values));
+        for lanes in [1, 2, 4, 8, 16, 32, 64] {
+            // The gate is of the first element.
+            let is_open = |at: usize| at / usize::from(lanes) * usize::from(lanes) < COUNT / 2;
+            let zero = Constant::zero(dtype);
+            let copied = data(dtype, 1).into_iter().enumerate();
+            let copied = copied.map(|(at, value)| Some(if is_open(at) { value } else { zero }));
+            if lanes <= (language.lanes_max)(dtype) {
+                add(copy(dtype, lanes), &[dtype], Meaning::Values(copied.collect()));
+            }
+        }
     }
+    let whole: Vec<f64> = data(DType::F32, 1).iter().filter_map(|value| value.to_float()).collect();
+    let sums = whole.chunks(16).map(|row| row.iter().fold(0f32, |sum, x| sum + *x as f32));
+    let sums = sums.map(|sum| Some(Constant::float(DType::F32, sum.into()))).collect();
+    add(group(), &[DType::F32], Meaning::Values(sums));
     cases
 }
 
-type Wrap = fn(&str, &str, &[&str]) -> String;
+type Wrap = fn(&Linear, &str, &[&str]) -> String;
 
 /// A way to run the kernels of a language here.
 struct Runner {
@@ -207,12 +227,48 @@ fn cpp_object(program: &str, source: &Path, object: &Path) -> Command {
     with(program, &[&strict[..], &flags[..]].concat(), source, object)
 }
 
+/// gcc for an x86-64 machine that has something.
+fn gcc_for(has: fn() -> bool) -> Result<String, String> {
+    match cfg!(target_arch = "x86_64") && has() {
+        true => first(&["gcc"]),
+        false => Err("not such a machine".to_string()),
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+fn has_256_bits() -> bool {
+    is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma")
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn has_256_bits() -> bool {
+    false
+}
+
 const RUNNERS: &[Runner] = &[
     Runner {
         name: "C by gcc",
         language: "c",
         find: || first(&["gcc"]),
         compile: c_object,
+        wrap: None,
+    },
+    Runner {
+        name: "C by gcc for any x86-64",
+        language: "c",
+        find: || gcc_for(|| true),
+        compile: |program, source, object| {
+            with(program, &["-std=c99", "-march=x86-64"], source, object)
+        },
+        wrap: None,
+    },
+    Runner {
+        name: "C by gcc for 256-bit vectors",
+        language: "c",
+        find: || gcc_for(has_256_bits),
+        compile: |program, source, object| {
+            with(program, &["-std=c99", "-march=haswell"], source, object)
+        },
         wrap: None,
     },
     Runner { name: "C by clang", language: "c", find: find_clang, compile: c_object, wrap: None },
@@ -229,8 +285,14 @@ const RUNNERS: &[Runner] = &[
         find: find_clang,
         compile: cpp_object,
         wrap: Some(|kernel, function, types| {
-            let arguments = listed(types) + ", uint3(), uint3()";
-            format!("extern \"C\" void {function}(void** d) {{ {kernel}({arguments}); }}\n")
+            let [global, local] =
+                [AxisKind::Global, AxisKind::Local].map(|kind| grid(kernel, kind));
+            let arguments = listed(types) + ", uint3(g), uint3(l)";
+            format!(
+                "extern \"C\" void {function}(void** d) {{\n  for (uint g = 0; g < {global}; g++) \
+                 for (uint l = 0; l < {local}; l++) {}({arguments});\n}}\n",
+                kernel.name
+            )
         }),
     },
     Runner {
@@ -240,9 +302,12 @@ const RUNNERS: &[Runner] = &[
         compile: |program, source, object| with(program, &["-x", "c"], source, object),
         wrap: Some(|kernel, function, types| {
             let sizes = types.iter().map(|kind| format!("sizeof({kind})")).collect::<Vec<_>>();
+            let [global, local] =
+                [AxisKind::Global, AxisKind::Local].map(|kind| grid(kernel, kind));
             format!(
-                "void {function}(void** d) {{ launch(TEXT, \"{kernel}\", {}, \
+                "void {function}(void** d) {{ launch(TEXT, \"{}\", {global}, {local}, {}, \
                  (size_t[]){{{}}}, d); }}\n",
+                kernel.name,
                 types.len(),
                 sizes.join(", ")
             )
@@ -258,11 +323,24 @@ const RUNNERS: &[Runner] = &[
             command
         },
         wrap: Some(|kernel, function, types| {
+            let [global, local] =
+                [AxisKind::Global, AxisKind::Local].map(|kind| grid(kernel, kind));
             let arguments = listed(types);
-            format!("extern \"C\" void {function}(void** d) {{ {kernel}({arguments}); }}\n")
+            format!(
+                "extern \"C\" void {function}(void** d) {{\n  \
+                 for (blockIdx.x = 0; blockIdx.x < {global}; blockIdx.x++) \
+                 for (threadIdx.x = 0; threadIdx.x < {local}; threadIdx.x++) \
+                 {}({arguments});\n}}\n",
+                kernel.name
+            )
         }),
     },
 ];
+
+/// How many groups a kernel has, or threads in one; in one dimension.
+fn grid(kernel: &Linear, kind: AxisKind) -> i64 {
+    kernel.launched(kind).iter().map(|(_, steps)| steps).product()
+}
 
 /// The addresses of a list under their types.
 fn listed(types: &[&str]) -> String {
@@ -316,7 +394,7 @@ fn kernels(runner: &Runner, language: &Language, cases: &[Case]) -> String {
             let globals = kernel.globals();
             let types: Vec<&str> =
                 globals.iter().map(|(_, dtype)| cpp_type(runner.language, *dtype)).collect();
-            wrappers += &wrap(&kernel.name, &function, &types);
+            wrappers += &wrap(&kernel, &function, &types);
         }
     }
     let text = (language.prelude)(&text) + &text;
@@ -424,7 +502,7 @@ fn judge(cases: &[Case], outputs: &[Vec<Constant>]) -> (Vec<String>, usize) {
     for (case, output) in cases.iter().zip(outputs) {
         for (at, value) in output.iter().enumerate() {
             let src: Vec<Constant> = case.inputs.iter().map(|input| input[at]).collect();
-            let Some(expected) = case.meaning.of(&src) else { continue };
+            let Some(expected) = case.meaning.of(at, &src) else { continue };
             count += 1;
             let ulp = case.meaning.ulp();
             let fused = case.meaning.fused(&src).is_some_and(|fused| is_right(*value, fused, ulp));
@@ -437,9 +515,13 @@ fn judge(cases: &[Case], outputs: &[Vec<Constant>]) -> (Vec<String>, usize) {
     (wrong, count)
 }
 
-/// The cases that the language has a text for.
-fn possible(language: &Language) -> Vec<Case> {
-    let is_possible = |case: &Case| (language.render)(&case.kernel).is_ok();
+/// The cases that the language has a text for; threads that meet need a driver that has them.
+fn possible(runner: &Runner) -> Vec<Case> {
+    let language = language_of(runner);
+    let meets = |case: &Case| case.kernel.uops.iter().any(|uop| uop.op == Op::Barrier);
+    let is_possible = |case: &Case| {
+        (language.render)(&case.kernel).is_ok() && (language.name == "opencl" || !meets(case))
+    };
     cases(language).into_iter().filter(is_possible).collect()
 }
 
@@ -454,7 +536,7 @@ fn texts_compute_what_the_table_says() {
             }
         };
         let language = language_of(runner);
-        let cases = possible(language);
+        let cases = possible(runner);
         let mut count = 0;
         for part in cases.chunks(200) {
             let text = kernels(runner, language, part);
@@ -482,4 +564,75 @@ fn a_wrong_text_computes_something_else() {
     let planted = text.replace("(val0+val1)", "(val0|val1)");
     assert_ne!(text, planted);
     assert!(wrong(&planted) > 0);
+}
+
+#[test]
+fn a_dropped_barrier_computes_something_else() {
+    let runner = RUNNERS.iter().find(|runner| runner.language == "opencl").expect("a row");
+    let Ok(program) = (runner.find)() else {
+        println!("skipped: no OpenCL");
+        return;
+    };
+    let cases = possible(runner).into_iter().filter(|case| case.kernel.name == group().name);
+    let cases: Vec<Case> = cases.collect();
+    let text = kernels(runner, language_of(runner), &cases);
+    let wrong = |text: &str| judge(&cases, &outputs(runner, &program, &cases, text)).0.len();
+    assert_eq!(wrong(&text), 0);
+    let planted = text.replace("barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);", "");
+    assert_ne!(text, planted);
+    assert!(wrong(&planted) > 0);
+}
+
+/// Runs the PTX of a case, thread after thread, and gives the outputs.
+fn ptx_outputs(case: &Case, text: &str) -> Vec<Constant> {
+    let bytes = |values: &Vec<Constant>| -> Vec<u8> {
+        let of =
+            |value: &Constant| value.bits().to_le_bytes()[..value.dtype().size_bytes()].to_vec();
+        values.iter().flat_map(of).collect()
+    };
+    let mut arrays = vec![vec![255; COUNT * 8]];
+    arrays.extend(case.inputs.iter().map(bytes));
+    let mut machine = Machine::new(text, arrays);
+    let [groups, threads] =
+        [AxisKind::Global, AxisKind::Local].map(|kind| grid(&case.kernel, kind) as u64);
+    for place in (0..groups).flat_map(|group| (0..threads).map(move |thread| (group, thread))) {
+        machine.place = place;
+        machine.run();
+    }
+    let dtype = case.kernel.globals()[0].1;
+    let elements = machine.arrays[0].chunks(dtype.size_bytes()).take(COUNT);
+    let bits = |bytes: &[u8]| bytes.iter().rev().fold(0, |bits, byte| bits << 8 | u64::from(*byte));
+    elements.map(|bytes| Constant::from_bits(dtype, bits(bytes))).collect()
+}
+
+#[test]
+fn ptx_computes_what_the_table_says() {
+    let language = LANGUAGES.iter().find(|language| language.name == "ptx").expect("a row");
+    let meets = |case: &Case| case.kernel.uops.iter().any(|uop| uop.op == Op::Barrier);
+    let (mut kernels, mut count) = (0, 0);
+    for case in cases(language).into_iter().filter(|case| !meets(case)) {
+        let Ok(text) = (language.render)(&case.kernel) else { continue };
+        let output = ptx_outputs(&case, &text);
+        let (wrong, elements) = judge(std::slice::from_ref(&case), &[output]);
+        assert!(wrong.is_empty(), "{} wrong\n{}\n{text}", wrong.len(), wrong[0]);
+        kernels += 1;
+        count += elements;
+    }
+    println!("PTX as its manual says: {kernels} kernels, {count} elements, none wrong");
+    assert!(kernels > 800);
+}
+
+#[test]
+fn a_wrong_ptx_computes_something_else() {
+    let language = LANGUAGES.iter().find(|language| language.name == "ptx").expect("a row");
+    let name = "E_add_i8_i8_i8_1";
+    let case = cases(language).into_iter().find(|case| case.kernel.name == name);
+    let case = case.expect("a case of this name");
+    let text = (language.render)(&case.kernel).expect("PTX has it");
+    let wrong =
+        |text: &str| judge(std::slice::from_ref(&case), &[ptx_outputs(&case, text)]).0.len();
+    assert_eq!(wrong(&text), 0);
+    let planted = text.replace("add.s32 %r6, %r4, %r5", "sub.s32 %r6, %r4, %r5");
+    assert_ne!(text, planted, "{text}");
+    assert!(wrong(&planted) > 0, "{text}");
 }

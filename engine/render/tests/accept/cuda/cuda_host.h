@@ -11,7 +11,7 @@
 #define __launch_bounds__(N)
 #define __syncthreads()
 struct cuda_place { int x, y, z; };
-static const cuda_place blockIdx = {}, threadIdx = {};
+static cuda_place blockIdx, threadIdx;
 
 template <class To, class From> To cuda_bits(From from) {
   static_assert(sizeof(To) == sizeof(From), "the same bits");
