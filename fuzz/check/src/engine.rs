@@ -90,6 +90,11 @@ pub const BACKENDS: &[BackendRow] = &[
     BackendRow { opts: Opts::Drawn(5), ..row("jit/opts", "jit", "the same, written out") },
     BackendRow {
         opts: Opts::Drawn(5),
+        target: "vectors",
+        ..row("jit/vectors", "jit", "the same, written out in vectors")
+    },
+    BackendRow {
+        opts: Opts::Drawn(5),
         is_default: false,
         ..row("c/opts", "c", "the same, in the vectors of this machine")
     },
@@ -107,6 +112,16 @@ pub const BACKENDS: &[BackendRow] = &[
         opts: Opts::Heuristic,
         is_default: false,
         ..row("opencl/heuristic", "opencl", "the optimisations that the engine chooses")
+    },
+    BackendRow {
+        opts: Opts::Drawn(5),
+        is_default: false,
+        ..row("cuda/opts", "cuda", "legal optimisations, drawn for each kernel")
+    },
+    BackendRow {
+        opts: Opts::Heuristic,
+        is_default: false,
+        ..row("cuda/heuristic", "cuda", "the optimisations that the engine chooses")
     },
 ];
 
