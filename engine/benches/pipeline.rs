@@ -8,6 +8,10 @@ use gradiff::kernel::{Target, lower};
 use gradiff::rewrite::Trace;
 use gradiff::{DType, Engine, Error, Tensor};
 
+mod common;
+
+use common::convolution;
+
 /// Some ten ops: movement, arithmetic, a reduction. `constant` makes its kernels its own.
 fn program(constant: i32) -> Result<Tensor, Error> {
     let elements: Vec<i32> = (0..24).collect();
@@ -33,6 +37,71 @@ fn graph_to_uops(criterion: &mut Criterion) {
                 let mut trace = Trace::default();
                 let linear = lower(&item.ast, &Target::default(), &Default::default(), &mut trace);
                 black_box(linear.expect("it is lowerable"));
+            }
+        });
+    });
+    group.finish();
+}
+
+/// A block of a residual network with stride 1 or 2: convolutions, scales, shifts, relu, the sum.
+fn block(x: &Tensor, channels: i64, stride: i64) -> Result<Tensor, Error> {
+    let weights = |k: i64, c: i64, f: i64| {
+        Tensor::from_bytes(DType::F32, &[k, c, f, f], &vec![0; (4 * k * c * f * f) as usize])
+    };
+    let row =
+        || Tensor::from_bytes(DType::F32, &[1, channels, 1, 1], &vec![0; 4 * channels as usize]);
+    let normal = |x: Tensor| -> Result<Tensor, Error> {
+        let shape = x.shape().to_vec();
+        let per = |row: Tensor| row.expand(&shape);
+        x.mul(&per(row()?)?)?.add(&per(row()?)?)
+    };
+    let before = x.shape()[1];
+    let first = normal(convolution(x, &weights(channels, before, 3)?, stride)?)?.relu()?;
+    let second = normal(convolution(&first, &weights(channels, channels, 3)?, 1)?)?;
+    let short = match stride {
+        1 => x.clone(),
+        _ => normal(convolution(x, &weights(channels, before, 1)?, stride)?)?,
+    };
+    second.add(&short)?.relu()
+}
+
+/// The forward pass of ResNet-18 on images of this size, 1,000 classes.
+fn resnet18(count: i64, size: i64) -> Result<Tensor, Error> {
+    let data = |shape: &[i64]| {
+        let bytes = 4 * shape.iter().product::<i64>() as usize;
+        Tensor::from_bytes(DType::F32, shape, &vec![0; bytes])
+    };
+    let images = data(&[count, 3, size, size])?;
+    let mut x = convolution(&images, &data(&[64, 3, 7, 7])?, 2)?.relu()?;
+    for (channels, stride) in [(64, 1), (128, 2), (256, 2), (512, 2)] {
+        x = block(&x, channels, stride)?;
+        x = block(&x, channels, 1)?;
+    }
+    let means = x.mean(&[2, 3])?.reshape(&[count, 512])?;
+    means.matmul(&data(&[512, 1000])?)?.softmax(1)
+}
+
+/// Graphs to C source, optimised as the engine does it, each kernel a new one: as many as ResNet-18
+/// has forward and backward, taken from forward passes of several sizes.
+fn graph_to_source(criterion: &mut Criterion) {
+    let mut engine = Engine::new("interp").expect("it needs nothing");
+    engine.suit(Target::of("vectors"));
+    let sizes = [(1, 224), (2, 192), (3, 160), (4, 128), (5, 96), (6, 64)];
+    let nodes: Vec<_> =
+        sizes.map(|(count, size)| resnet18(count, size).expect("it is well formed").uop()).into();
+    let items = |node| {
+        gradiff::schedule::schedule(&[node], &engine.schedule).expect("it is schedulable").items
+    };
+    let count: usize = nodes.iter().map(|node| items(node.clone()).len()).sum();
+    let mut group = criterion.benchmark_group("graph-to-source");
+    group.sample_size(10).throughput(Throughput::Elements(count as u64));
+    group.bench_function(format!("{count}-kernels"), |bencher| {
+        bencher.iter(|| {
+            for item in nodes.iter().flat_map(|node| items(node.clone())) {
+                let mut trace = Trace::default();
+                let linear = lower(&item.ast, &engine.target, &engine.kernel, &mut trace);
+                let text = gradiff::render::c(&linear.expect("it is lowerable"));
+                black_box(text.expect("it has a text"));
             }
         });
     });
@@ -80,5 +149,5 @@ fn gather(criterion: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, graph_to_uops, programs, gather);
+criterion_group!(benches, graph_to_uops, graph_to_source, programs, gather);
 criterion_main!(benches);

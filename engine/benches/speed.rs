@@ -14,6 +14,10 @@ use gradiff::graph::{Arg, Axis, AxisKind, Constant, DType, Global, Instruction, 
 use gradiff::runtime::Memory;
 use gradiff::{Engine, Tensor};
 
+mod common;
+
+use common::convolution;
+
 /// Elements of the large arrays.
 const LARGE: i64 = 1 << 24;
 /// Multiply-adds of a lane in one run of the kernel of them.
@@ -143,20 +147,6 @@ impl Need {
     }
 }
 
-/// A 3x3 convolution of 8 images of 64 channels of 56x56 to 64 channels, as a product of windows.
-fn convolution(images: &Tensor, weights: &Tensor) -> Result<Tensor, gradiff::Error> {
-    let padded = images.pad(&[(0, 0), (0, 0), (1, 1), (1, 1)], 0.0)?;
-    let repeated = padded.reshape(&[8, 64, 1, 58, 1, 58])?.expand(&[8, 64, 4, 58, 4, 58])?;
-    let rows = repeated.reshape(&[8, 64, 232, 232])?;
-    let rows = rows.shrink(&[(0, 8), (0, 64), (0, 177), (0, 177)])?;
-    let windows = rows.reshape(&[8, 64, 3, 59, 3, 59])?;
-    let windows = windows.shrink(&[(0, 8), (0, 64), (0, 3), (0, 56), (0, 3), (0, 56)])?;
-    let windows = windows.permute(&[0, 3, 5, 1, 2, 4])?.reshape(&[8, 1, 56, 56, 64, 3, 3])?;
-    let all = [8, 64, 56, 56, 64, 3, 3];
-    let weights = weights.reshape(&[1, 64, 1, 1, 64, 3, 3])?.expand(&all)?;
-    windows.expand(&all)?.mul(&weights)?.sum(&[4, 5, 6])
-}
-
 fn works() -> Vec<Work> {
     let mut works = Vec::new();
     let mut add = |name: &str, need, make: Box<dyn Fn() -> Result<Tensor, gradiff::Error>>| {
@@ -169,7 +159,7 @@ fn works() -> Vec<Work> {
     }
     let (images, weights) = (data(&[8, 64, 56, 56]), data(&[64, 64, 3, 3]));
     let need = Need::MultiplyAdds((8 * 64 * 56 * 56 * 64 * 9) as f64);
-    add("convolution 3x3", need, Box::new(move || convolution(&images, &weights)));
+    add("convolution 3x3", need, Box::new(move || convolution(&images, &weights, 1)));
     let large = LARGE as f64;
     let [x, y, z] = [(); 3].map(|()| data(&[LARGE]));
     let fused = move || x.mul(&y)?.add(&z)?.relu()?.exp2();
