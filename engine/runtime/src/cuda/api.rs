@@ -119,8 +119,8 @@ impl Nvrtc {
     pub(super) fn load() -> Result<Nvrtc, String> {
         Nvrtc::open(&COMPILERS).map_err(|why| {
             format!(
-                "{why}; install NVRTC (of the CUDA toolkit, or `pip install nvidia-cuda-nvrtc-cu12` \
-                 with LD_LIBRARY_PATH at its folder lib)"
+                "{why}; install NVRTC (of the CUDA toolkit, or `pip install \
+                 nvidia-cuda-nvrtc-cu12` with LD_LIBRARY_PATH at its folder lib)"
             )
         })
     }

@@ -20,7 +20,9 @@ functions! {
         get_platform_info: "clGetPlatformInfo"(Handle, u32, usize, *mut c_void, *mut usize) -> i32;
         get_device_ids: "clGetDeviceIDs"(Handle, u64, u32, *mut Handle, *mut u32) -> i32;
         get_device_info: "clGetDeviceInfo"(Handle, u32, usize, *mut c_void, *mut usize) -> i32;
-        create_context: "clCreateContext"(*const isize, u32, List, Callback, *mut c_void, *mut i32) -> Handle;
+        create_context: "clCreateContext"(
+            *const isize, u32, List, Callback, *mut c_void, *mut i32
+        ) -> Handle;
         create_command_queue: "clCreateCommandQueue"(Handle, Handle, u64, *mut i32) -> Handle;
         create_buffer: "clCreateBuffer"(Handle, u64, usize, *mut c_void, *mut i32) -> Handle;
         enqueue_write_buffer: "clEnqueueWriteBuffer"(
@@ -33,8 +35,12 @@ functions! {
         create_program_with_source: "clCreateProgramWithSource"(
             Handle, u32, *const *const c_char, *const usize, *mut i32
         ) -> Handle;
-        build_program: "clBuildProgram"(Handle, u32, List, *const c_char, Callback, *mut c_void) -> i32;
-        get_program_build_info: "clGetProgramBuildInfo"(Handle, Handle, u32, usize, *mut c_void, *mut usize) -> i32;
+        build_program: "clBuildProgram"(
+            Handle, u32, List, *const c_char, Callback, *mut c_void
+        ) -> i32;
+        get_program_build_info: "clGetProgramBuildInfo"(
+            Handle, Handle, u32, usize, *mut c_void, *mut usize
+        ) -> i32;
         release_program: "clReleaseProgram"(Handle) -> i32;
         create_kernel: "clCreateKernel"(Handle, *const c_char, *mut i32) -> Handle;
         set_kernel_arg: "clSetKernelArg"(Handle, u32, usize, *const c_void) -> i32;
