@@ -92,6 +92,7 @@ const ALL_VECTORS: Vectors = Vectors { bytes: 64, alu: true, aligned: false };
 /// Targets by the name of their device, language or way of running; others are plain.
 const TARGETS: &[(&str, Target)] = &[
     ("plain", Target::PLAIN),
+    ("jit", Target { vectors: Vectors { bytes: 16, ..ALL_VECTORS }, ..Target::PLAIN }),
     ("loops", Target { unrolls: false, ..Target::PLAIN }),
     ("vectors", Target { fma: true, vectors: ALL_VECTORS, ..Target::PLAIN }),
     (

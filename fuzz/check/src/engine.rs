@@ -87,7 +87,11 @@ pub const BACKENDS: &[BackendRow] = &[
         target: "groups",
         ..row("interp/groups", "interp", "the same in groups of threads, limits drawn as well")
     },
-    BackendRow { opts: Opts::Drawn(5), ..row("jit/opts", "jit", "the same, written out") },
+    BackendRow {
+        opts: Opts::Drawn(5),
+        target: "plain",
+        ..row("jit/opts", "jit", "the same, written out")
+    },
     BackendRow {
         opts: Opts::Drawn(5),
         target: "vectors",
