@@ -218,6 +218,9 @@ impl Snapshot {
         let text = std::str::from_utf8(bytes)
             .map_err(|error| format!("not UTF-8 text (byte {})", error.valid_up_to()))?;
         let text = text.replace("\r\n", "\n");
+        if text.trim().is_empty() {
+            return Err(String::from("there is nothing in it"));
+        }
         let start = match name.ends_with(SNAP) {
             true => text
                 .strip_prefix("---\n")
@@ -227,11 +230,8 @@ impl Snapshot {
             false => 0,
         };
         let (header, body) = text.split_at(start);
-        // A program that needs no kernel leaves a snapshot with nothing below its header.
-        if header.is_empty() && body.trim().is_empty() {
-            return Err(String::from("there is nothing in it"));
-        }
         let kernels = match is_uops(name) && name.ends_with(SNAP) {
+            // A program that needs no kernel leaves nothing below the header.
             true if body.trim().is_empty() => Some(Vec::new()),
             true => Some(kernels(body, header.lines().count())?),
             false => None,
