@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 
-use gradiff::graph::{parse_linears, verify_kernel};
+use gradiff::graph::{Arg, Constant, Instruction, Linear, Op, parse_linears, verify_kernel};
 use gradiff_check::snap::{Class, Files, Row, diff};
 use gradiff_check::{Shown, show};
 
@@ -258,6 +258,7 @@ fn integers_have_no_other_bits() {
 fn touches_outside_races_and_parameters_are_seen() {
     for (edits, word) in [
         (vec![("const          i32   []           4", "const i32 [] 5")], "element 4"),
+        (vec![("const          i32   []           4", "const i32 [] 3")], "not written"),
         (vec![("data0 4", "data0 8")], "parameters"),
         (
             vec![
@@ -311,6 +312,42 @@ fn groups_are_run_with_their_barriers() {
     assert_eq!(row.class, Class::DifferentMeaning, "{row:?}");
     let row = change(GROUP, &[("sub i32 [1, 5]", "sub i32 [1, 1]")]);
     assert_eq!(row.class, Class::DifferentMeaning, "{row:?}");
+}
+
+/// Each thread reads what its right neighbour passed on, then uses its own place again.
+const REUSED: &str = "kernel r_4
+   0 const i32 [] 4
+   1 const i32 [] 3
+   2 const i32 [] 1
+   3 define_global f32 [] data0 4
+   4 define_global f32 [] data1 4
+   5 define_local f32 [] local0 4
+   6 range i32 [0] 0l
+   7 index f32 [4, 6]
+   8 load f32 [7]
+   9 index f32 [5, 6]
+  10 store void [9, 8]
+  11 barrier void [10]
+  12 add i32 [6, 2]
+  13 min i32 [12, 1]
+  14 index f32 [5, 13]
+  15 load f32 [14, 11]
+  16 barrier void []
+  17 add f32 [15, 8]
+  18 store void [9, 17]
+  19 load f32 [9]
+  20 index f32 [3, 6]
+  21 store void [20, 19]
+  22 endrange void [6]
+";
+
+#[test]
+fn a_race_is_another_meaning_though_threads_in_turn_do_not_show_it() {
+    let row = change(REUSED, &[("16 barrier void []", "16 const i32 [] 9")]);
+    assert_eq!(row.class, Class::DifferentMeaning, "{row:?}");
+    assert!(row.detail.contains("race") || row.detail.contains("thread"), "{row:?}");
+    let row = change(REUSED, &[("[15, 8]", "[8, 15]")]);
+    assert_eq!(row.class, Class::EquallyDear, "{row:?}");
 }
 
 /// Four elements as one vector.
@@ -412,6 +449,81 @@ fn other_texts_are_tied_to_their_uops() {
     assert_eq!((report.rows[0].class, report.unchanged), (Class::Removed, 1));
     let report = diff(&files("uops/a.snap", ADD), &before);
     assert_eq!((report.rows[0].class, report.unchanged), (Class::Added, 1));
+}
+
+/// Optimisations keep the meaning, so none of what they do may be called another one.
+#[test]
+fn what_the_optimiser_does_is_no_other_meaning() {
+    let opts: Vec<_> = ["upcast 0 2", "unroll 0 2", "padto 0 4", "swap 0 1", "group 0 2"]
+        .map(|opt| opt.parse().expect("an opt"))
+        .into();
+    let mut ways: Vec<_> =
+        opts.iter().map(|opt| (Some(std::slice::from_ref(opt)), "plain")).collect();
+    ways.extend([(Some(&opts[4..]), "groups"), (None, "vectors"), (None, "cuda")]);
+    let mut counts = std::collections::BTreeMap::new();
+    for (number, case) in gradiff_check::embedded_cases().iter().enumerate() {
+        let uops = |opts, target| {
+            let text = show(case, Shown { stage: "uops", opts, target: Some(target) });
+            text.ok().filter(|text| !text.trim().is_empty())
+        };
+        let Some(plain) = uops(Some(&[]), "plain") else { continue };
+        for (opts, target) in &ways {
+            let Some(other) = uops(*opts, target).filter(|other| *other != plain) else { continue };
+            let row = changed(&plain, &other);
+            let is_right = !matches!(row.class, Class::DifferentMeaning | Class::Broken);
+            assert!(is_right, "case {number}, {opts:?} for {target}: {row:?}\n{plain}\n{other}");
+            *counts.entry(row.class).or_insert(0) += 1;
+        }
+    }
+    for class in [Class::Cheaper, Class::Dearer, Class::EquallyDear, Class::OtherBits] {
+        assert!(counts.contains_key(&class), "none is {}: {counts:?}", class.name());
+    }
+}
+
+/// Each constant of each snapshot changed, one at a time: never the same program, and seldom
+/// without another meaning.
+#[test]
+fn changed_constants_of_all_snapshots_are_seen() {
+    let (mut tried, mut seen) = (0, 0);
+    let mut missed = Vec::new();
+    for (name, bytes) in snapshots().into_iter().filter(|(name, _)| name.starts_with("uops/")) {
+        let text = std::str::from_utf8(&bytes).expect("text");
+        let (_, body) = text[4..].split_once("\n---\n").expect("a header");
+        let kernels = parse_linears(body).unwrap_or_default();
+        for (number, position) in constants(&kernels) {
+            let mut changed = kernels.clone();
+            let uop = &mut changed[number].uops[position];
+            let Arg::Const(value) = uop.arg else { continue };
+            uop.arg = Arg::Const(match value.to_float() {
+                Some(float) if float.is_finite() => Constant::float(value.dtype(), float + 1.0),
+                Some(_) => Constant::zero(value.dtype()),
+                None => Constant::int(value.dtype(), value.to_int().unwrap_or(0) - 1),
+            });
+            let print =
+                |kernels: &[Linear]| kernels.iter().map(Linear::to_string).collect::<String>();
+            let row = self::changed(&print(&kernels), &print(&changed));
+            assert_ne!(row.class, Class::SameProgram, "{name}: kernel {number} uop {position}");
+            tried += 1;
+            match row.class {
+                Class::DifferentMeaning | Class::Broken => seen += 1,
+                class => missed.push((name.clone(), number, position, class)),
+            }
+        }
+    }
+    assert!(tried > 200 && seen * 100 >= tried * 98, "{seen} of {tried}, but not {missed:?}");
+}
+
+/// Kernel and position of each constant that is used.
+fn constants(kernels: &[Linear]) -> Vec<(usize, usize)> {
+    let mut found = Vec::new();
+    for (number, kernel) in kernels.iter().enumerate() {
+        let used = |position: usize| kernel.uops.iter().any(|u| u.src.contains(&(position as u32)));
+        let is_used = |(position, uop): (usize, &Instruction)| {
+            (uop.op == Op::Const && used(position)).then_some((number, position))
+        };
+        found.extend(kernel.uops.iter().enumerate().filter_map(is_used));
+    }
+    found
 }
 
 #[test]

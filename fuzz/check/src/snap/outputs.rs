@@ -1,7 +1,7 @@
 //! Whether two linear kernels mean the same, by running both on the same seeded data.
 //!
-//! Every parameter is filled, what is written as well, so that an element that only one kernel
-//! writes shows. What the earlier kernel leaves undefined may become anything. Elements that are
+//! Every parameter is filled, what is written as well; both kernels must write the same elements.
+//! What the earlier kernel leaves undefined may become anything. Elements that are
 //! not floats must be equal; of floats, any NaN is as good as another.
 //!
 //! Floats that differ are close if rounding explains it: both kernels are run again with the last
@@ -26,7 +26,7 @@ pub(super) enum Outputs {
 }
 
 /// The most uops that are run for one comparison of one set of data.
-const MOST_STEPS: u64 = 2_000_000;
+const MOST_STEPS: u64 = 1_000_000;
 
 /// The most elements of parameters and local arrays.
 const MOST_ELEMENTS: i64 = 1 << 22;
@@ -36,21 +36,33 @@ const MOST_ELEMENTS: i64 = 1 << 22;
 enum Data {
     /// From -8 to 8, in every dtype.
     SmallIntegers,
+    /// From -8 to -1; of dtypes without sign, from 1 to 8.
+    Negative,
+    /// From 1 to 8.
+    Positive,
     /// Floats from -4 to 4 of full precision, integers of any bits.
     Spread,
-    /// NaN, infinities, zeros of both signs, the largest and smallest numbers.
+    /// NaN, infinities, zeros of both signs, the largest and smallest integers: each element is
+    /// each of them in one of seven sets.
     Edges,
 }
 
-/// The sets of data that kernels are compared on.
-const SETS: [(Data, u64); 7] = [
+/// The sets of data that kernels are compared on, with their seeds.
+const SETS: [(Data, u64); 14] = [
     (Data::SmallIntegers, 1),
     (Data::SmallIntegers, 2),
     (Data::SmallIntegers, 3),
-    (Data::Spread, 4),
-    (Data::Spread, 5),
+    (Data::Negative, 4),
+    (Data::Positive, 5),
+    (Data::Spread, 6),
+    (Data::Spread, 7),
+    (Data::Edges, 0),
+    (Data::Edges, 1),
+    (Data::Edges, 2),
+    (Data::Edges, 3),
+    (Data::Edges, 4),
+    (Data::Edges, 5),
     (Data::Edges, 6),
-    (Data::Edges, 7),
 ];
 
 /// How often a kernel is run with other roundings.
@@ -168,6 +180,9 @@ fn paired(before: &Linear, after: &Linear, slots: &[Option<usize>]) -> Result<Ou
             Ok(new) => new,
             Err(problem) => return Ok(Outputs::Different(on(problem))),
         };
+        if let Some(problem) = trial.unwritten(&old, &new) {
+            return Ok(Outputs::Different(on(problem)));
+        }
         match trial.judge(&old, &new) {
             Outputs::Same => {}
             Outputs::OtherBits(at) if found == Outputs::Same => {
@@ -218,7 +233,10 @@ impl<'a> Trial<'a> {
         let filled = |place: usize, (global, dtype): (Global, DType)| -> Elements {
             let mut random = Random(seed << 32 | place as u64);
             let count = global.size_elements;
-            (0..count).map(|_| Some(data.element(dtype, &mut random))).collect()
+            // Seven sets go through all edges, in another order for each parameter.
+            let first = seed.wrapping_mul(place as u64 + 1);
+            let edge = |element: i64| first.wrapping_add(element as u64) as usize;
+            (0..count).map(|n| Some(data.element(dtype, &mut random, edge(n)))).collect()
         };
         let globals = before.globals().into_iter().enumerate();
         let own: Vec<Elements> = globals.map(|(slot, global)| filled(slot, global)).collect();
@@ -231,11 +249,24 @@ impl<'a> Trial<'a> {
         Trial { kernels: [before, after], slots, before: own, after: other, seed }
     }
 
+    /// An element that one kernel writes and the other one does not, in words.
+    fn unwritten(&self, old: &[Elements], new: &[Elements]) -> Option<String> {
+        let old = unwritten(self.kernels[0], &self.before, old)?;
+        let new = unwritten(self.kernels[1], &self.after, new)?;
+        let pairs = self.slots.iter().enumerate();
+        pairs.filter_map(|(number, slot)| Some((number, (*slot)?))).find_map(|(number, slot)| {
+            let place =
+                (0..old[slot].len()).find(|place| old[slot][*place] != new[number][*place])?;
+            let now = if new[number][place] { "not written" } else { "written" };
+            Some(format!("element {place} of data{number} is {now}, unlike before"))
+        })
+    }
+
     /// What the checked interpreter finds in the later kernel alone, such as a race of two threads.
     fn checked(&self) -> Option<String> {
         let check = |kernel: &Linear, memories: &[Elements]| {
             let mut memories = memories.to_vec();
-            for slot in written(kernel) {
+            for slot in touched(kernel, Op::Store) {
                 memories[slot].fill(None);
             }
             crate::catch(|| crate::engine::run_alone("interp", kernel, &mut memories))
@@ -285,17 +316,35 @@ impl<'a> Trial<'a> {
     }
 }
 
-/// The slots that a kernel stores to.
-fn written(kernel: &Linear) -> Vec<usize> {
-    let stores = kernel.uops.iter().filter(|uop| uop.op == Op::Store);
-    let array = |store: &Instruction| {
-        let index = &kernel.uops[store.src[0] as usize];
+/// Of each element whether the kernel leaves it as it is: it is then undefined after a run on
+/// undefined ones, though not after one on others (`given`). `None` if the kernel reads what it
+/// writes.
+fn unwritten(kernel: &Linear, memories: &[Elements], given: &[Elements]) -> Option<Vec<Vec<bool>>> {
+    let (read, written) = (touched(kernel, Op::Load), touched(kernel, Op::Store));
+    if written.iter().any(|slot| read.contains(slot)) {
+        return None;
+    }
+    let mut memories = memories.to_vec();
+    written.iter().for_each(|slot| memories[*slot].fill(None));
+    let after = run(kernel, &memories, &mut |_, value| value).ok()?;
+    let is_left =
+        |(after, given): (&Option<Constant>, &Option<Constant>)| after.is_none() && given.is_some();
+    let of =
+        |(after, given): (&Elements, &Elements)| after.iter().zip(given).map(is_left).collect();
+    Some(after.iter().zip(given).map(of).collect())
+}
+
+/// The slots that a kernel loads from or stores to.
+fn touched(kernel: &Linear, op: Op) -> Vec<usize> {
+    let touches = kernel.uops.iter().filter(|uop| uop.op == op);
+    let array = |touch: &Instruction| {
+        let index = &kernel.uops[touch.src[0] as usize];
         match kernel.uops[*index.src.first()? as usize].arg {
             gradiff::graph::Arg::Global(global) => Some(global.slot),
             _ => None,
         }
     };
-    stores.filter_map(array).collect()
+    touches.filter_map(array).collect()
 }
 
 /// Whether the later value is what the earlier one asks for.
@@ -376,15 +425,24 @@ impl Data {
     fn name(self) -> &'static str {
         match self {
             Data::SmallIntegers => "small integers",
+            Data::Negative => "negative data",
+            Data::Positive => "positive data",
             Data::Spread => "spread data",
             Data::Edges => "edges",
         }
     }
 
-    fn element(self, dtype: DType, random: &mut Random) -> Constant {
+    /// An element; of edges it is the one of this number, counted round and round.
+    fn element(self, dtype: DType, random: &mut Random, edge: usize) -> Constant {
+        const COUNT: usize = 7;
         let bits = random.next();
+        let up_to_8 = 1 + i128::from(bits % 8);
         match (self, dtype.int_range()) {
             (_, Some(_)) if dtype == DType::Bool => Constant::bool(bits & 1 == 1),
+            (Data::Negative, range) if range.is_none_or(|(low, _)| low < 0) => {
+                Constant::int(dtype, -up_to_8)
+            }
+            (Data::Negative | Data::Positive, _) => Constant::int(dtype, up_to_8),
             (Data::SmallIntegers, range) => {
                 let low = if range.is_some_and(|(low, _)| low == 0) { 0 } else { -8 };
                 Constant::int(dtype, low + i128::from(bits % (9 - low) as u64))
@@ -395,12 +453,13 @@ impl Data {
                 Constant::float(dtype, 8.0 * unit - 4.0)
             }
             (Data::Edges, Some((low, high))) => {
-                let edges = [low, high, 0, 1, high - 1, low + 1];
-                Constant::int(dtype, edges[bits as usize % edges.len()])
+                let edges: [i128; COUNT] = [low, high, 0, 1, high - 1, low + 1, 2];
+                Constant::int(dtype, edges[edge % COUNT])
             }
             (Data::Edges, None) => {
-                let edges = [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 0.0, -0.0, 1.0, -1.5];
-                Constant::float(dtype, edges[bits as usize % edges.len()])
+                let infinity = f64::INFINITY;
+                let edges: [f64; COUNT] = [f64::NAN, infinity, -infinity, 0.0, -0.0, 1.0, -1.5];
+                Constant::float(dtype, edges[edge % COUNT])
             }
         }
     }
