@@ -2,9 +2,9 @@
 //!
 //! In go two sets of snapshot files by name, as bytes; out comes a row for each that changed.
 //! Snapshots of linear uops (`uops/`) are parsed, verified, counted ([`Cost`]) and run on the same
-//! data ([`outputs`]); other texts are compared as texts and told with what became of the uops of the
-//! same stem. Kernels are compared in the order in which they stand, for how they hand data on is not
-//! in a snapshot; another count of kernels is another meaning.
+//! data ([`outputs`]); other texts are compared as texts and told with what became of the uops of
+//! the same stem. Kernels are compared in the order in which they stand, for how they hand data on
+//! is not in a snapshot; another count of kernels is another meaning.
 
 mod cost;
 mod outputs;

@@ -209,7 +209,49 @@ fn renumbered_uops_are_the_same_program() {
 }
 
 #[test]
+fn costs_are_counted_by_the_steps_of_loops() {
+    let files: Files =
+        snapshots().into_iter().filter(|(name, _)| name == "uops/matmul-4x4.snap").collect();
+    let report = diff(&Files::new(), &files);
+    let cost = report.rows[0].after.expect("a cost");
+    // By hand; the eight values are three counters, a product, an index, the accumulator, what was
+    // loaded first and the second load or what leads to it.
+    let expected = [
+        ("loads", 128),
+        ("stores", 16),
+        ("alu", 4 + 16 + 5 * 64),
+        ("barriers", 0),
+        ("depth", 3),
+        ("accumulators", 1),
+        ("registers", 8),
+        ("work", 4 * 144 + 340 + 2 * (4 + 16 + 64)),
+    ];
+    assert_eq!(cost.numbers(), expected);
+}
+
+#[test]
 fn where_a_value_is_computed_matters() {
+    let inside = ADD
+        .replace("   8 add            f32   [7, 1]\n", "   8 exp2 f32 [1]\n   9 add f32 [7, 8]\n");
+    let inside = inside.replace("   9 store          void  [5, 8]", "  10 store void [5, 9]");
+    let inside = inside.replace("  10 endrange", "  11 endrange");
+    let outside = "kernel E_4
+   0 const i32 [] 4
+   1 const f32 [] 7.0
+   2 define_global f32 [] data0 4
+   3 define_global f32 [] data1 4
+   4 exp2 f32 [1]
+   5 range i32 [0] 0
+   6 index f32 [2, 5]
+   7 index f32 [3, 5]
+   8 load f32 [7]
+   9 add f32 [8, 4]
+  10 store void [6, 9]
+  11 endrange void [5]
+";
+    let row = changed(&inside, outside);
+    assert_eq!(row.class, Class::Cheaper, "{row:?}");
+    assert_eq!(changed(outside, &inside).class, Class::Dearer);
     let read = "kernel E_2
    0 const i32 [] 2
    1 const f32 [] 1.0
@@ -373,6 +415,16 @@ fn vectors_are_run_lane_by_lane_and_count_once() {
     assert_eq!(row.class, Class::DifferentMeaning, "one lane too few: {row:?}");
 }
 
+const ENDLESS: &str = "kernel E
+   0 const i32 [] 0
+   1 const i32 [] 2000000000
+   2 define_global f32 [] data0 4
+   3 range i32 [0] 0g
+   4 range i32 [1] 0l
+   5 endrange void [4]
+   6 endrange void [3]
+";
+
 #[test]
 fn broken_snapshots_are_told_and_nothing_panics() {
     let cases = [
@@ -402,6 +454,9 @@ fn broken_snapshots_are_told_and_nothing_panics() {
         let row = change(ADD, &[(from, to)]);
         assert!(row.class == Class::Broken && row.detail.contains(problem), "{row:?}");
     }
+    // A loop without steps around threads without number.
+    let row = changed(ADD, ENDLESS);
+    assert!(row.class == Class::Broken && row.detail.contains("threads"), "{row:?}");
     for bytes in [b"".as_slice(), b"---", b"\xff\xfe", b"---\nsource: x\n", b"kernel E\n"] {
         let broken = Files::from([(String::from("uops/a.snap"), bytes.to_vec())]);
         let report = diff(&files("uops/a.snap", ADD), &broken);

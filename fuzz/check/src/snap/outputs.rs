@@ -8,7 +8,7 @@
 //! bit of what each op computes moved up or down by chance, and a difference is excused as far as
 //! that moves the element, four times over. There is no tolerance to set.
 
-use gradiff::graph::{Constant, DType, Global, Instruction, Linear, Op};
+use gradiff::graph::{Arg, AxisKind, Constant, DType, Global, Instruction, Linear, Op};
 
 use super::cost::Cost;
 use crate::linear::run_rounded;
@@ -86,13 +86,20 @@ pub(super) fn is_runnable(kernel: &Linear, cost: &Cost) -> Result<(), String> {
         }
     }
     let size = |uop: &Instruction| match uop.arg {
-        gradiff::graph::Arg::Global(Global { size_elements, .. }) => size_elements,
-        gradiff::graph::Arg::Local(local) => local.size_elements,
+        Arg::Global(Global { size_elements, .. }) => size_elements,
+        Arg::Local(local) => local.size_elements,
         _ => 0,
     };
     let elements = kernel.uops.iter().map(size).fold(0, i64::saturating_add);
     if elements > MOST_ELEMENTS {
         return Err(format!("{elements} elements; at most {MOST_ELEMENTS} are filled"));
+    }
+    for kind in [AxisKind::Global, AxisKind::Local] {
+        let counts = kernel.launched(kind).into_iter().map(|(_, count)| count.max(1));
+        let threads = counts.fold(1, i64::saturating_mul);
+        if threads.unsigned_abs() > MOST_STEPS {
+            return Err(format!("{threads} groups or threads; at most {MOST_STEPS} are tried"));
+        }
     }
     if cost.steps > MOST_STEPS {
         return Err(format!("{} uops are run; at most {MOST_STEPS} are tried", cost.steps));
@@ -340,7 +347,7 @@ fn touched(kernel: &Linear, op: Op) -> Vec<usize> {
     let array = |touch: &Instruction| {
         let index = &kernel.uops[touch.src[0] as usize];
         match kernel.uops[*index.src.first()? as usize].arg {
-            gradiff::graph::Arg::Global(global) => Some(global.slot),
+            Arg::Global(global) => Some(global.slot),
             _ => None,
         }
     };

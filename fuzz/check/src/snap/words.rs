@@ -1,8 +1,9 @@
 //! Texts that are no uops: how many lines changed, and whether more than names and blanks did.
 //!
 //! Names are those that renderers and printers number: `val3`, `alu12`, `%17`, `%r4`, `E_4_4n1`.
-//! A name may become another one of its kind if it does so everywhere and no other becomes the same;
-//! `data0` is a place in the parameter list and keeps its name, as do types such as `f32` and `int4`.
+//! A name may become another one of its kind if it does so everywhere and no other becomes the
+//! same; `data0` is a place in the parameter list and keeps its name, as do types such as `f32` and
+//! `int4`.
 
 use std::collections::HashMap;
 
