@@ -138,12 +138,18 @@ fn parse_line(line: &str, nodes: &[UOp], buffers: &mut Vec<Buffer>) -> Result<UO
     Ok(UOp::new(op, dtype, src, arg))
 }
 
-fn split_word(text: &str) -> (&str, &str) {
+pub(crate) fn split_word(text: &str) -> (&str, &str) {
     let (word, rest) = text.split_once(' ').unwrap_or((text, ""));
     (word, rest.trim_start())
 }
 
-fn parse_arg(op: Op, dtype: DType, text: &str, buffers: &mut Vec<Buffer>) -> Result<Arg, String> {
+/// What follows the sources of a node, as [`arg`] writes it.
+pub(crate) fn parse_arg(
+    op: Op,
+    dtype: DType,
+    text: &str,
+    buffers: &mut Vec<Buffer>,
+) -> Result<Arg, String> {
     match op {
         Op::Const => parse_constant(dtype, text).map(Arg::Const),
         Op::Buffer => parse_buffer(dtype, text, buffers).map(Arg::Buffer),

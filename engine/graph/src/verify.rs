@@ -269,6 +269,25 @@ pub fn verify_linear(linear: &Linear) -> Result<(), VerifyError> {
     }
 }
 
+/// Checks a linear kernel that comes from outside: as [`verify_linear`], and that each uop is a
+/// node that [`verify`] accepts.
+///
+/// # Errors
+/// The first uop that breaks an invariant.
+pub fn verify_kernel(linear: &Linear) -> Result<(), VerifyError> {
+    verify_linear(linear)?;
+    let mut nodes: Vec<UOp> = Vec::with_capacity(linear.uops.len());
+    for (position, uop) in linear.uops.iter().enumerate() {
+        let sources = uop.src.iter().map(|source| nodes[*source as usize].clone());
+        let node = UOp::new(uop.op, uop.dtype, sources, uop.arg.clone());
+        let place = format!("uop {position} ({})", uop.op);
+        let failed = |problem| VerifyError { place, problem };
+        check_arg(&node).and_then(|()| check_node(&node)).map_err(failed)?;
+        nodes.push(node);
+    }
+    Ok(())
+}
+
 fn is_launched(range: &Instruction) -> bool {
     matches!(range.arg, Arg::Axis(axis) if axis.kind.is_launched())
 }

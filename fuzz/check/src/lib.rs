@@ -23,6 +23,7 @@ mod reduce;
 mod report;
 pub mod sabotage;
 mod simpler;
+pub mod snap;
 mod spans;
 mod stages;
 mod symbolic;

@@ -15,9 +15,25 @@ use crate::stages::Elements;
 /// A list that is not well formed, a touch outside an array, an element that two threads write, a barrier that not all threads of a
 /// group reach, a loop without an end.
 pub(crate) fn run(kernel: &Linear, memories: &mut [Elements]) -> Result<(), String> {
+    run_rounded(kernel, memories, &mut |_, value| value)
+}
+
+/// What becomes of each value that an elementwise op computes.
+pub(crate) type Round<'a> = &'a mut dyn FnMut(Op, Constant) -> Constant;
+
+/// As [`run`], with what each elementwise op computes changed by `round`.
+///
+/// # Errors
+/// As [`run`].
+pub(crate) fn run_rounded(
+    kernel: &Linear,
+    memories: &mut [Elements],
+    round: Round<'_>,
+) -> Result<(), String> {
     gradiff::graph::verify_linear(kernel).map_err(|error| error.to_string())?;
     let (grid, group) = (steps_of(kernel, AxisKind::Global), steps_of(kernel, AxisKind::Local));
-    let mut arrays = Arrays { globals: memories, locals: HashMap::new(), writers: HashMap::new() };
+    let (locals, writers) = (HashMap::new(), HashMap::new());
+    let mut arrays = Arrays { globals: memories, locals, writers, round };
     for (number, place) in grid.iter().enumerate() {
         arrays.locals.clear();
         let start = |(thread, own): (usize, &Counters)| Machine {
@@ -62,6 +78,7 @@ struct Arrays<'a> {
     locals: HashMap<usize, Elements>,
     /// Group and thread that wrote an element of a parameter.
     writers: HashMap<(usize, usize), (usize, usize)>,
+    round: Round<'a>,
 }
 
 impl Arrays<'_> {
@@ -179,7 +196,9 @@ impl Machine<'_> {
             }
             (op, _) if op.is_elementwise() => {
                 let sources: Vec<Elements> = uop.src.iter().map(|at| self.lanes(*at)).collect();
-                Value::Lanes((0..count).map(|lane| element(uop, &sources, lane)).collect())
+                let mut round = |value| (arrays.round)(op, value);
+                let lanes = (0..count).map(|lane| element(uop, &sources, lane));
+                Value::Lanes(lanes.map(|value| value.map(&mut round)).collect())
             }
             _ => return Err(at("not a linear uop".to_string())),
         };

@@ -31,6 +31,8 @@ pub(crate) enum Command {
     Blame(Blame),
     /// Run each kernel of a program under all short and some long sequences of optimisations.
     Opts(Opts),
+    /// Compare reviewed snapshots with those of a revision or of another folder.
+    Snap(Snap),
     /// Check shape trackers: all short sequences on small shapes, then random ones.
     Views(Sweep),
     /// Check index expressions: all small ones, then random ones.
@@ -176,6 +178,35 @@ pub(crate) struct Opts {
     /// Run an engine with this planted fault.
     #[arg(long)]
     pub(crate) fault: Option<String>,
+    /// Print the report as one JSON object.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Flags of `snap`.
+#[derive(clap::Args, Debug)]
+pub(crate) struct Snap {
+    /// What to do with them.
+    #[command(subcommand)]
+    pub(crate) action: SnapAction,
+}
+
+/// What to do with snapshots.
+#[derive(Subcommand, Debug)]
+pub(crate) enum SnapAction {
+    /// Say of each that changed: same program, cheaper, dearer, other bits or different meaning.
+    Diff(SnapDiff),
+}
+
+/// Flags of `snap diff`.
+#[derive(clap::Args, Debug)]
+pub(crate) struct SnapDiff {
+    /// A folder of snapshots, or a git revision.
+    #[arg(default_value = "HEAD")]
+    pub(crate) before: String,
+    /// The folder of the snapshots of now.
+    #[arg(long, default_value = "snapshots")]
+    pub(crate) snapshots: PathBuf,
     /// Print the report as one JSON object.
     #[arg(long)]
     pub(crate) json: bool,

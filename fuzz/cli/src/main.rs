@@ -14,6 +14,7 @@ mod prove;
 mod replay;
 mod rules;
 mod sabotage;
+mod snap;
 mod sweep;
 mod worker;
 
@@ -96,6 +97,7 @@ fn run(args: Args) -> Result<Status, Failure> {
         Command::Show(options) => replay::show(&options),
         Command::Blame(options) => replay::blame(&options),
         Command::Opts(options) => opts::measure(&options),
+        Command::Snap(options) => snap::snap(&options),
         Command::Views(options) => sweep::views(&options),
         Command::Exprs(options) => sweep::exprs(&options),
         Command::Sabotage(options) => sabotage::measure(&options),

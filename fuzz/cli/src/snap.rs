@@ -1,0 +1,227 @@
+//! `gradiff snap diff`: what became of the reviewed snapshots since a revision of git, or compared
+//! with another folder. Reads files and asks git; what changed and how is judged by `check`.
+
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use gradiff_check::snap::{Class, Cost, Files, Report, Row, diff};
+use serde_json::{Value, json};
+
+use crate::args::{Snap, SnapAction, SnapDiff};
+use crate::{Failure, Status};
+
+/// Does what is asked for with snapshots.
+///
+/// # Errors
+/// As [`measure`].
+pub(crate) fn snap(options: &Snap) -> Result<Status, Failure> {
+    match &options.action {
+        SnapAction::Diff(options) => measure(options),
+    }
+}
+
+/// Prints a line for each snapshot that changed; a different meaning is a finding.
+///
+/// # Errors
+/// A folder without snapshots, a revision that is none, no git; after all is printed, snapshots
+/// that are broken.
+fn measure(options: &SnapDiff) -> Result<Status, Failure> {
+    let after = in_folder(&options.snapshots)?;
+    let folder = Path::new(&options.before);
+    let before = match folder.is_dir() {
+        true => in_folder(folder)?,
+        false => in_revision(&options.before, &options.snapshots)?,
+    };
+    // What a kernel of a broken file does wrong is told in its row.
+    std::panic::set_hook(Box::new(|_| {}));
+    let report = diff(&before, &after);
+    drop(std::panic::take_hook());
+    if options.json {
+        println!("{}", to_json(&report));
+    } else {
+        report.rows.iter().for_each(print_row);
+        println!("{}", summary(&report));
+    }
+    if let Some(row) = report.rows.iter().find(|row| row.class == Class::Broken) {
+        let count = report.count(Class::Broken);
+        let problem = format!("{}: {}", row.name, row.detail);
+        return Err(Failure::Usage(format!("{count} broken snapshots, the first is {problem}")));
+    }
+    Ok(match report.count(Class::DifferentMeaning) {
+        0 => Status::Clean,
+        _ => Status::Findings,
+    })
+}
+
+fn print_row(row: &Row) {
+    let mut words: Vec<String> = Vec::new();
+    match (row.before, row.after) {
+        (Some(before), Some(after)) => words.extend(costs(&before, &after)),
+        (Some(cost), None) | (None, Some(cost)) => words.extend(costs(&cost, &cost)),
+        (None, None) => {
+            words.push(format!("+{} -{} lines", row.lines.added, row.lines.removed));
+            words.extend(row.uops.map(|class| match class {
+                Some(class) => format!("uops: {}", class.name()),
+                None => String::from("uops: unchanged"),
+            }));
+        }
+    }
+    println!("{:28} {:36} {}", row.class.name(), row.name, words.join(", "));
+    if !row.detail.is_empty() {
+        println!("{:28} {}", "", row.detail);
+    }
+}
+
+/// Each number before and after; once if it stayed.
+fn costs(before: &Cost, after: &Cost) -> Vec<String> {
+    let pairs = before.numbers().into_iter().zip(after.numbers());
+    let shown = |((name, old), (_, new)): ((&str, u64), (&str, u64))| match old == new {
+        true => format!("{name} {old}"),
+        false => format!("{name} {old} -> {new}"),
+    };
+    pairs.map(shown).collect()
+}
+
+fn summary(report: &Report) -> String {
+    let classes = Class::ALL.into_iter().map(|class| (class, report.count(class)));
+    let words = classes.filter(|(_, count)| *count != 0);
+    let words: Vec<String> =
+        words.map(|(class, count)| format!("{count} {}", class.name())).collect();
+    let total = report.rows.len() + report.unchanged;
+    match words.as_slice() {
+        [] => format!("{total} snapshots, none changed"),
+        words => format!("{total} snapshots, {} unchanged; {}", report.unchanged, words.join("; ")),
+    }
+}
+
+fn to_json(report: &Report) -> Value {
+    let cost = |cost: &Cost| -> Value {
+        cost.numbers().into_iter().map(|(name, number)| (name.to_owned(), json!(number))).collect()
+    };
+    let row = |row: &Row| {
+        let uops = row.uops.map(|class| class.map_or("unchanged", Class::name));
+        json!({"snapshot": row.name, "class": row.class.name(), "detail": row.detail,
+               "before": row.before.as_ref().map(cost), "after": row.after.as_ref().map(cost),
+               "lines_added": row.lines.added, "lines_removed": row.lines.removed, "uops": uops})
+    };
+    let rows: Vec<Value> = report.rows.iter().map(row).collect();
+    let counts: serde_json::Map<String, Value> =
+        Class::ALL.into_iter().map(|c| (c.name().to_owned(), json!(report.count(c)))).collect();
+    json!({"changes": rows, "unchanged": report.unchanged, "counts": counts})
+}
+
+/// The snapshots below a folder; those that wait for review are none.
+fn in_folder(folder: &Path) -> Result<Files, Failure> {
+    let (mut files, mut folders) = (Files::new(), vec![folder.to_path_buf()]);
+    while let Some(inside) = folders.pop() {
+        let failed =
+            |error: std::io::Error| Failure::Usage(format!("{}: {error}", inside.display()));
+        for entry in std::fs::read_dir(&inside).map_err(failed)? {
+            let path = entry.map_err(failed)?.path();
+            if path.is_dir() {
+                folders.push(path);
+                continue;
+            }
+            let parts = path.strip_prefix(folder).into_iter().flat_map(Path::components);
+            let parts: Vec<_> = parts.map(|part| part.as_os_str().to_string_lossy()).collect();
+            let name = parts.join("/");
+            if is_snapshot(&name) {
+                let bytes = std::fs::read(&path)
+                    .map_err(|error| Failure::Usage(format!("{}: {error}", path.display())))?;
+                files.insert(name, bytes);
+            }
+        }
+    }
+    filled(files, &folder.display().to_string())
+}
+
+fn is_snapshot(name: &str) -> bool {
+    !name.ends_with(".snap.new") && !name.ends_with(".pending-snap")
+}
+
+fn filled(files: Files, place: &str) -> Result<Files, Failure> {
+    let is_any = files.keys().any(|name| name.ends_with(".snap"));
+    is_any
+        .then_some(files)
+        .ok_or_else(|| Failure::Usage(format!("{place}: no snapshots (.snap files) are there")))
+}
+
+/// The files that git has below `folder` at a revision.
+fn in_revision(revision: &str, folder: &Path) -> Result<Files, Failure> {
+    let inside = git(folder, &["rev-parse", "--show-prefix"], b"")?;
+    let prefix = String::from_utf8_lossy(&inside).trim_end_matches('\n').to_owned();
+    let commit = format!("{revision}^{{commit}}");
+    let arguments = ["rev-parse", "--verify", "--quiet", "--end-of-options", &commit];
+    let commit = git(folder, &arguments, b"").map_err(|_| {
+        Failure::Usage(format!("{revision} is neither a folder nor a revision that git knows"))
+    })?;
+    let commit = String::from_utf8_lossy(&commit).trim().to_owned();
+    let mut arguments = vec!["ls-tree", "-r", "-z", "--full-tree", &commit];
+    if !prefix.is_empty() {
+        arguments.extend(["--", prefix.as_str()]);
+    }
+    let listing = git(folder, &arguments, b"")?;
+    // Each entry: mode, type and hash, a tab, the path.
+    let entries: Vec<(String, String)> = listing
+        .split(|byte| *byte == 0)
+        .filter_map(|entry| {
+            let entry = String::from_utf8_lossy(entry);
+            let (head, path) = entry.split_once('\t')?;
+            let name = path.strip_prefix(&prefix)?.to_owned();
+            let mut head = head.split(' ').skip(1);
+            let is_file = head.next() == Some("blob") && is_snapshot(&name);
+            is_file.then_some((name, head.next()?.to_owned()))
+        })
+        .collect();
+    let hashes: String = entries.iter().map(|(_, hash)| format!("{hash}\n")).collect();
+    let contents = git(folder, &["cat-file", "--batch"], hashes.as_bytes())?;
+    let mut rest = contents.as_slice();
+    let mut files = Files::new();
+    for (name, _) in entries {
+        let cut = || Failure::Internal(format!("git cat-file gave no {name}"));
+        let (bytes, after) = blob(rest).ok_or_else(cut)?;
+        rest = after;
+        files.insert(name, bytes.to_vec());
+    }
+    filled(files, &format!("{} at {revision}", folder.display()))
+}
+
+/// The first answer of `git cat-file --batch`, and what follows it: `hash type size`, a newline,
+/// that many bytes, a newline.
+fn blob(answers: &[u8]) -> Option<(&[u8], &[u8])> {
+    let end = answers.iter().position(|byte| *byte == b'\n')?;
+    let head = std::str::from_utf8(&answers[..end]).ok()?;
+    let size: usize = head.rsplit(' ').next()?.parse().ok()?;
+    let (bytes, rest) = answers[end + 1..].split_at_checked(size)?;
+    Some((bytes, rest.strip_prefix(b"\n")?))
+}
+
+/// What git prints when it is run in a folder and reads `input`.
+fn git(folder: &Path, arguments: &[&str], input: &[u8]) -> Result<Vec<u8>, Failure> {
+    let failed = |error: std::io::Error| {
+        let why = "snapshots are compared with those of a revision by git";
+        let instead = "name a folder instead";
+        Failure::Usage(format!(
+            "git cannot be run in {}: {error}; {why}; {instead}",
+            folder.display()
+        ))
+    };
+    let mut command = Command::new("git");
+    command.arg("-C").arg(folder).args(arguments);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().map_err(failed)?;
+    let stdin = child.stdin.take();
+    let output = std::thread::scope(|scope| {
+        // Beside the reading, lest each side wait for the other. If git ends early it says why.
+        scope.spawn(move || stdin.map(|mut stdin| stdin.write_all(input)));
+        child.wait_with_output()
+    });
+    let output = output.map_err(failed)?;
+    if !output.status.success() {
+        let words = String::from_utf8_lossy(&output.stderr);
+        let asked = arguments.join(" ");
+        return Err(Failure::Usage(format!("git {asked} failed: {}", words.trim())));
+    }
+    Ok(output.stdout)
+}
