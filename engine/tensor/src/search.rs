@@ -335,8 +335,9 @@ impl Run<'_> {
         let mut best = best;
         let mut timed = Vec::with_capacity(candidates.len());
         for ((opts, _), executable) in candidates.into_iter().zip(executables) {
-            let time = executable
-                .and_then(|executable| time(self.search.device, &*executable, scratch, best));
+            let device = self.search.device;
+            let time =
+                executable.and_then(|executable| time(device, &*executable, scratch, best, LIMIT));
             match time {
                 Ok(Some(time)) => {
                     // Where a search starts from is timed in full.
@@ -391,6 +392,7 @@ fn time(
     executable: &dyn Executable,
     scratch: &[Memory],
     best: Option<Duration>,
+    limit: Duration,
 ) -> Result<Option<Duration>, gradiff_runtime::Error> {
     let memories: Vec<&Memory> = scratch.iter().collect();
     let start = Instant::now();
@@ -401,7 +403,7 @@ fn time(
         device.wait()?;
         least = least.min(launched.elapsed());
         let taken = start.elapsed();
-        if best.is_some_and(|best| LIMIT <= taken || best * SLOW + SLACK < least) {
+        if best.is_some_and(|best| limit <= taken || best * SLOW + SLACK < least) {
             return Ok(None);
         }
         if LONG <= taken || RUNS <= count && SHORT <= taken {
@@ -543,6 +545,25 @@ mod tests {
     }
 
     #[test]
+    fn state_is_kept_after_each_round() {
+        let directory = tempfile::tempdir().unwrap();
+        let engine = engine("jit", directory.path());
+        let [_, _, product] = product(12);
+        let ast = &engine.plan(&[&product]).unwrap().items[0].ast;
+        let settings = engine.settings();
+        let search = engine.search(&settings);
+        let tree = Tree::of(ast, &search).unwrap();
+        let kept = std::cell::RefCell::new(Vec::new());
+        let keep = |state: &State| kept.borrow_mut().push((state.is_finished, state.round));
+        let run = Run { search: &search, ast, tree, seen: FxHashSet::default() };
+        let rounds = run.finish(None, &keep).unwrap().round;
+        assert!(1 <= rounds, "12 steps can be split");
+        let mut expected: Vec<(bool, usize)> = (1..=rounds).map(|round| (false, round)).collect();
+        expected.push((true, rounds));
+        assert_eq!(kept.into_inner(), expected);
+    }
+
+    #[test]
     fn chosen_opts_are_not_searched() {
         let directory = tempfile::tempdir().unwrap();
         for opts in [Strategy::None, Strategy::Fixed(Vec::new())] {
@@ -579,13 +600,16 @@ mod tests {
             }
         }
         let device = gradiff_runtime::device("null").unwrap();
-        let timed = |best: Option<Duration>| {
+        let timed = |best: Option<Duration>, limit: Duration| {
             let counted = Counted(AtomicUsize::new(0));
-            (time(&*device, &counted, &[], best).unwrap().is_some(), counted.0.into_inner())
+            let time = time(&*device, &counted, &[], best, limit).unwrap();
+            (time.is_some(), counted.0.into_inner())
         };
-        assert_eq!(timed(Some(Duration::from_micros(10))), (false, 1));
-        assert_eq!(timed(Some(Duration::from_secs(1))), (true, 3));
-        assert_eq!(timed(None), (true, 3));
+        let [short, long] = [Duration::from_micros(10), Duration::from_secs(1)];
+        assert_eq!(timed(Some(short), LIMIT), (false, 1));
+        assert_eq!(timed(Some(long), LIMIT), (true, 3));
+        assert_eq!(timed(None, LIMIT), (true, 3));
+        assert_eq!(timed(Some(long), short), (false, 1), "the limit ends it");
     }
 
     #[test]
