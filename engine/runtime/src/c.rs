@@ -45,7 +45,7 @@ impl Compiler {
     /// Finds the compiler: `CC` if it is set, else the first of cc, gcc and clang.
     pub(crate) fn open() -> Result<Compiler, Error> {
         let chosen = std::env::var("CC").ok().filter(|command| !command.trim().is_empty());
-        Compiler::with(chosen.as_deref(), Cache::open()?)
+        Compiler::with(chosen.as_deref(), Cache::open("so")?)
     }
 
     fn with(chosen: Option<&str>, cache: Cache) -> Result<Compiler, Error> {
@@ -371,7 +371,7 @@ mod tests {
     use super::*;
 
     fn compiler(directory: &Path, command: Option<&str>) -> Result<Compiler, Error> {
-        Compiler::with(command, Cache::at(directory, 1 << 30)?)
+        Compiler::with(command, Cache::at(directory, "so", 1 << 30)?)
     }
 
     /// `data0[0] = 42`.

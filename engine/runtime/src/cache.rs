@@ -1,7 +1,8 @@
-//! Compiled files kept on disk, between runs and between processes.
+//! What was dear to make kept on disk, between runs and between processes: compiled kernels, and
+//! what searches found.
 //!
-//! An entry is one file: a shared object with a trailer behind it (which loaders pass over) that
-//! holds the text of its key and a checksum. It is written beside its place and moved there in
+//! An entry is one file: the object with a trailer behind it (which loaders pass over) that holds
+//! the text of its key and a checksum. It is written beside its place and moved there in
 //! one step, so a reader sees a whole entry or none; an entry that does not check out is removed
 //! and built again. When all entries together pass the bound, the least recently used ones go.
 
@@ -20,17 +21,23 @@ const MAX_MIB: u64 = 512;
 /// How many entries are added before the bound is looked at again.
 const EVICT_EVERY: usize = 32;
 
-/// A directory of compiled files.
-pub(crate) struct Cache {
+/// Entries of one kind in a directory, found by text.
+pub struct Cache {
     directory: PathBuf,
+    /// How the names of entries of this kind end.
+    ending: &'static str,
     max_bytes: u64,
     added: AtomicUsize,
 }
 
 impl Cache {
-    /// The cache in `GRADIFF_CACHE_DIR`, else in the user's cache directory. Where that cannot
-    /// be written, a new private directory serves this process alone, and a warning says so.
-    pub(crate) fn open() -> Result<Cache, Error> {
+    /// The cache in `GRADIFF_CACHE_DIR`, else in the user's cache directory, of the entries whose
+    /// names have this ending. Where that cannot be written, a new private directory serves this
+    /// process alone, and a warning says so.
+    ///
+    /// # Errors
+    /// If there is no such directory either.
+    pub fn open(ending: &'static str) -> Result<Cache, Error> {
         let mib = std::env::var("GRADIFF_CACHE_MAX_MIB").ok().and_then(|text| text.parse().ok());
         let max_bytes = mib.unwrap_or(MAX_MIB).saturating_mul(1 << 20);
         let wanted = match std::env::var_os("GRADIFF_CACHE_DIR").filter(|path| !path.is_empty()) {
@@ -39,9 +46,9 @@ impl Cache {
                 .map(|project| project.cache_dir().join("c")),
         };
         if let Some(directory) = &wanted {
-            match Cache::at(directory, max_bytes) {
+            match Cache::at(directory, ending, max_bytes) {
                 Ok(cache) => return Ok(cache),
-                Err(error) => eprintln!("warning: {error}; compiled kernels are not kept"),
+                Err(error) => eprintln!("warning: {error}; .{ending} files are not kept"),
             }
         }
         let private = tempfile::Builder::new().prefix("gradiff-").tempdir();
@@ -50,11 +57,14 @@ impl Cache {
             path: std::env::temp_dir(),
             why: why.to_string(),
         };
-        Cache::at(&private.map_err(file)?.keep(), max_bytes)
+        Cache::at(&private.map_err(file)?.keep(), ending, max_bytes)
     }
 
     /// The cache in this directory, which is made if it is not there.
-    pub(crate) fn at(directory: &Path, max_bytes: u64) -> Result<Cache, Error> {
+    ///
+    /// # Errors
+    /// If it cannot be made or written.
+    pub fn at(directory: &Path, ending: &'static str, max_bytes: u64) -> Result<Cache, Error> {
         let refuse = |why: std::io::Error| Error::File {
             what: "cannot use the cache directory",
             path: directory.to_path_buf(),
@@ -63,7 +73,7 @@ impl Cache {
         std::fs::create_dir_all(directory).map_err(refuse)?;
         tempfile::tempfile_in(directory).map_err(refuse)?;
         let (directory, added) = (directory.to_path_buf(), AtomicUsize::new(0));
-        Ok(Cache { directory, max_bytes, added })
+        Ok(Cache { directory, ending, max_bytes, added })
     }
 
     /// Where the entries lie.
@@ -72,14 +82,25 @@ impl Cache {
     }
 
     /// Where the entry of this key lies or would lie.
-    pub(crate) fn path_of(&self, key: &str) -> PathBuf {
+    pub fn path_of(&self, key: &str) -> PathBuf {
         let [high, low] =
             [0xcbf2_9ce4_8422_2325, 0x9e37_79b9_7f4a_7c15].map(|basis| fnv(basis, key));
-        self.directory.join(format!("{high:016x}{low:016x}.so"))
+        self.directory.join(format!("{high:016x}{low:016x}.{}", self.ending))
+    }
+
+    /// What was added under this key, if the entry is whole.
+    pub fn read(&self, key: &str) -> Option<Vec<u8>> {
+        let (_, mut content) = self.whole(key)?;
+        content.truncate(content.len() - TRAILER_BYTES - key.len());
+        Some(content)
     }
 
     /// The entry of this key, if there is a whole one.
     pub(crate) fn find(&self, key: &str) -> Option<PathBuf> {
+        self.whole(key).map(|(path, _)| path)
+    }
+
+    fn whole(&self, key: &str) -> Option<(PathBuf, Vec<u8>)> {
         let path = self.path_of(key);
         let content = std::fs::read(&path).ok()?;
         if !is_whole(&content, key) {
@@ -90,11 +111,14 @@ impl Cache {
         // The time of last use; nothing but the order of eviction depends on it.
         let file = std::fs::File::options().append(true).open(&path);
         let _ = file.and_then(|file| file.set_modified(SystemTime::now()));
-        Some(path)
+        Some((path, content))
     }
 
-    /// Adds `object` under this key; the path of the entry.
-    pub(crate) fn add(&self, key: &str, object: &[u8]) -> Result<PathBuf, Error> {
+    /// Adds `object` under this key, in the place of what was there; the path of the entry.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn add(&self, key: &str, object: &[u8]) -> Result<PathBuf, Error> {
         let path = self.path_of(key);
         let mut content = Vec::with_capacity(object.len() + key.len() + TRAILER_BYTES);
         content.extend_from_slice(object);
@@ -129,7 +153,7 @@ impl Cache {
         let Ok(listing) = std::fs::read_dir(&self.directory) else { return };
         let mut entries: Vec<(SystemTime, u64, PathBuf)> = listing
             .flatten()
-            .filter(|entry| entry.path().extension().is_some_and(|ending| ending == "so"))
+            .filter(|entry| entry.path().extension().is_some_and(|ending| ending == self.ending))
             .filter_map(|entry| {
                 let data = entry.metadata().ok()?;
                 Some((data.modified().ok()?, data.len(), entry.path()))
@@ -187,7 +211,7 @@ mod tests {
 
     fn cache(max_bytes: u64) -> (tempfile::TempDir, Cache) {
         let directory = tempfile::tempdir().unwrap();
-        let cache = Cache::at(directory.path(), max_bytes).unwrap();
+        let cache = Cache::at(directory.path(), "so", max_bytes).unwrap();
         (directory, cache)
     }
 
@@ -197,6 +221,7 @@ mod tests {
         assert_eq!(cache.find("key"), None);
         let path = cache.add("key", b"an object").unwrap();
         assert_eq!(cache.find("key"), Some(path.clone()));
+        assert_eq!(cache.read("key").unwrap(), b"an object");
         let whole = std::fs::read(&path).unwrap();
         for length in 0..whole.len() {
             std::fs::write(&path, &whole[..length]).unwrap();

@@ -22,6 +22,7 @@ mod scalar;
 mod system;
 mod threads;
 
+pub use cache::Cache;
 pub use device::{Device, DeviceRow, Executable, GroupLimits, Limits, device, devices};
 pub use error::{Array, Error, Worker};
 pub use memory::{Memory, memory_of};

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use gradiff_graph::fault::{self, Fault};
 use gradiff_graph::{Constant, Linear, UOp};
+use gradiff_kernel::Opt;
 use gradiff_runtime::Executable;
 use rustc_hash::FxHashMap;
 
@@ -38,6 +39,8 @@ pub(crate) struct Made {
     pub(crate) executable: Option<Arc<dyn Executable>>,
     /// Whether its rewriting led back to where it came from, or had to be stopped.
     pub(crate) is_endless: bool,
+    /// The opts that a search found.
+    pub(crate) opts: Option<Arc<[Opt]>>,
 }
 
 /// Kernels by key, bounded.

@@ -1,4 +1,4 @@
-//! What `DEBUG` prints to stderr: 1 the device, 2 a line for each kernel that runs, 3 its
+//! What `DEBUG` prints to stderr: 1 the device and searches, 2 a line for each kernel run, 3 its
 //! parameters, 4 its source in C, 5 its tree and its linear uops.
 
 use std::time::Duration;

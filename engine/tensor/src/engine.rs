@@ -4,11 +4,13 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use gradiff_graph::{Buffer, Linear, UOp};
+use gradiff_kernel::{Opt, Strategy};
 use gradiff_runtime::{Device, Executable, Memory};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::cache::{Cache, Key, Made};
-use crate::{Error, Tensor, debug};
+use crate::search::{Search, Searches};
+use crate::{Error, Tensor, debug, search};
 
 /// A device with its options and its kernel cache. `realize` and all reads need one.
 pub struct Engine {
@@ -20,6 +22,10 @@ pub struct Engine {
     pub kernel: gradiff_kernel::Options,
     /// What kernels are brought down to.
     pub target: gradiff_kernel::Target,
+    /// How many candidates a search for the opts of a kernel keeps; 0 for no search. Kernels that
+    /// are otherwise optimised by heuristic are searched when they are planned.
+    pub beam: usize,
+    pub(crate) searches: Searches,
     cache: Cache,
     debug_level: u8,
 }
@@ -38,6 +44,8 @@ pub struct PlannedKernel {
     /// Whether rewriting it came back to where it had been, or had to be stopped though no fuel
     /// was set: what came out is right, but rules work against each other.
     pub is_endless: bool,
+    /// The opts that a search found for it.
+    pub opts: Option<Arc<[Opt]>>,
     key: Key,
 }
 
@@ -82,19 +90,22 @@ fn rebind(tensors: &[&Tensor], outputs: Vec<UOp>) {
 
 impl Engine {
     /// An engine for the device of this name, with the options that suit it: kernels are optimised
-    /// by heuristic. `DEBUG` is read here.
+    /// by heuristic, or searched if `BEAM` says how widely. `BEAM` and `DEBUG` are read here.
     /// # Errors
-    /// If there is no such device, it is not available, or `DEBUG` is no level from 0 to 5.
+    /// If there is no such device, it is not available, `BEAM` is no number from 0 to 64, or
+    /// `DEBUG` is no level from 0 to 5.
     pub fn new(device: &str) -> Result<Engine, Error> {
         let device = gradiff_runtime::device(device)?;
         let debug_level = debug::level()?;
+        let beam = search::width()?;
         if 1 <= debug_level {
             eprintln!("opened device {}: {}", device.name(), device.describe());
         }
         let target = gradiff_kernel::Target::of(device.name());
         let (schedule, kernel) = Default::default();
-        let cache = Cache::default();
-        let mut engine = Engine { device, schedule, kernel, target, cache, debug_level };
+        let (cache, searches) = Default::default();
+        let mut engine =
+            Engine { device, schedule, kernel, target, beam, searches, cache, debug_level };
         engine.suit(target);
         Ok(engine)
     }
@@ -102,14 +113,14 @@ impl Engine {
     /// Makes kernels for this target, optimised as suits it.
     pub fn suit(&mut self, target: gradiff_kernel::Target) {
         self.target = target;
-        self.kernel.opts = gradiff_kernel::Strategy::Heuristic;
+        self.kernel.opts = Strategy::Heuristic;
         self.schedule.pack = target.vectors.alu && target.groups.is_none();
     }
 
     /// Plans the kernels that compute `tensors`, and makes the tensors ones that are in the
-    /// buffers which these kernels will fill. Nothing is compiled or run: until the plan has
-    /// run, reads of the tensors find nothing. If the plan may fail and the tensors must outlive
-    /// that, [`realize`](Engine::realize) is the call to use.
+    /// buffers which these kernels will fill. Nothing of it is run, nor compiled (but for what a
+    /// search tries): until the plan has run, reads of the tensors find nothing. If the plan may
+    /// fail and the tensors must outlive that, [`realize`](Engine::realize) is the call to use.
     /// # Errors
     /// If a tensor cannot be scheduled or lowered; the tensors stay as they were.
     pub fn plan(&self, tensors: &[&Tensor]) -> Result<Plan, Error> {
@@ -128,8 +139,8 @@ impl Engine {
             let key = Key::new(&item.ast, &settings);
             let made = self.made(&item.ast, &key)?;
             let (ast, buffers) = (item.ast, item.buffers);
-            let Made { linear, executable, is_endless } = made;
-            plan.push(PlannedKernel { ast, linear, buffers, executable, is_endless, key });
+            let Made { linear, executable, is_endless, opts } = made;
+            plan.push(PlannedKernel { ast, linear, buffers, executable, is_endless, opts, key });
         }
         Ok((plan, schedule.outputs))
     }
@@ -146,8 +157,9 @@ impl Engine {
             }
             if item.executable.is_none() && seen.insert(item.key.clone()) {
                 debug::print_source(self.debug_level, item)?;
-                let (linear, is_endless) = (item.linear.clone(), item.is_endless);
-                missing.push((item.key.clone(), Made { linear, executable: None, is_endless }));
+                let (linear, opts) = (item.linear.clone(), item.opts.clone());
+                let made = Made { linear, executable: None, is_endless: item.is_endless, opts };
+                missing.push((item.key.clone(), made));
             }
         }
         if missing.is_empty() {
@@ -209,21 +221,47 @@ impl Engine {
         self.cache.len()
     }
 
+    /// How many kernels were searched; those whose opts were found on disk do not count.
+    pub fn search_count(&self) -> usize {
+        self.searches.count()
+    }
+
     fn made(&self, ast: &UOp, key: &Key) -> Result<Made, Error> {
         if let Some(made) = self.cache.get(key) {
             return Ok(made);
         }
+        let opts = self.searched(ast);
+        let mut options = self.kernel.clone();
+        if let Some(opts) = &opts {
+            options.opts = Strategy::Fixed(opts.to_vec());
+        }
         let mut trace = gradiff_rewrite::Trace::default();
-        let linear = gradiff_kernel::lower(ast, &self.target, &self.kernel, &mut trace)?;
+        let linear = gradiff_kernel::lower(ast, &self.target, &options, &mut trace)?;
         let is_fuelled = self.kernel.rewrite.fuel.is_some();
         let is_endless = !trace.loops.is_empty() || trace.ran_out && !is_fuelled;
-        let made = Made { linear: Arc::new(linear), executable: None, is_endless };
+        let made = Made { linear: Arc::new(linear), executable: None, is_endless, opts };
         self.cache.insert(key.clone(), made.clone());
         Ok(made)
     }
 
+    /// The opts that a search finds, if the kernel is one to search.
+    fn searched(&self, ast: &UOp) -> Option<Arc<[Opt]>> {
+        if self.beam == 0 || self.kernel.opts != Strategy::Heuristic {
+            return None;
+        }
+        self.search(&self.settings()).best(ast, &self.searches)
+    }
+
+    /// A search with these options; `settings` are [`settings`](Engine::settings).
+    pub(crate) fn search<'a>(&'a self, settings: &'a str) -> Search<'a> {
+        let Engine { kernel: options, target, beam: width, debug_level, .. } = self;
+        let (device, width, debug_level) = (&*self.device, *width, *debug_level);
+        Search { device, target, options, settings, width, debug_level }
+    }
+
     /// All that a kernel depends on besides its tree.
-    fn settings(&self) -> Arc<str> {
-        format!("{} {:?} {:?}", self.device.name(), self.kernel, self.target).into()
+    pub(crate) fn settings(&self) -> Arc<str> {
+        let Engine { kernel, target, beam, .. } = self;
+        format!("{} {kernel:?} {target:?} beam {beam}", self.device.name()).into()
     }
 }

@@ -17,6 +17,7 @@ mod operand;
 mod promotion;
 mod read;
 mod reduce;
+mod search;
 mod tensor;
 
 pub use element::Element;
