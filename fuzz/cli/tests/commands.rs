@@ -49,7 +49,11 @@ fn usage_errors_exit_1_and_say_what_is_allowed() {
     check(&["hunt", "--lanes", "fast"], 1, &["no lane is called fast", "exact"]);
     check(&["hunt", "--fault", "typo"], 1, &["no fault is called typo", "view-flip-offset"]);
     check(&["replay", "nothing.case"], 1, &["nothing.case"]);
-    check(&["show", &case("softmax"), "--stage", "fortran"], 1, &["no stage is called fortran", "uops", "ptx"]);
+    check(
+        &["show", &case("softmax"), "--stage", "fortran"],
+        1,
+        &["no stage is called fortran", "uops", "ptx"],
+    );
     check(&["hunt", "--findings", "/dev/null/here", "--programs", "1"], 1, &["--findings"]);
 }
 
