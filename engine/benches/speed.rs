@@ -77,8 +77,13 @@ fn multiply_adds() -> Linear {
     let one = push(Op::Const, f32, 1, &[], number(0.999));
     let factor = push(Op::Vectorize, f32, 16, &[one], Arg::None);
     let end = push(Op::Const, i32, 1, &[], Arg::Const(Constant::int(i32, STEPS.into())));
-    let sums: Vec<u32> =
-        (0..CHAINS).map(|chain| push(Op::DefineAcc, f32, 16, &[factor], Arg::Int(chain))).collect();
+    // Equal chains would be computed once.
+    let mut sums = Vec::new();
+    for chain in 0..CHAINS {
+        let start = push(Op::Const, f32, 1, &[], number(1.0 + chain as f64));
+        let start = push(Op::Vectorize, f32, 16, &[start], Arg::None);
+        sums.push(push(Op::DefineAcc, f32, 16, &[start], Arg::Int(chain)));
+    }
     let axis = Arg::Axis(Axis { kind: AxisKind::Loop, number: 0 });
     let range = push(Op::Range, i32, 1, &[end], axis);
     for sum in &sums {

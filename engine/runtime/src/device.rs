@@ -144,6 +144,7 @@ impl Row {
 /// [`Error::NoDevice`] if no device has the name, [`Error::Unavailable`] if this machine lacks
 /// what it needs.
 pub fn device(name: &str) -> Result<Arc<dyn Device>, Error> {
+    crate::environment::check()?;
     let row = DEVICES.iter().find(|row| row.name == name);
     let known = || DEVICES.iter().map(|row| row.name).collect();
     row.ok_or_else(|| Error::NoDevice { name: name.to_string(), known: known() })?.device()

@@ -45,6 +45,20 @@ impl std::fmt::Display for Worker {
 /// Why a kernel was not compiled or did not run.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
+    /// An environment variable says what it may not.
+    #[error("{name}={text}: it says {what}, from {least} to {most}")]
+    Environment {
+        /// The variable.
+        name: &'static str,
+        /// What it says.
+        text: String,
+        /// What it is for.
+        what: &'static str,
+        /// The least it may say.
+        least: usize,
+        /// The most it may say.
+        most: usize,
+    },
     /// There is no device of this name.
     #[error("there is no device `{name}`; devices are {}", known.join(", "))]
     NoDevice {

@@ -7,6 +7,7 @@ mod c;
 mod cache;
 mod cuda;
 mod device;
+mod environment;
 mod error;
 mod half_float;
 mod interp;

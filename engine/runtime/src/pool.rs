@@ -117,7 +117,8 @@ impl Pool {
 fn pool() -> Option<&'static Mutex<Pool>> {
     static POOL: OnceLock<Mutex<Pool>> = OnceLock::new();
     let pool = POOL.get_or_init(|| {
-        let mib = std::env::var("GRADIFF_POOL_MIB").ok().and_then(|text| text.parse().ok());
+        // Opening a device has told of a mistake.
+        let mib = crate::environment::number("GRADIFF_POOL_MIB").unwrap_or_default();
         let max_bytes = mib.unwrap_or(MAX_MIB).saturating_mul(1 << 20);
         Mutex::new(Pool { free: VecDeque::new(), max_bytes })
     });

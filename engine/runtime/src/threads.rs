@@ -109,9 +109,10 @@ impl Pool {
 pub(crate) fn thread_count() -> usize {
     static COUNT: OnceLock<usize> = OnceLock::new();
     *COUNT.get_or_init(|| {
-        let wanted = std::env::var("GRADIFF_THREADS").ok().and_then(|text| text.parse().ok());
+        // Opening a device has told of a mistake.
+        let wanted = crate::environment::number("GRADIFF_THREADS").unwrap_or_default();
         let cores = || std::thread::available_parallelism().map_or(1, |count| count.get());
-        wanted.unwrap_or_else(cores).clamp(1, 1024)
+        wanted.unwrap_or_else(cores)
     })
 }
 

@@ -41,6 +41,20 @@ fn written(text: &[u8]) -> (tempfile::TempDir, String) {
 }
 
 #[test]
+fn variables_of_the_environment_are_checked() {
+    for (name, value) in [("GRADIFF_THREADS", "x"), ("GRADIFF_POOL_MIB", "-3"), ("BEAM", "99999")] {
+        let output = Command::new(env!("CARGO_BIN_EXE_gradiff"))
+            .args(["replay", &case("softmax"), "--backends", "interp"])
+            .env(name, value)
+            .output()
+            .expect("the command starts");
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(3), "{name}: {text}");
+        assert!(text.contains(&format!("{name}={value}")), "{name}: {text}");
+    }
+}
+
+#[test]
 fn usage_errors_exit_1_and_say_what_is_allowed() {
     check(&[], 1, &["Usage"]);
     check(&["hunt", "--seconds", "soon"], 1, &["--seconds"]);

@@ -27,6 +27,8 @@ pub fn heuristic(root: &UOp, setting: Setting<'_>) -> Result<Vec<Opt>, Error> {
     Ok(chosen.opts)
 }
 
+/// Vectors side by side in a fold that loads nothing twice.
+const SIDE_BY_SIDE: [i64; 4] = [4, 5, 3, 2];
 /// Registers that folds may fill: all but what is loaded needs.
 const REGISTERS: i64 = 16;
 
@@ -71,14 +73,14 @@ fn vectors(chosen: &mut Chosen<'_>) -> Result<(), Error> {
     let reused = reused(&chosen.loops, &access, lane).map(|one| one.axis.number);
     chosen.add(OptOp::Upcast, number, amount)?;
     if is_reduced {
-        chosen.add_largest(OptOp::Upcast, number, &[4, 2])?;
+        chosen.add_largest(OptOp::Upcast, number, &SIDE_BY_SIDE)?;
         return Ok(());
     }
     if !has_fold {
         return Ok(());
     }
     let Some(reused) = reused else {
-        chosen.add_largest(OptOp::Upcast, number, &[4, 2])?;
+        chosen.add_largest(OptOp::Upcast, number, &SIDE_BY_SIDE)?;
         return Ok(());
     };
     let side = if chosen.add(OptOp::Upcast, number, 2)? { 2 } else { 1 };
