@@ -579,9 +579,9 @@ mod tests {
     fn failing_kernel_is_left_out_of_a_compile() {
         let device = gradiff_runtime::device("jit").unwrap();
         let plain = Engine::new("jit").unwrap();
-        let (planned, _) = plan(&plain, 4);
+        let (planned, _) = plan(&plain, 12);
         let good = &*planned.items[0].linear;
-        // Its loops are never closed.
+        // Its loop is never closed.
         let mut bad = good.clone();
         bad.uops.truncate(bad.uops.len() - 1);
         let compiled = compile(&*device, &[good, &bad, good]);
