@@ -67,6 +67,20 @@ struct Array {
     data: Vec<Option<Constant>>,
 }
 
+impl Array {
+    /// The element at a place of a tensor of this shape, row-major.
+    fn at_place(&self, shape: &[i64], place: i64) -> Result<Option<Constant>, Error> {
+        let (mut at, mut step) = (0, 1);
+        for (along, size) in self.domain.iter().rev() {
+            let Along::Axis(axis) = along else { return Err(malformed("a range in a tree")) };
+            let inner: i64 = shape[axis + 1..].iter().product();
+            at += (place / inner % shape[*axis]) as usize * step;
+            step *= size;
+        }
+        self.data.get(at).copied().ok_or_else(|| malformed("a view beyond a fold"))
+    }
+}
+
 struct Evaluation<'a> {
     memories: &'a mut [Vec<Option<Constant>>],
     values: FxHashMap<UOp, Array>,
@@ -82,6 +96,14 @@ impl Evaluation<'_> {
                 self.tracked(tracker, |place| match place {
                     Some(place) => self.read(global, i128::from(place)),
                     None => Ok(Some(zero)),
+                })
+            }
+            (Op::View, Arg::View(tracker)) if node.src()[0].op() == Op::ReduceAxis => {
+                let folded = &node.src()[0];
+                let shape = folded.shape().ok_or_else(|| malformed("a fold without a shape"))?;
+                self.tracked(tracker, |place| match place {
+                    Some(place) => self.values[folded].at_place(shape, place),
+                    None => Ok(Some(Constant::zero(node.dtype()))),
                 })
             }
             (Op::View, Arg::View(tracker)) => {

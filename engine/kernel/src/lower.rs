@@ -1,4 +1,7 @@
 //! Pass `lower`: axes become ranges, trackers become index arithmetic and gates.
+//!
+//! An axis is one range, unless it is folded more than once, or folded and stored along: then each
+//! fold runs over a range of its own, and is a loop that stands by itself.
 
 use gradiff_graph::fault::{Fault, is_active};
 use gradiff_graph::{Arg, Constant, DType, Op, UOp, UopAlgebra};
@@ -11,6 +14,7 @@ use crate::error::malformed;
 use crate::extent::{Axes, tracker};
 use crate::linearize::folding;
 use crate::pass::Context;
+use crate::shape::map_nodes;
 
 /// The pass. Output axes get the first ranges, reduced axes the following ones. Indices are i32
 /// unless one of them, or a value on the way to it, may leave i32.
@@ -21,13 +25,13 @@ pub(crate) fn to_indices(root: &UOp, _ctx: &mut Context<'_>) -> Result<UOp, Erro
         return Err(Error::TooManyLoops(axes.sizes.len()));
     }
     if order.iter().filter_map(tracker).all(fits_i32) {
-        let mut lowering = Lowering::new(&axes, DType::I32);
+        let mut lowering = Lowering::new(&axes, &order, DType::I32);
         let lowered = lowering.run(&order)?;
         if lowering.widest() <= i128::from(i32::MAX) {
             return Ok(lowered);
         }
     }
-    let mut lowering = Lowering::new(&axes, DType::I64);
+    let mut lowering = Lowering::new(&axes, &order, DType::I64);
     let lowered = lowering.run(&order)?;
     match lowering.widest() {
         widest if widest <= i128::from(i64::MAX) => Ok(lowered),
@@ -56,20 +60,34 @@ struct Lowering {
     dtype: DType,
     /// The counter of each axis: a range, or 0 for an axis of size 1.
     counters: SmallVec<[UOp; 4]>,
+    /// The axes (bits) of which each fold has a range of its own.
+    is_shared: u64,
+    /// The number of the next range.
+    fresh: i64,
     /// One tracker often serves several loads.
     places: Vec<(ShapeTracker, Place)>,
 }
 
 impl Lowering {
-    fn new(axes: &Axes, dtype: DType) -> Lowering {
+    fn new(axes: &Axes, order: &[UOp], dtype: DType) -> Lowering {
+        let stores = order.iter().filter(|node| node.op() == Op::Store).filter_map(tracker);
+        let stored = stores.fold(0, |all, tracker| all | extent(tracker));
+        let is_shared = |axis: usize| match axes.folds[axis].len() {
+            0 => false,
+            1 => stored >> axis & 1 == 1,
+            _ => true,
+        };
+        let shared = (0..axes.sizes.len()).filter(|axis| is_shared(*axis));
+        let is_shared = shared.fold(0, |all, axis| all | 1 << axis);
         let zero = UOp::int(dtype, 0);
         let mut counters: SmallVec<[UOp; 4]> = SmallVec::from_elem(zero, axes.sizes.len());
-        let loops = axes.order().filter(|axis| axes.sizes[*axis] != 1);
-        for (number, axis) in loops.enumerate() {
+        let mut fresh = 0;
+        for axis in axes.order().filter(|axis| axes.sizes[*axis] != 1) {
             let end = UOp::int(dtype, axes.sizes[axis]);
-            counters[axis] = UOp::new(Op::Range, dtype, [end], Arg::plain_axis(number as i64));
+            counters[axis] = UOp::new(Op::Range, dtype, [end], Arg::plain_axis(fresh));
+            fresh += 1;
         }
-        Lowering { dtype, counters, places: Vec::new() }
+        Lowering { dtype, counters, is_shared, fresh, places: Vec::new() }
     }
 
     fn run(&mut self, order: &[UOp]) -> Result<UOp, Error> {
@@ -92,6 +110,12 @@ impl Lowering {
                 let (place, gate) = self.place(tracker);
                 Ok((load(node.dtype(), source(0), place, gate), extent(tracker)))
             }
+            (Op::View, Arg::View(tracker)) if node.src()[0].op() == Op::ReduceAxis => {
+                if !is_spread(tracker, &node.src()[0]) {
+                    return Err(malformed(format!("a fold seen through {tracker}")));
+                }
+                Ok((source(0), along() | extent(tracker)))
+            }
             (Op::View, Arg::View(tracker)) => {
                 let value = self.leaf(&node.src()[0], tracker)?;
                 Ok((value, extent(tracker)))
@@ -104,14 +128,17 @@ impl Lowering {
             }
             (Op::ReduceAxis, Arg::Reduce(op, axes)) => {
                 let mut along = along();
+                let mut value = source(0);
                 let mut ranges: SmallVec<[UOp; 4]> = SmallVec::new();
                 for axis in axes.iter().map(|axis| *axis as usize) {
                     if along >> axis & 1 == 1 {
-                        ranges.push(self.counters[axis].clone());
+                        let (moved, range) = self.own_range(value, axis)?;
+                        value = moved;
+                        ranges.push(range);
                         along &= !(1 << axis);
                     }
                 }
-                Ok((reduce(*op, source(0), &ranges), along))
+                Ok((reduce(*op, value, &ranges), along))
             }
             (Op::Const | Op::DefineGlobal | Op::DefineVar, _) => Ok((node.clone(), 0)),
             // An iota is lowered with the view above it.
@@ -122,6 +149,26 @@ impl Lowering {
             }
             (op, _) => Err(malformed(format!("{op} in a kernel tree"))),
         }
+    }
+
+    /// The range of a fold over an axis, and what is folded, in terms of that range.
+    fn own_range(&mut self, value: UOp, axis: usize) -> Result<(UOp, UOp), Error> {
+        let counter = self.counters[axis].clone();
+        if self.is_shared >> axis & 1 == 0 {
+            return Ok((value, counter));
+        }
+        let own = UOp::new(Op::Range, self.dtype, [counter.src()[0].clone()], {
+            Arg::plain_axis(self.fresh)
+        });
+        self.fresh += 1;
+        let moved = map_nodes(&value.toposort(), |old, node| {
+            Ok(if *old == counter { own.clone() } else { node })
+        })?;
+        // fault: lower-rows-share-range
+        if is_active(Fault::LowerRowsShareRange) {
+            return Ok((value, own));
+        }
+        Ok((moved, own))
     }
 
     /// What a view shows of a constant or an iota.
@@ -164,6 +211,20 @@ impl Lowering {
         places.flatten().for_each(|place| intervals.add(place));
         intervals.widest()
     }
+}
+
+/// Whether a view repeats a fold along axes that are folded, and does nothing else.
+fn is_spread(tracker: &ShapeTracker, fold: &UOp) -> bool {
+    let ([view], Some(shape)) = (tracker.views(), fold.shape()) else { return false };
+    let mut stride = 1;
+    view.offset() == 0
+        && view.mask().is_none()
+        && view.shape().len() == shape.len()
+        && (0..shape.len()).rev().all(|axis| {
+            let own = if shape[axis] == 1 { 0 } else { stride };
+            stride *= shape[axis];
+            view.strides()[axis] == own && (shape[axis] == 1 || view.shape()[axis] == shape[axis])
+        })
 }
 
 /// The axes of a tracker that are more (or less) than one element, as bits.

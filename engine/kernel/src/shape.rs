@@ -151,7 +151,12 @@ fn rebuild(order: &[UOp], axes: &Axes, groups: &Groups) -> Result<UOp, Error> {
     if is_same {
         return Ok(order[order.len() - 1].clone());
     }
+    let is_fold = |view: &UOp| view.src()[0].op() == Op::ReduceAxis;
     map_nodes(order, |old, node| match old.arg() {
+        // Spread over axes of one step, which are gone.
+        Arg::View(_) if old.op() == Op::View && is_fold(old) && !is_fold(&node) => {
+            Ok(node.src()[0].clone())
+        }
         Arg::View(tracker) => {
             let arg = Arg::View(groups.apply(tracker, axes)?);
             Ok(UOp::new(node.op(), node.dtype(), node.src().iter().cloned(), arg))

@@ -1,7 +1,8 @@
 //! Passes "kernels" and "order": every node that gets a buffer becomes a tree over views.
 //!
 //! A tree has one shape in all of its nodes: that of the output, or, with a fold, the folded
-//! shape above it and the full shape below it. Views are pushed down to the leaves, where they
+//! shape above it and the full shape below it; in a kernel that takes row after row a view stands
+//! above each fold that is spread over its row. Views are pushed down to the leaves, where they
 //! are composed with the view of the load. Buffers are named by slots in order of appearance, so
 //! that kernels that do the same are the same node.
 
@@ -13,7 +14,7 @@ use smallvec::SmallVec;
 
 use crate::realize::{is_computed, keeps_order};
 use crate::views::{self, Viewed};
-use crate::{Error, Item, MAX_BUFFER_ELEMENTS, Options, fold, shape_of, shaped, size_of};
+use crate::{Error, Item, MAX_BUFFER_ELEMENTS, Options, fold, rows, shape_of, shaped, size_of};
 
 /// Kernels, not ordered by contract, and where the outputs are.
 pub(crate) struct Split {
@@ -68,13 +69,14 @@ fn stand_in(output: &UOp, buffers: &FxHashMap<UOp, Buffer>) -> UOp {
 fn kernel(node: &UOp, realized: &FxHashMap<UOp, Buffer>, merge: bool) -> Item {
     let value = if node.op() == Op::Contiguous { &node.src()[0] } else { node };
     let shape = match fold_within(value, node, realized) {
-        Some(fold) => shape_of(&fold).to_vec(),
+        Some((fold, true)) => shape_of(&fold.src()[0]).to_vec(),
+        Some((fold, false)) => shape_of(&fold).to_vec(),
         None => shape_of(node).to_vec(),
     };
     let tracker = views::plain(&shape);
     assert_eq!(tracker.size(), size_of(node), "a kernel stores each element of its output");
     let mut tree =
-        Tree { realized, merge, root: node, slots: vec![realized[node].clone()], has_fold: false };
+        Tree { realized, merge, root: node, slots: vec![realized[node].clone()], fold: None };
     let value = tree.build(value.clone(), tracker.clone());
     assert_eq!(value.dtype(), node.dtype(), "a kernel stores elements of its output's dtype");
     let output = global(&realized[node], 0);
@@ -82,18 +84,19 @@ fn kernel(node: &UOp, realized: &FxHashMap<UOp, Buffer>, merge: bool) -> Item {
     Item { ast: UOp::new(Op::Sink, DType::Void, [store], Arg::None), buffers: tree.slots }
 }
 
-/// The fold that is fused into the kernel of `root`.
-fn fold_within(value: &UOp, root: &UOp, realized: &FxHashMap<UOp, Buffer>) -> Option<UOp> {
+/// A fold that is fused into the kernel of `root`, and whether the root sees it spread.
+fn fold_within(value: &UOp, root: &UOp, realized: &FxHashMap<UOp, Buffer>) -> Option<(UOp, bool)> {
     let mut seen = FxHashSet::default();
-    let mut pending = vec![value.clone()];
-    while let Some(node) = pending.pop() {
+    let mut pending = vec![(value.clone(), false)];
+    while let Some((node, is_spread)) = pending.pop() {
         if (realized.contains_key(&node) && node != *root) || !seen.insert(node.clone()) {
             continue;
         }
         if node.op() == Op::ReduceAxis {
-            return Some(node);
+            return Some((node, is_spread));
         }
-        pending.extend(node.src().iter().cloned());
+        let repeats = node.op() == Op::View && size_of(&node) != size_of(&node.src()[0]);
+        pending.extend(node.src().iter().map(|src| (src.clone(), is_spread || repeats)));
     }
     None
 }
@@ -117,7 +120,8 @@ struct Tree<'a> {
     merge: bool,
     root: &'a UOp,
     slots: Vec<Buffer>,
-    has_fold: bool,
+    /// The last fold that was met.
+    fold: Option<UOp>,
 }
 
 impl Tree<'_> {
@@ -146,6 +150,8 @@ impl Tree<'_> {
                         Op::View => sources.next().expect("a view has one source"),
                         _ => seen.0.with_src(sources),
                     };
+                    let is_spread = node.op() == Op::ReduceAxis && seen.1.size() != size_of(&node);
+                    let node = if is_spread { spread(&node) } else { node };
                     assert!(node.shape().is_some(), "the nodes of a tree have shapes");
                     done.insert(seen, node);
                 }
@@ -212,16 +218,28 @@ impl Tree<'_> {
             return SmallVec::from_iter([(base, composed)]);
         }
         if node.op() == Op::ReduceAxis {
-            assert!(!self.has_fold, "a kernel has one fold");
-            assert!(keeps_order(tracker, node), "what follows a fold sees it in order");
-            assert_eq!(tracker.shape(), shape_of(node), "a kernel has the shape of its fold");
-            self.has_fold = true;
+            let before = self.fold.replace(node.clone());
+            let is_right = before.is_none_or(|fold| fold == *node || rows::is_alike(&fold, node));
+            assert!(is_right, "all folds of a kernel fold the same rows");
             let src = &node.src()[0];
+            if tracker.size() == size_of(node) {
+                assert!(keeps_order(tracker, node), "what follows a fold sees it in order");
+                assert_eq!(tracker.shape(), shape_of(node), "a kernel has the shape of its fold");
+            } else {
+                let spread = rows::spread(node).expect("only rows are spread");
+                assert!(rows::is_same(tracker, &spread), "a fold is spread over its rows");
+            }
             return SmallVec::from_iter([(src.clone(), views::plain(shape_of(src)))]);
         }
         assert!(node.op().is_elementwise(), "{} inside a kernel", node.op());
         node.src().iter().map(|src| (src.clone(), tracker.clone())).collect()
     }
+}
+
+/// A fold, repeated along its rows.
+fn spread(fold: &UOp) -> UOp {
+    let tracker = rows::spread(fold).expect("only rows are spread");
+    UOp::new(Op::View, fold.dtype(), [fold.clone()], Arg::View(tracker))
 }
 
 /// The kernels such that each stands after those that write what it reads, else as they stood.

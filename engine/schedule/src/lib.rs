@@ -16,6 +16,7 @@ mod kernels;
 mod memory;
 mod pack;
 mod realize;
+mod rows;
 mod views;
 
 use gradiff_graph::{Arg, Buffer, Constant, Dims, Op, UOp};
@@ -37,11 +38,20 @@ pub struct Options {
     pub merge_views: bool,
     /// Whether operands of large contractions are laid out as panels, which vectors read well.
     pub pack: bool,
+    /// Whether folds of the same rows, and what is made of them along the rows, share a kernel.
+    pub rows: bool,
+}
+
+impl Options {
+    /// With what suits a CPU with vectors, or without it.
+    pub fn suited(self, has_vectors: bool) -> Options {
+        Options { pack: has_vectors, rows: has_vectors, ..self }
+    }
 }
 
 impl Default for Options {
     fn default() -> Options {
-        Options { fuse: true, merge_views: true, pack: false }
+        Options { fuse: true, merge_views: true, pack: false, rows: false }
     }
 }
 
@@ -79,7 +89,10 @@ pub const PASSES: [Pass; 7] = [
     Pass { name: "views", promise: "movement ops are one View node over what they move" },
     Pass { name: "pack", promise: "operands that are read often lie in the order of the reading" },
     Pass { name: "realize", promise: "each node that gets a buffer is marked Contiguous" },
-    Pass { name: "kernels", promise: "one tree for each buffer, views at its leaves, one reduce" },
+    Pass {
+        name: "kernels",
+        promise: "one tree for each buffer, views at its leaves and above folds of rows",
+    },
     Pass { name: "order", promise: "every kernel stands after those that write what it reads" },
     Pass { name: "memory", promise: "intermediate buffers share memory when their life is over" },
 ];

@@ -10,13 +10,19 @@
 //!    part, where it is folded again, and where a view does more than reshape it. It ends before
 //!    a widening cast rather than after it, because the narrow value is the smaller one to store.
 //!
+//! With [`Options::rows`] a kernel may have several folds, if all of them fold the same last axes of
+//! one shape: it then takes row after row, and what a fold made of a row may be spread over the row
+//! again (softmax, layer norm, a variance). `rows.rs` says what may meet in such a kernel.
+//!
 //! What is elementwise and needed by several kernels is computed in each of them.
 
 use gradiff_graph::fault::{self, Fault};
 use gradiff_graph::{Arg, Op, UOp};
 use gradiff_view::ShapeTracker;
 use rustc_hash::{FxHashMap, FxHashSet};
+use smallvec::SmallVec;
 
+use crate::rows::Carried;
 use crate::views::{Viewed, is_reshape, split};
 use crate::{MAX_KERNEL_NODES, Options, size_of};
 
@@ -25,7 +31,8 @@ const CHEAP_NODES: u32 = 8;
 
 /// The nodes that get a buffer; leaves and views are never among them.
 pub(crate) fn choose(viewed: &Viewed, options: &Options) -> FxHashSet<UOp> {
-    let mut chooser = Chooser { realized: viewed.forced.clone(), ..Chooser::default() };
+    let realized = viewed.forced.clone();
+    let mut chooser = Chooser { realized, rows: options.rows, ..Chooser::default() };
     if !options.fuse {
         let all = viewed.order.iter().filter(|node| is_computed(node)).cloned();
         chooser.realized.extend(all);
@@ -35,6 +42,7 @@ pub(crate) fn choose(viewed: &Viewed, options: &Options) -> FxHashSet<UOp> {
         chooser.weigh(node);
     }
     chooser.find_sinks(&viewed.order);
+    chooser.carried.clear();
     for node in &viewed.order {
         chooser.carry_folds(node);
     }
@@ -99,10 +107,11 @@ enum Sink {
 #[derive(Default)]
 struct Chooser {
     realized: FxHashSet<UOp>,
+    rows: bool,
     chains: FxHashMap<UOp, Chain>,
     sinks: FxHashMap<UOp, Sink>,
     user_counts: FxHashMap<UOp, u32>,
-    carried: FxHashMap<UOp, UOp>,
+    carried: FxHashMap<UOp, Carried>,
 }
 
 impl Chooser {
@@ -120,6 +129,9 @@ impl Chooser {
             chain = self.chain_of(node);
         }
         self.chains.insert(node.clone(), chain);
+        if let Some(carried) = self.joined(node).0 {
+            self.carried.insert(node.clone(), carried);
+        }
     }
 
     fn must_store_before(&self, tracker: &ShapeTracker, base: &UOp) -> bool {
@@ -128,7 +140,10 @@ impl Chooser {
         if is_masked && chain.is_unsafe_under_pad {
             return true;
         }
-        if is_simple_pad(tracker, size_of(base)) {
+        let is_spread = |carried: &Carried| carried.is_spread_by(tracker);
+        if is_simple_pad(tracker, size_of(base))
+            || self.rows && self.carried.get(base).is_some_and(is_spread)
+        {
             return false;
         }
         let is_cheap = !chain.loads && chain.nodes <= CHEAP_NODES;
@@ -226,36 +241,43 @@ impl Chooser {
         }
     }
 
-    /// Rule 5: what fold, if any, is fused below a node.
+    /// Rule 5: ends the chains of folds that cannot go on in a node, or that several kernels need.
     fn carry_folds(&mut self, node: &UOp) {
-        let mut carried: Option<UOp> = None;
-        for src in node.src() {
-            let Some(fold) = self.fold_below(src) else { continue };
-            let joins = match (node.op(), node.arg()) {
-                (Op::View, Arg::View(tracker)) => keeps_order(tracker, &fold),
-                (Op::ReduceAxis, _) => false,
-                _ => carried.as_ref().is_none_or(|first| *first == fold),
-            };
-            if joins {
-                carried = Some(fold);
-            } else {
-                self.cut(src);
-            }
-        }
-        if node.op() == Op::ReduceAxis {
-            carried = Some(node.clone());
-        }
-        let Some(fold) = carried else { return };
-        self.carried.insert(node.clone(), fold);
+        let (carried, ended) = self.joined(node);
+        ended.iter().for_each(|src| self.cut(src));
+        let Some(carried) = carried else { return };
+        self.carried.insert(node.clone(), carried);
         let is_shared = self.sinks.get(node) == Some(&Sink::Many);
         if is_shared && self.user_counts.get(node) != Some(&1) {
             self.cut(node);
         }
     }
 
-    fn fold_below(&self, src: &UOp) -> Option<UOp> {
+    /// The folds, if any, that are fused with a node, and the sources whose folds cannot be.
+    fn joined(&self, node: &UOp) -> (Option<Carried>, SmallVec<[UOp; 3]>) {
+        let (mut joined, mut ended): (Option<Carried>, _) = (None, SmallVec::new());
+        for src in node.src() {
+            let Some(below) = self.folds_below(src) else { continue };
+            let next = match (node.op(), node.arg()) {
+                (Op::View, Arg::View(tracker)) => below.seen_through(tracker, self.rows),
+                (Op::ReduceAxis, _) => below.folded_by(node).filter(|_| self.rows),
+                _ => below.beside(joined.as_ref(), self.rows),
+            };
+            match next {
+                Some(next) => joined = Some(next),
+                None => ended.push(src.clone()),
+            }
+        }
+        let joined = match node.op() {
+            Op::ReduceAxis => joined.or_else(|| Some(Carried::of(node))),
+            _ => joined,
+        };
+        (joined, ended)
+    }
+
+    fn folds_below(&self, src: &UOp) -> Option<&Carried> {
         let (base, _) = split(src);
-        if self.realized.contains(&base) { None } else { self.carried.get(&base).cloned() }
+        if self.realized.contains(&base) { None } else { self.carried.get(src) }
     }
 
     /// Ends the chain of a fold at `src`, or at what it widens.

@@ -9,11 +9,13 @@ use common::*;
 use gradiff_graph::{Arg, DType, Op, UOp};
 use gradiff_schedule::{Options, PASSES, constant_of, schedule, stages};
 
-const ALL: [Options; 4] = [
-    Options { fuse: true, merge_views: true, pack: false },
-    Options { fuse: true, merge_views: false, pack: false },
-    Options { fuse: false, merge_views: true, pack: false },
-    Options { fuse: false, merge_views: false, pack: false },
+const ALL: [Options; 6] = [
+    Options { fuse: true, merge_views: true, pack: false, rows: false },
+    Options { fuse: true, merge_views: false, pack: false, rows: false },
+    Options { fuse: false, merge_views: true, pack: false, rows: false },
+    Options { fuse: false, merge_views: false, pack: false, rows: false },
+    Options { fuse: true, merge_views: true, pack: false, rows: true },
+    Options { fuse: true, merge_views: false, pack: false, rows: true },
 ];
 
 /// The graph takes `kernels` kernels, and means the same under all options and after each pass.
@@ -35,7 +37,11 @@ fn check_values(name: &str, outputs: &[UOp]) -> usize {
                 .any(|node| node.op() == Op::Buffer);
             assert!(is_stored || constant_of(output).is_some(), "{name}: in a buffer");
         }
-        assert_eq!(run(&scheduled, &data), expected, "{name}: values with {options:?}");
+        assert_eq!(
+            run(&scheduled, &data, options.rows),
+            expected,
+            "{name}: values with {options:?}"
+        );
     }
     let stages = stages(outputs, &Options::default()).unwrap();
     assert!(stages.iter().map(|stage| stage.0).eq(PASSES.iter().map(|pass| pass.name)));
@@ -44,6 +50,21 @@ fn check_values(name: &str, outputs: &[UOp]) -> usize {
         assert_eq!(values, expected, "{name}: values after {stage}");
     }
     schedule(outputs, &Options::default()).unwrap().items.len()
+}
+
+/// The graph takes so many kernels of rows, and means the same under all options.
+fn check_rows(name: &str, outputs: &[UOp], kernels: usize) {
+    check_values(name, outputs);
+    let options = Options { rows: true, ..Options::default() };
+    let items = schedule(outputs, &options).unwrap().items;
+    assert_eq!(items.len(), kernels, "{name}: kernels of rows");
+}
+
+/// `(x - max) / sum` along an axis.
+fn scaled(x: &UOp, axis: i64) -> UOp {
+    let shape = x.shape().unwrap().to_vec();
+    let less = binary(Op::Sub, x, &expand(&reduce(Op::Max, x, &[axis]), &shape));
+    binary(Op::Mul, &less, &expand(&reduce(Op::Add, &less, &[axis]), &shape))
 }
 
 fn f32s(shape: &[i64]) -> UOp {
@@ -183,6 +204,35 @@ fn reduce_takes_its_elementwise_users_along() {
     let other = f32s(&[2, 2]);
     let joined = binary(Op::Add, &reshape(&sum, &[2, 2]), &permute(&other, &[1, 0]));
     check("another load at the reduced shape", &[joined], 1);
+}
+
+#[test]
+fn folds_of_the_same_rows_share_a_kernel() {
+    let a = f32s(&[3, 4]);
+    let (sum, most) = (reduce(Op::Add, &a, &[1]), reduce(Op::Max, &a, &[1]));
+    let wide = |x: &UOp| expand(x, &[3, 4]);
+    check_rows("scaled", &[scaled(&a, 1)], 1);
+    check_rows("along the first axis", &[scaled(&a, 0)], 3);
+    check_rows("last axis of size 1", &[scaled(&f32s(&[3, 4, 1]), 1)], 1);
+    check_rows("all axes", &[binary(Op::Sub, &a, &wide(&reduce(Op::Max, &a, &[0, 1])))], 1);
+    check_rows("two folds of a row", &[binary(Op::Add, &sum, &most)], 1);
+    let twice = reduce(Op::Add, &binary(Op::Sub, &a, &wide(&most)), &[1]);
+    check_rows("a fold of what is spread", std::slice::from_ref(&twice), 1);
+    check_rows("and beside the first", &[binary(Op::Add, &twice, &most)], 1);
+    check_rows("spread without its row", &[add(&wide(&sum), 1)], 1);
+    let flat = reshape(&sum, &[3]);
+    check_rows("spread after reshapes", &[add(&expand(&reshape(&flat, &[3, 1]), &[3, 4]), 1)], 1);
+    check_rows("spread over more", &[add(&expand(&sum, &[3, 5]), 1)], 2);
+    check_rows("spread, then turned", &[add(&permute(&wide(&sum), &[1, 0]), 1)], 2);
+    let other = reduce(Op::Add, &binary(Op::Sub, &a, &wide(&sum)), &[0]);
+    check_rows("folded along another axis", &[other], 2);
+    check_rows("needed by two", &[add(&sum, 1), binary(Op::Sub, &a, &wide(&sum))], 3);
+    let padded = pad(&scaled(&a, 1), &[(0, 0), (1, 1)]);
+    check_rows("padded", &[add(&padded, 1)], 2);
+    let many = (0..40).fold(a.clone(), |x, _| scaled(&x, 1));
+    let options = Options { rows: true, ..Options::default() };
+    let items = schedule(&[many], &options).unwrap().items;
+    assert!((5..40).contains(&items.len()), "{} kernels", items.len());
 }
 
 #[test]

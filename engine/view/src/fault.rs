@@ -90,6 +90,8 @@ faults! {
         "64-bit arithmetic on 32-bit values is done in 32 bits although its result is wider.";
     LowerReduceIdentity "lower-reduce-identity" "kernel"
         "A reduction starts from the wrong identity.";
+    LowerRowsShareRange "lower-rows-share-range" "kernel"
+        "A fold over an axis that other loops run over as well folds what they are at.";
     LowerGateLost "lower-gate-lost" "kernel"
         "A padded load loses its gate.";
     LowerAccumulatorNarrow "lower-accumulator-narrow" "kernel"

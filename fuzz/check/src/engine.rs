@@ -153,6 +153,12 @@ impl BackendRow {
         if self.opts != Opts::None {
             way.target = Target::of(self.target);
         }
+        if self.opts == Opts::Heuristic {
+            let target = way.target;
+            way.schedule = way.schedule.suited(target.vectors.alu && target.groups.is_none());
+        }
+        // Drawn optimisations meet kernels of several folds on every device.
+        way.schedule.rows |= matches!(self.opts, Opts::Drawn(_));
         way
     }
 

@@ -1,6 +1,7 @@
-//! Which of the ranges that are written out becomes the lanes of vectors, and in which form each
-//! uop along it is needed: as one vector, as single values, or as its first value only (an address
-//! from which a vector is loaded).
+//! Which of the ranges that are written out become the lanes of vectors, and in which form each
+//! uop along them is needed: as one vector, as single values, or as its first value only (an address
+//! from which a vector is loaded). In loops one after the other each may have lanes of its own; they
+//! are as many everywhere.
 
 use gradiff_graph::fault::{Fault, is_active};
 use gradiff_graph::{Arg, AxisKind, DType, Instruction, Op};
@@ -17,9 +18,11 @@ pub(super) const FIRST: u8 = 4;
 /// Does not vary along the lanes, and is needed in all of them at once.
 pub(super) const SPLAT: u8 = 8;
 
-/// The range of the lanes and what is needed of each uop.
+/// The ranges of the lanes and what is needed of each uop.
 pub(super) struct Lanes {
-    /// The range.
+    /// The ranges; none stands in another one.
+    pub(super) bits: u64,
+    /// The one that is being written.
     pub(super) bit: usize,
     /// How many lanes there are.
     pub(super) count: i64,
@@ -38,13 +41,45 @@ impl Lanes {
                 (range.steps as u64).is_power_of_two()
             }
         };
-        let candidates = (0..dims.ranges.len()).filter(fits);
-        let best = candidates.map(|bit| {
-            let along = Along { dims, varies, bit, vectors };
-            (along.worth(), std::cmp::Reverse(bit))
-        });
-        let (worth, std::cmp::Reverse(bit)) = best.max()?;
-        (0 < worth).then(|| Along { dims, varies, bit, vectors }.lanes())
+        let along = |bit| Along { dims, varies, bit, vectors };
+        let worth = |bit| (along(bit).worth(), std::cmp::Reverse(bit));
+        let mut best: Vec<(i64, std::cmp::Reverse<usize>)> =
+            (0..dims.ranges.len()).filter(fits).map(worth).collect();
+        best.retain(|(worth, _)| 0 < *worth);
+        best.sort_unstable_by(|one, other| other.cmp(one));
+        let mut lanes: Option<Lanes> = None;
+        for (_, std::cmp::Reverse(bit)) in best {
+            match &mut lanes {
+                None => lanes = Some(along(bit).lanes()),
+                Some(lanes) if lanes.stand_beside(dims, bit) => {
+                    lanes.join(&along(bit).lanes(), varies);
+                }
+                Some(_) => {}
+            }
+        }
+        lanes
+    }
+
+    /// Whether a range has as many steps as there are lanes, and stands in none of their loops.
+    fn stand_beside(&self, dims: &Dims<'_>, bit: usize) -> bool {
+        let range = &dims.ranges[bit];
+        let mut taken = (0..dims.ranges.len()).filter(|taken| self.bits >> taken & 1 == 1);
+        range.steps == self.count
+            && taken.all(|taken| {
+                let other = &dims.ranges[taken];
+                other.end < range.start || range.end < other.start
+            })
+    }
+
+    /// Takes in the lanes of a range beside these.
+    fn join(&mut self, other: &Lanes, varies: &[u64]) {
+        self.bits |= other.bits;
+        for position in 0..varies.len() {
+            self.wants[position] |= other.wants[position];
+            if varies[position] & other.bits != 0 {
+                self.is_native[position] = other.is_native[position];
+            }
+        }
     }
 }
 
@@ -214,7 +249,7 @@ impl Along<'_> {
                 }
             }
         }
-        Lanes { bit: self.bit, count: self.count(), wants, is_native }
+        Lanes { bits: 1 << self.bit, bit: self.bit, count: self.count(), wants, is_native }
     }
 
     fn want(&self, wants: &mut [u8], source: u32, forms: u8) {

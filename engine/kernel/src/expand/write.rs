@@ -71,6 +71,10 @@ impl Writer<'_> {
             };
             let (last, steps) = (self.dims.ranges[bit].end, self.dims.ranges[bit].steps);
             if self.dims.ranges[bit].kind == AxisKind::Upcast {
+                if let Some(lanes) = self.lanes.as_mut().filter(|lanes| lanes.bits >> bit & 1 == 1)
+                {
+                    lanes.bit = bit;
+                }
                 self.count_lanes(bit);
                 self.walk(position + 1, last, upcast | 1 << bit);
             } else {

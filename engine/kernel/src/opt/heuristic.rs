@@ -61,18 +61,32 @@ fn threads(chosen: &mut Chosen<'_>) -> Result<(), Error> {
     Ok(())
 }
 
-/// Lanes, and vectors side by side.
+/// Lanes, and vectors side by side; in loops that stand by themselves each has its own.
 fn vectors(chosen: &mut Chosen<'_>) -> Result<(), Error> {
     let access = Accesses::of(&chosen.root)?;
     let lanes = i64::from(chosen.setting.target.vectors.bytes) / access.widest_bytes;
     let Some(lane) = best_lane(chosen, &access) else { return Ok(()) };
-    let along = &chosen.loops.list[lane];
-    let (number, is_reduced) = (along.axis.number, along.is_reduced);
+    let along = chosen.loops.list[lane].clone();
     let Some(amount) = divisor(along.size, lanes.min(64)) else { return Ok(()) };
-    let has_fold = chosen.loops.list.iter().any(|one| one.is_reduced);
+    let is_apart = |one: &&Loop| access.are_apart(&one.range, &along.range);
+    let (apart, around): (Vec<&Loop>, Vec<&Loop>) = chosen.loops.list.iter().partition(is_apart);
+    let has_fold = around.iter().any(|one| one.is_reduced);
+    let apart: Vec<Loop> = apart.into_iter().cloned().collect();
     let reused = reused(&chosen.loops, &access, lane).map(|one| one.axis.number);
+    let number = along.axis.number;
     chosen.add(OptOp::Upcast, number, amount)?;
-    if is_reduced {
+    let mut taken = vec![along.range];
+    for one in apart {
+        let is_apart = taken.iter().all(|taken| access.are_apart(taken, &one.range));
+        if is_apart && worth(chosen, &access, &one, one.is_reduced).is_some() {
+            chosen.add(OptOp::Upcast, one.axis.number, amount)?;
+            if one.is_reduced {
+                chosen.add_largest(OptOp::Upcast, one.axis.number, &SIDE_BY_SIDE)?;
+            }
+            taken.push(one.range);
+        }
+    }
+    if along.is_reduced {
         chosen.add_largest(OptOp::Upcast, number, &SIDE_BY_SIDE)?;
         return Ok(());
     }
@@ -194,18 +208,23 @@ fn divisor(size: i64, most: i64) -> Option<i64> {
 /// The plain loop along which most accesses go to neighbours.
 fn best_lane(chosen: &Chosen<'_>, access: &Accesses) -> Option<usize> {
     let list = &chosen.loops.list;
-    let may_fold = chosen.setting.mode != Mode::Strict && chosen.setting.target.groups.is_none();
     let has_fold = list.iter().any(|one| one.is_reduced);
-    let worth = |place: &usize| {
-        let one = &list[*place];
-        let is_right = one.axis.kind == AxisKind::Loop && one.is_output != one.is_reduced;
-        if !is_right || one.is_reduced && !may_fold {
-            return None;
-        }
-        let worth: i64 = access.list.iter().map(|access| access.worth(&one.range, has_fold)).sum();
-        (0 < worth).then_some((worth, one.is_output, one.axis.number))
+    let worth = |place: usize| {
+        let one = &list[place];
+        Some((worth(chosen, access, one, has_fold)?, one.is_output, one.axis.number, place))
     };
-    (0..list.len()).filter_map(|place| Some((worth(&place)?, place))).max().map(|best| best.1)
+    (0..list.len()).filter_map(worth).max().map(|best| best.3)
+}
+
+/// What lanes along a loop would gain, if anything.
+fn worth(chosen: &Chosen<'_>, access: &Accesses, one: &Loop, has_fold: bool) -> Option<i64> {
+    let may_fold = chosen.setting.mode != Mode::Strict && chosen.setting.target.groups.is_none();
+    let is_right = one.axis.kind == AxisKind::Loop && one.is_output != one.is_reduced;
+    if !is_right || one.is_reduced && !may_fold {
+        return None;
+    }
+    let worth: i64 = access.list.iter().map(|access| access.worth(&one.range, has_fold)).sum();
+    (0 < worth).then_some(worth)
 }
 
 /// An output loop along which vectors are not loaded again, while something else is.
@@ -251,6 +270,7 @@ struct Accesses {
     list: Vec<Access>,
     /// Bytes of the widest value that is loaded, stored or folded.
     widest_bytes: i64,
+    free: Free,
 }
 
 impl Accesses {
@@ -276,7 +296,14 @@ impl Accesses {
         let list = free.nodes.iter().filter(is_access).map(access).collect();
         let is_wide = |node: &&UOp| matches!(node.op(), Op::Load | Op::Index | Op::Reduce);
         let sizes = free.nodes.iter().filter(is_wide).map(|node| node.dtype().size_bytes() as i64);
-        Ok(Accesses { list, widest_bytes: sizes.max().unwrap_or(1).max(1) })
+        let widest_bytes = sizes.max().unwrap_or(1).max(1);
+        Ok(Accesses { list, widest_bytes, free })
+    }
+
+    /// Whether nothing depends on both ranges, so that their loops need not stand in each other.
+    fn are_apart(&self, one: &UOp, other: &UOp) -> bool {
+        let both = self.free.of_node(one) | self.free.of_node(other);
+        one != other && self.free.nodes.iter().all(|node| self.free.of_node(node) & both != both)
     }
 }
 

@@ -1,6 +1,6 @@
 //! Each planted fault of this room changes what some kernel computes, and only from its pass on.
 
-use gradiff_graph::{Constant, DType, Op, UOp, fault};
+use gradiff_graph::{Arg, Constant, DType, Op, UOp, fault};
 use gradiff_kernel::{Options, Strategy, Target, interpret, stages};
 
 use crate::common::random::{load, plain, reduce, sink};
@@ -43,12 +43,19 @@ fn victims() -> Vec<(&'static str, UOp, &'static [&'static str], Memories, &'sta
     let rows = load(DType::I32, 1, 6, plain(&[2, 3]));
     let sums = sink(reduce(Op::Add, rows, &[1]), &[2, 1]);
     let ints = |values: &[i128]| elements(DType::I32, values);
+    let sum = reduce(Op::Add, load(DType::I32, 1, 3, plain(&[3])), &[0]);
+    let along = Arg::View(plain(&[1]).expand(&[3]).expect("a row"));
+    let spread = UOp::new(Op::View, DType::I32, [sum], along);
+    let spread = UOp::binary(Op::Sub, load(DType::I32, 1, 3, plain(&[3])), spread);
+    let spread = sink(spread, &[3]);
+    let spread_data = vec![vec![None; 3], ints(&[1, 2, 4])];
     let copy = sink(load(DType::I32, 1, 6, plain(&[6])), &[6]);
     let six = vec![vec![None; 6], ints(&[1, 2, 3, 4, 5, 6])];
     let pairs = vec![vec![None; 2], ints(&[1, 2, 3, 4, 5, 6])];
     let negative = vec![vec![None], ints(&[-3, -2, -5])];
     vec![
         ("lower-reduce-identity", most.clone(), &[], negative.clone(), "lower"),
+        ("lower-rows-share-range", spread, &[], spread_data, "lower"),
         ("lower-gate-lost", padded, &[], vec![vec![None; 5], ints(&[7, 8, 9])], "lower"),
         (
             "lower-accumulator-narrow",

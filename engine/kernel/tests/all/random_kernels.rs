@@ -132,6 +132,7 @@ fn drawn_opts_reach_every_op() {
 #[test]
 fn case_generator_reaches_every_feature() {
     let (mut reduces, mut masks, mut nests, mut iotas, mut ranks) = (0, 0, 0, 0, [0; 5]);
+    let mut spread = 0;
     for seed in 0..500 {
         let case = random::case(&mut random::Random(seed));
         let order = case.ast.toposort();
@@ -139,6 +140,11 @@ fn case_generator_reaches_every_feature() {
         let is = |op| order.iter().any(|node| node.op() == op);
         reduces += usize::from(is(gradiff_graph::Op::ReduceAxis));
         iotas += usize::from(is(gradiff_graph::Op::Iota));
+        let is_spread = |node: &gradiff_graph::UOp| {
+            node.op() == gradiff_graph::Op::View
+                && node.src()[0].op() == gradiff_graph::Op::ReduceAxis
+        };
+        spread += usize::from(order.iter().any(is_spread));
         let views = order.iter().filter_map(|node| match node.arg() {
             gradiff_graph::Arg::View(tracker) => Some(tracker),
             _ => None,
@@ -150,7 +156,7 @@ fn case_generator_reaches_every_feature() {
             );
         }
     }
-    for count in [reduces, masks, nests, iotas].into_iter().chain(ranks) {
-        assert!(20 < count, "{reduces} {masks} {nests} {iotas} {ranks:?}");
+    for count in [reduces, masks, nests, iotas, spread].into_iter().chain(ranks) {
+        assert!(20 < count, "{reduces} {masks} {nests} {iotas} {spread} {ranks:?}");
     }
 }

@@ -109,6 +109,16 @@ pub(crate) fn case(random: &mut Random) -> Case {
         if maker.random.one_in(2) {
             let other = maker.tree(&shape, wide, 1);
             value = UOp::binary(Op::Add, value, other);
+        } else if maker.random.one_in(2) {
+            // Spread over what was folded, and perhaps folded again.
+            let tracker = plain(&shape).expand(&sizes).expect("a fold keeps its axes as 1");
+            value = UOp::new(Op::View, wide, [value], Arg::View(tracker));
+            value = UOp::binary(Op::Add, maker.tree(&sizes, wide, 1), value);
+            if maker.random.one_in(2) {
+                value = reduce(maker.random.pick(ops), value, &axes);
+            } else {
+                shape.clone_from(&sizes);
+            }
         }
     }
     let ast = sink(value, &shape);

@@ -27,6 +27,9 @@ fn element(node: &UOp, index: &[i64], sizes: &[i64], memories: &Memories) -> Opt
             Some(place) => memories[slot(&node.src()[0])][usize::try_from(place).expect("a place")],
             None => Some(zero),
         },
+        (Op::View, _) if node.src()[0].op() == Op::ReduceAxis => {
+            element(&node.src()[0], index, sizes, memories)
+        }
         (Op::View, Arg::View(tracker)) => {
             match (locate(tracker, index), node.src()[0].as_const()) {
                 (None, _) => Some(zero),
