@@ -1,17 +1,15 @@
 //! How fast kernels are on this machine, one core, as shares of what the machine can do in the same
-//! run: f32 multiply-adds in registers, bytes read, bytes read and written.
+//! run (`limits.c`): f32 multiply-adds in registers, bytes read, bytes read and written.
 //!
 //! `cargo bench -p gradiff --bench speed`, or with `-- matmul` a part of it. The device is `c`; the
 //! heuristic alone chooses the optimisations. Each figure is the best of its samples.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::hint::black_box;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use criterion::Criterion;
-use gradiff::graph::{Arg, Axis, AxisKind, Constant, DType, Global, Instruction, Linear, Op};
-use gradiff::runtime::Memory;
 use gradiff::{Engine, Tensor};
 
 mod common;
@@ -20,10 +18,6 @@ use common::convolution;
 
 /// Elements of the large arrays.
 const LARGE: i64 = 1 << 24;
-/// Multiply-adds of a lane in one run of the kernel of them.
-const STEPS: i64 = 1 << 20;
-/// Independent vectors of that kernel, of 16 lanes each.
-const CHAINS: i64 = 12;
 
 /// Best times by name.
 #[derive(Default)]
@@ -62,63 +56,33 @@ fn data(shape: &[i64]) -> Tensor {
     Tensor::from_slice(shape, &numbers).expect("so many numbers")
 }
 
-/// Chains of multiply-adds that touch no memory until their end.
-fn multiply_adds() -> Linear {
-    let mut uops: Vec<Instruction> = Vec::new();
-    let mut push = |op, dtype, lanes, src: &[u32], arg| {
-        uops.push(Instruction { lanes, ..Instruction::new(op, dtype, src.iter().copied(), arg) });
-        uops.len() as u32 - 1
-    };
-    let (f32, i32) = (DType::F32, DType::I32);
-    let size_elements = CHAINS * 16;
-    let output = Arg::Global(Global { slot: 0, size_elements });
-    let output = push(Op::DefineGlobal, f32, 1, &[], output);
-    let number = |value: f64| Arg::Const(Constant::float(f32, value));
-    let one = push(Op::Const, f32, 1, &[], number(0.999));
-    let factor = push(Op::Vectorize, f32, 16, &[one], Arg::None);
-    let end = push(Op::Const, i32, 1, &[], Arg::Const(Constant::int(i32, STEPS.into())));
-    // Equal chains would be computed once.
-    let mut sums = Vec::new();
-    for chain in 0..CHAINS {
-        let start = push(Op::Const, f32, 1, &[], number(1.0 + chain as f64));
-        let start = push(Op::Vectorize, f32, 16, &[start], Arg::None);
-        sums.push(push(Op::DefineAcc, f32, 16, &[start], Arg::Int(chain)));
-    }
-    let axis = Arg::Axis(Axis { kind: AxisKind::Loop, number: 0 });
-    let range = push(Op::Range, i32, 1, &[end], axis);
-    for sum in &sums {
-        let next = push(Op::MulAcc, f32, 16, &[*sum, factor, factor], Arg::None);
-        push(Op::Assign, f32, 16, &[*sum, next], Arg::None);
-    }
-    push(Op::EndRange, DType::Void, 1, &[range], Arg::None);
-    for (chain, sum) in sums.iter().enumerate() {
-        let place = Arg::Const(Constant::int(i32, 16 * chain as i128));
-        let place = push(Op::Const, i32, 1, &[], place);
-        let index = push(Op::Index, f32, 1, &[output, place], Arg::None);
-        push(Op::Store, DType::Void, 1, &[index, *sum], Arg::None);
-    }
-    Linear { name: "multiply_adds".to_owned(), uops }
+/// What the machine can do: the seconds that one multiply-add and one byte take.
+struct Limits {
+    multiply_add: f64,
+    read: f64,
+    moved: f64,
 }
 
-/// What the machine can do: seconds by name.
-fn limits(criterion: &mut Criterion, times: &Times, engine: &Engine) {
-    let kernel = engine.device.compile(&[&multiply_adds()]).expect("a kernel").remove(0);
-    let output = Memory::new(DType::F32, CHAINS as usize * 16).expect("memory");
-    times.measure(criterion, "limit multiply-adds", || kernel.run(&[&output]).expect("a run"));
-    let [x, y] = [0.5f32, 0.25].map(|value| vec![value; LARGE as usize]);
-    let mut z = vec![0.0f32; LARGE as usize];
-    times.measure(criterion, "limit read", || {
-        let mut sums = [0.0f32; 64];
-        for part in black_box(&x).chunks_exact(64) {
-            sums.iter_mut().zip(part).for_each(|(sum, value)| *sum += value);
+impl Limits {
+    /// Measured by `limits.c`, made for this machine by its C compiler.
+    fn measure() -> Result<Limits, Box<dyn std::error::Error>> {
+        let folder = std::env::temp_dir().join(format!("gradiff-limits-{}", std::process::id()));
+        std::fs::create_dir_all(&folder)?;
+        let (source, program) = (folder.join("limits.c"), folder.join("limits"));
+        std::fs::write(&source, include_str!("limits.c"))?;
+        let mut compiler = Command::new(std::env::var("CC").unwrap_or("cc".to_owned()));
+        compiler.args(["-O3", "-march=native", "-o"]).arg(&program).arg(&source);
+        let made = compiler.status()?;
+        let output = Command::new(&program).output()?;
+        std::fs::remove_dir_all(&folder)?;
+        let text = String::from_utf8(output.stdout)?;
+        let seconds: Vec<f64> =
+            text.split_whitespace().map(str::parse).collect::<Result<_, _>>()?;
+        match (made.success(), seconds.as_slice()) {
+            (true, &[multiply_add, read, moved]) => Ok(Limits { multiply_add, read, moved }),
+            _ => Err(format!("limits.c: {made}, it printed {text:?}").into()),
         }
-        black_box(sums);
-    });
-    times.measure(criterion, "limit read and write", || {
-        for ((z, x), y) in black_box(&mut z).iter_mut().zip(&x).zip(&y) {
-            *z = x + 3.0 * y;
-        }
-    });
+    }
 }
 
 /// A kernel's work, and the limit that it is held against.
@@ -139,16 +103,12 @@ enum Need {
 
 impl Need {
     /// The seconds that the machine would need at its limit.
-    fn least(&self, times: &Times) -> Option<f64> {
-        let elements = LARGE as f64;
-        let (limit, at_limit, wanted) = match self {
-            Need::MultiplyAdds(count) => {
-                ("limit multiply-adds", (STEPS * CHAINS * 16) as f64, *count)
-            }
-            Need::Read(bytes) => ("limit read", 4.0 * elements, *bytes),
-            Need::Moved(bytes) => ("limit read and write", 12.0 * elements, *bytes),
-        };
-        Some(times.of(limit)? * wanted / at_limit)
+    fn least(&self, limits: &Limits) -> f64 {
+        match self {
+            Need::MultiplyAdds(count) => limits.multiply_add * count,
+            Need::Read(bytes) => limits.read * bytes,
+            Need::Moved(bytes) => limits.moved * bytes,
+        }
     }
 }
 
@@ -185,7 +145,7 @@ fn main() {
         .configure_from_args();
     let engine = Engine::new("c").expect("a C compiler");
     let times = Times::default();
-    limits(&mut criterion, &times, &engine);
+    let before = Limits::measure().expect("a C program that measures");
     let works = works();
     for work in &works {
         let result = (work.make)().expect("shapes that fit");
@@ -194,9 +154,23 @@ fn main() {
         times.measure(&mut criterion, &work.name, || engine.run(&plan[0]).expect("a run"));
     }
     criterion.final_summary();
-    println!("\n{:22} {:>10} {:>10} {:>7}", "", "ms", "least ms", "share");
+    let after = Limits::measure().expect("a C program that measures");
+    // The machine may have been slower at one of the two times.
+    let limits = Limits {
+        multiply_add: before.multiply_add.min(after.multiply_add),
+        read: before.read.min(after.read),
+        moved: before.moved.min(after.moved),
+    };
+    println!(
+        "\nlimits of one core: {:.1} GFLOP/s, {:.1} GB/s read, {:.1} GB/s read and written",
+        2e-9 / limits.multiply_add,
+        1e-9 / limits.read,
+        1e-9 / limits.moved
+    );
+    println!("{:22} {:>10} {:>10} {:>7}", "", "ms", "least ms", "share");
     for work in &works {
-        if let (Some(time), Some(least)) = (times.of(&work.name), work.need.least(&times)) {
+        if let Some(time) = times.of(&work.name) {
+            let least = work.need.least(&limits);
             let (name, share) = (&work.name, 100.0 * least / time);
             println!("{name:22} {:10.3} {:10.3} {share:6.0}%", time * 1e3, least * 1e3);
         }

@@ -138,12 +138,12 @@ impl Tensor {
         self.mul(-std::f64::consts::LOG2_E)?.exp2()?.add(1)?.recip()
     }
 
-    /// e^x over its sum along `axis`. Floats.
+    /// e^x over its sum along `axis`. Floats. The sum is divided by once for each row.
     /// # Errors
     /// If the dtype is no float, or the axis is not there.
     pub fn softmax(&self, axis: usize) -> Result<Tensor, Error> {
         let weights = self.sub(&self.max_reduce(&[axis])?)?.exp()?;
-        weights.div(&weights.sum(&[axis])?)
+        weights.mul(&weights.sum(&[axis])?.recip()?)
     }
 
     /// The one element of a tensor of one.

@@ -68,22 +68,22 @@ fn vectors(chosen: &mut Chosen<'_>) -> Result<(), Error> {
     let Some(lane) = best_lane(chosen, &access) else { return Ok(()) };
     let along = chosen.loops.list[lane].clone();
     let Some(amount) = divisor(along.size, lanes.min(64)) else { return Ok(()) };
-    let is_apart = |one: &&Loop| access.are_apart(&one.range, &along.range);
+    let is_apart = |one: &&Loop| one.is_apart(&along);
     let (apart, around): (Vec<&Loop>, Vec<&Loop>) = chosen.loops.list.iter().partition(is_apart);
     let has_fold = around.iter().any(|one| one.is_reduced);
     let apart: Vec<Loop> = apart.into_iter().cloned().collect();
     let reused = reused(&chosen.loops, &access, lane).map(|one| one.axis.number);
     let number = along.axis.number;
     chosen.add(OptOp::Upcast, number, amount)?;
-    let mut taken = vec![along.range];
+    let mut taken = vec![along.clone()];
     for one in apart {
-        let is_apart = taken.iter().all(|taken| access.are_apart(taken, &one.range));
+        let is_apart = taken.iter().all(|taken| one.is_apart(taken));
         if is_apart && worth(chosen, &access, &one, one.is_reduced).is_some() {
             chosen.add(OptOp::Upcast, one.axis.number, amount)?;
             if one.is_reduced {
                 chosen.add_largest(OptOp::Upcast, one.axis.number, &SIDE_BY_SIDE)?;
             }
-            taken.push(one.range);
+            taken.push(one);
         }
     }
     if along.is_reduced {
@@ -270,7 +270,6 @@ struct Accesses {
     list: Vec<Access>,
     /// Bytes of the widest value that is loaded, stored or folded.
     widest_bytes: i64,
-    free: Free,
 }
 
 impl Accesses {
@@ -297,13 +296,7 @@ impl Accesses {
         let is_wide = |node: &&UOp| matches!(node.op(), Op::Load | Op::Index | Op::Reduce);
         let sizes = free.nodes.iter().filter(is_wide).map(|node| node.dtype().size_bytes() as i64);
         let widest_bytes = sizes.max().unwrap_or(1).max(1);
-        Ok(Accesses { list, widest_bytes, free })
-    }
-
-    /// Whether nothing depends on both ranges, so that their loops need not stand in each other.
-    fn are_apart(&self, one: &UOp, other: &UOp) -> bool {
-        let both = self.free.of_node(one) | self.free.of_node(other);
-        one != other && self.free.nodes.iter().all(|node| self.free.of_node(node) & both != both)
+        Ok(Accesses { list, widest_bytes })
     }
 }
 

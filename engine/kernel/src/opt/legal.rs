@@ -28,6 +28,17 @@ pub struct Loop {
     pub is_nested: bool,
     /// Bytes of one value of each fold over it.
     pub fold_bytes: i64,
+    /// Its own bit among the loops of the kernel.
+    bit: u64,
+    /// The loops that something depends on together with it.
+    meets: u64,
+}
+
+impl Loop {
+    /// Whether nothing depends on both, so that neither loop need stand in the other.
+    pub(super) fn is_apart(&self, other: &Loop) -> bool {
+        self.meets & other.bit == 0
+    }
 }
 
 /// The loops of a lowered kernel.
@@ -51,6 +62,9 @@ pub fn loops(root: &UOp) -> Result<Loops, Error> {
     let folds: Vec<&UOp> = free.nodes.iter().filter(|node| node.op() == Op::Reduce).collect();
     let over = |fold: &UOp| fold.src()[1..].iter().fold(0, |all, range| all | bits(range));
     let reduced = folds.iter().fold(0, |all, fold| all | over(fold));
+    let mut together: Vec<u64> = free.nodes.iter().map(bits).collect();
+    together.sort_unstable();
+    together.dedup();
     let loop_of = |range: &UOp| {
         let size = range.src()[0].as_int().and_then(|end| i64::try_from(end).ok());
         let (Some(size), Arg::Axis(axis)) = (size, range.arg()) else {
@@ -66,6 +80,11 @@ pub fn loops(root: &UOp) -> Result<Loops, Error> {
             is_output: outputs & bit != 0,
             is_nested: own.clone().any(|fold| bits(fold) & reduced != 0),
             fold_bytes: own.map(|fold| fold.dtype().size_bytes() as i64).sum(),
+            bit,
+            meets: together
+                .iter()
+                .filter(|with| *with & bit != 0)
+                .fold(bit, |all, with| all | with),
         })
     };
     let mut list: Vec<Loop> = free.ranges().map(loop_of).collect::<Result<_, Error>>()?;
@@ -73,9 +92,9 @@ pub fn loops(root: &UOp) -> Result<Loops, Error> {
     Ok(Loops { list, is_one_store: root.src().len() == 1 })
 }
 
-/// Most steps that run at once, over all loops.
+/// Most steps that run at once, over all loops that stand in each other.
 const UPCAST_MOST: i64 = 256;
-/// Most steps in a row, over all loops.
+/// Most steps in a row, likewise.
 const UNROLL_MOST: i64 = 32;
 /// Most threads.
 const THREAD_MOST: i64 = 64;
@@ -85,6 +104,12 @@ impl Loops {
     pub(super) fn count(&self, kind: AxisKind) -> i64 {
         let sizes = self.list.iter().filter(|one| one.axis.kind == kind).map(|one| one.size);
         sizes.product()
+    }
+
+    /// The same of those that do not stand apart from a loop.
+    fn count_with(&self, kind: AxisKind, one: &Loop) -> i64 {
+        let is_with = |other: &&Loop| other.axis.kind == kind && !one.is_apart(other);
+        self.list.iter().filter(is_with).map(|other| other.size).product()
     }
 
     pub(super) fn has(&self, kind: AxisKind) -> bool {
@@ -160,7 +185,7 @@ fn allowed(loops: &Loops, opt: Opt, setting: Setting<'_>) -> Result<(), String> 
             at_most(THREAD_MOST, 1, amount)
         }
         OptOp::Unroll => {
-            at_most(UNROLL_MOST, loops.count(AxisKind::Unroll), amount)?;
+            at_most(UNROLL_MOST, loops.count_with(AxisKind::Unroll, one), amount)?;
             // In strict mode sums keep their order: only the innermost loop can be unrolled.
             let is_last = loops.list.iter().all(|other| !other.is_reduced || other.axis <= *axis);
             ensure(setting.mode != Mode::Strict || is_last, &|| {
@@ -168,7 +193,7 @@ fn allowed(loops: &Loops, opt: Opt, setting: Setting<'_>) -> Result<(), String> 
             })
         }
         _ => {
-            at_most(UPCAST_MOST, loops.count(AxisKind::Upcast), amount)?;
+            at_most(UPCAST_MOST, loops.count_with(AxisKind::Upcast, one), amount)?;
             if is_only_reduced {
                 in_another_order(opt, setting)?;
                 return ensure(!loops.has(AxisKind::Group), &|| {
