@@ -6,20 +6,20 @@
 
 use gradiff_graph::{Arg, UOp};
 use gradiff_view::ShapeTracker;
+use smallvec::SmallVec;
 
 use crate::realize::keeps_order;
 use crate::{shape_of, size_of, views};
 
-/// Most loops that the folds of one kernel may open, each time they are met counted anew.
+/// Most folds of one kernel: each computes anew what it folds.
+const MOST_FOLDS: usize = 4;
+/// Most loops that they may open.
 const MOST_LOOPS: usize = 16;
 
-/// The folds that are fused with a node.
+/// The folds that are fused with a node, one or more; all of them fold the same rows.
 #[derive(Clone, Debug)]
 pub(crate) struct Carried {
-    /// The last one; the others fold the same axes of the same shape.
-    fold: UOp,
-    /// How many there are; on several paths counted several times.
-    count: usize,
+    folds: SmallVec<[UOp; 2]>,
     /// Whether the node has the shape of what is folded.
     is_spread: bool,
 }
@@ -27,12 +27,12 @@ pub(crate) struct Carried {
 impl Carried {
     /// What a fold that is the first of its kernel carries.
     pub(crate) fn of(fold: &UOp) -> Carried {
-        Carried { fold: fold.clone(), count: 1, is_spread: false }
+        Carried { folds: SmallVec::from_iter([fold.clone()]), is_spread: false }
     }
 
     /// Seen through a view, if the kernel may go on there.
     pub(crate) fn seen_through(&self, tracker: &ShapeTracker, rows: bool) -> Option<Carried> {
-        if !self.is_spread && keeps_order(tracker, &self.fold) {
+        if !self.is_spread && keeps_order(tracker, &self.folds[0]) {
             return Some(self.clone());
         }
         let is_spread = rows && self.is_spread_by(tracker);
@@ -41,31 +41,31 @@ impl Carried {
 
     /// Whether a view of a value for each row repeats it along the row.
     pub(crate) fn is_spread_by(&self, tracker: &ShapeTracker) -> bool {
-        !self.is_spread && spread(&self.fold).is_some_and(|wanted| is_same(tracker, &wanted))
+        !self.is_spread && spread(&self.folds[0]).is_some_and(|wanted| is_same(tracker, &wanted))
     }
 
     /// Folded once more, if the kernel may go on there.
     pub(crate) fn folded_by(&self, fold: &UOp) -> Option<Carried> {
-        let next = Carried { fold: fold.clone(), count: self.count + 1, is_spread: false };
-        (self.is_spread && is_alike(&self.fold, fold) && next.fits()).then_some(next)
+        let row = Carried { is_spread: false, ..self.clone() };
+        if self.is_spread { row.beside(Some(&Carried::of(fold)), true) } else { None }
     }
 
     /// Together with what another source of a node carries, if one kernel may hold both.
     pub(crate) fn beside(&self, other: Option<&Carried>, rows: bool) -> Option<Carried> {
         let Some(other) = other else { return Some(self.clone()) };
-        if self.fold == other.fold && self.is_spread == other.is_spread {
-            return Some(Carried { count: self.count.max(other.count), ..self.clone() });
-        }
-        let both = Carried { count: self.count + other.count, ..self.clone() };
-        let is_one_shape = self.is_spread == other.is_spread && is_alike(&self.fold, &other.fold);
-        (rows && is_one_shape && both.fits()).then_some(both)
+        let mut both = self.clone();
+        let new = other.folds.iter().filter(|fold| !self.folds.contains(fold)).cloned();
+        both.folds.extend(new);
+        let is_one = both.folds.len() == 1;
+        let is_row = || rows && is_alike(&self.folds[0], &other.folds[0]) && both.fits();
+        (self.is_spread == other.is_spread && (is_one || is_row())).then_some(both)
     }
 
-    /// Whether a kernel has loops for all of them.
+    /// Whether a kernel may hold so many folds.
     fn fits(&self) -> bool {
-        let shape = shape_of(&self.fold.src()[0]);
-        let loops = axes(&self.fold).iter().filter(|axis| shape[**axis as usize] != 1).count();
-        self.count * loops <= MOST_LOOPS
+        let shape = shape_of(&self.folds[0].src()[0]);
+        let loops = axes(&self.folds[0]).iter().filter(|axis| shape[**axis as usize] != 1).count();
+        self.folds.len() <= MOST_FOLDS && self.folds.len() * loops <= MOST_LOOPS
     }
 }
 

@@ -14,7 +14,8 @@ pub(crate) struct Args {
 }
 
 const EXIT_CODES: &str = "Exit codes: 0 nothing found, 1 usage, 2 findings, \
-                          3 a backend that was asked for is not available, 70 internal error.";
+                          3 a backend that was asked for is not available, 70 internal error, \
+                          141 what it prints is no longer read.";
 
 /// What to do.
 #[derive(Subcommand, Debug)]

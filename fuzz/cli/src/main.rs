@@ -74,6 +74,12 @@ fn main() -> ExitCode {
             return ExitCode::from(code);
         }
     };
+    let hook = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        if !is_unread(panic.payload()) {
+            hook(panic);
+        }
+    }));
     let run = std::panic::catch_unwind(|| run(args));
     match run {
         Ok(Ok(status)) => ExitCode::from(status as u8),
@@ -81,11 +87,23 @@ fn main() -> ExitCode {
             eprintln!("gradiff: {}", failure.message());
             ExitCode::from(failure.code())
         }
+        Err(panic) if is_unread(&*panic) => ExitCode::from(UNREAD),
         Err(_) => {
             eprintln!("gradiff: internal error (the panic above); please report it with the seed");
             ExitCode::from(70)
         }
     }
+}
+
+/// The exit code of a run whose output nobody reads any more: that of a program ended by SIGPIPE.
+const UNREAD: u8 = 141;
+
+/// Whether a panic says that standard output was closed, as `gradiff rules | head` does.
+fn is_unread(payload: &(dyn std::any::Any + Send)) -> bool {
+    let text = payload.downcast_ref::<String>();
+    text.is_some_and(|text| {
+        text.starts_with("failed printing to stdout") && text.contains("Broken pipe")
+    })
 }
 
 fn run(args: Args) -> Result<Status, Failure> {

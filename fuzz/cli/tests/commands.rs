@@ -54,6 +54,21 @@ fn variables_of_the_environment_are_checked() {
     }
 }
 
+#[cfg(unix)]
+#[test]
+fn output_that_is_not_read_ends_a_command_quietly() {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_gradiff"))
+        .args(["rules", "--markdown"])
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .expect("the command starts");
+    drop(child.stdout.take());
+    let output = child.wait_with_output().expect("the command ends");
+    assert_eq!(output.status.code(), Some(141));
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "");
+}
+
 #[test]
 fn usage_errors_exit_1_and_say_what_is_allowed() {
     check(&[], 1, &["Usage"]);
