@@ -11,9 +11,8 @@
 //! That holds of all arguments, also below the normal numbers and for the largest ones. Where a
 //! device takes numbers below the normal ones for zero, these do as well.
 //!
-//! No step relies on what a compiler may take for an identity of real numbers: a number is
-//! rounded to a whole one through its bits, and what a sum has lost is found by `y - (s - x)`
-//! only where it does not decide (`sin` is off by one ulp more without).
+//! A compiler that takes floats for real numbers would drop a large number that is added and taken
+//! away again, so in f32 numbers are rounded to whole ones through their bits.
 
 use std::ops::{Add, BitAnd, BitOr, BitXor, Mul, Sub};
 
