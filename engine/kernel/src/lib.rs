@@ -21,6 +21,7 @@ mod opt;
 mod pass;
 mod shape;
 mod target;
+mod transcendental;
 
 pub use error::Error;
 pub use interpret::interpret;
@@ -30,4 +31,4 @@ pub use opt::{
     Loop, Loops, Opt, OptOp, Setting, Strategy, apply, check, draw, heuristic, legal, loops,
 };
 pub use pass::{Context, LINEARIZE, Options, PASSES, Pass, Stages, lower, stages};
-pub use target::{Groups, Target, Vectors};
+pub use target::{FUNCTIONS, Functions, Groups, Target, Vectors};

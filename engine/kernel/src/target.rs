@@ -1,5 +1,22 @@
 //! What the device that will run a kernel has. Passes bring the kernel down to it.
 
+use gradiff_graph::{DType, Op};
+
+/// Functions over a type.
+pub type Functions = &'static [(Op, DType)];
+
+/// The functions that can be written as sums and products, which is done where they are lacked.
+pub const FUNCTIONS: Functions = &[
+    (Op::Exp2, DType::F32),
+    (Op::Log2, DType::F32),
+    (Op::Sin, DType::F32),
+    (Op::Pow, DType::F32),
+    (Op::Exp2, DType::F64),
+    (Op::Log2, DType::F64),
+    (Op::Sin, DType::F64),
+    (Op::Pow, DType::F64),
+];
+
 /// A device as passes see it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Target {
@@ -15,6 +32,8 @@ pub struct Target {
     pub recip: bool,
     /// Products by powers of two become shifts.
     pub shifts: bool,
+    /// The functions that it has not, or not as exact as results have to be.
+    pub lacks: Functions,
     /// Steps that run at once or in a row are written out; without it they are loops.
     pub unrolls: bool,
     /// Which vectors there are.
@@ -34,6 +53,8 @@ pub struct Vectors {
     pub alu: bool,
     /// Whether they are loaded and stored at multiples of their own length only.
     pub aligned: bool,
+    /// The functions that it has for single values only.
+    pub lacks: Functions,
 }
 
 /// The groups of threads that a device has.
@@ -84,10 +105,10 @@ const LEAST_GROUPS: Groups = Groups {
 };
 
 /// Vectors of 16 bytes, as every GPU loads them.
-const QUADS: Vectors = Vectors { bytes: 16, alu: false, aligned: true };
+const QUADS: Vectors = Vectors { bytes: 16, alu: false, aligned: true, lacks: &[] };
 
 /// Vectors as the compilers of CPUs have them.
-const ALL_VECTORS: Vectors = Vectors { bytes: 64, alu: true, aligned: false };
+const ALL_VECTORS: Vectors = Vectors { bytes: 64, alu: true, aligned: false, lacks: FUNCTIONS };
 
 /// Targets by the name of their device, language or way of running; others are plain.
 const TARGETS: &[(&str, Target)] = &[
@@ -100,12 +121,23 @@ const TARGETS: &[(&str, Target)] = &[
         Target {
             groups: Some(CUDA_GROUPS),
             shifts: true,
+            lacks: FUNCTIONS,
             vectors: Vectors { bytes: 16, ..ALL_VECTORS },
             ..Target::PLAIN
         },
     ),
     ("cuda", Target { groups: Some(CUDA_GROUPS), shifts: true, vectors: QUADS, ..Target::PLAIN }),
-    ("ptx", Target { groups: Some(CUDA_GROUPS), shifts: true, vectors: QUADS, ..Target::PLAIN }),
+    (
+        "ptx",
+        Target {
+            groups: Some(CUDA_GROUPS),
+            shifts: true,
+            // The machine's own exp2 of f32 is within 2 ulp; what else it has is not.
+            lacks: FUNCTIONS.split_at(1).1,
+            vectors: QUADS,
+            ..Target::PLAIN
+        },
+    ),
     (
         "opencl",
         Target {
@@ -116,7 +148,10 @@ const TARGETS: &[(&str, Target)] = &[
         },
     ),
     ("metal", Target { groups: Some(LEAST_GROUPS), shifts: true, vectors: QUADS, ..Target::PLAIN }),
-    ("wgsl", Target { groups: Some(LEAST_GROUPS), shifts: true, ..Target::PLAIN }),
+    (
+        "wgsl",
+        Target { groups: Some(LEAST_GROUPS), shifts: true, lacks: FUNCTIONS, ..Target::PLAIN },
+    ),
     ("llvm", Target { fma: true, vectors: ALL_VECTORS, ..Target::PLAIN }),
 ];
 
@@ -130,7 +165,8 @@ impl Target {
         recip: true,
         shifts: false,
         unrolls: true,
-        vectors: Vectors { bytes: 0, alu: false, aligned: false },
+        vectors: Vectors { bytes: 0, alu: false, aligned: false, lacks: &[] },
+        lacks: &[],
         threads: 1,
         groups: None,
     };
@@ -155,7 +191,7 @@ impl Target {
 
     /// This machine's processor.
     pub fn native() -> Target {
-        let vectors = |bytes| Vectors { bytes, alu: true, aligned: false };
+        let vectors = |bytes| Vectors { bytes, ..ALL_VECTORS };
         #[cfg(target_arch = "x86_64")]
         let (bytes, fma) = match () {
             () if is_x86_feature_detected!("avx512f") => (64, true),

@@ -10,7 +10,6 @@ use gradiff_graph::{Constant, DType, Op};
 use crate::c::{c_type, constant, scalar};
 use crate::dialect::{Alu, Place, Text, Value};
 use crate::helpers::inside;
-use crate::polynomial;
 use crate::scalar::is_half;
 
 /// The name of the type of a vector.
@@ -305,8 +304,6 @@ impl<'a> Helper<'a> {
                 (format!("({kind} x, {kind} y, {kind} z)"), self.fused())
             }
             "cast" => (format!("({} x)", name(self.from, self.lanes)), self.cast()),
-            "exp2" if dtype == DType::F32 => (one, polynomial::exp2(self.lanes)),
-            "log2" if dtype == DType::F32 => (one, polynomial::log2(self.lanes)),
             "exp2" | "log2" | "sin" | "sqrt" => (one, self.lane_by_lane(1)?),
             "pow" | "cdiv" | "cmod" | "floordiv" | "floormod" => (two, self.lane_by_lane(2)?),
             _ => return None,

@@ -11,7 +11,6 @@ mod llvm;
 mod llvm_alu;
 mod metal;
 mod opencl;
-mod polynomial;
 mod ptx;
 mod ptx_alu;
 mod scalar;

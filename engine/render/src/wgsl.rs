@@ -1,6 +1,9 @@
 //! WGSL. One module per kernel: its arrays are bindings 0, 1, ... of group 0, its parameters
 //! follow as uniforms. There are i32, u32, f32 and, by an extension, f16; a bool cannot be stored.
 //!
+//! How exact functions are the language leaves open: they are written out before a kernel comes here
+//! (`lacks` of the target).
+//!
 //! The language lets an implementation take NaN and infinity for absent. Constants of that kind
 //! go through a function, since as constant expressions they are errors.
 
@@ -99,15 +102,6 @@ fn own(word: &str) -> Option<String> {
         "min_f16" => {
             "fn min_f16(x: f16, y: f16) -> f16 { return select(y, x, x < y || is_nan_f16(x)); }"
         }
-        // `pow` of the language has no negative bases.
-        "pow_f32" => {
-            "fn pow_f32(x: f32, y: f32) -> f32 {\n  \
-             if (y == 0.0f || x == 1.0f) { return 1.0f; }\n  \
-             let size = pow(abs(x), y);\n  \
-             if (x >= 0.0f || is_nan_f32(x)) { return size; }\n  \
-             if (floor(y) != y) { return f32_from_bits(0x7fc00000u); }\n  \
-             return select(size, -size, fract(y * 0.5f) != 0.0f);\n}"
-        }
         "i32_from_f32" => {
             "fn i32_from_f32(x: f32) -> i32 {\n  \
              return select(0, i32(x), x >= -2147483648.0f && x < 2147483648.0f);\n}"
@@ -188,14 +182,10 @@ fn guarded(x: &str) -> String {
 fn float_op(op: Op, dtype: DType, src: &[&str]) -> Option<String> {
     let sign = match op {
         Op::Neg => return Some(format!("(-{})", guarded(src[0]))),
-        Op::Exp2 | Op::Log2 | Op::Sin | Op::Sqrt => return Some(format!("{op}({})", src[0])),
+        Op::Sqrt => return Some(format!("sqrt({})", src[0])),
         Op::Recip => return Some(format!("({}/{})", constant(Constant::one(dtype))?, src[0])),
         Op::MulAcc => return Some(format!("fma({})", src.join(", "))),
         Op::Max | Op::Min => return Some(format!("{op}_{}({})", dtype.name(), src.join(", "))),
-        Op::Pow if dtype == DType::F16 => {
-            return Some(format!("f16(pow_f32(f32({}), f32({})))", src[0], src[1]));
-        }
-        Op::Pow => return Some(format!("pow_f32({})", src.join(", "))),
         Op::Add => "+",
         Op::Sub => "-",
         Op::Mul => "*",

@@ -98,6 +98,12 @@ faults! {
         "A reduction accumulates in too narrow a type.";
     LegalizeBf16Truncates "legalize-bf16-truncates" "kernel"
         "The cast from f32 to bf16 truncates instead of rounding to nearest even.";
+    SinReductionShort "sin-reduction-short" "kernel"
+        "A word of 2/pi is shifted without the bits of the next one.";
+    Exp2Coefficient "exp2-coefficient" "kernel"
+        "A digit of a coefficient of exp2 is wrong.";
+    Log2ScaleForgotten "log2-scale-forgotten" "kernel"
+        "log2 of what lies below the normal numbers forgets that it was scaled up.";
     OptSplitStride "opt-split-stride" "kernel"
         "A split loop counts its outer steps by their own number instead of that of the inner ones.";
     OptPadGateLost "opt-pad-gate-lost" "kernel"

@@ -3,7 +3,7 @@
 use crate::common::random::{global, load, plain, reduce, sink};
 use crate::common::{linear, tree};
 use gradiff_graph::{Arg, Constant, DType, Dims, Instruction, Linear, Op, UOp};
-use gradiff_kernel::{Error, Options, PASSES, Target, interpret, lower, name, stages};
+use gradiff_kernel::{Error, Options, PASSES, Strategy, Target, interpret, lower, name, stages};
 use gradiff_rewrite::Trace;
 
 fn lowered(ast: &UOp) -> Linear {
@@ -360,6 +360,28 @@ fn legalize_native_f16_is_left_alone() {
     let linear = lower(&ast, &target, &Options::default(), &mut Trace::default());
     let linear = linear.expect("a kernel");
     assert!(ops(&linear, Op::Cast).is_empty(), "{linear}");
+}
+
+/// The functions that are left of exp2 of a row of this many elements.
+fn functions_left(dtype: DType, size: i64, name: &str, opts: Strategy) -> usize {
+    let x = contiguous(dtype, 1, &[size]);
+    let ast = sink(UOp::unary(Op::Exp2, dtype, x), &[size]);
+    let options = Options { opts, ..Options::default() };
+    let linear = lower(&ast, &Target::of(name), &options, &mut Trace::default());
+    ops(&linear.expect("a kernel"), Op::Exp2).len()
+}
+
+#[test]
+fn legalize_functions_go_where_the_target_lacks_them() {
+    for dtype in [DType::F16, DType::BF16, DType::F32, DType::F64] {
+        assert_eq!(functions_left(dtype, 64, "wgsl", Strategy::None), 0, "{dtype}");
+        assert_eq!(functions_left(dtype, 64, "plain", Strategy::None), 1, "{dtype}");
+        // A single value has the library's function, a vector has none.
+        assert_eq!(functions_left(dtype, 64, "vectors", Strategy::None), 1, "{dtype}");
+        assert_eq!(functions_left(dtype, 64, "vectors", Strategy::Heuristic), 0, "{dtype}");
+    }
+    assert_eq!(functions_left(DType::F32, 64, "ptx", Strategy::None), 1);
+    assert_eq!(functions_left(DType::F64, 64, "ptx", Strategy::None), 0);
 }
 
 #[test]

@@ -2,7 +2,8 @@
 
 use crate::common::{Memories, agrees, linear, random, tree};
 use gradiff_kernel::{
-    Groups, OptOp, Options, Setting, Strategy, Target, Vectors, draw, interpret, legal, stages,
+    FUNCTIONS, Groups, OptOp, Options, Setting, Strategy, Target, Vectors, draw, interpret, legal,
+    stages,
 };
 use gradiff_rewrite::Mode;
 
@@ -81,7 +82,7 @@ fn stages_strict_mode_keep_the_meaning() {
 
 #[test]
 fn stages_poor_target_keep_the_meaning() {
-    let target = Target { mulacc: false, recip: false, ..Target::default() };
+    let target = Target { mulacc: false, recip: false, lacks: FUNCTIONS, ..Target::default() };
     let mut options = Options::default();
     options.rewrite.fuel = Some(3);
     (2 * CASES..2 * CASES + 500).for_each(|seed| check(seed, &target, &options));
@@ -102,7 +103,7 @@ fn drawn_opts_keep_the_meaning() {
             _ => {
                 let bytes = 16 << (seed / 3 % 3);
                 let (alu, aligned) = (seed / 9 % 4 != 0, seed / 36 % 4 == 0);
-                let vectors = Vectors { bytes, alu, aligned };
+                let vectors = Vectors { bytes, alu, aligned, lacks: FUNCTIONS };
                 Target { vectors, fma: seed % 2 == 0, ..Target::default() }
             }
         };

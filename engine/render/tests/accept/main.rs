@@ -2,7 +2,6 @@
 
 mod compilers;
 mod kernels;
-mod polynomials;
 mod ptx_run;
 mod texts;
 mod values;
@@ -22,7 +21,13 @@ const LACKS: [(&str, &[&str]); 7] = [
     ("cuda", &[]),
     ("opencl", &[]),
     ("metal", &["f64"]),
-    ("wgsl", &["i64", "u64", "f64", "i8", "u8", "i16", "u16", "bf16", "bool"]),
+    (
+        "wgsl",
+        &[
+            "i64", "u64", "f64", "i8", "u8", "i16", "u16", "bf16", "bool", "exp2", "log2", "sin",
+            "pow",
+        ],
+    ),
     ("ptx", &["exp2", "log2", "sin", "pow"]),
 ];
 

@@ -7,7 +7,7 @@
 
 use cranelift_codegen::ir::condcodes::{FloatCC, IntCC};
 use cranelift_codegen::ir::{Endianness, InstBuilder, MemFlagsData, Type, Value};
-use gradiff_graph::{Constant, DType, Instruction, Op};
+use gradiff_graph::{Arg, Constant, DType, Instruction, Op};
 use smallvec::{SmallVec, smallvec};
 
 use super::emit::{Emitter, machine_type};
@@ -171,7 +171,10 @@ impl Emitter<'_, '_> {
                     self.packed_cast(uop.op, from, uop.dtype, piece[0])?
                 }
                 DType::F32 | DType::F64 => self.packed_float(uop.op, from, piece)?,
-                _ => self.packed_int(uop.op, from, piece)?,
+                _ => match self.shift(uop) {
+                    Some(amount) => self.packed_shift(uop.op, from, piece[0], amount),
+                    None => self.packed_int(uop.op, from, piece)?,
+                },
             });
         }
         Some(Lanes { form, pieces })
@@ -245,6 +248,27 @@ impl Emitter<'_, '_> {
             }
             _ => return None,
         })
+    }
+
+    /// By how much all lanes are shifted, if that is known and there is an instruction for it.
+    fn shift(&self, uop: &Instruction) -> Option<i64> {
+        let is_shift = matches!(uop.op, Op::Shl | Op::Shr) && uop.dtype.bits() != 8;
+        let all = is_shift.then(|| &self.linear.uops[uop.src[1] as usize])?;
+        let one = match (all.op, &all.src[..]) {
+            (Op::Vectorize, [one]) => &self.linear.uops[*one as usize],
+            _ => all,
+        };
+        let Arg::Const(amount) = one.arg else { return None };
+        let amount = i64::try_from(amount.to_int()?).ok()?;
+        (0..i64::from(uop.dtype.bits())).contains(&amount).then_some(amount)
+    }
+
+    fn packed_shift(&mut self, op: Op, dtype: DType, x: Value, amount: i64) -> Value {
+        match op {
+            Op::Shl => self.builder.ins().ishl_imm_u(x, amount),
+            _ if dtype.is_signed() => self.builder.ins().sshr_imm_u(x, amount),
+            _ => self.builder.ins().ushr_imm_u(x, amount),
+        }
     }
 
     fn packed_int(&mut self, op: Op, dtype: DType, [x, y, z]: [Value; 3]) -> Option<Value> {
