@@ -21,6 +21,9 @@ pub enum AxisKind {
     Thread,
     /// Each step by a thread of the group; threads share local memory and meet at barriers.
     Local,
+    /// Each step by a thread of the same warp. Only within the optimiser; a kernel that runs has
+    /// the innermost local range instead.
+    Warp,
     /// One after the other.
     Loop,
     /// Of a fold: each step by a thread of the group, which share what they have in the end. Only
@@ -34,10 +37,11 @@ pub enum AxisKind {
 
 impl AxisKind {
     /// All kinds.
-    pub const ALL: [AxisKind; 7] = [
+    pub const ALL: [AxisKind; 8] = [
         AxisKind::Global,
         AxisKind::Thread,
         AxisKind::Local,
+        AxisKind::Warp,
         AxisKind::Loop,
         AxisKind::Group,
         AxisKind::Upcast,
@@ -46,7 +50,7 @@ impl AxisKind {
 
     /// What stands behind the number in text; nothing for a plain loop.
     pub fn suffix(self) -> &'static str {
-        ["g", "t", "l", "", "p", "u", "r"][self as usize]
+        ["g", "t", "l", "w", "", "p", "u", "r"][self as usize]
     }
 
     /// Whether the steps are shared out when the kernel is launched, so that the range stands

@@ -122,6 +122,11 @@ pub enum Op {
     Vectorize,
     /// The lane of the arg of a vector.
     Lane,
+    /// A product of small matrices whose elements the threads of a warp hold as the arg says,
+    /// products exact, sums in f32 in any order. Lowered: of this thread's elements of A, those
+    /// of B, which element of C, the range of the warp, it is that element of A*B. Linear: of
+    /// vectors A, B and C and the range it is the vector A*B + C.
+    Wmma,
 }
 
 /// Where an op belongs.
@@ -177,7 +182,7 @@ const MANY: usize = usize::MAX;
 
 /// The table, in the order of [`Op`].
 #[rustfmt::skip]
-pub const OPS: [OpRow; 57] = [
+pub const OPS: [OpRow; 58] = [
     row(Op::Buffer, "buffer", Class::Leaf, (0, 0),
         "data in memory, shape [size]; arg: the buffer"),
     row(Op::Const, "const", Class::Leaf, (0, 0),
@@ -292,6 +297,8 @@ pub const OPS: [OpRow; 57] = [
         "source i is lane i; a single source is every lane"),
     row(Op::Lane, "lane", Class::Kernel, (1, 1),
         "the lane of the arg of a vector"),
+    row(Op::Wmma, "wmma", Class::Kernel, (4, MANY),
+        "lowered: (elements of A, elements of B, which element, range of the warp), that element of A*B held by this thread as the arg says; linear: (vector A, vector B, vector C, range), the vector A*B + C; products exact, sums in f32 in any order"),
 ];
 
 impl Op {

@@ -16,7 +16,8 @@ use gradiff_view::{ShapeTracker, View};
 use rustc_hash::FxHashMap;
 
 use crate::{
-    Arg, Axis, Buffer, Constant, DType, Dims, Global, Local, Op, Pairs, Sources, UOp, Variable,
+    Arg, Axis, Buffer, Constant, DType, Dims, Global, Local, Op, Pairs, Sources, TensorCore, UOp,
+    Variable,
 };
 
 /// What is wrong with a text, and where.
@@ -44,6 +45,7 @@ pub(crate) fn arg(arg: &Arg) -> String {
         Arg::Global(global) => format!("data{} {}", global.slot, global.size_elements),
         Arg::Local(local) => format!("local{} {}", local.number, local.size_elements),
         Arg::Var(variable) => format!("{} {}..{}", variable.name, variable.min, variable.max),
+        Arg::TensorCore(core) => core.name.to_owned(),
     }
 }
 
@@ -180,6 +182,10 @@ pub(crate) fn parse_arg(
             let axis =
                 Axis::parse(text).ok_or("expected the number of a range, such as 3 or 3u")?;
             Ok(Arg::Axis(axis))
+        }
+        Op::Wmma => {
+            let core = TensorCore::named(text.trim());
+            core.map(Arg::TensorCore).ok_or_else(|| format!("there is no tensor core {text:?}"))
         }
         Op::Pad | Op::Shrink => pairs(text).map(|pairs| Arg::Pairs(Pairs::from_vec(pairs))),
         _ if text.is_empty() => Ok(Arg::None),

@@ -13,7 +13,7 @@ use hashbrown::HashTable;
 use rustc_hash::{FxHashSet, FxHasher};
 use smallvec::SmallVec;
 
-use crate::{Axis, Constant, DType, Op};
+use crate::{Axis, Constant, DType, Op, TensorCore};
 
 /// Sources of a node.
 pub type Sources = SmallVec<[UOp; 3]>;
@@ -49,6 +49,8 @@ pub enum Arg {
     Local(Local),
     /// Of `DefineVar`.
     Var(Arc<Variable>),
+    /// Of `Wmma`.
+    TensorCore(&'static TensorCore),
 }
 
 /// A parameter of a kernel that is an array.
@@ -404,6 +406,7 @@ impl UOp {
             }
             (Arg::Local(a), Arg::Local(b)) => a.cmp(b),
             (Arg::Var(a), Arg::Var(b)) => (&a.name, a.min, a.max).cmp(&(&b.name, b.min, b.max)),
+            (Arg::TensorCore(a), Arg::TensorCore(b)) => a.name.cmp(b.name),
             _ => Equal,
         };
         let sources = || {

@@ -12,16 +12,18 @@
 //! 5. Lowered: an index is an integer (i32 or i64) into a global or local array, its gate bool;
 //!    loads and stores go through an index and keep the element type; a load may wait for a
 //!    barrier, which waits for stores; a range counts to an integer constant or expression; a
-//!    reduction folds over ranges with add, mul or max.
+//!    reduction folds over ranges with add, mul or max; a `wmma` has as many operands as its
+//!    tensor core says, of its types, and ends with a range.
 //! 6. `store`, `sink`, `barrier`, `endrange` and `assign` of no value are void; what has a value
 //!    is not.
 //!
 //! Invariants of linear uops ([`verify_linear`]): sources stand before their users; loops nest; a
 //! value is used inside the loops that it was made in; accumulators stand before the loops that
-//! change them; launched ranges stand around all others; lanes agree; there is no tensor-level op,
+//! change them; launched ranges stand around all others; lanes agree; the range of a `wmma` is the
+//! innermost one of the group and has as many steps as a warp has threads; there is no tensor-level op,
 //! no view and no reduction left.
 
-use crate::{Arg, DType, Instruction, Linear, Op, UOp};
+use crate::{Arg, AxisKind, DType, Instruction, Linear, Op, TensorCore, UOp};
 
 /// The node, or the uop, at which an invariant is broken.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -55,6 +57,7 @@ fn check_arg(node: &UOp) -> Result<(), String> {
         (Op::Buffer, Arg::Buffer(buffer)) => buffer.dtype() == node.dtype(),
         (Op::DefineGlobal, Arg::Global(global)) => global.size_elements >= 0,
         (Op::DefineLocal, Arg::Local(local)) => local.size_elements >= 0,
+        (Op::Wmma, Arg::TensorCore(_)) => true,
         (Op::Lane, Arg::Int(lane)) => *lane >= 0,
         (Op::DefineVar, Arg::Var(variable)) => variable.min <= variable.max,
         (Op::Iota, Arg::Int(count)) => *count >= 0,
@@ -84,6 +87,7 @@ fn takes_arg(op: Op) -> bool {
                 | Op::Reduce
                 | Op::ReduceAxis
                 | Op::Lane
+                | Op::Wmma
         )
 }
 
@@ -204,12 +208,35 @@ fn check_kernel(node: &UOp) -> Result<(), String> {
             are_ranges && src[0].dtype() == node.dtype()
         }
         (Op::EndRange, _) => src[0].op() == Op::Range,
+        (Op::Wmma, Arg::TensorCore(core)) => is_product(node, core),
         (Op::DefineAcc, _) => src[0].dtype() == node.dtype(),
         (Op::Assign, _) => src[0].op() == Op::DefineAcc && src[0].dtype() == src[1].dtype(),
         _ => true,
     };
     let sources = || src.iter().map(|uop| format!("{uop:?}")).collect::<Vec<_>>().join(", ");
     ensure(is_right, || format!("{} of ({})", node.op(), sources()))
+}
+
+/// Whether the operands of a `wmma` are what its tensor core takes.
+fn is_product(node: &UOp, core: &TensorCore) -> bool {
+    let [a, b] = [0, 1].map(|matrix| core.elements(matrix));
+    let Some((range, operands)) = node.src().split_last() else { return false };
+    let Some((last, operands)) = operands.split_last() else { return false };
+    let is_right = match last.dtype() {
+        DType::F32 => operands.len() == 2,
+        other => other.is_int() && operands.len() == a + b,
+    };
+    let are_elements = operands.iter().all(|operand| operand.dtype() == core.from);
+    is_right && are_elements && range.op() == Op::Range && node.dtype() == DType::F32
+}
+
+/// Whether the range of a `wmma` is that of the threads of a warp.
+fn check_warp(linear: &Linear, uop: &Instruction) -> Result<(), String> {
+    let Arg::TensorCore(core) = uop.arg else { return Ok(()) };
+    let wanted = uop.src.last().map(|range| (*range, core.threads));
+    ensure(linear.launched(AxisKind::Local).last().copied() == wanted, || {
+        format!("its last source is not the innermost local range, of {} threads", core.threads)
+    })
 }
 
 /// Checks the order, the loops and the ops of a linear kernel.
@@ -241,7 +268,7 @@ pub fn verify_linear(linear: &Linear) -> Result<(), VerifyError> {
                 return fail(format!("source {source} was made in a loop that has ended"));
             }
         }
-        check_lanes(linear, uop).or_else(fail)?;
+        check_lanes(linear, uop).and_then(|()| check_warp(linear, uop)).or_else(fail)?;
         match uop.op {
             Op::Assign if open.iter().any(|range| carries(linear, uop, *range)) => {
                 return fail("it carries a value from step to step of a launched range".to_owned());
@@ -307,6 +334,10 @@ fn check_lanes(linear: &Linear, uop: &Instruction) -> Result<(), String> {
         (Op::Lane, Arg::Int(lane)) => uop.lanes == 1 && *lane < i64::from(lanes(0)),
         (Op::Load, _) => all(1),
         (Op::Store, _) => uop.lanes == 1 && lanes(0) == 1,
+        (Op::Wmma, Arg::TensorCore(core)) if uop.src.len() == 4 => {
+            let wanted = [0, 1, 2].map(|matrix| core.elements(matrix) as u8);
+            [0, 1, 2].map(lanes) == wanted && uop.lanes == wanted[2] && lanes(3) == 1
+        }
         (Op::DefineAcc, _) => lanes(0) == uop.lanes,
         (Op::Assign, _) => all(uop.lanes),
         (op, _) if op.is_elementwise() => all(uop.lanes),

@@ -5,7 +5,7 @@
 //! that nothing is evaluated more often than its meaning asks for, and nothing recurses. This
 //! is for kernels of tests and findings, not for large ones.
 
-use gradiff_graph::{Arg, Axis, AxisKind, Constant, Op, UOp, evaluate};
+use gradiff_graph::{Arg, Axis, AxisKind, Constant, DType, Op, TensorCore, UOp, evaluate};
 use gradiff_view::ShapeTracker;
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
@@ -139,6 +139,7 @@ impl Evaluation<'_> {
                 }
                 self.fold(*op, node, &along)
             }
+            (Op::Wmma, Arg::TensorCore(core)) => self.product(node, core),
             // Read through the nodes above them.
             (Op::DefineGlobal | Op::DefineLocal | Op::Index | Op::Iota, _) => Ok(scalar(None)),
             (Op::Store | Op::Barrier, _) => Ok(scalar(None)),
@@ -248,6 +249,37 @@ impl Evaluation<'_> {
             let element = usize::try_from(place).ok().and_then(|place| memory.get(place));
             element.copied().ok_or_else(|| outside("load", place))
         })
+    }
+
+    /// The elements of a product of matrices, each where the thread that holds it is at work.
+    fn product(&self, node: &UOp, core: &TensorCore) -> Result<Array, Error> {
+        let arrays: SmallVec<[&Array; 4]> =
+            node.src().iter().map(|source| &self.values[source]).collect();
+        let (count, first_of_b) = (arrays.len(), core.elements(0));
+        let warp = &arrays[count - 1].domain[0].0;
+        let strides: Vec<usize> = arrays.iter().map(|array| stride(array, warp)).collect();
+        let domain = union(&arrays)?;
+        let mut data = Vec::with_capacity(elements(&domain)?);
+        visit(&domain, &arrays, |offsets| {
+            let number = |source: usize| {
+                let value = arrays[source].data[offsets[source]].and_then(Constant::to_int);
+                value.and_then(|value| usize::try_from(value).ok())
+            };
+            let (Some(element), Some(thread)) = (number(count - 2), number(count - 1)) else {
+                data.push(None);
+                return Ok(());
+            };
+            let held = |matrix: usize, (holder, element): (usize, usize)| {
+                let source = matrix * first_of_b + element;
+                let own = offsets[source] - thread * strides[source];
+                let value = arrays[source].data[own + holder * strides[source]]?;
+                value.to_float().map(|value| value as f32)
+            };
+            let sum = core.add((thread, element), 0.0, &held);
+            data.push(sum.map(|sum| Constant::float(DType::F32, sum.into())));
+            Ok(())
+        })?;
+        Ok(Array { domain, data })
     }
 
     /// The fold of source 0 along some of its axes, row by row from the identity.

@@ -10,6 +10,7 @@ mod contract;
 mod error;
 mod expand;
 mod extent;
+mod fragments;
 mod interpret;
 mod interval;
 mod legalize;
@@ -28,7 +29,7 @@ pub use interpret::interpret;
 pub use linearize::linearize;
 pub use name::name;
 pub use opt::{
-    Loop, Loops, Opt, OptOp, Setting, Strategy, apply, check, draw, heuristic, legal, loops,
+    Loop, Loops, Matmul, Opt, OptOp, Setting, Strategy, apply, check, draw, heuristic, legal, loops,
 };
 pub use pass::{Context, LINEARIZE, Options, PASSES, Pass, Stages, lower, stages};
 pub use target::{FUNCTIONS, Functions, Groups, Target, Vectors};

@@ -94,8 +94,8 @@ impl Narrowing {
             Op::Cast => true,
             // The place in an array.
             Op::Index => true,
-            // The ranges of a fold.
-            Op::Reduce => true,
+            // The ranges of a fold, the element and the range of a product.
+            Op::Reduce | Op::Wmma => true,
             _ => false,
         };
         if let (Op::Cast, DType::I32, [source]) = (node.op(), node.dtype(), node.src())

@@ -8,7 +8,8 @@ use rustc_hash::FxHasher;
 
 use crate::opt::{Strategy, optimize, to_groups};
 use crate::{
-    Error, Target, contract, expand, legalize, linearize, lower as index, name, narrow, shape,
+    Error, Target, contract, expand, fragments, legalize, linearize, lower as index, name, narrow,
+    shape,
 };
 
 /// What the user may choose about how a kernel is made.
@@ -180,6 +181,6 @@ pub fn stages(ast: &UOp, target: &Target, options: &Options) -> Result<Stages, E
 /// The kernel in order, written out.
 fn to_linear(ast: &UOp, root: &UOp, target: &Target, options: &Options) -> Result<Linear, Error> {
     let linear = linearize::with_globals(root, &linearize::globals(ast)?, name(ast))?;
-    let linear = expand::expand(linear, target);
+    let linear = fragments::join(expand::expand(linear, target))?;
     Ok(contract::contract(linear, target, options.rewrite.mode))
 }

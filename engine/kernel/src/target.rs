@@ -42,6 +42,9 @@ pub struct Target {
     pub threads: i64,
     /// Groups of threads, if there are any.
     pub groups: Option<Groups>,
+    /// Names of the [`TensorCore`](gradiff_graph::TensorCore)s, best ones first. That of tf32, which
+    /// rounds f32 to 10 bits, is that of targets which are chosen for it alone.
+    pub tensor_cores: &'static [&'static str],
 }
 
 /// The vectors that a device has.
@@ -104,6 +107,26 @@ const LEAST_GROUPS: Groups = Groups {
     local_bytes: 16 << 10,
 };
 
+/// Of sm_80 and later.
+const CUDA_CORES: &[&str] = &["m16n8k16_f16", "m16n8k16_bf16", "m16n8k8_f16"];
+
+/// Those of CUDA, and small ones for small tensors.
+const EMULATED_CORES: &[&str] =
+    &["m16n8k16_f16", "m16n8k16_bf16", "m16n8k8_f16", "m4n2k2_f32", "m4n2k2_f16", "m4n2k2_bf16"];
+
+/// A card of CUDA.
+const CUDA: Target = Target {
+    groups: Some(CUDA_GROUPS),
+    shifts: true,
+    vectors: QUADS,
+    tensor_cores: CUDA_CORES,
+    ..Target::PLAIN
+};
+
+/// The same in its own language, which has fewer functions: its exp2 of f32 is within 2 ulp; what
+/// else the machine has is not.
+const PTX: Target = Target { lacks: FUNCTIONS.split_at(1).1, ..CUDA };
+
 /// Vectors of 16 bytes, as every GPU loads them.
 const QUADS: Vectors = Vectors { bytes: 16, alu: false, aligned: true, lacks: &[] };
 
@@ -123,21 +146,16 @@ const TARGETS: &[(&str, Target)] = &[
             shifts: true,
             lacks: FUNCTIONS,
             vectors: Vectors { bytes: 16, ..ALL_VECTORS },
+            tensor_cores: EMULATED_CORES,
             ..Target::PLAIN
         },
     ),
-    ("cuda", Target { groups: Some(CUDA_GROUPS), shifts: true, vectors: QUADS, ..Target::PLAIN }),
-    (
-        "ptx",
-        Target {
-            groups: Some(CUDA_GROUPS),
-            shifts: true,
-            // The machine's own exp2 of f32 is within 2 ulp; what else it has is not.
-            lacks: FUNCTIONS.split_at(1).1,
-            vectors: QUADS,
-            ..Target::PLAIN
-        },
-    ),
+    ("cuda", CUDA),
+    // Cards before sm_80.
+    ("cuda-old", Target { tensor_cores: &[], ..CUDA }),
+    ("cuda-tf32", Target { tensor_cores: &["m16n8k8_tf32"], ..CUDA }),
+    ("ptx", PTX),
+    ("ptx-tf32", Target { tensor_cores: &["m16n8k8_tf32"], ..PTX }),
     (
         "opencl",
         Target {
@@ -169,6 +187,7 @@ impl Target {
         lacks: &[],
         threads: 1,
         groups: None,
+        tensor_cores: &[],
     };
 
     /// The target of a device, language or way of running; plain where there is none of this name.

@@ -4,7 +4,7 @@
 //! Vectors (`float4`, `half2`) are loaded, stored, made of single values and taken apart; there is
 //! no arithmetic of them. An access of a vector lies at a multiple of its size.
 
-use gradiff_graph::{AxisKind, Constant, DType, Linear};
+use gradiff_graph::{AxisKind, Constant, DType, Linear, TensorCore};
 
 use crate::Error;
 use crate::dialect::{Alu, Dialect, Head, Place, Text, Value, dimension_name};
@@ -129,6 +129,7 @@ fn own(word: &str) -> Option<String> {
         "half8" => return Some(long_vector("half8", "half", 8)),
         "bfloat4" => return Some(long_vector("bfloat4", "nv_bfloat16", 4)),
         "bfloat8" => return Some(long_vector("bfloat8", "nv_bfloat16", 8)),
+        _ if word.starts_with("wmma_") => return product_function(word),
         _ => {
             // The vector's type brings the function that makes it.
             let made = word.strip_prefix("make_")?;
@@ -152,6 +153,68 @@ fn long_vector(name: &str, element: &str, lanes: usize) -> String {
         parameters.join(", "),
         names.join(", ")
     )
+}
+
+/// The instruction of a product; none for those that no card has.
+pub(crate) fn mma(core: &TensorCore) -> Option<String> {
+    let kind = match core.from {
+        _ if core.threads != 32 => return None,
+        DType::F16 => "f16",
+        DType::BF16 => "bf16",
+        DType::F32 if core.is_tf32 => "tf32",
+        _ => return None,
+    };
+    let [m, n, k] = core.sizes;
+    Some(format!("mma.sync.aligned.m{m}n{n}k{k}.row.col.f32.{kind}.{kind}.f32"))
+}
+
+/// The function of a product: the registers of A and B are 32 bits, two 16-bit floats in each.
+fn product_function(word: &str) -> Option<String> {
+    let core = TensorCore::named(word.strip_prefix("wmma_")?)?;
+    let kinds = [0, 1, 2].map(|matrix| {
+        let dtype = if matrix == 2 { DType::F32 } else { core.from };
+        vector_type(dtype, core.elements(matrix) as u8)
+    });
+    let [Some(a), Some(b), Some(c)] = kinds else { return None };
+    let sizes = [0, 1].map(|matrix| core.elements(matrix) * core.from.size_bytes() / 4);
+    let (mut inputs, mut numbers, mut text) = (Vec::new(), vec![String::new(); 3], String::new());
+    numbers[2] = registers(0, core.elements(2));
+    let mut from = core.elements(2);
+    for (matrix, (name, size)) in ["x", "y"].into_iter().zip(sizes).enumerate() {
+        let own = ["a", "b"][matrix];
+        text += &format!("  const unsigned int* {name} = (const unsigned int*)&{own};\n");
+        if core.is_tf32 {
+            let rounded = |at: usize| {
+                let to = format!("{own}{at}");
+                let round = "cvt.rna.tf32.f32 %0, %1;";
+                format!(
+                    "  unsigned int {to}; asm(\"{round}\" : \"=r\"({to}) : \"r\"({name}[{at}]));\n"
+                )
+            };
+            text += &(0..size).map(rounded).collect::<String>();
+            inputs.extend((0..size).map(|at| format!("\"r\"({own}{at})")));
+        } else {
+            inputs.extend((0..size).map(|at| format!("\"r\"({name}[{at}])")));
+        }
+        numbers[matrix] = registers(from, size);
+        from += size;
+    }
+    let outputs = LANES[..core.elements(2)].iter().map(|lane| format!("\"+f\"(c.{lane})"));
+    let [x, y, z] = [0, 1, 2].map(|matrix| &numbers[matrix]);
+    Some(format!(
+        "{}{c} {word}({a} a, {b} b, {c} c) {{\n{text}  asm volatile(\"{} {z}, {x}, {y}, {z};\"\n    \
+         : {}\n    : {});\n  return c;\n}}\n",
+        WORDS.function,
+        mma(core)?,
+        outputs.collect::<Vec<_>>().join(", "),
+        inputs.join(", ")
+    ))
+}
+
+/// So many operands of an instruction, in braces.
+fn registers(from: usize, count: usize) -> String {
+    let names: Vec<String> = (from..from + count).map(|number| format!("%{number}")).collect();
+    format!("{{{}}}", names.join(","))
 }
 
 /// A constant of exactly these bits.
@@ -226,6 +289,11 @@ impl Dialect for Cuda {
 
     fn lane(&self, vector: &Value, lane: usize) -> Option<String> {
         Some(format!("{}.{}", vector.text, LANES.get(lane)?))
+    }
+
+    fn product(&self, core: &TensorCore, src: &[Value]) -> Option<String> {
+        let texts: Vec<&str> = src.iter().map(|value| value.text).collect();
+        mma(core).map(|_| format!("wmma_{}({})", core.name, texts.join(",")))
     }
 
     fn load(&self, place: &Place) -> Option<Text> {

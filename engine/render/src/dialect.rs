@@ -1,6 +1,6 @@
 //! What the languages of C's family say each in its own way. The writer knows the rest.
 
-use gradiff_graph::{AxisKind, Constant, DType, Op};
+use gradiff_graph::{AxisKind, Constant, DType, Op, TensorCore};
 
 /// A value in the text.
 #[derive(Clone, Copy, Debug)]
@@ -128,6 +128,12 @@ pub(crate) trait Dialect {
 
     /// A lane of a vector.
     fn lane(&self, vector: &Value, lane: usize) -> Option<String>;
+
+    /// What a tensor core makes of vectors A, B and C.
+    fn product(&self, core: &TensorCore, src: &[Value]) -> Option<String> {
+        let _ = (core, src);
+        None
+    }
 
     /// The elements at a place.
     fn load(&self, place: &Place) -> Option<Text>;

@@ -6,7 +6,7 @@
 //! vectors of up to 16 bytes are loaded and stored at once, at multiples of their size, and
 //! computed lane by lane. Sums and products say how they round, so that none are fused.
 
-use gradiff_graph::{Arg, AxisKind, DType, Instruction, Linear, Op};
+use gradiff_graph::{Arg, AxisKind, DType, Instruction, Linear, Op, TensorCore};
 
 use crate::Error;
 use crate::dialect::dimension_name;
@@ -174,6 +174,7 @@ impl Writer<'_> {
             (Op::Lane, Arg::Int(lane)) => {
                 vec![self.lanes(uop, 0)?.get(usize::try_from(*lane).ok()?)?.clone()]
             }
+            (Op::Wmma, Arg::TensorCore(core)) => self.product(uop, core)?,
             (op, _) if op.is_elementwise() => self.computed(uop)?,
             _ => return None,
         };
@@ -210,6 +211,30 @@ impl Writer<'_> {
             alu(&mut self.out, uop.op, from, uop.dtype, &src?)
         };
         (0..uop.lanes.into()).map(lane).collect()
+    }
+
+    /// A product of matrices; A and B in registers of 32 bits, two 16-bit floats in each.
+    fn product(&mut self, uop: &Instruction, core: &TensorCore) -> Option<Vec<String>> {
+        let mma = crate::cuda::mma(core)?;
+        let mut operands = Vec::new();
+        for matrix in 0..2 {
+            let mut registers = Vec::new();
+            for values in self.lanes(uop, matrix)?.chunks(4 / core.from.size_bytes()) {
+                let register = self.out.new_of(DType::U32);
+                self.out.line(&match values {
+                    [one] => format!("cvt.rna.tf32.f32 {register}, {one};"),
+                    both => format!("mov.b32 {register}, {{{}}};", both.join(", ")),
+                });
+                registers.push(register);
+            }
+            operands.push(registers.join(", "));
+        }
+        let starts = self.lanes(uop, 2)?;
+        let sums: Vec<String> = starts.iter().map(|_| self.out.new_of(DType::F32)).collect();
+        let (a, b) = (&operands[0], &operands[1]);
+        let (to, from) = (sums.join(", "), starts.join(", "));
+        self.out.line(&format!("{mma} {{{to}}}, {{{a}}}, {{{b}}}, {{{from}}};"));
+        Some(sums)
     }
 
     fn open(&mut self, position: usize) -> Option<String> {

@@ -214,6 +214,13 @@ impl<'a> Writer<'a> {
             (Op::Assign, _) => made = self.assign(uop)?,
             (Op::Load, _) => made = self.load(uop)?,
             (Op::Store, _) => self.store(uop)?,
+            (Op::Wmma, Arg::TensorCore(core)) => {
+                let src = (0..3).map(|number| self.source(uop, number));
+                let product = self.dialect.product(core, &src.collect::<Option<Vec<_>>>()?)?;
+                let kind = self.type_name(uop, 0)?;
+                made.text = self.name(Kind::Alu);
+                self.line(&self.dialect.declare(&kind, &made.text, &product, false));
+            }
             (op, _) if op.is_elementwise() || matches!(op, Op::Vectorize | Op::Lane) => {
                 made = self.alu(position)?;
             }

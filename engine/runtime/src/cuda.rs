@@ -261,6 +261,10 @@ impl Device for Cuda {
         self.description.clone()
     }
 
+    fn target(&self) -> &'static str {
+        if self.arch < 80 { "cuda-old" } else { "cuda" }
+    }
+
     fn limits(&self) -> Limits {
         Limits { groups: Some(self.limits), vector_bytes: 16, thread_count: 1 }
     }

@@ -18,6 +18,11 @@ pub trait Device: Send + Sync {
     /// The first kernel that cannot be compiled.
     fn compile(&self, kernels: &[&Linear]) -> Result<Vec<Arc<dyn Executable>>, Error>;
 
+    /// The name of the target that kernels are made for.
+    fn target(&self) -> &'static str {
+        self.name()
+    }
+
     /// Version and what is special, in one line for people.
     fn describe(&self) -> String;
 

@@ -338,6 +338,11 @@ fn has_right_lanes(linear: &Linear, uop: &Instruction) -> bool {
             uop.lanes == 1 && (0..i64::from(lanes(uop.src[0]))).contains(lane)
         }
         (Op::DefineAcc, _) => lanes(uop.src[0]) == uop.lanes,
+        (Op::Wmma, Arg::TensorCore(core)) => {
+            let wanted = [0, 1, 2].map(|matrix| core.elements(matrix) as u8);
+            let is_right = |(source, wanted): (&u32, u8)| lanes(*source) == wanted;
+            uop.lanes == wanted[2] && uop.src.iter().zip(wanted).all(is_right)
+        }
         (Op::Load, _) => all(1),
         (Op::Store, _) => uop.lanes == 1 && lanes(uop.src[0]) == 1,
         (op, _) if op == Op::Assign || op.is_elementwise() => all(uop.lanes),

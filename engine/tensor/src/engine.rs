@@ -101,7 +101,7 @@ impl Engine {
         if 1 <= debug_level {
             eprintln!("opened device {}: {}", device.name(), device.describe());
         }
-        let target = gradiff_kernel::Target::of(device.name());
+        let target = gradiff_kernel::Target::of(device.target());
         let (schedule, kernel) = Default::default();
         let (cache, searches) = Default::default();
         let mut engine =

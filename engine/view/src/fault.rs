@@ -128,6 +128,14 @@ faults! {
         "Threads of different outputs share one place of local memory.";
     GroupUpcastShared "group-upcast-shared" "kernel"
         "Values that are computed at once share one place of local memory.";
+    TcFragmentTurned "tc-fragment-turned" "kernel"
+        "The elements that a thread gives to a tensor core stand in reverse order.";
+    TcElementWrong "tc-element-wrong" "kernel"
+        "Of what a tensor core computes a thread takes another element than is its own.";
+    TcLastStepLost "tc-last-step-lost" "kernel"
+        "The last tile along the reduced loop is left out of a product of matrices.";
+    TcAccumulatorLost "tc-accumulator-lost" "kernel"
+        "A tensor core starts from zero in each step instead of from what was summed so far.";
     GridDimWrong "grid-dim-wrong" "kernel"
         "Joined loops are taken apart by the wrong size.";
     LanesStrideIgnored "lanes-stride-ignored" "kernel"

@@ -1,6 +1,8 @@
 //! What a list of linear uops means, said slowly: one uop at a time through the scalar meanings, the
 //! threads of a group one after the other from barrier to barrier.
 //!
+//! Products of matrices are put together from what the threads of a warp hold, and taken apart.
+//!
 //! For blame: it tells a wrong list from a device that runs a right list wrongly.
 
 use std::collections::HashMap;
@@ -52,9 +54,61 @@ pub(crate) fn run_rounded(
             if threads.iter().any(|thread| thread.position != first) {
                 return Err(format!("uop {first}: not all threads wait at the barrier before it"));
             }
+            if kernel.uops.get(first).is_some_and(|uop| uop.op == Op::Wmma) {
+                multiply(&mut threads, &kernel.uops[first])?;
+            }
         }
     }
     Ok(())
+}
+
+/// A product of matrices by the threads of a group, warp by warp.
+fn multiply(threads: &mut [Machine<'_>], uop: &Instruction) -> Result<(), String> {
+    let Arg::TensorCore(core) = uop.arg else { return Err("a product of nothing".to_owned()) };
+    for warp in threads.chunks_mut(core.threads as usize) {
+        if warp.len() as i64 != core.threads {
+            return Err(format!("{} threads are no warp of {}", warp.len(), core.threads));
+        }
+        // The matrices as a whole: A and B from the fragments, C as well.
+        let mut whole = [0, 1, 2].map(|_| std::collections::BTreeMap::new());
+        for (number, thread) in warp.iter().enumerate() {
+            for (matrix, elements) in whole.iter_mut().enumerate() {
+                for (element, value) in thread.lanes(uop.src[matrix]).into_iter().enumerate() {
+                    elements.insert(core.place(matrix, number, element), value);
+                }
+            }
+        }
+        for (number, thread) in warp.iter_mut().enumerate() {
+            let sum = |element: usize| {
+                let place @ [row, column, _] = core.place(2, number, element);
+                let mut sum = whole[2][&place]?.to_float()? as f32;
+                for step in 0..core.sizes[2] {
+                    let operand = |value: Option<Constant>| {
+                        value?.to_float().map(|x| if core.is_tf32 { cut(x) } else { x })
+                    };
+                    let left = operand(whole[0][&[row, 0, step]])?;
+                    let right = operand(whole[1][&[0, column, step]])?;
+                    // Products of 24 bits by 24 are exact in f64.
+                    sum = (f64::from(sum) + left * right) as f32;
+                }
+                Some(Constant::float(DType::F32, sum.into()))
+            };
+            let sums = (0..core.elements(2)).map(sum).collect();
+            thread.values[thread.position] = Value::Lanes(sums);
+            thread.position += 1;
+        }
+    }
+    Ok(())
+}
+
+/// An f32 with 10 bits of fraction, ties away from zero.
+fn cut(value: f64) -> f64 {
+    if value == 0.0 || !value.is_finite() {
+        return value;
+    }
+    let exponent = value.abs().log2().floor().max(-126.0) as i32;
+    let unit = 2f64.powi(exponent - 10);
+    f64::from(((value / unit).round() * unit) as f32)
 }
 
 /// Position and counter of launched ranges.
@@ -140,7 +194,7 @@ struct Machine<'a> {
 impl Machine<'_> {
     /// Goes on to behind the next barrier, or to the end.
     fn run(&mut self, arrays: &mut Arrays<'_>) -> Result<(), String> {
-        while self.position < self.uops.len() {
+        while self.position < self.uops.len() && self.uops[self.position].op != Op::Wmma {
             let is_barrier = self.uops[self.position].op == Op::Barrier;
             self.position = self.step(self.position, arrays)?;
             if is_barrier {

@@ -122,7 +122,7 @@ type Each<'a> = &'a mut dyn FnMut(&[Opt]) -> Result<Option<OptsFailure>, String>
 
 /// Whether a given sequence is one for targets like this.
 fn is_for(opts: &[Opt], target: &Target) -> bool {
-    let in_groups = [OptOp::Local, OptOp::Group, OptOp::GroupTop, OptOp::NoLocals];
+    let in_groups = [OptOp::Local, OptOp::Group, OptOp::GroupTop, OptOp::NoLocals, OptOp::Tc];
     let wants_groups = opts.iter().any(|opt| in_groups.contains(&opt.op));
     wants_groups == target.groups.is_some()
 }

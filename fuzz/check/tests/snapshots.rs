@@ -55,6 +55,8 @@ const STEMS: &[&str] = &[
     "gather-rows",
     "i8-wrap",
     "matmul-4x4",
+    "matmul-bf16-tc",
+    "matmul-f16-tc",
     "max-nan",
     "mean-rows",
     "min-max-integers",

@@ -340,3 +340,32 @@ fn opts_try_sequences_and_find_planted_faults() {
     let (_third, expr) = written(b"var a 0..9\nexpr a + 1\n");
     check(&["opts", &expr], 1, &["only programs have kernels"]);
 }
+
+#[test]
+fn opts_try_tensor_cores_and_find_planted_faults() {
+    let text = b"a = input f16[8,1,6] iota\nb = input f16[1,3,6] iota\nc = mul a b\n\
+                 d = sum c axes=[2]\noutput d";
+    let (_folder, path) = written(text);
+    let text = check(&["opts", &path, "--random", "60"], 0, &["wrong             0"]);
+    let count = text.lines().find_map(|line| line.strip_prefix("tc ")).expect("a line of tc");
+    assert!(5 < count.trim().parse::<u64>().expect("a count"), "{text}");
+    let opts = "padto 1 2, tc 2 4, upcast 0 2";
+    check(&["opts", &path, "--opts", opts], 0, &["tc                1", "wrong             0"]);
+    for fault in
+        ["tc-fragment-turned", "tc-element-wrong", "tc-last-step-lost", "tc-accumulator-lost"]
+    {
+        let arguments = ["opts", &path, "--opts", opts, "--fault", fault];
+        check(&arguments, 2, &["wrong             1", "in groups"]);
+    }
+    check(
+        &["opts", &path, "--opts", "padto 1 2, tc 2 3"],
+        1,
+        &["m4n2k2_f32 multiplies f32, not f16"],
+    );
+    check(
+        &["opts", &path, "--opts", "padto 1 2, tc 2 0"],
+        1,
+        &["does not divide a loop of 8 steps by 16"],
+    );
+    check(&["opts", &path, "--opts", "nolocals 0 0, tc 0 4"], 1, &["no sum over the loop alone"]);
+}

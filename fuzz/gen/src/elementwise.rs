@@ -263,6 +263,12 @@ impl<C: Choices> Builder<'_, C> {
 
     pub(crate) fn reduce(&mut self, op: ReduceOp) -> Option<ValueId> {
         let policy = self.policy;
+        if op == ReduceOp::Sum
+            && self.choices.one_in(4)
+            && let Some(product) = self.contraction()
+        {
+            return Some(product);
+        }
         let src = self.pick(|of, fact| {
             let to = accumulated(op, of.dtype);
             transfer::reduce(op, fact, 1, of.dtype, to, policy).is_some()
@@ -284,6 +290,29 @@ impl<C: Choices> Builder<'_, C> {
             }
         }
         None
+    }
+
+    /// A product of matrices `[m, 1, k]` and `[1, n, k]`, both new, summed over k.
+    fn contraction(&mut self) -> Option<ValueId> {
+        // Mostly such sizes as small tensor cores have.
+        let [m, n, k] = [[4, 8], [2, 4], [4, 2]].map(|usual| match self.choices.below(3) {
+            2 => self.palette.size(self.choices),
+            number => usual[number as usize],
+        });
+        let dtype = self.dtype();
+        if !allows(BinaryOp::Mul, dtype) || !self.has_room(4) || self.config.max_rank < 3 {
+            return None;
+        }
+        if self.config.max_elements < m * n * k || m * n * k == 0 {
+            return None;
+        }
+        let [left, right] = [vec![m, 1, k], vec![1, n, k]].map(|shape| self.fresh(dtype, shape));
+        let product = transfer::binary(BinaryOp::Mul, &left.1, &right.1, dtype, self.policy)?;
+        let to = accumulated(ReduceOp::Sum, dtype);
+        let sum = transfer::reduce(ReduceOp::Sum, &product, k, dtype, to, self.policy)?;
+        let srcs = [left, right].map(|(new, fact)| Operand::Value(self.push(new, fact)));
+        let src = self.push(Statement::Binary { op: BinaryOp::Mul, srcs }, product);
+        Some(self.push(Statement::Reduce { op: ReduceOp::Sum, src, axes: vec![2] }, sum))
     }
 
     /// Axes to fold: any, mostly some; one only if `single`.

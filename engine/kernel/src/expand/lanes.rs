@@ -191,7 +191,9 @@ impl Along<'_> {
         match uop.op {
             Op::Load | Op::Store => self.is_unit(uop),
             Op::DefineAcc | Op::Assign => {
-                self.vectors.alu && self.holds(self.uops()[uop.src[0] as usize].dtype)
+                let variable = if uop.op == Op::Assign { uop.src[0] } else { position as u32 };
+                let is_alu = self.vectors.alu && !self.sums_products(variable);
+                is_alu && self.holds(self.uops()[uop.src[0] as usize].dtype)
             }
             op if op.is_elementwise() && self.vectors.alu => {
                 let source = if op == Op::Where { 1 } else { 0 };
@@ -201,6 +203,14 @@ impl Along<'_> {
             }
             _ => false,
         }
+    }
+
+    /// Whether a variable sums what tensor cores compute, which take it lane by lane.
+    fn sums_products(&self, variable: u32) -> bool {
+        let is_product = |at: &u32| self.uops()[*at as usize].op == Op::Wmma;
+        let assigns = self.uops().iter().filter(|uop| uop.op == Op::Assign);
+        let values = assigns.filter(|uop| uop.src[0] == variable).map(|uop| uop.src[1]);
+        values.into_iter().any(|value| self.uops()[value as usize].src.iter().any(is_product))
     }
 
     /// What is needed of each uop, users first.

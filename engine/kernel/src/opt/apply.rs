@@ -4,7 +4,7 @@ use gradiff_graph::fault::{Fault, is_active};
 use gradiff_graph::{Arg, Axis, AxisKind, Constant, DType, Op, Sources, UOp};
 
 use super::legal::{Loop, check, loops};
-use super::{Opt, OptOp, Setting};
+use super::{Opt, OptOp, Setting, tensor_cores};
 use crate::Error;
 use crate::linearize::{folding, identity};
 use crate::shape::map_nodes;
@@ -54,6 +54,10 @@ pub fn apply(root: &UOp, opt: Opt, setting: Setting<'_>) -> Result<UOp, Error> {
         OptOp::Group => split(one, &new(AxisKind::Group), amount, false),
         OptOp::GroupTop => split(one, &new(AxisKind::Group), amount, true),
         OptOp::PadTo => return pad(root, one, amount),
+        OptOp::Tc => {
+            let chosen = tensor_cores::check(&loops, one, opt.amount, setting);
+            return tensor_cores::apply(root, chosen.map_err(Error::Illegal)?, fresh);
+        }
         OptOp::Swap | OptOp::NoLocals => {
             let other = &loops.list[opt.amount as usize];
             let with = |one: &Loop, number| {
@@ -71,7 +75,7 @@ pub fn apply(root: &UOp, opt: Opt, setting: Setting<'_>) -> Result<UOp, Error> {
 }
 
 /// The range without its last step.
-fn shorter(range: &UOp) -> UOp {
+pub(super) fn shorter(range: &UOp) -> UOp {
     let end = range.src()[0].as_int().map_or(1, |end| end as i64);
     range.with_src([UOp::int(range.dtype(), end - 1)])
 }
@@ -85,10 +89,10 @@ pub(super) fn range(size: i64, dtype: DType, kind: AxisKind, number: i64) -> UOp
     UOp::new(Op::Range, dtype, [UOp::int(dtype, size)], Arg::Axis(Axis { kind, number }))
 }
 
-/// What stands for a range.
+/// What stands for a range, or for another node.
 pub(super) struct Replaced {
     range: UOp,
-    /// In the place of the range.
+    /// In its place.
     value: UOp,
     /// The ranges that folds over it run over.
     folded: Vec<UOp>,
@@ -101,6 +105,11 @@ impl Replaced {
     pub(super) fn by(one: &Loop, other: UOp) -> Replaced {
         let (range, value) = (one.range.clone(), other.clone());
         Replaced { range, value, folded: vec![other], beside: None }
+    }
+
+    /// A value for a node that no fold runs over.
+    pub(super) fn value(node: &UOp, value: UOp) -> Replaced {
+        Replaced { range: node.clone(), value, folded: Vec::new(), beside: None }
     }
 }
 

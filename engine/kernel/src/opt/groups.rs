@@ -8,8 +8,8 @@ use gradiff_graph::fault::{Fault, is_active};
 use gradiff_graph::{Arg, AxisKind, Constant, DType, Local, Op, Sources, UOp};
 use rustc_hash::FxHashMap;
 
-use super::apply::{of_kind, range, replace};
-use super::legal::{Loop, Loops, loops};
+use super::apply::{Replaced, of_kind, range, replace};
+use super::legal::{Loop, Loops, loops as loops_of};
 use crate::Error;
 use crate::linearize::{Free, folding};
 use crate::pass::Context;
@@ -18,13 +18,19 @@ use crate::shape::map_nodes;
 /// The pass. See the head of this file.
 pub(crate) fn to_groups(root: &UOp, ctx: &mut Context<'_>) -> Result<UOp, Error> {
     let Some(groups) = ctx.target.groups else { return Ok(root.clone()) };
-    let loops = loops(root)?;
+    let loops = loops_of(root)?;
     if !loops.is_one_store {
         return Ok(root.clone());
     }
     let root = if loops.has(AxisKind::Group) { shared(root, &loops)? } else { root.clone() };
+    let has_warp = loops.has(AxisKind::Warp);
+    let innermost = if has_warp { loops_of(&root)?.fresh() } else { 0 };
     let launched = |one: &Loop| match one.axis.kind {
         AxisKind::Group => Some(of_kind(one, AxisKind::Local)),
+        AxisKind::Warp => {
+            let own = range(one.size, one.range.dtype(), AxisKind::Local, innermost);
+            Some(Replaced::by(one, own))
+        }
         AxisKind::Loop if one.is_output && !one.is_reduced => Some(of_kind(one, AxisKind::Global)),
         _ => None,
     };
@@ -35,7 +41,8 @@ pub(crate) fn to_groups(root: &UOp, ctx: &mut Context<'_>) -> Result<UOp, Error>
 /// The kernel with local memory in the place of folds over ranges of groups.
 fn shared(root: &UOp, loops: &Loops) -> Result<UOp, Error> {
     let free = Free::of(root)?;
-    let is_thread = |one: &&Loop| matches!(one.axis.kind, AxisKind::Local | AxisKind::Group);
+    let is_thread =
+        |one: &&Loop| matches!(one.axis.kind, AxisKind::Local | AxisKind::Group | AxisKind::Warp);
     let mut threads: Vec<&Loop> = loops.list.iter().filter(is_thread).collect();
     threads.sort_by_key(|one| one.axis.number);
     let upcast = |one: &&Loop| one.axis.kind == AxisKind::Upcast && one.is_output;

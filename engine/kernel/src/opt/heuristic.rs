@@ -9,7 +9,7 @@ use gradiff_graph::{AxisKind, Op, UOp};
 use gradiff_rewrite::Mode;
 
 use super::legal::{Loop, Loops, check, loops};
-use super::{Opt, OptOp, Setting, apply};
+use super::{Matmul, Opt, OptOp, Setting, apply};
 use crate::Error;
 use crate::linearize::Free;
 
@@ -111,6 +111,9 @@ const THREADS: i64 = 128;
 const FEW: i64 = 2048;
 
 fn on_groups(chosen: &mut Chosen<'_>) -> Result<(), Error> {
+    if on_tensor_cores(chosen)? {
+        return Ok(());
+    }
     let access = Accesses::of(&chosen.root)?;
     let is_output = |one: &&Loop| one.is_output && !one.is_reduced;
     let outputs: i64 = chosen.loops.list.iter().filter(is_output).map(|one| one.size).product();
@@ -144,6 +147,34 @@ fn on_groups(chosen: &mut Chosen<'_>) -> Result<(), Error> {
         threads *= chosen.add_largest(OptOp::Local, number, &amounts)?.unwrap_or(1);
     }
     Ok(())
+}
+
+/// The largest product of matrices by tensor cores, if there is one: tiles side by side, so that
+/// fragments are used again, and a few warps in a group.
+fn on_tensor_cores(chosen: &mut Chosen<'_>) -> Result<bool, Error> {
+    let Loops { list, matmuls, .. } = &chosen.loops;
+    let mut largest: Vec<[i64; 3]> = matmuls.iter().map(Matmul::numbers).collect();
+    largest.sort_by_key(|numbers| {
+        let size = |one: &&Loop| numbers.contains(&one.axis.number);
+        let steps = list.iter().filter(size).map(|one| one.size);
+        std::cmp::Reverse(steps.fold(1, i64::saturating_mul))
+    });
+    largest.dedup();
+    for [row, column, step] in largest {
+        let Some(place) = chosen.place(step) else { continue };
+        let choices = chosen.loops.choices(place, chosen.setting);
+        let is_it = |numbers: &[i64; 3]| *numbers == [row, column, step];
+        for amount in choices.iter().enumerate().filter(|(_, own)| is_it(own)).map(|(at, _)| at) {
+            if chosen.add(OptOp::Tc, step, amount as i64)? {
+                for number in [column, row] {
+                    chosen.add_largest(OptOp::Upcast, number, &[4, 2])?;
+                }
+                chosen.add_largest(OptOp::Local, row, &[4, 2])?;
+                return Ok(true);
+            }
+        }
+    }
+    Ok(false)
 }
 
 /// The opts so far, and the kernel as they leave it.

@@ -5,6 +5,7 @@ use gradiff_rewrite::Mode;
 use rustc_hash::FxHasher;
 use std::hash::{Hash, Hasher};
 
+use super::tensor_cores::{self, Matmul};
 use super::{Opt, OptOp, Setting, apply};
 use crate::Error;
 use crate::error::malformed;
@@ -49,6 +50,8 @@ pub struct Loops {
     pub list: Vec<Loop>,
     /// Whether the kernel stores once, so that all loops of the output stand in one nest.
     pub is_one_store: bool,
+    /// What tensor cores may compute.
+    pub matmuls: Vec<Matmul>,
 }
 
 /// The loops of a lowered kernel.
@@ -89,11 +92,12 @@ pub fn loops(root: &UOp) -> Result<Loops, Error> {
     };
     let mut list: Vec<Loop> = free.ranges().map(loop_of).collect::<Result<_, Error>>()?;
     list.sort_by_key(|one| (one.axis.kind != AxisKind::Loop, !one.is_output, one.axis));
-    Ok(Loops { list, is_one_store: root.src().len() == 1 })
+    let matmuls = tensor_cores::matmuls(&free, &list);
+    Ok(Loops { list, is_one_store: root.src().len() == 1, matmuls })
 }
 
 /// Most steps that run at once, over all loops that stand in each other.
-const UPCAST_MOST: i64 = 256;
+pub(super) const UPCAST_MOST: i64 = 256;
 /// Most steps in a row, likewise.
 const UNROLL_MOST: i64 = 32;
 /// Most threads.
@@ -146,6 +150,9 @@ fn allowed(loops: &Loops, opt: Opt, setting: Setting<'_>) -> Result<(), String> 
         .ok_or_else(|| format!("the kernel has loops 0 to {}", loops.list.len() as i64 - 1))?;
     let Loop { axis, size, is_reduced, is_output, .. } = one;
     ensure(axis.kind == AxisKind::Loop, &|| format!("loop {} is split already", opt.axis))?;
+    if opt.op == OptOp::Tc {
+        return tensor_cores::check(loops, one, opt.amount, setting).map(drop);
+    }
     if opt.op == OptOp::Swap {
         let other = usize::try_from(opt.amount).ok().and_then(|other| loops.list.get(other));
         let is_right = other.is_some_and(|other| {
@@ -208,7 +215,7 @@ fn allowed(loops: &Loops, opt: Opt, setting: Setting<'_>) -> Result<(), String> 
     }
 }
 
-fn at_most(most: i64, taken: i64, amount: i64) -> Result<(), String> {
+pub(super) fn at_most(most: i64, taken: i64, amount: i64) -> Result<(), String> {
     if amount <= most / taken {
         return Ok(());
     }
@@ -230,7 +237,7 @@ fn groups_of(loops: &Loops, setting: Setting<'_>) -> Result<Groups, String> {
 }
 
 /// Whether a group is large enough when `amount` steps of a loop get this kind.
-fn fits(
+pub(super) fn fits(
     loops: &Loops,
     one: &Loop,
     amount: i64,
@@ -246,10 +253,14 @@ fn fits(
             return Err("a fold is upcast already".to_owned());
         }
     }
-    let is_thread = |kind: AxisKind| matches!(kind, AxisKind::Local | AxisKind::Group);
+    let is_thread =
+        |kind: AxisKind| matches!(kind, AxisKind::Local | AxisKind::Group | AxisKind::Warp);
     let threads = loops.list.iter().filter(|one| is_thread(one.axis.kind));
-    let mut sizes: Vec<(i64, i64)> = threads.map(|one| (one.axis.number, one.size)).collect();
-    sizes.extend(is_thread(kind).then_some((loops.fresh(), amount)));
+    // The threads of a warp are neighbours: it is the innermost dimension.
+    let order = |kind: AxisKind, number: i64| (kind == AxisKind::Warp, number);
+    let mut sizes: Vec<((bool, i64), i64)> =
+        threads.map(|one| (order(one.axis.kind, one.axis.number), one.size)).collect();
+    sizes.extend(is_thread(kind).then_some((order(kind, loops.fresh()), amount)));
     sizes.sort_unstable();
     let count: i64 = sizes.iter().map(|(_, size)| size).product();
     if groups.threads < count {
@@ -289,6 +300,10 @@ pub fn legal(root: &UOp, setting: Setting<'_>) -> Result<Vec<Opt>, Error> {
         let amounts: Vec<i64> = match op {
             OptOp::Swap => (axis as i64 + 1..count as i64).collect(),
             OptOp::NoLocals => (axis == 0).then_some(0).into_iter().collect(),
+            OptOp::Tc => {
+                let choices = tensor_cores::choices(&loops, &loops.list[axis], setting);
+                (0..choices.len() as i64).collect()
+            }
             _ => AMOUNTS.to_vec(),
         };
         let opts = amounts.into_iter().map(|amount| Opt { op, axis, amount });
@@ -297,7 +312,7 @@ pub fn legal(root: &UOp, setting: Setting<'_>) -> Result<Vec<Opt>, Error> {
     Ok(found)
 }
 
-/// Up to `most` opts, each legal after those before it.
+/// Up to `most` opts, each legal after those before it; `tc` every other time that it is legal.
 ///
 /// # Errors
 /// Those of [`loops`].
@@ -319,7 +334,9 @@ pub fn draw(root: &UOp, seed: u64, most: usize, setting: Setting<'_>) -> Result<
         if ops.is_empty() {
             break;
         }
-        let op = ops[dice(ops.len())];
+        // Rare, and the others can wait.
+        let is_product = ops.contains(&OptOp::Tc) && dice(2) == 0;
+        let op = if is_product { OptOp::Tc } else { ops[dice(ops.len())] };
         let some: Vec<Opt> = legal.into_iter().filter(|opt| opt.op == op).collect();
         let opt = some[dice(some.len())];
         root = apply(&root, opt, setting)?;

@@ -10,6 +10,7 @@ mod grid;
 mod groups;
 mod heuristic;
 mod legal;
+mod tensor_cores;
 
 use gradiff_graph::UOp;
 use gradiff_rewrite::Mode;
@@ -21,6 +22,7 @@ pub use apply::apply;
 pub(crate) use groups::to_groups;
 pub use heuristic::heuristic;
 pub use legal::{Loop, Loops, check, draw, legal, loops};
+pub use tensor_cores::Matmul;
 
 /// What is done to a loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -44,11 +46,14 @@ pub enum OptOp {
     GroupTop,
     /// The output loops as they are become groups of one thread; nothing more is done to them.
     NoLocals,
+    /// The product of matrices number `amount`, of those that tensor cores of the device may
+    /// compute and that sum over a reduced loop, by a warp of threads.
+    Tc,
 }
 
 impl OptOp {
     /// All of them.
-    pub const ALL: [OptOp; 9] = [
+    pub const ALL: [OptOp; 10] = [
         OptOp::Upcast,
         OptOp::Unroll,
         OptOp::Thread,
@@ -58,12 +63,13 @@ impl OptOp {
         OptOp::Group,
         OptOp::GroupTop,
         OptOp::NoLocals,
+        OptOp::Tc,
     ];
 
     /// Its word.
     pub fn name(self) -> &'static str {
-        ["upcast", "unroll", "thread", "padto", "swap", "local", "group", "grouptop", "nolocals"]
-            [self as usize]
+        let names = ["upcast", "unroll", "thread", "padto", "swap", "local", "group", "grouptop"];
+        names.into_iter().chain(["nolocals", "tc"]).nth(self as usize).unwrap_or_default()
     }
 }
 
@@ -74,7 +80,7 @@ pub struct Opt {
     pub op: OptOp,
     /// The place of the loop in [`Loops::list`]; 0 for `nolocals`.
     pub axis: usize,
-    /// How much; 0 stands for all steps of the loop.
+    /// How much; 0 stands for all steps of the loop. Of `swap` and `tc` it is a number.
     pub amount: i64,
 }
 

@@ -4,3 +4,4 @@ mod common;
 mod faults;
 mod kernels;
 mod random_kernels;
+mod tensor_cores;

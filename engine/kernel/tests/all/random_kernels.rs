@@ -127,7 +127,9 @@ fn drawn_opts_reach_every_op() {
             }
         }
     }
-    assert!(counts.iter().all(|count| 100 < *count), "{counts:?}");
+    // Few of these kernels are products of matrices; `tensor_cores` draws those.
+    let reached = |op: OptOp| op == OptOp::Tc || 100 < counts[op as usize];
+    assert!(OptOp::ALL.into_iter().all(reached), "{counts:?}");
 }
 
 #[test]

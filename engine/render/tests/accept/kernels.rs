@@ -1,7 +1,8 @@
 //! Linear kernels by hand: each op over each type, folds, gates, groups, vectors.
 
 use gradiff_graph::{
-    Arg, Axis, AxisKind, Constant, DType, Global, Instruction, Linear, Local, Op, verify_linear,
+    Arg, Axis, AxisKind, Constant, DType, Global, Instruction, Linear, Local, Op, TensorCore,
+    verify_linear,
 };
 
 /// Writes uops one after the other.
@@ -233,6 +234,33 @@ pub(crate) fn group() -> Linear {
     b.finish("r_4_16")
 }
 
+/// `data0 = data1 * data2 + data3` by a warp, each array the fragments of its threads in a row.
+pub(crate) fn product(core: &'static TensorCore) -> Linear {
+    let mut b = Builder::new(1);
+    let types = [DType::F32, core.from, core.from, DType::F32];
+    let counts = [2, 0, 1, 2].map(|matrix| core.elements(matrix) as i64);
+    let array =
+        |b: &mut Builder, slot: usize| b.global(slot, types[slot], core.threads * counts[slot]);
+    let arrays = [0, 1, 2, 3].map(|slot| array(&mut b, slot));
+    let thread = b.range(AxisKind::Local, core.threads.into());
+    let place = |b: &mut Builder, slot: usize| {
+        let count = b.int(counts[slot].into());
+        b.push(Op::Mul, DType::I32, &[thread, count], Arg::None)
+    };
+    let mut src = Vec::new();
+    for slot in 1..4 {
+        b.lanes = counts[slot] as u8;
+        let at = place(&mut b, slot);
+        src.push(b.load(arrays[slot], at, None));
+    }
+    src.push(thread);
+    let product = b.wide(Op::Wmma, DType::F32, &src, Arg::TensorCore(core));
+    let at = place(&mut b, 0);
+    b.store(arrays[0], at, product, None);
+    b.end(thread);
+    b.finish(&format!("r_wmma_{}", core.name))
+}
+
 /// `data0[i] = data1[i]` by vectors of so many lanes, half of them behind gates.
 pub(crate) fn copy(dtype: DType, lanes: u8) -> Linear {
     let mut b = Builder::new(lanes);
@@ -339,6 +367,7 @@ fn variables(dtype: DType) -> Linear {
 /// has that, in vectors; loads, stores, gates, folds, groups, constants, parameters.
 pub(crate) fn telling(language: &gradiff_render::Language) -> Vec<Linear> {
     let mut list = vec![group(), variables(DType::I32), variables(DType::I64)];
+    list.extend(crate::products::cores().map(product));
     for (number, (op, from, to)) in signatures().into_iter().enumerate() {
         list.push(elementwise(op, &from, to, 1));
         let types = || from.iter().chain([&to]);

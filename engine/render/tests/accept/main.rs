@@ -2,6 +2,7 @@
 
 mod compilers;
 mod kernels;
+mod products;
 mod ptx_run;
 mod texts;
 mod values;
@@ -16,16 +17,16 @@ use compilers::{COMPILERS, Compiler};
 
 /// Words of which the name of each kernel without a text has one.
 const LACKS: [(&str, &[&str]); 7] = [
-    ("c", &["r_4_16"]),
-    ("llvm", &["r_4_16"]),
+    ("c", &["r_4_16", "wmma"]),
+    ("llvm", &["r_4_16", "wmma"]),
     ("cuda", &[]),
-    ("opencl", &[]),
-    ("metal", &["f64"]),
+    ("opencl", &["wmma"]),
+    ("metal", &["f64", "wmma"]),
     (
         "wgsl",
         &[
             "i64", "u64", "f64", "i8", "u8", "i16", "u16", "bf16", "bool", "exp2", "log2", "sin",
-            "pow",
+            "pow", "wmma",
         ],
     ),
     ("ptx", &["exp2", "log2", "sin", "pow"]),

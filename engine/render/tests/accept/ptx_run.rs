@@ -9,7 +9,7 @@ use gradiff_graph::{Constant, DType};
 pub(crate) struct Machine<'a> {
     lines: Vec<&'a str>,
     labels: HashMap<&'a str, usize>,
-    registers: HashMap<String, u64>,
+    pub(crate) registers: HashMap<String, u64>,
     /// Array n begins at address n << 32.
     pub(crate) arrays: Vec<Vec<u8>>,
     /// What `%ctaid.x` and `%tid.x` are.
@@ -28,7 +28,17 @@ impl<'a> Machine<'a> {
     /// Runs one thread.
     pub(crate) fn run(&mut self) {
         self.registers.clear();
-        let mut at = 0;
+        assert_eq!(self.go(0), None, "a thread alone multiplies no matrices");
+    }
+
+    /// The statement at a place.
+    pub(crate) fn line(&self, at: usize) -> &'a str {
+        self.lines[at]
+    }
+
+    /// Goes on from a line to the next product of matrices, or to the end.
+    pub(crate) fn go(&mut self, from: usize) -> Option<usize> {
+        let mut at = from;
         while at < self.lines.len() {
             let line = self.lines[at].trim_end_matches(';');
             at += 1;
@@ -44,12 +54,14 @@ impl<'a> Machine<'a> {
             }
             let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
             match word {
-                "ret" => return,
+                "ret" => return None,
+                _ if word.starts_with("mma.sync") => return Some(at - 1),
                 "bar.sync" => {}
                 "bra" => at = self.labels[rest],
                 _ => self.statement(word, rest),
             }
         }
+        None
     }
 
     fn statement(&mut self, word: &str, rest: &str) {
@@ -149,6 +161,9 @@ fn of_float(value: f64, kind: &str) -> u64 {
 fn compute(parts: &[&str], src: &[u64]) -> u64 {
     let kind = parts[parts.len() - 1];
     match parts[0] {
+        // Two 16-bit floats in one register.
+        "mov" if src.len() == 2 => src[0] | src[1] << 16,
+        "cvt" if parts[1] == "rna" => (src[0] + 0x1000) & 0xffff_e000,
         "mov" | "cvta" => src[0],
         "selp" => {
             if src[2] != 0 {

@@ -3,10 +3,10 @@
 
 use std::collections::BTreeSet;
 
-use gradiff_graph::{DType, Linear};
+use gradiff_graph::{DType, Linear, TensorCore};
 use gradiff_render::{Error, LANGUAGES, Language, wgsl};
 
-use crate::kernels::{apart, choice, constants, copy, elementwise, fold, group};
+use crate::kernels::{apart, choice, constants, copy, elementwise, fold, group, product};
 
 /// What stands before a kernel and the kernel; or why there is none.
 fn text(language: &Language, kernel: &Linear) -> String {
@@ -25,6 +25,7 @@ fn kernels() -> Vec<Linear> {
         elementwise(gradiff_graph::Op::FloorDiv, &[DType::I32; 2], DType::I32, 1),
         fold(DType::F32, 1),
         group(),
+        product(TensorCore::named("m16n8k16_f16").expect("it is in the table")),
     ]
 }
 

@@ -5,7 +5,7 @@
 //! interpreter notes which group and which thread is at work. In a kernel with barriers or local
 //! memory the nest of local ranges becomes one `Fork`, which runs its body once for each thread.
 
-use gradiff_graph::{Arg, AxisKind, DType, Instruction, Linear, Local, Op};
+use gradiff_graph::{Arg, AxisKind, DType, Instruction, Linear, Local, Op, TensorCore};
 use smallvec::SmallVec;
 
 use super::{Access, NO_GATE, Place, Program, Step};
@@ -27,8 +27,19 @@ pub(super) struct Launch {
     pub(super) thread_count: u32,
 }
 
-/// A barrier for messages and comparisons.
+/// A product of matrices that the threads of each warp hold. Slots are those of each thread.
+pub(super) struct Product {
+    pub(super) core: &'static TensorCore,
+    /// The elements of A, B and C.
+    pub(super) src: [Vec<u32>; 3],
+    /// Those of the result.
+    pub(super) to: Vec<u32>,
+}
+
+/// A place where threads meet: a barrier, or a product.
 pub(super) struct Barrier {
+    /// What is multiplied when all are there.
+    pub(super) product: Option<Product>,
     /// The uop.
     pub(super) position: u32,
     /// The counters of the loops around it.
@@ -115,7 +126,8 @@ impl Builder<'_> {
         }
         let last = |ranges: &[(u32, i64)]| ranges.last().map(|(range, _)| *range);
         self.innermost = [last(&groups), last(&threads)];
-        let shares = has_barrier || linear.uops.iter().any(|uop| uop.op == Op::DefineLocal);
+        let meets = |uop: &Instruction| matches!(uop.op, Op::DefineLocal | Op::Wmma);
+        let shares = has_barrier || linear.uops.iter().any(meets);
         self.fork = threads.first().filter(|_| shares).map(|(range, _)| *range);
         Ok([groups, threads])
     }
@@ -248,7 +260,8 @@ impl Builder<'_> {
             (Op::Lane, Arg::Int(lane)) => self.alias(uop.src[0], *lane as u8),
             (Op::Range, _) => self.open_loop(position),
             (Op::EndRange, _) => self.close_loop(position)?,
-            (Op::Barrier, _) => self.barrier(position),
+            (Op::Barrier, _) => self.barrier(position, None),
+            (Op::Wmma, Arg::TensorCore(core)) => self.product(position, core)?,
             (Op::Load | Op::Store, _) => self.touch(position)?,
             (op, _) if op.is_elementwise() => self.alu(position)?,
             _ => return Err(self.unsupported(position, uop.dtype)),
@@ -377,8 +390,27 @@ impl Builder<'_> {
         Ok(())
     }
 
+    /// A product of matrices by whole warps.
+    fn product(&mut self, position: usize, core: &'static TensorCore) -> Result<(), Error> {
+        let uop = &self.linear.uops[position];
+        let range = uop.src.get(3).copied();
+        let is_warp = |(own, steps): &(u32, i64)| Some(*own) == range && *steps == core.threads;
+        if self.fork.is_none() || !self.linear.launched(AxisKind::Local).last().is_some_and(is_warp)
+        {
+            let what = "a product of matrices stands in no innermost local range of whole warps";
+            return Err(self.malformed(position, what));
+        }
+        let src = [0, 1, 2].map(|matrix| {
+            let lanes = 0..core.elements(matrix) as u8;
+            lanes.map(|lane| self.source(uop, matrix, lane)).collect()
+        });
+        let to = (0..uop.lanes).map(|_| self.fresh(0)).collect();
+        self.barrier(position, Some(Product { core, src, to }));
+        Ok(())
+    }
+
     /// A thread that is alone in its group waits for nobody.
-    fn barrier(&mut self, position: usize) {
+    fn barrier(&mut self, position: usize, product: Option<Product>) {
         if self.fork.is_none() {
             return;
         }
@@ -388,7 +420,8 @@ impl Builder<'_> {
         });
         let counters = around.map(|(range, _)| self.lane(*range, 0)).collect();
         let number = self.program.barriers.len() as u32;
-        self.program.barriers.push(Barrier { position: position as u32, counters });
+        let position = position as u32;
+        self.program.barriers.push(Barrier { product, position, counters });
         self.program.steps.push(Step::Barrier { number });
     }
 }

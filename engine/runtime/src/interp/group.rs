@@ -1,8 +1,9 @@
 //! Groups and their threads: what they share, who is at work, and how threads meet at barriers.
 
-use gradiff_graph::Local;
+use gradiff_graph::{Constant, DType, Local};
 use smallvec::SmallVec;
 
+use super::build::Product;
 use super::race::{Shadow, Who};
 use super::{Access, Place, Program, Run, Step};
 use crate::Error;
@@ -51,6 +52,29 @@ impl Tracker {
             threads: Vec::new(),
             unwritten: None,
         }
+    }
+}
+
+/// Multiplies what the threads of each warp hold; `threads` are the slots of all of them.
+fn multiply(product: &Product, threads: &mut [u64], slot_count: usize) {
+    let Product { core, src, to } = product;
+    for warp in threads.chunks_exact_mut(core.threads as usize * slot_count) {
+        let value = |dtype: DType, slot: usize| {
+            Constant::from_bits(dtype, warp[slot]).to_float().map(|value| value as f32)
+        };
+        let held = |matrix: usize, (thread, element): (usize, usize)| {
+            value(core.from, thread * slot_count + src[matrix][element] as usize)
+        };
+        let mut results = Vec::with_capacity(core.threads as usize * to.len());
+        for (thread, element) in
+            (0..core.threads as usize).flat_map(|thread| (0..to.len()).map(move |e| (thread, e)))
+        {
+            let own = thread * slot_count;
+            let start = value(DType::F32, own + src[2][element] as usize);
+            let sum = start.and_then(|start| core.add((thread, element), start, &held));
+            results.push((own + to[element] as usize, sum.unwrap_or(f32::NAN)));
+        }
+        results.into_iter().for_each(|(slot, sum)| warp[slot] = u64::from(sum.to_bits()));
     }
 }
 
@@ -217,10 +241,15 @@ impl Program {
                 return Err(error);
             }
             match first.map(|stop| (stop.step, self.steps[stop.step])) {
-                Some((step, Step::Barrier { .. })) => from = step + 1,
+                Some((step, Step::Barrier { number })) => {
+                    from = step + 1;
+                    match &self.barriers[number as usize].product {
+                        Some(product) => multiply(product, &mut threads, slots.len()),
+                        None => run.tracker.who.epoch += 1,
+                    }
+                }
                 _ => break,
             }
-            run.tracker.who.epoch += 1;
         }
         run.tracker.who.thread = run.tracker.outside.thread;
         run.tracker.threads = threads;

@@ -5,4 +5,5 @@ mod groups;
 mod kernels;
 mod opencl;
 mod ops;
+mod products;
 mod vectors;

@@ -72,7 +72,7 @@ impl Cost {
                 self.accumulators += 1;
                 return;
             }
-            op if op.is_elementwise() => (&mut self.alu, weight(op)),
+            op if op.is_elementwise() || op == Op::Wmma => (&mut self.alu, weight(op)),
             _ => return,
         };
         *counter = counter.saturating_add(times);

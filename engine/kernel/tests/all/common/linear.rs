@@ -42,9 +42,34 @@ pub(crate) fn run(linear: &Linear, memories: &mut Memories) -> usize {
                 .for_each(|thread| steps += thread.run(linear, memories, &mut shared));
             let first = threads[0].counter;
             assert!(threads.iter().all(|thread| thread.counter == first), "{linear}");
+            multiply(&mut threads, linear);
         }
     }
     steps
+}
+
+/// The product of matrices at which all threads of a group are, if there is one.
+fn multiply(threads: &mut [Thread], linear: &Linear) {
+    let Some(uop) = linear.uops.get(threads[0].counter) else { return };
+    let Arg::TensorCore(core) = uop.arg else { return };
+    for warp in threads.chunks_exact_mut(core.threads as usize) {
+        let element = |matrix: usize, (thread, element): (usize, usize)| {
+            let Value::Lanes(lanes) = &warp[thread].values[uop.src[matrix] as usize] else {
+                panic!("{} of no element\n{linear}", uop.op)
+            };
+            lanes[element]?.to_float().map(|value| value as f32)
+        };
+        let sum = |thread: usize, lane: usize| {
+            let sum = core.add((thread, lane), element(2, (thread, lane))?, &element)?;
+            Some(Constant::float(uop.dtype, sum.into()))
+        };
+        let lanes = |thread| (0..core.elements(2)).map(|lane| sum(thread, lane)).collect();
+        let results: Vec<Vec<Option<Constant>>> = (0..warp.len()).map(lanes).collect();
+        for (thread, result) in warp.iter_mut().zip(results) {
+            thread.values[thread.counter] = Value::Lanes(result);
+            thread.counter += 1;
+        }
+    }
 }
 
 /// All steps of these ranges: position and counter of each.
@@ -100,6 +125,10 @@ impl Thread {
                 }
                 (Op::Barrier, _) => {
                     *at = counter + 1;
+                    return steps;
+                }
+                (Op::Wmma, _) => {
+                    *at = counter;
                     return steps;
                 }
                 (Op::Range, _) if own.iter().any(|(range, _)| *range == counter) => {
@@ -227,7 +256,7 @@ pub(crate) fn verify(linear: &Linear) -> Result<(), String> {
                 return fault("no array");
             }
             Op::Assign | Op::Load | Op::Store | Op::Index | Op::Const | Op::DefineGlobal => {}
-            Op::Vectorize | Op::Lane | Op::DefineLocal | Op::Barrier => {}
+            Op::Vectorize | Op::Lane | Op::DefineLocal | Op::Barrier | Op::Wmma => {}
             op if op.is_elementwise() => {}
             _ => return fault("an op of a level above"),
         }

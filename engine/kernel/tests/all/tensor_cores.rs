@@ -1,0 +1,272 @@
+//! Products of matrices by tensor cores: drawn ones keep what they compute after each pass, and what
+//! is refused says why.
+
+use gradiff_graph::{Arg, Constant, DType, Op, TENSOR_CORES, TensorCore, UOp};
+use gradiff_kernel::{
+    Opt, OptOp, Options, Setting, Strategy, Target, apply, check, draw, heuristic, interpret,
+    legal, loops, stages,
+};
+use gradiff_rewrite::Mode;
+use gradiff_view::ShapeTracker;
+
+use crate::common::random::{Random, load, plain, reduce, sink};
+use crate::common::{Memories, agrees, linear};
+
+/// Sizes, types and forms of a product of matrices.
+struct Shape {
+    batch: i64,
+    rows: i64,
+    columns: i64,
+    steps: i64,
+    dtype: DType,
+    /// How it is said: 0: products are widened, 1: factors are, 2: as 1, behind a gate.
+    form: usize,
+    /// Whether A and B lie turned, and whether their first steps are padding.
+    is_turned: [bool; 2],
+    is_padded: [bool; 2],
+    has_relu: bool,
+}
+
+impl Shape {
+    fn drawn(random: &mut Random, core: &TensorCore) -> Shape {
+        let [m, n, k] = core.sizes.map(|size| {
+            let size = size * (1 + random.below(2) as i64);
+            if random.one_in(4) { size - 1 } else { size }
+        });
+        let mut coin = || random.one_in(2);
+        Shape {
+            is_turned: [coin(), coin()],
+            is_padded: [coin(), coin()],
+            has_relu: coin(),
+            batch: 1 + i64::from(coin()),
+            rows: m,
+            columns: n,
+            steps: k,
+            dtype: core.from,
+            form: if core.from == DType::F32 { 1 } else { random.below(3) },
+        }
+    }
+
+    /// The kernel, and small integers in its arrays, whose sums are exact in any order.
+    fn kernel(&self, random: &mut Random) -> (UOp, Memories) {
+        let full = [self.batch, self.rows, self.columns, self.steps];
+        let axes = [self.batch, self.rows, self.columns, 1];
+        let operand = |matrix: usize| {
+            let own = if matrix == 0 { self.rows } else { self.columns };
+            let held = self.steps - i64::from(self.is_padded[matrix]);
+            let is_turned = self.is_turned[matrix];
+            let inner = if is_turned { [held, own] } else { [own, held] };
+            let mut tracker = plain(&[self.batch, inner[0], inner[1]]);
+            if is_turned {
+                tracker = tracker.permute(&[0, 2, 1]).expect("axes");
+            }
+            if self.is_padded[matrix] {
+                tracker = tracker.pad(&[(0, 0), (0, 0), (1, 0)]).expect("a pad");
+            }
+            let shape = match matrix {
+                0 => [self.batch, own, 1, self.steps],
+                _ => [self.batch, 1, own, self.steps],
+            };
+            let reshaped: ShapeTracker = tracker.reshape(&shape).expect("a shape");
+            let size = self.batch * own * held;
+            (load(self.dtype, matrix + 1, size, reshaped.expand(&full).expect("sizes")), size)
+        };
+        let [(a, a_size), (b, b_size)] = [operand(0), operand(1)];
+        let wide = |value: UOp| match self.dtype {
+            DType::F32 => value,
+            _ => UOp::unary(Op::Cast, DType::F32, value),
+        };
+        let product = match self.form {
+            0 => wide(UOp::binary(Op::Mul, a, b)),
+            _ => UOp::binary(Op::Mul, wide(a), wide(b)),
+        };
+        let product = if self.form == 2 { gated(product, &full) } else { product };
+        let mut value = reduce(Op::Add, product, &[3]);
+        if self.has_relu {
+            let zero = UOp::constant(Constant::zero(DType::F32));
+            value = UOp::binary(Op::Max, value, zero);
+        }
+        let mut array = |size: i64| -> Vec<Option<Constant>> {
+            let mut one = || Some(Constant::float(self.dtype, random.below(7) as f64 - 3.0));
+            (0..size).map(|_| one()).collect()
+        };
+        let out = vec![None; (self.batch * self.rows * self.columns) as usize];
+        (sink(value, &axes), vec![out, array(a_size), array(b_size)])
+    }
+}
+
+/// The value where the step is not the first one, zero there.
+fn gated(value: UOp, full: &[i64; 4]) -> UOp {
+    let steps = UOp::new(Op::Iota, DType::I32, [], Arg::Int(full[3]));
+    let tracker = plain(&[1, 1, 1, full[3]]).expand(full).expect("sizes");
+    let step = UOp::new(Op::View, DType::I32, [steps], Arg::View(tracker));
+    let gate = UOp::binary(Op::CmpLt, UOp::int(DType::I32, 0), step);
+    UOp::select(gate, value, UOp::constant(Constant::zero(DType::F32)))
+}
+
+/// The kernel as opts get it.
+fn lowered(ast: &UOp) -> UOp {
+    let (kernels, _) = stages(ast, &Target::default(), &Options::default()).expect("a kernel");
+    let found = kernels.into_iter().find(|(pass, _)| *pass == "collapse");
+    found.expect("the pass").1
+}
+
+/// Opts with a `tc` among them, if there is a way to one: padded sizes and some before and after.
+fn sequence(root: &UOp, random: &mut Random, setting: Setting<'_>) -> Option<Vec<Opt>> {
+    let (mut root, mut opts) = (root.clone(), Vec::new());
+    let mut add = |root: &mut UOp, opt: Opt| {
+        *root = apply(root, opt, setting).expect("a legal opt");
+        opts.push(opt);
+    };
+    if random.one_in(3) {
+        for opt in draw(&root, random.next(), 2, setting).expect("a kernel") {
+            add(&mut root, opt);
+        }
+    }
+    for axis in 0..loops(&root).expect("a kernel").list.len() {
+        for amount in [2, 4, 8, 16] {
+            let opt = Opt { op: OptOp::PadTo, axis, amount };
+            if random.one_in(2) && check(&loops(&root).expect("a kernel"), opt, setting).is_ok() {
+                add(&mut root, opt);
+            }
+        }
+    }
+    let mut products = legal(&root, setting).expect("a kernel");
+    products.retain(|opt| opt.op == OptOp::Tc);
+    if products.is_empty() {
+        return None;
+    }
+    let product = products[random.below(products.len())];
+    add(&mut root, product);
+    for opt in draw(&root, random.next(), 4, setting).expect("a kernel") {
+        add(&mut root, opt);
+    }
+    Some(opts)
+}
+
+/// Checks the kernel under opts after each pass, and counts its products of vectors that start from
+/// variables.
+fn holds(ast: &UOp, memories: &Memories, target: &Target, opts: &[Opt]) -> usize {
+    let run = |kernel: &UOp| {
+        let mut memories = memories.clone();
+        interpret(kernel, &mut memories).unwrap_or_else(|error| panic!("{opts:?}: {error}"));
+        memories
+    };
+    let expected = run(ast);
+    let options = Options { opts: Strategy::Fixed(opts.to_vec()), ..Options::default() };
+    let (kernels, uops) = stages(ast, target, &options).expect("a kernel");
+    for (pass, kernel) in &kernels {
+        let verified = gradiff_graph::verify(kernel);
+        assert!(verified.is_ok(), "{opts:?} after {pass}: {verified:?}");
+        assert!(agrees(&expected, &run(kernel)), "{opts:?} after {pass}");
+    }
+    linear::verify(&uops).unwrap_or_else(|error| panic!("{opts:?}: {error}"));
+    let mut found = memories.clone();
+    linear::run(&uops, &mut found);
+    assert!(agrees(&expected, &found), "{opts:?}: linear\n{uops}");
+    let products = uops.uops.iter().filter(|uop| uop.op == Op::Wmma);
+    let of_variables = products.filter(|product| {
+        let starts = &uops.uops[product.src[2] as usize];
+        starts.src.iter().any(|start| uops.uops[*start as usize].op == Op::DefineAcc)
+    });
+    of_variables.count()
+}
+
+#[test]
+fn drawn_products_keep_the_meaning() {
+    let target = Target::of("groups");
+    let setting = Setting { mode: Mode::Default, target: &target };
+    let (mut counts, mut summed) = (vec![0; TENSOR_CORES.len()], 0);
+    for seed in 0..240 {
+        let mut random = Random(seed);
+        let number = if seed % 6 == 0 { random.below(3) } else { 4 + random.below(3) };
+        let core = &TENSOR_CORES[number];
+        let (ast, memories) = Shape::drawn(&mut random, core).kernel(&mut random);
+        let Some(opts) = sequence(&lowered(&ast), &mut random, setting) else { continue };
+        counts[number] += 1;
+        summed += holds(&ast, &memories, &target, &opts);
+    }
+    assert!(counts[..3].iter().sum::<i32>() > 10 && summed > 100, "{counts:?} {summed}");
+    assert!(counts[4..].iter().all(|count| *count > 20), "{counts:?}");
+}
+
+fn square(size: i64, dtype: DType) -> (UOp, Memories) {
+    let form = usize::from(dtype == DType::F32);
+    let shape = Shape {
+        batch: 1,
+        rows: size,
+        columns: size,
+        steps: size,
+        dtype,
+        form,
+        is_turned: [false; 2],
+        is_padded: [false; 2],
+        has_relu: false,
+    };
+    shape.kernel(&mut Random(1))
+}
+
+#[test]
+fn heuristic_takes_tensor_cores_where_they_fit() {
+    for (target, dtype, size, is_taken) in [
+        ("cuda", DType::F16, 64, true),
+        ("cuda", DType::BF16, 32, true),
+        ("ptx", DType::F16, 64, true),
+        ("cuda", DType::F32, 64, false),
+        ("cuda-tf32", DType::F32, 64, true),
+        ("cuda", DType::F16, 60, false),
+        ("opencl", DType::F16, 64, false),
+    ] {
+        let (ast, _) = square(size, dtype);
+        let target = Target::of(target);
+        let setting = Setting { mode: Mode::Default, target: &target };
+        let opts = heuristic(&lowered(&ast), setting).expect("a kernel");
+        assert_eq!(opts.iter().any(|opt| opt.op == OptOp::Tc), is_taken, "{dtype} {size} {opts:?}");
+        if is_taken {
+            let (_, uops) =
+                stages(&ast, &target, &Options { opts: Strategy::Heuristic, ..Options::default() })
+                    .expect("a kernel");
+            assert!(uops.uops.iter().any(|uop| uop.op == Op::Wmma), "{uops}");
+        }
+    }
+}
+
+#[test]
+fn refusals_say_why() {
+    let groups = Target::of("groups");
+    let few = gradiff_kernel::Groups { threads: 16, ..groups.groups.expect("groups") };
+    let few = Target { groups: Some(few), ..groups };
+    let (half, single) = (square(32, DType::F16).0, square(32, DType::F32).0);
+    let odd = square(24, DType::F16).0;
+    let strict = (Mode::Strict, Target::of("cuda"));
+    let with = |target: Target| (Mode::Default, target);
+    for (ast, (mode, target), opts, problem) in [
+        (&half, with(Target::of("opencl")), "tc 2 0", "the device has no tensor cores"),
+        (&half, strict, "tc 2 0", "in strict mode products are rounded"),
+        (&half, with(Target::of("cuda")), "tc 0 0", "no sum over the loop alone is of products"),
+        (&half, with(Target::of("cuda")), "tc 2 6", "there are choices 0 to 5"),
+        (&half, with(Target::of("cuda")), "tc 2 1", "m16n8k16_bf16 multiplies bf16, not f16"),
+        (&single, with(Target::of("cuda")), "tc 2 0", "m16n8k16_f16 multiplies f16, not f32"),
+        (&odd, with(Target::of("cuda")), "tc 2 0", "does not divide a loop of 24 steps by 16"),
+        (&half, with(few), "tc 2 0", "32 threads in a group, at most 16 are possible"),
+        (&half, with(groups), "group 2 2, tc 2 4", "the kernel has a loop of kind Group already"),
+        (&half, with(groups), "tc 2 4, tc 2 4", "the kernel has a loop of kind Warp already"),
+    ] {
+        let setting = Setting { mode, target: &target };
+        let opts: Vec<Opt> = opts.split(", ").map(|opt| opt.parse().expect("an opt")).collect();
+        let (last, before) = opts.split_last().expect("an opt");
+        let root = before.iter().try_fold(lowered(ast), |root, opt| apply(&root, *opt, setting));
+        let loops = loops(&root.expect("legal opts")).expect("a kernel");
+        let found = check(&loops, *last, setting).expect_err(problem);
+        assert!(found.contains(problem), "{found}");
+    }
+}
+
+#[test]
+fn targets_name_tensor_cores_that_exist() {
+    for name in Target::names() {
+        for core in Target::of(name).tensor_cores {
+            assert!(TensorCore::named(core).is_some(), "{name}: {core}");
+        }
+    }
+}
