@@ -73,8 +73,12 @@ pub(crate) struct Texts {
 }
 
 impl Texts {
-    pub(crate) fn new(device: &'static str, kernels: &[&Linear]) -> Result<Texts, Error> {
-        let language = gradiff_render::LANGUAGES.iter().find(|language| language.name == device);
+    pub(crate) fn new(
+        device: &'static str,
+        language: &str,
+        kernels: &[&Linear],
+    ) -> Result<Texts, Error> {
+        let language = gradiff_render::LANGUAGES.iter().find(|known| known.name == language);
         let language = language.ok_or_else(|| Error::Unavailable {
             device,
             why: "kernels cannot be written in its language".into(),

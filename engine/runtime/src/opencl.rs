@@ -10,13 +10,13 @@ mod api;
 use std::ffi::CString;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use gradiff_graph::Linear;
+use gradiff_graph::{DType, Linear};
 
 use crate::device::{GroupLimits, Limits};
 use crate::launch::{Launch, Texts};
 use crate::memory::{Memory, Signature};
 use crate::remote::{self, Place};
-use crate::{Device, Error, Executable};
+use crate::{Device, Error, Executable, environment};
 use api::{Api, Handle, check};
 
 /// How many kernels stand in one program at most.
@@ -76,24 +76,13 @@ impl OpenCl {
         let unavailable = |why: String| Error::Unavailable { device: "opencl", why };
         let api = Api::load().map_err(unavailable)?;
         let found = devices(&api).map_err(|code| unavailable(api::name_of(code)))?;
-        let chosen = std::env::var("GRADIFF_OPENCL_DEVICE").ok();
-        let number = match chosen.as_deref().map(str::trim).filter(|text| !text.is_empty()) {
-            Some(text) => {
-                text.parse().ok().filter(|number| *number < found.len()).ok_or_else(|| {
-                    unavailable(format!(
-                        "GRADIFF_OPENCL_DEVICE is `{text}`, and there are devices 0 to {}",
-                        found.len() as i64 - 1
-                    ))
-                })?
-            }
-            None => {
-                let is_gpu = |(_, device): &(Handle, Handle)| {
-                    let [kind] = api.device_numbers(*device, number::DEVICE_TYPE);
-                    kind & number::DEVICE_TYPE_GPU != 0
-                };
-                found.iter().position(is_gpu).unwrap_or(0)
-            }
+        let is_gpu = |(_, device): &(Handle, Handle)| {
+            let [kind] = api.device_numbers(*device, number::DEVICE_TYPE);
+            kind & number::DEVICE_TYPE_GPU != 0
         };
+        let number = environment::chosen("GRADIFF_OPENCL_DEVICE", found.len())
+            .map_err(unavailable)?
+            .unwrap_or_else(|| found.iter().position(is_gpu).unwrap_or(0));
         let Some((platform, device)) = found.get(number).copied() else {
             return Err(unavailable(
                 "an OpenCL library is there, but no driver has a device".into(),
@@ -252,7 +241,7 @@ impl Device for OpenCl {
     }
 
     fn compile(&self, kernels: &[&Linear]) -> Result<Vec<Arc<dyn Executable>>, Error> {
-        let texts = Texts::new("opencl", kernels)?;
+        let texts = Texts::new("opencl", "opencl", kernels)?;
         let launches: Vec<Launch> = kernels
             .iter()
             .map(|kernel| Launch::new("opencl", &self.limits, kernel))
@@ -333,7 +322,7 @@ impl Place for OnDevice<'_> {
         Arc::as_ptr(self.0).addr()
     }
 
-    fn allocate(&self, size_bytes: usize) -> Result<Box<dyn remote::Copy>, Error> {
+    fn allocate(&self, _: DType, size_bytes: usize) -> Result<Box<dyn remote::Copy>, Error> {
         let mut code = 0;
         // SAFETY: memory of the device's own, for reading and writing.
         let buffer = unsafe {

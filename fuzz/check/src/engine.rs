@@ -118,6 +118,20 @@ pub const BACKENDS: &[BackendRow] = &[
         ..row("opencl/heuristic", "opencl", "the optimisations that the engine chooses")
     },
     BackendRow {
+        is_default: false,
+        ..row("wgpu", "wgpu", "WGSL by the crate wgpu: Vulkan, Metal")
+    },
+    BackendRow {
+        opts: Opts::Drawn(5),
+        is_default: false,
+        ..row("wgpu/opts", "wgpu", "legal optimisations, drawn for each kernel")
+    },
+    BackendRow {
+        opts: Opts::Heuristic,
+        is_default: false,
+        ..row("wgpu/heuristic", "wgpu", "the optimisations that the engine chooses")
+    },
+    BackendRow {
         opts: Opts::Drawn(5),
         is_default: false,
         ..row("cuda/opts", "cuda", "legal optimisations, drawn for each kernel")

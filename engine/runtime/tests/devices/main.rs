@@ -1,8 +1,8 @@
 //! The same kernels on every device.
 
 mod common;
+mod drivers;
 mod groups;
 mod kernels;
-mod opencl;
 mod ops;
 mod vectors;
