@@ -18,6 +18,13 @@ pub trait Device: Send + Sync {
     /// The first kernel that cannot be compiled.
     fn compile(&self, kernels: &[&Linear]) -> Result<Vec<Arc<dyn Executable>>, Error>;
 
+    /// What a kernel uses that the device has not, in words, if it lacks any type or op: such a
+    /// kernel is not compiled.
+    fn lacks(&self, kernel: &Linear) -> Option<String> {
+        let _ = kernel;
+        None
+    }
+
     /// Version and what is special, in one line for people.
     fn describe(&self) -> String;
 

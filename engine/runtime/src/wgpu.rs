@@ -138,7 +138,7 @@ impl Wgpu {
     }
 
     /// Whether the device takes the arrays of a kernel.
-    fn check_arrays(&self, signature: &Signature, text: &str) -> Result<(), Error> {
+    fn check_arrays(&self, signature: &Signature) -> Result<(), Error> {
         let refuse = |what: String| {
             Err(Error::Launch { device: "wgpu", kernel: signature.name.clone(), what })
         };
@@ -155,10 +155,6 @@ impl Wgpu {
         let most = limits.max_storage_buffer_binding_size.min(limits.max_buffer_size);
         if let Some(size) = signature.parameters.iter().map(size).find(|size| most < *size) {
             return refuse(format!("takes arrays of {most} bytes at most, not {size}"));
-        }
-        let has_half = self.opened.device.features().contains(api::Features::SHADER_F16);
-        if !has_half && text.contains("enable f16;") {
-            return refuse("has no f16".into());
         }
         Ok(())
     }
@@ -301,22 +297,6 @@ impl Opened {
     }
 }
 
-/// How exact functions are WGSL leaves open, and drivers take that: log2 of the smallest numbers is
-/// off by 22 on Mesa 22.3.
-fn check_functions(kernel: &Linear) -> Result<(), Error> {
-    let is_function = |op| matches!(op, Op::Exp2 | Op::Log2 | Op::Sin | Op::Pow);
-    match kernel.uops.iter().position(|uop| is_function(uop.op)) {
-        None => Ok(()),
-        Some(position) => Err(Error::Unsupported {
-            device: "wgpu",
-            kernel: kernel.name.clone(),
-            position,
-            op: kernel.uops[position].op,
-            dtype: kernel.uops[position].dtype,
-        }),
-    }
-}
-
 fn note(list: &Mutex<Vec<String>>, text: String) {
     list.lock().unwrap_or_else(PoisonError::into_inner).push(text);
 }
@@ -334,18 +314,23 @@ impl Device for Wgpu {
     }
 
     fn compile(&self, kernels: &[&Linear]) -> Result<Vec<Arc<dyn Executable>>, Error> {
+        for kernel in kernels {
+            if let Some(what) = self.lacks(kernel) {
+                let kernel = kernel.name.clone();
+                return Err(Error::Launch { device: "wgpu", kernel, what });
+            }
+        }
         let texts = Texts::new("wgpu", "wgsl", kernels)?;
         let mut pipelines: Vec<Option<api::ComputePipeline>> = vec![None; texts.named.len()];
         let mut made: Vec<Arc<dyn Executable>> = Vec::with_capacity(kernels.len());
         for (kernel, number) in kernels.iter().zip(&texts.number_of) {
-            check_functions(kernel)?;
             let signature = Signature::of(kernel)?;
             let launch = Launch::new("wgpu", &self.groups, kernel)?;
             let pipeline = match &mut pipelines[*number] {
                 Some(pipeline) => pipeline.clone(),
                 none => {
                     let (text, name) = texts.file(std::slice::from_ref(&texts.named[*number]));
-                    self.check_arrays(&signature, &text)?;
+                    self.check_arrays(&signature)?;
                     let work = &mut *self.opened.lock();
                     let pipeline = self.opened.pipeline(work, &signature, (&name, text))?;
                     none.insert(pipeline).clone()
@@ -359,6 +344,23 @@ impl Device for Wgpu {
             }));
         }
         Ok(made)
+    }
+
+    /// How exact functions are WGSL leaves open, and drivers take that: log2 of the smallest numbers
+    /// is off by 22 on Mesa 22.3.
+    fn lacks(&self, kernel: &Linear) -> Option<String> {
+        let has_half = self.opened.device.features().contains(api::Features::SHADER_F16);
+        let is_type = |dtype| match dtype {
+            DType::Void | DType::Bool | DType::I32 | DType::U32 | DType::F32 => true,
+            DType::F16 => has_half,
+            _ => false,
+        };
+        let is_function = |op| matches!(op, Op::Exp2 | Op::Log2 | Op::Sin | Op::Pow);
+        let missing = kernel.uops.iter().find(|uop| !is_type(uop.dtype) || is_function(uop.op))?;
+        Some(match is_type(missing.dtype) {
+            true => format!("has no exact {} of {}", missing.op, missing.dtype),
+            false => format!("has no {}", missing.dtype),
+        })
     }
 
     fn describe(&self) -> String {

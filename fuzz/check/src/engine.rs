@@ -219,10 +219,20 @@ impl Backend for EngineBackend {
         self.name
     }
 
+    /// Devices that lack types or ops say so of the kernels that a program takes.
     fn supports(&self, program: &Program) -> Option<String> {
         let is_fast = self.engine.kernel.rewrite.mode == Mode::Fast;
         let is_refused = is_fast && gradiff_oracle::is_finite(program) == Ok(false);
-        is_refused.then(|| String::from("a value may not be finite, which fast mode asks for"))
+        if is_refused {
+            return Some(String::from("a value may not be finite, which fast mode asks for"));
+        }
+        let device = &self.engine.device;
+        if device.name() != "wgpu" {
+            return None;
+        }
+        let (plan, _) = caught(|| self.plan(program)).ok()?;
+        let lacks = plan.items.iter().find_map(|item| device.lacks(&item.linear))?;
+        Some(format!("device {} {lacks}", device.name()))
     }
 
     /// Plans all programs, compiles all their kernels at once, then runs one after the other.
