@@ -133,6 +133,10 @@ const QUADS: Vectors = Vectors { bytes: 16, alu: false, aligned: true, lacks: &[
 /// Vectors as the compilers of CPUs have them.
 const ALL_VECTORS: Vectors = Vectors { bytes: 64, alu: true, aligned: false, lacks: FUNCTIONS };
 
+/// WebGPU.
+const WGSL: Target =
+    Target { groups: Some(LEAST_GROUPS), shifts: true, lacks: FUNCTIONS, ..Target::PLAIN };
+
 /// Targets by the name of their device, language or way of running; others are plain.
 const TARGETS: &[(&str, Target)] = &[
     ("plain", Target::PLAIN),
@@ -166,10 +170,8 @@ const TARGETS: &[(&str, Target)] = &[
         },
     ),
     ("metal", Target { groups: Some(LEAST_GROUPS), shifts: true, vectors: QUADS, ..Target::PLAIN }),
-    (
-        "wgsl",
-        Target { groups: Some(LEAST_GROUPS), shifts: true, lacks: FUNCTIONS, ..Target::PLAIN },
-    ),
+    ("wgsl", WGSL),
+    ("wgpu", WGSL),
     ("llvm", Target { fma: true, vectors: ALL_VECTORS, ..Target::PLAIN }),
 ];
 

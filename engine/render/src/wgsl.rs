@@ -1,5 +1,6 @@
 //! WGSL. One module per kernel: its arrays are bindings 0, 1, ... of group 0, its parameters
-//! follow as uniforms. There are i32, u32, f32 and, by an extension, f16; a bool cannot be stored.
+//! follow as uniforms. There are i32, u32, f32 and, by an extension, f16; a bool is stored as a u32,
+//! which is 0 or 1.
 //!
 //! How exact functions are the language leaves open: they are written out before a kernel comes here
 //! (`lacks` of the target).
@@ -152,6 +153,7 @@ fn scalar(alu: &Alu) -> Option<String> {
 
 fn cast(from: DType, to: DType, x: &str) -> Option<String> {
     Some(match (from, to) {
+        (DType::F16 | DType::F32, DType::Bool) => differs(x, &constant(Constant::zero(from))?),
         (_, DType::Bool) => format!("({x}!={})", constant(Constant::zero(from))?),
         (DType::F16, DType::I32 | DType::U32) => format!("{}_from_f32(f32({x}))", to.name()),
         (DType::F32, DType::I32 | DType::U32) => format!("{}_from_f32({x})", to.name()),
@@ -184,6 +186,10 @@ fn float_op(op: Op, dtype: DType, src: &[&str]) -> Option<String> {
         Op::Neg => return Some(format!("(-{})", guarded(src[0]))),
         Op::Sqrt => return Some(format!("sqrt({})", src[0])),
         Op::Recip => return Some(format!("({}/{})", constant(Constant::one(dtype))?, src[0])),
+        // The product may be rounded, which for f16 is too early.
+        Op::MulAcc if dtype == DType::F16 => {
+            return Some(format!("f16(fma(f32({}), f32({}), f32({})))", src[0], src[1], src[2]));
+        }
         Op::MulAcc => return Some(format!("fma({})", src.join(", "))),
         Op::Max | Op::Min => return Some(format!("{op}_{}({})", dtype.name(), src.join(", "))),
         Op::Add => "+",
@@ -191,10 +197,15 @@ fn float_op(op: Op, dtype: DType, src: &[&str]) -> Option<String> {
         Op::Mul => "*",
         Op::FDiv => "/",
         Op::CmpLt => "<",
-        Op::CmpNe => "!=",
+        Op::CmpNe => return Some(differs(src[0], src[1])),
         _ => return None,
     };
     Some(format!("({}{sign}{})", src[0], guarded(src[1])))
+}
+
+/// Whether two floats differ. naga's `!=` is false where one is NaN.
+fn differs(x: &str, y: &str) -> String {
+    format!("(!({x}=={y}))")
 }
 
 fn int_op(alu: &Alu) -> Option<String> {
@@ -237,8 +248,8 @@ impl Dialect for Wgsl {
         "WGSL"
     }
 
-    fn lacks(&self, dtype: DType, is_stored: bool) -> bool {
-        !is_known(dtype) || is_stored && dtype == DType::Bool
+    fn lacks(&self, dtype: DType, _is_stored: bool) -> bool {
+        !is_known(dtype)
     }
 
     fn type_name(&self, dtype: DType, lanes: u8, mask_bytes: u8) -> Option<String> {
@@ -256,7 +267,7 @@ impl Dialect for Wgsl {
         let mut text = String::new();
         for (number, (slot, dtype, is_stored)) in head.arrays.iter().enumerate() {
             let access = if *is_stored { "read_write" } else { "read" };
-            let kind = dtype.name();
+            let kind = stored_type(*dtype);
             text += &format!(
                 "@group(0) @binding({number}) var<storage, {access}> data{slot}: array<{kind}>;\n"
             );
@@ -266,7 +277,7 @@ impl Dialect for Wgsl {
             text += &format!("@group(0) @binding({number}) var<uniform> {name}: {kind};\n");
         }
         for (name, dtype, size_elements) in &head.locals {
-            let kind = dtype.name();
+            let kind = stored_type(*dtype);
             text += &format!("var<workgroup> {name}: array<{kind}, {size_elements}>;\n");
         }
         let size = |dimension: usize| head.group.get(dimension).copied().unwrap_or(1);
@@ -313,10 +324,13 @@ impl Dialect for Wgsl {
 
     fn store(&self, place: &Place, value: &Value) -> Option<String> {
         if place.lanes == 1 {
-            return Some(format!("{} = {};", element(place, 0), value.text));
+            let text = value.text;
+            let stored =
+                if place.dtype == DType::Bool { format!("u32({text})") } else { text.into() };
+            return Some(format!("{} = {stored};", address(place, 0)));
         }
         let stores = (0..place.lanes).map(|lane| {
-            format!("{} = {};", element(place, lane), (VECTORS.lane)("vector", lane.into()))
+            format!("{} = {};", address(place, lane), (VECTORS.lane)("vector", lane.into()))
         });
         let stores: Vec<String> = stores.collect();
         Some(format!("{{ let vector = {}; {} }}", value.text, stores.join(" ")))
@@ -339,8 +353,19 @@ impl Dialect for Wgsl {
     }
 }
 
-/// An element at a place.
+/// What an element of an array is.
+fn stored_type(dtype: DType) -> &'static str {
+    if dtype == DType::Bool { "u32" } else { dtype.name() }
+}
+
+/// The value of an element at a place.
 fn element(place: &Place, lane: u8) -> String {
+    let address = address(place, lane);
+    if place.dtype == DType::Bool { format!("({address}!=0u)") } else { address }
+}
+
+/// An element at a place.
+fn address(place: &Place, lane: u8) -> String {
     match lane {
         0 => format!("{}[{}]", place.array, place.index),
         _ => format!("{}[{}+{lane}]", place.array, place.index),

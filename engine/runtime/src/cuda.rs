@@ -12,14 +12,14 @@ use std::ffi::{CString, c_void};
 use std::path::Path;
 use std::sync::Arc;
 
-use gradiff_graph::Linear;
+use gradiff_graph::{DType, Linear};
 use smallvec::SmallVec;
 
 use crate::device::{GroupLimits, Limits};
 use crate::launch::{Launch, Texts};
 use crate::memory::{Memory, Signature};
 use crate::remote::{self, Place};
-use crate::{Device, Error, Executable};
+use crate::{Device, Error, Executable, environment};
 use api::{Driver, Handle, Nvrtc};
 
 /// How many kernels stand in one module at most.
@@ -70,14 +70,12 @@ impl Cuda {
         let mut count = 0;
         // SAFETY: a place for a number.
         driver.check("cuDeviceGetCount", unsafe { (driver.device_count)(&mut count) })?;
-        let chosen = std::env::var("GRADIFF_CUDA_DEVICE").unwrap_or_default();
-        let number = match chosen.trim() {
-            "" => Some(0),
-            text => text.parse().ok(),
-        };
-        let number = number.filter(|number| (0..count).contains(number)).ok_or_else(|| {
-            unavailable(format!("GRADIFF_CUDA_DEVICE is `{chosen}`, and there are {count} GPUs"))
-        })?;
+        let number = environment::chosen("GRADIFF_CUDA_DEVICE", count.max(0) as usize)
+            .map_err(unavailable)?
+            .unwrap_or(0) as i32;
+        if count <= 0 {
+            return Err(unavailable("there is no GPU".into()));
+        }
         let mut device = 0;
         // SAFETY: a place for a number.
         driver.check("cuDeviceGet", unsafe { (driver.device)(&mut device, number) })?;
@@ -228,7 +226,7 @@ impl Device for Cuda {
     }
 
     fn compile(&self, kernels: &[&Linear]) -> Result<Vec<Arc<dyn Executable>>, Error> {
-        let texts = Texts::new("cuda", kernels)?;
+        let texts = Texts::new("cuda", "cuda", kernels)?;
         let launches: Vec<Launch> = kernels
             .iter()
             .map(|kernel| Launch::new("cuda", &self.limits, kernel))
@@ -320,7 +318,7 @@ impl Place for OnDevice<'_> {
         Arc::as_ptr(self.0).addr()
     }
 
-    fn allocate(&self, size_bytes: usize) -> Result<Box<dyn remote::Copy>, Error> {
+    fn allocate(&self, _: DType, size_bytes: usize) -> Result<Box<dyn remote::Copy>, Error> {
         let driver = self.0.enter()?;
         let mut address = 0;
         // SAFETY: a place for an address.

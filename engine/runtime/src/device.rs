@@ -23,6 +23,13 @@ pub trait Device: Send + Sync {
         self.name()
     }
 
+    /// What a kernel uses that the device has not, in words, if it lacks any type or op: such a
+    /// kernel is not compiled.
+    fn lacks(&self, kernel: &Linear) -> Option<String> {
+        let _ = kernel;
+        None
+    }
+
     /// Version and what is special, in one line for people.
     fn describe(&self) -> String;
 
@@ -123,14 +130,26 @@ const fn row(name: &'static str, open: fn() -> Result<Arc<dyn Device>, Error>) -
 }
 
 /// All devices, the one that needs nothing first.
-static DEVICES: [Row; 6] = [
+static DEVICES: [Row; 7] = [
     row("interp", || Ok(Arc::new(crate::interp::Interpreter))),
     row("jit", || Ok(Arc::new(crate::jit::Jit::open()?))),
     row("c", || Ok(Arc::new(crate::c::Compiler::open()?))),
     row("opencl", || Ok(Arc::new(crate::opencl::OpenCl::open()?))),
     row("cuda", || Ok(Arc::new(crate::cuda::Cuda::open()?))),
+    row("wgpu", open_wgpu),
     row("null", || Ok(Arc::new(crate::null::Null))),
 ];
+
+#[cfg(feature = "wgpu")]
+fn open_wgpu() -> Result<Arc<dyn Device>, Error> {
+    Ok(Arc::new(crate::wgpu::Wgpu::open()?))
+}
+
+#[cfg(not(feature = "wgpu"))]
+fn open_wgpu() -> Result<Arc<dyn Device>, Error> {
+    let why = "this was built without it; build with the feature `wgpu`".into();
+    Err(Error::Unavailable { device: "wgpu", why })
+}
 
 impl Row {
     /// The device, opened once; a device that was not there is looked for anew.
@@ -143,7 +162,7 @@ impl Row {
     }
 }
 
-/// The device of this name: `interp`, `jit`, `c`, `opencl`, `cuda` or `null`.
+/// The device of this name: `interp`, `jit`, `c`, `opencl`, `cuda`, `wgpu` or `null`.
 ///
 /// # Errors
 /// [`Error::NoDevice`] if no device has the name, [`Error::Unavailable`] if this machine lacks

@@ -22,6 +22,22 @@ pub(crate) fn number(name: &str) -> Result<Option<usize>, Error> {
     number.map(Some).ok_or_else(failed)
 }
 
+/// The one of so many devices that a variable names by its number; none if it is not set.
+///
+/// # Errors
+/// What to say if there is no such device.
+pub(crate) fn chosen(name: &str, count: usize) -> Result<Option<usize>, String> {
+    let Some(text) = std::env::var_os(name).filter(|text| !text.is_empty()) else {
+        return Ok(None);
+    };
+    let text = text.to_string_lossy();
+    match text.trim().parse().ok().filter(|number| *number < count) {
+        Some(number) => Ok(Some(number)),
+        None if count == 0 => Err(format!("{name} is `{text}`, and there are no devices")),
+        None => Err(format!("{name} is `{text}`, and there are devices 0 to {}", count - 1)),
+    }
+}
+
 /// Looks at all of them, so that a mistake is told before anything runs.
 ///
 /// # Errors

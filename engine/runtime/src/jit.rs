@@ -15,8 +15,9 @@ use cranelift_codegen::settings::{self, Configurable};
 use cranelift_frontend::FunctionBuilderContext;
 use cranelift_jit::{JITBuilder, JITModule};
 use cranelift_module::{Module, default_libcall_names};
-use gradiff_graph::{Arg, Linear, Op};
+use gradiff_graph::Linear;
 
+use crate::launch::executed;
 use crate::memory::{Locked, Memory, Signature};
 use crate::{Device, Error, Executable, Limits};
 
@@ -128,9 +129,9 @@ impl Device for Jit {
 
     fn compile(&self, kernels: &[&Linear]) -> Result<Vec<Arc<dyn Executable>>, Error> {
         let mut executables = vec![None; kernels.len()];
-        for (isa, is_heavy_wanted) in [(&self.quick, false), (&self.optimising, true)] {
+        for (isa, is_heavy) in [(&self.quick, false), (&self.optimising, true)] {
             let numbers: Vec<usize> = (0..kernels.len())
-                .filter(|number| is_heavy(kernels[*number]) == is_heavy_wanted)
+                .filter(|number| (HEAVY_UOPS < executed(kernels[*number])) == is_heavy)
                 .collect();
             for numbers in numbers.chunks(KERNELS_PER_MODULE) {
                 let chunk: Vec<&Linear> = numbers.iter().map(|number| kernels[*number]).collect();
@@ -148,29 +149,6 @@ impl Device for Jit {
     fn limits(&self) -> Limits {
         Limits { groups: None, vector_bytes: 16, thread_count: 1 }
     }
-}
-
-/// Whether a kernel runs so long that better code is worth the time to generate it.
-fn is_heavy(kernel: &Linear) -> bool {
-    let mut turns: Vec<i128> = vec![1];
-    let mut executed = 0i128;
-    for uop in &kernel.uops {
-        let now = turns.last().copied().unwrap_or(1);
-        executed = executed.saturating_add(now);
-        match uop.op {
-            Op::Range => {
-                let end = uop.src.first().and_then(|end| kernel.uops.get(*end as usize));
-                let count = end.and_then(|end| match end.arg {
-                    Arg::Const(value) => value.to_int(),
-                    _ => None,
-                });
-                turns.push(now.saturating_mul(count.unwrap_or(1)));
-            }
-            Op::EndRange => drop(turns.pop()),
-            _ => {}
-        }
-    }
-    executed > HEAVY_UOPS
 }
 
 /// A compiled kernel takes the addresses of its parameters as one array.

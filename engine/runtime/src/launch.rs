@@ -1,4 +1,4 @@
-//! What devices with groups have in common: how a kernel is launched, and its text.
+//! What devices have in common: how a kernel is launched, what it costs, and its text.
 
 use gradiff_graph::{Arg, AxisKind, Instruction, Linear, Op};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -63,6 +63,29 @@ impl Launch {
     }
 }
 
+/// How many uops a launch of a kernel executes, which tells whether better code is worth its time.
+pub(crate) fn executed(kernel: &Linear) -> i128 {
+    let mut turns: Vec<i128> = vec![1];
+    let mut executed = 0i128;
+    for uop in &kernel.uops {
+        let now = turns.last().copied().unwrap_or(1);
+        executed = executed.saturating_add(now);
+        match uop.op {
+            Op::Range => {
+                let end = uop.src.first().and_then(|end| kernel.uops.get(*end as usize));
+                let count = end.and_then(|end| match end.arg {
+                    Arg::Const(value) => value.to_int(),
+                    _ => None,
+                });
+                turns.push(now.saturating_mul(count.unwrap_or(1)));
+            }
+            Op::EndRange => drop(turns.pop()),
+            _ => {}
+        }
+    }
+    executed
+}
+
 /// Kernels in a language, each text once and under a name of its own.
 pub(crate) struct Texts {
     /// Name and text.
@@ -73,8 +96,12 @@ pub(crate) struct Texts {
 }
 
 impl Texts {
-    pub(crate) fn new(device: &'static str, kernels: &[&Linear]) -> Result<Texts, Error> {
-        let language = gradiff_render::LANGUAGES.iter().find(|language| language.name == device);
+    pub(crate) fn new(
+        device: &'static str,
+        language: &str,
+        kernels: &[&Linear],
+    ) -> Result<Texts, Error> {
+        let language = gradiff_render::LANGUAGES.iter().find(|known| known.name == language);
         let language = language.ok_or_else(|| Error::Unavailable {
             device,
             why: "kernels cannot be written in its language".into(),

@@ -22,6 +22,8 @@ mod remote;
 mod scalar;
 mod system;
 mod threads;
+#[cfg(feature = "wgpu")]
+mod wgpu;
 
 pub use cache::Cache;
 pub use device::{Device, DeviceRow, Executable, GroupLimits, Limits, device, devices};

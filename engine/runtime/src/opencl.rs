@@ -8,19 +8,24 @@
 mod api;
 
 use std::ffi::CString;
+use std::rc::Rc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use gradiff_graph::Linear;
+use gradiff_graph::{DType, Linear};
 
 use crate::device::{GroupLimits, Limits};
-use crate::launch::{Launch, Texts};
+use crate::launch::{Launch, Texts, executed};
 use crate::memory::{Memory, Signature};
 use crate::remote::{self, Place};
-use crate::{Device, Error, Executable};
+use crate::{Device, Error, Executable, environment};
 use api::{Api, Handle, check};
 
-/// How many kernels stand in one program at most.
-const KERNELS_PER_PROGRAM: usize = 32;
+/// How many kernels stand in one program at most: PoCL takes 0.3 s for any program.
+const KERNELS_PER_PROGRAM: usize = 64;
+
+/// How many uops a kernel executes before a CPU's driver has to optimise it. That is most of the
+/// time a driver takes: of Intel's 40 ms a kernel 5 are left, of PoCL's 90 some 45.
+const HEAVY_UOPS: i128 = 2_000_000;
 
 /// The device, with its one context and its one queue, in which all is done in order.
 pub(crate) struct OpenCl {
@@ -28,7 +33,8 @@ pub(crate) struct OpenCl {
     description: String,
     limits: GroupLimits,
     vector_bytes: u32,
-    build_options: CString,
+    /// Of light kernels and of heavy ones.
+    build_options: [CString; 2],
 }
 
 /// What kernels and copies hold on to.
@@ -56,6 +62,7 @@ mod number {
     pub(super) const PLATFORM_VERSION: u32 = 0x0901;
     pub(super) const PLATFORM_NAME: u32 = 0x0902;
     pub(super) const DEVICE_TYPE_ALL: u64 = 0xffff_ffff;
+    pub(super) const DEVICE_TYPE_CPU: u64 = 2;
     pub(super) const DEVICE_TYPE_GPU: u64 = 4;
     pub(super) const DEVICE_TYPE: u32 = 0x1000;
     pub(super) const MAX_WORK_GROUP_SIZE: u32 = 0x1004;
@@ -76,24 +83,13 @@ impl OpenCl {
         let unavailable = |why: String| Error::Unavailable { device: "opencl", why };
         let api = Api::load().map_err(unavailable)?;
         let found = devices(&api).map_err(|code| unavailable(api::name_of(code)))?;
-        let chosen = std::env::var("GRADIFF_OPENCL_DEVICE").ok();
-        let number = match chosen.as_deref().map(str::trim).filter(|text| !text.is_empty()) {
-            Some(text) => {
-                text.parse().ok().filter(|number| *number < found.len()).ok_or_else(|| {
-                    unavailable(format!(
-                        "GRADIFF_OPENCL_DEVICE is `{text}`, and there are devices 0 to {}",
-                        found.len() as i64 - 1
-                    ))
-                })?
-            }
-            None => {
-                let is_gpu = |(_, device): &(Handle, Handle)| {
-                    let [kind] = api.device_numbers(*device, number::DEVICE_TYPE);
-                    kind & number::DEVICE_TYPE_GPU != 0
-                };
-                found.iter().position(is_gpu).unwrap_or(0)
-            }
+        let is_gpu = |(_, device): &(Handle, Handle)| {
+            let [kind] = api.device_numbers(*device, number::DEVICE_TYPE);
+            kind & number::DEVICE_TYPE_GPU != 0
         };
+        let number = environment::chosen("GRADIFF_OPENCL_DEVICE", found.len())
+            .map_err(unavailable)?
+            .unwrap_or_else(|| found.iter().position(is_gpu).unwrap_or(0));
         let Some((platform, device)) = found.get(number).copied() else {
             return Err(unavailable(
                 "an OpenCL library is there, but no driver has a device".into(),
@@ -126,7 +122,12 @@ impl OpenCl {
         let [config] = api.device_numbers(device, number::SINGLE_FP_CONFIG);
         let is_exact = config & number::CORRECTLY_ROUNDED_DIVIDE_SQRT != 0;
         let exact = if is_exact { " -cl-fp32-correctly-rounded-divide-sqrt" } else { "" };
-        let build_options = CString::new(format!("-cl-std=CL1.2{exact}"));
+        let [kind] = api.device_numbers(device, number::DEVICE_TYPE);
+        let quick = if kind & number::DEVICE_TYPE_CPU != 0 { " -cl-opt-disable" } else { "" };
+        let build_options = [quick, ""].map(|quick| {
+            let options = CString::new(format!("-cl-std=CL1.2{exact}{quick}"));
+            options.expect("no zero byte stands in it")
+        });
         OpenCl {
             limits: GroupLimits {
                 threads_max,
@@ -136,13 +137,13 @@ impl OpenCl {
             },
             vector_bytes: 4 * lanes as u32,
             description,
-            build_options: build_options.expect("no zero byte stands in it"),
+            build_options,
             opened: Arc::new(opened),
         }
     }
 
     /// Compiles a file of kernels.
-    fn program(&self, (text, kernels): (String, String)) -> Result<Program, Error> {
+    fn program(&self, (text, kernels): (String, String), is_heavy: bool) -> Result<Program, Error> {
         let Opened { api, device, context, .. } = &*self.opened;
         let (pointer, length) = (text.as_ptr().cast(), text.len());
         let _turn = turn();
@@ -152,7 +153,7 @@ impl OpenCl {
             unsafe { (api.create_program_with_source)(*context, 1, &pointer, &length, &mut code) };
         check("clCreateProgramWithSource", code)?;
         let program = Program { handle, opened: self.opened.clone() };
-        let options = self.build_options.as_ptr();
+        let options = self.build_options[usize::from(is_heavy)].as_ptr();
         // SAFETY: the program and the device are of this context; the options end with 0.
         let code =
             unsafe { (api.build_program)(handle, 1, device, options, None, std::ptr::null_mut()) };
@@ -252,19 +253,28 @@ impl Device for OpenCl {
     }
 
     fn compile(&self, kernels: &[&Linear]) -> Result<Vec<Arc<dyn Executable>>, Error> {
-        let texts = Texts::new("opencl", kernels)?;
+        let texts = Texts::new("opencl", "opencl", kernels)?;
         let launches: Vec<Launch> = kernels
             .iter()
             .map(|kernel| Launch::new("opencl", &self.limits, kernel))
             .collect::<Result<_, _>>()?;
-        let programs: Vec<Program> = texts
-            .named
-            .chunks(KERNELS_PER_PROGRAM)
-            .map(|part| self.program(texts.file(part)))
-            .collect::<Result<_, _>>()?;
+        let mut heavy = vec![false; texts.named.len()];
+        for (kernel, number) in kernels.iter().zip(&texts.number_of) {
+            heavy[*number] = HEAVY_UOPS < executed(kernel);
+        }
+        let mut programs: Vec<Option<Rc<Program>>> = vec![None; texts.named.len()];
+        for is_heavy in [false, true] {
+            let numbers: Vec<usize> = (0..heavy.len()).filter(|n| heavy[*n] == is_heavy).collect();
+            for numbers in numbers.chunks(KERNELS_PER_PROGRAM) {
+                let part: Vec<_> = numbers.iter().map(|n| texts.named[*n].clone()).collect();
+                let program = Rc::new(self.program(texts.file(&part), is_heavy)?);
+                numbers.iter().for_each(|number| programs[*number] = Some(program.clone()));
+            }
+        }
         let make = |((kernel, launch), number): ((&&Linear, Launch), &usize)| {
             let signature = Signature::of(kernel)?;
-            let handle = programs[number / KERNELS_PER_PROGRAM].kernel(&texts.named[*number].0)?;
+            let program = programs[*number].as_ref().expect("all are built");
+            let handle = program.kernel(&texts.named[*number].0)?;
             let opened = self.opened.clone();
             let kernel: Arc<dyn Executable> =
                 Arc::new(Kernel { signature, launch, handle, opened });
@@ -333,7 +343,7 @@ impl Place for OnDevice<'_> {
         Arc::as_ptr(self.0).addr()
     }
 
-    fn allocate(&self, size_bytes: usize) -> Result<Box<dyn remote::Copy>, Error> {
+    fn allocate(&self, _: DType, size_bytes: usize) -> Result<Box<dyn remote::Copy>, Error> {
         let mut code = 0;
         // SAFETY: memory of the device's own, for reading and writing.
         let buffer = unsafe {

@@ -4,6 +4,7 @@
 //! A memory has one copy at most, on the device that used it last. The newest bytes are at home,
 //! in the copy, or in both; each side is brought up to date when it is used, never earlier.
 
+use gradiff_graph::DType;
 use smallvec::SmallVec;
 
 use crate::Error;
@@ -14,8 +15,8 @@ pub(crate) trait Place {
     /// Tells devices apart.
     fn number(&self) -> usize;
 
-    /// Room for so many bytes, at least one; what they are is open.
-    fn allocate(&self, size_bytes: usize) -> Result<Box<dyn Copy>, Error>;
+    /// Room for so many bytes of elements of a dtype, at least one byte; what they are is open.
+    fn allocate(&self, dtype: DType, size_bytes: usize) -> Result<Box<dyn Copy>, Error>;
 }
 
 /// Bytes on a device, freed when this goes.
@@ -63,7 +64,7 @@ impl Data {
     }
 
     /// What the device calls the bytes by, which are there then.
-    fn send_to(&mut self, place: &dyn Place) -> Result<usize, Error> {
+    fn send_to(&mut self, place: &dyn Place, dtype: DType) -> Result<usize, Error> {
         if self.remote.as_ref().is_some_and(|remote| remote.copy.place() != place.number()) {
             self.bring_home()?;
             self.remote = None;
@@ -71,7 +72,7 @@ impl Data {
         let mut remote = match self.remote.take() {
             Some(remote) => remote,
             None => {
-                let copy = place.allocate(self.bytes().len().max(1))?;
+                let copy = place.allocate(dtype, self.bytes().len().max(1))?;
                 Remote { copy, is_current: false, is_newer: false }
             }
         };
@@ -94,11 +95,11 @@ pub(crate) fn run_on(
 ) -> Result<(), Error> {
     let mut locked = Locked::alone(signature, memories)?;
     let mut handles: SmallVec<[usize; 6]> = SmallVec::new();
-    for number in &locked.guard_of {
+    for (parameter, number) in signature.parameters.iter().zip(&locked.guard_of) {
         let Guard::Write(data) = &mut locked.guards[*number] else {
             unreachable!("all are locked for writing");
         };
-        handles.push(data.send_to(place)?);
+        handles.push(data.send_to(place, parameter.dtype)?);
     }
     launch(&handles)?;
     for (parameter, number) in signature.parameters.iter().zip(&locked.guard_of) {
@@ -117,8 +118,6 @@ pub(crate) fn run_on(
 #[cfg(test)]
 mod tests {
     use std::sync::{Arc, Mutex};
-
-    use gradiff_graph::DType;
 
     use super::*;
     use crate::memory::Parameter;
@@ -143,7 +142,7 @@ mod tests {
             self.number
         }
 
-        fn allocate(&self, size_bytes: usize) -> Result<Box<dyn Copy>, Error> {
+        fn allocate(&self, _: DType, size_bytes: usize) -> Result<Box<dyn Copy>, Error> {
             let mut state = self.state.lock().unwrap();
             state.blocks.push(vec![0xee; size_bytes]);
             Ok(Box::new(Held(self.number, state.blocks.len() - 1, self.state.clone())))

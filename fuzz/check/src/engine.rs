@@ -118,6 +118,20 @@ pub const BACKENDS: &[BackendRow] = &[
         ..row("opencl/heuristic", "opencl", "the optimisations that the engine chooses")
     },
     BackendRow {
+        is_default: false,
+        ..row("wgpu", "wgpu", "WGSL by the crate wgpu: Vulkan, Metal")
+    },
+    BackendRow {
+        opts: Opts::Drawn(5),
+        is_default: false,
+        ..row("wgpu/opts", "wgpu", "legal optimisations, drawn for each kernel")
+    },
+    BackendRow {
+        opts: Opts::Heuristic,
+        is_default: false,
+        ..row("wgpu/heuristic", "wgpu", "the optimisations that the engine chooses")
+    },
+    BackendRow {
         opts: Opts::Drawn(5),
         is_default: false,
         ..row("cuda/opts", "cuda", "legal optimisations, drawn for each kernel")
@@ -211,10 +225,20 @@ impl Backend for EngineBackend {
         self.name
     }
 
+    /// Devices that lack types or ops say so of the kernels that a program takes.
     fn supports(&self, program: &Program) -> Option<String> {
         let is_fast = self.engine.kernel.rewrite.mode == Mode::Fast;
         let is_refused = is_fast && gradiff_oracle::is_finite(program) == Ok(false);
-        is_refused.then(|| String::from("a value may not be finite, which fast mode asks for"))
+        if is_refused {
+            return Some(String::from("a value may not be finite, which fast mode asks for"));
+        }
+        let device = &self.engine.device;
+        if device.name() != "wgpu" {
+            return None;
+        }
+        let (plan, _) = caught(|| self.plan(program)).ok()?;
+        let lacks = plan.items.iter().find_map(|item| device.lacks(&item.linear))?;
+        Some(format!("device {} {lacks}", device.name()))
     }
 
     /// Plans all programs, compiles all their kernels at once, then runs one after the other.

@@ -25,8 +25,8 @@ const LACKS: [(&str, &[&str]); 7] = [
     (
         "wgsl",
         &[
-            "i64", "u64", "f64", "i8", "u8", "i16", "u16", "bf16", "bool", "exp2", "log2", "sin",
-            "pow", "wmma",
+            "i64", "u64", "f64", "i8", "u8", "i16", "u16", "bf16", "exp2", "log2", "sin", "pow",
+            "wmma",
         ],
     ),
     ("ptx", &["exp2", "log2", "sin", "pow"]),

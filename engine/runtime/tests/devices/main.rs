@@ -1,9 +1,9 @@
 //! The same kernels on every device.
 
 mod common;
+mod drivers;
 mod groups;
 mod kernels;
-mod opencl;
 mod ops;
 mod products;
 mod vectors;

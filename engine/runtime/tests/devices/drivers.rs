@@ -1,0 +1,179 @@
+//! Devices with drivers, where these are there: groups, local memory and barriers, copies, and
+//! what is refused.
+
+use std::sync::Arc;
+
+use crate::common::{Builder, Expression, elementwise, ints, memory_of, values_of};
+use gradiff_graph::{Arg, AxisKind, Constant, DType, Linear, Op};
+use gradiff_runtime::{Device, Error, Memory, device};
+
+const DRIVERS: [&str; 2] = ["opencl", "wgpu"];
+
+/// `data0[g] = sum over l of data1[4 * g + l]` for threads l, by local memory and a barrier.
+fn grouped_sum(groups: i64, threads: i64) -> Linear {
+    let mut b = Builder::default();
+    let output = b.global(0, DType::I32, groups);
+    let input = b.global(1, DType::I32, groups * threads);
+    let local = b.local(0, DType::I32, threads);
+    let [zero, one, count] = [0, 1, threads].map(|value| b.int(value));
+    let group = b.range_of(AxisKind::Global, groups);
+    let thread = b.range_of(AxisKind::Local, threads);
+    let row = b.binary(Op::Mul, DType::I32, group, count);
+    let index = b.binary(Op::Add, DType::I32, row, thread);
+    let value = b.load(input, index, None);
+    b.store(local, thread, None, value);
+    b.barrier();
+    let sum = b.push(Op::DefineAcc, DType::I32, &[zero], Arg::Int(0));
+    let step = b.range(threads);
+    let value = b.load(local, step, None);
+    let next = b.binary(Op::Add, DType::I32, sum, value);
+    b.push(Op::Assign, DType::I32, &[sum, next], Arg::None);
+    b.end(step);
+    let is_first = b.binary(Op::CmpLt, DType::Bool, thread, one);
+    b.store(output, group, Some(is_first), sum);
+    b.end(thread);
+    b.end(group);
+    b.verified("r_5_4")
+}
+
+#[test]
+fn grouped_sums_agree_with_the_checked_interpreter() {
+    let input = memory_of(&ints(DType::I32, &(0..80).collect::<Vec<_>>()));
+    let kernel = grouped_sum(5, 16);
+    let sums = |name: &str| {
+        let executable = device(name)?.compile(&[&kernel])?.remove(0);
+        let output = Memory::new(DType::I32, 5)?;
+        executable.run(&[&output, &input])?;
+        Ok::<_, Error>(values_of(&output))
+    };
+    let expected = sums("interp").unwrap();
+    assert_eq!(expected[1], Constant::int(DType::I32, (16..32).sum()));
+    for device in there() {
+        assert_eq!(sums(device.name()).unwrap(), expected, "{}", device.name());
+    }
+}
+
+/// The devices that are there. Of each other one, one line says why it is not.
+fn there() -> Vec<Arc<dyn Device>> {
+    let mut found = Vec::new();
+    for name in DRIVERS {
+        match device(name) {
+            Ok(device) => found.push(device),
+            Err(error) => {
+                let text = error.to_string();
+                assert!(matches!(error, Error::Unavailable { .. }), "{text}");
+                assert!(text.starts_with(&format!("device {name} is not available: ")), "{text}");
+                assert!(!text.contains('\n'), "{text}");
+                println!("skipped: {text}");
+            }
+        }
+    }
+    println!("{} of {} devices skipped", DRIVERS.len() - found.len(), DRIVERS.len());
+    found
+}
+
+/// `data0[i] = data1[i] op data2[i]`
+fn binary(op: Op, from: DType, to: DType, count: i64) -> Linear {
+    let inputs = [0, 1].map(|number| Expression::Input(number, from));
+    let expression = Expression::Apply(op, to, inputs.to_vec());
+    elementwise(&format!("E_{count}"), &expression, &[from, from], count)
+}
+
+#[test]
+fn copies_follow_what_is_written() {
+    for device in there() {
+        let sum = binary(Op::Add, DType::I32, DType::I32, 3);
+        let less = binary(Op::CmpLt, DType::I32, DType::Bool, 3);
+        let differ = binary(Op::CmpNe, DType::Bool, DType::Bool, 3);
+        let [sum, less, differ] =
+            device.compile(&[&sum, &less, &differ]).unwrap().try_into().ok().unwrap();
+        let [x, y] = [[1, 2, 3], [3, 2, 1]].map(|values| memory_of(&ints(DType::I32, &values)));
+        let [p, q] = [(); 2].map(|()| Memory::new(DType::Bool, 3).unwrap());
+        less.run(&[&p, &x, &y]).unwrap();
+        // The sum waits while its source changes.
+        sum.run(&[&y, &x, &x]).unwrap();
+        x.write(&[7, 0, 0, 0, 8, 0, 0, 0, 9, 0, 0, 0]).unwrap();
+        less.run(&[&q, &x, &y]).unwrap();
+        let r = memory_of(&ints(DType::Bool, &[0, 1, 1]));
+        differ.run(&[&r, &p, &q]).unwrap();
+        assert_eq!(values_of(&y), ints(DType::I32, &[2, 4, 6]), "{}", device.name());
+        assert_eq!((p.read().unwrap(), q.read().unwrap()), (vec![1, 0, 0], vec![0, 0, 0]));
+        assert_eq!(r.read().unwrap(), [1, 0, 0]);
+        r.write(&[0, 5, 1]).unwrap();
+        differ.run(&[&q, &p, &r]).unwrap();
+        assert_eq!(q.read().unwrap(), [1, 1, 1], "{}", device.name());
+        // More launches than are noted down at once, and dropped memories.
+        for _ in 0..100 {
+            let copy = Memory::new(DType::I32, 3).unwrap();
+            sum.run(&[&copy, &y, &x]).unwrap();
+            sum.run(&[&y, &copy, &x]).unwrap();
+        }
+        device.wait().unwrap();
+        assert_eq!(values_of(&y), ints(DType::I32, &[1402, 1604, 1806]), "{}", device.name());
+    }
+}
+
+#[test]
+fn threads_may_share_a_driver() {
+    for device in there() {
+        std::thread::scope(|scope| {
+            for thread in 0..4 {
+                let device = &device;
+                scope.spawn(move || {
+                    let kernel = grouped_sum(3 + thread, 4);
+                    let kernel = device.compile(&[&kernel]).unwrap().remove(0);
+                    let numbers: Vec<i128> = (0..i128::from(12 + 4 * thread)).collect();
+                    let input = memory_of(&ints(DType::I32, &numbers));
+                    let output = Memory::new(DType::I32, 3 + thread as usize).unwrap();
+                    let sums: Vec<i128> = numbers.chunks(4).map(|four| four.iter().sum()).collect();
+                    for _ in 0..20 {
+                        kernel.run(&[&output, &input]).unwrap();
+                        assert_eq!(values_of(&output), ints(DType::I32, &sums));
+                    }
+                });
+            }
+        });
+    }
+}
+
+#[test]
+fn what_wgsl_has_not_is_refused_in_words() {
+    let Ok(wgpu) = device("wgpu") else { return };
+    let kernel = binary(Op::Add, DType::F64, DType::F64, 3);
+    let Err(error) = wgpu.compile(&[&kernel]) else { panic!("there is no f64") };
+    assert_eq!(error.to_string(), "kernel E_3: device wgpu has no f64");
+    // More arrays than a kernel may have, and larger ones.
+    let mut b = Builder::default();
+    let arrays: Vec<u32> = (0..2000).map(|slot| b.global(slot, DType::I32, 1)).collect();
+    let zero = b.int(0);
+    b.store(arrays[0], zero, None, zero);
+    let Err(error) = wgpu.compile(&[&b.verified("E_2000")]) else { panic!("too many arrays") };
+    assert!(matches!(error, Error::Launch { .. }), "{error}");
+    let kernel = binary(Op::Add, DType::I32, DType::I32, 1 << 40);
+    let Err(error) = wgpu.compile(&[&kernel]) else { panic!("too large an array") };
+    assert!(matches!(error, Error::Launch { .. }), "{error}");
+    assert!(wgpu.compile(&[&grouped_sum(1, 2)]).is_ok(), "errors leave nothing behind");
+}
+
+#[test]
+fn groups_beyond_the_limits_are_refused() {
+    for device in there() {
+        let groups = device.limits().groups.expect("it has groups");
+        let too_many = grouped_sum(1, groups.threads_max as i64 * 2);
+        let refused = device.compile(&[&too_many]);
+        assert!(matches!(refused, Err(Error::Launch { .. })), "{:?}", refused.err());
+        let good = device.compile(&[&grouped_sum(1, 2), &grouped_sum(2, 3)]).unwrap();
+        assert_eq!(good.len(), 2);
+    }
+}
+
+#[test]
+fn what_was_not_computed_is_not_read() {
+    let output = Memory::new(DType::I32, 5).unwrap();
+    let input = memory_of(&ints(DType::I32, &[1; 80]));
+    let kernel = grouped_sum(5, 16);
+    let null = device("null").unwrap().compile(&[&kernel]).unwrap().remove(0);
+    null.run(&[&output, &input]).unwrap();
+    assert!(output.read().unwrap_err().to_string().contains("nothing was ever written"));
+    assert!(null.run(&[&input, &output]).is_err(), "the sizes do not fit");
+}
