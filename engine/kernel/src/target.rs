@@ -9,13 +9,18 @@ pub type Functions = &'static [(Op, DType)];
 pub const FUNCTIONS: Functions = &[
     (Op::Exp2, DType::F32),
     (Op::Log2, DType::F32),
-    (Op::Sin, DType::F32),
     (Op::Pow, DType::F32),
     (Op::Exp2, DType::F64),
     (Op::Log2, DType::F64),
-    (Op::Sin, DType::F64),
     (Op::Pow, DType::F64),
+    (Op::Sin, DType::F32),
+    (Op::Sin, DType::F64),
 ];
+
+/// Those that are faster so than lane by lane, in vectors of 32 bytes and more, and of 16 bytes:
+/// sin of f32 took 3.1 ns in 64 bytes, 5.8 in 32, 18 in 16, and 6.9 by glibc's function.
+const WIDE: Functions = FUNCTIONS.split_at(7).0;
+const SHORT: Functions = FUNCTIONS.split_at(6).0;
 
 /// A device as passes see it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -131,7 +136,7 @@ const PTX: Target = Target { lacks: FUNCTIONS.split_at(1).1, ..CUDA };
 const QUADS: Vectors = Vectors { bytes: 16, alu: false, aligned: true, lacks: &[] };
 
 /// Vectors as the compilers of CPUs have them.
-const ALL_VECTORS: Vectors = Vectors { bytes: 64, alu: true, aligned: false, lacks: FUNCTIONS };
+const ALL_VECTORS: Vectors = Vectors { bytes: 64, alu: true, aligned: false, lacks: WIDE };
 
 /// WebGPU.
 const WGSL: Target =
@@ -140,7 +145,10 @@ const WGSL: Target =
 /// Targets by the name of their device, language or way of running; others are plain.
 const TARGETS: &[(&str, Target)] = &[
     ("plain", Target::PLAIN),
-    ("jit", Target { vectors: Vectors { bytes: 16, ..ALL_VECTORS }, ..Target::PLAIN }),
+    (
+        "jit",
+        Target { vectors: Vectors { bytes: 16, lacks: SHORT, ..ALL_VECTORS }, ..Target::PLAIN },
+    ),
     ("loops", Target { unrolls: false, ..Target::PLAIN }),
     ("vectors", Target { fma: true, vectors: ALL_VECTORS, ..Target::PLAIN }),
     (
@@ -212,7 +220,8 @@ impl Target {
 
     /// This machine's processor.
     pub fn native() -> Target {
-        let vectors = |bytes| Vectors { bytes, ..ALL_VECTORS };
+        let lacks = |bytes| if bytes < 32 { SHORT } else { WIDE };
+        let vectors = |bytes| Vectors { bytes, lacks: lacks(bytes), ..ALL_VECTORS };
         #[cfg(target_arch = "x86_64")]
         let (bytes, fma) = match () {
             () if is_x86_feature_detected!("avx512f") => (64, true),

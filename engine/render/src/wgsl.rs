@@ -298,6 +298,9 @@ impl Dialect for Wgsl {
     }
 
     fn alu(&self, alu: &Alu) -> Option<Text> {
+        if matches!(alu.op, Op::Exp2 | Op::Log2 | Op::Sin | Op::Pow) {
+            return None;
+        }
         if alu.lanes == 1 { scalar(alu).map(Text::from) } else { VECTORS.alu(alu) }
     }
 

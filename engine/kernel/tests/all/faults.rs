@@ -1,7 +1,7 @@
 //! Each planted fault of this room changes what some kernel computes, and only from its pass on.
 
 use gradiff_graph::{Arg, Constant, DType, Op, UOp, fault};
-use gradiff_kernel::{Options, Strategy, Target, interpret, stages};
+use gradiff_kernel::{FUNCTIONS, Options, Strategy, Target, interpret, stages};
 
 use crate::common::random::{load, plain, reduce, sink};
 use crate::common::{Memories, linear};
@@ -16,7 +16,8 @@ fn guilty(ast: &UOp, opts: &[&str], memories: &Memories) -> Option<&'static str>
     assert!(expected.is_ok(), "{expected:?}");
     let opts = opts.iter().map(|opt| opt.parse().expect("an opt")).collect();
     let options = Options { opts: Strategy::Fixed(opts), ..Options::default() };
-    let (kernels, uops) = stages(ast, &Target::default(), &options).expect("a kernel");
+    let target = Target { lacks: FUNCTIONS, ..Target::default() };
+    let (kernels, uops) = stages(ast, &target, &options).expect("a kernel");
     let pass = kernels.iter().find(|(_, kernel)| run(kernel) != expected).map(|(name, _)| *name);
     let is_wrong = || {
         let mut found = memories.clone();
@@ -53,7 +54,21 @@ fn victims() -> Vec<(&'static str, UOp, &'static [&'static str], Memories, &'sta
     let six = vec![vec![None; 6], ints(&[1, 2, 3, 4, 5, 6])];
     let pairs = vec![vec![None; 2], ints(&[1, 2, 3, 4, 5, 6])];
     let negative = vec![vec![None], ints(&[-3, -2, -5])];
+    let function = |op| sink(UOp::unary(op, DType::F32, load(DType::F32, 1, 3, plain(&[3]))), &[3]);
+    let floats = |values: [f32; 3]| {
+        let float = |value: f32| Some(Constant::float(DType::F32, value.into()));
+        vec![vec![None; 3], values.map(float).to_vec()]
+    };
     vec![
+        ("sin-reduction-short", function(Op::Sin), &[], floats([3.0, 100.0, 1e10]), "legalize"),
+        ("exp2-coefficient", function(Op::Exp2), &[], floats([0.5, 0.25, 0.75]), "legalize"),
+        (
+            "log2-scale-forgotten",
+            function(Op::Log2),
+            &[],
+            floats([1e-45, 7.17465e-43, 2.0]),
+            "legalize",
+        ),
         ("lower-reduce-identity", most.clone(), &[], negative.clone(), "lower"),
         ("lower-rows-share-range", spread, &[], spread_data, "lower"),
         ("lower-gate-lost", padded, &[], vec![vec![None; 5], ints(&[7, 8, 9])], "lower"),
