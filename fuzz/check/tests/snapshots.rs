@@ -55,7 +55,6 @@ const STEMS: &[&str] = &[
     "gather-rows",
     "i8-wrap",
     "matmul-4x4",
-    "matmul-bf16-tc",
     "matmul-f16-tc",
     "max-nan",
     "mean-rows",

@@ -250,7 +250,7 @@ fn refusals_say_why() {
         (&odd, with(Target::of("cuda")), "tc 2 0", "does not divide a loop of 24 steps by 16"),
         (&half, with(few), "tc 2 0", "32 threads in a group, at most 16 are possible"),
         (&half, with(groups), "group 2 2, tc 2 4", "the kernel has a loop of kind Group already"),
-        (&half, with(groups), "tc 2 4, tc 2 4", "the kernel has a loop of kind Warp already"),
+        (&half, with(groups), "tc 2 4, tc 2 4", "no sum over the loop alone is of products"),
     ] {
         let setting = Setting { mode, target: &target };
         let opts: Vec<Opt> = opts.split(", ").map(|opt| opt.parse().expect("an opt")).collect();
