@@ -62,7 +62,7 @@ impl remote::Copy for Held {
             DType::Bool => Cow::Owned(bytes.iter().flat_map(|byte| [*byte, 0, 0, 0]).collect()),
             _ => Cow::Borrowed(bytes),
         };
-        if bytes.len() % 4 != 0 {
+        if !bytes.len().is_multiple_of(4) {
             let size = bytes.len().next_multiple_of(4);
             bytes.to_mut().resize(size, 0);
         }
