@@ -370,6 +370,10 @@ fn element(place: &Place, lane: u8) -> String {
 /// An element at a place.
 fn address(place: &Place, lane: u8) -> String {
     match lane {
+        // A negative literal stands behind a gate that is false; to the language it is an error.
+        0 if place.index.parse::<i64>().is_ok_and(|index| index < 0) => {
+            format!("{}[0]", place.array)
+        }
         0 => format!("{}[{}]", place.array, place.index),
         _ => format!("{}[{}+{lane}]", place.array, place.index),
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use gradiff_corpus::Program;
+use gradiff_corpus::{Array, Program};
 use gradiff_oracle::{Expected, Mismatch};
 
 use crate::{Backend, Outcome};
@@ -115,7 +115,9 @@ pub fn agree(
         assert_eq!(outcomes.len(), batch.len(), "one outcome for each program");
         for (position, outcome) in chosen.into_iter().zip(outcomes) {
             let Ok(expected) = &expected[position] else { continue };
-            if let Some((kind, detail)) = judge(expected, &outcome, &mut tally) {
+            if let Some((kind, detail)) =
+                judge(expected, &outcome, backend.keeps_zero_signs(), &mut tally)
+            {
                 let backend = backend.name().to_string();
                 failures.push((position, Failure { backend, kind, detail }));
             }
@@ -144,8 +146,28 @@ pub(crate) fn difference(output: usize, dtype: gradiff_corpus::DType, at: &Misma
     format!("element {} of output {output} is {found}, expected {}", at.index, at.expected)
 }
 
+/// The values, zeros with the sign that is expected.
+fn with_signs_of(expected: &Expected, value: &Array) -> Array {
+    let mut value = value.clone();
+    if !value.dtype.is_float() {
+        return value;
+    }
+    let sign = 1 << (8 * value.dtype.size_bytes() - 1);
+    for (bits, element) in value.bits.iter_mut().zip(expected.elements()) {
+        if *bits & !sign == 0 && !element.admits(value.dtype, *bits) {
+            *bits ^= sign;
+        }
+    }
+    value
+}
+
 /// Compares one outcome with what is expected and counts it.
-fn judge(expected: &[Expected], outcome: &Outcome, tally: &mut Tally) -> Option<(Kind, String)> {
+fn judge(
+    expected: &[Expected],
+    outcome: &Outcome,
+    keeps_zero_signs: bool,
+    tally: &mut Tally,
+) -> Option<(Kind, String)> {
     let values = match outcome {
         Outcome::Values(values) => values,
         Outcome::Refused(reason) => {
@@ -180,7 +202,10 @@ fn judge(expected: &[Expected], outcome: &Outcome, tally: &mut Tally) -> Option<
             first.get_or_insert((Kind::Refused, detail));
             continue;
         }
-        let verdict = expected.judge(value);
+        let verdict = match keeps_zero_signs {
+            true => expected.judge(value),
+            false => expected.judge(&with_signs_of(expected, value)),
+        };
         tally.checked_elements += verdict.checked as u64;
         tally.unspecified_elements += verdict.unspecified as u64;
         if let Some(mismatch) = verdict.mismatch {
@@ -190,4 +215,27 @@ fn judge(expected: &[Expected], outcome: &Outcome, tally: &mut Tally) -> Option<
     }
     tally.mismatches += u64::from(first.is_some());
     first
+}
+
+#[cfg(test)]
+mod tests {
+    use gradiff_corpus::{Case, DType, parse};
+
+    use super::*;
+
+    #[test]
+    fn signs_of_zeros_alone_are_not_judged_where_none_are_kept() {
+        let file = parse("a = input f32[2] [0.0, 1.0]\noutput a\n").unwrap();
+        let Case::Program(program) = file.case else { panic!("it is a program") };
+        let expected = expectation(&program).unwrap();
+        let failure = |values: [f32; 2], keeps_zero_signs| {
+            let bits = values.map(|value| u64::from(value.to_bits())).to_vec();
+            let outcome = Outcome::Values(vec![Array { dtype: DType::F32, shape: vec![2], bits }]);
+            judge(&expected, &outcome, keeps_zero_signs, &mut Tally::default())
+        };
+        assert_eq!(failure([0.0, 1.0], true), None);
+        assert_eq!(failure([-0.0, 1.0], false), None);
+        assert!(failure([-0.0, 1.0], true).is_some());
+        assert!(failure([-0.0, -1.0], false).is_some() && failure([1e-45, 1.0], false).is_some());
+    }
 }

@@ -23,6 +23,11 @@ pub trait Backend {
     /// Why this program cannot be run here; `None` if it can. A skip, not a failure.
     fn supports(&self, program: &Program) -> Option<String>;
 
+    /// Whether zeros keep their sign. Without it either zero is right where one of them is.
+    fn keeps_zero_signs(&self) -> bool {
+        true
+    }
+
     /// Runs the programs, one outcome each. Together, so that a compiler can be called once.
     fn run(&self, programs: &[&Program]) -> Vec<Outcome>;
 }

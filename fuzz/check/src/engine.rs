@@ -6,7 +6,7 @@ use gradiff::graph::{Constant, Linear};
 use gradiff::kernel::{Strategy, Target};
 use gradiff::rewrite::Mode;
 use gradiff::{Engine, Plan, Tensor};
-use gradiff_corpus::{Array, DType, Program};
+use gradiff_corpus::{Array, BinaryOp, DType, Program, Statement, UnaryOp};
 
 use crate::stages::{Elements, Way};
 use crate::{Backend, Outcome, translate};
@@ -232,13 +232,21 @@ impl Backend for EngineBackend {
         if is_refused {
             return Some(String::from("a value may not be finite, which fast mode asks for"));
         }
-        let device = &self.engine.device;
-        if device.name() != "wgpu" {
+        if self.keeps_zero_signs() {
             return None;
         }
+        if program.statements.iter().any(reads_zero_signs) {
+            return Some(String::from("the sign of a zero may decide, and WGSL promises none"));
+        }
+        let device = &self.engine.device;
         let (plan, _) = caught(|| self.plan(program)).ok()?;
         let lacks = plan.items.iter().find_map(|item| device.lacks(&item.linear))?;
         Some(format!("device {} {lacks}", device.name()))
+    }
+
+    /// WGSL lets compilers take either zero for the other, and Mesa makes -0.0 of 0.0 - 0.0.
+    fn keeps_zero_signs(&self) -> bool {
+        self.engine.device.name() != "wgpu"
     }
 
     /// Plans all programs, compiles all their kernels at once, then runs one after the other.
@@ -262,6 +270,16 @@ impl Backend for EngineBackend {
                 answer.map_or_else(|outcome| outcome, Outcome::Values)
             })
             .collect()
+    }
+}
+
+/// Whether more than the sign of a zero may follow from the sign of a zero.
+fn reads_zero_signs(statement: &Statement) -> bool {
+    match statement {
+        Statement::Unary { op, .. } => *op == UnaryOp::Recip,
+        Statement::Binary { op, .. } => matches!(op, BinaryOp::Div | BinaryOp::Pow),
+        Statement::Bitcast { .. } => true,
+        _ => false,
     }
 }
 

@@ -322,7 +322,7 @@ fn jit_every_op_of_a_heavy_kernel_means_what_the_table_says() {
 fn opencl_every_op_means_what_the_table_says() {
     if device("opencl").is_ok() {
         // PoCL takes 60 ms to compile a kernel: all cases are a minute.
-        check_some("opencl", false, 1, |number, _| number % 11 == 0);
+        check_some("opencl", false, 1, |number, _| number.is_multiple_of(11));
     }
 }
 
