@@ -16,6 +16,8 @@
 
 use std::ops::{Add, BitAnd, BitOr, BitXor, Mul, Sub};
 
+use std::f64::consts::{LN_2, LOG2_E};
+
 use gradiff_graph::fault::{Fault, is_active};
 use gradiff_graph::{Arg, Constant, DType, Op, UOp};
 
@@ -51,9 +53,9 @@ const FORMATS: [Format; 2] = [
         word: DType::U32,
         mantissa: 23,
         bias: 127,
-        exp2: &[0.6931472, 0.24022651, 0.055503566, 0.009618082, 0.0013391088, 0.00015453357],
+        exp2: &[LN_2, 0.24022651, 0.055503566, 0.009618082, 0.0013391088, 0.00015453357],
         log2: &[
-            1.442695,
+            LOG2_E,
             -0.72134733,
             0.48089853,
             -0.36069655,
@@ -75,7 +77,7 @@ const FORMATS: [Format; 2] = [
         mantissa: 52,
         bias: 1023,
         exp2: &[
-            0.6931471805599453,
+            LN_2,
             0.24022650695910072,
             0.055504108664821625,
             0.00961812910762848,
@@ -89,7 +91,7 @@ const FORMATS: [Format; 2] = [
             2.5729523340946688e-11,
         ],
         log2: &[
-            1.4426950408889634,
+            LOG2_E,
             -0.7213475204444817,
             0.4808983469629883,
             -0.3606737602222512,

@@ -263,7 +263,9 @@ impl Opened {
         work.number += 1;
         work.count = 0;
         let Some(encoder) = work.encoder.take() else { return Ok(()) };
-        self.checked("submit", || drop(self.queue.submit([encoder.finish()])))
+        self.checked("submit", || {
+            self.queue.submit([encoder.finish()]);
+        })
     }
 
     /// Where the next command is noted down.

@@ -74,9 +74,9 @@ impl Lanes {
     /// Takes in the lanes of a range beside these.
     fn join(&mut self, other: &Lanes, varies: &[u64]) {
         self.bits |= other.bits;
-        for position in 0..varies.len() {
+        for (position, varies) in varies.iter().enumerate() {
             self.wants[position] |= other.wants[position];
-            if varies[position] & other.bits != 0 {
+            if varies & other.bits != 0 {
                 self.is_native[position] = other.is_native[position];
             }
         }

@@ -46,7 +46,7 @@ fn bytes(values: &[Constant]) -> Vec<u8> {
 fn expected(core: &TensorCore, fragments: &[Vec<Constant>; 3]) -> Vec<(f64, f64)> {
     let float = |value: Constant| value.to_float().expect("a float");
     let cut = |value: f64| match core.is_tf32 {
-        true => f64::from(f32::from_bits((value as f32).to_bits() + 0x1000 & !0x1fff)),
+        true => f64::from(f32::from_bits(((value as f32).to_bits() + 0x1000) & !0x1fff)),
         false => value,
     };
     // Of the manual's tables, by search: which thread has the element at a place.
