@@ -164,9 +164,12 @@ impl BackendRow {
             Opts::Heuristic => Strategy::Heuristic,
         };
         way.kernel.limits = (self.target == "groups").then_some(0);
-        if self.opts != Opts::None {
-            way.target = Target::of(self.target);
-        }
+        let target = Target::of(self.target);
+        way.target = match self.opts {
+            // Functions that the device lacks are written out all the same.
+            Opts::None => Target { lacks: target.lacks, ..way.target },
+            _ => target,
+        };
         if self.opts == Opts::Heuristic {
             let target = way.target;
             way.schedule = way.schedule.suited(target.vectors.alu && target.groups.is_none());
