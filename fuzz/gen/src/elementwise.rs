@@ -263,11 +263,13 @@ impl<C: Choices> Builder<'_, C> {
 
     pub(crate) fn reduce(&mut self, op: ReduceOp) -> Option<ValueId> {
         let policy = self.policy;
-        if op == ReduceOp::Sum
-            && self.choices.one_in(4)
-            && let Some(product) = self.contraction()
-        {
-            return Some(product);
+        let special = match (op, self.choices.below(16)) {
+            (ReduceOp::Sum, 0..=3) => self.contraction(),
+            (ReduceOp::Sum, 4) => self.counted(),
+            _ => None,
+        };
+        if special.is_some() {
+            return special;
         }
         let src = self.pick(|of, fact| {
             let to = accumulated(op, of.dtype);
@@ -313,6 +315,26 @@ impl<C: Choices> Builder<'_, C> {
         let srcs = [left, right].map(|(new, fact)| Operand::Value(self.push(new, fact)));
         let src = self.push(Statement::Binary { op: BinaryOp::Mul, srcs }, product);
         Some(self.push(Statement::Reduce { op: ReduceOp::Sum, src, axes: vec![2] }, sum))
+    }
+
+    /// A padded constant, summed: what folds of masks over their steps are made of.
+    fn counted(&mut self) -> Option<ValueId> {
+        let (dtype, size) = (self.dtype(), 1 + self.choices.below(4) as usize);
+        let pads = [(); 2].map(|()| self.choices.below(3) as usize);
+        let count = size + pads[0] + pads[1];
+        if dtype == DType::Bool || !self.has_room(3) || self.config.max_elements < count {
+            return None;
+        }
+        let zero = if dtype.is_float() { Literal::Float(0.0) } else { Literal::Int(0) };
+        let value = self.literal(dtype, Need::Any);
+        let fact = fact::of_literal(dtype, &value);
+        let padded = fact.join(&Fact { raw: true, ..fact::of_literal(dtype, &zero) });
+        let to = accumulated(ReduceOp::Sum, dtype);
+        let sum = transfer::reduce(ReduceOp::Sum, &padded, count, dtype, to, self.policy)?;
+        let src = self.push(Statement::Const { dtype, shape: vec![size], value }, fact);
+        let pads = vec![(pads[0], pads[1])];
+        let src = self.push(Statement::Pad { src, pads, value: zero }, padded);
+        Some(self.push(Statement::Reduce { op: ReduceOp::Sum, src, axes: vec![0] }, sum))
     }
 
     /// Axes to fold: any, mostly some; one only if `single`.
