@@ -93,7 +93,8 @@ struct Chain {
     loads: bool,
     /// Whether any of them may turn zeros into something else.
     is_unsafe_under_pad: bool,
-    /// Whether there is a view between them (not only over what is loaded).
+    /// Whether there is a view between them that does more than spread rows (not only over what is
+    /// loaded).
     has_view: bool,
 }
 
@@ -140,14 +141,16 @@ impl Chooser {
         if is_masked && chain.is_unsafe_under_pad {
             return true;
         }
-        let is_spread = |carried: &Carried| carried.is_spread_by(tracker);
-        if is_simple_pad(tracker, size_of(base))
-            || self.rows && self.carried.get(base).is_some_and(is_spread)
-        {
+        if is_simple_pad(tracker, size_of(base)) || self.is_spread(tracker, base) {
             return false;
         }
         let is_cheap = !chain.loads && chain.nodes <= CHEAP_NODES;
         size_of(base) < tracker.size() && !is_cheap
+    }
+
+    /// Whether a view does nothing but repeat what a fold made of each row along the row.
+    fn is_spread(&self, tracker: &ShapeTracker, base: &UOp) -> bool {
+        self.rows && self.carried.get(base).is_some_and(|carried| carried.is_spread_by(tracker))
     }
 
     /// The chain of a source as its user sees it: a load if it has a buffer.
@@ -163,11 +166,18 @@ impl Chooser {
     }
 
     fn chain_of(&self, node: &UOp) -> Chain {
+        let turns = |node: &UOp| match (node.op(), node.arg()) {
+            (Op::View, Arg::View(tracker)) => {
+                let base = &node.src()[0];
+                self.is_fused(base) && !self.is_spread(tracker, base)
+            }
+            _ => false,
+        };
         let mut chain = Chain {
             nodes: 1,
             loads: node.op() == Op::Buffer,
             is_unsafe_under_pad: is_unsafe_under_pad(node.op()),
-            has_view: node.op() == Op::View && self.is_fused(&node.src()[0]),
+            has_view: turns(node),
         };
         for (index, src) in node.src().iter().enumerate() {
             let below = self.seen_from_above(src);
