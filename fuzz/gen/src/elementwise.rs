@@ -263,9 +263,10 @@ impl<C: Choices> Builder<'_, C> {
 
     pub(crate) fn reduce(&mut self, op: ReduceOp) -> Option<ValueId> {
         let policy = self.policy;
+        // The least choice is the plain one: what is made smaller comes down to it.
         let special = match (op, self.choices.below(16)) {
-            (ReduceOp::Sum, 0..=3) => self.contraction(),
-            (ReduceOp::Sum, 4) => self.counted(),
+            (ReduceOp::Sum, 12..) => self.contraction(),
+            (ReduceOp::Sum, 11) => self.counted(),
             _ => None,
         };
         if special.is_some() {
