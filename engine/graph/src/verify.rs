@@ -20,8 +20,8 @@
 //! Invariants of linear uops ([`verify_linear`]): sources stand before their users; loops nest; a
 //! value is used inside the loops that it was made in; accumulators stand before the loops that
 //! change them; launched ranges stand around all others; lanes agree; the range of a `wmma` is the
-//! innermost one of the group and has as many steps as a warp has threads; there is no tensor-level op,
-//! no view and no reduction left.
+//! innermost one of the group and has as many steps as a warp has threads; there is no tensor-level
+//! op, no view and no reduction left.
 
 use crate::{Arg, AxisKind, DType, Instruction, Linear, Op, TensorCore, UOp};
 

@@ -8,8 +8,8 @@
 //! A kernel with launched ranges is run group by group and thread by thread, each touch of an
 //! element is compared with those of others (`race`), and a kernel with barriers is run from
 //! barrier to barrier, each thread with slots of its own. A product of matrices is a place where
-//! threads meet as well: then each warp multiplies what its threads hold. Without launched ranges nothing of this
-//! is paid for.
+//! threads meet as well: then each warp multiplies what its threads hold. Without launched ranges
+//! nothing of this is paid for.
 
 mod build;
 mod group;

@@ -351,8 +351,8 @@ impl Device for Wgpu {
         Ok(made)
     }
 
-    /// How exact functions are WGSL leaves open, and drivers take that: log2 of the smallest numbers
-    /// is off by 22 on Mesa 22.3. Kernels for the target `wgpu` have them written out.
+    /// How exact functions are WGSL leaves open, and drivers take that: log2 of the smallest
+    /// numbers is off by 22 on Mesa 22.3. Kernels for the target `wgpu` have them written out.
     fn lacks(&self, kernel: &Linear) -> Option<String> {
         let has_half = self.opened.device.features().contains(api::Features::SHADER_F16);
         let is_type = |dtype| match dtype {
