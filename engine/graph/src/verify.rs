@@ -187,7 +187,6 @@ fn check_kernel(node: &UOp) -> Result<(), String> {
     let is_global = |uop: &UOp| uop.op() == Op::DefineGlobal;
     let is_array = |uop: &UOp| matches!(uop.op(), Op::DefineGlobal | Op::DefineLocal);
     let is_index = |uop: &UOp| uop.op() == Op::Index;
-    let is_barrier = |uop: &UOp| uop.op() == Op::Barrier;
     let is_right = match (node.op(), node.arg()) {
         (Op::Index, _) => {
             let gate = src.get(2).is_none_or(|gate| gate.dtype() == DType::Bool);
@@ -196,7 +195,12 @@ fn check_kernel(node: &UOp) -> Result<(), String> {
         }
         (Op::Load, Arg::View(_)) => is_global(&src[0]) && src[0].dtype() == node.dtype(),
         (Op::Load, _) => {
-            let waits = src.get(1).is_none_or(is_barrier);
+            // Behind a barrier, a store, or a value that loops of stores have made.
+            let is_value =
+                |uop: &UOp| uop.dtype() != DType::Void && !is_array(uop) && !is_index(uop);
+            let is_before =
+                |uop: &UOp| matches!(uop.op(), Op::Barrier | Op::Store) || is_value(uop);
+            let waits = src.get(1).is_none_or(is_before);
             is_index(&src[0]) && src[0].dtype() == node.dtype() && waits
         }
         (Op::Barrier, _) => src.iter().all(|store| store.op() == Op::Store),
@@ -394,7 +398,8 @@ mod tests {
         let head = "%0 = define_local f32 local0 4\n%1 = const i32 4\n%2 = range i32 %1 0l\n\
                     %3 = index f32 %0 %2\n%4 = const f32 1\n%5 = store void %3 %4\n";
         check(&format!("{head}%6 = barrier void %5\n%7 = load f32 %3 %6"), None);
-        check(&format!("{head}%6 = load f32 %3 %5"), Some("load of"));
+        check(&format!("{head}%6 = load f32 %3 %5"), None);
+        check(&format!("{head}%6 = load f32 %3 %3"), Some("load of"));
         check(&format!("{head}%6 = barrier void %4"), Some("barrier of"));
         check(&format!("{head}%6 = barrier f32 %5"), Some("barrier of f32"));
     }

@@ -5,7 +5,7 @@
 //! that nothing is evaluated more often than its meaning asks for, and nothing recurses. This
 //! is for kernels of tests and findings, not for large ones.
 
-use gradiff_graph::{Arg, Axis, AxisKind, Constant, DType, Op, TensorCore, UOp, evaluate};
+use gradiff_graph::{Arg, AxisKind, Constant, DType, Op, TensorCore, UOp, evaluate};
 use gradiff_view::ShapeTracker;
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
@@ -116,6 +116,9 @@ impl Evaluation<'_> {
                 })
             }
             (Op::Load, _) => match node.src()[0].src().first().map(UOp::arg) {
+                Some(Arg::Local(_)) if node.src().get(1).is_some_and(is_store) => {
+                    self.load_stored(node)
+                }
                 Some(Arg::Local(local)) => self.load_shared(node, local.size_elements),
                 _ => self.load(node),
             },
@@ -200,18 +203,43 @@ impl Evaluation<'_> {
         })
     }
 
-    /// What the threads of a group have stored for each other before the barrier.
+    /// What this step has stored just now.
+    fn load_stored(&self, node: &UOp) -> Result<Array, Error> {
+        let index = lowered_index(&node.src()[0])?;
+        let places = index.src()[1..].iter().chain(node.src()[1].src().get(1));
+        let arrays: SmallVec<[&Array; 4]> = places.map(|source| &self.values[source]).collect();
+        map(union(&arrays)?, &arrays, |src| {
+            let (stored, places) = src.split_last().ok_or_else(|| malformed("an empty store"))?;
+            Ok(match gate(places) {
+                None => None,
+                Some(false) => Some(Constant::zero(node.dtype())),
+                Some(true) => *stored,
+            })
+        })
+    }
+
+    /// What the threads of a group have stored for each other before the barrier, or what the
+    /// loops of a fold have stored.
     fn load_shared(&self, node: &UOp, size_elements: i64) -> Result<Array, Error> {
-        let (index, barrier) = (lowered_index(&node.src()[0])?, node.src().get(1));
+        let (index, before) = (lowered_index(&node.src()[0])?, &node.src()[1..]);
+        let stores: Vec<UOp> = match before.first().map(UOp::op) {
+            Some(Op::Barrier) => before[0].src().to_vec(),
+            _ => before.iter().flat_map(UOp::toposort).filter(is_store).collect(),
+        };
         // Each step of the loops that the stores stand in has memory of its own.
-        let stores = barrier.iter().flat_map(|barrier| barrier.src());
-        let to = stores.flat_map(|store| [&store.src()[0].src()[1], &store.src()[1]]);
+        let to = stores.iter().flat_map(|store| [&store.src()[0].src()[1], &store.src()[1]]);
         let along: Vec<&Along> =
             to.flat_map(|source| &self.values[source].domain).map(|(along, _)| along).collect();
         let is_group = |node: &&UOp| {
-            let is_loop = |axis: &Axis| matches!(axis.kind, AxisKind::Global | AxisKind::Loop);
-            let is_around = || along.contains(&&self.values[*node].domain[0].0);
-            matches!(node.arg(), Arg::Axis(axis) if is_loop(axis)) && is_around()
+            let Arg::Axis(axis) = node.arg() else { return false };
+            let own = &self.values[*node].domain[0].0;
+            let is_around = match before.first() {
+                Some(fold) if fold.op() != Op::Barrier => {
+                    self.values[fold].domain.iter().any(|(around, _)| around == own)
+                }
+                _ => matches!(axis.kind, AxisKind::Global | AxisKind::Loop),
+            };
+            is_around && along.contains(&own)
         };
         let mut ranges: Vec<&UOp> = self.values.keys().filter(is_group).collect();
         ranges.sort_by(|x, y| x.structural_cmp(y));
@@ -220,18 +248,25 @@ impl Evaluation<'_> {
         let outside = |what, index| Error::OutOfBounds { what, slot: usize::MAX, index, size };
         let undefined = |what| Error::UndefinedIndex { what, slot: usize::MAX };
         let mut shared: FxHashMap<Group, Vec<Option<Constant>>> = FxHashMap::default();
-        for store in barrier.iter().flat_map(|barrier| barrier.src()) {
+        for store in &stores {
             let to = lowered_index(&store.src()[0])?;
             if to.src()[0] != index.src()[0] {
                 continue;
             }
-            let sources = [&to.src()[1], &store.src()[1]].map(|source| &self.values[source]);
+            let sources = [&store.src()[1]].into_iter().chain(&to.src()[1..]);
+            let sources: Vec<&Array> = sources.map(|source| &self.values[source]).collect();
+            let count = sources.len();
             let arrays: SmallVec<[&Array; 4]> = sources.into_iter().chain(groups.clone()).collect();
             map(union(&arrays)?, &arrays, |src| {
+                let (stored, src) = (src[0], &src[1..]);
+                if gate(&src[..count - 1]) == Some(false) {
+                    return Ok(None);
+                }
                 let place = src[0].and_then(Constant::to_int).ok_or(undefined("store"))?;
-                let memory = shared.entry(src[2..].into()).or_insert_with(|| vec![None; size]);
+                let memory =
+                    shared.entry(src[count - 1..].into()).or_insert_with(|| vec![None; size]);
                 let element = usize::try_from(place).ok().and_then(|place| memory.get_mut(place));
-                *element.ok_or_else(|| outside("store", place))? = src[1];
+                *element.ok_or_else(|| outside("store", place))? = stored;
                 Ok(None)
             })?;
         }
@@ -391,6 +426,10 @@ fn slot(global: &UOp) -> Result<usize, Error> {
         Arg::Global(global) => Ok(global.slot),
         _ => Err(malformed(format!("memory that is a {}", global.op()))),
     }
+}
+
+fn is_store(node: &UOp) -> bool {
+    node.op() == Op::Store
 }
 
 fn lowered_index(node: &UOp) -> Result<&UOp, Error> {

@@ -13,6 +13,7 @@ mod extent;
 mod fragments;
 mod interpret;
 mod interval;
+mod keep;
 mod legalize;
 mod linearize;
 mod lower;

@@ -129,6 +129,8 @@ struct Linearizer {
     place: FxHashMap<(u32, u32), u32>,
     constants: Vec<(Constant, u32)>,
     variables: i64,
+    /// Whether threads wait for each other; else local arrays are a thread's own.
+    has_barrier: bool,
 }
 
 /// An uop that says what a node says.
@@ -178,6 +180,7 @@ impl Linearizer {
             place: FxHashMap::default(),
             constants: Vec::new(),
             variables: 0,
+            has_barrier: nodes.iter().any(|node| node.op() == Op::Barrier),
             nodes,
         })
     }
@@ -307,7 +310,8 @@ impl Linearizer {
         }
         let sources: SmallVec<[u32; 4]> =
             sources.iter().map(|source| self.value(*source, at)).collect::<Result<_, Error>>()?;
-        if uop.op() == Op::Store && uop.src()[0].src()[0].op() == Op::DefineLocal {
+        let is_local = |store: &UOp| store.src()[0].src()[0].op() == Op::DefineLocal;
+        if self.has_barrier && uop.op() == Op::Store && is_local(&uop) {
             self.wait_for_readers(at);
         }
         let mut made = Instruction::of(&uop, sources);

@@ -6,6 +6,7 @@ use gradiff_graph::{Linear, UOp};
 use gradiff_rewrite::Trace;
 use rustc_hash::FxHasher;
 
+use crate::keep::keep;
 use crate::opt::{Strategy, optimize, to_groups};
 use crate::{
     Error, Target, contract, expand, fragments, legalize, linearize, lower as index, name, narrow,
@@ -62,7 +63,7 @@ pub struct Pass {
 }
 
 /// The passes from node to node, in their order.
-pub const PASSES: [Pass; 10] = [
+pub const PASSES: [Pass; 11] = [
     Pass {
         name: "shape",
         promise: "no axis of size 1, no two axes that could be one, reduced axes last",
@@ -82,6 +83,11 @@ pub const PASSES: [Pass; 10] = [
         name: "collapse",
         promise: "no loop whose sum, product or maximum has a closed form",
         run: collapse,
+    },
+    Pass {
+        name: "keep",
+        promise: "what a fold computes at some cost and a later loop needs again is kept in an array",
+        run: keep,
     },
     Pass {
         name: "optimize",

@@ -159,6 +159,17 @@ const TWO_BY_PI: [u64; 19] = [
     0x5603_3046_fc7b_6bab,
 ];
 
+/// About how many uops a function becomes; 0 for other ops.
+pub(crate) fn uops(op: Op) -> i64 {
+    match op {
+        Op::Exp2 => 25,
+        Op::Log2 => 35,
+        Op::Sin => 90,
+        Op::Pow => 120,
+        _ => 0,
+    }
+}
+
 /// The node in terms of ops that every target has; `None` if it is none of [`OPS`] over f32 or
 /// f64. With `fused`, products are added in one op.
 pub(crate) fn decompose(node: &UOp, fused: bool) -> Option<UOp> {

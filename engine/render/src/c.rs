@@ -51,6 +51,8 @@ fn own(word: &str) -> Option<String> {
         "f64_from_bits" => {
             "double f64_from_bits(uint64_t b) { double x; memcpy(&x, &b, 8); return x; }"
         }
+        // What went past the caches is there before anything that is stored later.
+        "end_streams" => "void end_streams(void) { IF_STREAMS(__builtin_ia32_sfence();) }",
         // gcc 12 forgets the rounding of two doubles side by side that become doubles again at
         // once (its vectoriser of straight code), unless something it cannot look into stands
         // between.
@@ -138,7 +140,10 @@ impl Dialect for C {
         let parameters: Vec<String> = arrays.chain(variables).collect();
         let mut text = format!("void {}({}) {{\n", head.name, parameters.join(", "));
         for (name, dtype, size_elements) in &head.locals {
-            text.push_str(&format!("  {} {name}[{size_elements}];\n", c_type(*dtype)));
+            text.push_str(&format!(
+                "  {} {name}[{size_elements}] __attribute__((aligned(64)));\n",
+                c_type(*dtype)
+            ));
         }
         Some(text)
     }
@@ -181,6 +186,10 @@ impl Dialect for C {
 
     fn barrier(&self) -> Option<&'static str> {
         None
+    }
+
+    fn tail(&self, function: &str) -> Option<&'static str> {
+        function.contains("stream_").then_some("end_streams();")
     }
 
     fn settled(&self, value: &Value) -> Text {

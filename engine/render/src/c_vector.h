@@ -23,4 +23,13 @@
 #else
 #define IF_F16C(...)
 #endif
+#if defined(__AVX512F__) && __has_builtin(__builtin_nontemporal_store)
+#define IF_STREAMS(...) __VA_ARGS__
+#define STREAM(KIND, TO, X) __builtin_nontemporal_store(X, (KIND*)TO)
+#elif defined(__AVX512F__) && __has_builtin(__builtin_ia32_movntps512)
+#define IF_STREAMS(...) __VA_ARGS__
+#define STREAM(KIND, TO, X) __builtin_ia32_movntps512((float*)TO, (f32x16)X)
+#else
+#define IF_STREAMS(...)
+#endif
 

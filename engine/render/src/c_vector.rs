@@ -67,10 +67,19 @@ pub(crate) fn load(place: &Place) -> Option<Text> {
     Some(Text { text, mask_bytes: u8::from(place.dtype == DType::Bool) })
 }
 
+/// Bytes of a line of the caches.
+const LINE_BYTES: u64 = 64;
+/// Arrays so large are gone from the caches before somebody reads them: whole lines are stored past
+/// these, so that what lay there is not read first.
+const STREAMED_BYTES: u64 = 8 << 20;
+
 /// The statement that stores a settled value.
 pub(crate) fn store(place: &Place, value: &Value) -> Option<String> {
     let kind = name(place.dtype, place.lanes);
-    Some(format!("store_{kind}({}+{}, {});", place.array, place.index, value.text))
+    let line = u64::from(place.lanes) * place.dtype.size_bytes() as u64 == LINE_BYTES;
+    let is_streamed = line && STREAMED_BYTES <= place.array_bytes && place.dtype != DType::Bool;
+    let word = if is_streamed { "stream" } else { "store" };
+    Some(format!("{word}_{kind}({}+{}, {});", place.array, place.index, value.text))
 }
 
 /// Values side by side, or one for all lanes.
@@ -295,6 +304,7 @@ impl<'a> Helper<'a> {
                 (format!("(const {element}* data)"), format!("return *(const {kind}m*)data;"))
             }
             "store" => return Some(self.store_definition()),
+            "stream" => return Some(self.stream_definition()),
             "select" => {
                 let body = format!("return ({kind})((({masks})x & m) | (({masks})y & ~m));");
                 (format!("({masks} m, {kind} x, {kind} y)"), body)
@@ -329,6 +339,16 @@ impl<'a> Helper<'a> {
         };
         let parameters = format!("({element}* data, {kind} x)");
         function("void", self.word, &parameters, &format!("*({kind}m*)data = {value};"))
+    }
+
+    /// A whole line past the caches, where it is one.
+    fn stream_definition(&self) -> String {
+        let (element, kind) = (c_type(self.dtype), name(self.dtype, self.lanes));
+        let body = format!(
+            "IF_STREAMS(if (((uintptr_t)data & 63) == 0) {{ STREAM({kind}, data, x); return; }})\n  \
+             /* f32x16 */ *({kind}m*)data = x;"
+        );
+        function("void", self.word, &format!("({element}* data, {kind} x)"), &body)
     }
 
     /// The larger or the smaller one; of floats NaN if either is.
@@ -423,8 +443,11 @@ impl<'a> Helper<'a> {
     }
 
     fn by_lanes(&self, value: &str) -> String {
-        let (kind, lanes) = (name(self.dtype, self.lanes), self.lanes);
-        format!("{kind} r;\n  for (int i = 0; i < {lanes}; i++) r[i] = {value};\n  return r;")
+        // No loop that sets lane by lane: where the value is a truth value (1/x of unsigned numbers
+        // is), gcc 12 makes all ones of it.
+        let lane = |lane: u8| value.replace("[i]", &format!("[{lane}]"));
+        let lanes: Vec<String> = (0..self.lanes).map(lane).collect();
+        format!("return ({}){{{}}};", name(self.dtype, self.lanes), lanes.join(", "))
     }
 }
 

@@ -77,8 +77,10 @@ pub(crate) struct Place<'a> {
     pub(crate) dtype: DType,
     /// How many elements, one after the other.
     pub(crate) lanes: u8,
-    /// Whether the threads of a group share the array.
+    /// Whether the threads of a group share the array, or it is the thread's own.
     pub(crate) is_local: bool,
+    /// Bytes of the array.
+    pub(crate) array_bytes: u64,
 }
 
 /// What is known of a kernel before its body.
@@ -137,6 +139,12 @@ pub(crate) trait Dialect {
 
     /// The elements at a place.
     fn load(&self, place: &Place) -> Option<Text>;
+
+    /// The statement that ends a function of this text, if it needs one.
+    fn tail(&self, function: &str) -> Option<&'static str> {
+        let _ = function;
+        None
+    }
 
     /// The statement that stores a value at a place.
     fn store(&self, place: &Place, value: &Value) -> Option<String>;

@@ -39,6 +39,9 @@ pub(crate) fn write(dialect: &dyn Dialect, linear: &Linear, name: &str) -> Resul
         let written = writer.uop(position);
         written.ok_or_else(|| unsupported(dialect.language(), linear, position))?;
     }
+    if let Some(tail) = dialect.tail(&writer.out) {
+        writer.line(tail);
+    }
     writer.out.push_str("}\n");
     Ok(writer.out)
 }
@@ -270,12 +273,20 @@ impl<'a> Writer<'a> {
         value: &Instruction,
     ) -> Option<(Place<'_>, Option<Value<'_>>)> {
         let index = self.source_uop(uop, 0)?;
+        let array = self.source_uop(index, 0)?;
+        let size_elements = match &array.arg {
+            Arg::Global(global) => global.size_elements,
+            Arg::Local(local) => local.size_elements,
+            _ => 0,
+        };
+        let size_elements = u64::try_from(size_elements).unwrap_or(0);
         let place = Place {
             array: self.source(index, 0)?.text,
             index: self.source(index, 1)?.text,
             dtype: value.dtype,
             lanes: value.lanes,
-            is_local: self.source_uop(index, 0)?.op == Op::DefineLocal,
+            is_local: array.op == Op::DefineLocal,
+            array_bytes: size_elements.saturating_mul(array.dtype.size_bytes() as u64),
         };
         Some((place, self.source(index, 2)))
     }

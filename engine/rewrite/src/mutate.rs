@@ -509,6 +509,7 @@ fn more_types(rule: &Rule) -> Option<Types> {
     });
     match rule.types {
         Types::Any => None,
+        Types::LongFloats => Some(Types::Floats),
         Types::Floats if is_float || asks_integers => None,
         Types::Floats => Some(Types::Any),
         Types::Bool if is_truth => None,

@@ -54,6 +54,15 @@ pub enum Types {
     Bits,
     /// Floats.
     Floats,
+    /// Floats of 32 and 64 bits: an op of shorter ones is rounded once, whatever it is made of.
+    LongFloats,
+}
+
+impl Types {
+    /// Whether they are floats alone.
+    pub fn are_floats(self) -> bool {
+        matches!(self, Types::Floats | Types::LongFloats)
+    }
 }
 
 impl Types {
@@ -65,6 +74,7 @@ impl Types {
             Types::Bool => dtype == DType::Bool,
             Types::Bits => dtype.is_int() || dtype == DType::Bool,
             Types::Floats => dtype.is_float(),
+            Types::LongFloats => matches!(dtype, DType::F32 | DType::F64),
         }
     }
 
@@ -75,6 +85,7 @@ impl Types {
             Types::Bool => "bool",
             Types::Bits => "bits",
             Types::Floats => "floats",
+            Types::LongFloats => "longs",
         }
     }
 }

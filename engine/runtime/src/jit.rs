@@ -58,6 +58,9 @@ impl Jit {
             ("opt_level", opt_level),
             ("enable_verifier", is_checked),
             ("unwind_info", "false"),
+            // Frames with arrays of rows are larger than a page.
+            ("enable_probestack", "true"),
+            ("probestack_strategy", "inline"),
         ];
         for (name, value) in choices {
             flags.set(name, value).map_err(|error| error.to_string())?;

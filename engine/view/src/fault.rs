@@ -128,6 +128,8 @@ faults! {
         "Threads of different outputs share one place of local memory.";
     GroupUpcastShared "group-upcast-shared" "kernel"
         "Values that are computed at once share one place of local memory.";
+    KeepUpcastShared "keep-upcast-shared" "kernel"
+        "Rows that are computed at once are kept in one array.";
     TcFragmentTurned "tc-fragment-turned" "kernel"
         "The elements that a thread gives to a tensor core stand in reverse order.";
     TcElementWrong "tc-element-wrong" "kernel"

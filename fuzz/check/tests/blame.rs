@@ -289,7 +289,7 @@ fn the_mutated_row_is_named() {
         // Programs take longer: only those that use the table, for what expressions do not reach.
         let tables = ["late/", "reduce/", "memory/", "validity/"];
         let is_far = tables.iter().any(|table| mutant.name.starts_with(table));
-        let is_float = matches!(mutant.types, gradiff::rewrite::Types::Floats);
+        let is_float = mutant.types.are_floats();
         let programs = programs.get(&table(mutant.name)).filter(|_| is_far || is_float);
         let programs = programs.map_or(&[][..], Vec::as_slice);
         let Ok(found) = with_rows(&[mutant], || killed(&expressions, programs)) else { continue };

@@ -173,7 +173,7 @@ fn print(found: &Settled, problem: Option<&str>) {
 
 fn summary(settled: &[Settled], has_solver: bool, time: Duration) {
     let count = |wanted: &str| settled.iter().filter(|s| s.verdict.to_string() == wanted).count();
-    let is_exact = |found: &&Settled| found.rule.types != gradiff_check::Types::Floats;
+    let is_exact = |found: &&Settled| !found.rule.types.are_floats();
     let exact: Vec<&Settled> = settled.iter().filter(is_exact).collect();
     let proved = exact.iter().filter(|found| found.verdict == Verdict::Proved).count();
     println!(

@@ -267,6 +267,7 @@ impl<C: Choices> Builder<'_, C> {
         let special = match (op, self.choices.below(16)) {
             (ReduceOp::Sum, 12..) => self.contraction(),
             (ReduceOp::Sum, 11) => self.counted(),
+            (_, 10) => self.beside_its_fold(op),
             _ => None,
         };
         if special.is_some() {
@@ -316,6 +317,27 @@ impl<C: Choices> Builder<'_, C> {
         let srcs = [left, right].map(|(new, fact)| Operand::Value(self.push(new, fact)));
         let src = self.push(Statement::Binary { op: BinaryOp::Mul, srcs }, product);
         Some(self.push(Statement::Reduce { op: ReduceOp::Sum, src, axes: vec![2] }, sum))
+    }
+
+    /// A function of a value, and its fold along the last axis, in one op: rows that kernels keep.
+    fn beside_its_fold(&mut self, fold: ReduceOp) -> Option<ValueId> {
+        let policy = self.policy;
+        let function = |fact: &Fact, dtype| transfer::unary(UnaryOp::Exp2, fact, dtype, policy);
+        let fits = |fact: &Fact, dtype: DType| dtype.is_float() && function(fact, dtype).is_some();
+        let src = self.pick(|of, fact| !of.shape.is_empty() && fits(fact, of.dtype))?;
+        let (dtype, shape) = (self.type_of(src).dtype, self.type_of(src).shape.clone());
+        let axis = shape.len() - 1;
+        if !self.has_room(3) || shape[axis] == 0 || accumulated(fold, dtype) != dtype {
+            return None;
+        }
+        let value = function(&self.fact(src), dtype)?;
+        let folded = transfer::reduce(fold, &value, shape[axis], dtype, dtype, policy)?;
+        let op = self.choices.pick(&[BinaryOp::Max, BinaryOp::Mul, BinaryOp::Sub]);
+        let both = transfer::binary(op, &value, &folded, dtype, policy)?;
+        let src = self.push(Statement::Unary { op: UnaryOp::Exp2, src }, value);
+        let fold = self.push(Statement::Reduce { op: fold, src, axes: vec![axis] }, folded);
+        let srcs = [Operand::Value(src), Operand::Value(fold)];
+        Some(self.push(Statement::Binary { op, srcs }, both))
     }
 
     /// A padded constant, summed: what folds of masks over their steps are made of.

@@ -9,8 +9,10 @@ use super::tensor_cores::{self, Matmul};
 use super::{Opt, OptOp, Setting, apply};
 use crate::Error;
 use crate::error::malformed;
+use crate::keep;
 use crate::linearize::Free;
 use crate::target::Groups;
+use crate::transcendental;
 
 /// A loop of a lowered kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,6 +31,8 @@ pub struct Loop {
     pub is_nested: bool,
     /// Bytes of one value of each fold over it.
     pub fold_bytes: i64,
+    /// Whether each of its steps keeps a row of its own in an array.
+    has_rows: bool,
     /// Its own bit among the loops of the kernel.
     bit: u64,
     /// The loops that something depends on together with it.
@@ -52,6 +56,11 @@ pub struct Loops {
     pub is_one_store: bool,
     /// What tensor cores may compute.
     pub matmuls: Vec<Matmul>,
+    /// About how many uops the functions take that may be written out in a step.
+    functions: i64,
+    /// Bytes of the arrays in which rows are kept; steps of the output that run at once have their
+    /// own.
+    kept_bytes: i64,
 }
 
 /// The loops of a lowered kernel.
@@ -65,6 +74,7 @@ pub fn loops(root: &UOp) -> Result<Loops, Error> {
     let folds: Vec<&UOp> = free.nodes.iter().filter(|node| node.op() == Op::Reduce).collect();
     let over = |fold: &UOp| fold.src()[1..].iter().fold(0, |all, range| all | bits(range));
     let reduced = folds.iter().fold(0, |all, fold| all | over(fold));
+    let rows = keep::rows(&free);
     let mut together: Vec<u64> = free.nodes.iter().map(bits).collect();
     together.sort_unstable();
     together.dedup();
@@ -83,6 +93,7 @@ pub fn loops(root: &UOp) -> Result<Loops, Error> {
             is_output: outputs & bit != 0,
             is_nested: own.clone().any(|fold| bits(fold) & reduced != 0),
             fold_bytes: own.map(|fold| fold.dtype().size_bytes() as i64).sum(),
+            has_rows: rows & bit != 0,
             bit,
             meets: together
                 .iter()
@@ -93,13 +104,17 @@ pub fn loops(root: &UOp) -> Result<Loops, Error> {
     let mut list: Vec<Loop> = free.ranges().map(loop_of).collect::<Result<_, Error>>()?;
     list.sort_by_key(|one| (one.axis.kind != AxisKind::Loop, !one.is_output, one.axis));
     let matmuls = tensor_cores::matmuls(&free, &list);
-    Ok(Loops { list, is_one_store: root.src().len() == 1, matmuls })
+    let functions = free.nodes.iter().map(|node| transcendental::uops(node.op())).sum();
+    let (is_one_store, kept_bytes) = (root.src().len() == 1, keep::bytes(&free));
+    Ok(Loops { list, is_one_store, matmuls, functions, kept_bytes })
 }
 
 /// Most steps that run at once, over all loops that stand in each other.
 pub(super) const UPCAST_MOST: i64 = 256;
 /// Most steps in a row, likewise.
 const UNROLL_MOST: i64 = 32;
+/// Most uops of functions that steps of loops are written out to, so that compilers take seconds.
+const FUNCTION_UOPS_MOST: i64 = 1 << 13;
 /// Most threads.
 const THREAD_MOST: i64 = 64;
 
@@ -179,6 +194,13 @@ fn allowed(loops: &Loops, opt: Opt, setting: Setting<'_>) -> Result<(), String> 
         _ => (is_only_output, "an output loop"),
     };
     ensure(is_right, &|| format!("{} takes {word}", opt.op.name()))?;
+    if matches!(opt.op, OptOp::Upcast | OptOp::Unroll) {
+        let steps = [AxisKind::Upcast, AxisKind::Unroll].map(|kind| loops.count_with(kind, one));
+        let uops = loops.functions * steps.iter().product::<i64>() * amount;
+        ensure(uops <= FUNCTION_UOPS_MOST, &|| {
+            format!("functions of {uops} uops, at most {FUNCTION_UOPS_MOST} are possible")
+        })?;
+    }
     match opt.op {
         OptOp::Local => fits(loops, one, amount, AxisKind::Local, setting),
         OptOp::Group | OptOp::GroupTop => {
@@ -210,7 +232,13 @@ fn allowed(loops: &Loops, opt: Opt, setting: Setting<'_>) -> Result<(), String> 
             if loops.has(AxisKind::Group) {
                 return fits(loops, one, amount, AxisKind::Upcast, setting);
             }
-            Ok(())
+            let is_beside = |one: &&Loop| one.has_rows && one.axis.kind == AxisKind::Upcast;
+            let beside = loops.list.iter().filter(is_beside).map(|one| one.size);
+            let rows = beside.product::<i64>() * amount;
+            let (bytes, most) = (loops.kept_bytes.saturating_mul(rows), keep::BYTES_MOST);
+            ensure(!one.has_rows || bytes <= most, &|| {
+                format!("{rows} rows that are kept take {bytes} bytes, at most {most} are possible")
+            })
         }
     }
 }

@@ -15,6 +15,7 @@ mod tensor_cores;
 use gradiff_graph::UOp;
 use gradiff_rewrite::Mode;
 
+use crate::keep::set_apart;
 use crate::pass::Context;
 use crate::{Error, Target};
 
@@ -144,5 +145,6 @@ pub(crate) fn optimize(root: &UOp, ctx: &mut Context<'_>) -> Result<UOp, Error> 
         Strategy::Drawn { seed, most } => draw(root, *seed, *most, setting)?,
         Strategy::Heuristic => heuristic(root, setting)?,
     };
-    opts.iter().try_fold(root.clone(), |root, opt| apply(&root, *opt, setting))
+    let root = opts.iter().try_fold(root.clone(), |root, opt| apply(&root, *opt, setting))?;
+    set_apart(&root)
 }

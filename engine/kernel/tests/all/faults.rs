@@ -3,7 +3,7 @@
 use gradiff_graph::{Arg, Constant, DType, Op, UOp, fault};
 use gradiff_kernel::{FUNCTIONS, Options, Strategy, Target, interpret, stages};
 
-use crate::common::random::{load, plain, reduce, sink};
+use crate::common::random::{exp2_beside_its_sum, load, plain, reduce, sink};
 use crate::common::{Memories, linear};
 
 /// The first level that gives something else than the tree: a pass, `linearize`, or nothing.
@@ -59,7 +59,11 @@ fn victims() -> Vec<(&'static str, UOp, &'static [&'static str], Memories, &'sta
         let float = |value: f32| Some(Constant::float(DType::F32, value.into()));
         vec![vec![None; 3], values.map(float).to_vec()]
     };
+    let kept = sink(exp2_beside_its_sum(2, 3), &[2, 3]);
+    let powers = [1.0, 3.0, 2.0, 0.0, 5.0, 4.0];
+    let powers = powers.map(|value| Some(Constant::float(DType::F32, value))).to_vec();
     vec![
+        ("keep-upcast-shared", kept, &["upcast 0 2"], vec![vec![None; 6], powers], "linearize"),
         ("sin-reduction-short", function(Op::Sin), &[], floats([3.0, 100.0, 1e10]), "legalize"),
         ("exp2-coefficient", function(Op::Exp2), &[], floats([0.5, 0.25, 0.75]), "legalize"),
         (

@@ -1,8 +1,8 @@
 //! Kernels by hand: what the passes and the linear form must look like.
 
-use crate::common::random::{global, load, plain, reduce, sink};
+use crate::common::random::{exp2_beside_its_sum, global, load, plain, reduce, sink};
 use crate::common::{linear, tree};
-use gradiff_graph::{Arg, Constant, DType, Dims, Instruction, Linear, Op, UOp};
+use gradiff_graph::{Arg, Constant, DType, Dims, Instruction, Linear, Local, Op, UOp};
 use gradiff_kernel::{Error, Options, PASSES, Strategy, Target, interpret, lower, name, stages};
 use gradiff_rewrite::Trace;
 
@@ -416,6 +416,7 @@ fn passes_have_one_name_each() {
             "lower",
             "symbolic",
             "collapse",
+            "keep",
             "optimize",
             "groups",
             "symbolic-again",
@@ -424,4 +425,52 @@ fn passes_have_one_name_each() {
             "legalize"
         ]
     );
+}
+
+#[test]
+fn what_a_fold_and_a_later_loop_compute_is_kept() {
+    let tree = sink(exp2_beside_its_sum(2, 3), &[2, 3]);
+    let linear = lowered(&tree);
+    let [array] = ops(&linear, Op::DefineLocal)[..] else { panic!("{linear}") };
+    assert_eq!(array.arg, Arg::Local(Local { number: 0, size_elements: 3 }));
+    assert_eq!(ops(&linear, Op::Exp2).len(), 1, "{linear}");
+    let floats = f32s(&[0.0, 1.0, 2.0, 3.0, 0.0, 0.0]);
+    let mut memories = vec![vec![None; 6], floats];
+    linear::run(&linear, &mut memories);
+    assert_eq!(memories[0], f32s(&[7.0, 14.0, 28.0, 80.0, 10.0, 10.0]));
+}
+
+#[test]
+fn cheap_values_long_rows_and_shared_memory_are_left_alone() {
+    let is_kept = |tree: &UOp, target: &Target| {
+        let (kernels, _) = stages(tree, target, &Options::default()).expect("a kernel");
+        let (_, kept) = kernels.into_iter().find(|(name, _)| *name == "keep").expect("a pass");
+        kept.toposort().iter().any(|node| node.op() == Op::DefineLocal)
+    };
+    let long = |steps| sink(exp2_beside_its_sum(2, steps), &[2, steps]);
+    let plain_target = Target::default();
+    assert!(is_kept(&long(4096), &plain_target));
+    assert!(!is_kept(&long(4097), &plain_target));
+    assert!(!is_kept(&long(64), &Target::of("groups")));
+    let x = contiguous(DType::F32, 1, &[2, 8]);
+    let along = plain(&[2, 1]).expand(&[2, 8]).expect("rows");
+    let sum = reduce(Op::Add, x.clone(), &[1]);
+    let spread = UOp::new(Op::View, DType::F32, [sum], Arg::View(along));
+    let cheap = sink(UOp::binary(Op::Sub, x, spread), &[2, 8]);
+    assert!(!is_kept(&cheap, &plain_target));
+}
+
+#[test]
+fn rows_side_by_side_are_kept_apart_as_far_as_there_is_room() {
+    let tree = sink(exp2_beside_its_sum(64, 4096), &[64, 4096]);
+    let with = |opt: &str| {
+        let opts = Strategy::Fixed(vec![opt.parse().expect("an opt")]);
+        let options = Options { opts, ..Options::default() };
+        lower(&tree, &Target::default(), &options, &mut Trace::default())
+    };
+    let linear = with("upcast 0 4").expect("a kernel");
+    let [array] = ops(&linear, Op::DefineLocal)[..] else { panic!("{linear}") };
+    assert_eq!(array.arg, Arg::Local(Local { number: 0, size_elements: 4 * 4096 }));
+    let refused = with("upcast 0 8").expect_err("128 KiB");
+    assert!(refused.to_string().contains("8 rows that are kept take 131072 bytes"), "{refused}");
 }

@@ -395,7 +395,7 @@ mod tests {
         let mut problems = Vec::new();
         for rule in crate::rules::all() {
             // Sums that an equation takes apart are rare; of f16 all values are wanted.
-            let is_wide = !rule.given.is_empty() || rule.types == Types::Floats;
+            let is_wide = !rule.given.is_empty() || rule.types.are_floats();
             match exhaust_within(rule, if is_wide { BUDGET } else { 20_000 }) {
                 Err(example) => problems.push(format!("{}: {example}", rule.name)),
                 Ok(found) if found.fired == 0 => {

@@ -118,7 +118,7 @@ impl Typing {
             Types::Ints => INT,
             Types::Bool => BOOL,
             Types::Bits => INT | BOOL,
-            Types::Floats => FLOAT,
+            Types::Floats | Types::LongFloats => FLOAT,
         };
         let class = self.nodes[subject];
         self.restrict(class, allowed);

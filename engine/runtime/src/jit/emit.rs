@@ -7,19 +7,22 @@
 
 use cranelift_codegen::ir::condcodes::{FloatCC, IntCC};
 use cranelift_codegen::ir::{
-    AbiParam, Block, Function, InstBuilder, MemFlagsData, Signature as MachineSignature, Type,
-    Value, types,
+    AbiParam, Block, Function, InstBuilder, MemFlagsData, Signature as MachineSignature,
+    StackSlotData, StackSlotKind, Type, Value, types,
 };
 use cranelift_codegen::isa::TargetIsa;
 use cranelift_frontend::{FunctionBuilder, FunctionBuilderContext, Variable};
 use gradiff_graph::fault::{self, Fault};
-use gradiff_graph::{Arg, Constant, DType, Instruction, Linear, Op};
+use gradiff_graph::{Arg, Constant, DType, Instruction, Linear, Local, Op};
 use smallvec::{SmallVec, smallvec};
 
 use super::helpers::{self, Helper};
 use super::vector::{Form, Lanes};
 use crate::Error;
 use crate::memory::Signature;
+
+/// Most bytes of an array on the stack.
+const LOCAL_MOST: u32 = 256 << 10;
 
 /// Writes the kernel into `function`, whose one parameter is the array of addresses.
 pub(crate) fn emit(
@@ -165,7 +168,8 @@ impl Emitter<'_, '_> {
             (Op::Lane, Arg::Int(lane)) => Named::value(self.lane(position, *lane as u8)?),
             (op, _) if op.is_elementwise() && uop.lanes == 1 => Named::value(self.alu(position)?),
             (op, _) if op.is_elementwise() => Named::Values(self.vector_alu(position)?),
-            (Op::Barrier | Op::DefineLocal, _) => {
+            (Op::DefineLocal, Arg::Local(local)) => self.local(position, *local)?,
+            (Op::Barrier, _) => {
                 let kernel = self.linear.name.clone();
                 let why = format!("it has a {}, and jit runs no groups of threads", uop.op);
                 return Err(Error::Jit { kernel, why });
@@ -174,6 +178,19 @@ impl Emitter<'_, '_> {
         };
         self.values[position] = named;
         Ok(())
+    }
+
+    /// An array on the stack.
+    fn local(&mut self, position: usize, local: Local) -> Result<Named, Error> {
+        let element = self.linear.uops[position].dtype.size_bytes() as i64;
+        let size = local.size_elements.max(1).checked_mul(element);
+        let size =
+            size.and_then(|size| u32::try_from(size).ok()).filter(|size| *size <= LOCAL_MOST);
+        let size = size.ok_or_else(|| self.malformed(position, "its array is too large"))?;
+        let slot = StackSlotData::new(StackSlotKind::ExplicitSlot, size, 4);
+        let slot = self.builder.create_sized_stack_slot(slot);
+        let pointer = self.isa.pointer_type();
+        Ok(Named::value(self.builder.ins().stack_addr(pointer, slot, 0)))
     }
 
     fn define_variable(&mut self, position: usize) -> Result<Named, Error> {
@@ -267,14 +284,16 @@ impl Emitter<'_, '_> {
     /// The address of an `Index`.
     fn address(&mut self, index: u32) -> Result<Value, Error> {
         let uop = &self.linear.uops[index as usize];
-        let parameter = self.signature.parameter_of(self.linear, index);
-        let parameter = parameter.ok_or_else(|| self.malformed(index as usize, "no such slot"))?;
+        let array = match self.signature.parameter_of(self.linear, index) {
+            Some(parameter) => self.pointers[parameter],
+            None => self.value(uop.src[0])?,
+        };
         let element = self.source(index as usize, 1)?;
         let element_dtype = self.linear.uops[uop.src[1] as usize].dtype;
         let element = self.resize(element, element_dtype, types::I64);
         let size = self.int(types::I64, i64::from(uop.dtype.size_bytes().trailing_zeros()));
         let offset = self.builder.ins().ishl(element, size);
-        Ok(self.builder.ins().iadd(self.pointers[parameter], offset))
+        Ok(self.builder.ins().iadd(array, offset))
     }
 
     fn gate(&mut self, index: u32) -> Result<Option<Value>, Error> {

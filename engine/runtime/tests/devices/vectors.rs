@@ -110,3 +110,74 @@ fn lanes_that_do_not_fit_are_refused() {
         }
     }
 }
+
+/// `data0[3 - i] = data1[i] * 2` by way of an array of the thread, in pairs; the array is larger than
+/// a page where `size_elements` is.
+fn turned(size_elements: i64) -> Linear {
+    let mut b = Builder::default();
+    let (output, input) = (b.global(0, DType::I32, 4), b.global(1, DType::I32, 4));
+    let array = b.local(0, DType::I32, size_elements);
+    let [two, three, last] = [2, 3, size_elements - 4].map(|value| b.int(value));
+    let pairs = b.range(2);
+    let index = b.binary(Op::Mul, DType::I32, pairs, two);
+    let value = b.load_lanes(input, index, None, 2);
+    let factor = b.vector(Op::Vectorize, DType::I32, 2, &[two]);
+    let product = b.vector(Op::Mul, DType::I32, 2, &[value, factor]);
+    let place = b.binary(Op::Add, DType::I32, index, last);
+    b.store(array, place, None, product);
+    b.end(pairs);
+    let range = b.range(4);
+    let place = b.binary(Op::Add, DType::I32, range, last);
+    let kept = b.load(array, place, None);
+    let turned = b.binary(Op::Sub, DType::I32, three, range);
+    b.store(output, turned, None, kept);
+    b.end(range);
+    b.verified("r_4")
+}
+
+#[test]
+fn a_thread_has_arrays_of_its_own() {
+    let input = ints(DType::I32, &[1, 2, 3, 4]);
+    for (name, size) in ["interp", "jit", "c"].into_iter().zip([4, 5000, 16384]) {
+        for size in [4, size] {
+            let output = run(name, &turned(size), 4, &[&memory_of(&input)]).unwrap();
+            assert_eq!(values_of(&output), ints(DType::I32, &[8, 6, 4, 2]), "{name} {size}");
+        }
+    }
+    let Err(error) = run("jit", &turned(1 << 20), 4, &[&memory_of(&input)]) else {
+        panic!("4 MiB on the stack")
+    };
+    assert!(error.to_string().contains("array is too large"), "{error}");
+}
+
+/// What is large is stored past the caches, line by line, if lines are whole; the elements around
+/// stay as they are.
+#[test]
+fn large_arrays_are_stored_as_small_ones() {
+    for (shift, size) in [(0, 2 << 20), (1, 2 << 20), (3, 1 << 10)] {
+        let mut b = Builder::default();
+        let output = b.global(0, DType::F32, size);
+        let [lanes, first] = [16, shift].map(|value| b.int(value));
+        let half = b.constant(Constant::float(DType::F32, 0.5));
+        let range = b.range((size - 16) / 16);
+        let index = b.binary(Op::Mul, DType::I32, range, lanes);
+        let index = b.binary(Op::Add, DType::I32, index, first);
+        let value = b.push(Op::Cast, DType::F32, &[range], Arg::None);
+        let sum = b.binary(Op::Add, DType::F32, value, half);
+        let all = b.vector(Op::Vectorize, DType::F32, 16, &[sum]);
+        b.store(output, index, None, all);
+        b.end(range);
+        let kernel = b.verified("E_16");
+        let bytes: Vec<u8> =
+            (0..size as usize).flat_map(|place| (-(place as f32)).to_le_bytes()).collect();
+        let memory = Memory::from_bytes(DType::F32, &bytes).unwrap();
+        device("c").unwrap().compile(&[&kernel]).unwrap().remove(0).run(&[&memory]).unwrap();
+        let found = memory.read().unwrap();
+        for (place, bytes) in found.chunks(4).enumerate() {
+            let step = (place as i64 - shift).div_euclid(16);
+            let is_stored = (0..(size - 16) / 16).contains(&step);
+            let wanted = if is_stored { step as f32 + 0.5 } else { -(place as f32) };
+            assert_eq!(bytes, wanted.to_le_bytes(), "element {place}, shifted by {shift}");
+        }
+    }
+}

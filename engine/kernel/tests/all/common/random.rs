@@ -78,6 +78,16 @@ pub(crate) fn reduce(op: Op, value: UOp, axes: &[i64]) -> UOp {
     UOp::new(Op::ReduceAxis, value.dtype(), [value], arg)
 }
 
+/// `exp2(x) * sum(exp2(x))` for rows of slot 1: what is worth keeping.
+pub(crate) fn exp2_beside_its_sum(rows: i64, steps: i64) -> UOp {
+    let x = load(DType::F32, 1, rows * steps, plain(&[rows, steps]));
+    let value = UOp::unary(Op::Exp2, DType::F32, x);
+    let along = plain(&[rows, 1]).expand(&[rows, steps]).expect("rows");
+    let sum = reduce(Op::Add, value.clone(), &[1]);
+    let spread = UOp::new(Op::View, DType::F32, [sum], Arg::View(along));
+    UOp::binary(Op::Mul, value, spread)
+}
+
 const TYPES: [DType; 8] = [
     DType::I32,
     DType::F32,
