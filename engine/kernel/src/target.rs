@@ -218,6 +218,11 @@ impl Target {
         std::iter::once("c").chain(TARGETS.iter().map(|(name, _)| *name))
     }
 
+    /// Whether it is a CPU that computes in vectors: rows after rows and panels suit it.
+    pub fn is_vector_cpu(&self) -> bool {
+        self.vectors.alu && self.groups.is_none()
+    }
+
     /// This machine's processor.
     pub fn native() -> Target {
         let lacks = |bytes| if bytes < 32 { SHORT } else { WIDE };

@@ -114,7 +114,7 @@ impl Engine {
     pub fn suit(&mut self, target: gradiff_kernel::Target) {
         self.target = target;
         self.kernel.opts = Strategy::Heuristic;
-        self.schedule = self.schedule.suited(target.vectors.alu && target.groups.is_none());
+        self.schedule = self.schedule.suited(target.is_vector_cpu());
     }
 
     /// Plans the kernels that compute `tensors`, and makes the tensors ones that are in the

@@ -28,6 +28,10 @@ pub struct BackendRow {
     opts: Opts,
     /// The name of the target.
     target: &'static str,
+    /// What asks for finite numbers: programs with others are no cases for it.
+    finite_for: Option<&'static str>,
+    /// Whether a zero keeps its sign.
+    zero_signs: bool,
 }
 
 /// Which optimisations kernels get.
@@ -50,6 +54,20 @@ const fn row(name: &'static str, device: &'static str, story: &'static str) -> B
         mode: Mode::Default,
         opts: Opts::None,
         target: device,
+        finite_for: None,
+        zero_signs: true,
+    }
+}
+
+/// A way of `wgpu`. WGSL lets compilers take either zero for the other, and Mesa makes -0.0 of
+/// 0.0 - 0.0; it lets them take all numbers for finite ones, and Mesa makes 0 of x - x.
+const fn wgpu(name: &'static str, opts: Opts, story: &'static str) -> BackendRow {
+    BackendRow {
+        opts,
+        is_default: false,
+        finite_for: Some("WGSL"),
+        zero_signs: false,
+        ..row(name, "wgpu", story)
     }
 }
 
@@ -70,6 +88,7 @@ pub const BACKENDS: &[BackendRow] = &[
     },
     BackendRow {
         mode: Mode::Fast,
+        finite_for: Some("fast mode"),
         ..row("interp/fast", "interp", "also rules that hold of finite numbers alone")
     },
     BackendRow {
@@ -117,20 +136,9 @@ pub const BACKENDS: &[BackendRow] = &[
         is_default: false,
         ..row("opencl/heuristic", "opencl", "the optimisations that the engine chooses")
     },
-    BackendRow {
-        is_default: false,
-        ..row("wgpu", "wgpu", "WGSL by the crate wgpu: Vulkan, Metal")
-    },
-    BackendRow {
-        opts: Opts::Drawn(5),
-        is_default: false,
-        ..row("wgpu/opts", "wgpu", "legal optimisations, drawn for each kernel")
-    },
-    BackendRow {
-        opts: Opts::Heuristic,
-        is_default: false,
-        ..row("wgpu/heuristic", "wgpu", "the optimisations that the engine chooses")
-    },
+    wgpu("wgpu", Opts::None, "WGSL by the crate wgpu: Vulkan, Metal"),
+    wgpu("wgpu/opts", Opts::Drawn(5), "legal optimisations, drawn for each kernel"),
+    wgpu("wgpu/heuristic", Opts::Heuristic, "the optimisations that the engine chooses"),
     BackendRow {
         opts: Opts::Drawn(5),
         is_default: false,
@@ -172,7 +180,7 @@ impl BackendRow {
         };
         if self.opts == Opts::Heuristic {
             let target = way.target;
-            way.schedule = way.schedule.suited(target.vectors.alu && target.groups.is_none());
+            way.schedule = way.schedule.suited(target.is_vector_cpu());
         }
         // Drawn optimisations meet kernels of several folds on every device.
         way.schedule.rows |= matches!(self.opts, Opts::Drawn(_));
@@ -183,7 +191,7 @@ impl BackendRow {
         let mut engine = Engine::new(self.device).map_err(|error| error.to_string())?;
         Way { schedule: engine.schedule, kernel: engine.kernel, target: engine.target } =
             self.way();
-        Ok(EngineBackend { name: self.name, engine })
+        Ok(EngineBackend { row: self, engine })
     }
 }
 
@@ -219,21 +227,21 @@ pub fn backends(names: &[String]) -> Result<Vec<Box<dyn Backend>>, OpenError> {
 
 /// The engine on one device in one mode.
 pub struct EngineBackend {
-    name: &'static str,
+    row: &'static BackendRow,
     engine: Engine,
 }
 
 impl Backend for EngineBackend {
     fn name(&self) -> &str {
-        self.name
+        self.row.name
     }
 
     /// Devices that lack types or ops say so of the kernels that a program takes.
     fn supports(&self, program: &Program) -> Option<String> {
-        let is_fast = self.engine.kernel.rewrite.mode == Mode::Fast;
-        let is_refused = is_fast && gradiff_oracle::is_finite(program) == Ok(false);
-        if is_refused {
-            return Some(String::from("a value may not be finite, which fast mode asks for"));
+        if let Some(asking) = self.row.finite_for
+            && gradiff_oracle::is_finite(program) == Ok(false)
+        {
+            return Some(format!("a value may not be finite, which {asking} asks for"));
         }
         if self.keeps_zero_signs() {
             return None;
@@ -247,9 +255,8 @@ impl Backend for EngineBackend {
         Some(format!("device {} {lacks}", device.name()))
     }
 
-    /// WGSL lets compilers take either zero for the other, and Mesa makes -0.0 of 0.0 - 0.0.
     fn keeps_zero_signs(&self) -> bool {
-        self.engine.device.name() != "wgpu"
+        self.row.zero_signs
     }
 
     /// Plans all programs, compiles all their kernels at once, then runs one after the other.
