@@ -54,6 +54,8 @@ pub struct OptsTally {
 pub struct OptsFailure {
     /// The number of the kernel in the schedule.
     pub kernel: usize,
+    /// Whether the schedule is that of rows, in which folds share kernels.
+    pub has_rows: bool,
     /// The sequence.
     pub opts: Vec<Opt>,
     /// How it was run.
@@ -66,7 +68,8 @@ impl std::fmt::Display for OptsFailure {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let opts: Vec<String> = self.opts.iter().map(Opt::to_string).collect();
         let (opts, OptsFailure { kernel, how, detail, .. }) = (opts.join(", "), self);
-        write!(f, "kernel {kernel}, opts \"{opts}\", {how}: {detail}")
+        let rows = if self.has_rows { " of rows" } else { "" };
+        write!(f, "kernel {kernel}{rows}, opts \"{opts}\", {how}: {detail}")
     }
 }
 
@@ -84,31 +87,22 @@ pub fn opts(
 ) -> Result<(OptsTally, Option<OptsFailure>), String> {
     let expected = gradiff_oracle::evaluate(program).map_err(|error| error.to_string())?;
     let outputs = stages::graph(program)?;
-    let schedule = stages::scheduled(&outputs, &Way::default())?;
-    let mut tally = OptsTally { kernels: schedule.items.len() as u64, ..OptsTally::default() };
-    for kernel in 0..schedule.items.len() {
-        let root = optimizable(&schedule.items[kernel].ast)?;
-        let mut trial = Trial { schedule: &schedule, expected: &expected, kernel, plain: None };
-        for targets in TARGETS {
-            let target = Target::of(targets[0].0);
-            let mut each = |opts: &[Opt]| -> Result<Option<OptsFailure>, String> {
-                tally.sequences += 1;
-                opts.iter().for_each(|opt| tally.ops[opt.op as usize] += 1);
-                let failure = trial.run(opts, targets, &mut tally.reordered);
-                seen(&tally);
-                failure
-            };
-            let failure = match sequences {
-                Sequences::Given(opts) if !is_for(opts, &target) => None,
-                Sequences::Given(opts) => each(opts)?,
-                Sequences::Legal { depth, random, seed } => {
-                    let search = Search { target: &target, is_over };
-                    match search.all(&root, *depth, &mut Vec::new(), &mut each)? {
-                        None => search.drawn(&root, *random, *seed, &mut each)?,
-                        found => found,
-                    }
-                }
-            };
+    let mut tally = OptsTally::default();
+    for has_rows in [false, true] {
+        let mut way = Way::default();
+        way.schedule.rows = has_rows;
+        let schedule = stages::scheduled(&outputs, &way)?;
+        let count = schedule.items.len() as u64;
+        // A given sequence is one for the plain schedule, which commands show.
+        let is_other = count != tally.kernels && matches!(sequences, Sequences::Legal { .. });
+        if has_rows && !is_other {
+            break;
+        }
+        tally.kernels += count;
+        for kernel in 0..schedule.items.len() {
+            let of = Kernel { schedule: &schedule, kernel, has_rows };
+            let mut trial = Trial { of, expected: &expected, plain: None };
+            let failure = trial.all(sequences, is_over, seen, &mut tally)?;
             if failure.is_some() || is_over() {
                 return Ok((tally, failure));
             }
@@ -184,21 +178,65 @@ impl Search<'_> {
 }
 
 /// The kernel as the pass that applies opts gets it.
-fn optimizable(ast: &UOp) -> Result<UOp, String> {
+fn optimizable(ast: &UOp, target: Target) -> Result<UOp, String> {
     let before = PASSES.iter().take_while(|pass| pass.name != "optimize").count();
-    crate::blame::passed(ast, &Way::default(), before - 1, &mut Trace::default(), &mut "")
+    let way = Way { target, ..Way::default() };
+    crate::blame::passed(ast, &way, before - 1, &mut Trace::default(), &mut "")
+}
+
+/// A kernel of a schedule.
+#[derive(Clone, Copy)]
+struct Kernel<'a> {
+    schedule: &'a gradiff::schedule::Schedule,
+    kernel: usize,
+    has_rows: bool,
 }
 
 /// One kernel of a schedule, run again and again.
 struct Trial<'a> {
-    schedule: &'a gradiff::schedule::Schedule,
+    of: Kernel<'a>,
     expected: &'a [Expected],
-    kernel: usize,
     /// What the kernel reads, and what it writes without opts.
     plain: Option<(Vec<Elements>, Elements)>,
 }
 
 impl Trial<'_> {
+    /// Tries the sequences in all ways.
+    fn all(
+        &mut self,
+        sequences: &Sequences,
+        is_over: &dyn Fn() -> bool,
+        seen: &mut dyn FnMut(&OptsTally),
+        tally: &mut OptsTally,
+    ) -> Result<Option<OptsFailure>, String> {
+        for targets in TARGETS {
+            let target = Target::of(targets[0].0);
+            let root = optimizable(&self.of.schedule.items[self.of.kernel].ast, target)?;
+            let mut each = |opts: &[Opt]| -> Result<Option<OptsFailure>, String> {
+                tally.sequences += 1;
+                opts.iter().for_each(|opt| tally.ops[opt.op as usize] += 1);
+                let failure = self.run(opts, targets, &mut tally.reordered);
+                seen(tally);
+                failure
+            };
+            let failure = match sequences {
+                Sequences::Given(opts) if !is_for(opts, &target) => None,
+                Sequences::Given(opts) => each(opts)?,
+                Sequences::Legal { depth, random, seed } => {
+                    let search = Search { target: &target, is_over };
+                    match search.all(&root, *depth, &mut Vec::new(), &mut each)? {
+                        None => search.drawn(&root, *random, *seed, &mut each)?,
+                        found => found,
+                    }
+                }
+            };
+            if failure.is_some() || is_over() {
+                return Ok(failure);
+            }
+        }
+        Ok(None)
+    }
+
     /// Runs the kernel under the opts for each of the targets. Where its bits are those without
     /// opts nothing can be wrong; else the program is judged.
     fn run(
@@ -211,10 +249,10 @@ impl Trial<'_> {
             let mut way = Way { target: Target::of(target), ..Way::default() };
             way.kernel.opts = Strategy::Fixed(opts.to_vec());
             let fail = |detail| {
-                let (kernel, opts) = (self.kernel, opts.to_vec());
-                OptsFailure { kernel, opts, how, detail }
+                let (Kernel { kernel, has_rows, .. }, opts) = (self.of, opts.to_vec());
+                OptsFailure { kernel, has_rows, opts, how, detail }
             };
-            let ast = &self.schedule.items[self.kernel].ast;
+            let ast = &self.of.schedule.items[self.of.kernel].ast;
             let linear = match crate::catch(|| stages::lowered(ast, &way)) {
                 Ok(lowered) => lowered?.1,
                 Err(panic) => return Ok(Some(fail(panic))),
@@ -244,7 +282,7 @@ impl Trial<'_> {
         self.each_kernel(&mut |ast, memories| {
             let before = memories.to_vec();
             plainly(ast, memories)?;
-            if number == self.kernel {
+            if number == self.of.kernel {
                 found = Some((before, memories[0].clone()));
             }
             number += 1;
@@ -257,7 +295,7 @@ impl Trial<'_> {
     fn judged(&self, written: &Elements) -> Result<Option<String>, String> {
         let mut number = 0;
         let outputs = self.each_kernel(&mut |ast, memories| {
-            if number == self.kernel {
+            if number == self.of.kernel {
                 memories[0].clone_from(written);
             } else {
                 plainly(ast, memories)?;
@@ -269,7 +307,7 @@ impl Trial<'_> {
     }
 
     fn each_kernel(&self, run: stages::RunKernel<'_>) -> Result<Vec<Elements>, String> {
-        stages::run(self.schedule, &mut Level::With(run))
+        stages::run(self.of.schedule, &mut Level::With(run))
     }
 }
 

@@ -1,6 +1,7 @@
 //! The harness can fail: every planted fault is hunted down, made small and blamed on its room.
 
 use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use gradiff_check::fault;
 use serde_json::Value;
@@ -49,10 +50,24 @@ fn hunt(fault: &str, room: &str, folder: &std::path::Path) -> (Option<i32>, Valu
 #[test]
 fn every_planted_fault_is_found_small_and_blamed() {
     let folder = tempfile::tempdir().expect("a temporary folder");
+    let rows: Vec<&'static fault::Row> =
+        fault::ROWS.iter().filter(|row| !fault::BY_VIEWS.contains(&row.name)).collect();
+    // A hunt takes one core.
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let next = AtomicUsize::new(0);
+    let hunts = || {
+        let more = || rows.get(next.fetch_add(1, Ordering::Relaxed)).copied();
+        let hunt = |row: &'static fault::Row| (row, hunt(row.name, row.room, folder.path()));
+        std::iter::from_fn(more).map(hunt).collect::<Vec<_>>()
+    };
+    let found = std::thread::scope(|scope| {
+        let hunters: Vec<_> = (0..cores).map(|_| scope.spawn(hunts)).collect();
+        hunters.into_iter().flat_map(|hunter| hunter.join().expect("hunts")).collect::<Vec<_>>()
+    });
     let mut problems = Vec::new();
     let mut sizes = Vec::new();
-    for row in fault::ROWS.iter().filter(|row| !fault::BY_VIEWS.contains(&row.name)) {
-        let (code, summary) = hunt(row.name, row.room, folder.path());
+    assert_eq!(found.len(), rows.len());
+    for (row, (code, summary)) in found {
         let finding = &summary["details"][0];
         if code != Some(2) || finding.is_null() {
             problems.push(format!("{}: not found, exit code {code:?}", row.name));
