@@ -198,7 +198,7 @@ fn cost(node: &UOp) -> i64 {
 }
 
 /// The stores by which a kernel keeps rows.
-fn stores(free: &Free) -> impl Iterator<Item = &UOp> {
+pub(crate) fn stores(free: &Free) -> impl Iterator<Item = &UOp> {
     let is_kept = |node: &UOp| array_of(node).op() == Op::DefineLocal;
     free.nodes.iter().filter(move |node| node.op() == Op::Store && is_kept(node))
 }
@@ -208,7 +208,7 @@ fn array_of(store: &UOp) -> &UOp {
 }
 
 /// The ranges (bits) along which a kept row is another one, not another of its elements.
-fn rows_of(store: &UOp, free: &Free) -> u64 {
+pub(crate) fn rows_of(store: &UOp, free: &Free) -> u64 {
     let [index, value] = [0, 1].map(|source| free.of_node(&store.src()[source]));
     value & !index
 }

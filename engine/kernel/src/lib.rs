@@ -21,6 +21,7 @@ mod name;
 mod narrow;
 mod opt;
 mod pass;
+mod prefetch;
 mod shape;
 mod target;
 mod transcendental;

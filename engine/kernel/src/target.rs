@@ -43,6 +43,8 @@ pub struct Target {
     pub unrolls: bool,
     /// Which vectors there are.
     pub vectors: Vectors,
+    /// Whether memory that is read soon may be asked for early.
+    pub asks_early: bool,
     /// How many threads of the host run a kernel at once.
     pub threads: i64,
     /// Groups of threads, if there are any.
@@ -195,6 +197,7 @@ impl Target {
         unrolls: true,
         vectors: Vectors { bytes: 0, alu: false, aligned: false, lacks: &[] },
         lacks: &[],
+        asks_early: false,
         threads: 1,
         groups: None,
         tensor_cores: &[],
@@ -236,7 +239,7 @@ impl Target {
         #[cfg(not(target_arch = "x86_64"))]
         let (bytes, fma) = (16, cfg!(target_arch = "aarch64"));
         let threads = std::thread::available_parallelism().map_or(1, |count| count.get() as i64);
-        Target { fma, vectors: vectors(bytes), threads, ..Target::PLAIN }
+        Target { fma, vectors: vectors(bytes), asks_early: true, threads, ..Target::PLAIN }
     }
 }
 

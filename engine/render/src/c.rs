@@ -188,6 +188,13 @@ impl Dialect for C {
         None
     }
 
+    /// Once for a line or half of one.
+    fn ask_early(&self, place: &Place, further: i64) -> Option<String> {
+        let bytes = usize::from(place.lanes) * place.dtype.size_bytes();
+        let (array, index) = (place.array, place.index);
+        (32 <= bytes).then(|| format!("__builtin_prefetch({array}+{index}+{further});"))
+    }
+
     fn tail(&self, function: &str) -> Option<&'static str> {
         function.contains("stream_").then_some("end_streams();")
     }

@@ -140,6 +140,12 @@ pub(crate) trait Dialect {
     /// The elements at a place.
     fn load(&self, place: &Place) -> Option<Text>;
 
+    /// The statement that asks for what lies so many elements further on, if there is one.
+    fn ask_early(&self, place: &Place, further: i64) -> Option<String> {
+        let _ = (place, further);
+        None
+    }
+
     /// The statement that ends a function of this text, if it needs one.
     fn tail(&self, function: &str) -> Option<&'static str> {
         let _ = function;

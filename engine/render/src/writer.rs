@@ -294,8 +294,13 @@ impl<'a> Writer<'a> {
     fn load(&mut self, uop: &Instruction) -> Option<Expression> {
         let (place, gate) = self.place(uop, uop)?;
         let loaded = self.dialect.load(&place)?;
+        let early = match uop.arg {
+            Arg::Int(further) => self.dialect.ask_early(&place, further),
+            _ => None,
+        };
         let kind = self.type_name(uop, loaded.mask_bytes)?;
         let gate = gate.map(|gate| gate.text.to_string());
+        early.iter().for_each(|early| self.line(early));
         let text = self.name(Kind::Val);
         match gate {
             Some(gate) => {

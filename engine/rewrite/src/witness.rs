@@ -313,7 +313,7 @@ impl Machine {
         match (node.op(), node.arg()) {
             (_, Arg::Const(value)) => Value::Element(*value),
             (Op::Index, _) => self.address(place),
-            (Op::Load, Arg::None) => match src(0) {
+            (Op::Load, Arg::None | Arg::Int(_)) => match src(0) {
                 Value::Place(Some((slot, at))) => self.read(node, *slot, *at),
                 Value::Place(None) if node.src().len() == 2 => src(1).clone(),
                 Value::Place(None) => Value::Element(Constant::zero(node.dtype())),

@@ -117,6 +117,17 @@ pub const BACKENDS: &[BackendRow] = &[
         ..row("jit/vectors", "jit", "the same, written out in vectors")
     },
     BackendRow {
+        opts: Opts::Heuristic,
+        target: "groups",
+        is_default: false,
+        ..row("interp/heuristic", "interp", "what the engine chooses for groups, limits drawn")
+    },
+    BackendRow {
+        opts: Opts::Heuristic,
+        is_default: false,
+        ..row("jit/heuristic", "jit", "the optimisations that the engine chooses")
+    },
+    BackendRow {
         opts: Opts::Drawn(5),
         is_default: false,
         ..row("c/opts", "c", "the same, in the vectors of this machine")

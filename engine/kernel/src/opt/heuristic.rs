@@ -332,7 +332,7 @@ impl Accesses {
 }
 
 /// By how much an integer grows along a range, if that is the same everywhere.
-fn step(node: &UOp, range: &UOp, free: &Free) -> Option<i64> {
+pub(crate) fn step(node: &UOp, range: &UOp, free: &Free) -> Option<i64> {
     if node == range {
         return Some(1);
     }

@@ -15,13 +15,13 @@ mod tensor_cores;
 use gradiff_graph::UOp;
 use gradiff_rewrite::Mode;
 
-use crate::keep::set_apart;
 use crate::pass::Context;
-use crate::{Error, Target};
+use crate::{Error, Target, keep, prefetch};
 
 pub use apply::apply;
 pub(crate) use groups::to_groups;
 pub use heuristic::heuristic;
+pub(crate) use heuristic::step;
 pub use legal::{Loop, Loops, check, draw, legal, loops};
 pub use tensor_cores::Matmul;
 
@@ -146,5 +146,6 @@ pub(crate) fn optimize(root: &UOp, ctx: &mut Context<'_>) -> Result<UOp, Error> 
         Strategy::Heuristic => heuristic(root, setting)?,
     };
     let root = opts.iter().try_fold(root.clone(), |root, opt| apply(&root, *opt, setting))?;
-    set_apart(&root)
+    let root = keep::set_apart(&root)?;
+    if ctx.target.asks_early { prefetch::ask_early(&root) } else { Ok(root) }
 }

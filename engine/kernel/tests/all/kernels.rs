@@ -474,3 +474,20 @@ fn rows_side_by_side_are_kept_apart_as_far_as_there_is_room() {
     let refused = with("upcast 0 8").expect_err("128 KiB");
     assert!(refused.to_string().contains("8 rows that are kept take 131072 bytes"), "{refused}");
 }
+
+#[test]
+fn the_loop_that_keeps_a_row_asks_for_the_next_one() {
+    let early = |tree: &UOp| {
+        let target = Target { asks_early: true, ..Target::default() };
+        let linear = lower(tree, &target, &Options::default(), &mut Trace::default());
+        let linear = linear.expect("a kernel");
+        let loads = ops(&linear, Op::Load).into_iter().map(|load| load.arg.clone());
+        loads.filter(|arg| *arg != Arg::None).collect::<Vec<_>>()
+    };
+    let rows = sink(exp2_beside_its_sum(64, 32), &[64, 32]);
+    assert_eq!(early(&rows), [Arg::Int(32)]);
+    // One row has no next one, and nothing is kept for a plain sum.
+    assert_eq!(early(&sink(exp2_beside_its_sum(1, 32), &[1, 32])), []);
+    let x = contiguous(DType::F32, 1, &[64, 32]);
+    assert_eq!(early(&sink(reduce(Op::Add, x, &[1]), &[64, 1])), []);
+}
