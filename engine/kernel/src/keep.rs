@@ -56,7 +56,7 @@ fn kept_once(root: &UOp, number: usize) -> Result<Option<UOp>, Error> {
     let reduced = folds.iter().fold(0, |all, fold| all | over(fold));
     for fold in folds.iter().filter(|fold| free.of_node(fold) & reduced == 0) {
         let row = Row { free: &free, ranges: &fold.src()[1..], bits: over(fold) };
-        let Some(size) = row.size() else { continue };
+        let Some(size) = row.size().filter(|_| row.has_like()) else { continue };
         let before: FxHashSet<UOp> = fold.toposort().into_iter().collect();
         for value in fold.src()[0].toposort().iter().rev() {
             let bytes = size.saturating_mul(value.dtype().size_bytes() as i64);
@@ -92,6 +92,13 @@ impl Row<'_> {
         let is_plain = |range: &UOp| matches!(range.arg(), Arg::Axis(_));
         let mut sizes = self.ranges.iter().map(|range| size(range).filter(|_| is_plain(range)));
         sizes.try_fold(1i64, |all, size| all.checked_mul(size?))
+    }
+
+    /// Whether there may be another loop over the row.
+    fn has_like(&self) -> bool {
+        let is_other = |range: &UOp| !self.ranges.contains(range);
+        let others: Vec<&UOp> = self.free.ranges().filter(|range| is_other(range)).collect();
+        self.ranges.iter().all(|range| others.iter().any(|other| other.src() == range.src()))
     }
 
     /// Whether a value has an element for each of the row, and is dear.
@@ -197,6 +204,11 @@ fn cost(node: &UOp) -> i64 {
     }
 }
 
+/// Whether a kernel keeps rows.
+pub(crate) fn has_rows(root: &UOp) -> bool {
+    root.toposort().iter().any(|node| node.op() == Op::DefineLocal)
+}
+
 /// The stores by which a kernel keeps rows.
 pub(crate) fn stores(free: &Free) -> impl Iterator<Item = &UOp> {
     let is_kept = |node: &UOp| array_of(node).op() == Op::DefineLocal;
@@ -230,9 +242,6 @@ pub(crate) fn bytes(free: &Free) -> i64 {
 /// The kernel in which rows that are computed at once have an array each.
 pub(crate) fn set_apart(root: &UOp) -> Result<UOp, Error> {
     let order = root.toposort();
-    if !order.iter().any(|node| node.op() == Op::DefineLocal) {
-        return Ok(root.clone());
-    }
     let free = Free::of(root)?;
     let is_upcast =
         |range: &&UOp| matches!(range.arg(), Arg::Axis(axis) if axis.kind == AxisKind::Upcast);

@@ -196,7 +196,8 @@ fn allowed(loops: &Loops, opt: Opt, setting: Setting<'_>) -> Result<(), String> 
     ensure(is_right, &|| format!("{} takes {word}", opt.op.name()))?;
     if matches!(opt.op, OptOp::Upcast | OptOp::Unroll) {
         let steps = [AxisKind::Upcast, AxisKind::Unroll].map(|kind| loops.count_with(kind, one));
-        let uops = loops.functions * steps.iter().product::<i64>() * amount;
+        let steps = steps.iter().product::<i64>().saturating_mul(amount);
+        let uops = loops.functions.saturating_mul(steps);
         ensure(uops <= FUNCTION_UOPS_MOST, &|| {
             format!("functions of {uops} uops, at most {FUNCTION_UOPS_MOST} are possible")
         })?;

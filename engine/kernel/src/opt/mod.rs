@@ -146,6 +146,9 @@ pub(crate) fn optimize(root: &UOp, ctx: &mut Context<'_>) -> Result<UOp, Error> 
         Strategy::Heuristic => heuristic(root, setting)?,
     };
     let root = opts.iter().try_fold(root.clone(), |root, opt| apply(&root, *opt, setting))?;
+    if !keep::has_rows(&root) {
+        return Ok(root);
+    }
     let root = keep::set_apart(&root)?;
     if ctx.target.asks_early { prefetch::ask_early(&root) } else { Ok(root) }
 }
