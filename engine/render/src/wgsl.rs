@@ -8,7 +8,7 @@
 //! The language lets an implementation take NaN and infinity for absent. Constants of that kind
 //! go through a function, since as constant expressions they are errors.
 
-use gradiff_graph::{AxisKind, Constant, DType, Linear, Op};
+use gradiff_graph::{AxisKind, Constant, DType, Linear, Op, evaluate};
 
 use crate::Error;
 use crate::dialect::{Alu, Dialect, Head, Place, Text, Value, dimension_name};
@@ -220,6 +220,11 @@ fn int_op(alu: &Alu) -> Option<String> {
     let sign = match op {
         Op::Neg if dtype == DType::U32 => return Some(format!("(0u-{})", src[0])),
         Op::Neg => return Some(format!("(-{})", guarded(src[0]))),
+        // A product of literals must not leave its type: it is a constant here.
+        Op::MulAcc if let [Some(x), Some(y)] = [0, 1].map(|source| alu.src[source].known) => {
+            let product = constant(evaluate(Op::Mul, dtype, &[x, y])?)?;
+            return Some(format!("({product}+{})", guarded(src[2])));
+        }
         Op::MulAcc => return Some(format!("({}*{}+{})", src[0], src[1], guarded(src[2]))),
         Op::Max | Op::Min => return Some(format!("{op}({})", src.join(", "))),
         Op::Shl => return Some(format!("({}<<{})", src[0], amount())),

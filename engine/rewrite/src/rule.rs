@@ -85,7 +85,7 @@ impl Types {
             Types::Bool => "bool",
             Types::Bits => "bits",
             Types::Floats => "floats",
-            Types::LongFloats => "longs",
+            Types::LongFloats => "longfloats",
         }
     }
 }

@@ -363,10 +363,23 @@ fn variables(dtype: DType) -> Linear {
     b.finish(&format!("E_variable_{dtype}"))
 }
 
+/// `data0[0] = c * c + data1[0]` for a constant whose square leaves its type.
+fn square_of_literal(dtype: DType) -> Linear {
+    let mut b = Builder::new(1);
+    let [out, from] = [0, 1].map(|slot| b.global(slot, dtype, 1));
+    let large = b.constant(Constant::int(dtype, 1 << 20));
+    let at = b.int(0);
+    let value = b.load(from, at, None);
+    let sum = b.alu(Op::MulAcc, dtype, &[large, large, value]);
+    b.store(out, at, sum, None);
+    b.finish(&format!("E_square_of_literal_{dtype}"))
+}
+
 /// What tells whether a language is right: each op over each type alone and, where the language
 /// has that, in vectors; loads, stores, gates, folds, groups, constants, parameters.
 pub(crate) fn telling(language: &gradiff_render::Language) -> Vec<Linear> {
     let mut list = vec![group(), variables(DType::I32), variables(DType::I64)];
+    list.extend([DType::I32, DType::U32].map(square_of_literal));
     list.extend(crate::products::cores().map(product));
     for (number, (op, from, to)) in signatures().into_iter().enumerate() {
         list.push(elementwise(op, &from, to, 1));

@@ -24,7 +24,7 @@ pub fn parse_row(text: &str) -> Result<Rule, String> {
             "bool" => types = Types::Bool,
             "bits" => types = Types::Bits,
             "floats" => types = Types::Floats,
-            "longs" => types = Types::LongFloats,
+            "longfloats" => types = Types::LongFloats,
             "Bits" => claim = Claim::Bits,
             "Value" => claim = Claim::Value,
             "Finite" => claim = Claim::Finite,
