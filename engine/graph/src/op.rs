@@ -106,7 +106,7 @@ pub enum Op {
     /// Address of element y of x; source 2: whether it may be touched.
     Index,
     /// Tree: source 0 a global, arg a tracker; lowered: source 0 an index, 0 where its gate is
-    /// false, after the barrier of source 1.
+    /// false; it comes behind source 1. Its arg, if any: how far on the next one like it will be.
     Load,
     /// Tree: (global, value), arg a tracker; lowered: (index, value), nothing where the gate is false.
     Store,
@@ -282,7 +282,9 @@ pub const OPS: [OpRow; 58] = [
     row(Op::Index, "index", Class::Kernel, (2, 3),
         "address of element y of x; source 2: whether it may be touched"),
     row(Op::Load, "load", Class::Kernel, (1, 2),
-        "tree: source 0 a global, arg a tracker; lowered: source 0 an index, 0 where its gate is false; comes behind source 1 (a barrier, a store, a fold that stores), arg how many elements further on the next load of it will be"),
+        "tree: source 0 a global, arg a tracker; lowered: source 0 an index, 0 where its gate is \
+         false; comes behind source 1 (a barrier, a store, a fold that stores), arg how many \
+         elements further on the next load of it will be"),
     row(Op::Store, "store", Class::Kernel, (2, 2),
         "tree: (global, value), arg a tracker; lowered: (index, value), nothing where the gate is false"),
     row(Op::DefineAcc, "define_acc", Class::Kernel, (1, MANY),

@@ -268,8 +268,8 @@ pub(crate) fn set_apart(root: &UOp) -> Result<UOp, Error> {
             let mut size = local.size_elements;
             let mut place = node.src()[1].clone();
             for range in &beside[&old.src()[0]] {
-                let range_from = UOp::binary(Op::Mul, (*range).clone(), UOp::int(dtype, size));
-                place = UOp::binary(Op::Add, range_from, place);
+                let start = UOp::binary(Op::Mul, (*range).clone(), UOp::int(dtype, size));
+                place = UOp::binary(Op::Add, start, place);
                 size *= count(range);
             }
             let src = node.src().iter().enumerate();

@@ -491,3 +491,17 @@ fn the_loop_that_keeps_a_row_asks_for_the_next_one() {
     let x = contiguous(DType::F32, 1, &[64, 32]);
     assert_eq!(early(&sink(reduce(Op::Add, x, &[1]), &[64, 1])), []);
 }
+
+#[test]
+fn functions_are_written_out_so_often_at_most() {
+    let x = contiguous(DType::F32, 1, &[256]);
+    let tree = sink(UOp::unary(Op::Sin, DType::F32, x), &[256]);
+    let with = |opt: &str| {
+        let opts = Strategy::Fixed(vec![opt.parse().expect("an opt")]);
+        let options = Options { opts, ..Options::default() };
+        lower(&tree, &Target::default(), &options, &mut Trace::default())
+    };
+    assert!(with("upcast 0 64").is_ok());
+    let refused = with("upcast 0 128").expect_err("128 sines");
+    assert!(refused.to_string().contains("functions of 11520 uops"), "{refused}");
+}
