@@ -12,13 +12,13 @@ use crate::shape_of;
 use crate::views::{Viewed, split};
 
 /// Steps of the innermost axis of a panel.
-const WIDTHS: [i64; 2] = [32, 16];
+const WIDTHS: [i64; 3] = [64, 32, 16];
 /// Fewest products of a fold for which panels are worth a kernel.
 const PRODUCTS: i64 = 1 << 21;
 /// Fewest times that each element of a panel is read.
 const REUSE: i64 = 64;
 /// Rows of so many bytes or more lie too far apart to be read one after the other.
-const ROW_BYTES: i64 = 4096;
+const ROW_BYTES: i64 = 2048;
 
 /// The outputs with panels; `None` where there is nothing to lay out.
 pub(crate) fn pack(viewed: &Viewed) -> Option<Vec<UOp>> {

@@ -97,7 +97,8 @@ fn vectors(chosen: &mut Chosen<'_>) -> Result<(), Error> {
         chosen.add_largest(OptOp::Upcast, number, &SIDE_BY_SIDE)?;
         return Ok(());
     };
-    let side = if chosen.add(OptOp::Upcast, number, 2)? { 2 } else { 1 };
+    // A square tile loads least for its multiply-adds.
+    let side = chosen.add_largest(OptOp::Upcast, number, &[4, 2])?.unwrap_or(1);
     let most = REGISTERS / side;
     let amounts: Vec<i64> = (2..=most).rev().collect();
     chosen.add_largest(OptOp::Upcast, reused, &amounts)?;
