@@ -13,6 +13,17 @@
 #else
 #define IF_AVX512(...)
 #endif
+#if defined(__GNUC__) && !defined(__clang__) && defined(__SSE2__)
+#define IF_GCC_SSE2(...) __VA_ARGS__
+#else
+#define IF_GCC_SSE2(...)
+#endif
+#if defined(__AVX__)
+#define IF_GCC_AVX(...) IF_GCC_SSE2(__VA_ARGS__)
+#else
+#define IF_GCC_AVX(...)
+#endif
+#define IF_GCC_AVX512(...) IF_AVX512(IF_GCC_SSE2(__VA_ARGS__))
 #if defined(__FMA__)
 #define IF_FMA(...) __VA_ARGS__
 #else

@@ -105,6 +105,10 @@ pub(crate) fn alu(alu: &Alu) -> Option<Text> {
         Op::Bitcast if [from, alu.dtype].contains(&DType::Bool) => return None,
         Op::Bitcast => format!("(({}){})", name(alu.dtype, lanes), src[0]),
         Op::Where if alu.dtype == DType::Bool => return Some(choose_masks(alu)),
+        Op::Where if let (Some(op), DType::F32 | DType::F64) = (alu.extreme, alu.dtype) => {
+            let word = if op == Op::Min { "lesser" } else { "greater" };
+            format!("{word}_{}({}, {})", name(alu.dtype, lanes), src[1], src[2])
+        }
         Op::Where => {
             let gate = mask(&alu.src[0], alu.dtype.size_bytes() as u8);
             format!("select_{}({gate}, {}, {})", name(alu.dtype, lanes), src[1], src[2])
@@ -310,6 +314,7 @@ impl<'a> Helper<'a> {
                 (format!("({masks} m, {kind} x, {kind} y)"), body)
             }
             "max" | "min" => (two, self.choice()),
+            "lesser" | "greater" if dtype.is_float() => (two, self.extreme()),
             "mulacc" if dtype.is_float() => {
                 (format!("({kind} x, {kind} y, {kind} z)"), self.fused())
             }
@@ -364,6 +369,22 @@ impl<'a> Helper<'a> {
         format!("return select_{kind}(({masks})({condition}), {first}, {second});")
     }
 
+    /// `x` if it is less, or greater; else `y`, also where one is NaN. This is what one instruction
+    /// of x86 does, which clang finds by itself and gcc does not.
+    fn extreme(&self) -> String {
+        let (kind, masks) = (name(self.dtype, self.lanes), mask_name(self.dtype, self.lanes));
+        let letter = if self.dtype == DType::F32 { "s" } else { "d" };
+        let (word, sign) = if self.function == "lesser" { ("min", "<") } else { ("max", ">") };
+        let word = format!("__builtin_ia32_{word}p{letter}");
+        let own = match usize::from(self.lanes) * self.dtype.size_bytes() {
+            16 => format!("IF_GCC_SSE2(return {word}(x, y);)\n  "),
+            32 => format!("IF_GCC_AVX(return {word}256(x, y);)\n  "),
+            64 => format!("IF_GCC_AVX512(return {word}512_mask(x, y, x, -1, 4);)\n  "),
+            _ => String::new(),
+        };
+        format!("{own}return select_{kind}(({masks})(x {sign} y), x, y);")
+    }
+
     /// A fused product and sum where the machine has it. gcc's own word for it depends on the size.
     fn fused(&self) -> String {
         let (lanes, kind) = (self.lanes, name(self.dtype, self.lanes));
@@ -414,8 +435,14 @@ impl<'a> Helper<'a> {
             _ if is_half(to) => {
                 let value =
                     Value { text: "x[i]", dtype: from, lanes: 1, mask_bytes: 0, known: None };
-                let alu =
-                    Alu { op: Op::Cast, dtype: to, lanes: 1, src: vec![value], may_wrap: true };
+                let alu = Alu {
+                    op: Op::Cast,
+                    dtype: to,
+                    lanes: 1,
+                    src: vec![value],
+                    may_wrap: true,
+                    extreme: None,
+                };
                 self.by_lanes(&scalar(&alu).unwrap_or_default())
             }
             _ => format!("return __builtin_convertvector(x, {kind});"),
@@ -438,7 +465,7 @@ impl<'a> Helper<'a> {
         let op = Op::from_name(self.function)?;
         let source = |text| Value { text, dtype: self.dtype, lanes: 1, mask_bytes: 0, known: None };
         let src = ["x[i]", "y[i]"].into_iter().take(arity).map(source).collect();
-        let alu = Alu { op, dtype: self.dtype, lanes: 1, src, may_wrap: true };
+        let alu = Alu { op, dtype: self.dtype, lanes: 1, src, may_wrap: true, extreme: None };
         Some(self.by_lanes(&scalar(&alu)?))
     }
 

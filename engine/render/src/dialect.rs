@@ -37,6 +37,9 @@ pub(crate) struct Alu<'a> {
     pub(crate) src: Vec<Value<'a>>,
     /// Whether an integer may leave its type, so that it has to be wrapped.
     pub(crate) may_wrap: bool,
+    /// `Min` of a `where` that is `x < y ? x : y`, `Max` of `y < x ? x : y`: as these ops, but `y`
+    /// where the two are equal or one is NaN.
+    pub(crate) extreme: Option<Op>,
 }
 
 impl<'a> Alu<'a> {

@@ -211,7 +211,7 @@ impl Vectors {
             let texts: Vec<String> = names.iter().map(|name| (self.lane)(name, lane)).collect();
             let value = |text| Value { text, dtype: from, lanes: 1, mask_bytes: 0, known: None };
             let src = texts.iter().map(|text| value(text.as_str())).collect();
-            (self.scalar)(&Alu { op, dtype, lanes: 1, src, may_wrap: true })
+            (self.scalar)(&Alu { op, dtype, lanes: 1, src, may_wrap: true, extreme: None })
         });
         let values: Vec<String> = values.collect::<Option<_>>()?;
         let parameters: Vec<(&str, &str)> =

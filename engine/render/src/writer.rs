@@ -371,9 +371,21 @@ impl<'a> Writer<'a> {
             }
             _ => {
                 let may_wrap = self.is_wrapping[position];
-                let alu = Alu { op: uop.op, dtype: uop.dtype, lanes: uop.lanes, src, may_wrap };
-                self.dialect.alu(&alu)
+                let extreme = self.extreme(uop);
+                let Instruction { op, dtype, lanes, .. } = *uop;
+                self.dialect.alu(&Alu { op, dtype, lanes, src, may_wrap, extreme })
             }
+        }
+    }
+
+    /// What a `where` is like that compares the two values it chooses between.
+    fn extreme(&self, uop: &Instruction) -> Option<Op> {
+        let (Op::Where, [_, x, y]) = (uop.op, uop.src.as_slice()) else { return None };
+        let gate = self.source_uop(uop, 0).filter(|gate| gate.op == Op::CmpLt)?;
+        match gate.src.as_slice() {
+            compared if compared == [*x, *y] => Some(Op::Min),
+            compared if compared == [*y, *x] => Some(Op::Max),
+            _ => None,
         }
     }
 }

@@ -205,6 +205,22 @@ pub(crate) fn choice(left: DType, right: DType, dtype: DType, lanes: u8) -> Line
     b.finish(&format!("E_choice_{left}_{right}_{dtype}_{lanes}"))
 }
 
+/// `data0[i] = data1[i] < data2[i] ? data1[i] : data2[i]`, or with `>` for `Max`.
+pub(crate) fn extreme(op: Op, dtype: DType, lanes: u8) -> Linear {
+    let mut b = Builder::new(lanes);
+    let arrays = [0, 1, 2].map(|slot| b.global(slot, dtype, 64));
+    let count = b.int(i128::from(lanes));
+    let range = b.range(AxisKind::Loop, 64 / i128::from(lanes));
+    let at = b.push(Op::Mul, DType::I32, &[range, count], Arg::None);
+    let [x, y] = [1, 2].map(|slot| b.load(arrays[slot], at, None));
+    let compared = if op == Op::Min { [x, y] } else { [y, x] };
+    let gate = b.alu(Op::CmpLt, DType::Bool, &compared);
+    let value = b.alu(Op::Where, dtype, &[gate, x, y]);
+    b.store(arrays[0], at, value, None);
+    b.end(range);
+    b.finish(&format!("E_extreme_{op}_{dtype}_{lanes}"))
+}
+
 /// 4 groups of 16 threads fold 16 values each through local memory.
 pub(crate) fn group() -> Linear {
     let mut b = Builder::new(1);

@@ -10,7 +10,9 @@ use gradiff_graph::{AxisKind, Constant, DType, Linear, Op, evaluate};
 use gradiff_render::{LANGUAGES, Language};
 
 use crate::compilers::{find_clang, first};
-use crate::kernels::{choice, constant_values, constants, copy, elementwise, group, signatures};
+use crate::kernels::{
+    choice, constant_values, constants, copy, elementwise, extreme, group, signatures,
+};
 use crate::ptx_run::Machine;
 
 const COUNT: usize = 64;
@@ -27,6 +29,8 @@ enum Meaning {
     Op(Op, DType),
     /// `(x < y or z != w) ? v : u`.
     Choice,
+    /// `x < y ? x : y`, or `y < x ? x : y` for `Max`.
+    Extreme(Op),
     /// These values, one for each element.
     Values(Vec<Option<Constant>>),
 }
@@ -36,6 +40,12 @@ impl Meaning {
         match self {
             Meaning::Values(values) => values.get(at).copied().flatten(),
             Meaning::Op(op, to) => evaluate(*op, *to, src),
+            Meaning::Extreme(op) => {
+                let (x, y) = (src[0], src[1]);
+                let compared = if *op == Op::Min { [x, y] } else { [y, x] };
+                let is_x = evaluate(Op::CmpLt, DType::Bool, &compared)?.is_true();
+                Some(if is_x { x } else { y })
+            }
             Meaning::Choice => {
                 let less = evaluate(Op::CmpLt, DType::Bool, &src[..2])?;
                 let unequal = evaluate(Op::CmpNe, DType::Bool, &src[2..4])?;
@@ -123,7 +133,8 @@ fn data(dtype: DType, seed: u64) -> Vec<Constant> {
         let bits = dice();
         match dtype {
             _ if dtype.is_float() && at < 44 => {
-                let step = 2 * seed as usize + 1;
+                // No multiple of 3, so that each seed has all of them.
+                let step = 3 * seed as usize + 1;
                 Constant::float(dtype, SPECIAL[(at * step + seed as usize) % SPECIAL.len()])
             }
             _ if dtype.is_float() => Constant::float(dtype, bits as i16 as f64 / 64.0),
@@ -173,6 +184,11 @@ fn cases(language: &Language) -> Vec<Case> {
             let zero = Constant::zero(dtype);
             let copied = data(dtype, 1).into_iter().enumerate();
             let copied = copied.map(|(at, value)| Some(if is_open(at) { value } else { zero }));
+            if has(&[dtype], lanes) && dtype.is_float() {
+                for op in [Op::Min, Op::Max] {
+                    add(extreme(op, dtype, lanes), &[dtype; 2], Meaning::Extreme(op));
+                }
+            }
             if lanes <= (language.lanes_max)(dtype) {
                 add(copy(dtype, lanes), &[dtype], Meaning::Values(copied.collect()));
             }
