@@ -119,8 +119,12 @@ fn products(linear: &Linear) -> Result<Vec<Product>, Error> {
                 };
                 let number = number.filter(|number| *number < core.elements(2));
                 let number = number.ok_or_else(|| malformed("a product of no known element"))?;
+                // Of two that are the same in all each has its own sum.
                 let is_same = |one: &&mut Product| {
-                    one.core == *core && one.range == *range && one.operands.as_slice() == operands
+                    one.core == *core
+                        && one.range == *range
+                        && one.operands.as_slice() == operands
+                        && !one.numbers.contains(&number)
                 };
                 if let Some(one) = found[open..].iter_mut().find(is_same) {
                     one.elements.push(position as u32);

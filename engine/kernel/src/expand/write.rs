@@ -261,10 +261,17 @@ impl Writer<'_> {
                         false => self.source(*source as usize),
                     });
                 }
-                if uop.op == Op::Index && src.get(2).is_some_and(|gate| self.is_true(*gate)) {
+                if uop.op == Op::Index && src.get(2).is_some_and(|gate| self.is(*gate, true)) {
                     src.truncate(2);
                 }
-                let folded = if is_vector { None } else { self.folded(uop, &src) };
+                let folded = match (uop.op, src.as_slice()) {
+                    (Op::Load, [address, ..]) if self.is_shut(*address) => {
+                        let zero = self.constant(Constant::zero(uop.dtype));
+                        Some(if is_vector { self.in_each(uop.dtype, zero) } else { zero })
+                    }
+                    _ if is_vector => None,
+                    _ => self.folded(uop, &src),
+                };
                 folded.unwrap_or_else(|| match (is_vector, uop.op) {
                     (true, op) if op != Op::Store => self.push_lanes(uop.clone(), src),
                     _ => self.push(uop.clone(), &src),
@@ -367,9 +374,17 @@ impl Writer<'_> {
         self.push(uop, &src)
     }
 
-    fn is_true(&self, place: Place) -> bool {
+    /// Whether a place is this truth value.
+    fn is(&self, place: Place, value: bool) -> bool {
         let constant = |number: u32| self.constants[number as usize];
-        matches!(place, Place::Constant(number) if constant(number) == Constant::bool(true))
+        matches!(place, Place::Constant(number) if constant(number) == Constant::bool(value))
+    }
+
+    /// Whether nothing is loaded from or stored to an address: its gate is shut.
+    fn is_shut(&self, address: Place) -> bool {
+        let Place::Uop(number) = address else { return false };
+        let gate = self.uops[number as usize].1.get(2);
+        gate.is_some_and(|gate| self.is(*gate, false))
     }
 
     fn constant(&mut self, value: Constant) -> Place {
@@ -381,7 +396,8 @@ impl Writer<'_> {
         Place::Constant(number as u32)
     }
 
-    /// The value of a uop that a step of a range has decided: an op of constants, `x+0`, `x*1`.
+    /// The value of a uop that a step of a range has decided: an op of constants, `x+0`, `x*1`, a
+    /// choice that is made.
     fn folded(&mut self, uop: &Instruction, src: &[Place]) -> Option<Place> {
         if !uop.op.is_elementwise() {
             return None;
@@ -403,16 +419,43 @@ impl Writer<'_> {
             Op::Add | Op::Sub if is(1, 0) => Some(src[0]),
             Op::Mul if is(0, 1) => Some(src[1]),
             Op::Mul if is(1, 1) => Some(src[0]),
-            Op::And if values[0] == Some(Constant::bool(true)) => Some(src[1]),
-            Op::And if values[1] == Some(Constant::bool(true)) => Some(src[0]),
+            Op::And if self.is(src[0], true) || self.is(src[1], false) => Some(src[1]),
+            Op::And if self.is(src[1], true) || self.is(src[0], false) => Some(src[0]),
+            Op::Or if self.is(src[0], false) || self.is(src[1], true) => Some(src[1]),
+            Op::Or if self.is(src[1], false) || self.is(src[0], true) => Some(src[0]),
+            Op::Where if self.is(src[0], true) => Some(src[1]),
+            Op::Where if self.is(src[0], false) => Some(src[2]),
             _ => None,
         }
     }
 
-    /// The constants, then those in every lane, then the uops.
+    /// For each uop whether something comes of it.
+    fn needed(&self) -> Vec<bool> {
+        let mut needed = vec![false; self.uops.len()];
+        for (number, (uop, src)) in self.uops.iter().enumerate().rev() {
+            let is_value =
+                uop.op.is_elementwise() || matches!(uop.op, Op::Vectorize | Op::Lane | Op::Index);
+            let is_idle = match uop.op {
+                Op::Load => true,
+                Op::Store => self.is_shut(src[0]),
+                _ => is_value,
+            };
+            needed[number] |= !is_idle;
+            if needed[number] {
+                for place in src {
+                    if let Place::Uop(source) = place {
+                        needed[*source as usize] = true;
+                    }
+                }
+            }
+        }
+        needed
+    }
+
+    /// The constants, then those in every lane, then the uops that something comes of.
     fn finish(self) -> Linear {
+        let needed = self.needed();
         let constants = self.constants.len() as u32;
-        let count = constants + self.splats.len() as u32;
         let lanes = self.lanes.as_ref().map_or(1, |lanes| lanes.count as u8);
         let constant =
             |value: &Constant| Instruction::new(Op::Const, value.dtype(), [], Arg::Const(*value));
@@ -422,13 +465,18 @@ impl Writer<'_> {
         };
         let head = self.constants.iter().map(constant).chain(self.splats.iter().map(splat));
         let mut uops: Vec<Instruction> = head.collect();
-        for (mut uop, src) in self.uops {
+        let mut places = vec![0; self.uops.len()];
+        for (number, (mut uop, src)) in self.uops.into_iter().enumerate() {
+            if !needed[number] {
+                continue;
+            }
             let position = |place: &Place| match place {
                 Place::Constant(number) => *number,
                 Place::Splat(number) => constants + number,
-                Place::Uop(number) => count + number,
+                Place::Uop(number) => places[*number as usize],
             };
             uop.src = src.iter().map(position).collect();
+            places[number] = uops.len() as u32;
             uops.push(uop);
         }
         Linear { name: self.linear.name.clone(), uops }

@@ -2,6 +2,7 @@
 
 mod common;
 mod faults;
+mod heuristics;
 mod kernels;
 mod random_kernels;
 mod tensor_cores;
