@@ -181,6 +181,7 @@ const TARGETS: &[(&str, Target)] = &[
     ),
     ("metal", Target { groups: Some(LEAST_GROUPS), shifts: true, vectors: QUADS, ..Target::PLAIN }),
     ("wgsl", WGSL),
+    ("wgsl-core", WGSL),
     ("wgpu", WGSL),
     ("llvm", Target { fma: true, vectors: ALL_VECTORS, ..Target::PLAIN }),
 ];

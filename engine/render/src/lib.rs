@@ -16,6 +16,7 @@ mod ptx_alu;
 mod scalar;
 mod vector;
 mod wgsl;
+mod wgsl_types;
 mod writer;
 
 pub use c::{c, c_named, c_prelude, c_type};
@@ -25,7 +26,7 @@ pub use llvm::{llvm, llvm_prelude};
 pub use metal::{metal, metal_prelude};
 pub use opencl::{opencl, opencl_prelude};
 pub use ptx::{ptx, ptx_prelude};
-pub use wgsl::{wgsl, wgsl_prelude};
+pub use wgsl::{wgsl, wgsl_core, wgsl_prelude};
 
 use gradiff_graph::{DType, Linear};
 
@@ -92,8 +93,17 @@ pub const LANGUAGES: &[Language] = &[
         render: wgsl,
         prelude: wgsl_prelude,
         has_groups: true,
-        lanes_max: wgsl::lanes_max,
-        has_vector_alu: wgsl::has_vector_alu,
+        lanes_max: |dtype| wgsl::lanes_max(wgsl_types::WITH_F16, dtype),
+        has_vector_alu: |dtype| wgsl_types::WITH_F16.is_own(dtype),
+    },
+    Language {
+        name: "wgsl-core",
+        extension: "wgsl",
+        render: wgsl_core,
+        prelude: wgsl_prelude,
+        has_groups: true,
+        lanes_max: |dtype| wgsl::lanes_max(wgsl_types::CORE, dtype),
+        has_vector_alu: |dtype| wgsl_types::CORE.is_own(dtype),
     },
     Language {
         name: "llvm",

@@ -1,6 +1,7 @@
 //! WGSL. One module per kernel: its arrays are bindings 0, 1, ... of group 0, its parameters
-//! follow as uniforms. There are i32, u32, f32 and, by an extension, f16; a bool is stored as a u32,
-//! which is 0 or 1.
+//! follow as uniforms. Which types there are, and in which words the smaller ones lie, is told in
+//! `wgsl_types`; a bool is stored as a u32, which is 0 or 1. There are two dialects: with the
+//! extension of f16 and, for devices without it, the core.
 //!
 //! How exact functions are the language leaves open: they are written out before a kernel comes here
 //! (`lacks` of the target).
@@ -8,31 +9,46 @@
 //! The language lets an implementation take NaN and infinity for absent. Constants of that kind
 //! go through a function, since as constant expressions they are errors.
 
+use gradiff_graph::fault::{Fault, is_active};
 use gradiff_graph::{AxisKind, Constant, DType, Linear, Op, evaluate};
 
 use crate::Error;
 use crate::dialect::{Alu, Dialect, Head, Place, Text, Value, dimension_name};
 use crate::helpers::collect;
 use crate::vector::Vectors;
+use crate::wgsl_types::{self, CORE, Types, WITH_F16, differs};
 use crate::writer::write;
 
-/// The module of one kernel.
+/// The module of one kernel for a device with the extension of f16.
 ///
 /// # Errors
 /// If a uop is not of the linear level or has no text in WGSL, or the name is no identifier.
 pub fn wgsl(linear: &Linear) -> Result<String, Error> {
-    write(&Wgsl, linear, &linear.name)
+    write(&Wgsl(WITH_F16), linear, &linear.name)
+}
+
+/// The module of one kernel for any device: f16 is its bits.
+///
+/// # Errors
+/// As [`wgsl`].
+pub fn wgsl_core(linear: &Linear) -> Result<String, Error> {
+    write(&Wgsl(CORE), linear, &linear.name)
 }
 
 /// What stands once before a kernel.
 pub fn wgsl_prelude(kernels: &str) -> String {
-    let definition = |word: &str| own(word).or_else(|| VECTORS.definition(word));
+    let definition = |word: &str| {
+        let own = own(word).or_else(|| wgsl_types::definition(word));
+        own.or_else(|| VECTORS.definition(word))
+    };
     let used = collect(kernels, &definition);
-    let has_half = kernels.contains("f16") || used.contains("f16");
+    let is_word = |c: char| c == '_' || c.is_ascii_alphanumeric();
+    let has_half = kernels.split(|c| !is_word(c)).any(|word| word == "f16");
     format!("{}{used}", if has_half { "enable f16;\n" } else { "" })
 }
 
-struct Wgsl;
+/// A dialect.
+struct Wgsl(Types);
 
 const VECTORS: Vectors = Vectors {
     type_name: vector_type,
@@ -41,8 +57,8 @@ const VECTORS: Vectors = Vectors {
     convert: |kind, value| format!("{kind}({value})"),
     select: |mask, y, z| format!("select({z}, {y}, {mask})"),
     lane: |value, lane| format!("{value}.{}", ["x", "y", "z", "w"][lane & 3]),
-    constant,
-    scalar,
+    constant: |value| WITH_F16.constant(value),
+    scalar: |alu| Wgsl(WITH_F16).scalar(alu),
     function: |kind, word, parameters, value| {
         let parameters: Vec<String> =
             parameters.iter().map(|(kind, name)| format!("{name}: {kind}")).collect();
@@ -53,33 +69,8 @@ const VECTORS: Vectors = Vectors {
     is_native: |_| true,
 };
 
-fn is_known(dtype: DType) -> bool {
-    matches!(dtype, DType::Bool | DType::I32 | DType::U32 | DType::F16 | DType::F32)
-}
-
 fn vector_type(dtype: DType, lanes: u8, _mask_bytes: u8) -> Option<String> {
-    (matches!(lanes, 2 | 4) && is_known(dtype)).then(|| format!("vec{lanes}<{}>", dtype.name()))
-}
-
-/// A constant of exactly these bits.
-fn constant(value: Constant) -> Option<String> {
-    let (bits, float) = (value.bits(), value.to_float());
-    let is_plain = float.is_some_and(|float| float.is_finite());
-    Some(match value.dtype() {
-        DType::Bool => value.is_true().to_string(),
-        DType::I32 if value == Constant::smallest(DType::I32) => "i32(-2147483648)".into(),
-        DType::I32 => value.to_int()?.to_string(),
-        DType::U32 => format!("{bits}u"),
-        // A literal below the normal numbers may be taken for 0.
-        DType::F32 if is_plain && (bits & 0x7f80_0000 != 0 || bits == 0) => format!("{value}f"),
-        DType::F32 => format!("f32_from_bits({bits:#x}u)"),
-        DType::F16 if is_plain && (bits & 0x7c00 != 0 || bits == 0) => format!("{value}h"),
-        DType::F16 => {
-            let wide = Constant::float(DType::F32, float?);
-            format!("f16(f32_from_bits({:#x}u))", wide.bits())
-        }
-        _ => return None,
-    })
+    (matches!(lanes, 2 | 4) && WITH_F16.is_own(dtype)).then(|| format!("vec{lanes}<{dtype}>"))
 }
 
 /// The functions that the kernels use; as in the preludes of C's family.
@@ -103,14 +94,6 @@ fn own(word: &str) -> Option<String> {
         "min_f16" => {
             "fn min_f16(x: f16, y: f16) -> f16 { return select(y, x, x < y || is_nan_f16(x)); }"
         }
-        "i32_from_f32" => {
-            "fn i32_from_f32(x: f32) -> i32 {\n  \
-             return select(0, i32(x), x >= -2147483648.0f && x < 2147483648.0f);\n}"
-        }
-        "u32_from_f32" => {
-            "fn u32_from_f32(x: f32) -> u32 {\n  \
-             return select(0u, u32(x), x > -1.0f && x < 4294967296.0f);\n}"
-        }
         // The language defines both for all values.
         "cdiv_i32" => "fn cdiv_i32(x: i32, y: i32) -> i32 { return x / y; }",
         "cdiv_u32" => "fn cdiv_u32(x: u32, y: u32) -> u32 { return x / y; }",
@@ -131,37 +114,42 @@ fn own(word: &str) -> Option<String> {
     Some(format!("{text}\n"))
 }
 
-/// An op over single values.
-fn scalar(alu: &Alu) -> Option<String> {
-    let (src, from, to) = (alu.texts(), alu.from(), alu.dtype);
-    Some(match alu.op {
-        Op::Cast if from == to => src[0].to_string(),
-        Op::Cast => cast(from, to, src[0])?,
-        Op::Bitcast if from == to => src[0].to_string(),
-        Op::Bitcast if [from, to].iter().all(|dtype| dtype.bits() == 32) => {
-            format!("bitcast<{}>({})", to.name(), src[0])
-        }
-        Op::Where => format!("select({}, {}, {})", src[2], src[1], src[0]),
-        op => match from {
-            DType::Bool => bool_op(op, &src)?,
-            DType::F16 | DType::F32 => float_op(op, from, &src)?,
-            DType::I32 | DType::U32 => int_op(alu)?,
-            _ => return None,
-        },
-    })
+impl Wgsl {
+    /// What an element of an array is.
+    fn stored_type(&self, dtype: DType) -> Option<DType> {
+        if dtype == DType::Bool { Some(DType::U32) } else { self.0.held(dtype) }
+    }
+
+    /// An op over single values.
+    fn scalar(&self, alu: &Alu) -> Option<String> {
+        let (src, from, to) = (alu.texts(), alu.from(), alu.dtype);
+        Some(match alu.op {
+            Op::Cast => self.0.cast(from, to, src[0])?,
+            Op::Bitcast => self.0.bitcast(from, to, src[0])?,
+            Op::Where => format!("select({}, {}, {})", src[2], src[1], src[0]),
+            op if from == DType::Bool => bool_op(op, &src)?,
+            op if self.0.is_bits(from) => bits_op(op, from, &src)?,
+            op if from.is_float() => float_op(op, from, &src)?,
+            op => {
+                let text = int_op(alu, self.0.held(from)?)?;
+                let is_cut = !is_active(Fault::RenderNoCutBack); // fault: render-no-cut-back
+                if may_leave(alu, op) && is_cut { self.0.cut_back(from, &text)? } else { text }
+            }
+        })
+    }
 }
 
-fn cast(from: DType, to: DType, x: &str) -> Option<String> {
-    Some(match (from, to) {
-        (DType::F16 | DType::F32, DType::Bool) => differs(x, &constant(Constant::zero(from))?),
-        (_, DType::Bool) => format!("({x}!={})", constant(Constant::zero(from))?),
-        (DType::F16, DType::I32 | DType::U32) => format!("{}_from_f32(f32({x}))", to.name()),
-        (DType::F32, DType::I32 | DType::U32) => format!("{}_from_f32({x})", to.name()),
-        // What f32 does not hold exactly is infinite in f16.
-        (DType::I32 | DType::U32, DType::F16) => format!("f16(f32({x}))"),
-        _ if is_known(to) => format!("{}({x})", to.name()),
-        _ => return None,
-    })
+/// Whether what an op makes of integers in words may be no value of their type.
+fn may_leave(alu: &Alu, op: Op) -> bool {
+    let is_sum = matches!(op, Op::Neg | Op::Add | Op::Sub | Op::Mul | Op::MulAcc | Op::Shl);
+    let is_quotient = matches!(op, Op::CDiv | Op::FloorDiv) && alu.dtype.is_signed();
+    alu.may_wrap && (is_sum || is_quotient && !is_safe(alu))
+}
+
+/// Whether the divisor is known to be one that nothing is special about.
+fn is_safe(alu: &Alu) -> bool {
+    let divisor = alu.src.get(1).and_then(Value::known_int);
+    divisor.is_some_and(|divisor| divisor != 0 && divisor != -1)
 }
 
 fn bool_op(op: Op, src: &[&str]) -> Option<String> {
@@ -185,7 +173,9 @@ fn float_op(op: Op, dtype: DType, src: &[&str]) -> Option<String> {
     let sign = match op {
         Op::Neg => return Some(format!("(-{})", guarded(src[0]))),
         Op::Sqrt => return Some(format!("sqrt({})", src[0])),
-        Op::Recip => return Some(format!("({}/{})", constant(Constant::one(dtype))?, src[0])),
+        Op::Recip => {
+            return Some(format!("({}/{})", WITH_F16.constant(Constant::one(dtype))?, src[0]));
+        }
         // The product may be rounded, which for f16 is too early.
         Op::MulAcc if dtype == DType::F16 => {
             return Some(format!("f16(fma(f32({}), f32({}), f32({})))", src[0], src[1], src[2]));
@@ -203,36 +193,40 @@ fn float_op(op: Op, dtype: DType, src: &[&str]) -> Option<String> {
     Some(format!("({}{sign}{})", src[0], guarded(src[1])))
 }
 
-/// Whether two floats differ. naga's `!=` is false where one is NaN.
-fn differs(x: &str, y: &str) -> String {
-    format!("(!({x}=={y}))")
+/// An op of a float that is held as its bits, done in f32 and rounded.
+fn bits_op(op: Op, dtype: DType, src: &[&str]) -> Option<String> {
+    let wide: Vec<String> = src.iter().map(|source| format!("{dtype}_to_f32({source})")).collect();
+    let wide: Vec<&str> = wide.iter().map(String::as_str).collect();
+    let text = float_op(op, DType::F32, &wide)?;
+    Some(if op.is_comparison() { text } else { format!("{dtype}_from_f32({text})") })
 }
 
-fn int_op(alu: &Alu) -> Option<String> {
+/// An op of integers that are held in words of this type; what comes out may have to be cut back.
+fn int_op(alu: &Alu, held: DType) -> Option<String> {
     let (op, dtype, src) = (alu.op, alu.from(), alu.texts());
     let known = alu.src.get(1).and_then(Value::known_int);
-    let is_safe = known.is_some_and(|divisor| divisor != 0 && divisor != -1);
-    let own = |op: Op| Some(format!("{op}_{}({})", dtype.name(), src.join(", ")));
+    let own = |op: Op| Some(format!("{op}_{held}({})", src.join(", ")));
+    let bits = dtype.bits();
     let amount = || match known {
-        Some(amount) if (0..32).contains(&amount) => format!("{amount}u"),
-        _ => format!("(u32({})&31u)", src[1]),
+        Some(amount) if (0..bits.into()).contains(&amount) => format!("{amount}u"),
+        _ => format!("(u32({})&{}u)", src[1], bits - 1),
     };
     let sign = match op {
-        Op::Neg if dtype == DType::U32 => return Some(format!("(0u-{})", src[0])),
+        Op::Neg if dtype.is_unsigned() => return Some(format!("(0u-{})", src[0])),
         Op::Neg => return Some(format!("(-{})", guarded(src[0]))),
         // A product of literals must not leave its type: it is a constant here.
         Op::MulAcc if let [Some(x), Some(y)] = [0, 1].map(|source| alu.src[source].known) => {
-            let product = constant(evaluate(Op::Mul, dtype, &[x, y])?)?;
+            let product = WITH_F16.constant(evaluate(Op::Mul, dtype, &[x, y])?)?;
             return Some(format!("({product}+{})", guarded(src[2])));
         }
         Op::MulAcc => return Some(format!("({}*{}+{})", src[0], src[1], guarded(src[2]))),
         Op::Max | Op::Min => return Some(format!("{op}({})", src.join(", "))),
         Op::Shl => return Some(format!("({}<<{})", src[0], amount())),
         Op::Shr => return Some(format!("({}>>{})", src[0], amount())),
-        Op::CDiv if is_safe => "/",
-        Op::CMod if is_safe => "%",
+        Op::CDiv if is_safe(alu) => "/",
+        Op::CMod if is_safe(alu) => "%",
         Op::CDiv | Op::CMod => return own(op),
-        Op::FloorDiv | Op::FloorMod if dtype == DType::I32 => return own(op),
+        Op::FloorDiv | Op::FloorMod if dtype.is_signed() => return own(op),
         Op::FloorDiv => return own(Op::CDiv),
         Op::FloorMod => return own(Op::CMod),
         Op::Add => "+",
@@ -254,35 +248,35 @@ impl Dialect for Wgsl {
     }
 
     fn lacks(&self, dtype: DType, _is_stored: bool) -> bool {
-        !is_known(dtype)
+        self.0.held(dtype).is_none()
     }
 
     fn type_name(&self, dtype: DType, lanes: u8, mask_bytes: u8) -> Option<String> {
         match lanes {
-            1 => is_known(dtype).then(|| dtype.name().to_string()),
-            _ => vector_type(dtype, lanes, mask_bytes),
+            1 => self.0.held(dtype).map(|held| held.to_string()),
+            _ => vector_type(dtype, lanes, mask_bytes).filter(|_| self.0.is_own(dtype)),
         }
     }
 
     fn constant(&self, value: Constant) -> Option<String> {
-        constant(value)
+        self.0.constant(value)
     }
 
     fn head(&self, head: &Head) -> Option<String> {
         let mut text = String::new();
         for (number, (slot, dtype, is_stored)) in head.arrays.iter().enumerate() {
             let access = if *is_stored { "read_write" } else { "read" };
-            let kind = stored_type(*dtype);
+            let kind = self.stored_type(*dtype)?;
             text += &format!(
                 "@group(0) @binding({number}) var<storage, {access}> data{slot}: array<{kind}>;\n"
             );
         }
         for (number, (name, dtype)) in (head.arrays.len()..).zip(&head.variables) {
-            let kind = dtype.name();
+            let kind = self.0.held(*dtype)?;
             text += &format!("@group(0) @binding({number}) var<uniform> {name}: {kind};\n");
         }
         for (name, dtype, size_elements) in &head.locals {
-            let kind = stored_type(*dtype);
+            let kind = self.stored_type(*dtype)?;
             text += &format!("var<workgroup> {name}: array<{kind}, {size_elements}>;\n");
         }
         let size = |dimension: usize| head.group.get(dimension).copied().unwrap_or(1);
@@ -306,7 +300,13 @@ impl Dialect for Wgsl {
         if matches!(alu.op, Op::Exp2 | Op::Log2 | Op::Sin | Op::Pow) {
             return None;
         }
-        if alu.lanes == 1 { scalar(alu).map(Text::from) } else { VECTORS.alu(alu) }
+        match alu.lanes {
+            1 => self.scalar(alu).map(Text::from),
+            _ if [alu.from(), alu.dtype].iter().all(|dtype| self.0.is_own(*dtype)) => {
+                VECTORS.alu(alu)
+            }
+            _ => None,
+        }
     }
 
     fn vectorize(&self, dtype: DType, lanes: u8, src: &[Value]) -> Option<Text> {
@@ -361,11 +361,6 @@ impl Dialect for Wgsl {
     }
 }
 
-/// What an element of an array is.
-fn stored_type(dtype: DType) -> &'static str {
-    if dtype == DType::Bool { "u32" } else { dtype.name() }
-}
-
 /// The value of an element at a place.
 fn element(place: &Place, lane: u8) -> String {
     let address = address(place, lane);
@@ -385,11 +380,6 @@ fn address(place: &Place, lane: u8) -> String {
 }
 
 /// How many elements a load takes at most.
-pub(crate) fn lanes_max(dtype: DType) -> u8 {
-    if is_known(dtype) && dtype != DType::Bool { 4 } else { 1 }
-}
-
-/// Whether elementwise ops take vectors of a type.
-pub(crate) fn has_vector_alu(dtype: DType) -> bool {
-    is_known(dtype)
+pub(crate) fn lanes_max(types: Types, dtype: DType) -> u8 {
+    if types.is_own(dtype) && dtype != DType::Bool { 4 } else { 1 }
 }

@@ -157,7 +157,7 @@ faults! {
     LinearizeAccumulatorNotReset "linearize-accumulator-not-reset" "kernel"
         "The accumulator is set once instead of once per output element.";
     RenderNoCutBack "render-no-cut-back" "render"
-        "C's promotion of 8- and 16-bit operands is not cut back.";
+        "8- and 16-bit results that C computes in int, and WGSL in words, are not cut back.";
     RenderCompareUnsignedAsSigned "render-compare-unsigned-as-signed" "render"
         "Unsigned values are compared as signed.";
     RenderShiftArithmeticLost "render-shift-arithmetic-lost" "render"

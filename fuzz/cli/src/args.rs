@@ -137,7 +137,7 @@ pub(crate) struct Show {
     /// A corpus file.
     pub(crate) file: PathBuf,
     /// Which stage: program, graph, schedule, kernel, uops; or a language: c, cuda, opencl, metal,
-    /// wgsl, llvm or ptx.
+    /// wgsl, wgsl-core, llvm or ptx.
     #[arg(long, default_value = "c")]
     pub(crate) stage: String,
     /// With these optimisations of each kernel, as in "upcast 0 4, unroll 1 2"; "" for none. If it

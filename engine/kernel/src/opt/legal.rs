@@ -92,7 +92,8 @@ pub fn loops(root: &UOp) -> Result<Loops, Error> {
             is_reduced: reduced & bit != 0,
             is_output: outputs & bit != 0,
             is_nested: own.clone().any(|fold| bits(fold) & reduced != 0),
-            fold_bytes: own.map(|fold| fold.dtype().size_bytes() as i64).sum(),
+            // What is smaller than a word may take one there.
+            fold_bytes: own.map(|fold| fold.dtype().size_bytes().max(4) as i64).sum(),
             has_rows: rows & bit != 0,
             bit,
             meets: together

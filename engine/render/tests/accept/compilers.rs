@@ -3,6 +3,8 @@
 use std::io::Write;
 use std::process::{Command, Output};
 
+use naga::valid::{Capabilities, ValidationFlags, Validator};
+
 /// A program that judges the texts of a language.
 pub(crate) struct Compiler {
     /// The language, as in the table of languages.
@@ -93,15 +95,19 @@ pub(crate) const COMPILERS: &[Compiler] = &[
         language: "wgsl",
         name: "naga",
         find: || Ok("naga".into()),
-        check: Check::InProcess(naga_check),
+        check: Check::InProcess(|text| naga_check(text, Capabilities::SHADER_FLOAT16)),
+    },
+    Compiler {
+        language: "wgsl-core",
+        name: "naga without f16",
+        find: || Ok("naga".into()),
+        check: Check::InProcess(|text| naga_check(text, Capabilities::empty())),
     },
 ];
 
-fn naga_check(text: &str) -> Result<(), String> {
+fn naga_check(text: &str, capabilities: Capabilities) -> Result<(), String> {
     let module = naga::front::wgsl::parse_str(text).map_err(|why| why.emit_to_string(text))?;
-    let (flags, capabilities) =
-        (naga::valid::ValidationFlags::all(), naga::valid::Capabilities::all());
-    let mut validator = naga::valid::Validator::new(flags, capabilities);
+    let mut validator = Validator::new(ValidationFlags::all(), capabilities);
     validator.validate(&module).map(drop).map_err(|why| why.emit_to_string(text))
 }
 
