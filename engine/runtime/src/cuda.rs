@@ -229,7 +229,7 @@ impl Device for Cuda {
         let texts = Texts::new("cuda", "cuda", kernels)?;
         let launches: Vec<Launch> = kernels
             .iter()
-            .map(|kernel| Launch::new("cuda", &self.limits, kernel))
+            .map(|kernel| Launch::new("cuda", &self.limits, 1, kernel))
             .collect::<Result<_, _>>()?;
         let module = |part: &[(String, String)]| {
             let (text, kernels) = texts.file(part);

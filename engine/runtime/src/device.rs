@@ -130,25 +130,47 @@ const fn row(name: &'static str, open: fn() -> Result<Arc<dyn Device>, Error>) -
 }
 
 /// All devices, the one that needs nothing first.
-static DEVICES: [Row; 7] = [
+static DEVICES: [Row; 8] = [
     row("interp", || Ok(Arc::new(crate::interp::Interpreter))),
     row("jit", || Ok(Arc::new(crate::jit::Jit::open()?))),
     row("c", || Ok(Arc::new(crate::c::Compiler::open()?))),
     row("opencl", || Ok(Arc::new(crate::opencl::OpenCl::open()?))),
     row("cuda", || Ok(Arc::new(crate::cuda::Cuda::open()?))),
-    row("wgpu", open_wgpu),
+    row("wgpu", wgpu::open),
+    row("wgpu-core", wgpu::open_core),
     row("null", || Ok(Arc::new(crate::null::Null))),
 ];
 
 #[cfg(feature = "wgpu")]
-fn open_wgpu() -> Result<Arc<dyn Device>, Error> {
-    Ok(Arc::new(crate::wgpu::Wgpu::open()?))
+mod wgpu {
+    use super::{Arc, Device, Error};
+    use crate::wgpu::Wgpu;
+
+    pub(super) fn open() -> Result<Arc<dyn Device>, Error> {
+        Ok(Arc::new(Wgpu::open()?))
+    }
+
+    pub(super) fn open_core() -> Result<Arc<dyn Device>, Error> {
+        Ok(Arc::new(Wgpu::open_core()?))
+    }
 }
 
 #[cfg(not(feature = "wgpu"))]
-fn open_wgpu() -> Result<Arc<dyn Device>, Error> {
-    let why = "this was built without it; build with the feature `wgpu`".into();
-    Err(Error::Unavailable { device: "wgpu", why })
+mod wgpu {
+    use super::{Arc, Device, Error};
+
+    fn absent(device: &'static str) -> Result<Arc<dyn Device>, Error> {
+        let why = "this was built without it; build with the feature `wgpu`".into();
+        Err(Error::Unavailable { device, why })
+    }
+
+    pub(super) fn open() -> Result<Arc<dyn Device>, Error> {
+        absent("wgpu")
+    }
+
+    pub(super) fn open_core() -> Result<Arc<dyn Device>, Error> {
+        absent("wgpu-core")
+    }
 }
 
 impl Row {
@@ -162,7 +184,7 @@ impl Row {
     }
 }
 
-/// The device of this name: `interp`, `jit`, `c`, `opencl`, `cuda`, `wgpu` or `null`.
+/// The device of this name: `interp`, `jit`, `c`, `opencl`, `cuda`, `wgpu`, `wgpu-core` or `null`.
 ///
 /// # Errors
 /// [`Error::NoDevice`] if no device has the name, [`Error::Unavailable`] if this machine lacks

@@ -13,10 +13,12 @@ pub(crate) struct Launch {
 }
 
 impl Launch {
-    /// How a kernel is launched, if the device takes that.
+    /// How a kernel is launched, if the device takes that. Elements of local memory take so many
+    /// bytes there at least.
     pub(crate) fn new(
         device: &'static str,
         limits: &GroupLimits,
+        element_bytes_min: u64,
         kernel: &Linear,
     ) -> Result<Launch, Error> {
         let refuse = |what: String| Error::Launch { device, kernel: kernel.name.clone(), what };
@@ -45,7 +47,10 @@ impl Launch {
             )));
         }
         let bytes = |uop: &Instruction| match uop.arg {
-            Arg::Local(local) => local.size_elements.max(0) as u64 * uop.dtype.size_bytes() as u64,
+            Arg::Local(local) => {
+                let element_bytes = element_bytes_min.max(uop.dtype.size_bytes() as u64);
+                local.size_elements.max(0) as u64 * element_bytes
+            }
             _ => 0,
         };
         let arrays = kernel.uops.iter().filter(|uop| uop.op == Op::DefineLocal);

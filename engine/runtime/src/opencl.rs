@@ -256,7 +256,7 @@ impl Device for OpenCl {
         let texts = Texts::new("opencl", "opencl", kernels)?;
         let launches: Vec<Launch> = kernels
             .iter()
-            .map(|kernel| Launch::new("opencl", &self.limits, kernel))
+            .map(|kernel| Launch::new("opencl", &self.limits, 1, kernel))
             .collect::<Result<_, _>>()?;
         let mut heavy = vec![false; texts.named.len()];
         for (kernel, number) in kernels.iter().zip(&texts.number_of) {

@@ -2,9 +2,11 @@
 //! looked for when the device is opened, or Metal on Apple's systems.
 //!
 //! Global ranges number the groups and local ranges the threads of a group, the innermost range
-//! as x. Memories have a copy in a buffer of the device (see `remote`), a bool as a word of 32
-//! bits. Launches are noted down and handed over together when bytes are asked for. The first GPU
-//! is taken, else the first adapter, or the one whose number `GRADIFF_WGPU_DEVICE` gives.
+//! as x. Memories have a copy in a buffer of the device (see `remote`), each element in a word of
+//! 32 bits; an f16 takes half a word where the device has that type. Launches are noted down and
+//! handed over together when bytes are asked for. The first GPU is taken, else the first adapter,
+//! or the one whose number `GRADIFF_WGPU_DEVICE` gives. The device `wgpu-core` is the same one
+//! without extensions, hence without f16: kernels for it are written in the core of WGSL.
 //!
 //! The checks that `wgpu` writes into kernels stay: without them a kernel is as good as unsafe
 //! code, and what strays is found by the checked interpreter, not here. Local memory is not
@@ -31,8 +33,12 @@ use copies::OnDevice;
 /// How many launches are noted down at most before they are handed over.
 const LAUNCHES_MAX: usize = 64;
 
+/// Bytes of the least that a variable of local memory takes, that an f16 may be half of.
+const WORD_BYTES: u64 = 4;
+
 /// The device.
 pub(crate) struct Wgpu {
+    name: &'static str,
     opened: Arc<Opened>,
     description: String,
     groups: GroupLimits,
@@ -82,15 +88,19 @@ fn ready<T>(future: impl Future<Output = T>) -> T {
     }
 }
 
-/// How many bytes an element takes on the device.
-fn stored_bytes(dtype: DType) -> usize {
-    if dtype == DType::Bool { 4 } else { dtype.size_bytes() }
-}
-
 impl Wgpu {
-    /// Finds an adapter and opens it.
+    /// Finds an adapter and opens it, with f16 if it has that.
     pub(crate) fn open() -> Result<Wgpu, Error> {
-        let unavailable = |why: String| Error::Unavailable { device: "wgpu", why };
+        Wgpu::open_with("wgpu", api::Features::SHADER_F16)
+    }
+
+    /// Finds an adapter and opens it without extensions.
+    pub(crate) fn open_core() -> Result<Wgpu, Error> {
+        Wgpu::open_with("wgpu-core", api::Features::empty())
+    }
+
+    fn open_with(name: &'static str, features: api::Features) -> Result<Wgpu, Error> {
+        let unavailable = |why: String| Error::Unavailable { device: name, why };
         let backends = api::Backends::VULKAN | api::Backends::METAL;
         let mut options = api::InstanceDescriptor::new_without_display_handle();
         options.backends = backends;
@@ -110,13 +120,12 @@ impl Wgpu {
                     .into(),
             )
         })?;
-        let opened = Opened::new(adapter).map_err(unavailable)?;
-        Ok(Wgpu::of(opened, &adapter.get_info()))
+        let opened = Opened::new(adapter, features).map_err(unavailable)?;
+        Ok(Wgpu::of(name, opened, &adapter.get_info()))
     }
 
-    fn of(opened: Opened, info: &api::AdapterInfo) -> Wgpu {
+    fn of(name: &'static str, opened: Opened, info: &api::AdapterInfo) -> Wgpu {
         let limits = &opened.limits;
-        let has_half = opened.device.features().contains(api::Features::SHADER_F16);
         let description = format!(
             "{} ({}, {:?}), driver {} {}, {} arrays a kernel, f16 {}",
             info.name,
@@ -125,7 +134,7 @@ impl Wgpu {
             info.driver,
             info.driver_info,
             limits.max_storage_buffers_per_shader_stage,
-            if has_half { "stored" } else { "lacking" },
+            if opened.has_f16() { "in half a word" } else { "by its bits" },
         );
         let groups = GroupLimits {
             threads_max: limits.max_compute_invocations_per_workgroup.into(),
@@ -137,13 +146,13 @@ impl Wgpu {
             groups_max: [limits.max_compute_workgroups_per_dimension.into(); 3],
             local_bytes: limits.max_compute_workgroup_storage_size.into(),
         };
-        Wgpu { opened: Arc::new(opened), description, groups }
+        Wgpu { name, opened: Arc::new(opened), description, groups }
     }
 
     /// Whether the device takes the arrays of a kernel.
     fn check_arrays(&self, signature: &Signature) -> Result<(), Error> {
         let refuse = |what: String| {
-            Err(Error::Launch { device: "wgpu", kernel: signature.name.clone(), what })
+            Err(Error::Launch { device: self.name, kernel: signature.name.clone(), what })
         };
         let limits = &self.opened.limits;
         let most = limits.max_storage_buffers_per_shader_stage as usize;
@@ -153,7 +162,7 @@ impl Wgpu {
         }
         let size = |parameter: &Parameter| {
             (parameter.size_elements.max(0) as u64)
-                .saturating_mul(stored_bytes(parameter.dtype) as u64)
+                .saturating_mul(self.opened.stored_bytes(parameter.dtype) as u64)
         };
         let most = limits.max_storage_buffer_binding_size.min(limits.max_buffer_size);
         if let Some(size) = signature.parameters.iter().map(size).find(|size| most < *size) {
@@ -164,10 +173,10 @@ impl Wgpu {
 }
 
 impl Opened {
-    fn new(adapter: &api::Adapter) -> Result<Opened, String> {
+    fn new(adapter: &api::Adapter, features: api::Features) -> Result<Opened, String> {
         let limits = adapter.limits();
         let (device, queue) = ready(adapter.request_device(&api::DeviceDescriptor {
-            required_features: adapter.features() & api::Features::SHADER_F16,
+            required_features: adapter.features() & features,
             required_limits: limits.clone(),
             memory_hints: api::MemoryHints::MemoryUsage,
             ..Default::default()
@@ -180,6 +189,16 @@ impl Opened {
         }));
         device.set_device_lost_callback(move |_, why| note(&loss, format!("it is lost: {why}")));
         Ok(Opened { device, queue, limits, said, work: Mutex::default() })
+    }
+
+    fn has_f16(&self) -> bool {
+        self.device.features().contains(api::Features::SHADER_F16)
+    }
+
+    /// How many bytes an element takes on the device.
+    fn stored_bytes(&self, dtype: DType) -> usize {
+        let is_half = dtype == DType::F16 && self.has_f16();
+        if is_half { 2 } else { dtype.size_bytes().max(4) }
     }
 
     fn lock(&self) -> MutexGuard<'_, Work> {
@@ -315,6 +334,10 @@ struct Kernel {
 
 impl Device for Wgpu {
     fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn target(&self) -> &'static str {
         "wgpu"
     }
 
@@ -322,15 +345,16 @@ impl Device for Wgpu {
         for kernel in kernels {
             if let Some(what) = self.lacks(kernel) {
                 let kernel = kernel.name.clone();
-                return Err(Error::Launch { device: "wgpu", kernel, what });
+                return Err(Error::Launch { device: self.name, kernel, what });
             }
         }
-        let texts = Texts::new("wgpu", "wgsl", kernels)?;
+        let language = if self.opened.has_f16() { "wgsl" } else { "wgsl-core" };
+        let texts = Texts::new(self.name, language, kernels)?;
         let mut pipelines: Vec<Option<api::ComputePipeline>> = vec![None; texts.named.len()];
         let mut made: Vec<Arc<dyn Executable>> = Vec::with_capacity(kernels.len());
         for (kernel, number) in kernels.iter().zip(&texts.number_of) {
             let signature = Signature::of(kernel)?;
-            let launch = Launch::new("wgpu", &self.groups, kernel)?;
+            let launch = Launch::new(self.name, &self.groups, WORD_BYTES, kernel)?;
             let pipeline = match &mut pipelines[*number] {
                 Some(pipeline) => pipeline.clone(),
                 none => {
@@ -354,12 +378,7 @@ impl Device for Wgpu {
     /// How exact functions are WGSL leaves open, and drivers take that: log2 of the smallest
     /// numbers is off by 22 on Mesa 22.3. Kernels for the target `wgpu` have them written out.
     fn lacks(&self, kernel: &Linear) -> Option<String> {
-        let has_half = self.opened.device.features().contains(api::Features::SHADER_F16);
-        let is_type = |dtype| match dtype {
-            DType::Void | DType::Bool | DType::I32 | DType::U32 | DType::F32 => true,
-            DType::F16 => has_half,
-            _ => false,
-        };
+        let is_type = |dtype| !matches!(dtype, DType::I64 | DType::U64 | DType::F64);
         let is_function = |op| matches!(op, Op::Exp2 | Op::Log2 | Op::Sin | Op::Pow);
         let missing = kernel.uops.iter().find(|uop| !is_type(uop.dtype) || is_function(uop.op))?;
         Some(match is_type(missing.dtype) {
@@ -406,7 +425,8 @@ impl Kernel {
             work.buffers[*handle].used = Some(work.number);
         }
         let entry = |(binding, (handle, parameter)): (u32, (&usize, &Parameter))| {
-            let size = parameter.size_elements as u64 * stored_bytes(parameter.dtype) as u64;
+            let size =
+                parameter.size_elements as u64 * self.opened.stored_bytes(parameter.dtype) as u64;
             let buffer = work.buffers[*handle].buffer.as_ref().expect("it is in use");
             let size = std::num::NonZeroU64::new(size.next_multiple_of(4).max(4));
             let resource = api::BufferBinding { buffer, offset: 0, size };

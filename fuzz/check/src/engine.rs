@@ -61,13 +61,19 @@ const fn row(name: &'static str, device: &'static str, story: &'static str) -> B
 
 /// A way of `wgpu`. WGSL lets compilers take either zero for the other, and Mesa makes -0.0 of
 /// 0.0 - 0.0; it lets them take all numbers for finite ones, and Mesa makes 0 of x - x.
-const fn wgpu(name: &'static str, opts: Opts, story: &'static str) -> BackendRow {
+const fn wgpu(
+    name: &'static str,
+    device: &'static str,
+    opts: Opts,
+    story: &'static str,
+) -> BackendRow {
     BackendRow {
         opts,
         is_default: false,
         finite_for: Some("WGSL"),
         zero_signs: false,
-        ..row(name, "wgpu", story)
+        target: "wgpu",
+        ..row(name, device, story)
     }
 }
 
@@ -147,9 +153,10 @@ pub const BACKENDS: &[BackendRow] = &[
         is_default: false,
         ..row("opencl/heuristic", "opencl", "the optimisations that the engine chooses")
     },
-    wgpu("wgpu", Opts::None, "WGSL by the crate wgpu: Vulkan, Metal"),
-    wgpu("wgpu/opts", Opts::Drawn(5), "legal optimisations, drawn for each kernel"),
-    wgpu("wgpu/heuristic", Opts::Heuristic, "the optimisations that the engine chooses"),
+    wgpu("wgpu", "wgpu", Opts::None, "WGSL by the crate wgpu: Vulkan, Metal"),
+    wgpu("wgpu/core", "wgpu-core", Opts::None, "the same without extensions: f16 by its bits"),
+    wgpu("wgpu/opts", "wgpu", Opts::Drawn(5), "legal optimisations, drawn for each kernel"),
+    wgpu("wgpu/heuristic", "wgpu", Opts::Heuristic, "the optimisations that the engine chooses"),
     BackendRow {
         opts: Opts::Drawn(5),
         is_default: false,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use ::wgpu::{self as api, BufferUsages};
 use gradiff_graph::DType;
 
-use super::{Opened, Slot, stored_bytes};
+use super::{Opened, Slot};
 use crate::Error;
 use crate::remote::{self, Place};
 
@@ -19,7 +19,7 @@ impl Place for OnDevice<'_> {
     }
 
     fn allocate(&self, dtype: DType, size_bytes: usize) -> Result<Box<dyn remote::Copy>, Error> {
-        let size = size_bytes.div_ceil(dtype.size_bytes()) * stored_bytes(dtype);
+        let size = size_bytes.div_ceil(dtype.size_bytes()) * self.0.stored_bytes(dtype);
         let usage = BufferUsages::STORAGE | BufferUsages::COPY_SRC | BufferUsages::COPY_DST;
         let work = &mut *self.0.lock();
         let buffer = self.0.buffer(size.next_multiple_of(4), usage)?;
@@ -58,9 +58,10 @@ impl remote::Copy for Held {
     }
 
     fn upload(&mut self, bytes: &[u8]) -> Result<(), Error> {
-        let mut bytes = match self.dtype {
-            DType::Bool => Cow::Owned(bytes.iter().flat_map(|byte| [*byte, 0, 0, 0]).collect()),
-            _ => Cow::Borrowed(bytes),
+        let stored_bytes = self.opened.stored_bytes(self.dtype);
+        let mut bytes = match stored_bytes == self.dtype.size_bytes() {
+            true => Cow::Borrowed(bytes),
+            false => Cow::Owned(widened(self.dtype, bytes, stored_bytes)),
         };
         if !bytes.len().is_multiple_of(4) {
             let size = bytes.len().next_multiple_of(4);
@@ -97,16 +98,27 @@ impl remote::Copy for Held {
             call: "get_mapped_range",
             why: error.to_string(),
         })?;
-        match self.dtype {
-            DType::Bool => {
-                let words = view.chunks_exact(4);
-                bytes.iter_mut().zip(words).for_each(|(byte, word)| *byte = word[0]);
-            }
-            _ => bytes.copy_from_slice(&view[..bytes.len()]),
+        let size_bytes = self.dtype.size_bytes();
+        let words = view.chunks_exact(self.opened.stored_bytes(self.dtype));
+        for (element, word) in bytes.chunks_exact_mut(size_bytes).zip(words) {
+            element.copy_from_slice(&word[..size_bytes]);
         }
         drop(view);
         landing.unmap();
         work.landing = Some(landing);
         Ok(())
     }
+}
+
+/// Elements side by side as they lie on the device: integers extended by their sign, others by 0.
+fn widened(dtype: DType, bytes: &[u8], stored_bytes: usize) -> Vec<u8> {
+    let size_bytes = dtype.size_bytes();
+    let elements = bytes.chunks_exact(size_bytes);
+    let extended = |element: &[u8]| {
+        let is_negative = dtype.is_signed() && element[size_bytes - 1] & 0x80 != 0;
+        let mut word = [if is_negative { 0xff } else { 0 }; 8];
+        word[..size_bytes].copy_from_slice(element);
+        word
+    };
+    elements.flat_map(|element| extended(element).into_iter().take(stored_bytes)).collect()
 }

@@ -4,18 +4,23 @@
 use std::sync::Arc;
 
 use crate::common::{Builder, Expression, elementwise, ints, memory_of, values_of};
-use gradiff_graph::{Arg, AxisKind, Constant, DType, Linear, Op};
+use gradiff_graph::{Arg, AxisKind, Constant, DType, Linear, Op, evaluate};
 use gradiff_runtime::{Device, Error, Memory, device};
 
-const DRIVERS: [&str; 2] = ["opencl", "wgpu"];
+const DRIVERS: [&str; 3] = ["opencl", "wgpu", "wgpu-core"];
 
 /// `data0[g] = sum over l of data1[4 * g + l]` for threads l, by local memory and a barrier.
 fn grouped_sum(groups: i64, threads: i64) -> Linear {
+    grouped_sum_of(DType::I32, groups, threads)
+}
+
+fn grouped_sum_of(dtype: DType, groups: i64, threads: i64) -> Linear {
     let mut b = Builder::default();
-    let output = b.global(0, DType::I32, groups);
-    let input = b.global(1, DType::I32, groups * threads);
-    let local = b.local(0, DType::I32, threads);
-    let [zero, one, count] = [0, 1, threads].map(|value| b.int(value));
+    let output = b.global(0, dtype, groups);
+    let input = b.global(1, dtype, groups * threads);
+    let local = b.local(0, dtype, threads);
+    let [one, count] = [1, threads].map(|value| b.int(value));
+    let zero = b.constant(Constant::zero(dtype));
     let group = b.range_of(AxisKind::Global, groups);
     let thread = b.range_of(AxisKind::Local, threads);
     let row = b.binary(Op::Mul, DType::I32, group, count);
@@ -23,11 +28,11 @@ fn grouped_sum(groups: i64, threads: i64) -> Linear {
     let value = b.load(input, index, None);
     b.store(local, thread, None, value);
     b.barrier();
-    let sum = b.push(Op::DefineAcc, DType::I32, &[zero], Arg::Int(0));
+    let sum = b.push(Op::DefineAcc, dtype, &[zero], Arg::Int(0));
     let step = b.range(threads);
     let value = b.load(local, step, None);
-    let next = b.binary(Op::Add, DType::I32, sum, value);
-    b.push(Op::Assign, DType::I32, &[sum, next], Arg::None);
+    let next = b.binary(Op::Add, dtype, sum, value);
+    b.push(Op::Assign, dtype, &[sum, next], Arg::None);
     b.end(step);
     let is_first = b.binary(Op::CmpLt, DType::Bool, thread, one);
     b.store(output, group, Some(is_first), sum);
@@ -38,19 +43,33 @@ fn grouped_sum(groups: i64, threads: i64) -> Linear {
 
 #[test]
 fn grouped_sums_agree_with_the_checked_interpreter() {
-    let input = memory_of(&ints(DType::I32, &(0..80).collect::<Vec<_>>()));
-    let kernel = grouped_sum(5, 16);
-    let sums = |name: &str| {
-        let executable = device(name)?.compile(&[&kernel])?.remove(0);
-        let output = Memory::new(DType::I32, 5)?;
-        executable.run(&[&output, &input])?;
-        Ok::<_, Error>(values_of(&output))
-    };
-    let expected = sums("interp").unwrap();
-    assert_eq!(expected[1], Constant::int(DType::I32, (16..32).sum()));
-    for device in there() {
-        assert_eq!(sums(device.name()).unwrap(), expected, "{}", device.name());
+    let there = there();
+    for dtype in [DType::I32, DType::I8, DType::U16, DType::F16] {
+        let input = memory_of(&numbers(dtype));
+        let kernel = grouped_sum_of(dtype, 5, 16);
+        let sums = |name: &str| {
+            let executable = device(name)?.compile(&[&kernel])?.remove(0);
+            let output = Memory::new(dtype, 5)?;
+            executable.run(&[&output, &input])?;
+            Ok::<_, Error>(values_of(&output))
+        };
+        let expected = sums("interp").unwrap();
+        let second = numbers(dtype)[16..32].to_vec();
+        let add = |x, y| evaluate(Op::Add, dtype, &[x, y]).expect("a sum");
+        assert_eq!(Some(expected[1]), second.into_iter().reduce(add), "{dtype}");
+        for device in &there {
+            assert_eq!(sums(device.name()).unwrap(), expected, "{dtype} {}", device.name());
+        }
     }
+}
+
+/// 0 to 79, of which sums of 8 bits wrap.
+fn numbers(dtype: DType) -> Vec<Constant> {
+    let number = |value: i32| match dtype.is_float() {
+        true => Constant::float(dtype, value.into()),
+        false => Constant::int(dtype, value.into()),
+    };
+    (0..80).map(number).collect()
 }
 
 /// The devices that are there. Of each other one, one line says why it is not.

@@ -292,12 +292,12 @@ fn what_follows_threads_is_done_once_and_last() {
 fn devices_are_listed_and_unknown_ones_refused() {
     let rows = devices();
     let names: Vec<&str> = rows.iter().map(|row| row.name).collect();
-    assert_eq!(names, ["interp", "jit", "c", "opencl", "cuda", "wgpu", "null"]);
+    assert_eq!(names, ["interp", "jit", "c", "opencl", "cuda", "wgpu", "wgpu-core", "null"]);
     assert!(rows[0].status.is_ok());
     let Err(error) = device("gpu") else { panic!("there is no such device") };
     assert_eq!(
         error.to_string(),
-        "there is no device `gpu`; devices are interp, jit, c, opencl, cuda, wgpu, null"
+        "there is no device `gpu`; devices are interp, jit, c, opencl, cuda, wgpu, wgpu-core, null"
     );
 }
 

@@ -6,4 +6,5 @@ mod groups;
 mod kernels;
 mod ops;
 mod products;
+mod small_types;
 mod vectors;
