@@ -41,6 +41,11 @@ pub trait Device: Send + Sync {
         Ok(())
     }
 
+    /// How many compiled kernels an engine keeps at most.
+    fn kernels_kept(&self) -> usize {
+        4096
+    }
+
     /// What kernels must keep within.
     fn limits(&self) -> Limits {
         Limits::default()

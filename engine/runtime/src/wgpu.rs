@@ -33,7 +33,7 @@ use copies::OnDevice;
 /// How many launches are noted down at most before they are handed over.
 const LAUNCHES_MAX: usize = 64;
 
-/// Bytes of the least that a variable of local memory takes, that an f16 may be half of.
+/// Bytes that an element of local memory is counted with at least, an f16 as well.
 const WORD_BYTES: u64 = 4;
 
 /// The device.
@@ -389,6 +389,11 @@ impl Device for Wgpu {
 
     fn describe(&self) -> String {
         self.description.clone()
+    }
+
+    /// A pipeline of llvmpipe takes 130 KiB if the kernel is small, and 300 as hunts go.
+    fn kernels_kept(&self) -> usize {
+        256
     }
 
     fn limits(&self) -> Limits {

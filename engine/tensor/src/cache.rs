@@ -12,9 +12,6 @@ use gradiff_kernel::Opt;
 use gradiff_runtime::Executable;
 use rustc_hash::FxHashMap;
 
-/// Most kernels that are kept; the oldest one goes first.
-const CAPACITY: usize = 4096;
-
 /// What a kernel is found by.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Key {
@@ -43,9 +40,11 @@ pub(crate) struct Made {
     pub(crate) opts: Option<Arc<[Opt]>>,
 }
 
-/// Kernels by key, bounded.
-#[derive(Default)]
-pub(crate) struct Cache(Mutex<Entries>);
+/// Kernels by key, bounded: the oldest one goes first.
+pub(crate) struct Cache {
+    capacity: usize,
+    entries: Mutex<Entries>,
+}
 
 #[derive(Default)]
 struct Entries {
@@ -54,6 +53,11 @@ struct Entries {
 }
 
 impl Cache {
+    /// Room for so many kernels.
+    pub(crate) fn new(capacity: usize) -> Cache {
+        Cache { capacity, entries: Mutex::default() }
+    }
+
     pub(crate) fn get(&self, key: &Key) -> Option<Made> {
         self.lock().made.get(key).cloned()
     }
@@ -63,7 +67,7 @@ impl Cache {
         if entries.made.insert(key.clone(), made).is_none() {
             entries.ages.push_back(key);
         }
-        if CAPACITY < entries.ages.len()
+        if self.capacity < entries.ages.len()
             && let Some(oldest) = entries.ages.pop_front()
         {
             entries.made.remove(&oldest);
@@ -76,7 +80,7 @@ impl Cache {
     }
 
     fn lock(&self) -> MutexGuard<'_, Entries> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -91,4 +95,26 @@ fn without_constants(ast: &UOp) -> UOp {
         blind.insert(node, new);
     }
     blind[ast].clone()
+}
+
+#[cfg(test)]
+mod tests {
+    use gradiff_graph::DType;
+
+    use super::*;
+
+    #[test]
+    fn the_oldest_kernel_goes_first() {
+        let cache = Cache::new(2);
+        let settings: Arc<str> = Arc::from("interp");
+        let keys = [1, 2, 3].map(|value| Key::new(&UOp::int(DType::I32, value), &settings));
+        for key in &keys {
+            let linear = Linear { name: "E".into(), uops: Vec::new() };
+            let linear = Arc::new(linear);
+            let made = Made { linear, executable: None, is_endless: false, opts: None };
+            cache.insert(key.clone(), made);
+        }
+        assert_eq!(keys.map(|key| cache.get(&key).is_some()), [false, true, true]);
+        assert_eq!(cache.len(), 2);
+    }
 }

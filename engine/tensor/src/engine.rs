@@ -103,7 +103,7 @@ impl Engine {
         }
         let target = gradiff_kernel::Target::of(device.target());
         let (schedule, kernel) = Default::default();
-        let (cache, searches) = Default::default();
+        let (cache, searches) = (Cache::new(device.kernels_kept()), Searches::default());
         let mut engine =
             Engine { device, schedule, kernel, target, beam, searches, cache, debug_level };
         engine.suit(target);
