@@ -4,12 +4,17 @@
 //! compiled side by side and kept in the disk cache under their whole text, the compiler, its
 //! flags and the machine.
 //!
+//! A compile may be given a limit, which ends the compiler with all the programs it has started;
+//! what they had written goes with their directory.
+//!
 //! A kernel whose outermost range is one of threads is a function of the number of its step.
 
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use gradiff_graph::Linear;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -17,6 +22,7 @@ use smallvec::SmallVec;
 
 use crate::cache::Cache;
 use crate::memory::{Locked, Memory, Signature};
+use crate::process::{self, Limit};
 use crate::{Device, Error, Executable, Limits, threads};
 
 /// How many kernels stand in one file at most.
@@ -53,7 +59,7 @@ impl Compiler {
         let mut tried = Vec::new();
         for candidate in candidates {
             let command: Vec<String> = candidate.split_whitespace().map(String::from).collect();
-            match run(&command, &["--version"]) {
+            match output(&command, &["--version"]) {
                 Ok(output) if output.status.success() => {
                     let text = String::from_utf8_lossy(&output.stdout);
                     let version = text.lines().next().unwrap_or_default().to_string();
@@ -79,8 +85,8 @@ impl Compiler {
     fn of(command: Vec<String>, version: String, cache: Cache) -> Compiler {
         let macros = |flags: &[&str]| {
             let arguments = [flags, &["-dM", "-E", "-x", "c", "/dev/null"]].concat();
-            let output = run(&command, &arguments).ok().filter(|output| output.status.success())?;
-            Some(String::from_utf8_lossy(&output.stdout).into_owned())
+            let said = output(&command, &arguments).ok().filter(|said| said.status.success())?;
+            Some(String::from_utf8_lossy(&said.stdout).into_owned())
         };
         let mut flags = FLAGS.to_vec();
         let native = macros(&[NATIVE]);
@@ -90,7 +96,11 @@ impl Compiler {
     }
 
     /// The shared object of a source, from the cache or new.
-    fn object(&self, file: &SourceFile) -> Result<Arc<libloading::Library>, Error> {
+    fn object(
+        &self,
+        file: &SourceFile,
+        limit: Option<Limit>,
+    ) -> Result<Arc<libloading::Library>, Error> {
         let key = format!(
             "{}\n{}\n{}\n{}\n{}",
             self.command.join(" "),
@@ -104,12 +114,12 @@ impl Compiler {
         {
             return Ok(library);
         }
-        let object = self.build(file)?;
+        let object = self.build(file, limit)?;
         load(&self.cache.add(&key, &object)?)
     }
 
     /// Runs the compiler.
-    fn build(&self, file: &SourceFile) -> Result<Vec<u8>, Error> {
+    fn build(&self, file: &SourceFile, limit: Option<Limit>) -> Result<Vec<u8>, Error> {
         let place = self.cache.directory();
         let failed = |what: &'static str, path: &Path, why: std::io::Error| Error::File {
             what,
@@ -120,28 +130,73 @@ impl Compiler {
             .prefix("build-")
             .tempdir_in(place)
             .map_err(|why| failed("cannot make a directory in", place, why))?;
-        let source = directory.path().join("kernels.c");
-        let object = directory.path().join("kernels.so");
+        let [source, object, said] =
+            ["kernels.c", "kernels.so", "stderr"].map(|name| directory.path().join(name));
         std::fs::write(&source, &file.text).map_err(|why| failed("cannot write", &source, why))?;
-        let paths = [source.to_string_lossy(), object.to_string_lossy()];
-        let arguments = [&self.flags[..], &[&*paths[0], "-o", &*paths[1], "-lm"]].concat();
-        let program = Path::new(&self.command[0]);
-        let output =
-            run(&self.command, &arguments).map_err(|why| failed("cannot run", program, why))?;
-        if !output.status.success() {
-            let kept = directory.keep().join("kernels.c");
-            return Err(Error::CompilerFailed {
-                compiler: self.command.join(" "),
-                kernels: file.names.join(", "),
-                source_path: Some(kept),
-                stderr: String::from_utf8_lossy(&output.stderr).trim().to_string(),
-            });
+        let stderr = File::create(&said).map_err(|why| failed("cannot write", &said, why))?;
+        let (program, first) = self.command.split_first().expect("a compiler was found by it");
+        let mut command = Command::new(program);
+        command.args(first).args(&self.flags).arg(&source).arg("-o").arg(&object).arg("-lm");
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(stderr);
+        if limit.is_some() {
+            // A compiler that is ended leaves its files behind.
+            command.env("TMPDIR", directory.path());
+        }
+        let ended = process::run(&mut command, limit)
+            .map_err(|why| failed("cannot run", Path::new(program), why))?;
+        let (compiler, kernels) = (self.command.join(" "), file.names.join(", "));
+        let status = match ended {
+            Ok(status) => status,
+            Err(limit) => {
+                let (taken, limit) = (limit.taken(), limit.most());
+                return Err(Error::CompilerTooSlow { compiler, kernels, taken, limit });
+            }
+        };
+        if !status.success() {
+            let stderr = std::fs::read(&said).unwrap_or_default();
+            let stderr = String::from_utf8_lossy(&stderr).trim().to_string();
+            let source_path = Some(directory.keep().join("kernels.c"));
+            return Err(Error::CompilerFailed { compiler, kernels, source_path, stderr });
         }
         std::fs::read(&object).map_err(|why| failed("cannot read", &object, why))
     }
+
+    /// Kernels made ready, within the limit if there is one.
+    fn executables(
+        &self,
+        kernels: &[&Linear],
+        limit: Option<Limit>,
+    ) -> Result<Vec<Arc<dyn Executable>>, Error> {
+        let mut uniques = Uniques::default();
+        let mut numbered = Vec::with_capacity(kernels.len());
+        for kernel in kernels {
+            let signature = Signature::of(kernel)?;
+            let (number, steps) = uniques.add(kernel, &signature)?;
+            numbered.push((signature, number, steps));
+        }
+        let files: Vec<SourceFile> =
+            uniques.list.chunks(KERNELS_PER_FILE).map(SourceFile::new).collect();
+        let libraries = side_by_side(&files, |file| self.object(file, limit))?;
+        let executables = numbered.into_iter().map(|(signature, number, steps)| {
+            let library = &libraries[number / KERNELS_PER_FILE];
+            let symbol = format!("run_{}", uniques.list[number].name);
+            // SAFETY: `SourceFile::new` wrote the symbol with this very signature.
+            let entry = unsafe { library.get::<Entry>(symbol.as_bytes()) };
+            let entry = *entry.map_err(|error| Error::File {
+                what: "cannot find a kernel in",
+                path: self.cache.directory().to_path_buf(),
+                why: error.to_string(),
+            })?;
+            let executable: Arc<dyn Executable> =
+                Arc::new(Kernel { signature, steps, entry, _library: library.clone() });
+            Ok(executable)
+        });
+        executables.collect()
+    }
 }
 
-fn run(command: &[String], arguments: &[&str]) -> std::io::Result<Output> {
+/// What a command says and how it ends.
+fn output(command: &[String], arguments: &[&str]) -> std::io::Result<Output> {
     let Some((program, first)) = command.split_first() else {
         return Err(std::io::ErrorKind::NotFound.into());
     };
@@ -243,31 +298,15 @@ impl Device for Compiler {
     }
 
     fn compile(&self, kernels: &[&Linear]) -> Result<Vec<Arc<dyn Executable>>, Error> {
-        let mut uniques = Uniques::default();
-        let mut numbered = Vec::with_capacity(kernels.len());
-        for kernel in kernels {
-            let signature = Signature::of(kernel)?;
-            let (number, steps) = uniques.add(kernel, &signature)?;
-            numbered.push((signature, number, steps));
-        }
-        let files: Vec<SourceFile> =
-            uniques.list.chunks(KERNELS_PER_FILE).map(SourceFile::new).collect();
-        let libraries = side_by_side(&files, |file| self.object(file))?;
-        let executables = numbered.into_iter().map(|(signature, number, steps)| {
-            let library = &libraries[number / KERNELS_PER_FILE];
-            let symbol = format!("run_{}", uniques.list[number].name);
-            // SAFETY: `SourceFile::new` wrote the symbol with this very signature.
-            let entry = unsafe { library.get::<Entry>(symbol.as_bytes()) };
-            let entry = *entry.map_err(|error| Error::File {
-                what: "cannot find a kernel in",
-                path: self.cache.directory().to_path_buf(),
-                why: error.to_string(),
-            })?;
-            let executable: Arc<dyn Executable> =
-                Arc::new(Kernel { signature, steps, entry, _library: library.clone() });
-            Ok(executable)
-        });
-        executables.collect()
+        self.executables(kernels, None)
+    }
+
+    fn compile_within(
+        &self,
+        kernels: &[&Linear],
+        limit: Duration,
+    ) -> Result<Vec<Arc<dyn Executable>>, Error> {
+        self.executables(kernels, Some(Limit::new(limit)))
     }
 
     fn describe(&self) -> String {
@@ -424,6 +463,39 @@ mod tests {
             }
             other => panic!("{:?}", other.err()),
         }
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn slow_compiler_is_ended_and_leaves_nothing() {
+        let directory = tempfile::tempdir().unwrap();
+        let (cache, script) = (directory.path().join("cache"), directory.path().join("slow.sh"));
+        let text = "case \"$*\" in *--version*|*-dM*) exec cc \"$@\";; esac\n\
+                    mktemp; sleep 60; exec cc \"$@\"\n";
+        std::fs::write(&script, text).unwrap();
+        let slow = compiler(&cache, Some(&format!("sh {}", script.display()))).unwrap();
+        let start = std::time::Instant::now();
+        let Err(error) = slow.compile_within(&[&kernel()], Duration::from_millis(200)) else {
+            panic!("it takes a minute");
+        };
+        assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
+        assert!(matches!(error, Error::CompilerTooSlow { .. }), "{error}");
+        let text = error.to_string();
+        for part in ["slow.sh was ended after", "kernels E_1", "given 0.2 s", "more time"] {
+            assert!(text.contains(part), "{text}");
+        }
+        assert_eq!(std::fs::read_dir(&cache).unwrap().count(), 0, "nothing is left");
+    }
+
+    #[test]
+    fn limit_is_of_what_is_compiled_alone() {
+        let directory = tempfile::tempdir().unwrap();
+        let compiler = compiler(directory.path(), None).unwrap();
+        let none = || compiler.compile_within(&[&kernel()], Duration::ZERO);
+        assert!(matches!(none(), Err(Error::CompilerTooSlow { .. })), "no time, no compile");
+        compiler.compile_within(&[&kernel()], Duration::from_secs(60)).unwrap();
+        assert!(none().is_ok(), "what the cache has takes none");
+        check(&compiler);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! What a device is, and the table of all devices.
 
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use gradiff_graph::Linear;
 
@@ -17,6 +18,22 @@ pub trait Device: Send + Sync {
     /// # Errors
     /// The first kernel that cannot be compiled.
     fn compile(&self, kernels: &[&Linear]) -> Result<Vec<Arc<dyn Executable>>, Error>;
+
+    /// As [`compile`](Device::compile), but given up when it takes longer than the limit, all
+    /// kernels together. A compiler that is a program of its own (of `c`) is ended then. The other
+    /// devices compile within this process, where nothing can be ended, and pass over the limit:
+    /// there, how long it takes is bounded by the uops of the kernels alone.
+    ///
+    /// # Errors
+    /// [`Error::CompilerTooSlow`], and those of `compile`.
+    fn compile_within(
+        &self,
+        kernels: &[&Linear],
+        limit: Duration,
+    ) -> Result<Vec<Arc<dyn Executable>>, Error> {
+        let _ = limit;
+        self.compile(kernels)
+    }
 
     /// The name of the target that kernels are made for.
     fn target(&self) -> &'static str {

@@ -1,6 +1,7 @@
 //! What a device refuses and what went wrong, in words that say what to do.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use gradiff_graph::{DType, Op};
 
@@ -243,6 +244,22 @@ pub enum Error {
         source_path: Option<PathBuf>,
         /// What the compiler said.
         stderr: String,
+    },
+    /// The C compiler was ended, as it took longer than it was given.
+    #[error(
+        "{compiler} was ended after {:.1} s over kernels {kernels}, for which it was given {:.1} s: \
+         give it more time, fewer kernels in one go, or kernels with fewer steps written out",
+        taken.as_secs_f64(), limit.as_secs_f64()
+    )]
+    CompilerTooSlow {
+        /// The command.
+        compiler: String,
+        /// The names of the kernels in the file.
+        kernels: String,
+        /// How long the compile took, of all files that were compiled together.
+        taken: Duration,
+        /// How long it might have taken.
+        limit: Duration,
     },
     /// A file could not be read, written or loaded.
     #[error("{what} {}: {why}", path.display())]

@@ -18,6 +18,7 @@ mod memory;
 mod null;
 mod opencl;
 mod pool;
+mod process;
 mod remote;
 mod scalar;
 mod system;

@@ -1,7 +1,7 @@
 //! The engine: plans, compiles and runs kernels on one device, and keeps what it compiled.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use gradiff_graph::{Buffer, Linear, UOp};
 use gradiff_kernel::{Opt, Strategy};
@@ -25,6 +25,8 @@ pub struct Engine {
     /// How many candidates a search for the opts of a kernel keeps; 0 for no search. Kernels that
     /// are otherwise optimised by heuristic are searched when they are planned.
     pub beam: usize,
+    /// How long a search lets the compile of a candidate take, and how long its runs.
+    pub(crate) beam_limit: Duration,
     pub(crate) searches: Searches,
     cache: Cache,
     debug_level: u8,
@@ -90,22 +92,32 @@ fn rebind(tensors: &[&Tensor], outputs: Vec<UOp>) {
 
 impl Engine {
     /// An engine for the device of this name, with the options that suit it: kernels are optimised
-    /// by heuristic, or searched if `BEAM` says how widely. `BEAM` and `DEBUG` are read here.
+    /// by heuristic, or searched if `BEAM` says how widely, for which `BEAM_TIMEOUT_SEC` bounds the
+    /// time of each candidate. These and `DEBUG` are read here.
     /// # Errors
-    /// If there is no such device, it is not available, `BEAM` is no number from 0 to 64, or
-    /// `DEBUG` is no level from 0 to 5.
+    /// If there is no such device, it is not available, `BEAM` is no number from 0 to 64,
+    /// `BEAM_TIMEOUT_SEC` none from 1 to 3600, or `DEBUG` is no level from 0 to 5.
     pub fn new(device: &str) -> Result<Engine, Error> {
         let device = gradiff_runtime::device(device)?;
         let debug_level = debug::level()?;
-        let beam = search::width()?;
+        let (beam, beam_limit) = (search::width()?, search::limit()?);
         if 1 <= debug_level {
             eprintln!("opened device {}: {}", device.name(), device.describe());
         }
         let target = gradiff_kernel::Target::of(device.target());
         let (schedule, kernel) = Default::default();
         let (cache, searches) = (Cache::new(device.kernels_kept()), Searches::default());
-        let mut engine =
-            Engine { device, schedule, kernel, target, beam, searches, cache, debug_level };
+        let mut engine = Engine {
+            device,
+            schedule,
+            kernel,
+            target,
+            beam,
+            beam_limit,
+            searches,
+            cache,
+            debug_level,
+        };
         engine.suit(target);
         Ok(engine)
     }
@@ -254,9 +266,10 @@ impl Engine {
 
     /// A search with these options; `settings` are [`settings`](Engine::settings).
     pub(crate) fn search<'a>(&'a self, settings: &'a str) -> Search<'a> {
-        let Engine { kernel: options, target, beam: width, debug_level, .. } = self;
-        let (device, width, debug_level) = (&*self.device, *width, *debug_level);
-        Search { device, target, options, settings, width, debug_level }
+        let Engine { kernel: options, target, .. } = self;
+        let (device, debug_level) = (&*self.device, self.debug_level);
+        let (width, limit) = (self.beam, self.beam_limit);
+        Search { device, target, options, settings, width, limit, debug_level }
     }
 
     /// All that a kernel depends on besides its tree.

@@ -8,6 +8,10 @@
 //! one that is finished is never done again. Entries that are damaged, or whose opts are no longer
 //! legal, count as none. What a search cannot do (too little memory, a kernel that fails) it leaves
 //! to the heuristic, and it reports no error: compiling the kernel does.
+//!
+//! A candidate is given up when compiling it or running it takes longer than a limit. Only a
+//! compiler that is a program of its own (of the device `c`) can be ended on its way; for the
+//! others it is the count of uops that keeps a candidate's compile short.
 
 use std::hash::{Hash, Hasher};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -27,7 +31,8 @@ use crate::error::invalid;
 const NEXT_MOST: usize = 64;
 /// Most rounds.
 const ROUNDS_MOST: usize = 16;
-/// Candidates of more uops are dropped: compilers take too long over them.
+/// Candidates of more uops are dropped: compilers take too long over them, and those within this
+/// process cannot be ended.
 const UOPS_MOST: usize = 3000;
 /// A candidate that takes so many times the best time at first is not run again,
 const SLOW: u32 = 3;
@@ -39,8 +44,16 @@ const RUNS: u32 = 3;
 const SHORT: Duration = Duration::from_millis(2);
 /// and fewer if they take more than this.
 const LONG: Duration = Duration::from_millis(500);
-/// A candidate whose runs take so long is given up, and a kernel that takes so long not searched.
-const LIMIT: Duration = Duration::from_secs(10);
+/// A candidate whose compile or whose runs take so many seconds is given up, and a kernel that takes
+/// so long not searched, unless the environment variable `BEAM_TIMEOUT_SEC` says another number.
+const LIMIT_SECONDS: u64 = 10;
+/// The longest such limit.
+const LIMIT_SECONDS_MOST: u64 = 3600;
+/// A compile of several candidates may take a part of the limit more for each of them, this many of
+/// which are the limit. With gcc 12 a candidate takes 0.1 s on one core.
+const SHARE: u32 = 32;
+/// All compiles of a round may take so many times what the first one of them may.
+const TRIES: u32 = 3;
 /// The widest beam.
 const WIDTH_MOST: usize = 64;
 /// How the names of kept searches end.
@@ -61,6 +74,27 @@ fn parse_width(text: &str) -> Result<usize, Error> {
         _ => invalid(format!(
             "BEAM={text}: it is how many candidates a search keeps, from 0 (no search) to \
              {WIDTH_MOST}"
+        )),
+    }
+}
+
+/// How long a candidate may take, as the environment variable `BEAM_TIMEOUT_SEC` says.
+pub(crate) fn limit() -> Result<Duration, Error> {
+    match std::env::var("BEAM_TIMEOUT_SEC") {
+        Err(std::env::VarError::NotPresent) => Ok(Duration::from_secs(LIMIT_SECONDS)),
+        Err(error) => invalid(format!("BEAM_TIMEOUT_SEC: {error}")),
+        Ok(text) => parse_limit(&text),
+    }
+}
+
+fn parse_limit(text: &str) -> Result<Duration, Error> {
+    match text.parse() {
+        Ok(seconds) if (1..=LIMIT_SECONDS_MOST).contains(&seconds) => {
+            Ok(Duration::from_secs(seconds))
+        }
+        _ => invalid(format!(
+            "BEAM_TIMEOUT_SEC={text}: it is how many seconds a candidate of a search may be \
+             compiled or run, from 1 to {LIMIT_SECONDS_MOST}"
         )),
     }
 }
@@ -95,6 +129,8 @@ pub(crate) struct Search<'a> {
     pub(crate) settings: &'a str,
     /// How many candidates a round keeps.
     pub(crate) width: usize,
+    /// How long a candidate may be compiled, and how long it may run.
+    pub(crate) limit: Duration,
     /// From 1 on, each round is told on stderr.
     pub(crate) debug_level: u8,
 }
@@ -127,8 +163,9 @@ impl Search<'_> {
 
     fn key(&self, ast: &UOp) -> String {
         format!(
-            "beam {} of gradiff {}\n{}\n{}\n{}",
+            "beam {} within {:?} of gradiff {}\n{}\n{}\n{}",
             self.width,
+            self.limit,
             env!("CARGO_PKG_VERSION"),
             self.settings,
             self.device.describe(),
@@ -277,7 +314,7 @@ impl Run<'_> {
         let mut best = beam.first()?.clone();
         let first = best.time;
         let mut state = State { round: state.map_or(0, |s| s.round), is_finished: false, beam };
-        while best.time < LIMIT && state.round < ROUNDS_MOST {
+        while best.time < search.limit && state.round < ROUNDS_MOST {
             let next = state.beam.iter();
             let next = next.flat_map(|timed| self.tree.next(&timed.opts, search.options)).collect();
             let candidates = self.candidates(next, UOPS_MOST);
@@ -330,14 +367,14 @@ impl Run<'_> {
         best: Option<Duration>,
     ) -> Vec<Timed> {
         let linears: Vec<&Linear> = candidates.iter().map(|(_, linear)| linear).collect();
-        let executables = compile(self.search.device, &linears);
+        let Search { device, limit, .. } = *self.search;
+        let executables = compile(device, &linears, limit);
         assert_eq!(executables.len(), candidates.len(), "each candidate is compiled or refused");
         let mut best = best;
         let mut timed = Vec::with_capacity(candidates.len());
         for ((opts, _), executable) in candidates.into_iter().zip(executables) {
-            let device = self.search.device;
             let time =
-                executable.and_then(|executable| time(device, &*executable, scratch, best, LIMIT));
+                executable.and_then(|executable| time(device, &*executable, scratch, best, limit));
             match time {
                 Ok(Some(time)) => {
                     // Where a search starts from is timed in full.
@@ -356,18 +393,37 @@ impl Run<'_> {
 }
 
 /// Compiles in one go; where that fails, by halves, until it is known which ones fail.
-fn compile(
+///
+/// Where it takes too long, one by one, each within the limit: halves would wait for the
+/// slow one once for each of them. What is not compiled when all of it has taken `TRIES` times the
+/// time of the first go is given up.
+fn compile(device: &dyn Device, linears: &[&Linear], limit: Duration) -> Vec<Compiled> {
+    let deadline = Instant::now() + TRIES * time_of(linears.len(), limit);
+    compile_until(device, linears, limit, deadline)
+}
+
+/// A candidate that was compiled, or why it was not.
+type Compiled = Result<Arc<dyn Executable>, gradiff_runtime::Error>;
+
+/// How long the compile of so many candidates may take.
+fn time_of(count: usize, limit: Duration) -> Duration {
+    limit + limit / SHARE * (count.saturating_sub(1) as u32)
+}
+
+fn compile_until(
     device: &dyn Device,
     linears: &[&Linear],
-) -> Vec<Result<Arc<dyn Executable>, gradiff_runtime::Error>> {
-    match device.compile(linears) {
+    limit: Duration,
+    deadline: Instant,
+) -> Vec<Compiled> {
+    let left = deadline.saturating_duration_since(Instant::now());
+    match device.compile_within(linears, time_of(linears.len(), limit).min(left)) {
         Ok(executables) => executables.into_iter().map(Ok).collect(),
         Err(error) if linears.len() <= 1 => vec![Err(error)],
-        Err(_) => {
-            let (left, right) = linears.split_at(linears.len() / 2);
-            let mut all = compile(device, left);
-            all.extend(compile(device, right));
-            all
+        Err(error) => {
+            let is_slow = matches!(error, gradiff_runtime::Error::CompilerTooSlow { .. });
+            let parts = linears.chunks(if is_slow { 1 } else { linears.len().div_ceil(2) });
+            parts.flat_map(|part| compile_until(device, part, limit, deadline)).collect()
         }
     }
 }
@@ -419,6 +475,8 @@ mod tests {
 
     use super::*;
     use crate::{Engine, Plan, Tensor};
+
+    const LIMIT: Duration = Duration::from_secs(LIMIT_SECONDS);
 
     /// An engine that searches and keeps what it finds in this directory.
     fn engine(device: &str, directory: &Path) -> Engine {
@@ -584,9 +642,79 @@ mod tests {
         // Its loop is never closed.
         let mut bad = good.clone();
         bad.uops.truncate(bad.uops.len() - 1);
-        let compiled = compile(&*device, &[good, &bad, good]);
+        let compiled = compile(&*device, &[good, &bad, good], LIMIT);
         let is_there: Vec<bool> = compiled.iter().map(Result::is_ok).collect();
         assert_eq!(is_there, [true, false, true]);
+    }
+
+    /// A device that takes all the time it is given for any kernels among which one is `slow`.
+    struct Slow {
+        null: Arc<dyn Device>,
+        /// How many kernels it was given, and how much time.
+        asked: Mutex<Vec<(usize, Duration)>>,
+    }
+
+    impl Device for Slow {
+        fn name(&self) -> &'static str {
+            "slow"
+        }
+
+        fn describe(&self) -> String {
+            String::new()
+        }
+
+        fn compile(
+            &self,
+            kernels: &[&Linear],
+        ) -> Result<Vec<Arc<dyn Executable>>, gradiff_runtime::Error> {
+            self.null.compile(kernels)
+        }
+
+        fn compile_within(
+            &self,
+            kernels: &[&Linear],
+            limit: Duration,
+        ) -> Result<Vec<Arc<dyn Executable>>, gradiff_runtime::Error> {
+            self.asked.lock().unwrap().push((kernels.len(), limit));
+            if kernels.iter().all(|kernel| kernel.name != "slow") {
+                return self.compile(kernels);
+            }
+            std::thread::sleep(limit);
+            let (compiler, kernels) = ("slow".to_owned(), "slow".to_owned());
+            let taken = limit;
+            Err(gradiff_runtime::Error::CompilerTooSlow { compiler, kernels, taken, limit })
+        }
+    }
+
+    /// Which of these kernels a search gets compiled, and what it asks a slow device.
+    fn compiled_slowly(names: &[&str], limit: Duration) -> (Vec<bool>, Vec<(usize, Duration)>) {
+        let null = gradiff_runtime::device("null").unwrap();
+        let kernels: Vec<Linear> =
+            names.iter().map(|name| Linear { name: (*name).into(), uops: Vec::new() }).collect();
+        let slow = Slow { null, asked: Mutex::default() };
+        let compiled = compile(&slow, &kernels.iter().collect::<Vec<_>>(), limit);
+        let is_there = compiled.iter().map(Result::is_ok).collect();
+        (is_there, slow.asked.into_inner().unwrap())
+    }
+
+    #[test]
+    fn slow_compile_is_given_up_and_costs_its_limit_twice() {
+        let limit = Duration::from_millis(320);
+        let (is_there, asked) = compiled_slowly(&["E_1", "E_2", "slow", "E_3", "E_4"], limit);
+        assert_eq!(is_there, [true, true, false, true, true]);
+        // All in one go, which is given 1/32 more for each, then one by one.
+        let expected = [(5, limit + Duration::from_millis(40))];
+        assert_eq!(asked, [&expected[..], &[(1, limit); 5]].concat());
+    }
+
+    #[test]
+    fn slow_compiles_do_not_add_up() {
+        let limit = Duration::from_millis(32);
+        let (is_there, asked) = compiled_slowly(&["slow"; 33], limit);
+        assert_eq!(is_there, [false; 33]);
+        let given: Duration = asked.iter().map(|(_, time)| *time).sum();
+        assert_eq!((asked.len(), asked[0].1), (34, 2 * limit));
+        assert!(given <= TRIES * asked[0].1, "{given:?}");
     }
 
     #[test]
@@ -633,6 +761,17 @@ mod tests {
             let error = parse_width(text).unwrap_err().to_string();
             assert!(error.contains(&format!("BEAM={text}: ")), "{error}");
             assert!(error.contains("0 (no search) to 64"), "{error}");
+        }
+    }
+
+    #[test]
+    fn limit_takes_seconds_and_nothing_else() {
+        assert_eq!(parse_limit("1").ok(), Some(Duration::from_secs(1)));
+        assert_eq!(parse_limit("3600").ok(), Some(Duration::from_secs(3600)));
+        for text in ["0", "3601", "-1", "yes", "", "2.5"] {
+            let error = parse_limit(text).unwrap_err().to_string();
+            assert!(error.contains(&format!("BEAM_TIMEOUT_SEC={text}: ")), "{error}");
+            assert!(error.contains("from 1 to 3600"), "{error}");
         }
     }
 }

@@ -42,7 +42,8 @@ fn written(text: &[u8]) -> (tempfile::TempDir, String) {
 
 #[test]
 fn variables_of_the_environment_are_checked() {
-    for (name, value) in [("GRADIFF_THREADS", "x"), ("GRADIFF_POOL_MIB", "-3"), ("BEAM", "99999")] {
+    let wrong = [("GRADIFF_THREADS", "x"), ("GRADIFF_POOL_MIB", "-3"), ("BEAM", "99999")];
+    for (name, value) in wrong.into_iter().chain([("BEAM_TIMEOUT_SEC", "0")]) {
         let output = Command::new(env!("CARGO_BIN_EXE_gradiff"))
             .args(["replay", &case("softmax"), "--backends", "interp"])
             .env(name, value)
