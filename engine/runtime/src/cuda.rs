@@ -4,13 +4,17 @@
 //! Global ranges number the groups and local ranges the threads of a group, the innermost range
 //! as x. Memories have a copy on the GPU (see `remote`), taken from the driver's pool, which keeps
 //! what is freed. All is done in one stream, in order, and only copies to the host are waited
-//! for. `GRADIFF_CUDA_DEVICE` is the number of the GPU, else the first one is taken.
+//! for. A kernel is timed by events before and behind it in the stream, of which the GPU notes the
+//! times. `GRADIFF_CUDA_DEVICE` is the number of the GPU, else the first one is taken.
 
 mod api;
+#[cfg(test)]
+mod tests;
 
 use std::ffi::{CString, c_void};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use gradiff_graph::{DType, Linear};
 use smallvec::SmallVec;
@@ -272,40 +276,112 @@ impl Device for Cuda {
     }
 }
 
+impl Kernel {
+    /// Puts a launch into the stream.
+    fn launch(&self, driver: &Driver, handles: &[usize]) -> Result<(), Error> {
+        let mut addresses: SmallVec<[u64; 6]> =
+            handles.iter().map(|handle| *handle as u64).collect();
+        let mut arguments: SmallVec<[*mut c_void; 6]> =
+            addresses.iter_mut().map(|address| (&raw mut *address).cast()).collect();
+        let Launch { groups, group } = &self.launch;
+        let [x, y, z] = groups.map(|count| count as u32);
+        let [threads_x, threads_y, threads_z] = group.map(|count| count as u32);
+        // SAFETY: as many arguments as the kernel has parameters, all of them addresses of at
+        // least as many elements as it declares; it touches elements of its parameters only
+        // (the promise of lowering, see `Executable::run`). The driver copies the arguments.
+        let code = unsafe {
+            (driver.launch)(
+                self.function,
+                x,
+                y,
+                z,
+                threads_x,
+                threads_y,
+                threads_z,
+                0,
+                self.module.opened.stream,
+                arguments.as_mut_ptr(),
+                std::ptr::null_mut(),
+            )
+        };
+        driver.check("cuLaunchKernel", code)
+    }
+}
+
 impl Executable for Kernel {
     fn run(&self, memories: &[&Memory]) -> Result<(), Error> {
         let opened = &self.module.opened;
+        remote::run_on(&OnDevice(opened), &self.signature, memories, |handles| {
+            match self.launch.is_empty() {
+                true => Ok(()),
+                false => self.launch(opened.enter()?, handles),
+            }
+        })
+    }
+
+    fn run_timed(&self, memories: &[&Memory]) -> Result<Option<Duration>, Error> {
+        let opened = &self.module.opened;
+        let mut time = Ok(Duration::ZERO);
         remote::run_on(&OnDevice(opened), &self.signature, memories, |handles| {
             if self.launch.is_empty() {
                 return Ok(());
             }
             let driver = opened.enter()?;
-            let mut addresses: SmallVec<[u64; 6]> =
-                handles.iter().map(|handle| *handle as u64).collect();
-            let mut arguments: SmallVec<[*mut c_void; 6]> =
-                addresses.iter_mut().map(|address| (&raw mut *address).cast()).collect();
-            let Launch { groups, group } = &self.launch;
-            let [x, y, z] = groups.map(|count| count as u32);
-            let [threads_x, threads_y, threads_z] = group.map(|count| count as u32);
-            // SAFETY: as many arguments as the kernel has parameters, all of them addresses of at
-            // least as many elements as it declares; it touches elements of its parameters only
-            // (the promise of lowering, see `Executable::run`). The driver copies the arguments.
-            let code = unsafe {
-                (driver.launch)(
-                    self.function,
-                    x,
-                    y,
-                    z,
-                    threads_x,
-                    threads_y,
-                    threads_z,
-                    0,
-                    opened.stream,
-                    arguments.as_mut_ptr(),
-                    std::ptr::null_mut(),
-                )
-            };
-            driver.check("cuLaunchKernel", code)
+            let [start, end] = [Event::new(driver)?, Event::new(driver)?];
+            start.record(opened.stream)?;
+            self.launch(driver, handles)?;
+            // Whatever the events say, the kernel was launched.
+            time = end.record(opened.stream).and_then(|()| end.since(&start));
+            Ok(())
+        })?;
+        time.map(Some)
+    }
+}
+
+/// A point in the stream. The GPU notes the time when it comes to it.
+struct Event<'a> {
+    driver: &'a Driver,
+    handle: Handle,
+}
+
+impl Drop for Event<'_> {
+    fn drop(&mut self) {
+        // SAFETY: it was made by this driver and nobody else has it. What was recorded and has not
+        // come yet comes nevertheless.
+        unsafe { (self.driver.event_destroy)(self.handle) };
+    }
+}
+
+impl Event<'_> {
+    /// An event that was not recorded.
+    fn new(driver: &Driver) -> Result<Event<'_>, Error> {
+        let mut handle = std::ptr::null_mut();
+        // SAFETY: a place for a handle; 0 asks for an event with a time.
+        driver.check("cuEventCreate", unsafe { (driver.event_create)(&mut handle, 0) })?;
+        Ok(Event { driver, handle })
+    }
+
+    /// Puts it behind all that is in the stream.
+    fn record(&self, stream: Handle) -> Result<(), Error> {
+        // SAFETY: the event lives; the stream lives as long as the process.
+        let code = unsafe { (self.driver.event_record)(self.handle, stream) };
+        self.driver.check("cuEventRecord", code)
+    }
+
+    /// Waits for it, and says how much later than another one it came.
+    fn since(&self, start: &Event<'_>) -> Result<Duration, Error> {
+        const ELAPSED: &str = "cuEventElapsedTime";
+        // SAFETY: the event lives and was recorded.
+        let code = unsafe { (self.driver.event_synchronize)(self.handle) };
+        self.driver.check("cuEventSynchronize", code)?;
+        let mut millis = 0f32;
+        // SAFETY: a place for a number; both events have come, as the other one stands before.
+        let code = unsafe { (self.driver.event_elapsed)(&mut millis, start.handle, self.handle) };
+        self.driver.check(ELAPSED, code)?;
+        Duration::try_from_secs_f64(f64::from(millis) / 1e3).map_err(|_| Error::Driver {
+            device: "cuda",
+            call: ELAPSED,
+            why: format!("it says that a kernel took {millis} ms"),
         })
     }
 }

@@ -1,7 +1,7 @@
 //! What a device is, and the table of all devices.
 
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use gradiff_graph::Linear;
 
@@ -61,6 +61,21 @@ pub trait Device: Send + Sync {
     /// How many compiled kernels an engine keeps at most.
     fn kernels_kept(&self) -> usize {
         4096
+    }
+
+    /// Runs a kernel, waits until it is done and says how long that took: by the device's own clock
+    /// where it has one (`cuda` and `opencl`), which runs from the kernel's start to its end; else
+    /// by the host's, which counts the launch, the wait and the copies that are due as well.
+    ///
+    /// # Errors
+    /// What the launch runs into.
+    fn time(&self, executable: &dyn Executable, memories: &[&Memory]) -> Result<Duration, Error> {
+        let start = Instant::now();
+        if let Some(time) = executable.run_timed(memories)? {
+            return Ok(time);
+        }
+        self.wait()?;
+        Ok(start.elapsed())
     }
 
     /// What kernels must keep within.
@@ -127,6 +142,16 @@ pub trait Executable: Send + Sync {
     /// [`Error::Arguments`] if dtypes or sizes do not fit or a memory that is written stands in
     /// two slots; what the checked interpreter finds.
     fn run(&self, memories: &[&Memory]) -> Result<(), Error>;
+
+    /// Runs the kernel as [`run`](Executable::run) does. Where the device has a clock of its own
+    /// it waits, and says how long the kernel took by that clock; else it gives `None`, and
+    /// [`Device::time`] is who looks at a clock.
+    ///
+    /// # Errors
+    /// As `run`.
+    fn run_timed(&self, memories: &[&Memory]) -> Result<Option<Duration>, Error> {
+        self.run(memories).map(|()| None)
+    }
 }
 
 /// One device in the listing of devices.
@@ -229,4 +254,53 @@ pub fn devices() -> Vec<DeviceRow> {
         Err(error) => DeviceRow { name: row.name, status: Err(error.to_string()), limits: None },
     };
     DEVICES.iter().map(stand).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WAIT: Duration = Duration::from_millis(20);
+
+    /// Launches that are done when they are waited for.
+    struct Late;
+
+    /// A launch, and what the clock of the device says of it.
+    struct Launched(Option<Duration>);
+
+    impl Device for Late {
+        fn name(&self) -> &'static str {
+            "late"
+        }
+
+        fn compile(&self, _: &[&Linear]) -> Result<Vec<Arc<dyn Executable>>, Error> {
+            Ok(Vec::new())
+        }
+
+        fn describe(&self) -> String {
+            String::new()
+        }
+
+        fn wait(&self) -> Result<(), Error> {
+            std::thread::sleep(WAIT);
+            Ok(())
+        }
+    }
+
+    impl Executable for Launched {
+        fn run(&self, _: &[&Memory]) -> Result<(), Error> {
+            Ok(())
+        }
+
+        fn run_timed(&self, _: &[&Memory]) -> Result<Option<Duration>, Error> {
+            Ok(self.0)
+        }
+    }
+
+    #[test]
+    fn time_is_of_the_device_or_counts_the_wait() {
+        assert!(WAIT <= Late.time(&Launched(None), &[]).unwrap());
+        let own = Duration::from_nanos(7);
+        assert_eq!(Late.time(&Launched(Some(own)), &[]).unwrap(), own);
+    }
 }

@@ -1,8 +1,8 @@
 //! Kernels as OpenCL C, compiled by the driver that is found when the program runs.
 //!
 //! Global ranges number the groups and local ranges the threads of a group, the innermost range
-//! as dimension 0. Memories have a copy in a buffer of the device (see `remote`). Of several
-//! devices the first GPU is taken, else the first one, or the one whose number in the order of
+//! as dimension 0. Memories have a copy in a buffer of the device (see `remote`). The queue notes
+//! the times at which kernels start and end. Of several devices the first GPU is taken, else the first one, or the one whose number in the order of
 //! the drivers `GRADIFF_OPENCL_DEVICE` gives.
 
 mod api;
@@ -10,6 +10,7 @@ mod api;
 use std::ffi::CString;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use gradiff_graph::{DType, Linear};
 
@@ -74,6 +75,9 @@ mod number {
     pub(super) const DRIVER_VERSION: u32 = 0x102d;
     pub(super) const DEVICE_VERSION: u32 = 0x102f;
     pub(super) const PROGRAM_BUILD_LOG: u32 = 0x1183;
+    pub(super) const QUEUE_PROFILING_ENABLE: u64 = 2;
+    pub(super) const PROFILING_COMMAND_START: u32 = 0x1282;
+    pub(super) const PROFILING_COMMAND_END: u32 = 0x1283;
     pub(super) const CORRECTLY_ROUNDED_DIVIDE_SQRT: u64 = 1 << 7;
 }
 
@@ -197,8 +201,9 @@ fn open_device(api: Api, device: Handle) -> Result<Opened, Error> {
     let context =
         unsafe { (api.create_context)(std::ptr::null(), 1, &device, None, null, &mut code) };
     check("clCreateContext", code)?;
+    let properties = number::QUEUE_PROFILING_ENABLE;
     // SAFETY: the device is the one of the context.
-    let queue = unsafe { (api.create_command_queue)(context, device, 0, &mut code) };
+    let queue = unsafe { (api.create_command_queue)(context, device, properties, &mut code) };
     check("clCreateCommandQueue", code)?;
     Ok(Opened { api, device, context, queue })
 }
@@ -293,45 +298,96 @@ impl Device for OpenCl {
     }
 }
 
+impl Kernel {
+    /// Launches the kernel and waits. It has the turn.
+    fn launch(&self, handles: &[usize]) -> Result<Event<'_>, Error> {
+        let Opened { api, queue, .. } = &*self.opened;
+        for (number, handle) in (0..).zip(handles) {
+            let handle = *handle as Handle;
+            let (size, pointer) = (size_of::<Handle>(), (&raw const handle).cast());
+            // SAFETY: the kernel has a pointer at this place, and the buffer is of its
+            // context and holds at least as many elements as the kernel declares.
+            let code = unsafe { (api.set_kernel_arg)(self.handle, number, size, pointer) };
+            check("clSetKernelArg", code)?;
+        }
+        let group = self.launch.group.map(|size| size as usize);
+        let total = [0, 1, 2].map(|along| self.launch.groups[along] as usize * group[along]);
+        let (null, mut event) = (std::ptr::null(), std::ptr::null_mut());
+        // SAFETY: all arguments are set; the kernel touches elements of its parameters only
+        // (the promise of lowering, see `Executable::run`), which are locked meanwhile.
+        let code = unsafe {
+            (api.enqueue_nd_range_kernel)(
+                *queue,
+                self.handle,
+                3,
+                null,
+                total.as_ptr(),
+                group.as_ptr(),
+                0,
+                std::ptr::null(),
+                &mut event,
+            )
+        };
+        check("clEnqueueNDRangeKernel", code)?;
+        let event = Event { api, handle: event };
+        // SAFETY: the queue lives as long as the process.
+        check("clFinish", unsafe { (api.finish)(*queue) })?;
+        Ok(event)
+    }
+}
+
 impl Executable for Kernel {
     fn run(&self, memories: &[&Memory]) -> Result<(), Error> {
-        let place = OnDevice(&self.opened);
-        remote::run_on(&place, &self.signature, memories, |handles| {
-            if self.launch.is_empty() {
-                return Ok(());
-            }
-            let Opened { api, queue, .. } = &*self.opened;
+        remote::run_on(&OnDevice(&self.opened), &self.signature, memories, |handles| {
             let _turn = turn();
-            for (number, handle) in (0..).zip(handles) {
-                let handle = *handle as Handle;
-                let (size, pointer) = (size_of::<Handle>(), (&raw const handle).cast());
-                // SAFETY: the kernel has a pointer at this place, and the buffer is of its
-                // context and holds at least as many elements as the kernel declares.
-                let code = unsafe { (api.set_kernel_arg)(self.handle, number, size, pointer) };
-                check("clSetKernelArg", code)?;
+            match self.launch.is_empty() {
+                true => Ok(()),
+                false => self.launch(handles).map(drop),
             }
-            let group = self.launch.group.map(|size| size as usize);
-            let total = [0, 1, 2].map(|along| self.launch.groups[along] as usize * group[along]);
-            let (null, none) = (std::ptr::null(), std::ptr::null_mut());
-            // SAFETY: all arguments are set; the kernel touches elements of its parameters only
-            // (the promise of lowering, see `Executable::run`), which are locked meanwhile.
-            let code = unsafe {
-                (api.enqueue_nd_range_kernel)(
-                    *queue,
-                    self.handle,
-                    3,
-                    null,
-                    total.as_ptr(),
-                    group.as_ptr(),
-                    0,
-                    std::ptr::null(),
-                    none,
-                )
-            };
-            check("clEnqueueNDRangeKernel", code)?;
-            // SAFETY: the queue lives as long as the process.
-            check("clFinish", unsafe { (api.finish)(*queue) })
         })
+    }
+
+    fn run_timed(&self, memories: &[&Memory]) -> Result<Option<Duration>, Error> {
+        let mut time = Ok(Duration::ZERO);
+        remote::run_on(&OnDevice(&self.opened), &self.signature, memories, |handles| {
+            let _turn = turn();
+            if !self.launch.is_empty() {
+                // Whatever the event says, the kernel ran.
+                time = self.launch(handles)?.time();
+            }
+            Ok(())
+        })?;
+        time.map(Some)
+    }
+}
+
+/// A launch that is over.
+struct Event<'a> {
+    api: &'a Api,
+    handle: Handle,
+}
+
+impl Drop for Event<'_> {
+    fn drop(&mut self) {
+        // SAFETY: the event was made by this driver and nobody else has it.
+        unsafe { (self.api.release_event)(self.handle) };
+    }
+}
+
+impl Event<'_> {
+    /// How long it took by the clock of the device.
+    fn time(&self) -> Result<Duration, Error> {
+        let [start, end] = [number::PROFILING_COMMAND_START, number::PROFILING_COMMAND_END];
+        let at = |name: u32| {
+            let mut nanos = 0u64;
+            let (size, room) = (size_of_val(&nanos), (&raw mut nanos).cast());
+            let none = std::ptr::null_mut();
+            // SAFETY: the event lives; room for a number of 64 bits, as is asked for.
+            let code =
+                unsafe { (self.api.get_event_profiling_info)(self.handle, name, size, room, none) };
+            check("clGetEventProfilingInfo", code).map(|()| nanos)
+        };
+        Ok(Duration::from_nanos(at(end)?.saturating_sub(at(start)?)))
     }
 }
 

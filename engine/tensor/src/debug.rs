@@ -48,28 +48,20 @@ pub(crate) fn print_source(level: u8, kernel: &PlannedKernel) -> Result<(), Erro
 /// The level from which on kernels are timed.
 pub(crate) const TIMED: u8 = 2;
 
-/// Says that a kernel ran.
-pub(crate) fn print_run(
-    level: u8,
-    device: &str,
-    number: usize,
-    kernel: &PlannedKernel,
-    time: Duration,
-) {
-    if TIMED <= level {
-        let size_bytes: u64 = kernel
-            .buffers
-            .iter()
-            .map(|buffer| buffer.size_elements() as u64 * buffer.dtype().size_bytes() as u64)
-            .sum();
-        eprintln!(
-            "*** {device} {number:4} {:24} arg {:2} mem {:9.3} MB tm {:9.2} us",
-            kernel.linear.name,
-            kernel.buffers.len(),
-            size_bytes as f64 / 1e6,
-            time.as_secs_f64() * 1e6
-        );
-    }
+/// Says that a kernel ran, and how long by the device's clock.
+pub(crate) fn print_run(device: &str, number: usize, kernel: &PlannedKernel, time: Duration) {
+    let size_bytes: u64 = kernel
+        .buffers
+        .iter()
+        .map(|buffer| buffer.size_elements() as u64 * buffer.dtype().size_bytes() as u64)
+        .sum();
+    eprintln!(
+        "*** {device} {number:4} {:24} arg {:2} mem {:9.3} MB tm {:9.2} us",
+        kernel.linear.name,
+        kernel.buffers.len(),
+        size_bytes as f64 / 1e6,
+        time.as_secs_f64() * 1e6
+    );
 }
 
 /// A line for each node: its number, itself, the numbers of its sources.

@@ -1,7 +1,7 @@
 //! The engine: plans, compiles and runs kernels on one device, and keeps what it compiled.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use gradiff_graph::{Buffer, Linear, UOp};
 use gradiff_kernel::{Opt, Strategy};
@@ -205,12 +205,12 @@ impl Engine {
             let memories: Vec<Arc<Memory>> =
                 item.buffers.iter().map(gradiff_runtime::memory_of).collect::<Result<_, _>>()?;
             let memories: Vec<&Memory> = memories.iter().map(|memory| &**memory).collect();
-            let start = Instant::now();
-            executable.run(&memories)?;
             if debug::TIMED <= self.debug_level {
-                self.device.wait()?;
+                let time = self.device.time(&**executable, &memories)?;
+                debug::print_run(self.device.name(), number, item, time);
+            } else {
+                executable.run(&memories)?;
             }
-            debug::print_run(self.debug_level, self.device.name(), number, item, start.elapsed());
         }
         Ok(())
     }

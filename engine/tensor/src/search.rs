@@ -2,7 +2,7 @@
 //!
 //! It starts from the opts of the heuristic and from each beginning of them, no opts included; each
 //! round adds one legal opt to each of the best so far in all ways, compiles what comes out, times
-//! it on memories made for that alone, and keeps the best `width`; a round that gains less than 1 %
+//! it on memories made for that alone (`Device::time`), and keeps the best `width`; a round that gains less than 1 %
 //! is the last one. After each round the state
 //! is kept on disk under all that it depends on: a search that is interrupted goes on from there,
 //! one that is finished is never done again. Entries that are damaged, or whose opts are no longer
@@ -441,7 +441,7 @@ fn scratch(linear: &Linear) -> Option<Vec<Memory>> {
     linear.globals().into_iter().map(memory).collect()
 }
 
-/// The least time of a few runs; `None` for a candidate that is much slower than the best, or that
+/// The least time of a few runs, by the device's clock where it has one; `None` for a candidate that is much slower than the best, or that
 /// the limit ended.
 fn time(
     device: &dyn Device,
@@ -454,10 +454,7 @@ fn time(
     let start = Instant::now();
     let mut least = Duration::MAX;
     for count in 1.. {
-        let launched = Instant::now();
-        executable.run(&memories)?;
-        device.wait()?;
-        least = least.min(launched.elapsed());
+        least = least.min(device.time(executable, &memories)?);
         let taken = start.elapsed();
         if best.is_some_and(|best| limit <= taken || best * SLOW + SLACK < least) {
             return Ok(None);
@@ -719,25 +716,39 @@ mod tests {
 
     #[test]
     fn slow_candidate_is_run_once() {
-        struct Counted(AtomicUsize);
+        /// How often it ran, and what the clock of the device says of a run.
+        struct Counted(AtomicUsize, Option<Duration>);
         impl Executable for Counted {
             fn run(&self, _: &[&Memory]) -> Result<(), gradiff_runtime::Error> {
                 self.0.fetch_add(1, Ordering::Relaxed);
                 std::thread::sleep(Duration::from_millis(1));
                 Ok(())
             }
+
+            fn run_timed(
+                &self,
+                memories: &[&Memory],
+            ) -> Result<Option<Duration>, gradiff_runtime::Error> {
+                self.run(memories).map(|()| self.1)
+            }
         }
         let device = gradiff_runtime::device("null").unwrap();
-        let timed = |best: Option<Duration>, limit: Duration| {
-            let counted = Counted(AtomicUsize::new(0));
+        let timed_by = |clock: Option<Duration>, best: Option<Duration>, limit: Duration| {
+            let counted = Counted(AtomicUsize::new(0), clock);
             let time = time(&*device, &counted, &[], best, limit).unwrap();
-            (time.is_some(), counted.0.into_inner())
+            (time, counted.0.into_inner())
+        };
+        let timed = |best: Option<Duration>, limit: Duration| {
+            let (time, count) = timed_by(None, best, limit);
+            (time.is_some(), count)
         };
         let [short, long] = [Duration::from_micros(10), Duration::from_secs(1)];
         assert_eq!(timed(Some(short), LIMIT), (false, 1));
         assert_eq!(timed(Some(long), LIMIT), (true, 3));
         assert_eq!(timed(None, LIMIT), (true, 3));
         assert_eq!(timed(Some(long), short), (false, 1), "the limit ends it");
+        // The host takes long, the device does not.
+        assert_eq!(timed_by(Some(short), Some(short), LIMIT), (Some(short), 3));
     }
 
     #[test]

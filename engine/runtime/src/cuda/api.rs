@@ -5,7 +5,7 @@ use std::ffi::{CStr, c_char, c_void};
 use crate::Error;
 use crate::library::functions;
 
-/// A context, stream, module, function, pool or program.
+/// A context, stream, event, module, function, pool or program.
 pub(super) type Handle = *mut c_void;
 /// Options, or pointers to arguments.
 type Words = *const *const c_char;
@@ -25,6 +25,11 @@ functions! {
         set_context: "cuCtxSetCurrent"(Handle) -> i32;
         stream_create: "cuStreamCreate"(*mut Handle, u32) -> i32;
         stream_synchronize: "cuStreamSynchronize"(Handle) -> i32;
+        event_create: "cuEventCreate"(*mut Handle, u32) -> i32;
+        event_destroy: "cuEventDestroy_v2"(Handle) -> i32;
+        event_record: "cuEventRecord"(Handle, Handle) -> i32;
+        event_synchronize: "cuEventSynchronize"(Handle) -> i32;
+        event_elapsed: "cuEventElapsedTime"(*mut f32, Handle, Handle) -> i32;
         allocate: "cuMemAllocAsync"(*mut u64, usize, Handle) -> i32;
         free: "cuMemFreeAsync"(u64, Handle) -> i32;
         upload: "cuMemcpyHtoDAsync_v2"(u64, *const c_void, usize, Handle) -> i32;

@@ -5,7 +5,7 @@ use std::ffi::{CStr, c_char, c_void};
 use crate::Error;
 use crate::library::functions;
 
-/// A platform, device, context, queue, program, kernel or memory of the driver.
+/// A platform, device, context, queue, program, kernel, memory or event of the driver.
 pub(super) type Handle = *mut c_void;
 /// What is called when something is done; never given.
 type Callback = Option<unsafe extern "C" fn()>;
@@ -47,6 +47,10 @@ functions! {
         enqueue_nd_range_kernel: "clEnqueueNDRangeKernel"(
             Handle, Handle, u32, *const usize, *const usize, *const usize, u32, List, *mut Handle
         ) -> i32;
+        get_event_profiling_info: "clGetEventProfilingInfo"(
+            Handle, u32, usize, *mut c_void, *mut usize
+        ) -> i32;
+        release_event: "clReleaseEvent"(Handle) -> i32;
         release_kernel: "clReleaseKernel"(Handle) -> i32;
         finish: "clFinish"(Handle) -> i32;
     }
@@ -137,6 +141,7 @@ pub(super) fn name_of(code: i32) -> String {
         -4 => "a memory could not be allocated",
         -5 => "out of resources",
         -6 => "out of host memory",
+        -7 => "the device has noted no times",
         -11 => "the program does not build",
         -52 => "an argument of the kernel is missing",
         -54 => "the size of the group does not fit",

@@ -133,6 +133,43 @@ fn copies_follow_what_is_written() {
 }
 
 #[test]
+fn timed_launch_computes_the_same_in_no_more_than_the_time_it_takes() {
+    let names = ["interp", "jit", "c"].map(|name| device(name).unwrap());
+    for device in names.into_iter().chain(there()) {
+        let sum = binary(Op::Add, DType::I32, DType::I32, 3);
+        let sum = device.compile(&[&sum]).unwrap().remove(0);
+        let [x, y] = [[1, 2, 3], [3, 2, 1]].map(|values| memory_of(&ints(DType::I32, &values)));
+        for expected in [[4, 4, 4], [6, 8, 10]] {
+            let output = Memory::new(DType::I32, 3).unwrap();
+            let start = std::time::Instant::now();
+            let time = device.time(&*sum, &[&output, &x, &y]).unwrap();
+            assert!(time <= start.elapsed(), "{}: {time:?}", device.name());
+            assert_ne!(time, std::time::Duration::ZERO, "{}", device.name());
+            assert_eq!(values_of(&output), ints(DType::I32, &expected), "{}", device.name());
+            sum.run(&[&y, &output, &x]).unwrap();
+        }
+        assert!(device.time(&*sum, &[&x, &x, &y]).is_err(), "{}", device.name());
+    }
+}
+
+#[test]
+fn copies_do_not_count_where_the_device_has_a_clock() {
+    let Ok(opencl) = device("opencl") else { return };
+    let sum = binary(Op::Add, DType::I32, DType::I32, 3);
+    let sum = opencl.compile(&[&sum]).unwrap().remove(0);
+    let output = Memory::new(DType::I32, 3).unwrap();
+    let small = memory_of(&ints(DType::I32, &[1, 2, 3]));
+    // What a driver does once.
+    sum.run(&[&output, &small, &small]).unwrap();
+    // 256 MiB go to the device, 12 bytes of which are read.
+    let large = Memory::from_bytes(DType::I32, &vec![1; 256 << 20]).unwrap();
+    let start = std::time::Instant::now();
+    let time = opencl.time(&*sum, &[&output, &large, &small]).unwrap();
+    let taken = start.elapsed();
+    assert!(4 * time < taken, "{time:?} of {taken:?}");
+}
+
+#[test]
 fn threads_may_share_a_driver() {
     for device in there() {
         std::thread::scope(|scope| {

@@ -1,0 +1,112 @@
+//! The device over a driver that stands in for NVIDIA's (`stand_in.c`), for machines without a GPU.
+
+use std::process::Command;
+
+use gradiff_graph::parse_linears;
+
+use super::*;
+
+/// What the stand-in shows and lets set.
+struct StandIn {
+    library: libloading::Library,
+    device: Cuda,
+    kernel: Arc<dyn Executable>,
+    _directory: tempfile::TempDir,
+}
+
+impl StandIn {
+    /// A stand-in of its own, with one kernel.
+    fn new() -> StandIn {
+        let directory = tempfile::tempdir().unwrap();
+        let [source, object] =
+            ["stand_in.c", "stand_in.so"].map(|name| directory.path().join(name));
+        std::fs::write(&source, include_str!("stand_in.c")).unwrap();
+        let mut compiler = Command::new("cc");
+        compiler.args(["-shared", "-fPIC", "-O1", "-Wall", "-Werror", "-o"]);
+        assert!(compiler.arg(&object).arg(&source).status().unwrap().success());
+        let name = object.to_str().unwrap();
+        let opened = Opened::new(Driver::open(&[name]).unwrap(), 0).unwrap();
+        let device = Cuda::of(opened, Nvrtc::open(&[name]).unwrap(), 0);
+        let kernel = parse_linears(
+            "kernel E_4
+             0 define_global i32 [] data0 4
+             1 define_global i32 [] data1 4
+             2 const i32 [] 4
+             3 const i32 [] 1
+             4 range i32 [2] 0g
+             5 index i32 [0, 4]
+             6 index i32 [1, 4]
+             7 load i32 [6]
+             8 add i32 [7, 3]
+             9 store void [5, 8]
+             10 endrange void [4]",
+        );
+        let kernel = device.compile(&[&kernel.unwrap()[0]]).unwrap().remove(0);
+        // SAFETY: it has no initialisers.
+        let library = unsafe { libloading::Library::new(&object) }.unwrap();
+        StandIn { library, device, kernel, _directory: directory }
+    }
+
+    /// The address of a variable.
+    fn variable<T: std::marker::Copy>(&self, name: &str) -> *mut T {
+        // SAFETY: the variables asked for are of these types.
+        *unsafe { self.library.get::<*mut T>(name.as_bytes()) }.unwrap()
+    }
+
+    fn events_alive(&self) -> i32 {
+        // SAFETY: the library is loaded, and nothing of it runs now.
+        unsafe { self.variable::<i32>("events_alive").read() }
+    }
+}
+
+fn ints(memory: &Memory) -> Vec<i32> {
+    let bytes = memory.read().unwrap();
+    bytes.chunks(4).map(|word| i32::from_le_bytes(word.try_into().unwrap())).collect()
+}
+
+#[test]
+fn kernel_is_timed_by_the_clock_of_the_device_alone() {
+    let stand_in = StandIn::new();
+    let device = &stand_in.device;
+    assert!(
+        device.describe().starts_with("Stand-in, compute capability 9.0, driver for CUDA 12.4")
+    );
+    let input = Memory::from_bytes(DType::I32, &[1, 0, 0, 0].repeat(4)).unwrap();
+    let output = Memory::new(DType::I32, 4).unwrap();
+    // Room and copies take its clock far longer than the kernel, and the host takes other times.
+    for _ in 0..2 {
+        let time = device.time(&*stand_in.kernel, &[&output, &input]).unwrap();
+        assert_eq!((time, stand_in.events_alive()), (Duration::from_millis(5), 0));
+    }
+    assert_eq!(ints(&output), [2; 4]);
+    // Timed or not, it computes the same.
+    stand_in.kernel.run(&[&input, &output]).unwrap();
+    device.wait().unwrap();
+    assert_eq!((ints(&input), stand_in.events_alive()), (vec![3; 4], 0));
+}
+
+#[test]
+fn events_that_fail_are_told_and_leave_nothing() {
+    let stand_in = StandIn::new();
+    let [input, output] = [1u8, 2].map(|byte| Memory::from_bytes(DType::I32, &[byte; 16]).unwrap());
+    let before = output.read().unwrap();
+    let refused = || {
+        let time = stand_in.device.time(&*stand_in.kernel, &[&output, &input]);
+        assert_eq!(stand_in.events_alive(), 0);
+        time.unwrap_err().to_string()
+    };
+    // SAFETY: the library is loaded, and nothing of it runs now.
+    unsafe { stand_in.variable::<i32>("events_fail").write(1) };
+    let expected = "device cuda: cuEventCreate failed: out of memory (CUDA_ERROR_OUT_OF_MEMORY)";
+    assert_eq!(refused(), expected);
+    assert_eq!(output.read().unwrap(), before, "the kernel did not run");
+    // SAFETY: as above.
+    unsafe { stand_in.variable::<i32>("events_fail").write(0) };
+    for nonsense in [-1.0, f32::NAN, f32::INFINITY] {
+        // SAFETY: as above.
+        unsafe { stand_in.variable::<f32>("event_scale").write(nonsense) };
+        let text = refused();
+        assert!(text.contains("cuEventElapsedTime failed: it says that a kernel took"), "{text}");
+    }
+    assert_eq!(ints(&output), [0x0101_0102; 4], "what was launched did run");
+}
