@@ -247,8 +247,8 @@ pub enum Error {
     },
     /// The C compiler was ended, as it took longer than it was given.
     #[error(
-        "{compiler} was ended after {:.1} s over kernels {kernels}, for which it was given {:.1} s: \
-         give it more time, fewer kernels in one go, or kernels with fewer steps written out",
+        "{compiler} was ended after {:.1} s over kernels {kernels}, for which it was given {:.1} \
+         s: give it more time, fewer kernels in one go, or kernels with fewer steps written out",
         taken.as_secs_f64(), limit.as_secs_f64()
     )]
     CompilerTooSlow {

@@ -2,8 +2,8 @@
 //!
 //! Global ranges number the groups and local ranges the threads of a group, the innermost range
 //! as dimension 0. Memories have a copy in a buffer of the device (see `remote`). The queue notes
-//! the times at which kernels start and end. Of several devices the first GPU is taken, else the first one, or the one whose number in the order of
-//! the drivers `GRADIFF_OPENCL_DEVICE` gives.
+//! the times at which kernels start and end. Of several devices the first GPU is taken, else the
+//! first one, or the one whose number in the order of the drivers `GRADIFF_OPENCL_DEVICE` gives.
 
 mod api;
 

@@ -2,12 +2,12 @@
 //!
 //! It starts from the opts of the heuristic and from each beginning of them, no opts included; each
 //! round adds one legal opt to each of the best so far in all ways, compiles what comes out, times
-//! it on memories made for that alone (`Device::time`), and keeps the best `width`; a round that gains less than 1 %
-//! is the last one. After each round the state
-//! is kept on disk under all that it depends on: a search that is interrupted goes on from there,
-//! one that is finished is never done again. Entries that are damaged, or whose opts are no longer
-//! legal, count as none. What a search cannot do (too little memory, a kernel that fails) it leaves
-//! to the heuristic, and it reports no error: compiling the kernel does.
+//! it on memories made for that alone (`Device::time`), and keeps the best `width`; a round that
+//! gains less than 1 % is the last one. After each round the state is kept on disk under all that
+//! it depends on: a search that is interrupted goes on from there, one that is finished is never
+//! done again. Entries that are damaged, or whose opts are no longer legal, count as none. What a
+//! search cannot do (too little memory, a kernel that fails) it leaves to the heuristic, and it
+//! reports no error: compiling the kernel does.
 //!
 //! A candidate is given up when compiling it or running it takes longer than a limit. Only a
 //! compiler that is a program of its own (of the device `c`) can be ended on its way; for the
@@ -44,8 +44,9 @@ const RUNS: u32 = 3;
 const SHORT: Duration = Duration::from_millis(2);
 /// and fewer if they take more than this.
 const LONG: Duration = Duration::from_millis(500);
-/// A candidate whose compile or whose runs take so many seconds is given up, and a kernel that takes
-/// so long not searched, unless the environment variable `BEAM_TIMEOUT_SEC` says another number.
+/// A candidate whose compile or whose runs take so many seconds is given up, and a kernel that
+/// takes so long not searched, unless the environment variable `BEAM_TIMEOUT_SEC` says another
+/// number.
 const LIMIT_SECONDS: u64 = 10;
 /// The longest such limit.
 const LIMIT_SECONDS_MOST: u64 = 3600;
@@ -441,8 +442,8 @@ fn scratch(linear: &Linear) -> Option<Vec<Memory>> {
     linear.globals().into_iter().map(memory).collect()
 }
 
-/// The least time of a few runs, by the device's clock where it has one; `None` for a candidate that is much slower than the best, or that
-/// the limit ended.
+/// The least time of a few runs, by the device's clock where it has one; `None` for a candidate
+/// that is much slower than the best, or that the limit ended.
 fn time(
     device: &dyn Device,
     executable: &dyn Executable,

@@ -44,7 +44,11 @@ int cuEventCreate(void **event, unsigned flags) {
   return 0;
 }
 int cuEventDestroy_v2(void *event) { free(event); events_alive--; return 0; }
-int cuEventRecord(void *event, void *stream) { (void)stream; *(float *)event = clock_millis; return 0; }
+int cuEventRecord(void *event, void *stream) {
+  (void)stream;
+  *(float *)event = clock_millis;
+  return 0;
+}
 int cuEventSynchronize(void *event) { return *(float *)event < 0 ? 400 : 0; }
 int cuEventElapsedTime(float *millis, void *start, void *end) {
   if (*(float *)start < 0 || *(float *)end < 0) return 400;
@@ -75,7 +79,10 @@ int cuMemcpyDtoHAsync_v2(void *to, unsigned long long from, size_t size, void *s
   memcpy(to, (void *)from, size);
   return 0;
 }
-int cuModuleLoadData(void **module, const void *code) { *module = 0; return *(const char *)code == 0; }
+int cuModuleLoadData(void **module, const void *code) {
+  *module = 0;
+  return *(const char *)code == 0;
+}
 int cuModuleUnload(void *module) { return module != 0; }
 int cuModuleGetFunction(void **function, void *module, const char *name) {
   (void)module;
