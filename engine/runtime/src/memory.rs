@@ -4,6 +4,10 @@
 //! writing, in the order of addresses, so that launches on other threads wait and never deadlock.
 //! One memory may stand in several slots that are only read; a memory that is written must not
 //! stand in a second slot, and such a launch is refused.
+//!
+//! A part of a memory is a memory of its own, with its own lock, that has the same bytes until
+//! either of the two is written: who writes first takes a copy. So no write is seen through
+//! another memory, and launches need not ask which memories are parts of one.
 
 use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
@@ -26,11 +30,34 @@ pub struct Memory {
 
 /// What the lock of a memory guards.
 pub(crate) struct Data {
-    block: Block,
+    storage: Storage,
+    /// Where in the block the bytes begin: at a multiple of 64.
+    offset_bytes: usize,
     size_bytes: usize,
     written: Written,
     /// The copy on a device.
     pub(crate) remote: Option<Remote>,
+}
+
+/// The block that the bytes are in.
+enum Storage {
+    Own(Block),
+    /// Others may have it as well; nobody writes to it.
+    Shared(Arc<Block>),
+}
+
+impl Storage {
+    fn block(&self) -> &Block {
+        match self {
+            Storage::Own(block) => block,
+            Storage::Shared(block) => block,
+        }
+    }
+
+    /// Takes it out; what stays is of no use.
+    fn take(&mut self) -> Storage {
+        std::mem::replace(self, Storage::Own(Block::empty()))
+    }
 }
 
 /// Which elements were written.
@@ -42,26 +69,82 @@ enum Written {
 
 impl Data {
     pub(crate) fn bytes(&self) -> &[u8] {
-        debug_assert!(self.size_bytes <= self.block.size_bytes());
-        // SAFETY: a block is initialised and holds at least `size_bytes`.
-        unsafe { std::slice::from_raw_parts(self.block.as_ptr(), self.size_bytes) }
+        // SAFETY: a block is initialised and holds at least `size_bytes` from the start on.
+        unsafe { std::slice::from_raw_parts(self.start(), self.size_bytes) }
     }
 
+    /// The bytes, which are its own.
     pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
-        debug_assert!(self.size_bytes <= self.block.size_bytes());
-        // SAFETY: as in `bytes`; `self` is borrowed alone.
-        unsafe { std::slice::from_raw_parts_mut(self.block.as_mut_ptr(), self.size_bytes) }
+        // SAFETY: as in `bytes`; `self` is borrowed alone, and nobody else has the block.
+        unsafe { std::slice::from_raw_parts_mut(self.start_mut(), self.size_bytes) }
     }
 
     /// The bytes and the flags of elements, if they are counted, to be changed together.
     pub(crate) fn parts_mut(&mut self) -> (&mut [u8], Option<&mut [bool]>) {
-        // SAFETY: as in `bytes_mut`; `written` is another field than `block`.
-        let bytes =
-            unsafe { std::slice::from_raw_parts_mut(self.block.as_mut_ptr(), self.size_bytes) };
+        // SAFETY: as in `bytes_mut`; `written` is another field than `storage`.
+        let bytes = unsafe { std::slice::from_raw_parts_mut(self.start_mut(), self.size_bytes) };
         match &mut self.written {
             Written::Some(flags) => (bytes, Some(flags)),
             _ => (bytes, None),
         }
+    }
+
+    fn start(&self) -> *const u8 {
+        let block = self.storage.block();
+        debug_assert!(self.offset_bytes + self.size_bytes <= block.size_bytes());
+        // SAFETY: the offset is within the block.
+        unsafe { block.as_ptr().add(self.offset_bytes) }
+    }
+
+    fn start_mut(&mut self) -> *mut u8 {
+        let Storage::Own(block) = &mut self.storage else {
+            unreachable!("bytes are a memory's own before they are written")
+        };
+        debug_assert!(self.offset_bytes + self.size_bytes <= block.size_bytes());
+        // SAFETY: as in `start`.
+        unsafe { block.as_mut_ptr().add(self.offset_bytes) }
+    }
+
+    /// Sees to it that nobody else has the bytes, which are about to be written; all of them, if
+    /// none is to be kept.
+    pub(crate) fn own(&mut self, dtype: DType, keeps: bool) -> Result<(), Error> {
+        if let Storage::Own(_) = self.storage {
+            return Ok(());
+        }
+        let shared = match self.storage.take() {
+            Storage::Own(block) => Ok(block),
+            Storage::Shared(block) => Arc::try_unwrap(block),
+        };
+        match shared {
+            // The others are gone.
+            Ok(block) => self.storage = Storage::Own(block),
+            Err(shared) => {
+                self.storage = Storage::Shared(shared);
+                let keeps = keeps && self.is_touched();
+                let block =
+                    if keeps { Block::of(self.bytes()) } else { Block::new(self.size_bytes) };
+                let block = block.ok_or_else(|| no_memory(dtype, self.size_bytes))?;
+                (self.storage, self.offset_bytes) = (Storage::Own(block), 0);
+            }
+        }
+        Ok(())
+    }
+
+    /// The bytes from an offset on, with the block shared if that may be.
+    fn part(&mut self, offset_bytes: usize, size_bytes: usize) -> Option<(Storage, usize)> {
+        let from = self.offset_bytes + offset_bytes;
+        let is_large = self.storage.block().size_bytes() <= size_bytes.saturating_mul(KEPT_MOST);
+        if !from.is_multiple_of(ALIGNMENT) || !is_large {
+            let bytes = &self.bytes()[offset_bytes..][..size_bytes];
+            let block = if self.is_touched() { Block::of(bytes) } else { Block::new(size_bytes) };
+            return block.map(|block| (Storage::Own(block), 0));
+        }
+        let block = match self.storage.take() {
+            Storage::Own(block) => Arc::new(block),
+            Storage::Shared(block) => block,
+        };
+        self.storage = Storage::Shared(block.clone());
+        Some((Storage::Shared(block), from))
     }
 
     /// Whether anything was written.
@@ -88,11 +171,8 @@ impl Data {
         if matches!(self.written, Written::None) {
             let size_elements = self.size_bytes / dtype.size_bytes().max(1);
             let mut flags = Vec::new();
-            flags.try_reserve_exact(size_elements).map_err(|_| Error::Memory {
-                dtype,
-                size_elements,
-                why: NO_MEMORY.to_string(),
-            })?;
+            let room = flags.try_reserve_exact(size_elements);
+            room.map_err(|_| no_memory(dtype, self.size_bytes))?;
             flags.resize(size_elements, false);
             self.bytes_mut().fill(0);
             self.written = Written::Some(flags);
@@ -114,6 +194,17 @@ impl Data {
 
 const NO_MEMORY: &str = "there is not so much memory";
 
+fn no_memory(dtype: DType, size_bytes: usize) -> Error {
+    let size_elements = size_bytes / dtype.size_bytes().max(1);
+    Error::Memory { dtype, size_elements, why: NO_MEMORY.to_string() }
+}
+
+/// Where the bytes of a memory begin, in bytes: kernels load and store vectors from there on.
+const ALIGNMENT: usize = 64;
+
+/// A part keeps the whole block. One that is not at least this part of it is copied.
+const KEPT_MOST: usize = 4;
+
 impl Memory {
     /// Room for `size_elements` elements, none of them written.
     ///
@@ -126,8 +217,45 @@ impl Memory {
             .ok_or_else(|| refuse("the size in bytes does not fit 64 bits"))?;
         let block = Block::new(size_bytes).ok_or_else(|| refuse(NO_MEMORY))?;
         let written = if size_elements == 0 { Written::All } else { Written::None };
-        let data = RwLock::new(Data { block, size_bytes, written, remote: None });
-        Ok(Memory { dtype, size_elements, data })
+        let storage = Storage::Own(block);
+        let data = Data { storage, offset_bytes: 0, size_bytes, written, remote: None };
+        Ok(Memory { dtype, size_elements, data: RwLock::new(data) })
+    }
+
+    /// So many elements from `first` on as a memory of its own. It has the same bytes, until
+    /// either of the two is written, which the other one never sees. Where the part does not begin
+    /// at a multiple of 64 bytes, or has less than a quarter of the memory that it would keep, it
+    /// is copied at once. What only a device has is brought home.
+    ///
+    /// # Errors
+    /// [`Error::Memory`] if there are not so many elements, or a copy finds no room; what a device
+    /// says that holds them.
+    pub fn part(&self, first: usize, size_elements: usize) -> Result<Memory, Error> {
+        let dtype = self.dtype;
+        let end = first.checked_add(size_elements).filter(|end| *end <= self.size_elements);
+        let end = end.ok_or_else(|| {
+            let why = format!("as a part from element {first} on of {}", self.size_elements);
+            Error::Memory { dtype, size_elements, why }
+        })?;
+        let mut data = self.lock_alone();
+        data.bring_home(dtype)?;
+        let [offset_bytes, size_bytes] = [first, size_elements].map(|n| n * dtype.size_bytes());
+        let part = data.part(offset_bytes, size_bytes);
+        let (storage, offset_bytes) = part.ok_or_else(|| no_memory(dtype, size_bytes))?;
+        let written = match &data.written {
+            Written::Some(flags) => Written::Some(flags[first..end].to_vec()),
+            Written::None if size_elements != 0 => Written::None,
+            _ => Written::All,
+        };
+        let mut part = Data { storage, offset_bytes, size_bytes, written, remote: None };
+        part.settle();
+        Ok(Memory { dtype, size_elements, data: RwLock::new(part) })
+    }
+
+    /// Whether every element was written and the host has them, no device besides.
+    pub fn is_at_home(&self) -> bool {
+        let data = self.lock();
+        matches!(data.written, Written::All) && data.remote.is_none()
     }
 
     /// A copy of `bytes`, little-endian elements; a byte of bool is true unless it is 0.
@@ -179,6 +307,7 @@ impl Memory {
             let (dtype, size_elements) = (self.dtype, self.size_elements);
             return Err(Error::Memory { dtype, size_elements, why });
         }
+        data.own(self.dtype, false)?;
         data.forget_copy();
         data.bytes_mut().copy_from_slice(bytes);
         if self.dtype == DType::Bool {
@@ -205,14 +334,15 @@ impl Memory {
                 return Ok(data);
             }
             drop(data);
-            self.lock_alone().bring_home()?;
+            self.lock_alone().bring_home(self.dtype)?;
         }
     }
 
     /// For writing at home.
     fn write_lock(&self) -> Result<RwLockWriteGuard<'_, Data>, Error> {
         let mut data = self.lock_alone();
-        data.bring_home()?;
+        data.bring_home(self.dtype)?;
+        data.own(self.dtype, true)?;
         data.forget_copy();
         Ok(data)
     }
@@ -433,8 +563,8 @@ impl<'a> Locked<'a> {
             .guards
             .iter_mut()
             .map(|guard| match guard {
-                Guard::Read(data) => data.block.as_ptr().cast_mut(),
-                Guard::Write(data) => data.block.as_mut_ptr(),
+                Guard::Read(data) => data.start().cast_mut(),
+                Guard::Write(data) => data.start_mut(),
             })
             .collect();
         self.guard_of.iter().map(|guard| of_guard[*guard]).collect()
@@ -474,6 +604,99 @@ mod tests {
         assert_eq!(address(&second), place);
         assert!(!second.is_initialised());
         assert!(second.read().is_err());
+    }
+
+    fn start(memory: &Memory) -> usize {
+        memory.lock().bytes().as_ptr().addr()
+    }
+
+    fn counted(size: u8) -> Memory {
+        Memory::from_bytes(DType::U8, &(0..size).collect::<Vec<_>>()).unwrap()
+    }
+
+    #[test]
+    fn part_has_the_elements_and_no_copy_where_it_may() {
+        let whole = counted(200);
+        for (first, size, is_shared) in [
+            (0, 200, true),
+            (64, 100, true),
+            (128, 64, true),
+            (128, 63, false),
+            (63, 100, false),
+            (65, 100, false),
+            (64, 0, false),
+            (200, 0, false),
+        ] {
+            let part = whole.part(first, size).unwrap();
+            let expected: Vec<u8> = (first as u8..(first + size) as u8).collect();
+            assert_eq!((part.size_elements(), part.read().unwrap()), (size, expected));
+            assert!(part.is_initialised() && part.dtype() == DType::U8);
+            let is_there = start(&part) == start(&whole) + first;
+            assert_eq!(is_there, is_shared, "{size} elements from {first} on");
+            assert!(start(&part).is_multiple_of(ALIGNMENT));
+        }
+        // Of a part, counted from its own start.
+        let part = whole.part(64, 130).unwrap().part(64, 66).unwrap();
+        assert_eq!((start(&part), part.read().unwrap()[0]), (start(&whole) + 128, 128));
+        // Elements are not bytes.
+        let words = Memory::from_bytes(DType::I32, &counted(200).read().unwrap()).unwrap();
+        let part = words.part(16, 30).unwrap();
+        assert_eq!((start(&part), part.read().unwrap()[0]), (start(&words) + 64, 64));
+    }
+
+    #[test]
+    fn part_beyond_the_end_is_an_error() {
+        let whole = counted(200);
+        for (first, size) in [(0, 201), (200, 1), (201, 0), (1, usize::MAX), (usize::MAX, 1)] {
+            let error = whole.part(first, size).unwrap_err().to_string();
+            let expected = format!(
+                "memory for {size} elements of u8: as a part from element {first} on of 200"
+            );
+            assert_eq!(error, expected);
+        }
+    }
+
+    #[test]
+    fn write_is_seen_by_who_was_written_alone() {
+        let whole = counted(128);
+        let [first, second] = [0, 64].map(|first| whole.part(first, 64).unwrap());
+        let inner = second.part(0, 32).unwrap();
+        let numbers = |from: u8, to: u8| (from..to).collect::<Vec<u8>>();
+        whole.write(&[200; 128]).unwrap();
+        first.write(&[201; 64]).unwrap();
+        assert_eq!(second.read().unwrap(), numbers(64, 128));
+        second.write(&[202; 64]).unwrap();
+        assert_eq!(inner.read().unwrap(), numbers(64, 96));
+        assert_eq!(whole.read().unwrap(), [200; 128]);
+        assert_eq!(first.read().unwrap(), [201; 64]);
+        // Who is left alone writes in place.
+        let place = start(&inner);
+        drop((whole, first, second));
+        inner.write(&[203; 32]).unwrap();
+        assert_eq!((start(&inner), inner.read().unwrap()), (place, vec![203; 32]));
+    }
+
+    #[test]
+    fn part_outlives_the_whole() {
+        const SIZE: usize = 5 << 20;
+        let whole = Memory::from_bytes(DType::U8, &vec![7; SIZE]).unwrap();
+        let part = whole.part(SIZE / 2, SIZE / 2).unwrap();
+        let place = start(&part);
+        drop(whole);
+        let other = Memory::from_bytes(DType::U8, &vec![9; SIZE]).unwrap();
+        assert_eq!(part.read().unwrap(), vec![7; SIZE / 2]);
+        assert_eq!(start(&part), place);
+        assert!(!(start(&other)..start(&other) + SIZE).contains(&place));
+    }
+
+    #[test]
+    fn part_of_what_was_never_written_is_as_unwritten() {
+        let whole = Memory::new(DType::I32, 64).unwrap();
+        let part = whole.part(16, 32).unwrap();
+        assert!(!part.is_initialised() && part.read().is_err());
+        whole.write(&[1; 256]).unwrap();
+        assert!(part.read().is_err(), "what is written later is not seen");
+        assert!(whole.part(0, 0).unwrap().is_initialised());
     }
 
     #[test]

@@ -53,6 +53,20 @@ impl Block {
         mapping.map(|mapping| Block(Kind::Large(Some(mapping))))
     }
 
+    /// A block of no bytes.
+    pub(crate) fn empty() -> Block {
+        Block(Kind::Small(Vec::new()))
+    }
+
+    /// A block that begins with these bytes; `None` if there are not so many.
+    pub(crate) fn of(bytes: &[u8]) -> Option<Block> {
+        let mut block = Block::new(bytes.len())?;
+        // SAFETY: the block is initialised, holds as many bytes, and is nobody else's.
+        let room = unsafe { std::slice::from_raw_parts_mut(block.as_mut_ptr(), bytes.len()) };
+        room.copy_from_slice(bytes);
+        Some(block)
+    }
+
     pub(crate) fn size_bytes(&self) -> usize {
         match &self.0 {
             Kind::Small(chunks) => 64 * chunks.len(),

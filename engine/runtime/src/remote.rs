@@ -47,11 +47,16 @@ impl Data {
     }
 
     /// Sees to it that the bytes at home are those of the memory.
-    pub(crate) fn bring_home(&mut self) -> Result<(), Error> {
+    pub(crate) fn bring_home(&mut self, dtype: DType) -> Result<(), Error> {
+        if self.is_away() {
+            // What others have of the bytes at home stays as it is.
+            self.own(dtype, false)?;
+        }
         if let Some(mut remote) = self.remote.take_if(|remote| remote.is_newer) {
-            remote.copy.download(self.bytes_mut())?;
-            remote.is_newer = false;
+            let brought = remote.copy.download(self.bytes_mut());
+            remote.is_newer = brought.is_err();
             self.remote = Some(remote);
+            brought?;
         }
         Ok(())
     }
@@ -66,7 +71,7 @@ impl Data {
     /// What the device calls the bytes by, which are there then.
     fn send_to(&mut self, place: &dyn Place, dtype: DType) -> Result<usize, Error> {
         if self.remote.as_ref().is_some_and(|remote| remote.copy.place() != place.number()) {
-            self.bring_home()?;
+            self.bring_home(dtype)?;
             self.remote = None;
         }
         let mut remote = match self.remote.take() {
@@ -133,6 +138,7 @@ mod tests {
         blocks: Vec<Vec<u8>>,
         uploads: usize,
         downloads: usize,
+        fails: bool,
     }
 
     struct Held(usize, usize, Arc<Mutex<State>>);
@@ -167,6 +173,10 @@ mod tests {
 
         fn download(&self, bytes: &mut [u8]) -> Result<(), Error> {
             let mut state = self.2.lock().unwrap();
+            if state.fails {
+                let (call, why) = ("download", "as was asked".into());
+                return Err(Error::Driver { device: "imagined", call, why });
+            }
             state.downloads += 1;
             bytes.copy_from_slice(&state.blocks[self.1]);
             Ok(())
@@ -227,5 +237,35 @@ mod tests {
         device.increment(&third, &second);
         assert_eq!((device.copies(), other.copies()), ((4, 3), (3, 1)));
         assert_eq!(third.read().unwrap(), [12, 13]);
+    }
+
+    #[test]
+    fn part_keeps_its_bytes_while_the_whole_changes_elsewhere() {
+        let device = Imagined::new(1);
+        let input = Memory::from_bytes(DType::U8, &[1, 2]).unwrap();
+        let whole = Memory::new(DType::U8, 2).unwrap();
+        device.increment(&whole, &input);
+        assert!(!whole.is_at_home());
+        let part = whole.part(0, 2).unwrap();
+        assert_eq!(device.copies(), (1, 1), "what only a device has is brought home");
+        assert!(part.is_at_home() && !whole.is_at_home());
+        // The whole changes on the device, then the part does.
+        device.increment(&whole, &part);
+        assert_eq!((part.read().unwrap(), whole.read().unwrap()), (vec![2, 3], vec![3, 4]));
+        device.increment(&part, &whole);
+        assert_eq!((part.read().unwrap(), whole.read().unwrap()), (vec![4, 5], vec![3, 4]));
+    }
+
+    #[test]
+    fn bytes_that_do_not_come_home_are_asked_for_again() {
+        let device = Imagined::new(1);
+        let input = Memory::from_bytes(DType::U8, &[1, 2]).unwrap();
+        let output = Memory::from_bytes(DType::U8, &[8, 9]).unwrap();
+        device.increment(&output, &input);
+        device.state.lock().unwrap().fails = true;
+        assert!(output.read().is_err());
+        assert!(output.read().is_err(), "old bytes are not those of the memory");
+        device.state.lock().unwrap().fails = false;
+        assert_eq!(output.read().unwrap(), [2, 3]);
     }
 }

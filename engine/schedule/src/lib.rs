@@ -22,6 +22,7 @@ mod views;
 use gradiff_graph::{Arg, Buffer, Constant, Dims, Op, UOp};
 
 pub use error::Error;
+pub use views::part_of;
 
 /// Most elements that one buffer may hold.
 pub const MAX_BUFFER_ELEMENTS: i64 = 1 << 32;

@@ -3,7 +3,7 @@
 //! Also settled here, so that no later pass meets them: `Detach` (nothing to do), and `Contiguous`
 //! of what is laid out anyway.
 
-use gradiff_graph::{Arg, Constant, DType, Op, UOp};
+use gradiff_graph::{Arg, Buffer, Constant, DType, Op, UOp};
 use gradiff_view::{Movement, ShapeTracker};
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -138,6 +138,28 @@ pub(crate) fn composed(below: &ShapeTracker, above: &ShapeTracker, merge: bool) 
         false => ShapeTracker::from_views(&[below.views(), above.views()].concat()),
     };
     composed.expect("a view shows elements of what it stands on")
+}
+
+/// The buffer of which a node is a part, and the number of the part's first element: a node whose
+/// elements, in its order, lie in a row in that buffer. `None` for any other node, and for one
+/// without elements.
+pub fn part_of(node: &UOp) -> Option<(Buffer, i64)> {
+    let mut above = Vec::new();
+    let mut below = node;
+    while below.op().is_movement() || matches!(below.op(), Op::Contiguous | Op::Detach) {
+        above.push(below);
+        below = &below.src()[0];
+    }
+    let Arg::Buffer(buffer) = below.arg() else { return None };
+    let mut tracker = ShapeTracker::from_shape(below.shape()?).ok()?;
+    for node in above.iter().rev().filter(|node| node.op().is_movement()) {
+        tracker = tracker.apply(&movement(node).ok()?, true).ok()?;
+    }
+    let tracker = tracker.simplify();
+    let plain = ShapeTracker::from_shape(tracker.shape()).ok()?;
+    let ([view], [in_order]) = (tracker.views(), plain.views()) else { return None };
+    let is_part = view.mask().is_none() && view.strides() == in_order.strides();
+    (is_part && view.size() != 0).then(|| (buffer.clone(), view.offset()))
 }
 
 /// `base` under `tracker`.

@@ -3,13 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use gradiff_graph::{Buffer, Linear, UOp};
+use gradiff_graph::{Arg, Buffer, Linear, Op, UOp};
 use gradiff_kernel::{Opt, Strategy};
 use gradiff_runtime::{Device, Executable, Memory};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::cache::{Cache, Key, Made};
 use crate::search::{Search, Searches};
+use crate::tensor::reshaped;
 use crate::{Error, Tensor, debug, search};
 
 /// A device with its options and its kernel cache. `realize` and all reads need one.
@@ -88,6 +89,25 @@ impl Plan {
 fn rebind(tensors: &[&Tensor], outputs: Vec<UOp>) {
     assert_eq!(tensors.len(), outputs.len(), "each tensor has an output");
     tensors.iter().zip(outputs).for_each(|(tensor, output)| tensor.rebind(output));
+}
+
+/// What stands for a tensor that is a part of a buffer, but not all of it, whose elements the host
+/// has: a buffer of its own over that part of the memory.
+fn part(node: &UOp) -> Result<Option<UOp>, Error> {
+    let Some((buffer, first)) = gradiff_schedule::part_of(node) else { return Ok(None) };
+    let shape = node.shape().expect("a node of tensor level has a shape");
+    let size_elements: i64 = shape.iter().product();
+    if size_elements == buffer.size_elements() || buffer.memory().is_none() {
+        return Ok(None);
+    }
+    let memory = gradiff_runtime::memory_of(&buffer)?;
+    let place = [first, size_elements].map(usize::try_from);
+    let ([Ok(first), Ok(size)], true) = (place, memory.is_at_home()) else { return Ok(None) };
+    let memory = Arc::new(memory.part(first, size)?);
+    let part = Buffer::new(buffer.dtype(), size_elements);
+    part.memory_or_init(|| memory);
+    let node = UOp::new(Op::Buffer, part.dtype(), [], Arg::Buffer(part));
+    Ok(Some(reshaped(node, shape)))
 }
 
 impl Engine {
@@ -216,15 +236,26 @@ impl Engine {
     }
 
     /// Computes `tensors`: plans, compiles and runs. The tensors are in their buffers only when
-    /// these hold the data, so that no other thread sees a tensor without.
+    /// these hold the data, so that no other thread sees a tensor without. One that is a part of a
+    /// buffer which the host has, as rows of a tensor that was given, takes its bytes from there
+    /// ([`Memory::part`]) and needs no kernel.
     /// # Errors
     /// As those three; the tensors stay as they were.
     pub fn realize(&self, tensors: &[&Tensor]) -> Result<(), Error> {
-        let (plan, outputs) = self.prepare(tensors)?;
+        let mut parts = Vec::new();
+        let mut others = Vec::with_capacity(tensors.len());
+        for tensor in tensors {
+            match part(&tensor.uop())? {
+                Some(output) => parts.push((*tensor, output)),
+                None => others.push(*tensor),
+            }
+        }
+        let (plan, outputs) = self.prepare(&others)?;
         let mut plans = [plan];
         self.compile(&mut plans)?;
         self.run(&plans[0])?;
-        rebind(tensors, outputs);
+        rebind(&others, outputs);
+        parts.into_iter().for_each(|(tensor, output)| tensor.rebind(output));
         Ok(())
     }
 

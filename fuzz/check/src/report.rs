@@ -73,18 +73,27 @@ pub fn rust_test(finding: &Finding) -> String {
         let own: Vec<DType> = types.iter().map(|of| of.dtype).collect();
         text += &format!("    let v{number} = {};\n", rust_statement(statement, &own));
         if let Statement::Realize { .. } = statement {
-            text += &format!("    v{number}.realize(&engine)?;\n");
+            text += &format!("    run(&engine, &[&v{number}])?;\n");
         }
     }
     let names: Vec<String> =
         finding.program.outputs.iter().map(|id| format!("&v{}", id.0)).collect();
-    text += &format!("    engine.realize(&[{}])?;\n", names.join(", "));
+    text += &format!("    run(&engine, &[{}])?;\n", names.join(", "));
     let expected = gradiff_oracle::evaluate(&finding.program).unwrap_or_default();
     for (expected, id) in expected.iter().zip(&finding.program.outputs) {
         text += &rust_expectation(expected, id.0);
     }
-    text + "    Ok(())\n}\n"
+    text + "    Ok(())\n}\n" + RUN
 }
+
+/// As backends do it: all that a plan holds is computed, also what `realize` would find done.
+const RUN: &str = "
+fn run(engine: &Engine, tensors: &[&Tensor]) -> Result<(), gradiff::Error> {
+    let mut plans = [engine.plan(tensors)?];
+    engine.compile(&mut plans)?;
+    engine.run(&plans[0])
+}
+";
 
 /// The elements of one output that are known to the bit, compared; the others as comments.
 fn rust_expectation(expected: &Expected, value: u32) -> String {

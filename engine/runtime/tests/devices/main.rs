@@ -5,6 +5,7 @@ mod drivers;
 mod groups;
 mod kernels;
 mod ops;
+mod parts;
 mod products;
 mod small_types;
 mod vectors;

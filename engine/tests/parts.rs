@@ -1,0 +1,225 @@
+//! Tensors that are parts of a buffer: what takes the bytes from there, what needs a kernel, and
+//! that no tensor changes when another memory is written.
+
+// Helpers of tests are tests, too; the lint does not see it in this kind of crate.
+#![allow(clippy::unwrap_used)]
+
+use gradiff::runtime::memory_of;
+use gradiff::{Engine, Error, Tensor};
+
+/// 0, 1, 2, ... in rows of 16.
+fn rows(count: i64) -> Tensor {
+    let numbers: Vec<i32> = (0..16 * count as i32).collect();
+    Tensor::from_slice(&[count, 16], &numbers).unwrap()
+}
+
+/// How many kernels it takes to realise a tensor, and its elements.
+fn realized(engine: &Engine, tensor: &Tensor) -> (usize, Vec<i32>) {
+    let before = engine.cached_kernel_count();
+    tensor.realize(engine).unwrap();
+    assert!(tensor.buffer().is_some(), "it is in a buffer");
+    (engine.cached_kernel_count() - before, tensor.to_vec(engine).unwrap())
+}
+
+fn numbers(range: std::ops::Range<i32>) -> Vec<i32> {
+    range.collect()
+}
+
+#[test]
+fn rows_in_order_need_no_kernel() {
+    for device in ["interp", "jit", "c", "null"] {
+        let engine = Engine::new(device).unwrap();
+        let given = rows(8);
+        let check = |make: fn(&Tensor) -> Result<Tensor, Error>, expected: Vec<i32>| {
+            assert_eq!(realized(&engine, &make(&given).unwrap()), (0, expected), "{device}");
+        };
+        check(|x| x.shrink(&[(2, 6), (0, 16)]), numbers(32..96));
+        check(|x| Ok(x.shrink(&[(2, 6), (0, 16)])?.contiguous()), numbers(32..96));
+        check(|x| x.shrink(&[(0, 7), (0, 16)]), numbers(0..112));
+        check(|x| x.reshape(&[4, 32])?.shrink(&[(1, 3), (0, 32)])?.reshape(&[64]), numbers(32..96));
+        check(|x| x.shrink(&[(2, 6), (0, 16)])?.shrink(&[(1, 3), (0, 16)]), numbers(48..80));
+        // Not where a memory may begin, or too few: the host copies them.
+        check(|x| x.reshape(&[128])?.shrink(&[(3, 120)]), numbers(3..120));
+        check(|x| x.shrink(&[(7, 8), (15, 16)]), vec![127]);
+        check(|x| x.shrink(&[(7, 8), (3, 7)]), numbers(115..119));
+        check(|x| x.shrink(&[(5, 6), (0, 16)])?.permute(&[1, 0]), numbers(80..96));
+        check(|x| x.shrink(&[(5, 6), (0, 16)])?.flip(&[0]), numbers(80..96));
+    }
+}
+
+#[test]
+fn other_views_are_computed() {
+    let engine = Engine::new("interp").unwrap();
+    let given = rows(2);
+    let check = |tensor: Result<Tensor, Error>, expected: &[i32]| {
+        assert_eq!(realized(&engine, &tensor.unwrap()), (1, expected.to_vec()));
+    };
+    check(given.shrink(&[(0, 2), (3, 4)]), &[3, 19]);
+    check(given.shrink(&[(1, 2), (0, 4)]).unwrap().flip(&[1]), &[19, 18, 17, 16]);
+    check(given.shrink(&[(1, 2), (0, 2)]).unwrap().pad(&[(0, 0), (1, 0)], 0), &[0, 16, 17]);
+    check(given.shrink(&[(1, 2), (0, 1)]).unwrap().expand(&[3, 1]), &[16; 3]);
+    check(given.shrink(&[(0, 2), (0, 2)]).unwrap().permute(&[1, 0]), &[0, 16, 1, 17]);
+    check(given.shrink(&[(1, 2), (0, 2)]).unwrap().add(1), &[17, 18]);
+    // Nothing at all is a constant, as ever.
+    let none = given.shrink(&[(1, 1), (0, 16)]).unwrap();
+    none.realize(&engine).unwrap();
+    assert_eq!((none.to_vec::<i32>(&engine).unwrap().len(), engine.cached_kernel_count()), (0, 6));
+}
+
+#[test]
+fn kernels_read_parts_and_parts_of_what_they_computed() {
+    for device in ["interp", "jit", "c"] {
+        let engine = Engine::new(device).unwrap();
+        let doubled = rows(8).mul(2).unwrap();
+        assert_eq!(realized(&engine, &doubled).0, 1);
+        let half = doubled.shrink(&[(4, 8), (0, 16)]).unwrap().contiguous();
+        let expected: Vec<i32> = (64..128).map(|number| 2 * number).collect();
+        assert_eq!(realized(&engine, &half), (0, expected.clone()), "{device}");
+        let quarter = half.shrink(&[(1, 3), (0, 16)]).unwrap();
+        assert_eq!(realized(&engine, &quarter), (0, expected[16..48].to_vec()));
+        let more = half.add(1).unwrap();
+        let expected: Vec<i32> = expected.iter().map(|number| number + 1).collect();
+        assert_eq!(realized(&engine, &more), (1, expected), "{device}");
+        // Together with what must be computed.
+        let (low, sum) = (doubled.shrink(&[(0, 4), (0, 16)]).unwrap(), half.sum(&[0, 1]).unwrap());
+        engine.realize(&[&low, &sum, &low]).unwrap();
+        assert_eq!(low.to_vec::<i32>(&engine).unwrap()[63], 126);
+        assert_eq!(sum.to_vec::<i32>(&engine).unwrap(), [2 * (64..128).sum::<i32>()]);
+    }
+}
+
+#[test]
+fn writing_a_memory_changes_no_other_tensor() {
+    let engine = Engine::new("jit").unwrap();
+    let given = rows(8);
+    let part = given.shrink(&[(4, 8), (0, 16)]).unwrap().contiguous();
+    let inner = part.shrink(&[(0, 2), (0, 16)]).unwrap();
+    part.realize(&engine).unwrap();
+    inner.realize(&engine).unwrap();
+    let write = |tensor: &Tensor| {
+        let memory = memory_of(&tensor.buffer().unwrap()).unwrap();
+        memory.write(&vec![0; 4 * tensor.size_elements() as usize]).unwrap();
+    };
+    write(&given);
+    assert_eq!(part.to_vec::<i32>(&engine).unwrap(), numbers(64..128));
+    write(&part);
+    assert_eq!(inner.to_vec::<i32>(&engine).unwrap(), numbers(64..96));
+    // Nor does a kernel see it.
+    let more = inner.add(1).unwrap();
+    assert_eq!(more.to_vec::<i32>(&engine).unwrap(), numbers(65..97));
+    assert_eq!(given.to_vec::<i32>(&engine).unwrap(), [0; 128]);
+}
+
+/// A plan runs again on other data: it keeps the kernel that a realised tensor does without.
+#[test]
+fn plan_computes_parts_each_time_it_runs() {
+    let engine = Engine::new("interp").unwrap();
+    let given = rows(2);
+    let part = given.shrink(&[(1, 2), (0, 16)]).unwrap().contiguous();
+    let mut plans = [engine.plan(&[&part]).unwrap()];
+    assert_eq!(plans[0].kernel_count(), 1);
+    engine.compile(&mut plans).unwrap();
+    for byte in [1u8, 2] {
+        memory_of(&given.buffer().unwrap()).unwrap().write(&[byte; 128]).unwrap();
+        engine.run(&plans[0]).unwrap();
+        let expected = i32::from_le_bytes([byte; 4]);
+        assert_eq!(part.to_vec::<i32>(&engine).unwrap(), [expected; 16]);
+    }
+}
+
+/// Of what is only planned there are no bytes to take.
+#[test]
+fn part_of_what_was_not_computed_is_not_taken() {
+    let engine = Engine::new("interp").unwrap();
+    let planned = rows(2).mul(2).unwrap();
+    let mut plans = [engine.plan(&[&planned]).unwrap()];
+    engine.compile(&mut plans).unwrap();
+    let part = planned.shrink(&[(1, 2), (0, 16)]).unwrap();
+    let error = part.realize(&engine).unwrap_err().to_string();
+    assert!(error.contains("is read before it is written"), "{error}");
+    engine.run(&plans[0]).unwrap();
+    let expected: Vec<i32> = (16..32).map(|number| 2 * number).collect();
+    assert_eq!(part.to_vec::<i32>(&engine).unwrap(), expected);
+}
+
+/// Where a device has the bytes, a kernel of the device copies them.
+#[test]
+fn part_of_what_a_device_has_is_computed_there() {
+    let Ok(engine) = Engine::new("opencl") else { return println!("skipped: no OpenCL") };
+    let doubled = rows(8).mul(2).unwrap();
+    doubled.realize(&engine).unwrap();
+    let part = doubled.shrink(&[(4, 8), (0, 16)]).unwrap();
+    let expected: Vec<i32> = (64..128).map(|number| 2 * number).collect();
+    assert_eq!(realized(&engine, &part), (1, expected));
+    assert_eq!(
+        realized(&engine, &rows(8).shrink(&[(4, 8), (0, 16)]).unwrap()),
+        (0, numbers(64..128))
+    );
+}
+
+/// Numbers that look like chance, the same in each run.
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, bound: i64) -> i64 {
+        self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        ((self.0 >> 33) % bound as u64) as i64
+    }
+
+    /// A movement of the tensor, or `contiguous`.
+    fn moved(&mut self, tensor: &Tensor) -> Tensor {
+        let shape = tensor.shape().to_vec();
+        let moved = match self.below(7) {
+            0..3 => {
+                let mut bounds = |size: i64| {
+                    let start = self.below(size);
+                    (start, start + 1 + self.below(size - start))
+                };
+                let is_outer = |axis: usize| shape[..axis].iter().all(|size| *size == 1);
+                let bounds: Vec<(i64, i64)> = (0..shape.len())
+                    .map(|axis| if is_outer(axis) { bounds(shape[axis]) } else { (0, shape[axis]) })
+                    .collect();
+                tensor.shrink(&bounds)
+            }
+            3 => {
+                let size = tensor.size_elements();
+                let inner =
+                    (1..=size).filter(|inner| size % inner == 0).nth(self.below(2) as usize);
+                let inner = inner.unwrap_or(1);
+                tensor.reshape(&[size / inner, 1, inner])
+            }
+            4 => tensor.permute(&(0..shape.len()).rev().collect::<Vec<_>>()),
+            5 => tensor.flip(&[self.below(shape.len() as i64) as usize]),
+            _ => Ok(tensor.contiguous()),
+        };
+        moved.unwrap()
+    }
+}
+
+/// By a kernel of its own, as plans do.
+fn planned(engine: &Engine, tensor: &Tensor) -> Vec<i32> {
+    let mut plans = [engine.plan(&[tensor]).unwrap()];
+    engine.compile(&mut plans).unwrap();
+    engine.run(&plans[0]).unwrap();
+    tensor.to_vec(engine).unwrap()
+}
+
+#[test]
+fn parts_have_what_kernels_compute() {
+    let engine = Engine::new("interp").unwrap();
+    let mut dice = Dice(1);
+    let mut part_count = 0;
+    for case in 0..400 {
+        let sizes = [1 + dice.below(5), 1 + dice.below(5), 1 + dice.below(40)];
+        let numbers: Vec<i32> = (0..sizes.iter().product::<i64>() as i32).collect();
+        let mut moved = Tensor::from_slice(&sizes, &numbers).unwrap();
+        for _ in 0..1 + dice.below(4) {
+            moved = dice.moved(&moved);
+        }
+        part_count += usize::from(gradiff::schedule::part_of(&moved.uop()).is_some());
+        let expected = planned(&engine, &Tensor::from_uop(moved.uop()));
+        let (_, found) = realized(&engine, &moved);
+        assert_eq!(found, expected, "case {case}: {:?} of {sizes:?}", moved.shape());
+    }
+    assert!((100..350).contains(&part_count), "{part_count} of 400 are parts");
+}
