@@ -3,7 +3,8 @@
 //! Of an `upcast` range each uop that varies along it is written once for each step, uop after
 //! uop, so that the loops inside are shared: steps are independent, any order will do. Of an
 //! `unroll` range the steps stand one after the other, as a loop would run them, so that sums keep
-//! their order. What does not vary is written once.
+//! their order. What does not vary is written once. What a step decides, a gate or a choice, is
+//! left out, and with it all that nothing else needs.
 //!
 //! One `upcast` range may become the lanes of vectors (`lanes`): what varies along it is then
 //! written as one uop of many lanes where the target has that, and put together from single values

@@ -158,7 +158,7 @@ fn reused(chosen: &mut Chosen<'_>, mut side_by_side: i64) -> Result<i64, Error> 
 
 /// Steps of the innermost fold in a row: all of a short one, else a few.
 fn in_a_row(chosen: &mut Chosen<'_>, side_by_side: i64) -> Result<(), Error> {
-    let Some(fold) = chosen.loops.list.iter().filter(is_folded).next_back() else { return Ok(()) };
+    let Some(fold) = chosen.loops.list.iter().rfind(is_folded) else { return Ok(()) };
     let (number, size) = (fold.axis.number, fold.size);
     if side_by_side.saturating_mul(size) <= IN_A_ROW && chosen.add(OptOp::Unroll, number, 0)? {
         return Ok(());
