@@ -43,7 +43,12 @@ pub fn wgsl_prelude(kernels: &str) -> String {
     };
     let used = collect(kernels, &definition);
     let is_word = |c: char| c == '_' || c.is_ascii_alphanumeric();
-    let has_half = kernels.split(|c| !is_word(c)).any(|word| word == "f16");
+    // The type, or a literal of it: `0.5h`.
+    let is_half = |word: &str| {
+        let digits = word.strip_suffix('h').filter(|digits| !digits.is_empty());
+        word == "f16" || digits.is_some_and(|digits| digits.bytes().all(|b| b.is_ascii_digit()))
+    };
+    let has_half = [kernels, &used].iter().any(|text| text.split(|c| !is_word(c)).any(is_half));
     format!("{}{used}", if has_half { "enable f16;\n" } else { "" })
 }
 

@@ -20,7 +20,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use ::wgpu::{self as api, BufferUsages};
-use gradiff_graph::{DType, Linear, Op};
+use gradiff_graph::{Arg, AxisKind, DType, Linear, Op};
 use rustc_hash::FxHashMap;
 
 use crate::device::{GroupLimits, Limits};
@@ -36,12 +36,18 @@ const LAUNCHES_MAX: usize = 64;
 /// Bytes that an element of local memory is counted with at least, an f16 as well.
 const WORD_BYTES: u64 = 4;
 
+/// The driver that ends the loops of a thread, wherever they are, after so many steps in all, without
+/// a word. A loop counts one step more than it has, each time that it is entered.
+const ENDS_LOOPS: (&str, u64) = ("llvmpipe", 65_535);
+
 /// The device.
 pub(crate) struct Wgpu {
     name: &'static str,
     opened: Arc<Opened>,
     description: String,
     groups: GroupLimits,
+    /// How many steps the loops of a thread take in all, where there is a limit.
+    steps_max: u64,
 }
 
 /// What kernels and copies hold on to.
@@ -146,7 +152,9 @@ impl Wgpu {
             groups_max: [limits.max_compute_workgroups_per_dimension.into(); 3],
             local_bytes: limits.max_compute_workgroup_storage_size.into(),
         };
-        Wgpu { name, opened: Arc::new(opened), description, groups }
+        let (driver, most) = ENDS_LOOPS;
+        let steps_max = if info.driver == driver { most } else { u64::MAX };
+        Wgpu { name, opened: Arc::new(opened), description, groups, steps_max }
     }
 
     /// Whether the device takes the arrays of a kernel.
@@ -321,6 +329,31 @@ impl Opened {
     }
 }
 
+/// The steps of all loops of a thread, with one more for each time that a loop is entered.
+fn loop_steps(kernel: &Linear) -> u64 {
+    let (mut all, mut open) = (0u64, vec![1u64]);
+    for uop in &kernel.uops {
+        let entered = open.last().copied().unwrap_or(1);
+        match (uop.op, &uop.arg) {
+            (Op::Range, Arg::Axis(axis)) => {
+                let is_launched = matches!(axis.kind, AxisKind::Global | AxisKind::Local);
+                let end = match kernel.uops[uop.src[0] as usize].arg {
+                    Arg::Const(end) => end.to_int().and_then(|end| u64::try_from(end).ok()),
+                    _ => None,
+                };
+                let steps = if is_launched { 1 } else { end.unwrap_or(1) };
+                if !is_launched {
+                    all = all.saturating_add(entered.saturating_mul(steps.saturating_add(1)));
+                }
+                open.push(entered.saturating_mul(steps));
+            }
+            (Op::EndRange, _) => drop(open.pop()),
+            _ => {}
+        }
+    }
+    all
+}
+
 fn note(list: &Mutex<Vec<String>>, text: String) {
     list.lock().unwrap_or_else(PoisonError::into_inner).push(text);
 }
@@ -380,11 +413,17 @@ impl Device for Wgpu {
     fn lacks(&self, kernel: &Linear) -> Option<String> {
         let is_type = |dtype| !matches!(dtype, DType::I64 | DType::U64 | DType::F64);
         let is_function = |op| matches!(op, Op::Exp2 | Op::Log2 | Op::Sin | Op::Pow);
-        let missing = kernel.uops.iter().find(|uop| !is_type(uop.dtype) || is_function(uop.op))?;
-        Some(match is_type(missing.dtype) {
-            true => format!("has no exact {} of {}", missing.op, missing.dtype),
-            false => format!("has no {}", missing.dtype),
-        })
+        let missing = kernel.uops.iter().find(|uop| !is_type(uop.dtype) || is_function(uop.op));
+        match missing {
+            Some(uop) if is_type(uop.dtype) => {
+                Some(format!("has no exact {} of {}", uop.op, uop.dtype))
+            }
+            Some(uop) => Some(format!("has no {}", uop.dtype)),
+            None if self.steps_max < loop_steps(kernel) => {
+                Some(format!("ends loops after {} steps in all", self.steps_max))
+            }
+            None => None,
+        }
     }
 
     fn describe(&self) -> String {

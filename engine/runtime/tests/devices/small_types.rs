@@ -122,3 +122,31 @@ fn all_pairs_of_bytes_mean_what_the_table_says() {
         }
     }
 }
+
+#[test]
+fn more_steps_than_llvmpipe_takes_are_refused() {
+    for name in ["wgpu", "wgpu-core"] {
+        let Ok(device) = device(name) else {
+            println!("skipped: no {name}");
+            continue;
+        };
+        if !device.describe().contains("llvmpipe") {
+            println!("skipped: {name} is not llvmpipe");
+            continue;
+        }
+        let kernel =
+            |count| elementwise("E_many", &Expression::Input(0, DType::I32), &[DType::I32], count);
+        // One more step each time that the loop is entered.
+        assert_eq!(device.lacks(&kernel(65_534)), None);
+        let refusal = "ends loops after 65535 steps in all";
+        assert_eq!(device.lacks(&kernel(65_535)).as_deref(), Some(refusal));
+        let error = device.compile(&[&kernel(65_535)]).err().map(|error| error.to_string());
+        assert!(error.is_some_and(|error| error.contains(refusal)));
+        let input: Vec<Constant> =
+            (0..65_534).map(|number| Constant::int(DType::I32, number)).collect();
+        let executable = device.compile(&[&kernel(65_534)]).expect("it compiles").remove(0);
+        let (output, input) = (Memory::new(DType::I32, 65_534).expect("room"), memory_of(&input));
+        executable.run(&[&output, &input]).expect("it runs");
+        assert_eq!(values_of(&output), values_of(&input));
+    }
+}

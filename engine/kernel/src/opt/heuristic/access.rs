@@ -1,6 +1,6 @@
 //! What a kernel loads and stores along its loops.
 
-use gradiff_graph::{AxisKind, Op, UOp};
+use gradiff_graph::{AxisKind, DType, Op, UOp};
 use gradiff_rewrite::Mode;
 
 use super::Chosen;
@@ -46,6 +46,8 @@ pub(super) struct Accesses {
     pub(super) list: Vec<Access>,
     /// Bytes of the widest value that is loaded, stored or folded.
     pub(super) widest_bytes: i64,
+    /// Whether 16-bit floats are loaded or stored, of which there are no vectors.
+    pub(super) has_halves: bool,
 }
 
 impl Accesses {
@@ -72,7 +74,9 @@ impl Accesses {
         let is_wide = |node: &&UOp| matches!(node.op(), Op::Load | Op::Index | Op::Reduce);
         let sizes = free.nodes.iter().filter(is_wide).map(|node| node.dtype().size_bytes() as i64);
         let widest_bytes = sizes.max().unwrap_or(1).max(1);
-        Ok(Accesses { list, widest_bytes })
+        let is_half = |node: &UOp| matches!(node.dtype(), DType::F16 | DType::BF16);
+        let has_halves = free.nodes.iter().any(|node| node.op() == Op::Index && is_half(node));
+        Ok(Accesses { list, widest_bytes, has_halves })
     }
 }
 

@@ -72,7 +72,8 @@ fn vectors(chosen: &mut Chosen<'_>) -> Result<(), Error> {
         chosen.add_largest(OptOp::Upcast, number, &SIDE_BY_SIDE)?;
         return Ok(());
     }
-    if !has_fold {
+    // What is no vector is so much more text for the compiler.
+    if !has_fold || access.has_halves {
         return Ok(());
     }
     let Some(reused) = reused else {
