@@ -19,8 +19,10 @@ const MATVEC: [i64; 3] = [8, 4, 4];
 const GATED: i64 = 7;
 /// Values that a thread computes side by side are not made more from this many on,
 const SIDE_BY_SIDE: i64 = 32;
-/// and nothing is done side by side that leaves fewer steps for threads.
+/// and nothing is done side by side that leaves fewer steps for threads: this, or so many times the
+/// threads of a group if that is less.
 const LEFT: i64 = 1024;
+const LEFT_FOR_EACH: i64 = 4;
 /// Steps that a thread does in a row, times the values side by side.
 const IN_A_ROW: i64 = 128;
 /// Short folds run in a row, of longer ones so many steps.
@@ -51,6 +53,12 @@ fn is_folded(one: &&Loop) -> bool {
 /// The steps of all output loops that threads can share.
 fn left(loops: &Loops) -> i64 {
     loops.list.iter().filter(is_output).map(|one| one.size).fold(1, i64::saturating_mul)
+}
+
+/// Whether enough steps are left when a thread does `amount` of them.
+fn leaves_enough(chosen: &Chosen<'_>, amount: i64) -> bool {
+    let threads = chosen.setting.target.groups.map_or(i64::MAX, |groups| groups.threads);
+    LEFT.min(threads.saturating_mul(LEFT_FOR_EACH)) <= left(&chosen.loops) / amount
 }
 
 /// A matrix, neighbours along the fold, times a vector, the same for all rows: threads read a row
@@ -104,7 +112,7 @@ fn gated(chosen: &mut Chosen<'_>) -> Result<i64, Error> {
     let short: Vec<(i64, i64)> = list.map(|one| (one.axis.number, one.size)).collect();
     let mut made = 1;
     for (number, size) in short.into_iter().rev() {
-        let is_worth = made * size <= GATED * GATED && LEFT <= left(&chosen.loops) / size;
+        let is_worth = made * size <= GATED * GATED && leaves_enough(chosen, size);
         if is_worth && chosen.add(OptOp::Upcast, number, 0)? {
             made *= size;
         }
@@ -144,7 +152,7 @@ fn reused(chosen: &mut Chosen<'_>, mut side_by_side: i64) -> Result<i64, Error> 
         let outputs = list.iter().filter(is_output);
         let choices = outputs.filter_map(|one| {
             let amount = [4, 3].into_iter().find(|amount| one.size % amount == 0)?;
-            (LEFT <= left(&chosen.loops) / amount).then_some((again(one)?, one.axis.number, amount))
+            leaves_enough(chosen, amount).then_some((again(one)?, one.axis.number, amount))
         });
         // What fewest loads do without, so that the others are read for more; then the outermost.
         let Some((_, number, amount)) = choices.min() else { break };
