@@ -36,8 +36,8 @@ const LAUNCHES_MAX: usize = 64;
 /// Bytes that an element of local memory is counted with at least, an f16 as well.
 const WORD_BYTES: u64 = 4;
 
-/// The driver that ends the loops of a thread, wherever they are, after so many steps in all, without
-/// a word. A loop counts one step more than it has, each time that it is entered.
+/// The driver that ends the loops of a thread, wherever they are, after so many steps in all,
+/// without a word. A loop counts one step more than it has, each time that it is entered.
 const ENDS_LOOPS: (&str, u64) = ("llvmpipe", 65_535);
 
 /// The device.
