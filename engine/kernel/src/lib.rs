@@ -11,6 +11,7 @@ mod error;
 mod expand;
 mod extent;
 mod fragments;
+mod hoist;
 mod interpret;
 mod interval;
 mod keep;

@@ -9,8 +9,8 @@ use rustc_hash::FxHasher;
 use crate::keep::keep;
 use crate::opt::{Strategy, optimize, to_groups};
 use crate::{
-    Error, Target, contract, expand, fragments, legalize, linearize, lower as index, name, narrow,
-    shape,
+    Error, Target, contract, expand, fragments, hoist, legalize, linearize, lower as index, name,
+    narrow, shape,
 };
 
 /// What the user may choose about how a kernel is made.
@@ -63,7 +63,7 @@ pub struct Pass {
 }
 
 /// The passes from node to node, in their order.
-pub const PASSES: [Pass; 11] = [
+pub const PASSES: [Pass; 12] = [
     Pass {
         name: "shape",
         promise: "no axis of size 1, no two axes that could be one, reduced axes last",
@@ -113,6 +113,11 @@ pub const PASSES: [Pass; 11] = [
         name: "late",
         promise: "subtractions instead of sums of negatives, C's divisions where they will do",
         run: late,
+    },
+    Pass {
+        name: "hoist",
+        promise: "sums of integers add up what stands in outer loops first, constants last",
+        run: hoist::hoist,
     },
     Pass {
         name: "legalize",

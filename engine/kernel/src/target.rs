@@ -63,6 +63,8 @@ pub struct Vectors {
     pub alu: bool,
     /// Whether they are loaded and stored at multiples of their own length only.
     pub aligned: bool,
+    /// Whether there are vectors of f16 and bf16.
+    pub halves: bool,
     /// The functions that it has for single values only.
     pub lacks: Functions,
 }
@@ -78,6 +80,8 @@ pub struct Groups {
     pub counts: [i64; 3],
     /// Bytes that the threads of a group share.
     pub local_bytes: i64,
+    /// Bytes that an element takes there at least.
+    pub element_bytes: i64,
 }
 
 impl Groups {
@@ -94,6 +98,7 @@ impl Groups {
             sizes: [below(8, 32, x), below(16, 16, y), below(20, 8, z)],
             counts: [below(24, 4096, a), below(28, 64, b), below(32, 16, c)],
             local_bytes: below(40, 4096, self.local_bytes),
+            ..self
         }
     }
 }
@@ -104,6 +109,7 @@ const CUDA_GROUPS: Groups = Groups {
     sizes: [1024, 1024, 64],
     counts: [2_147_483_647, 65_535, 65_535],
     local_bytes: 48 << 10,
+    element_bytes: 1,
 };
 
 /// What WebGPU, the least of them, promises of every device.
@@ -112,6 +118,7 @@ const LEAST_GROUPS: Groups = Groups {
     sizes: [256, 256, 64],
     counts: [65_535, 65_535, 65_535],
     local_bytes: 16 << 10,
+    element_bytes: 1,
 };
 
 /// Of sm_80 and later.
@@ -135,21 +142,29 @@ const CUDA: Target = Target {
 const PTX: Target = Target { lacks: FUNCTIONS.split_at(1).1, ..CUDA };
 
 /// Vectors of 16 bytes, as every GPU loads them.
-const QUADS: Vectors = Vectors { bytes: 16, alu: false, aligned: true, lacks: &[] };
+const QUADS: Vectors = Vectors { bytes: 16, alu: false, aligned: true, halves: true, lacks: &[] };
 
 /// Vectors as the compilers of CPUs have them.
-const ALL_VECTORS: Vectors = Vectors { bytes: 64, alu: true, aligned: false, lacks: WIDE };
+const ALL_VECTORS: Vectors =
+    Vectors { bytes: 64, alu: true, aligned: false, halves: true, lacks: WIDE };
 
-/// WebGPU.
-const WGSL: Target =
-    Target { groups: Some(LEAST_GROUPS), shifts: true, lacks: FUNCTIONS, ..Target::PLAIN };
+/// WebGPU, which has no elements of less than a word.
+const WGSL: Target = Target {
+    groups: Some(Groups { element_bytes: 4, ..LEAST_GROUPS }),
+    shifts: true,
+    lacks: FUNCTIONS,
+    ..Target::PLAIN
+};
 
 /// Targets by the name of their device, language or way of running; others are plain.
 const TARGETS: &[(&str, Target)] = &[
     ("plain", Target::PLAIN),
     (
         "jit",
-        Target { vectors: Vectors { bytes: 16, lacks: SHORT, ..ALL_VECTORS }, ..Target::PLAIN },
+        Target {
+            vectors: Vectors { bytes: 16, halves: false, lacks: SHORT, ..ALL_VECTORS },
+            ..Target::PLAIN
+        },
     ),
     ("loops", Target { unrolls: false, ..Target::PLAIN }),
     ("vectors", Target { fma: true, vectors: ALL_VECTORS, ..Target::PLAIN }),
@@ -175,7 +190,7 @@ const TARGETS: &[(&str, Target)] = &[
         Target {
             groups: Some(LEAST_GROUPS),
             shifts: true,
-            vectors: Vectors { alu: true, ..QUADS },
+            vectors: Vectors { alu: true, halves: false, ..QUADS },
             ..Target::PLAIN
         },
     ),
@@ -196,7 +211,7 @@ impl Target {
         recip: true,
         shifts: false,
         unrolls: true,
-        vectors: Vectors { bytes: 0, alu: false, aligned: false, lacks: &[] },
+        vectors: Vectors { bytes: 0, alu: false, aligned: false, halves: false, lacks: &[] },
         lacks: &[],
         asks_early: false,
         threads: 1,

@@ -8,7 +8,7 @@
 use gradiff_graph::{Constant, DType, Op};
 
 use crate::c::{c_type, constant, scalar};
-use crate::dialect::{Alu, Place, Text, Value};
+use crate::dialect::{Alu, Place, Sources, Text, Value};
 use crate::helpers::inside;
 use crate::scalar::is_half;
 
@@ -439,7 +439,7 @@ impl<'a> Helper<'a> {
                     op: Op::Cast,
                     dtype: to,
                     lanes: 1,
-                    src: vec![value],
+                    src: Sources::from_iter([value]),
                     may_wrap: true,
                     extreme: None,
                 };

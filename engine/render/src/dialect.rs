@@ -1,6 +1,10 @@
 //! What the languages of C's family say each in its own way. The writer knows the rest.
 
 use gradiff_graph::{AxisKind, Constant, DType, Op, TensorCore};
+use smallvec::SmallVec;
+
+/// One thing for each source: an elementwise op has three at most.
+pub(crate) type Sources<T> = SmallVec<[T; 3]>;
 
 /// A value in the text.
 #[derive(Clone, Copy, Debug)]
@@ -34,7 +38,7 @@ pub(crate) struct Alu<'a> {
     /// How many lanes.
     pub(crate) lanes: u8,
     /// The values that go in.
-    pub(crate) src: Vec<Value<'a>>,
+    pub(crate) src: Sources<Value<'a>>,
     /// Whether an integer may leave its type, so that it has to be wrapped.
     pub(crate) may_wrap: bool,
     /// `Min` of a `where` that is `x < y ? x : y`, `Max` of `y < x ? x : y`: as these ops, but `y`
@@ -49,7 +53,7 @@ impl<'a> Alu<'a> {
     }
 
     /// The texts of the sources.
-    pub(crate) fn texts(&self) -> Vec<&'a str> {
+    pub(crate) fn texts(&self) -> Sources<&'a str> {
         self.src.iter().map(|value| value.text).collect()
     }
 }

@@ -9,7 +9,7 @@ use gradiff_graph::{Arg, AxisKind, Constant, DType, Instruction, Linear, Op};
 
 use crate::Error;
 use crate::bounds::find_wrapping;
-use crate::dialect::{Alu, Dialect, Head, Place, Text, Value};
+use crate::dialect::{Alu, Dialect, Head, Place, Sources, Text, Value};
 
 /// Deeper expressions get a name, for readers and for compilers with a limit on parentheses.
 const HEIGHT_MAX: u32 = 24;
@@ -342,10 +342,9 @@ impl<'a> Writer<'a> {
 
     fn alu(&mut self, position: usize) -> Option<Expression> {
         let uop = &self.linear.uops[position];
-        let sources: Vec<&Expression> =
-            uop.src.iter().map(|source| &self.expressions[*source as usize]).collect();
-        let height = 1 + sources.iter().map(|source| source.height).max()?;
-        let is_volatile = sources.iter().any(|source| source.is_volatile);
+        let sources = || uop.src.iter().map(|source| &self.expressions[*source as usize]);
+        let height = 1 + sources().map(|source| source.height).max()?;
+        let is_volatile = sources().any(|source| source.is_volatile);
         // A lane of a name is as good as a name.
         let is_name = uop.op == Op::Lane && height == 1 && !is_volatile;
         let Text { text, mask_bytes } = self.computed(position)?;
@@ -362,7 +361,7 @@ impl<'a> Writer<'a> {
     fn computed(&self, position: usize) -> Option<Text> {
         let uop = &self.linear.uops[position];
         let sources = (0..uop.src.len()).map(|number| self.source(uop, number));
-        let src: Vec<Value> = sources.collect::<Option<_>>()?;
+        let src: Sources<Value> = sources.collect::<Option<_>>()?;
         match (uop.op, &uop.arg) {
             (Op::Vectorize, _) => self.dialect.vectorize(uop.dtype, uop.lanes, &src),
             (Op::Lane, Arg::Int(lane)) => {

@@ -154,6 +154,12 @@ faults! {
         "Of the steps written out in a row the last one is forgotten.";
     ExpandAccumulatorShared "expand-accumulator-shared" "kernel"
         "Steps that run at once add to one variable.";
+    ExpandChoiceTurned "expand-choice-turned" "kernel"
+        "A choice that a step decides is the value that it does not choose.";
+    ExpandConstantForgotten "expand-constant-forgotten" "kernel"
+        "Of two constants that are added to one value only the second one is.";
+    HoistTermLost "hoist-term-lost" "kernel"
+        "When the terms of a sum change their order the last one is lost.";
     LinearizeAccumulatorNotReset "linearize-accumulator-not-reset" "kernel"
         "The accumulator is set once instead of once per output element.";
     RenderNoCutBack "render-no-cut-back" "render"

@@ -114,7 +114,12 @@ impl Along<'_> {
     /// Whether vectors of this type and as many lanes are there.
     fn holds(&self, dtype: DType) -> bool {
         let bytes = self.count() as u32 * dtype.size_bytes() as u32;
-        bytes <= self.vectors.bytes && !matches!(dtype, DType::Bool | DType::F16 | DType::BF16)
+        let is_there = match dtype {
+            DType::Bool => false,
+            DType::F16 | DType::BF16 => self.vectors.halves,
+            _ => true,
+        };
+        is_there && bytes <= self.vectors.bytes
     }
 
     /// Whether the lanes of a load or store are neighbours, behind one gate.
@@ -213,6 +218,16 @@ impl Along<'_> {
         values.into_iter().any(|value| self.uops()[value as usize].src.iter().any(is_product))
     }
 
+    /// Whether an op on floats is made at once, and so is all that it is made of along the lanes.
+    fn is_made_of_vectors(&self, position: usize, is_native: &[bool]) -> bool {
+        let uop = &self.uops()[position];
+        let mut along = uop.src.iter().filter(|source| self.varies(**source));
+        is_native[position]
+            && uop.op.is_elementwise()
+            && uop.dtype.is_float()
+            && along.all(|source| is_native[*source as usize])
+    }
+
     /// What is needed of each uop, users first.
     fn lanes(&self) -> Lanes {
         let count = self.uops().len();
@@ -233,6 +248,12 @@ impl Along<'_> {
                     wants[position] |= SINGLES;
                 }
                 Op::Load if is_native[position] && wants[position] != 0 => {
+                    wants[position] |= VECTOR;
+                }
+                // One op and its lanes, instead of the lanes of what it is made of and as many ops.
+                _ if wants[position] & SINGLES != 0
+                    && self.is_made_of_vectors(position, &is_native) =>
+                {
                     wants[position] |= VECTOR;
                 }
                 _ => {}

@@ -22,6 +22,7 @@ pub(super) fn write(dims: &Dims<'_>, vectors: Vectors) -> Linear {
         made: FxHashMap::default(),
         uops: Vec::with_capacity(linear.uops.len() * 4),
         constants: Vec::new(),
+        numbers: FxHashMap::default(),
         splats: Vec::new(),
     };
     writer.walk(0, linear.uops.len(), 0);
@@ -54,6 +55,8 @@ struct Writer<'a> {
     made: FxHashMap<Key, Place>,
     uops: Vec<(Instruction, SmallVec<[Place; 4]>)>,
     constants: Vec<Constant>,
+    /// Where each of them stands.
+    numbers: FxHashMap<Constant, u32>,
     /// Numbers of constants that are needed in every lane.
     splats: Vec<u32>,
 }
@@ -388,12 +391,11 @@ impl Writer<'_> {
     }
 
     fn constant(&mut self, value: Constant) -> Place {
-        let known = self.constants.iter().position(|known| *known == value);
-        let number = known.unwrap_or_else(|| {
+        let number = *self.numbers.entry(value).or_insert_with(|| {
             self.constants.push(value);
-            self.constants.len() - 1
+            self.constants.len() as u32 - 1
         });
-        Place::Constant(number as u32)
+        Place::Constant(number)
     }
 
     /// The value of a uop that a step of a range has decided: an op of constants, `x+0`, `x*1`, a
@@ -407,26 +409,57 @@ impl Writer<'_> {
             Place::Splat(_) | Place::Uop(_) => None,
         };
         let values: SmallVec<[Option<Constant>; 3]> = src.iter().map(value).collect();
-        if let Some(values) = values.iter().copied().collect::<Option<Vec<Constant>>>() {
+        if values.iter().all(Option::is_some) {
+            let values: SmallVec<[Constant; 3]> = values.into_iter().flatten().collect();
             let folded = evaluate(uop.op, uop.dtype, &values)?;
             return Some(self.constant(folded));
         }
         let is = |number: usize, wanted: i128| {
             uop.dtype.is_int() && values[number].is_some_and(|value| value.to_int() == Some(wanted))
         };
+        // fault: expand-choice-turned
+        let turned = usize::from(is_active(Fault::ExpandChoiceTurned));
         match uop.op {
             Op::Add if is(0, 0) => Some(src[1]),
             Op::Add | Op::Sub if is(1, 0) => Some(src[0]),
+            Op::Add if uop.dtype.is_int() => self.added_at_once(uop, src[0], values[1]?),
             Op::Mul if is(0, 1) => Some(src[1]),
             Op::Mul if is(1, 1) => Some(src[0]),
             Op::And if self.is(src[0], true) || self.is(src[1], false) => Some(src[1]),
             Op::And if self.is(src[1], true) || self.is(src[0], false) => Some(src[0]),
             Op::Or if self.is(src[0], false) || self.is(src[1], true) => Some(src[1]),
             Op::Or if self.is(src[1], false) || self.is(src[0], true) => Some(src[0]),
-            Op::Where if self.is(src[0], true) => Some(src[1]),
-            Op::Where if self.is(src[0], false) => Some(src[2]),
+            Op::Where if self.is(src[0], true) => Some(src[1 + turned]),
+            Op::Where if self.is(src[0], false) => Some(src[2 - turned]),
             _ => None,
         }
+    }
+
+    /// `(x + constant) + more` with one constant.
+    fn added_at_once(&mut self, uop: &Instruction, sum: Place, more: Constant) -> Option<Place> {
+        let Place::Uop(number) = sum else { return None };
+        let (Op::Add, [x, Place::Constant(known)]) =
+            (self.uops[number as usize].0.op, self.uops[number as usize].1.as_slice())
+        else {
+            return None;
+        };
+        let (x, known) = (*x, self.constants[*known as usize]);
+        if let Place::Uop(number) = x
+            && self.uops[number as usize].0.op == Op::DefineAcc
+        {
+            // It may have changed since.
+            return None;
+        }
+        // fault: expand-constant-forgotten
+        let constant = match is_active(Fault::ExpandConstantForgotten) {
+            true => more,
+            false => evaluate(Op::Add, uop.dtype, &[known, more])?,
+        };
+        if constant == Constant::zero(uop.dtype) {
+            return Some(x);
+        }
+        let constant = self.constant(constant);
+        Some(self.push(uop.clone(), &[x, constant]))
     }
 
     /// For each uop whether something comes of it.

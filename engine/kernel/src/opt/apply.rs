@@ -3,7 +3,7 @@
 use gradiff_graph::fault::{Fault, is_active};
 use gradiff_graph::{Arg, Axis, AxisKind, Constant, DType, Op, Sources, UOp};
 
-use super::legal::{Loop, check, loops};
+use super::legal::{Loop, Loops, check, loops};
 use super::{Opt, OptOp, Setting, tensor_cores};
 use crate::Error;
 use crate::linearize::{folding, identity};
@@ -14,8 +14,17 @@ use crate::shape::map_nodes;
 /// # Errors
 /// What [`check`] says, as [`Error::Illegal`]; those of [`loops`].
 pub fn apply(root: &UOp, opt: Opt, setting: Setting<'_>) -> Result<UOp, Error> {
-    let loops = loops(root)?;
-    check(&loops, opt, setting).map_err(Error::Illegal)?;
+    apply_to(root, &loops(root)?, opt, setting)
+}
+
+/// Does what [`apply`] does, for who knows the kernel's loops.
+pub(super) fn apply_to(
+    root: &UOp,
+    loops: &Loops,
+    opt: Opt,
+    setting: Setting<'_>,
+) -> Result<UOp, Error> {
+    check(loops, opt, setting).map_err(Error::Illegal)?;
     let fresh = loops.fresh();
     let is_plain = |one: &&Loop| one.axis.kind == AxisKind::Loop && one.is_output;
     let one = match opt.op {
@@ -55,7 +64,7 @@ pub fn apply(root: &UOp, opt: Opt, setting: Setting<'_>) -> Result<UOp, Error> {
         OptOp::GroupTop => split(one, &new(AxisKind::Group), amount, true),
         OptOp::PadTo => return pad(root, one, amount),
         OptOp::Tc => {
-            let chosen = tensor_cores::check(&loops, one, opt.amount, setting);
+            let chosen = tensor_cores::check(loops, one, opt.amount, setting);
             return tensor_cores::apply(root, chosen.map_err(Error::Illegal)?, fresh);
         }
         OptOp::Swap | OptOp::NoLocals => {

@@ -1,8 +1,9 @@
 //! The loops of a kernel, and which opts they allow.
 
-use gradiff_graph::{Arg, Axis, AxisKind, Op, UOp};
+use gradiff_graph::{Arg, Axis, AxisKind, DType, Op, UOp};
 use gradiff_rewrite::Mode;
 use rustc_hash::FxHasher;
+use smallvec::SmallVec;
 use std::hash::{Hash, Hasher};
 
 use super::tensor_cores::{self, Matmul};
@@ -29,8 +30,8 @@ pub struct Loop {
     pub is_output: bool,
     /// Whether a fold over it stands in the loops of another fold.
     pub is_nested: bool,
-    /// Bytes of one value of each fold over it.
-    pub fold_bytes: i64,
+    /// The type of each fold over it.
+    pub folds: SmallVec<[DType; 2]>,
     /// Whether each of its steps keeps a row of its own in an array.
     has_rows: bool,
     /// Its own bit among the loops of the kernel.
@@ -92,8 +93,7 @@ pub fn loops(root: &UOp) -> Result<Loops, Error> {
             is_reduced: reduced & bit != 0,
             is_output: outputs & bit != 0,
             is_nested: own.clone().any(|fold| bits(fold) & reduced != 0),
-            // What is smaller than a word may take one there.
-            fold_bytes: own.map(|fold| fold.dtype().size_bytes().max(4) as i64).sum(),
+            folds: own.map(|fold| fold.dtype()).collect(),
             has_rows: rows & bit != 0,
             bit,
             meets: together
@@ -306,8 +306,10 @@ pub(super) fn fits(
         ));
     }
     let folds = loops.list.iter().filter(|one| one.axis.kind == AxisKind::Group);
-    let folds = folds.map(|one| one.fold_bytes).max().unwrap_or(0);
-    let folds = if kind == AxisKind::Group { folds.max(one.fold_bytes) } else { folds };
+    let value_bytes = |dtype: &DType| (dtype.size_bytes() as i64).max(groups.element_bytes);
+    let bytes = |one: &Loop| one.folds.iter().map(value_bytes).sum::<i64>();
+    let folds = folds.map(bytes).max().unwrap_or(0);
+    let folds = if kind == AxisKind::Group { folds.max(bytes(one)) } else { folds };
     let upcast = loops.count(AxisKind::Upcast) * if kind == AxisKind::Upcast { amount } else { 1 };
     let bytes = count * upcast * folds;
     if groups.local_bytes < bytes {

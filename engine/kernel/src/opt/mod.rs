@@ -139,13 +139,14 @@ pub struct Setting<'a> {
 /// The pass. See the head of this file.
 pub(crate) fn optimize(root: &UOp, ctx: &mut Context<'_>) -> Result<UOp, Error> {
     let setting = Setting { mode: ctx.options.rewrite.mode, target: &ctx.target };
-    let opts = match &ctx.options.opts {
-        Strategy::None => Vec::new(),
-        Strategy::Fixed(opts) => opts.clone(),
-        Strategy::Drawn { seed, most } => draw(root, *seed, *most, setting)?,
-        Strategy::Heuristic => heuristic(root, setting)?,
+    let all =
+        |opts: &[Opt]| opts.iter().try_fold(root.clone(), |root, opt| apply(&root, *opt, setting));
+    let root = match &ctx.options.opts {
+        Strategy::None => root.clone(),
+        Strategy::Fixed(opts) => all(opts)?,
+        Strategy::Drawn { seed, most } => all(&draw(root, *seed, *most, setting)?)?,
+        Strategy::Heuristic => heuristic::by_heuristic(root, setting)?,
     };
-    let root = opts.iter().try_fold(root.clone(), |root, opt| apply(&root, *opt, setting))?;
     if !keep::has_rows(&root) {
         return Ok(root);
     }

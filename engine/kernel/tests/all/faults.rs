@@ -62,7 +62,21 @@ fn victims() -> Vec<(&'static str, UOp, &'static [&'static str], Memories, &'sta
     let kept = sink(exp2_beside_its_sum(2, 3), &[2, 3]);
     let powers = [1.0, 3.0, 2.0, 0.0, 5.0, 4.0];
     let powers = powers.map(|value| Some(Constant::float(DType::F32, value))).to_vec();
+    let turned = plain(&[2, 3]).permute(&[1, 0]).expect("a permutation");
+    let turned = sink(load(DType::I32, 1, 6, turned), &[3, 2]);
+    let cut = plain(&[2, 3]).shrink(&[(0, 2), (1, 3)]).expect("a part");
+    let cut = sink(load(DType::I32, 1, 6, cut), &[2, 2]);
+    let cut_data = vec![vec![None; 4], ints(&[1, 2, 3, 4, 5, 6])];
     vec![
+        ("hoist-term-lost", turned, &[], six.clone(), "hoist"),
+        ("expand-constant-forgotten", cut, &["upcast 1 2"], cut_data, "linearize"),
+        (
+            "expand-choice-turned",
+            most.clone(),
+            &["padto 0 4", "upcast 0 4"],
+            negative.clone(),
+            "linearize",
+        ),
         ("keep-upcast-shared", kept, &["upcast 0 2"], vec![vec![None; 6], powers], "linearize"),
         ("sin-reduction-short", function(Op::Sin), &[], floats([3.0, 100.0, 1e10]), "legalize"),
         ("exp2-coefficient", function(Op::Exp2), &[], floats([0.5, 0.25, 0.75]), "legalize"),

@@ -327,6 +327,71 @@ fn lower_unread_parameter_stays_one() {
     assert_eq!(slots, [0, 1, 2]);
 }
 
+/// The adds in the innermost loop, and in the kernel.
+fn adds(linear: &Linear) -> (usize, usize) {
+    let last = linear.uops.iter().rposition(|uop| uop.op == Op::Range).expect("a loop");
+    let count = |uops: &[Instruction]| uops.iter().filter(|uop| uop.op == Op::Add).count();
+    (count(&linear.uops[last..]), count(&linear.uops))
+}
+
+#[test]
+fn hoist_one_add_is_left_in_the_innermost_loop() {
+    let turned = plain(&[2, 3, 4, 5]).permute(&[3, 1, 2, 0]).expect("a permutation");
+    let ast = sink(load(DType::I32, 1, 120, turned.clone()), &[5, 3, 4, 2]);
+    assert_eq!(adds(&lowered(&ast)), (2, 4), "two places, each of three terms");
+    // Of the steps that are written out each place has one constant.
+    let padded = turned.pad(&[(0, 0), (1, 1), (0, 0), (1, 1)]).expect("a pad");
+    let ast = sink(load(DType::I32, 1, 120, padded), &[5, 5, 4, 4]);
+    let opts = Strategy::Fixed(vec!["upcast 2 4".parse().expect("an opt")]);
+    let options = Options { opts, ..Options::default() };
+    let target = Target::default();
+    let linear = lower(&ast, &target, &options, &mut Trace::default()).expect("a kernel");
+    assert_eq!(
+        adds(&linear).0,
+        7,
+        "a sum and its steps: four stored, two loaded, one of them at 0"
+    );
+}
+
+#[test]
+fn expand_what_is_stored_lane_by_lane_is_computed_at_once() {
+    let turned = plain(&[16, 16]).permute(&[1, 0]).expect("a permutation");
+    let [x, y] = [1, 2].map(|slot| load(DType::F32, slot, 256, turned.clone()));
+    let ast = sink(UOp::binary(Op::Mul, x, y), &[16, 16]);
+    let opts = Strategy::Fixed(vec!["upcast 0 16".parse().expect("an opt")]);
+    let options = Options { opts, ..Options::default() };
+    let target = Target::of("vectors");
+    let linear = lower(&ast, &target, &options, &mut Trace::default()).expect("a kernel");
+    let lanes = |op, dtype| -> Vec<u8> {
+        let uops = ops(&linear, op).into_iter();
+        uops.filter(|uop| uop.dtype == dtype).map(|uop| uop.lanes).collect()
+    };
+    assert_eq!(lanes(Op::Load, DType::F32), [16, 16]);
+    assert_eq!(lanes(Op::Mul, DType::F32), [16]);
+    assert_eq!(ops(&linear, Op::Store).len(), 16);
+}
+
+#[test]
+fn expand_halves_are_vectors_where_the_target_has_them() {
+    let ast = sink(contiguous(DType::F16, 1, &[64]), &[64]);
+    let opts = Strategy::Fixed(vec!["upcast 0 4".parse().expect("an opt")]);
+    let options = Options { opts, ..Options::default() };
+    for (target, lanes) in [("cuda", 4), ("vectors", 4), ("opencl", 1), ("jit", 1)] {
+        let target = Target::of(target);
+        let linear = lower(&ast, &target, &options, &mut Trace::default()).expect("a kernel");
+        assert!(ops(&linear, Op::Load).iter().all(|load| load.lanes == lanes), "{linear}");
+    }
+}
+
+#[test]
+fn hoist_leaves_floats_and_values_as_they_are() {
+    let [x, y] = [1, 2].map(|slot| load(DType::F32, slot, 6, plain(&[2, 3])));
+    let row = load(DType::F32, 3, 1, plain(&[1, 1]).expand(&[2, 3]).expect("a value"));
+    let sum = UOp::binary(Op::Add, UOp::binary(Op::Add, x, y), row);
+    let ast = sink(sum, &[2, 3]);
+    assert_eq!(after("hoist", &ast), after("late", &ast));
+}
+
 #[test]
 fn legalize_f16_sum_is_rounded_after_each_op() {
     let x = contiguous(DType::F16, 1, &[1]);
@@ -422,6 +487,7 @@ fn passes_have_one_name_each() {
             "symbolic-again",
             "narrow",
             "late",
+            "hoist",
             "legalize"
         ]
     );

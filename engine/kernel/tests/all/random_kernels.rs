@@ -54,6 +54,7 @@ fn groups(seed: u64) -> Groups {
         sizes: [size(1, 16), size(2, 8), size(3, 4)],
         counts: [size(4, 64).max(8), size(5, 8), size(6, 4)],
         local_bytes: size(0, 8) * 64,
+        element_bytes: 1,
     }
 }
 
@@ -103,7 +104,8 @@ fn drawn_opts_keep_the_meaning() {
             _ => {
                 let bytes = 16 << (seed / 3 % 3);
                 let (alu, aligned) = (seed / 9 % 4 != 0, seed / 36 % 4 == 0);
-                let vectors = Vectors { bytes, alu, aligned, lacks: FUNCTIONS };
+                let halves = seed / 72 % 2 == 0;
+                let vectors = Vectors { bytes, alu, aligned, halves, lacks: FUNCTIONS };
                 Target { vectors, fma: seed % 2 == 0, ..Target::default() }
             }
         };

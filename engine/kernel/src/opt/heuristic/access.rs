@@ -44,9 +44,9 @@ impl Access {
 /// All loads and stores of a kernel.
 pub(super) struct Accesses {
     pub(super) list: Vec<Access>,
-    /// Bytes of the widest value that is loaded, stored or folded.
+    /// Bytes of the widest value that is loaded, stored or folded, as it is computed with.
     pub(super) widest_bytes: i64,
-    /// Whether 16-bit floats are loaded or stored, of which there are no vectors.
+    /// Whether 16-bit floats are loaded or stored.
     pub(super) has_halves: bool,
 }
 
@@ -72,9 +72,10 @@ impl Accesses {
         };
         let list = free.nodes.iter().filter(is_access).map(access).collect();
         let is_wide = |node: &&UOp| matches!(node.op(), Op::Load | Op::Index | Op::Reduce);
-        let sizes = free.nodes.iter().filter(is_wide).map(|node| node.dtype().size_bytes() as i64);
-        let widest_bytes = sizes.max().unwrap_or(1).max(1);
         let is_half = |node: &UOp| matches!(node.dtype(), DType::F16 | DType::BF16);
+        // 16-bit floats are computed with as f32.
+        let bytes = |node: &UOp| if is_half(node) { 4 } else { node.dtype().size_bytes() as i64 };
+        let widest_bytes = free.nodes.iter().filter(is_wide).map(bytes).max().unwrap_or(1).max(1);
         let has_halves = free.nodes.iter().any(|node| node.op() == Op::Index && is_half(node));
         Ok(Accesses { list, widest_bytes, has_halves })
     }

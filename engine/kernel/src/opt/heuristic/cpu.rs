@@ -73,7 +73,8 @@ fn vectors(chosen: &mut Chosen<'_>) -> Result<(), Error> {
         return Ok(());
     }
     // What is no vector is so much more text for the compiler.
-    if !has_fold || access.has_halves {
+    let are_vectors = !access.has_halves || chosen.setting.target.vectors.halves;
+    if !has_fold || !are_vectors {
         return Ok(());
     }
     let Some(reused) = reused else {

@@ -8,7 +8,8 @@ mod groups;
 
 use gradiff_graph::{AxisKind, UOp};
 
-use super::{Loop, Loops, Opt, OptOp, Setting, apply, check, loops};
+use super::apply::apply_to;
+use super::{Loop, Loops, Opt, OptOp, Setting, loops};
 use crate::Error;
 pub(crate) use access::step;
 
@@ -17,13 +18,22 @@ pub(crate) use access::step;
 /// # Errors
 /// Those of [`loops`].
 pub fn heuristic(root: &UOp, setting: Setting<'_>) -> Result<Vec<Opt>, Error> {
+    Ok(chosen(root, setting)?.opts)
+}
+
+/// The kernel with these opts.
+pub(super) fn by_heuristic(root: &UOp, setting: Setting<'_>) -> Result<UOp, Error> {
+    Ok(chosen(root, setting)?.root)
+}
+
+fn chosen<'a>(root: &UOp, setting: Setting<'a>) -> Result<Chosen<'a>, Error> {
     let mut chosen = Chosen { root: root.clone(), loops: loops(root)?, opts: Vec::new(), setting };
     match setting.target.groups {
         Some(_) => groups::on_groups(&mut chosen)?,
         None if setting.target.vectors.alu => cpu::on_cpu(&mut chosen)?,
         None => {}
     }
-    Ok(chosen.opts)
+    Ok(chosen)
 }
 
 /// The opts so far, and the kernel as they leave it.
@@ -39,10 +49,10 @@ impl Chosen<'_> {
     fn add(&mut self, op: OptOp, number: i64, amount: i64) -> Result<bool, Error> {
         let Some(axis) = self.place(number) else { return Ok(false) };
         let opt = Opt { op, axis, amount };
-        if check(&self.loops, opt, self.setting).is_err() {
-            return Ok(false);
-        }
-        self.root = apply(&self.root, opt, self.setting)?;
+        self.root = match apply_to(&self.root, &self.loops, opt, self.setting) {
+            Err(Error::Illegal(_)) => return Ok(false),
+            applied => applied?,
+        };
         self.loops = loops(&self.root)?;
         self.opts.push(opt);
         Ok(true)

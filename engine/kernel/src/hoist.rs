@@ -1,0 +1,95 @@
+//! Pass `hoist`: sums of integers add up what stands in outer loops first.
+//!
+//! The canonical order of a sum is one of its terms' words. Here its terms are put in the order of
+//! the loops that they vary in, outermost first: what inner loops share is summed up outside of
+//! them, once. Ranges that are written out stand behind all loops, so that of each of their steps
+//! there remains one constant, and constants stand last. Integers are sums modulo a power of two,
+//! whatever the order.
+//!
+//! A part that others use as well is one term, lest it be computed twice; but for sums of ranges
+//! alone, as places are: those are summed up anew, each where it costs least.
+
+use gradiff_graph::fault::{Fault, is_active};
+use gradiff_graph::{Arg, Axis, Op, UOp};
+use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
+
+use crate::Error;
+use crate::pass::Context;
+use crate::shape::map_nodes;
+
+/// The pass. See the head of this file.
+pub(crate) fn hoist(root: &UOp, _ctx: &mut Context<'_>) -> Result<UOp, Error> {
+    let order = root.toposort();
+    let is_sum = |node: &UOp| node.op() == Op::Add && node.dtype().is_int();
+    if !order.iter().any(is_sum) {
+        return Ok(root.clone());
+    }
+    let mut use_counts: FxHashMap<&UOp, u32> = FxHashMap::default();
+    for source in order.iter().flat_map(UOp::src).filter(|source| is_sum(source)) {
+        *use_counts.entry(source).or_default() += 1;
+    }
+    let mut known: FxHashMap<UOp, Known> = FxHashMap::default();
+    known.reserve(order.len());
+    map_nodes(&order, |old, node| {
+        let is_shared = use_counts.get(old).is_some_and(|count| 1 < *count);
+        let node = if is_sum(&node) { sum(&node, &mut known) } else { node };
+        let made = Known::of(&node, is_shared, &known);
+        known.insert(node.clone(), made);
+        Ok(node)
+    })
+}
+
+/// What is known of a node.
+#[derive(Clone, Copy)]
+struct Known {
+    /// The innermost loop that it varies in.
+    varies_in: Option<Axis>,
+    /// Whether a sum may take it apart.
+    is_open: bool,
+    /// Whether it is made of ranges and constants alone.
+    is_affine: bool,
+}
+
+impl Known {
+    fn of(node: &UOp, is_shared: bool, known: &FxHashMap<UOp, Known>) -> Known {
+        let sources = || node.src().iter().map(|source| known[source]);
+        let varies_in = match node.arg() {
+            Arg::Axis(axis) => Some(*axis),
+            _ => sources().filter_map(|source| source.varies_in).max(),
+        };
+        let is_affine = match node.op() {
+            Op::Range | Op::Const => true,
+            Op::Add | Op::Sub | Op::Mul | Op::Shl => sources().all(|source| source.is_affine),
+            _ => false,
+        };
+        Known { varies_in, is_open: node.op() == Op::Add && (is_affine || !is_shared), is_affine }
+    }
+}
+
+/// A sum with its terms in order.
+fn sum(node: &UOp, known: &mut FxHashMap<UOp, Known>) -> UOp {
+    let mut terms: SmallVec<[UOp; 8]> = SmallVec::new();
+    let mut pending: SmallVec<[&UOp; 8]> = node.src().iter().rev().collect();
+    while let Some(term) = pending.pop() {
+        match known[term].is_open {
+            true => pending.extend(term.src().iter().rev()),
+            false => terms.push(term.clone()),
+        }
+    }
+    let key = |term: &UOp| (term.op() == Op::Const, known[term].varies_in);
+    if terms.is_sorted_by_key(key) {
+        return node.clone();
+    }
+    terms.sort_by_key(key);
+    // fault: hoist-term-lost
+    terms.truncate(terms.len() - usize::from(is_active(Fault::HoistTermLost)));
+    let mut terms = terms.into_iter();
+    let Some(mut total) = terms.next() else { return node.clone() };
+    for term in terms {
+        total = UOp::binary(Op::Add, total, term);
+        let made = Known::of(&total, false, known);
+        known.insert(total.clone(), made);
+    }
+    total
+}
