@@ -142,19 +142,36 @@ fn part_of_what_was_not_computed_is_not_taken() {
     assert_eq!(part.to_vec::<i32>(&engine).unwrap(), expected);
 }
 
-/// Where a device has the bytes, a kernel of the device copies them.
+/// Where a device has the bytes, a part is those very bytes; where it lets none begin, a kernel of the
+/// device copies them.
 #[test]
-fn part_of_what_a_device_has_is_computed_there() {
-    let Ok(engine) = Engine::new("opencl") else { return println!("skipped: no OpenCL") };
-    let doubled = rows(8).mul(2).unwrap();
-    doubled.realize(&engine).unwrap();
-    let part = doubled.shrink(&[(4, 8), (0, 16)]).unwrap();
-    let expected: Vec<i32> = (64..128).map(|number| 2 * number).collect();
-    assert_eq!(realized(&engine, &part), (1, expected));
-    assert_eq!(
-        realized(&engine, &rows(8).shrink(&[(4, 8), (0, 16)]).unwrap()),
-        (0, numbers(64..128))
-    );
+fn part_of_what_a_device_has_stays_there() {
+    for device in ["opencl", "wgpu", "wgpu-core"] {
+        let Ok(engine) = Engine::new(device) else {
+            println!("skipped: no {device}");
+            continue;
+        };
+        let doubled = rows(32).mul(2).unwrap();
+        doubled.realize(&engine).unwrap();
+        let twice = |range: std::ops::Range<i32>| range.map(|number| 2 * number).collect();
+        let part = doubled.shrink(&[(16, 32), (0, 16)]).unwrap();
+        assert_eq!(realized(&engine, &part), (0, twice(256..512)), "{device}");
+        let odd = doubled.reshape(&[512]).unwrap().shrink(&[(257, 512)]).unwrap();
+        assert_eq!(realized(&engine, &odd), (1, twice(257..512)), "{device}");
+        // Kernels read the part where it is, and the whole beside it.
+        let sum = part.add(doubled.shrink(&[(0, 16), (0, 16)]).unwrap()).unwrap();
+        let expected: Vec<i32> = (0..256).map(|number| 4 * number + 512).collect();
+        assert_eq!(sum.to_vec::<i32>(&engine).unwrap(), expected, "{device}");
+        // A small part has bytes of its own. The whole changes, its parts do not.
+        let small = doubled.shrink(&[(16, 17), (0, 16)]).unwrap();
+        assert_eq!(realized(&engine, &small), (0, twice(256..272)), "{device}");
+        let memory = memory_of(&doubled.buffer().unwrap()).unwrap();
+        memory.write(&[1; 2048]).unwrap();
+        assert_eq!(part.to_vec::<i32>(&engine).unwrap(), twice(256..512), "{device}");
+        assert_eq!(small.to_vec::<i32>(&engine).unwrap(), twice(256..272), "{device}");
+        let given = rows(8).shrink(&[(4, 8), (0, 16)]).unwrap();
+        assert_eq!(realized(&engine, &given), (0, numbers(64..128)), "{device}");
+    }
 }
 
 /// Numbers that look like chance, the same in each run.

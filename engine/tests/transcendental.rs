@@ -111,6 +111,10 @@ fn functions_of_f32_are_as_close_as_they_say() {
             for ((_, engine), worst) in engines.iter().zip(&mut worst) {
                 let values = run(engine, &x, op);
                 for ((value, exact), bits) in f32s(&values).zip(&exact).zip(&bits) {
+                    let is_nearest = value.to_bits() == (*exact as f32).to_bits();
+                    if is_nearest && 0.5 <= worst.0 {
+                        continue;
+                    }
                     let error = error_ulp(value.into(), *exact, 0.0, true);
                     if error > worst.0 {
                         *worst = (error, *bits);

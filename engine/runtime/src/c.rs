@@ -1,8 +1,8 @@
 //! Kernels as C, compiled by the system's C compiler into shared objects.
 //!
-//! Up to 64 kernels, each text once, make one source file and one run of the compiler; files are
-//! compiled side by side and kept in the disk cache under their whole text, the compiler, its
-//! flags and the machine.
+//! Up to 64 kernels, each text once, make one source file and one run of the compiler, those that
+//! compute in 8 bits with a flag of their own; files are compiled side by side and kept in the disk
+//! cache under their whole text, the compiler, its flags and the machine.
 //!
 //! A compile may be given a limit, which ends the compiler with all the programs it has started;
 //! what they had written goes with their directory.
@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use gradiff_graph::Linear;
+use gradiff_graph::{DType, Linear};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
@@ -32,6 +32,11 @@ const KERNELS_PER_FILE: usize = 64;
 /// `-fno-math-errno` lets `sqrt` be an instruction; it changes `errno`, never a result.
 const FLAGS: [&str; 7] =
     ["-std=c99", "-shared", "-fPIC", "-O2", "-fwrapv", "-ffp-contract=off", "-fno-math-errno"];
+
+/// For kernels that compute in 8 bits. The vectors that gcc 12 makes of single values by itself take
+/// truth values of bytes for -1: the maximum of 0, 1, 1, 1 is 0. Others are compiled faster with
+/// them, ten times where many steps are written out.
+const BYTES_FLAG: &str = "-fno-tree-vectorize";
 
 /// For the machine that compiles; left off where the compiler does not know it.
 const NATIVE: &str = "-march=native";
@@ -105,7 +110,7 @@ impl Compiler {
             "{}\n{}\n{}\n{}\n{}",
             self.command.join(" "),
             self.version,
-            self.flags.join(" "),
+            self.flags_of(file).collect::<Vec<_>>().join(" "),
             self.machine,
             file.text
         );
@@ -116,6 +121,10 @@ impl Compiler {
         }
         let object = self.build(file, limit)?;
         load(&self.cache.add(&key, &object)?)
+    }
+
+    fn flags_of(&self, file: &SourceFile) -> impl Iterator<Item = &'static str> {
+        self.flags.clone().into_iter().chain(file.has_bytes.then_some(BYTES_FLAG))
     }
 
     /// Runs the compiler.
@@ -136,7 +145,13 @@ impl Compiler {
         let stderr = File::create(&said).map_err(|why| failed("cannot write", &said, why))?;
         let (program, first) = self.command.split_first().expect("a compiler was found by it");
         let mut command = Command::new(program);
-        command.args(first).args(&self.flags).arg(&source).arg("-o").arg(&object).arg("-lm");
+        command
+            .args(first)
+            .args(self.flags_of(file))
+            .arg(&source)
+            .arg("-o")
+            .arg(&object)
+            .arg("-lm");
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(stderr);
         if limit.is_some() {
             // A compiler that is ended leaves its files behind.
@@ -174,11 +189,10 @@ impl Compiler {
             let (number, steps) = uniques.add(kernel, &signature)?;
             numbered.push((signature, number, steps));
         }
-        let files: Vec<SourceFile> =
-            uniques.list.chunks(KERNELS_PER_FILE).map(SourceFile::new).collect();
+        let (files, file_of) = uniques.files();
         let libraries = side_by_side(&files, |file| self.object(file, limit))?;
         let executables = numbered.into_iter().map(|(signature, number, steps)| {
-            let library = &libraries[number / KERNELS_PER_FILE];
+            let library = &libraries[file_of[number]];
             let symbol = format!("run_{}", uniques.list[number].name);
             // SAFETY: `SourceFile::new` wrote the symbol with this very signature.
             let entry = unsafe { library.get::<Entry>(symbol.as_bytes()) };
@@ -218,13 +232,15 @@ fn load(path: &Path) -> Result<Arc<libloading::Library>, Error> {
 struct SourceFile {
     text: String,
     names: Vec<String>,
+    /// Whether its kernels compute in 8 bits.
+    has_bytes: bool,
 }
 
 impl SourceFile {
     /// A file of kernels, given by name and text.
-    fn new(kernels: &[Unique]) -> SourceFile {
+    fn new(kernels: &[&Unique]) -> SourceFile {
         let mut all = String::new();
-        for Unique { name, body, parameter_count, is_threaded } in kernels {
+        for Unique { name, body, parameter_count, is_threaded, .. } in kernels {
             let mut arguments: Vec<String> =
                 (0..*parameter_count).map(|n| format!("data[{n}]")).collect();
             arguments.extend(is_threaded.then(|| "step".to_string()));
@@ -236,7 +252,8 @@ impl SourceFile {
             ));
         }
         let text = gradiff_render::c_prelude(&all) + &all;
-        SourceFile { text, names: kernels.iter().map(|kernel| kernel.name.clone()).collect() }
+        let names = kernels.iter().map(|kernel| kernel.name.clone()).collect();
+        SourceFile { text, names, has_bytes: kernels.iter().any(|kernel| kernel.has_bytes) }
     }
 }
 
@@ -247,6 +264,8 @@ struct Unique {
     parameter_count: usize,
     /// Whether it takes the number of a step.
     is_threaded: bool,
+    /// Whether it computes in 8 bits.
+    has_bytes: bool,
 }
 
 /// The kernels of one compile without repetitions.
@@ -277,8 +296,26 @@ impl Uniques {
         self.names.insert(name.clone());
         self.number_of.insert(body.clone(), number);
         let (parameter_count, is_threaded) = (signature.parameters.len(), by_steps.is_some());
-        self.list.push(Unique { name, body, parameter_count, is_threaded });
+        let is_byte = |dtype: DType| dtype.is_int() && dtype.bits() == 8;
+        let has_bytes = kernel.uops.iter().any(|uop| uop.op.is_elementwise() && is_byte(uop.dtype));
+        self.list.push(Unique { name, body, parameter_count, is_threaded, has_bytes });
         Ok((number, steps))
+    }
+
+    /// The files of the kernels, and for each kernel the number of its file.
+    fn files(&self) -> (Vec<SourceFile>, Vec<usize>) {
+        let (mut files, mut file_of) = (Vec::new(), vec![0; self.list.len()]);
+        for has_bytes in [false, true] {
+            let is_here = |number: &usize| self.list[*number].has_bytes == has_bytes;
+            let numbers: Vec<usize> = (0..self.list.len()).filter(is_here).collect();
+            for numbers in numbers.chunks(KERNELS_PER_FILE) {
+                numbers.iter().for_each(|number| file_of[*number] = files.len());
+                let kernels: Vec<&Unique> =
+                    numbers.iter().map(|number| &self.list[*number]).collect();
+                files.push(SourceFile::new(&kernels));
+            }
+        }
+        (files, file_of)
     }
 }
 

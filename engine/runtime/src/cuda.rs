@@ -21,7 +21,7 @@ use smallvec::SmallVec;
 
 use crate::device::{GroupLimits, Limits};
 use crate::launch::{Launch, Texts};
-use crate::memory::{Memory, Signature};
+use crate::memory::{ALIGNMENT, Memory, Signature};
 use crate::remote::{self, Place};
 use crate::{Device, Error, Executable, environment};
 use api::{Driver, Handle, Nvrtc};
@@ -157,6 +157,16 @@ impl Opened {
         let code = unsafe { (self.driver.set_context)(self.context) };
         self.driver.check("cuCtxSetCurrent", code)?;
         Ok(&self.driver)
+    }
+
+    /// Bytes on the GPU; what they are is open.
+    fn allocate(&self, size_bytes: usize) -> Result<u64, Error> {
+        let driver = self.enter()?;
+        let mut address = 0;
+        // SAFETY: a place for an address.
+        let code = unsafe { (driver.allocate)(&mut address, size_bytes, self.stream) };
+        driver.check("cuMemAllocAsync", code)?;
+        Ok(address)
     }
 
     /// Waits until all is done.
@@ -395,22 +405,19 @@ impl Place for OnDevice<'_> {
     }
 
     fn allocate(&self, _: DType, size_bytes: usize) -> Result<Box<dyn remote::Copy>, Error> {
-        let driver = self.0.enter()?;
-        let mut address = 0;
-        // SAFETY: a place for an address.
-        let code = unsafe { (driver.allocate)(&mut address, size_bytes, self.0.stream) };
-        driver.check("cuMemAllocAsync", code)?;
-        Ok(Box::new(Block { address, opened: self.0.clone() }))
+        let address = self.0.allocate(size_bytes)?;
+        let whole = Arc::new(Whole { address, opened: self.0.clone() });
+        Ok(Box::new(Block { whole, offset_bytes: 0, size_bytes }))
     }
 }
 
 /// Bytes on the GPU.
-struct Block {
+struct Whole {
     address: u64,
     opened: Arc<Opened>,
 }
 
-impl Drop for Block {
+impl Drop for Whole {
     fn drop(&mut self) {
         if let Ok(driver) = self.opened.enter() {
             // SAFETY: it was given by this driver, and what uses it stands before in the stream.
@@ -419,30 +426,68 @@ impl Drop for Block {
     }
 }
 
+/// Such bytes, or some of them in a row.
+struct Block {
+    whole: Arc<Whole>,
+    offset_bytes: usize,
+    size_bytes: usize,
+}
+
+impl Block {
+    fn address(&self) -> u64 {
+        self.whole.address + self.offset_bytes as u64
+    }
+}
+
 impl remote::Copy for Block {
     fn place(&self) -> usize {
-        Arc::as_ptr(&self.opened).addr()
+        Arc::as_ptr(&self.whole.opened).addr()
     }
 
     fn handle(&self) -> usize {
-        self.address as usize
+        self.address() as usize
     }
 
     fn upload(&mut self, bytes: &[u8]) -> Result<(), Error> {
-        let driver = self.opened.enter()?;
+        let opened = &self.whole.opened;
+        let driver = opened.enter()?;
         let from = bytes.as_ptr().cast();
         // SAFETY: the block holds as many bytes as its memory; `wait` stands before their end.
-        let code = unsafe { (driver.upload)(self.address, from, bytes.len(), self.opened.stream) };
+        let code = unsafe { (driver.upload)(self.address(), from, bytes.len(), opened.stream) };
         driver.check("cuMemcpyHtoDAsync", code)?;
-        self.opened.wait()
+        opened.wait()
     }
 
     fn download(&self, bytes: &mut [u8]) -> Result<(), Error> {
-        let driver = self.opened.enter()?;
+        let opened = &self.whole.opened;
+        let driver = opened.enter()?;
         let to = bytes.as_mut_ptr().cast();
         // SAFETY: as above.
-        let code = unsafe { (driver.download)(to, self.address, bytes.len(), self.opened.stream) };
+        let code = unsafe { (driver.download)(to, self.address(), bytes.len(), opened.stream) };
         driver.check("cuMemcpyDtoHAsync", code)?;
-        self.opened.wait()
+        opened.wait()
+    }
+
+    fn part(
+        &self,
+        offset_bytes: usize,
+        size_bytes: usize,
+    ) -> Result<Option<Box<dyn remote::Copy>>, Error> {
+        let (whole, offset_bytes) = (self.whole.clone(), self.offset_bytes + offset_bytes);
+        Ok(match offset_bytes.is_multiple_of(ALIGNMENT) {
+            true => Some(Box::new(Block { whole, offset_bytes, size_bytes })),
+            false => None,
+        })
+    }
+
+    fn duplicate(&self) -> Result<Box<dyn remote::Copy>, Error> {
+        let opened = &self.whole.opened;
+        let made = OnDevice(opened).allocate(DType::U8, self.size_bytes)?;
+        let driver = opened.enter()?;
+        let (to, from, size) = (made.handle() as u64, self.address(), self.size_bytes);
+        // SAFETY: both hold so many bytes.
+        let code = unsafe { (driver.copy)(to, from, size, opened.stream) };
+        driver.check("cuMemcpyDtoDAsync", code)?;
+        Ok(made)
     }
 }

@@ -133,7 +133,7 @@ impl Data {
     /// The bytes from an offset on, with the block shared if that may be.
     fn part(&mut self, offset_bytes: usize, size_bytes: usize) -> Option<(Storage, usize)> {
         let from = self.offset_bytes + offset_bytes;
-        let is_large = self.storage.block().size_bytes() <= size_bytes.saturating_mul(KEPT_MOST);
+        let is_large = is_worth_keeping(self.storage.block().size_bytes(), size_bytes);
         if !from.is_multiple_of(ALIGNMENT) || !is_large {
             let bytes = &self.bytes()[offset_bytes..][..size_bytes];
             let block = if self.is_touched() { Block::of(bytes) } else { Block::new(size_bytes) };
@@ -150,6 +150,11 @@ impl Data {
     /// Whether anything was written.
     pub(crate) fn is_touched(&self) -> bool {
         !matches!(self.written, Written::None)
+    }
+
+    /// Whether every element was written.
+    pub(crate) fn is_written_throughout(&self) -> bool {
+        matches!(self.written, Written::All)
     }
 
     pub(crate) fn mark_written(&mut self) {
@@ -200,10 +205,15 @@ fn no_memory(dtype: DType, size_bytes: usize) -> Error {
 }
 
 /// Where the bytes of a memory begin, in bytes: kernels load and store vectors from there on.
-const ALIGNMENT: usize = 64;
+pub(crate) const ALIGNMENT: usize = 64;
 
 /// A part keeps the whole block. One that is not at least this part of it is copied.
 const KEPT_MOST: usize = 4;
+
+/// Whether a part of so many bytes may keep a block of so many.
+pub(crate) fn is_worth_keeping(block_bytes: usize, part_bytes: usize) -> bool {
+    block_bytes <= part_bytes.saturating_mul(KEPT_MOST)
+}
 
 impl Memory {
     /// Room for `size_elements` elements, none of them written.
@@ -225,37 +235,71 @@ impl Memory {
     /// So many elements from `first` on as a memory of its own. It has the same bytes, until
     /// either of the two is written, which the other one never sees. Where the part does not begin
     /// at a multiple of 64 bytes, or has less than a quarter of the memory that it would keep, it
-    /// is copied at once. What only a device has is brought home.
+    /// is copied at once. Bytes on a device stay there, if the device lets a memory begin at the
+    /// first of them; else they are brought home.
     ///
     /// # Errors
     /// [`Error::Memory`] if there are not so many elements, or a copy finds no room; what a device
     /// says that holds them.
     pub fn part(&self, first: usize, size_elements: usize) -> Result<Memory, Error> {
+        if let Some(part) = self.part_in_place(first, size_elements)? {
+            return Ok(part);
+        }
+        let mut data = self.lock_alone();
+        data.bring_home(self.dtype)?;
+        self.part_at_home(&mut data, first, size_elements)
+    }
+
+    /// As [`Memory::part`], but without what would be brought home for it: then there is none.
+    ///
+    /// # Errors
+    /// As [`Memory::part`].
+    pub fn part_in_place(
+        &self,
+        first: usize,
+        size_elements: usize,
+    ) -> Result<Option<Memory>, Error> {
         let dtype = self.dtype;
         let end = first.checked_add(size_elements).filter(|end| *end <= self.size_elements);
-        let end = end.ok_or_else(|| {
+        if end.is_none() {
             let why = format!("as a part from element {first} on of {}", self.size_elements);
-            Error::Memory { dtype, size_elements, why }
-        })?;
+            return Err(Error::Memory { dtype, size_elements, why });
+        }
+        let [offset_bytes, size_bytes] = [first, size_elements].map(|n| n * dtype.size_bytes());
         let mut data = self.lock_alone();
-        data.bring_home(dtype)?;
+        if size_bytes != 0
+            && let Some(remote) = data.remote_part(offset_bytes, size_bytes)?
+        {
+            let block = Block::new(size_bytes).ok_or_else(|| no_memory(dtype, size_bytes))?;
+            let (storage, written) = (Storage::Own(block), Written::All);
+            let part = Data { storage, offset_bytes: 0, size_bytes, written, remote: Some(remote) };
+            return Ok(Some(Memory { dtype, size_elements, data: RwLock::new(part) }));
+        }
+        match data.is_away() {
+            true => Ok(None),
+            false => self.part_at_home(&mut data, first, size_elements).map(Some),
+        }
+    }
+
+    /// A part whose bytes are at home, and which there is.
+    fn part_at_home(
+        &self,
+        data: &mut Data,
+        first: usize,
+        size_elements: usize,
+    ) -> Result<Memory, Error> {
+        let dtype = self.dtype;
         let [offset_bytes, size_bytes] = [first, size_elements].map(|n| n * dtype.size_bytes());
         let part = data.part(offset_bytes, size_bytes);
         let (storage, offset_bytes) = part.ok_or_else(|| no_memory(dtype, size_bytes))?;
         let written = match &data.written {
-            Written::Some(flags) => Written::Some(flags[first..end].to_vec()),
+            Written::Some(flags) => Written::Some(flags[first..][..size_elements].to_vec()),
             Written::None if size_elements != 0 => Written::None,
             _ => Written::All,
         };
         let mut part = Data { storage, offset_bytes, size_bytes, written, remote: None };
         part.settle();
         Ok(Memory { dtype, size_elements, data: RwLock::new(part) })
-    }
-
-    /// Whether every element was written and the host has them, no device besides.
-    pub fn is_at_home(&self) -> bool {
-        let data = self.lock();
-        matches!(data.written, Written::All) && data.remote.is_none()
     }
 
     /// A copy of `bytes`, little-endian elements; a byte of bool is true unless it is 0.
@@ -281,7 +325,7 @@ impl Memory {
 
     /// Whether every element was written.
     pub fn is_initialised(&self) -> bool {
-        matches!(self.lock().written, Written::All)
+        self.lock().is_written_throughout()
     }
 
     /// A copy of the bytes, little-endian.

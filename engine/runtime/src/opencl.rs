@@ -1,8 +1,8 @@
 //! Kernels as OpenCL C, compiled by the driver that is found when the program runs.
 //!
 //! Global ranges number the groups and local ranges the threads of a group, the innermost range
-//! as dimension 0. Memories have a copy in a buffer of the device (see `remote`). The queue notes
-//! the times at which kernels start and end. Of several devices the first GPU is taken, else the
+//! as dimension 0. Memories have a copy in a buffer of the device (see `remote`), parts of them one in
+//! a sub-buffer. The queue notes the times at which kernels start and end. Of several devices the first GPU is taken, else the
 //! first one, or the one whose number in the order of the drivers `GRADIFF_OPENCL_DEVICE` gives.
 
 mod api;
@@ -16,7 +16,7 @@ use gradiff_graph::{DType, Linear};
 
 use crate::device::{GroupLimits, Limits};
 use crate::launch::{Launch, Texts, executed};
-use crate::memory::{Memory, Signature};
+use crate::memory::{ALIGNMENT, Memory, Signature};
 use crate::remote::{self, Place};
 use crate::{Device, Error, Executable, environment};
 use api::{Api, Handle, check};
@@ -44,6 +44,8 @@ struct Opened {
     device: Handle,
     context: Handle,
     queue: Handle,
+    /// Parts of memories begin at multiples of this.
+    align_bytes: usize,
 }
 
 /// Drivers are asked one thing at a time: the arguments of a kernel belong to its next launch, and
@@ -70,11 +72,13 @@ mod number {
     pub(super) const MAX_WORK_ITEM_SIZES: u32 = 0x1005;
     pub(super) const PREFERRED_VECTOR_WIDTH_FLOAT: u32 = 0x100a;
     pub(super) const SINGLE_FP_CONFIG: u32 = 0x101b;
+    pub(super) const MEM_BASE_ADDR_ALIGN: u32 = 0x1019;
     pub(super) const LOCAL_MEM_SIZE: u32 = 0x1023;
     pub(super) const DEVICE_NAME: u32 = 0x102b;
     pub(super) const DRIVER_VERSION: u32 = 0x102d;
     pub(super) const DEVICE_VERSION: u32 = 0x102f;
     pub(super) const PROGRAM_BUILD_LOG: u32 = 0x1183;
+    pub(super) const BUFFER_CREATE_TYPE_REGION: u32 = 0x1220;
     pub(super) const QUEUE_PROFILING_ENABLE: u64 = 2;
     pub(super) const PROFILING_COMMAND_START: u32 = 0x1282;
     pub(super) const PROFILING_COMMAND_END: u32 = 0x1283;
@@ -205,7 +209,9 @@ fn open_device(api: Api, device: Handle) -> Result<Opened, Error> {
     // SAFETY: the device is the one of the context.
     let queue = unsafe { (api.create_command_queue)(context, device, properties, &mut code) };
     check("clCreateCommandQueue", code)?;
-    Ok(Opened { api, device, context, queue })
+    let [align_bits] = api.device_numbers(device, number::MEM_BASE_ADDR_ALIGN);
+    let align_bytes = (align_bits as usize / 8).max(ALIGNMENT);
+    Ok(Opened { api, device, context, queue, align_bytes })
 }
 
 /// A program that was built.
@@ -391,6 +397,20 @@ impl Event<'_> {
     }
 }
 
+impl Opened {
+    /// Memory of the device's own, for reading and writing.
+    fn buffer(&self, size_bytes: usize) -> Result<Handle, Error> {
+        let mut code = 0;
+        // SAFETY: no memory of the host is given.
+        let buffer = unsafe {
+            let null = std::ptr::null_mut();
+            (self.api.create_buffer)(self.context, 1, size_bytes, null, &mut code)
+        };
+        check("clCreateBuffer", code)?;
+        Ok(buffer)
+    }
+}
+
 /// The device as a place of memory.
 struct OnDevice<'a>(&'a Arc<Opened>);
 
@@ -400,66 +420,121 @@ impl Place for OnDevice<'_> {
     }
 
     fn allocate(&self, _: DType, size_bytes: usize) -> Result<Box<dyn remote::Copy>, Error> {
-        let mut code = 0;
-        // SAFETY: memory of the device's own, for reading and writing.
-        let buffer = unsafe {
-            let null = std::ptr::null_mut();
-            (self.0.api.create_buffer)(self.0.context, 1, size_bytes, null, &mut code)
-        };
-        check("clCreateBuffer", code)?;
-        Ok(Box::new(Buffer { handle: buffer.addr(), buffer, opened: self.0.clone() }))
+        let handle = self.0.buffer(size_bytes)?;
+        let whole = Arc::new(Whole { handle, opened: self.0.clone() });
+        Ok(Box::new(Buffer { handle, whole, offset_bytes: 0, size_bytes }))
     }
 }
 
 /// A memory of the device.
-struct Buffer {
-    handle: usize,
-    buffer: Handle,
+struct Whole {
+    handle: Handle,
     opened: Arc<Opened>,
 }
 
 // SAFETY: OpenCL memories may be used by any thread.
-unsafe impl Send for Buffer {}
+unsafe impl Send for Whole {}
 // SAFETY: as above.
+unsafe impl Sync for Whole {}
+
+impl Drop for Whole {
+    fn drop(&mut self) {
+        // SAFETY: the buffer was made by this driver and nobody else has it.
+        unsafe { (self.opened.api.release_mem_object)(self.handle) };
+    }
+}
+
+/// A memory of the device, or a part of one.
+struct Buffer {
+    /// That of the whole, or a sub-buffer.
+    handle: Handle,
+    whole: Arc<Whole>,
+    offset_bytes: usize,
+    size_bytes: usize,
+}
+
+// SAFETY: as of `Whole`.
+unsafe impl Send for Buffer {}
+// SAFETY: as of `Whole`.
 unsafe impl Sync for Buffer {}
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        // SAFETY: the buffer was made by this driver and nobody else has it.
-        unsafe { (self.opened.api.release_mem_object)(self.buffer) };
+        if self.handle != self.whole.handle {
+            // SAFETY: the sub-buffer was made by this driver and nobody else has it.
+            unsafe { (self.whole.opened.api.release_mem_object)(self.handle) };
+        }
     }
 }
 
 impl remote::Copy for Buffer {
     fn place(&self) -> usize {
-        Arc::as_ptr(&self.opened).addr()
+        Arc::as_ptr(&self.whole.opened).addr()
     }
 
     fn handle(&self) -> usize {
-        self.handle
+        self.handle.addr()
     }
 
     fn upload(&mut self, bytes: &[u8]) -> Result<(), Error> {
-        let Opened { api, queue, .. } = &*self.opened;
+        let Opened { api, queue, .. } = &*self.whole.opened;
         let _turn = turn();
         let (from, none) = (bytes.as_ptr().cast(), std::ptr::null_mut());
         // SAFETY: the buffer holds as many bytes as its memory; the call waits until it is done.
         let code = unsafe {
             let (size, list) = (bytes.len(), std::ptr::null());
-            (api.enqueue_write_buffer)(*queue, self.buffer, 1, 0, size, from, 0, list, none)
+            (api.enqueue_write_buffer)(*queue, self.handle, 1, 0, size, from, 0, list, none)
         };
         check("clEnqueueWriteBuffer", code)
     }
 
     fn download(&self, bytes: &mut [u8]) -> Result<(), Error> {
-        let Opened { api, queue, .. } = &*self.opened;
+        let Opened { api, queue, .. } = &*self.whole.opened;
         let _turn = turn();
         let (to, none) = (bytes.as_mut_ptr().cast(), std::ptr::null_mut());
         // SAFETY: as above.
         let code = unsafe {
             let (size, list) = (bytes.len(), std::ptr::null());
-            (api.enqueue_read_buffer)(*queue, self.buffer, 1, 0, size, to, 0, list, none)
+            (api.enqueue_read_buffer)(*queue, self.handle, 1, 0, size, to, 0, list, none)
         };
         check("clEnqueueReadBuffer", code)
+    }
+
+    fn part(
+        &self,
+        offset_bytes: usize,
+        size_bytes: usize,
+    ) -> Result<Option<Box<dyn remote::Copy>>, Error> {
+        let Opened { api, align_bytes, .. } = &*self.whole.opened;
+        let offset_bytes = self.offset_bytes + offset_bytes;
+        if !offset_bytes.is_multiple_of(*align_bytes) {
+            return Ok(None);
+        }
+        let region = [offset_bytes, size_bytes];
+        let mut code = 0;
+        // SAFETY: a buffer that is no sub-buffer, and a region of it: its start and its size.
+        let handle = unsafe {
+            let kind = number::BUFFER_CREATE_TYPE_REGION;
+            let region = region.as_ptr().cast();
+            (api.create_sub_buffer)(self.whole.handle, 0, kind, region, &mut code)
+        };
+        check("clCreateSubBuffer", code)?;
+        let whole = self.whole.clone();
+        Ok(Some(Box::new(Buffer { handle, whole, offset_bytes, size_bytes })))
+    }
+
+    fn duplicate(&self) -> Result<Box<dyn remote::Copy>, Error> {
+        let Opened { api, queue, .. } = &*self.whole.opened;
+        let place = OnDevice(&self.whole.opened);
+        let made = place.allocate(DType::U8, self.size_bytes)?;
+        let _turn = turn();
+        // SAFETY: both hold so many bytes. The queue is in order.
+        let code = unsafe {
+            let (to, size) = (made.handle() as Handle, self.size_bytes);
+            let (list, none) = (std::ptr::null(), std::ptr::null_mut());
+            (api.enqueue_copy_buffer)(*queue, self.handle, to, 0, 0, size, 0, list, none)
+        };
+        check("clEnqueueCopyBuffer", code)?;
+        Ok(made)
     }
 }

@@ -16,6 +16,7 @@ mod copies;
 
 use std::borrow::Cow;
 use std::pin::pin;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
@@ -66,7 +67,7 @@ struct Work {
     /// Launches that are noted down, and how many.
     encoder: Option<api::CommandEncoder>,
     count: usize,
-    /// Counts what was handed over.
+    /// The number of what is noted down, from 1 on.
     number: u64,
     buffers: Vec<Slot>,
     /// By what is written of the arrays of a kernel.
@@ -75,12 +76,14 @@ struct Work {
     landing: Option<api::Buffer>,
 }
 
-/// A buffer in the list of buffers.
-#[derive(Default)]
+/// A buffer in the list of buffers, or a part of one.
+#[derive(Clone, Default)]
 struct Slot {
     buffer: Option<api::Buffer>,
-    /// The number of the work that used it last.
-    used: Option<u64>,
+    /// Where in the buffer it begins, in bytes.
+    offset: u64,
+    /// The number of the work that used the buffer last.
+    used: Arc<AtomicU64>,
 }
 
 /// The answer of a call that only on the web has to be waited for.
@@ -196,7 +199,8 @@ impl Opened {
             note(&complaints, error.to_string());
         }));
         device.set_device_lost_callback(move |_, why| note(&loss, format!("it is lost: {why}")));
-        Ok(Opened { device, queue, limits, said, work: Mutex::default() })
+        let work = Mutex::new(Work { number: 1, ..Work::default() });
+        Ok(Opened { device, queue, limits, said, work })
     }
 
     fn has_f16(&self) -> bool {
@@ -466,14 +470,15 @@ impl Kernel {
     fn note_down(&self, work: &mut Work, handles: &[usize]) {
         let arrays = handles.iter().zip(&self.signature.parameters);
         for handle in handles {
-            work.buffers[*handle].used = Some(work.number);
+            work.buffers[*handle].used.store(work.number, Ordering::Relaxed);
         }
         let entry = |(binding, (handle, parameter)): (u32, (&usize, &Parameter))| {
             let size =
                 parameter.size_elements as u64 * self.opened.stored_bytes(parameter.dtype) as u64;
-            let buffer = work.buffers[*handle].buffer.as_ref().expect("it is in use");
+            let Slot { buffer, offset, .. } = &work.buffers[*handle];
+            let (buffer, offset) = (buffer.as_ref().expect("it is in use"), *offset);
             let size = std::num::NonZeroU64::new(size.next_multiple_of(4).max(4));
-            let resource = api::BufferBinding { buffer, offset: 0, size };
+            let resource = api::BufferBinding { buffer, offset, size };
             api::BindGroupEntry { binding, resource: api::BindingResource::Buffer(resource) }
         };
         let entries: Vec<_> = (0..).zip(arrays).map(entry).collect();

@@ -91,8 +91,8 @@ fn rebind(tensors: &[&Tensor], outputs: Vec<UOp>) {
     tensors.iter().zip(outputs).for_each(|(tensor, output)| tensor.rebind(output));
 }
 
-/// What stands for a tensor that is a part of a buffer, but not all of it, whose elements the host
-/// has: a buffer of its own over that part of the memory.
+/// What stands for a tensor that is a part of a buffer, but not all of it: a buffer of its own over
+/// that part of the memory. None if only a device has the bytes, and it lets none begin there.
 fn part(node: &UOp) -> Result<Option<UOp>, Error> {
     let Some((buffer, first)) = gradiff_schedule::part_of(node) else { return Ok(None) };
     let shape = node.shape().expect("a node of tensor level has a shape");
@@ -102,8 +102,8 @@ fn part(node: &UOp) -> Result<Option<UOp>, Error> {
     }
     let memory = gradiff_runtime::memory_of(&buffer)?;
     let place = [first, size_elements].map(usize::try_from);
-    let ([Ok(first), Ok(size)], true) = (place, memory.is_at_home()) else { return Ok(None) };
-    let memory = Arc::new(memory.part(first, size)?);
+    let ([Ok(first), Ok(size)], true) = (place, memory.is_initialised()) else { return Ok(None) };
+    let Some(memory) = memory.part_in_place(first, size)?.map(Arc::new) else { return Ok(None) };
     let part = Buffer::new(buffer.dtype(), size_elements);
     part.memory_or_init(|| memory);
     let node = UOp::new(Op::Buffer, part.dtype(), [], Arg::Buffer(part));

@@ -33,6 +33,7 @@ functions! {
         allocate: "cuMemAllocAsync"(*mut u64, usize, Handle) -> i32;
         free: "cuMemFreeAsync"(u64, Handle) -> i32;
         upload: "cuMemcpyHtoDAsync_v2"(u64, *const c_void, usize, Handle) -> i32;
+        copy: "cuMemcpyDtoDAsync_v2"(u64, u64, usize, Handle) -> i32;
         download: "cuMemcpyDtoHAsync_v2"(*mut c_void, u64, usize, Handle) -> i32;
         module_load: "cuModuleLoadData"(*mut Handle, *const c_void) -> i32;
         module_unload: "cuModuleUnload"(Handle) -> i32;

@@ -4,7 +4,7 @@
 #include <string.h>
 
 /* What tests look at and set. */
-int events_alive, events_fail;
+int events_alive, events_fail, blocks_alive, copies_within, copies_home;
 float event_scale = 1;
 
 static float clock_millis;
@@ -60,11 +60,13 @@ int cuMemAllocAsync(unsigned long long *address, size_t size, void *stream) {
   (void)stream;
   clock_millis += ALLOCATE;
   *address = (unsigned long long)malloc(size);
+  blocks_alive++;
   return 0;
 }
 int cuMemFreeAsync(unsigned long long address, void *stream) {
   (void)stream;
   free((void *)address);
+  blocks_alive--;
   return 0;
 }
 int cuMemcpyHtoDAsync_v2(unsigned long long to, const void *from, size_t size, void *stream) {
@@ -73,9 +75,17 @@ int cuMemcpyHtoDAsync_v2(unsigned long long to, const void *from, size_t size, v
   memcpy((void *)to, from, size);
   return 0;
 }
+int cuMemcpyDtoDAsync_v2(unsigned long long to, unsigned long long from, size_t size, void *stream) {
+  (void)stream;
+  clock_millis += COPY;
+  copies_within++;
+  memcpy((void *)to, (void *)from, size);
+  return 0;
+}
 int cuMemcpyDtoHAsync_v2(void *to, unsigned long long from, size_t size, void *stream) {
   (void)stream;
   clock_millis += COPY;
+  copies_home++;
   memcpy(to, (void *)from, size);
   return 0;
 }

@@ -110,3 +110,31 @@ fn events_that_fail_are_told_and_leave_nothing() {
     }
     assert_eq!(ints(&output), [0x0101_0102; 4], "what was launched did run");
 }
+
+#[test]
+fn parts_are_where_the_gpu_has_them() {
+    let stand_in = StandIn::new();
+    // SAFETY: the library is loaded, and nothing of it runs now.
+    let count = |name| unsafe { stand_in.variable::<i32>(name).read() };
+    let numbers: Vec<u8> = (0..32).flat_map(|number: i32| number.to_le_bytes()).collect();
+    let whole = Memory::from_bytes(DType::I32, &numbers).unwrap();
+    let output = Memory::new(DType::I32, 4).unwrap();
+    stand_in.kernel.run(&[&output, &whole]).unwrap();
+    let part = whole.part_in_place(16, 8).unwrap().unwrap();
+    stand_in.kernel.run(&[&output, &part]).unwrap();
+    assert_eq!(ints(&output), [17, 18, 19, 20]);
+    assert_eq!((count("copies_home"), count("copies_within"), count("blocks_alive")), (1, 0, 2));
+    assert!(whole.part_in_place(15, 8).unwrap().is_some(), "the host has them as well");
+    // The whole goes, the part stays; it takes bytes of its own when it is written.
+    drop(whole);
+    assert_eq!(count("blocks_alive"), 2);
+    let other = part.part_in_place(0, 4).unwrap().unwrap();
+    stand_in.kernel.run(&[&part, &output]).unwrap();
+    assert_eq!((count("copies_within"), count("blocks_alive")), (1, 3));
+    assert_eq!(ints(&part), [18, 19, 20, 21, 20, 21, 22, 23]);
+    assert_eq!(ints(&other), [16, 17, 18, 19]);
+    drop(other);
+    assert_eq!(count("blocks_alive"), 2);
+    drop((part, output));
+    assert_eq!(count("blocks_alive"), 0);
+}

@@ -25,6 +25,12 @@ functions! {
         ) -> Handle;
         create_command_queue: "clCreateCommandQueue"(Handle, Handle, u64, *mut i32) -> Handle;
         create_buffer: "clCreateBuffer"(Handle, u64, usize, *mut c_void, *mut i32) -> Handle;
+        create_sub_buffer: "clCreateSubBuffer"(
+            Handle, u64, u32, *const c_void, *mut i32
+        ) -> Handle;
+        enqueue_copy_buffer: "clEnqueueCopyBuffer"(
+            Handle, Handle, Handle, usize, usize, usize, u32, List, *mut Handle
+        ) -> i32;
         enqueue_write_buffer: "clEnqueueWriteBuffer"(
             Handle, Handle, u32, usize, usize, *const c_void, u32, List, *mut Handle
         ) -> i32;

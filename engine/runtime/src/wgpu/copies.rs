@@ -2,11 +2,12 @@
 
 use std::borrow::Cow;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use ::wgpu::{self as api, BufferUsages};
 use gradiff_graph::DType;
 
-use super::{Opened, Slot};
+use super::{Opened, Slot, Work};
 use crate::Error;
 use crate::remote::{self, Place};
 
@@ -19,26 +20,53 @@ impl Place for OnDevice<'_> {
     }
 
     fn allocate(&self, dtype: DType, size_bytes: usize) -> Result<Box<dyn remote::Copy>, Error> {
-        let size = size_bytes.div_ceil(dtype.size_bytes()) * self.0.stored_bytes(dtype);
+        let size = self.0.size_there(dtype, size_bytes);
         let usage = BufferUsages::STORAGE | BufferUsages::COPY_SRC | BufferUsages::COPY_DST;
-        let work = &mut *self.0.lock();
-        let buffer = self.0.buffer(size.next_multiple_of(4), usage)?;
-        let free = work.buffers.iter().position(|slot| slot.buffer.is_none());
-        let handle = free.unwrap_or(work.buffers.len());
-        if handle == work.buffers.len() {
-            work.buffers.push(Slot::default());
-        }
-        work.buffers[handle] = Slot { buffer: Some(buffer), used: None };
-        Ok(Box::new(Held { handle, dtype, opened: self.0.clone() }))
+        let buffer = Some(self.0.buffer(size as usize, usage)?);
+        let handle = self.0.lock().keep(Slot { buffer, ..Slot::default() });
+        Ok(Box::new(Held { handle, dtype, size_bytes, opened: self.0.clone() }))
     }
 }
 
-/// A buffer of the device.
+impl Opened {
+    /// How many bytes a memory takes on the device: whole words.
+    fn size_there(&self, dtype: DType, size_bytes: usize) -> u64 {
+        let count = size_bytes.div_ceil(dtype.size_bytes());
+        (count * self.stored_bytes(dtype)).next_multiple_of(4) as u64
+    }
+}
+
+impl Work {
+    /// The place of a buffer that is now in the list.
+    fn keep(&mut self, slot: Slot) -> usize {
+        let free = self.buffers.iter().position(|slot| slot.buffer.is_none());
+        let handle = free.unwrap_or(self.buffers.len());
+        if handle == self.buffers.len() {
+            self.buffers.push(Slot::default());
+        }
+        self.buffers[handle] = slot;
+        handle
+    }
+}
+
+/// A buffer of the device, or a part of one.
 struct Held {
     /// Its place in the list of buffers.
     handle: usize,
     dtype: DType,
+    size_bytes: usize,
     opened: Arc<Opened>,
+}
+
+impl Held {
+    /// Notes down that its bytes are copied to where another buffer begins.
+    fn copy_to(&self, work: &mut Work, to: &api::Buffer) {
+        let Slot { buffer, offset, used } = work.buffers[self.handle].clone();
+        used.store(work.number, Ordering::Relaxed);
+        let from = buffer.expect("it is in use");
+        let size = self.opened.size_there(self.dtype, self.size_bytes);
+        self.opened.encoder(work).copy_buffer_to_buffer(&from, offset, to, 0, size);
+    }
 }
 
 impl Drop for Held {
@@ -69,17 +97,18 @@ impl remote::Copy for Held {
         }
         let work = &mut *self.opened.lock();
         // What is written here is there before all that is only noted down.
-        if work.buffers[self.handle].used == Some(work.number) {
+        if work.buffers[self.handle].used.load(Ordering::Relaxed) == work.number {
             self.opened.submit(work)?;
         }
-        let buffer = work.buffers[self.handle].buffer.as_ref().expect("it is in use");
-        self.opened.checked("write_buffer", || self.opened.queue.write_buffer(buffer, 0, &bytes))
+        let Slot { buffer, offset, .. } = &work.buffers[self.handle];
+        let (to, offset) = (buffer.as_ref().expect("it is in use"), *offset);
+        let queue = &self.opened.queue;
+        self.opened.checked("write_buffer", || queue.write_buffer(to, offset, &bytes))
     }
 
     fn download(&self, bytes: &mut [u8]) -> Result<(), Error> {
         let work = &mut *self.opened.lock();
-        let from = work.buffers[self.handle].buffer.clone().expect("it is in use");
-        let size = from.size();
+        let size = self.opened.size_there(self.dtype, self.size_bytes);
         let landing = match work.landing.take().filter(|landing| size <= landing.size()) {
             Some(landing) => landing,
             None => {
@@ -87,8 +116,7 @@ impl remote::Copy for Held {
                 self.opened.buffer((size as usize).next_power_of_two(), usage)?
             }
         };
-        let encoder = self.opened.encoder(work);
-        encoder.copy_buffer_to_buffer(&from, 0, &landing, 0, size);
+        self.copy_to(work, &landing);
         self.opened.submit(work)?;
         let landed = landing.slice(..size);
         self.opened.checked("map_async", || landed.map_async(api::MapMode::Read, |_| ()))?;
@@ -107,6 +135,34 @@ impl remote::Copy for Held {
         landing.unmap();
         work.landing = Some(landing);
         Ok(())
+    }
+
+    fn part(
+        &self,
+        offset_bytes: usize,
+        size_bytes: usize,
+    ) -> Result<Option<Box<dyn remote::Copy>>, Error> {
+        let first = offset_bytes / self.dtype.size_bytes();
+        let further = (first * self.opened.stored_bytes(self.dtype)) as u64;
+        let work = &mut *self.opened.lock();
+        let mut slot = work.buffers[self.handle].clone();
+        slot.offset += further;
+        let align = self.opened.limits.min_storage_buffer_offset_alignment;
+        if !slot.offset.is_multiple_of(align.into()) {
+            return Ok(None);
+        }
+        let (handle, dtype, opened) = (work.keep(slot), self.dtype, self.opened.clone());
+        Ok(Some(Box::new(Held { handle, dtype, size_bytes, opened })))
+    }
+
+    fn duplicate(&self) -> Result<Box<dyn remote::Copy>, Error> {
+        let made = OnDevice(&self.opened).allocate(self.dtype, self.size_bytes)?;
+        let work = &mut *self.opened.lock();
+        let Slot { buffer, used, .. } = work.buffers[made.handle()].clone();
+        used.store(work.number, Ordering::Relaxed);
+        let to = buffer.expect("it was just made");
+        self.opened.checked("copy_buffer_to_buffer", || self.copy_to(work, &to))?;
+        Ok(made)
     }
 }
 
