@@ -1,7 +1,7 @@
 //! Kernels as C, compiled by the system's C compiler into shared objects.
 //!
 //! Up to 64 kernels, each text once, make one source file and one run of the compiler, those that
-//! compute in 8 bits with a flag of their own; files are compiled side by side and kept in the disk
+//! compute in 8 or 16 bits with a flag of their own; files are compiled side by side and kept in the disk
 //! cache under their whole text, the compiler, its flags and the machine.
 //!
 //! A compile may be given a limit, which ends the compiler with all the programs it has started;
@@ -33,10 +33,11 @@ const KERNELS_PER_FILE: usize = 64;
 const FLAGS: [&str; 7] =
     ["-std=c99", "-shared", "-fPIC", "-O2", "-fwrapv", "-ffp-contract=off", "-fno-math-errno"];
 
-/// For kernels that compute in 8 bits. The vectors that gcc 12 makes of single values by itself take
-/// truth values of bytes for -1: the maximum of 0, 1, 1, 1 is 0. Others are compiled faster with
-/// them, ten times where many steps are written out.
-const BYTES_FLAG: &str = "-fno-tree-vectorize";
+/// For kernels that compute in integers of 8 or 16 bits. The vectors that gcc 12 makes of single
+/// values by itself take truth values for -1 where what is compared has as many bits: the maximum of
+/// 0, 1, 1, 1 is 0. Other kernels are compiled faster with them, ten times where many steps are
+/// written out.
+const NARROW_FLAG: &str = "-fno-tree-vectorize";
 
 /// For the machine that compiles; left off where the compiler does not know it.
 const NATIVE: &str = "-march=native";
@@ -124,7 +125,7 @@ impl Compiler {
     }
 
     fn flags_of(&self, file: &SourceFile) -> impl Iterator<Item = &'static str> {
-        self.flags.clone().into_iter().chain(file.has_bytes.then_some(BYTES_FLAG))
+        self.flags.clone().into_iter().chain(file.has_narrow.then_some(NARROW_FLAG))
     }
 
     /// Runs the compiler.
@@ -232,8 +233,8 @@ fn load(path: &Path) -> Result<Arc<libloading::Library>, Error> {
 struct SourceFile {
     text: String,
     names: Vec<String>,
-    /// Whether its kernels compute in 8 bits.
-    has_bytes: bool,
+    /// Whether its kernels compute in integers of 8 or 16 bits.
+    has_narrow: bool,
 }
 
 impl SourceFile {
@@ -253,7 +254,7 @@ impl SourceFile {
         }
         let text = gradiff_render::c_prelude(&all) + &all;
         let names = kernels.iter().map(|kernel| kernel.name.clone()).collect();
-        SourceFile { text, names, has_bytes: kernels.iter().any(|kernel| kernel.has_bytes) }
+        SourceFile { text, names, has_narrow: kernels.iter().any(|kernel| kernel.has_narrow) }
     }
 }
 
@@ -264,8 +265,8 @@ struct Unique {
     parameter_count: usize,
     /// Whether it takes the number of a step.
     is_threaded: bool,
-    /// Whether it computes in 8 bits.
-    has_bytes: bool,
+    /// Whether it computes in integers of 8 or 16 bits.
+    has_narrow: bool,
 }
 
 /// The kernels of one compile without repetitions.
@@ -296,17 +297,18 @@ impl Uniques {
         self.names.insert(name.clone());
         self.number_of.insert(body.clone(), number);
         let (parameter_count, is_threaded) = (signature.parameters.len(), by_steps.is_some());
-        let is_byte = |dtype: DType| dtype.is_int() && dtype.bits() == 8;
-        let has_bytes = kernel.uops.iter().any(|uop| uop.op.is_elementwise() && is_byte(uop.dtype));
-        self.list.push(Unique { name, body, parameter_count, is_threaded, has_bytes });
+        let is_narrow = |dtype: DType| dtype.is_int() && dtype.bits() < 32;
+        let has_narrow =
+            kernel.uops.iter().any(|uop| uop.op.is_elementwise() && is_narrow(uop.dtype));
+        self.list.push(Unique { name, body, parameter_count, is_threaded, has_narrow });
         Ok((number, steps))
     }
 
     /// The files of the kernels, and for each kernel the number of its file.
     fn files(&self) -> (Vec<SourceFile>, Vec<usize>) {
         let (mut files, mut file_of) = (Vec::new(), vec![0; self.list.len()]);
-        for has_bytes in [false, true] {
-            let is_here = |number: &usize| self.list[*number].has_bytes == has_bytes;
+        for has_narrow in [false, true] {
+            let is_here = |number: &usize| self.list[*number].has_narrow == has_narrow;
             let numbers: Vec<usize> = (0..self.list.len()).filter(is_here).collect();
             for numbers in numbers.chunks(KERNELS_PER_FILE) {
                 numbers.iter().for_each(|number| file_of[*number] = files.len());
