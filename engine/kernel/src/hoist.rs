@@ -25,16 +25,22 @@ pub(crate) fn hoist(root: &UOp, _ctx: &mut Context<'_>) -> Result<UOp, Error> {
     if !order.iter().any(is_sum) {
         return Ok(root.clone());
     }
-    let mut use_counts: FxHashMap<&UOp, u32> = FxHashMap::default();
-    for source in order.iter().flat_map(UOp::src).filter(|source| is_sum(source)) {
-        *use_counts.entry(source).or_default() += 1;
+    // How many use each sum, and whether a sum does.
+    let mut users: FxHashMap<&UOp, (u32, bool)> = FxHashMap::default();
+    for node in &order {
+        for source in node.src().iter().filter(|source| is_sum(source)) {
+            let (count, in_sum) = users.entry(source).or_default();
+            (*count, *in_sum) = (*count + 1, *in_sum || is_sum(node));
+        }
     }
     let mut known: FxHashMap<UOp, Known> = FxHashMap::default();
     known.reserve(order.len());
     map_nodes(&order, |old, node| {
-        let is_shared = use_counts.get(old).is_some_and(|count| 1 < *count);
-        let node = if is_sum(&node) { sum(&node, &mut known) } else { node };
-        let made = Known::of(&node, is_shared, &known);
+        let (count, in_sum) = users.get(old).copied().unwrap_or_default();
+        // A part of one sum alone gets its order there.
+        let is_whole = is_sum(&node) && !(count == 1 && in_sum);
+        let node = if is_whole { sum(&node, &mut known) } else { node };
+        let made = Known::of(&node, 1 < count, &known);
         known.insert(node.clone(), made);
         Ok(node)
     })

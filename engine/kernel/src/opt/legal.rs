@@ -2,7 +2,7 @@
 
 use gradiff_graph::{Arg, Axis, AxisKind, DType, Op, UOp};
 use gradiff_rewrite::Mode;
-use rustc_hash::FxHasher;
+use rustc_hash::{FxHashMap, FxHashSet, FxHasher};
 use smallvec::SmallVec;
 use std::hash::{Hash, Hasher};
 
@@ -57,8 +57,8 @@ pub struct Loops {
     pub is_one_store: bool,
     /// What tensor cores may compute.
     pub matmuls: Vec<Matmul>,
-    /// About how many uops the functions take that may be written out in a step.
-    functions: i64,
+    /// About how many uops compute what is stored, in each step of the loops of these bits.
+    uops: Vec<(u64, i64)>,
     /// Bytes of the arrays in which rows are kept; steps of the output that run at once have their
     /// own.
     kept_bytes: i64,
@@ -105,17 +105,36 @@ pub fn loops(root: &UOp) -> Result<Loops, Error> {
     let mut list: Vec<Loop> = free.ranges().map(loop_of).collect::<Result<_, Error>>()?;
     list.sort_by_key(|one| (one.axis.kind != AxisKind::Loop, !one.is_output, one.axis));
     let matmuls = tensor_cores::matmuls(&free, &list);
-    let functions = free.nodes.iter().map(|node| transcendental::uops(node.op())).sum();
     let (is_one_store, kept_bytes) = (root.src().len() == 1, keep::bytes(&free));
-    Ok(Loops { list, is_one_store, matmuls, functions, kept_bytes })
+    Ok(Loops { list, is_one_store, matmuls, uops: uops(&free), kept_bytes })
+}
+
+/// About how many uops compute what is stored, by the loops that they vary in. Places and gates do not
+/// count: they are few when they are written out.
+fn uops(free: &Free) -> Vec<(u64, i64)> {
+    let mut values: FxHashSet<&UOp> = FxHashSet::default();
+    let mut uops: FxHashMap<u64, i64> = FxHashMap::default();
+    for node in free.nodes.iter().rev() {
+        match node.op() {
+            Op::Store => values.extend(&node.src()[1..2]),
+            _ if !values.contains(node) => {}
+            Op::Reduce => values.extend(&node.src()[..1]),
+            op if op.is_elementwise() => {
+                values.extend(node.src());
+                *uops.entry(free.of_node(node)).or_default() += transcendental::uops(op).max(1);
+            }
+            _ => {}
+        }
+    }
+    uops.into_iter().collect()
 }
 
 /// Most steps that run at once, over all loops that stand in each other.
 pub(super) const UPCAST_MOST: i64 = 256;
 /// Most steps in a row, likewise.
 const UNROLL_MOST: i64 = 32;
-/// Most uops of functions that steps of loops are written out to, so that compilers take seconds.
-const FUNCTION_UOPS_MOST: i64 = 1 << 13;
+/// Most uops that steps of loops are written out to, so that compilers take seconds.
+const UOPS_MOST: i64 = 1 << 13;
 /// Most threads.
 const THREAD_MOST: i64 = 64;
 
@@ -130,6 +149,17 @@ impl Loops {
     fn count_with(&self, kind: AxisKind, one: &Loop) -> i64 {
         let is_with = |other: &&Loop| other.axis.kind == kind && !one.is_apart(other);
         self.list.iter().filter(is_with).map(|other| other.size).product()
+    }
+
+    /// About how many uops are written out if so many steps of a loop are as well.
+    fn uops_written(&self, one: &Loop, amount: i64) -> i64 {
+        let is_written = |one: &&Loop| matches!(one.axis.kind, AxisKind::Upcast | AxisKind::Unroll);
+        let written = |(bits, count): &(u64, i64)| {
+            let loops = self.list.iter().filter(is_written).filter(|other| bits & other.bit != 0);
+            let steps = loops.map(|other| other.size).fold(*count, i64::saturating_mul);
+            if bits & one.bit != 0 { steps.saturating_mul(amount) } else { steps }
+        };
+        self.uops.iter().map(written).fold(0, i64::saturating_add)
     }
 
     pub(super) fn has(&self, kind: AxisKind) -> bool {
@@ -196,11 +226,9 @@ fn allowed(loops: &Loops, opt: Opt, setting: Setting<'_>) -> Result<(), String> 
     };
     ensure(is_right, &|| format!("{} takes {word}", opt.op.name()))?;
     if matches!(opt.op, OptOp::Upcast | OptOp::Unroll) {
-        let steps = [AxisKind::Upcast, AxisKind::Unroll].map(|kind| loops.count_with(kind, one));
-        let steps = steps.iter().product::<i64>().saturating_mul(amount);
-        let uops = loops.functions.saturating_mul(steps);
-        ensure(uops <= FUNCTION_UOPS_MOST, &|| {
-            format!("functions of {uops} uops, at most {FUNCTION_UOPS_MOST} are possible")
+        let uops = loops.uops_written(one, amount);
+        ensure(uops <= UOPS_MOST, &|| {
+            format!("{uops} uops would be written out, at most {UOPS_MOST} are possible")
         })?;
     }
     match opt.op {

@@ -315,6 +315,15 @@ fn lower_chain_of_10000_ops_passes() {
         value = UOp::binary(op, value, other);
     }
     assert!(10_000 < lowered(&sink(value, &[4])).uops.len());
+    // A sum whose terms all change their places.
+    let mut value = contiguous(DType::I32, 1, &[4]);
+    for step in 0..10_000 {
+        let shape = [plain(&[4]), plain(&[1]).expand(&[4]).expect("a value")][step % 2].clone();
+        let other = load(DType::I32, 2 + step % 2, [4, 1][step % 2], shape);
+        let other = UOp::binary(Op::Xor, other, UOp::int(DType::I32, step as i64));
+        value = UOp::binary(Op::Add, value, other);
+    }
+    assert!(10_000 < lowered(&sink(value, &[4])).uops.len());
 }
 
 #[test]
@@ -569,5 +578,26 @@ fn functions_are_written_out_so_often_at_most() {
     };
     assert!(with("upcast 0 64").is_ok());
     let refused = with("upcast 0 128").expect_err("128 sines");
-    assert!(refused.to_string().contains("functions of 11520 uops"), "{refused}");
+    assert!(refused.to_string().contains("11520 uops would be written out"), "{refused}");
+}
+
+#[test]
+fn long_computations_are_written_out_so_often_at_most() {
+    let mut value = contiguous(DType::I32, 1, &[16, 8]);
+    for step in 0..100 {
+        value = UOp::binary([Op::Max, Op::Xor][step % 2], value, UOp::int(DType::I32, step as i64));
+    }
+    let tree = sink(value, &[16, 8]);
+    let turned = plain(&[8, 16]).permute(&[1, 0]).expect("a permutation");
+    let beside =
+        UOp::binary(Op::Add, tree.src()[0].src()[1].clone(), load(DType::I32, 2, 128, turned));
+    let tree = sink(beside, &[16, 8]);
+    let with = |opts: &[&str]| {
+        let opts = opts.iter().map(|opt| opt.parse().expect("an opt")).collect();
+        let options = Options { opts: Strategy::Fixed(opts), ..Options::default() };
+        lower(&tree, &Target::default(), &options, &mut Trace::default())
+    };
+    assert!(with(&["upcast 1 8", "upcast 0 8"]).is_ok());
+    let refused = with(&["upcast 1 8", "upcast 0 16"]).expect_err("128 steps");
+    assert!(refused.to_string().contains("uops would be written out, at most 8192"), "{refused}");
 }
