@@ -142,8 +142,8 @@ fn part_of_what_was_not_computed_is_not_taken() {
     assert_eq!(part.to_vec::<i32>(&engine).unwrap(), expected);
 }
 
-/// Where a device has the bytes, a part is those very bytes; where it lets none begin, a kernel of the
-/// device copies them.
+/// Where a device has the bytes, a part is those very bytes; where it lets none begin, a kernel of
+/// the device copies them.
 #[test]
 fn part_of_what_a_device_has_stays_there() {
     for device in ["opencl", "wgpu", "wgpu-core"] {

@@ -1,8 +1,8 @@
 //! Kernels as C, compiled by the system's C compiler into shared objects.
 //!
 //! Up to 64 kernels, each text once, make one source file and one run of the compiler, those that
-//! compute in 8 or 16 bits with a flag of their own; files are compiled side by side and kept in the disk
-//! cache under their whole text, the compiler, its flags and the machine.
+//! compute in 8 or 16 bits with a flag of their own; files are compiled side by side and kept in
+//! the disk cache under their whole text, the compiler, its flags and the machine.
 //!
 //! A compile may be given a limit, which ends the compiler with all the programs it has started;
 //! what they had written goes with their directory.
@@ -34,8 +34,8 @@ const FLAGS: [&str; 7] =
     ["-std=c99", "-shared", "-fPIC", "-O2", "-fwrapv", "-ffp-contract=off", "-fno-math-errno"];
 
 /// For kernels that compute in integers of 8 or 16 bits. The vectors that gcc 12 makes of single
-/// values by itself take truth values for -1 where what is compared has as many bits: the maximum of
-/// 0, 1, 1, 1 is 0. Other kernels are compiled faster with them, ten times where many steps are
+/// values by itself take truth values for -1 where what is compared has as many bits: the maximum
+/// of 0, 1, 1, 1 is 0. Other kernels are compiled faster with them, ten times where many steps are
 /// written out.
 const NARROW_FLAG: &str = "-fno-tree-vectorize";
 

@@ -109,8 +109,8 @@ pub fn loops(root: &UOp) -> Result<Loops, Error> {
     Ok(Loops { list, is_one_store, matmuls, uops: uops(&free), kept_bytes })
 }
 
-/// About how many uops compute what is stored, by the loops that they vary in. Places and gates do not
-/// count: they are few when they are written out.
+/// About how many uops compute what is stored, by the loops that they vary in. Places and gates do
+/// not count: they are few when they are written out.
 fn uops(free: &Free) -> Vec<(u64, i64)> {
     let mut values: FxHashSet<&UOp> = FxHashSet::default();
     let mut uops: FxHashMap<u64, i64> = FxHashMap::default();
