@@ -54,7 +54,7 @@ struct Known {
     /// Whether a sum may take it apart.
     is_open: bool,
     /// Whether it is made of ranges and constants alone.
-    is_affine: bool,
+    is_cheap: bool,
 }
 
 impl Known {
@@ -64,12 +64,14 @@ impl Known {
             Arg::Axis(axis) => Some(*axis),
             _ => sources().filter_map(|source| source.varies_in).max(),
         };
-        let is_affine = match node.op() {
+        let is_cheap = match node.op() {
             Op::Range | Op::Const => true,
-            Op::Add | Op::Sub | Op::Mul | Op::Shl => sources().all(|source| source.is_affine),
+            Op::Add | Op::Sub | Op::Mul | Op::Shl | Op::Min => {
+                sources().all(|source| source.is_cheap)
+            }
             _ => false,
         };
-        Known { varies_in, is_open: node.op() == Op::Add && (is_affine || !is_shared), is_affine }
+        Known { varies_in, is_open: node.op() == Op::Add && (is_cheap || !is_shared), is_cheap }
     }
 }
 

@@ -10,7 +10,7 @@ use crate::keep::keep;
 use crate::opt::{Strategy, optimize, to_groups};
 use crate::{
     Error, Target, contract, expand, fragments, hoist, legalize, linearize, lower as index, name,
-    narrow, shape,
+    narrow, near, shape,
 };
 
 /// What the user may choose about how a kernel is made.
@@ -193,5 +193,6 @@ pub fn stages(ast: &UOp, target: &Target, options: &Options) -> Result<Stages, E
 fn to_linear(ast: &UOp, root: &UOp, target: &Target, options: &Options) -> Result<Linear, Error> {
     let linear = linearize::with_globals(root, &linearize::globals(ast)?, name(ast))?;
     let linear = fragments::join(expand::expand(linear, target))?;
-    Ok(contract::contract(linear, target, options.rewrite.mode))
+    let linear = contract::contract(linear, target, options.rewrite.mode);
+    Ok(if target.vectors.alu { near::near(linear) } else { linear })
 }

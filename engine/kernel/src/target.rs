@@ -59,6 +59,8 @@ pub struct Target {
 pub struct Vectors {
     /// Bytes of the longest one; 0 if there are none.
     pub bytes: u32,
+    /// How many of them the registers hold.
+    pub registers: i64,
     /// Whether they are computed with; without it they are loaded and stored only.
     pub alu: bool,
     /// Whether they are loaded and stored at multiples of their own length only.
@@ -142,11 +144,11 @@ const CUDA: Target = Target {
 const PTX: Target = Target { lacks: FUNCTIONS.split_at(1).1, ..CUDA };
 
 /// Vectors of 16 bytes, as every GPU loads them.
-const QUADS: Vectors = Vectors { bytes: 16, alu: false, aligned: true, halves: true, lacks: &[] };
+const QUADS: Vectors = Vectors { alu: false, aligned: true, bytes: 16, lacks: &[], ..ALL_VECTORS };
 
 /// Vectors as the compilers of CPUs have them.
 const ALL_VECTORS: Vectors =
-    Vectors { bytes: 64, alu: true, aligned: false, halves: true, lacks: WIDE };
+    Vectors { bytes: 64, registers: 32, alu: true, aligned: false, halves: true, lacks: WIDE };
 
 /// WebGPU, which has no elements of less than a word.
 const WGSL: Target = Target {
@@ -162,7 +164,13 @@ const TARGETS: &[(&str, Target)] = &[
     (
         "jit",
         Target {
-            vectors: Vectors { bytes: 16, halves: false, lacks: SHORT, ..ALL_VECTORS },
+            vectors: Vectors {
+                bytes: 16,
+                registers: 16,
+                halves: false,
+                lacks: SHORT,
+                ..ALL_VECTORS
+            },
             ..Target::PLAIN
         },
     ),
@@ -211,7 +219,14 @@ impl Target {
         recip: true,
         shifts: false,
         unrolls: true,
-        vectors: Vectors { bytes: 0, alu: false, aligned: false, halves: false, lacks: &[] },
+        vectors: Vectors {
+            bytes: 0,
+            registers: 0,
+            alu: false,
+            aligned: false,
+            halves: false,
+            lacks: &[],
+        },
         lacks: &[],
         asks_early: false,
         threads: 1,
@@ -245,17 +260,17 @@ impl Target {
     /// This machine's processor.
     pub fn native() -> Target {
         let lacks = |bytes| if bytes < 32 { SHORT } else { WIDE };
-        let vectors = |bytes| Vectors { bytes, lacks: lacks(bytes), ..ALL_VECTORS };
         #[cfg(target_arch = "x86_64")]
-        let (bytes, fma) = match () {
-            () if is_x86_feature_detected!("avx512f") => (64, true),
-            () if is_x86_feature_detected!("avx2") => (32, is_x86_feature_detected!("fma")),
-            () => (16, false),
+        let (bytes, registers, fma) = match () {
+            () if is_x86_feature_detected!("avx512f") => (64, 32, true),
+            () if is_x86_feature_detected!("avx2") => (32, 16, is_x86_feature_detected!("fma")),
+            () => (16, 16, false),
         };
         #[cfg(not(target_arch = "x86_64"))]
-        let (bytes, fma) = (16, cfg!(target_arch = "aarch64"));
+        let (bytes, registers, fma) = (16, 32, cfg!(target_arch = "aarch64"));
+        let vectors = Vectors { bytes, registers, lacks: lacks(bytes), ..ALL_VECTORS };
         let threads = std::thread::available_parallelism().map_or(1, |count| count.get() as i64);
-        Target { fma, vectors: vectors(bytes), asks_early: true, threads, ..Target::PLAIN }
+        Target { fma, vectors, asks_early: true, threads, ..Target::PLAIN }
     }
 }
 

@@ -110,6 +110,8 @@ faults! {
         "What the steps of a padded loop store is not held back.";
     OptPadFoldWrong "opt-pad-fold-wrong" "kernel"
         "The steps of a padded loop give a fold zero, whatever its identity is.";
+    OptOverlapShort "opt-overlap-short" "kernel"
+        "The steps that are done as a whole in the end leave out the last one.";
     OptSwapHalf "opt-swap-half" "kernel"
         "Of two loops that are exchanged one stays as it was.";
     OptUpcastFoldLost "opt-upcast-fold-lost" "kernel"
@@ -154,6 +156,8 @@ faults! {
         "Of the steps written out in a row the last one is forgotten.";
     ExpandAccumulatorShared "expand-accumulator-shared" "kernel"
         "Steps that run at once add to one variable.";
+    ExpandBoundShort "expand-bound-short" "kernel"
+        "A loop is taken to end one step early where its bounds decide a gate.";
     ExpandChoiceTurned "expand-choice-turned" "kernel"
         "A choice that a step decides is the value that it does not choose.";
     ExpandConstantForgotten "expand-constant-forgotten" "kernel"

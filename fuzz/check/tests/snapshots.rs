@@ -122,6 +122,7 @@ fn kernels_are_as_reviewed() {
 /// Cases with optimisations: one for each op and for what they do to each other.
 const OPTED: &[(&str, &str, &str)] = &[
     ("opt-padto", "add-add-fuse", "padto 0 5, upcast 0 5"),
+    ("opt-overlap", "add-add-fuse", "overlap 0 3, upcast 0 3"),
     ("opt-padto-prod", "prod-f64", "padto 0 5, unroll 0 5"),
     ("opt-swap", "broadcast-row-column", "swap 0 1"),
     ("opt-thread", "add-add-fuse", "thread 0 4, upcast 0 4"),

@@ -314,9 +314,13 @@ fn opts_try_sequences_and_find_planted_faults() {
         line.split_whitespace().last().and_then(|count| count.parse().ok()).expect("a count")
     };
     assert!(count("sequences") > 100 && count("kernels") == 2, "{text}");
-    assert!(["upcast", "unroll", "thread", "padto"].iter().all(|op| count(op) > 5), "{text}");
+    assert!(
+        ["upcast", "unroll", "thread", "padto", "overlap"].iter().all(|op| count(op) > 5),
+        "{text}"
+    );
     for fault in [
         "opt-split-stride",
+        "opt-overlap-short",
         "opt-pad-gate-lost",
         "opt-pad-fold-wrong",
         "expand-remainder-lost",
@@ -333,7 +337,15 @@ fn opts_try_sequences_and_find_planted_faults() {
     check(
         &["opts", &one, "--opts", "upcast 0 4"],
         1,
-        &["4 does not divide the 6 steps; see padto"],
+        &["4 does not divide the 6 steps; see padto and overlap"],
+    );
+    check(&["opts", &one, "--opts", "overlap 0 4, upcast 0 4"], 0, &["sequences         1"]);
+    let twice = ["opts", &one, "--opts", "overlap 0 4, thread 0 2"];
+    check(&twice, 1, &["thread 0 2: two threads would store in one place"]);
+    check(
+        &["opts", &one, "--opts", "overlap 0 3"],
+        1,
+        &["6 steps are fewer than 3, or a multiple"],
     );
     check(&["opts", &one, "--opts", "upcast 7 4"], 1, &["the kernel has loops 0 to 0"]);
     check(&["opts", &one, "--opts", "melt 0 4"], 1, &["no opt is called melt: upcast"]);

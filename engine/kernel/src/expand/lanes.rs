@@ -33,7 +33,8 @@ pub(super) struct Lanes {
 }
 
 impl Lanes {
-    /// The range along which most accesses are to neighbours; none if that is not worth it.
+    /// The range along which most accesses are to neighbours, the longest one of those; none if that
+    /// is not worth it.
     pub(super) fn choose(dims: &Dims<'_>, varies: &[u64], vectors: Vectors) -> Option<Lanes> {
         let fits = |bit: &usize| {
             let range = &dims.ranges[*bit];
@@ -42,13 +43,13 @@ impl Lanes {
             }
         };
         let along = |bit| Along { dims, varies, bit, vectors };
-        let worth = |bit| (along(bit).worth(), std::cmp::Reverse(bit));
-        let mut best: Vec<(i64, std::cmp::Reverse<usize>)> =
+        let worth = |bit| (along(bit).worth(), dims.ranges[bit].steps, std::cmp::Reverse(bit));
+        let mut best: Vec<(i64, i64, std::cmp::Reverse<usize>)> =
             (0..dims.ranges.len()).filter(fits).map(worth).collect();
-        best.retain(|(worth, _)| 0 < *worth);
+        best.retain(|(worth, ..)| 0 < *worth);
         best.sort_unstable_by(|one, other| other.cmp(one));
         let mut lanes: Option<Lanes> = None;
-        for (_, std::cmp::Reverse(bit)) in best {
+        for (_, _, std::cmp::Reverse(bit)) in best {
             match &mut lanes {
                 None => lanes = Some(along(bit).lanes()),
                 Some(lanes) if lanes.stand_beside(dims, bit) => {

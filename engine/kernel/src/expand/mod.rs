@@ -11,6 +11,7 @@
 //! or taken apart into them where it has not.
 
 mod dims;
+mod known;
 mod lanes;
 mod write;
 

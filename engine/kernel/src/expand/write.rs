@@ -6,6 +6,7 @@ use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 use super::dims::Dims;
+use super::known::Known;
 use super::lanes::{FIRST, Lanes, SINGLES, SPLAT, VECTOR};
 use crate::target::Vectors;
 
@@ -24,6 +25,7 @@ pub(super) fn write(dims: &Dims<'_>, vectors: Vectors) -> Linear {
         constants: Vec::new(),
         numbers: FxHashMap::default(),
         splats: Vec::new(),
+        known: Known::of(dims),
     };
     writer.walk(0, linear.uops.len(), 0);
     writer.finish()
@@ -39,7 +41,7 @@ type Key = (u32, SmallVec<[i64; 4]>);
 
 /// Where a value stands: constants come first, then those of them that are in every lane.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-enum Place {
+pub(super) enum Place {
     Constant(u32),
     Splat(u32),
     Uop(u32),
@@ -59,6 +61,7 @@ struct Writer<'a> {
     numbers: FxHashMap<Constant, u32>,
     /// Numbers of constants that are needed in every lane.
     splats: Vec<u32>,
+    known: Known,
 }
 
 impl Writer<'_> {
@@ -368,8 +371,12 @@ impl Writer<'_> {
     }
 
     fn push(&mut self, uop: Instruction, src: &[Place]) -> Place {
+        let place = Place::Uop(self.uops.len() as u32);
+        if let Some(known) = self.known.meet(&uop, src, place, &self.constants) {
+            return known;
+        }
         self.uops.push((uop, SmallVec::from_slice(src)));
-        Place::Uop(self.uops.len() as u32 - 1)
+        place
     }
 
     fn push_lanes(&mut self, mut uop: Instruction, src: SmallVec<[Place; 4]>) -> Place {
@@ -417,6 +424,9 @@ impl Writer<'_> {
         let is = |number: usize, wanted: i128| {
             uop.dtype.is_int() && values[number].is_some_and(|value| value.to_int() == Some(wanted))
         };
+        if let Some(truth) = self.known.decided(uop.op, src, &self.constants) {
+            return Some(self.constant(Constant::bool(truth)));
+        }
         // fault: expand-choice-turned
         let turned = usize::from(is_active(Fault::ExpandChoiceTurned));
         match uop.op {

@@ -63,6 +63,7 @@ pub(super) fn apply_to(
         OptOp::Group => split(one, &new(AxisKind::Group), amount, false),
         OptOp::GroupTop => split(one, &new(AxisKind::Group), amount, true),
         OptOp::PadTo => return pad(root, one, amount),
+        OptOp::Overlap => overlap(one, amount),
         OptOp::Tc => {
             let chosen = tensor_cores::check(loops, one, opt.amount, setting);
             return tensor_cores::apply(root, chosen.map_err(Error::Illegal)?, fresh);
@@ -185,6 +186,22 @@ pub(super) fn replace(root: &UOp, by: &[Replaced]) -> Result<UOp, Error> {
 /// The least multiple of `amount` that is not below the size; the largest number if there is none.
 pub(super) fn padded_size(size: i64, amount: i64) -> i64 {
     size.checked_add(amount - 1).map_or(i64::MAX, |most| most / amount * amount)
+}
+
+/// The range with more steps, which are at the last `amount` steps of the loop in the end.
+fn overlap(one: &Loop, amount: i64) -> Replaced {
+    let dtype = one.range.dtype();
+    let size = padded_size(one.size, amount);
+    let longer = range(size, dtype, one.axis.kind, one.axis.number);
+    let number = |number: i64| UOp::int(dtype, number);
+    // fault: opt-overlap-short
+    let last = one.size - amount - i64::from(is_active(Fault::OptOverlapShort));
+    let block = UOp::binary(Op::FloorDiv, longer.clone(), number(amount));
+    let start = UOp::binary(Op::Mul, block, number(amount));
+    let start = UOp::binary(Op::Min, start, number(last));
+    let step = UOp::binary(Op::FloorMod, longer.clone(), number(amount));
+    let value = UOp::binary(Op::Add, start, step);
+    Replaced { range: one.range.clone(), value, folded: vec![longer], beside: None }
 }
 
 /// The range with more steps: what they load is behind a gate, what they store as well, and what

@@ -32,6 +32,8 @@ pub struct Loop {
     pub is_nested: bool,
     /// The type of each fold over it.
     pub folds: SmallVec<[DType; 2]>,
+    /// Whether some of its steps store where others do.
+    is_overlapped: bool,
     /// Whether each of its steps keeps a row of its own in an array.
     has_rows: bool,
     /// Its own bit among the loops of the kernel.
@@ -55,6 +57,8 @@ pub struct Loops {
     pub list: Vec<Loop>,
     /// Whether the kernel stores once, so that all loops of the output stand in one nest.
     pub is_one_store: bool,
+    /// Whether it loads from an array that it stores to.
+    is_in_place: bool,
     /// What tensor cores may compute.
     pub matmuls: Vec<Matmul>,
     /// About how many uops compute what is stored, in each step of the loops of these bits.
@@ -76,6 +80,7 @@ pub fn loops(root: &UOp) -> Result<Loops, Error> {
     let over = |fold: &UOp| fold.src()[1..].iter().fold(0, |all, range| all | bits(range));
     let reduced = folds.iter().fold(0, |all, fold| all | over(fold));
     let rows = keep::rows(&free);
+    let overlapped = overlapped(&free);
     let mut together: Vec<u64> = free.nodes.iter().map(bits).collect();
     together.sort_unstable();
     together.dedup();
@@ -94,6 +99,7 @@ pub fn loops(root: &UOp) -> Result<Loops, Error> {
             is_output: outputs & bit != 0,
             is_nested: own.clone().any(|fold| bits(fold) & reduced != 0),
             folds: own.map(|fold| fold.dtype()).collect(),
+            is_overlapped: overlapped & bit != 0,
             has_rows: rows & bit != 0,
             bit,
             meets: together
@@ -106,7 +112,34 @@ pub fn loops(root: &UOp) -> Result<Loops, Error> {
     list.sort_by_key(|one| (one.axis.kind != AxisKind::Loop, !one.is_output, one.axis));
     let matmuls = tensor_cores::matmuls(&free, &list);
     let (is_one_store, kept_bytes) = (root.src().len() == 1, keep::bytes(&free));
-    Ok(Loops { list, is_one_store, matmuls, uops: uops(&free), kept_bytes })
+    let is_in_place = is_in_place(&free);
+    Ok(Loops { list, is_one_store, is_in_place, matmuls, uops: uops(&free), kept_bytes })
+}
+
+/// The loops of which some steps store where others do: those whose places stop at a bound, as
+/// `overlap` makes them.
+fn overlapped(free: &Free) -> u64 {
+    let mut places: FxHashSet<&UOp> = FxHashSet::default();
+    let mut loops = 0;
+    for node in free.nodes.iter().rev() {
+        match node.op() {
+            Op::Store => places.extend(node.src()[0].src().get(1)),
+            _ if !places.contains(node) => {}
+            Op::Min => loops |= free.of_node(node),
+            _ => places.extend(node.src()),
+        }
+    }
+    loops
+}
+
+/// Whether a kernel loads from an array that it stores to.
+fn is_in_place(free: &Free) -> bool {
+    let arrays = |op: Op| {
+        let accesses = free.nodes.iter().filter(move |node| node.op() == op);
+        accesses.map(|access| &access.src()[0].src()[0])
+    };
+    let stored: FxHashSet<&UOp> = arrays(Op::Store).collect();
+    arrays(Op::Load).any(|array| stored.contains(array))
 }
 
 /// About how many uops compute what is stored, by the loops that they vary in. Places and gates do
@@ -130,7 +163,7 @@ fn uops(free: &Free) -> Vec<(u64, i64)> {
 }
 
 /// Most steps that run at once, over all loops that stand in each other.
-pub(super) const UPCAST_MOST: i64 = 256;
+pub(super) const UPCAST_MOST: i64 = 512;
 /// Most steps in a row, likewise.
 const UNROLL_MOST: i64 = 32;
 /// Most uops that steps of loops are written out to, so that compilers take seconds.
@@ -215,10 +248,18 @@ fn allowed(loops: &Loops, opt: Opt, setting: Setting<'_>) -> Result<(), String> 
         ensure(padded != *size, &|| format!("{size} is a multiple of {amount}"))?;
         return ensure(padded / 4 < *size, &|| format!("{padded} steps for {size} are too many"));
     }
-    ensure(size % amount == 0, &|| {
-        format!("{amount} does not divide the {size} steps; see padto")
-    })?;
     let (is_only_output, is_only_reduced) = (*is_output && !is_reduced, *is_reduced && !is_output);
+    if opt.op == OptOp::Overlap {
+        ensure(setting.target.groups.is_none(), &|| "the device has groups".to_owned())?;
+        ensure(is_only_output, &|| "overlap takes an output loop".to_owned())?;
+        ensure(!loops.is_in_place, &|| "the kernel loads from what it stores to".to_owned())?;
+        return ensure(amount < *size && size % amount != 0, &|| {
+            format!("{size} steps are fewer than {amount}, or a multiple of it")
+        });
+    }
+    ensure(size % amount == 0, &|| {
+        format!("{amount} does not divide the {size} steps; see padto and overlap")
+    })?;
     let (is_right, word) = match opt.op {
         OptOp::Upcast => (is_only_output || is_only_reduced, "an output or a reduced loop"),
         OptOp::Unroll | OptOp::Group | OptOp::GroupTop => (is_only_reduced, "a reduced loop"),
@@ -240,6 +281,7 @@ fn allowed(loops: &Loops, opt: Opt, setting: Setting<'_>) -> Result<(), String> 
         OptOp::Thread => {
             ensure(setting.target.groups.is_none(), &|| "the device has groups".to_owned())?;
             ensure(loops.is_one_store, &|| "the kernel stores twice".to_owned())?;
+            ensure(!one.is_overlapped, &|| "two threads would store in one place".to_owned())?;
             ensure(!loops.has(AxisKind::Thread), &|| "the kernel has threads already".to_owned())?;
             at_most(THREAD_MOST, 1, amount)
         }

@@ -37,6 +37,9 @@ pub enum OptOp {
     Thread,
     /// As many more steps, which do nothing, as make the count a multiple of `amount`.
     PadTo,
+    /// As many more steps of an output loop, likewise: its last `amount` steps are done as a whole,
+    /// those among them that were done before once more.
+    Overlap,
     /// The loop and the output loop of number `amount` exchanged.
     Swap,
     /// `amount` neighbouring steps of an output loop by as many threads of a group.
@@ -54,11 +57,12 @@ pub enum OptOp {
 
 impl OptOp {
     /// All of them.
-    pub const ALL: [OptOp; 10] = [
+    pub const ALL: [OptOp; 11] = [
         OptOp::Upcast,
         OptOp::Unroll,
         OptOp::Thread,
         OptOp::PadTo,
+        OptOp::Overlap,
         OptOp::Swap,
         OptOp::Local,
         OptOp::Group,
@@ -69,8 +73,9 @@ impl OptOp {
 
     /// Its word.
     pub fn name(self) -> &'static str {
-        let names = ["upcast", "unroll", "thread", "padto", "swap", "local", "group", "grouptop"];
-        names.into_iter().chain(["nolocals", "tc"]).nth(self as usize).unwrap_or_default()
+        let names = ["upcast", "unroll", "thread", "padto", "overlap", "swap", "local", "group"];
+        let names = names.into_iter().chain(["grouptop", "nolocals", "tc"]);
+        names.into_iter().nth(self as usize).unwrap_or_default()
     }
 }
 

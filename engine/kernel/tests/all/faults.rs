@@ -52,6 +52,8 @@ fn victims() -> Vec<(&'static str, UOp, &'static [&'static str], Memories, &'sta
     let spread_data = vec![vec![None; 3], ints(&[1, 2, 4])];
     let copy = sink(load(DType::I32, 1, 6, plain(&[6])), &[6]);
     let six = vec![vec![None; 6], ints(&[1, 2, 3, 4, 5, 6])];
+    let edged = plain(&[6]).shrink(&[(0, 5)]).and_then(|row| row.pad(&[(0, 1)])).expect("an edge");
+    let edged = sink(load(DType::I32, 1, 6, edged), &[6]);
     let pairs = vec![vec![None; 2], ints(&[1, 2, 3, 4, 5, 6])];
     let negative = vec![vec![None], ints(&[-3, -2, -5])];
     let function = |op| sink(UOp::unary(op, DType::F32, load(DType::F32, 1, 3, plain(&[3]))), &[3]);
@@ -106,6 +108,8 @@ fn victims() -> Vec<(&'static str, UOp, &'static [&'static str], Memories, &'sta
         ),
         ("linearize-accumulator-not-reset", sums.clone(), &[], pairs.clone(), "linearize"),
         ("opt-split-stride", copy.clone(), &["upcast 0 3"], six.clone(), "optimize"),
+        ("opt-overlap-short", copy.clone(), &["overlap 0 4"], six.clone(), "optimize"),
+        ("expand-bound-short", edged, &["upcast 0 2"], six.clone(), "linearize"),
         ("opt-pad-gate-lost", copy, &["padto 0 4"], six, "optimize"),
         ("opt-pad-fold-wrong", most, &["padto 0 4"], negative, "optimize"),
         ("expand-remainder-lost", sums.clone(), &["unroll 1 3"], pairs.clone(), "linearize"),

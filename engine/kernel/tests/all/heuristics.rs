@@ -1,6 +1,6 @@
 //! What the heuristic chooses for telling kernels, and that they keep what they compute.
 
-use gradiff_graph::{Constant, DType, Op, UOp};
+use gradiff_graph::{Constant, DType, Instruction, Op, UOp};
 use gradiff_kernel::{Options, Strategy, Target, interpret, stages};
 use gradiff_view::ShapeTracker;
 
@@ -111,7 +111,58 @@ fn short_gated_loops_run_in_one_thread() {
 }
 
 #[test]
-fn cpus_compute_square_tiles() {
+fn cpus_fill_registers_with_tiles() {
+    // 6 rows of 4 vectors, 4 vectors and a value: 29 of 32 registers. The last rows overlap.
     let opts = matmul(64, 16, "vectors").opts();
-    assert_eq!(opts, "upcast 1 16, upcast 1 4, upcast 0 4");
+    assert_eq!(opts, "overlap 0 6, upcast 0 6, upcast 1 16, upcast 1 4");
+    let opts = matmul(96, 16, "vectors").opts();
+    assert_eq!(opts, "upcast 0 8, upcast 1 16, upcast 1 3, swap 0 1");
+    // 8 rows are two times 4; with 6 at once 4 of them would be computed twice.
+    let rows = |rows, columns| {
+        let whole = [rows, columns, 8];
+        let left = plain(&[rows, 1, 8]).expand(&whole).expect("rows");
+        let right = plain(&[1, 8, columns]).permute(&[0, 2, 1]).expect("columns");
+        let right = right.expand(&whole).expect("columns");
+        let ast = product([left, right], [rows * 8, columns * 8], &whole);
+        let sizes = [rows * columns, rows * 8, columns * 8].map(|size| size as usize).to_vec();
+        Case { ast, sizes, target: "vectors" }
+    };
+    assert_eq!(rows(8, 64).opts(), "upcast 0 4, upcast 1 16, upcast 1 4");
+    assert_eq!(rows(7, 64).opts(), "overlap 0 4, upcast 0 4, upcast 1 16, upcast 1 4");
+    // 16 registers: two vectors side by side.
+    let opts = matmul(64, 16, "jit").opts();
+    assert_eq!(opts, "overlap 0 6, upcast 0 6, upcast 1 4, upcast 1 2, swap 0 1");
+}
+
+/// A padded row of numbers, convolved by as many filters of three.
+fn convolution(steps: i64, filters: i64) -> Case {
+    let window = 3;
+    let (padded, turn) = (steps + 2, steps + 3);
+    let row = plain(&[steps]).pad(&[(1, 1)]).expect("borders");
+    let row = row.reshape(&[1, padded]).and_then(|row| row.expand(&[window, padded]));
+    let row = row.and_then(|rows| rows.reshape(&[window * padded])).expect("rows");
+    let row = row.pad(&[(0, window * turn - window * padded)]).expect("a rest");
+    let row = row.reshape(&[window, turn]).expect("windows");
+    let row = row.shrink(&[(0, window), (0, steps)]).expect("windows");
+    let row = row.permute(&[1, 0]).and_then(|row| row.reshape(&[steps, 1, window]));
+    let whole = [steps, filters, window];
+    let row = row.and_then(|row| row.expand(&whole)).expect("windows");
+    let filter = plain(&[1, window, filters]).permute(&[0, 2, 1]).expect("filters");
+    let filter = filter.expand(&whole).expect("filters");
+    let ast = product([row, filter], [steps, window * filters], &whole);
+    let sizes = [steps * filters, steps, window * filters].map(|size| size as usize).to_vec();
+    Case { ast, sizes, target: "vectors" }
+}
+
+#[test]
+fn windows_are_written_out() {
+    let case = convolution(24, 64);
+    assert_eq!(case.opts(), "upcast 0 6, upcast 1 16, upcast 1 4, unroll 1 0");
+    let options = Options { opts: Strategy::Heuristic, ..Options::default() };
+    let (_, uops) = stages(&case.ast, &Target::of(case.target), &options).expect("a kernel");
+    let single = |uop: &&Instruction| uop.op == Op::Load && uop.lanes == 1;
+    let singles: Vec<&Instruction> = uops.uops.iter().filter(single).collect();
+    // 6 windows of 3 are 8 neighbours; only the first and the last one may be beyond the row.
+    let is_gated = |load: &&&Instruction| uops.uops[load.src[0] as usize].src.len() == 3;
+    assert_eq!((singles.len(), singles.iter().filter(is_gated).count()), (8, 2), "{uops}");
 }

@@ -105,7 +105,8 @@ fn drawn_opts_keep_the_meaning() {
                 let bytes = 16 << (seed / 3 % 3);
                 let (alu, aligned) = (seed / 9 % 4 != 0, seed / 36 % 4 == 0);
                 let halves = seed / 72 % 2 == 0;
-                let vectors = Vectors { bytes, alu, aligned, halves, lacks: FUNCTIONS };
+                let vectors =
+                    Vectors { bytes, registers: 16, alu, aligned, halves, lacks: FUNCTIONS };
                 Target { vectors, fma: seed % 2 == 0, ..Target::default() }
             }
         };

@@ -5,15 +5,18 @@
 use gradiff_graph::AxisKind;
 
 use super::access::{Access, Accesses, best_lane, worth};
-use super::{Chosen, divisor};
+use super::{Chosen, Setting, divisor};
 use crate::Error;
+use crate::opt::legal::UPCAST_MOST;
 use crate::opt::{Loop, Loops, OptOp};
 
 /// Vectors side by side in a fold that loads nothing twice.
 const SIDE_BY_SIDE: [i64; 4] = [4, 5, 3, 2];
-/// Registers that folds may fill: all but what is loaded needs.
-const REGISTERS: i64 = 16;
-
+/// Most rows of a tile: those of a large matrix often share a set of the first cache, which has as
+/// many ways or more.
+const ROWS_MOST: i64 = 8;
+/// Most steps of a reduced loop that are written out because they decide gates.
+const WINDOW_MOST: i64 = 4;
 /// Steps of all loops together from which on several threads are worth their start.
 const LARGE: i64 = 1 << 18;
 
@@ -54,7 +57,14 @@ fn vectors(chosen: &mut Chosen<'_>) -> Result<(), Error> {
     let (apart, around): (Vec<&Loop>, Vec<&Loop>) = chosen.loops.list.iter().partition(is_apart);
     let has_fold = around.iter().any(|one| one.is_reduced);
     let apart: Vec<Loop> = apart.into_iter().cloned().collect();
-    let reused = reused(&chosen.loops, &access, lane).map(|one| one.axis.number);
+    // What is no vector is so much more text for the compiler.
+    let are_vectors = !access.has_halves || chosen.setting.target.vectors.halves;
+    let is_tiled = has_fold && are_vectors && !along.is_reduced;
+    let reused = reused(&chosen.loops, &access, lane).filter(|_| is_tiled).cloned();
+    let side = match &reused {
+        Some(reused) => tile(chosen, reused, &along, amount)?,
+        None => 1,
+    };
     let number = along.axis.number;
     chosen.add(OptOp::Upcast, number, amount)?;
     let mut taken = vec![along.clone()];
@@ -72,22 +82,64 @@ fn vectors(chosen: &mut Chosen<'_>) -> Result<(), Error> {
         chosen.add_largest(OptOp::Upcast, number, &SIDE_BY_SIDE)?;
         return Ok(());
     }
-    // What is no vector is so much more text for the compiler.
-    let are_vectors = !access.has_halves || chosen.setting.target.vectors.halves;
-    if !has_fold || !are_vectors {
-        return Ok(());
+    match reused {
+        Some(reused) => {
+            chosen.add(OptOp::Upcast, number, side)?;
+            without_gates(chosen, &access)?;
+            // What the lanes read stays in the cache while the reused loop goes round.
+            chosen.innermost(reused.axis.number)
+        }
+        None => {
+            if is_tiled {
+                chosen.add_largest(OptOp::Upcast, number, &SIDE_BY_SIDE)?;
+            }
+            Ok(())
+        }
     }
-    let Some(reused) = reused else {
-        chosen.add_largest(OptOp::Upcast, number, &SIDE_BY_SIDE)?;
-        return Ok(());
-    };
-    // A square tile loads least for its multiply-adds.
-    let side = chosen.add_largest(OptOp::Upcast, number, &[4, 2])?.unwrap_or(1);
-    let most = REGISTERS / side;
-    let amounts: Vec<i64> = (2..=most).rev().collect();
-    chosen.add_largest(OptOp::Upcast, reused, &amounts)?;
-    // What the lanes read stays in the cache while the reused loop goes round.
-    chosen.innermost(reused)
+}
+
+/// The rows of a tile of vectors in registers: steps of the reused loop, of which each loads one
+/// value for as many vectors as lie side by side along the lanes' loop; those are loaded once for all
+/// rows. Gives how many will lie side by side.
+fn tile(chosen: &mut Chosen<'_>, reused: &Loop, along: &Loop, lanes: i64) -> Result<i64, Error> {
+    let Setting { target, .. } = chosen.setting;
+    let registers = target.vectors.registers;
+    let sides: &[i64] = if registers < 32 { &[2] } else { &[4, 3, 2] };
+    let side = sides.iter().find(|side| along.size / lanes % **side == 0).copied().unwrap_or(1);
+    // One more register for the value.
+    let most = ((registers - side - 1) / side).min(UPCAST_MOST / (lanes * side)).min(ROWS_MOST);
+    // Threads take another loop: of one with steps that are done twice they cannot.
+    let others = chosen.loops.list.iter().filter(|one| one.is_output && one.range != reused.range);
+    let steps = |one: &Loop| one.size / if one.range == along.range { lanes * side } else { 1 };
+    let is_shared = |one: &Loop| 1 < steps(one) && steps(one) % target.threads == 0;
+    let is_free = target.threads == 1 || others.into_iter().any(is_shared);
+    // Multiply-adds and loads, of steps that are done twice as well; those of vectors, a line of the
+    // cache each, cost most.
+    let uops = |rows: &i64| (reused.size + rows - 1) / rows * (rows * side + rows + 2 * side);
+    let mut amounts: Vec<i64> = (2..=most).rev().collect();
+    amounts.sort_by_key(uops);
+    for rows in amounts {
+        let is_whole = reused.size % rows == 0;
+        if !is_whole && !(is_free && chosen.add(OptOp::Overlap, reused.axis.number, rows)?) {
+            continue;
+        }
+        if chosen.add(OptOp::Upcast, reused.axis.number, rows)? || !is_whole {
+            break;
+        }
+    }
+    Ok(side)
+}
+
+/// Writes out short reduced loops that decide gates: most of them are open in every step then, and
+/// neighbours of a tile load the same.
+fn without_gates(chosen: &mut Chosen<'_>, access: &Accesses) -> Result<(), Error> {
+    let is_gated = |one: &Loop| access.list.iter().any(|access| access.is_gated(&one.range));
+    let is_short = |one: &&Loop| one.is_reduced && one.size <= WINDOW_MOST && is_gated(one);
+    let last = chosen.loops.list.iter().filter(is_short).max_by_key(|one| one.axis.number);
+    if let Some(number) = last.map(|one| one.axis.number) {
+        chosen.add(OptOp::Unroll, number, 0)?;
+    }
+    Ok(())
 }
 
 /// An output loop along which vectors are not loaded again, while something else is.
