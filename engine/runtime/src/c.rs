@@ -42,6 +42,11 @@ const NARROW_FLAG: &str = "-fno-tree-vectorize";
 /// For the machine that compiles; left off where the compiler does not know it.
 const NATIVE: &str = "-march=native";
 
+/// Vectors are the engine's; left off where the compiler does not know it, as clang. Of two loads
+/// behind one condition in a loop gcc 12 loads other elements, in all types: it was wrong for 392 of
+/// 1,584 such loops that sum or store what they load.
+const NO_LOOP_VECTORS: &str = "-fno-tree-loop-vectorize";
+
 /// A C compiler and its cache.
 pub(crate) struct Compiler {
     /// The program and arguments that always come first.
@@ -97,6 +102,7 @@ impl Compiler {
         let mut flags = FLAGS.to_vec();
         let native = macros(&[NATIVE]);
         flags.extend(native.is_some().then_some(NATIVE));
+        flags.extend(macros(&[NO_LOOP_VECTORS]).map(|_| NO_LOOP_VECTORS));
         let machine = native.or_else(|| macros(&[])).unwrap_or_default();
         Compiler { command, version, flags, machine, cache }
     }
