@@ -223,10 +223,10 @@ fn allowed(loops: &Loops, opt: Opt, setting: Setting<'_>) -> Result<(), String> 
             "the kernel has no plain output loop".to_owned()
         });
     }
-    let one = loops
-        .list
-        .get(opt.axis)
-        .ok_or_else(|| format!("the kernel has loops 0 to {}", loops.list.len() as i64 - 1))?;
+    let one = loops.list.get(opt.axis).ok_or_else(|| match loops.list.len() {
+        0 => "the kernel has no loops".to_owned(),
+        count => format!("the kernel has loops 0 to {}", count - 1),
+    })?;
     let Loop { axis, size, is_reduced, is_output, .. } = one;
     ensure(axis.kind == AxisKind::Loop, &|| format!("loop {} is split already", opt.axis))?;
     if opt.op == OptOp::Tc {

@@ -115,6 +115,15 @@ fn cpus_fill_registers_with_tiles() {
     // 6 rows of 4 vectors, 4 vectors and a value: 29 of 32 registers. The last rows overlap.
     let opts = matmul(64, 16, "vectors").opts();
     assert_eq!(opts, "overlap 0 6, upcast 0 6, upcast 1 16, upcast 1 4");
+    // What is in every lane stands right before its first use, so that one register holds all.
+    let options = Options { opts: Strategy::Heuristic, ..Options::default() };
+    let case = matmul(64, 16, "vectors");
+    let (_, uops) = stages(&case.ast, &Target::of("vectors"), &options).expect("a kernel");
+    let is_single = |at: &usize| uops.uops[*at - 1].op == Op::Load && uops.uops[*at - 1].lanes == 1;
+    let vectors = (1..uops.uops.len()).filter(|at| uops.uops[*at].op == Op::Vectorize);
+    let splats: Vec<usize> = vectors.filter(is_single).collect();
+    let is_used = |at: &usize| uops.uops[*at + 1].src.contains(&(*at as u32));
+    assert!(splats.len() == 6 && splats.iter().all(is_used), "{uops}");
     let opts = matmul(96, 16, "vectors").opts();
     assert_eq!(opts, "upcast 0 8, upcast 1 16, upcast 1 3, swap 0 1");
     // 8 rows are two times 4; with 6 at once 4 of them would be computed twice.

@@ -381,6 +381,32 @@ fn expand_what_is_stored_lane_by_lane_is_computed_at_once() {
 }
 
 #[test]
+fn overlap_is_refused_where_no_step_may_be_done_twice() {
+    let refused = |ast: &UOp, target: &str, opts: &[&str]| {
+        let opts = opts.iter().map(|opt| opt.parse().expect("an opt")).collect();
+        let options = Options { opts: Strategy::Fixed(opts), ..Options::default() };
+        let lowered = lower(ast, &Target::of(target), &options, &mut Trace::default());
+        lowered.map_or_else(|why| why.to_string(), |_| String::new())
+    };
+    let of_slot = |slot| {
+        let value = load(DType::I32, slot, 7, plain(&[7]));
+        sink(UOp::unary(Op::Neg, DType::I32, value), &[7])
+    };
+    assert_eq!(refused(&of_slot(1), "plain", &["overlap 0 4", "upcast 0 4"]), "");
+    let why = refused(&of_slot(0), "plain", &["overlap 0 4"]);
+    assert!(why.contains("the kernel loads from what it stores to"), "{why}");
+    let why = refused(&of_slot(1), "cuda", &["overlap 0 4"]);
+    assert!(why.contains("the device has groups"), "{why}");
+    for opts in [["overlap 0 4", "thread 0 2"], ["padto 0 2", "overlap 0 3"]] {
+        let why = refused(&of_slot(1), "plain", &[opts[0], opts[1], "thread 0 3"]);
+        assert!(why.contains("two threads would store in one place"), "{why}");
+    }
+    let sum = sink(reduce(Op::Add, load(DType::I32, 1, 7, plain(&[7])), &[0]), &[1]);
+    let why = refused(&sum, "plain", &["overlap 0 4"]);
+    assert!(why.contains("overlap takes an output loop"), "{why}");
+}
+
+#[test]
 fn expand_halves_are_vectors_where_the_target_has_them() {
     let ast = sink(contiguous(DType::F16, 1, &[64]), &[64]);
     let opts = Strategy::Fixed(vec!["upcast 0 4".parse().expect("an opt")]);
