@@ -120,10 +120,11 @@ fn tile(chosen: &mut Chosen<'_>, reused: &Loop, along: &Loop, lanes: i64) -> Res
     amounts.sort_by_key(uops);
     for rows in amounts {
         let is_whole = reused.size % rows == 0;
-        if !is_whole && !(is_free && chosen.add(OptOp::Overlap, reused.axis.number, rows)?) {
-            continue;
-        }
-        if chosen.add(OptOp::Upcast, reused.axis.number, rows)? || !is_whole {
+        let is_overlapped =
+            !is_whole && is_free && chosen.add(OptOp::Overlap, reused.axis.number, rows)?;
+        let is_taken =
+            (is_whole || is_overlapped) && chosen.add(OptOp::Upcast, reused.axis.number, rows)?;
+        if is_taken || is_overlapped {
             break;
         }
     }
