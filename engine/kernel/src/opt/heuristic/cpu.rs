@@ -15,6 +15,8 @@ const SIDE_BY_SIDE: [i64; 4] = [4, 5, 3, 2];
 /// Most rows of a tile: those of a large matrix often share a set of the first cache, which has as
 /// many ways or more.
 const ROWS_MOST: i64 = 8;
+/// The same where the lanes of a row are not stored as vectors.
+const ROWS_APART: i64 = 4;
 /// Most steps of a reduced loop that are written out because they decide gates.
 const WINDOW_MOST: i64 = 4;
 /// Steps of all loops together from which on several threads are worth their start.
@@ -62,7 +64,7 @@ fn vectors(chosen: &mut Chosen<'_>) -> Result<(), Error> {
     let is_tiled = has_fold && are_vectors && !along.is_reduced;
     let reused = reused(&chosen.loops, &access, lane).filter(|_| is_tiled).cloned();
     let side = match &reused {
-        Some(reused) => tile(chosen, reused, &along, amount)?,
+        Some(reused) => tile(chosen, &access, reused, &along, amount)?,
         None => 1,
     };
     let number = along.axis.number;
@@ -101,13 +103,22 @@ fn vectors(chosen: &mut Chosen<'_>) -> Result<(), Error> {
 /// The rows of a tile of vectors in registers: steps of the reused loop, of which each loads one
 /// value for as many vectors as lie side by side along the lanes' loop; those are loaded once for all
 /// rows. Gives how many will lie side by side.
-fn tile(chosen: &mut Chosen<'_>, reused: &Loop, along: &Loop, lanes: i64) -> Result<i64, Error> {
+fn tile(
+    chosen: &mut Chosen<'_>,
+    access: &Accesses,
+    reused: &Loop,
+    along: &Loop,
+    lanes: i64,
+) -> Result<i64, Error> {
     let Setting { target, .. } = chosen.setting;
     let registers = target.vectors.registers;
     let sides: &[i64] = if registers < 32 { &[2] } else { &[4, 3, 2] };
     let side = sides.iter().find(|side| along.size / lanes % **side == 0).copied().unwrap_or(1);
     // One more register for the value.
     let most = ((registers - side - 1) / side).min(UPCAST_MOST / (lanes * side)).min(ROWS_MOST);
+    // Lanes that are stored one by one are most of the text.
+    let is_apart = |one: &Access| one.is_store && one.step(&along.range) != Some(1);
+    let most = if access.list.iter().any(is_apart) { most.min(ROWS_APART) } else { most };
     // Threads take another loop: of one with steps that are done twice they cannot.
     let others = chosen.loops.list.iter().filter(|one| one.is_output && one.range != reused.range);
     let steps = |one: &Loop| one.size / if one.range == along.range { lanes * side } else { 1 };
