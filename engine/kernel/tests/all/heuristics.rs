@@ -143,8 +143,8 @@ fn cpus_fill_registers_with_tiles() {
     assert_eq!(opts, "overlap 0 6, upcast 0 6, upcast 1 4, upcast 1 2, swap 0 1");
 }
 
-/// A padded row of numbers, convolved by as many filters of three.
-fn convolution(steps: i64, filters: i64) -> Case {
+/// A padded row of numbers, convolved by as many filters of three; turned, a row for each filter.
+fn convolution(steps: i64, filters: i64, is_turned: bool) -> Case {
     let window = 3;
     let (padded, turn) = (steps + 2, steps + 3);
     let row = plain(&[steps]).pad(&[(1, 1)]).expect("borders");
@@ -158,14 +158,20 @@ fn convolution(steps: i64, filters: i64) -> Case {
     let row = row.and_then(|row| row.expand(&whole)).expect("windows");
     let filter = plain(&[1, window, filters]).permute(&[0, 2, 1]).expect("filters");
     let filter = filter.expand(&whole).expect("filters");
-    let ast = product([row, filter], [steps, window * filters], &whole);
+    let order: &[usize] = if is_turned { &[1, 0, 2] } else { &[0, 1, 2] };
+    let trackers = [row, filter].map(|one| one.permute(order).expect("three axes"));
+    let shape = [whole[order[0]], whole[order[1]], window];
+    let ast = product(trackers, [steps, window * filters], &shape);
     let sizes = [steps * filters, steps, window * filters].map(|size| size as usize).to_vec();
     Case { ast, sizes, target: "vectors" }
 }
 
 #[test]
 fn windows_are_written_out() {
-    let case = convolution(24, 64);
+    // Lanes that are stored one by one: 4 rows.
+    let opts = convolution(24, 64, true).opts();
+    assert_eq!(opts, "upcast 1 4, upcast 0 16, upcast 0 4, unroll 1 0");
+    let case = convolution(24, 64, false);
     assert_eq!(case.opts(), "upcast 0 6, upcast 1 16, upcast 1 4, unroll 1 0");
     let options = Options { opts: Strategy::Heuristic, ..Options::default() };
     let (_, uops) = stages(&case.ast, &Target::of(case.target), &options).expect("a kernel");

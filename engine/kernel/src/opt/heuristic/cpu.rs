@@ -117,13 +117,14 @@ fn tile(
     // One more register for the value.
     let most = ((registers - side - 1) / side).min(UPCAST_MOST / (lanes * side)).min(ROWS_MOST);
     // Lanes that are stored one by one are most of the text.
-    let is_apart = |one: &Access| one.is_store && one.step(&along.range) != Some(1);
-    let most = if access.list.iter().any(is_apart) { most.min(ROWS_APART) } else { most };
+    let is_single = |one: &Access| one.is_store && one.step(&along.range) != Some(1);
+    let most = if access.list.iter().any(is_single) { most.min(ROWS_APART) } else { most };
     // Threads take another loop: of one with steps that are done twice they cannot.
-    let others = chosen.loops.list.iter().filter(|one| one.is_output && one.range != reused.range);
+    let mut others =
+        chosen.loops.list.iter().filter(|one| one.is_output && one.range != reused.range);
     let steps = |one: &Loop| one.size / if one.range == along.range { lanes * side } else { 1 };
     let is_shared = |one: &Loop| 1 < steps(one) && steps(one) % target.threads == 0;
-    let is_free = target.threads == 1 || others.into_iter().any(is_shared);
+    let is_free = target.threads == 1 || others.any(is_shared);
     // Multiply-adds and loads, of steps that are done twice as well; those of vectors, a line of the
     // cache each, cost most.
     let uops = |rows: &i64| (reused.size + rows - 1) / rows * (rows * side + rows + 2 * side);
