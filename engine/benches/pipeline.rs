@@ -12,6 +12,10 @@ mod common;
 
 use common::convolution;
 
+/// That of the command `gradiff`.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// Some ten ops: movement, arithmetic, a reduction. `constant` makes its kernels its own.
 fn program(constant: i32) -> Result<Tensor, Error> {
     let elements: Vec<i32> = (0..24).collect();

@@ -150,6 +150,8 @@ faults! {
         "Of the lanes that are folded into one the last one is forgotten.";
     LanesTakenWrong "lanes-taken-wrong" "kernel"
         "A lane is taken from the neighbour's place.";
+    RowsTurned "rows-turned" "kernel"
+        "A vector along the rows of a tile begins with the last one.";
     ContractSubtraction "contract-subtraction" "kernel"
         "A product from which something is subtracted becomes one to which it is added.";
     ExpandRemainderLost "expand-remainder-lost" "kernel"

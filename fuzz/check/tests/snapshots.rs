@@ -56,6 +56,7 @@ const STEMS: &[&str] = &[
     "i8-wrap",
     "matmul-4x4",
     "matmul-f16-tc",
+    "matmul-transposed",
     "max-nan",
     "mean-rows",
     "min-max-integers",

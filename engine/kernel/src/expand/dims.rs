@@ -19,6 +19,8 @@ pub(super) struct Dim {
 pub(super) struct Dims<'a> {
     pub(super) linear: &'a Linear,
     pub(super) ranges: Vec<Dim>,
+    /// For each uop the range that it opens, if that is written out.
+    opened: Vec<Option<u8>>,
     /// For each uop the ranges around it.
     around: Vec<u64>,
     /// For each uop those of them that a plain loop around it stands in.
@@ -27,7 +29,8 @@ pub(super) struct Dims<'a> {
 
 impl<'a> Dims<'a> {
     pub(super) fn of(linear: &'a Linear) -> Dims<'a> {
-        let (mut ranges, mut open) = (Vec::new(), Vec::new());
+        let (mut ranges, mut open) = (Vec::<Dim>::new(), Vec::new());
+        let mut opened = vec![None; linear.uops.len()];
         let (mut around, mut beyond) = (Vec::new(), Vec::new());
         let (mut inside, mut outside) = (0u64, 0u64);
         for (position, uop) in linear.uops.iter().enumerate() {
@@ -37,6 +40,7 @@ impl<'a> Dims<'a> {
                     around.push(inside);
                     beyond.push(outside);
                     inside |= 1 << ranges.len();
+                    opened[position] = Some(ranges.len() as u8);
                     ranges.push(Dim { start: position, end: position, steps, kind });
                     continue;
                 }
@@ -59,7 +63,7 @@ impl<'a> Dims<'a> {
             around.push(inside);
             beyond.push(outside);
         }
-        Dims { linear, ranges, around, beyond }
+        Dims { linear, ranges, opened, around, beyond }
     }
 
     /// The bits of the ranges of a kind.
@@ -117,7 +121,7 @@ impl<'a> Dims<'a> {
 
     /// Which range opens here, if it is written out.
     pub(super) fn opened_at(&self, position: usize) -> Option<usize> {
-        self.ranges.iter().position(|range| range.start == position)
+        self.opened[position].map(usize::from)
     }
 
     /// The bit of a range that is written out; 0 for other uops.

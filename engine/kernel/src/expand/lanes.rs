@@ -2,6 +2,10 @@
 //! uop along them is needed: as one vector, as single values, or as its first value only (an address
 //! from which a vector is loaded). In loops one after the other each may have lanes of its own; they
 //! are as many everywhere.
+//!
+//! Where lanes are stored to elements far apart, neighbours may lie along another range, of which a
+//! tile has some steps: its rows. Of what is stored there a vector along the rows is made for each
+//! lane, and so is what it is made of, back to what was made along the lanes.
 
 use gradiff_graph::fault::{Fault, is_active};
 use gradiff_graph::{Arg, AxisKind, DType, Instruction, Op};
@@ -17,15 +21,24 @@ pub(super) const SINGLES: u8 = 2;
 pub(super) const FIRST: u8 = 4;
 /// Does not vary along the lanes, and is needed in all of them at once.
 pub(super) const SPLAT: u8 = 8;
+/// As one vector along the rows for each lane.
+pub(super) const ROW: u8 = 16;
+
+/// A range of which a vector has all steps.
+#[derive(Clone, Copy)]
+pub(super) struct Axis {
+    pub(super) bit: usize,
+    pub(super) count: i64,
+}
 
 /// The ranges of the lanes and what is needed of each uop.
 pub(super) struct Lanes {
     /// The ranges; none stands in another one.
     pub(super) bits: u64,
-    /// The one that is being written.
-    pub(super) bit: usize,
-    /// How many lanes there are.
-    pub(super) count: i64,
+    /// The one that is being written, and how many lanes there are.
+    pub(super) axis: Axis,
+    /// The rows.
+    pub(super) rows: Option<Axis>,
     /// For each uop the forms in which it is needed.
     pub(super) wants: Vec<u8>,
     /// For each uop whether its vector is made at once, not put together from single values.
@@ -51,9 +64,14 @@ impl Lanes {
         let mut lanes: Option<Lanes> = None;
         for (_, _, std::cmp::Reverse(bit)) in best {
             match &mut lanes {
-                None => lanes = Some(along(bit).lanes()),
+                None => {
+                    let rows = (0..dims.ranges.len()).filter(|row| *row != bit && fits(row));
+                    let gain = |row: &usize| along(bit).gain(&along(*row));
+                    let rows = rows.filter(|row| 0 < gain(row)).max_by_key(gain);
+                    lanes = Some(along(bit).lanes(rows.map(along).as_ref()));
+                }
                 Some(lanes) if lanes.stand_beside(dims, bit) => {
-                    lanes.join(&along(bit).lanes(), varies);
+                    lanes.join(&along(bit).lanes(None), varies);
                 }
                 Some(_) => {}
             }
@@ -65,7 +83,7 @@ impl Lanes {
     fn stand_beside(&self, dims: &Dims<'_>, bit: usize) -> bool {
         let range = &dims.ranges[bit];
         let mut taken = (0..dims.ranges.len()).filter(|taken| self.bits >> taken & 1 == 1);
-        range.steps == self.count
+        range.steps == self.axis.count
             && taken.all(|taken| {
                 let other = &dims.ranges[taken];
                 other.end < range.start || range.end < other.start
@@ -105,11 +123,27 @@ impl Along<'_> {
         self.dims.ranges[self.bit].steps
     }
 
+    fn axis(&self) -> Axis {
+        Axis { bit: self.bit, count: self.count() }
+    }
+
     /// How much there is to be gained: accesses to neighbours are good, those to others are bad.
     fn worth(&self) -> i64 {
         let along = self.uops().iter().enumerate().filter(|(at, _)| self.varies(*at as u32));
         let accesses = along.filter(|(_, uop)| matches!(uop.op, Op::Load | Op::Store));
         accesses.map(|(_, uop)| if self.is_unit(uop) { 2 } else { -1 }).sum()
+    }
+
+    /// How many stores to others have their neighbours along these rows.
+    fn gain(&self, rows: &Along<'_>) -> usize {
+        let stores = self.uops().iter().enumerate().filter(|(_, uop)| uop.op == Op::Store);
+        stores.filter(|(at, uop)| self.is_across(rows, *at as u32) && !self.is_unit(uop)).count()
+    }
+
+    /// Whether a uop varies along the lanes and along these rows, and its vector along the rows is
+    /// made at once.
+    fn is_across(&self, rows: &Along<'_>, position: u32) -> bool {
+        self.varies(position) && rows.varies(position) && rows.is_native(position as usize)
     }
 
     /// Whether vectors of this type and as many lanes are there.
@@ -219,7 +253,27 @@ impl Along<'_> {
         values.into_iter().any(|value| self.uops()[value as usize].src.iter().any(is_product))
     }
 
-    /// Whether an op on floats is made at once, and so is all that it is made of along the lanes.
+    /// For each uop whether it is made at once, and so is all that it is made of along the lanes:
+    /// variables, loads of neighbours, ops on floats.
+    fn made_of_vectors(&self, is_native: &[bool]) -> Vec<bool> {
+        let mut is_made: Vec<bool> = Vec::with_capacity(is_native.len());
+        for (position, uop) in self.uops().iter().enumerate() {
+            let mut along = uop.src.iter().filter(|source| self.varies(**source));
+            is_made.push(
+                is_native[position]
+                    && match uop.op {
+                        Op::DefineAcc | Op::Assign | Op::Load => true,
+                        op => {
+                            let is_float = op.is_elementwise() && uop.dtype.is_float();
+                            is_float && along.all(|source| is_made[*source as usize])
+                        }
+                    },
+            );
+        }
+        is_made
+    }
+
+    /// Whether an op on floats is made at once, and so are its sources along the lanes.
     fn is_made_of_vectors(&self, position: usize, is_native: &[bool]) -> bool {
         let uop = &self.uops()[position];
         let mut along = uop.src.iter().filter(|source| self.varies(**source));
@@ -230,9 +284,15 @@ impl Along<'_> {
     }
 
     /// What is needed of each uop, users first.
-    fn lanes(&self) -> Lanes {
+    fn lanes(&self, rows: Option<&Along<'_>>) -> Lanes {
         let count = self.uops().len();
         let is_native: Vec<bool> = (0..count).map(|position| self.is_native(position)).collect();
+        let is_made = self.made_of_vectors(&is_native);
+        // Rows of variables and of what is made along the lanes are put together.
+        let is_row = |position: usize| {
+            let is_across = rows.is_some_and(|rows| self.is_across(rows, position as u32));
+            is_across && !is_made[position]
+        };
         let mut wants = vec![0u8; count];
         for position in (0..count).rev() {
             let uop = &self.uops()[position];
@@ -240,9 +300,13 @@ impl Along<'_> {
                 continue;
             }
             let own = if is_native[position] { VECTOR } else { SINGLES };
+            if wants[position] & ROW != 0 && !is_row(position) {
+                wants[position] = wants[position] & !ROW | SINGLES;
+            }
             match uop.op {
                 // Written with the value that it assigns.
                 Op::Assign if self.dims.is_fold(position - 1) => continue,
+                Op::Store if !is_native[position] && is_row(position) => wants[position] |= ROW,
                 Op::Store | Op::Assign | Op::DefineAcc => wants[position] |= own,
                 // A value that is put together, or of which lanes are taken, is needed so as well.
                 _ if wants[position] & VECTOR != 0 && !is_native[position] => {
@@ -273,15 +337,19 @@ impl Along<'_> {
                 if uop.op == Op::DefineAcc && 0 < number {
                     break;
                 }
+                let is_address = is_access && number == 0;
                 if forms & VECTOR != 0 && is_native[position] {
-                    let is_address = is_access && number == 0;
                     self.want(&mut wants, *source, if is_address { FIRST } else { VECTOR });
                 } else {
                     self.want(&mut wants, *source, forms & (SINGLES | FIRST));
                 }
+                if forms & ROW != 0 {
+                    self.want(&mut wants, *source, if is_address { SINGLES } else { ROW });
+                }
             }
         }
-        Lanes { bits: 1 << self.bit, bit: self.bit, count: self.count(), wants, is_native }
+        let rows = rows.map(Along::axis);
+        Lanes { bits: 1 << self.bit, axis: self.axis(), rows, wants, is_native }
     }
 
     fn want(&self, wants: &mut [u8], source: u32, forms: u8) {

@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 
 use super::dims::Dims;
 use super::known::Known;
-use super::lanes::{FIRST, Lanes, SINGLES, SPLAT, VECTOR};
+use super::lanes::{Axis, FIRST, Lanes, ROW, SINGLES, SPLAT, VECTOR};
 use crate::target::Vectors;
 
 /// Writes the kernel out.
@@ -17,6 +17,7 @@ pub(super) fn write(dims: &Dims<'_>, vectors: Vectors) -> Linear {
     let mut writer = Writer {
         linear,
         lanes: Lanes::choose(dims, &varies, vectors),
+        rows: None,
         varies,
         steps: vec![0; dims.ranges.len()],
         dims,
@@ -33,11 +34,16 @@ pub(super) fn write(dims: &Dims<'_>, vectors: Vectors) -> Linear {
 
 /// The step that stands for all lanes at once.
 const ALL: i64 = -1;
-/// The step that stands for what does not vary along the lanes, in each of them.
-const EACH: i64 = -2;
 
 /// A uop at some steps of the ranges that it varies along.
-type Key = (u32, SmallVec<[i64; 4]>);
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+struct Key {
+    position: u32,
+    /// In how many lanes it stands, where it is the same in each; else 0.
+    each: u32,
+    /// The steps as digits of one number.
+    steps: u64,
+}
 
 /// Where a value stands: constants come first, then those of them that are in every lane.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -51,6 +57,8 @@ struct Writer<'a> {
     linear: &'a Linear,
     dims: &'a Dims<'a>,
     lanes: Option<Lanes>,
+    /// The rows, while vectors along them are written.
+    rows: Option<Axis>,
     varies: Vec<u64>,
     /// The step of each range that is written out.
     steps: Vec<i64>,
@@ -59,8 +67,8 @@ struct Writer<'a> {
     constants: Vec<Constant>,
     /// Where each of them stands.
     numbers: FxHashMap<Constant, u32>,
-    /// Numbers of constants that are needed in every lane.
-    splats: Vec<u32>,
+    /// Numbers of constants that are needed in every lane, and how many lanes there are.
+    splats: Vec<(u32, u8)>,
     known: Known,
 }
 
@@ -71,7 +79,7 @@ impl Writer<'_> {
         while position < end {
             let Some(bit) = self.dims.opened_at(position) else {
                 let count = if self.dims.is_fold(position) { 2 } else { 1 };
-                self.each_step(position..position + count, upcast & self.varies[position]);
+                self.write_all(position..position + count, upcast & self.varies[position]);
                 position += count;
                 continue;
             };
@@ -79,7 +87,7 @@ impl Writer<'_> {
             if self.dims.ranges[bit].kind == AxisKind::Upcast {
                 if let Some(lanes) = self.lanes.as_mut().filter(|lanes| lanes.bits >> bit & 1 == 1)
                 {
-                    lanes.bit = bit;
+                    lanes.axis.bit = bit;
                 }
                 self.count_lanes(bit);
                 self.walk(position + 1, last, upcast | 1 << bit);
@@ -97,8 +105,8 @@ impl Writer<'_> {
 
     /// The numbers of the lanes, where the range itself is needed as a vector.
     fn count_lanes(&mut self, bit: usize) {
-        let Some(lanes) = self.lanes.as_ref().filter(|lanes| lanes.bit == bit) else { return };
-        let (count, start) = (lanes.count, self.dims.ranges[bit].start);
+        let Some(lanes) = self.lanes.as_ref().filter(|lanes| lanes.axis.bit == bit) else { return };
+        let (count, start) = (lanes.axis.count, self.dims.ranges[bit].start);
         if lanes.wants[start] & VECTOR == 0 {
             return;
         }
@@ -113,29 +121,49 @@ impl Writer<'_> {
     }
 
     /// Writes uops for each step of these ranges.
-    fn each_step(&mut self, positions: std::ops::Range<usize>, bits: u64) {
-        let lane_bit = self.lanes.as_ref().map_or(0, |lanes| 1 << lanes.bit);
-        let open = |bit: &usize| (bits & !lane_bit) >> bit & 1 == 1;
-        if let Some(bit) = (0..self.steps.len()).find(open) {
-            for step in 0..self.dims.ranges[bit].steps {
-                self.steps[bit] = step;
-                self.each_step(positions.clone(), bits & !(1 << bit));
+    fn write_all(&mut self, positions: std::ops::Range<usize>, bits: u64) {
+        let start = positions.start;
+        let lane_bit = bits & self.lanes.as_ref().map_or(0, |lanes| 1 << lanes.axis.bit);
+        self.each_step(bits & !lane_bit, &mut |writer| {
+            if lane_bit == 0 {
+                positions.clone().for_each(|position| writer.write(position));
+            } else if positions.len() == 2 {
+                writer.fold(start);
+            } else {
+                writer.forms(start);
             }
+        });
+        let Some(lanes) = self.lanes.as_ref().filter(|lanes| lanes.wants[start] & ROW != 0) else {
             return;
+        };
+        self.rows = lanes.rows;
+        let Some(rows) = self.rows else { return };
+        self.steps[rows.bit] = ALL;
+        self.each_step(bits & !(1 << rows.bit), &mut |writer| writer.write(start));
+        self.rows = None;
+    }
+
+    /// Does something at each step of these ranges.
+    fn each_step(&mut self, bits: u64, write: &mut dyn FnMut(&mut Self)) {
+        if bits == 0 {
+            return write(self);
         }
-        if bits & lane_bit == 0 {
-            positions.for_each(|position| self.write(position));
-        } else if positions.len() == 2 {
-            self.fold(positions.start);
-        } else {
-            self.forms(positions.start);
+        let bit = bits.trailing_zeros() as usize;
+        for step in 0..self.dims.ranges[bit].steps {
+            self.steps[bit] = step;
+            self.each_step(bits & (bits - 1), write);
         }
+    }
+
+    /// What the vectors that are being written go along.
+    fn axis(&self) -> Option<Axis> {
+        self.rows.or(self.lanes.as_ref().map(|lanes| lanes.axis))
     }
 
     /// Writes a uop along the lanes in each form in which it is needed.
     fn forms(&mut self, position: usize) {
         let Some(lanes) = &self.lanes else { return };
-        let (bit, count, forms) = (lanes.bit, lanes.count, lanes.wants[position]);
+        let (Axis { bit, count }, forms) = (lanes.axis, lanes.wants[position]);
         let is_native = lanes.is_native[position];
         let is_variable = matches!(self.linear.uops[position].op, Op::DefineAcc | Op::Assign);
         if forms & VECTOR != 0 && is_native {
@@ -168,7 +196,7 @@ impl Writer<'_> {
     /// folded in pairs, and what comes out into the one variable.
     fn fold(&mut self, position: usize) {
         let Some(lanes) = &self.lanes else { return };
-        let (bit, count, form) = (lanes.bit, lanes.count, lanes.wants[position]);
+        let (Axis { bit, count }, form) = (lanes.axis, lanes.wants[position]);
         let uop = self.linear.uops[position].clone();
         let along = |source: u32| self.varies[source as usize] >> bit & 1 == 1;
         let (is_one, is_same) = (!along(uop.src[0]), !along(uop.src[1]));
@@ -214,7 +242,7 @@ impl Writer<'_> {
 
     /// A lane of the vector of a uop.
     fn taken(&mut self, position: usize, lane: i64) -> Place {
-        let bit = self.lanes.as_ref().map_or(0, |lanes| lanes.bit);
+        let bit = self.lanes.as_ref().map_or(0, |lanes| lanes.axis.bit);
         let before = std::mem::replace(&mut self.steps[bit], ALL);
         let vector = self.made[&self.key(position)];
         self.steps[bit] = before;
@@ -224,13 +252,15 @@ impl Writer<'_> {
         self.push(Instruction::new(Op::Lane, dtype, [], Arg::Int(lane)), &[vector])
     }
 
-    /// The vector of a uop, put together; leaves the step of the lanes at `ALL`.
+    /// The vector of a uop, put together; leaves the step of the axis at `ALL`.
     fn joined(&mut self, position: usize) -> Place {
-        let (bit, count) = self.lanes.as_ref().map_or((0, 0), |lanes| (lanes.bit, lanes.count));
+        let Axis { bit, count } = self.axis().unwrap_or(Axis { bit: 0, count: 0 });
         let mut values: SmallVec<[Place; 4]> = SmallVec::new();
-        for lane in 0..count {
-            self.steps[bit] = lane;
-            values.push(self.made[&self.key(position)]);
+        for step in 0..count {
+            // fault: rows-turned
+            let is_turned = self.rows.is_some() && is_active(Fault::RowsTurned);
+            self.steps[bit] = if is_turned { count - 1 - step } else { step };
+            values.push(self.source(position));
         }
         self.steps[bit] = ALL;
         let dtype = self.linear.uops[position].dtype;
@@ -238,9 +268,20 @@ impl Writer<'_> {
     }
 
     fn key(&self, position: usize) -> Key {
-        let bits = self.varies[position];
-        let steps = (0..self.steps.len()).filter(|bit| bits >> bit & 1 == 1);
-        (position as u32, steps.map(|bit| self.steps[bit]).collect())
+        let (mut bits, mut steps) = (self.varies[position], 0u64);
+        while bits != 0 {
+            let bit = bits.trailing_zeros() as usize;
+            // `ALL` is the digit 0.
+            steps = steps * (self.dims.ranges[bit].steps as u64 + 1) + (self.steps[bit] + 1) as u64;
+            bits &= bits - 1;
+        }
+        Key { position: position as u32, each: 0, steps }
+    }
+
+    /// The key of what does not vary along the axis, in each lane.
+    fn key_of_each(&self, position: usize) -> Key {
+        let each = self.axis().map_or(1, |axis| axis.count as u32);
+        Key { each, ..self.key(position) }
     }
 
     /// Writes a uop at the present steps.
@@ -295,8 +336,7 @@ impl Writer<'_> {
         let is_kept = !matches!(uop.op, Op::DefineAcc | Op::Assign | Op::Const);
         if lanes.wants[position] & SPLAT != 0 && is_kept {
             let place = self.in_each(uop.dtype, place);
-            let mut key = self.key(position);
-            key.1.push(EACH);
+            let key = self.key_of_each(position);
             self.made.insert(key, place);
         }
     }
@@ -304,11 +344,12 @@ impl Writer<'_> {
     fn in_each(&mut self, dtype: gradiff_graph::DType, place: Place) -> Place {
         match place {
             Place::Constant(number) => {
-                if !self.splats.contains(&number) {
-                    self.splats.push(number);
-                }
-                let known = self.splats.iter().position(|known| *known == number);
-                Place::Splat(known.map_or(0, |known| known as u32))
+                let splat = (number, self.axis().map_or(1, |axis| axis.count as u8));
+                let known = self.splats.iter().position(|known| *known == splat);
+                Place::Splat(known.unwrap_or_else(|| {
+                    self.splats.push(splat);
+                    self.splats.len() - 1
+                }) as u32)
             }
             place => {
                 let uop = Instruction::new(Op::Vectorize, dtype, [], Arg::None);
@@ -319,8 +360,8 @@ impl Writer<'_> {
 
     /// Whether the uop is to be written as a vector at the present steps.
     fn is_vector(&self, position: usize) -> bool {
-        self.lanes.as_ref().is_some_and(|lanes| {
-            self.varies[position] >> lanes.bit & 1 == 1 && self.steps[lanes.bit] == ALL
+        self.axis().is_some_and(|axis| {
+            self.varies[position] >> axis.bit & 1 == 1 && self.steps[axis.bit] == ALL
         })
     }
 
@@ -334,7 +375,7 @@ impl Writer<'_> {
             None => match (self.made.get(&self.key(position)).copied(), &self.lanes) {
                 (Some(made), _) => made,
                 (None, lanes) => {
-                    let lane = lanes.as_ref().map_or(0, |lanes| self.steps[lanes.bit]);
+                    let lane = lanes.as_ref().map_or(0, |lanes| self.steps[lanes.axis.bit]);
                     self.taken(position, lane)
                 }
             },
@@ -349,9 +390,7 @@ impl Writer<'_> {
             // A variable that is not kept as a vector is put together where it is read.
             return known.unwrap_or_else(|| self.joined(position));
         }
-        let mut key = self.key(position);
-        key.1.push(EACH);
-        if let Some(known) = self.made.get(&key) {
+        if let Some(known) = self.made.get(&self.key_of_each(position)) {
             return *known;
         }
         let dtype = uop.dtype;
@@ -361,9 +400,7 @@ impl Writer<'_> {
 
     /// What stands for an address at lane 0.
     fn first(&mut self, position: usize) -> Place {
-        let Some(bit) = self.lanes.as_ref().map(|lanes| lanes.bit) else {
-            return self.source(position);
-        };
+        let Some(Axis { bit, .. }) = self.axis() else { return self.source(position) };
         let before = std::mem::replace(&mut self.steps[bit], 0);
         let place = self.source(position);
         self.steps[bit] = before;
@@ -380,7 +417,7 @@ impl Writer<'_> {
     }
 
     fn push_lanes(&mut self, mut uop: Instruction, src: SmallVec<[Place; 4]>) -> Place {
-        uop.lanes = self.lanes.as_ref().map_or(1, |lanes| lanes.count as u8);
+        uop.lanes = self.axis().map_or(1, |axis| axis.count as u8);
         self.push(uop, &src)
     }
 
@@ -472,9 +509,13 @@ impl Writer<'_> {
         Some(self.push(uop.clone(), &[x, constant]))
     }
 
-    /// For each uop whether something comes of it.
-    fn needed(&self) -> Vec<bool> {
-        let mut needed = vec![false; self.uops.len()];
+    /// What something comes of.
+    fn needed(&self) -> Needed {
+        let mut needed = Needed {
+            constants: vec![false; self.constants.len()],
+            splats: vec![false; self.splats.len()],
+            uops: vec![false; self.uops.len()],
+        };
         for (number, (uop, src)) in self.uops.iter().enumerate().rev() {
             let is_value =
                 uop.op.is_elementwise() || matches!(uop.op, Op::Vectorize | Op::Lane | Op::Index);
@@ -483,40 +524,53 @@ impl Writer<'_> {
                 Op::Store => self.is_shut(src[0]),
                 _ => is_value,
             };
-            needed[number] |= !is_idle;
-            if needed[number] {
+            needed.uops[number] |= !is_idle;
+            if needed.uops[number] {
                 for place in src {
-                    if let Place::Uop(source) = place {
-                        needed[*source as usize] = true;
+                    match *place {
+                        Place::Constant(number) => needed.constants[number as usize] = true,
+                        Place::Splat(number) => needed.splats[number as usize] = true,
+                        Place::Uop(number) => needed.uops[number as usize] = true,
                     }
                 }
             }
         }
+        for ((constant, _), is_needed) in self.splats.iter().zip(&needed.splats) {
+            needed.constants[*constant as usize] |= is_needed;
+        }
         needed
     }
 
-    /// The constants, then those in every lane, then the uops that something comes of.
+    /// The constants, then those in every lane, then the uops; of each those that something comes of.
     fn finish(self) -> Linear {
         let needed = self.needed();
-        let constants = self.constants.len() as u32;
-        let lanes = self.lanes.as_ref().map_or(1, |lanes| lanes.count as u8);
-        let constant =
-            |value: &Constant| Instruction::new(Op::Const, value.dtype(), [], Arg::Const(*value));
-        let splat = |number: &u32| {
-            let dtype = self.constants[*number as usize].dtype();
-            Instruction { lanes, ..Instruction::new(Op::Vectorize, dtype, [*number], Arg::None) }
-        };
-        let head = self.constants.iter().map(constant).chain(self.splats.iter().map(splat));
-        let mut uops: Vec<Instruction> = head.collect();
+        let mut uops: Vec<Instruction> = Vec::with_capacity(self.uops.len());
+        let mut constants = vec![0; self.constants.len()];
+        for (number, value) in self.constants.iter().enumerate() {
+            if needed.constants[number] {
+                constants[number] = uops.len() as u32;
+                uops.push(Instruction::new(Op::Const, value.dtype(), [], Arg::Const(*value)));
+            }
+        }
+        let mut splats = vec![0; self.splats.len()];
+        for (number, (constant, lanes)) in self.splats.iter().enumerate() {
+            if needed.splats[number] {
+                let dtype = self.constants[*constant as usize].dtype();
+                let src = [constants[*constant as usize]];
+                splats[number] = uops.len() as u32;
+                let splat = Instruction::new(Op::Vectorize, dtype, src, Arg::None);
+                uops.push(Instruction { lanes: *lanes, ..splat });
+            }
+        }
         let mut places = vec![0; self.uops.len()];
         for (number, (mut uop, src)) in self.uops.into_iter().enumerate() {
-            if !needed[number] {
+            if !needed.uops[number] {
                 continue;
             }
-            let position = |place: &Place| match place {
-                Place::Constant(number) => *number,
-                Place::Splat(number) => constants + number,
-                Place::Uop(number) => places[*number as usize],
+            let position = |place: &Place| match *place {
+                Place::Constant(number) => constants[number as usize],
+                Place::Splat(number) => splats[number as usize],
+                Place::Uop(number) => places[number as usize],
             };
             uop.src = src.iter().map(position).collect();
             places[number] = uops.len() as u32;
@@ -524,4 +578,11 @@ impl Writer<'_> {
         }
         Linear { name: self.linear.name.clone(), uops }
     }
+}
+
+/// Of which constants, constants in every lane and uops something comes.
+struct Needed {
+    constants: Vec<bool>,
+    splats: Vec<bool>,
+    uops: Vec<bool>,
 }

@@ -414,7 +414,8 @@ pub fn legal(root: &UOp, setting: Setting<'_>) -> Result<Vec<Opt>, Error> {
     Ok(found)
 }
 
-/// Up to `most` opts, each legal after those before it; `tc` every other time that it is legal.
+/// Up to `most` opts, each legal after those before it; every other time `tc`, if that is legal, or
+/// else `upcast` on a CPU that computes with vectors.
 ///
 /// # Errors
 /// Those of [`loops`].
@@ -436,9 +437,12 @@ pub fn draw(root: &UOp, seed: u64, most: usize, setting: Setting<'_>) -> Result<
         if ops.is_empty() {
             break;
         }
-        // Rare, and the others can wait.
-        let is_product = ops.contains(&OptOp::Tc) && dice(2) == 0;
-        let op = if is_product { OptOp::Tc } else { ops[dice(ops.len())] };
+        // Rare, and the others can wait; lanes and rows come of several.
+        let has_vectors = setting.target.vectors.alu && setting.target.groups.is_none();
+        let first = [(OptOp::Tc, true), (OptOp::Upcast, has_vectors)];
+        let first = first.iter().find(|(op, is_wanted)| *is_wanted && ops.contains(op));
+        let first = first.filter(|_| dice(2) == 0);
+        let op = first.map_or_else(|| ops[dice(ops.len())], |(op, _)| *op);
         let some: Vec<Opt> = legal.into_iter().filter(|opt| opt.op == op).collect();
         let opt = some[dice(some.len())];
         root = apply(&root, opt, setting)?;

@@ -1,7 +1,7 @@
 //! Each planted fault of this room changes what some kernel computes, and only from its pass on.
 
 use gradiff_graph::{Arg, Constant, DType, Op, UOp, fault};
-use gradiff_kernel::{FUNCTIONS, Options, Strategy, Target, interpret, stages};
+use gradiff_kernel::{FUNCTIONS, Options, Strategy, Target, Vectors, interpret, stages};
 
 use crate::common::random::{exp2_beside_its_sum, load, plain, reduce, sink};
 use crate::common::{Memories, linear};
@@ -16,7 +16,8 @@ fn guilty(ast: &UOp, opts: &[&str], memories: &Memories) -> Option<&'static str>
     assert!(expected.is_ok(), "{expected:?}");
     let opts = opts.iter().map(|opt| opt.parse().expect("an opt")).collect();
     let options = Options { opts: Strategy::Fixed(opts), ..Options::default() };
-    let target = Target { lacks: FUNCTIONS, ..Target::default() };
+    let vectors = Vectors { bytes: 32, registers: 16, alu: true, ..Vectors::default() };
+    let target = Target { lacks: FUNCTIONS, unrolls: true, vectors, ..Target::default() };
     let (kernels, uops) = stages(ast, &target, &options).expect("a kernel");
     let pass = kernels.iter().find(|(_, kernel)| run(kernel) != expected).map(|(name, _)| *name);
     let is_wrong = || {
@@ -66,12 +67,15 @@ fn victims() -> Vec<(&'static str, UOp, &'static [&'static str], Memories, &'sta
     let powers = powers.map(|value| Some(Constant::float(DType::F32, value))).to_vec();
     let turned = plain(&[2, 3]).permute(&[1, 0]).expect("a permutation");
     let turned = sink(load(DType::I32, 1, 6, turned), &[3, 2]);
-    let cut = plain(&[2, 3]).shrink(&[(0, 2), (1, 3)]).expect("a part");
-    let cut = sink(load(DType::I32, 1, 6, cut), &[2, 2]);
-    let cut_data = vec![vec![None; 4], ints(&[1, 2, 3, 4, 5, 6])];
+    let crossed = plain(&[2, 4]).permute(&[1, 0]).expect("a permutation");
+    let crossed = sink(load(DType::I32, 1, 8, crossed), &[4, 2]);
+    let eight = vec![vec![None; 8], ints(&[1, 2, 3, 4, 5, 6, 7, 8])];
+    let cut = plain(&[2, 4]).shrink(&[(0, 2), (1, 4)]).expect("a part");
+    let cut = sink(load(DType::I32, 1, 8, cut), &[2, 3]);
+    let cut_data = vec![vec![None; 6], ints(&[1, 2, 3, 4, 5, 6, 7, 8])];
     vec![
         ("hoist-term-lost", turned, &[], six.clone(), "hoist"),
-        ("expand-constant-forgotten", cut, &["upcast 1 2"], cut_data, "linearize"),
+        ("expand-constant-forgotten", cut, &["upcast 1 3"], cut_data, "linearize"),
         (
             "expand-choice-turned",
             most.clone(),
@@ -109,6 +113,7 @@ fn victims() -> Vec<(&'static str, UOp, &'static [&'static str], Memories, &'sta
         ("linearize-accumulator-not-reset", sums.clone(), &[], pairs.clone(), "linearize"),
         ("opt-split-stride", copy.clone(), &["upcast 0 3"], six.clone(), "optimize"),
         ("opt-overlap-short", copy.clone(), &["overlap 0 4"], six.clone(), "optimize"),
+        ("rows-turned", crossed, &["upcast 1 2", "upcast 0 4"], eight, "linearize"),
         ("expand-bound-short", edged, &["upcast 0 2"], six.clone(), "linearize"),
         ("opt-pad-gate-lost", copy, &["padto 0 4"], six, "optimize"),
         ("opt-pad-fold-wrong", most, &["padto 0 4"], negative, "optimize"),
