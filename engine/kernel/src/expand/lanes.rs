@@ -290,8 +290,9 @@ impl Along<'_> {
         let is_made = self.made_of_vectors(&is_native);
         // Rows of variables and of what is made along the lanes are put together.
         let is_row = |position: usize| {
+            let is_variable = matches!(self.uops()[position].op, Op::DefineAcc | Op::Assign);
             let is_across = rows.is_some_and(|rows| self.is_across(rows, position as u32));
-            is_across && !is_made[position]
+            is_across && !is_variable && !is_made[position]
         };
         let mut wants = vec![0u8; count];
         for position in (0..count).rev() {

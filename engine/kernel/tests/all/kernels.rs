@@ -3,7 +3,9 @@
 use crate::common::random::{exp2_beside_its_sum, global, load, plain, reduce, sink};
 use crate::common::{linear, tree};
 use gradiff_graph::{Arg, Constant, DType, Dims, Instruction, Linear, Local, Op, UOp};
-use gradiff_kernel::{Error, Options, PASSES, Strategy, Target, interpret, lower, name, stages};
+use gradiff_kernel::{
+    Error, Options, PASSES, Strategy, Target, Vectors, interpret, lower, name, stages,
+};
 use gradiff_rewrite::Trace;
 
 fn lowered(ast: &UOp) -> Linear {
@@ -378,6 +380,27 @@ fn expand_what_is_stored_lane_by_lane_is_computed_at_once() {
     assert_eq!(lanes(Op::Load, DType::F32), [16, 16]);
     assert_eq!(lanes(Op::Mul, DType::F32), [16]);
     assert_eq!(ops(&linear, Op::Store).len(), 16);
+}
+
+#[test]
+fn expand_rows_of_variables_that_no_vector_holds_are_put_together() {
+    // 16 lanes of i8 are loaded at once, sums of them fit no vector; they are stored in pairs.
+    let turned = plain(&[3, 2, 16]).permute(&[2, 1, 0]).expect("a permutation");
+    let wide = UOp::unary(Op::Cast, DType::I32, load(DType::I8, 1, 96, turned));
+    let ast = sink(reduce(Op::Add, wide, &[2]), &[16, 2, 1]);
+    let opts = ["upcast 1 2", "upcast 0 16"].map(|opt| opt.parse().expect("an opt"));
+    let options = Options { opts: Strategy::Fixed(opts.into()), ..Options::default() };
+    let own = Target::of("vectors");
+    let target = Target { vectors: Vectors { bytes: 32, ..own.vectors }, ..own };
+    let linear = lower(&ast, &target, &options, &mut Trace::default()).expect("a kernel");
+    let stored = ops(&linear, Op::Store).into_iter().map(|uop| &linear.uops[uop.src[1] as usize]);
+    assert!(stored.map(|value| value.lanes).eq([2; 16]), "{linear}");
+    let data = (0..96).map(|value| Some(Constant::int(DType::I8, value))).collect();
+    let mut memories = vec![vec![None; 32], data];
+    linear::run(&linear, &mut memories);
+    let sum = |place: i128| (0..3).map(|k| k * 32 + place % 2 * 16 + place / 2).sum();
+    let sums: Vec<_> = (0..32).map(|place| Some(Constant::int(DType::I32, sum(place)))).collect();
+    assert_eq!(memories[0], sums, "{linear}");
 }
 
 #[test]
