@@ -91,7 +91,7 @@ impl Legal<'_> {
             // A row of `late` does this; here for what it leaves when its fuel runs out.
             (Op::Threefry, _) => gradiff_rewrite::decompose_threefry(&node),
             (op, _) if self.lacks(op, node.dtype()) => {
-                transcendental::decompose(&node, target.mulacc).unwrap_or(node)
+                transcendental::decompose(&node, target).unwrap_or(node)
             }
             _ => node,
         }

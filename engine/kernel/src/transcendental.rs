@@ -12,7 +12,7 @@
 //! device takes numbers below the normal ones for zero, these do as well.
 //!
 //! A compiler that takes floats for real numbers would drop a large number that is added and taken
-//! away again, so in f32 numbers are rounded to whole ones through their bits.
+//! away again, so numbers are rounded to whole ones through their bits.
 
 use std::ops::{Add, BitAnd, BitOr, BitXor, Mul, Sub};
 
@@ -20,6 +20,8 @@ use std::f64::consts::{LN_2, LOG2_E};
 
 use gradiff_graph::fault::{Fault, is_active};
 use gradiff_graph::{Arg, Constant, DType, Op, UOp};
+
+use crate::Target;
 
 /// The ops that this file can do without.
 pub(crate) const OPS: [Op; 4] = [Op::Exp2, Op::Log2, Op::Sin, Op::Pow];
@@ -171,10 +173,10 @@ pub(crate) fn uops(op: Op) -> i64 {
 }
 
 /// The node in terms of ops that every target has; `None` if it is none of [`OPS`] over f32 or
-/// f64. With `fused`, products are added in one op.
-pub(crate) fn decompose(node: &UOp, fused: bool) -> Option<UOp> {
+/// f64.
+pub(crate) fn decompose(node: &UOp, target: &Target) -> Option<UOp> {
     let format = FORMATS.iter().find(|format| format.float == node.dtype())?;
-    let write = Writer { format, fused };
+    let write = Writer { format, fused: target.mulacc, in_vectors: target.vectors.alu };
     let src: Vec<Value> = node.src().iter().cloned().map(Value).collect();
     Some(match (node.op(), &src[..]) {
         (Op::Exp2, [x]) => write.exp2(x).0,
@@ -246,7 +248,10 @@ impl Value {
 /// Writes formulas over one type.
 struct Writer {
     format: &'static Format,
+    /// Whether products are added in one op.
     fused: bool,
+    /// Whether it may be computed in vectors.
+    in_vectors: bool,
 }
 
 impl Writer {
@@ -297,11 +302,11 @@ impl Writer {
     }
 
     /// A whole number below a quarter of the anchor as a float. There is no instruction for
-    /// vectors of 64 bits on all machines; 32 bits go without the anchor, which a compiler that
+    /// vectors of 64 bits on all machines; others go without the anchor, which a compiler that
     /// takes floats for real numbers would lose.
     fn whole(&self, number: &Value) -> Value {
-        if self.format.float == DType::F32 {
-            return number.cast(DType::F32);
+        if self.format.float == DType::F32 || !self.in_vectors {
+            return number.cast(self.format.float);
         }
         let moved = number + &self.int(self.bits_of(self.anchor()));
         &moved.bits_as(self.format.float) - &self.float(self.anchor())

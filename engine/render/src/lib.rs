@@ -93,8 +93,8 @@ pub const LANGUAGES: &[Language] = &[
         render: wgsl,
         prelude: wgsl_prelude,
         has_groups: true,
-        lanes_max: |dtype| wgsl::lanes_max(wgsl_types::WITH_F16, dtype),
-        has_vector_alu: |dtype| wgsl_types::WITH_F16.is_own(dtype),
+        lanes_max: |dtype| wgsl::lanes_max(wgsl_types::EXTENDED, dtype),
+        has_vector_alu: |dtype| wgsl_types::EXTENDED.is_own(dtype),
     },
     Language {
         name: "wgsl-core",

@@ -1,7 +1,7 @@
 //! WGSL. One module per kernel: its arrays are bindings 0, 1, ... of group 0, its parameters
 //! follow as uniforms. Which types there are, and in which words the smaller ones lie, is told in
 //! `wgsl_types`; a bool is stored as a u32, which is 0 or 1. There are two dialects: with the
-//! extension of f16 and, for devices without it, the core.
+//! extensions of f16 and of types of 64 bits and, for devices without f16, the core.
 //!
 //! How exact functions are the language leaves open: they are written out before a kernel comes here
 //! (`lacks` of the target).
@@ -16,15 +16,15 @@ use crate::Error;
 use crate::dialect::{Alu, Dialect, Head, Place, Text, Value, dimension_name};
 use crate::helpers::collect;
 use crate::vector::Vectors;
-use crate::wgsl_types::{self, CORE, Types, WITH_F16, differs};
+use crate::wgsl_types::{self, CORE, EXTENDED, Types, differs};
 use crate::writer::write;
 
-/// The module of one kernel for a device with the extension of f16.
+/// The module of one kernel for a device with f16, and with the types of 64 bits that it uses.
 ///
 /// # Errors
 /// If a uop is not of the linear level or has no text in WGSL, or the name is no identifier.
 pub fn wgsl(linear: &Linear) -> Result<String, Error> {
-    write(&Wgsl(WITH_F16), linear, &linear.name)
+    write(&Wgsl(EXTENDED), linear, &linear.name)
 }
 
 /// The module of one kernel for any device: f16 is its bits.
@@ -62,8 +62,8 @@ const VECTORS: Vectors = Vectors {
     convert: |kind, value| format!("{kind}({value})"),
     select: |mask, y, z| format!("select({z}, {y}, {mask})"),
     lane: |value, lane| format!("{value}.{}", ["x", "y", "z", "w"][lane & 3]),
-    constant: |value| WITH_F16.constant(value),
-    scalar: |alu| Wgsl(WITH_F16).scalar(alu),
+    constant: |value| EXTENDED.constant(value),
+    scalar: |alu| Wgsl(EXTENDED).scalar(alu),
     function: |kind, word, parameters, value| {
         let parameters: Vec<String> =
             parameters.iter().map(|(kind, name)| format!("{name}: {kind}")).collect();
@@ -75,48 +75,54 @@ const VECTORS: Vectors = Vectors {
 };
 
 fn vector_type(dtype: DType, lanes: u8, _mask_bytes: u8) -> Option<String> {
-    (matches!(lanes, 2 | 4) && WITH_F16.is_own(dtype)).then(|| format!("vec{lanes}<{dtype}>"))
+    (matches!(lanes, 2 | 4) && EXTENDED.is_own(dtype)).then(|| format!("vec{lanes}<{dtype}>"))
 }
 
 /// The functions that the kernels use; as in the preludes of C's family.
 fn own(word: &str) -> Option<String> {
+    let (name, kind) = word.rsplit_once('_')?;
     let text = match word {
-        "f32_from_bits" => "fn f32_from_bits(x: u32) -> f32 { return bitcast<f32>(x); }",
+        "f32_from_bits" => "(x: u32) -> f32 { return bitcast<f32>(x); }".into(),
+        "f64_from_bits" => "(x: u64) -> f64 { return bitcast<f64>(x); }".into(),
+        "is_nan_f16" => "(x: f16) -> bool { return is_nan_f32(f32(x)); }".into(),
         "is_nan_f32" => {
-            "fn is_nan_f32(x: f32) -> bool {\n  \
-             return (bitcast<u32>(x) & 0x7fffffffu) > 0x7f800000u;\n}"
+            "(x: f32) -> bool {\n  return (bitcast<u32>(x) & 0x7fffffffu) > 0x7f800000u;\n}".into()
         }
-        "is_nan_f16" => "fn is_nan_f16(x: f16) -> bool { return is_nan_f32(f32(x)); }",
-        "max_f32" => {
-            "fn max_f32(x: f32, y: f32) -> f32 { return select(y, x, x > y || is_nan_f32(x)); }"
+        "is_nan_f64" => "(x: f64) -> bool {\n  \
+             return (bitcast<u64>(x) & 0x7ffffffffffffffflu) > 0x7ff0000000000000lu;\n}"
+            .into(),
+        _ => {
+            let dtype = DType::from_name(kind).filter(|dtype| EXTENDED.is_own(*dtype))?;
+            format!("(x: {kind}, y: {kind}) -> {kind} {{{}}}", of_two(name, dtype)?)
         }
-        "min_f32" => {
-            "fn min_f32(x: f32, y: f32) -> f32 { return select(y, x, x < y || is_nan_f32(x)); }"
-        }
-        "max_f16" => {
-            "fn max_f16(x: f16, y: f16) -> f16 { return select(y, x, x > y || is_nan_f16(x)); }"
-        }
-        "min_f16" => {
-            "fn min_f16(x: f16, y: f16) -> f16 { return select(y, x, x < y || is_nan_f16(x)); }"
-        }
-        // The language defines both for all values.
-        "cdiv_i32" => "fn cdiv_i32(x: i32, y: i32) -> i32 { return x / y; }",
-        "cdiv_u32" => "fn cdiv_u32(x: u32, y: u32) -> u32 { return x / y; }",
-        "cmod_i32" => "fn cmod_i32(x: i32, y: i32) -> i32 { return x % y; }",
-        "cmod_u32" => "fn cmod_u32(x: u32, y: u32) -> u32 { return x % y; }",
-        "floordiv_i32" => {
-            "fn floordiv_i32(x: i32, y: i32) -> i32 {\n  \
-             let rest = x % y;\n  \
-             return x / y - select(0, 1, rest != 0 && (rest ^ y) < 0);\n}"
-        }
-        "floormod_i32" => {
-            "fn floormod_i32(x: i32, y: i32) -> i32 {\n  \
-             let rest = x % y;\n  \
-             return rest + select(0, y, rest != 0 && (rest ^ y) < 0);\n}"
-        }
-        _ => return None,
     };
-    Some(format!("{text}\n"))
+    Some(format!("fn {word}{text}\n"))
+}
+
+/// The statements of a function of two values of a type.
+fn of_two(name: &str, dtype: DType) -> Option<String> {
+    let select = |sign| format!(" return select(y, x, x {sign} y || is_nan_{dtype}(x)); ");
+    let zero = EXTENDED.constant(Constant::zero(dtype))?;
+    Some(match name {
+        "max" if dtype.is_float() => select(">"),
+        "min" if dtype.is_float() => select("<"),
+        _ if !dtype.is_int() => return None,
+        // The language defines both for all values.
+        "cdiv" => " return x / y; ".into(),
+        "cmod" => " return x % y; ".into(),
+        "floordiv" => {
+            let one = EXTENDED.constant(Constant::one(dtype))?;
+            format!(
+                "\n  let rest = x % y;\n  \
+                 return x / y - select({zero}, {one}, rest != {zero} && (rest ^ y) < {zero});\n"
+            )
+        }
+        "floormod" => format!(
+            "\n  let rest = x % y;\n  \
+             return rest + select({zero}, y, rest != {zero} && (rest ^ y) < {zero});\n"
+        ),
+        _ => return None,
+    })
 }
 
 impl Wgsl {
@@ -179,7 +185,7 @@ fn float_op(op: Op, dtype: DType, src: &[&str]) -> Option<String> {
         Op::Neg => return Some(format!("(-{})", guarded(src[0]))),
         Op::Sqrt => return Some(format!("sqrt({})", src[0])),
         Op::Recip => {
-            return Some(format!("({}/{})", WITH_F16.constant(Constant::one(dtype))?, src[0]));
+            return Some(format!("({}/{})", EXTENDED.constant(Constant::one(dtype))?, src[0]));
         }
         // The product may be rounded, which for f16 is too early.
         Op::MulAcc if dtype == DType::F16 => {
@@ -217,11 +223,14 @@ fn int_op(alu: &Alu, held: DType) -> Option<String> {
         _ => format!("(u32({})&{}u)", src[1], bits - 1),
     };
     let sign = match op {
-        Op::Neg if dtype.is_unsigned() => return Some(format!("(0u-{})", src[0])),
+        Op::Neg if dtype.is_unsigned() => {
+            let zero = EXTENDED.constant(Constant::zero(held))?;
+            return Some(format!("({zero}-{})", src[0]));
+        }
         Op::Neg => return Some(format!("(-{})", guarded(src[0]))),
         // A product of literals must not leave its type: it is a constant here.
         Op::MulAcc if let [Some(x), Some(y)] = [0, 1].map(|source| alu.src[source].known) => {
-            let product = WITH_F16.constant(evaluate(Op::Mul, dtype, &[x, y])?)?;
+            let product = EXTENDED.constant(evaluate(Op::Mul, dtype, &[x, y])?)?;
             return Some(format!("({product}+{})", guarded(src[2])));
         }
         Op::MulAcc => return Some(format!("({}*{}+{})", src[0], src[1], guarded(src[2]))),

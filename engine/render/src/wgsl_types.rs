@@ -1,6 +1,6 @@
-//! The types of WGSL, which has words of 32 bits and, by an extension, f16. Smaller types lie in
-//! words: a variable or element holds an integer as the value that it is, extended to 32 bits, and
-//! a 16-bit float that the language lacks as its bits. i64, u64 and f64 are not there.
+//! The types of WGSL, which has words of 32 bits and, by extensions, f16 and types of 64 bits (those
+//! are naga's own). Smaller types lie in words: a variable or element holds an integer as the value
+//! that it is, extended to 32 bits, and a 16-bit float that the language lacks as its bits.
 //!
 //! Casts are functions where they are more than a word. How f32 is rounded to what the language
 //! lacks is not left to it, as it leaves that open: such floats are made bit by bit.
@@ -15,13 +15,15 @@ use crate::scalar::is_half;
 pub(crate) struct Types {
     /// What an f16 is held in.
     f16: DType,
+    /// Whether there are i64, u64 and f64.
+    has_wide: bool,
 }
 
-/// Those of a device with the extension of f16.
-pub(crate) const WITH_F16: Types = Types { f16: DType::F16 };
+/// Those of a device with the extensions.
+pub(crate) const EXTENDED: Types = Types { f16: DType::F16, has_wide: true };
 
 /// Those of every device.
-pub(crate) const CORE: Types = Types { f16: DType::U32 };
+pub(crate) const CORE: Types = Types { f16: DType::U32, has_wide: false };
 
 /// Each other type, and the one that variables have which hold it.
 const HELD: &[(DType, DType)] = &[
@@ -34,6 +36,9 @@ const HELD: &[(DType, DType)] = &[
     (DType::U32, DType::U32),
     (DType::BF16, DType::U32),
     (DType::F32, DType::F32),
+    (DType::I64, DType::I64),
+    (DType::U64, DType::U64),
+    (DType::F64, DType::F64),
 ];
 
 impl Types {
@@ -42,7 +47,8 @@ impl Types {
         if dtype == DType::F16 {
             return Some(self.f16);
         }
-        HELD.iter().find(|(known, _)| *known == dtype).map(|(_, held)| *held)
+        let found = HELD.iter().find(|(known, _)| *known == dtype);
+        found.map(|(_, held)| *held).filter(|held| held.bits() <= 32 || self.has_wide)
     }
 
     /// Whether it is a type of the language, of which there are vectors.
@@ -62,6 +68,15 @@ impl Types {
         Some(match dtype {
             DType::Bool => value.is_true().to_string(),
             DType::I32 if value == Constant::smallest(DType::I32) => "i32(-2147483648)".into(),
+            DType::I64 if value == Constant::smallest(DType::I64) => {
+                "(-9223372036854775807li-1li)".into()
+            }
+            DType::I64 => format!("{value}li"),
+            DType::U64 => format!("{value}lu"),
+            DType::F64 if is_plain && (bits & 0x7ff0_0000_0000_0000 != 0 || bits == 0) => {
+                format!("{value}lf")
+            }
+            DType::F64 => format!("f64_from_bits({bits:#x}lu)"),
             // A literal below the normal numbers may be taken for 0.
             DType::F32 if is_plain && (bits & 0x7f80_0000 != 0 || bits == 0) => format!("{value}f"),
             DType::F32 => format!("f32_from_bits({bits:#x}u)"),
@@ -96,14 +111,21 @@ impl Types {
             (DType::F16, _) if to != DType::F32 => {
                 self.cast(DType::F32, to, &format!("f32({x})"))?
             }
-            (DType::I32 | DType::U32, DType::BF16) => {
-                format!("bf16_from_f32(f32_odd_{from}({x}))")
+            (DType::I32 | DType::U32 | DType::I64 | DType::U64, DType::BF16)
+            | (DType::F64, DType::F16 | DType::BF16) => {
+                self.cast(DType::F32, to, &format!("f32_odd_{from}({x})"))?
             }
             // What f32 does not hold exactly is infinite in f16.
             _ if is_half(to) && from != DType::F32 => {
                 self.cast(DType::F32, to, &format!("f32({x})"))?
             }
-            (DType::F32, _) if self.is_bits(to) || to.is_int() => format!("{to}_from_f32({x})"),
+            (DType::F32, _) if self.is_bits(to) => format!("{to}_from_f32({x})"),
+            (DType::F32 | DType::F64, _) if to.is_int() => format!("{to}_from_{from}({x})"),
+            // naga extends by what comes out, not by what goes in: first the width, then the sign.
+            _ if is_turned_and_longer(held, kind) => {
+                let wide = if held.is_signed() { DType::I64 } else { DType::U64 };
+                format!("{kind}({wide}({x}))")
+            }
             _ if is_inside && held == kind => x.to_string(),
             _ if is_inside || self.is_own(to) => format!("{kind}({x})"),
             _ if held == kind => self.cut_back(to, x)?,
@@ -127,7 +149,8 @@ impl Types {
         if from.bits() != to.bits() || [from, to].contains(&DType::Bool) {
             return None;
         }
-        if from.bits() == 32 {
+        if from.bits() >= 32 {
+            self.held(from).and(self.held(to))?;
             return Some(format!("bitcast<{to}>({x})"));
         }
         let unsigned = if from.bits() == 8 { DType::U8 } else { DType::U16 };
@@ -142,6 +165,12 @@ impl Types {
             _ => self.cast(unsigned, to, &bits)?,
         })
     }
+}
+
+/// Whether an integer becomes one of the other sign with more bits.
+fn is_turned_and_longer(from: DType, to: DType) -> bool {
+    let is_turned = from.is_int() && to.is_int() && from.is_signed() != to.is_signed();
+    is_turned && from.bits() < to.bits()
 }
 
 /// The range of an integer, or of a bool.
@@ -170,10 +199,12 @@ pub(crate) fn definition(word: &str) -> Option<String> {
 /// What comes out, what goes in, both as they are held, and the statements. From a float to an
 /// integer: cut toward zero, 0 where the range is left.
 fn conversion(to: DType, from: DType) -> Option<(DType, DType, String)> {
-    let (kind, held) = (CORE.held(to)?, CORE.held(from)?);
+    // Functions of f16 are for those that are held as bits.
+    let types = Types { has_wide: true, ..CORE };
+    let (kind, held) = (types.held(to)?, types.held(from)?);
     let body = match (from, to) {
-        (DType::F32, _) if to.is_int() => {
-            let zero = CORE.constant(Constant::zero(kind))?;
+        (DType::F32 | DType::F64, _) if to.is_int() => {
+            let zero = types.constant(Constant::zero(kind))?;
             format!("  return select({zero}, {kind}(x), {});\n", inside(from, to, "&&"))
         }
         _ if from.is_int() && to.is_int() && kind == from => match to.is_signed() {
@@ -218,16 +249,44 @@ const F16_FROM_F32: &str = "  let bits = bitcast<u32>(x);
   return sign | ((digits + (1u << (places - 1u)) - 1u + ((digits >> places) & 1u)) >> places);
 ";
 
-/// From an integer to f32 such that a later rounding to fewer bits is the only one that counts.
+/// To f32 such that a later rounding to fewer bits is the only one that counts.
 fn rounding_to_odd(from: DType) -> Option<(DType, DType, String)> {
-    let (u, is_exact) = match from {
-        DType::I32 => ("", "-16777216 < x && x < 16777216"),
-        DType::U32 => ("u", "x < 16777216u"),
+    let body = match from {
+        DType::I32 => F32_ODD_I32,
+        DType::U32 => F32_ODD_U32,
+        DType::I64 => F32_ODD_I64,
+        DType::U64 => F32_ODD_U64,
+        DType::F64 => F32_ODD_F64,
         _ => return None,
     };
-    let body = format!(
-        "  if ({is_exact}) {{ return f32(x); }}\n  \
-         return f32((x & ~255{u}) | select(0{u}, 256{u}, (x & 255{u}) != 0{u}));\n"
-    );
-    Some((DType::F32, from, body))
+    Some((DType::F32, from, body.into()))
 }
+
+const F32_ODD_I32: &str = "  if (-16777216 < x && x < 16777216) { return f32(x); }
+  return f32((x & ~255) | select(0, 256, (x & 255) != 0));
+";
+
+const F32_ODD_U32: &str = "  if (x < 16777216u) { return f32(x); }
+  return f32((x & ~255u) | select(0u, 256u, (x & 255u) != 0u));
+";
+
+const F32_ODD_I64: &str = "  let size = f32_odd_u64(bitcast<u64>(select(x, -x, x < 0li)));
+  return select(size, -size, x < 0li);
+";
+
+const F32_ODD_U64: &str = "  var digits = x;
+  var rest = 0lu;
+  var scale = 1.0f;
+  while ((digits >> 24u) != 0lu) {
+    rest |= digits & 255lu;
+    digits = digits >> 8u;
+    scale *= 256.0f;
+  }
+  return f32(digits | select(0lu, 1lu, rest != 0lu)) * scale;
+";
+
+const F32_ODD_F64: &str = "  let nearest = f32(x);
+  let bits = bitcast<u32>(nearest);
+  if (f64(nearest) == x || is_nan_f64(x) || (bits & 1u) != 0u) { return nearest; }
+  return f32_from_bits(select(bits - 1u, bits + 1u, abs(f64(nearest)) < abs(x)));
+";

@@ -3,10 +3,11 @@
 //!
 //! Global ranges number the groups and local ranges the threads of a group, the innermost range
 //! as x. Memories have a copy in a buffer of the device (see `remote`), each element in a word of
-//! 32 bits; an f16 takes half a word where the device has that type. Launches are noted down and
-//! handed over together when bytes are asked for. The first GPU is taken, else the first adapter,
-//! or the one whose number `GRADIFF_WGPU_DEVICE` gives. The device `wgpu-core` is the same one
-//! without extensions, hence without f16: kernels for it are written in the core of WGSL.
+//! 32 bits; an f16 takes half a word where the device has that type, types of 64 bits take two.
+//! Launches are noted down and handed over together when bytes are asked for. The first GPU is
+//! taken, else the first adapter, or the one whose number `GRADIFF_WGPU_DEVICE` gives. The device
+//! `wgpu-core` is the same one without extensions, hence without f16 and types of 64 bits: kernels
+//! for it are written in the core of WGSL.
 //!
 //! The checks that `wgpu` writes into kernels stay: without them a kernel is as good as unsafe
 //! code, and what strays is found by the checked interpreter, not here. Local memory is not
@@ -33,6 +34,11 @@ use copies::OnDevice;
 
 /// How many launches are noted down at most before they are handed over.
 const LAUNCHES_MAX: usize = 64;
+
+/// What an adapter may have: f16, integers of 64 bits, f64.
+const HALF: api::Features = api::Features::SHADER_F16;
+const WIDE_INT: api::Features = api::Features::SHADER_INT64;
+const WIDE_FLOAT: api::Features = api::Features::SHADER_F64;
 
 /// Bytes that an element of local memory is counted with at least, an f16 as well.
 const WORD_BYTES: u64 = 4;
@@ -98,9 +104,9 @@ fn ready<T>(future: impl Future<Output = T>) -> T {
 }
 
 impl Wgpu {
-    /// Finds an adapter and opens it, with f16 if it has that.
+    /// Finds an adapter and opens it, with f16 and types of 64 bits if it has them.
     pub(crate) fn open() -> Result<Wgpu, Error> {
-        Wgpu::open_with("wgpu", api::Features::SHADER_F16)
+        Wgpu::open_with("wgpu", HALF.union(WIDE_INT).union(WIDE_FLOAT))
     }
 
     /// Finds an adapter and opens it without extensions.
@@ -136,7 +142,7 @@ impl Wgpu {
     fn of(name: &'static str, opened: Opened, info: &api::AdapterInfo) -> Wgpu {
         let limits = &opened.limits;
         let description = format!(
-            "{} ({}, {:?}), driver {} {}, {} arrays a kernel, f16 {}",
+            "{} ({}, {:?}), driver {} {}, {} arrays a kernel, f16 {}, {}",
             info.name,
             info.backend,
             info.device_type,
@@ -144,6 +150,11 @@ impl Wgpu {
             info.driver_info,
             limits.max_storage_buffers_per_shader_stage,
             if opened.has_f16() { "in half a word" } else { "by its bits" },
+            match [DType::I64, DType::F64].map(|dtype| opened.has(dtype)) {
+                [true, true] => "types of 64 bits",
+                [true, false] => "integers of 64 bits",
+                _ => "no type of 64 bits",
+            }
         );
         let groups = GroupLimits {
             threads_max: limits.max_compute_invocations_per_workgroup.into(),
@@ -204,7 +215,18 @@ impl Opened {
     }
 
     fn has_f16(&self) -> bool {
-        self.device.features().contains(api::Features::SHADER_F16)
+        self.device.features().contains(HALF)
+    }
+
+    /// Whether there is a type, or one that holds it; the core of WGSL has none of 64 bits.
+    fn has(&self, dtype: DType) -> bool {
+        let needed = match dtype {
+            DType::I64 | DType::U64 => HALF.union(WIDE_INT),
+            // Its bits are an integer.
+            DType::F64 => HALF.union(WIDE_INT).union(WIDE_FLOAT),
+            _ => api::Features::empty(),
+        };
+        self.device.features().contains(needed)
     }
 
     /// How many bytes an element takes on the device.
@@ -415,7 +437,7 @@ impl Device for Wgpu {
     /// How exact functions are WGSL leaves open, and drivers take that: log2 of the smallest
     /// numbers is off by 22 on Mesa 22.3. Kernels for the target `wgpu` have them written out.
     fn lacks(&self, kernel: &Linear) -> Option<String> {
-        let is_type = |dtype| !matches!(dtype, DType::I64 | DType::U64 | DType::F64);
+        let is_type = |dtype| self.opened.has(dtype);
         let is_function = |op| matches!(op, Op::Exp2 | Op::Log2 | Op::Sin | Op::Pow);
         let missing = kernel.uops.iter().find(|uop| !is_type(uop.dtype) || is_function(uop.op));
         match missing {

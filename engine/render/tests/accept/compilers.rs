@@ -95,15 +95,19 @@ pub(crate) const COMPILERS: &[Compiler] = &[
         language: "wgsl",
         name: "naga",
         find: || Ok("naga".into()),
-        check: Check::InProcess(|text| naga_check(text, Capabilities::SHADER_FLOAT16)),
+        check: Check::InProcess(|text| naga_check(text, EXTENDED)),
     },
     Compiler {
         language: "wgsl-core",
-        name: "naga without f16",
+        name: "naga without extensions",
         find: || Ok("naga".into()),
         check: Check::InProcess(|text| naga_check(text, Capabilities::empty())),
     },
 ];
+
+/// Those of the devices that the language is for.
+const EXTENDED: Capabilities =
+    Capabilities::SHADER_FLOAT16.union(Capabilities::SHADER_INT64).union(Capabilities::FLOAT64);
 
 fn naga_check(text: &str, capabilities: Capabilities) -> Result<(), String> {
     let module = naga::front::wgsl::parse_str(text).map_err(|why| why.emit_to_string(text))?;

@@ -195,9 +195,12 @@ fn threads_may_share_a_driver() {
 #[test]
 fn what_wgsl_has_not_is_refused_in_words() {
     let Ok(wgpu) = device("wgpu") else { return };
-    let kernel = binary(Op::Add, DType::F64, DType::F64, 3);
-    let Err(error) = wgpu.compile(&[&kernel]) else { panic!("there is no f64") };
-    assert_eq!(error.to_string(), "kernel E_3: device wgpu has no f64");
+    for dtype in [DType::I64, DType::U64, DType::F64] {
+        let core = device("wgpu-core").expect("the same adapter");
+        let kernel = binary(Op::Add, dtype, dtype, 3);
+        let Err(error) = core.compile(&[&kernel]) else { panic!("the core has no {dtype}") };
+        assert_eq!(error.to_string(), format!("kernel E_3: device wgpu-core has no {dtype}"));
+    }
     // More arrays than a kernel may have, and larger ones.
     let mut b = Builder::default();
     let arrays: Vec<u32> = (0..2000).map(|slot| b.global(slot, DType::I32, 1)).collect();
