@@ -1,11 +1,14 @@
-//! How fast kernels are on this machine, one core, as shares of what the machine can do in the same
-//! run (`limits.c`): f32 multiply-adds in registers, bytes read, bytes read and written.
+//! How fast kernels are on this machine, one core, as shares of what the machine can do right before
+//! and after (`limits.c`): f32 multiply-adds in registers, bytes read, bytes read and written. A
+//! core that others use as well does less from one minute to the next, so each kernel has limits of
+//! its own.
 //!
 //! `cargo bench -p gradiff --bench speed`, or with `-- matmul` a part of it. The device is `c`; the
 //! heuristic alone chooses the optimisations. Each figure is the best of its samples.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -57,6 +60,7 @@ fn data(shape: &[i64]) -> Tensor {
 }
 
 /// What the machine can do: the seconds that one multiply-add and one byte take.
+#[derive(Clone, Copy)]
 struct Limits {
     multiply_add: f64,
     read: f64,
@@ -64,23 +68,45 @@ struct Limits {
 }
 
 impl Limits {
-    /// Measured by `limits.c`, made for this machine by its C compiler.
-    fn measure() -> Result<Limits, Box<dyn std::error::Error>> {
-        let folder = std::env::temp_dir().join(format!("gradiff-limits-{}", std::process::id()));
-        std::fs::create_dir_all(&folder)?;
-        let (source, program) = (folder.join("limits.c"), folder.join("limits"));
+    /// The better of two in each.
+    fn best(self, other: Limits) -> Limits {
+        Limits {
+            multiply_add: self.multiply_add.min(other.multiply_add),
+            read: self.read.min(other.read),
+            moved: self.moved.min(other.moved),
+        }
+    }
+}
+
+/// `limits.c`, made for this machine by its C compiler.
+struct Meter {
+    folder: tempfile::TempDir,
+}
+
+impl Meter {
+    fn new() -> Result<Meter, Box<dyn std::error::Error>> {
+        let meter = Meter { folder: tempfile::tempdir()? };
+        let source = meter.folder.path().join("limits.c");
         std::fs::write(&source, include_str!("limits.c"))?;
         let mut compiler = Command::new(std::env::var("CC").unwrap_or("cc".to_owned()));
-        compiler.args(["-O3", "-march=native", "-o"]).arg(&program).arg(&source);
-        let made = compiler.status()?;
-        let output = Command::new(&program).output()?;
-        std::fs::remove_dir_all(&folder)?;
-        let text = String::from_utf8(output.stdout)?;
+        compiler.args(["-O3", "-march=native", "-o"]).arg(meter.program()).arg(&source);
+        match compiler.status()? {
+            status if status.success() => Ok(meter),
+            status => Err(format!("the C compiler ends with {status} over limits.c").into()),
+        }
+    }
+
+    fn program(&self) -> PathBuf {
+        self.folder.path().join("limits")
+    }
+
+    fn measure(&self) -> Result<Limits, Box<dyn std::error::Error>> {
+        let text = String::from_utf8(Command::new(self.program()).output()?.stdout)?;
         let seconds: Vec<f64> =
             text.split_whitespace().map(str::parse).collect::<Result<_, _>>()?;
-        match (made.success(), seconds.as_slice()) {
-            (true, &[multiply_add, read, moved]) => Ok(Limits { multiply_add, read, moved }),
-            _ => Err(format!("limits.c: {made}, it printed {text:?}").into()),
+        match seconds.as_slice() {
+            &[multiply_add, read, moved] => Ok(Limits { multiply_add, read, moved }),
+            _ => Err(format!("limits.c printed {text:?}").into()),
         }
     }
 }
@@ -108,6 +134,15 @@ impl Need {
             Need::MultiplyAdds(count) => limits.multiply_add * count,
             Need::Read(bytes) => limits.read * bytes,
             Need::Moved(bytes) => limits.moved * bytes,
+        }
+    }
+
+    /// The limit in words.
+    fn shown(&self, limits: &Limits) -> String {
+        match self {
+            Need::MultiplyAdds(_) => format!("{:.1} GFLOP/s", 2e-9 / limits.multiply_add),
+            Need::Read(_) => format!("{:.1} GB/s read", 1e-9 / limits.read),
+            Need::Moved(_) => format!("{:.1} GB/s moved", 1e-9 / limits.moved),
         }
     }
 }
@@ -145,34 +180,26 @@ fn main() {
         .configure_from_args();
     let engine = Engine::new("c").expect("a C compiler");
     let times = Times::default();
-    let before = Limits::measure().expect("a C program that measures");
-    let works = works();
-    for work in &works {
+    let meter = Meter::new().expect("a C compiler");
+    let limits = || meter.measure().expect("a C program that measures");
+    let (mut rows, mut before) = (Vec::new(), limits());
+    for work in works() {
         let result = (work.make)().expect("shapes that fit");
         let mut plan = [engine.plan(&[&result]).expect("a plan")];
         engine.compile(&mut plan).expect("kernels that compile");
         times.measure(&mut criterion, &work.name, || engine.run(&plan[0]).expect("a run"));
+        // Nothing is measured of what the command line leaves out.
+        if let Some(time) = times.of(&work.name) {
+            let after = limits();
+            rows.push((work.name, time, work.need, before.best(after)));
+            before = after;
+        }
     }
     criterion.final_summary();
-    let after = Limits::measure().expect("a C program that measures");
-    // The machine may have been slower at one of the two times.
-    let limits = Limits {
-        multiply_add: before.multiply_add.min(after.multiply_add),
-        read: before.read.min(after.read),
-        moved: before.moved.min(after.moved),
-    };
-    println!(
-        "\nlimits of one core: {:.1} GFLOP/s, {:.1} GB/s read, {:.1} GB/s read and written",
-        2e-9 / limits.multiply_add,
-        1e-9 / limits.read,
-        1e-9 / limits.moved
-    );
-    println!("{:22} {:>10} {:>10} {:>7}", "", "ms", "least ms", "share");
-    for work in &works {
-        if let Some(time) = times.of(&work.name) {
-            let least = work.need.least(&limits);
-            let (name, share) = (&work.name, 100.0 * least / time);
-            println!("{name:22} {:10.3} {:10.3} {share:6.0}%", time * 1e3, least * 1e3);
-        }
+    println!("\n{:22} {:>10} {:>18} {:>10} {:>7}", "", "ms", "limit", "least ms", "share");
+    for (name, time, need, limits) in rows {
+        let (least, limit) = (need.least(&limits), need.shown(&limits));
+        let share = 100.0 * least / time;
+        println!("{name:22} {:10.3} {limit:>18} {:10.3} {share:6.0}%", time * 1e3, least * 1e3);
     }
 }
