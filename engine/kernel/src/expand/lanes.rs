@@ -253,34 +253,26 @@ impl Along<'_> {
         values.into_iter().any(|value| self.uops()[value as usize].src.iter().any(is_product))
     }
 
-    /// For each uop whether it is made at once, and so is all that it is made of along the lanes:
-    /// variables, loads of neighbours, ops on floats.
-    fn made_of_vectors(&self, is_native: &[bool]) -> Vec<bool> {
-        let mut is_made: Vec<bool> = Vec::with_capacity(is_native.len());
-        for (position, uop) in self.uops().iter().enumerate() {
-            let mut along = uop.src.iter().filter(|source| self.varies(**source));
-            is_made.push(
-                is_native[position]
-                    && match uop.op {
-                        Op::DefineAcc | Op::Assign | Op::Load => true,
-                        op => {
-                            let is_float = op.is_elementwise() && uop.dtype.is_float();
-                            is_float && along.all(|source| is_made[*source as usize])
-                        }
-                    },
-            );
-        }
-        is_made
-    }
-
-    /// Whether an op on floats is made at once, and so are its sources along the lanes.
-    fn is_made_of_vectors(&self, position: usize, is_native: &[bool]) -> bool {
+    /// Whether a variable, a load of neighbours, or an op on floats is made at once, the op of what
+    /// `vectors` marks.
+    fn is_made_of(&self, position: usize, is_native: &[bool], vectors: &[bool]) -> bool {
         let uop = &self.uops()[position];
         let mut along = uop.src.iter().filter(|source| self.varies(**source));
+        let is_float = uop.op.is_elementwise() && uop.dtype.is_float();
         is_native[position]
-            && uop.op.is_elementwise()
-            && uop.dtype.is_float()
-            && along.all(|source| is_native[*source as usize])
+            && match uop.op {
+                Op::DefineAcc | Op::Assign | Op::Load => true,
+                _ => is_float && along.all(|source| vectors[*source as usize]),
+            }
+    }
+
+    /// The uops that are made at once, and so is all that they are made of along the lanes.
+    fn made_of_vectors(&self, is_native: &[bool]) -> Vec<bool> {
+        let mut is_made: Vec<bool> = Vec::with_capacity(is_native.len());
+        for position in 0..is_native.len() {
+            is_made.push(self.is_made_of(position, is_native, &is_made));
+        }
+        is_made
     }
 
     /// What is needed of each uop, users first.
@@ -318,7 +310,7 @@ impl Along<'_> {
                 }
                 // One op and its lanes, instead of the lanes of what it is made of and as many ops.
                 _ if wants[position] & SINGLES != 0
-                    && self.is_made_of_vectors(position, &is_native) =>
+                    && self.is_made_of(position, &is_native, &is_native) =>
                 {
                     wants[position] |= VECTOR;
                 }
