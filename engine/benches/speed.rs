@@ -1,7 +1,7 @@
-//! How fast kernels are on this machine, one core, as shares of what the machine can do right before
-//! and after (`limits.c`): f32 multiply-adds in registers, bytes read, bytes read and written. A
-//! core that others use as well does less from one minute to the next, so each kernel has limits of
-//! its own.
+//! How fast kernels are on this machine, one core, as shares of what the machine can do right
+//! before and after (`limits.c`): f32 multiply-adds in registers, bytes read, bytes read and
+//! written. A core that others use as well does less from one minute to the next, so each kernel
+//! has limits of its own.
 //!
 //! `cargo bench -p gradiff --bench speed`, or with `-- matmul` a part of it. The device is `c`; the
 //! heuristic alone chooses the optimisations. Each figure is the best of its samples.

@@ -3,7 +3,7 @@
 //! to twice as many bits (`f64_functions.txt`, made by `f64_functions.py` with mpmath).
 //!
 //! `GRADIFF_STEP=1 cargo test --release -p gradiff --test transcendental -- --nocapture` tries all
-//! floats, with and without fused sums; that takes half an hour. `GRADIFF_TABLE` names another table.
+//! floats, with and without fused sums; half an hour. `GRADIFF_TABLE` names another table.
 
 // Helpers of tests are tests, too; the lint does not see it in this kind of crate.
 #![allow(clippy::unwrap_used)]

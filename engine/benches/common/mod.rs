@@ -2,8 +2,8 @@
 
 use gradiff::{Error, Tensor};
 
-/// A convolution of `[n, c, h, w]` by `[k, c, f, f]` with a stride, padded by `f / 2`, as a product of
-/// windows that is summed.
+/// A convolution of `[n, c, h, w]` by `[k, c, f, f]` with a stride, padded by `f / 2`, as a product
+/// of windows that is summed.
 ///
 /// # Errors
 /// Shapes that do not fit.

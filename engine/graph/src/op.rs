@@ -108,7 +108,7 @@ pub enum Op {
     /// Tree: source 0 a global, arg a tracker; lowered: source 0 an index, 0 where its gate is
     /// false; it comes behind source 1. Its arg, if any: how far on the next one like it will be.
     Load,
-    /// Tree: (global, value), arg a tracker; lowered: (index, value), nothing where the gate is false.
+    /// Tree: (global, value), arg a tracker; lowered: (index, value), nothing if the gate is false.
     Store,
     /// A variable that starts as source 0; the ranges it lives in follow.
     DefineAcc,

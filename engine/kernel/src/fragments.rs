@@ -70,7 +70,7 @@ impl Product {
         self.elements[0]
     }
 
-    /// What the elements are added to, if they are used for nothing else and it may be done at once.
+    /// What the elements are added to, if used for nothing else and if that may be done at once.
     fn sums(&self, linear: &Linear) -> Option<Sums> {
         let uops = &linear.uops;
         let mut sums = Vec::new();

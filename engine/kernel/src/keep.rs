@@ -6,8 +6,8 @@
 //! y[q] = exp2(x[q]) / s                     y[q] = t[q] / s,  behind the loop of s
 //! ```
 //!
-//! In the graph a load says by its second source behind what it comes: in the loop of the fold behind
-//! the store of the same step, in other loops behind the fold.
+//! In the graph a load says by its second source behind what it comes: in the loop of the fold
+//! behind the store of the same step, in other loops behind the fold.
 
 use gradiff_graph::fault::{Fault, is_active};
 use gradiff_graph::{Arg, AxisKind, DType, Local, Op, UOp};

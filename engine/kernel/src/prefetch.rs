@@ -1,5 +1,5 @@
-//! Asking for the next row early. Where rows are kept, a kernel reads memory while it folds a row for
-//! the first time, and computes without reading any from then on: the loads of the loop that
+//! Asking for the next row early. Where rows are kept, a kernel reads memory while it folds a row
+//! for the first time, and computes without reading any from then on: the loads of the loop that
 //! keeps the row ask for the next one meanwhile.
 //!
 //! The arg of such a load is by how many elements the place grows from one row to the next.

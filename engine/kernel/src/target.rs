@@ -49,8 +49,8 @@ pub struct Target {
     pub threads: i64,
     /// Groups of threads, if there are any.
     pub groups: Option<Groups>,
-    /// Names of the [`TensorCore`](gradiff_graph::TensorCore)s, best ones first. That of tf32, which
-    /// rounds f32 to 10 bits, is that of targets which are chosen for it alone.
+    /// Names of the [`TensorCore`](gradiff_graph::TensorCore)s, best ones first. That of tf32,
+    /// which rounds f32 to 10 bits, is that of targets which are chosen for it alone.
     pub tensor_cores: &'static [&'static str],
 }
 

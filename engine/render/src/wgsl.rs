@@ -3,8 +3,8 @@
 //! `wgsl_types`; a bool is stored as a u32, which is 0 or 1. There are two dialects: with the
 //! extensions of f16 and of types of 64 bits and, for devices without f16, the core.
 //!
-//! How exact functions are the language leaves open: they are written out before a kernel comes here
-//! (`lacks` of the target).
+//! How exact functions are the language leaves open: they are written out before a kernel comes
+//! here (`lacks` of the target).
 //!
 //! The language lets an implementation take NaN and infinity for absent. Constants of that kind
 //! go through a function, since as constant expressions they are errors.

@@ -1,6 +1,7 @@
-//! The types of WGSL, which has words of 32 bits and, by extensions, f16 and types of 64 bits (those
-//! are naga's own). Smaller types lie in words: a variable or element holds an integer as the value
-//! that it is, extended to 32 bits, and a 16-bit float that the language lacks as its bits.
+//! The types of WGSL, which has words of 32 bits and, by extensions, f16 and types of 64 bits
+//! (those are naga's own). Smaller types lie in words: a variable or element holds an integer as
+//! the value that it is, extended to 32 bits, and a 16-bit float that the language lacks as its
+//! bits.
 //!
 //! Casts are functions where they are more than a word. How f32 is rounded to what the language
 //! lacks is not left to it, as it leaves that open: such floats are made bit by bit.

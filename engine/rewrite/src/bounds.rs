@@ -368,7 +368,7 @@ mod tests {
         all(intervals.len()).map(|(x, y)| (intervals[x], intervals[y])).collect()
     }
 
-    /// The smallest and the largest value at the points that are tried; `None` if all are undefined.
+    /// The smallest and the largest value at the points tried; `None` if all are undefined.
     fn seen(op: Op, dtype: DType, x: Interval, y: Interval) -> Option<Interval> {
         let points = |(min, max): Interval| {
             let is_tried = move |value: &i128| {

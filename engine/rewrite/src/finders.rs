@@ -206,8 +206,8 @@ fn scale(input: &Input<'_>, scope: &mut Scope<'_>, attempt: Attempt<'_>) -> Opti
 }
 
 /// `x = w * c1 + r, x = w * c2 - t`: w has each node once; c1 is the smallest coefficient, c2 the
-/// largest, all of them positive. For variables and limit 1 alone: elsewhere the sum often stands in
-/// other clauses and in the index as well, and a second one beside it is no gain.
+/// largest, all of them positive. For variables and limit 1 alone: elsewhere the sum often stands
+/// in other clauses and in the index as well, and a second one beside it is no gain.
 fn simplex(input: &Input<'_>, scope: &mut Scope<'_>, attempt: Attempt<'_>) -> Option<UOp> {
     let sum = &*input.sums[0];
     let least = sum.terms.iter().map(|(_, coefficient)| *coefficient).min()?;

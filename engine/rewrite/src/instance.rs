@@ -14,8 +14,8 @@ use crate::rule::Rule;
 pub(crate) type Dice<'d> = &'d mut dyn FnMut(u64) -> u64;
 
 /// A node of the shape of the rule's left side whose subject has this dtype (see
-/// [`Types`](crate::Types)), of a fold the fold itself; `None` if the rule starts from any op, or if
-/// the dtype does not go with it. The same dice give the same node. Floats are read from memory,
+/// [`Types`](crate::Types)), of a fold the fold itself; `None` if the rule starts from any op, or
+/// if the dtype does not go with it. The same dice give the same node. Floats are read from memory,
 /// integers and truth values are made of variables.
 pub fn instance(rule: &Rule, subject: DType, dice: &mut dyn FnMut(u64) -> u64) -> Option<UOp> {
     if !rule.types.has(subject) {

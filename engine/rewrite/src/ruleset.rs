@@ -93,9 +93,9 @@ impl RuleSet {
     /// Parses and checks the rows of all tables; they are tried in this order.
     ///
     /// # Errors
-    /// `Duplicate` if a name stands twice; `Same` if a text does; `Unreadable` if a text does not parse or names what is
-    /// not bound by the left side; `Endless` if the right side of a row is neither cheaper than the
-    /// left one nor further in the order that `order.rs` states.
+    /// `Duplicate` if a name stands twice; `Same` if a text does; `Unreadable` if a text does not
+    /// parse or names what is not bound by the left side; `Endless` if the right side of a row is
+    /// neither cheaper than the left one nor further in the order that `order.rs` states.
     pub fn load(tables: &[&[Rule]]) -> Result<RuleSet, Error> {
         let set = RuleSet::load_unordered(tables)?;
         for rule in &set.rules {

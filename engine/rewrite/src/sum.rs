@@ -169,8 +169,8 @@ impl Sum {
 }
 
 /// The order of the terms of a sum: small factors first, as those of the inner axes are. So the sum
-/// of an inner axis, which a gate compares, is the beginning of the index behind the gate. The first
-/// two stand in the order of all commutative ops.
+/// of an inner axis, which a gate compares, is the beginning of the index behind the gate. The
+/// first two stand in the order of all commutative ops.
 fn term_cmp((x, a): &(UOp, i128), (y, b): &(UOp, i128)) -> std::cmp::Ordering {
     a.abs().cmp(&b.abs()).then_with(|| canonical_cmp(x, y))
 }

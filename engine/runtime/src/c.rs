@@ -43,8 +43,8 @@ const NARROW_FLAG: &str = "-fno-tree-vectorize";
 const NATIVE: &str = "-march=native";
 
 /// Vectors are the engine's; left off where the compiler does not know it, as clang. Of two loads
-/// behind one condition in a loop gcc 12 loads other elements, in all types: it was wrong for 392 of
-/// 1,584 such loops that sum or store what they load.
+/// behind one condition in a loop gcc 12 loads other elements, in all types: it was wrong for 392
+/// of 1,584 such loops that sum or store what they load.
 const NO_LOOP_VECTORS: &str = "-fno-tree-loop-vectorize";
 
 /// For kernels of more than [`LONG`] lines; left off where the compiler does not know it. More than

@@ -1,8 +1,8 @@
 //! Kernels as OpenCL C, compiled by the driver that is found when the program runs.
 //!
-//! Global ranges number the groups and local ranges the threads of a group, the innermost range
-//! as dimension 0. Memories have a copy in a buffer of the device (see `remote`), parts of them one
-//! in a sub-buffer. The queue notes the times at which kernels start and end. Of several devices the
+//! Global ranges number the groups and local ranges the threads of a group, the innermost range as
+//! dimension 0. Memories have a copy in a buffer of the device (see `remote`), parts of them one in
+//! a sub-buffer. The queue notes the times at which kernels start and end. Of several devices the
 //! first GPU is taken, else the first one, or the one whose number in the order of the drivers
 //! `GRADIFF_OPENCL_DEVICE` gives.
 

@@ -6,8 +6,8 @@
 //! computed or compiled here.
 //!
 //! Seven passes, see [`PASSES`]: constants fold; movement ops become views; operands of large
-//! contractions are laid out as panels, if that is asked for; nodes that need a buffer are chosen; each of them becomes a kernel tree; the kernels are ordered; intermediate buffers
-//! are shared.
+//! contractions are laid out as panels, if that is asked for; nodes that need a buffer are chosen;
+//! each of them becomes a kernel tree; the kernels are ordered; intermediate buffers are shared.
 //! What decides about fusion is written down in `realize`.
 
 mod error;

@@ -1,9 +1,10 @@
 //! Pass "pack": operands of large contractions are laid out as panels.
 //!
-//! In `sum(x * y)` where `x` is the same along an output axis `j` and `y` along others, each element
-//! of `y` is read again and again. Lanes along `j` then read neighbours, and a tile of the output one
-//! panel of `y` after the other, if `y` is first laid out with a few steps of `j` innermost and the
-//! folded axes around them: a `contiguous` of a permuted view. The fold itself keeps its order.
+//! In `sum(x * y)` where `x` is the same along an output axis `j` and `y` along others, each
+//! element of `y` is read again and again. Lanes along `j` then read neighbours, and a tile of the
+//! output one panel of `y` after the other, if `y` is first laid out with a few steps of `j`
+//! innermost and the folded axes around them: a `contiguous` of a permuted view. The fold itself
+//! keeps its order.
 
 use gradiff_graph::{Arg, Dims, Op, Pairs, UOp};
 use rustc_hash::FxHashMap;

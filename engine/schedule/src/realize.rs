@@ -10,9 +10,9 @@
 //!    part, where it is folded again, and where a view does more than reshape it. It ends before
 //!    a widening cast rather than after it, because the narrow value is the smaller one to store.
 //!
-//! With [`Options::rows`] a kernel may have several folds, if all of them fold the same last axes of
-//! one shape: it then takes row after row, and what a fold made of a row may be spread over the row
-//! again (softmax, layer norm, a variance). `rows.rs` says what may meet in such a kernel.
+//! With [`Options::rows`] a kernel may have several folds, if all of them fold the same last axes
+//! of one shape: it then takes row after row, and what a fold made of a row may be spread over the
+//! row again (softmax, layer norm, a variance). `rows.rs` says what may meet in such a kernel.
 //!
 //! What is elementwise and needed by several kernels is computed in each of them.
 

@@ -1,7 +1,7 @@
 //! Kernels that take row after row: which folds and what else may meet in one.
 //!
-//! All folds of such a kernel fold the last axes of one shape, its rows. Every other node either has
-//! one value for each row, as a fold has, or is *spread*: it has the shape of the rows. A view
+//! All folds of such a kernel fold the last axes of one shape, its rows. Every other node either
+//! has one value for each row, as a fold has, or is *spread*: it has the shape of the rows. A view
 //! leads from one to the other only, by repeating the value of each row along it.
 
 use gradiff_graph::{Arg, UOp};

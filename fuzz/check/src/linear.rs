@@ -1,5 +1,5 @@
-//! What a list of linear uops means, said slowly: one uop at a time through the scalar meanings, the
-//! threads of a group one after the other from barrier to barrier.
+//! What a list of linear uops means, said slowly: one uop at a time through the scalar meanings,
+//! the threads of a group one after the other from barrier to barrier.
 //!
 //! Products of matrices are put together from what the threads of a warp hold, and taken apart.
 //!
@@ -14,8 +14,8 @@ use crate::stages::Elements;
 /// Runs a kernel on its parameters, in the order of their slots.
 ///
 /// # Errors
-/// A list that is not well formed, a touch outside an array, an element that two threads write, a barrier that not all threads of a
-/// group reach, a loop without an end.
+/// A list that is not well formed, a touch outside an array, an element that two threads write, a
+/// barrier that not all threads of a group reach, a loop without an end.
 pub(crate) fn run(kernel: &Linear, memories: &mut [Elements]) -> Result<(), String> {
     run_rounded(kernel, memories, &mut |_, value| value)
 }

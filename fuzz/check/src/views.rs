@@ -14,7 +14,7 @@ const SYMBOLIC_ONE_IN: u64 = 256;
 
 /// Checks the tracker of a sequence, after every operation, against the model: element positions by
 /// the index and validity expressions; at its end also by `locate`, and contiguity, real size, real
-/// strides, masked axes, `minify`, `invert` and `a + b`, with views merged, unmerged and simplified.
+/// strides, masked axes, `minify`, `invert`, `a + b`, with views merged, unmerged, simplified.
 ///
 /// # Errors
 /// What differs, in one line.

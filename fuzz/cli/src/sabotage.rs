@@ -363,8 +363,8 @@ impl Report {
         );
     }
 
-    /// Writes the list of forms anew: the lines that are there, as they are now, and those that tell
-    /// survivors from their rows.
+    /// Writes the list of forms anew: the lines that are there, as they are now, and those that
+    /// tell survivors from their rows.
     fn write_forms(&self, path: &Path) -> Result<(), Failure> {
         let failed = |error: std::io::Error| Failure::Usage(format!("{}: {error}", path.display()));
         let text = std::fs::read_to_string(path).map_err(failed)?;

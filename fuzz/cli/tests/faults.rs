@@ -25,8 +25,8 @@ fn faults_of_views_are_found_by_views() {
     }
 }
 
-/// One hunt, as a person would start it: on the devices for what bites in their rooms, on the ways of
-/// the interpreter, which needs no compiler, for what bites before.
+/// One hunt, as a person would start it: on the devices for what bites in their rooms, on the ways
+/// of the interpreter, which needs no compiler, for what bites before.
 fn hunt(fault: &str, room: &str, folder: &std::path::Path) -> (Option<i32>, Value) {
     let backends = match room {
         "render" | "runtime" => "interp,jit,c,interp/opts",

@@ -1,7 +1,7 @@
-//! Which of the ranges that are written out become the lanes of vectors, and in which form each
-//! uop along them is needed: as one vector, as single values, or as its first value only (an address
-//! from which a vector is loaded). In loops one after the other each may have lanes of its own; they
-//! are as many everywhere.
+//! Which of the ranges that are written out become the lanes of vectors, and in which form each uop
+//! along them is needed: as one vector, as single values, or as its first value only (an address
+//! from which a vector is loaded). In loops one after the other each may have lanes of its own;
+//! they are as many everywhere.
 //!
 //! Where lanes are stored to elements far apart, neighbours may lie along another range, of which a
 //! tile has some steps: its rows. Of what is stored there a vector along the rows is made for each
@@ -46,8 +46,8 @@ pub(super) struct Lanes {
 }
 
 impl Lanes {
-    /// The range along which most accesses are to neighbours, the longest one of those; none if that
-    /// is not worth it.
+    /// The range along which most accesses are to neighbours, the longest one of those; none if
+    /// that is not worth it.
     pub(super) fn choose(dims: &Dims<'_>, varies: &[u64], vectors: Vectors) -> Option<Lanes> {
         let fits = |bit: &usize| {
             let range = &dims.ranges[*bit];

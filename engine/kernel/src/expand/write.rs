@@ -541,7 +541,7 @@ impl Writer<'_> {
         needed
     }
 
-    /// The constants, then those in every lane, then the uops; of each those that something comes of.
+    /// The constants, then those in every lane, then the uops; of each those that are used.
     fn finish(self) -> Linear {
         let needed = self.needed();
         let mut uops: Vec<Instruction> = Vec::with_capacity(self.uops.len());

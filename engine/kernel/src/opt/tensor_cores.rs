@@ -114,7 +114,7 @@ fn operands(value: &UOp) -> Option<[UOp; 2]> {
     }
 }
 
-/// The tensor cores and the products of matrices that the numbers of this opt of a loop choose from.
+/// The tensor cores and products of matrices that the numbers of this opt of a loop choose from.
 pub(super) fn choices<'a>(
     loops: &'a Loops,
     one: &Loop,

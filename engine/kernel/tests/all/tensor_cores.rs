@@ -1,5 +1,5 @@
-//! Products of matrices by tensor cores: drawn ones keep what they compute after each pass, and what
-//! is refused says why.
+//! Products of matrices by tensor cores: drawn ones keep what they compute after each pass, and
+//! what is refused says why.
 
 use gradiff_graph::{Arg, Constant, DType, Op, TENSOR_CORES, TensorCore, UOp};
 use gradiff_kernel::{

@@ -1,8 +1,8 @@
-//! Products of matrices by the threads of a warp: PTX, whose threads are run side by side up to each
-//! `mma.sync`, and then multiply what their registers hold, as the manual lays it out.
+//! Products of matrices by the threads of a warp: PTX, whose threads are run side by side up to
+//! each `mma.sync`, and then multiply what their registers hold, as the manual lays it out.
 //!
-//! CUDA says the same instruction with the same operands; the compiler of NVIDIA reads it, but it is
-//! no C++, so that it is not run here.
+//! CUDA says the same instruction with the same operands; the compiler of NVIDIA reads it, but it
+//! is no C++, so that it is not run here.
 
 use std::collections::HashMap;
 

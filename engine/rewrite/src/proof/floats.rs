@@ -1,8 +1,8 @@
 //! Float ops as SMT-LIB floating-point terms.
 //!
 //! Sums, products, quotients and roots of 16-bit floats are computed in f32 and rounded once more,
-//! which is the correctly rounded result (f32 has more than twice the bits and two to spare), so the
-//! theory's own ops are what is computed. Functions without a fixed result have no terms.
+//! which is the correctly rounded result (f32 has more than twice the bits and two to spare), so
+//! the theory's own ops are what is computed. Functions without a fixed result have no terms.
 
 use gradiff_graph::{Constant, DType, Op};
 

@@ -139,8 +139,8 @@ impl Tape {
         })
     }
 
-    /// The root in f64 without rounding in between, and the largest number met on the way: exact for
-    /// sums and products of few f16. `None` for other ops.
+    /// The root in f64 without rounding in between, and the largest number met on the way: exact
+    /// for sums and products of few f16. `None` for other ops.
     pub(super) fn exact(&self) -> Option<(f64, f64)> {
         let mut found: Vec<f64> = Vec::new();
         let mut most = 0f64;

@@ -23,9 +23,9 @@
 //! on. `//` and `%` (floored), `cdiv` and `cmod` in an equation are nodes that are there. Of such a
 //! name `min`, `max` and `linear` speak of its exact sum.
 //!
-//! `(reduce.add v r)` folds v by + over the range r; on the left r may be any one of several ranges,
-//! and the fold over the others stays around the right side. `free(v, r)` says that v is not made
-//! from r, `size(r)` how many steps r has.
+//! `(reduce.add v r)` folds v by + over the range r; on the left r may be any one of several
+//! ranges, and the fold over the others stays around the right side. `free(v, r)` says that v is
+//! not made from r, `size(r)` how many steps r has.
 //!
 //! `x + y`, `x - y` and `x * y` wrap; a rule about order or division asks that nothing wraps.
 

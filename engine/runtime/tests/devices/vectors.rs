@@ -111,8 +111,8 @@ fn lanes_that_do_not_fit_are_refused() {
     }
 }
 
-/// `data0[3 - i] = data1[i] * 2` by way of an array of the thread, in pairs; the array is larger than
-/// a page where `size_elements` is.
+/// `data0[3 - i] = data1[i] * 2` by way of an array of the thread, in pairs; the array is larger
+/// than a page where `size_elements` is.
 fn turned(size_elements: i64) -> Linear {
     let mut b = Builder::default();
     let (output, input) = (b.global(0, DType::I32, 4), b.global(1, DType::I32, 4));

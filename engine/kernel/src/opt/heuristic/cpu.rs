@@ -1,6 +1,6 @@
-//! On a CPU with vectors: lanes along the loop in which most accesses go to neighbours; then as many
-//! vectors side by side as registers hold, so that what is loaded once is used often and folds do
-//! not wait for each other.
+//! On a CPU with vectors: lanes along the loop in which most accesses go to neighbours; then as
+//! many vectors side by side as registers hold, so that what is loaded once is used often and folds
+//! do not wait for each other.
 
 use gradiff_graph::AxisKind;
 
@@ -101,8 +101,8 @@ fn vectors(chosen: &mut Chosen<'_>) -> Result<(), Error> {
 }
 
 /// The rows of a tile of vectors in registers: steps of the reused loop, of which each loads one
-/// value for as many vectors as lie side by side along the lanes' loop; those are loaded once for all
-/// rows. Gives how many will lie side by side.
+/// value for as many vectors as lie side by side along the lanes' loop; those are loaded once for
+/// all rows. Gives how many will lie side by side.
 fn tile(
     chosen: &mut Chosen<'_>,
     access: &Accesses,
@@ -125,8 +125,8 @@ fn tile(
     let steps = |one: &Loop| one.size / if one.range == along.range { lanes * side } else { 1 };
     let is_shared = |one: &Loop| 1 < steps(one) && steps(one) % target.threads == 0;
     let is_free = target.threads == 1 || others.any(is_shared);
-    // Multiply-adds and loads, of steps that are done twice as well; those of vectors, a line of the
-    // cache each, cost most.
+    // Multiply-adds and loads, of steps that are done twice as well; those of vectors, a line of
+    // the cache each, cost most.
     let uops = |rows: &i64| (reused.size + rows - 1) / rows * (rows * side + rows + 2 * side);
     let mut amounts: Vec<i64> = (2..=most).rev().collect();
     amounts.sort_by_key(uops);
