@@ -1,19 +1,20 @@
-/* What one core of this machine can do, in seconds for each, best of so many runs: multiply-adds in
-   registers, bytes read, bytes read and written (with plain stores or past the cache, whichever is
-   faster). Memory lies on huge pages where the system gives them. */
+/* What one core of this machine can do. For each line of its input it measures once, and prints the
+   seconds that one of them took: `multiply-add` in registers, a byte `read`, a byte `moved` (read and
+   written, with plain stores or past the cache, whichever is faster). Memory lies on huge pages
+   where the system gives them. */
 #define _GNU_SOURCE
 #include <stdint.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <time.h>
 #ifdef __x86_64__
 #include <immintrin.h>
 #endif
 
-#define COUNT (1L << 24) /* floats of an array */
-#define STEPS (1L << 22) /* multiply-adds of a lane */
+#define COUNT (1L << 26) /* floats of an array: more than caches hold */
+#define STEPS (1L << 20) /* multiply-adds of a lane */
 #define CHAINS 12        /* vectors of them */
-#define RUNS 15
 
 #if defined(__AVX512F__)
 #define BYTES 64
@@ -55,30 +56,52 @@ static float *array(void) {
   return aligned;
 }
 
-#define BEST(best, ...)                  \
-  for (int run = 0; run < RUNS; run++) { \
-    double start = now();                \
-    __VA_ARGS__;                         \
-    double taken = now() - start;        \
-    if (taken < best) best = taken;      \
-  }
 #define AT(array, i) (*(vector *)(array + i))
+
+static vector sums[CHAINS];
+
+static double multiply_add(void) {
+  vector chains[CHAINS], factor = sums[0] * 0 + 0.999f;
+  double start = now();
+  for (int k = 0; k < CHAINS; k++) chains[k] = sums[k];
+  for (long i = 0; i < STEPS; i++)
+    for (int k = 0; k < CHAINS; k++) chains[k] = chains[k] * factor + factor;
+  for (int k = 0; k < CHAINS; k++) sums[k] = chains[k];
+  return (now() - start) / (1.0 * STEPS * CHAINS * LANES);
+}
+
+static double read_byte(const float *x) {
+  vector chains[4];
+  double start = now();
+  for (int k = 0; k < 4; k++) chains[k] = sums[k];
+  for (long i = 0; i < COUNT; i += 4 * LANES)
+    for (int k = 0; k < 4; k++) chains[k] += AT(x, i + k * LANES);
+  for (int k = 0; k < 4; k++) sums[k] = chains[k];
+  return (now() - start) / (4.0 * COUNT);
+}
+
+static double moved_byte(const float *x, const float *y, float *z) {
+  double start = now();
+  for (long i = 0; i < COUNT; i += LANES) AT(z, i) = AT(x, i) + AT(y, i);
+  double between = now();
+  for (long i = 0; i < COUNT; i += LANES) stream(z + i, AT(x, i) + AT(y, i));
+  double plain = between - start, past = now() - between;
+  return (plain < past ? plain : past) / (12.0 * COUNT);
+}
 
 int main(void) {
   float *x = array(), *y = array(), *z = array();
-  vector sums[CHAINS], zero = {0}, factor = zero + 0.999f;
-  double fma = 1e9, reading = 1e9, moving = 1e9;
-  for (int k = 0; k < CHAINS; k++) sums[k] = zero + (float)k;
-  BEST(fma, for (long i = 0; i < STEPS; i++) for (int k = 0; k < CHAINS; k++)
-                sums[k] = sums[k] * factor + factor);
-  BEST(reading, for (long i = 0; i < COUNT; i += 4 * LANES) for (int k = 0; k < 4; k++)
-                    sums[k] += AT(x, i + k * LANES));
-  BEST(moving, for (long i = 0; i < COUNT; i += LANES) AT(z, i) = AT(x, i) + AT(y, i));
-  BEST(moving, for (long i = 0; i < COUNT; i += LANES) stream(z + i, AT(x, i) + AT(y, i)));
-  float used = 0;
-  for (int k = 0; k < CHAINS; k++) used += sums[k][0] + z[k];
-  fprintf(stderr, "%g\n", used);
-  printf("%.9e %.9e %.9e\n", fma / (1.0 * STEPS * CHAINS * LANES), reading / (4.0 * COUNT),
-         moving / (12.0 * COUNT));
+  char line[32];
+  while (scanf("%31s", line) == 1) {
+    double seconds = !strcmp(line, "multiply-add") ? multiply_add()
+                     : !strcmp(line, "read")       ? read_byte(x)
+                     : !strcmp(line, "moved")      ? moved_byte(x, y, z)
+                                                   : 0;
+    if (seconds <= 0) return 2;
+    printf("%.9e\n", seconds);
+    fflush(stdout);
+  }
+  volatile float used = sums[0][0] + z[0];
+  (void)used;
   return 0;
 }

@@ -1,15 +1,14 @@
-//! How fast kernels are on this machine, one core, as shares of what the machine can do right
-//! before and after (`limits.c`): f32 multiply-adds in registers, bytes read, bytes read and
-//! written. A core that others use as well does less from one minute to the next, so each kernel
-//! has limits of its own.
+//! How fast kernels are on this machine, one core, as shares of what the machine can do
+//! (`limits.c`): f32 multiply-adds in registers, bytes read, bytes read and written. A core that
+//! others use as well does less from one moment to the next, so every run of a kernel stands between
+//! two measurements of its limit, and the figure is the median of the shares of all runs, beside
+//! their quartiles.
 //!
 //! `cargo bench -p gradiff --bench speed`, or with `-- matmul` a part of it. The device is `c`; the
-//! heuristic alone chooses the optimisations. Each figure is the best of its samples.
+//! heuristic alone chooses the optimisations.
 
-use std::cell::RefCell;
-use std::collections::BTreeMap;
-use std::path::PathBuf;
-use std::process::Command;
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use criterion::Criterion;
@@ -22,35 +21,6 @@ use common::convolution;
 /// Elements of the large arrays.
 const LARGE: i64 = 1 << 24;
 
-/// Best times by name.
-#[derive(Default)]
-struct Times(RefCell<BTreeMap<String, f64>>);
-
-impl Times {
-    /// Measures `run` with criterion and keeps its best time in seconds.
-    fn measure(&self, criterion: &mut Criterion, name: &str, mut run: impl FnMut()) {
-        criterion.bench_function(name, |bencher| {
-            bencher.iter_custom(|count| {
-                let mut total = Duration::ZERO;
-                for _ in 0..count {
-                    let start = Instant::now();
-                    run();
-                    let time = start.elapsed();
-                    total += time;
-                    let mut times = self.0.borrow_mut();
-                    let best = times.entry(name.to_owned()).or_insert(f64::MAX);
-                    *best = best.min(time.as_secs_f64());
-                }
-                total
-            });
-        });
-    }
-
-    fn of(&self, name: &str) -> Option<f64> {
-        self.0.borrow().get(name).copied()
-    }
-}
-
 /// Numbers between -0.5 and 0.5.
 fn data(shape: &[i64]) -> Tensor {
     let count: i64 = shape.iter().product();
@@ -59,116 +29,159 @@ fn data(shape: &[i64]) -> Tensor {
     Tensor::from_slice(shape, &numbers).expect("so many numbers")
 }
 
-/// What the machine can do: the seconds that one multiply-add and one byte take.
+/// What a kernel needs most of.
 #[derive(Clone, Copy)]
-struct Limits {
-    multiply_add: f64,
-    read: f64,
-    moved: f64,
+enum Unit {
+    MultiplyAdd,
+    ByteRead,
+    /// A byte read or written.
+    ByteMoved,
 }
 
-impl Limits {
-    /// The better of two in each.
-    fn best(self, other: Limits) -> Limits {
-        Limits {
-            multiply_add: self.multiply_add.min(other.multiply_add),
-            read: self.read.min(other.read),
-            moved: self.moved.min(other.moved),
+impl Unit {
+    /// What `limits.c` calls it.
+    fn name(self) -> &'static str {
+        match self {
+            Unit::MultiplyAdd => "multiply-add",
+            Unit::ByteRead => "read",
+            Unit::ByteMoved => "moved",
+        }
+    }
+
+    /// A limit of so many seconds each, in the field's words.
+    fn rate(self, seconds: f64) -> String {
+        match self {
+            Unit::MultiplyAdd => format!("{:.1} GFLOP/s", 2e-9 / seconds),
+            Unit::ByteRead => format!("{:.1} GB/s read", 1e-9 / seconds),
+            Unit::ByteMoved => format!("{:.1} GB/s moved", 1e-9 / seconds),
         }
     }
 }
 
-/// `limits.c`, made for this machine by its C compiler.
+/// `limits.c`, made for this machine by its C compiler and waiting to be asked.
 struct Meter {
-    folder: tempfile::TempDir,
+    program: Child,
+    answers: BufReader<ChildStdout>,
+    _folder: tempfile::TempDir,
 }
 
 impl Meter {
     fn new() -> Result<Meter, Box<dyn std::error::Error>> {
-        let meter = Meter { folder: tempfile::tempdir()? };
-        let source = meter.folder.path().join("limits.c");
+        let folder = tempfile::tempdir()?;
+        let [source, program] = ["limits.c", "limits"].map(|name| folder.path().join(name));
         std::fs::write(&source, include_str!("limits.c"))?;
         let mut compiler = Command::new(std::env::var("CC").unwrap_or("cc".to_owned()));
-        compiler.args(["-O3", "-march=native", "-o"]).arg(meter.program()).arg(&source);
-        match compiler.status()? {
-            status if status.success() => Ok(meter),
-            status => Err(format!("the C compiler ends with {status} over limits.c").into()),
+        compiler.args(["-O3", "-march=native", "-o"]).arg(&program).arg(&source);
+        let status = compiler.status()?;
+        if !status.success() {
+            return Err(format!("the C compiler ends with {status} over limits.c").into());
         }
+        let mut program =
+            Command::new(program).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+        let answers = BufReader::new(program.stdout.take().ok_or("no pipe")?);
+        Ok(Meter { program, answers, _folder: folder })
     }
 
-    fn program(&self) -> PathBuf {
-        self.folder.path().join("limits")
-    }
-
-    fn measure(&self) -> Result<Limits, Box<dyn std::error::Error>> {
-        let text = String::from_utf8(Command::new(self.program()).output()?.stdout)?;
-        let seconds: Vec<f64> =
-            text.split_whitespace().map(str::parse).collect::<Result<_, _>>()?;
-        match seconds.as_slice() {
-            &[multiply_add, read, moved] => Ok(Limits { multiply_add, read, moved }),
-            _ => Err(format!("limits.c printed {text:?}").into()),
-        }
+    /// The seconds that one of `unit` takes now.
+    fn measure(&mut self, unit: Unit) -> Result<f64, Box<dyn std::error::Error>> {
+        let input = self.program.stdin.as_mut().ok_or("no pipe")?;
+        writeln!(input, "{}", unit.name())?;
+        let mut answer = String::new();
+        self.answers.read_line(&mut answer)?;
+        Ok(answer.trim().parse().map_err(|_| format!("limits.c printed {answer:?}"))?)
     }
 }
 
-/// A kernel's work, and the limit that it is held against.
+/// One run of a kernel: its seconds, and the seconds of one unit around it.
+struct Sample {
+    time: f64,
+    unit: f64,
+}
+
+/// The value under which lies the share `part` of `values`.
+fn quantile(values: impl Iterator<Item = f64>, part: f64) -> f64 {
+    let mut sorted: Vec<f64> = values.collect();
+    sorted.sort_by(f64::total_cmp);
+    sorted[((sorted.len() - 1) as f64 * part).round() as usize]
+}
+
+/// A kernel's work, and what it needs most of.
 struct Work {
     name: String,
     make: Box<dyn Fn() -> Result<Tensor, gradiff::Error>>,
-    need: Need,
+    unit: Unit,
+    count: f64,
 }
 
-enum Need {
-    /// So many multiply-adds.
-    MultiplyAdds(f64),
-    /// So many bytes read.
-    Read(f64),
-    /// So many bytes read and written.
-    Moved(f64),
-}
-
-impl Need {
-    /// The seconds that the machine would need at its limit.
-    fn least(&self, limits: &Limits) -> f64 {
-        match self {
-            Need::MultiplyAdds(count) => limits.multiply_add * count,
-            Need::Read(bytes) => limits.read * bytes,
-            Need::Moved(bytes) => limits.moved * bytes,
-        }
+impl Work {
+    /// Runs it in turns with its limit, as often as criterion asks; nothing where the command line
+    /// leaves it out.
+    fn measure(
+        &self,
+        criterion: &mut Criterion,
+        engine: &Engine,
+        meter: &mut Meter,
+    ) -> Vec<Sample> {
+        let result = (self.make)().expect("shapes that fit");
+        let mut plan = [engine.plan(&[&result]).expect("a plan")];
+        engine.compile(&mut plan).expect("kernels that compile");
+        let mut samples = Vec::new();
+        let mut limit = || meter.measure(self.unit).expect("a C program that measures");
+        criterion.bench_function(&self.name, |bencher| {
+            bencher.iter_custom(|count| {
+                let (mut total, mut before) = (Duration::ZERO, limit());
+                for _ in 0..count {
+                    let start = Instant::now();
+                    engine.run(&plan[0]).expect("a run");
+                    let time = start.elapsed();
+                    let after = limit();
+                    let unit = (before + after) / 2.0;
+                    samples.push(Sample { time: time.as_secs_f64(), unit });
+                    (total, before) = (total + time, after);
+                }
+                total
+            });
+        });
+        samples
     }
 
-    /// The limit in words.
-    fn shown(&self, limits: &Limits) -> String {
-        match self {
-            Need::MultiplyAdds(_) => format!("{:.1} GFLOP/s", 2e-9 / limits.multiply_add),
-            Need::Read(_) => format!("{:.1} GB/s read", 1e-9 / limits.read),
-            Need::Moved(_) => format!("{:.1} GB/s moved", 1e-9 / limits.moved),
-        }
+    /// The row of its figures.
+    fn row(&self, samples: &[Sample]) -> String {
+        let share = |part| {
+            let shares = samples.iter().map(|sample| self.count * sample.unit / sample.time);
+            100.0 * quantile(shares, part)
+        };
+        let time = 1e3 * quantile(samples.iter().map(|sample| sample.time), 0.5);
+        let limit = self.unit.rate(quantile(samples.iter().map(|sample| sample.unit), 0.5));
+        let [low, middle, high] = [0.25, 0.5, 0.75].map(share);
+        format!(
+            "{:22} {:>5} {time:10.3} {limit:>18} {middle:6.0}% {low:5.0} to {high:.0}",
+            self.name,
+            samples.len()
+        )
     }
 }
 
 fn works() -> Vec<Work> {
     let mut works = Vec::new();
-    let mut add = |name: &str, need, make: Box<dyn Fn() -> Result<Tensor, gradiff::Error>>| {
-        works.push(Work { name: name.to_owned(), make, need });
+    let mut add = |name: &str, unit, count: i64, make: Box<dyn Fn() -> _>| {
+        works.push(Work { name: name.to_owned(), make, unit, count: count as f64 });
     };
     for size in [512i64, 1024, 2048] {
         let (x, y) = (data(&[size, size]), data(&[size, size]));
-        let need = Need::MultiplyAdds((size * size * size) as f64);
-        add(&format!("matmul {size}"), need, Box::new(move || x.matmul(&y)));
+        let name = format!("matmul {size}");
+        add(&name, Unit::MultiplyAdd, size * size * size, Box::new(move || x.matmul(&y)));
     }
     let (images, weights) = (data(&[8, 64, 56, 56]), data(&[64, 64, 3, 3]));
-    let need = Need::MultiplyAdds((8 * 64 * 56 * 56 * 64 * 9) as f64);
-    add("convolution 3x3", need, Box::new(move || convolution(&images, &weights, 1)));
-    let large = LARGE as f64;
+    let convolved = move || convolution(&images, &weights, 1);
+    add("convolution 3x3", Unit::MultiplyAdd, 8 * 64 * 56 * 56 * 64 * 9, Box::new(convolved));
     let [x, y, z] = [(); 3].map(|()| data(&[LARGE]));
     let fused = move || x.mul(&y)?.add(&z)?.relu()?.exp2();
-    add("elementwise 16M", Need::Moved(16.0 * large), Box::new(fused));
+    add("elementwise 16M", Unit::ByteMoved, 16 * LARGE, Box::new(fused));
     let x = data(&[LARGE]);
-    add("sum 16M", Need::Read(4.0 * large), Box::new(move || x.sum(&[0])));
+    add("sum 16M", Unit::ByteRead, 4 * LARGE, Box::new(move || x.sum(&[0])));
     let x = data(&[4096, 1024]);
-    let bytes = 8.0 * 4096.0 * 1024.0;
-    add("softmax 4096x1024", Need::Moved(bytes), Box::new(move || x.softmax(1)));
+    add("softmax 4096x1024", Unit::ByteMoved, 8 * 4096 * 1024, Box::new(move || x.softmax(1)));
     works
 }
 
@@ -179,27 +192,16 @@ fn main() {
         .measurement_time(Duration::from_secs(2))
         .configure_from_args();
     let engine = Engine::new("c").expect("a C compiler");
-    let times = Times::default();
-    let meter = Meter::new().expect("a C compiler");
-    let limits = || meter.measure().expect("a C program that measures");
-    let (mut rows, mut before) = (Vec::new(), limits());
+    let mut meter = Meter::new().expect("a C compiler");
+    let mut rows = Vec::new();
     for work in works() {
-        let result = (work.make)().expect("shapes that fit");
-        let mut plan = [engine.plan(&[&result]).expect("a plan")];
-        engine.compile(&mut plan).expect("kernels that compile");
-        times.measure(&mut criterion, &work.name, || engine.run(&plan[0]).expect("a run"));
-        // Nothing is measured of what the command line leaves out.
-        if let Some(time) = times.of(&work.name) {
-            let after = limits();
-            rows.push((work.name, time, work.need, before.best(after)));
-            before = after;
+        let samples = work.measure(&mut criterion, &engine, &mut meter);
+        if !samples.is_empty() {
+            rows.push(work.row(&samples));
         }
     }
     criterion.final_summary();
-    println!("\n{:22} {:>10} {:>18} {:>10} {:>7}", "", "ms", "limit", "least ms", "share");
-    for (name, time, need, limits) in rows {
-        let (least, limit) = (need.least(&limits), need.shown(&limits));
-        let share = 100.0 * least / time;
-        println!("{name:22} {:10.3} {limit:>18} {:10.3} {share:6.0}%", time * 1e3, least * 1e3);
-    }
+    let [name, runs, time, limit, share] = ["", "runs", "ms", "limit", "share"];
+    println!("\n{name:22} {runs:>5} {time:>10} {limit:>18} {share:>7} quartiles");
+    rows.iter().for_each(|row| println!("{row}"));
 }
