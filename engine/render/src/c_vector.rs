@@ -356,24 +356,40 @@ impl<'a> Helper<'a> {
         function("void", self.word, &format!("({element}* data, {kind} x)"), &body)
     }
 
-    /// The larger or the smaller one; of floats NaN if either is.
+    /// The larger or the smaller one; of floats NaN if either is. A fold waits for `x`, so it is
+    /// `y` that is looked at.
     fn choice(&self) -> String {
         let (kind, masks) = (name(self.dtype, self.lanes), mask_name(self.dtype, self.lanes));
         let is_max = self.function == "max";
-        let (condition, first, second) = match (self.dtype.is_float(), is_max) {
-            (true, true) => ("(x > y) | (x != x)", "x", "y"),
-            (true, false) => ("(x < y) | (x != x)", "x", "y"),
-            (false, true) => ("x < y", "y", "x"),
-            (false, false) => ("y < x", "y", "x"),
-        };
-        format!("return select_{kind}(({masks})({condition}), {first}, {second});")
+        if self.dtype.is_float() {
+            let extreme = if is_max { "greater" } else { "lesser" };
+            let own = match usize::from(self.lanes) * self.dtype.size_bytes() {
+                64 => {
+                    let letter = self.letter();
+                    let is_number = format!("__builtin_ia32_cmpp{letter}512_mask(y, y, 7, -1, 4)");
+                    let word = format!("__builtin_ia32_{}p{letter}512_mask", self.function);
+                    format!("IF_GCC_AVX512(return {word}(y, x, y, {is_number}, 4);)\n  ")
+                }
+                _ => String::new(),
+            };
+            return format!(
+                "{own}return select_{kind}(({masks})(y != y), y, {extreme}_{kind}(y, x));"
+            );
+        }
+        let condition = if is_max { "x < y" } else { "y < x" };
+        format!("return select_{kind}(({masks})({condition}), y, x);")
+    }
+
+    /// What the words of x86 say of this type.
+    fn letter(&self) -> &'static str {
+        if self.dtype == DType::F32 { "s" } else { "d" }
     }
 
     /// `x` if it is less, or greater; else `y`, also where one is NaN. This is what one instruction
     /// of x86 does, which clang finds by itself and gcc does not.
     fn extreme(&self) -> String {
         let (kind, masks) = (name(self.dtype, self.lanes), mask_name(self.dtype, self.lanes));
-        let letter = if self.dtype == DType::F32 { "s" } else { "d" };
+        let letter = self.letter();
         let (word, sign) = if self.function == "lesser" { ("min", "<") } else { ("max", ">") };
         let word = format!("__builtin_ia32_{word}p{letter}");
         let own = match usize::from(self.lanes) * self.dtype.size_bytes() {
@@ -389,7 +405,7 @@ impl<'a> Helper<'a> {
     fn fused(&self) -> String {
         let (lanes, kind) = (self.lanes, name(self.dtype, self.lanes));
         let size = usize::from(lanes) * self.dtype.size_bytes();
-        let letter = if self.dtype == DType::F32 { "s" } else { "d" };
+        let letter = self.letter();
         let halves = || {
             let half = name(self.dtype, lanes / 2);
             format!(
