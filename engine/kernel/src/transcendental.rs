@@ -321,20 +321,23 @@ impl Writer {
         let [low, high] = [low, high].map(|bound| self.float(bound as f64));
         let x = high.less(x).choose(&high, x);
         let x = x.less(&low).choose(&low, &x);
-        let moved = (&x + &self.float(self.anchor())).bits_as(int);
-        let n = &moved - &self.int(self.bits_of(self.anchor()));
-        let r = &x - &self.whole(&n);
+        // In the last bits n + 2*bias, so that halves of them are exponents as floats store them.
+        let anchor = self.anchor() + (2 * bias) as f64;
+        let moved = (&x + &self.float(anchor)).bits_as(int);
+        let n = match self.in_vectors {
+            true => &moved.bits_as(float) - &self.float(anchor),
+            false => (&moved - &self.int(self.bits_of(anchor))).cast(float),
+        };
+        let r = &x - &n;
         let mut coefficients = self.format.exp2.to_vec();
         // fault: exp2-coefficient
         if is_active(Fault::Exp2Coefficient) {
             coefficients[1] = 0.24202651;
         }
         let p = self.fused(&self.polynomial(&coefficients, &r), &r, &self.float(1.0));
-        let half = n.shifted(Op::Shr, 1);
-        let scale = |exponent: &Value| {
-            (exponent + &self.int(bias)).shifted(Op::Shl, mantissa).bits_as(float)
-        };
-        &(&p * &scale(&half)) * &scale(&(&n - &half))
+        let first = moved.shifted(Op::Shr, 1);
+        let scale = |exponent: &Value| exponent.shifted(Op::Shl, mantissa).bits_as(float);
+        &(&p * &scale(&first)) * &scale(&(&moved - &first))
     }
 
     /// `e + log2(1+f)` for `x = 2^e * (1+f)`; what lies below the normal numbers is scaled up.
