@@ -205,8 +205,8 @@ fn cost(node: &UOp) -> i64 {
 }
 
 /// Whether a kernel keeps rows.
-pub(crate) fn has_rows(root: &UOp) -> bool {
-    root.toposort().iter().any(|node| node.op() == Op::DefineLocal)
+pub(crate) fn has_rows(nodes: &[UOp]) -> bool {
+    nodes.iter().any(|node| node.op() == Op::DefineLocal)
 }
 
 /// The stores by which a kernel keeps rows.

@@ -1,8 +1,12 @@
-//! Asking for the next row early. Where rows are kept, a kernel reads memory while it folds a row
-//! for the first time, and computes without reading any from then on: the loads of the loop that
-//! keeps the row ask for the next one meanwhile.
+//! Asking for memory early, before it is read. The arg of a load that asks says by how many
+//! elements further on.
 //!
-//! The arg of such a load is by how many elements the place grows from one row to the next.
+//! Where rows are kept, a kernel reads memory while it folds a row for the first time, and computes
+//! without reading any from then on: the loads of the loop that keeps the row ask for the next one
+//! meanwhile.
+//!
+//! A loop that computes a large array from others asks a little ahead: what it computes of one
+//! element fills so much of the core's window that few loads would be under way at once.
 
 use gradiff_graph::{Arg, AxisKind, Op, UOp};
 use rustc_hash::FxHashMap;
@@ -13,36 +17,80 @@ use crate::linearize::Free;
 use crate::opt::step;
 use crate::shape::map_nodes;
 
-/// The kernel in which loads ask for the next row.
+/// Arrays so large are not in the caches when a kernel begins.
+const LARGE_BYTES: i64 = 8 << 20;
+/// How far ahead a loop over large arrays asks: more than it reads while one line comes in.
+const AHEAD_BYTES: i64 = 2 << 10;
+/// Loads that go further than a line from step to step would ask for one line each.
+const LINE_BYTES: u64 = 64;
+
+/// The kernel in which loads ask early. See the head of this file.
 pub(crate) fn ask_early(root: &UOp) -> Result<UOp, Error> {
+    let nodes = root.toposort();
+    let (has_rows, is_stream) = (keep::has_rows(&nodes), is_stream(&nodes));
+    if !has_rows && !is_stream {
+        return Ok(root.clone());
+    }
     let free = Free::of(root)?;
     let mut ahead: FxHashMap<UOp, i64> = FxHashMap::default();
     for store in keep::stores(&free) {
         let (place, rows) = (free.of_node(&store.src()[0]), keep::rows_of(store, &free));
-        let number = |range: &UOp| match range.arg() {
-            Arg::Axis(axis) if axis.kind == AxisKind::Loop => Some(axis.number),
-            _ => None,
-        };
-        let loops = free.ranges().filter(|range| rows & free.of_node(range) != 0);
-        let Some(row) =
-            loops.filter(|range| number(range).is_some()).max_by_key(|range| number(range))
-        else {
-            continue;
-        };
-        for load in store.src()[1].toposort() {
-            let is_data = load.op() == Op::Load
-                && load.src()[0].src()[0].op() == Op::DefineGlobal
-                && free.of_node(&load) & place != 0;
-            if is_data
-                && let Some(next) = step(&load.src()[0].src()[1], row, &free)
+        let Some(row) = innermost(rows, &free) else { continue };
+        for load in loads(store).filter(|load| free.of_node(load) & place != 0) {
+            if let Some(next) = step(&load.src()[0].src()[1], row, &free)
                 && next != 0
             {
                 ahead.insert(load, next);
             }
         }
     }
-    map_nodes(&root.toposort(), |old, node| {
+    for store in nodes.iter().filter(|node| is_stream && node.op() == Op::Store) {
+        let Some(along) = innermost(free.of_node(&store.src()[0]), &free) else { continue };
+        for load in loads(store).filter(|load| LARGE_BYTES <= bytes(load)) {
+            let size = load.dtype().size_bytes();
+            if let Some(next) = step(&load.src()[0].src()[1], along, &free)
+                && (1..=LINE_BYTES).contains(&next.unsigned_abs().saturating_mul(size as u64))
+            {
+                ahead.insert(load, next.signum() * AHEAD_BYTES / size as i64);
+            }
+        }
+    }
+    map_nodes(&nodes, |old, node| {
         let Some(next) = ahead.get(old) else { return Ok(node) };
         Ok(UOp::new(Op::Load, node.dtype(), node.src().iter().cloned(), Arg::Int(*next)))
     })
+}
+
+/// Whether a kernel folds nothing and stores a large array.
+fn is_stream(nodes: &[UOp]) -> bool {
+    let is_large = |node: &UOp| node.op() == Op::Store && LARGE_BYTES <= bytes(node);
+    nodes.iter().any(is_large) && nodes.iter().all(|node| node.op() != Op::Reduce)
+}
+
+/// Bytes of the array that is loaded from or stored to; 0 if it is no parameter.
+fn bytes(access: &UOp) -> i64 {
+    let array = &access.src()[0].src()[0];
+    match array.arg() {
+        Arg::Global(global) => {
+            global.size_elements.saturating_mul(array.dtype().size_bytes() as i64)
+        }
+        _ => 0,
+    }
+}
+
+/// The innermost of the plain loops among these ranges (bits).
+fn innermost(ranges: u64, free: &Free) -> Option<&UOp> {
+    let number = |range: &UOp| match range.arg() {
+        Arg::Axis(axis) if axis.kind == AxisKind::Loop => Some(axis.number),
+        _ => None,
+    };
+    let among = free.ranges().filter(|range| ranges & free.of_node(range) != 0);
+    among.filter(|range| number(range).is_some()).max_by_key(|range| number(range))
+}
+
+/// What is loaded from parameters for a store.
+fn loads(store: &UOp) -> impl Iterator<Item = UOp> {
+    let is_data =
+        |node: &UOp| node.op() == Op::Load && node.src()[0].src()[0].op() == Op::DefineGlobal;
+    store.src()[1].toposort().into_iter().filter(is_data)
 }

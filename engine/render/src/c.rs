@@ -188,11 +188,13 @@ impl Dialect for C {
         None
     }
 
-    /// Once for a line or half of one.
+    /// Once for a line or half of one: into the first cache, and what lies twice as far on into the
+    /// second, which can wait for more lines at a time.
     fn ask_early(&self, place: &Place, further: i64) -> Option<String> {
         let bytes = usize::from(place.lanes) * place.dtype.size_bytes();
-        let (array, index) = (place.array, place.index);
-        (32 <= bytes).then(|| format!("__builtin_prefetch({array}+{index}+{further});"))
+        let (from, twice) = (format!("{}+{}", place.array, place.index), 2 * further);
+        let near = format!("__builtin_prefetch({from}+{further});");
+        (32 <= bytes).then(|| format!("{near} __builtin_prefetch({from}+{twice}, 0, 2);"))
     }
 
     fn tail(&self, function: &str) -> Option<&'static str> {

@@ -152,9 +152,6 @@ pub(crate) fn optimize(root: &UOp, ctx: &mut Context<'_>) -> Result<UOp, Error> 
         Strategy::Drawn { seed, most } => all(&draw(root, *seed, *most, setting)?)?,
         Strategy::Heuristic => heuristic::by_heuristic(root, setting)?,
     };
-    if !keep::has_rows(&root) {
-        return Ok(root);
-    }
-    let root = keep::set_apart(&root)?;
+    let root = if keep::has_rows(&root.toposort()) { keep::set_apart(&root)? } else { root };
     if ctx.target.asks_early { prefetch::ask_early(&root) } else { Ok(root) }
 }

@@ -599,21 +599,44 @@ fn rows_side_by_side_are_kept_apart_as_far_as_there_is_room() {
     assert!(refused.to_string().contains("8 rows that are kept take 131072 bytes"), "{refused}");
 }
 
+/// By how many elements further on the loads of a kernel ask, those that do.
+fn early(tree: &UOp) -> Vec<Arg> {
+    let target = Target { asks_early: true, ..Target::default() };
+    let linear = lower(tree, &target, &Options::default(), &mut Trace::default());
+    let linear = linear.expect("a kernel");
+    let loads = ops(&linear, Op::Load).into_iter().map(|load| load.arg.clone());
+    loads.filter(|arg| *arg != Arg::None).collect()
+}
+
 #[test]
 fn the_loop_that_keeps_a_row_asks_for_the_next_one() {
-    let early = |tree: &UOp| {
-        let target = Target { asks_early: true, ..Target::default() };
-        let linear = lower(tree, &target, &Options::default(), &mut Trace::default());
-        let linear = linear.expect("a kernel");
-        let loads = ops(&linear, Op::Load).into_iter().map(|load| load.arg.clone());
-        loads.filter(|arg| *arg != Arg::None).collect::<Vec<_>>()
-    };
     let rows = sink(exp2_beside_its_sum(64, 32), &[64, 32]);
     assert_eq!(early(&rows), [Arg::Int(32)]);
     // One row has no next one, and nothing is kept for a plain sum.
     assert_eq!(early(&sink(exp2_beside_its_sum(1, 32), &[1, 32])), []);
     let x = contiguous(DType::F32, 1, &[64, 32]);
     assert_eq!(early(&sink(reduce(Op::Add, x, &[1]), &[64, 1])), []);
+}
+
+#[test]
+fn a_loop_over_large_arrays_asks_ahead() {
+    let shape = [1 << 11, 1 << 10];
+    let x = contiguous(DType::F32, 1, &shape);
+    let doubled = |x: UOp| UOp::binary(Op::Add, x.clone(), x);
+    assert_eq!(early(&sink(doubled(x.clone()), &shape)), [Arg::Int(512)]);
+    // Backward where the loop goes backward.
+    let flipped = plain(&shape).flip(&[false, true]).expect("a flip");
+    let backward = load(DType::F32, 1, 1 << 21, flipped);
+    assert_eq!(early(&sink(doubled(backward), &shape)), [Arg::Int(-512)]);
+    // Not what goes further than a line from step to step, what stays the same in each, what is
+    // small, and what is folded.
+    let turned = plain(&[1 << 10, 1 << 11]).permute(&[1, 0]).expect("a permutation");
+    assert_eq!(early(&sink(doubled(load(DType::F32, 1, 1 << 21, turned)), &shape)), []);
+    let one_for_all = plain(&[1 << 11, 1]).expand(&shape).expect("rows of one value");
+    assert_eq!(early(&sink(doubled(load(DType::F32, 1, 1 << 11, one_for_all)), &shape)), []);
+    let small = contiguous(DType::F32, 1, &[1 << 10, 1 << 10]);
+    assert_eq!(early(&sink(doubled(small), &[1 << 10, 1 << 10])), []);
+    assert_eq!(early(&sink(reduce(Op::Add, x, &[1]), &[1 << 11, 1])), []);
 }
 
 #[test]
