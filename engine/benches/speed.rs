@@ -1,8 +1,8 @@
 //! How fast kernels are on this machine, one core, as shares of what the machine can do
 //! (`limits.c`): f32 multiply-adds in registers, bytes read, bytes read and written. A core that
-//! others use as well does less from one moment to the next, so every run of a kernel stands between
-//! two measurements of its limit, and the figure is the median of the shares of all runs, beside
-//! their quartiles.
+//! others use as well does less from one moment to the next, so every sample of a kernel stands
+//! between two measurements of its limit, and the figure is the median of the shares of all
+//! samples, beside their quartiles.
 //!
 //! `cargo bench -p gradiff --bench speed`, or with `-- matmul` a part of it. The device is `c`; the
 //! heuristic alone chooses the optimisations.
@@ -92,6 +92,10 @@ impl Meter {
     }
 }
 
+/// So long what a kernel computes is measured at once: less says too little of a core that slept
+/// meanwhile and is slow to wake. What it moves is measured run by run, with nothing in the caches.
+const COMPUTED: f64 = 10e-3;
+
 /// One run of a kernel: its seconds, and the seconds of one unit around it.
 struct Sample {
     time: f64,
@@ -125,15 +129,22 @@ impl Work {
         let result = (self.make)().expect("shapes that fit");
         let mut plan = [engine.plan(&[&result]).expect("a plan")];
         engine.compile(&mut plan).expect("kernels that compile");
+        let run = || {
+            let start = Instant::now();
+            engine.run(&plan[0]).expect("a run");
+            start.elapsed()
+        };
+        let runs = match self.unit {
+            Unit::MultiplyAdd => (COMPUTED / run().min(run()).as_secs_f64()).ceil() as u32,
+            Unit::ByteRead | Unit::ByteMoved => 1,
+        };
         let mut samples = Vec::new();
         let mut limit = || meter.measure(self.unit).expect("a C program that measures");
         criterion.bench_function(&self.name, |bencher| {
             bencher.iter_custom(|count| {
                 let (mut total, mut before) = (Duration::ZERO, limit());
                 for _ in 0..count {
-                    let start = Instant::now();
-                    engine.run(&plan[0]).expect("a run");
-                    let time = start.elapsed();
+                    let time = (0..runs).map(|_| run()).sum::<Duration>() / runs;
                     let after = limit();
                     let unit = (before + after) / 2.0;
                     samples.push(Sample { time: time.as_secs_f64(), unit });
@@ -155,7 +166,7 @@ impl Work {
         let limit = self.unit.rate(quantile(samples.iter().map(|sample| sample.unit), 0.5));
         let [low, middle, high] = [0.25, 0.5, 0.75].map(share);
         format!(
-            "{:22} {:>5} {time:10.3} {limit:>18} {middle:6.0}% {low:5.0} to {high:.0}",
+            "{:22} {:>7} {time:10.3} {limit:>18} {middle:6.0}% {low:5.0} to {high:.0}",
             self.name,
             samples.len()
         )
@@ -201,7 +212,7 @@ fn main() {
         }
     }
     criterion.final_summary();
-    let [name, runs, time, limit, share] = ["", "runs", "ms", "limit", "share"];
-    println!("\n{name:22} {runs:>5} {time:>10} {limit:>18} {share:>7} quartiles");
+    let [name, count, time, limit, share] = ["", "samples", "ms", "limit", "share"];
+    println!("\n{name:22} {count:>7} {time:>10} {limit:>18} {share:>7} quartiles");
     rows.iter().for_each(|row| println!("{row}"));
 }

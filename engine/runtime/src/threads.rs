@@ -4,12 +4,19 @@
 //! or as many as the environment variable `GRADIFF_THREADS` says in all, and stay until the
 //! process ends. Who launches works as well, so a launch never waits for threads that are busy
 //! with another one.
+//!
+//! A thread that has nothing to do looks for more for a while before it sleeps: to wake it takes
+//! the system as long as a small kernel does.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
 
 use gradiff_graph::{Arg, AxisKind, Constant, Instruction, Linear, Op, Variable};
+
+/// How long a thread looks for more before it sleeps.
+const LOOKS: Duration = Duration::from_micros(100);
 
 /// A kernel whose outermost range is one of threads and stands around all that has an effect, as
 /// one that does the step of its integer parameter; and the count of the steps.
@@ -54,8 +61,13 @@ struct Job {
 
 struct Pool {
     jobs: Mutex<VecDeque<Arc<Job>>>,
+    /// How many jobs there were so far.
+    launched: AtomicUsize,
     more: Condvar,
     worker_count: usize,
+    /// Whether each thread may have a core of its own; else those that look take time from those
+    /// that work.
+    looks: bool,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -84,23 +96,39 @@ impl Job {
     fn is_taken(&self) -> bool {
         self.count <= self.next.load(Ordering::Relaxed)
     }
+
+    fn is_done(&self) -> bool {
+        self.done.load(Ordering::Acquire) == self.count
+    }
 }
 
 impl Pool {
+    /// Looks until something holds, but not for long.
+    fn look(&self, holds: impl Fn() -> bool) {
+        let start = Instant::now();
+        while self.looks && !holds() && start.elapsed() < LOOKS {
+            std::hint::spin_loop();
+        }
+    }
+
     fn work(&self) {
+        let (mut jobs, mut has_looked) = (lock(&self.jobs), false);
         loop {
-            let mut jobs = lock(&self.jobs);
-            let job = loop {
-                while jobs.front().is_some_and(|job| job.is_taken()) {
-                    jobs.pop_front();
-                }
-                match jobs.front() {
-                    Some(job) => break job.clone(),
-                    None => jobs = self.more.wait(jobs).unwrap_or_else(PoisonError::into_inner),
-                }
-            };
-            drop(jobs);
-            job.help();
+            while jobs.front().is_some_and(|job| job.is_taken()) {
+                jobs.pop_front();
+            }
+            if let Some(job) = jobs.front().cloned() {
+                drop(jobs);
+                job.help();
+                (jobs, has_looked) = (lock(&self.jobs), false);
+            } else if !has_looked {
+                let seen = self.launched.load(Ordering::Relaxed);
+                drop(jobs);
+                self.look(|| self.launched.load(Ordering::Relaxed) != seen);
+                (jobs, has_looked) = (lock(&self.jobs), true);
+            } else {
+                jobs = self.more.wait(jobs).unwrap_or_else(PoisonError::into_inner);
+            }
         }
     }
 }
@@ -111,16 +139,24 @@ pub(crate) fn thread_count() -> usize {
     *COUNT.get_or_init(|| {
         // Opening a device has told of a mistake.
         let wanted = crate::environment::number("GRADIFF_THREADS").unwrap_or_default();
-        let cores = || std::thread::available_parallelism().map_or(1, |count| count.get());
-        wanted.unwrap_or_else(cores)
+        wanted.unwrap_or_else(core_count)
     })
+}
+
+fn core_count() -> usize {
+    std::thread::available_parallelism().map_or(1, |count| count.get())
 }
 
 fn pool() -> &'static Pool {
     static POOL: OnceLock<&'static Pool> = OnceLock::new();
     POOL.get_or_init(|| {
-        let (jobs, more) = (Mutex::new(VecDeque::new()), Condvar::new());
-        let pool = Pool { jobs, more, worker_count: thread_count() - 1 };
+        let pool = Pool {
+            jobs: Mutex::new(VecDeque::new()),
+            launched: AtomicUsize::new(0),
+            more: Condvar::new(),
+            worker_count: thread_count() - 1,
+            looks: thread_count() <= core_count(),
+        };
         let pool: &'static Pool = Box::leak(Box::new(pool));
         for number in 1..=pool.worker_count {
             // A thread that cannot be started is one that does not help.
@@ -145,13 +181,21 @@ pub(crate) fn run(count: usize, work: impl Fn(usize) + Send + Sync + 'static) {
         is_over: Mutex::new(false),
         over: Condvar::new(),
     });
-    lock(&pool.jobs).push_back(job.clone());
+    {
+        let mut jobs = lock(&pool.jobs);
+        jobs.push_back(job.clone());
+        pool.launched.fetch_add(1, Ordering::Relaxed);
+    }
     if count <= pool.worker_count {
         (1..count).for_each(|_| pool.more.notify_one());
     } else {
         pool.more.notify_all();
     }
     job.help();
+    pool.look(|| job.is_done());
+    if job.is_done() {
+        return;
+    }
     let mut is_over = lock(&job.is_over);
     while !*is_over {
         is_over = job.over.wait(is_over).unwrap_or_else(PoisonError::into_inner);
