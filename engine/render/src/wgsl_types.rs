@@ -100,6 +100,10 @@ impl Types {
         let is_inside = range(to).is_some_and(|(low, high)| {
             range(from).is_some_and(|(least, most)| low <= least && most <= high)
         });
+        let longer = |to: DType| match (held, to) {
+            (DType::I32, DType::I64) => format!("i64_from_i32({x})"),
+            _ => format!("{to}({x})"),
+        };
         Some(match (from, to) {
             _ if from == to => x.to_string(),
             // Of either sign.
@@ -125,10 +129,10 @@ impl Types {
             // naga extends by what comes out, not by what goes in: first the width, then the sign.
             _ if is_turned_and_longer(held, kind) => {
                 let wide = if held.is_signed() { DType::I64 } else { DType::U64 };
-                format!("{kind}({wide}({x}))")
+                format!("{kind}({})", longer(wide))
             }
             _ if is_inside && held == kind => x.to_string(),
-            _ if is_inside || self.is_own(to) => format!("{kind}({x})"),
+            _ if is_inside || self.is_own(to) => longer(kind),
             _ if held == kind => self.cut_back(to, x)?,
             _ => self.cut_back(to, &format!("{kind}({x})"))?,
         })
@@ -208,6 +212,7 @@ fn conversion(to: DType, from: DType) -> Option<(DType, DType, String)> {
             let zero = types.constant(Constant::zero(kind))?;
             format!("  return select({zero}, {kind}(x), {});\n", inside(from, to, "&&"))
         }
+        (DType::I32, DType::I64) => I64_FROM_I32.into(),
         _ if from.is_int() && to.is_int() && kind == from => match to.is_signed() {
             true => format!("  return (x << {0}u) >> {0}u;\n", 32 - to.bits()),
             false => format!("  return x & {:#x}u;\n", (1u32 << to.bits()) - 1),
@@ -220,6 +225,11 @@ fn conversion(to: DType, from: DType) -> Option<(DType, DType, String)> {
     };
     Some((kind, held, body))
 }
+
+/// Where `i64(x)` is compared with what is a literal on one way there, llvmpipe of Mesa 22.3 answers
+/// as if the smallest i32 were 2^31.
+const I64_FROM_I32: &str = "  return i64(u64(bitcast<u32>(x) ^ 0x80000000u)) - 2147483648li;
+";
 
 const BF16_FROM_F32: &str = "  let bits = bitcast<u32>(x);
   if ((bits & 0x7fffffffu) > 0x7f800000u) { return (bits >> 16u) | 0x40u; }
