@@ -28,5 +28,5 @@ pub use op::{Class, OPS, Op, OpRow};
 pub use sint::{NoSize, SInt};
 pub use tensor_core::{Bit, Layout, Place, TENSOR_CORES, TensorCore};
 pub use text::{TextError, parse_text};
-pub use uop::{Arg, Buffer, Dims, Global, Local, Pairs, Sources, UOp, Variable};
+pub use uop::{Arg, Buffer, Dims, Global, LARGE_BYTES, Local, Pairs, Sources, UOp, Variable};
 pub use verify::{VerifyError, verify, verify_kernel, verify_linear};

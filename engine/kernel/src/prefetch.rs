@@ -8,7 +8,7 @@
 //! A loop that computes a large array from others asks a little ahead: what it computes of one
 //! element fills so much of the core's window that few loads would be under way at once.
 
-use gradiff_graph::{Arg, AxisKind, Op, UOp};
+use gradiff_graph::{Arg, AxisKind, LARGE_BYTES, Op, UOp};
 use rustc_hash::FxHashMap;
 
 use crate::Error;
@@ -17,8 +17,6 @@ use crate::linearize::Free;
 use crate::opt::step;
 use crate::shape::map_nodes;
 
-/// Arrays so large are not in the caches when a kernel begins.
-const LARGE_BYTES: i64 = 8 << 20;
 /// How far ahead a loop over large arrays asks: more than it reads while one line comes in.
 const AHEAD_BYTES: i64 = 2 << 10;
 /// Loads that go further than a line from step to step would ask for one line each.
@@ -68,14 +66,13 @@ fn is_stream(nodes: &[UOp]) -> bool {
 }
 
 /// Bytes of the array that is loaded from or stored to; 0 if it is no parameter.
-fn bytes(access: &UOp) -> i64 {
+fn bytes(access: &UOp) -> u64 {
     let array = &access.src()[0].src()[0];
-    match array.arg() {
-        Arg::Global(global) => {
-            global.size_elements.saturating_mul(array.dtype().size_bytes() as i64)
-        }
+    let size_elements = match array.arg() {
+        Arg::Global(global) => global.size_elements,
         _ => 0,
-    }
+    };
+    u64::try_from(size_elements).unwrap_or(0).saturating_mul(array.dtype().size_bytes() as u64)
 }
 
 /// The innermost of the plain loops among these ranges (bits).

@@ -324,6 +324,7 @@ impl Writer {
         // In the last bits n + 2*bias, so that halves of them are exponents as floats store them.
         let anchor = self.anchor() + (2 * bias) as f64;
         let moved = (&x + &self.float(anchor)).bits_as(int);
+        // Without the anchor where `whole` goes without it.
         let n = match self.in_vectors {
             true => &moved.bits_as(float) - &self.float(anchor),
             false => (&moved - &self.int(self.bits_of(anchor))).cast(float),
