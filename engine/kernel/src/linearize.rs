@@ -279,7 +279,8 @@ impl Linearizer {
         self.push(at, Instruction::new(Op::DefineAcc, dtype, src, arg))
     }
 
-    /// `variable = op(variable, value)`.
+    /// `variable = op(variable, value)`; of a maximum `op(value, variable)`: whether the value is
+    /// NaN is known before the variable is, for which the next iteration waits.
     fn fold(&mut self, node: u32, inner: u32, variable: u32) -> Result<(), Error> {
         let uop = self.nodes[node as usize].clone();
         let Arg::Reduce(op, _) = uop.arg() else {
@@ -287,7 +288,8 @@ impl Linearizer {
         };
         let value = self.value(self.src[node as usize][0], inner)?;
         let (dtype, arg) = (uop.dtype(), Arg::None);
-        let step = Instruction::new(*op, dtype, [variable, value], arg.clone());
+        let src = if *op == Op::Max { [value, variable] } else { [variable, value] };
+        let step = Instruction::new(*op, dtype, src, arg.clone());
         let next = self.push(inner, step);
         self.push(inner, Instruction::new(Op::Assign, dtype, [variable, next], arg));
         Ok(())

@@ -353,8 +353,9 @@ impl<'a> Helper<'a> {
         function("void", self.word, &format!("({element}* data, {kind} x)"), &body)
     }
 
-    /// The larger or the smaller one; of floats NaN if either is. A fold waits for `x`, so it is
-    /// `y` that is looked at.
+    /// The larger or the smaller one, the second one of equals; of floats NaN if either is. A
+    /// reduction waits for its variable, which stands second, so that only `x` is compared with
+    /// itself.
     fn choice(&self) -> String {
         let (kind, masks) = (name(self.dtype, self.lanes), mask_name(self.dtype, self.lanes));
         let is_max = self.function == "max";
@@ -363,14 +364,14 @@ impl<'a> Helper<'a> {
             let own = match usize::from(self.lanes) * self.dtype.size_bytes() {
                 64 => {
                     let letter = self.letter();
-                    let is_number = format!("__builtin_ia32_cmpp{letter}512_mask(y, y, 7, -1, 4)");
+                    let is_number = format!("__builtin_ia32_cmpp{letter}512_mask(x, x, 7, -1, 4)");
                     let word = format!("__builtin_ia32_{}p{letter}512_mask", self.function);
-                    format!("IF_GCC_AVX512(return {word}(y, x, y, {is_number}, 4);)\n  ")
+                    format!("IF_GCC_AVX512(return {word}(x, y, x, {is_number}, 4);)\n  ")
                 }
                 _ => String::new(),
             };
             return format!(
-                "{own}return select_{kind}(({masks})(y != y), y, {extreme}_{kind}(y, x));"
+                "{own}return select_{kind}(({masks})(x != x), x, {extreme}_{kind}(x, y));"
             );
         }
         let condition = if is_max { "x < y" } else { "y < x" };
@@ -382,7 +383,7 @@ impl<'a> Helper<'a> {
         if self.dtype == DType::F32 { "s" } else { "d" }
     }
 
-    /// `x` if it is less, or greater; else `y`, also where one is NaN. This is what one instruction
+    /// `x` if it is less, or greater; else `y`, also where the two are equal or one is NaN. This is what one instruction
     /// of x86 does, which clang finds by itself and gcc does not.
     fn extreme(&self) -> String {
         let (kind, masks) = (name(self.dtype, self.lanes), mask_name(self.dtype, self.lanes));

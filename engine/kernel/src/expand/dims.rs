@@ -94,9 +94,9 @@ impl<'a> Dims<'a> {
                         own |= around & unroll & !self.around[source];
                     }
                 }
-                if self.is_fold(position) {
-                    // So many steps fold, even what is the same in each.
-                    own |= around & upcast & !self.around[uop.src[0] as usize];
+                if let Some((variable, _)) = self.accumulation(position) {
+                    // A loop-invariant value is still accumulated once per iteration.
+                    own |= around & upcast & !self.around[variable as usize];
                 }
                 match uop.op {
                     Op::DefineAcc | Op::Range => own |= around & unroll,
@@ -129,14 +129,20 @@ impl<'a> Dims<'a> {
         self.opened_at(position).map_or(0, |bit| 1 << bit)
     }
 
-    /// Whether a uop and the next are one step of a fold: `variable = op(variable, value)`. Both
-    /// are written at once for each step, since the next step reads what this one assigned.
-    pub(super) fn is_fold(&self, position: usize) -> bool {
-        let (uop, next) = (&self.linear.uops[position], self.linear.uops.get(position + 1));
-        next.is_some_and(|next| {
-            let is_assigned = next.op == Op::Assign && next.src[1] == position as u32;
-            is_assigned && uop.src.len() == 2 && uop.src[0] == next.src[0]
-        })
+    /// The variable and the value of an accumulation: this uop is `op(variable, value)`, in either
+    /// order, and the next one assigns it to the variable. Both are written at once for each
+    /// iteration, since the next iteration reads what this one assigned.
+    pub(super) fn accumulation(&self, position: usize) -> Option<(u32, u32)> {
+        let uop = &self.linear.uops[position];
+        let next = self.linear.uops.get(position + 1)?;
+        if next.op != Op::Assign || next.src[1] != position as u32 {
+            return None;
+        }
+        match uop.src[..] {
+            [x, y] if x == next.src[0] => Some((x, y)),
+            [x, y] if y == next.src[0] => Some((y, x)),
+            _ => None,
+        }
     }
 }
 

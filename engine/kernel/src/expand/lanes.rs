@@ -298,7 +298,7 @@ impl Along<'_> {
             }
             match uop.op {
                 // Written with the value that it assigns.
-                Op::Assign if self.dims.is_fold(position - 1) => continue,
+                Op::Assign if self.dims.accumulation(position - 1).is_some() => continue,
                 Op::Store if !is_native[position] && is_row(position) => wants[position] |= ROW,
                 Op::Store | Op::Assign | Op::DefineAcc => wants[position] |= own,
                 // A value that is put together, or of which lanes are taken, is needed so as well.
@@ -316,12 +316,12 @@ impl Along<'_> {
                 }
                 _ => {}
             }
-            if self.dims.is_fold(position) {
-                // A variable that does not vary holds one value that all lanes are folded into.
-                let by = if self.varies(uop.src[0]) { uop.src[0] } else { uop.src[1] };
+            if let Some((variable, value)) = self.dims.accumulation(position) {
+                // A variable that does not vary holds one value that all lanes are reduced into.
+                let by = if self.varies(variable) { variable } else { value };
                 let form = if is_native[by as usize] { VECTOR } else { SINGLES };
                 wants[position] = form;
-                self.want(&mut wants, uop.src[1], form);
+                self.want(&mut wants, value, form);
                 continue;
             }
             let forms = wants[position];

@@ -78,7 +78,7 @@ impl Writer<'_> {
         let mut position = start;
         while position < end {
             let Some(bit) = self.dims.opened_at(position) else {
-                let count = if self.dims.is_fold(position) { 2 } else { 1 };
+                let count = if self.dims.accumulation(position).is_some() { 2 } else { 1 };
                 self.write_all(position..position + count, upcast & self.varies[position]);
                 position += count;
                 continue;
@@ -198,8 +198,9 @@ impl Writer<'_> {
         let Some(lanes) = &self.lanes else { return };
         let (Axis { bit, count }, form) = (lanes.axis, lanes.wants[position]);
         let uop = self.linear.uops[position].clone();
+        let Some((variable, value)) = self.dims.accumulation(position) else { return };
         let along = |source: u32| self.varies[source as usize] >> bit & 1 == 1;
-        let (is_one, is_same) = (!along(uop.src[0]), !along(uop.src[1]));
+        let (is_one, is_same) = (!along(variable), !along(value));
         if !is_one && form & VECTOR != 0 {
             self.steps[bit] = ALL;
             self.write(position);
@@ -213,9 +214,9 @@ impl Writer<'_> {
                 self.write(position);
                 self.write(position + 1);
             } else if form & VECTOR != 0 && !is_same {
-                values.push(self.taken(uop.src[1] as usize, lane));
+                values.push(self.taken(value as usize, lane));
             } else {
-                values.push(self.source(uop.src[1] as usize));
+                values.push(self.source(value as usize));
             }
         }
         if !is_one {
@@ -232,9 +233,10 @@ impl Writer<'_> {
             values = pairs.into_iter().map(fold).collect();
         }
         self.steps[bit] = 0;
-        let variable = self.source(uop.src[0] as usize);
-        let step = Instruction { src: SmallVec::new(), ..uop };
-        let next = self.push(step, &[variable, values[0]]);
+        let is_first = uop.src[0] == variable;
+        let variable = self.source(variable as usize);
+        let src = if is_first { [variable, values[0]] } else { [values[0], variable] };
+        let next = self.push(Instruction { src: SmallVec::new(), ..uop }, &src);
         let key = self.key(position);
         self.made.insert(key, next);
         self.write(position + 1);

@@ -91,7 +91,8 @@ fn is_right(value: Constant, expected: Constant, ulp: i128) -> bool {
     value == expected || (ordinal(value) - ordinal(expected)).abs() <= ulp && ulp != 0
 }
 
-/// What is special of a type, then dice.
+/// Special values of a type; of floats then pairs, so that the first two sources meet in each
+/// combination of zeros of both signs, of NaN and a number, of both infinities; then random ones.
 fn data(dtype: DType, seed: u64) -> Vec<Constant> {
     const SPECIAL: [f64; 27] = [
         0.0,
@@ -122,6 +123,7 @@ fn data(dtype: DType, seed: u64) -> Vec<Constant> {
         f64::NEG_INFINITY,
         f64::NAN,
     ];
+    const PAIRS: [[f64; 2]; 3] = [[0.0, -0.0], [f64::NAN, 1.0], [f64::INFINITY, f64::NEG_INFINITY]];
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut dice = move || {
         state ^= state << 13;
@@ -136,6 +138,10 @@ fn data(dtype: DType, seed: u64) -> Vec<Constant> {
                 // No multiple of 3, so that each seed has all of them.
                 let step = 3 * seed as usize + 1;
                 Constant::float(dtype, SPECIAL[(at * step + seed as usize) % SPECIAL.len()])
+            }
+            _ if dtype.is_float() && at < 44 + 4 * PAIRS.len() => {
+                let pair = PAIRS[(at - 44) / 4];
+                Constant::float(dtype, pair[at >> (seed - 1) & 1])
             }
             _ if dtype.is_float() => Constant::float(dtype, bits as i16 as f64 / 64.0),
             _ if bits % 3 == 0 => Constant::int(dtype, i128::from(bits >> 8 & 7) - 3),
@@ -186,6 +192,11 @@ fn cases(language: &Language) -> Vec<Case> {
             let copied = copied.map(|(at, value)| Some(if is_open(at) { value } else { zero }));
             if has(&[dtype], lanes) && dtype.is_float() {
                 for op in [Op::Min, Op::Max] {
+                    add(
+                        elementwise(op, &[dtype; 2], dtype, lanes),
+                        &[dtype; 2],
+                        Meaning::Op(op, dtype),
+                    );
                     add(extreme(op, dtype, lanes), &[dtype; 2], Meaning::Extreme(op));
                 }
             }
