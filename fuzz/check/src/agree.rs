@@ -96,12 +96,33 @@ pub fn agree(
     programs: &[&Program],
     backends: &[Box<dyn Backend>],
 ) -> (Tally, Vec<(usize, Failure)>) {
+    agree_where(programs, backends, &|_, _| true)
+}
+
+/// The same for programs of a hunt, of which the first one has this number: each backend runs those
+/// that it [takes](Backend::takes).
+pub fn agree_in_turn(
+    first: u64,
+    programs: &[&Program],
+    backends: &[Box<dyn Backend>],
+) -> (Tally, Vec<(usize, Failure)>) {
+    agree_where(programs, backends, &|backend, position| backend.takes(first + position as u64))
+}
+
+fn agree_where(
+    programs: &[&Program],
+    backends: &[Box<dyn Backend>],
+    takes: &dyn Fn(&dyn Backend, usize) -> bool,
+) -> (Tally, Vec<(usize, Failure)>) {
     let mut tally = Tally { programs: programs.len() as u64, ..Tally::default() };
     let mut failures = Vec::new();
     let expected: Vec<_> = programs.iter().map(|program| expectation(program)).collect();
     for backend in backends {
         let mut chosen = Vec::new();
         for (position, program) in programs.iter().enumerate() {
+            if !takes(&**backend, position) {
+                continue;
+            }
             match (&expected[position], backend.supports(program)) {
                 (Err(_), _) => {}
                 (Ok(_), Some(reason)) => {

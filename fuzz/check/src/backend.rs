@@ -23,6 +23,12 @@ pub trait Backend {
     /// Why this program cannot be run here; `None` if it can. A skip, not a failure.
     fn supports(&self, program: &Program) -> Option<String>;
 
+    /// Whether it runs this program of a hunt, given by its number; the others are other backends'.
+    fn takes(&self, program: u64) -> bool {
+        let _ = program;
+        true
+    }
+
     /// Whether zeros keep their sign. Without it either zero is right where one of them is.
     fn keeps_zero_signs(&self) -> bool {
         true

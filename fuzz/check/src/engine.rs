@@ -11,6 +11,32 @@ use gradiff_corpus::{Array, BinaryOp, DType, Program, Statement, UnaryOp};
 use crate::stages::{Elements, Way};
 use crate::{Backend, Outcome, translate};
 
+/// Numbers of consecutive programs that take the same turn, so that they share a call of a compiler.
+const TURN_PROGRAMS: u64 = 8;
+
+/// Which programs of a hunt a backend runs: of every so many groups of eight, one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Turn {
+    every: u64,
+    at: u64,
+}
+
+impl Turn {
+    /// Every program.
+    pub const ALWAYS: Turn = Turn::new(1, 0);
+    /// No program: the backend has to be named.
+    pub const NEVER: Turn = Turn::new(0, 0);
+
+    const fn new(every: u64, at: u64) -> Turn {
+        Turn { every, at }
+    }
+
+    /// Whether it is this program's turn.
+    pub fn takes(self, program: u64) -> bool {
+        self.every != 0 && program / TURN_PROGRAMS % self.every == self.at % self.every
+    }
+}
+
 /// One row of the table of backends.
 #[derive(Debug)]
 pub struct BackendRow {
@@ -20,8 +46,8 @@ pub struct BackendRow {
     pub device: &'static str,
     /// What is special about it.
     pub story: &'static str,
-    /// Whether a hunt uses it unless told otherwise.
-    pub is_default: bool,
+    /// Which programs of a hunt it runs unless backends are named.
+    pub turn: Turn,
     fuse: bool,
     merge_views: bool,
     mode: Mode,
@@ -48,7 +74,7 @@ const fn row(name: &'static str, device: &'static str, story: &'static str) -> B
         name,
         device,
         story,
-        is_default: true,
+        turn: Turn::ALWAYS,
         fuse: true,
         merge_views: true,
         mode: Mode::Default,
@@ -59,7 +85,33 @@ const fn row(name: &'static str, device: &'static str, story: &'static str) -> B
     }
 }
 
-/// A way of `wgpu`. WGSL lets compilers take either zero for the other, and Mesa makes -0.0 of
+const fn row_with(
+    opts: Opts,
+    name: &'static str,
+    device: &'static str,
+    story: &'static str,
+) -> BackendRow {
+    BackendRow { opts, ..row(name, device, story) }
+}
+
+/// Up to five legal optimisations of each kernel, drawn, for a target.
+const fn drawn(
+    name: &'static str,
+    device: &'static str,
+    target: &'static str,
+    story: &'static str,
+) -> BackendRow {
+    BackendRow { target, ..row_with(Opts::Drawn(5), name, device, story) }
+}
+
+const AS_NEW: &str = "as `Engine::new` makes it: the engine's choice of optimisations";
+
+/// A device as a user of the library has it.
+const fn heuristic(name: &'static str, device: &'static str) -> BackendRow {
+    row_with(Opts::Heuristic, name, device, AS_NEW)
+}
+
+/// A backend of `wgpu`. WGSL lets compilers take either zero for the other, and Mesa makes -0.0 of
 /// 0.0 - 0.0; it lets them take all numbers for finite ones, and Mesa makes 0 of x - x.
 const fn wgpu(
     name: &'static str,
@@ -69,7 +121,7 @@ const fn wgpu(
 ) -> BackendRow {
     BackendRow {
         opts,
-        is_default: false,
+        turn: Turn::NEVER,
         finite_for: Some("WGSL"),
         zero_signs: false,
         target: "wgpu",
@@ -81,9 +133,9 @@ const fn wgpu(
 pub const BACKENDS: &[BackendRow] = &[
     row("interp", "interp", "checked interpreter: stray and uninitialised reads are errors"),
     row("jit", "jit", "machine code by Cranelift, in process"),
-    row("c", "c", "C source by the system's compiler"),
+    BackendRow { turn: Turn::new(2, 0), ..row("c", "c", "C source by the system's compiler") },
     BackendRow {
-        is_default: false,
+        turn: Turn::NEVER,
         ..row("opencl", "opencl", "OpenCL C by the driver that is there")
     },
     BackendRow { fuse: false, ..row("interp/unfused", "interp", "every node realised") },
@@ -97,76 +149,52 @@ pub const BACKENDS: &[BackendRow] = &[
         finite_for: Some("fast mode"),
         ..row("interp/fast", "interp", "also rules that hold of finite numbers alone")
     },
+    drawn("interp/opts", "interp", "loops", "legal optimisations, drawn for each kernel"),
+    drawn("interp/vectors", "interp", "vectors", "the same, unrolled, in vectors"),
+    drawn("interp/groups", "interp", "groups", "the same in groups of threads, limits drawn"),
+    drawn("jit/opts", "jit", "plain", "the same, unrolled"),
     BackendRow {
-        opts: Opts::Drawn(5),
-        target: "loops",
-        ..row("interp/opts", "interp", "legal optimisations, drawn for each kernel; all are loops")
+        turn: Turn::new(2, 0),
+        ..drawn("jit/vectors", "jit", "vectors", "the same, unrolled, in vectors")
     },
+    heuristic("interp/heuristic", "interp"),
     BackendRow {
-        opts: Opts::Drawn(5),
-        target: "vectors",
-        ..row("interp/vectors", "interp", "the same, written out in vectors")
-    },
-    BackendRow {
-        opts: Opts::Drawn(5),
         target: "groups",
-        ..row("interp/groups", "interp", "the same in groups of threads, limits drawn as well")
+        ..row_with(
+            Opts::Heuristic,
+            "interp/groups-heuristic",
+            "interp",
+            "the engine's choice for groups, limits drawn",
+        )
+    },
+    heuristic("jit/heuristic", "jit"),
+    BackendRow { turn: Turn::new(2, 1), ..heuristic("c/heuristic", "c") },
+    BackendRow {
+        turn: Turn::new(32, 1),
+        ..drawn("c/opts", "c", "c", "legal optimisations, in the vectors of this machine")
     },
     BackendRow {
-        opts: Opts::Drawn(5),
-        target: "plain",
-        ..row("jit/opts", "jit", "the same, written out")
+        turn: Turn::NEVER,
+        ..drawn("opencl/opts", "opencl", "opencl", "legal optimisations, drawn for each kernel")
     },
-    BackendRow {
-        opts: Opts::Drawn(5),
-        target: "vectors",
-        ..row("jit/vectors", "jit", "the same, written out in vectors")
-    },
-    BackendRow {
-        opts: Opts::Heuristic,
-        target: "groups",
-        is_default: false,
-        ..row("interp/heuristic", "interp", "what the engine chooses for groups, limits drawn")
-    },
-    BackendRow {
-        opts: Opts::Heuristic,
-        is_default: false,
-        ..row("jit/heuristic", "jit", "the optimisations that the engine chooses")
-    },
-    BackendRow {
-        opts: Opts::Drawn(5),
-        is_default: false,
-        ..row("c/opts", "c", "the same, in the vectors of this machine")
-    },
-    BackendRow {
-        opts: Opts::Heuristic,
-        is_default: false,
-        ..row("c/heuristic", "c", "the optimisations that the engine chooses")
-    },
-    BackendRow {
-        opts: Opts::Drawn(5),
-        is_default: false,
-        ..row("opencl/opts", "opencl", "legal optimisations, drawn for each kernel")
-    },
-    BackendRow {
-        opts: Opts::Heuristic,
-        is_default: false,
-        ..row("opencl/heuristic", "opencl", "the optimisations that the engine chooses")
-    },
+    BackendRow { turn: Turn::new(128, 3), ..heuristic("opencl/heuristic", "opencl") },
     wgpu("wgpu", "wgpu", Opts::None, "WGSL by the crate wgpu: Vulkan, Metal"),
     wgpu("wgpu/core", "wgpu-core", Opts::None, "the same without extensions: f16 by its bits"),
     wgpu("wgpu/opts", "wgpu", Opts::Drawn(5), "legal optimisations, drawn for each kernel"),
-    wgpu("wgpu/heuristic", "wgpu", Opts::Heuristic, "the optimisations that the engine chooses"),
     BackendRow {
-        opts: Opts::Drawn(5),
-        is_default: false,
-        ..row("cuda/opts", "cuda", "legal optimisations, drawn for each kernel")
+        turn: Turn::new(64, 5),
+        ..wgpu("wgpu/heuristic", "wgpu", Opts::Heuristic, AS_NEW)
     },
     BackendRow {
-        opts: Opts::Heuristic,
-        is_default: false,
-        ..row("cuda/heuristic", "cuda", "the optimisations that the engine chooses")
+        turn: Turn::new(64, 37),
+        ..wgpu("wgpu/core-heuristic", "wgpu-core", Opts::Heuristic, AS_NEW)
     },
+    BackendRow { turn: Turn::NEVER, ..row("cuda", "cuda", "CUDA C++ by NVRTC") },
+    BackendRow {
+        turn: Turn::NEVER,
+        ..drawn("cuda/opts", "cuda", "cuda", "legal optimisations, drawn for each kernel")
+    },
+    BackendRow { turn: Turn::new(16, 7), ..heuristic("cuda/heuristic", "cuda") },
 ];
 
 impl BackendRow {
@@ -189,7 +217,7 @@ impl BackendRow {
             Opts::Drawn(most) => Strategy::Drawn { seed: 0, most },
             Opts::Heuristic => Strategy::Heuristic,
         };
-        way.kernel.limits = (self.target == "groups").then_some(0);
+        way.kernel.limits = self.draws_limits().then_some(0);
         let target = Target::of(self.target);
         way.target = match self.opts {
             // Functions that the device lacks are written out all the same.
@@ -205,11 +233,33 @@ impl BackendRow {
         way
     }
 
-    fn open(&'static self) -> Result<EngineBackend, String> {
+    /// The word for it in a list of backends that a hunt runs by default: its name, behind it of
+    /// how many programs it runs one, if not all. None if it has to be named.
+    pub fn default_word(&self) -> Option<String> {
+        match self.turn.every {
+            0 => None,
+            1 => Some(self.name.to_string()),
+            every => Some(format!("{}:{every}", self.name)),
+        }
+    }
+
+    /// Whether this is the device as a user of the library has it.
+    fn is_as_new(&self) -> bool {
+        self.opts == Opts::Heuristic && !self.draws_limits()
+    }
+
+    /// Whether the limits of groups are drawn for each kernel.
+    fn draws_limits(&self) -> bool {
+        self.target == "groups"
+    }
+
+    fn open(&'static self, turn: Turn) -> Result<EngineBackend, String> {
         let mut engine = Engine::new(self.device).map_err(|error| error.to_string())?;
-        Way { schedule: engine.schedule, kernel: engine.kernel, target: engine.target } =
-            self.way();
-        Ok(EngineBackend { row: self, engine })
+        if !self.is_as_new() {
+            Way { schedule: engine.schedule, kernel: engine.kernel, target: engine.target } =
+                self.way();
+        }
+        Ok(EngineBackend { row: self, turn, engine })
     }
 }
 
@@ -222,19 +272,18 @@ pub struct OpenError {
     pub is_unknown_name: bool,
 }
 
-/// Opens backends by name, in order.
+/// Opens backends by name, in order. Behind a name may stand of how many programs of a hunt it runs
+/// one: `c/opts:16`.
 ///
 /// # Errors
-/// A name that is no backend's; a device that is not there.
+/// A name that is no backend's, or no number behind it; a device that is not there.
 pub fn backends(names: &[String]) -> Result<Vec<Box<dyn Backend>>, OpenError> {
     let mut found: Vec<Box<dyn Backend>> = Vec::new();
-    for name in names {
-        let Some(row) = BACKENDS.iter().find(|row| row.name == name) else {
-            let all: Vec<&str> = BACKENDS.iter().map(|row| row.name).collect();
-            let message = format!("no backend is called {name}; there are: {}", all.join(", "));
-            return Err(OpenError { message, is_unknown_name: true });
-        };
-        let backend = row.open().map_err(|reason| OpenError {
+    for word in names {
+        let (row, turn) =
+            parsed(word).map_err(|message| OpenError { message, is_unknown_name: true })?;
+        let name = row.name;
+        let backend = row.open(turn).map_err(|reason| OpenError {
             message: format!("backend {name} is not available: {reason}"),
             is_unknown_name: false,
         })?;
@@ -243,15 +292,39 @@ pub fn backends(names: &[String]) -> Result<Vec<Box<dyn Backend>>, OpenError> {
     Ok(found)
 }
 
+/// The row and the turn that a word names.
+fn parsed(word: &str) -> Result<(&'static BackendRow, Turn), String> {
+    let (name, every) = match word.split_once(':') {
+        None => (word, 1),
+        Some((name, every)) => match every.parse() {
+            Ok(every @ 1..) => (name, every),
+            _ => {
+                let wanted = "one of how many programs it runs, 1 or more, is due behind the colon";
+                return Err(format!("backend {word}: {wanted}"));
+            }
+        },
+    };
+    let row = BACKENDS.iter().find(|row| row.name == name).ok_or_else(|| {
+        let all: Vec<&str> = BACKENDS.iter().map(|row| row.name).collect();
+        format!("no backend is called {name}; there are: {}", all.join(", "))
+    })?;
+    Ok((row, Turn::new(every, row.turn.at)))
+}
+
 /// The engine on one device in one mode.
 pub struct EngineBackend {
     row: &'static BackendRow,
+    turn: Turn,
     engine: Engine,
 }
 
 impl Backend for EngineBackend {
     fn name(&self) -> &str {
         self.row.name
+    }
+
+    fn takes(&self, program: u64) -> bool {
+        self.turn.takes(program)
     }
 
     /// Devices that lack types or ops say so of the kernels that a program takes.
@@ -366,7 +439,7 @@ pub(crate) fn way(backend: &str) -> Way {
 /// What the engine says to a program that it refuses.
 pub(crate) fn kernel_count(program: &Program) -> Result<usize, String> {
     let row = &BACKENDS[0];
-    Ok(row.open()?.plan(program)?.0.kernel_count())
+    Ok(row.open(Turn::ALWAYS)?.plan(program)?.0.kernel_count())
 }
 
 /// Runs one kernel on a device, with memories of its own.
@@ -408,4 +481,62 @@ pub(crate) fn run_alone(
         })
         .collect();
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What an engine does with a graph besides the device that it runs on.
+    fn configuration(engine: &Engine) -> String {
+        format!(
+            "{:?} {:?} {:?} beam {}",
+            engine.schedule, engine.kernel, engine.target, engine.beam
+        )
+    }
+
+    /// `BEAM` in the environment searches among the optimisations that the `opts` rows draw.
+    #[test]
+    fn each_device_is_hunted_by_default_as_engine_new_makes_it() {
+        for device in gradiff::runtime::devices().iter().filter(|row| row.name != "null") {
+            let is_hunted = |row: &&BackendRow| row.device == device.name && row.turn.every != 0;
+            let mut rows = BACKENDS.iter().filter(is_hunted).filter(|row| row.is_as_new());
+            let row = rows.next();
+            let row = row.unwrap_or_else(|| panic!("no hunt runs {} as users do", device.name));
+            assert!(row.default_word().is_some());
+            if device.status.is_ok() {
+                let engine = Engine::new(device.name).expect("it is there");
+                let opened = row.open(row.turn).expect("it is there").engine;
+                assert_eq!(configuration(&opened), configuration(&engine), "{}", row.name);
+            }
+            let way = row.way();
+            let mut suited = Engine::new("interp").expect("it needs nothing");
+            suited.suit(Target::of(row.target));
+            let Engine { schedule, kernel, target, .. } = &suited;
+            assert_eq!(
+                format!("{:?} {:?} {:?}", way.schedule, way.kernel, way.target),
+                format!("{schedule:?} {kernel:?} {target:?}"),
+                "blame goes the way of {}",
+                row.name
+            );
+        }
+    }
+
+    #[test]
+    fn turns_take_one_group_of_so_many() {
+        let taken = |turn: Turn| (0..4096).filter(|program| turn.takes(*program)).count();
+        assert_eq!(taken(Turn::ALWAYS), 4096);
+        assert_eq!(taken(Turn::NEVER), 0);
+        assert_eq!(taken(Turn::new(64, 3)), 64);
+        let both = |program| Turn::new(2, 0).takes(program) && Turn::new(2, 1).takes(program);
+        assert!(!(0..4096).any(both));
+        for row in BACKENDS {
+            let Some(word) = row.default_word() else { continue };
+            let (named, turn) = parsed(&word).expect("the word of a row");
+            assert_eq!((named.name, turn), (row.name, row.turn));
+        }
+        for word in ["c:0", "c:", "c:x", "c:-1", "d:2"] {
+            assert!(parsed(word).is_err(), "{word}");
+        }
+    }
 }

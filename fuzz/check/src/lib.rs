@@ -31,11 +31,11 @@ mod tensors;
 mod translate;
 mod views;
 
-pub use agree::{Failure, Kind, Tally, agree};
+pub use agree::{Failure, Kind, Tally, agree, agree_in_turn};
 pub use backend::{Backend, Outcome};
 pub use blame::{Blame, blame, blame_expr, blame_views};
 pub use coverage::{At, Coverage, DEVICES, coverage, embedded_cases, fired};
-pub use engine::{BACKENDS, BackendRow, EngineBackend, OpenError, backends};
+pub use engine::{BACKENDS, BackendRow, EngineBackend, OpenError, Turn, backends};
 pub use equal::{Equal, equal_views};
 pub use expects::check_expects;
 pub use exprs::{check_expr, to_uop};

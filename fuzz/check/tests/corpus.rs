@@ -1,6 +1,6 @@
-//! Every case of the corpus on every backend that needs nothing, and what it expects.
+//! Every case of the corpus on every backend that is there, and what it expects.
 
-use gradiff_check::{agree, backends, check_expects, check_expr, check_views};
+use gradiff_check::{BACKENDS, Backend, agree, backends, check_expects, check_expr, check_views};
 use gradiff_corpus::{Case, embedded, parse};
 
 #[test]
@@ -29,23 +29,26 @@ fn every_program_is_right_on_every_backend() {
         })
         .collect();
     assert!(programs.len() > 40, "the corpus has programs");
-    let names = [
-        "interp",
-        "jit",
-        "interp/unfused",
-        "interp/unmerged",
-        "interp/strict",
-        "interp/fast",
-        "interp/opts",
-        "jit/opts",
-    ];
-    let backends = backends(&names.map(str::to_string)).expect("these need nothing");
+    // One backend after the other: those of a device share its kernels, and each batch its compiles.
+    let mut present: Vec<Box<dyn Backend>> = Vec::new();
+    for row in BACKENDS {
+        match backends(&[row.name.to_string()]) {
+            Ok(opened) => present.extend(opened),
+            Err(error) => println!("skipped: {}", error.message),
+        }
+    }
+    for name in ["interp", "interp/heuristic", "jit/heuristic", "c/heuristic", "c/opts"] {
+        assert!(present.iter().any(|backend| backend.name() == name), "{name} needs no driver");
+    }
     let only: Vec<_> = programs.iter().map(|(_, program)| program).collect();
-    let (tally, failures) = agree(&only, &backends);
-    let is_fast = |reason: &String| reason.starts_with("interp/fast: a value may not be finite");
-    assert!(tally.skipped.keys().all(is_fast), "{:?}", tally.skipped);
-    let skipped: u64 = tally.skipped.values().sum();
-    assert!(skipped > 0 && skipped * 3 < programs.len() as u64, "{skipped} of {}", programs.len());
+    let (tally, failures) = agree(&only, &present);
+    for (reason, count) in &tally.skipped {
+        println!("skipped: {count} programs, {reason}");
+        let is_fast = reason.starts_with("interp/fast: a value may not be finite");
+        assert!(is_fast || reason.starts_with("wgpu"), "{reason}");
+        assert!(count * 3 < programs.len() as u64, "{count} of {}: {reason}", programs.len());
+    }
+    assert!(!tally.skipped.is_empty());
     assert!(tally.checked_elements > 1_000, "{}", tally.checked_elements);
     let failures: Vec<String> = failures
         .into_iter()

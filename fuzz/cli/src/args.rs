@@ -67,7 +67,8 @@ pub(crate) struct Hunt {
     /// The seed; the same seed and count give the same programs.
     #[arg(long, default_value_t = 1)]
     pub(crate) seed: u64,
-    /// Backends, separated by commas (default: all that are there); see `gradiff backends`.
+    /// Backends, separated by commas; `c/opts:16` runs one of 16 programs (default: those that are
+    /// there, each as often as `gradiff backends` says).
     #[arg(long, value_delimiter = ',')]
     pub(crate) backends: Vec<String>,
     /// Draw from these lanes only, separated by commas.

@@ -34,23 +34,35 @@ pub(crate) fn open(names: &[String]) -> Result<Vec<Box<dyn Backend>>, Failure> {
     })
 }
 
-/// The names that were asked for, each checked to be there; or, if none was, all default backends
+/// The names that were asked for, each checked to be there; or, if none was, those of `defaults`
 /// that are there.
 ///
 /// # Errors
 /// As [`open`]; also if nothing is there at all.
-pub(crate) fn names(asked: &[String]) -> Result<Vec<String>, Failure> {
+pub(crate) fn names(
+    asked: &[String],
+    defaults: impl Iterator<Item = String>,
+) -> Result<Vec<String>, Failure> {
     if !asked.is_empty() {
         open(asked)?;
         return Ok(asked.to_vec());
     }
     let is_there = |name: &String| open(std::slice::from_ref(name)).is_ok();
-    let defaults = gradiff_check::BACKENDS.iter().filter(|row| row.is_default);
-    let there: Vec<String> = defaults.map(|row| row.name.to_string()).filter(is_there).collect();
+    let there: Vec<String> = defaults.filter(is_there).collect();
     if there.is_empty() {
         return Err(Failure::Backend("no backend is there; see `gradiff backends`".to_string()));
     }
     Ok(there)
+}
+
+/// The backends of hunts, each with its share of the programs.
+pub(crate) fn hunted() -> impl Iterator<Item = String> {
+    gradiff_check::BACKENDS.iter().filter_map(|row| row.default_word())
+}
+
+/// All backends.
+pub(crate) fn all() -> impl Iterator<Item = String> {
+    gradiff_check::BACKENDS.iter().map(|row| row.name.to_string())
 }
 
 /// The generator's settings with these lanes; none means all.

@@ -97,7 +97,10 @@ fn hunt(name: &'static str, room: &'static str, options: &Hunt) -> Result<Row, F
     command.arg(format!("--fault={name}"));
     command.arg(format!("--seed={}", options.seed));
     command.arg(format!("--seconds={}", options.seconds.unwrap_or(SECONDS)));
-    command.arg(format!("--backends={}", crate::case::names(&options.backends)?.join(",")));
+    command.arg(format!(
+        "--backends={}",
+        crate::case::names(&options.backends, crate::case::hunted())?.join(",")
+    ));
     command.arg("--findings").arg(&folder);
     let output = command.output().map_err(failed)?;
     let text = String::from_utf8_lossy(&output.stdout);

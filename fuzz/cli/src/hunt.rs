@@ -58,7 +58,7 @@ pub(crate) fn run(options: &Hunt) -> Result<Report, Failure> {
     let config = crate::case::config(&options.lanes)?;
     let settings = Settings {
         seed: options.seed,
-        backends: crate::case::names(&options.backends)?,
+        backends: crate::case::names(&options.backends, crate::case::hunted())?,
         lanes: options.lanes.clone(),
         fault: options.fault.clone(),
         timeout_seconds: options.timeout,

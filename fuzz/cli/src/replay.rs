@@ -13,7 +13,7 @@ fn client(on: &On) -> Result<Client, Failure> {
     crate::case::plant(on.fault.as_deref())?;
     Ok(Client::new(Settings {
         seed: 0,
-        backends: crate::case::names(&on.backends)?,
+        backends: crate::case::names(&on.backends, crate::case::all())?,
         lanes: Vec::new(),
         fault: on.fault.clone(),
         timeout_seconds: on.timeout,
@@ -176,7 +176,14 @@ pub(crate) fn backends() -> Result<Status, Failure> {
             Ok(version) => format!("found      {version}"),
             Err(reason) => format!("not found  {reason}"),
         };
-        println!("{:18}{status}\n{:18}{}", row.name, "", row.story);
+        let hunted = match row.default_word() {
+            None => "hunts run it where it is named".to_string(),
+            Some(word) => match word.split_once(':') {
+                None => "hunts run every program on it".to_string(),
+                Some((_, every)) => format!("hunts run one of {every} programs on it"),
+            },
+        };
+        println!("{:26}{status}\n{:26}{}; {hunted}", row.name, "", row.story);
     }
     Ok(Status::Clean)
 }

@@ -5,7 +5,7 @@
 
 use std::io::{BufRead, Write};
 
-use gradiff_check::{Backend, Blame, Failure as Found, Guilt, Kind, Tally};
+use gradiff_check::{Blame, Failure as Found, Guilt, Kind, Tally};
 use gradiff_corpus::Program;
 use serde_json::{Value, json};
 
@@ -29,14 +29,15 @@ pub(crate) fn serve(options: &Worker) -> Result<Status, Failure> {
                 let (first, count) = range.ok_or_else(unknown)?;
                 let program = |index| gradiff_gen::program_at(options.seed, index, &config).program;
                 let programs: Vec<Program> = (first..first + count).map(program).collect();
-                judged(&programs, &backends)
+                let programs: Vec<&Program> = programs.iter().collect();
+                to_answer(gradiff_check::agree_in_turn(first, &programs, &backends))
             }
             // A case alone runs on fresh backends: what earlier programs left in caches must not
             // make it fail, or its file would not fail again.
             ["case", hex] => {
                 let program = from_hex(hex).map(|bytes| gradiff_corpus::decode(&bytes));
                 let backends = crate::case::open(&options.backends)?;
-                judged(&[program.ok_or_else(unknown)?], &backends)
+                to_answer(gradiff_check::agree(&[&program.ok_or_else(unknown)?], &backends))
             }
             ["blame", backend, hex] => {
                 let program = from_hex(hex).map(|bytes| gradiff_corpus::decode(&bytes));
@@ -51,9 +52,7 @@ pub(crate) fn serve(options: &Worker) -> Result<Status, Failure> {
     Ok(Status::Clean)
 }
 
-fn judged(programs: &[Program], backends: &[Box<dyn Backend>]) -> Value {
-    let programs: Vec<&Program> = programs.iter().collect();
-    let (tally, failures) = gradiff_check::agree(&programs, backends);
+fn to_answer((tally, failures): (Tally, Vec<(usize, Found)>)) -> Value {
     let failures: Vec<Value> = failures
         .into_iter()
         .map(|(position, found)| {
