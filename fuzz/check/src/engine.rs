@@ -8,6 +8,7 @@ use gradiff::rewrite::Mode;
 use gradiff::{Engine, Plan, Tensor};
 use gradiff_corpus::{Array, BinaryOp, DType, Program, Statement, UnaryOp};
 
+use crate::session::Session;
 use crate::stages::{Elements, Way};
 use crate::{Backend, Outcome, translate};
 
@@ -58,6 +59,8 @@ pub struct BackendRow {
     finite_for: Option<&'static str>,
     /// Whether a zero keeps its sign.
     zero_signs: bool,
+    /// Whether tensors are realised, read in parts, kept and dropped as applications do.
+    is_session: bool,
 }
 
 /// Which optimisations kernels get.
@@ -82,6 +85,7 @@ const fn row(name: &'static str, device: &'static str, story: &'static str) -> B
         target: device,
         finite_for: None,
         zero_signs: true,
+        is_session: false,
     }
 }
 
@@ -109,6 +113,12 @@ const AS_NEW: &str = "as `Engine::new` makes it: the engine's choice of optimisa
 /// A device as a user of the library has it.
 const fn heuristic(name: &'static str, device: &'static str) -> BackendRow {
     row_with(Opts::Heuristic, name, device, AS_NEW)
+}
+
+/// A device as applications use it.
+const fn session(name: &'static str, device: &'static str, turn: Turn) -> BackendRow {
+    let story = "realised step by step, read in parts, kept and dropped, by engines and threads";
+    BackendRow { is_session: true, turn, ..row_with(Opts::Heuristic, name, device, story) }
 }
 
 /// A backend of `wgpu`. WGSL lets compilers take either zero for the other, and Mesa makes -0.0 of
@@ -178,6 +188,16 @@ pub const BACKENDS: &[BackendRow] = &[
         ..drawn("opencl/opts", "opencl", "opencl", "legal optimisations, drawn for each kernel")
     },
     BackendRow { turn: Turn::new(128, 3), ..heuristic("opencl/heuristic", "opencl") },
+    session("interp/session", "interp", Turn::ALWAYS),
+    session("jit/session", "jit", Turn::ALWAYS),
+    session("c/session", "c", Turn::new(64, 9)),
+    session("opencl/session", "opencl", Turn::NEVER),
+    session("cuda/session", "cuda", Turn::NEVER),
+    BackendRow {
+        is_session: true,
+        turn: Turn::new(64, 21),
+        ..wgpu("wgpu/session", "wgpu", Opts::Heuristic, "used as applications do")
+    },
     wgpu("wgpu", "wgpu", Opts::None, "WGSL by the crate wgpu: Vulkan, Metal"),
     wgpu("wgpu/core", "wgpu-core", Opts::None, "the same without extensions: f16 by its bits"),
     wgpu("wgpu/opts", "wgpu", Opts::Drawn(5), "legal optimisations, drawn for each kernel"),
@@ -259,7 +279,8 @@ impl BackendRow {
             Way { schedule: engine.schedule, kernel: engine.kernel, target: engine.target } =
                 self.way();
         }
-        Ok(EngineBackend { row: self, turn, engine })
+        let session = self.is_session.then(|| Session::open(self.device)).transpose()?;
+        Ok(EngineBackend { row: self, turn, engine, session })
     }
 }
 
@@ -316,6 +337,7 @@ pub struct EngineBackend {
     row: &'static BackendRow,
     turn: Turn,
     engine: Engine,
+    session: Option<Session>,
 }
 
 impl Backend for EngineBackend {
@@ -352,6 +374,9 @@ impl Backend for EngineBackend {
 
     /// Plans all programs, compiles all their kernels at once, then runs one after the other.
     fn run(&self, programs: &[&Program]) -> Vec<Outcome> {
+        if let Some(session) = &self.session {
+            return session.run(programs);
+        }
         let planned: Vec<Result<Planned, Outcome>> =
             programs.iter().map(|program| caught(|| self.plan(program))).collect();
         let mut plans: Vec<Plan> = planned.iter().flatten().map(|(plan, _)| plan.clone()).collect();
@@ -387,7 +412,7 @@ fn reads_zero_signs(statement: &Statement) -> bool {
 type Planned = (Plan, Vec<Tensor>);
 
 /// A refusal or a panic as the outcome it is.
-fn caught<T>(work: impl FnOnce() -> Result<T, String>) -> Result<T, Outcome> {
+pub(crate) fn caught<T>(work: impl FnOnce() -> Result<T, String>) -> Result<T, Outcome> {
     match crate::catch(work) {
         Ok(Ok(value)) => Ok(value),
         Ok(Err(refusal)) => Err(Outcome::Refused(refusal)),
@@ -416,16 +441,24 @@ impl EngineBackend {
             .iter()
             .map(|output| {
                 let bytes = output.to_bytes(&self.engine).map_err(|error| error.to_string())?;
-                let dtype = DType::from_name(output.dtype().name()).ok_or("an unknown dtype")?;
-                let shape = output.shape().iter().map(|size| *size as usize).collect();
-                Array::from_bytes(dtype, shape, &bytes).ok_or(format!(
-                    "{} bytes for {:?}",
-                    bytes.len(),
-                    output.shape()
-                ))
+                array(output, &bytes)
             })
             .collect()
     }
+}
+
+/// What was read of a tensor.
+///
+/// # Errors
+/// There are not as many bytes as the tensor has.
+pub(crate) fn array(tensor: &Tensor, bytes: &[u8]) -> Result<Array, String> {
+    let dtype = DType::from_name(tensor.dtype().name()).ok_or("an unknown dtype")?;
+    let shape = tensor.shape().iter().map(|size| *size as usize).collect();
+    Array::from_bytes(dtype, shape, bytes).ok_or(format!(
+        "{} bytes for {:?}",
+        bytes.len(),
+        tensor.shape()
+    ))
 }
 
 /// The options of a backend; those of the first one if there is none of this name.

@@ -48,12 +48,16 @@ impl Finding {
     }
 }
 
+/// FNV-1a of a text: the same on every machine and with every compiler.
+pub(crate) fn hash(text: &str) -> u64 {
+    text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    })
+}
+
 /// `fuzz-` and eight digits that depend on the text alone.
 pub fn stem(text: &str) -> String {
-    let mut hash = 0xcbf2_9ce4_8422_2325u64;
-    for byte in text.bytes() {
-        hash = (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
-    }
+    let hash = hash(text);
     format!("fuzz-{:08x}", (hash ^ (hash >> 32)) as u32)
 }
 

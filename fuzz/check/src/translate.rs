@@ -7,14 +7,31 @@ use gradiff_corpus::{BinaryOp, Literal, Program, ReduceOp, Statement, UnaryOp, V
 /// What a `realize` statement does here.
 pub(crate) type OnRealize<'a> = &'a mut dyn FnMut(&Tensor) -> Result<(), String>;
 
+/// What makes the tensor of an `input` statement.
+pub(crate) type OnInput<'a> =
+    &'a mut dyn FnMut(DType, &[i64], &[u8]) -> Result<Tensor, gradiff::Error>;
+
 /// The tensors of a program's outputs.
 ///
 /// # Errors
 /// What the engine says to a statement that it refuses, with the statement's number.
 pub(crate) fn outputs(program: &Program, realize: OnRealize<'_>) -> Result<Vec<Tensor>, String> {
+    outputs_with(program, &mut Tensor::from_bytes, realize)
+}
+
+/// The tensors of a program's outputs, its inputs made by `input` of dtype, shape and bytes.
+///
+/// # Errors
+/// As [`outputs`].
+pub(crate) fn outputs_with(
+    program: &Program,
+    input: OnInput<'_>,
+    realize: OnRealize<'_>,
+) -> Result<Vec<Tensor>, String> {
     let mut values: Vec<Tensor> = Vec::with_capacity(program.statements.len());
     for (number, statement) in program.statements.iter().enumerate() {
-        let value = value(statement, &values).map_err(|e| format!("statement {number}: {e}"))?;
+        let value =
+            value(statement, &values, input).map_err(|e| format!("statement {number}: {e}"))?;
         if let Statement::Realize { .. } = statement {
             realize(&value).map_err(|e| format!("statement {number}: {e}"))?;
         }
@@ -45,7 +62,11 @@ fn scalar(literal: &Literal) -> Scalar {
     }
 }
 
-fn value(statement: &Statement, values: &[Tensor]) -> Result<Tensor, gradiff::Error> {
+fn value(
+    statement: &Statement,
+    values: &[Tensor],
+    input: OnInput<'_>,
+) -> Result<Tensor, gradiff::Error> {
     let of = |id: &ValueId| &values[id.0 as usize];
     let operand = |operand: &corpus::Operand| match operand {
         corpus::Operand::Value(id) => Operand::Tensor(of(id).clone()),
@@ -54,7 +75,7 @@ fn value(statement: &Statement, values: &[Tensor]) -> Result<Tensor, gradiff::Er
     match statement {
         Statement::Input { dtype: of, shape, fill: how } => {
             let data = fill(*of, shape, how);
-            Tensor::from_bytes(dtype(*of), &sizes(shape), &data.to_bytes())
+            input(dtype(*of), &sizes(shape), &data.to_bytes())
         }
         Statement::Const { dtype: of, shape, value } => {
             Tensor::full(dtype(*of), &sizes(shape), scalar(value))

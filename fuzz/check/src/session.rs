@@ -1,0 +1,270 @@
+//! Programs run as applications use the library: tensors are realised one after the other, in any
+//! order and by engines with different options, read in parts, kept, dropped and computed again,
+//! while another thread does the same on the same device.
+//!
+//! In: a batch of programs. Out: for each the values that its outputs hold when the whole batch has
+//! run. Each choice follows from the program alone, only the threads' order is the scheduler's.
+
+use std::collections::HashMap;
+use std::sync::Mutex;
+
+use gradiff::kernel::Strategy;
+use gradiff::{Engine, Tensor};
+use gradiff_corpus::{Array, Program};
+
+use crate::engine::array;
+use crate::{Outcome, translate};
+
+/// What an input is made of: dtype, shape, bytes.
+type Data = (gradiff::DType, Vec<i64>, Vec<u8>);
+
+/// Engines on one device and the inputs that programs share.
+pub(crate) struct Session {
+    engines: Vec<Engine>,
+    inputs: Mutex<HashMap<Data, Tensor>>,
+}
+
+/// What a program has after its first run.
+struct Results {
+    /// The outputs that are kept until the batch is over; `None` where it was dropped.
+    kept: Vec<Option<Tensor>>,
+    /// The bytes that each output held at once.
+    bytes: Vec<Vec<u8>>,
+    arrays: Vec<Array>,
+}
+
+/// Choices that follow from a program.
+struct Choices(u64);
+
+impl Choices {
+    fn of(program: &Program) -> Choices {
+        Choices(crate::report::hash(&program.to_string()) | 1)
+    }
+
+    fn below(&mut self, count: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 33) as usize % count
+    }
+}
+
+impl Session {
+    /// A session on a device.
+    ///
+    /// # Errors
+    /// The device is not there.
+    pub(crate) fn open(device: &str) -> Result<Session, String> {
+        let engine = || Engine::new(device).map_err(|error| error.to_string());
+        let (mut plain, mut drawn) = (engine()?, engine()?);
+        plain.kernel.opts = Strategy::None;
+        plain.schedule.merge_views = false;
+        drawn.kernel.opts = Strategy::Drawn { seed: 5, most: 3 };
+        drawn.schedule.rows = true;
+        Ok(Session { engines: vec![engine()?, plain, drawn], inputs: Mutex::default() })
+    }
+
+    /// Runs the programs, two at a time, and reads what was kept when all have run.
+    pub(crate) fn run(&self, programs: &[&Program]) -> Vec<Outcome> {
+        let work = |part: usize| {
+            let own = programs.iter().enumerate().filter(|(number, _)| number % 2 == part);
+            own.map(|(number, program)| (number, crate::engine::caught(|| self.first(program))))
+                .collect::<Vec<_>>()
+        };
+        let mut results = std::thread::scope(|scope| {
+            let other = scope.spawn(|| work(1));
+            let mut results = work(0);
+            results.extend(other.join().expect("panics of programs are caught"));
+            results
+        });
+        results.sort_by_key(|(number, _)| *number);
+        self.inputs.lock().expect("no panic holds it").clear();
+        let last = |result: Result<Results, Outcome>| {
+            result.and_then(|results| crate::engine::caught(|| read_again(results)))
+        };
+        let values = |outcome: Result<Vec<Array>, Outcome>| match outcome {
+            Ok(values) => Outcome::Values(values),
+            Err(outcome) => outcome,
+        };
+        results.into_iter().map(|(_, result)| values(last(result))).collect()
+    }
+
+    /// Computes a program, maybe twice: the second time its kernels are there already.
+    fn first(&self, program: &Program) -> Result<Results, String> {
+        let mut choices = Choices::of(program);
+        if choices.below(3) == 0 {
+            self.computed(program, &mut choices)?;
+        }
+        self.computed(program, &mut choices)
+    }
+
+    fn computed(&self, program: &Program, choices: &mut Choices) -> Result<Results, String> {
+        let engine = |choices: &mut Choices| &self.engines[choices.below(self.engines.len())];
+        let mut inner = Choices(choices.0 ^ 0x5bd1_e995);
+        let outputs = translate::outputs_with(
+            program,
+            &mut |dtype, shape, bytes| self.input(dtype, shape, bytes, choices),
+            &mut |tensor| match inner.below(3) {
+                0 => Ok(()),
+                _ => tensor.realize(engine(&mut inner)).map_err(|error| error.to_string()),
+            },
+        )?;
+        let mut order: Vec<usize> = (0..outputs.len()).collect();
+        match choices.below(3) {
+            0 => {
+                let all: Vec<&Tensor> = outputs.iter().collect();
+                engine(choices).realize(&all).map_err(|error| error.to_string())?;
+            }
+            1 => order.reverse(),
+            _ => {}
+        }
+        let mut bytes = vec![Vec::new(); outputs.len()];
+        for number in order {
+            let read = outputs[number].to_bytes(engine(choices));
+            bytes[number] = read.map_err(|error| error.to_string())?;
+            let part = choices.below(4) == 0;
+            if part {
+                read_part(&outputs[number], &bytes[number], engine(choices), choices)?;
+            }
+        }
+        let pairs = outputs.iter().zip(&bytes);
+        let arrays = pairs.map(|(output, bytes)| array(output, bytes)).collect::<Result<_, _>>()?;
+        let kept = outputs.into_iter().map(|output| (choices.below(3) != 0).then_some(output));
+        Ok(Results { kept: kept.collect(), bytes, arrays })
+    }
+
+    /// A tensor of the bytes: one that another program has as well, or a part of a larger one, or
+    /// one of its own.
+    fn input(
+        &self,
+        dtype: gradiff::DType,
+        shape: &[i64],
+        bytes: &[u8],
+        choices: &mut Choices,
+    ) -> Result<Tensor, gradiff::Error> {
+        let key = (dtype, shape.to_vec(), bytes.to_vec());
+        if let Some(known) = self.inputs.lock().expect("no panic holds it").get(&key) {
+            return Ok(known.clone());
+        }
+        let size: i64 = shape.iter().product();
+        let tensor = match choices.below(3) {
+            0 if size != 0 => {
+                let before = choices.below(3) as i64 * 16;
+                let element = dtype.size_bytes();
+                let mut whole = vec![0u8; before as usize * element];
+                whole.extend_from_slice(bytes);
+                whole.resize(whole.len() + 5 * element, 0);
+                let whole = Tensor::from_bytes(dtype, &[before + size + 5], &whole)?;
+                let part = whole.shrink(&[(before, before + size)])?.reshape(shape)?;
+                part.realize(&self.engines[0])?;
+                part
+            }
+            _ => Tensor::from_bytes(dtype, shape, bytes)?,
+        };
+        self.inputs.lock().expect("no panic holds it").insert(key, tensor.clone());
+        Ok(tensor)
+    }
+}
+
+/// Reads some of a tensor's first axis as a tensor of its own, and compares it with what was read.
+fn read_part(
+    tensor: &Tensor,
+    bytes: &[u8],
+    engine: &Engine,
+    choices: &mut Choices,
+) -> Result<(), String> {
+    let Some(&size) = tensor.shape().first().filter(|size| 1 < **size && !bytes.is_empty()) else {
+        return Ok(());
+    };
+    let first = choices.below(size as usize) as i64;
+    let end = first + 1 + choices.below((size - first) as usize) as i64;
+    let mut ranges: Vec<(i64, i64)> = tensor.shape().iter().map(|size| (0, *size)).collect();
+    ranges[0] = (first, end);
+    let part = tensor.shrink(&ranges).and_then(|part| part.to_bytes(engine));
+    let part = part.map_err(|error| error.to_string())?;
+    let row = bytes.len() / size as usize;
+    if part != bytes[first as usize * row..end as usize * row] {
+        return Err(format!("rows {first} to {end} of an output differ from the whole output"));
+    }
+    Ok(())
+}
+
+/// The outputs as they are at the end, which must be as they were.
+fn read_again(results: Results) -> Result<Vec<Array>, String> {
+    for (number, (kept, bytes)) in results.kept.iter().zip(&results.bytes).enumerate() {
+        let Some(kept) = kept else { continue };
+        if kept.read().map_err(|error| error.to_string())? != *bytes {
+            return Err(format!("output {number} has changed after it was read"));
+        }
+    }
+    Ok(results.arrays)
+}
+
+#[cfg(test)]
+mod tests {
+    use gradiff_corpus::{Case, parse};
+
+    use super::*;
+
+    const TEXT: &str = "a = input i32[6,4] iota\nb = add a 1\nc = realize b\nd = mul c c\n\
+                        output d\noutput b\n";
+
+    fn program() -> Program {
+        let Case::Program(program) = parse(TEXT).expect("it is well formed").case else {
+            panic!("it is a program")
+        };
+        program
+    }
+
+    /// A program's results with each output kept.
+    fn results(session: &Session) -> Results {
+        let program = program();
+        (1..)
+            .map(|seed| session.computed(&program, &mut Choices(seed)).expect("it runs"))
+            .find(|results| results.kept.iter().all(Option::is_some))
+            .expect("some choices keep both outputs")
+    }
+
+    fn overwrite(tensor: &Tensor) {
+        let buffer = tensor.buffer().expect("it is realised");
+        let memory = gradiff::runtime::memory_of(&buffer).expect("it has memory");
+        let mut bytes = memory.read().expect("it is written");
+        bytes[4] ^= 1;
+        memory.write(&bytes).expect("as many bytes");
+    }
+
+    #[test]
+    fn outputs_that_change_after_they_were_read_are_refused() {
+        let session = Session::open("jit").expect("it needs nothing");
+        assert_eq!(read_again(results(&session)).expect("nothing changed").len(), 2);
+        let changed = results(&session);
+        overwrite(changed.kept[1].as_ref().expect("it is kept"));
+        let refusal = read_again(changed).expect_err("it changed");
+        assert!(refusal.contains("output 1 has changed"), "{refusal}");
+    }
+
+    #[test]
+    fn parts_that_differ_from_the_whole_are_refused() {
+        let session = Session::open("jit").expect("it needs nothing");
+        let results = results(&session);
+        let tensor = results.kept[0].as_ref().expect("it is kept");
+        let read =
+            |seed| read_part(tensor, &results.bytes[0], &session.engines[0], &mut Choices(seed));
+        assert!((1..40).all(|seed| read(seed).is_ok()));
+        overwrite(tensor);
+        assert!((1..40).any(|seed| read(seed).is_err()), "some part begins with the first row");
+    }
+
+    #[test]
+    fn sessions_agree_with_the_oracle() {
+        let session = Session::open("interp").expect("it needs nothing");
+        let program = program();
+        let expected = gradiff_oracle::evaluate(&program).expect("it is typed");
+        for outcome in session.run(&[&program; 9]) {
+            let Outcome::Values(values) = outcome else { panic!("{outcome:?}") };
+            for (expected, value) in expected.iter().zip(&values) {
+                assert_eq!(expected.judge(value).mismatch, None);
+            }
+        }
+    }
+}
