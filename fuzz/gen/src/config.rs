@@ -1,6 +1,6 @@
 //! What a generator may do: operations, lanes, limits. Plain data; draws nothing.
 
-use gradiff_corpus::{BinaryOp, DType, ReduceOp, UnaryOp};
+use gradiff_corpus::{BinaryOp, DType, ReduceOp, Statement, UnaryOp};
 
 /// What a statement does, apart from bringing data in (`input`, `const` and `arange` are always
 /// allowed).
@@ -97,6 +97,33 @@ impl Op {
         all
     };
 
+    /// The op of a statement; `None` of one that brings data in.
+    pub fn of(statement: &Statement) -> Option<Op> {
+        Some(match statement {
+            Statement::Input { .. } | Statement::Const { .. } | Statement::Arange { .. } => {
+                return None;
+            }
+            Statement::Unary { op, .. } => Op::Unary(*op),
+            Statement::Binary { op, .. } => Op::Binary(*op),
+            Statement::Where { .. } => Op::Where,
+            Statement::MulAcc { .. } => Op::MulAcc,
+            Statement::Cast { .. } => Op::Cast,
+            Statement::Bitcast { .. } => Op::Bitcast,
+            Statement::Reduce { op, .. } => Op::Reduce(*op),
+            Statement::Reshape { .. } => Op::Reshape,
+            Statement::Permute { .. } => Op::Permute,
+            Statement::Expand { .. } => Op::Expand,
+            Statement::Pad { .. } => Op::Pad,
+            Statement::Shrink { .. } => Op::Shrink,
+            Statement::Flip { .. } => Op::Flip,
+            Statement::Cat { .. } => Op::Cat,
+            Statement::Gather { .. } => Op::Gather,
+            Statement::Contiguous { .. } => Op::Contiguous,
+            Statement::Realize { .. } => Op::Realize,
+            Statement::Detach { .. } => Op::Detach,
+        })
+    }
+
     /// The word in the text form, but `reduce-max` for the reduction.
     pub fn name(self) -> &'static str {
         match self {
@@ -177,11 +204,13 @@ pub enum Lane {
     Movement,
     /// Buffers: contiguous, realize, detach and several outputs in between.
     State,
+    /// Data at which the conversions that follow are decided: ties, ends of ranges, payloads.
+    Edges,
 }
 
 impl Lane {
     /// All of them.
-    pub const ALL: [Lane; 8] = [
+    pub const ALL: [Lane; 9] = [
         Lane::Exact,
         Lane::Wrap,
         Lane::NegativeIndex,
@@ -190,6 +219,7 @@ impl Lane {
         Lane::Casts,
         Lane::Movement,
         Lane::State,
+        Lane::Edges,
     ];
 
     /// The name in reports and options.
@@ -203,6 +233,7 @@ impl Lane {
             Lane::Casts => "casts",
             Lane::Movement => "movement",
             Lane::State => "state",
+            Lane::Edges => "edges",
         }
     }
 
@@ -222,6 +253,7 @@ impl Lane {
             Lane::Casts => "Chains of conversions and reinterpretations.",
             Lane::Movement => "Movement of elements over and under arithmetic.",
             Lane::State => "Buffers made in between: contiguous, realize, detach.",
+            Lane::Edges => "Values at which the conversions that follow are decided.",
         }
     }
 
@@ -252,6 +284,9 @@ impl Lane {
             Lane::Movement => 1,
             Lane::State if matches!(op, Op::Contiguous | Op::Realize | Op::Detach) => 8,
             Lane::State => 1,
+            Lane::Edges if matches!(op, Op::Cast | Op::Bitcast) => 4,
+            Lane::Edges if op.is_movement() || op == Op::Where => 2,
+            Lane::Edges => 1,
         };
         base * factor
     }

@@ -237,7 +237,7 @@ impl<C: Choices> Builder<'_, C> {
         let src = self.pick(|of, fact| of.dtype != DType::Bool && known(fact))?;
         let from = self.type_of(src).dtype;
         // Bit patterns of integers as floats are NaN, subnormal and extreme.
-        let patterns = matches!(self.lane, Lane::Special | Lane::Casts);
+        let patterns = matches!(self.lane, Lane::Special | Lane::Casts | Lane::Edges);
         let mut fits = [from; 3];
         let mut count = 0;
         for &dtype in &self.config.dtypes {

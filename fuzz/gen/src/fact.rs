@@ -134,7 +134,7 @@ pub(crate) fn mantissa_bits(dtype: DType) -> i32 {
 }
 
 /// Exponent of the smallest subnormal of a float type.
-fn least_exponent(dtype: DType) -> i32 {
+pub(crate) fn least_exponent(dtype: DType) -> i32 {
     match dtype {
         DType::F16 => -24,
         DType::BF16 => -133,
@@ -144,7 +144,7 @@ fn least_exponent(dtype: DType) -> i32 {
 }
 
 /// Largest finite value of a float type.
-fn largest(dtype: DType) -> f64 {
+pub(crate) fn largest(dtype: DType) -> f64 {
     match dtype {
         DType::F16 => 65504.0,
         DType::BF16 => 3.389e38,
@@ -211,6 +211,9 @@ pub(crate) fn cast(fact: &Fact, from: DType, to: DType, policy: Policy) -> Optio
         };
     }
     if to.is_float() {
+        if fact.err == 0.0 {
+            return exact_cast(fact, to, policy);
+        }
         let widens = from.is_float()
             && mantissa_bits(from) <= mantissa_bits(to)
             && least_exponent(from) >= least_exponent(to);
@@ -224,8 +227,38 @@ pub(crate) fn cast(fact: &Fact, from: DType, to: DType, policy: Policy) -> Optio
     }
     let (lo, hi) = range(to);
     let (low, high) = ((fact.lo - fact.err).trunc(), (fact.hi + fact.err).trunc());
-    let fits = !fact.special && lo <= low && high < hi && fact.magnitude() < power(53);
-    fits.then(|| Fact::exact(low, high, 0))
+    let fits = !fact.special && lo <= low && high <= hi && (fact.err == 0.0 || high < hi);
+    if !fits || (fact.err != 0.0 && fact.magnitude() >= power(53)) {
+        return None;
+    }
+    settle(to, Fact::exact(low, high, 0), 0.0, Policy { wrap: true, ..policy })
+}
+
+/// A conversion rounds for certain, so that exact elements stay exact. Multiples of a power of two
+/// stay such, since rounding only ever makes a grid coarser.
+fn exact_cast(fact: &Fact, to: DType, policy: Policy) -> Option<Fact> {
+    let overflows = largest(to) < fact.magnitude();
+    if fact.special || overflows {
+        let most = largest(to);
+        let (lo, hi) = (fact.lo.clamp(-most, most), fact.hi.clamp(-most, most));
+        let settled = Fact { lo, hi, away: 0.0, special: true, raw: false, ..*fact };
+        return policy.special.then_some(settled);
+    }
+    let (unit, least) = (power(1 - mantissa_bits(to)), power(least_exponent(to)));
+    let fits = fact.grid != ROUGH
+        && fact.grid >= least_exponent(to)
+        && fact.magnitude() <= power(mantissa_bits(to) + fact.grid);
+    if fits {
+        return Some(Fact { raw: false, ..*fact });
+    }
+    let out = |bound: f64| bound.abs() * unit + least;
+    let away = if fact.away > least { fact.away * (1.0 - unit) } else { 0.0 };
+    // Rounding keeps the sign.
+    let lo = fact.lo - if fact.lo == 0.0 { 0.0 } else { out(fact.lo) };
+    let hi = fact.hi + if fact.hi == 0.0 { 0.0 } else { out(fact.hi) };
+    let lo = if fact.lo > 0.0 { lo.max(0.0) } else { lo };
+    let hi = if fact.hi < 0.0 { hi.min(0.0) } else { hi };
+    Some(Fact { lo, hi, away, raw: false, ..*fact })
 }
 
 /// Whether comparisons and conversions to integers are decided for (nearly) every element.

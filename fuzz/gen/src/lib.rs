@@ -6,14 +6,17 @@
 mod cases;
 mod choices;
 mod config;
+mod edges;
 mod elementwise;
 mod exprs;
 mod fact;
+mod features;
 mod moves;
 mod programs;
 mod shapes;
 mod sources;
 mod transfer;
+mod values;
 mod views;
 
 pub use cases::{
@@ -22,5 +25,6 @@ pub use cases::{
 pub use choices::{ByteChoices, Choices, Exhaustive, Recorder, Replay, SeedChoices, case_seed};
 pub use config::{Config, Lane, Op};
 pub use exprs::{ExprConfig, expr};
+pub use features::{Feature, Features, Pairs, features};
 pub use programs::{Generated, program, program_at};
 pub use views::{ViewConfig, views};

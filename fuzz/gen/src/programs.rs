@@ -54,6 +54,8 @@ pub(crate) struct Builder<'a, C> {
     used: Vec<bool>,
     candidates: Vec<u32>,
     swarm: Swarm,
+    /// The value that the next pick takes, if it is accepted.
+    focus: Option<ValueId>,
 }
 
 /// The ops and dtypes of one program.
@@ -126,13 +128,17 @@ impl<'a, C: Choices> Builder<'a, C> {
             used: Vec::with_capacity(room),
             candidates: Vec::with_capacity(room),
             swarm,
+            focus: None,
         }
     }
 
     fn run(mut self) -> Program {
         let most = self.config.max_statements.max(1);
         let goal = 1 + self.choices.below(most as u32) as usize;
-        self.first_source();
+        match self.lane {
+            Lane::Edges => self.edges(),
+            _ => self.first_source(),
+        }
         while self.statements.len() < goal && !self.choices.exhausted() {
             self.grow();
         }
@@ -171,7 +177,7 @@ impl<'a, C: Choices> Builder<'a, C> {
 
     /// Adds a statement of this op, with sources where it needs new ones. `None` if none fits;
     /// then nothing was added.
-    fn apply(&mut self, op: Op) -> Option<ValueId> {
+    pub(crate) fn apply(&mut self, op: Op) -> Option<ValueId> {
         match op {
             Op::Unary(op) => self.unary(op),
             Op::Binary(op) => self.binary(op),
@@ -196,6 +202,14 @@ impl<'a, C: Choices> Builder<'a, C> {
                 Some(self.push(statement, fact))
             }
         }
+    }
+
+    /// As [`Builder::apply`], on this value if it will do.
+    pub(crate) fn apply_to(&mut self, op: Op, value: ValueId) -> Option<ValueId> {
+        self.focus = Some(value);
+        let found = self.apply(op);
+        self.focus = None;
+        found
     }
 
     /// One of the program's element types.
@@ -238,6 +252,12 @@ impl<'a, C: Choices> Builder<'a, C> {
 
     /// An accepted value: mostly a new one that is not used yet, so that few statements die.
     pub(crate) fn pick(&mut self, accept: impl Fn(&TensorType, &Fact) -> bool) -> Option<ValueId> {
+        if let Some(focus) = self.focus.take() {
+            let number = focus.0 as usize;
+            if accept(&self.types[number], &self.facts[number]) {
+                return Some(focus);
+            }
+        }
         self.candidates.clear();
         let mut fresh = 0;
         for number in (0..self.types.len()).rev() {
@@ -288,7 +308,9 @@ fn draw_policy<C: Choices>(choices: &mut C, lane: Lane) -> Policy {
         Lane::Wrap | Lane::NegativeIndex => {
             Policy { inexact: true, special: false, wrap: true, decide: false }
         }
-        Lane::Special => Policy { inexact: true, special: true, wrap: true, decide: sometimes },
+        Lane::Special | Lane::Edges => {
+            Policy { inexact: true, special: true, wrap: true, decide: sometimes }
+        }
         Lane::IllConditioned | Lane::Casts => {
             Policy { inexact: true, special: false, wrap: true, decide: sometimes }
         }

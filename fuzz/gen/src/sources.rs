@@ -102,6 +102,7 @@ impl<C: Choices> Builder<'_, C> {
             Lane::Casts => [Some(Small), Some(Unit), None, Some(Wide), Some(Positive)],
             Lane::Movement => [None, Some(Small), Some(Positive), Some(Unit), Some(Dyadic)],
             Lane::State => [Some(Small), Some(Unit), None, Some(Positive), Some(Wide)],
+            Lane::Edges => [Some(Special), Some(Wide), Some(Small), Some(Special), Some(Unit)],
         };
         let kind = self.choices.pick(&kinds);
         // Raw extremes outside their lane would end most chains of arithmetic.
@@ -164,7 +165,7 @@ impl<C: Choices> Builder<'_, C> {
         Literal::Float(match (need, self.lane) {
             (Need::Divisor, _) => self.choices.pick(&[2.0, 0.5, -2.0, 4.0, 3.0, -0.25, 1.0]),
             (Need::Exponent, _) => self.choices.pick(&[2.0, 0.5, -1.0, 3.0, 1.5, -0.5, 0.0, 1.0]),
-            (_, Lane::Special) => self.choices.pick(&[
+            (_, Lane::Special | Lane::Edges) => self.choices.pick(&[
                 0.0,
                 1.0,
                 -0.0,
@@ -191,7 +192,8 @@ impl<C: Choices> Builder<'_, C> {
         };
         let value: i128 = value;
         if dtype.is_signed() {
-            let large = matches!(self.lane, Lane::Wrap | Lane::NegativeIndex | Lane::Special);
+            let large =
+                matches!(self.lane, Lane::Wrap | Lane::NegativeIndex | Lane::Special | Lane::Edges);
             if large && need == Need::Any && self.choices.one_in(4) {
                 let edge = 1_i128 << (bits - 1);
                 return self.choices.pick(&[edge - 1, -edge, edge / 2, 1 - edge, 100, -100]);

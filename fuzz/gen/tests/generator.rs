@@ -13,33 +13,6 @@ use gradiff_gen::{
 
 const PROGRAMS: u64 = 50_000;
 
-/// The op of a statement, if it is not one that brings data in.
-fn op_of(statement: &Statement) -> Option<Op> {
-    Some(match statement {
-        Statement::Input { .. } | Statement::Const { .. } | Statement::Arange { .. } => {
-            return None;
-        }
-        Statement::Unary { op, .. } => Op::Unary(*op),
-        Statement::Binary { op, .. } => Op::Binary(*op),
-        Statement::Where { .. } => Op::Where,
-        Statement::MulAcc { .. } => Op::MulAcc,
-        Statement::Cast { .. } => Op::Cast,
-        Statement::Bitcast { .. } => Op::Bitcast,
-        Statement::Reduce { op, .. } => Op::Reduce(*op),
-        Statement::Reshape { .. } => Op::Reshape,
-        Statement::Permute { .. } => Op::Permute,
-        Statement::Expand { .. } => Op::Expand,
-        Statement::Pad { .. } => Op::Pad,
-        Statement::Shrink { .. } => Op::Shrink,
-        Statement::Flip { .. } => Op::Flip,
-        Statement::Cat { .. } => Op::Cat,
-        Statement::Gather { .. } => Op::Gather,
-        Statement::Contiguous { .. } => Op::Contiguous,
-        Statement::Realize { .. } => Op::Realize,
-        Statement::Detach { .. } => Op::Detach,
-    })
-}
-
 /// Whether the op exists for results of this dtype.
 fn op_gives(op: Op, dtype: DType) -> bool {
     use gradiff_corpus::{BinaryOp::*, ReduceOp, UnaryOp};
@@ -62,7 +35,7 @@ fn features(program: &Program, seen: &mut BTreeMap<String, usize>) {
     let types = program.typing().expect("every program types");
     let mut see = |feature: String| *seen.entry(feature).or_insert(0) += 1;
     for (statement, of) in program.statements.iter().zip(&types) {
-        if let Some(op) = op_of(statement) {
+        if let Some(op) = Op::of(statement) {
             see(format!("{} {}", op.name(), of.dtype.name()));
         }
         see(format!("rank {}", of.shape.len()));
@@ -93,7 +66,7 @@ fn features(program: &Program, seen: &mut BTreeMap<String, usize>) {
         see_operands(operands, &types, &mut see);
     }
     see(format!("{} outputs", program.outputs.len().min(3)));
-    if program.outputs.iter().any(|id| op_of(&program.statements[id.0 as usize]).is_none()) {
+    if program.outputs.iter().any(|id| Op::of(&program.statements[id.0 as usize]).is_none()) {
         see("output is data".into());
     }
 }
@@ -208,7 +181,7 @@ fn allow_lists_are_kept() {
         let Generated { program, lane } = program_at(3, index, &config);
         assert_eq!(lane, Lane::Movement);
         for statement in &program.statements {
-            assert!(op_of(statement).is_none_or(|op| ops.contains(&op)), "{statement:?}");
+            assert!(Op::of(statement).is_none_or(|op| ops.contains(&op)), "{statement:?}");
         }
         let types = program.typing().expect("every program types");
         assert!(types.iter().all(|of| of.dtype == DType::I32));
@@ -222,7 +195,7 @@ fn statements_are_live() {
     for index in 0..PROGRAMS {
         let Generated { program, .. } = program_at(2, index, &config);
         live += program.live_statements().iter().filter(|live| **live).count();
-        work += program.statements.iter().filter(|one| op_of(one).is_some()).count();
+        work += program.statements.iter().filter(|one| Op::of(one).is_some()).count();
         all += program.statements.len();
     }
     let density = live as f64 / all as f64;
@@ -506,7 +479,9 @@ fn structures(program: &Program) -> BTreeSet<&'static str> {
             Statement::Expand { src, .. } if matches!(at(*src), Statement::Reduce { .. }) => {
                 "expand of a reduce"
             }
-            Statement::Gather { src, .. } if op_of(at(*src)).is_some_and(|op| op.is_movement()) => {
+            Statement::Gather { src, .. }
+                if Op::of(at(*src)).is_some_and(|op| op.is_movement()) =>
+            {
                 "gather through a view"
             }
             Statement::Pad { src, value, .. } => match (type_of(*src).dtype, value) {
