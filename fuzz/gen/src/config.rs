@@ -206,11 +206,13 @@ pub enum Lane {
     State,
     /// Data at which the conversions that follow are decided: ties, ends of ranges, payloads.
     Edges,
+    /// What models are made of: softmax, attention, windows, one-hot, products, optimiser steps.
+    Idioms,
 }
 
 impl Lane {
     /// All of them.
-    pub const ALL: [Lane; 9] = [
+    pub const ALL: [Lane; 10] = [
         Lane::Exact,
         Lane::Wrap,
         Lane::NegativeIndex,
@@ -220,6 +222,7 @@ impl Lane {
         Lane::Movement,
         Lane::State,
         Lane::Edges,
+        Lane::Idioms,
     ];
 
     /// The name in reports and options.
@@ -234,6 +237,7 @@ impl Lane {
             Lane::Movement => "movement",
             Lane::State => "state",
             Lane::Edges => "edges",
+            Lane::Idioms => "idioms",
         }
     }
 
@@ -254,6 +258,7 @@ impl Lane {
             Lane::Movement => "Movement of elements over and under arithmetic.",
             Lane::State => "Buffers made in between: contiguous, realize, detach.",
             Lane::Edges => "Values at which the conversions that follow are decided.",
+            Lane::Idioms => "What models are made of, with random sizes, views and dtypes.",
         }
     }
 
@@ -286,7 +291,7 @@ impl Lane {
             Lane::State => 1,
             Lane::Edges if matches!(op, Op::Cast | Op::Bitcast) => 4,
             Lane::Edges if op.is_movement() || op == Op::Where => 2,
-            Lane::Edges => 1,
+            Lane::Edges | Lane::Idioms => 1,
         };
         base * factor
     }
@@ -313,8 +318,12 @@ pub struct Config {
     pub ops: Vec<Op>,
     /// Statements in a program, at most; at least 1.
     pub max_statements: usize,
-    /// Elements of a value, at most; at least 1.
+    /// Statements in a program of the lane of idioms, at most, if that is more.
+    pub max_idiom_statements: usize,
+    /// Elements of a value in nearly all programs, at most; at least 1.
     pub max_elements: usize,
+    /// Elements of a value in any program, at most, if that is more.
+    pub max_large_elements: usize,
     /// Axes of a value, at most; at most 6.
     pub max_rank: usize,
     /// Whether each program draws its own subset of ops and dtypes, with its own weights.
@@ -322,14 +331,16 @@ pub struct Config {
 }
 
 impl Default for Config {
-    /// Everything, 12 statements, 128 elements, rank 5, swarm.
+    /// Everything, 12 statements (32 of an idiom), 128 elements (rarely up to 65,536), rank 5, swarm.
     fn default() -> Config {
         Config {
             lanes: Lane::ALL.to_vec(),
             dtypes: DType::ALL.to_vec(),
             ops: Op::ALL.to_vec(),
             max_statements: 12,
+            max_idiom_statements: 32,
             max_elements: 128,
+            max_large_elements: 1 << 16,
             max_rank: 5,
             swarm: true,
         }

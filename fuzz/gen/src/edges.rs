@@ -258,7 +258,7 @@ impl<C: Choices> Builder<'_, C> {
     }
 
     fn edge_shape(&mut self) -> Shape {
-        let limit = self.config.max_elements;
+        let limit = self.limit;
         let row = self.choices.pick(&ROWS).min(limit.max(1));
         let outer = self.palette.size(self.choices);
         if self.config.max_rank >= 2 && self.choices.one_in(3) && outer * row <= limit {

@@ -91,7 +91,7 @@ impl<C: Choices> Builder<'_, C> {
     /// `where (y != 0) (x op y) x`: undefined elements are not chosen.
     fn guarded_division(&mut self, op: BinaryOp, first: ValueId) -> Option<ValueId> {
         let of = self.type_of(first).clone();
-        let limit = self.config.max_elements;
+        let limit = self.limit;
         let divisor = self.pick(|other, _| {
             other.dtype == of.dtype && shapes::broadcast(&of.shape, &other.shape, limit)
         })?;
@@ -108,8 +108,8 @@ impl<C: Choices> Builder<'_, C> {
     }
 
     /// What is known of `x op y`; `None` if shapes, dtypes or meaning do not allow it.
-    fn binary_fact(&self, op: BinaryOp, x: &Source, y: &Source) -> Option<Fact> {
-        if !shapes::broadcast(&x.shape, &y.shape, self.config.max_elements) {
+    pub(crate) fn binary_fact(&self, op: BinaryOp, x: &Source, y: &Source) -> Option<Fact> {
+        if !shapes::broadcast(&x.shape, &y.shape, self.limit) {
             return None;
         }
         let dtype = common(&[x, y])?;
@@ -128,7 +128,7 @@ impl<C: Choices> Builder<'_, C> {
     }
 
     pub(crate) fn select(&mut self) -> Option<ValueId> {
-        let limit = self.config.max_elements;
+        let limit = self.limit;
         let first = self.pick(|_, _| true)?;
         let shape = self.type_of(first).shape.clone();
         let condition = self.condition(first, &shape)?;
@@ -157,7 +157,7 @@ impl<C: Choices> Builder<'_, C> {
 
     /// A truth value that broadcasts with `shape`: one that is there, a comparison, or new data.
     fn condition(&mut self, value: ValueId, shape: &[usize]) -> Option<Source> {
-        let limit = self.config.max_elements;
+        let limit = self.limit;
         if self.choices.one_in(48) {
             return Some(self.literal_source(DType::Bool, Need::Any));
         }
@@ -182,7 +182,7 @@ impl<C: Choices> Builder<'_, C> {
     }
 
     pub(crate) fn mulacc(&mut self) -> Option<ValueId> {
-        let limit = self.config.max_elements;
+        let limit = self.limit;
         let first = self.pick(|of, fact| of.dtype != DType::Bool && !fact.special)?;
         let shape = self.type_of(first).shape.clone();
         let x = self.value_source(first);
@@ -286,7 +286,7 @@ impl<C: Choices> Builder<'_, C> {
             let count = axes.iter().map(|axis| shape[*axis]).product();
             // Folding an axis of size 0 makes elements where there were none.
             let others = (0..shape.len()).filter(|axis| !axes.contains(axis));
-            if self.config.max_elements < others.map(|axis| shape[axis]).product() {
+            if self.limit < others.map(|axis| shape[axis]).product() {
                 continue;
             }
             if let Some(fact) = transfer::reduce(op, &before, count, dtype, to, policy) {
@@ -307,7 +307,7 @@ impl<C: Choices> Builder<'_, C> {
         if !allows(BinaryOp::Mul, dtype) || !self.has_room(4) || self.config.max_rank < 3 {
             return None;
         }
-        if self.config.max_elements < m * n * k || m * n * k == 0 {
+        if self.limit < m * n * k || m * n * k == 0 {
             return None;
         }
         let [left, right] = [vec![m, 1, k], vec![1, n, k]].map(|shape| self.fresh(dtype, shape));
@@ -345,7 +345,7 @@ impl<C: Choices> Builder<'_, C> {
         let (dtype, size) = (self.dtype(), 1 + self.choices.below(4) as usize);
         let pads = [(); 2].map(|()| self.choices.below(3) as usize);
         let count = size + pads[0] + pads[1];
-        if dtype == DType::Bool || !self.has_room(3) || self.config.max_elements < count {
+        if dtype == DType::Bool || !self.has_room(3) || self.limit < count {
             return None;
         }
         let zero = if dtype.is_float() { Literal::Float(0.0) } else { Literal::Int(0) };
@@ -403,7 +403,7 @@ fn allows(op: BinaryOp, dtype: DType) -> bool {
 }
 
 /// The dtype that a reduction gives.
-fn accumulated(op: ReduceOp, dtype: DType) -> DType {
+pub(crate) fn accumulated(op: ReduceOp, dtype: DType) -> DType {
     match (op, dtype) {
         (ReduceOp::Max, _) => dtype,
         (_, DType::Bool | DType::I8 | DType::I16) => DType::I32,

@@ -277,15 +277,18 @@ pub(crate) fn of_literal(dtype: DType, literal: &Literal) -> Fact {
     if !value.is_finite() {
         return Fact { special: true, ..Fact::exact(0.0, 0.0, ROUGH) };
     }
-    let eighth = (value * 8.0).fract() == 0.0;
-    let grid = if !dtype.is_float() || value.fract() == 0.0 {
-        0
-    } else if eighth {
-        -3
-    } else {
-        ROUGH
-    };
+    let grid = if !dtype.is_float() || value.fract() == 0.0 { 0 } else { short_grid(value) };
     Fact::exact(value, value, grid)
+}
+
+/// The grid of a fraction that every float type holds as it is.
+fn short_grid(value: f64) -> i32 {
+    (-24..0)
+        .find(|grid| {
+            let multiple = value * power(-grid);
+            multiple.fract() == 0.0 && multiple.abs() <= power(8)
+        })
+        .unwrap_or(ROUGH)
 }
 
 /// What is known of seeded data.

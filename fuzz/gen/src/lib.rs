@@ -11,6 +11,7 @@ mod elementwise;
 mod exprs;
 mod fact;
 mod features;
+mod idioms;
 mod moves;
 mod programs;
 mod shapes;

@@ -17,7 +17,7 @@ impl<C: Choices> Builder<'_, C> {
         let src = self
             .pick(|of, _| least <= of.shape.len() && (op != Op::Expand || of.shape.contains(&1)))?;
         let TensorType { dtype, shape } = self.type_of(src).clone();
-        let (rank, limit) = (self.config.max_rank, self.config.max_elements);
+        let (rank, limit) = (self.config.max_rank, self.limit);
         let mut fact = self.fact(src);
         let statement = match op {
             Op::Reshape => {
@@ -62,7 +62,7 @@ impl<C: Choices> Builder<'_, C> {
         let TensorType { dtype, shape } = self.type_of(first).clone();
         let axis = self.choices.below(shape.len() as u32) as usize;
         let others = shapes::count_across(&shape, axis);
-        let mut room = self.config.max_elements.saturating_sub(shapes::count(&shape));
+        let mut room = self.limit.saturating_sub(shapes::count(&shape));
         let mut fact = self.fact(first);
         let mut srcs = vec![first];
         for _ in 0..self.choices.pick(&PARTS) {
@@ -127,7 +127,7 @@ impl<C: Choices> Builder<'_, C> {
             _ => self.int_dtype()?,
         };
         let others = shapes::count_across(shape, axis);
-        let spare = (self.config.max_elements / others.max(1)).max(1);
+        let spare = (self.limit / others.max(1)).max(1);
         let mut wanted = shape.to_vec();
         wanted[axis] = self.palette.size(self.choices).min(spare);
         let (statement, fact) = if self.lane == Lane::NegativeIndex {

@@ -48,6 +48,10 @@ pub(crate) struct Builder<'a, C> {
     pub(crate) lane: Lane,
     pub(crate) policy: Policy,
     pub(crate) palette: Palette,
+    /// Elements of a value, at most.
+    pub(crate) limit: usize,
+    /// Statements, at most.
+    room: usize,
     pub(crate) types: Vec<TensorType>,
     pub(crate) facts: Vec<Fact>,
     statements: Vec<Statement>,
@@ -56,6 +60,8 @@ pub(crate) struct Builder<'a, C> {
     swarm: Swarm,
     /// The value that the next pick takes, if it is accepted.
     focus: Option<ValueId>,
+    /// A value that the next idiom begins with, if it fits.
+    pub(crate) input: Option<ValueId>,
 }
 
 /// The ops and dtypes of one program.
@@ -110,18 +116,24 @@ impl Swarm {
 }
 
 impl<'a, C: Choices> Builder<'a, C> {
-    fn new(choices: &'a mut C, config: &'a Config, lane: Lane) -> Builder<'a, C> {
+    pub(crate) fn new(choices: &'a mut C, config: &'a Config, lane: Lane) -> Builder<'a, C> {
         let swarm = Swarm::draw(choices, config, lane);
         let zero = choices.one_in(32);
-        let palette = Palette::draw(choices, zero);
+        let (limit, room) = draw_limits(choices, config, lane);
+        let palette = if limit > config.max_elements || lane == Lane::Idioms {
+            Palette::draw_edges(choices, limit)
+        } else {
+            Palette::draw(choices, zero)
+        };
         let policy = draw_policy(choices, lane);
-        let room = config.max_statements;
         Builder {
             choices,
             config,
             lane,
             policy,
             palette,
+            limit,
+            room,
             types: Vec::with_capacity(room),
             facts: Vec::with_capacity(room),
             statements: Vec::with_capacity(room),
@@ -129,16 +141,25 @@ impl<'a, C: Choices> Builder<'a, C> {
             candidates: Vec::with_capacity(room),
             swarm,
             focus: None,
+            input: None,
         }
     }
 
     fn run(mut self) -> Program {
-        let most = self.config.max_statements.max(1);
+        let most = self.room.min(self.config.max_statements).max(1);
         let goal = 1 + self.choices.below(most as u32) as usize;
         match self.lane {
             Lane::Edges => self.edges(),
+            Lane::Idioms => self.idioms(),
             _ => self.first_source(),
         }
+        // An idiom is an end in itself, mostly.
+        let goal = match self.lane {
+            Lane::Idioms if self.choices.one_in(4) => {
+                (self.statements.len() + goal / 2).min(self.room)
+            }
+            _ => goal,
+        };
         while self.statements.len() < goal && !self.choices.exhausted() {
             self.grow();
         }
@@ -146,9 +167,8 @@ impl<'a, C: Choices> Builder<'a, C> {
         Program { statements: self.statements, outputs }
     }
 
-    fn first_source(&mut self) {
-        let shape =
-            self.palette.shape(self.choices, self.config.max_rank, self.config.max_elements);
+    pub(crate) fn first_source(&mut self) {
+        let shape = self.palette.shape(self.choices, self.config.max_rank, self.limit);
         let dtype = self.dtype();
         let (statement, fact) = self.fresh(dtype, shape);
         self.push(statement, fact);
@@ -219,7 +239,7 @@ impl<'a, C: Choices> Builder<'a, C> {
 
     /// Whether `count` more statements are allowed.
     pub(crate) fn has_room(&self, count: usize) -> bool {
-        self.statements.len() + count <= self.config.max_statements
+        self.statements.len() + count <= self.room
     }
 
     /// What is known of a value.
@@ -299,6 +319,28 @@ impl<'a, C: Choices> Builder<'a, C> {
     }
 }
 
+/// How many elements a value of the program may have, and how many statements it: mostly as many as
+/// the configuration says, rarely more elements. What has many elements has few statements.
+fn draw_limits<C: Choices>(choices: &mut C, config: &Config, lane: Lane) -> (usize, usize) {
+    let sizes = choices.below(1 << 14);
+    let drawn = match (lane, sizes) {
+        (_, 16_383..) => 1 << 16,
+        (_, 16_375..) => 1 << 14,
+        (_, 16_300..) => 1 << 12,
+        (_, 15_900..) => 1 << 10,
+        (Lane::Idioms, 12_000..) | (_, 15_400..) => 512,
+        (Lane::Idioms, 4_000..) => 256,
+        _ => 0,
+    };
+    let limit = config.max_elements.max(drawn.min(config.max_large_elements));
+    let room = match lane {
+        Lane::Idioms => config.max_idiom_statements.max(config.max_statements),
+        _ if limit > 1 << 12 => config.max_statements.min(5),
+        _ => config.max_statements,
+    };
+    (limit, room.max(1))
+}
+
 /// What the lane puts up with, partly drawn for each program.
 fn draw_policy<C: Choices>(choices: &mut C, lane: Lane) -> Policy {
     let sometimes = choices.one_in(3);
@@ -314,6 +356,7 @@ fn draw_policy<C: Choices>(choices: &mut C, lane: Lane) -> Policy {
         Lane::IllConditioned | Lane::Casts => {
             Policy { inexact: true, special: false, wrap: true, decide: sometimes }
         }
+        Lane::Idioms => Policy { inexact: true, special: false, wrap: true, decide: false },
         Lane::Movement | Lane::State => {
             Policy { inexact: often, special: false, wrap: often, decide: sometimes }
         }

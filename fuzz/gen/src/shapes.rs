@@ -37,6 +37,21 @@ impl Palette {
         Palette { sizes, kinds }
     }
 
+    /// One to three sizes at and beside powers of two, and primes, none above `limit`.
+    pub(crate) fn draw_edges<C: Choices>(choices: &mut C, limit: usize) -> Palette {
+        const SMALL: [usize; 16] = [4, 2, 3, 8, 7, 16, 5, 9, 1, 15, 17, 6, 8, 13, 4, 11];
+        const LARGE: [usize; 16] =
+            [32, 16, 31, 33, 64, 63, 65, 128, 127, 129, 256, 255, 257, 8, 17, 1];
+        let mut sizes = [0; 3];
+        for size in &mut sizes {
+            // At least one large axis where there is room for it.
+            let large = limit > 512 && choices.below(3) != 2;
+            let size_drawn = choices.pick(if large { &LARGE } else { &SMALL });
+            *size = size_drawn.min(limit);
+        }
+        Palette { sizes, kinds: 1 + choices.below(3) }
+    }
+
     /// One size; sometimes 1.
     pub(crate) fn size<C: Choices>(&self, choices: &mut C) -> usize {
         if choices.one_in(8) { 1 } else { self.sizes[choices.below(self.kinds) as usize] }

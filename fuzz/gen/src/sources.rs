@@ -102,6 +102,7 @@ impl<C: Choices> Builder<'_, C> {
             Lane::Casts => [Some(Small), Some(Unit), None, Some(Wide), Some(Positive)],
             Lane::Movement => [None, Some(Small), Some(Positive), Some(Unit), Some(Dyadic)],
             Lane::State => [Some(Small), Some(Unit), None, Some(Positive), Some(Wide)],
+            Lane::Idioms => [Some(Small), Some(Unit), Some(Dyadic), Some(Positive), Some(Unit)],
             Lane::Edges => [Some(Special), Some(Wide), Some(Small), Some(Special), Some(Unit)],
         };
         let kind = self.choices.pick(&kinds);
@@ -210,7 +211,7 @@ impl<C: Choices> Builder<'_, C> {
     /// A second operand for a value of this type: a literal, another value, or new data.
     pub(crate) fn operand(&mut self, with: ValueId, shape: &[usize], need: Need) -> Option<Source> {
         let dtype = self.type_of(with).dtype;
-        let limit = self.config.max_elements;
+        let limit = self.limit;
         let wanted = if need == Need::Any { self.choices.below(16) } else { self.guarded() };
         match wanted {
             0..=3 => Some(self.literal_source(dtype, need)),
@@ -286,7 +287,7 @@ impl<C: Choices> Builder<'_, C> {
         if !self.has_room(2) {
             return None;
         }
-        let (most, limit) = (self.config.max_rank, self.config.max_elements);
+        let (most, limit) = (self.config.max_rank, self.limit);
         let shape = shapes::partner(self.choices, shape, &self.palette, most, limit);
         let (statement, fact) = match need {
             Need::Any => self.fresh(dtype, shape.clone()),
@@ -298,7 +299,7 @@ impl<C: Choices> Builder<'_, C> {
 
     /// A value made safe by `or 1` or `and bits-1`; floats by `max 1/2`.
     fn guard(&mut self, dtype: DType, shape: &[usize], need: Need) -> Option<Source> {
-        let limit = self.config.max_elements;
+        let limit = self.limit;
         if !self.has_room(2) || dtype == DType::Bool || need == Need::Exponent {
             return None;
         }

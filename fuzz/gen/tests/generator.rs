@@ -154,14 +154,25 @@ fn everything_appears() {
 
 #[test]
 fn limits_are_kept() {
-    let small = Config { max_statements: 5, max_elements: 9, max_rank: 2, ..Config::default() };
+    let small = Config {
+        max_statements: 5,
+        max_idiom_statements: 5,
+        max_elements: 9,
+        max_large_elements: 9,
+        max_rank: 2,
+        ..Config::default()
+    };
     for (seed, config) in [(7, Config::default()), (8, small)] {
         for index in 0..20_000 {
-            let Generated { program, .. } = program_at(seed, index, &config);
+            let Generated { program, lane } = program_at(seed, index, &config);
             let types = program.typing().expect("every program types");
-            assert!(types.len() <= config.max_statements, "{program:?}");
+            let most = match lane {
+                Lane::Idioms => config.max_idiom_statements,
+                _ => config.max_statements,
+            };
+            assert!(types.len() <= most, "{program:?}");
             for of in &types {
-                assert!(of.count() <= config.max_elements, "{of:?} in {program:?}");
+                assert!(of.count() <= config.max_large_elements, "{of:?} in {program:?}");
                 assert!(of.shape.len() <= config.max_rank.max(1), "{of:?} in {program:?}");
             }
         }
