@@ -10,7 +10,6 @@
 use smallvec::SmallVec;
 
 use crate::dim::{Mask, Sizes, add_product, zeros};
-use crate::fault::{self, Fault};
 use crate::merge::{Group, Projection, around, unravel};
 use crate::view::{count, turn};
 use crate::{Dim, View};
@@ -259,28 +258,14 @@ impl<D: Dim> Part<D> {
                 *sum = add_product(step, sum, size)?;
             }
         }
-        let mut part = Part {
+        Some(Part {
             shape: D::copied(&base.shape[axes.clone()]),
             strides: D::copied(&base.strides[axes.clone()]),
             mask: axes.map(|axis| base.real(axis)).collect(),
             offset: D::number(0),
             first,
             steps,
-        };
-        part.lose_mask()?; // FAULT view-settle-mask-lost
-        Some(part)
-    }
-
-    /// The planted fault of the canonical form: the innermost axis repeats its first real element
-    /// also where it hides.
-    fn lose_mask(&mut self) -> Option<()> {
-        let last = self.shape.len() - 1;
-        let whole = (D::number(0), self.shape[last].clone());
-        if fault::is_active(Fault::ViewSettleMaskLost) && self.mask[last] != whole {
-            self.offset = add_product(&self.offset, &self.mask[last].0, &self.strides[last])?;
-            (self.strides[last], self.mask[last]) = (D::number(0), whole);
-        }
-        Some(())
+        })
     }
 
     /// Cuts rows off the outermost axis that are not read.

@@ -5,7 +5,6 @@ use std::cmp::Ordering;
 use smallvec::SmallVec;
 
 use crate::dim::{Mask, Sizes, add_product, least, most, zeros};
-use crate::fault::{self, Fault};
 use crate::view::{Reads, count};
 use crate::{Dim, View};
 
@@ -201,8 +200,7 @@ impl<D: Dim> View<D> {
         if let Some(mask) = self.mask() {
             return self.shrink(mask).ok()?.merge(base)?.pad(&around(mask, &self.shape)?).ok();
         }
-        let first = misplaced(self, base)?; // FAULT view-merge-off-by-one
-        self.project(base, &first)
+        self.project(base, &self.offset)
     }
 
     /// `merge` of an unmasked view whose first element is `first` of the base.
@@ -331,17 +329,4 @@ impl<D: Dim> View<D> {
 pub(crate) fn around<D: Dim>(mask: &[(D, D)], shape: &[D]) -> Option<Mask<D>> {
     let after = |((begin, end), size): (&(D, D), &D)| Some((begin.clone(), size.minus(end)?));
     mask.iter().zip(shape).map(after).collect()
-}
-
-/// The first element that `view` reads of `base`. The planted fault of `merge`: one element early,
-/// or late where the view starts at the first but ends before the last, so that all it reads is
-/// there.
-fn misplaced<D: Dim>(view: &View<D>, base: &View<D>) -> Option<D> {
-    let one = D::number(1);
-    match view.span() {
-        _ if !fault::is_active(Fault::ViewMergeOffByOne) => Some(view.offset.clone()),
-        Reads::From(low, _) if D::number(0).below(&low) => view.offset.minus(&one),
-        Reads::From(_, high) if high.plus(&one)?.below(&base.size()) => view.offset.plus(&one),
-        _ => Some(view.offset.clone()),
-    }
 }

@@ -7,7 +7,6 @@ use smallvec::SmallVec;
 
 use crate::dim::{Mask, Sizes, add_product, zeros};
 use crate::error::list;
-use crate::fault::{self, Fault};
 use crate::view::{View, count};
 use crate::{Dim, Error};
 
@@ -44,11 +43,6 @@ impl<D: Dim> View<D> {
         };
         let Some(new_mask) = new_mask(mask, &self.shape, to) else { return Ok(None) };
         let first = dot(self.offset.clone(), mask, &self.strides);
-        let loses = fault::is_active(Fault::ViewReshapeMaskLost); // FAULT view-reshape-mask-lost
-        if loses {
-            let first = first.unwrap_or_else(|| D::number(0));
-            return View::build(D::copied(to), zeros(to.len()), first, Mask::new()).map(Some);
-        }
         // The first real element stays the first real element.
         let moved = dot(D::number(0), &new_mask, &strides);
         let offset = first.zip(moved).and_then(|(first, moved)| first.minus(&moved));

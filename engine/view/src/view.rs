@@ -12,7 +12,6 @@ use smallvec::SmallVec;
 
 use crate::dim::{Mask, Sizes, add_product, least, most, zeros};
 use crate::error::{list, pairs};
-use crate::fault::{self, Fault};
 use crate::{Dim, Error};
 
 /// An immutable view in canonical form: equal meaning mostly gives equal values.
@@ -140,7 +139,6 @@ impl<D: Dim> View<D> {
         }
         let pairs = self.mask.iter().zip(&self.shape).zip(to);
         let mask = pairs.map(|((pair, have), want)| expanded(pair, have, want)).collect();
-        let mask = kept(self).unwrap_or(mask); // FAULT view-expand-mask-kept
         let strides = D::copied(&self.strides);
         View::build(D::copied(to), strides, self.offset.clone(), mask)
     }
@@ -171,7 +169,6 @@ impl<D: Dim> View<D> {
             };
             mask.push(pair.ok_or_else(|| too_large(&self.shape))?);
         }
-        widen(self, amounts, &mut mask); // FAULT view-pad-mask-wide
         let offset = offset.ok_or_else(|| too_large(&shape))?;
         View::build(shape, D::copied(&self.strides), offset, mask)
     }
@@ -222,9 +219,7 @@ impl<D: Dim> View<D> {
         }
         let (mut offset, mut strides) = (self.offset.clone(), D::copied(&self.strides));
         let mut mask = D::copied_pairs(&self.mask);
-        let keeps = fault::is_active(Fault::ViewFlipOffset); // FAULT view-flip-offset
-        let turned = axes.len() - usize::from(keeps && !axes.is_empty());
-        for axis in (0..turned).filter(|&axis| axes[axis]) {
+        for axis in (0..axes.len()).filter(|&axis| axes[axis]) {
             let (size, stride, pair) = (&self.shape[axis], &mut strides[axis], mask.get_mut(axis));
             turn(size, stride, &mut offset, pair).ok_or_else(|| too_large(&self.shape))?;
         }
@@ -377,47 +372,6 @@ fn expanded<D: Dim>(pair: &(D, D), have: &D, want: &D) -> (D, D) {
     }
     let is_real = pair.0.is(0) && pair.1.is(1);
     (D::number(0), if is_real { want.clone() } else { D::number(0) })
-}
-
-/// The planted fault of `expand`: the mask from before, also the one that hides nothing of an axis
-/// of size 1 and that a view starting at the first buffer element without padding does not write
-/// down.
-fn kept<D: Dim>(view: &View<D>) -> Option<Mask<D>> {
-    if !fault::is_active(Fault::ViewExpandMaskKept) || view.mask.is_empty() && view.offset.is(0) {
-        return None;
-    }
-    Some(view.real_box())
-}
-
-/// The planted fault of `pad`: the mask of one axis lets one element too many through, where that
-/// lies inside the buffer: what `shrink` had cut off, or one more of what repeats.
-fn widen<D: Dim>(view: &View<D>, amounts: &[(D, D)], mask: &mut [(D, D)]) {
-    if !fault::is_active(Fault::ViewPadMaskWide) {
-        return;
-    }
-    let Reads::From(low, _) = view.span() else { return };
-    let (zero, one) = (D::number(0), D::number(1));
-    for (axis, (before, after)) in amounts.iter().enumerate() {
-        let stride = &view.strides[axis];
-        let Some(back) = zero.minus(stride) else { continue };
-        let (begin, end) = &mut mask[axis];
-        if zero.below(before)
-            && zero.at_most(stride)
-            && stride.at_most(&low)
-            && let Some(early) = begin.minus(&one)
-        {
-            *begin = early;
-            return;
-        }
-        if zero.below(after)
-            && stride.below(&zero)
-            && back.at_most(&low)
-            && let Some(late) = end.plus(&one)
-        {
-            *end = late;
-            return;
-        }
-    }
 }
 
 /// Number of elements of a shape. 0 where any size is 0, however large the others are.
