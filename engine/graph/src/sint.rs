@@ -8,7 +8,6 @@ use std::cmp::Ordering;
 use std::fmt;
 use std::sync::Arc;
 
-use gradiff_view::fault::{self, Fault};
 use gradiff_view::{Dim, DimAlgebra, IndexAlgebra};
 
 use crate::{Arg, DType, Op, UOp, UopAlgebra, Variable};
@@ -270,20 +269,8 @@ impl Dim for SInt {
         }
         let minus = Term { factors: Vec::new(), coefficient: -1 };
         let difference = other.add_times(self, &minus);
-        let difference = match fault::is_active(Fault::SintBoundTermDropped) {
-            false => difference,
-            true => difference.map(without_constant), // FAULT sint-bound-term-dropped
-        };
         difference.is_some_and(|difference| difference.range().0 >= 0)
     }
-}
-
-/// The planted fault of comparisons: the constant of a difference with variables is forgotten.
-fn without_constant(mut difference: SInt) -> SInt {
-    if difference.terms.len() > 1 {
-        difference.terms.retain(|term| !term.factors.is_empty());
-    }
-    difference
 }
 
 impl DimAlgebra<SInt> for UopAlgebra {
