@@ -5,7 +5,6 @@
 
 use std::rc::Rc;
 
-use gradiff_graph::fault::{self, Fault};
 use gradiff_graph::{Arg, DType, Op, UOp};
 use rustc_hash::FxHashMap;
 
@@ -135,9 +134,7 @@ fn is_sum(uop: &UOp) -> bool {
 
 /// The interval if no value of it leaves the dtype's range, else the range: values wrap.
 fn within(range: Interval, min: i128, max: i128) -> Interval {
-    // FAULT bounds-unsigned-wrap-forgotten: small numbers are taken to stay what they are.
-    let is_wrap_forgotten = fault::is_active(Fault::BoundsUnsignedWrapForgotten);
-    let is_inside = range.0 <= min && max <= range.1 || is_wrap_forgotten;
+    let is_inside = range.0 <= min && max <= range.1;
     if is_inside { (min, max) } else { range }
 }
 

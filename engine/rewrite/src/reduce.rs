@@ -1,7 +1,6 @@
 //! What rules about folds over ranges need: which nodes vary along a range, folds over several
 //! ranges taken one by one, and the one right side that is computed, a picked step.
 
-use gradiff_graph::fault::{Fault, is_active};
 use gradiff_graph::{Arg, Constant, DType, Op, Sources, UOp};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
@@ -141,9 +140,6 @@ fn solve((clause, is_negated): &Clause, range: &UOp, count: i128) -> Option<UOp>
 fn inside(step: &UOp, count: i128) -> UOp {
     let number = |value| UOp::constant(Constant::int(step.dtype(), value));
     let is_below = UOp::binary(Op::CmpLt, step.clone(), number(count));
-    if is_active(Fault::CollapseGatherGateDropped) {
-        return is_below; // FAULT collapse-gather-gate-dropped
-    }
     let is_negative = UOp::binary(Op::CmpLt, step.clone(), number(0));
     UOp::binary(Op::And, UOp::not(is_negative), is_below)
 }

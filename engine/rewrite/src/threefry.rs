@@ -3,10 +3,7 @@
 //! In: a `Threefry` node. Out: the node's value, a pair of words put together to 64 bits. What is
 //! said of constant words is folded on the way, as this is done after all folding.
 
-use gradiff_graph::{
-    Constant, DType, Op, THREEFRY_PARITY, THREEFRY_ROTATIONS, UOp, evaluate, fault::Fault,
-    fault::is_active,
-};
+use gradiff_graph::{Constant, DType, Op, THREEFRY_PARITY, THREEFRY_ROTATIONS, UOp, evaluate};
 
 use crate::driver::Scope;
 
@@ -58,10 +55,7 @@ fn widened(value: &UOp) -> Option<&UOp> {
 }
 
 fn rotated(value: UOp, bits: u32) -> UOp {
-    let mut bits = i64::from(bits);
-    if is_active(Fault::RuleThreefryRotation) && bits == 24 {
-        bits = 25; // FAULT rule-threefry-rotation
-    }
+    let bits = i64::from(bits);
     let left = binary(Op::Shl, value.clone(), UOp::int(DType::U32, bits));
     binary(Op::Or, left, binary(Op::Shr, value, UOp::int(DType::U32, 32 - bits)))
 }

@@ -34,7 +34,6 @@ mod boolean;
 mod cast;
 mod compare;
 mod divmod;
-mod faults;
 mod float;
 mod late;
 mod memory;
@@ -43,10 +42,10 @@ mod validity;
 
 use crate::rule::Rule;
 
-/// The tables with the rows that the active fault changes, and with `rows` in place of those of the
-/// same names; new names are added to the table that they begin with, else to the last one.
+/// The tables with `rows` in place of those of the same names; new names are added to the table
+/// that they begin with, else to the last one.
 pub(crate) fn changed(tables: &[&[Rule]], rows: &[Rule]) -> Vec<Vec<Rule>> {
-    let mut tables = faults::with_faults(tables);
+    let mut tables: Vec<Vec<Rule>> = tables.iter().map(|table| table.to_vec()).collect();
     let table_of = |name: &str| name.split('/').next().map(str::to_owned);
     for row in rows {
         let place = tables.iter_mut().flatten().find(|known| known.name == row.name);
