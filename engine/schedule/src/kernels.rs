@@ -6,13 +6,12 @@
 //! are composed with the view of the load. Buffers are named by slots in order of appearance, so
 //! that kernels that do the same are the same node.
 
-use gradiff_graph::fault::{self, Fault};
 use gradiff_graph::{Arg, Buffer, DType, Global, Op, UOp};
 use gradiff_view::ShapeTracker;
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
-use crate::realize::{is_computed, keeps_order};
+use crate::realize::is_computed;
 use crate::views::{self, Viewed};
 use crate::{Error, Item, MAX_BUFFER_ELEMENTS, Options, fold, rows, shape_of, shaped, size_of};
 
@@ -169,7 +168,7 @@ impl Tree<'_> {
             }
             (Op::Buffer, Arg::Buffer(buffer)) => buffer.clone(),
             _ if node == self.root => return None,
-            _ => self.read_from(node)?,
+            _ => self.realized.get(node)?.clone(),
         };
         let slot = self.slots.iter().position(|known| *known == buffer).unwrap_or_else(|| {
             self.slots.push(buffer.clone());
@@ -178,23 +177,6 @@ impl Tree<'_> {
         assert!(slot != 0, "a kernel does not read what it writes");
         let arg = Arg::View(tracker.clone());
         Some(UOp::new(Op::Load, node.dtype(), [global(&buffer, slot)], arg))
-    }
-
-    /// The buffer that a node is read from, if it has one.
-    fn read_from(&self, node: &UOp) -> Option<Buffer> {
-        let own = self.realized.get(node)?;
-        let is_across = fault::is_active(Fault::ScheduleFusedAcrossRealize);
-        if is_across && let (Op::Contiguous, [moved]) = (node.op(), node.src()) {
-            // fault: schedule-fused-across-realize (what it moves is read as if it had been moved)
-            let (base, _) = views::split(moved);
-            if size_of(node) <= size_of(&base) {
-                return match base.arg() {
-                    Arg::Buffer(buffer) => Some(buffer.clone()),
-                    _ => Some(self.realized.get(&base).unwrap_or(own).clone()),
-                };
-            }
-        }
-        Some(own.clone())
     }
 
     /// Whether a node is computed in this kernel rather than read.
@@ -223,7 +205,7 @@ impl Tree<'_> {
             assert!(is_right, "all folds of a kernel fold the same rows");
             let src = &node.src()[0];
             if tracker.size() == size_of(node) {
-                assert!(keeps_order(tracker, node), "what follows a fold sees it in order");
+                assert!(views::is_reshape(tracker, node), "what follows a fold sees it in order");
                 assert_eq!(tracker.shape(), shape_of(node), "a kernel has the shape of its fold");
             } else {
                 let spread = rows::spread(node).expect("only rows are spread");

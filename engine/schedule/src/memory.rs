@@ -4,7 +4,6 @@
 //! included, so that no kernel writes what it reads. Inputs and outputs keep a place of their own.
 //! Only buffers of one dtype and size share a place: a place is a typed array for the runtime.
 
-use gradiff_graph::fault::{self, Fault};
 use gradiff_graph::{Buffer, DType};
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -31,9 +30,7 @@ pub(crate) fn plan(items: &mut [Item], kept: &[Buffer]) {
         }
         item.buffers =
             std::iter::once(places.get(&was[0]).unwrap_or(&was[0]).clone()).chain(reads).collect();
-        // fault: schedule-buffer-reused-early (a buffer is free as soon as it is written)
-        let is_early = fault::is_active(Fault::ScheduleBufferReusedEarly);
-        let is_over = |buffer: &Buffer| last_use[buffer] == index || is_early && *buffer == was[0];
+        let is_over = |buffer: &Buffer| last_use[buffer] == index;
         for buffer in was.iter().filter(|buffer| is_shared(buffer) && is_over(buffer)) {
             free.entry(class(buffer)).or_default().push(places[buffer].clone());
         }

@@ -16,14 +16,13 @@
 //!
 //! What is elementwise and needed by several kernels is computed in each of them.
 
-use gradiff_graph::fault::{self, Fault};
 use gradiff_graph::{Arg, Op, UOp};
 use gradiff_view::ShapeTracker;
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
 use crate::rows::Carried;
-use crate::views::{Viewed, is_reshape, split};
+use crate::views::{Viewed, split};
 use crate::{MAX_KERNEL_NODES, Options, size_of};
 
 /// Nodes that are cheaper to compute for each repetition than to store: no loads, few ops.
@@ -73,15 +72,6 @@ pub(crate) fn mark(viewed: &Viewed, realized: &FxHashSet<UOp>) -> Vec<UOp> {
 /// Whether the node is neither leaf nor view.
 pub(crate) fn is_computed(node: &UOp) -> bool {
     !matches!(node.op(), Op::Buffer | Op::Const | Op::Iota | Op::View)
-}
-
-/// Whether what follows a fold may run at the folded shape in spite of this view of it.
-pub(crate) fn keeps_order(tracker: &ShapeTracker, fold: &UOp) -> bool {
-    if fault::is_active(Fault::ScheduleReduceViewDropped) && tracker.size() == size_of(fold) {
-        // fault: schedule-reduce-view-dropped
-        return tracker.views().iter().all(|view| view.mask().is_none());
-    }
-    is_reshape(tracker, fold)
 }
 
 /// What is fused below and with a node.
@@ -176,7 +166,7 @@ impl Chooser {
         let mut chain = Chain {
             nodes: 1,
             loads: node.op() == Op::Buffer,
-            is_unsafe_under_pad: is_unsafe_under_pad(node.op()),
+            is_unsafe_under_pad: node.op().is_unsafe_under_pad(),
             has_view: turns(node),
         };
         for (index, src) in node.src().iter().enumerate() {
@@ -313,11 +303,4 @@ fn is_simple_pad(tracker: &ShapeTracker, base_size: i64) -> bool {
         let shown: i64 = mask.iter().map(|(start, end)| end - start).product();
         shown <= base_size
     })
-}
-
-fn is_unsafe_under_pad(op: Op) -> bool {
-    if op == Op::Exp2 && fault::is_active(Fault::SchedulePadAcrossExp2) {
-        return false; // fault: schedule-pad-across-exp2
-    }
-    op.is_unsafe_under_pad()
 }

@@ -8,7 +8,6 @@ use gradiff_graph::{Arg, UOp};
 use gradiff_view::ShapeTracker;
 use smallvec::SmallVec;
 
-use crate::realize::keeps_order;
 use crate::{shape_of, size_of, views};
 
 /// Most folds of one kernel: each computes anew what it folds.
@@ -32,7 +31,7 @@ impl Carried {
 
     /// Seen through a view, if the kernel may go on there.
     pub(crate) fn seen_through(&self, tracker: &ShapeTracker, rows: bool) -> Option<Carried> {
-        if !self.is_spread && keeps_order(tracker, &self.folds[0]) {
+        if !self.is_spread && views::is_reshape(tracker, &self.folds[0]) {
             return Some(self.clone());
         }
         let is_spread = rows && self.is_spread_by(tracker);
