@@ -3,7 +3,6 @@
 //! Of floats only, where the target has it fast and the mode allows that the product is not
 //! rounded. The product must be used once and be made in the loop in which it is added.
 
-use gradiff_graph::fault::{Fault, is_active};
 use gradiff_graph::{Linear, Op};
 use gradiff_rewrite::Mode;
 
@@ -31,10 +30,7 @@ pub(crate) fn contract(mut linear: Linear, target: &Target, mode: Mode) -> Linea
         }
         let scope = open.last().copied().unwrap_or(0);
         scopes.push(scope);
-        // fault: contract-subtraction
-        let is_sum =
-            uop.op == Op::Add || uop.op == Op::Sub && is_active(Fault::ContractSubtraction);
-        if !is_sum || !uop.dtype.is_float() {
+        if uop.op != Op::Add || !uop.dtype.is_float() {
             continue;
         }
         let is_product = |at: &&u32| {

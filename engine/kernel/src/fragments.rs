@@ -4,7 +4,6 @@
 //! those with the same operands one is made that gives all elements at once. Where each of them is
 //! added to a variable of a fold and to nothing else, the product starts from these variables.
 
-use gradiff_graph::fault::{Fault, is_active};
 use gradiff_graph::{Arg, Constant, DType, Instruction, Linear, Op, TensorCore};
 use smallvec::SmallVec;
 
@@ -180,11 +179,10 @@ impl Joined {
         let left = self.vector(one.core.from, a, &operands[..a]);
         let right = self.vector(one.core.from, b, &operands[a..]);
         let starts: Vec<u32> = match sums {
-            // fault: tc-accumulator-lost
-            Some(sums) if !is_active(Fault::TcAccumulatorLost) => {
+            Some(sums) => {
                 sums.iter().map(|(variable, _)| self.places[*variable as usize]).collect()
             }
-            _ => vec![0],
+            None => vec![0],
         };
         let start = self.vector(DType::F32, c, &starts);
         let range = self.places[one.range as usize];

@@ -9,7 +9,6 @@
 //! A part that others use as well is one term, lest it be computed twice; but for sums of ranges
 //! alone, as places are: those are summed up anew, each where it costs least.
 
-use gradiff_graph::fault::{Fault, is_active};
 use gradiff_graph::{Arg, Axis, Op, UOp};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
@@ -90,8 +89,6 @@ fn sum(node: &UOp, known: &mut FxHashMap<UOp, Known>) -> UOp {
         return node.clone();
     }
     terms.sort_by_key(key);
-    // fault: hoist-term-lost
-    terms.truncate(terms.len() - usize::from(is_active(Fault::HoistTermLost)));
     let mut terms = terms.into_iter();
     let Some(mut total) = terms.next() else { return node.clone() };
     for term in terms {

@@ -9,7 +9,6 @@
 //! In the graph a load says by its second source behind what it comes: in the loop of the fold
 //! behind the store of the same step, in other loops behind the fold.
 
-use gradiff_graph::fault::{Fault, is_active};
 use gradiff_graph::{Arg, AxisKind, DType, Local, Op, UOp};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
@@ -255,8 +254,6 @@ pub(crate) fn set_apart(root: &UOp) -> Result<UOp, Error> {
         .collect();
     let count = |range: &UOp| range.src()[0].as_int().map_or(1, |size| size as i64);
     map_nodes(&order, |old, node| match (old.op(), old.arg()) {
-        // fault: keep-upcast-shared
-        _ if is_active(Fault::KeepUpcastShared) => Ok(node),
         (Op::DefineLocal, Arg::Local(local)) => {
             let copies = beside[old].iter().map(|range| count(range)).product::<i64>();
             let size_elements = local.size_elements * copies;

@@ -7,7 +7,6 @@
 //! Functions are written as sums and products where the target lacks them, or lacks them for
 //! vectors and the value may become one: it varies along an upcast range.
 
-use gradiff_graph::fault::{Fault, is_active};
 use gradiff_graph::{Arg, AxisKind, Constant, DType, Op, Sources, UOp};
 
 use rustc_hash::FxHashMap;
@@ -129,7 +128,7 @@ impl Legal<'_> {
             return node.with_src(sources);
         }
         let wide = UOp::new(node.op(), DType::F32, sources, node.arg().clone());
-        rounded(dtype, self.decompose(wide))
+        UOp::unary(Op::Cast, dtype, self.decompose(wide))
     }
 }
 
@@ -139,20 +138,4 @@ fn widened(value: &UOp) -> UOp {
         Some(number) => UOp::constant(Constant::float(DType::F32, number)),
         None => UOp::unary(Op::Cast, DType::F32, value.clone()),
     }
-}
-
-/// An f32 as a 16-bit float, to nearest even.
-fn rounded(dtype: DType, value: UOp) -> UOp {
-    // fault: legalize-bf16-truncates
-    if dtype == DType::BF16 && is_active(Fault::LegalizeBf16Truncates) {
-        return truncated(value);
-    }
-    UOp::new(Op::Cast, dtype, [value], Arg::None)
-}
-
-/// The upper half of an f32.
-fn truncated(value: UOp) -> UOp {
-    let bits = UOp::unary(Op::Bitcast, DType::U32, value);
-    let upper = UOp::binary(Op::Shr, bits, UOp::int(DType::U32, 16));
-    UOp::unary(Op::Bitcast, DType::BF16, UOp::unary(Op::Cast, DType::U16, upper))
 }

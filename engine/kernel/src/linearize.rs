@@ -9,7 +9,6 @@
 //!
 //! Nothing here recurses, so that a chain of any length passes.
 
-use gradiff_graph::fault::{Fault, is_active};
 use gradiff_graph::{Arg, Axis, Constant, DType, Dims, Instruction, Linear, Op, UOp};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
@@ -261,11 +260,6 @@ impl Linearizer {
 
     /// The variable of a fold, which lives in the loops around `at`.
     fn variable(&mut self, node: u32, identity: u32, at: u32) -> u32 {
-        let mut at = at;
-        // fault: linearize-accumulator-not-reset
-        if is_active(Fault::LinearizeAccumulatorNotReset) {
-            at = ROOT;
-        }
         let mut loops: SmallVec<[u32; 4]> = SmallVec::new();
         let mut scope = at;
         while scope != ROOT {
@@ -316,12 +310,7 @@ impl Linearizer {
         if self.has_barrier && uop.op() == Op::Store && is_local(&uop) {
             self.wait_for_readers(at);
         }
-        let mut made = Instruction::of(&uop, sources);
-        // fault: group-barrier-lost
-        if made.op == Op::Barrier && is_active(Fault::GroupBarrierLost) {
-            made.op = Op::Sink;
-        }
-        let made = self.push(at, made);
+        let made = self.push(at, Instruction::of(&uop, sources));
         self.place.insert((node, at), made);
         Ok(())
     }

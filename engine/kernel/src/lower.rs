@@ -3,7 +3,6 @@
 //! An axis is one range, unless it is folded more than once, or folded and stored along: then each
 //! fold runs over a range of its own, and is a loop that stands by itself.
 
-use gradiff_graph::fault::{Fault, is_active};
 use gradiff_graph::{Arg, Constant, DType, Op, UOp, UopAlgebra};
 use gradiff_view::ShapeTracker;
 use rustc_hash::FxHashMap;
@@ -164,10 +163,6 @@ impl Lowering {
         let moved = map_nodes(&value.toposort(), |old, node| {
             Ok(if *old == counter { own.clone() } else { node })
         })?;
-        // fault: lower-rows-share-range
-        if is_active(Fault::LowerRowsShareRange) {
-            return Ok((value, own));
-        }
         Ok((moved, own))
     }
 
@@ -239,19 +234,7 @@ fn index(global: UOp, place: UOp, gate: Option<UOp>) -> UOp {
 }
 
 fn load(dtype: DType, global: UOp, place: UOp, gate: Option<UOp>) -> UOp {
-    // fault: lower-gate-lost
-    if gate.is_some() && is_active(Fault::LowerGateLost) {
-        return load(dtype, global.clone(), clamped(&global, place), None);
-    }
     UOp::new(Op::Load, dtype, [index(global, place, gate)], Arg::None)
-}
-
-/// The place, pulled into the array: what a lost gate leaves.
-fn clamped(global: &UOp, place: UOp) -> UOp {
-    let Arg::Global(global) = global.arg() else { return place };
-    let (zero, last) = (UOp::int(place.dtype(), 0), global.size_elements.max(1) - 1);
-    let last = UOp::int(place.dtype(), last);
-    UOp::binary(Op::Min, UOp::binary(Op::Max, place, zero), last)
 }
 
 fn reduce(op: Op, value: UOp, ranges: &[UOp]) -> UOp {
@@ -259,26 +242,6 @@ fn reduce(op: Op, value: UOp, ranges: &[UOp]) -> UOp {
         return value;
     }
     let dtype = value.dtype();
-    // fault: lower-accumulator-narrow
-    if op != Op::Max && value.op() == Op::Cast && is_active(Fault::LowerAccumulatorNarrow) {
-        return narrow(op, &value, ranges);
-    }
     let sources = std::iter::once(value).chain(ranges.iter().cloned());
-    let folded = UOp::new(Op::Reduce, dtype, sources, folding(op));
-    // fault: lower-reduce-identity
-    if op == Op::Max && is_active(Fault::LowerReduceIdentity) {
-        return UOp::binary(Op::Max, folded, UOp::constant(Constant::zero(dtype)));
-    }
-    folded
-}
-
-/// The fold of a widened value in the type that it was widened from.
-fn narrow(op: Op, widened: &UOp, ranges: &[UOp]) -> UOp {
-    let source = widened.src()[0].clone();
-    let is_bool = source.dtype() == DType::Bool;
-    let source = if is_bool { UOp::unary(Op::Cast, DType::I8, source) } else { source };
-    let dtype = source.dtype();
-    let sources = std::iter::once(source).chain(ranges.iter().cloned());
-    let folded = UOp::new(Op::Reduce, dtype, sources, folding(op));
-    UOp::unary(Op::Cast, widened.dtype(), folded)
+    UOp::new(Op::Reduce, dtype, sources, folding(op))
 }

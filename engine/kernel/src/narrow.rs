@@ -5,7 +5,6 @@
 //! itself, is computed in 32 bits again: loop counters, places in small arrays, and what users
 //! compute in i64 with known limits. A wide value is widened as late as possible.
 
-use gradiff_graph::fault::{Fault, is_active};
 use gradiff_graph::{Constant, DType, Op, Sources, UOp};
 use gradiff_rewrite::Bounds;
 use rustc_hash::FxHashMap;
@@ -76,9 +75,7 @@ impl Narrowing {
                     _ => Some(self.made[source].own.clone()),
                 };
                 let src: Sources = sources.iter().map(narrow).collect::<Option<_>>()?;
-                // FAULT narrow-overflow-forgotten: what is made of 32-bit values is taken for one.
-                let is_forgotten = is_active(Fault::NarrowOverflowForgotten);
-                let is_narrow = is_forgotten || fits(self.bounds.of(node));
+                let is_narrow = fits(self.bounds.of(node));
                 is_narrow.then(|| UOp::new(op, DType::I32, src, node.arg().clone()))
             }
             _ => None,

@@ -18,7 +18,6 @@ use std::ops::{Add, BitAnd, BitOr, BitXor, Mul, Sub};
 
 use std::f64::consts::{LN_2, LOG2_E};
 
-use gradiff_graph::fault::{Fault, is_active};
 use gradiff_graph::{Arg, Constant, DType, Op, UOp};
 
 use crate::Target;
@@ -330,12 +329,7 @@ impl Writer {
             false => (&moved - &self.int(self.bits_of(anchor))).cast(float),
         };
         let r = &x - &n;
-        let mut coefficients = self.format.exp2.to_vec();
-        // fault: exp2-coefficient
-        if is_active(Fault::Exp2Coefficient) {
-            coefficients[1] = 0.24202651;
-        }
-        let p = self.fused(&self.polynomial(&coefficients, &r), &r, &self.float(1.0));
+        let p = self.fused(&self.polynomial(self.format.exp2, &r), &r, &self.float(1.0));
         let first = moved.shifted(Op::Shr, 1);
         let scale = |exponent: &Value| exponent.shifted(Op::Shl, mantissa).bits_as(float);
         &(&p * &scale(&first)) * &scale(&(&moved - &first))
@@ -349,9 +343,7 @@ impl Writer {
         let bits = is_small.choose(&scaled, x).bits_as(int);
         let low = self.int(self.bits_of(std::f64::consts::FRAC_1_SQRT_2));
         let above = &bits - &low;
-        // fault: log2-scale-forgotten
-        let is_lost = is_active(Fault::Log2ScaleForgotten);
-        let scale = self.int(if is_lost { 0 } else { mantissa.into() });
+        let scale = self.int(mantissa.into());
         let e = &above.shifted(Op::Shr, mantissa) - &is_small.choose(&scale, &self.int(0));
         let fraction = &(&above & &self.int((1 << mantissa) - 1)) + &low;
         let f = &fraction.bits_as(float) - &self.float(1.0);
@@ -430,10 +422,6 @@ impl Writer {
         let rest = &shift ^ &most;
         [0, 1, 2].map(|at| {
             let upper = words[at].shifted_by(Op::Shl, &shift);
-            // fault: sin-reduction-short
-            if is_active(Fault::SinReductionShort) {
-                return upper;
-            }
             &upper | &words[at + 1].shifted(Op::Shr, 1).shifted_by(Op::Shr, &rest)
         })
     }

@@ -1,6 +1,5 @@
 //! Which ranges are written out, and which uops vary along which of them.
 
-use gradiff_graph::fault::{Fault, is_active};
 use gradiff_graph::{Arg, Axis, AxisKind, Instruction, Linear, Op};
 
 /// A range that is written out.
@@ -104,10 +103,7 @@ impl<'a> Dims<'a> {
                     Op::Barrier => own = 0,
                     Op::Assign => {
                         let variable = uop.src[0] as usize;
-                        // fault: expand-accumulator-shared
-                        let is_shared = is_active(Fault::ExpandAccumulatorShared);
-                        let lanes = if is_shared { 0 } else { upcast };
-                        varies[variable] |= own & lanes & self.around[variable];
+                        varies[variable] |= own & upcast & self.around[variable];
                     }
                     _ => {}
                 }

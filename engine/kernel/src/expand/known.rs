@@ -1,7 +1,6 @@
 //! What is known of the uops that have been written: how far integers reach, which decides gates;
 //! and which uops are there already, as the neighbours of a window load the same.
 
-use gradiff_graph::fault::{Fault, is_active};
 use gradiff_graph::{Arg, AxisKind, Constant, DType, Instruction, Op};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
@@ -113,8 +112,7 @@ impl Known {
         let (least, most) = uop.dtype.int_range().filter(|_| uop.lanes == 1)?;
         let of = |source: usize| self.bounds(src[source], constants);
         let (low, high) = match uop.op {
-            // fault: expand-bound-short
-            Op::Range => (0, of(0)?.1 - 1 - i128::from(is_active(Fault::ExpandBoundShort))),
+            Op::Range => (0, of(0)?.1 - 1),
             Op::Add => (of(0)?.0 + of(1)?.0, of(0)?.1 + of(1)?.1),
             Op::Sub => (of(0)?.0 - of(1)?.1, of(0)?.1 - of(1)?.0),
             Op::Mul => {

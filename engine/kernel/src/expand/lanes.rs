@@ -7,7 +7,6 @@
 //! tile has some steps: its rows. Of what is stored there a vector along the rows is made for each
 //! lane, and so is what it is made of, back to what was made along the lanes.
 
-use gradiff_graph::fault::{Fault, is_active};
 use gradiff_graph::{Arg, AxisKind, DType, Instruction, Op};
 
 use super::dims::Dims;
@@ -161,17 +160,9 @@ impl Along<'_> {
     fn is_unit(&self, access: &Instruction) -> bool {
         let index = &self.uops()[access.src[0] as usize];
         let dtype = index.dtype;
-        // fault: lanes-gate-ignored
-        let is_ignored = is_active(Fault::LanesGateIgnored);
-        let is_one_gate = index.src.get(2).is_none_or(|gate| is_ignored || !self.varies(*gate));
-        // fault: lanes-stride-ignored
-        let is_double = is_active(Fault::LanesStrideIgnored) && access.op == Op::Load;
-        let is_near = |step| step == 1 || is_double && step == 2;
+        let is_one_gate = index.src.get(2).is_none_or(|gate| !self.varies(*gate));
         let is_aligned = !self.vectors.aligned || self.is_multiple(index.src[1], self.count());
-        self.holds(dtype)
-            && is_one_gate
-            && self.step(index.src[1]).is_some_and(is_near)
-            && is_aligned
+        self.holds(dtype) && is_one_gate && self.step(index.src[1]) == Some(1) && is_aligned
     }
 
     fn constant(&self, position: u32) -> Option<i64> {

@@ -1,6 +1,5 @@
 //! The kernel written out.
 
-use gradiff_graph::fault::{Fault, is_active};
 use gradiff_graph::{Arg, AxisKind, Constant, Instruction, Linear, Op, evaluate};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
@@ -92,9 +91,7 @@ impl Writer<'_> {
                 self.count_lanes(bit);
                 self.walk(position + 1, last, upcast | 1 << bit);
             } else {
-                // fault: expand-remainder-lost
-                let is_short = is_active(Fault::ExpandRemainderLost) && 2 < steps;
-                for step in 0..steps - i64::from(is_short) {
+                for step in 0..steps {
                     self.steps[bit] = step;
                     self.walk(position + 1, last, upcast);
                 }
@@ -222,8 +219,6 @@ impl Writer<'_> {
         if !is_one {
             return;
         }
-        // fault: lanes-fold-short
-        values.truncate(values.len() - usize::from(is_active(Fault::LanesFoldShort)));
         while let [_, _, ..] = values.as_slice() {
             let pairs = values.chunks(2).map(<[Place]>::to_vec).collect::<Vec<_>>();
             let fold = |pair: Vec<Place>| match pair.as_slice() {
@@ -249,8 +244,6 @@ impl Writer<'_> {
         let vector = self.made[&self.key(position)];
         self.steps[bit] = before;
         let dtype = self.linear.uops[position].dtype;
-        // fault: lanes-taken-wrong
-        let lane = if is_active(Fault::LanesTakenWrong) { lane ^ 1 } else { lane };
         self.push(Instruction::new(Op::Lane, dtype, [], Arg::Int(lane)), &[vector])
     }
 
@@ -259,9 +252,7 @@ impl Writer<'_> {
         let Axis { bit, count } = self.axis().unwrap_or(Axis { bit: 0, count: 0 });
         let mut values: SmallVec<[Place; 4]> = SmallVec::new();
         for step in 0..count {
-            // fault: rows-turned
-            let is_turned = self.rows.is_some() && is_active(Fault::RowsTurned);
-            self.steps[bit] = if is_turned { count - 1 - step } else { step };
+            self.steps[bit] = step;
             values.push(self.source(position));
         }
         self.steps[bit] = ALL;
@@ -466,8 +457,6 @@ impl Writer<'_> {
         if let Some(truth) = self.known.decided(uop.op, src, &self.constants) {
             return Some(self.constant(Constant::bool(truth)));
         }
-        // fault: expand-choice-turned
-        let turned = usize::from(is_active(Fault::ExpandChoiceTurned));
         match uop.op {
             Op::Add if is(0, 0) => Some(src[1]),
             Op::Add | Op::Sub if is(1, 0) => Some(src[0]),
@@ -478,8 +467,8 @@ impl Writer<'_> {
             Op::And if self.is(src[1], true) || self.is(src[0], false) => Some(src[0]),
             Op::Or if self.is(src[0], false) || self.is(src[1], true) => Some(src[1]),
             Op::Or if self.is(src[1], false) || self.is(src[0], true) => Some(src[0]),
-            Op::Where if self.is(src[0], true) => Some(src[1 + turned]),
-            Op::Where if self.is(src[0], false) => Some(src[2 - turned]),
+            Op::Where if self.is(src[0], true) => Some(src[1]),
+            Op::Where if self.is(src[0], false) => Some(src[2]),
             _ => None,
         }
     }
@@ -499,11 +488,7 @@ impl Writer<'_> {
             // It may have changed since.
             return None;
         }
-        // fault: expand-constant-forgotten
-        let constant = match is_active(Fault::ExpandConstantForgotten) {
-            true => more,
-            false => evaluate(Op::Add, uop.dtype, &[known, more])?,
-        };
+        let constant = evaluate(Op::Add, uop.dtype, &[known, more])?;
         if constant == Constant::zero(uop.dtype) {
             return Some(x);
         }

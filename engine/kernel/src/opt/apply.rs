@@ -1,7 +1,6 @@
 //! Opts applied: ranges split, padded and exchanged.
 
-use gradiff_graph::fault::{Fault, is_active};
-use gradiff_graph::{Arg, Axis, AxisKind, Constant, DType, Op, Sources, UOp};
+use gradiff_graph::{Arg, Axis, AxisKind, DType, Op, Sources, UOp};
 
 use super::legal::{Loop, Loops, check, loops};
 use super::{Opt, OptOp, Setting, tensor_cores};
@@ -42,23 +41,13 @@ pub(super) fn apply_to(
     let by = match opt.op {
         OptOp::Upcast if one.is_reduced => {
             let new = new(AxisKind::Upcast);
-            // fault: opt-upcast-fold-lost
-            let new = if is_active(Fault::OptUpcastFoldLost) { shorter(&new) } else { new };
             let Replaced { mut folded, value, .. } = split(one, &new, amount, false);
             folded.retain(|range| *range != new);
             Replaced { range: one.range.clone(), value, folded, beside: Some(new) }
         }
         OptOp::Upcast => split(one, &new(AxisKind::Upcast), amount, false),
         OptOp::Unroll => split(one, &new(AxisKind::Unroll), amount, false),
-        OptOp::Thread => {
-            let mut by = split(one, &new(AxisKind::Thread), amount, true);
-            // fault: opt-thread-overlap
-            if is_active(Fault::OptThreadOverlap) {
-                let last = UOp::int(one.range.dtype(), (one.size - amount).max(1) - 1);
-                by.value = UOp::binary(Op::Min, by.value, last);
-            }
-            by
-        }
+        OptOp::Thread => split(one, &new(AxisKind::Thread), amount, true),
         OptOp::Local => split(one, &new(AxisKind::Local), amount, false),
         OptOp::Group => split(one, &new(AxisKind::Group), amount, false),
         OptOp::GroupTop => split(one, &new(AxisKind::Group), amount, true),
@@ -73,21 +62,10 @@ pub(super) fn apply_to(
             let with = |one: &Loop, number| {
                 Replaced::by(one, range(one.size, one.range.dtype(), one.axis.kind, number))
             };
-            let mut exchanged = vec![with(one, other.axis.number), with(other, one.axis.number)];
-            // fault: opt-swap-half
-            if is_active(Fault::OptSwapHalf) {
-                exchanged.truncate(1);
-            }
-            return replace(root, &exchanged);
+            return replace(root, &[with(one, other.axis.number), with(other, one.axis.number)]);
         }
     };
     replace(root, &[by])
-}
-
-/// The range without its last step.
-pub(super) fn shorter(range: &UOp) -> UOp {
-    let end = range.src()[0].as_int().map_or(1, |end| end as i64);
-    range.with_src([UOp::int(range.dtype(), end - 1)])
 }
 
 /// The loop as one of another kind.
@@ -131,11 +109,7 @@ fn split(one: &Loop, new: &UOp, amount: i64, is_outer: bool) -> Replaced {
         return Replaced::by(one, new.clone());
     }
     let old = range(rest, dtype, one.axis.kind, one.axis.number);
-    let (outer, inner, mut count) = if is_outer { (new, &old, rest) } else { (&old, new, amount) };
-    // fault: opt-split-stride
-    if is_active(Fault::OptSplitStride) {
-        count = one.size / count;
-    }
+    let (outer, inner, count) = if is_outer { (new, &old, rest) } else { (&old, new, amount) };
     let scaled = UOp::binary(Op::Mul, outer.clone(), UOp::int(dtype, count));
     let value = UOp::binary(Op::Add, scaled, inner.clone());
     Replaced {
@@ -194,11 +168,9 @@ fn overlap(one: &Loop, amount: i64) -> Replaced {
     let size = padded_size(one.size, amount);
     let longer = range(size, dtype, one.axis.kind, one.axis.number);
     let number = |number: i64| UOp::int(dtype, number);
-    // fault: opt-overlap-short
-    let last = one.size - amount - i64::from(is_active(Fault::OptOverlapShort));
     let block = UOp::binary(Op::FloorDiv, longer.clone(), number(amount));
     let start = UOp::binary(Op::Mul, block, number(amount));
-    let start = UOp::binary(Op::Min, start, number(last));
+    let start = UOp::binary(Op::Min, start, number(one.size - amount));
     let step = UOp::binary(Op::FloorMod, longer.clone(), number(amount));
     let value = UOp::binary(Op::Add, start, step);
     Replaced { range: one.range.clone(), value, folded: vec![longer], beside: None }
@@ -213,11 +185,7 @@ fn pad(root: &UOp, one: &Loop, amount: i64) -> Result<UOp, Error> {
     let root = replace(root, &[Replaced::by(one, longer.clone())])?;
     let order = root.toposort();
     let varying = gradiff_rewrite::varying(&root, &longer);
-    let stores = order.iter().filter(|node| node.op() == Op::Store);
-    let targets: Vec<&UOp> = stores.map(|store| &store.src()[0]).collect();
     map_nodes(&order, |old, node| match (old.op(), old.arg()) {
-        // fault: opt-pad-gate-lost
-        (Op::Index, _) if targets.contains(&old) && is_active(Fault::OptPadGateLost) => Ok(node),
         (Op::Index, _) if varying.contains(old) => {
             let gate = match node.src().get(2) {
                 Some(gate) => UOp::binary(Op::And, is_real.clone(), gate.clone()),
@@ -227,11 +195,7 @@ fn pad(root: &UOp, one: &Loop, amount: i64) -> Result<UOp, Error> {
             Ok(node.with_src(src))
         }
         (Op::Reduce, Arg::Reduce(op, _)) if old.src()[1..].contains(&longer) => {
-            let mut identity = identity(*op, node.dtype())?;
-            // fault: opt-pad-fold-wrong
-            if is_active(Fault::OptPadFoldWrong) {
-                identity = Constant::zero(node.dtype());
-            }
+            let identity = identity(*op, node.dtype())?;
             let mut src: Sources = node.src().iter().cloned().collect();
             src[0] = UOp::select(is_real.clone(), src[0].clone(), UOp::constant(identity));
             Ok(node.with_src(src))

@@ -1,6 +1,5 @@
 //! Output loops as the grid of a launch: at most three dimensions, none of them too large.
 
-use gradiff_graph::fault::{Fault, is_active};
 use gradiff_graph::{AxisKind, Op, UOp};
 
 use super::apply::{Replaced, range, replace};
@@ -38,9 +37,7 @@ pub(super) fn limit(root: &UOp, groups: Groups) -> Result<UOp, Error> {
     let mut by = Vec::new();
     for one in globals {
         inner /= one.size;
-        // fault: grid-dim-wrong
-        let by_inner = if is_active(Fault::GridDimWrong) { one.size } else { inner };
-        let counter = UOp::binary(Op::FloorDiv, step.clone(), UOp::int(dtype, by_inner));
+        let counter = UOp::binary(Op::FloorDiv, step.clone(), UOp::int(dtype, inner));
         let counter = UOp::binary(Op::FloorMod, counter, UOp::int(dtype, one.size));
         by.push(Replaced::by(one, counter));
     }

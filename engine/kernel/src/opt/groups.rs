@@ -4,8 +4,7 @@
 //! Each thread folds its share, stores that into its place of a local array and waits for the
 //! others; then each of them folds all shares. One thread of them stores the result.
 
-use gradiff_graph::fault::{Fault, is_active};
-use gradiff_graph::{Arg, AxisKind, Constant, DType, Local, Op, Sources, UOp};
+use gradiff_graph::{Arg, AxisKind, DType, Local, Op, Sources, UOp};
 use rustc_hash::FxHashMap;
 
 use super::apply::{Replaced, of_kind, range, replace};
@@ -62,14 +61,7 @@ fn shared(root: &UOp, loops: &Loops) -> Result<UOp, Error> {
         }
         let bits = free.of_node(&old.src()[0]);
         let along = upcast.iter().filter(|one| bits & free.of_node(&one.range) != 0);
-        let mut places: Vec<&Loop> = along.chain(&threads).copied().collect();
-        // faults: group-place-shared, group-upcast-shared
-        let lost = [
-            (Fault::GroupPlaceShared, AxisKind::Local),
-            (Fault::GroupUpcastShared, AxisKind::Upcast),
-        ];
-        let lost = lost.iter().find(|(fault, _)| is_active(*fault));
-        places.retain(|one| lost.is_none_or(|(_, kind)| one.axis.kind != *kind));
+        let places: Vec<&Loop> = along.chain(&threads).copied().collect();
         Ok(sharing.fold(&node, &over, &places))
     })?;
     // Which thread stores does not matter, but one does.
@@ -77,8 +69,6 @@ fn shared(root: &UOp, loops: &Loops) -> Result<UOp, Error> {
     let is_first = |one: &&Loop| UOp::binary(Op::CmpLt, one.range.clone(), UOp::int(dtype, 1));
     let gate = groups.iter().map(is_first);
     let gate = gate.reduce(|all, one| UOp::binary(Op::And, all, one));
-    // fault: group-store-by-all
-    let gate = gate.filter(|_| !is_active(Fault::GroupStoreByAll));
     let stores: Vec<UOp> = root.src().iter().map(|store| gated(store, gate.as_ref())).collect();
     Ok(root.with_src(stores))
 }
@@ -118,9 +108,7 @@ impl Sharing {
         let mut again: FxHashMap<UOp, UOp> = FxHashMap::default();
         let mut ranges = Vec::new();
         for one in over {
-            // fault: group-share-lost
-            let size = one.size - i64::from(is_active(Fault::GroupShareLost));
-            let range = range(size, one.range.dtype(), AxisKind::Loop, self.next);
+            let range = range(one.size, one.range.dtype(), AxisKind::Loop, self.next);
             self.next += 1;
             again.insert(one.range.clone(), range.clone());
             ranges.push(range);
@@ -143,11 +131,6 @@ impl Sharing {
         let barrier = UOp::new(Op::Barrier, DType::Void, [store], Arg::None);
         let there = place(&|one| again.get(&one.range).unwrap_or(&one.range).clone());
         let load = UOp::new(Op::Load, dtype, [there, barrier], Arg::None);
-        let folded = reduce(load, ranges);
-        // fault: group-identity
-        if *op == Op::Max && is_active(Fault::GroupIdentity) {
-            return UOp::binary(Op::Max, folded, UOp::constant(Constant::zero(dtype)));
-        }
-        folded
+        reduce(load, ranges)
     }
 }

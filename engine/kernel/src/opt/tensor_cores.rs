@@ -7,12 +7,11 @@
 //! fragment, as the layout says. An operand is written once for each element of its fragment, the
 //! range of its loop replaced by such a place; of the result the elements are upcast ranges.
 
-use gradiff_graph::fault::{Fault, is_active};
 use gradiff_graph::{Arg, AxisKind, Constant, DType, Layout, Op, Sources, TensorCore, UOp};
 use gradiff_rewrite::Mode;
 
 use super::Setting;
-use super::apply::{Replaced, range, replace, shorter};
+use super::apply::{Replaced, range, replace};
 use super::legal::{Loop, Loops, UPCAST_MOST, at_most, fits};
 use crate::Error;
 use crate::linearize::Free;
@@ -194,12 +193,6 @@ pub(super) fn apply(
             (rest != 1).then(|| range(rest, matmul.ranges[dim].dtype(), AxisKind::Loop, number))
         })
         .collect();
-    let mut steps = rests[2].clone();
-    // fault: tc-last-step-lost
-    if is_active(Fault::TcLastStepLost) {
-        steps = steps.map(|range| shorter(&range));
-    }
-    let rests = [rests[0].clone(), rests[1].clone(), steps.clone()];
     let place = |matrix: usize, dim: usize, element: &dyn Fn(usize) -> UOp| {
         let within = tile.place(matrix, dim, element);
         match &rests[dim] {
@@ -220,12 +213,7 @@ pub(super) fn apply(
             let by = [at(matrix, dim, &bit), at(matrix, 2, &bit)];
             replace(&matmul.operands[matrix], &by)
         });
-        let mut fragment: Vec<UOp> = fragment.collect::<Result<_, _>>()?;
-        // fault: tc-fragment-turned
-        if is_active(Fault::TcFragmentTurned) {
-            fragment.reverse();
-        }
-        sources.extend(fragment);
+        sources.extend(fragment.collect::<Result<Vec<UOp>, _>>()?);
     }
     let count = core.layouts[2].elements.len();
     let elements: Vec<UOp> =
@@ -233,7 +221,8 @@ pub(super) fn apply(
     sources.push(tile.number(&elements));
     sources.push(warp.clone());
     let product = UOp::new(Op::Wmma, DType::F32, sources, Arg::TensorCore(core));
-    let own = |one: &UOp| if *one == matmul.ranges[2] { steps.clone() } else { Some(one.clone()) };
+    let own =
+        |one: &UOp| if *one == matmul.ranges[2] { rests[2].clone() } else { Some(one.clone()) };
     let over: Vec<UOp> = matmul.fold.src()[1..].iter().filter_map(own).collect();
     let fold = if over.is_empty() {
         product
@@ -286,14 +275,8 @@ impl Tile<'_> {
 
     /// The number with these bits.
     fn number(&self, bits: &[UOp]) -> UOp {
-        let scaled = |(at, bit): (usize, &UOp)| {
-            // fault: tc-element-wrong
-            let bit = match is_active(Fault::TcElementWrong) {
-                true => UOp::binary(Op::Sub, self.int(1), bit.clone()),
-                false => bit.clone(),
-            };
-            UOp::binary(Op::Mul, bit, self.int(1 << at))
-        };
+        let scaled =
+            |(at, bit): (usize, &UOp)| UOp::binary(Op::Mul, bit.clone(), self.int(1 << at));
         let scaled = bits.iter().enumerate().map(scaled);
         scaled.fold(self.int(0), |sum, one| UOp::binary(Op::Add, sum, one))
     }

@@ -1,8 +1,8 @@
 //! The tests of this room in one binary.
 
 mod common;
-mod faults;
 mod heuristics;
 mod kernels;
+mod passes;
 mod random_kernels;
 mod tensor_cores;
