@@ -2,7 +2,6 @@
 //! mean what the op means. Narrow arithmetic, which these languages do in `int`, is cut back; no
 //! shift and no division is undefined. Functions like `max_f32` are of each language's prelude.
 
-use gradiff_graph::fault::{self, Fault};
 use gradiff_graph::{DType, Op};
 
 use crate::dialect::{Alu, Value};
@@ -128,7 +127,7 @@ impl Words {
             Op::CMod | Op::FloorMod => own("cmod"),
             Op::Max => own("max"),
             Op::Min => own("min"),
-            Op::CmpLt => self.less_than(dtype, src),
+            Op::CmpLt => format!("({}<{})", src[0], src[1]),
             Op::CmpNe => infix("!="),
             Op::And => infix("&"),
             Op::Or => infix("|"),
@@ -142,7 +141,7 @@ impl Words {
                 let amount = shift_amount(dtype, src[1], divisor);
                 format!("({kind})((({unsigned}){})<<{amount})", src[0])
             }
-            Op::Shr => self.shift_right(dtype, src[0], &shift_amount(dtype, src[1], divisor)),
+            Op::Shr => format!("({}>>{})", src[0], shift_amount(dtype, src[1], divisor)),
             _ => return None,
         })
     }
@@ -164,39 +163,7 @@ impl Words {
 
     /// C computes in `int` what is narrower than `int`: back to the dtype's own width.
     fn cut_back(&self, dtype: DType, text: String) -> String {
-        let is_cut = !fault::is_active(Fault::RenderNoCutBack); // fault: render-no-cut-back
-        if dtype.bits() < 32 && is_cut {
-            format!("(({}){text})", (self.type_name)(dtype))
-        } else {
-            text
-        }
-    }
-
-    fn less_than(&self, dtype: DType, src: &[&str]) -> String {
-        use Fault::RenderCompareUnsignedAsSigned as Wrong;
-        let is_wrong = fault::is_active(Wrong); // fault: render-compare-unsigned-as-signed
-        match dtype.is_unsigned() && is_wrong {
-            true => {
-                let kind = (self.type_name)(as_signed(dtype));
-                format!("(({kind}){}<({kind}){})", src[0], src[1])
-            }
-            false => format!("({}<{})", src[0], src[1]),
-        }
-    }
-
-    fn shift_right(&self, dtype: DType, value: &str, amount: &str) -> String {
-        use Fault::RenderShiftArithmeticLost as Wrong;
-        let is_wrong = fault::is_active(Wrong); // fault: render-shift-arithmetic-lost
-        match dtype.is_signed() && is_wrong {
-            true => {
-                format!(
-                    "({})(({}){value}>>{amount})",
-                    (self.type_name)(dtype),
-                    (self.type_name)(as_unsigned(dtype))
-                )
-            }
-            false => format!("({value}>>{amount})"),
-        }
+        if dtype.bits() < 32 { format!("(({}){text})", (self.type_name)(dtype)) } else { text }
     }
 
     fn cast(&self, from: DType, to: DType, x: &str) -> String {
@@ -291,16 +258,6 @@ pub(crate) fn as_unsigned(dtype: DType) -> DType {
         DType::I16 => DType::U16,
         DType::I32 => DType::U32,
         DType::I64 => DType::U64,
-        other => other,
-    }
-}
-
-fn as_signed(dtype: DType) -> DType {
-    match dtype {
-        DType::U8 => DType::I8,
-        DType::U16 => DType::I16,
-        DType::U32 => DType::I32,
-        DType::U64 => DType::I64,
         other => other,
     }
 }

@@ -9,7 +9,6 @@
 //! The language lets an implementation take NaN and infinity for absent. Constants of that kind
 //! go through a function, since as constant expressions they are errors.
 
-use gradiff_graph::fault::{Fault, is_active};
 use gradiff_graph::{AxisKind, Constant, DType, Linear, Op, evaluate};
 
 use crate::Error;
@@ -143,8 +142,7 @@ impl Wgsl {
             op if from.is_float() => float_op(op, from, &src)?,
             op => {
                 let text = int_op(alu, self.0.held(from)?)?;
-                let is_cut = !is_active(Fault::RenderNoCutBack); // fault: render-no-cut-back
-                if may_leave(alu, op) && is_cut { self.0.cut_back(from, &text)? } else { text }
+                if may_leave(alu, op) { self.0.cut_back(from, &text)? } else { text }
             }
         })
     }
