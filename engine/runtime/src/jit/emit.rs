@@ -12,7 +12,6 @@ use cranelift_codegen::ir::{
 };
 use cranelift_codegen::isa::TargetIsa;
 use cranelift_frontend::{FunctionBuilder, FunctionBuilderContext, Variable};
-use gradiff_graph::fault::{self, Fault};
 use gradiff_graph::{Arg, Constant, DType, Instruction, Linear, Local, Op};
 use smallvec::{SmallVec, smallvec};
 
@@ -527,9 +526,7 @@ impl Emitter<'_, '_> {
         y: Value,
         divisor: Option<i128>,
     ) -> (Value, Value) {
-        use Fault::JitUnsignedDivideAsSigned as Wrong;
-        let is_wrong = fault::is_active(Wrong); // fault: jit-unsigned-divide-as-signed
-        let is_signed = dtype.is_signed() || is_wrong;
+        let is_signed = dtype.is_signed();
         let kind = machine_type(dtype);
         let [zero, one, minus_one] = [0, 1, -1].map(|value| self.int(kind, value));
         let ones = (1i128 << dtype.bits()) - 1;
@@ -588,13 +585,10 @@ impl Emitter<'_, '_> {
     /// An integer or bool in another width, extended as its dtype wants it.
     fn resize(&mut self, x: Value, from: DType, to: Type) -> Value {
         let (old, new) = (machine_type(from).bits(), to.bits());
-        use Fault::JitNarrowNotExtended as Wrong;
-        let is_wrong = fault::is_active(Wrong); // fault: jit-narrow-not-extended
-        let is_signed = from.is_signed() && !is_wrong;
         match old.cmp(&new) {
             std::cmp::Ordering::Equal => x,
             std::cmp::Ordering::Greater => self.builder.ins().ireduce(to, x),
-            std::cmp::Ordering::Less if is_signed => self.builder.ins().sextend(to, x),
+            std::cmp::Ordering::Less if from.is_signed() => self.builder.ins().sextend(to, x),
             std::cmp::Ordering::Less => self.builder.ins().uextend(to, x),
         }
     }
