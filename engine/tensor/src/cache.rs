@@ -6,8 +6,7 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use gradiff_graph::fault::{self, Fault};
-use gradiff_graph::{Constant, Linear, UOp};
+use gradiff_graph::{Linear, UOp};
 use gradiff_kernel::Opt;
 use gradiff_runtime::Executable;
 use rustc_hash::FxHashMap;
@@ -22,10 +21,7 @@ pub(crate) struct Key {
 impl Key {
     /// The key of a kernel; `settings` says the device and the options.
     pub(crate) fn new(ast: &UOp, settings: &Arc<str>) -> Key {
-        // fault: cache-ignores-constants
-        let is_blind = fault::is_active(Fault::CacheIgnoresConstants);
-        let ast = if is_blind { without_constants(ast) } else { ast.clone() };
-        Key { ast, settings: settings.clone() }
+        Key { ast: ast.clone(), settings: settings.clone() }
     }
 }
 
@@ -82,19 +78,6 @@ impl Cache {
     fn lock(&self) -> MutexGuard<'_, Entries> {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// The tree with all constants zero: what the planted fault takes for the kernel.
-fn without_constants(ast: &UOp) -> UOp {
-    let mut blind: FxHashMap<UOp, UOp> = FxHashMap::default();
-    for node in ast.toposort() {
-        let new = match node.as_const() {
-            Some(value) => UOp::constant(Constant::zero(value.dtype())),
-            None => node.with_src(node.src().iter().map(|src| blind[src].clone())),
-        };
-        blind.insert(node, new);
-    }
-    blind[ast].clone()
 }
 
 #[cfg(test)]

@@ -1,6 +1,5 @@
 //! Movement ops: the same elements under other indices. No data moves before a kernel runs.
 
-use gradiff_graph::fault::{self, Fault};
 use gradiff_graph::{Arg, Constant, DType, Dims, Op, Pairs, UOp};
 
 use crate::elementwise::converted;
@@ -139,11 +138,7 @@ impl Tensor {
         let mut shape = first.shape().to_vec();
         shape[axis] = total;
         check_shape(&shape)?;
-        let mut parts = tensors.to_vec();
-        if 2 < parts.len() && fault::is_active(Fault::TensorCatOrder) {
-            parts[1..].reverse(); // fault: tensor-cat-order
-        }
-        Ok(Tensor::from_uop(joined(&parts, axis, &shape)))
+        Ok(Tensor::from_uop(joined(tensors, axis, &shape)))
     }
 
     /// `out[.., i, ..] = self[.., index[.., i, ..], ..]` along `axis`, bit by bit; 0 where the

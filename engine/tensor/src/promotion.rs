@@ -1,7 +1,6 @@
 //! The dtype of an op over two dtypes: the lattice of JAX, as tinygrad has it.
 
 use gradiff_graph::DType;
-use gradiff_graph::fault::{self, Fault};
 
 /// The smallest dtype that both may become. Bool is below all; integers of one sign become the
 /// wider one; of both signs, the smallest signed dtype that holds both (f16 where none does, as
@@ -14,9 +13,6 @@ pub fn promote(a: DType, b: DType) -> DType {
     match (low, high) {
         (DType::F16, DType::BF16) => DType::F32,
         _ if low == DType::Bool || high.is_float() || low.is_signed() == high.is_signed() => high,
-        _ if fault::is_active(Fault::TensorPromotionSkipsUnsigned) => {
-            signed(low.bits().max(high.bits())) // fault: tensor-promotion-skips-unsigned
-        }
         _ => {
             let (signed_side, unsigned) = if low.is_signed() { (low, high) } else { (high, low) };
             signed(signed_side.bits().max(2 * unsigned.bits()))
