@@ -14,8 +14,12 @@ fn engine() -> Engine {
 fn check(make: impl Fn() -> Result<Tensor, Error>, expected: &str) {
     let mut engine = engine();
     for (fuse, merge_views) in [(true, true), (false, true), (true, false)] {
-        engine.schedule =
-            gradiff::schedule::Options { fuse, merge_views, pack: false, rows: merge_views };
+        engine.schedule = gradiff::schedule::Options {
+            fuse,
+            merge_views,
+            rows: merge_views,
+            ..Default::default()
+        };
         let text = make().unwrap().to_text(&engine).unwrap();
         assert_eq!(text, expected, "fuse {fuse}, merge_views {merge_views}");
     }

@@ -12,6 +12,7 @@ mod op;
 mod sint;
 mod tensor_core;
 mod text;
+mod thresholds;
 mod uop;
 mod verify;
 
@@ -28,5 +29,6 @@ pub use op::{Class, OPS, Op, OpRow};
 pub use sint::{NoSize, SInt};
 pub use tensor_core::{Bit, Layout, Place, TENSOR_CORES, TensorCore};
 pub use text::{TextError, parse_text};
-pub use uop::{Arg, Buffer, Dims, Global, LARGE_BYTES, Local, Pairs, Sources, UOp, Variable};
+pub use thresholds::Thresholds;
+pub use uop::{Arg, Buffer, Dims, Global, Local, Pairs, Sources, UOp, Variable};
 pub use verify::{VerifyError, verify, verify_kernel, verify_linear};

@@ -53,10 +53,6 @@ pub enum Arg {
     TensorCore(&'static TensorCore),
 }
 
-/// An array of so many bytes is not in the caches of a CPU when a kernel begins, nor when somebody
-/// reads what it stored.
-pub const LARGE_BYTES: u64 = 8 << 20;
-
 /// A parameter of a kernel that is an array.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Global {

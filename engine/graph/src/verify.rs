@@ -66,7 +66,7 @@ fn check_arg(node: &UOp) -> Result<(), String> {
         (Op::Reshape | Op::Expand | Op::Permute | Op::Flip, Arg::Dims(_)) => true,
         (Op::Pad | Op::Shrink, Arg::Pairs(_)) => true,
         (Op::View, Arg::View(_)) => true,
-        (Op::Load | Op::Store, Arg::View(_) | Arg::None) | (Op::Load, Arg::Int(_)) => true,
+        (Op::Load | Op::Store, Arg::View(_) | Arg::None | Arg::Int(_)) => true,
         (Op::Reduce | Op::ReduceAxis, Arg::Reduce(op, _)) => {
             matches!(op, Op::Add | Op::Mul | Op::Max)
         }

@@ -5,10 +5,12 @@
 //! without reading any from then on: the loads of the loop that keeps the row ask for the next one
 //! meanwhile.
 //!
+//! Stores into a large array say so by their arg: they may go past the caches.
+//!
 //! A loop that computes a large array from others asks a little ahead: what it computes of one
 //! element fills so much of the core's window that few loads would be under way at once.
 
-use gradiff_graph::{Arg, AxisKind, LARGE_BYTES, Op, UOp};
+use gradiff_graph::{Arg, AxisKind, Op, UOp};
 use rustc_hash::FxHashMap;
 
 use crate::Error;
@@ -19,14 +21,19 @@ use crate::shape::map_nodes;
 
 /// How far ahead a loop over large arrays asks: more than it reads while one line comes in.
 const AHEAD_BYTES: i64 = 2 << 10;
+/// The arg of a store whose array is too large for the caches.
+const PAST_CACHES: i64 = 1;
 /// Loads that go further than a line from step to step would ask for one line each.
 const LINE_BYTES: u64 = 64;
 
 /// The kernel in which loads ask early. See the head of this file.
-pub(crate) fn ask_early(root: &UOp) -> Result<UOp, Error> {
+pub(crate) fn ask_early(root: &UOp, large_bytes: u64) -> Result<UOp, Error> {
     let nodes = root.toposort();
-    let (has_rows, is_stream) = (keep::has_rows(&nodes), is_stream(&nodes));
-    if !has_rows && !is_stream {
+    let is_large = |node: &UOp| node.op() == Op::Store && large_bytes <= bytes(node);
+    let has_large = nodes.iter().any(is_large);
+    // Reduces nothing and stores a large array.
+    let is_stream = has_large && nodes.iter().all(|node| node.op() != Op::Reduce);
+    if !keep::has_rows(&nodes) && !has_large {
         return Ok(root.clone());
     }
     let free = Free::of(root)?;
@@ -44,7 +51,7 @@ pub(crate) fn ask_early(root: &UOp) -> Result<UOp, Error> {
     }
     for store in nodes.iter().filter(|node| is_stream && node.op() == Op::Store) {
         let Some(along) = innermost(free.of_node(&store.src()[0]), &free) else { continue };
-        for load in loads(store).filter(|load| LARGE_BYTES <= bytes(load)) {
+        for load in loads(store).filter(|load| large_bytes <= bytes(load)) {
             let size = load.dtype().size_bytes();
             if let Some(next) = step(&load.src()[0].src()[1], along, &free)
                 && (1..=LINE_BYTES).contains(&next.unsigned_abs().saturating_mul(size as u64))
@@ -54,15 +61,13 @@ pub(crate) fn ask_early(root: &UOp) -> Result<UOp, Error> {
         }
     }
     map_nodes(&nodes, |old, node| {
-        let Some(next) = ahead.get(old) else { return Ok(node) };
-        Ok(UOp::new(Op::Load, node.dtype(), node.src().iter().cloned(), Arg::Int(*next)))
+        let arg = match ahead.get(old) {
+            Some(next) => Arg::Int(*next),
+            None if is_large(old) => Arg::Int(PAST_CACHES),
+            None => return Ok(node),
+        };
+        Ok(UOp::new(node.op(), node.dtype(), node.src().iter().cloned(), arg))
     })
-}
-
-/// Whether a kernel folds nothing and stores a large array.
-fn is_stream(nodes: &[UOp]) -> bool {
-    let is_large = |node: &UOp| node.op() == Op::Store && LARGE_BYTES <= bytes(node);
-    nodes.iter().any(is_large) && nodes.iter().all(|node| node.op() != Op::Reduce)
 }
 
 /// Bytes of the array that is loaded from or stored to; 0 if it is no parameter.

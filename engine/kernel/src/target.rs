@@ -1,6 +1,6 @@
 //! What the device that will run a kernel has. Passes bring the kernel down to it.
 
-use gradiff_graph::{DType, Op};
+use gradiff_graph::{DType, Op, Thresholds};
 
 /// Functions over a type.
 pub type Functions = &'static [(Op, DType)];
@@ -45,6 +45,8 @@ pub struct Target {
     pub vectors: Vectors,
     /// Whether memory that is read soon may be asked for early.
     pub asks_early: bool,
+    /// From which sizes on kernels are made in another way.
+    pub thresholds: Thresholds,
     /// How many threads of the host run a kernel at once.
     pub threads: i64,
     /// Groups of threads, if there are any.
@@ -229,6 +231,7 @@ impl Target {
         },
         lacks: &[],
         asks_early: false,
+        thresholds: Thresholds::USUAL,
         threads: 1,
         groups: None,
         tensor_cores: &[],

@@ -5,7 +5,7 @@
 //! A vector of bools is a mask: integers that are 0 or -1, as wide as what was compared. It is
 //! converted where another width is wanted; in memory a bool is a byte, 0 or 1.
 
-use gradiff_graph::{Constant, DType, LARGE_BYTES, Op};
+use gradiff_graph::{Constant, DType, Op};
 
 use crate::c::{c_type, constant, scalar};
 use crate::dialect::{Alu, Place, Sources, Text, Value};
@@ -74,7 +74,7 @@ const LINE_BYTES: u64 = 64;
 pub(crate) fn store(place: &Place, value: &Value) -> Option<String> {
     let kind = name(place.dtype, place.lanes);
     let line = u64::from(place.lanes) * place.dtype.size_bytes() as u64 == LINE_BYTES;
-    let is_streamed = line && LARGE_BYTES <= place.array_bytes && place.dtype != DType::Bool;
+    let is_streamed = line && place.is_past_caches && place.dtype != DType::Bool;
     let word = if is_streamed { "stream" } else { "store" };
     Some(format!("{word}_{kind}({}+{}, {});", place.array, place.index, value.text))
 }

@@ -86,8 +86,8 @@ pub(crate) struct Place<'a> {
     pub(crate) lanes: u8,
     /// Whether the threads of a group share the array, or it is the thread's own.
     pub(crate) is_local: bool,
-    /// Bytes of the array.
-    pub(crate) array_bytes: u64,
+    /// Whether a store may go past the caches, for which its array is too large.
+    pub(crate) is_past_caches: bool,
 }
 
 /// What is known of a kernel before its body.

@@ -274,19 +274,13 @@ impl<'a> Writer<'a> {
     ) -> Option<(Place<'_>, Option<Value<'_>>)> {
         let index = self.source_uop(uop, 0)?;
         let array = self.source_uop(index, 0)?;
-        let size_elements = match &array.arg {
-            Arg::Global(global) => global.size_elements,
-            Arg::Local(local) => local.size_elements,
-            _ => 0,
-        };
-        let size_elements = u64::try_from(size_elements).unwrap_or(0);
         let place = Place {
             array: self.source(index, 0)?.text,
             index: self.source(index, 1)?.text,
             dtype: value.dtype,
             lanes: value.lanes,
             is_local: array.op == Op::DefineLocal,
-            array_bytes: size_elements.saturating_mul(array.dtype.size_bytes() as u64),
+            is_past_caches: uop.op == Op::Store && matches!(uop.arg, Arg::Int(_)),
         };
         Some((place, self.source(index, 2)))
     }

@@ -19,7 +19,7 @@ mod realize;
 mod rows;
 mod views;
 
-use gradiff_graph::{Arg, Buffer, Constant, Dims, Op, UOp};
+use gradiff_graph::{Arg, Buffer, Constant, Dims, Op, Thresholds, UOp};
 
 pub use error::Error;
 pub use views::part_of;
@@ -41,6 +41,8 @@ pub struct Options {
     pub pack: bool,
     /// Whether folds of the same rows, and what is made of them along the rows, share a kernel.
     pub rows: bool,
+    /// From which sizes on operands are laid out as panels.
+    pub thresholds: Thresholds,
 }
 
 impl Options {
@@ -52,7 +54,13 @@ impl Options {
 
 impl Default for Options {
     fn default() -> Options {
-        Options { fuse: true, merge_views: true, pack: false, rows: false }
+        Options {
+            fuse: true,
+            merge_views: true,
+            pack: false,
+            rows: false,
+            thresholds: Thresholds::USUAL,
+        }
     }
 }
 
@@ -141,7 +149,7 @@ pub fn stages(outputs: &[UOp], options: &Options) -> Result<Vec<(&'static str, V
 
 /// The graph with panels, if they are asked for.
 fn packed(viewed: views::Viewed, options: &Options) -> Result<views::Viewed, Error> {
-    let panels = if options.pack { pack::pack(&viewed) } else { None };
+    let panels = if options.pack { pack::pack(&viewed, &options.thresholds) } else { None };
     panels.map_or(Ok(viewed), |outputs| views::fold(&outputs, options))
 }
 

@@ -6,7 +6,7 @@
 //! innermost and the folded axes around them: a `contiguous` of a permuted view. The fold itself
 //! keeps its order.
 
-use gradiff_graph::{Arg, Dims, Op, Pairs, UOp};
+use gradiff_graph::{Arg, Dims, Op, Pairs, Thresholds, UOp};
 use rustc_hash::FxHashMap;
 
 use crate::shape_of;
@@ -14,20 +14,14 @@ use crate::views::{Viewed, split};
 
 /// Steps of the innermost axis of a panel.
 const WIDTHS: [i64; 3] = [64, 32, 16];
-/// Fewest products of a fold for which panels are worth a kernel.
-const PRODUCTS: i64 = 1 << 21;
-/// Fewest times that each element of a panel is read.
-const REUSE: i64 = 64;
-/// Rows of so many bytes or more lie too far apart to be read one after the other.
-const ROW_BYTES: i64 = 2048;
 
 /// The outputs with panels; `None` where there is nothing to lay out.
-pub(crate) fn pack(viewed: &Viewed) -> Option<Vec<UOp>> {
+pub(crate) fn pack(viewed: &Viewed, thresholds: &Thresholds) -> Option<Vec<UOp>> {
     let mut packed: FxHashMap<UOp, UOp> = FxHashMap::default();
     let mut is_changed = false;
     for node in &viewed.order {
         let new = node.with_src(node.src().iter().map(|src| packed[src].clone()));
-        let panelled = contraction(node).map(|contraction| contraction.apply(&new));
+        let panelled = contraction(node, thresholds).map(|contraction| contraction.apply(&new));
         is_changed |= panelled.is_some();
         packed.insert(node.clone(), panelled.unwrap_or(new));
     }
@@ -57,12 +51,12 @@ fn is_same(operand: &UOp, axis: usize) -> bool {
 }
 
 /// The best way to lay out an operand of this fold, if it is a large contraction.
-fn contraction(fold: &UOp) -> Option<Contraction> {
+fn contraction(fold: &UOp, thresholds: &Thresholds) -> Option<Contraction> {
     let (Op::ReduceAxis, Arg::Reduce(Op::Add, axes)) = (fold.op(), fold.arg()) else { return None };
     let product = &fold.src()[0];
     let shape = shape_of(product);
     let count = shape.iter().try_fold(1i64, |count, size| count.checked_mul(*size))?;
-    if product.op() != Op::Mul || !product.dtype().is_float() || count < PRODUCTS {
+    if product.op() != Op::Mul || !product.dtype().is_float() || count < thresholds.pack_products {
         return None;
     }
     let folded: Vec<usize> = axes.iter().map(|axis| *axis as usize).collect();
@@ -73,10 +67,10 @@ fn contraction(fold: &UOp) -> Option<Contraction> {
         let x = &product.src()[1 - operand];
         let same: Vec<usize> = outputs().filter(|axis| is_same(y, *axis)).collect();
         let reuse: i64 = same.iter().map(|axis| shape[*axis]).product();
-        if reuse < REUSE {
+        if reuse < thresholds.pack_reuse {
             continue;
         }
-        if is_near(y, &folded) {
+        if is_near(y, &folded, thresholds.pack_row_bytes) {
             return None;
         }
         for axis in outputs().filter(|axis| !same.contains(axis) && is_same(x, *axis)) {
@@ -94,13 +88,13 @@ fn contraction(fold: &UOp) -> Option<Contraction> {
 }
 
 /// Whether what is folded lies near enough as it is, with neighbours along an axis of the output.
-fn is_near(y: &UOp, folded: &[usize]) -> bool {
+fn is_near(y: &UOp, folded: &[usize], row_bytes: i64) -> bool {
     let (_, tracker) = split(y);
     let [view] = tracker.views() else { return false };
     let bytes = |axis: &usize| view.strides()[*axis].abs() * y.dtype().size_bytes() as i64;
     let has_neighbours =
         (0..view.shape().len()).any(|axis| !folded.contains(&axis) && view.strides()[axis] == 1);
-    has_neighbours && folded.iter().all(|axis| bytes(axis) < ROW_BYTES)
+    has_neighbours && folded.iter().all(|axis| bytes(axis) < row_bytes)
 }
 
 impl Contraction {

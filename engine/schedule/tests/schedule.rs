@@ -6,17 +6,21 @@
 mod common;
 
 use common::*;
-use gradiff_graph::{Arg, DType, Op, UOp};
+use gradiff_graph::{Arg, DType, Op, Thresholds, UOp};
 use gradiff_schedule::{Options, PASSES, constant_of, schedule, stages};
 
 const ALL: [Options; 6] = [
-    Options { fuse: true, merge_views: true, pack: false, rows: false },
-    Options { fuse: true, merge_views: false, pack: false, rows: false },
-    Options { fuse: false, merge_views: true, pack: false, rows: false },
-    Options { fuse: false, merge_views: false, pack: false, rows: false },
-    Options { fuse: true, merge_views: true, pack: false, rows: true },
-    Options { fuse: true, merge_views: false, pack: false, rows: true },
+    options(true, true, false, false),
+    options(true, false, false, false),
+    options(false, true, false, false),
+    options(false, false, false, false),
+    options(true, true, false, true),
+    options(true, false, false, true),
 ];
+
+const fn options(fuse: bool, merge_views: bool, pack: bool, rows: bool) -> Options {
+    Options { fuse, merge_views, pack, rows, thresholds: Thresholds::USUAL }
+}
 
 /// The graph takes `kernels` kernels, and means the same under all options and after each pass.
 fn check(name: &str, outputs: &[UOp], kernels: usize) {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use gradiff::graph::{Constant, Linear};
+use gradiff::graph::{Constant, Linear, Thresholds};
 use gradiff::kernel::{Strategy, Target};
 use gradiff::rewrite::Mode;
 use gradiff::{Engine, Plan, Tensor};
@@ -59,6 +59,8 @@ pub struct BackendRow {
     finite_for: Option<&'static str>,
     /// Whether a zero keeps its sign.
     zero_signs: bool,
+    /// From which sizes on kernels are made in another way.
+    thresholds: Thresholds,
     /// Whether tensors are realised, read in parts, kept and dropped as applications do.
     is_session: bool,
 }
@@ -85,6 +87,7 @@ const fn row(name: &'static str, device: &'static str, story: &'static str) -> B
         target: device,
         finite_for: None,
         zero_signs: true,
+        thresholds: Thresholds::USUAL,
         is_session: false,
     }
 }
@@ -113,6 +116,18 @@ const AS_NEW: &str = "as `Engine::new` makes it: the engine's choice of optimisa
 /// A device as a user of the library has it.
 const fn heuristic(name: &'static str, device: &'static str) -> BackendRow {
     row_with(Opts::Heuristic, name, device, AS_NEW)
+}
+
+/// The engine's choice where a hundred elements are many, as megabytes are for users.
+const fn small(
+    name: &'static str,
+    device: &'static str,
+    target: &'static str,
+    turn: Turn,
+) -> BackendRow {
+    let story = "the engine's choice, its thresholds so low that few elements cross them";
+    let row = row_with(Opts::Heuristic, name, device, story);
+    BackendRow { target, turn, thresholds: Thresholds::SMALL, ..row }
 }
 
 /// A device as applications use it.
@@ -188,6 +203,9 @@ pub const BACKENDS: &[BackendRow] = &[
         ..drawn("opencl/opts", "opencl", "opencl", "legal optimisations, drawn for each kernel")
     },
     BackendRow { turn: Turn::new(128, 3), ..heuristic("opencl/heuristic", "opencl") },
+    small("interp/groups-small", "interp", "groups", Turn::new(2, 0)),
+    small("jit/small", "jit", "jit", Turn::new(2, 1)),
+    small("c/small", "c", "c", Turn::new(32, 18)),
     session("interp/session", "interp", Turn::ALWAYS),
     session("jit/session", "jit", Turn::ALWAYS),
     session("c/session", "c", Turn::new(64, 9)),
@@ -248,6 +266,8 @@ impl BackendRow {
             let target = way.target;
             way.schedule = way.schedule.suited(target.is_vector_cpu());
         }
+        way.target.thresholds = self.thresholds;
+        way.schedule.thresholds = self.thresholds;
         // Drawn optimisations meet kernels of several folds on every device.
         way.schedule.rows |= matches!(self.opts, Opts::Drawn(_));
         way
@@ -265,7 +285,8 @@ impl BackendRow {
 
     /// Whether this is the device as a user of the library has it.
     fn is_as_new(&self) -> bool {
-        self.opts == Opts::Heuristic && !self.draws_limits()
+        let is_small = self.thresholds == Thresholds::SMALL;
+        self.opts == Opts::Heuristic && !self.draws_limits() && !is_small
     }
 
     /// Whether the limits of groups are drawn for each kernel.

@@ -153,5 +153,9 @@ pub(crate) fn optimize(root: &UOp, ctx: &mut Context<'_>) -> Result<UOp, Error> 
         Strategy::Heuristic => heuristic::by_heuristic(root, setting)?,
     };
     let root = if keep::has_rows(&root.toposort()) { keep::set_apart(&root)? } else { root };
-    if ctx.target.asks_early { prefetch::ask_early(&root) } else { Ok(root) }
+    if ctx.target.asks_early {
+        prefetch::ask_early(&root, ctx.target.thresholds.large_bytes)
+    } else {
+        Ok(root)
+    }
 }

@@ -19,13 +19,12 @@ const ROWS_MOST: i64 = 8;
 const ROWS_APART: i64 = 4;
 /// Most steps of a reduced loop that are written out because they decide gates.
 const WINDOW_MOST: i64 = 4;
-/// Steps of all loops together from which on several threads are worth their start.
-const LARGE: i64 = 1 << 18;
 
 pub(super) fn on_cpu(chosen: &mut Chosen<'_>) -> Result<(), Error> {
     let steps: i64 = chosen.loops.list.iter().map(|one| one.size).fold(1, i64::saturating_mul);
     vectors(chosen)?;
-    if LARGE <= steps && 1 < chosen.setting.target.threads {
+    let target = chosen.setting.target;
+    if target.thresholds.thread_iterations <= steps && 1 < target.threads {
         threads(chosen)?;
     }
     Ok(())

@@ -11,17 +11,14 @@ use crate::opt::{Loop, Loops, Matmul, OptOp};
 
 /// Threads of a group that output loops fill.
 const THREADS: i64 = 128;
-/// Output steps below which a fold is divided.
-const FEW: i64 = 2048;
 /// Of a matrix times a vector: threads that share a row, rows of a group, rows of a thread.
 const MATVEC: [i64; 3] = [8, 4, 4];
 /// Gated output loops up to this size run in one thread, so that gates are known.
 const GATED: i64 = 7;
 /// Values that a thread computes side by side are not made more from this many on,
 const SIDE_BY_SIDE: i64 = 32;
-/// and nothing is done side by side that leaves fewer steps for threads: this, or so many times the
-/// threads of a group if that is less.
-const LEFT: i64 = 1024;
+/// and nothing is done side by side that leaves fewer iterations for threads: those of the target's
+/// thresholds, or so many times the threads of a group if that is less.
 const LEFT_FOR_EACH: i64 = 4;
 /// Steps that a thread does in a row, times the values side by side.
 const IN_A_ROW: i64 = 128;
@@ -58,7 +55,8 @@ fn left(loops: &Loops) -> i64 {
 /// Whether enough steps are left when a thread does `amount` of them.
 fn leaves_enough(chosen: &Chosen<'_>, amount: i64) -> bool {
     let threads = chosen.setting.target.groups.map_or(i64::MAX, |groups| groups.threads);
-    LEFT.min(threads.saturating_mul(LEFT_FOR_EACH)) <= left(&chosen.loops) / amount
+    let least = chosen.setting.target.thresholds.group_iterations_left;
+    least.min(threads.saturating_mul(LEFT_FOR_EACH)) <= left(&chosen.loops) / amount
 }
 
 /// A matrix, neighbours along the fold, times a vector, the same for all rows: threads read a row
@@ -93,8 +91,9 @@ fn matvec(chosen: &mut Chosen<'_>) -> Result<bool, Error> {
 /// Divides the longest fold among threads where the output has few steps; how many threads.
 fn divided(chosen: &mut Chosen<'_>) -> Result<i64, Error> {
     let longest = chosen.loops.list.iter().filter(is_folded).max_by_key(|one| one.size);
+    let most = chosen.setting.target.thresholds.group_reduce_elements;
     match longest.map(|one| (one.axis.number, one.size)) {
-        Some((number, size)) if 16 <= size && left(&chosen.loops) <= FEW => {
+        Some((number, size)) if 16 <= size && left(&chosen.loops) <= most => {
             let amounts = [256, 64, 32, 16];
             Ok(chosen.add_largest(OptOp::GroupTop, number, &amounts)?.unwrap_or(1))
         }
