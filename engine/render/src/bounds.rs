@@ -5,8 +5,9 @@ use gradiff_graph::{Arg, Instruction, Linear, Op};
 
 type Bounds = (i128, i128);
 
-/// For each uop: whether it is a sum, product or shift whose value may have to be wrapped.
-pub(crate) fn find_wrapping(linear: &Linear) -> Vec<bool> {
+/// For each uop: whether it is a sum, product or shift whose value may have to be wrapped. The
+/// texts take it of all others that signed integers do not leave their type.
+pub fn find_wrapping(linear: &Linear) -> Vec<bool> {
     let mut bounds: Vec<Option<Bounds>> = Vec::with_capacity(linear.uops.len());
     let mut is_wrapping = Vec::with_capacity(linear.uops.len());
     for uop in &linear.uops {

@@ -19,6 +19,7 @@ mod wgsl;
 mod wgsl_types;
 mod writer;
 
+pub use bounds::find_wrapping;
 pub use c::{c, c_named, c_prelude, c_type};
 pub use cuda::{cuda, cuda_prelude};
 pub use error::Error;
