@@ -7,11 +7,12 @@
 //! 1 GiB, or what the environment variable `GRADIFF_POOL_MIB` says; 0 keeps nothing.
 //!
 //! A block that is used again holds what it held. To whom it is given it counts as never written.
+//! With poison on ([`crate::set_poison`]) fresh and freed blocks hold patterns instead.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, OnceLock};
 
-use crate::system;
+use crate::{poison, system};
 
 /// Smaller blocks are left to the allocator of the program.
 const SMALLEST_BYTES: usize = 128 << 10;
@@ -35,6 +36,14 @@ impl Block {
     /// At least so many bytes; `None` if there are not so many. Small blocks are zero, large ones
     /// hold anything.
     pub(crate) fn new(size_bytes: usize) -> Option<Block> {
+        let mut block = Block::of_any(size_bytes)?;
+        if poison::is_on() {
+            poison::Bytes::bytes_mut(&mut block).fill(poison::FRESH);
+        }
+        Some(block)
+    }
+
+    fn of_any(size_bytes: usize) -> Option<Block> {
         if size_bytes < SMALLEST_BYTES {
             let count = size_bytes.div_ceil(64).max(1);
             let mut chunks = Vec::new();
@@ -89,9 +98,35 @@ impl Block {
     }
 }
 
+impl poison::Bytes for Block {
+    fn bytes(&self) -> &[u8] {
+        // SAFETY: a block is initialised and holds so many bytes; one without has a dangling
+        // pointer that is aligned.
+        unsafe { std::slice::from_raw_parts(self.as_ptr(), self.size_bytes()) }
+    }
+
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as in `bytes`; `self` is borrowed alone.
+        unsafe { std::slice::from_raw_parts_mut(self.as_mut_ptr(), self.size_bytes()) }
+    }
+}
+
 impl Drop for Block {
     fn drop(&mut self) {
-        if let (Kind::Large(mapping), Some(pool)) = (&mut self.0, pool())
+        if poison::is_on() && self.size_bytes() != 0 {
+            let block = Block(std::mem::replace(&mut self.0, Kind::Small(Vec::new())));
+            poison::hold(block).into_iter().for_each(|mut block| block.release());
+            return;
+        }
+        self.release();
+    }
+}
+
+impl Block {
+    /// Gives the bytes back; what stays is an empty block.
+    fn release(&mut self) {
+        let mut kind = std::mem::replace(&mut self.0, Kind::Small(Vec::new()));
+        if let (Kind::Large(mapping), Some(pool)) = (&mut kind, pool())
             && let Some(mapping) = mapping.take()
         {
             // What goes back to the system does so after the lock is open again.
