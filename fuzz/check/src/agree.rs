@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use gradiff_corpus::{Array, Program};
 use gradiff_oracle::{Expected, Mismatch};
 
-use crate::{Backend, Outcome};
+use crate::{Backend, Outcome, strict};
 
 /// What was done and what it showed. Sums of tallies are tallies.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -117,6 +117,7 @@ fn agree_where(
     let mut tally = Tally { programs: programs.len() as u64, ..Tally::default() };
     let mut failures = Vec::new();
     let expected: Vec<_> = programs.iter().map(|program| expectation(program)).collect();
+    let mut strict = strict::References::default();
     for backend in backends {
         let mut chosen = Vec::new();
         for (position, program) in programs.iter().enumerate() {
@@ -136,9 +137,16 @@ fn agree_where(
         assert_eq!(outcomes.len(), batch.len(), "one outcome for each program");
         for (position, outcome) in chosen.into_iter().zip(outcomes) {
             let Ok(expected) = &expected[position] else { continue };
-            if let Some((kind, detail)) =
-                judge(expected, &outcome, backend.keeps_zero_signs(), &mut tally)
-            {
+            let judged = judge(expected, &outcome, backend.keeps_zero_signs(), &mut tally);
+            let judged = judged.or_else(|| {
+                let Outcome::Values(values) = &outcome else { return None };
+                let is_strict = backend.is_strict();
+                let reference = is_strict.then(|| strict.of(position, programs[position]));
+                let other = reference.flatten()?.difference(values)?;
+                tally.mismatches += 1;
+                Some((Kind::Mismatch, other))
+            });
+            if let Some((kind, detail)) = judged {
                 let backend = backend.name().to_string();
                 failures.push((position, Failure { backend, kind, detail }));
             }

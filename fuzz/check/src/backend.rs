@@ -34,6 +34,11 @@ pub trait Backend {
         true
     }
 
+    /// Whether results are those of strict mode, which are the same bits everywhere.
+    fn is_strict(&self) -> bool {
+        false
+    }
+
     /// Runs the programs, one outcome each. Together, so that a compiler can be called once.
     fn run(&self, programs: &[&Program]) -> Vec<Outcome>;
 }

@@ -341,17 +341,18 @@ fn at_the_end(program: &Program, expected: &[Expected], way: &Way, backend: &str
         stages::run(
             &schedule,
             &mut Level::With(&mut |ast, memories| {
-                crate::engine::run_alone(device, &stages::lowered(ast, way)?.1, memories)
+                crate::engine::run_alone(backend, &stages::lowered(ast, way)?.1, memories)
             }),
         )
     };
     if let Some(detail) = wrong(expected, alone) {
-        let is_text = device == "c";
-        return guilty(
-            if is_text { "render" } else { "run" },
-            if is_text { "render" } else { "runtime" },
-            detail,
-        );
+        // Where uops are evaluated, it is the kernel that breaks a promise.
+        let (stage, room) = match device {
+            "c" => ("render", "render"),
+            "uops" => ("linearize", "kernel"),
+            _ => ("run", "runtime"),
+        };
+        return guilty(stage, room, detail);
     }
     // Kernels are right one by one; together they are not: a cache, or memory.
     let backends = crate::backends(&[backend.to_string()]).ok()?;

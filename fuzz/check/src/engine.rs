@@ -5,9 +5,11 @@ use std::sync::Arc;
 use gradiff::graph::{Constant, Linear, Thresholds};
 use gradiff::kernel::{Strategy, Target};
 use gradiff::rewrite::Mode;
-use gradiff::{Engine, Plan, Tensor};
+use gradiff::runtime::Device;
+use gradiff::{Engine, Plan, PlannedKernel, Tensor};
 use gradiff_corpus::{Array, BinaryOp, DType, Program, Statement, UnaryOp};
 
+use crate::linear::Uops;
 use crate::session::Session;
 use crate::stages::{Elements, Way};
 use crate::{Backend, Outcome, translate};
@@ -136,6 +138,24 @@ const fn session(name: &'static str, device: &'static str, turn: Turn) -> Backen
     BackendRow { is_session: true, turn, ..row_with(Opts::Heuristic, name, device, story) }
 }
 
+/// Kernels as a target that need not be here gets them, held to its promises. Each of the rows
+/// takes its turn, so that all together cost what one backend does.
+const fn uops(
+    at: u64,
+    name: &'static str,
+    target: &'static str,
+    opts: Opts,
+    story: &'static str,
+) -> BackendRow {
+    BackendRow { target, turn: Turn::new(UOPS_COUNT, at), ..row_with(opts, name, UOPS, story) }
+}
+
+/// The device that evaluates uops for any target.
+const UOPS: &str = "uops";
+
+/// How many rows there are on it.
+const UOPS_COUNT: u64 = 12;
+
 /// A backend of `wgpu`. WGSL lets compilers take either zero for the other, and Mesa makes -0.0 of
 /// 0.0 - 0.0; it lets them take all numbers for finite ones, and Mesa makes 0 of x - x.
 const fn wgpu(
@@ -216,6 +236,34 @@ pub const BACKENDS: &[BackendRow] = &[
         turn: Turn::new(64, 21),
         ..wgpu("wgpu/session", "wgpu", Opts::Heuristic, "used as applications do")
     },
+    uops(0, "uops/cuda", "cuda", Opts::Heuristic, "what the engine chooses for CUDA"),
+    uops(1, "uops/cuda-opts", "cuda", Opts::Drawn(5), "legal optimisations for CUDA"),
+    uops(2, "uops/tf32", "cuda-tf32", Opts::Heuristic, "CUDA's products of f32, exact here"),
+    uops(3, "uops/tf32-opts", "cuda-tf32", Opts::Drawn(5), "the same, drawn"),
+    uops(4, "uops/ptx", "ptx", Opts::Drawn(5), "legal optimisations for PTX"),
+    uops(5, "uops/opencl", "opencl", Opts::Heuristic, "what the engine chooses for OpenCL"),
+    uops(6, "uops/opencl-opts", "opencl", Opts::Drawn(5), "legal optimisations for OpenCL"),
+    uops(7, "uops/metal", "metal", Opts::Heuristic, "what the engine chooses for Metal"),
+    uops(8, "uops/wgsl", "wgsl", Opts::Heuristic, "what the engine chooses for WGSL"),
+    uops(9, "uops/cpu", "cpu", Opts::Heuristic, "its choice for threads and long vectors"),
+    uops(10, "uops/small", "small", Opts::Drawn(5), "a device whose limits small kernels meet"),
+    BackendRow {
+        mode: Mode::Strict,
+        ..uops(11, "uops/strict", "cpu", Opts::Drawn(5), "strict mode where FMA is fast")
+    },
+    BackendRow {
+        mode: Mode::Strict,
+        opts: Opts::Drawn(5),
+        target: "vectors",
+        turn: Turn::new(4, 2),
+        ..row("jit/strict", "jit", "strict mode in vectors, bit for bit")
+    },
+    BackendRow {
+        mode: Mode::Strict,
+        opts: Opts::Drawn(5),
+        turn: Turn::new(32, 17),
+        ..row("c/strict", "c", "the same, in the vectors of this machine")
+    },
     wgpu("wgpu", "wgpu", Opts::None, "WGSL by the crate wgpu: Vulkan, Metal"),
     wgpu("wgpu/core", "wgpu-core", Opts::None, "the same without extensions: f16 by its bits"),
     wgpu("wgpu/opts", "wgpu", Opts::Drawn(5), "legal optimisations, drawn for each kernel"),
@@ -241,8 +289,19 @@ impl BackendRow {
     /// # Errors
     /// It is not there.
     pub fn status(&self) -> Result<String, String> {
-        let device = gradiff::runtime::device(self.device).map_err(|error| error.to_string())?;
+        let device = self.device()?;
         Ok(format!("{}; {}", device.describe(), device.limits()))
+    }
+
+    fn device(&self) -> Result<Arc<dyn Device>, String> {
+        if self.device == UOPS {
+            return Ok(Arc::new(Uops::open(self.target)?));
+        }
+        gradiff::runtime::device(self.device).map_err(|error| error.to_string())
+    }
+
+    fn is_strict(&self) -> bool {
+        self.mode == Mode::Strict
     }
 
     fn way(&self) -> Way {
@@ -256,7 +315,7 @@ impl BackendRow {
             Opts::Heuristic => Strategy::Heuristic,
         };
         way.kernel.limits = self.draws_limits().then_some(0);
-        let target = Target::of(self.target);
+        let target = crate::linear::target(self.target);
         way.target = match self.opts {
             // Functions that the device lacks are written out all the same.
             Opts::None => Target { lacks: target.lacks, ..way.target },
@@ -285,8 +344,8 @@ impl BackendRow {
 
     /// Whether this is the device as a user of the library has it.
     fn is_as_new(&self) -> bool {
-        let is_small = self.thresholds == Thresholds::SMALL;
-        self.opts == Opts::Heuristic && !self.draws_limits() && !is_small
+        let is_usual = self.thresholds == Thresholds::USUAL;
+        self.opts == Opts::Heuristic && !self.draws_limits() && is_usual && self.device != UOPS
     }
 
     /// Whether the limits of groups are drawn for each kernel.
@@ -295,7 +354,11 @@ impl BackendRow {
     }
 
     fn open(&'static self, turn: Turn) -> Result<EngineBackend, String> {
-        let mut engine = Engine::new(self.device).map_err(|error| error.to_string())?;
+        // Of a target, the way sets all.
+        let device = if self.device == UOPS { "interp" } else { self.device };
+        let mut engine = Engine::new(device).map_err(|error| error.to_string())?;
+        engine.device = self.device()?;
+        gradiff::runtime::set_poison(true);
         if !self.is_as_new() {
             Way { schedule: engine.schedule, kernel: engine.kernel, target: engine.target } =
                 self.way();
@@ -393,6 +456,10 @@ impl Backend for EngineBackend {
         self.row.zero_signs
     }
 
+    fn is_strict(&self) -> bool {
+        self.row.is_strict()
+    }
+
     /// Plans all programs, compiles all their kernels at once, then runs one after the other.
     fn run(&self, programs: &[&Program]) -> Vec<Outcome> {
         if let Some(session) = &self.session {
@@ -403,9 +470,13 @@ impl Backend for EngineBackend {
         let mut plans: Vec<Plan> = planned.iter().flatten().map(|(plan, _)| plan.clone()).collect();
         let compiled = caught(|| self.engine.compile(&mut plans).map_err(|e| e.to_string()));
         let mut plans = plans.into_iter();
-        planned
+        // Outputs are alive until all are looked at once more.
+        let mut outputs_of = Vec::with_capacity(planned.len());
+        let mut outcomes: Vec<Outcome> = planned
             .into_iter()
             .map(|planned| {
+                let outputs = planned.as_ref().map_or_else(|_| Vec::new(), |(_, all)| all.clone());
+                outputs_of.push(outputs);
                 let answer = planned.and_then(|(_, outputs)| {
                     let mut plan = [plans.next().expect("a plan for each planned program")];
                     if compiled.is_err() {
@@ -416,7 +487,13 @@ impl Backend for EngineBackend {
                 });
                 answer.map_or_else(|outcome| outcome, Outcome::Values)
             })
-            .collect()
+            .collect();
+        for (outcome, outputs) in outcomes.iter_mut().zip(&outputs_of) {
+            if let Some(problem) = self.changed(outcome, outputs) {
+                *outcome = Outcome::Refused(problem);
+            }
+        }
+        outcomes
     }
 }
 
@@ -450,6 +527,10 @@ impl EngineBackend {
         })?;
         let all: Vec<&Tensor> = outputs.iter().collect();
         plan.append(self.engine.plan(&all).map_err(|error| error.to_string())?);
+        if self.row.is_strict() {
+            let each = |item: &PlannedKernel| crate::strict::check(&item.ast, &item.linear);
+            plan.items.iter().try_for_each(each)?;
+        }
         match plan.items.iter().find(|item| item.is_endless) {
             Some(item) => Err(format!("rewriting kernel {} does not end", item.linear.name)),
             None => Ok((plan, outputs)),
@@ -458,6 +539,24 @@ impl EngineBackend {
 
     fn launch(&self, plan: &Plan, outputs: &[Tensor]) -> Result<Vec<Array>, String> {
         self.engine.run(plan).map_err(|error| error.to_string())?;
+        let values = self.values(outputs)?;
+        gradiff::runtime::check_freed()?;
+        Ok(values)
+    }
+
+    /// What is wrong with outputs some time after they were read: a launch is over when it
+    /// returns, so nothing of it writes any more. The checked devices run in this very thread.
+    fn changed(&self, outcome: &Outcome, outputs: &[Tensor]) -> Option<String> {
+        let Outcome::Values(before) = outcome else { return None };
+        if matches!(self.row.device, "interp" | UOPS) {
+            return None;
+        }
+        let after = self.values(outputs);
+        (after.as_ref() != Ok(before))
+            .then(|| String::from("an output has changed since its launch was over"))
+    }
+
+    fn values(&self, outputs: &[Tensor]) -> Result<Vec<Array>, String> {
         outputs
             .iter()
             .map(|output| {
@@ -496,13 +595,16 @@ pub(crate) fn kernel_count(program: &Program) -> Result<usize, String> {
     Ok(row.open(Turn::ALWAYS)?.plan(program)?.0.kernel_count())
 }
 
-/// Runs one kernel on a device, with memories of its own.
+/// Runs one kernel on the device of this name, or that of a backend, with memories of its own.
 pub(crate) fn run_alone(
     device: &str,
     kernel: &Linear,
     memories: &mut [Elements],
 ) -> Result<(), String> {
-    let device = gradiff::runtime::device(device).map_err(|error| error.to_string())?;
+    let device = match BACKENDS.iter().find(|row| row.name == device) {
+        Some(row) => row.device()?,
+        None => gradiff::runtime::device(device).map_err(|error| error.to_string())?,
+    };
     let compiled = device.compile(&[kernel]).map_err(|error| error.to_string())?;
     let mut held = Vec::with_capacity(memories.len());
     for (elements, (_, dtype)) in memories.iter().zip(kernel.globals()) {

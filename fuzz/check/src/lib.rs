@@ -27,6 +27,7 @@ mod simpler;
 pub mod snap;
 mod spans;
 mod stages;
+mod strict;
 mod symbolic;
 mod tensors;
 mod translate;

@@ -1,0 +1,160 @@
+//! The evaluator as a device: it takes kernels that were made for a target that need not be there,
+//! and holds them to its rules.
+
+use std::sync::Arc;
+
+use gradiff::graph::{Constant, DType, Linear, Op};
+use gradiff::kernel::{Groups, Target, Vectors};
+use gradiff::runtime::{Device, Error, Executable, Memory};
+
+use super::{Rules, limits, run_checked};
+use crate::stages::Elements;
+
+/// The name of the device in the names of backends: `uops/cuda`.
+const NAME: &str = "uops";
+
+/// A launch that executes more lanes than this is left to the device `interp`, which is faster and
+/// knows neither alignment nor overflow.
+const LANES_MOST: u64 = 1 << 20;
+
+/// Groups that kernels of small tensors fill.
+const SMALL: Groups = Groups {
+    threads: 24,
+    sizes: [16, 8, 4],
+    counts: [40, 6, 3],
+    local_bytes: 256,
+    element_bytes: 4,
+};
+
+/// The target of this name: one of the engine's; `cpu`, a machine with vectors of 64 bytes and
+/// several threads, whatever this one is; or `small`, whose limits small kernels meet.
+pub(crate) fn target(name: &str) -> Target {
+    match name {
+        "cpu" => Target { threads: 4, asks_early: true, ..Target::of("llvm") },
+        "small" => {
+            let groups = Target::of("groups");
+            let vectors = Vectors { aligned: true, ..groups.vectors };
+            Target { groups: Some(SMALL), vectors, ..groups }
+        }
+        _ => Target::of(name),
+    }
+}
+
+/// The device of a target.
+pub(crate) struct Uops {
+    rules: &'static Rules,
+    interp: Arc<dyn Device>,
+}
+
+impl Uops {
+    /// The device that stands for the target of this name.
+    ///
+    /// # Errors
+    /// A target without rules.
+    pub(crate) fn open(target: &str) -> Result<Uops, String> {
+        let rules = Rules::of(target).ok_or_else(|| format!("{target} has no rules"))?;
+        let interp = gradiff::runtime::device("interp").map_err(|error| error.to_string())?;
+        Ok(Uops { rules, interp })
+    }
+}
+
+impl Device for Uops {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn compile(&self, kernels: &[&Linear]) -> Result<Vec<Arc<dyn Executable>>, Error> {
+        let compile = |kernel: &&Linear| {
+            limits::check(kernel, self.rules).map_err(|what| refused(kernel, what))?;
+            if LANES_MOST < executed(kernel) {
+                return Ok(self.interp.compile(&[kernel])?.remove(0));
+            }
+            let held: Arc<dyn Executable> =
+                Arc::new(Held { kernel: (**kernel).clone(), rules: self.rules });
+            Ok(held)
+        };
+        kernels.iter().map(compile).collect()
+    }
+
+    fn describe(&self) -> String {
+        format!("evaluator of linear uops, held to what {} asks for", self.rules.language)
+    }
+}
+
+fn refused(kernel: &Linear, what: String) -> Error {
+    Error::Launch { device: NAME, kernel: kernel.name.clone(), what }
+}
+
+/// How many lanes of uops a launch executes.
+fn executed(kernel: &Linear) -> u64 {
+    let (mut turns, mut executed) = (vec![1u64], 0u64);
+    for uop in &kernel.uops {
+        let now = turns.last().copied().unwrap_or(1);
+        executed = executed.saturating_add(now.saturating_mul(uop.lanes.into()));
+        match uop.op {
+            Op::Range => {
+                let end = &kernel.uops[uop.src[0] as usize].arg;
+                let count = match end {
+                    gradiff::graph::Arg::Const(count) => count.to_int(),
+                    _ => None,
+                };
+                let count = count.and_then(|count| u64::try_from(count).ok()).unwrap_or(1);
+                turns.push(now.saturating_mul(count));
+            }
+            Op::EndRange => drop(turns.pop()),
+            _ => {}
+        }
+    }
+    executed
+}
+
+/// A kernel that keeps within the limits.
+struct Held {
+    kernel: Linear,
+    rules: &'static Rules,
+}
+
+impl Executable for Held {
+    fn run(&self, memories: &[&Memory]) -> Result<(), Error> {
+        let mut held: Vec<Elements> =
+            memories.iter().map(|memory| elements(memory)).collect::<Result<_, _>>()?;
+        run_checked(&self.kernel, &mut held, self.rules)
+            .map_err(|what| refused(&self.kernel, what))?;
+        for (slot, memory) in memories.iter().enumerate() {
+            if is_stored(&self.kernel, slot) {
+                memory.write(&bytes(memory.dtype(), &held[slot]))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The elements of a memory; none of them if it was never written.
+fn elements(memory: &Memory) -> Result<Elements, Error> {
+    let bytes = match memory.read() {
+        Ok(bytes) => bytes,
+        Err(Error::Unwritten { .. }) => return Ok(vec![None; memory.size_elements()]),
+        Err(error) => return Err(error),
+    };
+    let dtype = memory.dtype();
+    let element = |bytes: &[u8]| {
+        let mut word = [0; 8];
+        word[..bytes.len()].copy_from_slice(bytes);
+        Some(Constant::from_bits(dtype, u64::from_le_bytes(word)))
+    };
+    Ok(bytes.chunks_exact(dtype.size_bytes()).map(element).collect())
+}
+
+fn bytes(dtype: DType, elements: &Elements) -> Vec<u8> {
+    let size = dtype.size_bytes();
+    let word = |element: &Option<Constant>| element.map_or(0, Constant::bits).to_le_bytes();
+    elements.iter().flat_map(|element| word(element).into_iter().take(size)).collect()
+}
+
+fn is_stored(kernel: &Linear, slot: usize) -> bool {
+    let at = |position: u32| &kernel.uops[position as usize];
+    kernel.uops.iter().filter(|uop| uop.op == Op::Store).any(|store| {
+        let array = at(at(store.src[0]).src[0]);
+        matches!(array.arg, gradiff::graph::Arg::Global(global) if global.slot == slot)
+    })
+}

@@ -1,0 +1,200 @@
+//! What the text of a kernel takes for granted in each language, and what devices guarantee.
+//!
+//! Stated here once more, from the specifications and from the texts themselves, so that a target
+//! of the engine that promises too much is found. Nothing here is read from `kernel::Target`.
+//!
+//! Alignment: CUDA, OpenCL and Metal access vectors through a pointer to a vector type
+//! (`*(float4*)(data0+alu0)`), whose address must be a multiple of the whole vector. PTX does so in
+//! pieces of up to 4 elements and 16 bytes. WGSL takes lanes one by one. C and LLVM access vectors
+//! of the alignment of one element, and so does machine code by Cranelift.
+
+/// By how many bytes the address of a vector must be divisible.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Alignment {
+    /// The size of an element.
+    Element,
+    /// The size of the vector.
+    Vector,
+    /// The size of a piece of at most 4 elements and 16 bytes.
+    Pieces,
+}
+
+/// What a launch may ask for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LaunchLimits {
+    /// Threads of a group.
+    pub(super) threads: i64,
+    /// Threads of a group in each dimension, the innermost first.
+    pub(super) sizes: [i64; 3],
+    /// Groups in each dimension, the innermost first.
+    pub(super) counts: [i64; 3],
+}
+
+/// What holds for a target.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rules {
+    /// The name of the target.
+    pub(super) target: &'static str,
+    /// What its texts are called in messages.
+    pub(super) language: &'static str,
+    /// The name of that language among the engine's, if its text is to be written.
+    pub(super) text: Option<&'static str>,
+    /// Of groups of threads; none where ranges of groups are not launched.
+    pub(super) launch: Option<LaunchLimits>,
+    /// Bytes of the arrays of a group; without groups, of a thread's stack that a kernel may take.
+    pub(super) local_bytes: i64,
+    /// Bytes that an element takes there at least.
+    pub(super) local_element_bytes: i64,
+    pub(super) alignment: Alignment,
+    /// Where parameters and local arrays begin, in bytes.
+    pub(super) global_alignment: i64,
+    pub(super) local_alignment: i64,
+    /// How many lanes a load or store may have besides 1.
+    pub(super) lanes: &'static [u8],
+    /// Bytes of the widest load or store.
+    pub(super) vector_bytes: i64,
+    /// Whether ops other than loads, stores and products take vectors.
+    pub(super) has_vector_alu: bool,
+    /// The products of matrices that the device has.
+    pub(super) cores: &'static [&'static str],
+}
+
+impl Rules {
+    /// By how many bytes the address of a vector must be divisible.
+    pub(super) fn alignment(&self, element_bytes: i64, lanes: i64) -> i64 {
+        match self.alignment {
+            Alignment::Element => element_bytes,
+            Alignment::Vector => element_bytes * lanes,
+            Alignment::Pieces => element_bytes * lanes.min(4).min(16 / element_bytes.max(1)),
+        }
+    }
+
+    /// The rules of the target of this name.
+    pub(super) fn of(target: &str) -> Option<&'static Rules> {
+        RULES.iter().find(|rules| rules.target == target)
+    }
+}
+
+/// CUDA C++ programming guide, table of technical specifications, all compute capabilities; static
+/// shared memory. Vector accesses are of 1, 2, 4, 8 or 16 bytes; memory from the allocator begins
+/// at multiples of 256, a part of it at those of 64.
+const CUDA: Rules = Rules {
+    target: "cuda",
+    language: "CUDA",
+    text: Some("cuda"),
+    launch: Some(LaunchLimits {
+        threads: 1024,
+        sizes: [1024, 1024, 64],
+        counts: [0x7fff_ffff, 0xffff, 0xffff],
+    }),
+    local_bytes: 49_152,
+    local_element_bytes: 1,
+    alignment: Alignment::Vector,
+    global_alignment: 64,
+    // `__shared__ __align__(16)`.
+    local_alignment: 16,
+    lanes: &[2, 4, 8],
+    vector_bytes: 16,
+    has_vector_alu: false,
+    cores: &["m16n8k16_f16", "m16n8k16_bf16", "m16n8k8_f16"],
+};
+
+/// OpenCL 1.2, table 4.3: 32 KiB of local memory in the full profile; a local size of 256 is what
+/// drivers of GPUs give. Vectors lie at multiples of their size (6.1.5); `get_group_id` becomes an
+/// `int`.
+const OPENCL: Rules = Rules {
+    target: "opencl",
+    language: "OpenCL",
+    text: Some("opencl"),
+    launch: Some(LaunchLimits { threads: 256, sizes: [256; 3], counts: [0x7fff_ffff; 3] }),
+    local_bytes: 32_768,
+    // Memory objects begin at a multiple of the largest type, `long16`.
+    global_alignment: 128,
+    local_alignment: 128,
+    lanes: &[2, 4, 8, 16],
+    vector_bytes: 128,
+    has_vector_alu: true,
+    cores: &[],
+    ..CUDA
+};
+
+/// The WebGPU specification, 3.6.2, default limits. Elements of arrays are words or more.
+const WGSL: Rules = Rules {
+    target: "wgsl",
+    language: "WGSL",
+    text: Some("wgsl"),
+    launch: Some(LaunchLimits { threads: 256, sizes: [256, 256, 64], counts: [65_535; 3] }),
+    local_bytes: 16_384,
+    local_element_bytes: 4,
+    alignment: Alignment::Element,
+    global_alignment: 16,
+    local_alignment: 16,
+    lanes: &[2, 4],
+    has_vector_alu: true,
+    cores: &[],
+    ..CUDA
+};
+
+/// CPUs: memory begins at multiples of 64 bytes; a thread has a stack of 2 MiB at least, half of
+/// which a kernel may take.
+const CPU: Rules = Rules {
+    target: "cpu",
+    language: "C",
+    text: Some("c"),
+    launch: None,
+    local_bytes: 1 << 20,
+    local_element_bytes: 1,
+    alignment: Alignment::Element,
+    global_alignment: 64,
+    local_alignment: 64,
+    lanes: &[2, 4, 8, 16, 32, 64],
+    vector_bytes: 64,
+    has_vector_alu: true,
+    cores: &[],
+};
+
+/// Of each target that kernels are checked for.
+const RULES: &[Rules] = &[
+    CUDA,
+    Rules { target: "cuda-tf32", cores: &["m16n8k8_tf32"], ..CUDA },
+    Rules {
+        target: "ptx",
+        language: "PTX",
+        text: Some("ptx"),
+        alignment: Alignment::Pieces,
+        ..CUDA
+    },
+    OPENCL,
+    // Metal feature set tables: 1024 threads and 32 KiB of threadgroup memory in every GPU family
+    // from Apple4 on; vectors have 2 to 4 lanes.
+    Rules {
+        target: "metal",
+        language: "Metal",
+        text: Some("metal"),
+        launch: Some(LaunchLimits { threads: 1024, sizes: [1024; 3], counts: [0x7fff_ffff; 3] }),
+        local_bytes: 32_768,
+        lanes: &[2, 4],
+        vector_bytes: 32,
+        has_vector_alu: true,
+        cores: &[],
+        ..CUDA
+    },
+    WGSL,
+    Rules { target: "wgsl-core", language: "WGSL", text: Some("wgsl-core"), ..WGSL },
+    CPU,
+    Rules { target: "llvm", language: "LLVM", text: Some("llvm"), ..CPU },
+    // A device of our own whose limits small kernels meet; see `SMALL` in `device`.
+    Rules {
+        target: "small",
+        language: "the small device",
+        text: None,
+        launch: Some(LaunchLimits { threads: 24, sizes: [16, 8, 4], counts: [40, 6, 3] }),
+        local_bytes: 256,
+        local_element_bytes: 4,
+        alignment: Alignment::Vector,
+        local_alignment: 16,
+        has_vector_alu: true,
+        cores: &["m4n2k2_f32", "m4n2k2_f16", "m4n2k2_bf16"],
+        ..CUDA
+    },
+];
