@@ -67,10 +67,24 @@ pub struct Vectors {
     pub alu: bool,
     /// Whether they are loaded and stored at multiples of their own length only.
     pub aligned: bool,
-    /// Whether there are vectors of f16 and bf16.
-    pub halves: bool,
+    /// How many lanes they have at most, if they are not of f16 or bf16; bytes permitting.
+    pub lanes: i64,
+    /// The same of f16 and bf16; 0 if there are no vectors of these.
+    pub half_lanes: i64,
     /// The functions that it has for single values only.
     pub lacks: Functions,
+}
+
+impl Vectors {
+    /// How many lanes a vector of a type has at most; 0 if there is none.
+    pub fn lanes_of(&self, dtype: DType) -> i64 {
+        let most = match dtype {
+            DType::Bool | DType::Void => return 0,
+            DType::F16 | DType::BF16 => self.half_lanes,
+            _ => self.lanes,
+        };
+        most.min(i64::from(self.bytes) / dtype.size_bytes() as i64)
+    }
 }
 
 /// The groups of threads that a device has.
@@ -136,7 +150,7 @@ const EMULATED_CORES: &[&str] =
 const CUDA: Target = Target {
     groups: Some(CUDA_GROUPS),
     shifts: true,
-    vectors: QUADS,
+    vectors: Vectors { half_lanes: 8, ..QUADS },
     tensor_cores: CUDA_CORES,
     ..Target::PLAIN
 };
@@ -145,12 +159,27 @@ const CUDA: Target = Target {
 /// else the machine has is not.
 const PTX: Target = Target { lacks: FUNCTIONS.split_at(1).1, ..CUDA };
 
-/// Vectors of 16 bytes, as every GPU loads them.
-const QUADS: Vectors = Vectors { alu: false, aligned: true, bytes: 16, lacks: &[], ..ALL_VECTORS };
+/// Vectors of 16 bytes and 4 lanes, as every GPU loads them.
+const QUADS: Vectors = Vectors {
+    alu: false,
+    aligned: true,
+    bytes: 16,
+    lanes: 4,
+    half_lanes: 4,
+    lacks: &[],
+    ..ALL_VECTORS
+};
 
 /// Vectors as the compilers of CPUs have them.
-const ALL_VECTORS: Vectors =
-    Vectors { bytes: 64, registers: 32, alu: true, aligned: false, halves: true, lacks: WIDE };
+const ALL_VECTORS: Vectors = Vectors {
+    bytes: 64,
+    registers: 32,
+    alu: true,
+    aligned: false,
+    lanes: 64,
+    half_lanes: 64,
+    lacks: WIDE,
+};
 
 /// WebGPU, which has no elements of less than a word.
 const WGSL: Target = Target {
@@ -169,7 +198,7 @@ const TARGETS: &[(&str, Target)] = &[
             vectors: Vectors {
                 bytes: 16,
                 registers: 16,
-                halves: false,
+                half_lanes: 0,
                 lacks: SHORT,
                 ..ALL_VECTORS
             },
@@ -200,7 +229,7 @@ const TARGETS: &[(&str, Target)] = &[
         Target {
             groups: Some(LEAST_GROUPS),
             shifts: true,
-            vectors: Vectors { alu: true, halves: false, ..QUADS },
+            vectors: Vectors { alu: true, lanes: 16, half_lanes: 0, ..QUADS },
             ..Target::PLAIN
         },
     ),
@@ -226,7 +255,8 @@ impl Target {
             registers: 0,
             alu: false,
             aligned: false,
-            halves: false,
+            lanes: 0,
+            half_lanes: 0,
             lacks: &[],
         },
         lacks: &[],

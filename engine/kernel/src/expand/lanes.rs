@@ -147,13 +147,7 @@ impl Along<'_> {
 
     /// Whether vectors of this type and as many lanes are there.
     fn holds(&self, dtype: DType) -> bool {
-        let bytes = self.count() as u32 * dtype.size_bytes() as u32;
-        let is_there = match dtype {
-            DType::Bool => false,
-            DType::F16 | DType::BF16 => self.vectors.halves,
-            _ => true,
-        };
-        is_there && bytes <= self.vectors.bytes
+        self.count() <= self.vectors.lanes_of(dtype)
     }
 
     /// Whether the lanes of a load or store are neighbours, behind one gate.

@@ -442,6 +442,26 @@ fn expand_halves_are_vectors_where_the_target_has_them() {
 }
 
 #[test]
+fn expand_lanes_are_as_many_as_the_target_has() {
+    for (dtype, amount, of_targets) in [
+        (DType::U16, 8, [("cuda", 1), ("metal", 1), ("opencl", 8), ("vectors", 8)]),
+        (DType::I8, 16, [("cuda", 1), ("metal", 1), ("opencl", 16), ("jit", 16)]),
+        (DType::U8, 4, [("cuda", 4), ("metal", 4), ("opencl", 4), ("ptx", 4)]),
+        (DType::F16, 8, [("cuda", 8), ("metal", 1), ("opencl", 1), ("vectors", 8)]),
+    ] {
+        let ast = sink(contiguous(dtype, 1, &[64]), &[64]);
+        let opts = Strategy::Fixed(vec![format!("upcast 0 {amount}").parse().expect("an opt")]);
+        let options = Options { opts, ..Options::default() };
+        for (name, lanes) in of_targets {
+            let target = Target::of(name);
+            let linear = lower(&ast, &target, &options, &mut Trace::default()).expect("a kernel");
+            let loads = ops(&linear, Op::Load);
+            assert!(loads.iter().all(|load| load.lanes == lanes), "{name} {dtype}: {linear}");
+        }
+    }
+}
+
+#[test]
 fn hoist_leaves_floats_and_values_as_they_are() {
     let [x, y] = [1, 2].map(|slot| load(DType::F32, slot, 6, plain(&[2, 3])));
     let row = load(DType::F32, 3, 1, plain(&[1, 1]).expand(&[2, 3]).expect("a value"));

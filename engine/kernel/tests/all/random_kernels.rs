@@ -104,9 +104,10 @@ fn drawn_opts_keep_the_meaning() {
             _ => {
                 let bytes = 16 << (seed / 3 % 3);
                 let (alu, aligned) = (seed / 9 % 4 != 0, seed / 36 % 4 == 0);
-                let halves = seed / 72 % 2 == 0;
-                let vectors =
-                    Vectors { bytes, registers: 16, alu, aligned, halves, lacks: FUNCTIONS };
+                let half_lanes = if seed / 72 % 2 == 0 { 64 } else { 0 };
+                let lanes = 4 << (seed / 144 % 3 * 2);
+                let (registers, lacks) = (16, FUNCTIONS);
+                let vectors = Vectors { bytes, registers, alu, aligned, lanes, half_lanes, lacks };
                 Target { vectors, fma: seed % 2 == 0, ..Target::default() }
             }
         };

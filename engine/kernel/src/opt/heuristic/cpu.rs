@@ -59,7 +59,7 @@ fn vectors(chosen: &mut Chosen<'_>) -> Result<(), Error> {
     let has_fold = around.iter().any(|one| one.is_reduced);
     let apart: Vec<Loop> = apart.into_iter().cloned().collect();
     // What is no vector is so much more text for the compiler.
-    let are_vectors = !access.has_halves || chosen.setting.target.vectors.halves;
+    let are_vectors = !access.has_halves || 0 < chosen.setting.target.vectors.half_lanes;
     let is_tiled = has_fold && are_vectors && !along.is_reduced;
     let reused = reused(&chosen.loops, &access, lane).filter(|_| is_tiled).cloned();
     let side = match &reused {

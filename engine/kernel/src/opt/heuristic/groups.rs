@@ -122,7 +122,8 @@ fn gated(chosen: &mut Chosen<'_>) -> Result<i64, Error> {
 /// Neighbours in memory as a vector; how many.
 fn lanes(chosen: &mut Chosen<'_>) -> Result<i64, Error> {
     let access = Accesses::of(&chosen.root)?;
-    let quad = i64::from(chosen.setting.target.vectors.bytes) / access.widest_bytes;
+    let vectors = chosen.setting.target.vectors;
+    let quad = vectors.lanes.min(i64::from(vectors.bytes) / access.widest_bytes);
     let Some(lane) = best_lane(chosen, &access).map(|lane| &chosen.loops.list[lane]) else {
         return Ok(1);
     };
