@@ -33,7 +33,7 @@ pub(crate) fn target(name: &str) -> Target {
         "cpu" => Target { threads: 4, asks_early: true, ..Target::of("llvm") },
         "small" => {
             let groups = Target::of("groups");
-            let vectors = Vectors { aligned: true, ..groups.vectors };
+            let vectors = Vectors { aligned: true, lanes: 8, half_lanes: 8, ..groups.vectors };
             Target { groups: Some(SMALL), vectors, ..groups }
         }
         _ => Target::of(name),
