@@ -1,5 +1,6 @@
 //! The evaluator: statement after statement, every value in full.
 
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use gradiff_corpus::{
@@ -8,7 +9,7 @@ use gradiff_corpus::{
 };
 
 use crate::cast::{bitcast, cast};
-use crate::cell::Cell;
+use crate::cell::{Cell, Reason};
 use crate::infer::{self, Check, broadcast, count, limit, promote};
 use crate::judge::Expected;
 use crate::movement;
@@ -57,6 +58,33 @@ pub fn is_finite(program: &Program) -> Result<bool, Error> {
     let is_number = |cell: &Cell| matches!(cell, Cell::Int(_) | Cell::Real(_));
     run(program, &mut |value| is_finite &= value.cells.iter().all(is_number))?;
     Ok(is_finite)
+}
+
+/// Statements that make elements of each output unspecified: for each reason among its elements,
+/// the number of the first statement that brings it in. A second evaluation, which nobody needs
+/// where nothing is unspecified.
+///
+/// # Errors
+/// Those of [`evaluate`].
+pub fn origins(program: &Program) -> Result<Vec<BTreeMap<Reason, usize>>, Error> {
+    let mut origins: Vec<BTreeMap<Reason, usize>> = Vec::with_capacity(program.statements.len());
+    run(program, &mut |value| {
+        let number = origins.len();
+        let mut inherited: BTreeMap<Reason, usize> = BTreeMap::new();
+        for_each_source(&program.statements[number], |source| {
+            for (reason, first) in &origins[source.0 as usize] {
+                let known = inherited.entry(*reason).or_insert(*first);
+                *known = (*known).min(*first);
+            }
+        });
+        let reasons = value.cells.iter().filter_map(|cell| match cell {
+            Cell::Unspecified(reason) => Some(*reason),
+            _ => None,
+        });
+        let origin = |reason| (reason, inherited.get(&reason).copied().unwrap_or(number));
+        origins.push(reasons.map(origin).collect());
+    })?;
+    Ok(program.outputs.iter().map(|id| origins[id.0 as usize].clone()).collect())
 }
 
 /// The values of all statements, shown to `visit` one after the other; kept while they are used.
@@ -478,7 +506,6 @@ fn gather(src: &Value, axis: usize, index: &Value) -> Check<Value> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cell::Reason;
 
     #[test]
     fn unspecified_conditions_do_not_matter_between_equal_branches() {
@@ -493,6 +520,18 @@ mod tests {
         let value = select(&operands, &values).expect("well-formed");
         let unspecified = Cell::Unspecified(reason);
         assert_eq!(*value.cells, vec![Cell::Int(1), unspecified, unspecified]);
+    }
+
+    #[test]
+    fn origins_are_the_statements_that_bring_reasons_in() {
+        let text = "a = input i32[3] [1, 2, 3]\nb = input i32[3] [0, 1, 2]\nc = cdiv a b\n\
+                    d = shl a -1\ne = add c d\nf = flip c [0]\noutput e, f, a\n";
+        let file = gradiff_corpus::parse(text).expect("a program");
+        let gradiff_corpus::Case::Program(program) = file.case else { panic!("no program") };
+        let (division, shift) = (Reason::DivisionByZero, Reason::ShiftOutOfRange);
+        let expected = [vec![(division, 2), (shift, 3)], vec![(division, 2)], vec![]];
+        let expected = expected.map(BTreeMap::from_iter);
+        assert_eq!(origins(&program).expect("well-formed"), expected);
     }
 
     #[test]

@@ -32,5 +32,5 @@ mod reduce;
 mod transcendental;
 
 pub use cell::Reason;
-pub use evaluate::{Error, evaluate, is_finite};
+pub use evaluate::{Error, evaluate, is_finite, origins};
 pub use judge::{Element, Expected, Mismatch, Verdict};
