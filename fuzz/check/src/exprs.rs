@@ -1,6 +1,6 @@
 //! Index expressions: does simplifying keep the value, do the bounds hold, is once enough?
 
-use gradiff::graph::{Arg, Constant, DType, Op, UOp, Variable, evaluate as scalar};
+use gradiff::graph::{Arg, Constant, DType, Op, UOp, Variable};
 use gradiff::rewrite::{Options, Trace, bounds, rewrite, symbolic};
 use gradiff_corpus::{Expr, ExprBinary, ExprCase, ExprUnary, Var};
 use std::collections::HashMap;
@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use crate::columns::{Column, Number};
 use crate::guilt::{is_endless, short};
+use crate::scalar;
 
 /// At most this many points are looked at; ranges with fewer are looked at whole.
 const POINTS: usize = 600;
@@ -320,16 +321,15 @@ pub(crate) fn written_op(node: &UOp) -> Option<ExprBinary> {
 /// An op that expressions do not have, one point at a time.
 fn by_point<T: Number>(node: &UOp, src: &[&Column<T>], count: usize) -> Column<T> {
     Column::from_options((0..count).map(|point| {
-        let constant = |(uop, column): (&UOp, &&Column<T>)| {
-            column.at(point).map(|value| Constant::int(uop.dtype(), value.get()))
-        };
+        let constant =
+            |(uop, column): (&UOp, &&Column<T>)| scalar::int(uop.dtype(), column.at(point)?.get());
         let operands: Option<Vec<Constant>> = node.src().iter().zip(src).map(constant).collect();
-        scalar(node.op(), node.dtype(), &operands?).map(number_of)
+        scalar::evaluate(node.op(), node.dtype(), &operands?).map(number_of)
     }))
 }
 
 fn number_of<T: Number>(value: Constant) -> T {
-    T::of(value.to_int().expect("expressions have integers and truths alone"))
+    T::of(scalar::to_int(value).expect("expressions have integers and truths alone"))
 }
 
 #[cfg(test)]

@@ -22,6 +22,7 @@ mod opts;
 mod reduce;
 mod report;
 pub mod sabotage;
+mod scalar;
 mod session;
 mod simpler;
 pub mod snap;

@@ -4,8 +4,9 @@
 use std::collections::HashMap;
 use std::rc::Rc;
 
-use gradiff::graph::{Arg, Buffer, Constant, Op, UOp, evaluate as scalar};
+use gradiff::graph::{Arg, Buffer, Constant, Op, UOp};
 
+use crate::scalar;
 use crate::stages::Elements;
 
 /// The elements of each node, row-major; `read` gives what a buffer holds.
@@ -37,12 +38,10 @@ fn of_node(node: &UOp, values: &HashMap<UOp, Rc<Elements>>) -> Result<Rc<Element
     let shape = node.shape().ok_or_else(|| format!("{} has no shape", node.op()))?.to_vec();
     let count: i64 = shape.iter().product();
     let source = |position: usize| &values[&node.src()[position]];
-    let zero = Some(Constant::zero(node.dtype()));
+    let zero = Some(scalar::zero(node.dtype()));
     let elements: Elements = match (node.op(), node.arg()) {
         (Op::Const, Arg::Const(value)) => vec![Some(*value)],
-        (Op::Iota, _) => {
-            (0..count).map(|i| Some(Constant::int(node.dtype(), i128::from(i)))).collect()
-        }
+        (Op::Iota, _) => (0..count).map(|i| scalar::int(node.dtype(), i128::from(i))).collect(),
         (Op::Reshape | Op::Contiguous | Op::Detach, _) => return Ok(Rc::clone(source(0))),
         (Op::ReduceAxis, Arg::Reduce(op, _)) => {
             let from = node.src()[0].shape().ok_or("a reduce of no tensor")?;
@@ -67,21 +66,17 @@ fn of_node(node: &UOp, values: &HashMap<UOp, Rc<Elements>>) -> Result<Rc<Element
 fn element(node: &UOp, sources: &[&Elements], flat: usize) -> Option<Constant> {
     if node.op() == Op::Where {
         let condition = sources[0][flat]?;
-        return sources[if condition.is_true() { 1 } else { 2 }][flat];
+        return sources[if scalar::is_true(condition) { 1 } else { 2 }][flat];
     }
     let arguments: Option<Vec<Constant>> = sources.iter().map(|source| source[flat]).collect();
-    scalar(node.op(), node.dtype(), &arguments?)
+    scalar::evaluate(node.op(), node.dtype(), &arguments?)
 }
 
 fn folded(op: Op, node: &UOp, source: &Elements, from: &[i64], to: &[i64]) -> Elements {
     let dtype = node.dtype();
-    let start = match op {
-        Op::Mul => Constant::one(dtype),
-        Op::Max => Constant::smallest(dtype),
-        _ => Constant::zero(dtype),
-    };
+    let start = scalar::identity(op, dtype);
     let count: i64 = to.iter().product();
-    let mut elements = vec![Some(start); count as usize];
+    let mut elements = vec![start; count as usize];
     for (flat, value) in source.iter().enumerate() {
         let mut index = unravel(flat as i64, from);
         for (axis, size) in to.iter().enumerate() {
@@ -91,7 +86,7 @@ fn folded(op: Op, node: &UOp, source: &Elements, from: &[i64], to: &[i64]) -> El
         }
         let place = &mut elements[ravel(&index, to) as usize];
         *place = match (*place, *value) {
-            (Some(before), Some(value)) => scalar(op, dtype, &[before, value]),
+            (Some(before), Some(value)) => scalar::evaluate(op, dtype, &[before, value]),
             _ => None,
         };
     }

@@ -1,9 +1,10 @@
 //! One thread of a kernel: the values of its uops and where it is.
 
-use gradiff::graph::{Arg, Constant, DType, Instruction, Linear, Op, evaluate};
+use gradiff::graph::{Arg, Constant, DType, Instruction, Linear, Op};
 
 use super::arrays::{self, Arrays, Who};
 use super::{Counters, Round, Rules};
+use crate::scalar;
 
 /// What is known of a kernel before it runs.
 pub(super) struct Layout<'a> {
@@ -151,7 +152,7 @@ impl<'a> Machine<'a> {
     }
 
     fn number(&self, position: u32) -> Option<i128> {
-        self.element(position).and_then(Constant::to_int)
+        self.element(position).and_then(scalar::to_int)
     }
 
     /// Carries out the uop at `position` and says which one is next.
@@ -169,7 +170,7 @@ impl<'a> Machine<'a> {
             (Op::Const, Arg::Const(value)) => self.values[first] = Some(*value),
             (Op::Range, _) => {
                 let counter = self.counter(position);
-                self.values[first] = Some(Constant::int(uop.dtype, counter.unwrap_or(0).into()));
+                self.values[first] = scalar::int(uop.dtype, counter.unwrap_or(0).into());
                 return if counter.is_some() { Ok(next) } else { self.enter(position) };
             }
             (Op::EndRange, _) if self.counter(uop.src[0] as usize).is_some() => {}
@@ -218,14 +219,14 @@ impl<'a> Machine<'a> {
         let dtype: DType = self.layout.uops[range].dtype;
         let counter = self.number(range as u32).ok_or("a loop that was not entered")?;
         let first = self.layout.first[range] as usize;
-        self.values[first] = Some(Constant::int(dtype, counter + 1));
+        self.values[first] = scalar::int(dtype, counter + 1);
         self.enter(range)
     }
 
     fn address(&self, uop: &Instruction, arrays: &Arrays<'_>) -> Result<Address, String> {
         let array = self.layout.arrays[uop.src[0] as usize].ok_or("an index into no array")?;
         if let Some(gate) = uop.src.get(2)
-            && self.element(*gate) == Some(Constant::bool(false))
+            && self.element(*gate) == Some(scalar::zero(DType::Bool))
         {
             return Ok(Address::Shut);
         }
@@ -254,7 +255,7 @@ impl<'a> Machine<'a> {
             }
             // A load behind a shut gate touches nothing.
             Address::Shut => {
-                self.values[first..first + count].fill(Some(Constant::zero(uop.dtype)));
+                self.values[first..first + count].fill(Some(scalar::zero(uop.dtype)));
             }
             Address::None => return Err("from no address".to_owned()),
         }
@@ -283,9 +284,9 @@ impl<'a> Machine<'a> {
         let undefined = || self.layout.is_checked.then(|| arbitrary(uop.dtype));
         if uop.op == Op::Where {
             let Some(gate) = source(0) else { return Ok(undefined()) };
-            return Ok(source(if gate.is_true() { 1 } else { 2 }).or_else(undefined));
+            return Ok(source(if scalar::is_true(gate) { 1 } else { 2 }).or_else(undefined));
         }
-        let mut arguments = [Constant::bool(false); 3];
+        let mut arguments = [scalar::zero(DType::Bool); 3];
         for (number, argument) in arguments.iter_mut().take(uop.src.len()).enumerate() {
             match source(number) {
                 Some(value) => *argument = value,
@@ -293,11 +294,11 @@ impl<'a> Machine<'a> {
             }
         }
         let arguments = &arguments[..uop.src.len()];
-        let value = evaluate(uop.op, uop.dtype, arguments);
+        let value = scalar::evaluate(uop.op, uop.dtype, arguments);
         if self.layout.is_within.get(position) == Some(&true)
             && uop.dtype.is_int()
             && let (Some(value), Some(exact)) = (value, exact(uop.op, arguments))
-            && value.to_int() != Some(exact)
+            && scalar::to_int(value) != Some(exact)
         {
             return Err(format!(
                 "{} of {arguments:?} is {exact}, which {} does not hold, and texts take it that it \
@@ -311,7 +312,7 @@ impl<'a> Machine<'a> {
 
 /// What an op of integers is before it is wrapped.
 fn exact(op: Op, arguments: &[Constant]) -> Option<i128> {
-    let int = |number: usize| arguments.get(number)?.to_int();
+    let int = |number: usize| scalar::to_int(*arguments.get(number)?);
     match op {
         Op::Neg => Some(-int(0)?),
         Op::Add => Some(int(0)? + int(1)?),

@@ -20,6 +20,7 @@ mod tests;
 
 use gradiff::graph::{Arg, AxisKind, Constant, DType, Instruction, Linear, Op};
 
+use crate::scalar;
 use crate::stages::Elements;
 use arrays::{Arrays, Who};
 use machine::{Layout, Machine};
@@ -189,17 +190,17 @@ fn multiply(threads: &mut [Machine<'_>], uop: &Instruction) -> Result<(), String
             let is_cut = core.is_tf32 && !thread.is_checked();
             let sum = |element: usize| {
                 let place @ [row, column, _] = core.place(2, number, element);
-                let mut sum = whole[2][&place]?.to_float()? as f32;
+                let mut sum = scalar::to_float(whole[2][&place]?)? as f32;
                 for step in 0..core.sizes[2] {
                     let operand = |value: Option<Constant>| {
-                        value?.to_float().map(|x| if is_cut { cut(x) } else { x })
+                        scalar::to_float(value?).map(|x| if is_cut { cut(x) } else { x })
                     };
                     let left = operand(whole[0][&[row, 0, step]])?;
                     let right = operand(whole[1][&[0, column, step]])?;
                     // Products of 24 bits by 24 are exact in f64.
                     sum = (f64::from(sum) + left * right) as f32;
                 }
-                Some(Constant::float(DType::F32, sum.into()))
+                scalar::float(DType::F32, sum.into())
             };
             let sums: Elements = (0..core.elements(2)).map(sum).collect();
             thread.take_product(&sums);
