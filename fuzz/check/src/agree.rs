@@ -14,14 +14,19 @@ pub struct Tally {
     pub programs: u64,
     /// Output elements compared, over all backends.
     pub checked_elements: u64,
-    /// Those of them that the oracle could not say, or that are undefined.
+    /// Output elements, besides, of which the oracle could not say what is right, or that are
+    /// undefined.
     pub unspecified_elements: u64,
+    /// The same by what makes them so: the op that brings the reason in, and the reason.
+    pub unspecified: BTreeMap<String, u64>,
     /// Programs whose answer was wrong or refused, counted per backend.
     pub mismatches: u64,
     /// Programs that killed a backend.
     pub crashes: u64,
     /// Programs that a backend did not finish.
     pub timeouts: u64,
+    /// Programs that took longer than they may once, but not when they were run again alone.
+    pub slow: u64,
     /// Programs skipped, by backend and reason.
     pub skipped: BTreeMap<String, u64>,
 }
@@ -35,16 +40,50 @@ impl Tally {
         self.mismatches += other.mismatches;
         self.crashes += other.crashes;
         self.timeouts += other.timeouts;
+        self.slow += other.slow;
+        for (origin, count) in &other.unspecified {
+            *self.unspecified.entry(origin.clone()).or_default() += count;
+        }
         for (reason, count) in &other.skipped {
             *self.skipped.entry(reason.clone()).or_default() += count;
         }
     }
 
-    /// The share of compared elements that nothing could be said of; 0 if none was compared.
+    /// The share of output elements that nothing could be said of; 0 if there are none.
     pub fn unspecified_fraction(&self) -> f64 {
-        self.unspecified_elements as f64 / self.checked_elements.max(1) as f64
+        self.share(self.unspecified_elements)
+    }
+
+    /// The part that `count` is of all output elements.
+    pub fn share(&self, count: u64) -> f64 {
+        count as f64 / (self.checked_elements + self.unspecified_elements).max(1) as f64
+    }
+
+    /// What is unspecified more often than it may be, in words; `None` if nothing is, or if there
+    /// are too few elements to tell. An oracle that says less and less finds less and less.
+    pub fn unspecified_excess(&self) -> Option<String> {
+        if self.checked_elements + self.unspecified_elements < UNSPECIFIED_SAMPLE {
+            return None;
+        }
+        let too_many = |(origin, count): (&str, u64), most: f64| {
+            let share = 100.0 * self.share(count);
+            let words = format!("{origin}: {share:.3} % of all elements are unspecified");
+            (share > most).then(|| format!("{words}, at most {most} % may be"))
+        };
+        too_many(("all ops", self.unspecified_elements), UNSPECIFIED_MOST_PERCENT).or_else(|| {
+            self.unspecified.iter().find_map(|(origin, count)| {
+                too_many((origin.as_str(), *count), UNSPECIFIED_MOST_PERCENT_OF_ORIGIN)
+            })
+        })
     }
 }
+
+/// Percent of all elements that may be unspecified.
+const UNSPECIFIED_MOST_PERCENT: f64 = 1.0;
+/// Percent of all elements that may be unspecified for one reason that one op brings in.
+const UNSPECIFIED_MOST_PERCENT_OF_ORIGIN: f64 = 0.5;
+/// Elements from which on these limits hold.
+const UNSPECIFIED_SAMPLE: u64 = 100_000;
 
 /// How a backend failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -96,32 +135,29 @@ pub fn agree(
     programs: &[&Program],
     backends: &[Box<dyn Backend>],
 ) -> (Tally, Vec<(usize, Failure)>) {
-    agree_where(programs, backends, &|_, _| true)
+    agree_in_steps(programs, backends, None, &mut |_| {})
 }
 
-/// The same for programs of a hunt, of which the first one has this number: each backend runs those
-/// that it [takes](Backend::takes).
-pub fn agree_in_turn(
-    first: u64,
+/// As [`agree`]. Programs of a hunt come with the number of the first one: each backend then runs
+/// those that it [takes](Backend::takes). `began` is told the name of each backend before it runs,
+/// and of the oracle.
+pub fn agree_in_steps(
     programs: &[&Program],
     backends: &[Box<dyn Backend>],
-) -> (Tally, Vec<(usize, Failure)>) {
-    agree_where(programs, backends, &|backend, position| backend.takes(first + position as u64))
-}
-
-fn agree_where(
-    programs: &[&Program],
-    backends: &[Box<dyn Backend>],
-    takes: &dyn Fn(&dyn Backend, usize) -> bool,
+    first: Option<u64>,
+    began: &mut dyn FnMut(&str),
 ) -> (Tally, Vec<(usize, Failure)>) {
     let mut tally = Tally { programs: programs.len() as u64, ..Tally::default() };
     let mut failures = Vec::new();
+    began("oracle");
     let expected: Vec<_> = programs.iter().map(|program| expectation(program)).collect();
+    let origins: Vec<_> = programs.iter().zip(&expected).map(|(p, e)| origins(p, e)).collect();
     let mut strict = strict::References::default();
     for backend in backends {
+        began(backend.name());
         let mut chosen = Vec::new();
         for (position, program) in programs.iter().enumerate() {
-            if !takes(&**backend, position) {
+            if first.is_some_and(|first| !backend.takes(first + position as u64)) {
                 continue;
             }
             match (&expected[position], backend.supports(program)) {
@@ -137,6 +173,7 @@ fn agree_where(
         assert_eq!(outcomes.len(), batch.len(), "one outcome for each program");
         for (position, outcome) in chosen.into_iter().zip(outcomes) {
             let Ok(expected) = &expected[position] else { continue };
+            let before = tally.unspecified_elements;
             let judged = judge(expected, &outcome, backend.keeps_zero_signs(), &mut tally);
             let judged = judged.or_else(|| {
                 let Outcome::Values(values) = &outcome else { return None };
@@ -149,6 +186,11 @@ fn agree_where(
             if let Some((kind, detail)) = judged {
                 let backend = backend.name().to_string();
                 failures.push((position, Failure { backend, kind, detail }));
+            }
+            if tally.unspecified_elements > before {
+                for (origin, count) in &origins[position] {
+                    *tally.unspecified.entry(origin.clone()).or_default() += count;
+                }
             }
         }
     }
@@ -164,9 +206,29 @@ fn agree_where(
 }
 
 /// What the oracle expects; a panic or an error of its own is told, not passed on.
-fn expectation(program: &Program) -> Result<Vec<Expected>, String> {
+pub(crate) fn expectation(program: &Program) -> Result<Vec<Expected>, String> {
     crate::catch(|| gradiff_oracle::evaluate(program))
         .and_then(|result| result.map_err(|error| error.to_string()))
+}
+
+/// How many elements of the outputs are unspecified, by the op that brings the reason in and the
+/// reason.
+fn origins(program: &Program, expected: &Result<Vec<Expected>, String>) -> BTreeMap<String, u64> {
+    let mut counts = BTreeMap::new();
+    let Ok(expected) = expected else { return counts };
+    if expected.iter().all(|output| output.reasons().next().is_none()) {
+        return counts;
+    }
+    let origins = gradiff_oracle::origins(program).unwrap_or_default();
+    for (output, origins) in expected.iter().zip(&origins) {
+        for reason in output.reasons() {
+            let statement = origins.get(&reason).map(|number| &program.statements[*number]);
+            let line = statement.map(ToString::to_string).unwrap_or_default();
+            let op = line.split_whitespace().next().unwrap_or("input");
+            *counts.entry(format!("{op} {}", reason.name())).or_default() += 1;
+        }
+    }
+    counts
 }
 
 /// A wrong element in words.
@@ -191,7 +253,7 @@ fn with_signs_of(expected: &Expected, value: &Array) -> Array {
 }
 
 /// Compares one outcome with what is expected and counts it.
-fn judge(
+pub(crate) fn judge(
     expected: &[Expected],
     outcome: &Outcome,
     keeps_zero_signs: bool,
@@ -251,6 +313,61 @@ mod tests {
     use gradiff_corpus::{Case, DType, parse};
 
     use super::*;
+
+    struct Echo;
+
+    impl Backend for Echo {
+        fn name(&self) -> &str {
+            "echo"
+        }
+
+        fn run(&self, programs: &[&Program]) -> Vec<Outcome> {
+            let expected = programs.iter().map(|program| expectation(program).unwrap());
+            let array = |of: &Expected| {
+                let bits = of.elements().map(|element| match element {
+                    gradiff_oracle::Element::Exact(bits) => bits,
+                    _ => 0,
+                });
+                Array { dtype: of.dtype, shape: of.shape.clone(), bits: bits.collect() }
+            };
+            expected.map(|all| Outcome::Values(all.iter().map(array).collect())).collect()
+        }
+
+        fn supports(&self, _: &Program) -> Option<String> {
+            None
+        }
+    }
+
+    #[test]
+    fn unspecified_elements_are_counted_by_op_and_reason_and_may_not_be_many() {
+        let zeros = |count: usize| {
+            let text = format!(
+                "a = input i32[200000] seeded(1, small)\nb = arange i32[200000] start=0 step=1\n\
+                 c = floordiv b {}\nd = cdiv a c\ne = flip d [0]\noutput e\n",
+                count
+            );
+            let Case::Program(program) = parse(&text).unwrap().case else { panic!("a program") };
+            let backends: [Box<dyn Backend>; 1] = [Box::new(Echo)];
+            let mut began = Vec::new();
+            let (tally, failures) =
+                agree_in_steps(&[&program], &backends, &mut |name| began.push(name.to_string()));
+            assert_eq!((failures, began), (vec![], vec!["oracle".into(), "echo".into()]));
+            assert_eq!(tally.unspecified_elements, count as u64);
+            let by_op = BTreeMap::from([("cdiv division-by-zero".to_string(), count as u64)]);
+            assert_eq!(tally.unspecified, by_op);
+            tally
+        };
+        assert_eq!(zeros(900).unspecified_excess(), None);
+        let of_one = zeros(1100).unspecified_excess().expect("0.55 % of one op");
+        assert!(of_one.starts_with("cdiv division-by-zero: 0.550 %"), "{of_one}");
+        let of_all = zeros(2100).unspecified_excess().expect("1.05 % of all");
+        assert!(of_all.starts_with("all ops: 1.050 %"), "{of_all}");
+        let few = Tally { unspecified_elements: 9, ..Tally::default() };
+        assert_eq!(few.unspecified_excess(), None);
+        let mut twice = zeros(900);
+        twice.add(&zeros(900));
+        assert_eq!(twice.unspecified.values().sum::<u64>(), 1800);
+    }
 
     #[test]
     fn signs_of_zeros_alone_are_not_judged_where_none_are_kept() {

@@ -38,11 +38,21 @@ impl std::fmt::Display for Blame {
 /// The first stage at which `program` goes wrong on `backend`; `None` if every stage is right,
 /// or if the oracle does not know the program. Panics and refusals of a stage are its guilt.
 pub fn blame(program: &Program, backend: &str) -> Option<Blame> {
+    blame_in_steps(program, backend, &mut |_, _| {})
+}
+
+/// What is told the name and the room of each stage before it is evaluated.
+pub(crate) type Began<'a> = &'a mut dyn FnMut(&str, &str);
+
+/// As [`blame`]; `began` is told each stage and its room before it is evaluated. Should the stage
+/// never end, or end the process, the last one told is to blame.
+pub fn blame_in_steps(program: &Program, backend: &str, began: Began<'_>) -> Option<Blame> {
+    began("oracle", "oracle");
     let expected = gradiff_oracle::evaluate(program).ok()?;
     let way = crate::engine::way(backend);
-    in_graph(program, &expected, &way)
-        .or_else(|| in_kernels(program, &expected, &way))
-        .or_else(|| at_the_end(program, &expected, &way, backend))
+    in_graph(program, &expected, &way, began)
+        .or_else(|| in_kernels(program, &expected, &way, began))
+        .or_else(|| at_the_end(program, &expected, &way, backend, began))
 }
 
 fn guilty(stage: &str, room: &str, detail: String) -> Option<Blame> {
@@ -73,7 +83,13 @@ fn wrong_type(program: &Program, expected: &[Expected]) -> Option<String> {
 }
 
 /// The tensor graph, and after the passes that keep it one.
-fn in_graph(program: &Program, expected: &[Expected], way: &Way) -> Option<Blame> {
+fn in_graph(
+    program: &Program,
+    expected: &[Expected],
+    way: &Way,
+    began: Began<'_>,
+) -> Option<Blame> {
+    began("tensor", "tensor");
     if let Some(detail) = wrong_type(program, expected) {
         return guilty("tensor", "tensor", detail);
     }
@@ -86,6 +102,7 @@ fn in_graph(program: &Program, expected: &[Expected], way: &Way) -> Option<Blame
     if let Some(detail) = wrong(expected, evaluated) {
         return guilty("tensor", "tensor", detail);
     }
+    began("schedule", "schedule");
     let passes = crate::catch(|| {
         gradiff::schedule::stages(&graph()?, &way.schedule).map_err(|error| error.to_string())
     });
@@ -104,7 +121,13 @@ fn in_graph(program: &Program, expected: &[Expected], way: &Way) -> Option<Blame
 }
 
 /// The kernels after each of their passes, and linear.
-fn in_kernels(program: &Program, expected: &[Expected], way: &Way) -> Option<Blame> {
+fn in_kernels(
+    program: &Program,
+    expected: &[Expected],
+    way: &Way,
+    began: Began<'_>,
+) -> Option<Blame> {
+    began("kernels", "schedule");
     let with = |way: &Way, level: &mut Level<'_>| {
         let schedule = stages::scheduled(&stages::graph(program)?, way)?;
         stages::run(&schedule, level)
@@ -117,7 +140,8 @@ fn in_kernels(program: &Program, expected: &[Expected], way: &Way) -> Option<Bla
         let is_merging = wrong(expected, || with(&stacked, &mut Level::Made(tree))).is_none();
         return guilty("kernels", if is_merging { "view" } else { "schedule" }, detail);
     }
-    for number in 0..PASSES.len() {
+    for (number, pass) in PASSES.iter().enumerate() {
+        began(pass.name, if is_rules(pass.name) { "rewrite" } else { "kernel" });
         let make = &mut |ast: &UOp| passed(ast, way, number, &mut Trace::default(), &mut "");
         if let Some(detail) = wrong(expected, || with(way, &mut Level::Made(make))) {
             return in_pass(program, expected, way, number, detail);
@@ -126,6 +150,7 @@ fn in_kernels(program: &Program, expected: &[Expected], way: &Way) -> Option<Bla
     if let Some(blame) = without_end(program, way) {
         return Some(blame);
     }
+    began("linearize", "kernel");
     let linear = &mut |ast: &UOp, memories: &mut [stages::Elements]| {
         crate::linear::run(&stages::lowered(ast, way)?.1, memories)
     };
@@ -156,6 +181,11 @@ pub(crate) fn passed(
     Ok(root)
 }
 
+/// Whether a kernel pass runs rules.
+fn is_rules(pass: &str) -> bool {
+    matches!(pass, "symbolic" | "symbolic-again" | "late" | "collapse")
+}
+
 /// A kernel pass whose outputs are wrong; if it runs rules, the application that made them so.
 fn in_pass(
     program: &Program,
@@ -164,9 +194,8 @@ fn in_pass(
     last: usize,
     detail: String,
 ) -> Option<Blame> {
-    let is_rules = matches!(PASSES[last].name, "symbolic" | "symbolic-again" | "late" | "collapse");
     let schedule = stages::scheduled(&stages::graph(program).ok()?, way).ok()?;
-    if !is_rules {
+    if !is_rules(PASSES[last].name) {
         let is_view = PASSES[last].name == "shape"
             && schedule.items.iter().any(|item| item.ast.toposort().iter().any(is_misplaced));
         return guilty(PASSES[last].name, if is_view { "view" } else { "kernel" }, detail);
@@ -334,26 +363,38 @@ fn by_fuel(case: &ExprCase, point: Option<&Point>) -> Option<Guilt> {
 }
 
 /// All lists of uops are right: the device or its source text is not, or what is around them.
-fn at_the_end(program: &Program, expected: &[Expected], way: &Way, backend: &str) -> Option<Blame> {
+fn at_the_end(
+    program: &Program,
+    expected: &[Expected],
+    way: &Way,
+    backend: &str,
+    began: Began<'_>,
+) -> Option<Blame> {
     let device = backend.split('/').next().unwrap_or(backend);
-    let alone = || {
+    let (stage, room) = match device {
+        // A text that runs wrongly, or without end, is the renderer's; other code is the device's.
+        "c" | "cuda" | "opencl" | "wgpu" => ("render", "render"),
+        // Where uops are evaluated, it is the kernel that breaks a promise.
+        "uops" => ("linearize", "kernel"),
+        _ => ("run", "runtime"),
+    };
+    let mut alone = || {
         let schedule = stages::scheduled(&stages::graph(program)?, way)?;
         stages::run(
             &schedule,
             &mut Level::With(&mut |ast, memories| {
-                crate::engine::run_alone(backend, &stages::lowered(ast, way)?.1, memories)
+                let linear = stages::lowered(ast, way)?.1;
+                began("compile", "runtime");
+                crate::engine::run_alone_in_steps(backend, &linear, memories, &mut || {
+                    began(stage, room)
+                })
             }),
         )
     };
-    if let Some(detail) = wrong(expected, alone) {
-        // Where uops are evaluated, it is the kernel that breaks a promise.
-        let (stage, room) = match device {
-            "c" => ("render", "render"),
-            "uops" => ("linearize", "kernel"),
-            _ => ("run", "runtime"),
-        };
+    if let Some(detail) = wrong(expected, &mut alone) {
         return guilty(stage, room, detail);
     }
+    began("launch", "runtime");
     // Kernels are right one by one; together they are not: a cache, or memory.
     let backends = crate::backends(&[backend.to_string()]).ok()?;
     let (_, failures) = crate::agree(&[program], &backends);

@@ -601,6 +601,16 @@ pub(crate) fn run_alone(
     kernel: &Linear,
     memories: &mut [Elements],
 ) -> Result<(), String> {
+    run_alone_in_steps(device, kernel, memories, &mut || {})
+}
+
+/// As [`run_alone`]; `is_compiled` is called before it runs.
+pub(crate) fn run_alone_in_steps(
+    device: &str,
+    kernel: &Linear,
+    memories: &mut [Elements],
+    is_compiled: &mut dyn FnMut(),
+) -> Result<(), String> {
     let device = match BACKENDS.iter().find(|row| row.name == device) {
         Some(row) => row.device()?,
         None => gradiff::runtime::device(device).map_err(|error| error.to_string())?,
@@ -625,6 +635,7 @@ pub(crate) fn run_alone(
         held.push(Arc::new(memory.map_err(|error| error.to_string())?));
     }
     let references: Vec<&gradiff::runtime::Memory> = held.iter().map(Arc::as_ref).collect();
+    is_compiled();
     compiled[0].run(&references).map_err(|error| error.to_string())?;
     let (_, dtype) = kernel.globals()[0];
     let bytes = held[0].read().map_err(|error| error.to_string())?;

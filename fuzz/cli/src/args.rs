@@ -83,9 +83,12 @@ pub(crate) struct Hunt {
     /// Stop after so many different findings.
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) max_findings: u64,
-    /// Seconds after which one program counts as hung.
+    /// Seconds of processor time after which one program counts as hung.
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) timeout: u64,
+    /// Seconds after which it does whatever it used (default: 10 times --timeout, at least 120).
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) wall_timeout: Option<u64>,
     /// Print a summary as one JSON object.
     #[arg(long)]
     pub(crate) json: bool,
@@ -106,9 +109,12 @@ pub(crate) struct On {
     /// Switch a planted fault on.
     #[arg(long)]
     pub(crate) fault: Option<String>,
-    /// Seconds after which one program counts as hung.
+    /// Seconds of processor time after which one program counts as hung.
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) timeout: u64,
+    /// Seconds after which it does whatever it used (default: 10 times --timeout, at least 120).
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) wall_timeout: Option<u64>,
 }
 
 /// Flags of `replay`.

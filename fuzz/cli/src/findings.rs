@@ -22,6 +22,7 @@ pub(crate) struct Findings {
     clients: BTreeMap<String, Client>,
     kept: Vec<Kept>,
     in_company: Option<Kept>,
+    slow: u64,
 }
 
 /// One finding, minimised.
@@ -55,12 +56,18 @@ impl Findings {
             clients: BTreeMap::new(),
             kept: Vec::new(),
             in_company: None,
+            slow: 0,
         })
     }
 
     /// The different findings so far.
     pub(crate) fn kept(&self) -> &[Kept] {
         &self.kept
+    }
+
+    /// Programs that hung when they were found and did not when they were run alone.
+    pub(crate) fn slow(&self) -> u64 {
+        self.slow
     }
 
     /// Minimises a failing program, and keeps it unless it is one that is known.
@@ -73,16 +80,21 @@ impl Findings {
         found: &Found,
         origin: &str,
     ) -> Result<(), Failure> {
-        let client = self.clients.entry(found.backend.clone()).or_insert_with(|| {
-            // Where a worker died all its backends are named.
-            let backends = found.backend.split(',').map(str::to_string).collect();
-            Client::new(Settings { backends, ..self.settings.clone() })
-        });
-        let alone = client.judge(program)?.1;
-        let Some(now) = alone.into_iter().find(|f| f.kind == found.kind) else {
-            self.keep_in_company(program, found, origin);
+        // What one backend spoils another may die of: then all of them are asked.
+        let mut on = found.backend.clone();
+        let mut again = self.again(program, found, &on)?;
+        if again.is_none() && found.kind == Kind::Crash {
+            on = self.settings.backends.join(",");
+            again = self.again(program, found, &on)?;
+        }
+        let Some(now) = again else {
+            match found.kind {
+                Kind::Timeout => self.slow += 1,
+                _ => self.keep_in_company(program, found, origin),
+            }
             return Ok(());
         };
+        let client = self.client(&on);
         let small = minimise(program, &now, client)?;
         let failures = client.judge(&small)?.1;
         let now = failures.into_iter().find(|f| f.kind == found.kind).unwrap_or(now);
@@ -96,6 +108,25 @@ impl Findings {
         let path = self.write(&finding);
         self.kept.push(Kept { signature, finding, path, count: 1 });
         Ok(())
+    }
+
+    /// The worker that has these backends, separated by commas.
+    fn client(&mut self, backends: &str) -> &mut Client {
+        self.clients.entry(backends.to_string()).or_insert_with(|| {
+            let backends = backends.split(',').map(str::to_string).collect();
+            Client::new(Settings { backends, ..self.settings.clone() })
+        })
+    }
+
+    /// The failure of the same kind when the program is run alone.
+    fn again(
+        &mut self,
+        program: &Program,
+        found: &Found,
+        backends: &str,
+    ) -> Result<Option<Found>, Failure> {
+        let failures = self.client(backends).judge(program)?.1;
+        Ok(failures.into_iter().find(|failure| failure.kind == found.kind))
     }
 
     /// Keeps the first program that fails only in the company of those before it, for want of

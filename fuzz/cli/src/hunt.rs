@@ -16,6 +16,8 @@ use crate::{Failure, Status};
 /// Programs that a worker takes at once: they share one call of each compiler.
 const BATCH: u64 = 64;
 const SECONDS: u64 = 60;
+/// Most rows of the table that say what is unspecified.
+const UNSPECIFIED_ROWS: usize = 5;
 
 type Batch = Result<(Tally, Vec<(u64, Found)>), Failure>;
 
@@ -45,7 +47,11 @@ pub(crate) fn hunt(options: &Hunt) -> Result<Status, Failure> {
     } else {
         print_table(options, &report);
     }
-    let is_clean = report.findings.kept().is_empty();
+    let excess = report.tally.unspecified_excess();
+    if let Some(excess) = &excess {
+        eprintln!("gradiff: the oracle says too little: {excess}");
+    }
+    let is_clean = report.findings.kept().is_empty() && excess.is_none();
     Ok(if is_clean { Status::Clean } else { Status::Findings })
 }
 
@@ -55,6 +61,7 @@ pub(crate) fn hunt(options: &Hunt) -> Result<Status, Failure> {
 /// As [`hunt`].
 pub(crate) fn run(options: &Hunt) -> Result<Report, Failure> {
     crate::case::plant(options.fault.as_deref())?;
+    gradiff_check::check_canaries().map_err(Failure::Oracle)?;
     let config = crate::case::config(&options.lanes)?;
     let settings = Settings {
         seed: options.seed,
@@ -62,6 +69,7 @@ pub(crate) fn run(options: &Hunt) -> Result<Report, Failure> {
         lanes: options.lanes.clone(),
         fault: options.fault.clone(),
         timeout_seconds: options.timeout,
+        wall_seconds: options.wall_timeout,
     };
     let mut findings = Findings::open(&options.findings, &settings)?;
     let cores = std::thread::available_parallelism().map_or(1, |count| count.get() as u64);
@@ -119,6 +127,8 @@ pub(crate) fn run(options: &Hunt) -> Result<Report, Failure> {
     progress.end();
     findings.close();
     outcome?;
+    gradiff_check::check_canaries().map_err(Failure::Oracle)?;
+    tally.slow += findings.slow();
     let seconds = progress.seconds();
     Ok(Report { tally, findings, seconds, first_seconds, backends: settings.backends })
 }
@@ -190,9 +200,12 @@ fn summary(options: &Hunt, report: &Report) -> serde_json::Value {
         "programs_per_second": tally.programs as f64 / report.seconds.max(1e-9),
         "checked_elements": tally.checked_elements,
         "unspecified_fraction": tally.unspecified_fraction(),
+        "unspecified": tally.unspecified,
+        "unspecified_excess": tally.unspecified_excess(),
         "mismatches": tally.mismatches,
         "crashes": tally.crashes,
         "timeouts": tally.timeouts,
+        "slow": tally.slow,
         "skipped": tally.skipped,
         "seed": options.seed,
         "backends": report.backends,
@@ -219,6 +232,14 @@ fn print_table(options: &Hunt, report: &Report) {
     ];
     for (name, value) in rows {
         println!("{name:18}{value}");
+    }
+    if tally.slow > 0 {
+        println!("{:18}{} programs, over the limit once, not alone", "slow", tally.slow);
+    }
+    let mut origins: Vec<_> = tally.unspecified.iter().collect();
+    origins.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
+    for (origin, count) in origins.into_iter().take(UNSPECIFIED_ROWS) {
+        println!("{:18}{:.4} %, {origin}", "unspecified", 100.0 * tally.share(*count));
     }
     for (reason, count) in &tally.skipped {
         println!("{:18}{count} programs, {reason}", "skipped");

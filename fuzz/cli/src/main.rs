@@ -3,6 +3,7 @@
 mod args;
 mod case;
 mod coverage;
+mod cpu;
 mod faults;
 mod findings;
 mod hunt;
@@ -44,6 +45,8 @@ pub(crate) enum Failure {
     Usage(String),
     /// A backend that was asked for is not to be had.
     Backend(String),
+    /// The oracle fails on a canary: nothing that it says counts.
+    Oracle(String),
     /// gradiff itself failed.
     Internal(String),
 }
@@ -52,6 +55,7 @@ impl Failure {
     fn code(&self) -> u8 {
         match self {
             Failure::Usage(_) => 1,
+            Failure::Oracle(_) => 2,
             Failure::Backend(_) => 3,
             Failure::Internal(_) => 70,
         }
@@ -59,7 +63,10 @@ impl Failure {
 
     fn message(&self) -> &str {
         match self {
-            Failure::Usage(text) | Failure::Backend(text) | Failure::Internal(text) => text,
+            Failure::Usage(text)
+            | Failure::Backend(text)
+            | Failure::Oracle(text)
+            | Failure::Internal(text) => text,
         }
     }
 }

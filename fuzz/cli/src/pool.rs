@@ -4,13 +4,19 @@
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use gradiff_check::{Blame, Failure as Found, Kind, Tally};
 use gradiff_corpus::Program;
 
 use crate::Failure;
-use crate::worker::{parse_answer, parse_blame, to_hex};
+use crate::cpu;
+use crate::worker::{parse_answer, parse_blame, parse_canary, parse_stage, to_hex};
+
+/// How often a worker's processor time is looked at, once it may have used it up.
+const PAUSE: Duration = Duration::from_millis(100);
+/// Wall time that a program may take, in multiples of its processor time and in seconds at least.
+const WALL: (u64, u64) = (10, 120);
 
 /// What a worker is started with.
 #[derive(Clone, Debug)]
@@ -23,8 +29,17 @@ pub(crate) struct Settings {
     pub(crate) lanes: Vec<String>,
     /// A planted fault.
     pub(crate) fault: Option<String>,
-    /// Seconds that one program may take.
+    /// Seconds of processor time that one program may take.
     pub(crate) timeout_seconds: u64,
+    /// Seconds of wall time that one program may take; unless it is said, far more.
+    pub(crate) wall_seconds: Option<u64>,
+}
+
+impl Settings {
+    fn wall_seconds(&self) -> u64 {
+        let (times, least) = WALL;
+        self.wall_seconds.unwrap_or(self.timeout_seconds.saturating_mul(times).max(least))
+    }
 }
 
 /// One worker, alive or to be started at the next request.
@@ -39,11 +54,28 @@ struct Process {
     answers: Receiver<String>,
 }
 
+/// What a worker does, as it says before it does it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Stage {
+    /// The backend that runs programs, or the stage that blame evaluates.
+    pub(crate) name: String,
+    /// The room of the engine that the stage stands in; empty of a backend.
+    pub(crate) room: String,
+}
+
 /// How a request ended.
 enum Reply {
     Answer(String),
-    Died(String),
-    Hung,
+    /// How it died, and at what.
+    Died(String, Stage),
+    /// What limit it ran into, and at what.
+    Hung(String, Stage),
+}
+
+/// Which limit a worker is beyond.
+enum Limit {
+    Cpu,
+    Wall,
 }
 
 impl Client {
@@ -63,12 +95,8 @@ impl Client {
         count: u64,
     ) -> Result<(Tally, Vec<(u64, Found)>), Failure> {
         match self.ask(&format!("run {first} {count}"), count)? {
-            Reply::Answer(line) => {
-                let (tally, failures) = understood(&line, parse_answer)?;
-                let number = |(position, found)| (first + position as u64, found);
-                Ok((tally, failures.into_iter().map(number).collect()))
-            }
-            Reply::Died(_) | Reply::Hung if count > 1 => {
+            Reply::Answer(line) => numbered(&line, first),
+            Reply::Died(..) | Reply::Hung(..) if count > 1 => {
                 let mut all = (Tally::default(), Vec::new());
                 for index in first..first + count {
                     let (tally, failures) = self.run(index, 1)?;
@@ -77,11 +105,34 @@ impl Client {
                 }
                 Ok(all)
             }
-            reply => {
-                let (tally, found) = self.lost(reply);
-                Ok((tally, vec![(first, found)]))
-            }
+            // Once more, alone in a fresh worker, before it is held against the program.
+            Reply::Hung(..) => match self.ask(&format!("run {first} 1"), 1)? {
+                Reply::Answer(line) => {
+                    let (mut tally, failures) = numbered(&line, first)?;
+                    tally.slow += 1;
+                    Ok((tally, failures))
+                }
+                reply => self.found(first, reply),
+            },
+            reply => self.found(first, reply),
         }
+    }
+
+    fn found(&self, index: u64, reply: Reply) -> Result<(Tally, Vec<(u64, Found)>), Failure> {
+        let (tally, found) = self.lost(reply);
+        Ok((tally, vec![(index, found)]))
+    }
+
+    /// Runs one program; if it hangs, once more in a fresh worker.
+    ///
+    /// # Errors
+    /// A worker cannot be started.
+    pub(crate) fn judge_twice(
+        &mut self,
+        program: &Program,
+    ) -> Result<(Tally, Vec<Found>), Failure> {
+        let judged = self.judge(program)?;
+        if judged.0.timeouts == 0 { Ok(judged) } else { self.judge(program) }
     }
 
     /// Runs one program.
@@ -114,10 +165,13 @@ impl Client {
         let request = format!("blame {backend} {}", to_hex(&gradiff_corpus::encode(program)));
         match self.ask(&request, 1)? {
             Reply::Answer(line) => understood(&line, parse_blame),
-            // The evaluators of the stages neither die nor hang: the device did.
-            reply => {
-                let detail = self.lost(reply).1.detail;
-                let (stage, room) = ("run".to_string(), "runtime".to_string());
+            // The stage that it died or hung at is to blame.
+            Reply::Died(detail, Stage { name, room })
+            | Reply::Hung(detail, Stage { name, room }) => {
+                let (stage, room) = match room.is_empty() {
+                    true => ("run".to_string(), "runtime".to_string()),
+                    false => (name, room),
+                };
                 Ok(Some(Blame { stage, room, detail, rule: None }))
             }
         }
@@ -126,18 +180,19 @@ impl Client {
     /// What a dead or hung worker counts as.
     fn lost(&self, reply: Reply) -> (Tally, Found) {
         let mut tally = Tally { programs: 1, ..Tally::default() };
-        let backend = self.settings.backends.join(",");
-        let (kind, detail) = match reply {
-            Reply::Hung => {
+        let (kind, detail, stage) = match reply {
+            Reply::Hung(how, stage) => {
                 tally.timeouts = 1;
-                (Kind::Timeout, format!("no answer within {} s", self.settings.timeout_seconds))
+                (Kind::Timeout, how, stage)
             }
-            Reply::Died(how) => {
+            Reply::Died(how, stage) => {
                 tally.crashes = 1;
-                (Kind::Crash, how)
+                (Kind::Crash, how, stage)
             }
             Reply::Answer(_) => unreachable!("an answer is not lost"),
         };
+        let is_known = self.settings.backends.contains(&stage.name);
+        let backend = if is_known { stage.name } else { self.settings.backends.join(",") };
         (tally, Found { backend, kind, detail })
     }
 
@@ -146,24 +201,85 @@ impl Client {
             Some(process) => process,
             None => Process::start(&self.settings)?,
         };
+        // A batch shares its compiler calls, so that each further program adds little.
+        let cpu = self.settings.timeout_seconds + programs / 4;
+        let wall = self.settings.wall_seconds().max(cpu);
+        let clock = Clock::start(process.child.id(), cpu, wall);
         let sent = writeln!(process.requests, "{request}").and_then(|()| process.requests.flush());
         if sent.is_err() {
-            return Ok(Reply::Died(process.end()));
+            return Ok(Reply::Died(process.end(), Stage::default()));
         }
-        // A batch shares its compiler calls, so that each further program adds little.
-        let limit = Duration::from_secs(self.settings.timeout_seconds + programs / 4);
-        match process.answers.recv_timeout(limit) {
-            Ok(line) => {
-                self.process = Some(process);
-                Ok(Reply::Answer(line))
+        let mut stage = Stage::default();
+        loop {
+            match process.answers.recv_timeout(clock.pause()) {
+                Ok(line) => match (parse_stage(&line), parse_canary(&line)) {
+                    (Some(next), _) => stage = next,
+                    (_, Some(problem)) => return Err(Failure::Oracle(problem)),
+                    (None, None) => {
+                        self.process = Some(process);
+                        return Ok(Reply::Answer(line));
+                    }
+                },
+                Err(RecvTimeoutError::Timeout) => {
+                    let how = match clock.beyond() {
+                        None => continue,
+                        Some(Limit::Cpu) => format!("no answer within {cpu} s of processor time"),
+                        Some(Limit::Wall) => format!("no answer within {wall} s"),
+                    };
+                    process.end();
+                    return Ok(Reply::Hung(how, stage));
+                }
+                Err(RecvTimeoutError::Disconnected) => {
+                    return Ok(Reply::Died(process.end(), stage));
+                }
             }
-            Err(RecvTimeoutError::Timeout) => {
-                process.end();
-                Ok(Reply::Hung)
-            }
-            Err(RecvTimeoutError::Disconnected) => Ok(Reply::Died(process.end())),
         }
     }
+}
+
+/// The time that a request takes.
+struct Clock {
+    worker: u32,
+    start: Instant,
+    /// Processor time of the worker before the request; `None` where the system does not say.
+    before: Option<Duration>,
+    cpu: Duration,
+    wall: Duration,
+    /// Wall time before which processor time cannot be used up.
+    earliest: Duration,
+}
+
+impl Clock {
+    fn start(worker: u32, cpu_seconds: u64, wall_seconds: u64) -> Clock {
+        let [cpu, wall] = [cpu_seconds, wall_seconds].map(Duration::from_secs);
+        let cores = std::thread::available_parallelism().map_or(1, |count| count.get() as u32);
+        let (before, earliest) = (cpu::of_tree(worker), cpu / cores);
+        Clock { worker, start: Instant::now(), before, cpu, wall, earliest }
+    }
+
+    /// How long to wait for an answer before the limits are looked at.
+    fn pause(&self) -> Duration {
+        self.earliest.saturating_sub(self.start.elapsed()).max(PAUSE)
+    }
+
+    /// The limit that the worker is beyond. Without processor time, wall time counts for it.
+    fn beyond(&self) -> Option<Limit> {
+        let elapsed = self.start.elapsed();
+        let now = self.before.and_then(|before| Some((before, cpu::of_tree(self.worker)?)));
+        let taken = now.map_or(elapsed, |(before, now)| now.saturating_sub(before));
+        match (taken >= self.cpu, elapsed >= self.wall) {
+            (true, _) => Some(Limit::Cpu),
+            (_, true) => Some(Limit::Wall),
+            _ => None,
+        }
+    }
+}
+
+/// An answer to `run`, its failures with the numbers of their programs.
+fn numbered(line: &str, first: u64) -> Result<(Tally, Vec<(u64, Found)>), Failure> {
+    let (tally, failures) = understood(line, parse_answer)?;
+    let number = |(position, found)| (first + position as u64, found);
+    Ok((tally, failures.into_iter().map(number).collect()))
 }
 
 /// What an answer says; one that is none is a mistake of ours.
@@ -193,6 +309,7 @@ impl Process {
         if let Some(fault) = &settings.fault {
             command.arg(format!("--fault={fault}"));
         }
+        cpu::lead(&mut command);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut child = command.spawn().map_err(failed)?;
         let requests = child.stdin.take().expect("standard input is a pipe");
@@ -217,6 +334,9 @@ impl Process {
                 // Its output has ended or its time is over; give a dying process a moment.
                 std::thread::sleep(Duration::from_millis(20));
                 let late = self.child.try_wait().ok().flatten();
+                if late.is_none() {
+                    cpu::end_group(self.child.id());
+                }
                 let _ = self.child.kill();
                 let _ = self.child.wait();
                 late

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use gradiff_check::{Failure as Found, Kind, check_expr, check_views};
+use gradiff_check::{Failure as Found, check_expr, check_views};
 use gradiff_corpus::{Case, CaseFile, Program};
 
 use crate::args::{Blame, On, Reduce, Replay, Show};
@@ -17,6 +17,7 @@ fn client(on: &On) -> Result<Client, Failure> {
         lanes: Vec::new(),
         fault: on.fault.clone(),
         timeout_seconds: on.timeout,
+        wall_seconds: on.wall_timeout,
     }))
 }
 
@@ -27,6 +28,7 @@ fn client(on: &On) -> Result<Client, Failure> {
 /// Files that cannot be read or parsed; missing backends.
 pub(crate) fn replay(options: &Replay) -> Result<Status, Failure> {
     crate::interrupt::install();
+    gradiff_check::check_canaries().map_err(Failure::Oracle)?;
     let files = crate::case::files(&options.files)?;
     let cases: Vec<CaseFile> =
         files.iter().map(|file| crate::case::read(file)).collect::<Result<_, _>>()?;
@@ -55,7 +57,7 @@ fn problems(case: &CaseFile, client: &mut Client) -> Result<(Vec<String>, Vec<St
     let (mut problems, mut skips) = (Vec::new(), Vec::new());
     match &case.case {
         Case::Program(program) => {
-            let (tally, failures) = client.judge(program)?;
+            let (tally, failures) = client.judge_twice(program)?;
             let say = |f: &Found| format!("{} on {}: {}", f.kind.name(), f.backend, f.detail);
             problems.extend(failures.iter().map(say));
             skips.extend(tally.skipped.keys().map(|reason| format!("skipped on {reason}")));
@@ -118,9 +120,6 @@ pub(crate) fn blame(options: &Blame) -> Result<Status, Failure> {
             let mut client = client(&options.on)?;
             match failure(program, &mut client)? {
                 None => None,
-                Some(found) if found.kind == Kind::Timeout => {
-                    Some(format!("{} on {}: {}", found.kind.name(), found.backend, found.detail))
-                }
                 Some(found) => {
                     let blame = client.blame(program, &found.backend)?;
                     let of = blame

@@ -187,27 +187,40 @@ fn sweeps_find_planted_faults_and_nothing_else() {
     check(&["exprs", "--random-only", "--fault", "rule-add-fold-constant"], 2, &["FOUND"]);
 }
 
-/// The summary of a hunt on device `c` whose compiler is this script.
+/// A hunt on device `c` whose compiler is this script, which lies in the folder.
 #[cfg(unix)]
-fn hunt_with_compiler(script: &str, arguments: &[&str]) -> Value {
+fn hunting_with_compiler(folder: &Path, script: &str, arguments: &[&str]) -> Command {
     use std::os::unix::fs::PermissionsExt;
-    let folder = tempfile::tempdir().expect("a temporary folder");
-    let compiler = folder.path().join("cc");
+    let compiler = folder.join("cc");
     std::fs::write(&compiler, script).expect("a script");
     let may_run = std::fs::Permissions::from_mode(0o755);
     std::fs::set_permissions(&compiler, may_run).expect("the script may run");
-    let output = Command::new(env!("CARGO_BIN_EXE_gradiff"))
+    let mut command = Command::new(env!("CARGO_BIN_EXE_gradiff"));
+    command
         .args(["hunt", "--json", "--jobs", "1", "--max-findings", "1", "--backends", "c"])
         .args(arguments)
         .env("CC", &compiler)
-        .env("GRADIFF_CACHE_DIR", folder.path().join("cache"))
-        .current_dir(folder.path())
-        .output()
-        .expect("the command starts");
+        .env("GRADIFF_CACHE_DIR", folder.join("cache"))
+        .current_dir(folder)
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped());
+    command
+}
+
+/// Its summary, and that it ends with this code.
+#[cfg(unix)]
+fn summary(output: &Output, code: i32) -> Value {
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let words = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(2), "{text} {words}");
+    assert_eq!(output.status.code(), Some(code), "{text} {words}");
     serde_json::from_str(text.trim()).expect("a summary")
+}
+
+#[cfg(unix)]
+fn hunt_with_compiler(script: &str, arguments: &[&str], code: i32) -> Value {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let mut hunt = hunting_with_compiler(folder.path(), script, arguments);
+    summary(&hunt.output().expect("the command starts"), code)
 }
 
 #[cfg(unix)]
@@ -218,7 +231,7 @@ fn a_backend_that_dies_is_a_finding_not_the_end() {
         crash=$(dirname \"$0\")/crash.h\n\
         printf '#include <stdlib.h>\\n__attribute__((constructor)) static void f(void) { abort(); }\\n' > \"$crash\"\n\
         exec cc -include \"$crash\" \"$@\"\n";
-    let summary = hunt_with_compiler(script, &["--programs", "4"]);
+    let summary = hunt_with_compiler(script, &["--programs", "4"], 2);
     assert!(summary["crashes"].as_u64() >= Some(1), "{summary}");
     assert_eq!(summary["details"][0]["room"], "runtime", "{summary}");
     assert!(summary["details"][0]["story"].to_string().contains("signal"), "{summary}");
@@ -227,12 +240,61 @@ fn a_backend_that_dies_is_a_finding_not_the_end() {
 #[cfg(unix)]
 #[test]
 fn a_backend_that_hangs_is_a_finding_not_the_end() {
+    let script = |body: &str| {
+        format!("#!/bin/sh\ncase \"$*\" in *--version*) exec cc --version ;; esac\n{body}\n")
+    };
+    let one = ["--programs", "1", "--timeout", "1"];
+    let summary = hunt_with_compiler(&script("while :; do :; done"), &one, 2);
+    assert_eq!((&summary["timeouts"], &summary["slow"]), (&1.into(), &0.into()), "{summary}");
+    let story = summary["details"][0]["story"].to_string();
+    assert!(story.contains("timeout on c: no answer within 1 s of processor time"), "{summary}");
+    assert_eq!(summary["details"][0]["stage"], "compile", "{summary}");
+    assert_eq!(summary["details"][0]["room"], "runtime", "{summary}");
+    // What sleeps uses no processor time: it is a finding when wall time is over, far later.
+    let walled = [&one[..], &["--wall-timeout", "2"]].concat();
+    let summary = hunt_with_compiler(&script("sleep 60"), &walled, 2);
+    assert_eq!(summary["timeouts"], 1, "{summary}");
+    let story = summary["details"][0]["story"].to_string();
+    assert!(story.contains("timeout on c: no answer within 2 s"), "{summary}");
+    let summary = hunt_with_compiler(&script("sleep 3; exec cc \"$@\""), &one, 0);
+    assert_eq!((&summary["timeouts"], &summary["slow"]), (&0.into(), &0.into()), "{summary}");
+    // Slow once, and not when it is run again alone.
+    let once =
+        "mkdir \"$(dirname \"$0\")/again\" 2>/dev/null && while :; do :; done\nexec cc \"$@\"";
+    let summary = hunt_with_compiler(&script(once), &one, 0);
+    assert_eq!((&summary["timeouts"], &summary["slow"]), (&0.into(), &1.into()), "{summary}");
+}
+
+/// A machine that is busy with other things takes wall time, and no processor time of ours.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_worker_that_is_stopped_for_long_is_no_finding() {
     let script = "#!/bin/sh\n\
         case \"$*\" in *--version*) exec cc --version ;; esac\n\
-        sleep 10\n";
-    let summary = hunt_with_compiler(script, &["--programs", "1", "--timeout", "1"]);
-    assert_eq!(summary["timeouts"], 1, "{summary}");
-    assert!(summary["details"][0]["story"].to_string().contains("no answer"), "{summary}");
+        here=$(dirname \"$0\")\n\
+        touch \"$here/started\"\n\
+        until test -e \"$here/go\"; do sleep 0.1; done\n\
+        exec cc \"$@\"\n";
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let arguments = ["--programs", "1", "--timeout", "1"];
+    let mut hunt = hunting_with_compiler(folder.path(), script, &arguments);
+    let hunt = hunt.spawn().expect("the command starts");
+    let pause = |tenths: u64| std::thread::sleep(std::time::Duration::from_millis(100 * tenths));
+    (0..300).take_while(|_| !folder.path().join("started").exists()).for_each(|_| pause(1));
+    let children = Command::new("pgrep").args(["-P", &hunt.id().to_string()]).output();
+    let children = String::from_utf8(children.expect("pgrep starts").stdout).expect("numbers");
+    let worker = children.trim();
+    let signal = |name: &str| {
+        let sent = Command::new("kill").args([name, worker]).status().expect("kill starts");
+        assert!(sent.success(), "{name} {worker:?}");
+    };
+    signal("-STOP");
+    pause(30);
+    signal("-CONT");
+    std::fs::write(folder.path().join("go"), "").expect("a file in the temporary folder");
+    let summary = summary(&hunt.wait_with_output().expect("the hunt ends"), 0);
+    assert_eq!((&summary["timeouts"], &summary["slow"]), (&0.into(), &0.into()), "{summary}");
+    assert_eq!(summary["programs"], 1, "{summary}");
 }
 
 #[cfg(unix)]
@@ -241,7 +303,7 @@ fn a_compiler_that_fails_is_told_with_its_words() {
     let script = "#!/bin/sh\n\
         case \"$*\" in *--version*) exec cc --version ;; esac\n\
         echo 'out of licences' >&2\nexit 1\n";
-    let summary = hunt_with_compiler(script, &["--programs", "4"]);
+    let summary = hunt_with_compiler(script, &["--programs", "4"], 2);
     assert!(summary["details"][0]["story"].to_string().contains("out of licences"), "{summary}");
 }
 

@@ -1,0 +1,310 @@
+#!/usr/bin/env python3
+"""Prints the computed rows of src/canary/bounds.txt: answers just within and just beyond what is legal.
+
+Everything is exact: fractions, and decimals of 80 digits for exp2, log2, sin and pow. Nothing is taken from the
+oracle but what its documentation promises: + - * / and sqrt are rounded once, sums of n terms lose (n-1) u sum|x|,
+functions 4 ulps (pow 4 more for each doubling of its result), f16 and bf16 are accumulated in f32 and rounded once.
+    python3 fuzz/check/canaries.py > fuzz/check/src/canary/bounds.txt
+"""
+import random
+from decimal import Decimal, getcontext
+from fractions import Fraction as F
+
+getcontext().prec = 80
+# name: bits of precision, smallest and largest exponent of normal numbers, bits in memory
+FORMATS = {"f16": (11, -14, 15, 16), "bf16": (8, -126, 127, 16), "f32": (24, -126, 127, 32), "f64": (53, -1022, 1023, 64)}
+DRAW = random.Random(18)
+
+
+def unit(name):
+    return F(1, 2 ** FORMATS[name][0])
+
+
+def number(name, bits):
+    precision, least, _, width = FORMATS[name]
+    sign = -1 if bits >> (width - 1) else 1
+    body = bits & ((1 << (width - 1)) - 1)
+    field, fraction = body >> (precision - 1), body & ((1 << (precision - 1)) - 1)
+    significand = fraction + ((1 << (precision - 1)) if field else 0)
+    return sign * significand * F(2) ** (max(field, 1) - 1 + least - precision + 1)
+
+
+def nearest(name, value):
+    """The bits of the nearest number, ties to even."""
+    precision, least, most, width = FORMATS[name]
+    sign, size = (1 << (width - 1) if value < 0 else 0), abs(value)
+    if size == 0:
+        return sign
+    exponent = size.numerator.bit_length() - size.denominator.bit_length()
+    exponent += -1 if F(2) ** exponent > size else 0
+    quantum = max(exponent, least) - precision + 1
+    field = quantum - (least - precision + 1)
+    bits = (field << (precision - 1)) + round(size / F(2) ** quantum)
+    return sign | min(bits, (most - least + 2) << (precision - 1))
+
+
+def order(name, bits):
+    """Bits as a number that grows with the value."""
+    top = 1 << (FORMATS[name][3] - 1)
+    return bits if bits < top else top - bits
+
+
+def from_order(name, place):
+    return place if place >= 0 else (1 << (FORMATS[name][3] - 1)) - place
+
+
+def edges(name, value, bound, beyond):
+    """The outermost numbers within `bound` of the value, and the first beyond `beyond`."""
+    found = []
+    for side in (-1, 1):
+        place = order(name, nearest(name, value + side * bound))
+        while abs(number(name, from_order(name, place)) - value) > bound:
+            place -= side
+        inside = from_order(name, place)
+        place = order(name, nearest(name, value + side * beyond)) - side
+        while abs(number(name, from_order(name, place)) - value) <= beyond:
+            place += side
+        found.append((inside, from_order(name, place)))
+    return found
+
+
+def text(name, bits):
+    return f"bits:{bits:#x}" if name in FORMATS else str(bits)
+
+
+def row(title, program, name, value, bound, beyond=None, shape="[1]"):
+    """A row of edges; `beyond` is the bound that the oracle may have."""
+    pairs = edges(name, value, bound, beyond or bound * F(1004, 1000))
+    print(f"# {title}/{name}")
+    print(program)
+    for answer in sorted({inside for inside, _ in pairs}):
+        print(f"accept {name}{shape} {answer:#x}")
+    for _, answer in pairs:
+        print(f"refuse {name}{shape} {answer:#x}")
+    print()
+
+
+def inputs(name, lists):
+    lines = []
+    for letter, bits in zip("abc", lists):
+        lines.append(f"{letter} = input {name}[{len(bits)}] [{', '.join(text(name, b) for b in bits)}]")
+    return "\n".join(lines)
+
+
+def draw(name, low=F(1, 2), high=F(2)):
+    return nearest(name, low + (high - low) * F(DRAW.getrandbits(64), 2**64))
+
+
+def search(name, count, exact, bound, is_tight):
+    """Operands whose result has numbers just within and just beyond its bound."""
+    best, best_score = None, None
+    for _ in range(6000):
+        operands = [draw(name) for _ in range(count)]
+        value = exact([number(name, bits) for bits in operands])
+        limit = bound(value)
+        if value <= 0 or not is_tight(value):
+            continue
+        below, above = edges(name, value, limit, limit * F(1004, 1000))
+        inside = max(abs(number(name, answer) - value) for answer, _ in (below, above)) / limit
+        outside = min(abs(number(name, answer) - value) for _, answer in (below, above)) / limit
+        score = (1 - inside) + (outside - 1)
+        if best_score is None or score < best_score:
+            best, best_score = operands, score
+        if score < F(5, 100):
+            break
+    return best
+
+
+def root(value):
+    """The square root to 80 digits."""
+    return F((Decimal(value.numerator) / Decimal(value.denominator)).sqrt())
+
+
+def decimal(value):
+    return Decimal(value.numerator) / Decimal(value.denominator)
+
+
+def exp2(x):
+    return F((decimal(x) * Decimal(2).ln()).exp())
+
+
+def log2(x):
+    return F(decimal(x).ln() / Decimal(2).ln())
+
+
+def sin(x):
+    total, term, step = F(0), x, 1
+    while abs(term) > F(1, 10**70):
+        total, term, step = total + term, -term * x * x / ((step + 1) * (step + 2)), step + 2
+        term = F(round(term * 10**75), 10**75)
+    return total
+
+
+def is_tight(name, value, bound):
+    """Whether numbers lie just within and just beyond the bound."""
+    pairs = edges(name, value, bound, bound * F(103, 100))
+    inside = max(abs(number(name, answer) - value) for answer, _ in pairs)
+    return inside > bound * F(9, 10) and min(abs(number(name, answer) - value) for _, answer in pairs) < bound * F(13, 10)
+
+
+def near_one(value):
+    return 1 <= value < F(102, 100)
+
+
+def once(name):
+    """Ops that are rounded once."""
+    u = unit(name)
+    for title, count, exact in [
+        ("add", 2, lambda v: v[0] + v[1]), ("sub", 2, lambda v: v[0] - v[1]), ("mul", 2, lambda v: v[0] * v[1]),
+        ("div", 2, lambda v: v[0] / v[1]), ("sqrt", 1, lambda v: root(v[0])), ("recip", 1, lambda v: 1 / v[0])]:
+        if title in ("add", "sub"):
+            # 1 and 0.49 of a unit in the last place.
+            operands = [nearest(name, F(1)), nearest(name, (1 if title == "add" else -1) * F(49, 100) * 2 * u)]
+        elif count == 1 and FORMATS[name][0] > 11:
+            # Below 4 ends of results lie densest: the root of 1+x is 1+x/2.
+            operands = search(name, 1, exact, lambda v: u * v, lambda v: 1 <= v < F(105, 100))
+        else:
+            operands = search(name, count, exact, lambda v: u * v, near_one if name != "bf16" else lambda v: 1 <= v < F(103, 100))
+        value = exact([number(name, bits) for bits in operands])
+        names = " ".join("ab"[:count])
+        row(title, f"{inputs(name, [[o] for o in operands])}\nc = {title} {names}\noutput c", name, value, u * value)
+
+
+def functions(name):
+    """exp2, log2, sin, pow: 4 ulps; below 24 bits computed in f32 and rounded once."""
+    u = unit(name)
+    is_wide = FORMATS[name][0] >= 24
+
+    def bounds(size, ulps, value):
+        if is_wide:
+            # An f64 has two more ulps: the oracle's library, and its allowance for it.
+            own = 4 * u * size if name == "f64" else 0
+            return 2 * u * ulps * size, (2 * u * ulps * size + own) * F(1004, 1000)
+        legal = u * abs(value) + 2 * F(1, 2**24) * ulps * size
+        return legal, legal * F(1004, 1000)
+
+    def points(title, count, exact, low, high, size, ulps):
+        best, best_score = None, None
+        for _ in range(4000 if not is_wide else 60):
+            operands = [draw(name, low, high) for _ in range(count)]
+            value = exact([number(name, bits) for bits in operands])
+            limit, beyond = bounds(size(value), ulps(value), value)
+            pairs = edges(name, value, limit, beyond)
+            inside = max(abs(number(name, answer) - value) for answer, _ in pairs) / limit
+            outside = min(abs(number(name, answer) - value) for _, answer in pairs) / beyond
+            score = (1 - inside) + (outside - 1)
+            if best_score is None or score < best_score:
+                best, best_score = (operands, value, limit, beyond), score
+            if score < F(5, 100):
+                break
+        operands, value, limit, beyond = best
+        names = " ".join("ab"[:count])
+        op = title.split("-")[0]
+        row(title, f"{inputs(name, [[o] for o in operands])}\nc = {op} {names}\noutput c", name, value, limit, beyond)
+
+    four = lambda value: 4
+    points("exp2", 1, lambda v: exp2(v[0]), F(0), F(1, 16), abs, four)
+    points("log2", 1, lambda v: log2(v[0]), F(2), F(34, 16), abs, four)
+    points("sin", 1, lambda v: sin(v[0]), F(53, 100), F(57, 100), abs, four)
+    # Where the argument is reduced by multiples of pi, ulps are those of 1.
+    points("sin-reduced", 1, lambda v: sin(v[0]), F(3), F(33, 10), lambda value: 1, four)
+    power = lambda v: F((decimal(v[0]).ln() * decimal(v[1])).exp())
+    points("pow", 2, power, F(3, 4), F(3, 2), abs, lambda value: 4 + 4 * abs(log2(value)))
+    points("pow-large", 2, power, F(5, 2), F(3), abs, lambda value: 4 + 4 * abs(log2(value)))
+
+
+def sums(name):
+    """Sums, products of matrices and means: any order, 16-bit types in f32 and rounded once."""
+    u = unit(name)
+    inner = unit("f32") if FORMATS[name][0] < 24 else u
+    last = u if inner != u else F(0)
+    for count in (4, 64):
+        # Added one after the other to 1, each of these is lost.
+        values = [F(1)] + [inner] * (count - 1)
+        if last:
+            values[1] += F(49, 100) * 2 * u
+        bits = [nearest(name, value) for value in values]
+        exact = sum(number(name, b) for b in bits)
+        bound = (count - 1) * inner * exact + last * exact
+        row(f"sum-{count}", f"{inputs(name, [bits])}\nc = sum a axes=[0]\noutput c", name, exact, bound)
+        if count == 4:
+            mean = f"{inputs(name, [bits])}\nb = sum a axes=[0]\nc = div b 4.0\noutput c"
+            row("mean", mean, name, exact / 4, (bound + u * exact) / 4, (bound + u * exact) / 4 * F(1004, 1000))
+    # The last addition meets what is left alone, the others all of it.
+    if not last:
+        bits = [nearest(name, value) for value in (F(1), 3 * u, F(-1))]
+        row("sum-cancelled", f"{inputs(name, [bits])}\nc = sum a axes=[0]\noutput c", name, 3 * u, 2 * u)
+        bits = [nearest(name, value) for value in (F(1), u, u, u)]
+        exact = sum(number(name, b) for b in bits)
+        lines = "\n".join(f"{letter} = input {name}[1] [{text(name, b)}]" for letter, b in zip("abcd", bits))
+        row("chain", f"{lines}\ne = add a b\nf = add e c\ng = add f d\noutput g", name, exact, 3 * u * exact)
+    bound = lambda value: 7 * inner * value + last * value
+    bits, value = None, None
+    while True:
+        bits = [draw(name, F(9, 10), F(11, 10)) for _ in range(8)]
+        value = F(1)
+        for b in bits:
+            value *= number(name, b)
+        powers = [b for b in bits if number(name, b) == 1]
+        if near_one(value) and not powers and is_tight(name, value, bound(value)):
+            break
+    row("prod", f"{inputs(name, [bits])}\nc = prod a axes=[0]\noutput c", name, value, bound(value), bound(value) * F(103, 100))
+    # The product of a row and a column of 16.
+    while True:
+        left = [draw(name, F(1, 8), F(3, 8)) for _ in range(16)]
+        right = [draw(name, F(1, 8), F(3, 8)) for _ in range(16)]
+        value = sum(number(name, x) * number(name, y) for x, y in zip(left, right))
+        # A product of 16-bit types is one of their own dtype, rounded to it or not, before it is added in f32.
+        bound = 15 * inner * value + u * value + last * value
+        if near_one(value) and is_tight(name, value, bound):
+            break
+    program = f"{inputs(name, [left, right])}\nc = mul a b\nd = sum c axes=[0]\noutput d"
+    row("matmul", program, name, value, bound, bound * F(103, 100))
+
+
+def casts():
+    for source, target in [("f64", "f32"), ("f64", "f16"), ("f64", "bf16"), ("f32", "f16"), ("f32", "bf16")]:
+        u = unit(target)
+        exact = lambda v: v[0] * v[1]
+        # What is cast is known within a bound itself.
+        while True:
+            operands = [draw(source) for _ in range(2)]
+            value = exact([number(source, b) for b in operands])
+            bound = u * value + unit(source) * value * (1 + u)
+            if not 1 <= value < F(101, 100):
+                continue
+            below, above = edges(target, value, bound, bound * F(1004, 1000))
+            outside = min(abs(number(target, answer) - value) for _, answer in (below, above)) / bound
+            inside = max(abs(number(target, answer) - value) for answer, _ in (below, above)) / bound
+            if outside < F(103, 100) and inside > F(95, 100):
+                break
+        program = f"{inputs(source, [[o] for o in operands])}\nc = mul a b\nd = cast c {target}\noutput d"
+        row(f"cast-computed-{source}", program, target, value, bound)
+        # Halfway: to the even one, and a bit beyond halfway.
+        step = 2 * u
+        for title, value, right in [("tie", 1 + step / 2, F(1)), ("tie-up", 1 + 3 * step / 2, 1 + 2 * step),
+                                    ("above-tie", 1 + step / 2 + 2 * unit(source), 1 + step)]:
+            bits, answer = nearest(source, value), nearest(target, right)
+            print(f"# cast-{title}-{source}/{target}")
+            print(f"a = input {source}[1] [{text(source, bits)}]\nb = cast a {target}\noutput b")
+            print(f"accept {target}[1] {answer:#x}")
+            print(f"refuse {target}[1] {answer - 1:#x}\nrefuse {target}[1] {answer + 1:#x}\n")
+    for source, target in [("i32", "f32"), ("u64", "f64"), ("i32", "f16"), ("i64", "bf16")]:
+        value = 2 ** FORMATS[target][0] + 3
+        answer = nearest(target, F(value))
+        print(f"# cast-rounds-{source}/{target}")
+        print(f"a = input {source}[1] [{value}]\nb = cast a {target}\noutput b")
+        print(f"accept {target}[1] {answer:#x}")
+        print(f"refuse {target}[1] {answer - 1:#x}\nrefuse {target}[1] {answer + 1:#x}\n")
+
+
+def main():
+    print("; Answers just within and just beyond what is legal, printed by fuzz/check/canaries.py.\n")
+    for name in FORMATS:
+        once(name)
+        functions(name)
+        sums(name)
+    casts()
+
+
+main()

@@ -1,0 +1,268 @@
+//! Judges that are lenient, or strict, in one respect each: the canaries notice every one, and
+//! every canary notices one. And which canaries there must be.
+
+use gradiff_oracle::Element;
+
+use super::*;
+
+const FLOATS: [&str; 4] = ["f16", "bf16", "f32", "f64"];
+
+/// The value of a finite element, exactly.
+fn number(dtype: DType, bits: u64) -> f64 {
+    let (precision, width) = match dtype {
+        DType::F16 => (11, 16),
+        DType::BF16 => (8, 16),
+        DType::F32 => (24, 32),
+        _ => return f64::from_bits(bits),
+    };
+    let least = 3 - (1 << (width - precision - 1)) - precision;
+    let (field, one) = (bits << (65 - width) >> (64 - width + precision), 1 << (precision - 1));
+    let fraction = (bits & (one - 1)) + if field == 0 { 0 } else { one };
+    let value = fraction as f64 * 2f64.powi(field.max(1) as i32 - 1 + least);
+    if bits >> (width - 1) == 1 { -value } else { value }
+}
+
+/// One element: what is expected, of which dtype, and what was answered.
+type Admits = fn(&Element, DType, u64) -> bool;
+
+/// A judge that looks at form and elements as the true one does, but for one respect.
+struct Bent {
+    name: &'static str,
+    /// Whether an element is accepted.
+    admits: Admits,
+    /// The canaries that notice it, by the beginnings of their names.
+    noticed_by: &'static [&'static str],
+}
+
+/// Whether the answer is within so many times the bound.
+fn is_within(element: &Element, dtype: DType, bits: u64, factor: f64) -> bool {
+    match *element {
+        Element::Ball { center, low, radius } => {
+            ((number(dtype, bits) - center) - low).abs() <= factor * radius
+        }
+        _ => element.admits(dtype, bits),
+    }
+}
+
+fn is_nan(dtype: DType, bits: u64) -> bool {
+    gradiff_corpus::format_element(dtype, bits).contains(['n', 'b']) && !is_infinite(dtype, bits)
+}
+
+fn is_infinite(dtype: DType, bits: u64) -> bool {
+    dtype.is_float() && gradiff_corpus::format_element(dtype, bits).contains("inf")
+}
+
+fn sign(dtype: DType) -> u64 {
+    1 << (8 * dtype.size_bytes() - 1)
+}
+
+/// The smallest number with all digits; of f64 one that is far larger.
+fn least_normal(dtype: DType) -> f64 {
+    if dtype == DType::F16 { 2f64.powi(-14) } else { f32::MIN_POSITIVE.into() }
+}
+
+/// The bit patterns beside this one are accepted as well.
+fn with_neighbours(element: &Element, dtype: DType, bits: u64) -> bool {
+    let near = [bits, bits.wrapping_add(1), bits.wrapping_sub(1)];
+    near.iter()
+        .any(|bits| element.admits(dtype, bits & (u64::MAX >> (64 - 8 * dtype.size_bytes()))))
+}
+
+#[rustfmt::skip]
+const BENT: &[Bent] = &[
+    Bent { name: "bounds twice as wide", admits: |e, dtype, bits| is_within(e, dtype, bits, 2.0),
+        noticed_by: &["add/", "sub/", "mul/", "div/", "sqrt/", "recip/", "exp2/", "log2/", "sin/",
+            "sin-reduced/", "pow/", "pow-large/", "sum-4/", "sum-64/", "sum-cancelled/", "chain/",
+            "prod/", "matmul/", "mean/", "cast-computed-"] },
+    Bent { name: "bounds two thirds as wide",
+        admits: |e, dtype, bits| is_within(e, dtype, bits, 0.66),
+        noticed_by: &["add/", "sub/", "mul/", "div/", "sqrt/", "recip/", "exp2/", "log2/", "sin/",
+            "sin-reduced/", "pow/", "pow-large/", "sum-4/", "sum-64/", "chain/", "prod/",
+            "matmul/", "mean/", "cast-computed-"] },
+    Bent { name: "numbers that are exact are inexact", admits: with_neighbours,
+        noticed_by: &["cast-tie-", "cast-tie-up-", "cast-above-tie-", "cast-rounds-", "number-due/",
+            "subnormal/", "integer/", "integer-", "padding-value/", "undefined-alone/"] },
+    Bent { name: "signs of zeros are ignored",
+        admits: |e, dtype, bits| match *e {
+            Element::Exact(expected) if dtype.is_float() && expected & !sign(dtype) == 0 => {
+                bits & !sign(dtype) == 0
+            }
+            _ => e.admits(dtype, bits),
+        },
+        noticed_by: &["zero-sign-exact/", "zero-sign-product/", "zero-sign-where/", "padding-zero/"] },
+    Bent { name: "signs of zeros are never free",
+        admits: |e, dtype, bits| match e { Element::Zero => bits == 0, _ => e.admits(dtype, bits) },
+        noticed_by: &["zero-sign-free/"] },
+    Bent { name: "signs are ignored",
+        admits: |e, dtype, bits| e.admits(dtype, bits) || (dtype.is_float() && e.admits(dtype, bits ^ sign(dtype))),
+        noticed_by: &["zero-sign-exact/", "zero-sign-product/", "zero-sign-pole/", "infinity-due/",
+            "inexact-number-due/", "nan-payload/", "unsigned-zeros/"] },
+    Bent { name: "NaN is always accepted",
+        admits: |e, dtype, bits| e.admits(dtype, bits) || (dtype.is_float() && is_nan(dtype, bits)),
+        noticed_by: &["number-due/", "inexact-number-due/", "infinity-due/", "padding-zero/",
+            "where-nan-left-out/", "nan-payload/", "unsigned-zeros/"] },
+    Bent { name: "numbers are accepted for NaN",
+        admits: |e, dtype, bits| e.admits(dtype, bits) || matches!(e, Element::Nan),
+        noticed_by: &["nan-due/", "nan-due-max/"] },
+    Bent { name: "one NaN alone is accepted",
+        admits: |e, dtype, bits| match e {
+            Element::Nan => gradiff_corpus::format_element(dtype, bits) == "nan",
+            _ => e.admits(dtype, bits),
+        },
+        noticed_by: &["nan-due/"] },
+    Bent { name: "infinity and the largest number are one",
+        admits: |e, dtype, bits| e.admits(dtype, bits) || (dtype.is_float()
+            && (e.admits(dtype, bits.wrapping_add(1)) && is_infinite(dtype, bits.wrapping_add(1))
+                || e.admits(dtype, bits.wrapping_sub(1)) && is_infinite(dtype, bits))),
+        noticed_by: &["infinity-due/", "largest-due/"] },
+    Bent { name: "infinity is always accepted",
+        admits: |e, dtype, bits| e.admits(dtype, bits) || is_infinite(dtype, bits),
+        noticed_by: &["number-due/", "inexact-number-due/", "largest-due/", "nan-due/",
+            "nan-due-max/", "zero-sign-pole/"] },
+    Bent { name: "subnormal numbers are zero",
+        admits: |e, dtype, bits| e.admits(dtype, bits) || (dtype.is_float() && bits & !sign(dtype) == 0
+            && match *e {
+                Element::Exact(bits) => number(dtype, bits).abs() < least_normal(dtype),
+                Element::Ball { center, .. } => center.abs() < least_normal(dtype),
+                _ => false,
+            }),
+        noticed_by: &["subnormal/", "subnormal-rounded/f32"] },
+    Bent { name: "any bits are any integer",
+        admits: |e, dtype, bits| e.admits(dtype, bits) || !dtype.is_float(),
+        noticed_by: &["integer/", "integer-", "swapped/i32", "swapped-outputs/i32", "gather-outside/i32",
+            "padding-value/i16", "undefined-alone/i32"] },
+    Bent { name: "nothing is ever unspecified",
+        admits: |e, dtype, bits| !matches!(e, Element::Unspecified(_)) && e.admits(dtype, bits),
+        noticed_by: &["undefined-alone/i32"] },
+    Bent { name: "everything is unspecified", admits: |_, _, _| true,
+        noticed_by: &["swapped/", "swapped-inexact/", "swapped-outputs/", "padding-", "where-", "gather-",
+            "zero-sign-free/"] },
+];
+
+/// The names of the canaries at which a judge of elements goes wrong.
+fn noticing(admits: Admits) -> Vec<&'static str> {
+    let judge = |canary: &Canary, outputs: &[Array]| {
+        let expected = agree::expectation(&canary.program).expect("the oracle knows it");
+        let is_form = outputs.len() == expected.len()
+            && outputs.iter().zip(&expected).all(|(output, expected)| {
+                let has = (output.dtype, &output.shape, output.len());
+                has == (expected.dtype, &expected.shape, expected.len())
+            });
+        is_form
+            && outputs.iter().zip(&expected).all(|(output, expected)| {
+                output.bits.iter().zip(expected.elements()).all(|(bits, element)| {
+                    let zero = bits & !sign(output.dtype) == 0 && output.dtype.is_float();
+                    let free = zero && !canary.keeps_zero_signs;
+                    admits(&element, output.dtype, *bits)
+                        || (free && admits(&element, output.dtype, bits ^ sign(output.dtype)))
+                })
+            })
+    };
+    let is_noticing = |canary: &&Canary| canary.check(&judge).is_err();
+    canaries().iter().filter(is_noticing).map(|canary| canary.name.as_str()).collect()
+}
+
+#[test]
+fn the_judge_of_hunts_passes() {
+    assert_eq!(check_canaries(), Ok(()));
+    assert_eq!(noticing(|element, dtype, bits| element.admits(dtype, bits)), [""; 0]);
+}
+
+#[test]
+fn every_bent_judge_is_noticed_by_the_canaries_that_watch_it() {
+    let mut idle: Vec<&str> = canaries().iter().map(|canary| canary.name.as_str()).collect();
+    for bent in BENT {
+        let noticing = noticing(bent.admits);
+        for start in bent.noticed_by {
+            let watching = canaries().iter().filter(|canary| canary.name.starts_with(start));
+            let mut names = watching.map(|canary| canary.name.as_str()).peekable();
+            assert!(names.peek().is_some(), "no canary {start}");
+            let asleep: Vec<_> = names.filter(|name| !noticing.contains(name)).collect();
+            assert!(asleep.is_empty(), "{}: not noticed by {asleep:?}", bent.name);
+        }
+        idle.retain(|name| !noticing.contains(name));
+    }
+    // The form is judged for all elements at once: see below.
+    idle.retain(|name| !name.starts_with("form/"));
+    assert!(idle.is_empty(), "these notice nothing: {idle:?}");
+}
+
+#[test]
+fn judges_of_forms_are_noticed() {
+    type Same = fn(&Array, &Array) -> bool;
+    let bent: [(&str, Same); 4] = [
+        ("dtype", |x, y| (&x.shape, &x.bits) == (&y.shape, &y.bits)),
+        ("shape", |x, y| (x.dtype, &x.bits) == (y.dtype, &y.bits)),
+        ("missing elements", |x, y| {
+            (x.dtype, &x.shape) == (y.dtype, &y.shape)
+                && x.bits.iter().zip(&y.bits).all(|(x, y)| x == y)
+        }),
+        ("order", |x, y| {
+            let sorted = |array: &Array| {
+                let mut bits = array.bits.clone();
+                bits.sort_unstable();
+                bits
+            };
+            (x.dtype, &x.shape, sorted(x)) == (y.dtype, &y.shape, sorted(y))
+        }),
+    ];
+    for (name, same) in bent {
+        let judge = |canary: &Canary, outputs: &[Array]| {
+            let (right, _) = canary.answers.iter().find(|(_, is_right)| *is_right).expect("one");
+            right.len() == outputs.len() && right.iter().zip(outputs).all(|(x, y)| same(x, y))
+        };
+        let watch = if name == "order" { "swapped/" } else { "form/i32" };
+        let mut watching = canaries().iter().filter(|canary| canary.name.starts_with(watch));
+        assert!(watching.all(|canary| canary.check(&judge).is_err()), "{name}");
+    }
+    // Outputs that are missing, or too many.
+    let judge = |canary: &Canary, outputs: &[Array]| {
+        let right = &canary.answers[0].0;
+        outputs.iter().zip(right).all(|(x, y)| x == y)
+    };
+    let form = canaries().iter().find(|canary| canary.name == "form/i32").expect("it is there");
+    assert!(form.check(&judge).is_err());
+}
+
+/// Every canary by name: one that is deleted or renamed fails here.
+#[test]
+fn no_canary_is_missing() {
+    let mut names: Vec<String> = Vec::new();
+    let mut each = |titles: &[&str], dtypes: &[&str]| {
+        let all =
+            titles.iter().flat_map(|title| dtypes.iter().map(move |to| format!("{title}/{to}")));
+        names.extend(all);
+    };
+    let ops = ["add", "sub", "mul", "div", "sqrt", "recip", "exp2", "log2", "sin", "sin-reduced"];
+    each(&ops, &FLOATS);
+    each(&["pow", "pow-large", "sum-4", "sum-64", "mean", "prod", "matmul"], &FLOATS);
+    each(&["sum-cancelled", "chain"], &["f32", "f64"]);
+    let ties = ["computed", "tie", "tie-up", "above-tie"];
+    let from = |source: &str| ties.map(|title| format!("cast-{title}-{source}"));
+    let (f64s, f32s) = (from("f64"), from("f32"));
+    each(&f64s.each_ref().map(String::as_str), &["f16", "bf16", "f32"]);
+    each(&f32s.each_ref().map(String::as_str), &["f16", "bf16"]);
+    each(&["cast-rounds-i32"], &["f16", "f32"]);
+    each(&["cast-rounds-i64"], &["bf16"]);
+    each(&["cast-rounds-u64"], &["f64"]);
+    each(&["nan-due", "number-due", "inexact-number-due", "infinity-due", "largest-due"], &FLOATS);
+    each(&["subnormal"], &FLOATS);
+    each(&["zero-sign-exact"], &["f16", "bf16"]);
+    each(&["zero-sign-product"], &["f32", "f64"]);
+    each(&["zero-sign-pole", "zero-sign-where", "zero-sign-free", "nan-due-max"], &["f32"]);
+    each(&["nan-payload", "subnormal-rounded", "swapped", "swapped-inexact", "form"], &["f32"]);
+    each(&["padding-zero", "where-nan-left-out", "unsigned-zeros"], &["f32"]);
+    each(&["integer"], &["bool", "i8", "u8", "i16", "u16", "i32", "u32", "i64", "u64"]);
+    each(&["integer-sum-widens", "integer-division", "integer-from-float"], &["i32"]);
+    each(&["swapped", "swapped-outputs", "form", "gather-outside", "undefined-alone"], &["i32"]);
+    each(&["padding-value"], &["f16", "i16"]);
+    let mut found: Vec<&str> = canaries().iter().map(|canary| canary.name.as_str()).collect();
+    names.sort_unstable();
+    found.sort_unstable();
+    assert_eq!(found, names);
+    let is_whole = |canary: &Canary| {
+        let has = |right| canary.answers.iter().any(|(_, is_right)| *is_right == right);
+        has(true) && has(false)
+    };
+    assert!(canaries().iter().all(is_whole), "each has right and wrong answers");
+}
