@@ -1,7 +1,8 @@
 //! Trackers whose sizes have variables, against the model at several values of the variables.
 //!
-//! A plain sequence is lifted: up to two sizes of its buffer become variables, and every argument
-//! that follows from them becomes an expression. What cannot be lifted ends the sequence.
+//! A plain sequence is lifted: sizes of its buffer become variables, their squares or their products,
+//! and every argument that follows from them becomes an expression. What cannot be lifted ends the
+//! sequence.
 
 use std::sync::Arc;
 
@@ -107,24 +108,94 @@ impl DimAlgebra<SInt> for Columns<'_> {
     }
 }
 
-fn lift(case: &ViewOps) -> Lifted {
-    let mut shape: Vec<SInt> = case.shape.iter().map(|size| SInt::number(*size as i64)).collect();
-    let axes = (0..shape.len()).rev().filter(|axis| case.shape[*axis] > 1);
-    for (place, axis) in axes.take(2).enumerate() {
-        let size = case.shape[axis] as i64;
-        // Every other variable counts pairs, so that its axis can be split. The plain size is in
-        // the middle of the range.
-        let unit = if size % 2 == 0 && (place + case.ops.len()).is_multiple_of(2) { 2 } else { 1 };
-        let (count, name) = (size / unit, "n".repeat(place + 1));
-        let reach = count / 2;
-        let variable = Variable { name, min: count - reach, max: count + reach };
-        let count = SInt::variable(Arc::new(variable));
-        shape[axis] = count.times(&SInt::number(unit)).unwrap_or(count);
+/// How the sizes of a buffer become expressions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Form {
+    /// Up to two axes have a variable each, of single elements or pairs.
+    Separate,
+    /// One variable is in all axes.
+    Shared,
+    /// `n * n + c` in one axis, n in the others.
+    Square,
+    /// `n * m + c` in one axis, n in the others.
+    Product,
+    /// `2 * n * m + c` in one axis, n in the others.
+    Twice,
+}
+
+impl Form {
+    /// The form of a case: half of them have a variable for each axis.
+    fn of(case: &ViewOps) -> Form {
+        let sizes = case.shape.iter().zip(1..).map(|(size, place)| place * size).sum::<usize>();
+        match (sizes + 3 * case.ops.len()) % 8 {
+            4 => Form::Shared,
+            5 => Form::Square,
+            6 => Form::Product,
+            7 => Form::Twice,
+            _ => Form::Separate,
+        }
     }
+}
+
+/// A variable that has this value in the middle of its range.
+fn around(name: &str, value: i64) -> SInt {
+    let reach = value / 2;
+    let name = name.to_string();
+    SInt::variable(Arc::new(Variable { name, min: value - reach, max: value + reach }))
+}
+
+/// The sizes of the buffer as expressions whose values, where each variable is in the middle of its
+/// range, are the plain ones.
+/// The second answer are the variables of products.
+fn lifted_sizes(case: &ViewOps) -> (Vec<SInt>, Vec<SInt>) {
+    let mut shape: Vec<SInt> = case.shape.iter().map(|size| SInt::number(*size as i64)).collect();
+    let mut axes = (0..shape.len()).rev().filter(|axis| case.shape[*axis] > 1);
+    let form = Form::of(case);
+    if form == Form::Separate {
+        for (place, axis) in axes.take(2).enumerate() {
+            let size = case.shape[axis] as i64;
+            // Every other variable counts pairs, so that its axis can be split.
+            let pairs = size % 2 == 0 && (place + case.ops.len()).is_multiple_of(2);
+            let unit = if pairs { 2 } else { 1 };
+            let count = around(&"n".repeat(place + 1), size / unit);
+            shape[axis] = count.times(&SInt::number(unit)).unwrap_or(count);
+        }
+        return (shape, Vec::new());
+    }
+    let Some(first) = axes.next() else { return (shape, Vec::new()) };
+    let size = case.shape[first] as i64;
+    let root = match form {
+        Form::Shared => size,
+        Form::Twice => (size / 2).isqrt().max(1),
+        _ => size.isqrt(),
+    };
+    let unit = if form == Form::Twice { 2 } else { 1 };
+    let (n, other) = (around("n", root), size / unit / root);
+    let m = around("nn", other);
+    let (of, value) = match form {
+        Form::Shared => (Some(n.clone()), size),
+        Form::Square => (n.times(&n), root * root),
+        _ => {
+            let product = n.times(&m).and_then(|product| product.times(&SInt::number(unit)));
+            (product, unit * root * other)
+        }
+    };
+    let moved =
+        |of: SInt, by: i64| of.plus(&SInt::number(by)).filter(|of| SInt::number(1).at_most(of));
+    shape[first] = of.and_then(|of| moved(of, size - value)).unwrap_or(SInt::number(size));
+    for axis in axes {
+        let size = case.shape[axis] as i64;
+        shape[axis] = moved(n.clone(), size - root).unwrap_or(SInt::number(size));
+    }
+    (shape, vec![n, m])
+}
+
+fn lift(case: &ViewOps) -> Lifted {
+    let (mut shape, variables) = lifted_sizes(case);
     let mut lifted = Lifted { shape: shape.clone(), ops: Vec::new() };
     let mut plain = case.shape.clone();
     for op in &case.ops {
-        let Some(movement) = lifted_op(op, &plain, &shape) else { break };
+        let Some(movement) = lifted_op(op, &plain, &shape, &variables) else { break };
         let moved = ShapeTracker::from_shape(&shape).and_then(|t| t.apply(&movement, true));
         let (Ok(moved), Ok(next)) = (moved, op.shape(&plain)) else { break };
         (shape, plain) = (moved.shape().to_vec(), next);
@@ -134,10 +205,18 @@ fn lift(case: &ViewOps) -> Lifted {
 }
 
 /// The movement on the sizes with variables that is `op` on the plain ones.
-fn lifted_op(op: &ViewOp, plain: &[usize], sizes: &[SInt]) -> Option<Movement<SInt>> {
+fn lifted_op(
+    op: &ViewOp,
+    plain: &[usize],
+    sizes: &[SInt],
+    variables: &[SInt],
+) -> Option<Movement<SInt>> {
     let number = |size: usize| SInt::number(size as i64);
     Some(match op {
-        ViewOp::Reshape(to) => Movement::Reshape(lifted_shape(plain, sizes, to)?),
+        ViewOp::Reshape(to) => {
+            let parts = [variables, sizes].concat();
+            Movement::Reshape(lifted_shape(plain, sizes, to, &parts)?)
+        }
         ViewOp::Permute(axes) => Movement::Permute(axes.clone()),
         ViewOp::Expand(to) => {
             let axes = sizes.iter().zip(to);
@@ -175,7 +254,12 @@ fn lifted_op(op: &ViewOp, plain: &[usize], sizes: &[SInt]) -> Option<Movement<SI
 
 /// The sizes of a reshape to `to`: neighbouring axes with equal products go together, and one axis
 /// of each such group takes what the others leave.
-fn lifted_shape(plain: &[usize], sizes: &[SInt], to: &[usize]) -> Option<Vec<SInt>> {
+fn lifted_shape(
+    plain: &[usize],
+    sizes: &[SInt],
+    to: &[usize],
+    parts: &[SInt],
+) -> Option<Vec<SInt>> {
     let one = SInt::number(1);
     let (mut from, mut result) = (0, Vec::new());
     while result.len() < to.len() || from < plain.len() {
@@ -207,17 +291,40 @@ fn lifted_shape(plain: &[usize], sizes: &[SInt], to: &[usize]) -> Option<Vec<SIn
             result.extend(numbers());
             continue;
         }
-        let rest = |taker: usize| {
-            let others: usize =
-                (0..group.len()).filter(|i| *i != taker).map(|i| group[i]).product();
-            let (rest, none) = product.div_rem(&SInt::number(others as i64))?;
-            none.is(0).then_some((taker, rest))
-        };
-        let (taker, rest) = (0..group.len()).find_map(rest)?;
-        result.extend(numbers());
-        result[first + taker] = rest;
+        result.extend(lifted_group(group, &product, parts)?);
     }
     Some(result)
+}
+
+/// The sizes of a group of axes that has this product: one takes what the others leave, and these are
+/// numbers, or variables or sizes of the axes before where those divide the product and have the same value.
+fn lifted_group(group: &[usize], product: &SInt, parts: &[SInt]) -> Option<Vec<SInt>> {
+    let middle = |size: &SInt| size.bind(|variable| (variable.min + variable.max) / 2);
+    let parts = || parts.iter().filter(|part| part.as_number().is_none()).cloned();
+    let without = |rest: &SInt, part: &SInt| {
+        let (rest, none) = rest.div_rem(part)?;
+        none.is(0).then_some(rest)
+    };
+    let taken_by = |taker: usize| {
+        let mut rest = product.clone();
+        let mut found = Vec::with_capacity(group.len());
+        for (place, size) in group.iter().enumerate() {
+            if place == taker {
+                found.push(SInt::number(0));
+                continue;
+            }
+            let alike = parts().filter(|part| middle(part) == *size as i64);
+            let alike = alike.chain([SInt::number(*size as i64)]);
+            let (part, left) =
+                alike.filter_map(|part| without(&rest, &part).map(|left| (part, left))).next()?;
+            rest = left;
+            found.push(part);
+        }
+        let fits = middle(&rest) == group[taker] as i64;
+        found[taker] = rest;
+        fits.then_some(found)
+    };
+    (0..group.len()).find_map(taken_by)
 }
 
 /// The movement where the variables have these values.
@@ -233,5 +340,35 @@ fn bound(movement: &Movement<SInt>, value: &dyn Fn(&Variable) -> i64) -> ViewOp 
         Movement::Pad(amounts) => ViewOp::Pad(pairs(amounts)),
         Movement::Shrink(bounds) => ViewOp::Shrink(pairs(bounds)),
         Movement::Flip(axes) => ViewOp::Flip((0..axes.len()).filter(|axis| axes[*axis]).collect()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gradiff_gen::{SeedChoices, ViewConfig, views};
+
+    /// Squares and products are in the sizes that sequences end with, and most operations are lifted.
+    #[test]
+    fn squares_and_products_of_variables_are_moved() {
+        let mut choices = SeedChoices::new(5);
+        let (mut ops, mut lifted, mut squares, mut products) = (0, 0, 0, 0);
+        for _ in 0..4_000 {
+            let case = views(&mut choices, &ViewConfig::default());
+            let Lifted { shape, ops: movements } = lift(&case);
+            if shape.iter().all(|size| size.as_number().is_some()) {
+                continue;
+            }
+            ops += case.ops.len();
+            lifted += movements.len();
+            let start = ShapeTracker::from_shape(&shape).expect("sizes are positive");
+            let end = movements.iter().try_fold(start, |at, movement| at.apply(movement, true));
+            let text = format!("{:?}", end.expect("lifted ones fit").shape());
+            squares += usize::from(text.contains("n*n") && !text.contains("nn"));
+            products += usize::from(text.contains("n*nn") || text.contains("nn*n"));
+        }
+        println!("{lifted} of {ops} operations, {squares} squares, {products} products");
+        assert!(lifted * 2 > ops, "{lifted} of {ops} operations");
+        assert!(squares > 100 && products > 100, "{squares} squares, {products} products");
     }
 }
