@@ -251,6 +251,13 @@ pub(crate) struct Coverage {
     /// List what could occur and never did.
     #[arg(long)]
     pub(crate) holes: bool,
+    /// Count features and their pairs in so many generated programs instead, and list the pairs
+    /// that never lay close together.
+    #[arg(long, conflicts_with_all = ["files", "holes"])]
+    pub(crate) pairs: Option<u64>,
+    /// The seed of the generated programs.
+    #[arg(long, default_value_t = 1, requires = "pairs")]
+    pub(crate) seed: u64,
 }
 
 /// Flags of `sabotage`.

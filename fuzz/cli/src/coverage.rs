@@ -1,11 +1,12 @@
 //! `gradiff coverage`: which rules a set of cases fires, at which ops and dtypes; which device
 //! ran which op at which dtype; and what never occurred.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
 
 use gradiff_check::{At, Coverage, DEVICES};
 use gradiff_corpus::{Case, DType};
+use gradiff_gen::{Feature, Features, Pairs};
 use serde_json::{Value, json};
 
 use crate::args::Coverage as Options;
@@ -16,6 +17,9 @@ use crate::{Failure, Status};
 /// # Errors
 /// A file that cannot be read or is no case.
 pub(crate) fn measure(options: &Options) -> Result<Status, Failure> {
+    if let Some(programs) = options.pairs {
+        return Ok(measure_pairs(options, programs));
+    }
     let cases: Vec<Case> = if options.files.is_empty() {
         gradiff_check::embedded_cases()
     } else {
@@ -39,6 +43,42 @@ pub(crate) fn measure(options: &Options) -> Result<Status, Failure> {
         never.iter().for_each(|rule| println!("  {rule}"));
     }
     Ok(if never.is_empty() { Status::Clean } else { Status::Findings })
+}
+
+/// Counts the features of generated programs and the pairs that lie close together. That chance has
+/// not met a pair is no finding.
+fn measure_pairs(options: &Options, programs: u64) -> Status {
+    let config = gradiff_gen::Config::default();
+    let mut pairs = Pairs::default();
+    let mut counts: BTreeMap<Feature, u64> = Feature::all().map(|one| (one, 0)).collect();
+    for index in 0..programs {
+        let program = gradiff_gen::program_at(options.seed, index, &config).program;
+        pairs.add(&program);
+        let found = gradiff_gen::features(&program).into_iter();
+        for feature in found.reduce(Features::union).unwrap_or_default().iter() {
+            *counts.entry(feature).or_default() += 1;
+        }
+    }
+    let unseen = pairs.unseen();
+    let share = |count: u64| 100.0 * count as f64 / programs.max(1) as f64;
+    if options.json {
+        let counts =
+            counts.iter().map(|(feature, count)| (feature.name().to_string(), json!(count)));
+        let names: Vec<[&str; 2]> = unseen.iter().map(|(a, b)| [a.name(), b.name()]).collect();
+        println!(
+            "{}",
+            json!({"programs": programs, "seed": options.seed, "seen": pairs.seen(),
+            "possible": Pairs::POSSIBLE, "features": Value::Object(counts.collect()),
+            "unseen": names})
+        );
+        return Status::Clean;
+    }
+    for (feature, count) in &counts {
+        println!("{:28}{count:8}{:8.2} %", feature.name(), share(*count));
+    }
+    println!("feature pairs: {} of {} in {programs} programs", pairs.seen(), Pairs::POSSIBLE);
+    unseen.iter().for_each(|(a, b)| println!("  {} with {}", a.name(), b.name()));
+    Status::Clean
 }
 
 fn words(items: impl IntoIterator<Item = impl Display>) -> String {

@@ -1,10 +1,12 @@
 //! `gradiff hunt`: workers run programs, this process counts, minimises and reports.
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
 
 use gradiff_check::{Failure as Found, Tally};
+use gradiff_gen::Pairs;
 use serde_json::json;
 
 use crate::args::Hunt;
@@ -19,12 +21,15 @@ const SECONDS: u64 = 60;
 /// Most rows of the table that say what is unspecified.
 const UNSPECIFIED_ROWS: usize = 5;
 
-type Batch = Result<(Tally, Vec<(u64, Found)>), Failure>;
+/// The numbers of the programs of a batch, and what became of them.
+type Batch = Result<(Range<u64>, Tally, Vec<(u64, Found)>), Failure>;
 
 /// What a hunt did.
 pub(crate) struct Report {
     /// Sums over all programs.
     pub(crate) tally: Tally,
+    /// The pairs of features that the programs had.
+    pub(crate) pairs: Pairs,
     /// The different findings.
     pub(crate) findings: Findings,
     /// Seconds it took.
@@ -81,6 +86,7 @@ pub(crate) fn run(options: &Hunt) -> Result<Report, Failure> {
     };
     let mut progress = Progress::start(options.json || options.faults);
     let mut tally = Tally::default();
+    let mut pairs = Pairs::default();
     let mut first_seconds = None;
     let supply = Supply { next: AtomicU64::new(0), limit, is_over: AtomicBool::new(false) };
     let (sender, batches) = channel::<Batch>();
@@ -96,15 +102,19 @@ pub(crate) fn run(options: &Hunt) -> Result<Report, Failure> {
                 if is_late || crate::interrupt::is_asked() {
                     supply.is_over.store(true, Ordering::SeqCst);
                 }
-                let (batch, failures) = match batches.recv_timeout(Duration::from_millis(200)) {
-                    Ok(batch) => batch?,
-                    Err(std::sync::mpsc::RecvTimeoutError::Timeout) => {
-                        progress.tell(&tally, findings.kept().len());
-                        continue;
-                    }
-                    Err(std::sync::mpsc::RecvTimeoutError::Disconnected) => return Ok(()),
-                };
+                let (numbers, batch, failures) =
+                    match batches.recv_timeout(Duration::from_millis(200)) {
+                        Ok(batch) => batch?,
+                        Err(std::sync::mpsc::RecvTimeoutError::Timeout) => {
+                            progress.tell(&tally, findings.kept().len());
+                            continue;
+                        }
+                        Err(std::sync::mpsc::RecvTimeoutError::Disconnected) => return Ok(()),
+                    };
                 tally.add(&batch);
+                for index in numbers {
+                    pairs.add(&gradiff_gen::program_at(options.seed, index, &config).program);
+                }
                 if !failures.is_empty() {
                     first_seconds.get_or_insert(progress.seconds());
                 }
@@ -130,7 +140,7 @@ pub(crate) fn run(options: &Hunt) -> Result<Report, Failure> {
     gradiff_check::check_canaries().map_err(Failure::Oracle)?;
     tally.slow += findings.slow();
     let seconds = progress.seconds();
-    Ok(Report { tally, findings, seconds, first_seconds, backends: settings.backends })
+    Ok(Report { tally, pairs, findings, seconds, first_seconds, backends: settings.backends })
 }
 
 /// Hands out the numbers of programs.
@@ -147,7 +157,9 @@ impl Supply {
             if first >= self.limit {
                 break;
             }
-            let batch = client.run(first, BATCH.min(self.limit - first));
+            let count = BATCH.min(self.limit - first);
+            let batch = client.run(first, count);
+            let batch = batch.map(|(tally, found)| (first..first + count, tally, found));
             let is_failed = batch.is_err();
             if sender.send(batch).is_err() || is_failed {
                 break;
@@ -207,6 +219,7 @@ fn summary(options: &Hunt, report: &Report) -> serde_json::Value {
         "timeouts": tally.timeouts,
         "slow": tally.slow,
         "skipped": tally.skipped,
+        "feature_pairs": {"seen": report.pairs.seen(), "possible": Pairs::POSSIBLE},
         "seed": options.seed,
         "backends": report.backends,
         "seconds": report.seconds,
@@ -225,6 +238,7 @@ fn print_table(options: &Hunt, report: &Report) {
         ("programs/s", format!("{:.0}", tally.programs as f64 / report.seconds.max(1e-9))),
         ("checked elements", tally.checked_elements.to_string()),
         ("unspecified", format!("{:.3} %", 100.0 * tally.unspecified_fraction())),
+        ("feature pairs", format!("{} of {}", report.pairs.seen(), Pairs::POSSIBLE)),
         ("mismatches", tally.mismatches.to_string()),
         ("crashes", tally.crashes.to_string()),
         ("timeouts", tally.timeouts.to_string()),

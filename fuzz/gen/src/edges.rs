@@ -217,18 +217,23 @@ fn grid_of(dtype: DType) -> i32 {
     if dtype.is_float() { fact::ROUGH } else { 0 }
 }
 
+/// Data for the conversions of a path, and what is known of them.
+pub(crate) fn data<C: Choices>(choices: &mut C, path: &[DType], shape: Shape) -> (Statement, Fact) {
+    let mut own = SeedChoices::new(choices.below(1 << 16).into());
+    let data = Path { dtypes: path, bounds: Bounds::of(path) };
+    let count = shapes::count(&shape);
+    let bits: Vec<u64> = (0..count).map(|_| data.element(&mut own)).collect();
+    let fact = fact_of(path[0], &bits);
+    (Statement::Input { dtype: path[0], shape, fill: Fill::Explicit(bits) }, fact)
+}
+
 impl<C: Choices> Builder<'_, C> {
     /// Data and the conversions that they are drawn for.
     pub(crate) fn edges(&mut self) {
         let path = self.edge_path();
         let shape = self.edge_shape();
-        let mut own = SeedChoices::new(self.choices.below(1 << 16).into());
-        let data = Path { dtypes: &path, bounds: Bounds::of(&path) };
-        let count = shapes::count(&shape);
-        let bits: Vec<u64> = (0..count).map(|_| data.element(&mut own)).collect();
-        let fact = fact_of(path[0], &bits);
-        let fill = Fill::Explicit(bits);
-        let mut value = self.push(Statement::Input { dtype: path[0], shape, fill }, fact);
+        let (data, fact) = data(self.choices, &path, shape);
+        let mut value = self.push(data, fact);
         for &dtype in &path[1..] {
             value = self.edge_between(value);
             let from = self.type_of(value).dtype;
@@ -244,7 +249,7 @@ impl<C: Choices> Builder<'_, C> {
     }
 
     /// The dtypes of the data and of the conversions, at least two.
-    fn edge_path(&mut self) -> Vec<DType> {
+    pub(crate) fn edge_path(&mut self) -> Vec<DType> {
         let known = self.choices.below(PATHS.len() as u32 + 8) as usize;
         let allowed = self.config.dtypes.clone();
         if let Some(path) = PATHS.get(known)

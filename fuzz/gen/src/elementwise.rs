@@ -297,7 +297,7 @@ impl<C: Choices> Builder<'_, C> {
     }
 
     /// A product of matrices `[m, 1, k]` and `[1, n, k]`, both new, summed over k.
-    fn contraction(&mut self) -> Option<ValueId> {
+    pub(crate) fn contraction(&mut self) -> Option<ValueId> {
         // Mostly such sizes as small tensor cores have.
         let [m, n, k] = [[4, 8], [2, 4], [4, 2]].map(|usual| match self.choices.below(3) {
             2 => self.palette.size(self.choices),

@@ -85,6 +85,17 @@ impl Feature {
         }
     }
 
+    /// The op that the feature is, if it is one.
+    pub(crate) fn op(self) -> Option<Op> {
+        Op::ALL.get(usize::from(self.0)).copied()
+    }
+
+    /// The dtype that the feature is, if it is one.
+    pub(crate) fn dtype(self) -> Option<DType> {
+        let number = usize::from(self.0).checked_sub(Op::COUNT)?;
+        DType::ALL.get(number).copied()
+    }
+
     /// The feature of this name, if there is one.
     pub fn from_name(name: &str) -> Option<Feature> {
         Feature::all().find(|feature| feature.name() == name)

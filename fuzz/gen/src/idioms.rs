@@ -11,6 +11,8 @@ mod steps;
 mod windows;
 mod words;
 
+pub(crate) use words::number;
+
 use gradiff_corpus::ValueId;
 
 use crate::programs::Builder;

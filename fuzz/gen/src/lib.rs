@@ -16,6 +16,7 @@ mod moves;
 mod programs;
 mod shapes;
 mod sources;
+mod steer;
 mod transfer;
 mod values;
 mod views;

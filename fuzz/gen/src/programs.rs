@@ -3,11 +3,12 @@
 //! Statements are only ever pushed with types that fit, so every program types. What the values
 //! are like is tracked by `Fact`s, so that results seldom are undefined or undecided.
 
-use gradiff_corpus::{DType, Program, Statement, TensorType, ValueId, statement_type};
+use gradiff_corpus::{DType, Program, Shape, Statement, TensorType, ValueId, statement_type};
 
 use crate::fact::{Fact, Policy};
+use crate::features::Feature;
 use crate::shapes::Palette;
-use crate::{Choices, Config, Lane, Op, SeedChoices, case_seed};
+use crate::{Choices, Config, Lane, Op, SeedChoices, case_seed, steer};
 
 /// A program and the lane it was drawn from.
 #[derive(Clone, Debug, PartialEq)]
@@ -22,17 +23,26 @@ pub struct Generated {
 ///
 /// Reads only `choices`: the same choices give the same program. Zeros give the smallest one.
 pub fn program<C: Choices>(choices: &mut C, config: &Config) -> Generated {
-    let lane = match config.lanes.as_slice() {
-        [] => Lane::Exact,
-        lanes => lanes[choices.below(lanes.len() as u32) as usize],
-    };
-    let program = Builder::new(choices, config, lane).run();
+    let lane = draw_lane(choices, config);
+    let pair = steer::draw_pair(choices);
+    let program = Builder::new(choices, config, lane).run(pair);
     Generated { program, lane }
 }
 
-/// Program number `index` of the run with `seed`, made alone.
+fn draw_lane<C: Choices>(choices: &mut C, config: &Config) -> Lane {
+    match config.lanes.as_slice() {
+        [] => Lane::Exact,
+        lanes => lanes[choices.below(lanes.len() as u32) as usize],
+    }
+}
+
+/// Program number `index` of the run with `seed`, made alone. Every third one begins with a pair of
+/// features that follows from its number.
 pub fn program_at(seed: u64, index: u64, config: &Config) -> Generated {
-    program(&mut SeedChoices::new(case_seed(seed, index)), config)
+    let mut choices = SeedChoices::new(case_seed(seed, index));
+    let lane = draw_lane(&mut choices, config);
+    let program = Builder::new(&mut choices, config, lane).run(steer::pair_at(seed, index));
+    Generated { program, lane }
 }
 
 /// Draws of one op before another kind of statement is tried instead.
@@ -54,14 +64,16 @@ pub(crate) struct Builder<'a, C> {
     room: usize,
     pub(crate) types: Vec<TensorType>,
     pub(crate) facts: Vec<Fact>,
-    statements: Vec<Statement>,
-    used: Vec<bool>,
+    pub(crate) statements: Vec<Statement>,
+    pub(crate) used: Vec<bool>,
     candidates: Vec<u32>,
     swarm: Swarm,
     /// The value that the next pick takes, if it is accepted.
     focus: Option<ValueId>,
     /// A value that the next idiom begins with, if it fits.
     pub(crate) input: Option<ValueId>,
+    /// The shape of data that are to meet others.
+    pub(crate) beside: Option<Shape>,
 }
 
 /// The ops and dtypes of one program.
@@ -142,17 +154,15 @@ impl<'a, C: Choices> Builder<'a, C> {
             swarm,
             focus: None,
             input: None,
+            beside: None,
         }
     }
 
-    fn run(mut self) -> Program {
+    /// The program; one that begins with these features close together, if they are given.
+    fn run(mut self, pair: Option<(Feature, Feature)>) -> Program {
         let most = self.room.min(self.config.max_statements).max(1);
         let goal = 1 + self.choices.below(most as u32) as usize;
-        match self.lane {
-            Lane::Edges => self.edges(),
-            Lane::Idioms => self.idioms(),
-            _ => self.first_source(),
-        }
+        self.begin(pair);
         // An idiom is an end in itself, mostly.
         let goal = match self.lane {
             Lane::Idioms if self.choices.one_in(4) => {
@@ -165,6 +175,26 @@ impl<'a, C: Choices> Builder<'a, C> {
         }
         let outputs = self.outputs();
         Program { statements: self.statements, outputs }
+    }
+
+    fn begin(&mut self, pair: Option<(Feature, Feature)>) {
+        let is_free = self.config.ops.len() == Op::COUNT && !self.config.dtypes.is_empty();
+        match (self.lane, pair) {
+            (Lane::Edges, _) => self.edges(),
+            (Lane::Idioms, _) => self.idioms(),
+            (_, Some(pair)) if is_free => {
+                for feature in [pair.0, pair.1] {
+                    self.policy.special |= steer::is_special(feature);
+                    let limit = steer::least_limit(feature).min(self.config.max_large_elements);
+                    self.limit = self.limit.max(limit);
+                }
+                self.steer(pair);
+            }
+            _ => {}
+        }
+        if self.statements.is_empty() {
+            self.first_source();
+        }
     }
 
     pub(crate) fn first_source(&mut self) {
@@ -226,6 +256,9 @@ impl<'a, C: Choices> Builder<'a, C> {
 
     /// As [`Builder::apply`], on this value if it will do.
     pub(crate) fn apply_to(&mut self, op: Op, value: ValueId) -> Option<ValueId> {
+        if !self.has_room(1) {
+            return None;
+        }
         self.focus = Some(value);
         let found = self.apply(op);
         self.focus = None;
@@ -326,16 +359,17 @@ fn draw_limits<C: Choices>(choices: &mut C, config: &Config, lane: Lane) -> (usi
     let drawn = match (lane, sizes) {
         (_, 16_383..) => 1 << 16,
         (_, 16_375..) => 1 << 14,
-        (_, 16_300..) => 1 << 12,
-        (_, 15_900..) => 1 << 10,
-        (Lane::Idioms, 12_000..) | (_, 15_400..) => 512,
-        (Lane::Idioms, 4_000..) => 256,
+        (_, 16_330..) => 1 << 12,
+        (_, 16_000..) => 1 << 10,
+        (Lane::Idioms, 14_800..) | (_, 15_500..) => 512,
+        (Lane::Idioms, 11_000..) => 256,
         _ => 0,
     };
     let limit = config.max_elements.max(drawn.min(config.max_large_elements));
     let room = match lane {
         Lane::Idioms => config.max_idiom_statements.max(config.max_statements),
-        _ if limit > 1 << 12 => config.max_statements.min(5),
+        _ if limit >= 1 << 12 => config.max_statements.min(5),
+        _ if limit >= 1 << 10 => config.max_statements.min(8),
         _ => config.max_statements,
     };
     (limit, room.max(1))

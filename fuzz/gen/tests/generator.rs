@@ -7,8 +7,9 @@ use gradiff_corpus::{
     ViewOp,
 };
 use gradiff_gen::{
-    ByteChoices, Choices, Config, Exhaustive, ExprConfig, Generated, Lane, Op, Recorder, Replay,
-    SeedChoices, ViewConfig, case_seed, expr, program, program_at, views,
+    ByteChoices, Choices, Config, Exhaustive, ExprConfig, Feature, Features, Generated, Lane, Op,
+    Pairs, Recorder, Replay, SeedChoices, ViewConfig, case_seed, expr, features, program,
+    program_at, views,
 };
 
 const PROGRAMS: u64 = 50_000;
@@ -31,7 +32,7 @@ fn op_gives(op: Op, dtype: DType) -> bool {
 }
 
 /// What a program shows, in words.
-fn features(program: &Program, seen: &mut BTreeMap<String, usize>) {
+fn count_words(program: &Program, seen: &mut BTreeMap<String, usize>) {
     let types = program.typing().expect("every program types");
     let mut see = |feature: String| *seen.entry(feature).or_insert(0) += 1;
     for (statement, of) in program.statements.iter().zip(&types) {
@@ -119,7 +120,7 @@ fn everything_appears() {
     for index in 0..PROGRAMS {
         let Generated { program, lane } = program_at(1, index, &config);
         lanes.insert(lane);
-        features(&program, &mut seen);
+        count_words(&program, &mut seen);
     }
     assert_eq!(lanes.len(), Lane::ALL.len());
     let mut wanted: Vec<String> = Vec::new();
@@ -547,4 +548,44 @@ fn telling_structures_appear_in_two_of_a_thousand_programs() {
     println!("{counts:#?}");
     let rare: Vec<_> = counts.iter().filter(|(_, count)| **count < COUNT / 500).collect();
     assert!(rare.is_empty(), "of {COUNT} programs: {rare:?}");
+}
+
+/// Half a minute of a hunt has most pairs of features; chance alone had 4,042 of 5,050 after 2,500
+/// programs and 4,580 after 20,000.
+#[test]
+fn pairs_of_features_lie_close_together() {
+    let mut pairs = Pairs::default();
+    let mut counts: BTreeMap<Feature, u64> = Feature::all().map(|feature| (feature, 0)).collect();
+    for index in 0..20_000 {
+        let program = program_at(1, index, &Config::default()).program;
+        pairs.add(&program);
+        let found = features(&program).into_iter().fold(Features::default(), Features::union);
+        found.iter().for_each(|feature| *counts.entry(feature).or_default() += 1);
+        if index == 2_499 {
+            println!("{} after 2,500", pairs.seen());
+            assert!(pairs.seen() >= 4_500, "{} of {}", pairs.seen(), Pairs::POSSIBLE);
+        }
+    }
+    println!("{} of {}", pairs.seen(), Pairs::POSSIBLE);
+    assert!(pairs.seen() >= 4_950, "{} of {}", pairs.seen(), Pairs::POSSIBLE);
+    // Each in one of 200 programs at least.
+    let rare: Vec<_> = counts.iter().filter(|(_, count)| **count < 100).collect();
+    let rare: Vec<_> = rare.iter().map(|(feature, count)| (feature.name(), **count)).collect();
+    assert!(rare.is_empty(), "of 20,000 programs: {rare:?}");
+}
+
+#[test]
+fn pairs_are_of_a_statement_and_its_sources() {
+    let text = "a = input f32[2,3] iota\nb = pad a [(1,0),(0,0)] 0.0\nc = permute b [1,0]\n\
+                d = sum c axes=[0]\noutput d\n";
+    let file = gradiff_corpus::parse(text).expect("it parses");
+    let gradiff_corpus::Case::Program(program) = file.case else { panic!("a program") };
+    let mut pairs = Pairs::default();
+    pairs.add(&program);
+    let named = |name: &str| Feature::from_name(name).expect("there is one");
+    let count = |a: &str, b: &str| pairs.count(named(a), named(b));
+    assert_eq!((count("pad", "permute"), count("permute", "sum")), (1, 1));
+    assert_eq!(count("pad", "sum"), 0);
+    assert_eq!(count("sum", "reduce-earlier-axis"), 1);
+    assert_eq!(Pairs::POSSIBLE - pairs.seen(), pairs.unseen().len());
 }

@@ -60,6 +60,11 @@ impl<C: Choices> Builder<'_, C> {
         };
         let product = self.both(Mul, x, y)?;
         let sum = self.folded(ReduceOp::Sum, product, vec![2])?;
+        if self.choices.one_in(5) {
+            let turned = self.permuted(sum, vec![1, 0, 2])?;
+            let moved = self.with(Add, turned, 1.0)?;
+            return self.reshaped(moved, vec![n, m]);
+        }
         let result = self.reshaped(sum, vec![m, n])?;
         match self.choices.below(5) {
             0 => {

@@ -1,5 +1,7 @@
 //! Idioms element by element: optimiser steps, activations, short chains of shared values.
 
+use std::f64::consts::LOG2_E;
+
 use gradiff_corpus::{BinaryOp::*, DType, Operand, Shape, UnaryOp, ValueId};
 
 use super::words::number;
@@ -65,9 +67,9 @@ impl<C: Choices> Builder<'_, C> {
         let x = self.data(dtype, &shape)?;
         let zero = Operand::Literal(number(dtype, 0.0));
         match self.choices.below(8) {
-            0 => self.sigmoid(x, 1.4427),
+            0 => self.sigmoid(x, LOG2_E),
             1 => {
-                let gate = self.sigmoid(x, 1.4427)?;
+                let gate = self.sigmoid(x, LOG2_E)?;
                 self.both(Mul, x, gate)
             }
             2 => {

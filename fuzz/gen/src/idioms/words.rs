@@ -12,7 +12,7 @@ use crate::sources::{Origin, Source};
 use crate::{Choices, shapes, transfer};
 
 /// A number that stands for itself in any dtype.
-pub(super) fn number(dtype: DType, value: f64) -> Literal {
+pub(crate) fn number(dtype: DType, value: f64) -> Literal {
     match dtype {
         DType::Bool => Literal::Bool(value != 0.0),
         _ if dtype.is_float() => Literal::Float(value),
