@@ -1,15 +1,14 @@
 //! What the libFuzzer targets call: a case in, a panic if something is wrong.
 //!
-//! `GRADIFF_FAULT=NAME` in the environment switches a planted fault on first.
 //! `GRADIFF_BACKENDS=interp,jit,c` names the backends of programs. Unset, they are `interp` and
-//! `jit`, which call no compiler; a fault of the room `render` shows in C source alone: `c`.
+//! `jit`, which call no compiler.
 
 use std::cell::RefCell;
 use std::sync::OnceLock;
 
 use gradiff_corpus::{Case, CaseFile, ExprCase, Program, ViewOps};
 
-use crate::{Backend, coverage, fault};
+use crate::{Backend, coverage};
 
 /// Programs that go to the C compiler together, at most: one call takes most of 0.1 s, whatever it
 /// compiles. The first goes alone, so that one saved input can be run again; then 2, 4, ...
@@ -34,16 +33,6 @@ fn count_rules(case: impl FnOnce() -> Case) {
     to(&coverage::counters(&case()));
 }
 
-/// Switches the fault named in the environment on, once.
-fn plant() {
-    static ONCE: OnceLock<()> = OnceLock::new();
-    ONCE.get_or_init(|| {
-        if let Ok(name) = std::env::var("GRADIFF_FAULT") {
-            fault::set_active(&name).unwrap_or_else(|error| panic!("GRADIFF_FAULT: {error}"));
-        }
-    });
-}
-
 fn fail(case: Case, problem: &str) -> ! {
     let file = CaseFile { story: vec![problem.to_string()], case, expects: Vec::new() };
     panic!("{problem}\n\nas a corpus file:\n{file}")
@@ -62,9 +51,7 @@ struct Backends {
 impl Backends {
     fn from_environment() -> Backends {
         let named = std::env::var("GRADIFF_BACKENDS").ok();
-        let fault = fault::active();
-        let renders = fault::ROWS.iter().any(|row| Some(row.name) == fault && row.room == "render");
-        let names = named.unwrap_or(if renders { "c" } else { "interp,jit" }.to_string());
+        let names = named.unwrap_or("interp,jit".to_string());
         let (batched, direct): (Vec<&str>, Vec<&str>) =
             names.split(',').map(str::trim).partition(|name| calls_compiler(name));
         Backends { direct: open(&direct), batched: open(&batched), waiting: Vec::new(), batch: 1 }
@@ -107,9 +94,8 @@ fn panic_on_failure(programs: &[&Program], backends: &[Box<dyn Backend>]) {
 /// compiler wait until there are enough of them, and a failure prints its own program.
 ///
 /// # Panics
-/// If an answer is wrong; if `GRADIFF_BACKENDS` or `GRADIFF_FAULT` names nothing there is.
+/// If an answer is wrong; if `GRADIFF_BACKENDS` names nothing there is.
 pub fn program(program: &Program) {
-    plant();
     count_rules(|| Case::Program(program.clone()));
     thread_local! {
         static BACKENDS: RefCell<Option<Backends>> = const { RefCell::new(None) };
@@ -124,7 +110,6 @@ pub fn program(program: &Program) {
 /// # Panics
 /// If one is wrong.
 pub fn views(views: &ViewOps) {
-    plant();
     count_rules(|| Case::Views(views.clone()));
     if let Err(problem) = crate::check_views(views) {
         fail(Case::Views(views.clone()), &problem);
@@ -136,7 +121,6 @@ pub fn views(views: &ViewOps) {
 /// # Panics
 /// If it is wrong.
 pub fn expr(expr: &ExprCase) {
-    plant();
     count_rules(|| Case::Expr(expr.clone()));
     if let Err(problem) = crate::check_expr(expr) {
         fail(Case::Expr(expr.clone()), &problem);

@@ -44,7 +44,6 @@ pub use engine::{BACKENDS, BackendRow, EngineBackend, OpenError, Turn, backends}
 pub use equal::{Equal, equal_views};
 pub use expects::check_expects;
 pub use exprs::{check_expr, to_uop};
-pub use gradiff::graph::fault;
 pub use gradiff::kernel::{Opt, OptOp};
 use gradiff::rewrite::witness;
 pub use gradiff::rewrite::{Rule, Types, proof, rows};

@@ -11,6 +11,12 @@ pub(crate) struct Args {
     /// What to do.
     #[command(subcommand)]
     pub(crate) command: Command,
+    /// Run an engine with this planted fault; see `gradiff faults`.
+    #[arg(long, global = true, value_name = "NAME")]
+    pub(crate) fault: Option<String>,
+    /// Take planted faults from this file or folder, not from fuzz/faults.
+    #[arg(long, global = true, value_name = "PATH")]
+    pub(crate) faults_from: Option<PathBuf>,
 }
 
 const EXIT_CODES: &str = "Exit codes: 0 nothing found, 1 usage, 2 findings, \
@@ -48,6 +54,8 @@ pub(crate) enum Command {
     Gen(Gen),
     /// Count which rules cases fire and which device ran which op at which dtype; list the holes.
     Coverage(Coverage),
+    /// List the planted faults, after checking that each fits the sources.
+    Faults(Faults),
     /// List the backends: there or not, and why.
     Backends,
     /// Serves a hunt; not for people.
@@ -92,11 +100,8 @@ pub(crate) struct Hunt {
     /// Print a summary as one JSON object.
     #[arg(long)]
     pub(crate) json: bool,
-    /// Switch a planted fault on: the hunt must find it.
-    #[arg(long)]
-    pub(crate) fault: Option<String>,
     /// Hunt every planted fault in turn and print the time to find each.
-    #[arg(long, conflicts_with = "fault")]
+    #[arg(long)]
     pub(crate) faults: bool,
 }
 
@@ -106,9 +111,6 @@ pub(crate) struct On {
     /// Backends, separated by commas (default: all that are there).
     #[arg(long, value_delimiter = ',')]
     pub(crate) backends: Vec<String>,
-    /// Switch a planted fault on.
-    #[arg(long)]
-    pub(crate) fault: Option<String>,
     /// Seconds of processor time after which one program counts as hung.
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) timeout: u64,
@@ -183,9 +185,6 @@ pub(crate) struct Opts {
     /// The seed of the random sequences.
     #[arg(long, default_value_t = 1)]
     pub(crate) seed: u64,
-    /// Run an engine with this planted fault.
-    #[arg(long)]
-    pub(crate) fault: Option<String>,
     /// Print the report as one JSON object.
     #[arg(long)]
     pub(crate) json: bool,
@@ -235,9 +234,6 @@ pub(crate) struct Sweep {
     /// Where findings are written.
     #[arg(long, default_value = "findings")]
     pub(crate) findings: PathBuf,
-    /// Switch a planted fault on.
-    #[arg(long)]
-    pub(crate) fault: Option<String>,
 }
 
 /// Flags of `coverage`.
@@ -331,6 +327,15 @@ pub(crate) struct Gen {
     pub(crate) lanes: Vec<String>,
 }
 
+/// Flags of `faults`.
+#[derive(clap::Args, Debug)]
+pub(crate) struct Faults {
+    /// Write the sources with all faults in them and print their folder; GRADIFF_FAULT names the
+    /// one that is on in what is built from them.
+    #[arg(long)]
+    pub(crate) copy: bool,
+}
+
 /// Flags of a worker, set by its parent.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Worker {
@@ -343,7 +348,4 @@ pub(crate) struct Worker {
     /// Lanes; none means all.
     #[arg(long, value_delimiter = ',')]
     pub(crate) lanes: Vec<String>,
-    /// A planted fault.
-    #[arg(long)]
-    pub(crate) fault: Option<String>,
 }

@@ -1,24 +1,12 @@
-//! What several commands need first: the fault, the backends, the lanes, a case file.
+//! What several commands need first: the backends, the lanes, a case file.
 
 use std::path::{Path, PathBuf};
 
-use gradiff_check::{Backend, fault};
+use gradiff_check::Backend;
 use gradiff_corpus::CaseFile;
 use gradiff_gen::{Config, Lane};
 
 use crate::Failure;
-
-/// Switches a planted fault on.
-///
-/// # Errors
-/// There is none of this name.
-pub(crate) fn plant(name: Option<&str>) -> Result<(), Failure> {
-    let Some(name) = name else { return Ok(()) };
-    fault::set_active(name).map_err(|_| {
-        let names: Vec<&str> = fault::ROWS.iter().map(|row| row.name).collect();
-        Failure::Usage(format!("no fault is called {name}; there are: {}", names.join(", ")))
-    })
-}
 
 /// Opens the named backends.
 ///

@@ -65,14 +65,12 @@ pub(crate) fn hunt(options: &Hunt) -> Result<Status, Failure> {
 /// # Errors
 /// As [`hunt`].
 pub(crate) fn run(options: &Hunt) -> Result<Report, Failure> {
-    crate::case::plant(options.fault.as_deref())?;
     gradiff_check::check_canaries().map_err(Failure::Oracle)?;
     let config = crate::case::config(&options.lanes)?;
     let settings = Settings {
         seed: options.seed,
         backends: crate::case::names(&options.backends, crate::case::hunted())?,
         lanes: options.lanes.clone(),
-        fault: options.fault.clone(),
         timeout_seconds: options.timeout,
         wall_seconds: options.wall_timeout,
     };

@@ -87,9 +87,12 @@ fn main() -> ExitCode {
             hook(panic);
         }
     }));
-    let run = std::panic::catch_unwind(|| run(args));
+    let run = std::panic::catch_unwind(|| match &args.fault {
+        Some(name) => faults::rerun(name, &args),
+        None => run(args).map(|status| status as u8),
+    });
     match run {
-        Ok(Ok(status)) => ExitCode::from(status as u8),
+        Ok(Ok(code)) => ExitCode::from(code),
         Ok(Err(failure)) => {
             eprintln!("gradiff: {}", failure.message());
             ExitCode::from(failure.code())
@@ -114,8 +117,9 @@ fn is_unread(payload: &(dyn std::any::Any + Send)) -> bool {
 }
 
 fn run(args: Args) -> Result<Status, Failure> {
+    let faults_from = args.faults_from.as_deref();
     match args.command {
-        Command::Hunt(options) if options.faults => faults::measure(&options),
+        Command::Hunt(options) if options.faults => faults::measure::measure(&options, faults_from),
         Command::Hunt(options) => hunt::hunt(&options),
         Command::Replay(options) => replay::replay(&options),
         Command::Reduce(options) => replay::reduce(&options),
@@ -130,6 +134,7 @@ fn run(args: Args) -> Result<Status, Failure> {
         Command::Rules(options) => rules::rules(&options),
         Command::Gen(options) => sweep::generate(&options),
         Command::Coverage(options) => coverage::measure(&options),
+        Command::Faults(options) => faults::list(&options, faults_from),
         Command::Backends => replay::backends(),
         Command::Worker(options) => worker::serve(&options),
     }

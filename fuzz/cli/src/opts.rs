@@ -15,7 +15,6 @@ use crate::{Failure, Status};
 /// A file that holds no program; a program that is refused; an opt that is none, or not legal.
 pub(crate) fn measure(options: &Opts) -> Result<Status, Failure> {
     crate::interrupt::install();
-    crate::case::plant(options.fault.as_deref())?;
     let case = crate::case::read(&options.file)?;
     let Case::Program(program) = &case.case else {
         let file = options.file.display();

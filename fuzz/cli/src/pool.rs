@@ -27,8 +27,6 @@ pub(crate) struct Settings {
     pub(crate) backends: Vec<String>,
     /// Lanes; none means all.
     pub(crate) lanes: Vec<String>,
-    /// A planted fault.
-    pub(crate) fault: Option<String>,
     /// Seconds of processor time that one program may take.
     pub(crate) timeout_seconds: u64,
     /// Seconds of wall time that one program may take; unless it is said, far more.
@@ -305,9 +303,6 @@ impl Process {
         command.arg(format!("--backends={}", settings.backends.join(",")));
         if !settings.lanes.is_empty() {
             command.arg(format!("--lanes={}", settings.lanes.join(",")));
-        }
-        if let Some(fault) = &settings.fault {
-            command.arg(format!("--fault={fault}"));
         }
         cpu::lead(&mut command);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());

@@ -10,12 +10,10 @@ use crate::pool::{Client, Settings};
 use crate::{Failure, Status};
 
 fn client(on: &On) -> Result<Client, Failure> {
-    crate::case::plant(on.fault.as_deref())?;
     Ok(Client::new(Settings {
         seed: 0,
         backends: crate::case::names(&on.backends, crate::case::all())?,
         lanes: Vec::new(),
-        fault: on.fault.clone(),
         timeout_seconds: on.timeout,
         wall_seconds: on.wall_timeout,
     }))
@@ -130,14 +128,8 @@ pub(crate) fn blame(options: &Blame) -> Result<Status, Failure> {
                 }
             }
         }
-        Case::Views(views) => {
-            crate::case::plant(options.on.fault.as_deref())?;
-            gradiff_check::blame_views(views).map(|blame| blame.to_string())
-        }
-        Case::Expr(expr) => {
-            crate::case::plant(options.on.fault.as_deref())?;
-            gradiff_check::blame_expr(expr).map(|blame| blame.to_string())
-        }
+        Case::Views(views) => gradiff_check::blame_views(views).map(|blame| blame.to_string()),
+        Case::Expr(expr) => gradiff_check::blame_expr(expr).map(|blame| blame.to_string()),
     };
     match said {
         None => {

@@ -96,7 +96,6 @@ pub(crate) fn exprs(options: &Sweep) -> Result<Status, Failure> {
 
 fn sweep(options: &Sweep, kind: &Kind) -> Result<Status, Failure> {
     crate::interrupt::install();
-    crate::case::plant(options.fault.as_deref())?;
     std::panic::set_hook(Box::new(|_| {}));
     let mut progress = Progress::start(false);
     let mut found = None;

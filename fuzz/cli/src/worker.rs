@@ -21,7 +21,6 @@ use crate::{Failure, Status};
 pub(crate) fn serve(options: &Worker) -> Result<Status, Failure> {
     crate::interrupt::ignore();
     std::panic::set_hook(Box::new(|_| {}));
-    crate::case::plant(options.fault.as_deref())?;
     let backends = crate::case::open(&options.backends)?;
     let config = crate::case::config(&options.lanes)?;
     let mut problem = gradiff_check::check_canaries().err();

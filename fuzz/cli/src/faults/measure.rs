@@ -1,11 +1,13 @@
 //! `gradiff hunt --faults`: plants every fault in turn and measures how fast it is found, how
 //! small its case becomes and whether blame names the right room.
 
+use std::path::Path;
 use std::process::Command;
 
-use gradiff_check::fault;
 use serde_json::{Value, json};
 
+use super::parse::Fault;
+use super::{Catalogue, FAULT, workspace};
 use crate::args::Hunt;
 use crate::{Failure, Status};
 
@@ -14,25 +16,27 @@ const SECONDS: u64 = 60;
 
 /// What the hunt for one fault showed.
 struct Row {
-    name: &'static str,
-    room: &'static str,
+    name: String,
+    room: String,
     first_seconds: Option<f64>,
     statements: Option<usize>,
     blamed: String,
 }
 
-/// Hunts each fault on one core in a process of its own and prints a table.
+/// Hunts each fault that programs reach on one core in a process of its own and prints a table.
 ///
 /// # Errors
-/// A process cannot be started.
-pub(crate) fn measure(options: &Hunt) -> Result<Status, Failure> {
+/// Faults that cannot be planted; a process cannot be started.
+pub(crate) fn measure(options: &Hunt, from: Option<&Path>) -> Result<Status, Failure> {
+    let catalogue = Catalogue::read(from)?;
+    let binary = workspace::binary(&catalogue)?;
     crate::interrupt::install();
     let mut rows = Vec::new();
-    for row in fault::ROWS.iter().filter(|row| !fault::BY_VIEWS.contains(&row.name)) {
+    for fault in catalogue.faults.iter().filter(|fault| !fault.is_for_views) {
         if crate::interrupt::is_asked() {
             break;
         }
-        let found = hunt(row.name, row.room, options)?;
+        let found = hunt(fault, &binary, options)?;
         if !options.json {
             print_row(&found);
         }
@@ -87,14 +91,15 @@ fn median(mut values: Vec<f64>) -> Option<f64> {
     values.get(values.len() / 2).copied()
 }
 
-fn hunt(name: &'static str, room: &'static str, options: &Hunt) -> Result<Row, Failure> {
+fn hunt(fault: &Fault, binary: &Path, options: &Hunt) -> Result<Row, Failure> {
+    let (name, room) = (fault.name.clone(), fault.room.clone());
     let failed = |error: std::io::Error| {
         Failure::Internal(format!("the hunt for {name} cannot be started: {error}"))
     };
-    let folder = options.findings.join(name);
-    let mut command = Command::new(std::env::current_exe().map_err(failed)?);
+    let folder = options.findings.join(&name);
+    let mut command = Command::new(binary);
     command.args(["hunt", "--json", "--jobs", "1", "--max-findings", "1"]);
-    command.arg(format!("--fault={name}"));
+    command.env(FAULT, &name);
     command.arg(format!("--seed={}", options.seed));
     command.arg(format!("--seconds={}", options.seconds.unwrap_or(SECONDS)));
     command.arg(format!(

@@ -1,0 +1,228 @@
+//! Fault files: a known mistake as text, parsed.
+//!
+//! ```text
+//! room: kernel
+//! description: A reduction starts from the wrong identity.
+//!
+//! file: engine/kernel/src/lower.rs
+//! before:
+//!     identity(op)
+//! after:
+//!     zero()
+//! ```
+//!
+//! A block is the indented lines below its key, or the rest of the key's line. Lines that begin
+//! with `#` are comments. Several edits follow each other; `file:` stands until the next one.
+
+/// A known mistake that can be planted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Fault {
+    /// The name of its file, without the extension.
+    pub(crate) name: String,
+    /// The room that `blame` must name.
+    pub(crate) room: String,
+    /// What goes wrong, in one sentence.
+    pub(crate) description: String,
+    /// Whether no program reaches it, so that `gradiff views` finds it, not `gradiff hunt`.
+    pub(crate) is_for_views: bool,
+    /// What changes, one edit or more.
+    pub(crate) edits: Vec<Edit>,
+}
+
+/// One change of a source file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Edit {
+    /// The source file, from the root of the repository on.
+    pub(crate) file: String,
+    /// A text that occurs once in it; how its lines are indented does not matter.
+    pub(crate) before: String,
+    /// What stands there if the fault is on.
+    pub(crate) after: String,
+    /// The line of `before:` in the fault file, counted from 1.
+    pub(crate) line: usize,
+}
+
+/// What is wrong with a fault file, and in which line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Problem {
+    /// Counted from 1.
+    pub(crate) line: usize,
+    /// What is wrong and what is expected.
+    pub(crate) message: String,
+}
+
+/// One `key: value` with the block below it.
+struct Entry<'a> {
+    line: usize,
+    key: &'a str,
+    value: String,
+}
+
+/// Parses the text of the fault file `NAME.fault`.
+///
+/// # Errors
+/// The first line that is not as expected.
+pub(crate) fn parse(name: &str, text: &str) -> Result<Fault, Problem> {
+    let is_plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    if name.is_empty() || !name.chars().all(is_plain) {
+        let message = format!("the name {name:?} is not of a-z, 0-9 and -");
+        return Err(Problem { line: 1, message });
+    }
+    let (mut room, mut description, mut is_for_views) = (None, None, false);
+    let (mut file, mut before, mut edits) = (None, None, Vec::new());
+    for Entry { line, key, value } in entries(text)? {
+        let fail = |message: &str| Err(Problem { line, message: message.to_string() });
+        if before.is_some() && key != "after" {
+            return fail("expected `after:`, which says what stands there instead");
+        }
+        if value.is_empty() && key != "after" {
+            return fail(&format!("nothing follows `{key}:`"));
+        }
+        match key {
+            "room" if room.is_none() => room = Some(value),
+            "description" if description.is_none() => description = Some(value),
+            "by" if value == "views" => is_for_views = true,
+            "by" if value == "hunt" => is_for_views = false,
+            "by" => return fail("a fault is found by `hunt` or by `views`"),
+            "file" => file = Some(value),
+            "before" if file.is_none() => return fail("expected `file:` before the first edit"),
+            "before" => before = Some((value, line)),
+            "after" => match (before.take(), &file) {
+                (Some((before, line)), Some(file)) if before != value => {
+                    edits.push(Edit { file: file.clone(), before, after: value, line });
+                }
+                (Some(_), _) => return fail("`after` is the same as `before`"),
+                (None, _) => return fail("expected `before:`, which says what is changed"),
+            },
+            "room" | "description" => return fail(&format!("`{key}:` stands here twice")),
+            _ => {
+                return fail(&format!(
+                    "no key is called {key}; there are room, description, by, file, before, after"
+                ));
+            }
+        }
+    }
+    let line = text.lines().count().max(1);
+    let missing = |what: &str| Problem { line, message: format!("`{what}:` is missing") };
+    match (before, edits.is_empty()) {
+        (Some(_), _) => return Err(missing("after")),
+        (None, true) => return Err(missing("before")),
+        _ => {}
+    }
+    Ok(Fault {
+        name: name.to_string(),
+        room: room.ok_or_else(|| missing("room"))?,
+        description: description.ok_or_else(|| missing("description"))?,
+        is_for_views,
+        edits,
+    })
+}
+
+fn entries(text: &str) -> Result<Vec<Entry<'_>>, Problem> {
+    let mut entries: Vec<Entry<'_>> = Vec::new();
+    let mut lines = text.lines().enumerate().peekable();
+    while let Some((number, line)) = lines.next() {
+        if line.trim().is_empty() || line.starts_with('#') {
+            continue;
+        }
+        let line_number = number + 1;
+        let fail = |message: &str| Problem { line: line_number, message: message.to_string() };
+        if line.starts_with([' ', '\t']) {
+            return Err(fail("this line is indented, but belongs to no block"));
+        }
+        let (key, rest) =
+            line.split_once(':').ok_or_else(|| fail("expected `key: value` or `key:`"))?;
+        let mut block = Vec::new();
+        let is_of_block = |line: &str| line.trim().is_empty() || line.starts_with([' ', '\t']);
+        while let Some((_, line)) = lines.next_if(|(_, line)| is_of_block(line)) {
+            block.push(line);
+        }
+        let block = unindented(&block);
+        let value = match (rest.trim(), block.as_str()) {
+            (rest, "") => rest.to_string(),
+            ("", block) => block.to_string(),
+            _ => return Err(fail("a value stands in this line or indented below, not both")),
+        };
+        entries.push(Entry { line: line_number, key: key.trim_end(), value });
+    }
+    Ok(entries)
+}
+
+/// The lines without the indentation that all of them have, and without blank ones around them.
+fn unindented(lines: &[&str]) -> String {
+    let indent = |line: &&str| line.len() - line.trim_start().len();
+    let written = || lines.iter().filter(|line| !line.trim().is_empty());
+    let least = written().map(indent).min().unwrap_or(0);
+    let cut = |line: &&str| line.get(least..).unwrap_or_default().trim_end().to_string();
+    lines.iter().map(cut).collect::<Vec<_>>().join("\n").trim_matches('\n').to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HEAD: &str = "room: kernel\ndescription: One is two.\n";
+
+    #[test]
+    fn a_file_has_a_head_and_edits() {
+        let text = "# why\nroom: kernel\ndescription: One is two.\nby: views\n\nfile: engine/a.rs\n\
+                    before: 1\nafter: 2\n\nbefore:\n      let x = 1;\n\n        y\nafter:\n\
+                    # done\nfile: engine/b.rs\nbefore: f(x)\nafter:\n    g(x)\n";
+        let fault = parse("one-is-2", text).expect("it is well formed");
+        assert_eq!((fault.room.as_str(), fault.is_for_views), ("kernel", true));
+        assert_eq!(fault.description, "One is two.");
+        let edit = |file: &str, before: &str, after: &str, line| Edit {
+            file: file.to_string(),
+            before: before.to_string(),
+            after: after.to_string(),
+            line,
+        };
+        let wanted = [
+            edit("engine/a.rs", "1", "2", 7),
+            edit("engine/a.rs", "let x = 1;\n\n  y", "", 10),
+            edit("engine/b.rs", "f(x)", "g(x)", 17),
+        ];
+        assert_eq!(fault.edits, wanted);
+    }
+
+    #[test]
+    fn what_is_wrong_is_said_with_its_line() {
+        for (rest, line, words) in [
+            ("room: view\n", 3, "twice"),
+            ("file: a.rs\nbefore: 1\n", 4, "`after:` is missing"),
+            ("file: a.rs\nbefore: 1\nafter: 1\n", 5, "the same"),
+            ("file: a.rs\nafter: 1\n", 4, "expected `before:`"),
+            ("file: a.rs\nbefore: 1\nbefore: 2\n", 5, "expected `after:`"),
+            ("before: 1\nafter: 2\n", 3, "expected `file:`"),
+            ("file: a.rs\nbefore:\nafter: 2\n", 4, "nothing follows `before:`"),
+            ("    1\n", 2, "`before:` is missing"),
+            ("\n\nonly words\n", 5, "key: value"),
+            ("why: 1\n", 3, "no key is called why"),
+            ("by: luck\n", 3, "`hunt` or by `views`"),
+            ("file: a.rs\nbefore: 1\n    2\nafter:\n", 4, "not both"),
+            ("", 2, "`before:` is missing"),
+        ] {
+            let found = match rest {
+                "    1\n" => parse("a", &format!("{HEAD}\n")),
+                rest => parse("a", &format!("{HEAD}{rest}")),
+            };
+            let problem = found.expect_err(rest);
+            assert!(problem.message.contains(words), "{rest}: {problem:?}");
+            assert!(problem.line == line || rest.starts_with(' '), "{rest}: {problem:?}");
+        }
+        assert!(parse("a", "  indented\n").is_err_and(|problem| problem.message.contains("block")));
+        assert!(parse("A b", HEAD).is_err_and(|problem| problem.message.contains("a-z")));
+        assert!(parse("a", "file: x\nbefore: 1\nafter: 2").is_err());
+    }
+
+    #[test]
+    fn no_text_makes_the_parser_panic() {
+        let whole = format!("{HEAD}by: hunt\nfile: ä.rs\nbefore:\n    ü\n  x\nafter: \t\u{a0}ß\n");
+        for (end, _) in whole.char_indices() {
+            for (start, _) in whole[..end].char_indices().step_by(3) {
+                let _ = parse("a", &whole[start..end]);
+                let _ = parse("a", &format!("{}{}", &whole[end..], &whole[..start]));
+            }
+        }
+    }
+}

@@ -1,0 +1,286 @@
+//! A copy of the workspace with planted faults in it, and the binary that is built from it.
+//!
+//! The copy holds the sources as they are now. Only files that differ are written, so that cargo
+//! builds anew what changed and nothing else. The registry's crates come from the caller's target
+//! folder; the binary has a name of its own there.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use super::Catalogue;
+use super::instrument::{Planted, instrument, module};
+use crate::Failure;
+
+/// What the copy consists of.
+const PARTS: [&str; 6] = ["Cargo.toml", "Cargo.lock", "engine", "corpus", "oracle", "fuzz"];
+/// What is no source: what libFuzzer keeps, the faults themselves, and what was built.
+const OMITTED: [&str; 5] =
+    ["fuzz/corpus", "fuzz/artifacts", "fuzz/coverage", "fuzz/faults", "target"];
+/// What the binary of the copy is called, so that it does not take the place of the caller's.
+const BINARY: &str = "gradiff-faulty";
+/// An optimised build that is done soon: most registry crates are those of other quick builds.
+const PROFILE: [(&str, &str); 4] = [
+    ("CARGO_PROFILE_RELEASE_LTO", "off"),
+    ("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16"),
+    ("CARGO_PROFILE_RELEASE_DEBUG", "0"),
+    ("CARGO_INCREMENTAL", "0"),
+];
+
+/// The files of the copy, by their paths from its root on.
+type Sources = BTreeMap<PathBuf, Vec<u8>>;
+
+/// The root of the checkout: that which this binary was built from, else the one around the
+/// current folder.
+///
+/// # Errors
+/// There is none.
+pub(crate) fn root() -> Result<PathBuf, Failure> {
+    let is_root = |folder: &&Path| {
+        folder.join("engine/Cargo.toml").is_file() && folder.join("fuzz/cli").is_dir()
+    };
+    let here = std::env::current_dir().unwrap_or_default();
+    let built_from = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2);
+    let found = built_from.into_iter().chain(here.ancestors()).find(is_root);
+    found.map(Path::to_path_buf).ok_or_else(|| {
+        let message = "planted faults are edits of gradiff's sources, which are not here; \
+                       run this in a checkout of the repository";
+        Failure::Usage(message.to_string())
+    })
+}
+
+/// The binary with the faults of the catalogue in it, which is built if it is not up to date.
+///
+/// # Errors
+/// An edit that does not fit the sources, a copy that does not compile, files that cannot be
+/// written.
+pub(crate) fn binary(catalogue: &Catalogue) -> Result<PathBuf, Failure> {
+    let root = root()?;
+    let folder = target_folder(&root).join("faults").join(catalogue.folder());
+    let failed = failed_at(&folder);
+    fs::create_dir_all(&folder).map_err(&failed)?;
+    // One process after the other; the lock ends with the file.
+    let lock = fs::File::create(folder.join("lock")).map_err(&failed)?;
+    lock.lock().map_err(&failed)?;
+    // What this binary cannot do the other one need not.
+    let is_whole = cfg!(feature = "wgpu");
+    let binary = folder.join(if is_whole { "gradiff" } else { "gradiff-without-wgpu" });
+    let is_same = update(&root, &folder, catalogue)?;
+    if is_same && binary.is_file() {
+        return Ok(binary);
+    }
+    eprintln!("building an engine with {} planted faults", catalogue.faults.len());
+    let built = build(&root, &folder.join("workspace"), is_whole)?;
+    let fresh = folder.join("fresh");
+    fs::copy(&built, &fresh).and_then(|_| fs::rename(&fresh, &binary)).map_err(&failed)?;
+    Ok(binary)
+}
+
+/// Writes the copy and gives its folder, for builds of another kind.
+///
+/// # Errors
+/// As [`binary`], but for the compiler's.
+pub(crate) fn copy(catalogue: &Catalogue) -> Result<PathBuf, Failure> {
+    let root = root()?;
+    let folder = target_folder(&root).join("faults").join(catalogue.folder());
+    update(&root, &folder, catalogue)?;
+    Ok(folder.join("workspace"))
+}
+
+/// Brings the copy up to date; whether nothing was to be done. Binaries of another copy go first.
+fn update(root: &Path, folder: &Path, catalogue: &Catalogue) -> Result<bool, Failure> {
+    let sources = instrumented(root, catalogue)?;
+    let workspace = folder.join("workspace");
+    let failed = failed_at(&workspace);
+    fs::create_dir_all(&workspace).map_err(&failed)?;
+    let known = files(&workspace, Path::new("")).map_err(&failed)?;
+    let gone = known.iter().filter(|path| !sources.contains_key(*path));
+    let is_stale = |(path, text): &(&PathBuf, &Vec<u8>)| {
+        fs::read(workspace.join(path)).map_or(true, |old| old != **text)
+    };
+    let (gone, stale): (Vec<&PathBuf>, Vec<_>) =
+        (gone.collect(), sources.iter().filter(is_stale).collect());
+    if gone.is_empty() && stale.is_empty() {
+        return Ok(true);
+    }
+    for name in ["gradiff", "gradiff-without-wgpu"] {
+        let _ = fs::remove_file(folder.join(name));
+    }
+    for path in gone {
+        fs::remove_file(workspace.join(path)).map_err(&failed)?;
+    }
+    for (path, text) in stale {
+        let path = workspace.join(path);
+        let parent = path.parent().unwrap_or(&workspace);
+        fs::create_dir_all(parent).and_then(|()| fs::write(&path, text)).map_err(&failed)?;
+    }
+    Ok(false)
+}
+
+/// The sources with all faults in them.
+///
+/// # Errors
+/// An edit that does not fit.
+pub(crate) fn instrumented(root: &Path, catalogue: &Catalogue) -> Result<Sources, Failure> {
+    let mut sources = Sources::new();
+    for part in PARTS {
+        let paths = files(root, Path::new(part)).map_err(failed_at(&root.join(part)))?;
+        for path in paths {
+            let text = fs::read(root.join(&path)).map_err(failed_at(&root.join(&path)))?;
+            sources.insert(path, text);
+        }
+    }
+    let mut by_crate: BTreeMap<&str, BTreeMap<&str, Vec<(usize, usize)>>> = BTreeMap::new();
+    for (number, fault) in catalogue.faults.iter().enumerate() {
+        for (at, edit) in fault.edits.iter().enumerate() {
+            let (home, _) = edit.file.split_once("/src/").ok_or_else(|| {
+                catalogue.misfit(number, at, &format!("{} is no source of a crate", edit.file))
+            })?;
+            by_crate.entry(home).or_default().entry(&edit.file).or_default().push((number, at));
+        }
+    }
+    for (home, files) in by_crate {
+        let mut names: Vec<&str> = Vec::new();
+        for (file, edits) in files {
+            let planted: Vec<Planted<'_>> = edits
+                .iter()
+                .map(|(number, at)| {
+                    let fault = &catalogue.faults[*number];
+                    let known = names.iter().position(|name| *name == fault.name);
+                    let number = known.unwrap_or_else(|| {
+                        names.push(&fault.name);
+                        names.len() - 1
+                    });
+                    Planted { number, name: &fault.name, edit: &fault.edits[*at] }
+                })
+                .collect();
+            let misfit = |index: usize, message: &str| {
+                let (number, at) = edits[index];
+                catalogue.misfit(number, at, message)
+            };
+            let text = sources.get_mut(Path::new(file));
+            let text = text.ok_or_else(|| misfit(0, &format!("there is no file {file}")))?;
+            let source = String::from_utf8_lossy(text);
+            let changed = instrument(&source, &planted);
+            *text = changed.map_err(|found| misfit(found.index, &found.message))?.into_bytes();
+        }
+        let lib = ["lib.rs", "main.rs"].map(|name| Path::new(home).join("src").join(name));
+        let lib = lib.iter().find(|path| sources.contains_key(*path));
+        let text = lib.and_then(|path| sources.get_mut(path));
+        let text = text.ok_or_else(|| Failure::Usage(format!("{home} is no crate")))?;
+        text.extend(module(&names).into_bytes());
+    }
+    adapt(&mut sources)?;
+    Ok(sources)
+}
+
+/// The copy's manifests: a binary of another name, and no warnings about what faults leave unused.
+fn adapt(sources: &mut Sources) -> Result<(), Failure> {
+    for (file, before, after) in [
+        (
+            "Cargo.toml",
+            "[workspace.lints.rust]\n",
+            "[workspace.lints.rust]\nwarnings = \"allow\"\n",
+        ),
+        ("fuzz/cli/Cargo.toml", "name = \"gradiff\"\n", &format!("name = \"{BINARY}\"\n")),
+    ] {
+        let text = sources
+            .get_mut(Path::new(file))
+            .filter(|text| String::from_utf8_lossy(text).matches(before).count() == 1);
+        let text = text.ok_or_else(|| {
+            Failure::Internal(format!("{file} does not hold {before:?}, which the copy changes"))
+        })?;
+        *text = String::from_utf8_lossy(text).replacen(before, after, 1).into_bytes();
+    }
+    Ok(())
+}
+
+/// The files at or below a path, from `root` on, in order; without hidden and built ones.
+fn files(root: &Path, part: &Path) -> io::Result<Vec<PathBuf>> {
+    let (mut found, mut open) = (Vec::new(), vec![part.to_path_buf()]);
+    while let Some(path) = open.pop() {
+        if OMITTED.iter().any(|omitted| path == Path::new(omitted)) {
+            continue;
+        }
+        if !root.join(&path).is_dir() {
+            found.push(path);
+            continue;
+        }
+        for entry in fs::read_dir(root.join(&path))? {
+            let name = entry?.file_name();
+            let is_hidden = name.to_string_lossy().starts_with('.');
+            let is_built = name == "target";
+            if !is_hidden && !is_built {
+                open.push(path.join(name));
+            }
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
+/// Cargo's target folder: that which this binary lies in, else that of the checkout.
+fn target_folder(root: &Path) -> PathBuf {
+    let here = std::env::current_exe().unwrap_or_default();
+    let is_target = |folder: &&Path| folder.join("CACHEDIR.TAG").is_file();
+    here.ancestors().find(is_target).map_or_else(|| root.join("target"), Path::to_path_buf)
+}
+
+/// Builds the copy; the path of its binary.
+fn build(root: &Path, workspace: &Path, is_whole: bool) -> Result<PathBuf, Failure> {
+    let cannot_start =
+        |error: io::Error| Failure::Internal(format!("cargo cannot be started: {error}"));
+    let target = target_folder(root);
+    let run = |flags: &[&str]| cargo(workspace, &target, is_whole, flags).output();
+    let mut output = run(&["--offline"]).map_err(cannot_start)?;
+    if !output.status.success() && String::from_utf8_lossy(&output.stderr).contains("--offline") {
+        output = run(&[]).map_err(cannot_start)?;
+    }
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr);
+        let errors = said.find("error").map_or("", |at| &said[at..]).trim_end();
+        return Err(Failure::Usage(format!(
+            "the sources with the faults in {} do not compile; `before` and `after` must both be \
+             an expression, or statements whose names nothing else needs\n{errors}",
+            workspace.display()
+        )));
+    }
+    executable(&output).ok_or_else(|| Failure::Internal("cargo names no binary".to_string()))
+}
+
+fn cargo(workspace: &Path, target: &Path, is_whole: bool, flags: &[&str]) -> Command {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut command = Command::new(cargo);
+    command.current_dir(workspace).stdin(Stdio::null());
+    // What cargo tells a program that it runs is about that program.
+    let told = ["CARGO_PKG_", "CARGO_MANIFEST_", "CARGO_BIN_", "CARGO_CRATE_", "CARGO_PRIMARY_"];
+    for (name, _) in std::env::vars_os() {
+        if told.iter().any(|start| name.to_string_lossy().starts_with(start)) {
+            command.env_remove(name);
+        }
+    }
+    command.envs(PROFILE).env("CARGO_TARGET_DIR", target).env_remove("CARGO_BUILD_TARGET");
+    command.args(["build", "--release", "--quiet", "--package=gradiff-cli"]);
+    command.arg("--message-format=json-render-diagnostics").args(flags);
+    if !is_whole {
+        command.arg("--no-default-features");
+    }
+    command
+}
+
+/// The path of the binary, from what cargo says on standard output.
+fn executable(output: &Output) -> Option<PathBuf> {
+    let said = String::from_utf8_lossy(&output.stdout);
+    said.lines().find_map(|line| {
+        let message: serde_json::Value = serde_json::from_str(line).ok()?;
+        let path = message["executable"].as_str()?;
+        (message["target"]["name"] == BINARY).then(|| PathBuf::from(path))
+    })
+}
+
+fn failed_at(path: &Path) -> impl Fn(io::Error) -> Failure {
+    let path = path.display().to_string();
+    move |error| Failure::Internal(format!("{path}: {error}"))
+}
