@@ -21,7 +21,6 @@ pub use axis::{Axis, AxisKind};
 pub use constant::Constant;
 pub use dtype::DType;
 pub use evaluate::{THREEFRY_PARITY, THREEFRY_ROTATIONS, evaluate};
-pub use gradiff_view::fault;
 pub use infix::infix;
 pub use linear::{Instruction, Linear};
 pub use linear_text::parse_linears;

@@ -4,12 +4,10 @@
 //! of what is real rather than padding). A [`ShapeTracker`] is a chain of views, for what one view
 //! cannot say. The six movement ops never move data: they answer with another tracker. This room
 //! knows nothing of graphs; the caller's [`IndexAlgebra`] turns a tracker into index expressions.
-//! [`fault`] holds the engine's planted faults.
 
 mod canon;
 mod dim;
 mod error;
-pub mod fault;
 mod index;
 mod merge;
 mod movement;
