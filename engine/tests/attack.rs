@@ -15,8 +15,12 @@ fn engines() -> Vec<Engine> {
     let mut engines = Vec::new();
     for (fuse, merge_views) in [(true, true), (false, true), (true, false), (false, false)] {
         let mut engine = Engine::new("interp").expect("the interpreter needs nothing");
-        engine.schedule =
-            gradiff::schedule::Options { fuse, merge_views, pack: false, rows: merge_views };
+        engine.schedule = gradiff::schedule::Options {
+            fuse,
+            merge_views,
+            rows: merge_views,
+            ..Default::default()
+        };
         engines.push(engine);
     }
     engines.extend(Engine::new("jit"));
