@@ -349,8 +349,9 @@ mod tests {
             let Case::Program(program) = parse(&text).unwrap().case else { panic!("a program") };
             let backends: [Box<dyn Backend>; 1] = [Box::new(Echo)];
             let mut began = Vec::new();
-            let (tally, failures) =
-                agree_in_steps(&[&program], &backends, &mut |name| began.push(name.to_string()));
+            let (tally, failures) = agree_in_steps(&[&program], &backends, None, &mut |name| {
+                began.push(name.to_string())
+            });
             assert_eq!((failures, began), (vec![], vec!["oracle".into(), "echo".into()]));
             assert_eq!(tally.unspecified_elements, count as u64);
             let by_op = BTreeMap::from([("cdiv division-by-zero".to_string(), count as u64)]);
