@@ -4,7 +4,7 @@
 //! op of the tensor graph is then carried out once for each element and rounded to its type: f32
 //! and f64 by IEEE 754, f16 and bf16 in f32 first. No product is added without being rounded, and
 //! no sum of floats takes another order: a reduction starts from its identity and takes its
-//! elements in row-major order. So the results of a program are the same bits on every device,
+//! elements in row-major order; that of one element is this element. So the results of a program are the same bits on every device,
 //! under every optimisation, but for
 //!
 //! * the payload and sign of a NaN,
@@ -145,6 +145,10 @@ mod tests {
         };
         assert_eq!(sum("[16777216.0, 1.0, 1.0]"), None);
         assert!(sum("[1.0, 1.0, 16777216.0]").is_some());
+        let one = program("a = input f32[1] [-0.0]\nb = sum a axes=[0]\noutput b\n");
+        let one = Reference::new(&one).expect("the engine takes it");
+        let zero = |bits| one.difference(&[array(gradiff_corpus::DType::F32, &[bits])]);
+        assert!(zero(0x8000_0000).is_none() && zero(0).is_some());
         let text = "a = input f32[1] [0.3]\nb = exp2 a\nc = mulacc a a a\noutput b\noutput c\n";
         let reference = Reference::new(&program(text)).expect("the engine takes it");
         let wrong = array(gradiff_corpus::DType::F32, &[0]);

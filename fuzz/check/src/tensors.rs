@@ -76,6 +76,10 @@ fn folded(op: Op, node: &UOp, source: &Elements, from: &[i64], to: &[i64]) -> El
     let dtype = node.dtype();
     let start = scalar::identity(op, dtype);
     let count: i64 = to.iter().product();
+    // Of one element nothing is added to anything: -0.0 stays what it is.
+    if source.len() as i64 == count {
+        return source.clone();
+    }
     let mut elements = vec![start; count as usize];
     for (flat, value) in source.iter().enumerate() {
         let mut index = unravel(flat as i64, from);
