@@ -70,7 +70,8 @@ fn the_pass_of_a_kernel_is_named() {
             "lower-rows-share-range",
             "lower",
             "interp/opts",
-            "a = input i32[3] [1, 2, 4]\nb = sum a axes=[0]\nc = expand b [3]\nd = sub a c\noutput d\n",
+            "a = input i32[3] [1, 2, 4]\nb = sum a axes=[0]\nc = expand b [3]\nd = sub a c\n\
+             output d\n",
         ),
         (
             "lower-gate-lost",
@@ -91,7 +92,7 @@ fn the_pass_of_a_kernel_is_named() {
     }
 }
 
-/// What `optimize` does wrong shows in loops already, what is wrong later when they are written out.
+/// What `optimize` does wrong shows in loops already, what comes later when they are written out.
 #[test]
 fn optimisations_go_wrong_from_their_pass_on() {
     for (fault, opts, from, case) in [
@@ -112,7 +113,8 @@ fn optimisations_go_wrong_from_their_pass_on() {
             "expand-bound-short",
             "upcast 0 2",
             "written out",
-            "a = input i32[6] [1, 2, 3, 4, 5, 6]\nb = shrink a [(0,5)]\nc = pad b [(0,1)] 0\noutput c\n",
+            "a = input i32[6] [1, 2, 3, 4, 5, 6]\nb = shrink a [(0,5)]\nc = pad b [(0,1)] 0\n\
+             output c\n",
         ),
         (
             "rows-turned",

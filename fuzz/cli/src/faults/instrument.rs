@@ -1,8 +1,8 @@
 //! Source text with planted faults in it, each of which can be switched on.
 //!
-//! An edit `before` -> `after` becomes `if crate::planted_fault::is_on(N) { after } else { before }`,
-//! so both are expressions or statements from which no binding escapes. Of a `let` or of an arm of a
-//! `match` that the two texts share, only the part behind `=` or `=>` becomes a choice.
+//! An edit becomes `if crate::planted_fault::is_on(N) { after } else { before }`, so both texts are
+//! expressions or statements from which no binding escapes. Of a `let` or of an arm of a `match`
+//! that the two share, only the part behind `=` or `=>` becomes a choice.
 //! Edits of the same text, or of a text within that of another one, share one `if`; edits that
 //! overlap otherwise are refused.
 

@@ -1,8 +1,8 @@
 //! Planted faults: known mistakes that the harness must find.
 //!
 //! The engine knows nothing of them. A fault is a text file, an edit of the sources ([`parse`]); a
-//! copy of the workspace holds all of them, each behind a switch ([`instrument`]), and is built once
-//! ([`workspace`]). `--fault NAME` runs the same command in that binary, with [`FAULT`] in the
+//! copy of the workspace holds all of them, each behind a switch ([`instrument`]), and is built
+//! once ([`workspace`]). `--fault NAME` runs the same command in that binary, with [`FAULT`] in the
 //! environment; [`measure`] hunts one after the other.
 
 mod instrument;
@@ -145,7 +145,7 @@ fn without_fault(arguments: impl Iterator<Item = OsString>) -> Vec<OsString> {
         }
         let is_given =
             |flag: &&str| text.strip_prefix(*flag).is_some_and(|rest| rest.starts_with('='));
-        if !is_literal && flags.iter().any(|flag| is_given(&flag)) {
+        if !is_literal && flags.iter().any(is_given) {
             continue;
         }
         is_literal |= text == "--";

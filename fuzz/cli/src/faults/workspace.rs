@@ -57,13 +57,9 @@ pub(crate) fn root() -> Result<PathBuf, Failure> {
 /// An edit that does not fit the sources, a copy that does not compile, files that cannot be
 /// written.
 pub(crate) fn binary(catalogue: &Catalogue) -> Result<PathBuf, Failure> {
-    let root = root()?;
-    let folder = target_folder(&root).join("faults").join(catalogue.folder());
+    let (root, folder) = (root()?, folder(catalogue)?);
     let failed = failed_at(&folder);
-    fs::create_dir_all(&folder).map_err(&failed)?;
-    // One process after the other; the lock ends with the file.
-    let lock = fs::File::create(folder.join("lock")).map_err(&failed)?;
-    lock.lock().map_err(&failed)?;
+    let _lock = locked(&folder)?;
     // What this binary cannot do the other one need not.
     let is_whole = cfg!(feature = "wgpu");
     let binary = folder.join(if is_whole { "gradiff" } else { "gradiff-without-wgpu" });
@@ -83,10 +79,26 @@ pub(crate) fn binary(catalogue: &Catalogue) -> Result<PathBuf, Failure> {
 /// # Errors
 /// As [`binary`], but for the compiler's.
 pub(crate) fn copy(catalogue: &Catalogue) -> Result<PathBuf, Failure> {
-    let root = root()?;
-    let folder = target_folder(&root).join("faults").join(catalogue.folder());
+    let (root, folder) = (root()?, folder(catalogue)?);
+    let _lock = locked(&folder)?;
     update(&root, &folder, catalogue)?;
     Ok(folder.join("workspace"))
+}
+
+/// The folder of the copy and its binary.
+fn folder(catalogue: &Catalogue) -> Result<PathBuf, Failure> {
+    Ok(target_folder(&root()?).join("faults").join(catalogue.folder()))
+}
+
+/// Lets one process after the other write the copy; the lock ends with the file.
+fn locked(folder: &Path) -> Result<fs::File, Failure> {
+    let open = || {
+        fs::create_dir_all(folder)?;
+        let file = fs::File::create(folder.join("lock"))?;
+        file.lock()?;
+        Ok(file)
+    };
+    open().map_err(failed_at(folder))
 }
 
 /// Brings the copy up to date; whether nothing was to be done. Binaries of another copy go first.
@@ -132,48 +144,53 @@ pub(crate) fn instrumented(root: &Path, catalogue: &Catalogue) -> Result<Sources
             sources.insert(path, text);
         }
     }
-    let mut by_crate: BTreeMap<&str, BTreeMap<&str, Vec<(usize, usize)>>> = BTreeMap::new();
+    plant(&mut sources, catalogue)?;
+    adapt(&mut sources)?;
+    Ok(sources)
+}
+
+/// Puts the faults into the sources, and into each crate that has some a module that knows them.
+fn plant(sources: &mut Sources, catalogue: &Catalogue) -> Result<(), Failure> {
+    let mut by_file: BTreeMap<&str, Vec<(usize, usize)>> = BTreeMap::new();
     for (number, fault) in catalogue.faults.iter().enumerate() {
         for (at, edit) in fault.edits.iter().enumerate() {
-            let (home, _) = edit.file.split_once("/src/").ok_or_else(|| {
-                catalogue.misfit(number, at, &format!("{} is no source of a crate", edit.file))
-            })?;
-            by_crate.entry(home).or_default().entry(&edit.file).or_default().push((number, at));
+            by_file.entry(&edit.file).or_default().push((number, at));
         }
     }
-    for (home, files) in by_crate {
-        let mut names: Vec<&str> = Vec::new();
-        for (file, edits) in files {
-            let planted: Vec<Planted<'_>> = edits
-                .iter()
-                .map(|(number, at)| {
-                    let fault = &catalogue.faults[*number];
-                    let known = names.iter().position(|name| *name == fault.name);
-                    let number = known.unwrap_or_else(|| {
-                        names.push(&fault.name);
-                        names.len() - 1
-                    });
-                    Planted { number, name: &fault.name, edit: &fault.edits[*at] }
-                })
-                .collect();
-            let misfit = |index: usize, message: &str| {
-                let (number, at) = edits[index];
-                catalogue.misfit(number, at, message)
-            };
-            let text = sources.get_mut(Path::new(file));
-            let text = text.ok_or_else(|| misfit(0, &format!("there is no file {file}")))?;
-            let source = String::from_utf8_lossy(text);
-            let changed = instrument(&source, &planted);
-            *text = changed.map_err(|found| misfit(found.index, &found.message))?.into_bytes();
+    // The faults of each crate; their places in the list are their numbers there.
+    let mut known: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for (file, edits) in by_file {
+        let misfit = |index: usize, message: &str| {
+            let (number, at) = edits[index];
+            catalogue.misfit(number, at, message)
+        };
+        let (home, _) = file
+            .split_once("/src/")
+            .ok_or_else(|| misfit(0, &format!("{file} is no source of a crate")))?;
+        let names = known.entry(home).or_default();
+        let mut planted = Vec::new();
+        for (number, at) in &edits {
+            let fault = &catalogue.faults[*number];
+            let name = fault.name.as_str();
+            let number = names.iter().position(|known| *known == name).unwrap_or_else(|| {
+                names.push(name);
+                names.len() - 1
+            });
+            planted.push(Planted { number, name, edit: &fault.edits[*at] });
         }
-        let lib = ["lib.rs", "main.rs"].map(|name| Path::new(home).join("src").join(name));
-        let lib = lib.iter().find(|path| sources.contains_key(*path));
-        let text = lib.and_then(|path| sources.get_mut(path));
+        let text = sources.get_mut(Path::new(file));
+        let text = text.ok_or_else(|| misfit(0, &format!("there is no file {file}")))?;
+        let changed = instrument(&String::from_utf8_lossy(text), &planted);
+        *text = changed.map_err(|found| misfit(found.index, &found.message))?.into_bytes();
+    }
+    for (home, names) in known {
+        let roots = ["lib.rs", "main.rs"].map(|name| Path::new(home).join("src").join(name));
+        let root = roots.iter().find(|path| sources.contains_key(*path));
+        let text = root.and_then(|path| sources.get_mut(path));
         let text = text.ok_or_else(|| Failure::Usage(format!("{home} is no crate")))?;
         text.extend(module(&names).into_bytes());
     }
-    adapt(&mut sources)?;
-    Ok(sources)
+    Ok(())
 }
 
 /// The copy's manifests: a binary of another name, and no warnings about what faults leave unused.
