@@ -227,7 +227,7 @@ fn hunt_with_compiler(script: &str, arguments: &[&str], code: i32) -> Value {
 #[test]
 fn a_backend_that_dies_is_a_finding_not_the_end() {
     let script = "#!/bin/sh\n\
-        case \"$*\" in *--version*) exec cc --version ;; esac\n\
+        case \"$*\" in *--version* | *-dM*) exec cc \"$@\" ;; esac\n\
         crash=$(dirname \"$0\")/crash.h\n\
         printf '#include <stdlib.h>\\n__attribute__((constructor)) static void f(void) { abort(); }\\n' > \"$crash\"\n\
         exec cc -include \"$crash\" \"$@\"\n";
@@ -241,7 +241,7 @@ fn a_backend_that_dies_is_a_finding_not_the_end() {
 #[test]
 fn a_backend_that_hangs_is_a_finding_not_the_end() {
     let script = |body: &str| {
-        format!("#!/bin/sh\ncase \"$*\" in *--version*) exec cc --version ;; esac\n{body}\n")
+        format!("#!/bin/sh\ncase \"$*\" in *--version* | *-dM*) exec cc \"$@\" ;; esac\n{body}\n")
     };
     let one = ["--programs", "1", "--timeout", "1"];
     let summary = hunt_with_compiler(&script("while :; do :; done"), &one, 2);
@@ -270,7 +270,7 @@ fn a_backend_that_hangs_is_a_finding_not_the_end() {
 #[test]
 fn a_worker_that_is_stopped_for_long_is_no_finding() {
     let script = "#!/bin/sh\n\
-        case \"$*\" in *--version*) exec cc --version ;; esac\n\
+        case \"$*\" in *--version* | *-dM*) exec cc \"$@\" ;; esac\n\
         here=$(dirname \"$0\")\n\
         touch \"$here/started\"\n\
         until test -e \"$here/go\"; do sleep 0.1; done\n\
@@ -301,7 +301,7 @@ fn a_worker_that_is_stopped_for_long_is_no_finding() {
 #[test]
 fn a_compiler_that_fails_is_told_with_its_words() {
     let script = "#!/bin/sh\n\
-        case \"$*\" in *--version*) exec cc --version ;; esac\n\
+        case \"$*\" in *--version* | *-dM*) exec cc \"$@\" ;; esac\n\
         echo 'out of licences' >&2\nexit 1\n";
     let summary = hunt_with_compiler(script, &["--programs", "4"], 2);
     assert!(summary["details"][0]["story"].to_string().contains("out of licences"), "{summary}");
