@@ -5,6 +5,7 @@
 //! polynomials are one value, whatever order they were written in.
 
 use std::cmp::Ordering;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -28,6 +29,9 @@ struct Term {
 
 /// Up to this many variables the exact range is found, by trying all corners.
 const CORNERS_OF: usize = 8;
+
+/// Products of up to this many factors are taken apart for their bounds.
+const FACTORS_OF: usize = 6;
 
 /// Why a node is no polynomial.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -61,7 +65,9 @@ impl SInt {
         let variables = self.variables();
         let is_linear = self.terms.iter().all(|term| term.factors.windows(2).all(|w| w[0] != w[1]));
         if !is_linear || variables.len() > CORNERS_OF {
-            return by_term();
+            let from_ends = [false, true].into_iter().filter_map(|high| self.range_from(high));
+            return from_ends
+                .fold(by_term(), |(low, high), (least, most)| (low.max(least), high.min(most)));
         }
         // Linear in each variable alone: the extremes are at corners.
         let corner = |corner: usize| {
@@ -73,6 +79,44 @@ impl SInt {
         };
         let values = (0..1usize << variables.len()).map(corner);
         values.fold((i128::MAX, i128::MIN), |(low, high), v| (low.min(v), high.max(v)))
+    }
+
+    /// Bounds found by writing each variable as one end of its range and the distance from it: of a
+    /// size that grows with its variables all terms in the distances have one sign, so that the bound
+    /// there is exact. `None` where that takes too many terms.
+    fn range_from(&self, high: bool) -> Option<(i128, i128)> {
+        let mut terms: BTreeMap<Vec<&Variable>, i128> = BTreeMap::new();
+        for term in &self.terms {
+            if term.factors.len() > FACTORS_OF {
+                return None;
+            }
+            let mut parts = vec![(Vec::new(), i128::from(term.coefficient))];
+            for variable in &term.factors {
+                let (end, sign) = if high { (variable.max, -1) } else { (variable.min, 1) };
+                for at in 0..parts.len() {
+                    let (mut distances, part) = parts[at].clone();
+                    parts[at].1 = part.checked_mul(end.into())?;
+                    distances.push(&**variable);
+                    parts.push((distances, part * sign));
+                }
+            }
+            for (distances, part) in parts {
+                let sum = terms.entry(distances).or_default();
+                *sum = sum.checked_add(part)?;
+            }
+        }
+        let (mut least, mut most) = (0_i128, 0_i128);
+        for (distances, coefficient) in terms {
+            let width = |product: i128, v: &&Variable| {
+                product.checked_mul(i128::from(v.max) - i128::from(v.min))
+            };
+            let end = distances.iter().try_fold(coefficient, width)?;
+            // A constant counts at both ends.
+            let is_fixed = distances.is_empty();
+            least = least.checked_add(if is_fixed { end } else { end.min(0) })?;
+            most = most.checked_add(if is_fixed { end } else { end.max(0) })?;
+        }
+        Some((least, most))
     }
 
     /// The number that this is where each variable has this value.
@@ -345,6 +389,23 @@ mod tests {
 
     fn num(value: i64) -> SInt {
         SInt::number(value)
+    }
+
+    #[test]
+    fn what_grows_with_its_variables_has_exact_bounds() {
+        let n = var("n", 2, 6);
+        let power = |count: usize| (0..count).fold(num(1), |x, _| x.times(&n).unwrap());
+        let rest = power(3).plus(&power(2)).unwrap().plus(&n.times(&num(2)).unwrap()).unwrap();
+        let difference = power(4).minus(&rest).unwrap().plus(&num(1)).unwrap();
+        assert_eq!(difference.range(), (1, 1033));
+        assert!(rest.minus(&num(1)).unwrap().at_most(&power(4)));
+        // Two variables, of which one is negative as well.
+        let m = var("m", -3, 5);
+        let mixed = power(2).minus(&n).unwrap().plus(&m.times(&m).unwrap()).unwrap();
+        let values = (2..=6).flat_map(|n| (-3..=5).map(move |m| n * n - n + m * m));
+        let (least, most) = (values.clone().min().unwrap(), values.max().unwrap());
+        let (low, high) = mixed.range();
+        assert!((-17..=least).contains(&low) && (most..=59).contains(&high), "{low} {high}");
     }
 
     #[test]
