@@ -187,6 +187,9 @@ impl<'a, C: Choices> Builder<'a, C> {
                     self.policy.special |= steer::is_special(feature);
                     let limit = steer::least_limit(feature).min(self.config.max_large_elements);
                     self.limit = self.limit.max(limit);
+                    if limit >= 1 << 10 {
+                        self.room = self.room.min(6);
+                    }
                 }
                 self.steer(pair);
             }

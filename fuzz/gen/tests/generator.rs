@@ -568,8 +568,8 @@ fn pairs_of_features_lie_close_together() {
     }
     println!("{} of {}", pairs.seen(), Pairs::POSSIBLE);
     assert!(pairs.seen() >= 4_950, "{} of {}", pairs.seen(), Pairs::POSSIBLE);
-    // Each in one of 200 programs at least.
-    let rare: Vec<_> = counts.iter().filter(|(_, count)| **count < 100).collect();
+    // Each in one of 400 programs at least; many elements cost time.
+    let rare: Vec<_> = counts.iter().filter(|(_, count)| **count < 50).collect();
     let rare: Vec<_> = rare.iter().map(|(feature, count)| (feature.name(), **count)).collect();
     assert!(rare.is_empty(), "of 20,000 programs: {rare:?}");
 }
