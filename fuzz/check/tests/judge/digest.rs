@@ -1,0 +1,49 @@
+//! Hashes of what programs become: of the schedule, of the uops for each target and of the text in
+//! each language. A mutant that changes none of them changes no kernel here.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use gradiff_check::Shown;
+use gradiff_corpus::{Case, embedded, parse};
+
+/// Programs that are drawn besides those of the corpus.
+const DRAWN: u64 = 150;
+/// Targets for which the uops are hashed.
+const TARGETS: [&str; 6] = ["jit", "loops", "vectors", "groups", "cuda", "wgsl"];
+/// Languages whose text is hashed, each for its own target.
+const LANGUAGES: [&str; 7] = ["cuda", "opencl", "metal", "wgsl-core", "llvm", "ptx", "wgsl"];
+
+/// Prints a line for each program: its name, then the three hashes.
+pub(crate) fn print(seed: u64) {
+    let corpus = embedded().iter().filter_map(|(stem, text)| {
+        let case = parse(text).unwrap_or_else(|e| panic!("{stem}: {e}")).case;
+        matches!(case, Case::Program(_)).then(|| (stem.to_string(), case))
+    });
+    let config = gradiff_gen::Config::default();
+    let drawn = (0..DRAWN).map(|number| {
+        let program = gradiff_gen::program_at(seed, number, &config).program;
+        (format!("drawn-{number}"), Case::Program(program))
+    });
+    for (name, case) in corpus.chain(drawn) {
+        let hash = |stage: &[&str], target: Option<&str>| {
+            let mut hasher = DefaultHasher::new();
+            for shown in stage {
+                let target = target.or(Some(*shown));
+                of(&case, Shown { stage: shown, opts: None, target }).hash(&mut hasher);
+            }
+            hasher.finish()
+        };
+        let schedule = hash(&["schedule"], Some("plain"));
+        let uops: Vec<u64> = TARGETS.iter().map(|target| hash(&["uops"], Some(target))).collect();
+        let mut hasher = DefaultHasher::new();
+        uops.hash(&mut hasher);
+        let (uops, text) = (hasher.finish(), hash(&LANGUAGES, None));
+        println!("DIGEST {name} {schedule:016x} {uops:016x} {text:016x}");
+    }
+}
+
+/// The text of a stage, or why there is none.
+fn of(case: &Case, shown: Shown<'_>) -> String {
+    let shown = gradiff_check::catch(|| gradiff_check::show(case, shown));
+    shown.and_then(|text| text).unwrap_or_else(|problem| problem)
+}

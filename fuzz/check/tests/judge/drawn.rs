@@ -1,0 +1,169 @@
+//! Drawn cases of every kind, in rounds. A round is a few of each kind, in the order of how much
+//! they find for their time.
+
+use gradiff_check::{Backend, Sequences, Shown};
+use gradiff_corpus::{Case, Program};
+use gradiff_gen::{Config, ExprConfig, SeedChoices, ViewConfig, case_seed};
+
+use crate::corpus::{agrees, blamed};
+use crate::verdict::{Found, Of, Verdict};
+
+/// Programs of a round, each on all configurations.
+const PROGRAMS: u64 = 4;
+/// View sequences of a round; one in sixteen is checked with variables as well.
+const VIEWS: u64 = 16;
+const SYMBOLIC_ONE_IN: u64 = 16;
+/// Expressions of a round.
+const EXPRS: u64 = 16;
+/// Random sequences of optimisations on each kernel of one program of the round.
+const SEQUENCES: u64 = 6;
+/// Programs that go to a compiler together.
+const BATCH: usize = 64;
+
+/// Every language with the target that its kernels are made for.
+const LANGUAGES: [&str; 8] = ["cuda", "opencl", "metal", "wgsl", "wgsl-core", "llvm", "ptx", "c"];
+
+/// The checks, and how many there were.
+pub(crate) struct Checks {
+    seed: u64,
+    rounds: u64,
+    config: Config,
+    /// Configurations in process.
+    pub(crate) direct: Vec<Box<dyn Backend>>,
+    /// Those that call a compiler, and the programs that wait for them.
+    batched: Vec<Box<dyn Backend>>,
+    waiting: Vec<Program>,
+    pub(crate) programs: u64,
+    pub(crate) views: u64,
+    pub(crate) exprs: u64,
+    pub(crate) sequences: u64,
+}
+
+impl Checks {
+    /// The first round of a seed comes next.
+    pub(crate) fn new(seed: u64, devices: &str) -> Checks {
+        let open = |devices: &str| {
+            gradiff_check::backends(&crate::configurations(devices))
+                .unwrap_or_else(|error| panic!("{}", error.message))
+        };
+        let (in_process, others): (Vec<&str>, Vec<&str>) =
+            devices.split(',').partition(|device| matches!(*device, "interp" | "jit"));
+        Checks {
+            seed,
+            rounds: 0,
+            config: Config::default(),
+            direct: open(&in_process.join(",")),
+            batched: open(&others.join(",")),
+            waiting: Vec::new(),
+            programs: 0,
+            views: 0,
+            exprs: 0,
+            sequences: 0,
+        }
+    }
+
+    /// One round.
+    pub(crate) fn round(&mut self, verdict: &Verdict) {
+        for _ in 0..PROGRAMS {
+            self.program(verdict);
+        }
+        for _ in 0..VIEWS {
+            self.view(verdict);
+        }
+        for _ in 0..EXPRS {
+            self.expr(verdict);
+        }
+        self.rounds += 1;
+    }
+
+    /// What still waits.
+    pub(crate) fn finish(&mut self, verdict: &Verdict) {
+        self.compile(verdict);
+    }
+
+    fn program(&mut self, verdict: &Verdict) {
+        let number = self.programs;
+        let program = gradiff_gen::program_at(self.seed, number, &self.config).program;
+        self.programs += 1;
+        verdict.check(&format!("program:{number}"), || agrees(&program, &self.direct));
+        verdict.check(&format!("targets:{number}"), || targets(&program, number));
+        if number.is_multiple_of(PROGRAMS) {
+            verdict.check(&format!("opts:{number}"), || {
+                self.sequences += opts(&program, self.seed.wrapping_add(number))?;
+                Ok(())
+            });
+        }
+        if !self.batched.is_empty() {
+            self.waiting.push(program);
+            if self.waiting.len() == BATCH {
+                self.compile(verdict);
+            }
+        }
+    }
+
+    fn compile(&mut self, verdict: &Verdict) {
+        let waiting = std::mem::take(&mut self.waiting);
+        let (batched, programs) = (&self.batched, self.programs);
+        if waiting.is_empty() {
+            return;
+        }
+        verdict.check(&format!("batch:{programs}"), || {
+            let (_, failures) = gradiff_check::agree(&waiting.iter().collect::<Vec<_>>(), batched);
+            let Some((position, failure)) = failures.into_iter().next() else { return Ok(()) };
+            let kind = failure.kind.name();
+            Err(Found {
+                detail: format!("{kind} on {}: {}", failure.backend, failure.detail),
+                of: Of::Program(Box::new(waiting[position].clone()), failure.backend),
+            })
+        });
+    }
+
+    fn view(&mut self, verdict: &Verdict) {
+        let number = self.views;
+        let mut choices = SeedChoices::new(case_seed(self.seed, number));
+        let views = gradiff_gen::views(&mut choices, &ViewConfig::default());
+        self.views += 1;
+        verdict.check(&format!("views:{number}"), || {
+            let checked = gradiff_check::check_views(&views);
+            let symbolic = || match number % SYMBOLIC_ONE_IN {
+                0 => gradiff_check::check_symbolic_views(&views),
+                _ => Ok(()),
+            };
+            let of = || blamed(&Case::Views(views.clone()));
+            checked.and_then(|()| symbolic()).map_err(|detail| Found { detail, of: of() })
+        });
+    }
+
+    fn expr(&mut self, verdict: &Verdict) {
+        let number = self.exprs;
+        let mut choices = SeedChoices::new(case_seed(self.seed, number));
+        let expr = gradiff_gen::expr(&mut choices, &ExprConfig::default());
+        self.exprs += 1;
+        verdict.check(&format!("exprs:{number}"), || {
+            gradiff_check::check_expr(&expr)
+                .map_err(|detail| Found { detail, of: blamed(&Case::Expr(expr.clone())) })
+        });
+    }
+}
+
+/// The kernels as each target has them, as far as no device is needed: they lower and render.
+/// One target for each program, in turn. A language may refuse a type that it has not.
+fn targets(program: &Program, number: u64) -> Result<(), Found> {
+    let language = LANGUAGES[number as usize % LANGUAGES.len()];
+    let shown = Shown { stage: language, opts: None, target: Some(language) };
+    drop(gradiff_check::show(&Case::Program(program.clone()), shown));
+    Ok(())
+}
+
+/// Sequences of optimisations on every kernel of the program; gives how many.
+fn opts(program: &Program, seed: u64) -> Result<u64, Found> {
+    let sequences = Sequences::Legal { depth: 0, random: SEQUENCES, seed };
+    match gradiff_check::opts(program, &sequences, &|| false, &mut |_| {}) {
+        Ok((tally, None)) => Ok(tally.sequences),
+        Ok((_, Some(failure))) => {
+            let (room, target) = ("\troom=kernel\tstage=optimize", failure.to_string());
+            Err(Found { detail: format!("{target}{room}"), of: Of::Nothing })
+        }
+        Err(refusal) => Err(Found { detail: refusal, of: Of::Nothing }),
+    }
+}

@@ -1,0 +1,66 @@
+//! The judge of mutants: one process that is right or says what is wrong, as soon as it can.
+//!
+//! First the corpus: what its files expect, then each of its programs on every configuration that
+//! needs no compiler and no driver. Then drawn programs on the same ones, mixed with views,
+//! expressions, sequences of optimisations and other targets, until the seconds are spent.
+//! `fuzz/mutants.py` runs it for each mutant; plain `cargo test` runs it for two seconds.
+//!
+//! From the environment: `GRADIFF_JUDGE_SEED` (default 1) and `GRADIFF_JUDGE_SECONDS` of CPU time
+//! for the drawn part (default 2); `GRADIFF_JUDGE_DEVICES` (default `interp,jit`; `c` takes
+//! programs by the batch); `GRADIFF_JUDGE=digest` prints hashes of what kernels become instead,
+//! `none` does nothing.
+//! What fails is one line, `KILLED ...`, and exit code 1; what holds is one line, `PASSED ...`.
+//! The checks and their order depend on the seed alone; only where they end depends on the clock.
+
+mod clock;
+mod corpus;
+mod digest;
+mod drawn;
+mod verdict;
+
+use clock::Budget;
+use verdict::Verdict;
+
+/// The variable's number; the default where it is not set.
+fn number(name: &str, default: u64) -> u64 {
+    std::env::var(name).map_or(default, |text| {
+        text.parse().unwrap_or_else(|_| panic!("{name} is a whole number, not {text}"))
+    })
+}
+
+/// The names of the configurations on the chosen devices.
+fn configurations(devices: &str) -> Vec<String> {
+    let devices: Vec<&str> = devices.split(',').collect();
+    let rows = gradiff_check::BACKENDS.iter().filter(|row| devices.contains(&row.device));
+    rows.map(|row| row.name.to_string()).collect()
+}
+
+#[test]
+fn nothing_is_wrong() {
+    let seed = number("GRADIFF_JUDGE_SEED", 1);
+    match std::env::var("GRADIFF_JUDGE").as_deref() {
+        Ok("digest") => return digest::print(seed),
+        // For tools that build a test and insist on running it.
+        Ok("none") => return,
+        _ => {}
+    }
+    let devices = std::env::var("GRADIFF_JUDGE_DEVICES").unwrap_or("interp,jit".to_string());
+    let verdict = Verdict::watched();
+    let mut checks = drawn::Checks::new(seed, &devices);
+    corpus::check(&verdict, &checks.direct);
+    let after_corpus = clock::cpu_seconds();
+    let budget = Budget::of(number("GRADIFF_JUDGE_SECONDS", 2));
+    while !budget.is_spent() {
+        checks.round(&verdict);
+    }
+    checks.finish(&verdict);
+    println!(
+        "PASSED corpus={after_corpus:.1} total={:.1} programs={} views={} exprs={} sequences={}",
+        clock::cpu_seconds(),
+        checks.programs,
+        checks.views,
+        checks.exprs,
+        checks.sequences
+    );
+    assert!(checks.programs > 0, "no program was drawn");
+}

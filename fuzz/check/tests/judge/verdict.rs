@@ -1,0 +1,119 @@
+//! What failed, in one line, then the end of the process; also if a check never ends.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use gradiff_corpus::Program;
+
+use crate::clock::cpu_seconds;
+
+/// CPU seconds that one check may take: some hundred times what the longest one takes.
+const LONGEST_CHECK: f64 = 10.0;
+/// CPU seconds in which a failure is blamed on a room.
+const LONGEST_BLAME: f64 = 10.0;
+/// How often time is looked at.
+const PERIOD: Duration = Duration::from_millis(50);
+
+/// The check in progress, watched by a thread.
+pub(crate) struct Verdict {
+    now: Arc<Mutex<Now>>,
+}
+
+/// What goes on.
+#[derive(Default)]
+struct Now {
+    check: String,
+    /// When the process must end, in CPU seconds.
+    end: f64,
+    /// What is to be said then; empty if the check itself takes too long.
+    line: String,
+}
+
+impl Verdict {
+    /// Starts the thread.
+    pub(crate) fn watched() -> Verdict {
+        let now = Arc::new(Mutex::new(Now::default()));
+        let watched = Arc::clone(&now);
+        std::thread::spawn(move || {
+            loop {
+                std::thread::sleep(PERIOD);
+                let now = watched.lock().unwrap_or_else(PoisonError::into_inner);
+                if now.end > 0.0 && cpu_seconds() > now.end {
+                    let endless = || killed(&now.check, now.end - LONGEST_CHECK, "hang");
+                    let line = if now.line.is_empty() { endless() } else { now.line.clone() };
+                    leave(&line);
+                }
+            }
+        });
+        Verdict { now }
+    }
+
+    /// Runs a check of this name; what it finds, also by a panic, is the end.
+    pub(crate) fn check(&self, name: &str, work: impl FnOnce() -> Result<(), Found>) {
+        self.set(Now {
+            check: name.to_string(),
+            end: cpu_seconds() + LONGEST_CHECK,
+            line: String::new(),
+        });
+        let found = match gradiff_check::catch(work) {
+            Ok(Ok(())) => return self.set(Now::default()),
+            Ok(Err(found)) => found,
+            Err(panic) => Found { detail: panic, of: Of::Nothing },
+        };
+        let line = killed(name, cpu_seconds(), &found.detail);
+        let end = cpu_seconds() + LONGEST_BLAME;
+        self.set(Now { check: name.to_string(), end, line: line.clone() });
+        let blamed = gradiff_check::catch(|| found.of.blamed()).ok().flatten();
+        leave(&format!("{line}{}", blamed.unwrap_or_default()));
+    }
+
+    fn set(&self, now: Now) {
+        *self.now.lock().unwrap_or_else(PoisonError::into_inner) = now;
+    }
+}
+
+/// What a check found.
+pub(crate) struct Found {
+    /// In words.
+    pub(crate) detail: String,
+    /// What it was found on.
+    pub(crate) of: Of,
+}
+
+/// What a failure can be blamed by.
+pub(crate) enum Of {
+    /// Nothing that blame knows.
+    Nothing,
+    /// A program on a configuration.
+    Program(Box<Program>, String),
+    /// Expressions and views, which blame by themselves.
+    Blame(fn(&gradiff_corpus::Case) -> Option<gradiff_check::Blame>, Box<gradiff_corpus::Case>),
+}
+
+impl Of {
+    /// The end of the line.
+    fn blamed(&self) -> Option<String> {
+        let blame = match self {
+            Of::Nothing => None,
+            Of::Program(program, backend) => gradiff_check::blame(program, backend),
+            Of::Blame(blame, case) => blame(case),
+        }?;
+        let rule = blame.rule.map_or(String::new(), |guilt| format!(" rule={}", guilt.rule));
+        Some(format!("\troom={}\tstage={}{rule}", blame.room, blame.stage))
+    }
+}
+
+/// The line without blame: fields are separated by tabs.
+fn killed(check: &str, seconds: f64, detail: &str) -> String {
+    let detail = detail.replace(['\n', '\t'], " ");
+    let detail: String = detail.chars().take(300).collect();
+    format!("KILLED\tby={check}\tat={seconds:.2}\tdetail={detail}")
+}
+
+fn leave(line: &str) -> ! {
+    // Not `println`, which a test harness may capture.
+    use std::io::Write;
+    let mut out = std::io::stdout();
+    let said = writeln!(out, "\n{line}").and_then(|()| out.flush());
+    std::process::exit(if said.is_ok() { 1 } else { 2 })
+}

@@ -1,0 +1,464 @@
+#!/usr/bin/env python3
+"""How many mutants of the engine does the harness kill?
+
+    fuzz/mutants.py run --seed S [--count N] [--seconds T]   draws, builds, judges, reports
+    fuzz/mutants.py report DIR                               the report of a run once more
+    fuzz/mutants.py rooms                                    the population by room
+    fuzz/mutants.py stale                                    reviews whose code has changed
+
+`cargo-gamma` (cargo install --locked cargo-gamma) finds the mutants and builds those of a sample
+into one test binary, fuzz/check/tests/judge, which runs one of them as GAMMA_ACTIVE says. The rest
+is here: the sample (by a seed, each room in proportion, none below a floor), the runs (one process
+for each mutant, bounded in CPU time and memory, kept one by one, so that an interrupted run goes
+on where it was), the score.
+
+A mutant that the judge does not kill has a class in fuzz/mutants.txt, or counts as `value`:
+  value        some input gives a wrong value, a crash, a hang, a race or a broken promise
+  choice       another legal kernel, schedule or order; every value stays right
+  message      what is said to people
+  no-device    shows only on a device or processor that is not here
+  equivalent   nothing can tell it
+The score is killed / (killed + survivors of the class value), with a Wilson interval of 95 %.
+"""
+
+import argparse
+import hashlib
+import json
+import math
+import os
+import random
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter, defaultdict
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+WORK = ROOT / "target" / "mutants"
+REVIEWS = ROOT / "fuzz" / "mutants.txt"
+ROOMS = ["view", "graph", "rewrite", "schedule", "kernel", "render", "runtime", "tensor"]
+CLASSES = ["value", "choice", "message", "no-device", "equivalent"]
+
+# Files that are no part of the population, each with its reason.
+EXCLUDED = {
+    "engine/rewrite/src/proof/": "proofs of rules; `gradiff prove` and its ledger judge them",
+    "engine/rewrite/src/rules/": "tables of rules; `gradiff sabotage` judges them",
+    "engine/rewrite/src/mutate.rs": "mutants of rules",
+    "engine/rewrite/src/instance.rs": "subjects of rules",
+    "engine/rewrite/src/witness.rs": "evaluates nodes for blame",
+    "engine/rewrite/src/reduce_check.rs": "proofs of the table of folds",
+    "engine/view/src/fault.rs": "planted faults",
+    "engine/runtime/src/cuda": "needs a driver",
+    "engine/runtime/src/opencl": "needs a driver",
+    "engine/runtime/src/wgpu": "needs a driver",
+    "engine/runtime/src/remote.rs": "what devices with drivers share",
+    "engine/runtime/src/library.rs": "finds drivers",
+}
+# More is drawn than is asked for: some mutants do not compile, and those that follow take their
+# places.
+SPARE = 1.4
+# Lines around a mutant that a review depends on.
+CONTEXT_LINES = 3
+MEMORY_BYTES = 12 << 30
+# A process that uses no CPU time for so long is stuck.
+IDLE_SECONDS = 90
+
+
+def say(text=""):
+    print(text, flush=True)
+
+
+# --- The population ---------------------------------------------------------------------------
+
+
+def gamma(*arguments, capture=False):
+    tool = shutil.which("cargo-gamma")
+    if tool is None:
+        sys.exit("cargo-gamma is not installed: cargo install --locked cargo-gamma --version 0.4.0")
+    command = [tool, "gamma", *arguments]
+    output = subprocess.PIPE if capture else None
+    return subprocess.run(command, cwd=ROOT, stdout=output, check=False)
+
+
+def excluded(mutant):
+    if any(mutant["file"].startswith(prefix) for prefix in EXCLUDED):
+        return True
+    path = mutant["item_path"]
+    wording = ("Display" in path or "Debug" in path) and path.endswith("fmt")
+    return wording or any("is_active" in line or "// FAULT" in line for line in lines_of(mutant, 0))
+
+
+_sources = {}
+
+
+def source(file):
+    """The text of a file, and its lines."""
+    if file not in _sources:
+        text = (ROOT / file).read_text()
+        _sources[file] = (text, text.split("\n"))
+    return _sources[file]
+
+
+def lines_of(mutant, around):
+    lines = source(mutant["file"])[1]
+    return lines[max(0, mutant["line"] - 1 - around) : mutant["end_line"] + around]
+
+
+def key(mutant):
+    """What a review stands under: it changes with the mutant and with the lines around it."""
+    parts = [mutant[part] for part in ("file", "item_path", "mutator", "original", "replacement")]
+    parts += [str(mutant["occurrence"])] + [line.strip() for line in lines_of(mutant, CONTEXT_LINES)]
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:12]
+
+
+def room(mutant):
+    return mutant["file"].split("/")[1]
+
+
+def population():
+    """All mutants, by identity; listed once for each state of the sources, which takes minutes."""
+    sources = sorted(path for name in ROOMS for path in (ROOT / "engine" / name).glob("src/**/*.rs"))
+    state = hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()[:12]
+    listing = WORK / f"population-{state}.json"
+    if not listing.exists():
+        packages = [part for name in ROOMS for part in ("-p", f"gradiff-{name}")]
+        listed = gamma("list", "mutants", "--json", *packages, capture=True)
+        if listed.returncode != 0:
+            sys.exit(f"cargo gamma list: exit code {listed.returncode}")
+        WORK.mkdir(parents=True, exist_ok=True)
+        listing.write_bytes(listed.stdout)
+    found = json.loads(listing.read_text())
+    return sorted((m for m in found if not excluded(m)), key=lambda mutant: mutant["id"])
+
+
+def sample(everything, seed, count, floor):
+    """For each room: how many are wanted, and more than that in the order they are drawn in."""
+    by_room = defaultdict(list)
+    for mutant in everything:
+        by_room[room(mutant)].append(mutant)
+    drawn = {}
+    for name in ROOMS:
+        share = round(count * len(by_room[name]) / len(everything))
+        wanted = min(len(by_room[name]), max(floor, share))
+        spare = min(len(by_room[name]), math.ceil(wanted * SPARE) + 2)
+        dice = random.Random(f"{seed}/{name}")
+        drawn[name] = (wanted, dice.sample(by_room[name], spare))
+    return drawn
+
+
+# --- The build --------------------------------------------------------------------------------
+
+
+def build(folder, mutants):
+    """Builds the judge with these mutants; gives the binary and the mutants by their number."""
+    cache = WORK / "gamma"
+    arguments = [part for mutant in mutants for part in ("--mutant", mutant["id"])]
+    packages = [part for name in ROOMS for part in ("-p", f"gradiff-{name}")]
+    started = time.time()
+    os.environ["GRADIFF_JUDGE"] = "none"
+    code = gamma(
+        "run", *packages, *arguments, "--profile", "release", "--cache-dir", str(cache),
+        "--artifact-dir", str(folder / "reports"), "--test-package", "gradiff-check",
+        "--include-test", "judge", "--jobs", "1", "--memory", "off", "--no-relaunch",
+        "--incremental", "no", "--progress", "never", "--annotations", "never",
+    ).returncode
+    del os.environ["GRADIFF_JUDGE"]
+    record = cache / "last-gamma-run.json"
+    if not record.exists():
+        sys.exit(f"cargo gamma run built nothing (exit code {code})")
+    say(f"built in {time.time() - started:.0f} s")
+    binaries = [
+        path for path in (cache / "target" / "release" / "deps").glob("judge-*")
+        if os.access(path, os.X_OK) and path.suffix == ""
+    ]
+    shutil.copy2(max(binaries, key=lambda path: path.stat().st_mtime), folder / "judge")
+    return numbers(record)
+
+
+def numbers(record):
+    """The number that each mutant is chosen by, of those that compile."""
+    found = {}
+    stack = [json.loads(record.read_text())]
+    while stack:
+        value = stack.pop()
+        if isinstance(value, dict):
+            if "ordinal" in value and "id" in value:
+                if value["ordinal"] and value.get("outcome") not in ("Unviable", "NotBuilt"):
+                    found[value["id"]] = value["ordinal"]
+            stack.extend(value.values())
+        elif isinstance(value, list):
+            stack.extend(value)
+    return found
+
+
+# --- The runs ---------------------------------------------------------------------------------
+
+
+def cpu_seconds(pid):
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    except OSError:
+        return None
+    return sum(int(field) for field in fields[11:15]) / os.sysconf("SC_CLK_TCK")
+
+
+def limit(seconds):
+    def inner():
+        resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 5))
+        resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        os.setpgid(0, 0)
+
+    return inner
+
+
+def launch(folder, number, seconds, seed, devices):
+    """Runs the judge; gives its exit code, its output and the CPU seconds it took."""
+    environment = dict(
+        os.environ, GAMMA_ACTIVE=str(number), GRADIFF_JUDGE_SEED=str(seed),
+        GRADIFF_JUDGE_SECONDS=str(seconds), GRADIFF_JUDGE_DEVICES=devices, INSTA_UPDATE="no",
+    )
+    log = folder / "judge.log"
+    with open(log, "w") as output:
+        process = subprocess.Popen(
+            [folder / "judge", "--nocapture", "nothing_is_wrong"], cwd=ROOT / "fuzz" / "check",
+            env=environment, stdout=output, stderr=subprocess.STDOUT, preexec_fn=limit(seconds + 40),
+        )
+        used, since = 0.0, time.time()
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        while process.poll() is None:
+            time.sleep(0.05)
+            now = cpu_seconds(process.pid)
+            if now is not None and now > used + 0.01:
+                used, since = now, time.time()
+            elif time.time() - since > IDLE_SECONDS:
+                os.killpg(process.pid, signal.SIGKILL)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    seconds = sum(getattr(after, of) - getattr(before, of) for of in ("ru_utime", "ru_stime"))
+    return process.returncode, log.read_text(errors="replace"), seconds
+
+
+def judged(code, output, seconds):
+    """What the judge said, as fields of a result."""
+    line = next((line for line in output.split("\n") if line.startswith(("KILLED", "PASSED"))), "")
+    if line.startswith("PASSED") and code == 0:
+        return {"verdict": "survived", "at": round(seconds, 2), "said": line}
+    if line.startswith("KILLED"):
+        fields = dict(part.partition("=")[::2] for part in line.split("\t")[1:])
+        return {"verdict": "killed", **fields, "at": float(fields["at"])}
+    tail = [line for line in output.strip().split("\n") if line.strip()][-3:]
+    by = "panic" if code > 0 else f"signal {signal.Signals(-code).name}"
+    return {"verdict": "killed", "by": by, "at": round(seconds, 2), "detail": " / ".join(tail)}
+
+
+def baseline(folder, options):
+    """The judge without a mutant must find nothing, from other seeds."""
+    for number in range(options.baselines):
+        code, output, seconds = launch(folder, 0, options.seconds, f"{seed_of(options.seed, number)}",
+                                       options.devices)
+        result = judged(code, output, seconds)
+        if result["verdict"] != "survived":
+            sys.exit(f"the judge fails without a mutant: {result}")
+        say(f"without a mutant: {result['said']}")
+
+
+def seed_of(seed, what):
+    """A seed for the judge: never that of another mutant or sample."""
+    return int.from_bytes(hashlib.sha256(f"{seed}/{what}".encode()).digest()[:6], "big")
+
+
+def run(options):
+    folder = WORK / f"seed-{options.seed}"
+    folder.mkdir(parents=True, exist_ok=True)
+    plan = folder / "plan.json"
+    if not plan.exists():
+        drawn = sample(population(), options.seed, options.count, options.floor)
+        ordinals = build(folder, [mutant for _, some in drawn.values() for mutant in some])
+        chosen = []
+        for wanted, some in drawn.values():
+            viable = [m for m in some if m["id"] in ordinals]
+            chosen += [dict(m, ordinal=ordinals[m["id"]], key=key(m)) for m in viable[:wanted]]
+        # All rooms alike, so that an interrupted run is a sample as well.
+        random.Random(options.seed).shuffle(chosen)
+        plan.write_text(json.dumps({"mutants": chosen, "of": drawn_counts(drawn)}))
+        baseline(folder, options)
+    mutants = json.loads(plan.read_text())["mutants"]
+    results = read_results(folder)
+    with open(folder / "results.jsonl", "a") as kept:
+        for number, mutant in enumerate(mutants):
+            if mutant["id"] in results:
+                continue
+            seed = seed_of(options.seed, mutant["id"])
+            code, output, seconds = launch(folder, mutant["ordinal"], options.seconds, seed,
+                                           options.devices)
+            result = {"id": mutant["id"], "seed": seed, **judged(code, output, seconds)}
+            if result["verdict"] == "survived":
+                result["hint"] = hint(folder, mutant)
+            kept.write(json.dumps(result) + "\n")
+            kept.flush()
+            say(f"{number + 1}/{len(mutants)} {one_line(mutant, result)}")
+    report(folder)
+
+
+def drawn_counts(drawn):
+    return {name: wanted for name, (wanted, _) in drawn.items()}
+
+
+def read_results(folder):
+    path = folder / "results.jsonl"
+    lines = path.read_text().splitlines() if path.exists() else []
+    return {result["id"]: result for result in map(json.loads, lines)}
+
+
+def hint(folder, mutant):
+    """What the mutant changes of kernels that are only looked at: a help for the review."""
+    def digest(number):
+        environment = dict(os.environ, GAMMA_ACTIVE=str(number), GRADIFF_JUDGE="digest")
+        done = subprocess.run([folder / "judge", "--nocapture", "nothing_is_wrong"], env=environment,
+                              capture_output=True, text=True, preexec_fn=limit(120), check=False)
+        lines = [line.split() for line in done.stdout.split("\n") if line.startswith("DIGEST")]
+        return {line[1]: line[2:] for line in lines}
+
+    before = folder / "digest.json"
+    if not before.exists():
+        before.write_text(json.dumps(digest(0)))
+    plain, changed = json.loads(before.read_text()), digest(mutant["ordinal"])
+    counts = [sum(changed.get(name, [None] * 3)[at] != row[at] for name, row in plain.items())
+              for at in range(3)]
+    return dict(zip(("schedule", "uops", "text"), counts), programs=len(plain))
+
+
+# --- The report -------------------------------------------------------------------------------
+
+
+def reviews():
+    """The class and the reason by key; the line that says which mutant it is follows."""
+    found = {}
+    for number, line in enumerate(REVIEWS.read_text().splitlines() if REVIEWS.exists() else []):
+        if not line.strip() or line.startswith(("#", " ")):
+            continue
+        parts = line.split(None, 2)
+        if len(parts) < 3 or parts[0] not in CLASSES or parts[0] == "value":
+            sys.exit(f"{REVIEWS.name}:{number + 1}: not CLASS KEY REASON")
+        found[parts[1]] = (parts[0], parts[2])
+    return found
+
+
+def wilson(killed, of):
+    if of == 0:
+        return 0.0, 1.0
+    z, p = 1.96, killed / of
+    middle = (p + z * z / (2 * of)) / (1 + z * z / of)
+    reach = z * math.sqrt(p * (1 - p) / of + z * z / (4 * of * of)) / (1 + z * z / of)
+    return max(0.0, middle - reach), min(1.0, middle + reach)
+
+
+def one_line(mutant, result):
+    where = f"{mutant['file']}:{mutant['line']} {mutant['mutator']}"
+    if result["verdict"] == "survived":
+        return f"survived  {where}  {result.get('hint')}"
+    return f"killed at {result['at']:.1f} by {result['by']}  {where}  {result.get('detail', '')[:90]}"
+
+
+def change(mutant):
+    """The mutant as removed and added lines."""
+    text = source(mutant["file"])[0].encode()
+    span = mutant["span"]
+    start, end = (span["start"], span["end"]) if isinstance(span, dict) else span
+    first = text.rfind(b"\n", 0, start) + 1
+    last = text.find(b"\n", end)
+    last = len(text) if last < 0 else last
+    before = text[first:last].decode()
+    after = (text[first:start] + mutant["replacement"].encode() + text[end:last]).decode()
+    cut = lambda lines: lines if len(lines) <= 9 else lines[:7] + ["..."] + lines[-1:]
+    rows = [f"    - {line}" for line in cut(before.split("\n"))]
+    return "\n".join(rows + [f"    + {line}" for line in cut(after.split("\n"))])
+
+
+def row(name, counts):
+    value = counts["survived value"]
+    low, high = wilson(counts["killed"], counts["killed"] + value)
+    score = counts["killed"] / max(1, counts["killed"] + value)
+    others = " ".join(f"{counts['survived ' + other]:>9}" for other in CLASSES)
+    return (f"{name:10}{counts['killed']:>7} {others}   {100 * score:5.1f} %  "
+            f"[{100 * low:.0f}, {100 * high:.0f}]")
+
+
+def report(folder):
+    plan = json.loads((folder / "plan.json").read_text())["mutants"]
+    results, known = read_results(folder), reviews()
+    counts, when, blamed, ways = defaultdict(Counter), [], Counter(), Counter()
+    survivors = []
+    for mutant in plan:
+        result = results.get(mutant["id"])
+        if result is None:
+            continue
+        if result["verdict"] == "killed":
+            outcome = "killed"
+            when.append(result["at"])
+            ways[result["by"].split(":")[0]] += 1
+            if "room" in result:
+                blamed["right" if result["room"] == room(mutant) else "wrong"] += 1
+        else:
+            of, reason = known.get(mutant["key"], ("value", "not reviewed"))
+            outcome = f"survived {of}"
+            survivors.append((of, reason, mutant, result))
+        for name in (room(mutant), "all"):
+            counts[name][outcome] += 1
+    for of, reason, mutant, result in sorted(survivors, key=lambda item: CLASSES.index(item[0])):
+        say(f"\n{of}: {mutant['file']}:{mutant['line']} {mutant['item_path']}")
+        say(f"  {of} {mutant['key']} {reason}")
+        say(f"    {mutant['mutator']}  changed of {result.get('hint')}")
+        say(change(mutant))
+    say(f"\n{'room':10}{'killed':>7} {' '.join(f'{name:>9}' for name in CLASSES)}   score    95 %")
+    for name in [*ROOMS, "all"]:
+        say(row(name, counts[name]))
+    when.sort()
+    if when:
+        say(f"killed within 5 s: {sum(at <= 5 for at in when)}, 20 s: {sum(at <= 20 for at in when)}, "
+            f"60 s: {sum(at <= 60 for at in when)} of {len(when)}")
+    say("by " + ", ".join(f"{way} {count}" for way, count in ways.most_common()))
+    say(f"blamed on the right room: {blamed['right']} of {sum(blamed.values())}")
+
+
+def stale(_):
+    """Reviews whose mutant is no more as it was."""
+    there = {key(mutant) for mutant in population()}
+    gone = [(key, *rest) for key, rest in reviews().items() if key not in there]
+    for review in gone:
+        say("stale: " + " ".join(review))
+    sys.exit(2 if gone else 0)
+
+
+def rooms(_):
+    everything = population()
+    for name, count in Counter(map(room, everything)).most_common():
+        say(f"{name:10}{count:>7}")
+    say(f"{'all':10}{len(everything):>7}")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    commands = parser.add_subparsers(dest="command", required=True)
+    command = commands.add_parser("run")
+    command.add_argument("--seed", required=True, help="of the sample; used once, then it is seen")
+    command.add_argument("--count", type=int, default=150, help="mutants (150)")
+    command.add_argument("--floor", type=int, default=8, help="mutants of a room at least (8)")
+    command.add_argument("--seconds", type=int, default=60, help="CPU time for each (60)")
+    command.add_argument("--devices", default="interp,jit", help="of the judge (interp,jit)")
+    command.add_argument("--baselines", type=int, default=1, help="runs without a mutant first (1)")
+    command.set_defaults(run=run)
+    command = commands.add_parser("report")
+    command.add_argument("folder", type=Path)
+    command.set_defaults(run=lambda options: report(options.folder))
+    commands.add_parser("rooms").set_defaults(run=rooms)
+    commands.add_parser("stale").set_defaults(run=stale)
+    options = parser.parse_args()
+    options.run(options)
+
+
+if __name__ == "__main__":
+    main()
