@@ -63,6 +63,8 @@ SPARE = 1.4
 # Lines around a mutant that a review depends on.
 CONTEXT_LINES = 3
 MEMORY_BYTES = 12 << 30
+# The corpus, the last check and the blame, beyond the seconds of the drawn part.
+SPARE_SECONDS = 40
 # A process that uses no CPU time for so long is stuck.
 IDLE_SECONDS = 90
 
@@ -88,7 +90,8 @@ def excluded(mutant):
         return True
     path = mutant["item_path"]
     wording = ("Display" in path or "Debug" in path) and path.endswith("fmt")
-    return wording or any("is_active" in line or "// FAULT" in line for line in lines_of(mutant, 0))
+    # Planted faults, as long as there are any, and what only they run.
+    return wording or any("is_active" in line for line in lines_of(mutant, 4))
 
 
 _sources = {}
@@ -110,7 +113,8 @@ def lines_of(mutant, around):
 def key(mutant):
     """What a review stands under: it changes with the mutant and with the lines around it."""
     parts = [mutant[part] for part in ("file", "item_path", "mutator", "original", "replacement")]
-    parts += [str(mutant["occurrence"])] + [line.strip() for line in lines_of(mutant, CONTEXT_LINES)]
+    parts.append(str(mutant["occurrence"]))
+    parts += [line.strip() for line in lines_of(mutant, CONTEXT_LINES)]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:12]
 
 
@@ -120,7 +124,8 @@ def room(mutant):
 
 def population():
     """All mutants, by identity; listed once for each state of the sources, which takes minutes."""
-    sources = sorted(path for name in ROOMS for path in (ROOT / "engine" / name).glob("src/**/*.rs"))
+    folders = [ROOT / "engine" / name for name in ROOMS]
+    sources = sorted(path for folder in folders for path in folder.glob("src/**/*.rs"))
     state = hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()[:12]
     listing = WORK / f"population-{state}.json"
     if not listing.exists():
@@ -163,7 +168,7 @@ def build(folder, mutants):
         "run", *packages, *arguments, "--profile", "release", "--cache-dir", str(cache),
         "--artifact-dir", str(folder / "reports"), "--test-package", "gradiff-check",
         "--include-test", "judge", "--jobs", "1", "--memory", "off", "--no-relaunch",
-        "--incremental", "no", "--progress", "never", "--annotations", "never",
+        "--incremental", "no", "--progress", "never", "--annotations", "none", "--show-build",
     ).returncode
     del os.environ["GRADIFF_JUDGE"]
     record = cache / "last-gamma-run.json"
@@ -220,12 +225,15 @@ def launch(folder, number, seconds, seed, devices):
     environment = dict(
         os.environ, GAMMA_ACTIVE=str(number), GRADIFF_JUDGE_SEED=str(seed),
         GRADIFF_JUDGE_SECONDS=str(seconds), GRADIFF_JUDGE_DEVICES=devices, INSTA_UPDATE="no",
+        GAMMA_REACH=str(folder / "reached"),
     )
+    (folder / "reached").unlink(missing_ok=True)
     log = folder / "judge.log"
     with open(log, "w") as output:
         process = subprocess.Popen(
             [folder / "judge", "--nocapture", "nothing_is_wrong"], cwd=ROOT / "fuzz" / "check",
-            env=environment, stdout=output, stderr=subprocess.STDOUT, preexec_fn=limit(seconds + 40),
+            env=environment, stdout=output, stderr=subprocess.STDOUT,
+            preexec_fn=limit(seconds + SPARE_SECONDS),
         )
         used, since = 0.0, time.time()
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -257,8 +265,8 @@ def judged(code, output, seconds):
 def baseline(folder, options):
     """The judge without a mutant must find nothing, from other seeds."""
     for number in range(options.baselines):
-        code, output, seconds = launch(folder, 0, options.seconds, f"{seed_of(options.seed, number)}",
-                                       options.devices)
+        seed = seed_of(options.seed, number)
+        code, output, seconds = launch(folder, 0, options.seconds, seed, options.devices)
         result = judged(code, output, seconds)
         if result["verdict"] != "survived":
             sys.exit(f"the judge fails without a mutant: {result}")
@@ -296,7 +304,7 @@ def run(options):
                                            options.devices)
             result = {"id": mutant["id"], "seed": seed, **judged(code, output, seconds)}
             if result["verdict"] == "survived":
-                result["hint"] = hint(folder, mutant)
+                result["hint"] = {"reached": is_reached(folder, mutant), **hint(folder, mutant)}
             kept.write(json.dumps(result) + "\n")
             kept.flush()
             say(f"{number + 1}/{len(mutants)} {one_line(mutant, result)}")
@@ -313,12 +321,22 @@ def read_results(folder):
     return {result["id"]: result for result in map(json.loads, lines)}
 
 
+def is_reached(folder, mutant):
+    """Whether the code of the mutant ran at all: then its number is among the words written."""
+    path = folder / "reached"
+    words = path.read_bytes() if path.exists() else b""
+    number = mutant["ordinal"].to_bytes(4, "little")
+    return any(words[at : at + 4] == number for at in range(0, len(words), 4))
+
+
 def hint(folder, mutant):
     """What the mutant changes of kernels that are only looked at: a help for the review."""
     def digest(number):
         environment = dict(os.environ, GAMMA_ACTIVE=str(number), GRADIFF_JUDGE="digest")
-        done = subprocess.run([folder / "judge", "--nocapture", "nothing_is_wrong"], env=environment,
-                              capture_output=True, text=True, preexec_fn=limit(120), check=False)
+        done = subprocess.run(
+            [folder / "judge", "--nocapture", "nothing_is_wrong"], env=environment,
+            capture_output=True, text=True, preexec_fn=limit(120), check=False,
+        )
         lines = [line.split() for line in done.stdout.split("\n") if line.startswith("DIGEST")]
         return {line[1]: line[2:] for line in lines}
 
@@ -360,7 +378,8 @@ def one_line(mutant, result):
     where = f"{mutant['file']}:{mutant['line']} {mutant['mutator']}"
     if result["verdict"] == "survived":
         return f"survived  {where}  {result.get('hint')}"
-    return f"killed at {result['at']:.1f} by {result['by']}  {where}  {result.get('detail', '')[:90]}"
+    detail = result.get("detail", "")[:90]
+    return f"killed at {result['at']:.1f} by {result['by']}  {where}  {detail}"
 
 
 def change(mutant):
@@ -418,8 +437,8 @@ def report(folder):
         say(row(name, counts[name]))
     when.sort()
     if when:
-        say(f"killed within 5 s: {sum(at <= 5 for at in when)}, 20 s: {sum(at <= 20 for at in when)}, "
-            f"60 s: {sum(at <= 60 for at in when)} of {len(when)}")
+        within = ", ".join(f"{most} s: {sum(at <= most for at in when)}" for most in (5, 20, 60))
+        say(f"killed within {within} of {len(when)}")
     say("by " + ", ".join(f"{way} {count}" for way, count in ways.most_common()))
     say(f"blamed on the right room: {blamed['right']} of {sum(blamed.values())}")
 
@@ -441,7 +460,9 @@ def rooms(_):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     commands = parser.add_subparsers(dest="command", required=True)
     command = commands.add_parser("run")
     command.add_argument("--seed", required=True, help="of the sample; used once, then it is seen")

@@ -1,11 +1,12 @@
 //! Drawn cases of every kind, in rounds. A round is a few of each kind, in the order of how much
 //! they find for their time.
 
-use gradiff_check::{Backend, Sequences, Shown};
+use gradiff_check::{Backend, Sequences};
 use gradiff_corpus::{Case, Program};
 use gradiff_gen::{Config, ExprConfig, SeedChoices, ViewConfig, case_seed};
 
 use crate::corpus::{agrees, blamed};
+use crate::targets;
 use crate::verdict::{Found, Of, Verdict};
 
 /// Programs of a round, each on all configurations.
@@ -17,11 +18,10 @@ const SYMBOLIC_ONE_IN: u64 = 16;
 const EXPRS: u64 = 16;
 /// Random sequences of optimisations on each kernel of one program of the round.
 const SEQUENCES: u64 = 6;
+/// One program in so many is run stage by stage as well, by the evaluators that blame asks.
+const STAGED_ONE_IN: u64 = 8;
 /// Programs that go to a compiler together.
 const BATCH: usize = 64;
-
-/// Every language with the target that its kernels are made for.
-const LANGUAGES: [&str; 8] = ["cuda", "opencl", "metal", "wgsl", "wgsl-core", "llvm", "ptx", "c"];
 
 /// The checks, and how many there were.
 pub(crate) struct Checks {
@@ -86,7 +86,12 @@ impl Checks {
         let program = gradiff_gen::program_at(self.seed, number, &self.config).program;
         self.programs += 1;
         verdict.check(&format!("program:{number}"), || agrees(&program, &self.direct));
-        verdict.check(&format!("targets:{number}"), || targets(&program, number));
+        verdict.check(&format!("targets:{number}"), || {
+            targets::check(&program, number).map_err(|detail| Found { detail, of: Of::Nothing })
+        });
+        if number.is_multiple_of(STAGED_ONE_IN) {
+            verdict.check(&format!("stages:{number}"), || self.stages(&program));
+        }
         if number.is_multiple_of(PROGRAMS) {
             verdict.check(&format!("opts:{number}"), || {
                 self.sequences += opts(&program, self.seed.wrapping_add(number))?;
@@ -97,6 +102,22 @@ impl Checks {
             self.waiting.push(program);
             if self.waiting.len() == BATCH {
                 self.compile(verdict);
+            }
+        }
+    }
+
+    /// Every stage of a program that is right is right.
+    fn stages(&self, program: &Program) -> Result<(), Found> {
+        let turn = (self.programs / STAGED_ONE_IN) as usize % self.direct.len();
+        let backend = &self.direct[turn];
+        if backend.supports(program).is_some() {
+            return Ok(());
+        }
+        match gradiff_check::blame(program, backend.name()) {
+            None => Ok(()),
+            Some(blame) => {
+                let of = Of::Program(Box::new(program.clone()), backend.name().to_string());
+                Err(Found { detail: format!("{}: {blame}", backend.name()), of })
             }
         }
     }
@@ -144,15 +165,6 @@ impl Checks {
                 .map_err(|detail| Found { detail, of: blamed(&Case::Expr(expr.clone())) })
         });
     }
-}
-
-/// The kernels as each target has them, as far as no device is needed: they lower and render.
-/// One target for each program, in turn. A language may refuse a type that it has not.
-fn targets(program: &Program, number: u64) -> Result<(), Found> {
-    let language = LANGUAGES[number as usize % LANGUAGES.len()];
-    let shown = Shown { stage: language, opts: None, target: Some(language) };
-    drop(gradiff_check::show(&Case::Program(program.clone()), shown));
-    Ok(())
 }
 
 /// Sequences of optimisations on every kernel of the program; gives how many.

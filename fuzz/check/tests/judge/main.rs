@@ -16,6 +16,7 @@ mod clock;
 mod corpus;
 mod digest;
 mod drawn;
+mod targets;
 mod verdict;
 
 use clock::Budget;

@@ -1,0 +1,53 @@
+//! A program as other targets have it, as far as no device is needed: its graph and its kernels are
+//! verified, their text forms read back to themselves, and the WGSL is valid.
+
+use gradiff::graph::{parse_linears, parse_text, verify_linear};
+use gradiff::render::{LANGUAGES, Language};
+use gradiff_check::Shown;
+use gradiff_corpus::{Case, Program};
+use naga::valid::{Capabilities, ValidationFlags, Validator};
+
+/// Checks the program for one language and its target, chosen by the number.
+pub(crate) fn check(program: &Program, number: u64) -> Result<(), String> {
+    let language = &LANGUAGES[number as usize % LANGUAGES.len()];
+    let case = Case::Program(program.clone());
+    let shown = |stage| {
+        gradiff_check::show(&case, Shown { stage, opts: None, target: Some(language.name) })
+    };
+    for text in shown("graph")?.split("\n\n") {
+        graph_reads_back(text.trim_end())?;
+    }
+    let uops = shown("uops")?;
+    // What checks lists of uops for a target, without running them, belongs here.
+    for kernel in parse_linears(&uops).map_err(|error| format!("{error} in\n{uops}"))? {
+        let name = &kernel.name;
+        let text = kernel.to_string();
+        let is_there = uops.contains(text.trim_end());
+        is_there.then_some(()).ok_or_else(|| format!("{name} reads back as other uops"))?;
+        verify_linear(&kernel).map_err(|error| format!("for {}: {error}", language.name))?;
+        // A language may refuse a type or an op that it has not.
+        if let Ok(text) = (language.render)(&kernel) {
+            valid(language, &text).map_err(|problem| format!("{name}: {problem}"))?;
+        }
+    }
+    Ok(())
+}
+
+fn graph_reads_back(text: &str) -> Result<(), String> {
+    let node = parse_text(text).map_err(|error| format!("{error} in\n{text}"))?;
+    let again = node.to_text();
+    if again.trim_end() == text { Ok(()) } else { Err(format!("reads back as another: {again}")) }
+}
+
+/// Only WGSL has a compiler in process.
+fn valid(language: &Language, kernel: &str) -> Result<(), String> {
+    let capabilities = match language.name {
+        "wgsl" => Capabilities::SHADER_FLOAT16 | Capabilities::SHADER_INT64 | Capabilities::FLOAT64,
+        "wgsl-core" => Capabilities::empty(),
+        _ => return Ok(()),
+    };
+    let text = (language.prelude)(kernel) + kernel;
+    let module = naga::front::wgsl::parse_str(&text).map_err(|why| why.emit_to_string(&text))?;
+    let mut validator = Validator::new(ValidationFlags::all(), capabilities);
+    validator.validate(&module).map(drop).map_err(|why| why.emit_to_string(&text))
+}
