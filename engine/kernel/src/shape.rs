@@ -24,13 +24,13 @@ pub(crate) fn simplify(root: &UOp, ctx: &mut Context<'_>) -> Result<UOp, Error> 
     rebuild(&order, &axes, &groups)
 }
 
-/// One reduction in place of a reduction of a reduction by the same op. Sums of floats are then
-/// added in another order, which strict mode does not allow.
+/// One reduction in place of a reduction of a reduction by the same op. Floats are then taken in
+/// another order, which strict mode does not allow: it decides the sign of a maximum that is zero.
 fn merge_reductions(root: &UOp, mode: Mode) -> UOp {
     let inner = |node: &UOp| match (node.op(), node.arg(), node.src()) {
         (Op::ReduceAxis, Arg::Reduce(op, axes), [source]) => match (source.op(), source.arg()) {
             (Op::ReduceAxis, Arg::Reduce(same, more)) if same == op => {
-                let may = *op == Op::Max || !node.dtype().is_float() || mode != Mode::Strict;
+                let may = !node.dtype().is_float() || mode != Mode::Strict;
                 may.then(|| {
                     let mut all: Dims = axes.iter().chain(more).copied().collect();
                     all.sort_unstable();

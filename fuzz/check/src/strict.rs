@@ -3,9 +3,9 @@
 //! Strict mode applies only rules that keep every bit, or say more where nothing was defined. Each
 //! op of the tensor graph is then carried out once for each element and rounded to its type: f32
 //! and f64 by IEEE 754, f16 and bf16 in f32 first. No product is added without being rounded, and
-//! no sum of floats takes another order: a reduction starts from its identity and takes its
-//! elements in row-major order; that of one element is this element. So the results of a program are the same bits on every device,
-//! under every optimisation, but for
+//! no reduction of floats takes another order: it starts from its identity and takes its elements
+//! in row-major order; that of one element is this element, and of equal maxima the first stays.
+//! So the results of a program are the same bits on every device, under every optimisation, but for
 //!
 //! * the payload and sign of a NaN,
 //! * results that nothing defines (a division by 0, a cast out of range),

@@ -90,6 +90,10 @@ fn folded(op: Op, node: &UOp, source: &Elements, from: &[i64], to: &[i64]) -> El
         }
         let place = &mut elements[ravel(&index, to) as usize];
         *place = match (*place, *value) {
+            // Of equals the second one is the maximum: the first element of them stays.
+            (Some(before), Some(value)) if op == Op::Max => {
+                scalar::evaluate(op, dtype, &[value, before])
+            }
             (Some(before), Some(value)) => scalar::evaluate(op, dtype, &[before, value]),
             _ => None,
         };

@@ -127,8 +127,9 @@ pub(super) const FLOAT: &[Rule] = &[
         "idempotent within a chain; not Bits: zeros of two signs", TINYGRAD),
     row("float/relu", (Types::Floats, Bits),
         "(where (cmplt x 0.0) 0.0 x)", "(max 0.0 x)",
-        "",
-        "a NaN stays on both sides; of 0.0 and -0.0, which are equal, max gives the second, on all devices", TINYGRAD),
+        "bits(x) >= 32",
+        "a NaN stays on both sides; of 0.0 and -0.0, which are equal, max gives the second, on all devices; the max \
+         of 16-bit floats goes through f32, which makes a signalling NaN quiet", TINYGRAD),
     row("float/where-larger", (Types::Floats, Finite),
         "(where (cmplt x y) y x)", "(max y x)",
         "",

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
-use super::parse::Fault;
+use super::parse::{Fault, FoundBy};
 use super::{Catalogue, FAULT, workspace};
 use crate::args::Hunt;
 use crate::{Failure, Status};
@@ -32,7 +32,7 @@ pub(crate) fn measure(options: &Hunt, from: Option<&Path>) -> Result<Status, Fai
     let binary = workspace::binary(&catalogue)?;
     crate::interrupt::install();
     let mut rows = Vec::new();
-    for fault in catalogue.faults.iter().filter(|fault| !fault.is_for_views) {
+    for fault in catalogue.faults.iter().filter(|fault| fault.found_by == FoundBy::Hunt) {
         if crate::interrupt::is_asked() {
             break;
         }

@@ -94,7 +94,8 @@ impl Catalogue {
 
 /// The place of a room in the pipeline; others come last.
 fn room_number(room: &str) -> usize {
-    let rooms = ["view", "graph", "rewrite", "schedule", "kernel", "render", "runtime", "tensor"];
+    let rooms =
+        ["view", "graph", "rewrite", "schedule", "kernel", "render", "runtime", "tensor", "oracle"];
     rooms.iter().position(|known| *known == room).unwrap_or(rooms.len())
 }
 

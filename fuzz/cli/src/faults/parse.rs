@@ -23,10 +23,32 @@ pub(crate) struct Fault {
     pub(crate) room: String,
     /// What goes wrong, in one sentence.
     pub(crate) description: String,
-    /// Whether no program reaches it, so that `gradiff views` finds it, not `gradiff hunt`.
-    pub(crate) is_for_views: bool,
+    /// What finds it.
+    pub(crate) found_by: FoundBy,
     /// What changes, one edit or more.
     pub(crate) edits: Vec<Edit>,
+}
+
+/// What finds a fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FoundBy {
+    /// The programs of `gradiff hunt`.
+    Hunt,
+    /// `gradiff views`, since no program reaches it.
+    Views,
+    /// The wrong answers that each run shows the oracle, whose fault it is.
+    Canaries,
+}
+
+impl FoundBy {
+    fn from_word(word: &str) -> Option<FoundBy> {
+        match word {
+            "hunt" => Some(FoundBy::Hunt),
+            "views" => Some(FoundBy::Views),
+            "canaries" => Some(FoundBy::Canaries),
+            _ => None,
+        }
+    }
 }
 
 /// One change of a source file.
@@ -68,7 +90,7 @@ pub(crate) fn parse(name: &str, text: &str) -> Result<Fault, Problem> {
         let message = format!("the name {name:?} is not of a-z, 0-9 and -");
         return Err(Problem { line: 1, message });
     }
-    let (mut room, mut description, mut is_for_views) = (None, None, false);
+    let (mut room, mut description, mut found_by) = (None, None, FoundBy::Hunt);
     let (mut file, mut before, mut edits) = (None, None, Vec::new());
     for Entry { line, key, value } in entries(text)? {
         let fail = |message: &str| Err(Problem { line, message: message.to_string() });
@@ -81,9 +103,10 @@ pub(crate) fn parse(name: &str, text: &str) -> Result<Fault, Problem> {
         match key {
             "room" if room.is_none() => room = Some(value),
             "description" if description.is_none() => description = Some(value),
-            "by" if value == "views" => is_for_views = true,
-            "by" if value == "hunt" => is_for_views = false,
-            "by" => return fail("a fault is found by `hunt` or by `views`"),
+            "by" => match FoundBy::from_word(&value) {
+                Some(word) => found_by = word,
+                None => return fail("a fault is found by `hunt`, `views` or `canaries`"),
+            },
             "file" => file = Some(value),
             "before" if file.is_none() => return fail("expected `file:` before the first edit"),
             "before" => before = Some((value, line)),
@@ -113,7 +136,7 @@ pub(crate) fn parse(name: &str, text: &str) -> Result<Fault, Problem> {
         name: name.to_string(),
         room: room.ok_or_else(|| missing("room"))?,
         description: description.ok_or_else(|| missing("description"))?,
-        is_for_views,
+        found_by,
         edits,
     })
 }
@@ -169,7 +192,7 @@ mod tests {
                     before: 1\nafter: 2\n\nbefore:\n      let x = 1;\n\n        y\nafter:\n\
                     # done\nfile: engine/b.rs\nbefore: f(x)\nafter:\n    g(x)\n";
         let fault = parse("one-is-2", text).expect("it is well formed");
-        assert_eq!((fault.room.as_str(), fault.is_for_views), ("kernel", true));
+        assert_eq!((fault.room.as_str(), fault.found_by), ("kernel", FoundBy::Views));
         assert_eq!(fault.description, "One is two.");
         let edit = |file: &str, before: &str, after: &str, line| Edit {
             file: file.to_string(),
@@ -198,7 +221,7 @@ mod tests {
             ("    1\n", 2, "`before:` is missing"),
             ("\n\nonly words\n", 5, "key: value"),
             ("why: 1\n", 3, "no key is called why"),
-            ("by: luck\n", 3, "`hunt` or by `views`"),
+            ("by: luck\n", 3, "`views` or `canaries`"),
             ("file: a.rs\nbefore: 1\n    2\nafter:\n", 4, "not both"),
             ("", 2, "`before:` is missing"),
         ] {
