@@ -178,7 +178,7 @@ const fn wgpu(
 pub const BACKENDS: &[BackendRow] = &[
     row("interp", "interp", "checked interpreter: stray and uninitialised reads are errors"),
     row("jit", "jit", "machine code by Cranelift, in process"),
-    BackendRow { turn: Turn::new(2, 0), ..row("c", "c", "C source by the system's compiler") },
+    BackendRow { turn: Turn::new(6, 0), ..row("c", "c", "C source by the system's compiler") },
     BackendRow {
         turn: Turn::NEVER,
         ..row("opencl", "opencl", "OpenCL C by the driver that is there")
@@ -197,9 +197,9 @@ pub const BACKENDS: &[BackendRow] = &[
     drawn("interp/opts", "interp", "loops", "legal optimisations, drawn for each kernel"),
     drawn("interp/vectors", "interp", "vectors", "the same, unrolled, in vectors"),
     drawn("interp/groups", "interp", "groups", "the same in groups of threads, limits drawn"),
-    drawn("jit/opts", "jit", "plain", "the same, unrolled"),
+    BackendRow { turn: Turn::new(2, 1), ..drawn("jit/opts", "jit", "plain", "the same, unrolled") },
     BackendRow {
-        turn: Turn::new(2, 0),
+        turn: Turn::new(4, 0),
         ..drawn("jit/vectors", "jit", "vectors", "the same, unrolled, in vectors")
     },
     heuristic("interp/heuristic", "interp"),
@@ -213,7 +213,7 @@ pub const BACKENDS: &[BackendRow] = &[
         )
     },
     heuristic("jit/heuristic", "jit"),
-    BackendRow { turn: Turn::new(2, 1), ..heuristic("c/heuristic", "c") },
+    BackendRow { turn: Turn::new(3, 1), ..heuristic("c/heuristic", "c") },
     BackendRow {
         turn: Turn::new(32, 1),
         ..drawn("c/opts", "c", "c", "legal optimisations, in the vectors of this machine")
@@ -225,15 +225,15 @@ pub const BACKENDS: &[BackendRow] = &[
     BackendRow { turn: Turn::new(128, 3), ..heuristic("opencl/heuristic", "opencl") },
     small("interp/groups-small", "interp", "groups", Turn::new(2, 0)),
     small("jit/small", "jit", "jit", Turn::new(2, 1)),
-    small("c/small", "c", "c", Turn::new(32, 18)),
+    small("c/small", "c", "c", Turn::new(64, 18)),
     session("interp/session", "interp", Turn::ALWAYS),
-    session("jit/session", "jit", Turn::ALWAYS),
+    session("jit/session", "jit", Turn::new(2, 0)),
     session("c/session", "c", Turn::new(64, 9)),
     session("opencl/session", "opencl", Turn::NEVER),
     session("cuda/session", "cuda", Turn::NEVER),
     BackendRow {
         is_session: true,
-        turn: Turn::new(64, 21),
+        turn: Turn::new(128, 21),
         ..wgpu("wgpu/session", "wgpu", Opts::Heuristic, "used as applications do")
     },
     uops(0, "uops/cuda", "cuda", Opts::Heuristic, "what the engine chooses for CUDA"),
@@ -255,13 +255,13 @@ pub const BACKENDS: &[BackendRow] = &[
         mode: Mode::Strict,
         opts: Opts::Drawn(5),
         target: "vectors",
-        turn: Turn::new(4, 2),
+        turn: Turn::new(8, 2),
         ..row("jit/strict", "jit", "strict mode in vectors, bit for bit")
     },
     BackendRow {
         mode: Mode::Strict,
         opts: Opts::Drawn(5),
-        turn: Turn::new(32, 17),
+        turn: Turn::new(64, 17),
         ..row("c/strict", "c", "the same, in the vectors of this machine")
     },
     wgpu("wgpu", "wgpu", Opts::None, "WGSL by the crate wgpu: Vulkan, Metal"),
