@@ -1,16 +1,33 @@
-//! The counts of rewrite rules as libFuzzer's extra counters: an input that fires a rule for the
-//! first time, or far more often than before, is new ground, as if it had reached new code.
+//! The counts of rewrite rules, and of pairs of features, as libFuzzer's extra counters: an input
+//! that fires a rule or combines two features for the first time, or far more often than before, is
+//! new ground, as if it had reached new code.
 //!
 //! On Linux alone; elsewhere, and without libFuzzer, the counters are bytes that nobody reads.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use gradiff_check::fuzz::RULES;
+use gradiff_corpus::Program;
+use gradiff_gen::Pairs;
 
 /// libFuzzer finds them by the name of the section, and clears them before each input.
 #[used]
 #[cfg_attr(target_os = "linux", unsafe(link_section = "__libfuzzer_extra_counters"))]
 static COUNTERS: [AtomicU8; RULES] = [const { AtomicU8::new(0) }; RULES];
+
+/// A counter for each pair of features; the linker puts both tables into the one section.
+#[used]
+#[cfg_attr(target_os = "linux", unsafe(link_section = "__libfuzzer_extra_counters"))]
+static PAIRS: [AtomicU8; Pairs::POSSIBLE] = [const { AtomicU8::new(0) }; Pairs::POSSIBLE];
+
+/// Counts the pairs of features of a program.
+pub fn count_pairs(program: &Program) {
+    let mut pairs = Pairs::default();
+    pairs.add(program);
+    for (counter, count) in PAIRS.iter().zip(pairs.counts()) {
+        counter.store(u8::try_from(*count).unwrap_or(u8::MAX), Ordering::Relaxed);
+    }
+}
 
 /// From now on the targets count rules. May be called again.
 pub fn count_rules() {

@@ -1,7 +1,7 @@
 //! What the libFuzzer targets call: a case in, a panic if something is wrong.
 //!
 //! `GRADIFF_BACKENDS=interp,jit,c` names the backends of programs. Unset, they are `interp` and
-//! `jit`, which call no compiler.
+//! `jit`, plain and as the engine chooses optimisations, which call no compiler.
 
 use std::cell::RefCell;
 use std::sync::OnceLock;
@@ -51,7 +51,7 @@ struct Backends {
 impl Backends {
     fn from_environment() -> Backends {
         let named = std::env::var("GRADIFF_BACKENDS").ok();
-        let names = named.unwrap_or("interp,jit".to_string());
+        let names = named.unwrap_or("interp,jit,jit/heuristic,interp/groups-heuristic".to_string());
         let (batched, direct): (Vec<&str>, Vec<&str>) =
             names.split(',').map(str::trim).partition(|name| calls_compiler(name));
         Backends { direct: open(&direct), batched: open(&batched), waiting: Vec::new(), batch: 1 }

@@ -448,6 +448,11 @@ impl Pairs {
         if small == large { 0 } else { self.counts[large * (large - 1) / 2 + small] }
     }
 
+    /// In how many programs each pair was, in the order of their numbers.
+    pub fn counts(&self) -> &[u32] {
+        &self.counts
+    }
+
     /// How many pairs were seen.
     pub fn seen(&self) -> usize {
         self.counts.iter().filter(|count| **count > 0).count()
