@@ -1,7 +1,7 @@
 //! The cases of the corpus: what they expect, then the programs everywhere.
 
-use gradiff_check::{Backend, agree, check_expects};
-use gradiff_corpus::{Case, CaseFile, embedded, parse};
+use gradiff_check::{Backend, agree, agree_in_steps, check_expects};
+use gradiff_corpus::{Case, CaseFile, Program, embedded, parse};
 
 use crate::verdict::{Found, Of, Verdict};
 
@@ -16,7 +16,7 @@ pub(crate) fn check(verdict: &Verdict, backends: &[Box<dyn Backend>]) {
     }
     for (stem, file) in &files {
         if let Case::Program(program) = &file.case {
-            verdict.check(&format!("corpus:{stem}"), || agrees(program, backends));
+            verdict.check(&format!("corpus:{stem}"), || agrees(program, backends, None));
         }
     }
 }
@@ -47,12 +47,47 @@ pub(crate) fn blamed(case: &Case) -> Of {
     Of::Blame(blame, Box::new(case.clone()))
 }
 
-/// The program on the configurations; the first failure counts.
+/// The programs on the configurations that call a compiler: plain, and as users have the device.
+pub(crate) fn check_batch(verdict: &Verdict, backends: &[Box<dyn Backend>]) {
+    let names: Vec<String> = backends.iter().map(|backend| backend.name().to_string()).collect();
+    let is_usual = |name: &&String| !name.contains('/') || name.ends_with("/heuristic");
+    let parsed = embedded().iter().map(|(stem, text)| (*stem, parse(text).expect("it parsed")));
+    let programs: Vec<(&str, Program)> = parsed
+        .filter_map(|(stem, file)| match file.case {
+            Case::Program(program) => Some((stem, program)),
+            Case::Views(_) | Case::Expr(_) => None,
+        })
+        .collect();
+    let all: Vec<&Program> = programs.iter().map(|(_, program)| program).collect();
+    for name in names.iter().filter(is_usual) {
+        verdict.check(&format!("corpus:{name}"), || {
+            let opened = backends_named(name);
+            let (_, failures) = agree(&all, &opened);
+            let Some((position, failure)) = failures.into_iter().next() else { return Ok(()) };
+            let (stem, program) = &programs[position];
+            let kind = failure.kind.name();
+            Err(Found {
+                detail: format!("{stem}: {kind} on {}: {}", failure.backend, failure.detail),
+                of: Of::Program(Box::new(program.clone()), failure.backend),
+            })
+        });
+    }
+}
+
+fn backends_named(name: &str) -> Vec<Box<dyn Backend>> {
+    gradiff_check::backends(&[name.to_string()]).unwrap_or_else(|error| panic!("{}", error.message))
+}
+
+/// The program on the configurations, of several that take turns on the one whose turn is this
+/// number's; the first failure counts.
 pub(crate) fn agrees(
-    program: &gradiff_corpus::Program,
+    program: &Program,
     backends: &[Box<dyn Backend>],
+    number: Option<u64>,
 ) -> Result<(), Found> {
-    let (_, failures) = agree(&[program], backends);
+    // Turns are taken by groups of eight programs.
+    let first = number.map(|number| 8 * number);
+    let (_, failures) = agree_in_steps(&[program], backends, first, &mut |_| {});
     let Some((_, failure)) = failures.into_iter().next() else { return Ok(()) };
     Err(Found {
         detail: format!("{} on {}: {}", failure.kind.name(), failure.backend, failure.detail),

@@ -21,7 +21,7 @@ const SEQUENCES: u64 = 6;
 /// One program in so many is run stage by stage as well, by the evaluators that blame asks.
 const STAGED_ONE_IN: u64 = 8;
 /// Programs that go to a compiler together.
-const BATCH: usize = 64;
+const BATCH: usize = 16;
 
 /// The checks, and how many there were.
 pub(crate) struct Checks {
@@ -31,7 +31,7 @@ pub(crate) struct Checks {
     /// Configurations in process.
     pub(crate) direct: Vec<Box<dyn Backend>>,
     /// Those that call a compiler, and the programs that wait for them.
-    batched: Vec<Box<dyn Backend>>,
+    pub(crate) batched: Vec<Box<dyn Backend>>,
     waiting: Vec<Program>,
     pub(crate) programs: u64,
     pub(crate) views: u64,
@@ -47,7 +47,7 @@ impl Checks {
                 .unwrap_or_else(|error| panic!("{}", error.message))
         };
         let (in_process, others): (Vec<&str>, Vec<&str>) =
-            devices.split(',').partition(|device| matches!(*device, "interp" | "jit"));
+            devices.split(',').partition(|device| matches!(*device, "interp" | "jit" | "uops"));
         Checks {
             seed,
             rounds: 0,
@@ -85,7 +85,8 @@ impl Checks {
         let number = self.programs;
         let program = gradiff_gen::program_at(self.seed, number, &self.config).program;
         self.programs += 1;
-        verdict.check(&format!("program:{number}"), || agrees(&program, &self.direct));
+        verdict
+            .check(&format!("program:{number}"), || agrees(&program, &self.direct, Some(number)));
         verdict.check(&format!("targets:{number}"), || {
             targets::check(&program, number).map_err(|detail| Found { detail, of: Of::Nothing })
         });
@@ -129,12 +130,15 @@ impl Checks {
             return;
         }
         verdict.check(&format!("batch:{programs}"), || {
-            let (_, failures) = gradiff_check::agree(&waiting.iter().collect::<Vec<_>>(), batched);
+            let first = programs - waiting.len() as u64;
+            let waiting: Vec<&Program> = waiting.iter().collect();
+            let (_, failures) =
+                gradiff_check::agree_in_steps(&waiting, batched, Some(first), &mut |_| {});
             let Some((position, failure)) = failures.into_iter().next() else { return Ok(()) };
             let kind = failure.kind.name();
             Err(Found {
                 detail: format!("{kind} on {}: {}", failure.backend, failure.detail),
-                of: Of::Program(Box::new(waiting[position].clone()), failure.backend),
+                of: Of::Program(Box::new((*waiting[position]).clone()), failure.backend),
             })
         });
     }

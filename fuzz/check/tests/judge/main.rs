@@ -6,7 +6,7 @@
 //! `fuzz/mutants.py` runs it for each mutant; plain `cargo test` runs it for two seconds.
 //!
 //! From the environment: `GRADIFF_JUDGE_SEED` (default 1) and `GRADIFF_JUDGE_SECONDS` of CPU time
-//! for the drawn part (default 2); `GRADIFF_JUDGE_DEVICES` (default `interp,jit`; `c` takes
+//! for the drawn part (default 2); `GRADIFF_JUDGE_DEVICES` (default `interp,jit,uops`; `c` takes
 //! programs by the batch); `GRADIFF_JUDGE=digest` prints hashes of what kernels become instead,
 //! `none` does nothing.
 //! What fails is one line, `KILLED ...`, and exit code 1; what holds is one line, `PASSED ...`.
@@ -45,10 +45,11 @@ fn nothing_is_wrong() {
         Ok("none") => return,
         _ => {}
     }
-    let devices = std::env::var("GRADIFF_JUDGE_DEVICES").unwrap_or("interp,jit".to_string());
+    let devices = std::env::var("GRADIFF_JUDGE_DEVICES").unwrap_or("interp,jit,uops".to_string());
     let verdict = Verdict::watched();
     let mut checks = drawn::Checks::new(seed, &devices);
     corpus::check(&verdict, &checks.direct);
+    corpus::check_batch(&verdict, &checks.batched);
     let after_corpus = clock::cpu_seconds();
     let budget = Budget::of(number("GRADIFF_JUDGE_SECONDS", 2));
     while !budget.is_spent() {
