@@ -102,7 +102,9 @@ fn nearest(dtype: DType, is_negative: bool, magnitude: u128, exponent: i32) -> O
     let top = 127 - magnitude.leading_zeros() as i32 + exponent;
     let unit = if magnitude == 0 { least } else { top.max(least) } - precision + 1;
     let shift = unit - exponent;
-    let steps = if shift <= 0 {
+    let steps = if magnitude == 0 {
+        0
+    } else if shift <= 0 {
         magnitude << -shift
     } else if shift > 127 {
         0

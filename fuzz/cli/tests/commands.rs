@@ -311,9 +311,15 @@ fn a_compiler_that_fails_is_told_with_its_words() {
 #[test]
 fn an_interrupted_hunt_ends_cleanly_and_keeps_its_findings() {
     let folder = tempfile::tempdir().expect("a temporary folder");
+    let fault = ["--fault", "view-pad-mask-wide"];
+    // The engine with the fault is built before the hunt that is interrupted.
+    let mut built = Command::new(env!("CARGO_BIN_EXE_gradiff"));
+    built.args(["backends"]).args(fault).stdout(std::process::Stdio::null());
+    assert!(built.status().expect("the command starts").success());
     let child = Command::new(env!("CARGO_BIN_EXE_gradiff"))
         .args(["hunt", "--json", "--seconds", "600", "--backends", "interp"])
-        .args(["--fault", "view-pad-mask-wide", "--max-findings", "1000000"])
+        .args(fault)
+        .args(["--max-findings", "1000000"])
         .current_dir(folder.path())
         .stdout(std::process::Stdio::piped())
         .spawn()

@@ -48,9 +48,12 @@ fn bytes() -> impl Strategy<Value = Vec<u8>> {
     proptest::collection::vec(any::<u8>(), 0..512)
 }
 
-/// Well-typed programs of all lanes.
+/// Well-typed programs of all lanes but `idioms` and `edges`: those have statements that hang
+/// together, of which fewer and smaller bytes do not leave out one.
 pub fn programs() -> impl Strategy<Value = Program> {
-    programs_of(Config::default())
+    let mut config = Config::default();
+    config.lanes.retain(|lane| !matches!(lane, Lane::Idioms | Lane::Edges));
+    programs_of(config)
 }
 
 /// Well-typed programs of this configuration.
