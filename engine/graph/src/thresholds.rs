@@ -11,7 +11,7 @@ pub struct Thresholds {
     pub thread_iterations: i64,
     /// Products of a contraction from which on packing an operand into panels is worth a kernel.
     pub pack_products: i64,
-    /// How often each element of a panel is read at least.
+    /// Fewest reads of each element of a panel.
     pub pack_reuse: i64,
     /// Bytes between two rows from which on they lie too far apart to be read one after the other.
     pub pack_row_bytes: i64,

@@ -86,7 +86,7 @@ pub(crate) struct Place<'a> {
     pub(crate) lanes: u8,
     /// Whether the threads of a group share the array, or it is the thread's own.
     pub(crate) is_local: bool,
-    /// Whether a store may go past the caches, for which its array is too large.
+    /// True for a store into an array that is too large for the caches.
     pub(crate) is_past_caches: bool,
 }
 
