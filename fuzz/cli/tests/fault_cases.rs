@@ -146,8 +146,7 @@ fn single_ops_of_devices_are_blamed() {
     let bytes = "a = input u8[3] [200, 100, 7]\nb = add a a\nc = cdiv b 3\noutput c\n";
     for (fault, backend, stage, case) in [
         ("render-no-cut-back", "c", "render (engine/render)", bytes),
-        // The source is not looked at again: drivers are.
-        ("render-no-cut-back", "wgpu", "run (engine/runtime)", bytes),
+        ("render-no-cut-back", "wgpu", "render (engine/render)", bytes),
         (
             "render-compare-unsigned-as-signed",
             "c",
