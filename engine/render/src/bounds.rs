@@ -5,8 +5,9 @@ use gradiff_graph::{Arg, Instruction, Linear, Op};
 
 type Bounds = (i128, i128);
 
-/// For each uop: whether it is a sum, product or shift whose value may have to be wrapped. The
-/// texts take it of all others that signed integers do not leave their type.
+/// For each uop: whether it is a sum, product or shift whose value may have to be wrapped, or a
+/// shift of what may be negative. The texts take it of all others that signed integers do not leave
+/// their type.
 pub fn find_wrapping(linear: &Linear) -> Vec<bool> {
     let mut bounds: Vec<Option<Bounds>> = Vec::with_capacity(linear.uops.len());
     let mut is_wrapping = Vec::with_capacity(linear.uops.len());
@@ -16,7 +17,9 @@ pub fn find_wrapping(linear: &Linear) -> Vec<bool> {
         let exact = exact(uop, &of);
         let fits = |(low, high): &Bounds| range.is_some_and(|r| r.0 <= *low && *high <= r.1);
         let inside = exact.filter(fits);
-        is_wrapping.push(inside.is_none());
+        // C++ before 2020 leaves open what a negative value shifted left is.
+        let is_negative_shift = uop.op == Op::Shl && of(0).is_none_or(|(low, _)| low < 0);
+        is_wrapping.push(inside.is_none() || is_negative_shift);
         bounds.push(inside.or(range));
     }
     is_wrapping
@@ -76,6 +79,25 @@ mod tests {
         ];
         let linear = Linear { name: "E".into(), uops };
         assert_eq!(find_wrapping(&linear)[3], expected, "{op} of {steps} and {by}");
+    }
+
+    #[test]
+    fn a_negative_value_is_shifted_as_unsigned() {
+        let int = |value| Arg::Const(Constant::int(DType::I32, value));
+        let row = |op, src: &[u32], arg| Instruction::new(op, DType::I32, src.iter().copied(), arg);
+        let shifted = |by: i128| {
+            let uops = vec![
+                row(Op::Const, &[], int(4)),
+                row(Op::Range, &[0], Arg::plain_axis(0)),
+                row(Op::Const, &[], int(by)),
+                row(Op::Add, &[1, 2], Arg::None),
+                row(Op::Const, &[], int(1)),
+                row(Op::Shl, &[3, 4], Arg::None),
+            ];
+            find_wrapping(&Linear { name: "E".into(), uops })
+        };
+        assert_eq!(shifted(0), [false; 6]);
+        assert_eq!(shifted(-1), [false, false, false, false, false, true]);
     }
 
     #[test]

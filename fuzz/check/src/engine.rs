@@ -12,6 +12,7 @@ use gradiff_corpus::{Array, BinaryOp, DType, Program, Statement, UnaryOp};
 use crate::linear::Uops;
 use crate::session::Session;
 use crate::stages::{Elements, Way};
+use crate::texts::Texts;
 use crate::{Backend, Outcome, translate};
 
 /// Numbers of consecutive programs that take the same turn, so that they share a call of a compiler.
@@ -156,6 +157,18 @@ const UOPS: &str = "uops";
 /// How many rows there are on it.
 const UOPS_COUNT: u64 = 12;
 
+/// The text of a language that this machine has no device for, run here.
+const fn text(at: u64, name: &'static str, target: &'static str, opts: Opts) -> BackendRow {
+    let story = "the text that a device would get, compiled for this machine";
+    BackendRow { target, turn: Turn::new(TEXT_EVERY, at), ..row_with(opts, name, TEXT, story) }
+}
+
+/// The device that runs texts of any language.
+const TEXT: &str = "text";
+
+/// Of how many groups of programs each row on it runs one.
+const TEXT_EVERY: u64 = 16;
+
 /// A backend of `wgpu`. WGSL lets compilers take either zero for the other, and Mesa makes -0.0 of
 /// 0.0 - 0.0; it lets them take all numbers for finite ones, and Mesa makes 0 of x - x.
 const fn wgpu(
@@ -264,6 +277,10 @@ pub const BACKENDS: &[BackendRow] = &[
         turn: Turn::new(64, 17),
         ..row("c/strict", "c", "the same, in the vectors of this machine")
     },
+    text(0, "text/cuda", "cuda", Opts::Drawn(5)),
+    text(5, "text/metal", "metal", Opts::Drawn(5)),
+    text(10, "text/opencl", "opencl", Opts::Drawn(5)),
+    text(15, "text/llvm", "llvm", Opts::Drawn(5)),
     wgpu("wgpu", "wgpu", Opts::None, "WGSL by the crate wgpu: Vulkan, Metal"),
     wgpu("wgpu/core", "wgpu-core", Opts::None, "the same without extensions: f16 by its bits"),
     wgpu("wgpu/opts", "wgpu", Opts::Drawn(5), "legal optimisations, drawn for each kernel"),
@@ -294,10 +311,11 @@ impl BackendRow {
     }
 
     fn device(&self) -> Result<Arc<dyn Device>, String> {
-        if self.device == UOPS {
-            return Ok(Arc::new(Uops::open(self.target)?));
+        match self.device {
+            UOPS => Ok(Arc::new(Uops::open(self.target)?)),
+            TEXT => Ok(Arc::new(Texts::open(self.target)?)),
+            name => gradiff::runtime::device(name).map_err(|error| error.to_string()),
         }
-        gradiff::runtime::device(self.device).map_err(|error| error.to_string())
     }
 
     fn is_strict(&self) -> bool {
@@ -345,7 +363,12 @@ impl BackendRow {
     /// Whether this is the device as a user of the library has it.
     fn is_as_new(&self) -> bool {
         let is_usual = self.thresholds == Thresholds::USUAL;
-        self.opts == Opts::Heuristic && !self.draws_limits() && is_usual && self.device != UOPS
+        self.opts == Opts::Heuristic && !self.draws_limits() && is_usual && !self.is_emulated()
+    }
+
+    /// Whether the harness stands in for the device, which need not be here.
+    fn is_emulated(&self) -> bool {
+        matches!(self.device, UOPS | TEXT)
     }
 
     /// Whether the limits of groups are drawn for each kernel.
@@ -355,7 +378,7 @@ impl BackendRow {
 
     fn open(&'static self, turn: Turn) -> Result<EngineBackend, String> {
         // Of a target, the way sets all.
-        let device = if self.device == UOPS { "interp" } else { self.device };
+        let device = if self.is_emulated() { "interp" } else { self.device };
         let mut engine = Engine::new(device).map_err(|error| error.to_string())?;
         engine.device = self.device()?;
         gradiff::runtime::set_poison(true);
@@ -440,10 +463,10 @@ impl Backend for EngineBackend {
         {
             return Some(format!("a value may not be finite, which {asking} asks for"));
         }
-        if self.keeps_zero_signs() {
+        if self.keeps_zero_signs() && self.row.device != TEXT {
             return None;
         }
-        if program.statements.iter().any(reads_zero_signs) {
+        if !self.keeps_zero_signs() && program.statements.iter().any(reads_zero_signs) {
             return Some(String::from("the sign of a zero may decide, and WGSL promises none"));
         }
         let device = &self.engine.device;

@@ -1,7 +1,8 @@
 //! Backends, oracles, reduction, blame and reports.
 //!
 //! In: cases. Out: tallies, failures, small cases with the guilty stage named. No process, file
-//! or clock is touched here; that is the command line's part.
+//! or clock is touched here, but by the texts that a compiler for the host takes (`texts`); that is
+//! the command line's part.
 
 mod agree;
 mod backend;
@@ -32,6 +33,7 @@ mod stages;
 mod strict;
 mod symbolic;
 mod tensors;
+mod texts;
 mod translate;
 mod views;
 

@@ -63,8 +63,7 @@ pub(crate) const COMPILERS: &[Compiler] = &[
         find: find_clang,
         check: Check::Command(|program, file| {
             let flags = ["-x", "c++", "-std=c++17", "-fsyntax-only", "-w"];
-            let include = concat!("-I", env!("CARGO_MANIFEST_DIR"), "/tests/accept/metal");
-            with(program, &[&flags[..], &[include, file]].concat())
+            with(program, &[&flags[..], &[STAND_INS, file]].concat())
         }),
     },
     Compiler {
@@ -114,6 +113,11 @@ fn naga_check(text: &str, capabilities: Capabilities) -> Result<(), String> {
     let mut validator = Validator::new(ValidationFlags::all(), capabilities);
     validator.validate(&module).map(drop).map_err(|why| why.emit_to_string(text))
 }
+
+/// The flag for the folder of headers that stand in for those of CUDA and Metal, which the harness
+/// runs texts with.
+pub(crate) const STAND_INS: &str =
+    concat!("-I", env!("CARGO_MANIFEST_DIR"), "/../../fuzz/check/src/texts/stand_ins");
 
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/accept/nvidia.py");
 

@@ -9,7 +9,7 @@ use std::process::Command;
 use gradiff_graph::{AxisKind, Constant, DType, Linear, Op, evaluate};
 use gradiff_render::{LANGUAGES, Language};
 
-use crate::compilers::{find_clang, first};
+use crate::compilers::{STAND_INS, find_clang, first};
 use crate::kernels::{
     choice, constant_values, constants, copy, elementwise, extreme, group, signatures,
 };
@@ -246,11 +246,9 @@ const SANITIZE: &str =
 /// C++ with stand-ins, without the freedom to keep more bits of f16 than it has, and with the
 /// traps that say that a signed integer overflowed.
 fn cpp_object(program: &str, source: &Path, object: &Path) -> Command {
-    let include = concat!("-I", env!("CARGO_MANIFEST_DIR"), "/tests/accept/");
-    let [metal, cuda] = ["metal", "cuda"].map(|language| format!("{include}{language}"));
     let strict = ["-Xclang", "-ffloat16-excess-precision=none", "-fno-wrapv", SANITIZE];
     let trap = "-fsanitize-undefined-trap-on-error";
-    let flags = ["-x", "c++", "-std=c++17", trap, &metal, &cuda];
+    let flags = ["-x", "c++", "-std=c++17", trap, STAND_INS];
     with(program, &[&strict[..], &flags[..]].concat(), source, object)
 }
 
@@ -355,8 +353,8 @@ const RUNNERS: &[Runner] = &[
             let arguments = listed(types);
             format!(
                 "extern \"C\" void {function}(void** d) {{\n  \
-                 for (blockIdx.x = 0; blockIdx.x < {global}; blockIdx.x++) \
-                 for (threadIdx.x = 0; threadIdx.x < {local}; threadIdx.x++) \
+                 for (group_at = 0; group_at < {global}; group_at++) \
+                 for (thread_at = 0; thread_at < {local}; thread_at++) \
                  {}({arguments});\n}}\n",
                 kernel.name
             )
@@ -426,6 +424,14 @@ fn kernels(runner: &Runner, language: &Language, cases: &[Case]) -> String {
     }
     let text = (language.prelude)(&text) + &text;
     match language.name {
+        // Places of the launch, as the wrappers count them.
+        "cuda" => {
+            let at = |name: &str, count: &str| {
+                format!("extern \"C\" int gradiff_{name}(int d) {{ return d ? 0 : {count}; }}\n")
+            };
+            let places = at("group", "group_at") + &at("thread", "thread_at");
+            format!("static int group_at, thread_at;\n{places}{text}{wrappers}")
+        }
         "opencl" => {
             let quoted: Vec<String> =
                 text.lines().map(|line| format!("{line:?} \"\\n\"")).collect();

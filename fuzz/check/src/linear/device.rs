@@ -151,7 +151,8 @@ fn bytes(dtype: DType, elements: &Elements) -> Vec<u8> {
     elements.iter().flat_map(|element| word(element).into_iter().take(size)).collect()
 }
 
-fn is_stored(kernel: &Linear, slot: usize) -> bool {
+/// Whether the kernel stores to the parameter of this slot.
+pub(crate) fn is_stored(kernel: &Linear, slot: usize) -> bool {
     let at = |position: u32| &kernel.uops[position as usize];
     kernel.uops.iter().filter(|uop| uop.op == Op::Store).any(|store| {
         let array = at(at(store.src[0]).src[0]);

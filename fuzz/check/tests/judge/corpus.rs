@@ -47,10 +47,13 @@ pub(crate) fn blamed(case: &Case) -> Of {
     Of::Blame(blame, Box::new(case.clone()))
 }
 
-/// The programs on the configurations that call a compiler: plain, and as users have the device.
+/// The programs on the configurations that call a compiler: plain, as users have the device, and
+/// the texts of every language.
 pub(crate) fn check_batch(verdict: &Verdict, backends: &[Box<dyn Backend>]) {
     let names: Vec<String> = backends.iter().map(|backend| backend.name().to_string()).collect();
-    let is_usual = |name: &&String| !name.contains('/') || name.ends_with("/heuristic");
+    let is_usual = |name: &&String| {
+        !name.contains('/') || name.ends_with("/heuristic") || name.starts_with("text/")
+    };
     let parsed = embedded().iter().map(|(stem, text)| (*stem, parse(text).expect("it parsed")));
     let programs: Vec<(&str, Program)> = parsed
         .filter_map(|(stem, file)| match file.case {

@@ -6,8 +6,8 @@
 //! `fuzz/mutants.py` runs it for each mutant; plain `cargo test` runs it for two seconds.
 //!
 //! From the environment: `GRADIFF_JUDGE_SEED` (default 1) and `GRADIFF_JUDGE_SECONDS` of CPU time
-//! for the drawn part (default 2); `GRADIFF_JUDGE_DEVICES` (default `interp,jit,uops`; `c` takes
-//! programs by the batch); `GRADIFF_JUDGE=digest` prints hashes of what kernels become instead,
+//! for the drawn part (default 2); `GRADIFF_JUDGE_DEVICES` (default `interp,jit,uops`; `c` and
+//! `text`, which call compilers, take programs by the batch); `GRADIFF_JUDGE=digest` prints hashes of what kernels become instead,
 //! `none` does nothing.
 //! What fails is one line, `KILLED ...`, and exit code 1; what holds is one line, `PASSED ...`.
 //! The checks and their order depend on the seed alone; only where they end depends on the clock.
@@ -29,11 +29,23 @@ fn number(name: &str, default: u64) -> u64 {
     })
 }
 
+/// Of how many groups of programs each row of device `c` takes one; its compiler takes most time.
+const C_EVERY: u64 = 8;
+
+/// The same of each language whose texts run here: more than in hunts, since nothing else here
+/// looks at these texts.
+const TEXT_EVERY: u64 = 4;
+
 /// The names of the configurations on the chosen devices.
 fn configurations(devices: &str) -> Vec<String> {
     let devices: Vec<&str> = devices.split(',').collect();
     let rows = gradiff_check::BACKENDS.iter().filter(|row| devices.contains(&row.device));
-    rows.map(|row| row.name.to_string()).collect()
+    let name = |row: &gradiff_check::BackendRow| match row.device {
+        "c" => format!("{}:{C_EVERY}", row.name),
+        "text" => format!("{}:{TEXT_EVERY}", row.name),
+        _ => row.name.to_string(),
+    };
+    rows.map(name).collect()
 }
 
 #[test]

@@ -1,22 +1,35 @@
 // Stand-ins for what the kernels use of CUDA, so that a C++ compiler can run them.
 #pragma once
-#include <cmath>
-#include <cstdint>
-#include <cstring>
+#include "launch.h"
+
+// The library's headers take longer to read than kernels do.
+extern "C" {
+#define FUNCTIONS(T, SUFFIX)                                                                       \
+  T exp2##SUFFIX(T); T log2##SUFFIX(T); T sin##SUFFIX(T); T sqrt##SUFFIX(T);                       \
+  T fabs##SUFFIX(T); T pow##SUFFIX(T, T); T fma##SUFFIX(T, T, T);
+FUNCTIONS(float, f) FUNCTIONS(double, )
+}
 
 #define __global__
 #define __device__
 #define __shared__ static
 #define __align__(N) __attribute__((aligned(N)))
 #define __launch_bounds__(N)
-#define __syncthreads()
+#define __syncthreads() gradiff_barrier()
 struct cuda_place { int x, y, z; };
-static cuda_place blockIdx, threadIdx;
+static inline cuda_place cuda_group() {
+  return {gradiff_group(0), gradiff_group(1), gradiff_group(2)};
+}
+static inline cuda_place cuda_thread() {
+  return {gradiff_thread(0), gradiff_thread(1), gradiff_thread(2)};
+}
+#define blockIdx cuda_group()
+#define threadIdx cuda_thread()
 
 template <class To, class From> To cuda_bits(From from) {
   static_assert(sizeof(To) == sizeof(From), "the same bits");
   To to;
-  memcpy(&to, &from, sizeof to);
+  __builtin_memcpy(&to, &from, sizeof to);
   return to;
 }
 static inline float __int_as_float(int x) { return cuda_bits<float>(x); }

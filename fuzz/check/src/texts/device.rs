@@ -1,0 +1,136 @@
+//! Texts as a device.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use gradiff::graph::{AxisKind, DType, Linear, Op};
+use gradiff::runtime::{Device, Error, Executable, Memory};
+
+use super::host::{Argument, Host, Launch, compiler};
+use super::languages::{Language, language};
+
+/// The name of the device in the names of backends: `text/cuda`.
+pub(crate) const NAME: &str = "text";
+
+/// What memory holds that nobody has written.
+const UNWRITTEN: u8 = 0xa5;
+
+/// A language whose texts run here.
+pub(crate) struct Texts {
+    language: &'static Language,
+    /// The engine's renderer.
+    text: &'static gradiff::render::Language,
+}
+
+impl Texts {
+    /// The device of a language.
+    ///
+    /// # Errors
+    /// A language that no compiler for the host takes; no compiler.
+    pub(crate) fn open(name: &str) -> Result<Texts, String> {
+        compiler()?;
+        let language = language(name).ok_or_else(|| format!("{name} does not run here"))?;
+        let mut texts = gradiff::render::LANGUAGES.iter();
+        let text = texts.find(|text| text.name == name);
+        Ok(Texts { language, text: text.ok_or_else(|| format!("there is no language {name}"))? })
+    }
+
+    /// The file of these kernels, called k0, k1, ...
+    fn file(&self, kernels: &[&Linear]) -> Result<String, Error> {
+        let (mut text, mut calls) = (String::new(), String::new());
+        for (number, kernel) in kernels.iter().enumerate() {
+            let name = format!("k{number}");
+            let named = Linear { name: name.clone(), ..(*kernel).clone() };
+            text += &(self.text.render)(&named)?;
+            let dtypes: Vec<DType> = kernel.globals().iter().map(|(_, dtype)| *dtype).collect();
+            calls += &(self.language.call)(&name, &dtypes);
+        }
+        Ok([self.language.head, &(self.text.prelude)(&text), &text, &calls].concat())
+    }
+}
+
+impl Device for Texts {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn compile(&self, kernels: &[&Linear]) -> Result<Vec<Arc<dyn Executable>>, Error> {
+        if kernels.is_empty() {
+            return Ok(Vec::new());
+        }
+        let compile = || compiler()?.object(self.language, &self.file(kernels).map_err(said)?);
+        let object = compile().map_err(|what| {
+            let names: Vec<&str> = kernels.iter().map(|kernel| kernel.name.as_str()).collect();
+            Error::Launch { device: NAME, kernel: names.join(", "), what }
+        })?;
+        let host = Arc::new(Mutex::new(Host::new(&object)));
+        let compiled = |(number, kernel): (usize, &&Linear)| {
+            let held: Arc<dyn Executable> =
+                Arc::new(Compiled { kernel: (*kernel).clone(), number, host: host.clone() });
+            held
+        };
+        Ok(kernels.iter().enumerate().map(compiled).collect())
+    }
+
+    fn lacks(&self, kernel: &Linear) -> Option<String> {
+        (self.language.lacks)(kernel).map(str::to_string)
+    }
+
+    fn describe(&self) -> String {
+        let version = compiler().map_or("", |compiler| &compiler.version);
+        format!("texts in {}, run by {version}", self.language.name)
+    }
+}
+
+fn said(error: Error) -> String {
+    error.to_string()
+}
+
+/// A kernel in an object.
+struct Compiled {
+    kernel: Linear,
+    number: usize,
+    host: Arc<Mutex<Host>>,
+}
+
+impl Executable for Compiled {
+    fn run(&self, memories: &[&Memory]) -> Result<(), Error> {
+        let argument = |(slot, memory): (usize, &&Memory)| {
+            let bytes = match memory.read() {
+                Ok(bytes) => bytes,
+                Err(Error::Unwritten { .. }) => {
+                    vec![UNWRITTEN; memory.size_elements() * memory.dtype().size_bytes()]
+                }
+                Err(error) => return Err(error),
+            };
+            Ok(Argument { bytes, is_stored: crate::linear::is_stored(&self.kernel, slot) })
+        };
+        let mut arguments: Vec<Argument> =
+            memories.iter().enumerate().map(argument).collect::<Result<_, _>>()?;
+        let counts = |kind| {
+            let mut counts = [1; 3];
+            for (count, (_, steps)) in
+                counts.iter_mut().zip(self.kernel.launched(kind).iter().rev())
+            {
+                *count = u64::try_from(*steps).unwrap_or(0);
+            }
+            counts
+        };
+        let launch = Launch {
+            kernel: self.number,
+            groups: counts(AxisKind::Global),
+            threads: counts(AxisKind::Local),
+            meets: self.kernel.uops.iter().any(|uop| uop.op == Op::Barrier),
+        };
+        let mut host = self.host.lock().unwrap_or_else(PoisonError::into_inner);
+        host.launch(&launch, &mut arguments).map_err(|what| {
+            let kernel = self.kernel.name.clone();
+            Error::Launch { device: NAME, kernel, what }
+        })?;
+        for (memory, argument) in memories.iter().zip(&arguments) {
+            if argument.is_stored {
+                memory.write(&argument.bytes)?;
+            }
+        }
+        Ok(())
+    }
+}

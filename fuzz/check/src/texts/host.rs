@@ -1,0 +1,243 @@
+//! The compiler for the host, and the process in which its objects run.
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
+
+use gradiff::runtime::Cache;
+
+use super::languages::Language;
+
+/// Compilers that are tried, in this order.
+const COMPILERS: [&str; 8] =
+    ["clang", "clang-21", "clang-20", "clang-19", "clang-18", "clang-17", "clang-16", "clang-22"];
+
+/// The first version with opaque pointers and without excess precision of `_Float16`.
+const VERSION_LEAST: u32 = 16;
+
+/// No optimisation, which could hide what a text leaves undefined, and takes time.
+const FLAGS: [&str; 5] = ["-O0", "-w", "-fPIC", "-ffp-contract=off", "-shared"];
+
+/// The files beside those of kernels.
+const FILES: [(&str, &str); 7] = [
+    ("host.c", include_str!("stand_ins/host.c")),
+    ("launch.h", include_str!("stand_ins/launch.h")),
+    ("cuda_host.h", include_str!("stand_ins/cuda_host.h")),
+    ("cuda_fp16.h", include_str!("stand_ins/cuda_fp16.h")),
+    ("cuda_bf16.h", include_str!("stand_ins/cuda_bf16.h")),
+    ("metal_stdlib", include_str!("stand_ins/metal_stdlib")),
+    ("opencl_host.h", include_str!("stand_ins/opencl_host.h")),
+];
+
+/// A compiler for the host, with the program that launches what it makes.
+pub(super) struct Compiler {
+    command: &'static str,
+    /// What it says of itself.
+    pub(super) version: String,
+    /// The files beside those of kernels; kept as long as this lives.
+    directory: tempfile::TempDir,
+    objects: Cache,
+}
+
+/// The compiler of this process.
+///
+/// # Errors
+/// There is none, or it makes no program that launches kernels.
+pub(super) fn compiler() -> Result<&'static Compiler, String> {
+    static FOUND: OnceLock<Result<Compiler, String>> = OnceLock::new();
+    FOUND.get_or_init(Compiler::open).as_ref().map_err(Clone::clone)
+}
+
+impl Compiler {
+    fn open() -> Result<Compiler, String> {
+        let version = |command: &&'static str| {
+            let output = Command::new(command).arg("--version").output().ok()?;
+            let text = String::from_utf8_lossy(&output.stdout).into_owned();
+            let number = text.split_once("clang version ")?.1.split('.').next()?;
+            let line = text.lines().next()?.to_string();
+            (VERSION_LEAST <= number.parse().ok()?).then_some((*command, line))
+        };
+        let (command, version) = COMPILERS
+            .iter()
+            .find_map(version)
+            .ok_or(format!("no clang of version {VERSION_LEAST} or later was found"))?;
+        let directory = tempfile::Builder::new().prefix("gradiff-texts-").tempdir();
+        let directory = directory.map_err(|error| error.to_string())?;
+        for (name, text) in FILES {
+            std::fs::write(directory.path().join(name), text).map_err(|error| error.to_string())?;
+        }
+        let objects = Cache::open("text.so").map_err(|error| error.to_string())?;
+        let compiler = Compiler { command, version, directory, objects };
+        let mut host = Command::new(command);
+        host.args(["-O1", "-w", "-rdynamic"]).arg(compiler.directory.path().join("host.c"));
+        run(host.arg("-o").arg(compiler.host()).args(["-ldl", "-lm"]))?;
+        Ok(compiler)
+    }
+
+    /// The program that launches kernels.
+    fn host(&self) -> PathBuf {
+        self.directory.path().join("host")
+    }
+
+    /// The shared object of a file of kernels, from the cache or new.
+    ///
+    /// # Errors
+    /// What the compiler says.
+    pub(super) fn object(&self, language: &Language, text: &str) -> Result<PathBuf, String> {
+        let stand_ins: String = FILES.iter().map(|(_, text)| *text).collect();
+        let flags = [&FLAGS, language.flags].concat().join(" ");
+        let key = format!("{}\n{flags}\n{stand_ins}\n{text}", self.version);
+        if self.objects.read(&key).is_some() {
+            return Ok(self.objects.path_of(&key));
+        }
+        let place = tempfile::tempdir().map_err(|error| error.to_string())?;
+        let (source, object) = (place.path().join(language.file), place.path().join("kernels.so"));
+        std::fs::write(&source, text).map_err(|error| error.to_string())?;
+        let mut command = Command::new(self.command);
+        command.args(FLAGS).args(language.flags).arg("-I").arg(self.directory.path());
+        run(command.arg(&source).arg("-o").arg(&object).arg("-lm"))?;
+        let bytes = std::fs::read(&object).map_err(|error| error.to_string())?;
+        self.objects.add(&key, &bytes).map_err(|error| error.to_string())
+    }
+}
+
+/// Runs a program that is to succeed.
+fn run(command: &mut Command) -> Result<(), String> {
+    let output = command.stdin(Stdio::null()).output().map_err(|error| error.to_string())?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    match output.status.success() {
+        true => Ok(()),
+        false => Err(format!("{}: {}", command.get_program().to_string_lossy(), said.trim())),
+    }
+}
+
+/// An array of a launch: its bytes, and whether the kernel stores to it.
+pub(super) struct Argument {
+    pub(super) bytes: Vec<u8>,
+    pub(super) is_stored: bool,
+}
+
+/// What is launched.
+pub(super) struct Launch {
+    /// The number of the kernel in its object.
+    pub(super) kernel: usize,
+    /// Counts of groups, the innermost first.
+    pub(super) groups: [u64; 3],
+    /// Counts of threads of a group.
+    pub(super) threads: [u64; 3],
+    /// Whether the threads of a group wait for each other.
+    pub(super) meets: bool,
+}
+
+/// A process that launches the kernels of one object.
+pub(super) struct Host {
+    object: PathBuf,
+    process: Option<Process>,
+}
+
+struct Process {
+    child: Child,
+    said: File,
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Host {
+    pub(super) fn new(object: &Path) -> Host {
+        Host { object: object.to_path_buf(), process: None }
+    }
+
+    /// Launches a kernel, and changes what it stores to.
+    ///
+    /// # Errors
+    /// The kernel has ended the process, or not all threads of a group have met.
+    pub(super) fn launch(
+        &mut self,
+        launch: &Launch,
+        arguments: &mut [Argument],
+    ) -> Result<(), String> {
+        let process = match self.process.take() {
+            Some(process) => process,
+            None => Process::start(compiler()?, &self.object)?,
+        };
+        // A process that has failed is ended.
+        let process = self.process.insert(process);
+        let answer = process.ask(launch, arguments);
+        if answer.is_err() {
+            let ended = self.process.take();
+            return Err(ended.map_or(String::new(), Process::end));
+        }
+        match answer.unwrap_or_default() {
+            0 => Ok(()),
+            1 => Err("a thread ends while others of its group wait at a barrier".to_string()),
+            2 => Err("there is no memory for the threads of a group".to_string()),
+            _ => Err("the object has no such kernel".to_string()),
+        }
+    }
+}
+
+impl Process {
+    fn start(compiler: &Compiler, object: &Path) -> Result<Process, String> {
+        let start = || -> std::io::Result<Process> {
+            let said = tempfile::tempfile()?;
+            let child = Command::new(compiler.host())
+                .arg(object)
+                .stdin(Stdio::piped())
+                .stdout(Stdio::piped())
+                .stderr(said.try_clone()?)
+                .spawn()?;
+            Ok(Process { child, said })
+        };
+        start().map_err(|error| format!("cannot start the host of texts: {error}"))
+    }
+
+    /// Sends a launch and reads its answer, and after 0 what was stored.
+    fn ask(&mut self, launch: &Launch, arguments: &mut [Argument]) -> std::io::Result<u64> {
+        let closed = || std::io::ErrorKind::BrokenPipe;
+        let input = self.child.stdin.as_mut().ok_or_else(closed)?;
+        let Launch { kernel, groups, threads, meets } = launch;
+        let mut words = vec![*kernel as u64];
+        words.extend(groups.iter().chain(threads));
+        words.extend([u64::from(*meets), arguments.len() as u64]);
+        for argument in arguments.iter() {
+            words.extend([argument.bytes.len() as u64, u64::from(argument.is_stored)]);
+        }
+        let mut sent: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+        arguments.iter().for_each(|argument| sent.extend(&argument.bytes));
+        input.write_all(&sent)?;
+        input.flush()?;
+        let output = self.child.stdout.as_mut().ok_or_else(closed)?;
+        let mut answer = [0; 8];
+        output.read_exact(&mut answer)?;
+        let answer = u64::from_ne_bytes(answer);
+        if answer == 0 {
+            let mut stored = arguments.iter_mut().filter(|argument| argument.is_stored);
+            stored.try_for_each(|argument| output.read_exact(&mut argument.bytes))?;
+        }
+        Ok(answer)
+    }
+
+    /// How the process has ended.
+    fn end(mut self) -> String {
+        drop(self.child.stdin.take());
+        let status = self.child.wait();
+        let mut said = String::new();
+        let _ = std::io::Seek::rewind(&mut self.said)
+            .and_then(|()| self.said.read_to_string(&mut said));
+        let said = said.trim();
+        match status {
+            Ok(status) if said.is_empty() => {
+                format!("the text strays or overflows: its process ended with {status}")
+            }
+            Ok(_) => said.to_string(),
+            Err(error) => error.to_string(),
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! The languages that a compiler for the host takes, and how.
+
+use gradiff::graph::{DType, Linear, Op};
+
+/// How the texts of a language become functions for the host.
+pub(super) struct Language {
+    /// The name among the engine's languages.
+    pub(super) name: &'static str,
+    /// How the file of kernels is called.
+    pub(super) file: &'static str,
+    /// The compiler's flags besides those of all languages.
+    pub(super) flags: &'static [&'static str],
+    /// What stands before the kernels, besides the engine's own prelude.
+    pub(super) head: &'static str,
+    /// The function `call_{kernel}` of the addresses of arrays of these dtypes.
+    pub(super) call: fn(kernel: &str, dtypes: &[DType]) -> String,
+    /// What the language cannot do, and this machine cannot either.
+    pub(super) lacks: fn(&Linear) -> Option<&'static str>,
+}
+
+/// Of texts that ask for it, a signed integer that leaves its type ends the process: CUDA and Metal
+/// leave undefined what comes of it.
+const TRAPS: [&str; 3] = [
+    "-fno-wrapv",
+    "-fsanitize=signed-integer-overflow,shift,integer-divide-by-zero,float-cast-overflow",
+    "-fsanitize-undefined-trap-on-error",
+];
+
+const CPP: [&str; 7] = [
+    "-xc++",
+    "-std=c++17",
+    "-Xclang",
+    "-ffloat16-excess-precision=none",
+    TRAPS[0],
+    TRAPS[1],
+    TRAPS[2],
+];
+
+const LANGUAGES: &[Language] = &[
+    Language {
+        name: "cuda",
+        file: "kernels.cu",
+        flags: &CPP,
+        head: "#include \"cuda_host.h\"\n",
+        call: |kernel, dtypes| {
+            let arguments = pointers(dtypes, cuda_type, "");
+            format!("extern \"C\" void call_{kernel}(void** d) {{ {kernel}({arguments}); }}\n")
+        },
+        lacks: |kernel| {
+            let has_product = kernel.uops.iter().any(|uop| uop.op == Op::Wmma);
+            has_product.then_some("products on tensor cores are assembly in CUDA")
+        },
+    },
+    Language {
+        name: "metal",
+        file: "kernels.metal",
+        flags: &CPP,
+        head: "",
+        call: |kernel, dtypes| {
+            let arguments = pointers(dtypes, metal_type, "");
+            let at = |word: &str| {
+                let lanes: Vec<String> =
+                    (0..3).map(|lane| format!("r[{lane}] = {word}({lane});")).collect();
+                format!("[] {{ uint3 r; {} return r; }}()", lanes.join(" "))
+            };
+            let (group, thread) = (at("gradiff_group"), at("gradiff_thread"));
+            format!(
+                "extern \"C\" void call_{kernel}(void** d) {{ \
+                 {kernel}({arguments}, {group}, {thread}); }}\n"
+            )
+        },
+        lacks: |kernel| {
+            let has_double = kernel.uops.iter().any(|uop| uop.dtype == DType::F64);
+            has_double.then_some("Metal has no f64")
+        },
+    },
+    Language {
+        name: "opencl",
+        file: "kernels.cl",
+        flags: &["-xcl", "-cl-std=CL1.2"],
+        head: concat!("#include \"opencl_host.h\"\n"),
+        call: |kernel, dtypes| {
+            let arguments = pointers(dtypes, opencl_type, "__global ");
+            format!("void call_{kernel}(ulong* d) {{ {kernel}({arguments}); }}\n")
+        },
+        lacks: |_| None,
+    },
+    Language {
+        name: "llvm",
+        file: "kernels.ll",
+        flags: &["-xir"],
+        head: "",
+        call: |kernel, dtypes| {
+            let mut text = format!("define void @call_{kernel}(ptr %d) {{\n");
+            for slot in 0..dtypes.len() {
+                text += &format!(
+                    "  %p{slot} = getelementptr ptr, ptr %d, i64 {slot}\n  \
+                     %a{slot} = load ptr, ptr %p{slot}\n"
+                );
+            }
+            let arguments: Vec<String> =
+                (0..dtypes.len()).map(|slot| format!("ptr %a{slot}")).collect();
+            text + &format!("  call void @{kernel}({})\n  ret void\n}}\n", arguments.join(", "))
+        },
+        lacks: |_| None,
+    },
+];
+
+/// The row of a language.
+pub(super) fn language(name: &str) -> Option<&'static Language> {
+    LANGUAGES.iter().find(|language| language.name == name)
+}
+
+/// The addresses `d[0]`, `d[1]`, ... under the types of their elements.
+fn pointers(dtypes: &[DType], name: fn(DType) -> &'static str, space: &str) -> String {
+    let pointer = |(slot, dtype): (usize, &DType)| format!("({space}{}*)d[{slot}]", name(*dtype));
+    dtypes.iter().enumerate().map(pointer).collect::<Vec<_>>().join(", ")
+}
+
+/// CUDA C++ programming guide, built-in types; the headers of half-precision types.
+fn cuda_type(dtype: DType) -> &'static str {
+    match dtype {
+        DType::Void => "void",
+        DType::Bool => "bool",
+        DType::I8 => "signed char",
+        DType::U8 => "unsigned char",
+        DType::I16 => "short",
+        DType::U16 => "unsigned short",
+        DType::I32 => "int",
+        DType::U32 => "unsigned int",
+        DType::I64 => "long long",
+        DType::U64 => "unsigned long long",
+        DType::F16 => "half",
+        DType::BF16 => "nv_bfloat16",
+        DType::F32 => "float",
+        DType::F64 => "double",
+    }
+}
+
+/// The Metal shading language, 2.1; bf16 is kept by its bits.
+fn metal_type(dtype: DType) -> &'static str {
+    match dtype {
+        DType::Void | DType::F64 => "void",
+        DType::Bool => "bool",
+        DType::I8 => "char",
+        DType::U8 => "uchar",
+        DType::I16 => "short",
+        DType::U16 | DType::BF16 => "ushort",
+        DType::I32 => "int",
+        DType::U32 => "uint",
+        DType::I64 => "long",
+        DType::U64 => "ulong",
+        DType::F16 => "half",
+        DType::F32 => "float",
+    }
+}
+
+/// OpenCL C 1.2, 6.1.1; 16-bit floats are kept by their bits and truth values in bytes.
+fn opencl_type(dtype: DType) -> &'static str {
+    match dtype {
+        DType::Void => "void",
+        DType::Bool | DType::U8 => "uchar",
+        DType::I8 => "char",
+        DType::I16 => "short",
+        DType::U16 | DType::F16 | DType::BF16 => "ushort",
+        DType::I32 => "int",
+        DType::U32 => "uint",
+        DType::I64 => "long",
+        DType::U64 => "ulong",
+        DType::F32 => "float",
+        DType::F64 => "double",
+    }
+}
