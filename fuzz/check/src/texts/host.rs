@@ -59,10 +59,10 @@ impl Compiler {
             let line = text.lines().next()?.to_string();
             (VERSION_LEAST <= number.parse().ok()?).then_some((*command, line))
         };
-        let (command, version) = COMPILERS
-            .iter()
-            .find_map(version)
-            .ok_or(format!("no clang of version {VERSION_LEAST} or later was found"))?;
+        let (command, version) = COMPILERS.iter().find_map(version).ok_or(format!(
+            "no clang of version {VERSION_LEAST} or later was found; install one (Debian's \
+                 clang-16)"
+        ))?;
         let directory = tempfile::Builder::new().prefix("gradiff-texts-").tempdir();
         let directory = directory.map_err(|error| error.to_string())?;
         for (name, text) in FILES {

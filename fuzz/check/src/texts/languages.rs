@@ -78,7 +78,7 @@ const LANGUAGES: &[Language] = &[
         name: "opencl",
         file: "kernels.cl",
         flags: &["-xcl", "-cl-std=CL1.2"],
-        head: concat!("#include \"opencl_host.h\"\n"),
+        head: "#include \"opencl_host.h\"\n",
         call: |kernel, dtypes| {
             let arguments = pointers(dtypes, opencl_type, "__global ");
             format!("void call_{kernel}(ulong* d) {{ {kernel}({arguments}); }}\n")
