@@ -342,11 +342,6 @@ impl Op {
         )
     }
 
-    /// Whether `op(op(x, y), z) = op(x, op(y, z))` for integers and bool.
-    pub fn is_associative(self) -> bool {
-        matches!(self, Op::Add | Op::Mul | Op::Max | Op::Min | Op::And | Op::Or | Op::Xor)
-    }
-
     /// Whether the result is bool whatever the sources are.
     pub fn is_comparison(self) -> bool {
         matches!(self, Op::CmpLt | Op::CmpNe)

@@ -12,7 +12,6 @@ use smallvec::SmallVec;
 
 use crate::Error;
 use crate::error::malformed;
-use crate::linearize::identity;
 
 /// The most elements that one value may have.
 const LIMIT: usize = 1 << 24;
@@ -331,7 +330,7 @@ impl Evaluation<'_> {
         let kept = source.domain.iter().filter(|(name, _)| !along.contains(name)).cloned();
         let mut domain: Domain = kept.collect();
         let (count, steps) = (elements(&domain)?, elements(&loops)?);
-        let start = identity(op, node.dtype())?;
+        let start = start(op, node.dtype())?;
         let outer = domain.len();
         domain.extend(loops);
         let mut data = vec![Some(start); count];
@@ -547,4 +546,28 @@ fn each_place(
         }
     }
     Ok(())
+}
+
+/// What a reduction by `op` starts from, as bits: stated here once more, so that kernels are not
+/// judged by the very constant that they were made with.
+fn start(op: Op, dtype: DType) -> Result<Constant, Error> {
+    let bits = match (op, dtype) {
+        (Op::Add, _) => 0,
+        (Op::Mul, DType::F16) => 0x3c00,
+        (Op::Mul, DType::BF16) => 0x3f80,
+        (Op::Mul, DType::F32) => 0x3f80_0000,
+        (Op::Mul, DType::F64) => 0x3ff0_0000_0000_0000,
+        (Op::Mul, _) => 1,
+        (Op::Max, DType::I8) => 0x80,
+        (Op::Max, DType::I16) => 0x8000,
+        (Op::Max, DType::I32) => 0x8000_0000,
+        (Op::Max, DType::I64) => 0x8000_0000_0000_0000,
+        (Op::Max, DType::F16) => 0xfc00,
+        (Op::Max, DType::BF16) => 0xff80,
+        (Op::Max, DType::F32) => 0xff80_0000,
+        (Op::Max, DType::F64) => 0xfff0_0000_0000_0000,
+        (Op::Max, _) => 0,
+        _ => return Err(malformed(format!("a reduction by {op}"))),
+    };
+    Ok(Constant::from_bits(dtype, bits))
 }

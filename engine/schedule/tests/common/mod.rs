@@ -185,12 +185,17 @@ fn elementwise(node: &UOp, sources: &[&Vec<Constant>]) -> Vec<Constant> {
 fn folded(how: Op, axes: &[i64], source: &[Constant], from: &[i64], dtype: DType) -> Vec<Constant> {
     let mut to = from.to_vec();
     axes.iter().for_each(|axis| to[*axis as usize] = 1);
-    let identity = match how {
-        Op::Mul => Constant::one(dtype),
-        Op::Max => Constant::smallest(dtype),
-        _ => Constant::zero(dtype),
+    // Stated here once more: the schedule is not judged by constants it is made with.
+    let start = match (how, dtype.int_range()) {
+        (Op::Mul, None) => Constant::float(dtype, 1.0),
+        (Op::Mul, Some(_)) => Constant::from_bits(dtype, 1),
+        (Op::Max, None) => Constant::float(dtype, f64::NEG_INFINITY),
+        (Op::Max, Some(_)) if dtype.is_signed() => {
+            Constant::from_bits(dtype, 1 << (dtype.bits() - 1))
+        }
+        _ => Constant::from_bits(dtype, 0),
     };
-    let mut folded = vec![identity; to.iter().product::<i64>() as usize];
+    let mut folded = vec![start; to.iter().product::<i64>() as usize];
     for index in indices(from) {
         let place = index.iter().zip(&to).map(|(i, n)| if *n == 1 { 0 } else { *i });
         let place = flat(&to, &place.collect::<Vec<_>>());
