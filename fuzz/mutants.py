@@ -130,6 +130,8 @@ def population():
     listing = WORK / f"population-{state}.json"
     if not listing.exists():
         packages = [part for name in ROOMS for part in ("-p", f"gradiff-{name}")]
+        # cargo-gamma asks no registry: what the lock file names has to be there.
+        subprocess.run(["cargo", "fetch", "--locked"], cwd=ROOT, check=True)
         listed = gamma("list", "mutants", "--json", *packages, capture=True)
         if listed.returncode != 0:
             sys.exit(f"cargo gamma list: exit code {listed.returncode}")
