@@ -373,7 +373,7 @@ fn at_the_end(
     let device = backend.split('/').next().unwrap_or(backend);
     let (stage, room) = match device {
         // A text that runs wrongly, or without end, is the renderer's; other code is the device's.
-        "c" | "cuda" | "opencl" | "wgpu" => ("render", "render"),
+        "c" | "cuda" | "opencl" | "wgpu" | "text" => ("render", "render"),
         // Where uops are evaluated, it is the kernel that breaks a promise.
         "uops" => ("linearize", "kernel"),
         _ => ("run", "runtime"),

@@ -12,6 +12,7 @@ use gradiff_corpus::{Array, BinaryOp, DType, Program, Statement, UnaryOp};
 use crate::linear::Uops;
 use crate::session::Session;
 use crate::stages::{Elements, Way};
+use crate::texts::ptx::Ptx;
 use crate::{Backend, Outcome, translate};
 
 /// Numbers of consecutive programs that take the same turn, so that they share a call of a compiler.
@@ -153,6 +154,20 @@ const fn uops(
 /// The device that evaluates uops for any target.
 const UOPS: &str = "uops";
 
+/// The device that interprets source texts.
+const TEXT: &str = "text";
+
+/// A source text that no device here runs, interpreted.
+const fn text(
+    turn: Turn,
+    name: &'static str,
+    target: &'static str,
+    opts: Opts,
+    story: &'static str,
+) -> BackendRow {
+    BackendRow { target, turn, ..row_with(opts, name, TEXT, story) }
+}
+
 /// How many rows there are on it.
 const UOPS_COUNT: u64 = 12;
 
@@ -251,6 +266,8 @@ pub const BACKENDS: &[BackendRow] = &[
         mode: Mode::Strict,
         ..uops(11, "uops/strict", "cpu", Opts::Drawn(5), "strict mode where FMA is fast")
     },
+    text(Turn::new(8, 5), "text/ptx", "ptx", Opts::Heuristic, "PTX by an interpreter of the text"),
+    text(Turn::new(8, 1), "text/ptx-opts", "ptx", Opts::Drawn(5), "the same, optimisations drawn"),
     BackendRow {
         mode: Mode::Strict,
         opts: Opts::Drawn(5),
@@ -294,10 +311,17 @@ impl BackendRow {
     }
 
     fn device(&self) -> Result<Arc<dyn Device>, String> {
-        if self.device == UOPS {
-            return Ok(Arc::new(Uops::open(self.target)?));
+        match (self.device, self.target) {
+            (UOPS, target) => Ok(Arc::new(Uops::open(target)?)),
+            (TEXT, "ptx") => Ok(Arc::new(Ptx::open()?)),
+            (TEXT, target) => Err(format!("nothing interprets the text of {target}")),
+            (device, _) => gradiff::runtime::device(device).map_err(|error| error.to_string()),
         }
-        gradiff::runtime::device(self.device).map_err(|error| error.to_string())
+    }
+
+    /// Returns whether the device is one of this crate, which stands for its target.
+    fn is_of_harness(&self) -> bool {
+        matches!(self.device, UOPS | TEXT)
     }
 
     fn is_strict(&self) -> bool {
@@ -345,7 +369,7 @@ impl BackendRow {
     /// Whether this is the device as a user of the library has it.
     fn is_as_new(&self) -> bool {
         let is_usual = self.thresholds == Thresholds::USUAL;
-        self.opts == Opts::Heuristic && !self.draws_limits() && is_usual && self.device != UOPS
+        self.opts == Opts::Heuristic && !self.draws_limits() && is_usual && !self.is_of_harness()
     }
 
     /// Whether the limits of groups are drawn for each kernel.
@@ -355,7 +379,7 @@ impl BackendRow {
 
     fn open(&'static self, turn: Turn) -> Result<EngineBackend, String> {
         // Of a target, the way sets all.
-        let device = if self.device == UOPS { "interp" } else { self.device };
+        let device = if self.is_of_harness() { "interp" } else { self.device };
         let mut engine = Engine::new(device).map_err(|error| error.to_string())?;
         engine.device = self.device()?;
         gradiff::runtime::set_poison(true);
@@ -548,7 +572,7 @@ impl EngineBackend {
     /// returns, so nothing of it writes any more. The checked devices run in this very thread.
     fn changed(&self, outcome: &Outcome, outputs: &[Tensor]) -> Option<String> {
         let Outcome::Values(before) = outcome else { return None };
-        if matches!(self.row.device, "interp" | UOPS) {
+        if self.row.device == "interp" || self.row.is_of_harness() {
             return None;
         }
         let after = self.values(outputs);

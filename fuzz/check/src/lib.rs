@@ -32,6 +32,7 @@ mod stages;
 mod strict;
 mod symbolic;
 mod tensors;
+mod texts;
 mod translate;
 mod views;
 

@@ -1,0 +1,3 @@
+//! Interpreters of the source texts that the renderers write.
+
+pub(crate) mod ptx;
