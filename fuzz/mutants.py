@@ -469,7 +469,8 @@ def main():
     command.add_argument("--count", type=int, default=150, help="mutants (150)")
     command.add_argument("--floor", type=int, default=8, help="mutants of a room at least (8)")
     command.add_argument("--seconds", type=int, default=60, help="CPU time for each (60)")
-    command.add_argument("--devices", default="interp,jit,uops,c", help="of the judge (interp,jit,uops,c)")
+    command.add_argument("--devices", default="interp,jit,uops,text,c",
+                         help="of the judge (interp,jit,uops,text,c)")
     command.add_argument("--baselines", type=int, default=1, help="runs without a mutant first (1)")
     command.set_defaults(run=run)
     command = commands.add_parser("report")

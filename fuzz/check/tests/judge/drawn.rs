@@ -46,8 +46,9 @@ impl Checks {
             gradiff_check::backends(&crate::configurations(devices))
                 .unwrap_or_else(|error| panic!("{}", error.message))
         };
+        let is_in_process = |device: &&str| matches!(*device, "interp" | "jit" | "uops" | "text");
         let (in_process, others): (Vec<&str>, Vec<&str>) =
-            devices.split(',').partition(|device| matches!(*device, "interp" | "jit" | "uops"));
+            devices.split(',').partition(is_in_process);
         Checks {
             seed,
             rounds: 0,
