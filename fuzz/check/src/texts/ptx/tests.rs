@@ -509,7 +509,7 @@ fn product(core: &TensorCore) -> Linear {
 
 /// Count of the elements of a product that are further from the sum than rounding explains.
 fn wrong_sums(core: &TensorCore, text: &str) -> Result<usize, String> {
-    let number = |seed: u64| ((seed * 0x9e37_79b9 >> 7) % 64) as f64 / 8.0 - 4.0;
+    let number = |seed: u64| (((seed * 0x9e37_79b9) >> 7) % 64) as f64 / 8.0 - 4.0;
     let inputs: Vec<Vec<Constant>> = (0..3)
         .map(|matrix| {
             let dtype = if matrix == 2 { DType::F32 } else { core.from };
