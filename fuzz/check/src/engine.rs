@@ -12,7 +12,6 @@ use gradiff_corpus::{Array, BinaryOp, DType, Program, Statement, UnaryOp};
 use crate::linear::Uops;
 use crate::session::Session;
 use crate::stages::{Elements, Way};
-use crate::texts::Texts;
 use crate::{Backend, Outcome, translate};
 
 /// Numbers of consecutive programs that take the same turn, so that they share a call of a compiler.
@@ -158,16 +157,21 @@ const UOPS: &str = "uops";
 const UOPS_COUNT: u64 = 12;
 
 /// The text of a language that this machine has no device for, run here.
-const fn text(at: u64, name: &'static str, target: &'static str, opts: Opts) -> BackendRow {
-    let story = "the text that a device would get, compiled for this machine";
-    BackendRow { target, turn: Turn::new(TEXT_EVERY, at), ..row_with(opts, name, TEXT, story) }
+const fn text(
+    turn: Turn,
+    name: &'static str,
+    target: &'static str,
+    opts: Opts,
+    story: &'static str,
+) -> BackendRow {
+    BackendRow { target, turn, ..row_with(opts, name, TEXT, story) }
 }
+
+/// What is special about a text that clang compiles.
+const COMPILED: &str = "the text that a device would get, compiled for this machine";
 
 /// The device that runs texts of any language.
 const TEXT: &str = "text";
-
-/// Of how many groups of programs each row on it runs one.
-const TEXT_EVERY: u64 = 16;
 
 /// A backend of `wgpu`. WGSL lets compilers take either zero for the other, and Mesa makes -0.0 of
 /// 0.0 - 0.0; it lets them take all numbers for finite ones, and Mesa makes 0 of x - x.
@@ -264,6 +268,8 @@ pub const BACKENDS: &[BackendRow] = &[
         mode: Mode::Strict,
         ..uops(11, "uops/strict", "cpu", Opts::Drawn(5), "strict mode where FMA is fast")
     },
+    text(Turn::new(8, 5), "text/ptx", "ptx", Opts::Heuristic, "PTX by an interpreter of the text"),
+    text(Turn::new(8, 1), "text/ptx-opts", "ptx", Opts::Drawn(5), "the same, optimisations drawn"),
     BackendRow {
         mode: Mode::Strict,
         opts: Opts::Drawn(5),
@@ -277,10 +283,10 @@ pub const BACKENDS: &[BackendRow] = &[
         turn: Turn::new(64, 17),
         ..row("c/strict", "c", "the same, in the vectors of this machine")
     },
-    text(0, "text/cuda", "cuda", Opts::Drawn(5)),
-    text(5, "text/metal", "metal", Opts::Drawn(5)),
-    text(10, "text/opencl", "opencl", Opts::Drawn(5)),
-    text(15, "text/llvm", "llvm", Opts::Drawn(5)),
+    text(Turn::new(16, 0), "text/cuda", "cuda", Opts::Drawn(5), COMPILED),
+    text(Turn::new(16, 5), "text/metal", "metal", Opts::Drawn(5), COMPILED),
+    text(Turn::new(16, 10), "text/opencl", "opencl", Opts::Drawn(5), COMPILED),
+    text(Turn::new(16, 15), "text/llvm", "llvm", Opts::Drawn(5), COMPILED),
     wgpu("wgpu", "wgpu", Opts::None, "WGSL by the crate wgpu: Vulkan, Metal"),
     wgpu("wgpu/core", "wgpu-core", Opts::None, "the same without extensions: f16 by its bits"),
     wgpu("wgpu/opts", "wgpu", Opts::Drawn(5), "legal optimisations, drawn for each kernel"),
@@ -311,11 +317,16 @@ impl BackendRow {
     }
 
     fn device(&self) -> Result<Arc<dyn Device>, String> {
-        match self.device {
-            UOPS => Ok(Arc::new(Uops::open(self.target)?)),
-            TEXT => Ok(Arc::new(Texts::open(self.target)?)),
-            name => gradiff::runtime::device(name).map_err(|error| error.to_string()),
+        match (self.device, self.target) {
+            (UOPS, target) => Ok(Arc::new(Uops::open(target)?)),
+            (TEXT, target) => crate::texts::open(target),
+            (device, _) => gradiff::runtime::device(device).map_err(|error| error.to_string()),
         }
+    }
+
+    /// Returns whether the device is one of this crate, which stands for its target.
+    fn is_of_harness(&self) -> bool {
+        matches!(self.device, UOPS | TEXT)
     }
 
     fn is_strict(&self) -> bool {
@@ -363,12 +374,7 @@ impl BackendRow {
     /// Whether this is the device as a user of the library has it.
     fn is_as_new(&self) -> bool {
         let is_usual = self.thresholds == Thresholds::USUAL;
-        self.opts == Opts::Heuristic && !self.draws_limits() && is_usual && !self.is_emulated()
-    }
-
-    /// Whether the harness stands in for the device, which need not be here.
-    fn is_emulated(&self) -> bool {
-        matches!(self.device, UOPS | TEXT)
+        self.opts == Opts::Heuristic && !self.draws_limits() && is_usual && !self.is_of_harness()
     }
 
     /// Whether the limits of groups are drawn for each kernel.
@@ -378,7 +384,7 @@ impl BackendRow {
 
     fn open(&'static self, turn: Turn) -> Result<EngineBackend, String> {
         // Of a target, the way sets all.
-        let device = if self.is_emulated() { "interp" } else { self.device };
+        let device = if self.is_of_harness() { "interp" } else { self.device };
         let mut engine = Engine::new(device).map_err(|error| error.to_string())?;
         engine.device = self.device()?;
         gradiff::runtime::set_poison(true);
@@ -571,7 +577,7 @@ impl EngineBackend {
     /// returns, so nothing of it writes any more. The checked devices run in this very thread.
     fn changed(&self, outcome: &Outcome, outputs: &[Tensor]) -> Option<String> {
         let Outcome::Values(before) = outcome else { return None };
-        if matches!(self.row.device, "interp" | UOPS) {
+        if self.row.device == "interp" || self.row.is_of_harness() {
             return None;
         }
         let after = self.values(outputs);

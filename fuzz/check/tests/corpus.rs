@@ -37,7 +37,8 @@ fn every_program_is_right_on_every_backend() {
             Err(error) => println!("skipped: {}", error.message),
         }
     }
-    for name in ["interp", "interp/heuristic", "jit/heuristic", "c/heuristic", "c/opts"] {
+    let needed = ["interp", "interp/heuristic", "jit/heuristic", "c/heuristic", "c/opts"];
+    for name in needed.into_iter().chain(["text/ptx", "text/ptx-opts"]) {
         assert!(present.iter().any(|backend| backend.name() == name), "{name} needs no driver");
     }
     let only: Vec<_> = programs.iter().map(|(_, program)| program).collect();

@@ -3,7 +3,6 @@
 mod compilers;
 mod kernels;
 mod products;
-mod ptx_run;
 mod texts;
 mod values;
 

@@ -13,7 +13,6 @@ use crate::compilers::{STAND_INS, find_clang, first};
 use crate::kernels::{
     choice, constant_values, constants, copy, elementwise, extreme, group, signatures,
 };
-use crate::ptx_run::Machine;
 
 const COUNT: usize = 64;
 
@@ -614,58 +613,4 @@ fn a_dropped_barrier_computes_something_else() {
     let planted = text.replace("barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);", "");
     assert_ne!(text, planted);
     assert!(wrong(&planted) > 0);
-}
-
-/// Runs the PTX of a case, thread after thread, and gives the outputs.
-fn ptx_outputs(case: &Case, text: &str) -> Vec<Constant> {
-    let bytes = |values: &Vec<Constant>| -> Vec<u8> {
-        let of =
-            |value: &Constant| value.bits().to_le_bytes()[..value.dtype().size_bytes()].to_vec();
-        values.iter().flat_map(of).collect()
-    };
-    let mut arrays = vec![vec![255; COUNT * 8]];
-    arrays.extend(case.inputs.iter().map(bytes));
-    let mut machine = Machine::new(text, arrays);
-    let [groups, threads] =
-        [AxisKind::Global, AxisKind::Local].map(|kind| grid(&case.kernel, kind) as u64);
-    for place in (0..groups).flat_map(|group| (0..threads).map(move |thread| (group, thread))) {
-        machine.place = place;
-        machine.run();
-    }
-    let dtype = case.kernel.globals()[0].1;
-    let elements = machine.arrays[0].chunks(dtype.size_bytes()).take(COUNT);
-    let bits = |bytes: &[u8]| bytes.iter().rev().fold(0, |bits, byte| bits << 8 | u64::from(*byte));
-    elements.map(|bytes| Constant::from_bits(dtype, bits(bytes))).collect()
-}
-
-#[test]
-fn ptx_computes_what_the_table_says() {
-    let language = LANGUAGES.iter().find(|language| language.name == "ptx").expect("a row");
-    let meets = |case: &Case| case.kernel.uops.iter().any(|uop| uop.op == Op::Barrier);
-    let (mut kernels, mut count) = (0, 0);
-    for case in cases(language).into_iter().filter(|case| !meets(case)) {
-        let Ok(text) = (language.render)(&case.kernel) else { continue };
-        let output = ptx_outputs(&case, &text);
-        let (wrong, elements) = judge(std::slice::from_ref(&case), &[output]);
-        assert!(wrong.is_empty(), "{} wrong\n{}\n{text}", wrong.len(), wrong[0]);
-        kernels += 1;
-        count += elements;
-    }
-    println!("PTX as its manual says: {kernels} kernels, {count} elements, none wrong");
-    assert!(kernels > 800);
-}
-
-#[test]
-fn a_wrong_ptx_computes_something_else() {
-    let language = LANGUAGES.iter().find(|language| language.name == "ptx").expect("a row");
-    let name = "E_add_i8_i8_i8_1";
-    let case = cases(language).into_iter().find(|case| case.kernel.name == name);
-    let case = case.expect("a case of this name");
-    let text = (language.render)(&case.kernel).expect("PTX has it");
-    let wrong =
-        |text: &str| judge(std::slice::from_ref(&case), &[ptx_outputs(&case, text)]).0.len();
-    assert_eq!(wrong(&text), 0);
-    let planted = text.replace("add.s32 %r6, %r4, %r5", "sub.s32 %r6, %r4, %r5");
-    assert_ne!(text, planted, "{text}");
-    assert!(wrong(&planted) > 0, "{text}");
 }

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use gradiff::graph::{Constant, DType, Linear, Op};
+use gradiff::graph::{AxisKind, Constant, DType, Linear, Op};
 use gradiff::kernel::{Groups, Target, Vectors};
 use gradiff::runtime::{Device, Error, Executable, Memory};
 
@@ -85,13 +85,18 @@ fn refused(kernel: &Linear, what: String) -> Error {
     Error::Launch { device: NAME, kernel: kernel.name.clone(), what }
 }
 
-/// How many lanes of uops a launch executes.
-fn executed(kernel: &Linear) -> u64 {
-    let (mut turns, mut executed) = (vec![1u64], 0u64);
-    for uop in &kernel.uops {
+/// Count of the lanes of uops that a launch executes. Groups and their threads execute also what
+/// stands outside of the launched ranges.
+pub(crate) fn executed(kernel: &Linear) -> u64 {
+    let launched = [AxisKind::Global, AxisKind::Local].map(|kind| kernel.launched(kind)).concat();
+    let product = |count: u64, steps: &i64| count.saturating_mul(steps.unsigned_abs());
+    let threads = launched.iter().map(|(_, steps)| steps).fold(1, product);
+    let (mut turns, mut executed) = (vec![threads], 0u64);
+    for (position, uop) in (0..).zip(&kernel.uops) {
         let now = turns.last().copied().unwrap_or(1);
         executed = executed.saturating_add(now.saturating_mul(uop.lanes.into()));
         match uop.op {
+            Op::Range if launched.iter().any(|(range, _)| *range == position) => turns.push(now),
             Op::Range => {
                 let end = &kernel.uops[uop.src[0] as usize].arg;
                 let count = match end {
@@ -151,7 +156,7 @@ fn bytes(dtype: DType, elements: &Elements) -> Vec<u8> {
     elements.iter().flat_map(|element| word(element).into_iter().take(size)).collect()
 }
 
-/// Whether the kernel stores to the parameter of this slot.
+/// Returns whether a kernel stores to the parameter of a slot.
 pub(crate) fn is_stored(kernel: &Linear, slot: usize) -> bool {
     let at = |position: u32| &kernel.uops[position as usize];
     kernel.uops.iter().filter(|uop| uop.op == Op::Store).any(|store| {

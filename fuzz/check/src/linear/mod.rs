@@ -25,7 +25,7 @@ use crate::stages::Elements;
 use arrays::{Arrays, Who};
 use machine::{Layout, Machine};
 
-pub(crate) use device::{Uops, is_stored, target};
+pub(crate) use device::{Uops, executed, is_stored, target};
 pub(crate) use rules::Rules;
 
 /// Runs a kernel on its parameters, in the order of their slots.

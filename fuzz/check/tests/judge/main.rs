@@ -6,9 +6,9 @@
 //! `fuzz/mutants.py` runs it for each mutant; plain `cargo test` runs it for two seconds.
 //!
 //! From the environment: `GRADIFF_JUDGE_SEED` (default 1) and `GRADIFF_JUDGE_SECONDS` of CPU time
-//! for the drawn part (default 2); `GRADIFF_JUDGE_DEVICES` (default `interp,jit,uops`; `c` and
-//! `text`, which call compilers, take programs by the batch); `GRADIFF_JUDGE=digest` prints hashes of what kernels become instead,
-//! `none` does nothing.
+//! for the drawn part (default 2); `GRADIFF_JUDGE_DEVICES` (default `interp,jit,uops,text`; `c` and
+//! `text`, which call compilers, take programs by the batch); `GRADIFF_JUDGE=digest` prints hashes
+//! of what kernels become instead, `none` does nothing.
 //! What fails is one line, `KILLED ...`, and exit code 1; what holds is one line, `PASSED ...`.
 //! The checks and their order depend on the seed alone; only where they end depends on the clock.
 
@@ -57,7 +57,8 @@ fn nothing_is_wrong() {
         Ok("none") => return,
         _ => {}
     }
-    let devices = std::env::var("GRADIFF_JUDGE_DEVICES").unwrap_or("interp,jit,uops".to_string());
+    let devices =
+        std::env::var("GRADIFF_JUDGE_DEVICES").unwrap_or("interp,jit,uops,text".to_string());
     let verdict = Verdict::watched();
     let mut checks = drawn::Checks::new(seed, &devices);
     corpus::check(&verdict, &checks.direct);

@@ -1,0 +1,125 @@
+//! The interpreter as a device: kernels are rendered to PTX, and the text is run.
+
+use std::sync::Arc;
+
+use gradiff::graph::{AxisKind, Linear};
+use gradiff::render::{LANGUAGES, Language};
+use gradiff::runtime::{Device, Error, Executable, Memory};
+
+use super::decode::{Program, decode};
+use super::machine::{Argument, Launch, launch};
+use super::memory::POISON;
+use crate::linear::{executed, is_stored};
+
+/// The name of the device in the names of backends: `text/ptx`.
+const NAME: &str = "text";
+
+/// A launch that executes more lanes of uops than this is left to the device `interp`.
+const LANES_MOST: u64 = 1 << 20;
+
+/// Instructions that a lane of a uop becomes at most, with much to spare: what executes more goes
+/// round without an end.
+const INSTRUCTIONS_PER_LANE: u64 = 64;
+
+/// The device.
+pub(crate) struct Ptx {
+    language: &'static Language,
+    interp: Arc<dyn Device>,
+}
+
+impl Ptx {
+    /// Opens the device.
+    ///
+    /// # Errors
+    /// No renderer of this language, no device `interp`.
+    pub(crate) fn open() -> Result<Ptx, String> {
+        let language = LANGUAGES.iter().find(|language| language.name == "ptx");
+        let language = language.ok_or("there is no language ptx")?;
+        let interp = gradiff::runtime::device("interp").map_err(|error| error.to_string())?;
+        Ok(Ptx { language, interp })
+    }
+}
+
+impl Device for Ptx {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn compile(&self, kernels: &[&Linear]) -> Result<Vec<Arc<dyn Executable>>, Error> {
+        let compile = |kernel: &&Linear| {
+            let rendered = (self.language.render)(kernel);
+            let text = rendered.map_err(|error| refused(kernel, error.to_string()))?;
+            let text = (self.language.prelude)(&text) + &text;
+            let program = decode(&text).map_err(|what| refused(kernel, what))?;
+            if LANES_MOST < executed(kernel) {
+                return Ok(self.interp.compile(&[kernel])?.remove(0));
+            }
+            let ready: Arc<dyn Executable> = Arc::new(Ready {
+                launch: sizes(kernel).map_err(|what| refused(kernel, what))?,
+                kernel: (**kernel).clone(),
+                program,
+            });
+            Ok(ready)
+        };
+        kernels.iter().map(compile).collect()
+    }
+
+    fn describe(&self) -> String {
+        "interpreter of the source text, after the PTX ISA manual".to_owned()
+    }
+}
+
+fn refused(kernel: &Linear, what: String) -> Error {
+    Error::Launch { device: NAME, kernel: kernel.name.clone(), what }
+}
+
+/// One group for each iteration of the global ranges and one thread for each of the local ones; the
+/// innermost range is x.
+fn sizes(kernel: &Linear) -> Result<Launch, String> {
+    let along = |kind| -> Result<[u32; 3], String> {
+        let mut sizes = [1; 3];
+        for (dimension, (_, count)) in kernel.launched(kind).into_iter().rev().enumerate() {
+            let size = sizes.get_mut(dimension).ok_or("more than three dimensions")?;
+            *size = u32::try_from(count).map_err(|_| format!("{count} along one dimension"))?;
+        }
+        Ok(sizes)
+    };
+    let instructions_max = INSTRUCTIONS_PER_LANE.saturating_mul(executed(kernel) + 64);
+    Ok(Launch { grid: along(AxisKind::Global)?, group: along(AxisKind::Local)?, instructions_max })
+}
+
+/// A kernel whose text is decoded.
+struct Ready {
+    kernel: Linear,
+    program: Program,
+    launch: Launch,
+}
+
+impl Executable for Ready {
+    fn run(&self, memories: &[&Memory]) -> Result<(), Error> {
+        let mut arguments: Vec<Argument> = (0..)
+            .zip(memories)
+            .map(|(slot, memory)| argument(memory, is_stored(&self.kernel, slot)))
+            .collect::<Result<_, _>>()?;
+        launch(&self.program, &mut arguments, &self.launch)
+            .map_err(|what| refused(&self.kernel, what))?;
+        for (memory, argument) in memories.iter().zip(&arguments) {
+            if argument.is_stored {
+                memory.write(&argument.bytes)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn argument(memory: &Memory, is_stored: bool) -> Result<Argument, Error> {
+    let element_bytes = memory.dtype().size_bytes();
+    let (bytes, is_fresh) = match memory.read() {
+        Ok(bytes) => (bytes, false),
+        Err(Error::Unwritten { .. }) => {
+            (vec![POISON; memory.size_elements() * element_bytes], true)
+        }
+        Err(error) => return Err(error),
+    };
+    Ok(Argument { bytes, element_bytes, is_stored, is_fresh })
+}

@@ -1,0 +1,181 @@
+//! Memory as a launch sees it: bounds, alignment, what was written, races.
+
+/// The state space of an access.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Space {
+    Global,
+    Shared,
+}
+
+/// A thread at one place of the launch: its group, how many barriers the group has passed, and the
+/// thread's number. In one word, which is 0 for nobody.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Who(u64);
+
+const THREAD_BITS: u32 = 11;
+const EPOCH_BITS: u32 = 25;
+const GROUP_BITS: u32 = 27;
+
+impl Who {
+    /// # Errors
+    /// A number that is too large to be told apart from others.
+    pub(super) fn new(group: u64, epoch: u64, thread: u64) -> Result<Who, String> {
+        if group >> GROUP_BITS != 0 || epoch >> EPOCH_BITS != 0 || thread >> THREAD_BITS != 0 {
+            return Err(format!("group {group}, barrier {epoch}, thread {thread} are too many"));
+        }
+        Ok(Who(1 << 63 | (group << EPOCH_BITS | epoch) << THREAD_BITS | thread))
+    }
+
+    fn group(self) -> u64 {
+        self.0 >> (EPOCH_BITS + THREAD_BITS)
+    }
+
+    /// Returns whether nothing orders an access of this thread and one of the other.
+    fn races(self, other: Who) -> bool {
+        let is_somebody = self.0 != 0 && other.0 != 0;
+        let is_same_epoch = self.0 >> THREAD_BITS == other.0 >> THREAD_BITS;
+        is_somebody && self != other && (self.group() != other.group() || is_same_epoch)
+    }
+}
+
+/// The accesses of one granule that matter: its last writer and two readers that nothing orders.
+#[derive(Clone, Copy, Default)]
+struct Accesses {
+    writer: Who,
+    readers: [Who; 2],
+}
+
+/// An array and its address.
+pub(super) struct Array {
+    name: String,
+    base: u64,
+    pub(super) bytes: Vec<u8>,
+    /// Bytes of a granule, for which accesses are noted; 0 of an array that is only read.
+    granule: usize,
+    accesses: Vec<Accesses>,
+    /// Whether nothing was written before the launch.
+    is_fresh: bool,
+}
+
+impl Array {
+    /// An array at an address; `granule` is 0 if the kernel may only read it.
+    pub(super) fn new(
+        name: String,
+        base: u64,
+        bytes: Vec<u8>,
+        granule: usize,
+        is_fresh: bool,
+    ) -> Array {
+        let count = if granule == 0 { 0 } else { bytes.len().div_ceil(granule) };
+        Array { name, base, bytes, granule, accesses: vec![Accesses::default(); count], is_fresh }
+    }
+
+    /// Forgets what a group left in it.
+    pub(super) fn clear(&mut self) {
+        self.bytes.fill(POISON);
+        self.accesses.fill(Accesses::default());
+    }
+
+    /// Start of an access in the bytes.
+    fn start(&self, address: u64, size: usize) -> Result<usize, String> {
+        let start = address.wrapping_sub(self.base);
+        let end = start.checked_add(size as u64);
+        if end.is_none_or(|end| end > self.bytes.len() as u64) {
+            let size_bytes = self.bytes.len();
+            let start = start as i64;
+            let name = &self.name;
+            return Err(format!("{size} bytes at {start} of {name}, which has {size_bytes}"));
+        }
+        if !address.is_multiple_of(size as u64) {
+            return Err(format!("{size} bytes at {start} of {}, which is no multiple", self.name));
+        }
+        Ok(start as usize)
+    }
+
+    fn race(&self, start: usize) -> String {
+        format!("a race at byte {start} of {}", self.name)
+    }
+
+    fn read(&mut self, start: usize, size: usize, who: Who) -> Result<(), String> {
+        if self.granule == 0 {
+            return Ok(());
+        }
+        for number in start / self.granule..(start + size).div_ceil(self.granule) {
+            let Accesses { writer, readers } = &mut self.accesses[number];
+            if writer.races(who) {
+                return Err(self.race(start));
+            }
+            if self.is_fresh && *writer == Who::default() {
+                return Err(format!("byte {start} of {} was never written", self.name));
+            }
+            // Whatever is ordered behind this reader is ordered behind those before it.
+            if let Some(reader) = readers.iter_mut().find(|reader| !reader.races(who)) {
+                *reader = who;
+            }
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, start: usize, size: usize, who: Who) -> Result<(), String> {
+        if self.granule == 0 {
+            return Err(format!("{} is only read, by its kernel", self.name));
+        }
+        for number in start / self.granule..(start + size).div_ceil(self.granule) {
+            let Accesses { writer, readers } = &mut self.accesses[number];
+            if writer.races(who) || readers.iter().any(|reader| reader.races(who)) {
+                return Err(self.race(start));
+            }
+            *writer = who;
+        }
+        Ok(())
+    }
+}
+
+/// Bytes of what was never written.
+pub(super) const POISON: u8 = 0xa5;
+
+/// All arrays of a launch.
+pub(super) struct Memory {
+    /// Parameter n begins at address n+1 << 32.
+    pub(super) global: Vec<Array>,
+    pub(super) shared: Vec<Array>,
+}
+
+impl Memory {
+    /// The array that an address lies in, by the upper half of the address.
+    fn array(&mut self, space: Space, address: u64) -> Result<&mut Array, String> {
+        let number = address >> 32;
+        let (arrays, number) = match space {
+            Space::Global => (&mut self.global, number.checked_sub(1)),
+            Space::Shared => (&mut self.shared, number.checked_sub(1 << 16)),
+        };
+        let array = number.and_then(|number| arrays.get_mut(usize::try_from(number).ok()?));
+        array.ok_or_else(|| format!("address {address:#x} lies in no array of this space"))
+    }
+
+    /// The bytes of a load of so many elements; nothing is copied.
+    pub(super) fn read(
+        &mut self,
+        (space, address): (Space, u64),
+        size: usize,
+        who: Who,
+    ) -> Result<&[u8], String> {
+        let array = self.array(space, address)?;
+        let start = array.start(address, size)?;
+        array.read(start, size, who)?;
+        Ok(&array.bytes[start..start + size])
+    }
+
+    /// The bytes that a store is to change.
+    pub(super) fn write(
+        &mut self,
+        (space, address): (Space, u64),
+        size: usize,
+        who: Who,
+    ) -> Result<&mut [u8], String> {
+        let array = self.array(space, address)?;
+        let start = array.start(address, size)?;
+        array.write(start, size, who)?;
+        Ok(&mut array.bytes[start..start + size])
+    }
+}
