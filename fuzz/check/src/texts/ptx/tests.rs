@@ -312,7 +312,7 @@ fn texts_with_a_fault_are_refused() {
         (SUMS, "\tret;", "", "runs over the end"),
         (SUMS, "\tret;", "ret 0;", "this form"),
         (SUMS, "bra $loop", "bra $lop", "there is no label"),
-        (SUMS, "add.s32 %r", "sub.s32 %r", "of parameter 0, which has 16"),
+        (SUMS, "add.s32 %r", "sub.s32 %r", "4 bytes at -4 of parameter 1, which has 256"),
         (SUMS, "%ctaid.x", "%ctaid.w", "there is no register"),
         (SUMS, ".target sm_80", ".target sm_70", "the subset is of sm_80"),
         (SUMS, ".visible .entry", ".entry", "\".visible\" is due"),
