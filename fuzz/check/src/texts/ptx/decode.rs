@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::arithmetic::{Apply, function, wide_product};
-use super::memory::Space;
+use super::memory::{Space, shared_base};
 use super::number::Rounding;
 use super::statement::{Guard, Operand, Statement, parse};
 use super::types::{Class, Type};
@@ -104,12 +104,6 @@ const PREDICATE: Type = Type { name: "pred", class: Class::Predicate, bits: 1 };
 const SHARED_BYTES_MAX: usize = 48 << 10;
 /// More registers than any thread has.
 const REGISTERS_MAX: u32 = 1 << 20;
-
-/// The addresses of shared arrays, in the order of their declarations.
-pub(super) fn shared_base(number: usize, alignment: u64) -> u64 {
-    // A multiple of the declared alignment and of nothing more.
-    1 << 48 | (number as u64) << 32 | alignment
-}
 
 #[derive(Default)]
 struct Decoder<'a> {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use gradiff::graph::{AxisKind, Linear};
 use gradiff::render::{LANGUAGES, Language};
-use gradiff::runtime::{Device, Error, Executable, Memory};
+use gradiff::runtime::{Device, Error, Executable, GroupLimits, Limits, Memory};
 
 use super::decode::{Program, decode};
 use super::machine::{Argument, Launch, launch};
@@ -20,6 +20,14 @@ const LANES_MOST: u64 = 1 << 20;
 /// Instructions that a lane of a uop becomes at most, with much to spare: what executes more goes
 /// round without an end.
 const INSTRUCTIONS_PER_LANE: u64 = 64;
+
+/// CUDA programming guide, technical specifications, all compute capabilities from 8.0 on.
+const GROUPS: GroupLimits = GroupLimits {
+    threads_max: 1024,
+    sizes_max: [1024, 1024, 64],
+    groups_max: [0x7fff_ffff, 0xffff, 0xffff],
+    local_bytes: 48 << 10,
+};
 
 /// The device.
 pub(crate) struct Ptx {
@@ -67,6 +75,10 @@ impl Device for Ptx {
     fn describe(&self) -> String {
         "interpreter of the source text, after the PTX ISA manual".to_owned()
     }
+
+    fn limits(&self) -> Limits {
+        Limits { groups: Some(GROUPS), vector_bytes: 16, thread_count: 1 }
+    }
 }
 
 fn refused(kernel: &Linear, what: String) -> Error {
@@ -76,16 +88,20 @@ fn refused(kernel: &Linear, what: String) -> Error {
 /// One group for each iteration of the global ranges and one thread for each of the local ones; the
 /// innermost range is x.
 fn sizes(kernel: &Linear) -> Result<Launch, String> {
-    let along = |kind| -> Result<[u32; 3], String> {
+    let along = |kind, most: [u64; 3]| -> Result<[u32; 3], String> {
         let mut sizes = [1; 3];
         for (dimension, (_, count)) in kernel.launched(kind).into_iter().rev().enumerate() {
             let size = sizes.get_mut(dimension).ok_or("more than three dimensions")?;
-            *size = u32::try_from(count).map_err(|_| format!("{count} along one dimension"))?;
+            let count = u64::try_from(count).ok().filter(|count| *count <= most[dimension]);
+            let count = count.and_then(|count| u32::try_from(count).ok());
+            *size = count.ok_or_else(|| format!("more than {most:?} {kind:?} iterations"))?;
         }
         Ok(sizes)
     };
     let instructions_max = INSTRUCTIONS_PER_LANE.saturating_mul(executed(kernel) + 64);
-    Ok(Launch { grid: along(AxisKind::Global)?, group: along(AxisKind::Local)?, instructions_max })
+    let grid = along(AxisKind::Global, GROUPS.groups_max)?;
+    let group = along(AxisKind::Local, GROUPS.sizes_max)?;
+    Ok(Launch { grid, group, instructions_max })
 }
 
 /// A kernel whose text is decoded.

@@ -1,7 +1,7 @@
 //! A launch: all groups one after the other, the threads of a group from barrier to barrier.
 
-use super::decode::{Access, Action, Conversion, Program, shared_base};
-use super::memory::{Array, Memory, POISON, Space, Who};
+use super::decode::{Access, Action, Conversion, Program};
+use super::memory::{Array, Memory, POISON, Space, Who, global_base, shared_base};
 use super::number::{decode, encode, extended, truncated};
 use super::warp::{WARP, multiply};
 
@@ -68,7 +68,7 @@ pub(super) fn launch(
     }
     let take = |(number, argument): (usize, &mut Argument)| {
         let granule = if argument.is_stored { argument.element_bytes } else { 0 };
-        let (name, base) = (format!("parameter {number}"), (number as u64 + 1) << 32);
+        let (name, base) = (format!("parameter {number}"), global_base(number));
         let bytes = std::mem::take(&mut argument.bytes);
         Array::new(name, base, bytes, granule, argument.is_fresh)
     };
@@ -277,7 +277,7 @@ impl Machine<'_> {
             Action::Pack { to, halves: [low, high], bits } => {
                 (*to, read(program, thread, *low)? | read(program, thread, *high)? << bits)
             }
-            Action::Parameter { to, number } => (*to, (*number as u64 + 1) << 32),
+            Action::Parameter { to, number } => (*to, global_base(*number)),
             Action::Load { access, register_bits } => {
                 return self.load(thread, access, *register_bits);
             }

@@ -131,12 +131,25 @@ impl Array {
     }
 }
 
+/// Distance of an array from the beginning of its 4 GiB, so that addresses a little before it are
+/// told apart from those of another array.
+const LEAD: u64 = 1 << 31;
+
+/// The address of a parameter's array, a multiple of all that an access asks for.
+pub(super) fn global_base(number: usize) -> u64 {
+    (number as u64 + 1) << 32 | LEAD
+}
+
+/// The address of a shared array, a multiple of its declared alignment and of nothing more.
+pub(super) fn shared_base(number: usize, alignment: u64) -> u64 {
+    1 << 48 | (number as u64) << 32 | LEAD | alignment
+}
+
 /// Bytes of what was never written.
 pub(super) const POISON: u8 = 0xa5;
 
 /// All arrays of a launch.
 pub(super) struct Memory {
-    /// Parameter n begins at address n+1 << 32.
     pub(super) global: Vec<Array>,
     pub(super) shared: Vec<Array>,
 }

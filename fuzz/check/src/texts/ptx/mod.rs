@@ -1,10 +1,10 @@
 //! An interpreter of the subset of PTX that kernels are written in, after the PTX ISA manual.
 //!
 //! In: the text of a module with one entry, the bytes of its arrays, the sizes of the launch. Out:
-//! the bytes after the launch. The text is decoded once ([`decode`]) into instructions over numbered
-//! registers; the threads of a group then run one after the other from barrier to barrier
-//! ([`machine`]). Nothing is shared with the renderer: instructions, operand types, fragment layouts
-//! and roundings are stated here once more.
+//! the bytes after the launch. The text is decoded once ([`decode`]) into instructions over
+//! numbered registers; the threads of a group then run one after the other from barrier to barrier
+//! ([`machine`]). Nothing is shared with the renderer: instructions, operand types, layouts of
+//! fragments and roundings are stated here once more.
 //!
 //! Refused, with the line of the text where there is one: instructions, modifiers and directives
 //! outside the subset; operands of a type that the instruction does not take; registers that are

@@ -312,7 +312,7 @@ fn texts_with_a_fault_are_refused() {
         (SUMS, "\tret;", "", "runs over the end"),
         (SUMS, "\tret;", "ret 0;", "this form"),
         (SUMS, "bra $loop", "bra $lop", "there is no label"),
-        (SUMS, "add.s32 %r", "sub.s32 %r", "of parameter 0, which has 16"),
+        (SUMS, "add.s32 %r", "sub.s32 %r", "4 bytes at -4 of parameter 1, which has 256"),
         (SUMS, "%ctaid.x", "%ctaid.w", "there is no register"),
         (SUMS, ".target sm_80", ".target sm_70", "the subset is of sm_80"),
         (SUMS, ".visible .entry", ".entry", "\".visible\" is due"),
@@ -371,8 +371,8 @@ fn barriers_are_met_by_all_threads_in_every_iteration() {
 /// The words that a body leaves in its one parameter, whose address is `%rd1`, by so many threads.
 fn body(text: &str, threads: u32) -> Result<Vec<u32>, String> {
     let text = format!(
-        ".version 7.8\n.target sm_80\n.address_size 64\n.visible .entry E(\n.param .u64 E_data0\n)\n\
-         .maxntid {threads}, 1, 1\n{{\n.reg .pred %p<4>;\n.reg .b16 %h<4>;\n.reg .b32 %r<8>;\n\
+        ".version 7.8\n.target sm_80\n.address_size 64\n.visible .entry E(\n.param .u64 E_data0\n)\
+         \n.maxntid {threads}, 1, 1\n{{\n.reg .pred %p<4>;\n.reg .b16 %h<4>;\n.reg .b32 %r<8>;\n\
          .reg .b64 %rd<8>;\n.reg .f32 %f<4>;\n.reg .f64 %fd<4>;\n.shared .align 16 .b8 s[16];\n\
          ld.param.u64 %rd0, [E_data0];\ncvta.to.global.u64 %rd1, %rd0;\n{text}\nret;\n}}\n"
     );
