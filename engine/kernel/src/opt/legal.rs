@@ -4,6 +4,7 @@ use gradiff_graph::{Arg, Axis, AxisKind, DType, Op, UOp};
 use gradiff_rewrite::Mode;
 use rustc_hash::{FxHashMap, FxHashSet, FxHasher};
 use smallvec::SmallVec;
+use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
 
 use super::tensor_cores::{self, Matmul};
@@ -30,8 +31,8 @@ pub struct Loop {
     pub is_output: bool,
     /// Whether a fold over it stands in the loops of another fold.
     pub is_nested: bool,
-    /// The type of each fold over it.
-    pub folds: SmallVec<[DType; 2]>,
+    /// The number and the type of each fold over it.
+    pub folds: SmallVec<[(usize, DType); 2]>,
     /// Whether some of its steps store where others do.
     is_overlapped: bool,
     /// Whether each of its steps keeps a row of its own in an array.
@@ -90,15 +91,15 @@ pub fn loops(root: &UOp) -> Result<Loops, Error> {
             return Err(malformed("a range without an end or a number"));
         };
         let bit = bits(range);
-        let own = folds.iter().filter(|fold| over(fold) & bit != 0);
+        let own = folds.iter().enumerate().filter(|(_, fold)| over(fold) & bit != 0);
         Ok(Loop {
             range: range.clone(),
             axis: *axis,
             size,
             is_reduced: reduced & bit != 0,
             is_output: outputs & bit != 0,
-            is_nested: own.clone().any(|fold| bits(fold) & reduced != 0),
-            folds: own.map(|fold| fold.dtype()).collect(),
+            is_nested: own.clone().any(|(_, fold)| bits(fold) & reduced != 0),
+            folds: own.map(|(number, fold)| (number, fold.dtype())).collect(),
             is_overlapped: overlapped & bit != 0,
             has_rows: rows & bit != 0,
             bit,
@@ -375,13 +376,13 @@ pub(super) fn fits(
             groups.sizes
         ));
     }
-    let folds = loops.list.iter().filter(|one| one.axis.kind == AxisKind::Group);
-    let value_bytes = |dtype: &DType| (dtype.size_bytes() as i64).max(groups.element_bytes);
-    let bytes = |one: &Loop| one.folds.iter().map(value_bytes).sum::<i64>();
-    let folds = folds.map(bytes).max().unwrap_or(0);
-    let folds = if kind == AxisKind::Group { folds.max(bytes(one)) } else { folds };
+    // Each reduction that is divided, over one loop or several, has a local array.
+    let divided = loops.list.iter().filter(|one| one.axis.kind == AxisKind::Group);
+    let divided = divided.chain((kind == AxisKind::Group).then_some(one));
+    let arrays: BTreeMap<usize, DType> = divided.flat_map(|one| one.folds.clone()).collect();
+    let element_bytes = |dtype: &DType| (dtype.size_bytes() as i64).max(groups.element_bytes);
     let upcast = loops.count(AxisKind::Upcast) * if kind == AxisKind::Upcast { amount } else { 1 };
-    let bytes = count * upcast * folds;
+    let bytes = count * upcast * arrays.values().map(element_bytes).sum::<i64>();
     if groups.local_bytes < bytes {
         let most = groups.local_bytes;
         return Err(format!("{bytes} bytes shared by a group, at most {most} are possible"));
