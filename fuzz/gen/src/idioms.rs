@@ -8,6 +8,7 @@ mod masks;
 mod products;
 mod rows;
 mod steps;
+mod widened;
 mod windows;
 mod words;
 
@@ -52,10 +53,11 @@ enum Idiom {
     Upsample,
     Squares,
     Diamonds,
+    Widened,
 }
 
 impl Idiom {
-    const ALL: [Idiom; 28] = [
+    const ALL: [Idiom; 29] = [
         Idiom::Softmax,
         Idiom::LogSoftmax,
         Idiom::CrossEntropy,
@@ -84,6 +86,7 @@ impl Idiom {
         Idiom::Upsample,
         Idiom::Squares,
         Idiom::Diamonds,
+        Idiom::Widened,
     ];
 }
 
@@ -143,6 +146,7 @@ impl<C: Choices> Builder<'_, C> {
             Idiom::Upsample => self.upsample(),
             Idiom::Squares => self.squares(),
             Idiom::Diamonds => self.diamonds(),
+            Idiom::Widened => self.widened(),
         }
     }
 }
