@@ -15,7 +15,7 @@ use crate::translate;
 pub(crate) struct Draw(u64);
 
 impl Draw {
-    fn new(seed: u64) -> Draw {
+    pub(crate) fn new(seed: u64) -> Draw {
         Draw(seed)
     }
 
@@ -28,7 +28,7 @@ impl Draw {
         bits ^ (bits >> 31)
     }
 
-    fn below(&mut self, count: usize) -> usize {
+    pub(crate) fn below(&mut self, count: usize) -> usize {
         (self.bits() % count as u64) as usize
     }
 
@@ -36,7 +36,7 @@ impl Draw {
         self.below(of) == 0
     }
 
-    fn pick<T: Copy>(&mut self, items: &[T]) -> T {
+    pub(crate) fn pick<T: Copy>(&mut self, items: &[T]) -> T {
         items[self.below(items.len())]
     }
 }
@@ -115,8 +115,10 @@ mod tests {
 
     #[test]
     fn calls_are_answered_as_they_must_be() {
-        let checked = check_calls(1, 60_000);
-        assert!(checked.is_ok(), "{}", checked.unwrap_err());
+        // A seed alone tells a call; all that are wrong are listed.
+        let wrong: Vec<String> =
+            (0..60_000).filter_map(|seed| check_calls(seed, 1).err()).take(20).collect();
+        assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     }
 
     /// Each row draws legal and illegal arguments.

@@ -21,6 +21,7 @@ mod guilt;
 mod linear;
 mod model;
 mod opts;
+mod parts;
 mod reduce;
 mod report;
 pub mod sabotage;
@@ -33,6 +34,7 @@ mod stages;
 mod strict;
 mod symbolic;
 mod tensors;
+mod texts;
 mod translate;
 mod views;
 
@@ -56,6 +58,7 @@ pub use report::{Finding, python_script, rust_test, stem};
 pub use simpler::simpler_cases;
 pub use stages::{Shown, show};
 pub use symbolic::check_symbolic_views;
+pub use texts::check_text;
 pub use views::check_views;
 pub use witness::local_witness;
 

@@ -126,7 +126,9 @@ impl Draw {
             _ => {
                 let bits = self.pick(&[0, 7, 8, 15, 16, 31, 32, 63, 64]);
                 let end = self.pick(&[1, -1]) * (1_i128 << bits);
-                Literal::Int(end + self.pick(&[0, 1, -1]))
+                // What the text form can say.
+                let value = end + self.pick(&[0, 1, -1]);
+                Literal::Int(value.clamp(i64::MIN.into(), u64::MAX.into()))
             }
         }
     }
@@ -180,12 +182,21 @@ fn legal(shape: &[i64]) -> Option<Shape> {
     (sizes.contains(&0) || count? <= ELEMENTS_MOST).then_some(sizes)
 }
 
+/// The statement with its axes in order, where the API takes them in any.
+fn in_order(statement: &Statement) -> Statement {
+    let mut statement = statement.clone();
+    if let Statement::Reduce { axes, .. } | Statement::Flip { axes, .. } = &mut statement {
+        axes.sort_unstable();
+    }
+    statement
+}
+
 /// A statement on tensors of these types, as the corpus types it.
 fn typed(draw: &mut Draw, types: &[TensorType], statement: Statement) -> Call {
     let tensors: Vec<Tensor> = types.iter().map(|of| draw.tensor(of)).collect();
     Call {
         said: format!("{statement:?} of {types:?}"),
-        expected: statement_type(&statement, types).ok(),
+        expected: statement_type(&in_order(&statement), types).ok(),
         work: Box::new(move || translate::value(&statement, &tensors, &mut Tensor::from_bytes)),
     }
 }
@@ -546,7 +557,7 @@ fn mean(draw: &mut Draw) -> Call {
     let axes = draw.axes(of.shape.len());
     let x = draw.tensor(&of);
     let statement = Statement::Reduce { op: ReduceOp::Sum, src: ValueId(0), axes: axes.clone() };
-    let sum = statement_type(&statement, std::slice::from_ref(&of)).ok();
+    let sum = statement_type(&in_order(&statement), std::slice::from_ref(&of)).ok();
     let expected = sum.filter(|_| of.dtype.is_float());
     call(format!("mean of {of:?} along {axes:?}"), expected, move || x.mean(&axes))
 }

@@ -24,6 +24,7 @@ pub(crate) fn check(program: &Program, number: u64) -> Result<(), String> {
     // What checks lists of uops for a target, without running them, belongs here.
     for kernel in parse_linears(&uops).map_err(|error| format!("{error} in\n{uops}"))? {
         let name = &kernel.name;
+        gradiff_check::check_text(&kernel)?;
         let text = kernel.to_string();
         let is_there = uops.contains(text.trim_end());
         is_there.then_some(()).ok_or_else(|| format!("{name} reads back as other uops"))?;
