@@ -4,6 +4,7 @@
 //! Each idiom is a function that adds its statements and gives its result; `None` where a size, a
 //! dtype or a fact does not allow it, and what was added by then stays.
 
+mod kept;
 mod masks;
 mod products;
 mod rows;
@@ -54,10 +55,11 @@ enum Idiom {
     Squares,
     Diamonds,
     Widened,
+    NearlyKept,
 }
 
 impl Idiom {
-    const ALL: [Idiom; 29] = [
+    const ALL: [Idiom; 30] = [
         Idiom::Softmax,
         Idiom::LogSoftmax,
         Idiom::CrossEntropy,
@@ -87,6 +89,7 @@ impl Idiom {
         Idiom::Squares,
         Idiom::Diamonds,
         Idiom::Widened,
+        Idiom::NearlyKept,
     ];
 }
 
@@ -147,6 +150,7 @@ impl<C: Choices> Builder<'_, C> {
             Idiom::Squares => self.squares(),
             Idiom::Diamonds => self.diamonds(),
             Idiom::Widened => self.widened(),
+            Idiom::NearlyKept => self.nearly_kept(),
         }
     }
 }

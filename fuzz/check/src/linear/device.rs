@@ -23,8 +23,8 @@ const READ_BACK_ONE_IN: usize = 4;
 
 /// Groups that kernels of small tensors fill.
 const SMALL: Groups = Groups {
-    threads: 24,
-    sizes: [16, 8, 4],
+    threads: 32,
+    sizes: [16, 4, 3],
     counts: [40, 6, 3],
     local_bytes: 256,
     element_bytes: 4,
