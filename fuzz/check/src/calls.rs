@@ -11,6 +11,9 @@ use gradiff_corpus::TensorType;
 
 use crate::translate;
 
+/// How reports of this check begin.
+pub(crate) const SAID: &str = "call of the API";
+
 /// Draws what a call is given.
 pub(crate) struct Draw(u64);
 
@@ -99,7 +102,7 @@ pub fn check_calls(seed: u64, count: u64) -> Result<(), String> {
             Row::Call(call) => call(&mut draw).check(),
             Row::Check(check) => crate::catch(|| check(&mut draw)).and_then(|found| found),
         };
-        found.map_err(|problem| format!("call of {name} (check_calls({seed}, 1)): {problem}"))?;
+        found.map_err(|problem| format!("{SAID}, {name} (check_calls({seed}, 1)): {problem}"))?;
     }
     Ok(())
 }

@@ -8,6 +8,9 @@ use gradiff::graph::{Axis, AxisKind, Linear, Op, parse_linears};
 
 use crate::calls::Draw;
 
+/// How reports of this check begin.
+pub(crate) const SAID: &str = "text form of a kernel";
+
 /// Damaged texts of each kernel.
 const DAMAGED: usize = 4;
 
@@ -32,6 +35,10 @@ const SUFFIXES: [(&str, Option<AxisKind>); 12] = [
 /// # Errors
 /// What is wrong, with the text.
 pub fn check_text(kernel: &Linear) -> Result<(), String> {
+    checked(kernel).map_err(|problem| format!("{SAID}: {problem}"))
+}
+
+fn checked(kernel: &Linear) -> Result<(), String> {
     let text = kernel.to_string();
     match crate::catch(|| parse_linears(&text))? {
         Ok(read) if read == std::slice::from_ref(kernel) && read[0].to_string() == text => {}
@@ -58,10 +65,12 @@ fn printed(kernels: &[Linear]) -> String {
 /// Whether a text was read as the kernels that it says: line by line, and each source above.
 fn says_what_it_is(text: &str, read: &[Linear]) -> Result<(), String> {
     let shown = printed(read);
-    if text.lines().count() != shown.lines().count() {
+    // Empty lines say nothing.
+    let lines = || text.lines().filter(|line| !line.trim().is_empty());
+    if lines().count() != shown.lines().count() {
         return Err("it has another count of uops".to_string());
     }
-    for (line, shown) in text.lines().zip(shown.lines()) {
+    for (line, shown) in lines().zip(shown.lines()) {
         // A constant may be printed in another way than it was written.
         let is_constant = shown.split_whitespace().nth(1) == Some(Op::Const.name());
         let until = |line: &str| match line.split_once(']') {
