@@ -56,7 +56,7 @@ impl Part {
             (4, _) => {
                 let count = self.from.len();
                 let divisor = [2, 3, 4, 5, 1][below(5)];
-                let fits = count % divisor == 0;
+                let fits = count.is_multiple_of(divisor);
                 let shape = vec![count / divisor, divisor];
                 if fits { self.reshaped(shape) } else { Ok(self) }
             }

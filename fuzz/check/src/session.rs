@@ -36,11 +36,13 @@ struct Results {
     arrays: Vec<Array>,
 }
 
+/// Of how many outputs one is read in part.
+const PART_ONE_IN: usize = 8;
 /// Bytes of an output of which parts are read, at most.
 const PART_BYTES_MOST: usize = 4096;
 
 /// Calls of the API, legal and not, beside each program.
-const CALLS: u64 = 2;
+const CALLS: u64 = 1;
 
 /// Choices that follow from a program.
 struct Choices(u64);
@@ -136,8 +138,8 @@ impl Session {
         for number in order {
             let read = outputs[number].to_bytes(engine(choices));
             bytes[number] = read.map_err(|error| error.to_string())?;
-            if choices.below(4) == 0 {
-                let in_row = !self.is_in_process || choices.below(2) == 0;
+            if choices.below(PART_ONE_IN) == 0 {
+                let in_row = !self.is_in_process || choices.below(4) != 0;
                 let engine = (engine(choices), in_row);
                 read_part(&outputs[number], &bytes[number], engine, choices)?;
             }

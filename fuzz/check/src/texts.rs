@@ -12,7 +12,7 @@ use crate::calls::Draw;
 pub(crate) const SAID: &str = "text form of a kernel";
 
 /// Damaged texts of each kernel.
-const DAMAGED: usize = 4;
+const DAMAGED: usize = 2;
 
 /// Letters behind the numbers of ranges, as the text form is documented, and others.
 const SUFFIXES: [(&str, Option<AxisKind>); 12] = [
@@ -104,8 +104,7 @@ fn is_alike(one: &str, other: &str) -> bool {
         let mut before = ' ';
         let mut rest = text.chars().peekable();
         while let Some(letter) = rest.next() {
-            let leads = letter == '0' && !before.is_ascii_alphanumeric()
-                || letter == '0' && before.is_ascii_alphabetic();
+            let leads = letter == '0' && !before.is_ascii_digit();
             let is_more = rest.peek().is_some_and(char::is_ascii_digit);
             if leads && is_more {
                 continue;

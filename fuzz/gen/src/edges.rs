@@ -28,6 +28,7 @@ const PATHS: &[&[DType]] = &[
     &[DType::U64, DType::F32],
     &[DType::U64, DType::F64, DType::F32],
     &[DType::U64, DType::BF16],
+    &[DType::I64, DType::BF16],
     &[DType::I32, DType::F32, DType::I32],
     &[DType::U32, DType::F32, DType::U32],
     &[DType::U32, DType::F16],
@@ -46,7 +47,7 @@ const PATHS: &[&[DType]] = &[
 const ENDS: [u32; 14] = [7, 8, 11, 15, 16, 24, 31, 32, 53, 63, 12, 23, 33, 62];
 
 /// Significant bits of the floats by way of which integers are converted.
-const PRECISIONS: [i32; 3] = [53, 24, 11];
+const PRECISIONS: [i32; 4] = [53, 24, 53, 11];
 
 /// Most elements of data that are listed for conversions which a program happens to have.
 const SHARPENED_MOST: usize = 64;
@@ -173,14 +174,18 @@ impl Path<'_> {
             let end = 1_i128 << bits;
             return self.int(sign * end + near);
         }
-        let shift = own.below(width - kept);
+        // Half of the numbers are as large as the type allows, where floats lose the most bits.
+        let shift = match own.below(2) {
+            0 => width - 1 - kept - own.below(2).min(width - 1 - kept),
+            _ => own.below(width - kept),
+        };
         let number = (1_i128 << kept) | (own.bits() as i128 & ((1 << kept) - 1)) | 1;
         // Where the last bit of a float on the way lies: what is beyond it is lost on the way, and
         // must not decide the tie.
         let top = (kept + shift) as i32;
-        let last = top + 1 - PRECISIONS[own.below(3) as usize] + own.below(3) as i32 - 1;
+        let last = top + 1 - own.pick(&PRECISIONS) + own.below(3) as i32 - 1;
         let last = last.clamp(0, shift as i32) as u32;
-        let off = match own.below(5) {
+        let off = match own.below(6) {
             0 => 0,
             1 => near,
             2 => 1 << own.below(shift + 1),

@@ -664,7 +664,8 @@ fn to_vec(draw: &mut Draw) -> Result<(), String> {
         let wanted = wanted.map(|elements| (of.shape.clone(), elements));
         answered(&said, wanted.as_ref(), array)
     }
-    let readers: [fn(&Tensor, &TensorType) -> Result<(), String>; 6] =
+    type Reader = fn(&Tensor, &TensorType) -> Result<(), String>;
+    let readers: [Reader; 6] =
         [read::<bool>, read::<i32>, read::<u8>, read::<f32>, read::<i64>, read::<u32>];
     let own = [DType::Bool, DType::I32, DType::U8, DType::F32, DType::I64, DType::U32];
     let reader = match own.iter().position(|known| *known == dtype) {

@@ -18,8 +18,8 @@ const NAME: &str = "uops";
 const LANES_MOST: u64 = 1 << 20;
 
 /// Uops of a kernel whose text is checked, at most, and of how many kernels one's is.
-const READ_BACK_MOST: usize = 200;
-const READ_BACK_ONE_IN: usize = 4;
+const READ_BACK_MOST: usize = 100;
+const READ_BACK_ONE_IN: usize = 16;
 
 /// Groups that kernels of small tensors fill.
 const SMALL: Groups = Groups {
@@ -88,10 +88,10 @@ impl Device for Uops {
     }
 }
 
-/// Whether the text of the kernel is checked: that of one in four short ones.
+/// Whether the text of the kernel is checked: that of one in sixteen short ones.
 fn is_read_back(kernel: &Linear) -> bool {
     let count = kernel.uops.len();
-    count < READ_BACK_MOST && count % READ_BACK_ONE_IN == 0
+    count < READ_BACK_MOST && count.is_multiple_of(READ_BACK_ONE_IN)
 }
 
 fn refused(kernel: &Linear, what: String) -> Error {
