@@ -19,6 +19,13 @@ pub struct Thresholds {
     pub group_reduce_elements: i64,
     /// Iterations of output loops that must be left for threads when each does several.
     pub group_iterations_left: i64,
+    /// Additions from which on a value that two loops compute is worth an array that keeps it:
+    /// what costs less is computed again, as a store, a load, and what makes them wait.
+    pub keep_additions: i64,
+    /// Most bytes of a row that is kept, so that it stays in the nearest cache.
+    pub keep_row_bytes: i64,
+    /// Most bytes of all rows that are kept at once: they lie on the stack.
+    pub keep_bytes: i64,
 }
 
 impl Thresholds {
@@ -31,6 +38,9 @@ impl Thresholds {
         pack_row_bytes: 2048,
         group_reduce_elements: 2048,
         group_iterations_left: 1024,
+        keep_additions: 12,
+        keep_row_bytes: 16 << 10,
+        keep_bytes: 64 << 10,
     };
 
     /// So small that a hundred elements lie on either side of each.
@@ -42,6 +52,9 @@ impl Thresholds {
         pack_row_bytes: 16,
         group_reduce_elements: 16,
         group_iterations_left: 8,
+        keep_additions: 1,
+        keep_row_bytes: 64,
+        keep_bytes: 128,
     };
 }
 

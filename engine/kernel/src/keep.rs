@@ -9,7 +9,7 @@
 //! In the graph a load says by its second source behind what it comes: in the loop of the fold
 //! behind the store of the same step, in other loops behind the fold.
 
-use gradiff_graph::{Arg, AxisKind, DType, Local, Op, UOp};
+use gradiff_graph::{Arg, AxisKind, DType, Local, Op, Thresholds, UOp};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
@@ -19,14 +19,8 @@ use crate::pass::Context;
 use crate::shape::map_nodes;
 use crate::transcendental::uops;
 
-/// Most bytes of a row, so that it stays in the nearest cache.
-const ROW_BYTES_MOST: i64 = 16 << 10;
-/// Most bytes of all rows that are kept at once: they lie on the stack.
-pub(crate) const BYTES_MOST: i64 = 64 << 10;
 /// Arrays of a kernel.
 const ARRAYS_MOST: usize = 4;
-/// What costs less is computed again: a store, a load, and what makes them wait.
-const COST_LEAST: i64 = 12;
 
 /// The pass. See the head of this file. Devices with groups share their arrays among threads.
 pub(crate) fn keep(root: &UOp, ctx: &mut Context<'_>) -> Result<UOp, Error> {
@@ -35,7 +29,7 @@ pub(crate) fn keep(root: &UOp, ctx: &mut Context<'_>) -> Result<UOp, Error> {
         return Ok(root);
     }
     for number in 0..ARRAYS_MOST {
-        match kept_once(&root, number)? {
+        match kept_once(&root, number, &ctx.target.thresholds)? {
             Some(kept) => root = kept,
             None => break,
         }
@@ -44,9 +38,9 @@ pub(crate) fn keep(root: &UOp, ctx: &mut Context<'_>) -> Result<UOp, Error> {
 }
 
 /// The kernel with one more array; none if nothing is worth it.
-fn kept_once(root: &UOp, number: usize) -> Result<Option<UOp>, Error> {
+fn kept_once(root: &UOp, number: usize, thresholds: &Thresholds) -> Result<Option<UOp>, Error> {
     let costs = root.toposort().iter().map(cost).sum::<i64>();
-    if costs < 2 * COST_LEAST {
+    if costs < 2 * thresholds.keep_additions {
         return Ok(None);
     }
     let free = Free::of(root)?;
@@ -57,9 +51,10 @@ fn kept_once(root: &UOp, number: usize) -> Result<Option<UOp>, Error> {
         let row = Row { free: &free, ranges: &fold.src()[1..], bits: over(fold) };
         let Some(size) = row.size().filter(|_| row.has_like()) else { continue };
         let before: FxHashSet<UOp> = fold.toposort().into_iter().collect();
-        for value in fold.src()[0].toposort().iter().rev() {
+        let data = data_of(&fold.src()[0]);
+        for value in fold.src()[0].toposort().iter().rev().filter(|value| data.contains(*value)) {
             let bytes = size.saturating_mul(value.dtype().size_bytes() as i64);
-            if ROW_BYTES_MOST < bytes || !row.is_worth_keeping(value) {
+            if thresholds.keep_row_bytes < bytes || !row.is_worth_keeping(value, thresholds) {
                 continue;
             }
             let others = free.nodes.iter().filter(|other| !before.contains(other));
@@ -72,6 +67,29 @@ fn kept_once(root: &UOp, number: usize) -> Result<Option<UOp>, Error> {
         }
     }
     Ok(None)
+}
+
+/// The values that a value is made of: no addresses, and nothing of the rows that are kept already.
+fn data_of(value: &UOp) -> FxHashSet<UOp> {
+    let mut found: FxHashSet<UOp> = FxHashSet::default();
+    let mut seen: FxHashSet<UOp> = FxHashSet::default();
+    let mut pending = vec![value.clone()];
+    while let Some(node) = pending.pop() {
+        if !seen.insert(node.clone()) {
+            continue;
+        }
+        let is_kept = node.op() == Op::Load && node.src()[0].src()[0].op() == Op::DefineLocal;
+        if is_kept {
+            // What is stored may hold other values; its address and its load are none.
+            pending.extend(node.src()[1..].iter().filter_map(|store| store.src().get(1).cloned()));
+            continue;
+        }
+        pending.extend(node.src().iter().cloned());
+        if node.op() != Op::Index {
+            found.insert(node);
+        }
+    }
+    found
 }
 
 /// What stands in the place of each range of a row.
@@ -101,7 +119,7 @@ impl Row<'_> {
     }
 
     /// Whether a value has an element for each of the row, and is dear.
-    fn is_worth_keeping(&self, value: &UOp) -> bool {
+    fn is_worth_keeping(&self, value: &UOp, thresholds: &Thresholds) -> bool {
         let varies = |node: &UOp| self.free.of_node(node) & self.bits;
         let is_data = !matches!(value.dtype(), DType::Bool | DType::Void);
         if !is_data || varies(value) != self.bits || value.op() == Op::Reduce {
@@ -109,7 +127,7 @@ impl Row<'_> {
         }
         let nodes = value.toposort();
         let costs = nodes.iter().filter(|node| varies(node) != 0).map(cost);
-        COST_LEAST <= costs.sum::<i64>()
+        thresholds.keep_additions <= costs.sum::<i64>()
     }
 
     /// What stands for the ranges of the row in a node that is otherwise the same as a value.

@@ -392,6 +392,7 @@ fn at_the_end(
         )
     };
     if let Some(detail) = wrong(expected, &mut alone) {
+        let (stage, room) = beside_runs(&detail).unwrap_or((stage, room));
         return guilty(stage, room, detail);
     }
     began("launch", "runtime");
@@ -399,5 +400,14 @@ fn at_the_end(
     let backends = crate::backends(&[backend.to_string()]).ok()?;
     let (_, failures) = crate::agree(&[program], &backends);
     let (_, failure) = failures.into_iter().next()?;
-    guilty("launch", "runtime", failure.detail)
+    let (stage, room) = beside_runs(&failure.detail).unwrap_or(("launch", "runtime"));
+    guilty(stage, room, failure.detail)
+}
+
+/// The stage and the room of what backends check beside running a program.
+fn beside_runs(detail: &str) -> Option<(&'static str, &'static str)> {
+    if detail.contains(crate::calls::SAID) {
+        return Some(("calls", "tensor"));
+    }
+    detail.contains(crate::texts::SAID).then_some(("text", "graph"))
 }

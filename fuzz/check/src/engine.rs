@@ -154,7 +154,7 @@ const fn uops(
 const UOPS: &str = "uops";
 
 /// How many rows there are on it.
-const UOPS_COUNT: u64 = 12;
+const UOPS_COUNT: u64 = 13;
 
 /// The text of a language that this machine has no device for, run here.
 const fn text(
@@ -264,6 +264,7 @@ pub const BACKENDS: &[BackendRow] = &[
     uops(8, "uops/wgsl", "wgsl", Opts::Heuristic, "what the engine chooses for WGSL"),
     uops(9, "uops/cpu", "cpu", Opts::Heuristic, "its choice for threads and long vectors"),
     uops(10, "uops/small", "small", Opts::Drawn(5), "a device whose limits small kernels meet"),
+    uops(12, "uops/small-usual", "small", Opts::Heuristic, "what the engine chooses for it"),
     BackendRow {
         mode: Mode::Strict,
         ..uops(11, "uops/strict", "cpu", Opts::Drawn(5), "strict mode where FMA is fast")

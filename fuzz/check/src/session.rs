@@ -13,6 +13,7 @@ use gradiff::{Engine, Tensor};
 use gradiff_corpus::{Array, Program};
 
 use crate::engine::array;
+use crate::parts::Part;
 use crate::{Outcome, translate};
 
 /// What an input is made of: dtype, shape, bytes.
@@ -22,6 +23,8 @@ type Data = (gradiff::DType, Vec<i64>, Vec<u8>);
 pub(crate) struct Session {
     engines: Vec<Engine>,
     inputs: Mutex<HashMap<Data, Tensor>>,
+    /// Whether a kernel takes no compiler, so that parts may take one.
+    is_in_process: bool,
 }
 
 /// What a program has after its first run.
@@ -32,6 +35,14 @@ struct Results {
     bytes: Vec<Vec<u8>>,
     arrays: Vec<Array>,
 }
+
+/// Of how many outputs one is read in part.
+const PART_ONE_IN: usize = 8;
+/// Bytes of an output of which parts are read, at most.
+const PART_BYTES_MOST: usize = 4096;
+
+/// Calls of the API, legal and not, beside each program.
+const CALLS: u64 = 1;
 
 /// Choices that follow from a program.
 struct Choices(u64);
@@ -61,7 +72,11 @@ impl Session {
         plain.schedule.merge_views = false;
         drawn.kernel.opts = Strategy::Drawn { seed: 5, most: 3 };
         drawn.schedule.rows = true;
-        Ok(Session { engines: vec![engine()?, plain, drawn], inputs: Mutex::default() })
+        Ok(Session {
+            engines: vec![engine()?, plain, drawn],
+            inputs: Mutex::default(),
+            is_in_process: matches!(device, "interp" | "jit"),
+        })
     }
 
     /// Runs the programs, two at a time, and reads what was kept when all have run.
@@ -92,6 +107,7 @@ impl Session {
     /// Computes a program, maybe twice: the second time its kernels are there already.
     fn first(&self, program: &Program) -> Result<Results, String> {
         let mut choices = Choices::of(program);
+        crate::check_calls(choices.0, CALLS)?;
         if choices.below(3) == 0 {
             self.computed(program, &mut choices)?;
         }
@@ -122,9 +138,10 @@ impl Session {
         for number in order {
             let read = outputs[number].to_bytes(engine(choices));
             bytes[number] = read.map_err(|error| error.to_string())?;
-            let part = choices.below(4) == 0;
-            if part {
-                read_part(&outputs[number], &bytes[number], engine(choices), choices)?;
+            if choices.below(PART_ONE_IN) == 0 {
+                let in_row = !self.is_in_process || choices.below(4) != 0;
+                let engine = (engine(choices), in_row);
+                read_part(&outputs[number], &bytes[number], engine, choices)?;
             }
         }
         let pairs = outputs.iter().zip(&bytes);
@@ -166,25 +183,23 @@ impl Session {
     }
 }
 
-/// Reads some of a tensor's first axis as a tensor of its own, and compares it with what was read.
+/// Reads some of a tensor as a tensor of its own, and compares it with what was read. Where
+/// `in_row`, what is read lies in a row, so that no kernel is needed.
 fn read_part(
     tensor: &Tensor,
     bytes: &[u8],
-    engine: &Engine,
+    (engine, in_row): (&Engine, bool),
     choices: &mut Choices,
 ) -> Result<(), String> {
-    let Some(&size) = tensor.shape().first().filter(|size| 1 < **size && !bytes.is_empty()) else {
+    if bytes.len() > PART_BYTES_MOST {
         return Ok(());
-    };
-    let first = choices.below(size as usize) as i64;
-    let end = first + 1 + choices.below((size - first) as usize) as i64;
-    let mut ranges: Vec<(i64, i64)> = tensor.shape().iter().map(|size| (0, *size)).collect();
-    ranges[0] = (first, end);
-    let part = tensor.shrink(&ranges).and_then(|part| part.to_bytes(engine));
-    let part = part.map_err(|error| error.to_string())?;
-    let row = bytes.len() / size as usize;
-    if part != bytes[first as usize * row..end as usize * row] {
-        return Err(format!("rows {first} to {end} of an output differ from the whole output"));
+    }
+    let said = |error: gradiff::Error| error.to_string();
+    let part = Part::drawn(tensor, in_row, &mut |bound| choices.below(bound)).map_err(said)?;
+    part.tensor.realize(engine).map_err(said)?;
+    let read = part.tensor.to_bytes(engine).map_err(said)?;
+    if read != part.bytes(bytes) {
+        return Err(format!("a part of an output differs from it: {}", part.said()));
     }
     Ok(())
 }
@@ -248,8 +263,8 @@ mod tests {
         let session = Session::open("jit").expect("it needs nothing");
         let results = results(&session);
         let tensor = results.kept[0].as_ref().expect("it is kept");
-        let read =
-            |seed| read_part(tensor, &results.bytes[0], &session.engines[0], &mut Choices(seed));
+        let engine = (&session.engines[0], false);
+        let read = |seed| read_part(tensor, &results.bytes[0], engine, &mut Choices(seed));
         assert!((1..40).all(|seed| read(seed).is_ok()));
         overwrite(tensor);
         assert!((1..40).any(|seed| read(seed).is_err()), "some part begins with the first row");

@@ -62,7 +62,11 @@ fn scalar(literal: &Literal) -> Scalar {
     }
 }
 
-fn value(
+/// The tensor of a statement whose sources are among `values`.
+///
+/// # Errors
+/// What the engine says to a statement that it refuses.
+pub(crate) fn value(
     statement: &Statement,
     values: &[Tensor],
     input: OnInput<'_>,

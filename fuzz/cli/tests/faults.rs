@@ -87,9 +87,6 @@ fn faults_of_views_bite_often() {
     }
 }
 
-/// Faults that a minute over all lanes meets too rarely, and the lanes in which they are hunted.
-const BY_LANES: [(&str, &str); 1] = [("narrow-overflow-forgotten", "negative-index,wrap,edges")];
-
 /// One hunt, as a person would start it: on the devices for what bites in their rooms, on the ways
 /// of the interpreter, which needs no compiler, for what bites before.
 fn hunt(row: &Row, folder: &Path) -> (Option<i32>, Value) {
@@ -101,9 +98,7 @@ fn hunt(row: &Row, folder: &Path) -> (Option<i32>, Value) {
     let findings = findings.to_string_lossy();
     let flags = ["hunt", "--json", "--jobs", "1", "--max-findings", "1", "--seconds", "60"];
     let more = ["--backends", backends, "--findings", &findings, &fault];
-    let lanes = BY_LANES.iter().filter(|(name, _)| *name == row.name);
-    let lanes: Vec<&str> = lanes.flat_map(|(_, lanes)| ["--lanes", *lanes]).collect();
-    let output = gradiff(&[&flags[..], &more, &lanes].concat(), folder);
+    let output = gradiff(&[&flags[..], &more].concat(), folder);
     let text = String::from_utf8_lossy(&output.stdout);
     let summary = serde_json::from_str(text.trim()).unwrap_or_else(|_| {
         panic!("{}: no summary; {}", row.name, String::from_utf8_lossy(&output.stderr))

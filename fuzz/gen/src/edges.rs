@@ -3,7 +3,8 @@
 //! then the path itself, with movement and selections between its steps.
 
 use gradiff_corpus::{
-    BinaryOp, DType, Fill, Literal, Operand, Shape, Statement, UnaryOp, ValueId, literal_bits,
+    BinaryOp, DType, Distribution, Fill, Literal, Operand, Shape, Statement, UnaryOp, ValueId,
+    literal_bits,
 };
 
 use crate::fact::{self, Fact, least_exponent, mantissa_bits, power};
@@ -27,6 +28,7 @@ const PATHS: &[&[DType]] = &[
     &[DType::U64, DType::F32],
     &[DType::U64, DType::F64, DType::F32],
     &[DType::U64, DType::BF16],
+    &[DType::I64, DType::BF16],
     &[DType::I32, DType::F32, DType::I32],
     &[DType::U32, DType::F32, DType::U32],
     &[DType::U32, DType::F16],
@@ -43,6 +45,12 @@ const PATHS: &[&[DType]] = &[
 
 /// Ends of integer types and of the integers that floats hold, as exponents of two.
 const ENDS: [u32; 14] = [7, 8, 11, 15, 16, 24, 31, 32, 53, 63, 12, 23, 33, 62];
+
+/// Significant bits of the floats by way of which integers are converted.
+const PRECISIONS: [i32; 4] = [53, 24, 53, 11];
+
+/// Most elements of data that are listed for conversions which a program happens to have.
+const SHARPENED_MOST: usize = 64;
 
 /// Between which numbers the elements of a path must lie, and whether they must be finite, so that
 /// no conversion is undefined.
@@ -166,13 +174,25 @@ impl Path<'_> {
             let end = 1_i128 << bits;
             return self.int(sign * end + near);
         }
-        let shift = own.below(width - kept);
+        // Half of the numbers are as large as the type allows, where floats lose the most bits.
+        let shift = match own.below(2) {
+            0 => width - 1 - kept - own.below(2).min(width - 1 - kept),
+            _ => own.below(width - kept),
+        };
         let number = (1_i128 << kept) | (own.bits() as i128 & ((1 << kept) - 1)) | 1;
-        let off = match own.below(3) {
+        // Where the last bit of a float on the way lies: what is beyond it is lost on the way, and
+        // must not decide the tie.
+        let top = (kept + shift) as i32;
+        let last = top + 1 - own.pick(&PRECISIONS) + own.below(3) as i32 - 1;
+        let last = last.clamp(0, shift as i32) as u32;
+        let off = match own.below(6) {
             0 => 0,
             1 => near,
-            _ => 1_i128 << own.below(shift + 1),
+            2 => 1 << own.below(shift + 1),
+            3 => 1_i128 << last,
+            _ => (1_i128 << last) + (1 << own.below(last + 1)),
         };
+        let off = if own.one_in(2) { off } else { -off };
         self.int(sign * ((number << shift) + off))
     }
 }
@@ -246,6 +266,52 @@ impl<C: Choices> Builder<'_, C> {
             value = self.push(Statement::Cast { src: value, dtype }, fact);
         }
         self.edge_between(value);
+    }
+
+    /// Gives some of the integers that are converted to floats the values at which these
+    /// conversions are decided: data of 32 bits or more over their whole range, which movement alone
+    /// lies between. What is known of such data holds of any.
+    pub(crate) fn sharpen_conversions(&mut self) {
+        // Where each value comes from, unchanged but for conversions, and by way of which dtypes.
+        let mut paths: Vec<Option<(usize, Vec<DType>)>> = Vec::with_capacity(self.statements.len());
+        let mut found: Vec<(usize, Vec<DType>)> = Vec::new();
+        for (number, statement) in self.statements.iter().enumerate() {
+            let path = match statement {
+                Statement::Input { dtype, fill: Fill::Seeded { distribution, .. }, shape } => {
+                    let is_any = matches!(distribution, Distribution::Wide | Distribution::Special);
+                    let is_wide = dtype.is_int() && dtype.size_bytes() >= 4;
+                    let count = shapes::count(shape);
+                    let is_listed = (1..=SHARPENED_MOST).contains(&count);
+                    (is_any && is_wide && is_listed).then(|| (number, vec![*dtype]))
+                }
+                Statement::Cast { src, dtype } => paths[src.0 as usize].clone().map(|mut path| {
+                    path.1.push(*dtype);
+                    path
+                }),
+                Statement::Reshape { src, .. }
+                | Statement::Permute { src, .. }
+                | Statement::Expand { src, .. }
+                | Statement::Pad { src, .. }
+                | Statement::Shrink { src, .. }
+                | Statement::Flip { src, .. }
+                | Statement::Contiguous { src }
+                | Statement::Realize { src }
+                | Statement::Detach { src } => paths[src.0 as usize].clone(),
+                _ => None,
+            };
+            let is_cast = matches!(statement, Statement::Cast { dtype, .. } if dtype.is_float());
+            if is_cast && let Some(path) = &path {
+                found.retain(|(input, _)| *input != path.0);
+                found.push(path.clone());
+            }
+            paths.push(path);
+        }
+        for (input, path) in found {
+            if self.choices.one_in(2) {
+                let shape = self.types[input].shape.clone();
+                self.statements[input] = data(self.choices, &path, shape).0;
+            }
+        }
     }
 
     /// The dtypes of the data and of the conversions, at least two.

@@ -4,10 +4,12 @@
 //! Each idiom is a function that adds its statements and gives its result; `None` where a size, a
 //! dtype or a fact does not allow it, and what was added by then stays.
 
+mod kept;
 mod masks;
 mod products;
 mod rows;
 mod steps;
+mod widened;
 mod windows;
 mod words;
 
@@ -52,10 +54,12 @@ enum Idiom {
     Upsample,
     Squares,
     Diamonds,
+    Widened,
+    NearlyKept,
 }
 
 impl Idiom {
-    const ALL: [Idiom; 28] = [
+    const ALL: [Idiom; 30] = [
         Idiom::Softmax,
         Idiom::LogSoftmax,
         Idiom::CrossEntropy,
@@ -84,6 +88,8 @@ impl Idiom {
         Idiom::Upsample,
         Idiom::Squares,
         Idiom::Diamonds,
+        Idiom::Widened,
+        Idiom::NearlyKept,
     ];
 }
 
@@ -143,6 +149,8 @@ impl<C: Choices> Builder<'_, C> {
             Idiom::Upsample => self.upsample(),
             Idiom::Squares => self.squares(),
             Idiom::Diamonds => self.diamonds(),
+            Idiom::Widened => self.widened(),
+            Idiom::NearlyKept => self.nearly_kept(),
         }
     }
 }

@@ -173,6 +173,7 @@ impl<'a, C: Choices> Builder<'a, C> {
         while self.statements.len() < goal && !self.choices.exhausted() {
             self.grow();
         }
+        self.sharpen_conversions();
         let outputs = self.outputs();
         Program { statements: self.statements, outputs }
     }
@@ -192,6 +193,9 @@ impl<'a, C: Choices> Builder<'a, C> {
                     }
                 }
                 self.steer(pair);
+            }
+            (Lane::Wrap | Lane::NegativeIndex, None) if is_free && self.choices.one_in(6) => {
+                self.widened();
             }
             _ => {}
         }

@@ -308,7 +308,8 @@ fn allowed(loops: &Loops, opt: Opt, setting: Setting<'_>) -> Result<(), String> 
             let is_beside = |one: &&Loop| one.has_rows && one.axis.kind == AxisKind::Upcast;
             let beside = loops.list.iter().filter(is_beside).map(|one| one.size);
             let rows = beside.product::<i64>() * amount;
-            let (bytes, most) = (loops.kept_bytes.saturating_mul(rows), keep::BYTES_MOST);
+            let (bytes, most) =
+                (loops.kept_bytes.saturating_mul(rows), setting.target.thresholds.keep_bytes);
             ensure(!one.has_rows || bytes <= most, &|| {
                 format!("{rows} rows that are kept take {bytes} bytes, at most {most} are possible")
             })

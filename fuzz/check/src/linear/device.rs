@@ -17,10 +17,14 @@ const NAME: &str = "uops";
 /// knows neither alignment nor overflow.
 const LANES_MOST: u64 = 1 << 20;
 
+/// Uops of a kernel whose text is checked, at most, and of how many kernels one's is.
+const READ_BACK_MOST: usize = 100;
+const READ_BACK_ONE_IN: usize = 16;
+
 /// Groups that kernels of small tensors fill.
 const SMALL: Groups = Groups {
-    threads: 24,
-    sizes: [16, 8, 4],
+    threads: 32,
+    sizes: [16, 4, 3],
     counts: [40, 6, 3],
     local_bytes: 256,
     element_bytes: 4,
@@ -66,6 +70,9 @@ impl Device for Uops {
     fn compile(&self, kernels: &[&Linear]) -> Result<Vec<Arc<dyn Executable>>, Error> {
         let compile = |kernel: &&Linear| {
             limits::check(kernel, self.rules).map_err(|what| refused(kernel, what))?;
+            if is_read_back(kernel) {
+                crate::check_text(kernel).map_err(|what| refused(kernel, what))?;
+            }
             if LANES_MOST < executed(kernel) {
                 return Ok(self.interp.compile(&[kernel])?.remove(0));
             }
@@ -79,6 +86,12 @@ impl Device for Uops {
     fn describe(&self) -> String {
         format!("evaluator of linear uops, held to what {} asks for", self.rules.language)
     }
+}
+
+/// Whether the text of the kernel is checked: that of one in sixteen short ones.
+fn is_read_back(kernel: &Linear) -> bool {
+    let count = kernel.uops.len();
+    count < READ_BACK_MOST && count.is_multiple_of(READ_BACK_ONE_IN)
 }
 
 fn refused(kernel: &Linear, what: String) -> Error {

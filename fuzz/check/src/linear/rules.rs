@@ -188,7 +188,7 @@ const RULES: &[Rules] = &[
         target: "small",
         language: "the small device",
         text: None,
-        launch: Some(LaunchLimits { threads: 24, sizes: [16, 8, 4], counts: [40, 6, 3] }),
+        launch: Some(LaunchLimits { threads: 32, sizes: [16, 4, 3], counts: [40, 6, 3] }),
         local_bytes: 256,
         local_element_bytes: 4,
         alignment: Alignment::Vector,

@@ -190,7 +190,7 @@ fn groups_keep_within_the_limits() {
         ("wgsl", "l", [64, 2, 2], [65, 1, 1]),
         ("wgsl", "l", [1, 1, 256], [1, 1, 257]),
         ("wgsl", "g", [1, 1, 65_535], [1, 1, 65_536]),
-        ("small", "l", [4, 3, 2], [2, 2, 7]),
+        ("small", "l", [2, 4, 4], [1, 5, 2]),
         ("small", "g", [3, 6, 40], [1, 7, 1]),
     ] {
         assert_eq!(said(target, right, kind), None, "{target} {right:?}");

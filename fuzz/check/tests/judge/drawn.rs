@@ -16,6 +16,8 @@ const VIEWS: u64 = 16;
 const SYMBOLIC_ONE_IN: u64 = 16;
 /// Expressions of a round.
 const EXPRS: u64 = 16;
+/// Calls of the API of a round.
+const CALLS: u64 = 16;
 /// Random sequences of optimisations on each kernel of one program of the round.
 const SEQUENCES: u64 = 6;
 /// One program in so many is run stage by stage as well, by the evaluators that blame asks.
@@ -83,6 +85,11 @@ impl Checks {
         for _ in 0..EXPRS {
             self.expr(verdict);
         }
+        let first = case_seed(self.seed, self.rounds);
+        verdict.check(&format!("calls:{}", self.rounds), || {
+            gradiff_check::check_calls(first, CALLS)
+                .map_err(|detail| Found { detail, of: Of::Room("tensor", "calls") })
+        });
         self.rounds += 1;
     }
 

@@ -7,6 +7,9 @@ use gradiff_check::Shown;
 use gradiff_corpus::{Case, Program};
 use naga::valid::{Capabilities, ValidationFlags, Validator};
 
+/// Of how many programs the texts of one's kernels are damaged.
+const TEXTS_ONE_IN: u64 = 4;
+
 /// Checks the program for one language and its target, chosen by the number.
 pub(crate) fn check(program: &Program, number: u64) -> Result<(), String> {
     let language = &LANGUAGES[number as usize % LANGUAGES.len()];
@@ -24,6 +27,9 @@ pub(crate) fn check(program: &Program, number: u64) -> Result<(), String> {
     // What checks lists of uops for a target, without running them, belongs here.
     for kernel in parse_linears(&uops).map_err(|error| format!("{error} in\n{uops}"))? {
         let name = &kernel.name;
+        if number.is_multiple_of(TEXTS_ONE_IN) {
+            gradiff_check::check_text(&kernel)?;
+        }
         let text = kernel.to_string();
         let is_there = uops.contains(text.trim_end());
         is_there.then_some(()).ok_or_else(|| format!("{name} reads back as other uops"))?;

@@ -84,6 +84,8 @@ pub(crate) struct Found {
 pub(crate) enum Of {
     /// Nothing that blame knows.
     Nothing,
+    /// What is of one crate alone: its name and the stage.
+    Room(&'static str, &'static str),
     /// A program on a configuration.
     Program(Box<Program>, String),
     /// Expressions and views, which blame by themselves.
@@ -95,6 +97,7 @@ impl Of {
     fn blamed(&self) -> Option<String> {
         let blame = match self {
             Of::Nothing => None,
+            Of::Room(room, stage) => return Some(format!("\troom={room}\tstage={stage}")),
             Of::Program(program, backend) => gradiff_check::blame(program, backend),
             Of::Blame(blame, case) => blame(case),
         }?;

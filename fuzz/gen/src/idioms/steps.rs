@@ -12,7 +12,8 @@ use crate::programs::Builder;
 const LINKS: u32 = 6;
 
 impl<C: Choices> Builder<'_, C> {
-    fn flat_shape(&mut self) -> Shape {
+    /// One axis or two.
+    pub(super) fn flat_shape(&mut self) -> Shape {
         let outer = self.size_up_to(8);
         let inner = self.size_up_to((self.limit / outer).max(1));
         if self.choices.one_in(2) { vec![outer, inner] } else { vec![inner] }

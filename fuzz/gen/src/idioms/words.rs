@@ -63,7 +63,7 @@ impl<C: Choices> Builder<'_, C> {
     }
 
     /// A statement, if there is room for it and its shape fits.
-    fn add(&mut self, statement: Statement, fact: Fact) -> Option<ValueId> {
+    pub(super) fn add(&mut self, statement: Statement, fact: Fact) -> Option<ValueId> {
         let of = gradiff_corpus::statement_type(&statement, &self.types).ok()?;
         (self.has_room(1) && self.fits(&of.shape)).then(|| self.push(statement, fact))
     }

@@ -1,0 +1,162 @@
+//! Calls of the tensor API with drawn arguments, most of them slightly wrong: what is legal gives a
+//! tensor of the right type, what is not is refused as [`gradiff::Error::Invalid`], nothing panics.
+//!
+//! In: a seed. Out: the first call whose answer is wrong, with the seed. What is legal is said by
+//! the corpus' typing where a statement does the same, else by the rows here, never by the engine.
+
+mod rows;
+
+use gradiff::{DType, Error, Tensor};
+use gradiff_corpus::TensorType;
+
+use crate::translate;
+
+/// How reports of this check begin.
+pub(crate) const SAID: &str = "call of the API";
+
+/// Draws what a call is given.
+pub(crate) struct Draw(u64);
+
+impl Draw {
+    pub(crate) fn new(seed: u64) -> Draw {
+        Draw(seed)
+    }
+
+    /// 64 bits: the generator SplitMix64.
+    fn bits(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut bits = self.0;
+        bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        bits ^ (bits >> 31)
+    }
+
+    pub(crate) fn below(&mut self, count: usize) -> usize {
+        (self.bits() % count as u64) as usize
+    }
+
+    fn one_in(&mut self, of: usize) -> bool {
+        self.below(of) == 0
+    }
+
+    pub(crate) fn pick<T: Copy>(&mut self, items: &[T]) -> T {
+        items[self.below(items.len())]
+    }
+}
+
+/// What a call must give: a tensor of this type, or a refusal.
+type Expected = Option<TensorType>;
+
+/// A call: what it says, what it must give, and what it gives.
+struct Call {
+    said: String,
+    expected: Expected,
+    work: Box<dyn FnOnce() -> Result<Tensor, Error>>,
+}
+
+impl Call {
+    fn check(self) -> Result<(), String> {
+        let said = self.said;
+        let found = crate::catch(self.work).map_err(|panic| format!("{said}: {panic}"))?;
+        match (self.expected, found) {
+            (None, Err(Error::Invalid(message))) if !message.is_empty() => Ok(()),
+            (None, Err(error)) => {
+                Err(format!("{said}: it must be refused as invalid, and is with: {error}"))
+            }
+            (None, Ok(tensor)) => Err(format!("{said}: it must be refused, and gives {tensor:?}")),
+            (Some(expected), Ok(tensor)) => {
+                let shape: Vec<i64> = expected.shape.iter().map(|size| *size as i64).collect();
+                let is_right =
+                    tensor.dtype() == translate::dtype(expected.dtype) && tensor.shape() == shape;
+                let name = expected.dtype.name();
+                let wrong = || format!("{said}: it must give {name}{shape:?}, not {tensor:?}");
+                is_right.then_some(()).ok_or_else(wrong)
+            }
+            (Some(_), Err(error)) => Err(format!("{said}: it is legal, but refused: {error}")),
+        }
+    }
+}
+
+/// A check that gives no tensor: reads, engines and plans.
+type Check = fn(&mut Draw) -> Result<(), String>;
+
+/// How a row makes its call.
+enum Row {
+    /// A call that gives a tensor.
+    Call(fn(&mut Draw) -> Call),
+    /// Any other.
+    Check(Check),
+}
+
+/// Checks `count` calls that follow from the seed.
+///
+/// # Errors
+/// The first call whose answer is wrong: what was called, what must come and what came, and the
+/// seed of this call alone.
+pub fn check_calls(seed: u64, count: u64) -> Result<(), String> {
+    for number in 0..count {
+        let seed = seed.wrapping_add(number);
+        let mut draw = Draw::new(seed);
+        let (name, row) = &rows::ROWS[draw.below(rows::ROWS.len())];
+        let found = match row {
+            Row::Call(call) => call(&mut draw).check(),
+            Row::Check(check) => crate::catch(|| check(&mut draw)).and_then(|found| found),
+        };
+        found.map_err(|problem| format!("{SAID}, {name} (check_calls({seed}, 1)): {problem}"))?;
+    }
+    Ok(())
+}
+
+/// The engine's dtype, or void.
+fn name_of(dtype: Option<gradiff_corpus::DType>) -> DType {
+    dtype.map_or(DType::Void, translate::dtype)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn calls_are_answered_as_they_must_be() {
+        // A seed alone tells a call; all that are wrong are listed.
+        let wrong: Vec<String> =
+            (0..60_000).filter_map(|seed| check_calls(seed, 1).err()).take(20).collect();
+        assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    }
+
+    /// Each row draws legal and illegal arguments.
+    #[test]
+    fn rows_draw_both_kinds() {
+        for (name, row) in &rows::ROWS {
+            let Row::Call(call) = row else { continue };
+            let legal = (0..600).filter(|seed| call(&mut Draw::new(*seed)).expected.is_some());
+            let legal = legal.count();
+            println!("{name}: {legal} of 600 are legal");
+            assert!((20..=580).contains(&legal), "{name}: {legal} of 600 are legal");
+        }
+    }
+
+    #[test]
+    fn wrong_answers_are_said() {
+        let call = |expected: Expected, work: fn() -> Result<Tensor, Error>| {
+            Call { said: "x".to_string(), expected, work: Box::new(work) }.check()
+        };
+        let of = |dtype, shape: &[usize]| Some(TensorType { dtype, shape: shape.to_vec() });
+        let one = || Tensor::full(DType::I32, &[2], 1);
+        let refused = || Err(Error::Invalid("no".to_string()));
+        use gradiff_corpus::DType as Of;
+        assert_eq!(call(of(Of::I32, &[2]), one), Ok(()));
+        assert_eq!(call(None, refused), Ok(()));
+        for (expected, work, words) in [
+            (None, one as fn() -> _, "must be refused, and gives"),
+            (of(Of::I32, &[2]), refused, "is legal, but refused"),
+            (of(Of::I32, &[3]), one, "must give i32[3]"),
+            (of(Of::I64, &[2]), one, "must give i64[2]"),
+            (None, || panic!("there"), "panic: there"),
+            (None, || Err(Error::Invalid(String::new())), "as invalid"),
+        ] {
+            let problem = call(expected, work).expect_err("it is wrong");
+            assert!(problem.contains(words), "{problem}");
+        }
+    }
+}
