@@ -409,5 +409,5 @@ fn beside_runs(detail: &str) -> Option<(&'static str, &'static str)> {
     if detail.contains(crate::calls::SAID) {
         return Some(("calls", "tensor"));
     }
-    detail.contains(crate::texts::SAID).then_some(("text", "graph"))
+    detail.contains(crate::listing::SAID).then_some(("text", "graph"))
 }
