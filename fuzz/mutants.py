@@ -173,32 +173,24 @@ def build(folder, mutants):
         "--incremental", "no", "--progress", "never", "--annotations", "none", "--show-build",
     ).returncode
     del os.environ["GRADIFF_JUDGE"]
-    record = cache / "last-gamma-run.json"
-    if not record.exists():
+    session = cache / "testing-session.json"
+    if not session.exists():
         sys.exit(f"cargo gamma run built nothing (exit code {code})")
     say(f"built in {time.time() - started:.0f} s")
-    binaries = [
-        path for path in (cache / "target" / "release" / "deps").glob("judge-*")
-        if os.access(path, os.X_OK) and path.suffix == ""
-    ]
-    shutil.copy2(max(binaries, key=lambda path: path.stat().st_mtime), folder / "judge")
-    return numbers(record)
+    session = json.loads(session.read_text())
+    binary = next(b["path"] for b in session["session"]["binaries"] if b["target"] == "judge")
+    shutil.copy2(binary, folder / "judge")
+    return numbers(session, json.loads((cache / "last-gamma-run.json").read_text()))
 
 
-def numbers(record):
+def numbers(session, record):
     """The number that each mutant is chosen by, of those that compile."""
-    found = {}
-    stack = [json.loads(record.read_text())]
-    while stack:
-        value = stack.pop()
-        if isinstance(value, dict):
-            if "ordinal" in value and "id" in value:
-                if value["ordinal"] and value.get("outcome") not in ("Unviable", "NotBuilt"):
-                    found[value["id"]] = value["ordinal"]
-            stack.extend(value.values())
-        elif isinstance(value, list):
-            stack.extend(value)
-    return found
+    withdrawn = {
+        mutant["id"] for file in record["files"] for mutant in file["mutants"]
+        if mutant["outcome"] in ("Unviable", "NotBuilt", "CompileError")
+    }
+    numbered = {mutant["id"]: mutant["ordinal"] for mutant in session["plan"]["mutants"]}
+    return {name: number for name, number in numbered.items() if name not in withdrawn}
 
 
 # --- The runs ---------------------------------------------------------------------------------

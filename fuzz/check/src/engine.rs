@@ -195,7 +195,7 @@ const fn wgpu(
 pub const BACKENDS: &[BackendRow] = &[
     row("interp", "interp", "checked interpreter: stray and uninitialised reads are errors"),
     row("jit", "jit", "machine code by Cranelift, in process"),
-    BackendRow { turn: Turn::new(6, 0), ..row("c", "c", "C source by the system's compiler") },
+    BackendRow { turn: Turn::new(12, 0), ..row("c", "c", "C source by the system's compiler") },
     BackendRow {
         turn: Turn::NEVER,
         ..row("opencl", "opencl", "OpenCL C by the driver that is there")
@@ -230,7 +230,7 @@ pub const BACKENDS: &[BackendRow] = &[
         )
     },
     heuristic("jit/heuristic", "jit"),
-    BackendRow { turn: Turn::new(3, 1), ..heuristic("c/heuristic", "c") },
+    BackendRow { turn: Turn::new(4, 1), ..heuristic("c/heuristic", "c") },
     BackendRow {
         turn: Turn::new(32, 1),
         ..drawn("c/opts", "c", "c", "legal optimisations, in the vectors of this machine")
@@ -284,10 +284,10 @@ pub const BACKENDS: &[BackendRow] = &[
         turn: Turn::new(64, 17),
         ..row("c/strict", "c", "the same, in the vectors of this machine")
     },
-    text(Turn::new(16, 0), "text/cuda", "cuda", Opts::Drawn(5), COMPILED),
-    text(Turn::new(16, 5), "text/metal", "metal", Opts::Drawn(5), COMPILED),
-    text(Turn::new(16, 10), "text/opencl", "opencl", Opts::Drawn(5), COMPILED),
-    text(Turn::new(16, 15), "text/llvm", "llvm", Opts::Drawn(5), COMPILED),
+    text(Turn::new(32, 0), "text/cuda", "cuda", Opts::Drawn(5), COMPILED),
+    text(Turn::new(32, 9), "text/metal", "metal", Opts::Drawn(5), COMPILED),
+    text(Turn::new(32, 18), "text/opencl", "opencl", Opts::Drawn(5), COMPILED),
+    text(Turn::new(32, 27), "text/llvm", "llvm", Opts::Drawn(5), COMPILED),
     wgpu("wgpu", "wgpu", Opts::None, "WGSL by the crate wgpu: Vulkan, Metal"),
     wgpu("wgpu/core", "wgpu-core", Opts::None, "the same without extensions: f16 by its bits"),
     wgpu("wgpu/opts", "wgpu", Opts::Drawn(5), "legal optimisations, drawn for each kernel"),

@@ -169,6 +169,8 @@ pub(super) const UPCAST_MOST: i64 = 512;
 const UNROLL_MOST: i64 = 32;
 /// Most uops that steps of loops are written out to, so that compilers take seconds.
 const UOPS_MOST: i64 = 1 << 13;
+/// How many of them most opts that are drawn write out at most.
+const DRAWN_UOPS_MOST: i64 = 1 << 10;
 /// Most threads.
 const THREAD_MOST: i64 = 64;
 
@@ -416,6 +418,17 @@ pub fn legal(root: &UOp, setting: Setting<'_>) -> Result<Vec<Opt>, Error> {
     Ok(found)
 }
 
+/// How many uops an opt that unrolls writes out; 0 of others.
+fn written(root: &UOp, opt: Opt) -> Result<i64, Error> {
+    if !matches!(opt.op, OptOp::Upcast | OptOp::Unroll) {
+        return Ok(0);
+    }
+    let loops = loops(root)?;
+    let written =
+        |one: &Loop| loops.uops_written(one, if opt.amount == 0 { one.size } else { opt.amount });
+    Ok(loops.list.get(opt.axis).map_or(0, written))
+}
+
 /// Up to `most` opts, each legal after those before it; every other time `tc`, if that is legal, or
 /// else `upcast` on a CPU that computes with vectors.
 ///
@@ -447,6 +460,10 @@ pub fn draw(root: &UOp, seed: u64, most: usize, setting: Setting<'_>) -> Result<
         let op = first.map_or_else(|| ops[dice(ops.len())], |(op, _)| *op);
         let some: Vec<Opt> = legal.into_iter().filter(|opt| opt.op == op).collect();
         let opt = some[dice(some.len())];
+        // Compilers take seconds for so many uops: they are drawn, but seldom.
+        if DRAWN_UOPS_MOST < written(&root, opt)? && dice(8) != 0 {
+            continue;
+        }
         root = apply(&root, opt, setting)?;
         opts.push(opt);
     }

@@ -5,7 +5,7 @@ use gradiff_check::{Backend, Sequences};
 use gradiff_corpus::{Case, Program};
 use gradiff_gen::{Config, ExprConfig, SeedChoices, ViewConfig, case_seed};
 
-use crate::corpus::{agrees, blamed};
+use crate::corpus::{BATCH, agrees, blamed};
 use crate::targets;
 use crate::verdict::{Found, Of, Verdict};
 
@@ -22,8 +22,6 @@ const CALLS: u64 = 16;
 const SEQUENCES: u64 = 6;
 /// One program in so many is run stage by stage as well, by the evaluators that blame asks.
 const STAGED_ONE_IN: u64 = 8;
-/// Programs that go to a compiler together.
-const BATCH: usize = 16;
 
 /// The checks, and how many there were.
 pub(crate) struct Checks {
