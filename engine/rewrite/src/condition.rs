@@ -52,7 +52,8 @@ pub(crate) enum Question {
     Before,
     /// Whether two nodes have one op.
     SameOp,
-    /// How many operands a chain of the node's op has; 17 stands for more than 16.
+    /// How many operands a chain of the node's op has; 17 stands for more than 16, and for a chain
+    /// that has a part of itself twice.
     Operands,
     /// Whether a node, or each node of a sum, has one value over a range: it is not made from the
     /// range.
@@ -339,10 +340,17 @@ fn ask(question: Question, x: &UOp, y: &UOp, known: &mut Bounds) -> Option<i128>
 fn operands(chain: &UOp) -> i128 {
     const MOST: usize = 17;
     let mut pending: smallvec::SmallVec<[&UOp; MOST + 1]> = smallvec::smallvec![chain];
+    let mut inner: smallvec::SmallVec<[&UOp; MOST + 1]> = smallvec::SmallVec::new();
     let mut count = 0;
     while let Some(node) = pending.pop() {
         match node.src() {
-            [x, y] if node.op() == chain.op() => pending.extend([x, y]),
+            [x, y] if node.op() == chain.op() => {
+                if inner.contains(&node) {
+                    return MOST as i128;
+                }
+                inner.push(node);
+                pending.extend([x, y]);
+            }
             _ => count += 1,
         }
         if MOST <= count + pending.len() {

@@ -14,8 +14,8 @@
 //! value of x), `nowrap(s)` (s's own op never wraps), `linear(x)` (x's value is its exact sum:
 //! read through additions, negations and products with constants, it stays in the dtype's range),
 //! `before(x, y)` (x stands first in the canonical order of operands), `sameop(x, y)`,
-//! `operands(x)` (of a chain of x's op, 17 if there are more than 16), `exactsum(c0, c1)` and
-//! `power2(c0)` for floats. What cannot be computed is false. `@name` on the right names a
+//! `operands(x)` (of a chain of x's op, 17 if there are more than 16 or a part of the chain stands
+//! in it twice), `exactsum(c0, c1)` and `power2(c0)` for floats. What cannot be computed is false. `@name` on the right names a
 //! function in `computed`.
 //!
 //! Equations, `x = w * c0 + r by multiples`, take a sum apart: the finder gives names that the left

@@ -8,8 +8,8 @@ use super::words::number;
 use crate::Choices;
 use crate::programs::Builder;
 
-/// How often a chain of shared values is extended, at most: longer ones grow beyond reason.
-const LINKS: u32 = 6;
+/// How often a chain of shared values is extended, at most: 2^24 paths lead to its first value.
+const LINKS: u32 = 24;
 
 impl<C: Choices> Builder<'_, C> {
     /// One axis or two.
@@ -134,15 +134,19 @@ impl<C: Choices> Builder<'_, C> {
         let shape = self.flat_shape();
         let mut before = self.data(dtype, &shape)?;
         let mut x = self.data(dtype, &shape)?;
-        let branches = self.choices.one_in(2);
+        let kind = self.choices.below(3);
+        let op = match is_float {
+            true => self.choices.pick(&[Add, Max, Min]),
+            false => self.choices.pick(&[Add, Mul, Max, Min, And, Or, Xor]),
+        };
         let links = 2 + self.choices.below(LINKS - 1);
         for _ in 0..links {
-            let (left, right) = if branches {
-                (self.with(Max, x, 1.0)?, self.with(Mul, x, 2.0)?)
-            } else {
-                (before, x)
+            let (left, right) = match kind {
+                0 => (before, x),
+                1 => (x, x),
+                _ => (self.with(Max, x, 1.0)?, self.with(Mul, x, 2.0)?),
             };
-            let Some(next) = self.both(Add, left, right) else { break };
+            let Some(next) = self.both(op, left, right) else { break };
             before = x;
             x = next;
         }
