@@ -128,3 +128,38 @@ fn long_chains_need_no_stack_and_no_patience() {
     }
     simplify(&doubled);
 }
+
+/// Chains of each op whose values are used twice: by their square, by the next two, by both sides
+/// of a diamond.
+#[test]
+fn chains_of_shared_values_keep_their_size() {
+    const LINKS: usize = 24;
+    let load = |slot| {
+        let global = Arg::Global(Global { slot, size_elements: 1 });
+        let global = UOp::new(Op::DefineGlobal, DType::I32, [], global);
+        let index = UOp::new(Op::Index, DType::I32, [global, UOp::int(DType::I32, 0)], Arg::None);
+        UOp::unary(Op::Load, DType::I32, index)
+    };
+    let ops = [Op::Add, Op::Mul, Op::Max, Op::Min, Op::And, Op::Or, Op::Xor];
+    for op in ops {
+        for kind in ["square", "pair", "diamond"] {
+            let (mut before, mut last) = (load(0), load(1));
+            for _ in 0..LINKS {
+                let next = match kind {
+                    "square" => UOp::binary(op, last.clone(), last.clone()),
+                    "pair" => UOp::binary(op, before, last.clone()),
+                    _ => {
+                        let one = UOp::binary(Op::Add, last.clone(), UOp::int(DType::I32, 1));
+                        let other = UOp::binary(Op::Max, last.clone(), UOp::int(DType::I32, 3));
+                        UOp::binary(op, one, other)
+                    }
+                };
+                (before, last) = (last, next);
+            }
+            let count = simplify(&last).toposort().len();
+            // Sums are flat: each has the terms of those in it.
+            let most = if op == Op::Add { LINKS * LINKS } else { 8 + 5 * LINKS };
+            assert!(count <= most, "{kind} of {op}: {count} nodes");
+        }
+    }
+}

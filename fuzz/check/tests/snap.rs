@@ -524,9 +524,10 @@ fn what_the_optimiser_does_is_no_other_meaning() {
         };
         let Some(plain) = uops(Some(&[]), "plain") else { continue };
         for (opts, target) in &ways {
-            let Some(other) = uops(*opts, target).filter(|other| *other != plain) else { continue };
             let own = (*target == "vectors").then(|| uops(Some(&[]), target));
             let plain = own.flatten().unwrap_or_else(|| plain.clone());
+            // The opt may do nothing to this kernel.
+            let Some(other) = uops(*opts, target).filter(|other| *other != plain) else { continue };
             let row = changed(&plain, &other);
             let is_right = !matches!(row.class, Class::DifferentMeaning | Class::Broken);
             assert!(is_right, "case {number}, {opts:?} for {target}: {row:?}\n{plain}\n{other}");
