@@ -685,7 +685,14 @@ fn read(draw: &mut Draw) -> Result<(), String> {
     answered(&format!("read of u8[{size}]"), None, large.read())
 }
 
+/// A device that is none, or one that may be missing here.
 fn engine_new(draw: &mut Draw) -> Result<(), String> {
+    if draw.one_in(4) {
+        return match Engine::new("cuda") {
+            Ok(_) | Err(Error::Runtime(gradiff::runtime::Error::Unavailable { .. })) => Ok(()),
+            Err(error) => Err(format!("Engine::new of \"cuda\" says: {error}")),
+        };
+    }
     let name = draw.pick(&["", "none", "interp ", "Interp", "jit/opts", "cuda:0x", "\0"]);
     match Engine::new(name) {
         Err(Error::Runtime(error)) if error.to_string().contains(name) => Ok(()),
