@@ -70,7 +70,7 @@ pub(crate) fn check_batch(verdict: &Verdict, backends: &[Box<dyn Backend>]) {
         .filter(is_usual)
         .flat_map(|name| programs.chunks(BATCH).map(move |part| (name, part)));
     for (name, part) in parts {
-        verdict.check(&format!("corpus:{name}"), || {
+        verdict.check_batch(&format!("corpus:{name}"), || {
             let opened = backends_named(name);
             let all: Vec<&Program> = part.iter().map(|(_, program)| program).collect();
             let (_, failures) = agree(&all, &opened);

@@ -144,7 +144,7 @@ impl Checks {
         if waiting.is_empty() {
             return;
         }
-        verdict.check(&format!("batch:{programs}"), || {
+        verdict.check_batch(&format!("batch:{programs}"), || {
             let first = programs - waiting.len() as u64;
             let waiting: Vec<&Program> = waiting.iter().collect();
             let (_, failures) =

@@ -9,6 +9,8 @@ use crate::clock::cpu_seconds;
 
 /// CPU seconds that one check may take: some hundred times what the longest one takes.
 const LONGEST_CHECK: f64 = 10.0;
+/// The same of one whose programs go to compilers, which take seconds for a large kernel.
+const LONGEST_BATCH: f64 = 60.0;
 /// CPU seconds in which a failure is blamed on a room.
 const LONGEST_BLAME: f64 = 10.0;
 /// How often time is looked at.
@@ -23,6 +25,8 @@ pub(crate) struct Verdict {
 #[derive(Default)]
 struct Now {
     check: String,
+    /// When the check began, in CPU seconds.
+    began: f64,
     /// When the process must end, in CPU seconds.
     end: f64,
     /// What is to be said then; empty if the check itself takes too long.
@@ -39,7 +43,7 @@ impl Verdict {
                 std::thread::sleep(PERIOD);
                 let now = watched.lock().unwrap_or_else(PoisonError::into_inner);
                 if now.end > 0.0 && cpu_seconds() > now.end {
-                    let endless = || killed(&now.check, now.end - LONGEST_CHECK, "hang");
+                    let endless = || killed(&now.check, now.began, "hang");
                     let line = if now.line.is_empty() { endless() } else { now.line.clone() };
                     leave(&line);
                 }
@@ -50,19 +54,27 @@ impl Verdict {
 
     /// Runs a check of this name; what it finds, also by a panic, is the end.
     pub(crate) fn check(&self, name: &str, work: impl FnOnce() -> Result<(), Found>) {
-        self.set(Now {
-            check: name.to_string(),
-            end: cpu_seconds() + LONGEST_CHECK,
-            line: String::new(),
-        });
+        self.check_within(LONGEST_CHECK, name, work);
+    }
+
+    /// As [`check`](Verdict::check), of programs that go to compilers.
+    pub(crate) fn check_batch(&self, name: &str, work: impl FnOnce() -> Result<(), Found>) {
+        self.check_within(LONGEST_BATCH, name, work);
+    }
+
+    fn check_within(&self, longest: f64, name: &str, work: impl FnOnce() -> Result<(), Found>) {
+        let began = cpu_seconds();
+        let (check, end) = (name.to_string(), began + longest);
+        self.set(Now { check, began, end, line: String::new() });
         let found = match gradiff_check::catch(work) {
             Ok(Ok(())) => return self.set(Now::default()),
             Ok(Err(found)) => found,
             Err(panic) => Found { detail: panic, of: Of::Nothing },
         };
         let line = killed(name, cpu_seconds(), &found.detail);
-        let end = cpu_seconds() + LONGEST_BLAME;
-        self.set(Now { check: name.to_string(), end, line: line.clone() });
+        let began = cpu_seconds();
+        let (check, end) = (name.to_string(), began + LONGEST_BLAME);
+        self.set(Now { check, began, end, line: line.clone() });
         let blamed = gradiff_check::catch(|| found.of.blamed()).ok().flatten();
         leave(&format!("{line}{}", blamed.unwrap_or_default()));
     }
