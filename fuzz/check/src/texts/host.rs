@@ -36,9 +36,8 @@ pub(super) struct Compiler {
     command: &'static str,
     /// What it says of itself.
     pub(super) version: String,
-    /// The files beside those of kernels; kept as long as this lives.
-    directory: tempfile::TempDir,
     objects: Cache,
+    programs: Cache,
 }
 
 /// The compiler of this process.
@@ -63,22 +62,30 @@ impl Compiler {
             "no clang of version {VERSION_LEAST} or later was found; install one (Debian's \
                  clang-16)"
         ))?;
-        let directory = tempfile::Builder::new().prefix("gradiff-texts-").tempdir();
-        let directory = directory.map_err(|error| error.to_string())?;
-        for (name, text) in FILES {
-            std::fs::write(directory.path().join(name), text).map_err(|error| error.to_string())?;
-        }
-        let objects = Cache::open("text.so").map_err(|error| error.to_string())?;
-        let compiler = Compiler { command, version, directory, objects };
-        let mut host = Command::new(command);
-        host.args(["-O1", "-w", "-rdynamic"]).arg(compiler.directory.path().join("host.c"));
-        run(host.arg("-o").arg(compiler.host()).args(["-ldl", "-lm"]))?;
+        let [objects, programs] = ["text", "host"].map(Cache::open);
+        let objects = objects.map_err(|error| error.to_string())?;
+        let programs = programs.map_err(|error| error.to_string())?;
+        let compiler = Compiler { command, version, objects, programs };
+        compiler.host()?;
         Ok(compiler)
     }
 
-    /// The program that launches kernels.
-    fn host(&self) -> PathBuf {
-        self.directory.path().join("host")
+    /// The program that launches kernels, from the cache or new: asked for at each start, as the
+    /// cache may have dropped it.
+    fn host(&self) -> Result<PathBuf, String> {
+        let key = format!("{}\n{}", self.version, FILES[0].1);
+        if self.programs.read(&key).is_none() {
+            let program = made(FILES, |place, program| {
+                let mut host = Command::new(self.command);
+                host.args(["-O1", "-w", "-rdynamic"]).arg(place.join(FILES[0].0));
+                run(host.arg("-o").arg(program).args(["-ldl", "-lm"]))
+            })?;
+            self.programs.add(&key, &program).map_err(|error| error.to_string())?;
+        }
+        let path = self.programs.path_of(&key);
+        // Another process may have added it this moment.
+        executable(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+        Ok(path)
     }
 
     /// The shared object of a file of kernels, from the cache or new.
@@ -92,15 +99,40 @@ impl Compiler {
         if self.objects.read(&key).is_some() {
             return Ok(self.objects.path_of(&key));
         }
-        let place = tempfile::tempdir().map_err(|error| error.to_string())?;
-        let (source, object) = (place.path().join(language.file), place.path().join("kernels.so"));
-        std::fs::write(&source, text).map_err(|error| error.to_string())?;
-        let mut command = Command::new(self.command);
-        command.args(FLAGS).args(language.flags).arg("-I").arg(self.directory.path());
-        run(command.arg(&source).arg("-o").arg(&object).arg("-lm"))?;
-        let bytes = std::fs::read(&object).map_err(|error| error.to_string())?;
-        self.objects.add(&key, &bytes).map_err(|error| error.to_string())
+        let files = FILES.into_iter().chain([(language.file, text)]);
+        let object = made(files, |place, object| {
+            let mut command = Command::new(self.command);
+            command.args(FLAGS).args(language.flags).arg("-I").arg(place);
+            run(command.arg(place.join(language.file)).arg("-o").arg(object).arg("-lm"))
+        })?;
+        self.objects.add(&key, &object).map_err(|error| error.to_string())
     }
+}
+
+/// What a compiler makes in a folder of these files: the folder, and where to put it.
+fn made<'a>(
+    files: impl IntoIterator<Item = (&'a str, &'a str)>,
+    make: impl FnOnce(&Path, &Path) -> Result<(), String>,
+) -> Result<Vec<u8>, String> {
+    let place = tempfile::tempdir().map_err(|error| error.to_string())?;
+    for (name, text) in files {
+        std::fs::write(place.path().join(name), text).map_err(|error| error.to_string())?;
+    }
+    let result = place.path().join("result");
+    make(place.path(), &result)?;
+    std::fs::read(&result).map_err(|error| error.to_string())
+}
+
+/// Lets the owner alone run a file.
+#[cfg(unix)]
+fn executable(path: &Path) -> std::io::Result<()> {
+    use std::os::unix::fs::PermissionsExt;
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o700))
+}
+
+#[cfg(not(unix))]
+fn executable(_: &Path) -> std::io::Result<()> {
+    Ok(())
 }
 
 /// Runs a program that is to succeed.
@@ -185,9 +217,10 @@ impl Host {
 
 impl Process {
     fn start(compiler: &Compiler, object: &Path) -> Result<Process, String> {
+        let host = compiler.host()?;
         let start = || -> std::io::Result<Process> {
             let said = tempfile::tempfile()?;
-            let child = Command::new(compiler.host())
+            let child = Command::new(&host)
                 .arg(object)
                 .stdin(Stdio::piped())
                 .stdout(Stdio::piped())
