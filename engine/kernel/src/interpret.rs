@@ -548,7 +548,7 @@ fn each_place(
     Ok(())
 }
 
-/// What a reduction by `op` starts from, as bits: stated here once more, so that kernels are not
+/// The start of a reduction by `op`, as bits: stated here once more, so that kernels are not
 /// judged by the very constant that they were made with.
 fn start(op: Op, dtype: DType) -> Result<Constant, Error> {
     let bits = match (op, dtype) {

@@ -84,8 +84,9 @@ fn data_of(value: &UOp) -> FxHashSet<UOp> {
             pending.extend(node.src()[1..].iter().filter_map(|store| store.src().get(1).cloned()));
             continue;
         }
-        pending.extend(node.src().iter().cloned());
+        // What an address is made of is asked for by rules of indices, which know no memory.
         if node.op() != Op::Index {
+            pending.extend(node.src().iter().cloned());
             found.insert(node);
         }
     }

@@ -52,7 +52,7 @@ pub(crate) enum Question {
     Before,
     /// Whether two nodes have one op.
     SameOp,
-    /// How many operands a chain of the node's op has; 17 stands for more than 16, and for a chain
+    /// The count of operands of a chain of the node's op; 17 stands for more than 16, and for a chain
     /// that has a part of itself twice.
     Operands,
     /// Whether a node, or each node of a sum, has one value over a range: it is not made from the

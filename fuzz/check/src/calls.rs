@@ -11,7 +11,7 @@ use gradiff_corpus::TensorType;
 
 use crate::translate;
 
-/// How reports of this check begin.
+/// The words that reports of this check begin with.
 pub(crate) const SAID: &str = "call of the API";
 
 /// Draws what a call is given.
@@ -44,7 +44,7 @@ impl Draw {
     }
 }
 
-/// What a call must give: a tensor of this type, or a refusal.
+/// The answer that a call must give: a tensor of this type, or a refusal.
 type Expected = Option<TensorType>;
 
 /// A call: what it says, what it must give, and what it gives.

@@ -8,7 +8,7 @@ use gradiff::graph::{Axis, AxisKind, Linear, Op, parse_linears};
 
 use crate::calls::Draw;
 
-/// How reports of this check begin.
+/// The words that reports of this check begin with.
 pub(crate) const SAID: &str = "text form of a kernel";
 
 /// Damaged texts of each kernel.

@@ -169,7 +169,7 @@ pub(super) const UPCAST_MOST: i64 = 512;
 const UNROLL_MOST: i64 = 32;
 /// Most uops that steps of loops are written out to, so that compilers take seconds.
 const UOPS_MOST: i64 = 1 << 13;
-/// How many of them most opts that are drawn write out at most.
+/// Most uops that a drawn opt writes out, but for one in eight.
 const DRAWN_UOPS_MOST: i64 = 1 << 10;
 /// Most threads.
 const THREAD_MOST: i64 = 64;
@@ -418,7 +418,7 @@ pub fn legal(root: &UOp, setting: Setting<'_>) -> Result<Vec<Opt>, Error> {
     Ok(found)
 }
 
-/// How many uops an opt that unrolls writes out; 0 of others.
+/// Counts the uops that an opt which unrolls writes out; 0 of others.
 fn written(root: &UOp, opt: Opt) -> Result<i64, Error> {
     if !matches!(opt.op, OptOp::Upcast | OptOp::Unroll) {
         return Ok(0);
