@@ -143,13 +143,13 @@ impl Compiler {
         }
         let object = self.build(file, limit)?;
         let path = self.cache.add(&key, &object)?;
-        load(&path).or_else(|why| {
+        load(&path).map_err(|why| {
             // Nothing is loaded from a file system that is mounted noexec.
             let what =
                 "cannot load (is the file system mounted noexec? GRADIFF_CACHE_DIR chooses another)";
             match self.probe() {
-                Ok(()) => Err(Error::Object { what: "cannot load", path, why }),
-                Err(_) => Err(Error::File { what, path, why }),
+                Ok(()) => Error::Object { what: "cannot load", path, why },
+                Err(_) => Error::File { what, path, why },
             }
         })
     }
@@ -183,8 +183,27 @@ impl Compiler {
         self.flags.clone().into_iter().chain(narrow).chain(long)
     }
 
-    /// Runs the compiler.
+    /// The object of a source. What is refused is compiled once more: a compiler that takes it then
+    /// was out of something, such as memory for one of the programs that it starts.
     fn build(&self, file: &SourceFile, limit: Option<Limit>) -> Result<Vec<u8>, Error> {
+        let built = self.attempt(file, limit);
+        let Err(Error::CompilerFailed { compiler, kernels, source_path, stderr }) = built else {
+            return built;
+        };
+        if let Err(why) = self.probe() {
+            return Err(Error::CompilerUnusable { compiler, why });
+        }
+        match self.attempt(file, limit) {
+            Ok(_) => {
+                let why = format!("it failed once and not again over kernels {kernels}: {stderr}");
+                Err(Error::CompilerUnusable { compiler, why })
+            }
+            Err(_) => Err(Error::CompilerFailed { compiler, kernels, source_path, stderr }),
+        }
+    }
+
+    /// Runs the compiler.
+    fn attempt(&self, file: &SourceFile, limit: Option<Limit>) -> Result<Vec<u8>, Error> {
         let place = self.cache.directory();
         let failed = |what: &'static str, path: &Path, why: std::io::Error| Error::File {
             what,
@@ -228,9 +247,6 @@ impl Compiler {
             return Err(Error::CompilerUnusable { compiler, why });
         }
         if !status.success() {
-            if let Err(why) = self.probe() {
-                return Err(Error::CompilerUnusable { compiler, why });
-            }
             let stderr = std::fs::read(&said).unwrap_or_default();
             let stderr = String::from_utf8_lossy(&stderr).trim().to_string();
             let source_path = Some(directory.keep().join("kernels.c"));
@@ -623,6 +639,22 @@ mod tests {
         let error = compiler.compile(&[&kernel()]).err().unwrap();
         assert!(matches!(error, Error::CompilerUnusable { .. }), "{error}");
         assert!(error.is_environment() && error.to_string().contains("/nonexistent.h"), "{error}");
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn compiler_that_fails_only_once_is_the_environments_fault() {
+        let directory = tempfile::tempdir().unwrap();
+        let (cache, script) = (directory.path().join("cache"), directory.path().join("once.sh"));
+        let text = format!(
+            "case \"$*\" in *kernels.c*) mkdir {}/once && exit 1;; esac\nexec cc \"$@\"\n",
+            directory.path().display()
+        );
+        std::fs::write(&script, text).unwrap();
+        let once = compiler(&cache, Some(&format!("sh {}", script.display()))).unwrap();
+        let error = once.compile(&[&kernel()]).err().unwrap();
+        assert!(error.is_environment() && error.to_string().contains("not again"), "{error}");
+        check(&once);
     }
 
     #[cfg(unix)]

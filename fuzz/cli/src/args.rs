@@ -14,6 +14,9 @@ pub(crate) struct Args {
     /// Run an engine with this planted fault; see `gradiff faults`.
     #[arg(long, global = true, value_name = "NAME")]
     pub(crate) fault: Option<String>,
+    /// The process that started it, with which it ends.
+    #[arg(long, global = true, hide = true)]
+    pub(crate) parent: Option<u32>,
     /// Take planted faults from this file or folder, not from fuzz/faults.
     #[arg(long, global = true, value_name = "PATH")]
     pub(crate) faults_from: Option<PathBuf>,
@@ -384,9 +387,6 @@ pub(crate) struct Worker {
     /// Backends.
     #[arg(long, value_delimiter = ',', value_parser = word)]
     pub(crate) backends: Vec<String>,
-    /// The process that started it, with which it ends.
-    #[arg(long)]
-    pub(crate) parent: Option<u32>,
     /// Lanes; none means all.
     #[arg(long, value_delimiter = ',', value_parser = word)]
     pub(crate) lanes: Vec<String>,

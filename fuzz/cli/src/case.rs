@@ -104,7 +104,7 @@ fn require(
         };
         if !names.iter().any(is_it) {
             // Without a list of backends, what hunts do not run by default is not looked for.
-            open(&[word.clone()]).or_else(|failure| match failure {
+            open(std::slice::from_ref(word)).or_else(|failure| match failure {
                 Failure::Environment(_) => Err(failure),
                 _ => Ok(Vec::new()),
             })?;

@@ -23,6 +23,9 @@ const BUDGET_FATAL: usize = 20;
 /// Seconds that the replay of what a worker has died of may take, smaller and smaller.
 const SEQUENCE_SECONDS: u64 = 60;
 
+/// Raw files that are kept of programs that fail in company only.
+const COMPANY_MOST: u64 = 100;
+
 /// Where failures are written before they are looked at, by the threads that see them.
 #[derive(Clone, Debug)]
 pub(crate) struct Raw {
@@ -106,7 +109,7 @@ pub(crate) struct Kept {
 /// What a finding consists of.
 pub(crate) enum Form {
     /// A program that fails.
-    Program(Finding),
+    Program(Box<Finding>),
     /// Programs at which a worker died, and how, in words.
     Sequence(Sequence, String),
 }
@@ -240,7 +243,7 @@ impl Findings {
         }
         let path = self.write(&finding);
         let is_written = path.is_some();
-        self.kept.push(Kept { signature, what: Form::Program(finding), path, count: 1 });
+        self.kept.push(Kept { signature, what: Form::Program(Box::new(finding)), path, count: 1 });
         is_written
     }
 
@@ -362,7 +365,8 @@ impl Findings {
     fn keep_in_company(&mut self, program: &Program, found: &Found, origin: &str) -> bool {
         if let Some(known) = &mut self.in_company {
             known.count += 1;
-            return false;
+            // Their raw files are kept, of not too many.
+            return COMPANY_MOST < known.count;
         }
         let detail =
             format!("{} (only after the programs before it: caches, memory)", found.detail);
@@ -371,7 +375,7 @@ impl Findings {
         let finding = Finding { program, failure, blame: None, origin };
         let path = self.write(&finding);
         let is_written = path.is_some();
-        let what = Form::Program(finding);
+        let what = Form::Program(Box::new(finding));
         self.in_company = Some(Kept { signature: String::new(), what, path, count: 1 });
         is_written
     }

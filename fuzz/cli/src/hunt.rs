@@ -42,6 +42,19 @@ struct Batch {
     environment: BTreeMap<String, u64>,
 }
 
+impl Batch {
+    /// No program of so many could run.
+    fn unable(count: u64, why: String) -> Batch {
+        Batch {
+            numbers: 0..0,
+            tally: Tally { environment: count, ..Tally::default() },
+            failures: Vec::new(),
+            deaths: Vec::new(),
+            environment: BTreeMap::from([(why, count)]),
+        }
+    }
+}
+
 /// What a hunt did.
 pub(crate) struct Report {
     /// Sums over all programs.
@@ -170,7 +183,7 @@ pub(crate) fn run(options: &Hunt) -> Result<Report, Failure> {
                     first_seconds.get_or_insert(progress.seconds());
                 }
                 for (death, raw) in batch.deaths {
-                    findings.add_death(&death, raw)?;
+                    pending += left(findings.add_death(&death, raw))?;
                 }
                 for (seen, raw) in batch.failures {
                     let is_enough = findings.kept().len() as u64 >= options.max_findings;
@@ -180,7 +193,8 @@ pub(crate) fn run(options: &Hunt) -> Result<Report, Failure> {
                         continue;
                     }
                     let program = supply.program(seen.index);
-                    findings.add(&program, &seen, &origin(options, seen.index), raw)?;
+                    let origin = origin(options, seen.index);
+                    pending += left(findings.add(&program, &seen, &origin, raw))?;
                 }
                 progress.tell(&tally, findings.kept().len());
             }
@@ -196,6 +210,19 @@ pub(crate) fn run(options: &Hunt) -> Result<Report, Failure> {
     tally.slow += findings.slow();
     let seconds = progress.seconds();
     Ok(Report { tally, pairs, findings, seconds, first_seconds, chosen, environment, pending })
+}
+
+/// How many failures are left as they are, in their raw file: one, if the machine does not let it be
+/// looked at.
+fn left(added: Result<(), Failure>) -> Result<u64, Failure> {
+    match added {
+        Ok(()) => Ok(0),
+        Err(Failure::Environment(why)) => {
+            errln!("gradiff: a failure is left as it is: {why}");
+            Ok(1)
+        }
+        Err(failure) => Err(failure),
+    }
 }
 
 /// Hands out the numbers of programs, and writes down what fails before anybody else sees it.
@@ -216,7 +243,11 @@ impl Supply<'_> {
                 break;
             }
             let count = BATCH.min(self.limit - first);
-            let batch = client.run(first, count).map(|ran| self.batch(first..first + count, ran));
+            let batch = match client.run(first, count) {
+                Ok(ran) => Ok(self.batch(first..first + count, ran)),
+                Err(Failure::Environment(why)) => Ok(Batch::unable(count, why)),
+                Err(failure) => Err(failure),
+            };
             // A worker that cannot even start would fail at all the others as well.
             let is_last = batch.as_ref().map_or(true, |batch| batch.tally.programs == 0);
             if sender.send(batch).is_err() || is_last {
@@ -249,6 +280,8 @@ impl Supply<'_> {
             let reason = clean(&reason.replace('\n', " ")).chars().take(REASON_CHARS).collect();
             *environment.entry(reason).or_default() += 1;
         }
+        // Of programs that did not run there are no features to count.
+        let numbers = if ran.tally.programs == 0 { 0..0 } else { numbers };
         Batch {
             numbers,
             tally: ran.tally,

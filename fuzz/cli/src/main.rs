@@ -1,5 +1,8 @@
 //! The `gradiff` command: what each word does, and the exit codes.
 
+// All output passes through `out`.
+#![warn(clippy::print_stdout, clippy::print_stderr)]
+
 mod args;
 mod case;
 mod coverage;
@@ -116,6 +119,9 @@ fn main() -> ExitCode {
 
 fn run(args: Args) -> Result<Status, Failure> {
     let faults_from = args.faults_from.as_deref();
+    if let (Some(parent), false) = (args.parent, matches!(args.command, Command::Worker(_))) {
+        orphan::end_with(parent);
+    }
     match args.command {
         Command::Hunt(options) if options.faults => faults::measure::measure(&options, faults_from),
         Command::Hunt(options) => hunt::hunt(&options),
@@ -134,6 +140,6 @@ fn run(args: Args) -> Result<Status, Failure> {
         Command::Coverage(options) => coverage::measure(&options),
         Command::Faults(options) => faults::list(&options, faults_from),
         Command::Backends => replay::backends(),
-        Command::Worker(options) => worker::serve(&options),
+        Command::Worker(options) => worker::serve(&options, args.parent),
     }
 }

@@ -26,15 +26,31 @@ pub(crate) fn requests(parent: Option<u32>) -> Receiver<String> {
     lines
 }
 
+/// Ends this process, which is no worker, when its parent has ended. Its workers end with it.
+pub(crate) fn end_with(parent: u32) {
+    #[cfg(unix)]
+    std::thread::spawn(move || {
+        while !is_orphan(parent) {
+            std::thread::sleep(std::time::Duration::from_millis(500));
+        }
+        std::process::exit(143);
+    });
+    #[cfg(not(unix))]
+    let _ = parent;
+}
+
+/// Returns whether the parent of this process is another one by now.
+#[cfg(unix)]
+fn is_orphan(parent: u32) -> bool {
+    let now = rustix::process::getppid().map(|pid| pid.as_raw_nonzero().get());
+    now.and_then(|pid| u32::try_from(pid).ok()) != Some(parent)
+}
+
 #[cfg(unix)]
 fn follow(parent: Option<u32>) {
     let Some(parent) = parent else { return crate::interrupt::ignore(|| {}) };
-    let is_orphan = move || {
-        let now = rustix::process::getppid().map(|pid| pid.as_raw_nonzero().get());
-        now.and_then(|pid| u32::try_from(pid).ok()) != Some(parent)
-    };
     crate::interrupt::ignore(move || {
-        if is_orphan() {
+        if is_orphan(parent) {
             end();
         }
     });
@@ -45,7 +61,7 @@ fn follow(parent: Option<u32>) {
         let _ = set_parent_process_death_signal(Some(Signal::TERM));
     }
     // It may have ended before.
-    if is_orphan() {
+    if is_orphan(parent) {
         end();
     }
 }

@@ -24,8 +24,8 @@ use crate::{Failure, Status};
 ///
 /// # Errors
 /// A request that is none; bad flags; missing backends, which the parent is told as well.
-pub(crate) fn serve(options: &Worker) -> Result<Status, Failure> {
-    let requests = crate::orphan::requests(options.parent);
+pub(crate) fn serve(options: &Worker, parent: Option<u32>) -> Result<Status, Failure> {
+    let requests = crate::orphan::requests(parent);
     std::panic::set_hook(Box::new(|_| {}));
     let backends = crate::case::open(&options.backends).inspect_err(|failure| {
         let _ = say(&json!({"unusable": failure.message()}));

@@ -300,6 +300,16 @@ fn a_compiler_that_is_gone_in_the_middle_is_the_machines_fault() {
     assert_eq!((&summary["mismatches"], &summary["crashes"]), (&0.into(), &0.into()), "{summary}");
 }
 
+#[test]
+fn a_compiler_that_fails_once_is_asked_again() {
+    let folder = Folder::new();
+    let script = "mkdir \"$here/again\" 2>/dev/null && exit 1\nexec cc \"$@\"\n";
+    let hunt = [&HUNT[..], &["--programs", "4"]].concat();
+    let summary = summary(&output(folder.gradiff(script, &hunt)), 0);
+    assert_eq!((&summary["programs"], &summary["environment"]), (&4.into(), &0.into()));
+    assert!(summary["checked_elements"].as_u64() >= Some(1), "{summary}");
+}
+
 /// Texts that clang compiles: one that compiles no text any more says nothing of the text.
 #[test]
 fn a_sick_clang_is_no_sick_text() {

@@ -127,29 +127,35 @@ impl Compiler {
         if self.objects.read(&key).is_some() {
             return Ok(self.objects.path_of(&key));
         }
-        let files = FILES.into_iter().chain([(language.file, text)]);
-        let object = made(files, |place, object| {
-            let mut command = Command::new(self.command);
-            command.args(FLAGS).args(language.flags).arg("-I").arg(place);
-            command.arg(place.join(language.file)).arg("-o").arg(object).arg("-lm");
-            ran(&mut command).map_err(|problem| self.culprit(problem))
-        })?;
+        let make = || {
+            let files = FILES.into_iter().chain([(language.file, text)]);
+            made(files, |place, object| {
+                let mut command = Command::new(self.command);
+                command.args(FLAGS).args(language.flags).arg("-I").arg(place);
+                command.arg(place.join(language.file)).arg("-o").arg(object).arg("-lm");
+                ran(&mut command)
+            })
+        };
+        let object = make().map_err(|problem| self.culprit(problem, make))?;
         self.objects.add(&key, &object).map_err(Problem::machine)
     }
 
     /// What a failed compile says is a text's fault only if the compiler takes a text that is beyond
-    /// doubt.
-    fn culprit(&self, problem: Problem) -> Problem {
-        if let Problem::Machine(_) = problem {
-            return problem;
-        }
+    /// doubt, and not this one when it is given it `again`.
+    fn culprit(
+        &self,
+        problem: Problem,
+        again: impl FnOnce() -> Result<Vec<u8>, Problem>,
+    ) -> Problem {
+        let Problem::Text(why) = problem else { return problem };
         let probe = made([PROBE], |place, object| {
             let mut command = Command::new(self.command);
             command.args(FLAGS).arg(place.join(PROBE.0)).arg("-o").arg(object);
             ran(&mut command)
         });
         match probe {
-            Ok(_) => problem,
+            Ok(_) if again().is_ok() => Problem::Machine(format!("failed once, not again: {why}")),
+            Ok(_) => Problem::Text(why),
             Err(problem) => Problem::machine(problem.message()),
         }
     }

@@ -101,6 +101,7 @@ fn hunt(fault: &Fault, binary: &Path, options: &Hunt) -> Result<Row, Failure> {
     let mut command = Command::new(binary);
     command.args(["hunt", "--json", "--jobs", "1", "--max-findings", "1"]);
     command.env(FAULT, &name);
+    command.arg(format!("--parent={}", std::process::id()));
     command.arg(format!("--seed={}", options.seed));
     command.arg(format!("--seconds={}", options.seconds.unwrap_or(SECONDS)));
     command.arg(format!(
