@@ -270,7 +270,7 @@ pub enum Error {
         why: String,
     },
     /// A driver has run out of something, or has lost its device.
-    #[error("device {device}: {call} failed for want of resources or of the device: {why}")]
+    #[error("device {device}: {call} failed: {why}")]
     DeviceUnusable {
         /// The device.
         device: &'static str,
