@@ -9,8 +9,8 @@
 `cargo-gamma` (cargo install --locked cargo-gamma) finds the mutants and builds those of a sample
 into one test binary, fuzz/check/tests/judge, which runs one of them as GAMMA_ACTIVE says. The rest
 is here: the sample (by a seed, each room in proportion, none below a floor), the runs (one process
-for each mutant, bounded in CPU time and memory, kept one by one, so that an interrupted run goes
-on where it was), the score.
+for each mutant, `--jobs` of them side by side, bounded in CPU time and memory, kept one by one, so
+that an interrupted run goes on where it was), the score.
 
 A mutant that the judge does not kill has a class in fuzz/mutants.txt, or counts as `value`:
   value        some input gives a wrong value, a crash, a hang, a race or a broken promise
@@ -34,6 +34,7 @@ import subprocess
 import sys
 import time
 from collections import Counter, defaultdict
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -216,13 +217,14 @@ def limit(seconds):
 
 def launch(folder, number, seconds, seed, devices):
     """Runs the judge; gives its exit code, its output and the CPU seconds it took."""
+    reached = reached_by(folder, number)
     environment = dict(
         os.environ, GAMMA_ACTIVE=str(number), GRADIFF_JUDGE_SEED=str(seed),
         GRADIFF_JUDGE_SECONDS=str(seconds), GRADIFF_JUDGE_DEVICES=devices, INSTA_UPDATE="no",
-        GAMMA_REACH=str(folder / "reached"),
+        GAMMA_REACH=str(reached),
     )
-    (folder / "reached").unlink(missing_ok=True)
-    log = folder / "judge.log"
+    reached.unlink(missing_ok=True)
+    log = folder / f"judge-{number}.log"
     with open(log, "w") as output:
         process = subprocess.Popen(
             [folder / "judge", "--nocapture", "nothing_is_wrong"], cwd=ROOT / "fuzz" / "check",
@@ -230,17 +232,25 @@ def launch(folder, number, seconds, seed, devices):
             preexec_fn=limit(seconds + SPARE_SECONDS),
         )
         used, since = 0.0, time.time()
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        while process.poll() is None:
+        while True:
+            ended, status, usage = os.wait4(process.pid, os.WNOHANG)
+            if ended:
+                break
             time.sleep(0.05)
             now = cpu_seconds(process.pid)
             if now is not None and now > used + 0.01:
                 used, since = now, time.time()
             elif time.time() - since > IDLE_SECONDS:
                 os.killpg(process.pid, signal.SIGKILL)
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    seconds = sum(getattr(after, of) - getattr(before, of) for of in ("ru_utime", "ru_stime"))
-    return process.returncode, log.read_text(errors="replace"), seconds
+        process.returncode = os.waitstatus_to_exitcode(status)
+    output = log.read_text(errors="replace")
+    log.unlink()
+    return process.returncode, output, usage.ru_utime + usage.ru_stime
+
+
+def reached_by(folder, number):
+    """Where a run writes the numbers of the mutants whose code ran."""
+    return folder / f"reached-{number}"
 
 
 def judged(code, output, seconds):
@@ -287,21 +297,29 @@ def run(options):
         random.Random(options.seed).shuffle(chosen)
         plan.write_text(json.dumps({"mutants": chosen, "of": drawn_counts(drawn)}))
         baseline(folder, options)
+    if not (folder / "digest.json").exists():
+        (folder / "digest.json").write_text(json.dumps(digest(folder, 0)))
     mutants = json.loads(plan.read_text())["mutants"]
     results = read_results(folder)
-    with open(folder / "results.jsonl", "a") as kept:
-        for number, mutant in enumerate(mutants):
-            if mutant["id"] in results:
-                continue
-            seed = seed_of(options.seed, mutant["id"])
-            code, output, seconds = launch(folder, mutant["ordinal"], options.seconds, seed,
-                                           options.devices)
-            result = {"id": mutant["id"], "seed": seed, **judged(code, output, seconds)}
-            if result["verdict"] == "survived":
-                result["hint"] = {"reached": is_reached(folder, mutant), **hint(folder, mutant)}
+    left = [mutant for mutant in mutants if mutant["id"] not in results]
+
+    def one(mutant):
+        seed = seed_of(options.seed, mutant["id"])
+        code, output, seconds = launch(folder, mutant["ordinal"], options.seconds, seed,
+                                       options.devices)
+        result = {"id": mutant["id"], "seed": seed, **judged(code, output, seconds)}
+        if result["verdict"] == "survived":
+            result["hint"] = {"reached": is_reached(folder, mutant), **hint(folder, mutant)}
+        reached_by(folder, mutant["ordinal"]).unlink(missing_ok=True)
+        return mutant, result
+
+    with open(folder / "results.jsonl", "a") as kept, ThreadPoolExecutor(options.jobs) as pool:
+        runs = [pool.submit(one, mutant) for mutant in left]
+        for number, run in enumerate(as_completed(runs), len(mutants) - len(left) + 1):
+            mutant, result = run.result()
             kept.write(json.dumps(result) + "\n")
             kept.flush()
-            say(f"{number + 1}/{len(mutants)} {one_line(mutant, result)}")
+            say(f"{number}/{len(mutants)} {one_line(mutant, result)}")
     report(folder)
 
 
@@ -317,27 +335,27 @@ def read_results(folder):
 
 def is_reached(folder, mutant):
     """Whether the code of the mutant ran at all: then its number is among the words written."""
-    path = folder / "reached"
+    path = reached_by(folder, mutant["ordinal"])
     words = path.read_bytes() if path.exists() else b""
     number = mutant["ordinal"].to_bytes(4, "little")
     return any(words[at : at + 4] == number for at in range(0, len(words), 4))
 
 
+def digest(folder, number):
+    """Short sums of the kernels of some programs, by program."""
+    environment = dict(os.environ, GAMMA_ACTIVE=str(number), GRADIFF_JUDGE="digest")
+    done = subprocess.run(
+        [folder / "judge", "--nocapture", "nothing_is_wrong"], env=environment,
+        capture_output=True, text=True, preexec_fn=limit(120), check=False,
+    )
+    lines = [line.split() for line in done.stdout.split("\n") if line.startswith("DIGEST")]
+    return {line[1]: line[2:] for line in lines}
+
+
 def hint(folder, mutant):
     """What the mutant changes of kernels that are only looked at: a help for the review."""
-    def digest(number):
-        environment = dict(os.environ, GAMMA_ACTIVE=str(number), GRADIFF_JUDGE="digest")
-        done = subprocess.run(
-            [folder / "judge", "--nocapture", "nothing_is_wrong"], env=environment,
-            capture_output=True, text=True, preexec_fn=limit(120), check=False,
-        )
-        lines = [line.split() for line in done.stdout.split("\n") if line.startswith("DIGEST")]
-        return {line[1]: line[2:] for line in lines}
-
-    before = folder / "digest.json"
-    if not before.exists():
-        before.write_text(json.dumps(digest(0)))
-    plain, changed = json.loads(before.read_text()), digest(mutant["ordinal"])
+    plain = json.loads((folder / "digest.json").read_text())
+    changed = digest(folder, mutant["ordinal"])
     counts = [sum(changed.get(name, [None] * 3)[at] != row[at] for name, row in plain.items())
               for at in range(3)]
     return dict(zip(("schedule", "uops", "text"), counts), programs=len(plain))
@@ -463,6 +481,8 @@ def main():
     command.add_argument("--count", type=int, default=150, help="mutants (150)")
     command.add_argument("--floor", type=int, default=8, help="mutants of a room at least (8)")
     command.add_argument("--seconds", type=int, default=60, help="CPU time for each (60)")
+    command.add_argument("--jobs", type=int, default=os.cpu_count(),
+                         help="mutants side by side (one for each core)")
     command.add_argument("--devices", default="interp,jit,uops,c,text",
                          help="of the judge (interp,jit,uops,c,text)")
     command.add_argument("--baselines", type=int, default=1, help="runs without a mutant first (1)")

@@ -126,6 +126,7 @@ impl Types {
             }
             (DType::F32, _) if self.is_bits(to) => format!("{to}_from_f32({x})"),
             (DType::F32 | DType::F64, _) if to.is_int() => format!("{to}_from_{from}({x})"),
+            (DType::I64 | DType::U64, DType::F64) => format!("f64_from_{from}({x})"),
             // naga extends by what comes out, not by what goes in: first the width, then the sign.
             _ if is_turned_and_longer(held, kind) => {
                 let wide = if held.is_signed() { DType::I64 } else { DType::U64 };
@@ -213,6 +214,8 @@ fn conversion(to: DType, from: DType) -> Option<(DType, DType, String)> {
             format!("  return select({zero}, {kind}(x), {});\n", inside(from, to, "&&"))
         }
         (DType::I32, DType::I64) => I64_FROM_I32.into(),
+        (DType::I64, DType::F64) => F64_FROM_I64.into(),
+        (DType::U64, DType::F64) => F64_FROM_U64.into(),
         _ if from.is_int() && to.is_int() && kind == from => match to.is_signed() {
             true => format!("  return (x << {0}u) >> {0}u;\n", 32 - to.bits()),
             false => format!("  return x & {:#x}u;\n", (1u32 << to.bits()) - 1),
@@ -229,6 +232,16 @@ fn conversion(to: DType, from: DType) -> Option<(DType, DType, String)> {
 /// Where `i64(x)` is compared with what is a literal on one way there, llvmpipe of Mesa 22.3 answers
 /// as if the smallest i32 were 2^31.
 const I64_FROM_I32: &str = "  return i64(u64(bitcast<u32>(x) ^ 0x80000000u)) - 2147483648li;
+";
+
+/// By halves, whose sum alone is rounded. Of `f32(f64(x))` Mesa's compiler makes one conversion, with
+/// one rounding where there are two.
+const F64_FROM_I64: &str = "  let low = f64(u32(bitcast<u64>(x) & 4294967295lu));
+  return f64(i32(x >> 32u)) * 4294967296.0lf + low;
+";
+
+const F64_FROM_U64: &str = "  let low = f64(u32(x & 4294967295lu));
+  return f64(u32(x >> 32u)) * 4294967296.0lf + low;
 ";
 
 const BF16_FROM_F32: &str = "  let bits = bitcast<u32>(x);
