@@ -40,13 +40,10 @@ impl Array {
     }
 
     /// The array that [`Array::to_bytes`] packed. `None` unless `bytes` has exactly the elements
-    /// of `shape` and every bool is 0 or 1.
+    /// of `shape`, which a program may have, and every bool is 0 or 1.
     pub fn from_bytes(dtype: DType, shape: Shape, bytes: &[u8]) -> Option<Array> {
         let size_bytes = dtype.size_bytes();
-        let mut count = 1usize;
-        for size in &shape {
-            count = count.checked_mul(*size)?;
-        }
+        let count = crate::geometry::check_size(&shape).ok()?;
         if count.checked_mul(size_bytes)? != bytes.len() {
             return None;
         }

@@ -220,3 +220,12 @@ fn arrays_pack_and_print() {
     assert_eq!(fill(DType::U8, &[258], &Fill::Iota).bits[257], 1);
     assert_eq!(fill(DType::Bool, &[3], &Fill::Iota).to_string(), "[false, true, false]");
 }
+
+#[test]
+fn packing_is_of_shapes_that_a_program_may_have() {
+    let unpacked = |shape: &[usize]| Array::from_bytes(DType::U8, shape.to_vec(), &[]);
+    assert_eq!(unpacked(&[1 << 24, 0]).expect("no elements").to_bytes(), []);
+    for shape in [&[0, 1 << 25][..], &[1 << 25, 0], &[usize::MAX, usize::MAX, 0]] {
+        assert_eq!(unpacked(shape), None, "{shape:?}");
+    }
+}

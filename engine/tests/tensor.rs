@@ -292,6 +292,22 @@ fn what_is_not_possible_is_refused_with_what_is() {
     check_error(grid().sum(&[0, 0]), &["twice"]);
     check_error(Tensor::full(DType::U8, &[1], 256), &["256", "fit"]);
     check_error(Tensor::full(DType::F32, &[1 << 20, 1 << 21], 1), &["at most"]);
+    // A size of 0 hides none of the others: a sum along it would have a size that wraps.
+    let huge = [i64::MAX, i64::MAX, 0];
+    for beside in [huge, [1 << 20, 0, 1 << 21]] {
+        check_error(Tensor::full(DType::F32, &beside, 1), &["not 0", "1099511627776 at most"]);
+        check_error(Tensor::from_bytes(DType::F32, &beside, &[]), &["not 0"]);
+        check_error(Tensor::zeros(DType::F32, &[0]).unwrap().reshape(&beside), &["not 0"]);
+    }
+    let none = Tensor::zeros(DType::F32, &[1, 1, 0]).unwrap();
+    check_error(none.expand(&huge), &["not 0"]);
+    check_error(none.pad(&[(i64::MAX - 1, 0), (i64::MAX - 1, 0), (0, 0)], 0), &["not 0"]);
+    let row = Tensor::zeros(DType::F32, &[1 << 20, 0]).unwrap();
+    check_error(row.matmul(&Tensor::zeros(DType::F32, &[0, 1 << 21]).unwrap()), &["not 0"]);
+    let text_of = |shape| Tensor::zeros(DType::F32, shape).unwrap().to_text(&engine());
+    let error = text_of(&[1 << 40, 0]).unwrap_err().to_string();
+    assert!(error.contains("1099511627776 elements or lists, 67108864 at most"), "{error}");
+    assert_eq!(text_of(&[2, 0, 1 << 30]).unwrap(), "[[], []]");
     check_error(Tensor::full(DType::F32, &[-1], 1), &["-1"]);
     check_error(Tensor::arange(DType::F32, 0, 1, 3), &["integer dtypes"]);
     check_error(Tensor::from_bytes(DType::F32, &[2], &[0; 7]), &["7 bytes", "8 bytes"]);

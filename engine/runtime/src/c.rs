@@ -160,10 +160,7 @@ impl Compiler {
     /// What the compiler or the system says.
     fn probe(&self) -> Result<(), String> {
         let said = |error: std::io::Error| error.to_string();
-        let directory = tempfile::Builder::new()
-            .prefix("build-")
-            .tempdir_in(self.cache.directory())
-            .map_err(said)?;
+        let directory = self.cache.build_folder().map_err(|error| error.to_string())?;
         let [source, object] = ["probe.c", "probe.so"].map(|name| directory.path().join(name));
         std::fs::write(&source, PROBE).map_err(said)?;
         let paths = [&source, Path::new("-o"), &object].map(|path| path.to_string_lossy());
@@ -204,16 +201,12 @@ impl Compiler {
 
     /// Runs the compiler.
     fn attempt(&self, file: &SourceFile, limit: Option<Limit>) -> Result<Vec<u8>, Error> {
-        let place = self.cache.directory();
         let failed = |what: &'static str, path: &Path, why: std::io::Error| Error::File {
             what,
             path: path.to_path_buf(),
             why: why.to_string(),
         };
-        let directory = tempfile::Builder::new()
-            .prefix("build-")
-            .tempdir_in(place)
-            .map_err(|why| failed("cannot make a directory in", place, why))?;
+        let directory = self.cache.build_folder()?;
         let [source, object, said] =
             ["kernels.c", "kernels.so", "stderr"].map(|name| directory.path().join(name));
         std::fs::write(&source, &file.text).map_err(|why| failed("cannot write", &source, why))?;
@@ -249,7 +242,7 @@ impl Compiler {
         if !status.success() {
             let stderr = std::fs::read(&said).unwrap_or_default();
             let stderr = String::from_utf8_lossy(&stderr).trim().to_string();
-            let source_path = Some(directory.keep().join("kernels.c"));
+            let source_path = self.cache.add_text(&file.text, "c").ok();
             return Err(Error::CompilerFailed { compiler, kernels, source_path, stderr });
         }
         std::fs::read(&object).map_err(|why| failed("cannot read", &object, why))
@@ -626,6 +619,11 @@ mod tests {
                 assert_eq!(kernels, "E_1");
                 assert!(stderr.contains("kernels.c"), "{stderr}");
                 assert!(std::fs::read_to_string(path).unwrap().contains("E_1"));
+                // Failing again adds nothing.
+                assert!(compiler.compile(&[&kernel()]).is_err());
+                let mut names: Vec<_> = std::fs::read_dir(directory.path()).unwrap().collect();
+                names.retain(|item| !item.as_ref().unwrap().path().ends_with("lock"));
+                assert_eq!(names.len(), 1, "{names:?}");
             }
             other => panic!("{:?}", other.err()),
         }

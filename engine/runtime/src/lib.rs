@@ -9,6 +9,7 @@ mod cuda;
 mod device;
 mod environment;
 mod error;
+mod folder;
 mod half_float;
 mod interp;
 mod jit;

@@ -13,7 +13,7 @@ pub enum Error {
     TooLarge {
         /// Sizes of its axes.
         shape: Vec<i64>,
-        /// Their product.
+        /// The product of those that are not 0.
         elements: i64,
         /// The limit.
         limit: i64,

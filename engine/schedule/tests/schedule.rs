@@ -335,6 +335,12 @@ fn absurd_graphs_are_refused() {
     let huge = add(&expand(&reshape(&f32s(&[1]), &[1, 1]), &[1 << 20, 1 << 20]), 1);
     let error = schedule(&[huge], &Options::default()).unwrap_err().to_string();
     assert!(error.contains("elements"), "{error}");
+    // Whichever axis is of size 0.
+    for sizes in [[0, 1 << 40, 1 << 40], [1 << 40, 0, 1 << 40], [1 << 40, 1 << 40, 0]] {
+        let empty = expand(&reshape(&f32s(&[1]), &[1, 1, 1]), &sizes);
+        let error = schedule(&[add(&empty, 1)], &Options::default()).unwrap_err().to_string();
+        assert!(error.contains("elements"), "{sizes:?}: {error}");
+    }
     let range = UOp::new(Op::Range, DType::I32, [UOp::int(DType::I32, 3)], Arg::plain_axis(0));
     assert!(schedule(&[range], &Options::default()).is_err());
 }

@@ -7,6 +7,9 @@ use ndarray::{ArrayD, IxDyn};
 use crate::error::invalid;
 use crate::{Element, Engine, Error, Tensor};
 
+/// Most elements, or lists of a tensor without elements, that are written as text.
+const MAX_TEXT_ITEMS: i64 = 1 << 26;
+
 impl Tensor {
     /// Computes the tensor; it is in a buffer afterwards, or a constant.
     /// # Errors
@@ -79,8 +82,16 @@ impl Tensor {
 
     /// The elements as nested lists: `[[1, 2], [3, 4]]`; a scalar alone.
     /// # Errors
-    /// If they cannot be computed.
+    /// If they cannot be computed, or there are more than 2^26 elements or lists.
     pub fn to_text(&self, engine: &Engine) -> Result<String, Error> {
+        // Without elements there are lists to write down to the first axis of size 0.
+        let count: i64 = self.shape().iter().take_while(|size| **size != 0).product();
+        if MAX_TEXT_ITEMS < count {
+            let shape = self.shape();
+            return invalid(format!(
+                "text of shape {shape:?}: {count} elements or lists, {MAX_TEXT_ITEMS} at most"
+            ));
+        }
         let bytes = self.to_bytes(engine)?;
         let mut text = String::new();
         let mut elements = bytes.chunks_exact(self.dtype().size_bytes());

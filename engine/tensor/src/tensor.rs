@@ -7,7 +7,8 @@ use gradiff_graph::{Arg, Buffer, Constant, DType, Dims, Op, UOp};
 use crate::error::invalid;
 use crate::{Element, Error, Scalar};
 
-/// Most elements that a tensor may have.
+/// Most elements that a tensor may have; axes of size 0 count as 1 here, so that sums along them
+/// and reshapes keep within it too.
 pub const MAX_ELEMENTS: i64 = 1 << 40;
 
 /// An array of elements of one dtype, computed when it is needed.
@@ -25,9 +26,13 @@ impl Tensor {
     /// The tensor that a tensor-level node describes.
     ///
     /// # Panics
-    /// If the node is none of tensor level: a mistake of the caller's.
+    /// If the node is none of tensor level, or its shape passes [`MAX_ELEMENTS`]: a mistake of the
+    /// caller's.
     pub fn from_uop(node: UOp) -> Tensor {
         let shape: Arc<[i64]> = node.shape().expect("a node of tensor level has a shape").into();
+        if let Err(error) = check_shape(&shape) {
+            panic!("{error}");
+        }
         let dtype = node.dtype();
         assert!(dtype != DType::Void, "a tensor has elements");
         Tensor { node: Arc::new(RwLock::new(node)), dtype, shape }
@@ -189,13 +194,16 @@ pub(crate) fn check_shape(shape: &[i64]) -> Result<i64, Error> {
     if let Some(size) = shape.iter().find(|size| **size < 0) {
         return invalid(format!("a tensor of shape {shape:?}: {size} is no size; 0 or more"));
     }
-    let product = |sizes: &[i64]| sizes.iter().try_fold(1i64, |a, b| a.checked_mul(*b));
-    if shape.contains(&0) {
-        return Ok(0);
-    }
-    match product(shape) {
-        Some(elements) if elements <= MAX_ELEMENTS => Ok(elements),
-        _ => invalid(format!(
+    let mut sizes = shape.iter().filter(|size| **size != 0);
+    let product = sizes.try_fold(1i64, |product, size| product.checked_mul(*size));
+    match product.filter(|product| *product <= MAX_ELEMENTS) {
+        Some(_) if shape.contains(&0) => Ok(0),
+        Some(product) => Ok(product),
+        None if shape.contains(&0) => invalid(format!(
+            "a tensor of shape {shape:?}: the sizes that are not 0 may have a product of \
+             {MAX_ELEMENTS} at most"
+        )),
+        None => invalid(format!(
             "a tensor of shape {shape:?}: it may have {MAX_ELEMENTS} elements at most"
         )),
     }

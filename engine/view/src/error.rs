@@ -18,8 +18,8 @@ pub enum Error {
         /// The refused shape.
         shape: String,
     },
-    /// The number of elements, or an index into them, does not fit in an `i64`.
-    #[error("shape {shape}: its element count or indices exceed 2^63 - 1")]
+    /// The product of the sizes that are not 0, or an index, does not fit in an `i64`.
+    #[error("shape {shape}: the product of its nonzero sizes, or its indices, exceed 2^63 - 1")]
     TooLarge {
         /// The refused shape.
         shape: String,

@@ -374,7 +374,8 @@ fn expanded<D: Dim>(pair: &(D, D), have: &D, want: &D) -> (D, D) {
     (D::number(0), if is_real { want.clone() } else { D::number(0) })
 }
 
-/// Number of elements of a shape. 0 where any size is 0, however large the others are.
+/// Number of elements of a shape: 0 where any size is 0. The sizes that are not 0 must have a
+/// product that fits all the same, so that no reduction or reshape of them can overflow.
 pub(crate) fn count<D: Dim>(shape: &[D]) -> Result<D, Error> {
     let (mut product, mut is_empty) = (Some(D::number(1)), false);
     for size in shape {
@@ -386,7 +387,8 @@ pub(crate) fn count<D: Dim>(shape: &[D]) -> Result<D, Error> {
             return Err(bad_size(shape));
         }
     }
-    if is_empty { Ok(D::number(0)) } else { product.ok_or_else(|| too_large(shape)) }
+    let product = product.ok_or_else(|| too_large(shape))?;
+    Ok(if is_empty { D::number(0) } else { product })
 }
 
 /// Why a shape has no count.

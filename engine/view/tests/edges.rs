@@ -33,31 +33,30 @@ fn negative_size_is_refused() {
 
 #[test]
 fn element_count_beyond_an_i64_is_refused() {
-    let message =
-        "shape [1099511627776, 1099511627776]: its element count or indices exceed 2^63 - 1";
+    let message = "shape [1099511627776, 1099511627776]: the product of its nonzero sizes, or its indices, exceed 2^63 - 1";
     check(ShapeTracker::from_shape(&[BIG, BIG]), message);
     check(View::create(&[BIG, BIG], Some(&[0, 0]), 0, None), message);
     check(tracker(&[1, 1]).expand(&[BIG, BIG]), message);
     check(tracker(&[BIG, 1]).expand(&[BIG, BIG]), message);
     check(tracker(&[1]).reshape(&[BIG, BIG]), message);
-    let message =
-        "shape [1099511627776, 1099511627777]: its element count or indices exceed 2^63 - 1";
+    let message = "shape [1099511627776, 1099511627777]: the product of its nonzero sizes, or its indices, exceed 2^63 - 1";
     check(tracker(&[BIG, 1]).pad(&[(0, 0), (0, BIG)]), message);
-    let message = "shape [5]: its element count or indices exceed 2^63 - 1";
+    let message = "shape [5]: the product of its nonzero sizes, or its indices, exceed 2^63 - 1";
     check(tracker(&[5]).pad(&[(i64::MAX, 0)]), message);
     check(tracker(&[5]).pad(&[(i64::MAX, i64::MAX)]), message);
 }
 
 #[test]
 fn stride_or_offset_beyond_an_i64_is_refused() {
-    let message = "shape [3]: its element count or indices exceed 2^63 - 1";
+    let message = "shape [3]: the product of its nonzero sizes, or its indices, exceed 2^63 - 1";
     check(View::create(&[3], Some(&[i64::MAX]), 0, None), message);
     check(View::create(&[3], Some(&[i64::MIN]), 0, None), message);
     check(View::create(&[3], Some(&[1]), i64::MAX, None), message);
     check(View::create(&[3], Some(&[-1]), i64::MIN, None), message);
     check(View::create(&[3], Some(&[i64::MAX]), 0, Some(&[(2, 3)])), message);
     let far = View::create(&[2, 1], Some(&[BIG, 0]), 0, None).expect("2^40 apart");
-    let message = "shape [8388609, 1]: its element count or indices exceed 2^63 - 1";
+    let message =
+        "shape [8388609, 1]: the product of its nonzero sizes, or its indices, exceed 2^63 - 1";
     check(far.pad(&[((1 << 23) - 1, 0), (0, 0)]), message);
 }
 
@@ -72,14 +71,29 @@ fn shapes_up_to_the_limit_work() {
     assert_eq!(folded.locate(&[(7 << 22) + 5]), Some(7));
     assert_eq!(folded.simplify().locate(&[(1 << 62) - 1]), Some(BIG - 1));
     assert_eq!(folded.real_size(), BIG);
-    // Sizes beside a 0 do not count.
-    let empty = tracker(&[0, BIG, BIG]);
+    let empty = tracker(&[0, BIG, 1 << 22]);
     assert_eq!(empty.size(), 0);
-    assert_eq!(empty.reshape(&[BIG, BIG, BIG, 0]).expect("no elements").size(), 0);
+    assert_eq!(empty.reshape(&[1 << 62, 0]).expect("no elements").size(), 0);
     check(
         empty.reshape(&[1]),
-        "reshape [0, 1099511627776, 1099511627776] to [1]: 0 elements cannot become 1",
+        "reshape [0, 1099511627776, 4194304] to [1]: 0 elements cannot become 1",
     );
+}
+
+#[test]
+fn sizes_beside_a_0_must_fit_too() {
+    let message = "shape [9223372036854775807, 9223372036854775807, 0]: the product of its \
+                   nonzero sizes, or its indices, exceed 2^63 - 1";
+    let sizes = [i64::MAX, i64::MAX, 0];
+    check(ShapeTracker::from_shape(&sizes), message);
+    check(View::create(&sizes, None, 0, None), message);
+    check(View::create(&sizes, Some(&[0, 0, 0]), 0, None), message);
+    check(tracker(&[0]).reshape(&sizes), message);
+    check(tracker(&[1, 1, 0]).expand(&sizes), message);
+    check(tracker(&[1, 1, 0]).pad(&[(i64::MAX - 1, 0), (i64::MAX - 1, 0), (0, 0)]), message);
+    // What fits beside a 0 fits when the 0 becomes 1.
+    let empty = tracker(&[i64::MAX, 0]);
+    assert_eq!(empty.pad(&[(0, 0), (0, 1)]).expect("all padding").size(), i64::MAX);
 }
 
 #[test]
@@ -181,7 +195,7 @@ fn locate_outside_the_shape_is_none() {
 
 #[test]
 fn huge_sizes_beside_a_zero_never_overflow() {
-    for shape in [[BIG, BIG, 0], [0, BIG, BIG], [BIG, 0, BIG]] {
+    for shape in [[BIG, 1 << 22, 0], [0, BIG, 1 << 22], [BIG, 0, 1 << 22]] {
         let empty = tracker(&shape);
         assert_eq!((empty.size(), empty.real_size()), (0, 0));
         assert_eq!(empty.minify().shape(), [0]);
@@ -194,7 +208,7 @@ fn huge_sizes_beside_a_zero_never_overflow() {
         let kept = empty.shrink(&shape.map(|size| (size / 2, size))).expect("inside");
         assert_eq!(kept.size(), 0);
         let padded = empty.pad(&[(1, 1); 3]);
-        assert!(padded.is_err(), "2^80 elements of padding");
+        assert!(padded.is_err(), "more than 2^63 elements of padding");
     }
 }
 
@@ -202,7 +216,7 @@ fn huge_sizes_beside_a_zero_never_overflow() {
 fn highest_index_leaves_room_for_its_size() {
     check(
         View::create(&[1], None, i64::MAX, None),
-        "shape [1]: its element count or indices exceed 2^63 - 1",
+        "shape [1]: the product of its nonzero sizes, or its indices, exceed 2^63 - 1",
     );
     let last = View::create(&[1], None, i64::MAX - 1, None).expect("the last index");
     let last = ShapeTracker::from_views(&[last]).expect("one view");

@@ -328,3 +328,33 @@ fn c_processes_side_by_side_share_one_cache() {
     let listing = std::fs::read_dir(directory.path()).unwrap().flatten();
     assert_eq!(listing.filter(is_entry).count(), 1);
 }
+
+#[cfg(unix)]
+#[test]
+fn c_cache_that_others_may_write_is_not_used_and_nothing_is_left() {
+    use std::os::unix::fs::PermissionsExt;
+    let directory = tempfile::tempdir().unwrap();
+    let [shared, temporary] = ["shared", "temporary"].map(|name| directory.path().join(name));
+    // What a process that was killed has left.
+    let leftover = temporary.join("gradiff-private-x");
+    std::fs::create_dir_all(&leftover).unwrap();
+    std::fs::write(leftover.join("claim"), "").unwrap();
+    std::fs::set_permissions(&leftover.join("claim"), PermissionsExt::from_mode(0o600)).unwrap();
+    std::fs::create_dir(&shared).unwrap();
+    std::fs::set_permissions(&shared, PermissionsExt::from_mode(0o777)).unwrap();
+    let output = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "kernels::c_kernel_runs", "--nocapture"])
+        .env("GRADIFF_CACHE_DIR", &shared)
+        .env("TMPDIR", &temporary)
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    for part in ["cannot use the cache directory", "mode 777", "this process alone"] {
+        assert!(said.contains(part), "{said}");
+    }
+    for empty in [&shared, &temporary] {
+        let left: Vec<_> = std::fs::read_dir(empty).unwrap().flatten().collect();
+        assert!(left.is_empty(), "{left:?}");
+    }
+}

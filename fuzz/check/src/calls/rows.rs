@@ -174,12 +174,13 @@ fn sizes(shape: &[usize]) -> Vec<i64> {
     shape.iter().map(|size| *size as i64).collect()
 }
 
-/// The shape, if it is one: no size negative, and not too many elements.
+/// The shape, if it is one: no size negative, and not too many elements, sizes of 0 left out.
 fn legal(shape: &[i64]) -> Option<Shape> {
     let sizes: Shape =
         shape.iter().map(|size| usize::try_from(*size).ok()).collect::<Option<_>>()?;
-    let count = sizes.iter().try_fold(1_i128, |all, size| all.checked_mul(*size as i128));
-    (sizes.contains(&0) || count? <= ELEMENTS_MOST).then_some(sizes)
+    let nonzero = sizes.iter().filter(|size| **size != 0);
+    let count = nonzero.fold(Some(1_i128), |all, size| all?.checked_mul(*size as i128));
+    (count? <= ELEMENTS_MOST).then_some(sizes)
 }
 
 /// The statement with its axes in order, where the API takes them in any.
