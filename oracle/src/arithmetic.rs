@@ -69,8 +69,13 @@ pub(crate) fn neg(x: Cell) -> Cell {
 
 /// `a + b`.
 pub(crate) fn add(dtype: DType, a: Cell, b: Cell) -> Cell {
+    accumulate(dtype, a, b, u32::MAX)
+}
+
+/// `a + b` in a reduction of which no term passes through more than `depth_max` additions.
+pub(crate) fn accumulate(dtype: DType, a: Cell, b: Cell, depth_max: u32) -> Cell {
     match (a, b) {
-        (Cell::Real(a), Cell::Real(b)) => add_reals(dtype, a, b),
+        (Cell::Real(a), Cell::Real(b)) => add_reals(dtype, a, b, depth_max),
         _ => blocked(&[a, b]).unwrap_or_else(|| match (a, b) {
             (Cell::Inf { negative: x, .. }, Cell::Inf { negative: y, .. }) if x != y => Cell::nan(),
             (Cell::Inf { .. }, _) => a,
@@ -85,20 +90,28 @@ fn two_sum(a: f64, b: f64) -> (f64, f64) {
     (sum, (a - (sum - part)) + (b - part))
 }
 
-/// What `count` numbers of magnitudes adding up to `mass` and a sum of magnitude `size` may
-/// lose when added in any order: every addition but the last can meet the whole mass.
-fn sum_budget(unit: f64, count: u32, mass: f64, size: f64) -> f64 {
-    if count < 2 {
+/// What numbers of magnitudes adding up to `mass` and a sum of magnitude `size` may lose when each
+/// passes through `depth` additions at most: every addition but the last can meet the whole mass.
+fn sum_budget(unit: f64, depth: u32, mass: f64, size: f64) -> f64 {
+    if depth == 0 {
         return 0.0;
     }
-    let part = f64::from(count - 1) * unit;
+    let part = f64::from(depth) * unit;
     if part >= 0.5 {
         return f64::INFINITY;
     }
-    unit * (f64::from(count - 2) * mass + size) / (1.0 - part)
+    unit * (f64::from(depth - 1) * mass + size) / (1.0 - part)
 }
 
-fn add_reals(dtype: DType, a: Real, b: Real) -> Cell {
+/// The most additions that a term of a reduction of `count` numbers may pass through: one after
+/// the other up to 256 numbers, and 32 more for each time that the count doubles. So an engine
+/// must add up the sums of parts; a single accumulator will not do for a long sum.
+pub(crate) fn reduction_depth(count: u32) -> u32 {
+    let doublings = u32::BITS - count.leading_zeros();
+    count.saturating_sub(1).min(256 + 32 * doublings)
+}
+
+fn add_reals(dtype: DType, a: Real, b: Real, depth_max: u32) -> Cell {
     let terms_of = |x: &Real| match x.chain {
         Chain::Sum => x.terms,
         Chain::Leaf | Chain::Product => u32::from(!x.is_zero()),
@@ -108,10 +121,11 @@ fn add_reals(dtype: DType, a: Real, b: Real) -> Cell {
     if terms_of(&a) == 0 && terms_of(&b) == 0 {
         return Cell::zero(a.sign().filter(|_| a.sign() == b.sign()));
     }
+    let cells = a.cells.saturating_add(b.cells);
     // Adding zero changes at most the sign of a zero, and rounds nothing.
     if terms_of(&a) == 0 || terms_of(&b) == 0 {
         let kept = if terms_of(&a) == 0 { b } else { a };
-        return Cell::Real(Real { sign_free: kept.is_zero(), ..kept });
+        return Cell::Real(Real { sign_free: kept.is_zero(), cells, ..kept });
     }
     let format = format(dtype);
     let unit = rounding_unit(format);
@@ -131,18 +145,27 @@ fn add_reals(dtype: DType, a: Real, b: Real) -> Cell {
         && error == 0.0
         && format.holds(hi)
         && (terms == 2 || format.holds_sums(mass, low.into()));
+    let one_by_one = a.depth.saturating_add(b.depth).saturating_add(1).min(terms - 1);
+    let depth = one_by_one.min(depth_max);
     let radius = a.radius + b.radius;
     let size = hi.abs() + radius;
     let spent = |x: &Real| match x.chain {
-        Chain::Sum => x.radius.min(sum_budget(unit, x.terms, x.mass, x.hi.abs())),
+        Chain::Sum => x.radius.min(sum_budget(unit, x.depth, x.mass, x.hi.abs())),
         Chain::Leaf | Chain::Product => 0.0,
     };
-    let budget = sum_budget(unit, terms, mass, size) - spent(&a) - spent(&b);
+    let budget = sum_budget(unit, depth, mass, size) - spent(&a) - spent(&b);
     let own = if dtype == DType::F64 { DOUBLE_DOUBLE * mass } else { 0.0 };
-    let rounding = budget.max(unit * size) + format.floor + own;
+    // Behind so many additions, what one more rounds is in the budget.
+    let least = if depth < one_by_one { 0.0 } else { unit * size };
+    let rounding = budget.max(least) + format.floor + own;
     let chain = Chain::Sum;
     let sign_free = exact && hi == 0.0;
-    settle(format, Real { hi, lo, radius, mass, terms, low, chain, sign_free }, rounding, exact)
+    settle(
+        format,
+        Real { hi, lo, radius, mass, terms, cells, depth, low, chain, sign_free },
+        rounding,
+        exact,
+    )
 }
 
 /// `a * b`.
@@ -227,7 +250,8 @@ fn mul_reals(dtype: DType, a: Real, b: Real) -> Cell {
     let chain = Chain::Product;
     let sign_free = exact && hi == 0.0 && sign.is_none();
     let low = low as i16;
-    let real = Real { hi, lo, radius, mass, terms, low, chain, sign_free };
+    let (cells, depth) = (1, 0);
+    let real = Real { hi, lo, radius, mass, terms, cells, depth, low, chain, sign_free };
     settle(format, real, own.max(once) + floors, exact)
 }
 

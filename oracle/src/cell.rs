@@ -97,6 +97,10 @@ pub(crate) struct Real {
     pub(crate) radius: f64,
     pub(crate) mass: f64,
     pub(crate) terms: u32,
+    /// Of a sum: how many numbers were added up, zeros among them.
+    pub(crate) cells: u32,
+    /// Of a sum: the most roundings that a term passes through.
+    pub(crate) depth: u32,
     pub(crate) low: i16,
     pub(crate) chain: Chain,
     /// The number is an exact zero whose sign may be either.
@@ -112,12 +116,13 @@ impl Real {
     /// A number known within `radius`.
     pub(crate) fn ball(hi: f64, lo: f64, radius: f64) -> Real {
         let chain = Chain::Leaf;
-        Real { hi, lo, radius, mass: 0.0, terms: 1, low: 0, chain, sign_free: false }
+        let (terms, cells, depth) = (1, 1, 0);
+        Real { hi, lo, radius, mass: 0.0, terms, cells, depth, low: 0, chain, sign_free: false }
     }
 
     /// The same bounds, no longer to be taken apart.
     pub(crate) fn leaf(self) -> Real {
-        Real { mass: 0.0, terms: 1, low: 0, chain: Chain::Leaf, ..self }
+        Real { mass: 0.0, terms: 1, cells: 1, depth: 0, low: 0, chain: Chain::Leaf, ..self }
     }
 
     pub(crate) fn is_exact(&self) -> bool {

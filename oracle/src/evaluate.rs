@@ -13,6 +13,7 @@ use crate::cell::{Cell, Reason};
 use crate::infer::{self, Check, broadcast, count, limit, promote};
 use crate::judge::Expected;
 use crate::movement;
+use crate::reduce::Sums;
 use crate::{arithmetic, integer, reduce, transcendental};
 
 /// Why a program has no meaning.
@@ -39,7 +40,20 @@ struct Value {
 /// The program is ill-formed: an unknown value, a dtype that an op does not take, shapes that do
 /// not go together, a literal that its dtype cannot hold, more than 2^24 elements in a value.
 pub fn evaluate(program: &Program) -> Result<Vec<Expected>, Error> {
-    let values = run(program, &mut |_| {})?;
+    expected(program, Sums::Cascaded)
+}
+
+/// Does what [`evaluate`] does, of an engine that adds up the elements of a reduction one after the
+/// other, however many they are: that is a long way from the exact sum.
+///
+/// # Errors
+/// Those of [`evaluate`].
+pub fn evaluate_in_order(program: &Program) -> Result<Vec<Expected>, Error> {
+    expected(program, Sums::OneByOne)
+}
+
+fn expected(program: &Program, sums: Sums) -> Result<Vec<Expected>, Error> {
+    let values = run(program, sums, &mut |_| {})?;
     let output = |id: &ValueId| {
         let value = values[id.0 as usize].clone().expect("an output is used to the end");
         let Value { dtype, shape, cells } = value;
@@ -56,7 +70,7 @@ pub fn evaluate(program: &Program) -> Result<Vec<Expected>, Error> {
 pub fn is_finite(program: &Program) -> Result<bool, Error> {
     let mut is_finite = true;
     let is_number = |cell: &Cell| matches!(cell, Cell::Int(_) | Cell::Real(_));
-    run(program, &mut |value| is_finite &= value.cells.iter().all(is_number))?;
+    run(program, Sums::Cascaded, &mut |value| is_finite &= value.cells.iter().all(is_number))?;
     Ok(is_finite)
 }
 
@@ -68,7 +82,7 @@ pub fn is_finite(program: &Program) -> Result<bool, Error> {
 /// Those of [`evaluate`].
 pub fn origins(program: &Program) -> Result<Vec<BTreeMap<Reason, usize>>, Error> {
     let mut origins: Vec<BTreeMap<Reason, usize>> = Vec::with_capacity(program.statements.len());
-    run(program, &mut |value| {
+    run(program, Sums::Cascaded, &mut |value| {
         let number = origins.len();
         let mut inherited: BTreeMap<Reason, usize> = BTreeMap::new();
         for_each_source(&program.statements[number], |source| {
@@ -88,11 +102,15 @@ pub fn origins(program: &Program) -> Result<Vec<BTreeMap<Reason, usize>>, Error>
 }
 
 /// The values of all statements, shown to `visit` one after the other; kept while they are used.
-fn run(program: &Program, visit: &mut dyn FnMut(&Value)) -> Result<Vec<Option<Value>>, Error> {
+fn run(
+    program: &Program,
+    sums: Sums,
+    visit: &mut dyn FnMut(&Value),
+) -> Result<Vec<Option<Value>>, Error> {
     let mut values: Vec<Option<Value>> = Vec::with_capacity(program.statements.len());
     let last_uses = last_uses(program)?;
     for (number, statement) in program.statements.iter().enumerate() {
-        let value = step(statement, &values)
+        let value = step(statement, sums, &values)
             .map_err(|message| Error { statement: Some(number), message })?;
         visit(&value);
         values.push(Some(value));
@@ -163,7 +181,7 @@ fn get(values: &[Option<Value>], id: ValueId) -> Check<&Value> {
     values.get(id.0 as usize).and_then(Option::as_ref).ok_or_else(missing)
 }
 
-fn step(statement: &Statement, values: &[Option<Value>]) -> Check<Value> {
+fn step(statement: &Statement, sums: Sums, values: &[Option<Value>]) -> Check<Value> {
     match statement {
         Statement::Input { dtype, shape, fill } => input(*dtype, shape, fill),
         Statement::Const { dtype, shape, value } => {
@@ -185,7 +203,7 @@ fn step(statement: &Statement, values: &[Option<Value>]) -> Check<Value> {
             infer::check_bitcast(src.dtype, *dtype)?;
             Ok(src.map(*dtype, |cell| bitcast(src.dtype, *dtype, cell)))
         }
-        Statement::Reduce { op, src, axes } => fold(*op, get(values, *src)?, axes),
+        Statement::Reduce { op, src, axes } => fold(*op, sums, get(values, *src)?, axes),
         Statement::Contiguous { src } | Statement::Realize { src } | Statement::Detach { src } => {
             Ok(get(values, *src)?.clone())
         }
@@ -455,13 +473,13 @@ fn select(operands: &[Operand; 3], values: &[Option<Value>]) -> Check<Value> {
     }))
 }
 
-fn fold(op: ReduceOp, src: &Value, axes: &[usize]) -> Check<Value> {
+fn fold(op: ReduceOp, sums: Sums, src: &Value, axes: &[usize]) -> Check<Value> {
     let (shape, targets) = movement::reduce(&src.shape, axes)?;
     let mut groups: Vec<Vec<Cell>> = vec![Vec::new(); count(&shape)];
     for (cell, target) in src.cells.iter().zip(targets) {
         groups[target].push(*cell);
     }
-    let cells = groups.iter().map(|group| reduce::fold(op, src.dtype, group)).collect();
+    let cells = groups.iter().map(|group| reduce::fold(op, sums, src.dtype, group)).collect();
     Ok(Value::new(infer::reduced(op, src.dtype), shape, cells))
 }
 

@@ -3,19 +3,32 @@
 
 use gradiff_corpus::{DType, ReduceOp};
 
-use crate::arithmetic::{add, max, mul, rounding_unit, settle};
+use crate::arithmetic::{accumulate, max, mul, reduction_depth, rounding_unit, settle};
 use crate::cell::{Cell, Chain, Real, Reason};
 use crate::format::{format, highest_bit};
 use crate::infer::{accumulator, reduced};
 use crate::integer;
 
+/// How many additions a term of a sum may pass through.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sums {
+    /// As many as [`reduction_depth`] says.
+    Cascaded,
+    /// All of them.
+    OneByOne,
+}
+
 /// Folds `group`, elements of dtype `from`, to one of `reduced(op, from)`.
-pub(crate) fn fold(op: ReduceOp, from: DType, group: &[Cell]) -> Cell {
+pub(crate) fn fold(op: ReduceOp, sums: Sums, from: DType, group: &[Cell]) -> Cell {
     let to = reduced(op, from);
     if let Some(cell) = group.iter().find(|cell| matches!(cell, Cell::Unspecified(_))) {
         return *cell;
     }
-    if to.is_float() { fold_floats(op, to, group) } else { fold_integers(op, from, to, group) }
+    if to.is_float() {
+        fold_floats(op, sums, to, group)
+    } else {
+        fold_integers(op, from, to, group)
+    }
 }
 
 fn fold_integers(op: ReduceOp, from: DType, to: DType, group: &[Cell]) -> Cell {
@@ -37,7 +50,7 @@ fn fold_integers(op: ReduceOp, from: DType, to: DType, group: &[Cell]) -> Cell {
     Cell::Int(integer::wrap(to, number))
 }
 
-fn fold_floats(op: ReduceOp, to: DType, group: &[Cell]) -> Cell {
+fn fold_floats(op: ReduceOp, sums: Sums, to: DType, group: &[Cell]) -> Cell {
     let wide = accumulator(to);
     let Some((first, rest)) = group.split_first() else {
         return match op {
@@ -58,16 +71,27 @@ fn fold_floats(op: ReduceOp, to: DType, group: &[Cell]) -> Cell {
         Cell::Real(real) if wide != to => Cell::Real(real.leaf()),
         _ => *cell,
     };
+    let (cells, deepest) = group.iter().fold((0u32, 0), |(cells, deepest), cell| match cell {
+        Cell::Real(real) if wide == to => {
+            (cells.saturating_add(real.cells), real.depth.max(deepest))
+        }
+        _ => (cells.saturating_add(1), deepest),
+    });
+    let depth_max = match sums {
+        Sums::Cascaded => reduction_depth(cells).saturating_add(deepest),
+        Sums::OneByOne => u32::MAX,
+    };
     let total = rest.iter().fold(term(first), |total, cell| match op {
-        ReduceOp::Sum => add(wide, total, term(cell)),
+        ReduceOp::Sum => accumulate(wide, total, term(cell), depth_max),
         ReduceOp::Prod => mul(wide, total, term(cell)),
         ReduceOp::Max => max(total, *cell),
     });
     // The fold may start from the identity: 0 + -0 is 0, and a NaN passes through arithmetic.
     let total = match total {
         Cell::Real(real) if real.is_zero() && op == ReduceOp::Sum => {
-            Cell::Real(Real { sign_free: true, ..real })
+            Cell::Real(Real { sign_free: true, cells, ..real })
         }
+        Cell::Real(real) if op == ReduceOp::Sum => Cell::Real(Real { cells, ..real }),
         Cell::Nan(_) => Cell::nan(),
         total => total,
     };
@@ -125,7 +149,7 @@ mod tests {
     fn floats(op: ReduceOp, dtype: DType, values: &[f64]) -> Cell {
         let group: Vec<_> =
             values.iter().map(|v| Cell::from_bits(DType::F64, v.to_bits())).collect();
-        fold(op, dtype, &group)
+        fold(op, Sums::Cascaded, dtype, &group)
     }
 
     fn exact(cell: Cell) -> Option<f64> {
@@ -142,7 +166,7 @@ mod tests {
     fn integers_wrap_at_the_accumulator() {
         let fold = |op, dtype, bits: &[u64]| {
             let group: Vec<_> = bits.iter().map(|bits| Cell::Int(*bits)).collect();
-            fold(op, dtype, &group)
+            fold(op, Sums::Cascaded, dtype, &group)
         };
         assert_eq!(fold(ReduceOp::Sum, DType::I8, &[0x80, 0x80]), Cell::Int(0xffff_ff00));
         assert_eq!(fold(ReduceOp::Sum, DType::U8, &[255, 255]), Cell::Int(510));
@@ -176,6 +200,41 @@ mod tests {
         let cancel = [2f64.powi(24), 1.0, -(2f64.powi(24))];
         assert_eq!(exact(floats(ReduceOp::Sum, DType::F32, &cancel)), None);
         assert_eq!(exact(floats(ReduceOp::Sum, DType::F64, &cancel)), Some(1.0));
+    }
+
+    /// What one accumulator gives, and what accumulators of 128 numbers each give.
+    fn two_sums(values: &[f32]) -> (f64, f64) {
+        let mut parts = values.to_vec();
+        while parts.len() > 1 {
+            parts = parts.chunks(128).map(|part| part.iter().sum()).collect();
+        }
+        (f64::from(values.iter().sum::<f32>()), f64::from(parts[0]))
+    }
+
+    #[test]
+    fn a_long_sum_in_one_accumulator_is_wrong() {
+        let values = vec![0.1f32; 1 << 20];
+        let (naive, cascaded) = two_sums(&values);
+        let wide: Vec<f64> = values.iter().map(|value| f64::from(*value)).collect();
+        let Cell::Real(real) = floats(ReduceOp::Sum, DType::F32, &wide) else { panic!("a number") };
+        assert!((cascaded - real.hi).abs() <= real.radius, "{cascaded} of {real:?}");
+        assert!((naive - real.hi).abs() > real.radius, "{naive} of {real:?}");
+        // Of a sum of sums of rows, the rows count.
+        let row = floats(ReduceOp::Sum, DType::F32, &wide[..1 << 10]);
+        let Cell::Real(rows) = fold(ReduceOp::Sum, Sums::Cascaded, DType::F32, &vec![row; 1 << 10])
+        else {
+            panic!("a number")
+        };
+        assert!(real.radius <= rows.radius && rows.radius < 2.0 * real.radius, "{rows:?}");
+    }
+
+    #[test]
+    fn a_short_sum_may_have_one_accumulator() {
+        let Cell::Real(real) = floats(ReduceOp::Sum, DType::F32, &[0.1; 256]) else {
+            panic!("a number")
+        };
+        assert_eq!(real.depth, 255);
+        assert_eq!(reduction_depth(1 << 20), 256 + 32 * 21);
     }
 
     #[test]

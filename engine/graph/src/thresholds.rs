@@ -1,7 +1,8 @@
 //! The sizes from which on the engine takes another path, in one table, so that a harness can make
 //! them small: what is otherwise taken by arrays of megabytes is then taken by a hundred elements.
 
-/// Sizes from which on kernels are made in another way. None changes what is computed.
+/// Sizes from which on kernels are made in another way. None changes what is computed, but for the
+/// order in which floats are added up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Thresholds {
     /// Bytes of an array from which on it is not in the caches of a CPU when a kernel begins, nor
@@ -26,6 +27,8 @@ pub struct Thresholds {
     pub keep_row_bytes: i64,
     /// Most bytes of all rows that are kept at once: they lie on the stack.
     pub keep_bytes: i64,
+    /// Most additions of floats into one accumulator; at least 4.
+    pub accumulator_additions: i64,
 }
 
 impl Thresholds {
@@ -41,6 +44,7 @@ impl Thresholds {
         keep_additions: 12,
         keep_row_bytes: 16 << 10,
         keep_bytes: 64 << 10,
+        accumulator_additions: 256,
     };
 
     /// So small that a hundred elements lie on either side of each.
@@ -55,6 +59,7 @@ impl Thresholds {
         keep_additions: 1,
         keep_row_bytes: 64,
         keep_bytes: 128,
+        accumulator_additions: 4,
     };
 }
 

@@ -6,6 +6,7 @@
 //! printed and, with [`interpret`], run. This room knows no device and no buffer: arrays are
 //! slots, and what a device lacks is said by [`Target`].
 
+mod cascade;
 mod contract;
 mod error;
 mod expand;

@@ -86,6 +86,9 @@ impl Free {
     }
 }
 
+/// The most ranges of a kernel: sets of them are the bits of a word.
+pub(crate) const MAX_RANGES: usize = 64;
+
 /// The scope outside of all loops.
 const ROOT: u32 = 0;
 
@@ -154,7 +157,9 @@ impl Linearizer {
             let sources: SmallVec<[u32; 4]> = node.src().iter().map(|x| numbers[x]).collect();
             let join = |sources: &[u32]| sources.iter().fold(0, |all, x| all | free[*x as usize]);
             let open = match node.op() {
-                Op::Range if ranges.len() == 64 => return Err(Error::TooManyLoops(65)),
+                Op::Range if ranges.len() == MAX_RANGES => {
+                    return Err(Error::TooManyLoops(MAX_RANGES + 1));
+                }
                 Op::Range => {
                     ranges.push(number as u32);
                     1 << (ranges.len() - 1)

@@ -6,6 +6,7 @@ use gradiff_graph::{Arg, BoundedLinear, Op, UOp};
 use gradiff_rewrite::Trace;
 use rustc_hash::FxHasher;
 
+use crate::cascade::cascade;
 use crate::error::malformed;
 use crate::keep::keep;
 use crate::opt::{Strategy, optimize, to_groups};
@@ -33,6 +34,8 @@ pub struct Context<'a> {
     pub options: &'a Options,
     /// Which rules fired.
     pub trace: &'a mut Trace,
+    /// Whether loops were divided after they were simplified, without any opts.
+    pub(crate) is_divided: bool,
 }
 
 impl<'a> Context<'a> {
@@ -49,7 +52,7 @@ impl<'a> Context<'a> {
             (name(ast), seed).hash(&mut hasher);
             *groups = groups.smaller(hasher.finish());
         }
-        Context { target, options, trace }
+        Context { target, options, trace, is_divided: false }
     }
 }
 
@@ -64,7 +67,7 @@ pub struct Pass {
 }
 
 /// The passes from node to node, in their order.
-pub const PASSES: [Pass; 12] = [
+pub const PASSES: [Pass; 13] = [
     Pass {
         name: "shape",
         promise: "no axis of size 1, no two axes that could be one, reduced axes last",
@@ -99,6 +102,11 @@ pub const PASSES: [Pass; 12] = [
         name: "groups",
         promise: "folds among threads go through local memory, loops of the output are launched",
         run: to_groups,
+    },
+    Pass {
+        name: "cascade",
+        promise: "no accumulator takes more than a bounded number of additions of floats",
+        run: cascade,
     },
     Pass {
         name: "symbolic-again",
@@ -141,8 +149,8 @@ fn symbolic(root: &UOp, ctx: &mut Context<'_>) -> Result<UOp, Error> {
 
 /// Nothing is left to do where nothing was optimised.
 fn symbolic_again(root: &UOp, ctx: &mut Context<'_>) -> Result<UOp, Error> {
-    let is_as_before = ctx.options.opts == Strategy::None && ctx.target.groups.is_none();
-    if is_as_before { Ok(root.clone()) } else { symbolic(root, ctx) }
+    let has_opts = ctx.options.opts != Strategy::None || ctx.target.groups.is_some();
+    if !has_opts && !ctx.is_divided { Ok(root.clone()) } else { symbolic(root, ctx) }
 }
 
 fn collapse(root: &UOp, ctx: &mut Context<'_>) -> Result<UOp, Error> {

@@ -126,6 +126,12 @@ impl Dialect for C {
         }
     }
 
+    /// On the stack: gcc 12 would keep it in a register and the accumulators of the inner loop, of
+    /// which there are nearly as many as registers, on the stack instead.
+    fn declare_outer(&self, kind: &str, name: &str, value: &str) -> String {
+        format!("volatile {kind} {name} = {value};")
+    }
+
     fn constant(&self, value: Constant) -> Option<String> {
         Some(constant(value))
     }

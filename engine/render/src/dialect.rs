@@ -171,6 +171,11 @@ pub(crate) trait Dialect {
         format!("{kind} {name} = {value};")
     }
 
+    /// The statement that names a variable which changes only around inner loops.
+    fn declare_outer(&self, kind: &str, name: &str, value: &str) -> String {
+        self.declare(kind, name, value, true)
+    }
+
     /// The head of a loop.
     fn count(&self, kind: &str, name: &str, end: &str) -> String {
         format!("for ({kind} {name} = 0; {name} < {end}; {name}++) {{")

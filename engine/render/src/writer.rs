@@ -88,6 +88,8 @@ struct Writer<'a> {
     is_inline: Vec<bool>,
     /// Whether an integer may have to be wrapped.
     is_wrapping: Vec<bool>,
+    /// Whether a variable is a vector that changes only around inner loops.
+    is_outer: Vec<bool>,
     /// Launched ranges that the language has a word for: position, name, word.
     launched: Vec<(u32, String, String)>,
     /// How many names of each kind are taken: alu, val, acc, ridx.
@@ -112,6 +114,7 @@ impl<'a> Writer<'a> {
             expressions: vec![Expression::default(); linear.uops.len()],
             is_inline: find_inline(linear),
             is_wrapping: find_wrapping(linear),
+            is_outer: find_outer(linear),
             launched: Vec::new(),
             counts: [0; 4],
         }
@@ -213,7 +216,7 @@ impl<'a> Writer<'a> {
                     self.line("}");
                 }
             }
-            (Op::DefineAcc, _) => made = self.define(uop)?,
+            (Op::DefineAcc, _) => made = self.define(position)?,
             (Op::Assign, _) => made = self.assign(uop)?,
             (Op::Load, _) => made = self.load(uop)?,
             (Op::Store, _) => self.store(uop)?,
@@ -249,11 +252,16 @@ impl<'a> Writer<'a> {
         Some(name)
     }
 
-    fn define(&mut self, uop: &Instruction) -> Option<Expression> {
+    fn define(&mut self, position: usize) -> Option<Expression> {
+        let uop = &self.linear.uops[position];
         let start = self.dialect.settled(&self.source(uop, 0)?);
         let kind = self.type_name(uop, start.mask_bytes)?;
         let text = self.name(Kind::Acc);
-        self.line(&self.dialect.declare(&kind, &text, &start.text, true));
+        let declared = match self.is_outer[position] {
+            true => self.dialect.declare_outer(&kind, &text, &start.text),
+            false => self.dialect.declare(&kind, &text, &start.text, true),
+        };
+        self.line(&declared);
         Some(Expression { text, mask_bytes: start.mask_bytes, height: 0, is_volatile: true })
     }
 
@@ -395,6 +403,27 @@ pub(crate) fn stored_slots(linear: &Linear) -> Vec<usize> {
             _ => None,
         })
         .collect()
+}
+
+/// The vectors that change in a loop behind an inner one, once for all of its iterations.
+fn find_outer(linear: &Linear) -> Vec<bool> {
+    let mut is_outer = vec![false; linear.uops.len()];
+    // For each open loop, whether one has ended in it.
+    let mut loops: Vec<bool> = Vec::new();
+    for uop in &linear.uops {
+        match uop.op {
+            Op::Range => loops.push(false),
+            Op::EndRange => {
+                loops.pop();
+                loops.iter_mut().for_each(|has_ended| *has_ended = true);
+            }
+            Op::Assign if uop.lanes > 1 && loops.last() == Some(&true) => {
+                is_outer[uop.src[0] as usize] = true;
+            }
+            _ => {}
+        }
+    }
+    is_outer
 }
 
 /// For each uop: whether it is used exactly once, in the loop it is made in, by something that

@@ -10,7 +10,7 @@
 //! A kernel whose outermost range is one of threads is a function of the number of its step.
 
 use std::fs::File;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -53,6 +53,9 @@ const NO_LOOP_VECTORS: &str = "-fno-tree-loop-vectorize";
 /// lines of integers of 64 bits take 9 s instead of 15. Tiles of vectors are shorter, and up to 1.4
 /// times as fast with all that it joins.
 const PAIRS_ALONE: &str = "--param=max-combine-insns=2";
+
+/// A source that every compiler takes.
+const PROBE: &str = "int gradiff_probe(void) { return 0; }\n";
 
 /// See [`PAIRS_ALONE`].
 const LONG: usize = 2048;
@@ -140,7 +143,36 @@ impl Compiler {
             return Ok(library);
         }
         let object = self.build(file, limit)?;
-        load(&self.cache.add(&key, &object)?)
+        let path = self.cache.add(&key, &object)?;
+        load(&path).map_err(|why| {
+            // Nothing is loaded from a file system that is mounted noexec.
+            let what =
+                "cannot load (is the file system mounted noexec? GRADIFF_CACHE_DIR chooses another)";
+            match self.probe() {
+                Ok(()) => Error::Object { what: "cannot load", path, why },
+                Err(_) => Error::File { what, path, why },
+            }
+        })
+    }
+
+    /// Compiles and loads a source that is beyond doubt: where that fails, the machine is at fault.
+    ///
+    /// # Errors
+    /// What the compiler or the system says.
+    fn probe(&self) -> Result<(), String> {
+        let said = |error: std::io::Error| error.to_string();
+        let directory = self.cache.build_folder().map_err(|error| error.to_string())?;
+        let [source, object] = ["probe.c", "probe.so"].map(|name| directory.path().join(name));
+        std::fs::write(&source, PROBE).map_err(said)?;
+        let paths = [&source, Path::new("-o"), &object].map(|path| path.to_string_lossy());
+        let mut arguments: Vec<&str> = self.flags.clone();
+        arguments.extend(paths.iter().map(|path| &**path));
+        let output = output(&self.command, &arguments).map_err(said)?;
+        if !output.status.success() {
+            let stderr = String::from_utf8_lossy(&output.stderr);
+            return Err(format!("{} ({})", stderr.trim(), output.status));
+        }
+        load(&object).map(drop)
     }
 
     fn flags_of(&self, file: &SourceFile) -> impl Iterator<Item = &'static str> {
@@ -149,8 +181,27 @@ impl Compiler {
         self.flags.clone().into_iter().chain(narrow).chain(long)
     }
 
-    /// Runs the compiler.
+    /// The object of a source. What is refused is compiled once more: a compiler that takes it then
+    /// was out of something, such as memory for one of the programs that it starts.
     fn build(&self, file: &SourceFile, limit: Option<Limit>) -> Result<Vec<u8>, Error> {
+        let built = self.attempt(file, limit);
+        let Err(Error::CompilerFailed { compiler, kernels, source_path, stderr }) = built else {
+            return built;
+        };
+        if let Err(why) = self.probe() {
+            return Err(Error::CompilerUnusable { compiler, why });
+        }
+        match self.attempt(file, limit) {
+            Ok(_) => {
+                let why = format!("it failed once and not again over kernels {kernels}: {stderr}");
+                Err(Error::CompilerUnusable { compiler, why })
+            }
+            Err(_) => Err(Error::CompilerFailed { compiler, kernels, source_path, stderr }),
+        }
+    }
+
+    /// Runs the compiler.
+    fn attempt(&self, file: &SourceFile, limit: Option<Limit>) -> Result<Vec<u8>, Error> {
         let failed = |what: &'static str, path: &Path, why: std::io::Error| Error::File {
             what,
             path: path.to_path_buf(),
@@ -185,6 +236,10 @@ impl Compiler {
                 return Err(Error::CompilerTooSlow { compiler, kernels, taken, limit });
             }
         };
+        if process::is_ended_from_outside(status) {
+            let why = format!("it was ended over kernels {kernels}: {status}");
+            return Err(Error::CompilerUnusable { compiler, why });
+        }
         if !status.success() {
             let stderr = std::fs::read(&said).unwrap_or_default();
             let stderr = String::from_utf8_lossy(&stderr).trim().to_string();
@@ -214,7 +269,7 @@ impl Compiler {
             let symbol = format!("run_{}", uniques.list[number].name);
             // SAFETY: `SourceFile::new` wrote the symbol with this very signature.
             let entry = unsafe { library.get::<Entry>(symbol.as_bytes()) };
-            let entry = *entry.map_err(|error| Error::File {
+            let entry = *entry.map_err(|error| Error::Object {
                 what: "cannot find a kernel in",
                 path: self.cache.directory().to_path_buf(),
                 why: error.to_string(),
@@ -235,15 +290,11 @@ fn output(command: &[String], arguments: &[&str]) -> std::io::Result<Output> {
     Command::new(program).args(first).args(arguments).stdin(Stdio::null()).output()
 }
 
-fn load(path: &Path) -> Result<Arc<libloading::Library>, Error> {
+fn load(path: &Path) -> Result<Arc<libloading::Library>, String> {
     // SAFETY: the object was made from our own source (the cache checks it whole); it has no
     // initialisers of its own and depends on the C and math libraries only.
     let library = unsafe { libloading::Library::new(path) };
-    library.map(Arc::new).map_err(|error| Error::File {
-        what: "cannot load (is the file system mounted noexec? GRADIFF_CACHE_DIR chooses another)",
-        path: PathBuf::from(path),
-        why: error.to_string(),
-    })
+    library.map(Arc::new).map_err(|error| error.to_string())
 }
 
 /// What the compiler must know of kernels.
@@ -484,6 +535,8 @@ impl Executable for Kernel {
 mod tests {
     use gradiff_graph::{Arg, Constant, DType, Global, Instruction, Op};
 
+    use std::path::PathBuf;
+
     use super::*;
 
     fn compiler(directory: &Path, command: Option<&str>) -> Result<Compiler, Error> {
@@ -564,11 +617,12 @@ mod tests {
     #[test]
     fn failing_compiler_is_quoted_and_the_source_kept() {
         let directory = tempfile::tempdir().unwrap();
-        let compiler = compiler(directory.path(), Some("cc -include /nonexistent.h")).unwrap();
+        // The name of the kernel, and of nothing else, is an operator.
+        let compiler = compiler(directory.path(), Some("cc -DE_1=+")).unwrap();
         match compiler.compile_checked(&[&kernel()]) {
             Err(Error::CompilerFailed { kernels, source_path: Some(path), stderr, .. }) => {
                 assert_eq!(kernels, "E_1");
-                assert!(stderr.contains("/nonexistent.h"), "{stderr}");
+                assert!(stderr.contains("kernels.c"), "{stderr}");
                 assert!(std::fs::read_to_string(path).unwrap().contains("E_1"));
                 // Failing again adds nothing.
                 assert!(compiler.compile_checked(&[&kernel()]).is_err());
@@ -578,6 +632,44 @@ mod tests {
             }
             other => panic!("{:?}", other.err()),
         }
+    }
+
+    /// The compiler is asked for a source that is beyond doubt before a kernel is blamed.
+    #[test]
+    fn compiler_that_compiles_nothing_is_the_environments_fault() {
+        let directory = tempfile::tempdir().unwrap();
+        let compiler = compiler(directory.path(), Some("cc -include /nonexistent.h")).unwrap();
+        let error = compiler.compile_checked(&[&kernel()]).err().unwrap();
+        assert!(matches!(error, Error::CompilerUnusable { .. }), "{error}");
+        assert!(error.is_environment() && error.to_string().contains("/nonexistent.h"), "{error}");
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn compiler_that_fails_only_once_is_the_environments_fault() {
+        let directory = tempfile::tempdir().unwrap();
+        let (cache, script) = (directory.path().join("cache"), directory.path().join("once.sh"));
+        let text = format!(
+            "case \"$*\" in *kernels.c*) mkdir {}/once && exit 1;; esac\nexec cc \"$@\"\n",
+            directory.path().display()
+        );
+        std::fs::write(&script, text).unwrap();
+        let once = compiler(&cache, Some(&format!("sh {}", script.display()))).unwrap();
+        let error = once.compile_checked(&[&kernel()]).err().unwrap();
+        assert!(error.is_environment() && error.to_string().contains("not again"), "{error}");
+        check(&once);
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn compiler_that_is_killed_is_the_environments_fault() {
+        let directory = tempfile::tempdir().unwrap();
+        let (cache, script) = (directory.path().join("cache"), directory.path().join("killed.sh"));
+        let text = "case \"$*\" in *kernels.c*) kill -KILL $$;; esac\nexec cc \"$@\"\n";
+        std::fs::write(&script, text).unwrap();
+        let killed = compiler(&cache, Some(&format!("sh {}", script.display()))).unwrap();
+        let error = killed.compile_checked(&[&kernel()]).err().unwrap();
+        assert!(error.is_environment() && error.to_string().contains("signal: 9"), "{error}");
     }
 
     #[cfg(unix)]

@@ -269,7 +269,35 @@ pub enum Error {
         /// How long it might have taken.
         limit: Duration,
     },
-    /// A file could not be read, written or loaded.
+    /// A compiler fails whatever it is given, or something else has ended it.
+    #[error("{compiler} does not work on this machine at present: {why}")]
+    CompilerUnusable {
+        /// The command.
+        compiler: String,
+        /// What it said, or how it ended.
+        why: String,
+    },
+    /// A driver has run out of something, or has lost its device.
+    #[error("device {device}: {call} failed: {why}")]
+    DeviceUnusable {
+        /// The device.
+        device: &'static str,
+        /// What was asked of it.
+        call: &'static str,
+        /// What it said.
+        why: String,
+    },
+    /// The system does not load what a working compiler has made of kernels, or has not all of them.
+    #[error("{what} {}: {why}", path.display())]
+    Object {
+        /// What was attempted.
+        what: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        why: String,
+    },
+    /// A file could not be read, written or loaded, whatever is in it.
     #[error("{what} {}: {why}", path.display())]
     File {
         /// What was attempted.
@@ -287,4 +315,36 @@ pub enum Error {
         /// What it said.
         why: String,
     },
+}
+
+impl Error {
+    /// Returns whether the machine is at fault (its files, compilers, devices and settings) rather
+    /// than the kernel or what was asked of it. Such an error says nothing of the engine.
+    pub fn is_environment(&self) -> bool {
+        match self {
+            Error::Environment { .. }
+            | Error::Unavailable { .. }
+            | Error::CompilerUnusable { .. }
+            | Error::DeviceUnusable { .. }
+            | Error::File { .. } => true,
+            Error::NoDevice { .. }
+            | Error::Render(_)
+            | Error::Unsupported { .. }
+            | Error::Malformed { .. }
+            | Error::OutOfBounds { .. }
+            | Error::Uninitialised { .. }
+            | Error::Race { .. }
+            | Error::DivergentBarrier { .. }
+            | Error::Unproven { .. }
+            | Error::Arguments { .. }
+            | Error::Memory { .. }
+            | Error::Unwritten { .. }
+            | Error::Launch { .. }
+            | Error::Driver { .. }
+            | Error::CompilerFailed { .. }
+            | Error::CompilerTooSlow { .. }
+            | Error::Object { .. }
+            | Error::Jit { .. } => false,
+        }
+    }
 }

@@ -64,6 +64,21 @@ pub(crate) fn run(command: &mut Command, limit: Option<Limit>) -> std::io::Resul
     }
 }
 
+/// Returns whether a signal has ended the program that says nothing of what it was given: somebody
+/// sent it, or the system for want of memory or time. A crash is a signal of its own doing.
+#[cfg(unix)]
+pub(crate) fn is_ended_from_outside(status: ExitStatus) -> bool {
+    use std::os::unix::process::ExitStatusExt;
+    let signals =
+        [libc::SIGKILL, libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGQUIT, libc::SIGXCPU];
+    status.signal().is_some_and(|signal| signals.contains(&signal))
+}
+
+#[cfg(not(unix))]
+pub(crate) fn is_ended_from_outside(_: ExitStatus) -> bool {
+    false
+}
+
 /// Makes the program the leader of a group, to be ended with it: a compiler is several programs.
 #[cfg(unix)]
 fn lead(command: &mut Command, most: Duration) {
@@ -75,9 +90,14 @@ fn lead(command: &mut Command, most: Duration) {
         let limit = libc::rlimit { rlim_cur: seconds, rlim_max: seconds };
         // SAFETY: the limit is a struct of its own. Where a stricter one is set, that one stays.
         unsafe { libc::setrlimit(libc::RLIMIT_CPU, &limit) };
+        // SAFETY: the call takes numbers alone. The thread that starts the program waits for it.
+        #[cfg(target_os = "linux")]
+        unsafe {
+            libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL)
+        };
         Ok(())
     };
-    // SAFETY: between fork and exec it makes one system call and allocates nothing.
+    // SAFETY: between fork and exec it makes system calls and allocates nothing.
     unsafe { command.pre_exec(limit_cpu) };
 }
 

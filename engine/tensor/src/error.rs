@@ -20,6 +20,14 @@ pub enum Error {
     Runtime(#[from] gradiff_runtime::Error),
 }
 
+impl Error {
+    /// Returns whether the machine is at fault (its files, compilers, devices and settings), so that
+    /// the same call may succeed on another one.
+    pub fn is_environment(&self) -> bool {
+        matches!(self, Error::Runtime(error) if error.is_environment())
+    }
+}
+
 /// The error for a call that asks for what is not possible.
 pub(crate) fn invalid<T>(message: impl Into<String>) -> Result<T, Error> {
     Err(Error::Invalid(message.into()))

@@ -11,6 +11,9 @@ pub enum Outcome {
     Refused(String),
     /// It panicked or died, with what it said last.
     Crash(String),
+    /// It could not run here and now, for reasons that say nothing of the engine: no space left, a
+    /// compiler that is killed, a device that is lost.
+    Environment(String),
     /// It gave no answer within this many seconds.
     Timeout(u64),
 }

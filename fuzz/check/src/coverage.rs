@@ -242,7 +242,7 @@ fn is_allowed((op, dtype): At) -> bool {
     let to = if op.is_comparison() { DType::Bool } else { dtype };
     let node = UOp::new(op, to, sources, Arg::None);
     let (target, options, mut trace) = (Target::default(), Default::default(), Trace::default());
-    let mut ctx = Context { target, options: &options, trace: &mut trace };
+    let mut ctx = Context::new(&node, &target, &options, &mut trace);
     let legalize = PASSES.last().expect("there are passes");
     verify(&node).is_ok() && (legalize.run)(&node, &mut ctx).is_ok_and(|legal| legal == node)
 }

@@ -10,6 +10,7 @@ use gradiff::{Engine, Plan, PlannedKernel, Tensor};
 use gradiff_corpus::{Array, BinaryOp, DType, Program, Statement, UnaryOp};
 
 use crate::linear::Uops;
+use crate::refusal::Refusal;
 use crate::session::Session;
 use crate::stages::{Elements, Way};
 use crate::{Backend, Outcome, translate};
@@ -330,6 +331,22 @@ impl BackendRow {
         matches!(self.device, UOPS | TEXT)
     }
 
+    /// The command that installs on Debian what the backend needs, as root; `None` if it needs
+    /// nothing that Debian has.
+    pub fn install(&self) -> Option<&'static str> {
+        match (self.device, self.target) {
+            (TEXT, "ptx") => None,
+            (TEXT, _) => Some("apt-get install clang-16"),
+            ("c", _) => Some("apt-get install gcc libc6-dev"),
+            ("opencl", _) => Some("apt-get install ocl-icd-libopencl1 pocl-opencl-icd"),
+            ("wgpu" | "wgpu-core", _) => Some("apt-get install libvulkan1 mesa-vulkan-drivers"),
+            ("cuda", _) => Some(
+                "apt-get install nvidia-driver nvidia-cuda-toolkit (component non-free; with a GPU of NVIDIA)",
+            ),
+            _ => None,
+        }
+    }
+
     fn is_strict(&self) -> bool {
         self.mode == Mode::Strict
     }
@@ -427,6 +444,11 @@ pub fn backends(names: &[String]) -> Result<Vec<Box<dyn Backend>>, OpenError> {
     Ok(found)
 }
 
+/// The device of the backend that a word names, as in [`backends`].
+pub fn device_of(word: &str) -> Option<&'static str> {
+    parsed(word).ok().map(|(row, _)| row.device)
+}
+
 /// The row and the turn that a word names.
 fn parsed(word: &str) -> Result<(&'static BackendRow, Turn), String> {
     let (name, every) = match word.split_once(':') {
@@ -498,7 +520,7 @@ impl Backend for EngineBackend {
         let planned: Vec<Result<Planned, Outcome>> =
             programs.iter().map(|program| caught(|| self.plan(program))).collect();
         let mut plans: Vec<Plan> = planned.iter().flatten().map(|(plan, _)| plan.clone()).collect();
-        let compiled = caught(|| self.engine.compile(&mut plans).map_err(|e| e.to_string()));
+        let compiled = caught(|| Ok(self.engine.compile(&mut plans)?));
         let mut plans = plans.into_iter();
         // Outputs are alive until all are looked at once more.
         let mut outputs_of = Vec::with_capacity(planned.len());
@@ -511,7 +533,7 @@ impl Backend for EngineBackend {
                     let mut plan = [plans.next().expect("a plan for each planned program")];
                     if compiled.is_err() {
                         // One kernel spoils the lot: say which by compiling each on its own.
-                        caught(|| self.engine.compile(&mut plan).map_err(|e| e.to_string()))?;
+                        caught(|| Ok(self.engine.compile(&mut plan)?))?;
                     }
                     caught(|| self.launch(&plan[0], &outputs))
                 });
@@ -540,35 +562,35 @@ fn reads_zero_signs(statement: &Statement) -> bool {
 type Planned = (Plan, Vec<Tensor>);
 
 /// A refusal or a panic as the outcome it is.
-pub(crate) fn caught<T>(work: impl FnOnce() -> Result<T, String>) -> Result<T, Outcome> {
+pub(crate) fn caught<T>(work: impl FnOnce() -> Result<T, Refusal>) -> Result<T, Outcome> {
     match crate::catch(work) {
         Ok(Ok(value)) => Ok(value),
-        Ok(Err(refusal)) => Err(Outcome::Refused(refusal)),
+        Ok(Err(refusal)) => Err(refusal.outcome()),
         Err(panic) => Err(Outcome::Crash(panic)),
     }
 }
 
 impl EngineBackend {
-    fn plan(&self, program: &Program) -> Result<Planned, String> {
+    fn plan(&self, program: &Program) -> Result<Planned, Refusal> {
         let mut plan = Plan::default();
         let outputs = translate::outputs(program, &mut |tensor| {
-            plan.append(self.engine.plan(&[tensor]).map_err(|error| error.to_string())?);
+            plan.append(self.engine.plan(&[tensor])?);
             Ok(())
         })?;
         let all: Vec<&Tensor> = outputs.iter().collect();
-        plan.append(self.engine.plan(&all).map_err(|error| error.to_string())?);
+        plan.append(self.engine.plan(&all)?);
         if self.row.is_strict() {
             let each = |item: &PlannedKernel| crate::strict::check(&item.ast, &item.linear);
             plan.items.iter().try_for_each(each)?;
         }
         match plan.items.iter().find(|item| item.is_endless) {
-            Some(item) => Err(format!("rewriting kernel {} does not end", item.linear.name)),
+            Some(item) => Err(format!("rewriting kernel {} does not end", item.linear.name).into()),
             None => Ok((plan, outputs)),
         }
     }
 
-    fn launch(&self, plan: &Plan, outputs: &[Tensor]) -> Result<Vec<Array>, String> {
-        self.engine.run(plan).map_err(|error| error.to_string())?;
+    fn launch(&self, plan: &Plan, outputs: &[Tensor]) -> Result<Vec<Array>, Refusal> {
+        self.engine.run(plan)?;
         let values = self.values(outputs)?;
         gradiff::runtime::check_freed()?;
         Ok(values)
@@ -586,14 +608,9 @@ impl EngineBackend {
             .then(|| String::from("an output has changed since its launch was over"))
     }
 
-    fn values(&self, outputs: &[Tensor]) -> Result<Vec<Array>, String> {
-        outputs
-            .iter()
-            .map(|output| {
-                let bytes = output.to_bytes(&self.engine).map_err(|error| error.to_string())?;
-                array(output, &bytes)
-            })
-            .collect()
+    fn values(&self, outputs: &[Tensor]) -> Result<Vec<Array>, Refusal> {
+        let value = |output: &Tensor| Ok(array(output, &output.to_bytes(&self.engine)?)?);
+        outputs.iter().map(value).collect()
     }
 }
 

@@ -14,6 +14,7 @@ use gradiff_corpus::{Array, Program};
 
 use crate::engine::array;
 use crate::parts::Part;
+use crate::refusal::Refusal;
 use crate::{Outcome, translate};
 
 /// What an input is made of: dtype, shape, bytes.
@@ -105,7 +106,7 @@ impl Session {
     }
 
     /// Computes a program, maybe twice: the second time its kernels are there already.
-    fn first(&self, program: &Program) -> Result<Results, String> {
+    fn first(&self, program: &Program) -> Result<Results, Refusal> {
         let mut choices = Choices::of(program);
         crate::check_calls(choices.0, CALLS)?;
         if choices.below(3) == 0 {
@@ -114,7 +115,7 @@ impl Session {
         self.computed(program, &mut choices)
     }
 
-    fn computed(&self, program: &Program, choices: &mut Choices) -> Result<Results, String> {
+    fn computed(&self, program: &Program, choices: &mut Choices) -> Result<Results, Refusal> {
         let engine = |choices: &mut Choices| &self.engines[choices.below(self.engines.len())];
         let mut inner = Choices(choices.0 ^ 0x5bd1_e995);
         let outputs = translate::outputs_with(
@@ -122,22 +123,21 @@ impl Session {
             &mut |dtype, shape, bytes| self.input(dtype, shape, bytes, choices),
             &mut |tensor| match inner.below(3) {
                 0 => Ok(()),
-                _ => tensor.realize(engine(&mut inner)).map_err(|error| error.to_string()),
+                _ => Ok(tensor.realize(engine(&mut inner))?),
             },
         )?;
         let mut order: Vec<usize> = (0..outputs.len()).collect();
         match choices.below(3) {
             0 => {
                 let all: Vec<&Tensor> = outputs.iter().collect();
-                engine(choices).realize(&all).map_err(|error| error.to_string())?;
+                engine(choices).realize(&all)?;
             }
             1 => order.reverse(),
             _ => {}
         }
         let mut bytes = vec![Vec::new(); outputs.len()];
         for number in order {
-            let read = outputs[number].to_bytes(engine(choices));
-            bytes[number] = read.map_err(|error| error.to_string())?;
+            bytes[number] = outputs[number].to_bytes(engine(choices))?;
             if choices.below(PART_ONE_IN) == 0 {
                 let in_row = !self.is_in_process || choices.below(4) != 0;
                 let engine = (engine(choices), in_row);
@@ -145,7 +145,8 @@ impl Session {
             }
         }
         let pairs = outputs.iter().zip(&bytes);
-        let arrays = pairs.map(|(output, bytes)| array(output, bytes)).collect::<Result<_, _>>()?;
+        let arrays =
+            pairs.map(|(output, bytes)| array(output, bytes)).collect::<Result<_, String>>()?;
         let kept = outputs.into_iter().map(|output| (choices.below(3) != 0).then_some(output));
         Ok(Results { kept: kept.collect(), bytes, arrays })
     }
@@ -190,26 +191,25 @@ fn read_part(
     bytes: &[u8],
     (engine, in_row): (&Engine, bool),
     choices: &mut Choices,
-) -> Result<(), String> {
+) -> Result<(), Refusal> {
     if bytes.len() > PART_BYTES_MOST {
         return Ok(());
     }
-    let said = |error: gradiff::Error| error.to_string();
-    let part = Part::drawn(tensor, in_row, &mut |bound| choices.below(bound)).map_err(said)?;
-    part.tensor.realize(engine).map_err(said)?;
-    let read = part.tensor.to_bytes(engine).map_err(said)?;
+    let part = Part::drawn(tensor, in_row, &mut |bound| choices.below(bound))?;
+    part.tensor.realize(engine)?;
+    let read = part.tensor.to_bytes(engine)?;
     if read != part.bytes(bytes) {
-        return Err(format!("a part of an output differs from it: {}", part.said()));
+        return Err(format!("a part of an output differs from it: {}", part.said()).into());
     }
     Ok(())
 }
 
 /// The outputs as they are at the end, which must be as they were.
-fn read_again(results: Results) -> Result<Vec<Array>, String> {
+fn read_again(results: Results) -> Result<Vec<Array>, Refusal> {
     for (number, (kept, bytes)) in results.kept.iter().zip(&results.bytes).enumerate() {
         let Some(kept) = kept else { continue };
-        if kept.read().map_err(|error| error.to_string())? != *bytes {
-            return Err(format!("output {number} has changed after it was read"));
+        if kept.read()? != *bytes {
+            return Err(format!("output {number} has changed after it was read").into());
         }
     }
     Ok(results.arrays)
@@ -254,7 +254,7 @@ mod tests {
         assert_eq!(read_again(results(&session)).expect("nothing changed").len(), 2);
         let changed = results(&session);
         overwrite(changed.kept[1].as_ref().expect("it is kept"));
-        let refusal = read_again(changed).expect_err("it changed");
+        let refusal = String::from(read_again(changed).expect_err("it changed"));
         assert!(refusal.contains("output 1 has changed"), "{refusal}");
     }
 

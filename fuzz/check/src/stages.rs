@@ -109,7 +109,7 @@ pub(crate) fn graph(program: &Program) -> Result<Vec<Tensor>, String> {
             *statement = gradiff_corpus::Statement::Contiguous { src: *src };
         }
     }
-    crate::translate::outputs(&program, &mut |_| Ok(()))
+    Ok(crate::translate::outputs(&program, &mut |_| Ok(()))?)
 }
 
 /// The options under which a program is brought to a device.

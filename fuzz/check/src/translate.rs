@@ -4,8 +4,10 @@ use gradiff::{DType, Operand, Scalar, Tensor};
 use gradiff_corpus as corpus;
 use gradiff_corpus::{BinaryOp, Literal, Program, ReduceOp, Statement, UnaryOp, ValueId, fill};
 
+use crate::refusal::Refusal;
+
 /// What a `realize` statement does here.
-pub(crate) type OnRealize<'a> = &'a mut dyn FnMut(&Tensor) -> Result<(), String>;
+pub(crate) type OnRealize<'a> = &'a mut dyn FnMut(&Tensor) -> Result<(), Refusal>;
 
 /// What makes the tensor of an `input` statement.
 pub(crate) type OnInput<'a> =
@@ -15,7 +17,7 @@ pub(crate) type OnInput<'a> =
 ///
 /// # Errors
 /// What the engine says to a statement that it refuses, with the statement's number.
-pub(crate) fn outputs(program: &Program, realize: OnRealize<'_>) -> Result<Vec<Tensor>, String> {
+pub(crate) fn outputs(program: &Program, realize: OnRealize<'_>) -> Result<Vec<Tensor>, Refusal> {
     outputs_with(program, &mut Tensor::from_bytes, realize)
 }
 
@@ -27,13 +29,13 @@ pub(crate) fn outputs_with(
     program: &Program,
     input: OnInput<'_>,
     realize: OnRealize<'_>,
-) -> Result<Vec<Tensor>, String> {
+) -> Result<Vec<Tensor>, Refusal> {
     let mut values: Vec<Tensor> = Vec::with_capacity(program.statements.len());
     for (number, statement) in program.statements.iter().enumerate() {
-        let value =
-            value(statement, &values, input).map_err(|e| format!("statement {number}: {e}"))?;
+        let at = |refusal: Refusal| refusal.at(&format!("statement {number}"));
+        let value = value(statement, &values, input).map_err(|error| at(error.into()))?;
         if let Statement::Realize { .. } = statement {
-            realize(&value).map_err(|e| format!("statement {number}: {e}"))?;
+            realize(&value).map_err(at)?;
         }
         values.push(value);
     }

@@ -14,14 +14,33 @@ pub(crate) struct Args {
     /// Run an engine with this planted fault; see `gradiff faults`.
     #[arg(long, global = true, value_name = "NAME")]
     pub(crate) fault: Option<String>,
+    /// The process that started it, with which it ends.
+    #[arg(long, global = true, hide = true)]
+    pub(crate) parent: Option<u32>,
     /// Take planted faults from this file or folder, not from fuzz/faults.
     #[arg(long, global = true, value_name = "PATH")]
     pub(crate) faults_from: Option<PathBuf>,
 }
 
-const EXIT_CODES: &str = "Exit codes: 0 nothing found, 1 usage, 2 findings, \
-                          3 a backend that was asked for is not available, 70 internal error, \
-                          141 what it prints is no longer read.";
+const EXIT_CODES: &str = "\
+Exit codes:
+    0  nothing found
+    1  usage: flags, files, or a run of nothing (see --allow-empty)
+    2  findings, also if the run was interrupted or the machine failed besides
+    3  no findings, but the machine failed (no space left, a compiler that is killed, ...),
+       or a backend or device that was asked for is not there
+   70  internal error
+   74  standard output cannot be written
+  130  interrupted by Ctrl-C (129 by SIGHUP, 143 by SIGTERM), nothing found until then
+  141  standard output is no longer read";
+
+/// One name of a list that is separated by commas; blanks around it do not count.
+fn word(text: &str) -> Result<String, String> {
+    match text.trim() {
+        "" => Err("a name is missing".to_string()),
+        word => Ok(word.to_string()),
+    }
+}
 
 /// What to do.
 #[derive(Subcommand, Debug)]
@@ -56,7 +75,7 @@ pub(crate) enum Command {
     Coverage(Coverage),
     /// List the planted faults, after checking that each fits the sources.
     Faults(Faults),
-    /// List the backends: there or not, and why.
+    /// List the backends: there or not, why, and what to install.
     Backends,
     /// Serves a hunt; not for people.
     #[command(hide = true)]
@@ -77,10 +96,10 @@ pub(crate) struct Hunt {
     pub(crate) seed: u64,
     /// Backends, separated by commas; `c/opts:16` runs one of 16 programs (default: those that are
     /// there, each as often as `gradiff backends` says).
-    #[arg(long, value_delimiter = ',')]
+    #[arg(long, value_delimiter = ',', value_parser = word)]
     pub(crate) backends: Vec<String>,
     /// Draw from these lanes only, separated by commas.
-    #[arg(long, value_delimiter = ',')]
+    #[arg(long, value_delimiter = ',', value_parser = word)]
     pub(crate) lanes: Vec<String>,
     /// Processes side by side (default: one for each core).
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=256))]
@@ -97,6 +116,13 @@ pub(crate) struct Hunt {
     /// Seconds after which it does whatever it used (default: 10 times --timeout, at least 120).
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) wall_timeout: Option<u64>,
+    /// Fail (exit code 3) unless all backends of these devices are there, separated by commas; also
+    /// names of backends.
+    #[arg(long, value_delimiter = ',', value_parser = word, value_name = "DEVICE")]
+    pub(crate) require: Vec<String>,
+    /// Let a run that runs no program pass.
+    #[arg(long)]
+    pub(crate) allow_empty: bool,
     /// Print a summary as one JSON object.
     #[arg(long)]
     pub(crate) json: bool,
@@ -109,7 +135,7 @@ pub(crate) struct Hunt {
 #[derive(clap::Args, Debug)]
 pub(crate) struct On {
     /// Backends, separated by commas (default: all that are there).
-    #[arg(long, value_delimiter = ',')]
+    #[arg(long, value_delimiter = ',', value_parser = word)]
     pub(crate) backends: Vec<String>,
     /// Seconds of processor time after which one program counts as hung.
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..))]
@@ -122,9 +148,16 @@ pub(crate) struct On {
 /// Flags of `replay`.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Replay {
-    /// Corpus files, or folders of them.
+    /// Corpus files, sequences that a hunt has kept, or folders of them.
     #[arg(required = true)]
     pub(crate) files: Vec<PathBuf>,
+    /// Fail (exit code 3) unless all backends of these devices are there, separated by commas; also
+    /// names of backends.
+    #[arg(long, value_delimiter = ',', value_parser = word, value_name = "DEVICE")]
+    pub(crate) require: Vec<String>,
+    /// Let folders without cases pass.
+    #[arg(long)]
+    pub(crate) allow_empty: bool,
     /// How programs are run.
     #[command(flatten)]
     pub(crate) on: On,
@@ -234,6 +267,9 @@ pub(crate) struct Sweep {
     /// Where findings are written.
     #[arg(long, default_value = "findings")]
     pub(crate) findings: PathBuf,
+    /// Let a run of no cases pass.
+    #[arg(long)]
+    pub(crate) allow_empty: bool,
 }
 
 /// Flags of `coverage`.
@@ -254,6 +290,9 @@ pub(crate) struct Coverage {
     /// The seed of the generated programs.
     #[arg(long, default_value_t = 1, requires = "pairs")]
     pub(crate) seed: u64,
+    /// Let folders without cases, or no programs, pass.
+    #[arg(long)]
+    pub(crate) allow_empty: bool,
 }
 
 /// Flags of `sabotage`.
@@ -322,8 +361,11 @@ pub(crate) struct Gen {
     /// The number of the first one.
     #[arg(long, default_value_t = 0)]
     pub(crate) first: u64,
+    /// Let a run of no programs pass.
+    #[arg(long)]
+    pub(crate) allow_empty: bool,
     /// Draw from these lanes only, separated by commas.
-    #[arg(long, value_delimiter = ',')]
+    #[arg(long, value_delimiter = ',', value_parser = word)]
     pub(crate) lanes: Vec<String>,
 }
 
@@ -343,9 +385,9 @@ pub(crate) struct Worker {
     #[arg(long)]
     pub(crate) seed: u64,
     /// Backends.
-    #[arg(long, value_delimiter = ',')]
+    #[arg(long, value_delimiter = ',', value_parser = word)]
     pub(crate) backends: Vec<String>,
     /// Lanes; none means all.
-    #[arg(long, value_delimiter = ',')]
+    #[arg(long, value_delimiter = ',', value_parser = word)]
     pub(crate) lanes: Vec<String>,
 }

@@ -1,46 +1,131 @@
 //! What several commands need first: the backends, the lanes, a case file.
 
+use std::collections::BTreeMap;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use gradiff_check::Backend;
 use gradiff_corpus::CaseFile;
 use gradiff_gen::{Config, Lane};
+use walkdir::WalkDir;
 
 use crate::Failure;
 
 /// Opens the named backends.
 ///
 /// # Errors
-/// A name that is none (usage), a backend that is not there.
+/// A name that is none, or twice (usage); a backend that is not there.
 pub(crate) fn open(names: &[String]) -> Result<Vec<Box<dyn Backend>>, Failure> {
+    let bare = |word: &String| word.split(':').next().unwrap_or_default().to_string();
+    for (number, word) in names.iter().enumerate() {
+        if names[..number].iter().any(|other| bare(other) == bare(word)) {
+            return Err(Failure::Usage(format!("backend {} is named twice", bare(word))));
+        }
+    }
     gradiff_check::backends(names).map_err(|error| {
         if error.is_unknown_name {
             Failure::Usage(error.message)
         } else {
-            Failure::Backend(error.message)
+            Failure::Environment(error.message)
         }
     })
 }
 
-/// The names that were asked for, each checked to be there; or, if none was, those of `defaults`
-/// that are there.
+/// Backends to run on.
+#[derive(Clone, Debug)]
+pub(crate) struct Chosen {
+    /// Their names, each checked to be there.
+    pub(crate) names: Vec<String>,
+    /// Of backends that are run by default, the devices that are not there, each with the reason.
+    pub(crate) missing: BTreeMap<String, String>,
+}
+
+/// The names that were asked for, each once and checked to be there; or, if none was, those of
+/// `defaults` that are there.
 ///
 /// # Errors
-/// As [`open`]; also if nothing is there at all.
-pub(crate) fn names(
+/// As [`open`]; also if nothing is there at all, or not what is required.
+pub(crate) fn choose(
     asked: &[String],
     defaults: impl Iterator<Item = String>,
-) -> Result<Vec<String>, Failure> {
-    if !asked.is_empty() {
-        open(asked)?;
-        return Ok(asked.to_vec());
+    required: &[String],
+) -> Result<Chosen, Failure> {
+    let mut missing = BTreeMap::new();
+    let mut names: Vec<String> = Vec::new();
+    if asked.is_empty() {
+        for name in defaults {
+            match open(std::slice::from_ref(&name)) {
+                Ok(_) => names.push(name),
+                Err(failure) => {
+                    let device = gradiff_check::device_of(&name).unwrap_or(&name).to_string();
+                    missing.entry(device).or_insert_with(|| failure.message().to_string());
+                }
+            }
+        }
+    } else {
+        for name in asked {
+            if !names.contains(name) {
+                names.push(name.clone());
+            }
+        }
+        open(&names)?;
     }
-    let is_there = |name: &String| open(std::slice::from_ref(name)).is_ok();
-    let there: Vec<String> = defaults.filter(is_there).collect();
-    if there.is_empty() {
-        return Err(Failure::Backend("no backend is there; see `gradiff backends`".to_string()));
+    require(required, &names, &missing)?;
+    if names.is_empty() {
+        return Err(Failure::Environment(
+            "no backend is there; see `gradiff backends`".to_string(),
+        ));
     }
-    Ok(there)
+    Ok(Chosen { names, missing })
+}
+
+/// Checks that the run has all that it must have: backends, or devices with all of their backends.
+fn require(
+    required: &[String],
+    names: &[String],
+    missing: &BTreeMap<String, String>,
+) -> Result<(), Failure> {
+    for word in required {
+        let rows = gradiff_check::BACKENDS.iter();
+        if !rows.into_iter().any(|row| row.name == word || row.device == word) {
+            let mut devices: Vec<&str> =
+                gradiff_check::BACKENDS.iter().map(|row| row.device).collect();
+            devices.sort_unstable();
+            devices.dedup();
+            let devices = devices.join(", ");
+            let message = format!("--require {word}: no device or backend is called so; devices: ");
+            return Err(Failure::Usage(message + &devices));
+        }
+        if let Some(reason) = missing.get(word) {
+            return Err(Failure::Environment(format!("{word} is required: {reason}")));
+        }
+        let is_it = |name: &String| {
+            name.split(':').next() == Some(word) || gradiff_check::device_of(name) == Some(word)
+        };
+        if !names.iter().any(is_it) {
+            // Without a list of backends, what hunts do not run by default is not looked for.
+            open(std::slice::from_ref(word)).or_else(|failure| match failure {
+                Failure::Environment(_) => Err(failure),
+                _ => Ok(Vec::new()),
+            })?;
+            let message = format!("{word} is required, and no backend of this run is on it");
+            return Err(Failure::Usage(message));
+        }
+    }
+    Ok(())
+}
+
+/// Refuses a run of nothing, which would pass for a clean one.
+///
+/// # Errors
+/// The count is 0, unless that is allowed.
+pub(crate) fn check_count(count: u64, what: &str, is_allowed: bool) -> Result<(), Failure> {
+    match count {
+        0 if !is_allowed => Err(Failure::Usage(format!(
+            "a run of 0 {what} shows nothing; --allow-empty permits it"
+        ))),
+        _ => Ok(()),
+    }
 }
 
 /// The backends of hunts, each with its share of the programs.
@@ -74,26 +159,59 @@ pub(crate) fn config(lanes: &[String]) -> Result<Config, Failure> {
     Ok(config)
 }
 
+/// Bytes of a case file, at most: a case is a short text.
+const CASE_BYTES_MOST: u64 = 16 << 20;
+
+/// Reads one file of text.
+///
+/// # Errors
+/// It cannot be read, is no file (a device or a pipe may never end), is too large or no text.
+pub(crate) fn text(path: &Path) -> Result<String, Failure> {
+    let failed = |what: String| Failure::Usage(format!("{}: {what}", path.display()));
+    let metadata = std::fs::metadata(path).map_err(|error| failed(error.to_string()))?;
+    if !metadata.is_file() {
+        return Err(failed("not a file, but a folder, device, pipe or socket".to_string()));
+    }
+    let mut bytes = Vec::new();
+    let file = std::fs::File::open(path).map_err(|error| failed(error.to_string()))?;
+    let read = file.take(CASE_BYTES_MOST + 1).read_to_end(&mut bytes);
+    read.map_err(|error| failed(error.to_string()))?;
+    if CASE_BYTES_MOST < bytes.len() as u64 {
+        return Err(failed(format!("more than {CASE_BYTES_MOST} bytes, which is no case")));
+    }
+    let text = String::from_utf8(bytes).map_err(|error| {
+        let at = error.utf8_error().valid_up_to();
+        failed(format!("not UTF-8 text (byte {at})"))
+    })?;
+    // A byte order mark is no part of the text.
+    Ok(text.strip_prefix('\u{feff}').map(str::to_string).unwrap_or(text))
+}
+
 /// Reads and parses one corpus file.
 ///
 /// # Errors
-/// It cannot be read, is no text, or is not well formed (with line and column).
+/// As [`text()`]; it is not well formed (with line and column).
 pub(crate) fn read(path: &Path) -> Result<CaseFile, Failure> {
-    let bytes = std::fs::read(path)
-        .map_err(|error| Failure::Usage(format!("{}: {error}", path.display())))?;
-    let text = String::from_utf8(bytes).map_err(|error| {
-        let at = error.utf8_error().valid_up_to();
-        Failure::Usage(format!("{}: not UTF-8 text (byte {at})", path.display()))
-    })?;
-    gradiff_corpus::parse(&text)
+    gradiff_corpus::parse(&text(path)?)
         .map_err(|error| Failure::Usage(format!("{}: {error}", path.display())))
 }
 
-/// The files named, and the corpus files below the folders named, in order.
+/// Returns whether the name of a file is that of a case or of a sequence.
+fn is_case(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension == "case") || is_sequence(path)
+}
+
+/// Returns whether a file holds a sequence of programs that a hunt has kept.
+pub(crate) fn is_sequence(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension == crate::sequence::EXTENSION)
+}
+
+/// The files named, and the corpus files below the folders named, in order. Links are followed, but
+/// not in circles.
 ///
 /// # Errors
-/// A path that is not there; a folder without corpus files.
-pub(crate) fn files(paths: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {
+/// A path that is not there; a folder without corpus files, unless that is allowed.
+pub(crate) fn files(paths: &[PathBuf], is_empty_allowed: bool) -> Result<Vec<PathBuf>, Failure> {
     let mut files = Vec::new();
     for path in paths {
         let failed = |error: std::io::Error| Failure::Usage(format!("{}: {error}", path.display()));
@@ -101,19 +219,31 @@ pub(crate) fn files(paths: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {
             files.push(path.clone());
             continue;
         }
-        let (mut inside, mut folders) = (Vec::new(), vec![path.clone()]);
-        while let Some(folder) = folders.pop() {
-            for entry in std::fs::read_dir(folder).map_err(failed)? {
-                let entry = entry.map_err(failed)?.path();
-                if entry.is_dir() {
-                    folders.push(entry);
-                } else if entry.extension().is_some_and(|extension| extension == "case") {
-                    inside.push(entry);
+        let mut inside = Vec::new();
+        for entry in WalkDir::new(path).follow_links(true).sort_by_file_name() {
+            if crate::interrupt::is_asked() {
+                return Err(Failure::Interrupted);
+            }
+            let entry = match entry {
+                Ok(entry) => entry,
+                Err(error) if error.loop_ancestor().is_some() => continue,
+                // A link to nothing, which could not be a case.
+                Err(error)
+                    if error.path().is_some_and(|path| path.is_symlink() && !is_case(path)) =>
+                {
+                    continue;
                 }
+                Err(error) => return Err(failed(error.into())),
+            };
+            if entry.file_type().is_file() && is_case(entry.path()) {
+                inside.push(entry.into_path());
             }
         }
-        if inside.is_empty() {
-            let message = format!("{}: no .case files in this folder", path.display());
+        if inside.is_empty() && !is_empty_allowed {
+            let message = format!(
+                "{}: no .case files in this folder; --allow-empty permits it",
+                path.display()
+            );
             return Err(Failure::Usage(message));
         }
         inside.sort();

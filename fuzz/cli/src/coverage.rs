@@ -10,6 +10,7 @@ use gradiff_gen::{Feature, Features, Pairs};
 use serde_json::{Value, json};
 
 use crate::args::Coverage as Options;
+use crate::out::outln;
 use crate::{Failure, Status};
 
 /// Counts and prints; a rule that never fired is a finding.
@@ -18,12 +19,13 @@ use crate::{Failure, Status};
 /// A file that cannot be read or is no case.
 pub(crate) fn measure(options: &Options) -> Result<Status, Failure> {
     if let Some(programs) = options.pairs {
+        crate::case::check_count(programs, "programs", options.allow_empty)?;
         return Ok(measure_pairs(options, programs));
     }
     let cases: Vec<Case> = if options.files.is_empty() {
         gradiff_check::embedded_cases()
     } else {
-        let files = crate::case::files(&options.files)?;
+        let files = crate::case::files(&options.files, options.allow_empty)?;
         let case = |path: &std::path::PathBuf| Ok(crate::case::read(path)?.case);
         files.iter().map(case).collect::<Result<_, Failure>>()?
     };
@@ -31,16 +33,16 @@ pub(crate) fn measure(options: &Options) -> Result<Status, Failure> {
     let coverage = gradiff_check::coverage(&cases);
     let never = coverage.never_fired();
     if options.json {
-        println!("{}", to_json(&coverage, cases.len()));
+        outln!("{}", to_json(&coverage, cases.len()));
     } else {
         print_rules(&coverage);
         print_devices(&coverage);
         if options.holes {
             print_holes(&coverage);
         }
-        println!("{} rules over {} cases", coverage.rules.len(), cases.len());
-        println!("never fired: {}", never.len());
-        never.iter().for_each(|rule| println!("  {rule}"));
+        outln!("{} rules over {} cases", coverage.rules.len(), cases.len());
+        outln!("never fired: {}", never.len());
+        never.iter().for_each(|rule| outln!("  {rule}"));
     }
     Ok(if never.is_empty() { Status::Clean } else { Status::Findings })
 }
@@ -65,7 +67,7 @@ fn measure_pairs(options: &Options, programs: u64) -> Status {
         let counts =
             counts.iter().map(|(feature, count)| (feature.name().to_string(), json!(count)));
         let names: Vec<[&str; 2]> = unseen.iter().map(|(a, b)| [a.name(), b.name()]).collect();
-        println!(
+        outln!(
             "{}",
             json!({"programs": programs, "seed": options.seed, "seen": pairs.seen(),
             "possible": Pairs::POSSIBLE, "features": Value::Object(counts.collect()),
@@ -74,10 +76,10 @@ fn measure_pairs(options: &Options, programs: u64) -> Status {
         return Status::Clean;
     }
     for (feature, count) in &counts {
-        println!("{:28}{count:8}{:8.2} %", feature.name(), share(*count));
+        outln!("{:28}{count:8}{:8.2} %", feature.name(), share(*count));
     }
-    println!("feature pairs: {} of {} in {programs} programs", pairs.seen(), Pairs::POSSIBLE);
-    unseen.iter().for_each(|(a, b)| println!("  {} with {}", a.name(), b.name()));
+    outln!("feature pairs: {} of {} in {programs} programs", pairs.seen(), Pairs::POSSIBLE);
+    unseen.iter().for_each(|(a, b)| outln!("  {} with {}", a.name(), b.name()));
     Status::Clean
 }
 
@@ -86,28 +88,28 @@ fn words(items: impl IntoIterator<Item = impl Display>) -> String {
 }
 
 fn print_rules(coverage: &Coverage) {
-    println!("{:36} {:>6}  {:26} dtypes of operands", "rule", "fired", "ops");
+    outln!("{:36} {:>6}  {:26} dtypes of operands", "rule", "fired", "ops");
     for (rule, counts) in &coverage.rules {
         let ops: BTreeSet<_> = counts.keys().map(|((op, _), _)| op.name()).collect();
         let dtypes: BTreeSet<_> = counts.keys().map(|((_, dtype), _)| *dtype).collect();
         let (ops, fired) = (words(ops), coverage.fired(rule));
         let ops = if ops.len() <= 26 { ops } else { format!("{:.23}...", ops) };
-        println!("{rule:36} {fired:6}  {ops:26} {}", words(dtypes));
+        outln!("{rule:36} {fired:6}  {ops:26} {}", words(dtypes));
     }
 }
 
 /// One letter for each device that ran the op at the dtype; `-` where it is allowed and none did.
 fn print_devices(coverage: &Coverage) {
     for (device, reason) in &coverage.missing {
-        println!("device {device} is not there: {reason}");
+        outln!("device {device} is not there: {reason}");
     }
     let ran: Vec<&str> = DEVICES.into_iter().filter(|d| coverage.devices.contains_key(d)).collect();
-    println!("\nuops by dtype of operands; {}", words(ran.iter().map(|d| format!("{:.1}={d}", d))));
+    outln!("\nuops by dtype of operands; {}", words(ran.iter().map(|d| format!("{:.1}={d}", d))));
     let holes: BTreeSet<At> = ran.iter().flat_map(|device| coverage.device_holes(device)).collect();
     let seen = coverage.devices.values().flat_map(|counts| counts.keys().copied());
     let all: BTreeSet<At> = seen.chain(holes.iter().copied()).collect();
     let ops: BTreeSet<_> = all.iter().map(|(op, _)| *op).collect();
-    println!("{:14}{}", "", DType::ALL.map(|dtype| format!("{:>5}", dtype.name())).concat());
+    outln!("{:14}{}", "", DType::ALL.map(|dtype| format!("{:>5}", dtype.name())).concat());
     for op in ops {
         let cell = |dtype: DType| {
             let is_at = |at: &&At| at.0 == op && at.1.name() == dtype.name();
@@ -116,24 +118,24 @@ fn print_devices(coverage: &Coverage) {
             let letters: String = ran.iter().filter(did).map(|device| &device[..1]).collect();
             format!("{:>5}", if letters.is_empty() { "-" } else { &letters })
         };
-        println!("{:14}{}", op.name(), DType::ALL.map(cell).concat().trim_end());
+        outln!("{:14}{}", op.name(), DType::ALL.map(cell).concat().trim_end());
     }
-    println!();
+    outln!();
 }
 
 fn print_holes(coverage: &Coverage) {
-    println!("rules by dtype: what the types of a rule allow and no case has");
+    outln!("rules by dtype: what the types of a rule allow and no case has");
     for (rule, dtypes) in coverage.rule_holes() {
-        println!("  {rule:34} {}", words(dtypes));
+        outln!("  {rule:34} {}", words(dtypes));
     }
     for device in coverage.devices.keys() {
         let holes = coverage.device_holes(device);
-        println!("{device}: {} ops at a dtype that never ran", holes.len());
+        outln!("{device}: {} ops at a dtype that never ran", holes.len());
         for (op, dtype) in holes {
-            println!("  {op} {dtype}");
+            outln!("  {op} {dtype}");
         }
     }
-    println!();
+    outln!();
 }
 
 fn to_json(coverage: &Coverage, cases: usize) -> Value {

@@ -4,7 +4,7 @@
 //! is read from `/proc`. Where there is none, `of_tree` gives `None` and wall time has to do.
 
 use std::collections::HashMap;
-use std::process::Command;
+use std::process::{Child, Command};
 use std::time::Duration;
 
 /// The unit of times in `/proc`: Linux gives them in hundredths of a second on every machine.
@@ -60,11 +60,26 @@ pub(crate) fn lead(command: &mut Command) {
     let _ = command;
 }
 
+/// Returns whether a child has ended, which is not waited for by that: its number stays its own.
+pub(crate) fn has_ended(child: &mut Child) -> bool {
+    #[cfg(unix)]
+    {
+        use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+        pid.is_some_and(|pid| matches!(waitid(WaitId::Pid(pid), options), Ok(Some(_))))
+    }
+    #[cfg(not(unix))]
+    matches!(child.try_wait(), Ok(Some(_)))
+}
+
 /// Kills the group that a process leads. It must not have been waited for: until then nobody else
 /// has its number.
 pub(crate) fn end_group(leader: u32) {
     #[cfg(unix)]
-    let _ = Command::new("kill").args(["-KILL", "--", &format!("-{leader}")]).status();
+    if let Some(group) = i32::try_from(leader).ok().and_then(rustix::process::Pid::from_raw) {
+        let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
+    }
     #[cfg(not(unix))]
     let _ = leader;
 }

@@ -1,18 +1,86 @@
 //! Keeps findings: minimises them, knows which are the same, writes each one down three times.
+//!
+//! What fails is written down as it is, in the folder `raw`, before anything else is done with it,
+//! and taken away when it is kept in a smaller form: whatever ends this process, nothing is lost.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use gradiff_check::{Blame, Failure as Found, Finding, Kind};
 use gradiff_corpus::{Program, Statement};
 
 use crate::Failure;
-use crate::pool::{Client, Settings};
+use crate::out::{clean, errln};
+use crate::pool::{Client, Death, Seen, Settings};
+use crate::sequence::{EXTENSION, Sequence};
 
 /// How often a minimisation may ask a backend.
 const BUDGET: usize = 600;
 /// The same for a program that kills or hangs its worker at each ask.
 const BUDGET_FATAL: usize = 20;
+
+/// Seconds that the replay of what a worker has died of may take, smaller and smaller.
+const SEQUENCE_SECONDS: u64 = 60;
+
+/// Raw files that are kept of programs that fail in company only.
+const COMPANY_MOST: u64 = 100;
+
+/// Where failures are written before they are looked at, by the threads that see them.
+#[derive(Clone, Debug)]
+pub(crate) struct Raw {
+    folder: PathBuf,
+}
+
+impl Raw {
+    /// Below the folder of findings.
+    pub(crate) fn of(findings: &Path) -> Raw {
+        Raw { folder: findings.join("raw") }
+    }
+
+    /// Writes a failing program as it was generated.
+    pub(crate) fn program(
+        &self,
+        program: &Program,
+        found: &Found,
+        origin: &str,
+    ) -> Option<PathBuf> {
+        let (program, failure, origin) = (program.clone(), found.clone(), origin.to_string());
+        let finding = Finding { program, failure, blame: None, origin };
+        self.write(&format!("{}.case", finding.stem()), &finding.case_text())
+    }
+
+    /// Writes what a worker had run when it died.
+    pub(crate) fn death(&self, death: &Death) -> Option<PathBuf> {
+        let text = sequence_text(&death.found, "not replayed yet", &death.sequence);
+        self.write(&sequence_name(&death.sequence), &text)
+    }
+
+    fn write(&self, name: &str, text: &str) -> Option<PathBuf> {
+        let path = self.folder.join(name);
+        let written =
+            std::fs::create_dir_all(&self.folder).and_then(|()| std::fs::write(&path, text));
+        match written {
+            Ok(()) => Some(path),
+            Err(error) => {
+                errln!("gradiff: {} cannot be written: {error}; the case is:", path.display());
+                errln!("{text}");
+                None
+            }
+        }
+    }
+}
+
+fn sequence_text(found: &Found, fate: &str, sequence: &Sequence) -> String {
+    let Found { backend, kind, detail } = found;
+    let line = format!("{} on {backend}: {detail}; {fate}", kind.name()).replace(['\n', '\r'], " ");
+    format!("# {}\n# gradiff replay runs this file again\n{sequence}", clean(&line))
+}
+
+fn sequence_name(sequence: &Sequence) -> String {
+    let stem = gradiff_check::stem(&sequence.to_string());
+    format!("{}.{EXTENSION}", stem.replace("fuzz-", "death-"))
+}
 
 /// The findings of one run.
 pub(crate) struct Findings {
@@ -23,6 +91,7 @@ pub(crate) struct Findings {
     kept: Vec<Kept>,
     in_company: Option<Kept>,
     slow: u64,
+    not_reproduced: u64,
 }
 
 /// One finding, minimised.
@@ -30,11 +99,29 @@ pub(crate) struct Kept {
     /// Which ones are the same: the failure's kind, the guilty stage and the ops.
     signature: String,
     /// What is written down.
-    pub(crate) finding: Finding,
+    pub(crate) what: Form,
     /// The file's path, if it could be written.
     pub(crate) path: Option<PathBuf>,
     /// How many programs led to it.
     pub(crate) count: u64,
+}
+
+/// What a finding consists of.
+pub(crate) enum Form {
+    /// A program that fails.
+    Program(Box<Finding>),
+    /// Programs at which a worker died, and how, in words.
+    Sequence(Sequence, String),
+}
+
+impl Kept {
+    /// One line: what happens where.
+    pub(crate) fn story(&self) -> String {
+        match &self.what {
+            Form::Program(finding) => clean(&finding.story()),
+            Form::Sequence(_, story) => story.clone(),
+        }
+    }
 }
 
 impl Findings {
@@ -57,6 +144,7 @@ impl Findings {
             kept: Vec::new(),
             in_company: None,
             slow: 0,
+            not_reproduced: 0,
         })
     }
 
@@ -70,16 +158,60 @@ impl Findings {
         self.slow
     }
 
-    /// Minimises a failing program, and keeps it unless it is one that is known.
+    /// Deaths of workers that did not come again when what they had run was run again.
+    pub(crate) fn not_reproduced(&self) -> u64 {
+        self.not_reproduced
+    }
+
+    /// Minimises a failing program, and keeps it unless it is one that is known. `raw` is the file
+    /// that holds it as it is.
     ///
     /// # Errors
     /// No worker can be started.
     pub(crate) fn add(
         &mut self,
         program: &Program,
-        found: &Found,
+        seen: &Seen,
         origin: &str,
+        raw: Option<PathBuf>,
     ) -> Result<(), Failure> {
+        let found = &seen.found;
+        let kept = match self.minimised(program, found) {
+            Ok(Some((small, now, blame))) => {
+                let finding =
+                    Finding { program: small, failure: now, blame, origin: origin.to_string() };
+                self.keep(finding)
+            }
+            Ok(None) => match (&seen.death, found.kind) {
+                (_, Kind::Timeout) => {
+                    self.slow += 1;
+                    true
+                }
+                // No mistake of this program alone: what came before it has a part in it.
+                (Some(death), _) => return self.add_death(death, raw),
+                _ => self.keep_in_company(program, found, origin),
+            },
+            // There is no time to find out more.
+            Err(Failure::Interrupted) => {
+                let (program, failure) = (program.clone(), found.clone());
+                self.keep(Finding { program, failure, blame: None, origin: origin.to_string() })
+            }
+            Err(failure) => return Err(failure),
+        };
+        match raw {
+            Some(raw) if kept => Self::remove_raw(&raw),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// The smallest program that fails as this one does, how, and what is to blame; `None` if it
+    /// does not fail again.
+    fn minimised(
+        &mut self,
+        program: &Program,
+        found: &Found,
+    ) -> Result<Option<(Program, Found, Option<Blame>)>, Failure> {
         // What one backend spoils another may die of: then all of them are asked.
         let mut on = found.backend.clone();
         let mut again = self.again(program, found, &on)?;
@@ -87,27 +219,126 @@ impl Findings {
             on = self.settings.backends.join(",");
             again = self.again(program, found, &on)?;
         }
-        let Some(now) = again else {
-            match found.kind {
-                Kind::Timeout => self.slow += 1,
-                _ => self.keep_in_company(program, found, origin),
-            }
-            return Ok(());
-        };
+        let Some(now) = again else { return Ok(None) };
         let client = self.client(&on);
         let small = minimise(program, &now, client)?;
-        let failures = client.judge(&small)?.1;
+        let failures = match client.judge(&small) {
+            Err(Failure::Interrupted) => return Ok(Some((small, now, None))),
+            judged => judged?.1,
+        };
         let now = failures.into_iter().find(|f| f.kind == found.kind).unwrap_or(now);
-        let blame = client.blame(&small, &now.backend)?;
-        let signature = signature(&small, &now, blame.as_ref());
+        let blame = match client.blame(&small, &now.backend) {
+            Err(Failure::Interrupted) => None,
+            blame => blame?,
+        };
+        Ok(Some((small, now, blame)))
+    }
+
+    /// Keeps a finding unless it is known; whether nothing of it is left to be kept.
+    fn keep(&mut self, finding: Finding) -> bool {
+        let signature = signature(&finding.program, &finding.failure, finding.blame.as_ref());
+        if let Some(known) = self.kept.iter_mut().find(|kept| kept.signature == signature) {
+            known.count += 1;
+            return true;
+        }
+        let path = self.write(&finding);
+        let is_written = path.is_some();
+        self.kept.push(Kept { signature, what: Form::Program(Box::new(finding)), path, count: 1 });
+        is_written
+    }
+
+    /// Runs what a worker has died of once more in a fresh one. If that dies as well, the programs
+    /// are left out that it does not take; else all are kept, as a death that was not reproduced.
+    ///
+    /// # Errors
+    /// No worker can be started.
+    pub(crate) fn add_death(&mut self, death: &Death, raw: Option<PathBuf>) -> Result<(), Failure> {
+        let start = Instant::now();
+        let again = match self.dying_tail(&death.sequence, start) {
+            // It is kept as it is.
+            Err(Failure::Interrupted | Failure::Environment(_)) => None,
+            again => again?,
+        };
+        let is_again = again.is_some();
+        let (sequence, found, fate) = match again {
+            Some((tail, found)) => {
+                let small = tail.minimised(&mut |candidate| {
+                    self.dies(candidate, start).is_ok_and(|died| died.is_some())
+                });
+                (small, found, "in a fresh worker as well".to_string())
+            }
+            None => {
+                self.not_reproduced += 1;
+                let count = death.sequence.count();
+                let fate = format!("not reproduced: {count} programs run again, and nothing died");
+                let fate = match start.elapsed().as_secs() < SEQUENCE_SECONDS {
+                    true if !crate::interrupt::is_asked() => fate,
+                    _ => format!("not reproduced in the time there was, of {count} programs"),
+                };
+                (death.sequence.clone(), death.found.clone(), fate)
+            }
+        };
+        let text = sequence_text(&found, &fate, &sequence);
+        let path = self.folder.join(sequence_name(&sequence));
+        let path = match std::fs::write(&path, &text) {
+            Ok(()) => {
+                raw.iter().for_each(|raw| Self::remove_raw(raw));
+                Some(path)
+            }
+            // The raw file stays, or was told when it could not be written.
+            Err(_) => raw,
+        };
+        let story = text.lines().next().unwrap_or_default().trim_start_matches("# ").to_string();
+        // The fate of a death that comes once is part of what it is.
+        let signature = match is_again {
+            true => format!("death {} {}", found.backend, found.detail),
+            false => format!("not reproduced {} {}", found.backend, found.detail),
+        };
         if let Some(known) = self.kept.iter_mut().find(|kept| kept.signature == signature) {
             known.count += 1;
             return Ok(());
         }
-        let finding = Finding { program: small, failure: now, blame, origin: origin.to_string() };
-        let path = self.write(&finding);
-        self.kept.push(Kept { signature, finding, path, count: 1 });
+        let what = Form::Sequence(sequence, story);
+        self.kept.push(Kept { signature, what, path, count: 1 });
         Ok(())
+    }
+
+    /// The last batches of a sequence, few if few will do, of which a fresh worker dies, and how.
+    fn dying_tail(
+        &self,
+        sequence: &Sequence,
+        start: Instant,
+    ) -> Result<Option<(Sequence, Found)>, Failure> {
+        let mut count = 1;
+        loop {
+            let tail = sequence.tail(count);
+            if let Some(found) = self.dies(&tail, start)? {
+                return Ok(Some((tail, found)));
+            }
+            if sequence.batches.len() <= count {
+                return Ok(None);
+            }
+            count *= 4;
+        }
+    }
+
+    /// How a fresh worker dies of a sequence; `None` if it does not, or not in time.
+    fn dies(&self, sequence: &Sequence, start: Instant) -> Result<Option<Found>, Failure> {
+        let left = SEQUENCE_SECONDS.saturating_sub(start.elapsed().as_secs());
+        if left == 0 {
+            return Ok(None);
+        }
+        if crate::interrupt::is_asked() {
+            return Err(Failure::Interrupted);
+        }
+        let mut client = Client::new(Settings {
+            // Of each batch, and of a death there is no need to wait for more.
+            wall_seconds: Some(left),
+            grace: Duration::ZERO,
+            ..self.settings.clone()
+        });
+        let found = client.replay(sequence)?.1;
+        Ok(found.filter(|found| found.kind == Kind::Crash))
     }
 
     /// The worker that has these backends, separated by commas.
@@ -130,11 +361,12 @@ impl Findings {
     }
 
     /// Keeps the first program that fails only in the company of those before it, for want of
-    /// one that fails alone.
-    fn keep_in_company(&mut self, program: &Program, found: &Found, origin: &str) {
+    /// one that fails alone; whether this one is it.
+    fn keep_in_company(&mut self, program: &Program, found: &Found, origin: &str) -> bool {
         if let Some(known) = &mut self.in_company {
             known.count += 1;
-            return;
+            // Their raw files are kept, of not too many.
+            return COMPANY_MOST < known.count;
         }
         let detail =
             format!("{} (only after the programs before it: caches, memory)", found.detail);
@@ -142,29 +374,40 @@ impl Findings {
         let (program, origin) = (program.clone(), origin.to_string());
         let finding = Finding { program, failure, blame: None, origin };
         let path = self.write(&finding);
-        self.in_company = Some(Kept { signature: String::new(), finding, path, count: 1 });
+        let is_written = path.is_some();
+        let what = Form::Program(Box::new(finding));
+        self.in_company = Some(Kept { signature: String::new(), what, path, count: 1 });
+        is_written
     }
 
-    /// The hunt is over: what fails in company counts as well.
+    /// The hunt is over: what fails in company counts as well. Nobody writes raw files any more.
     pub(crate) fn close(&mut self) {
         self.kept.extend(self.in_company.take());
+        // Only if it is empty.
+        let _ = std::fs::remove_dir(Raw::of(&self.folder).folder);
+    }
+
+    /// Takes away what is kept in a smaller form.
+    fn remove_raw(path: &Path) {
+        // If it cannot be removed, it is there once more than it need be.
+        let _ = std::fs::remove_file(path);
     }
 
     /// Writes the corpus file, the Rust test and the Python script. If the disk refuses, the
     /// corpus file goes to standard error, so that nothing is lost.
     fn write(&self, finding: &Finding) -> Option<PathBuf> {
-        let text = finding.case_text();
+        let text = clean(&finding.case_text());
         let stem = finding.stem();
         let files = [
             (format!("{stem}.case"), text.clone()),
-            (format!("{stem}.rs"), gradiff_check::rust_test(finding)),
-            (format!("{stem}.py"), gradiff_check::python_script(finding)),
+            (format!("{stem}.rs"), clean(&gradiff_check::rust_test(finding))),
+            (format!("{stem}.py"), clean(&gradiff_check::python_script(finding))),
         ];
         for (name, content) in files {
             let path = self.folder.join(name);
             if let Err(error) = std::fs::write(&path, content) {
-                eprintln!("gradiff: {} cannot be written: {error}; the case is:", path.display());
-                eprintln!("{text}");
+                errln!("gradiff: {} cannot be written: {error}; the case is:", path.display());
+                errln!("{text}");
                 return None;
             }
         }
@@ -191,6 +434,8 @@ pub(crate) fn minimise(
         }
         match client.judge(candidate) {
             Ok((_, failures)) => failures.iter().any(|f| f.kind == found.kind),
+            // What is small so far will do.
+            Err(Failure::Interrupted) => false,
             Err(failure) => {
                 problem = Some(failure);
                 false

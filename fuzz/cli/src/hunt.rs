@@ -1,17 +1,22 @@
 //! `gradiff hunt`: workers run programs, this process counts, minimises and reports.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
 
-use gradiff_check::{Failure as Found, Tally};
-use gradiff_gen::Pairs;
+use gradiff_check::{Kind, Tally};
+use gradiff_corpus::Program;
+use gradiff_gen::{Config, Pairs};
 use serde_json::json;
 
 use crate::args::Hunt;
-use crate::findings::Findings;
-use crate::pool::{Client, Settings};
+use crate::case::Chosen;
+use crate::findings::{Findings, Form, Raw};
+use crate::out::{clean, errln, outln};
+use crate::pool::{Client, Death, Ran, Seen, Settings};
 use crate::progress::Progress;
 use crate::{Failure, Status};
 
@@ -21,8 +26,34 @@ const SECONDS: u64 = 60;
 /// Most rows of the table that say what is unspecified.
 const UNSPECIFIED_ROWS: usize = 5;
 
-/// The numbers of the programs of a batch, and what became of them.
-type Batch = Result<(Range<u64>, Tally, Vec<(u64, Found)>), Failure>;
+/// How long a batch may take that runs when an end is asked for.
+const GRACE: Duration = Duration::from_secs(3);
+/// Longest part of a message of the environment that is shown.
+const REASON_CHARS: usize = 300;
+
+/// What became of programs.
+struct Batch {
+    numbers: Range<u64>,
+    tally: Tally,
+    /// The first failure of each program, with the file that it is written to.
+    failures: Vec<(Seen, Option<PathBuf>)>,
+    deaths: Vec<(Death, Option<PathBuf>)>,
+    /// What the machine failed in, and how often.
+    environment: BTreeMap<String, u64>,
+}
+
+impl Batch {
+    /// No program of so many could run.
+    fn unable(count: u64, why: String) -> Batch {
+        Batch {
+            numbers: 0..0,
+            tally: Tally { environment: count, ..Tally::default() },
+            failures: Vec::new(),
+            deaths: Vec::new(),
+            environment: BTreeMap::from([(why, count)]),
+        }
+    }
+}
 
 /// What a hunt did.
 pub(crate) struct Report {
@@ -36,8 +67,13 @@ pub(crate) struct Report {
     pub(crate) seconds: f64,
     /// Seconds until the first failure was seen.
     pub(crate) first_seconds: Option<f64>,
-    /// The backends it ran on.
-    pub(crate) backends: Vec<String>,
+    /// The backends it ran on, and the devices that are not there.
+    pub(crate) chosen: Chosen,
+    /// What the machine failed in, and how many programs could not run for it.
+    pub(crate) environment: BTreeMap<String, u64>,
+    /// Failures that were not looked at, for want of time or since there were enough findings; the
+    /// folder `raw` holds them.
+    pub(crate) pending: u64,
 }
 
 /// Runs a hunt and prints what came of it.
@@ -48,16 +84,26 @@ pub(crate) fn hunt(options: &Hunt) -> Result<Status, Failure> {
     crate::interrupt::install();
     let report = run(options)?;
     if options.json {
-        println!("{}", summary(options, &report));
+        outln!("{}", summary(options, &report));
     } else {
         print_table(options, &report);
     }
     let excess = report.tally.unspecified_excess();
     if let Some(excess) = &excess {
-        eprintln!("gradiff: the oracle says too little: {excess}");
+        errln!("gradiff: the oracle says too little: {excess}");
     }
-    let is_clean = report.findings.kept().is_empty() && excess.is_none();
-    Ok(if is_clean { Status::Clean } else { Status::Findings })
+    if !report.findings.kept().is_empty() || report.pending > 0 || excess.is_some() {
+        return Ok(Status::Findings);
+    }
+    if report.tally.environment > 0 {
+        let count = report.tally.environment;
+        errln!("gradiff: {count} programs could not run: this machine is at fault, not the engine");
+        return Ok(Status::Environment);
+    }
+    if !crate::interrupt::is_asked() {
+        crate::case::check_count(report.tally.programs, "programs", options.allow_empty)?;
+    }
+    Ok(Status::Clean)
 }
 
 /// Runs a hunt without a word on standard output.
@@ -67,14 +113,22 @@ pub(crate) fn hunt(options: &Hunt) -> Result<Status, Failure> {
 pub(crate) fn run(options: &Hunt) -> Result<Report, Failure> {
     gradiff_check::check_canaries().map_err(Failure::Oracle)?;
     let config = crate::case::config(&options.lanes)?;
+    let count = options.programs.or(options.seconds).unwrap_or(SECONDS);
+    crate::case::check_count(count, "programs", options.allow_empty)?;
+    let chosen = crate::case::choose(&options.backends, crate::case::hunted(), &options.require)?;
+    for (device, reason) in &chosen.missing {
+        errln!("gradiff: without {device}: {reason}");
+    }
     let settings = Settings {
         seed: options.seed,
-        backends: crate::case::names(&options.backends, crate::case::hunted())?,
+        backends: chosen.names.clone(),
         lanes: options.lanes.clone(),
         timeout_seconds: options.timeout,
         wall_seconds: options.wall_timeout,
+        grace: GRACE,
     };
     let mut findings = Findings::open(&options.findings, &settings)?;
+    let raw = Raw::of(&options.findings);
     let cores = std::thread::available_parallelism().map_or(1, |count| count.get() as u64);
     let jobs = options.jobs.unwrap_or(cores);
     let limit = options.programs.unwrap_or(u64::MAX);
@@ -86,8 +140,17 @@ pub(crate) fn run(options: &Hunt) -> Result<Report, Failure> {
     let mut tally = Tally::default();
     let mut pairs = Pairs::default();
     let mut first_seconds = None;
-    let supply = Supply { next: AtomicU64::new(0), limit, is_over: AtomicBool::new(false) };
-    let (sender, batches) = channel::<Batch>();
+    let mut environment = BTreeMap::new();
+    let mut pending = 0;
+    let supply = Supply {
+        next: AtomicU64::new(0),
+        limit,
+        is_over: AtomicBool::new(false),
+        options,
+        config: &config,
+        raw,
+    };
+    let (sender, batches) = channel::<Result<Batch, Failure>>();
     let outcome = std::thread::scope(|scope| {
         for _ in 0..jobs {
             let (sender, client, supply) = (sender.clone(), Client::new(settings.clone()), &supply);
@@ -100,30 +163,38 @@ pub(crate) fn run(options: &Hunt) -> Result<Report, Failure> {
                 if is_late || crate::interrupt::is_asked() {
                     supply.is_over.store(true, Ordering::SeqCst);
                 }
-                let (numbers, batch, failures) =
-                    match batches.recv_timeout(Duration::from_millis(200)) {
-                        Ok(batch) => batch?,
-                        Err(std::sync::mpsc::RecvTimeoutError::Timeout) => {
-                            progress.tell(&tally, findings.kept().len());
-                            continue;
-                        }
-                        Err(std::sync::mpsc::RecvTimeoutError::Disconnected) => return Ok(()),
-                    };
-                tally.add(&batch);
-                for index in numbers {
+                let batch = match batches.recv_timeout(Duration::from_millis(200)) {
+                    Ok(Err(Failure::Interrupted)) => continue,
+                    Ok(batch) => batch?,
+                    Err(std::sync::mpsc::RecvTimeoutError::Timeout) => {
+                        progress.tell(&tally, findings.kept().len());
+                        continue;
+                    }
+                    Err(std::sync::mpsc::RecvTimeoutError::Disconnected) => return Ok(()),
+                };
+                tally.add(&batch.tally);
+                for index in batch.numbers {
                     pairs.add(&gradiff_gen::program_at(options.seed, index, &config).program);
                 }
-                if !failures.is_empty() {
+                for (reason, count) in batch.environment {
+                    *environment.entry(reason).or_default() += count;
+                }
+                if !batch.failures.is_empty() || !batch.deaths.is_empty() {
                     first_seconds.get_or_insert(progress.seconds());
                 }
-                for (index, found) in one_each(failures) {
-                    if findings.kept().len() as u64 >= options.max_findings {
+                for (death, raw) in batch.deaths {
+                    pending += left(findings.add_death(&death, raw))?;
+                }
+                for (seen, raw) in batch.failures {
+                    let is_enough = findings.kept().len() as u64 >= options.max_findings;
+                    if is_enough || crate::interrupt::is_asked() {
                         supply.is_over.store(true, Ordering::SeqCst);
-                        break;
+                        pending += 1;
+                        continue;
                     }
-                    let program = gradiff_gen::program_at(options.seed, index, &config).program;
-                    let origin = origin(options, index);
-                    findings.add(&program, &found, &origin)?;
+                    let program = supply.program(seen.index);
+                    let origin = origin(options, seen.index);
+                    pending += left(findings.add(&program, &seen, &origin, raw))?;
                 }
                 progress.tell(&tally, findings.kept().len());
             }
@@ -138,40 +209,95 @@ pub(crate) fn run(options: &Hunt) -> Result<Report, Failure> {
     gradiff_check::check_canaries().map_err(Failure::Oracle)?;
     tally.slow += findings.slow();
     let seconds = progress.seconds();
-    Ok(Report { tally, pairs, findings, seconds, first_seconds, backends: settings.backends })
+    Ok(Report { tally, pairs, findings, seconds, first_seconds, chosen, environment, pending })
 }
 
-/// Hands out the numbers of programs.
-struct Supply {
+/// How many failures are left as they are, in their raw file: one, if the machine does not let it be
+/// looked at.
+fn left(added: Result<(), Failure>) -> Result<u64, Failure> {
+    match added {
+        Ok(()) => Ok(0),
+        Err(Failure::Environment(why)) => {
+            errln!("gradiff: a failure is left as it is: {why}");
+            Ok(1)
+        }
+        Err(failure) => Err(failure),
+    }
+}
+
+/// Hands out the numbers of programs, and writes down what fails before anybody else sees it.
+struct Supply<'a> {
     next: AtomicU64,
     limit: u64,
     is_over: AtomicBool,
+    options: &'a Hunt,
+    config: &'a Config,
+    raw: Raw,
 }
 
-impl Supply {
-    fn work(&self, mut client: Client, sender: Sender<Batch>) {
+impl Supply<'_> {
+    fn work(&self, mut client: Client, sender: Sender<Result<Batch, Failure>>) {
         while !self.is_over.load(Ordering::SeqCst) {
             let first = self.next.fetch_add(BATCH, Ordering::SeqCst);
             if first >= self.limit {
                 break;
             }
             let count = BATCH.min(self.limit - first);
-            let batch = client.run(first, count);
-            let batch = batch.map(|(tally, found)| (first..first + count, tally, found));
-            let is_failed = batch.is_err();
-            if sender.send(batch).is_err() || is_failed {
+            let batch = match client.run(first, count) {
+                Ok(ran) => Ok(self.batch(first..first + count, ran)),
+                Err(Failure::Environment(why)) => Ok(Batch::unable(count, why)),
+                Err(failure) => Err(failure),
+            };
+            // A worker that cannot even start would fail at all the others as well.
+            let is_last = batch.as_ref().map_or(true, |batch| batch.tally.programs == 0);
+            if sender.send(batch).is_err() || is_last {
                 break;
             }
+        }
+        // A worker with nothing to do may have died of what it did before.
+        if let Some(death) = client.close() {
+            let tally = Tally { crashes: 1, ..Tally::default() };
+            let ran = Ran { tally, failures: Vec::new(), deaths: vec![death] };
+            let _ = sender.send(Ok(self.batch(0..0, ran)));
+        }
+    }
+
+    fn program(&self, index: u64) -> Program {
+        gradiff_gen::program_at(self.options.seed, index, self.config).program
+    }
+
+    fn batch(&self, numbers: Range<u64>, ran: Ran) -> Batch {
+        let (sick, failures): (Vec<Seen>, Vec<Seen>) =
+            ran.failures.into_iter().partition(|seen| seen.found.kind == Kind::Environment);
+        let written = |seen: Seen| {
+            let origin = origin(self.options, seen.index);
+            let raw = self.raw.program(&self.program(seen.index), &seen.found, &origin);
+            (seen, raw)
+        };
+        let mut environment: BTreeMap<String, u64> = BTreeMap::new();
+        for seen in sick {
+            let reason = format!("{}: {}", seen.found.backend, seen.found.detail);
+            let reason = clean(&reason.replace('\n', " ")).chars().take(REASON_CHARS).collect();
+            *environment.entry(reason).or_default() += 1;
+        }
+        // Of programs that did not run there are no features to count.
+        let numbers = if ran.tally.programs == 0 { 0..0 } else { numbers };
+        Batch {
+            numbers,
+            tally: ran.tally,
+            failures: one_each(failures).into_iter().map(written).collect(),
+            deaths: ran.deaths.into_iter().map(|d| (d.clone(), self.raw.death(&d))).collect(),
+            environment,
         }
     }
 }
 
 /// The first failure of each program: what several backends get wrong is found once.
-fn one_each(failures: Vec<(u64, Found)>) -> Vec<(u64, Found)> {
-    let mut kept: Vec<(u64, Found)> = Vec::new();
-    for (index, found) in failures {
-        if !kept.iter().any(|(known, _)| *known == index) {
-            kept.push((index, found));
+fn one_each(failures: Vec<Seen>) -> Vec<Seen> {
+    let mut kept: Vec<Seen> = Vec::new();
+    for seen in failures {
+        if !kept.iter().any(|known| known.index == seen.index) {
+            kept.push(seen);
         }
     }
     kept
@@ -197,12 +323,18 @@ fn summary(options: &Hunt, report: &Report) -> serde_json::Value {
         .findings
         .kept()
         .iter()
-        .map(|kept| {
-            let blame = kept.finding.blame.as_ref();
-            json!({"story": kept.finding.story(), "count": kept.count,
-                   "statements": kept.finding.program.statements.len(),
-                   "stage": blame.map(|b| b.stage.clone()), "room": blame.map(|b| b.room.clone()),
-                   "rule": blame.and_then(|b| b.rule.as_ref()).map(|guilt| guilt.rule.clone())})
+        .map(|kept| match &kept.what {
+            Form::Program(finding) => {
+                let blame = finding.blame.as_ref();
+                json!({"story": kept.story(), "count": kept.count,
+                       "statements": finding.program.statements.len(),
+                       "stage": blame.map(|b| b.stage.clone()),
+                       "room": blame.map(|b| b.room.clone()),
+                       "rule": blame.and_then(|b| b.rule.as_ref()).map(|guilt| guilt.rule.clone())})
+            }
+            Form::Sequence(sequence, _) => {
+                json!({"story": kept.story(), "count": kept.count, "programs": sequence.count()})
+            }
         })
         .collect();
     json!({
@@ -215,11 +347,16 @@ fn summary(options: &Hunt, report: &Report) -> serde_json::Value {
         "mismatches": tally.mismatches,
         "crashes": tally.crashes,
         "timeouts": tally.timeouts,
+        "not_reproduced": report.findings.not_reproduced(),
+        "pending": report.pending,
+        "environment": tally.environment,
+        "environment_reasons": report.environment,
+        "missing": report.chosen.missing,
         "slow": tally.slow,
         "skipped": tally.skipped,
         "feature_pairs": {"seen": report.pairs.seen(), "possible": Pairs::POSSIBLE},
         "seed": options.seed,
-        "backends": report.backends,
+        "backends": report.chosen.names,
         "seconds": report.seconds,
         "first_seconds": report.first_seconds,
         "findings": files,
@@ -231,7 +368,7 @@ fn print_table(options: &Hunt, report: &Report) {
     let tally = &report.tally;
     let rows = [
         ("seed", options.seed.to_string()),
-        ("backends", report.backends.join(", ")),
+        ("backends", report.chosen.names.join(", ")),
         ("programs", tally.programs.to_string()),
         ("programs/s", format!("{:.0}", tally.programs as f64 / report.seconds.max(1e-9))),
         ("checked elements", tally.checked_elements.to_string()),
@@ -240,30 +377,45 @@ fn print_table(options: &Hunt, report: &Report) {
         ("mismatches", tally.mismatches.to_string()),
         ("crashes", tally.crashes.to_string()),
         ("timeouts", tally.timeouts.to_string()),
+        ("environment", tally.environment.to_string()),
         ("findings", report.findings.kept().len().to_string()),
     ];
     for (name, value) in rows {
-        println!("{name:18}{value}");
+        outln!("{name:18}{value}");
     }
     if tally.slow > 0 {
-        println!("{:18}{} programs, over the limit once, not alone", "slow", tally.slow);
+        outln!("{:18}{} programs, over the limit once, not alone", "slow", tally.slow);
+    }
+    let not_reproduced = report.findings.not_reproduced();
+    if not_reproduced > 0 {
+        outln!("{:18}{not_reproduced} deaths of workers, which are findings", "not reproduced");
+    }
+    if report.pending > 0 {
+        let (pending, folder) = (report.pending, options.findings.join("raw"));
+        outln!("{:18}{pending} failures not looked at, in {}", "pending", folder.display());
+    }
+    for (reason, count) in &report.environment {
+        outln!("{:18}{count} programs, {reason}", "environment");
+    }
+    for (device, reason) in &report.chosen.missing {
+        outln!("{:18}{device}: {reason}", "missing");
     }
     let mut origins: Vec<_> = tally.unspecified.iter().collect();
     origins.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
     for (origin, count) in origins.into_iter().take(UNSPECIFIED_ROWS) {
-        println!("{:18}{:.4} %, {origin}", "unspecified", 100.0 * tally.share(*count));
+        outln!("{:18}{:.4} %, {origin}", "unspecified", 100.0 * tally.share(*count));
     }
     for (reason, count) in &tally.skipped {
-        println!("{:18}{count} programs, {reason}", "skipped");
+        outln!("{:18}{count} programs, {reason}", "skipped");
     }
     for kept in report.findings.kept() {
-        println!();
+        outln!();
         let times =
             if kept.count == 1 { String::new() } else { format!(" ({} times)", kept.count) };
-        println!("{}{times}", kept.finding.story());
+        outln!("{}{times}", kept.story());
         match &kept.path {
-            Some(path) => println!("kept as {}", path.display()),
-            None => println!("not kept: see above"),
+            Some(path) => outln!("kept as {}", path.display()),
+            None => outln!("not kept: see above"),
         }
     }
 }

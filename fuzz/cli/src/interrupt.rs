@@ -1,25 +1,57 @@
-//! Ctrl-C: asks for an end, kills nothing. A second one ends the process at once.
+//! Ctrl-C and the system's requests to end: the first one asks for an end, kills nothing and is
+//! kept in mind for the exit code; a second one ends the process at once.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
 
-static IS_ASKED: AtomicBool = AtomicBool::new(false);
+/// The number of the signal that asked for an end; 0 if none did.
+static ASKED: AtomicU8 = AtomicU8::new(0);
 
-/// From now on Ctrl-C (and the system's request to end) only sets the flag.
+/// From now on a request to end only sets the flag.
 pub(crate) fn install() {
-    // A second handler in one process is refused; the first one serves as well.
-    let _ = ctrlc::set_handler(|| {
-        if IS_ASKED.swap(true, Ordering::SeqCst) {
-            std::process::exit(130);
+    watch(|signal| {
+        if ASKED.swap(signal, Ordering::SeqCst) != 0 {
+            std::process::exit(i32::from(code_of(signal)));
         }
     });
 }
 
-/// In a worker: Ctrl-C reaches the whole process group, but only the parent decides.
-pub(crate) fn ignore() {
-    let _ = ctrlc::set_handler(|| {});
+/// In a worker: Ctrl-C reaches the whole process group, but only the parent decides. The work is
+/// done at each signal.
+pub(crate) fn ignore(work: impl Fn() + Send + 'static) {
+    watch(move |_| work());
 }
 
-/// Whether an end was asked for.
+/// Calls back at each request to end, with the number of its signal, on a thread of its own.
+#[cfg(unix)]
+fn watch(work: impl Fn(u8) + Send + 'static) {
+    use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+    use signal_hook::iterator::Signals;
+    // Where the system refuses it, signals end the process as they always do.
+    let Ok(mut signals) = Signals::new([SIGINT, SIGTERM, SIGHUP]) else { return };
+    std::thread::spawn(move || {
+        for signal in signals.forever() {
+            work(u8::try_from(signal).unwrap_or(u8::MAX));
+        }
+    });
+}
+
+#[cfg(not(unix))]
+fn watch(work: impl Fn(u8) + Send + 'static) {
+    const INTERRUPT: u8 = 2;
+    let _ = ctrlc::set_handler(move || work(INTERRUPT));
+}
+
+/// Returns whether an end was asked for.
 pub(crate) fn is_asked() -> bool {
-    IS_ASKED.load(Ordering::SeqCst)
+    code().is_some()
+}
+
+/// The exit code of a run that was asked to end: that of a program which the signal ends.
+pub(crate) fn code() -> Option<u8> {
+    let signal = ASKED.load(Ordering::SeqCst);
+    (signal != 0).then(|| code_of(signal))
+}
+
+fn code_of(signal: u8) -> u8 {
+    128 + signal.min(127)
 }

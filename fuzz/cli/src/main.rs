@@ -1,5 +1,8 @@
 //! The `gradiff` command: what each word does, and the exit codes.
 
+// All output passes through `out`.
+#![warn(clippy::print_stdout, clippy::print_stderr)]
+
 mod args;
 mod case;
 mod coverage;
@@ -9,21 +12,26 @@ mod findings;
 mod hunt;
 mod interrupt;
 mod opts;
+mod orphan;
+mod out;
 mod pool;
 mod progress;
 mod prove;
 mod replay;
 mod rules;
 mod sabotage;
+mod sequence;
 mod snap;
 mod sweep;
 mod worker;
 
+use std::io::Write;
 use std::process::ExitCode;
 
 use clap::Parser;
 
 use args::{Args, Command};
+use out::errln;
 
 /// Checks allocate small things by the million; this allocator gives them out faster.
 #[global_allocator]
@@ -36,6 +44,8 @@ pub(crate) enum Status {
     Clean = 0,
     /// Something was found.
     Findings = 2,
+    /// Nothing was found, but not all could run: the machine failed.
+    Environment = 3,
 }
 
 /// Why a run did not take place or did not end.
@@ -43,10 +53,12 @@ pub(crate) enum Status {
 pub(crate) enum Failure {
     /// What was asked for cannot be done: flags, files, cases.
     Usage(String),
-    /// A backend that was asked for is not to be had.
-    Backend(String),
+    /// The machine fails, or has no such backend; it says nothing of the engine.
+    Environment(String),
     /// The oracle fails on a canary: nothing that it says counts.
     Oracle(String),
+    /// It was asked to end before it was done.
+    Interrupted,
     /// gradiff itself failed.
     Internal(String),
 }
@@ -56,7 +68,8 @@ impl Failure {
         match self {
             Failure::Usage(_) => 1,
             Failure::Oracle(_) => 2,
-            Failure::Backend(_) => 3,
+            Failure::Environment(_) => 3,
+            Failure::Interrupted => interrupt::code().unwrap_or(130),
             Failure::Internal(_) => 70,
         }
     }
@@ -64,9 +77,10 @@ impl Failure {
     fn message(&self) -> &str {
         match self {
             Failure::Usage(text)
-            | Failure::Backend(text)
+            | Failure::Environment(text)
             | Failure::Oracle(text)
             | Failure::Internal(text) => text,
+            Failure::Interrupted => "interrupted",
         }
     }
 }
@@ -74,50 +88,40 @@ impl Failure {
 fn main() -> ExitCode {
     let args = match Args::try_parse() {
         Ok(args) => args,
-        Err(error) => {
-            let code = if error.use_stderr() { 1 } else { 0 };
+        Err(error) if error.use_stderr() => {
             // Nothing is left to say if even this cannot be written.
             let _ = error.print();
-            return ExitCode::from(code);
+            return ExitCode::from(1);
         }
+        Err(help) => match help.print().and_then(|()| std::io::stdout().flush()) {
+            Ok(()) => return ExitCode::SUCCESS,
+            Err(error) => out::end(&error),
+        },
     };
-    let hook = std::panic::take_hook();
-    std::panic::set_hook(Box::new(move |panic| {
-        if !is_unread(panic.payload()) {
-            hook(panic);
-        }
-    }));
     let run = std::panic::catch_unwind(|| match &args.fault {
         Some(name) => faults::rerun(name, &args),
         None => run(args).map(|status| status as u8),
     });
     match run {
-        Ok(Ok(code)) => ExitCode::from(code),
+        // What was found stands; all else of a run that was interrupted is not the whole.
+        Ok(Ok(code)) if code == Status::Findings as u8 => ExitCode::from(code),
+        Ok(Ok(code)) => ExitCode::from(interrupt::code().unwrap_or(code)),
         Ok(Err(failure)) => {
-            eprintln!("gradiff: {}", failure.message());
+            errln!("gradiff: {}", failure.message());
             ExitCode::from(failure.code())
         }
-        Err(panic) if is_unread(&*panic) => ExitCode::from(UNREAD),
         Err(_) => {
-            eprintln!("gradiff: internal error (the panic above); please report it with the seed");
+            errln!("gradiff: internal error (the panic above); please report it with the seed");
             ExitCode::from(70)
         }
     }
 }
 
-/// The exit code of a run whose output nobody reads any more: that of a program ended by SIGPIPE.
-const UNREAD: u8 = 141;
-
-/// Whether a panic says that standard output was closed, as `gradiff rules | head` does.
-fn is_unread(payload: &(dyn std::any::Any + Send)) -> bool {
-    let text = payload.downcast_ref::<String>();
-    text.is_some_and(|text| {
-        text.starts_with("failed printing to stdout") && text.contains("Broken pipe")
-    })
-}
-
 fn run(args: Args) -> Result<Status, Failure> {
     let faults_from = args.faults_from.as_deref();
+    if let (Some(parent), false) = (args.parent, matches!(args.command, Command::Worker(_))) {
+        orphan::end_with(parent);
+    }
     match args.command {
         Command::Hunt(options) if options.faults => faults::measure::measure(&options, faults_from),
         Command::Hunt(options) => hunt::hunt(&options),
@@ -136,6 +140,6 @@ fn run(args: Args) -> Result<Status, Failure> {
         Command::Coverage(options) => coverage::measure(&options),
         Command::Faults(options) => faults::list(&options, faults_from),
         Command::Backends => replay::backends(),
-        Command::Worker(options) => worker::serve(&options),
+        Command::Worker(options) => worker::serve(&options, args.parent),
     }
 }

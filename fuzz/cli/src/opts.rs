@@ -5,6 +5,7 @@ use gradiff_corpus::Case;
 use serde_json::json;
 
 use crate::args::Opts;
+use crate::out::outln;
 use crate::progress::Progress;
 use crate::{Failure, Status};
 
@@ -31,18 +32,18 @@ pub(crate) fn measure(options: &Opts) -> Result<Status, Failure> {
     if options.json {
         let ops: serde_json::Map<String, serde_json::Value> =
             counts(&tally).map(|(op, count)| (op.name().to_string(), json!(count))).collect();
-        println!(
+        outln!(
             "{}",
             json!({"kernels": tally.kernels, "sequences": tally.sequences, "ops": ops,
                    "reordered": tally.reordered, "failure": detail})
         );
     } else {
-        println!("{:18}{}", "kernels", tally.kernels);
-        println!("{:18}{}", "sequences", tally.sequences);
-        counts(&tally).for_each(|(op, count)| println!("{:18}{count}", op.name()));
-        println!("{:18}{}", "other bits", tally.reordered);
-        println!("{:18}{}", "wrong", u64::from(failure.is_some()));
-        detail.iter().for_each(|detail| println!("\n{detail}"));
+        outln!("{:18}{}", "kernels", tally.kernels);
+        outln!("{:18}{}", "sequences", tally.sequences);
+        counts(&tally).for_each(|(op, count)| outln!("{:18}{count}", op.name()));
+        outln!("{:18}{}", "other bits", tally.reordered);
+        outln!("{:18}{}", "wrong", u64::from(failure.is_some()));
+        detail.iter().for_each(|detail| outln!("\n{detail}"));
     }
     Ok(if failure.is_none() { Status::Clean } else { Status::Findings })
 }

@@ -6,6 +6,8 @@ use std::time::{Duration, Instant};
 use gradiff_check::Tally;
 use indicatif::{ProgressBar, ProgressStyle};
 
+use crate::out::errln;
+
 /// A line on the terminal, or, where there is none, a line now and then on standard error.
 pub(crate) struct Progress {
     started: Instant,
@@ -60,7 +62,7 @@ impl Progress {
             bar.tick();
         } else if self.told.elapsed() >= self.every {
             self.told = Instant::now();
-            eprintln!("{text}");
+            errln!("{text}");
         }
     }
 

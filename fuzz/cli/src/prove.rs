@@ -14,6 +14,7 @@ use gradiff_check::proof::{self, Answer, Entry, Obligation, Verdict};
 use gradiff_check::{Rule, rows};
 
 use crate::args::Prove;
+use crate::out::outln;
 use crate::{Failure, Status};
 
 /// Where the ledger lies, seen from this crate.
@@ -47,7 +48,7 @@ pub(crate) fn prove(options: &Prove) -> Result<Status, Failure> {
     let has_solver = Solver::start().is_some();
     let settled = settle_all(&rules, has_solver, options);
     if settled.len() < rules.len() {
-        println!("stopped: {} of {} rules were looked at", settled.len(), rules.len());
+        outln!("stopped: {} of {} rules were looked at", settled.len(), rules.len());
     }
     let mut is_clean = settled.len() == rules.len();
     for found in &settled {
@@ -92,10 +93,10 @@ fn print_queries(rules: &[(Rule, bool)]) -> Status {
             Ok(all) => {
                 for query in all {
                     let (label, smt) = (&query.label, query.smt());
-                    println!("; {}: {label}\n(push)\n{smt}(pop)", rule.name);
+                    outln!("; {}: {label}\n(push)\n{smt}(pop)", rule.name);
                 }
             }
-            Err(problem) => println!("; {}: no queries: {problem}", rule.name),
+            Err(problem) => outln!("; {}: no queries: {problem}", rule.name),
         }
     }
     Status::Clean
@@ -168,7 +169,7 @@ fn print(found: &Settled, problem: Option<&str>) {
     let note = problem.unwrap_or(&found.note);
     let line =
         format!("{:40} {:9} {seconds:6.2} s  {note}", found.rule.name, found.verdict.to_string());
-    println!("{}", line.trim_end());
+    outln!("{}", line.trim_end());
 }
 
 fn summary(settled: &[Settled], has_solver: bool, time: Duration) {
@@ -176,7 +177,7 @@ fn summary(settled: &[Settled], has_solver: bool, time: Duration) {
     let is_exact = |found: &&Settled| !found.rule.types.are_floats();
     let exact: Vec<&Settled> = settled.iter().filter(is_exact).collect();
     let proved = exact.iter().filter(|found| found.verdict == Verdict::Proved).count();
-    println!(
+    outln!(
         "{} rules: {} proved, {} exhausted, {} open, {} refuted in {:.1} s",
         settled.len(),
         count("proved"),
@@ -187,13 +188,10 @@ fn summary(settled: &[Settled], has_solver: bool, time: Duration) {
     );
     if has_solver {
         let share = 100.0 * proved as f64 / exact.len().max(1) as f64;
-        println!(
-            "of {} rules not for floats alone, {proved} are proved ({share:.1} %)",
-            exact.len()
-        );
+        outln!("of {} rules not for floats alone, {proved} are proved ({share:.1} %)", exact.len());
     } else {
-        println!("z3 is not there (install it or set GRADIFF_Z3): small cases alone were tried;");
-        println!("proofs are those of the ledger: {}", ledger_counts());
+        outln!("z3 is not there (install it or set GRADIFF_Z3): small cases alone were tried;");
+        outln!("proofs are those of the ledger: {}", ledger_counts());
     }
 }
 
@@ -225,7 +223,7 @@ fn write(settled: &[Settled], has_solver: bool) -> Result<(), Failure> {
     let entries: Vec<Entry> = rows().iter().filter_map(entry).collect();
     std::fs::write(Path::new(LEDGER), proof::ledger(&entries))
         .map_err(|error| Failure::Usage(format!("{LEDGER}: {error}")))?;
-    println!("{} lines written to {LEDGER}", entries.len());
+    outln!("{} lines written to {LEDGER}", entries.len());
     Ok(())
 }
 

@@ -6,6 +6,7 @@ use gradiff_check::proof;
 use gradiff_check::{Rule, rows};
 
 use crate::args::Rules;
+use crate::out::out;
 use crate::{Failure, Status};
 
 /// Lists the rules whose names begin with the prefix.
@@ -27,7 +28,7 @@ pub(crate) fn rules(options: &Rules) -> Result<Status, Failure> {
     }
     let fired = gradiff_check::fired(&gradiff_check::embedded_cases());
     let text = if options.markdown { page(&rules, &fired) } else { listing(&rules, &fired) };
-    print!("{text}");
+    out!("{text}");
     Ok(Status::Clean)
 }
 

@@ -13,6 +13,7 @@ use gradiff_gen::{Config, ExprConfig, SeedChoices, case_seed};
 use serde_json::{Value, json};
 
 use crate::args::Sabotage;
+use crate::out::outln;
 use crate::{Failure, Status};
 
 /// The survivors that were reviewed.
@@ -93,7 +94,7 @@ pub(crate) fn measure(options: &Sabotage) -> Result<Status, Failure> {
         report.write_forms(path)?;
     }
     if options.json {
-        println!("{}", report.to_json());
+        outln!("{}", report.to_json());
     } else {
         report.print(options.seed);
     }
@@ -312,48 +313,48 @@ impl Report {
 
     fn print(&self, seed: u64) {
         for survivor in &self.survivors {
-            println!("LIVES {}", survivor.mutant);
+            outln!("LIVES {}", survivor.mutant);
             let reason = match &survivor.reason {
                 Some(reason) if survivor.is_explained() => reason,
                 Some(reason) => &format!("BUT IT HAS ANOTHER FORM: {reason}"),
                 None => "NOT REVIEWED",
             };
             let tried = if survivor.is_tried { "" } else { " (time ran out)" };
-            println!("      {reason}{tried}\n      {}", survivor.story);
+            outln!("      {reason}{tried}\n      {}", survivor.story);
         }
         let (wrong, rule, pass) = self.blamed();
         for (mutant, death) in self.deaths().filter(|(_, death)| death.sign.is_wrong()) {
             if !death.names(mutant) || !death.passes(mutant) {
                 let (rule, pass) = (death.rule.as_deref(), death.pass.as_deref());
                 let (rule, pass) = (rule.unwrap_or("nobody"), pass.unwrap_or("none"));
-                println!("BLAME {mutant}\n      on {rule} in pass {pass}: {}", death.detail);
+                outln!("BLAME {mutant}\n      on {rule} in pass {pass}: {}", death.detail);
             }
         }
-        self.stale.iter().for_each(|name| println!("STALE {name}"));
-        println!("{:12} {:>6} {:>6}", "kind", "killed", "of");
+        self.stale.iter().for_each(|name| outln!("STALE {name}"));
+        outln!("{:12} {:>6} {:>6}", "kind", "killed", "of");
         for (kind, story) in KINDS {
             let all = self.cases.iter().filter(|case| case.mutant.kind == kind).count();
             let killed = self.deaths().filter(|(mutant, _)| mutant.kind == kind).count();
-            println!("{kind:12} {killed:6} {all:6}  {story}");
+            outln!("{kind:12} {killed:6} {all:6}  {story}");
         }
         let signs = Sign::ALL.map(|sign| {
             let count = self.deaths().filter(|(_, death)| death.sign == sign).count();
             format!("{} {count}", sign.name())
         });
-        println!("killed by: {}", signs.join(", "));
-        println!(
+        outln!("killed by: {}", signs.join(", "));
+        outln!(
             "blame of the {wrong} that are wrong: rule right {:.1} %, pass right {:.1} %",
             percent(rule, wrong),
             percent(pass, wrong)
         );
         let (all, named) =
             (self.deaths().count(), |(mutant, death): &(&Mutant, &Death)| death.names(mutant));
-        println!(
+        outln!(
             "of all {all}, the line that fails or blame names the rule: {:.1} %",
             percent(self.deaths().filter(named).count(), all)
         );
         let (raw, score) = self.scores();
-        println!(
+        outln!(
             "{} mutants, {all} killed: {raw:.1} % of all, score {score:.1} % of the {} that no \
              review calls equivalent; {:.0} CPU seconds ({:.0} with survivors explained), seed {seed}",
             self.cases.len(),

@@ -9,6 +9,7 @@ use gradiff_check::snap::{Class, Cost, Files, Report, Row, diff};
 use serde_json::{Value, json};
 
 use crate::args::{Snap, SnapAction, SnapDiff};
+use crate::out::outln;
 use crate::{Failure, Status};
 
 /// Does what is asked for with snapshots.
@@ -38,10 +39,10 @@ fn measure(options: &SnapDiff) -> Result<Status, Failure> {
     let report = diff(&before, &after);
     drop(std::panic::take_hook());
     if options.json {
-        println!("{}", to_json(&report));
+        outln!("{}", to_json(&report));
     } else {
         report.rows.iter().for_each(print_row);
-        println!("{}", summary(&report));
+        outln!("{}", summary(&report));
     }
     if let Some(row) = report.rows.iter().find(|row| row.class == Class::Broken) {
         let count = report.count(Class::Broken);
@@ -67,9 +68,9 @@ fn print_row(row: &Row) {
             }));
         }
     }
-    println!("{:28} {:36} {}", row.class.name(), row.name, words.join(", "));
+    outln!("{:28} {:36} {}", row.class.name(), row.name, words.join(", "));
     if !row.detail.is_empty() {
-        println!("{:28} {}", "", row.detail);
+        outln!("{:28} {}", "", row.detail);
     }
 }
 

@@ -7,6 +7,7 @@ use gradiff_corpus::{Case, CaseFile};
 use gradiff_gen::{Exhaustive, SeedChoices, case_seed};
 
 use crate::args::{Gen, Sweep};
+use crate::out::{errln, outln};
 use crate::progress::Progress;
 use crate::{Failure, Status};
 
@@ -58,7 +59,7 @@ pub(crate) fn views(options: &Sweep) -> Result<Status, Failure> {
             gradiff_gen::views(&mut SeedChoices::new(case_seed(options.seed, index)), &config)
         });
         let equal = gradiff_check::equal_views(drawn).map_err(Failure::Internal)?;
-        println!(
+        outln!(
             "{} pairs of sequences place all elements alike ({} placements): {:.3} % differ as \
              trackers, {:.1} % before they are simplified",
             equal.pairs,
@@ -95,6 +96,11 @@ pub(crate) fn exprs(options: &Sweep) -> Result<Status, Failure> {
 }
 
 fn sweep(options: &Sweep, kind: &Kind) -> Result<Status, Failure> {
+    crate::case::check_count(
+        if options.random_only { options.cases } else { 1 },
+        "cases",
+        options.allow_empty,
+    )?;
     crate::interrupt::install();
     std::panic::set_hook(Box::new(|_| {}));
     let mut progress = Progress::start(false);
@@ -123,14 +129,14 @@ fn sweep(options: &Sweep, kind: &Kind) -> Result<Status, Failure> {
     }
     progress.end();
     let seconds = progress.seconds().max(1e-9);
-    println!(
+    outln!(
         "{enumerated} {} enumerated, {random} at random (seed {}), {:.0}/s",
         kind.name,
         options.seed,
         (enumerated + random) as f64 / seconds
     );
     let Some((case, detail)) = found else {
-        println!("nothing found");
+        outln!("nothing found");
         return Ok(Status::Clean);
     };
     // What fails small checks alone is small enough.
@@ -138,8 +144,8 @@ fn sweep(options: &Sweep, kind: &Kind) -> Result<Status, Failure> {
     let small = if is_small { case } else { smaller(case, kind) };
     let detail = problem(&small, kind.check).map_or(detail, |(_, detail)| detail);
     let file = CaseFile { story: vec![detail.clone()], case: small, expects: Vec::new() };
-    println!("FOUND: {detail}");
-    println!("{file}");
+    outln!("FOUND: {detail}");
+    outln!("{file}");
     keep(&options.findings, &file)?;
     Ok(Status::Findings)
 }
@@ -167,11 +173,10 @@ fn keep(folder: &Path, file: &CaseFile) -> Result<(), Failure> {
     let path = folder.join(format!("{}.case", gradiff_check::stem(&text)));
     let written = std::fs::create_dir_all(folder).and_then(|()| std::fs::write(&path, text));
     match written {
-        Ok(()) => println!("kept as {}", path.display()),
-        Err(error) => eprintln!(
-            "gradiff: {} cannot be written: {error}; the case stands above",
-            path.display()
-        ),
+        Ok(()) => outln!("kept as {}", path.display()),
+        Err(error) => {
+            errln!("gradiff: {} cannot be written: {error}; the case stands above", path.display())
+        }
     }
     Ok(())
 }
@@ -183,17 +188,24 @@ fn keep(folder: &Path, file: &CaseFile) -> Result<(), Failure> {
 pub(crate) fn generate(options: &Gen) -> Result<Status, Failure> {
     use std::io::Write;
     let config = crate::case::config(&options.lanes)?;
+    crate::case::check_count(options.count, "programs", options.allow_empty)?;
+    // The last number, so that the greatest one can be named.
+    let last = options.first.checked_add(options.count.saturating_sub(1)).ok_or_else(|| {
+        let (first, count) = (options.first, options.count);
+        let most = u64::MAX;
+        Failure::Usage(format!("--first {first} --count {count}: numbers end at {most}"))
+    })?;
+    let numbers = (options.first..=last).take(usize::try_from(options.count).unwrap_or(usize::MAX));
     let mut out = std::io::BufWriter::new(std::io::stdout().lock());
-    for index in options.first..options.first.saturating_add(options.count) {
+    for index in numbers {
         let made = gradiff_gen::program_at(options.seed, index, &config);
         let separator = if index == options.first { "" } else { "---\n" };
         let lane = made.lane.name();
         let seed = options.seed;
         let text =
             format!("{separator}# {lane} lane, seed {seed}, number {index}\n{}", made.program);
-        if out.write_all(text.as_bytes()).is_err() {
-            break;
-        }
+        out.write_all(text.as_bytes()).unwrap_or_else(|error| crate::out::end(&error));
     }
+    out.flush().unwrap_or_else(|error| crate::out::end(&error));
     Ok(Status::Clean)
 }

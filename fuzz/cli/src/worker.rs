@@ -1,16 +1,19 @@
 //! The child of a hunt: reads requests, runs programs, answers. It may die; the parent lives.
 //!
-//! A request is a line on standard input: `run FIRST COUNT` (generated programs), `case HEX` (one
-//! program in binary form) or `blame BACKEND HEX`. An answer is a line of JSON on standard output;
-//! before it, a line names each stage that is begun, so that the parent knows where a worker hangs.
+//! A request is a line on standard input: `run NUMBERS` (generated programs, as in `run 0-63,70`),
+//! `case HEX` (one program in binary form), `check HEX` (the text of a case: all but running its
+//! program) or `blame BACKEND HEX`. An answer is a line of JSON on standard output; before it, a line
+//! names each stage that is begun, so that the parent knows where a worker hangs.
+//!
+//! When standard input ends, so does the worker, with all that it started.
 //!
 //! The canaries of the oracle are shown before the first request and after each: a backend may
 //! leave the floating-point unit in another mode, in which the oracle is wrong.
 
-use std::io::{BufRead, Write};
+use std::io::Write;
 
 use gradiff_check::{Backend, Blame, Failure as Found, Guilt, Kind, Tally};
-use gradiff_corpus::Program;
+use gradiff_corpus::{Case, Program};
 use serde_json::{Value, json};
 
 use crate::args::Worker;
@@ -18,38 +21,45 @@ use crate::pool::Stage;
 use crate::{Failure, Status};
 
 /// Serves until standard input ends.
-pub(crate) fn serve(options: &Worker) -> Result<Status, Failure> {
-    crate::interrupt::ignore();
+///
+/// # Errors
+/// A request that is none; bad flags; missing backends, which the parent is told as well.
+pub(crate) fn serve(options: &Worker, parent: Option<u32>) -> Result<Status, Failure> {
+    let requests = crate::orphan::requests(parent);
     std::panic::set_hook(Box::new(|_| {}));
-    let backends = crate::case::open(&options.backends)?;
+    let backends = crate::case::open(&options.backends).inspect_err(|failure| {
+        let _ = say(&json!({"unusable": failure.message()}));
+    })?;
     let config = crate::case::config(&options.lanes)?;
     let mut problem = gradiff_check::check_canaries().err();
     let mut tell = |stage: &str, room: &str| {
         // A parent that no longer reads is noticed at the answer.
         let _ = say(&json!({"stage": stage, "room": room}));
     };
-    for line in std::io::stdin().lock().lines() {
-        let line = line.map_err(|error| Failure::Internal(error.to_string()))?;
+    for line in requests {
         let unknown = || Failure::Internal(format!("unknown request: {line}"));
+        let program = |hex| {
+            let bytes = from_hex(hex).ok_or_else(unknown)?;
+            Ok::<Program, Failure>(gradiff_corpus::decode(&bytes))
+        };
         let answer = match line.split_whitespace().collect::<Vec<_>>()[..] {
-            ["run", first, count] => {
-                let range = first.parse::<u64>().ok().zip(count.parse::<u64>().ok());
-                let (first, count) = range.ok_or_else(unknown)?;
+            ["run", numbers] => {
+                let numbers = crate::sequence::numbers(numbers).ok_or_else(unknown)?;
                 let program = |index| gradiff_gen::program_at(options.seed, index, &config).program;
-                let programs: Vec<Program> = (first..first + count).map(program).collect();
-                judged(&programs, &backends, Some(first), &mut tell)
+                let programs: Vec<Program> = numbers.iter().copied().map(program).collect();
+                judged(&programs, &backends, Some(&numbers), &mut tell)
             }
             // A case alone runs on fresh backends: what earlier programs left in caches must not
             // make it fail, or its file would not fail again.
-            ["case", hex] => {
-                let program = from_hex(hex).map(|bytes| gradiff_corpus::decode(&bytes));
-                let backends = crate::case::open(&options.backends)?;
-                judged(&[program.ok_or_else(unknown)?], &backends, None, &mut tell)
+            ["case", hex] => match crate::case::open(&options.backends) {
+                Ok(backends) => judged(&[program(hex)?], &backends, None, &mut tell),
+                Err(failure) => json!({"unusable": failure.message()}),
+            },
+            ["check", hex] => {
+                let text = from_hex(hex).and_then(|bytes| String::from_utf8(bytes).ok());
+                json!({"problems": checked(&text.ok_or_else(unknown)?)})
             }
-            ["blame", backend, hex] => {
-                let program = from_hex(hex).map(|bytes| gradiff_corpus::decode(&bytes));
-                blamed(&program.ok_or_else(unknown)?, backend, &mut tell)
-            }
+            ["blame", backend, hex] => blamed(&program(hex)?, backend, &mut tell),
             _ => return Err(unknown()),
         };
         problem = problem.or_else(|| gradiff_check::check_canaries().err());
@@ -59,6 +69,24 @@ pub(crate) fn serve(options: &Worker) -> Result<Status, Failure> {
         }
     }
     Ok(Status::Clean)
+}
+
+/// What is wrong with a case besides the values of its program.
+fn checked(text: &str) -> Vec<String> {
+    let file = match gradiff_corpus::parse(text) {
+        Ok(file) => file,
+        Err(error) => return vec![error.to_string()],
+    };
+    let case = || match &file.case {
+        Case::Program(_) => Ok(()),
+        Case::Views(views) => gradiff_check::check_views(views),
+        Case::Expr(expr) => gradiff_check::check_expr(expr),
+    };
+    let mut problems: Vec<String> =
+        gradiff_check::catch(case).and_then(|checked| checked).err().into_iter().collect();
+    let expects = gradiff_check::catch(|| gradiff_check::check_expects(&file));
+    problems.extend(expects.unwrap_or_else(|panic| vec![panic]));
+    problems
 }
 
 /// Writes a line to the parent; whether it still reads.
@@ -73,12 +101,12 @@ type Tell<'a> = &'a mut dyn FnMut(&str, &str);
 fn judged(
     programs: &[Program],
     backends: &[Box<dyn Backend>],
-    first: Option<u64>,
+    numbers: Option<&[u64]>,
     tell: Tell<'_>,
 ) -> Value {
     let programs: Vec<&Program> = programs.iter().collect();
     let mut began = |backend: &str| tell(backend, "");
-    let (tally, failures) = gradiff_check::agree_in_steps(&programs, backends, first, &mut began);
+    let (tally, failures) = gradiff_check::agree_in_steps(&programs, backends, numbers, &mut began);
     let failures: Vec<Value> = failures
         .into_iter()
         .map(|(position, found)| {
@@ -89,7 +117,8 @@ fn judged(
     json!({"programs": tally.programs, "checked": tally.checked_elements,
            "unspecified": tally.unspecified_elements, "origins": tally.unspecified,
            "mismatches": tally.mismatches,
-           "crashes": tally.crashes, "timeouts": tally.timeouts, "skipped": tally.skipped,
+           "crashes": tally.crashes, "timeouts": tally.timeouts,
+           "environment": tally.environment, "skipped": tally.skipped,
            "failures": failures})
 }
 
@@ -121,6 +150,19 @@ pub(crate) fn parse_stage(line: &str) -> Option<Stage> {
 pub(crate) fn parse_canary(line: &str) -> Option<String> {
     let value: Value = serde_json::from_str(line).ok()?;
     Some(value.get("canary")?.as_str()?.to_string())
+}
+
+/// Why the backends of a worker cannot be opened; `None` if the line says nothing of it.
+pub(crate) fn parse_unusable(line: &str) -> Option<String> {
+    let value: Value = serde_json::from_str(line).ok()?;
+    Some(value.get("unusable")?.as_str()?.to_string())
+}
+
+/// The problems of an answer to `check`; `None` if it is no such answer.
+pub(crate) fn parse_problems(line: &str) -> Option<Vec<String>> {
+    let value: Value = serde_json::from_str(line).ok()?;
+    let problems = value.get("problems")?.as_array()?.iter();
+    problems.map(|problem| problem.as_str().map(str::to_string)).collect()
 }
 
 /// The blame of an answer; outer `None` if it is no such answer.
@@ -159,6 +201,7 @@ pub(crate) fn parse_answer(line: &str) -> Option<(Tally, Vec<(usize, Found)>)> {
         mismatches: number("mismatches")?,
         crashes: number("crashes")?,
         timeouts: number("timeouts")?,
+        environment: number("environment")?,
         ..Tally::default()
     };
     for (reason, count) in value.get("skipped")?.as_object()? {

@@ -301,7 +301,7 @@ fn a_worker_that_is_stopped_for_long_is_no_finding() {
 #[test]
 fn a_compiler_that_fails_is_told_with_its_words() {
     let script = "#!/bin/sh\n\
-        case \"$*\" in *--version* | *-dM*) exec cc \"$@\" ;; esac\n\
+        case \"$*\" in *--version* | *-dM* | *probe.c*) exec cc \"$@\" ;; esac\n\
         echo 'out of licences' >&2\nexit 1\n";
     let summary = hunt_with_compiler(script, &["--programs", "4"], 2);
     assert!(summary["details"][0]["story"].to_string().contains("out of licences"), "{summary}");

@@ -73,7 +73,7 @@ pub(super) fn of_kind(one: &Loop, kind: AxisKind) -> Replaced {
     Replaced::by(one, range(one.size, one.range.dtype(), kind, one.axis.number))
 }
 
-pub(super) fn range(size: i64, dtype: DType, kind: AxisKind, number: i64) -> UOp {
+pub(crate) fn range(size: i64, dtype: DType, kind: AxisKind, number: i64) -> UOp {
     UOp::new(Op::Range, dtype, [UOp::int(dtype, size)], Arg::Axis(Axis { kind, number }))
 }
 

@@ -19,6 +19,7 @@ use crate::pass::Context;
 use crate::{Error, Target, keep, prefetch};
 
 pub use apply::apply;
+pub(crate) use apply::range;
 pub(crate) use groups::to_groups;
 pub use heuristic::heuristic;
 pub(crate) use heuristic::step;

@@ -563,6 +563,7 @@ fn passes_have_one_name_each() {
             "keep",
             "optimize",
             "groups",
+            "cascade",
             "symbolic-again",
             "narrow",
             "late",

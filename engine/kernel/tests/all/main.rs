@@ -1,5 +1,6 @@
 //! The tests of this room in one binary.
 
+mod cascade;
 mod common;
 mod heuristics;
 mod kernels;

@@ -67,6 +67,9 @@ functions! {
     }
 }
 
+/// Codes that say nothing of a kernel: out of memory, not initialised, device unavailable, no
+/// device, errors of memory (ECC) and of NVLink, system not ready, driver mismatch.
+const UNUSABLE: [i32; 8] = [2, 3, 46, 100, 214, 220, 802, 803];
 const DRIVERS: [&str; 3] = ["libcuda.so.1", "libcuda.so", "nvcuda.dll"];
 const COMPILERS: [&str; 6] = [
     "libnvrtc.so.13",
@@ -100,7 +103,11 @@ impl Driver {
             unsafe { say(code, &mut text) };
             words_at(text)
         });
-        Err(Error::Driver { device: "cuda", call, why: format!("{} ({})", words[1], words[0]) })
+        let why = format!("{} ({})", words[1], words[0]);
+        match UNUSABLE.contains(&code) {
+            true => Err(Error::DeviceUnusable { device: "cuda", call, why }),
+            false => Err(Error::Driver { device: "cuda", call, why }),
+        }
     }
 
     pub(super) fn attribute(&self, device: i32, number: i32) -> i32 {

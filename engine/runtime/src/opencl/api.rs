@@ -136,6 +136,8 @@ impl Api {
 pub(super) fn check(call: &'static str, code: i32) -> Result<(), Error> {
     match code {
         0 => Ok(()),
+        // Device not available, out of host memory.
+        -2 | -6 => Err(Error::DeviceUnusable { device: "opencl", call, why: name_of(code) }),
         code => Err(Error::Driver { device: "opencl", call, why: name_of(code) }),
     }
 }

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use gradiff::graph::{AxisKind, BoundedLinear, DType, Linear, Op};
 use gradiff::runtime::{Device, Error, Executable, Memory};
 
-use super::host::{Argument, Host, Launch, compiler};
+use super::host::{Argument, Host, Launch, Problem, compiler};
 use super::languages::{Language, language};
 
 /// The name of the device in the names of backends: `text/cuda`.
@@ -57,15 +57,15 @@ impl Device for Texts {
         if kernels.is_empty() {
             return Ok(Vec::new());
         }
-        let compile = || compiler()?.object(self.language, &self.file(kernels).map_err(said)?);
-        let object = compile().map_err(|what| {
-            let names: Vec<&str> = kernels.iter().map(|kernel| kernel.name.as_str()).collect();
-            Error::Launch { device: NAME, kernel: names.join(", "), what }
-        })?;
+        let file = self.file(kernels)?;
+        let compiler = compiler().map_err(Problem::Machine);
+        let object = compiler.and_then(|compiler| compiler.object(self.language, &file));
+        let names = || kernels.iter().map(|kernel| kernel.name.as_str()).collect::<Vec<_>>();
+        let object = object.map_err(|problem| error(problem, names().join(", ")))?;
         let host = Arc::new(Mutex::new(Host::new(&object)));
         let compiled = |(number, kernel): (usize, &&BoundedLinear)| {
             let held: Arc<dyn Executable> =
-                Arc::new(Compiled { kernel: (**kernel).clone(), number, host: host.clone() });
+                Arc::new(Compiled { kernel: (***kernel).clone(), number, host: host.clone() });
             held
         };
         Ok(kernels.iter().enumerate().map(compiled).collect())
@@ -81,8 +81,11 @@ impl Device for Texts {
     }
 }
 
-fn said(error: Error) -> String {
-    error.to_string()
+fn error(problem: Problem, kernel: String) -> Error {
+    match problem {
+        Problem::Text(what) => Error::Launch { device: NAME, kernel, what },
+        Problem::Machine(why) => Error::CompilerUnusable { compiler: "clang".to_string(), why },
+    }
 }
 
 /// A kernel in an object.
@@ -122,10 +125,8 @@ impl Executable for Compiled {
             meets: self.kernel.uops.iter().any(|uop| uop.op == Op::Barrier),
         };
         let mut host = self.host.lock().unwrap_or_else(PoisonError::into_inner);
-        host.launch(&launch, &mut arguments).map_err(|what| {
-            let kernel = self.kernel.name.clone();
-            Error::Launch { device: NAME, kernel, what }
-        })?;
+        host.launch(&launch, &mut arguments)
+            .map_err(|problem| error(problem, self.kernel.name.clone()))?;
         for (memory, argument) in memories.iter().zip(&arguments) {
             if argument.is_stored {
                 memory.write(&argument.bytes)?;

@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::OnceLock;
 
 use gradiff::runtime::Cache;
@@ -40,17 +40,40 @@ pub(super) struct Compiler {
     programs: Cache,
 }
 
+/// Why a text does not run.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Problem {
+    /// The text is at fault.
+    Text(String),
+    /// The machine is: its compiler, its files.
+    Machine(String),
+}
+
+impl Problem {
+    /// What is wrong, in words.
+    pub(super) fn message(&self) -> &str {
+        match self {
+            Problem::Text(message) | Problem::Machine(message) => message,
+        }
+    }
+
+    fn machine(error: impl std::fmt::Display) -> Problem {
+        Problem::Machine(error.to_string())
+    }
+}
+
 /// The compiler of this process.
 ///
 /// # Errors
 /// There is none, or it makes no program that launches kernels.
 pub(super) fn compiler() -> Result<&'static Compiler, String> {
     static FOUND: OnceLock<Result<Compiler, String>> = OnceLock::new();
-    FOUND.get_or_init(Compiler::open).as_ref().map_err(Clone::clone)
+    let open = || Compiler::open().map_err(|problem| problem.message().to_string());
+    FOUND.get_or_init(open).as_ref().map_err(Clone::clone)
 }
 
 impl Compiler {
-    fn open() -> Result<Compiler, String> {
+    fn open() -> Result<Compiler, Problem> {
         let version = |command: &&'static str| {
             let output = Command::new(command).arg("--version").output().ok()?;
             let text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -58,13 +81,15 @@ impl Compiler {
             let line = text.lines().next()?.to_string();
             (VERSION_LEAST <= number.parse().ok()?).then_some((*command, line))
         };
-        let (command, version) = COMPILERS.iter().find_map(version).ok_or(format!(
-            "no clang of version {VERSION_LEAST} or later was found; install one (Debian's \
+        let (command, version) = COMPILERS.iter().find_map(version).ok_or_else(|| {
+            Problem::Machine(format!(
+                "no clang of version {VERSION_LEAST} or later was found; install one (Debian's \
                  clang-16)"
-        ))?;
+            ))
+        })?;
         let [objects, programs] = ["text", "host"].map(Cache::open);
-        let objects = objects.map_err(|error| error.to_string())?;
-        let programs = programs.map_err(|error| error.to_string())?;
+        let objects = objects.map_err(Problem::machine)?;
+        let programs = programs.map_err(Problem::machine)?;
         let compiler = Compiler { command, version, objects, programs };
         compiler.host()?;
         Ok(compiler)
@@ -72,19 +97,22 @@ impl Compiler {
 
     /// The program that launches kernels, from the cache or new: asked for at each start, as the
     /// cache may have dropped it.
-    fn host(&self) -> Result<PathBuf, String> {
+    fn host(&self) -> Result<PathBuf, Problem> {
         let key = format!("{}\n{}", self.version, FILES[0].1);
         if self.programs.read(&key).is_none() {
             let program = made(FILES, |place, program| {
                 let mut host = Command::new(self.command);
                 host.args(["-O1", "-w", "-rdynamic"]).arg(place.join(FILES[0].0));
-                run(host.arg("-o").arg(program).args(["-ldl", "-lm"]))
+                // The program is the same ever again, whatever the text.
+                let made = ran(host.arg("-o").arg(program).args(["-ldl", "-lm"]));
+                made.map_err(|problem| Problem::machine(problem.message()))
             })?;
-            self.programs.add(&key, &program).map_err(|error| error.to_string())?;
+            self.programs.add(&key, &program).map_err(Problem::machine)?;
         }
         let path = self.programs.path_of(&key);
         // Another process may have added it this moment.
-        executable(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+        executable(&path)
+            .map_err(|error| Problem::Machine(format!("{}: {error}", path.display())))?;
         Ok(path)
     }
 
@@ -92,35 +120,62 @@ impl Compiler {
     ///
     /// # Errors
     /// What the compiler says.
-    pub(super) fn object(&self, language: &Language, text: &str) -> Result<PathBuf, String> {
+    pub(super) fn object(&self, language: &Language, text: &str) -> Result<PathBuf, Problem> {
         let stand_ins: String = FILES.iter().map(|(_, text)| *text).collect();
         let flags = [&FLAGS, language.flags].concat().join(" ");
         let key = format!("{}\n{flags}\n{stand_ins}\n{text}", self.version);
         if self.objects.read(&key).is_some() {
             return Ok(self.objects.path_of(&key));
         }
-        let files = FILES.into_iter().chain([(language.file, text)]);
-        let object = made(files, |place, object| {
+        let make = || {
+            let files = FILES.into_iter().chain([(language.file, text)]);
+            made(files, |place, object| {
+                let mut command = Command::new(self.command);
+                command.args(FLAGS).args(language.flags).arg("-I").arg(place);
+                command.arg(place.join(language.file)).arg("-o").arg(object).arg("-lm");
+                ran(&mut command)
+            })
+        };
+        let object = make().map_err(|problem| self.culprit(problem, make))?;
+        self.objects.add(&key, &object).map_err(Problem::machine)
+    }
+
+    /// What a failed compile says is a text's fault only if the compiler takes a text that is beyond
+    /// doubt, and not this one when it is given it `again`.
+    fn culprit(
+        &self,
+        problem: Problem,
+        again: impl FnOnce() -> Result<Vec<u8>, Problem>,
+    ) -> Problem {
+        let Problem::Text(why) = problem else { return problem };
+        let probe = made([PROBE], |place, object| {
             let mut command = Command::new(self.command);
-            command.args(FLAGS).args(language.flags).arg("-I").arg(place);
-            run(command.arg(place.join(language.file)).arg("-o").arg(object).arg("-lm"))
-        })?;
-        self.objects.add(&key, &object).map_err(|error| error.to_string())
+            command.args(FLAGS).arg(place.join(PROBE.0)).arg("-o").arg(object);
+            ran(&mut command)
+        });
+        match probe {
+            Ok(_) if again().is_ok() => Problem::Machine(format!("failed once, not again: {why}")),
+            Ok(_) => Problem::Text(why),
+            Err(problem) => Problem::machine(problem.message()),
+        }
     }
 }
+
+/// A source that every compiler takes.
+const PROBE: (&str, &str) = ("probe.c", "int gradiff_probe(void) { return 0; }\n");
 
 /// What a compiler makes in a folder of these files: the folder, and where to put it.
 fn made<'a>(
     files: impl IntoIterator<Item = (&'a str, &'a str)>,
-    make: impl FnOnce(&Path, &Path) -> Result<(), String>,
-) -> Result<Vec<u8>, String> {
-    let place = tempfile::tempdir().map_err(|error| error.to_string())?;
+    make: impl FnOnce(&Path, &Path) -> Result<(), Problem>,
+) -> Result<Vec<u8>, Problem> {
+    let place = tempfile::tempdir().map_err(Problem::machine)?;
     for (name, text) in files {
-        std::fs::write(place.path().join(name), text).map_err(|error| error.to_string())?;
+        std::fs::write(place.path().join(name), text).map_err(Problem::machine)?;
     }
     let result = place.path().join("result");
     make(place.path(), &result)?;
-    std::fs::read(&result).map_err(|error| error.to_string())
+    std::fs::read(&result).map_err(Problem::machine)
 }
 
 /// Lets the owner alone run a file.
@@ -135,14 +190,30 @@ fn executable(_: &Path) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Runs a program that is to succeed.
-fn run(command: &mut Command) -> Result<(), String> {
-    let output = command.stdin(Stdio::null()).output().map_err(|error| error.to_string())?;
+/// Runs a program that is to succeed; else what it says.
+fn ran(command: &mut Command) -> Result<(), Problem> {
+    let output = command.stdin(Stdio::null()).output().map_err(Problem::machine)?;
+    let (program, status) = (command.get_program().to_string_lossy(), output.status);
     let said = String::from_utf8_lossy(&output.stderr);
-    match output.status.success() {
+    let message = format!("{program} ({status}): {}", said.trim());
+    match status.success() {
         true => Ok(()),
-        false => Err(format!("{}: {}", command.get_program().to_string_lossy(), said.trim())),
+        false if is_ended_from_outside(status) => Err(Problem::Machine(message)),
+        false => Err(Problem::Text(message)),
     }
+}
+
+/// Returns whether somebody, or the system for want of memory or time, has ended the program:
+/// SIGHUP, SIGINT, SIGQUIT, SIGKILL, SIGTERM or SIGXCPU. A crash is a signal of its own doing.
+#[cfg(unix)]
+fn is_ended_from_outside(status: ExitStatus) -> bool {
+    use std::os::unix::process::ExitStatusExt;
+    status.signal().is_some_and(|signal| matches!(signal, 1 | 2 | 3 | 9 | 15 | 24))
+}
+
+#[cfg(not(unix))]
+fn is_ended_from_outside(_: ExitStatus) -> bool {
+    false
 }
 
 /// An array of a launch: its bytes, and whether the kernel stores to it.
@@ -194,29 +265,30 @@ impl Host {
         &mut self,
         launch: &Launch,
         arguments: &mut [Argument],
-    ) -> Result<(), String> {
+    ) -> Result<(), Problem> {
         let process = match self.process.take() {
             Some(process) => process,
-            None => Process::start(compiler()?, &self.object)?,
+            None => Process::start(compiler().map_err(Problem::Machine)?, &self.object)?,
         };
         // A process that has failed is ended.
         let process = self.process.insert(process);
         let answer = process.ask(launch, arguments);
         if answer.is_err() {
             let ended = self.process.take();
-            return Err(ended.map_or(String::new(), Process::end));
+            return Err(ended.map_or(Problem::Text(String::new()), Process::end));
         }
+        let text = |said: &str| Err(Problem::Text(said.to_string()));
         match answer.unwrap_or_default() {
             0 => Ok(()),
-            1 => Err("a thread ends while others of its group wait at a barrier".to_string()),
-            2 => Err("there is no memory for the threads of a group".to_string()),
-            _ => Err("the object has no such kernel".to_string()),
+            1 => text("a thread ends while others of its group wait at a barrier"),
+            2 => text("there is no memory for the threads of a group"),
+            _ => text("the object has no such kernel"),
         }
     }
 }
 
 impl Process {
-    fn start(compiler: &Compiler, object: &Path) -> Result<Process, String> {
+    fn start(compiler: &Compiler, object: &Path) -> Result<Process, Problem> {
         let host = compiler.host()?;
         let start = || -> std::io::Result<Process> {
             let said = tempfile::tempfile()?;
@@ -228,7 +300,8 @@ impl Process {
                 .spawn()?;
             Ok(Process { child, said })
         };
-        start().map_err(|error| format!("cannot start the host of texts: {error}"))
+        start()
+            .map_err(|error| Problem::Machine(format!("cannot start the host of texts: {error}")))
     }
 
     /// Sends a launch and reads its answer, and after 0 what was stored.
@@ -258,7 +331,7 @@ impl Process {
     }
 
     /// How the process has ended.
-    fn end(mut self) -> String {
+    fn end(mut self) -> Problem {
         drop(self.child.stdin.take());
         let status = self.child.wait();
         let mut said = String::new();
@@ -266,11 +339,14 @@ impl Process {
             .and_then(|()| self.said.read_to_string(&mut said));
         let said = said.trim();
         match status {
-            Ok(status) if said.is_empty() => {
-                format!("the text strays or overflows: its process ended with {status}")
+            Ok(status) if is_ended_from_outside(status) => {
+                Problem::Machine(format!("the host of texts was ended: {status}"))
             }
-            Ok(_) => said.to_string(),
-            Err(error) => error.to_string(),
+            Ok(status) if said.is_empty() => Problem::Text(format!(
+                "the text strays or overflows: its process ended with {status}"
+            )),
+            Ok(_) => Problem::Text(said.to_string()),
+            Err(error) => Problem::machine(error),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! What goes wrong in a text is seen, and ends no process but its own.
 
-use super::host::{Argument, Host, Launch, compiler};
+use super::host::{Argument, Host, Launch, Problem, compiler};
 use super::languages::language;
 
 const CUDA: &str = "#include \"cuda_host.h\"\n";
@@ -13,7 +13,7 @@ fn run(host: &mut Option<Host>, text: &str, meets: bool) -> Result<Vec<i32>, Str
     let host = match host {
         Some(host) => host,
         None => {
-            let object = compiler()?.object(row, &[CUDA, text, call].concat())?;
+            let object = compiler()?.object(row, &[CUDA, text, call].concat()).map_err(said)?;
             host.insert(Host::new(&object))
         }
     };
@@ -23,9 +23,13 @@ fn run(host: &mut Option<Host>, text: &str, meets: bool) -> Result<Vec<i32>, Str
         Argument { bytes: bytes([1, 2, 3, 4]), is_stored: false },
     ];
     let launch = Launch { kernel: 0, groups: [2, 1, 1], threads: [2, 1, 1], meets };
-    host.launch(&launch, &mut arguments)?;
+    host.launch(&launch, &mut arguments).map_err(said)?;
     let words = arguments[0].bytes.chunks_exact(4);
     Ok(words.map(|word| i32::from_ne_bytes(word.try_into().unwrap_or_default())).collect())
+}
+
+fn said(problem: Problem) -> String {
+    problem.message().to_string()
 }
 
 /// Each thread stores what its neighbour of the group has put into local memory.

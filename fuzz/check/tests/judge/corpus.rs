@@ -97,8 +97,9 @@ pub(crate) fn agrees(
     number: Option<u64>,
 ) -> Result<(), Found> {
     // Turns are taken by groups of eight programs.
-    let first = number.map(|number| 8 * number);
-    let (_, failures) = agree_in_steps(&[program], backends, first, &mut |_| {});
+    let numbers = number.map(|number| [8 * number]);
+    let numbers = numbers.as_ref().map(<[u64; 1]>::as_slice);
+    let (_, failures) = agree_in_steps(&[program], backends, numbers, &mut |_| {});
     let Some((_, failure)) = failures.into_iter().next() else { return Ok(()) };
     Err(Found {
         detail: format!("{} on {}: {}", failure.kind.name(), failure.backend, failure.detail),

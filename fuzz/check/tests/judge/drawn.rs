@@ -147,8 +147,9 @@ impl Checks {
         verdict.check_batch(&format!("batch:{programs}"), || {
             let first = programs - waiting.len() as u64;
             let waiting: Vec<&Program> = waiting.iter().collect();
+            let numbers: Vec<u64> = (first..programs).collect();
             let (_, failures) =
-                gradiff_check::agree_in_steps(&waiting, batched, Some(first), &mut |_| {});
+                gradiff_check::agree_in_steps(&waiting, batched, Some(&numbers), &mut |_| {});
             let Some((position, failure)) = failures.into_iter().next() else { return Ok(()) };
             let kind = failure.kind.name();
             Err(Found {

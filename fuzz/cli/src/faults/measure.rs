@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use super::parse::{Fault, FoundBy};
 use super::{Catalogue, FAULT, workspace};
 use crate::args::Hunt;
+use crate::out::outln;
 use crate::{Failure, Status};
 
 /// Seconds that one fault is hunted for.
@@ -49,13 +50,13 @@ pub(crate) fn measure(options: &Hunt, from: Option<&Path>) -> Result<Status, Fai
         median(rows.iter().filter_map(|row| row.statements.map(|n| n as f64)).collect());
     if options.json {
         let faults: Vec<Value> = rows.iter().map(Row::to_json).collect();
-        println!(
+        outln!(
             "{}",
             json!({"faults": faults, "missed": missed, "blamed_wrongly": wrongly,
                    "median_seconds": seconds, "median_statements": statements})
         );
     } else {
-        println!(
+        outln!(
             "{} faults, {missed} missed, {wrongly} blamed wrongly; median {:.2} s, {} statements",
             rows.len(),
             seconds.unwrap_or(f64::NAN),
@@ -83,7 +84,7 @@ fn print_row(row: &Row) {
         true => format!("blamed on {}", row.blamed),
         false => format!("blamed on {:?}, bites in {}", row.blamed, row.room),
     };
-    println!("{:36} {seconds:>9}  {statements:14} {blamed}", row.name);
+    outln!("{:36} {seconds:>9}  {statements:14} {blamed}", row.name);
 }
 
 fn median(mut values: Vec<f64>) -> Option<f64> {
@@ -100,11 +101,12 @@ fn hunt(fault: &Fault, binary: &Path, options: &Hunt) -> Result<Row, Failure> {
     let mut command = Command::new(binary);
     command.args(["hunt", "--json", "--jobs", "1", "--max-findings", "1"]);
     command.env(FAULT, &name);
+    command.arg(format!("--parent={}", std::process::id()));
     command.arg(format!("--seed={}", options.seed));
     command.arg(format!("--seconds={}", options.seconds.unwrap_or(SECONDS)));
     command.arg(format!(
         "--backends={}",
-        crate::case::names(&options.backends, crate::case::hunted())?.join(",")
+        crate::case::choose(&options.backends, crate::case::hunted(), &[])?.names.join(",")
     ));
     command.arg("--findings").arg(&folder);
     let output = command.output().map_err(failed)?;

@@ -17,6 +17,7 @@ use std::process;
 use parse::Fault;
 
 use crate::args::{Args, Command, Faults};
+use crate::out::outln;
 use crate::{Failure, Status};
 
 /// The environment variable that names the fault which is on in an instrumented binary.
@@ -162,12 +163,12 @@ fn without_fault(arguments: impl Iterator<Item = OsString>) -> Vec<OsString> {
 pub(crate) fn list(options: &Faults, from: Option<&Path>) -> Result<Status, Failure> {
     let catalogue = Catalogue::read(from)?;
     if options.copy {
-        println!("{}", workspace::copy(&catalogue)?.display());
+        outln!("{}", workspace::copy(&catalogue)?.display());
         return Ok(Status::Clean);
     }
     workspace::instrumented(&workspace::root()?, &catalogue)?;
     for fault in &catalogue.faults {
-        println!("{:36} {:9} {}", fault.name, fault.room, fault.description);
+        outln!("{:36} {:9} {}", fault.name, fault.room, fault.description);
     }
     Ok(Status::Clean)
 }

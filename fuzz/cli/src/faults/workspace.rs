@@ -13,6 +13,7 @@ use std::process::{Command, Output, Stdio};
 use super::Catalogue;
 use super::instrument::{Planted, instrument, module};
 use crate::Failure;
+use crate::out::errln;
 
 /// What the copy consists of.
 const PARTS: [&str; 6] = ["Cargo.toml", "Cargo.lock", "engine", "corpus", "oracle", "fuzz"];
@@ -67,7 +68,7 @@ pub(crate) fn binary(catalogue: &Catalogue) -> Result<PathBuf, Failure> {
     if is_same && binary.is_file() {
         return Ok(binary);
     }
-    eprintln!("building an engine with {} planted faults", catalogue.faults.len());
+    errln!("building an engine with {} planted faults", catalogue.faults.len());
     let built = build(&root, &folder.join("workspace"), is_whole)?;
     let fresh = folder.join("fresh");
     fs::copy(&built, &fresh).and_then(|_| fs::rename(&fresh, &binary)).map_err(&failed)?;

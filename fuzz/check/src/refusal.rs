@@ -1,0 +1,52 @@
+//! Why a program was not run, and whether the machine is at fault.
+
+use gradiff::runtime;
+
+use crate::Outcome;
+
+/// What a backend says to a program that it does not run. Its class is that of the engine's error:
+/// nobody looks for words in a message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Refusal {
+    text: String,
+    is_environment: bool,
+}
+
+impl Refusal {
+    /// The same, with the part of the program that it is about in front.
+    pub(crate) fn at(self, part: &str) -> Refusal {
+        Refusal { text: format!("{part}: {}", self.text), ..self }
+    }
+
+    /// The outcome of a program that is refused so.
+    pub(crate) fn outcome(self) -> Outcome {
+        match self.is_environment {
+            true => Outcome::Environment(self.text),
+            false => Outcome::Refused(self.text),
+        }
+    }
+}
+
+impl From<String> for Refusal {
+    fn from(text: String) -> Refusal {
+        Refusal { text, is_environment: false }
+    }
+}
+
+impl From<gradiff::Error> for Refusal {
+    fn from(error: gradiff::Error) -> Refusal {
+        Refusal { text: error.to_string(), is_environment: error.is_environment() }
+    }
+}
+
+impl From<runtime::Error> for Refusal {
+    fn from(error: runtime::Error) -> Refusal {
+        Refusal { text: error.to_string(), is_environment: error.is_environment() }
+    }
+}
+
+impl From<Refusal> for String {
+    fn from(refusal: Refusal) -> String {
+        refusal.text
+    }
+}
