@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use gradiff::graph::Linear;
+use gradiff::graph::BoundedLinear;
 use gradiff::runtime::{Device, Error as RuntimeError, Executable, Memory};
 use gradiff::{DType, Engine, Error, Tensor};
 
@@ -286,7 +286,10 @@ impl Device for Failing {
         "failing"
     }
 
-    fn compile(&self, kernels: &[&Linear]) -> Result<Vec<Arc<dyn Executable>>, RuntimeError> {
+    fn compile(
+        &self,
+        kernels: &[&BoundedLinear],
+    ) -> Result<Vec<Arc<dyn Executable>>, RuntimeError> {
         if self.fails_to_compile {
             return Err(failure());
         }

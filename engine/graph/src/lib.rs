@@ -2,10 +2,12 @@
 
 mod algebra;
 mod axis;
+mod bounded;
 mod constant;
 mod dtype;
 mod evaluate;
 mod infix;
+mod interval;
 mod linear;
 mod linear_text;
 mod op;
@@ -18,10 +20,12 @@ mod verify;
 
 pub use algebra::UopAlgebra;
 pub use axis::{Axis, AxisKind};
+pub use bounded::BoundedLinear;
 pub use constant::Constant;
 pub use dtype::DType;
 pub use evaluate::{THREEFRY_PARITY, THREEFRY_ROTATIONS, evaluate};
 pub use infix::infix;
+pub use interval::{Interval, unwrapped};
 pub use linear::{Instruction, Linear};
 pub use linear_text::parse_linears;
 pub use op::{Class, OPS, Op, OpRow};
@@ -30,4 +34,4 @@ pub use tensor_core::{Bit, Layout, Place, TENSOR_CORES, TensorCore};
 pub use text::{TextError, parse_text};
 pub use thresholds::Thresholds;
 pub use uop::{Arg, Buffer, Dims, Global, Local, Pairs, Sources, UOp, Variable};
-pub use verify::{VerifyError, verify, verify_kernel, verify_linear};
+pub use verify::{VerifyError, verify, verify_kernel, verify_linear, verify_tree};

@@ -47,6 +47,24 @@ pub fn verify(root: &UOp) -> Result<(), VerifyError> {
     Ok(())
 }
 
+/// Checks every node of a kernel tree as [`verify`] does, but for shapes: in a tree, axes of size 1
+/// and constants stand for any.
+///
+/// # Errors
+/// The first node that breaks an invariant.
+pub fn verify_tree(root: &UOp) -> Result<(), VerifyError> {
+    for node in root.toposort() {
+        let failed = |problem| VerifyError { place: format!("{node:?}"), problem };
+        let check = |node: &UOp| match node.op().is_elementwise() {
+            true => check_void(node).and_then(|()| check_dtypes(node)),
+            false if node.op() == Op::ReduceAxis => check_kept_dtype(node),
+            false => check_node(node),
+        };
+        check_arg(&node).and_then(|()| check(&node)).map_err(failed)?;
+    }
+    Ok(())
+}
+
 fn ensure(is_true: bool, problem: impl FnOnce() -> String) -> Result<(), String> {
     if is_true { Ok(()) } else { Err(problem()) }
 }
@@ -91,24 +109,33 @@ fn takes_arg(op: Op) -> bool {
         )
 }
 
-fn check_node(node: &UOp) -> Result<(), String> {
+fn check_void(node: &UOp) -> Result<(), String> {
     let op = node.op();
     let is_void = node.dtype() == DType::Void;
     let may_be_void = matches!(op, Op::Sink | Op::Store | Op::Barrier | Op::EndRange | Op::Assign);
     let must_be_void = matches!(op, Op::Sink | Op::Store | Op::Barrier);
     ensure(is_void <= may_be_void && must_be_void <= is_void, || {
         format!("{op} of {}", node.dtype())
-    })?;
+    })
+}
+
+fn check_node(node: &UOp) -> Result<(), String> {
+    let op = node.op();
+    check_void(node)?;
     if op.is_elementwise() {
         check_dtypes(node)?;
         return check_shapes(node);
     }
     if op.is_movement() || matches!(op, Op::Contiguous | Op::Detach | Op::ReduceAxis) {
-        let source = node.src()[0].dtype();
-        ensure(source == node.dtype(), || format!("{op} turns {source} into {}", node.dtype()))?;
+        check_kept_dtype(node)?;
         return check_movement(node);
     }
     check_kernel(node)
+}
+
+fn check_kept_dtype(node: &UOp) -> Result<(), String> {
+    let (op, source) = (node.op(), node.src()[0].dtype());
+    ensure(source == node.dtype(), || format!("{op} turns {source} into {}", node.dtype()))
 }
 
 fn check_dtypes(node: &UOp) -> Result<(), String> {

@@ -2,11 +2,12 @@
 
 use std::hash::{Hash, Hasher};
 
-use gradiff_graph::{Linear, UOp};
+use gradiff_graph::{Arg, BoundedLinear, Op, UOp};
 use gradiff_rewrite::Trace;
 use rustc_hash::FxHasher;
 
 use crate::cascade::cascade;
+use crate::error::malformed;
 use crate::keep::keep;
 use crate::opt::{Strategy, optimize, to_groups};
 use crate::{
@@ -134,12 +135,12 @@ pub const PASSES: [Pass; 13] = [
     },
 ];
 
-/// Name and promise of the last pass, which leaves the graph: [`Linear`].
+/// Name and promise of the last pass, which leaves the graph: [`BoundedLinear`].
 pub const LINEARIZE: (&str, &str) =
     ("linearize", "uops in order, each in the outermost loop that knows its sources");
 
 /// The kernel after each of [`PASSES`], with their names, and its linear form.
-pub type Stages = (Vec<(&'static str, UOp)>, Linear);
+pub type Stages = (Vec<(&'static str, UOp)>, BoundedLinear);
 
 fn symbolic(root: &UOp, ctx: &mut Context<'_>) -> Result<UOp, Error> {
     let rules = &gradiff_rewrite::symbolic();
@@ -164,14 +165,15 @@ fn late(root: &UOp, ctx: &mut Context<'_>) -> Result<UOp, Error> {
 /// parameters of the tree are parameters of the result, also those that are no longer read.
 ///
 /// # Errors
-/// If `ast` is no kernel tree, has more than 64 loops that cannot be merged, or has indices
+/// If `ast` is no kernel tree, a view in it leaves its array, it has more than 64 loops that cannot be merged, or has indices
 /// beyond 64 bits. The count of elements does not matter: nothing is allocated for them.
 pub fn lower(
     ast: &UOp,
     target: &Target,
     options: &Options,
     trace: &mut Trace,
-) -> Result<Linear, Error> {
+) -> Result<BoundedLinear, Error> {
+    check_tree(ast)?;
     let mut ctx = Context::new(ast, target, options, trace);
     let mut root = ast.clone();
     for pass in &PASSES {
@@ -185,6 +187,7 @@ pub fn lower(
 /// # Errors
 /// Those of [`lower`].
 pub fn stages(ast: &UOp, target: &Target, options: &Options) -> Result<Stages, Error> {
+    check_tree(ast)?;
     let mut trace = Trace::default();
     let mut ctx = Context::new(ast, target, options, &mut trace);
     let mut kernels = Vec::with_capacity(PASSES.len());
@@ -197,10 +200,38 @@ pub fn stages(ast: &UOp, target: &Target, options: &Options) -> Result<Stages, E
     Ok((kernels, linear))
 }
 
+/// Whether this is a kernel tree that [`gradiff_graph::verify_tree`] accepts, in which what is loaded
+/// and stored is inside its array.
+fn check_tree(ast: &UOp) -> Result<(), Error> {
+    gradiff_graph::verify_tree(ast).map_err(|error| malformed(error.to_string()))?;
+    for node in ast.toposort() {
+        let (Op::Load | Op::Store, arg) = (node.op(), node.arg()) else { continue };
+        let (Arg::View(tracker), Arg::Global(global)) = (arg, node.src()[0].arg()) else {
+            return Err(malformed(format!("a {} without a view of an array", node.op())));
+        };
+        if !tracker.is_inside(&global.size_elements) {
+            let (op, size) = (node.op(), global.size_elements);
+            return Err(malformed(format!("a {op} at {tracker} of an array of {size} elements")));
+        }
+    }
+    Ok(())
+}
+
 /// The kernel in order, written out.
-fn to_linear(ast: &UOp, root: &UOp, target: &Target, options: &Options) -> Result<Linear, Error> {
+#[allow(unsafe_code, reason = "lowering keeps the promise that devices rely on")]
+fn to_linear(
+    ast: &UOp,
+    root: &UOp,
+    target: &Target,
+    options: &Options,
+) -> Result<BoundedLinear, Error> {
     let linear = linearize::with_globals(root, &linearize::globals(ast)?, name(ast))?;
     let linear = fragments::join(expand::expand(linear, target))?;
     let linear = contract::contract(linear, target, options.rewrite.mode);
-    Ok(if target.vectors.alu { near::near(linear) } else { linear })
+    let linear = if target.vectors.alu { near::near(linear) } else { linear };
+    // SAFETY: `check_tree` saw that each view is inside its array, and `globals` that slots differ.
+    // Indices are these views' formulas, gated where a view is masked, and each pass keeps the
+    // elements that a kernel touches, which the evaluators and the checked interpreter test. Names
+    // are made of letters, digits and underscores.
+    Ok(unsafe { BoundedLinear::promised(linear) })
 }

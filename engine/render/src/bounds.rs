@@ -1,21 +1,19 @@
 //! Which integers cannot leave their type: most of what indices are made of. Languages in which
 //! signed arithmetic must not overflow need no detour for them.
 
-use gradiff_graph::{Arg, Instruction, Linear, Op};
-
-type Bounds = (i128, i128);
+use gradiff_graph::{Interval, Linear, Op, unwrapped};
 
 /// For each uop: whether it is a sum, product or shift whose value may have to be wrapped, or a
 /// shift of what may be negative. The texts take it of all others that signed integers do not leave
 /// their type.
 pub fn find_wrapping(linear: &Linear) -> Vec<bool> {
-    let mut bounds: Vec<Option<Bounds>> = Vec::with_capacity(linear.uops.len());
+    let mut bounds: Vec<Option<Interval>> = Vec::with_capacity(linear.uops.len());
     let mut is_wrapping = Vec::with_capacity(linear.uops.len());
     for uop in &linear.uops {
         let of = |number: usize| bounds.get(*uop.src.get(number)? as usize).copied().flatten();
         let range = uop.dtype.int_range();
-        let exact = exact(uop, &of);
-        let fits = |(low, high): &Bounds| range.is_some_and(|r| r.0 <= *low && *high <= r.1);
+        let exact = unwrapped(uop, &of);
+        let fits = |(low, high): &Interval| range.is_some_and(|r| r.0 <= *low && *high <= r.1);
         let inside = exact.filter(fits);
         // C++ before 2020 leaves open what a negative value shifted left is.
         let is_negative_shift = uop.op == Op::Shl && of(0).is_none_or(|(low, _)| low < 0);
@@ -25,45 +23,9 @@ pub fn find_wrapping(linear: &Linear) -> Vec<bool> {
     is_wrapping
 }
 
-/// The bounds of the value before it is wrapped; `None` if they are not worth finding.
-fn exact(uop: &Instruction, of: &dyn Fn(usize) -> Option<Bounds>) -> Option<Bounds> {
-    let corners = |value: fn(i128, i128) -> i128| {
-        let (x, y) = (of(0)?, of(1)?);
-        let all = [value(x.0, y.0), value(x.0, y.1), value(x.1, y.0), value(x.1, y.1)];
-        Some((*all.iter().min()?, *all.iter().max()?))
-    };
-    match (uop.op, &uop.arg) {
-        (Op::Const, Arg::Const(value)) => value.to_int().map(|value| (value, value)),
-        (Op::DefineVar, Arg::Var(variable)) => Some((variable.min.into(), variable.max.into())),
-        (Op::Range, _) => of(0).map(|(_, end)| (0, (end - 1).max(0))),
-        (Op::Cast | Op::Vectorize, _) if uop.src.len() == 1 => of(0),
-        (Op::Add, _) => corners(|x, y| x + y),
-        (Op::Sub, _) => corners(|x, y| x - y),
-        // Two values of 64 bits have a product of less than 128.
-        (Op::Mul, _) => corners(|x, y| x.saturating_mul(y)),
-        (Op::Neg, _) => of(0).map(|(low, high)| (-high, -low)),
-        (Op::Shl, _) if is_small(of(1)) => corners(|x, y| x.saturating_mul(1 << y)),
-        (Op::Shr, _) if is_small(of(1)) => corners(|x, y| x >> y),
-        (Op::Max, _) => of(0).zip(of(1)).map(|(x, y)| (x.0.max(y.0), x.1.max(y.1))),
-        (Op::Min, _) => of(0).zip(of(1)).map(|(x, y)| (x.0.min(y.0), x.1.min(y.1))),
-        (Op::Where, _) => of(1).zip(of(2)).map(|(x, y)| (x.0.min(y.0), x.1.max(y.1))),
-        (Op::CDiv | Op::FloorDiv, _) if of(0)?.0 >= 0 && of(1)?.0 > 0 => corners(|x, y| x / y),
-        (Op::CMod | Op::FloorMod, _) if of(0)?.0 >= 0 && of(1)?.0 > 0 => {
-            Some((0, of(0)?.1.min(of(1)?.1 - 1)))
-        }
-        (Op::And, _) if of(0)?.0 >= 0 && of(1)?.0 >= 0 => Some((0, of(0)?.1.min(of(1)?.1))),
-        _ => None,
-    }
-}
-
-/// Whether it can be the amount of a shift.
-fn is_small(amount: Option<Bounds>) -> bool {
-    amount.is_some_and(|(low, high)| 0 <= low && high < 64)
-}
-
 #[cfg(test)]
 mod tests {
-    use gradiff_graph::{Constant, DType};
+    use gradiff_graph::{Arg, Constant, DType, Instruction};
 
     use super::*;
 

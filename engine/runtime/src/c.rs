@@ -16,11 +16,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use gradiff_graph::{DType, Linear};
+use gradiff_graph::{BoundedLinear, DType, Linear};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
 use crate::cache::Cache;
+use crate::device::plain;
 use crate::memory::{Locked, Memory, Signature};
 use crate::process::{self, Limit};
 use crate::{Device, Error, Executable, Limits, threads};
@@ -424,16 +425,16 @@ impl Device for Compiler {
         "c"
     }
 
-    fn compile(&self, kernels: &[&Linear]) -> Result<Vec<Arc<dyn Executable>>, Error> {
-        self.executables(kernels, None)
+    fn compile(&self, kernels: &[&BoundedLinear]) -> Result<Vec<Arc<dyn Executable>>, Error> {
+        self.executables(&plain(kernels), None)
     }
 
     fn compile_within(
         &self,
-        kernels: &[&Linear],
+        kernels: &[&BoundedLinear],
         limit: Duration,
     ) -> Result<Vec<Arc<dyn Executable>>, Error> {
-        self.executables(kernels, Some(Limit::new(limit)))
+        self.executables(&plain(kernels), Some(Limit::new(limit)))
     }
 
     fn describe(&self) -> String {
@@ -559,8 +560,12 @@ mod tests {
         Linear { name: "E_1".into(), uops }
     }
 
+    fn bounded() -> BoundedLinear {
+        BoundedLinear::check(kernel()).unwrap()
+    }
+
     fn check(compiler: &Compiler) {
-        let kernels = compiler.compile(&[&kernel(), &kernel()]).unwrap();
+        let kernels = compiler.compile_checked(&[&kernel(), &kernel()]).unwrap();
         for kernel in kernels {
             let output = Memory::new(DType::I32, 1).unwrap();
             kernel.run(&[&output]).unwrap();
@@ -593,7 +598,7 @@ mod tests {
         let flagged: Vec<bool> = file_of.iter().map(|file| has_flag(&files[*file])).collect();
         assert_eq!(flagged, [false, compiler.long_flag.is_some()]);
         let output = Memory::new(DType::I32, 1).unwrap();
-        compiler.compile(&[&long]).unwrap()[0].run(&[&output]).unwrap();
+        compiler.compile_checked(&[&long]).unwrap()[0].run(&[&output]).unwrap();
         assert_eq!(output.read().unwrap(), 42i32.to_le_bytes());
     }
 
@@ -614,13 +619,13 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         // The name of the kernel, and of nothing else, is an operator.
         let compiler = compiler(directory.path(), Some("cc -DE_1=+")).unwrap();
-        match compiler.compile(&[&kernel()]) {
+        match compiler.compile_checked(&[&kernel()]) {
             Err(Error::CompilerFailed { kernels, source_path: Some(path), stderr, .. }) => {
                 assert_eq!(kernels, "E_1");
                 assert!(stderr.contains("kernels.c"), "{stderr}");
                 assert!(std::fs::read_to_string(path).unwrap().contains("E_1"));
                 // Failing again adds nothing.
-                assert!(compiler.compile(&[&kernel()]).is_err());
+                assert!(compiler.compile_checked(&[&kernel()]).is_err());
                 let mut names: Vec<_> = std::fs::read_dir(directory.path()).unwrap().collect();
                 names.retain(|item| !item.as_ref().unwrap().path().ends_with("lock"));
                 assert_eq!(names.len(), 1, "{names:?}");
@@ -634,7 +639,7 @@ mod tests {
     fn compiler_that_compiles_nothing_is_the_environments_fault() {
         let directory = tempfile::tempdir().unwrap();
         let compiler = compiler(directory.path(), Some("cc -include /nonexistent.h")).unwrap();
-        let error = compiler.compile(&[&kernel()]).err().unwrap();
+        let error = compiler.compile_checked(&[&kernel()]).err().unwrap();
         assert!(matches!(error, Error::CompilerUnusable { .. }), "{error}");
         assert!(error.is_environment() && error.to_string().contains("/nonexistent.h"), "{error}");
     }
@@ -650,7 +655,7 @@ mod tests {
         );
         std::fs::write(&script, text).unwrap();
         let once = compiler(&cache, Some(&format!("sh {}", script.display()))).unwrap();
-        let error = once.compile(&[&kernel()]).err().unwrap();
+        let error = once.compile_checked(&[&kernel()]).err().unwrap();
         assert!(error.is_environment() && error.to_string().contains("not again"), "{error}");
         check(&once);
     }
@@ -663,7 +668,7 @@ mod tests {
         let text = "case \"$*\" in *kernels.c*) kill -KILL $$;; esac\nexec cc \"$@\"\n";
         std::fs::write(&script, text).unwrap();
         let killed = compiler(&cache, Some(&format!("sh {}", script.display()))).unwrap();
-        let error = killed.compile(&[&kernel()]).err().unwrap();
+        let error = killed.compile_checked(&[&kernel()]).err().unwrap();
         assert!(error.is_environment() && error.to_string().contains("signal: 9"), "{error}");
     }
 
@@ -677,7 +682,7 @@ mod tests {
         std::fs::write(&script, text).unwrap();
         let slow = compiler(&cache, Some(&format!("sh {}", script.display()))).unwrap();
         let start = std::time::Instant::now();
-        let Err(error) = slow.compile_within(&[&kernel()], Duration::from_millis(200)) else {
+        let Err(error) = slow.compile_within(&[&bounded()], Duration::from_millis(200)) else {
             panic!("it takes a minute");
         };
         assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
@@ -693,9 +698,9 @@ mod tests {
     fn limit_is_of_what_is_compiled_alone() {
         let directory = tempfile::tempdir().unwrap();
         let compiler = compiler(directory.path(), None).unwrap();
-        let none = || compiler.compile_within(&[&kernel()], Duration::ZERO);
+        let none = || compiler.compile_within(&[&bounded()], Duration::ZERO);
         assert!(matches!(none(), Err(Error::CompilerTooSlow { .. })), "no time, no compile");
-        compiler.compile_within(&[&kernel()], Duration::from_secs(60)).unwrap();
+        compiler.compile_within(&[&bounded()], Duration::from_secs(60)).unwrap();
         assert!(none().is_ok(), "what the cache has takes none");
         check(&compiler);
     }

@@ -16,9 +16,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use gradiff_graph::{DType, Linear};
+use gradiff_graph::{BoundedLinear, DType, Linear};
 use smallvec::SmallVec;
 
+use crate::device::plain;
 use crate::device::{GroupLimits, Limits};
 use crate::launch::{Launch, Texts};
 use crate::memory::{ALIGNMENT, Memory, Signature};
@@ -239,8 +240,9 @@ impl Device for Cuda {
         "cuda"
     }
 
-    fn compile(&self, kernels: &[&Linear]) -> Result<Vec<Arc<dyn Executable>>, Error> {
-        let texts = Texts::new("cuda", "cuda", kernels)?;
+    fn compile(&self, kernels: &[&BoundedLinear]) -> Result<Vec<Arc<dyn Executable>>, Error> {
+        let kernels = plain(kernels);
+        let texts = Texts::new("cuda", "cuda", &kernels)?;
         let launches: Vec<Launch> = kernels
             .iter()
             .map(|kernel| Launch::new("cuda", &self.limits, 1, kernel))

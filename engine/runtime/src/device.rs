@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use gradiff_graph::Linear;
+use gradiff_graph::{BoundedLinear, Linear};
 
 use crate::{Error, Memory};
 
@@ -17,7 +17,7 @@ pub trait Device: Send + Sync {
     ///
     /// # Errors
     /// The first kernel that cannot be compiled.
-    fn compile(&self, kernels: &[&Linear]) -> Result<Vec<Arc<dyn Executable>>, Error>;
+    fn compile(&self, kernels: &[&BoundedLinear]) -> Result<Vec<Arc<dyn Executable>>, Error>;
 
     /// As [`compile`](Device::compile), but given up when it takes longer than the limit, all
     /// kernels together. A compiler that is a program of its own (of `c`) is ended then. The other
@@ -28,11 +28,27 @@ pub trait Device: Send + Sync {
     /// [`Error::CompilerTooSlow`], and those of `compile`.
     fn compile_within(
         &self,
-        kernels: &[&Linear],
+        kernels: &[&BoundedLinear],
         limit: Duration,
     ) -> Result<Vec<Arc<dyn Executable>>, Error> {
         let _ = limit;
         self.compile(kernels)
+    }
+
+    /// As [`compile`](Device::compile), of kernels from anywhere, as text: each must be proven to
+    /// keep within its arrays ([`BoundedLinear::check`]). A device that checks each access itself
+    /// takes them as they are.
+    ///
+    /// # Errors
+    /// [`Error::Unproven`], and those of `compile`.
+    fn compile_checked(&self, kernels: &[&Linear]) -> Result<Vec<Arc<dyn Executable>>, Error> {
+        let check = |kernel: &&Linear| {
+            let name = kernel.name.clone();
+            let unproven = |why| Error::Unproven { kernel: name, why };
+            BoundedLinear::check((*kernel).clone()).map_err(unproven)
+        };
+        let proven = kernels.iter().map(check).collect::<Result<Vec<BoundedLinear>, Error>>()?;
+        self.compile(&proven.iter().collect::<Vec<_>>())
     }
 
     /// The name of the target that kernels are made for.
@@ -82,6 +98,11 @@ pub trait Device: Send + Sync {
     fn limits(&self) -> Limits {
         Limits::default()
     }
+}
+
+/// The kernels as plain data.
+pub(crate) fn plain<'a>(kernels: &[&'a BoundedLinear]) -> Vec<&'a Linear> {
+    kernels.iter().map(|kernel| &***kernel).collect()
 }
 
 /// What a device takes.
@@ -135,8 +156,8 @@ pub trait Executable: Send + Sync {
     /// others meanwhile; what it reads is locked against writers.
     ///
     /// The checked interpreter reports an index out of bounds. Compiled devices trust the kernel:
-    /// that its indices are within its parameters is the promise of lowering, which the checked
-    /// interpreter tests.
+    /// that its indices are within its parameters was proven of it, or is the promise of lowering
+    /// ([`BoundedLinear`]), which the checked interpreter tests.
     ///
     /// # Errors
     /// [`Error::Arguments`] if dtypes or sizes do not fit or a memory that is written stands in
@@ -273,7 +294,7 @@ mod tests {
             "late"
         }
 
-        fn compile(&self, _: &[&Linear]) -> Result<Vec<Arc<dyn Executable>>, Error> {
+        fn compile(&self, _: &[&BoundedLinear]) -> Result<Vec<Arc<dyn Executable>>, Error> {
             Ok(Vec::new())
         }
 

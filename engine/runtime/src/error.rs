@@ -181,6 +181,14 @@ pub enum Error {
         /// What the other one does instead.
         does: String,
     },
+    /// A kernel that does not come from lowering, and that is not proven to keep within its arrays.
+    #[error("kernel {kernel}: {why}")]
+    Unproven {
+        /// The kernel.
+        kernel: String,
+        /// Where, and what is not proven.
+        why: gradiff_graph::VerifyError,
+    },
     /// The memories given do not fit the parameters.
     #[error("kernel {kernel}: {what}")]
     Arguments {
@@ -327,6 +335,7 @@ impl Error {
             | Error::Uninitialised { .. }
             | Error::Race { .. }
             | Error::DivergentBarrier { .. }
+            | Error::Unproven { .. }
             | Error::Arguments { .. }
             | Error::Memory { .. }
             | Error::Unwritten { .. }

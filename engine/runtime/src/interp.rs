@@ -17,8 +17,9 @@ mod race;
 
 use std::sync::Arc;
 
-use gradiff_graph::{DType, Linear, Local};
+use gradiff_graph::{BoundedLinear, DType, Linear, Local};
 
+use crate::device::plain;
 use crate::error::Array;
 use crate::memory::{Guard, Locked, Memory, Parameter, Signature};
 use crate::scalar::Function;
@@ -34,7 +35,11 @@ impl Device for Interpreter {
         "interp"
     }
 
-    fn compile(&self, kernels: &[&Linear]) -> Result<Vec<Arc<dyn Executable>>, Error> {
+    fn compile(&self, kernels: &[&BoundedLinear]) -> Result<Vec<Arc<dyn Executable>>, Error> {
+        self.compile_checked(&plain(kernels))
+    }
+
+    fn compile_checked(&self, kernels: &[&Linear]) -> Result<Vec<Arc<dyn Executable>>, Error> {
         let compile = |kernel: &&Linear| {
             let program: Arc<dyn Executable> = Arc::new(Program::new(kernel)?);
             Ok(program)

@@ -15,8 +15,9 @@ use cranelift_codegen::settings::{self, Configurable};
 use cranelift_frontend::FunctionBuilderContext;
 use cranelift_jit::{JITBuilder, JITModule};
 use cranelift_module::{Module, default_libcall_names};
-use gradiff_graph::Linear;
+use gradiff_graph::{BoundedLinear, Linear};
 
+use crate::device::plain;
 use crate::launch::executed;
 use crate::memory::{Locked, Memory, Signature};
 use crate::{Device, Error, Executable, Limits};
@@ -130,7 +131,8 @@ impl Device for Jit {
         "jit"
     }
 
-    fn compile(&self, kernels: &[&Linear]) -> Result<Vec<Arc<dyn Executable>>, Error> {
+    fn compile(&self, kernels: &[&BoundedLinear]) -> Result<Vec<Arc<dyn Executable>>, Error> {
+        let kernels = plain(kernels);
         let mut executables = vec![None; kernels.len()];
         for (isa, is_heavy) in [(&self.quick, false), (&self.optimising, true)] {
             let numbers: Vec<usize> = (0..kernels.len())

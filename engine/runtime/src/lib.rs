@@ -1,4 +1,5 @@
-//! Devices, memory, compilers and launches. The one room where unsafe code may stand.
+//! Devices, memory, compilers and launches. The one room where unsafe code may stand, but for the
+//! promise of [`BoundedLinear`](gradiff_graph::BoundedLinear), on which devices rely.
 //!
 //! In go linear uops, out come executables and bytes. It knows nothing of tensors, schedules or
 //! views, and never changes a kernel.

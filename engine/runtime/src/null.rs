@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use gradiff_graph::Linear;
+use gradiff_graph::BoundedLinear;
 
 use crate::memory::{Locked, Memory, Signature};
 use crate::{Device, Error, Executable};
@@ -18,8 +18,8 @@ impl Device for Null {
         "null"
     }
 
-    fn compile(&self, kernels: &[&Linear]) -> Result<Vec<Arc<dyn Executable>>, Error> {
-        let compile = |kernel: &&Linear| {
+    fn compile(&self, kernels: &[&BoundedLinear]) -> Result<Vec<Arc<dyn Executable>>, Error> {
+        let compile = |kernel: &&BoundedLinear| {
             let unrun: Arc<dyn Executable> = Arc::new(Unrun(Signature::of(kernel)?));
             Ok(unrun)
         };

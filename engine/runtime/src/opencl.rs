@@ -13,8 +13,9 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use gradiff_graph::{DType, Linear};
+use gradiff_graph::{BoundedLinear, DType, Linear};
 
+use crate::device::plain;
 use crate::device::{GroupLimits, Limits};
 use crate::launch::{Launch, Texts, executed};
 use crate::memory::{ALIGNMENT, Memory, Signature};
@@ -264,8 +265,9 @@ impl Device for OpenCl {
         "opencl"
     }
 
-    fn compile(&self, kernels: &[&Linear]) -> Result<Vec<Arc<dyn Executable>>, Error> {
-        let texts = Texts::new("opencl", "opencl", kernels)?;
+    fn compile(&self, kernels: &[&BoundedLinear]) -> Result<Vec<Arc<dyn Executable>>, Error> {
+        let kernels = plain(kernels);
+        let texts = Texts::new("opencl", "opencl", &kernels)?;
         let launches: Vec<Launch> = kernels
             .iter()
             .map(|kernel| Launch::new("opencl", &self.limits, 1, kernel))

@@ -22,9 +22,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use ::wgpu::{self as api, BufferUsages};
-use gradiff_graph::{Arg, AxisKind, DType, Linear, Op};
+use gradiff_graph::{Arg, AxisKind, BoundedLinear, DType, Linear, Op};
 use rustc_hash::FxHashMap;
 
+use crate::device::plain;
 use crate::device::{GroupLimits, Limits};
 use crate::launch::{Launch, Texts};
 use crate::memory::{Memory, Parameter, Signature};
@@ -400,15 +401,16 @@ impl Device for Wgpu {
         "wgpu"
     }
 
-    fn compile(&self, kernels: &[&Linear]) -> Result<Vec<Arc<dyn Executable>>, Error> {
-        for kernel in kernels {
+    fn compile(&self, kernels: &[&BoundedLinear]) -> Result<Vec<Arc<dyn Executable>>, Error> {
+        let kernels = plain(kernels);
+        for kernel in &kernels {
             if let Some(what) = self.lacks(kernel) {
                 let kernel = kernel.name.clone();
                 return Err(Error::Launch { device: self.name, kernel, what });
             }
         }
         let language = if self.opened.has_f16() { "wgsl" } else { "wgsl-core" };
-        let texts = Texts::new(self.name, language, kernels)?;
+        let texts = Texts::new(self.name, language, &kernels)?;
         let mut pipelines: Vec<Option<api::ComputePipeline>> = vec![None; texts.named.len()];
         let mut made: Vec<Arc<dyn Executable>> = Vec::with_capacity(kernels.len());
         for (kernel, number) in kernels.iter().zip(&texts.number_of) {

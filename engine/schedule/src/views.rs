@@ -188,10 +188,10 @@ pub(crate) fn is_reshape(tracker: &ShapeTracker, base: &UOp) -> bool {
 
 fn check_size(shape: &[i64]) -> Result<(), Error> {
     // Axes of size 0 count as 1: no reduction of the others may overflow.
-    let sizes = shape.iter().filter(|size| **size != 0);
-    let elements = sizes.fold(Some(1i64), |product, size| match *size {
+    let mut sizes = shape.iter().filter(|size| **size != 0);
+    let elements = sizes.try_fold(1i64, |product, size| match *size {
         ..0 => None,
-        size => product?.checked_mul(size),
+        size => product.checked_mul(size),
     });
     match elements {
         // Views may be larger than buffers: a broadcast that is folded at once is never held.

@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use gradiff_graph::{Linear, UOp};
+use gradiff_graph::{BoundedLinear, UOp};
 use gradiff_kernel::Opt;
 use gradiff_runtime::Executable;
 use rustc_hash::FxHashMap;
@@ -28,7 +28,7 @@ impl Key {
 /// A kernel as far as it was made.
 #[derive(Clone)]
 pub(crate) struct Made {
-    pub(crate) linear: Arc<Linear>,
+    pub(crate) linear: Arc<BoundedLinear>,
     pub(crate) executable: Option<Arc<dyn Executable>>,
     /// Whether its rewriting led back to where it came from, or had to be stopped.
     pub(crate) is_endless: bool,
@@ -82,7 +82,7 @@ impl Cache {
 
 #[cfg(test)]
 mod tests {
-    use gradiff_graph::DType;
+    use gradiff_graph::{DType, Linear};
 
     use super::*;
 
@@ -93,7 +93,7 @@ mod tests {
         let keys = [1, 2, 3].map(|value| Key::new(&UOp::int(DType::I32, value), &settings));
         for key in &keys {
             let linear = Linear { name: "E".into(), uops: Vec::new() };
-            let linear = Arc::new(linear);
+            let linear = Arc::new(BoundedLinear::check(linear).unwrap());
             let made = Made { linear, executable: None, is_endless: false, opts: None };
             cache.insert(key.clone(), made);
         }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use gradiff_graph::{Arg, Buffer, Linear, Op, UOp};
+use gradiff_graph::{Arg, BoundedLinear, Buffer, Op, UOp};
 use gradiff_kernel::{Opt, Strategy};
 use gradiff_runtime::{Device, Executable, Memory};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -39,7 +39,7 @@ pub struct PlannedKernel {
     /// The kernel's tree.
     pub ast: UOp,
     /// Its linear form; the name in it is unique within the plan.
-    pub linear: Arc<Linear>,
+    pub linear: Arc<BoundedLinear>,
     /// Its parameters by slot; the first one is written.
     pub buffers: Vec<Buffer>,
     /// The compiled kernel; there after [`Engine::compile`].
@@ -79,7 +79,8 @@ impl Plan {
         let name = if *count == 0 { base } else { format!("{base}n{count}") };
         *count += 1;
         if item.linear.name != name {
-            item.linear = Arc::new(Linear { name, uops: item.linear.uops.clone() });
+            let named = item.linear.named(&name);
+            item.linear = Arc::new(named.expect("names are made of letters and digits"));
         }
         self.items.push(item);
     }
@@ -197,7 +198,7 @@ impl Engine {
         if missing.is_empty() {
             return Ok(());
         }
-        let linears: Vec<&Linear> = missing.iter().map(|(_, made)| &*made.linear).collect();
+        let linears: Vec<&BoundedLinear> = missing.iter().map(|(_, made)| &*made.linear).collect();
         let executables = self.device.compile(&linears)?;
         assert_eq!(executables.len(), missing.len(), "a device compiles each kernel it is given");
         let mut compiled: FxHashMap<Key, Arc<dyn Executable>> = FxHashMap::default();

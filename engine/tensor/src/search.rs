@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use gradiff_graph::{Linear, UOp};
+use gradiff_graph::{BoundedLinear, Linear, UOp};
 use gradiff_kernel::{Context, Opt, Options, PASSES, Setting, Strategy, Target};
 use gradiff_rewrite::Trace;
 use gradiff_runtime::{Cache, Device, Executable, Memory};
@@ -342,7 +342,11 @@ impl Run<'_> {
     }
 
     /// The kernels with these opts that were no candidates before and are not too long.
-    fn candidates(&mut self, all: Vec<Vec<Opt>>, uops_most: usize) -> Vec<(Vec<Opt>, Linear)> {
+    fn candidates(
+        &mut self,
+        all: Vec<Vec<Opt>>,
+        uops_most: usize,
+    ) -> Vec<(Vec<Opt>, BoundedLinear)> {
         let mut candidates = Vec::with_capacity(all.len());
         for opts in all {
             let options =
@@ -363,11 +367,11 @@ impl Run<'_> {
     /// out.
     fn timed(
         &self,
-        candidates: Vec<(Vec<Opt>, Linear)>,
+        candidates: Vec<(Vec<Opt>, BoundedLinear)>,
         scratch: &[Memory],
         best: Option<Duration>,
     ) -> Vec<Timed> {
-        let linears: Vec<&Linear> = candidates.iter().map(|(_, linear)| linear).collect();
+        let linears: Vec<&BoundedLinear> = candidates.iter().map(|(_, linear)| linear).collect();
         let Search { device, limit, .. } = *self.search;
         let executables = compile(device, &linears, limit);
         assert_eq!(executables.len(), candidates.len(), "each candidate is compiled or refused");
@@ -398,7 +402,7 @@ impl Run<'_> {
 /// Where it takes too long, one by one, each within the limit: halves would wait for the
 /// slow one once for each of them. What is not compiled when all of it has taken `TRIES` times the
 /// time of the first go is given up.
-fn compile(device: &dyn Device, linears: &[&Linear], limit: Duration) -> Vec<Compiled> {
+fn compile(device: &dyn Device, linears: &[&BoundedLinear], limit: Duration) -> Vec<Compiled> {
     let deadline = Instant::now() + TRIES * time_of(linears.len(), limit);
     compile_until(device, linears, limit, deadline)
 }
@@ -413,7 +417,7 @@ fn time_of(count: usize, limit: Duration) -> Duration {
 
 fn compile_until(
     device: &dyn Device,
-    linears: &[&Linear],
+    linears: &[&BoundedLinear],
     limit: Duration,
     deadline: Instant,
 ) -> Vec<Compiled> {
@@ -637,9 +641,9 @@ mod tests {
         let plain = Engine::new("jit").unwrap();
         let (planned, _) = plan(&plain, 12);
         let good = &*planned.items[0].linear;
-        // Its loop is never closed.
-        let mut bad = good.clone();
-        bad.uops.truncate(bad.uops.len() - 1);
+        // The device has no groups.
+        let barrier = gradiff_graph::parse_linears("kernel E\n0 barrier void []").unwrap();
+        let bad = BoundedLinear::check(barrier[0].clone()).unwrap();
         let compiled = compile(&*device, &[good, &bad, good], LIMIT);
         let is_there: Vec<bool> = compiled.iter().map(Result::is_ok).collect();
         assert_eq!(is_there, [true, false, true]);
@@ -663,14 +667,14 @@ mod tests {
 
         fn compile(
             &self,
-            kernels: &[&Linear],
+            kernels: &[&BoundedLinear],
         ) -> Result<Vec<Arc<dyn Executable>>, gradiff_runtime::Error> {
             self.null.compile(kernels)
         }
 
         fn compile_within(
             &self,
-            kernels: &[&Linear],
+            kernels: &[&BoundedLinear],
             limit: Duration,
         ) -> Result<Vec<Arc<dyn Executable>>, gradiff_runtime::Error> {
             self.asked.lock().unwrap().push((kernels.len(), limit));
@@ -687,8 +691,9 @@ mod tests {
     /// Which of these kernels a search gets compiled, and what it asks a slow device.
     fn compiled_slowly(names: &[&str], limit: Duration) -> (Vec<bool>, Vec<(usize, Duration)>) {
         let null = gradiff_runtime::device("null").unwrap();
-        let kernels: Vec<Linear> =
-            names.iter().map(|name| Linear { name: (*name).into(), uops: Vec::new() }).collect();
+        let linear = |name: &&str| Linear { name: (*name).into(), uops: Vec::new() };
+        let bounded = |name: &&str| BoundedLinear::check(linear(name)).unwrap();
+        let kernels: Vec<BoundedLinear> = names.iter().map(bounded).collect();
         let slow = Slow { null, asked: Mutex::default() };
         let compiled = compile(&slow, &kernels.iter().collect::<Vec<_>>(), limit);
         let is_there = compiled.iter().map(Result::is_ok).collect();

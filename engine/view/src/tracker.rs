@@ -190,6 +190,15 @@ impl<D: Dim> ShapeTracker<D> {
         }
     }
 
+    /// Whether the first view is proven to read no element before or behind a buffer of so many.
+    pub fn is_inside(&self, size: &D) -> bool {
+        match self.0[0].span() {
+            Reads::Nothing => true,
+            Reads::From(low, high) => D::number(0).at_most(&low) && high.below(size),
+            Reads::Unknown => false,
+        }
+    }
+
     pub(crate) fn last(&self) -> &View<D> {
         &self.0[self.0.len() - 1]
     }

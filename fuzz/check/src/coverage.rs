@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::OnceLock;
 
-use gradiff::graph::{Arg, Constant, DType, Linear, OPS, Op, UOp, verify};
+use gradiff::graph::{Arg, BoundedLinear, Constant, DType, Linear, OPS, Op, UOp, verify};
 use gradiff::kernel::{Context, PASSES, Target};
 use gradiff::rewrite::{Claim, Mode, Options, Rule, Trace, rewrite, symbolic};
 use gradiff_corpus::{Case, Program, embedded, parse};
@@ -131,7 +131,8 @@ fn kernels(program: &Program, trace: &mut Trace) -> Result<Vec<Linear>, String> 
     }
     let lower = |ast| gradiff::kernel::lower(ast, &way.target, &way.kernel, trace);
     let kernels = schedule.items.iter().map(|item| &item.ast).map(lower);
-    kernels.collect::<Result<_, _>>().map_err(|error| error.to_string())
+    let plain = kernels.map(|kernel| kernel.map(BoundedLinear::into_linear));
+    plain.collect::<Result<_, _>>().map_err(|error| error.to_string())
 }
 
 /// Counts what the cases do; programs run on all devices that are there.

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use gradiff::graph::{Constant, Linear, Thresholds};
+use gradiff::graph::{BoundedLinear, Constant, Linear, Thresholds};
 use gradiff::kernel::{Strategy, Target};
 use gradiff::rewrite::Mode;
-use gradiff::runtime::Device;
+use gradiff::runtime::{Device, Executable};
 use gradiff::{Engine, Plan, PlannedKernel, Tensor};
 use gradiff_corpus::{Array, BinaryOp, DType, Program, Statement, UnaryOp};
 
@@ -642,27 +642,41 @@ pub(crate) fn kernel_count(program: &Program) -> Result<usize, String> {
     Ok(row.open(Turn::ALWAYS)?.plan(program)?.0.kernel_count())
 }
 
-/// Runs one kernel on the device of this name, or that of a backend, with memories of its own.
+/// Runs one kernel from anywhere on the device of this name, or that of a backend, with memories of
+/// its own.
 pub(crate) fn run_alone(
     device: &str,
     kernel: &Linear,
     memories: &mut [Elements],
 ) -> Result<(), String> {
-    run_alone_in_steps(device, kernel, memories, &mut || {})
+    let compiled = opened(device)?.compile_checked(&[kernel]);
+    run_compiled(&*compiled.map_err(|error| error.to_string())?[0], kernel, memories)
 }
 
-/// As [`run_alone`]; `is_compiled` is called before it runs.
+/// As [`run_alone`], of a kernel that was lowered; `is_compiled` is called before it runs.
 pub(crate) fn run_alone_in_steps(
     device: &str,
-    kernel: &Linear,
+    kernel: &BoundedLinear,
     memories: &mut [Elements],
     is_compiled: &mut dyn FnMut(),
 ) -> Result<(), String> {
-    let device = match BACKENDS.iter().find(|row| row.name == device) {
-        Some(row) => row.device()?,
-        None => gradiff::runtime::device(device).map_err(|error| error.to_string())?,
-    };
-    let compiled = device.compile(&[kernel]).map_err(|error| error.to_string())?;
+    let compiled = opened(device)?.compile(&[kernel]).map_err(|error| error.to_string())?;
+    is_compiled();
+    run_compiled(&*compiled[0], kernel, memories)
+}
+
+fn opened(device: &str) -> Result<Arc<dyn Device>, String> {
+    match BACKENDS.iter().find(|row| row.name == device) {
+        Some(row) => row.device(),
+        None => gradiff::runtime::device(device).map_err(|error| error.to_string()),
+    }
+}
+
+fn run_compiled(
+    compiled: &dyn Executable,
+    kernel: &Linear,
+    memories: &mut [Elements],
+) -> Result<(), String> {
     let mut held = Vec::with_capacity(memories.len());
     for (elements, (_, dtype)) in memories.iter().zip(kernel.globals()) {
         let size = dtype.size_bytes();
@@ -682,8 +696,7 @@ pub(crate) fn run_alone_in_steps(
         held.push(Arc::new(memory.map_err(|error| error.to_string())?));
     }
     let references: Vec<&gradiff::runtime::Memory> = held.iter().map(Arc::as_ref).collect();
-    is_compiled();
-    compiled[0].run(&references).map_err(|error| error.to_string())?;
+    compiled.run(&references).map_err(|error| error.to_string())?;
     let (_, dtype) = kernel.globals()[0];
     let bytes = held[0].read().map_err(|error| error.to_string())?;
     memories[0] = bytes

@@ -7,12 +7,13 @@ use gradiff_kernel::{
     Error, Options, PASSES, Strategy, Target, Vectors, interpret, lower, name, stages,
 };
 use gradiff_rewrite::Trace;
+use gradiff_view::ShapeTracker;
 
 fn lowered(ast: &UOp) -> Linear {
     let linear = lower(ast, &Target::default(), &Options::default(), &mut Trace::default());
     let linear = linear.expect("a kernel");
     linear::verify(&linear).expect("a linear kernel");
-    linear
+    linear.into_linear()
 }
 
 fn after(pass: &str, ast: &UOp) -> UOp {
@@ -693,4 +694,24 @@ fn long_computations_are_written_out_so_often_at_most() {
     assert!(with(&["upcast 1 8", "upcast 0 8"]).is_ok());
     let refused = with(&["upcast 1 8", "upcast 0 16"]).expect_err("128 steps");
     assert!(refused.to_string().contains("uops would be written out, at most 8192"), "{refused}");
+}
+
+#[test]
+fn view_that_leaves_its_array_is_refused() {
+    let refused = |ast: &UOp| {
+        let target = Target::default();
+        let error = lower(ast, &target, &Options::default(), &mut Trace::default()).unwrap_err();
+        assert!(stages(ast, &target, &Options::default()).is_err());
+        error.to_string()
+    };
+    let short = load(DType::F32, 1, 15, plain(&[4, 4]));
+    let error = refused(&sink(short.clone(), &[4, 4]));
+    assert!(error.contains("of an array of 15 elements"), "{error}");
+    // One element before the first.
+    let view = gradiff_view::View::create(&[4], Some(&[1]), -1, None).expect("a view");
+    let before = ShapeTracker::from_views(&[view]).expect("a tracker");
+    let error = refused(&sink(load(DType::F32, 1, 8, before), &[4]));
+    assert!(error.contains("of an array of 8 elements"), "{error}");
+    let mixed = UOp::new(Op::Neg, DType::F32, [contiguous(DType::I32, 1, &[4, 4])], Arg::None);
+    assert!(refused(&sink(mixed, &[4, 4])).contains("neg turns i32 into f32"));
 }

@@ -41,7 +41,7 @@ impl StandIn {
              9 store void [5, 8]
              10 endrange void [4]",
         );
-        let kernel = device.compile(&[&kernel.unwrap()[0]]).unwrap().remove(0);
+        let kernel = device.compile_checked(&[&kernel.unwrap()[0]]).unwrap().remove(0);
         // SAFETY: it has no initialisers.
         let library = unsafe { libloading::Library::new(&object) }.unwrap();
         StandIn { library, device, kernel, _directory: directory }

@@ -48,7 +48,7 @@ fn grouped_sums_agree_with_the_checked_interpreter() {
         let input = memory_of(&numbers(dtype));
         let kernel = grouped_sum_of(dtype, 5, 16);
         let sums = |name: &str| {
-            let executable = device(name)?.compile(&[&kernel])?.remove(0);
+            let executable = device(name)?.compile_checked(&[&kernel])?.remove(0);
             let output = Memory::new(dtype, 5)?;
             executable.run(&[&output, &input])?;
             Ok::<_, Error>(values_of(&output))
@@ -105,7 +105,7 @@ fn copies_follow_what_is_written() {
         let less = binary(Op::CmpLt, DType::I32, DType::Bool, 3);
         let differ = binary(Op::CmpNe, DType::Bool, DType::Bool, 3);
         let [sum, less, differ] =
-            device.compile(&[&sum, &less, &differ]).unwrap().try_into().ok().unwrap();
+            device.compile_checked(&[&sum, &less, &differ]).unwrap().try_into().ok().unwrap();
         let [x, y] = [[1, 2, 3], [3, 2, 1]].map(|values| memory_of(&ints(DType::I32, &values)));
         let [p, q] = [(); 2].map(|()| Memory::new(DType::Bool, 3).unwrap());
         less.run(&[&p, &x, &y]).unwrap();
@@ -137,7 +137,7 @@ fn timed_launch_computes_the_same_in_no_more_than_the_time_it_takes() {
     let names = ["interp", "jit", "c"].map(|name| device(name).unwrap());
     for device in names.into_iter().chain(there()) {
         let sum = binary(Op::Add, DType::I32, DType::I32, 3);
-        let sum = device.compile(&[&sum]).unwrap().remove(0);
+        let sum = device.compile_checked(&[&sum]).unwrap().remove(0);
         let [x, y] = [[1, 2, 3], [3, 2, 1]].map(|values| memory_of(&ints(DType::I32, &values)));
         for expected in [[4, 4, 4], [6, 8, 10]] {
             let output = Memory::new(DType::I32, 3).unwrap();
@@ -156,7 +156,7 @@ fn timed_launch_computes_the_same_in_no_more_than_the_time_it_takes() {
 fn copies_do_not_count_where_the_device_has_a_clock() {
     let Ok(opencl) = device("opencl") else { return };
     let sum = binary(Op::Add, DType::I32, DType::I32, 3);
-    let sum = opencl.compile(&[&sum]).unwrap().remove(0);
+    let sum = opencl.compile_checked(&[&sum]).unwrap().remove(0);
     let output = Memory::new(DType::I32, 3).unwrap();
     let small = memory_of(&ints(DType::I32, &[1, 2, 3]));
     // What a driver does once.
@@ -177,7 +177,7 @@ fn threads_may_share_a_driver() {
                 let device = &device;
                 scope.spawn(move || {
                     let kernel = grouped_sum(3 + thread, 4);
-                    let kernel = device.compile(&[&kernel]).unwrap().remove(0);
+                    let kernel = device.compile_checked(&[&kernel]).unwrap().remove(0);
                     let numbers: Vec<i128> = (0..i128::from(12 + 4 * thread)).collect();
                     let input = memory_of(&ints(DType::I32, &numbers));
                     let output = Memory::new(DType::I32, 3 + thread as usize).unwrap();
@@ -198,7 +198,9 @@ fn what_wgsl_has_not_is_refused_in_words() {
     for dtype in [DType::I64, DType::U64, DType::F64] {
         let core = device("wgpu-core").expect("the same adapter");
         let kernel = binary(Op::Add, dtype, dtype, 3);
-        let Err(error) = core.compile(&[&kernel]) else { panic!("the core has no {dtype}") };
+        let Err(error) = core.compile_checked(&[&kernel]) else {
+            panic!("the core has no {dtype}")
+        };
         assert_eq!(error.to_string(), format!("kernel E_3: device wgpu-core has no {dtype}"));
     }
     // More arrays than a kernel may have, and larger ones.
@@ -206,12 +208,14 @@ fn what_wgsl_has_not_is_refused_in_words() {
     let arrays: Vec<u32> = (0..2000).map(|slot| b.global(slot, DType::I32, 1)).collect();
     let zero = b.int(0);
     b.store(arrays[0], zero, None, zero);
-    let Err(error) = wgpu.compile(&[&b.verified("E_2000")]) else { panic!("too many arrays") };
+    let Err(error) = wgpu.compile_checked(&[&b.verified("E_2000")]) else {
+        panic!("too many arrays")
+    };
     assert!(matches!(error, Error::Launch { .. }), "{error}");
     let kernel = binary(Op::Add, DType::I32, DType::I32, 1 << 40);
-    let Err(error) = wgpu.compile(&[&kernel]) else { panic!("too large an array") };
+    let Err(error) = wgpu.compile_checked(&[&kernel]) else { panic!("too large an array") };
     assert!(matches!(error, Error::Launch { .. }), "{error}");
-    assert!(wgpu.compile(&[&grouped_sum(1, 2)]).is_ok(), "errors leave nothing behind");
+    assert!(wgpu.compile_checked(&[&grouped_sum(1, 2)]).is_ok(), "errors leave nothing behind");
 }
 
 #[test]
@@ -219,9 +223,9 @@ fn groups_beyond_the_limits_are_refused() {
     for device in there() {
         let groups = device.limits().groups.expect("it has groups");
         let too_many = grouped_sum(1, groups.threads_max as i64 * 2);
-        let refused = device.compile(&[&too_many]);
+        let refused = device.compile_checked(&[&too_many]);
         assert!(matches!(refused, Err(Error::Launch { .. })), "{:?}", refused.err());
-        let good = device.compile(&[&grouped_sum(1, 2), &grouped_sum(2, 3)]).unwrap();
+        let good = device.compile_checked(&[&grouped_sum(1, 2), &grouped_sum(2, 3)]).unwrap();
         assert_eq!(good.len(), 2);
     }
 }
@@ -231,7 +235,7 @@ fn what_was_not_computed_is_not_read() {
     let output = Memory::new(DType::I32, 5).unwrap();
     let input = memory_of(&ints(DType::I32, &[1; 80]));
     let kernel = grouped_sum(5, 16);
-    let null = device("null").unwrap().compile(&[&kernel]).unwrap().remove(0);
+    let null = device("null").unwrap().compile_checked(&[&kernel]).unwrap().remove(0);
     null.run(&[&output, &input]).unwrap();
     assert!(output.read().unwrap_err().to_string().contains("nothing was ever written"));
     assert!(null.run(&[&input, &output]).is_err(), "the sizes do not fit");

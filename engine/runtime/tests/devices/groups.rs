@@ -9,7 +9,7 @@ const GROUPS: i64 = 3;
 const THREADS: i64 = 4;
 
 fn run(kernel: &Linear, output: &Memory, inputs: &[&Memory]) -> Result<(), Error> {
-    let executable = device("interp")?.compile(&[kernel])?.remove(0);
+    let executable = device("interp")?.compile_checked(&[kernel])?.remove(0);
     let memories: Vec<&Memory> = std::iter::once(output).chain(inputs.iter().copied()).collect();
     executable.run(&memories)
 }
@@ -354,7 +354,7 @@ fn launches_in_three_dimensions_number_their_threads() {
 fn jit_refuses_groups_that_meet_and_loops_over_others() {
     let jit = device("jit").unwrap();
     for kernel in [reversed(true), grouped_sum(Change::default())] {
-        let Err(error) = jit.compile(&[&kernel]) else { panic!("jit has no groups") };
+        let Err(error) = jit.compile_checked(&[&kernel]) else { panic!("jit has no groups") };
         assert!(error.to_string().ends_with("and jit runs no groups of threads"), "{error}");
     }
     for kind in [AxisKind::Global, AxisKind::Thread, AxisKind::Local] {
@@ -364,7 +364,7 @@ fn jit_refuses_groups_that_meet_and_loops_over_others() {
         b.store(output, range, None, range);
         b.end(range);
         let memory = Memory::new(DType::I32, 4).unwrap();
-        jit.compile(&[&b.verified("E_4")]).unwrap()[0].run(&[&memory]).unwrap();
+        jit.compile_checked(&[&b.verified("E_4")]).unwrap()[0].run(&[&memory]).unwrap();
         assert_eq!(values_of(&memory), ints(DType::I32, &[0, 1, 2, 3]), "{kind:?}");
     }
 }

@@ -13,7 +13,7 @@ fn run(
     count: usize,
     inputs: &[&Memory],
 ) -> Result<Vec<Constant>, Error> {
-    let executable = device(name)?.compile(&[kernel])?.remove(0);
+    let executable = device(name)?.compile_checked(&[kernel])?.remove(0);
     let output = Memory::new(kernel.globals()[0].1, count)?;
     let memories: Vec<&Memory> = std::iter::once(&output).chain(inputs.iter().copied()).collect();
     executable.run(&memories)?;
@@ -59,7 +59,7 @@ fn heavy_kernels_among_light_ones_keep_their_order() {
     let kernels = [row_sums(2), row_sums(60_000), row_sums(3)];
     let kernels: Vec<&Linear> = kernels.iter().collect();
     for name in DEVICES {
-        let executables = device(name).unwrap().compile(&kernels).unwrap();
+        let executables = device(name).unwrap().compile_checked(&kernels).unwrap();
         for (executable, rows) in executables.iter().zip([2usize, 60_000, 3]) {
             let numbers: Vec<i128> = (0..3 * rows as i128).collect();
             let output = Memory::new(DType::I32, rows).unwrap();
@@ -155,7 +155,7 @@ fn interp_uninitialised_read_is_named() {
     let fresh = Memory::new(DType::I8, 4).unwrap();
     let two = memory_of(&ints(DType::I8, &[1, 2]));
     let device = device("interp").unwrap();
-    let executables = device.compile(&[&copy, &half]).unwrap();
+    let executables = device.compile_checked(&[&copy, &half]).unwrap();
     executables[1].run(&[&fresh, &two]).unwrap();
     let output = Memory::new(DType::I8, 4).unwrap();
     match executables[0].run(&[&output, &fresh]) {
@@ -173,7 +173,7 @@ fn memories_that_do_not_fit_are_refused() {
     let short = memory_of(&ints(DType::I8, &[0; 3]));
     let other = memory_of(&ints(DType::U8, &[0; 4]));
     for name in DEVICES {
-        let executable = device(name).unwrap().compile(&[&kernel]).unwrap().remove(0);
+        let executable = device(name).unwrap().compile_checked(&[&kernel]).unwrap().remove(0);
         executable.run(&[&output, &right]).unwrap();
         for memories in
             [vec![&output], vec![&output, &short], vec![&output, &other], vec![&output, &output]]
@@ -208,15 +208,15 @@ fn malformed_kernels_are_errors() {
     of_float.uops[store + 1].src[1] = store as u32;
     for name in ["interp", "jit"] {
         for kernel in [&open, &forward, &of_float] {
-            let refused = device(name).unwrap().compile(&[kernel]);
+            let refused = device(name).unwrap().compile_checked(&[kernel]);
             assert!(refused.is_err(), "{name}\n{kernel}");
         }
         // A device that refused is as good as new.
         let good = elementwise("E_4", &Expression::Input(0, DType::I8), &[DType::I8], 4);
-        device(name).unwrap().compile(&[&good]).unwrap();
+        device(name).unwrap().compile_checked(&[&good]).unwrap();
     }
     for kernel in [&forward, &of_float] {
-        assert!(device("c").unwrap().compile(&[kernel]).is_err(), "c\n{kernel}");
+        assert!(device("c").unwrap().compile_checked(&[kernel]).is_err(), "c\n{kernel}");
     }
 }
 
@@ -224,7 +224,7 @@ fn malformed_kernels_are_errors() {
 fn launches_from_many_threads_wait_for_one_another() {
     let kernel = row_sums(2);
     for name in DEVICES {
-        let executable = device(name).unwrap().compile(&[&kernel]).unwrap().remove(0);
+        let executable = device(name).unwrap().compile_checked(&[&kernel]).unwrap().remove(0);
         let input = memory_of(&ints(DType::I32, &[1, 2, 3, 40, 50, 60]));
         let output = Memory::new(DType::I32, 2).unwrap();
         std::thread::scope(|scope| {
@@ -263,7 +263,7 @@ fn steps_of_threads_are_all_done() {
     let kernels = [threaded(7), threaded(64), threaded(1)];
     let kernels: Vec<&Linear> = kernels.iter().collect();
     for name in DEVICES {
-        let executables = device(name).unwrap().compile(&kernels).unwrap();
+        let executables = device(name).unwrap().compile_checked(&kernels).unwrap();
         for (executable, steps) in executables.iter().zip([7i128, 64, 1]) {
             let numbers: Vec<i128> = (0..1000 * steps).collect();
             let input = memory_of(&ints(DType::I32, &numbers));
@@ -357,4 +357,35 @@ fn c_cache_that_others_may_write_is_not_used_and_nothing_is_left() {
         let left: Vec<_> = std::fs::read_dir(empty).unwrap().flatten().collect();
         assert!(left.is_empty(), "{left:?}");
     }
+}
+
+/// What device `c` and `jit` once ran, which read and wrote anywhere.
+#[test]
+fn text_that_leaves_its_arrays_is_refused() {
+    let text = |index: &str, size: &str| {
+        format!(
+            "kernel E\n0 define_global i32 [] data0 {size}\n1 const i64 [] {index}\n2 const i32 [] \
+             7\n3 index i32 [0, 1]\n4 store void [3, 2]\n"
+        )
+    };
+    let parsed = |text: &str| gradiff_graph::parse_linears(text).unwrap().remove(0);
+    let wild = parsed(&text("123456789123456", "1"));
+    let tame = parsed(&text("0", "1"));
+    for name in ["jit", "c", "null"] {
+        let device = device(name).unwrap();
+        let Err(error) = device.compile_checked(&[&tame, &wild]) else { panic!("{name} ran it") };
+        let text = error.to_string();
+        for part in ["kernel E: uop 4 (store)", "123456789123456", "the array has 1"] {
+            assert!(text.contains(part), "{text}");
+        }
+        let output = Memory::new(DType::I32, 1).unwrap();
+        device.compile_checked(&[&tame]).unwrap()[0].run(&[&output]).unwrap();
+        if name != "null" {
+            assert_eq!(output.read().unwrap(), 7i32.to_le_bytes());
+        }
+    }
+    // The interpreter says so when it comes to the access.
+    let output = Memory::new(DType::I32, 1).unwrap();
+    let kernel = device("interp").unwrap().compile_checked(&[&wild]).unwrap().remove(0);
+    assert!(matches!(kernel.run(&[&output]), Err(Error::OutOfBounds { .. })));
 }

@@ -247,7 +247,7 @@ fn wrong(device_name: &str, cases: &[Case], is_heavy: bool, lanes: u8) -> Vec<St
         })
         .collect();
     let kernels: Vec<_> = kernels.iter().collect();
-    let executables = device(device_name).and_then(|device| device.compile(&kernels));
+    let executables = device(device_name).and_then(|device| device.compile_checked(&kernels));
     let executables = executables.expect("every kernel compiles");
     let mut wrong = Vec::new();
     for (case, executable) in cases.iter().zip(executables) {

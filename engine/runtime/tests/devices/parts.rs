@@ -30,7 +30,7 @@ fn numbers(first: i128, count: i128, step: i128) -> Vec<Constant> {
 #[test]
 fn kernels_take_parts_as_any_memory() {
     for (device, lanes) in devices() {
-        let kernel = device.compile(&[&sum(lanes)]).unwrap().remove(0);
+        let kernel = device.compile_checked(&[&sum(lanes)]).unwrap().remove(0);
         let whole = memory_of(&numbers(0, 64, 1));
         for (first, second) in [(0, 0), (0, 16), (16, 0), (16, 32), (5, 16), (47, 48), (48, 48)] {
             let output = Memory::new(DType::I32, 64).unwrap();
@@ -47,7 +47,7 @@ fn kernels_take_parts_as_any_memory() {
 #[test]
 fn launch_writes_one_of_several_that_share_bytes() {
     for (device, lanes) in devices() {
-        let kernel = device.compile(&[&sum(lanes)]).unwrap().remove(0);
+        let kernel = device.compile_checked(&[&sum(lanes)]).unwrap().remove(0);
         let whole = memory_of(&numbers(0, 32, 1));
         let [low, high] = [0, 16].map(|first| whole.part(first, 16).unwrap());
         let inner = low.part(0, 8).unwrap();
@@ -81,8 +81,8 @@ fn interp_knows_which_elements_of_a_part_were_written() {
     let range = b.range(16);
     b.store(output, range, None, range);
     b.end(range);
-    let fill = interp.compile(&[&b.verified("E_16")]).unwrap().remove(0);
-    let sum = interp.compile(&[&sum(1)]).unwrap().remove(0);
+    let fill = interp.compile_checked(&[&b.verified("E_16")]).unwrap().remove(0);
+    let sum = interp.compile_checked(&[&sum(1)]).unwrap().remove(0);
     let whole = Memory::new(DType::I32, 32).unwrap();
     fill.run(&[&whole]).unwrap();
     let output = Memory::new(DType::I32, 16).unwrap();

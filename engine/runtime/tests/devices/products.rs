@@ -87,7 +87,7 @@ fn fragments(core: &TensorCore) -> [Vec<Constant>; 3] {
 }
 
 fn run(kernel: &Linear, inputs: &[Vec<Constant>; 3]) -> Result<Vec<Constant>, Error> {
-    let executable = device("interp")?.compile(&[kernel])?.remove(0);
+    let executable = device("interp")?.compile_checked(&[kernel])?.remove(0);
     let output = Memory::new(DType::F32, inputs[2].len())?;
     let inputs = [0, 1, 2].map(|slot| memory_of(&inputs[slot]));
     executable.run(&[&output, &inputs[0], &inputs[1], &inputs[2]])?;

@@ -18,7 +18,7 @@ fn check(device_name: &str, expression: &Expression, inputs: &[Vec<Constant>]) {
     };
     let dtypes: Vec<DType> = inputs.iter().map(|list| list[0].dtype()).collect();
     let kernel = elementwise("E_all", expression, &dtypes, COUNT as i64);
-    let executable = device.compile(&[&kernel]).expect("the kernel compiles").remove(0);
+    let executable = device.compile_checked(&[&kernel]).expect("the kernel compiles").remove(0);
     let is_nan = |value: Constant| value.to_float().is_some_and(f64::is_nan);
     for start in (0..inputs[0].len()).step_by(COUNT) {
         let part = |list: &Vec<Constant>| {
@@ -140,11 +140,11 @@ fn more_steps_than_llvmpipe_takes_are_refused() {
         assert_eq!(device.lacks(&kernel(65_534)), None);
         let refusal = "ends loops after 65535 steps in all";
         assert_eq!(device.lacks(&kernel(65_535)).as_deref(), Some(refusal));
-        let error = device.compile(&[&kernel(65_535)]).err().map(|error| error.to_string());
+        let error = device.compile_checked(&[&kernel(65_535)]).err().map(|error| error.to_string());
         assert!(error.is_some_and(|error| error.contains(refusal)));
         let input: Vec<Constant> =
             (0..65_534).map(|number| Constant::int(DType::I32, number)).collect();
-        let executable = device.compile(&[&kernel(65_534)]).expect("it compiles").remove(0);
+        let executable = device.compile_checked(&[&kernel(65_534)]).expect("it compiles").remove(0);
         let (output, input) = (Memory::new(DType::I32, 65_534).expect("room"), memory_of(&input));
         executable.run(&[&output, &input]).expect("it runs");
         assert_eq!(values_of(&output), values_of(&input));

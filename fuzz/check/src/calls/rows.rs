@@ -178,8 +178,8 @@ fn sizes(shape: &[usize]) -> Vec<i64> {
 fn legal(shape: &[i64]) -> Option<Shape> {
     let sizes: Shape =
         shape.iter().map(|size| usize::try_from(*size).ok()).collect::<Option<_>>()?;
-    let nonzero = sizes.iter().filter(|size| **size != 0);
-    let count = nonzero.fold(Some(1_i128), |all, size| all?.checked_mul(*size as i128));
+    let mut nonzero = sizes.iter().filter(|size| **size != 0);
+    let count = nonzero.try_fold(1_i128, |all, size| all.checked_mul(*size as i128));
     (count? <= ELEMENTS_MOST).then_some(sizes)
 }
 

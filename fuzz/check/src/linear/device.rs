@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use gradiff::graph::{AxisKind, Constant, DType, Linear, Op};
+use gradiff::graph::{AxisKind, BoundedLinear, Constant, DType, Linear, Op};
 use gradiff::kernel::{Groups, Target, Vectors};
 use gradiff::runtime::{Device, Error, Executable, Memory};
 
@@ -67,8 +67,8 @@ impl Device for Uops {
         NAME
     }
 
-    fn compile(&self, kernels: &[&Linear]) -> Result<Vec<Arc<dyn Executable>>, Error> {
-        let compile = |kernel: &&Linear| {
+    fn compile(&self, kernels: &[&BoundedLinear]) -> Result<Vec<Arc<dyn Executable>>, Error> {
+        let compile = |kernel: &&BoundedLinear| {
             limits::check(kernel, self.rules).map_err(|what| refused(kernel, what))?;
             if is_read_back(kernel) {
                 crate::check_text(kernel).map_err(|what| refused(kernel, what))?;
@@ -77,7 +77,7 @@ impl Device for Uops {
                 return Ok(self.interp.compile(&[kernel])?.remove(0));
             }
             let held: Arc<dyn Executable> =
-                Arc::new(Held { kernel: (**kernel).clone(), rules: self.rules });
+                Arc::new(Held { kernel: (***kernel).clone(), rules: self.rules });
             Ok(held)
         };
         kernels.iter().map(compile).collect()

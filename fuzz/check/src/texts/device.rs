@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use gradiff::graph::{AxisKind, DType, Linear, Op};
+use gradiff::graph::{AxisKind, BoundedLinear, DType, Linear, Op};
 use gradiff::runtime::{Device, Error, Executable, Memory};
 
 use super::host::{Argument, Host, Launch, Problem, compiler};
@@ -35,11 +35,11 @@ impl Texts {
     }
 
     /// The file of these kernels, called k0, k1, ...
-    fn file(&self, kernels: &[&Linear]) -> Result<String, Error> {
+    fn file(&self, kernels: &[&BoundedLinear]) -> Result<String, Error> {
         let (mut text, mut calls) = (String::new(), String::new());
         for (number, kernel) in kernels.iter().enumerate() {
             let name = format!("k{number}");
-            let named = Linear { name: name.clone(), ..(*kernel).clone() };
+            let named = Linear { name: name.clone(), uops: kernel.uops.clone() };
             text += &(self.text.render)(&named)?;
             let dtypes: Vec<DType> = kernel.globals().iter().map(|(_, dtype)| *dtype).collect();
             calls += &(self.language.call)(&name, &dtypes);
@@ -53,7 +53,7 @@ impl Device for Texts {
         NAME
     }
 
-    fn compile(&self, kernels: &[&Linear]) -> Result<Vec<Arc<dyn Executable>>, Error> {
+    fn compile(&self, kernels: &[&BoundedLinear]) -> Result<Vec<Arc<dyn Executable>>, Error> {
         if kernels.is_empty() {
             return Ok(Vec::new());
         }
@@ -63,9 +63,9 @@ impl Device for Texts {
         let names = || kernels.iter().map(|kernel| kernel.name.as_str()).collect::<Vec<_>>();
         let object = object.map_err(|problem| error(problem, names().join(", ")))?;
         let host = Arc::new(Mutex::new(Host::new(&object)));
-        let compiled = |(number, kernel): (usize, &&Linear)| {
+        let compiled = |(number, kernel): (usize, &&BoundedLinear)| {
             let held: Arc<dyn Executable> =
-                Arc::new(Compiled { kernel: (*kernel).clone(), number, host: host.clone() });
+                Arc::new(Compiled { kernel: (***kernel).clone(), number, host: host.clone() });
             held
         };
         Ok(kernels.iter().enumerate().map(compiled).collect())

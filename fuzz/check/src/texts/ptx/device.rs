@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use gradiff::graph::{AxisKind, Linear};
+use gradiff::graph::{AxisKind, BoundedLinear, Linear};
 use gradiff::render::{LANGUAGES, Language};
 use gradiff::runtime::{Device, Error, Executable, GroupLimits, Limits, Memory};
 
@@ -53,8 +53,8 @@ impl Device for Ptx {
         NAME
     }
 
-    fn compile(&self, kernels: &[&Linear]) -> Result<Vec<Arc<dyn Executable>>, Error> {
-        let compile = |kernel: &&Linear| {
+    fn compile(&self, kernels: &[&BoundedLinear]) -> Result<Vec<Arc<dyn Executable>>, Error> {
+        let compile = |kernel: &&BoundedLinear| {
             let rendered = (self.language.render)(kernel);
             let text = rendered.map_err(|error| refused(kernel, error.to_string()))?;
             let text = (self.language.prelude)(&text) + &text;
@@ -64,7 +64,7 @@ impl Device for Ptx {
             }
             let ready: Arc<dyn Executable> = Arc::new(Ready {
                 launch: sizes(kernel).map_err(|what| refused(kernel, what))?,
-                kernel: (**kernel).clone(),
+                kernel: (***kernel).clone(),
                 program,
             });
             Ok(ready)
