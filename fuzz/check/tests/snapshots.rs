@@ -2,8 +2,9 @@
 //! without optimisations, and the source in every language with those that the engine chooses. The
 //! page of rules among them is what the command line prints; its own tests hold it to that.
 //!
-//! `INSTA_UPDATE=always cargo test -p gradiff-check --test snapshots` writes them anew; read the
-//! difference before you commit it. A snapshot without a case is an error as well.
+//! A run names every snapshot that differs and writes what it found beside it (`.snap.new`), unless
+//! `INSTA_UPDATE=no` or `CI` is set: `gradiff snap diff` judges what is pending, `cargo insta
+//! review` takes it. A snapshot without a case is an error as well.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -99,8 +100,36 @@ fn settings(kind: &str) -> insta::Settings {
     settings
 }
 
+/// The snapshots that differ from what was found.
+#[derive(Default)]
+struct Differences(Vec<String>);
+
+impl Differences {
+    /// Compares what is shown now with the snapshot, and goes on if it differs.
+    fn check(&mut self, kind: &str, name: &str, text: &str) {
+        let compare = || settings(kind).bind(|| insta::assert_snapshot!(name, text));
+        if std::panic::catch_unwind(compare).is_err() {
+            self.0.push(format!("{kind}/{name}"));
+        }
+    }
+
+    /// # Panics
+    /// If a snapshot differs.
+    fn report(self) {
+        let Differences(names) = self;
+        let count = names.len();
+        assert!(
+            names.is_empty(),
+            "{count} snapshots differ: {}; `gradiff snap diff` says how, and `cargo insta review` \
+             takes what is right",
+            names.join(", ")
+        );
+    }
+}
+
 #[test]
 fn kernels_are_as_reviewed() {
+    let mut differences = Differences::default();
     for stem in STEMS {
         let found = embedded().iter().find(|(name, _)| name == stem);
         let (_, text) = found.unwrap_or_else(|| panic!("no corpus case is called {stem}"));
@@ -109,15 +138,16 @@ fn kernels_are_as_reviewed() {
         for (kind, shown) in KINDS {
             let text = gradiff_check::show(&file.case, shown)
                 .unwrap_or_else(|problem| panic!("{stem} as {kind}: {problem}"));
-            settings(kind).bind(|| insta::assert_snapshot!(*stem, text));
+            differences.check(kind, stem, &text);
         }
         for (kind, shown) in LANGUAGES {
             // What a language lacks is kept as well.
             let text = gradiff_check::show(&file.case, shown);
             let text = text.unwrap_or_else(|problem| format!("refused: {problem}\n"));
-            settings(kind).bind(|| insta::assert_snapshot!(*stem, text));
+            differences.check(kind, stem, &text);
         }
     }
+    differences.report();
 }
 
 /// Cases with optimisations: one for each op and for what they do to each other.
@@ -134,6 +164,7 @@ const OPTED: &[(&str, &str, &str)] = &[
 
 #[test]
 fn optimised_kernels_are_as_reviewed() {
+    let mut differences = Differences::default();
     for (name, stem, opts) in OPTED {
         let found = embedded().iter().find(|(case, _)| case == stem);
         let (_, text) = found.unwrap_or_else(|| panic!("no corpus case is called {stem}"));
@@ -143,9 +174,10 @@ fn optimised_kernels_are_as_reviewed() {
             let shown = Shown { opts: Some(&opts), ..shown };
             let text = gradiff_check::show(&file.case, shown)
                 .unwrap_or_else(|problem| panic!("{name} as {kind}: {problem}"));
-            settings(kind).bind(|| insta::assert_snapshot!(*name, text));
+            differences.check(kind, name, &text);
         }
     }
+    differences.report();
 }
 
 #[test]

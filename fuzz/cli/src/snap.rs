@@ -1,5 +1,5 @@
 //! `gradiff snap diff`: what became of the reviewed snapshots since a revision of git, or compared
-//! with another folder. Reads files and asks git; what changed and how is judged by `check`.
+//! with another folder. What tests left pending counts as changed. Reads files and asks git; what changed and how is judged by `check`.
 
 use std::io::Write;
 use std::path::Path;
@@ -28,10 +28,14 @@ pub(crate) fn snap(options: &Snap) -> Result<Status, Failure> {
 /// A folder without snapshots, a revision that is none, no git; after all is printed, snapshots
 /// that are broken.
 fn measure(options: &SnapDiff) -> Result<Status, Failure> {
-    let after = in_folder(&options.snapshots)?;
+    let mut after = in_folder(&options.snapshots, is_snapshot)?;
+    let pending = in_folder(&options.snapshots, is_pending)?;
+    let pending_count = pending.len();
+    after.extend(pending.into_iter().map(|(name, bytes)| (accepted_name(&name), bytes)));
+    let after = filled(after, &options.snapshots.display().to_string())?;
     let folder = Path::new(&options.before);
     let before = match folder.is_dir() {
-        true => in_folder(folder)?,
+        true => filled(in_folder(folder, is_snapshot)?, &folder.display().to_string())?,
         false => in_revision(&options.before, &options.snapshots)?,
     };
     // What a kernel of a broken file does wrong is told in its row.
@@ -39,10 +43,13 @@ fn measure(options: &SnapDiff) -> Result<Status, Failure> {
     let report = diff(&before, &after);
     drop(std::panic::take_hook());
     if options.json {
-        outln!("{}", to_json(&report));
+        outln!("{}", to_json(&report, pending_count));
     } else {
         report.rows.iter().for_each(print_row);
         outln!("{}", summary(&report));
+        if pending_count != 0 {
+            outln!("{pending_count} of them pending: `cargo insta review` takes or refuses them");
+        }
     }
     if let Some(row) = report.rows.iter().find(|row| row.class == Class::Broken) {
         let count = report.count(Class::Broken);
@@ -96,7 +103,7 @@ fn summary(report: &Report) -> String {
     }
 }
 
-fn to_json(report: &Report) -> Value {
+fn to_json(report: &Report, pending_count: usize) -> Value {
     let cost = |cost: &Cost| -> Value {
         cost.numbers().into_iter().map(|(name, number)| (name.to_owned(), json!(number))).collect()
     };
@@ -109,11 +116,12 @@ fn to_json(report: &Report) -> Value {
     let rows: Vec<Value> = report.rows.iter().map(row).collect();
     let counts: serde_json::Map<String, Value> =
         Class::ALL.into_iter().map(|c| (c.name().to_owned(), json!(report.count(c)))).collect();
-    json!({"changes": rows, "unchanged": report.unchanged, "counts": counts})
+    json!({"changes": rows, "unchanged": report.unchanged, "counts": counts,
+           "pending": pending_count})
 }
 
-/// The snapshots below a folder; those that wait for review are none.
-fn in_folder(folder: &Path) -> Result<Files, Failure> {
+/// The files below a folder whose names are asked for.
+fn in_folder(folder: &Path, is_wanted: fn(&str) -> bool) -> Result<Files, Failure> {
     let (mut files, mut folders) = (Files::new(), vec![folder.to_path_buf()]);
     while let Some(inside) = folders.pop() {
         let failed =
@@ -127,18 +135,31 @@ fn in_folder(folder: &Path) -> Result<Files, Failure> {
             let parts = path.strip_prefix(folder).into_iter().flat_map(Path::components);
             let parts: Vec<_> = parts.map(|part| part.as_os_str().to_string_lossy()).collect();
             let name = parts.join("/");
-            if is_snapshot(&name) {
+            if is_wanted(&name) {
                 let bytes = std::fs::read(&path)
                     .map_err(|error| Failure::Usage(format!("{}: {error}", path.display())))?;
                 files.insert(name, bytes);
             }
         }
     }
-    filled(files, &folder.display().to_string())
+    Ok(files)
+}
+
+/// Whether a file waits for review, as tests leave it behind.
+fn is_pending(name: &str) -> bool {
+    name.ends_with(PENDING)
+}
+
+/// What ends the name of a snapshot that waits for review.
+const PENDING: &str = ".new";
+
+/// The name under which a snapshot that waits for review is accepted.
+fn accepted_name(name: &str) -> String {
+    name.strip_suffix(PENDING).unwrap_or(name).to_owned()
 }
 
 fn is_snapshot(name: &str) -> bool {
-    !name.ends_with(".snap.new") && !name.ends_with(".pending-snap")
+    !is_pending(name) && !name.ends_with(".pending-snap")
 }
 
 fn filled(files: Files, place: &str) -> Result<Files, Failure> {

@@ -114,9 +114,24 @@ fn folders_are_compared_without_git() {
     check(folder.path(), &forth, 0, &["same meaning, dearer", "loads 4 -> 8"]);
     let back = ["new", "--snapshots", "old"];
     check(folder.path(), &back, 0, &["same meaning, cheaper", "loads 8 -> 4"]);
-    // What waits for review is no snapshot yet.
-    write(folder.path(), "new/uops/b.snap.new", "anything");
-    check(folder.path(), &forth, 0, &["1 snapshots, 0 unchanged"]);
+}
+
+#[test]
+fn what_tests_left_pending_is_compared_with_what_is_accepted() {
+    let (_held, folder) = project();
+    write(&folder, "snapshots/uops/a.snap.new", &KERNEL.replace("add            f32", "mul f32"));
+    let pending = "1 of them pending";
+    let text = check(&folder, &[], 2, &["different meaning", "uops/a.snap", pending]);
+    assert!(!text.contains("a.snap.new"), "{text}");
+    let printed = snap(&folder, &["--json"]);
+    let report: serde_json::Value = serde_json::from_slice(&printed.stdout).expect("JSON");
+    assert_eq!(report["pending"], 1);
+    // A pending snapshot of a new case, and one that is none.
+    write(&folder, "snapshots/uops/a.snap.new", KERNEL);
+    write(&folder, "snapshots/uops/b.snap.new", KERNEL);
+    check(&folder, &[], 0, &["added", "uops/b.snap", "2 of them pending"]);
+    write(&folder, "snapshots/uops/b.snap.new", "anything");
+    check(&folder, &[], 1, &["broken", "uops/b.snap"]);
 }
 
 #[test]

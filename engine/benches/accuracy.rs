@@ -1,0 +1,133 @@
+//! How far sums of floats are from the exact ones, by device, dtype, length and kind of data, in
+//! units of the last place of the sum of magnitudes.
+//!
+//! `cargo bench -p gradiff --bench accuracy`; with `-- 28` up to 2^28 elements instead of 2^22.
+//! Kernels are optimised by heuristic, as users have them; `plain` is without any optimisation.
+
+use gradiff::graph::{Constant, DType};
+use gradiff::{Engine, Tensor};
+
+/// The most elements, as a power of two, where none is asked for.
+const USUAL: u32 = 22;
+/// The same of the interpreter.
+const INTERPRETED: u32 = 20;
+
+/// A kind of data.
+#[derive(Clone, Copy, PartialEq)]
+enum Data {
+    /// One number again and again, whose rounding errors all have one sign.
+    Constant,
+    /// Numbers from 0 to 1.
+    Positive,
+    /// Numbers from -1 to 1.
+    Mixed,
+}
+
+impl Data {
+    const ALL: [(Data, &str); 3] =
+        [(Data::Constant, "constant"), (Data::Positive, "0 to 1"), (Data::Mixed, "-1 to 1")];
+
+    /// The element at a position. Halves are scaled, so that their sum is in range.
+    fn at(self, position: u64, dtype: DType) -> Constant {
+        let random = position.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let random = (random ^ random >> 29).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 40;
+        let unit = random as f64 / (1u64 << 24) as f64;
+        let value = match self {
+            Data::Constant => 0.13,
+            Data::Positive => unit,
+            Data::Mixed => 2.0 * unit - 1.0,
+        };
+        let scale = if dtype.size_bytes() == 2 { 1.0 / 64.0 } else { 1.0 };
+        Constant::float(dtype, value * scale)
+    }
+}
+
+/// The bits of an exact integer sum stand so far behind the point.
+const SCALE: i32 = 70;
+
+/// A sum to be taken.
+struct Case {
+    dtype: DType,
+    bytes: Vec<u8>,
+    count: u64,
+    exact: f64,
+    magnitudes: f64,
+}
+
+impl Case {
+    fn new(data: Data, dtype: DType, count: u64) -> Case {
+        let mut bytes = Vec::with_capacity(count as usize * dtype.size_bytes());
+        let (mut exact, mut magnitudes) = (0i128, 0i128);
+        for position in 0..count {
+            let value = data.at(position, dtype);
+            bytes.extend_from_slice(&value.bits().to_le_bytes()[..dtype.size_bytes()]);
+            let number = value.to_float().expect("a float");
+            // Exact: no number has a digit further behind the point.
+            let scaled = (number * 2f64.powi(SCALE)) as i128;
+            (exact, magnitudes) = (exact + scaled, magnitudes + scaled.abs());
+        }
+        let number = |sum: i128| sum as f64 / 2f64.powi(SCALE);
+        Case { dtype, bytes, count, exact: number(exact), magnitudes: number(magnitudes) }
+    }
+
+    /// The error of a sum of all elements on an engine, in units of the last place.
+    fn error(&self, engine: &Engine) -> Result<f64, String> {
+        let tensor = Tensor::from_bytes(self.dtype, &[self.count as i64], &self.bytes);
+        let sum = tensor.and_then(|tensor| tensor.sum(&[0])).map_err(|error| error.to_string())?;
+        let bytes = sum.to_bytes(engine).map_err(|error| error.to_string())?;
+        let mut bits = [0; 8];
+        bits[..bytes.len()].copy_from_slice(&bytes);
+        let found = Constant::from_bits(self.dtype, u64::from_le_bytes(bits));
+        let found = found.to_float().ok_or("no float")?;
+        let digits = match self.dtype {
+            DType::F64 => 52,
+            DType::F32 => 23,
+            DType::F16 => 10,
+            _ => 7,
+        };
+        let unit = 2f64.powi(self.magnitudes.log2().floor() as i32 - digits);
+        Ok((found - self.exact).abs() / unit)
+    }
+}
+
+fn main() {
+    let most = std::env::args().filter_map(|word| word.parse().ok()).next().unwrap_or(USUAL);
+    let mut engines: Vec<(String, Engine)> = Vec::new();
+    for name in ["interp", "jit", "c", "opencl", "wgpu", "cuda"] {
+        match Engine::new(name) {
+            Ok(engine) => engines.push((name.to_string(), engine)),
+            Err(error) => println!("without {name}: {error}"),
+        }
+    }
+    for name in ["jit", "c"] {
+        if let Ok(mut engine) = Engine::new(name) {
+            engine.kernel.opts = gradiff::kernel::Strategy::None;
+            engines.push((format!("{name} plain"), engine));
+        }
+    }
+    print!("{:5} {:9} {:>11}", "dtype", "data", "elements");
+    engines.iter().for_each(|(name, _)| print!(" {name:>9}"));
+    println!();
+    for dtype in [DType::F32, DType::F64, DType::F16, DType::BF16] {
+        for (data, word) in Data::ALL {
+            for (power, further) in [(8, 0), (10, 0), (14, 0), (20, 0), (20, 7), (24, 0), (28, 0)] {
+                if most < power || dtype.size_bytes() == 2 && 20 < power {
+                    continue;
+                }
+                let case = Case::new(data, dtype, (1 << power) + further);
+                print!("{dtype:5} {word:9} {:>11}", case.count);
+                for (name, engine) in &engines {
+                    if name == "interp" && INTERPRETED < power {
+                        print!(" {:>9}", "-");
+                        continue;
+                    }
+                    match case.error(engine) {
+                        Ok(error) => print!(" {error:>9.1}"),
+                        Err(_) => print!(" {:>9}", "refused"),
+                    }
+                }
+                println!();
+            }
+        }
+    }
+}
