@@ -316,7 +316,7 @@ impl UOp {
     }
 
     /// The shape of a tensor-level node: `[]` of a constant, `None` below tensors (`Range`,
-    /// `Index`, ...). Elementwise nodes have the shape of their first source that has one.
+    /// `Index`, ...) and where a movement is of axes that there are not or of sizes beyond 64 bits. Elementwise nodes have the shape of their first source that has one.
     pub fn shape(&self) -> Option<&[i64]> {
         self.0.shape.get_or_init(|| self.find_shape()).as_deref()
     }
@@ -330,21 +330,27 @@ impl UOp {
             (Op::Reshape | Op::Expand, Arg::Dims(dims)) => Some(dims.clone()),
             (Op::Permute, Arg::Dims(axes)) => {
                 let shape = first()?;
-                Some(axes.iter().map(|axis| shape[*axis as usize]).collect())
+                let size = |axis: &i64| shape.get(usize::try_from(*axis).ok()?).copied();
+                axes.iter().map(size).collect()
             }
             (Op::Pad, Arg::Pairs(pads)) => {
                 let sizes = first()?.iter().zip(pads);
-                Some(sizes.map(|(size, (before, after))| size + before + after).collect())
+                let padded = |(size, (before, after)): (&i64, &(i64, i64))| {
+                    size.checked_add(*before)?.checked_add(*after)
+                };
+                sizes.map(padded).collect()
             }
             (Op::Shrink, Arg::Pairs(ranges)) => {
-                Some(ranges.iter().map(|(start, end)| end - start).collect())
+                ranges.iter().map(|(start, end)| end.checked_sub(*start)).collect()
             }
             (Op::View | Op::Load | Op::Store, Arg::View(tracker)) => {
                 Some(Dims::from_slice(tracker.shape()))
             }
             (Op::ReduceAxis, Arg::Reduce(_, axes)) => {
                 let mut shape = Dims::from_slice(first()?);
-                axes.iter().for_each(|axis| shape[*axis as usize] = 1);
+                for axis in axes {
+                    *shape.get_mut(usize::try_from(*axis).ok()?)? = 1;
+                }
                 Some(shape)
             }
             (Op::Flip | Op::Contiguous | Op::Detach, _) => first().map(Dims::from_slice),
