@@ -34,4 +34,4 @@ pub use tensor_core::{Bit, Layout, Place, TENSOR_CORES, TensorCore};
 pub use text::{TextError, parse_text};
 pub use thresholds::Thresholds;
 pub use uop::{Arg, Buffer, Dims, Global, Local, Pairs, Sources, UOp, Variable};
-pub use verify::{VerifyError, verify, verify_kernel, verify_linear, verify_tree};
+pub use verify::{VerifyError, verify, verify_kernel, verify_linear, verify_tree_node};

@@ -47,22 +47,19 @@ pub fn verify(root: &UOp) -> Result<(), VerifyError> {
     Ok(())
 }
 
-/// Checks every node of a kernel tree as [`verify`] does, but for shapes: in a tree, axes of size 1
-/// and constants stand for any.
+/// Checks a node of a kernel tree as [`verify`] does, but for shapes: in a tree, axes of size 1 and
+/// constants stand for any.
 ///
 /// # Errors
-/// The first node that breaks an invariant.
-pub fn verify_tree(root: &UOp) -> Result<(), VerifyError> {
-    for node in root.toposort() {
-        let failed = |problem| VerifyError { place: format!("{node:?}"), problem };
-        let check = |node: &UOp| match node.op().is_elementwise() {
-            true => check_void(node).and_then(|()| check_dtypes(node)),
-            false if node.op() == Op::ReduceAxis => check_kept_dtype(node),
-            false => check_node(node),
-        };
-        check_arg(&node).and_then(|()| check(&node)).map_err(failed)?;
-    }
-    Ok(())
+/// The invariant that the node breaks.
+pub fn verify_tree_node(node: &UOp) -> Result<(), VerifyError> {
+    let check = || match node.op() {
+        op if op.is_elementwise() => check_void(node).and_then(|()| check_dtypes(node)),
+        Op::ReduceAxis => check_kept_dtype(node),
+        _ => check_node(node),
+    };
+    let failed = |problem| VerifyError { place: format!("{node:?}"), problem };
+    check_arg(node).and_then(|()| check()).map_err(failed)
 }
 
 fn ensure(is_true: bool, problem: impl FnOnce() -> String) -> Result<(), String> {

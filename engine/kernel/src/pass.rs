@@ -2,7 +2,7 @@
 
 use std::hash::{Hash, Hasher};
 
-use gradiff_graph::{Arg, BoundedLinear, Op, UOp};
+use gradiff_graph::{Arg, BoundedLinear, Op, UOp, verify_tree_node};
 use gradiff_rewrite::Trace;
 use rustc_hash::FxHasher;
 
@@ -200,11 +200,11 @@ pub fn stages(ast: &UOp, target: &Target, options: &Options) -> Result<Stages, E
     Ok((kernels, linear))
 }
 
-/// Whether this is a kernel tree that [`gradiff_graph::verify_tree`] accepts, in which what is loaded
+/// Whether each node of a kernel tree is one that [`verify_tree_node`] accepts, and what is loaded
 /// and stored is inside its array.
 fn check_tree(ast: &UOp) -> Result<(), Error> {
-    gradiff_graph::verify_tree(ast).map_err(|error| malformed(error.to_string()))?;
     for node in ast.toposort() {
+        verify_tree_node(&node).map_err(|error| malformed(error.to_string()))?;
         let (Op::Load | Op::Store, arg) = (node.op(), node.arg()) else { continue };
         let (Arg::View(tracker), Arg::Global(global)) = (arg, node.src()[0].arg()) else {
             return Err(malformed(format!("a {} without a view of an array", node.op())));

@@ -261,11 +261,12 @@ mod tests {
     use super::*;
 
     fn set_mode(path: &Path, mode: u32) {
-        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))
+            .expect("a file of ours");
     }
 
     fn mode_of(path: &Path) -> u32 {
-        std::fs::metadata(path).unwrap().permissions().mode() & 0o7777
+        std::fs::metadata(path).expect("it is there").permissions().mode() & 0o7777
     }
 
     fn refused<T>(result: Result<T>) -> String {

@@ -339,7 +339,7 @@ fn c_cache_that_others_may_write_is_not_used_and_nothing_is_left() {
     let leftover = temporary.join("gradiff-private-x");
     std::fs::create_dir_all(&leftover).unwrap();
     std::fs::write(leftover.join("claim"), "").unwrap();
-    std::fs::set_permissions(&leftover.join("claim"), PermissionsExt::from_mode(0o600)).unwrap();
+    std::fs::set_permissions(leftover.join("claim"), PermissionsExt::from_mode(0o600)).unwrap();
     std::fs::create_dir(&shared).unwrap();
     std::fs::set_permissions(&shared, PermissionsExt::from_mode(0o777)).unwrap();
     let output = std::process::Command::new(std::env::current_exe().unwrap())
