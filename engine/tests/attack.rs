@@ -386,3 +386,16 @@ fn nodes_that_are_no_tensors_are_refused() {
     let doubled = Tensor::from_uop(UOp::binary(Op::Add, doubled.clone(), doubled)).unwrap();
     assert_eq!(doubled.to_vec::<f32>(&Engine::new("jit").unwrap()).unwrap(), [2.0; 6]);
 }
+
+#[test]
+fn chains_of_any_length_are_compared_and_have_shapes() {
+    let chain = |start: i64| {
+        let x = Tensor::arange(DType::I32, 0, 1, 6).unwrap().uop();
+        let first = UOp::binary(Op::Add, x.clone(), UOp::int(DType::I32, start));
+        (0..200_000).fold(first, |sum, _| UOp::binary(Op::Xor, sum, x.clone()))
+    };
+    let (low, high) = (chain(1), chain(2));
+    assert_eq!(low.structural_cmp(&high), std::cmp::Ordering::Less);
+    assert_eq!(high.structural_cmp(&low), std::cmp::Ordering::Greater);
+    assert_eq!(low.shape(), Some(&[6][..]));
+}
