@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use gradiff::graph::BoundedLinear;
+use gradiff::graph::{Arg, BoundedLinear, Op, UOp};
 use gradiff::runtime::{Device, Error as RuntimeError, Executable, Memory};
 use gradiff::{DType, Engine, Error, Tensor};
 
@@ -332,4 +332,70 @@ fn tensors_are_as_they_were_after_a_failure() {
         assert!(sound.realize(&[&fine, &huge]).is_err());
         assert_eq!(fine.to_text(&sound).unwrap(), "[1, 2, 3, 4]");
     }
+}
+
+/// Nodes that are made by hand are tensors if they mean one; else they are refused, and nothing is
+/// computed of them.
+#[test]
+fn nodes_that_are_no_tensors_are_refused() {
+    let node = |op, shape: &[i64], arg: Arg| {
+        let tensor = Tensor::zeros(DType::F32, &[6]).unwrap().add(1).unwrap();
+        UOp::new(op, DType::F32, [tensor.reshape(shape).unwrap().uop()], arg)
+    };
+    let dims = |sizes: &[i64]| Arg::Dims(sizes.iter().copied().collect());
+    let pairs = |pairs: &[(i64, i64)]| Arg::Pairs(pairs.iter().copied().collect());
+    let reduce = |op, axes: &[i64]| Arg::Reduce(op, axes.iter().copied().collect());
+    let most = i64::MAX;
+    let u8s = Tensor::zeros(DType::U8, &[6]).unwrap().uop();
+    let nodes = [
+        node(Op::Reshape, &[6], dims(&[2, 4])),
+        node(Op::Reshape, &[6], dims(&[-2, -3])),
+        node(Op::Reshape, &[6], dims(&[most, most])),
+        node(Op::Reshape, &[6], Arg::None),
+        node(Op::Shrink, &[6], pairs(&[(0, 7)])),
+        node(Op::Shrink, &[6], pairs(&[(-1, 3)])),
+        node(Op::Shrink, &[6], pairs(&[(i64::MIN, most)])),
+        node(Op::Shrink, &[6], pairs(&[(0, 1), (0, 1)])),
+        node(Op::Pad, &[6], pairs(&[(most, most)])),
+        node(Op::Pad, &[6], pairs(&[(1 << 40, 0)])),
+        node(Op::Pad, &[6], pairs(&[(-3, 0)])),
+        node(Op::Expand, &[6], dims(&[7])),
+        node(Op::Expand, &[1, 6], dims(&[-1, 6])),
+        node(Op::Expand, &[1, 6], dims(&[1 << 40, 6])),
+        node(Op::Permute, &[2, 3], dims(&[0, 2])),
+        node(Op::Permute, &[2, 3], dims(&[0, -1])),
+        node(Op::Permute, &[2, 3], dims(&[0, 0])),
+        node(Op::Flip, &[6], dims(&[1])),
+        node(Op::ReduceAxis, &[6], reduce(Op::Add, &[1])),
+        node(Op::ReduceAxis, &[6], reduce(Op::Add, &[-1])),
+        node(Op::ReduceAxis, &[6], reduce(Op::Sub, &[0])),
+        UOp::new(Op::Iota, DType::I32, [], Arg::Int(-1)),
+        UOp::new(Op::Iota, DType::I32, [], Arg::Int(most)),
+        UOp::binary(Op::Add, node(Op::Neg, &[6], Arg::None), node(Op::Neg, &[2, 3], Arg::None)),
+        UOp::unary(Op::Bitcast, DType::F64, node(Op::Neg, &[6], Arg::None)),
+        UOp::unary(Op::Bitcast, DType::Bool, u8s),
+        UOp::new(Op::Sink, DType::Void, [], Arg::None),
+        UOp::new(Op::Range, DType::I32, [UOp::int(DType::I32, 3)], Arg::plain_axis(0)),
+    ];
+    for node in nodes {
+        let text = format!("{node:?}");
+        let error = Tensor::from_uop(node).map(|_| ()).expect_err(&text).to_string();
+        assert!(error.contains("a tensor of"), "{text}: {error}");
+    }
+    let doubled = node(Op::Flip, &[6], dims(&[0]));
+    let doubled = Tensor::from_uop(UOp::binary(Op::Add, doubled.clone(), doubled)).unwrap();
+    assert_eq!(doubled.to_vec::<f32>(&Engine::new("jit").unwrap()).unwrap(), [2.0; 6]);
+}
+
+#[test]
+fn chains_of_any_length_are_compared_and_have_shapes() {
+    let chain = |start: i64| {
+        let x = Tensor::arange(DType::I32, 0, 1, 6).unwrap().uop();
+        let first = UOp::binary(Op::Add, x.clone(), UOp::int(DType::I32, start));
+        (0..200_000).fold(first, |sum, _| UOp::binary(Op::Xor, sum, x.clone()))
+    };
+    let (low, high) = (chain(1), chain(2));
+    assert_eq!(low.structural_cmp(&high), std::cmp::Ordering::Less);
+    assert_eq!(high.structural_cmp(&low), std::cmp::Ordering::Greater);
+    assert_eq!(low.shape(), Some(&[6][..]));
 }

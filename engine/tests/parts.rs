@@ -234,7 +234,7 @@ fn parts_have_what_kernels_compute() {
             moved = dice.moved(&moved);
         }
         part_count += usize::from(gradiff::schedule::part_of(&moved.uop()).is_some());
-        let expected = planned(&engine, &Tensor::from_uop(moved.uop()));
+        let expected = planned(&engine, &Tensor::from_uop(moved.uop()).unwrap());
         let (_, found) = realized(&engine, &moved);
         assert_eq!(found, expected, "case {case}: {:?} of {sizes:?}", moved.shape());
     }

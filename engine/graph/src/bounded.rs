@@ -298,7 +298,10 @@ impl<'a> Checker<'a> {
         let known = match gate {
             None => self.intervals[element as usize],
             Some(gate) => match self.where_true(gate) {
-                Some(refined) => self.refined_interval(element, &refined),
+                Some(refined) => match self.refined_interval(element, &refined) {
+                    Some(known) => known,
+                    None => return Ok(()),
+                },
                 // The gate never holds.
                 None => return Ok(()),
             },
@@ -446,8 +449,13 @@ impl<'a> Checker<'a> {
         }
     }
 
-    /// The interval of a uop where the refined ones hold.
-    fn refined_interval(&self, node: u32, refined: &FxHashMap<u32, Interval>) -> Option<Interval> {
+    /// The interval of a uop where the refined ones hold, if there is one; `None` if they cannot all
+    /// hold.
+    fn refined_interval(
+        &self,
+        node: u32,
+        refined: &FxHashMap<u32, Interval>,
+    ) -> Option<Option<Interval>> {
         // What it is computed from, without what it is loaded from.
         let mut needed: Vec<u32> = vec![node];
         let mut seen: FxHashSet<u32> = FxHashSet::default();
@@ -473,9 +481,12 @@ impl<'a> Checker<'a> {
                 (Some(x), Some(y)) => Some((x.0.max(y.0), x.1.min(y.1))),
                 (x, y) => x.or(y),
             };
+            if both.is_some_and(|(low, high)| high < low) {
+                return None;
+            }
             found.insert(node, both);
         }
-        found.get(&node).copied().flatten()
+        Some(found.get(&node).copied().flatten())
     }
 
     /// An integer as a multiple of the thread's number plus one of an interval.
@@ -642,6 +653,49 @@ mod tests {
              load f32 [5]
              endrange void [3]",
             Some("among -2147483648 to 2147483647"),
+        );
+    }
+
+    #[test]
+    fn shifts_by_too_much_may_be_anything() {
+        let shifted = |by: i64| {
+            format!(
+                "define_global f32 [] data0 512
+                 const i32 [] 1000000
+                 const i32 [] {by}
+                 range i32 [1] 0
+                 shr i32 [3, 2]
+                 const f32 [] 0
+                 index f32 [0, 4]
+                 store void [6, 5]
+                 endrange void [3]"
+            )
+        };
+        check(&shifted(11), None);
+        // Most devices would shift by 40 - 32.
+        check(&shifted(40), Some("among -2147483648 to 2147483647"));
+        check(&shifted(-1), Some("among -2147483648 to 2147483647"));
+    }
+
+    #[test]
+    fn gates_that_contradict_themselves_are_shut() {
+        // Where 0 < i and i < 1, a quotient by i would be one by nothing.
+        check(
+            "define_global f32 [] data0 1
+             const i32 [] 4
+             range i32 [1] 0
+             const i32 [] 0
+             const i32 [] 1
+             mul i32 [2, 1]
+             cmplt bool [3, 5]
+             cmplt bool [5, 1]
+             and bool [6, 7]
+             cdiv i32 [1, 2]
+             const f32 [] 0
+             index f32 [0, 9, 8]
+             store void [11, 10]
+             endrange void [2]",
+            None,
         );
     }
 

@@ -23,8 +23,8 @@ pub fn unwrapped(uop: &Instruction, of: &dyn Fn(usize) -> Option<Interval>) -> O
         // Two values of 64 bits have a product of less than 128.
         (Op::Mul, _) => corners(|x, y| x.saturating_mul(y)),
         (Op::Neg, _) => of(0).map(|(low, high)| (-high, -low)),
-        (Op::Shl, _) if is_small(of(1)) => corners(|x, y| x.saturating_mul(1 << y)),
-        (Op::Shr, _) if is_small(of(1)) => corners(|x, y| x >> y),
+        (Op::Shl, _) if is_amount(uop, of(1)) => corners(|x, y| x.saturating_mul(1 << y)),
+        (Op::Shr, _) if is_amount(uop, of(1)) => corners(|x, y| x >> y),
         (Op::Max, _) => of(0).zip(of(1)).map(|(x, y)| (x.0.max(y.0), x.1.max(y.1))),
         (Op::Min, _) => of(0).zip(of(1)).map(|(x, y)| (x.0.min(y.0), x.1.min(y.1))),
         (Op::Where, _) => of(1).zip(of(2)).map(|(x, y)| (x.0.min(y.0), x.1.max(y.1))),
@@ -37,7 +37,8 @@ pub fn unwrapped(uop: &Instruction, of: &dyn Fn(usize) -> Option<Interval>) -> O
     }
 }
 
-/// Whether it can be the amount of a shift.
-fn is_small(amount: Option<Interval>) -> bool {
-    amount.is_some_and(|(low, high)| 0 <= low && high < 64)
+/// Whether a value is shifted by less bits than it has, where a shift is defined: devices make
+/// anything of other amounts.
+fn is_amount(uop: &Instruction, amount: Option<Interval>) -> bool {
+    amount.is_some_and(|(low, high)| 0 <= low && high < i128::from(uop.dtype.bits()))
 }

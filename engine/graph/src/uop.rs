@@ -192,6 +192,29 @@ impl Interner {
     }
 }
 
+impl Node {
+    /// The order of two nodes by op, dtype and arg.
+    fn cmp_without_sources(&self, other: &Node) -> std::cmp::Ordering {
+        use std::cmp::Ordering::Equal;
+        let args = || match (&self.arg, &other.arg) {
+            (Arg::Const(a), Arg::Const(b)) => (a.to_int(), a.bits()).cmp(&(b.to_int(), b.bits())),
+            (Arg::Int(a), Arg::Int(b)) => a.cmp(b),
+            (Arg::Axis(a), Arg::Axis(b)) => a.cmp(b),
+            (Arg::Dims(a), Arg::Dims(b)) => a.cmp(b),
+            (Arg::Pairs(a), Arg::Pairs(b)) => a.cmp(b),
+            (Arg::Buffer(a), Arg::Buffer(b)) => a.cmp(b),
+            (Arg::Global(a), Arg::Global(b)) => {
+                (a.slot, a.size_elements).cmp(&(b.slot, b.size_elements))
+            }
+            (Arg::Local(a), Arg::Local(b)) => a.cmp(b),
+            (Arg::Var(a), Arg::Var(b)) => (&a.name, a.min, a.max).cmp(&(&b.name, b.min, b.max)),
+            (Arg::TensorCore(a), Arg::TensorCore(b)) => a.name.cmp(b.name),
+            _ => Equal,
+        };
+        (self.op, self.dtype).cmp(&(other.op, other.dtype)).then_with(args)
+    }
+}
+
 impl UOp {
     /// The node that says this; made if there is none.
     ///
@@ -316,9 +339,38 @@ impl UOp {
     }
 
     /// The shape of a tensor-level node: `[]` of a constant, `None` below tensors (`Range`,
-    /// `Index`, ...). Elementwise nodes have the shape of their first source that has one.
+    /// `Index`, ...) and where a movement is of axes that there are not or of sizes beyond 64 bits. Elementwise nodes have the shape of their first source that has one.
     pub fn shape(&self) -> Option<&[i64]> {
-        self.0.shape.get_or_init(|| self.find_shape()).as_deref()
+        // Not by recursion: chains may be of any length.
+        let mut stack: SmallVec<[&UOp; 4]> = smallvec::smallvec![self];
+        while let Some(node) = stack.last() {
+            match node.source_of_unknown_shape() {
+                Some(source) => stack.push(source),
+                None => {
+                    node.0.shape.get_or_init(|| node.find_shape());
+                    stack.pop();
+                }
+            }
+        }
+        self.0.shape.get().and_then(Option::as_deref)
+    }
+
+    /// A source that must be asked for its shape before this node can tell its own.
+    fn source_of_unknown_shape(&self) -> Option<&UOp> {
+        if self.0.shape.get().is_some() {
+            return None;
+        }
+        let is_of_first = self.op().is_movement()
+            || matches!(self.op(), Op::ReduceAxis | Op::Contiguous | Op::Detach);
+        let asked = if is_of_first { 1 } else { usize::from(self.op().is_elementwise()) * 4 };
+        for source in self.src().iter().take(asked) {
+            match source.0.shape.get() {
+                None => return Some(source),
+                Some(Some(_)) => return None,
+                Some(None) => {}
+            }
+        }
+        None
     }
 
     fn find_shape(&self) -> Option<Dims> {
@@ -330,21 +382,27 @@ impl UOp {
             (Op::Reshape | Op::Expand, Arg::Dims(dims)) => Some(dims.clone()),
             (Op::Permute, Arg::Dims(axes)) => {
                 let shape = first()?;
-                Some(axes.iter().map(|axis| shape[*axis as usize]).collect())
+                let size = |axis: &i64| shape.get(usize::try_from(*axis).ok()?).copied();
+                axes.iter().map(size).collect()
             }
             (Op::Pad, Arg::Pairs(pads)) => {
                 let sizes = first()?.iter().zip(pads);
-                Some(sizes.map(|(size, (before, after))| size + before + after).collect())
+                let padded = |(size, (before, after)): (&i64, &(i64, i64))| {
+                    size.checked_add(*before)?.checked_add(*after)
+                };
+                sizes.map(padded).collect()
             }
             (Op::Shrink, Arg::Pairs(ranges)) => {
-                Some(ranges.iter().map(|(start, end)| end - start).collect())
+                ranges.iter().map(|(start, end)| end.checked_sub(*start)).collect()
             }
             (Op::View | Op::Load | Op::Store, Arg::View(tracker)) => {
                 Some(Dims::from_slice(tracker.shape()))
             }
             (Op::ReduceAxis, Arg::Reduce(_, axes)) => {
                 let mut shape = Dims::from_slice(first()?);
-                axes.iter().for_each(|axis| shape[*axis as usize] = 1);
+                for axis in axes {
+                    *shape.get_mut(usize::try_from(*axis).ok()?)? = 1;
+                }
                 Some(shape)
             }
             (Op::Flip | Op::Contiguous | Op::Detach, _) => first().map(Dims::from_slice),
@@ -390,37 +448,26 @@ impl UOp {
     /// differ in the trackers of views only.
     pub fn structural_cmp(&self, other: &UOp) -> std::cmp::Ordering {
         use std::cmp::Ordering::Equal;
-        if self == other {
-            return Equal;
-        }
-        let (x, y) = (&*self.0, &*other.0);
-        let args = || match (&x.arg, &y.arg) {
-            (Arg::Const(a), Arg::Const(b)) => (a.to_int(), a.bits()).cmp(&(b.to_int(), b.bits())),
-            (Arg::Int(a), Arg::Int(b)) => a.cmp(b),
-            (Arg::Axis(a), Arg::Axis(b)) => a.cmp(b),
-            (Arg::Dims(a), Arg::Dims(b)) => a.cmp(b),
-            (Arg::Pairs(a), Arg::Pairs(b)) => a.cmp(b),
-            (Arg::Buffer(a), Arg::Buffer(b)) => a.cmp(b),
-            (Arg::Global(a), Arg::Global(b)) => {
-                (a.slot, a.size_elements).cmp(&(b.slot, b.size_elements))
+        // Not by recursion: chains may be of any length.
+        let mut stack = vec![(self, other, false)];
+        while let Some((x, y, are_sources_equal)) = stack.pop() {
+            if x == y {
+                continue;
             }
-            (Arg::Local(a), Arg::Local(b)) => a.cmp(b),
-            (Arg::Var(a), Arg::Var(b)) => (&a.name, a.min, a.max).cmp(&(&b.name, b.min, b.max)),
-            (Arg::TensorCore(a), Arg::TensorCore(b)) => a.name.cmp(b.name),
-            _ => Equal,
-        };
-        let sources = || {
-            let pairs = x.src.iter().zip(&y.src);
-            pairs
-                .map(|(a, b)| a.structural_cmp(b))
-                .find(|order| *order != Equal)
-                .unwrap_or_else(|| x.src.len().cmp(&y.src.len()))
-        };
-        (x.op, x.dtype)
-            .cmp(&(y.op, y.dtype))
-            .then_with(args)
-            .then_with(sources)
-            .then_with(|| x.hash.cmp(&y.hash))
+            let order = match are_sources_equal {
+                true => x.src().len().cmp(&y.src().len()).then(x.0.hash.cmp(&y.0.hash)),
+                false => x.0.cmp_without_sources(&y.0),
+            };
+            if order != Equal {
+                return order;
+            }
+            if !are_sources_equal {
+                stack.push((x, y, true));
+                let pairs = x.src().iter().zip(y.src()).map(|(x, y)| (x, y, false));
+                stack.extend(pairs.rev());
+            }
+        }
+        Equal
     }
 }
 

@@ -4,7 +4,7 @@
 //! 1. Every node carries the kind of arg that its op takes, and as many sources.
 //! 2. Elementwise: operands have one dtype, the result has it too (bool for comparisons); the
 //!    condition of `where` is bool; float ops are of floats, integer ops of integers; a bitcast
-//!    keeps the size.
+//!    keeps the size and knows no bool.
 //! 3. Shapes: elementwise sources that have a shape have the same one, but for constants; axes of
 //!    movements and reductions lie within the rank; a reshape keeps the count; an expand repeats
 //!    only axes of size 1; a shrink stays inside.
@@ -143,7 +143,10 @@ fn check_dtypes(node: &UOp) -> Result<(), String> {
     ensure(from != DType::Void, || format!("{op} of no value"))?;
     let is_right = match op {
         Op::Cast => true,
-        Op::Bitcast => from.size_bytes() == to.size_bytes(),
+        Op::Bitcast => {
+            let is_bool = from == DType::Bool || to == DType::Bool;
+            from == to || from.size_bytes() == to.size_bytes() && !is_bool
+        }
         Op::Where => to == from && node.src()[0].dtype() == DType::Bool,
         Op::CmpLt | Op::CmpNe => to == DType::Bool,
         Op::Exp2 | Op::Log2 | Op::Sin | Op::Sqrt | Op::Recip | Op::FDiv | Op::Pow => {

@@ -122,7 +122,7 @@ impl Data {
                 self.storage = Storage::Shared(shared);
                 let keeps = keeps && self.is_touched();
                 let block =
-                    if keeps { Block::of(self.bytes()) } else { Block::new(self.size_bytes) };
+                    if keeps { Block::of(self.bytes()) } else { fresh(dtype, self.size_bytes) };
                 let block = block.ok_or_else(|| no_memory(dtype, self.size_bytes))?;
                 (self.storage, self.offset_bytes) = (Storage::Own(block), 0);
             }
@@ -131,12 +131,17 @@ impl Data {
     }
 
     /// The bytes from an offset on, with the block shared if that may be.
-    fn part(&mut self, offset_bytes: usize, size_bytes: usize) -> Option<(Storage, usize)> {
+    fn part(
+        &mut self,
+        dtype: DType,
+        offset_bytes: usize,
+        size_bytes: usize,
+    ) -> Option<(Storage, usize)> {
         let from = self.offset_bytes + offset_bytes;
         let is_large = is_worth_keeping(self.storage.block().size_bytes(), size_bytes);
         if !from.is_multiple_of(ALIGNMENT) || !is_large {
             let bytes = &self.bytes()[offset_bytes..][..size_bytes];
-            let block = if self.is_touched() { Block::of(bytes) } else { Block::new(size_bytes) };
+            let block = if self.is_touched() { Block::of(bytes) } else { fresh(dtype, size_bytes) };
             return block.map(|block| (Storage::Own(block), 0));
         }
         let block = match self.storage.take() {
@@ -197,6 +202,23 @@ impl Data {
     }
 }
 
+/// A block that nobody has written. Its bools are 0 or 1: compilers take that of each bool that they
+/// load, and what follows from it for indices.
+fn fresh(dtype: DType, size_bytes: usize) -> Option<Block> {
+    let mut block = Block::new(size_bytes)?;
+    if dtype == DType::Bool {
+        // SAFETY: a block is initialised and holds at least so many bytes; it is borrowed alone.
+        let bytes = unsafe { std::slice::from_raw_parts_mut(block.as_mut_ptr(), size_bytes) };
+        make_bools(bytes);
+    }
+    Some(block)
+}
+
+/// Makes 1 of each byte that is not 0.
+pub(crate) fn make_bools(bytes: &mut [u8]) {
+    bytes.iter_mut().for_each(|byte| *byte = u8::from(*byte != 0));
+}
+
 const NO_MEMORY: &str = "there is not so much memory";
 
 fn no_memory(dtype: DType, size_bytes: usize) -> Error {
@@ -225,7 +247,7 @@ impl Memory {
         let size_bytes = size_elements
             .checked_mul(dtype.size_bytes())
             .ok_or_else(|| refuse("the size in bytes does not fit 64 bits"))?;
-        let block = Block::new(size_bytes).ok_or_else(|| refuse(NO_MEMORY))?;
+        let block = fresh(dtype, size_bytes).ok_or_else(|| refuse(NO_MEMORY))?;
         let written = if size_elements == 0 { Written::All } else { Written::None };
         let storage = Storage::Own(block);
         let data = Data { storage, offset_bytes: 0, size_bytes, written, remote: None };
@@ -270,7 +292,7 @@ impl Memory {
         if size_bytes != 0
             && let Some(remote) = data.remote_part(offset_bytes, size_bytes)?
         {
-            let block = Block::new(size_bytes).ok_or_else(|| no_memory(dtype, size_bytes))?;
+            let block = fresh(dtype, size_bytes).ok_or_else(|| no_memory(dtype, size_bytes))?;
             let (storage, written) = (Storage::Own(block), Written::All);
             let part = Data { storage, offset_bytes: 0, size_bytes, written, remote: Some(remote) };
             return Ok(Some(Memory { dtype, size_elements, data: RwLock::new(part) }));
@@ -290,7 +312,7 @@ impl Memory {
     ) -> Result<Memory, Error> {
         let dtype = self.dtype;
         let [offset_bytes, size_bytes] = [first, size_elements].map(|n| n * dtype.size_bytes());
-        let part = data.part(offset_bytes, size_bytes);
+        let part = data.part(dtype, offset_bytes, size_bytes);
         let (storage, offset_bytes) = part.ok_or_else(|| no_memory(dtype, size_bytes))?;
         let written = match &data.written {
             Written::Some(flags) => Written::Some(flags[first..][..size_elements].to_vec()),
@@ -355,7 +377,7 @@ impl Memory {
         data.forget_copy();
         data.bytes_mut().copy_from_slice(bytes);
         if self.dtype == DType::Bool {
-            data.bytes_mut().iter_mut().for_each(|byte| *byte = u8::from(*byte != 0));
+            make_bools(data.bytes_mut());
         }
         data.written = Written::All;
         Ok(())
@@ -686,6 +708,20 @@ mod tests {
         let words = Memory::from_bytes(DType::I32, &counted(200).read().unwrap()).unwrap();
         let part = words.part(16, 30).unwrap();
         assert_eq!((start(&part), part.read().unwrap()[0]), (start(&words) + 64, 64));
+    }
+
+    #[test]
+    fn bools_that_nobody_wrote_are_0_or_1() {
+        const SIZE: usize = 1 << 20;
+        let is_bool = |memory: &Memory| memory.lock().bytes().iter().all(|byte| *byte <= 1);
+        for _ in 0..4 {
+            // What was freed is used again.
+            drop(Memory::from_bytes(DType::U8, &[0xff; SIZE]).unwrap());
+            let whole = Memory::new(DType::Bool, SIZE).unwrap();
+            assert!(is_bool(&whole));
+            drop(Memory::from_bytes(DType::U8, &[0xff; SIZE / 8]).unwrap());
+            assert!(is_bool(&whole.part(1, SIZE / 8).unwrap()));
+        }
     }
 
     #[test]

@@ -13,7 +13,7 @@ use gradiff_graph::DType;
 use smallvec::SmallVec;
 
 use crate::Error;
-use crate::memory::{Data, Guard, Locked, Memory, Signature, is_worth_keeping};
+use crate::memory::{Data, Guard, Locked, Memory, Signature, is_worth_keeping, make_bools};
 
 /// A device with memory of its own.
 pub(crate) trait Place {
@@ -99,6 +99,9 @@ impl Data {
         if let Some(mut remote) = self.remote.take_if(|remote| remote.is_newer) {
             let brought = remote.copy.download(self.bytes_mut());
             remote.is_newer = brought.is_err();
+            if dtype == DType::Bool {
+                make_bools(self.bytes_mut());
+            }
             self.remote = Some(remote);
             brought?;
         }

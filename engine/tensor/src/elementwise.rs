@@ -42,7 +42,7 @@ macro_rules! unary {
         /// If the dtype is none that the op takes.
         pub fn $name(&self) -> Result<Tensor, Error> {
             Takes::$takes.check(stringify!($name), self.dtype())?;
-            Ok(Tensor::from_uop(made(UOp::unary(Op::$op, self.dtype(), self.uop()))))
+            Ok(Tensor::of(made(UOp::unary(Op::$op, self.dtype(), self.uop()))))
         }
     )*}};
 }
@@ -69,7 +69,7 @@ macro_rules! binary {
         /// If shapes do not broadcast, or the promoted dtype is none that the op takes.
         pub fn $name(&self, other: impl Into<Operand>) -> Result<Tensor, Error> {
             let (x, y) = pair(stringify!($name), Takes::$takes, self, other.into())?;
-            Ok(Tensor::from_uop(made(UOp::binary(Op::$op, x, y))))
+            Ok(Tensor::of(made(UOp::binary(Op::$op, x, y))))
         }
     )*}};
 }
@@ -124,7 +124,7 @@ impl Tensor {
             DType::Bool => (Op::CmpNe, Constant::bool(true)),
             dtype => (Op::Xor, Constant::int(dtype, -1)),
         };
-        Ok(Tensor::from_uop(made(UOp::binary(op, self.uop(), filled(ones, self.shape())))))
+        Ok(Tensor::of(made(UOp::binary(op, self.uop(), filled(ones, self.shape())))))
     }
 
     /// `x == y` as bool, false if either is NaN. All dtypes.
@@ -150,7 +150,7 @@ impl Tensor {
             scalar => (to_float(self)?, scalar),
         };
         let (x, y) = pair("div", Takes::Floats, &x, y)?;
-        Ok(Tensor::from_uop(made(UOp::binary(Op::FDiv, x, y))))
+        Ok(Tensor::of(made(UOp::binary(Op::FDiv, x, y))))
     }
 
     /// `x` where `self` is true, else `y`. `self` is bool; x and y are promoted, all broadcast.
@@ -181,7 +181,7 @@ impl Tensor {
         let shape = common_shape("where", &[&condition, &x, &y])?;
         let condition = node(condition, DType::Bool, &shape)?;
         let (x, y) = (node(x, dtype, &shape)?, node(y, dtype, &shape)?);
-        Ok(Tensor::from_uop(made(UOp::select(condition, x, y))))
+        Ok(Tensor::of(made(UOp::select(condition, x, y))))
     }
 
     /// `self * factor + summand`, promoted and broadcast. The product may be rounded or not.
@@ -211,7 +211,7 @@ impl Tensor {
         for operand in operands {
             sources.push(node(operand, dtype, &shape)?);
         }
-        Ok(Tensor::from_uop(made(UOp::new(Op::MulAcc, dtype, sources, Arg::None))))
+        Ok(Tensor::of(made(UOp::new(Op::MulAcc, dtype, sources, Arg::None))))
     }
 
     /// The elements converted to `dtype`; undefined where a float is outside an integer's range.
@@ -221,7 +221,7 @@ impl Tensor {
         if dtype == DType::Void {
             return invalid("cast to void: choose a dtype of data");
         }
-        Ok(Tensor::from_uop(converted(self.uop(), dtype)))
+        Ok(Tensor::of(converted(self.uop(), dtype)))
     }
 
     /// The bits of the elements under another dtype of the same size.
@@ -238,7 +238,7 @@ impl Tensor {
         if from == dtype {
             return Ok(self.clone());
         }
-        Ok(Tensor::from_uop(made(UOp::unary(Op::Bitcast, dtype, self.uop()))))
+        Ok(Tensor::of(made(UOp::unary(Op::Bitcast, dtype, self.uop()))))
     }
 }
 

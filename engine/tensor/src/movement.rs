@@ -19,7 +19,7 @@ impl Tensor {
                 self.shape()
             ));
         }
-        Ok(Tensor::from_uop(reshaped(self.uop(), shape)))
+        Ok(Tensor::of(reshaped(self.uop(), shape)))
     }
 
     /// Axis i of the result is axis `axes[i]` of `self`.
@@ -78,10 +78,10 @@ impl Tensor {
         let value = value.into().element(self.dtype())?;
         let padded = padded(self.uop(), pads);
         if value.bits() == 0 {
-            return Ok(Tensor::from_uop(padded));
+            return Ok(Tensor::of(padded));
         }
         let inside = padded_mask(self.shape(), pads);
-        Ok(Tensor::from_uop(made(UOp::select(inside, padded, filled(value, &shape)))))
+        Ok(Tensor::of(made(UOp::select(inside, padded, filled(value, &shape)))))
     }
 
     /// Keeps the half-open range of each axis.
@@ -138,7 +138,7 @@ impl Tensor {
         let mut shape = first.shape().to_vec();
         shape[axis] = total;
         check_shape(&shape)?;
-        Ok(Tensor::from_uop(joined(tensors, axis, &shape)))
+        Ok(Tensor::of(joined(tensors, axis, &shape)))
     }
 
     /// `out[.., i, ..] = self[.., index[.., i, ..], ..]` along `axis`, bit by bit; 0 where the
@@ -185,21 +185,21 @@ impl Tensor {
         let dtype = picked.dtype();
         let sum = UOp::new(Op::ReduceAxis, dtype, [picked], Arg::Reduce(Op::Add, axes));
         let sum = reshaped(made(sum), index.shape());
-        Ok(Tensor::from_uop(from_bits(sum, self.dtype())))
+        Ok(Tensor::of(from_bits(sum, self.dtype())))
     }
 
     /// The same value, laid out in a buffer of its own when it is computed.
     pub fn contiguous(&self) -> Tensor {
-        Tensor::from_uop(made(UOp::unary(Op::Contiguous, self.dtype(), self.uop())))
+        Tensor::of(made(UOp::unary(Op::Contiguous, self.dtype(), self.uop())))
     }
 
     /// The same value, cut off from gradients.
     pub fn detach(&self) -> Tensor {
-        Tensor::from_uop(made(UOp::unary(Op::Detach, self.dtype(), self.uop())))
+        Tensor::of(made(UOp::unary(Op::Detach, self.dtype(), self.uop())))
     }
 
     fn moved(&self, op: Op, arg: Arg) -> Tensor {
-        Tensor::from_uop(made(UOp::new(op, self.dtype(), [self.uop()], arg)))
+        Tensor::of(made(UOp::new(op, self.dtype(), [self.uop()], arg)))
     }
 }
 

@@ -42,6 +42,6 @@ impl Tensor {
         let axes = check_axes(name, self.shape(), axes)?;
         let dtype = node.dtype();
         let fold = UOp::new(Op::ReduceAxis, dtype, [node], Arg::Reduce(op, axes));
-        Ok(Tensor::from_uop(made(fold)))
+        Ok(Tensor::of(made(fold)))
     }
 }

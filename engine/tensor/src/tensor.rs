@@ -25,10 +25,25 @@ pub struct Tensor {
 impl Tensor {
     /// The tensor that a tensor-level node describes.
     ///
-    /// # Panics
-    /// If the node is none of tensor level, or its shape passes [`MAX_ELEMENTS`]: a mistake of the
-    /// caller's.
-    pub fn from_uop(node: UOp) -> Tensor {
+    /// # Errors
+    /// If [`gradiff_graph::verify`] refuses the node, it has no shape, or a shape in it passes
+    /// [`MAX_ELEMENTS`].
+    pub fn from_uop(node: UOp) -> Result<Tensor, Error> {
+        let is_tensor = node.dtype() != DType::Void && node.shape().is_some();
+        let verified = gradiff_graph::verify(&node).map_err(|error| error.to_string());
+        if let Err(why) =
+            verified.and_then(|()| is_tensor.then_some(()).ok_or("it has no shape".into()))
+        {
+            return invalid(format!("a tensor of {node:?}: {why}"));
+        }
+        for node in node.order() {
+            check_shape(node.shape().unwrap_or_default())?;
+        }
+        Ok(Tensor::of(node))
+    }
+
+    /// The same of a node that is known to be one.
+    pub(crate) fn of(node: UOp) -> Tensor {
         let shape: Arc<[i64]> = node.shape().expect("a node of tensor level has a shape").into();
         if let Err(error) = check_shape(&shape) {
             panic!("{error}");
@@ -105,7 +120,7 @@ impl Tensor {
         let buffer = Buffer::new(dtype, elements);
         gradiff_runtime::memory_of(&buffer)?.write(bytes)?;
         let node = UOp::new(Op::Buffer, dtype, [], Arg::Buffer(buffer));
-        Ok(Tensor::from_uop(reshaped(node, shape)))
+        Ok(Tensor::of(reshaped(node, shape)))
     }
 
     /// A tensor of these elements, row-major.
@@ -125,7 +140,7 @@ impl Tensor {
             return invalid("a tensor of void: choose a dtype of data");
         }
         check_shape(shape)?;
-        Ok(Tensor::from_uop(filled(value.into().element(dtype)?, shape)))
+        Ok(Tensor::of(filled(value.into().element(dtype)?, shape)))
     }
 
     /// `start + i * step`, wrapping, for i in 0..count: rank 1, integers only.
@@ -140,9 +155,9 @@ impl Tensor {
         let scaled = UOp::binary(Op::Mul, iota.clone(), constant(dtype, step, count));
         let scaled = if step == 1 { iota } else { scaled };
         if start == 0 {
-            return Ok(Tensor::from_uop(scaled));
+            return Ok(Tensor::of(scaled));
         }
-        Ok(Tensor::from_uop(UOp::binary(Op::Add, scaled, constant(dtype, start, count))))
+        Ok(Tensor::of(UOp::binary(Op::Add, scaled, constant(dtype, start, count))))
     }
 }
 

@@ -1,6 +1,7 @@
 //! The same kernels on every device.
 
 mod common;
+mod drawn;
 mod drivers;
 mod groups;
 mod kernels;
