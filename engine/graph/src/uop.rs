@@ -339,7 +339,8 @@ impl UOp {
     }
 
     /// The shape of a tensor-level node: `[]` of a constant, `None` below tensors (`Range`,
-    /// `Index`, ...) and where a movement is of axes that there are not or of sizes beyond 64 bits. Elementwise nodes have the shape of their first source that has one.
+    /// `Index`, ...), and of a movement of axes that do not exist or to sizes beyond 64 bits.
+    /// Elementwise nodes have the shape of their first source that has one.
     pub fn shape(&self) -> Option<&[i64]> {
         // Not by recursion: chains may be of any length.
         let mut stack: SmallVec<[&UOp; 4]> = smallvec::smallvec![self];
