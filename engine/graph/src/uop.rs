@@ -342,6 +342,9 @@ impl UOp {
     /// `Index`, ...), and of a movement of axes that do not exist or to sizes beyond 64 bits.
     /// Elementwise nodes have the shape of their first source that has one.
     pub fn shape(&self) -> Option<&[i64]> {
+        if let Some(known) = self.0.shape.get() {
+            return known.as_deref();
+        }
         // Not by recursion: chains may be of any length.
         let mut stack: SmallVec<[&UOp; 4]> = smallvec::smallvec![self];
         while let Some(node) = stack.last() {
@@ -358,9 +361,6 @@ impl UOp {
 
     /// A source that must be asked for its shape before this node can tell its own.
     fn source_of_unknown_shape(&self) -> Option<&UOp> {
-        if self.0.shape.get().is_some() {
-            return None;
-        }
         let is_of_first = self.op().is_movement()
             || matches!(self.op(), Op::ReduceAxis | Op::Contiguous | Op::Detach);
         let asked = if is_of_first { 1 } else { usize::from(self.op().is_elementwise()) * 4 };
