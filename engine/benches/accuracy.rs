@@ -1,4 +1,4 @@
-//! How far sums of floats are from the exact ones, by device, dtype, length and kind of data, in
+//! Errors of sums of floats against the exact sums, by device, dtype, length and kind of data, in
 //! units of the last place of the sum of magnitudes.
 //!
 //! `cargo bench -p gradiff --bench accuracy`; with `-- 28` up to 2^28 elements instead of 2^22.

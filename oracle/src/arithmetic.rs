@@ -104,10 +104,10 @@ fn sum_budget(unit: f64, depth: u32, mass: f64, size: f64) -> f64 {
 }
 
 /// The most additions that a term of a reduction of `count` numbers may pass through: one after
-/// the other up to 256 numbers, and 32 more for each time that the count doubles. So an engine
+/// the other up to 256 numbers, and 32 more for each doubling from one number on. So an engine
 /// must add up the sums of parts; a single accumulator will not do for a long sum.
 pub(crate) fn reduction_depth(count: u32) -> u32 {
-    let doublings = u32::BITS - count.leading_zeros();
+    let doublings = count.max(1).ilog2();
     count.saturating_sub(1).min(256 + 32 * doublings)
 }
 

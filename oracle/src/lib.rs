@@ -9,7 +9,8 @@
 //!   fused; sums and products, elementwise chains as well as reductions, may be taken in any
 //!   order, but a term of a sum reduction of n elements passes through at most 256 + 32 log2 n
 //!   additions, as in sums of sums of parts: one accumulator will not do for a long sum
-//!   ([`evaluate_in_order`] allows it). Nothing is distributed. Casts round for certain, once, to nearest even.
+//!   ([`evaluate_in_order`] allows it). Nothing is distributed. Casts round for certain, once, to
+//!   nearest even.
 //! * `+ - * /`, sqrt and recip are correctly rounded; exp2, log2, sin and pow may be off by the
 //!   ulps that the table in `transcendental` says. Subnormals are never flushed.
 //! * A result that needs no rounding in any order is exact and compared by its bits. The sign of

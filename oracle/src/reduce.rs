@@ -234,7 +234,7 @@ mod tests {
             panic!("a number")
         };
         assert_eq!(real.depth, 255);
-        assert_eq!(reduction_depth(1 << 20), 256 + 32 * 21);
+        assert_eq!(reduction_depth(1 << 20), 256 + 32 * 20);
     }
 
     #[test]

@@ -10,12 +10,11 @@
 //! value.
 
 use gradiff_graph::{Arg, AxisKind, Op, Sources, UOp};
-use gradiff_rewrite::{Mode, varying};
-use rustc_hash::FxHashMap;
+use gradiff_rewrite::{Mode, substitute};
 
 use crate::Error;
 use crate::linearize::{MAX_RANGES, folding};
-use crate::opt::range;
+use crate::opt::range as range_of;
 use crate::pass::Context;
 use crate::shape::map_nodes;
 
@@ -33,7 +32,7 @@ pub(crate) fn cascade(root: &UOp, ctx: &mut Context<'_>) -> Result<UOp, Error> {
     let left = MAX_RANGES.saturating_sub(ranges().count());
     let mut sums = Sums { limit, next: first, left };
     let root = map_nodes(&order, |old, node| match node.src() {
-        [value, ranges @ ..] if is_long(old) => Ok(sums.with_own_ranges(&node, value, ranges)),
+        [value, ranges @ ..] if is_long(old) => Ok(sums.with_new_ranges(&node, value, ranges)),
         _ => Ok(node),
     })?;
     with_consecutive_numbers(&root, first)
@@ -56,7 +55,7 @@ fn with_consecutive_numbers(root: &UOp, first: i64) -> Result<UOp, Error> {
     new.dedup();
     map_nodes(&order, |_, node| match (node.arg(), new.binary_search(&number(&node))) {
         (Arg::Axis(axis), Ok(at)) if is_new(&node) => {
-            Ok(range(size(&node), node.dtype(), axis.kind, first + at as i64))
+            Ok(range_of(size(&node), node.dtype(), axis.kind, first + at as i64))
         }
         _ => Ok(node),
     })
@@ -102,17 +101,17 @@ struct Sums {
 impl Sums {
     /// The sum in the place of the reduction `like`, over new loops, whose numbers grow inward and
     /// leave room for those that they are divided into.
-    fn with_own_ranges(&mut self, like: &UOp, value: &UOp, ranges: &[UOp]) -> UOp {
-        let (mut value, mut own) = (value.clone(), ranges.to_vec());
-        for old in &mut own {
-            let Some(kind) = kind(old) else { continue };
+    fn with_new_ranges(&mut self, like: &UOp, value: &UOp, ranges: &[UOp]) -> UOp {
+        let (mut value, mut ranges) = (value.clone(), ranges.to_vec());
+        for range in &mut ranges {
+            let Some(kind) = kind(range) else { continue };
             self.next += NUMBERS;
             self.left = self.left.saturating_sub(1);
-            let new = range(size(old), old.dtype(), kind, self.next - 1);
-            value = replace(&value, old, &new);
-            *old = new;
+            let new = range_of(size(range), range.dtype(), kind, self.next - 1);
+            value = substitute(&value, range, &new);
+            *range = new;
         }
-        self.sum(like, &value, &own)
+        self.sum(like, &value, &ranges)
     }
 
     /// The sum of `value` over `ranges`, outermost first, in the place of the reduction `like`.
@@ -137,11 +136,11 @@ impl Sums {
         let divisor = (room / 4..=room).rev().find(|amount| 1 < *amount && count % amount == 0);
         if let Some(amount) = divisor {
             self.left = self.left.saturating_sub(1);
-            let new = |size, number| range(size, divided.dtype(), kind, number);
+            let new = |size, number| range_of(size, divided.dtype(), kind, number);
             let block = new(count / amount, number(divided) - 1);
             let step = new(amount, number(divided));
             let start = UOp::binary(Op::Mul, block.clone(), UOp::int(divided.dtype(), amount));
-            let value = replace(value, divided, &UOp::binary(Op::Add, start, step.clone()));
+            let value = substitute(value, divided, &UOp::binary(Op::Add, start, step.clone()));
             let inner: Vec<UOp> = std::iter::once(step).chain(ranges[at..].to_vec()).collect();
             let inner = reduce(like, &value, &inner);
             let outer: Vec<UOp> = outer.iter().cloned().chain([block]).collect();
@@ -153,11 +152,11 @@ impl Sums {
         }
         let whole = count / unit * unit;
         let mut part = |first: i64, size: i64| {
-            let step = range(size, divided.dtype(), kind, number(divided));
+            let step = range_of(size, divided.dtype(), kind, number(divided));
             let first = UOp::int(divided.dtype(), first);
-            let value = replace(value, divided, &UOp::binary(Op::Add, step.clone(), first));
+            let value = substitute(value, divided, &UOp::binary(Op::Add, step.clone(), first));
             let ranges = outer.iter().cloned().chain([step]).chain(ranges[at..].iter().cloned());
-            self.with_own_ranges(like, &value, &ranges.collect::<Vec<_>>())
+            self.with_new_ranges(like, &value, &ranges.collect::<Vec<_>>())
         };
         let (whole, rest) = (part(0, whole), part(whole, count - whole));
         UOp::binary(Op::Add, whole, rest)
@@ -172,20 +171,4 @@ fn reduce(like: &UOp, value: &UOp, ranges: &[UOp]) -> UOp {
     }
     let src: Sources = std::iter::once(value).chain(ranges).cloned().collect();
     UOp::new(Op::Reduce, like.dtype(), src, folding(*op))
-}
-
-/// `value` with `by` in the place of the range, but where a reduction closes it.
-fn replace(value: &UOp, range: &UOp, by: &UOp) -> UOp {
-    let varying = varying(value, range);
-    let mut new: FxHashMap<UOp, UOp> = FxHashMap::default();
-    new.insert(range.clone(), by.clone());
-    for node in value.toposort() {
-        if !varying.contains(&node) || node == *range {
-            continue;
-        }
-        let src = node.src().iter().map(|source| new.get(source).unwrap_or(source).clone());
-        let changed = node.with_src(src.collect::<Vec<_>>());
-        new.insert(node, changed);
-    }
-    new.get(value).unwrap_or(value).clone()
 }

@@ -165,8 +165,9 @@ fn late(root: &UOp, ctx: &mut Context<'_>) -> Result<UOp, Error> {
 /// parameters of the tree are parameters of the result, also those that are no longer read.
 ///
 /// # Errors
-/// If `ast` is no kernel tree, a view in it leaves its array, it has more than 64 loops that cannot be merged, or has indices
-/// beyond 64 bits. The count of elements does not matter: nothing is allocated for them.
+/// If `ast` is no kernel tree, a view in it leaves its array, it has more than 64 loops that cannot
+/// be merged, or has indices beyond 64 bits. The count of elements does not matter: nothing is
+/// allocated for them.
 pub fn lower(
     ast: &UOp,
     target: &Target,

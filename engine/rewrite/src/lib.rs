@@ -33,7 +33,7 @@ use gradiff_graph::UOp;
 pub use bounds::{Bounds, Interval, bounds};
 pub use driver::{Cycle, Options, Step, Trace, rewrite};
 pub use instance::instance;
-pub use reduce::varying;
+pub use reduce::{substitute, varying};
 pub use rule::{Claim, Mode, Rule, Types};
 pub use ruleset::{Error, RuleSet};
 pub use threefry::decompose as decompose_threefry;

@@ -148,6 +148,27 @@ fn cast(value: UOp, dtype: DType) -> UOp {
     if value.dtype() == dtype { value } else { UOp::unary(Op::Cast, dtype, value) }
 }
 
+/// The graph with `step` in place of the range, but where a reduction closes the range.
+pub fn substitute(root: &UOp, range: &UOp, step: &UOp) -> UOp {
+    replaced(root, range, step, |node| node)
+}
+
+/// Does what [`substitute`] does; `change` is given each node that has another source.
+fn replaced(root: &UOp, range: &UOp, step: &UOp, change: impl Fn(UOp) -> UOp) -> UOp {
+    let varying = varying(root, range);
+    let mut done: FxHashMap<UOp, UOp> = FxHashMap::default();
+    for node in root.toposort().into_iter().filter(|node| varying.contains(node)) {
+        let made = if node == *range {
+            step.clone()
+        } else {
+            let new = |source: &UOp| done.get(source).unwrap_or(source).clone();
+            change(node.with_src(node.src().iter().map(new)))
+        };
+        done.insert(node, made);
+    }
+    done.remove(root).unwrap_or_else(|| root.clone())
+}
+
 /// A step in place of a range.
 struct Substitution<'a> {
     range: &'a UOp,
@@ -159,19 +180,10 @@ struct Substitution<'a> {
 impl Substitution<'_> {
     /// The node at the step; anything where the step is none of the range, but nothing is touched.
     fn apply(&self, root: &UOp) -> UOp {
-        let varying = varying(root, self.range);
-        let mut done: FxHashMap<UOp, UOp> = FxHashMap::default();
-        for node in root.toposort().into_iter().filter(|node| varying.contains(node)) {
-            let made = if node == *self.range {
-                self.step.clone()
-            } else {
-                let new = |source: &UOp| done.get(source).unwrap_or(source).clone();
-                let made = node.with_src(node.src().iter().map(new));
-                if made.op() == Op::Index { self.gated(&made) } else { made }
-            };
-            done.insert(node, made);
-        }
-        done.remove(root).unwrap_or_else(|| root.clone())
+        replaced(root, self.range, &self.step, |node| match node.op() {
+            Op::Index => self.gated(&node),
+            _ => node,
+        })
     }
 
     fn gated(&self, index: &UOp) -> UOp {

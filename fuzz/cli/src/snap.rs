@@ -1,5 +1,6 @@
 //! `gradiff snap diff`: what became of the reviewed snapshots since a revision of git, or compared
-//! with another folder. What tests left pending counts as changed. Reads files and asks git; what changed and how is judged by `check`.
+//! with another folder. What tests left pending counts as changed. Reads files and asks git; what
+//! changed and how is judged by `check`.
 
 use std::io::Write;
 use std::path::Path;

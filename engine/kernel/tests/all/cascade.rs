@@ -134,3 +134,25 @@ fn integers_and_maxima_have_one_accumulator() {
         assert_eq!(loops, 1, "{linear}");
     }
 }
+
+/// Two sums, each of which would be divided in two, in a kernel that has as many loops as it may.
+#[test]
+fn a_kernel_of_many_loops_stays_one() {
+    let mut shape = [2; 32];
+    shape[31] = 257;
+    let order: Vec<usize> = (0..shape.len()).rev().collect();
+    let turned: Vec<i64> = order.iter().map(|axis| shape[*axis]).collect();
+    let count = shape.iter().product();
+    let axes: Vec<i64> = (0..shape.len() as i64).collect();
+    // No two axes lie one after the other in both arrays, so that none are merged into one loop.
+    let data = || {
+        let turned = plain(&turned).permute(&order).expect("all axes");
+        let left = load(DType::F32, 1, count, plain(&shape));
+        UOp::binary(Op::Add, left, load(DType::F32, 2, count, turned))
+    };
+    let squares = reduce(Op::Add, UOp::binary(Op::Mul, data(), data()), &axes);
+    let both = UOp::binary(Op::Sub, reduce(Op::Add, data(), &axes), squares);
+    let tree = sink(both, &[1; 32]);
+    let linear = lower(&tree, &Target::of("loops"), &Options::default(), &mut Trace::default());
+    linear::verify(&linear.expect("a kernel")).expect("a linear kernel");
+}
