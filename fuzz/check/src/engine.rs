@@ -672,7 +672,7 @@ fn opened(device: &str) -> Result<Arc<dyn Device>, String> {
     }
 }
 
-fn run_compiled(
+pub(crate) fn run_compiled(
     compiled: &dyn Executable,
     kernel: &Linear,
     memories: &mut [Elements],

@@ -3,11 +3,14 @@
 //! In go two sets of snapshot files by name, as bytes; out comes a row for each that changed.
 //! Snapshots of linear uops (`uops/`) are parsed, verified, counted ([`Cost`]) and run on the same
 //! data ([`outputs`]); other texts are compared as texts and told with what became of the uops of
-//! the same stem. Kernels are compared in the order in which they stand, for how they hand data on
+//! the same stem, and what is new in a language that runs here is run beside its own uops
+//! ([`run`]). Kernels are compared in the order in which they stand, for how they hand data on
 //! is not in a snapshot; another count of kernels is another meaning.
 
 mod cost;
+mod kept;
 mod outputs;
+mod run;
 mod same;
 mod words;
 
@@ -16,6 +19,7 @@ use std::collections::BTreeMap;
 use gradiff::graph::{Linear, TextError, parse_linears, verify_kernel};
 
 pub use cost::Cost;
+pub use kept::{Kept, kept};
 use outputs::Outputs;
 pub use words::{TextChange, text_change};
 
@@ -98,6 +102,8 @@ pub struct Row {
     /// Of other texts: what became of the uops of this stem, if there are any; `None` inside if
     /// they did not change.
     pub uops: Option<Option<Class>>,
+    /// Of texts of kernels that changed: `Ok` if the text was run, else why it was not.
+    pub run: Option<Result<(), String>>,
 }
 
 /// What became of all.
@@ -142,11 +148,27 @@ pub fn diff(before: &Files, after: &Files) -> Report {
         let is_there = before.contains_key(&uops) || after.contains_key(&uops);
         row.uops = is_there.then(|| of_uops.get(stem(&row.name)).copied());
     }
+    let has_changed =
+        |row: &&mut Row| matches!(row.class, Class::SameText | Class::Text | Class::Added);
+    let texts = report.rows.iter_mut().filter(|row| row.name.starts_with(KERNELS));
+    for row in texts.filter(has_changed) {
+        let Ok(snapshot) = Snapshot::read(&row.name, &after[&row.name]) else { continue };
+        match run::run(&row.name, &snapshot.text) {
+            Ok(Outputs::Different(detail)) => {
+                (row.class, row.detail, row.run) = (Class::DifferentMeaning, detail, Some(Ok(())));
+            }
+            Ok(_) => row.run = Some(Ok(())),
+            Err(why) => row.run = Some(Err(why)),
+        }
+    }
     report
 }
 
 /// The folder of linear uops.
 const UOPS: &str = "uops/";
+
+/// The folder of texts in the languages of devices.
+const KERNELS: &str = "kernels/";
 
 /// How the names of snapshots end.
 const SNAP: &str = ".snap";
@@ -170,7 +192,16 @@ fn row(name: &str, before: Option<&Vec<u8>>, after: Option<&Vec<u8>>) -> Option<
             side.as_ref().and_then(|side| side.as_ref().ok()).and_then(Snapshot::cost)
         };
         let (before, after) = (cost(&old), cost(&new));
-        Some(Row { name: name.to_owned(), class, before, after, lines, detail, uops: None })
+        Some(Row {
+            name: name.to_owned(),
+            class,
+            before,
+            after,
+            lines,
+            detail,
+            uops: None,
+            run: None,
+        })
     };
     let broken = |when: &str, side: &Option<Result<Snapshot, String>>| match side {
         Some(Err(problem)) => Some(format!("{when}{problem}")),

@@ -59,13 +59,41 @@ fn language(name: &str) -> Option<&'static Language> {
     LANGUAGES.iter().find(|language| language.name == name)
 }
 
-fn show_program(program: &Program, shown: Shown<'_>) -> Result<String, String> {
+pub(crate) fn show_program(program: &Program, shown: Shown<'_>) -> Result<String, String> {
     let outputs = graph(program)?;
     if shown.stage == "graph" {
         let texts = outputs.iter().map(|output| output.uop().to_text());
         return Ok(texts.collect::<Vec<_>>().join("\n"));
     }
-    // Planned as a run would, so that names are those of a run.
+    let (plan, way) = planned(&outputs, shown)?;
+    let mut text = String::new();
+    for (number, item) in plan.items.iter().enumerate() {
+        text += &format!("# kernel {number}\n");
+        match (shown.stage, language(shown.stage)) {
+            (_, Some(language)) => {
+                text += &(language.render)(&item.linear).map_err(|error| error.to_string())?;
+            }
+            ("schedule", _) => text += &item.ast.to_text(),
+            ("uops", _) => text += &item.linear.to_string(),
+            _ => {
+                for (pass, graph) in lowered(&item.ast, &way)?.0 {
+                    text += &format!("## {pass}\n{}", graph.to_text());
+                }
+            }
+        }
+    }
+    Ok(text)
+}
+
+/// The plan whose kernels are shown, and how they came to be. Planned as a run would, so that
+/// names are those of a run.
+///
+/// # Errors
+/// As [`show`].
+pub(crate) fn planned(
+    outputs: &[Tensor],
+    shown: Shown<'_>,
+) -> Result<(gradiff::Plan, Way), String> {
     let mut engine = gradiff::Engine::new("interp").map_err(|error| error.to_string())?;
     let language = language(shown.stage);
     let target = shown.target.or(language.map(|language| language.name)).unwrap_or("plain");
@@ -82,23 +110,7 @@ fn show_program(program: &Program, shown: Shown<'_>) -> Result<String, String> {
     let way = Way { schedule: engine.schedule, kernel: engine.kernel.clone(), target };
     let all: Vec<&Tensor> = outputs.iter().collect();
     let plan = engine.plan(&all).map_err(|error| error.to_string())?;
-    let mut text = String::new();
-    for (number, item) in plan.items.iter().enumerate() {
-        text += &format!("# kernel {number}\n");
-        match (shown.stage, language) {
-            (_, Some(language)) => {
-                text += &(language.render)(&item.linear).map_err(|error| error.to_string())?;
-            }
-            ("schedule", _) => text += &item.ast.to_text(),
-            ("uops", _) => text += &item.linear.to_string(),
-            _ => {
-                for (pass, graph) in lowered(&item.ast, &way)?.0 {
-                    text += &format!("## {pass}\n{}", graph.to_text());
-                }
-            }
-        }
-    }
-    Ok(text)
+    Ok((plan, way))
 }
 
 /// The lazy outputs of a program; `realize` statements are `contiguous` ones here.

@@ -74,6 +74,10 @@ fn print_row(row: &Row) {
                 Some(class) => format!("uops: {}", class.name()),
                 None => String::from("uops: unchanged"),
             }));
+            words.extend(row.run.as_ref().map(|run| match run {
+                Ok(()) => String::from("run"),
+                Err(why) => format!("not run: {why}"),
+            }));
         }
     }
     outln!("{:28} {:36} {}", row.class.name(), row.name, words.join(", "));
@@ -112,7 +116,9 @@ fn to_json(report: &Report, pending_count: usize) -> Value {
         let uops = row.uops.map(|class| class.map_or("unchanged", Class::name));
         json!({"snapshot": row.name, "class": row.class.name(), "detail": row.detail,
                "before": row.before.as_ref().map(cost), "after": row.after.as_ref().map(cost),
-               "lines_added": row.lines.added, "lines_removed": row.lines.removed, "uops": uops})
+               "lines_added": row.lines.added, "lines_removed": row.lines.removed, "uops": uops,
+               "is_run": row.run.as_ref().map(Result::is_ok),
+               "not_run": row.run.as_ref().and_then(|run| run.as_ref().err())})
     };
     let rows: Vec<Value> = report.rows.iter().map(row).collect();
     let counts: serde_json::Map<String, Value> =

@@ -9,6 +9,7 @@
 //! that moves the element, four times over. There is no tolerance to set.
 
 use gradiff::graph::{Arg, AxisKind, Constant, DType, Global, Instruction, Linear, Op};
+use gradiff::runtime::Executable;
 
 use super::cost::Cost;
 use crate::linear::run_rounded;
@@ -132,6 +133,42 @@ pub(super) fn compare(before: &Linear, after: &Linear) -> Result<Outputs, String
     Ok(best)
 }
 
+/// Runs a kernel and what its text was compiled to. What rounding explains counts as the same, for
+/// a device has functions of its own.
+///
+/// # Errors
+/// The kernel cannot be run on any data.
+pub(super) fn compare_compiled(
+    kernel: &Linear,
+    compiled: &dyn Executable,
+) -> Result<Outputs, String> {
+    let slots: Vec<_> = (0..kernel.globals().len()).map(Some).collect();
+    let (mut refused, mut tried) = (None, 0);
+    for (data, seed) in SETS {
+        let trial = Trial { is_compiled: true, ..Trial::new(kernel, kernel, &slots, data, seed) };
+        let old = match run(kernel, &trial.before, &mut |_, value| value) {
+            Ok(old) => old,
+            Err(problem) => {
+                refused = Some(problem);
+                continue;
+            }
+        };
+        tried += 1;
+        let on = |text: String| format!("{text}, on {}", data.name());
+        let mut new = trial.after.clone();
+        if let Err(problem) = crate::engine::run_compiled(compiled, kernel, &mut new) {
+            return Ok(Outputs::Different(on(problem)));
+        }
+        if let Outputs::Different(at) = trial.judge(&old, &new) {
+            return Ok(Outputs::Different(on(at)));
+        }
+    }
+    match refused {
+        Some(problem) if tried == 0 => Err(format!("its uops are not runnable: {problem}")),
+        _ => Ok(Outputs::Same),
+    }
+}
+
 fn parameters(kernel: &Linear) -> String {
     let globals = kernel.globals();
     let words: Vec<String> = globals
@@ -227,6 +264,8 @@ struct Trial<'a> {
     before: Vec<Elements>,
     after: Vec<Elements>,
     seed: u64,
+    /// Whether the later kernel was compiled, so that no other roundings of it are known.
+    is_compiled: bool,
 }
 
 impl<'a> Trial<'a> {
@@ -253,7 +292,8 @@ impl<'a> Trial<'a> {
             None => filled(own.len() + number, global),
         });
         let other = other.collect();
-        Trial { kernels: [before, after], slots, before: own, after: other, seed }
+        let kernels = [before, after];
+        Trial { kernels, slots, before: own, after: other, seed, is_compiled: false }
     }
 
     /// An element that one kernel writes and the other one does not, in words.
@@ -319,7 +359,8 @@ impl<'a> Trial<'a> {
             };
             (0..ROUNDINGS).filter_map(|number| each(number).ok()).collect()
         };
-        [runs(0, &self.before), runs(1, &self.after)]
+        let later = if self.is_compiled { Vec::new() } else { runs(1, &self.after) };
+        [runs(0, &self.before), later]
     }
 }
 

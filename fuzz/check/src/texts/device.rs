@@ -34,17 +34,32 @@ impl Texts {
         Ok(Texts { language, text: text.ok_or_else(|| format!("there is no language {name}"))? })
     }
 
-    /// The file of these kernels, called k0, k1, ...
-    fn file(&self, kernels: &[&BoundedLinear]) -> Result<String, Error> {
-        let (mut text, mut calls) = (String::new(), String::new());
-        for (number, kernel) in kernels.iter().enumerate() {
-            let name = format!("k{number}");
-            let named = Linear { name: name.clone(), uops: kernel.uops.clone() };
-            text += &(self.text.render)(&named)?;
+    /// Compiles texts, each of which is to be the text of its kernel, under the kernel's name.
+    ///
+    /// # Errors
+    /// What the compiler says.
+    pub(crate) fn compile_texts(
+        &self,
+        kernels: &[(&Linear, &str)],
+    ) -> Result<Vec<Arc<dyn Executable>>, Error> {
+        let text: String = kernels.iter().map(|(_, text)| *text).collect();
+        let call = |(number, (kernel, _)): (usize, &(&Linear, &str))| {
             let dtypes: Vec<DType> = kernel.globals().iter().map(|(_, dtype)| *dtype).collect();
-            calls += &(self.language.call)(&name, &dtypes);
-        }
-        Ok([self.language.head, &(self.text.prelude)(&text), &text, &calls].concat())
+            (self.language.call)(&format!("call_k{number}"), &kernel.name, &dtypes)
+        };
+        let calls: String = kernels.iter().enumerate().map(call).collect();
+        let file = [self.language.head, &(self.text.prelude)(&text), &text, &calls].concat();
+        let compiler = compiler().map_err(Problem::Machine);
+        let object = compiler.and_then(|compiler| compiler.object(self.language, &file));
+        let names = || kernels.iter().map(|(kernel, _)| kernel.name.as_str()).collect::<Vec<_>>();
+        let object = object.map_err(|problem| error(problem, names().join(", ")))?;
+        let host = Arc::new(Mutex::new(Host::new(&object)));
+        let compiled = |(number, (kernel, _)): (usize, &(&Linear, &str))| {
+            let held: Arc<dyn Executable> =
+                Arc::new(Compiled { kernel: (*kernel).clone(), number, host: host.clone() });
+            held
+        };
+        Ok(kernels.iter().enumerate().map(compiled).collect())
     }
 }
 
@@ -57,18 +72,17 @@ impl Device for Texts {
         if kernels.is_empty() {
             return Ok(Vec::new());
         }
-        let file = self.file(kernels)?;
-        let compiler = compiler().map_err(Problem::Machine);
-        let object = compiler.and_then(|compiler| compiler.object(self.language, &file));
-        let names = || kernels.iter().map(|kernel| kernel.name.as_str()).collect::<Vec<_>>();
-        let object = object.map_err(|problem| error(problem, names().join(", ")))?;
-        let host = Arc::new(Mutex::new(Host::new(&object)));
-        let compiled = |(number, kernel): (usize, &&BoundedLinear)| {
-            let held: Arc<dyn Executable> =
-                Arc::new(Compiled { kernel: (***kernel).clone(), number, host: host.clone() });
-            held
+        // Kernels of several programs may share a name.
+        let named = |(number, kernel): (usize, &&BoundedLinear)| -> Result<_, Error> {
+            let kernel = Linear { name: format!("k{number}"), uops: kernel.uops.clone() };
+            let text = (self.text.render)(&kernel)?;
+            Ok((kernel, text))
         };
-        Ok(kernels.iter().enumerate().map(compiled).collect())
+        let named: Vec<(Linear, String)> =
+            kernels.iter().enumerate().map(named).collect::<Result<_, _>>()?;
+        let texts: Vec<(&Linear, &str)> =
+            named.iter().map(|(kernel, text)| (kernel, text.as_str())).collect();
+        self.compile_texts(&texts)
     }
 
     fn lacks(&self, kernel: &Linear) -> Option<String> {

@@ -1,6 +1,6 @@
 //! The languages that a compiler for the host takes, and how.
 
-use gradiff::graph::{DType, Linear, Op};
+use gradiff::graph::{AxisKind, DType, Linear, Op};
 
 /// How the texts of a language become functions for the host.
 pub(super) struct Language {
@@ -12,8 +12,8 @@ pub(super) struct Language {
     pub(super) flags: &'static [&'static str],
     /// What stands before the kernels, besides the engine's own prelude.
     pub(super) head: &'static str,
-    /// The function `call_{kernel}` of the addresses of arrays of these dtypes.
-    pub(super) call: fn(kernel: &str, dtypes: &[DType]) -> String,
+    /// The function `entry` of the addresses of arrays of these dtypes, which calls a kernel.
+    pub(super) call: fn(entry: &str, kernel: &str, dtypes: &[DType]) -> String,
     /// What the language cannot do, and this machine cannot either.
     pub(super) lacks: fn(&Linear) -> Option<&'static str>,
 }
@@ -38,13 +38,28 @@ const CPP: [&str; 7] = [
 
 const LANGUAGES: &[Language] = &[
     Language {
+        name: "c",
+        file: "kernels.c",
+        flags: &["-xc", "-march=native"],
+        head: "",
+        call: |entry, kernel, dtypes| {
+            let arguments: Vec<String> =
+                (0..dtypes.len()).map(|slot| format!("d[{slot}]")).collect();
+            format!("void {entry}(void** d) {{ {kernel}({}); }}\n", arguments.join(", "))
+        },
+        lacks: |kernel| {
+            let is_divided = !kernel.launched(AxisKind::Thread).is_empty();
+            is_divided.then_some("the kernel is divided among threads")
+        },
+    },
+    Language {
         name: "cuda",
         file: "kernels.cu",
         flags: &CPP,
         head: "#include \"cuda_host.h\"\n",
-        call: |kernel, dtypes| {
+        call: |entry, kernel, dtypes| {
             let arguments = pointers(dtypes, cuda_type, "");
-            format!("extern \"C\" void call_{kernel}(void** d) {{ {kernel}({arguments}); }}\n")
+            format!("extern \"C\" void {entry}(void** d) {{ {kernel}({arguments}); }}\n")
         },
         lacks: |kernel| {
             let has_product = kernel.uops.iter().any(|uop| uop.op == Op::Wmma);
@@ -56,7 +71,7 @@ const LANGUAGES: &[Language] = &[
         file: "kernels.metal",
         flags: &CPP,
         head: "",
-        call: |kernel, dtypes| {
+        call: |entry, kernel, dtypes| {
             let arguments = pointers(dtypes, metal_type, "");
             let at = |word: &str| {
                 let lanes: Vec<String> =
@@ -65,7 +80,7 @@ const LANGUAGES: &[Language] = &[
             };
             let (group, thread) = (at("gradiff_group"), at("gradiff_thread"));
             format!(
-                "extern \"C\" void call_{kernel}(void** d) {{ \
+                "extern \"C\" void {entry}(void** d) {{ \
                  {kernel}({arguments}, {group}, {thread}); }}\n"
             )
         },
@@ -79,9 +94,9 @@ const LANGUAGES: &[Language] = &[
         file: "kernels.cl",
         flags: &["-xcl", "-cl-std=CL1.2"],
         head: "#include \"opencl_host.h\"\n",
-        call: |kernel, dtypes| {
+        call: |entry, kernel, dtypes| {
             let arguments = pointers(dtypes, opencl_type, "__global ");
-            format!("void call_{kernel}(ulong* d) {{ {kernel}({arguments}); }}\n")
+            format!("void {entry}(ulong* d) {{ {kernel}({arguments}); }}\n")
         },
         lacks: |_| None,
     },
@@ -90,8 +105,8 @@ const LANGUAGES: &[Language] = &[
         file: "kernels.ll",
         flags: &["-xir"],
         head: "",
-        call: |kernel, dtypes| {
-            let mut text = format!("define void @call_{kernel}(ptr %d) {{\n");
+        call: |entry, kernel, dtypes| {
+            let mut text = format!("define void @{entry}(ptr %d) {{\n");
             for slot in 0..dtypes.len() {
                 text += &format!(
                     "  %p{slot} = getelementptr ptr, ptr %d, i64 {slot}\n  \

@@ -13,7 +13,8 @@ mod tests;
 
 use std::sync::Arc;
 
-use gradiff::runtime::Device;
+use gradiff::graph::Linear;
+use gradiff::runtime::{Device, Error, Executable};
 
 /// The device that runs texts in a language.
 ///
@@ -23,5 +24,37 @@ pub(crate) fn open(language: &str) -> Result<Arc<dyn Device>, String> {
     match language {
         "ptx" => Ok(Arc::new(ptx::Ptx::open()?)),
         _ => Ok(Arc::new(device::Texts::open(language)?)),
+    }
+}
+
+/// Why a text was not compiled.
+pub(crate) enum Uncompiled {
+    /// Nothing here runs it: no such language, no compiler, a kernel that the language lacks.
+    NotHere(String),
+    /// The text is at fault.
+    Wrong(String),
+}
+
+/// Compiles texts in a language, each of which is to be the text of its kernel.
+///
+/// # Errors
+/// See [`Uncompiled`].
+pub(crate) fn compile(
+    language: &str,
+    kernels: &[(&Linear, &str)],
+) -> Result<Vec<Arc<dyn Executable>>, Uncompiled> {
+    let because = |error: Error| match error {
+        Error::CompilerUnusable { .. } => Uncompiled::NotHere(error.to_string()),
+        _ => Uncompiled::Wrong(error.to_string()),
+    };
+    if language == "ptx" {
+        let ptx = ptx::Ptx::open().map_err(Uncompiled::NotHere)?;
+        let compile = |(kernel, text): &(&Linear, &str)| ptx.compile_text(kernel, text);
+        return kernels.iter().map(compile).collect::<Result<_, _>>().map_err(because);
+    }
+    let texts = device::Texts::open(language).map_err(Uncompiled::NotHere)?;
+    match kernels.iter().find_map(|(kernel, _)| texts.lacks(kernel)) {
+        Some(lacks) => Err(Uncompiled::NotHere(lacks)),
+        None => texts.compile_texts(kernels).map_err(because),
     }
 }

@@ -48,6 +48,23 @@ impl Ptx {
     }
 }
 
+impl Ptx {
+    /// Decodes a text, which is to be that of the kernel.
+    ///
+    /// # Errors
+    /// What the text or the kernel's launch must not be.
+    pub(crate) fn compile_text(
+        &self,
+        kernel: &Linear,
+        text: &str,
+    ) -> Result<Arc<dyn Executable>, Error> {
+        let text = (self.language.prelude)(text) + text;
+        let program = decode(&text).map_err(|what| refused(kernel, what))?;
+        let launch = sizes(kernel).map_err(|what| refused(kernel, what))?;
+        Ok(Arc::new(Ready { launch, kernel: kernel.clone(), program }))
+    }
+}
+
 impl Device for Ptx {
     fn name(&self) -> &'static str {
         NAME
@@ -57,16 +74,10 @@ impl Device for Ptx {
         let compile = |kernel: &&BoundedLinear| {
             let rendered = (self.language.render)(kernel);
             let text = rendered.map_err(|error| refused(kernel, error.to_string()))?;
-            let text = (self.language.prelude)(&text) + &text;
-            let program = decode(&text).map_err(|what| refused(kernel, what))?;
+            let ready = self.compile_text(kernel, &text)?;
             if LANES_MOST < executed(kernel) {
                 return Ok(self.interp.compile(&[kernel])?.remove(0));
             }
-            let ready: Arc<dyn Executable> = Arc::new(Ready {
-                launch: sizes(kernel).map_err(|what| refused(kernel, what))?,
-                kernel: (***kernel).clone(),
-                program,
-            });
             Ok(ready)
         };
         kernels.iter().map(compile).collect()

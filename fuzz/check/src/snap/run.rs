@@ -1,0 +1,135 @@
+//! Whether the text of kernels means what its uops mean, by running both on the same seeded data.
+//!
+//! A snapshot of text says neither how its kernels are launched nor how large their arrays are. The
+//! uops that this build makes of the same case do, and they are the text's own as long as this
+//! build writes the same text; a text that it does not write is not run.
+
+use gradiff::graph::Linear;
+
+use super::cost::Cost;
+use super::kept::{Kept, kept};
+use super::outputs::{Outputs, compare_compiled, is_runnable};
+use crate::stages::{graph, planned, show_program};
+use crate::texts::{Uncompiled, compile};
+
+/// What stands above each kernel of a snapshot, before its number.
+const HEAD: &str = "# kernel ";
+
+/// Runs the text of a snapshot.
+///
+/// # Errors
+/// Why it is not run.
+pub(super) fn run(file: &str, text: &str) -> Result<Outputs, String> {
+    let kept = kept().into_iter().find(|kept| kept.file() == file);
+    let kept = kept.ok_or("no snapshot of this name is kept")?;
+    let written = show_program(&kept.program()?, kept.shown())?;
+    if written.trim_end() != text.trim_end() {
+        return Err(String::from("this build of gradiff writes another text"));
+    }
+    judge(&kept, text)
+}
+
+/// Runs a text beside the uops that this build makes of the case.
+fn judge(kept: &Kept, text: &str) -> Result<Outputs, String> {
+    let outputs = graph(&kept.program()?)?;
+    let (plan, _) = planned(&outputs, kept.shown())?;
+    let kernels: Vec<&Linear> = plan.items.iter().map(|item| &**item.linear).collect();
+    let texts = texts(text);
+    if texts.len() != kernels.len() {
+        return Err(format!("{} texts of {} kernels", texts.len(), kernels.len()));
+    }
+    let at =
+        |number: usize, text: String| format!("kernel {number} ({}): {text}", kernels[number].name);
+    for (number, kernel) in kernels.iter().enumerate() {
+        let cost = Cost::of(kernel).map_err(|why| at(number, why))?;
+        is_runnable(kernel, &cost).map_err(|why| at(number, why))?;
+    }
+    let pairs: Vec<(&Linear, &str)> = kernels.iter().copied().zip(texts).collect();
+    let compiled = match compile(kept.shown().stage, &pairs) {
+        Ok(compiled) => compiled,
+        Err(Uncompiled::NotHere(why)) => return Err(why),
+        Err(Uncompiled::Wrong(why)) => return Ok(Outputs::Different(why)),
+    };
+    for (number, (kernel, compiled)) in kernels.iter().zip(&compiled).enumerate() {
+        let outputs = compare_compiled(kernel, &**compiled).map_err(|why| at(number, why))?;
+        if let Outputs::Different(text) = outputs {
+            return Ok(Outputs::Different(at(
+                number,
+                format!("its uops give another value: {text}"),
+            )));
+        }
+    }
+    Ok(Outputs::Same)
+}
+
+/// The texts of the kernels of a snapshot.
+fn texts(text: &str) -> Vec<&str> {
+    let mut starts: Vec<usize> = Vec::new();
+    let mut place = 0;
+    for line in text.split_inclusive('\n') {
+        if line.starts_with(HEAD) {
+            starts.push(place);
+        }
+        place += line.len();
+    }
+    let ends = starts.iter().skip(1).copied().chain([text.len()]);
+    let body = |part: &'_ str| part.find('\n').map_or(part.len(), |end| end + 1);
+    let parts = starts.iter().zip(ends).map(|(start, end)| &text[*start..end]);
+    parts.map(|part| &part[body(part)..]).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A kept snapshot, and the text that this build writes.
+    fn written(file: &str) -> (Kept, String) {
+        let kept = kept().into_iter().find(|kept| kept.file() == file).expect("it is kept");
+        let program = kept.program().expect("a program");
+        let text = show_program(&program, kept.shown()).expect("a text");
+        (kept, text)
+    }
+
+    /// The languages whose texts run without a device, and a difference of floats in each.
+    const DIFFERENCES: [(&str, &str, &str); 5] = [
+        ("c", "(val1-val0)", "(val0-val1)"),
+        ("cuda", "(val2-val0.y)", "(val0.y-val2)"),
+        ("metal", "(val2-val0.y)", "(val0.y-val2)"),
+        ("opencl", "(float2)(val1,val2)-val0", "val0-(float2)(val1,val2)"),
+        ("ptx", "and.b32 ", "or.b32 "),
+    ];
+
+    #[test]
+    fn a_text_that_means_something_else_than_its_uops_is_told() {
+        let mut run = 0;
+        for (language, right, wrong) in DIFFERENCES {
+            let (kept, text) = written(&format!("kernels/{language}/softmax.snap"));
+            assert!(text.contains(right), "{language}: {right} is in\n{text}");
+            match judge(&kept, &text) {
+                Ok(outputs) => assert_eq!(outputs, Outputs::Same, "{language}"),
+                Err(why) => {
+                    assert!(why.contains("clang"), "{language}: {why}");
+                    println!("skipped: {why}");
+                    continue;
+                }
+            }
+            run += 1;
+            let outputs = judge(&kept, &text.replace(right, wrong)).expect("it is run");
+            let Outputs::Different(detail) = outputs else { panic!("{language}: {outputs:?}") };
+            assert!(detail.starts_with("kernel "), "{detail}");
+            let broken = text.replacen("data0", "data0(", 1);
+            let outputs = judge(&kept, &broken).expect("it is run");
+            assert!(matches!(outputs, Outputs::Different(_)), "{language}: {outputs:?}");
+        }
+        assert!(run != 0, "PTX needs no compiler");
+    }
+
+    #[test]
+    fn a_text_that_is_not_run_says_why() {
+        let why = |file: &str, text: &str| run(file, text).expect_err("it is not run");
+        assert!(why("kernels/c/no-case.snap", "").contains("kept"));
+        assert!(why("kernels/c/softmax.snap", "val0 = 1;").contains("another text"));
+        let (_, text) = written("kernels/wgsl/softmax.snap");
+        assert!(why("kernels/wgsl/softmax.snap", &text).contains("wgsl"));
+    }
+}
