@@ -1,10 +1,14 @@
 //! Calls of the tensor API with drawn arguments, most of them slightly wrong: what is legal gives a
 //! tensor of the right type, what is not is refused as [`gradiff::Error::Invalid`], nothing panics.
 //!
-//! In: a seed. Out: the first call whose answer is wrong, with the seed. What is legal is said by
-//! the corpus' typing where a statement does the same, else by the rows here, never by the engine.
+//! In: a seed, or bytes for a chain of calls. Out: the first call whose answer is wrong. What is
+//! legal is said by the corpus' typing where a statement does the same, else by the rows here, never
+//! by the engine.
 
+mod chain;
 mod rows;
+
+pub use chain::check_chain;
 
 use gradiff::{DType, Error, Tensor};
 use gradiff_corpus::TensorType;
@@ -15,24 +19,41 @@ use crate::translate;
 pub(crate) const SAID: &str = "call of the API";
 
 /// Draws what a call is given.
-pub(crate) struct Draw(u64);
+pub(crate) struct Draw {
+    /// Bytes that choose, one or two for a choice, the last first.
+    bytes: Vec<u8>,
+    /// The state of the generator that chooses when there are no bytes.
+    state: u64,
+    /// What earlier calls of a chain gave, for later ones to take.
+    given: Vec<(TensorType, Tensor)>,
+}
 
 impl Draw {
     pub(crate) fn new(seed: u64) -> Draw {
-        Draw(seed)
+        Draw { bytes: Vec::new(), state: seed, given: Vec::new() }
+    }
+
+    /// Draws as the bytes say, and from a fixed seed when they are used up.
+    fn of_bytes(bytes: &[u8]) -> Draw {
+        Draw { bytes: bytes.iter().rev().copied().collect(), ..Draw::new(0) }
     }
 
     /// 64 bits: the generator SplitMix64.
     fn bits(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut bits = self.0;
+        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut bits = self.state;
         bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         bits ^ (bits >> 31)
     }
 
     pub(crate) fn below(&mut self, count: usize) -> usize {
-        (self.bits() % count as u64) as usize
+        let choice = match (self.bytes.pop(), count) {
+            (None, _) => self.bits(),
+            (Some(byte), ..=256) => u64::from(byte),
+            (Some(byte), _) => u64::from(byte) << 8 | u64::from(self.bytes.pop().unwrap_or(0)),
+        };
+        (choice % count as u64) as usize
     }
 
     fn one_in(&mut self, of: usize) -> bool {
@@ -55,11 +76,12 @@ struct Call {
 }
 
 impl Call {
-    fn check(self) -> Result<(), String> {
+    /// The tensor, if there is to be one.
+    fn check(self) -> Result<Option<Tensor>, String> {
         let said = self.said;
         let found = crate::catch(self.work).map_err(|panic| format!("{said}: {panic}"))?;
         match (self.expected, found) {
-            (None, Err(Error::Invalid(message))) if !message.is_empty() => Ok(()),
+            (None, Err(Error::Invalid(message))) if !message.is_empty() => Ok(None),
             (None, Err(error)) => {
                 Err(format!("{said}: it must be refused as invalid, and is with: {error}"))
             }
@@ -70,7 +92,7 @@ impl Call {
                     tensor.dtype() == translate::dtype(expected.dtype) && tensor.shape() == shape;
                 let name = expected.dtype.name();
                 let wrong = || format!("{said}: it must give {name}{shape:?}, not {tensor:?}");
-                is_right.then_some(()).ok_or_else(wrong)
+                if is_right { Ok(Some(tensor)) } else { Err(wrong()) }
             }
             (Some(_), Err(error)) => Err(format!("{said}: it is legal, but refused: {error}")),
         }
@@ -96,15 +118,20 @@ enum Row {
 pub fn check_calls(seed: u64, count: u64) -> Result<(), String> {
     for number in 0..count {
         let seed = seed.wrapping_add(number);
-        let mut draw = Draw::new(seed);
-        let (name, row) = &rows::ROWS[draw.below(rows::ROWS.len())];
-        let found = match row {
-            Row::Call(call) => call(&mut draw).check(),
-            Row::Check(check) => crate::catch(|| check(&mut draw)).and_then(|found| found),
-        };
-        found.map_err(|problem| format!("{SAID}, {name} (check_calls({seed}, 1)): {problem}"))?;
+        let found = check_call(&mut Draw::new(seed));
+        found.map_err(|problem| format!("{SAID}, (check_calls({seed}, 1)), {problem}"))?;
     }
     Ok(())
+}
+
+/// Checks a call of a row that is drawn; the tensor that it gives.
+fn check_call(draw: &mut Draw) -> Result<Option<Tensor>, String> {
+    let (name, row) = &rows::ROWS[draw.below(rows::ROWS.len())];
+    let found = match row {
+        Row::Call(call) => crate::catch(|| call(draw)).and_then(Call::check),
+        Row::Check(check) => crate::catch(|| check(draw)).and_then(|found| found.map(|()| None)),
+    };
+    found.map_err(|problem| format!("{name}: {problem}"))
 }
 
 /// The engine's dtype, or void.
@@ -145,8 +172,8 @@ mod tests {
         let one = || Tensor::full(DType::I32, &[2], 1);
         let refused = || Err(Error::Invalid("no".to_string()));
         use gradiff_corpus::DType as Of;
-        assert_eq!(call(of(Of::I32, &[2]), one), Ok(()));
-        assert_eq!(call(None, refused), Ok(()));
+        assert!(matches!(call(of(Of::I32, &[2]), one), Ok(Some(_))));
+        assert!(matches!(call(None, refused), Ok(None)));
         for (expected, work, words) in [
             (None, one as fn() -> _, "must be refused, and gives"),
             (of(Of::I32, &[2]), refused, "is legal, but refused"),

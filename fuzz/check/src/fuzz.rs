@@ -127,6 +127,16 @@ pub fn expr(expr: &ExprCase) {
     }
 }
 
+/// Makes a chain of calls of the library.
+///
+/// # Panics
+/// If an answer is wrong, or a call panics.
+pub fn calls(bytes: &[u8]) {
+    if let Err(problem) = crate::calls::check_chain(bytes) {
+        panic!("{problem}");
+    }
+}
+
 /// Parses any text, and what it gives must print and parse back to itself.
 ///
 /// # Panics

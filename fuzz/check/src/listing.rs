@@ -118,7 +118,7 @@ fn is_alike(one: &str, other: &str) -> bool {
 }
 
 /// The text with one thing changed.
-fn damaged(text: &str, draw: &mut Draw) -> String {
+pub(crate) fn damaged(text: &str, draw: &mut Draw) -> String {
     let mut lines: Vec<String> = text.lines().map(str::to_string).collect();
     let at = 1 + draw.below(lines.len() - 1);
     match draw.below(7) {

@@ -133,8 +133,17 @@ impl Draw {
         }
     }
 
-    /// A tensor of zeros of a type: in a buffer, or a constant.
+    /// A tensor of a type: what an earlier call gave, or zeros.
     fn tensor(&mut self, of: &TensorType) -> Tensor {
+        let mut given = self.given.iter().filter(|(known, _)| known == of);
+        match given.next_back() {
+            Some((_, tensor)) => tensor.clone(),
+            None => self.zeros(of),
+        }
+    }
+
+    /// A tensor of zeros of a type: in a buffer, or a constant.
+    fn zeros(&mut self, of: &TensorType) -> Tensor {
         let (dtype, shape) = (translate::dtype(of.dtype), sizes(&of.shape));
         let made = match self.below(2) {
             0 => Tensor::zeros(dtype, &shape),
@@ -143,7 +152,12 @@ impl Draw {
         made.expect("a small tensor of zeros is legal")
     }
 
+    /// A type, in a chain mostly that of what an earlier call gave.
     fn of(&mut self) -> TensorType {
+        if !self.given.is_empty() && !self.one_in(4) {
+            let at = self.below(self.given.len());
+            return self.given[at].0.clone();
+        }
         TensorType { dtype: self.dtype(), shape: self.shape() }
     }
 
@@ -651,7 +665,7 @@ fn item(draw: &mut Draw) -> Result<(), String> {
 fn to_vec(draw: &mut Draw) -> Result<(), String> {
     let (dtype, shape) = (draw.dtype(), draw.shape());
     let of = TensorType { dtype, shape };
-    let x = draw.tensor(&of);
+    let x = draw.zeros(&of);
     fn read<T: Element + PartialEq + std::fmt::Debug + Default>(
         x: &Tensor,
         of: &TensorType,

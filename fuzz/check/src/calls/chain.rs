@@ -1,0 +1,132 @@
+//! Chains of calls: what one gives later ones take, what is left is computed, and the text of a
+//! kernel of it, damaged, is compiled and run if it is taken for safe.
+
+use std::sync::Arc;
+
+use gradiff::graph::{Linear, parse_linears};
+use gradiff::runtime::{Executable, Memory};
+use gradiff::{Engine, Tensor};
+use gradiff_corpus::TensorType;
+
+use super::{Draw, SAID, check_call};
+use crate::{listing, translate};
+
+/// Calls of a chain, at most.
+const CALLS_MOST: usize = 12;
+
+/// Elements of a tensor that later calls may take, at most.
+const ELEMENTS_MOST: usize = 512;
+
+/// Texts of a chain that are damaged.
+const TEXTS: usize = 4;
+
+/// Checks a chain of calls that the bytes choose.
+///
+/// # Errors
+/// The first call whose answer is wrong, or what became of a tensor that was to be computed.
+pub fn check_chain(bytes: &[u8]) -> Result<(), String> {
+    let mut draw = Draw::of_bytes(bytes);
+    for _ in 0..CALLS_MOST {
+        if draw.bytes.is_empty() {
+            break;
+        }
+        let tensor = check_call(&mut draw).map_err(|problem| format!("{SAID}, {problem}"))?;
+        if let Some(of) = tensor.as_ref().and_then(type_of) {
+            draw.given.extend(tensor.map(|tensor| (of, tensor)));
+        }
+    }
+    let given: Vec<Tensor> = draw.given.drain(..).map(|(_, tensor)| tensor).collect();
+    crate::catch(|| compute(&mut draw, &given))
+        .and_then(|found| found)
+        .map_err(|problem| format!("{SAID}, a chain of them: {problem}"))
+}
+
+/// The type of a tensor that later calls may take.
+fn type_of(tensor: &Tensor) -> Option<TensorType> {
+    let shape: Vec<usize> =
+        tensor.shape().iter().map(|size| usize::try_from(*size).ok()).collect::<Option<_>>()?;
+    let count = shape.iter().try_fold(1usize, |count, size| count.checked_mul((*size).max(1)))?;
+    let mut dtypes = gradiff_corpus::DType::ALL.into_iter();
+    let dtype = dtypes.find(|dtype| translate::dtype(*dtype) == tensor.dtype())?;
+    (count <= ELEMENTS_MOST).then_some(TensorType { dtype, shape })
+}
+
+/// Computes some of the tensors, and runs damaged texts of the kernels of one.
+fn compute(draw: &mut Draw, given: &[Tensor]) -> Result<(), String> {
+    if given.is_empty() {
+        return Ok(());
+    }
+    let device = draw.pick(&["jit", "interp"]);
+    let engine = Engine::new(device).map_err(|error| error.to_string())?;
+    let kept: Vec<&Tensor> = given.iter().filter(|_| !draw.one_in(3)).collect();
+    let failed = |error: gradiff::Error| format!("on {device}: {error}");
+    let mut kernels: Vec<Linear> = Vec::new();
+    if draw.one_in(3) {
+        engine.realize(&kept).map_err(failed)?;
+    } else {
+        let mut plans = [engine.plan(&kept).map_err(failed)?];
+        engine.compile(&mut plans).map_err(failed)?;
+        engine.run(&plans[0]).map_err(failed)?;
+        let items = plans[0].items.iter().take(TEXTS);
+        kernels.extend(items.map(|item| (**item.linear).clone()));
+    }
+    for tensor in kept {
+        let bytes = tensor.read().map_err(|error| format!("read: {error}"))?;
+        let count = tensor.shape().iter().product::<i64>() as usize;
+        if bytes.len() != count * tensor.dtype().size_bytes() {
+            return Err(format!("{} bytes of {tensor:?}", bytes.len()));
+        }
+    }
+    for kernel in kernels {
+        let text = listing::damaged(&kernel.to_string(), draw);
+        for kernel in parse_linears(&text).unwrap_or_default() {
+            run_text(&kernel);
+        }
+    }
+    Ok(())
+}
+
+/// Compiles a kernel from anywhere, and runs it if it is taken for safe; refusals are right.
+fn run_text(kernel: &Linear) {
+    let globals = kernel.globals();
+    let elements = globals.iter().map(|(global, _)| global.size_elements);
+    let is_small = elements.clone().all(|size| (0..=4096).contains(&size));
+    let steps = crate::linear::executed(kernel);
+    if !is_small || 1 << 16 < steps {
+        return;
+    }
+    for device in ["interp", "jit"] {
+        let Ok(device) = gradiff::runtime::device(device) else { continue };
+        let Ok(compiled) = device.compile_checked(&[kernel]) else { continue };
+        let compiled: &Arc<dyn Executable> = &compiled[0];
+        let memories = globals.iter().map(|(global, dtype)| {
+            let size = global.size_elements as usize * dtype.size_bytes();
+            Memory::from_bytes(*dtype, &vec![1; size])
+        });
+        let Ok(memories) = memories.collect::<Result<Vec<Memory>, _>>() else { continue };
+        // What it computes is nobody's claim.
+        let _ = compiled.run(&memories.iter().collect::<Vec<_>>());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn chains_of_calls_are_answered_as_they_must_be() {
+        let mut draw = Draw::new(3);
+        let (mut chains, mut computed) = (0, 0);
+        for _ in 0..1500 {
+            let length = 1 + draw.below(160);
+            let bytes: Vec<u8> = (0..length).map(|_| draw.below(256) as u8).collect();
+            chains += 1;
+            if let Err(problem) = check_chain(&bytes) {
+                panic!("{problem}\n{bytes:?}");
+            }
+            let mut again = Draw::of_bytes(&bytes);
+            computed += usize::from(matches!(check_call(&mut again), Ok(Some(_))));
+        }
+        assert!(chains < 4 * computed, "{computed} of {chains} chains begin with a legal call");
+    }
+}
