@@ -153,5 +153,56 @@ fn gather(criterion: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, graph_to_uops, graph_to_source, programs, gather);
+/// How the next value of a chain comes from the last two and the first.
+type Link = fn(&Tensor, &Tensor, &Tensor) -> Result<Tensor, Error>;
+
+/// Graphs that are small only because nodes are shared, and long chains: work must grow with the
+/// links, not with the paths.
+const LINKS: [(&str, Link); 8] = [
+    ("squarings", |last, _, _| last.mul(last)),
+    ("doublings", |last, _, _| last.add(last)),
+    ("fibonacci", |last, before, _| last.add(before)),
+    ("diamonds", |last, _, first| last.add(first)?.xor(&last.mul(3)?)),
+    ("adds", |last, _, first| last.add(first)),
+    ("maxima", |last, _, first| last.max(first)),
+    ("choices", |last, _, first| last.cmplt(first)?.where_(last, first)),
+    ("casts", |last, _, _| last.cast(DType::I64)?.add(1)?.cast(DType::I32)),
+];
+
+/// The end of a chain of so many links.
+fn chain(link: Link, links: u64) -> Result<Tensor, Error> {
+    let first = Tensor::from_slice(&[4], &[1, -2, 3, 5])?;
+    let (mut before, mut last) = (first.clone(), first.neg()?);
+    for _ in 0..links {
+        let next = link(&last, &before, &first)?;
+        before = std::mem::replace(&mut last, next);
+    }
+    Ok(last)
+}
+
+fn shared_graphs(criterion: &mut Criterion) {
+    let options = gradiff::schedule::Options::default();
+    let mut group = criterion.benchmark_group("links");
+    group.sample_size(10);
+    for (name, link) in LINKS {
+        for links in [250, 1000, 4000] {
+            group.throughput(Throughput::Elements(links));
+            group.bench_function(format!("{name}/{links}"), |bencher| {
+                bencher.iter(|| {
+                    let node = chain(link, links).expect("it is well formed").uop();
+                    let schedule = gradiff::schedule::schedule(&[node], &options);
+                    for item in schedule.expect("it is schedulable").items {
+                        let mut trace = Trace::default();
+                        let target = Target::default();
+                        let linear = lower(&item.ast, &target, &Default::default(), &mut trace);
+                        black_box(linear.expect("it is lowerable"));
+                    }
+                });
+            });
+        }
+    }
+    group.finish();
+}
+
+criterion_group!(benches, graph_to_uops, graph_to_source, programs, gather, shared_graphs);
 criterion_main!(benches);
