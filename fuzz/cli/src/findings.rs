@@ -14,6 +14,7 @@ use crate::Failure;
 use crate::out::{clean, errln};
 use crate::pool::{Client, Death, Seen, Settings};
 use crate::sequence::{EXTENSION, Sequence};
+use crate::whole::write_whole;
 
 /// How often a minimisation may ask a backend.
 const BUDGET: usize = 600;
@@ -58,8 +59,7 @@ impl Raw {
 
     fn write(&self, name: &str, text: &str) -> Option<PathBuf> {
         let path = self.folder.join(name);
-        let written =
-            std::fs::create_dir_all(&self.folder).and_then(|()| std::fs::write(&path, text));
+        let written = std::fs::create_dir_all(&self.folder).and_then(|()| write_whole(&path, text));
         match written {
             Ok(()) => Some(path),
             Err(error) => {
@@ -280,7 +280,7 @@ impl Findings {
         };
         let text = sequence_text(&found, &fate, &sequence);
         let path = self.folder.join(sequence_name(&sequence));
-        let path = match std::fs::write(&path, &text) {
+        let path = match write_whole(&path, &text) {
             Ok(()) => {
                 raw.iter().for_each(|raw| Self::remove_raw(raw));
                 Some(path)
@@ -405,7 +405,7 @@ impl Findings {
         ];
         for (name, content) in files {
             let path = self.folder.join(name);
-            if let Err(error) = std::fs::write(&path, content) {
+            if let Err(error) = write_whole(&path, &content) {
                 errln!("gradiff: {} cannot be written: {error}; the case is:", path.display());
                 errln!("{text}");
                 return None;

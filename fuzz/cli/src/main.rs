@@ -23,6 +23,7 @@ mod sabotage;
 mod sequence;
 mod snap;
 mod sweep;
+mod whole;
 mod worker;
 
 use std::io::Write;

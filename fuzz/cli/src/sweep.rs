@@ -9,6 +9,7 @@ use gradiff_gen::{Exhaustive, SeedChoices, case_seed};
 use crate::args::{Gen, Sweep};
 use crate::out::{errln, outln};
 use crate::progress::Progress;
+use crate::whole::write_whole;
 use crate::{Failure, Status};
 
 /// How one kind of case is made and checked.
@@ -171,7 +172,7 @@ fn smaller(mut case: Case, kind: &Kind) -> Case {
 fn keep(folder: &Path, file: &CaseFile) -> Result<(), Failure> {
     let text = file.to_string();
     let path = folder.join(format!("{}.case", gradiff_check::stem(&text)));
-    let written = std::fs::create_dir_all(folder).and_then(|()| std::fs::write(&path, text));
+    let written = std::fs::create_dir_all(folder).and_then(|()| write_whole(&path, &text));
     match written {
         Ok(()) => outln!("kept as {}", path.display()),
         Err(error) => {

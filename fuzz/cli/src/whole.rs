@@ -1,0 +1,69 @@
+//! Files that are there whole or not at all.
+
+use std::io::Write;
+use std::path::Path;
+
+/// Writes a file. If that fails, or the process ends meanwhile, what was there before stays.
+///
+/// # Errors
+/// The folder cannot be written to, or no space is left.
+pub(crate) fn write_whole(path: &Path, text: &str) -> std::io::Result<()> {
+    let folder = match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    };
+    let mut builder = tempfile::Builder::new();
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt;
+        // As other files are created: the mask of the process takes away what is not wanted.
+        builder.permissions(std::fs::Permissions::from_mode(0o666));
+    }
+    let mut file = builder.tempfile_in(folder)?;
+    file.write_all(text.as_bytes())?;
+    file.persist(path)?;
+    Ok(())
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    /// Where the test below runs itself once more, where no file may grow.
+    const CHILD: &str = "GRADIFF_TEST_WRITE_WHOLE";
+
+    #[test]
+    fn what_cannot_be_written_leaves_nothing() {
+        if let Some(folder) = std::env::var_os(CHILD) {
+            let path = Path::new(&folder).join("a.case");
+            let error = write_whole(&path, "output a\n").expect_err("no file may grow");
+            println!("refused: {error}");
+            return;
+        }
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let names = || {
+            let entries = std::fs::read_dir(folder.path()).expect("a folder");
+            entries.map(|entry| entry.expect("an entry").file_name()).collect::<Vec<_>>()
+        };
+        let again = std::env::current_exe().expect("this test");
+        let run = || {
+            let mut command = Command::new("sh");
+            command.args(["-c", "trap '' XFSZ; ulimit -f 0; exec \"$0\" what_cannot --nocapture"]);
+            let output = command.arg(&again).env(CHILD, folder.path()).output().expect("it runs");
+            let said = String::from_utf8_lossy(&output.stdout).into_owned();
+            assert!(said.contains("refused: "), "{said}");
+        };
+        run();
+        assert!(names().is_empty(), "{:?}", names());
+        // What was there stays.
+        let path = folder.path().join("a.case");
+        write_whole(&path, "before\n").expect("there is space");
+        run();
+        assert_eq!(std::fs::read_to_string(&path).expect("it is there"), "before\n");
+        assert_eq!(names(), ["a.case"]);
+        write_whole(&path, "after\n").expect("there is space");
+        assert_eq!(std::fs::read_to_string(&path).expect("it is there"), "after\n");
+    }
+}
