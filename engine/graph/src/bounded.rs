@@ -9,6 +9,7 @@
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use crate::verify::is_value;
 use crate::{Arg, AxisKind, DType, Interval, Linear, Op, VerifyError, unwrapped, verify_kernel};
 
 /// Most bytes that the local arrays of a kernel have together: they may lie on a stack.
@@ -22,10 +23,10 @@ pub struct BoundedLinear(Linear);
 
 impl BoundedLinear {
     /// Takes a kernel if it is proven to keep within its arrays: each uop is what
-    /// [`verify_kernel`] asks for and is used as what it is; the name is an identifier; no slot and
-    /// no local array is defined twice; each index is inside its array wherever its gate holds, and
-    /// depends on no local array and on no bool from memory; threads of a thread range touch no element that another one
-    /// writes.
+    /// [`verify_kernel`] asks for; the name is an identifier; no slot and no local array is
+    /// defined twice; each index is inside its array wherever its gate holds, and depends on no
+    /// local array and on no bool from memory; threads of a thread range touch no element that
+    /// another one writes.
     ///
     /// # Errors
     /// The first uop that breaks, or is not proven to keep, one of these.
@@ -150,7 +151,6 @@ impl<'a> Checker<'a> {
     }
 
     fn add(&mut self, position: usize) -> Result<(), String> {
-        self.check_sources(position)?;
         self.check_definition(position)?;
         let uop = &self.linear.uops[position];
         let is_undefined = match uop.op {
@@ -188,36 +188,6 @@ impl<'a> Checker<'a> {
             _ => {}
         }
         Ok(())
-    }
-
-    /// Whether each source is what the op takes: an address is no value, nor is an effect.
-    fn check_sources(&self, position: usize) -> Result<(), String> {
-        let uop = &self.linear.uops[position];
-        let op_of = |source: &u32| self.linear.uops[*source as usize].op;
-        let is_array = |op: Op| matches!(op, Op::DefineGlobal | Op::DefineLocal);
-        let fits = |number: usize, source: &u32| match (uop.op, number, op_of(source)) {
-            (Op::Index, 0, from) => is_array(from),
-            (Op::Load | Op::Store, 0, from) => from == Op::Index,
-            (Op::Load, 1, Op::Barrier | Op::Store) => true,
-            (Op::Barrier, _, from) => from == Op::Store,
-            (Op::Assign, 0, from) => from == Op::DefineAcc,
-            (Op::EndRange, _, from) => from == Op::Range,
-            (Op::Sink, ..) => true,
-            (_, _, from) => is_value(from),
-        };
-        let is_taken = is_value(uop.op)
-            || is_array(uop.op)
-            || matches!(
-                uop.op,
-                Op::Index | Op::Store | Op::EndRange | Op::Assign | Op::Barrier | Op::Sink
-            );
-        if !is_taken || matches!(uop.arg, Arg::View(_)) {
-            return Err("a kernel that is checked has no such uop".to_owned());
-        }
-        match uop.src.iter().enumerate().find(|(number, source)| !fits(*number, source)) {
-            Some((_, source)) => Err(format!("source {source} is {}", op_of(source))),
-            None => Ok(()),
-        }
     }
 
     fn check_definition(&mut self, position: usize) -> Result<(), String> {
@@ -568,15 +538,6 @@ impl<'a> Checker<'a> {
         }
         Ok(())
     }
-}
-
-/// Whether the uop of this op has a value of its dtype.
-fn is_value(op: Op) -> bool {
-    op.is_elementwise()
-        || matches!(
-            op,
-            Op::Const | Op::Range | Op::Load | Op::DefineAcc | Op::Vectorize | Op::Lane | Op::Wmma
-        )
 }
 
 fn constant_is(uop: &crate::Instruction, value: bool) -> bool {

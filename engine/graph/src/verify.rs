@@ -327,8 +327,8 @@ pub fn verify_linear(linear: &Linear) -> Result<(), VerifyError> {
     }
 }
 
-/// Checks a linear kernel that comes from outside: as [`verify_linear`], and that each uop is a
-/// node that [`verify`] accepts.
+/// Checks a linear kernel that comes from outside: as [`verify_linear`], that each uop is a node
+/// that [`verify`] accepts, and that it is used as what it is.
 ///
 /// # Errors
 /// The first uop that breaks an invariant.
@@ -340,10 +340,49 @@ pub fn verify_kernel(linear: &Linear) -> Result<(), VerifyError> {
         let node = UOp::new(uop.op, uop.dtype, sources, uop.arg.clone());
         let place = format!("uop {position} ({})", uop.op);
         let failed = |problem| VerifyError { place, problem };
-        check_arg(&node).and_then(|()| check_node(&node)).map_err(failed)?;
+        let check = || check_sources(linear, uop).and_then(|()| check_arg(&node));
+        check().and_then(|()| check_node(&node)).map_err(failed)?;
         nodes.push(node);
     }
     Ok(())
+}
+
+/// Whether the uop of this op has a value of its dtype.
+pub(crate) fn is_value(op: Op) -> bool {
+    op.is_elementwise()
+        || matches!(
+            op,
+            Op::Const | Op::Range | Op::Load | Op::DefineAcc | Op::Vectorize | Op::Lane | Op::Wmma
+        )
+}
+
+/// Whether each source is what the op takes: an address is no value, nor is an effect.
+fn check_sources(linear: &Linear, uop: &Instruction) -> Result<(), String> {
+    let op_of = |source: &u32| linear.uops[*source as usize].op;
+    let is_array = |op: Op| matches!(op, Op::DefineGlobal | Op::DefineLocal);
+    let fits = |number: usize, source: &u32| match (uop.op, number, op_of(source)) {
+        (Op::Index, 0, from) => is_array(from),
+        (Op::Load | Op::Store, 0, from) => from == Op::Index,
+        (Op::Load, 1, Op::Barrier | Op::Store) => true,
+        (Op::Barrier, _, from) => from == Op::Store,
+        (Op::Assign, 0, from) => from == Op::DefineAcc,
+        (Op::EndRange, _, from) => from == Op::Range,
+        (Op::Sink, ..) => true,
+        (_, _, from) => is_value(from),
+    };
+    let is_taken = is_value(uop.op)
+        || is_array(uop.op)
+        || matches!(
+            uop.op,
+            Op::Index | Op::Store | Op::EndRange | Op::Assign | Op::Barrier | Op::Sink
+        );
+    if !is_taken || matches!(uop.arg, Arg::View(_)) {
+        return Err("a kernel that is checked has no such uop".to_owned());
+    }
+    match uop.src.iter().enumerate().find(|(number, source)| !fits(*number, source)) {
+        Some((_, source)) => Err(format!("source {source} is {}", op_of(source))),
+        None => Ok(()),
+    }
 }
 
 fn is_launched(range: &Instruction) -> bool {

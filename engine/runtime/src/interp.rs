@@ -17,15 +17,19 @@ mod race;
 
 use std::sync::Arc;
 
-use gradiff_graph::{BoundedLinear, DType, Linear, Local};
+use gradiff_graph::{BoundedLinear, DType, Linear, Local, verify_kernel};
 
-use crate::device::plain;
 use crate::error::Array;
 use crate::memory::{Guard, Locked, Memory, Parameter, Signature};
 use crate::scalar::Function;
 use crate::{Device, Error, Executable, GroupLimits, Limits};
 use build::{Barrier, Launch};
 use group::Tracker;
+
+/// A kernel of uops that are what [`verify_kernel`] asks for.
+fn program(kernel: &Linear) -> Result<Arc<dyn Executable>, Error> {
+    Ok(Arc::new(Program::new(kernel)?))
+}
 
 /// The interpreter as a device; it needs nothing and keeps nothing.
 pub(crate) struct Interpreter;
@@ -36,13 +40,15 @@ impl Device for Interpreter {
     }
 
     fn compile(&self, kernels: &[&BoundedLinear]) -> Result<Vec<Arc<dyn Executable>>, Error> {
-        self.compile_checked(&plain(kernels))
+        kernels.iter().map(|kernel| program(kernel)).collect()
     }
 
+    /// Takes kernels that are not proven to keep within their arrays, for each access is checked.
     fn compile_checked(&self, kernels: &[&Linear]) -> Result<Vec<Arc<dyn Executable>>, Error> {
         let compile = |kernel: &&Linear| {
-            let program: Arc<dyn Executable> = Arc::new(Program::new(kernel)?);
-            Ok(program)
+            let unproven = |why| Error::Unproven { kernel: kernel.name.clone(), why };
+            verify_kernel(kernel).map_err(unproven)?;
+            program(kernel)
         };
         kernels.iter().map(compile).collect()
     }

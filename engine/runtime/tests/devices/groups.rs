@@ -316,9 +316,12 @@ fn stores_and_sums_across_threads_are_refused() {
     b.store(output_array, range, None, sum);
     b.end(range);
     let kernel = b.finish("r_4");
-    assert!(gradiff_graph::verify_linear(&kernel).is_err(), "{kernel}");
-    let refused = run(&kernel, &output, &[]);
-    assert!(matches!(refused, Err(Error::Malformed { position: 6, .. })), "{refused:?}");
+    let wrong = gradiff_graph::verify_linear(&kernel).expect_err("a sum across threads");
+    assert!(wrong.place.starts_with("uop 6 "), "{wrong}");
+    match run(&kernel, &output, &[]) {
+        Err(Error::Unproven { why, .. }) => assert_eq!(why, wrong),
+        refused => panic!("{refused:?}"),
+    }
 }
 
 #[test]

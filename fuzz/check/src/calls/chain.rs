@@ -113,6 +113,22 @@ fn run_text(kernel: &Linear) {
 mod tests {
     use super::*;
 
+    /// What the fuzzer found: a damaged text whose uops have sources of no value made the
+    /// interpreter index beyond what it knew of them.
+    const FOUND: [&[u8]; 1] = [&[
+        3, 0, 0, 49, 0, 175, 228, 97, 108, 103, 101, 98, 114, 97, 47, 115, 117, 109, 45, 110, 101,
+        61, 61, 59, 113, 0, 175, 228, 10, 114, 152, 10, 114, 101, 100, 115, 99, 101, 102, 49, 189,
+        192, 103, 97, 116, 104, 99, 171, 9, 0, 49, 0, 175, 228, 61, 61, 59, 49, 0, 175, 228, 10,
+        114, 152, 10, 114, 101, 100, 0,
+    ]];
+
+    #[test]
+    fn what_was_found_is_answered() {
+        for bytes in FOUND {
+            assert_eq!(check_chain(bytes), Ok(()));
+        }
+    }
+
     #[test]
     fn chains_of_calls_are_answered_as_they_must_be() {
         let mut draw = Draw::new(3);

@@ -142,11 +142,7 @@ impl Compiler {
 
     /// What a failed compile says is a text's fault only if the compiler takes a text that is beyond
     /// doubt, and not this one when it is given it `again`.
-    fn culprit(
-        &self,
-        problem: Problem,
-        again: impl FnOnce() -> Result<Vec<u8>, Problem>,
-    ) -> Problem {
+    fn culprit(&self, problem: Problem, again: impl Fn() -> Result<Vec<u8>, Problem>) -> Problem {
         let Problem::Text(why) = problem else { return problem };
         let probe = made([PROBE], |place, object| {
             let mut command = Command::new(self.command);
@@ -154,12 +150,17 @@ impl Compiler {
             ran(&mut command)
         });
         match probe {
-            Ok(_) if again().is_ok() => Problem::Machine(format!("failed once, not again: {why}")),
+            Ok(_) if (0..ATTEMPTS_MORE).any(|_| again().is_ok()) => {
+                Problem::Machine(format!("it failed and then did not: {why}"))
+            }
             Ok(_) => Problem::Text(why),
             Err(problem) => Problem::machine(problem.message()),
         }
     }
 }
+
+/// How often a text that was refused is compiled once more.
+const ATTEMPTS_MORE: usize = 4;
 
 /// A source that every compiler takes.
 const PROBE: (&str, &str) = ("probe.c", "int gradiff_probe(void) { return 0; }\n");
