@@ -38,8 +38,7 @@ mod tests {
     fn what_cannot_be_written_leaves_nothing() {
         if let Some(folder) = std::env::var_os(CHILD) {
             let path = Path::new(&folder).join("a.case");
-            let error = write_whole(&path, "output a\n").expect_err("no file may grow");
-            println!("refused: {error}");
+            write_whole(&path, "output a\n").expect_err("no file may grow");
             return;
         }
         let folder = tempfile::tempdir().expect("a temporary folder");
@@ -53,7 +52,7 @@ mod tests {
             command.args(["-c", "trap '' XFSZ; ulimit -f 0; exec \"$0\" what_cannot --nocapture"]);
             let output = command.arg(&again).env(CHILD, folder.path()).output().expect("it runs");
             let said = String::from_utf8_lossy(&output.stdout).into_owned();
-            assert!(said.contains("refused: "), "{said}");
+            assert!(said.contains(" 1 passed"), "{said}");
         };
         run();
         assert!(names().is_empty(), "{:?}", names());
