@@ -672,7 +672,8 @@ fn opened(device: &str) -> Result<Arc<dyn Device>, String> {
     }
 }
 
-fn run_compiled(
+/// Runs what was compiled of a kernel and reads the array of the first slot.
+pub(crate) fn run_compiled(
     compiled: &dyn Executable,
     kernel: &Linear,
     memories: &mut [Elements],
