@@ -672,6 +672,7 @@ fn opened(device: &str) -> Result<Arc<dyn Device>, String> {
     }
 }
 
+/// Runs what was compiled of a kernel and reads the array of the first slot.
 pub(crate) fn run_compiled(
     compiled: &dyn Executable,
     kernel: &Linear,

@@ -69,8 +69,18 @@ impl Rules {
         }
     }
 
+    /// Returns whether there are groups of threads.
+    pub(crate) fn has_groups(&self) -> bool {
+        self.launch.is_some()
+    }
+
+    /// How many lanes a load or store may have besides 1.
+    pub(crate) fn lanes(&self) -> &'static [u8] {
+        self.lanes
+    }
+
     /// The rules of the target of this name.
-    pub(super) fn of(target: &str) -> Option<&'static Rules> {
+    pub(crate) fn of(target: &str) -> Option<&'static Rules> {
         RULES.iter().find(|rules| rules.target == target)
     }
 }

@@ -23,6 +23,13 @@ const SEQUENCES: u64 = 6;
 /// One program in so many is run stage by stage as well, by the evaluators that blame asks.
 const STAGED_ONE_IN: u64 = 8;
 
+/// Drawn kernels of a round, on one device in process.
+const KERNELS: u64 = 6;
+/// Every so many rounds a batch of drawn kernels goes to a compiler.
+const COMPILED_EVERY: u64 = 12;
+/// Kernels of such a batch.
+const COMPILED: u64 = 12;
+
 /// The checks, and how many there were.
 pub(crate) struct Checks {
     seed: u64,
@@ -33,6 +40,8 @@ pub(crate) struct Checks {
     /// Those that call a compiler, and the programs that wait for them.
     pub(crate) batched: Vec<Box<dyn Backend>>,
     waiting: Vec<Program>,
+    /// Where drawn kernels run: in process, and by a compiler.
+    kernels: [Vec<&'static str>; 2],
     pub(crate) programs: u64,
     pub(crate) views: u64,
     pub(crate) exprs: u64,
@@ -65,6 +74,7 @@ impl Checks {
             direct: open(&in_process.join(",")),
             batched: open(&others.join(",")),
             waiting: Vec::new(),
+            kernels: kernel_devices(devices),
             programs: 0,
             views: 0,
             exprs: 0,
@@ -88,7 +98,29 @@ impl Checks {
             gradiff_check::check_calls(first, CALLS)
                 .map_err(|detail| Found { detail, of: Of::Room("tensor", "calls") })
         });
+        self.kernels(verdict, first);
         self.rounds += 1;
+    }
+
+    /// Drawn kernels, on one device after the other.
+    fn kernels(&self, verdict: &Verdict, seed: u64) {
+        let [direct, compiled] = &self.kernels;
+        let turn = |devices: &[&'static str], turn: u64| {
+            let at = turn as usize % devices.len().max(1);
+            devices.get(at).copied()
+        };
+        let of = |detail| Found { detail, of: Of::Room("render", "kernels") };
+        if let Some(device) = turn(direct, self.rounds) {
+            verdict.check(&format!("kernels:{device}:{}", self.rounds), || {
+                gradiff_check::check_kernels(device, seed, KERNELS).map_err(of)
+            });
+        }
+        let is_due = self.rounds % COMPILED_EVERY == COMPILED_EVERY / 2;
+        if let Some(device) = turn(compiled, self.rounds / COMPILED_EVERY).filter(|_| is_due) {
+            verdict.check_batch(&format!("kernels:{device}:{}", self.rounds), || {
+                gradiff_check::check_kernels(device, seed, COMPILED).map_err(of)
+            });
+        }
     }
 
     /// What still waits.
@@ -185,6 +217,20 @@ impl Checks {
                 .map_err(|detail| Found { detail, of: blamed(&Case::Expr(expr.clone())) })
         });
     }
+}
+
+/// Where drawn kernels run, of the chosen devices: in process, and by a compiler that is here.
+fn kernel_devices(devices: &str) -> [Vec<&'static str>; 2] {
+    let is_chosen = |device: &&str| {
+        let word = if matches!(*device, "interp" | "jit" | "c") { device } else { &"text" };
+        devices.split(',').any(|chosen| chosen == *word)
+    };
+    let has_compiler = |device: &&str| gradiff_check::check_kernels(device, 0, 0).is_ok();
+    let compiled = gradiff_check::COMPILED.into_iter().filter(is_chosen);
+    [
+        gradiff_check::DIRECT.into_iter().filter(is_chosen).collect(),
+        compiled.filter(has_compiler).collect(),
+    ]
 }
 
 /// Sequences of optimisations on every kernel of the program; gives how many.

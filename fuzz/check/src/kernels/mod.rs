@@ -1,0 +1,191 @@
+//! Drawn kernels on devices: a list of uops means on each device what the evaluator says.
+//!
+//! In: a seed, a device or a language whose texts run here. Out: the first kernel that is refused
+//! though it is well formed, or gives other bits; NaN of any payload are one. Lowering is not
+//! asked, so that what it makes seldom, or for devices that are not here, is met as often as the
+//! rest.
+
+mod draw;
+
+use std::sync::Arc;
+
+use gradiff::graph::{AxisKind, BoundedLinear, Constant, DType, Linear};
+use gradiff::render::LANGUAGES;
+use gradiff::runtime::{Device, Executable};
+
+use crate::calls::Draw;
+use crate::stages::Elements;
+pub(crate) use draw::Style;
+use draw::{DIMENSIONS, draw_kernel, element};
+
+/// The words that reports of this check begin with.
+const SAID: &str = "drawn kernel";
+
+/// Devices in process on which kernels are drawn.
+pub const DIRECT: [&str; 3] = ["interp", "jit", "ptx"];
+/// Devices and languages that take a compiler.
+pub const COMPILED: [&str; 5] = ["c", "cuda", "metal", "opencl", "llvm"];
+
+/// A kernel with what its arrays hold before and after.
+pub(crate) struct Drawn {
+    pub(crate) kernel: BoundedLinear,
+    pub(crate) memories: Vec<Elements>,
+    /// The first array, as the evaluator has it.
+    expected: Elements,
+}
+
+/// Draws `count` kernels that follow from the seed, runs them on a device of the runtime or as the
+/// texts of a language, and compares each with the evaluator. What is launched in more dimensions
+/// than the device has must be refused.
+///
+/// # Errors
+/// The first kernel whose answer is wrong, as text; a device that is not there.
+pub fn check_kernels(device: &str, seed: u64, count: u64) -> Result<(), String> {
+    let opened = open(device)?;
+    let style = Style::of(device);
+    let drawn = |number| drawn(seed.wrapping_add(number), &style);
+    let drawn = (0..count).map(drawn).collect::<Result<Vec<Drawn>, String>>()?;
+    let said = |kernel: &Linear, what: &str| format!("{SAID} on {device}: {what}\n{kernel}");
+    let is_refused = |drawn: &&Drawn| device != "interp" && is_too_deep(&drawn.kernel);
+    let (refused, run): (Vec<&Drawn>, Vec<&Drawn>) = drawn.iter().partition(is_refused);
+    // The device itself would refuse it as well, whatever the text says.
+    let language = LANGUAGES.iter().find(|language| language.name == device);
+    for (drawn, language) in refused.into_iter().zip(language.iter().cycle()) {
+        if (language.render)(&drawn.kernel).is_ok() {
+            return Err(said(&drawn.kernel, "more than three dimensions have a text"));
+        }
+    }
+    let kernels: Vec<&BoundedLinear> = run.iter().map(|drawn| &drawn.kernel).collect();
+    let compiled = opened.compile(&kernels).ok();
+    for (number, drawn) in run.into_iter().enumerate() {
+        let executable = match &compiled {
+            Some(compiled) => Ok(compiled[number].clone()),
+            // One kernel spoils the lot.
+            None => opened.compile(&[&drawn.kernel]).map(|mut one| one.remove(0)),
+        };
+        let executable = executable.map_err(|error| said(&drawn.kernel, &error.to_string()))?;
+        compare(&*executable, drawn).map_err(|what| said(&drawn.kernel, &what))?;
+    }
+    Ok(())
+}
+
+/// Returns whether a kernel is launched in more dimensions than devices with groups have.
+fn is_too_deep(kernel: &Linear) -> bool {
+    let count = |kind| kernel.launched(kind).len();
+    [AxisKind::Global, AxisKind::Local].into_iter().any(|kind| DIMENSIONS < count(kind))
+}
+
+/// Draws the kernel of a seed for the language of this name.
+///
+/// # Panics
+/// If there is no such language.
+pub fn drawn_kernel(language: &str, seed: u64) -> Linear {
+    draw_kernel(&mut Draw::new(seed), &Style::of(language))
+}
+
+pub(crate) fn open(device: &str) -> Result<Arc<dyn Device>, String> {
+    match device {
+        "interp" | "jit" | "c" => {
+            gradiff::runtime::device(device).map_err(|error| error.to_string())
+        }
+        language => crate::texts::open(language),
+    }
+}
+
+/// The kernel of a seed, which [`BoundedLinear::check`] must accept, and what it computes.
+///
+/// # Errors
+/// It is refused, or the evaluator finds no meaning in it.
+pub(crate) fn drawn(seed: u64, style: &Style) -> Result<Drawn, String> {
+    let mut draw = Draw::new(seed);
+    let kernel = draw_kernel(&mut draw, style);
+    let memories: Vec<Elements> = kernel
+        .globals()
+        .iter()
+        .map(|(global, dtype)| match global.slot {
+            0 => vec![None; global.size_elements as usize],
+            _ => (0..global.size_elements).map(|_| Some(element(&mut draw, *dtype))).collect(),
+        })
+        .collect();
+    let mut after = memories.clone();
+    let problem = |what: String| format!("{SAID}, of seed {seed}: {what}\n{kernel}");
+    crate::linear::run(&kernel, &mut after).map_err(problem)?;
+    let bounded = BoundedLinear::check(kernel.clone());
+    let bounded = bounded.map_err(|error| problem(format!("it is refused: {error}")))?;
+    Ok(Drawn { kernel: bounded, memories, expected: after.swap_remove(0) })
+}
+
+/// Runs the kernel and compares what is written with what the evaluator wrote.
+fn compare(executable: &dyn Executable, drawn: &Drawn) -> Result<(), String> {
+    let mut memories = drawn.memories.clone();
+    crate::engine::run_compiled(executable, &drawn.kernel, &mut memories)?;
+    for (at, (found, expected)) in memories[0].iter().zip(&drawn.expected).enumerate() {
+        let (Some(found), Some(expected)) = (found, expected) else { continue };
+        if !is_same(*found, *expected) {
+            return Err(format!("element {at} is {found:?}, not {expected:?}"));
+        }
+    }
+    Ok(())
+}
+
+/// Returns whether two values have the same bits, or are both NaN.
+fn is_same(one: Constant, other: Constant) -> bool {
+    let is_nan = |value: Constant| crate::scalar::to_float(value).is_some_and(f64::is_nan);
+    let dtypes: [DType; 2] = [one.dtype(), other.dtype()];
+    dtypes[0] == dtypes[1] && (one.bits() == other.bits() || is_nan(one) && is_nan(other))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn drawn_kernels_run_on_devices_in_process() {
+        for device in DIRECT {
+            check_kernels(device, 0, 400).unwrap_or_else(|problem| panic!("{problem}"));
+        }
+    }
+
+    /// Those whose compiler is here.
+    #[test]
+    fn drawn_kernels_run_where_a_compiler_is_needed() {
+        for device in COMPILED.into_iter().filter(|device| open(device).is_ok()) {
+            check_kernels(device, 0, 48).unwrap_or_else(|problem| panic!("{problem}"));
+        }
+    }
+
+    #[test]
+    fn drawn_kernels_are_of_every_kind() {
+        use gradiff::graph::Op;
+        for device in DIRECT.into_iter().chain(COMPILED) {
+            let style = Style::of(device);
+            let kernels = (0..600).map(|seed| draw_kernel(&mut Draw::new(seed), &style));
+            let kernels: Vec<Linear> = kernels.collect();
+            let has = |test: &dyn Fn(&Linear) -> bool| kernels.iter().any(test);
+            let uop = |op: Op| has(&|kernel| kernel.uops.iter().any(|uop| uop.op == op));
+            for op in [Op::Where, Op::Bitcast, Op::FloorMod, Op::Assign, Op::Shr, Op::Vectorize] {
+                assert!(uop(op), "{device} draws no {op}");
+            }
+            let is_launched = has(&|kernel| !kernel.launched(AxisKind::Local).is_empty());
+            assert_eq!(is_launched, uop(Op::Barrier), "{device}");
+            assert!(has(&|kernel| {
+                5 <= kernel.uops.iter().filter(|uop| uop.op == Op::Range).count()
+            }));
+        }
+    }
+
+    #[test]
+    fn other_bits_are_said() {
+        let number = |value: f64| Constant::float(DType::F32, value);
+        assert!(is_same(number(f64::NAN), Constant::from_bits(DType::F32, 0x7f80_0001)));
+        assert!(!is_same(number(0.0), number(-0.0)));
+        assert!(!is_same(number(1.0), Constant::float(DType::F64, 1.0)));
+        let drawn = drawn(1, &Style::of("interp")).expect("it is well formed");
+        let mut wrong = Drawn { expected: drawn.expected.clone(), ..drawn };
+        let first = wrong.expected[0].expect("it is written");
+        wrong.expected[0] = Some(Constant::from_bits(first.dtype(), first.bits() ^ 1));
+        let interp = open("interp").expect("it needs nothing");
+        let one = interp.compile(&[&wrong.kernel]).expect("it compiles").remove(0);
+        assert!(compare(&*one, &wrong).is_err());
+    }
+}
