@@ -127,7 +127,10 @@ class Soak:
             seconds = self.random.choice([10, 20, 40])
             words, environment = self.command(folder, compiler, seconds)
             with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-                hunt = subprocess.Popen(words, cwd=folder, env=environment, stdout=out, stderr=err)
+                # In a session of its own: of a group that loses the last parent outside of it the
+                # system hangs up what is stopped.
+                hunt = subprocess.Popen(words, cwd=folder, env=environment, stdout=out, stderr=err,
+                                        start_new_session=True)
                 signals, was_full = self.disturb(hunt, folder, is_small, seconds)
                 # Not on the small disk: what cannot be written there is told here.
                 said = []

@@ -1,6 +1,11 @@
 //! Programs that are run to their end, or ended where they take too long.
+//!
+//! A program with a limit leads a group of processes, since a compiler is several programs. The
+//! group is killed when the limit is reached, and also when this process ends before it, in
+//! whatever way: a shell beside it waits for that.
 
-use std::process::{Child, Command, ExitStatus};
+use std::io::Write;
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 /// How long it takes at most until an end is noticed.
@@ -48,6 +53,7 @@ pub(crate) fn run(command: &mut Command, limit: Option<Limit>) -> std::io::Resul
     }
     lead(command, limit.most);
     let mut child = command.spawn()?;
+    let _guard = Guard::of(&child);
     let mut pause = Duration::from_millis(1);
     loop {
         if let Some(status) = child.try_wait()? {
@@ -79,22 +85,54 @@ pub(crate) fn is_ended_from_outside(_: ExitStatus) -> bool {
     false
 }
 
-/// Makes the program the leader of a group, to be ended with it: a compiler is several programs.
+/// A shell that kills the group of a program if this process ends while the program runs. It leads
+/// a group of its own, so that a signal to all of this process's group does not end it.
+struct Guard(Option<Child>);
+
+impl Guard {
+    /// Fails to read, and kills, when the other end of its standard input is closed unwritten.
+    #[cfg(unix)]
+    const SCRIPT: &str = r#"read -r _ || kill -s KILL -- "-$1""#;
+
+    /// The guard of a group's leader; without a shell there is none.
+    #[cfg(unix)]
+    fn of(leader: &Child) -> Guard {
+        use std::os::unix::process::CommandExt;
+        let mut shell = Command::new("/bin/sh");
+        shell.args(["-c", Guard::SCRIPT, "sh", &leader.id().to_string()]);
+        shell.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+        Guard(shell.process_group(0).spawn().ok())
+    }
+
+    #[cfg(not(unix))]
+    fn of(_: &Child) -> Guard {
+        Guard(None)
+    }
+}
+
+impl Drop for Guard {
+    /// Dismisses it: the program has ended.
+    fn drop(&mut self) {
+        let Some(mut shell) = self.0.take() else { return };
+        if let Some(mut input) = shell.stdin.take() {
+            // A guard that was killed need not be told.
+            let _ = writeln!(input);
+        }
+        let _ = shell.wait();
+    }
+}
+
+/// Makes the program the leader of a group, to be ended with it.
 #[cfg(unix)]
 fn lead(command: &mut Command, most: Duration) {
     use std::os::unix::process::CommandExt;
     command.process_group(0);
-    // Should this process be ended first, nobody ends the group: the system then does, not before.
+    // Where there is no shell to be its guard, a program that goes on for ever ends like this.
     let seconds = most.as_secs().saturating_add(2);
     let limit_cpu = move || {
         let limit = libc::rlimit { rlim_cur: seconds, rlim_max: seconds };
         // SAFETY: the limit is a struct of its own. Where a stricter one is set, that one stays.
         unsafe { libc::setrlimit(libc::RLIMIT_CPU, &limit) };
-        // SAFETY: the call takes numbers alone. The thread that starts the program waits for it.
-        #[cfg(target_os = "linux")]
-        unsafe {
-            libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL)
-        };
         Ok(())
     };
     // SAFETY: between fork and exec it makes system calls and allocates nothing.
@@ -150,6 +188,39 @@ mod tests {
         assert!(limit.taken() < Duration::from_secs(1), "{:?}", limit.taken());
         assert!(started.exists());
         std::thread::sleep(Duration::from_millis(1500));
+        assert!(!ended.exists(), "what it started went on");
+    }
+
+    /// Where the child of the test below leaves its files; it does nothing in other processes.
+    const FOLDER: &str = "GRADIFF_TEST_FOLDER";
+
+    #[test]
+    fn starter_that_will_be_killed() {
+        let Some(folder) = std::env::var_os(FOLDER) else { return };
+        let later = "(sleep 2; touch ended) & wait";
+        let mut command = shell(&format!("touch started; {later}"));
+        let _ = run(command.current_dir(folder), Some(Limit::new(Duration::from_secs(60))));
+    }
+
+    #[test]
+    fn program_is_ended_with_what_it_started_when_its_starter_is_killed() {
+        let directory = tempfile::tempdir().unwrap();
+        let (started, ended) = (directory.path().join("started"), directory.path().join("ended"));
+        let mut starter = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "process::tests::starter_that_will_be_killed"])
+            .env(FOLDER, directory.path())
+            .spawn()
+            .unwrap();
+        let start = Instant::now();
+        while !started.exists() {
+            assert!(start.elapsed() < Duration::from_secs(60), "the program was never started");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        // Its guard starts right after it.
+        std::thread::sleep(Duration::from_millis(200));
+        starter.kill().unwrap();
+        starter.wait().unwrap();
+        std::thread::sleep(Duration::from_millis(3000));
         assert!(!ended.exists(), "what it started went on");
     }
 

@@ -53,6 +53,11 @@ impl Tally {
         }
     }
 
+    /// Counts a program that a backend leaves out.
+    fn skip(&mut self, backend: &str, reason: &str) {
+        *self.skipped.entry(format!("{backend}: {reason}")).or_default() += 1;
+    }
+
     /// The share of output elements that nothing could be said of; 0 if there are none.
     pub fn unspecified_fraction(&self) -> f64 {
         self.share(self.unspecified_elements)
@@ -171,9 +176,7 @@ pub fn agree_in_steps(
             }
             match (&expected[position], backend.supports(program)) {
                 (Err(_), _) => {}
-                (Ok(_), Some(reason)) => {
-                    *tally.skipped.entry(format!("{}: {reason}", backend.name())).or_default() += 1;
-                }
+                (Ok(_), Some(reason)) => tally.skip(backend.name(), &reason),
                 (Ok(_), None) => chosen.push(position),
             }
         }
@@ -182,6 +185,10 @@ pub fn agree_in_steps(
         assert_eq!(outcomes.len(), batch.len(), "one outcome for each program");
         for (position, outcome) in chosen.into_iter().zip(outcomes) {
             let Ok(expected) = &expected[position] else { continue };
+            if let Outcome::Skipped(reason) = &outcome {
+                tally.skip(backend.name(), reason);
+                continue;
+            }
             let before = tally.unspecified_elements;
             // Strict mode keeps the order of a sum, which the usual bounds refuse of a long one.
             let in_order = backend.is_strict().then(|| {
@@ -278,6 +285,7 @@ pub(crate) fn judge(
 ) -> Option<(Kind, String)> {
     let values = match outcome {
         Outcome::Values(values) => values,
+        Outcome::Skipped(_) => return None,
         Outcome::Refused(reason) => {
             tally.mismatches += 1;
             return Some((Kind::Refused, reason.clone()));

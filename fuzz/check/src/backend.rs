@@ -7,6 +7,8 @@ use gradiff_corpus::{Array, Program};
 pub enum Outcome {
     /// The outputs, in order.
     Values(Vec<Array>),
+    /// The program was left out, and why: a skip that only its kernels tell.
+    Skipped(String),
     /// The backend said no to a well-formed program, and why.
     Refused(String),
     /// It panicked or died, with what it said last.

@@ -410,5 +410,8 @@ fn beside_runs(detail: &str) -> Option<(&'static str, &'static str)> {
     if detail.contains(crate::calls::SAID) {
         return Some(("calls", "tensor"));
     }
+    if detail.contains(crate::kernels::SAID) {
+        return Some(("kernels", crate::room_of_kernels(detail)));
+    }
     detail.contains(crate::listing::SAID).then_some(("text", "graph"))
 }

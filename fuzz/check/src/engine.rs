@@ -468,6 +468,11 @@ fn parsed(word: &str) -> Result<(&'static BackendRow, Turn), String> {
     Ok((row, Turn::new(every, row.turn.at)))
 }
 
+/// Lanes of uops that the kernels of a program may execute where they are evaluated: some ten seconds
+/// of the device `interp`. Drawn optimisations are legal, not sensible, and can make work many times
+/// as long.
+const EVALUATED_LANES_MAX: u64 = 1 << 29;
+
 /// The engine on one device in one mode.
 pub struct EngineBackend {
     row: &'static BackendRow,
@@ -531,6 +536,7 @@ impl Backend for EngineBackend {
                 outputs_of.push(outputs);
                 let answer = planned.and_then(|(_, outputs)| {
                     let mut plan = [plans.next().expect("a plan for each planned program")];
+                    self.check_length(&plan[0])?;
                     if compiled.is_err() {
                         // One kernel spoils the lot: say which by compiling each on its own.
                         caught(|| Ok(self.engine.compile(&mut plan)?))?;
@@ -586,6 +592,21 @@ impl EngineBackend {
         match plan.items.iter().find(|item| item.is_endless) {
             Some(item) => Err(format!("rewriting kernel {} does not end", item.linear.name).into()),
             None => Ok((plan, outputs)),
+        }
+    }
+
+    /// Leaves out what drawn optimisations make too long where kernels are evaluated, not compiled.
+    fn check_length(&self, plan: &Plan) -> Result<(), Outcome> {
+        let is_evaluated = self.row.device == "interp" || self.row.is_of_harness();
+        if !is_evaluated || !matches!(self.row.opts, Opts::Drawn(_)) {
+            return Ok(());
+        }
+        let lanes = plan.items.iter().map(|item| crate::linear::executed(&item.linear));
+        match lanes.fold(0, u64::saturating_add) {
+            ..=EVALUATED_LANES_MAX => Ok(()),
+            _ => Err(Outcome::Skipped(format!(
+                "its kernels execute more than {EVALUATED_LANES_MAX} lanes of uops"
+            ))),
         }
     }
 
@@ -748,6 +769,18 @@ mod tests {
                 row.name
             );
         }
+    }
+
+    #[test]
+    fn drawn_optimisations_are_left_out_where_they_take_too_long() {
+        let text = "a = input f32[32768] unit\nb = reshape a [32768,1]\n\
+                    c = expand b [32768,32768]\nd = mul c a\ne = sum d axes=[1]\noutput e\n";
+        let text = text.replace(" unit", " seeded(0, unit)");
+        let Ok(file) = gradiff_corpus::parse(&text) else { panic!("{text}") };
+        let gradiff_corpus::Case::Program(program) = file.case else { panic!("{text}") };
+        let open = |name: &str| backends(&[name.to_string()]).expect("it is there").remove(0);
+        let outcome = open("interp/opts").run(&[&program]).remove(0);
+        assert!(matches!(&outcome, Outcome::Skipped(why) if why.contains("lanes")), "{outcome:?}");
     }
 
     #[test]

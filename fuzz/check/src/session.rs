@@ -24,8 +24,8 @@ type Data = (gradiff::DType, Vec<i64>, Vec<u8>);
 pub(crate) struct Session {
     engines: Vec<Engine>,
     inputs: Mutex<HashMap<Data, Tensor>>,
-    /// Whether a kernel takes no compiler, so that parts may take one.
-    is_in_process: bool,
+    /// The device, if a kernel takes no compiler: then parts may take one, and kernels are drawn.
+    direct: Option<&'static str>,
 }
 
 /// What a program has after its first run.
@@ -44,6 +44,8 @@ const PART_BYTES_MOST: usize = 4096;
 
 /// Calls of the API, legal and not, beside each program.
 const CALLS: u64 = 1;
+/// Drawn kernels beside each program, where none takes a compiler.
+const KERNELS: u64 = 1;
 
 /// Choices that follow from a program.
 struct Choices(u64);
@@ -76,7 +78,7 @@ impl Session {
         Ok(Session {
             engines: vec![engine()?, plain, drawn],
             inputs: Mutex::default(),
-            is_in_process: matches!(device, "interp" | "jit"),
+            direct: ["interp", "jit"].into_iter().find(|direct| *direct == device),
         })
     }
 
@@ -109,6 +111,9 @@ impl Session {
     fn first(&self, program: &Program) -> Result<Results, Refusal> {
         let mut choices = Choices::of(program);
         crate::check_calls(choices.0, CALLS)?;
+        if let Some(device) = self.direct {
+            crate::check_kernels(device, choices.0, KERNELS)?;
+        }
         if choices.below(3) == 0 {
             self.computed(program, &mut choices)?;
         }
@@ -139,7 +144,7 @@ impl Session {
         for number in order {
             bytes[number] = outputs[number].to_bytes(engine(choices))?;
             if choices.below(PART_ONE_IN) == 0 {
-                let in_row = !self.is_in_process || choices.below(4) != 0;
+                let in_row = self.direct.is_none() || choices.below(4) != 0;
                 let engine = (engine(choices), in_row);
                 read_part(&outputs[number], &bytes[number], engine, choices)?;
             }

@@ -191,8 +191,11 @@ impl Findings {
                 (Some(death), _) => return self.add_death(death, raw),
                 _ => self.keep_in_company(program, found, origin),
             },
-            // There is no time to find out more.
+            // There is no time to find out more. Who killed the worker is not known, either.
             Err(Failure::Interrupted) => {
+                if let Some(death) = &seen.death {
+                    return self.add_death(death, raw);
+                }
                 let (program, failure) = (program.clone(), found.clone());
                 self.keep(Finding { program, failure, blame: None, origin: origin.to_string() })
             }
@@ -220,13 +223,20 @@ impl Findings {
             again = self.again(program, found, &on)?;
         }
         let Some(now) = again else { return Ok(None) };
+        // Somebody may have killed this worker, too.
+        if is_death(&now) && self.again(program, found, &on)?.is_none() {
+            return Ok(None);
+        }
         let client = self.client(&on);
         let small = minimise(program, &now, client)?;
         let failures = match client.judge(&small) {
             Err(Failure::Interrupted) => return Ok(Some((small, now, None))),
             judged => judged?.1,
         };
-        let now = failures.into_iter().find(|f| f.kind == found.kind).unwrap_or(now);
+        let (small, now) = match failures.into_iter().find(|f| f.kind == found.kind) {
+            Some(now) => (small, now),
+            None => (program.clone(), now),
+        };
         let blame = match client.blame(&small, &now.backend) {
             Err(Failure::Interrupted) => None,
             blame => blame?,
@@ -415,6 +425,11 @@ impl Findings {
     }
 }
 
+/// Returns whether the process died, which somebody else may have done; a panic is its own.
+fn is_death(found: &Found) -> bool {
+    found.kind == Kind::Crash && !found.detail.starts_with("panic")
+}
+
 /// The smallest program that the same backend fails in the same way.
 ///
 /// # Errors
@@ -424,8 +439,7 @@ pub(crate) fn minimise(
     found: &Found,
     client: &mut Client,
 ) -> Result<Program, Failure> {
-    let is_fatal = matches!(found.kind, Kind::Timeout)
-        || (found.kind == Kind::Crash && !found.detail.starts_with("panic"));
+    let is_fatal = found.kind == Kind::Timeout || is_death(found);
     let budget = if is_fatal { BUDGET_FATAL } else { BUDGET };
     let mut problem = None;
     let small = gradiff_check::reduce(program, budget, &mut |candidate| {

@@ -253,11 +253,19 @@ impl Supply<'_> {
             if sender.send(batch).is_err() || is_last {
                 break;
             }
+            if client.is_worn() {
+                self.close(&mut client, &sender);
+            }
         }
-        // A worker with nothing to do may have died of what it did before.
+        self.close(&mut client, &sender);
+    }
+
+    /// Ends the worker. With nothing to do it may have died of what it did before.
+    fn close(&self, client: &mut Client, sender: &Sender<Result<Batch, Failure>>) {
         if let Some(death) = client.close() {
             let tally = Tally { crashes: 1, ..Tally::default() };
             let ran = Ran { tally, failures: Vec::new(), deaths: vec![death] };
+            // Without a receiver the hunt is over.
             let _ = sender.send(Ok(self.batch(0..0, ran)));
         }
     }

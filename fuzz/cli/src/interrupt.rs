@@ -1,7 +1,13 @@
 //! Ctrl-C and the system's requests to end: the first one asks for an end, kills nothing and is
-//! kept in mind for the exit code; a second one ends the process at once.
+//! kept in mind for the exit code; a second one ends the process at once. Commands that compute in
+//! this very process, and have nothing to lose, are ended by the first one as well, a little later.
 
 use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::Duration;
+
+/// How long a command may go on that has nothing to lose: it stops between two kernels or rules, and
+/// one of them may take for ever.
+const GRACE: Duration = Duration::from_secs(3);
 
 /// The number of the signal that asked for an end; 0 if none did.
 static ASKED: AtomicU8 = AtomicU8::new(0);
@@ -10,9 +16,28 @@ static ASKED: AtomicU8 = AtomicU8::new(0);
 pub(crate) fn install() {
     watch(|signal| {
         if ASKED.swap(signal, Ordering::SeqCst) != 0 {
-            std::process::exit(i32::from(code_of(signal)));
+            end(signal);
         }
     });
+}
+
+/// As [`install`], for a command that computes in this process and loses nothing but its counts:
+/// it ends within seconds, whatever it does.
+pub(crate) fn install_with_grace() {
+    watch(|signal| {
+        if ASKED.swap(signal, Ordering::SeqCst) != 0 {
+            end(signal);
+        }
+        std::thread::spawn(move || {
+            std::thread::sleep(GRACE);
+            crate::out::errln!("gradiff: interrupted");
+            end(signal);
+        });
+    });
+}
+
+fn end(signal: u8) -> ! {
+    std::process::exit(i32::from(code_of(signal)))
 }
 
 /// In a worker: Ctrl-C reaches the whole process group, but only the parent decides. The work is

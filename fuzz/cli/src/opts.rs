@@ -15,7 +15,7 @@ use crate::{Failure, Status};
 /// # Errors
 /// A file that holds no program; a program that is refused; an opt that is none, or not legal.
 pub(crate) fn measure(options: &Opts) -> Result<Status, Failure> {
-    crate::interrupt::install();
+    crate::interrupt::install_with_grace();
     let case = crate::case::read(&options.file)?;
     let Case::Program(program) = &case.case else {
         let file = options.file.display();

@@ -24,6 +24,10 @@ const DYING: Duration = Duration::from_millis(500);
 /// Wall time that a program may take, in multiples of its processor time and in seconds at least.
 const WALL: (u64, u64) = (10, 120);
 
+/// Programs after which a worker gives way to a fresh one: its engines keep kernels, and what led to
+/// a death has to be run again.
+const PROGRAMS_MOST: usize = 2048;
+
 /// What a worker is started with.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
@@ -161,6 +165,13 @@ impl Client {
             },
             reply => Ok(self.found(&numbers, reply, sequence)),
         }
+    }
+
+    /// Returns whether the worker has run so many programs that it should be closed: a fresh one
+    /// takes its place.
+    pub(crate) fn is_worn(&self) -> bool {
+        let count = |process: &Process| process.history.iter().map(Vec::len).sum::<usize>();
+        self.process.as_ref().is_some_and(|process| PROGRAMS_MOST <= count(process))
     }
 
     fn run_singly(&mut self, numbers: &[u64]) -> Result<Ran, Failure> {

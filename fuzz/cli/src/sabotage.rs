@@ -36,9 +36,9 @@ struct Case {
 /// Runs the harness on every mutant of the rows asked for.
 ///
 /// # Errors
-/// No row has such a name; the list of reviewed survivors cannot be read.
+/// No row has such a name; the list of reviewed survivors cannot be read; it was interrupted.
 pub(crate) fn measure(options: &Sabotage) -> Result<Status, Failure> {
-    crate::interrupt::install();
+    crate::interrupt::install_with_grace();
     let reviewed = sabotage::reviewed(REVIEWED).map_err(Failure::Internal)?;
     let mutants = asked(options)?;
     if mutants.is_empty() {
@@ -72,6 +72,9 @@ pub(crate) fn measure(options: &Sabotage) -> Result<Status, Failure> {
         let alive: Vec<&mut Case> = cases.iter_mut().filter(|case| case.death.is_none()).collect();
         let work = |case: &mut Case| attempt(case, round, &harness, options.seed, &is_over);
         in_parallel(alive, jobs, &work)?;
+    }
+    if crate::interrupt::is_asked() {
+        return Err(Failure::Interrupted);
     }
     let seconds = spent();
     let mut groups = Group::all(&cases, &reviewed);

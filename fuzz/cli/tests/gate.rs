@@ -186,11 +186,12 @@ fn a_worker_that_is_killed_is_a_finding_that_was_not_reproduced() {
     }
 }
 
-/// A hunt that has seen a crash and makes it smaller, which a compiler keeps it from.
-fn stuck(folder: &Folder) -> (Child, u32) {
+/// A hunt that has seen a crash and makes it smaller, which a compiler keeps it from; `aborts` makes
+/// the object that crashes.
+fn stuck(folder: &Folder, aborts: &str) -> (Child, u32) {
     let script = format!(
         "mkdir \"$here/again\" 2>/dev/null || {{ echo $$ > \"$here/part\"; \
-         mv \"$here/part\" \"$here/compiler\"; sleep 600; }}\n{ABORTS}"
+         mv \"$here/part\" \"$here/compiler\"; sleep 600; }}\n{aborts}"
     );
     let hunt = [&HUNT[..], &["--programs", "1", "--timeout", "600"]].concat();
     let child = folder.gradiff(&script, &hunt).spawn().expect("the command starts");
@@ -201,7 +202,7 @@ fn stuck(folder: &Folder) -> (Child, u32) {
 #[test]
 fn what_is_minimised_survives_a_kill_and_nothing_else_does() {
     let folder = Folder::new();
-    let (mut hunt, compiler) = stuck(&folder);
+    let (mut hunt, compiler) = stuck(&folder, ABORTS);
     let workers = children(hunt.id());
     let sleepers = children(compiler);
     assert!(!workers.is_empty() && sleepers.len() == 1, "{workers:?} {sleepers:?}");
@@ -218,6 +219,23 @@ fn what_is_minimised_survives_a_kill_and_nothing_else_does() {
     assert_eq!(raw.len(), 1, "{raw:?}");
     let text = std::fs::read_to_string(&raw[0]).expect("it is text");
     for part in ["crash on c", "signal: 6", "from: gradiff gen --seed 1 --first 0", "output "] {
+        assert!(text.contains(part), "{text}");
+    }
+}
+
+/// Nobody knows whether the program killed the worker or somebody else did.
+#[test]
+fn a_death_that_an_interrupt_leaves_unconfirmed_is_a_sequence() {
+    let folder = Folder::new();
+    // It is gone from the cache, so that it has to be compiled to be seen again.
+    let once = ABORTS.replace("abort()", r#"system("rm -f cache/*.so"); abort()"#);
+    let (hunt, _) = stuck(&folder, &once);
+    signal(hunt.id(), "-TERM");
+    let summary = summary(&hunt.wait_with_output().expect("the hunt ends"), 2);
+    assert_eq!(summary["not_reproduced"], 1, "{summary}");
+    assert!(folder.files("findings", "case").is_empty());
+    let (_, text) = sequence(&folder);
+    for part in ["signal: 6", "not reproduced in the time there was", "backends c\nrun 0\n"] {
         assert!(text.contains(part), "{text}");
     }
 }
@@ -257,6 +275,28 @@ fn an_interrupt_reaches_the_case_that_a_replay_runs() {
         assert!(text(&output).contains("0 of 1 cases replayed"), "{}", text(&output));
         assert!(within(2, || (!is_running(compiler)).then_some(())).is_some());
         std::fs::remove_file(folder.path().join("compiler")).expect("it is there");
+    }
+}
+
+#[test]
+fn an_interrupt_reaches_a_kernel_that_a_command_runs_in_its_own_process() {
+    let folder = Folder::new();
+    // Each of its sequences takes the interpreter minutes.
+    folder.write(
+        "a.case",
+        b"a = input f32[4096] seeded(0, unit)\nb = reshape a [4096,1]\n\
+          c = expand b [4096,4096]\nd = mul c a\ne = sum d axes=[1]\noutput e\n",
+    );
+    for arguments in [["opts", "a.case"].as_slice(), &["sabotage", "--jobs", "1"]] {
+        let mut command = folder.gradiff("", arguments).spawn().expect("the command starts");
+        std::thread::sleep(Duration::from_secs(2));
+        assert!(command.try_wait().expect("it is a child").is_none(), "{arguments:?} was short");
+        signal(command.id(), "-INT");
+        let ended = within(20, || command.try_wait().expect("it is a child"));
+        let _ = command.kill();
+        let output = command.wait_with_output().expect("it has ended");
+        assert_eq!(ended.and_then(|status| status.code()), Some(130), "{}", text(&output));
+        assert!(text(&output).contains("interrupted"), "{}", text(&output));
     }
 }
 

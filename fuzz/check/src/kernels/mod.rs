@@ -19,7 +19,7 @@ pub(crate) use draw::Style;
 use draw::{DIMENSIONS, draw_kernel, element};
 
 /// The words that reports of this check begin with.
-const SAID: &str = "drawn kernel";
+pub(crate) const SAID: &str = "drawn kernel";
 
 /// Devices in process on which kernels are drawn.
 pub const DIRECT: [&str; 3] = ["interp", "jit", "ptx"];
@@ -67,6 +67,17 @@ pub fn check_kernels(device: &str, seed: u64, count: u64) -> Result<(), String> 
         compare(&*executable, drawn).map_err(|what| said(&drawn.kernel, &what))?;
     }
     Ok(())
+}
+
+/// The crate to blame for what [`check_kernels`] reports: that of the checker which refuses a kernel
+/// for any device, of the device that runs uops, or else of the texts.
+pub fn room_of_kernels(problem: &str) -> &'static str {
+    let is_on = |device: &&str| problem.contains(&format!("{SAID} on {device}:"));
+    match DIRECT.iter().chain(&COMPILED).find(|device| is_on(device)) {
+        None => "graph",
+        Some(&"interp" | &"jit") => "runtime",
+        Some(_) => "render",
+    }
 }
 
 /// Returns whether a kernel is launched in more dimensions than devices with groups have.
@@ -172,6 +183,15 @@ mod tests {
                 5 <= kernel.uops.iter().filter(|uop| uop.op == Op::Range).count()
             }));
         }
+    }
+
+    #[test]
+    fn problems_are_blamed_on_what_stands_between_the_uops_and_their_meaning() {
+        for (device, room) in [("interp", "runtime"), ("jit", "runtime"), ("ptx", "render")] {
+            let problem = format!("{SAID} on {device}: element 0 is 1, not 2");
+            assert_eq!(room_of_kernels(&problem), room);
+        }
+        assert_eq!(room_of_kernels(&format!("{SAID}, of seed 3: it is refused")), "graph");
     }
 
     #[test]

@@ -109,7 +109,10 @@ impl Checks {
             let at = turn as usize % devices.len().max(1);
             devices.get(at).copied()
         };
-        let of = |detail| Found { detail, of: Of::Room("render", "kernels") };
+        let of = |detail: String| {
+            let room = gradiff_check::room_of_kernels(&detail);
+            Found { detail, of: Of::Room(room, "kernels") }
+        };
         if let Some(device) = turn(direct, self.rounds) {
             verdict.check(&format!("kernels:{device}:{}", self.rounds), || {
                 gradiff_check::check_kernels(device, seed, KERNELS).map_err(of)
