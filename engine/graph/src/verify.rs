@@ -498,6 +498,10 @@ mod tests {
             uops[1].arg = axis(crate::AxisKind::Loop);
             uops[2].arg = axis(crate::AxisKind::Local);
         }));
+        // A uop is asked for launched ranges before those behind it are looked at.
+        let source = vec![row(Op::Range, &[9], axis(crate::AxisKind::Local))];
+        let linear = Linear { name: "E_4".to_owned(), uops: source };
+        assert_eq!(linear.launched(crate::AxisKind::Local), []);
     }
 
     #[test]
