@@ -240,7 +240,8 @@ fn check_kernel(node: &UOp) -> Result<(), String> {
         }
         (Op::EndRange, _) => src[0].op() == Op::Range,
         (Op::Wmma, Arg::TensorCore(core)) => is_product(node, core),
-        (Op::DefineAcc, _) => src[0].dtype() == node.dtype(),
+        (Op::Vectorize, _) => src.iter().all(|uop| uop.dtype() == node.dtype()),
+        (Op::DefineAcc | Op::Lane, _) => src[0].dtype() == node.dtype(),
         (Op::Assign, _) => src[0].op() == Op::DefineAcc && src[0].dtype() == src[1].dtype(),
         _ => true,
     };
