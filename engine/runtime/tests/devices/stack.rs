@@ -104,11 +104,12 @@ fn overflow(name: &str) {
     const STACK: usize = 64 << 10;
     const OTHER: usize = 1 << 20;
     const PAGE: usize = 4096;
-    let kernel = device(name).unwrap().compile_checked(&[&scattered()]).unwrap().remove(0);
+    let kernel = device(name).expect("a device").compile_checked(&[&scattered()]);
+    let kernel = kernel.expect("it compiles").remove(0);
     let numbers = [0, 1, 2, 3].map(|value| Constant::int(DType::U16, value));
     let input = memory_of(&numbers);
-    let output = Memory::new(DType::I32, 4).unwrap();
-    let work: Box<dyn FnOnce()> = Box::new(|| kernel.run(&[&output, &input]).unwrap());
+    let output = Memory::new(DType::I32, 4).expect("a few bytes");
+    let work: Box<dyn FnOnce()> = Box::new(|| kernel.run(&[&output, &input]).expect("it runs"));
     let mut work = Box::new(work);
     extern "C" fn run(work: *mut libc::c_void) -> *mut libc::c_void {
         // SAFETY: it is the box below, which nobody uses meanwhile.
