@@ -117,6 +117,8 @@ struct Checker<'a> {
     /// Whether the value may depend on what nobody has written: an element of a local array, or a
     /// bool that is neither 0 nor 1. A compiler may take such a value for another one at each use.
     is_undefined: Vec<bool>,
+    /// Whether the kernel loads any such value, before or after it is assigned to a variable.
+    has_undefined: bool,
     /// Whether it depends on a variable, and so may be another one behind its gate than in it.
     is_variable: Vec<bool>,
     /// The range that is shared out to threads of the host.
@@ -134,8 +136,11 @@ struct Checker<'a> {
 impl<'a> Checker<'a> {
     fn new(linear: &'a Linear) -> Checker<'a> {
         let is_shared = |(range, steps): (u32, i64)| (1 < steps).then_some(range);
+        let mut loads = linear.uops.iter().filter(|uop| uop.op == Op::Load);
+        let has_undefined = loads.any(|load| is_undefined_load(linear, load));
         Checker {
             linear,
+            has_undefined,
             intervals: Vec::with_capacity(linear.uops.len()),
             is_exact: Vec::with_capacity(linear.uops.len()),
             is_undefined: Vec::with_capacity(linear.uops.len()),
@@ -154,9 +159,9 @@ impl<'a> Checker<'a> {
         self.check_definition(position)?;
         let uop = &self.linear.uops[position];
         let is_undefined = match uop.op {
-            Op::Load => uop.dtype == DType::Bool || self.is_local(uop.src[0]),
+            Op::Load => is_undefined_load(self.linear, uop),
             // What is assigned later may be.
-            Op::DefineAcc => !self.locals.is_empty(),
+            Op::DefineAcc => self.has_undefined,
             _ => uop.src.iter().any(|source| self.is_undefined[*source as usize]),
         };
         let (interval, is_exact) =
@@ -174,8 +179,9 @@ impl<'a> Checker<'a> {
         self.by_thread.push(by_thread);
         match uop.op {
             Op::Range => {
-                let end = self.intervals[uop.src[0] as usize];
-                self.is_idle.push(end.is_some_and(|(_, most)| most <= 0));
+                let end = uop.src[0] as usize;
+                let is_empty = self.intervals[end].is_some_and(|(_, most)| most <= 0);
+                self.is_idle.push(is_empty && !self.is_undefined[end]);
             }
             Op::EndRange => drop(self.is_idle.pop()),
             // What is in a loop without a step is never reached.
@@ -221,8 +227,7 @@ impl<'a> Checker<'a> {
     }
 
     fn is_local(&self, index: u32) -> bool {
-        let array = self.linear.uops[index as usize].src[0];
-        self.linear.uops[array as usize].op == Op::DefineLocal
+        is_local(self.linear, index)
     }
 
     /// The interval of a uop from those of its sources; whether it is the formula's.
@@ -540,6 +545,17 @@ impl<'a> Checker<'a> {
     }
 }
 
+/// Returns whether an index is into a local array.
+fn is_local(linear: &Linear, index: u32) -> bool {
+    let array = linear.uops[index as usize].src[0];
+    linear.uops[array as usize].op == Op::DefineLocal
+}
+
+/// Returns whether a load may give what nobody has written.
+fn is_undefined_load(linear: &Linear, load: &crate::Instruction) -> bool {
+    load.dtype == DType::Bool || is_local(linear, load.src[0])
+}
+
 fn constant_is(uop: &crate::Instruction, value: bool) -> bool {
     matches!(uop.arg, Arg::Const(constant) if constant.to_int() == Some(i128::from(value)))
 }
@@ -777,6 +793,61 @@ mod tests {
     }
 
     #[test]
+    fn variables_may_hold_what_nobody_wrote() {
+        // The variable stands before the array that it is set from.
+        let through = |array: &str, dtype: &str, initial: &str| {
+            format!(
+                "const i32 [] 0
+                 const {dtype} [] {initial}
+                 define_acc {dtype} [1] 0
+                 {array}
+                 index {dtype} [3, 0]
+                 load {dtype} [4]
+                 assign {dtype} [2, 5]
+                 cast i32 [2]
+                 const i32 [] 8
+                 cmod i32 [7, 8]
+                 cmplt bool [9, 8]
+                 const i32 [] -1
+                 cmplt bool [11, 9]
+                 and bool [10, 12]
+                 define_global i32 [] data1 8
+                 index i32 [14, 7, 13]
+                 store void [15, 0]"
+            )
+        };
+        let problem = Some("its index depends on a local array or a bool from memory");
+        check(&through("define_local bool [] local0 1", "bool", "false"), problem);
+        check(&through("define_global bool [] data0 1", "bool", "false"), problem);
+        check(&through("define_local u8 [] local0 1", "u8", "0"), problem);
+    }
+
+    #[test]
+    fn loops_that_may_have_an_iteration_are_checked() {
+        // A truth value less 1 is 0 at most, unless the byte is neither 0 nor 1.
+        for array in ["define_local bool [] local0 1", "define_global bool [] data0 1"] {
+            check(
+                &format!(
+                    "{array}
+                     const i32 [] 0
+                     index bool [0, 1]
+                     load bool [2]
+                     cast i32 [3]
+                     const i32 [] 1
+                     sub i32 [4, 5]
+                     range i32 [6] 0
+                     const i32 [] 1000000
+                     define_global i32 [] data1 8
+                     index i32 [9, 8]
+                     store void [10, 1]
+                     endrange void [7]"
+                ),
+                Some("uop 11 (store): its elements are among 1000000 to 1000000"),
+            );
+        }
+    }
+
+    #[test]
     fn uops_are_used_as_what_they_are() {
         let twice = "define_global f32 [] data0 1\ndefine_global f32 [] data0 8";
         check(twice, Some("uop 1 (define_global): slot 0 is defined twice"));
@@ -789,6 +860,11 @@ mod tests {
         check(&format!("{address}add i32 [0, 1]"), Some("source 0 is define_global"));
         check(&format!("{address}index i32 [0, 2]"), Some("source 2 is index"));
         check("define_var i32 [] n 0..4", Some("no such uop"));
+        // A lane of 1000 that is taken for one of 8 bits.
+        let lane = "const i32 [] 1000\nvectorize i32x2 [0]\nlane u8 [1] 0\ncast i32 [2]\n\
+                    define_global f32 [] data0 256\nindex f32 [4, 3]\nload f32 [5]";
+        check(lane, Some("uop 2 (lane): lane of"));
+        check("const i32 [] 1000\nvectorize u8x2 [0]", Some("uop 1 (vectorize): vectorize of"));
         let launched = "const i32 [] -1\nrange i32 [0] 0g\nendrange void [1]";
         check(launched, Some("a launched range ends"));
     }

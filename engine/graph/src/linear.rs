@@ -65,7 +65,7 @@ impl Linear {
 
     /// The launched ranges of a kind, outermost first: position and count of steps.
     pub fn launched(&self, kind: AxisKind) -> Vec<(u32, i64)> {
-        let steps = |uop: &Instruction| match self.uops[*uop.src.first()? as usize].arg {
+        let steps = |uop: &Instruction| match self.uops.get(*uop.src.first()? as usize)?.arg {
             Arg::Const(end) => i64::try_from(end.to_int()?).ok(),
             _ => None,
         };

@@ -240,7 +240,8 @@ fn check_kernel(node: &UOp) -> Result<(), String> {
         }
         (Op::EndRange, _) => src[0].op() == Op::Range,
         (Op::Wmma, Arg::TensorCore(core)) => is_product(node, core),
-        (Op::DefineAcc, _) => src[0].dtype() == node.dtype(),
+        (Op::Vectorize, _) => src.iter().all(|uop| uop.dtype() == node.dtype()),
+        (Op::DefineAcc | Op::Lane, _) => src[0].dtype() == node.dtype(),
         (Op::Assign, _) => src[0].op() == Op::DefineAcc && src[0].dtype() == src[1].dtype(),
         _ => true,
     };
@@ -498,6 +499,10 @@ mod tests {
             uops[1].arg = axis(crate::AxisKind::Loop);
             uops[2].arg = axis(crate::AxisKind::Local);
         }));
+        // A uop is asked for launched ranges before those behind it are looked at.
+        let source = vec![row(Op::Range, &[9], axis(crate::AxisKind::Local))];
+        let linear = Linear { name: "E_4".to_owned(), uops: source };
+        assert_eq!(linear.launched(crate::AxisKind::Local), []);
     }
 
     #[test]

@@ -120,6 +120,9 @@ impl Lowering {
                 Ok((value, extent(tracker)))
             }
             (Op::Store, Arg::View(tracker)) => {
+                if new[&node.src()[1]].1 & !extent(tracker) != 0 {
+                    return Err(malformed(format!("several values for each element of {tracker}")));
+                }
                 let (place, gate) = self.place(tracker);
                 let target = index(source(0), place, gate);
                 let store = UOp::new(Op::Store, DType::Void, [target, source(1)], Arg::None);
@@ -194,7 +197,11 @@ impl Lowering {
         };
         let counters: SmallVec<[UOp; 4]> =
             tracker.shape().iter().enumerate().map(counter).collect();
-        let place = tracker.index(&mut algebra, &counters);
+        let place = match tracker.shape().contains(&0) {
+            // No loop is sure to stand around an access of no element: its index knows no axis.
+            true => (UOp::int(self.dtype, 0), Some(UOp::constant(Constant::bool(false)))),
+            false => tracker.index(&mut algebra, &counters),
+        };
         self.places.push((tracker.clone(), place.clone()));
         place
     }

@@ -4,6 +4,7 @@ use std::hash::{Hash, Hasher};
 
 use gradiff_graph::{Arg, BoundedLinear, Op, UOp, verify_tree_node};
 use gradiff_rewrite::Trace;
+use gradiff_view::View;
 use rustc_hash::FxHasher;
 
 use crate::cascade::cascade;
@@ -165,7 +166,7 @@ fn late(root: &UOp, ctx: &mut Context<'_>) -> Result<UOp, Error> {
 /// parameters of the tree are parameters of the result, also those that are no longer read.
 ///
 /// # Errors
-/// If `ast` is no kernel tree, a view in it leaves its array, it has more than 64 loops that cannot
+/// If `ast` is no kernel tree, a view in it leaves its array or stores an element twice, it has more than 64 loops that cannot
 /// be merged, or has indices beyond 64 bits. The count of elements does not matter: nothing is
 /// allocated for them.
 pub fn lower(
@@ -201,8 +202,9 @@ pub fn stages(ast: &UOp, target: &Target, options: &Options) -> Result<Stages, E
     Ok((kernels, linear))
 }
 
-/// Whether each node of a kernel tree is one that [`verify_tree_node`] accepts, and what is loaded
-/// and stored is inside its array.
+/// Whether each node of a kernel tree is one that [`verify_tree_node`] accepts, what is loaded and
+/// stored is inside its array, and no two elements of the output touch one element of an array that
+/// is stored: threads may share them out.
 fn check_tree(ast: &UOp) -> Result<(), Error> {
     for node in ast.toposort() {
         verify_tree_node(&node).map_err(|error| malformed(error.to_string()))?;
@@ -214,8 +216,36 @@ fn check_tree(ast: &UOp) -> Result<(), Error> {
             let (op, size) = (node.op(), global.size_elements);
             return Err(malformed(format!("a {op} at {tracker} of an array of {size} elements")));
         }
+        if node.op() == Op::Store && !tracker.views().iter().all(is_injective) {
+            return Err(malformed(format!("a store at {tracker}, in one place more than once")));
+        }
+        let is_stored = |store: &&UOp| store.op() == Op::Store && store.src()[0] == node.src()[0];
+        let [store] = ast.src() else { continue };
+        if Some(store).filter(is_stored).is_some_and(|store| store.arg() != arg) {
+            return Err(malformed(format!("a load at {tracker} of an array that is stored")));
+        }
     }
     Ok(())
+}
+
+/// Returns whether no two real elements of a view are one element of what lies below, as far as the
+/// strides tell: each is longer than all shorter ones together reach.
+fn is_injective(view: &View) -> bool {
+    let sizes = view.shape().iter().enumerate().map(|(axis, size)| match view.mask() {
+        Some(mask) => mask[axis].1 - mask[axis].0,
+        None => *size,
+    });
+    let axes = sizes.zip(view.strides()).filter(|(size, _)| 1 < *size);
+    let mut axes: Vec<(i128, i128)> =
+        axes.map(|(size, stride)| (i128::from(*stride).abs(), i128::from(size))).collect();
+    axes.sort_unstable();
+    let mut reach = 0i128;
+    view.size() == 0
+        || axes.iter().all(|(stride, size)| {
+            let is_longer = reach < *stride;
+            reach = reach.saturating_add(stride.saturating_mul(size - 1));
+            is_longer
+        })
 }
 
 /// The kernel in order, written out.
@@ -230,9 +260,9 @@ fn to_linear(
     let linear = fragments::join(expand::expand(linear, target))?;
     let linear = contract::contract(linear, target, options.rewrite.mode);
     let linear = if target.vectors.alu { near::near(linear) } else { linear };
-    // SAFETY: `check_tree` saw that each view is inside its array, and `globals` that slots differ.
-    // Indices are these views' formulas, gated where a view is masked, and each pass keeps the
-    // elements that a kernel touches, which the evaluators and the checked interpreter test. Names
-    // are made of letters, digits and underscores.
+    // SAFETY: `check_tree` saw that each view is inside its array and each element is stored once, and
+    // `globals` that slots differ. Indices are these views' formulas, gated where a view is masked
+    // or empty, and each pass keeps the elements that a kernel touches, which the evaluators and the
+    // checked interpreter test. Names are made of letters, digits and underscores.
     Ok(unsafe { BoundedLinear::promised(linear) })
 }

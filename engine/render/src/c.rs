@@ -146,8 +146,10 @@ impl Dialect for C {
         let parameters: Vec<String> = arrays.chain(variables).collect();
         let mut text = format!("void {}({}) {{\n", head.name, parameters.join(", "));
         for (name, dtype, size_elements) in &head.locals {
+            // A bool that is neither 0 nor 1 is undefined once it is loaded.
+            let start = if *dtype == DType::Bool { " = {0}" } else { "" };
             text.push_str(&format!(
-                "  {} {name}[{size_elements}] __attribute__((aligned(64)));\n",
+                "  {} {name}[{size_elements}] __attribute__((aligned(64))){start};\n",
                 c_type(*dtype)
             ));
         }
@@ -198,7 +200,8 @@ impl Dialect for C {
     /// second, which can wait for more lines at a time.
     fn ask_early(&self, place: &Place, further: i64) -> Option<String> {
         let bytes = usize::from(place.lanes) * place.dtype.size_bytes();
-        let (from, twice) = (format!("{}+{}", place.array, place.index), 2 * further);
+        let from = format!("{}+{}", place.array, place.index);
+        let twice = further.checked_mul(2)?;
         let near = format!("__builtin_prefetch({from}+{further});");
         (32 <= bytes).then(|| format!("{near} __builtin_prefetch({from}+{twice}, 0, 2);"))
     }

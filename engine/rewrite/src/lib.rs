@@ -102,6 +102,8 @@ pub fn late() -> Arc<RuleSet> {
 
 /// Runs `work` with other tables on this thread: each row that has the name of one of `rows` is
 /// replaced by it, a row of a new name is added at the end of the table that its name begins with.
+/// Rows are trusted: by a wrong one, kernels may be lowered that leave their arrays. They are to run
+/// on devices that check each access, as `interp`.
 ///
 /// # Errors
 /// What loading the tables says.

@@ -650,6 +650,9 @@ impl<'a> Locked<'a> {
 mod tests {
     use super::*;
 
+    /// Bytes that are mapped and used again; the fewest such where each takes its time.
+    const LARGE: usize = if cfg!(miri) { 256 << 10 } else { 5 << 20 };
+
     #[test]
     fn from_bytes_then_read_gives_the_bytes() {
         let memory = Memory::from_bytes(DType::I16, &[1, 2, 3, 4]).unwrap();
@@ -661,7 +664,7 @@ mod tests {
 
     #[test]
     fn used_again_counts_as_never_written() {
-        const SIZE: usize = 5 << 20;
+        const SIZE: usize = LARGE;
         let address = |memory: &Memory| memory.lock().bytes().as_ptr();
         let first = Memory::from_bytes(DType::U8, &vec![7; SIZE]).unwrap();
         let place = address(&first);
@@ -712,7 +715,7 @@ mod tests {
 
     #[test]
     fn bools_that_nobody_wrote_are_0_or_1() {
-        const SIZE: usize = 1 << 20;
+        const SIZE: usize = LARGE;
         let is_bool = |memory: &Memory| memory.lock().bytes().iter().all(|byte| *byte <= 1);
         for _ in 0..4 {
             // What was freed is used again.
@@ -758,7 +761,7 @@ mod tests {
 
     #[test]
     fn part_outlives_the_whole() {
-        const SIZE: usize = 5 << 20;
+        const SIZE: usize = LARGE;
         let whole = Memory::from_bytes(DType::U8, &vec![7; SIZE]).unwrap();
         let part = whole.part(SIZE / 2, SIZE / 2).unwrap();
         let place = start(&part);

@@ -2,7 +2,9 @@
 
 use crate::common::random::{exp2_beside_its_sum, global, load, plain, reduce, sink};
 use crate::common::{linear, tree};
-use gradiff_graph::{Arg, Constant, DType, Dims, Instruction, Linear, Local, Op, UOp};
+use gradiff_graph::{
+    Arg, BoundedLinear, Constant, DType, Dims, Instruction, Linear, Local, Op, UOp,
+};
 use gradiff_kernel::{
     Error, Options, PASSES, Strategy, Target, Vectors, interpret, lower, name, stages,
 };
@@ -714,4 +716,56 @@ fn view_that_leaves_its_array_is_refused() {
     assert!(error.contains("of an array of 8 elements"), "{error}");
     let mixed = UOp::new(Op::Neg, DType::F32, [contiguous(DType::I32, 1, &[4, 4])], Arg::None);
     assert!(refused(&sink(mixed, &[4, 4])).contains("neg turns i32 into f32"));
+}
+
+/// Loops of the output may be shared out to threads.
+#[test]
+fn element_that_is_touched_twice_is_refused() {
+    let store = |size: i64, tracker: ShapeTracker, value: UOp| {
+        let target = global(DType::F32, 0, size);
+        let store = UOp::new(Op::Store, DType::Void, [target, value], Arg::View(tracker));
+        let tree = UOp::new(Op::Sink, DType::Void, [store], Arg::None);
+        let kernel = lower(&tree, &Target::default(), &Options::default(), &mut Trace::default());
+        kernel.err().map(|error| error.to_string())
+    };
+    let refused = |error: Option<String>, problem: &str| {
+        assert!(error.as_ref().is_some_and(|error| error.contains(problem)), "{error:?}");
+    };
+    let value = || contiguous(DType::F32, 1, &[4, 8]);
+    let strided = |strides: [i64; 2]| {
+        let view = gradiff_view::View::create(&[4, 8], Some(&strides), 0, None).expect("a view");
+        ShapeTracker::from_views(&[view]).expect("a tracker")
+    };
+    for strides in [[0, 1], [8, 0], [7, 1], [1, 1], [2, 3]] {
+        refused(store(32, strided(strides), value()), "more than once");
+    }
+    for strides in [[8, 1], [1, 4], [9, 1], [1, 5]] {
+        assert_eq!(store(40, strided(strides), value()), None);
+    }
+    // The same element is read and written, or another one.
+    let flipped = plain(&[4, 8]).flip(&[false, true]).expect("a flip");
+    let own = |tracker| load(DType::F32, 0, 32, tracker);
+    assert_eq!(store(32, plain(&[4, 8]), own(plain(&[4, 8]))), None);
+    refused(store(32, plain(&[4, 8]), own(flipped)), "of an array that is stored");
+    // Eight values for each of four elements.
+    refused(store(4, plain(&[4, 1]), value()), "several values");
+    assert_eq!(store(4, plain(&[4, 1]), reduce(Op::Add, value(), &[1])), None);
+}
+
+#[test]
+fn access_of_no_element_is_gated() {
+    for shape in [[4, 0], [0, 4], [0, 0]] {
+        let value = |slot| load(DType::F32, slot, 0, plain(&shape));
+        let sum = UOp::binary(Op::Add, value(1), value(2));
+        let store = UOp::new(
+            Op::Store,
+            DType::Void,
+            [global(DType::F32, 0, 0), sum],
+            Arg::View(plain(&shape)),
+        );
+        let tree = UOp::new(Op::Sink, DType::Void, [store], Arg::None);
+        let kernel = lower(&tree, &Target::default(), &Options::default(), &mut Trace::default());
+        let kernel = kernel.expect("it is lowered").into_linear();
+        assert!(BoundedLinear::check(kernel.clone()).is_ok(), "{kernel}");
+    }
 }

@@ -331,8 +331,17 @@ impl Emitter<'_, '_> {
         count: usize,
     ) -> Result<SmallVec<[Value; 1]>, Error> {
         let address = self.address(index)?;
+        let array = &self.linear.uops[self.linear.uops[index as usize].src[0] as usize];
+        // An element of an array on the stack that nobody wrote holds anything.
+        let may_be_no_bool = array.op == Op::DefineLocal && array.dtype == DType::Bool;
         let offsets = (0..count as i32).map(|piece| piece * kind.bytes() as i32);
-        let load = |offset| self.builder.ins().load(kind, access_of(kind), address, offset);
+        let load = |offset| {
+            let value = self.builder.ins().load(kind, access_of(kind), address, offset);
+            match may_be_no_bool {
+                true => self.builder.ins().band_imm_u(value, 1),
+                false => value,
+            }
+        };
         Ok(offsets.map(load).collect())
     }
 

@@ -9,4 +9,6 @@ mod ops;
 mod parts;
 mod products;
 mod small_types;
+#[cfg(target_os = "linux")]
+mod stack;
 mod vectors;
