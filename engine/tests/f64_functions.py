@@ -7,7 +7,7 @@ import random
 import struct
 import sys
 
-from mpmath import mp, mpf, sin, log
+from mpmath import mp, mpf, sin, log, exp
 
 mp.prec = 1400
 random.seed(7)
@@ -36,12 +36,15 @@ def rounded(value):
 
 
 def row(name, function, x):
-    special = {"exp2": {INF: INF, -INF: 0.0}, "log2": {INF: INF, 0.0: -INF}, "sin": {}}[name]
+    special = {"exp2": {INF: INF, -INF: 0.0}, "log2": {INF: INF, 0.0: -INF}, "sin": {},
+               "exp": {INF: INF, -INF: 0.0}}[name]
     if x != x or (name == "sin" and abs(x) == INF) or (name == "log2" and x < 0):
         high, low = math.nan, 0.0
     elif x in special:
         high, low = special[x], 0.0
     elif name == "exp2" and not -1100 < x < 1100:
+        high, low = (INF if x > 0 else 0.0), 0.0
+    elif name == "exp" and not -800 < x < 800:
         high, low = (INF if x > 0 else 0.0), 0.0
     elif name == "sin" and x == 0:
         high, low = x, 0.0
@@ -63,6 +66,11 @@ bounds = {
     # Numbers that lie very near to multiples of a quarter turn.
     "sin": [6381956970095103 * 2.0**797, 5319372648326541 * 2.0**255, math.pi, math.pi / 2,
             math.pi / 4, 0.7853981633974484, 2.0**1023, 1.5707963267948968, 355.0, 1e5],
+    # The bounds of normal, subnormal and finite results, powers of two, halves of ln(2).
+    "exp": [-708.0, -708.3964185322641, -708.5, -744.4400719213812, -745.1332191019411,
+                -745.1332191019412, -745.5, -750.0, 709.0, 709.782712893384, 709.7827128933841,
+                710.0, 1e300, -1e300, 512.0, -512.0, 256.0, 64.0, -64.0, 0.34657359027997264,
+                -0.34657359027997264, 1.0397207708399179, 708.7429919725],
 }
 dice = {
     "exp2": lambda: random.choice([random.uniform(-1, 1), random.uniform(-1076, 1024)]),
@@ -71,8 +79,10 @@ dice = {
     "sin": lambda: random.choice([random.uniform(-4, 4), random.uniform(-1000, 1000),
                                   as_float(random.getrandbits(64)),
                                   random.randrange(1, 10**6) * math.pi / 2]),
+    "exp": lambda: random.choice([random.uniform(-1, 1), random.uniform(-746, 710)]),
 }
-functions = {"exp2": lambda x: mpf(2) ** x, "log2": lambda x: log(x, 2), "sin": sin}
+functions = {"exp2": lambda x: mpf(2) ** x, "log2": lambda x: log(x, 2), "sin": sin,
+             "exp": exp}
 for name, function in functions.items():
     for x in common + bounds[name] + [dice[name]() for _ in range(count)]:
         row(name, function, x)

@@ -220,7 +220,13 @@ fn compositions_compute_what_their_names_say() {
     check(|| floats(&[1.0, 2.0, 6.0]).mean(&[0]), "[3.0]");
     check(|| ints(&[3], &[-1, 0, 2]).relu(), "[0, 0, 2]");
     check(|| floats(&[3.0, 3.0]).softmax(0), "[0.5, 0.5]");
+    check(|| floats(&[0.0, 1000.0]).softmax(0)?.log(), "[-inf, 0.0]");
+    check(|| floats(&[0.0, 1000.0]).log_softmax(0), "[-1000.0, 0.0]");
     check(|| floats(&[0.0]).sigmoid(), "[0.5]");
+    // A constant, which needs no kernel.
+    check(|| Tensor::scalar(DType::F32, 88.0)?.exp(), "1.6516363e38");
+    // e^12 is above the largest f16.
+    check(|| Tensor::scalar(DType::F16, -12.0)?.sigmoid()?.cmpne(0), "true");
     check(|| grid().transpose()?.unsqueeze(0)?.squeeze(0), "[[1, 4], [2, 5], [3, 6]]");
     let engine = engine();
     assert_eq!(ints(&[1], &[3]).add(4).unwrap().item::<i32>(&engine).unwrap(), 7);

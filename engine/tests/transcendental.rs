@@ -1,6 +1,6 @@
-//! exp2, log2, sin and pow without a library, against others: in f32 against the system's functions
-//! of f64, on every 1009th float and around all that are special; in f64 against a table of values
-//! to twice as many bits (`f64_functions.txt`, made by `f64_functions.py` with mpmath).
+//! exp2, log2, sin, pow and exp without a library, against others: in f32 against the system's
+//! functions of f64, on every 1009th float and around all that are special; in f64 against a table
+//! of values to twice as many bits (`f64_functions.txt`, made by `f64_functions.py` with mpmath).
 //!
 //! `GRADIFF_STEP=1 cargo test --release -p gradiff --test transcendental -- --nocapture` tries all
 //! floats, with and without fused sums; half an hour. `GRADIFF_TABLE` names another table.
@@ -9,12 +9,18 @@
 #![allow(clippy::unwrap_used)]
 
 use gradiff::kernel::{FUNCTIONS, Strategy, Target};
-use gradiff::{Engine, Error, Tensor};
+use gradiff::rewrite::Mode;
+use gradiff::{DType, Engine, Error, Tensor};
 
 /// The most ulps that the head of `transcendental.rs` in the kernel room says; of pow for each
 /// doubling of its result as well.
-const STATED: [(&str, f64, f64); 4] =
-    [("exp2", 1.3, 2.0), ("log2", 1.9, 2.0), ("sin", 1.9, 2.0), ("pow", 2.0, 2.0)];
+const STATED: [(&str, f64, f64); 5] = [
+    ("exp2", 1.3, 2.0),
+    ("log2", 1.9, 2.0),
+    ("sin", 1.9, 2.0),
+    ("pow", 2.0, 2.0),
+    ("exp", 1.2, 1.2),
+];
 
 /// How many floats go through a kernel at once.
 const CHUNK: usize = 1 << 20;
@@ -77,30 +83,43 @@ fn f64s(bytes: &[u8]) -> impl Iterator<Item = f64> {
     bytes.chunks_exact(8).map(|bytes| f64::from_le_bytes(bytes.try_into().unwrap()))
 }
 
-/// Bits of floats: what is special, each power of two and what lies around it, half and whole
-/// numbers, the floats next to multiples of a quarter turn, and every so-manieth of all.
-fn inputs() -> Box<dyn Iterator<Item = u32>> {
+/// Bits of floats: those around special ones, and every so-manieth of all.
+fn inputs() -> impl Iterator<Item = u32> {
     let step = std::env::var("GRADIFF_STEP").map_or(1009, |step| step.parse().unwrap());
+    inputs_around_special().chain((0..=u32::MAX).step_by(step))
+}
+
+/// Bits of floats: what is special, each power of two and what lies around it, half and whole
+/// numbers, and the floats next to multiples of a quarter turn.
+fn inputs_around_special() -> impl Iterator<Item = u32> {
     let around = |bits: u32| (0..32u32).map(move |by| bits.wrapping_add(by).wrapping_sub(16));
     let powers = (0..512u32).map(|exponent| exponent << 23);
     let halves = (-400..400).map(|number| (number as f32 / 2.0).to_bits());
     let turns = (1..4000).map(|turn| (f64::from(turn) * std::f64::consts::FRAC_PI_2) as f32);
-    let special = powers.chain(halves).chain(turns.map(f32::to_bits)).flat_map(around);
-    Box::new(special.chain((0..=u32::MAX).step_by(step)))
+    powers.chain(halves).chain(turns.map(f32::to_bits)).flat_map(around)
 }
 
 type Function = (&'static str, fn(&Tensor) -> Result<Tensor, Error>, fn(f64) -> f64);
 
-const UNARY: [Function; 3] = [
+const UNARY: [Function; 4] = [
     ("exp2", Tensor::exp2, f64::exp2),
     ("log2", Tensor::log2, f64::log2),
     ("sin", Tensor::sin, f64::sin),
+    ("exp", Tensor::exp, f64::exp),
 ];
 
 #[test]
 fn functions_of_f32_are_as_close_as_they_say() {
-    let engines = engines();
-    for (name, op, exact) in UNARY {
+    check_f32(&engines(), &UNARY, inputs);
+}
+
+/// The functions are as close in f32 as the table says, on all engines.
+fn check_f32<I: Iterator<Item = u32>>(
+    engines: &[(String, Engine)],
+    functions: &[Function],
+    inputs: impl Fn() -> I,
+) {
+    for (name, op, exact) in functions {
         let mut worst = vec![(0.0, 0); engines.len()];
         let mut inputs = inputs().peekable();
         while inputs.peek().is_some() {
@@ -136,7 +155,7 @@ fn table(name: &str) -> Vec<[f64; 3]> {
         Ok(path) => std::fs::read_to_string(path).unwrap(),
         Err(_) => include_str!("f64_functions.txt").to_owned(),
     };
-    let rows = text.lines().filter_map(|line| line.strip_prefix(name));
+    let rows = text.lines().filter_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
     let float = |word: &str| f64::from_bits(u64::from_str_radix(word, 16).unwrap());
     let row = |row: &str| {
         let words: Vec<f64> = row.split_whitespace().map(float).collect();
@@ -147,14 +166,19 @@ fn table(name: &str) -> Vec<[f64; 3]> {
 
 #[test]
 fn functions_of_f64_are_as_close_as_they_say() {
-    for (engine_name, engine) in engines() {
-        for (name, op, _) in UNARY {
+    check_f64(&engines(), &UNARY);
+}
+
+/// The functions are as close in f64 as the table says, on all engines.
+fn check_f64(engines: &[(String, Engine)], functions: &[Function]) {
+    for (engine_name, engine) in engines {
+        for (name, op, _) in functions {
             let rows = table(name);
             assert!(rows.len() > 100, "{name}: {} rows", rows.len());
             let mut x: Vec<f64> = rows.iter().map(|row| row[0]).collect();
             x.resize(x.len().next_multiple_of(64), 0.0);
             let mut worst = (0.0, 0.0);
-            for (value, [x, high, low]) in f64s(&run(&engine, &x, op)).zip(rows) {
+            for (value, [x, high, low]) in f64s(&run(engine, &x, op)).zip(rows) {
                 let error = error_ulp(value, high, low, false);
                 if error > worst.0 {
                     worst = (error, x);
@@ -165,6 +189,68 @@ fn functions_of_f64_are_as_close_as_they_say() {
             assert!(error < stated(name).1, "{name} on {engine_name}: {error} ulp at {x:e}");
         }
     }
+}
+
+/// The devices that are here with what functions they have: optimised, not so, in strict mode, and
+/// each op in a kernel of its own.
+fn engines_with_functions() -> Vec<(String, Engine)> {
+    let mut engines = Vec::new();
+    for device in ["interp", "jit", "c"] {
+        for way in ["optimised", "plain", "strict", "unfused"] {
+            let Ok(mut engine) = Engine::new(device) else {
+                println!("skipped: no device {device}");
+                continue;
+            };
+            match way {
+                "plain" => engine.kernel.opts = Strategy::None,
+                "strict" => engine.kernel.rewrite.mode = Mode::Strict,
+                "unfused" => engine.schedule.fuse = false,
+                _ => {}
+            }
+            engines.push((format!("{device}, {way}"), engine));
+        }
+    }
+    engines
+}
+
+#[test]
+fn exp_is_as_close_on_devices_that_have_functions() {
+    let engines = engines_with_functions();
+    let exp = &UNARY[3..];
+    // Where results are finite, and beyond.
+    let results = (-1100..=900).map(|number| (number as f32 / 10.0).to_bits());
+    let inputs = || inputs_around_special().chain(results.clone());
+    check_f32(&engines, exp, inputs);
+    check_f64(&engines, exp);
+}
+
+#[test]
+fn exp_of_short_floats_is_the_nearest_one() {
+    let bits: Vec<u16> = (0..=u16::MAX).collect();
+    for (name, engine) in engines_with_functions() {
+        for dtype in [DType::F16, DType::BF16] {
+            let x = Tensor::from_slice(&[1 << 16], &bits).unwrap().bitcast(dtype).unwrap();
+            let wide = |x: &Tensor| f32_vec(&x.cast(DType::F32).unwrap(), &engine);
+            let values = wide(&x.exp().unwrap());
+            let numbers = wide(&x);
+            for (value, x) in values.into_iter().zip(numbers) {
+                let exact = f64::from(x).exp();
+                // A unit in the last place of the result; half of it, but for what f32 rounds.
+                let (digits, least) = if dtype == DType::F16 { (10, -14) } else { (7, -126) };
+                let exponent = exact.log2().floor().clamp(f64::from(least), 1e4);
+                let ulp = (exponent - f64::from(digits)).exp2();
+                let is_near = (f64::from(value) - exact).abs() <= 0.501 * ulp;
+                let most = if dtype == DType::F16 { 65504.0 } else { f64::from(f32::MAX) };
+                let is_over = most < exact && value == f32::INFINITY;
+                let is_nan = x.is_nan() && value.is_nan();
+                assert!(is_near || is_over || is_nan, "exp of {dtype} {x:e} on {name}: {value:e}");
+            }
+        }
+    }
+}
+
+fn f32_vec(x: &Tensor, engine: &Engine) -> Vec<f32> {
+    x.to_vec(engine).unwrap()
 }
 
 /// Dice for pairs, some of them of whole, halved or special numbers.

@@ -158,6 +158,10 @@ macro_rules! float_op {
             (Op::Sub, [x, y]) => Some(Outcome::Number((x - y).into())),
             (Op::Mul, [x, y]) => Some(Outcome::Number((x * y).into())),
             (Op::FDiv, [x, y]) => Some(Outcome::Number((x / y).into())),
+            // The float nearest to e stands for e, as in kernels.
+            (Op::Pow, [x, y]) if *x == std::f64::consts::E as $float => {
+                Some(Outcome::Number(y.exp().into()))
+            }
             (Op::Pow, [x, y]) => Some(Outcome::Number(x.powf(*y).into())),
             // Of NaN and a number, NaN comes out: a NaN on the right fails the comparison.
             (Op::Max, [x, y]) => {

@@ -214,7 +214,7 @@ impl Row<'_> {
 /// About how many additions an op takes.
 fn cost(node: &UOp) -> i64 {
     match node.op() {
-        op if 0 < uops(op) => uops(op),
+        _ if 0 < uops(node) => uops(node),
         Op::FDiv | Op::Recip | Op::Sqrt => 4,
         Op::CDiv | Op::CMod | Op::FloorDiv | Op::FloorMod => 8,
         op if op.is_elementwise() => 1,

@@ -5,7 +5,8 @@
 //! effect. Loads, stores, casts, bitcasts and `where` of these types stay as they are.
 //!
 //! Functions are written as sums and products where the target lacks them, or lacks them for
-//! vectors and the value may become one: it varies along an upcast range.
+//! vectors and the value may become one: it varies along an upcast range. e^x, the power of the
+//! float that is nearest to e, is written so for all targets, and is as exact on each of them.
 
 use gradiff_graph::{Arg, AxisKind, Constant, DType, Op, Sources, UOp};
 
@@ -87,6 +88,7 @@ impl Legal<'_> {
                 let one = UOp::constant(Constant::one(x.dtype()));
                 UOp::binary(Op::FDiv, one, x.clone())
             }
+            (Op::Pow, _) if let Some(value) = transcendental::decompose_exp(&node, target) => value,
             // A row of `late` does this; here for what it leaves when its fuel runs out.
             (Op::Threefry, _) => gradiff_rewrite::decompose_threefry(&node),
             (op, _) if self.lacks(op, node.dtype()) => {

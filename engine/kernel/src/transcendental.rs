@@ -3,20 +3,26 @@
 //! How far the values may be off, in units in the last place of what is exact, whether products
 //! are rounded before they are added or not (`engine/tests/transcendental.rs` tries all floats):
 //!
-//! |       | exp2 | log2 | sin  | pow                               |
-//! |-------|------|------|------|-----------------------------------|
-//! | f32   | 1.3  | 1.9  | 1.9  | 2 + 2 for each doubling of x^y    |
-//! | f64   | 2    | 2    | 2    | 2 + 2 for each doubling of x^y    |
+//! |       | exp2 | log2 | sin  | e^x  | pow                               |
+//! |-------|------|------|------|------|-----------------------------------|
+//! | f32   | 1.3  | 1.9  | 1.9  | 1.2  | 2 + 2 for each doubling of x^y    |
+//! | f64   | 2    | 2    | 2    | 1.2  | 2 + 2 for each doubling of x^y    |
 //!
 //! That holds of all arguments, also below the normal numbers and for the largest ones. Where a
 //! device takes numbers below the normal ones for zero, these do as well.
+//!
+//! e^x is the `pow` whose base is the float nearest to e. It is written so for every target, also
+//! for one that has `pow`: the power of that float is off by up to 45 ulps of f32, since e itself
+//! is rounded, and `exp2(x * log2(e))` by 64, since the product is. The float is nearer to e than
+//! half a ulp, so its power and e^x differ by less than a ulp for each doubling, which is within
+//! what pow may be off by, in strict mode as well.
 //!
 //! A compiler that takes floats for real numbers would drop a large number that is added and taken
 //! away again, so numbers are rounded to whole ones through their bits.
 
 use std::ops::{Add, BitAnd, BitOr, BitXor, Mul, Sub};
 
-use std::f64::consts::{LN_2, LOG2_E};
+use std::f64::consts::{E, LN_2, LOG2_E};
 
 use gradiff_graph::{Arg, Constant, DType, Op, UOp};
 
@@ -38,6 +44,10 @@ struct Format {
     bias: i64,
     /// Of `(2^r - 1)/r` for r from -0.5 to 0.5.
     exp2: &'static [f64],
+    /// Of `(e^r - 1)/r` for r from -ln(2)/2 to ln(2)/2: least error relative to e^r (Remez).
+    exp: &'static [f64],
+    /// ln(2) in so few bits that products by exponents are exact, and the rest.
+    ln_2: [f64; 2],
     /// Of `log2(1+f)/f` for 1+f from sqrt(0.5) to sqrt(2).
     log2: &'static [f64],
     /// Of `(sin(r) - r)/r^3` and `(cos(r) - 1 + r^2/2)/r^4` over r^2, for r up to pi/4.
@@ -55,6 +65,8 @@ const FORMATS: [Format; 2] = [
         mantissa: 23,
         bias: 127,
         exp2: &[LN_2, 0.24022651, 0.055503566, 0.009618082, 0.0013391088, 0.00015453357],
+        exp: &[1.0, 0.49999994, 0.16666521, 0.04166839, 0.008368745, 0.0013814537],
+        ln_2: [0.693145751953125, 1.4286068203094173e-06],
         log2: &[
             LOG2_E,
             -0.72134733,
@@ -91,6 +103,21 @@ const FORMATS: [Format; 2] = [
             4.4558581456653997e-10,
             2.5729523340946688e-11,
         ],
+        exp: &[
+            1.0,
+            0.5,
+            0.16666666666666682,
+            0.041666666666666095,
+            0.008333333333316982,
+            0.001388888888911632,
+            0.00019841269896515236,
+            2.4801586925794673e-5,
+            2.7557234727739422e-6,
+            2.7557582219434437e-7,
+            2.511208452775258e-8,
+            2.0826601320607446e-9,
+        ],
+        ln_2: [0.6931471805598903, 5.497923018708371e-14],
         log2: &[
             LOG2_E,
             -0.7213475204444817,
@@ -160,10 +187,11 @@ const TWO_BY_PI: [u64; 19] = [
     0x5603_3046_fc7b_6bab,
 ];
 
-/// About how many uops a function becomes; 0 for other ops.
-pub(crate) fn uops(op: Op) -> i64 {
-    match op {
+/// About how many uops a function becomes; 0 for other nodes.
+pub(crate) fn uops(node: &UOp) -> i64 {
+    match node.op() {
         Op::Exp2 => 25,
+        Op::Pow if exponent_of_e(node).is_some() => 25,
         Op::Log2 => 35,
         Op::Sin => 90,
         Op::Pow => 120,
@@ -171,11 +199,26 @@ pub(crate) fn uops(op: Op) -> i64 {
     }
 }
 
+/// The x of e^x; `None` if the node is no such power, or is one of 16-bit floats, none of which is
+/// near enough to e.
+fn exponent_of_e(node: &UOp) -> Option<&UOp> {
+    let (Op::Pow, DType::F32 | DType::F64, [base, x]) = (node.op(), node.dtype(), node.src())
+    else {
+        return None;
+    };
+    (base.as_const() == Some(Constant::float(node.dtype(), E))).then_some(x)
+}
+
+/// e^x in terms of ops that every target has; `None` if the node is none.
+pub(crate) fn decompose_exp(node: &UOp, target: &Target) -> Option<UOp> {
+    let x = Value(exponent_of_e(node)?.clone());
+    Some(Writer::new(node.dtype(), target)?.exp(&x).0)
+}
+
 /// The node in terms of ops that every target has; `None` if it is none of [`OPS`] over f32 or
 /// f64.
 pub(crate) fn decompose(node: &UOp, target: &Target) -> Option<UOp> {
-    let format = FORMATS.iter().find(|format| format.float == node.dtype())?;
-    let write = Writer { format, fused: target.mulacc, in_vectors: target.vectors.alu };
+    let write = Writer::new(node.dtype(), target)?;
     let src: Vec<Value> = node.src().iter().cloned().map(Value).collect();
     Some(match (node.op(), &src[..]) {
         (Op::Exp2, [x]) => write.exp2(x).0,
@@ -254,6 +297,12 @@ struct Writer {
 }
 
 impl Writer {
+    /// For f32 and f64.
+    fn new(dtype: DType, target: &Target) -> Option<Writer> {
+        let format = FORMATS.iter().find(|format| format.float == dtype)?;
+        Some(Writer { format, fused: target.mulacc, in_vectors: target.vectors.alu })
+    }
+
     fn float(&self, value: f64) -> Value {
         Value(UOp::constant(Constant::float(self.format.float, value)))
     }
@@ -311,28 +360,58 @@ impl Writer {
         &moved.bits_as(self.format.float) - &self.float(self.anchor())
     }
 
-    /// `2^x = 2^n * 2^r` for the whole number n that is nearest to x. The power comes in two
-    /// parts, so that what lies below the normal numbers is rounded once and what lies above the
-    /// finite ones is infinite.
+    /// `2^x = 2^n * 2^r` for the whole number n that is nearest to x.
     fn exp2(&self, x: &Value) -> Value {
-        let Format { float, int, mantissa, bias, .. } = *self.format;
+        let x = self.within_exponents(x, 1.0);
+        let (moved, n) = self.nearest(|anchor| &x + anchor);
+        let r = &x - &n;
+        let p = self.fused(&self.polynomial(self.format.exp2, &r), &r, &self.float(1.0));
+        self.times_power(&p, &moved)
+    }
+
+    /// `e^x = 2^n * e^r` for the whole number n that is nearest to `x * log2(e)`. The first
+    /// product and the first difference are exact, so that r is rounded as a number below 1/2 is
+    /// (Cody and Waite).
+    fn exp(&self, x: &Value) -> Value {
+        let x = self.within_exponents(x, LN_2);
+        let (moved, n) = self.nearest(|anchor| self.fused(&x, &self.float(LOG2_E), anchor));
+        let [upper, lower] = self.format.ln_2.map(|part| self.float(-part));
+        let r = self.fused(&n, &lower, &self.fused(&n, &upper, &x));
+        let p = self.fused(&self.polynomial(self.format.exp, &r), &r, &self.float(1.0));
+        self.times_power(&p, &moved)
+    }
+
+    /// `x`, or the nearest number whose power of 2 is infinite or 0; in `units` for each doubling.
+    fn within_exponents(&self, x: &Value, units: f64) -> Value {
+        let Format { mantissa, bias, .. } = *self.format;
         let (low, high) = (-bias - i64::from(mantissa) - 1, bias + 2);
-        let [low, high] = [low, high].map(|bound| self.float(bound as f64));
+        let [low, high] = [low, high].map(|bound| self.float(bound as f64 * units));
         let x = high.less(x).choose(&high, x);
-        let x = x.less(&low).choose(&low, &x);
-        // In the last bits n + 2*bias, so that halves of them are exponents as floats store them.
+        x.less(&low).choose(&low, &x)
+    }
+
+    /// The whole number n that is nearest to a number, which `add` adds to a float: as an integer,
+    /// in whose last bits is n + 2*bias, so that halves of them are exponents as floats store
+    /// them, and as a float.
+    fn nearest(&self, add: impl Fn(&Value) -> Value) -> (Value, Value) {
+        let Format { float, int, bias, .. } = *self.format;
         let anchor = self.anchor() + (2 * bias) as f64;
-        let moved = (&x + &self.float(anchor)).bits_as(int);
+        let moved = add(&self.float(anchor)).bits_as(int);
         // Without the anchor where `whole` goes without it.
         let n = match self.in_vectors {
             true => &moved.bits_as(float) - &self.float(anchor),
             false => (&moved - &self.int(self.bits_of(anchor))).cast(float),
         };
-        let r = &x - &n;
-        let p = self.fused(&self.polynomial(self.format.exp2, &r), &r, &self.float(1.0));
+        (moved, n)
+    }
+
+    /// `p * 2^n` for the n of [`Writer::nearest`]. The power comes in two parts, so that what lies
+    /// below the normal numbers is rounded once and what lies above the finite ones is infinite.
+    fn times_power(&self, p: &Value, moved: &Value) -> Value {
+        let Format { float, mantissa, .. } = *self.format;
         let first = moved.shifted(Op::Shr, 1);
         let scale = |exponent: &Value| exponent.shifted(Op::Shl, mantissa).bits_as(float);
-        &(&p * &scale(&first)) * &scale(&(&moved - &first))
+        &(p * &scale(&first)) * &scale(&(moved - &first))
     }
 
     /// `e + log2(1+f)` for `x = 2^e * (1+f)`; what lies below the normal numbers is scaled up.

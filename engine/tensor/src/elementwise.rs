@@ -93,7 +93,7 @@ binary! {
     max: Max, All;
     /// The smaller one; NaN if either is. All dtypes.
     min: Min, All;
-    /// `x^y` as C's pow. Floats.
+    /// `x^y` as C's pow; where x is the constant nearest to e in f32 or f64, `e^y`. Floats.
     pow: Pow, Floats;
     /// `x < y` as bool. All dtypes.
     cmplt: CmpLt, All;

@@ -158,6 +158,17 @@ fn pow(x: &Fact, y: &Fact) -> Option<Fact> {
     Some(Fact { err, ..Fact::exact(lo, hi, ROUGH) })
 }
 
+/// `e^x`, written as a power, which may be off by some units for each doubling.
+pub(crate) fn exp(x: &Fact, dtype: DType, policy: Policy) -> Option<Fact> {
+    if x.special || 30.0 < x.magnitude() || 0.25 < x.err {
+        return None;
+    }
+    let (lo, hi) = (x.lo.exp(), x.hi.exp());
+    let bounds = Fact::exact(lo, hi, ROUGH);
+    let fact = Fact { err: 1.5 * hi * x.err, away: 0.5 * lo, ..bounds };
+    settle(dtype, fact, 256.0, policy)
+}
+
 /// Integer quotients and remainders; the divisor must be away from 0.
 fn divide(op: BinaryOp, x: &Fact, y: &Fact, dtype: DType) -> Option<Fact> {
     if y.away < 1.0 {

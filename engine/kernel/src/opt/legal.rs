@@ -155,7 +155,7 @@ fn uops(free: &Free) -> Vec<(u64, i64)> {
             Op::Reduce => values.extend(&node.src()[..1]),
             op if op.is_elementwise() => {
                 values.extend(node.src());
-                *uops.entry(free.of_node(node)).or_default() += transcendental::uops(op).max(1);
+                *uops.entry(free.of_node(node)).or_default() += transcendental::uops(node).max(1);
             }
             _ => {}
         }

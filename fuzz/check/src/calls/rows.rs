@@ -38,7 +38,7 @@ pub(super) const ROWS: [(&str, Row); 32] = [
     ("unsqueeze", Row::Call(unsqueeze)),
     ("matmul", Row::Call(matmul)),
     ("mean", Row::Call(mean)),
-    ("softmax", Row::Call(softmax)),
+    ("softmax and log_softmax", Row::Call(softmax)),
     ("functions of floats", Row::Call(functions)),
     ("div", Row::Call(div)),
     ("item", Row::Check(item)),
@@ -585,6 +585,11 @@ fn softmax(draw: &mut Draw) -> Call {
     let (x, axis) = (draw.tensor(&of), draw.axis(of.shape.len()));
     let is_legal = of.dtype.is_float() && axis < of.shape.len();
     let expected = is_legal.then(|| of.clone());
+    if draw.one_in(2) {
+        return call(format!("log_softmax of {of:?} along {axis}"), expected, move || {
+            x.log_softmax(axis)
+        });
+    }
     call(format!("softmax of {of:?} along {axis}"), expected, move || x.softmax(axis))
 }
 

@@ -54,6 +54,7 @@ const CASES: &[&str] = &[
     "collapse-count-step",
     "collapse-unparented",
     "contiguous-between",
+    "exp",
     "f16-chain",
     "flip-reshape-flip",
     "gather-axis",

@@ -45,8 +45,11 @@ impl<C: Choices> Builder<'_, C> {
         let below = self.both(Sub, x, most)?;
         let least = if self.dtype_of(x) == DType::F16 { -8.0 } else { -30.0 };
         self.known(below, least, 0.0);
-        let natural = self.dtype_of(x) != DType::F16 && self.choices.below(3) > 0;
-        let scaled = if natural { self.with(Mul, below, LOG2_E)? } else { below };
+        let way = if self.dtype_of(x) == DType::F16 { 0 } else { self.choices.below(3) };
+        if way == 2 {
+            return Some((below, self.exp(below)?));
+        }
+        let scaled = if way == 1 { self.with(Mul, below, LOG2_E)? } else { below };
         self.known(scaled, least, 0.0);
         Some((below, self.unary_of(UnaryOp::Exp2, scaled)?))
     }

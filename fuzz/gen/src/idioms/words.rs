@@ -206,6 +206,15 @@ impl<C: Choices> Builder<'_, C> {
         self.binary_of(op, [Operand::Value(x), literal], dtype)
     }
 
+    /// `e^x`, as a power.
+    pub(super) fn exp(&mut self, x: ValueId) -> Option<ValueId> {
+        let fact = transfer::exp(&self.fact(x), self.dtype_of(x), self.policy)?;
+        let base = Operand::Literal(Literal::Float(std::f64::consts::E));
+        let srcs = [base, Operand::Value(x)];
+        let found = self.add(Statement::Binary { op: BinaryOp::Pow, srcs }, fact)?;
+        Some(self.kept(found))
+    }
+
     pub(super) fn folded(&mut self, op: ReduceOp, x: ValueId, axes: Vec<usize>) -> Option<ValueId> {
         let (dtype, shape) = (self.dtype_of(x), self.shape_of(x));
         let count = axes.iter().map(|axis| shape[*axis]).product();
