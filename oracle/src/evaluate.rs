@@ -68,10 +68,39 @@ fn expected(program: &Program, sums: Sums) -> Result<Vec<Expected>, Error> {
 /// # Errors
 /// Those of [`evaluate`].
 pub fn is_finite(program: &Program) -> Result<bool, Error> {
+    let mut statements = program.statements.iter();
     let mut is_finite = true;
     let is_number = |cell: &Cell| matches!(cell, Cell::Int(_) | Cell::Real(_));
-    run(program, Sums::Cascaded, &mut |value| is_finite &= value.cells.iter().all(is_number))?;
+    run(program, Sums::Cascaded, &mut |value| {
+        let literals = statements.next().map_or_else(Vec::new, literals);
+        let is_literal_number = |number: &&Literal| match number {
+            // A comparison does not say in which dtype: one that fits the narrowest fits all.
+            Literal::Float(x) if !(x.abs() <= F16_MAX) && !value.dtype.is_float() => false,
+            Literal::Float(_) if value.dtype.is_float() => {
+                literal(value.dtype, number).is_ok_and(|cell| is_number(&cell))
+            }
+            _ => true,
+        };
+        is_finite &= value.cells.iter().all(is_number) && literals.iter().all(is_literal_number);
+    })?;
     Ok(is_finite)
+}
+
+/// The largest f16, which every other float dtype has as well.
+const F16_MAX: f64 = 65504.0;
+
+/// The numbers that stand beside values in a statement.
+fn literals(statement: &Statement) -> Vec<&Literal> {
+    let operands: &[Operand] = match statement {
+        Statement::Binary { srcs, .. } => srcs,
+        Statement::Where { srcs } | Statement::MulAcc { srcs } => srcs,
+        _ => return Vec::new(),
+    };
+    let literals = operands.iter().filter_map(|operand| match operand {
+        Operand::Literal(literal) => Some(literal),
+        Operand::Value(_) => None,
+    });
+    literals.collect()
 }
 
 /// Statements that make elements of each output unspecified: for each reason among its elements,
@@ -564,6 +593,13 @@ mod tests {
         assert!(is_finite(&with("1, -0.5", "b = recip a\noutput b")));
         assert!(!is_finite(&with("1, nan", "output a")));
         assert!(!is_finite(&with("1, -inf", "output a")));
+        // Beside values alone: compared, and chosen where nothing chooses it.
+        for operand in ["nan", "-inf", "1e38"] {
+            assert!(!is_finite(&with("1, 2", &format!("b = cmplt a {operand}\noutput b"))));
+        }
+        assert!(is_finite(&with("1, 2", "b = cmplt a 1e4\noutput b")));
+        assert!(is_finite(&with("1, 2", "b = max a 1e38\noutput b")));
+        assert!(!is_finite(&with("1, 2", "b = cmplt a 9.0\nc = where b a inf\noutput c")));
         // On the way alone: 1/0, and an overflow that a wider computation would not have.
         assert!(!is_finite(&with("1, 0", "b = recip a\nc = cmplt a b\noutput c")));
         assert!(!is_finite(&with("1, 3e38", "b = mul a a\nc = cmplt a b\noutput c")));

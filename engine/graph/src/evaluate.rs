@@ -118,6 +118,13 @@ fn floats(op: Op, src: &[Constant]) -> Option<Constant> {
         let sign = 1 << (dtype.bits() - 1);
         return Some(Constant::from_bits(dtype, src[0].bits() ^ sign));
     }
+    if let (Op::Max | Op::Min, [left, right]) = (op, src) {
+        let (x, y) = (left.to_float()?, right.to_float()?);
+        let is_left = if op == Op::Max { x > y } else { x < y };
+        // One of both, bit for bit. Of NaN and a number it is NaN: one on the right fails the
+        // comparison.
+        return Some(if is_left || x.is_nan() { *left } else { *right });
+    }
     if dtype == DType::F64 {
         let values: smallvec::SmallVec<[f64; 3]> =
             src.iter().map(|value| value.to_float()).collect::<Option<_>>()?;
@@ -163,13 +170,6 @@ macro_rules! float_op {
                 Some(Outcome::Number(y.exp().into()))
             }
             (Op::Pow, [x, y]) => Some(Outcome::Number(x.powf(*y).into())),
-            // Of NaN and a number, NaN comes out: a NaN on the right fails the comparison.
-            (Op::Max, [x, y]) => {
-                Some(Outcome::Number(if x > y || x.is_nan() { *x } else { *y }.into()))
-            }
-            (Op::Min, [x, y]) => {
-                Some(Outcome::Number(if x < y || x.is_nan() { *x } else { *y }.into()))
-            }
             (Op::CmpLt, [x, y]) => Some(Outcome::Truth(x < y)),
             (Op::CmpNe, [x, y]) => Some(Outcome::Truth(x != y)),
             (Op::MulAcc, [x, y, z]) => Some(Outcome::Number((x * y + z).into())),
@@ -234,6 +234,8 @@ mod tests {
                 let value = evaluate(op, DType::F32, &src).and_then(Constant::to_float);
                 assert!(value.is_some_and(f64::is_nan), "{op}");
             }
+            let signalling = Constant::from_bits(DType::F32, 0x7f8a_d973);
+            assert_eq!(evaluate(op, DType::F32, &[one, signalling]), Some(signalling), "{op}");
         }
     }
 

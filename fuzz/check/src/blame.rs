@@ -405,10 +405,13 @@ fn at_the_end(
     guilty(stage, room, failure.detail)
 }
 
-/// The stage and the room of what backends check beside running a program.
+/// The stage and the room of what backends check beside running a program, and of texts.
 fn beside_runs(detail: &str) -> Option<(&'static str, &'static str)> {
     if detail.contains(crate::calls::SAID) {
         return Some(("calls", "tensor"));
+    }
+    if detail.contains(crate::linear::NO_TEXT) {
+        return Some(("render", "render"));
     }
     if detail.contains(crate::kernels::SAID) {
         return Some(("kernels", crate::room_of_kernels(detail)));

@@ -6,6 +6,9 @@ use gradiff::render::{Error, LANGUAGES};
 
 use super::Rules;
 
+/// The words that tell a kernel without a text, whose renderer is to blame, from others.
+pub(crate) const NO_TEXT: &str = "it has no text";
+
 /// Whether a kernel keeps within the rules.
 ///
 /// # Errors
@@ -102,8 +105,10 @@ fn product(uop: &Instruction, rules: &Rules) -> Result<(), String> {
 /// Whether the language has a text for it. Types that it lacks are no case for it.
 fn text(kernel: &Linear, rules: &Rules) -> Result<(), String> {
     let language = LANGUAGES.iter().find(|language| Some(language.name) == rules.text);
-    match language.map(|language| (language.render)(kernel)) {
-        None | Some(Ok(_) | Err(Error::Type { .. })) => Ok(()),
-        Some(Err(error)) => Err(error.to_string()),
+    let Some(language) = language else { return Ok(()) };
+    match crate::catch(|| (language.render)(kernel)) {
+        Ok(Ok(_) | Err(Error::Type { .. })) => Ok(()),
+        Ok(Err(error)) => Err(format!("{NO_TEXT}: {error}")),
+        Err(panic) => Err(format!("{NO_TEXT}: {panic}")),
     }
 }

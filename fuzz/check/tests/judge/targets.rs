@@ -1,7 +1,7 @@
 //! A program as other targets have it, as far as no device is needed: its graph and its kernels are
 //! verified, their text forms read back to themselves, and the WGSL is valid.
 
-use gradiff::graph::{parse_linears, parse_text, verify_linear};
+use gradiff::graph::{AxisKind, parse_linears, parse_text, verify_linear};
 use gradiff::render::{LANGUAGES, Language};
 use gradiff_check::Shown;
 use gradiff_corpus::{Case, Program};
@@ -36,7 +36,9 @@ pub(crate) fn check(program: &Program, number: u64) -> Result<(), String> {
         verify_linear(&kernel).map_err(|error| format!("for {}: {error}", language.name))?;
         // A language may refuse a type or an op that it has not.
         if let Ok(text) = (language.render)(&kernel) {
-            valid(language, &text).map_err(|problem| format!("{name}: {problem}"))?;
+            let group: Vec<i64> =
+                kernel.launched(AxisKind::Local).into_iter().rev().map(|(_, size)| size).collect();
+            valid(language, &text, &group).map_err(|problem| format!("{name}: {problem}"))?;
         }
     }
     Ok(())
@@ -48,8 +50,9 @@ fn graph_reads_back(text: &str) -> Result<(), String> {
     if again.trim_end() == text { Ok(()) } else { Err(format!("reads back as another: {again}")) }
 }
 
-/// Only WGSL has a compiler in process.
-fn valid(language: &Language, kernel: &str) -> Result<(), String> {
+/// Only WGSL has a compiler in process; it says the size of the groups as well, which must be this
+/// one, the innermost dimension first.
+fn valid(language: &Language, kernel: &str, group: &[i64]) -> Result<(), String> {
     let capabilities = match language.name {
         "wgsl" => Capabilities::SHADER_FLOAT16 | Capabilities::SHADER_INT64 | Capabilities::FLOAT64,
         "wgsl-core" => Capabilities::empty(),
@@ -58,5 +61,11 @@ fn valid(language: &Language, kernel: &str) -> Result<(), String> {
     let text = (language.prelude)(kernel) + kernel;
     let module = naga::front::wgsl::parse_str(&text).map_err(|why| why.emit_to_string(&text))?;
     let mut validator = Validator::new(ValidationFlags::all(), capabilities);
-    validator.validate(&module).map(drop).map_err(|why| why.emit_to_string(&text))
+    validator.validate(&module).map_err(|why| why.emit_to_string(&text))?;
+    let sizes = module.entry_points.first().map(|entry| entry.workgroup_size.map(i64::from));
+    let expected = [0, 1, 2].map(|dimension| group.get(dimension).copied().unwrap_or(1));
+    match sizes {
+        Some(sizes) if sizes == expected => Ok(()),
+        _ => Err(format!("groups of {sizes:?} threads, not {expected:?}")),
+    }
 }
