@@ -75,10 +75,8 @@ pub fn is_finite(program: &Program) -> Result<bool, Error> {
         let literals = statements.next().map_or_else(Vec::new, literals);
         let is_literal_number = |number: &&Literal| match number {
             // A comparison does not say in which dtype: one that fits the narrowest fits all.
-            Literal::Float(x) if !(x.abs() <= F16_MAX) && !value.dtype.is_float() => false,
-            Literal::Float(_) if value.dtype.is_float() => {
-                literal(value.dtype, number).is_ok_and(|cell| is_number(&cell))
-            }
+            Literal::Float(x) if !value.dtype.is_float() => (-F16_MAX..=F16_MAX).contains(x),
+            Literal::Float(_) => literal(value.dtype, number).is_ok_and(|cell| is_number(&cell)),
             _ => true,
         };
         is_finite &= value.cells.iter().all(is_number) && literals.iter().all(is_literal_number);
