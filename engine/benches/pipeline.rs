@@ -153,7 +153,7 @@ fn gather(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// How the next value of a chain comes from the last two and the first.
+/// The rule by which the next value of a chain comes from the last two and the first.
 type Link = fn(&Tensor, &Tensor, &Tensor) -> Result<Tensor, Error>;
 
 /// Graphs that are small only because nodes are shared, and long chains: work must grow with the

@@ -348,7 +348,7 @@ pub fn verify_kernel(linear: &Linear) -> Result<(), VerifyError> {
     Ok(())
 }
 
-/// Whether the uop of this op has a value of its dtype.
+/// Returns whether the uop of this op has a value of its dtype.
 pub(crate) fn is_value(op: Op) -> bool {
     op.is_elementwise()
         || matches!(
@@ -357,7 +357,7 @@ pub(crate) fn is_value(op: Op) -> bool {
         )
 }
 
-/// Whether each source is what the op takes: an address is no value, nor is an effect.
+/// Returns whether each source is what the op takes: an address is no value, nor is an effect.
 fn check_sources(linear: &Linear, uop: &Instruction) -> Result<(), String> {
     let op_of = |source: &u32| linear.uops[*source as usize].op;
     let is_array = |op: Op| matches!(op, Op::DefineGlobal | Op::DefineLocal);

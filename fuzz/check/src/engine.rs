@@ -468,9 +468,9 @@ fn parsed(word: &str) -> Result<(&'static BackendRow, Turn), String> {
     Ok((row, Turn::new(every, row.turn.at)))
 }
 
-/// Lanes of uops that the kernels of a program may execute where they are evaluated: some ten seconds
-/// of the device `interp`. Drawn optimisations are legal, not sensible, and can make work many times
-/// as long.
+/// Lanes of uops that the kernels of a program may execute where they are evaluated: some ten
+/// seconds of the device `interp`. Drawn optimisations are legal, not sensible, and can make work
+/// many times as long.
 const EVALUATED_LANES_MAX: u64 = 1 << 29;
 
 /// The engine on one device in one mode.

@@ -5,8 +5,8 @@
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
-/// How long a command may go on that has nothing to lose: it stops between two kernels or rules, and
-/// one of them may take for ever.
+/// Time for which a command may go on that has nothing to lose: it stops between two kernels or
+/// rules, and one of them may take for ever.
 const GRACE: Duration = Duration::from_secs(3);
 
 /// The number of the signal that asked for an end; 0 if none did.

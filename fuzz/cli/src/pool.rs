@@ -24,8 +24,8 @@ const DYING: Duration = Duration::from_millis(500);
 /// Wall time that a program may take, in multiples of its processor time and in seconds at least.
 const WALL: (u64, u64) = (10, 120);
 
-/// Programs after which a worker gives way to a fresh one: its engines keep kernels, and what led to
-/// a death has to be run again.
+/// Programs after which a worker gives way to a fresh one: its engines keep kernels, and what led
+/// to a death has to be run again.
 const PROGRAMS_MOST: usize = 2048;
 
 /// What a worker is started with.

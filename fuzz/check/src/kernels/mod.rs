@@ -69,8 +69,8 @@ pub fn check_kernels(device: &str, seed: u64, count: u64) -> Result<(), String> 
     Ok(())
 }
 
-/// The crate to blame for what [`check_kernels`] reports: that of the checker which refuses a kernel
-/// for any device, of the device that runs uops, or else of the texts.
+/// The crate to blame for what [`check_kernels`] reports: that of the checker which refuses a
+/// kernel for any device, of the device that runs uops, or else of the texts.
 pub fn room_of_kernels(problem: &str) -> &'static str {
     let is_on = |device: &&str| problem.contains(&format!("{SAID} on {device}:"));
     match DIRECT.iter().chain(&COMPILED).find(|device| is_on(device)) {
