@@ -1,11 +1,12 @@
 //! Linear kernels that keep within their arrays: what devices that do not check run.
 //!
-//! A [`BoundedLinear`] is made in two ways. [`BoundedLinear::check`] takes any kernel, as one that
+//! A [`BoundedLinear`] is made in three ways. [`BoundedLinear::check`] takes any kernel, as one that
 //! was read from text, and proves of each access that its index is inside its array, by intervals
 //! of integers and by what gates say of them. It refuses more than is wrong: an index that is right
 //! for reasons of divisibility, or because of the values in another array, is not proven.
 //! [`BoundedLinear::promised`] is `unsafe` and believes the caller; lowering is one, whose indices
-//! come from views that were held against their arrays.
+//! come from views that were held against their arrays. [`BoundedLinear::doubted`] believes nobody:
+//! devices that do not check accesses prove such a kernel before they compile it.
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -19,7 +20,10 @@ const REFINEMENTS_MOST: usize = 256;
 
 /// A kernel whose loads and stores keep within its arrays, whatever values the arrays hold.
 #[derive(Clone, Debug, PartialEq)]
-pub struct BoundedLinear(Linear);
+pub struct BoundedLinear {
+    linear: Linear,
+    is_doubted: bool,
+}
 
 impl BoundedLinear {
     /// Takes a kernel if it is proven to keep within its arrays: each uop is what
@@ -31,17 +35,8 @@ impl BoundedLinear {
     /// # Errors
     /// The first uop that breaks, or is not proven to keep, one of these.
     pub fn check(linear: Linear) -> Result<BoundedLinear, VerifyError> {
-        check_name(&linear.name)?;
-        verify_kernel(&linear)?;
-        let mut checker = Checker::new(&linear);
-        for position in 0..linear.uops.len() {
-            checker.add(position).map_err(|problem| VerifyError {
-                place: format!("uop {position} ({})", linear.uops[position].op),
-                problem,
-            })?;
-        }
-        checker.check_threads()?;
-        Ok(BoundedLinear(linear))
+        prove(&linear)?;
+        Ok(BoundedLinear { linear, is_doubted: false })
     }
 
     /// Takes a kernel as it is.
@@ -52,7 +47,21 @@ impl BoundedLinear {
     /// says.
     #[allow(unsafe_code, reason = "the promise is the caller's; nothing here depends on it")]
     pub unsafe fn promised(linear: Linear) -> BoundedLinear {
-        BoundedLinear(linear)
+        BoundedLinear { linear, is_doubted: false }
+    }
+
+    /// Takes a kernel that may leave its arrays, as one that was lowered by rules which may be wrong.
+    pub fn doubted(linear: Linear) -> BoundedLinear {
+        BoundedLinear { linear, is_doubted: true }
+    }
+
+    /// Proves a kernel that is [`doubted`](BoundedLinear::doubted); every other one is known to keep
+    /// within its arrays.
+    ///
+    /// # Errors
+    /// Those of [`check`](BoundedLinear::check).
+    pub fn ensure(&self) -> Result<(), VerifyError> {
+        if self.is_doubted { prove(&self.linear) } else { Ok(()) }
     }
 
     /// The same kernel under another name.
@@ -61,27 +70,42 @@ impl BoundedLinear {
     /// If the name is no identifier.
     pub fn named(&self, name: &str) -> Result<BoundedLinear, VerifyError> {
         check_name(name)?;
-        Ok(BoundedLinear(Linear { name: name.to_owned(), uops: self.0.uops.clone() }))
+        let linear = Linear { name: name.to_owned(), uops: self.linear.uops.clone() };
+        Ok(BoundedLinear { linear, ..*self })
     }
 
     /// The kernel as plain data.
     pub fn into_linear(self) -> Linear {
-        self.0
+        self.linear
     }
+}
+
+/// Succeeds if the kernel is proven to keep within its arrays; see [`BoundedLinear::check`].
+fn prove(linear: &Linear) -> Result<(), VerifyError> {
+    check_name(&linear.name)?;
+    verify_kernel(linear)?;
+    let mut checker = Checker::new(linear);
+    for position in 0..linear.uops.len() {
+        checker.add(position).map_err(|problem| VerifyError {
+            place: format!("uop {position} ({})", linear.uops[position].op),
+            problem,
+        })?;
+    }
+    checker.check_threads()
 }
 
 impl std::ops::Deref for BoundedLinear {
     type Target = Linear;
 
     fn deref(&self) -> &Linear {
-        &self.0
+        &self.linear
     }
 }
 
 impl std::fmt::Display for BoundedLinear {
     /// As [`Linear`].
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.0.fmt(f)
+        self.linear.fmt(f)
     }
 }
 

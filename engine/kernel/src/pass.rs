@@ -260,6 +260,9 @@ fn to_linear(
     let linear = fragments::join(expand::expand(linear, target))?;
     let linear = contract::contract(linear, target, options.rewrite.mode);
     let linear = if target.vectors.alu { near::near(linear) } else { linear };
+    if gradiff_rewrite::is_changed() {
+        return Ok(BoundedLinear::doubted(linear));
+    }
     // SAFETY: `check_tree` saw that each view is inside its array and each element is stored once, and
     // `globals` that slots differ. Indices are these views' formulas, gated where a view is masked
     // or empty, and each pass keeps the elements that a kernel touches, which the evaluators and the

@@ -102,8 +102,8 @@ pub fn late() -> Arc<RuleSet> {
 
 /// Runs `work` with other tables on this thread: each row that has the name of one of `rows` is
 /// replaced by it, a row of a new name is added at the end of the table that its name begins with.
-/// Rows are trusted: by a wrong one, kernels may be lowered that leave their arrays. They are to run
-/// on devices that check each access, as `interp`.
+/// Kernels that are lowered by then may leave their arrays: devices that do not check each access
+/// compile those alone that are proven not to.
 ///
 /// # Errors
 /// What loading the tables says.
@@ -117,6 +117,11 @@ pub fn with_rows<T>(rows: &[Rule], work: impl FnOnce() -> T) -> Result<T, Error>
     }
     let _restore = Restore(CHANGED.replace(Some(Loaded::new(rows)?)));
     Ok(work())
+}
+
+/// Returns whether this thread is in [`with_rows`].
+pub fn is_changed() -> bool {
+    CHANGED.with_borrow(Option::is_some)
 }
 
 /// All rows of all tables, in order.

@@ -60,8 +60,10 @@ const PAIRS_ALONE: &str = "--param=max-combine-insns=2";
 
 /// A source that every compiler takes.
 const PROBE: &str = "int gradiff_probe(void) { return 0; }\n";
+/// How much room there must be for a compiler's files, in bytes.
+const ROOM: usize = 4 << 20;
 /// How often what was refused is compiled once more.
-const ATTEMPTS_MORE: usize = 4;
+const ATTEMPTS_MORE: usize = 8;
 
 /// See [`PAIRS_ALONE`].
 const LONG: usize = 2048;
@@ -171,6 +173,8 @@ impl Compiler {
         let said = |error: std::io::Error| error.to_string();
         let directory = self.cache.build_folder().map_err(|error| error.to_string())?;
         let [source, object] = ["probe.c", "probe.so"].map(|name| directory.path().join(name));
+        let room = directory.path().join("room");
+        std::fs::write(&room, vec![1; ROOM]).map_err(said)?;
         std::fs::write(&source, PROBE).map_err(said)?;
         let paths = [&source, Path::new("-o"), &object].map(|path| path.to_string_lossy());
         let mut arguments: Vec<&str> = self.flags.clone();
@@ -196,14 +200,16 @@ impl Compiler {
         let Err(Error::CompilerFailed { compiler, kernels, source_path, stderr }) = built else {
             return built;
         };
-        if let Err(why) = self.probe() {
-            return Err(Error::CompilerUnusable { compiler, why });
-        }
-        if (0..ATTEMPTS_MORE).any(|_| self.attempt(file, limit).is_ok()) {
-            let why = format!("it failed and then did not over kernels {kernels}: {stderr}");
-            return Err(Error::CompilerUnusable { compiler, why });
-        }
-        Err(Error::CompilerFailed { compiler, kernels, source_path, stderr })
+        // The machine may have been at fault at either end of the attempts.
+        let sick = self.probe().err().or_else(|| {
+            let is_taken = (0..ATTEMPTS_MORE).any(|_| self.attempt(file, limit).is_ok());
+            let why = || format!("it failed and then did not over kernels {kernels}: {stderr}");
+            is_taken.then(why).or_else(|| self.probe().err())
+        });
+        Err(match sick {
+            Some(why) => Error::CompilerUnusable { compiler, why },
+            None => Error::CompilerFailed { compiler, kernels, source_path, stderr },
+        })
     }
 
     /// Runs the compiler.
@@ -228,10 +234,8 @@ impl Compiler {
             .arg(&object)
             .arg("-lm");
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(stderr);
-        if limit.is_some() {
-            // A compiler that is ended leaves its files behind.
-            command.env("TMPDIR", directory.path());
-        }
+        // A compiler that is ended leaves its files behind.
+        command.env("TMPDIR", directory.path());
         let ended = process::run(&mut command, limit)
             .map_err(|why| failed("cannot run", Path::new(program), why))?;
         let (compiler, kernels) = (self.command.join(" "), file.names.join(", "));
@@ -432,7 +436,7 @@ impl Device for Compiler {
     }
 
     fn compile(&self, kernels: &[&BoundedLinear]) -> Result<Vec<Arc<dyn Executable>>, Error> {
-        self.executables(&plain(kernels), None)
+        self.executables(&plain(kernels)?, None)
     }
 
     fn compile_within(
@@ -440,7 +444,7 @@ impl Device for Compiler {
         kernels: &[&BoundedLinear],
         limit: Duration,
     ) -> Result<Vec<Arc<dyn Executable>>, Error> {
-        self.executables(&plain(kernels), Some(Limit::new(limit)))
+        self.executables(&plain(kernels)?, Some(Limit::new(limit)))
     }
 
     fn describe(&self) -> String {

@@ -241,7 +241,7 @@ impl Device for Cuda {
     }
 
     fn compile(&self, kernels: &[&BoundedLinear]) -> Result<Vec<Arc<dyn Executable>>, Error> {
-        let kernels = plain(kernels);
+        let kernels = plain(kernels)?;
         let texts = Texts::new("cuda", "cuda", &kernels)?;
         let launches: Vec<Launch> = kernels
             .iter()

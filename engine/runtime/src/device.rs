@@ -100,9 +100,17 @@ pub trait Device: Send + Sync {
     }
 }
 
-/// The kernels as plain data.
-pub(crate) fn plain<'a>(kernels: &[&'a BoundedLinear]) -> Vec<&'a Linear> {
-    kernels.iter().map(|kernel| &***kernel).collect()
+/// The kernels as plain data, none of which leaves its arrays.
+///
+/// # Errors
+/// [`Error::Unproven`], of a kernel that is doubted.
+pub(crate) fn plain<'a>(kernels: &[&'a BoundedLinear]) -> Result<Vec<&'a Linear>, Error> {
+    let plain = |kernel: &&'a BoundedLinear| {
+        let linear: &'a Linear = kernel;
+        kernel.ensure().map_err(|why| Error::Unproven { kernel: linear.name.clone(), why })?;
+        Ok(linear)
+    };
+    kernels.iter().map(plain).collect()
 }
 
 /// What a device takes.

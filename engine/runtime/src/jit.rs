@@ -132,7 +132,7 @@ impl Device for Jit {
     }
 
     fn compile(&self, kernels: &[&BoundedLinear]) -> Result<Vec<Arc<dyn Executable>>, Error> {
-        let kernels = plain(kernels);
+        let kernels = plain(kernels)?;
         let mut executables = vec![None; kernels.len()];
         for (isa, is_heavy) in [(&self.quick, false), (&self.optimising, true)] {
             let numbers: Vec<usize> = (0..kernels.len())

@@ -266,7 +266,7 @@ impl Device for OpenCl {
     }
 
     fn compile(&self, kernels: &[&BoundedLinear]) -> Result<Vec<Arc<dyn Executable>>, Error> {
-        let kernels = plain(kernels);
+        let kernels = plain(kernels)?;
         let texts = Texts::new("opencl", "opencl", &kernels)?;
         let launches: Vec<Launch> = kernels
             .iter()

@@ -402,7 +402,7 @@ impl Device for Wgpu {
     }
 
     fn compile(&self, kernels: &[&BoundedLinear]) -> Result<Vec<Arc<dyn Executable>>, Error> {
-        let kernels = plain(kernels);
+        let kernels = plain(kernels)?;
         for kernel in &kernels {
             if let Some(what) = self.lacks(kernel) {
                 let kernel = kernel.name.clone();

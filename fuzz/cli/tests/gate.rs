@@ -186,6 +186,21 @@ fn a_worker_that_is_killed_is_a_finding_that_was_not_reproduced() {
     }
 }
 
+/// What a worker keeps, and what would have to be run again if it died, is bounded.
+#[test]
+fn a_worker_gives_way_to_a_fresh_one() {
+    let folder = Folder::new();
+    let hunt = ["hunt", "--json", "--jobs", "1", "--backends", "interp", "--programs", "6200"];
+    let mut hunt = folder.gradiff("", &hunt).spawn().expect("the command starts");
+    let mut workers = std::collections::BTreeSet::new();
+    while hunt.try_wait().expect("it is a child").is_none() {
+        workers.extend(children(hunt.id()));
+    }
+    assert_eq!(workers.len(), 4, "{workers:?}");
+    let summary = summary(&hunt.wait_with_output().expect("the hunt ends"), 0);
+    assert_eq!(summary["programs"], 6200);
+}
+
 /// A hunt that has seen a crash and makes it smaller, which a compiler keeps it from; `aborts` makes
 /// the object that crashes.
 fn stuck(folder: &Folder, aborts: &str) -> (Child, u32) {
@@ -341,9 +356,10 @@ fn a_compiler_that_is_gone_in_the_middle_is_the_machines_fault() {
 }
 
 #[test]
-fn a_compiler_that_fails_once_is_asked_again() {
+fn a_compiler_that_fails_some_times_is_asked_again() {
     let folder = Folder::new();
-    let script = "mkdir \"$here/again\" 2>/dev/null && exit 1\nexec cc \"$@\"\n";
+    let script = "for n in 1 2 3 4 5 6; do mkdir \"$here/again$n\" 2>/dev/null && exit 1; done\n\
+                  exec cc \"$@\"\n";
     let hunt = [&HUNT[..], &["--programs", "4"]].concat();
     let summary = summary(&output(folder.gradiff(script, &hunt)), 0);
     assert_eq!((&summary["programs"], &summary["environment"]), (&4.into(), &0.into()));

@@ -133,7 +133,8 @@ impl Compiler {
                 let mut command = Command::new(self.command);
                 command.args(FLAGS).args(language.flags).arg("-I").arg(place);
                 command.arg(place.join(language.file)).arg("-o").arg(object).arg("-lm");
-                ran(&mut command)
+                // A compiler that is ended leaves its files behind.
+                ran(command.env("TMPDIR", place))
             })
         };
         let object = make().map_err(|problem| self.culprit(problem, make))?;
@@ -144,23 +145,32 @@ impl Compiler {
     /// doubt, and not this one when it is given it `again`.
     fn culprit(&self, problem: Problem, again: impl Fn() -> Result<Vec<u8>, Problem>) -> Problem {
         let Problem::Text(why) = problem else { return problem };
-        let probe = made([PROBE], |place, object| {
+        // The machine may have been at fault at either end of the attempts.
+        let probed = || self.probe().err().map(|problem| problem.message().to_string());
+        let sick = probed().or_else(|| {
+            let is_taken = (0..ATTEMPTS_MORE).any(|_| again().is_ok());
+            let why = || format!("it failed and then did not: {why}");
+            is_taken.then(why).or_else(probed)
+        });
+        sick.map_or(Problem::Text(why), Problem::Machine)
+    }
+
+    /// Compiles a text that is beyond doubt, where there is room for what compilers write.
+    fn probe(&self) -> Result<(), Problem> {
+        let made = made([PROBE], |place, object| {
+            std::fs::write(place.join("room"), vec![1; ROOM]).map_err(Problem::machine)?;
             let mut command = Command::new(self.command);
             command.args(FLAGS).arg(place.join(PROBE.0)).arg("-o").arg(object);
             ran(&mut command)
         });
-        match probe {
-            Ok(_) if (0..ATTEMPTS_MORE).any(|_| again().is_ok()) => {
-                Problem::Machine(format!("it failed and then did not: {why}"))
-            }
-            Ok(_) => Problem::Text(why),
-            Err(problem) => Problem::machine(problem.message()),
-        }
+        made.map(drop)
     }
 }
 
 /// How often a text that was refused is compiled once more.
-const ATTEMPTS_MORE: usize = 4;
+const ATTEMPTS_MORE: usize = 8;
+/// How much room there must be for a compiler's files, in bytes.
+const ROOM: usize = 4 << 20;
 
 /// A source that every compiler takes.
 const PROBE: (&str, &str) = ("probe.c", "int gradiff_probe(void) { return 0; }\n");
