@@ -2,6 +2,7 @@
 """How many mutants of the engine does the harness kill?
 
     fuzz/mutants.py run --seed S [--count N] [--seconds T]   draws, builds, judges, reports
+    fuzz/mutants.py tests DIR                                crate tests on what survived a run
     fuzz/mutants.py report DIR                               the report of a run once more
     fuzz/mutants.py rooms                                    the population by room
     fuzz/mutants.py stale                                    reviews whose code has changed
@@ -188,7 +189,7 @@ def numbers(session, record):
     """The number that each mutant is chosen by, of those that compile."""
     withdrawn = {
         mutant["id"] for file in record["files"] for mutant in file["mutants"]
-        if mutant["outcome"] in ("Unviable", "NotBuilt", "CompileError")
+        if mutant["outcome"] in UNJUDGED
     }
     numbered = {mutant["id"]: mutant["ordinal"] for mutant in session["plan"]["mutants"]}
     return {name: number for name, number in numbered.items() if name not in withdrawn}
@@ -361,6 +362,45 @@ def hint(folder, mutant):
     return dict(zip(("schedule", "uops", "text"), counts), programs=len(plain))
 
 
+# --- The other tools --------------------------------------------------------------------------
+
+UNJUDGED = ("Unviable", "NotBuilt", "CompileError")
+
+
+def tests(options):
+    """Runs the tests of the engine's crates on the survivors that count, and keeps who failed."""
+    folder = options.folder
+    results, known = read_results(folder), reviews()
+    left = [mutant for mutant in json.loads((folder / "plan.json").read_text())["mutants"]
+            if results.get(mutant["id"], {}).get("verdict") == "survived"
+            and mutant["key"] not in known]
+    cache = WORK / "gamma-tests"
+    packages = [part for name in ROOMS for part in ("-p", f"gradiff-{name}")]
+    judges = [part for name in [*(f"gradiff-{name}" for name in ROOMS), "gradiff"]
+              for part in ("--test-package", name)]
+    arguments = [part for mutant in left for part in ("--mutant", mutant["id"])]
+    gamma(
+        "run", *packages, *arguments, *judges, "--profile", "dev", "--cache-dir", str(cache),
+        "--artifact-dir", str(folder / "tests"), "--jobs", str(options.jobs), "--memory", "off",
+        "--no-relaunch", "--incremental", "no", "--progress", "never", "--annotations", "none",
+        "--minimum-test-timeout", "60",
+    )
+    record = json.loads((cache / "last-gamma-run.json").read_text())
+    outcomes = {mutant["id"]: mutant["outcome"] for file in record["files"]
+                for mutant in file["mutants"] if mutant["outcome"] not in UNJUDGED}
+    (folder / "tests.json").write_text(json.dumps(outcomes))
+    report(folder)
+
+
+def fell_to_tests(folder, mutants):
+    """Of these survivors, those that crate tests do not pass; `None` if they were not run."""
+    path = folder / "tests.json"
+    if not path.exists():
+        return None
+    outcomes = json.loads(path.read_text())
+    return [m for m in mutants if outcomes.get(m["id"], "Survived") != "Survived"]
+
+
 # --- The report -------------------------------------------------------------------------------
 
 
@@ -453,6 +493,14 @@ def report(folder):
         say(f"killed within {within} of {len(when)}")
     say("by " + ", ".join(f"{way} {count}" for way, count in ways.most_common()))
     say(f"blamed on the right room: {blamed['right']} of {sum(blamed.values())}")
+    value = [mutant for of, _, mutant, _ in survivors if of == "value"]
+    fallen = fell_to_tests(folder, value)
+    if fallen is not None:
+        killed, of = counts["all"]["killed"] + len(fallen), counts["all"]["killed"] + len(value)
+        low, high = wilson(killed, of)
+        say(f"with the crates' tests: {killed} of {of}, {100 * killed / max(1, of):.1f} % "
+            f"[{100 * low:.0f}, {100 * high:.0f}]; not "
+            + ", ".join(m["key"] for m in value if m not in fallen))
 
 
 def stale(_):
@@ -487,6 +535,11 @@ def main():
                          help="of the judge (interp,jit,uops,c,text)")
     command.add_argument("--baselines", type=int, default=1, help="runs without a mutant first (1)")
     command.set_defaults(run=run)
+    command = commands.add_parser("tests")
+    command.add_argument("folder", type=Path)
+    command.add_argument("--jobs", type=int, default=os.cpu_count(),
+                         help="mutants side by side (one for each core)")
+    command.set_defaults(run=tests)
     command = commands.add_parser("report")
     command.add_argument("folder", type=Path)
     command.set_defaults(run=lambda options: report(options.folder))

@@ -1,10 +1,10 @@
-//! The processor time of a process with all that it started, and an end to all of them.
+//! The processor time of a process with all that it started, an end to all of them, and who ended it.
 //!
 //! Wall time says little of a program on a loaded machine; processor time is the same on any. It
 //! is read from `/proc`. Where there is none, `of_tree` gives `None` and wall time has to do.
 
 use std::collections::HashMap;
-use std::process::{Child, Command};
+use std::process::{Child, Command, ExitStatus};
 use std::time::Duration;
 
 /// The unit of times in `/proc`: Linux gives them in hundredths of a second on every machine.
@@ -49,6 +49,29 @@ fn parse(text: &str) -> Option<Stat> {
     let number = |field: usize| fields.get(field - 3)?.parse::<u64>().ok();
     let ticks = number(14)? + number(15)? + number(16)? + number(17)?;
     Some(Stat { parent: u32::try_from(number(4)?).ok()?, ticks })
+}
+
+/// How many processes the system has killed for want of memory; `None` where it does not say.
+pub(crate) fn memory_kills() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/vmstat").ok()?;
+    text.lines().find_map(|line| line.strip_prefix("oom_kill ")?.trim().parse().ok())
+}
+
+/// Returns whether another process ended this one: SIGHUP, SIGINT, SIGQUIT, SIGTERM, or SIGKILL if
+/// the system has killed nothing for want of memory since there were `memory_kills`.
+#[cfg(unix)]
+pub(crate) fn is_from_outside(status: ExitStatus, memory_kills: Option<u64>) -> bool {
+    use std::os::unix::process::ExitStatusExt;
+    match status.signal() {
+        Some(1 | 2 | 3 | 15) => true,
+        Some(9) => memory_kills.is_some() && memory_kills == self::memory_kills(),
+        _ => false,
+    }
+}
+
+#[cfg(not(unix))]
+pub(crate) fn is_from_outside(_: ExitStatus, _: Option<u64>) -> bool {
+    false
 }
 
 /// Makes the command the leader of a group of processes, so that `end_group` ends it with all

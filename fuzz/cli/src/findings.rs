@@ -12,7 +12,7 @@ use gradiff_corpus::{Program, Statement};
 
 use crate::Failure;
 use crate::out::{clean, errln};
-use crate::pool::{Client, Death, Seen, Settings};
+use crate::pool::{Client, Death, FROM_OUTSIDE, Seen, Settings};
 use crate::sequence::{EXTENSION, Sequence};
 use crate::whole::write_whole;
 
@@ -223,7 +223,6 @@ impl Findings {
             again = self.again(program, found, &on)?;
         }
         let Some(now) = again else { return Ok(None) };
-        // Somebody may have killed this worker, too.
         if is_death(&now) && self.again(program, found, &on)?.is_none() {
             return Ok(None);
         }
@@ -233,8 +232,9 @@ impl Findings {
             Err(Failure::Interrupted) => return Ok(Some((small, now, None))),
             judged => judged?.1,
         };
-        let (small, now) = match failures.into_iter().find(|f| f.kind == found.kind) {
+        let (small, now) = match failures.into_iter().find(|failure| is_same(failure, found)) {
             Some(now) => (small, now),
+            None if is_death(&now) => return Ok(None),
             None => (program.clone(), now),
         };
         let blame = match client.blame(&small, &now.backend) {
@@ -348,7 +348,7 @@ impl Findings {
             ..self.settings.clone()
         });
         let found = client.replay(sequence)?.1;
-        Ok(found.filter(|found| found.kind == Kind::Crash))
+        Ok(found.filter(|found| found.kind == Kind::Crash && !is_from_outside(found)))
     }
 
     /// The worker that has these backends, separated by commas.
@@ -367,7 +367,7 @@ impl Findings {
         backends: &str,
     ) -> Result<Option<Found>, Failure> {
         let failures = self.client(backends).judge(program)?.1;
-        Ok(failures.into_iter().find(|failure| failure.kind == found.kind))
+        Ok(failures.into_iter().find(|failure| is_same(failure, found)))
     }
 
     /// Keeps the first program that fails only in the company of those before it, for want of
@@ -425,7 +425,17 @@ impl Findings {
     }
 }
 
-/// Returns whether the process died, which somebody else may have done; a panic is its own.
+/// Returns whether a failure is of the kind of the one that was found, and of the program's doing.
+fn is_same(failure: &Found, found: &Found) -> bool {
+    failure.kind == found.kind && !is_from_outside(failure)
+}
+
+/// Returns whether another process has ended the worker.
+fn is_from_outside(found: &Found) -> bool {
+    found.detail.starts_with(FROM_OUTSIDE)
+}
+
+/// Returns whether the process died, which may come by chance; a panic is its own.
 fn is_death(found: &Found) -> bool {
     found.kind == Kind::Crash && !found.detail.starts_with("panic")
 }
@@ -447,7 +457,7 @@ pub(crate) fn minimise(
             return false;
         }
         match client.judge(candidate) {
-            Ok((_, failures)) => failures.iter().any(|f| f.kind == found.kind),
+            Ok((_, failures)) => failures.iter().any(|failure| is_same(failure, found)),
             // What is small so far will do.
             Err(Failure::Interrupted) => false,
             Err(failure) => {

@@ -28,6 +28,9 @@ const WALL: (u64, u64) = (10, 120);
 /// to a death has to be run again.
 const PROGRAMS_MOST: usize = 2048;
 
+/// How the end of a worker begins that another process has caused: it says nothing of programs.
+pub(crate) const FROM_OUTSIDE: &str = "the process was ended from outside";
+
 /// What a worker is started with.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
@@ -64,6 +67,8 @@ struct Process {
     answers: Receiver<String>,
     /// The generated programs that it was given, batch by batch.
     history: Vec<Vec<u64>>,
+    /// How many processes the system had killed for want of memory when this one started.
+    memory_kills: Option<u64>,
 }
 
 /// The death of a worker that ran generated programs.
@@ -490,6 +495,7 @@ impl Process {
         }
         cpu::lead(&mut command);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let memory_kills = cpu::memory_kills();
         let mut child = command.spawn().map_err(failed)?;
         let requests = child.stdin.take().expect("standard input is a pipe");
         let lines = BufReader::new(child.stdout.take().expect("standard output is a pipe"));
@@ -501,7 +507,7 @@ impl Process {
                 }
             }
         });
-        Ok(Process { child, requests, answers, history: Vec::new() })
+        Ok(Process { child, requests, answers, history: Vec::new(), memory_kills })
     }
 
     /// Ends the process with all that it started, and says how it had ended.
@@ -521,6 +527,9 @@ impl Process {
         cpu::end_group(self.child.id());
         let _ = self.child.kill();
         match self.child.wait() {
+            Ok(status) if had_ended && cpu::is_from_outside(status, self.memory_kills) => {
+                format!("{FROM_OUTSIDE}: {status}")
+            }
             Ok(status) if had_ended => format!("the process ended with {status}"),
             _ => "the process was ended".to_string(),
         }

@@ -190,7 +190,7 @@ fn a_worker_that_is_killed_is_a_finding_that_was_not_reproduced() {
 #[test]
 fn a_worker_gives_way_to_a_fresh_one() {
     let folder = Folder::new();
-    let hunt = ["hunt", "--json", "--jobs", "1", "--backends", "interp", "--programs", "6200"];
+    let hunt = ["hunt", "--json", "--jobs", "1", "--backends", "interp", "--programs", "8000"];
     let mut hunt = folder.gradiff("", &hunt).spawn().expect("the command starts");
     let mut workers = std::collections::BTreeSet::new();
     while hunt.try_wait().expect("it is a child").is_none() {
@@ -198,7 +198,19 @@ fn a_worker_gives_way_to_a_fresh_one() {
     }
     assert_eq!(workers.len(), 4, "{workers:?}");
     let summary = summary(&hunt.wait_with_output().expect("the hunt ends"), 0);
-    assert_eq!(summary["programs"], 6200);
+    assert_eq!(summary["programs"], 8000);
+}
+
+/// However often another process kills the worker, it is no crash of the program that ran.
+#[test]
+fn a_worker_that_another_process_kills_says_nothing_of_its_program() {
+    let folder = Folder::new();
+    let hunt = [&HUNT[..], &["--programs", "1"]].concat();
+    let summary = summary(&output(folder.gradiff("kill -KILL $PPID\n", &hunt)), 2);
+    assert_eq!(summary["not_reproduced"], 1, "{summary}");
+    assert!(folder.files("findings", "case").is_empty());
+    let (_, text) = sequence(&folder);
+    assert!(text.contains("the process was ended from outside: signal: 9"), "{text}");
 }
 
 /// A hunt that has seen a crash and makes it smaller, which a compiler keeps it from; `aborts` makes
