@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Plants each fault in turn and lets libFuzzer look for it: `fuzz/faults.sh [NAME...]`.
-# Prints found/missed, the target and the seconds; exit code 2 if one is missed. Environment:
-# SECONDS_EACH (60; a quarter for views and exprs), TOOLCHAIN (stable), SANITIZER (none), SEED (1).
+# Prints found/missed, the target, the seconds and the inputs of the last target; exit code 2 if one
+# is missed. Environment: SECONDS_EACH (60; a quarter for views and exprs), TOOLCHAIN (stable),
+# SANITIZER (none), SEED (1); BLIND=1 lets programs be drawn at random, without any feedback.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 toolchain=${TOOLCHAIN:-stable}
@@ -13,6 +14,7 @@ cd "$(cargo run --release --quiet -- faults --copy)"
 for target in programs views exprs; do
   cargo "+$toolchain" fuzz build -s "$sanitizer" "$target"
 done
+[ -z "${BLIND:-}" ] || export GRADIFF_FUZZ_BLIND=${SEED:-1}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
@@ -24,9 +26,10 @@ hunt() {
   mkdir -p "$work/$target"
   # Thousands of random inputs first: mutation alone stays near the first few programs for long.
   (cd "$work/$target" && head -c 1200000 /dev/urandom | split -b 400 -a 4 -)
+  : >"$work/log"
   if cargo "+$toolchain" fuzz run -s "$sanitizer" "$target" "$work/$target" -- \
     -max_total_time="$seconds" -seed="${SEED:-1}" -max_len=512 -len_control=0 \
-    -artifact_prefix="$work/" >"$work/log" 2>&1; then
+    -artifact_prefix="$work/" -print_final_stats=1 >"$work/log" 2>&1; then
     return 1
   fi
   grep -q 'panicked at' "$work/log" && ! grep -q '^GRADIFF_' "$work/log" && return 0
@@ -51,8 +54,9 @@ while read -r name room; do
     rm -rf "${work:?}/$target"
     if GRADIFF_FAULT=$name GRADIFF_BACKENDS=$backends hunt "$target"; then verdict="found by $target"; break; fi
   done
-  printf '%-34s %-18s %6.1f s\n' "$name" "$verdict" \
-    "$(( ($(date +%s%N) - start) / 100000000 ))e-1"
+  printf '%-34s %-18s %6.1f s %9s inputs\n' "$name" "$verdict" \
+    "$(( ($(date +%s%N) - start) / 100000000 ))e-1" \
+    "$(sed -n 's/^stat::number_of_executed_units: *//p' "$work/log")"
   [ "$verdict" != missed ] || missed=$((missed + 1))
 done <<<"$table"
 echo "$missed missed"

@@ -1,7 +1,10 @@
 //! Programs: the interpreter and the just-in-time compiler must agree with the oracle.
 #![no_main]
 use gradiff_gen::ProgramCase;
-libfuzzer_sys::fuzz_target!(|case: ProgramCase| {
+use libfuzzer_sys::arbitrary::{Arbitrary, Unstructured};
+libfuzzer_sys::fuzz_target!(|given: &[u8]| {
+    let bytes = gradiff_fuzz::bytes(given);
+    let Ok(case) = ProgramCase::arbitrary(&mut Unstructured::new(&bytes)) else { return };
     gradiff_fuzz::count_rules();
     gradiff_fuzz::count_pairs(&case.program);
     gradiff_check::fuzz::program(&case.program)

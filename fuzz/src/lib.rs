@@ -4,7 +4,9 @@
 //!
 //! On Linux alone; elsewhere, and without libFuzzer, the counters are bytes that nobody reads.
 
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::borrow::Cow;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use gradiff_check::fuzz::RULES;
 use gradiff_corpus::Program;
@@ -36,4 +38,18 @@ pub fn count_rules() {
             counter.store(*count, Ordering::Relaxed);
         }
     });
+}
+
+/// The bytes to draw a case from: those of the fuzzer or, for comparison, random ones that depend on
+/// nothing that it has learnt, if the environment variable `GRADIFF_FUZZ_BLIND` holds their seed.
+pub fn bytes(given: &[u8]) -> Cow<'_, [u8]> {
+    /// As many as the documents let the fuzzer give.
+    const COUNT: usize = 512;
+    static SEED: OnceLock<Option<u64>> = OnceLock::new();
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let seed = SEED.get_or_init(|| std::env::var("GRADIFF_FUZZ_BLIND").ok()?.parse().ok());
+    let Some(seed) = seed else { return Cow::Borrowed(given) };
+    let case = gradiff_gen::case_seed(*seed, NEXT.fetch_add(1, Ordering::Relaxed));
+    let words = (0..COUNT as u64 / 8).map(|word| gradiff_gen::case_seed(case, word));
+    Cow::Owned(words.flat_map(u64::to_le_bytes).collect())
 }
