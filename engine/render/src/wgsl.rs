@@ -132,6 +132,16 @@ impl Wgsl {
 
     /// An op over single values.
     fn scalar(&self, alu: &Alu) -> Option<String> {
+        // What leaves its type is an error where all of it is known to the language.
+        let known: Option<Vec<Constant>> = alu.src.iter().map(|value| value.known).collect();
+        if let Some(known) = known {
+            // A shift by more bits than there are may be anything.
+            let is_shift = matches!(alu.op, Op::Shl | Op::Shr);
+            let any = is_shift.then(|| Constant::zero(alu.dtype));
+            if let Some(value) = evaluate(alu.op, alu.dtype, &known).or(any) {
+                return self.0.constant(value);
+            }
+        }
         let (src, from, to) = (alu.texts(), alu.from(), alu.dtype);
         Some(match alu.op {
             Op::Cast => self.0.cast(from, to, src[0])?,
@@ -217,8 +227,9 @@ fn int_op(alu: &Alu, held: DType) -> Option<String> {
     let own = |op: Op| Some(format!("{op}_{held}({})", src.join(", ")));
     let bits = dtype.bits();
     let amount = || match known {
-        Some(amount) if (0..bits.into()).contains(&amount) => format!("{amount}u"),
-        _ => format!("(u32({})&{}u)", src[1], bits - 1),
+        // A negative literal is none of u32.
+        Some(amount) => format!("{}u", amount.rem_euclid(bits.into())),
+        None => format!("(u32({})&{}u)", src[1], bits - 1),
     };
     let sign = match op {
         Op::Neg if dtype.is_unsigned() => {

@@ -171,6 +171,9 @@ const fn text(
 /// What is special about a text that clang compiles.
 const COMPILED: &str = "the text that a device would get, compiled for this machine";
 
+/// What is special about a text in WGSL.
+const INTERPRETED: &str = "WGSL by an interpreter of the text";
+
 /// The device that runs texts of any language.
 const TEXT: &str = "text";
 
@@ -272,6 +275,11 @@ pub const BACKENDS: &[BackendRow] = &[
     },
     text(Turn::new(8, 5), "text/ptx", "ptx", Opts::Heuristic, "PTX by an interpreter of the text"),
     text(Turn::new(8, 1), "text/ptx-opts", "ptx", Opts::Drawn(5), "the same, optimisations drawn"),
+    BackendRow {
+        finite_for: Some("WGSL keeps no bits of an f16 that is NaN"),
+        ..text(Turn::new(8, 3), "text/wgsl", "wgsl", Opts::Heuristic, INTERPRETED)
+    },
+    text(Turn::new(8, 6), "text/wgsl-core", "wgsl-core", Opts::Drawn(5), "the same, no extensions"),
     BackendRow {
         mode: Mode::Strict,
         opts: Opts::Drawn(5),
@@ -719,16 +727,20 @@ pub(crate) fn run_compiled(
     }
     let references: Vec<&gradiff::runtime::Memory> = held.iter().map(Arc::as_ref).collect();
     compiled.run(&references).map_err(|error| error.to_string())?;
-    let (_, dtype) = kernel.globals()[0];
-    let bytes = held[0].read().map_err(|error| error.to_string())?;
-    memories[0] = bytes
-        .chunks_exact(dtype.size_bytes())
-        .map(|bytes| {
-            let mut word = [0; 8];
-            word[..bytes.len()].copy_from_slice(bytes);
-            Some(Constant::from_bits(dtype, u64::from_le_bytes(word)))
-        })
-        .collect();
+    for (slot, (_, dtype)) in kernel.globals().into_iter().enumerate() {
+        if slot != 0 && !crate::linear::is_stored(kernel, slot) {
+            continue;
+        }
+        let bytes = held[slot].read().map_err(|error| error.to_string())?;
+        memories[slot] = bytes
+            .chunks_exact(dtype.size_bytes())
+            .map(|bytes| {
+                let mut word = [0; 8];
+                word[..bytes.len()].copy_from_slice(bytes);
+                Some(Constant::from_bits(dtype, u64::from_le_bytes(word)))
+            })
+            .collect();
+    }
     Ok(())
 }
 

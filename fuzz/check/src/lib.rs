@@ -56,7 +56,10 @@ pub use gradiff::kernel::{Opt, OptOp};
 use gradiff::rewrite::witness;
 pub use gradiff::rewrite::{Rule, Types, proof, rows};
 pub use guilt::Guilt;
-pub use kernels::{COMPILED, DIRECT, check_kernels, drawn_kernel, room_of_kernels};
+pub use kernels::{
+    COMPILED, DIRECT, check_cases, check_kernels, check_texts, count_of_cases, drawn_kernel,
+    room_of_kernels,
+};
 pub use listing::check_text;
 pub use opts::{OptsFailure, OptsTally, Sequences, opts};
 pub use reduce::reduce;

@@ -109,25 +109,65 @@ impl Known {
 
     /// How far a uop reaches, if it is an integer that does not wrap.
     fn reach(&self, uop: &Instruction, src: &[Place], constants: &[Constant]) -> Option<Interval> {
-        let (least, most) = uop.dtype.int_range().filter(|_| uop.lanes == 1)?;
-        let of = |source: usize| self.bounds(src[source], constants);
-        let (low, high) = match uop.op {
-            Op::Range => (0, of(0)?.1 - 1),
-            Op::Add => (of(0)?.0 + of(1)?.0, of(0)?.1 + of(1)?.1),
-            Op::Sub => (of(0)?.0 - of(1)?.1, of(0)?.1 - of(1)?.0),
-            Op::Mul => {
-                let (x, y) = (of(0)?, of(1)?);
-                let corner = |x: i128, y: i128| x.checked_mul(y);
-                let corners = [corner(x.0, y.0)?, corner(x.0, y.1)?, corner(x.1, y.0)?];
-                let last = corner(x.1, y.1)?;
-                corners.into_iter().fold((last, last), |all, one| (all.0.min(one), all.1.max(one)))
-            }
-            Op::Min => (of(0)?.0.min(of(1)?.0), of(0)?.1.min(of(1)?.1)),
-            Op::Max => (of(0)?.0.max(of(1)?.0), of(0)?.1.max(of(1)?.1)),
-            Op::Where => (of(1)?.0.min(of(2)?.0), of(1)?.1.max(of(2)?.1)),
-            Op::Cast => of(0)?,
-            _ => return None,
-        };
-        (least <= low && low <= high && high <= most).then_some((low, high))
+        if uop.lanes != 1 {
+            return None;
+        }
+        interval(uop, &|source| self.bounds(src[source], constants))
     }
+}
+
+/// How far an integer reaches, from how far its sources do; nothing if it may wrap, or is none of
+/// sums, products and choices.
+fn interval(uop: &Instruction, of: &dyn Fn(usize) -> Option<Interval>) -> Option<Interval> {
+    let (least, most) = uop.dtype.int_range()?;
+    let (low, high) = match uop.op {
+        Op::Range => (0, of(0)?.1 - 1),
+        Op::Add => (of(0)?.0 + of(1)?.0, of(0)?.1 + of(1)?.1),
+        Op::Sub => (of(0)?.0 - of(1)?.1, of(0)?.1 - of(1)?.0),
+        Op::Mul => {
+            let (x, y) = (of(0)?, of(1)?);
+            let corner = |x: i128, y: i128| x.checked_mul(y);
+            let corners = [corner(x.0, y.0)?, corner(x.0, y.1)?, corner(x.1, y.0)?];
+            let last = corner(x.1, y.1)?;
+            corners.into_iter().fold((last, last), |all, one| (all.0.min(one), all.1.max(one)))
+        }
+        Op::Min => (of(0)?.0.min(of(1)?.0), of(0)?.1.min(of(1)?.1)),
+        Op::Max => (of(0)?.0.max(of(1)?.0), of(0)?.1.max(of(1)?.1)),
+        Op::Where => (of(1)?.0.min(of(2)?.0), of(1)?.1.max(of(2)?.1)),
+        Op::Cast => of(0)?,
+        _ => return None,
+    };
+    (least <= low && low <= high && high <= most).then_some((low, high))
+}
+
+/// For each uop that is an integer how far it reaches; nothing if it may wrap, or is made of what
+/// may. What no sums and products make is any value of its type.
+pub(super) fn intervals(uops: &[Instruction]) -> Vec<Option<Interval>> {
+    let mut known: Vec<Option<Interval>> = Vec::with_capacity(uops.len());
+    for uop in uops {
+        let of = |source: usize| known[uop.src[source] as usize];
+        let is_positive = |source: usize| of(source).filter(|(low, _)| 0 < *low);
+        let of_type = uop.dtype.int_range().filter(|_| uop.dtype.is_int());
+        let found = match (uop.op, &uop.arg) {
+            (Op::Const, Arg::Const(value)) => {
+                value.to_int().filter(|_| uop.dtype.is_int()).map(|value| (value, value))
+            }
+            (Op::Range, _) if of(0).is_none() => of_type,
+            (Op::Cast, _) if !uops[uop.src[0] as usize].dtype.is_int() => of_type,
+            (
+                Op::Range | Op::Add | Op::Sub | Op::Mul | Op::Min | Op::Max | Op::Where | Op::Cast,
+                _,
+            ) if uop.dtype.is_int() => interval(uop, &of),
+            (Op::Shl, _) => of(0).zip(of(1)).and_then(|((low, high), (amount, most))| {
+                let factor = 1i128 << u32::try_from(amount).ok().filter(|amount| *amount < 64)?;
+                let (low, high) = (low.checked_mul(factor)?, high.checked_mul(factor)?);
+                let (least, largest) = of_type?;
+                (amount == most && least <= low && high <= largest).then_some((low, high))
+            }),
+            (Op::FloorMod, _) if is_positive(1).is_some() => of(1).map(|(_, most)| (0, most - 1)),
+            _ => of_type,
+        };
+        known.push(found);
+    }
+    known
 }

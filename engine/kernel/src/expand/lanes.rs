@@ -10,6 +10,7 @@
 use gradiff_graph::{Arg, AxisKind, DType, Instruction, Op};
 
 use super::dims::Dims;
+use super::known;
 use crate::target::Vectors;
 
 /// As one vector.
@@ -54,7 +55,8 @@ impl Lanes {
                 (range.steps as u64).is_power_of_two()
             }
         };
-        let along = |bit| Along { dims, varies, bit, vectors };
+        let intervals = known::intervals(&dims.linear.uops);
+        let along = |bit| Along { dims, varies, intervals: &intervals, bit, vectors };
         let worth = |bit| (along(bit).worth(), dims.ranges[bit].steps, std::cmp::Reverse(bit));
         let mut best: Vec<(i64, i64, std::cmp::Reverse<usize>)> =
             (0..dims.ranges.len()).filter(fits).map(worth).collect();
@@ -105,6 +107,8 @@ impl Lanes {
 struct Along<'a> {
     dims: &'a Dims<'a>,
     varies: &'a [u64],
+    /// For each uop how far it reaches, if nothing that it is made of may wrap.
+    intervals: &'a [Option<(i128, i128)>],
     bit: usize,
     vectors: Vectors,
 }
@@ -166,7 +170,8 @@ impl Along<'_> {
         }
     }
 
-    /// By how much an integer grows from lane to lane, if that is known.
+    /// By how much an integer grows from lane to lane, if that is known. Whether it wraps in its own
+    /// type does not matter, since an index that wraps is none of an element.
     fn step(&self, position: u32) -> Option<i64> {
         let uop = &self.uops()[position as usize];
         if !self.varies(position) {
@@ -179,7 +184,12 @@ impl Along<'_> {
         match uop.op {
             Op::Add => step(0)?.checked_add(step(1)?),
             Op::Sub => step(0)?.checked_sub(step(1)?),
-            Op::Cast if self.uops()[uop.src[0] as usize].dtype.is_int() => step(0),
+            Op::Cast if self.uops()[uop.src[0] as usize].dtype.is_int() => {
+                // In a longer type neighbours are so only if the shorter one did not wrap.
+                let is_longer = self.uops()[uop.src[0] as usize].dtype.bits() < uop.dtype.bits();
+                let is_whole = || self.intervals[uop.src[0] as usize].is_some();
+                if !is_longer || is_whole() { step(0) } else { None }
+            }
             Op::Mul => match (self.constant(uop.src[0]), self.constant(uop.src[1])) {
                 (Some(factor), _) => step(1)?.checked_mul(factor),
                 (_, Some(factor)) => step(0)?.checked_mul(factor),
@@ -195,6 +205,11 @@ impl Along<'_> {
         let uop = &self.uops()[position as usize];
         if position as usize == self.dims.ranges[self.bit].start {
             return true;
+        }
+        // A float or a truth made of a multiple is none; of integers that wrap, powers of two up to
+        // 64 stay factors.
+        if !uop.dtype.is_int() {
+            return false;
         }
         let is_multiple = |source: usize| self.is_multiple(uop.src[source], of);
         match uop.op {

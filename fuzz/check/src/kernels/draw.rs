@@ -33,10 +33,14 @@ pub(crate) struct Style {
     has_threads: bool,
     /// Vectors of bools in memory.
     has_bool_vectors: bool,
+    /// One of the dialects of WGSL.
+    pub(super) is_wgsl: bool,
+    /// A type whose NaN has no bits of its own.
+    pub(super) free_nan: Option<DType>,
     /// Hints of loads and stores: a distance for prefetches, and stores past the caches.
     has_hints: bool,
-    lanes: Vec<u8>,
-    dtypes: Vec<DType>,
+    pub(super) lanes: Vec<u8>,
+    pub(super) dtypes: Vec<DType>,
 }
 
 impl Style {
@@ -52,7 +56,11 @@ impl Style {
             language => (language, Some(language)),
         };
         let rules = rules.map(|name| Rules::of(name).expect("a target with rules"));
-        let is_metal = device == "metal";
+        let is_lacking = |dtype: &DType| match device {
+            "metal" => *dtype == DType::F64,
+            "wgsl-core" => matches!(dtype, DType::I64 | DType::U64 | DType::F64),
+            _ => false,
+        };
         let dtypes = DType::ALL.into_iter().filter(|dtype| *dtype != DType::Void);
         Style {
             target: target(name),
@@ -60,50 +68,54 @@ impl Style {
             has_threads: matches!(device, "c" | "interp" | "jit"),
             has_bool_vectors: device == "c",
             has_hints: device == "c",
+            is_wgsl: device.starts_with("wgsl"),
+            free_nan: (device == "wgsl").then_some(DType::F16),
             lanes: rules.map_or(vec![2, 4, 8, 16], |rules| rules.lanes().to_vec()),
-            dtypes: dtypes.filter(|dtype| !is_metal || *dtype != DType::F64).collect(),
+            dtypes: dtypes.filter(|dtype| !is_lacking(dtype)).collect(),
         }
     }
 
     /// Returns whether a vector is loaded and stored as one.
     fn has_vector(&self, dtype: DType, lanes: u8) -> bool {
         match dtype {
+            // The language has vectors of its own types, of which the target makes no use.
+            _ if self.is_wgsl => matches!(dtype, DType::I32 | DType::U32 | DType::F32),
             DType::Bool => self.has_bool_vectors,
             _ => i64::from(lanes) <= self.target.vectors.lanes_of(dtype),
         }
     }
 
     /// Returns whether ops take such a vector.
-    fn computes(&self, dtype: DType, lanes: u8) -> bool {
+    pub(super) fn computes(&self, dtype: DType, lanes: u8) -> bool {
         let is_possible = dtype == DType::Bool || self.has_vector(dtype, lanes);
-        self.target.vectors.alu && is_possible
+        (self.target.vectors.alu || self.is_wgsl) && is_possible
     }
 }
 
 /// A value of as many lanes as the kernel's vectors have.
 #[derive(Clone)]
-struct Value {
-    dtype: DType,
-    form: Form,
+pub(super) struct Value {
+    pub(super) dtype: DType,
+    pub(super) form: Form,
     /// Whether the bits are those of memory or of an integer: those of a NaN that was computed
     /// are free.
-    has_bits: bool,
+    pub(super) has_bits: bool,
 }
 
 #[derive(Clone)]
-enum Form {
+pub(super) enum Form {
     Vector(u32),
     Lanes(Vec<u32>),
 }
 
 /// A kernel that is being drawn.
-struct Builder<'a> {
-    draw: &'a mut Draw,
-    style: &'a Style,
-    uops: Vec<Instruction>,
+pub(super) struct Builder<'a> {
+    pub(super) draw: &'a mut Draw,
+    pub(super) style: &'a Style,
+    pub(super) uops: Vec<Instruction>,
     /// Lanes of each value.
-    lanes: u8,
-    values: Vec<Value>,
+    pub(super) lanes: u8,
+    pub(super) values: Vec<Value>,
 }
 
 /// Draws a kernel that a device of this style runs; equal draws give equal kernels.
@@ -122,7 +134,7 @@ pub(crate) fn draw_kernel(draw: &mut Draw, style: &Style) -> Linear {
 }
 
 impl Builder<'_> {
-    fn push(&mut self, op: Op, dtype: DType, lanes: u8, src: &[u32], arg: Arg) -> u32 {
+    pub(super) fn push(&mut self, op: Op, dtype: DType, lanes: u8, src: &[u32], arg: Arg) -> u32 {
         let uop = Instruction { lanes, ..Instruction::new(op, dtype, src.iter().copied(), arg) };
         self.uops.push(uop);
         self.uops.len() as u32 - 1
@@ -132,7 +144,7 @@ impl Builder<'_> {
         self.push(Op::Const, value.dtype(), 1, &[], Arg::Const(value))
     }
 
-    fn int(&mut self, value: i64) -> u32 {
+    pub(super) fn int(&mut self, value: i64) -> u32 {
         self.constant(Constant::int(DType::I32, value.into()))
     }
 
@@ -290,11 +302,12 @@ impl Builder<'_> {
         let from = self.push(Op::Index, dtype, 1, &[array, turned], Arg::None);
         let value = self.push(Op::Load, dtype, 1, &[from, barrier], Arg::None);
         let form = Form::Lanes(vec![value; self.lanes.into()]);
-        self.values.push(Value { dtype, form, has_bits: true });
+        let has_bits = self.style.free_nan != Some(dtype);
+        self.values.push(Value { dtype, form, has_bits });
     }
 
     /// The elements of an input at the place of the iteration, zeros where the input is shorter.
-    fn load(&mut self, (array, dtype, shown): (u32, DType, i64), place: u32) {
+    pub(super) fn load(&mut self, (array, dtype, shown): (u32, DType, i64), place: u32) {
         let lanes = i64::from(self.lanes);
         let limit = self.int(shown);
         let gate = self.scalar(Op::CmpLt, &[place, limit]);
@@ -319,10 +332,11 @@ impl Builder<'_> {
             };
             Form::Lanes((0..lanes).map(|lane| load(self, lane)).collect())
         };
-        self.values.push(Value { dtype, form, has_bits: true });
+        let has_bits = self.style.free_nan != Some(dtype);
+        self.values.push(Value { dtype, form, has_bits });
     }
 
-    fn store(&mut self, out: u32, value: &Value, place: u32, part: i64) {
+    pub(super) fn store(&mut self, out: u32, value: &Value, place: u32, part: i64) {
         let lanes = i64::from(self.lanes);
         let (scale, offset) = (self.int(lanes), self.int(part * lanes));
         let first = self.scalar(Op::Mul, &[place, scale]);
@@ -347,7 +361,7 @@ impl Builder<'_> {
     }
 
     /// The value as one vector, put together if need be.
-    fn vector(&mut self, value: &Value) -> u32 {
+    pub(super) fn vector(&mut self, value: &Value) -> u32 {
         match &value.form {
             Form::Vector(vector) => *vector,
             Form::Lanes(lanes) => {
@@ -359,7 +373,7 @@ impl Builder<'_> {
     }
 
     /// The lanes of the value, one by one.
-    fn lanes(&mut self, value: &Value) -> Vec<u32> {
+    pub(super) fn lanes(&mut self, value: &Value) -> Vec<u32> {
         match &value.form {
             Form::Lanes(lanes) => lanes.clone(),
             Form::Vector(vector) => (0..self.lanes)
@@ -386,7 +400,7 @@ impl Builder<'_> {
     }
 
     /// A constant in every lane.
-    fn number(&mut self, value: Constant) -> Value {
+    pub(super) fn number(&mut self, value: Constant) -> Value {
         let single = self.constant(value);
         let form = Form::Lanes(vec![single; self.lanes.into()]);
         Value { dtype: value.dtype(), form, has_bits: false }

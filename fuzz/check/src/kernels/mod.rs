@@ -6,6 +6,7 @@
 //! rest.
 
 mod draw;
+mod table;
 
 use std::sync::Arc;
 
@@ -17,12 +18,13 @@ use crate::calls::Draw;
 use crate::stages::Elements;
 pub(crate) use draw::Style;
 use draw::{DIMENSIONS, draw_kernel, element};
+pub use table::{check_cases, check_texts, count_of_cases};
 
 /// The words that reports of this check begin with.
 pub(crate) const SAID: &str = "drawn kernel";
 
 /// Devices in process on which kernels are drawn.
-pub const DIRECT: [&str; 3] = ["interp", "jit", "ptx"];
+pub const DIRECT: [&str; 5] = ["interp", "jit", "ptx", "wgsl", "wgsl-core"];
 /// Devices and languages that take a compiler.
 pub const COMPILED: [&str; 5] = ["c", "cuda", "metal", "opencl", "llvm"];
 
@@ -162,6 +164,32 @@ mod tests {
     fn drawn_kernels_run_where_a_compiler_is_needed() {
         for device in COMPILED.into_iter().filter(|device| open(device).is_ok()) {
             check_kernels(device, 0, 48).unwrap_or_else(|problem| panic!("{problem}"));
+        }
+    }
+
+    #[test]
+    fn every_op_means_the_same_on_devices_in_process() {
+        for device in DIRECT {
+            let numbers: Vec<u64> = (0..count_of_cases(device)).collect();
+            check_cases(device, 0, &numbers).unwrap_or_else(|problem| panic!("{problem}"));
+        }
+    }
+
+    /// Those whose compiler is here.
+    #[test]
+    fn every_op_means_the_same_where_a_compiler_is_needed() {
+        for device in COMPILED.into_iter().filter(|device| open(device).is_ok()) {
+            let numbers: Vec<u64> = (0..count_of_cases(device)).collect();
+            check_cases(device, 0, &numbers).unwrap_or_else(|problem| panic!("{problem}"));
+        }
+    }
+
+    #[test]
+    fn every_language_has_a_text_or_an_error_for_every_op() {
+        for language in LANGUAGES {
+            for dtype in DType::ALL {
+                check_texts(language.name, dtype).unwrap_or_else(|problem| panic!("{problem}"));
+            }
         }
     }
 

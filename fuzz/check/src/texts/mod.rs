@@ -1,6 +1,6 @@
 //! The texts of languages whose devices need not be here, run on this machine.
 //!
-//! PTX is interpreted. Others are compiled for the host, as what they are (LLVM IR, OpenCL C) or as
+//! PTX and WGSL are interpreted. Others are compiled for the host, as what they are (LLVM IR, OpenCL C) or as
 //! C++ with stand-ins for what the language has besides (CUDA, Metal), and run in a process of their
 //! own: a text that strays or traps ends that process, not this one.
 
@@ -10,6 +10,7 @@ mod languages;
 mod ptx;
 #[cfg(test)]
 mod tests;
+mod wgsl;
 
 use std::sync::Arc;
 
@@ -23,6 +24,7 @@ use gradiff::runtime::{Device, Error, Executable};
 pub(crate) fn open(language: &str) -> Result<Arc<dyn Device>, String> {
     match language {
         "ptx" => Ok(Arc::new(ptx::Ptx::open()?)),
+        "wgsl" | "wgsl-core" => Ok(Arc::new(wgsl::Wgsl::open(language)?)),
         _ => Ok(Arc::new(device::Texts::open(language)?)),
     }
 }
@@ -50,6 +52,14 @@ pub(crate) fn compile(
     if language == "ptx" {
         let ptx = ptx::Ptx::open().map_err(Uncompiled::NotHere)?;
         let compile = |(kernel, text): &(&Linear, &str)| ptx.compile_text(kernel, text);
+        return kernels.iter().map(compile).collect::<Result<_, _>>().map_err(because);
+    }
+    if let "wgsl" | "wgsl-core" = language {
+        let wgsl = wgsl::Wgsl::open(language).map_err(Uncompiled::NotHere)?;
+        if let Some(lacks) = kernels.iter().find_map(|(kernel, _)| wgsl.lacks(kernel)) {
+            return Err(Uncompiled::NotHere(lacks));
+        }
+        let compile = |(kernel, text): &(&Linear, &str)| wgsl.compile_text(kernel, text);
         return kernels.iter().map(compile).collect::<Result<_, _>>().map_err(because);
     }
     let texts = device::Texts::open(language).map_err(Uncompiled::NotHere)?;

@@ -1,6 +1,8 @@
 //! Drawn cases of every kind, in rounds. A round is a few of each kind, in the order of how much
 //! they find for their time.
 
+use gradiff::graph::DType;
+use gradiff::render::LANGUAGES;
 use gradiff_check::{Backend, Sequences};
 use gradiff_corpus::{Case, Program};
 use gradiff_gen::{Config, ExprConfig, SeedChoices, ViewConfig, case_seed};
@@ -29,6 +31,8 @@ const KERNELS: u64 = 6;
 const COMPILED_EVERY: u64 = 12;
 /// Kernels of such a batch.
 const COMPILED: u64 = 12;
+
+const DTYPES: [DType; 13] = DType::ALL;
 
 /// The checks, and how many there were.
 pub(crate) struct Checks {
@@ -122,6 +126,27 @@ impl Checks {
         if let Some(device) = turn(compiled, self.rounds / COMPILED_EVERY).filter(|_| is_due) {
             verdict.check_batch(&format!("kernels:{device}:{}", self.rounds), || {
                 gradiff_check::check_kernels(device, seed, COMPILED).map_err(of)
+            });
+            verdict.check_batch(&format!("ops:{device}:{}", self.rounds), || {
+                // Truth values, of which vectors have several forms, as often as all others.
+                let numbers = [case_seed(seed, 0), seed % 4];
+                gradiff_check::check_cases(device, seed, &numbers).map_err(of)
+            });
+        }
+        let number = self.seed.wrapping_add(self.rounds / 2);
+        if self.rounds.is_multiple_of(2) {
+            let count = direct.len().max(1) as u64;
+            let Some(device) = turn(direct, self.rounds / 2) else { return };
+            verdict.check(&format!("ops:{device}:{}", self.rounds), || {
+                // Every number has its turn, from another one on for each seed.
+                let number = self.seed.wrapping_add(self.rounds / 2 / count);
+                gradiff_check::check_cases(device, seed, &[number]).map_err(of)
+            });
+        } else {
+            let language = &LANGUAGES[number as usize % LANGUAGES.len()];
+            let dtype = DTYPES[number as usize % DTYPES.len()];
+            verdict.check(&format!("texts:{}:{}", language.name, self.rounds), || {
+                gradiff_check::check_texts(language.name, dtype).map_err(of)
             });
         }
     }

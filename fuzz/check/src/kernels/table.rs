@@ -1,0 +1,449 @@
+//! Every op of every type and number of lanes, one after the other: what a language has must have
+//! a text, which means what the evaluator says, also of edge values and of constants.
+//!
+//! Drawn kernels meet a pair of an op and a type by chance, and never the arithmetic of 16-bit
+//! floats; here each pair has its turn. A kernel has all ops of one type and number of lanes, in
+//! which sources are loaded, constant, or the same.
+
+use gradiff::graph::{
+    Arg, Axis, AxisKind, BoundedLinear, Constant, DType, Global, Instruction, Linear, OPS, Op,
+};
+use gradiff::render::{LANGUAGES, Language};
+use gradiff::runtime::Executable;
+
+use super::draw::{Builder, Form, Style, Value};
+use super::{SAID, is_same, open};
+use crate::calls::Draw;
+use crate::scalar;
+use crate::stages::Elements;
+
+/// Elements that each op is tried on, a multiple of the lanes of every vector.
+const ELEMENTS: i64 = 64;
+
+/// How often each op is in a kernel.
+const VARIANTS: i64 = 2;
+
+/// Elementwise ops over floats, over integers and over truth values that have one meaning
+/// everywhere. Functions like `exp2` are as exact as each language says.
+const FLOATS: [Op; 13] = [
+    Op::Neg,
+    Op::Sqrt,
+    Op::Recip,
+    Op::Add,
+    Op::Sub,
+    Op::Mul,
+    Op::FDiv,
+    Op::Max,
+    Op::Min,
+    Op::CmpLt,
+    Op::CmpNe,
+    Op::MulAcc,
+    Op::Where,
+];
+const INTS: [Op; 19] = [
+    Op::Neg,
+    Op::Add,
+    Op::Sub,
+    Op::Mul,
+    Op::Max,
+    Op::Min,
+    Op::CmpLt,
+    Op::CmpNe,
+    Op::And,
+    Op::Or,
+    Op::Xor,
+    Op::Shl,
+    Op::Shr,
+    Op::CDiv,
+    Op::CMod,
+    Op::FloorDiv,
+    Op::FloorMod,
+    Op::MulAcc,
+    Op::Where,
+];
+const TRUTHS: [Op; 11] = [
+    Op::Add,
+    Op::Sub,
+    Op::Mul,
+    Op::Max,
+    Op::Min,
+    Op::CmpLt,
+    Op::CmpNe,
+    Op::And,
+    Op::Or,
+    Op::Xor,
+    Op::Where,
+];
+
+/// An op of a type that gives another one.
+type Row = (Op, DType);
+
+/// The ops over so many lanes of a type, and what they give.
+fn rows(style: &Style, from: DType, lanes: u8) -> Vec<Row> {
+    let ops: &[Op] = match from {
+        DType::Bool => &TRUTHS,
+        _ if from.is_float() => &FLOATS,
+        _ => &INTS,
+    };
+    let to = |op: &Op| if matches!(op, Op::CmpLt | Op::CmpNe) { DType::Bool } else { from };
+    let plain = ops.iter().map(|op| (*op, to(op)));
+    let others = || style.dtypes.iter().copied().filter(move |to| *to != from);
+    let casts = others().map(|to| (Op::Cast, to));
+    let is_as_wide = move |to: &DType| {
+        let is_truth = [from, *to].contains(&DType::Bool);
+        !is_truth && to.size_bytes() == from.size_bytes()
+    };
+    let bitcasts = others().filter(is_as_wide).map(|to| (Op::Bitcast, to));
+    let has = |row: &Row| lanes == 1 || style.computes(row.1, lanes);
+    plain.chain(casts).chain(bitcasts).filter(has).collect()
+}
+
+/// The types and numbers of lanes of a language, in a fixed order.
+fn cases(style: &Style) -> Vec<(DType, u8)> {
+    let lanes = |dtype: DType| {
+        let vectors = style.lanes.iter().filter(move |lanes| style.computes(dtype, **lanes));
+        std::iter::once(1).chain(vectors.copied()).map(move |lanes| (dtype, lanes))
+    };
+    style.dtypes.iter().flat_map(|dtype| lanes(*dtype)).collect()
+}
+
+/// How many cases there are for a device or language.
+pub fn count_of_cases(device: &str) -> u64 {
+    cases(&Style::of(device)).len() as u64
+}
+
+/// Checks some of the [cases](count_of_cases) of a device or language, by their numbers, on
+/// elements and constants that follow from the seed.
+///
+/// # Errors
+/// An op that has no text though the language has it, or means something else.
+pub fn check_cases(device: &str, seed: u64, numbers: &[u64]) -> Result<(), String> {
+    let style = Style::of(device);
+    let all = cases(&style);
+    let mut drawn = Vec::new();
+    for number in numbers {
+        let (from, lanes) = all[(*number % all.len() as u64) as usize];
+        let mut draw = Draw::new(seed ^ number << 32);
+        let rows = rows(&style, from, lanes);
+        let all = kernel(&mut draw, &style, &rows, from, lanes);
+        drawn.push(
+            expected(all, &mut draw, &style).map_err(|problem| format!("{SAID}: {problem}"))?,
+        );
+    }
+    let device_of = open(device)?;
+    let kernels: Vec<&BoundedLinear> = drawn.iter().map(|(kernel, ..)| kernel).collect();
+    let compiled =
+        device_of.compile(&kernels).map_err(|error| format!("{SAID} on {device}: {error}"))?;
+    for ((kernel, before, after), executable) in drawn.iter().zip(compiled) {
+        compare(&*executable, kernel, before, after)
+            .map_err(|problem| said(device, kernel, &problem))?;
+    }
+    Ok(())
+}
+
+/// Checks that a language answers each op of a type in each number of lanes by a text or by an
+/// error, by a text where it has them, and that it has the vectors that it says it has.
+///
+/// # Errors
+/// A panic, an op or a vector without a text.
+///
+/// # Panics
+/// If there is no such language.
+pub fn check_texts(language: &str, from: DType) -> Result<(), String> {
+    let language = LANGUAGES.iter().find(|row| row.name == language).expect("a language");
+    let style = Style::of(language.name);
+    for lanes in [1, 2, 3, 4, 8, 16, 64] {
+        for op in OPS.iter().map(|row| row.op).filter(|op| op.is_elementwise()) {
+            let others = if matches!(op, Op::Cast | Op::Bitcast) { &DType::ALL[..] } else { &[] };
+            for to in [from, DType::Bool].iter().chain(others) {
+                let kernel = one(op, from, *to, lanes);
+                if gradiff::graph::verify_kernel(&kernel).is_ok() {
+                    let rendered = crate::catch(|| (language.render)(&kernel).is_ok());
+                    rendered.map_err(|panic| said(language.name, &kernel, &panic))?;
+                }
+            }
+        }
+        if cases(&style).contains(&(from, lanes)) {
+            for (op, to) in rows(&style, from, lanes) {
+                let kernel = one(op, from, to, lanes);
+                text(language, &kernel).map_err(|why| said(language.name, &kernel, &why))?;
+            }
+        }
+        let has_vector = lanes <= (language.lanes_max)(from) && lanes.is_power_of_two();
+        if has_vector && style.dtypes.contains(&from) {
+            let copy = copy(from, lanes);
+            text(language, &copy).map_err(|problem| said(language.name, &copy, &problem))?;
+        }
+    }
+    Ok(())
+}
+
+/// A kernel of one op on values that are the same in all lanes, of which one lane is stored.
+fn one(op: Op, from: DType, to: DType, lanes: u8) -> Linear {
+    let mut uops = Vec::new();
+    let mut push = |op: Op, dtype: DType, lanes: u8, src: &[u32], arg: Arg| {
+        uops.push(Instruction { lanes, ..Instruction::new(op, dtype, src.iter().copied(), arg) });
+        uops.len() as u32 - 1
+    };
+    let types = [to, from, DType::Bool];
+    let arrays = [0, 1, 2].map(|slot| {
+        let arg = Arg::Global(Global { slot, size_elements: 1 });
+        push(Op::DefineGlobal, types[slot], 1, &[], arg)
+    });
+    let place = Arg::Const(Constant::int(DType::I32, 0));
+    let place = push(Op::Const, DType::I32, 1, &[], place);
+    let indices =
+        [0, 1, 2].map(|slot| push(Op::Index, types[slot], 1, &[arrays[slot], place], Arg::None));
+    let [value, gate] = [1, 2].map(|slot| {
+        let single = push(Op::Load, types[slot], 1, &[indices[slot]], Arg::None);
+        match lanes {
+            1 => single,
+            _ => push(Op::Vectorize, types[slot], lanes, &[single], Arg::None),
+        }
+    });
+    let src: Vec<u32> = match op {
+        Op::Where => vec![gate, value, value],
+        _ => vec![value; op.row().arity.0],
+    };
+    let mut made = push(op, to, lanes, &src, Arg::None);
+    if lanes != 1 {
+        made = push(Op::Lane, to, 1, &[made], Arg::Int(0));
+    }
+    push(Op::Store, DType::Void, 1, &[indices[0], made], Arg::None);
+    Linear { name: "one".to_owned(), uops }
+}
+
+/// The kernel that copies one vector.
+fn copy(dtype: DType, lanes: u8) -> Linear {
+    let style = Style::of("interp");
+    let mut draw = Draw::new(0);
+    let mut builder =
+        Builder { draw: &mut draw, style: &style, uops: Vec::new(), lanes, values: Vec::new() };
+    let arrays = [0, 1].map(|slot| {
+        let arg = Arg::Global(Global { slot, size_elements: lanes.into() });
+        builder.push(Op::DefineGlobal, dtype, 1, &[], arg)
+    });
+    let place = builder.int(0);
+    let [to, from] =
+        arrays.map(|array| builder.push(Op::Index, dtype, 1, &[array, place], Arg::None));
+    let value = builder.push(Op::Load, dtype, lanes, &[from], Arg::None);
+    builder.push(Op::Store, DType::Void, 1, &[to, value], Arg::None);
+    Linear { name: "copy".to_owned(), uops: builder.uops }
+}
+
+fn said(device: &str, kernel: &Linear, what: &str) -> String {
+    format!("{SAID} on {device}: {what}\n{kernel}")
+}
+
+/// Whether the language has a text for the kernel.
+fn text(language: &Language, kernel: &Linear) -> Result<(), String> {
+    match crate::catch(|| (language.render)(kernel)) {
+        Ok(Ok(_)) => Ok(()),
+        Ok(Err(error)) => Err(format!("it has no text: {error}")),
+        Err(panic) => Err(format!("it has no text: {panic}")),
+    }
+}
+
+/// The kernel that applies each of these ops to the elements of inputs, and once more to them with
+/// a constant in place of one, to constants alone, or to the same one twice. The results of a type lie one behind the
+/// other in one array.
+fn kernel(draw: &mut Draw, style: &Style, rows: &[Row], from: DType, lanes: u8) -> Linear {
+    let mut builder = Builder { draw, style, uops: Vec::new(), lanes, values: Vec::new() };
+    let mut types: Vec<DType> = rows.iter().map(|(_, to)| *to).collect();
+    types.sort_unstable();
+    types.dedup();
+    let steps = ELEMENTS / i64::from(lanes);
+    let parts =
+        |to: DType| -> i64 { VARIANTS * rows.iter().filter(|row| row.1 == to).count() as i64 };
+    let array = |builder: &mut Builder<'_>, slot: usize, dtype: DType, size_elements: i64| {
+        let arg = Arg::Global(Global { slot, size_elements });
+        builder.push(Op::DefineGlobal, dtype, 1, &[], arg)
+    };
+    let outs: Vec<u32> = (0..)
+        .zip(&types)
+        .map(|(slot, to)| array(&mut builder, slot, *to, parts(*to) * ELEMENTS))
+        .collect();
+    let inputs: Vec<(u32, DType)> = (types.len()..)
+        .zip([from, from, from, DType::Bool])
+        .map(|(slot, dtype)| (array(&mut builder, slot, dtype, ELEMENTS), dtype))
+        .collect();
+    let end = builder.int(steps);
+    let arg = Arg::Axis(Axis { kind: AxisKind::Loop, number: 0 });
+    let place = builder.push(Op::Range, DType::I32, 1, &[end], arg);
+    for (input, dtype) in inputs {
+        builder.load((input, dtype, steps), place);
+    }
+    let mut next = vec![0; types.len()];
+    for (op, to) in rows {
+        let to_number = types.binary_search(to).expect("it is one of the types");
+        let arity = op.row().arity.0;
+        for number in 0..VARIANTS {
+            let drawn = builder.draw.below(arity + 2);
+            // WGSL computes vectors of constants itself, and refuses them where they overflow.
+            let is_constant = drawn == arity + 1 || drawn == 1 && arity == 1;
+            let is_refused = style.is_wgsl && is_constant && lanes != 1;
+            let variant = if number == 0 || is_refused { arity + 2 } else { drawn };
+            let src = builder.sources(*op, from, variant);
+            let value = builder.whole(*op, *to, &src.iter().collect::<Vec<_>>());
+            builder.store(outs[to_number], &value, place, next[to_number] * steps);
+            next[to_number] += 1;
+        }
+    }
+    builder.push(Op::EndRange, DType::Void, 1, &[place], Arg::None);
+    Linear { name: "table".to_owned(), uops: builder.uops }
+}
+
+impl Builder<'_> {
+    /// The sources of an op, of the values that were loaded: all of them, or with constants in
+    /// place of one or all, or the same one in all places.
+    fn sources(&mut self, op: Op, from: DType, variant: usize) -> Vec<Value> {
+        let arity = op.row().arity.0;
+        let mut src: Vec<Value> = match op {
+            Op::Where => [3, 0, 1].map(|at: usize| self.values[at].clone()).to_vec(),
+            _ => self.values[..arity].to_vec(),
+        };
+        if variant == 0 {
+            let first = src[arity - 1].clone();
+            let is_like = src.iter().map(|value| value.dtype == first.dtype).collect::<Vec<_>>();
+            for (value, is_like) in src.iter_mut().zip(is_like) {
+                if is_like {
+                    *value = first.clone();
+                }
+            }
+        } else if variant <= arity {
+            let dtype = src[variant - 1].dtype;
+            let value = edge(self.draw, self.style, dtype);
+            src[variant - 1] = self.number(value);
+        } else if variant == arity + 1 {
+            for value in &mut src {
+                let edge = edge(self.draw, self.style, value.dtype);
+                *value = self.number(edge);
+            }
+        }
+        // A product that is rounded before it is added or not is none of another value.
+        if op == Op::MulAcc && from.is_float() {
+            let sign = if self.draw.one_in(2) { 1.0 } else { -1.0 };
+            let factor = self.draw.below(2);
+            src[factor] = self.number(scalar::float(from, sign).expect("a float"));
+        }
+        src
+    }
+
+    /// The op of whole vectors.
+    fn whole(&mut self, op: Op, dtype: DType, src: &[&Value]) -> Value {
+        let src: Vec<u32> = match self.lanes {
+            1 => src.iter().map(|value| self.lanes(value)[0]).collect(),
+            _ => src.iter().map(|value| self.vector(value)).collect(),
+        };
+        let made = self.push(op, dtype, self.lanes, &src, Arg::None);
+        let form = if self.lanes == 1 { Form::Lanes(vec![made]) } else { Form::Vector(made) };
+        Value { dtype, form, has_bits: false }
+    }
+}
+
+/// A value at which something changes, or any bits; no NaN of a type whose bits may change.
+fn edge(draw: &mut Draw, style: &Style, dtype: DType) -> Constant {
+    let value = any_edge(draw, dtype);
+    let is_nan = scalar::to_float(value).is_some_and(f64::is_nan);
+    if is_nan && style.free_nan == Some(dtype) { scalar::zero(dtype) } else { value }
+}
+
+fn any_edge(draw: &mut Draw, dtype: DType) -> Constant {
+    if dtype == DType::Bool {
+        return Constant::bool(draw.one_in(2));
+    }
+    let bits = scalar::bits(dtype);
+    if bits == 0 {
+        let value = draw.pick(&FLOAT_EDGES);
+        return match draw.below(4) {
+            0 => Constant::from_bits(dtype, draw.bits()),
+            // The smallest ones of either sign.
+            1 if draw.one_in(4) => Constant::from_bits(dtype, 1 + draw.below(2) as u64),
+            _ => scalar::float(dtype, value).expect("a float"),
+        };
+    }
+    let top = 1i128 << (bits - 1);
+    let value = match draw.below(8) {
+        0 => -top,
+        1 => top - 1,
+        2 => 2 * top - 1,
+        3 | 4 => draw.below(9) as i128 - 3,
+        5 => (1 << draw.below(bits as usize)) - draw.below(2) as i128,
+        _ => return Constant::from_bits(dtype, draw.bits()),
+    };
+    scalar::int(dtype, value).expect("an integer")
+}
+
+const FLOAT_EDGES: [f64; 24] = [
+    0.0,
+    -0.0,
+    1.0,
+    -1.0,
+    0.5,
+    -1.5,
+    2.5,
+    3.0,
+    0.1,
+    -7.25,
+    127.5,
+    -128.5,
+    255.5,
+    1e4,
+    65504.0,
+    65520.0,
+    -32769.0,
+    2147483648.0,
+    -2147483904.0,
+    4294967040.0,
+    1.8e19,
+    f64::INFINITY,
+    f64::NEG_INFINITY,
+    f64::NAN,
+];
+
+/// The kernel, its arrays before, and after as the evaluator has them.
+fn expected(
+    kernel: Linear,
+    draw: &mut Draw,
+    style: &Style,
+) -> Result<(BoundedLinear, Vec<Elements>, Vec<Elements>), String> {
+    let before: Vec<Elements> = (0..)
+        .zip(kernel.globals())
+        .map(|(slot, (global, dtype))| match crate::linear::is_stored(&kernel, slot) {
+            true => vec![None; global.size_elements as usize],
+            false => (0..global.size_elements).map(|_| Some(edge(draw, style, dtype))).collect(),
+        })
+        .collect();
+    let mut after = before.clone();
+    crate::linear::run(&kernel, &mut after).map_err(|what| format!("{what}\n{kernel}"))?;
+    let bounded = BoundedLinear::check(kernel.clone());
+    let bounded = bounded.map_err(|error| format!("it is refused: {error}\n{kernel}"))?;
+    Ok((bounded, before, after))
+}
+
+/// Runs the kernel and compares what is written; what is undefined may be anything.
+fn compare(
+    executable: &dyn Executable,
+    kernel: &Linear,
+    before: &[Elements],
+    expected: &[Elements],
+) -> Result<(), String> {
+    let mut after = before.to_vec();
+    crate::engine::run_compiled(executable, kernel, &mut after)?;
+    for (slot, (found, expected)) in after.iter().zip(expected).enumerate() {
+        for (at, (found, expected)) in found.iter().zip(expected).enumerate() {
+            let (Some(found), Some(expected)) = (found, expected) else { continue };
+            if !is_same(*found, *expected) {
+                let element = at as i64 % ELEMENTS;
+                let inputs: Vec<Option<Constant>> = before[before.len() - 4..]
+                    .iter()
+                    .map(|input| input[element as usize])
+                    .collect();
+                return Err(format!(
+                    "element {at} of data{slot} is {found:?}, not {expected:?}, of {inputs:?}"
+                ));
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,123 @@
+//! Functions as flat lists of steps.
+
+use naga::{Block, Expression, Function, Handle, Statement};
+
+/// One step of a function.
+#[derive(Debug)]
+pub(super) enum Step {
+    /// These expressions get their values.
+    Emit(Vec<Handle<Expression>>),
+    Store {
+        pointer: Handle<Expression>,
+        value: Handle<Expression>,
+    },
+    Jump(usize),
+    /// To the step of this number unless the condition holds.
+    JumpUnless(Handle<Expression>, usize),
+    Barrier,
+    Call {
+        function: Handle<Function>,
+        arguments: Vec<Handle<Expression>>,
+        result: Option<Handle<Expression>>,
+    },
+    Return(Option<Handle<Expression>>),
+}
+
+/// A step that is not known yet.
+const LATER: usize = usize::MAX;
+
+/// The jumps that wait for the places where a loop goes on and where it ends.
+#[derive(Default)]
+struct Waiting {
+    continues: Vec<usize>,
+    breaks: Vec<usize>,
+}
+
+#[derive(Default)]
+struct Flat {
+    steps: Vec<Step>,
+    loops: Vec<Waiting>,
+}
+
+/// The steps of a function.
+///
+/// # Errors
+/// A statement that kernels have not.
+pub(super) fn flatten(function: &Function) -> Result<Vec<Step>, String> {
+    let mut flat = Flat::default();
+    flat.block(&function.body)?;
+    flat.steps.push(Step::Return(None));
+    Ok(flat.steps)
+}
+
+impl Flat {
+    fn block(&mut self, block: &Block) -> Result<(), String> {
+        block.iter().try_for_each(|statement| self.statement(statement))
+    }
+
+    /// A jump to a step that is set later.
+    fn jump(&mut self) -> usize {
+        self.steps.push(Step::Jump(LATER));
+        self.steps.len() - 1
+    }
+
+    /// The jump goes to what comes next.
+    fn land(&mut self, jump: usize) {
+        let next = self.steps.len();
+        match &mut self.steps[jump] {
+            Step::Jump(to) | Step::JumpUnless(_, to) => *to = next,
+            _ => {}
+        }
+    }
+
+    fn statement(&mut self, statement: &Statement) -> Result<(), String> {
+        match statement {
+            Statement::Emit(range) => self.steps.push(Step::Emit(range.clone().collect())),
+            Statement::Block(block) => self.block(block)?,
+            Statement::If { condition, accept, reject } => {
+                self.steps.push(Step::JumpUnless(*condition, LATER));
+                let over = self.steps.len() - 1;
+                self.block(accept)?;
+                let end = self.jump();
+                self.land(over);
+                self.block(reject)?;
+                self.land(end);
+            }
+            Statement::Loop { body, continuing, break_if } => {
+                let start = self.steps.len();
+                self.loops.push(Waiting::default());
+                self.block(body)?;
+                let waiting = self.loops.last_mut().map(|all| std::mem::take(&mut all.continues));
+                waiting.unwrap_or_default().into_iter().for_each(|jump| self.land(jump));
+                self.block(continuing)?;
+                match break_if {
+                    // Once more unless it is to end.
+                    Some(condition) => self.steps.push(Step::JumpUnless(*condition, start)),
+                    None => self.steps.push(Step::Jump(start)),
+                }
+                let waiting = self.loops.pop().unwrap_or_default();
+                waiting.breaks.into_iter().for_each(|jump| self.land(jump));
+            }
+            Statement::Break => {
+                let jump = self.jump();
+                self.loops.last_mut().ok_or("a break outside of loops")?.breaks.push(jump);
+            }
+            Statement::Continue => {
+                let jump = self.jump();
+                self.loops.last_mut().ok_or("a continue outside of loops")?.continues.push(jump);
+            }
+            Statement::Return { value } => self.steps.push(Step::Return(*value)),
+            Statement::ControlBarrier(_) => self.steps.push(Step::Barrier),
+            Statement::Store { pointer, value } => {
+                self.steps.push(Step::Store { pointer: *pointer, value: *value });
+            }
+            Statement::Call { function, arguments, result } => self.steps.push(Step::Call {
+                function: *function,
+                arguments: arguments.clone(),
+                result: *result,
+            }),
+            other => return Err(format!("the statement {other:?}")),
+        }
+        Ok(())
+    }
+}
