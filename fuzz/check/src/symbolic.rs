@@ -1,8 +1,8 @@
 //! Trackers whose sizes have variables, against the model at several values of the variables.
 //!
 //! A plain sequence is lifted: sizes of its buffer become variables, their squares or their products,
-//! and every argument that follows from them becomes an expression. What cannot be lifted ends the
-//! sequence.
+//! and every argument that follows from them becomes an expression; so do amounts of padding, which
+//! grow with the axis, with another one or by themselves. What cannot be lifted ends the sequence.
 
 use std::sync::Arc;
 
@@ -28,9 +28,17 @@ pub fn check_symbolic_views(case: &ViewOps) -> Result<(), String> {
     look_at(case).map(drop)
 }
 
-/// Checks, and says how much was looked at.
+/// Checks with padding by numbers, and by expressions where there is padding; says how much was
+/// looked at.
 pub(crate) fn look_at(case: &ViewOps) -> Result<Looked, String> {
-    let lifted = lift(case);
+    let mut looked = look_at_lifted(&lift(case, false))?;
+    if case.ops.iter().any(|op| matches!(op, ViewOp::Pad(_))) {
+        looked.add(look_at_lifted(&lift(case, true))?);
+    }
+    Ok(looked)
+}
+
+fn look_at_lifted(lifted: &Lifted) -> Result<Looked, String> {
     let mut looked = Looked::default();
     if lifted.shape.iter().all(|size| size.as_number().is_some()) {
         return Ok(looked);
@@ -57,7 +65,7 @@ pub(crate) fn look_at(case: &ViewOps) -> Result<Looked, String> {
     trackers.sort();
     trackers.dedup();
     // Which variables are at their highest value; the plain sequence's own values come first.
-    for corner in [None, Some(0), Some(1), Some(2)] {
+    for corner in [None, Some(0), Some(0b0101), Some(0b1010)] {
         let value = |variable: &Variable| {
             let place = variable.name.len() - 1;
             let own = || (variable.min + variable.max) / 2;
@@ -190,12 +198,14 @@ fn lifted_sizes(case: &ViewOps) -> (Vec<SInt>, Vec<SInt>) {
     (shape, vec![n, m])
 }
 
-fn lift(case: &ViewOps) -> Lifted {
+fn lift(case: &ViewOps, has_pads: bool) -> Lifted {
     let (mut shape, variables) = lifted_sizes(case);
     let mut lifted = Lifted { shape: shape.clone(), ops: Vec::new() };
     let mut plain = case.shape.clone();
-    for op in &case.ops {
-        let Some(movement) = lifted_op(op, &plain, &shape, &variables) else { break };
+    let first: usize = case.shape.iter().sum();
+    for (number, op) in case.ops.iter().enumerate() {
+        let turn = has_pads.then_some(first + number);
+        let Some(movement) = lifted_op(op, &plain, &shape, &variables, turn) else { break };
         let moved = ShapeTracker::from_shape(&shape).and_then(|t| t.apply(&movement, true));
         let (Ok(moved), Ok(next)) = (moved, op.shape(&plain)) else { break };
         (shape, plain) = (moved.shape().to_vec(), next);
@@ -204,12 +214,44 @@ fn lift(case: &ViewOps) -> Lifted {
     lifted
 }
 
+/// Padding whose amounts are expressions where they can be: as large as an axis but for a number, or
+/// a variable of their own; which, is a matter of turns.
+fn lifted_pads(
+    pads: &[(usize, usize)],
+    plain: &[usize],
+    sizes: &[SInt],
+    turn: usize,
+) -> Movement<SInt> {
+    let zero = SInt::number(0);
+    let amount = |axis: usize, side: usize, amount: usize| {
+        let number = SInt::number(amount as i64);
+        let with = |other: usize| {
+            let less = SInt::number(amount as i64 - plain[other] as i64);
+            sizes[other].plus(&less).filter(|amount| zero.at_most(amount)).unwrap_or(number.clone())
+        };
+        match (turn + axis + 2 * side) % 5 {
+            _ if amount == 0 => number,
+            0 => with(axis),
+            1 => with((axis + 1) % plain.len()),
+            2 => {
+                let (name, max) = ("n".repeat(3 + side), 2 * amount as i64);
+                SInt::variable(Arc::new(Variable { name, min: 0, max }))
+            }
+            _ => number,
+        }
+    };
+    let pair =
+        |(axis, (a, b)): (usize, &(usize, usize))| (amount(axis, 0, *a), amount(axis, 1, *b));
+    Movement::Pad(pads.iter().enumerate().map(pair).collect())
+}
+
 /// The movement on the sizes with variables that is `op` on the plain ones.
 fn lifted_op(
     op: &ViewOp,
     plain: &[usize],
     sizes: &[SInt],
     variables: &[SInt],
+    turn: Option<usize>,
 ) -> Option<Movement<SInt>> {
     let number = |size: usize| SInt::number(size as i64);
     Some(match op {
@@ -224,9 +266,10 @@ fn lifted_op(
                 axes.map(|(s, to)| if s.is(1) { number(*to) } else { s.clone() }).collect(),
             )
         }
-        ViewOp::Pad(pads) => {
-            Movement::Pad(pads.iter().map(|(a, b)| (number(*a), number(*b))).collect())
-        }
+        ViewOp::Pad(pads) => match turn {
+            Some(turn) => lifted_pads(pads, plain, sizes, turn),
+            None => Movement::Pad(pads.iter().map(|(a, b)| (number(*a), number(*b))).collect()),
+        },
         ViewOp::Shrink(ranges) => {
             let bound =
                 |((begin, range_end), (size, whole)): (&(usize, usize), (&SInt, &usize))| {
@@ -355,7 +398,7 @@ mod tests {
         let (mut ops, mut lifted, mut squares, mut products) = (0, 0, 0, 0);
         for _ in 0..4_000 {
             let case = views(&mut choices, &ViewConfig::default());
-            let Lifted { shape, ops: movements } = lift(&case);
+            let Lifted { shape, ops: movements } = lift(&case, false);
             if shape.iter().all(|size| size.as_number().is_some()) {
                 continue;
             }
