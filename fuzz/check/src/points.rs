@@ -38,7 +38,7 @@ type Point = HashMap<String, i128>;
 pub(crate) fn check(seed: u64) -> Result<(), String> {
     let said = |what: String| format!("{SAID}, of seed {seed}: {what}");
     let draw = &mut Draw::new(seed);
-    let checked = if draw.one_in(3) { gated(draw) } else { plain(draw) };
+    let checked = if draw.one_in(2) { gated(draw) } else { plain(draw) };
     checked.map_err(said)
 }
 
@@ -339,7 +339,7 @@ fn gated(draw: &mut Draw) -> Result<(), String> {
     let widths = draw.pick(&[[40, 5, 1], [24, 6, 1]]);
     let mut parts = Parts::new(draw, DType::I32, &widths);
     let x = parts.vars[0].clone();
-    let signed = |draw: &mut Draw, value: i64| if draw.one_in(3) { -value } else { value };
+    let signed = |draw: &mut Draw, value: i64| if draw.one_in(2) { -value } else { value };
     let count = 2 + draw.below(3) as i64;
     let size = 2 + draw.below(4) as i64;
     let [count, size] = [count, size].map(|value| signed(draw, value));
@@ -351,18 +351,18 @@ fn gated(draw: &mut Draw) -> Result<(), String> {
         let own = UOp::binary(Op::Add, x.clone(), parts.vars[1].clone());
         parts.ints.push(own);
     }
-    parts.ints.extend([rest, quotient, digit.clone()]);
+    parts.ints.extend([rest.clone(), quotient, digit.clone()]);
     for _ in 0..draw.below(4) {
         parts.grow(draw);
     }
-    // Limits of parts that the index is made of.
+    // Limits of parts that the index is made of, mostly near an end of the remainder.
     let clause = |draw: &mut Draw| {
         let at = draw.below(parts.ints.len().min(6));
-        let of = parts.ints[at].clone();
-        let limit = literal(
-            draw.below(2 * (count * size).unsigned_abs() as usize) as i64 - (count * size).abs(),
-        );
-        let less = UOp::binary(Op::CmpLt, of, limit);
+        let of = if draw.one_in(2) { rest.clone() } else { parts.ints[at].clone() };
+        let other = draw.below(9) as i64 - 4;
+        let from = draw.pick(&[0, count * size, count * size, other]);
+        let limit = from + draw.below(2 * size.unsigned_abs() as usize) as i64 - size.abs();
+        let less = UOp::binary(Op::CmpLt, of, literal(limit + i64::from(draw.one_in(2))));
         if draw.one_in(2) { UOp::not(less) } else { less }
     };
     let clauses: Vec<UOp> = (0..1 + draw.below(3)).map(|_| clause(draw)).collect();
