@@ -25,6 +25,7 @@ mod listing;
 mod model;
 mod opts;
 mod parts;
+mod points;
 mod reduce;
 mod refusal;
 mod report;

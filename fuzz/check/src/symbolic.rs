@@ -1,8 +1,8 @@
 //! Trackers whose sizes have variables, against the model at several values of the variables.
 //!
 //! A plain sequence is lifted: sizes of its buffer become variables, their squares or their products,
-//! and every argument that follows from them becomes an expression. What cannot be lifted ends the
-//! sequence.
+//! and every argument that follows from them becomes an expression; so do amounts of padding, which
+//! grow with the axis, with another one or by themselves. What cannot be lifted ends the sequence.
 
 use std::sync::Arc;
 
@@ -10,8 +10,12 @@ use gradiff::graph::{SInt, Variable};
 use gradiff::view::{Dim, DimAlgebra, IndexAlgebra, Movement, ShapeTracker};
 use gradiff_corpus::{ViewOp, ViewOps};
 
+use crate::calls::Draw;
 use crate::model::{Look, Looked, Model};
 use crate::spans::{Column, Columns};
+
+/// Sequences of padding by expressions that are checked besides each other one.
+const GROWN: usize = 4;
 
 /// The sequence with variables, as far as it can be lifted.
 struct Lifted {
@@ -25,12 +29,72 @@ struct Lifted {
 /// # Errors
 /// What differs, in one line.
 pub fn check_symbolic_views(case: &ViewOps) -> Result<(), String> {
-    look_at(case).map(drop)
+    look_at(case)?;
+    let mut draw = Draw::new(crate::report::hash(&format!("{case:?}")));
+    for _ in 0..GROWN {
+        let (grown, turn) = grown(&mut draw);
+        look_at_lifted(&lift(&grown, Some(turn))).map_err(|what| format!("{grown:?} {what}"))?;
+    }
+    Ok(())
 }
 
-/// Checks, and says how much was looked at.
+/// An axis that is padded by about as much as it has, then split where the padding begins or not:
+/// views of it merge or not, depending on what is known of the variables. With the turn by which the
+/// padding becomes an expression.
+fn grown(draw: &mut Draw) -> (ViewOps, usize) {
+    let mut shape: Vec<usize> = (0..1 + draw.below(2)).map(|_| 2 + draw.below(5)).collect();
+    let case = ViewOps { shape: shape.clone(), ops: Vec::new() };
+    let mut ops = case.ops;
+    let axis = draw.below(shape.len());
+    let flip = |draw: &mut Draw, ops: &mut Vec<ViewOp>, rank: usize| {
+        if draw.one_in(3) {
+            ops.push(ViewOp::Flip(vec![draw.below(rank)]));
+        }
+    };
+    flip(draw, &mut ops, shape.len());
+    let before = if draw.one_in(3) { 1 + draw.below(3) } else { 0 };
+    let after = shape[axis] / 2 + draw.below(4);
+    let mut pads = vec![(0, 0); shape.len()];
+    pads[axis] = if draw.one_in(4) { (after, before) } else { (before, after) };
+    ops.push(ViewOp::Pad(pads));
+    shape[axis] += before + after;
+    flip(draw, &mut ops, shape.len());
+    if draw.one_in(3) && shape.len() == 2 {
+        ops.push(ViewOp::Permute(vec![1, 0]));
+        shape.swap(0, 1);
+    }
+    // Each axis in two, where it can be.
+    let split: Vec<usize> = shape
+        .iter()
+        .flat_map(|size| match [2, 3].into_iter().find(|by| size % by == 0 && by < size) {
+            Some(by) if draw.one_in(3) => vec![by, size / by],
+            Some(by) => vec![size / by, by],
+            None => vec![*size],
+        })
+        .collect();
+    ops.push(ViewOp::Reshape(split.clone()));
+    flip(draw, &mut ops, split.len());
+    if draw.one_in(3) {
+        let mut axes: Vec<usize> = (0..split.len()).collect();
+        axes.rotate_left(1);
+        ops.push(ViewOp::Permute(axes));
+    } else if draw.one_in(2) {
+        ops.push(ViewOp::Reshape(vec![split.iter().product()]));
+    }
+    (ViewOps { shape: case.shape, ops }, draw.below(5))
+}
+
+/// Checks with padding by numbers, and by expressions where there is padding; says how much was
+/// looked at.
 pub(crate) fn look_at(case: &ViewOps) -> Result<Looked, String> {
-    let lifted = lift(case);
+    let mut looked = look_at_lifted(&lift(case, None))?;
+    if case.ops.iter().any(|op| matches!(op, ViewOp::Pad(_))) {
+        looked.add(look_at_lifted(&lift(case, Some(case.shape.iter().sum())))?);
+    }
+    Ok(looked)
+}
+
+fn look_at_lifted(lifted: &Lifted) -> Result<Looked, String> {
     let mut looked = Looked::default();
     if lifted.shape.iter().all(|size| size.as_number().is_some()) {
         return Ok(looked);
@@ -57,7 +121,7 @@ pub(crate) fn look_at(case: &ViewOps) -> Result<Looked, String> {
     trackers.sort();
     trackers.dedup();
     // Which variables are at their highest value; the plain sequence's own values come first.
-    for corner in [None, Some(0), Some(1), Some(2)] {
+    for corner in [None, Some(0), Some(0b0101), Some(0b1010)] {
         let value = |variable: &Variable| {
             let place = variable.name.len() - 1;
             let own = || (variable.min + variable.max) / 2;
@@ -190,12 +254,14 @@ fn lifted_sizes(case: &ViewOps) -> (Vec<SInt>, Vec<SInt>) {
     (shape, vec![n, m])
 }
 
-fn lift(case: &ViewOps) -> Lifted {
+/// The sequence with variables. With a turn, amounts of padding become expressions, too.
+fn lift(case: &ViewOps, turn: Option<usize>) -> Lifted {
     let (mut shape, variables) = lifted_sizes(case);
     let mut lifted = Lifted { shape: shape.clone(), ops: Vec::new() };
     let mut plain = case.shape.clone();
-    for op in &case.ops {
-        let Some(movement) = lifted_op(op, &plain, &shape, &variables) else { break };
+    for (number, op) in case.ops.iter().enumerate() {
+        let turn = turn.map(|turn| turn + number);
+        let Some(movement) = lifted_op(op, &plain, &shape, &variables, turn) else { break };
         let moved = ShapeTracker::from_shape(&shape).and_then(|t| t.apply(&movement, true));
         let (Ok(moved), Ok(next)) = (moved, op.shape(&plain)) else { break };
         (shape, plain) = (moved.shape().to_vec(), next);
@@ -204,12 +270,44 @@ fn lift(case: &ViewOps) -> Lifted {
     lifted
 }
 
+/// Padding whose amounts are expressions where they can be: as large as an axis but for a number, or
+/// a variable of their own; which, is a matter of turns.
+fn lifted_pads(
+    pads: &[(usize, usize)],
+    plain: &[usize],
+    sizes: &[SInt],
+    turn: usize,
+) -> Movement<SInt> {
+    let zero = SInt::number(0);
+    let amount = |axis: usize, side: usize, amount: usize| {
+        let number = SInt::number(amount as i64);
+        let with = |other: usize| {
+            let less = SInt::number(amount as i64 - plain[other] as i64);
+            sizes[other].plus(&less).filter(|amount| zero.at_most(amount)).unwrap_or(number.clone())
+        };
+        match (turn + axis + 2 * side) % 5 {
+            _ if amount == 0 => number,
+            0 => with(axis),
+            1 => with((axis + 1) % plain.len()),
+            2 => {
+                let (name, max) = ("n".repeat(3 + side), 2 * amount as i64);
+                SInt::variable(Arc::new(Variable { name, min: 0, max }))
+            }
+            _ => number,
+        }
+    };
+    let pair =
+        |(axis, (a, b)): (usize, &(usize, usize))| (amount(axis, 0, *a), amount(axis, 1, *b));
+    Movement::Pad(pads.iter().enumerate().map(pair).collect())
+}
+
 /// The movement on the sizes with variables that is `op` on the plain ones.
 fn lifted_op(
     op: &ViewOp,
     plain: &[usize],
     sizes: &[SInt],
     variables: &[SInt],
+    turn: Option<usize>,
 ) -> Option<Movement<SInt>> {
     let number = |size: usize| SInt::number(size as i64);
     Some(match op {
@@ -224,9 +322,10 @@ fn lifted_op(
                 axes.map(|(s, to)| if s.is(1) { number(*to) } else { s.clone() }).collect(),
             )
         }
-        ViewOp::Pad(pads) => {
-            Movement::Pad(pads.iter().map(|(a, b)| (number(*a), number(*b))).collect())
-        }
+        ViewOp::Pad(pads) => match turn {
+            Some(turn) => lifted_pads(pads, plain, sizes, turn),
+            None => Movement::Pad(pads.iter().map(|(a, b)| (number(*a), number(*b))).collect()),
+        },
         ViewOp::Shrink(ranges) => {
             let bound =
                 |((begin, range_end), (size, whole)): (&(usize, usize), (&SInt, &usize))| {
@@ -355,7 +454,7 @@ mod tests {
         let (mut ops, mut lifted, mut squares, mut products) = (0, 0, 0, 0);
         for _ in 0..4_000 {
             let case = views(&mut choices, &ViewConfig::default());
-            let Lifted { shape, ops: movements } = lift(&case);
+            let Lifted { shape, ops: movements } = lift(&case, None);
             if shape.iter().all(|size| size.as_number().is_some()) {
                 continue;
             }

@@ -110,7 +110,18 @@ impl Walked {
             }
         }
         minified(look, model, merged)?;
-        inversion(look, model, &case.shape, merged)
+        inversion(look, model, &case.shape, merged)?;
+        // Each view of it keeps all elements of the one below, whatever stands around them.
+        let keeps = |op: &ViewOp| {
+            matches!(op, ViewOp::Reshape(_) | ViewOp::Permute(_) | ViewOp::Flip(_) | ViewOp::Pad(_))
+        };
+        if case.ops.iter().all(keeps) && unmerged != merged {
+            if unmerged.invert(&signed(&case.shape)).is_none() {
+                return Err(format!("no inverse of what keeps all elements: {unmerged}"));
+            }
+            inversion(look, model, &case.shape, unmerged)?;
+        }
+        Ok(())
     }
 }
 
@@ -219,7 +230,7 @@ mod tests {
     /// Whoever makes the checks faster finds as much looked at as before.
     #[test]
     fn as_much_is_looked_at_as_ever() {
-        let counts = [(1_461_759, 407_787, 1_003_800), (65_743, 20_896, 28_430)];
+        let counts = [(1_505_749, 407_787, 1_012_258), (69_811, 20_896, 28_470)];
         let configs = [ViewConfig::default(), ViewConfig::small(3)];
         for (config, (placed, located, stepped)) in configs.iter().zip(counts) {
             let mut looked = Looked::default();

@@ -5,8 +5,12 @@
 //! asked, so that what it makes seldom, or for devices that are not here, is met as often as the
 //! rest.
 
+mod damage;
 mod draw;
+mod form;
+mod indices;
 mod table;
+mod walk;
 
 use std::sync::Arc;
 
@@ -28,6 +32,9 @@ pub const DIRECT: [&str; 5] = ["interp", "jit", "ptx", "wgsl", "wgsl-core"];
 /// Devices and languages that take a compiler.
 pub const COMPILED: [&str; 5] = ["c", "cuda", "metal", "opencl", "llvm"];
 
+/// Kernels of indices of a call of [`check_kernels`], at most.
+const BOUNDED: u64 = 4;
+
 /// A kernel with what its arrays hold before and after.
 pub(crate) struct Drawn {
     pub(crate) kernel: BoundedLinear,
@@ -44,6 +51,12 @@ pub(crate) struct Drawn {
 /// The first kernel whose answer is wrong, as text; a device that is not there.
 pub fn check_kernels(device: &str, seed: u64, count: u64) -> Result<(), String> {
     let opened = open(device)?;
+    for number in 0..count.min(BOUNDED) {
+        check_bounds(seed.wrapping_add(number))?;
+    }
+    for number in 0..count {
+        crate::points::check(seed.wrapping_add(number))?;
+    }
     let style = Style::of(device);
     let drawn = |number| drawn(seed.wrapping_add(number), &style);
     let drawn = (0..count).map(drawn).collect::<Result<Vec<Drawn>, String>>()?;
@@ -71,11 +84,23 @@ pub fn check_kernels(device: &str, seed: u64, count: u64) -> Result<(), String> 
     Ok(())
 }
 
+/// Draws a kernel of indices that follows from the seed, and kernels with a change, and checks what
+/// is said of them before anything is compiled.
+fn check_bounds(seed: u64) -> Result<(), String> {
+    let problem = |what: String| format!("{SAID}, of indices, of seed {seed}: {what}");
+    indices::check(&mut Draw::new(seed)).map_err(problem)?;
+    let mut draw = Draw::new(seed);
+    let style = Style::of(draw.pick(&DIRECT));
+    let kernel = draw_kernel(&mut draw, &style);
+    damage::check(&kernel, &mut draw).map_err(|what| format!("{SAID}, of seed {seed}: {what}"))
+}
+
 /// The crate to blame for what [`check_kernels`] reports: that of the checker which refuses a
 /// kernel for any device, of the device that runs uops, or else of the texts.
 pub fn room_of_kernels(problem: &str) -> &'static str {
     let is_on = |device: &&str| problem.contains(&format!("{SAID} on {device}:"));
     match DIRECT.iter().chain(&COMPILED).find(|device| is_on(device)) {
+        None if problem.starts_with(crate::points::SAID) => "rewrite",
         None => "graph",
         Some(&"interp" | &"jit") => "runtime",
         Some(_) => "render",

@@ -1,0 +1,303 @@
+//! What a well-formed kernel is, said once more: op by op, from the descriptions of the op table and
+//! of linear kernels, never from the engine's verifier.
+
+use gradiff::graph::{Arg, Axis, AxisKind, DType, Instruction, Linear, Op};
+
+/// What a uop is to those that use it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Use {
+    Value,
+    Array,
+    Address,
+    Store,
+    Barrier,
+    /// Ends of loops and the like, which nobody uses.
+    Nothing,
+}
+
+/// How an elementwise op treats types.
+enum Typing {
+    /// All of one type, which is the result's, if it is one of these.
+    Same(fn(DType) -> bool),
+    /// Operands of one type, a truth value comes out.
+    Truth,
+    /// A truth value, then two of the result's type.
+    Choice,
+    /// From any type.
+    Cast,
+    /// From any type of the same size.
+    Bits,
+}
+
+fn is_any(_: DType) -> bool {
+    true
+}
+
+fn is_float(dtype: DType) -> bool {
+    matches!(dtype, DType::F16 | DType::BF16 | DType::F32 | DType::F64)
+}
+
+fn is_number(dtype: DType) -> bool {
+    !is_float(dtype) && dtype != DType::Bool && dtype != DType::Void
+}
+
+/// Sources and typing of an elementwise op.
+fn elementwise(op: Op) -> Option<(usize, Typing)> {
+    use Typing::{Bits, Cast, Choice, Same, Truth};
+    Some(match op {
+        Op::Cast => (1, Cast),
+        Op::Bitcast => (1, Bits),
+        Op::Neg => (1, Same(|dtype| dtype != DType::Bool)),
+        Op::Exp2 | Op::Log2 | Op::Sin | Op::Sqrt | Op::Recip => (1, Same(is_float)),
+        Op::FDiv | Op::Pow => (2, Same(is_float)),
+        Op::Add | Op::Sub | Op::Mul | Op::Max | Op::Min => (2, Same(is_any)),
+        Op::CDiv | Op::CMod | Op::FloorDiv | Op::FloorMod | Op::Shl | Op::Shr => {
+            (2, Same(is_number))
+        }
+        Op::And | Op::Or | Op::Xor => (2, Same(|dtype| !is_float(dtype))),
+        Op::CmpLt | Op::CmpNe => (2, Truth),
+        Op::Threefry => (2, Same(|dtype| dtype == DType::U64)),
+        Op::Where => (3, Choice),
+        Op::MulAcc => (3, Same(is_any)),
+        _ => return None,
+    })
+}
+
+fn use_of(op: Op) -> Option<Use> {
+    Some(match op {
+        Op::Const | Op::Range | Op::Load | Op::DefineAcc | Op::Vectorize | Op::Lane | Op::Wmma => {
+            Use::Value
+        }
+        Op::DefineGlobal | Op::DefineLocal => Use::Array,
+        Op::Index => Use::Address,
+        Op::Store => Use::Store,
+        Op::Barrier => Use::Barrier,
+        Op::EndRange | Op::Assign | Op::Sink => Use::Nothing,
+        op if elementwise(op).is_some() => Use::Value,
+        _ => return None,
+    })
+}
+
+fn axis_of(uop: &Instruction) -> Option<Axis> {
+    match uop.arg {
+        Arg::Axis(axis) => Some(axis),
+        _ => None,
+    }
+}
+
+/// Whether each step is done by somebody else: by a group, a thread of it, a thread of the host.
+fn is_shared_out(uop: &Instruction) -> bool {
+    let kinds = [AxisKind::Global, AxisKind::Local, AxisKind::Thread];
+    uop.op == Op::Range && axis_of(uop).is_some_and(|axis| kinds.contains(&axis.kind))
+}
+
+/// The ranges of a kind and how many steps they have: none of kinds that are not launched, nor where
+/// that is no constant.
+pub(super) fn launched(kernel: &Linear, kind: AxisKind) -> Vec<(u32, i64)> {
+    let mut found = Vec::new();
+    for (position, uop) in kernel.uops.iter().enumerate() {
+        let is_one = is_shared_out(uop) && axis_of(uop).is_some_and(|axis| axis.kind == kind);
+        let end = uop.src.first().and_then(|end| kernel.uops.get(*end as usize));
+        if let (true, Some(Arg::Const(end))) = (is_one, end.map(|end| &end.arg))
+            && let Some(steps) = crate::scalar::to_int(*end)
+            && let Ok(steps) = i64::try_from(steps)
+        {
+            found.push((position as u32, steps));
+        }
+    }
+    found
+}
+
+/// Succeeds if the kernel is well formed.
+///
+/// # Errors
+/// The first thing that it is not, in words.
+pub(super) fn check(kernel: &Linear) -> Result<(), String> {
+    let uops = &kernel.uops;
+    let mut open: Vec<usize> = Vec::new();
+    let mut made_in: Vec<Vec<usize>> = Vec::new();
+    for (position, uop) in uops.iter().enumerate() {
+        let form = Form { uops, position, uop };
+        let found = form.sources().and_then(|()| {
+            form.visible(&open, &made_in)?;
+            form.order(&mut open)
+        });
+        let found = found.and_then(|()| form.what());
+        found.map_err(|what| format!("uop {position} ({}): {what}", uop.op))?;
+        made_in.push(open.clone());
+    }
+    if open.is_empty() { Ok(()) } else { Err("a loop has no end".to_string()) }
+}
+
+fn must(is_so: bool, what: &str) -> Result<(), String> {
+    if is_so { Ok(()) } else { Err(what.to_string()) }
+}
+
+/// A uop where it stands.
+struct Form<'a> {
+    uops: &'a [Instruction],
+    position: usize,
+    uop: &'a Instruction,
+}
+
+impl Form<'_> {
+    fn source(&self, number: usize) -> &Instruction {
+        &self.uops[self.uop.src[number] as usize]
+    }
+
+    fn all(&self) -> impl Iterator<Item = &Instruction> {
+        self.uop.src.iter().map(|source| &self.uops[*source as usize])
+    }
+
+    /// How many there are, that they stand above, and what they are.
+    fn sources(&self) -> Result<(), String> {
+        let count = self.uop.src.len();
+        let is_right = match self.uop.op {
+            Op::Const | Op::DefineGlobal | Op::DefineLocal => count == 0,
+            Op::Range | Op::EndRange | Op::Lane => count == 1,
+            Op::Load => (1..=2).contains(&count),
+            Op::Index => (2..=3).contains(&count),
+            Op::Store | Op::Assign => count == 2,
+            Op::DefineAcc | Op::Vectorize => count >= 1,
+            Op::Wmma => count == 4,
+            Op::Barrier | Op::Sink => true,
+            op => elementwise(op).is_some_and(|(sources, _)| sources == count),
+        };
+        must(is_right, "it has another count of sources, or no kernel has such a uop")?;
+        must(self.uop.src.iter().all(|at| (*at as usize) < self.position), "a source below")?;
+        let uses = self.all().map(|source| use_of(source.op)).enumerate();
+        for (number, found) in uses {
+            let fits = match (self.uop.op, number) {
+                (Op::Sink, _) => true,
+                (Op::Index, 0) => found == Some(Use::Array),
+                (Op::Load | Op::Store, 0) => found == Some(Use::Address),
+                (Op::Load, 1) => {
+                    matches!(found, Some(Use::Barrier | Use::Store | Use::Value))
+                }
+                (Op::Barrier, _) => found == Some(Use::Store),
+                (Op::EndRange, _) => self.source(0).op == Op::Range,
+                (Op::Assign, 0) => self.source(0).op == Op::DefineAcc,
+                _ => found == Some(Use::Value),
+            };
+            must(fits, "a source is something else")?;
+        }
+        Ok(())
+    }
+
+    /// Values are seen in the loops that they were made in; a variable is seen after its loops.
+    fn visible(&self, open: &[usize], made_in: &[Vec<usize>]) -> Result<(), String> {
+        let is_seen = |at: &u32| {
+            let source = &self.uops[*at as usize];
+            let is_free = self.uop.op == Op::EndRange || source.op == Op::DefineAcc;
+            is_free || made_in[*at as usize].iter().all(|range| open.contains(range))
+        };
+        must(self.uop.src.iter().all(is_seen), "a source is in a loop that is over")
+    }
+
+    fn order(&self, open: &mut Vec<usize>) -> Result<(), String> {
+        match self.uop.op {
+            Op::Range => {
+                let is_deep = open.iter().any(|range| !is_shared_out(&self.uops[*range]));
+                must(!(is_shared_out(self.uop) && is_deep), "a launched range in a loop")?;
+                open.push(self.position);
+            }
+            Op::EndRange => {
+                let innermost = open.pop();
+                must(innermost == Some(self.uop.src[0] as usize), "loops do not nest")?;
+            }
+            Op::Assign => {
+                let variable = self.uop.src[0] as usize;
+                let carries =
+                    |range: &&usize| is_shared_out(&self.uops[**range]) && variable < **range;
+                must(
+                    !open.iter().any(|range| carries(&range)),
+                    "steps of threads share a variable",
+                )?;
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Types, args and lanes.
+    fn what(&self) -> Result<(), String> {
+        let (uop, dtype) = (self.uop, self.uop.dtype);
+        let is_void = dtype == DType::Void;
+        let same = |number: usize| self.source(number).dtype == dtype;
+        let single = uop.lanes == 1 && self.all().all(|source| source.lanes == 1);
+        let alike = self.all().all(|source| source.lanes == uop.lanes);
+        must(uop.lanes > 0, "no lanes")?;
+        let (types, lanes) = match (uop.op, &uop.arg) {
+            (Op::Const, Arg::Const(value)) => (value.dtype() == dtype && !is_void, single),
+            (Op::DefineGlobal, Arg::Global(array)) => (array.size_elements >= 0, single),
+            (Op::DefineLocal, Arg::Local(array)) => (array.size_elements >= 0, single),
+            (Op::Range, Arg::Axis(_)) => (is_number(dtype) && same(0), single),
+            (Op::EndRange | Op::Barrier | Op::Sink, Arg::None) => {
+                (is_void || uop.op == Op::EndRange, single)
+            }
+            (Op::Index, Arg::None) => {
+                let index = self.source(1).dtype;
+                let gate = uop.src.len() < 3 || self.source(2).dtype == DType::Bool;
+                (same(0) && matches!(index, DType::I32 | DType::I64) && gate, single)
+            }
+            (Op::Load, Arg::None | Arg::Int(_)) => {
+                (same(0), self.all().all(|source| source.lanes == 1))
+            }
+            (Op::Store, Arg::None | Arg::Int(_)) => {
+                let is_right = is_void && self.source(0).dtype == self.source(1).dtype;
+                (is_right, uop.lanes == 1 && self.source(0).lanes == 1)
+            }
+            (Op::DefineAcc, Arg::None | Arg::Int(_)) => {
+                (same(0), self.source(0).lanes == uop.lanes)
+            }
+            (Op::Assign, Arg::None) => (self.source(0).dtype == self.source(1).dtype, alike),
+            (Op::Vectorize, Arg::None) => {
+                let count = uop.src.len();
+                let is_right = self.all().all(|source| source.dtype == dtype);
+                let is_single = self.all().all(|source| source.lanes == 1);
+                (is_right, is_single && (count == 1 || count == usize::from(uop.lanes)))
+            }
+            (Op::Lane, Arg::Int(lane)) => {
+                let lanes = i64::from(self.source(0).lanes);
+                (same(0), uop.lanes == 1 && (0..lanes).contains(lane))
+            }
+            (Op::Wmma, Arg::TensorCore(_)) => return Ok(()),
+            (op, Arg::None) => match elementwise(op) {
+                Some((_, typing)) => (self.is_typed(&typing), alike),
+                None => (false, false),
+            },
+            _ => (false, false),
+        };
+        let is_effect =
+            matches!(uop.op, Op::Store | Op::Barrier | Op::Sink | Op::EndRange | Op::Assign);
+        must(!is_void || is_effect, "a value of no type")?;
+        must(types, "types or the arg do not fit")?;
+        must(lanes, "lanes do not fit")
+    }
+
+    fn is_typed(&self, typing: &Typing) -> bool {
+        let dtype = self.uop.dtype;
+        let from = self.source(0).dtype;
+        let are_alike = |from: usize| {
+            let first = self.source(from).dtype;
+            first != DType::Void && self.all().skip(from).all(|source| source.dtype == first)
+        };
+        match typing {
+            Typing::Same(is_allowed) => are_alike(0) && from == dtype && is_allowed(dtype),
+            Typing::Truth => are_alike(0) && dtype == DType::Bool,
+            Typing::Choice => from == DType::Bool && are_alike(1) && self.source(1).dtype == dtype,
+            Typing::Cast => from != DType::Void,
+            Typing::Bits => {
+                let bytes = |dtype: DType| match dtype {
+                    DType::Void => 0,
+                    DType::Bool | DType::I8 | DType::U8 => 1,
+                    DType::I16 | DType::U16 | DType::F16 | DType::BF16 => 2,
+                    DType::I32 | DType::U32 | DType::F32 => 4,
+                    DType::I64 | DType::U64 | DType::F64 => 8,
+                };
+                let is_truth = from == DType::Bool || dtype == DType::Bool;
+                from == dtype || bytes(from) == bytes(dtype) && !is_truth
+            }
+        }
+    }
+}
