@@ -408,7 +408,7 @@ fn at_the_end(
 /// The stage and the room of what backends check beside running a program, and of texts.
 fn beside_runs(detail: &str) -> Option<(&'static str, &'static str)> {
     if detail.contains(crate::calls::SAID) {
-        return Some(("calls", "tensor"));
+        return Some(("calls", crate::room_of_calls(detail)));
     }
     if detail.contains(crate::linear::NO_TEXT) {
         return Some(("render", "render"));

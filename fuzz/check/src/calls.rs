@@ -6,7 +6,11 @@
 //! by the engine.
 
 mod chain;
+mod devices;
+mod memories;
 mod rows;
+mod stores;
+mod values;
 
 pub use chain::check_chain;
 
@@ -17,6 +21,15 @@ use crate::translate;
 
 /// The words that reports of this check begin with.
 pub(crate) const SAID: &str = "call of the API";
+
+/// Rows that judge the runtime alone.
+const OF_RUNTIME: [&str; 4] = ["memories", "launches", "launched often", "entries on disk"];
+
+/// The crate to blame for what [`check_calls`] reports.
+pub fn room_of_calls(problem: &str) -> &'static str {
+    let is_of = |name: &&str| problem.contains(&format!(", {name}: "));
+    if OF_RUNTIME.iter().any(|name| is_of(&name)) { "runtime" } else { "tensor" }
+}
 
 /// Draws what a call is given.
 pub(crate) struct Draw {
@@ -149,6 +162,24 @@ mod tests {
         let wrong: Vec<String> =
             (0..60_000).filter_map(|seed| check_calls(seed, 1).err()).take(20).collect();
         assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    }
+
+    /// Rows that draw no call but do something of their own; the time of each is printed.
+    #[test]
+    fn rows_hold() {
+        for (name, row) in &rows::ROWS {
+            let Row::Check(check) = row else { continue };
+            let start = std::time::Instant::now();
+            let wrong: Vec<String> = (0..200)
+                .filter_map(|seed| {
+                    let found = crate::catch(|| check(&mut Draw::new(seed)));
+                    found.and_then(|found| found).err().map(|why| format!("seed {seed}: {why}"))
+                })
+                .take(3)
+                .collect();
+            println!("{name}: {:?} each", start.elapsed() / 200);
+            assert!(wrong.is_empty(), "{name}: {}", wrong.join("\n"));
+        }
     }
 
     /// Each row draws legal and illegal arguments.

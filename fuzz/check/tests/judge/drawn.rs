@@ -95,8 +95,10 @@ impl Checks {
         }
         let first = case_seed(self.seed, self.rounds);
         verdict.check(&format!("calls:{}", self.rounds), || {
-            gradiff_check::check_calls(first, CALLS)
-                .map_err(|detail| Found { detail, of: Of::Room("tensor", "calls") })
+            gradiff_check::check_calls(first, CALLS).map_err(|detail| {
+                let room = gradiff_check::room_of_calls(&detail);
+                Found { detail, of: Of::Room(room, "calls") }
+            })
         });
         self.kernels(verdict, first);
         self.rounds += 1;
