@@ -5,11 +5,8 @@ use gradiff::graph::{Constant, DType, Op};
 use gradiff::kernel::Strategy;
 use gradiff::{Engine, Error, Tensor};
 
-use super::Draw;
+use super::{Draw, OF_ENGINE};
 use crate::{scalar, stages, tensors};
-
-/// The words in front of what is wrong in the graph that calls make, which no kernel is behind.
-pub(super) const IN_GRAPH: &str = "its graph";
 
 /// What an element must be.
 #[derive(Clone, Copy, Debug)]
@@ -73,14 +70,23 @@ fn compare(draw: &mut Draw, said: &str, x: &Tensor, wanted: &[Wanted]) -> Result
             None => Ok(()),
         }
     };
-    let in_graph = tensors::evaluate(&[x.uop()], &mut stages::contents)?;
-    wrong(&in_graph[0]).map_err(|problem| format!("{said}: {IN_GRAPH}: {problem}"))?;
+    let graph = x.uop();
+    let in_graph = tensors::evaluate(&[graph.clone()], &mut stages::contents)?;
+    wrong(&in_graph[0]).map_err(|problem| format!("{said}: its graph: {problem}"))?;
     let engine = engine(draw);
-    let bytes = x.to_bytes(&engine).map_err(|error| format!("{said}: {error}"))?;
+    let told = |problem: String| {
+        let (schedule, kernel) = (engine.schedule, engine.kernel.clone());
+        let way = stages::Way { schedule, kernel, target: engine.target };
+        let is_right = |found: &stages::Elements| wrong(found).is_ok();
+        let room = crate::blame::room_of_graph(&graph, &way, &is_right);
+        format!("{said} on {}: {problem} {OF_ENGINE}{room})", engine.device.name())
+    };
+    let bytes = crate::catch(|| x.to_bytes(&engine)).map_err(&told)?;
+    let bytes = bytes.map_err(|error| told(error.to_string()))?;
     let size = x.dtype().size_bytes();
     let found = bytes.chunks_exact(size).map(|bytes| Some(element(x.dtype(), bytes)));
     let found: Vec<Option<Constant>> = found.collect();
-    wrong(&found).map_err(|problem| format!("{said} on {}: {problem}", engine.device.name()))
+    wrong(&found).map_err(told)
 }
 
 fn dtypes() -> Vec<DType> {
@@ -88,13 +94,16 @@ fn dtypes() -> Vec<DType> {
 }
 
 /// Values of a type at which conversions turn.
-fn special(draw: &mut Draw, dtype: DType) -> Constant {
+pub(super) fn special(draw: &mut Draw, dtype: DType) -> Constant {
     if dtype == DType::Bool {
         return Constant::from_bits(dtype, draw.below(2) as u64);
     }
     if !dtype.is_float() {
-        let bits = draw.pick(&[0, 1, 7, 8, 11, 15, 16, 24, 31, 32, 53, 63, 64]);
-        let near = draw.pick(&[1, -1]) * (1_i128 << bits) + draw.pick(&[0, 1, -1, 3]);
+        let bits = draw.pick(&[0, 1, 7, 8, 11, 15, 16, 24, 31, 32, 53, 58, 62, 63, 64]);
+        // With a bit further down it is half way between two floats, and a little beside that.
+        let tie = draw.pick(&[0, 8, 9, 11, 12, 24, 25, 53, 54]);
+        let below = if 0 < tie && tie <= bits { 1_i128 << (bits - tie) } else { 0 };
+        let near = draw.pick(&[1, -1]) * ((1_i128 << bits) + below) + draw.pick(&[0, 1, -1, 3]);
         return scalar::int(dtype, near).expect("it is an integer's type");
     }
     let ends = [0.0, -0.0, f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 5e-324, 1e-40, 6e-8];
