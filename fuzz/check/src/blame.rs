@@ -2,7 +2,7 @@
 //! ask the later ones; the first whose outputs differ from the oracle's names the guilty room.
 
 use gradiff::UOp;
-use gradiff::graph::{Arg, Constant};
+use gradiff::graph::{Arg, BoundedLinear, Constant};
 use gradiff::kernel::{Context, PASSES};
 use gradiff::rewrite::{Claim, Trace};
 use gradiff::view::ShapeTracker;
@@ -51,9 +51,56 @@ pub fn blame_in_steps(program: &Program, backend: &str, began: Began<'_>) -> Opt
     // The evaluators of stages add up one by one; that alone is no stage's fault.
     let expected = gradiff_oracle::evaluate_in_order(program).ok()?;
     let way = crate::engine::way(backend);
-    in_graph(program, &expected, &way, began)
+    let blame = in_graph(program, &expected, &way, began)
         .or_else(|| in_kernels(program, &expected, &way, began))
-        .or_else(|| at_the_end(program, &expected, &way, backend, began))
+        .or_else(|| at_the_end(program, &expected, &way, backend, began))?;
+    Some(with_suspect(blame))
+}
+
+/// What a problem is to be blamed on, wherever it shows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Suspect {
+    /// As in [`Blame`].
+    pub stage: &'static str,
+    /// As in [`Blame`].
+    pub room: &'static str,
+    /// What is wrong there.
+    pub detail: String,
+}
+
+/// A crate that is known to be guilty of a problem, whatever stage it shows in: the one that has
+/// panicked; that of folds, if some fold is wrong, since every stage computes with them; that of
+/// the checker, if it refuses kernels that are right; that of the texts that leave out a wrap.
+pub fn suspect(problem: &str) -> Option<Suspect> {
+    let found = |stage, room, detail| Some(Suspect { stage, room, detail });
+    if let Some(room) = crate::panics::room(problem) {
+        return found("panic", room, problem.to_string());
+    }
+    if let Some(detail) = crate::calls::wrong_fold() {
+        return found("fold", "graph", detail);
+    }
+    if problem.contains(crate::linear::NOT_WRAPPED) {
+        return found("render", "render", problem.to_string());
+    }
+    let is_difference = problem.contains(" of output ");
+    match is_difference {
+        true => None,
+        false => crate::kernels::refused().and_then(|detail| found("verify", "graph", detail)),
+    }
+}
+
+/// The blame, or that of a suspect that its detail leads to.
+fn with_suspect(blame: Blame) -> Blame {
+    match suspect(&blame.detail) {
+        Some(Suspect { stage, room, detail }) => {
+            let detail = match detail == blame.detail {
+                true => detail,
+                false => format!("{} ({detail})", blame.detail),
+            };
+            Blame { stage: stage.to_string(), room: room.to_string(), detail, rule: None }
+        }
+        None => blame,
+    }
 }
 
 fn guilty(stage: &str, room: &str, detail: String) -> Option<Blame> {
@@ -157,6 +204,35 @@ fn in_kernels(
     };
     let detail = wrong(expected, || with(way, &mut Level::With(linear)))?;
     guilty("linearize", "kernel", detail)
+}
+
+/// The crate in which a graph, whose elements are right, goes wrong under these options; the
+/// runtime, if all stages before it are right.
+pub(crate) fn room_of_graph(
+    graph: &UOp,
+    way: &Way,
+    is_right: &dyn Fn(&stages::Elements) -> bool,
+) -> &'static str {
+    let roots = [graph.clone()];
+    let schedule = crate::catch(|| gradiff::schedule::schedule(&roots, &way.schedule));
+    let Ok(Ok(schedule)) = schedule else { return "schedule" };
+    let holds = |level: &mut Level<'_>| {
+        let outputs = crate::catch(|| stages::run(&schedule, level)).and_then(|outputs| outputs);
+        outputs.is_ok_and(|outputs| is_right(&outputs[0]))
+    };
+    if !holds(&mut Level::Made(&mut |ast| Ok(ast.clone()))) {
+        return "schedule";
+    }
+    for (number, pass) in PASSES.iter().enumerate() {
+        let make = &mut |ast: &UOp| passed(ast, way, number, &mut Trace::default(), &mut "");
+        if !holds(&mut Level::Made(make)) {
+            return if is_rules(pass.name) { "rewrite" } else { "kernel" };
+        }
+    }
+    let linear = &mut |ast: &UOp, memories: &mut [stages::Elements]| {
+        crate::linear::run(&stages::lowered(ast, way)?.1, memories)
+    };
+    if holds(&mut Level::With(linear)) { "runtime" } else { "kernel" }
 }
 
 /// The passes up to and with `last` over one kernel; `pass` becomes the last one that applied a
@@ -393,22 +469,58 @@ fn at_the_end(
         )
     };
     if let Some(detail) = wrong(expected, &mut alone) {
-        let (stage, room) = beside_runs(&detail).unwrap_or((stage, room));
-        return guilty(stage, room, detail);
+        let is_text = || device == "c" && has_compiled_text(program, way).unwrap_or(false);
+        let own = match beside_runs(&detail) {
+            Some(own) => own,
+            // What is compiled from the text alone is not compiled by the device.
+            None if !detail.contains(" of output ") && is_text() => ("compile", "runtime"),
+            None => (stage, room),
+        };
+        return guilty(own.0, own.1, detail);
     }
     began("launch", "runtime");
     // Kernels are right one by one; together they are not: a cache, or memory.
     let backends = crate::backends(&[backend.to_string()]).ok()?;
     let (_, failures) = crate::agree(&[program], &backends);
     let (_, failure) = failures.into_iter().next()?;
-    let (stage, room) = beside_runs(&failure.detail).unwrap_or(("launch", "runtime"));
+    let (stage, room) = beside_runs(&failure.detail).unwrap_or_else(|| {
+        let is_right = wrong(expected, || by_hand(program, way, device)).is_none();
+        // What is around the launches is the engine's, if memories are sound.
+        match is_right && crate::calls::check_runtime().is_ok() {
+            true => ("read", "tensor"),
+            false => ("launch", "runtime"),
+        }
+    });
     guilty(stage, room, failure.detail)
+}
+
+/// Compiles all kernels in one go and runs them on the memories of their buffers, without an
+/// engine.
+fn by_hand(program: &Program, way: &Way, device: &str) -> Result<Vec<stages::Elements>, String> {
+    let schedule = stages::scheduled(&stages::graph(program)?, way)?;
+    let lowered = |item: &gradiff::schedule::Item| Ok(stages::lowered(&item.ast, way)?.1);
+    let linears: Vec<BoundedLinear> =
+        schedule.items.iter().map(lowered).collect::<Result<_, String>>()?;
+    crate::engine::run_in_order(device, &schedule, &linears)?;
+    crate::tensors::evaluate(&schedule.outputs, &mut stages::contents)
+}
+
+/// Returns whether a compiler that is asked directly takes the texts in C of all kernels; `None`
+/// if there is none.
+fn has_compiled_text(program: &Program, way: &Way) -> Option<bool> {
+    let schedule = stages::scheduled(&stages::graph(program).ok()?, way).ok()?;
+    let mut is_taken = Some(true);
+    for item in &schedule.items {
+        let linear = stages::lowered(&item.ast, way).ok()?.1;
+        is_taken = is_taken.filter(|taken| *taken).and_then(|_| crate::texts::is_c(&linear));
+    }
+    is_taken
 }
 
 /// The stage and the room of what backends check beside running a program, and of texts.
 fn beside_runs(detail: &str) -> Option<(&'static str, &'static str)> {
     if detail.contains(crate::calls::SAID) {
-        return Some(("calls", "tensor"));
+        return Some(("calls", crate::room_of_calls(detail)));
     }
     if detail.contains(crate::linear::NO_TEXT) {
         return Some(("render", "render"));

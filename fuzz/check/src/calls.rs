@@ -6,9 +6,15 @@
 //! by the engine.
 
 mod chain;
+mod devices;
+mod folds;
+mod memories;
 mod rows;
+mod stores;
+mod values;
 
 pub use chain::check_chain;
+pub(crate) use folds::wrong_fold;
 
 use gradiff::{DType, Error, Tensor};
 use gradiff_corpus::TensorType;
@@ -17,6 +23,45 @@ use crate::translate;
 
 /// The words that reports of this check begin with.
 pub(crate) const SAID: &str = "call of the API";
+
+/// Rows that judge the runtime alone.
+const OF_RUNTIME: [&str; 4] = ["memories", "launches", "launched often", "entries on disk"];
+
+/// The words before the crate in which what a graph says becomes something else.
+const OF_ENGINE: &str = "(engine/";
+
+/// Calls of the rows that judge the runtime, before it is blamed.
+const OF_BLAME: u64 = 100;
+
+/// The crate to blame for what [`check_calls`] reports.
+pub fn room_of_calls(problem: &str) -> &'static str {
+    let is_of = |name: &str| problem.contains(&format!(", {name}: "));
+    let said = problem.split_once(OF_ENGINE).and_then(|(_, rest)| rest.split_once(')'));
+    let rooms = ["schedule", "rewrite", "kernel", "runtime"];
+    if let Some(room) = said.and_then(|(said, _)| rooms.into_iter().find(|room| *room == said)) {
+        return room;
+    }
+    match () {
+        () if OF_RUNTIME.iter().any(|name| is_of(name)) => "runtime",
+        () if is_of("folds") => "graph",
+        () => "tensor",
+    }
+}
+
+/// Whether memories, launches and entries on disk are as they must be.
+///
+/// # Errors
+/// The first that is not.
+pub(crate) fn check_runtime() -> Result<(), String> {
+    for (name, row) in rows::ROWS.iter().filter(|(name, _)| OF_RUNTIME.contains(name)) {
+        let Row::Check(check) = row else { continue };
+        for seed in 0..OF_BLAME {
+            let found = crate::catch(|| check(&mut Draw::new(seed)));
+            found.and_then(|found| found).map_err(|problem| format!("{name}: {problem}"))?;
+        }
+    }
+    Ok(())
+}
 
 /// Draws what a call is given.
 pub(crate) struct Draw {
@@ -149,6 +194,24 @@ mod tests {
         let wrong: Vec<String> =
             (0..60_000).filter_map(|seed| check_calls(seed, 1).err()).take(20).collect();
         assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    }
+
+    /// Rows that draw no call but do something of their own; the time of each is printed.
+    #[test]
+    fn rows_hold() {
+        for (name, row) in &rows::ROWS {
+            let Row::Check(check) = row else { continue };
+            let start = std::time::Instant::now();
+            let wrong: Vec<String> = (0..200)
+                .filter_map(|seed| {
+                    let found = crate::catch(|| check(&mut Draw::new(seed)));
+                    found.and_then(|found| found).err().map(|why| format!("seed {seed}: {why}"))
+                })
+                .take(3)
+                .collect();
+            println!("{name}: {:?} each", start.elapsed() / 200);
+            assert!(wrong.is_empty(), "{name}: {}", wrong.join("\n"));
+        }
     }
 
     /// Each row draws legal and illegal arguments.

@@ -694,6 +694,26 @@ pub(crate) fn run_alone_in_steps(
     run_compiled(&*compiled[0], kernel, memories)
 }
 
+/// Compiles the kernels of a schedule together and runs each on the memories of its buffers.
+///
+/// # Errors
+/// What the device says.
+pub(crate) fn run_in_order(
+    device: &str,
+    schedule: &gradiff::schedule::Schedule,
+    kernels: &[BoundedLinear],
+) -> Result<(), String> {
+    let kernels: Vec<&BoundedLinear> = kernels.iter().collect();
+    let compiled = opened(device)?.compile(&kernels).map_err(|error| error.to_string())?;
+    for (item, executable) in schedule.items.iter().zip(&compiled) {
+        let memories = item.buffers.iter().map(gradiff::runtime::memory_of);
+        let memories = memories.collect::<Result<Vec<_>, _>>().map_err(|e| e.to_string())?;
+        let memories: Vec<&gradiff::runtime::Memory> = memories.iter().map(Arc::as_ref).collect();
+        executable.run(&memories).map_err(|error| error.to_string())?;
+    }
+    Ok(())
+}
+
 fn opened(device: &str) -> Result<Arc<dyn Device>, String> {
     match BACKENDS.iter().find(|row| row.name == device) {
         Some(row) => row.device(),

@@ -24,6 +24,7 @@ mod linear;
 mod listing;
 mod model;
 mod opts;
+mod panics;
 mod parts;
 mod points;
 mod reduce;
@@ -45,8 +46,8 @@ mod views;
 
 pub use agree::{Failure, Kind, Tally, agree, agree_in_steps};
 pub use backend::{Backend, Outcome};
-pub use blame::{Blame, blame, blame_expr, blame_in_steps, blame_views};
-pub use calls::{check_calls, check_chain};
+pub use blame::{Blame, Suspect, blame, blame_expr, blame_in_steps, blame_views, suspect};
+pub use calls::{check_calls, check_chain, room_of_calls};
 pub use canary::{Canary, Judge, canaries, check_canaries};
 pub use coverage::{At, Coverage, DEVICES, coverage, embedded_cases, fired};
 pub use engine::{BACKENDS, BackendRow, EngineBackend, OpenError, Turn, backends, device_of};
@@ -63,6 +64,7 @@ pub use kernels::{
 };
 pub use listing::check_text;
 pub use opts::{OptsFailure, OptsTally, Sequences, opts};
+pub use panics::catch;
 pub use reduce::reduce;
 pub use report::{Finding, python_script, rust_test, stem};
 pub use simpler::simpler_cases;
@@ -70,15 +72,3 @@ pub use stages::{Shown, show};
 pub use symbolic::check_symbolic_views;
 pub use views::check_views;
 pub use witness::local_witness;
-
-/// Runs `work`; a panic becomes its message.
-///
-/// # Errors
-/// What the panic said.
-pub fn catch<T>(work: impl FnOnce() -> T) -> Result<T, String> {
-    std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)).map_err(|payload| {
-        let text = payload.downcast_ref::<String>().cloned();
-        let text = text.or_else(|| payload.downcast_ref::<&str>().map(|s| s.to_string()));
-        format!("panic: {}", text.unwrap_or_else(|| "without a message".to_string()))
-    })
-}

@@ -6,14 +6,14 @@ use gradiff_corpus::{
     literal_bits, promote, statement_type,
 };
 
-use super::{Call, Draw, Expected, Row, name_of};
+use super::{Call, Draw, Expected, Row, devices, folds, memories, name_of, stores, values};
 use crate::translate;
 
 /// Elements of a tensor, at most: what the API promises.
 const ELEMENTS_MOST: i128 = 1 << 40;
 
 /// All rows.
-pub(super) const ROWS: [(&str, Row); 32] = [
+pub(super) const ROWS: [(&str, Row); 44] = [
     ("statements", Row::Call(statement)),
     ("unary", Row::Call(unary)),
     ("binary", Row::Call(binary)),
@@ -46,6 +46,18 @@ pub(super) const ROWS: [(&str, Row); 32] = [
     ("read", Row::Check(read)),
     ("Engine::new", Row::Check(engine_new)),
     ("run", Row::Check(run)),
+    ("folds", Row::Check(folds::folds)),
+    ("conversions", Row::Check(values::conversions)),
+    ("functions of elements", Row::Check(values::functions)),
+    ("functions of rows", Row::Check(values::rows_of_numbers)),
+    ("integers", Row::Check(values::integers)),
+    ("readings", Row::Check(values::readings)),
+    ("compiled once", Row::Check(devices::compiled_once)),
+    ("searches", Row::Check(devices::searches)),
+    ("memories", Row::Check(memories::memories)),
+    ("launches", Row::Check(memories::launches)),
+    ("launched often", Row::Check(memories::launched_often)),
+    ("entries on disk", Row::Check(stores::stores)),
 ];
 
 impl Draw {

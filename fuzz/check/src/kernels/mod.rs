@@ -107,6 +107,16 @@ pub fn room_of_kernels(problem: &str) -> &'static str {
     }
 }
 
+/// The first of many kernels that are right and refused, by any device.
+pub(crate) fn refused() -> Option<String> {
+    const KERNELS: u64 = 400;
+    let style = Style::of("interp");
+    (0..KERNELS).find_map(|seed| match crate::catch(|| drawn(seed, &style)) {
+        Ok(drawn) => drawn.err(),
+        Err(panic) => Some(panic),
+    })
+}
+
 /// Returns whether a kernel is launched in more dimensions than devices with groups have.
 fn is_too_deep(kernel: &Linear) -> bool {
     let count = |kind| kernel.launched(kind).len();

@@ -301,8 +301,8 @@ impl<'a> Machine<'a> {
             && scalar::to_int(value) != Some(exact)
         {
             return Err(format!(
-                "{} of {arguments:?} is {exact}, which {} does not hold, and texts take it that it \
-                 does: they do not wrap it, and overflow of signed integers is undefined",
+                "{} of {arguments:?} is {exact}, which {} does not hold, and {NOT_WRAPPED}: \
+                 they do not wrap it, and overflow of signed integers is undefined",
                 uop.op, uop.dtype
             ));
         }
@@ -322,6 +322,9 @@ fn exact(op: Op, arguments: &[Constant]) -> Option<i128> {
         _ => None,
     }
 }
+
+/// The words that tell of an integer which texts do not wrap.
+pub(crate) const NOT_WRAPPED: &str = "texts take it that it does";
 
 /// A value that nothing is likely to compute.
 fn arbitrary(dtype: DType) -> Constant {

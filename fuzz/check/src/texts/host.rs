@@ -167,6 +167,20 @@ impl Compiler {
     }
 }
 
+/// Returns whether the first compiler of C that is found takes a text; `None` if there is none.
+pub(super) fn takes_c(text: &str) -> Option<bool> {
+    let place = tempfile::tempdir().ok()?;
+    let path = place.path().join("kernel.c");
+    std::fs::write(&path, text).ok()?;
+    let taken = |program: &&str| {
+        let mut command = Command::new(program);
+        command.args(["-w", "-march=native", "-fsyntax-only"]).arg(&path);
+        let output = command.env("TMPDIR", place.path()).stdin(Stdio::null()).output().ok()?;
+        Some(output.status.success())
+    };
+    ["cc", "gcc", "clang"].iter().find_map(taken)
+}
+
 /// How often a text that was refused is compiled once more.
 const ATTEMPTS_MORE: usize = 8;
 /// How much room there must be for a compiler's files, in bytes.

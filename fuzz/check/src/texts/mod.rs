@@ -29,6 +29,13 @@ pub(crate) fn open(language: &str) -> Result<Arc<dyn Device>, String> {
     }
 }
 
+/// Returns whether a compiler of C takes the text of a kernel; `None` if there is none, or no text.
+pub(crate) fn is_c(kernel: &Linear) -> Option<bool> {
+    let language = gradiff::render::LANGUAGES.iter().find(|language| language.name == "c")?;
+    let text = (language.render)(kernel).ok()?;
+    host::takes_c(&((language.prelude)(&text) + &text))
+}
+
 /// Why a text was not compiled.
 pub(crate) enum Uncompiled {
     /// Nothing here runs it: no such language, no compiler, a kernel that the language lacks.

@@ -36,7 +36,14 @@ fn expects(file: &CaseFile) -> Result<(), Found> {
     }
     match check_expects(file).into_iter().next() {
         None => Ok(()),
-        Some(detail) => Err(Found { detail: format!("expects: {detail}"), of: Of::Nothing }),
+        Some(detail) => {
+            let of = match &file.case {
+                Case::Views(_) => Of::Room("view", "views"),
+                Case::Expr(_) => Of::Room("rewrite", "symbolic"),
+                Case::Program(_) => Of::Room("schedule", "kernels"),
+            };
+            Err(Found { detail: format!("expects: {detail}"), of })
+        }
     }
 }
 

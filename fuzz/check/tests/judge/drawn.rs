@@ -99,8 +99,10 @@ impl Checks {
         }
         let first = case_seed(self.seed, self.rounds);
         verdict.check(&format!("calls:{}", self.rounds), || {
-            gradiff_check::check_calls(first, CALLS)
-                .map_err(|detail| Found { detail, of: Of::Room("tensor", "calls") })
+            gradiff_check::check_calls(first, CALLS).map_err(|detail| {
+                let room = gradiff_check::room_of_calls(&detail);
+                Found { detail, of: Of::Room(room, "calls") }
+            })
         });
         self.kernels(verdict, first);
         self.rounds += 1;
@@ -163,7 +165,10 @@ impl Checks {
         verdict
             .check(&format!("program:{number}"), || agrees(&program, &self.direct, Some(number)));
         verdict.check(&format!("targets:{number}"), || {
-            targets::check(&program, number).map_err(|detail| Found { detail, of: Of::Nothing })
+            targets::check(&program, number).map_err(|detail| {
+                let (room, stage) = room_of_target(&detail);
+                Found { detail, of: Of::Room(room, stage) }
+            })
         });
         if number.is_multiple_of(STAGED_ONE_IN) {
             verdict.check(&format!("stages:{number}"), || self.stages(&program));
@@ -247,6 +252,16 @@ impl Checks {
     }
 }
 
+/// The crate and the stage to blame for what is wrong with a program as another target has it.
+fn room_of_target(problem: &str) -> (&'static str, &'static str) {
+    match () {
+        () if problem.contains("reads back as") => ("graph", "text"),
+        // What a list of uops for a target breaks.
+        () if problem.starts_with("for ") => ("kernel", "linearize"),
+        () => ("render", "render"),
+    }
+}
+
 /// Where drawn kernels run, of the chosen devices: in process, and by a compiler that is here.
 fn kernel_devices(devices: &str) -> [Vec<&'static str>; 2] {
     let is_chosen = |device: &&str| {
@@ -267,8 +282,7 @@ fn opts(program: &Program, seed: u64) -> Result<u64, Found> {
     match gradiff_check::opts(program, &sequences, &|| false, &mut |_| {}) {
         Ok((tally, None)) => Ok(tally.sequences),
         Ok((_, Some(failure))) => {
-            let (room, target) = ("\troom=kernel\tstage=optimize", failure.to_string());
-            Err(Found { detail: format!("{target}{room}"), of: Of::Nothing })
+            Err(Found { detail: failure.to_string(), of: Of::Room("kernel", "optimize") })
         }
         Err(refusal) => Err(Found { detail: refusal, of: Of::Nothing }),
     }

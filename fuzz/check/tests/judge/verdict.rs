@@ -75,7 +75,7 @@ impl Verdict {
         let began = cpu_seconds();
         let (check, end) = (name.to_string(), began + LONGEST_BLAME);
         self.set(Now { check, began, end, line: line.clone() });
-        let blamed = gradiff_check::catch(|| found.of.blamed()).ok().flatten();
+        let blamed = gradiff_check::catch(|| found.blamed()).ok().flatten();
         leave(&format!("{line}{}", blamed.unwrap_or_default()));
     }
 
@@ -104,10 +104,14 @@ pub(crate) enum Of {
     Blame(fn(&gradiff_corpus::Case) -> Option<gradiff_check::Blame>, Box<gradiff_corpus::Case>),
 }
 
-impl Of {
+impl Found {
     /// The end of the line.
     fn blamed(&self) -> Option<String> {
-        let blame = match self {
+        // A panic or a fold names its crate, whatever was checked.
+        if let Some(suspect) = gradiff_check::suspect(&self.detail) {
+            return Some(format!("\troom={}\tstage={}", suspect.room, suspect.stage));
+        }
+        let blame = match &self.of {
             Of::Nothing => None,
             Of::Room(room, stage) => return Some(format!("\troom={room}\tstage={stage}")),
             Of::Program(program, backend) => gradiff_check::blame(program, backend),
