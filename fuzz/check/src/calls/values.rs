@@ -71,7 +71,7 @@ fn compare(draw: &mut Draw, said: &str, x: &Tensor, wanted: &[Wanted]) -> Result
         }
     };
     let graph = x.uop();
-    let in_graph = tensors::evaluate(&[graph.clone()], &mut stages::contents)?;
+    let in_graph = tensors::evaluate(std::slice::from_ref(&graph), &mut stages::contents)?;
     wrong(&in_graph[0]).map_err(|problem| format!("{said}: its graph: {problem}"))?;
     let engine = engine(draw);
     let told = |problem: String| {
