@@ -78,3 +78,24 @@ fn is_same(op: Op, found: Constant, wanted: Constant) -> bool {
         _ => false,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn folds_are_right() {
+        assert_eq!(wrong_fold(), None);
+    }
+
+    #[test]
+    fn wrong_folds_are_said() {
+        let int = |value| Constant::int(DType::I32, value);
+        assert!(is_same(Op::Add, int(2), int(2)) && !is_same(Op::Add, int(2), int(3)));
+        let float = |value| Constant::float(DType::F32, value);
+        assert!(!is_same(Op::Mul, float(0.0), float(-0.0)));
+        assert!(is_same(Op::Max, Constant::from_bits(DType::F32, 0x7f80_0001), float(f64::NAN)));
+        assert!(is_same(Op::Sin, float(0.5), float(0.500_001)));
+        assert!(!is_same(Op::Sin, float(0.5), float(0.6)));
+    }
+}

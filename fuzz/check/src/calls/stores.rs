@@ -67,7 +67,8 @@ impl Store {
         cache.map_err(|error| error.to_string())
     }
 
-    /// Adds an entry under the key of a number, in the place of one that is there; its kind and key.
+    /// Adds an entry under the key of a number, in the place of one that is there; its kind and
+    /// key.
     fn added(
         &mut self,
         draw: &mut Draw,
@@ -185,7 +186,7 @@ impl Store {
         let is_by_age = old.iter().rev().take(gone).all(|at| !left[*at]);
         let stay: u64 = old.iter().filter(|at| left[**at]).map(|at| sizes[*at]).sum();
         let stay = stay + size(&self.entries[&newest].1) + kept_beside(&strangers);
-        let last = old.iter().rev().take(gone).last().map_or(0, |at| sizes[*at]);
+        let last = old.get(old.len() - gone).map_or(0, |at| sizes[*at]);
         let all: u64 = old.iter().map(|at| sizes[*at]).sum();
         let all = all + size(&self.entries[&newest].1) + kept_beside(&strangers);
         let problem = match (bound < all, gone) {

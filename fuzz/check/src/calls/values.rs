@@ -71,7 +71,7 @@ fn compare(draw: &mut Draw, said: &str, x: &Tensor, wanted: &[Wanted]) -> Result
         }
     };
     let graph = x.uop();
-    let in_graph = tensors::evaluate(&[graph.clone()], &mut stages::contents)?;
+    let in_graph = tensors::evaluate(std::slice::from_ref(&graph), &mut stages::contents)?;
     wrong(&in_graph[0]).map_err(|problem| format!("{said}: its graph: {problem}"))?;
     let engine = engine(draw);
     let told = |problem: String| {
@@ -107,7 +107,13 @@ pub(super) fn special(draw: &mut Draw, dtype: DType) -> Constant {
         return scalar::int(dtype, near).expect("it is an integer's type");
     }
     let ends = [0.0, -0.0, f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 5e-324, 1e-40, 6e-8];
-    let value = match draw.below(4) {
+    let value = match draw.below(5) {
+        // The ends of integers, and what is cut to them.
+        4 => {
+            let end = 2f64.powi(draw.pick(&[7, 8, 15, 16, 31, 32, 63, 64]));
+            let whole = end + draw.pick(&[0.0, -1.0, -0.5, 1.0, -1.5]);
+            draw.pick(&[1.0, -1.0]) * whole
+        }
         0 => draw.pick(&ends),
         // Half way between two values of a narrower type, or nearly.
         1 => {

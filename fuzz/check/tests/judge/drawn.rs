@@ -170,7 +170,7 @@ impl Checks {
                 Found { detail, of: Of::Room(room, stage) }
             })
         });
-        if number.is_multiple_of(STAGED_ONE_IN) {
+        if number.is_multiple_of(STAGED_ONE_IN) && !self.direct.is_empty() {
             verdict.check(&format!("stages:{number}"), || self.stages(&program));
         }
         if number.is_multiple_of(PROGRAMS) {
