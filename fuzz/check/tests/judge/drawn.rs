@@ -103,6 +103,9 @@ impl Checks {
                 .map_err(|detail| Found { detail, of: Of::Room("tensor", "calls") })
         });
         self.kernels(verdict, first);
+        if self.rounds.is_multiple_of(2) {
+            verdict.check(&format!("trees:{}", self.rounds), || trees(first, 1));
+        }
         self.rounds += 1;
     }
 
@@ -245,6 +248,12 @@ impl Checks {
                 .map_err(|detail| Found { detail, of: blamed(&Case::Expr(expr.clone())) })
         });
     }
+}
+
+/// Kernel trees that follow from the seed.
+pub(crate) fn trees(seed: u64, count: u64) -> Result<(), Found> {
+    gradiff_check::check_trees(seed, count)
+        .map_err(|detail| Found { detail, of: Of::Room("kernel", "trees") })
 }
 
 /// Where drawn kernels run, of the chosen devices: in process, and by a compiler that is here.
