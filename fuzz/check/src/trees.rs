@@ -287,7 +287,9 @@ fn mixed(tree: &UOp, levels: &[UOp], drawn: &Drawn) -> Result<(), String> {
         .find(|node| node.op() == Op::Load && has(node, Op::Range) && !has(node, Op::Reduce));
     let is_fold = |node: &UOp| node.op() == Op::View && node.src()[0].op() == Op::ReduceAxis;
     let (Some(ranged), true) = (ranged, tree.toposort().iter().any(is_fold)) else { return Ok(()) };
-    let mixed = exchanged(tree, &|old, _| (old.op() == Op::Load).then(|| ranged.clone()));
+    let mixed = exchanged(tree, &|old, new| {
+        (old.op() == Op::ReduceAxis).then(|| new.with_src([ranged.clone()]))
+    });
     let mut memories = drawn.memories();
     match crate::catch(|| interpret(&mixed, &mut memories))? {
         Err(_) => Ok(()),
