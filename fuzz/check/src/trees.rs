@@ -74,8 +74,7 @@ impl Drawn {
             sizes[axis] = if rank <= 5 { 1 + draw.below(4) } else { 2 };
         }
         let is_any = draw.one_in(6);
-        let reduced: Vec<usize> =
-            (0..rank).filter(|_| !is_any && draw.one_in(2) || is_any).collect();
+        let reduced: Vec<usize> = (0..rank).filter(|_| is_any || draw.one_in(2)).collect();
         let count = match draw.below(6) {
             0 => 60 + draw.below(10),
             1 => 2 + draw.below(4),

@@ -42,7 +42,7 @@ impl<C: Choices> Builder<'_, C> {
         let k = self.size();
         // Columns as panels have them, or any number.
         let n = self.choices.pick(&[16, 32, 48, 0, 0, 0]);
-        let k = if n == 0 { k } else { k.min((self.limit / n).max(1)) };
+        let k = self.limit.checked_div(n).map_or(k, |most| k.min(most.max(1)));
         let m = self.size_up_to((self.limit / (k * n.max(1))).clamp(1, 33));
         let n = if n == 0 { self.size_up_to((self.limit / (k * m)).max(1)) } else { n };
         let x = self.masked(dtype, &[m, k])?;
