@@ -136,7 +136,11 @@ impl Evaluation<'_> {
             }
             (Op::Reduce, Arg::Reduce(op, _)) => {
                 let mut along = Vec::new();
-                for range in &node.src()[1..] {
+                let ranges = &node.src()[1..];
+                for (number, range) in ranges.iter().enumerate() {
+                    if range.op() != Op::Range || ranges[..number].contains(range) {
+                        return Err(malformed(format!("a reduction over {}", range.op())));
+                    }
                     along.extend(self.values[range].domain.iter().map(|(along, _)| along.clone()));
                 }
                 self.fold(*op, node, &along)

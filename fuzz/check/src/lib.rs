@@ -42,6 +42,7 @@ mod symbolic;
 mod tensors;
 mod texts;
 mod translate;
+mod trees;
 mod views;
 
 pub use agree::{Failure, Kind, Tally, agree, agree_in_steps};
@@ -70,5 +71,6 @@ pub use report::{Finding, python_script, rust_test, stem};
 pub use simpler::simpler_cases;
 pub use stages::{Shown, show};
 pub use symbolic::check_symbolic_views;
+pub use trees::check_trees;
 pub use views::check_views;
 pub use witness::local_witness;

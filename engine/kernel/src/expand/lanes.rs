@@ -170,8 +170,8 @@ impl Along<'_> {
         }
     }
 
-    /// By how much an integer grows from lane to lane, if that is known. Whether it wraps in its own
-    /// type does not matter, since an index that wraps is none of an element.
+    /// By how much an integer grows from lane to lane, if that is known. Whether it wraps in its
+    /// own type does not matter, since an index that wraps is none of an element.
     fn step(&self, position: u32) -> Option<i64> {
         let uop = &self.uops()[position as usize];
         if !self.varies(position) {

@@ -245,8 +245,8 @@ fn text(language: &Language, kernel: &Linear) -> Result<(), String> {
 }
 
 /// The kernel that applies each of these ops to the elements of inputs, and once more to them with
-/// a constant in place of one, to constants alone, or to the same one twice. The results of a type lie one behind the
-/// other in one array.
+/// a constant in place of one, to constants alone, or to the same one twice. The
+/// results of a type lie one behind the other in one array.
 fn kernel(draw: &mut Draw, style: &Style, rows: &[Row], from: DType, lanes: u8) -> Linear {
     let mut builder = Builder { draw, style, uops: Vec::new(), lanes, values: Vec::new() };
     let mut types: Vec<DType> = rows.iter().map(|(_, to)| *to).collect();

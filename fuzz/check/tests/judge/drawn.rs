@@ -105,6 +105,9 @@ impl Checks {
             })
         });
         self.kernels(verdict, first);
+        if self.rounds.is_multiple_of(2) {
+            verdict.check(&format!("trees:{}", self.rounds), || trees(first, 1));
+        }
         self.rounds += 1;
     }
 
@@ -260,6 +263,12 @@ fn room_of_target(problem: &str) -> (&'static str, &'static str) {
         () if problem.starts_with("for ") => ("kernel", "linearize"),
         () => ("render", "render"),
     }
+}
+
+/// Kernel trees that follow from the seed.
+pub(crate) fn trees(seed: u64, count: u64) -> Result<(), Found> {
+    gradiff_check::check_trees(seed, count)
+        .map_err(|detail| Found { detail, of: Of::Room("kernel", "trees") })
 }
 
 /// Where drawn kernels run, of the chosen devices: in process, and by a compiler that is here.

@@ -2,7 +2,8 @@
 //!
 //! First the corpus: what its files expect, then each of its programs on every configuration that
 //! needs no compiler and no driver. Then drawn programs on the same ones, mixed with views,
-//! expressions, sequences of optimisations and other targets, until the seconds are spent.
+//! expressions, sequences of optimisations, other targets, drawn kernels and kernel trees, and each
+//! op of each type in each language, until the seconds are spent.
 //! `fuzz/mutants.py` runs it for each mutant; plain `cargo test` runs it for two seconds.
 //!
 //! From the environment: `GRADIFF_JUDGE_SEED` (default 1) and `GRADIFF_JUDGE_SECONDS` of CPU time
@@ -36,6 +37,9 @@ const C_EVERY: u64 = 8;
 /// looks at these texts.
 const TEXT_EVERY: u64 = 4;
 
+/// Kernel trees before the first round.
+const TREES: u64 = 32;
+
 /// The names of the configurations on the chosen devices.
 fn configurations(devices: &str) -> Vec<String> {
     let devices: Vec<&str> = devices.split(',').collect();
@@ -62,6 +66,7 @@ fn nothing_is_wrong() {
     let verdict = Verdict::watched();
     let mut checks = drawn::Checks::new(seed, &devices);
     corpus::check(&verdict, &checks.direct);
+    verdict.check("trees", || drawn::trees(seed, TREES));
     corpus::check_batch(&verdict, &checks.batched);
     let after_corpus = clock::cpu_seconds();
     let budget = Budget::of(number("GRADIFF_JUDGE_SECONDS", 2));

@@ -40,8 +40,11 @@ impl<C: Choices> Builder<'_, C> {
     pub(super) fn matmul(&mut self) -> Option<ValueId> {
         let dtype = self.factor()?;
         let k = self.size();
-        let m = self.size_up_to((self.limit / k).clamp(1, 33));
-        let n = self.size_up_to((self.limit / (k * m)).max(1));
+        // Columns as panels have them, or any number.
+        let n = self.choices.pick(&[16, 32, 48, 0, 0, 0]);
+        let k = self.limit.checked_div(n).map_or(k, |most| k.min(most.max(1)));
+        let m = self.size_up_to((self.limit / (k * n.max(1))).clamp(1, 33));
+        let n = if n == 0 { self.size_up_to((self.limit / (k * m)).max(1)) } else { n };
         let x = self.masked(dtype, &[m, k])?;
         let x = self.reshaped(x, vec![m, 1, k])?;
         let y = if self.choices.one_in(2) {

@@ -158,7 +158,7 @@ pub(super) fn binary(op: BinaryOperator, x: &Lanes, y: &Lanes) -> Result<Lanes, 
         let swapped = |op: Op| scalar::evaluate(op, dtype, &[y, x]);
         let is_nan = |x: Constant| scalar::to_float(x).is_some_and(f64::is_nan);
         let is_ordered = !is_nan(x) && !is_nan(y);
-        let is_less = |found: Option<Constant>| found.map(|found| scalar::is_true(found));
+        let is_less = |found: Option<Constant>| found.map(scalar::is_true);
         let shift = |op: Op| {
             let bits = i128::from(scalar::bits(dtype));
             let amount = scalar::int(dtype, scalar::to_int(y)?.rem_euclid(bits))?;

@@ -1,0 +1,354 @@
+//! Drawn kernel trees against a naive evaluation, and damaged ones, which must be refused without a
+//! panic.
+//!
+//! Programs have few axes, and their schedule merges most of them. Here trees have up to seventy
+//! axes, permuted in each operand so that they do not merge, and up to seventy reductions, more
+//! than a kernel may have loops: each pass is met near its limits. The naive evaluation visits each
+//! element of the whole shape, by its own count of places.
+
+use std::collections::HashMap;
+
+use gradiff::UOp;
+use gradiff::graph::{Arg, DType, Dims, Global, Op, Thresholds};
+use gradiff::kernel::{Options, Target, interpret, linearize, lower, stages};
+use gradiff::rewrite::{Mode, Trace};
+use gradiff::view::ShapeTracker;
+
+use crate::calls::Draw;
+use crate::scalar;
+use crate::stages::Elements;
+
+/// The words that reports of this check begin with.
+const SAID: &str = "kernel tree";
+
+/// Axes of more than one element, at most: each has two, where there are many.
+const LONG_MOST: usize = 12;
+/// Loops that a kernel may have at least.
+const LOOPS: usize = 64;
+/// Damaged trees for each drawn one.
+const DAMAGED: usize = 3;
+
+/// An operand: which axis of the whole shape each of its own axes is, and its elements.
+struct Operand {
+    order: Vec<usize>,
+    elements: Vec<f64>,
+}
+
+/// A tree: what is stored is the sum over folds of the sum over axes of a product of operands, with
+/// the product itself beside it or not.
+struct Drawn {
+    sizes: Vec<usize>,
+    reduced: Vec<usize>,
+    /// Operands of the product under each fold.
+    folds: Vec<Vec<Operand>>,
+    /// Whether the sums are spread over the reduced axes again, and each adds its product.
+    is_spread: bool,
+}
+
+/// Draws trees from a seed, lowers each for a target and compares what it computes with the naive
+/// evaluation; damages what passes make of it.
+///
+/// # Errors
+/// The first tree that is refused, panics or computes something else, as text.
+pub fn check_trees(seed: u64, count: u64) -> Result<(), String> {
+    for number in 0..count {
+        let mut draw = Draw::new(seed.wrapping_add(number));
+        let drawn = Drawn::draw(&mut draw);
+        let tree = drawn.tree();
+        let told = |what: String| format!("{SAID}: {what} of\n{}", tree.to_text());
+        check(&drawn, &tree, &mut draw).map_err(told)?;
+    }
+    Ok(())
+}
+
+impl Drawn {
+    fn draw(draw: &mut Draw) -> Drawn {
+        let (rank, long) = match draw.below(4) {
+            0 | 1 => (1 + draw.below(5), 5),
+            2 => (LONG_MOST + draw.below(4), LONG_MOST),
+            _ => (60 + draw.below(10), 6),
+        };
+        let mut sizes = vec![1; rank];
+        for _ in 0..long {
+            let axis = draw.below(rank);
+            sizes[axis] = if rank <= 5 { 1 + draw.below(4) } else { 2 };
+        }
+        let is_any = draw.one_in(6);
+        let reduced: Vec<usize> = (0..rank).filter(|_| is_any || draw.one_in(2)).collect();
+        let count = match draw.below(6) {
+            0 => 60 + draw.below(10),
+            1 => 2 + draw.below(4),
+            _ => 1,
+        };
+        let whole: usize = sizes.iter().product();
+        // Many folds are of few elements.
+        if 256 < whole * count {
+            sizes = sizes
+                .iter()
+                .scan(0, |long, size| {
+                    *long += usize::from(1 < *size);
+                    Some(if *long <= 4 || count == 1 { *size } else { 1 })
+                })
+                .collect();
+        }
+        let operand = |draw: &mut Draw| {
+            let mut order: Vec<usize> = (0..rank).collect();
+            if !draw.one_in(3) {
+                (1..rank).rev().for_each(|at| order.swap(at, draw.below(at + 1)));
+            }
+            let whole: usize = sizes.iter().product();
+            Operand { order, elements: (0..whole).map(|_| draw.below(4) as f64 - 1.0).collect() }
+        };
+        let folds = (0..count).map(|_| (0..1 + draw.below(2)).map(|_| operand(draw)).collect());
+        let folds = folds.collect();
+        Drawn { folds, reduced, is_spread: draw.one_in(2), sizes }
+    }
+
+    /// The shape of what is stored.
+    fn stored(&self) -> Vec<usize> {
+        let size = |axis: usize| match !self.is_spread && self.reduced.contains(&axis) {
+            true => 1,
+            false => self.sizes[axis],
+        };
+        (0..self.sizes.len()).map(size).collect()
+    }
+
+    fn tree(&self) -> UOp {
+        let wide = dims(&self.sizes);
+        let mut narrow = self.sizes.clone();
+        self.reduced.iter().for_each(|axis| narrow[*axis] = 1);
+        let mut slot = 0;
+        let mut load = |operand: &Operand| {
+            slot += 1;
+            let shape: Vec<usize> = operand.order.iter().map(|axis| self.sizes[*axis]).collect();
+            let mut back = vec![0; shape.len()];
+            operand.order.iter().enumerate().for_each(|(own, axis)| back[*axis] = own);
+            let tracker = ShapeTracker::from_shape(&dims(&shape)).expect("a small shape");
+            let tracker = tracker.permute(&back).expect("an order of all axes");
+            let array = global(slot, operand.elements.len());
+            UOp::new(Op::Load, DType::F32, [array], Arg::View(tracker))
+        };
+        let product = |operands: &Vec<Operand>, load: &mut dyn FnMut(&Operand) -> UOp| {
+            let loads: Vec<UOp> = operands.iter().map(load).collect();
+            let value = UOp::unary(Op::Exp2, DType::F32, loads[0].clone());
+            loads[1..].iter().fold(value, |x, y| UOp::binary(Op::Mul, x, y.clone()))
+        };
+        let fold = |operands: &Vec<Operand>| {
+            let value = product(operands, &mut load);
+            if self.reduced.is_empty() {
+                return value;
+            }
+            let axes = self.reduced.iter().map(|axis| *axis as i64).collect();
+            let sum =
+                UOp::new(Op::ReduceAxis, DType::F32, [value.clone()], Arg::Reduce(Op::Add, axes));
+            if !self.is_spread {
+                return sum;
+            }
+            let tracker = ShapeTracker::from_shape(&dims(&narrow)).expect("a small shape");
+            let tracker = tracker.expand(&wide).expect("axes of one element");
+            let spread = UOp::new(Op::View, DType::F32, [sum], Arg::View(tracker));
+            UOp::binary(Op::Add, spread, value)
+        };
+        let folds: Vec<UOp> = self.folds.iter().map(fold).collect();
+        let value =
+            folds[1..].iter().fold(folds[0].clone(), |x, y| UOp::binary(Op::Add, x, y.clone()));
+        let shape = self.stored();
+        let tracker = ShapeTracker::from_shape(&dims(&shape)).expect("a small shape");
+        let store = [global(0, shape.iter().product()), value];
+        let store = UOp::new(Op::Store, DType::Void, store, Arg::View(tracker));
+        UOp::new(Op::Sink, DType::Void, [store], Arg::None)
+    }
+
+    /// What is stored, element by element.
+    fn naive(&self) -> Vec<f64> {
+        let (shape, whole) = (self.stored(), self.sizes.iter().product::<usize>());
+        // Coordinates of an element of the whole shape.
+        let coordinates = |mut at: usize| -> Vec<usize> {
+            let mut found = vec![0; self.sizes.len()];
+            for axis in (0..self.sizes.len()).rev() {
+                found[axis] = at % self.sizes[axis];
+                at /= self.sizes[axis];
+            }
+            found
+        };
+        let place = |at: &[usize], shape: &[usize]| {
+            at.iter().zip(shape).fold(0, |place, (at, size)| place * size + at % size)
+        };
+        let all: Vec<Vec<usize>> = (0..whole).map(coordinates).collect();
+        let mut narrow = self.sizes.clone();
+        self.reduced.iter().for_each(|axis| narrow[*axis] = 1);
+        let mut stored = vec![0.0; shape.iter().product()];
+        for operands in &self.folds {
+            let value = |at: &Vec<usize>| {
+                let of = |operand: &Operand| {
+                    let pairs = operand.order.iter().map(|axis| (at[*axis], self.sizes[*axis]));
+                    operand.elements[pairs.fold(0, |place, (at, size)| place * size + at)]
+                };
+                operands[1..].iter().fold(of(&operands[0]).exp2(), |x, y| x * of(y))
+            };
+            let mut sums = vec![0.0; narrow.iter().product()];
+            all.iter().for_each(|at| sums[place(at, &narrow)] += value(at));
+            if self.reduced.is_empty() || !self.is_spread {
+                stored.iter_mut().zip(&sums).for_each(|(stored, sum)| *stored += sum);
+            } else {
+                all.iter().for_each(|at| {
+                    stored[place(at, &shape)] += sums[place(at, &narrow)] + value(at)
+                });
+            }
+        }
+        stored
+    }
+
+    fn memories(&self) -> Vec<Elements> {
+        let float = |value: &f64| scalar::float(DType::F32, *value);
+        let inputs = self.folds.iter().flatten();
+        let inputs = inputs.map(|operand| operand.elements.iter().map(float).collect());
+        std::iter::once(vec![None; self.stored().iter().product()]).chain(inputs).collect()
+    }
+
+    /// Loops at most, if no axes merge.
+    fn loops(&self) -> usize {
+        let long = self.sizes.iter().filter(|size| 1 < **size).count();
+        long * (1 + self.folds.len())
+    }
+}
+
+fn dims(shape: &[usize]) -> Dims {
+    shape.iter().map(|size| *size as i64).collect()
+}
+
+fn global(slot: usize, size: usize) -> UOp {
+    let arg = Arg::Global(Global { slot, size_elements: size as i64 });
+    UOp::new(Op::DefineGlobal, DType::F32, [], arg)
+}
+
+fn check(drawn: &Drawn, tree: &UOp, draw: &mut Draw) -> Result<(), String> {
+    let name = draw.pick(&["plain", "loops", "vectors", "groups", "jit", "llvm", "ptx", "wgsl"]);
+    let thresholds = draw.pick(&[Thresholds::USUAL, Thresholds::SMALL]);
+    let target = Target { thresholds, ..Target::of(name) };
+    let mut options = Options::default();
+    options.rewrite.mode = draw.pick(&[Mode::Default, Mode::Strict]);
+    let expected = drawn.naive();
+    let mut memories = drawn.memories();
+    crate::catch(|| interpret(tree, &mut memories))?.map_err(|error| error.to_string())?;
+    compare(&memories[0], &expected).map_err(|what| format!("the tree: {what}"))?;
+    match crate::catch(|| lower(tree, &target, &options, &mut Trace::default()))? {
+        Ok(kernel) => {
+            let mut memories = drawn.memories();
+            crate::linear::run(&kernel, &mut memories)?;
+            compare(&memories[0], &expected)
+                .map_err(|what| format!("for {name}: {what}\n{}", *kernel))?;
+        }
+        // A limit of loops is no fault of the engine.
+        Err(_) if LOOPS < drawn.loops() => {}
+        Err(error) => return Err(format!("for {name}: it is refused: {error}")),
+    }
+    let Ok((kernels, _)) = stages(tree, &target, &options) else { return Ok(()) };
+    let mut levels: Vec<UOp> = kernels.into_iter().map(|(_, kernel)| kernel).collect();
+    levels.push(tree.clone());
+    mixed(tree, &levels, drawn)?;
+    for _ in 0..DAMAGED {
+        damaged(&levels, drawn, draw, &target, &options)?;
+    }
+    Ok(())
+}
+
+/// Sums of a few thousand small numbers, whatever their order.
+fn compare(found: &Elements, expected: &[f64]) -> Result<(), String> {
+    for (at, (found, expected)) in found.iter().zip(expected).enumerate() {
+        let value = found.and_then(scalar::to_float);
+        let near = |value: f64| (value - expected).abs() <= 1e-3 * (1.0 + expected.abs());
+        if !value.is_some_and(near) {
+            return Err(format!("element {at} is {value:?}, not {expected}"));
+        }
+    }
+    Ok(())
+}
+
+/// The graph with each node exchanged that `change` has another one for.
+fn exchanged(root: &UOp, change: &dyn Fn(&UOp, &UOp) -> Option<UOp>) -> UOp {
+    let mut new: HashMap<UOp, UOp> = HashMap::new();
+    for node in root.toposort() {
+        let with = node.with_src(node.src().iter().map(|source| new[source].clone()));
+        let with = change(&node, &with).unwrap_or(with);
+        new.insert(node, with);
+    }
+    new[root].clone()
+}
+
+/// A reduction of what varies along ranges is no tree: where it is seen through a view, it has no
+/// meaning.
+fn mixed(tree: &UOp, levels: &[UOp], drawn: &Drawn) -> Result<(), String> {
+    let has = |node: &UOp, op: Op| node.toposort().iter().any(|inner| inner.op() == op);
+    let ranged = levels
+        .iter()
+        .flat_map(UOp::toposort)
+        .find(|node| node.op() == Op::Load && has(node, Op::Range) && !has(node, Op::Reduce));
+    let is_fold = |node: &UOp| node.op() == Op::View && node.src()[0].op() == Op::ReduceAxis;
+    let (Some(ranged), true) = (ranged, tree.toposort().iter().any(is_fold)) else { return Ok(()) };
+    let mixed = exchanged(tree, &|old, new| {
+        (old.op() == Op::ReduceAxis).then(|| new.with_src([ranged.clone()]))
+    });
+    let mut memories = drawn.memories();
+    match crate::catch(|| interpret(&mixed, &mut memories))? {
+        Err(_) => Ok(()),
+        Ok(()) => {
+            Err(format!("ranges below a reduction of axes have a meaning:\n{}", mixed.to_text()))
+        }
+    }
+}
+
+/// One source is another node, of the same level or of any.
+fn damaged(
+    levels: &[UOp],
+    drawn: &Drawn,
+    draw: &mut Draw,
+    target: &Target,
+    options: &Options,
+) -> Result<(), String> {
+    let root = draw.pick(&levels.iter().collect::<Vec<_>>());
+    let other = if draw.one_in(2) { root } else { draw.pick(&levels.iter().collect::<Vec<_>>()) };
+    let (nodes, others) = (root.toposort(), other.toposort());
+    let spoilt = nodes[draw.below(nodes.len())].clone();
+    if spoilt.src().is_empty() {
+        return Ok(());
+    }
+    let number = draw.below(spoilt.src().len());
+    let old = spoilt.src()[number].clone();
+    let is_like = |node: &&UOp| node.dtype() == old.dtype();
+    let alike: Vec<UOp> = others.iter().filter(is_like).cloned().collect();
+    let source = match alike.is_empty() || draw.one_in(4) {
+        true => others[draw.below(others.len())].clone(),
+        false => alike[draw.below(alike.len())].clone(),
+    };
+    let built = crate::catch(|| {
+        exchanged(root, &|old, new| {
+            (*old == spoilt).then(|| {
+                let mut src: Vec<UOp> = new.src().to_vec();
+                src[number] = source.clone();
+                new.with_src(src)
+            })
+        })
+    });
+    // A node that is none is refused where it is made.
+    let Ok(built) = built else { return Ok(()) };
+    let told = |panic: String| format!("{panic} on the damaged\n{}", built.to_text());
+    let mut memories = drawn.memories();
+    // The evaluator takes the graphs over ranges that passes make.
+    if built.toposort().iter().all(|node| node.op() != Op::Range) {
+        crate::catch(|| interpret(&built, &mut memories)).map_err(told)?.ok();
+    }
+    crate::catch(|| lower(&built, target, options, &mut Trace::default())).map_err(told)?.ok();
+    crate::catch(|| linearize(&built, "damaged".to_owned())).map_err(told)?.ok();
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn drawn_trees_mean_what_a_naive_evaluation_says() {
+        check_trees(0, 600).unwrap_or_else(|problem| panic!("{problem}"));
+    }
+}
