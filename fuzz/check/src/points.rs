@@ -3,8 +3,8 @@
 //! order of nodes is one.
 //!
 //! In: draws. Out: the first claim of the engine that a point disproves. What the generator of
-//! expressions leaves out is drawn here: divisors that may be 0, amounts that are too large, indices
-//! under gates, intervals that end at 0 or at an end of the type.
+//! expressions leaves out is drawn here: divisors that may be 0, amounts that are too large,
+//! indices under gates, intervals that end at 0 or at an end of the type.
 
 use std::cmp::Ordering;
 use std::collections::HashMap;
@@ -38,7 +38,7 @@ type Point = HashMap<String, i128>;
 pub(crate) fn check(seed: u64) -> Result<(), String> {
     let said = |what: String| format!("{SAID}, of seed {seed}: {what}");
     let draw = &mut Draw::new(seed);
-    let checked = if draw.one_in(3) { gated(draw) } else { plain(draw) };
+    let checked = if draw.one_in(2) { gated(draw) } else { plain(draw) };
     checked.map_err(said)
 }
 
@@ -338,8 +338,15 @@ fn holds(draw: &mut Draw, before: &UOp, after: &UOp) -> Result<(), String> {
 fn gated(draw: &mut Draw) -> Result<(), String> {
     let widths = draw.pick(&[[40, 5, 1], [24, 6, 1]]);
     let mut parts = Parts::new(draw, DType::I32, &widths);
+    if draw.one_in(3) {
+        // Of values without an opposite, divisors stay negative.
+        let (low, last) = (i64::from(i32::MIN), draw.below(40) as i64);
+        let variable = Variable { name: "a".to_string(), min: low, max: low + last };
+        parts.vars[0] = UOp::new(Op::DefineVar, DType::I32, [], Arg::Var(Arc::new(variable)));
+        parts.ints[0] = parts.vars[0].clone();
+    }
     let x = parts.vars[0].clone();
-    let signed = |draw: &mut Draw, value: i64| if draw.one_in(3) { -value } else { value };
+    let signed = |draw: &mut Draw, value: i64| if draw.one_in(2) { -value } else { value };
     let count = 2 + draw.below(3) as i64;
     let size = 2 + draw.below(4) as i64;
     let [count, size] = [count, size].map(|value| signed(draw, value));
@@ -351,18 +358,18 @@ fn gated(draw: &mut Draw) -> Result<(), String> {
         let own = UOp::binary(Op::Add, x.clone(), parts.vars[1].clone());
         parts.ints.push(own);
     }
-    parts.ints.extend([rest, quotient, digit.clone()]);
+    parts.ints.extend([rest.clone(), quotient, digit.clone()]);
     for _ in 0..draw.below(4) {
         parts.grow(draw);
     }
-    // Limits of parts that the index is made of.
+    // Limits of parts that the index is made of, mostly near an end of the remainder.
     let clause = |draw: &mut Draw| {
         let at = draw.below(parts.ints.len().min(6));
-        let of = parts.ints[at].clone();
-        let limit = literal(
-            draw.below(2 * (count * size).unsigned_abs() as usize) as i64 - (count * size).abs(),
-        );
-        let less = UOp::binary(Op::CmpLt, of, limit);
+        let of = if draw.one_in(2) { rest.clone() } else { parts.ints[at].clone() };
+        let other = draw.below(9) as i64 - 4;
+        let from = draw.pick(&[0, count * size, count * size, other]);
+        let limit = from + draw.below(2 * size.unsigned_abs() as usize) as i64 - size.abs();
+        let less = UOp::binary(Op::CmpLt, of, literal(limit + i64::from(draw.one_in(2))));
         if draw.one_in(2) { UOp::not(less) } else { less }
     };
     let clauses: Vec<UOp> = (0..1 + draw.below(3)).map(|_| clause(draw)).collect();

@@ -10,8 +10,12 @@ use gradiff::graph::{SInt, Variable};
 use gradiff::view::{Dim, DimAlgebra, IndexAlgebra, Movement, ShapeTracker};
 use gradiff_corpus::{ViewOp, ViewOps};
 
+use crate::calls::Draw;
 use crate::model::{Look, Looked, Model};
 use crate::spans::{Column, Columns};
+
+/// Sequences of padding by expressions that are checked besides each other one.
+const GROWN: usize = 4;
 
 /// The sequence with variables, as far as it can be lifted.
 struct Lifted {
@@ -25,15 +29,67 @@ struct Lifted {
 /// # Errors
 /// What differs, in one line.
 pub fn check_symbolic_views(case: &ViewOps) -> Result<(), String> {
-    look_at(case).map(drop)
+    look_at(case)?;
+    let mut draw = Draw::new(crate::report::hash(&format!("{case:?}")));
+    for _ in 0..GROWN {
+        let (grown, turn) = grown(&mut draw);
+        look_at_lifted(&lift(&grown, Some(turn))).map_err(|what| format!("{grown:?} {what}"))?;
+    }
+    Ok(())
+}
+
+/// An axis that is padded by about as much as it has, then split where the padding begins or not:
+/// views of it merge or not, depending on what is known of the variables. With the turn by which
+/// the padding becomes an expression.
+fn grown(draw: &mut Draw) -> (ViewOps, usize) {
+    let mut shape: Vec<usize> = (0..1 + draw.below(2)).map(|_| 2 + draw.below(5)).collect();
+    let case = ViewOps { shape: shape.clone(), ops: Vec::new() };
+    let mut ops = case.ops;
+    let axis = draw.below(shape.len());
+    let flip = |draw: &mut Draw, ops: &mut Vec<ViewOp>, rank: usize| {
+        if draw.one_in(3) {
+            ops.push(ViewOp::Flip(vec![draw.below(rank)]));
+        }
+    };
+    flip(draw, &mut ops, shape.len());
+    let before = if draw.one_in(3) { 1 + draw.below(3) } else { 0 };
+    let after = shape[axis] / 2 + draw.below(4);
+    let mut pads = vec![(0, 0); shape.len()];
+    pads[axis] = if draw.one_in(4) { (after, before) } else { (before, after) };
+    ops.push(ViewOp::Pad(pads));
+    shape[axis] += before + after;
+    flip(draw, &mut ops, shape.len());
+    if draw.one_in(3) && shape.len() == 2 {
+        ops.push(ViewOp::Permute(vec![1, 0]));
+        shape.swap(0, 1);
+    }
+    // Each axis in two, where it can be.
+    let split: Vec<usize> = shape
+        .iter()
+        .flat_map(|size| match [2, 3].into_iter().find(|by| size % by == 0 && by < size) {
+            Some(by) if draw.one_in(3) => vec![by, size / by],
+            Some(by) => vec![size / by, by],
+            None => vec![*size],
+        })
+        .collect();
+    ops.push(ViewOp::Reshape(split.clone()));
+    flip(draw, &mut ops, split.len());
+    if draw.one_in(3) {
+        let mut axes: Vec<usize> = (0..split.len()).collect();
+        axes.rotate_left(1);
+        ops.push(ViewOp::Permute(axes));
+    } else if draw.one_in(2) {
+        ops.push(ViewOp::Reshape(vec![split.iter().product()]));
+    }
+    (ViewOps { shape: case.shape, ops }, draw.below(5))
 }
 
 /// Checks with padding by numbers, and by expressions where there is padding; says how much was
 /// looked at.
 pub(crate) fn look_at(case: &ViewOps) -> Result<Looked, String> {
-    let mut looked = look_at_lifted(&lift(case, false))?;
+    let mut looked = look_at_lifted(&lift(case, None))?;
     if case.ops.iter().any(|op| matches!(op, ViewOp::Pad(_))) {
-        looked.add(look_at_lifted(&lift(case, true))?);
+        looked.add(look_at_lifted(&lift(case, Some(case.shape.iter().sum())))?);
     }
     Ok(looked)
 }
@@ -198,13 +254,13 @@ fn lifted_sizes(case: &ViewOps) -> (Vec<SInt>, Vec<SInt>) {
     (shape, vec![n, m])
 }
 
-fn lift(case: &ViewOps, has_pads: bool) -> Lifted {
+/// The sequence with variables. With a turn, amounts of padding become expressions, too.
+fn lift(case: &ViewOps, turn: Option<usize>) -> Lifted {
     let (mut shape, variables) = lifted_sizes(case);
     let mut lifted = Lifted { shape: shape.clone(), ops: Vec::new() };
     let mut plain = case.shape.clone();
-    let first: usize = case.shape.iter().sum();
     for (number, op) in case.ops.iter().enumerate() {
-        let turn = has_pads.then_some(first + number);
+        let turn = turn.map(|turn| turn + number);
         let Some(movement) = lifted_op(op, &plain, &shape, &variables, turn) else { break };
         let moved = ShapeTracker::from_shape(&shape).and_then(|t| t.apply(&movement, true));
         let (Ok(moved), Ok(next)) = (moved, op.shape(&plain)) else { break };
@@ -214,8 +270,8 @@ fn lift(case: &ViewOps, has_pads: bool) -> Lifted {
     lifted
 }
 
-/// Padding whose amounts are expressions where they can be: as large as an axis but for a number, or
-/// a variable of their own; which, is a matter of turns.
+/// Padding whose amounts are expressions where they can be: as large as an axis but for a number,
+/// or a variable of their own; which, is a matter of turns.
 fn lifted_pads(
     pads: &[(usize, usize)],
     plain: &[usize],
@@ -398,7 +454,7 @@ mod tests {
         let (mut ops, mut lifted, mut squares, mut products) = (0, 0, 0, 0);
         for _ in 0..4_000 {
             let case = views(&mut choices, &ViewConfig::default());
-            let Lifted { shape, ops: movements } = lift(&case, false);
+            let Lifted { shape, ops: movements } = lift(&case, None);
             if shape.iter().all(|size| size.as_number().is_some()) {
                 continue;
             }

@@ -2,8 +2,8 @@
 //! seen that they keep within their arrays.
 //!
 //! In: draws. Out: the first kernel that is taken though a walk through it leaves an array or makes
-//! two threads meet, or that is refused though each of its indices is a sum of counters whose extent
-//! follows from the extent of each counter under the gate. The extents are found by trying all
+//! two threads meet, or that is refused though each of its indices is a sum of counters whose
+//! extent follows from the extent of each counter under the gate. The extents are found by trying all
 //! values. Of other formulas, as remainders, nothing must be seen; what is seen must be so.
 
 use gradiff::graph::{
@@ -17,12 +17,17 @@ use crate::calls::Draw;
 /// Least and greatest value, both included.
 type Extent = (i128, i128);
 
+/// Counters with their factors, and a constant.
+type Sum = (Vec<(usize, i128)>, i128);
+
 /// An integer that the kernel computes.
 #[derive(Clone, Debug)]
 struct Formula {
     uop: u32,
     /// The counters that it is a sum of, each times a factor; none if it is no such sum.
-    sum: Option<(Vec<(usize, i128)>, i128)>,
+    sum: Option<Sum>,
+    /// The op that it is of such a sum and a constant.
+    bent: Option<(Op, i128, Sum)>,
     /// What it may be, wherever the counters stand: known of sums and what is made of one.
     all: Option<Extent>,
     /// Whether only counters, constants, sums, differences, negations, casts and products by a
@@ -42,7 +47,18 @@ struct Gate {
     uop: u32,
     left: Option<Vec<Extent>>,
     /// Formulas that it bounds as a whole.
-    bounded: Vec<(u32, Extent)>,
+    bounded: Vec<(Formula, Extent)>,
+}
+
+/// An index that is not emitted yet.
+struct Place {
+    formula: Formula,
+    /// Elements that the array must have.
+    count: i128,
+    /// Whether that is so beyond doubt.
+    is_known: bool,
+    /// Whether it is never computed, or its gate never holds.
+    is_dead: bool,
 }
 
 struct Builder<'a> {
@@ -54,9 +70,11 @@ struct Builder<'a> {
     thread: Option<usize>,
     /// Whether a loop that is open has no step.
     is_idle: bool,
-    /// Of each store to a parameter, the factor of the thread's number in its index, and what the
-    /// rest may be; none if it is no such sum.
-    stores: Vec<Option<(i128, Extent)>>,
+    /// Of each parameter that is stored to, by access: the factor of the thread's number in its
+    /// index, and what the rest may be; none if it is no such sum.
+    stores: Vec<Vec<Option<(i128, Extent)>>>,
+    /// The factor of the thread's number in another access of the same array.
+    factor: Option<i128>,
     /// Whether a literal was drawn with which sums may wrap.
     is_large: bool,
     /// Whether all accesses so far must be seen to be inside.
@@ -102,6 +120,7 @@ fn drawn(draw: &mut Draw) -> (Linear, bool) {
         thread: None,
         is_idle: false,
         stores: Vec::new(),
+        factor: None,
         is_large: false,
         must_be_seen: true,
         slots: 0,
@@ -294,7 +313,13 @@ impl Builder<'_> {
         let limits = self.limits();
         let is_inside = !has_wrapped && limits.0 <= all.0 && all.1 <= limits.1;
         let sum = Some((factors, constant));
-        Formula { uop, sum, all: is_inside.then_some(all), is_plain: is_plain && is_inside }
+        Formula {
+            uop,
+            sum,
+            bent: None,
+            all: is_inside.then_some(all),
+            is_plain: is_plain && is_inside,
+        }
     }
 
     fn together(&mut self, op: Op, x: &Formula, y: &Formula) -> Formula {
@@ -306,7 +331,7 @@ impl Builder<'_> {
                 let factors = some.iter().copied().chain(others).collect();
                 self.linear(uop, factors, one + sign * other, &[x, y])
             }
-            _ => Formula { uop, sum: None, all: None, is_plain: false },
+            _ => Formula { uop, sum: None, bent: None, all: None, is_plain: false },
         }
     }
 
@@ -319,10 +344,7 @@ impl Builder<'_> {
         let small = self.draw.below(4) as i128;
         let value = if is_large { i128::from(i32::MAX) - small } else { small };
         match self.draw.below(9) {
-            0 | 1 => {
-                let uop = self.op(Op::Neg, &[of.uop]);
-                self.linear(uop, by(-1), -constant, &[&of])
-            }
+            0 | 1 => self.negative(&of),
             2 | 3 => {
                 let number = self.int(value);
                 let is_turned = self.draw.one_in(2);
@@ -359,6 +381,17 @@ impl Builder<'_> {
         }
     }
 
+    fn negative(&mut self, of: &Formula) -> Formula {
+        let uop = self.op(Op::Neg, &[of.uop]);
+        match &of.sum {
+            Some((factors, constant)) => {
+                let factors = factors.iter().map(|(at, own)| (*at, -own)).collect();
+                self.linear(uop, factors, -constant, &[of])
+            }
+            None => Formula { uop, sum: None, bent: None, all: None, is_plain: false },
+        }
+    }
+
     /// Some of the counters, in any order.
     fn some_counters(&mut self, most: usize) -> Vec<usize> {
         let mut left: Vec<usize> = (0..self.counters.len()).collect();
@@ -370,6 +403,11 @@ impl Builder<'_> {
     fn compared(&mut self, gate: &mut Gate) -> u32 {
         let some = self.some_counters(3);
         let formula = self.formula(&some);
+        self.limited(gate, &formula)
+    }
+
+    /// A limit of a formula.
+    fn limited(&mut self, gate: &mut Gate, formula: &Formula) -> u32 {
         let all = formula.all.unwrap_or((0, 4));
         // Of what may be anything, near 0.
         let is_far = 1 << 20 < all.1 - all.0;
@@ -390,18 +428,21 @@ impl Builder<'_> {
             (true, false) => (limit + 1, i128::MAX),
             (true, true) => (i128::MIN, limit),
         };
-        self.leave(gate, &formula, (low, high));
+        self.leave(gate, formula, (low, high));
         uop
     }
 
     /// Takes in that a formula is between these.
     fn leave(&self, gate: &mut Gate, formula: &Formula, (low, high): Extent) {
-        let (Some((factors, constant)), true) = (&formula.sum, formula.is_plain) else { return };
-        let Some(all) = formula.all else { return };
+        let is_taken_apart = formula.is_plain && formula.sum.is_some();
+        let Some(all) = formula.all.filter(|_| is_taken_apart || formula.bent.is_some()) else {
+            return;
+        };
         if all.1 < low || high < all.0 {
             gate.left = None;
         }
-        gate.bounded.push((formula.uop, (low.max(all.0), high.min(all.1))));
+        gate.bounded.push((formula.clone(), (low.max(all.0), high.min(all.1))));
+        let Some((factors, constant)) = &formula.sum else { return };
         let Some(left) = &mut gate.left else { return };
         for (counter, factor) in factors {
             // With the others wherever they help most.
@@ -455,7 +496,7 @@ impl Builder<'_> {
 
     /// One clause of a gate.
     fn clause(&mut self, gate: &mut Gate) -> u32 {
-        match self.draw.below(12) {
+        match self.draw.below(14) {
             0 => {
                 let value = self.draw.one_in(2);
                 if !value {
@@ -471,7 +512,9 @@ impl Builder<'_> {
                 let value = all.0 + self.draw.below(4) as i128 - 1;
                 let value = value.clamp(i128::from(i32::MIN), i128::from(i32::MAX));
                 let number = self.int(value);
-                let other = self.truth(Op::CmpNe, formula.uop, number);
+                let is_turned = self.draw.one_in(2);
+                let (x, y) = if is_turned { (number, formula.uop) } else { (formula.uop, number) };
+                let other = self.truth(Op::CmpNe, x, y);
                 self.leave(gate, &formula, (value, value));
                 self.negated(other)
             }
@@ -493,7 +536,15 @@ impl Builder<'_> {
                 let either = self.truth(Op::Or, x, y);
                 self.negated(either)
             }
-            4 => {
+            4 | 5 => {
+                // A function of a formula, and the formula itself: they may exclude each other.
+                let some = self.some_counters(2);
+                let formula = self.formula(&some);
+                let bent = self.bent(formula.clone());
+                let [x, y] = [&bent, &formula].map(|of| self.limited(gate, of));
+                self.truth(Op::And, x, y)
+            }
+            6 => {
                 // One or the other: nothing must be seen.
                 let mut other = Gate { uop: 0, left: gate.left.clone(), bounded: Vec::new() };
                 let [x, y] = [(); 2].map(|()| self.compared(&mut other));
@@ -516,30 +567,49 @@ impl Builder<'_> {
         Some(gate)
     }
 
-    /// A load or a store of an array that is just large enough, or a little too small.
+    /// One or two accesses of an array that is just large enough, or a little too small.
     fn access(&mut self) {
         let gate = self.gate();
-        let left = gate.as_ref().map_or(Some(self.extents()), |gate| gate.left.clone());
-        let is_store = self.draw.one_in(2);
-        let mut formula = self.index(gate.as_ref(), is_store);
         let lanes = self.draw.pick(&[1, 1, 1, 2, 3, 8]);
-        let mut extent = left.as_ref().and_then(|left| match &formula.sum {
-            Some((factors, constant)) => Some(extent_of(factors, *constant, left)),
-            None => formula.all,
-        });
-        let mut is_known = formula.all.is_some();
-        if let Some((_, (low, high))) =
-            gate.as_ref().and_then(|gate| gate.bounded.iter().find(|one| one.0 == formula.uop))
-        {
-            extent = extent.map(|(from, to)| (from.max(*low), to.min(*high)));
+        self.factor = None;
+        let mut places = vec![self.place(gate.as_ref())];
+        if self.draw.one_in(2) {
+            places.push(self.place(gate.as_ref()));
         }
+        let count = places.iter().map(|place| place.count).max().unwrap_or(0);
+        let is_small = self.draw.one_in(3);
+        let size = count.clamp(0, 4096) + i128::from(lanes) - 1 - i128::from(is_small);
+        let is_local = self.draw.one_in(8);
+        let array = self.array(size.max(0) as i64, is_local);
+        let mut shared = Vec::new();
+        let mut is_stored = false;
+        for Place { formula, is_known, is_dead, .. } in &places {
+            let is_store = self.draw.one_in(2);
+            self.emit(array, formula, gate.as_ref(), lanes, is_store);
+            self.must_be_seen &= *is_dead || is_known & !is_small;
+            if !is_dead {
+                is_stored |= is_store;
+                shared.push(self.split(formula, lanes));
+            }
+        }
+        if is_stored && !is_local {
+            self.stores.push(shared);
+        }
+    }
+
+    /// An index from 0 on, or a little above, as far as its extent is known.
+    fn place(&mut self, gate: Option<&Gate>) -> Place {
+        let mut formula = self.index(gate);
+        let under = self.under(&formula, gate);
+        let extent = under.flatten();
+        let mut is_known = formula.all.is_some();
         // A sum of what may be anything may wrap, but under the gate it does not.
         if let (Some((factors, _)), Some((low, high))) = (&formula.sum, extent) {
             let is_far = |at: &(usize, i128)| 1 << 20 < self.counters[at.0].extent.1;
             is_known |= factors.iter().any(is_far) && !self.is_large && -1000 < low && high < 1000;
         }
-        let (low, high) = extent.unwrap_or((0, 0));
-        if low < 0 || 100 < low {
+        let (low, mut high) = extent.unwrap_or((0, 0));
+        if low < 0 || 100 < low || self.draw.one_in(2) {
             let by = self.int(low.clamp(i128::from(i32::MIN) + 1, i128::from(i32::MAX)));
             let uop = self.op(Op::Sub, &[formula.uop, by]);
             let all = formula.all.map(|all| (all.0 - low, all.1 - low));
@@ -547,51 +617,66 @@ impl Builder<'_> {
             let limits = self.limits();
             let is_inside = |all: Extent| limits.0 <= all.0 && all.1 <= limits.1;
             is_known &= all.is_none_or(is_inside);
-            formula = Formula { uop, sum, all, is_plain: formula.is_plain };
-        } else if 0 < low {
-            extent = Some((0, high));
+            formula = Formula { uop, sum, bent: None, all, is_plain: formula.is_plain };
+            high -= low;
         }
-        let (low, high) = match extent {
-            Some((low, high)) if low < 0 || 100 < low => (0, high - low),
-            _ => (0, high.max(low)),
+        is_known &= high < 4096;
+        Place { formula, count: high + 1, is_known, is_dead: self.is_idle || under.is_none() }
+    }
+
+    /// What a formula may be where the gate holds, if that is known; none if it never holds.
+    fn under(&self, formula: &Formula, gate: Option<&Gate>) -> Option<Option<Extent>> {
+        let left = match gate {
+            Some(gate) => gate.left.clone()?,
+            None => self.extents(),
         };
-        let wanted = (high - low + 1).clamp(0, 4096) + i128::from(lanes) - 1;
-        let is_small = self.draw.one_in(3);
-        let size = wanted - i128::from(is_small);
-        let is_local = self.emit(&formula, gate.as_ref(), size.max(0) as i64, lanes, is_store);
-        let is_dead = self.is_idle || left.is_none();
-        let is_far = 4096 < high - low || high < low;
-        self.must_be_seen &= is_dead || is_known && !is_far && !is_small;
-        if !is_dead && is_store && !is_local {
-            self.stores.push(self.split(&formula, lanes));
+        let made = match (&formula.sum, &formula.bent) {
+            (Some((factors, constant)), _) => Some(extent_of(factors, *constant, &left)),
+            (_, Some((op, value, (factors, constant)))) => {
+                bend(*op, *value, extent_of(factors, *constant, &left))
+            }
+            _ => formula.all,
+        };
+        let bound = |gate: &Gate| {
+            let own = gate.bounded.iter().find(|(bounded, _)| bounded.uop == formula.uop);
+            own.map(|(_, extent)| *extent)
+        };
+        match (made, gate.and_then(bound)) {
+            (Some(made), Some(bound)) => {
+                let both = (made.0.max(bound.0), made.1.min(bound.1));
+                (both.0 <= both.1).then_some(Some(both))
+            }
+            (made, _) => Some(made),
         }
     }
 
-    /// The array, the index and the access itself; whether the array is a local one.
-    fn emit(
-        &mut self,
-        formula: &Formula,
-        gate: Option<&Gate>,
-        size_elements: i64,
-        lanes: u8,
-        is_store: bool,
-    ) -> bool {
-        let is_local = self.draw.one_in(8);
+    fn array(&mut self, size_elements: i64, is_local: bool) -> u32 {
         let slot = self.slots;
         self.slots += 1;
-        let dtype = DType::F32;
         let (op, arg) = match is_local {
             true => (Op::DefineLocal, Arg::Local(Local { number: slot, size_elements })),
             false => (Op::DefineGlobal, Arg::Global(Global { slot, size_elements })),
         };
-        let array = self.push(op, dtype, &[], arg);
+        self.push(op, DType::F32, &[], arg)
+    }
+
+    /// The index and the access itself.
+    fn emit(
+        &mut self,
+        array: u32,
+        formula: &Formula,
+        gate: Option<&Gate>,
+        lanes: u8,
+        is_store: bool,
+    ) {
+        let dtype = DType::F32;
         let mut src = vec![array, formula.uop];
         src.extend(gate.map(|gate| gate.uop));
         let index = self.push(Op::Index, dtype, &src, Arg::None);
         if !is_store {
             let load = self.push(Op::Load, dtype, &[index], Arg::None);
             self.uops[load as usize].lanes = lanes;
-            return is_local;
+            return;
         }
         let mut value = self.push(Op::Const, dtype, &[], Arg::Const(Constant::one(dtype)));
         if 1 < lanes {
@@ -599,38 +684,56 @@ impl Builder<'_> {
             self.uops[value as usize].lanes = lanes;
         }
         self.push(Op::Store, DType::Void, &[index, value], Arg::None);
-        if self.draw.one_in(3) && !is_local {
+        if self.draw.one_in(3) {
             // What is stored, loaded again.
             self.push(Op::Load, dtype, &[index], Arg::None);
         }
-        is_local
     }
 
-    /// The formula of an index: of a store in threads mostly one that takes elements of its own for
+    /// The formula of an index: in threads mostly one that takes elements of its own for
     /// each of them, or nearly.
-    fn index(&mut self, gate: Option<&Gate>, is_store: bool) -> Formula {
+    fn index(&mut self, gate: Option<&Gate>) -> Formula {
         if let Some(gate) = gate
-            && self.draw.one_in(4)
-            && let Some((uop, all)) = gate.bounded.first().copied()
+            && !gate.bounded.is_empty()
         {
-            // The very value that the gate is about.
-            return Formula { uop, sum: None, all: Some(all), is_plain: false };
+            // The very value that the gate is about, mostly if it is a function of another one.
+            let bent = gate.bounded.iter().find(|(formula, _)| formula.bent.is_some());
+            let any = &gate.bounded[self.draw.below(gate.bounded.len())];
+            let (chance, (formula, _)) = bent.map_or((4, any), |bent| (2, bent));
+            if self.draw.one_in(chance) {
+                return formula.clone();
+            }
         }
         let mut some = self.some_counters(3);
-        if let Some(thread) = self.thread.filter(|_| is_store && !self.draw.one_in(6)) {
-            some.retain(|counter| *counter != thread);
+        if let Some(thread) = self.thread.filter(|_| !self.draw.one_in(4)) {
+            // Seldom the number of the thread is in the rest as well.
+            let is_twice = self.draw.one_in(5);
+            some.retain(|counter| is_twice || *counter != thread);
             let rest = self.formula(&some);
             let width = rest.all.map_or(3, |(low, high)| (high - low).min(1000));
             let factor = width + self.draw.pick(&[1, 1, 2, 8, 0]);
-            let leaf = self.leaf(thread);
+            let factor = match self.factor {
+                Some(other) if !self.draw.one_in(4) => other,
+                _ => factor,
+            };
+            self.factor = Some(factor);
+            let mut leaf = self.leaf(thread);
+            let mut sign = 1;
+            if self.draw.one_in(4) {
+                (leaf, sign) = (self.negative(&leaf), -1);
+            }
             let by = self.int(factor);
             let uop = self.op(Op::Mul, &[leaf.uop, by]);
-            let scaled = self.linear(uop, vec![(thread, factor)], 0, &[&leaf]);
+            let scaled = self.linear(uop, vec![(thread, sign * factor)], 0, &[&leaf]);
             let op = self.draw.pick(&[Op::Add, Op::Sub]);
             let is_turned = self.draw.one_in(2);
             let (x, y) = if is_turned { (&rest, &scaled) } else { (&scaled, &rest) };
             let made = self.together(op, x, y);
-            return if self.draw.one_in(2) { made } else { self.unary(made) };
+            return match self.draw.below(3) {
+                0 => made,
+                1 => self.negative(&made),
+                _ => self.unary(made),
+            };
         }
         let made = self.formula(&some);
         if self.draw.one_in(3) { self.bent(made) } else { made }
@@ -638,23 +741,15 @@ impl Builder<'_> {
 
     /// A function that is no sum of a formula; its extent where it is plain to see.
     fn bent(&mut self, of: Formula) -> Formula {
-        let all = of.all;
         let value = 1 + self.draw.below(6) as i128;
         let ops =
             [Op::Max, Op::Min, Op::CDiv, Op::FloorDiv, Op::CMod, Op::FloorMod, Op::Shr, Op::And];
         let op = self.draw.pick(&ops);
         let number = self.int(value);
         let uop = self.op(op, &[of.uop, number]);
-        let not_negative = all.filter(|all| 0 <= all.0);
-        let all = match op {
-            Op::Max => all.map(|(low, high)| (low.max(value), high.max(value))),
-            Op::Min => all.map(|(low, high)| (low.min(value), high.min(value))),
-            Op::CDiv | Op::FloorDiv => not_negative.map(|(low, high)| (low / value, high / value)),
-            Op::CMod | Op::FloorMod => not_negative.map(|(_, high)| (0, high.min(value - 1))),
-            Op::And => not_negative.map(|(_, high)| (0, high.min(value))),
-            _ => all.map(|(low, high)| (low >> value, high >> value)),
-        };
-        Formula { uop, sum: None, all, is_plain: false }
+        let all = of.all.and_then(|all| bend(op, value, all));
+        let bent = of.sum.filter(|_| all.is_some()).map(|sum| (op, value, sum));
+        Formula { uop, sum: None, bent, all, is_plain: false }
     }
 
     /// The factor of the thread's number in an index, and what the rest may be.
@@ -665,21 +760,39 @@ impl Builder<'_> {
         if !factors.iter().all(|(counter, _)| self.counters[*counter].is_loop) {
             return None;
         }
-        let mut rest = factors.clone();
-        rest.retain(|(counter, _)| *counter != thread);
-        let factor = factors.iter().find(|(counter, _)| *counter == thread);
+        let (own, rest): (Vec<_>, Vec<_>) =
+            factors.iter().copied().partition(|(counter, _)| *counter == thread);
         let (low, high) = extent_of(&rest, *constant, &self.extents());
-        Some((factor.map_or(0, |(_, factor)| *factor), (low, high + i128::from(lanes) - 1)))
+        let factor = own.iter().map(|(_, factor)| factor).sum();
+        Some((factor, (low, high + i128::from(lanes) - 1)))
     }
 
-    /// Whether it must be seen that no thread touches what another one writes: each array has one
-    /// access here, or is read again where it was written.
+    /// Whether it must be seen that no thread touches what another one writes: all accesses of an
+    /// array go on by as much from thread to thread, which is more than what each thread touches.
     fn threads_are_apart(&self) -> bool {
-        let is_apart = |split: &Option<(i128, Extent)>| match split {
-            Some((factor, (low, high))) => high - low < factor.abs(),
-            None => false,
+        let is_apart = |accesses: &Vec<Option<(i128, Extent)>>| {
+            let known: Option<Vec<(i128, Extent)>> = accesses.iter().copied().collect();
+            let Some(known) = known else { return false };
+            let factor = known[0].0;
+            let low = known.iter().map(|(_, extent)| extent.0).min();
+            let high = known.iter().map(|(_, extent)| extent.1).max();
+            let width = high.zip(low).map_or(0, |(high, low)| high - low);
+            known.iter().all(|(own, _)| *own == factor) && width < factor.abs()
         };
         self.thread.is_none() || self.stores.iter().all(is_apart)
+    }
+}
+
+/// What a function of a value and a constant may be, where that is plain to see.
+fn bend(op: Op, value: i128, (low, high): Extent) -> Option<Extent> {
+    match op {
+        Op::Max => Some((low.max(value), high.max(value))),
+        Op::Min => Some((low.min(value), high.min(value))),
+        Op::Shr => Some((low >> value, high >> value)),
+        _ if low < 0 => None,
+        Op::CDiv | Op::FloorDiv => Some((low / value, high / value)),
+        Op::And => Some((0, high.min(value))),
+        _ => Some((0, high.min(value - 1))),
     }
 }
 
