@@ -609,7 +609,7 @@ impl Builder<'_> {
             is_known |= factors.iter().any(is_far) && !self.is_large && -1000 < low && high < 1000;
         }
         let (low, mut high) = extent.unwrap_or((0, 0));
-        if low < 0 || 100 < low || self.draw.one_in(2) {
+        if !(0..=100).contains(&low) || self.draw.one_in(2) {
             let by = self.int(low.clamp(i128::from(i32::MIN) + 1, i128::from(i32::MAX)));
             let uop = self.op(Op::Sub, &[formula.uop, by]);
             let all = formula.all.map(|all| (all.0 - low, all.1 - low));
