@@ -3,8 +3,8 @@
 //! order of nodes is one.
 //!
 //! In: draws. Out: the first claim of the engine that a point disproves. What the generator of
-//! expressions leaves out is drawn here: divisors that may be 0, amounts that are too large, indices
-//! under gates, intervals that end at 0 or at an end of the type.
+//! expressions leaves out is drawn here: divisors that may be 0, amounts that are too large,
+//! indices under gates, intervals that end at 0 or at an end of the type.
 
 use std::cmp::Ordering;
 use std::collections::HashMap;
@@ -338,6 +338,13 @@ fn holds(draw: &mut Draw, before: &UOp, after: &UOp) -> Result<(), String> {
 fn gated(draw: &mut Draw) -> Result<(), String> {
     let widths = draw.pick(&[[40, 5, 1], [24, 6, 1]]);
     let mut parts = Parts::new(draw, DType::I32, &widths);
+    if draw.one_in(3) {
+        // Of values without an opposite, divisors stay negative.
+        let (low, last) = (i64::from(i32::MIN), draw.below(40) as i64);
+        let variable = Variable { name: "a".to_string(), min: low, max: low + last };
+        parts.vars[0] = UOp::new(Op::DefineVar, DType::I32, [], Arg::Var(Arc::new(variable)));
+        parts.ints[0] = parts.vars[0].clone();
+    }
     let x = parts.vars[0].clone();
     let signed = |draw: &mut Draw, value: i64| if draw.one_in(2) { -value } else { value };
     let count = 2 + draw.below(3) as i64;

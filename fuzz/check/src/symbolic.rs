@@ -39,8 +39,8 @@ pub fn check_symbolic_views(case: &ViewOps) -> Result<(), String> {
 }
 
 /// An axis that is padded by about as much as it has, then split where the padding begins or not:
-/// views of it merge or not, depending on what is known of the variables. With the turn by which the
-/// padding becomes an expression.
+/// views of it merge or not, depending on what is known of the variables. With the turn by which
+/// the padding becomes an expression.
 fn grown(draw: &mut Draw) -> (ViewOps, usize) {
     let mut shape: Vec<usize> = (0..1 + draw.below(2)).map(|_| 2 + draw.below(5)).collect();
     let case = ViewOps { shape: shape.clone(), ops: Vec::new() };
@@ -270,8 +270,8 @@ fn lift(case: &ViewOps, turn: Option<usize>) -> Lifted {
     lifted
 }
 
-/// Padding whose amounts are expressions where they can be: as large as an axis but for a number, or
-/// a variable of their own; which, is a matter of turns.
+/// Padding whose amounts are expressions where they can be: as large as an axis but for a number,
+/// or a variable of their own; which, is a matter of turns.
 fn lifted_pads(
     pads: &[(usize, usize)],
     plain: &[usize],

@@ -1,5 +1,5 @@
-//! What a well-formed kernel is, said once more: op by op, from the descriptions of the op table and
-//! of linear kernels, never from the engine's verifier.
+//! Well-formedness of kernels, said once more: op by op, from the descriptions of the op table
+//! and of linear kernels, never from the engine's verifier.
 
 use gradiff::graph::{Arg, Axis, AxisKind, DType, Instruction, Linear, Op};
 
@@ -91,8 +91,8 @@ fn is_shared_out(uop: &Instruction) -> bool {
     uop.op == Op::Range && axis_of(uop).is_some_and(|axis| kinds.contains(&axis.kind))
 }
 
-/// The ranges of a kind and how many steps they have: none of kinds that are not launched, nor where
-/// that is no constant.
+/// The ranges of a kind and how many steps they have: none of kinds that are not launched, nor
+/// where that is no constant.
 pub(super) fn launched(kernel: &Linear, kind: AxisKind) -> Vec<(u32, i64)> {
     let mut found = Vec::new();
     for (position, uop) in kernel.uops.iter().enumerate() {

@@ -2,8 +2,8 @@
 //! seen that they keep within their arrays.
 //!
 //! In: draws. Out: the first kernel that is taken though a walk through it leaves an array or makes
-//! two threads meet, or that is refused though each of its indices is a sum of counters whose extent
-//! follows from the extent of each counter under the gate. The extents are found by trying all
+//! two threads meet, or that is refused though each of its indices is a sum of counters whose
+//! extent follows from the extent of each counter under the gate. The extents are found by trying all
 //! values. Of other formulas, as remainders, nothing must be seen; what is seen must be so.
 
 use gradiff::graph::{
@@ -344,10 +344,7 @@ impl Builder<'_> {
         let small = self.draw.below(4) as i128;
         let value = if is_large { i128::from(i32::MAX) - small } else { small };
         match self.draw.below(9) {
-            0 | 1 => {
-                let uop = self.op(Op::Neg, &[of.uop]);
-                self.linear(uop, by(-1), -constant, &[&of])
-            }
+            0 | 1 => self.negative(&of),
             2 | 3 => {
                 let number = self.int(value);
                 let is_turned = self.draw.one_in(2);
@@ -381,6 +378,17 @@ impl Builder<'_> {
                 Formula { is_plain: false, ..made }
             }
             _ => of,
+        }
+    }
+
+    fn negative(&mut self, of: &Formula) -> Formula {
+        let uop = self.op(Op::Neg, &[of.uop]);
+        match &of.sum {
+            Some((factors, constant)) => {
+                let factors = factors.iter().map(|(at, own)| (*at, -own)).collect();
+                self.linear(uop, factors, -constant, &[of])
+            }
+            None => Formula { uop, sum: None, bent: None, all: None, is_plain: false },
         }
     }
 
@@ -504,7 +512,9 @@ impl Builder<'_> {
                 let value = all.0 + self.draw.below(4) as i128 - 1;
                 let value = value.clamp(i128::from(i32::MIN), i128::from(i32::MAX));
                 let number = self.int(value);
-                let other = self.truth(Op::CmpNe, formula.uop, number);
+                let is_turned = self.draw.one_in(2);
+                let (x, y) = if is_turned { (number, formula.uop) } else { (formula.uop, number) };
+                let other = self.truth(Op::CmpNe, x, y);
                 self.leave(gate, &formula, (value, value));
                 self.negated(other)
             }
@@ -563,7 +573,7 @@ impl Builder<'_> {
         let lanes = self.draw.pick(&[1, 1, 1, 2, 3, 8]);
         self.factor = None;
         let mut places = vec![self.place(gate.as_ref())];
-        if self.draw.one_in(3) {
+        if self.draw.one_in(2) {
             places.push(self.place(gate.as_ref()));
         }
         let count = places.iter().map(|place| place.count).max().unwrap_or(0);
@@ -599,7 +609,7 @@ impl Builder<'_> {
             is_known |= factors.iter().any(is_far) && !self.is_large && -1000 < low && high < 1000;
         }
         let (low, mut high) = extent.unwrap_or((0, 0));
-        if low < 0 || 100 < low || self.draw.one_in(2) {
+        if !(0..=100).contains(&low) || self.draw.one_in(2) {
             let by = self.int(low.clamp(i128::from(i32::MIN) + 1, i128::from(i32::MAX)));
             let uop = self.op(Op::Sub, &[formula.uop, by]);
             let all = formula.all.map(|all| (all.0 - low, all.1 - low));
@@ -684,11 +694,15 @@ impl Builder<'_> {
     /// each of them, or nearly.
     fn index(&mut self, gate: Option<&Gate>) -> Formula {
         if let Some(gate) = gate
-            && self.draw.one_in(4)
             && !gate.bounded.is_empty()
         {
-            // The very value that the gate is about.
-            return gate.bounded[self.draw.below(gate.bounded.len())].0.clone();
+            // The very value that the gate is about, mostly if it is a function of another one.
+            let bent = gate.bounded.iter().find(|(formula, _)| formula.bent.is_some());
+            let any = &gate.bounded[self.draw.below(gate.bounded.len())];
+            let (chance, (formula, _)) = bent.map_or((4, any), |bent| (2, bent));
+            if self.draw.one_in(chance) {
+                return formula.clone();
+            }
         }
         let mut some = self.some_counters(3);
         if let Some(thread) = self.thread.filter(|_| !self.draw.one_in(4)) {
@@ -703,15 +717,23 @@ impl Builder<'_> {
                 _ => factor,
             };
             self.factor = Some(factor);
-            let leaf = self.leaf(thread);
+            let mut leaf = self.leaf(thread);
+            let mut sign = 1;
+            if self.draw.one_in(4) {
+                (leaf, sign) = (self.negative(&leaf), -1);
+            }
             let by = self.int(factor);
             let uop = self.op(Op::Mul, &[leaf.uop, by]);
-            let scaled = self.linear(uop, vec![(thread, factor)], 0, &[&leaf]);
+            let scaled = self.linear(uop, vec![(thread, sign * factor)], 0, &[&leaf]);
             let op = self.draw.pick(&[Op::Add, Op::Sub]);
             let is_turned = self.draw.one_in(2);
             let (x, y) = if is_turned { (&rest, &scaled) } else { (&scaled, &rest) };
             let made = self.together(op, x, y);
-            return if self.draw.one_in(2) { made } else { self.unary(made) };
+            return match self.draw.below(3) {
+                0 => made,
+                1 => self.negative(&made),
+                _ => self.unary(made),
+            };
         }
         let made = self.formula(&some);
         if self.draw.one_in(3) { self.bent(made) } else { made }

@@ -33,7 +33,7 @@ pub const DIRECT: [&str; 5] = ["interp", "jit", "ptx", "wgsl", "wgsl-core"];
 pub const COMPILED: [&str; 5] = ["c", "cuda", "metal", "opencl", "llvm"];
 
 /// Kernels of indices of a call of [`check_kernels`], at most.
-const BOUNDED: u64 = 4;
+const BOUNDED: u64 = 6;
 
 /// A kernel with what its arrays hold before and after.
 pub(crate) struct Drawn {
