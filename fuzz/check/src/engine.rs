@@ -276,7 +276,7 @@ pub const BACKENDS: &[BackendRow] = &[
     text(Turn::new(8, 5), "text/ptx", "ptx", Opts::Heuristic, "PTX by an interpreter of the text"),
     text(Turn::new(8, 1), "text/ptx-opts", "ptx", Opts::Drawn(5), "the same, optimisations drawn"),
     BackendRow {
-        finite_for: Some("WGSL keeps no bits of an f16 that is NaN"),
+        finite_for: Some("f16 in WGSL"),
         ..text(Turn::new(8, 3), "text/wgsl", "wgsl", Opts::Heuristic, INTERPRETED)
     },
     text(Turn::new(8, 6), "text/wgsl-core", "wgsl-core", Opts::Drawn(5), "the same, no extensions"),
