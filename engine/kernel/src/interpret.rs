@@ -5,7 +5,9 @@
 //! that nothing is evaluated more often than its meaning asks for, and nothing recurses. This
 //! is for kernels of tests and findings, not for large ones.
 
-use gradiff_graph::{Arg, AxisKind, Constant, DType, Op, TensorCore, UOp, evaluate};
+use gradiff_graph::{
+    Arg, AxisKind, Constant, DType, Op, TensorCore, UOp, evaluate, verify_tree_node,
+};
 use gradiff_view::ShapeTracker;
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
@@ -29,6 +31,9 @@ const LIMIT: usize = 1 << 24;
 pub fn interpret(root: &UOp, memories: &mut [Vec<Option<Constant>>]) -> Result<(), Error> {
     if root.op() != Op::Sink {
         return Err(malformed("the root is no sink"));
+    }
+    for node in root.toposort() {
+        verify_tree_node(&node).map_err(|error| malformed(error.to_string()))?;
     }
     for store in root.src() {
         let mut evaluation = Evaluation { memories, values: FxHashMap::default() };
@@ -69,14 +74,19 @@ struct Array {
 impl Array {
     /// The element at a place of a tensor of this shape, row-major.
     fn at_place(&self, shape: &[i64], place: i64) -> Result<Option<Constant>, Error> {
+        let beyond = || malformed("a view beyond a fold");
         let (mut at, mut step) = (0, 1);
         for (along, size) in self.domain.iter().rev() {
             let Along::Axis(axis) = along else { return Err(malformed("a range in a tree")) };
-            let inner: i64 = shape[axis + 1..].iter().product();
-            at += (place / inner % shape[*axis]) as usize * step;
+            let [own, below @ ..] = shape.get(*axis..).unwrap_or_default() else {
+                return Err(beyond());
+            };
+            let inner: i64 = below.iter().product();
+            let digit = place.checked_div(inner).and_then(|place| place.checked_rem(*own));
+            at += digit.ok_or_else(beyond)? as usize * step;
             step *= size;
         }
-        self.data.get(at).copied().ok_or_else(|| malformed("a view beyond a fold"))
+        self.data.get(at).copied().ok_or_else(beyond)
     }
 }
 
@@ -229,6 +239,9 @@ impl Evaluation<'_> {
             Some(Op::Barrier) => before[0].src().to_vec(),
             _ => before.iter().flat_map(UOp::toposort).filter(is_store).collect(),
         };
+        for store in &stores {
+            lowered_index(&store.src()[0])?;
+        }
         // Each step of the loops that the stores stand in has memory of its own.
         let to = stores.iter().flat_map(|store| [&store.src()[0].src()[1], &store.src()[1]]);
         let along: Vec<&Along> =

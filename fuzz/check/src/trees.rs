@@ -334,10 +334,7 @@ fn damaged(
     let Ok(built) = built else { return Ok(()) };
     let told = |panic: String| format!("{panic} on the damaged\n{}", built.to_text());
     let mut memories = drawn.memories();
-    // The evaluator takes the graphs over ranges that passes make.
-    if built.toposort().iter().all(|node| node.op() != Op::Range) {
-        crate::catch(|| interpret(&built, &mut memories)).map_err(told)?.ok();
-    }
+    crate::catch(|| interpret(&built, &mut memories)).map_err(told)?.ok();
     crate::catch(|| lower(&built, target, options, &mut Trace::default())).map_err(told)?.ok();
     crate::catch(|| linearize(&built, "damaged".to_owned())).map_err(told)?.ok();
     Ok(())
