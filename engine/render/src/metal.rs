@@ -55,6 +55,7 @@ const VECTORS: Vectors = Vectors {
             parameters.iter().map(|(kind, name)| format!("{kind} {name}")).collect();
         format!("static inline {kind} {word}({}) {{ return {value}; }}\n", parameters.join(", "))
     },
+    differs: |x, y| format!("({x}!={y})"),
     has_masks: false,
     wraps: false,
     is_native: |dtype| dtype != DType::BF16,

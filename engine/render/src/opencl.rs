@@ -68,6 +68,7 @@ const VECTORS: Vectors = Vectors {
             parameters.iter().map(|(kind, name)| format!("{kind} {name}")).collect();
         format!("static inline {kind} {word}({}) {{ return {value}; }}\n", parameters.join(", "))
     },
+    differs: |x, y| format!("({x}!={y})"),
     has_masks: true,
     wraps: false,
     is_native: |dtype| !crate::scalar::is_half(dtype),

@@ -8,7 +8,6 @@ use gradiff_graph::{Constant, DType, Op};
 use crate::dialect::{Alu, Text, Value};
 use crate::helpers::parse_vector;
 use crate::scalar::{as_unsigned, is_half};
-use crate::wgsl_types;
 
 type WriteFunction = fn(&str, &str, &[(&str, &str)], &str) -> String;
 
@@ -32,6 +31,8 @@ pub(crate) struct Vectors {
     pub(crate) scalar: fn(&Alu) -> Option<String>,
     /// A function: type, name, types and names of the parameters, value.
     pub(crate) function: WriteFunction,
+    /// The lanes in which two vectors differ, NaN from all.
+    pub(crate) differs: fn(&str, &str) -> String,
     /// Whether bools are masks, integers as wide as what was compared.
     pub(crate) has_masks: bool,
     /// Whether signed arithmetic wraps.
@@ -129,15 +130,10 @@ impl Vectors {
             Op::Mul => "*",
             Op::FDiv => "/",
             Op::CmpLt => "<",
-            Op::CmpNe => return Some(self.differs(src[0], src[1])),
+            Op::CmpNe => return Some((self.differs)(src[0], src[1])),
             _ => return None,
         };
         Some(format!("({}{sign}{})", src[0], src[1]))
-    }
-
-    /// The lanes in which two vectors of floats differ. naga's `!=` is false where one is NaN.
-    fn differs(&self, x: &str, y: &str) -> String {
-        if self.has_masks { format!("({x}!={y})") } else { wgsl_types::differs(x, y) }
     }
 
     fn int_op(&self, alu: &Alu) -> Option<String> {
@@ -194,7 +190,7 @@ impl Vectors {
             (_, DType::Bool) => {
                 let zero = self.all(Constant::zero(from), lanes)?;
                 let mask_bytes = if self.has_masks { from.size_bytes() as u8 } else { 0 };
-                Text { text: self.differs(value.text, &zero), mask_bytes }
+                Text { text: (self.differs)(value.text, &zero), mask_bytes }
             }
             _ if from.is_float() && to.is_int() || is_half(from) || is_half(to) => {
                 format!("cast_{}_{}x{lanes}({})", from.name(), to.name(), value.text).into()

@@ -68,6 +68,7 @@ const VECTORS: Vectors = Vectors {
             parameters.iter().map(|(kind, name)| format!("{name}: {kind}")).collect();
         format!("fn {word}({}) -> {kind} {{ return {value}; }}\n", parameters.join(", "))
     },
+    differs: crate::wgsl_types::differs,
     has_masks: false,
     wraps: true,
     is_native: |_| true,
