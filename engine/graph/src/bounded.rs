@@ -50,13 +50,14 @@ impl BoundedLinear {
         BoundedLinear { linear, is_doubted: false }
     }
 
-    /// Takes a kernel that may leave its arrays, as one that was lowered by rules which may be wrong.
+    /// Takes a kernel that may leave its arrays, as one that was lowered by rules that may be
+    /// wrong.
     pub fn doubted(linear: Linear) -> BoundedLinear {
         BoundedLinear { linear, is_doubted: true }
     }
 
-    /// Proves a kernel that is [`doubted`](BoundedLinear::doubted); every other one is known to keep
-    /// within its arrays.
+    /// Proves a kernel that is [`doubted`](BoundedLinear::doubted); every other one is known to
+    /// keep within its arrays.
     ///
     /// # Errors
     /// Those of [`check`](BoundedLinear::check).

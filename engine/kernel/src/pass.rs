@@ -203,8 +203,8 @@ pub fn stages(ast: &UOp, target: &Target, options: &Options) -> Result<Stages, E
 }
 
 /// Checks that each node of a kernel tree is one that [`verify_tree_node`] accepts, that what is
-/// loaded and stored is inside its array, and that no two elements of the output touch one element of an array that
-/// is stored: threads may share them out.
+/// loaded and stored is inside its array, and that no two elements of the output touch one element
+/// of an array that is stored: threads may share them out.
 fn check_tree(ast: &UOp) -> Result<(), Error> {
     for node in ast.toposort() {
         verify_tree_node(&node).map_err(|error| malformed(error.to_string()))?;

@@ -60,7 +60,7 @@ const PAIRS_ALONE: &str = "--param=max-combine-insns=2";
 
 /// A source that every compiler takes.
 const PROBE: &str = "int gradiff_probe(void) { return 0; }\n";
-/// How much room there must be for a compiler's files, in bytes.
+/// Bytes that a compiler's files must have room for.
 const ROOM: usize = 4 << 20;
 /// How often what was refused is compiled once more.
 const ATTEMPTS_MORE: usize = 8;

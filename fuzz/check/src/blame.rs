@@ -57,14 +57,14 @@ pub fn blame_in_steps(program: &Program, backend: &str, began: Began<'_>) -> Opt
     Some(with_suspect(blame))
 }
 
-/// What a problem is to be blamed on, wherever it shows.
+/// The culprit of a problem, wherever the problem shows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Suspect {
     /// As in [`Blame`].
     pub stage: &'static str,
     /// As in [`Blame`].
     pub room: &'static str,
-    /// What is wrong there.
+    /// Words that say what is wrong there.
     pub detail: String,
 }
 

@@ -48,7 +48,7 @@ pub fn room_of_calls(problem: &str) -> &'static str {
     }
 }
 
-/// Whether memories, launches and entries on disk are as they must be.
+/// Checks memories, launches and entries on disk against their models.
 ///
 /// # Errors
 /// The first that is not.

@@ -116,8 +116,8 @@ impl Known {
     }
 }
 
-/// How far an integer reaches, from how far its sources do; nothing if it may wrap, or is none of
-/// sums, products and choices.
+/// Returns the interval of an integer, from those of its sources; nothing if it may wrap, or is
+/// neither a sum nor a product nor a choice.
 fn interval(uop: &Instruction, of: &dyn Fn(usize) -> Option<Interval>) -> Option<Interval> {
     let (least, most) = uop.dtype.int_range()?;
     let (low, high) = match uop.op {
@@ -140,8 +140,8 @@ fn interval(uop: &Instruction, of: &dyn Fn(usize) -> Option<Interval>) -> Option
     (least <= low && low <= high && high <= most).then_some((low, high))
 }
 
-/// For each uop that is an integer how far it reaches; nothing if it may wrap, or is made of what
-/// may. What no sums and products make is any value of its type.
+/// Returns the interval of each uop that is an integer; nothing if it may wrap, or is made of what
+/// may. What is neither a sum nor a product is any value of its type.
 pub(super) fn intervals(uops: &[Instruction]) -> Vec<Option<Interval>> {
     let mut known: Vec<Option<Interval>> = Vec::with_capacity(uops.len());
     for uop in uops {

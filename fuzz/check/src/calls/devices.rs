@@ -18,7 +18,7 @@ use super::Draw;
 /// Searches of a process that begin with nothing on disk; later ones find what those kept.
 const SEARCHES: u64 = 3;
 
-/// What a device was asked.
+/// Requests that a device was given.
 #[derive(Default)]
 struct Asked {
     /// The text of each kernel that was compiled.

@@ -23,56 +23,31 @@ const ELEMENTS: i64 = 64;
 /// How often each op is in a kernel.
 const VARIANTS: i64 = 2;
 
-/// Elementwise ops over floats, over integers and over truth values that have one meaning
-/// everywhere. Functions like `exp2` are as exact as each language says.
-const FLOATS: [Op; 13] = [
-    Op::Neg,
-    Op::Sqrt,
-    Op::Recip,
-    Op::Add,
-    Op::Sub,
-    Op::Mul,
-    Op::FDiv,
-    Op::Max,
-    Op::Min,
-    Op::CmpLt,
-    Op::CmpNe,
-    Op::MulAcc,
-    Op::Where,
-];
-const INTS: [Op; 19] = [
-    Op::Neg,
-    Op::Add,
-    Op::Sub,
-    Op::Mul,
-    Op::Max,
-    Op::Min,
-    Op::CmpLt,
-    Op::CmpNe,
-    Op::And,
-    Op::Or,
-    Op::Xor,
-    Op::Shl,
-    Op::Shr,
-    Op::CDiv,
-    Op::CMod,
-    Op::FloorDiv,
-    Op::FloorMod,
-    Op::MulAcc,
-    Op::Where,
-];
-const TRUTHS: [Op; 11] = [
-    Op::Add,
-    Op::Sub,
-    Op::Mul,
-    Op::Max,
-    Op::Min,
-    Op::CmpLt,
-    Op::CmpNe,
-    Op::And,
-    Op::Or,
-    Op::Xor,
-    Op::Where,
+/// Elementwise ops that have one meaning everywhere, with the sorts of types they are tried on.
+/// Functions like `exp2` are as exact as each language says.
+const TRIED: [(Op, &str); 22] = [
+    (Op::Neg, "float int"),
+    (Op::Sqrt, "float"),
+    (Op::Recip, "float"),
+    (Op::Add, "float int bool"),
+    (Op::Sub, "float int bool"),
+    (Op::Mul, "float int bool"),
+    (Op::Max, "float int bool"),
+    (Op::Min, "float int bool"),
+    (Op::CmpLt, "float int bool"),
+    (Op::CmpNe, "float int bool"),
+    (Op::And, "int bool"),
+    (Op::Or, "int bool"),
+    (Op::Xor, "int bool"),
+    (Op::Shl, "int"),
+    (Op::Shr, "int"),
+    (Op::CDiv, "int"),
+    (Op::CMod, "int"),
+    (Op::FloorDiv, "int"),
+    (Op::FloorMod, "int"),
+    (Op::MulAcc, "float int"),
+    (Op::Where, "float int bool"),
+    (Op::FDiv, "float"),
 ];
 
 /// An op of a type that gives another one.
@@ -80,13 +55,14 @@ type Row = (Op, DType);
 
 /// The ops over so many lanes of a type, and what they give.
 fn rows(style: &Style, from: DType, lanes: u8) -> Vec<Row> {
-    let ops: &[Op] = match from {
-        DType::Bool => &TRUTHS,
-        _ if from.is_float() => &FLOATS,
-        _ => &INTS,
+    let sort = match from {
+        DType::Bool => "bool",
+        _ if from.is_float() => "float",
+        _ => "int",
     };
-    let to = |op: &Op| if matches!(op, Op::CmpLt | Op::CmpNe) { DType::Bool } else { from };
-    let plain = ops.iter().map(|op| (*op, to(op)));
+    let ops = TRIED.iter().filter(|(_, sorts)| sorts.split(' ').any(|word| word == sort));
+    let to = |op: Op| if matches!(op, Op::CmpLt | Op::CmpNe) { DType::Bool } else { from };
+    let plain = ops.map(|(op, _)| (*op, to(*op)));
     let others = || style.dtypes.iter().copied().filter(move |to| *to != from);
     let casts = others().map(|to| (Op::Cast, to));
     let is_as_wide = move |to: &DType| {

@@ -183,7 +183,7 @@ pub(super) fn takes_c(text: &str) -> Option<bool> {
 
 /// How often a text that was refused is compiled once more.
 const ATTEMPTS_MORE: usize = 8;
-/// How much room there must be for a compiler's files, in bytes.
+/// Bytes that a compiler's files must have room for.
 const ROOM: usize = 4 << 20;
 
 /// A source that every compiler takes.
