@@ -82,5 +82,6 @@ fn nothing_is_wrong() {
         checks.exprs,
         checks.sequences
     );
+    println!("spent {}", verdict.spent());
     assert!(checks.programs > 0, "no program was drawn");
 }

@@ -1,5 +1,6 @@
 //! What failed, in one line, then the end of the process; also if a check never ends.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -19,6 +20,8 @@ const PERIOD: Duration = Duration::from_millis(50);
 /// The check in progress, watched by a thread.
 pub(crate) struct Verdict {
     now: Arc<Mutex<Now>>,
+    /// CPU seconds of each kind of check so far: names up to the first colon.
+    spent: Mutex<BTreeMap<String, f64>>,
 }
 
 /// What goes on.
@@ -49,7 +52,16 @@ impl Verdict {
                 }
             }
         });
-        Verdict { now }
+        Verdict { now, spent: Mutex::default() }
+    }
+
+    /// CPU seconds of each kind of check so far, the longest first.
+    pub(crate) fn spent(&self) -> String {
+        let spent = self.spent.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kinds: Vec<(&String, &f64)> = spent.iter().collect();
+        kinds.sort_by(|a, b| b.1.total_cmp(a.1));
+        let kinds: Vec<String> = kinds.iter().map(|(kind, s)| format!("{kind}={s:.1}")).collect();
+        kinds.join(" ")
     }
 
     /// Runs a check of this name; what it finds, also by a panic, is the end.
@@ -66,7 +78,12 @@ impl Verdict {
         let began = cpu_seconds();
         let (check, end) = (name.to_string(), began + longest);
         self.set(Now { check, began, end, line: String::new() });
-        let found = match gradiff_check::catch(work) {
+        let caught = gradiff_check::catch(work);
+        let kind = name.split(':').next().unwrap_or(name).to_string();
+        let mut spent = self.spent.lock().unwrap_or_else(PoisonError::into_inner);
+        *spent.entry(kind).or_default() += cpu_seconds() - began;
+        drop(spent);
+        let found = match caught {
             Ok(Ok(())) => return self.set(Now::default()),
             Ok(Err(found)) => found,
             Err(panic) => Found { detail: panic, of: Of::Nothing },
