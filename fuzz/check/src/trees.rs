@@ -23,6 +23,8 @@ const SAID: &str = "kernel tree";
 
 /// Axes of more than one element, at most: each has two, where there are many.
 const LONG_MOST: usize = 12;
+/// Elements of the whole shape, at most, times the folds.
+const ELEMENTS: usize = 1200;
 /// Loops that a kernel may have at least.
 const LOOPS: usize = 64;
 /// Damaged trees for each drawn one.
@@ -73,6 +75,11 @@ impl Drawn {
             let axis = draw.below(rank);
             sizes[axis] = if rank <= 5 { 1 + draw.below(4) } else { 2 };
         }
+        // Sums that are divided have sizes without a suitable divisor as well.
+        for _ in 0..if rank <= 5 { draw.below(3) } else { 0 } {
+            let rest: usize = sizes.iter().product();
+            sizes[draw.below(rank)] = 1 + draw.below((ELEMENTS / rest).clamp(1, 130));
+        }
         let is_any = draw.one_in(6);
         let reduced: Vec<usize> = (0..rank).filter(|_| is_any || draw.one_in(2)).collect();
         let count = match draw.below(6) {
@@ -82,7 +89,7 @@ impl Drawn {
         };
         let whole: usize = sizes.iter().product();
         // Many folds are of few elements.
-        if 256 < whole * count {
+        if ELEMENTS < whole * count {
             sizes = sizes
                 .iter()
                 .scan(0, |long, size| {
@@ -224,7 +231,10 @@ fn global(slot: usize, size: usize) -> UOp {
 
 fn check(drawn: &Drawn, tree: &UOp, draw: &mut Draw) -> Result<(), String> {
     let name = draw.pick(&["plain", "loops", "vectors", "groups", "jit", "llvm", "ptx", "wgsl"]);
-    let thresholds = draw.pick(&[Thresholds::USUAL, Thresholds::SMALL]);
+    let mut thresholds = draw.pick(&[Thresholds::USUAL, Thresholds::SMALL]);
+    if draw.one_in(2) {
+        thresholds.accumulator_additions = 4 + draw.below(300) as i64;
+    }
     let target = Target { thresholds, ..Target::of(name) };
     let mut options = Options::default();
     options.rewrite.mode = draw.pick(&[Mode::Default, Mode::Strict]);
@@ -244,11 +254,31 @@ fn check(drawn: &Drawn, tree: &UOp, draw: &mut Draw) -> Result<(), String> {
         Err(error) => return Err(format!("for {name}: it is refused: {error}")),
     }
     let Ok((kernels, _)) = stages(tree, &target, &options) else { return Ok(()) };
+    if options.rewrite.mode != Mode::Strict && drawn.loops() < LOOPS / 4 {
+        let after = kernels.iter().skip_while(|(stage, _)| *stage != "cascade");
+        after.take(1).try_for_each(|(_, kernel)| bounded(kernel, &thresholds))?;
+    }
     let mut levels: Vec<UOp> = kernels.into_iter().map(|(_, kernel)| kernel).collect();
     levels.push(tree.clone());
     mixed(tree, &levels, drawn)?;
     for _ in 0..DAMAGED {
         damaged(&levels, drawn, draw, &target, &options)?;
+    }
+    Ok(())
+}
+
+/// No accumulator of the kernel takes more additions than the thresholds say.
+fn bounded(kernel: &UOp, thresholds: &Thresholds) -> Result<(), String> {
+    let size = |range: &UOp| match range.op() {
+        Op::Range => range.src()[0].as_int().unwrap_or(1),
+        _ => 1,
+    };
+    for node in kernel.toposort().iter().filter(|node| node.op() == Op::Reduce) {
+        let additions: i128 = node.src()[1..].iter().map(size).product();
+        if i128::from(thresholds.accumulator_additions) < additions {
+            let limit = thresholds.accumulator_additions;
+            return Err(format!("an accumulator takes {additions} additions, not {limit}"));
+        }
     }
     Ok(())
 }

@@ -80,7 +80,7 @@ pub(super) fn memories(draw: &mut Draw) -> Result<(), String> {
     let dtype = dtype(draw);
     let mut kept: Vec<Kept> = Vec::new();
     for _ in 0..CHANGES {
-        let change = draw.below(8);
+        let change = draw.below(9);
         let own = if draw.one_in(4) { self::dtype(draw) } else { dtype };
         let said = match change {
             _ if kept.is_empty() => fresh(draw, own, &mut kept)?,
@@ -238,9 +238,15 @@ fn compiled(device_name: &str, kernel: &BoundedLinear) -> Result<Arc<dyn Executa
 }
 
 fn copied(draw: &mut Draw, kept: &mut [Kept]) -> Result<&'static str, String> {
-    let (to, from) = (draw.below(kept.len()), draw.below(kept.len()));
+    // The last ones are parts of others most often, and share their bytes.
+    let to = kept.len() - 1 - draw.below(kept.len().min(2));
+    let alike = |at: &usize| kept[*at].dtype() == kept[to].dtype() && *at != to;
+    let sources: Vec<usize> = (0..kept.len()).filter(alike).collect();
+    let from = if sources.is_empty() || draw.one_in(6) { to } else { draw.pick(&sources) };
     let dtype = kept[to].dtype();
-    let count = kept[to].count().min(kept[from].count());
+    let limit = kept[to].count().min(kept[from].count());
+    // What is not copied stays as it was.
+    let count = if draw.one_in(2) { limit } else { draw.below(limit + 1) };
     if dtype != kept[from].dtype() || LARGE[0] <= count {
         return Ok("none is copied");
     }

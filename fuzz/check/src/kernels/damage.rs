@@ -6,6 +6,8 @@ use gradiff::graph::{
     Op, verify_kernel, verify_linear,
 };
 
+use gradiff::render::LANGUAGES;
+
 use super::form;
 use super::walk::{Seen, walk};
 use crate::calls::Draw;
@@ -19,6 +21,9 @@ const CHANGES: usize = 24;
 /// The first one that is taken though it is not well formed or leaves its arrays, that is refused
 /// by the verifier though it is well formed, or that makes the verifier panic.
 pub(super) fn check(kernel: &Linear, draw: &mut Draw) -> Result<(), String> {
+    if verify_kernel(kernel).is_ok() {
+        render(kernel, draw).map_err(|what| format!("{what}\n{}", shown(kernel)))?;
+    }
     for _ in 0..CHANGES {
         let changed = changed(kernel, draw);
         judge(&changed, draw).map_err(|what| format!("{what}\n{}", shown(&changed)))?;
@@ -44,6 +49,9 @@ pub(super) fn judge(kernel: &Linear, draw: &mut Draw) -> Result<bool, String> {
     }
     let linear = crate::catch(|| verify_linear(kernel))?;
     let whole = crate::catch(|| verify_kernel(kernel))?;
+    if whole.is_ok() {
+        render(kernel, draw)?;
+    }
     let bounded = crate::catch(|| BoundedLinear::check(kernel.clone()))?;
     if kernel.uops.iter().any(|uop| uop.op == Op::Wmma) {
         return Ok(bounded.is_ok());
@@ -65,6 +73,16 @@ pub(super) fn judge(kernel: &Linear, draw: &mut Draw) -> Result<bool, String> {
         Seen::Breach(what) => Err(format!("it is taken as keeping within its arrays: {what}")),
         Seen::Within | Seen::Unknown => Ok(true),
     }
+}
+
+/// Renders a well-formed kernel in a language, which has a text for it or an error.
+///
+/// # Errors
+/// A panic.
+fn render(kernel: &Linear, draw: &mut Draw) -> Result<(), String> {
+    let language = &LANGUAGES[draw.below(LANGUAGES.len())];
+    let text = crate::catch(|| (language.render)(kernel).map(|text| (language.prelude)(&text)));
+    text.map(|_| ()).map_err(|panic| format!("in {}: {panic}", language.name))
 }
 
 /// The kernel with one change.
