@@ -9,6 +9,7 @@ mod damage;
 mod draw;
 mod form;
 mod indices;
+pub(crate) mod products;
 mod table;
 mod walk;
 
@@ -216,6 +217,14 @@ mod tests {
         for device in COMPILED.into_iter().filter(|device| open(device).is_ok()) {
             let numbers: Vec<u64> = (0..count_of_cases(device)).collect();
             check_cases(device, 0, &numbers).unwrap_or_else(|problem| panic!("{problem}"));
+        }
+    }
+
+    #[test]
+    fn products_of_tensor_cores_are_the_sums() {
+        let devices = ["interp", "ptx", "cuda"].into_iter().filter(|device| open(device).is_ok());
+        for (device, seed) in devices.flat_map(|device| (0..12).map(move |seed| (device, seed))) {
+            check_cases(device, seed, &[]).unwrap_or_else(|problem| panic!("{problem}"));
         }
     }
 

@@ -12,7 +12,7 @@ use gradiff::render::{LANGUAGES, Language};
 use gradiff::runtime::Executable;
 
 use super::draw::{Builder, Form, Style, Value};
-use super::{SAID, is_same, open};
+use super::{SAID, is_same, open, products};
 use crate::calls::Draw;
 use crate::scalar;
 use crate::stages::Elements;
@@ -49,6 +49,9 @@ const TRIED: [(Op, &str); 22] = [
     (Op::Where, "float int bool"),
     (Op::FDiv, "float"),
 ];
+
+/// A kernel and its arrays, before and after it.
+pub(super) type Case = (BoundedLinear, Vec<Elements>, Vec<Elements>);
 
 /// An op of a type that gives another one.
 type Row = (Op, DType);
@@ -89,7 +92,7 @@ pub fn count_of_cases(device: &str) -> u64 {
 }
 
 /// Checks some of the [cases](count_of_cases) of a device or language, by their numbers, on
-/// elements and constants that follow from the seed.
+/// elements and constants that follow from the seed, and a product of its tensor cores.
 ///
 /// # Errors
 /// An op that has no text though the language has it, or means something else.
@@ -102,10 +105,11 @@ pub fn check_cases(device: &str, seed: u64, numbers: &[u64]) -> Result<(), Strin
         let mut draw = Draw::new(seed ^ number << 32);
         let rows = rows(&style, from, lanes);
         let all = kernel(&mut draw, &style, &rows, from, lanes);
-        drawn.push(
-            expected(all, &mut draw, &style).map_err(|problem| format!("{SAID}: {problem}"))?,
-        );
+        let case = expected(all, &mut draw, &style).map_err(|problem| format!("{SAID}: {problem}"));
+        drawn.push(case?);
     }
+    let product = products::case(device, &mut Draw::new(seed));
+    drawn.extend(product.map_err(|problem| format!("{SAID}: {problem}"))?);
     let device_of = open(device)?;
     let kernels: Vec<&BoundedLinear> = drawn.iter().map(|(kernel, ..)| kernel).collect();
     let compiled =
@@ -378,11 +382,7 @@ const FLOAT_EDGES: [f64; 24] = [
 ];
 
 /// The kernel, its arrays before, and after as the evaluator has them.
-fn expected(
-    kernel: Linear,
-    draw: &mut Draw,
-    style: &Style,
-) -> Result<(BoundedLinear, Vec<Elements>, Vec<Elements>), String> {
+fn expected(kernel: Linear, draw: &mut Draw, style: &Style) -> Result<Case, String> {
     let before: Vec<Elements> = (0..)
         .zip(kernel.globals())
         .map(|(slot, (global, dtype))| match crate::linear::is_stored(&kernel, slot) {
@@ -411,10 +411,9 @@ fn compare(
             let (Some(found), Some(expected)) = (found, expected) else { continue };
             if !is_same(*found, *expected) {
                 let element = at as i64 % ELEMENTS;
-                let inputs: Vec<Option<Constant>> = before[before.len() - 4..]
-                    .iter()
-                    .map(|input| input[element as usize])
-                    .collect();
+                let inputs = before[before.len().saturating_sub(4)..].iter();
+                let inputs: Vec<Option<Constant>> =
+                    inputs.filter_map(|input| input.get(element as usize).copied()).collect();
                 return Err(format!(
                     "element {at} of data{slot} is {found:?}, not {expected:?}, of {inputs:?}"
                 ));

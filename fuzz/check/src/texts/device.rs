@@ -48,7 +48,8 @@ impl Texts {
             (self.language.call)(&format!("call_k{number}"), &kernel.name, &dtypes)
         };
         let calls: String = kernels.iter().enumerate().map(call).collect();
-        let file = [self.language.head, &(self.text.prelude)(&text), &text, &calls].concat();
+        let kernels_text = (self.language.adapt)(&((self.text.prelude)(&text) + &text));
+        let file = [self.language.head, &kernels_text, &calls].concat();
         let compiler = compiler().map_err(Problem::Machine);
         let object = compiler.and_then(|compiler| compiler.object(self.language, &file));
         let names = || kernels.iter().map(|(kernel, _)| kernel.name.as_str()).collect::<Vec<_>>();
@@ -136,7 +137,7 @@ impl Executable for Compiled {
             kernel: self.number,
             groups: counts(AxisKind::Global),
             threads: counts(AxisKind::Local),
-            meets: self.kernel.uops.iter().any(|uop| uop.op == Op::Barrier),
+            meets: self.kernel.uops.iter().any(|uop| matches!(uop.op, Op::Barrier | Op::Wmma)),
         };
         let mut host = self.host.lock().unwrap_or_else(PoisonError::into_inner);
         host.launch(&launch, &mut arguments)

@@ -21,10 +21,11 @@ const VERSION_LEAST: u32 = 16;
 const FLAGS: [&str; 5] = ["-O0", "-w", "-fPIC", "-ffp-contract=off", "-shared"];
 
 /// The files beside those of kernels.
-const FILES: [(&str, &str); 7] = [
+const FILES: [(&str, &str); 8] = [
     ("host.c", include_str!("stand_ins/host.c")),
     ("launch.h", include_str!("stand_ins/launch.h")),
     ("cuda_host.h", include_str!("stand_ins/cuda_host.h")),
+    ("cuda_asm.h", include_str!("stand_ins/cuda_asm.h")),
     ("cuda_fp16.h", include_str!("stand_ins/cuda_fp16.h")),
     ("cuda_bf16.h", include_str!("stand_ins/cuda_bf16.h")),
     ("metal_stdlib", include_str!("stand_ins/metal_stdlib")),

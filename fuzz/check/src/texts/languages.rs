@@ -1,6 +1,8 @@
 //! The languages that a compiler for the host takes, and how.
 
-use gradiff::graph::{AxisKind, DType, Linear, Op};
+use gradiff::graph::{AxisKind, DType, Linear};
+
+use super::assembly;
 
 /// How the texts of a language become functions for the host.
 pub(super) struct Language {
@@ -12,6 +14,8 @@ pub(super) struct Language {
     pub(super) flags: &'static [&'static str],
     /// What stands before the kernels, besides the engine's own prelude.
     pub(super) head: &'static str,
+    /// Rewrites what the compiler for the host does not take.
+    pub(super) adapt: fn(&str) -> String,
     /// The function `entry` of the addresses of arrays of these dtypes, which calls a kernel.
     pub(super) call: fn(entry: &str, kernel: &str, dtypes: &[DType]) -> String,
     /// What the language cannot do, and this machine cannot either.
@@ -42,6 +46,7 @@ const LANGUAGES: &[Language] = &[
         file: "kernels.c",
         flags: &["-xc", "-march=native"],
         head: "",
+        adapt: str::to_owned,
         call: |entry, kernel, dtypes| {
             let arguments: Vec<String> =
                 (0..dtypes.len()).map(|slot| format!("d[{slot}]")).collect();
@@ -56,21 +61,20 @@ const LANGUAGES: &[Language] = &[
         name: "cuda",
         file: "kernels.cu",
         flags: &CPP,
-        head: "#include \"cuda_host.h\"\n",
+        head: "#include \"cuda_host.h\"\n#include \"cuda_asm.h\"\n",
+        adapt: assembly::as_calls,
         call: |entry, kernel, dtypes| {
             let arguments = pointers(dtypes, cuda_type, "");
             format!("extern \"C\" void {entry}(void** d) {{ {kernel}({arguments}); }}\n")
         },
-        lacks: |kernel| {
-            let has_product = kernel.uops.iter().any(|uop| uop.op == Op::Wmma);
-            has_product.then_some("products on tensor cores are assembly in CUDA")
-        },
+        lacks: |_| None,
     },
     Language {
         name: "metal",
         file: "kernels.metal",
         flags: &CPP,
         head: "",
+        adapt: str::to_owned,
         call: |entry, kernel, dtypes| {
             let arguments = pointers(dtypes, metal_type, "");
             let at = |word: &str| {
@@ -94,6 +98,7 @@ const LANGUAGES: &[Language] = &[
         file: "kernels.cl",
         flags: &["-xcl", "-cl-std=CL1.2"],
         head: "#include \"opencl_host.h\"\n",
+        adapt: str::to_owned,
         call: |entry, kernel, dtypes| {
             let arguments = pointers(dtypes, opencl_type, "__global ");
             format!("void {entry}(ulong* d) {{ {kernel}({arguments}); }}\n")
@@ -105,6 +110,7 @@ const LANGUAGES: &[Language] = &[
         file: "kernels.ll",
         flags: &["-xir"],
         head: "",
+        adapt: str::to_owned,
         call: |entry, kernel, dtypes| {
             let mut text = format!("define void @{entry}(ptr %d) {{\n");
             for slot in 0..dtypes.len() {

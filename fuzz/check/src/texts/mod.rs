@@ -4,6 +4,7 @@
 //! C++ with stand-ins for what the language has besides (CUDA, Metal), and run in a process of their
 //! own: a text that strays or traps ends that process, not this one.
 
+mod assembly;
 mod device;
 mod host;
 mod languages;

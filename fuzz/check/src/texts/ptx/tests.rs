@@ -10,6 +10,8 @@ use gradiff::render::{ptx, ptx_prelude};
 use super::decode::decode;
 use super::machine::{Argument, Launch, launch};
 use super::memory::POISON;
+use crate::calls::Draw;
+use crate::kernels::products;
 use crate::scalar;
 
 const COUNT: usize = 64;
@@ -483,56 +485,15 @@ fn texts_cut_or_altered_anywhere_are_no_panic() {
     }
 }
 
-/// A product by a warp whose arrays hold the fragments of its threads one after the other.
-fn product(core: &TensorCore) -> Linear {
-    let counts = [2, 0, 1, 2].map(|matrix| core.elements(matrix));
-    let types = [DType::F32, core.from, core.from, DType::F32];
-    let mut text = "kernel r\n".to_owned();
-    for (slot, (dtype, count)) in types.iter().zip(counts).enumerate() {
-        let _ = writeln!(text, "{slot} define_global {dtype} [] data{slot} {}", 32 * count);
-    }
-    text += "4 const i32 [] 32\n5 range i32 [4] 0l\n";
-    for (slot, (dtype, count)) in types.iter().zip(counts).enumerate() {
-        let at = 6 + 4 * slot;
-        let _ = writeln!(text, "{at} const i32 [] {count}");
-        let _ = writeln!(text, "{} mul i32 [5, {at}]", at + 1);
-        let _ = writeln!(text, "{} index {dtype} [{slot}, {}]", at + 2, at + 1);
-        match slot {
-            0 => _ = writeln!(text, "{} const i32 [] 0", at + 3),
-            _ => _ = writeln!(text, "{} load {} [{}]", at + 3, lanes_of(*dtype, count), at + 2),
-        }
-    }
-    let _ = writeln!(text, "22 wmma f32x{} [13, 17, 21, 5] {}", counts[0], core.name);
-    text += "23 store void [8, 22]\n24 endrange void [5]\n";
-    parsed(&text)
-}
-
-/// Count of the elements of a product that are further from the sum than rounding explains.
+/// Count of the elements of a product that are wrong.
 fn wrong_sums(core: &TensorCore, text: &str) -> Result<usize, String> {
-    let number = |seed: u64| (((seed * 0x9e37_79b9) >> 7) % 64) as f64 / 8.0 - 4.0;
-    let inputs: Vec<Vec<Constant>> = (0..3)
-        .map(|matrix| {
-            let dtype = if matrix == 2 { DType::F32 } else { core.from };
-            let count = 32 * core.elements(matrix) as u64;
-            let value = |at| scalar::float(dtype, number(1 + at + 1000 * matrix as u64));
-            (0..count).map(|at| value(at).expect("a float")).collect()
-        })
-        .collect();
-    let found = run(&product(core), text, &inputs)?;
-    let held = |matrix: usize, place: [i64; 3]| {
-        let count = core.elements(matrix);
-        let at = (0..32 * count).find(|at| core.place(matrix, at / count, at % count) == place);
-        scalar::to_float(inputs[matrix][at.expect("a holder")]).expect("a float")
-    };
-    let is_wrong = |(at, found): (usize, &Constant)| {
-        let count = core.elements(2);
-        let [row, column, _] = core.place(2, at / count, at % count);
-        let products = (0..core.sizes[2]).map(|k| held(0, [row, 0, k]) * held(1, [0, column, k]));
-        let expected = products.sum::<f64>() + held(2, [row, column, 0]);
-        // All numbers are eighths below 4, so that nothing is rounded.
-        scalar::to_float(*found) != Some(expected)
-    };
-    Ok(found.iter().enumerate().filter(|pair| is_wrong(*pair)).count())
+    let fragments = products::fragments(core, &mut Draw::new(1));
+    let expected = products::expected(core, &fragments);
+    let inputs: Vec<Vec<Constant>> =
+        fragments.iter().map(|fragment| fragment.iter().flatten().copied().collect()).collect();
+    let found = run(&products::kernel(core), text, &inputs)?;
+    let pairs = found.iter().zip(&expected);
+    Ok(pairs.filter(|(found, expected)| scalar::to_float(**found) != Some(**expected)).count())
 }
 
 #[test]
@@ -540,7 +501,7 @@ fn products_of_warps_are_as_the_manual_says() {
     let cores: Vec<_> = TENSOR_CORES.iter().filter(|core| core.threads == 32).collect();
     assert_eq!(cores.len(), 4);
     for core in cores {
-        let text = rendered(&product(core));
+        let text = rendered(&products::kernel(core));
         assert_eq!(wrong_sums(core, &text), Ok(0), "{}\n{text}", core.name);
         // The registers of A in another order are other elements.
         let mma = text.lines().find(|line| line.contains("mma.sync")).expect("the instruction");

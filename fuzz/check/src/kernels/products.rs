@@ -1,0 +1,115 @@
+//! Products of matrices by the threads of a warp, one kernel for each tensor core, with fragments
+//! that lie one behind the other in memory.
+//!
+//! The sums are exact, so that the order in which a device adds them does not matter. Where each
+//! element of a fragment lies in its matrix is said by the engine's table; PTX and the stand-in for
+//! CUDA's assembly know it from the manual.
+
+use std::fmt::Write;
+
+use gradiff::graph::{BoundedLinear, DType, Linear, TENSOR_CORES, TensorCore, parse_linears};
+
+use super::table::Case;
+use crate::calls::Draw;
+use crate::scalar;
+use crate::stages::Elements;
+
+/// Threads of a warp of the devices that have one.
+const WARP: i64 = 32;
+
+/// The products that a device or a language has.
+fn cores(device: &str) -> Vec<&'static TensorCore> {
+    let is_there = |core: &&TensorCore| match device {
+        "interp" => true,
+        "cuda" | "ptx" => core.threads == WARP,
+        _ => false,
+    };
+    TENSOR_CORES.iter().filter(is_there).collect()
+}
+
+/// The kernel of one product, `D = A*B + C`: its arrays are D, A, B and C.
+///
+/// # Panics
+/// If the engine does not take the kernel's text.
+pub(crate) fn kernel(core: &TensorCore) -> Linear {
+    let counts = [2, 0, 1, 2].map(|matrix| core.elements(matrix));
+    let dtypes = [DType::F32, core.from, core.from, DType::F32];
+    let lanes_of = |dtype: DType, lanes: usize| match lanes {
+        1 => dtype.to_string(),
+        _ => format!("{dtype}x{lanes}"),
+    };
+    let mut text = "kernel r\n".to_owned();
+    for (slot, (dtype, count)) in dtypes.iter().zip(counts).enumerate() {
+        let size_elements = core.threads * count as i64;
+        let _ = writeln!(text, "{slot} define_global {dtype} [] data{slot} {size_elements}");
+    }
+    let _ = writeln!(text, "4 const i32 [] {}\n5 range i32 [4] 0l", core.threads);
+    for (slot, (dtype, count)) in dtypes.iter().zip(counts).enumerate() {
+        let at = 6 + 4 * slot;
+        let _ = writeln!(text, "{at} const i32 [] {count}");
+        let _ = writeln!(text, "{} mul i32 [5, {at}]", at + 1);
+        let _ = writeln!(text, "{} index {dtype} [{slot}, {}]", at + 2, at + 1);
+        match slot {
+            0 => _ = writeln!(text, "{} const i32 [] 0", at + 3),
+            _ => _ = writeln!(text, "{} load {} [{}]", at + 3, lanes_of(*dtype, count), at + 2),
+        }
+    }
+    let result = lanes_of(DType::F32, counts[0]);
+    let _ = writeln!(text, "22 wmma {result} [13, 17, 21, 5] {}", core.name);
+    text += "23 store void [8, 22]\n24 endrange void [5]\n";
+    let mut kernels = parse_linears(&text).unwrap_or_else(|error| panic!("{error}\n{text}"));
+    kernels.remove(0)
+}
+
+/// Fragments of A, B and C, of eighths below 4, so that no sum is rounded.
+pub(crate) fn fragments(core: &TensorCore, draw: &mut Draw) -> [Elements; 3] {
+    [0, 1, 2].map(|matrix| {
+        let dtype = if matrix == 2 { DType::F32 } else { core.from };
+        let count = core.threads as usize * core.elements(matrix);
+        let mut number = || draw.below(64) as f64 / 8.0 - 4.0;
+        (0..count).map(|_| scalar::float(dtype, number())).collect()
+    })
+}
+
+/// The fragments of D.
+///
+/// # Panics
+/// If an element of a matrix is in no fragment.
+pub(crate) fn expected(core: &TensorCore, inputs: &[Elements; 3]) -> Vec<f64> {
+    let value = |matrix: usize, at: usize| {
+        inputs[matrix][at].and_then(scalar::to_float).expect("a fragment of floats")
+    };
+    let held = |matrix: usize, place: [i64; 3]| {
+        let count = core.elements(matrix);
+        let is_there = |at: &usize| core.place(matrix, at / count, at % count) == place;
+        value(matrix, (0..inputs[matrix].len()).find(is_there).expect("a holder"))
+    };
+    let count = core.elements(2);
+    let element = |at: usize| {
+        let [row, column, _] = core.place(2, at / count, at % count);
+        let product = |k: i64| held(0, [row, 0, k]) * held(1, [0, column, k]);
+        value(2, at) + (0..core.sizes[2]).map(product).sum::<f64>()
+    };
+    (0..inputs[2].len()).map(element).collect()
+}
+
+/// The kernel of a product that follows from the number, and its arrays before and after; `None` on a
+/// device that has no such product.
+///
+/// # Errors
+/// The kernel is refused.
+pub(super) fn case(device: &str, draw: &mut Draw) -> Result<Option<Case>, String> {
+    let cores = cores(device);
+    if cores.is_empty() {
+        return Ok(None);
+    }
+    let core = draw.pick(&cores);
+    let kernel = BoundedLinear::check(kernel(core))
+        .map_err(|error| format!("the product {} is refused: {error}", core.name))?;
+    let inputs = fragments(core, draw);
+    let result: Elements =
+        expected(core, &inputs).iter().map(|value| scalar::float(DType::F32, *value)).collect();
+    let arrays = |first: Elements| std::iter::once(first).chain(inputs.clone()).collect();
+    let (before, after) = (arrays(vec![None; result.len()]), arrays(result));
+    Ok(Some((kernel, before, after)))
+}
