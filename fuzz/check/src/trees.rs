@@ -12,6 +12,7 @@ use gradiff::UOp;
 use gradiff::graph::{Arg, DType, Dims, Global, Op, Thresholds};
 use gradiff::kernel::{Options, Target, interpret, linearize, lower, stages};
 use gradiff::rewrite::{Mode, Trace};
+use gradiff::schedule;
 use gradiff::view::ShapeTracker;
 
 use crate::calls::Draw;
@@ -261,6 +262,7 @@ fn check(drawn: &Drawn, tree: &UOp, draw: &mut Draw) -> Result<(), String> {
     let mut levels: Vec<UOp> = kernels.into_iter().map(|(_, kernel)| kernel).collect();
     levels.push(tree.clone());
     mixed(tree, &levels, drawn)?;
+    unscheduled(&levels, draw)?;
     for _ in 0..DAMAGED {
         damaged(&levels, drawn, draw, &target, &options)?;
     }
@@ -325,6 +327,28 @@ fn mixed(tree: &UOp, levels: &[UOp], drawn: &Drawn) -> Result<(), String> {
         Ok(()) => {
             Err(format!("ranges below a reduction of axes have a meaning:\n{}", mixed.to_text()))
         }
+    }
+}
+
+/// A node of a kernel is none of the tensor level: the scheduler refuses it, or what is made of it.
+fn unscheduled(levels: &[UOp], draw: &mut Draw) -> Result<(), String> {
+    let nodes = draw.pick(&levels.iter().collect::<Vec<_>>()).toposort();
+    let node = nodes[draw.below(nodes.len())].clone();
+    let number = node.dtype().is_float() || node.dtype().is_int();
+    let output = match draw.below(3) {
+        0 if number => UOp::unary(Op::Neg, node.dtype(), node.clone()),
+        1 if number => UOp::binary(Op::Add, node.clone(), node.clone()),
+        _ => node.clone(),
+    };
+    let mut options = schedule::Options::default();
+    (options.fuse, options.merge_views) = (draw.one_in(2), draw.one_in(2));
+    let scheduled = crate::catch(|| schedule::schedule(&[output.clone()], &options).is_ok());
+    let is_tensor = output.shape().is_some();
+    match scheduled
+        .map_err(|panic| format!("{panic} where it is scheduled:\n{}", output.to_text()))?
+    {
+        true if !is_tensor => Err(format!("it is scheduled:\n{}", output.to_text())),
+        _ => Ok(()),
     }
 }
 

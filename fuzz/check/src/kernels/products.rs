@@ -61,14 +61,43 @@ pub(crate) fn kernel(core: &TensorCore) -> Linear {
     kernels.remove(0)
 }
 
-/// Fragments of A, B and C, of eighths below 4, so that no sum is rounded.
+/// Fragments of A, B and C, of eighths below 4, so that no sum is rounded. Elements that the product
+/// rounds first are a little more: A's also half a unit of the last place that is left, and beyond.
 pub(crate) fn fragments(core: &TensorCore, draw: &mut Draw) -> [Elements; 3] {
     [0, 1, 2].map(|matrix| {
         let dtype = if matrix == 2 { DType::F32 } else { core.from };
         let count = core.threads as usize * core.elements(matrix);
-        let mut number = || draw.below(64) as f64 / 8.0 - 4.0;
+        let mut number = || {
+            let eighths = draw.below(64) as f64 / 8.0 - 4.0;
+            let parts: &[f64] = if matrix == 0 { &[0.0, 0.25, 0.5, 0.75] } else { &[0.0, 0.25] };
+            match core.is_tf32 && matrix != 2 && eighths != 0.0 {
+                true => eighths + eighths.signum() * draw.pick(parts) * unit(eighths),
+                false => eighths,
+            }
+        };
         (0..count).map(|_| scalar::float(dtype, number())).collect()
     })
+}
+
+/// The distance of neighbours with ten bits of fraction around a number that is not 0.
+fn unit(number: f64) -> f64 {
+    let mut power = 1.0;
+    while power <= number.abs() / 2.0 {
+        power *= 2.0;
+    }
+    while number.abs() < power {
+        power /= 2.0;
+    }
+    power / 1024.0
+}
+
+/// To ten bits of fraction, to nearest, ties away from zero.
+fn rounded(number: f64) -> f64 {
+    if number == 0.0 {
+        return number;
+    }
+    let unit = unit(number);
+    number.signum() * ((number.abs() / unit) + 0.5).floor() * unit
 }
 
 /// The fragments of D.
@@ -77,7 +106,8 @@ pub(crate) fn fragments(core: &TensorCore, draw: &mut Draw) -> [Elements; 3] {
 /// If an element of a matrix is in no fragment.
 pub(crate) fn expected(core: &TensorCore, inputs: &[Elements; 3]) -> Vec<f64> {
     let value = |matrix: usize, at: usize| {
-        inputs[matrix][at].and_then(scalar::to_float).expect("a fragment of floats")
+        let value = inputs[matrix][at].and_then(scalar::to_float).expect("a fragment of floats");
+        if core.is_tf32 && matrix != 2 { rounded(value) } else { value }
     };
     let held = |matrix: usize, place: [i64; 3]| {
         let count = core.elements(matrix);

@@ -31,6 +31,8 @@ const KERNELS: u64 = 6;
 const COMPILED_EVERY: u64 = 12;
 /// Kernels of such a batch.
 const COMPILED: u64 = 12;
+/// Of how many cases of ops the compiler has one, each time that it has its turn.
+const OPS_EVERY: u64 = 2;
 
 const DTYPES: [DType; 13] = DType::ALL;
 
@@ -133,8 +135,11 @@ impl Checks {
                 gradiff_check::check_kernels(device, seed, COMPILED).map_err(of)
             });
             verdict.check_batch(&format!("ops:{device}:{}", self.rounds), || {
-                // Truth values, of which vectors have several forms, as often as all others.
-                let numbers = [case_seed(seed, 0), seed % 4];
+                // Each visit of a device has every other case.
+                let visit = self.rounds / COMPILED_EVERY / compiled.len().max(1) as u64;
+                let first = self.seed.wrapping_add(visit) % OPS_EVERY;
+                let count = gradiff_check::count_of_cases(device);
+                let numbers: Vec<u64> = (first..count).step_by(OPS_EVERY as usize).collect();
                 gradiff_check::check_cases(device, seed, &numbers).map_err(of)
             });
         }
