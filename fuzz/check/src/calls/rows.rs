@@ -6,14 +6,14 @@ use gradiff_corpus::{
     literal_bits, promote, statement_type,
 };
 
-use super::{Call, Draw, Expected, Row, devices, folds, memories, name_of, stores, values};
+use super::{Call, Draw, Expected, Row, devices, folds, memories, name_of, sizes, stores, values};
 use crate::translate;
 
 /// Elements of a tensor, at most: what the API promises.
 const ELEMENTS_MOST: i128 = 1 << 40;
 
 /// All rows.
-pub(super) const ROWS: [(&str, Row); 44] = [
+pub(super) const ROWS: [(&str, Row); 45] = [
     ("statements", Row::Call(statement)),
     ("unary", Row::Call(unary)),
     ("binary", Row::Call(binary)),
@@ -54,6 +54,7 @@ pub(super) const ROWS: [(&str, Row); 44] = [
     ("readings", Row::Check(values::readings)),
     ("compiled once", Row::Check(devices::compiled_once)),
     ("searches", Row::Check(devices::searches)),
+    ("sizes with variables", Row::Check(sizes::sizes)),
     ("memories", Row::Check(memories::memories)),
     ("launches", Row::Check(memories::launches)),
     ("launched often", Row::Check(memories::launched_often)),
