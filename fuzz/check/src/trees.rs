@@ -342,7 +342,8 @@ fn unscheduled(levels: &[UOp], draw: &mut Draw) -> Result<(), String> {
     };
     let mut options = schedule::Options::default();
     (options.fuse, options.merge_views) = (draw.one_in(2), draw.one_in(2));
-    let scheduled = crate::catch(|| schedule::schedule(&[output.clone()], &options).is_ok());
+    let scheduled =
+        crate::catch(|| schedule::schedule(std::slice::from_ref(&output), &options).is_ok());
     let is_tensor = output.shape().is_some();
     match scheduled
         .map_err(|panic| format!("{panic} where it is scheduled:\n{}", output.to_text()))?
