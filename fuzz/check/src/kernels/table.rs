@@ -20,8 +20,8 @@ use crate::stages::Elements;
 /// Elements that each op is tried on, a multiple of the lanes of every vector.
 const ELEMENTS: i64 = 64;
 
-/// How often each op is in a kernel.
-const VARIANTS: i64 = 2;
+/// How often each op is in a kernel of single values, and in one of vectors.
+const VARIANTS: [i64; 2] = [4, 2];
 
 /// Elementwise ops that have one meaning everywhere, with the sorts of types they are tried on.
 /// Functions like `exp2` are as exact as each language says.
@@ -233,8 +233,9 @@ fn kernel(draw: &mut Draw, style: &Style, rows: &[Row], from: DType, lanes: u8) 
     types.sort_unstable();
     types.dedup();
     let steps = ELEMENTS / i64::from(lanes);
+    let variants = VARIANTS[usize::from(lanes != 1)];
     let parts =
-        |to: DType| -> i64 { VARIANTS * rows.iter().filter(|row| row.1 == to).count() as i64 };
+        |to: DType| -> i64 { variants * rows.iter().filter(|row| row.1 == to).count() as i64 };
     let array = |builder: &mut Builder<'_>, slot: usize, dtype: DType, size_elements: i64| {
         let arg = Arg::Global(Global { slot, size_elements });
         builder.push(Op::DefineGlobal, dtype, 1, &[], arg)
@@ -257,8 +258,9 @@ fn kernel(draw: &mut Draw, style: &Style, rows: &[Row], from: DType, lanes: u8) 
     for (op, to) in rows {
         let to_number = types.binary_search(to).expect("it is one of the types");
         let arity = op.row().arity.0;
-        for number in 0..VARIANTS {
-            let drawn = builder.draw.below(arity + 2);
+        let first = builder.draw.below(arity + 2);
+        for number in 0..variants {
+            let drawn = (first + number as usize) % (arity + 2);
             // WGSL computes vectors of constants itself, and refuses them where they overflow.
             let is_constant = drawn == arity + 1 || drawn == 1 && arity == 1;
             let is_refused = style.is_wgsl && is_constant && lanes != 1;
