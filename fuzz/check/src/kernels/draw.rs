@@ -458,7 +458,8 @@ impl Builder<'_> {
                     x
                 } else {
                     let to = self.draw.pick(&alike);
-                    Value { has_bits: true, ..self.apply(Op::Bitcast, to, &[&x]) }
+                    let has_bits = self.style.free_nan != Some(to);
+                    Value { has_bits, ..self.apply(Op::Bitcast, to, &[&x]) }
                 }
             }
             _ => self.arithmetic(x),

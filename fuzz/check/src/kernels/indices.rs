@@ -610,7 +610,11 @@ impl Builder<'_> {
         }
         let (low, mut high) = extent.unwrap_or((0, 0));
         if !(0..=100).contains(&low) || self.draw.one_in(2) {
-            let by = self.int(low.clamp(i128::from(i32::MIN) + 1, i128::from(i32::MAX)));
+            let first = low;
+            let low = low.clamp(i128::from(i32::MIN) + 1, i128::from(i32::MAX));
+            // The index begins below 0 then.
+            is_known &= low == first;
+            let by = self.int(low);
             let uop = self.op(Op::Sub, &[formula.uop, by]);
             let all = formula.all.map(|all| (all.0 - low, all.1 - low));
             let sum = formula.sum.map(|(factors, constant)| (factors, constant - low));
