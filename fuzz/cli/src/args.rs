@@ -265,7 +265,7 @@ pub(crate) enum Command {
     /// List the planted faults, after checking that each fits the sources.
     ///
     /// A fault is a file in fuzz/faults (see its README): an edit of the sources that is a known
-    /// mistake. `--fault NAME` goes with every command: the workspace is copied to target/faults,
+    /// mistake. `--fault NAME` works with every command: the workspace is copied to target/faults,
     /// every fault is put behind a switch there, that is built once (a minute or two), and the same
     /// command runs in it. --faults-from takes a file or folder of your own instead.
     ///
