@@ -220,7 +220,7 @@ pub(crate) enum Command {
     /// loses its verdict, and a test says so. Without z3, what is false on small cases is still
     /// refuted, and other verdicts come from the ledger.
     ///
-    /// File: engine/rewrite/src/rules/verdicts.txt, the reviewed ledger; --write updates it.
+    /// File: verdicts.txt, the reviewed ledger; --write updates it and prints where it is.
     ///
     /// Exit codes: 2 if a rule is refuted or open, or its verdict is not that of the ledger.
     ///
