@@ -220,7 +220,7 @@ pub(crate) enum Command {
     /// loses its verdict, and a test says so. Without z3, what is false on small cases is still
     /// refuted, and other verdicts come from the ledger.
     ///
-    /// File: verdicts.txt, the reviewed ledger; --write updates it and prints where it is.
+    /// File: fuzz/rules/verdicts.txt, the reviewed ledger; --write updates it.
     ///
     /// Exit codes: 2 if a rule is refuted or open, or its verdict is not that of the ledger.
     ///
