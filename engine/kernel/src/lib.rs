@@ -1,10 +1,10 @@
-//! Lowers one kernel from its tree over views to linear uops.
+//! One kernel: from its tree over views to linear uops.
 //!
 //! In: `Sink(Store(data0, value))` whose loads, constants and stores carry shape trackers. Out: a
-//! [`BoundedLinear`](gradiff_graph::BoundedLinear) with loops, addresses and accumulators. In
-//! between, the rows of [`PASSES`] go from node to node, so that after any of them the kernel can
-//! be printed and, with [`interpret`], run. This crate knows no device and no buffer: arrays are
-//! slots, and a [`Target`] says what a device supports.
+//! [`Linear`](gradiff_graph::Linear) with loops, addresses and accumulators. In between stand the
+//! rows of [`PASSES`], each from node to node, so that after any of them the kernel can be
+//! printed and, with [`interpret`], run. This room knows no device and no buffer: arrays are
+//! slots, and what a device lacks is said by [`Target`].
 
 mod cascade;
 mod contract;
