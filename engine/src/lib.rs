@@ -1,9 +1,8 @@
 //! A lazy tensor library and kernel compiler after tinygrad's architecture.
 //!
-//! The rooms, in the order in which a program passes through them; each knows those before it in
-//! the list of crates it may depend on, none after:
+//! The crates, in the order in which a program passes through them:
 //!
-//! | room | in | out |
+//! | crate | in | out |
 //! |---|---|---|
 //! | [`tensor`] | calls on `Tensor` | a graph of nodes; at `realize`, kernels that run |
 //! | [`schedule`] | a graph | kernel trees in order, and their buffers |
@@ -11,7 +10,9 @@
 //! | [`render`] | linear uops | source text |
 //! | [`runtime`] | linear uops, bytes | executables, bytes |
 //!
-//! and what they speak: [`graph`] (the nodes), [`view`] (index algebra), [`rewrite`] (rules).
+//! and what they have in common: [`graph`] (the nodes), [`view`] (index algebra), [`rewrite`]
+//! (rules). `README.md` beside this crate lists the variables of the environment and the devices,
+//! and says how to add an op, a rule, a pass, a language, a device or a method.
 //!
 //! ```
 //! use gradiff::{Engine, Tensor};

@@ -1,8 +1,8 @@
 //! Backends, oracles, reduction, blame and reports.
 //!
-//! In: cases. Out: tallies, failures, small cases with the guilty stage named. No process, file
-//! or clock is touched here, but by the texts that a compiler for the host takes (`texts`); that is
-//! the command line's part.
+//! In: cases. Out: tallies, failures, minimised cases with the first wrong stage named. Touches no
+//! process, file or clock, except in `texts`, where the host's compiler runs; those are the command
+//! line's part. `fuzz/README.md` says what each module checks.
 
 mod agree;
 mod backend;

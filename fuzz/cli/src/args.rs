@@ -1,20 +1,23 @@
-//! The words and flags of the command line.
+//! Commands and flags of the command line, and their help texts.
+//!
+//! The doc comment of a command is what `gradiff help COMMAND` prints, line by line: what it does,
+//! which files it reads and writes, what its exit codes mean where they are special, an example.
 
 use std::path::PathBuf;
 
 use clap::{Parser, Subcommand};
 
-/// Random tensor programs on every backend, judged by an independent reference evaluator.
+/// Runs random tensor programs on every backend, judged by an independent reference evaluator.
 #[derive(Parser, Debug)]
-#[command(name = "gradiff", version, about, after_help = EXIT_CODES)]
+#[command(name = "gradiff", version, after_help = EXIT_CODES)]
 pub(crate) struct Args {
-    /// What to do.
+    /// The command.
     #[command(subcommand)]
     pub(crate) command: Command,
-    /// Run an engine with this planted fault; see `gradiff faults`.
+    /// Run the same command in an engine with this planted fault; see `gradiff help faults`.
     #[arg(long, global = true, value_name = "NAME")]
     pub(crate) fault: Option<String>,
-    /// The process that started it, with which it ends.
+    /// The process that started this one, with which this one ends.
     #[arg(long, global = true, hide = true)]
     pub(crate) parent: Option<u32>,
     /// Take planted faults from this file or folder, not from fuzz/faults.
@@ -23,7 +26,9 @@ pub(crate) struct Args {
 }
 
 const EXIT_CODES: &str = "\
-Exit codes:
+`gradiff help COMMAND` explains a command, with its files and an example.
+
+Exit codes of every command:
     0  nothing found
     1  usage: flags, files, or a run of nothing (see --allow-empty)
     2  findings, also if the run was interrupted or the machine failed besides
@@ -42,40 +47,249 @@ fn word(text: &str) -> Result<String, String> {
     }
 }
 
-/// What to do.
+/// The commands.
 #[derive(Subcommand, Debug)]
 pub(crate) enum Command {
     /// Generate programs, run them on every backend, judge, minimise and keep what differs.
+    ///
+    /// The same --seed and --programs give the same programs and counts. Without a limit a hunt
+    /// takes one minute. Before and after its programs it asks the oracle about canaries: answers
+    /// that are known to be wrong, or to be just right. It ends with 2 as well if the oracle takes
+    /// one for the other, or leaves more than 1 % of the elements unspecified (0.5 % for one reason
+    /// of one op; from 100,000 elements on).
+    ///
+    /// Rows of the report:
+    ///   backends          `c:12` runs one of twelve programs; see `gradiff backends`
+    ///   checked elements  output elements that the oracle judged, on all backends
+    ///   unspecified       elements of which the oracle says nothing; below, why
+    ///   feature pairs     pairs of features that occurred in a statement and its sources
+    ///   mismatches        runs with a wrong element, or refused though the program is well formed
+    ///   crashes           panics and deaths of workers
+    ///   timeouts          programs that hang alone as well; those that do not count as `slow`
+    ///   environment       programs that could not run because the machine failed: no space left, a
+    ///                     compiler that is missing, is killed or cannot compile an empty function,
+    ///                     a lost device
+    ///   not reproduced    deaths of workers that did not come again; findings all the same
+    ///   pending           failures that were not looked at, in FINDINGS/raw
+    ///   missing           devices that hunts use by default and that are not there
+    ///   skipped           programs that a backend cannot judge, with the reason
+    ///
+    /// Files, in the folder of --findings:
+    ///   fuzz-HASH.case, .rs, .py   a finding: minimised corpus file, Rust test, tinygrad script
+    ///   death-HASH.sequence        programs that together kill a worker, though none does alone
+    ///   raw/                       what fails, as generated, written before anything else is done
+    ///                              with it and removed when it is kept in a smaller form
+    ///
+    /// Ctrl-C and SIGTERM end a hunt within seconds and keep what it found; a second one ends it at
+    /// once. Workers and their compilers end with the hunt, however it ends.
+    ///
+    /// Examples:
+    ///   gradiff hunt --seconds 300 --seed 7 --require c,opencl
+    ///   gradiff hunt --backends interp,c/opts --lanes casts,edges --programs 10000
+    ///   gradiff hunt --faults                # hunts each planted fault, prints the time it took
+    #[command(verbatim_doc_comment)]
     Hunt(Hunt),
     /// Run corpus files and check what they expect.
+    ///
+    /// Each file is a line: `ok`, `FAIL`, or `SICK` if it could not run because the machine failed;
+    /// reasons follow, and so do skips. A file is a case (FILE.case) or what a hunt kept of a dead
+    /// worker (FILE.sequence), which runs on the backends that it names unless --backends is given.
+    /// Of folders all files are taken. Ctrl-C ends a replay at once.
+    ///
+    /// Exit codes: 2 if a file failed, 3 if none did and one could not run.
+    ///
+    /// Example:
+    ///   gradiff replay corpus/cases corpus/regressions --backends interp,jit
+    #[command(verbatim_doc_comment)]
     Replay(Replay),
-    /// Make a failing corpus file smaller; prints the result.
+    /// Minimise a failing corpus file and print the result.
+    ///
+    /// The smallest program found that fails in the same way, as a corpus file. Hunts do this by
+    /// themselves. Only programs can be minimised: view sequences and expressions are small.
+    ///
+    /// Exit codes: 0 if nothing fails, 2 if something was minimised.
+    ///
+    /// Example:
+    ///   gradiff reduce findings/raw/fuzz-b62d1bfc.case --backends interp > small.case
+    #[command(verbatim_doc_comment)]
     Reduce(Reduce),
-    /// Print what becomes of a corpus file at one stage.
+    /// Print one stage of a corpus file.
+    ///
+    /// Stages of a program:
+    ///   program    the corpus text
+    ///   graph      the tensor graph, as nodes
+    ///   schedule   the kernel trees
+    ///   kernel     each kernel after each pass
+    ///   uops       linear uops
+    ///   a language source text: c, cuda, opencl, metal, wgsl, wgsl-core, llvm or ptx
+    /// View sequences and expressions have `program` and `graph`. No device is needed. Source text
+    /// is optimised as the engine would do it; --opts "" shows it without.
+    ///
+    /// Examples:
+    ///   gradiff show corpus/cases/softmax.case --stage kernel
+    ///   gradiff show corpus/cases/add-add-fuse.case --stage cuda --opts "local 0 4"
+    ///   gradiff show corpus/cases/matmul-4x4.case --stage uops --target vectors
+    #[command(verbatim_doc_comment)]
     Show(Show),
     /// Name the first stage at which a failing corpus file goes wrong.
+    ///
+    /// Stages are run one after the other, each by an evaluator that does not ask the later ones.
+    /// Where rules ran, the one application that makes right outputs wrong is printed: the pass,
+    /// the node before and after, the rule, values for which it is false, and its verdict.
+    /// Rewriting without end prints the applications that repeat.
+    ///
+    /// Exit codes: 0 if nothing fails, 2 if something does.
+    ///
+    /// Example:
+    ///   gradiff blame corpus/cases/cdiv-negative.case --fault rule-cdiv-as-floordiv
+    #[command(verbatim_doc_comment)]
     Blame(Blame),
     /// Run each kernel of a program under all short and some long sequences of optimisations.
+    ///
+    /// No optimisation may change what comes out. Each kernel, also those in which reductions share
+    /// a kernel, runs under all legal sequences of --depth opts and under random ones of up to
+    /// eight: as plain loops, unrolled, and in vectors; or in groups of threads, where races count
+    /// as wrong. The first wrong sequence is printed and ends the run. `other bits` counts sums
+    /// that were added in another order, which the oracle judges.
+    ///
+    /// An opt is OP AXIS AMOUNT; 0 as AMOUNT means the whole loop:
+    ///   upcast    iterations at once            unroll    iterations of a reduction in a row
+    ///   thread    divided among CPU threads     padto     trip count rounded up, the rest gated
+    ///   overlap   last block shifted inwards    swap      exchanged with output loop AMOUNT
+    ///   local     by threads of a group         group     reduction divided, interleaved
+    ///   grouptop  reduction divided, in blocks  nolocals  groups of one thread
+    ///   tc        matrix product AMOUNT by tensor cores
+    /// Where a sequence given by --opts is not legal, the message says why.
+    ///
+    /// Examples:
+    ///   gradiff opts corpus/cases/softmax.case
+    ///   gradiff opts corpus/cases/softmax.case --opts "padto 0 4, upcast 0 4"
+    #[command(verbatim_doc_comment)]
     Opts(Opts),
     /// Compare reviewed snapshots with those of a revision or of another folder.
+    ///
+    /// Snapshots of schedules, uops and source texts of telling corpus cases are kept in snapshots/
+    /// and reviewed; see `gradiff help snap diff`.
+    #[command(verbatim_doc_comment)]
     Snap(Snap),
     /// Check shape trackers: all short sequences on small shapes, then random ones.
+    ///
+    /// The model moves real elements. Sequences are also tried with variables as sizes. Without
+    /// --random-only it ends with how often pairs of sequences that move all elements alike give
+    /// different trackers.
+    ///
+    /// What fails is minimised, printed and written to the folder of --findings (exit code 2).
+    ///
+    /// Example:
+    ///   gradiff views --cases 100000
+    #[command(verbatim_doc_comment)]
     Views(Sweep),
     /// Check index expressions: all small ones, then random ones.
+    ///
+    /// Simplifying an expression of any integer type keeps its value at every point and stays
+    /// within its bounds, and simplifying once is enough.
+    ///
+    /// What fails is minimised, printed and written to the folder of --findings (exit code 2).
+    ///
+    /// Example:
+    ///   gradiff exprs --cases 50000 --random-only
+    #[command(verbatim_doc_comment)]
     Exprs(Sweep),
     /// Change one rewrite rule at a time and count how many changes the harness notices.
+    ///
+    /// A mutant is a rule with one small edit: a condition dropped, a constant off by one, floor
+    /// for C division, ... It is tried on the named corpus files, directed subjects, reviewed
+    /// forms, the corpus, expressions and programs, and then blamed. Survivors must be reviewed.
+    ///
+    /// Files:
+    ///   fuzz/survivors.txt  reviewed survivors, each `equivalent` or `harmless` with its reason
+    ///   fuzz/forms.txt      small subjects and what rewriting makes of them; tells a mutant that
+    ///                       keeps every value from its rule; --forms writes it anew
+    ///
+    /// Exit codes: 0 if every survivor is reviewed; 2 if one is not, if a review is stale, or if a
+    /// mutant reviewed as equivalent gives another form.
+    ///
+    /// Example:
+    ///   gradiff sabotage divmod/ --seconds 120
+    #[command(verbatim_doc_comment)]
     Sabotage(Sabotage),
-    /// Settle rewrite rules: proofs by z3, small cases by exhaustion; keeps the ledger.
+    /// Prove rewrite rules: by z3, and exhaustively on small cases; keeps the ledger.
+    ///
+    /// z3 decides over integers of any size (GRADIFF_Z3 names another executable); in any event
+    /// the rule is tried on small cases, 8-bit types and all values of f16. A rule that is changed
+    /// loses its verdict, and a test says so. Without z3, what is false on small cases is still
+    /// refuted, and other verdicts come from the ledger.
+    ///
+    /// File: fuzz/rules/verdicts.txt, the reviewed ledger; --write updates it.
+    ///
+    /// Exit codes: 2 if a rule is refuted or open, or its verdict is not that of the ledger.
+    ///
+    /// Examples:
+    ///   gradiff prove divmod/floordiv
+    ///   gradiff prove --with 'my/rule: (cdiv x c0) => (floordiv x c0) when c0 > 0'
+    #[command(verbatim_doc_comment)]
     Prove(Prove),
     /// List rewrite rules: claim, condition, source, verdict, how often the corpus fires them.
+    ///
+    /// The language of rules is described in engine/rewrite/src/rules/mod.rs. The page that
+    /// --markdown prints is kept as snapshots/rules/rules.md, and a test compares it.
+    ///
+    /// Examples:
+    ///   gradiff rules divmod/floordiv
+    ///   gradiff rules --markdown > snapshots/rules/rules.md
+    #[command(verbatim_doc_comment)]
     Rules(Rules),
     /// Print generated programs as corpus files, separated by `---`.
+    ///
+    /// Program NUMBER of a hunt with the same seed is `--seed SEED --first NUMBER`. Lanes: exact,
+    /// wrap, negative-index, ill-conditioned, special, casts, movement, state, edges, idioms.
+    ///
+    /// Example:
+    ///   gradiff gen --seed 1 --first 199
+    #[command(verbatim_doc_comment)]
     Gen(Gen),
-    /// Count which rules cases fire and which device ran which op at which dtype; list the holes.
+    /// Count which rules cases fire, and which device ran which op at which dtype.
+    ///
+    /// Each cell of the second table names the devices by their first letter; `-` is what is
+    /// allowed and never ran. --holes lists what could occur and never did. With --pairs, features
+    /// and their pairs are counted in generated programs instead, and pairs that never occurred are
+    /// listed.
+    ///
+    /// Exit codes: 2 if a rule never fired; holes and pairs are no findings.
+    ///
+    /// Examples:
+    ///   gradiff coverage --holes
+    ///   gradiff coverage --pairs 20000
+    #[command(verbatim_doc_comment)]
     Coverage(Coverage),
     /// List the planted faults, after checking that each fits the sources.
+    ///
+    /// A fault is a file in fuzz/faults (see its README): an edit of the sources that is a known
+    /// mistake. `--fault NAME` works with every command: the workspace is copied to target/faults,
+    /// every fault is put behind a switch there, that is built once (a minute or two), and the same
+    /// command runs in it. --faults-from takes a file or folder of your own instead.
+    ///
+    /// Examples:
+    ///   gradiff faults
+    ///   gradiff hunt --fault tensor-cat-order --max-findings 1
+    #[command(verbatim_doc_comment)]
     Faults(Faults),
-    /// List the backends: there or not, why, and what to install.
+    /// List the backends: whether each is there, why not, and what to install.
+    ///
+    /// A backend is a device and a way to use it:
+    ///   c              a device without optimisations
+    ///   c/heuristic    as `Engine::new` makes it
+    ///   c/opts         with drawn optimisations
+    ///   c/session      as an application uses it: realises tensors one by one, reads parts
+    ///   c/small        with thresholds so low that few elements cross them
+    ///   c/strict       strict mode, bit for bit
+    ///   uops/cuda      what the engine makes for a target that need not be here, by an evaluator
+    ///                  of uops that holds it to the rules of the target
+    ///   text/ptx       the source text itself, interpreted, or compiled for this machine by clang
+    ///
+    /// Example:
+    ///   gradiff backends
+    #[command(verbatim_doc_comment)]
     Backends,
     /// Serves a hunt; not for people.
     #[command(hide = true)]
@@ -85,10 +299,10 @@ pub(crate) enum Command {
 /// Flags of `hunt`.
 #[derive(clap::Args, Debug, Clone)]
 pub(crate) struct Hunt {
-    /// Stop after so many seconds (60 unless --programs is given).
+    /// Stop after this many seconds (60 unless --programs is given).
     #[arg(long)]
     pub(crate) seconds: Option<u64>,
-    /// Stop after so many programs.
+    /// Stop after this many programs.
     #[arg(long)]
     pub(crate) programs: Option<u64>,
     /// The seed; the same seed and count give the same programs.
@@ -101,26 +315,27 @@ pub(crate) struct Hunt {
     /// Draw from these lanes only, separated by commas.
     #[arg(long, value_delimiter = ',', value_parser = word)]
     pub(crate) lanes: Vec<String>,
-    /// Processes side by side (default: one for each core).
+    /// Parallel worker processes (default: one for each core).
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=256))]
     pub(crate) jobs: Option<u64>,
-    /// Where findings are written.
+    /// Folder that findings are written to.
     #[arg(long, default_value = "findings")]
     pub(crate) findings: PathBuf,
-    /// Stop after so many different findings.
+    /// Stop after this many different findings.
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) max_findings: u64,
     /// Seconds of processor time after which one program counts as hung.
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) timeout: u64,
-    /// Seconds after which it does whatever it used (default: 10 times --timeout, at least 120).
+    /// Seconds of wall time after which it counts as hung (default: 10 times --timeout, at least
+    /// 120).
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) wall_timeout: Option<u64>,
-    /// Fail (exit code 3) unless all backends of these devices are there, separated by commas; also
-    /// names of backends.
+    /// Devices, or backends, separated by commas: fail with exit code 3 unless all backends of them
+    /// are there.
     #[arg(long, value_delimiter = ',', value_parser = word, value_name = "DEVICE")]
     pub(crate) require: Vec<String>,
-    /// Let a run that runs no program pass.
+    /// Allow a run of no programs.
     #[arg(long)]
     pub(crate) allow_empty: bool,
     /// Print a summary as one JSON object.
@@ -131,7 +346,7 @@ pub(crate) struct Hunt {
     pub(crate) faults: bool,
 }
 
-/// How the programs of files are run.
+/// Flags of the commands that run programs of files.
 #[derive(clap::Args, Debug)]
 pub(crate) struct On {
     /// Backends, separated by commas (default: all that are there).
@@ -140,7 +355,8 @@ pub(crate) struct On {
     /// Seconds of processor time after which one program counts as hung.
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) timeout: u64,
-    /// Seconds after which it does whatever it used (default: 10 times --timeout, at least 120).
+    /// Seconds of wall time after which it counts as hung (default: 10 times --timeout, at least
+    /// 120).
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) wall_timeout: Option<u64>,
 }
@@ -151,14 +367,14 @@ pub(crate) struct Replay {
     /// Corpus files, sequences that a hunt has kept, or folders of them.
     #[arg(required = true)]
     pub(crate) files: Vec<PathBuf>,
-    /// Fail (exit code 3) unless all backends of these devices are there, separated by commas; also
-    /// names of backends.
+    /// Devices, or backends, separated by commas: fail with exit code 3 unless all backends of them
+    /// are there.
     #[arg(long, value_delimiter = ',', value_parser = word, value_name = "DEVICE")]
     pub(crate) require: Vec<String>,
-    /// Let folders without cases pass.
+    /// Allow folders without cases.
     #[arg(long)]
     pub(crate) allow_empty: bool,
-    /// How programs are run.
+    /// Backends and time limits.
     #[command(flatten)]
     pub(crate) on: On,
 }
@@ -168,7 +384,7 @@ pub(crate) struct Replay {
 pub(crate) struct Reduce {
     /// A corpus file that fails.
     pub(crate) file: PathBuf,
-    /// How programs are run.
+    /// Backends and time limits.
     #[command(flatten)]
     pub(crate) on: On,
 }
@@ -178,15 +394,14 @@ pub(crate) struct Reduce {
 pub(crate) struct Show {
     /// A corpus file.
     pub(crate) file: PathBuf,
-    /// Which stage: program, graph, schedule, kernel, uops; or a language: c, cuda, opencl, metal,
-    /// wgsl, wgsl-core, llvm or ptx.
+    /// The stage, or the language.
     #[arg(long, default_value = "c")]
     pub(crate) stage: String,
-    /// With these optimisations of each kernel, as in "upcast 0 4, unroll 1 2"; "" for none. If it
-    /// is not given: in a language, or for a target, those that the engine chooses; else none.
+    /// Optimisations of each kernel, as in "upcast 0 4, unroll 1 2"; "" for none. Default: in a
+    /// language, or for a target, those that the engine chooses; else none.
     #[arg(long)]
     pub(crate) opts: Option<String>,
-    /// For this target, as in vectors, groups or cuda (default: that of the language).
+    /// The target, such as loops, vectors, groups or cuda (default: that of the language).
     #[arg(long)]
     pub(crate) target: Option<String>,
 }
@@ -196,7 +411,7 @@ pub(crate) struct Show {
 pub(crate) struct Blame {
     /// A corpus file that fails.
     pub(crate) file: PathBuf,
-    /// How programs are run.
+    /// Backends and time limits.
     #[command(flatten)]
     pub(crate) on: On,
 }
@@ -206,13 +421,13 @@ pub(crate) struct Blame {
 pub(crate) struct Opts {
     /// A corpus file that holds a program.
     pub(crate) file: PathBuf,
-    /// Try this sequence alone, as in "padto 0 4, upcast 0 4".
+    /// Try only this sequence, as in "padto 0 4, upcast 0 4".
     #[arg(long, conflicts_with_all = ["depth", "random", "seed"])]
     pub(crate) opts: Option<String>,
-    /// All legal sequences of so many opts are tried.
+    /// Length up to which all legal sequences are tried.
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u8).range(0..=4))]
     pub(crate) depth: u8,
-    /// How many random sequences of up to eight opts follow, for each kernel.
+    /// Number of random sequences of up to eight opts that follow, for each kernel.
     #[arg(long, default_value_t = 500)]
     pub(crate) random: u64,
     /// The seed of the random sequences.
@@ -226,15 +441,29 @@ pub(crate) struct Opts {
 /// Flags of `snap`.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Snap {
-    /// What to do with them.
+    /// The command on snapshots.
     #[command(subcommand)]
     pub(crate) action: SnapAction,
 }
 
-/// What to do with snapshots.
+/// The commands on snapshots.
 #[derive(Subcommand, Debug)]
 pub(crate) enum SnapAction {
-    /// Say of each that changed: same program, cheaper, dearer, other bits or different meaning.
+    /// Classify each changed snapshot: same program, cheaper, dearer, other bits, other meaning.
+    ///
+    /// Compared are the reviewed snapshots, with those that tests left pending (.snap.new) in their
+    /// place, and those of a git revision or of another folder. Linear uops are parsed, verified,
+    /// counted and run on seeded data; floats that differ are excused as far as moving last bits
+    /// explains. Texts in C, CUDA, Metal, OpenCL, LLVM IR (with clang 16 or later), PTX and WGSL
+    /// are run beside their uops; other texts are compared up to names. `cargo insta review`
+    /// accepts or rejects pending snapshots one by one.
+    ///
+    /// Exit codes: 1 if a snapshot is broken, 2 if one means something else.
+    ///
+    /// Examples:
+    ///   gradiff snap diff
+    ///   gradiff snap diff HEAD~3
+    #[command(verbatim_doc_comment)]
     Diff(SnapDiff),
 }
 
@@ -244,7 +473,7 @@ pub(crate) struct SnapDiff {
     /// A folder of snapshots, or a git revision.
     #[arg(default_value = "HEAD")]
     pub(crate) before: String,
-    /// The folder of the snapshots of now.
+    /// The folder of the current snapshots.
     #[arg(long, default_value = "snapshots")]
     pub(crate) snapshots: PathBuf,
     /// Print the report as one JSON object.
@@ -255,7 +484,7 @@ pub(crate) struct SnapDiff {
 /// Flags of `views` and `exprs`.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Sweep {
-    /// How many random cases.
+    /// Number of random cases.
     #[arg(long, default_value_t = 100_000)]
     pub(crate) cases: u64,
     /// Skip the enumeration of all small cases.
@@ -264,10 +493,10 @@ pub(crate) struct Sweep {
     /// The seed of the random cases.
     #[arg(long, default_value_t = 1)]
     pub(crate) seed: u64,
-    /// Where findings are written.
+    /// Folder that findings are written to.
     #[arg(long, default_value = "findings")]
     pub(crate) findings: PathBuf,
-    /// Let a run of no cases pass.
+    /// Allow a run of no cases.
     #[arg(long)]
     pub(crate) allow_empty: bool,
 }
@@ -280,17 +509,17 @@ pub(crate) struct Coverage {
     /// Print all counts as one JSON object.
     #[arg(long)]
     pub(crate) json: bool,
-    /// List what could occur and never did.
+    /// List combinations that could occur and never did.
     #[arg(long)]
     pub(crate) holes: bool,
-    /// Count features and their pairs in so many generated programs instead, and list the pairs
-    /// that never lay close together.
+    /// Count features and their pairs in this many generated programs instead, and list the pairs
+    /// that never occurred in a statement and its sources.
     #[arg(long, conflicts_with_all = ["files", "holes"])]
     pub(crate) pairs: Option<u64>,
     /// The seed of the generated programs.
     #[arg(long, default_value_t = 1, requires = "pairs")]
     pub(crate) seed: u64,
-    /// Let folders without cases, or no programs, pass.
+    /// Allow folders without cases, or no programs.
     #[arg(long)]
     pub(crate) allow_empty: bool,
 }
@@ -298,7 +527,7 @@ pub(crate) struct Coverage {
 /// Flags of `sabotage`.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Sabotage {
-    /// Only rules whose names start so (default: all).
+    /// Only rules whose names start with one of these (default: all).
     pub(crate) prefixes: Vec<String>,
     /// CPU seconds to spend, over all threads.
     #[arg(long, default_value_t = 600, value_parser = clap::value_parser!(u64).range(1..))]
@@ -306,13 +535,13 @@ pub(crate) struct Sabotage {
     /// The seed of generated cases.
     #[arg(long, default_value_t = 1)]
     pub(crate) seed: u64,
-    /// Threads side by side (default: one for each core).
+    /// Parallel threads (default: one for each core).
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=256))]
     pub(crate) jobs: Option<u64>,
-    /// Write the list of forms anew, with a line for each survivor that is less simple.
+    /// Rewrite this list of forms, with a line for each survivor that gives another form.
     #[arg(long)]
     pub(crate) forms: Option<PathBuf>,
-    /// Only mutants that this file names, such as the survivors of a report.
+    /// Only mutants that this file names, such as a report of survivors.
     #[arg(long)]
     pub(crate) only: Option<PathBuf>,
     /// Print the report as one JSON object.
@@ -323,18 +552,18 @@ pub(crate) struct Sabotage {
 /// Flags of `prove`.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Prove {
-    /// Rules, or how their names begin (default: all).
+    /// Names of rules, or their beginnings (default: all).
     pub(crate) rules: Vec<String>,
-    /// Settle this row as well: `name [types] [claim]: left => right [given ..] [when ..]`.
+    /// Prove this row as well: `name [types] [claim]: left => right [given ..] [when ..]`.
     #[arg(long)]
     pub(crate) with: Vec<String>,
     /// Write the verdicts into the ledger.
     #[arg(long)]
     pub(crate) write: bool,
-    /// Print the queries and ask nothing.
+    /// Print the SMT-LIB queries and do not run the solver.
     #[arg(long)]
     pub(crate) smt: bool,
-    /// Start no rule after so many seconds.
+    /// Start no further rule after this many seconds.
     #[arg(long)]
     pub(crate) seconds: Option<u64>,
 }
@@ -342,9 +571,9 @@ pub(crate) struct Prove {
 /// Flags of `rules`.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Rules {
-    /// How the names begin.
+    /// Beginning of the names.
     pub(crate) prefix: Option<String>,
-    /// Print the page of documentation.
+    /// Print the page of documentation in Markdown.
     #[arg(long)]
     pub(crate) markdown: bool,
 }
@@ -352,7 +581,7 @@ pub(crate) struct Rules {
 /// Flags of `gen`.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Gen {
-    /// How many programs.
+    /// Number of programs.
     #[arg(long, default_value_t = 1)]
     pub(crate) count: u64,
     /// The seed.
@@ -361,7 +590,7 @@ pub(crate) struct Gen {
     /// The number of the first one.
     #[arg(long, default_value_t = 0)]
     pub(crate) first: u64,
-    /// Let a run of no programs pass.
+    /// Allow a run of no programs.
     #[arg(long)]
     pub(crate) allow_empty: bool,
     /// Draw from these lanes only, separated by commas.
