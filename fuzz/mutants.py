@@ -11,7 +11,8 @@
 into one test binary, fuzz/check/tests/judge, which runs one of them as GAMMA_ACTIVE says. The rest
 is here: the sample (by a seed, each room in proportion, none below a floor), the runs (one process
 for each mutant, `--jobs` of them side by side, bounded in CPU time and memory, kept one by one, so
-that an interrupted run goes on where it was), the score.
+that an interrupted run goes on where it was), the score. What a drawn check kills is shown to the
+same check without the mutant, which must take it.
 
 A mutant that the judge does not kill has a class in fuzz/mutants.txt, or counts as `value`:
   value        some input gives a wrong value, a crash, a hang, a race or a broken promise
@@ -62,6 +63,8 @@ EXCLUDED = {
 # More is drawn than is asked for: some mutants do not compile, and those that follow take their
 # places.
 SPARE = 1.4
+# What is killed later than that counts as a survivor.
+WITHIN_SECONDS = 60
 # Lines around a mutant that a review depends on.
 CONTEXT_LINES = 3
 MEMORY_BYTES = 12 << 30
@@ -225,7 +228,7 @@ def launch(folder, number, seconds, seed, devices):
         GAMMA_REACH=str(reached),
     )
     reached.unlink(missing_ok=True)
-    log = folder / f"judge-{number}.log"
+    log = folder / f"judge-{number}-{seed}.log"
     with open(log, "w") as output:
         process = subprocess.Popen(
             [folder / "judge", "--nocapture", "nothing_is_wrong"], cwd=ROOT / "fuzz" / "check",
@@ -278,6 +281,16 @@ def baseline(folder, options):
         say(f"without a mutant: {result['said']}")
 
 
+def is_false_alarm(folder, result, devices):
+    """Whether the judge says the same of the engine as it is: then it is the judge that is wrong."""
+    if result["verdict"] != "killed" or ":" not in result["by"] or result["by"].startswith("corpus"):
+        return False
+    seconds = math.ceil(result["at"]) + 1
+    code, output, spent = launch(folder, 0, seconds, result["seed"], devices)
+    again = judged(code, output, spent)
+    return (again["verdict"], again.get("by")) == ("killed", result["by"])
+
+
 def seed_of(seed, what):
     """A seed for the judge: never that of another mutant or sample."""
     return int.from_bytes(hashlib.sha256(f"{seed}/{what}".encode()).digest()[:6], "big")
@@ -309,6 +322,8 @@ def run(options):
         code, output, seconds = launch(folder, mutant["ordinal"], options.seconds, seed,
                                        options.devices)
         result = {"id": mutant["id"], "seed": seed, **judged(code, output, seconds)}
+        if is_false_alarm(folder, result, options.devices):
+            result["verdict"] = "false alarm"
         if result["verdict"] == "survived":
             result["hint"] = {"reached": is_reached(folder, mutant), **hint(folder, mutant)}
         reached_by(folder, mutant["ordinal"]).unlink(missing_ok=True)
@@ -428,8 +443,8 @@ def wilson(killed, of):
 
 def one_line(mutant, result):
     where = f"{mutant['file']}:{mutant['line']} {mutant['mutator']}"
-    if result["verdict"] == "survived":
-        return f"survived  {where}  {result.get('hint')}"
+    if result["verdict"] != "killed":
+        return f"{result['verdict']}  {where}  {result.get('hint', result.get('detail'))}"
     detail = result.get("detail", "")[:90]
     return f"killed at {result['at']:.1f} by {result['by']}  {where}  {detail}"
 
@@ -467,9 +482,13 @@ def report(folder):
         result = results.get(mutant["id"])
         if result is None:
             continue
+        if result["verdict"] == "false alarm":
+            say(f"FALSE ALARM of the judge, seed {result['seed']}: {result['by']}: "
+                f"{result['detail'][:120]}")
+            continue
         if result["verdict"] == "killed":
-            outcome = "killed"
             when.append(result["at"])
+            outcome = "killed" if result["at"] <= WITHIN_SECONDS else "survived value"
             ways[result["by"].split(":")[0]] += 1
             if "room" in result:
                 blamed["right" if result["room"] == room(mutant) else "wrong"] += 1
