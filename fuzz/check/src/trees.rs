@@ -9,7 +9,7 @@
 use std::collections::HashMap;
 
 use gradiff::UOp;
-use gradiff::graph::{Arg, DType, Dims, Global, Op, Thresholds};
+use gradiff::graph::{Arg, Constant, DType, Dims, Global, Op, Thresholds};
 use gradiff::kernel::{Options, Target, interpret, linearize, lower, stages};
 use gradiff::rewrite::{Mode, Trace};
 use gradiff::schedule;
@@ -372,9 +372,14 @@ fn damaged(
     let old = spoilt.src()[number].clone();
     let is_like = |node: &&UOp| node.dtype() == old.dtype();
     let alike: Vec<UOp> = others.iter().filter(is_like).cloned().collect();
-    let source = match alike.is_empty() || draw.one_in(4) {
-        true => others[draw.below(others.len())].clone(),
-        false => alike[draw.below(alike.len())].clone(),
+    let source = match draw.below(5) {
+        // Ends and numbers that nothing of this size has.
+        0 if old.dtype().is_int() => {
+            let huge = draw.pick(&[i64::MAX.into(), i64::MIN.into(), 1i128 << 40, -1, 1 << 31]);
+            UOp::constant(Constant::int(old.dtype(), huge))
+        }
+        1..=3 if !alike.is_empty() => alike[draw.below(alike.len())].clone(),
+        _ => others[draw.below(others.len())].clone(),
     };
     let built = crate::catch(|| {
         exchanged(root, &|old, new| {
@@ -387,12 +392,24 @@ fn damaged(
     });
     // A node that is none is refused where it is made.
     let Ok(built) = built else { return Ok(()) };
-    let told = |panic: String| format!("{panic} on the damaged\n{}", built.to_text());
+    let told = |problem: String| format!("{problem} on the damaged\n{}", built.to_text());
     let mut memories = drawn.memories();
-    crate::catch(|| interpret(&built, &mut memories)).map_err(told)?.ok();
+    let found = crate::catch(|| interpret(&built, &mut memories)).map_err(told)?;
+    if found.is_ok() && !reductions_are_over_ranges(&built) {
+        return Err(told("a reduction over what is no range has a meaning".to_string()));
+    }
     crate::catch(|| lower(&built, target, options, &mut Trace::default())).map_err(told)?.ok();
     crate::catch(|| linearize(&built, "damaged".to_owned())).map_err(told)?.ok();
     Ok(())
+}
+
+/// Whether each reduction of a kernel is over ranges, each of them once.
+fn reductions_are_over_ranges(root: &UOp) -> bool {
+    root.toposort().iter().filter(|node| node.op() == Op::Reduce).all(|node| {
+        let ranges = &node.src()[1..];
+        let is_new = |(at, range): (usize, &UOp)| !ranges[..at].contains(range);
+        ranges.iter().all(|range| range.op() == Op::Range) && ranges.iter().enumerate().all(is_new)
+    })
 }
 
 #[cfg(test)]
