@@ -207,7 +207,8 @@ pub enum Lane {
     State,
     /// Boundary values of the conversions that follow: ties, ends of ranges, NaN payloads.
     Edges,
-    /// Building blocks of models: softmax, attention, windows, one-hot, products, optimiser updates.
+    /// Building blocks of models: softmax, attention, windows, one-hot, products, optimiser
+    /// updates.
     Idioms,
 }
 

@@ -182,8 +182,8 @@ impl Path<'_> {
             _ => random.below(width - kept),
         };
         let number = (1_i128 << kept) | (random.bits() as i128 & ((1 << kept) - 1)) | 1;
-        // The last bit of an intermediate float: lower bits are lost in the first rounding, and must
-        // not decide the tie of the second one.
+        // The last bit of an intermediate float: lower bits are lost in the first rounding, and
+        // must not decide the tie of the second one.
         let top = (kept + shift) as i32;
         let last = top + 1 - random.pick(&PRECISIONS) + random.below(3) as i32 - 1;
         let last = last.clamp(0, shift as i32) as u32;

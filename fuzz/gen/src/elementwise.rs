@@ -320,8 +320,8 @@ impl<C: Choices> Builder<'_, C> {
         Some(self.push(Statement::Reduce { op: ReduceOp::Sum, src, axes: vec![2] }, sum))
     }
 
-    /// Adds an op on a function of a value and on its reduction along the last axis: the pattern for
-    /// which kernels cache the reduction's input.
+    /// Adds an op on a function of a value and on its reduction along the last axis: the pattern
+    /// for which kernels cache the reduction's input.
     fn function_and_reduction(&mut self, reduce_op: ReduceOp) -> Option<ValueId> {
         let policy = self.policy;
         let function = |fact: &Fact, dtype| transfer::unary(UnaryOp::Exp2, fact, dtype, policy);

@@ -20,7 +20,8 @@ pub struct ExprConfig {
     pub negative: bool,
     /// Literals to use; if empty, they are drawn.
     pub literals: Vec<i64>,
-    /// Functions to draw from; one whose result may leave the dtype is replaced by its first source.
+    /// Functions to draw from; one whose result may leave the dtype is replaced by its first
+    /// source.
     pub ops: Vec<ExprBinary>,
     /// Integer dtypes for every third expression; if empty, all are i32 and nothing wraps.
     pub dtypes: Vec<DType>,
@@ -286,7 +287,8 @@ impl<C: Choices> Builder<'_, C> {
         cast(part, [from, dtype], self.vars)
     }
 
-    /// Draws `x % c + x // c * c`, or almost that; or `x // 2 + (x + 1) // 2`, as in unrolled loops.
+    /// Draws `x % c + x // c * c`, or almost that; or `x // 2 + (x + 1) // 2`, as in unrolled
+    /// loops.
     fn split(&mut self, depth: usize, dtype: DType) -> Ranged {
         use ExprBinary::*;
         let x = self.int(depth - 2, dtype);

@@ -85,8 +85,8 @@ struct Swarm {
 }
 
 impl Swarm {
-    /// Draws a subset of the lane's dtypes and ops, and their weights. All of it comes from a single
-    /// 16-bit choice, so that most bytes of a fuzzer go into statements; 0 is all ops.
+    /// Draws a subset of the lane's dtypes and ops, and their weights. All of it comes from a
+    /// single 16-bit choice, so that most bytes of a fuzzer go into statements; 0 is all ops.
     fn draw<C: Choices>(choices: &mut C, config: &Config, lane: Lane) -> Swarm {
         let word = choices.below(1 << 16) as u64;
         let mut random = SeedChoices::new(word);

@@ -224,8 +224,8 @@ pub(crate) fn broadcast(a: &[usize], b: &[usize], limit: usize) -> bool {
     product <= limit
 }
 
-/// Draws a shape that broadcasts with `shape`: the same one, with some sizes 1, or with leading axes
-/// dropped or added.
+/// Draws a shape that broadcasts with `shape`: the same one, with some sizes 1, or with leading
+/// axes dropped or added.
 pub(crate) fn partner<C: Choices>(
     choices: &mut C,
     shape: &[usize],

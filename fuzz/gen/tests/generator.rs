@@ -411,8 +411,8 @@ fn evaluate(expr: &Expr, case: &ExprCase, vars: &[i128], free: DType, wrapped: &
     if dtype == DType::Bool { value } else { wrap(value, dtype, wrapped) }
 }
 
-/// Without other dtypes nothing leaves the range of i32; with them, half of the expressions may, and
-/// every dtype appears.
+/// Without other dtypes nothing leaves the range of i32; with them, half of the expressions may,
+/// and every dtype appears.
 #[test]
 fn expressions_wrap_only_if_allowed() {
     let mut choices = SeedChoices::new(9);

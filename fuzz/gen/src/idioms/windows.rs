@@ -1,4 +1,5 @@
-//! Idioms of sliding windows: convolution, pooling, cumulative sums. Also upsampling, rolls, stacks.
+//! Idioms of sliding windows: convolution, pooling, cumulative sums. Also upsampling, rolls,
+//! stacks.
 
 use gradiff_corpus::{BinaryOp::*, DType, ReduceOp, Statement, ValueId};
 
@@ -25,8 +26,8 @@ impl<C: Choices> Builder<'_, C> {
     }
 
     /// Adds a view of `[.., length]` as `[.., windows, size]`, by expand, shrink and reshape alone,
-    /// as in tinygrad's `_pool`: the axis is repeated and split into rows that are longer than it by
-    /// the dilation, so that row j begins at j times the dilation.
+    /// as in tinygrad's `_pool`: the axis is repeated and split into rows that are longer than it
+    /// by the dilation, so that row j begins at j times the dilation.
     fn windows(&mut self, x: ValueId, window: Window) -> Option<ValueId> {
         let Window { size, stride, dilation } = window;
         let shape = self.shape_of(x);
