@@ -6,7 +6,7 @@ use gradiff_gen::{Config, ExprConfig, SeedChoices, ViewConfig, expr, program_at,
 const CASES: u64 = 20_000;
 
 fn check(case: Case) {
-    let file = CaseFile { story: vec!["drawn".into()], case, expects: Vec::new() };
+    let file = CaseFile { description: vec!["drawn".into()], case, expects: Vec::new() };
     let text = file.to_string();
     match parse(&text) {
         Ok(parsed) => assert_eq!(parsed, file, "{text}"),
