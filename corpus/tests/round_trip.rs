@@ -374,8 +374,9 @@ fn deep_expressions_are_rejected_without_stack_overflow() {
 
 #[test]
 fn spaces_and_comments_are_ignored() {
-    let text = "\t# description\r\n\r\n  a=input f32 [ 2 , 2 ] iota # a comment\n# not description\nc = pad a \
-                [( 0,1),(2 , 0 )] -1.5\n b = max   a   axes = [ 1 ]\noutput a,b\noutput c\n";
+    let text = "\t# description\r\n\r\n  a=input f32 [ 2 , 2 ] iota # a comment\n\
+                # not description\nc = pad a [( 0,1),(2 , 0 )] -1.5\n b = max   a   axes = [ 1 ]\n\
+                output a,b\noutput c\n";
     let file = parse(text).unwrap();
     assert_eq!(
         file.to_string(),
