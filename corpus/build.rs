@@ -1,5 +1,5 @@
-//! Lists the case files, so that the crate can carry their text: `cases/` and `regressions/` with
-//! the folders in them, sorted by stem, become the body of `embedded()`.
+//! Generates the body of `embedded()`: the stem and the text of every case file below `cases/` and
+//! `regressions/`, sorted by stem.
 
 use std::path::{Path, PathBuf};
 use std::{env, fs, io};
@@ -24,13 +24,13 @@ fn main() -> io::Result<()> {
     fs::write(Path::new(&out).join("embedded.rs"), list)
 }
 
-/// Stem and path of each case below `folder`; `before` comes first in the stem.
-fn collect(folder: &Path, before: &str, files: &mut Vec<(String, PathBuf)>) -> io::Result<()> {
+/// Adds the stem and the path of each case below `folder`; `prefix` is the start of the stems.
+fn collect(folder: &Path, prefix: &str, files: &mut Vec<(String, PathBuf)>) -> io::Result<()> {
     println!("cargo::rerun-if-changed={}", folder.display());
     for entry in fs::read_dir(folder)? {
         let path = entry?.path();
         let Some(stem) = path.file_stem() else { continue };
-        let stem = format!("{before}{}", stem.to_string_lossy());
+        let stem = format!("{prefix}{}", stem.to_string_lossy());
         if path.is_dir() {
             collect(&path, &format!("{stem}/"), files)?;
         } else if path.extension().is_some_and(|extension| extension == "case") {

@@ -1,14 +1,14 @@
 //! The compact binary form of a program.
 //!
-//! Layout: version byte 1; number of statements; the statements (operation byte, then fields);
-//! number of outputs; their numbers; FNV-1a checksum of all before, 4 bytes little endian. Numbers
-//! are LEB128 varints (signed ones zigzag), a source is how many statements it lies back, explicit
-//! data are packed elements.
+//! Layout: version byte 1; count of statements; the statements (operation byte, then fields); count
+//! of outputs; their value numbers; FNV-1a checksum of everything before, 4 bytes little endian.
+//! Numbers are LEB128 varints (zigzag if signed), a source is a distance in statements backwards,
+//! explicit data are packed elements.
 //!
-//! The decoder is total. Bytes whose version and checksum are right came from [`encode`] and give
-//! that program, however large. All other bytes (a fuzzer's, a damaged file's) are read as far as
-//! they go under small limits: 64 statements, 4,096 elements a value, 65,536 in all. A statement
-//! that does not type is repaired, or else dropped; there is always an output.
+//! The decoder is total. Bytes with the right version and checksum come from [`encode`] and give
+//! that program, however large. Any other bytes (a fuzzer's, a damaged file's) give a program
+//! within small limits: 64 statements, 4,096 elements of a value, 65,536 in total. An ill-typed
+//! statement is repaired or, failing that, dropped; there is always an output.
 
 use crate::element::mask;
 use crate::repair::repair;
@@ -19,7 +19,7 @@ use crate::{
 
 const VERSION: u8 = 1;
 
-/// The binary form of `program`; `decode` gives back every well-typed program.
+/// Encodes `program`; `decode` returns every well-typed program unchanged.
 pub fn encode(program: &Program) -> Vec<u8> {
     let mut writer = Writer { bytes: vec![VERSION], current: 0 };
     writer.count(program.statements.len());
@@ -36,7 +36,7 @@ pub fn encode(program: &Program) -> Vec<u8> {
     writer.bytes
 }
 
-/// A well-typed program from any bytes: the one that was encoded, or a small one.
+/// Decodes any bytes to a well-typed program: the encoded one, or a small one.
 pub fn decode(bytes: &[u8]) -> Program {
     if let (Some(&VERSION), Some((body, sum))) = (bytes.first(), bytes.split_last_chunk())
         && checksum(body) == u32::from_le_bytes(*sum)
@@ -48,8 +48,8 @@ pub fn decode(bytes: &[u8]) -> Program {
 }
 
 fn checksum(bytes: &[u8]) -> u32 {
-    let step = |sum: u32, byte: &u8| (sum ^ u32::from(*byte)).wrapping_mul(0x0100_0193);
-    bytes.iter().fold(0x811c_9dc5, step)
+    let update = |sum: u32, byte: &u8| (sum ^ u32::from(*byte)).wrapping_mul(0x0100_0193);
+    bytes.iter().fold(0x811c_9dc5, update)
 }
 
 struct Writer {
@@ -235,14 +235,14 @@ impl Writer {
                 self.source(Opcode::Shrink, *src);
                 return self.pairs(ranges);
             }
-            _ => unreachable!("the caller names the movement statements"),
+            _ => unreachable!("the caller passes movement statements only"),
         };
         self.source(opcode, *src);
         self.counts(list);
     }
 }
 
-/// The operation byte; new ones are added at the end.
+/// The operation byte. New opcodes must be added at the end, so that encodings never change.
 #[derive(Clone, Copy)]
 #[repr(u8)]
 enum Opcode {
@@ -295,7 +295,7 @@ impl Opcode {
     ];
 }
 
-/// Largest numbers that a decoder believes; larger ones are taken modulo the limit plus one.
+/// Limits of the decoded numbers; larger ones are reduced modulo the limit plus one.
 struct Limits {
     statements: usize,
     rank: usize,
@@ -305,7 +305,7 @@ struct Limits {
     list: usize,
 }
 
-/// For bytes with a right checksum: what typing allows.
+/// Limits for bytes with a right checksum: those of typing.
 const WIDE: Limits = Limits {
     statements: u32::MAX as usize,
     rank: MAX_RANK,
@@ -315,7 +315,7 @@ const WIDE: Limits = Limits {
     list: u32::MAX as usize,
 };
 
-/// For all other bytes.
+/// Limits for all other bytes.
 const NARROW: Limits = Limits {
     statements: 64,
     rank: 6,
@@ -325,7 +325,7 @@ const NARROW: Limits = Limits {
     list: 8,
 };
 
-/// Reads numbers as far as the bytes go, then zeros.
+/// Decodes numbers from the bytes; after the end, all bytes are 0.
 struct Reader<'a> {
     bytes: &'a [u8],
     limits: &'static Limits,
@@ -364,19 +364,19 @@ impl<'a> Reader<'a> {
         Program { statements: self.statements, outputs }
     }
 
-    /// Takes the statement as it is, or repaired, or not at all.
+    /// Adds the statement, repaired if necessary; drops it if it still is ill-typed or too large.
     fn push(&mut self, mut statement: Statement) {
-        let mut of = statement_type(&statement, &self.types);
-        if of.is_err() {
+        let mut result = statement_type(&statement, &self.types);
+        if result.is_err() {
             repair(&mut statement, &self.types);
-            of = statement_type(&statement, &self.types);
+            result = statement_type(&statement, &self.types);
         }
-        let Ok(of) = of else { return };
-        let total = self.elements.saturating_add(of.count());
-        if of.count() <= self.limits.value_elements && total <= self.limits.total_elements {
+        let Ok(tensor) = result else { return };
+        let total = self.elements.saturating_add(tensor.count());
+        if tensor.count() <= self.limits.value_elements && total <= self.limits.total_elements {
             self.elements = total;
             self.statements.push(statement);
-            self.types.push(of);
+            self.types.push(tensor);
         }
     }
 
@@ -386,9 +386,9 @@ impl<'a> Reader<'a> {
         *first
     }
 
-    /// One of `all`, by a byte.
-    fn choice<T: Copy>(&mut self, all: &[T]) -> T {
-        all[self.byte() as usize % all.len()]
+    /// Reads a byte as an index of `items`, modulo their count.
+    fn choice<T: Copy>(&mut self, items: &[T]) -> T {
+        items[self.byte() as usize % items.len()]
     }
 
     fn varint(&mut self) -> u128 {
@@ -413,7 +413,8 @@ impl<'a> Reader<'a> {
         if value <= limit as u128 { value as usize } else { (value % (limit as u128 + 1)) as usize }
     }
 
-    /// A length; every item takes a byte or more, so that a lie cannot cost more than the bytes.
+    /// Reads a length. Every item takes a byte or more, so the remaining bytes limit it: a forged
+    /// length costs no more than these.
     fn list_length(&mut self, limit: usize) -> usize {
         self.count(limit).min(self.bytes.len())
     }
@@ -432,12 +433,12 @@ impl<'a> Reader<'a> {
         (0..length).map(|_| (self.count(limit), self.count(limit))).collect()
     }
 
-    /// An earlier value; `None` if there is none yet.
+    /// Reads an earlier value; `None` if there is none yet.
     fn value(&mut self) -> Option<ValueId> {
-        let back = self.count(u32::MAX as usize);
+        let distance = self.count(u32::MAX as usize);
         let defined = self.types.len();
-        let back = back.checked_rem(defined)?;
-        Some(ValueId((defined - 1 - back) as u32))
+        let distance = distance.checked_rem(defined)?;
+        Some(ValueId((defined - 1 - distance) as u32))
     }
 
     fn literal(&mut self) -> Literal {
@@ -475,8 +476,8 @@ impl<'a> Reader<'a> {
             _ => {
                 let count = crate::geometry::check_size(shape).ok()?;
                 let size_bytes = dtype.size_bytes();
-                let missing = self.bytes.len() < count * size_bytes;
-                if self.limits.value_elements < count || (missing && 4096 < count) {
+                let is_truncated = self.bytes.len() < count * size_bytes;
+                if self.limits.value_elements < count || (is_truncated && 4096 < count) {
                     return None;
                 }
                 let limit = if dtype == DType::Bool { 1 } else { mask(dtype) };
@@ -490,7 +491,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The next statement; `None` if it needs a value and there is none.
+    /// Reads a statement; `None` if it needs a value and there is none.
     fn statement(&mut self) -> Option<Statement> {
         Some(match self.choice(&Opcode::ALL) {
             Opcode::Input => {

@@ -1,19 +1,19 @@
-//! A case file: one program, view sequence or expression, its story, and what is expected of it.
+//! A case file: a program, view sequence or expression, its description, and the expectations.
 
 use crate::{Array, ExprCase, Program, Shape, ViewOps};
 
-/// One file of the corpus.
+/// A file of the corpus.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CaseFile {
-    /// The leading comment lines, without `#`: what the case shows, or what went wrong.
-    pub story: Vec<String>,
+    /// The leading comment lines, without `#`: the purpose of the case, or what went wrong.
+    pub description: Vec<String>,
     /// The case itself.
     pub case: Case,
     /// The `expect` lines, in order.
     pub expects: Vec<Expect>,
 }
 
-/// What a case file holds.
+/// The content of a case file.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Case {
     /// A tensor program.
@@ -24,54 +24,56 @@ pub enum Case {
     Expr(ExprCase),
 }
 
-/// What must hold of a case. `Fires` is for all kinds, `Kernels` and `Values` are for programs,
-/// `Text` and `Range` for expressions, all others for view sequences.
+/// An expectation of a case. `Fires` applies to all kinds of cases, `Kernels` and `Values` to
+/// programs, `Text` and `Range` to expressions, all others to view sequences.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Expect {
-    /// All realised outputs (and `realize` statements) together take so many kernels.
+    /// Number of kernels of all realised outputs and `realize` statements together.
     Kernels(usize),
-    /// An output's elements.
+    /// Elements of an output.
     Values {
-        /// Position in `Program::outputs`.
+        /// Index in `Program::outputs`.
         output: usize,
         /// The elements; dtype and shape are the output's.
         array: Array,
     },
-    /// The rendered index. Its variables are loop ranges `ridx0`, `ridx1`, ... or, where the text
-    /// says so, kernel variables `idx0`, `idx1`, ...
+    /// The rendered index. Its variables are loop ranges `ridx0`, `ridx1`, ... or, if the text uses
+    /// them, kernel variables `idx0`, `idx1`, ...
     Index(String),
     /// The rendered validity, with the same variables.
     Valid(String),
-    /// How many views the tracker has, as the operations leave it.
+    /// Number of views of the tracker after the operations.
     Views(usize),
-    /// How many views it has when no operation may merge into the view before.
+    /// Number of views if no operation is merged into the view before it.
     Unmerged(usize),
-    /// Whether the tracker is one contiguous view.
+    /// True if the tracker is a single contiguous view.
     Contiguous(bool),
-    /// One view of the tracker.
+    /// A view of the tracker.
     View {
-        /// Its number; 0 is nearest to the buffer.
+        /// Its number; 0 is the view of the buffer itself.
         number: usize,
-        /// Sizes.
+        /// Sizes of the axes.
         shape: Shape,
-        /// Elements from one index to the next, for each axis.
+        /// Stride of each axis, in elements.
         strides: Vec<i64>,
-        /// Position of index 0 in elements.
+        /// Position of index 0, in elements.
         offset: i64,
-        /// Half-open range of valid indices for each axis, if not all are.
+        /// Half-open range of valid indices for each axis; `None` if all are valid.
         mask: Option<Vec<(i64, i64)>>,
     },
     /// The tracker's stride for each axis, `None` where it has no single one.
     RealStrides(Vec<Option<i64>>),
-    /// How many elements of the buffer may be touched, counted from its start.
+    /// Number of elements, from the start of the buffer, that may be accessed.
     RealSize(usize),
-    /// The same of the tracker after `simplify`: `Index`, `Valid`, `Views`, `Contiguous`, `View`.
+    /// An expectation of the tracker after `simplify`: `Index`, `Valid`, `Views`, `Contiguous` or
+    /// `View`.
     Simplified(Box<Expect>),
     /// The rendered expression after rewriting.
     Text(String),
-    /// Smallest and largest value (inclusive) that range analysis gives.
+    /// Smallest and largest value (inclusive) from range analysis.
     Range(i64, i64),
-    /// The rewrite rule of this name applies at least once: on the way of a program's kernels to
-    /// the device `interp`, of a tracker's index and validity, of an expression.
+    /// Name of a rewrite rule that applies at least once: in the lowering of a program's kernels
+    /// for the device `interp`, or in the rewriting of a tracker's index and validity, or of an
+    /// expression.
     Fires(String),
 }

@@ -1,7 +1,7 @@
-//! Raw data: arrays of bit patterns, and the fixed generator that fills inputs.
+//! Raw data: arrays of bit patterns, and the random generator that fills inputs.
 //!
-//! The generator is part of the case format: what it gives for a seed never changes (a golden
-//! test pins it), so that a finding's program file is enough to run it again.
+//! The generator is part of the case format: its output for a seed never changes (a golden test
+//! pins it), so that the program file of a finding is enough to reproduce it.
 
 use crate::element::{float_bits, float_layout, int_range, mask};
 use crate::{DType, Distribution, Fill, Shape, format_element};
@@ -14,22 +14,22 @@ pub struct Array {
     pub dtype: DType,
     /// Sizes of the axes, outermost first.
     pub shape: Shape,
-    /// Every element's pattern, row-major, zero-extended to 64 bits; bool is 0 or 1.
+    /// The elements' bit patterns, row-major, zero-extended to 64 bits; a bool is 0 or 1.
     pub bits: Vec<u64>,
 }
 
 impl Array {
-    /// Number of elements.
+    /// Returns the number of elements.
     pub fn len(&self) -> usize {
         self.bits.len()
     }
 
-    /// Whether there are no elements.
+    /// Returns whether there are no elements.
     pub fn is_empty(&self) -> bool {
         self.bits.is_empty()
     }
 
-    /// The elements packed as in memory: little endian, `dtype.size_bytes()` each.
+    /// Returns the elements as in memory: little endian, `dtype.size_bytes()` each.
     pub fn to_bytes(&self) -> Vec<u8> {
         let size_bytes = self.dtype.size_bytes();
         let mut bytes = Vec::with_capacity(self.bits.len() * size_bytes);
@@ -39,8 +39,9 @@ impl Array {
         bytes
     }
 
-    /// The array that [`Array::to_bytes`] packed. `None` unless `bytes` has exactly the elements
-    /// of `shape`, which a program may have, and every bool is 0 or 1.
+    /// Creates the array from the bytes of [`Array::to_bytes`]. Returns `None` if `shape` is not
+    /// legal in a program, if the number of bytes is not that of its elements, or if a bool is
+    /// neither 0 nor 1.
     pub fn from_bytes(dtype: DType, shape: Shape, bytes: &[u8]) -> Option<Array> {
         let size_bytes = dtype.size_bytes();
         let count = crate::geometry::check_size(&shape).ok()?;
@@ -59,7 +60,7 @@ impl Array {
 }
 
 impl fmt::Display for Array {
-    /// Nested lists, as Python prints them: `[[1, 2], [3, 4]]`; a scalar stands alone.
+    /// Prints nested lists as Python does: `[[1, 2], [3, 4]]`; a scalar without brackets.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut elements = self.bits.iter();
         write_nested(f, self.dtype, &self.shape, &mut elements)
@@ -88,11 +89,11 @@ fn write_nested(
     write!(f, "]")
 }
 
-/// The data that `fill` stands for, the same for ever.
+/// Returns the data that `fill` describes; they never change.
 ///
-/// Element `i` of seeded data comes from one 64-bit draw: output `i` of SplitMix64 started at the
-/// seed. A draw becomes a number below `n` as the high half of its product with `n`. Explicit
-/// data are cut, or filled up with zeros, to the size of `shape`.
+/// Element `i` of seeded data comes from a 64-bit draw: output `i` of SplitMix64 started at the
+/// seed. A draw is mapped to a number below `n` by the high half of its product with `n`. Explicit
+/// data are truncated to the size of `shape`, or extended with zeros.
 pub fn fill(dtype: DType, shape: &[usize], fill: &Fill) -> Array {
     let count: usize = shape.iter().product();
     let bits = match fill {
@@ -120,7 +121,7 @@ fn iota_element(dtype: DType, index: u64) -> u64 {
     }
 }
 
-/// Output `index` of SplitMix64 (Steele, Lea and Flood 2014) started at `seed`.
+/// Returns output `index` of SplitMix64 (Steele, Lea and Flood 2014) started at `seed`.
 fn splitmix64(seed: u64, index: u64) -> u64 {
     let mut z = seed.wrapping_add(index.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -128,7 +129,7 @@ fn splitmix64(seed: u64, index: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// `draw` as a number from `min` to `max`, both included.
+/// Maps `draw` to a number from `min` to `max`, both inclusive.
 fn between(draw: u64, min: i64, max: i64) -> i64 {
     let count = (max - min + 1) as u128;
     min + ((u128::from(draw) * count) >> 64) as i64
@@ -145,14 +146,14 @@ fn seeded_element(dtype: DType, distribution: Distribution, draw: u64) -> u64 {
 }
 
 fn seeded_int(dtype: DType, distribution: Distribution, draw: u64) -> u64 {
-    let around = |reach: i64| {
-        let shift = if dtype.is_signed() { 0 } else { reach };
-        between(draw, -reach, reach) + shift
+    let up_to = |max: i64| {
+        let shift = if dtype.is_signed() { 0 } else { max };
+        between(draw, -max, max) + shift
     };
     let value = match distribution {
-        Distribution::Small | Distribution::Dyadic => around(4),
+        Distribution::Small | Distribution::Dyadic => up_to(4),
         Distribution::Positive => between(draw, 1, 4),
-        Distribution::Unit => around(100),
+        Distribution::Unit => up_to(100),
         Distribution::Wide => draw as i64,
         Distribution::Special => {
             let (min, max) = int_range(dtype);
@@ -182,9 +183,8 @@ fn seeded_float(dtype: DType, distribution: Distribution, draw: u64) -> u64 {
         Distribution::Special => {
             let sign = 1u64 << (precision + exponent_bits - 1);
             let infinity = ((1u64 << exponent_bits) - 1) << (precision - 1);
-            let one = float_bits(dtype, 1.0);
             let (nan, largest) = (float_bits(dtype, f64::NAN), infinity - 1);
-            let magnitudes = [0, 1, one, largest, infinity];
+            let magnitudes = [0, 1, float_bits(dtype, 1.0), largest, infinity];
             return match between(draw, 0, 10) as usize {
                 10 => nan,
                 choice => magnitudes[choice / 2] | (sign * (choice as u64 % 2)),

@@ -1,6 +1,6 @@
-//! The thirteen element types of a program, in promotion order. Knows nothing of values.
+//! The thirteen element types of programs, in promotion order. Knows nothing of values.
 
-/// The type of one tensor element. The order of the variants is tinygrad's priority order.
+/// The type of a tensor element. The order of the variants is tinygrad's priority order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum DType {
@@ -50,7 +50,7 @@ impl DType {
         DType::F64,
     ];
 
-    /// The name in the text form: `bool`, `i8`, ... `f64`.
+    /// Returns the name in the text form: `bool`, `i8`, ... `f64`.
     pub fn name(self) -> &'static str {
         match self {
             DType::Bool => "bool",
@@ -69,12 +69,12 @@ impl DType {
         }
     }
 
-    /// The dtype of this name, if there is one.
+    /// Returns the dtype of this name, if there is one.
     pub fn from_name(name: &str) -> Option<DType> {
         DType::ALL.into_iter().find(|dtype| dtype.name() == name)
     }
 
-    /// Bytes that one element takes in memory.
+    /// Returns the size of an element in memory, in bytes.
     pub fn size_bytes(self) -> usize {
         match self {
             DType::Bool | DType::I8 | DType::U8 => 1,
@@ -84,17 +84,17 @@ impl DType {
         }
     }
 
-    /// Whether this is one of the four floating-point types.
+    /// Returns whether this is one of the four floating-point types.
     pub fn is_float(self) -> bool {
         self >= DType::F16
     }
 
-    /// Whether this is one of the eight integer types; `bool` is none.
+    /// Returns whether this is one of the eight integer types, to which `bool` does not belong.
     pub fn is_int(self) -> bool {
         DType::I8 <= self && self <= DType::U64
     }
 
-    /// Whether this is an integer type with negative values.
+    /// Returns whether this is a signed integer type.
     pub fn is_signed(self) -> bool {
         matches!(self, DType::I8 | DType::I16 | DType::I32 | DType::I64)
     }

@@ -1,14 +1,14 @@
-//! Single elements: bit patterns from literals, and their exact decimal text.
+//! Single elements: conversion of literals to bit patterns, and exact decimal text.
 //!
-//! Knows the layouts of the float formats and how to round to them once; does no arithmetic.
+//! Knows the layouts of the float formats and rounds to them; does no arithmetic.
 
 use crate::{DType, Literal};
 use std::fmt;
 
-/// The bit pattern (zero-extended) that `literal` has as an element of `dtype`.
+/// Returns the bit pattern (zero-extended) of `literal` as an element of `dtype`.
 ///
-/// Floats are rounded to nearest even, once, from the literal's own value; every NaN becomes the
-/// positive quiet NaN without payload. `None` if the literal is not representable: see
+/// Floats are rounded once to nearest even, from the exact value of the literal; every NaN becomes
+/// the positive quiet NaN without payload. Returns `None` if the literal is not representable: see
 /// [`Literal`].
 pub fn literal_bits(dtype: DType, literal: &Literal) -> Option<u64> {
     match literal {
@@ -25,7 +25,7 @@ pub fn literal_bits(dtype: DType, literal: &Literal) -> Option<u64> {
 /// The range of integer literals.
 pub(crate) const INT_LITERALS: std::ops::RangeInclusive<i128> = i64::MIN as i128..=u64::MAX as i128;
 
-/// Ones in as many low bits as an element of `dtype` has.
+/// Returns the mask of the bits of an element of `dtype`.
 pub(crate) fn mask(dtype: DType) -> u64 {
     u64::MAX >> (64 - 8 * dtype.size_bytes())
 }
@@ -35,7 +35,7 @@ fn int_bits(dtype: DType, value: i128) -> Option<u64> {
     (min <= value && value <= max).then_some(value as u64 & mask(dtype))
 }
 
-/// Smallest and largest value of an integer dtype.
+/// Returns the smallest and largest value of an integer dtype.
 pub(crate) fn int_range(dtype: DType) -> (i128, i128) {
     let bits = 8 * dtype.size_bytes();
     if dtype.is_signed() {
@@ -45,14 +45,15 @@ pub(crate) fn int_range(dtype: DType) -> (i128, i128) {
     }
 }
 
-/// Significant bits (with the leading one) and exponent bits of a float dtype.
+/// Returns the number of significant bits (the leading one included) and of exponent bits of a
+/// float dtype.
 pub(crate) fn float_layout(dtype: DType) -> (u32, u32) {
     match dtype {
         DType::F16 => (11, 5),
         DType::BF16 => (8, 8),
         DType::F32 => (24, 8),
         DType::F64 => (53, 11),
-        _ => unreachable!("the callers have a float dtype"),
+        _ => unreachable!("{} is not a float dtype", dtype.name()),
     }
 }
 
@@ -65,7 +66,7 @@ fn float_from_int(dtype: DType, value: i128) -> u64 {
     match dtype {
         DType::F64 => (value as f64).to_bits(),
         DType::F32 => u64::from((value as f32).to_bits()),
-        // Rounded to odd in 53 bits first, which loses nothing that the second rounding needs.
+        // Rounded to odd in 53 bits first, so that the second rounding is correct.
         _ => {
             let magnitude = value.unsigned_abs();
             let spare = 128u32.saturating_sub(magnitude.leading_zeros() + 53);
@@ -76,7 +77,7 @@ fn float_from_int(dtype: DType, value: i128) -> u64 {
     }
 }
 
-/// `value` rounded to nearest even in a float dtype, in one step.
+/// Rounds `value` once, to nearest even, to a float dtype.
 pub(crate) fn float_bits(dtype: DType, value: f64) -> u64 {
     if value.is_nan() {
         return quiet_nan(dtype);
@@ -88,8 +89,8 @@ pub(crate) fn float_bits(dtype: DType, value: f64) -> u64 {
     }
 }
 
-/// Rounds by integer arithmetic on the f64 pattern; neither `half` (which goes through f32 or
-/// drops low bits) nor a cast does this in one step.
+/// Rounds to a 16-bit float by integer arithmetic on the f64 pattern. Neither `half` (which
+/// converts to f32 first, or drops low bits) nor a cast rounds only once.
 fn small_float_bits(dtype: DType, value: f64) -> u64 {
     let (precision, exponent_bits) = float_layout(dtype);
     let bits = value.to_bits();
@@ -101,7 +102,8 @@ fn small_float_bits(dtype: DType, value: f64) -> u64 {
         return sign | infinity;
     }
     let fraction = bits & ((1 << 52) - 1);
-    // An f64 subnormal is far below half of the smallest subnormal here; so is its 1.fraction.
+    // An f64 subnormal is far below half of the smallest subnormal of the dtype, and stays so with
+    // the leading one that it does not have.
     let significand = fraction | 1 << 52;
     let below = (smallest_exponent - exponent).max(0);
     let dropped = 53 - i64::from(precision) + below;
@@ -111,14 +113,14 @@ fn small_float_bits(dtype: DType, value: f64) -> u64 {
     let kept = significand >> dropped;
     let rest = significand & ((1 << dropped) - 1);
     let half = 1u64 << (dropped - 1);
-    let up = u64::from(half < rest || (rest == half && kept & 1 == 1));
-    // A carry out of the significand steps the exponent, and the largest one to infinity.
+    let carry = u64::from(half < rest || (rest == half && kept & 1 == 1));
+    // A carry out of the significand increments the exponent, and the largest one to infinity.
     let biased = if 0 < below { 0 } else { (exponent - smallest_exponent) as u64 };
-    let magnitude = (biased << (precision - 1)) + kept + up;
+    let magnitude = (biased << (precision - 1)) + kept + carry;
     sign | magnitude.min(infinity)
 }
 
-/// The exact value of an element of a float dtype.
+/// Returns the exact value of an element of a float dtype.
 pub(crate) fn float_value(dtype: DType, bits: u64) -> f64 {
     match dtype {
         DType::F64 => f64::from_bits(bits),
@@ -142,8 +144,8 @@ pub(crate) fn float_value(dtype: DType, bits: u64) -> f64 {
     }
 }
 
-/// The exact text of an element: `true`, `-3`, the shortest decimal that reads back as the same
-/// bits, `nan` for the positive quiet NaN without payload, `bits:0x...` for any other NaN.
+/// Returns the exact text of an element: `true`, `-3`, the shortest decimal that is parsed to the
+/// same bits, `nan` for the positive quiet NaN without payload, `bits:0x...` for any other NaN.
 ///
 /// ```
 /// use gradiff_corpus::{DType, format_element};
@@ -159,7 +161,7 @@ pub fn format_element(dtype: DType, bits: u64) -> String {
     }
 }
 
-/// The value of an element of an integer dtype.
+/// Returns the value of an element of an integer dtype.
 pub(crate) fn int_value(dtype: DType, bits: u64) -> i128 {
     let unused = 64 - 8 * dtype.size_bytes() as u32;
     if dtype.is_signed() {
@@ -181,7 +183,8 @@ fn format_float(dtype: DType, bits: u64) -> String {
     }
 }
 
-/// Five significant digits tell all f16 and bf16 values apart, so the search is short.
+/// Returns the shortest decimal of a 16-bit float. Five significant digits distinguish all f16 and
+/// bf16 values, so the search is short.
 fn shortest_small(dtype: DType, bits: u64, value: f64) -> String {
     for digits in 0..5 {
         let text = format!("{value:.digits$e}");
@@ -193,8 +196,8 @@ fn shortest_small(dtype: DType, bits: u64, value: f64) -> String {
     format!("{value:?}")
 }
 
-/// The bit pattern that `text` names as an element of `dtype`: the inverse of [`format_element`],
-/// which also takes plain integers for floats and `-nan`-free spellings of `inf`.
+/// Parses an element of `dtype`: the inverse of [`format_element`], which accepts integers as
+/// floats, too.
 pub(crate) fn parse_element(dtype: DType, text: &str) -> Option<u64> {
     if let Some(digits) = text.strip_prefix("bits:0x") {
         let bits = u64::from_str_radix(digits, 16).ok()?;
@@ -203,7 +206,7 @@ pub(crate) fn parse_element(dtype: DType, text: &str) -> Option<u64> {
     }
     let literal = parse_literal(text)?;
     match (dtype, literal) {
-        // Straight from decimal to f32: not by way of f64, which could round twice.
+        // Parsed as f32 directly: converting to f64 first could round twice.
         (DType::F32, Literal::Float(value)) if value.is_finite() => {
             Some(u64::from(text.parse::<f32>().ok()?.to_bits()))
         }
@@ -211,7 +214,7 @@ pub(crate) fn parse_element(dtype: DType, text: &str) -> Option<u64> {
     }
 }
 
-/// The literal that `text` spells: `true`, `-3`, `2.5`, `1e-7`, `nan`, `inf`, `-inf`, `nan:0x...`.
+/// Parses a literal: `true`, `-3`, `2.5`, `1e-7`, `nan`, `inf`, `-inf`, `nan:0x...`.
 pub(crate) fn parse_literal(text: &str) -> Option<Literal> {
     match text {
         "true" => return Some(Literal::Bool(true)),
@@ -237,7 +240,7 @@ pub(crate) fn parse_literal(text: &str) -> Option<Literal> {
 }
 
 impl fmt::Display for Literal {
-    /// The literal as the text form writes it; floats always have a point or an exponent.
+    /// Prints the literal in the text form; floats always have a point or an exponent.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Literal::Bool(value) => write!(f, "{value}"),

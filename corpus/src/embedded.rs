@@ -1,7 +1,7 @@
-//! The case files of the corpus, carried in the crate: users need no path to them.
+//! The case files of the corpus, embedded in the crate, so that users need no path to them.
 
-/// Stem and text of every file in `cases/` and `regressions/`, sorted by stem. The stem of a file
-/// in a folder of these has the folder before it: `rules/boolean/not-not`.
+/// Returns the stem and the text of every file in `cases/` and `regressions/`, sorted by stem. The
+/// stem includes the folders below these: `rules/boolean/not-not`.
 ///
 /// ```
 /// let (_, text) = gradiff_corpus::embedded().iter().find(|(stem, _)| *stem == "add-add-fuse")

@@ -1,4 +1,4 @@
-//! A bounded integer expression as plain data: a case for the index algebra.
+//! Bounded integer expressions as plain data: cases for the index algebra.
 
 use crate::{DType, TypeError};
 
@@ -14,7 +14,7 @@ pub struct ExprCase {
 /// A variable and its bounds.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Var {
-    /// A word of letters, digits and `_` that is none of the text form's own.
+    /// A word of letters, digits and `_` that is not reserved in the text form.
     pub name: String,
     /// An integer type or bool.
     pub dtype: DType,
@@ -24,16 +24,16 @@ pub struct Var {
     pub max: i64,
 }
 
-/// An expression over integers and truth values. Operands of one function have one dtype; the
-/// integers written in it take the dtype of what stands beside them, i32 if that says nothing.
-/// Results wrap at the width of their dtype.
+/// An expression over integers and bools. All operands of a function have the same dtype; an
+/// integer literal takes the dtype of the other operands, or i32 if all are literals. Results wrap
+/// at the width of their dtype.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Expr {
     /// The variable of this number.
     Var(usize),
-    /// An integer.
+    /// An integer literal.
     Int(i64),
-    /// A truth value.
+    /// A bool literal.
     Bool(bool),
     /// A function of one expression.
     Unary(ExprUnary, Box<Expr>),
@@ -41,7 +41,7 @@ pub enum Expr {
     Binary(ExprBinary, Box<Expr>, Box<Expr>),
     /// Condition, value where true, value where false.
     Where(Box<[Expr; 3]>),
-    /// The value in another dtype, an integer type or bool: its low bits, or whether it is not 0.
+    /// A conversion to an integer type, which keeps the low bits, or to bool, which is `x != 0`.
     Cast(DType, Box<Expr>),
 }
 
@@ -50,12 +50,12 @@ pub enum Expr {
 pub enum ExprUnary {
     /// `-x` of an integer.
     Neg,
-    /// `!x`: complement of a truth value, or of an integer bit by bit.
+    /// `!x`: logical complement of a bool, bitwise complement of an integer.
     Not,
 }
 
-/// Functions of two expressions. `Lt Ne Eq` give truth values; `Lt Ne Eq And Or Xor` take two truth
-/// values or two integers; all others take and give integers.
+/// Functions of two expressions. `Lt Ne Eq` give bools; `Lt Ne Eq And Or Xor` take two bools or two
+/// integers; all others take and give integers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ExprBinary {
     /// `x + y`.
@@ -66,17 +66,17 @@ pub enum ExprBinary {
     Mul,
     /// `x // y`, rounded down; undefined for y = 0.
     FloorDiv,
-    /// `x % y`, sign of y; undefined for y = 0.
+    /// `x % y`, with the sign of y; undefined for y = 0.
     FloorMod,
-    /// `cdiv(x, y)`, cut toward zero; undefined for y = 0.
+    /// `cdiv(x, y)`, truncated toward zero; undefined for y = 0.
     CDiv,
-    /// `cmod(x, y)`, sign of x; undefined for y = 0.
+    /// `cmod(x, y)`, with the sign of x; undefined for y = 0.
     CMod,
     /// `max(x, y)`.
     Max,
     /// `min(x, y)`.
     Min,
-    /// `x < y`; of truth values, false is less than true.
+    /// `x < y`; false is less than true.
     Lt,
     /// `x != y`.
     Ne,
@@ -95,7 +95,7 @@ pub enum ExprBinary {
 }
 
 impl ExprBinary {
-    /// All of them.
+    /// All functions.
     pub const ALL: [ExprBinary; 17] = [
         ExprBinary::Add,
         ExprBinary::Sub,
@@ -116,7 +116,7 @@ impl ExprBinary {
         ExprBinary::Shr,
     ];
 
-    /// The operator (`//`) or the function's name (`cdiv`) in the text form.
+    /// Returns the operator (`//`) or the function's name (`cdiv`) in the text form.
     pub fn symbol(self) -> &'static str {
         match self {
             ExprBinary::Add => "+",
@@ -139,35 +139,35 @@ impl ExprBinary {
         }
     }
 
-    /// Whether it compares, so that it gives a truth value.
+    /// Returns whether the function is a comparison, which gives a bool.
     pub fn is_comparison(self) -> bool {
         matches!(self, ExprBinary::Lt | ExprBinary::Ne | ExprBinary::Eq)
     }
 
-    /// Whether it takes truth values as well as integers.
-    pub fn takes_truth(self) -> bool {
+    /// Returns whether the function takes bools as well as integers.
+    pub fn takes_bool(self) -> bool {
         self.is_comparison() || matches!(self, ExprBinary::And | ExprBinary::Or | ExprBinary::Xor)
     }
 
-    /// Whether the text form writes it as a call.
+    /// Returns whether the text form writes the function as a call.
     pub fn is_call(self) -> bool {
         matches!(self, ExprBinary::CDiv | ExprBinary::CMod | ExprBinary::Max | ExprBinary::Min)
     }
 }
 
-/// Deepest nesting of an expression; a variable has depth 1.
+/// Maximum nesting of an expression; a variable has depth 1.
 pub const MAX_EXPR_DEPTH: usize = 128;
 
-/// Largest number of variables.
+/// Maximum number of variables.
 const MAX_VARS: usize = 64;
 
 impl ExprCase {
-    /// The dtype of the expression, an integer type or bool.
+    /// Returns the dtype of the expression, an integer type or bool.
     ///
     /// # Errors
-    /// A variable with `max < min`, with bounds that its dtype does not have, with a bad or
-    /// repeated name; an unknown variable, operands that do not fit one another, floats, or
-    /// nesting deeper than [`MAX_EXPR_DEPTH`].
+    /// A variable with `max < min`, with bounds out of range of its dtype, or with an illegal or
+    /// repeated name; an unknown variable, operands of different dtypes, floats, or nesting deeper
+    /// than [`MAX_EXPR_DEPTH`].
     pub fn dtype(&self) -> Result<DType, TypeError> {
         for (number, var) in self.vars.iter().enumerate() {
             var.check(&self.vars[..number])?;
@@ -177,8 +177,8 @@ impl ExprCase {
 }
 
 impl Var {
-    /// A variable with all values of its dtype that fit 64 signed bits.
-    pub(crate) fn whole(name: String, dtype: DType) -> Var {
+    /// Creates a variable with all values of its dtype that fit in an i64.
+    pub(crate) fn full_range(name: String, dtype: DType) -> Var {
         let bits = if dtype == DType::Bool { 1 } else { 8 * dtype.size_bytes() as u32 };
         let (min, max) = match dtype.is_signed() {
             true => (i64::MIN >> (64 - bits), i64::MAX >> (64 - bits)),
@@ -187,43 +187,45 @@ impl Var {
         Var { name, dtype, min, max }
     }
 
-    /// Whether this variable may follow those `before`.
-    pub(crate) fn check(&self, before: &[Var]) -> Result<(), TypeError> {
+    /// Checks this variable, which follows those in `earlier`.
+    pub(crate) fn check(&self, earlier: &[Var]) -> Result<(), TypeError> {
         let Var { name, dtype, min, max } = self;
         if max < min {
             return Err(TypeError::new(format!("variable {name}: {min}..{max} is empty")));
         }
-        no_float(*dtype)?;
-        let whole = Var::whole(String::new(), *dtype);
-        if *min < whole.min || whole.max < *max {
-            let (low, high, dtype) = (whole.min, whole.max, dtype.name());
+        check_not_float(*dtype)?;
+        let full = Var::full_range(String::new(), *dtype);
+        if *min < full.min || full.max < *max {
+            let (low, high, dtype) = (full.min, full.max, dtype.name());
             let message = format!("variable {name}: {min}..{max} is not in {low}..{high}, {dtype}");
             return Err(TypeError::new(message));
         }
         if !crate::text::is_expr_name(name) {
             return Err(TypeError::new(format!("{name:?} cannot name a variable")));
         }
-        if before.iter().any(|before| before.name == *name) {
+        if earlier.iter().any(|var| var.name == *name) {
             return Err(TypeError::new(format!("variable {name} is defined twice")));
         }
-        if MAX_VARS <= before.len() {
-            return Err(TypeError::new(format!("{name}: at most {MAX_VARS} variables")));
+        if MAX_VARS <= earlier.len() {
+            return Err(TypeError::new(format!(
+                "{name}: at most {MAX_VARS} variables are allowed"
+            )));
         }
         Ok(())
     }
 }
 
-fn no_float(dtype: DType) -> Result<(), TypeError> {
+fn check_not_float(dtype: DType) -> Result<(), TypeError> {
     if dtype.is_float() {
-        let message = format!("expressions have integers and bool, not {}", dtype.name());
+        let message = format!("{} in an expression: only integers and bool", dtype.name());
         return Err(TypeError::new(message));
     }
     Ok(())
 }
 
 impl Expr {
-    /// The dtype of a well-formed expression; `None` if integers that are written out alone
-    /// decide, which take the dtype of what stands beside the expression.
+    /// Returns the dtype of a well-formed expression; `None` if it consists of integer literals
+    /// only, which take the dtype of the other operands.
     pub fn dtype(&self, vars: &[Var]) -> Option<DType> {
         match self {
             Expr::Var(number) => vars.get(*number).map(|var| var.dtype),
@@ -237,71 +239,73 @@ impl Expr {
         }
     }
 
-    /// As `dtype`, and whether the expression is well formed and at most so deep.
-    fn check(&self, vars: &[Var], depth: usize) -> Result<Option<DType>, TypeError> {
-        if depth == 0 {
+    /// Does what `dtype` does, and checks that the expression is well formed and has at most
+    /// `max_depth` levels.
+    fn check(&self, vars: &[Var], max_depth: usize) -> Result<Option<DType>, TypeError> {
+        if max_depth == 0 {
             let message = format!("the expression is nested deeper than {MAX_EXPR_DEPTH}");
             return Err(TypeError::new(message));
         }
-        let of = |expr: &Expr| expr.check(vars, depth - 1);
+        let dtype_of = |expr: &Expr| expr.check(vars, max_depth - 1);
         match self {
             Expr::Var(var) if *var < vars.len() => Ok(Some(vars[*var].dtype)),
             Expr::Var(var) => Err(TypeError::new(format!("variable {var} of {}", vars.len()))),
             Expr::Int(_) => Ok(None),
             Expr::Bool(_) => Ok(Some(DType::Bool)),
-            Expr::Unary(ExprUnary::Neg, src) => no_truth("-", of(src)?),
-            Expr::Unary(ExprUnary::Not, src) => of(src),
+            Expr::Unary(ExprUnary::Neg, src) => check_not_bool("-", dtype_of(src)?),
+            Expr::Unary(ExprUnary::Not, src) => dtype_of(src),
             Expr::Binary(op, a, b) => {
-                let (a, b) = (of(a)?, of(b)?);
+                let (a, b) = (dtype_of(a)?, dtype_of(b)?);
                 let symbol = op.symbol();
-                if !op.takes_truth() {
-                    no_truth(symbol, a)?;
-                    no_truth(symbol, b)?;
+                if !op.takes_bool() {
+                    check_not_bool(symbol, a)?;
+                    check_not_bool(symbol, b)?;
                 }
-                let one = one_dtype(symbol, a, b)?;
-                Ok(if op.is_comparison() { Some(DType::Bool) } else { one })
+                let dtype = common_dtype(symbol, a, b)?;
+                Ok(if op.is_comparison() { Some(DType::Bool) } else { dtype })
             }
             Expr::Where(srcs) => {
-                let condition = of(&srcs[0])?;
+                let condition = dtype_of(&srcs[0])?;
                 if condition != Some(DType::Bool) {
                     return Err(mismatch("where's condition", Some(DType::Bool), condition));
                 }
-                one_dtype("where's third operand", of(&srcs[1])?, of(&srcs[2])?)
+                let (yes, no) = (dtype_of(&srcs[1])?, dtype_of(&srcs[2])?);
+                common_dtype("where's third operand", yes, no)
             }
             Expr::Cast(dtype, src) => {
-                of(src)?;
-                no_float(*dtype)?;
+                dtype_of(src)?;
+                check_not_float(*dtype)?;
                 Ok(Some(*dtype))
             }
         }
     }
 }
 
-/// `found` unless it is bool.
-fn no_truth(what: &str, found: Option<DType>) -> Result<Option<DType>, TypeError> {
-    if found == Some(DType::Bool) { Err(mismatch(what, None, found)) } else { Ok(found) }
+/// Returns `dtype`, or an error if it is bool.
+fn check_not_bool(op: &str, dtype: Option<DType>) -> Result<Option<DType>, TypeError> {
+    if dtype == Some(DType::Bool) { Err(mismatch(op, None, dtype)) } else { Ok(dtype) }
 }
 
-/// The dtype of both operands.
-fn one_dtype(
-    what: &str,
-    wanted: Option<DType>,
+/// Returns the dtype of both operands of `op`.
+fn common_dtype(
+    op: &str,
+    expected: Option<DType>,
     found: Option<DType>,
 ) -> Result<Option<DType>, TypeError> {
-    match (wanted, found) {
-        _ if wanted == found => Ok(found),
+    match (expected, found) {
+        _ if expected == found => Ok(found),
         (None, Some(dtype)) | (Some(dtype), None) if dtype != DType::Bool => Ok(Some(dtype)),
-        _ => Err(mismatch(what, wanted, found)),
+        _ => Err(mismatch(op, expected, found)),
     }
 }
 
-fn mismatch(what: &str, wanted: Option<DType>, found: Option<DType>) -> TypeError {
-    let is_truth = [wanted, found].contains(&Some(DType::Bool));
+fn mismatch(op: &str, expected: Option<DType>, found: Option<DType>) -> TypeError {
+    let has_bool = [expected, found].contains(&Some(DType::Bool));
     let name = |dtype: Option<DType>| match dtype {
-        Some(DType::Bool) => "a truth value",
-        Some(dtype) if !is_truth => dtype.name(),
+        Some(DType::Bool) => "a bool",
+        Some(dtype) if !has_bool => dtype.name(),
         _ => "an integer",
     };
-    let (wanted, found) = (name(wanted), name(found));
-    TypeError::new(format!("{what} takes {wanted} here, not {found}"))
+    let (expected, found) = (name(expected), name(found));
+    TypeError::new(format!("{op} takes {expected} here, not {found}"))
 }

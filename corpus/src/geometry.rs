@@ -1,10 +1,10 @@
-//! What the movement operations do to a shape; shared by programs and view sequences.
+//! The shapes of movement operations; shared by programs and view sequences.
 //!
-//! Each function checks its arguments fully and gives the new sizes or a message with numbers.
+//! Each function checks all its arguments, and returns the new shape or a message with numbers.
 
 use crate::{MAX_ELEMENTS, MAX_RANK, Shape};
 
-/// Number of elements of `shape`.
+/// Returns the number of elements of `shape`.
 ///
 /// # Errors
 /// More than [`MAX_RANK`] axes, or a product (without the axes of size 0) over [`MAX_ELEMENTS`].
@@ -29,7 +29,7 @@ fn check_rank(op: &str, shape: &[usize], given: usize) -> Result<(), String> {
     Err(format!("{op} of shape {shape:?}: {given} entries for {} axes", shape.len()))
 }
 
-/// Whether `axes` are ascending axes of `shape` without repeats.
+/// Checks that `axes` are axes of `shape`, ascending and without repeats.
 pub(crate) fn check_axes(op: &str, shape: &[usize], axes: &[usize]) -> Result<(), String> {
     let ascending = axes.windows(2).all(|pair| pair[0] < pair[1]);
     if ascending && axes.last().is_none_or(|last| *last < shape.len()) {
@@ -54,7 +54,10 @@ pub(crate) fn permute(from: &[usize], axes: &[usize]) -> Result<Shape, String> {
     let mut seen = 0u64;
     for axis in axes {
         if from.len() <= *axis || seen & (1 << axis) != 0 {
-            return Err(format!("permute by {axes:?}: each axis below {} once", from.len()));
+            return Err(format!(
+                "permute by {axes:?}: each axis below {} must appear once",
+                from.len()
+            ));
         }
         seen |= 1 << axis;
     }
@@ -97,7 +100,7 @@ pub(crate) fn flip(from: &[usize], axes: &[usize]) -> Result<Shape, String> {
     Ok(from.to_vec())
 }
 
-/// Widens `out` to the sizes that `out` and `next` broadcast to, by NumPy's rules.
+/// Replaces `out` by the shape that `out` and `next` broadcast to, by NumPy's rules.
 pub(crate) fn broadcast(op: &str, out: &mut Shape, next: &[usize]) -> Result<(), String> {
     let common = out.len().min(next.len());
     let fits = (1..=common).all(|i| {

@@ -1,7 +1,7 @@
-//! Cases as plain data: programs, view sequences, expressions; parser, printer, binary form.
+//! Test cases as plain data: programs, view sequences, expressions; parser, printer, binary form.
 //!
-//! In: text, or bytes. Out: data that are checked to be well formed. Nothing here computes what a
-//! program means; that is the business of the oracle and of the engine, each on its own.
+//! In: text or bytes. Out: data that are checked to be well formed. Evaluates no program: the
+//! oracle and the engine do, independently of each other.
 
 mod binary;
 mod case;

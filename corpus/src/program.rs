@@ -1,7 +1,7 @@
-//! A tensor program as plain data: a list of single assignments and the values it gives out.
+//! A tensor program as plain data: a list of single assignments, and the outputs.
 //!
-//! Nothing here computes. What a well-formed program is, is said by `typing`; what it means, by
-//! ARCHITECTURE.md ("Meanings") and, independently, by the oracle and by the engine.
+//! Computes nothing. `typing` defines which programs are well formed; ARCHITECTURE.md ("Meanings")
+//! defines their semantics, which the oracle and the engine implement independently.
 
 use crate::DType;
 
@@ -13,11 +13,11 @@ pub type Shape = Vec<usize>;
 pub struct Program {
     /// The statements in order; each uses only values of earlier ones.
     pub statements: Vec<Statement>,
-    /// The values given out, in order; a value may appear more than once.
+    /// The outputs, in order; a value may appear more than once.
     pub outputs: Vec<ValueId>,
 }
 
-/// The value that the statement of this number defines.
+/// The value that the statement with this number defines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ValueId(pub u32);
 
@@ -27,13 +27,14 @@ pub struct ValueId(pub u32);
 pub enum Operand {
     /// An earlier value.
     Value(ValueId),
-    /// A rank-0 constant. At least one operand of a statement is a value.
+    /// A scalar constant. At least one operand of a statement is a value.
     Literal(Literal),
 }
 
-/// A number as written. It must be representable: `Int` in any integer dtype whose range holds
-/// it or (rounded to nearest even) any float dtype; `Float` in float dtypes only (rounded to
-/// nearest even); `Bool` in bool only. Equality is by bits (NaN equals the same NaN).
+/// A literal. It must be representable in the dtype that it takes: an `Int` in an integer dtype
+/// with the value in its range or, rounded to nearest even, in any float dtype; a `Float`, rounded
+/// to nearest even, in float dtypes only; a `Bool` in bool only. Equality is by bits (NaN equals
+/// the same NaN).
 #[derive(Clone, Copy, Debug)]
 pub enum Literal {
     /// `true` or `false`.
@@ -55,28 +56,28 @@ impl PartialEq for Literal {
     }
 }
 
-/// What an input holds.
+/// The data of an input.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Fill {
     /// 0, 1, 2, ... in row-major order, wrapped (integers), rounded (floats) or `i % 2` (bool).
     Iota,
-    /// Drawn from a fixed generator; the same seed gives the same data for ever.
+    /// Random data; the same seed always gives the same data.
     Seeded {
-        /// Start of the sequence.
+        /// Start of the random sequence.
         seed: u64,
-        /// What the numbers are like.
+        /// Distribution of the numbers.
         distribution: Distribution,
     },
-    /// Every element's bit pattern, row-major, zero-extended to 64 bits.
+    /// The elements' bit patterns, row-major, zero-extended to 64 bits.
     Explicit(Vec<u64>),
 }
 
-/// What seeded data are like. For bool, every distribution draws false and true alike.
+/// The distribution of seeded data. For bool, false and true are equally likely in all of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Distribution {
     /// Integers from -4 to 4 (unsigned: 0 to 8).
     Small,
-    /// Integers from 1 to 4: safe divisors.
+    /// Integers from 1 to 4, safe as divisors.
     Positive,
     /// Floats: multiples of 1/8 from -4 to 4. Integers: as `Small`.
     Dyadic,
@@ -90,7 +91,7 @@ pub enum Distribution {
 }
 
 impl Distribution {
-    /// All of them.
+    /// All distributions.
     pub const ALL: [Distribution; 6] = [
         Distribution::Small,
         Distribution::Positive,
@@ -100,7 +101,7 @@ impl Distribution {
         Distribution::Special,
     ];
 
-    /// The word in the text form.
+    /// Returns the keyword in the text form.
     pub fn name(self) -> &'static str {
         match self {
             Distribution::Small => "small",
@@ -113,19 +114,19 @@ impl Distribution {
     }
 }
 
-/// One assignment.
+/// An assignment.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Statement {
-    /// Data from outside.
+    /// An input.
     Input {
         /// Element type.
         dtype: DType,
         /// Sizes of the axes.
         shape: Shape,
-        /// What it holds.
+        /// The data.
         fill: Fill,
     },
-    /// Every element is `value`.
+    /// A tensor with all elements equal to `value`.
     Const {
         /// Element type.
         dtype: DType,
@@ -140,9 +141,9 @@ pub enum Statement {
         dtype: DType,
         /// Element 0.
         start: i64,
-        /// Difference of neighbours.
+        /// Difference of successive elements.
         step: i64,
-        /// How many elements.
+        /// Number of elements.
         count: usize,
     },
     /// An elementwise function of one source.
@@ -169,34 +170,34 @@ pub enum Statement {
         /// Factor, factor, summand.
         srcs: [Operand; 3],
     },
-    /// Conversion of the value.
+    /// Conversion to another dtype.
     Cast {
-        /// What is converted.
+        /// Source.
         src: ValueId,
         /// The new element type.
         dtype: DType,
     },
-    /// Reinterpretation of the bits; both dtypes have one size, neither is bool.
+    /// Reinterpretation of the bits; both dtypes have the same size, neither is bool.
     Bitcast {
-        /// What is reinterpreted.
+        /// Source.
         src: ValueId,
         /// The new element type.
         dtype: DType,
     },
-    /// Folds axes to size 1 (the rank stays).
+    /// Reduces axes to size 1; the rank stays.
     Reduce {
-        /// How two elements are combined.
+        /// The function that combines two elements.
         op: ReduceOp,
-        /// What is folded.
+        /// Source.
         src: ValueId,
-        /// Which axes, ascending, without repeats; may be empty.
+        /// The axes, ascending, without repeats; may be empty.
         axes: Vec<usize>,
     },
-    /// The same elements in row-major order under other sizes.
+    /// The same elements in row-major order with another shape.
     Reshape {
         /// Source.
         src: ValueId,
-        /// New sizes, the same product.
+        /// New sizes, with the same product.
         shape: Shape,
     },
     /// Axis `i` of the result is axis `axes[i]` of the source.
@@ -213,38 +214,38 @@ pub enum Statement {
         /// New sizes.
         shape: Shape,
     },
-    /// Adds elements that hold `value` before and after each axis.
+    /// Adds elements equal to `value` before and after each axis.
     Pad {
         /// Source.
         src: ValueId,
-        /// Count before and after, for each axis.
+        /// Number of elements before and after, for each axis.
         pads: Vec<(usize, usize)>,
-        /// What the added elements hold; takes the dtype of the source.
+        /// The added element; takes the dtype of the source.
         value: Literal,
     },
-    /// Keeps the half-open range of each axis.
+    /// Keeps a half-open range of each axis.
     Shrink {
         /// Source.
         src: ValueId,
-        /// Start (kept) and end (not kept), for each axis; may be empty.
+        /// Start (inclusive) and end (exclusive) for each axis; a range may be empty.
         ranges: Vec<(usize, usize)>,
     },
     /// Reverses axes.
     Flip {
         /// Source.
         src: ValueId,
-        /// Which axes, ascending, without repeats.
+        /// The axes, ascending, without repeats.
         axes: Vec<usize>,
     },
-    /// Puts tensors behind one another along an axis; other axes and dtypes are equal.
+    /// Concatenates tensors along an axis; all other axes and the dtypes are equal.
     Cat {
         /// One or more sources.
         srcs: Vec<ValueId>,
         /// The axis whose sizes add up.
         axis: usize,
     },
-    /// `out[.., i, ..] = src[.., index[.., i, ..], ..]` along `axis`, elements copied bit by bit;
-    /// 0 where the index is out of range (negative indices are).
+    /// `out[.., i, ..] = src[.., index[.., i, ..], ..]` along `axis`. The bits of elements are
+    /// copied; an element is 0 if its index is out of range, as negative indices are.
     Gather {
         /// Source.
         src: ValueId,
@@ -253,7 +254,7 @@ pub enum Statement {
         /// An integer tensor of the source's rank, equal to it in size on all other axes.
         index: ValueId,
     },
-    /// The same value; asks for it to be laid out in a buffer of its own.
+    /// The same value; requests a contiguous buffer for it.
     Contiguous {
         /// Source.
         src: ValueId,
@@ -263,15 +264,15 @@ pub enum Statement {
         /// Source.
         src: ValueId,
     },
-    /// The same value, cut off from gradients.
+    /// The same value; no gradient flows through it.
     Detach {
         /// Source.
         src: ValueId,
     },
 }
 
-/// Elementwise functions of one source. `Not` takes bool (logical) and integers (bitwise); `Neg`
-/// integers and floats; the others floats only.
+/// Elementwise functions of one source. `Not` takes bool (logical) and integers (bitwise), `Neg`
+/// integers and floats, all others floats only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum UnaryOp {
@@ -292,7 +293,7 @@ pub enum UnaryOp {
 }
 
 impl UnaryOp {
-    /// All of them.
+    /// All ops.
     pub const ALL: [UnaryOp; 7] = [
         UnaryOp::Neg,
         UnaryOp::Exp2,
@@ -303,7 +304,7 @@ impl UnaryOp {
         UnaryOp::Not,
     ];
 
-    /// The word in the text form.
+    /// Returns the keyword in the text form.
     pub fn name(self) -> &'static str {
         match self {
             UnaryOp::Neg => "neg",
@@ -333,19 +334,19 @@ pub enum BinaryOp {
     Mul,
     /// `x / y`.
     Div,
-    /// Quotient cut toward zero; undefined for y = 0.
+    /// Quotient truncated toward zero; undefined for y = 0.
     CDiv,
-    /// Remainder of `CDiv`, sign of x; undefined for y = 0.
+    /// Remainder of `CDiv`, with the sign of x; undefined for y = 0.
     CMod,
     /// Quotient rounded down; undefined for y = 0.
     FloorDiv,
-    /// Remainder of `FloorDiv`, sign of y; undefined for y = 0.
+    /// Remainder of `FloorDiv`, with the sign of y; undefined for y = 0.
     FloorMod,
-    /// The larger one; NaN if either is.
+    /// Maximum; NaN if either source is.
     Max,
-    /// The smaller one; NaN if either is.
+    /// Minimum; NaN if either source is.
     Min,
-    /// `x^y` as C's pow.
+    /// `x^y` with the special cases of C's pow.
     Pow,
     /// `x < y`.
     CmpLt,
@@ -363,13 +364,13 @@ pub enum BinaryOp {
     Shl,
     /// `x >> y`, arithmetic for signed; undefined unless 0 <= y < bits.
     Shr,
-    /// Threefry-2x32 of 20 rounds: counter x under key y. Word 0 of counter, key and result are the
+    /// Threefry-2x32 with 20 rounds, counter x and key y. Word 0 of counter, key and result is the
     /// low 32 bits, word 1 the high ones.
     Threefry,
 }
 
 impl BinaryOp {
-    /// All of them.
+    /// All ops.
     pub const ALL: [BinaryOp; 20] = [
         BinaryOp::Add,
         BinaryOp::Sub,
@@ -393,7 +394,7 @@ impl BinaryOp {
         BinaryOp::Threefry,
     ];
 
-    /// The word in the text form.
+    /// Returns the keyword in the text form.
     pub fn name(self) -> &'static str {
         match self {
             BinaryOp::Add => "add",
@@ -419,17 +420,17 @@ impl BinaryOp {
         }
     }
 
-    /// Whether the result is bool whatever the sources are.
+    /// Returns whether the op is a comparison, whose result is bool.
     pub fn is_comparison(self) -> bool {
         matches!(self, BinaryOp::CmpLt | BinaryOp::CmpNe | BinaryOp::CmpEq)
     }
 }
 
-/// How a reduction combines two elements.
+/// The function that a reduction combines two elements with.
 ///
-/// `Sum` and `Prod`: bool, i8, i16 give i32; u8, u16 give u32; f16, bf16 accumulate in f32 and
-/// give their own dtype; other dtypes stay. `Max` keeps the dtype. Over no elements: 0, 1, and
-/// the smallest value (false, the most negative integer, -inf).
+/// `Sum` and `Prod` of bool, i8, i16 give i32; of u8, u16, u32; f16 and bf16 are accumulated in f32
+/// and rounded to the source's dtype; all others keep the dtype, as does `Max`. Reductions without
+/// elements give 0, 1, and the smallest value (false, the most negative integer, -inf).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum ReduceOp {
@@ -437,15 +438,15 @@ pub enum ReduceOp {
     Sum,
     /// Multiplication.
     Prod,
-    /// The larger one; NaN if any is.
+    /// Maximum; NaN if any element is.
     Max,
 }
 
 impl ReduceOp {
-    /// All of them.
+    /// All ops.
     pub const ALL: [ReduceOp; 3] = [ReduceOp::Sum, ReduceOp::Prod, ReduceOp::Max];
 
-    /// The word in the text form; `max` with an axis list is a reduction.
+    /// Returns the keyword in the text form; `max` with a list of axes is a reduction.
     pub fn name(self) -> &'static str {
         match self {
             ReduceOp::Sum => "sum",

@@ -1,14 +1,13 @@
-//! Bends a statement that does not type towards one that may.
-//!
-//! The binary decoder's helper: it makes arbitrary bytes mean something more often. Whether the
-//! result types is for the caller to ask; nothing here is needed for what `encode` wrote.
+//! Repair of ill-typed statements, so that the binary decoder drops fewer statements of arbitrary
+//! bytes. The result may still be ill-typed, which the caller must check. Statements that `encode`
+//! wrote need no repair.
 
 use crate::{
     BinaryOp, DType, Literal, Operand, Statement, TensorType, UnaryOp, ValueId, literal_bits,
     promote,
 };
 
-/// Changes the arguments (not the sources, where it can be helped) of `statement`.
+/// Changes the arguments of `statement`, and its sources only if necessary.
 pub(crate) fn repair(statement: &mut Statement, types: &[TensorType]) {
     let Some(last) = types.len().checked_sub(1) else {
         return repair_source(statement);
@@ -32,7 +31,7 @@ pub(crate) fn repair(statement: &mut Statement, types: &[TensorType]) {
             repair_operands(srcs, last, types);
         }
         Statement::Where { srcs } => {
-            let condition = types.iter().rposition(|of| of.dtype == DType::Bool);
+            let condition = types.iter().rposition(|tensor| tensor.dtype == DType::Bool);
             srcs[0] = match condition {
                 Some(value) => Operand::Value(ValueId(value as u32)),
                 None => Operand::Literal(Literal::Bool(true)),
@@ -76,7 +75,8 @@ fn repair_source(statement: &mut Statement) {
     }
 }
 
-/// Makes one operand a value, shapes equal if they do not broadcast, and literals representable.
+/// Makes at least one operand a value, all shapes equal, and literals representable. Returns the
+/// promoted dtype.
 fn repair_operands(srcs: &mut [Operand], last: ValueId, types: &[TensorType]) -> DType {
     let values = |srcs: &[Operand]| -> Vec<ValueId> {
         let value = |src: &Operand| match src {
@@ -107,7 +107,7 @@ fn repair_operands(srcs: &mut [Operand], last: ValueId, types: &[TensorType]) ->
     dtype
 }
 
-/// `literal`, or a small number made of it that `dtype` represents.
+/// Returns `literal`, or a small number derived from it that is representable in `dtype`.
 fn coerced(dtype: DType, literal: &Literal) -> Literal {
     if literal_bits(dtype, literal).is_some() {
         return *literal;
@@ -143,11 +143,11 @@ fn repair_movement(statement: &mut Statement, types: &[TensorType]) {
             }
         }
         Statement::Pad { src, pads, value } => {
-            let of = &types[src.0 as usize];
-            pads.resize(of.shape.len(), (1, 0));
+            let tensor = &types[src.0 as usize];
+            pads.resize(tensor.shape.len(), (1, 0));
             pads.iter_mut()
                 .for_each(|(before, after)| (*before, *after) = (*before % 3, *after % 3));
-            *value = coerced(of.dtype, value);
+            *value = coerced(tensor.dtype, value);
         }
         Statement::Shrink { src, ranges } => {
             let from = shape_of(src);

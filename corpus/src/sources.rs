@@ -1,8 +1,8 @@
-//! Which values a statement uses, and which statements an output rests on.
+//! Sources of statements, and liveness: the statements that outputs depend on.
 
 use crate::{Operand, Program, Statement, ValueId};
 
-/// The walk over the sources of a statement, for `&Statement` and `&mut Statement` alike.
+/// Visits the sources of a `&Statement` or a `&mut Statement`.
 macro_rules! walk {
     ($statement:expr, $visit:expr) => {{
         let mut visit = $visit;
@@ -49,7 +49,7 @@ macro_rules! walk {
 }
 
 impl Statement {
-    /// Calls `visit` with each value that the statement uses, in order; literals are none.
+    /// Calls `visit` with each value that the statement uses, in order; literals are not values.
     pub fn for_each_source(&self, mut visit: impl FnMut(ValueId)) {
         walk!(self, |id: &ValueId| visit(*id));
     }
@@ -61,10 +61,10 @@ impl Statement {
 }
 
 impl Program {
-    /// For each statement, whether an output rests on it.
+    /// Returns, for each statement, whether an output depends on it.
     ///
     /// # Panics
-    /// If the program is not well typed (a source that is not defined before).
+    /// If the program is ill-typed: it uses a value that is not defined before.
     pub fn live_statements(&self) -> Vec<bool> {
         let mut live = vec![false; self.statements.len()];
         for output in &self.outputs {
@@ -78,10 +78,10 @@ impl Program {
         live
     }
 
-    /// The program without statements that no output rests on.
+    /// Returns the program without dead statements, on which no output depends.
     ///
     /// # Panics
-    /// As [`live_statements`](Program::live_statements).
+    /// Under the conditions of [`live_statements`](Program::live_statements).
     pub fn without_dead(&self) -> Program {
         let live = self.live_statements();
         let mut new_id = vec![ValueId(0); self.statements.len()];
@@ -102,16 +102,16 @@ mod tests {
     use crate::{Case, parse};
 
     #[test]
-    fn without_dead_keeps_what_outputs_rest_on() {
+    fn without_dead_keeps_live_statements() {
         let text = "a = input f32[2] iota\nb = neg a\nc = input bool[2] iota\nd = sqrt b\n\
                     e = where c a 1.0\noutput e, a\n";
-        let kept = "a = input f32[2] iota\nb = input bool[2] iota\nc = where b a 1.0\n\
+        let expected = "a = input f32[2] iota\nb = input bool[2] iota\nc = where b a 1.0\n\
                     output c, a\n";
         let program = |text| match parse(text).unwrap().case {
             Case::Program(program) => program,
             _ => unreachable!("a program"),
         };
         assert_eq!(program(text).live_statements(), [true, false, true, false, true]);
-        assert_eq!(program(text).without_dead(), program(kept));
+        assert_eq!(program(text).without_dead(), program(expected));
     }
 }

@@ -1,21 +1,21 @@
-//! Shape and dtype inference: which programs are well formed, and what each value is.
+//! Shape and dtype inference, and the checks that a program is well formed.
 //!
-//! In: a statement and the types of the earlier values. Out: its type, or a `TypeError` that says
-//! what was asked and what is allowed. Computes no element.
+//! In: a statement and the types of the earlier values. Out: its type, or a `TypeError` with the
+//! operation and what is allowed. Computes no element.
 
 use crate::{
     BinaryOp, DType, Fill, Literal, Operand, Program, ReduceOp, Shape, Statement, UnaryOp, ValueId,
     geometry, literal_bits,
 };
 
-/// Largest number of elements of one value. Axes of size 0 are left out of the product, so that
+/// Maximum number of elements of a value. Axes of size 0 are left out of the product, so that
 /// strides stay small, too.
 pub const MAX_ELEMENTS: usize = 1 << 24;
 
-/// Largest number of axes of one value.
+/// Maximum number of axes of a value.
 pub const MAX_RANK: usize = 32;
 
-/// What a value is: element type and sizes.
+/// The type of a value: dtype and shape.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct TensorType {
     /// Element type.
@@ -25,19 +25,19 @@ pub struct TensorType {
 }
 
 impl TensorType {
-    /// Number of elements; at most [`MAX_ELEMENTS`] for a type that inference gave out.
+    /// Returns the number of elements, at most [`MAX_ELEMENTS`] for a type from inference.
     pub fn count(&self) -> usize {
         self.shape.iter().product()
     }
 }
 
-/// Why a program, a view sequence or an expression is not well formed.
+/// The reason why a program, a view sequence or an expression is ill-formed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct TypeError {
-    /// Number of the statement (of the view operation) at fault, where it is one.
+    /// Number of the ill-formed statement or view operation, if a single one is.
     pub statement: Option<usize>,
-    /// What was asked and what is allowed, with numbers.
+    /// The operation and what is allowed, with numbers.
     pub message: String,
 }
 
@@ -59,18 +59,18 @@ impl From<String> for TypeError {
 }
 
 impl Program {
-    /// The type of every statement's value.
+    /// Returns the type of every statement's value.
     ///
     /// # Errors
-    /// The first statement that is not well formed; a program without outputs, or with one that
-    /// is no value.
+    /// The first ill-formed statement; a program without outputs, or with an output that is not
+    /// defined.
     pub fn typing(&self) -> Result<Vec<TensorType>, TypeError> {
         let mut types = Vec::with_capacity(self.statements.len());
         for (number, statement) in self.statements.iter().enumerate() {
             types.push(statement_type(statement, &types).map_err(|error| error.at(number))?);
         }
         if self.outputs.is_empty() {
-            return Err(TypeError::new("a program gives out at least one value: add `output a`"));
+            return Err(TypeError::new("a program needs at least one output: add `output a`"));
         }
         for output in &self.outputs {
             value_type(*output, &types)?;
@@ -79,11 +79,12 @@ impl Program {
     }
 }
 
-/// The smallest dtype that both convert to, by tinygrad 0.10.2: the JAX lattice without weak types.
+/// Returns the smallest dtype that both promote to, by tinygrad 0.10.2: the JAX lattice without
+/// weak types.
 ///
-/// `bool` is below all. Integers of one signedness: the wider. Mixed: the signed type that holds
-/// both, with `u64` it is `f16`. Floats are above integers; `f16` and `bf16` meet in `f32`.
-/// Three sources are promoted from left to right.
+/// `bool` is below all. Integers of the same signedness promote to the wider, of different
+/// signedness to the signed type that represents both or, for `u64`, to `f16`. Floats are above
+/// integers; `f16` and `bf16` promote to `f32`. Three sources are promoted from left to right.
 pub fn promote(a: DType, b: DType) -> DType {
     let (low, high) = if a <= b { (a, b) } else { (b, a) };
     if low == high || low == DType::Bool {
@@ -104,7 +105,7 @@ pub fn promote(a: DType, b: DType) -> DType {
     }
 }
 
-/// The type of the statement that follows those whose values have `types`.
+/// Returns the type of a statement; `types` are those of the earlier values.
 ///
 /// # Errors
 /// A source that is not defined yet, a dtype, shape, axis or literal that the statement does not
@@ -113,14 +114,14 @@ pub fn statement_type(
     statement: &Statement,
     types: &[TensorType],
 ) -> Result<TensorType, TypeError> {
-    let kept = |src: ValueId, shape: Result<Shape, String>| {
+    let moved = |src: ValueId, shape: Result<Shape, String>| {
         Ok(TensorType { dtype: value_type(src, types)?.dtype, shape: shape? })
     };
-    let shape_of = |src: ValueId| value_type(src, types).map(|of| of.shape.as_slice());
+    let shape_of = |src: ValueId| value_type(src, types).map(|tensor| tensor.shape.as_slice());
     match statement {
         Statement::Input { dtype, shape, fill } => input_type(*dtype, shape, fill),
         Statement::Const { dtype, shape, value } => {
-            representable(*dtype, value)?;
+            check_representable(*dtype, value)?;
             geometry::check_size(shape)?;
             Ok(TensorType { dtype: *dtype, shape: shape.clone() })
         }
@@ -138,15 +139,15 @@ pub fn statement_type(
         }
         Statement::Bitcast { src, dtype } => bitcast_type(value_type(*src, types)?, *dtype),
         Statement::Reduce { op, src, axes } => reduce_type(*op, value_type(*src, types)?, axes),
-        Statement::Reshape { src, shape } => kept(*src, geometry::reshape(shape_of(*src)?, shape)),
-        Statement::Permute { src, axes } => kept(*src, geometry::permute(shape_of(*src)?, axes)),
-        Statement::Expand { src, shape } => kept(*src, geometry::expand(shape_of(*src)?, shape)),
+        Statement::Reshape { src, shape } => moved(*src, geometry::reshape(shape_of(*src)?, shape)),
+        Statement::Permute { src, axes } => moved(*src, geometry::permute(shape_of(*src)?, axes)),
+        Statement::Expand { src, shape } => moved(*src, geometry::expand(shape_of(*src)?, shape)),
         Statement::Pad { src, pads, value } => {
-            representable(value_type(*src, types)?.dtype, value)?;
-            kept(*src, geometry::pad(shape_of(*src)?, pads))
+            check_representable(value_type(*src, types)?.dtype, value)?;
+            moved(*src, geometry::pad(shape_of(*src)?, pads))
         }
-        Statement::Shrink { src, ranges } => kept(*src, geometry::shrink(shape_of(*src)?, ranges)),
-        Statement::Flip { src, axes } => kept(*src, geometry::flip(shape_of(*src)?, axes)),
+        Statement::Shrink { src, ranges } => moved(*src, geometry::shrink(shape_of(*src)?, ranges)),
+        Statement::Flip { src, axes } => moved(*src, geometry::flip(shape_of(*src)?, axes)),
         Statement::Cat { srcs, axis } => cat_type(srcs, *axis, types),
         Statement::Gather { src, axis, index } => {
             gather_type(value_type(*src, types)?, *axis, value_type(*index, types)?)
@@ -159,12 +160,12 @@ pub fn statement_type(
 
 fn value_type(value: ValueId, types: &[TensorType]) -> Result<&TensorType, TypeError> {
     types.get(value.0 as usize).ok_or_else(|| {
-        let message = format!("value number {} of {} is not defined yet", value.0, types.len());
+        let message = format!("value {} is not defined yet: there are {}", value.0, types.len());
         TypeError::new(message)
     })
 }
 
-fn representable(dtype: DType, literal: &Literal) -> Result<(), TypeError> {
+fn check_representable(dtype: DType, literal: &Literal) -> Result<(), TypeError> {
     if literal_bits(dtype, literal).is_some() {
         return Ok(());
     }
@@ -176,7 +177,7 @@ fn representable(dtype: DType, literal: &Literal) -> Result<(), TypeError> {
         "an integer in its range"
     };
     let dtype = dtype.name();
-    Err(TypeError::new(format!("{literal} is no {dtype}: the literal must be {allowed}")))
+    Err(TypeError::new(format!("{literal} is not valid for {dtype}: it must be {allowed}")))
 }
 
 fn input_type(dtype: DType, shape: &Shape, fill: &Fill) -> Result<TensorType, TypeError> {
@@ -191,7 +192,7 @@ fn input_type(dtype: DType, shape: &Shape, fill: &Fill) -> Result<TensorType, Ty
         let limit = largest_pattern(dtype);
         if let Some(bad) = bits.iter().find(|bits| limit < **bits) {
             let name = dtype.name();
-            return Err(TypeError::new(format!("input: {bad:#x} is no bit pattern of {name}")));
+            return Err(TypeError::new(format!("input: {bad:#x} is not a bit pattern of {name}")));
         }
     }
     Ok(TensorType { dtype, shape: shape.clone() })
@@ -204,21 +205,21 @@ fn largest_pattern(dtype: DType) -> u64 {
 fn arange_type(dtype: DType, count: usize) -> Result<TensorType, TypeError> {
     if !dtype.is_int() {
         let name = dtype.name();
-        return Err(TypeError::new(format!("arange of {name}: only integer dtypes count")));
+        return Err(TypeError::new(format!("arange of {name}: only integer dtypes are allowed")));
     }
     geometry::check_size(&[count])?;
     Ok(TensorType { dtype, shape: vec![count] })
 }
 
 fn unary_type(op: UnaryOp, src: &TensorType) -> Result<TensorType, TypeError> {
-    let (allowed, what) = match op {
+    let (is_allowed, allowed) = match op {
         UnaryOp::Neg => (src.dtype != DType::Bool, "an integer or float dtype"),
         UnaryOp::Not => (!src.dtype.is_float(), "bool or an integer dtype"),
         UnaryOp::Exp2 | UnaryOp::Log2 | UnaryOp::Sin | UnaryOp::Sqrt | UnaryOp::Recip => {
             (src.dtype.is_float(), "a float dtype")
         }
     };
-    if allowed { Ok(src.clone()) } else { Err(wrong_dtype(op.name(), src.dtype, what)) }
+    if is_allowed { Ok(src.clone()) } else { Err(wrong_dtype(op.name(), src.dtype, allowed)) }
 }
 
 fn wrong_dtype(op: &str, dtype: DType, allowed: &str) -> TypeError {
@@ -239,7 +240,7 @@ fn binary_type(
 ) -> Result<TensorType, TypeError> {
     use BinaryOp::*;
     let dtype = common_dtype(op.name(), srcs, types)?;
-    let (allowed, what) = match op {
+    let (is_allowed, allowed) = match op {
         Add | Sub | Mul => (dtype != DType::Bool, "an integer or float dtype"),
         Div | Pow => (dtype.is_float(), "a float dtype"),
         CDiv | CMod | FloorDiv | FloorMod | Shl | Shr => (dtype.is_int(), "an integer dtype"),
@@ -247,8 +248,8 @@ fn binary_type(
         Max | Min | CmpLt | CmpNe | CmpEq => (true, ""),
         Threefry => (dtype == DType::U64, "u64"),
     };
-    if !allowed {
-        return Err(wrong_dtype(op.name(), dtype, what));
+    if !is_allowed {
+        return Err(wrong_dtype(op.name(), dtype, allowed));
     }
     let dtype = if op.is_comparison() { DType::Bool } else { dtype };
     Ok(TensorType { dtype, shape: broadcast_all(op.name(), srcs, types)? })
@@ -269,7 +270,8 @@ fn where_type(srcs: &[Operand; 3], types: &[TensorType]) -> Result<TensorType, T
     Ok(TensorType { dtype, shape: broadcast_all("where", srcs, types)? })
 }
 
-/// The dtype of the values among `srcs`, promoted; the literals must be representable in it.
+/// Returns the promoted dtype of the values among `srcs`, in which all literals must be
+/// representable.
 fn common_dtype(op: &str, srcs: &[Operand], types: &[TensorType]) -> Result<DType, TypeError> {
     let mut common = None;
     for src in srcs {
@@ -284,7 +286,7 @@ fn common_dtype(op: &str, srcs: &[Operand], types: &[TensorType]) -> Result<DTyp
     };
     for src in srcs {
         if let Operand::Literal(literal) = src {
-            representable(dtype, literal)?;
+            check_representable(dtype, literal)?;
         }
     }
     Ok(dtype)
@@ -302,13 +304,13 @@ fn broadcast_all(op: &str, srcs: &[Operand], types: &[TensorType]) -> Result<Sha
 }
 
 fn bitcast_type(src: &TensorType, dtype: DType) -> Result<TensorType, TypeError> {
-    let allowed = src.dtype != DType::Bool
+    let is_allowed = src.dtype != DType::Bool
         && dtype != DType::Bool
         && src.dtype.size_bytes() == dtype.size_bytes();
-    if !allowed {
+    if !is_allowed {
         let (from, to) = (src.dtype.name(), dtype.name());
         return Err(TypeError::new(format!(
-            "bitcast of {from} to {to}: both must have one size and neither may be bool"
+            "bitcast of {from} to {to}: both must have the same size and neither may be bool"
         )));
     }
     Ok(TensorType { dtype, shape: src.shape.clone() })
@@ -331,11 +333,14 @@ fn reduce_type(op: ReduceOp, src: &TensorType, axes: &[usize]) -> Result<TensorT
 
 fn cat_type(srcs: &[ValueId], axis: usize, types: &[TensorType]) -> Result<TensorType, TypeError> {
     let Some(first) = srcs.first() else {
-        return Err(TypeError::new("cat of nothing: give it one or more values"));
+        return Err(TypeError::new("cat without sources: it takes one or more values"));
     };
     let mut out = value_type(*first, types)?.clone();
     if out.shape.len() <= axis {
-        return Err(TypeError::new(format!("cat: axis {axis} of shape {:?}", out.shape)));
+        let shape = &out.shape;
+        return Err(TypeError::new(format!(
+            "cat along axis {axis} of shape {shape:?}: no such axis"
+        )));
     }
     for src in &srcs[1..] {
         let next = value_type(*src, types)?;
@@ -363,7 +368,10 @@ fn gather_type(src: &TensorType, axis: usize, index: &TensorType) -> Result<Tens
     }
     let rank = src.shape.len();
     if rank <= axis {
-        return Err(TypeError::new(format!("gather: axis {axis} of shape {:?}", src.shape)));
+        let shape = &src.shape;
+        return Err(TypeError::new(format!(
+            "gather along axis {axis} of shape {shape:?}: no such axis"
+        )));
     }
     let fits =
         index.shape.len() == rank && (0..rank).all(|i| i == axis || src.shape[i] == index.shape[i]);

@@ -1,26 +1,26 @@
-//! A sequence of movement operations on one buffer, as plain data: a case for the view algebra.
+//! Sequences of movement operations on a buffer, as plain data: cases for the view algebra.
 
 use crate::{Shape, TypeError, geometry};
 
-/// A row-major buffer of sizes `shape` and the operations applied to it, in order.
+/// A row-major buffer of shape `shape`, and the operations applied to it, in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ViewOps {
     /// Sizes of the buffer.
     pub shape: Shape,
-    /// The operations, first one first.
+    /// The operations, in order.
     pub ops: Vec<ViewOp>,
 }
 
-/// One movement operation; the same meanings and limits as the statements of a program.
+/// A movement operation, with the semantics and limits of the statement of the same name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum ViewOp {
-    /// The same elements in row-major order under these sizes.
+    /// The same elements in row-major order with these sizes.
     Reshape(Shape),
     /// Axis `i` of the result is axis `axes[i]`.
     Permute(Vec<usize>),
     /// Repeats axes of size 1 up to these sizes.
     Expand(Shape),
-    /// Invalid elements before and after each axis.
+    /// Adds invalid elements before and after each axis.
     Pad(Vec<(usize, usize)>),
     /// Keeps the half-open range of each axis.
     Shrink(Vec<(usize, usize)>),
@@ -29,7 +29,7 @@ pub enum ViewOp {
 }
 
 impl ViewOp {
-    /// The word in the text form.
+    /// Returns the keyword in the text form.
     pub fn name(&self) -> &'static str {
         match self {
             ViewOp::Reshape(_) => "reshape",
@@ -41,7 +41,7 @@ impl ViewOp {
         }
     }
 
-    /// The sizes that this operation makes of `from`.
+    /// Returns the shape of the result on a source of shape `from`.
     ///
     /// # Errors
     /// Arguments that do not fit `from`, or a result over `MAX_ELEMENTS` or `MAX_RANK`.
@@ -59,7 +59,7 @@ impl ViewOp {
 }
 
 impl ViewOps {
-    /// The sizes before any operation and after each: one more than there are operations.
+    /// Returns the shapes before the first operation and after each.
     ///
     /// # Errors
     /// The first operation whose arguments do not fit (`statement` is its number).

@@ -1,4 +1,4 @@
-//! Every case file parses, types, tells its story and comes back from its own print.
+//! Every case file is well formed, has a description, and survives a round trip through its print.
 
 use gradiff_corpus::{Case, CaseFile, decode, embedded, encode, parse};
 use std::collections::BTreeSet;
@@ -13,7 +13,7 @@ fn cases() -> Vec<(&'static str, CaseFile)> {
 }
 
 #[test]
-fn every_case_parses_and_is_its_own_print() {
+fn every_case_survives_a_round_trip() {
     for (stem, file) in cases() {
         let printed = file.to_string();
         assert_eq!(parse(&printed).as_ref(), Ok(&file), "{stem} printed as\n{printed}");
@@ -24,9 +24,12 @@ fn every_case_parses_and_is_its_own_print() {
 }
 
 #[test]
-fn every_case_has_a_story_and_a_kebab_name() {
+fn every_case_has_a_description_and_a_kebab_name() {
     for (stem, file) in cases() {
-        assert!(file.story.first().is_some_and(|line| 10 < line.len()), "{stem} tells no story");
+        assert!(
+            file.description.first().is_some_and(|line| 10 < line.len()),
+            "{stem} has no description"
+        );
         let kebab = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "-/".contains(c);
         assert!(stem.chars().all(kebab), "{stem} is not kebab-case");
     }
@@ -48,7 +51,7 @@ fn embedded_lists_every_file_once() {
                 assert_eq!(path.extension().unwrap(), "case", "{}", path.display());
                 let stem = path.strip_prefix(&root).unwrap().with_extension("");
                 let stem = stem.to_str().unwrap().to_string();
-                assert!(on_disk.insert(stem.clone()), "{stem} is there twice");
+                assert!(on_disk.insert(stem.clone()), "there are two files of the stem {stem}");
             }
         }
     }
@@ -56,9 +59,9 @@ fn embedded_lists_every_file_once() {
     assert_eq!(listed, on_disk.iter().map(String::as_str).collect::<Vec<_>>());
 }
 
-/// Rows of the seed documents that this vocabulary can say.
+/// Checks the rows of the seed documents that the text form can express.
 #[test]
-fn every_sayable_seed_row_has_a_case() {
+fn every_expressible_seed_row_has_a_case() {
     let rows = [
         1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 29, 31,
         32, 33, 35, 36, 38, 39,
@@ -69,7 +72,7 @@ fn every_sayable_seed_row_has_a_case() {
     }
 }
 
-/// Together the programs use every word of the vocabulary and every dtype.
+/// Together the programs use every operation and every dtype.
 #[test]
 fn programs_cover_every_operation_and_dtype() {
     let text: String =

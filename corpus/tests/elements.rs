@@ -1,10 +1,10 @@
-//! Elements: rounding in one step, exact text, the fixed generator, packing.
+//! Elements: single rounding, exact text, the random generator, packing.
 
 use gradiff_corpus::{
     Array, DType, Distribution, Fill, Literal, fill, format_element, literal_bits, parse,
 };
 
-/// The elements of `[..]` lists as the text form prints and reads them.
+/// Prints elements in the text form and parses them.
 fn through_text(dtype: DType, bits: &[u64]) -> Vec<u64> {
     let elements: Vec<String> = bits.iter().map(|bits| format_element(dtype, *bits)).collect();
     let (name, count, list) = (dtype.name(), bits.len(), elements.join(", "));
@@ -13,15 +13,15 @@ fn through_text(dtype: DType, bits: &[u64]) -> Vec<u64> {
     let gradiff_corpus::Case::Program(program) = file.case else { panic!("a program") };
     match &program.statements[0] {
         gradiff_corpus::Statement::Input { fill: Fill::Explicit(bits), .. } => bits.clone(),
-        other => panic!("{other:?}"),
+        statement => panic!("{statement:?}"),
     }
 }
 
 #[test]
 fn every_16_bit_pattern_survives_its_text() {
-    let all: Vec<u64> = (0..=0xffff).collect();
+    let patterns: Vec<u64> = (0..=0xffff).collect();
     for dtype in [DType::F16, DType::BF16, DType::I16, DType::U16] {
-        assert_eq!(through_text(dtype, &all), all, "{}", dtype.name());
+        assert_eq!(through_text(dtype, &patterns), patterns, "{}", dtype.name());
     }
 }
 
@@ -59,7 +59,7 @@ fn all_half_values_convert_to_themselves() {
     }
 }
 
-/// Between every two neighbours: below, at, and above the midpoint, by one f64 step.
+/// Checks the midpoint of all neighbours, and the f64 below and above it.
 #[test]
 fn rounding_to_16_bits_happens_once() {
     type Value = fn(u16) -> f64;
@@ -77,8 +77,8 @@ fn rounding_to_16_bits_happens_once() {
             assert_eq!(round(middle.next_up()), Some(u64::from(bits) + 1));
             assert_eq!(round(-middle.next_up()), Some((u64::from(bits) + 1) | 0x8000));
         }
-        let step = value(largest) - value(largest - 1);
-        let overflow = value(largest) + step / 2.0;
+        let ulp = value(largest) - value(largest - 1);
+        let overflow = value(largest) + ulp / 2.0;
         assert_eq!(round(overflow.next_down()), Some(u64::from(largest)));
         assert_eq!(round(overflow), Some(u64::from(largest) + 1));
         assert_eq!(round(f64::MAX), Some(u64::from(largest) + 1));
@@ -88,7 +88,7 @@ fn rounding_to_16_bits_happens_once() {
 #[test]
 fn integer_literals_round_once() {
     let bits = |dtype, value| literal_bits(dtype, &Literal::Int(value));
-    // 2^63 + 2^52 + 1 lies just above a bf16 tie; rounded to f64 first it would be one.
+    // 2^63 + 2^55 + 1 is just above a bf16 tie; rounded to f64 first it would become the tie.
     let above_tie = (1 << 63) + (1 << 55) + 1;
     assert_eq!(bits(DType::BF16, above_tie), Some(0x5f01));
     assert_eq!(bits(DType::BF16, above_tie - 1), Some(0x5f00));
@@ -101,7 +101,7 @@ fn integer_literals_round_once() {
 }
 
 #[test]
-fn literals_out_of_range_are_refused() {
+fn literals_out_of_range_are_rejected() {
     let bits = |dtype, literal| literal_bits(dtype, &literal);
     assert_eq!(bits(DType::I8, Literal::Int(128)), None);
     assert_eq!(bits(DType::I8, Literal::Int(-128)), Some(0x80));
@@ -116,7 +116,7 @@ fn literals_out_of_range_are_refused() {
     assert_eq!(bits(DType::F32, Literal::Float(-f64::NAN)), Some(0x7fc0_0000));
 }
 
-/// What a seed gives is part of the format: this test may grow, but no line may change.
+/// The data of a seed are part of the format: this test may grow, but no line may change.
 #[test]
 fn seeded_data_never_change() {
     let golden = [
@@ -160,7 +160,7 @@ fn seeded_data_never_change() {
 const GOLDEN_SUM: u64 = 17373023484020354160;
 
 #[test]
-fn splitmix_is_the_published_one() {
+fn splitmix_agrees_with_the_reference_implementation() {
     // First outputs for seed 1234567 of the reference implementation.
     let fill_with = Fill::Seeded { seed: 1_234_567, distribution: Distribution::Wide };
     let expected = [6457827717110365317, 3203168211198807973, 9817491932198370423];
@@ -168,7 +168,7 @@ fn splitmix_is_the_published_one() {
 }
 
 #[test]
-fn seeded_data_are_what_their_distribution_says() {
+fn seeded_data_follow_their_distribution() {
     let values = |dtype, distribution| {
         let data = fill(dtype, &[2000], &Fill::Seeded { seed: 3, distribution });
         let value = |bits: &u64| format_element(dtype, *bits).parse::<f64>().unwrap();
@@ -181,12 +181,12 @@ fn seeded_data_are_what_their_distribution_says() {
             values
         };
         let small = within(Distribution::Small, -4.0, 4.0);
-        assert!((-4..=4).all(|wanted| small.contains(&f64::from(wanted))));
+        assert!((-4..=4).all(|value| small.contains(&f64::from(value))));
         within(Distribution::Positive, 1.0, 4.0);
         let dyadic = within(Distribution::Dyadic, -4.0, 4.0);
-        // The shortest text of a 16-bit float may name another real number than the float.
-        let exact = 4 <= dtype.size_bytes();
-        assert!((-32..=32).all(|wanted| !exact || dyadic.contains(&(f64::from(wanted) / 8.0))));
+        // The shortest text of a 16-bit float may be another real number than the float.
+        let is_exact = 4 <= dtype.size_bytes();
+        assert!((-32..=32).all(|value| !is_exact || dyadic.contains(&(f64::from(value) / 8.0))));
         let unit = within(Distribution::Unit, -1.0, 1.0);
         assert!(unit.iter().all(|value| *value != 0.0 && value.abs() < 1.0));
         let wide = values(dtype, Distribution::Wide);
@@ -222,7 +222,7 @@ fn arrays_pack_and_print() {
 }
 
 #[test]
-fn packing_is_of_shapes_that_a_program_may_have() {
+fn packing_needs_a_legal_shape() {
     let unpacked = |shape: &[usize]| Array::from_bytes(DType::U8, shape.to_vec(), &[]);
     assert_eq!(unpacked(&[1 << 24, 0]).expect("no elements").to_bytes(), []);
     for shape in [&[0, 1 << 25][..], &[1 << 25, 0], &[usize::MAX, usize::MAX, 0]] {

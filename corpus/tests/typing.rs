@@ -1,4 +1,4 @@
-//! Which programs are well formed, and the promotion table.
+//! Well-formed and ill-formed statements, and the promotion table.
 
 use gradiff_corpus::{DType, MAX_ELEMENTS, MAX_RANK, ParseError, parse, promote};
 
@@ -33,23 +33,23 @@ fn error(text: &str) -> ParseError {
     parse(text).expect_err(text)
 }
 
-/// Each body after two inputs, `a` f32[2,3] and `i` i32[3]: what the message must say.
-const REFUSED: &[(&str, &str)] = &[
+/// Ill-typed statements after two inputs, `a` f32[2,3] and `i` i32[3], and a part of the message.
+const REJECTED: &[(&str, &str)] = &[
     ("reshape a [4,2]", "6 elements cannot become 8"),
     ("reshape a [1099511627776]", "too large"),
-    ("permute a [0,0]", "each axis below 2 once"),
+    ("permute a [0,0]", "each axis below 2 must appear once"),
     ("permute a [0]", "1 entries for 2 axes"),
     ("expand a [4,3]", "only axes of size 1"),
     ("pad a [(0,1)] 0.0", "1 entries for 2 axes"),
     ("pad a [(16777216,1),(0,0)] 0.0", "too large"),
-    ("pad i [(0,1)] 0.5", "0.5 is no i32"),
+    ("pad i [(0,1)] 0.5", "0.5 is not valid for i32"),
     ("shrink a [(0,3),(0,3)]", "axis of size 2 to (0,3)"),
     ("shrink a [(2,1),(0,3)]", "0 <= start <= end <= size"),
     ("flip a [1,0]", "must ascend"),
     ("sum a axes=[2]", "below the rank"),
     ("add a [1]", "expected a value or a literal"),
     ("add 1 2", "one operand must be a value"),
-    ("add i 1.5", "1.5 is no i32"),
+    ("add i 1.5", "1.5 is not valid for i32"),
     ("and a a", "it takes bool or an integer dtype"),
     ("div i i", "it takes a float dtype"),
     ("sqrt i", "it takes a float dtype"),
@@ -57,15 +57,15 @@ const REFUSED: &[(&str, &str)] = &[
     ("where a a a", "bool condition"),
     ("where 1 a a", "condition 1 is not bool"),
     ("where true 1 2", "one operand must be a value"),
-    ("bitcast a i16", "both must have one size"),
-    ("bitcast a bool", "both must have one size"),
+    ("bitcast a i16", "both must have the same size"),
+    ("bitcast a bool", "both must have the same size"),
     ("cat [a,i] axis=0", "dtypes must be equal"),
-    ("cat [] axis=0", "cat of nothing"),
+    ("cat [] axis=0", "cat without sources"),
     ("cat [a] axis=2", "axis 2 of shape"),
     ("gather a a axis=0", "it takes an integer dtype"),
     ("gather a i axis=0", "all other axes must be equal"),
-    ("arange f32[3] start=0 step=1", "only integer dtypes count"),
-    ("const u8[] 256", "256 is no u8"),
+    ("arange f32[3] start=0 step=1", "only integer dtypes are allowed"),
+    ("const u8[] 256", "256 is not valid for u8"),
     ("input u8[2] [1]", "lists 1 elements, it has 2"),
     ("expand i [1099511627776]", "too large"),
     ("const f32[0,18446744073709551615] 0", "too large"),
@@ -73,7 +73,7 @@ const REFUSED: &[(&str, &str)] = &[
 
 #[test]
 fn ill_typed_statements_say_what_is_allowed() {
-    for (body, part) in REFUSED {
+    for (body, part) in REJECTED {
         let text = format!("a = input f32[2,3] iota\ni = input i32[3] iota\nb = {body}\noutput b");
         let error = error(&text);
         assert_eq!(error.line, 3, "{body}: {error}");
@@ -117,15 +117,15 @@ fn results_have_the_documented_types() {
 }
 
 #[test]
-fn rank_has_a_limit() {
-    let of = |rank| parse(&format!("a = const u8[{}] 0\noutput a", vec!["1"; rank].join(",")));
-    assert!(of(MAX_RANK).is_ok());
-    assert!(of(MAX_RANK + 1).expect_err("too many axes").message.contains("33 axes"));
+fn rank_is_limited() {
+    let result = |rank| parse(&format!("a = const u8[{}] 0\noutput a", vec!["1"; rank].join(",")));
+    assert!(result(MAX_RANK).is_ok());
+    assert!(result(MAX_RANK + 1).expect_err("too many axes").message.contains("33 axes"));
 }
 
 #[test]
-fn largest_value_is_allowed_and_one_more_is_not() {
-    let of = |count| parse(&format!("a = const u8[{count}] 0\noutput a"));
-    assert!(of(MAX_ELEMENTS).is_ok());
-    assert!(of(MAX_ELEMENTS + 1).is_err());
+fn element_count_is_limited() {
+    let result = |count| parse(&format!("a = const u8[{count}] 0\noutput a"));
+    assert!(result(MAX_ELEMENTS).is_ok());
+    assert!(result(MAX_ELEMENTS + 1).is_err());
 }

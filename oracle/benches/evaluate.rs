@@ -13,7 +13,7 @@ fn program(text: &str) -> Program {
     }
 }
 
-/// Twelve statements on 64 elements each, most of them.
+/// Twelve statements, most of them on 64 elements.
 fn small(dtype: &str) -> Program {
     program(&format!(
         "a = input {dtype}[8,8] seeded(1, unit)\nb = input {dtype}[8,1] seeded(2, unit)\n\

@@ -1,5 +1,5 @@
-//! Reads programs in the corpus's text form from stdin, separated by lines `---`, and prints one
-//! JSON object for each: the program with its data in full, and what the oracle expects.
+//! Reads programs in the text form from stdin, separated by lines `---`, and prints a JSON object
+//! for each: the program with all its data, and the results that the oracle expects.
 //! `check_numpy.py` computes the same programs in NumPy and compares.
 
 use std::io::{Read, Write};
@@ -45,7 +45,7 @@ fn operand(operand: &Operand) -> Value {
     }
 }
 
-/// Integers and floats as text, since JSON has neither 64 bits nor NaN.
+/// Returns integers and floats as text, since JSON has neither 64-bit numbers nor NaN.
 fn literal(literal: &Literal) -> Value {
     match literal {
         Literal::Bool(value) => json!({ "bool": value }),
@@ -118,7 +118,7 @@ fn movement(statement: &Statement) -> Value {
         Statement::Contiguous { src } | Statement::Realize { src } | Statement::Detach { src } => {
             json!({ "op": "same", "src": id(src) })
         }
-        other => panic!("{other:?} is handled by `statement`"),
+        _ => panic!("{statement:?} does not move elements"),
     }
 }
 
@@ -128,8 +128,8 @@ fn output((expected, value): (&Expected, &ValueId)) -> Value {
             "elements": elements })
 }
 
-/// `["exact", bits]`, `["zero"]`, `["nan"]`, `["ball", center, low, radius]` (as bits of f64) or
-/// `["unspecified", reason]`.
+/// Returns `["exact", bits]`, `["zero"]`, `["nan"]`, `["ball", center, low, radius]` (as bits of
+/// f64) or `["unspecified", reason]`.
 fn element(element: Element) -> Value {
     match element {
         Element::Exact(bits) => json!(["exact", bits]),

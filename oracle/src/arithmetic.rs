@@ -1,6 +1,6 @@
-//! Float ops whose result is the correctly rounded one: add, mul, div, sqrt, max, and the order
-//! of two floats. Each gives the set of results that legal computations may have: rounded or
-//! kept wider, fused, sums and products in any order.
+//! Correctly rounded float ops: add, mul, div, sqrt, max, and comparison. Each returns the set of
+//! results that legal computations may have: rounded or kept in higher precision, fused, sums and
+//! products in any order.
 
 use std::cmp::Ordering;
 
@@ -9,15 +9,15 @@ use gradiff_corpus::DType;
 use crate::cell::{Cell, Chain, Real, Reason};
 use crate::format::{Format, format, highest_bit, pow2};
 
-/// Covers the roundings of the bounds' own f64 arithmetic.
+/// Covers the roundings of the f64 arithmetic that computes the bounds.
 const SLACK: f64 = 1.0 + pow2(-40);
-/// Relative error of a double-double sum, as a part of its terms' magnitudes.
+/// Error of a double-double sum relative to the sum of its terms' magnitudes.
 const DOUBLE_DOUBLE: f64 = pow2(-100);
 /// Below this, the error term of an f64 product loses digits.
 const PRODUCT_FLOOR: f64 = pow2(-960);
 
-/// The largest relative error of one rounding, with room for the oracle's own: f16 and bf16 may
-/// be rounded to f32 first, and a center in f64 is off by 2^-53.
+/// Returns the largest relative error of one rounding. It includes that of the oracle itself: f16
+/// and bf16 may be rounded to f32 first, and a center in f64 is off by 2^-53.
 pub(crate) fn rounding_unit(format: &Format) -> f64 {
     match format.precision {
         53 => format.unit * (1.0 + pow2(-40)),
@@ -26,9 +26,9 @@ pub(crate) fn rounding_unit(format: &Format) -> f64 {
     }
 }
 
-/// Closes an op: `real.radius` is the error before its own rounding, which adds `rounding`
-/// unless the result is `exact`.
-pub(crate) fn settle(format: &Format, real: Real, rounding: f64, exact: bool) -> Cell {
+/// Returns the result of an op. `real.radius` is the error that it inherits from its sources; its
+/// own rounding adds `rounding`, unless the result is `exact`.
+pub(crate) fn round_result(format: &Format, real: Real, rounding: f64, exact: bool) -> Cell {
     let inherited = real.radius;
     let size = real.hi.abs();
     if inherited.is_nan() || real.hi.is_nan() {
@@ -45,8 +45,9 @@ pub(crate) fn settle(format: &Format, real: Real, rounding: f64, exact: bool) ->
     Cell::Real(Real { radius, lo, ..real })
 }
 
-/// What a float op must not look into: an unspecified source, NaN, an overflowed one.
-pub(crate) fn blocked(sources: &[Cell]) -> Option<Cell> {
+/// Returns the result of a float op that its sources determine alone: one of them is unspecified,
+/// NaN or overflowed.
+pub(crate) fn propagated(sources: &[Cell]) -> Option<Cell> {
     if let Some(cell) = sources.iter().find(|cell| matches!(cell, Cell::Unspecified(_))) {
         return Some(*cell);
     }
@@ -72,11 +73,11 @@ pub(crate) fn add(dtype: DType, a: Cell, b: Cell) -> Cell {
     accumulate(dtype, a, b, u32::MAX)
 }
 
-/// `a + b` in a reduction of which no term passes through more than `depth_max` additions.
+/// `a + b` in a reduction in which no term passes through more than `depth_max` additions.
 pub(crate) fn accumulate(dtype: DType, a: Cell, b: Cell, depth_max: u32) -> Cell {
     match (a, b) {
         (Cell::Real(a), Cell::Real(b)) => add_reals(dtype, a, b, depth_max),
-        _ => blocked(&[a, b]).unwrap_or_else(|| match (a, b) {
+        _ => propagated(&[a, b]).unwrap_or_else(|| match (a, b) {
             (Cell::Inf { negative: x, .. }, Cell::Inf { negative: y, .. }) if x != y => Cell::nan(),
             (Cell::Inf { .. }, _) => a,
             _ => b,
@@ -84,18 +85,21 @@ pub(crate) fn accumulate(dtype: DType, a: Cell, b: Cell, depth_max: u32) -> Cell
     }
 }
 
+/// Returns the rounded sum and its error, which is exact (Knuth's TwoSum).
 fn two_sum(a: f64, b: f64) -> (f64, f64) {
     let sum = a + b;
     let part = sum - a;
     (sum, (a - (sum - part)) + (b - part))
 }
 
-/// What numbers of magnitudes adding up to `mass` and a sum of magnitude `size` may lose when each
-/// passes through `depth` additions at most: every addition but the last can meet the whole mass.
+/// Bound of the error of a sum of magnitude `size`, whose terms' magnitudes add up to `mass` and
+/// each pass through at most `depth` additions. Every addition but the last may have a partial sum
+/// as large as `mass`.
 fn sum_budget(unit: f64, depth: u32, mass: f64, size: f64) -> f64 {
     if depth == 0 {
         return 0.0;
     }
+    // The standard bound of `depth` roundings: depth * unit / (1 - depth * unit).
     let part = f64::from(depth) * unit;
     if part >= 0.5 {
         return f64::INFINITY;
@@ -103,9 +107,9 @@ fn sum_budget(unit: f64, depth: u32, mass: f64, size: f64) -> f64 {
     unit * (f64::from(depth - 1) * mass + size) / (1.0 - part)
 }
 
-/// The most additions that a term of a reduction of `count` numbers may pass through: one after
-/// the other up to 256 numbers, and 32 more for each doubling from one number on. So an engine
-/// must add up the sums of parts; a single accumulator will not do for a long sum.
+/// Returns the maximum number of additions that a term of a reduction of `count` numbers may pass
+/// through: `count - 1` for short sums, at most 256 plus 32 for each doubling from one number on.
+/// So an engine must add up partial sums; a single accumulator is too inaccurate for a long sum.
 pub(crate) fn reduction_depth(count: u32) -> u32 {
     let doublings = count.max(1).ilog2();
     count.saturating_sub(1).min(256 + 32 * doublings)
@@ -145,8 +149,8 @@ fn add_reals(dtype: DType, a: Real, b: Real, depth_max: u32) -> Cell {
         && error == 0.0
         && format.holds(hi)
         && (terms == 2 || format.holds_sums(mass, low.into()));
-    let one_by_one = a.depth.saturating_add(b.depth).saturating_add(1).min(terms - 1);
-    let depth = one_by_one.min(depth_max);
+    let sequential_depth = a.depth.saturating_add(b.depth).saturating_add(1).min(terms - 1);
+    let depth = sequential_depth.min(depth_max);
     let radius = a.radius + b.radius;
     let size = hi.abs() + radius;
     let spent = |x: &Real| match x.chain {
@@ -154,13 +158,13 @@ fn add_reals(dtype: DType, a: Real, b: Real, depth_max: u32) -> Cell {
         Chain::Leaf | Chain::Product => 0.0,
     };
     let budget = sum_budget(unit, depth, mass, size) - spent(&a) - spent(&b);
-    let own = if dtype == DType::F64 { DOUBLE_DOUBLE * mass } else { 0.0 };
-    // Behind so many additions, what one more rounds is in the budget.
-    let least = if depth < one_by_one { 0.0 } else { unit * size };
-    let rounding = budget.max(least) + format.floor + own;
+    let center_error = if dtype == DType::F64 { DOUBLE_DOUBLE * mass } else { 0.0 };
+    // Once the depth is limited, the budget covers the rounding of another addition.
+    let min_rounding = if depth < sequential_depth { 0.0 } else { unit * size };
+    let rounding = budget.max(min_rounding) + format.floor + center_error;
     let chain = Chain::Sum;
     let sign_free = exact && hi == 0.0;
-    settle(
+    round_result(
         format,
         Real { hi, lo, radius, mass, terms, cells, depth, low, chain, sign_free },
         rounding,
@@ -172,7 +176,7 @@ fn add_reals(dtype: DType, a: Real, b: Real, depth_max: u32) -> Cell {
 pub(crate) fn mul(dtype: DType, a: Cell, b: Cell) -> Cell {
     match (a, b) {
         (Cell::Real(a), Cell::Real(b)) => mul_reals(dtype, a, b),
-        _ => blocked(&[a, b]).unwrap_or_else(|| match (a, b) {
+        _ => propagated(&[a, b]).unwrap_or_else(|| match (a, b) {
             (Cell::Inf { negative, .. }, Cell::Real(x))
             | (Cell::Real(x), Cell::Inf { negative, .. }) => scale_infinity(negative, x),
             (Cell::Inf { negative: x, .. }, Cell::Inf { negative: y, .. }) => {
@@ -194,14 +198,15 @@ fn scale_infinity(negative: bool, x: Real) -> Cell {
     }
 }
 
-/// How many of the roundings of a product in some order a factor accounts for: multiplying by
-/// a power of two rounds nothing.
+/// Returns the number of roundings of a product, in any order, that a factor accounts for: none for
+/// a power of two, which is exact.
 fn factors_of(x: &Real) -> u32 {
     let is_power = x.is_exact() && x.hi.to_bits() & ((1 << 52) - 1) == 0;
     if x.chain == Chain::Product { x.terms } else { u32::from(!is_power) }
 }
 
-/// The product of the magnitudes above 1, and the exponent of that of the magnitudes below 1.
+/// Returns the product of the factors' magnitudes above 1, and the exponent of the product of those
+/// below 1.
 fn extent_of(x: &Real) -> (f64, i32) {
     if x.chain == Chain::Product {
         return (x.mass, x.low.into());
@@ -210,7 +215,7 @@ fn extent_of(x: &Real) -> (f64, i32) {
     (x.magnitude().max(1.0), low)
 }
 
-/// The double-double product of two centers, and whether it is exact.
+/// Returns the double-double product of two centers, and whether it is exact.
 fn mul_centers(dtype: DType, a: Real, b: Real) -> (f64, f64, bool) {
     let hi = a.hi * b.hi;
     let sources_exact = a.is_exact() && b.is_exact();
@@ -230,21 +235,21 @@ fn mul_reals(dtype: DType, a: Real, b: Real) -> Cell {
     let radius = a.hi.abs() * b.radius + b.hi.abs() * a.radius + a.radius * b.radius;
     let ((up_a, low_a), (up_b, low_b)) = (extent_of(&a), extent_of(&b));
     let (mass, low) = (up_a * up_b, (low_a + low_b).max(-30_000));
-    let reordered = a.chain == Chain::Product || b.chain == Chain::Product;
-    if reordered && mass >= format.overflow {
+    let is_reorderable = a.chain == Chain::Product || b.chain == Chain::Product;
+    if is_reorderable && mass >= format.overflow {
         return Cell::Unspecified(Reason::Overflow);
     }
-    let underflows = reordered && low <= format.exponent_min;
+    let underflows = is_reorderable && low <= format.exponent_min;
     let exact = center_exact && format.holds(hi) && (!underflows || hi == 0.0);
     let terms = factors_of(&a).saturating_add(factors_of(&b));
     let size = hi.abs() + radius;
     let budget = |count: u32, size: f64| f64::from(count.saturating_sub(1)) * unit * size;
-    let spent = |x: &Real, other: &Real| match x.chain {
-        Chain::Product => (x.radius * other.hi.abs()).min(budget(x.terms, hi.abs())),
+    let spent = |x: &Real, factor: &Real| match x.chain {
+        Chain::Product => (x.radius * factor.hi.abs()).min(budget(x.terms, hi.abs())),
         Chain::Leaf | Chain::Sum => 0.0,
     };
-    let own = budget(terms, size) - spent(&a, &b) - spent(&b, &a);
-    let once = if terms > 1 { unit * size } else { unit * pow2(-20) * size };
+    let remaining = budget(terms, size) - spent(&a, &b) - spent(&b, &a);
+    let min_rounding = if terms > 1 { unit * size } else { unit * pow2(-20) * size };
     let floors = if underflows { format.floor * (1.0 + mass) } else { format.floor };
     let sign = a.sign().and_then(|x| b.sign().map(|y| x != y));
     let chain = Chain::Product;
@@ -252,12 +257,12 @@ fn mul_reals(dtype: DType, a: Real, b: Real) -> Cell {
     let low = low as i16;
     let (cells, depth) = (1, 0);
     let real = Real { hi, lo, radius, mass, terms, cells, depth, low, chain, sign_free };
-    settle(format, real, own.max(once) + floors, exact)
+    round_result(format, real, remaining.max(min_rounding) + floors, exact)
 }
 
 /// `a / b`.
 pub(crate) fn div(dtype: DType, a: Cell, b: Cell) -> Cell {
-    if let Some(cell) = blocked(&[a, b]) {
+    if let Some(cell) = propagated(&[a, b]) {
         return cell;
     }
     match (a, b) {
@@ -287,7 +292,7 @@ fn over_zero(a: Real, zero: Real) -> Cell {
     }
 }
 
-/// `a / b` where no number of `b` is zero.
+/// `a / b` where zero is not within the bounds of `b`.
 fn div_reals(dtype: DType, a: Real, b: Real) -> Cell {
     if a.is_zero() {
         return Cell::zero(a.sign().and_then(|x| b.sign().map(|y| x != y)));
@@ -303,11 +308,11 @@ fn div_reals(dtype: DType, a: Real, b: Real) -> Cell {
         (0.0, hi * b.hi == a.hi)
     };
     let exact = a.is_exact() && b.is_exact() && divides && format.holds(hi);
-    let nearest = b.least().abs().min(b.most().abs());
+    let nearest = b.lower().abs().min(b.upper().abs());
     let inherited = a.radius + hi.abs() * b.radius;
     let radius = if inherited == 0.0 { 0.0 } else { inherited / nearest * SLACK };
     let rounding = rounding_unit(format) * (hi.abs() + radius) + format.floor;
-    settle(format, Real::ball(hi, lo, radius), rounding, exact)
+    round_result(format, Real::ball(hi, lo, radius), rounding, exact)
 }
 
 /// The square root; NaN below zero, `-0` for `-0`.
@@ -315,7 +320,7 @@ pub(crate) fn sqrt(dtype: DType, x: Cell) -> Cell {
     let real = match x {
         Cell::Real(real) => real,
         _ => {
-            return blocked(&[x]).unwrap_or(match x {
+            return propagated(&[x]).unwrap_or(match x {
                 Cell::Inf { negative: true, .. } => Cell::nan(),
                 _ => x,
             });
@@ -324,10 +329,10 @@ pub(crate) fn sqrt(dtype: DType, x: Cell) -> Cell {
     if real.is_zero() {
         return Cell::Real(real.leaf());
     }
-    if real.most() < 0.0 {
+    if real.upper() < 0.0 {
         return Cell::nan();
     }
-    if real.least() < 0.0 {
+    if real.lower() < 0.0 {
         return Cell::Unspecified(Reason::Straddle);
     }
     let format = format(dtype);
@@ -340,16 +345,16 @@ pub(crate) fn sqrt(dtype: DType, x: Cell) -> Cell {
         (0.0, hi * hi == real.hi)
     };
     let exact = real.is_exact() && square && format.holds(hi);
-    // sqrt(c) - sqrt(c - r) = r / (sqrt(c) + sqrt(c - r)) is the larger of the two sides.
-    let least = real.least().max(0.0).sqrt();
-    let radius = if real.is_exact() { 0.0 } else { real.radius / (hi + least) * SLACK };
+    // sqrt(c) - sqrt(c - r) = r / (sqrt(c) + sqrt(c - r)) is the larger of the two deviations.
+    let lower = real.lower().max(0.0).sqrt();
+    let radius = if real.is_exact() { 0.0 } else { real.radius / (hi + lower) * SLACK };
     let rounding = rounding_unit(format) * (hi + radius) + format.floor;
-    settle(format, Real::ball(hi, lo, radius), rounding, exact)
+    round_result(format, Real::ball(hi, lo, radius), rounding, exact)
 }
 
-/// The larger one; NaN if either is.
+/// `max(a, b)`; NaN if either is.
 pub(crate) fn max(a: Cell, b: Cell) -> Cell {
-    if let Some(cell) = blocked(&[a, b]) {
+    if let Some(cell) = propagated(&[a, b]) {
         return cell;
     }
     match (a, b) {
@@ -368,23 +373,26 @@ fn max_reals(a: Real, b: Real) -> Cell {
         let sign = a.sign().filter(|_| a.sign() == b.sign());
         return if a.hi == 0.0 { Cell::zero(sign) } else { Cell::Real(a.leaf()) };
     }
-    if a.least() >= b.most() {
+    if a.lower() >= b.upper() {
         return Cell::Real(a.leaf());
     }
-    if b.least() >= a.most() {
+    if b.lower() >= a.upper() {
         return Cell::Real(b.leaf());
     }
-    // Rounding a bound outwards near f64::MAX gives infinity, which no number exceeds.
-    let least = a.least().max(b.least()).max(f64::MIN);
-    let most = a.most().max(b.most()).min(f64::MAX);
-    let hi = least / 2.0 + most / 2.0;
-    let radius = (most - hi).max(hi - least).next_up() * SLACK;
+    // Rounding a bound outwards near f64::MAX gives infinity, but the numbers are finite.
+    let lower = a.lower().max(b.lower()).max(f64::MIN);
+    let upper = a.upper().max(b.upper()).min(f64::MAX);
+    let hi = lower / 2.0 + upper / 2.0;
+    let radius = (upper - hi).max(hi - lower).next_up() * SLACK;
     Cell::Real(Real::ball(hi, 0.0, radius))
 }
 
-/// How two floats compare; `None` if either is NaN.
+/// Compares two floats; `None` if either is NaN.
+///
+/// # Errors
+/// A source is unspecified, or its bounds do not decide the comparison.
 pub(crate) fn order(a: Cell, b: Cell) -> Result<Option<Ordering>, Reason> {
-    match blocked(&[a, b]) {
+    match propagated(&[a, b]) {
         Some(Cell::Unspecified(reason)) => return Err(reason),
         Some(_) => return Ok(None),
         None => {}
@@ -395,8 +403,8 @@ pub(crate) fn order(a: Cell, b: Cell) -> Result<Option<Ordering>, Reason> {
         _ => 0,
     };
     match (a, b) {
-        (Cell::Real(a), Cell::Real(b)) if a.most() < b.least() => Ok(Some(Ordering::Less)),
-        (Cell::Real(a), Cell::Real(b)) if b.most() < a.least() => Ok(Some(Ordering::Greater)),
+        (Cell::Real(a), Cell::Real(b)) if a.upper() < b.lower() => Ok(Some(Ordering::Less)),
+        (Cell::Real(a), Cell::Real(b)) if b.upper() < a.lower() => Ok(Some(Ordering::Greater)),
         (Cell::Real(a), Cell::Real(b)) if a.is_exact() && b.is_exact() => Ok(Some(Ordering::Equal)),
         (Cell::Real(_), Cell::Real(_)) => Err(Reason::Straddle),
         _ => Ok(Some(infinity(a).cmp(&infinity(b)))),
@@ -407,6 +415,7 @@ pub(crate) fn order(a: Cell, b: Cell) -> Result<Option<Ordering>, Reason> {
 mod tests {
     use super::*;
 
+    /// Returns the value of an exact number or an infinity.
     fn exact(cell: Cell) -> Option<f64> {
         match cell {
             Cell::Real(real) if real.is_exact() => Some(real.hi),
@@ -424,7 +433,7 @@ mod tests {
     fn radius(cell: Cell) -> f64 {
         match cell {
             Cell::Real(real) => real.radius,
-            _ => panic!("{cell:?} is no number"),
+            _ => panic!("{cell:?} is not a finite number"),
         }
     }
 
@@ -462,7 +471,7 @@ mod tests {
     fn zero_signs_are_kept_or_free() {
         let sign = |cell| match cell {
             Cell::Real(real) if real.is_zero() => real.sign(),
-            other => panic!("{other:?} is no zero"),
+            cell => panic!("{cell:?} is not a zero"),
         };
         let (plus, minus) = (cell(0.0), cell(-0.0));
         for dtype in [DType::F16, DType::F64] {
@@ -509,7 +518,7 @@ mod tests {
         // 3 * 5 is exact, but 3 * (5 * 0.1) rounds twice.
         let fifteen = mul(DType::F32, cell(3.0), cell(5.0));
         assert!(radius(mul(DType::F32, fifteen, tenth)) > 1.5 * unit * 1.9);
-        // 2 * 3 * 2^-1 is exact whatever is done first.
+        // 2 * 3 * 2^-1 is exact in any order.
         let six = mul(DType::F32, cell(2.0), cell(3.0));
         assert_eq!(exact(mul(DType::F32, six, cell(0.5))), Some(3.0));
     }

@@ -1,14 +1,14 @@
-//! Conversions between dtypes. Unlike other float ops a cast rounds for certain: it asks for the
-//! nearest number of the new dtype, and no legal computation keeps more.
+//! Conversions between dtypes. Unlike other float ops, a cast always rounds: the result is the
+//! nearest number of the new dtype, and no legal computation keeps a higher precision.
 
 use gradiff_corpus::DType;
 
-use crate::arithmetic::{rounding_unit, settle};
+use crate::arithmetic::{round_result, rounding_unit};
 use crate::cell::{Cell, Real, Reason};
 use crate::format::{decode, encode, format};
 use crate::integer::{in_range, value, wrap};
 
-/// The value `x` of dtype `from` as dtype `to`.
+/// Converts `x` of dtype `from` to dtype `to`.
 pub(crate) fn cast(from: DType, to: DType, x: Cell) -> Cell {
     if from == to {
         return x;
@@ -48,19 +48,19 @@ fn float_to_float(from: DType, to: DType, x: Cell) -> Cell {
             Cell::Real(Real { hi: rounded, ..real })
         };
     }
-    // Only f64 looks at `lo`, so what leaves f64 takes it into the bound.
+    // Only f64 uses `lo`; for other dtypes the bound must cover it.
     let radius = real.radius + real.lo.abs();
     let real = Real { lo: 0.0, radius, ..real };
     let lossless = target.precision >= source.precision && wider_range;
     let rounding =
         if lossless { 0.0 } else { rounding_unit(target) * real.magnitude() + target.floor };
-    match settle(target, real, rounding, false) {
+    match round_result(target, real, rounding, false) {
         Cell::Inf { negative, .. } => Cell::infinity(negative),
         cell => cell,
     }
 }
 
-/// Whether it is not zero; NaN is not.
+/// Converts a float to a bool: `x != 0`, which is true for NaN.
 fn float_to_bool(x: Cell) -> Cell {
     match x {
         Cell::Real(real) if real.is_zero() => Cell::bool(false),
@@ -70,7 +70,7 @@ fn float_to_bool(x: Cell) -> Cell {
     }
 }
 
-/// Cuts toward zero.
+/// Converts a float to an integer, truncating toward zero.
 fn float_to_int(to: DType, x: Cell) -> Cell {
     let Cell::Real(real) = x else {
         return match x {
@@ -79,18 +79,18 @@ fn float_to_int(to: DType, x: Cell) -> Cell {
             _ => Cell::Unspecified(Reason::CastOutOfRange),
         };
     };
-    // `as` saturates at the ends of i128, which are out of every range.
-    let (least, most) = (real.least().trunc() as i128, real.most().trunc() as i128);
-    if !in_range(to, least) || !in_range(to, most) {
+    // `as` saturates at the ends of i128, which are out of range for every dtype.
+    let (low, high) = (real.lower().trunc() as i128, real.upper().trunc() as i128);
+    if !in_range(to, low) || !in_range(to, high) {
         Cell::Unspecified(Reason::CastOutOfRange)
-    } else if least != most {
+    } else if low != high {
         Cell::Unspecified(Reason::Straddle)
     } else {
-        Cell::Int(wrap(to, least))
+        Cell::Int(wrap(to, low))
     }
 }
 
-/// The bits of `x` as dtype `to`, of the same size.
+/// Reinterprets the bits of `x` as dtype `to`, which has the same size.
 pub(crate) fn bitcast(from: DType, to: DType, x: Cell) -> Cell {
     match x {
         Cell::Unspecified(_) => x,
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn floats_cut_toward_zero_within_range_only() {
+    fn floats_truncate_toward_zero_within_range_only() {
         check_real(DType::I8, 127.9, Some(127));
         check_real(DType::I8, -128.9, Some(-128));
         check_real(DType::I8, 128.0, None);
@@ -154,7 +154,7 @@ mod tests {
 
     #[test]
     fn narrowing_rounds_once() {
-        // Through f32 first, this would become a tie and go down to 1.
+        // Rounded to f32 first, this would become a tie and round down to 1.
         let value = 1.0 + 2f64.powi(-11) + 2f64.powi(-40);
         check(DType::F64, DType::F16, value.to_bits(), Some(0x3c01));
         check(DType::F64, DType::F32, 1e300f64.to_bits(), Some(0x7f80_0000));
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn bounds_straddle_or_do_not() {
+    fn casts_are_decided_by_the_bounds() {
         let near = |center, radius| Cell::Real(Real::ball(center, 0.0, radius));
         assert_eq!(cast(DType::F32, DType::I32, near(2.5, 0.25)), Cell::Int(2));
         let straddle = Cell::Unspecified(Reason::Straddle);

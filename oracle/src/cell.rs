@@ -1,10 +1,10 @@
-//! One element of a value: what every legal computation of it may give. Knows no op.
+//! An element of a value, as the set of results of its legal computations. Knows no op.
 
 use gradiff_corpus::DType;
 
 use crate::format::{decode, encode, is_nan_bits, lowest_bit};
 
-/// Why no value can be demanded of an element.
+/// The reason why an element is unspecified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Reason {
     /// An integer was divided by zero: undefined.
@@ -17,16 +17,16 @@ pub enum Reason {
     Overflow,
     /// A decision (comparison, cast to int or bool, pole) falls within the error bound.
     Straddle,
-    /// A decision hangs on the sign of a zero, which is free.
+    /// A decision depends on the sign of a zero, which is free.
     ZeroSign,
-    /// The bits of a number that is known only within bounds, or of a computed NaN.
+    /// The element depends on the bits of an inexact number or of a computed NaN.
     InexactBits,
-    /// The error bound is as large as the number, or larger than any.
+    /// The error bound is too large to say anything, or infinite.
     Unbounded,
 }
 
 impl Reason {
-    /// All of them.
+    /// All reasons.
     pub const ALL: [Reason; 8] = [
         Reason::DivisionByZero,
         Reason::ShiftOutOfRange,
@@ -38,7 +38,7 @@ impl Reason {
         Reason::Unbounded,
     ];
 
-    /// A stable word for reports: `division-by-zero`, `straddle`, ...
+    /// Returns the name in reports, which is stable: `division-by-zero`, `straddle`, ...
     pub fn name(self) -> &'static str {
         match self {
             Reason::DivisionByZero => "division-by-zero",
@@ -52,31 +52,32 @@ impl Reason {
         }
     }
 
-    /// Whether the program itself is undefined there, as opposed to merely not pinned down.
+    /// Returns whether the program has undefined behaviour there, as opposed to a result that the
+    /// bounds do not determine.
     pub fn is_undefined(self) -> bool {
         matches!(self, Reason::DivisionByZero | Reason::ShiftOutOfRange | Reason::CastOutOfRange)
     }
 }
 
-/// An element within the evaluator.
+/// An element in the evaluator.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Cell {
     /// A bool or integer: its bit pattern, zero-extended.
     Int(u64),
     /// A finite float within bounds.
     Real(Real),
-    /// An infinity; `overflowed` if a wider intermediate would have stayed finite.
+    /// An infinity; `overflowed` if it would have stayed finite in a wider intermediate type.
     Inf { negative: bool, overflowed: bool },
-    /// A NaN: of these bits if it is data moved untouched, else of any.
+    /// A NaN: with these bits if it is unchanged data, else with any.
     Nan(Option<u64>),
-    /// Nothing is known.
+    /// Any value.
     Unspecified(Reason),
 }
 
-/// How a number came about, as far as it may be computed in another order.
+/// The kind of op that computes a number, as far as the op may be reordered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Chain {
-    /// Neither a sum nor a product, or one that may not be taken apart.
+    /// Neither a sum nor a product, or one that must not be reordered.
     Leaf,
     /// A sum of `terms` numbers.
     Sum,
@@ -84,12 +85,13 @@ pub(crate) enum Chain {
     Product,
 }
 
-/// A finite float: the number that real arithmetic gives, and how far legal ones may be off.
+/// A finite float: the result of real arithmetic, and a bound of the error of legal computations.
 ///
-/// `hi + lo` is the number (`lo` is used for f64 only); `radius` 0 means that every legal
-/// computation gives exactly `hi`. For a chain of `terms` numbers, `mass` and `low` bound what
-/// other orders can meet on the way: sums: the sum of magnitudes, and the exponent of a common
-/// grid; products: the product of the magnitudes above 1, and the exponent of that of those below.
+/// The result is `hi + lo` (`lo` is used for f64 only). A `radius` of 0 means that every legal
+/// computation gives exactly `hi`. For a chain of `terms` numbers, `mass` and `low` bound the
+/// intermediate results of other orders. For a sum, they are the sum of the magnitudes and the
+/// exponent of a common grid; for a product, the product of the magnitudes above 1 and the exponent
+/// of the product of those below 1.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Real {
     pub(crate) hi: f64,
@@ -97,9 +99,9 @@ pub(crate) struct Real {
     pub(crate) radius: f64,
     pub(crate) mass: f64,
     pub(crate) terms: u32,
-    /// Of a sum: how many numbers were added up, zeros among them.
+    /// Number of terms of a sum, including zeros.
     pub(crate) cells: u32,
-    /// Of a sum: the most roundings that a term passes through.
+    /// Maximum number of additions that a term of a sum passes through.
     pub(crate) depth: u32,
     pub(crate) low: i16,
     pub(crate) chain: Chain,
@@ -108,19 +110,19 @@ pub(crate) struct Real {
 }
 
 impl Real {
-    /// A number that every legal computation gives.
+    /// Creates a number that every legal computation gives.
     pub(crate) fn exact(value: f64) -> Real {
         Real::ball(value, 0.0, 0.0)
     }
 
-    /// A number known within `radius`.
+    /// Creates a number with an error of at most `radius`.
     pub(crate) fn ball(hi: f64, lo: f64, radius: f64) -> Real {
         let chain = Chain::Leaf;
         let (terms, cells, depth) = (1, 1, 0);
         Real { hi, lo, radius, mass: 0.0, terms, cells, depth, low: 0, chain, sign_free: false }
     }
 
-    /// The same bounds, no longer to be taken apart.
+    /// Returns the number with the same bounds as a leaf, which must not be reordered.
     pub(crate) fn leaf(self) -> Real {
         Real { mass: 0.0, terms: 1, cells: 1, depth: 0, low: 0, chain: Chain::Leaf, ..self }
     }
@@ -129,12 +131,12 @@ impl Real {
         self.radius == 0.0
     }
 
-    /// Whether it is exactly zero, of whatever sign.
+    /// Returns whether the number is exactly zero, of either sign.
     pub(crate) fn is_zero(&self) -> bool {
         self.hi == 0.0 && self.radius == 0.0
     }
 
-    /// The largest magnitude within the bounds, rounded up.
+    /// Returns the largest magnitude within the bounds, rounded up.
     pub(crate) fn magnitude(&self) -> f64 {
         if self.radius == 0.0 {
             return self.hi.abs();
@@ -142,34 +144,35 @@ impl Real {
         (self.hi.abs() + (self.lo.abs() + self.radius)).next_up()
     }
 
-    /// The least number within the bounds, rounded down.
-    pub(crate) fn least(&self) -> f64 {
+    /// Returns the smallest number within the bounds, rounded down.
+    pub(crate) fn lower(&self) -> f64 {
         if self.radius == 0.0 {
             return self.hi;
         }
         (self.hi - (self.lo.abs() + self.radius).next_up()).next_down()
     }
 
-    /// The largest number within the bounds, rounded up.
-    pub(crate) fn most(&self) -> f64 {
+    /// Returns the largest number within the bounds, rounded up.
+    pub(crate) fn upper(&self) -> f64 {
         if self.radius == 0.0 {
             return self.hi;
         }
         (self.hi + (self.lo.abs() + self.radius).next_up()).next_up()
     }
 
-    /// Whether zero lies within the bounds.
+    /// Returns whether zero is within the bounds.
     pub(crate) fn may_be_zero(&self) -> bool {
-        self.least() <= 0.0 && 0.0 <= self.most()
+        self.lower() <= 0.0 && 0.0 <= self.upper()
     }
 
-    /// Whether it is negative, if all within the bounds agree; zeros of a known sign do.
+    /// Returns whether the number is negative; `None` if the bounds, or a zero of free sign, allow
+    /// both.
     pub(crate) fn sign(&self) -> Option<bool> {
         let unknown = self.sign_free || (!self.is_exact() && self.may_be_zero());
         (!unknown).then(|| self.hi.is_sign_negative())
     }
 
-    /// Exponent of the grid it lies on, as a term of a sum; large for zero.
+    /// Returns the exponent of the grid of the number as a term of a sum; a large one for zero.
     pub(crate) fn grid(&self) -> i16 {
         if self.chain == Chain::Sum {
             self.low
@@ -180,7 +183,7 @@ impl Real {
 }
 
 impl Cell {
-    /// The element of this bit pattern.
+    /// Creates the element with this bit pattern.
     pub(crate) fn from_bits(dtype: DType, bits: u64) -> Cell {
         if !dtype.is_float() {
             return Cell::Int(bits);
@@ -192,23 +195,23 @@ impl Cell {
         if value.is_infinite() { Cell::infinity(value < 0.0) } else { Cell::exact(value) }
     }
 
-    /// A float that every legal computation gives.
+    /// Creates a float that every legal computation gives.
     pub(crate) fn exact(value: f64) -> Cell {
         Cell::Real(Real::exact(value))
     }
 
-    /// A true infinity: not a number that grew too large.
+    /// Creates a true infinity, as opposed to an overflow.
     pub(crate) fn infinity(negative: bool) -> Cell {
         Cell::Inf { negative, overflowed: false }
     }
 
-    /// An exact zero whose sign is `negative`, or free.
+    /// Creates an exact zero that is `negative` or, if `None`, has a free sign.
     pub(crate) fn zero(negative: Option<bool>) -> Cell {
         let value = if negative == Some(true) { -0.0 } else { 0.0 };
         Cell::Real(Real { sign_free: negative.is_none(), ..Real::exact(value) })
     }
 
-    /// A computed NaN.
+    /// Creates a computed NaN.
     pub(crate) fn nan() -> Cell {
         Cell::Nan(None)
     }
@@ -217,7 +220,7 @@ impl Cell {
         Cell::Int(value.into())
     }
 
-    /// The bit pattern, if every legal computation gives the same.
+    /// Returns the bit pattern, if every legal computation gives the same.
     pub(crate) fn bits(&self, dtype: DType) -> Option<u64> {
         match self {
             Cell::Int(bits) => Some(*bits),
@@ -251,7 +254,7 @@ mod tests {
     #[test]
     fn bounds_are_outside_the_ball() {
         let real = Real::ball(1.0, 0.0, 2f64.powi(-54));
-        assert!(real.least() < 1.0 && 1.0 < real.most() && real.magnitude() > 1.0);
+        assert!(real.lower() < 1.0 && 1.0 < real.upper() && real.magnitude() > 1.0);
         assert_eq!(Real::exact(-0.0).sign(), Some(true));
         assert_eq!(Real::ball(1.0, 0.0, 2.0).sign(), None);
     }

@@ -1,4 +1,4 @@
-//! The evaluator: statement after statement, every value in full.
+//! The evaluator: computes all elements of each statement in turn.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -13,16 +13,16 @@ use crate::cell::{Cell, Reason};
 use crate::infer::{self, Check, broadcast, count, limit, promote};
 use crate::judge::Expected;
 use crate::movement;
-use crate::reduce::Sums;
+use crate::reduce::SumDepth;
 use crate::{arithmetic, integer, reduce, transcendental};
 
-/// Why a program has no meaning.
+/// The reason why a program is ill-formed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}{message}", statement.map_or(String::new(), |number| format!("statement {number}: ")))]
 pub struct Error {
-    /// Number of the statement at fault; `None` if an output is.
+    /// Number of the ill-formed statement; `None` if an output is ill-formed.
     pub statement: Option<usize>,
-    /// What was asked, and what is allowed.
+    /// The operation, and what is allowed.
     pub message: String,
 }
 
@@ -33,37 +33,38 @@ struct Value {
     cells: Rc<Vec<Cell>>,
 }
 
-/// Computes what every legal computation of `program` may give: one [`Expected`] per output, in
-/// order.
+/// Computes the results that legal computations of `program` may have: one [`Expected`] per output,
+/// in order.
 ///
 /// # Errors
 /// The program is ill-formed: an unknown value, a dtype that an op does not take, shapes that do
-/// not go together, a literal that its dtype cannot hold, more than 2^24 elements in a value.
+/// not fit, a literal that its dtype cannot represent, more than 2^24 elements in a value.
 pub fn evaluate(program: &Program) -> Result<Vec<Expected>, Error> {
-    expected(program, Sums::Cascaded)
+    expected(program, SumDepth::Cascaded)
 }
 
-/// Does what [`evaluate`] does, of an engine that adds up the elements of a reduction one after the
-/// other, however many they are: that is a long way from the exact sum.
+/// Does what [`evaluate`] does, for an engine that adds up all elements of a reduction in a single
+/// accumulator. For long sums the error bounds are much wider.
 ///
 /// # Errors
 /// Those of [`evaluate`].
 pub fn evaluate_in_order(program: &Program) -> Result<Vec<Expected>, Error> {
-    expected(program, Sums::OneByOne)
+    expected(program, SumDepth::Sequential)
 }
 
-fn expected(program: &Program, sums: Sums) -> Result<Vec<Expected>, Error> {
+fn expected(program: &Program, sums: SumDepth) -> Result<Vec<Expected>, Error> {
     let values = run(program, sums, &mut |_| {})?;
     let output = |id: &ValueId| {
-        let value = values[id.0 as usize].clone().expect("an output is used to the end");
+        let value = values[id.0 as usize].clone().expect("outputs are never dropped");
         let Value { dtype, shape, cells } = value;
         Expected::new(dtype, shape, Rc::unwrap_or_clone(cells))
     };
     Ok(program.outputs.iter().map(output).collect())
 }
 
-/// Whether every float that the program meets, also on the way, is a number: no infinity, no NaN,
-/// and none that merely may be one. What holds of numbers alone may be asked of such programs.
+/// Returns whether every float in the program, intermediate values included, is certainly finite:
+/// neither an infinity nor NaN. Properties that hold for finite numbers only can be checked on such
+/// programs.
 ///
 /// # Errors
 /// Those of [`evaluate`].
@@ -71,10 +72,11 @@ pub fn is_finite(program: &Program) -> Result<bool, Error> {
     let mut statements = program.statements.iter();
     let mut is_finite = true;
     let is_number = |cell: &Cell| matches!(cell, Cell::Int(_) | Cell::Real(_));
-    run(program, Sums::Cascaded, &mut |value| {
+    run(program, SumDepth::Cascaded, &mut |value| {
         let literals = statements.next().map_or_else(Vec::new, literals);
         let is_literal_number = |number: &&Literal| match number {
-            // A comparison does not say in which dtype: one that fits the narrowest fits all.
+            // The dtype of a comparison's sources is not known here; every float dtype represents
+            // what f16 does.
             Literal::Float(x) if !value.dtype.is_float() => (-F16_MAX..=F16_MAX).contains(x),
             Literal::Float(_) => literal(value.dtype, number).is_ok_and(|cell| is_number(&cell)),
             _ => true,
@@ -84,10 +86,10 @@ pub fn is_finite(program: &Program) -> Result<bool, Error> {
     Ok(is_finite)
 }
 
-/// The largest f16, which every other float dtype has as well.
+/// The largest f16.
 const F16_MAX: f64 = 65504.0;
 
-/// The numbers that stand beside values in a statement.
+/// Returns the literal operands of a statement.
 fn literals(statement: &Statement) -> Vec<&Literal> {
     let operands: &[Operand] = match statement {
         Statement::Binary { srcs, .. } => srcs,
@@ -101,15 +103,15 @@ fn literals(statement: &Statement) -> Vec<&Literal> {
     literals.collect()
 }
 
-/// Statements that make elements of each output unspecified: for each reason among its elements,
-/// the number of the first statement that brings it in. A second evaluation, which nobody needs
-/// where nothing is unspecified.
+/// Finds the statements that make elements of each output unspecified: for each reason among its
+/// elements, the number of the first statement that introduces it. Evaluates the program again, so
+/// call it only if something is unspecified.
 ///
 /// # Errors
 /// Those of [`evaluate`].
 pub fn origins(program: &Program) -> Result<Vec<BTreeMap<Reason, usize>>, Error> {
     let mut origins: Vec<BTreeMap<Reason, usize>> = Vec::with_capacity(program.statements.len());
-    run(program, Sums::Cascaded, &mut |value| {
+    run(program, SumDepth::Cascaded, &mut |value| {
         let number = origins.len();
         let mut inherited: BTreeMap<Reason, usize> = BTreeMap::new();
         for_each_source(&program.statements[number], |source| {
@@ -128,30 +130,31 @@ pub fn origins(program: &Program) -> Result<Vec<BTreeMap<Reason, usize>>, Error>
     Ok(program.outputs.iter().map(|id| origins[id.0 as usize].clone()).collect())
 }
 
-/// The values of all statements, shown to `visit` one after the other; kept while they are used.
+/// Computes the values of all statements, and calls `visit` with each. Values are dropped after
+/// their last use.
 fn run(
     program: &Program,
-    sums: Sums,
+    sums: SumDepth,
     visit: &mut dyn FnMut(&Value),
 ) -> Result<Vec<Option<Value>>, Error> {
     let mut values: Vec<Option<Value>> = Vec::with_capacity(program.statements.len());
     let last_uses = last_uses(program)?;
     for (number, statement) in program.statements.iter().enumerate() {
-        let value = step(statement, sums, &values)
+        let value = evaluate_statement(statement, sums, &values)
             .map_err(|message| Error { statement: Some(number), message })?;
         visit(&value);
         values.push(Some(value));
         for_each_source(statement, |source| {
-            let at = source.0 as usize;
-            if last_uses.get(at) == Some(&number) {
-                values[at] = None;
+            let index = source.0 as usize;
+            if last_uses.get(index) == Some(&number) {
+                values[index] = None;
             }
         });
     }
     Ok(values)
 }
 
-/// For each value the last statement that uses it; `usize::MAX` for outputs and unused ones.
+/// Returns the last statement that uses each value; `usize::MAX` for outputs and unused values.
 fn last_uses(program: &Program) -> Result<Vec<usize>, Error> {
     let total = program.statements.len();
     let mut last = vec![usize::MAX; total];
@@ -208,7 +211,11 @@ fn get(values: &[Option<Value>], id: ValueId) -> Check<&Value> {
     values.get(id.0 as usize).and_then(Option::as_ref).ok_or_else(missing)
 }
 
-fn step(statement: &Statement, sums: Sums, values: &[Option<Value>]) -> Check<Value> {
+fn evaluate_statement(
+    statement: &Statement,
+    sums: SumDepth,
+    values: &[Option<Value>],
+) -> Check<Value> {
     match statement {
         Statement::Input { dtype, shape, fill } => input(*dtype, shape, fill),
         Statement::Const { dtype, shape, value } => {
@@ -230,16 +237,16 @@ fn step(statement: &Statement, sums: Sums, values: &[Option<Value>]) -> Check<Va
             infer::check_bitcast(src.dtype, *dtype)?;
             Ok(src.map(*dtype, |cell| bitcast(src.dtype, *dtype, cell)))
         }
-        Statement::Reduce { op, src, axes } => fold(*op, sums, get(values, *src)?, axes),
+        Statement::Reduce { op, src, axes } => reduce(*op, sums, get(values, *src)?, axes),
         Statement::Contiguous { src } | Statement::Realize { src } | Statement::Detach { src } => {
             Ok(get(values, *src)?.clone())
         }
-        _ => step_movement(statement, values),
+        _ => evaluate_movement(statement, values),
     }
 }
 
-/// The statements that only move elements.
-fn step_movement(statement: &Statement, values: &[Option<Value>]) -> Check<Value> {
+/// Evaluates a statement that only moves elements.
+fn evaluate_movement(statement: &Statement, values: &[Option<Value>]) -> Check<Value> {
     match statement {
         Statement::Reshape { src, shape } => {
             let src = get(values, *src)?;
@@ -273,13 +280,13 @@ fn step_movement(statement: &Statement, values: &[Option<Value>]) -> Check<Value
         Statement::Gather { src, axis, index } => {
             gather(get(values, *src)?, *axis, get(values, *index)?)
         }
-        other => panic!("{other:?} is no movement"),
+        _ => panic!("{statement:?} does not move elements"),
     }
 }
 
 impl Value {
     fn new(dtype: DType, shape: Shape, cells: Vec<Cell>) -> Value {
-        assert_eq!(count(&shape), cells.len(), "a value holds what its shape says");
+        assert_eq!(count(&shape), cells.len(), "elements of shape {shape:?}");
         Value { dtype, shape, cells: Rc::new(cells) }
     }
 
@@ -295,7 +302,7 @@ impl Value {
 
 fn literal(dtype: DType, literal: &Literal) -> Check<Cell> {
     let bits = literal_bits(dtype, literal)
-        .ok_or_else(|| format!("{literal:?} is no {}", dtype.name()))?;
+        .ok_or_else(|| format!("{literal:?} is not representable in {}", dtype.name()))?;
     Ok(Cell::from_bits(dtype, bits))
 }
 
@@ -305,11 +312,11 @@ fn input(dtype: DType, shape: &[usize], data: &Fill) -> Check<Value> {
     if let Fill::Explicit(bits) = data {
         if bits.len() != total {
             let given = bits.len();
-            return Err(format!("{given} elements given for shape {shape:?} of {total}"));
+            return Err(format!("{given} elements for shape {shape:?}, which has {total}"));
         }
         let width = if dtype == DType::Bool { 1 } else { 8 * dtype.size_bytes() };
         if let Some(bits) = bits.iter().find(|bits| width < 64 && **bits >> width != 0) {
-            return Err(format!("{bits:#x} is no bit pattern of {}", dtype.name()));
+            return Err(format!("{bits:#x} is not a bit pattern of {}", dtype.name()));
         }
     }
     let array = fill(dtype, &shape, data);
@@ -319,7 +326,7 @@ fn input(dtype: DType, shape: &[usize], data: &Fill) -> Check<Value> {
 
 fn arange(dtype: DType, start: i64, step: i64, count: usize) -> Check<Value> {
     if !dtype.is_int() {
-        return Err(format!("arange gives integers, not {}", dtype.name()));
+        return Err(format!("arange of {}: only integer dtypes are allowed", dtype.name()));
     }
     let shape = limit(vec![count])?;
     let number = |i: usize| i128::from(start) + i as i128 * i128::from(step);
@@ -343,7 +350,8 @@ fn unary(op: UnaryOp, src: &Value) -> Check<Value> {
     }))
 }
 
-/// The sources of an elementwise statement, each as long as the result, or one cell for all.
+/// The promoted and broadcast sources of an elementwise statement. Each has the elements of the
+/// result, or a single cell that holds for all.
 struct Sources {
     dtype: DType,
     shape: Shape,
@@ -351,10 +359,10 @@ struct Sources {
 }
 
 impl Sources {
-    /// Source `number` at position `at` of the result.
-    fn at(&self, number: usize, at: usize) -> Cell {
+    /// Returns the element of source `number` for position `position` of the result.
+    fn at(&self, number: usize, position: usize) -> Cell {
         let cells = &self.cells[number];
-        if cells.len() == 1 { cells[0] } else { cells[at] }
+        if cells.len() == 1 { cells[0] } else { cells[position] }
     }
 
     fn map(&self, dtype: DType, f: impl Fn(usize) -> Cell) -> Value {
@@ -363,8 +371,8 @@ impl Sources {
     }
 }
 
-/// Repeats a source to the shape of the result.
-fn repeated(src: &Value, shape: &[usize]) -> Rc<Vec<Cell>> {
+/// Broadcasts a source to the shape of the result; a single cell stays single.
+fn broadcast_cells(src: &Value, shape: &[usize]) -> Rc<Vec<Cell>> {
     if src.shape == shape || src.cells.len() == 1 {
         return src.cells.clone();
     }
@@ -372,10 +380,14 @@ fn repeated(src: &Value, shape: &[usize]) -> Rc<Vec<Cell>> {
     Rc::new(positions.into_iter().map(|at| src.cells[at]).collect())
 }
 
-/// Promotes and broadcasts; `beside` is a shape that takes part, as a condition's does.
-fn sources(operands: &[Operand], values: &[Option<Value>], beside: &[usize]) -> Check<Sources> {
+/// Promotes the operands and broadcasts them with each other and with `condition_shape`.
+fn sources(
+    operands: &[Operand],
+    values: &[Option<Value>],
+    condition_shape: &[usize],
+) -> Check<Sources> {
     let mut dtype = None;
-    let mut shape = beside.to_vec();
+    let mut shape = condition_shape.to_vec();
     for operand in operands {
         if let Operand::Value(id) = operand {
             let value = get(values, *id)?;
@@ -383,22 +395,22 @@ fn sources(operands: &[Operand], values: &[Option<Value>], beside: &[usize]) -> 
             shape = broadcast(&shape, &value.shape)?;
         }
     }
-    let dtype = dtype.ok_or("a literal takes the dtype of a value, and there is none")?;
-    let one = |operand: &Operand| -> Check<Rc<Vec<Cell>>> {
+    let dtype = dtype.ok_or("all operands are literals: at least one must be a value")?;
+    let cells_of = |operand: &Operand| -> Check<Rc<Vec<Cell>>> {
         Ok(match operand {
             Operand::Literal(value) => Rc::new(vec![literal(dtype, value)?]),
             Operand::Value(id) => {
                 let value = get(values, *id)?;
                 if value.dtype == dtype {
-                    repeated(value, &shape)
+                    broadcast_cells(value, &shape)
                 } else {
                     let from = value.dtype;
-                    repeated(&value.map(dtype, |cell| cast(from, dtype, cell)), &shape)
+                    broadcast_cells(&value.map(dtype, |cell| cast(from, dtype, cell)), &shape)
                 }
             }
         })
     };
-    let cells = operands.iter().map(one).collect::<Check<_>>()?;
+    let cells = operands.iter().map(cells_of).collect::<Check<_>>()?;
     Ok(Sources { dtype, shape, cells })
 }
 
@@ -476,10 +488,11 @@ fn select(operands: &[Operand; 3], values: &[Option<Value>]) -> Check<Value> {
         Operand::Value(id) => get(values, *id)?.clone(),
     };
     if condition.dtype != DType::Bool {
-        return Err(format!("the condition of where is bool, not {}", condition.dtype.name()));
+        let dtype = condition.dtype.name();
+        return Err(format!("the condition of where is {dtype}, it must be bool"));
     }
     let sources = sources(&operands[1..], values, &condition.shape)?;
-    let conditions = repeated(&condition, &sources.shape);
+    let conditions = broadcast_cells(&condition, &sources.shape);
     Ok(sources.map(sources.dtype, |at| {
         let (yes, no) = (sources.at(0, at), sources.at(1, at));
         match conditions[if conditions.len() == 1 { 0 } else { at }] {
@@ -492,21 +505,21 @@ fn select(operands: &[Operand; 3], values: &[Option<Value>]) -> Check<Value> {
             }
             Cell::Unspecified(reason) => {
                 let bits = yes.bits(sources.dtype);
-                let same = bits.is_some() && bits == no.bits(sources.dtype);
-                if same { yes } else { Cell::Unspecified(reason) }
+                let is_same = bits.is_some() && bits == no.bits(sources.dtype);
+                if is_same { yes } else { Cell::Unspecified(reason) }
             }
-            other => panic!("{other:?} among bools"),
+            cell => panic!("{cell:?} is not a bool"),
         }
     }))
 }
 
-fn fold(op: ReduceOp, sums: Sums, src: &Value, axes: &[usize]) -> Check<Value> {
+fn reduce(op: ReduceOp, sums: SumDepth, src: &Value, axes: &[usize]) -> Check<Value> {
     let (shape, targets) = movement::reduce(&src.shape, axes)?;
     let mut groups: Vec<Vec<Cell>> = vec![Vec::new(); count(&shape)];
     for (cell, target) in src.cells.iter().zip(targets) {
         groups[target].push(*cell);
     }
-    let cells = groups.iter().map(|group| reduce::fold(op, sums, src.dtype, group)).collect();
+    let cells = groups.iter().map(|group| reduce::reduce(op, sums, src.dtype, group)).collect();
     Ok(Value::new(infer::reduced(op, src.dtype), shape, cells))
 }
 
@@ -515,8 +528,9 @@ fn cat(ids: &[ValueId], axis: usize, values: &[Option<Value>]) -> Check<Value> {
     let shapes: Vec<_> = srcs.iter().map(|src| src.shape.as_slice()).collect();
     let (shape, positions) = movement::cat(&shapes, axis)?;
     let dtype = srcs[0].dtype;
-    if let Some(other) = srcs.iter().find(|src| src.dtype != dtype) {
-        return Err(format!("cat of {} and {}", dtype.name(), other.dtype.name()));
+    if let Some(src) = srcs.iter().find(|src| src.dtype != dtype) {
+        let (a, b) = (dtype.name(), src.dtype.name());
+        return Err(format!("cat of {a} and {b}: the dtypes must be equal"));
     }
     let cells = positions.into_iter().map(|(number, at)| srcs[number].cells[at]).collect();
     Ok(Value::new(dtype, shape, cells))
@@ -525,22 +539,23 @@ fn cat(ids: &[ValueId], axis: usize, values: &[Option<Value>]) -> Check<Value> {
 fn gather(src: &Value, axis: usize, index: &Value) -> Check<Value> {
     movement::check_gather(&src.shape, &index.shape, axis)?;
     if !index.dtype.is_int() {
-        return Err(format!("the index of gather is an integer, not {}", index.dtype.name()));
+        let dtype = index.dtype.name();
+        return Err(format!("the index of gather is {dtype}, it must be an integer dtype"));
     }
     let size = src.shape[axis] as i128;
     let mut cells = Vec::with_capacity(index.cells.len());
     let mut indices = index.cells.iter();
-    movement::for_each_index(&index.shape, |place| {
+    movement::for_each_index(&index.shape, |position| {
         let at = match indices.next() {
             Some(Cell::Int(bits)) => integer::value(index.dtype, *bits),
             Some(Cell::Unspecified(reason)) => {
                 cells.push(Cell::Unspecified(*reason));
                 return;
             }
-            other => panic!("{other:?} as an index"),
+            cell => panic!("{cell:?} is not an integer"),
         };
         cells.push(if 0 <= at && at < size {
-            src.cells[movement::gathered(&src.shape, place, axis, at as usize)]
+            src.cells[movement::gathered(&src.shape, position, axis, at as usize)]
         } else {
             Cell::from_bits(src.dtype, 0)
         });
@@ -553,7 +568,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn unspecified_conditions_do_not_matter_between_equal_branches() {
+    fn unspecified_condition_of_equal_branches_gives_their_value() {
         let reason = Reason::DivisionByZero;
         let source = |cells: Vec<Cell>, dtype| Some(Value::new(dtype, vec![3], cells));
         let values = [
@@ -568,11 +583,11 @@ mod tests {
     }
 
     #[test]
-    fn origins_are_the_statements_that_bring_reasons_in() {
+    fn origins_are_the_statements_that_introduce_reasons() {
         let text = "a = input i32[3] [1, 2, 3]\nb = input i32[3] [0, 1, 2]\nc = cdiv a b\n\
                     d = shl a -1\ne = add c d\nf = flip c [0]\noutput e, f, a\n";
         let file = gradiff_corpus::parse(text).expect("a program");
-        let gradiff_corpus::Case::Program(program) = file.case else { panic!("no program") };
+        let gradiff_corpus::Case::Program(program) = file.case else { panic!("not a program") };
         let (division, shift) = (Reason::DivisionByZero, Reason::ShiftOutOfRange);
         let expected = [vec![(division, 2), (shift, 3)], vec![(division, 2)], vec![]];
         let expected = expected.map(BTreeMap::from_iter);
@@ -580,25 +595,25 @@ mod tests {
     }
 
     #[test]
-    fn finite_programs_meet_numbers_alone() {
+    fn finite_programs_have_finite_values_and_literals_only() {
         let is_finite = |text: &str| {
             let file =
                 gradiff_corpus::parse(text).unwrap_or_else(|error| panic!("{text}: {error}"));
-            let gradiff_corpus::Case::Program(program) = file.case else { panic!("no program") };
+            let gradiff_corpus::Case::Program(program) = file.case else { panic!("not a program") };
             super::is_finite(&program).expect("well-formed")
         };
         let with = |numbers: &str, rest: &str| format!("a = input f32[2] [{numbers}]\n{rest}\n");
         assert!(is_finite(&with("1, -0.5", "b = recip a\noutput b")));
         assert!(!is_finite(&with("1, nan", "output a")));
         assert!(!is_finite(&with("1, -inf", "output a")));
-        // Beside values alone: compared, and chosen where nothing chooses it.
+        // As a literal operand: in a comparison, and in a `where` that never selects it.
         for operand in ["nan", "-inf", "1e38"] {
             assert!(!is_finite(&with("1, 2", &format!("b = cmplt a {operand}\noutput b"))));
         }
         assert!(is_finite(&with("1, 2", "b = cmplt a 1e4\noutput b")));
         assert!(is_finite(&with("1, 2", "b = max a 1e38\noutput b")));
         assert!(!is_finite(&with("1, 2", "b = cmplt a 9.0\nc = where b a inf\noutput c")));
-        // On the way alone: 1/0, and an overflow that a wider computation would not have.
+        // As an intermediate value: 1/0, and an overflow that a wider computation would not have.
         assert!(!is_finite(&with("1, 0", "b = recip a\nc = cmplt a b\noutput c")));
         assert!(!is_finite(&with("1, 3e38", "b = mul a a\nc = cmplt a b\noutput c")));
     }

@@ -1,9 +1,9 @@
-//! The four floating-point formats as data: their limits, and rounding to them in integer
-//! arithmetic. Every finite number of every format is an f64 exactly; knows nothing of cells.
+//! The four floating-point formats: their limits, and rounding to them in integer arithmetic. An
+//! f64 represents every finite number of every format exactly. Knows nothing of cells.
 
 use gradiff_corpus::DType;
 
-/// What a binary floating-point format can hold.
+/// The parameters of a binary floating-point format.
 #[derive(Debug)]
 pub(crate) struct Format {
     /// Significant bits, the hidden one included.
@@ -14,26 +14,30 @@ pub(crate) struct Format {
     pub(crate) exponent_max: i32,
     /// Unit roundoff: half the distance from 1 to the next number.
     pub(crate) unit: f64,
-    /// Absolute error that rounding adds at most near zero (at least half the least subnormal).
+    /// Maximum absolute error of a rounding near zero (at least half the smallest subnormal).
     pub(crate) floor: f64,
-    /// The least magnitude that rounds to infinity; infinite for f64, where sums in f64 say it.
+    /// Smallest magnitude that rounds to infinity. Infinity for f64, whose overflows show in the
+    /// oracle's own f64 arithmetic.
     pub(crate) overflow: f64,
 }
 
 static F16: Format = Format::new(11, -14, 15, 1.0);
 static BF16: Format = Format::new(8, -126, 127, 1.0);
 static F32: Format = Format::new(24, -126, 127, 1.0);
-// The oracle's own products lose digits below 2^-1074, so the floor is wider here.
+// The oracle's own f64 products lose digits below 2^-1074, so the floor is wider here.
 static F64: Format = Format::new(53, -1022, 1023, 8.0);
 
-/// The format of a float dtype. Panics for others: the caller matched the dtype.
+/// Returns the format of a float dtype.
+///
+/// # Panics
+/// If the dtype is not a float dtype.
 pub(crate) fn format(dtype: DType) -> &'static Format {
     match dtype {
         DType::F16 => &F16,
         DType::BF16 => &BF16,
         DType::F32 => &F32,
         DType::F64 => &F64,
-        _ => panic!("{} is no float dtype", dtype.name()),
+        _ => panic!("{} is not a float dtype", dtype.name()),
     }
 }
 
@@ -47,7 +51,7 @@ pub(crate) const fn pow2(exponent: i32) -> f64 {
     }
 }
 
-/// Magnitude `m` and exponent `e` with `|value| = m * 2^e`; finite values only.
+/// Returns the magnitude `m` and the exponent `e` with `|value| = m * 2^e`; for finite values only.
 pub(crate) fn decompose(value: f64) -> (u64, i32) {
     let bits = value.to_bits();
     let field = (bits >> 52 & 0x7ff) as i32;
@@ -55,13 +59,14 @@ pub(crate) fn decompose(value: f64) -> (u64, i32) {
     if field == 0 { (fraction, -1074) } else { (fraction | 1 << 52, field - 1075) }
 }
 
-/// Exponent of the lowest set bit of a finite value; `None` for zero, which lies on every grid.
+/// Returns the exponent of the lowest set bit of a finite value; `None` for zero, which is on every
+/// grid.
 pub(crate) fn lowest_bit(value: f64) -> Option<i32> {
     let (magnitude, exponent) = decompose(value);
     (magnitude != 0).then(|| magnitude.trailing_zeros() as i32 + exponent)
 }
 
-/// `floor(log2(|value|))` of a finite value other than zero.
+/// Returns `floor(log2(|value|))` of a finite value other than zero.
 pub(crate) fn highest_bit(value: f64) -> i32 {
     let (magnitude, exponent) = decompose(value);
     63 - magnitude.leading_zeros() as i32 + exponent
@@ -84,12 +89,12 @@ impl Format {
         }
     }
 
-    /// Exponent of the least subnormal number: every value is a multiple of it.
+    /// Returns the exponent of the smallest subnormal, of which every number is a multiple.
     pub(crate) fn quantum_min(&self) -> i32 {
         self.exponent_min - self.precision + 1
     }
 
-    /// Whether a finite value is a number of this format.
+    /// Returns whether a finite value is a number of this format.
     pub(crate) fn holds(&self, value: f64) -> bool {
         let Some(lowest) = lowest_bit(value) else { return true };
         let highest = highest_bit(value);
@@ -97,15 +102,15 @@ impl Format {
             && lowest >= self.quantum_min().max(highest - self.precision + 1)
     }
 
-    /// Whether every sum of some numbers that lie on the grid `2^grid` and whose magnitudes add
-    /// up to `mass` is a number of this format.
+    /// Returns whether every partial sum of numbers is a number of this format, if they are
+    /// multiples of `2^grid` and their magnitudes add up to `mass`.
     pub(crate) fn holds_sums(&self, mass: f64, grid: i32) -> bool {
         let limit = (grid + self.precision).min(self.exponent_max + 1);
-        // A mass in f64 can be rounded down to the limit itself, never below it.
+        // A mass above the limit may be rounded to the limit in f64, but never below it.
         mass == 0.0 || ((-1074..=1023).contains(&limit) && mass < pow2(limit))
     }
 
-    /// The bit pattern of infinity.
+    /// Returns the bit pattern of infinity.
     fn infinity_bits(&self) -> u64 {
         ((self.exponent_max - self.exponent_min + 2) as u64) << (self.precision - 1)
     }
@@ -118,7 +123,7 @@ impl Format {
         }
     }
 
-    /// The number nearest to `±magnitude * 2^exponent`, ties to even, as a bit pattern.
+    /// Returns the number nearest to `±magnitude * 2^exponent`, ties to even, as a bit pattern.
     pub(crate) fn round(&self, negative: bool, magnitude: u64, exponent: i32) -> u64 {
         let sign = if negative { self.sign_bit() } else { 0 };
         if magnitude == 0 {
@@ -143,7 +148,8 @@ impl Format {
     }
 }
 
-/// The number nearest to `value`, ties to even, as a bit pattern; NaN becomes the quiet NaN.
+/// Returns the number nearest to `value`, ties to even, as a bit pattern; NaN becomes the quiet
+/// NaN.
 pub(crate) fn encode(dtype: DType, value: f64) -> u64 {
     let format = format(dtype);
     let negative = value.is_sign_negative();
@@ -157,7 +163,7 @@ pub(crate) fn encode(dtype: DType, value: f64) -> u64 {
     }
 }
 
-/// The value of a bit pattern, exactly; every NaN gives a NaN.
+/// Returns the exact value of a bit pattern; every NaN pattern gives a NaN.
 pub(crate) fn decode(dtype: DType, bits: u64) -> f64 {
     match dtype {
         DType::F64 => return f64::from_bits(bits),
@@ -181,7 +187,7 @@ pub(crate) fn decode(dtype: DType, bits: u64) -> f64 {
     }
 }
 
-/// Whether the bit pattern of a float dtype is a NaN.
+/// Returns whether a bit pattern of a float dtype is NaN.
 pub(crate) fn is_nan_bits(dtype: DType, bits: u64) -> bool {
     let format = format(dtype);
     bits & (format.sign_bit() - 1) > format.infinity_bits()
@@ -191,7 +197,7 @@ pub(crate) fn is_nan_bits(dtype: DType, bits: u64) -> bool {
 mod tests {
     use super::*;
 
-    /// Asks both sides for all 2^16 patterns; `theirs` is the `half` crate.
+    /// Compares the decoding of all 2^16 patterns with `theirs`, the `half` crate.
     fn check_all_patterns(dtype: DType, theirs: fn(u16) -> f64) {
         for pattern in 0..=u16::MAX {
             let (ours, theirs) = (decode(dtype, pattern.into()), theirs(pattern));
@@ -207,8 +213,9 @@ mod tests {
         }
     }
 
-    /// Every midpoint of neighbours and what lies beside it. The `half` crate is asked through
-    /// f32 only: its conversion from f64 drops the low half of the mantissa.
+    /// Checks the rounding of the midpoints of all neighbours, and of the f64 and f32 next to them.
+    /// The `half` crate is compared for f32 only: its conversion from f64 drops the low half of the
+    /// mantissa.
     fn check_roundings(dtype: DType, theirs: fn(f32) -> u16) {
         let infinity = format(dtype).infinity_bits();
         let sign = format(dtype).sign_bit();
@@ -281,14 +288,14 @@ mod tests {
 
     #[test]
     fn integers_round_once() {
-        // 2^24 + 1 + a bit far below: through f64 first it would become a tie.
+        // Slightly above a tie of bf16; rounded to f64 first it would become the tie.
         let value = (1u64 << 63) + (1 << 55) + 1;
         let bits = format(DType::BF16).round(false, value, 0);
         assert_eq!(decode(DType::BF16, bits), 2f64.powi(63) * (1.0 + 2f64.powi(-7)));
     }
 
     #[test]
-    fn holds_sees_precision_and_range() {
+    fn holds_checks_precision_and_range() {
         let format = format(DType::F16);
         assert!(format.holds(65504.0) && format.holds(pow2(-24)) && format.holds(0.0));
         assert!(!format.holds(65520.0) && !format.holds(pow2(-25)) && !format.holds(2049.0));

@@ -1,17 +1,17 @@
-//! Dtypes and shapes of statements, and what makes a program ill-formed. Written from the op
-//! descriptions alone, so that the corpus's own typing has something to differ from.
+//! Dtype and shape inference, and the checks for ill-formed programs. Written from the descriptions
+//! of the ops, independently of the corpus crate's typing, so that mistakes in either show.
 
 use gradiff_corpus::{BinaryOp, DType, ReduceOp, Shape, UnaryOp};
 
-/// Most elements that a value may have.
+/// Maximum number of elements of a value.
 const MAX_ELEMENTS: usize = 1 << 24;
-/// Most axes that a value may have.
+/// Maximum number of axes of a value.
 const MAX_RANK: usize = 32;
 
-/// What is wrong with a statement, without its number.
+/// The result of a check; the error is a message without the statement's number.
 pub(crate) type Check<T> = Result<T, String>;
 
-/// Each dtype's next larger ones: an edge is a conversion that promotion may take.
+/// The edges of the promotion lattice: each dtype's next larger ones.
 const LARGER: [(DType, &[DType]); 13] = [
     (DType::Bool, &[DType::I8, DType::U8]),
     (DType::I8, &[DType::I16]),
@@ -28,12 +28,12 @@ const LARGER: [(DType, &[DType]); 13] = [
     (DType::F64, &[]),
 ];
 
-/// Bit `j` of row `i`: dtype `i` can become dtype `j`.
-static REACHES: [u16; 13] = reaches();
+/// The transitive closure of the lattice: bit `j` of row `i` is set if dtype `i` promotes to `j`.
+static PROMOTIONS: [u16; 13] = promotions();
 
-const fn reaches() -> [u16; 13] {
+const fn promotions() -> [u16; 13] {
     let mut rows = [0u16; 13];
-    // Edges go up in priority order, so one sweep from the top closes the relation.
+    // Edges go up in priority order, so one sweep from the top computes the closure.
     let mut from = 13;
     while from > 0 {
         from -= 1;
@@ -48,23 +48,23 @@ const fn reaches() -> [u16; 13] {
     rows
 }
 
-/// The first dtype, in priority order, that both can become.
+/// Returns the first dtype, in priority order, that both promote to.
 pub(crate) fn promote(a: DType, b: DType) -> DType {
-    let common = REACHES[a as usize] & REACHES[b as usize];
+    let common = PROMOTIONS[a as usize] & PROMOTIONS[b as usize];
     DType::ALL[common.trailing_zeros() as usize]
 }
 
-/// How many elements a shape has.
+/// Returns the number of elements of a shape.
 pub(crate) fn count(shape: &[usize]) -> usize {
     shape.iter().product()
 }
 
-/// Refuses shapes of too many elements, however they overflow, and of too many axes.
+/// Rejects shapes with too many elements, also if their number overflows, or too many axes.
 pub(crate) fn limit(shape: Shape) -> Check<Shape> {
     if shape.len() > MAX_RANK {
         return Err(format!("{} axes are more than {MAX_RANK}", shape.len()));
     }
-    // A zero may not hide sizes that no index type could count.
+    // A size of 0 does not excuse other sizes whose product overflows.
     let mut sizes = shape.iter().filter(|&&size| size != 0);
     match sizes.try_fold(1usize, |product, &size| product.checked_mul(size)) {
         Some(total) if total <= MAX_ELEMENTS => Ok(shape),
@@ -72,7 +72,7 @@ pub(crate) fn limit(shape: Shape) -> Check<Shape> {
     }
 }
 
-/// The shape that `a` and `b` are repeated to, aligned at the last axis.
+/// Returns the shape that `a` and `b` broadcast to, aligned at the last axis.
 pub(crate) fn broadcast(a: &[usize], b: &[usize]) -> Check<Shape> {
     let rank = a.len().max(b.len());
     let size = |shape: &[usize], axis: usize| {
@@ -90,7 +90,7 @@ pub(crate) fn broadcast(a: &[usize], b: &[usize]) -> Check<Shape> {
     limit((0..rank).map(join).collect::<Check<Shape>>()?)
 }
 
-/// Whether `op` takes the dtype.
+/// Checks that `op` takes the dtype.
 pub(crate) fn check_unary(op: UnaryOp, dtype: DType) -> Check<()> {
     let takes = match op {
         UnaryOp::Neg => dtype != DType::Bool,
@@ -102,7 +102,7 @@ pub(crate) fn check_unary(op: UnaryOp, dtype: DType) -> Check<()> {
     if takes { Ok(()) } else { Err(format!("{} does not take {}", op.name(), dtype.name())) }
 }
 
-/// Whether `op` takes the promoted dtype.
+/// Checks that `op` takes the promoted dtype.
 pub(crate) fn check_binary(op: BinaryOp, dtype: DType) -> Check<()> {
     let takes = match op {
         BinaryOp::Add | BinaryOp::Sub | BinaryOp::Mul => dtype != DType::Bool,
@@ -120,7 +120,7 @@ pub(crate) fn check_binary(op: BinaryOp, dtype: DType) -> Check<()> {
     if takes { Ok(()) } else { Err(format!("{} does not take {}", op.name(), dtype.name())) }
 }
 
-/// The dtype that a reduction of `dtype` gives.
+/// Returns the dtype of the result of a reduction of `dtype`.
 pub(crate) fn reduced(op: ReduceOp, dtype: DType) -> DType {
     match (op, dtype) {
         (ReduceOp::Max, _) => dtype,
@@ -130,12 +130,12 @@ pub(crate) fn reduced(op: ReduceOp, dtype: DType) -> DType {
     }
 }
 
-/// The dtype that a sum or product of results of this dtype accumulates in.
+/// Returns the dtype of the accumulator of a sum or product whose result has this dtype.
 pub(crate) fn accumulator(dtype: DType) -> DType {
     if matches!(dtype, DType::F16 | DType::BF16) { DType::F32 } else { dtype }
 }
 
-/// Whether a bitcast is possible.
+/// Checks that a bitcast is possible.
 pub(crate) fn check_bitcast(from: DType, to: DType) -> Check<()> {
     let names = (from.name(), to.name());
     if from == DType::Bool || to == DType::Bool {
@@ -147,7 +147,7 @@ pub(crate) fn check_bitcast(from: DType, to: DType) -> Check<()> {
     Ok(())
 }
 
-/// Whether axes are ascending, without repeats, and exist.
+/// Checks that axes ascend, without repeats, and exist.
 pub(crate) fn check_axes(axes: &[usize], rank: usize) -> Check<()> {
     if !axes.windows(2).all(|pair| pair[0] < pair[1]) {
         return Err(format!("axes {axes:?} are not ascending"));
@@ -159,7 +159,7 @@ pub(crate) fn check_axes(axes: &[usize], rank: usize) -> Check<()> {
 }
 
 pub(crate) fn no_axis(axis: usize, rank: usize) -> String {
-    format!("there is no axis {axis}: the rank is {rank}")
+    format!("there is no axis {axis}, the rank is {rank}")
 }
 
 #[cfg(test)]
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn promotion_is_an_upper_bound_that_does_not_look_at_order() {
+    fn promotion_is_a_commutative_upper_bound() {
         for a in DType::ALL {
             for b in DType::ALL {
                 let joined = promote(a, b);
@@ -203,7 +203,7 @@ mod tests {
                 assert_eq!(promote(a, joined), joined);
             }
         }
-        // It is not associative where f16 and bf16 are equally near.
+        // It is not associative if both f16 and bf16 are upper bounds.
         let left = promote(promote(DType::I64, DType::U64), DType::BF16);
         let right = promote(DType::I64, promote(DType::U64, DType::BF16));
         assert_eq!((left, right), (DType::F32, DType::BF16));

@@ -1,16 +1,16 @@
-//! Integer and bool ops on bit patterns, by way of the numbers they stand for. Results wrap at
-//! the dtype's width; what is undefined gives the reason.
+//! Integer and bool ops on bit patterns, computed in i128. Results wrap at the dtype's width;
+//! undefined ones are errors with the reason.
 
 use gradiff_corpus::{BinaryOp, DType, UnaryOp};
 
 use crate::cell::Reason;
 
-/// Bits of an integer dtype; 1 for bool.
+/// Returns the number of bits of an integer dtype; 1 for bool.
 pub(crate) fn width(dtype: DType) -> u32 {
     if dtype == DType::Bool { 1 } else { 8 * dtype.size_bytes() as u32 }
 }
 
-/// The number that a bit pattern stands for.
+/// Returns the number that a bit pattern represents.
 pub(crate) fn value(dtype: DType, bits: u64) -> i128 {
     if dtype.is_signed() {
         let unused = 64 - width(dtype);
@@ -20,22 +20,22 @@ pub(crate) fn value(dtype: DType, bits: u64) -> i128 {
     }
 }
 
-/// The bit pattern of a number modulo 2^width.
+/// Returns the bit pattern of a number modulo 2^width.
 pub(crate) fn wrap(dtype: DType, value: i128) -> u64 {
     value as u64 & (u64::MAX >> (64 - width(dtype)))
 }
 
-/// Whether a number is in the dtype's range.
+/// Returns whether a number is in the dtype's range.
 pub(crate) fn in_range(dtype: DType, number: i128) -> bool {
     value(dtype, wrap(dtype, number)) == number
 }
 
-/// The most negative number, or 0, or false.
+/// Returns the bit pattern of the dtype's smallest value.
 pub(crate) fn smallest(dtype: DType) -> u64 {
     if dtype.is_signed() { 1 << (width(dtype) - 1) } else { 0 }
 }
 
-/// `op x`; `Neg` and `Not` only, the others take floats.
+/// `op x` for `Neg` and `Not`, the unary ops that take integers.
 pub(crate) fn unary(op: UnaryOp, dtype: DType, x: u64) -> u64 {
     match op {
         UnaryOp::Neg => wrap(dtype, -value(dtype, x)),
@@ -46,7 +46,7 @@ pub(crate) fn unary(op: UnaryOp, dtype: DType, x: u64) -> u64 {
     }
 }
 
-/// `x op y` of one dtype; comparisons give 0 or 1.
+/// `x op y`, both of one dtype; comparisons give 0 or 1.
 pub(crate) fn binary(op: BinaryOp, dtype: DType, x: u64, y: u64) -> Result<u64, Reason> {
     let (a, b) = (value(dtype, x), value(dtype, y));
     let number = match op {
@@ -101,7 +101,7 @@ fn threefry(counter: u64, key: u64) -> u64 {
     u64::from(words[0]) | u64::from(words[1]) << 32
 }
 
-/// The two divisions and their remainders. Rust's `/` and `%` cut toward zero, as C's.
+/// The floored and truncated divisions and their remainders. Rust's `/` and `%` truncate, as in C.
 fn divide(op: BinaryOp, a: i128, b: i128) -> Result<i128, Reason> {
     if b == 0 {
         return Err(Reason::DivisionByZero);
@@ -111,12 +111,12 @@ fn divide(op: BinaryOp, a: i128, b: i128) -> Result<i128, Reason> {
         (Ok(a), Ok(b)) if b != -1 => (i128::from(a / b), i128::from(a % b)),
         _ => (a / b, a % b),
     };
-    let too_high = remainder != 0 && (remainder < 0) != (b < 0);
+    let is_above_floor = remainder != 0 && (remainder < 0) != (b < 0);
     Ok(match op {
         BinaryOp::CDiv => quotient,
         BinaryOp::CMod => remainder,
-        BinaryOp::FloorDiv => quotient - i128::from(too_high),
-        _ => remainder + if too_high { b } else { 0 },
+        BinaryOp::FloorDiv => quotient - i128::from(is_above_floor),
+        _ => remainder + if is_above_floor { b } else { 0 },
     })
 }
 
@@ -124,7 +124,7 @@ fn divide(op: BinaryOp, a: i128, b: i128) -> Result<i128, Reason> {
 mod tests {
     use super::*;
 
-    /// The known answers that come with the authors' library (Random123, `kat_vectors`).
+    /// The known answers from the authors' library (Random123, `kat_vectors`).
     #[test]
     fn threefry_gives_the_known_answers() {
         let pair = |low: u64, high: u64| low | high << 32;
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn the_two_divisions_differ_where_signs_do() {
+    fn divisions_differ_for_operands_of_different_signs() {
         let i32 = DType::I32;
         check(BinaryOp::FloorDiv, i32, &[(-9, 4, -3), (9, -4, -3), (-8, 4, -2), (-9, -4, 2)]);
         check(BinaryOp::CDiv, i32, &[(-9, 4, -2), (9, -4, -2), (-8, 4, -2), (-9, -4, 2)]);
@@ -155,22 +155,22 @@ mod tests {
     fn all_i8_divisions_satisfy_their_laws() {
         for x in -128i128..128 {
             for y in (-128i128..128).filter(|&y| y != 0) {
-                let at = |op| {
+                let result = |op| {
                     let (x, y) = (wrap(DType::I8, x), wrap(DType::I8, y));
                     value(DType::I8, binary(op, DType::I8, x, y).expect("y is not 0"))
                 };
                 let floor = (x as f64 / y as f64).floor() as i128;
-                assert_eq!(at(BinaryOp::FloorDiv), value(DType::I8, wrap(DType::I8, floor)));
-                assert_eq!(at(BinaryOp::FloorMod), x - floor * y);
-                let cut = (x as f64 / y as f64).trunc() as i128;
-                assert_eq!(at(BinaryOp::CDiv), value(DType::I8, wrap(DType::I8, cut)));
-                assert_eq!(at(BinaryOp::CMod), x - cut * y);
+                assert_eq!(result(BinaryOp::FloorDiv), value(DType::I8, wrap(DType::I8, floor)));
+                assert_eq!(result(BinaryOp::FloorMod), x - floor * y);
+                let truncated = (x as f64 / y as f64).trunc() as i128;
+                assert_eq!(result(BinaryOp::CDiv), value(DType::I8, wrap(DType::I8, truncated)));
+                assert_eq!(result(BinaryOp::CMod), x - truncated * y);
             }
         }
     }
 
     #[test]
-    fn everything_wraps_at_its_own_width() {
+    fn results_wrap_at_the_width_of_the_dtype() {
         check(BinaryOp::Add, DType::I8, &[(127, 1, -128)]);
         check(BinaryOp::Add, DType::U8, &[(255, 1, 0)]);
         check(BinaryOp::Sub, DType::U16, &[(0, 1, 65535)]);
@@ -193,14 +193,14 @@ mod tests {
     }
 
     #[test]
-    fn undefined_ops_say_why() {
+    fn undefined_ops_return_the_reason() {
         for op in [BinaryOp::CDiv, BinaryOp::CMod, BinaryOp::FloorDiv, BinaryOp::FloorMod] {
             assert_eq!(binary(op, DType::U32, 1, 0), Err(Reason::DivisionByZero));
         }
         for (dtype, count) in [(DType::I8, 8), (DType::I8, 255), (DType::U64, 64)] {
-            let out = Err(Reason::ShiftOutOfRange);
-            assert_eq!(binary(BinaryOp::Shl, dtype, 1, count), out);
-            assert_eq!(binary(BinaryOp::Shr, dtype, 1, count), out);
+            let error = Err(Reason::ShiftOutOfRange);
+            assert_eq!(binary(BinaryOp::Shl, dtype, 1, count), error);
+            assert_eq!(binary(BinaryOp::Shr, dtype, 1, count), error);
         }
     }
 }

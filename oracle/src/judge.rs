@@ -1,11 +1,11 @@
-//! What an output may be, and whether what a backend gave is that.
+//! The expected outputs, and the judgement of those of a backend.
 
 use gradiff_corpus::{Array, DType, Shape, format_element};
 
 use crate::cell::{Cell, Real, Reason};
 use crate::format::{decode, encode, is_nan_bits};
 
-/// Everything that legal computations of one output may give.
+/// The set of results that legal computations of an output may have.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Expected {
     /// Element type.
@@ -15,7 +15,7 @@ pub struct Expected {
     cells: Vec<Cell>,
 }
 
-/// What one element of an output may be.
+/// The set of results that an element of an output may have.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Element {
     /// Exactly this bit pattern.
@@ -26,23 +26,23 @@ pub enum Element {
     Nan,
     /// A finite number no farther from `center + low` than `radius`; `low` is not 0 for f64 only.
     Ball {
-        /// The number that real arithmetic gives, rounded to f64.
+        /// The result of real arithmetic, rounded to f64.
         center: f64,
-        /// What that rounding left out.
+        /// The error of that rounding.
         low: f64,
-        /// Bound on the error of a legal computation.
+        /// Bound of the error of a legal computation.
         radius: f64,
     },
     /// Anything.
     Unspecified(Reason),
 }
 
-/// The outcome of comparing an array with what was expected.
+/// The result of comparing an array with the expected output.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Verdict {
     /// Elements that were compared.
     pub checked: usize,
-    /// Elements that could be anything.
+    /// Elements that may have any value.
     pub unspecified: usize,
     /// Elements that are wrong.
     pub mismatch_count: usize,
@@ -50,19 +50,20 @@ pub struct Verdict {
     pub mismatch: Option<Mismatch>,
 }
 
-/// One wrong element. A wrong dtype or shape has index 0, got 0, and says so in `expected`.
+/// A wrong element. For a wrong dtype or shape, the index and the bits are 0, and `expected`
+/// describes both outputs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mismatch {
     /// Row-major position.
     pub index: usize,
     /// The bit pattern found there.
     pub got_bits: u64,
-    /// What would have been right.
+    /// Description of the legal results.
     pub expected: String,
 }
 
 impl Verdict {
-    /// Whether nothing is wrong.
+    /// Returns whether no element is wrong.
     pub fn is_ok(&self) -> bool {
         self.mismatch_count == 0
     }
@@ -73,17 +74,20 @@ impl Expected {
         Expected { dtype, shape, cells }
     }
 
-    /// Number of elements.
+    /// Returns the number of elements.
     pub fn len(&self) -> usize {
         self.cells.len()
     }
 
-    /// Whether there are no elements.
+    /// Returns whether there are no elements.
     pub fn is_empty(&self) -> bool {
         self.cells.is_empty()
     }
 
-    /// The element at a row-major position. Panics if there is none.
+    /// Returns the element at a row-major position.
+    ///
+    /// # Panics
+    /// If there is none.
     pub fn element(&self, index: usize) -> Element {
         match self.cells[index] {
             Cell::Unspecified(reason) => Element::Unspecified(reason),
@@ -99,12 +103,12 @@ impl Expected {
         }
     }
 
-    /// All elements, row-major.
+    /// Returns all elements, row-major.
     pub fn elements(&self) -> impl ExactSizeIterator<Item = Element> + '_ {
         (0..self.cells.len()).map(|index| self.element(index))
     }
 
-    /// Why each unspecified element is so.
+    /// Returns the reason of each unspecified element.
     pub fn reasons(&self) -> impl Iterator<Item = Reason> + '_ {
         self.cells.iter().filter_map(|cell| match cell {
             Cell::Unspecified(reason) => Some(*reason),
@@ -112,13 +116,13 @@ impl Expected {
         })
     }
 
-    /// Compares an array element by element. Another dtype, shape or length is one mismatch.
+    /// Compares an array element by element. A wrong dtype, shape or length is a single mismatch.
     pub fn judge(&self, got: &Array) -> Verdict {
         if got.dtype != self.dtype || got.shape != self.shape || got.len() != self.len() {
             let (dtype, shape) = (self.dtype.name(), &self.shape);
-            let (had, len) = (got.dtype.name(), got.len());
+            let (got_dtype, len) = (got.dtype.name(), got.len());
             let expected =
-                format!("{dtype}{shape:?}, got {had}{:?} with {len} elements", got.shape);
+                format!("{dtype}{shape:?}, got {got_dtype}{:?} with {len} elements", got.shape);
             let mismatch = Some(Mismatch { index: 0, got_bits: 0, expected });
             return Verdict { mismatch_count: 1, mismatch, ..Verdict::default() };
         }
@@ -143,7 +147,7 @@ impl Expected {
 }
 
 impl Element {
-    /// Whether a bit pattern of `dtype` is among what is legal.
+    /// Returns whether a bit pattern of `dtype` is legal.
     pub fn admits(&self, dtype: DType, bits: u64) -> bool {
         match *self {
             Element::Unspecified(_) => true,
@@ -152,13 +156,13 @@ impl Element {
             Element::Zero => decode(dtype, bits) == 0.0,
             Element::Ball { center, low, radius } => {
                 let value = decode(dtype, bits);
-                // The difference of neighbours is exact; NaN and infinities compare as false.
+                // The difference of close numbers is exact; NaN and infinities compare as false.
                 ((value - center) - low).abs() <= radius
             }
         }
     }
 
-    /// What is legal, in words, exact enough to check by hand.
+    /// Describes the legal results, with enough digits to check by hand.
     pub fn describe(&self, dtype: DType) -> String {
         let exact = |bits| format!("{} (bits {bits:#x})", format_element(dtype, bits));
         match *self {
@@ -185,10 +189,10 @@ mod tests {
 
     #[test]
     fn exact_floats_compare_by_bits() {
-        let one = u64::from(1f32.to_bits());
-        assert!(judge(DType::F32, Cell::exact(1.0), one));
-        assert!(!judge(DType::F32, Cell::exact(1.0), one + 1));
-        assert!(!judge(DType::F32, Cell::exact(1.0), one - 1));
+        let bits = u64::from(1f32.to_bits());
+        assert!(judge(DType::F32, Cell::exact(1.0), bits));
+        assert!(!judge(DType::F32, Cell::exact(1.0), bits + 1));
+        assert!(!judge(DType::F32, Cell::exact(1.0), bits - 1));
         let minus_zero = u64::from((-0f32).to_bits());
         assert!(!judge(DType::F32, Cell::exact(0.0), minus_zero));
         assert!(judge(DType::F32, Cell::zero(None), minus_zero));
@@ -205,18 +209,18 @@ mod tests {
     }
 
     #[test]
-    fn balls_admit_what_is_within_and_nothing_else() {
+    fn balls_admit_only_numbers_within_the_bound() {
         let ball = Cell::Real(Real::ball(1.0, 0.0, 2f64.powi(-24)));
-        let one = u64::from(1f32.to_bits());
-        assert!(judge(DType::F32, ball, one) && judge(DType::F32, ball, one - 1));
-        assert!(!judge(DType::F32, ball, one + 1) && !judge(DType::F32, ball, one - 2));
+        let bits = u64::from(1f32.to_bits());
+        assert!(judge(DType::F32, ball, bits) && judge(DType::F32, ball, bits - 1));
+        assert!(!judge(DType::F32, ball, bits + 1) && !judge(DType::F32, ball, bits - 2));
         for value in [f32::NAN, f32::INFINITY, -1.0, 0.0] {
             assert!(!judge(DType::F32, ball, value.to_bits().into()));
         }
     }
 
     #[test]
-    fn verdict_counts_and_keeps_the_first() {
+    fn verdict_counts_mismatches_and_keeps_the_first() {
         let cells =
             vec![Cell::Int(1), Cell::Unspecified(Reason::Straddle), Cell::Int(3), Cell::Int(4)];
         let expected = Expected::new(DType::I8, vec![4], cells);
@@ -230,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn another_shape_or_dtype_is_a_mismatch() {
+    fn wrong_shape_or_dtype_is_a_mismatch() {
         let expected = Expected::new(DType::I8, vec![1], vec![Cell::Int(1)]);
         for (dtype, shape) in [(DType::U8, vec![1]), (DType::I8, vec![])] {
             let verdict = expected.judge(&Array { dtype, shape, bits: vec![1] });

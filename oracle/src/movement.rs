@@ -1,5 +1,5 @@
-//! Where the elements of a movement op come from: every function asks, for each index of the
-//! result, for the index in the source. No strides, no views.
+//! Movement ops as maps of positions: every function computes, for each index of the result, the
+//! position in the source. No strides, no views.
 
 use gradiff_corpus::Shape;
 
@@ -20,13 +20,13 @@ pub(crate) fn for_each_index(shape: &[usize], mut visit: impl FnMut(&[usize])) {
     }
 }
 
-/// Row-major position of an index.
+/// Returns the row-major position of an index.
 pub(crate) fn position(index: &[usize], shape: &[usize]) -> usize {
     index.iter().zip(shape).fold(0, |position, (index, size)| position * size + index)
 }
 
-/// For every index of `to`, the position in `from` when it is repeated to `to`, aligned at the
-/// last axis.
+/// Returns, for every index of `to`, the position in `from` if it is broadcast to `to`, aligned at
+/// the last axis.
 pub(crate) fn broadcast_positions(from: &[usize], to: &[usize]) -> Vec<usize> {
     let missing = to.len() - from.len();
     gather_positions(from, to, |index, source| {
@@ -36,29 +36,29 @@ pub(crate) fn broadcast_positions(from: &[usize], to: &[usize]) -> Vec<usize> {
     })
 }
 
-/// For every index of `to`, the position of the source index that `place` writes.
+/// Returns, for every index of `to`, the position of the source index that `map` computes.
 fn gather_positions(
     from: &[usize],
     to: &[usize],
-    mut place: impl FnMut(&[usize], &mut [usize]),
+    mut map: impl FnMut(&[usize], &mut [usize]),
 ) -> Vec<usize> {
     let mut positions = Vec::with_capacity(count(to));
     let mut source = vec![0; from.len()];
     for_each_index(to, |index| {
-        place(index, &mut source);
+        map(index, &mut source);
         positions.push(position(&source, from));
     });
     positions
 }
 
-/// Checks a reshape.
+/// Checks a reshape; the positions stay.
 pub(crate) fn reshape(from: &[usize], to: &[usize]) -> Check<Shape> {
     let to = limit(to.to_vec())?;
-    let (have, want) = (count(from), count(&to));
-    if have == want {
+    let (before, after) = (count(from), count(&to));
+    if before == after {
         return Ok(to);
     }
-    Err(format!("reshape {from:?} to {to:?}: {have} elements cannot become {want}"))
+    Err(format!("reshape {from:?} to {to:?}: {before} elements cannot become {after}"))
 }
 
 /// Axis `i` of the result is axis `axes[i]` of the source.
@@ -66,12 +66,12 @@ pub(crate) fn permute(from: &[usize], axes: &[usize]) -> Check<(Shape, Vec<usize
     let mut sorted = axes.to_vec();
     sorted.sort_unstable();
     if !sorted.iter().copied().eq(0..from.len()) {
-        return Err(format!("axes {axes:?} are no permutation of {} axes", from.len()));
+        return Err(format!("axes {axes:?} are not a permutation of {} axes", from.len()));
     }
     let to: Shape = axes.iter().map(|&axis| from[axis]).collect();
     let positions = gather_positions(from, &to, |index, source| {
-        for (at, &axis) in axes.iter().enumerate() {
-            source[axis] = index[at];
+        for (i, &axis) in axes.iter().enumerate() {
+            source[axis] = index[i];
         }
     });
     Ok((to, positions))
@@ -88,7 +88,7 @@ pub(crate) fn expand(from: &[usize], to: &[usize]) -> Check<(Shape, Vec<usize>)>
     Ok((to, positions))
 }
 
-/// Positions in the source; `None` where an element was added.
+/// The shape, and the positions in the source; `None` for an added element.
 pub(crate) type Padded = (Shape, Vec<Option<usize>>);
 
 /// Adds elements before and after each axis.
@@ -104,12 +104,12 @@ pub(crate) fn pad(from: &[usize], pads: &[(usize, usize)]) -> Check<Padded> {
     let mut positions = Vec::with_capacity(count(&to));
     let mut source = vec![0; from.len()];
     for_each_index(&to, |index| {
-        let mut inside = true;
+        let mut is_inside = true;
         for axis in 0..from.len() {
             source[axis] = index[axis].wrapping_sub(pads[axis].0);
-            inside &= source[axis] < from[axis];
+            is_inside &= source[axis] < from[axis];
         }
-        positions.push(inside.then(|| position(&source, from)));
+        positions.push(is_inside.then(|| position(&source, from)));
     });
     Ok((to, positions))
 }
@@ -119,7 +119,7 @@ pub(crate) fn shrink(from: &[usize], ranges: &[(usize, usize)]) -> Check<(Shape,
     let fits = ranges.len() == from.len()
         && from.iter().zip(ranges).all(|(&size, &(start, end))| start <= end && end <= size);
     if !fits {
-        return Err(format!("ranges {ranges:?} do not lie within shape {from:?}"));
+        return Err(format!("ranges {ranges:?} are not within shape {from:?}"));
     }
     let to: Shape = ranges.iter().map(|(start, end)| end - start).collect();
     let positions = gather_positions(from, &to, |index, source| {
@@ -141,10 +141,10 @@ pub(crate) fn flip(from: &[usize], axes: &[usize]) -> Check<Vec<usize>> {
     }))
 }
 
-/// For every element of the result, the number of the source and the position in it.
+/// The shape and, for every element of the result, the number of the source and the position in it.
 pub(crate) type Joined = (Shape, Vec<(usize, usize)>);
 
-/// Puts shapes behind one another along an axis.
+/// Concatenates along an axis.
 pub(crate) fn cat(shapes: &[&[usize]], axis: usize) -> Check<Joined> {
     let first = *shapes.first().ok_or("cat needs at least one source")?;
     if axis >= first.len() {
@@ -152,10 +152,12 @@ pub(crate) fn cat(shapes: &[&[usize]], axis: usize) -> Check<Joined> {
     }
     let mut to = first.to_vec();
     for shape in &shapes[1..] {
-        let alike = shape.len() == first.len()
-            && (0..first.len()).all(|other| other == axis || shape[other] == first[other]);
-        if !alike {
-            return Err(format!("cat along {axis}: {first:?} and {shape:?} differ elsewhere"));
+        let fits = shape.len() == first.len()
+            && (0..first.len()).all(|i| i == axis || shape[i] == first[i]);
+        if !fits {
+            return Err(format!(
+                "cat of {first:?} and {shape:?} along axis {axis}: all other axes must be equal"
+            ));
         }
         to[axis] += shape[axis];
     }
@@ -174,14 +176,14 @@ pub(crate) fn cat(shapes: &[&[usize]], axis: usize) -> Check<Joined> {
     Ok((to, positions))
 }
 
-/// For every index of the result, the group of source positions that are folded into it.
+/// Returns the shape of a reduction and, for each element of the source, its position in the
+/// result.
 pub(crate) fn reduce(from: &[usize], axes: &[usize]) -> Check<(Shape, Vec<usize>)> {
     check_axes(axes, from.len())?;
     let mut to = from.to_vec();
     for &axis in axes {
         to[axis] = 1;
     }
-    // The position in the result, for each element of the source.
     let mut positions = Vec::with_capacity(count(from));
     let mut target = vec![0; from.len()];
     for_each_index(from, |index| {
@@ -194,10 +196,11 @@ pub(crate) fn reduce(from: &[usize], axes: &[usize]) -> Check<(Shape, Vec<usize>
     Ok((to, positions))
 }
 
-/// Position in the source of element `index` of a gather, with `at` along `axis`.
+/// Returns the position in the source of element `index` of a gather, which has the index `at`
+/// along `axis`.
 pub(crate) fn gathered(from: &[usize], index: &[usize], axis: usize, at: usize) -> usize {
-    let place = |(i, size): (usize, &usize)| (if i == axis { at } else { index[i] }, *size);
-    from.iter().enumerate().map(place).fold(0, |position, (i, size)| position * size + i)
+    let source = |(i, size): (usize, &usize)| (if i == axis { at } else { index[i] }, *size);
+    from.iter().enumerate().map(source).fold(0, |position, (i, size)| position * size + i)
 }
 
 /// Checks the shapes of a gather.
@@ -205,12 +208,15 @@ pub(crate) fn check_gather(from: &[usize], index: &[usize], axis: usize) -> Chec
     if axis >= from.len() {
         return Err(no_axis(axis, from.len()));
     }
-    let alike = from.len() == index.len()
-        && (0..from.len()).all(|other| other == axis || from[other] == index[other]);
-    if alike {
+    let fits =
+        from.len() == index.len() && (0..from.len()).all(|i| i == axis || from[i] == index[i]);
+    if fits {
         return Ok(());
     }
-    Err(format!("gather along {axis}: source {from:?} and index {index:?} differ elsewhere"))
+    Err(format!(
+        "gather from {from:?} by an index of {index:?} along axis {axis}: all other axes must be \
+         equal"
+    ))
 }
 
 #[cfg(test)]
@@ -232,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn misuse_is_refused_with_numbers() {
+    fn invalid_arguments_are_rejected() {
         assert!(reshape(&[2, 3], &[4, 2]).unwrap_err().contains("6 elements cannot become 8"));
         assert!(permute(&[2, 3], &[0, 0]).is_err());
         assert!(expand(&[2], &[4]).is_err() && expand(&[1], &[1, 1]).is_err());

@@ -1,37 +1,37 @@
-//! Folds of a group of elements. A float sum or product may be taken in any order, so the group
-//! is looked over first for what some order could meet.
+//! Reductions of a group of elements. A float sum or product may be taken in any order, so the
+//! group is checked first for overflows that any order might have.
 
 use gradiff_corpus::{DType, ReduceOp};
 
-use crate::arithmetic::{accumulate, max, mul, reduction_depth, rounding_unit, settle};
+use crate::arithmetic::{accumulate, max, mul, reduction_depth, round_result, rounding_unit};
 use crate::cell::{Cell, Chain, Real, Reason};
 use crate::format::{format, highest_bit};
 use crate::infer::{accumulator, reduced};
 use crate::integer;
 
-/// How many additions a term of a sum may pass through.
+/// The number of additions that a term of a sum may pass through.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Sums {
-    /// As many as [`reduction_depth`] says.
+pub(crate) enum SumDepth {
+    /// At most [`reduction_depth`].
     Cascaded,
-    /// All of them.
-    OneByOne,
+    /// All additions: a single accumulator.
+    Sequential,
 }
 
-/// Folds `group`, elements of dtype `from`, to one of `reduced(op, from)`.
-pub(crate) fn fold(op: ReduceOp, sums: Sums, from: DType, group: &[Cell]) -> Cell {
+/// Reduces `group`, elements of dtype `from`, to an element of dtype `reduced(op, from)`.
+pub(crate) fn reduce(op: ReduceOp, sums: SumDepth, from: DType, group: &[Cell]) -> Cell {
     let to = reduced(op, from);
     if let Some(cell) = group.iter().find(|cell| matches!(cell, Cell::Unspecified(_))) {
         return *cell;
     }
     if to.is_float() {
-        fold_floats(op, sums, to, group)
+        reduce_floats(op, sums, to, group)
     } else {
-        fold_integers(op, from, to, group)
+        reduce_integers(op, from, to, group)
     }
 }
 
-fn fold_integers(op: ReduceOp, from: DType, to: DType, group: &[Cell]) -> Cell {
+fn reduce_integers(op: ReduceOp, from: DType, to: DType, group: &[Cell]) -> Cell {
     let first = match op {
         ReduceOp::Sum => 0,
         ReduceOp::Prod => 1,
@@ -39,9 +39,9 @@ fn fold_integers(op: ReduceOp, from: DType, to: DType, group: &[Cell]) -> Cell {
     };
     let numbers = group.iter().map(|cell| match cell {
         Cell::Int(bits) => integer::value(from, *bits),
-        _ => panic!("{cell:?} among integers"),
+        _ => panic!("{cell:?} is not an integer"),
     });
-    // Wrapping at 128 bits first changes nothing modulo the width.
+    // Wrapping at 128 bits does not change the result modulo the dtype's width.
     let number = numbers.fold(first, |total, number| match op {
         ReduceOp::Sum => total.wrapping_add(number),
         ReduceOp::Prod => total.wrapping_mul(number),
@@ -50,7 +50,7 @@ fn fold_integers(op: ReduceOp, from: DType, to: DType, group: &[Cell]) -> Cell {
     Cell::Int(integer::wrap(to, number))
 }
 
-fn fold_floats(op: ReduceOp, sums: Sums, to: DType, group: &[Cell]) -> Cell {
+fn reduce_floats(op: ReduceOp, sums: SumDepth, to: DType, group: &[Cell]) -> Cell {
     let wide = accumulator(to);
     let Some((first, rest)) = group.split_first() else {
         return match op {
@@ -63,10 +63,10 @@ fn fold_floats(op: ReduceOp, sums: Sums, to: DType, group: &[Cell]) -> Cell {
         let largest = rest.iter().fold(*first, |largest, cell| max(largest, *cell));
         return if matches!(largest, Cell::Nan(_)) { Cell::nan() } else { largest };
     }
-    if let Some(reason) = meets_infinity(op, wide, group) {
+    if let Some(reason) = overflow_before_infinity(op, wide, group) {
         return Cell::Unspecified(reason);
     }
-    // What was added in f16 may not be taken apart in f32.
+    // Sums that were rounded to f16 must not be reordered in f32.
     let term = |cell: &Cell| match cell {
         Cell::Real(real) if wide != to => Cell::Real(real.leaf()),
         _ => *cell,
@@ -78,15 +78,15 @@ fn fold_floats(op: ReduceOp, sums: Sums, to: DType, group: &[Cell]) -> Cell {
         _ => (cells.saturating_add(1), deepest),
     });
     let depth_max = match sums {
-        Sums::Cascaded => reduction_depth(cells).saturating_add(deepest),
-        Sums::OneByOne => u32::MAX,
+        SumDepth::Cascaded => reduction_depth(cells).saturating_add(deepest),
+        SumDepth::Sequential => u32::MAX,
     };
     let total = rest.iter().fold(term(first), |total, cell| match op {
         ReduceOp::Sum => accumulate(wide, total, term(cell), depth_max),
         ReduceOp::Prod => mul(wide, total, term(cell)),
         ReduceOp::Max => max(total, *cell),
     });
-    // The fold may start from the identity: 0 + -0 is 0, and a NaN passes through arithmetic.
+    // The accumulator may start from the identity: 0 + -0 is 0, and NaN payloads may be lost.
     let total = match total {
         Cell::Real(real) if real.is_zero() && op == ReduceOp::Sum => {
             Cell::Real(Real { sign_free: true, cells, ..real })
@@ -98,9 +98,9 @@ fn fold_floats(op: ReduceOp, sums: Sums, to: DType, group: &[Cell]) -> Cell {
     if wide == to { total } else { narrow(to, total) }
 }
 
-/// Whether in some order finite elements alone grow to infinity, or shrink to zero, before they
-/// meet an infinite one, which then gives NaN.
-fn meets_infinity(op: ReduceOp, wide: DType, group: &[Cell]) -> Option<Reason> {
+/// Returns `Overflow` if, in some order, finite elements overflow, or underflow to zero, before
+/// they are combined with an infinite one, which then gives NaN.
+fn overflow_before_infinity(op: ReduceOp, wide: DType, group: &[Cell]) -> Option<Reason> {
     if !group.iter().any(|cell| matches!(cell, Cell::Inf { .. })) {
         return None;
     }
@@ -109,7 +109,7 @@ fn meets_infinity(op: ReduceOp, wide: DType, group: &[Cell]) -> Option<Reason> {
         Cell::Real(real) => Some(real),
         _ => None,
     });
-    let reached = match op {
+    let is_possible = match op {
         ReduceOp::Sum => {
             let mass: f64 = reals
                 .map(|real| if real.chain == Chain::Sum { real.mass } else { real.magnitude() })
@@ -125,10 +125,10 @@ fn meets_infinity(op: ReduceOp, wide: DType, group: &[Cell]) -> Option<Reason> {
         }
         ReduceOp::Max => false,
     };
-    reached.then_some(Reason::Overflow)
+    is_possible.then_some(Reason::Overflow)
 }
 
-/// Rounds an accumulator to its dtype. Unlike a cast, this may be left out within a kernel.
+/// Rounds an accumulator to the result's dtype. Unlike a cast, a kernel may omit this rounding.
 fn narrow(to: DType, total: Cell) -> Cell {
     let format = format(to);
     let real = match total {
@@ -139,7 +139,7 @@ fn narrow(to: DType, total: Cell) -> Cell {
         return Cell::Real(real);
     }
     let rounding = rounding_unit(format) * real.magnitude() + format.floor;
-    settle(format, real, rounding, false)
+    round_result(format, real, rounding, false)
 }
 
 #[cfg(test)]
@@ -149,7 +149,7 @@ mod tests {
     fn floats(op: ReduceOp, dtype: DType, values: &[f64]) -> Cell {
         let group: Vec<_> =
             values.iter().map(|v| Cell::from_bits(DType::F64, v.to_bits())).collect();
-        fold(op, Sums::Cascaded, dtype, &group)
+        reduce(op, SumDepth::Cascaded, dtype, &group)
     }
 
     fn exact(cell: Cell) -> Option<f64> {
@@ -164,30 +164,33 @@ mod tests {
 
     #[test]
     fn integers_wrap_at_the_accumulator() {
-        let fold = |op, dtype, bits: &[u64]| {
+        let integers = |op, dtype, bits: &[u64]| {
             let group: Vec<_> = bits.iter().map(|bits| Cell::Int(*bits)).collect();
-            fold(op, Sums::Cascaded, dtype, &group)
+            reduce(op, SumDepth::Cascaded, dtype, &group)
         };
-        assert_eq!(fold(ReduceOp::Sum, DType::I8, &[0x80, 0x80]), Cell::Int(0xffff_ff00));
-        assert_eq!(fold(ReduceOp::Sum, DType::U8, &[255, 255]), Cell::Int(510));
-        assert_eq!(fold(ReduceOp::Sum, DType::Bool, &[1, 1, 1]), Cell::Int(3));
-        assert_eq!(fold(ReduceOp::Prod, DType::U16, &[65535, 65535, 2]), Cell::Int(0xfffc_0002));
-        assert_eq!(fold(ReduceOp::Sum, DType::U64, &[u64::MAX, 2]), Cell::Int(1));
-        assert_eq!(fold(ReduceOp::Max, DType::I8, &[]), Cell::Int(0x80));
-        assert_eq!(fold(ReduceOp::Max, DType::Bool, &[0, 1]), Cell::Int(1));
-        assert_eq!(fold(ReduceOp::Max, DType::I16, &[0xffff, 0x8000]), Cell::Int(0xffff));
-        assert_eq!(fold(ReduceOp::Prod, DType::Bool, &[]), Cell::Int(1));
+        assert_eq!(integers(ReduceOp::Sum, DType::I8, &[0x80, 0x80]), Cell::Int(0xffff_ff00));
+        assert_eq!(integers(ReduceOp::Sum, DType::U8, &[255, 255]), Cell::Int(510));
+        assert_eq!(integers(ReduceOp::Sum, DType::Bool, &[1, 1, 1]), Cell::Int(3));
+        assert_eq!(
+            integers(ReduceOp::Prod, DType::U16, &[65535, 65535, 2]),
+            Cell::Int(0xfffc_0002)
+        );
+        assert_eq!(integers(ReduceOp::Sum, DType::U64, &[u64::MAX, 2]), Cell::Int(1));
+        assert_eq!(integers(ReduceOp::Max, DType::I8, &[]), Cell::Int(0x80));
+        assert_eq!(integers(ReduceOp::Max, DType::Bool, &[0, 1]), Cell::Int(1));
+        assert_eq!(integers(ReduceOp::Max, DType::I16, &[0xffff, 0x8000]), Cell::Int(0xffff));
+        assert_eq!(integers(ReduceOp::Prod, DType::Bool, &[]), Cell::Int(1));
     }
 
     #[test]
-    fn nothing_gives_the_identity() {
+    fn empty_group_gives_the_identity() {
         assert_eq!(exact(floats(ReduceOp::Sum, DType::F16, &[])), Some(0.0));
         assert_eq!(exact(floats(ReduceOp::Prod, DType::F64, &[])), Some(1.0));
         assert_eq!(exact(floats(ReduceOp::Max, DType::F32, &[])), Some(f64::NEG_INFINITY));
     }
 
     #[test]
-    fn sums_are_exact_if_every_order_is() {
+    fn sums_are_exact_if_every_order_is_exact() {
         let many = vec![0.125; 1000];
         assert_eq!(exact(floats(ReduceOp::Sum, DType::F32, &many)), Some(125.0));
         assert_eq!(exact(floats(ReduceOp::Sum, DType::F16, &many)), Some(125.0));
@@ -202,8 +205,8 @@ mod tests {
         assert_eq!(exact(floats(ReduceOp::Sum, DType::F64, &cancel)), Some(1.0));
     }
 
-    /// What one accumulator gives, and what accumulators of 128 numbers each give.
-    fn two_sums(values: &[f32]) -> (f64, f64) {
+    /// Returns the sums with a single accumulator, and with partial sums of 128 numbers each.
+    fn sequential_and_cascaded_sums(values: &[f32]) -> (f64, f64) {
         let mut parts = values.to_vec();
         while parts.len() > 1 {
             parts = parts.chunks(128).map(|part| part.iter().sum()).collect();
@@ -212,16 +215,17 @@ mod tests {
     }
 
     #[test]
-    fn a_long_sum_in_one_accumulator_is_wrong() {
+    fn a_long_sum_with_a_single_accumulator_is_wrong() {
         let values = vec![0.1f32; 1 << 20];
-        let (naive, cascaded) = two_sums(&values);
+        let (sequential, cascaded) = sequential_and_cascaded_sums(&values);
         let wide: Vec<f64> = values.iter().map(|value| f64::from(*value)).collect();
         let Cell::Real(real) = floats(ReduceOp::Sum, DType::F32, &wide) else { panic!("a number") };
         assert!((cascaded - real.hi).abs() <= real.radius, "{cascaded} of {real:?}");
-        assert!((naive - real.hi).abs() > real.radius, "{naive} of {real:?}");
-        // Of a sum of sums of rows, the rows count.
+        assert!((sequential - real.hi).abs() > real.radius, "{sequential} of {real:?}");
+        // A sum of the sums of rows has the depth of the rows, too.
         let row = floats(ReduceOp::Sum, DType::F32, &wide[..1 << 10]);
-        let Cell::Real(rows) = fold(ReduceOp::Sum, Sums::Cascaded, DType::F32, &vec![row; 1 << 10])
+        let Cell::Real(rows) =
+            reduce(ReduceOp::Sum, SumDepth::Cascaded, DType::F32, &vec![row; 1 << 10])
         else {
             panic!("a number")
         };
@@ -229,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn a_short_sum_may_have_one_accumulator() {
+    fn a_short_sum_may_have_a_single_accumulator() {
         let Cell::Real(real) = floats(ReduceOp::Sum, DType::F32, &[0.1; 256]) else {
             panic!("a number")
         };
@@ -238,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_order_could_overflow_is_unspecified() {
+    fn overflow_in_some_order_is_unspecified() {
         let big = f64::from(f32::MAX);
         let overflow = Cell::Unspecified(Reason::Overflow);
         assert_eq!(floats(ReduceOp::Sum, DType::F32, &[big, -big, big]), overflow);
@@ -265,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sum_of_one_zero_may_have_met_another() {
+    fn a_sum_of_a_zero_may_include_the_identity() {
         assert_eq!(floats(ReduceOp::Sum, DType::F32, &[-0.0]), Cell::zero(None));
         assert_eq!(
             exact(floats(ReduceOp::Prod, DType::F32, &[-0.0])).map(f64::to_bits),

@@ -1,43 +1,45 @@
-//! Float ops that no library rounds correctly: exp2, log2, sin, pow. The one table of how far a
-//! device may be off is here.
+//! Float ops that libraries do not round correctly: exp2, log2, sin, pow. The table of the errors
+//! that devices may have is here.
 
 use gradiff_corpus::DType;
 
-use crate::arithmetic::{blocked, rounding_unit, settle};
+use crate::arithmetic::{propagated, round_result, rounding_unit};
 use crate::cell::{Cell, Real, Reason};
 use crate::format::{Format, format, pow2};
 
-/// Units in the last place that a device may be off, for every transcendental op. f16 and bf16
-/// are computed in f32 with this error and then rounded once.
+/// Error in ulps that a device may have, for every transcendental op. f16 and bf16 are computed in
+/// f32 with this error and then rounded once.
 const ULPS: f64 = 4.0;
-/// Further ulps of `pow` for each doubling of its result: `exp2(y * log2(x))` rounds the
-/// exponent, and an error there is relative to the result times the exponent's size.
+/// Additional ulps of `pow` for each doubling of its result: `exp2(y * log2(x))` rounds the
+/// exponent, and an error of the exponent is multiplied by the result.
 const POW_ULPS_PER_EXPONENT: f64 = 4.0;
-/// Further ulps for f64, whose center is computed by the system's library.
+/// Additional ulps for f64, whose center is computed by the system's math library.
 const CENTER_ULPS: f64 = 1.0;
-/// From this argument on, sin may be off by ulps of 1 rather than of its result, because the
+/// From this argument on, the error of sin may be in ulps of 1 instead of its result, because the
 /// argument is reduced by a rounded multiple of pi.
 const SIN_REDUCED: f64 = 2.0;
 
-/// Absolute error of `ulps` at magnitude `size`, in the format that the op is computed in.
-fn approximation(format: &Format, ulps: f64, size: f64) -> f64 {
-    let (unit, own) = match format.precision {
+/// Returns the absolute error of `ulps` at magnitude `size`, in the format that the op is computed
+/// in.
+fn approximation_error(format: &Format, ulps: f64, size: f64) -> f64 {
+    let (unit, center_ulps) = match format.precision {
         53 => (format.unit, CENTER_ULPS),
         _ => (pow2(-24), 0.0),
     };
     // An ulp is at most two units of the magnitude.
-    (ulps + own) * 2.0 * unit * size
+    (ulps + center_ulps) * 2.0 * unit * size
 }
 
-/// Closes an op of center `value`, with `inherited` error from its sources.
-fn close(dtype: DType, value: f64, inherited: f64, ulps: f64, scale: f64) -> Cell {
+/// Returns the result of an op with the center `value`, the error `inherited` from its sources, and
+/// an error of its own of `ulps` at the larger of its magnitude and `scale`.
+fn approximate_result(dtype: DType, value: f64, inherited: f64, ulps: f64, scale: f64) -> Cell {
     let format = format(dtype);
     let size = (value.abs() + inherited).max(scale);
-    let radius = inherited + approximation(format, ulps, size);
-    let narrow = format.precision < 24;
-    let rounding = if narrow { rounding_unit(format) * (value.abs() + radius) } else { 0.0 };
+    let radius = inherited + approximation_error(format, ulps, size);
+    let is_narrow = format.precision < 24;
+    let rounding = if is_narrow { rounding_unit(format) * (value.abs() + radius) } else { 0.0 };
     let cell =
-        settle(format, Real::ball(value, 0.0, radius), rounding + ulps * format.floor, false);
+        round_result(format, Real::ball(value, 0.0, radius), rounding + ulps * format.floor, false);
     match cell {
         Cell::Real(real) if !real.radius.is_finite() => Cell::Unspecified(Reason::Unbounded),
         cell => cell,
@@ -49,7 +51,7 @@ pub(crate) fn exp2(dtype: DType, x: Cell) -> Cell {
     let real = match x {
         Cell::Real(real) => real,
         _ => {
-            return blocked(&[x]).unwrap_or(match x {
+            return propagated(&[x]).unwrap_or(match x {
                 Cell::Inf { negative: true, .. } => Cell::zero(Some(false)),
                 _ => x,
             });
@@ -58,17 +60,17 @@ pub(crate) fn exp2(dtype: DType, x: Cell) -> Cell {
     let center = real.hi + real.lo;
     let value = center.exp2();
     if value.is_infinite() {
-        // Far above every format: the bound of x would have to be huge to matter.
-        let sure = real.least() >= 1025.0;
-        return if sure || real.is_exact() {
+        // The result overflows in every format, unless the bound of x is huge.
+        let is_certain = real.lower() >= 1025.0;
+        return if is_certain || real.is_exact() {
             Cell::Inf { negative: false, overflowed: true }
         } else {
             Cell::Unspecified(Reason::Overflow)
         };
     }
-    let spread = if real.is_exact() { 0.0 } else { real.most() - center };
+    let spread = if real.is_exact() { 0.0 } else { real.upper() - center };
     let inherited = value * (spread * std::f64::consts::LN_2).exp_m1();
-    close(dtype, value, inherited, ULPS, 0.0)
+    approximate_result(dtype, value, inherited, ULPS, 0.0)
 }
 
 /// `log2(x)`; NaN below zero, -inf at zero.
@@ -76,7 +78,7 @@ pub(crate) fn log2(dtype: DType, x: Cell) -> Cell {
     let real = match x {
         Cell::Real(real) => real,
         _ => {
-            return blocked(&[x]).unwrap_or(match x {
+            return propagated(&[x]).unwrap_or(match x {
                 Cell::Inf { negative: true, .. } => Cell::nan(),
                 _ => x,
             });
@@ -85,23 +87,23 @@ pub(crate) fn log2(dtype: DType, x: Cell) -> Cell {
     if real.is_zero() {
         return Cell::infinity(true);
     }
-    if real.most() < 0.0 {
+    if real.upper() < 0.0 {
         return Cell::nan();
     }
-    if real.least() <= 0.0 {
+    if real.lower() <= 0.0 {
         return Cell::Unspecified(Reason::Straddle);
     }
     let value = real.hi.log2();
-    let spread = if real.is_exact() { 0.0 } else { real.hi - real.least() };
+    let spread = if real.is_exact() { 0.0 } else { real.hi - real.lower() };
     let inherited = -(-spread / real.hi).ln_1p() * std::f64::consts::LOG2_E;
-    close(dtype, value, inherited, ULPS, 0.0)
+    approximate_result(dtype, value, inherited, ULPS, 0.0)
 }
 
 /// `sin(x)`, x in radians; NaN for infinities.
 pub(crate) fn sin(dtype: DType, x: Cell) -> Cell {
     let real = match x {
         Cell::Real(real) => real,
-        _ => return blocked(&[x]).unwrap_or(Cell::nan()),
+        _ => return propagated(&[x]).unwrap_or(Cell::nan()),
     };
     if real.is_zero() {
         return Cell::Real(real.leaf());
@@ -111,39 +113,40 @@ pub(crate) fn sin(dtype: DType, x: Cell) -> Cell {
         return Cell::Unspecified(Reason::Unbounded);
     }
     let scale = if real.hi.abs() < SIN_REDUCED { 0.0 } else { 1.0 };
-    close(dtype, real.hi.sin(), spread, ULPS, scale)
+    approximate_result(dtype, real.hi.sin(), spread, ULPS, scale)
 }
 
-/// `x^y` as C's pow.
+/// `x^y` with the special cases of C's pow.
 pub(crate) fn pow(dtype: DType, x: Cell, y: Cell) -> Cell {
     if let Some(cell) = [x, y].into_iter().find(|cell| matches!(cell, Cell::Unspecified(_))) {
         return cell;
     }
-    let is = |cell, value| matches!(cell, Cell::Real(real) if real.is_exact() && real.hi == value);
-    if is(y, 0.0) || is(x, 1.0) {
+    let is_exactly =
+        |cell, value| matches!(cell, Cell::Real(real) if real.is_exact() && real.hi == value);
+    if is_exactly(y, 0.0) || is_exactly(x, 1.0) {
         return Cell::exact(1.0);
     }
     let may_be = |cell, value| match cell {
-        Cell::Real(real) => real.least() <= value && value <= real.most(),
+        Cell::Real(real) => real.lower() <= value && value <= real.upper(),
         _ => false,
     };
     if matches!(x, Cell::Nan(_)) || matches!(y, Cell::Nan(_)) {
         let may_be_one = may_be(y, 0.0) || may_be(x, 1.0);
         return if may_be_one { Cell::Unspecified(Reason::Straddle) } else { Cell::nan() };
     }
-    if let Some(cell) = blocked(&[x, y]) {
+    if let Some(cell) = propagated(&[x, y]) {
         return cell;
     }
     match (point(x), point(y)) {
         (Some(x_value), Some(y_value)) => {
-            let free = matches!(x, Cell::Real(real) if real.sign_free);
-            pow_points(dtype, x_value, y_value, free)
+            let is_sign_free = matches!(x, Cell::Real(real) if real.sign_free);
+            pow_points(dtype, x_value, y_value, is_sign_free)
         }
         _ => pow_balls(dtype, x, y),
     }
 }
 
-/// The value of a cell without bounds.
+/// Returns the value of an exact number or an infinity.
 fn point(cell: Cell) -> Option<f64> {
     match cell {
         Cell::Real(real) => real.is_exact().then_some(real.hi),
@@ -183,16 +186,16 @@ fn pow_points(dtype: DType, x: f64, y: f64, x_sign_free: bool) -> Cell {
     if value.is_infinite() {
         return Cell::Inf { negative: value < 0.0, overflowed: true };
     }
-    close(dtype, value, 0.0, pow_ulps(value), 0.0)
+    approximate_result(dtype, value, 0.0, pow_ulps(value), 0.0)
 }
 
-/// `x^y` where one is known within bounds only: for `x > 0` it is monotone in each, so the
-/// extremes lie in the corners.
+/// `x^y` of inexact numbers. For `x > 0` the function is monotone in each argument, so its extremes
+/// are at the corners of the bounds.
 fn pow_balls(dtype: DType, x: Cell, y: Cell) -> Cell {
     let (Cell::Real(x), Cell::Real(y)) = (x, y) else {
         return Cell::Unspecified(Reason::Straddle);
     };
-    let negative = x.most() < 0.0;
+    let negative = x.upper() < 0.0;
     if x.may_be_zero() || (negative && !y.is_exact()) {
         return Cell::Unspecified(Reason::Straddle);
     }
@@ -200,21 +203,21 @@ fn pow_balls(dtype: DType, x: Cell, y: Cell) -> Cell {
         return Cell::nan();
     }
     let sign = if negative && is_odd(y.hi) { -1.0 } else { 1.0 };
-    let (mut least, mut most) = (f64::INFINITY, 0.0f64);
-    for x in [x.least().abs(), x.most().abs()] {
-        for y in [y.least(), y.most()] {
+    let (mut min, mut max) = (f64::INFINITY, 0.0f64);
+    for x in [x.lower().abs(), x.upper().abs()] {
+        for y in [y.lower(), y.upper()] {
             let corner = x.powf(y);
-            least = least.min(corner);
-            most = most.max(corner);
+            min = min.min(corner);
+            max = max.max(corner);
         }
     }
-    if !most.is_finite() {
+    if !max.is_finite() {
         return Cell::Unspecified(Reason::Overflow);
     }
     let value = (x.hi + x.lo).abs().powf(y.hi + y.lo);
-    // The corners carry the library's error as well.
-    let inherited = (most - value).max(value - least).max(0.0) + most * pow2(-51);
-    close(dtype, sign * value, inherited, pow_ulps(most).max(pow_ulps(value)), 0.0)
+    // The corners have the error of the math library, too.
+    let inherited = (max - value).max(value - min).max(0.0) + max * pow2(-51);
+    approximate_result(dtype, sign * value, inherited, pow_ulps(max).max(pow_ulps(value)), 0.0)
 }
 
 #[cfg(test)]
@@ -230,7 +233,7 @@ mod tests {
     }
 
     fn contains(cell: Cell, value: f64) -> bool {
-        matches!(cell, Cell::Real(real) if real.least() <= value && value <= real.most())
+        matches!(cell, Cell::Real(real) if real.lower() <= value && value <= real.upper())
     }
 
     #[test]
@@ -264,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn overflow_near_the_threshold_is_not_pinned_down() {
+    fn overflow_near_the_threshold_is_unspecified() {
         assert!(matches!(exp2(DType::F16, cell(16.0)), Cell::Inf { overflowed: true, .. }));
         assert!(contains(exp2(DType::F16, cell(15.0)), 32768.0));
         assert!(matches!(exp2(DType::F64, cell(1024.0)), Cell::Inf { overflowed: true, .. }));

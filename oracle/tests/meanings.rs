@@ -1,4 +1,4 @@
-//! Whole programs with hand-worked results: one row for each meaning that is easily got wrong.
+//! Whole programs with results worked out by hand, for semantics that are easy to get wrong.
 
 use gradiff_corpus::{Array, Case, DType, Program, parse};
 use gradiff_oracle::{Element, Expected, Reason, evaluate};
@@ -6,7 +6,7 @@ use gradiff_oracle::{Element, Expected, Reason, evaluate};
 fn program(text: &str) -> Program {
     match parse(text).map(|file| file.case) {
         Ok(Case::Program(program)) => program,
-        other => panic!("{text}\n{other:?}"),
+        result => panic!("{text}\n{result:?}"),
     }
 }
 
@@ -16,10 +16,11 @@ fn expected(text: &str) -> Expected {
     outputs.remove(0)
 }
 
-/// Exact results as text, `?reason` for unspecified ones, `0?` for a zero of free sign.
+/// Compares results as text: `?reason` for an unspecified one, `0?` for a zero of free sign, `~x`
+/// for an inexact number.
 fn check(text: &str, results: &str) {
     let expected = expected(text);
-    let shown: Vec<_> = expected
+    let actual: Vec<_> = expected
         .elements()
         .map(|element| match element {
             Element::Exact(bits) => gradiff_corpus::format_element(expected.dtype, bits),
@@ -29,11 +30,11 @@ fn check(text: &str, results: &str) {
             Element::Unspecified(reason) => format!("?{}", reason.name()),
         })
         .collect();
-    assert_eq!(shown.join(" "), results, "{text}");
+    assert_eq!(actual.join(" "), results, "{text}");
 }
 
 #[test]
-fn flip_reshape_flip_is_what_numpy_says() {
+fn flip_reshape_flip_agrees_with_numpy() {
     check(
         "a = input i32[2,3] [1,2,3,4,5,6]\nb = flip a [1]\nc = reshape b [3,2]\n\
          d = flip c [0]\noutput d",
@@ -59,7 +60,7 @@ fn divisions_and_shifts() {
 }
 
 #[test]
-fn undefined_elements_vanish_with_what_depends_on_them() {
+fn undefined_elements_matter_only_to_results_that_depend_on_them() {
     let poison = "a = input i32[2] [6,7]\nz = input i32[2] [0,2]\nq = floordiv a z\n";
     check(&format!("{poison}x = mul q 0\noutput x"), "?division-by-zero 0");
     check(&format!("{poison}x = sum q axes=[0]\noutput x"), "?division-by-zero");
@@ -69,7 +70,7 @@ fn undefined_elements_vanish_with_what_depends_on_them() {
 }
 
 #[test]
-fn padding_holds_its_value_whatever_the_source_holds() {
+fn padding_does_not_depend_on_the_source() {
     check("a = input f32[1] [nan]\nb = pad a [(1,1)] 0.0\nc = exp2 b\noutput c", "~1 any-nan ~1");
     check("a = input f32[1] [inf]\nb = pad a [(1,1)] -0.0\noutput b", "-0.0 inf -0.0");
     check("a = input i32[0] []\nb = pad a [(1,1)] 7\noutput b", "7 7");
@@ -134,7 +135,7 @@ fn casts_round_once_and_are_undefined_out_of_range() {
 }
 
 #[test]
-fn overflowed_numbers_are_infinite_but_not_to_be_used() {
+fn overflowed_numbers_are_infinite_and_their_uses_unspecified() {
     check("a = input f16[1] [60000]\nb = mul a 2.0\noutput b", "inf");
     check("a = input f16[1] [60000]\nb = mul a 2.0\nc = mul b 0.5\noutput c", "?overflow");
     check("a = input f16[1] [60000]\nb = mul a 2.0\nc = cast b f32\noutput c", "?overflow");
@@ -186,7 +187,7 @@ fn one_ulp_off_is_rejected_where_the_result_is_exact() {
 }
 
 #[test]
-fn ill_formed_programs_are_errors_with_the_statement() {
+fn ill_formed_programs_give_errors_with_the_statement() {
     use gradiff_corpus::{BinaryOp, Fill, Literal, Operand, Statement, UnaryOp, ValueId};
     let input = Statement::Input { dtype: DType::F32, shape: vec![2], fill: Fill::Iota };
     let src = ValueId(0);
@@ -201,7 +202,7 @@ fn ill_formed_programs_are_errors_with_the_statement() {
         ),
         (
             Statement::Const { dtype: DType::I8, shape: vec![], value: Literal::Int(300) },
-            "is no i8",
+            "not representable in i8",
         ),
         (
             Statement::Binary { op: BinaryOp::And, srcs: [Operand::Value(src); 2] },
@@ -214,11 +215,11 @@ fn ill_formed_programs_are_errors_with_the_statement() {
         ),
         (Statement::Gather { src, axis: 0, index: src }, "index of gather"),
     ];
-    for (statement, words) in rows {
+    for (statement, text) in rows {
         let program = Program { statements: vec![input.clone(), statement], outputs: vec![src] };
-        let error = evaluate(&program).expect_err(words);
+        let error = evaluate(&program).expect_err(text);
         assert_eq!(error.statement, Some(1));
-        assert!(error.to_string().contains(words), "{error}");
+        assert!(error.to_string().contains(text), "{error}");
     }
     let program = Program { statements: vec![input], outputs: vec![ValueId(1)] };
     assert_eq!(evaluate(&program).expect_err("no such output").statement, None);

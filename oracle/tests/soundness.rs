@@ -1,6 +1,6 @@
-//! The bounds hold what legal computations give, and little more: random float programs are
+//! The bounds contain the results of legal computations, and little more. Random float programs are
 //! computed in plain Rust with rounding after every op, without rounding, and with sums and
-//! products in other orders; all must be accepted, and results beyond the bound refused.
+//! products in other orders: all results must be accepted, and results beyond the bound rejected.
 
 use gradiff_corpus::{
     Array, BinaryOp, DType, Fill, Operand, Program, ReduceOp, Statement, UnaryOp, ValueId,
@@ -21,7 +21,8 @@ impl Random {
         self.next() as usize % limit
     }
 
-    /// Mostly moderate numbers with full mantissas; some dyadic ones, some far off.
+    /// Draws mostly moderate numbers with full mantissas, some dyadic ones, some of other
+    /// magnitudes.
     fn float(&mut self) -> f32 {
         let mantissa = 1.0 + self.next() as f32 / (1u64 << 31) as f32;
         let sign = if self.next() & 1 == 0 { 1.0 } else { -1.0 };
@@ -34,7 +35,7 @@ impl Random {
     }
 }
 
-/// Float programs: inputs, then elementwise ops on any earlier values, then at times a sum.
+/// Draws a float program: inputs, elementwise ops on any earlier values, sometimes a reduction.
 fn random_program(random: &mut Random) -> Program {
     let mut statements = Vec::new();
     for _ in 0..3 {
@@ -68,16 +69,17 @@ fn random_program(random: &mut Random) -> Program {
     Program { statements, outputs }
 }
 
-/// A legal way to compute: after each op `round`, and reductions from the front, the back, or as
-/// a tree.
-struct Way {
+/// A legal computation.
+struct Computation {
+    /// Applied after each op.
     round: fn(f64) -> f64,
+    /// The order of reductions: from the front (0), from the back (1), or as a tree.
     order: usize,
 }
 
-fn reduce(way: &Way, values: &[f64], combine: fn(f64, f64) -> f64) -> f64 {
-    let join = |a: f64, b: f64| (way.round)(combine(a, b));
-    match way.order {
+fn reduce(computation: &Computation, values: &[f64], combine: fn(f64, f64) -> f64) -> f64 {
+    let join = |a: f64, b: f64| (computation.round)(combine(a, b));
+    match computation.order {
         0 => values.iter().copied().reduce(join),
         1 => values.iter().rev().copied().reduce(join),
         _ => {
@@ -91,22 +93,22 @@ fn reduce(way: &Way, values: &[f64], combine: fn(f64, f64) -> f64) -> f64 {
             level.first().copied()
         }
     }
-    .expect("no axis is empty")
+    .expect("the group has elements")
 }
 
-fn compute(program: &Program, way: &Way) -> Vec<f64> {
+fn compute(program: &Program, computation: &Computation) -> Vec<f64> {
     let mut values: Vec<Vec<f64>> = Vec::new();
     for statement in &program.statements {
-        let of = |operand: &Operand| match operand {
+        let elements = |operand: &Operand| match operand {
             Operand::Value(id) => &values[id.0 as usize],
-            Operand::Literal(_) => panic!("no literals here"),
+            Operand::Literal(_) => panic!("no literals are drawn"),
         };
         let next: Vec<f64> = match statement {
             Statement::Input { fill: Fill::Explicit(bits), .. } => {
                 bits.iter().map(|bits| f32::from_bits(*bits as u32).into()).collect()
             }
             Statement::Binary { op, srcs } => {
-                let pairs = of(&srcs[0]).iter().zip(of(&srcs[1]));
+                let pairs = elements(&srcs[0]).iter().zip(elements(&srcs[1]));
                 let apply = |(a, b): (&f64, &f64)| match op {
                     BinaryOp::Add => a + b,
                     BinaryOp::Sub => a - b,
@@ -115,34 +117,34 @@ fn compute(program: &Program, way: &Way) -> Vec<f64> {
                     _ if a.is_nan() || b.is_nan() => f64::NAN,
                     _ => a.max(*b),
                 };
-                pairs.map(apply).map(way.round).collect()
+                pairs.map(apply).map(computation.round).collect()
             }
             Statement::MulAcc { srcs } => {
-                let [a, b, c] = [0, 1, 2].map(|i| of(&srcs[i]));
-                (0..COUNT).map(|i| (way.round)(a[i].mul_add(b[i], c[i]))).collect()
+                let [a, b, c] = [0, 1, 2].map(|i| elements(&srcs[i]));
+                (0..COUNT).map(|i| (computation.round)(a[i].mul_add(b[i], c[i]))).collect()
             }
             Statement::Unary { src, .. } => {
-                values[src.0 as usize].iter().map(|x| (way.round)(x.sqrt())).collect()
+                values[src.0 as usize].iter().map(|x| (computation.round)(x.sqrt())).collect()
             }
             Statement::Reduce { op, src, .. } => {
                 let combine: fn(f64, f64) -> f64 =
                     if *op == ReduceOp::Sum { |a, b| a + b } else { |a, b| a * b };
-                vec![reduce(way, &values[src.0 as usize], combine)]
+                vec![reduce(computation, &values[src.0 as usize], combine)]
             }
-            other => panic!("{other:?} is not drawn"),
+            _ => panic!("{statement:?} is not drawn"),
         };
         values.push(next);
     }
     values.pop().expect("a program has statements")
 }
 
-fn judged(expected: &Expected, values: &[f64]) -> gradiff_oracle::Verdict {
+fn judge(expected: &Expected, values: &[f64]) -> gradiff_oracle::Verdict {
     let bits = values.iter().map(|value| (*value as f32).to_bits().into()).collect();
     expected.judge(&Array { dtype: DType::F32, shape: vec![values.len()], bits })
 }
 
 #[test]
-fn every_legal_way_is_accepted_and_few_elements_are_left_open() {
+fn legal_computations_are_accepted_and_few_elements_unspecified() {
     let single: fn(f64) -> f64 = |value| f64::from(value as f32);
     let wide: fn(f64) -> f64 = |value| value;
     let mut random = Random(1);
@@ -152,8 +154,8 @@ fn every_legal_way_is_accepted_and_few_elements_are_left_open() {
         let expected = evaluate(&program).expect("well-formed").remove(0);
         for round in [single, wide] {
             for order in 0..3 {
-                let values = compute(&program, &Way { round, order });
-                let verdict = judged(&expected, &values);
+                let values = compute(&program, &Computation { round, order });
+                let verdict = judge(&expected, &values);
                 let mismatch = verdict.mismatch.map(|mismatch| {
                     let value = values[mismatch.index];
                     format!("{number}: got {value:e}, {mismatch:?}\n{program:?}")
@@ -205,7 +207,7 @@ fn the_test_itself_can_fail() {
     let refused = (0..200).filter(|_| {
         let program = random_program(&mut random);
         let expected = evaluate(&program).expect("well-formed").remove(0);
-        !judged(&expected, &compute(&program, &Way { round: coarse, order: 0 })).is_ok()
+        !judge(&expected, &compute(&program, &Computation { round: coarse, order: 0 })).is_ok()
     });
     let refused = refused.count();
     assert!(refused > 100, "{refused} of 200 refused");
@@ -227,7 +229,7 @@ fn double_sums_hold_every_order_and_refuse_one_more_ulp() {
         let expected = evaluate(&program).expect("well-formed").remove(0);
         let element = expected.element(0);
         for order in 0..3 {
-            let sum = reduce(&Way { round: |value| value, order }, &data, |a, b| a + b);
+            let sum = reduce(&Computation { round: |value| value, order }, &data, |a, b| a + b);
             assert!(element.admits(DType::F64, sum.to_bits()), "{sum:e} {element:?}");
         }
         let mass: f64 = data.iter().map(|value| value.abs()).sum();

@@ -1,8 +1,8 @@
-//! A place in one line of text, and the small steps that reading takes from there.
+//! A position in a line of text, and the parsers of tokens and lists.
 
 use crate::{DType, Literal, Shape, element};
 
-/// Why a text is no case file, and where.
+/// A syntax or type error of a case file, and its position.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}, column {column}: {message}")]
 pub struct ParseError {
@@ -10,11 +10,11 @@ pub struct ParseError {
     pub line: usize,
     /// Column in characters, from 1.
     pub column: usize,
-    /// What was expected and what is there.
+    /// The description: what was expected and what was found.
     pub message: String,
 }
 
-/// A place in a line; `#` ends the line.
+/// A position in a line; `#` ends the line.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Cursor<'a> {
     line: &'a str,
@@ -23,7 +23,7 @@ pub(super) struct Cursor<'a> {
 }
 
 impl<'a> Cursor<'a> {
-    /// The start of line `line_number` (from 1).
+    /// Creates a cursor at the start of line `line_number` (from 1).
     pub(super) fn new(line: &'a str, line_number: usize) -> Cursor<'a> {
         let mut cursor = Cursor { line, line_number, offset_bytes: 0 };
         cursor.skip_space();
@@ -50,14 +50,14 @@ impl<'a> Cursor<'a> {
         self.offset_bytes += rest.len() - rest.trim_start().len();
     }
 
-    /// An error at this place.
+    /// Returns an error at this position.
     pub(super) fn error(&self, message: impl Into<String>) -> ParseError {
         let column = self.line[..self.offset_bytes].chars().count() + 1;
         ParseError { line: self.line_number, column, message: message.into() }
     }
 
-    /// The error that something else was expected at this place.
-    pub(super) fn expected(&self, what: &str) -> ParseError {
+    /// Returns the error that `expectation` was not found at this position.
+    pub(super) fn expected(&self, expectation: &str) -> ParseError {
         let found = if self.at_end() {
             "the end of the line".to_string()
         } else {
@@ -69,27 +69,27 @@ impl<'a> Cursor<'a> {
             }
             format!("`{}`", &self.rest()[..end])
         };
-        self.error(format!("expected {what}, found {found}"))
+        self.error(format!("expected {expectation}, found {found}"))
     }
 
     pub(super) fn need_end(&self) -> Result<(), ParseError> {
         if self.at_end() { Ok(()) } else { Err(self.expected("the end of the line")) }
     }
 
-    /// Takes `text` if it stands here.
+    /// Consumes `text` if it is next; returns whether it was.
     pub(super) fn take(&mut self, text: &str) -> bool {
-        let found = self.rest().starts_with(text);
-        if found {
+        let is_next = self.rest().starts_with(text);
+        if is_next {
             self.advance(text.len());
         }
-        found
+        is_next
     }
 
     pub(super) fn need(&mut self, text: &str) -> Result<(), ParseError> {
         if self.take(text) { Ok(()) } else { Err(self.expected(&format!("`{text}`"))) }
     }
 
-    /// Takes `key=`, with or without space around.
+    /// Consumes `key=`, with or without spaces around.
     pub(super) fn need_key(&mut self, key: &str) -> Result<(), ParseError> {
         if self.peek_word() != Some(key) {
             return Err(self.expected(&format!("`{key}=`")));
@@ -108,29 +108,30 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// The word of letters, digits and `_` that stands here, if one does.
+    /// Returns the next token if it is a word of letters, digits and `_`.
     pub(super) fn peek_word(&self) -> Option<&'a str> {
         let length = self.word_length();
         (0 < length).then(|| &self.rest()[..length])
     }
 
-    pub(super) fn word(&mut self, what: &str) -> Result<&'a str, ParseError> {
-        let word = self.peek_word().ok_or_else(|| self.expected(what))?;
+    /// Consumes a word; `expectation` describes it in errors.
+    pub(super) fn word(&mut self, expectation: &str) -> Result<&'a str, ParseError> {
+        let word = self.peek_word().ok_or_else(|| self.expected(expectation))?;
         Ok(self.advance(word.len()))
     }
 
-    /// A name such as `divmod/floor-of-sum`: up to the next space.
-    pub(super) fn path(&mut self, what: &str) -> Result<&'a str, ParseError> {
+    /// Consumes a name such as `divmod/floor-of-sum`.
+    pub(super) fn path(&mut self, expectation: &str) -> Result<&'a str, ParseError> {
         let inside = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '/');
         let length = self.rest().find(|c| !inside(c)).unwrap_or(self.rest().len());
         if length == 0 {
-            return Err(self.expected(what));
+            return Err(self.expected(expectation));
         }
         Ok(self.advance(length))
     }
 
-    /// Length of what looks like a literal: a sign, then letters, digits, points and colons; a
-    /// sign also after the `e` of a number.
+    /// Returns the length of a token that may be a literal: a sign, then letters, digits, points
+    /// and colons; a sign also after the `e` of a number.
     fn literal_length(&self) -> usize {
         let bytes = self.rest().as_bytes();
         let sign = usize::from(bytes.first() == Some(&b'-'));
@@ -149,7 +150,7 @@ impl<'a> Cursor<'a> {
         end
     }
 
-    /// The literal that stands here, if one does.
+    /// Consumes a literal if it is next.
     pub(super) fn literal(&mut self) -> Option<Literal> {
         let length = self.literal_length();
         let literal = element::parse_literal(&self.rest()[..length])?;
@@ -161,7 +162,7 @@ impl<'a> Cursor<'a> {
         self.literal().ok_or_else(|| self.expected("a literal, say `4`, `4.0`, `nan` or `true`"))
     }
 
-    /// The bit pattern of the element of `dtype` that stands here.
+    /// Consumes an element of `dtype`; returns its bit pattern.
     pub(super) fn element(&mut self, dtype: DType) -> Result<u64, ParseError> {
         let length = self.literal_length();
         let Some(bits) = element::parse_element(dtype, &self.rest()[..length]) else {
@@ -171,37 +172,41 @@ impl<'a> Cursor<'a> {
         Ok(bits)
     }
 
-    fn integer<T: std::str::FromStr>(&mut self, what: &str, signed: bool) -> Result<T, ParseError> {
+    fn integer<T: std::str::FromStr>(
+        &mut self,
+        expectation: &str,
+        is_signed: bool,
+    ) -> Result<T, ParseError> {
         let rest = self.rest();
-        let sign = usize::from(signed && rest.starts_with('-'));
+        let sign = usize::from(is_signed && rest.starts_with('-'));
         let digits = rest[sign..].bytes().take_while(u8::is_ascii_digit).count();
         if digits == 0 {
-            return Err(self.expected(what));
+            return Err(self.expected(expectation));
         }
         let text = &rest[..sign + digits];
         let value = text
             .parse()
-            .map_err(|_| self.error(format!("expected {what}, {text} is too large")))?;
+            .map_err(|_| self.error(format!("expected {expectation}, {text} is too large")))?;
         self.advance(text.len());
         Ok(value)
     }
 
-    /// A number of things.
-    pub(super) fn count(&mut self, what: &str) -> Result<usize, ParseError> {
-        self.integer(what, false)
+    /// Consumes a count or an index.
+    pub(super) fn count(&mut self, expectation: &str) -> Result<usize, ParseError> {
+        self.integer(expectation, false)
     }
 
-    /// A seed.
-    pub(super) fn unsigned(&mut self, what: &str) -> Result<u64, ParseError> {
-        self.integer(what, false)
+    /// Consumes an unsigned 64-bit number.
+    pub(super) fn unsigned(&mut self, expectation: &str) -> Result<u64, ParseError> {
+        self.integer(expectation, false)
     }
 
-    /// A signed number; the sign stands directly before the digits.
-    pub(super) fn signed(&mut self, what: &str) -> Result<i64, ParseError> {
-        self.integer(what, true)
+    /// Consumes a signed number; there is no space after the sign.
+    pub(super) fn signed(&mut self, expectation: &str) -> Result<i64, ParseError> {
+        self.integer(expectation, true)
     }
 
-    /// `[item, item, ...]`, perhaps empty.
+    /// Consumes `[item, item, ...]`, which may be empty.
     pub(super) fn list<T>(
         &mut self,
         mut item: impl FnMut(&mut Self) -> Result<T, ParseError>,
@@ -230,12 +235,12 @@ impl<'a> Cursor<'a> {
         self.list(|cursor| cursor.count("the number of an axis"))
     }
 
-    /// `[(a,b), ...]` of counts.
+    /// Consumes `[(a,b), ...]` of counts.
     pub(super) fn pairs(&mut self) -> Result<Vec<(usize, usize)>, ParseError> {
         self.list(|cursor| cursor.pair(|cursor| cursor.count("a number of elements")))
     }
 
-    /// `(a,b)`.
+    /// Consumes `(a,b)`.
     pub(super) fn pair<T>(
         &mut self,
         mut item: impl FnMut(&mut Self) -> Result<T, ParseError>,
@@ -248,19 +253,19 @@ impl<'a> Cursor<'a> {
         Ok((first, second))
     }
 
-    /// `min..max`, both included.
+    /// Consumes `min..max`, both inclusive.
     pub(super) fn range(&mut self) -> Result<(i64, i64), ParseError> {
         let min = self.signed("the smallest value")?;
         self.need("..")?;
         Ok((min, self.signed("the largest value")?))
     }
 
-    /// `"text"`, with `\"` and `\\` for a quote and a backslash in it.
+    /// Consumes `"text"`, in which `\"` is a quote and `\\` a backslash.
     pub(super) fn quoted(&mut self) -> Result<String, ParseError> {
         let mut text = String::new();
         let mut chars = self.rest().char_indices();
         if chars.next().is_none_or(|(_, first)| first != '"') {
-            return Err(self.expected("a text in double quotes"));
+            return Err(self.expected("text in double quotes"));
         }
         while let Some((at, next)) = chars.next() {
             match next {
@@ -272,7 +277,7 @@ impl<'a> Cursor<'a> {
                     Some((_, escaped @ ('"' | '\\'))) => text.push(escaped),
                     _ => return Err(self.error("in this text, `\\` must come before `\"` or `\\`")),
                 },
-                other => text.push(other),
+                char => text.push(char),
             }
         }
         Err(self.error("this text has no closing `\"` on its line"))

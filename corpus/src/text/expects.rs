@@ -1,9 +1,9 @@
-//! Reads what follows the word `expect`, for each kind of case.
+//! Parses `expect` lines, for each kind of case.
 
 use super::cursor::{Cursor, ParseError};
 use crate::{Array, Expect, TensorType};
 
-/// What a program's `expect` line needs to know of the outputs so far: name and type of each.
+/// Name and type of each output so far.
 pub(super) type Outputs<'a> = [(&'a str, &'a TensorType)];
 
 pub(super) fn parse_program_expect(
@@ -27,19 +27,21 @@ fn parse_values(cursor: &mut Cursor<'_>, outputs: &Outputs<'_>) -> Result<Expect
     let start = *cursor;
     let name = cursor.word("the name of an output")?;
     let Some(output) = outputs.iter().position(|(output, _)| *output == name) else {
-        return Err(start.error(format!("{name} is no output: name it in an `output` line above")));
+        return Err(
+            start.error(format!("{name} is not an output: add it to an `output` line above"))
+        );
     };
-    let of = outputs[output].1;
+    let tensor = outputs[output].1;
     let list = *cursor;
-    let bits = cursor.list(|cursor| cursor.element(of.dtype))?;
-    if bits.len() != of.count() {
-        let (listed, count) = (bits.len(), of.count());
-        let shape = &of.shape;
+    let bits = cursor.list(|cursor| cursor.element(tensor.dtype))?;
+    if bits.len() != tensor.count() {
+        let (listed, count) = (bits.len(), tensor.count());
+        let shape = &tensor.shape;
         return Err(list.error(format!(
             "{listed} elements are listed, {name} of shape {shape:?} has {count}"
         )));
     }
-    let array = Array { dtype: of.dtype, shape: of.shape.clone(), bits };
+    let array = Array { dtype: tensor.dtype, shape: tensor.shape.clone(), bits };
     Ok(Expect::Values { output, array })
 }
 

@@ -1,15 +1,15 @@
-//! Reads an expression case: `var a 0..10`, `var b u8 0..9` or `var c i64` lines, one `expr ...`
-//! line, `expect` lines. A variable without a dtype is an i32; one without bounds has all values.
-//! `i64(a)` is a cast.
+//! Parses an expression case: `var a 0..10`, `var b u8 0..9` or `var c i64` lines, an `expr ...`
+//! line, `expect` lines. A variable without a dtype is an i32; one without bounds has all values of
+//! its dtype. `i64(a)` is a cast.
 //!
-//! Operators bind as in Python, loosest first: comparisons (which do not chain), `|`, `^`, `&`,
-//! shifts, `+ -`, `* // %`, then `-` and `!` before an operand.
+//! Precedence is that of Python, lowest first: comparisons (which do not chain), `|`, `^`, `&`,
+//! shifts, `+ -`, `* // %`, then the prefixes `-` and `!`.
 
 use super::cursor::{Cursor, ParseError};
-use super::{Parsed, expects};
+use super::expects;
 use crate::{Case, DType, Expr, ExprBinary, ExprCase, ExprUnary, MAX_EXPR_DEPTH, Var};
 
-/// Whether `name` can name a variable of an expression.
+/// Returns whether a variable of an expression may have this name.
 pub(crate) fn is_expr_name(name: &str) -> bool {
     let reserved = ["cdiv", "cmod", "max", "min", "where", "true", "false"];
     name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
@@ -18,7 +18,7 @@ pub(crate) fn is_expr_name(name: &str) -> bool {
         && DType::from_name(name).is_none()
 }
 
-pub(super) fn parse_expr_case(lines: &[Cursor<'_>]) -> Result<Parsed, ParseError> {
+pub(super) fn parse_expr_case(lines: &[Cursor<'_>]) -> Result<super::Parsed, ParseError> {
     let mut vars: Vec<Var> = Vec::new();
     let mut expr = None;
     let mut expects = Vec::new();
@@ -35,48 +35,48 @@ pub(super) fn parse_expr_case(lines: &[Cursor<'_>]) -> Result<Parsed, ParseError
             "expr" if expr.is_none() => {
                 let at = cursor;
                 let (found, _) = Reader { vars: &vars }.binary(&mut cursor, 0, 0)?;
-                let whole = ExprCase { vars: vars.clone(), expr: found };
-                whole.dtype().map_err(|error| at.error(error.message))?;
-                expr = Some(whole);
+                let case = ExprCase { vars: vars.clone(), expr: found };
+                case.dtype().map_err(|error| at.error(error.message))?;
+                expr = Some(case);
             }
             "expect" => expects.push(expects::parse_expr_expect(&mut cursor)?),
-            _ if expr.is_some() => return Err(line.expected("`expect` after the one `expr`")),
+            _ if expr.is_some() => return Err(line.expected("`expect` after the `expr` line")),
             _ => return Err(line.expected("`var`, `expr` or `expect`")),
         }
         cursor.need_end()?;
     }
     match (expr, lines.last()) {
-        (Some(whole), _) => Ok((Case::Expr(whole), expects)),
+        (Some(case), _) => Ok((Case::Expr(case), expects)),
         (None, Some(last)) => Err(last.error("expected an `expr` line after this one")),
-        (None, None) => unreachable!("the caller has found a first line"),
+        (None, None) => unreachable!("the caller passes at least one line"),
     }
 }
 
-/// What stands after a variable's name: a dtype, bounds, or both.
+/// Parses the rest of a `var` line: a dtype, bounds, or both.
 fn variable(name: String, cursor: &mut Cursor<'_>) -> Result<Var, ParseError> {
     let dtype = cursor.peek_word().and_then(DType::from_name);
     if dtype.is_some() {
         cursor.word("a dtype")?;
     }
-    let whole = Var::whole(name, dtype.unwrap_or(DType::I32));
+    let var = Var::full_range(name, dtype.unwrap_or(DType::I32));
     if dtype.is_some() && cursor.at_end() {
-        return Ok(whole);
+        return Ok(var);
     }
     let (min, max) = cursor.range()?;
-    Ok(Var { min, max, ..whole })
+    Ok(Var { min, max, ..var })
 }
 
 /// An expression and its depth.
-type Found = (Expr, usize);
+type Parsed = (Expr, usize);
 
 struct Reader<'v> {
     vars: &'v [Var],
 }
 
-/// Deepest recursion: each level of an expression takes at most a sign and a parenthesis.
+/// Maximum recursion: each level of an expression has at most a sign and a parenthesis.
 const MAX_NESTING: usize = 2 * MAX_EXPR_DEPTH;
 
-/// Operators by binding, loosest first; of two that begin alike the longer one comes first.
+/// Operators by precedence, lowest first; an operator comes before its prefixes.
 const LEVELS: [&[ExprBinary]; 7] = [
     &[ExprBinary::Lt, ExprBinary::Ne, ExprBinary::Eq],
     &[ExprBinary::Or],
@@ -93,37 +93,37 @@ impl Reader<'_> {
         cursor: &mut Cursor<'_>,
         level: usize,
         nesting: usize,
-    ) -> Result<Found, ParseError> {
+    ) -> Result<Parsed, ParseError> {
         let Some(ops) = LEVELS.get(level) else {
             return self.unary(cursor, nesting);
         };
         let (mut expr, mut depth) = self.binary(cursor, level + 1, nesting)?;
-        let mut compared = false;
+        let mut has_comparison = false;
         loop {
             let at = *cursor;
-            // `<<` is no `<`.
-            let shift = level == 0 && cursor.rest().starts_with("<<");
-            let Some(op) = ops.iter().find(|op| !shift && cursor.take(op.symbol())) else {
+            // `<<` must not be parsed as `<`.
+            let is_shift = level == 0 && cursor.rest().starts_with("<<");
+            let Some(op) = ops.iter().find(|op| !is_shift && cursor.take(op.symbol())) else {
                 return Ok((expr, depth));
             };
-            if compared {
+            if has_comparison {
                 return Err(at.error("comparisons do not chain: use parentheses"));
             }
-            compared = level == 0;
+            has_comparison = level == 0;
             let (right, right_depth) = self.binary(cursor, level + 1, nesting)?;
             depth = deeper(&at, depth.max(right_depth))?;
             expr = Expr::Binary(*op, Box::new(expr), Box::new(right));
         }
     }
 
-    fn unary(&self, cursor: &mut Cursor<'_>, nesting: usize) -> Result<Found, ParseError> {
+    fn unary(&self, cursor: &mut Cursor<'_>, nesting: usize) -> Result<Parsed, ParseError> {
         if nesting == MAX_NESTING {
             return Err(cursor.error(format!("nested deeper than {MAX_NESTING}")));
         }
         let at = *cursor;
         let bytes = cursor.rest().as_bytes();
-        let number = usize::from(bytes.first() == Some(&b'-'));
-        if bytes.get(number).is_some_and(u8::is_ascii_digit) {
+        let sign_length = usize::from(bytes.first() == Some(&b'-'));
+        if bytes.get(sign_length).is_some_and(u8::is_ascii_digit) {
             return Ok((Expr::Int(cursor.signed("a 64-bit integer")?), 1));
         }
         for (sign, op) in [("-", ExprUnary::Neg), ("!", ExprUnary::Not)] {
@@ -140,7 +140,7 @@ impl Reader<'_> {
         self.word(cursor, nesting)
     }
 
-    fn word(&self, cursor: &mut Cursor<'_>, nesting: usize) -> Result<Found, ParseError> {
+    fn word(&self, cursor: &mut Cursor<'_>, nesting: usize) -> Result<Parsed, ParseError> {
         let at = *cursor;
         let word = cursor.word("a variable, a number, a call or `(`")?;
         if let Some(op) = ExprBinary::ALL.into_iter().find(|op| op.symbol() == word) {
@@ -171,7 +171,7 @@ impl Reader<'_> {
         &self,
         cursor: &mut Cursor<'_>,
         nesting: usize,
-    ) -> Result<[Found; COUNT], ParseError> {
+    ) -> Result<[Parsed; COUNT], ParseError> {
         let mut found = [const { (Expr::Bool(false), 1) }; COUNT];
         for (index, argument) in found.iter_mut().enumerate() {
             cursor.need(if index == 0 { "(" } else { "," })?;
@@ -182,6 +182,7 @@ impl Reader<'_> {
     }
 }
 
+/// Returns the depth of an expression whose operands have the depth `depth`.
 fn deeper(at: &Cursor<'_>, depth: usize) -> Result<usize, ParseError> {
     if depth < MAX_EXPR_DEPTH {
         return Ok(depth + 1);

@@ -1,7 +1,7 @@
-//! The text form of a case: one statement a line, `#` comments, `expect` lines at the end.
+//! The text form of a case: one statement per line, `#` comments, `expect` lines at the end.
 //!
 //! In: any text. Out: a well-formed case, or the line, the column and what was expected there.
-//! `parse(&file.to_string())` gives `file` back.
+//! `parse(&file.to_string())` returns `file`.
 
 mod cursor;
 mod expects;
@@ -15,24 +15,24 @@ use cursor::Cursor;
 pub use cursor::ParseError;
 pub(crate) use expr::is_expr_name;
 
-/// Reads a case file.
+/// Parses a case file.
 ///
-/// The first statement tells the kind: `view [4,4]` begins a view sequence, `var` or `expr` an
-/// expression, anything else a program. The comment lines before it are the story.
+/// The first statement determines the kind: `view [4,4]` begins a view sequence, `var` or `expr` an
+/// expression, anything else a program. The comment lines before it are the description.
 ///
 /// ```
 /// let file = gradiff_corpus::parse("# one add\na = input f32[4] iota\nb = add a 1.0\noutput b")?;
-/// assert_eq!(file.story, ["one add"]);
+/// assert_eq!(file.description, ["one add"]);
 /// let error = gradiff_corpus::parse("a = input f32[2] iota\nb = exp3 a").unwrap_err();
 /// assert_eq!((error.line, error.column), (2, 5));
 /// # Ok::<(), gradiff_corpus::ParseError>(())
 /// ```
 ///
 /// # Errors
-/// The first place where the text is no case file: syntax, an unknown name, shapes and dtypes
-/// that do not fit, or a case without its end.
+/// The first position with an error: syntax, an unknown name, shapes and dtypes that do not fit, or
+/// an incomplete case.
 pub fn parse(text: &str) -> Result<CaseFile, ParseError> {
-    let mut story = Vec::new();
+    let mut description = Vec::new();
     let mut lines = Vec::new();
     let mut line_count = 0;
     for (index, line) in text.lines().enumerate() {
@@ -43,7 +43,7 @@ pub fn parse(text: &str) -> Result<CaseFile, ParseError> {
         } else if let Some(comment) = cursor.rest().strip_prefix('#')
             && lines.is_empty()
         {
-            story.push(comment.strip_prefix(' ').unwrap_or(comment).trim_end().to_string());
+            description.push(comment.strip_prefix(' ').unwrap_or(comment).trim_end().to_string());
         }
     }
     let Some(first) = lines.first() else {
@@ -55,7 +55,7 @@ pub fn parse(text: &str) -> Result<CaseFile, ParseError> {
         Some("var" | "expr") => expr::parse_expr_case(&lines)?,
         _ => program::parse_program(&lines)?,
     };
-    Ok(CaseFile { story, case, expects })
+    Ok(CaseFile { description, case, expects })
 }
 
 type Parsed = (Case, Vec<crate::Expect>);
@@ -96,8 +96,8 @@ fn parse_view_op(
         "shrink" => ViewOp::Shrink(cursor.pairs()?),
         "flip" => ViewOp::Flip(cursor.axes()?),
         _ => {
-            let what = "`reshape`, `permute`, `expand`, `pad`, `shrink`, `flip` or `expect`";
-            return Err(start.expected(what));
+            let allowed = "`reshape`, `permute`, `expand`, `pad`, `shrink`, `flip` or `expect`";
+            return Err(start.expected(allowed));
         }
     })
 }

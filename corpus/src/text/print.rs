@@ -7,7 +7,7 @@ use crate::{
 use std::fmt::{self, Display, Formatter, Write};
 
 impl Display for ValueId {
-    /// The value's name in the text form.
+    /// Prints the value's name in the text form.
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self.0 {
             number @ 0..26 => f.write_char(char::from(b'a' + number as u8)),
@@ -25,7 +25,7 @@ impl Display for Operand {
     }
 }
 
-/// `[a, b]` of whatever `item` writes.
+/// Prints `[a,b]`; the function prints an item.
 struct List<'a, T>(&'a [T], fn(&T, &mut Formatter<'_>) -> fmt::Result);
 
 impl<T> Display for List<'_, T> {
@@ -59,21 +59,21 @@ fn write_elements(f: &mut Formatter<'_>, dtype: DType, bits: &[u64]) -> fmt::Res
 }
 
 impl Display for Program {
-    /// One statement a line, the outputs last; ends with a line feed.
+    /// Prints one statement per line, the outputs last; ends with a line feed.
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         for (number, statement) in self.statements.iter().enumerate() {
             writeln!(f, "{} = {statement}", ValueId(number as u32))?;
         }
         for (index, output) in self.outputs.iter().enumerate() {
-            let before = if index == 0 { "output " } else { ", " };
-            write!(f, "{before}{output}")?;
+            let prefix = if index == 0 { "output " } else { ", " };
+            write!(f, "{prefix}{output}")?;
         }
         if self.outputs.is_empty() { Ok(()) } else { writeln!(f) }
     }
 }
 
 impl Display for Statement {
-    /// The right side of the assignment.
+    /// Prints the right side of the assignment.
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
             Statement::Input { dtype, shape, fill } => {
@@ -123,7 +123,7 @@ fn write_fill(f: &mut Formatter<'_>, dtype: DType, fill: &Fill) -> fmt::Result {
 }
 
 impl Display for ViewOps {
-    /// `view [..]`, then one operation a line.
+    /// Prints `view [..]`, then one operation per line.
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         writeln!(f, "view {}", plain(&self.shape))?;
         self.ops.iter().try_for_each(|op| writeln!(f, "{op}"))
@@ -142,7 +142,7 @@ impl Display for ViewOp {
 }
 
 impl Display for ExprCase {
-    /// The variables, then the `expr` line.
+    /// Prints the variables, then the `expr` line.
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         for Var { name, dtype, min, max } in &self.vars {
             let dtype = if *dtype == DType::I32 { "" } else { &format!("{} ", dtype.name()) };
@@ -164,9 +164,9 @@ fn write_expr(f: &mut Formatter<'_>, vars: &[Var], expr: &Expr) -> fmt::Result {
         Expr::Bool(value) => write!(f, "{value}"),
         Expr::Unary(op, src) => {
             f.write_char(if *op == ExprUnary::Neg { '-' } else { '!' })?;
-            // `-5` is the number, `-(5)` its negation.
-            let number = *op == ExprUnary::Neg && matches!(**src, Expr::Int(0..));
-            write_grouped(f, vars, src, number || binding(src).is_some())
+            // `-5` is a literal, `-(5)` the negation of one.
+            let is_literal = *op == ExprUnary::Neg && matches!(**src, Expr::Int(0..));
+            write_grouped(f, vars, src, is_literal || infix_op(src).is_some())
         }
         Expr::Binary(op, a, b) if op.is_call() => {
             write!(f, "{}(", op.symbol())?;
@@ -176,9 +176,10 @@ fn write_expr(f: &mut Formatter<'_>, vars: &[Var], expr: &Expr) -> fmt::Result {
             write!(f, ")")
         }
         Expr::Binary(op, a, b) => {
-            write_grouped(f, vars, a, !binds_left(a, *op))?;
+            write_grouped(f, vars, a, !needs_no_group(a, *op))?;
             write!(f, " {} ", op.symbol())?;
-            write_grouped(f, vars, b, binding(b).is_some_and(|of| !is_product_in_sum(of, *op)))
+            let is_grouped = infix_op(b).is_some_and(|inner| !is_product_in_sum(inner, *op));
+            write_grouped(f, vars, b, is_grouped)
         }
         Expr::Where(srcs) => {
             write!(f, "where(")?;
@@ -196,8 +197,14 @@ fn write_expr(f: &mut Formatter<'_>, vars: &[Var], expr: &Expr) -> fmt::Result {
     }
 }
 
-fn write_grouped(f: &mut Formatter<'_>, vars: &[Var], expr: &Expr, grouped: bool) -> fmt::Result {
-    if !grouped {
+/// Prints an expression, in parentheses if `is_grouped`.
+fn write_grouped(
+    f: &mut Formatter<'_>,
+    vars: &[Var],
+    expr: &Expr,
+    is_grouped: bool,
+) -> fmt::Result {
+    if !is_grouped {
         return write_expr(f, vars, expr);
     }
     write!(f, "(")?;
@@ -205,18 +212,21 @@ fn write_grouped(f: &mut Formatter<'_>, vars: &[Var], expr: &Expr, grouped: bool
     write!(f, ")")
 }
 
-/// The operator that would be loose if `expr` stood without parentheses.
-fn binding(expr: &Expr) -> Option<ExprBinary> {
+/// Returns the operator of an infix expression, which may need parentheses.
+fn infix_op(expr: &Expr) -> Option<ExprBinary> {
     match expr {
         Expr::Binary(op, _, _) if !op.is_call() => Some(*op),
         _ => None,
     }
 }
 
-/// Sums of products, and chains of one kind, go without parentheses; all else keeps them.
-fn binds_left(left: &Expr, op: ExprBinary) -> bool {
-    binding(left).is_none_or(|of| {
-        is_product_in_sum(of, op) || (is_sum(of) && is_sum(op)) || (is_product(of) && of == op)
+/// Returns whether the left operand of `op` is printed without parentheses: in sums of products and
+/// in chains of sums or of the same product. All other operands have redundant parentheses, too.
+fn needs_no_group(left: &Expr, op: ExprBinary) -> bool {
+    infix_op(left).is_none_or(|inner| {
+        is_product_in_sum(inner, op)
+            || (is_sum(inner) && is_sum(op))
+            || (is_product(inner) && inner == op)
     })
 }
 
@@ -233,9 +243,9 @@ fn is_product(op: ExprBinary) -> bool {
 }
 
 impl Display for CaseFile {
-    /// The whole file: story, case, expectations.
+    /// Prints the file: description, case, expectations.
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        for line in self.story.iter().flat_map(|line| line.split('\n')) {
+        for line in self.description.iter().flat_map(|line| line.split('\n')) {
             writeln!(f, "{}", format!("# {line}").trim_end())?;
         }
         match &self.case {

@@ -1,4 +1,4 @@
-//! Reads a program: `name = op ...` lines, `output` lines, `expect` lines.
+//! Parses a program: `name = op ...` lines, `output` lines, `expect` lines.
 
 use super::cursor::{Cursor, ParseError};
 use super::{Parsed, expects};
@@ -8,7 +8,7 @@ use crate::{
 };
 use std::collections::BTreeMap;
 
-/// Words that mean something else where a value may stand.
+/// Words that cannot name a value.
 const RESERVED: [&str; 7] = ["output", "expect", "true", "false", "nan", "inf", "axes"];
 
 #[derive(Default)]
@@ -28,7 +28,7 @@ pub(super) fn parse_program(lines: &[Cursor<'_>]) -> Result<Parsed, ParseError> 
         cursor.need_end()?;
     }
     if let (true, Some(last)) = (reader.program.outputs.is_empty(), lines.last()) {
-        return Err(last.error("expected an `output` line after this one: nothing is given out"));
+        return Err(last.error("expected an `output` line after this one: there are no outputs"));
     }
     Ok((Case::Program(reader.program), reader.expects))
 }
@@ -73,14 +73,14 @@ impl<'a> Reader<'a> {
         cursor.need("=")?;
         let at = *cursor;
         let statement = self.statement(cursor)?;
-        let of =
+        let tensor =
             statement_type(&statement, &self.types).map_err(|error| at.error(error.message))?;
         let value = ValueId(self.types.len() as u32);
         if self.names.insert(name, value).is_some() {
-            return Err(start.error(format!("{name} is defined already: take another name")));
+            return Err(start.error(format!("{name} is already defined: choose another name")));
         }
         self.program.statements.push(statement);
-        self.types.push(of);
+        self.types.push(tensor);
         Ok(())
     }
 
@@ -145,7 +145,8 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Whether `max` is followed by a value and then by `axes`, which cannot name a value.
+    /// Returns whether `max` is a reduction: a value and then `axes` follow, which cannot name a
+    /// value.
     fn is_reduction(&self, mut cursor: Cursor<'a>) -> bool {
         cursor.word("a value").is_ok() && cursor.peek_word() == Some("axes")
     }
@@ -202,7 +203,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// "one of `input`, ...": every word that may stand where an operation is expected.
+/// Returns the expectation of an operation, with all keywords.
 fn operations() -> String {
     let fixed = "input const arange where mulacc cast bitcast reshape permute expand pad shrink \
                  flip cat gather contiguous realize detach sum prod";
@@ -215,17 +216,17 @@ fn operations() -> String {
 fn dtype(cursor: &mut Cursor<'_>) -> Result<DType, ParseError> {
     let start = *cursor;
     let names = DType::ALL.map(DType::name).join(" ");
-    let what = format!("a dtype ({names})");
-    DType::from_name(cursor.word(&what)?).ok_or_else(|| start.expected(&what))
+    let allowed = format!("a dtype ({names})");
+    DType::from_name(cursor.word(&allowed)?).ok_or_else(|| start.expected(&allowed))
 }
 
 fn fill(cursor: &mut Cursor<'_>, dtype: DType) -> Result<Fill, ParseError> {
-    let what = "`iota`, `seeded(1, small)` or a list of elements";
+    let allowed = "`iota`, `seeded(1, small)` or a list of elements";
     if cursor.rest().starts_with('[') {
         return Ok(Fill::Explicit(cursor.list(|cursor| cursor.element(dtype))?));
     }
     let start = *cursor;
-    match cursor.word(what)? {
+    match cursor.word(allowed)? {
         "iota" => Ok(Fill::Iota),
         "seeded" => {
             cursor.need("(")?;
@@ -235,15 +236,15 @@ fn fill(cursor: &mut Cursor<'_>, dtype: DType) -> Result<Fill, ParseError> {
             cursor.need(")")?;
             Ok(Fill::Seeded { seed, distribution })
         }
-        _ => Err(start.expected(what)),
+        _ => Err(start.expected(allowed)),
     }
 }
 
 fn distribution(cursor: &mut Cursor<'_>) -> Result<Distribution, ParseError> {
     let start = *cursor;
     let names = Distribution::ALL.map(Distribution::name).join(" ");
-    let what = format!("a distribution ({names})");
-    let word = cursor.word(&what)?;
+    let allowed = format!("a distribution ({names})");
+    let word = cursor.word(&allowed)?;
     let found = Distribution::ALL.into_iter().find(|distribution| distribution.name() == word);
-    found.ok_or_else(|| start.expected(&what))
+    found.ok_or_else(|| start.expected(&allowed))
 }

@@ -34,7 +34,7 @@ fn count_rules(case: impl FnOnce() -> Case) {
 }
 
 fn fail(case: Case, problem: &str) -> ! {
-    let file = CaseFile { story: vec![problem.to_string()], case, expects: Vec::new() };
+    let file = CaseFile { description: vec![problem.to_string()], case, expects: Vec::new() };
     panic!("{problem}\n\nas a corpus file:\n{file}")
 }
 

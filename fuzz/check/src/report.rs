@@ -37,8 +37,8 @@ impl Finding {
 
     /// The corpus file.
     pub fn case_text(&self) -> String {
-        let story = vec![self.story(), format!("from: {}", self.origin)];
-        CaseFile { story, case: Case::Program(self.program.clone()), expects: Vec::new() }
+        let description = vec![self.story(), format!("from: {}", self.origin)];
+        CaseFile { description, case: Case::Program(self.program.clone()), expects: Vec::new() }
             .to_string()
     }
 

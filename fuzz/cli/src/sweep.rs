@@ -144,7 +144,7 @@ fn sweep(options: &Sweep, kind: &Kind) -> Result<Status, Failure> {
     let is_small = problem(&case, kind.check).is_none();
     let small = if is_small { case } else { smaller(case, kind) };
     let detail = problem(&small, kind.check).map_or(detail, |(_, detail)| detail);
-    let file = CaseFile { story: vec![detail.clone()], case: small, expects: Vec::new() };
+    let file = CaseFile { description: vec![detail.clone()], case: small, expects: Vec::new() };
     outln!("FOUND: {detail}");
     outln!("{file}");
     keep(&options.findings, &file)?;

@@ -1,4 +1,4 @@
-//! How many cases a second one core draws: programs (12 statements at most), views, expressions.
+//! Cases per second on one core: programs (12 statements at most), views, expressions.
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use gradiff_gen::{Config, ExprConfig, SeedChoices, ViewConfig, expr, program_at, views};

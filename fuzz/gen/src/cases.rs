@@ -12,7 +12,7 @@ use crate::{ByteChoices, Config, ExprConfig, Generated, Lane, ViewConfig, expr, 
 pub struct ProgramCase {
     /// Well typed.
     pub program: Program,
-    /// What it is about.
+    /// The lane that it was drawn from.
     pub lane: Lane,
 }
 
@@ -43,13 +43,13 @@ impl<'a> Arbitrary<'a> for ExprsCase {
     }
 }
 
-/// Bytes behind a strategy: fewer and smaller bytes make smaller cases.
+/// The bytes of a strategy: fewer and smaller bytes give smaller cases.
 fn bytes() -> impl Strategy<Value = Vec<u8>> {
     proptest::collection::vec(any::<u8>(), 0..512)
 }
 
-/// Well-typed programs of all lanes but `idioms` and `edges`: those have statements that hang
-/// together, of which fewer and smaller bytes do not leave out one.
+/// Well-typed programs of all lanes except `idioms` and `edges`. Those generate groups of dependent
+/// statements, which shrinking the bytes cannot take apart.
 pub fn programs() -> impl Strategy<Value = Program> {
     let mut config = Config::default();
     config.lanes.retain(|lane| !matches!(lane, Lane::Idioms | Lane::Edges));
@@ -61,13 +61,13 @@ pub fn programs_of(config: Config) -> impl Strategy<Value = Program> {
     bytes().prop_map(move |bytes| program(&mut ByteChoices::new(&bytes), &config).program)
 }
 
-/// Sequences of view operations that fit one another.
+/// Well-formed sequences of view operations.
 pub fn view_sequences() -> impl Strategy<Value = ViewOps> {
     let config = ViewConfig::default();
     bytes().prop_map(move |bytes| views(&mut ByteChoices::new(&bytes), &config))
 }
 
-/// Index expressions with a meaning everywhere.
+/// Index expressions that are defined for all values of their variables.
 pub fn expressions() -> impl Strategy<Value = ExprCase> {
     let config = ExprConfig::default();
     bytes().prop_map(move |bytes| expr(&mut ByteChoices::new(&bytes), &config))

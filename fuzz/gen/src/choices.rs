@@ -1,20 +1,20 @@
-//! The one door through which every generator decides: a stream of bounded choices.
+//! The stream of bounded choices from which every generator takes its decisions.
 //!
-//! Behind the door stand a fast random sequence, the bytes of a fuzzer, a recorded sequence and an
+//! Implementations: a fast random sequence, the bytes of a fuzzer, a recorded sequence and an
 //! odometer over all sequences. The convention that makes shrinking work: **0 is always the
-//! smallest choice**, and a source that has run dry answers 0 for ever.
+//! smallest choice**, and an exhausted source returns 0 for ever.
 
 use arbitrary::Unstructured;
 
-/// Decides. Generators ask for nothing else, so whoever controls the choices controls the case.
+/// A source of decisions. Generators read nothing else, so the choices determine the case.
 pub trait Choices {
-    /// A number in `0..bound`; 0 is the smallest choice.
+    /// Draws a number in `0..bound`; 0 is the smallest choice.
     ///
     /// # Panics
     /// May panic if `bound` is 0.
     fn below(&mut self, bound: u32) -> u32;
 
-    /// 64 free bits, for seeds and bit patterns.
+    /// Draws 64 bits, for seeds and bit patterns.
     fn bits(&mut self) -> u64 {
         let high = self.below(1 << 16) as u64;
         (high << 48)
@@ -23,33 +23,34 @@ pub trait Choices {
             | self.below(1 << 16) as u64
     }
 
-    /// Whether every further answer is 0; generators stop adding when it is.
+    /// Returns whether every further choice is 0; generators then stop adding statements.
     fn exhausted(&self) -> bool {
         false
     }
 
-    /// True in one of `of` cases; false is the smaller choice. An enumeration takes each once.
-    fn one_in(&mut self, of: u32) -> bool {
-        self.below(of) == of - 1
+    /// Draws true with probability `1 / count`; false is the smaller choice. An enumeration takes
+    /// each once.
+    fn one_in(&mut self, count: u32) -> bool {
+        self.below(count) == count - 1
     }
 
-    /// One of so many alternatives as there are weights, as often as they say; the first is the
-    /// smallest choice. An enumeration takes each once.
+    /// Draws an index of `weights` with a probability proportional to its weight; 0 is the smallest
+    /// choice. An enumeration takes each once.
     ///
     /// # Panics
     /// May panic if the weights add up to 0.
     fn weighted(&mut self, weights: &[u32]) -> usize {
         let mut ticket = self.below(weights.iter().sum());
-        for (number, weight) in weights.iter().enumerate() {
+        for (index, weight) in weights.iter().enumerate() {
             if ticket < *weight {
-                return number;
+                return index;
             }
             ticket -= weight;
         }
         0
     }
 
-    /// One of the items; the first is the smallest choice.
+    /// Draws one of the items; the first is the smallest choice.
     ///
     /// # Panics
     /// If there are no items.
@@ -71,8 +72,8 @@ impl<C: Choices + ?Sized> Choices for &mut C {
         (**self).exhausted()
     }
 
-    fn one_in(&mut self, of: u32) -> bool {
-        (**self).one_in(of)
+    fn one_in(&mut self, count: u32) -> bool {
+        (**self).one_in(count)
     }
 
     fn weighted(&mut self, weights: &[u32]) -> usize {
@@ -80,7 +81,7 @@ impl<C: Choices + ?Sized> Choices for &mut C {
     }
 }
 
-/// One step of splitmix64: mixes the bits of `state`.
+/// Mixes the bits of `state`: the output function of splitmix64.
 fn mix(state: u64) -> u64 {
     let mut z = state;
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -88,7 +89,7 @@ fn mix(state: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// The seed of case `index` of the run with `seed`, so that one case can be made again alone.
+/// Returns the seed of case `index` of the run with `seed`, so that a case can be generated alone.
 pub fn case_seed(seed: u64, index: u64) -> u64 {
     let golden = 0x9e37_79b9_7f4a_7c15_u64;
     mix(mix(seed.wrapping_add(golden)) ^ index.wrapping_add(1).wrapping_mul(golden))
@@ -101,7 +102,7 @@ pub struct SeedChoices {
 }
 
 impl SeedChoices {
-    /// The sequence of this seed.
+    /// Creates the sequence of this seed.
     pub fn new(seed: u64) -> SeedChoices {
         SeedChoices { state: seed }
     }
@@ -119,7 +120,7 @@ impl Choices for SeedChoices {
     }
 }
 
-/// Choices from the bytes of a fuzzer: one byte for bounds up to 256, two up to 65536, else four.
+/// Choices from the bytes of a fuzzer: one byte for bounds up to 256, two up to 65,536, else four.
 /// After the last byte every choice is 0.
 #[derive(Clone, Debug)]
 pub struct ByteChoices<'a> {
@@ -152,15 +153,15 @@ impl Choices for ByteChoices<'_> {
     }
 }
 
-/// Answers a recorded sequence again, then 0. A number that is too large for its bound is cut by
-/// the remainder, so edited records are valid too.
+/// Replays a recorded sequence, then 0. A number that is too large for its bound is reduced modulo
+/// the bound, so edited recordings are valid, too.
 #[derive(Clone, Debug)]
 pub struct Replay<'a> {
     choices: &'a [u64],
 }
 
 impl<'a> Replay<'a> {
-    /// Answers these choices in order.
+    /// Replays these choices in order.
     pub fn new(choices: &'a [u64]) -> Replay<'a> {
         Replay { choices }
     }
@@ -191,7 +192,7 @@ impl Choices for Replay<'_> {
     }
 }
 
-/// Passes choices on and writes them down for `Replay`.
+/// Forwards choices and records them for `Replay`.
 #[derive(Clone, Debug)]
 pub struct Recorder<C> {
     inner: C,
@@ -199,12 +200,12 @@ pub struct Recorder<C> {
 }
 
 impl<C: Choices> Recorder<C> {
-    /// Records what `inner` answers.
+    /// Records the choices of `inner`.
     pub fn new(inner: C) -> Recorder<C> {
         Recorder { inner, choices: Vec::new() }
     }
 
-    /// The record so far, one number per call of `below` or `bits`.
+    /// Returns the recording, one number per call of `below` or `bits`.
     pub fn into_record(self) -> Vec<u64> {
         self.choices
     }
@@ -229,8 +230,8 @@ impl<C: Choices> Choices for Recorder<C> {
 }
 
 /// Enumerates all choice sequences of a generator, as an odometer does: run the generator, call
-/// `advance`, run it again, until `advance` says false. `bits` counts as a choice of 0 or 1, and
-/// weights count for nothing.
+/// `advance`, run it again, until `advance` returns false. `bits` is a choice of 0 or 1, and
+/// weights are ignored.
 ///
 /// ```
 /// use gradiff_gen::{Choices, Exhaustive};
@@ -258,7 +259,7 @@ impl Exhaustive {
         Exhaustive::default()
     }
 
-    /// Goes on to the next sequence; false if there is none.
+    /// Moves to the next sequence; returns false if there is none.
     pub fn advance(&mut self) -> bool {
         self.wheels.truncate(self.position);
         self.position = 0;
@@ -289,8 +290,8 @@ impl Choices for Exhaustive {
         self.below(2) as u64
     }
 
-    fn one_in(&mut self, of: u32) -> bool {
-        self.below(of.min(2)) == of.min(2) - 1
+    fn one_in(&mut self, count: u32) -> bool {
+        self.below(count.min(2)) == count.min(2) - 1
     }
 
     fn weighted(&mut self, weights: &[u32]) -> usize {
@@ -298,13 +299,13 @@ impl Choices for Exhaustive {
     }
 }
 
-/// Choices from `arbitrary`: takes from the unstructured bytes what it needs and no more.
+/// Choices from the unstructured bytes of `arbitrary`; reads no more bytes than it needs.
 pub(crate) struct ArbitraryChoices<'a, 'b>(pub(crate) &'a mut Unstructured<'b>);
 
 impl Choices for ArbitraryChoices<'_, '_> {
     fn below(&mut self, bound: u32) -> u32 {
         assert!(bound > 0, "a choice needs at least one alternative");
-        // An integer range never fails: an empty source gives the start of the range.
+        // Drawing from an integer range never fails: an empty source gives the start of the range.
         self.0.int_in_range(0..=bound - 1).unwrap_or(0)
     }
 
@@ -318,7 +319,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_run_dry_gives_zero() {
+    fn exhausted_bytes_give_zero() {
         let mut choices = ByteChoices::new(&[7, 1, 2]);
         assert_eq!(choices.below(5), 2);
         assert_eq!(choices.below(60_000), 258);

@@ -1,9 +1,9 @@
-//! What a generator may do: operations, lanes, limits. Plain data; draws nothing.
+//! Configuration of the program generator: operations, lanes, limits. Plain data; draws nothing.
 
 use gradiff_corpus::{BinaryOp, DType, ReduceOp, Statement, UnaryOp};
 
-/// What a statement does, apart from bringing data in (`input`, `const` and `arange` are always
-/// allowed).
+/// The operation of a statement with sources (`input`, `const` and `arange` have none and are
+/// always allowed).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Op {
     /// An elementwise function of one source.
@@ -12,61 +12,61 @@ pub enum Op {
     Binary(BinaryOp),
     /// A reduction.
     Reduce(ReduceOp),
-    /// Selection by a condition.
+    /// Selection between two sources by a condition.
     Where,
-    /// Multiply and add.
+    /// Multiplication and addition.
     MulAcc,
-    /// Conversion.
+    /// Conversion to another dtype.
     Cast,
-    /// Reinterpretation.
+    /// Reinterpretation of the bits.
     Bitcast,
-    /// New sizes.
+    /// The same elements under other sizes.
     Reshape,
-    /// New order of axes.
+    /// Permutation of the axes.
     Permute,
     /// Repetition of axes of size 1.
     Expand,
-    /// Elements around.
+    /// Elements added before and after each axis.
     Pad,
-    /// Part of each axis.
+    /// A range of each axis.
     Shrink,
     /// Reversal of axes.
     Flip,
-    /// Concatenation.
+    /// Concatenation along an axis.
     Cat,
     /// Indexing by a tensor.
     Gather,
-    /// Asks for a buffer.
+    /// A request for a contiguous buffer.
     Contiguous,
-    /// Asks for computation now.
+    /// A request for immediate computation.
     Realize,
-    /// Cuts gradients.
+    /// A cut of the gradient.
     Detach,
 }
 
 impl Op {
-    /// How many there are.
+    /// Number of ops.
     pub const COUNT: usize = 45;
 
-    /// All of them.
+    /// All ops.
     pub const ALL: [Op; Op::COUNT] = {
-        let mut all = [Op::Where; Op::COUNT];
+        let mut ops = [Op::Where; Op::COUNT];
         let mut next = 0;
         let mut i = 0;
         while i < UnaryOp::ALL.len() {
-            all[next] = Op::Unary(UnaryOp::ALL[i]);
+            ops[next] = Op::Unary(UnaryOp::ALL[i]);
             next += 1;
             i += 1;
         }
         i = 0;
         while i < BinaryOp::ALL.len() {
-            all[next] = Op::Binary(BinaryOp::ALL[i]);
+            ops[next] = Op::Binary(BinaryOp::ALL[i]);
             next += 1;
             i += 1;
         }
         i = 0;
         while i < ReduceOp::ALL.len() {
-            all[next] = Op::Reduce(ReduceOp::ALL[i]);
+            ops[next] = Op::Reduce(ReduceOp::ALL[i]);
             next += 1;
             i += 1;
         }
@@ -89,15 +89,15 @@ impl Op {
         ];
         i = 0;
         while i < rest.len() {
-            all[next] = rest[i];
+            ops[next] = rest[i];
             next += 1;
             i += 1;
         }
         assert!(next == Op::COUNT);
-        all
+        ops
     };
 
-    /// The op of a statement; `None` of one that brings data in.
+    /// Returns the op of a statement; `None` if the statement has no sources.
     pub fn of(statement: &Statement) -> Option<Op> {
         Some(match statement {
             Statement::Input { .. } | Statement::Const { .. } | Statement::Arange { .. } => {
@@ -124,7 +124,7 @@ impl Op {
         })
     }
 
-    /// The word in the text form, but `reduce-max` for the reduction.
+    /// Returns the keyword of the text form, except `reduce-max` for the reduction.
     pub fn name(self) -> &'static str {
         match self {
             Op::Unary(op) => op.name(),
@@ -149,12 +149,12 @@ impl Op {
         }
     }
 
-    /// The op of this name, if there is one.
+    /// Returns the op of this name, if there is one.
     pub fn from_name(name: &str) -> Option<Op> {
         Op::ALL.into_iter().find(|op| op.name() == name)
     }
 
-    /// Whether it only moves elements.
+    /// Returns whether the op only moves elements.
     pub fn is_movement(self) -> bool {
         matches!(
             self,
@@ -169,7 +169,7 @@ impl Op {
         )
     }
 
-    /// Whether it needs floating-point sources.
+    /// Returns whether the op takes floats only.
     pub(crate) fn needs_float(self) -> bool {
         match self {
             Op::Unary(op) => !matches!(op, UnaryOp::Neg | UnaryOp::Not),
@@ -178,14 +178,15 @@ impl Op {
         }
     }
 
-    /// Whether it needs integer sources.
+    /// Returns whether the op takes integers only.
     pub(crate) fn needs_int(self) -> bool {
         use BinaryOp::*;
         matches!(self, Op::Binary(CDiv | CMod | FloorDiv | FloorMod | Shl | Shr | Threefry))
     }
 }
 
-/// A region of the space of programs in which every comparison is as sharp as it can be.
+/// A region of the space of programs. Each is restricted so that the oracle can pin down nearly all
+/// results tightly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Lane {
     /// Small integers and dyadic floats: every result is exact.
@@ -200,18 +201,19 @@ pub enum Lane {
     Special,
     /// Chains of conversions and reinterpretations.
     Casts,
-    /// Mostly movement.
+    /// Mostly movement operations.
     Movement,
-    /// Buffers: contiguous, realize, detach and several outputs in between.
+    /// Intermediate buffers: contiguous, realize, detach and several outputs.
     State,
-    /// Data at which the conversions that follow are decided: ties, ends of ranges, payloads.
+    /// Boundary values of the conversions that follow: ties, ends of ranges, NaN payloads.
     Edges,
-    /// What models are made of: softmax, attention, windows, one-hot, products, optimiser steps.
+    /// Building blocks of models: softmax, attention, windows, one-hot, products, optimiser
+    /// updates.
     Idioms,
 }
 
 impl Lane {
-    /// All of them.
+    /// All lanes.
     pub const ALL: [Lane; 10] = [
         Lane::Exact,
         Lane::Wrap,
@@ -225,7 +227,7 @@ impl Lane {
         Lane::Idioms,
     ];
 
-    /// The name in reports and options.
+    /// Returns the name in reports and options.
     pub fn name(self) -> &'static str {
         match self {
             Lane::Exact => "exact",
@@ -241,28 +243,12 @@ impl Lane {
         }
     }
 
-    /// The lane of this name, if there is one.
+    /// Returns the lane of this name, if there is one.
     pub fn from_name(name: &str) -> Option<Lane> {
         Lane::ALL.into_iter().find(|lane| lane.name() == name)
     }
 
-    /// One sentence for the head of a case file.
-    pub fn story(self) -> &'static str {
-        match self {
-            Lane::Exact => "Small integers and dyadic floats: every result is exact.",
-            Lane::Wrap => "Integers over their whole range wrap at their own width.",
-            Lane::NegativeIndex => "Negative and large numbers in index arithmetic.",
-            Lane::IllConditioned => "Floats with cancellation and wide magnitudes.",
-            Lane::Special => "NaN, infinities, negative zero, subnormals and extreme values.",
-            Lane::Casts => "Chains of conversions and reinterpretations.",
-            Lane::Movement => "Movement of elements over and under arithmetic.",
-            Lane::State => "Buffers made in between: contiguous, realize, detach.",
-            Lane::Edges => "Values at which the conversions that follow are decided.",
-            Lane::Idioms => "What models are made of, with random sizes, views and dtypes.",
-        }
-    }
-
-    /// How often the lane uses an op, before swarm: 0 is never.
+    /// Returns the weight of an op in the lane, before swarm; 0 excludes the op.
     pub(crate) fn weight(self, op: Op) -> u16 {
         use BinaryOp::*;
         let base = match op {
@@ -296,7 +282,7 @@ impl Lane {
         base * factor
     }
 
-    /// Whether the lane brings in data of this type.
+    /// Returns whether the lane draws data of this dtype.
     pub(crate) fn uses(self, dtype: DType) -> bool {
         match self {
             Lane::Wrap => !dtype.is_float(),
@@ -310,28 +296,31 @@ impl Lane {
 /// Limits and preferences of the program generator.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
-    /// Lanes to draw from, each alike.
+    /// Lanes to draw from, with equal probabilities.
     pub lanes: Vec<Lane>,
     /// Element types of inputs and casts; results may have others by promotion and reduction.
     pub dtypes: Vec<DType>,
     /// Ops to draw from.
     pub ops: Vec<Op>,
-    /// Statements in a program, at most; at least 1.
+    /// Maximum number of statements in a program; at least 1.
     pub max_statements: usize,
-    /// Statements in a program of the lane of idioms, at most, if that is more.
+    /// Maximum number of statements in a program of the idioms lane; a smaller number than
+    /// `max_statements` has no effect.
     pub max_idiom_statements: usize,
-    /// Elements of a value in nearly all programs, at most; at least 1.
+    /// Maximum number of elements of a value in nearly all programs; at least 1.
     pub max_elements: usize,
-    /// Elements of a value in any program, at most, if that is more.
+    /// Maximum number of elements of a value in the rare large programs; a smaller number than
+    /// `max_elements` has no effect.
     pub max_large_elements: usize,
-    /// Axes of a value, at most; at most 6.
+    /// Maximum number of axes of a value; up to 6.
     pub max_rank: usize,
-    /// Whether each program draws its own subset of ops and dtypes, with its own weights.
+    /// Swarm testing: each program draws its own subset of ops and dtypes, with its own weights.
     pub swarm: bool,
 }
 
 impl Default for Config {
-    /// Everything, 12 statements (32 of an idiom), 128 elements (rarely up to 65,536), rank 5, swarm.
+    /// All ops and dtypes, 12 statements (32 of an idiom), 128 elements (rarely up to 65,536),
+    /// rank 5, swarm.
     fn default() -> Config {
         Config {
             lanes: Lane::ALL.to_vec(),

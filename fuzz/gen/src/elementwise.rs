@@ -9,7 +9,7 @@ use crate::programs::Builder;
 use crate::sources::{Need, Origin, Source};
 use crate::{Choices, Lane, shapes, transfer};
 
-/// Second operands that are drawn before the op is given up.
+/// Number of operands that are tried before the op is given up.
 const OPERAND_TRIES: usize = 3;
 
 impl<C: Choices> Builder<'_, C> {
@@ -20,25 +20,26 @@ impl<C: Choices> Builder<'_, C> {
             UnaryOp::Not => !dtype.is_float(),
             _ => dtype.is_float(),
         };
-        let src = self.pick(|of, fact| {
-            fits(of.dtype) && transfer::unary(op, fact, of.dtype, policy).is_some()
+        let src = self.pick(|tensor, fact| {
+            fits(tensor.dtype) && transfer::unary(op, fact, tensor.dtype, policy).is_some()
         });
         let src = match src {
             Some(src) => src,
-            None => self.made_positive(op)?,
+            None => self.clamped_positive(op)?,
         };
         let dtype = self.type_of(src).dtype;
         let fact = transfer::unary(op, &self.fact(src), dtype, policy)?;
         Some(self.push(Statement::Unary { op, src }, fact))
     }
 
-    /// A float that `sqrt`, `log2` and `recip` have a meaning for: `max x 1/2`.
-    fn made_positive(&mut self, op: UnaryOp) -> Option<ValueId> {
-        let wanted = matches!(op, UnaryOp::Sqrt | UnaryOp::Log2 | UnaryOp::Recip);
-        if !wanted || !self.policy.inexact || !self.has_room(2) {
+    /// Adds a float for which `sqrt`, `log2` and `recip` are defined: `max x 1/2`.
+    fn clamped_positive(&mut self, op: UnaryOp) -> Option<ValueId> {
+        let needs_positive = matches!(op, UnaryOp::Sqrt | UnaryOp::Log2 | UnaryOp::Recip);
+        if !needs_positive || !self.policy.inexact || !self.has_room(2) {
             return None;
         }
-        let value = self.pick(|of, fact| of.dtype.is_float() && !fact.special && fact.err < 0.1)?;
+        let value =
+            self.pick(|tensor, fact| tensor.dtype.is_float() && !fact.special && fact.err < 0.1)?;
         let before = self.fact(value);
         let dtype = self.type_of(value).dtype;
         let half = Fact::exact(0.5, 0.5, -1);
@@ -49,15 +50,15 @@ impl<C: Choices> Builder<'_, C> {
     }
 
     pub(crate) fn binary(&mut self, op: BinaryOp) -> Option<ValueId> {
-        let first = self.pick(|of, fact| allows(op, of.dtype) && self_fits(op, fact))?;
-        let of = self.type_of(first);
-        let (dtype, shape) = (of.dtype, of.shape.clone());
-        let divides = is_division(op);
-        if divides && self.zero_divisors() {
+        let first = self.pick(|tensor, fact| allows(op, tensor.dtype) && may_fit(op, fact))?;
+        let tensor = self.type_of(first);
+        let (dtype, shape) = (tensor.dtype, tensor.shape.clone());
+        let is_division = is_integer_division(op);
+        if is_division && self.allows_zero_divisors() {
             return self.guarded_division(op, first);
         }
         let need = match op {
-            _ if divides || op == BinaryOp::Div => Need::Divisor,
+            _ if is_division || op == BinaryOp::Div => Need::Divisor,
             BinaryOp::Shl | BinaryOp::Shr => Need::Amount(8 * dtype.size_bytes() as u32),
             BinaryOp::Pow => Need::Exponent,
             _ => Need::Any,
@@ -82,22 +83,23 @@ impl<C: Choices> Builder<'_, C> {
         None
     }
 
-    /// Whether a division by what may be zero is drawn, behind a `where` that does not look.
-    fn zero_divisors(&mut self) -> bool {
-        let lane = matches!(self.lane, Lane::Wrap | Lane::NegativeIndex);
-        lane && self.has_room(3) && self.choices.one_in(32)
+    /// Draws whether a division may divide by zero, guarded by a `where`.
+    fn allows_zero_divisors(&mut self) -> bool {
+        let is_allowed = matches!(self.lane, Lane::Wrap | Lane::NegativeIndex);
+        is_allowed && self.has_room(3) && self.choices.one_in(32)
     }
 
-    /// `where (y != 0) (x op y) x`: undefined elements are not chosen.
+    /// Adds `where (y != 0) (x op y) x`, which selects no undefined element.
     fn guarded_division(&mut self, op: BinaryOp, first: ValueId) -> Option<ValueId> {
-        let of = self.type_of(first).clone();
+        let dividend = self.type_of(first).clone();
         let limit = self.limit;
-        let divisor = self.pick(|other, _| {
-            other.dtype == of.dtype && shapes::broadcast(&of.shape, &other.shape, limit)
+        let divisor = self.pick(|tensor, _| {
+            tensor.dtype == dividend.dtype
+                && shapes::broadcast(&dividend.shape, &tensor.shape, limit)
         })?;
-        let away = Fact { away: 1.0, ..self.fact(divisor) };
+        let divisor_fact = Fact { away: 1.0, ..self.fact(divisor) };
         let before = self.fact(first);
-        let fact = transfer::binary(op, &before, &away, of.dtype, self.policy)?;
+        let fact = transfer::binary(op, &before, &divisor_fact, dividend.dtype, self.policy)?;
         let (x, y) = (Operand::Value(first), Operand::Value(divisor));
         let srcs = [y, Operand::Literal(Literal::Int(0))];
         let test = self.push(Statement::Binary { op: BinaryOp::CmpNe, srcs }, Fact::BOOL);
@@ -107,12 +109,12 @@ impl<C: Choices> Builder<'_, C> {
         Some(self.push(Statement::Where { srcs }, fact.join(&before)))
     }
 
-    /// What is known of `x op y`; `None` if shapes, dtypes or meaning do not allow it.
+    /// Returns the fact of `x op y`; `None` if shapes, dtypes or the policy do not allow the op.
     pub(crate) fn binary_fact(&self, op: BinaryOp, x: &Source, y: &Source) -> Option<Fact> {
         if !shapes::broadcast(&x.shape, &y.shape, self.limit) {
             return None;
         }
-        let dtype = common(&[x, y])?;
+        let dtype = common_dtype(&[x, y])?;
         if !allows(op, dtype) {
             return None;
         }
@@ -120,6 +122,7 @@ impl<C: Choices> Builder<'_, C> {
         transfer::binary(op, &x, &y, dtype, self.policy)
     }
 
+    /// Returns the fact of a source as `dtype`.
     fn promoted(&self, source: &Source, dtype: DType) -> Option<Fact> {
         match source.dtype {
             Some(from) => fact::cast(&source.fact, from, dtype, self.policy),
@@ -136,11 +139,9 @@ impl<C: Choices> Builder<'_, C> {
         let yes = self.value_source(first);
         for _ in 0..OPERAND_TRIES {
             let Some(no) = self.operand(first, &merged, Need::Any) else { continue };
-            let Some(dtype) = common(&[&yes, &no]) else { continue };
-            let new = usize::from(matches!(no.origin, Origin::New(_)));
-            let before = usize::from(matches!(condition.origin, Origin::New(_)));
-            let room = self.has_room(1 + new + before);
-            if !room || !shapes::broadcast(&merged, &no.shape, limit) {
+            let Some(dtype) = common_dtype(&[&yes, &no]) else { continue };
+            let has_room = self.has_room(1 + new_count(&no) + new_count(&condition));
+            if !has_room || !shapes::broadcast(&merged, &no.shape, limit) {
                 continue;
             }
             let facts = (self.promoted(&yes, dtype), self.promoted(&no, dtype));
@@ -155,14 +156,15 @@ impl<C: Choices> Builder<'_, C> {
         None
     }
 
-    /// A truth value that broadcasts with `shape`: one that is there, a comparison, or new data.
+    /// Draws bools that broadcast with `shape`: an existing value, a comparison, or new data.
     fn condition(&mut self, value: ValueId, shape: &[usize]) -> Option<Source> {
         let limit = self.limit;
         if self.choices.one_in(48) {
             return Some(self.literal_source(DType::Bool, Need::Any));
         }
-        let found = self
-            .pick(|of, _| of.dtype == DType::Bool && shapes::broadcast(&of.shape, shape, limit));
+        let found = self.pick(|tensor, _| {
+            tensor.dtype == DType::Bool && shapes::broadcast(&tensor.shape, shape, limit)
+        });
         if let Some(found) = found.filter(|_| self.choices.below(4) < 3) {
             return Some(self.value_source(found));
         }
@@ -183,19 +185,18 @@ impl<C: Choices> Builder<'_, C> {
 
     pub(crate) fn mulacc(&mut self) -> Option<ValueId> {
         let limit = self.limit;
-        let first = self.pick(|of, fact| of.dtype != DType::Bool && !fact.special)?;
+        let first = self.pick(|tensor, fact| tensor.dtype != DType::Bool && !fact.special)?;
         let shape = self.type_of(first).shape.clone();
         let x = self.value_source(first);
         for _ in 0..OPERAND_TRIES {
             let Some(y) = self.operand(first, &shape, Need::Any) else { continue };
             let Some(merged) = merge(&shape, &y.shape, limit) else { continue };
             let Some(z) = self.operand(first, &merged, Need::Any) else { continue };
-            let new = |source: &Source| usize::from(matches!(source.origin, Origin::New(_)));
             let fits = shapes::broadcast(&merged, &z.shape, limit);
-            if !fits || !self.has_room(1 + new(&y) + new(&z)) {
+            if !fits || !self.has_room(1 + new_count(&y) + new_count(&z)) {
                 continue;
             }
-            let Some(dtype) = common(&[&x, &y, &z]) else { continue };
+            let Some(dtype) = common_dtype(&[&x, &y, &z]) else { continue };
             let facts = [&x, &y, &z].map(|source| self.promoted(source, dtype));
             let [Some(a), Some(b), Some(c)] = facts else { continue };
             if let Some(fact) = transfer::mulacc(&a, &b, &c, dtype, self.policy) {
@@ -221,8 +222,8 @@ impl<C: Choices> Builder<'_, C> {
             } else {
                 self.dtype()
             };
-            let same = dtype == from && !self.choices.one_in(8);
-            if same {
+            // A cast to the same dtype is drawn rarely.
+            if dtype == from && !self.choices.one_in(8) {
                 continue;
             }
             if let Some(fact) = fact::cast(&before, from, dtype, self.policy) {
@@ -233,16 +234,16 @@ impl<C: Choices> Builder<'_, C> {
     }
 
     pub(crate) fn bitcast(&mut self) -> Option<ValueId> {
-        let known = |fact: &Fact| fact.err == 0.0 && (fact.raw || !fact.special);
-        let src = self.pick(|of, fact| of.dtype != DType::Bool && known(fact))?;
+        let has_known_bits = |fact: &Fact| fact.err == 0.0 && (fact.raw || !fact.special);
+        let src = self.pick(|tensor, fact| tensor.dtype != DType::Bool && has_known_bits(fact))?;
         let from = self.type_of(src).dtype;
-        // Bit patterns of integers as floats are NaN, subnormal and extreme.
-        let patterns = matches!(self.lane, Lane::Special | Lane::Casts | Lane::Edges);
+        // Bit patterns of integers are NaN, subnormal and extreme as floats.
+        let allows_patterns = matches!(self.lane, Lane::Special | Lane::Casts | Lane::Edges);
         let mut fits = [from; 3];
         let mut count = 0;
         for &dtype in &self.config.dtypes {
-            let sizes = dtype != DType::Bool && dtype.size_bytes() == from.size_bytes();
-            if sizes && dtype != from && (patterns || !dtype.is_float()) {
+            let is_legal = dtype != DType::Bool && dtype.size_bytes() == from.size_bytes();
+            if is_legal && dtype != from && (allows_patterns || !dtype.is_float()) {
                 fits[count.min(2)] = dtype;
                 count += 1;
             }
@@ -252,10 +253,10 @@ impl<C: Choices> Builder<'_, C> {
         }
         let dtype = self.choices.pick(&fits[..count.min(3)]);
         let before = self.fact(src);
-        let keeps = from.is_int() && dtype.is_int() && before.lo >= 0.0;
+        let keeps_values = from.is_int() && dtype.is_int() && before.lo >= 0.0;
         let fact = match dtype {
             _ if dtype.is_float() => Fact::patterns(dtype),
-            _ if keeps && before.hi <= fact::range(dtype).1 => before,
+            _ if keeps_values && before.hi <= fact::range(dtype).1 => before,
             _ => Fact::whole(dtype),
         };
         Some(self.push(Statement::Bitcast { src, dtype }, fact))
@@ -263,30 +264,30 @@ impl<C: Choices> Builder<'_, C> {
 
     pub(crate) fn reduce(&mut self, op: ReduceOp) -> Option<ValueId> {
         let policy = self.policy;
-        // The least choice is the plain one: what is made smaller comes down to it.
+        // Small choices are plain reductions, to which shrinking leads.
         let special = match (op, self.choices.below(16)) {
             (ReduceOp::Sum, 12..) => self.contraction(),
-            (ReduceOp::Sum, 11) => self.counted(),
-            (_, 10) => self.beside_its_fold(op),
+            (ReduceOp::Sum, 11) => self.padded_constant_sum(),
+            (_, 10) => self.function_and_reduction(op),
             _ => None,
         };
         if special.is_some() {
             return special;
         }
-        let src = self.pick(|of, fact| {
-            let to = accumulated(op, of.dtype);
-            transfer::reduce(op, fact, 1, of.dtype, to, policy).is_some()
+        let src = self.pick(|tensor, fact| {
+            let to = reduced_dtype(op, tensor.dtype);
+            transfer::reduce(op, fact, 1, tensor.dtype, to, policy).is_some()
         })?;
-        let of = self.type_of(src);
-        let (dtype, shape) = (of.dtype, of.shape.clone());
-        let to = accumulated(op, dtype);
+        let tensor = self.type_of(src);
+        let (dtype, shape) = (tensor.dtype, tensor.shape.clone());
+        let to = reduced_dtype(op, dtype);
         let before = self.fact(src);
-        for round in 0..OPERAND_TRIES {
-            let axes = self.reduced_axes(&shape, round > 0);
+        for attempt in 0..OPERAND_TRIES {
+            let axes = self.reduced_axes(&shape, attempt > 0);
             let count = axes.iter().map(|axis| shape[*axis]).product();
-            // Folding an axis of size 0 makes elements where there were none.
-            let others = (0..shape.len()).filter(|axis| !axes.contains(axis));
-            if self.limit < others.map(|axis| shape[axis]).product() {
+            // Reducing an axis of size 0 gives elements where there were none.
+            let kept_axes = (0..shape.len()).filter(|axis| !axes.contains(axis));
+            if self.limit < kept_axes.map(|axis| shape[axis]).product() {
                 continue;
             }
             if let Some(fact) = transfer::reduce(op, &before, count, dtype, to, policy) {
@@ -296,9 +297,9 @@ impl<C: Choices> Builder<'_, C> {
         None
     }
 
-    /// A product of matrices `[m, 1, k]` and `[1, n, k]`, both new, summed over k.
+    /// Adds a product of new matrices `[m, 1, k]` and `[1, n, k]`, summed over k.
     pub(crate) fn contraction(&mut self) -> Option<ValueId> {
-        // Mostly such sizes as small tensor cores have.
+        // Mostly the sizes of small tensor cores.
         let [m, n, k] = [[4, 8], [2, 4], [4, 2]].map(|usual| match self.choices.below(3) {
             2 => self.palette.size(self.choices),
             number => usual[number as usize],
@@ -312,36 +313,39 @@ impl<C: Choices> Builder<'_, C> {
         }
         let [left, right] = [vec![m, 1, k], vec![1, n, k]].map(|shape| self.fresh(dtype, shape));
         let product = transfer::binary(BinaryOp::Mul, &left.1, &right.1, dtype, self.policy)?;
-        let to = accumulated(ReduceOp::Sum, dtype);
+        let to = reduced_dtype(ReduceOp::Sum, dtype);
         let sum = transfer::reduce(ReduceOp::Sum, &product, k, dtype, to, self.policy)?;
         let srcs = [left, right].map(|(new, fact)| Operand::Value(self.push(new, fact)));
         let src = self.push(Statement::Binary { op: BinaryOp::Mul, srcs }, product);
         Some(self.push(Statement::Reduce { op: ReduceOp::Sum, src, axes: vec![2] }, sum))
     }
 
-    /// A function of a value, and its fold along the last axis, in one op: rows that kernels keep.
-    fn beside_its_fold(&mut self, fold: ReduceOp) -> Option<ValueId> {
+    /// Adds an op on a function of a value and on its reduction along the last axis: the pattern
+    /// for which kernels cache the reduction's input.
+    fn function_and_reduction(&mut self, reduce_op: ReduceOp) -> Option<ValueId> {
         let policy = self.policy;
         let function = |fact: &Fact, dtype| transfer::unary(UnaryOp::Exp2, fact, dtype, policy);
         let fits = |fact: &Fact, dtype: DType| dtype.is_float() && function(fact, dtype).is_some();
-        let src = self.pick(|of, fact| !of.shape.is_empty() && fits(fact, of.dtype))?;
+        let src = self.pick(|tensor, fact| !tensor.shape.is_empty() && fits(fact, tensor.dtype))?;
         let (dtype, shape) = (self.type_of(src).dtype, self.type_of(src).shape.clone());
         let axis = shape.len() - 1;
-        if !self.has_room(3) || shape[axis] == 0 || accumulated(fold, dtype) != dtype {
+        if !self.has_room(3) || shape[axis] == 0 || reduced_dtype(reduce_op, dtype) != dtype {
             return None;
         }
-        let value = function(&self.fact(src), dtype)?;
-        let folded = transfer::reduce(fold, &value, shape[axis], dtype, dtype, policy)?;
+        let value_fact = function(&self.fact(src), dtype)?;
+        let reduced_fact =
+            transfer::reduce(reduce_op, &value_fact, shape[axis], dtype, dtype, policy)?;
         let op = self.choices.pick(&[BinaryOp::Max, BinaryOp::Mul, BinaryOp::Sub]);
-        let both = transfer::binary(op, &value, &folded, dtype, policy)?;
-        let src = self.push(Statement::Unary { op: UnaryOp::Exp2, src }, value);
-        let fold = self.push(Statement::Reduce { op: fold, src, axes: vec![axis] }, folded);
-        let srcs = [Operand::Value(src), Operand::Value(fold)];
-        Some(self.push(Statement::Binary { op, srcs }, both))
+        let fact = transfer::binary(op, &value_fact, &reduced_fact, dtype, policy)?;
+        let src = self.push(Statement::Unary { op: UnaryOp::Exp2, src }, value_fact);
+        let reduction = Statement::Reduce { op: reduce_op, src, axes: vec![axis] };
+        let reduction = self.push(reduction, reduced_fact);
+        let srcs = [Operand::Value(src), Operand::Value(reduction)];
+        Some(self.push(Statement::Binary { op, srcs }, fact))
     }
 
-    /// A padded constant, summed: what folds of masks over their steps are made of.
-    fn counted(&mut self) -> Option<ValueId> {
+    /// Adds the sum of a padded constant: engines turn reductions of masks over ranges into counts.
+    fn padded_constant_sum(&mut self) -> Option<ValueId> {
         let (dtype, size) = (self.dtype(), 1 + self.choices.below(4) as usize);
         let pads = [(); 2].map(|()| self.choices.below(3) as usize);
         let count = size + pads[0] + pads[1];
@@ -352,7 +356,7 @@ impl<C: Choices> Builder<'_, C> {
         let value = self.literal(dtype, Need::Any);
         let fact = fact::of_literal(dtype, &value);
         let padded = fact.join(&Fact { raw: true, ..fact::of_literal(dtype, &zero) });
-        let to = accumulated(ReduceOp::Sum, dtype);
+        let to = reduced_dtype(ReduceOp::Sum, dtype);
         let sum = transfer::reduce(ReduceOp::Sum, &padded, count, dtype, to, self.policy)?;
         let src = self.push(Statement::Const { dtype, shape: vec![size], value }, fact);
         let pads = vec![(pads[0], pads[1])];
@@ -360,13 +364,13 @@ impl<C: Choices> Builder<'_, C> {
         Some(self.push(Statement::Reduce { op: ReduceOp::Sum, src, axes: vec![0] }, sum))
     }
 
-    /// Axes to fold: any, mostly some; one only if `single`.
-    fn reduced_axes(&mut self, shape: &[usize], single: bool) -> Vec<usize> {
+    /// Draws the axes of a reduction: one, all or any subset; one if `is_single`.
+    fn reduced_axes(&mut self, shape: &[usize], is_single: bool) -> Vec<usize> {
         let rank = shape.len();
         if rank == 0 {
             return Vec::new();
         }
-        if single || self.choices.below(2) == 0 {
+        if is_single || self.choices.below(2) == 0 {
             return vec![self.choices.below(rank as u32) as usize];
         }
         if self.choices.below(4) == 3 {
@@ -376,8 +380,13 @@ impl<C: Choices> Builder<'_, C> {
     }
 }
 
-/// A screen for first sources, so that hopeless ones are not tried.
-fn self_fits(op: BinaryOp, fact: &Fact) -> bool {
+/// Returns the number of statements that the source adds.
+fn new_count(source: &Source) -> usize {
+    usize::from(matches!(source.origin, Origin::New(_)))
+}
+
+/// Returns whether a first source may fit some second one, so that hopeless ones are not tried.
+fn may_fit(op: BinaryOp, fact: &Fact) -> bool {
     match op {
         BinaryOp::CmpLt | BinaryOp::CmpNe | BinaryOp::CmpEq => fact.err < 0.01,
         BinaryOp::Pow => fact.lo > 0.0 && fact.hi <= 16.0,
@@ -385,11 +394,11 @@ fn self_fits(op: BinaryOp, fact: &Fact) -> bool {
     }
 }
 
-fn is_division(op: BinaryOp) -> bool {
+fn is_integer_division(op: BinaryOp) -> bool {
     matches!(op, BinaryOp::CDiv | BinaryOp::CMod | BinaryOp::FloorDiv | BinaryOp::FloorMod)
 }
 
-/// Whether the function exists for this (promoted) dtype.
+/// Returns whether the op is defined for this (promoted) dtype.
 fn allows(op: BinaryOp, dtype: DType) -> bool {
     use BinaryOp::*;
     match op {
@@ -402,8 +411,8 @@ fn allows(op: BinaryOp, dtype: DType) -> bool {
     }
 }
 
-/// The dtype that a reduction gives.
-pub(crate) fn accumulated(op: ReduceOp, dtype: DType) -> DType {
+/// Returns the dtype of a reduction's result.
+pub(crate) fn reduced_dtype(op: ReduceOp, dtype: DType) -> DType {
     match (op, dtype) {
         (ReduceOp::Max, _) => dtype,
         (_, DType::Bool | DType::I8 | DType::I16) => DType::I32,
@@ -412,14 +421,14 @@ pub(crate) fn accumulated(op: ReduceOp, dtype: DType) -> DType {
     }
 }
 
-/// The promoted dtype of the values among the sources.
-fn common(sources: &[&Source]) -> Option<DType> {
+/// Returns the promoted dtype of the values among the sources, if the literals fit it.
+fn common_dtype(sources: &[&Source]) -> Option<DType> {
     let mut found = None;
     for dtype in sources.iter().filter_map(|source| source.dtype) {
         found = Some(found.map_or(dtype, |before| promote(before, dtype)));
     }
     let dtype = found?;
-    // A literal was drawn for the first value's dtype; bool literals suit bool only.
+    // A literal was drawn for the first value's dtype; bool literals fit bool only.
     let literal_fits = |source: &&Source| match source.origin {
         Origin::Literal(Literal::Bool(_)) => dtype == DType::Bool,
         Origin::Literal(Literal::Float(_)) => dtype.is_float(),
@@ -428,7 +437,7 @@ fn common(sources: &[&Source]) -> Option<DType> {
     sources.iter().all(literal_fits).then_some(dtype)
 }
 
-/// The sizes that both shapes broadcast to, at most `limit` elements.
+/// Returns the shape that both broadcast to, of at most `limit` elements.
 fn merge(a: &[usize], b: &[usize], limit: usize) -> Option<Shape> {
     if !shapes::broadcast(a, b, limit) {
         return None;
@@ -436,9 +445,9 @@ fn merge(a: &[usize], b: &[usize], limit: usize) -> Option<Shape> {
     let (long, short) = if a.len() < b.len() { (b, a) } else { (a, b) };
     let offset = long.len() - short.len();
     let mut merged = long.to_vec();
-    for (size, other) in merged[offset..].iter_mut().zip(short) {
+    for (size, short_size) in merged[offset..].iter_mut().zip(short) {
         if *size == 1 {
-            *size = *other;
+            *size = *short_size;
         }
     }
     Some(merged)

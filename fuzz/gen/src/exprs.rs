@@ -1,6 +1,7 @@
-//! Draws bounded integer expressions with a meaning everywhere: divisors are never 0, shift
-//! amounts lie below the width. Half of them never leave the range of their dtypes, the others
-//! may wrap. Parts and literals return, as in index arithmetic: most rules ask for a term twice.
+//! Draws bounded integer expressions that are defined for all values of their variables: divisors
+//! are never 0, shift amounts are below the width. Half of them never leave the range of their
+//! dtypes, the others may wrap. Subexpressions and literals recur, as in index arithmetic: the
+//! patterns of most rules contain a term twice.
 
 use gradiff_corpus::{DType, Expr, ExprBinary, ExprCase, ExprUnary, Var};
 
@@ -9,19 +10,20 @@ use crate::Choices;
 /// Limits of the expression generator.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ExprConfig {
-    /// Variables, at most; at least 1.
+    /// Maximum number of variables; at least 1.
     pub max_vars: usize,
-    /// Nesting, at most; a variable or literal has depth 1; at most 100.
+    /// Maximum nesting, up to 100; a variable or literal has depth 1.
     pub max_depth: usize,
     /// Largest bound of a variable.
     pub max_var: i64,
-    /// Whether variables and literals may be negative.
+    /// Allows negative variables and literals.
     pub negative: bool,
     /// Literals to use; if empty, they are drawn.
     pub literals: Vec<i64>,
-    /// Functions to draw from; those that do not fit in a place are passed over.
+    /// Functions to draw from; one whose result may leave the dtype is replaced by its first
+    /// source.
     pub ops: Vec<ExprBinary>,
-    /// Dtypes besides i32, for every third expression; if empty, all is i32 and nothing wraps.
+    /// Integer dtypes for every third expression; if empty, all are i32 and nothing wraps.
     pub dtypes: Vec<DType>,
 }
 
@@ -41,8 +43,8 @@ impl Default for ExprConfig {
 }
 
 impl ExprConfig {
-    /// Few enough literals and functions that all expressions of this depth can be enumerated
-    /// (depth 2: 295, depth 3: 2.3 million, of them 613,000 distinct).
+    /// Literals and functions few enough to enumerate all expressions of this depth (depth 2: 295,
+    /// depth 3: 2.3 million, of which 613,000 are distinct).
     pub fn small(max_depth: usize) -> ExprConfig {
         use ExprBinary::*;
         ExprConfig {
@@ -68,7 +70,7 @@ struct Ranged {
     max: i128,
 }
 
-/// An expression over bounded variables; an integer mostly, sometimes a truth value.
+/// Draws an expression over bounded variables; mostly an integer, sometimes a bool.
 ///
 /// Reads only `choices`, so `Exhaustive` enumerates all expressions of a configuration.
 pub fn expr<C: Choices>(choices: &mut C, config: &ExprConfig) -> ExprCase {
@@ -86,7 +88,7 @@ pub fn expr<C: Choices>(choices: &mut C, config: &ExprConfig) -> ExprCase {
         };
         vars.push(variable(choices, name, dtype, config));
     }
-    let (seen, truths, literals) = Default::default();
+    let (subexpressions, bools, literals) = Default::default();
     let mut builder = Builder {
         choices,
         config,
@@ -95,15 +97,15 @@ pub fn expr<C: Choices>(choices: &mut C, config: &ExprConfig) -> ExprCase {
         is_typed,
         is_free,
         wraps,
-        seen,
-        truths,
+        subexpressions,
+        bools,
         literals,
     };
     let expr = if builder.choices.one_in(8) {
-        builder.truth(config.max_depth)
+        builder.bool(config.max_depth)
     } else {
         let expr = builder.int(config.max_depth, main).expr;
-        *settled(expr, main, &vars)
+        *pin_dtype(expr, main, &vars)
     };
     ExprCase { vars, expr }
 }
@@ -128,7 +130,7 @@ fn variable<C: Choices>(choices: &mut C, name: &str, dtype: DType, config: &Expr
     Var { name, dtype, min: within(min), max: within(max) }
 }
 
-/// Smallest and largest value of a dtype.
+/// Returns the smallest and largest value of a dtype.
 fn range(dtype: DType) -> (i128, i128) {
     let bits = 8 * dtype.size_bytes() as u32;
     match dtype {
@@ -142,29 +144,33 @@ struct Builder<'a, C> {
     choices: &'a mut C,
     config: &'a ExprConfig,
     vars: &'a [Var],
-    /// The dtype of most parts.
+    /// The dtype of most subexpressions.
     main: DType,
+    /// Subexpressions may have other dtypes than `main`.
     is_typed: bool,
-    /// Whether parts may return.
+    /// Subexpressions may recur.
     is_free: bool,
+    /// Integers may wrap.
     wraps: bool,
-    /// Small parts that may return, with their dtypes.
-    seen: Vec<(DType, Ranged)>,
-    truths: Vec<Expr>,
-    /// Literals that may return.
+    /// Small integer subexpressions that may recur, with their dtypes.
+    subexpressions: Vec<(DType, Ranged)>,
+    /// Small bool subexpressions that may recur.
+    bools: Vec<Expr>,
+    /// Literals that may recur.
     literals: Vec<i64>,
 }
 
-/// How many parts are kept to return.
-const SEEN: usize = 6;
+/// Number of subexpressions of each kind that may recur.
+const MAX_KEPT: usize = 6;
 
-/// `item` in the place of one of those kept, once there are enough.
-fn keep<T>(kept: &mut Vec<T>, item: T, place: usize) {
-    if kept.len() < SEEN { kept.push(item) } else { kept[place % SEEN] = item }
+/// Adds `item` to those that may recur; replaces that at `slot` (modulo the maximum) if there are
+/// enough.
+fn keep<T>(kept: &mut Vec<T>, item: T, slot: usize) {
+    if kept.len() < MAX_KEPT { kept.push(item) } else { kept[slot % MAX_KEPT] = item }
 }
 
 impl<C: Choices> Builder<'_, C> {
-    /// An integer of this dtype; leaves are the smallest choices.
+    /// Draws an integer of this dtype; leaves are the smallest choices.
     fn int(&mut self, depth: usize, dtype: DType) -> Ranged {
         if depth <= 1 || self.choices.exhausted() {
             return self.leaf(dtype);
@@ -174,7 +180,7 @@ impl<C: Choices> Builder<'_, C> {
             (true, false) => &[2, 12, 1, 1],
             _ => &[2, 13, 1],
         };
-        let made = match self.choices.weighted(weights) {
+        let part = match self.choices.weighted(weights) {
             0 => return self.leaf(dtype),
             1 => self.binary(depth, dtype),
             2 => {
@@ -186,10 +192,10 @@ impl<C: Choices> Builder<'_, C> {
             _ => self.split(depth, dtype),
         };
         if self.is_free && depth <= 3 {
-            let place = self.seen.len() + depth;
-            keep(&mut self.seen, (dtype, made.clone()), place);
+            let slot = self.subexpressions.len() + depth;
+            keep(&mut self.subexpressions, (dtype, part.clone()), slot);
         }
-        made
+        part
     }
 
     fn leaf(&mut self, dtype: DType) -> Ranged {
@@ -197,19 +203,19 @@ impl<C: Choices> Builder<'_, C> {
             0 => self.variable(dtype),
             1 => self.literal(dtype),
             _ => {
-                let nth = self.choices.below(SEEN as u32) as usize;
-                let seen = self.seen.get(nth).filter(|(of, _)| *of == dtype);
-                seen.map(|(_, part)| part.clone()).unwrap_or_else(|| self.variable(dtype))
+                let nth = self.choices.below(MAX_KEPT as u32) as usize;
+                let kept = self.subexpressions.get(nth).filter(|(kept, _)| *kept == dtype);
+                kept.map(|(_, part)| part.clone()).unwrap_or_else(|| self.variable(dtype))
             }
         }
     }
 
-    /// A variable; cast, if it is of another dtype.
+    /// Draws a variable, and casts it if none has this dtype.
     fn variable(&mut self, dtype: DType) -> Ranged {
         let number = self.choices.below(self.vars.len() as u32) as usize;
         let fits = |var: &&Var| var.dtype == dtype;
-        let other = self.vars.iter().position(|var| fits(&var)).unwrap_or(number);
-        let number = if fits(&&self.vars[number]) { number } else { other };
+        let fitting = self.vars.iter().position(|var| fits(&var)).unwrap_or(number);
+        let number = if fits(&&self.vars[number]) { number } else { fitting };
         let var = &self.vars[number];
         let part = Ranged { expr: Expr::Var(number), min: var.min.into(), max: var.max.into() };
         if var.dtype == dtype { part } else { cast(part, [var.dtype, dtype], self.vars) }
@@ -217,14 +223,14 @@ impl<C: Choices> Builder<'_, C> {
 
     fn literal(&mut self, dtype: DType) -> Ranged {
         let value = if self.config.literals.is_empty() {
-            let known = self.choices.below(8) as usize;
-            let again = self.literals.get(known).copied();
+            let nth = self.choices.below(8) as usize;
+            let kept = self.literals.get(nth).copied();
             let large = [10, 12, 16, 32, 60, 64, 100, 256];
-            let small = match known {
+            let new = match nth {
                 6 => self.choices.pick(&large),
                 _ => self.choices.below(9) as i64,
             };
-            let value = again.unwrap_or(small);
+            let value = kept.unwrap_or(new);
             keep(&mut self.literals, value, value as usize);
             if self.config.negative && self.choices.one_in(4) { -value } else { value }
         } else {
@@ -236,19 +242,19 @@ impl<C: Choices> Builder<'_, C> {
         int(i128::from(value).clamp(low, high) as i64)
     }
 
-    /// The part if its bounds fit the dtype, or if it may wrap; else `other`.
+    /// Returns `expr` if its bounds fit the dtype, or if it may wrap; else `fallback`.
     fn within(
         &mut self,
         dtype: DType,
         (min, max): (i128, i128),
         expr: impl FnOnce() -> Expr,
-        other: impl FnOnce() -> Ranged,
+        fallback: impl FnOnce() -> Ranged,
     ) -> Ranged {
         let (low, high) = range(dtype);
         if low <= min && max <= high {
             return Ranged { expr: expr(), min, max };
         }
-        if self.wraps { Ranged { expr: expr(), min: low, max: high } } else { other() }
+        if self.wraps { Ranged { expr: expr(), min: low, max: high } } else { fallback() }
     }
 
     fn unary(&mut self, src: Ranged, dtype: DType) -> Ranged {
@@ -263,34 +269,34 @@ impl<C: Choices> Builder<'_, C> {
     }
 
     fn select(&mut self, depth: usize, dtype: DType) -> Ranged {
-        let condition = self.truth(depth - 1);
+        let condition = self.bool(depth - 1);
         let yes = self.int(depth - 1, dtype);
         let no = self.int(depth - 1, dtype);
         let (min, max) = (yes.min.min(no.min), yes.max.max(no.max));
         Ranged { expr: Expr::Where(Box::new([condition, yes.expr, no.expr])), min, max }
     }
 
-    /// A value of another dtype, or a truth value, as this one.
+    /// Draws a cast of an integer of another dtype, or of a bool.
     fn cast(&mut self, depth: usize, dtype: DType) -> Ranged {
         if !self.is_typed || self.choices.one_in(4) {
-            let truth = self.truth(depth - 1);
-            let truth = Ranged { expr: truth, min: 0, max: 1 };
-            return cast(truth, [DType::Bool, dtype], self.vars);
+            let part = Ranged { expr: self.bool(depth - 1), min: 0, max: 1 };
+            return cast(part, [DType::Bool, dtype], self.vars);
         }
         let from = self.choices.pick(&self.config.dtypes);
         let part = self.int(depth - 1, from);
         cast(part, [from, dtype], self.vars)
     }
 
-    /// `x % c + x // c * c`, or nearly; or `x // 2 + (x + 1) // 2`, as unrolled loops have.
+    /// Draws `x % c + x // c * c`, or almost that; or `x // 2 + (x + 1) // 2`, as in unrolled
+    /// loops.
     fn split(&mut self, depth: usize, dtype: DType) -> Ranged {
         use ExprBinary::*;
-        let whole = self.int(depth - 2, dtype);
+        let x = self.int(depth - 2, dtype);
         if self.choices.one_in(4) {
             let count = 2 + i64::from(self.choices.below(2) == 1);
-            let mut sum = self.apply(FloorDiv, dtype, &whole, &int(count));
+            let mut sum = self.apply(FloorDiv, dtype, &x, &int(count));
             for offset in 1..count {
-                let shifted = self.apply(Add, dtype, &whole, &int(offset));
+                let shifted = self.apply(Add, dtype, &x, &int(offset));
                 let quotient = self.apply(FloorDiv, dtype, &shifted, &int(count));
                 sum = self.apply(Add, dtype, &sum, &quotient);
             }
@@ -298,26 +304,27 @@ impl<C: Choices> Builder<'_, C> {
         }
         let divisor = self.divisor(1, dtype);
         let factor = if self.choices.one_in(4) { self.literal(dtype) } else { divisor.clone() };
-        let (quotient, rest) = self.choices.pick(&[(FloorDiv, FloorMod), (CDiv, CMod)]);
-        let rest = self.apply(rest, dtype, &whole, &divisor);
-        let quotient = self.apply(quotient, dtype, &whole, &divisor);
+        let (quotient, remainder) = self.choices.pick(&[(FloorDiv, FloorMod), (CDiv, CMod)]);
+        let remainder = self.apply(remainder, dtype, &x, &divisor);
+        let quotient = self.apply(quotient, dtype, &x, &divisor);
         let product = self.apply(Mul, dtype, &quotient, &factor);
-        self.apply(Add, dtype, &rest, &product)
+        self.apply(Add, dtype, &remainder, &product)
     }
 
-    /// The function of two integers; if it leaves the dtype and may not, the left one.
+    /// Returns `x op y`, or `x` if the result may leave the dtype and must not.
     fn apply(&mut self, op: ExprBinary, dtype: DType, x: &Ranged, y: &Ranged) -> Ranged {
         let Some(bounds) = bounds(op, dtype, x, y) else { return x.clone() };
         let expr = || Expr::Binary(op, Box::new(x.expr.clone()), Box::new(y.expr.clone()));
         self.within(dtype, bounds, expr, || x.clone())
     }
 
-    /// A function of two integers; if it leaves the dtype and may not, its left source.
+    /// Draws a function of two integers, or its first source if the result may leave the dtype and
+    /// must not.
     fn binary(&mut self, depth: usize, dtype: DType) -> Ranged {
         let nth = self.choices.below(self.config.ops.len().max(1) as u32) as usize;
         let op = self.config.ops.get(nth).copied().unwrap_or(ExprBinary::Add);
         if op.is_comparison() {
-            let inner = self.operand();
+            let inner = self.compared_dtype();
             let inner = if depth < 3 { dtype } else { inner };
             return self.indicator(depth, dtype, inner);
         }
@@ -336,13 +343,13 @@ impl<C: Choices> Builder<'_, C> {
         self.apply(op, dtype, &left, &right)
     }
 
-    /// The dtype of the operands of a comparison.
-    fn operand(&mut self) -> DType {
+    /// Draws the dtype of the operands of a comparison.
+    fn compared_dtype(&mut self) -> DType {
         let is_other = self.is_typed && self.choices.one_in(4);
         if is_other { self.choices.pick(&self.config.dtypes) } else { self.main }
     }
 
-    /// A comparison as an integer: `where(x < y, x, 0)`.
+    /// Draws a comparison as an integer: `where(x < y, x, 0)`.
     fn indicator(&mut self, depth: usize, dtype: DType, inner: DType) -> Ranged {
         let left = self.int(depth - 1, dtype);
         if depth < 3 {
@@ -352,126 +359,123 @@ impl<C: Choices> Builder<'_, C> {
         let (min, max) = (left.min.min(0), left.max.max(0));
         let test = if inner == dtype {
             let right = self.int(depth - 2, dtype);
-            let left = settled(left.expr.clone(), dtype, self.vars);
+            let left = pin_dtype(left.expr.clone(), dtype, self.vars);
             Expr::Binary(op, left, Box::new(right.expr))
         } else {
             let (x, y) = (self.int(depth - 2, inner), self.int(depth - 2, inner));
-            Expr::Binary(op, settled(x.expr, inner, self.vars), Box::new(y.expr))
+            Expr::Binary(op, pin_dtype(x.expr, inner, self.vars), Box::new(y.expr))
         };
         Ranged { expr: Expr::Where(Box::new([test, left.expr, Expr::Int(0)])), min, max }
     }
 
-    /// An integer that is never 0: a literal mostly.
+    /// Draws an integer that is never 0, mostly a literal.
     fn divisor(&mut self, depth: usize, dtype: DType) -> Ranged {
         let is_literal = self.choices.weighted(&[7, 1]) == 0 || depth <= 1;
-        let any = if is_literal { self.literal(dtype) } else { self.int(depth - 1, dtype) };
-        if any.min > 0 || any.max < 0 {
-            return any;
+        let divisor = if is_literal { self.literal(dtype) } else { self.int(depth - 1, dtype) };
+        if divisor.min > 0 || divisor.max < 0 {
+            return divisor;
         }
         let literal = 2 + self.choices.below(if self.config.literals.is_empty() { 14 } else { 1 });
         int(literal as i64)
     }
 
     fn comparison(&mut self) -> ExprBinary {
-        let all = [ExprBinary::Lt, ExprBinary::Ne, ExprBinary::Eq];
+        let comparisons = [ExprBinary::Lt, ExprBinary::Ne, ExprBinary::Eq];
         let mut allowed = [ExprBinary::Lt; 3];
         let mut count = 0;
-        for op in all.into_iter().filter(|op| self.config.ops.contains(op)) {
+        for op in comparisons.into_iter().filter(|op| self.config.ops.contains(op)) {
             allowed[count] = op;
             count += 1;
         }
         self.choices.pick(&allowed[..count.max(1)])
     }
 
-    /// A truth value.
-    fn truth(&mut self, depth: usize) -> Expr {
+    /// Draws a bool.
+    fn bool(&mut self, depth: usize) -> Expr {
         if depth <= 1 {
-            return self.plain_truth();
+            return self.bool_leaf();
         }
-        let deep = depth >= 3 && self.config.literals.is_empty() && !self.choices.exhausted();
-        let kind = if deep { self.choices.below(if self.is_free { 12 } else { 8 }) } else { 0 };
-        let made = match kind {
-            7 => Expr::Unary(ExprUnary::Not, Box::new(self.truth(depth - 1))),
+        let is_deep = depth >= 3 && self.config.literals.is_empty() && !self.choices.exhausted();
+        let kind = if is_deep { self.choices.below(if self.is_free { 12 } else { 8 }) } else { 0 };
+        let expr = match kind {
+            7 => Expr::Unary(ExprUnary::Not, Box::new(self.bool(depth - 1))),
             5 | 6 => {
                 use ExprBinary::*;
                 let op = self.choices.pick(&[And, Or, And, Or, Xor, Ne, Eq, Lt]);
-                let left = self.truth(depth - 1);
-                let right = self.truth(depth - 1);
+                let left = self.bool(depth - 1);
+                let right = self.bool(depth - 1);
                 Expr::Binary(op, Box::new(left), Box::new(right))
             }
-            8 => return self.plain_truth(),
+            8 => return self.bool_leaf(),
             11 if self.choices.one_in(2) => {
-                // Two limits of one value.
-                let of = self.operand();
-                let value = settled(self.int(depth - 1, of).expr, of, self.vars);
+                // Two bounds of the same value.
+                let dtype = self.compared_dtype();
+                let value = pin_dtype(self.int(depth - 1, dtype).expr, dtype, self.vars);
                 let [x, y] = [(); 2].map(|()| {
-                    let limit = Box::new(self.literal(of).expr);
-                    Box::new(Expr::Binary(ExprBinary::Lt, value.clone(), limit))
+                    let bound = Box::new(self.literal(dtype).expr);
+                    Box::new(Expr::Binary(ExprBinary::Lt, value.clone(), bound))
                 });
-                let is_turned = self.choices.one_in(2);
-                let y = if is_turned { Box::new(Expr::Unary(ExprUnary::Not, y)) } else { y };
+                let is_negated = self.choices.one_in(2);
+                let y = if is_negated { Box::new(Expr::Unary(ExprUnary::Not, y)) } else { y };
                 Expr::Binary(self.choices.pick(&[ExprBinary::Or, ExprBinary::And]), x, y)
             }
             9 if self.choices.one_in(2) => {
-                let [c, x, y] = [(); 3].map(|()| self.truth(depth - 1));
+                let [c, x, y] = [(); 3].map(|()| self.bool(depth - 1));
                 Expr::Where(Box::new([c, x, y]))
             }
             10 if self.choices.one_in(2) => {
-                let from = self.operand();
+                let from = self.compared_dtype();
                 let src = self.int(depth - 1, from).expr;
-                Expr::Cast(DType::Bool, settled(src, from, self.vars))
+                Expr::Cast(DType::Bool, pin_dtype(src, from, self.vars))
             }
             _ => {
                 let op = self.comparison();
-                let of = if self.is_free { self.operand() } else { self.main };
-                let left = self.int(depth - 1, of);
+                let dtype = if self.is_free { self.compared_dtype() } else { self.main };
+                let left = self.int(depth - 1, dtype);
                 let is_literal = self.is_free && self.choices.one_in(2);
-                let right = if is_literal { self.literal(of) } else { self.int(depth - 1, of) };
-                Expr::Binary(op, settled(left.expr, of, self.vars), Box::new(right.expr))
+                let right =
+                    if is_literal { self.literal(dtype) } else { self.int(depth - 1, dtype) };
+                Expr::Binary(op, pin_dtype(left.expr, dtype, self.vars), Box::new(right.expr))
             }
         };
         if self.is_free && depth <= 3 {
-            let place = self.truths.len() + depth;
-            keep(&mut self.truths, made.clone(), place);
+            let slot = self.bools.len() + depth;
+            keep(&mut self.bools, expr.clone(), slot);
         }
-        made
+        expr
     }
 
-    /// A variable, one of the truth values before or its opposite, or a literal.
-    fn plain_truth(&mut self) -> Expr {
+    /// Draws a bool variable, an earlier bool or its negation, or a literal.
+    fn bool_leaf(&mut self) -> Expr {
         if self.is_free {
             let kind = self.choices.below(4);
-            let nth = self.choices.below(SEEN as u32) as usize;
-            let bools = (0..self.vars.len()).filter(|var| self.vars[*var].dtype == DType::Bool);
-            let found = match kind {
-                1 | 2 => self.truths.get(nth).cloned(),
+            let nth = self.choices.below(MAX_KEPT as u32) as usize;
+            let mut vars = (0..self.vars.len()).filter(|var| self.vars[*var].dtype == DType::Bool);
+            let kept = match kind {
+                1 | 2 => self.bools.get(nth).cloned(),
                 _ => None,
             };
-            let variable = bools.map(Expr::Var).next().filter(|_| kind != 0);
-            if let Some(found) = found.or(variable) {
-                let is_turned = kind == 2;
-                return if is_turned {
-                    Expr::Unary(ExprUnary::Not, Box::new(found))
-                } else {
-                    found
-                };
+            let variable = vars.next().map(Expr::Var).filter(|_| kind != 0);
+            if let Some(expr) = kept.or(variable) {
+                let is_negated = kind == 2;
+                return if is_negated { Expr::Unary(ExprUnary::Not, Box::new(expr)) } else { expr };
             }
         }
         Expr::Bool(self.choices.below(2) == 1)
     }
 }
 
-/// An expression that was drawn for this dtype: where it is made of written integers alone, the
-/// first of them says so.
-fn settled(expr: Expr, dtype: DType, vars: &[Var]) -> Box<Expr> {
-    let of = |expr: Box<Expr>| settled(*expr, dtype, vars);
+/// Returns an expression that has this dtype wherever it is used: if integer literals alone decide
+/// its dtype, the first of them is cast.
+fn pin_dtype(expr: Expr, dtype: DType, vars: &[Var]) -> Box<Expr> {
+    let pin = |expr: Box<Expr>| pin_dtype(*expr, dtype, vars);
     Box::new(match expr {
         expr if dtype == DType::I32 || expr.dtype(vars).is_some() => expr,
-        Expr::Unary(op, src) => Expr::Unary(op, of(src)),
-        Expr::Binary(op, a, b) => Expr::Binary(op, of(a), b),
+        Expr::Unary(op, src) => Expr::Unary(op, pin(src)),
+        Expr::Binary(op, a, b) => Expr::Binary(op, pin(a), b),
         Expr::Where(parts) => {
             let [condition, yes, no] = *parts;
-            Expr::Where(Box::new([condition, *of(Box::new(yes)), no]))
+            Expr::Where(Box::new([condition, *pin(Box::new(yes)), no]))
         }
         leaf => Expr::Cast(dtype, Box::new(leaf)),
     })
@@ -481,15 +485,15 @@ fn int(value: i64) -> Ranged {
     Ranged { expr: Expr::Int(value), min: value.into(), max: value.into() }
 }
 
-/// A part, drawn for the first dtype, in the second one: within its bounds if they fit there.
+/// Casts `part`, which was drawn for `from`, to `to`; its bounds stay if they fit.
 fn cast(part: Ranged, [from, to]: [DType; 2], vars: &[Var]) -> Ranged {
     let (low, high) = range(to);
     let fits = low <= part.min && part.max <= high;
     let (min, max) = if fits { (part.min, part.max) } else { (low, high) };
-    Ranged { expr: Expr::Cast(to, settled(part.expr, from, vars)), min, max }
+    Ranged { expr: Expr::Cast(to, pin_dtype(part.expr, from, vars)), min, max }
 }
 
-/// Bounds of `left op right`, before wrapping; `None` if the result is no integer.
+/// Returns bounds of `left op right` before wrapping; `None` if the result is a bool.
 fn bounds(op: ExprBinary, dtype: DType, left: &Ranged, right: &Ranged) -> Option<(i128, i128)> {
     use ExprBinary::*;
     let largest = left.min.abs().max(left.max.abs());

@@ -1,22 +1,22 @@
-//! What is known of all elements of a value before anything is computed: bounds, a binary grid, a
-//! bound of the rounding error, whether NaN or infinities may occur.
+//! Static analysis of the elements of a value: bounds, a binary grid, a bound of the rounding
+//! error, whether NaN or infinities may occur.
 //!
-//! From it the generator decides which ops give results with one meaning. The bounds are estimates
-//! that err on the careful side; the oracle alone says what the results are.
+//! From it the generator decides which ops give well-defined results. The bounds are conservative
+//! estimates; the oracle alone decides what the results are.
 
 use gradiff_corpus::{DType, Distribution, Literal};
 
-/// Finite elements are multiples of no known power of two.
+/// The grid of a value whose elements are multiples of no known power of two.
 pub(crate) const ROUGH: i32 = i32::MIN;
 
-/// What is known of all elements of a value.
+/// Properties that hold for all elements of a value.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Fact {
     /// Lower bound of the finite elements.
     pub(crate) lo: f64,
     /// Upper bound of the finite elements.
     pub(crate) hi: f64,
-    /// Lower bound of the magnitudes; 0 if an element may be zero.
+    /// Distance from zero: a lower bound of the magnitudes; 0 if an element may be zero.
     pub(crate) away: f64,
     /// Elements are multiples of 2^grid, or `ROUGH`.
     pub(crate) grid: i32,
@@ -24,28 +24,28 @@ pub(crate) struct Fact {
     pub(crate) err: f64,
     /// Elements may be NaN or infinite.
     pub(crate) special: bool,
-    /// A float came straight from data: NaN payloads are known, too.
+    /// Floats are unchanged data, so that NaN payloads are known, too.
     pub(crate) raw: bool,
-    /// An element may be undefined: not to be used again.
+    /// An element may be undefined, so the value must not be used again.
     pub(crate) poison: bool,
 }
 
-/// What a lane puts up with.
+/// The results that a lane allows.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Policy {
     /// Results may be rounded.
     pub(crate) inexact: bool,
-    /// Arithmetic on NaN and infinities.
+    /// Arithmetic may meet NaN and infinities.
     pub(crate) special: bool,
     /// Integers may wrap.
     pub(crate) wrap: bool,
     /// Inexact elements may be compared and converted to integers, if they are far from a tie;
-    /// with `special`, computed extremes may be computed with further.
+    /// with `special`, computed extremes may be sources of further arithmetic.
     pub(crate) decide: bool,
 }
 
 impl Fact {
-    /// Exact numbers from `lo` to `hi` that are multiples of 2^grid.
+    /// Exact numbers from `lo` to `hi` that are multiples of `2^grid`.
     pub(crate) fn exact(lo: f64, hi: f64, grid: i32) -> Fact {
         let mut fact =
             Fact { lo, hi, away: 0.0, grid, err: 0.0, special: false, raw: false, poison: false };
@@ -73,16 +73,16 @@ impl Fact {
 
     /// Any bit pattern of a float type, known to the bit.
     pub(crate) fn patterns(dtype: DType) -> Fact {
-        let most = largest(dtype);
-        Fact { special: true, raw: true, ..Fact::exact(-most, most, ROUGH) }
+        let max = largest(dtype);
+        Fact { special: true, raw: true, ..Fact::exact(-max, max, ROUGH) }
     }
 
-    /// Largest magnitude of the finite elements.
+    /// Returns the largest magnitude of the finite elements.
     pub(crate) fn magnitude(&self) -> f64 {
         self.lo.abs().max(self.hi.abs())
     }
 
-    /// Lower bound of magnitudes that follows from `lo` and `hi` alone.
+    /// Returns the lower bound of the magnitudes that follows from `lo` and `hi` alone.
     pub(crate) fn away_by_bounds(&self) -> f64 {
         if self.lo > 0.0 {
             self.lo
@@ -93,7 +93,7 @@ impl Fact {
         }
     }
 
-    /// What holds of both.
+    /// Returns the fact that holds for the elements of both values.
     pub(crate) fn join(&self, other: &Fact) -> Fact {
         Fact {
             lo: self.lo.min(other.lo),
@@ -153,7 +153,7 @@ pub(crate) fn largest(dtype: DType) -> f64 {
     }
 }
 
-/// Magnitude that results stay below, so that nothing overflows by way of rounding.
+/// Maximum magnitude of results, far enough from overflow that roundings do not cause it.
 fn limit(dtype: DType) -> f64 {
     match dtype {
         DType::F16 => power(13),
@@ -162,10 +162,17 @@ fn limit(dtype: DType) -> f64 {
     }
 }
 
-/// What is known of a result with these bounds once it is rounded (floats) or wrapped (integers)
-/// to `dtype`. `None` if the policy does not allow that, the value may overflow, or the error
-/// says nothing any more. `steps` counts roundings; 0 demands none unless the grid is too fine.
-pub(crate) fn settle(dtype: DType, mut fact: Fact, steps: f64, policy: Policy) -> Option<Fact> {
+/// Fact of a result after it is rounded (floats) or wrapped (integers) to `dtype`, from the fact
+/// before. `roundings` counts the roundings; with 0 there is one only if the grid is too fine.
+///
+/// Returns `None` if the policy does not allow it, if the value may overflow, or if the error
+/// bound is useless.
+pub(crate) fn round_or_wrap(
+    dtype: DType,
+    mut fact: Fact,
+    roundings: f64,
+    policy: Policy,
+) -> Option<Fact> {
     fact.raw = false;
     if !dtype.is_float() {
         let (lo, hi) = range(dtype);
@@ -179,7 +186,7 @@ pub(crate) fn settle(dtype: DType, mut fact: Fact, steps: f64, policy: Policy) -
         return (policy.wrap || within).then(|| Fact { away, ..Fact::whole(dtype) });
     }
     if fact.special {
-        fact.err = if steps > 0.0 { f64::MAX } else { fact.err };
+        fact.err = if roundings > 0.0 { f64::MAX } else { fact.err };
         return (policy.special).then_some(fact);
     }
     let magnitude = fact.magnitude();
@@ -189,17 +196,17 @@ pub(crate) fn settle(dtype: DType, mut fact: Fact, steps: f64, policy: Policy) -
     let fits = fact.grid != ROUGH
         && fact.grid >= least_exponent(dtype)
         && magnitude <= power(mantissa_bits(dtype) + fact.grid);
-    if fact.err == 0.0 && (fits || steps == 0.0) {
+    if fact.err == 0.0 && (fits || roundings == 0.0) {
         return Some(fact);
     }
-    fact.err += steps * magnitude * power(-mantissa_bits(dtype)) + power(least_exponent(dtype));
+    fact.err += roundings * magnitude * power(-mantissa_bits(dtype)) + power(least_exponent(dtype));
     fact.grid = ROUGH;
     fact.away = if fact.away > fact.err { fact.away - fact.err } else { 0.0 };
     let useful = fact.err <= 0.125 * magnitude.max(power(-12));
     (policy.inexact && useful).then_some(fact)
 }
 
-/// What is known after conversion; `None` if it may be undefined or undecided.
+/// Fact of a converted value; `None` if an element may be undefined or undecided.
 pub(crate) fn cast(fact: &Fact, from: DType, to: DType, policy: Policy) -> Option<Fact> {
     if from == to {
         return Some(*fact);
@@ -207,7 +214,7 @@ pub(crate) fn cast(fact: &Fact, from: DType, to: DType, policy: Policy) -> Optio
     if !from.is_float() && !to.is_float() {
         return match to {
             DType::Bool => Some(Fact::BOOL),
-            _ => settle(to, *fact, 0.0, Policy { wrap: true, ..policy }),
+            _ => round_or_wrap(to, *fact, 0.0, Policy { wrap: true, ..policy }),
         };
     }
     if to.is_float() {
@@ -217,7 +224,7 @@ pub(crate) fn cast(fact: &Fact, from: DType, to: DType, policy: Policy) -> Optio
         let widens = from.is_float()
             && mantissa_bits(from) <= mantissa_bits(to)
             && least_exponent(from) >= least_exponent(to);
-        return settle(to, *fact, if widens { 0.0 } else { 1.0 }, policy);
+        return round_or_wrap(to, *fact, if widens { 0.0 } else { 1.0 }, policy);
     }
     if !decided(fact, policy) {
         return None;
@@ -231,18 +238,18 @@ pub(crate) fn cast(fact: &Fact, from: DType, to: DType, policy: Policy) -> Optio
     if !fits || (fact.err != 0.0 && fact.magnitude() >= power(53)) {
         return None;
     }
-    settle(to, Fact::exact(low, high, 0), 0.0, Policy { wrap: true, ..policy })
+    round_or_wrap(to, Fact::exact(low, high, 0), 0.0, Policy { wrap: true, ..policy })
 }
 
-/// A conversion rounds for certain, so that exact elements stay exact. Multiples of a power of two
-/// stay such, since rounding only ever makes a grid coarser.
+/// Fact of converted exact elements. A conversion always rounds, so exact elements stay exact.
+/// Multiples of a power of two stay such, since rounding only makes a grid coarser.
 fn exact_cast(fact: &Fact, to: DType, policy: Policy) -> Option<Fact> {
     let overflows = largest(to) < fact.magnitude();
     if fact.special || overflows {
-        let most = largest(to);
-        let (lo, hi) = (fact.lo.clamp(-most, most), fact.hi.clamp(-most, most));
-        let settled = Fact { lo, hi, away: 0.0, special: true, raw: false, ..*fact };
-        return policy.special.then_some(settled);
+        let max = largest(to);
+        let (lo, hi) = (fact.lo.clamp(-max, max), fact.hi.clamp(-max, max));
+        let clamped = Fact { lo, hi, away: 0.0, special: true, raw: false, ..*fact };
+        return policy.special.then_some(clamped);
     }
     let (unit, least) = (power(1 - mantissa_bits(to)), power(least_exponent(to)));
     let fits = fact.grid != ROUGH
@@ -251,23 +258,23 @@ fn exact_cast(fact: &Fact, to: DType, policy: Policy) -> Option<Fact> {
     if fits {
         return Some(Fact { raw: false, ..*fact });
     }
-    let out = |bound: f64| bound.abs() * unit + least;
+    let max_error = |bound: f64| bound.abs() * unit + least;
     let away = if fact.away > least { fact.away * (1.0 - unit) } else { 0.0 };
     // Rounding keeps the sign.
-    let lo = fact.lo - if fact.lo == 0.0 { 0.0 } else { out(fact.lo) };
-    let hi = fact.hi + if fact.hi == 0.0 { 0.0 } else { out(fact.hi) };
+    let lo = fact.lo - if fact.lo == 0.0 { 0.0 } else { max_error(fact.lo) };
+    let hi = fact.hi + if fact.hi == 0.0 { 0.0 } else { max_error(fact.hi) };
     let lo = if fact.lo > 0.0 { lo.max(0.0) } else { lo };
     let hi = if fact.hi < 0.0 { hi.min(0.0) } else { hi };
     Some(Fact { lo, hi, away, raw: false, ..*fact })
 }
 
-/// Whether comparisons and conversions to integers are decided for (nearly) every element.
+/// Returns whether comparisons and conversions to integers are decided for (nearly) every element.
 pub(crate) fn decided(fact: &Fact, policy: Policy) -> bool {
     fact.err == 0.0
         || (policy.decide && !fact.special && fact.err <= power(-12) * (fact.hi - fact.lo))
 }
 
-/// What is known of a literal in a place of this type.
+/// Fact of a literal that is used as this dtype.
 pub(crate) fn of_literal(dtype: DType, literal: &Literal) -> Fact {
     let value = match literal {
         Literal::Bool(value) => f64::from(u8::from(*value)),
@@ -281,7 +288,7 @@ pub(crate) fn of_literal(dtype: DType, literal: &Literal) -> Fact {
     Fact::exact(value, value, grid)
 }
 
-/// The grid of a fraction that every float type holds as it is.
+/// Returns the grid of a fraction that every float type represents exactly, else `ROUGH`.
 fn short_grid(value: f64) -> i32 {
     (-24..0)
         .find(|grid| {
@@ -291,7 +298,7 @@ fn short_grid(value: f64) -> i32 {
         .unwrap_or(ROUGH)
 }
 
-/// What is known of seeded data.
+/// Fact of seeded data.
 pub(crate) fn of_distribution(dtype: DType, distribution: Distribution) -> Fact {
     if dtype == DType::Bool {
         return Fact::BOOL;
@@ -316,7 +323,7 @@ pub(crate) fn of_distribution(dtype: DType, distribution: Distribution) -> Fact 
     Fact { raw: true, ..fact }
 }
 
-/// What is known of 0, 1, 2, ... up to `count` elements.
+/// Fact of the elements 0, 1, 2, ..., `count` in number.
 pub(crate) fn of_iota(dtype: DType, count: usize) -> Fact {
     let last = count.saturating_sub(1) as f64;
     if dtype == DType::Bool {

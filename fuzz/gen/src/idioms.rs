@@ -1,26 +1,26 @@
-//! Draws what models are made of, with random sizes, dtypes and views, and something in between that
-//! keeps the value: a buffer, a view there and back, a wider dtype.
+//! Draws building blocks of models with random sizes, dtypes and views. Detours that keep the value
+//! are inserted at random: a buffer, a view and its inverse, a wider dtype and back.
 //!
-//! Each idiom is a function that adds its statements and gives its result; `None` where a size, a
-//! dtype or a fact does not allow it, and what was added by then stays.
+//! Each idiom is a function that adds its statements and returns the result. It returns `None` if a
+//! size, a dtype or a fact does not allow it; the statements that it has added by then stay.
 
-mod kept;
+mod elementwise;
 mod masks;
+mod near_match;
 mod products;
 mod rows;
-mod steps;
+mod statements;
 mod widened;
 mod windows;
-mod words;
 
-pub(crate) use words::number;
+pub(crate) use statements::scalar_literal;
 
 use gradiff_corpus::ValueId;
 
 use crate::programs::Builder;
 use crate::{Choices, Op};
 
-/// Idioms that are drawn before the program begins like any other.
+/// Number of idioms that are tried before the program begins with plain data instead.
 const TRIES: usize = 4;
 
 /// A building block of models.
@@ -55,7 +55,7 @@ enum Idiom {
     Squares,
     Diamonds,
     Widened,
-    NearlyKept,
+    NearMatch,
 }
 
 impl Idiom {
@@ -89,16 +89,16 @@ impl Idiom {
         Idiom::Squares,
         Idiom::Diamonds,
         Idiom::Widened,
-        Idiom::NearlyKept,
+        Idiom::NearMatch,
     ];
 }
 
 impl<C: Choices> Builder<'_, C> {
-    /// One idiom, sometimes another one on its result.
+    /// Adds an idiom, sometimes a second one on its result.
     pub(crate) fn idioms(&mut self) {
-        let all_ops = self.config.ops.len() == Op::COUNT;
+        let has_all_ops = self.config.ops.len() == Op::COUNT;
         let mut found = None;
-        for _ in 0..if all_ops { TRIES } else { 0 } {
+        for _ in 0..if has_all_ops { TRIES } else { 0 } {
             let idiom = self.choices.pick(&Idiom::ALL);
             found = self.idiom(idiom);
             if found.is_some() {
@@ -107,7 +107,7 @@ impl<C: Choices> Builder<'_, C> {
         }
         let Some(found) = found else {
             if self.types.is_empty() {
-                self.first_source();
+                self.add_data();
             }
             return;
         };
@@ -150,7 +150,7 @@ impl<C: Choices> Builder<'_, C> {
             Idiom::Squares => self.squares(),
             Idiom::Diamonds => self.diamonds(),
             Idiom::Widened => self.widened(),
-            Idiom::NearlyKept => self.nearly_kept(),
+            Idiom::NearMatch => self.near_match(),
         }
     }
 }
@@ -161,7 +161,7 @@ mod tests {
     use crate::{Config, Lane, SeedChoices};
 
     #[test]
-    fn every_idiom_comes_to_its_end_mostly() {
+    fn every_idiom_is_mostly_completed() {
         let config = Config::default();
         let mut rare = Vec::new();
         for idiom in Idiom::ALL {

@@ -1,7 +1,7 @@
-//! One typed generator of cases behind bytes, seeds, replays and enumeration.
+//! Typed generators of cases, driven by a fuzzer's bytes, a seed, a recording or an enumeration.
 //!
 //! In: `Choices` and limits. Out: programs, view sequences and index expressions that are valid by
-//! construction and whose results seldom are undefined. Computes no element and knows no engine.
+//! construction and whose results are seldom undefined. Computes no element and knows no engine.
 
 mod cases;
 mod choices;

@@ -1,4 +1,4 @@
-//! Draws statements that move elements: views, concatenation, indexing.
+//! Draws statements that move elements: movement operations, concatenation, gather.
 
 use gradiff_corpus::{DType, Distribution, Literal, Statement, TensorType, ValueId};
 
@@ -7,15 +7,16 @@ use crate::programs::Builder;
 use crate::sources::Need;
 use crate::{Choices, Lane, Op, shapes};
 
-/// How many sources a concatenation has besides the first.
+/// Numbers of sources of a concatenation after the first.
 const PARTS: [usize; 8] = [1, 2, 1, 3, 2, 1, 1, 0];
 
 impl<C: Choices> Builder<'_, C> {
-    /// One of the six operations that a view sequence knows, too.
+    /// Adds one of the six movement operations.
     pub(crate) fn movement(&mut self, op: Op) -> Option<ValueId> {
-        let least = usize::from(op != Op::Reshape);
-        let src = self
-            .pick(|of, _| least <= of.shape.len() && (op != Op::Expand || of.shape.contains(&1)))?;
+        let min_rank = usize::from(op != Op::Reshape);
+        let src = self.pick(|tensor, _| {
+            min_rank <= tensor.shape.len() && (op != Op::Expand || tensor.shape.contains(&1))
+        })?;
         let TensorType { dtype, shape } = self.type_of(src).clone();
         let (rank, limit) = (self.config.max_rank, self.limit);
         let mut fact = self.fact(src);
@@ -37,15 +38,16 @@ impl<C: Choices> Builder<'_, C> {
                 Statement::Pad { src, pads, value }
             }
             Op::Shrink => {
-                let empty = self.choices.one_in(64);
-                Statement::Shrink { src, ranges: shapes::ranges(self.choices, &shape, empty) }
+                let allows_empty = self.choices.one_in(64);
+                let ranges = shapes::ranges(self.choices, &shape, allows_empty);
+                Statement::Shrink { src, ranges }
             }
             _ => Statement::Flip { src, axes: shapes::axes(self.choices, shape.len()) },
         };
         Some(self.push(statement, fact))
     }
 
-    /// Mostly zero.
+    /// Draws the value of a pad, mostly zero.
     fn pad_value(&mut self, dtype: DType) -> Literal {
         if self.choices.one_in(3) {
             return self.literal(dtype, Need::Any);
@@ -58,15 +60,15 @@ impl<C: Choices> Builder<'_, C> {
     }
 
     pub(crate) fn cat(&mut self) -> Option<ValueId> {
-        let first = self.pick(|of, _| !of.shape.is_empty())?;
+        let first = self.pick(|tensor, _| !tensor.shape.is_empty())?;
         let TensorType { dtype, shape } = self.type_of(first).clone();
         let axis = self.choices.below(shape.len() as u32) as usize;
-        let others = shapes::count_across(&shape, axis);
-        let mut room = self.limit.saturating_sub(shapes::count(&shape));
+        let slice_count = shapes::slice_count(&shape, axis);
+        let mut spare_elements = self.limit.saturating_sub(shapes::count(&shape));
         let mut fact = self.fact(first);
         let mut srcs = vec![first];
         for _ in 0..self.choices.pick(&PARTS) {
-            let spare = room / others.max(1);
+            let spare = spare_elements / slice_count.max(1);
             let next = match self.choices.below(4) {
                 0 if shape[axis] <= spare => Some(first),
                 1 if self.has_room(2) && spare > 0 => {
@@ -75,16 +77,16 @@ impl<C: Choices> Builder<'_, C> {
                     let (statement, fact) = self.fresh(dtype, part);
                     Some(self.push(statement, fact))
                 }
-                _ => self.pick(|of, _| {
-                    let fits = of.dtype == dtype && of.shape.len() == shape.len();
+                _ => self.pick(|tensor, _| {
+                    let fits = tensor.dtype == dtype && tensor.shape.len() == shape.len();
                     fits && (0..shape.len()).all(|i| match i == axis {
-                        true => of.shape[i] <= spare,
-                        false => of.shape[i] == shape[i],
+                        true => tensor.shape[i] <= spare,
+                        false => tensor.shape[i] == shape[i],
                     })
                 }),
             };
             let Some(next) = next else { continue };
-            room -= self.type_of(next).count().min(room);
+            spare_elements -= self.type_of(next).count().min(spare_elements);
             fact = fact.join(&self.fact(next));
             srcs.push(next);
         }
@@ -95,28 +97,29 @@ impl<C: Choices> Builder<'_, C> {
     }
 
     pub(crate) fn gather(&mut self) -> Option<ValueId> {
-        let src = self.pick(|of, _| !of.shape.is_empty())?;
+        let src = self.pick(|tensor, _| !tensor.shape.is_empty())?;
         let shape = self.type_of(src).shape.clone();
         let axis = self.choices.below(shape.len() as u32) as usize;
         let index = self.index(&shape, axis)?;
-        let known = self.fact(index);
+        let index_fact = self.fact(index);
         let mut fact = self.fact(src);
-        let inside = known.lo >= 0.0 && known.hi < shape[axis] as f64;
-        if !inside {
+        let is_in_range = index_fact.lo >= 0.0 && index_fact.hi < shape[axis] as f64;
+        if !is_in_range {
             fact = fact.join(&Fact { raw: true, ..Fact::exact(0.0, 0.0, 0) });
         }
         Some(self.push(Statement::Gather { src, axis, index }, fact))
     }
 
-    /// Integers that index `axis`: computed ones if there are, else new ones that are mostly in
-    /// range.
+    /// Draws the index of a gather along `axis`: mostly an existing value if one fits, else new
+    /// data, most of them in range.
     fn index(&mut self, shape: &[usize], axis: usize) -> Option<ValueId> {
-        let found = self.pick(|of, fact| {
-            let fits = of.dtype.is_int() && of.shape.len() == shape.len() && fact.err == 0.0;
-            fits && (0..shape.len()).all(|i| i == axis || of.shape[i] == shape[i])
+        let found = self.pick(|tensor, fact| {
+            let rank = tensor.shape.len();
+            let fits = tensor.dtype.is_int() && rank == shape.len() && fact.err == 0.0;
+            fits && (0..shape.len()).all(|i| i == axis || tensor.shape[i] == shape[i])
         });
-        let computed = self.choices.below(4) < 3;
-        if let Some(found) = found.filter(|_| computed) {
+        let is_existing = self.choices.below(4) < 3;
+        if let Some(found) = found.filter(|_| is_existing) {
             return Some(found);
         }
         if !self.has_room(2) {
@@ -126,21 +129,21 @@ impl<C: Choices> Builder<'_, C> {
             dtype if dtype.is_int() => dtype,
             _ => self.int_dtype()?,
         };
-        let others = shapes::count_across(shape, axis);
-        let spare = (self.limit / others.max(1)).max(1);
-        let mut wanted = shape.to_vec();
-        wanted[axis] = self.palette.size(self.choices).min(spare);
+        let slice_count = shapes::slice_count(shape, axis);
+        let max_size = (self.limit / slice_count.max(1)).max(1);
+        let mut index_shape = shape.to_vec();
+        index_shape[axis] = self.palette.size(self.choices).min(max_size);
         let (statement, fact) = if self.lane == Lane::NegativeIndex {
-            self.fresh(dtype, wanted)
+            self.fresh(dtype, index_shape)
         } else if self.choices.below(2) == 0 {
-            self.listed_index(dtype, wanted, shape[axis])
+            self.listed_index(dtype, index_shape, shape[axis])
         } else {
-            self.seeded(dtype, wanted, Distribution::Small)
+            self.seeded(dtype, index_shape, Distribution::Small)
         };
         Some(self.push(statement, fact))
     }
 
-    /// An integer dtype for indices.
+    /// Draws an integer dtype of the configuration.
     fn int_dtype(&mut self) -> Option<DType> {
         let ints = self.config.dtypes.iter().filter(|dtype| dtype.is_int()).count();
         if ints == 0 {
@@ -150,7 +153,7 @@ impl<C: Choices> Builder<'_, C> {
         self.config.dtypes.iter().filter(|dtype| dtype.is_int()).nth(nth).copied()
     }
 
-    /// Indices in `0..size` one by one, now and then `size`; long ones count up.
+    /// Draws a list of indices in `0..size`, sometimes also `size`. Long lists count up instead.
     fn listed_index(&mut self, dtype: DType, shape: Vec<usize>, size: usize) -> (Statement, Fact) {
         use gradiff_corpus::Fill;
         let count = shapes::count(&shape);
@@ -158,8 +161,8 @@ impl<C: Choices> Builder<'_, C> {
             let fact = fact::of_iota(dtype, count);
             return (Statement::Input { dtype, shape, fill: Fill::Iota }, fact);
         }
-        let past = self.choices.one_in(4);
-        let bound = size.max(1) as u32 + u32::from(past);
+        let allows_past_end = self.choices.one_in(4);
+        let bound = size.max(1) as u32 + u32::from(allows_past_end);
         let bits: Vec<u64> = (0..count).map(|_| self.choices.below(bound) as u64).collect();
         let fact = Fact { raw: true, ..Fact::exact(0.0, bound as f64 - 1.0, 0) };
         (Statement::Input { dtype, shape, fill: Fill::Explicit(bits) }, fact)

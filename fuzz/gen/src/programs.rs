@@ -1,7 +1,7 @@
 //! Draws tensor programs: the state of a program under construction, and the loop that grows it.
 //!
-//! Statements are only ever pushed with types that fit, so every program types. What the values
-//! are like is tracked by `Fact`s, so that results seldom are undefined or undecided.
+//! A statement is only pushed if its types fit, so every program is well typed. Each value has a
+//! `Fact`, bounds of its elements, so that results are seldom undefined or undecided.
 
 use gradiff_corpus::{DType, Program, Shape, Statement, TensorType, ValueId, statement_type};
 
@@ -15,11 +15,11 @@ use crate::{Choices, Config, Lane, Op, SeedChoices, case_seed, steer};
 pub struct Generated {
     /// Well typed, with at least one output.
     pub program: Program,
-    /// What it is about.
+    /// The lane.
     pub lane: Lane,
 }
 
-/// A well-typed program within the limits of `config`.
+/// Draws a well-typed program within the limits of `config`.
 ///
 /// Reads only `choices`: the same choices give the same program. Zeros give the smallest one.
 pub fn program<C: Choices>(choices: &mut C, config: &Config) -> Generated {
@@ -36,8 +36,8 @@ fn draw_lane<C: Choices>(choices: &mut C, config: &Config) -> Lane {
     }
 }
 
-/// Program number `index` of the run with `seed`, made alone. Every third one begins with a pair of
-/// features that follows from its number.
+/// Generates program `index` of the run with `seed`. Every third program begins with a pair of
+/// features that its index determines.
 pub fn program_at(seed: u64, index: u64, config: &Config) -> Generated {
     let mut choices = SeedChoices::new(case_seed(seed, index));
     let lane = draw_lane(&mut choices, config);
@@ -45,10 +45,10 @@ pub fn program_at(seed: u64, index: u64, config: &Config) -> Generated {
     Generated { program, lane }
 }
 
-/// Draws of one op before another kind of statement is tried instead.
+/// Number of ops that are tried for a statement before new data is added instead.
 const TRIES: usize = 8;
 
-/// Values given out, at most; older values without a use stay dead.
+/// Maximum number of outputs; older values without a use stay dead.
 const MAX_OUTPUTS: usize = 8;
 
 /// A program under construction.
@@ -58,25 +58,25 @@ pub(crate) struct Builder<'a, C> {
     pub(crate) lane: Lane,
     pub(crate) policy: Policy,
     pub(crate) palette: Palette,
-    /// Elements of a value, at most.
+    /// Maximum number of elements of a value.
     pub(crate) limit: usize,
-    /// Statements, at most.
-    room: usize,
+    /// Maximum number of statements.
+    max_statements: usize,
     pub(crate) types: Vec<TensorType>,
     pub(crate) facts: Vec<Fact>,
     pub(crate) statements: Vec<Statement>,
     pub(crate) used: Vec<bool>,
     candidates: Vec<u32>,
     swarm: Swarm,
-    /// The value that the next pick takes, if it is accepted.
+    /// The value that the next `pick` returns, if it is accepted.
     focus: Option<ValueId>,
-    /// A value that the next idiom begins with, if it fits.
+    /// The value that the next idiom begins with, if it fits.
     pub(crate) input: Option<ValueId>,
-    /// The shape of data that are to meet others.
-    pub(crate) beside: Option<Shape>,
+    /// The shape of new data that will be combined with an existing value.
+    pub(crate) partner_shape: Option<Shape>,
 }
 
-/// The ops and dtypes of one program.
+/// The ops and dtypes of a program.
 struct Swarm {
     dtypes: [DType; 4],
     kinds: u32,
@@ -85,20 +85,20 @@ struct Swarm {
 }
 
 impl Swarm {
-    /// A subset of the lane's dtypes and ops with weights of their own, from 16 bits, so that the
-    /// bytes of a fuzzer go into statements; 0 is all ops.
+    /// Draws a subset of the lane's dtypes and ops, and their weights. All of it comes from a
+    /// single 16-bit choice, so that most bytes of a fuzzer go into statements; 0 is all ops.
     fn draw<C: Choices>(choices: &mut C, config: &Config, lane: Lane) -> Swarm {
         let word = choices.below(1 << 16) as u64;
-        let mut own = SeedChoices::new(word);
+        let mut random = SeedChoices::new(word);
         let mut dtypes = [DType::F32; 4];
-        let kinds = 1 + own.below(4);
+        let kinds = 1 + random.below(4);
         let allowed = config.dtypes.iter().filter(|dtype| lane.uses(**dtype)).count();
         for dtype in &mut dtypes {
             *dtype = match (config.dtypes.len(), allowed) {
                 (0, _) => DType::F32,
-                (all, 0) => config.dtypes[own.below(all as u32) as usize],
+                (count, 0) => config.dtypes[random.below(count as u32) as usize],
                 _ => {
-                    let nth = own.below(allowed as u32) as usize;
+                    let nth = random.below(allowed as u32) as usize;
                     let mut fits = config.dtypes.iter().filter(|dtype| lane.uses(**dtype));
                     fits.nth(nth).copied().unwrap_or(DType::F32)
                 }
@@ -106,15 +106,15 @@ impl Swarm {
         }
         let any = |test: fn(DType) -> bool| dtypes[..kinds as usize].iter().any(|d| test(*d));
         let (float, int) = (any(DType::is_float), any(DType::is_int));
-        let subset = config.swarm && word != 0;
+        let is_subset = config.swarm && word != 0;
         let mut sums = [0; Op::COUNT];
         let mut sum = 0;
         for (op, slot) in Op::ALL.into_iter().zip(&mut sums) {
             let mut weight = lane.weight(op);
             let useless = (op.needs_float() && !float) || (op.needs_int() && !int);
-            if useless || (subset && own.below(3) == 2) {
+            if useless || (is_subset && random.below(3) == 2) {
                 weight = 0;
-            } else if subset && own.below(8) == 7 {
+            } else if is_subset && random.below(8) == 7 {
                 weight *= 6;
             }
             if config.ops.len() < Op::COUNT && !config.ops.contains(&op) {
@@ -130,12 +130,12 @@ impl Swarm {
 impl<'a, C: Choices> Builder<'a, C> {
     pub(crate) fn new(choices: &'a mut C, config: &'a Config, lane: Lane) -> Builder<'a, C> {
         let swarm = Swarm::draw(choices, config, lane);
-        let zero = choices.one_in(32);
-        let (limit, room) = draw_limits(choices, config, lane);
+        let allows_zero = choices.one_in(32);
+        let (limit, max_statements) = draw_limits(choices, config, lane);
         let palette = if limit > config.max_elements || lane == Lane::Idioms {
             Palette::draw_edges(choices, limit)
         } else {
-            Palette::draw(choices, zero)
+            Palette::draw(choices, allows_zero)
         };
         let policy = draw_policy(choices, lane);
         Builder {
@@ -145,28 +145,29 @@ impl<'a, C: Choices> Builder<'a, C> {
             policy,
             palette,
             limit,
-            room,
-            types: Vec::with_capacity(room),
-            facts: Vec::with_capacity(room),
-            statements: Vec::with_capacity(room),
-            used: Vec::with_capacity(room),
-            candidates: Vec::with_capacity(room),
+            max_statements,
+            types: Vec::with_capacity(max_statements),
+            facts: Vec::with_capacity(max_statements),
+            statements: Vec::with_capacity(max_statements),
+            used: Vec::with_capacity(max_statements),
+            candidates: Vec::with_capacity(max_statements),
             swarm,
             focus: None,
             input: None,
-            beside: None,
+            partner_shape: None,
         }
     }
 
-    /// The program; one that begins with these features close together, if they are given.
+    /// Generates the program. If a pair of features is given, the program begins with adjacent
+    /// statements that have them.
     fn run(mut self, pair: Option<(Feature, Feature)>) -> Program {
-        let most = self.room.min(self.config.max_statements).max(1);
-        let goal = 1 + self.choices.below(most as u32) as usize;
+        let max_goal = self.max_statements.min(self.config.max_statements).max(1);
+        let goal = 1 + self.choices.below(max_goal as u32) as usize;
         self.begin(pair);
-        // An idiom is an end in itself, mostly.
+        // Most idioms are a program by themselves.
         let goal = match self.lane {
             Lane::Idioms if self.choices.one_in(4) => {
-                (self.statements.len() + goal / 2).min(self.room)
+                (self.statements.len() + goal / 2).min(self.max_statements)
             }
             _ => goal,
         };
@@ -186,10 +187,10 @@ impl<'a, C: Choices> Builder<'a, C> {
             (_, Some(pair)) if is_free => {
                 for feature in [pair.0, pair.1] {
                     self.policy.special |= steer::is_special(feature);
-                    let limit = steer::least_limit(feature).min(self.config.max_large_elements);
+                    let limit = steer::min_limit(feature).min(self.config.max_large_elements);
                     self.limit = self.limit.max(limit);
                     if limit >= 1 << 10 {
-                        self.room = self.room.min(6);
+                        self.max_statements = self.max_statements.min(6);
                     }
                 }
                 self.steer(pair);
@@ -200,18 +201,19 @@ impl<'a, C: Choices> Builder<'a, C> {
             _ => {}
         }
         if self.statements.is_empty() {
-            self.first_source();
+            self.add_data();
         }
     }
 
-    pub(crate) fn first_source(&mut self) {
+    /// Adds data of any shape.
+    pub(crate) fn add_data(&mut self) {
         let shape = self.palette.shape(self.choices, self.config.max_rank, self.limit);
         let dtype = self.dtype();
         let (statement, fact) = self.fresh(dtype, shape);
         self.push(statement, fact);
     }
 
-    /// Adds a statement or a few that belong together.
+    /// Adds a statement, with the sources that it needs.
     fn grow(&mut self) {
         for _ in 0..TRIES {
             let Some(op) = self.draw_op() else { break };
@@ -219,7 +221,7 @@ impl<'a, C: Choices> Builder<'a, C> {
                 return;
             }
         }
-        self.first_source();
+        self.add_data();
     }
 
     fn draw_op(&mut self) -> Option<Op> {
@@ -232,8 +234,8 @@ impl<'a, C: Choices> Builder<'a, C> {
         Some(Op::ALL[nth])
     }
 
-    /// Adds a statement of this op, with sources where it needs new ones. `None` if none fits;
-    /// then nothing was added.
+    /// Adds a statement of this op, and new sources where it needs some. Returns `None`, and adds
+    /// nothing, if no sources fit.
     pub(crate) fn apply(&mut self, op: Op) -> Option<ValueId> {
         match op {
             Op::Unary(op) => self.unary(op),
@@ -261,7 +263,7 @@ impl<'a, C: Choices> Builder<'a, C> {
         }
     }
 
-    /// As [`Builder::apply`], on this value if it will do.
+    /// Does what [`Builder::apply`] does, on this value if the op accepts it.
     pub(crate) fn apply_to(&mut self, op: Op, value: ValueId) -> Option<ValueId> {
         if !self.has_room(1) {
             return None;
@@ -272,22 +274,22 @@ impl<'a, C: Choices> Builder<'a, C> {
         found
     }
 
-    /// One of the program's element types.
+    /// Draws one of the program's dtypes.
     pub(crate) fn dtype(&mut self) -> DType {
         self.swarm.dtypes[self.choices.below(self.swarm.kinds) as usize]
     }
 
-    /// Whether `count` more statements are allowed.
+    /// Returns whether `count` more statements are allowed.
     pub(crate) fn has_room(&self, count: usize) -> bool {
-        self.statements.len() + count <= self.room
+        self.statements.len() + count <= self.max_statements
     }
 
-    /// What is known of a value.
+    /// Returns the fact of a value.
     pub(crate) fn fact(&self, value: ValueId) -> Fact {
         self.facts[value.0 as usize]
     }
 
-    /// The type of a value.
+    /// Returns the type of a value.
     pub(crate) fn type_of(&self, value: ValueId) -> &TensorType {
         &self.types[value.0 as usize]
     }
@@ -297,60 +299,62 @@ impl<'a, C: Choices> Builder<'a, C> {
     /// # Panics
     /// If it is not well formed: a defect of the generator.
     pub(crate) fn push(&mut self, statement: Statement, fact: Fact) -> ValueId {
-        let of = match statement_type(&statement, &self.types) {
-            Ok(of) => of,
-            Err(error) => panic!("the generator drew {statement:?}: {error}"),
+        let tensor_type = match statement_type(&statement, &self.types) {
+            Ok(tensor_type) => tensor_type,
+            Err(error) => panic!("the generator drew the ill-typed {statement:?}: {error}"),
         };
         let used = &mut self.used;
         statement.for_each_source(|value| used[value.0 as usize] = true);
         self.statements.push(statement);
-        self.types.push(of);
+        self.types.push(tensor_type);
         self.facts.push(fact);
         self.used.push(false);
         ValueId(self.statements.len() as u32 - 1)
     }
 
-    /// An accepted value: mostly a new one that is not used yet, so that few statements die.
+    /// Draws an accepted value: mostly an unused one, so that few statements are dead.
     pub(crate) fn pick(&mut self, accept: impl Fn(&TensorType, &Fact) -> bool) -> Option<ValueId> {
         if let Some(focus) = self.focus.take() {
-            let number = focus.0 as usize;
-            if accept(&self.types[number], &self.facts[number]) {
+            let index = focus.0 as usize;
+            if accept(&self.types[index], &self.facts[index]) {
                 return Some(focus);
             }
         }
         self.candidates.clear();
-        let mut fresh = 0;
-        for number in (0..self.types.len()).rev() {
-            let fact = &self.facts[number];
-            if fact.poison || !accept(&self.types[number], fact) {
+        // The unused candidates come first.
+        let mut unused = 0;
+        for index in (0..self.types.len()).rev() {
+            let fact = &self.facts[index];
+            if fact.poison || !accept(&self.types[index], fact) {
                 continue;
             }
-            self.candidates.push(number as u32);
-            if !self.used[number] {
+            self.candidates.push(index as u32);
+            if !self.used[index] {
                 let last = self.candidates.len() - 1;
-                self.candidates.swap(fresh, last);
-                fresh += 1;
+                self.candidates.swap(unused, last);
+                unused += 1;
             }
         }
-        let all = self.candidates.len();
-        if all == 0 {
+        let total = self.candidates.len();
+        if total == 0 {
             return None;
         }
-        let among = if fresh > 0 && self.choices.below(4) < 3 { fresh } else { all };
-        Some(ValueId(self.candidates[self.choices.below(among as u32) as usize]))
+        let count = if unused > 0 && self.choices.below(4) < 3 { unused } else { total };
+        Some(ValueId(self.candidates[self.choices.below(count as u32) as usize]))
     }
 
-    /// The values without a use, sometimes one more; rarely one is left dead.
+    /// Draws the outputs: the unused values, sometimes another one; rarely an unused value stays
+    /// dead.
     fn outputs(&mut self) -> Vec<ValueId> {
         let ids = (0..self.types.len() as u32).map(ValueId);
         let sinks = ids.filter(|id| !self.used[id.0 as usize] && !self.fact(*id).poison);
         let mut outputs: Vec<ValueId> = sinks.collect();
         let surplus = outputs.len().saturating_sub(MAX_OUTPUTS);
         outputs.drain(..surplus);
-        let more = if self.lane == Lane::State { 2 } else { 8 };
-        if self.choices.one_in(more) {
-            let any = ValueId(self.choices.below(self.types.len() as u32));
-            outputs.extend(Some(any).filter(|any| !self.fact(*any).poison));
+        let extra_odds = if self.lane == Lane::State { 2 } else { 8 };
+        if self.choices.one_in(extra_odds) {
+            let extra = ValueId(self.choices.below(self.types.len() as u32));
+            outputs.extend(Some(extra).filter(|extra| !self.fact(*extra).poison));
         }
         if outputs.len() > 1 && self.choices.one_in(64) {
             outputs.remove(0);
@@ -359,8 +363,8 @@ impl<'a, C: Choices> Builder<'a, C> {
     }
 }
 
-/// How many elements a value of the program may have, and how many statements it: mostly as many as
-/// the configuration says, rarely more elements. What has many elements has few statements.
+/// Draws the limits of a program: elements of a value, and statements. Mostly those of the
+/// configuration, rarely more elements; a program of large values has fewer statements.
 fn draw_limits<C: Choices>(choices: &mut C, config: &Config, lane: Lane) -> (usize, usize) {
     let sizes = choices.below(1 << 14);
     let drawn = match (lane, sizes) {
@@ -373,16 +377,16 @@ fn draw_limits<C: Choices>(choices: &mut C, config: &Config, lane: Lane) -> (usi
         _ => 0,
     };
     let limit = config.max_elements.max(drawn.min(config.max_large_elements));
-    let room = match lane {
+    let max_statements = match lane {
         Lane::Idioms => config.max_idiom_statements.max(config.max_statements),
         _ if limit >= 1 << 12 => config.max_statements.min(5),
         _ if limit >= 1 << 10 => config.max_statements.min(8),
         _ => config.max_statements,
     };
-    (limit, room.max(1))
+    (limit, max_statements.max(1))
 }
 
-/// What the lane puts up with, partly drawn for each program.
+/// Draws the policy of a program: fixed by the lane in part.
 fn draw_policy<C: Choices>(choices: &mut C, lane: Lane) -> Policy {
     let sometimes = choices.one_in(3);
     let often = choices.below(4) < 3;

@@ -6,17 +6,17 @@ use gradiff_corpus::Shape;
 
 use crate::Choices;
 
-/// Number of elements.
+/// Returns the number of elements.
 pub(crate) fn count(shape: &[usize]) -> usize {
     shape.iter().product()
 }
 
-/// Number of elements that agree in their index on `axis`.
-pub(crate) fn count_across(shape: &[usize], axis: usize) -> usize {
+/// Returns the number of elements with the same index on `axis`.
+pub(crate) fn slice_count(shape: &[usize], axis: usize) -> usize {
     shape[..axis].iter().chain(&shape[axis + 1..]).product()
 }
 
-/// Sizes that the shapes of one case are made of, so that equal and distinct sizes both occur.
+/// Axis sizes that the shapes of a case draw from, so that equal and distinct sizes both occur.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Palette {
     sizes: [usize; 3],
@@ -24,40 +24,40 @@ pub(crate) struct Palette {
 }
 
 impl Palette {
-    /// One to three sizes up to 8 or so, rarely a larger one or (if `zero`) a 0.
-    pub(crate) fn draw<C: Choices>(choices: &mut C, zero: bool) -> Palette {
+    /// Draws one to three small sizes, at most 16; with `has_zero`, one of them is 0.
+    pub(crate) fn draw<C: Choices>(choices: &mut C, has_zero: bool) -> Palette {
         let mut sizes = [0; 3];
         for size in &mut sizes {
             *size = choices.pick(&[2, 3, 4, 5, 3, 2, 4, 6, 8, 7, 1, 3, 9, 4, 16, 10]);
         }
-        if zero {
+        if has_zero {
             sizes[2] = 0;
         }
-        let kinds = if zero { 3 } else { 1 + choices.below(3) };
+        let kinds = if has_zero { 3 } else { 1 + choices.below(3) };
         Palette { sizes, kinds }
     }
 
-    /// One to three sizes at and beside powers of two, and primes, none above `limit`.
+    /// Draws one to three sizes up to `limit`: powers of two, their neighbours, and primes.
     pub(crate) fn draw_edges<C: Choices>(choices: &mut C, limit: usize) -> Palette {
         const SMALL: [usize; 16] = [4, 2, 3, 8, 7, 16, 5, 9, 1, 15, 17, 6, 8, 13, 4, 11];
         const LARGE: [usize; 16] =
             [32, 16, 31, 33, 64, 63, 65, 128, 127, 129, 256, 255, 257, 8, 17, 1];
         let mut sizes = [0; 3];
         for size in &mut sizes {
-            // At least one large axis where there is room for it.
-            let large = limit > 512 && choices.below(3) != 2;
-            let size_drawn = choices.pick(if large { &LARGE } else { &SMALL });
+            // Mostly large axes if there is room for them.
+            let is_large = limit > 512 && choices.below(3) != 2;
+            let size_drawn = choices.pick(if is_large { &LARGE } else { &SMALL });
             *size = size_drawn.min(limit);
         }
         Palette { sizes, kinds: 1 + choices.below(3) }
     }
 
-    /// One size; sometimes 1.
+    /// Draws a size; sometimes 1, whatever the palette.
     pub(crate) fn size<C: Choices>(&self, choices: &mut C) -> usize {
         if choices.one_in(8) { 1 } else { self.sizes[choices.below(self.kinds) as usize] }
     }
 
-    /// A shape of at most `max_rank` axes and `limit` elements.
+    /// Draws a shape of at most `max_rank` axes and `limit` elements.
     pub(crate) fn shape<C: Choices>(
         &self,
         choices: &mut C,
@@ -77,19 +77,20 @@ impl Palette {
     }
 }
 
-/// A divisor of `of` (at least 1), each alike.
-fn divisor<C: Choices>(choices: &mut C, of: usize) -> usize {
-    // Each small divisor has a large one; a square root is its own.
-    let small =
-        || (1..).take_while(|size| size * size <= of).filter(|size| of.is_multiple_of(*size));
-    let count = small().map(|size| 1 + usize::from(size * size != of)).sum::<usize>();
+/// Draws a divisor of `number` (at least 1), with equal probabilities.
+fn divisor<C: Choices>(choices: &mut C, number: usize) -> usize {
+    // Each small divisor has a large cofactor, except a square root.
+    let is_divisor = |size: &usize| number.is_multiple_of(*size);
+    let small = || (1..).take_while(|size| size * size <= number).filter(is_divisor);
+    let count = small().map(|size| 1 + usize::from(size * size != number)).sum::<usize>();
     let nth = choices.below(count as u32) as usize;
     let is_small = nth < count.div_ceil(2);
     let divisor = small().nth(if is_small { nth } else { count - 1 - nth }).unwrap_or(1);
-    if is_small { divisor } else { of / divisor }
+    if is_small { divisor } else { number / divisor }
 }
 
-/// New sizes with the same element count: merge, split, add or drop a 1, flatten, or anew.
+/// Draws sizes with the same product: merges or splits axes, inserts a 1 or drops all, flattens, or
+/// draws all sizes anew.
 pub(crate) fn reshape<C: Choices>(choices: &mut C, from: &[usize], max_rank: usize) -> Shape {
     let rank = from.len();
     let mut to = from.to_vec();
@@ -129,7 +130,7 @@ pub(crate) fn reshape<C: Choices>(choices: &mut C, from: &[usize], max_rank: usi
     to
 }
 
-/// Shapes without elements may take any sizes as long as one is 0.
+/// Draws a reshape of a tensor without elements: any sizes as long as one is 0.
 fn empty_reshape<C: Choices>(choices: &mut C, from: &[usize], max_rank: usize) -> Shape {
     let mut to: Shape = (0..choices.below(max_rank as u32)).map(|i| 1 + i as usize).collect();
     if to.is_empty() {
@@ -140,7 +141,7 @@ fn empty_reshape<C: Choices>(choices: &mut C, from: &[usize], max_rank: usize) -
     to
 }
 
-/// Any order of `rank` axes; the identity is the smallest choice.
+/// Draws a permutation of `rank` axes; the identity is the smallest choice.
 pub(crate) fn permutation<C: Choices>(choices: &mut C, rank: usize) -> Vec<usize> {
     let mut axes: Vec<usize> = (0..rank).collect();
     for i in 0..rank.saturating_sub(1) {
@@ -150,66 +151,66 @@ pub(crate) fn permutation<C: Choices>(choices: &mut C, rank: usize) -> Vec<usize
     axes
 }
 
-/// Sizes that repeat axes of size 1, each up to `largest`, as far as `limit` allows.
+/// Draws an expansion of the axes of size 1, each up to `max_size`, as far as `limit` allows.
 pub(crate) fn expansion<C: Choices>(
     choices: &mut C,
     from: &[usize],
-    largest: usize,
+    max_size: usize,
     limit: usize,
 ) -> Shape {
     let mut product: usize = from.iter().filter(|size| **size != 0).product();
     let mut to = from.to_vec();
     for size in to.iter_mut().filter(|size| **size == 1) {
-        let most = (limit / product.max(1)).clamp(1, largest);
-        *size = 1 + choices.below(most as u32) as usize;
+        let max = (limit / product.max(1)).clamp(1, max_size);
+        *size = 1 + choices.below(max as u32) as usize;
         product *= *size;
     }
     to
 }
 
-/// Elements around each axis, at most `largest` on each side, as far as `limit` allows.
+/// Draws the padding of each axis, at most `max_pad` on each side, as far as `limit` allows.
 pub(crate) fn pads<C: Choices>(
     choices: &mut C,
     from: &[usize],
-    largest: usize,
+    max_pad: usize,
     limit: usize,
 ) -> Vec<(usize, usize)> {
     let mut product: usize = from.iter().map(|size| *size.max(&1)).product();
     let mut pads = Vec::with_capacity(from.len());
     for &size in from {
-        let others = (product / size.max(1)).max(1);
-        let spare = (limit / others).saturating_sub(size);
-        let before = choices.below(spare.min(largest) as u32 + 1) as usize;
-        let after = choices.below((spare - before).min(largest) as u32 + 1) as usize;
-        product = others * (size + before + after).max(1);
+        let slice_count = (product / size.max(1)).max(1);
+        let spare = (limit / slice_count).saturating_sub(size);
+        let before = choices.below(spare.min(max_pad) as u32 + 1) as usize;
+        let after = choices.below((spare - before).min(max_pad) as u32 + 1) as usize;
+        product = slice_count * (size + before + after).max(1);
         pads.push((before, after));
     }
     pads
 }
 
-/// A range of each axis; empty ones only if `empty` or the axis is.
+/// Draws a range of each axis; empty ones only if `allows_empty` or if the axis is empty.
 pub(crate) fn ranges<C: Choices>(
     choices: &mut C,
     from: &[usize],
-    empty: bool,
+    allows_empty: bool,
 ) -> Vec<(usize, usize)> {
     let mut ranges = Vec::with_capacity(from.len());
     for &size in from {
-        let least = usize::from(!empty && size > 0);
-        let start = choices.below((size + 1 - least) as u32) as usize;
-        let end = size - choices.below((size + 1 - least - start) as u32) as usize;
+        let min = usize::from(!allows_empty && size > 0);
+        let start = choices.below((size + 1 - min) as u32) as usize;
+        let end = size - choices.below((size + 1 - min - start) as u32) as usize;
         ranges.push((start, end));
     }
     ranges
 }
 
-/// Some of the axes, ascending; none is the smallest choice.
+/// Draws a subset of the axes, ascending; the empty set is the smallest choice.
 pub(crate) fn axes<C: Choices>(choices: &mut C, rank: usize) -> Vec<usize> {
     let mask = choices.below(1 << rank.min(16));
     (0..rank).filter(|axis| mask & (1 << axis) != 0).collect()
 }
 
-/// The sizes that both shapes broadcast to, unless they do not or exceed `limit`.
+/// Returns whether the shapes broadcast, to at most `limit` elements.
 pub(crate) fn broadcast(a: &[usize], b: &[usize], limit: usize) -> bool {
     let (long, short) = if a.len() < b.len() { (b, a) } else { (a, b) };
     let offset = long.len() - short.len();
@@ -223,34 +224,35 @@ pub(crate) fn broadcast(a: &[usize], b: &[usize], limit: usize) -> bool {
     product <= limit
 }
 
-/// A shape that broadcasts with `with`: the same, some axes 1, leading axes dropped or added.
+/// Draws a shape that broadcasts with `shape`: the same one, with some sizes 1, or with leading
+/// axes dropped or added.
 pub(crate) fn partner<C: Choices>(
     choices: &mut C,
-    with: &[usize],
+    shape: &[usize],
     palette: &Palette,
     max_rank: usize,
     limit: usize,
 ) -> Shape {
-    let mut shape = with.to_vec();
+    let mut partner = shape.to_vec();
     match choices.below(8) {
         0..=3 => {}
         4 | 5 => {
-            for axis in axes(choices, with.len()) {
-                shape[axis] = 1;
+            for axis in axes(choices, shape.len()) {
+                partner[axis] = 1;
             }
         }
         6 => {
-            let dropped = choices.below(with.len() as u32 + 1) as usize;
-            shape.drain(..dropped);
+            let dropped = choices.below(shape.len() as u32 + 1) as usize;
+            partner.drain(..dropped);
         }
         _ => {
             let size = palette.size(choices);
-            if with.len() < max_rank && size * count(with) <= limit {
-                shape.insert(0, size);
+            if shape.len() < max_rank && size * count(shape) <= limit {
+                partner.insert(0, size);
             }
         }
     }
-    shape
+    partner
 }
 
 #[cfg(test)]
@@ -276,8 +278,8 @@ mod tests {
                 assert!(start < end || *size == 0);
                 assert!(end <= size);
             }
-            let other = partner(&mut choices, &from, &palette, 5, 64);
-            assert!(broadcast(&from, &other, 64), "{from:?} {other:?}");
+            let partner = partner(&mut choices, &from, &palette, 5, 64);
+            assert!(broadcast(&from, &partner, 64), "{from:?} {partner:?}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Draws what statements work on: inputs, constants, literals and second operands.
+//! Draws the sources of statements: inputs, constants, literals and second operands.
 
 use gradiff_corpus::{
     BinaryOp, DType, Distribution, Fill, Literal, Operand, Shape, Statement, ValueId, literal_bits,
@@ -9,14 +9,14 @@ use crate::programs::Builder;
 use crate::shapes;
 use crate::{Choices, Lane};
 
-/// What an operand must be like.
+/// The values that an operand must have for the op to be defined.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Need {
-    /// Anything.
+    /// Any values.
     Any,
-    /// Away from 0.
+    /// Values other than 0.
     Divisor,
-    /// An integer in 0..bits.
+    /// A shift amount: an integer in 0..bits.
     Amount(u32),
     /// A small exponent.
     Exponent,
@@ -37,23 +37,23 @@ impl Need {
 #[derive(Clone, Debug)]
 pub(crate) struct Source {
     pub(crate) origin: Origin,
-    /// `None` for a literal: it takes the dtype of the others.
+    /// `None` for a literal: it takes the dtype of the other operands.
     pub(crate) dtype: Option<DType>,
     pub(crate) shape: Shape,
     pub(crate) fact: Fact,
 }
 
-/// Where an operand comes from.
+/// The origin of an operand.
 #[derive(Clone, Debug)]
 pub(crate) enum Origin {
     Literal(Literal),
     Value(ValueId),
-    /// A statement to be added before.
+    /// A statement that must be added before the op.
     New(Statement),
 }
 
 impl<C: Choices> Builder<'_, C> {
-    /// Data of this type and what is known of them: an input mostly, else a constant or a range.
+    /// Draws data of this type and their fact: mostly an input, else a constant or a range.
     pub(crate) fn fresh(&mut self, dtype: DType, shape: Shape) -> (Statement, Fact) {
         let ranges = if self.lane == Lane::NegativeIndex { 2 } else { 4 };
         if dtype.is_int() && shape.len() == 1 && self.choices.one_in(ranges) {
@@ -75,7 +75,7 @@ impl<C: Choices> Builder<'_, C> {
         self.seeded(dtype, shape, distribution)
     }
 
-    /// Seeded data and what is known of them.
+    /// Draws seeded data and their fact.
     pub(crate) fn seeded(
         &mut self,
         dtype: DType,
@@ -88,7 +88,7 @@ impl<C: Choices> Builder<'_, C> {
         (Statement::Input { dtype, shape, fill }, fact)
     }
 
-    /// What seeded data are like in this lane; `None` is 0, 1, 2, ...
+    /// Draws a distribution of this lane; `None` is 0, 1, 2, ...
     fn distribution(&mut self, dtype: DType) -> Option<Distribution> {
         use Distribution::*;
         let kinds = match self.lane {
@@ -131,18 +131,18 @@ impl<C: Choices> Builder<'_, C> {
         (Statement::Arange { dtype, start, step, count }, fact)
     }
 
-    /// Listed elements: any bit patterns in the special lane, else literals of the lane.
+    /// Draws listed elements: literals of the lane, and any bit patterns in the special lane.
     fn explicit(&mut self, dtype: DType, shape: Shape) -> (Statement, Fact) {
         let count = shapes::count(&shape);
         let mut bits = Vec::with_capacity(count);
         let mut joined = None;
         for _ in 0..count {
-            let patterns = self.lane == Lane::Special && dtype != DType::Bool;
-            let (element, fact) = if patterns && self.choices.one_in(3) {
+            let allows_patterns = self.lane == Lane::Special && dtype != DType::Bool;
+            let (element, fact) = if allows_patterns && self.choices.one_in(3) {
                 let size_bits = 8 * dtype.size_bytes() as u32;
-                let any = self.choices.bits() >> (64 - size_bits);
-                let whole = dtype.is_int();
-                (any, if whole { Fact::whole(dtype) } else { Fact::patterns(dtype) })
+                let pattern = self.choices.bits() >> (64 - size_bits);
+                let is_int = dtype.is_int();
+                (pattern, if is_int { Fact::whole(dtype) } else { Fact::patterns(dtype) })
             } else {
                 let literal = self.literal(dtype, Need::Any);
                 let element = literal_bits(dtype, &literal).expect("the literal suits the dtype");
@@ -155,7 +155,7 @@ impl<C: Choices> Builder<'_, C> {
         (Statement::Input { dtype, shape, fill: Fill::Explicit(bits) }, fact)
     }
 
-    /// A number that suits the dtype, the lane and the need.
+    /// Draws a literal of the dtype that suits the lane and the need.
     pub(crate) fn literal(&mut self, dtype: DType, need: Need) -> Literal {
         if dtype == DType::Bool {
             return Literal::Bool(self.choices.below(2) == 1);
@@ -193,57 +193,64 @@ impl<C: Choices> Builder<'_, C> {
         };
         let value: i128 = value;
         if dtype.is_signed() {
-            let large =
+            let allows_large =
                 matches!(self.lane, Lane::Wrap | Lane::NegativeIndex | Lane::Special | Lane::Edges);
-            if large && need == Need::Any && self.choices.one_in(4) {
-                let edge = 1_i128 << (bits - 1);
-                return self.choices.pick(&[edge - 1, -edge, edge / 2, 1 - edge, 100, -100]);
+            if allows_large && need == Need::Any && self.choices.one_in(4) {
+                let end = 1_i128 << (bits - 1);
+                return self.choices.pick(&[end - 1, -end, end / 2, 1 - end, 100, -100]);
             }
             return value;
         }
         if value < 0 && need == Need::Any && self.lane == Lane::Wrap {
-            // The largest values, as -1 would be in two's complement.
+            // The largest values: the bit patterns of small negative numbers.
             return (1_i128 << bits) + value;
         }
         value.abs()
     }
 
-    /// A second operand for a value of this type: a literal, another value, or new data.
-    pub(crate) fn operand(&mut self, with: ValueId, shape: &[usize], need: Need) -> Option<Source> {
-        let dtype = self.type_of(with).dtype;
+    /// Draws a second operand for `first`: a literal, another value, or new data. It broadcasts
+    /// with `shape`.
+    pub(crate) fn operand(
+        &mut self,
+        first: ValueId,
+        shape: &[usize],
+        need: Need,
+    ) -> Option<Source> {
+        let dtype = self.type_of(first).dtype;
         let limit = self.limit;
-        let wanted = if need == Need::Any { self.choices.below(16) } else { self.guarded() };
-        match wanted {
+        let kind = if need == Need::Any { self.choices.below(16) } else { self.restricted_kind() };
+        match kind {
             0..=3 => Some(self.literal_source(dtype, need)),
             4..=8 => {
-                let value = self.pick(|of, fact| {
-                    of.dtype == dtype
+                let value = self.pick(|tensor, fact| {
+                    tensor.dtype == dtype
                         && need.is_met(fact, dtype)
-                        && shapes::broadcast(&of.shape, shape, limit)
+                        && shapes::broadcast(&tensor.shape, shape, limit)
                 });
                 match value {
                     Some(value) => Some(self.value_source(value)),
                     None => self.new_or_literal(dtype, dtype, shape, need),
                 }
             }
-            9 if need.is_met(&self.fact(with), dtype) => Some(self.value_source(with)),
+            9 if need.is_met(&self.fact(first), dtype) => Some(self.value_source(first)),
             10 => {
-                let value = self.pick(|of, fact| {
-                    need.is_met(fact, of.dtype) && shapes::broadcast(&of.shape, shape, limit)
+                let value = self.pick(|tensor, fact| {
+                    need.is_met(fact, tensor.dtype)
+                        && shapes::broadcast(&tensor.shape, shape, limit)
                 })?;
                 Some(self.value_source(value))
             }
             11 | 12 | 9 => self.new_or_literal(dtype, dtype, shape, need),
             13 if need != Need::Any => self.guard(dtype, shape, need),
             _ => {
-                let other = self.dtype();
-                self.new_or_literal(other, dtype, shape, need)
+                let new_dtype = self.dtype();
+                self.new_or_literal(new_dtype, dtype, shape, need)
             }
         }
     }
 
-    /// Kinds of operands where one must be careful: literals and guards more often.
-    fn guarded(&mut self) -> u32 {
+    /// Draws the kind of an operand that must meet a need: literals and guards more often.
+    fn restricted_kind(&mut self) -> u32 {
         self.choices.pick(&[0, 0, 0, 4, 13, 11, 13, 14, 10])
     }
 
@@ -254,30 +261,30 @@ impl<C: Choices> Builder<'_, C> {
     }
 
     pub(crate) fn value_source(&self, value: ValueId) -> Source {
-        let of = self.type_of(value);
+        let tensor = self.type_of(value);
         Source {
             origin: Origin::Value(value),
-            dtype: Some(of.dtype),
-            shape: of.shape.clone(),
+            dtype: Some(tensor.dtype),
+            shape: tensor.shape.clone(),
             fact: self.fact(value),
         }
     }
 
-    /// New data of type `dtype`; if there is no room, a literal in the place of a `with`.
+    /// Draws new data of type `dtype` or, if there is no room, a literal of `literal_dtype`.
     fn new_or_literal(
         &mut self,
         dtype: DType,
-        with: DType,
+        literal_dtype: DType,
         shape: &[usize],
         need: Need,
     ) -> Option<Source> {
         match self.new_source(dtype, shape, need) {
-            None => Some(self.literal_source(with, need)),
+            None => Some(self.literal_source(literal_dtype, need)),
             found => found,
         }
     }
 
-    /// New data that broadcast with `shape`, if there is room.
+    /// Draws new data that broadcast with `shape`, if there is room.
     pub(crate) fn new_source(
         &mut self,
         dtype: DType,
@@ -287,8 +294,8 @@ impl<C: Choices> Builder<'_, C> {
         if !self.has_room(2) {
             return None;
         }
-        let (most, limit) = (self.config.max_rank, self.limit);
-        let shape = shapes::partner(self.choices, shape, &self.palette, most, limit);
+        let (max_rank, limit) = (self.config.max_rank, self.limit);
+        let shape = shapes::partner(self.choices, shape, &self.palette, max_rank, limit);
         let (statement, fact) = match need {
             Need::Any => self.fresh(dtype, shape.clone()),
             Need::Exponent => self.seeded(dtype, shape.clone(), Distribution::Unit),
@@ -297,14 +304,15 @@ impl<C: Choices> Builder<'_, C> {
         Some(Source { origin: Origin::New(statement), dtype: Some(dtype), shape, fact })
     }
 
-    /// A value made safe by `or 1` or `and bits-1`; floats by `max 1/2`.
+    /// Draws a value and restricts it so that it meets the need: integers by `or 1` or
+    /// `and bits-1`, floats by `max 1/2`.
     fn guard(&mut self, dtype: DType, shape: &[usize], need: Need) -> Option<Source> {
         let limit = self.limit;
         if !self.has_room(2) || dtype == DType::Bool || need == Need::Exponent {
             return None;
         }
-        let value = self.pick(|of, fact| {
-            of.dtype == dtype && !fact.special && shapes::broadcast(&of.shape, shape, limit)
+        let value = self.pick(|tensor, fact| {
+            tensor.dtype == dtype && !fact.special && shapes::broadcast(&tensor.shape, shape, limit)
         })?;
         let before = self.fact(value);
         let (op, literal) = match need {
@@ -338,7 +346,7 @@ impl<C: Choices> Builder<'_, C> {
         Some(Source { origin: Origin::New(statement), dtype: Some(dtype), shape, fact })
     }
 
-    /// Makes the operand part of the program.
+    /// Adds the operand's statement, if it has a new one, and returns the operand.
     pub(crate) fn admit(&mut self, source: Source) -> Operand {
         match source.origin {
             Origin::Literal(literal) => Operand::Literal(literal),

@@ -1,8 +1,8 @@
-//! Makes programs that have a given pair of features close together: what chance alone brings too
-//! rarely. One third of all programs begins so, and goes on like any other.
+//! Generates programs that have a given pair of features, since many pairs are too rare by chance.
+//! One third of all programs begins with such a pair, and continues like any other.
 //!
-//! Programs of a run are numbered, so their pairs are: half of them go through all pairs in turn,
-//! the other half through those that have one of the features that chance combines least.
+//! The index of a program determines its pair: half of these programs take all pairs in turn, the
+//! other half the pairs with one of the features that chance combines least.
 
 use gradiff_corpus::{
     BinaryOp, DType, Distribution, Fill, Literal, Operand, ReduceOp, Shape, Statement, ValueId,
@@ -14,14 +14,14 @@ use crate::programs::Builder;
 use crate::sources::Need;
 use crate::{Choices, Op, edges, shapes};
 
-/// Every so many programs one begins with a pair.
+/// One of this many programs begins with a pair.
 const EVERY: u64 = 3;
 
-/// Tries for a feature before it is given up.
+/// Number of attempts at a feature before it is given up.
 const TRIES: usize = 16;
 
-/// The features whose pairs are missed most often after 2,500 programs without this, but for many
-/// elements, which cost time.
+/// The features with the most missing pairs after 2,500 programs without steering, except for the
+/// features of large programs, which cost time.
 const RARE: [&str; 19] = [
     "reduce-of-none",
     "one-hot",
@@ -41,13 +41,14 @@ const RARE: [&str; 19] = [
     "div",
     "negative-zero",
     "log2",
-    "row-beside-its-reduction",
+    "value-and-its-reduction",
 ];
 
-/// Coprime to the counts of pairs below, so that steps of it meet all of them.
+/// The distance of successive pairs. It is coprime to the counts of pairs below, so that its
+/// multiples visit all of them.
 const STRIDE: u64 = 7_919;
 
-/// The pair that program `index` of the run with this seed begins with, if it does with one.
+/// Returns the pair that program `index` of the run with this seed begins with, if there is one.
 pub(crate) fn pair_at(seed: u64, index: u64) -> Option<(Feature, Feature)> {
     if index % EVERY != EVERY - 1 {
         return None;
@@ -64,7 +65,7 @@ pub(crate) fn pair_at(seed: u64, index: u64) -> Option<(Feature, Feature)> {
     })
 }
 
-/// A pair that is drawn; none is the smallest choice.
+/// Draws a pair, or none, which is the smallest choice.
 pub(crate) fn draw_pair<C: Choices>(choices: &mut C) -> Option<(Feature, Feature)> {
     if !choices.one_in(EVERY as u32) {
         return None;
@@ -82,68 +83,72 @@ fn rare_count() -> usize {
 
 fn rare_pair(number: usize) -> (Feature, Feature) {
     let rare = Feature::from_name(RARE[number % RARE.len()]);
-    let other = Feature::all().nth(number / RARE.len());
-    (rare.expect("the table lists it"), other.expect("numbers end where features do"))
+    let second = Feature::all().nth(number / RARE.len());
+    let second = second.expect("the number is below the count of rare features times all");
+    (rare.expect("the table has names of features only"), second)
 }
 
-/// How far a program under construction has come.
-struct Mark {
+/// A state of a program under construction, to roll back to.
+struct Checkpoint {
     count: usize,
     used: Vec<bool>,
 }
 
 impl<C: Choices> Builder<'_, C> {
-    /// A statement with the first feature, and one with the second on it or beside it.
+    /// Adds a statement with the first feature and one with the second. The second uses the first
+    /// or, failing that, a third statement uses both.
     pub(crate) fn steer(&mut self, (first, second): (Feature, Feature)) {
         let (first, second) = if is_data(second) || self.choices.one_in(2) && !is_data(first) {
             (second, first)
         } else {
             (first, second)
         };
-        let Some(one) = self.with_feature(first, None) else { return };
-        if !is_data(second) && self.with_feature(second, Some(one)).is_some() {
+        let Some(x) = self.with_feature(first, None) else { return };
+        if !is_data(second) && self.with_feature(second, Some(x)).is_some() {
             return;
         }
-        // Beside it: of the same shape where data have the feature, and then both in one statement.
-        self.beside = Some(self.type_of(one).shape.clone());
-        let other = self.with_feature(second, None);
-        self.beside = None;
-        if let Some(other) = other {
-            self.meet(one, other);
+        // New data for the second feature have the shape of the first value, so that both can be
+        // combined.
+        self.partner_shape = Some(self.type_of(x).shape.clone());
+        let y = self.with_feature(second, None);
+        self.partner_shape = None;
+        if let Some(y) = y {
+            self.combine(x, y);
         }
     }
 
-    /// A new value whose statement has the feature; nothing is added if none comes of it.
-    fn with_feature(&mut self, feature: Feature, on: Option<ValueId>) -> Option<ValueId> {
+    /// Adds a value whose statement has the feature, on `src` if it is given and fits. Adds nothing
+    /// if all attempts fail.
+    fn with_feature(&mut self, feature: Feature, src: Option<ValueId>) -> Option<ValueId> {
         for _ in 0..TRIES {
-            let mark = self.mark();
-            let made = self.attempt(feature, on);
-            let found = made.and_then(|_| self.newest_with(feature, mark.count));
+            let checkpoint = self.checkpoint();
+            let result = self.attempt(feature, src);
+            let found = result.and_then(|_| self.newest_with(feature, checkpoint.count));
             if found.is_some() {
                 return found;
             }
-            self.back_to(mark);
+            self.roll_back(checkpoint);
         }
         None
     }
 
-    fn mark(&self) -> Mark {
-        Mark { count: self.statements.len(), used: self.used.clone() }
+    fn checkpoint(&self) -> Checkpoint {
+        Checkpoint { count: self.statements.len(), used: self.used.clone() }
     }
 
-    fn back_to(&mut self, mark: Mark) {
-        self.statements.truncate(mark.count);
-        self.types.truncate(mark.count);
-        self.facts.truncate(mark.count);
-        self.used = mark.used;
+    fn roll_back(&mut self, checkpoint: Checkpoint) {
+        self.statements.truncate(checkpoint.count);
+        self.types.truncate(checkpoint.count);
+        self.facts.truncate(checkpoint.count);
+        self.used = checkpoint.used;
     }
 
-    /// The newest value since `from` whose statement has the feature and that may be used.
-    fn newest_with(&self, feature: Feature, from: usize) -> Option<ValueId> {
+    /// Returns the newest usable value, not older than `start`, whose statement has the feature.
+    fn newest_with(&self, feature: Feature, start: usize) -> Option<ValueId> {
         let mut uses = vec![0; self.statements.len()];
         let mut found = None;
         for (number, statement) in self.statements.iter().enumerate() {
-            let is_new = from <= number && !self.facts[number].poison;
+            let is_new = start <= number && !self.facts[number].poison;
             let has = || of_statement(&self.statements, &self.types, &uses, number).has(feature);
             if is_new && has() {
                 found = Some(ValueId(number as u32));
@@ -153,54 +158,54 @@ impl<C: Choices> Builder<'_, C> {
         found
     }
 
-    /// Adds what may have the feature, on the value if there is one and it has a use for it.
-    fn attempt(&mut self, feature: Feature, on: Option<ValueId>) -> Option<ValueId> {
+    /// Adds statements that may have the feature, on `src` if it is given and fits.
+    fn attempt(&mut self, feature: Feature, src: Option<ValueId>) -> Option<ValueId> {
         if let Some(dtype) = feature.dtype() {
-            return self.of_dtype(dtype, on);
+            return self.of_dtype(dtype, src);
         }
         if is_data(feature) {
             return self.special_data(feature);
         }
         if let Some(op) = feature.op() {
-            let on = match on {
-                Some(on) => on,
+            let src = match src {
+                Some(src) => src,
                 None => self.source_for(op)?,
             };
-            return self.apply_to(op, on);
+            return self.apply_to(op, src);
         }
-        let on = match on {
-            Some(on) => on,
+        let src = match src {
+            Some(src) => src,
             None => self.source()?,
         };
-        self.structure(feature.name(), on)
+        self.structure(feature.name(), src)
     }
 
-    /// The value in this dtype, or data of it.
-    fn of_dtype(&mut self, dtype: DType, on: Option<ValueId>) -> Option<ValueId> {
-        let Some(on) = on else {
+    /// Adds a cast of the value to this dtype, or new data of the dtype.
+    fn of_dtype(&mut self, dtype: DType, src: Option<ValueId>) -> Option<ValueId> {
+        let Some(src) = src else {
             let shape = self.steered_shape();
             let (statement, fact) = self.fresh(dtype, shape);
             return self.has_room(1).then(|| self.push(statement, fact));
         };
-        let fact = fact::cast(&self.fact(on), self.type_of(on).dtype, dtype, self.policy)?;
-        self.has_room(1).then(|| self.push(Statement::Cast { src: on, dtype }, fact))
+        let fact = fact::cast(&self.fact(src), self.type_of(src).dtype, dtype, self.policy)?;
+        self.has_room(1).then(|| self.push(Statement::Cast { src, dtype }, fact))
     }
 
     fn steered_shape(&mut self) -> Shape {
-        match self.beside.clone() {
+        match self.partner_shape.clone() {
             Some(shape) => shape,
             None => self.palette.shape(self.choices, self.config.max_rank, self.limit),
         }
     }
 
-    /// Any data.
+    /// Adds data of any dtype.
     fn source(&mut self) -> Option<ValueId> {
         let (shape, dtype) = (self.steered_shape(), self.dtype());
         let (statement, fact) = self.fresh(dtype, shape);
         self.has_room(1).then(|| self.push(statement, fact))
     }
 
-    /// Data that the op takes.
+    /// Adds data of a dtype that the op takes.
     fn source_for(&mut self, op: Op) -> Option<ValueId> {
         let dtype = if op.needs_float() {
             self.choices.pick(&[DType::F32, DType::F64, DType::F16, DType::BF16])
@@ -212,15 +217,15 @@ impl<C: Choices> Builder<'_, C> {
             return self.source();
         };
         let shape = self.steered_shape();
-        let positive = op.needs_float() && self.choices.below(2) == 0;
-        let (statement, fact) = match positive {
+        let is_positive = op.needs_float() && self.choices.below(2) == 0;
+        let (statement, fact) = match is_positive {
             true => self.seeded(dtype, shape, Distribution::Positive),
             false => self.fresh(dtype, shape),
         };
         self.has_room(1).then(|| self.push(statement, fact))
     }
 
-    /// Data with a special value among them, a constant or a range.
+    /// Adds data with a special value among them, a constant or a range.
     fn special_data(&mut self, feature: Feature) -> Option<ValueId> {
         let shape = self.steered_shape();
         let count = shapes::count(&shape);
@@ -256,8 +261,8 @@ impl<C: Choices> Builder<'_, C> {
         self.has_room(1).then(|| self.push(statement, fact))
     }
 
-    /// A statement on the value that may have this structure, size or kind of conversion.
-    fn structure(&mut self, name: &str, on: ValueId) -> Option<ValueId> {
+    /// Adds statements on the value that may have the property of this name.
+    fn structure(&mut self, name: &str, src: ValueId) -> Option<ValueId> {
         let reduction = self.choices.pick(&[ReduceOp::Sum, ReduceOp::Max, ReduceOp::Prod]);
         match name {
             "cast-int-to-float"
@@ -265,28 +270,27 @@ impl<C: Choices> Builder<'_, C> {
             | "cast-to-narrower-float"
             | "cast-to-bool" => {
                 let dtype = self.choices.pick(&DType::ALL);
-                self.of_dtype(if name == "cast-to-bool" { DType::Bool } else { dtype }, Some(on))
+                self.of_dtype(if name == "cast-to-bool" { DType::Bool } else { dtype }, Some(src))
             }
-            "pad-with-number" => self.apply_to(Op::Pad, on),
+            "pad-with-number" => self.apply_to(Op::Pad, src),
             "reshape-splits" | "reshape-merges" | "rank-4-or-more" => {
-                self.apply_to(Op::Reshape, on)
+                self.apply_to(Op::Reshape, src)
             }
             "product-sum" => self.contraction(),
-            "row-beside-its-reduction" => self.beside_own_row(reduction, on),
-            "one-hot" => self.one_hot_of(on),
+            "value-and-its-reduction" => self.combine_with_reduction(reduction, src),
+            "one-hot" => self.one_hot_of(src),
             "reduce-of-none" => {
-                let empty = self.emptied(on)?;
+                let empty = self.emptied(src)?;
                 self.apply_to(Op::Reduce(reduction), empty)
             }
-            "empty" => self.emptied(on),
+            "empty" => self.emptied(src),
             "scalar" => {
-                let axes = (0..self.type_of(on).shape.len()).collect();
-                let fact = self.fact(on);
-                let src =
-                    self.push_if(Statement::Reduce { op: ReduceOp::Max, src: on, axes }, fact)?;
+                let axes = (0..self.type_of(src).shape.len()).collect();
+                let fact = self.fact(src);
+                let src = self.push_if(Statement::Reduce { op: ReduceOp::Max, src, axes }, fact)?;
                 self.push_if(Statement::Reshape { src, shape: Shape::new() }, fact)
             }
-            _ if name.starts_with("reduce-") => self.apply_to(Op::Reduce(reduction), on),
+            _ if name.starts_with("reduce-") => self.apply_to(Op::Reduce(reduction), src),
             "shared-value" | "same-value-twice" | "broadcast" | "promotion" | "literal" => {
                 let op = self.choices.pick(&[
                     Op::Binary(BinaryOp::Add),
@@ -294,16 +298,16 @@ impl<C: Choices> Builder<'_, C> {
                     Op::Where,
                     Op::MulAcc,
                 ]);
-                self.apply_to(op, on)
+                self.apply_to(op, src)
             }
-            _ => self.enlarged(name, on),
+            _ => self.enlarged(name, src),
         }
     }
 
-    /// The value repeated along a new or an old axis, or padded, until it has the size.
-    fn enlarged(&mut self, name: &str, on: ValueId) -> Option<ValueId> {
+    /// Repeats the value along a new axis, or pads it, to a size that may have the property.
+    fn enlarged(&mut self, name: &str, src: ValueId) -> Option<ValueId> {
         const SIZES: [usize; 12] = [16, 8, 7, 9, 15, 17, 5, 31, 32, 33, 13, 11];
-        let (shape, fact) = (self.type_of(on).shape.clone(), self.fact(on));
+        let (shape, fact) = (self.type_of(src).shape.clone(), self.fact(src));
         let count = shapes::count(&shape).max(1);
         let size = match name {
             "over-128-elements" => 129usize.div_ceil(count) + self.choices.below(4) as usize,
@@ -311,81 +315,81 @@ impl<C: Choices> Builder<'_, C> {
             _ => self.choices.pick(&SIZES),
         };
         let axis = if self.choices.one_in(2) { shape.len() } else { 0 };
-        if let Some(at) = shape.len().checked_sub(1)
+        if let Some(last) = shape.len().checked_sub(1)
             && name != "over-1024-elements"
             && self.choices.one_in(2)
-            && shape[at] < size
+            && shape[last] < size
         {
             let mut pads = vec![(0, 0); shape.len()];
-            let begin = self.choices.below((size - shape[at]) as u32 + 1) as usize;
-            pads[at] = (begin, size - shape[at] - begin);
-            let value = crate::idioms::number(self.type_of(on).dtype, 0.0);
+            let before = self.choices.below((size - shape[last]) as u32 + 1) as usize;
+            pads[last] = (before, size - shape[last] - before);
+            let value = crate::idioms::scalar_literal(self.type_of(src).dtype, 0.0);
             let joined = fact.join(&Fact { raw: true, ..Fact::exact(0.0, 0.0, 0) });
-            return self.push_if(Statement::Pad { src: on, pads, value }, joined);
+            return self.push_if(Statement::Pad { src, pads, value }, joined);
         }
         let mut to = shape;
         to.insert(axis, 1);
-        let src = self.push_if(Statement::Reshape { src: on, shape: to.clone() }, fact)?;
+        let src = self.push_if(Statement::Reshape { src, shape: to.clone() }, fact)?;
         to[axis] = size;
         self.push_if(Statement::Expand { src, shape: to }, fact)
     }
 
-    /// Nothing of the value: one axis cut to none.
-    fn emptied(&mut self, on: ValueId) -> Option<ValueId> {
-        let shape = self.type_of(on).shape.clone();
+    /// Shrinks one axis of the value to size 0.
+    fn emptied(&mut self, src: ValueId) -> Option<ValueId> {
+        let shape = self.type_of(src).shape.clone();
         let axis = self.choices.below(shape.len().max(1) as u32) as usize;
         let mut ranges: Vec<(usize, usize)> = shape.iter().map(|size| (0, *size)).collect();
         *ranges.get_mut(axis)? = (0, 0);
-        self.push_if(Statement::Shrink { src: on, ranges }, self.fact(on))
+        self.push_if(Statement::Shrink { src, ranges }, self.fact(src))
     }
 
-    /// The value and its reduction along an axis in one op.
-    fn beside_own_row(&mut self, op: ReduceOp, on: ValueId) -> Option<ValueId> {
-        let axes = shapes::count(&self.type_of(on).shape) > 1;
-        let row = self.apply_to(Op::Reduce(op), on).filter(|_| axes)?;
+    /// Adds an op on the value and its reduction.
+    fn combine_with_reduction(&mut self, op: ReduceOp, src: ValueId) -> Option<ValueId> {
+        let is_reducible = shapes::count(&self.type_of(src).shape) > 1;
+        let reduction = self.apply_to(Op::Reduce(op), src).filter(|_| is_reducible)?;
         let op = self.choices.pick(&[BinaryOp::Max, BinaryOp::Sub, BinaryOp::CmpEq]);
-        let fact = self.binary_fact(op, &self.value_source(on), &self.value_source(row))?;
-        let srcs = [on, row].map(Operand::Value);
+        let fact = self.binary_fact(op, &self.value_source(src), &self.value_source(reduction))?;
+        let srcs = [src, reduction].map(Operand::Value);
         self.push_if(Statement::Binary { op, srcs }, fact)
     }
 
-    /// The value compared with a range along a new last axis.
-    fn one_hot_of(&mut self, on: ValueId) -> Option<ValueId> {
-        let (fact, mut shape) = (self.fact(on), self.type_of(on).shape.clone());
-        if !fact::decided(&fact, self.policy) || self.type_of(on).dtype == DType::Bool {
+    /// Adds a comparison of the value with a range along a new last axis.
+    fn one_hot_of(&mut self, src: ValueId) -> Option<ValueId> {
+        let (fact, mut shape) = (self.fact(src), self.type_of(src).shape.clone());
+        if !fact::decided(&fact, self.policy) || self.type_of(src).dtype == DType::Bool {
             return None;
         }
         let classes = self.choices.pick(&[4, 2, 8, 3, 5, 16]);
         shape.push(1);
         let index = match shape.len() {
-            1 => on,
-            _ => self.push_if(Statement::Reshape { src: on, shape }, fact)?,
+            1 => src,
+            _ => self.push_if(Statement::Reshape { src, shape }, fact)?,
         };
         let dtype = self.choices.pick(&[DType::I32, DType::I64]);
         let range = Statement::Arange { dtype, start: 0, step: 1, count: classes };
         let range = self.push_if(range, fact::of_iota(dtype, classes))?;
         let op = BinaryOp::CmpEq;
-        let known = self.binary_fact(op, &self.value_source(index), &self.value_source(range))?;
+        let fact = self.binary_fact(op, &self.value_source(index), &self.value_source(range))?;
         let srcs = [index, range].map(Operand::Value);
-        self.push_if(Statement::Binary { op, srcs }, known)
+        self.push_if(Statement::Binary { op, srcs }, fact)
     }
 
-    /// Adds the statement if there is room and its value fits.
+    /// Adds the statement if it is well typed, there is room for it and its value fits.
     fn push_if(&mut self, statement: Statement, fact: Fact) -> Option<ValueId> {
-        let of = gradiff_corpus::statement_type(&statement, &self.types).ok()?;
-        let fits = of.shape.len() <= self.config.max_rank && of.count() <= self.limit;
+        let tensor = gradiff_corpus::statement_type(&statement, &self.types).ok()?;
+        let fits = tensor.shape.len() <= self.config.max_rank && tensor.count() <= self.limit;
         (self.has_room(1) && fits).then(|| self.push(statement, fact))
     }
 
-    /// Both values as sources of one statement: chosen between, or one behind the other.
-    fn meet(&mut self, one: ValueId, other: ValueId) -> Option<ValueId> {
-        let known = self.fact(one).join(&self.fact(other));
-        let fact = Fact { raw: false, ..known };
-        let (a, b) = (self.type_of(one).clone(), self.type_of(other).clone());
+    /// Adds a statement that uses both values: a `where` or a concatenation.
+    fn combine(&mut self, x: ValueId, y: ValueId) -> Option<ValueId> {
+        let joined = self.fact(x).join(&self.fact(y));
+        let fact = Fact { raw: false, ..joined };
+        let (a, b) = (self.type_of(x).clone(), self.type_of(y).clone());
         let axis = self.choices.below(a.shape.len().max(1) as u32) as usize;
         if a.dtype == b.dtype && self.choices.one_in(2) {
-            let cat = Statement::Cat { srcs: vec![one, other], axis };
-            if let Some(found) = self.push_if(cat, known) {
+            let cat = Statement::Cat { srcs: vec![x, y], axis };
+            if let Some(found) = self.push_if(cat, joined) {
                 return Some(found);
             }
         }
@@ -394,28 +398,28 @@ impl<C: Choices> Builder<'_, C> {
             Some(test) if self.choices.below(8) < 7 => self.admit(test),
             _ => Operand::Literal(test),
         };
-        let srcs = [test, Operand::Value(one), Operand::Value(other)];
+        let srcs = [test, Operand::Value(x), Operand::Value(y)];
         if a.dtype != b.dtype {
-            fact::cast(&known, a.dtype, gradiff_corpus::promote(a.dtype, b.dtype), self.policy)?;
+            fact::cast(&joined, a.dtype, gradiff_corpus::promote(a.dtype, b.dtype), self.policy)?;
         }
         self.push_if(Statement::Where { srcs }, fact)
     }
 
-    /// Data for conversions, of this shape.
+    /// Draws boundary values of conversions, of this shape.
     fn edge_data(&mut self, shape: Shape) -> (Statement, Fact) {
         let path = self.edge_path();
         edges::data(self.choices, &path, shape)
     }
 }
 
-/// Whether the feature is one of data alone.
+/// Returns whether only statements without sources have the feature.
 fn is_data(feature: Feature) -> bool {
     let name = feature.name();
     name.ends_with("-values")
         || matches!(name, "constant" | "range" | "negative-zero" | "beyond-2^31")
 }
 
-/// Whether a program with this feature must put up with NaN and infinities.
+/// Returns whether a program with this feature must allow NaN and infinities.
 pub(crate) fn is_special(feature: Feature) -> bool {
     matches!(
         feature.name(),
@@ -423,8 +427,8 @@ pub(crate) fn is_special(feature: Feature) -> bool {
     )
 }
 
-/// Elements that a program with this feature needs room for.
-pub(crate) fn least_limit(feature: Feature) -> usize {
+/// Returns the minimum limit of elements for a program with this feature.
+pub(crate) fn min_limit(feature: Feature) -> usize {
     match feature.name() {
         "over-1024-elements" => 1200,
         "over-128-elements" => 300,

@@ -1,26 +1,26 @@
-//! Facts of results from facts of sources: one function per kind of op.
+//! Transfer functions of the static analysis: the fact of a result from those of its sources.
 //!
-//! `None` means that the lane's policy does not allow the op on these sources, because results
-//! would be undefined, undecided or without meaning.
+//! `None` means that the lane's policy does not allow the op on these sources, because the result
+//! may be undefined or undecided, or its error bound useless.
 
 use gradiff_corpus::{BinaryOp, DType, ReduceOp, UnaryOp};
 
-use crate::fact::{Fact, Policy, ROUGH, cast, decided, power, range, settle};
+use crate::fact::{Fact, Policy, ROUGH, cast, decided, power, range, round_or_wrap};
 
-/// The result of an elementwise function of one source.
+/// Fact of an elementwise function of one source.
 pub(crate) fn unary(op: UnaryOp, x: &Fact, dtype: DType, policy: Policy) -> Option<Fact> {
     if x.special {
         return unary_special(op, x, policy);
     }
     let rough = |lo: f64, hi: f64, err: f64, ulps: f64| {
         let fact = Fact { err, ..Fact::exact(lo, hi, ROUGH) };
-        settle(dtype, fact, ulps, policy)
+        round_or_wrap(dtype, fact, ulps, policy)
     };
     match op {
         UnaryOp::Neg => {
             let fact = Fact { lo: -x.hi, hi: -x.lo, ..*x };
-            settle(dtype, fact, 0.0, Policy { wrap: true, inexact: true, ..policy })
-                .map(|settled| Fact { err: x.err, ..settled })
+            round_or_wrap(dtype, fact, 0.0, Policy { wrap: true, inexact: true, ..policy })
+                .map(|negated| Fact { err: x.err, ..negated })
         }
         UnaryOp::Not => {
             let (lo, hi) = range(dtype);
@@ -29,14 +29,14 @@ pub(crate) fn unary(op: UnaryOp, x: &Fact, dtype: DType, policy: Policy) -> Opti
             } else {
                 Fact::exact((hi - x.hi).max(lo), (hi - x.lo).min(hi), 0)
             };
-            settle(dtype, fact, 0.0, Policy { wrap: true, ..policy })
+            round_or_wrap(dtype, fact, 0.0, Policy { wrap: true, ..policy })
         }
         UnaryOp::Exp2 => {
-            let most = if dtype == DType::F16 { 8.0 } else { 30.0 };
-            let fits = x.magnitude() <= most && x.err < 0.25;
+            let max_exponent = if dtype == DType::F16 { 8.0 } else { 30.0 };
+            let fits = x.magnitude() <= max_exponent && x.err < 0.25;
             let top = x.hi.exp2();
-            let found = fits.then(|| rough(x.lo.exp2(), top, x.err * top, 8.0)).flatten();
-            found.map(|fact| Fact { away: x.lo.exp2() * 0.5, ..fact })
+            let fact = fits.then(|| rough(x.lo.exp2(), top, x.err * top, 8.0)).flatten();
+            fact.map(|fact| Fact { away: x.lo.exp2() * 0.5, ..fact })
         }
         UnaryOp::Log2 => {
             let fits = x.lo > 0.0 && 4.0 * x.err < x.lo;
@@ -53,23 +53,24 @@ pub(crate) fn unary(op: UnaryOp, x: &Fact, dtype: DType, policy: Policy) -> Opti
             let err = if x.err == 0.0 { 0.0 } else { x.err / x.lo.sqrt() };
             fits.then(|| rough(x.lo.sqrt(), x.hi.sqrt(), err, 1.0)).flatten()
         }
-        UnaryOp::Recip => recip(x).and_then(|fact| settle(dtype, fact, 1.0, policy)),
+        UnaryOp::Recip => recip(x).and_then(|fact| round_or_wrap(dtype, fact, 1.0, policy)),
     }
 }
 
-/// `1 / x` before rounding, if `x` is away from 0.
+/// Fact of `1 / x` before rounding, if `x` is away from 0.
 fn recip(x: &Fact) -> Option<Fact> {
     if x.away <= 0.0 || x.away < 4.0 * x.err {
         return None;
     }
-    let most = 1.0 / x.away;
-    let lo = if x.lo > 0.0 { 1.0 / x.hi } else { -most };
-    let hi = if x.hi < 0.0 { 1.0 / x.lo } else { most };
-    let err = 2.0 * x.err * most * most;
+    let max = 1.0 / x.away;
+    let lo = if x.lo > 0.0 { 1.0 / x.hi } else { -max };
+    let hi = if x.hi < 0.0 { 1.0 / x.lo } else { max };
+    let err = 2.0 * x.err * max * max;
     Some(Fact { away: 1.0 / x.magnitude(), err, ..Fact::exact(lo, hi, ROUGH) })
 }
 
-/// NaN, infinities and extremes: one rounding op at most on the way from data.
+/// Fact of a function of NaN, infinities and extremes. At most one op on the way from data may
+/// round, unless the policy decides inexact elements.
 fn unary_special(op: UnaryOp, x: &Fact, policy: Policy) -> Option<Fact> {
     let fact = Fact { raw: false, lo: -x.magnitude(), hi: x.magnitude(), ..*x };
     match op {
@@ -81,7 +82,7 @@ fn unary_special(op: UnaryOp, x: &Fact, policy: Policy) -> Option<Fact> {
     }
 }
 
-/// The result of an elementwise function of two sources of one dtype.
+/// Fact of an elementwise function of two sources of one dtype.
 pub(crate) fn binary(
     op: BinaryOp,
     x: &Fact,
@@ -92,8 +93,8 @@ pub(crate) fn binary(
     use BinaryOp::*;
     match op {
         CmpLt | CmpNe | CmpEq => {
-            let sum = Fact { err: x.err.max(y.err), ..x.join(y) };
-            decided(&sum, policy).then_some(Fact::BOOL)
+            let joined = Fact { err: x.err.max(y.err), ..x.join(y) };
+            decided(&joined, policy).then_some(Fact::BOOL)
         }
         And | Or | Xor if dtype == DType::Bool => Some(Fact::BOOL),
         Max | Min if x.special || y.special => Some(Fact { raw: false, ..x.join(y) }),
@@ -103,11 +104,11 @@ pub(crate) fn binary(
             let minus = Fact { lo: -y.hi, hi: -y.lo, ..*y };
             let y = if op == Sub { &minus } else { y };
             let bounds = Fact::exact(x.lo + y.lo, x.hi + y.hi, x.grid.min(y.grid));
-            settle(dtype, Fact { err: x.err + y.err, ..bounds }, 1.0, policy)
+            round_or_wrap(dtype, Fact { err: x.err + y.err, ..bounds }, 1.0, policy)
         }
-        Mul => settle(dtype, product(x, y), 1.0, policy),
-        Div => settle(dtype, product(x, &recip(y)?), 2.0, policy),
-        Pow => pow(x, y).and_then(|fact| settle(dtype, fact, 16.0, policy)),
+        Mul => round_or_wrap(dtype, product(x, y), 1.0, policy),
+        Div => round_or_wrap(dtype, product(x, &recip(y)?), 2.0, policy),
+        Pow => pow(x, y).and_then(|fact| round_or_wrap(dtype, fact, 16.0, policy)),
         CDiv | CMod | FloorDiv | FloorMod => divide(op, x, y, dtype),
         And | Or | Xor => Some(bitwise(op, x, y, dtype)),
         Shl | Shr => shift(op, x, y, dtype, policy),
@@ -116,8 +117,8 @@ pub(crate) fn binary(
 }
 
 fn binary_special(op: BinaryOp, x: &Fact, y: &Fact, policy: Policy) -> Option<Fact> {
-    let exact = (x.err == 0.0 && y.err == 0.0) || policy.decide;
-    let allowed = policy.special && exact && op != BinaryOp::Pow;
+    let is_exact = (x.err == 0.0 && y.err == 0.0) || policy.decide;
+    let allowed = policy.special && is_exact && op != BinaryOp::Pow;
     let joined = x.join(y);
     let bounds = Fact::exact(-joined.magnitude(), joined.magnitude(), ROUGH);
     allowed.then_some(Fact { special: true, err: f64::MAX, ..bounds })
@@ -135,7 +136,7 @@ fn extremum(op: BinaryOp, x: &Fact, y: &Fact) -> Fact {
     fact
 }
 
-/// `x * y` before rounding.
+/// Fact of `x * y` before rounding.
 fn product(x: &Fact, y: &Fact) -> Fact {
     let corners = [x.lo * y.lo, x.lo * y.hi, x.hi * y.lo, x.hi * y.hi];
     let lo = corners.into_iter().fold(f64::MAX, f64::min);
@@ -145,7 +146,7 @@ fn product(x: &Fact, y: &Fact) -> Fact {
     Fact { away: x.away * y.away, err, ..Fact::exact(lo, hi, grid) }
 }
 
-/// `x^y` before rounding, for a positive base and a small exponent.
+/// Fact of `x^y` before rounding, for a positive base and a small exponent.
 fn pow(x: &Fact, y: &Fact) -> Option<Fact> {
     let fits = x.lo >= power(-3) && x.hi <= 16.0 && y.magnitude() <= 4.0;
     if !fits || x.err > 0.01 * x.lo || y.err > 0.01 {
@@ -158,7 +159,7 @@ fn pow(x: &Fact, y: &Fact) -> Option<Fact> {
     Some(Fact { err, ..Fact::exact(lo, hi, ROUGH) })
 }
 
-/// `e^x`, written as a power, which may be off by some units for each doubling.
+/// Fact of `e^x`, computed by `pow`, which may be off by some ulps for each doubling.
 pub(crate) fn exp(x: &Fact, dtype: DType, policy: Policy) -> Option<Fact> {
     if x.special || 30.0 < x.magnitude() || 0.25 < x.err {
         return None;
@@ -166,34 +167,34 @@ pub(crate) fn exp(x: &Fact, dtype: DType, policy: Policy) -> Option<Fact> {
     let (lo, hi) = (x.lo.exp(), x.hi.exp());
     let bounds = Fact::exact(lo, hi, ROUGH);
     let fact = Fact { err: 1.5 * hi * x.err, away: 0.5 * lo, ..bounds };
-    settle(dtype, fact, 256.0, policy)
+    round_or_wrap(dtype, fact, 256.0, policy)
 }
 
-/// Integer quotients and remainders; the divisor must be away from 0.
+/// Fact of integer quotients and remainders; the divisor must be away from 0.
 fn divide(op: BinaryOp, x: &Fact, y: &Fact, dtype: DType) -> Option<Fact> {
     if y.away < 1.0 {
         return None;
     }
-    let (most, divisor) = (x.magnitude(), y.magnitude());
+    let (dividend, divisor) = (x.magnitude(), y.magnitude());
     let fact = match op {
         BinaryOp::CDiv | BinaryOp::FloorDiv if x.lo >= 0.0 && y.lo > 0.0 => {
             Fact::exact(0.0, x.hi, 0)
         }
-        BinaryOp::CDiv | BinaryOp::FloorDiv => Fact::exact(-most, most, 0),
+        BinaryOp::CDiv | BinaryOp::FloorDiv => Fact::exact(-dividend, dividend, 0),
         BinaryOp::FloorMod if y.lo > 0.0 => Fact::exact(0.0, y.hi - 1.0, 0),
         BinaryOp::CMod if x.lo >= 0.0 => Fact::exact(0.0, divisor - 1.0, 0),
         _ => Fact::exact(1.0 - divisor, divisor - 1.0, 0),
     };
     let wrap = Policy { inexact: false, special: false, wrap: true, decide: false };
-    settle(dtype, fact, 0.0, wrap)
+    round_or_wrap(dtype, fact, 0.0, wrap)
 }
 
 fn bitwise(op: BinaryOp, x: &Fact, y: &Fact, dtype: DType) -> Fact {
-    let most = x.magnitude().max(y.magnitude()).max(1.0);
-    if most >= power(52) {
+    let max = x.magnitude().max(y.magnitude()).max(1.0);
+    if max >= power(52) {
         return Fact::whole(dtype);
     }
-    let span = power(most.log2().floor() as i32 + 1) - 1.0;
+    let span = power(max.log2().floor() as i32 + 1) - 1.0;
     if x.lo < 0.0 || y.lo < 0.0 {
         return Fact::exact(-span - 1.0, span, 0);
     }
@@ -202,7 +203,7 @@ fn bitwise(op: BinaryOp, x: &Fact, y: &Fact, dtype: DType) -> Fact {
     Fact::exact(lo, hi, 0)
 }
 
-/// Shifts; the amount must lie in 0..bits.
+/// Fact of shifts; the amount must be in 0..bits.
 fn shift(op: BinaryOp, x: &Fact, y: &Fact, dtype: DType, policy: Policy) -> Option<Fact> {
     let bits = 8.0 * dtype.size_bytes() as f64;
     if y.lo < 0.0 || bits <= y.hi {
@@ -213,20 +214,20 @@ fn shift(op: BinaryOp, x: &Fact, y: &Fact, dtype: DType, policy: Policy) -> Opti
     }
     let scale = y.hi.exp2();
     let fact = Fact::exact((x.lo * scale).min(x.lo), (x.hi * scale).max(x.hi), 0);
-    settle(dtype, fact, 0.0, policy)
+    round_or_wrap(dtype, fact, 0.0, policy)
 }
 
-/// `x * y + z` of one dtype; rounded in between or not.
+/// Fact of `x * y + z`, all of one dtype, with or without a rounding of the product.
 pub(crate) fn mulacc(x: &Fact, y: &Fact, z: &Fact, dtype: DType, policy: Policy) -> Option<Fact> {
     let scaled = binary(BinaryOp::Mul, x, y, dtype, policy)?;
     if scaled.special {
-        // The product's rounding may or may not show.
+        // The result may depend on whether the product is rounded.
         return None;
     }
     binary(BinaryOp::Add, &scaled, z, dtype, policy)
 }
 
-/// A reduction of `count` elements each; `dtype` is the source's, `to` the result's.
+/// Fact of a reduction over `count` elements; `dtype` is the source's, `to` the result's.
 pub(crate) fn reduce(
     op: ReduceOp,
     x: &Fact,
@@ -250,29 +251,29 @@ pub(crate) fn reduce(
         let allowed = policy.special && (count == 1 || (policy.decide && x.err == 0.0));
         return allowed.then_some(Fact { raw: false, err, away: 0.0, ..*x });
     }
-    let most = x.magnitude();
+    let factor = x.magnitude();
     let fact = match op {
         ReduceOp::Sum => Fact {
             err: x.err * terms,
             ..Fact::exact((x.lo * terms).min(x.lo), (x.hi * terms).max(x.hi), x.grid)
         },
         _ => {
-            let top = most.powf(terms).max(most);
+            let top = factor.powf(terms).max(factor);
             let lo = if x.lo >= 0.0 { 0.0 } else { -top };
             let grid = if x.grid == ROUGH { ROUGH } else { x.grid.saturating_mul(count as i32) };
             // Rough factors near zero: the error relative to the largest product is enough.
-            let err = x.err * terms * most.powf(terms - 1.0).max(1.0);
+            let err = x.err * terms * factor.powf(terms - 1.0).max(1.0);
             Fact { away: x.away.powf(terms), err, ..Fact::exact(lo, top, grid) }
         }
     };
-    let steps = if count == 1 { 0.0 } else { terms };
+    let roundings = if count == 1 { 0.0 } else { terms };
     if count == 1 && to.is_float() {
         return Some(Fact { raw: false, ..*x });
     }
-    settle(to, fact, steps, policy)
+    round_or_wrap(to, fact, roundings, policy)
 }
 
-/// The largest of `count` elements; of none the smallest value of the type.
+/// Fact of the largest of `count` elements; without elements, the smallest value of the dtype.
 fn max(x: &Fact, count: usize, dtype: DType) -> Option<Fact> {
     if count > 0 {
         return Some(Fact { raw: false, ..*x });

@@ -1,9 +1,10 @@
-//! What is special about a single value, by its bits: where roundings are decided by ties, where
-//! signs and payloads count, where ranges end.
+//! Classes of special values, by their bits: ties of roundings, NaN, infinities, signed zeros,
+//! subnormals, ends of ranges.
 
 use gradiff_corpus::DType;
 
-/// Layout of a float type: significant bits (the leading one included) and bits of the exponent.
+/// Returns the layout of a float type: significant bits (the leading one included) and bits of the
+/// exponent.
 pub(crate) fn layout(dtype: DType) -> (u32, u32) {
     match dtype {
         DType::F16 => (11, 5),
@@ -13,20 +14,20 @@ pub(crate) fn layout(dtype: DType) -> (u32, u32) {
     }
 }
 
-/// What is special about a value.
+/// The classes that a value is in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Kinds {
-    /// Exactly halfway between two neighbours of a float type that is narrower.
+    /// Exactly halfway between two neighbours of a narrower float type.
     pub(crate) is_halfway: bool,
     pub(crate) is_nan: bool,
     pub(crate) is_infinite: bool,
     pub(crate) is_negative_zero: bool,
     pub(crate) is_subnormal: bool,
-    /// An integer of 2^31 or more, of either sign.
+    /// An integer with a magnitude of 2^31 or more.
     pub(crate) is_beyond: bool,
 }
 
-/// What is special about the value of these bits.
+/// Classifies the value with these bits.
 pub(crate) fn kinds(dtype: DType, bits: u64) -> Kinds {
     let mut kinds = Kinds::default();
     if dtype == DType::Bool {
@@ -62,7 +63,7 @@ pub(crate) fn kinds(dtype: DType, bits: u64) -> Kinds {
     kinds
 }
 
-/// Whether the number has one significant bit more than one of these precisions.
+/// Returns whether the number has one significant bit more than one of these precisions.
 fn is_halfway(number: u64, precisions: &[u32]) -> bool {
     if number == 0 {
         return false;
@@ -76,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn halfway_numbers_are_known() {
+    fn halfway_numbers_are_recognised() {
         let halfway = |dtype, bits| kinds(dtype, bits).is_halfway;
         assert!(halfway(DType::I32, (1 << 24) + 1) && halfway(DType::U64, (1 << 53) + 1));
         assert!(halfway(DType::I32, u64::from((-(1_i32 << 24) - 1) as u32)));

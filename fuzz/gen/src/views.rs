@@ -8,17 +8,17 @@ use crate::shapes::{self, Palette};
 /// Limits of the view generator.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ViewConfig {
-    /// Buffers to start from; if empty, the shape is drawn.
+    /// Shapes of buffers to start from; if empty, the shape is drawn.
     pub shapes: Vec<Shape>,
-    /// Operations, at most.
+    /// Maximum number of operations.
     pub max_ops: usize,
-    /// Axes, at most; at least 1.
+    /// Maximum number of axes; at least 1.
     pub max_rank: usize,
-    /// Elements, at most; at least 1.
+    /// Maximum number of elements; at least 1.
     pub max_elements: usize,
-    /// Padding on each side of an axis, at most.
+    /// Maximum padding on each side of an axis.
     pub max_pad: usize,
-    /// Size that an axis of size 1 is repeated to, at most; at least 1.
+    /// Maximum size that an axis of size 1 is repeated to; at least 1.
     pub max_expand: usize,
 }
 
@@ -37,8 +37,7 @@ impl Default for ViewConfig {
 }
 
 impl ViewConfig {
-    /// Few elements and up to 6 operations, so that different sequences often place all elements
-    /// alike.
+    /// Few elements and up to 6 operations, so that different sequences often give equal views.
     pub fn alike() -> ViewConfig {
         ViewConfig {
             shapes: vec![vec![6], vec![2, 3], vec![4], vec![2, 4], vec![2, 2, 3], vec![3, 4]],
@@ -50,7 +49,7 @@ impl ViewConfig {
         }
     }
 
-    /// Few and small enough that all sequences of up to `max_ops` operations can be enumerated
+    /// Shapes few and small enough to enumerate all sequences of up to `max_ops` operations
     /// (2: 6,350, 3: 309,430).
     pub fn small(max_ops: usize) -> ViewConfig {
         ViewConfig {
@@ -64,7 +63,7 @@ impl ViewConfig {
     }
 }
 
-/// A sequence of movement operations that fit one another.
+/// Draws a well-formed sequence of movement operations.
 ///
 /// Reads only `choices`, so `Exhaustive` enumerates all sequences of a configuration.
 pub fn views<C: Choices>(choices: &mut C, config: &ViewConfig) -> ViewOps {
@@ -85,7 +84,7 @@ pub fn views<C: Choices>(choices: &mut C, config: &ViewConfig) -> ViewOps {
     ViewOps { shape, ops }
 }
 
-/// An operation on a buffer of these sizes, which become those that it gives.
+/// Draws an operation on a buffer of this shape, and updates the shape to that of the result.
 fn view_op<C: Choices>(choices: &mut C, shape: &mut Shape, config: &ViewConfig) -> ViewOp {
     let limit = config.max_elements;
     match choices.below(6) {
@@ -108,7 +107,7 @@ fn view_op<C: Choices>(choices: &mut C, shape: &mut Shape, config: &ViewConfig) 
             ViewOp::Pad(pads)
         }
         4 => {
-            // An enumeration spends no choice on this, and so keeps elements.
+            // An enumeration makes no choice here, and so never shrinks to an empty range.
             let empty = config.shapes.is_empty() && choices.one_in(64);
             let ranges = shapes::ranges(choices, shape, empty);
             shape.iter_mut().zip(&ranges).for_each(|(size, (start, end))| *size = end - start);

@@ -1,4 +1,5 @@
-//! The generator is tested too: everything appears, everything types, little dies, nothing panics.
+//! Tests of the generator: every op, dtype and structure appears, every program is well typed, few
+//! statements are dead, nothing panics.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,7 +15,7 @@ use gradiff_gen::{
 
 const PROGRAMS: u64 = 50_000;
 
-/// Whether the op exists for results of this dtype.
+/// Returns whether the op can have results of this dtype.
 fn op_gives(op: Op, dtype: DType) -> bool {
     use gradiff_corpus::{BinaryOp::*, ReduceOp, UnaryOp};
     match op {
@@ -31,19 +32,19 @@ fn op_gives(op: Op, dtype: DType) -> bool {
     }
 }
 
-/// What a program shows, in words.
-fn count_words(program: &Program, seen: &mut BTreeMap<String, usize>) {
-    let types = program.typing().expect("every program types");
+/// Counts the constructs of a program by name.
+fn count_constructs(program: &Program, seen: &mut BTreeMap<String, usize>) {
+    let types = program.typing().expect("every program is well typed");
     let mut see = |feature: String| *seen.entry(feature).or_insert(0) += 1;
-    for (statement, of) in program.statements.iter().zip(&types) {
+    for (statement, tensor) in program.statements.iter().zip(&types) {
         if let Some(op) = Op::of(statement) {
-            see(format!("{} {}", op.name(), of.dtype.name()));
+            see(format!("{} {}", op.name(), tensor.dtype.name()));
         }
-        see(format!("rank {}", of.shape.len()));
-        if of.shape.contains(&0) {
+        see(format!("rank {}", tensor.shape.len()));
+        if tensor.shape.contains(&0) {
             see("zero size".into());
         }
-        if of.shape.len() >= 3 && of.shape.windows(2).all(|pair| pair[0] == pair[1]) {
+        if tensor.shape.len() >= 3 && tensor.shape.windows(2).all(|pair| pair[0] == pair[1]) {
             see("equal sizes".into());
         }
         let mut operands: &[Operand] = &[];
@@ -84,9 +85,9 @@ fn see_operands(
             Operand::Literal(_) => None,
         })
         .collect();
-    for (place, operand) in operands.iter().enumerate() {
+    for (index, operand) in operands.iter().enumerate() {
         if let Operand::Literal(_) = operand {
-            see(format!("literal at {place} of {}", operands.len()));
+            see(format!("literal at {index} of {}", operands.len()));
         }
     }
     for pair in values.windows(2) {
@@ -120,27 +121,27 @@ fn everything_appears() {
     for index in 0..PROGRAMS {
         let Generated { program, lane } = program_at(1, index, &config);
         lanes.insert(lane);
-        count_words(&program, &mut seen);
+        count_constructs(&program, &mut seen);
     }
     assert_eq!(lanes.len(), Lane::ALL.len());
-    let mut wanted: Vec<String> = Vec::new();
+    let mut expected: Vec<String> = Vec::new();
     for dtype in DType::ALL {
         let ops = Op::ALL.into_iter().filter(|op| op_gives(*op, dtype));
-        wanted.extend(ops.map(|op| format!("{} {}", op.name(), dtype.name())));
+        expected.extend(ops.map(|op| format!("{} {}", op.name(), dtype.name())));
         let fills = ["iota", "Small", "Positive", "Dyadic", "Unit", "Wide", "Special", "explicit"];
-        wanted.extend(fills.map(|fill| format!("input {} {fill}", dtype.name())));
-        wanted.extend([true, false].map(|scalar| format!("const {} {scalar}", dtype.name())));
+        expected.extend(fills.map(|fill| format!("input {} {fill}", dtype.name())));
+        expected.extend([true, false].map(|scalar| format!("const {} {scalar}", dtype.name())));
         if dtype.is_int() {
-            wanted.push(format!("arange {}", dtype.name()));
+            expected.push(format!("arange {}", dtype.name()));
         }
     }
-    wanted.extend((0..=5).map(|rank| format!("rank {rank}")));
-    wanted.extend((0..=4).map(|axes| format!("reduce {axes} axes")));
-    wanted.extend((1..=3).map(|count| format!("{count} outputs")));
-    wanted.extend([-1, 0, 1].map(|sign| format!("arange step {sign}")));
-    wanted.extend((0..2).map(|place| format!("literal at {place} of 2")));
-    wanted.extend((0..3).map(|place| format!("literal at {place} of 3")));
-    let others = [
+    expected.extend((0..=5).map(|rank| format!("rank {rank}")));
+    expected.extend((0..=4).map(|axes| format!("reduce {axes} axes")));
+    expected.extend((1..=3).map(|count| format!("{count} outputs")));
+    expected.extend([-1, 0, 1].map(|sign| format!("arange step {sign}")));
+    expected.extend((0..2).map(|index| format!("literal at {index} of 2")));
+    expected.extend((0..3).map(|index| format!("literal at {index} of 3")));
+    let structures = [
         "zero size",
         "equal sizes",
         "same value twice",
@@ -148,8 +149,8 @@ fn everything_appears() {
         "promotion",
         "output is data",
     ];
-    wanted.extend(others.map(String::from));
-    let missing: Vec<&String> = wanted.iter().filter(|name| !seen.contains_key(*name)).collect();
+    expected.extend(structures.map(String::from));
+    let missing: Vec<&String> = expected.iter().filter(|name| !seen.contains_key(*name)).collect();
     assert!(missing.is_empty(), "not seen in {PROGRAMS} programs: {missing:?}");
 }
 
@@ -166,15 +167,15 @@ fn limits_are_kept() {
     for (seed, config) in [(7, Config::default()), (8, small)] {
         for index in 0..20_000 {
             let Generated { program, lane } = program_at(seed, index, &config);
-            let types = program.typing().expect("every program types");
-            let most = match lane {
+            let types = program.typing().expect("every program is well typed");
+            let max_statements = match lane {
                 Lane::Idioms => config.max_idiom_statements,
                 _ => config.max_statements,
             };
-            assert!(types.len() <= most, "{program:?}");
-            for of in &types {
-                assert!(of.count() <= config.max_large_elements, "{of:?} in {program:?}");
-                assert!(of.shape.len() <= config.max_rank.max(1), "{of:?} in {program:?}");
+            assert!(types.len() <= max_statements, "{program:?}");
+            for tensor in &types {
+                assert!(tensor.count() <= config.max_large_elements, "{tensor:?} in {program:?}");
+                assert!(tensor.shape.len() <= config.max_rank.max(1), "{tensor:?} in {program:?}");
             }
         }
     }
@@ -195,25 +196,26 @@ fn allow_lists_are_kept() {
         for statement in &program.statements {
             assert!(Op::of(statement).is_none_or(|op| ops.contains(&op)), "{statement:?}");
         }
-        let types = program.typing().expect("every program types");
-        assert!(types.iter().all(|of| of.dtype == DType::I32));
+        let types = program.typing().expect("every program is well typed");
+        assert!(types.iter().all(|tensor| tensor.dtype == DType::I32));
     }
 }
 
 #[test]
 fn statements_are_live() {
     let config = Config::default();
-    let (mut live, mut all, mut work) = (0, 0, 0);
+    let (mut live, mut total, mut with_op) = (0, 0, 0);
     for index in 0..PROGRAMS {
         let Generated { program, .. } = program_at(2, index, &config);
         live += program.live_statements().iter().filter(|live| **live).count();
-        work += program.statements.iter().filter(|one| Op::of(one).is_some()).count();
-        all += program.statements.len();
+        let has_op = |statement: &&Statement| Op::of(statement).is_some();
+        with_op += program.statements.iter().filter(has_op).count();
+        total += program.statements.len();
     }
-    let density = live as f64 / all as f64;
-    println!("density {density:.4}, ops {:.3} of {all} statements", work as f64 / all as f64);
-    assert!(density >= 0.95, "density {density:.4}");
-    assert!(work * 2 > all, "more than half of the statements compute");
+    let share = live as f64 / total as f64;
+    println!("{share:.4} live, {:.3} ops of {total} statements", with_op as f64 / total as f64);
+    assert!(share >= 0.95, "only {share:.4} of the statements are live");
+    assert!(with_op * 2 > total, "only {with_op} of {total} statements are ops");
 }
 
 #[test]
@@ -237,7 +239,7 @@ fn any_bytes_give_well_typed_cases() {
             .map(|_| if sparse && !random.one_in(3) { 0 } else { random.below(256) as u8 })
             .collect();
         let Generated { program, .. } = program(&mut ByteChoices::new(&bytes), &config);
-        program.typing().expect("every program types");
+        program.typing().expect("every program is well typed");
         views(&mut ByteChoices::new(&bytes), &ViewConfig::default()).shapes().expect("they fit");
         check_expr(&expr(&mut ByteChoices::new(&bytes), &ExprConfig::default()));
     }
@@ -260,7 +262,7 @@ fn a_replay_gives_the_same_program() {
         assert_eq!(program(&mut Replay::new(&record), &config), first);
         let half = &record[..record.len() / 2];
         let shorter = program(&mut Replay::new(half), &config);
-        shorter.program.typing().expect("a cut record gives a valid program");
+        shorter.program.typing().expect("a truncated recording gives a well-typed program");
     }
 }
 
@@ -281,13 +283,13 @@ fn all_short_view_sequences_are_enumerated() {
     }
     println!("{runs} runs, {} sequences", seen.len());
     assert!(seen.len() > 3_000, "{} sequences", seen.len());
-    let wanted = [
+    let expected = [
         vec![ViewOp::Pad(vec![(1, 0), (0, 1)]), ViewOp::Flip(vec![0, 1])],
         vec![ViewOp::Permute(vec![1, 0]), ViewOp::Reshape(vec![6])],
         vec![ViewOp::Shrink(vec![(1, 2), (0, 2)]), ViewOp::Expand(vec![2, 2])],
         vec![ViewOp::Flip(vec![1]), ViewOp::Reshape(vec![3, 2])],
     ];
-    for ops in wanted {
+    for ops in expected {
         let sequence = gradiff_corpus::ViewOps { shape: vec![2, 3], ops };
         assert!(seen.contains(&format!("{sequence:?}")), "{sequence:?}");
     }
@@ -310,6 +312,7 @@ fn every_view_operation_and_function_appears() {
     assert_eq!(functions.len(), ExprBinary::ALL.len());
 }
 
+/// Adds the binary functions of an expression.
 fn collect(expr: &Expr, functions: &mut BTreeSet<ExprBinary>) {
     match expr {
         Expr::Var(_) | Expr::Int(_) | Expr::Bool(_) => {}
@@ -323,9 +326,10 @@ fn collect(expr: &Expr, functions: &mut BTreeSet<ExprBinary>) {
     }
 }
 
-/// Evaluates at the corners of the variables: nothing is undefined. Gives whether anything wrapped.
+/// Checks that nothing is undefined at the corners of the variables' ranges. Returns whether
+/// anything wrapped.
 fn check_expr(case: &ExprCase) -> bool {
-    case.dtype().expect("every expression types");
+    case.dtype().expect("every expression is well typed");
     let mut wrapped = false;
     for corner in 0..1_u32 << case.vars.len() {
         let bound = |(i, var): (usize, &gradiff_corpus::Var)| {
@@ -337,13 +341,13 @@ fn check_expr(case: &ExprCase) -> bool {
     wrapped
 }
 
-/// The value of the dtype with the same low bits.
-fn cut(value: i128, dtype: DType, wrapped: &mut bool) -> i128 {
+/// Wraps a value to the dtype.
+fn wrap(value: i128, dtype: DType, wrapped: &mut bool) -> i128 {
     let modulus = 1_i128 << (8 * dtype.size_bytes());
     let low = if dtype.is_signed() { -modulus / 2 } else { 0 };
-    let found = value.wrapping_sub(low).rem_euclid(modulus) + low;
-    *wrapped |= found != value;
-    found
+    let result = value.wrapping_sub(low).rem_euclid(modulus) + low;
+    *wrapped |= result != value;
+    result
 }
 
 fn evaluate(expr: &Expr, case: &ExprCase, vars: &[i128], free: DType, wrapped: &mut bool) -> i128 {
@@ -372,7 +376,7 @@ fn evaluate(expr: &Expr, case: &ExprCase, vars: &[i128], free: DType, wrapped: &
             if test != 0 { yes } else { no }
         }
         Expr::Cast(DType::Bool, src) => return i128::from(of(src) != 0),
-        Expr::Cast(to, src) => return cut(of(src), *to, &mut false),
+        Expr::Cast(to, src) => return wrap(of(src), *to, &mut false),
         Expr::Binary(op, a, b) => {
             let (x, y) = (of(a), of(b));
             if matches!(op, FloorDiv | FloorMod | CDiv | CMod) {
@@ -381,13 +385,14 @@ fn evaluate(expr: &Expr, case: &ExprCase, vars: &[i128], free: DType, wrapped: &
             if matches!(op, Shl | Shr) {
                 assert!((0..8 * dtype.size_bytes() as i128).contains(&y), "{case}");
             }
-            let is_above = |x: i128, y: i128| i128::from(x % y != 0 && (x < 0) != (y < 0));
+            // 1 if the truncated quotient is above the floored one.
+            let excess = |x: i128, y: i128| i128::from(x % y != 0 && (x < 0) != (y < 0));
             match op {
                 Add => x + y,
                 Sub => x - y,
                 Mul => x.wrapping_mul(y),
-                FloorDiv => x / y - is_above(x, y),
-                FloorMod => x - y * (x / y - is_above(x, y)),
+                FloorDiv => x / y - excess(x, y),
+                FloorMod => x - y * (x / y - excess(x, y)),
                 CDiv => x / y,
                 CMod => x % y,
                 Max => x.max(y),
@@ -403,13 +408,13 @@ fn evaluate(expr: &Expr, case: &ExprCase, vars: &[i128], free: DType, wrapped: &
             }
         }
     };
-    if dtype == DType::Bool { value } else { cut(value, dtype, wrapped) }
+    if dtype == DType::Bool { value } else { wrap(value, dtype, wrapped) }
 }
 
-/// Without other dtypes nothing leaves the 32-bit integers; with them half of all may, and every
-/// integer type appears.
+/// Without other dtypes nothing leaves the range of i32; with them, half of the expressions may,
+/// and every dtype appears.
 #[test]
-fn expressions_wrap_only_where_they_may() {
+fn expressions_wrap_only_if_allowed() {
     let mut choices = SeedChoices::new(9);
     let plain = ExprConfig { dtypes: Vec::new(), ..ExprConfig::default() };
     let mut wrapped = 0;
@@ -454,9 +459,9 @@ proptest::proptest! {
     }
 }
 
-/// The structures between statements that engines tend to get wrong, by name.
+/// Returns the names of the structures in a program that engines tend to get wrong.
 fn structures(program: &Program) -> BTreeSet<&'static str> {
-    let types = program.typing().expect("every program types");
+    let types = program.typing().expect("every program is well typed");
     let at = |value: ValueId| &program.statements[value.0 as usize];
     let type_of = |value: ValueId| &types[value.0 as usize];
     let mut seen = BTreeSet::new();
@@ -519,7 +524,7 @@ fn structures(program: &Program) -> BTreeSet<&'static str> {
 }
 
 #[test]
-fn telling_structures_appear_in_two_of_a_thousand_programs() {
+fn error_prone_structures_appear_in_two_of_a_thousand_programs() {
     let names = [
         "reduce over an axis of size 0",
         "reduce of a reduce",
@@ -550,10 +555,10 @@ fn telling_structures_appear_in_two_of_a_thousand_programs() {
     assert!(rare.is_empty(), "of {COUNT} programs: {rare:?}");
 }
 
-/// Half a minute of a hunt has most pairs of features; chance alone had 4,042 of 5,050 after 2,500
-/// programs and 4,580 after 20,000.
+/// Half a minute of a hunt covers most pairs of features. Without steering, 4,042 of 5,050 pairs
+/// were covered after 2,500 programs and 4,580 after 20,000.
 #[test]
-fn pairs_of_features_lie_close_together() {
+fn most_pairs_of_features_are_covered() {
     let mut pairs = Pairs::default();
     let mut counts: BTreeMap<Feature, u64> = Feature::all().map(|feature| (feature, 0)).collect();
     for index in 0..20_000 {
@@ -568,7 +573,7 @@ fn pairs_of_features_lie_close_together() {
     }
     println!("{} of {}", pairs.seen(), Pairs::POSSIBLE);
     assert!(pairs.seen() >= 4_950, "{} of {}", pairs.seen(), Pairs::POSSIBLE);
-    // Each in one of 400 programs at least; many elements cost time.
+    // Each feature is in one of 400 programs at least; more of the large ones would cost time.
     let rare: Vec<_> = counts.iter().filter(|(_, count)| **count < 50).collect();
     let rare: Vec<_> = rare.iter().map(|(feature, count)| (feature.name(), **count)).collect();
     assert!(rare.is_empty(), "of 20,000 programs: {rare:?}");
@@ -582,7 +587,7 @@ fn pairs_are_of_a_statement_and_its_sources() {
     let gradiff_corpus::Case::Program(program) = file.case else { panic!("a program") };
     let mut pairs = Pairs::default();
     pairs.add(&program);
-    let named = |name: &str| Feature::from_name(name).expect("there is one");
+    let named = |name: &str| Feature::from_name(name).expect("the feature exists");
     let count = |a: &str, b: &str| pairs.count(named(a), named(b));
     assert_eq!((count("pad", "permute"), count("permute", "sum")), (1, 1));
     assert_eq!(count("pad", "sum"), 0);

@@ -1,4 +1,4 @@
-//! How much of what programs give is unspecified: measured with the oracle, lane by lane.
+//! Measures with the oracle, lane by lane, how many elements of generated programs are unspecified.
 
 use std::collections::BTreeMap;
 
@@ -7,35 +7,35 @@ use gradiff_oracle::Element;
 
 const PROGRAMS: u64 = 4_000;
 
-/// Elements of one lane's outputs.
+/// Counts of the elements of a lane's outputs.
 #[derive(Default)]
-struct Share {
+struct Counts {
     elements: usize,
     exact: usize,
     unspecified: usize,
     reasons: BTreeMap<&'static str, usize>,
 }
 
-fn measure(lane: Lane) -> Share {
+fn measure(lane: Lane) -> Counts {
     let config = Config { lanes: vec![lane], ..Config::default() };
-    let mut share = Share::default();
+    let mut counts = Counts::default();
     for index in 0..PROGRAMS {
         let program = program_at(9, index, &config).program;
-        for output in gradiff_oracle::evaluate(&program).expect("the oracle takes any program") {
+        for output in gradiff_oracle::evaluate(&program).expect("the program is well formed") {
             for element in output.elements() {
-                share.elements += 1;
+                counts.elements += 1;
                 match element {
                     Element::Unspecified(reason) => {
-                        share.unspecified += 1;
-                        *share.reasons.entry(reason.name()).or_insert(0) += 1;
+                        counts.unspecified += 1;
+                        *counts.reasons.entry(reason.name()).or_insert(0) += 1;
                     }
                     Element::Ball { .. } => {}
-                    _ => share.exact += 1,
+                    _ => counts.exact += 1,
                 }
             }
         }
     }
-    share
+    counts
 }
 
 #[test]
@@ -43,22 +43,22 @@ fn few_elements_are_unspecified() {
     let (mut elements, mut unspecified) = (0, 0);
     let mut worst = 0.0_f64;
     for lane in Lane::ALL {
-        let share = measure(lane);
-        let part = |count: usize| count as f64 / share.elements as f64;
+        let counts = measure(lane);
+        let share = |count: usize| count as f64 / counts.elements as f64;
         println!(
             "{:16} {:8} elements, {:.4} exact, {:.5} unspecified {:?}",
             lane.name(),
-            share.elements,
-            part(share.exact),
-            part(share.unspecified),
-            share.reasons,
+            counts.elements,
+            share(counts.exact),
+            share(counts.unspecified),
+            counts.reasons,
         );
         if lane == Lane::Exact {
-            assert!(part(share.exact) > 0.995, "{}", part(share.exact));
+            assert!(share(counts.exact) > 0.995, "{}", share(counts.exact));
         }
-        worst = worst.max(part(share.unspecified));
-        elements += share.elements;
-        unspecified += share.unspecified;
+        worst = worst.max(share(counts.unspecified));
+        elements += counts.elements;
+        unspecified += counts.unspecified;
     }
     let share = unspecified as f64 / elements as f64;
     println!("overall {share:.5} of {elements}");

@@ -1,4 +1,4 @@
-//! Whatever is generated survives being written and read: as text and in the binary form.
+//! Every generated case survives a round trip through the text form and the binary form.
 
 use gradiff_corpus::{Case, CaseFile, decode, encode, parse};
 use gradiff_gen::{Config, ExprConfig, SeedChoices, ViewConfig, expr, program_at, views};
@@ -6,10 +6,10 @@ use gradiff_gen::{Config, ExprConfig, SeedChoices, ViewConfig, expr, program_at,
 const CASES: u64 = 20_000;
 
 fn check(case: Case) {
-    let file = CaseFile { story: vec!["drawn".into()], case, expects: Vec::new() };
+    let file = CaseFile { description: vec!["drawn".into()], case, expects: Vec::new() };
     let text = file.to_string();
     match parse(&text) {
-        Ok(again) => assert_eq!(again, file, "{text}"),
+        Ok(parsed) => assert_eq!(parsed, file, "{text}"),
         Err(error) => panic!("{error}\n{text}"),
     }
 }

@@ -1,13 +1,14 @@
-//! Idioms of windows: convolution, pooling, cumulative sums, repeats.
+//! Idioms of sliding windows: convolution, pooling, cumulative sums. Also upsampling, rolls,
+//! stacks.
 
 use gradiff_corpus::{BinaryOp::*, DType, ReduceOp, Statement, ValueId};
 
-use super::words::number;
+use super::statements::scalar_literal;
 use crate::Choices;
 use crate::fact::Fact;
 use crate::programs::Builder;
 
-/// How windows lie on an axis.
+/// Geometry of the windows along an axis.
 #[derive(Clone, Copy, Debug)]
 struct Window {
     size: usize,
@@ -24,8 +25,9 @@ impl<C: Choices> Builder<'_, C> {
         Window { size, stride, dilation }
     }
 
-    /// `[.., length]` as `[.., windows, size]`, by repetition, cuts and reshapes alone, as tinygrad
-    /// does it: row j of the repeated axis, cut one dilation longer than the axis, begins j dilations on.
+    /// Adds a view of `[.., length]` as `[.., windows, size]`, by expand, shrink and reshape alone,
+    /// as in tinygrad's `_pool`: the axis is repeated and split into rows that are longer than it
+    /// by the dilation, so that row j begins at j times the dilation.
     fn windows(&mut self, x: ValueId, window: Window) -> Option<ValueId> {
         let Window { size, stride, dilation } = window;
         let shape = self.shape_of(x);
@@ -57,60 +59,59 @@ impl<C: Choices> Builder<'_, C> {
         self.permuted(rows, axes)
     }
 
-    /// Channels in, channels out, sometimes in groups; padded; strides and dilation.
+    /// Adds a 1-dimensional convolution with channels, groups, padding, stride and dilation.
     pub(super) fn convolution(&mut self) -> Option<ValueId> {
         let dtype = if self.choices.one_in(5) { self.integer()? } else { self.float()? };
-        let (groups, inside) = self.choices.pick(&[(1, 1), (1, 2), (2, 1), (1, 3), (2, 2)]);
-        let outside = self.choices.pick(&[1, 2, 4]);
-        let most = self.limit / (8 * groups * inside * outside);
-        let length = self.size_up_to(most.clamp(1, 40));
-        let x = self.data(dtype, &[groups, inside, length])?;
+        let (groups, inputs) = self.choices.pick(&[(1, 1), (1, 2), (2, 1), (1, 3), (2, 2)]);
+        let outputs = self.choices.pick(&[1, 2, 4]);
+        let max_length = self.limit / (8 * groups * inputs * outputs);
+        let length = self.size_up_to(max_length.clamp(1, 40));
+        let x = self.data(dtype, &[groups, inputs, length])?;
         let pads = self.choices.pick(&[(0, 0), (1, 1), (2, 0), (0, 1)]);
         let x = if pads == (0, 0) { x } else { self.padded(x, vec![(0, 0), (0, 0), pads], 0.0)? };
         let window = self.window(length + pads.0 + pads.1);
         let wide = self.windows(x, window)?;
         let count = self.shape_of(wide)[2];
         let size = window.size;
-        let wide = self.reshaped(wide, vec![groups, 1, inside, count, size])?;
-        let weight = self.data(dtype, &[groups, outside, inside, size])?;
-        let weight = self.reshaped(weight, vec![groups, outside, inside, 1, size])?;
-        let products = self.both(Mul, wide, weight)?;
-        let sums = self.folded(ReduceOp::Sum, products, vec![2, 4])?;
-        let out = self.reshaped(sums, vec![groups * outside, count])?;
+        let wide = self.reshaped(wide, vec![groups, 1, inputs, count, size])?;
+        let weight = self.data(dtype, &[groups, outputs, inputs, size])?;
+        let weight = self.reshaped(weight, vec![groups, outputs, inputs, 1, size])?;
+        let products = self.binary_of(Mul, wide, weight)?;
+        let sums = self.reduced(ReduceOp::Sum, products, vec![2, 4])?;
+        let out = self.reshaped(sums, vec![groups * outputs, count])?;
         match self.choices.below(3) {
             0 => {
-                let bias = self.data(self.dtype_of(out), &[groups * outside, 1])?;
-                self.both(Add, out, bias)
+                let bias = self.data(self.dtype_of(out), &[groups * outputs, 1])?;
+                self.binary_of(Add, out, bias)
             }
-            1 => self.with(Max, out, 0.0),
+            1 => self.binary_with(Max, out, 0.0),
             _ => Some(out),
         }
     }
 
-    /// One channel, windows along both axes.
+    /// Adds a 2-dimensional convolution of one channel.
     pub(super) fn convolution_2d(&mut self) -> Option<ValueId> {
         let dtype = self.float()?;
-        let most = ((self.limit / 9) as f64).sqrt() as usize;
-        let (height, width) =
-            (self.size_up_to(most.clamp(1, 12)), self.size_up_to(most.clamp(1, 12)));
+        let max_size = (((self.limit / 9) as f64).sqrt() as usize).clamp(1, 12);
+        let (height, width) = (self.size_up_to(max_size), self.size_up_to(max_size));
         let x = self.data(dtype, &[height, width])?;
         let x = self.padded(x, vec![(1, 1), (1, 1)], 0.0)?;
         let stride = self.choices.pick(&[1, 2]);
         let window = Window { size: 3.min(width + 2), stride, dilation: 1 };
         let wide = self.windows(x, window)?;
-        let [_, across, size] = self.shape_of(wide)[..] else { return None };
-        let turned = self.permuted(wide, vec![1, 2, 0])?;
-        let down = Window { size: 3.min(height + 2), ..window };
-        let wide = self.windows(turned, down)?;
-        let [_, _, along, tall] = self.shape_of(wide)[..] else { return None };
-        let weight = self.data(dtype, &[1, size, 1, tall])?;
-        let products = self.both(Mul, wide, weight)?;
-        let sums = self.folded(ReduceOp::Sum, products, vec![1, 3])?;
-        let out = self.reshaped(sums, vec![across, along])?;
+        let [_, columns, window_width] = self.shape_of(wide)[..] else { return None };
+        let permuted = self.permuted(wide, vec![1, 2, 0])?;
+        let window = Window { size: 3.min(height + 2), ..window };
+        let wide = self.windows(permuted, window)?;
+        let [_, _, rows, window_height] = self.shape_of(wide)[..] else { return None };
+        let weight = self.data(dtype, &[1, window_width, 1, window_height])?;
+        let products = self.binary_of(Mul, wide, weight)?;
+        let sums = self.reduced(ReduceOp::Sum, products, vec![1, 3])?;
+        let out = self.reshaped(sums, vec![columns, rows])?;
         self.permuted(out, vec![1, 0])
     }
 
-    /// The largest or the mean of each window.
+    /// Adds the maximum or the mean of each window.
     pub(super) fn pooling(&mut self) -> Option<ValueId> {
         let dtype = if self.choices.one_in(4) { self.integer()? } else { self.float()? };
         let rows = self.size_up_to(6);
@@ -119,28 +120,28 @@ impl<C: Choices> Builder<'_, C> {
         let window = self.window(length);
         if self.choices.one_in(2) {
             let is_float = dtype.is_float();
-            let least = if is_float && self.choices.one_in(2) { f64::NEG_INFINITY } else { 0.0 };
-            let x = self.padded(x, vec![(0, 0), (1, 1)], least)?;
+            let pad = if is_float && self.choices.one_in(2) { f64::NEG_INFINITY } else { 0.0 };
+            let x = self.padded(x, vec![(0, 0), (1, 1)], pad)?;
             let wide = self.windows(x, window)?;
-            return self.folded(ReduceOp::Max, wide, vec![2]);
+            return self.reduced(ReduceOp::Max, wide, vec![2]);
         }
         let wide = self.windows(x, window)?;
-        let sums = self.folded(ReduceOp::Sum, wide, vec![2])?;
+        let sums = self.reduced(ReduceOp::Sum, wide, vec![2])?;
         if !dtype.is_float() {
-            return self.with(FloorDiv, sums, window.size as f64);
+            return self.binary_with(FloorDiv, sums, window.size as f64);
         }
-        self.with(Mul, sums, 1.0 / window.size as f64)
+        self.binary_with(Mul, sums, 1.0 / window.size as f64)
     }
 
-    /// Sums, products or maxima of all that comes before, by windows as long as the axis.
+    /// Adds a cumulative sum or maximum, by windows as long as the axis.
     pub(super) fn cumulative_sum(&mut self) -> Option<ValueId> {
         let is_float = self.choices.one_in(2);
         let dtype = if is_float { self.float()? } else { self.integer()? };
-        let most = ((self.limit / 2) as f64).sqrt() as usize;
-        let length = self.size_up_to(most.max(1));
-        let ones = self.choices.one_in(3);
-        let x = if ones {
-            let value = number(dtype, 1.0);
+        let max_length = ((self.limit / 2) as f64).sqrt() as usize;
+        let length = self.size_up_to(max_length.max(1));
+        let is_ones = self.choices.one_in(3);
+        let x = if is_ones {
+            let value = scalar_literal(dtype, 1.0);
             let statement = Statement::Const { dtype, shape: vec![length], value };
             self.has_room(1).then(|| self.push(statement, Fact::exact(1.0, 1.0, 0)))?
         } else {
@@ -149,16 +150,16 @@ impl<C: Choices> Builder<'_, C> {
         let x = self.padded(x, vec![(length - 1, 0)], 0.0)?;
         let wide = self.windows(x, Window { size: length, stride: 1, dilation: 1 })?;
         let op = self.choices.pick(&[ReduceOp::Sum, ReduceOp::Sum, ReduceOp::Max]);
-        let sums = self.folded(op, wide, vec![1])?;
+        let sums = self.reduced(op, wide, vec![1])?;
         let sums = self.reshaped(sums, vec![length])?;
-        if ones && self.choices.one_in(2) {
-            // A range, as tinygrad makes it.
-            return self.with(Sub, sums, 1.0);
+        if is_ones && self.choices.one_in(2) {
+            // A range, as in tinygrad.
+            return self.binary_with(Sub, sums, 1.0);
         }
         Some(sums)
     }
 
-    /// Each element several times, or channels spread into a picture.
+    /// Adds a nearest-neighbour upsampling, or a pixel shuffle.
     pub(super) fn upsample(&mut self) -> Option<ValueId> {
         let dtype = self.dtype();
         let (height, width) = (self.size_up_to(8), self.size_up_to(8));
@@ -176,7 +177,7 @@ impl<C: Choices> Builder<'_, C> {
         self.reshaped(x, out)
     }
 
-    /// Elements moved on along an axis, those at the end to the front; or mirrored at the end.
+    /// Adds a roll along an axis, or a tensor with its mirrored begin appended.
     pub(super) fn roll(&mut self) -> Option<ValueId> {
         let dtype = self.dtype();
         let rows = self.size_up_to(8);
@@ -186,13 +187,13 @@ impl<C: Choices> Builder<'_, C> {
         let left = self.shrunk(x, vec![(0, rows), (0, cut)])?;
         if self.choices.one_in(3) {
             let mirrored = self.flipped(left, vec![1])?;
-            return self.joined(vec![x, mirrored], 1);
+            return self.concatenated(vec![x, mirrored], 1);
         }
         let right = self.shrunk(x, vec![(0, rows), (cut, length)])?;
-        self.joined(vec![right, left], 1)
+        self.concatenated(vec![right, left], 1)
     }
 
-    /// Values of one shape behind one another along a new axis.
+    /// Stacks values of one shape along a new axis.
     pub(super) fn stack(&mut self) -> Option<ValueId> {
         let dtype = self.dtype();
         let length = self.size_up_to((self.limit / 4).max(1));
@@ -204,11 +205,11 @@ impl<C: Choices> Builder<'_, C> {
             let part = if self.choices.one_in(4) { self.flipped(part, vec![0])? } else { part };
             parts.push(self.reshaped(part, shape.clone())?);
         }
-        let stacked = self.joined(parts, axis)?;
+        let stacked = self.concatenated(parts, axis)?;
         if dtype == DType::Bool || self.choices.one_in(2) {
             return Some(stacked);
         }
         let op = self.choices.pick(&[ReduceOp::Sum, ReduceOp::Max]);
-        self.folded(op, stacked, vec![axis])
+        self.reduced(op, stacked, vec![axis])
     }
 }

@@ -1,18 +1,18 @@
-//! The words that idioms are written in: one statement each, with its fact, where there is room and
-//! the shape fits; sometimes followed by something that keeps the value.
+//! The vocabulary of the idioms. Each function adds one statement and its fact if there is room and
+//! the shape fits; some add a detour that keeps the value.
 
 use gradiff_corpus::{
     BinaryOp, DType, Distribution, Literal, Operand, ReduceOp, Shape, Statement, UnaryOp, ValueId,
 };
 
-use crate::elementwise::accumulated;
+use crate::elementwise::reduced_dtype;
 use crate::fact::{self, Fact};
 use crate::programs::Builder;
 use crate::sources::{Origin, Source};
 use crate::{Choices, shapes, transfer};
 
-/// A number that stands for itself in any dtype.
-pub(crate) fn number(dtype: DType, value: f64) -> Literal {
+/// Returns a number as a literal of the dtype.
+pub(crate) fn scalar_literal(dtype: DType, value: f64) -> Literal {
     match dtype {
         DType::Bool => Literal::Bool(value != 0.0),
         _ if dtype.is_float() => Literal::Float(value),
@@ -29,47 +29,47 @@ impl<C: Choices> Builder<'_, C> {
         self.type_of(value).dtype
     }
 
-    /// A size of this program.
+    /// Draws an axis size from the program's palette, at least 1.
     pub(super) fn size(&mut self) -> usize {
         self.palette.size(self.choices).max(1)
     }
 
-    /// A size of this program, at most `most`.
-    pub(super) fn size_up_to(&mut self, most: usize) -> usize {
+    /// Draws an axis size from 1 to `max`, from the program's palette if that size fits.
+    pub(super) fn size_up_to(&mut self, max: usize) -> usize {
         let size = self.size();
-        if size <= most { size } else { 1 + self.choices.below(most.max(1) as u32) as usize }
+        if size <= max { size } else { 1 + self.choices.below(max.max(1) as u32) as usize }
     }
 
-    /// Whether a value may have this shape.
+    /// Returns whether a value may have this shape.
     pub(super) fn fits(&self, shape: &[usize]) -> bool {
-        let count = shape.iter().try_fold(1_usize, |all, size| all.checked_mul(*size));
+        let count = shape.iter().try_fold(1_usize, |count, size| count.checked_mul(*size));
         shape.len() <= self.config.max_rank && count.is_some_and(|count| count <= self.limit)
     }
 
-    /// A float type; f32 more often than others.
+    /// Draws a float type, mostly f32.
     pub(super) fn float(&mut self) -> Option<DType> {
         let usual = [DType::F32, DType::F16, DType::F32, DType::BF16, DType::F32, DType::F64];
         let dtype = self.choices.pick(&usual);
         let floats = || self.config.dtypes.iter().copied().filter(|dtype| dtype.is_float());
-        floats().find(|one| *one == dtype).or_else(|| floats().next())
+        floats().find(|float| *float == dtype).or_else(|| floats().next())
     }
 
-    /// An integer type, mostly i32 or i64.
+    /// Draws an integer type, mostly i32.
     pub(super) fn integer(&mut self) -> Option<DType> {
         let usual = [DType::I32, DType::I64, DType::U8, DType::I32, DType::U32, DType::I16];
         let dtype = self.choices.pick(&usual);
         let ints = || self.config.dtypes.iter().copied().filter(|dtype| dtype.is_int());
-        ints().find(|one| *one == dtype).or_else(|| ints().next())
+        ints().find(|int| *int == dtype).or_else(|| ints().next())
     }
 
-    /// A statement, if there is room for it and its shape fits.
+    /// Adds a statement, if it is well typed, there is room for it and its shape fits.
     pub(super) fn add(&mut self, statement: Statement, fact: Fact) -> Option<ValueId> {
-        let of = gradiff_corpus::statement_type(&statement, &self.types).ok()?;
-        (self.has_room(1) && self.fits(&of.shape)).then(|| self.push(statement, fact))
+        let tensor = gradiff_corpus::statement_type(&statement, &self.types).ok()?;
+        (self.has_room(1) && self.fits(&tensor.shape)).then(|| self.push(statement, fact))
     }
 
-    /// Data of this shape: the result of another idiom where it fits, else new ones, which may be
-    /// a view of something larger or turned.
+    /// Adds data of this shape: the result of the previous idiom if it fits, else new data, which
+    /// may be transposed or shrunk.
     pub(super) fn data(&mut self, dtype: DType, shape: &[usize]) -> Option<ValueId> {
         if !self.fits(shape) {
             return None;
@@ -87,57 +87,57 @@ impl<C: Choices> Builder<'_, C> {
             Distribution::Positive,
         ];
         let kind = self.choices.pick(&kinds);
-        let mut wanted = shape.to_vec();
+        let mut data_shape = shape.to_vec();
         let rank = shape.len();
-        let turn = rank >= 2 && self.choices.one_in(5);
-        let larger = !turn && rank >= 1 && self.choices.one_in(6);
-        if turn {
-            wanted.reverse();
+        let is_transposed = rank >= 2 && self.choices.one_in(5);
+        let is_larger = !is_transposed && rank >= 1 && self.choices.one_in(6);
+        if is_transposed {
+            data_shape.reverse();
         }
-        let at = rank.saturating_sub(1);
-        let begin = if larger { self.choices.below(3) as usize } else { 0 };
-        if larger {
-            wanted[at] += begin + self.choices.below(2) as usize;
+        let last = rank.saturating_sub(1);
+        let begin = if is_larger { self.choices.below(3) as usize } else { 0 };
+        if is_larger {
+            data_shape[last] += begin + self.choices.below(2) as usize;
         }
-        if !self.fits(&wanted) {
-            wanted = shape.to_vec();
+        if !self.fits(&data_shape) {
+            data_shape = shape.to_vec();
         }
-        let is_changed = wanted != shape;
-        let (statement, fact) = self.seeded(dtype, wanted, kind);
+        let is_changed = data_shape != shape;
+        let (statement, fact) = self.seeded(dtype, data_shape, kind);
         let data = self.add(statement, fact)?;
-        if turn {
+        if is_transposed {
             return self.permuted(data, (0..rank).rev().collect());
         }
-        if larger && is_changed {
+        if is_larger && is_changed {
             let mut ranges: Vec<_> = shape.iter().map(|size| (0, *size)).collect();
-            ranges[at] = (begin, begin + shape[at]);
+            ranges[last] = (begin, begin + shape[last]);
             return self.shrunk(data, ranges);
         }
         Some(data)
     }
 
-    /// The value with this dtype and shape, if its number of elements is the same.
+    /// Reshapes and casts the value to this shape and dtype, if the number of elements is the same.
     fn adapted(&mut self, value: ValueId, dtype: DType, shape: &[usize]) -> Option<ValueId> {
         if shapes::count(&self.shape_of(value)) != shapes::count(shape) {
             return None;
         }
         let shaped = self.reshaped(value, shape.to_vec())?;
-        self.to(shaped, dtype)
+        self.cast_to(shaped, dtype)
     }
 
-    /// Positive data.
-    pub(super) fn positive(&mut self, dtype: DType, shape: &[usize]) -> Option<ValueId> {
+    /// Adds positive data.
+    pub(super) fn positive_data(&mut self, dtype: DType, shape: &[usize]) -> Option<ValueId> {
         let (statement, fact) = self.seeded(dtype, shape.to_vec(), Distribution::Positive);
         self.add(statement, fact)
     }
 
-    /// Integers in `0..bound`, mostly.
+    /// Adds integers, mostly in `0..bound`.
     pub(super) fn indices(&mut self, shape: &[usize], bound: usize) -> Option<ValueId> {
         let dtype = self.integer()?;
         let count = shapes::count(shape);
         if count <= 32 && bound <= 120 {
-            let past = u32::from(self.choices.one_in(4));
-            let bits = (0..count).map(|_| self.choices.below(bound as u32 + past) as u64).collect();
+            let bound_drawn = bound as u32 + u32::from(self.choices.one_in(4));
+            let bits = (0..count).map(|_| self.choices.below(bound_drawn) as u64).collect();
             let fact = Fact { raw: true, ..Fact::exact(0.0, bound as f64, 0) };
             let fill = gradiff_corpus::Fill::Explicit(bits);
             return self.add(Statement::Input { dtype, shape: shape.to_vec(), fill }, fact);
@@ -146,8 +146,8 @@ impl<C: Choices> Builder<'_, C> {
         self.add(statement, fact)
     }
 
-    /// 0, 1, 2, ... along `axis` of a shape whose other sizes are 1.
-    pub(super) fn counting(
+    /// Adds 0, 1, 2, ... along `axis` of a tensor of this rank; all other sizes are 1.
+    pub(super) fn arange_along(
         &mut self,
         dtype: DType,
         count: usize,
@@ -171,15 +171,15 @@ impl<C: Choices> Builder<'_, C> {
 
     pub(super) fn unary_of(&mut self, op: UnaryOp, x: ValueId) -> Option<ValueId> {
         let fact = transfer::unary(op, &self.fact(x), self.dtype_of(x), self.policy)?;
-        let found = self.add(Statement::Unary { op, src: x }, fact)?;
-        Some(self.kept(found))
+        let result = self.add(Statement::Unary { op, src: x }, fact)?;
+        Some(self.with_detour(result))
     }
 
-    fn source_of(&self, operand: Operand, beside: DType) -> Source {
+    fn source_of(&self, operand: Operand, literal_dtype: DType) -> Source {
         match operand {
             Operand::Value(value) => self.value_source(value),
             Operand::Literal(literal) => Source {
-                fact: fact::of_literal(beside, &literal),
+                fact: fact::of_literal(literal_dtype, &literal),
                 origin: Origin::Literal(literal),
                 dtype: None,
                 shape: Shape::new(),
@@ -187,60 +187,65 @@ impl<C: Choices> Builder<'_, C> {
         }
     }
 
-    fn binary_of(&mut self, op: BinaryOp, srcs: [Operand; 2], beside: DType) -> Option<ValueId> {
-        let [x, y] = srcs.map(|src| self.source_of(src, beside));
+    fn push_binary(&mut self, op: BinaryOp, srcs: [Operand; 2], dtype: DType) -> Option<ValueId> {
+        let [x, y] = srcs.map(|src| self.source_of(src, dtype));
         let fact = self.binary_fact(op, &x, &y)?;
-        let found = self.add(Statement::Binary { op, srcs }, fact)?;
-        Some(self.kept(found))
+        let result = self.add(Statement::Binary { op, srcs }, fact)?;
+        Some(self.with_detour(result))
     }
 
-    /// `x op y`.
-    pub(super) fn both(&mut self, op: BinaryOp, x: ValueId, y: ValueId) -> Option<ValueId> {
-        self.binary_of(op, [x, y].map(Operand::Value), self.dtype_of(x))
+    /// Adds `x op y`.
+    pub(super) fn binary_of(&mut self, op: BinaryOp, x: ValueId, y: ValueId) -> Option<ValueId> {
+        self.push_binary(op, [x, y].map(Operand::Value), self.dtype_of(x))
     }
 
-    /// `x op value`.
-    pub(super) fn with(&mut self, op: BinaryOp, x: ValueId, value: f64) -> Option<ValueId> {
+    /// Adds `x op value`.
+    pub(super) fn binary_with(&mut self, op: BinaryOp, x: ValueId, value: f64) -> Option<ValueId> {
         let dtype = self.dtype_of(x);
-        let literal = Operand::Literal(number(dtype, value));
-        self.binary_of(op, [Operand::Value(x), literal], dtype)
+        let literal = Operand::Literal(scalar_literal(dtype, value));
+        self.push_binary(op, [Operand::Value(x), literal], dtype)
     }
 
-    /// `e^x`, as a power.
+    /// Adds `e^x`, as a power.
     pub(super) fn exp(&mut self, x: ValueId) -> Option<ValueId> {
         let fact = transfer::exp(&self.fact(x), self.dtype_of(x), self.policy)?;
         let base = Operand::Literal(Literal::Float(std::f64::consts::E));
         let srcs = [base, Operand::Value(x)];
-        let found = self.add(Statement::Binary { op: BinaryOp::Pow, srcs }, fact)?;
-        Some(self.kept(found))
+        let result = self.add(Statement::Binary { op: BinaryOp::Pow, srcs }, fact)?;
+        Some(self.with_detour(result))
     }
 
-    pub(super) fn folded(&mut self, op: ReduceOp, x: ValueId, axes: Vec<usize>) -> Option<ValueId> {
+    pub(super) fn reduced(
+        &mut self,
+        op: ReduceOp,
+        x: ValueId,
+        axes: Vec<usize>,
+    ) -> Option<ValueId> {
         let (dtype, shape) = (self.dtype_of(x), self.shape_of(x));
         let count = axes.iter().map(|axis| shape[*axis]).product();
-        let to = accumulated(op, dtype);
+        let to = reduced_dtype(op, dtype);
         let fact = transfer::reduce(op, &self.fact(x), count, dtype, to, self.policy)?;
-        let found = self.add(Statement::Reduce { op, src: x, axes }, fact)?;
-        Some(self.kept(found))
+        let result = self.add(Statement::Reduce { op, src: x, axes }, fact)?;
+        Some(self.with_detour(result))
     }
 
-    /// `test ? yes : no`.
-    pub(super) fn chosen(&mut self, test: ValueId, yes: Operand, no: Operand) -> Option<ValueId> {
-        let value = |operand| match operand {
+    /// Adds `test ? yes : no`.
+    pub(super) fn selected(&mut self, test: ValueId, yes: Operand, no: Operand) -> Option<ValueId> {
+        let value_dtype = |operand| match operand {
             Operand::Value(value) => Some(self.dtype_of(value)),
             Operand::Literal(_) => None,
         };
-        let dtype = value(yes).or(value(no))?;
+        let dtype = value_dtype(yes).or(value_dtype(no))?;
         let mut facts = [yes, no].map(|operand| self.source_of(operand, dtype).fact);
-        // What masks leave out is infinite, which no later step looks at.
+        // Masked elements may be infinite, but no later statement depends on them.
         facts.iter_mut().for_each(|fact| fact.special = false);
         let joined = facts[0].join(&facts[1]);
         let srcs = [Operand::Value(test), yes, no];
-        let found = self.add(Statement::Where { srcs }, Fact { raw: false, ..joined })?;
-        Some(self.kept(found))
+        let result = self.add(Statement::Where { srcs }, Fact { raw: false, ..joined })?;
+        Some(self.with_detour(result))
     }
 
-    pub(super) fn to(&mut self, x: ValueId, dtype: DType) -> Option<ValueId> {
+    pub(super) fn cast_to(&mut self, x: ValueId, dtype: DType) -> Option<ValueId> {
         let from = self.dtype_of(x);
         if from == dtype {
             return Some(x);
@@ -281,35 +286,36 @@ impl<C: Choices> Builder<'_, C> {
         pads: Vec<(usize, usize)>,
         value: f64,
     ) -> Option<ValueId> {
-        let value = number(self.dtype_of(x), value);
+        let value = scalar_literal(self.dtype_of(x), value);
         let mut added = fact::of_literal(self.dtype_of(x), &value);
         added.special = false;
         let fact = self.fact(x).join(&added);
         self.add(Statement::Pad { src: x, pads, value }, fact)
     }
 
-    pub(super) fn joined(&mut self, srcs: Vec<ValueId>, axis: usize) -> Option<ValueId> {
+    pub(super) fn concatenated(&mut self, srcs: Vec<ValueId>, axis: usize) -> Option<ValueId> {
         let facts = srcs.iter().map(|src| self.fact(*src));
-        let fact = facts.reduce(|all, fact| all.join(&fact))?;
+        let fact = facts.reduce(|joined, fact| joined.join(&fact))?;
         self.add(Statement::Cat { srcs, axis }, fact)
     }
 
-    /// Says what is known of a value by what it means: all elements lie in `lo..=hi`.
-    pub(super) fn known(&mut self, value: ValueId, lo: f64, hi: f64) {
+    /// Narrows the fact of a value: by its meaning, all elements are in `lo..=hi`.
+    pub(super) fn assume_range(&mut self, value: ValueId, lo: f64, hi: f64) {
         let fact = &mut self.facts[value.0 as usize];
         fact.lo = fact.lo.max(lo);
         fact.hi = fact.hi.min(hi).max(fact.lo);
         fact.away = fact.away.max(fact.away_by_bounds() - fact.err);
     }
 
-    /// The value, sometimes by way of something that keeps it.
-    fn kept(&mut self, x: ValueId) -> ValueId {
+    /// Returns the value, sometimes after a detour that keeps it.
+    fn with_detour(&mut self, x: ValueId) -> ValueId {
         if !self.choices.one_in(7) || !self.has_room(8) {
             return x;
         }
         self.detour(x).unwrap_or(x)
     }
 
+    /// Adds statements that together keep the value.
     fn detour(&mut self, x: ValueId) -> Option<ValueId> {
         let (shape, fact, dtype) = (self.shape_of(x), self.fact(x), self.dtype_of(x));
         let rank = shape.len();
@@ -350,8 +356,8 @@ impl<C: Choices> Builder<'_, C> {
                     DType::I32 | DType::I16 | DType::I8 => DType::I64,
                     _ => return None,
                 };
-                let there = self.to(x, wider)?;
-                let back = self.to(there, dtype)?;
+                let there = self.cast_to(x, wider)?;
+                let back = self.cast_to(there, dtype)?;
                 self.facts[back.0 as usize] = Fact { raw: false, ..fact };
                 Some(back)
             }
@@ -361,7 +367,7 @@ impl<C: Choices> Builder<'_, C> {
             }
             _ => {
                 let at = self.choices.below(first? as u32 + 1) as usize;
-                let there = self.joined(vec![x, x], at)?;
+                let there = self.concatenated(vec![x, x], at)?;
                 let mut ranges: Vec<_> = shape.iter().map(|size| (0, *size)).collect();
                 let begin = if self.choices.one_in(2) { shape[at] } else { 0 };
                 ranges[at] = (begin, begin + shape[at]);

@@ -1,0 +1,159 @@
+//! Elementwise idioms: optimiser updates, activations, chains of shared values.
+
+use std::f64::consts::LOG2_E;
+
+use gradiff_corpus::{BinaryOp::*, DType, Operand, Shape, UnaryOp, ValueId};
+
+use super::statements::scalar_literal;
+use crate::Choices;
+use crate::programs::Builder;
+
+/// Maximum length of a chain of shared values: 2^24 paths lead to its first value.
+const MAX_CHAIN: u32 = 24;
+
+impl<C: Choices> Builder<'_, C> {
+    /// Draws a shape of one or two axes.
+    pub(super) fn flat_shape(&mut self) -> Shape {
+        let outer = self.size_up_to(8);
+        let inner = self.size_up_to((self.limit / outer).max(1));
+        if self.choices.one_in(2) { vec![outer, inner] } else { vec![inner] }
+    }
+
+    /// Adds an optimiser update of a parameter: momentum or Adam, with weight decay or without.
+    pub(super) fn optimizer(&mut self) -> Option<ValueId> {
+        let dtype = self.float()?;
+        let shape = self.flat_shape();
+        let [p, g, m] = [(); 3].map(|()| self.data(dtype, &shape));
+        let (p, g, m) = (p?, g?, m?);
+        let g = if self.choices.one_in(3) {
+            let decay = self.binary_with(Mul, p, 0.01)?;
+            self.binary_of(Add, g, decay)?
+        } else {
+            g
+        };
+        let old = self.binary_with(Mul, m, 0.9)?;
+        let new = self.binary_with(Mul, g, 0.1)?;
+        let m = self.binary_of(Add, old, new)?;
+        if self.choices.one_in(2) {
+            let update = self.binary_with(Mul, m, 0.05)?;
+            return self.binary_of(Sub, p, update);
+        }
+        let v = self.positive_data(dtype, &shape)?;
+        let squares = self.binary_of(Mul, g, g)?;
+        let old = self.binary_with(Mul, v, 0.99)?;
+        let new = self.binary_with(Mul, squares, 0.01)?;
+        let v = self.binary_of(Add, old, new)?;
+        self.assume_range(v, 0.5, f64::MAX);
+        let root = self.unary_of(UnaryOp::Sqrt, v)?;
+        let root = self.binary_with(Add, root, 1e-2)?;
+        let direction = self.binary_of(Div, m, root)?;
+        let update = self.binary_with(Mul, direction, 0.05)?;
+        self.binary_of(Sub, p, update)
+    }
+
+    /// Adds `1 / (1 + 2^(-x * scale))`.
+    fn sigmoid(&mut self, x: ValueId, scale: f64) -> Option<ValueId> {
+        let scaled = self.binary_with(Mul, x, -scale)?;
+        let power = self.unary_of(UnaryOp::Exp2, scaled)?;
+        let raised = self.binary_with(Add, power, 1.0)?;
+        self.assume_range(raised, 1.0, f64::MAX);
+        let share = self.unary_of(UnaryOp::Recip, raised)?;
+        self.assume_range(share, 0.0, 1.0);
+        Some(share)
+    }
+
+    pub(super) fn activation_idiom(&mut self) -> Option<ValueId> {
+        let dtype = self.float()?;
+        let shape = self.flat_shape();
+        let x = self.data(dtype, &shape)?;
+        let zero = Operand::Literal(scalar_literal(dtype, 0.0));
+        match self.choices.below(8) {
+            0 => self.sigmoid(x, LOG2_E),
+            1 => {
+                let gate = self.sigmoid(x, LOG2_E)?;
+                self.binary_of(Mul, x, gate)
+            }
+            2 => {
+                let gate = self.sigmoid(x, 2.885)?;
+                let twice = self.binary_with(Mul, gate, 2.0)?;
+                self.binary_with(Sub, twice, 1.0)
+            }
+            3 => {
+                // Gelu's approximation by a cubic polynomial, with a sigmoid instead of tanh.
+                let square = self.binary_of(Mul, x, x)?;
+                let cube = self.binary_of(Mul, square, x)?;
+                let correction = self.binary_with(Mul, cube, 0.044715)?;
+                let inner = self.binary_of(Add, x, correction)?;
+                let gate = self.sigmoid(inner, 1.125)?;
+                self.binary_of(Mul, x, gate)
+            }
+            4 => {
+                let test = self.binary_with(CmpLt, x, 0.0)?;
+                let leak = self.binary_with(Mul, x, 0.01)?;
+                self.selected(test, Operand::Value(leak), Operand::Value(x))
+            }
+            5 => {
+                let clamped = self.binary_with(Max, x, -1.0)?;
+                self.binary_with(Min, clamped, 1.0)
+            }
+            6 => {
+                // Relu and its gradient.
+                let relu = self.binary_with(Max, x, 0.0)?;
+                let test = self.binary_with(CmpLt, x, 0.0)?;
+                let gradient = self.data(dtype, &shape)?;
+                let masked = self.selected(test, zero, Operand::Value(gradient))?;
+                self.binary_of(Add, relu, masked)
+            }
+            _ => {
+                let mask = self.bool_data(&shape)?;
+                let masked = self.selected(mask, Operand::Value(x), zero)?;
+                self.binary_with(Max, masked, 0.0)
+            }
+        }
+    }
+
+    /// Adds a chain in which each value is the previous one times itself or plus itself.
+    pub(super) fn squares(&mut self) -> Option<ValueId> {
+        let is_float = self.choices.one_in(2);
+        let dtype = if is_float { self.float()? } else { self.integer()? };
+        let shape = self.flat_shape();
+        let mut x = self.data(dtype, &shape)?;
+        let op = self.choices.pick(&[Mul, Add]);
+        let length = 2 + self.choices.below(MAX_CHAIN - 1);
+        for _ in 0..length {
+            let Some(next) = self.binary_of(op, x, x) else { break };
+            x = next;
+        }
+        Some(x)
+    }
+
+    /// Adds a chain in which each value is a function of the previous two, or of the previous one
+    /// twice, or of two functions of it.
+    pub(super) fn diamonds(&mut self) -> Option<ValueId> {
+        let is_float = self.choices.one_in(3);
+        let dtype = if is_float { self.float()? } else { self.integer()? };
+        let shape = self.flat_shape();
+        let mut previous = self.data(dtype, &shape)?;
+        let mut x = self.data(dtype, &shape)?;
+        let kind = self.choices.below(3);
+        let op = match is_float {
+            true => self.choices.pick(&[Add, Max, Min]),
+            false => self.choices.pick(&[Add, Mul, Max, Min, And, Or, Xor]),
+        };
+        let length = 2 + self.choices.below(MAX_CHAIN - 1);
+        for _ in 0..length {
+            let (left, right) = match kind {
+                0 => (previous, x),
+                1 => (x, x),
+                _ => (self.binary_with(Max, x, 1.0)?, self.binary_with(Mul, x, 2.0)?),
+            };
+            let Some(next) = self.binary_of(op, left, right) else { break };
+            previous = x;
+            x = next;
+        }
+        if dtype != DType::Bool && self.choices.one_in(2) {
+            return self.binary_of(Max, x, previous);
+        }
+        Some(x)
+    }
+}
