@@ -13,7 +13,7 @@ use crate::translate;
 const ELEMENTS_MOST: i128 = 1 << 40;
 
 /// All rows.
-pub(super) const ROWS: [(&str, Row); 45] = [
+pub(super) const ROWS: [(&str, Row); 46] = [
     ("statements", Row::Call(statement)),
     ("unary", Row::Call(unary)),
     ("binary", Row::Call(binary)),
@@ -49,6 +49,7 @@ pub(super) const ROWS: [(&str, Row); 45] = [
     ("folds", Row::Check(folds::folds)),
     ("conversions", Row::Check(values::conversions)),
     ("functions of elements", Row::Check(values::functions)),
+    ("powers", Row::Check(values::powers)),
     ("functions of rows", Row::Check(values::rows_of_numbers)),
     ("integers", Row::Check(values::integers)),
     ("readings", Row::Check(values::readings)),

@@ -259,6 +259,57 @@ pub(super) fn functions(draw: &mut Draw) -> Result<(), String> {
     compare(draw, &format!("{name} of {dtype} {values:?}"), &x, &wanted)
 }
 
+/// Powers of numbers and exponents at which C's `pow` changes: signs, odd and even integers beyond
+/// the digits of the type, zeros, infinities and NaN.
+pub(super) fn powers(draw: &mut Draw) -> Result<(), String> {
+    let dtype = draw.pick(&[DType::F32, DType::F64]);
+    let digits = if dtype == DType::F32 { 24 } else { 53 };
+    let held =
+        |value: f64| scalar::float(dtype, value).and_then(scalar::to_float).expect("a float");
+    let special = |draw: &mut Draw| {
+        draw.pick(&[0.0, -0.0, 1.0, -1.0, f64::INFINITY, f64::NEG_INFINITY, f64::NAN, 0.5, -0.5])
+    };
+    let count = 6;
+    let bases: Vec<f64> = (0..count)
+        .map(|_| match draw.below(3) {
+            0 => special(draw),
+            _ => held((draw.below(64) as f64 - 32.0) / 8.0),
+        })
+        .collect();
+    let exponents: Vec<f64> = (0..count)
+        .map(|_| match draw.below(4) {
+            0 => special(draw),
+            1 => (draw.below(17) as f64 - 8.0) / draw.pick(&[1.0, 2.0]),
+            _ => {
+                // Around the integers with as many digits as the type has.
+                let power =
+                    2f64.powi(draw.pick(&[1, 8, digits - 2, digits - 1, digits, digits + 1]));
+                let sign = draw.pick(&[1.0, -1.0]);
+                held(sign * (power + draw.below(7) as f64 - 3.0))
+            }
+        })
+        .collect();
+    let [x, y] = [&bases, &exponents].map(|values| of_numbers(dtype, &[count], values));
+    let power = x.and_then(|x| x.pow(&y?)).map_err(|error| error.to_string())?;
+    let largest = if dtype == DType::F32 { 1e37 } else { 1e300 };
+    let wanted: Vec<Wanted> = bases
+        .iter()
+        .zip(&exponents)
+        .map(|(x, y)| {
+            let value = x.powf(*y);
+            let is_finite = value == 0.0 || (1.0 / largest..largest).contains(&value.abs());
+            let is_exact = matches!(x.abs(), 0.0 | 1.0) || x.is_infinite() || value.is_nan();
+            match is_exact || *y == 0.0 || y.is_infinite() {
+                true => Wanted::Near(value, 0.0),
+                // Near the ends of the type the result may be an end.
+                false if !is_finite || value == 0.0 => Wanted::Free,
+                false => near(dtype, value, value.abs() * (1.0 + value.abs().log2().abs())),
+            }
+        })
+        .collect();
+    compare(draw, &format!("{dtype} {bases:?} to the power of {exponents:?}"), &power, &wanted)
+}
+
 /// Rows of a matrix that are made of each other: softmax, its logarithm, means.
 pub(super) fn rows_of_numbers(draw: &mut Draw) -> Result<(), String> {
     let dtype = draw.pick(&[DType::F32, DType::F64, DType::F16, DType::BF16]);
