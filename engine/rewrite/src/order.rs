@@ -19,7 +19,7 @@ use gradiff_graph::Op;
 
 use crate::condition::{Expr, Operator, Question};
 use crate::pattern::Pattern;
-use crate::ruleset::Compiled;
+use crate::syntax::ParsedRule;
 
 /// A linear form: how often each name counts, and the rest.
 #[derive(Clone, Debug, Default)]
@@ -79,7 +79,7 @@ fn price_of(op: Op, is_late: bool) -> i64 {
 }
 
 struct Sides<'a> {
-    rule: &'a Compiled,
+    rule: &'a ParsedRule,
     is_late: bool,
 }
 
@@ -87,7 +87,7 @@ struct Sides<'a> {
 ///
 /// # Errors
 /// What the two sides cost.
-pub(crate) fn check(rule: &Compiled) -> Result<(), String> {
+pub(crate) fn check(rule: &ParsedRule) -> Result<(), String> {
     if matches!(rule.rhs, Pattern::Computed(_)) {
         return Ok(());
     }

@@ -11,10 +11,11 @@ use gradiff::UOp;
 use gradiff::graph::{parse_text, verify};
 use gradiff::rewrite::{Mode, Options, Rule, RuleSet, Trace, rewrite};
 use gradiff_corpus::Case;
+use gradiff_rules::mutate::Mutant;
 
 use crate::directed::directed;
 use crate::guilt::short;
-use crate::sabotage::{Harness, Mutant, Subject, outcome};
+use crate::sabotage::{Harness, Subject, outcome};
 
 /// The reviewed lines.
 pub const FORMS: &str = include_str!("../../forms.txt");

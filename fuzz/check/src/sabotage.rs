@@ -7,16 +7,16 @@
 //! No clock here: the caller says how far each round goes and when time is up.
 
 use gradiff::graph::{Op, UOp};
-pub use gradiff::rewrite::mutate::{KINDS, Mutant};
 use gradiff::rewrite::{
     Claim, Mode, Options, Rule, RuleSet, Trace, collapse, late, rewrite, symbolic,
 };
 use gradiff_corpus::{Case, CaseFile, Expect, ExprCase, Program};
+use gradiff_rules::mutate::Mutant;
+use gradiff_rules::witness::{Hint, stray, witness};
 
 pub use crate::directed::directed;
 use crate::forms::{self, Form, graph_of};
 use crate::guilt::{self, Guilt};
-use crate::witness::{Hint, stray, witness};
 
 /// Applications after which a rewriting of one of these small graphs counts as endless.
 const FUEL: u64 = 3_000;
@@ -135,7 +135,7 @@ pub fn mutants(prefixes: &[String]) -> Vec<Mutant> {
     let is_asked = |rule: &&Rule| {
         prefixes.is_empty() || prefixes.iter().any(|prefix| rule.name.starts_with(prefix))
     };
-    let of = |rule: &Rule| gradiff::rewrite::mutate::mutants(rule, &rows);
+    let of = |rule: &Rule| gradiff_rules::mutate::mutants(rule, &rows);
     let mut mutants: Vec<Mutant> = rows.iter().filter(is_asked).flat_map(of).collect();
     // Some rows do not go together with others.
     mutants.retain(|mutant| gradiff::rewrite::with_rows(&[mutant.rule], || ()).is_ok());

@@ -2,7 +2,8 @@
 
 use std::process::Command;
 
-use gradiff_check::{Rule, proof, rows};
+use gradiff_check::{Rule, rows};
+use gradiff_rules::proof;
 
 fn prove(arguments: &[&str], solver: &str) -> (Option<i32>, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_gradiff"));

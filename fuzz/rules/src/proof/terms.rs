@@ -1,11 +1,11 @@
 //! Conditions, computed constants and equations as SMT-LIB terms.
 
 use gradiff_graph::{Constant, DType};
+use gradiff_rewrite::syntax::{Expr, Operator, Question};
 
 use super::Unsupported;
 use super::encode::{Encoder, Type, Value, both, float_literal};
 use super::number::{Number, Rounding};
-use crate::condition::{Expr, Operator, Question};
 
 /// A number or a truth value.
 enum Term {

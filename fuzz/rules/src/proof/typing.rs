@@ -4,11 +4,10 @@
 //! is integer, bool or float.
 
 use gradiff_graph::Op;
+use gradiff_rewrite::Types;
+use gradiff_rewrite::syntax::{Literal, MAX_NAMES, ParsedRule, Pattern};
 
 use super::parsed::names;
-use crate::pattern::{Literal, Pattern, SLOTS};
-use crate::rule::Types;
-use crate::ruleset::Compiled;
 
 /// What a class of positions may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,17 +37,17 @@ pub(super) struct Typing {
     allowed: Vec<u8>,
     /// The class of each pattern node: the left side in order, then the right.
     nodes: Vec<usize>,
-    slots: [Option<usize>; SLOTS],
+    slots: [Option<usize>; MAX_NAMES],
 }
 
 impl Typing {
     /// The classes of both sides; the right side's root is of the left one's class.
-    pub(super) fn new(rule: &Compiled) -> Typing {
+    pub(super) fn new(rule: &ParsedRule) -> Typing {
         let mut typing = Typing {
             parent: Vec::new(),
             allowed: Vec::new(),
             nodes: Vec::new(),
-            slots: [None; SLOTS],
+            slots: [None; MAX_NAMES],
         };
         let root = typing.walk(&rule.lhs, true);
         let slot = typing.slot(0);
@@ -144,7 +143,7 @@ impl Typing {
                     src.iter().map(|source| self.walk(source, is_left)).collect();
                 self.relate(*op, class, &sources);
                 let is_cast = matches!(op, Op::Cast | Op::Bitcast);
-                if is_cast && !is_left && src[0].telling().is_none() {
+                if is_cast && !is_left && src[0].dtype_source().is_none() {
                     self.union(class, sources[0]);
                 }
             }

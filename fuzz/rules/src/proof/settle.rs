@@ -5,6 +5,7 @@
 //! as wide as the exact numbers of the rule need, so that they are no approximation either.
 
 use gradiff_graph::DType;
+use gradiff_rewrite::syntax::{ParsedRule, Pattern};
 
 use super::encode::{Encoder, Overflow, Type};
 use super::folds::{self, Steps};
@@ -12,8 +13,6 @@ use super::number::Theory;
 use super::statics::{bitcasts, is_index, is_of_one_size, never};
 use super::typing::{Kind, Typing};
 use super::{Obligation, Unsupported, parsed};
-use crate::pattern::Pattern;
-use crate::ruleset::Compiled;
 
 /// What a solver says of one query.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,13 +60,13 @@ const WIDTHS: [Manner; 2] = [(Overflow::Wrapped, OVER_INTEGERS), (Overflow::Wrap
 
 /// Asks until the rule is settled.
 pub(super) fn settle(
-    rule: &Compiled,
+    rule: &ParsedRule,
     ask: &mut dyn FnMut(&Obligation) -> Answer,
 ) -> Result<Finding, Unsupported> {
     if parsed::is_computed(rule) {
         return Err(Unsupported::new("the right side is computed"));
     }
-    if matches!(rule.row.claim, crate::Claim::Finite | crate::Claim::Ulp(_)) {
+    if matches!(rule.row.claim, gradiff_rewrite::Claim::Finite | gradiff_rewrite::Claim::Ulp(_)) {
         return Err(Unsupported::new("the claim is about exact reals or finite values"));
     }
     let typing = Typing::new(rule);
@@ -95,7 +94,7 @@ pub(super) fn settle(
 }
 
 /// The obligations of the first manner that can be written down, for each typing.
-pub(super) fn obligations(rule: &Compiled) -> Result<Vec<Obligation>, Unsupported> {
+pub(super) fn obligations(rule: &ParsedRule) -> Result<Vec<Obligation>, Unsupported> {
     let typing = Typing::new(rule);
     let mut all = Vec::new();
     for case in cases(rule, &typing) {
@@ -110,7 +109,7 @@ pub(super) fn obligations(rule: &Compiled) -> Result<Vec<Obligation>, Unsupporte
 }
 
 fn written(
-    rule: &Compiled,
+    rule: &ParsedRule,
     typing: &Typing,
     types: &Types,
     manners: &[Manner],
@@ -127,7 +126,7 @@ fn written(
 
 /// Tries one manner after the other until one proves all.
 fn attempt(
-    rule: &Compiled,
+    rule: &ParsedRule,
     typing: &Typing,
     types: &Types,
     manners: &[Manner],
@@ -165,7 +164,7 @@ fn attempt(
 }
 
 fn queries(
-    rule: &Compiled,
+    rule: &ParsedRule,
     typing: &Typing,
     types: &Types,
     (overflow, is_over_vectors): Manner,
@@ -212,7 +211,7 @@ fn named(types: &Types) -> String {
     names.join(" ")
 }
 
-fn cases(rule: &Compiled, typing: &Typing) -> Vec<Case> {
+fn cases(rule: &ParsedRule, typing: &Typing) -> Vec<Case> {
     let mut found = Vec::new();
     let raw = bitcasts(rule, typing);
     if !raw.is_empty() {
@@ -266,7 +265,7 @@ fn cases(rule: &Compiled, typing: &Typing) -> Vec<Case> {
 
 /// The case of one integer type, signed or not: of any width, else of each width.
 fn one_int(
-    rule: &Compiled,
+    rule: &ParsedRule,
     typing: &Typing,
     kinds: &[Option<Kind>],
     is_signed: bool,
@@ -309,7 +308,7 @@ fn product(kinds: &[Option<Kind>], choices: &dyn Fn(usize, Kind) -> Vec<Type>) -
     found
 }
 
-fn is_never(rule: &Compiled, typing: &Typing, types: &Types) -> bool {
+fn is_never(rule: &ParsedRule, typing: &Typing, types: &Types) -> bool {
     let of_slot = |slot: usize| typing.of_slot(slot).and_then(|class| types[class]);
     parsed::conditions(rule).any(|condition| never(condition, &of_slot))
 }

@@ -5,9 +5,8 @@
 //! anything. What cannot be evaluated here (trackers, loops that are too long) is undefined.
 
 use gradiff_graph::{Arg, Constant, DType, Op, UOp, evaluate, infix};
+use gradiff_rewrite::{Claim, bounds};
 use rustc_hash::{FxHashMap, FxHashSet};
-
-use crate::{Claim, bounds};
 
 /// Values of variables and ranges that are known to show a difference.
 pub type Hint = std::collections::HashMap<UOp, Constant>;

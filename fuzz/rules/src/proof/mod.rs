@@ -18,6 +18,7 @@ mod model;
 mod names;
 mod number;
 mod parsed;
+mod reductions;
 mod settle;
 mod statics;
 mod terms;
@@ -26,6 +27,8 @@ mod typing;
 mod value;
 
 use gradiff_graph::{Constant, UOp};
+use gradiff_rewrite::Rule;
+use gradiff_rewrite::syntax::{ParsedRule, is_constant_name};
 
 pub use exhaust::{CounterExample, Exhausted, exhaust, exhaust_within};
 pub use floats::whole_floats;
@@ -34,9 +37,6 @@ pub use lemmas::TEMPLATES as LEMMAS;
 pub use settle::Answer;
 pub use text::parse_row;
 
-use crate::pattern::is_constant_name;
-use crate::rule::Rule;
-use crate::ruleset::Compiled;
 use encode::Type;
 use settle::Finding;
 use typing::Typing;
@@ -100,7 +100,7 @@ impl Unsupported {
 /// # Errors
 /// The row cannot be read, or says something that has no terms: then it can only be exhausted.
 pub fn obligations(rule: &Rule) -> Result<Vec<Obligation>, String> {
-    let rule = Compiled::new(*rule)?;
+    let rule = ParsedRule::new(*rule)?;
     settle::obligations(&rule).map_err(|Unsupported(problem)| problem)
 }
 
@@ -110,7 +110,7 @@ pub fn settle(
     rule: &Rule,
     ask: Option<&mut dyn FnMut(&Obligation) -> Answer>,
 ) -> (Verdict, String) {
-    let compiled = match Compiled::new(*rule) {
+    let compiled = match ParsedRule::new(*rule) {
         Ok(compiled) => compiled,
         Err(problem) => return (Verdict::Open(problem), String::new()),
     };
@@ -145,13 +145,13 @@ pub fn settle(
 /// The solver's counter-example, found again by applying the rule.
 fn replayed(
     rule: &Rule,
-    compiled: &Compiled,
+    compiled: &ParsedRule,
     types: &[Option<Type>],
     values: &str,
 ) -> Option<Box<CounterExample>> {
     let typing = Typing::new(compiled);
-    let slots = 1..compiled.slots.count();
-    let slot_of = |name: &str| slots.clone().find(|slot| compiled.slots.name(*slot) == name);
+    let slots = 1..compiled.name_count();
+    let slot_of = |name: &str| slots.clone().find(|slot| compiled.name(*slot) == name);
     let dtype_of = |name: &str| {
         let class = typing.of_slot(slot_of(name)?)?;
         instance::dtype_of(types[class])

@@ -9,8 +9,8 @@
 use std::collections::HashSet;
 use std::ops::Range;
 
-use crate::rule::{Claim, Rule, Types};
-use crate::ruleset::RuleSet;
+use gradiff_rewrite::syntax::is_constant_name;
+use gradiff_rewrite::{Claim, Rule, RuleSet, Types};
 
 /// A row with one thing changed.
 #[derive(Clone, Copy, Debug)]
@@ -381,7 +381,7 @@ impl Term {
             ["sub", "fdiv", "floordiv", "floormod", "cdiv", "cmod", "cmplt", "shl", "shr", "pow"];
         let whole = &text[self.range.clone()];
         let value = whole.strip_prefix('{').and_then(|rest| rest.strip_suffix('}'));
-        let is_number = is_constant(whole) && matches!(types, Types::Ints | Types::Bits);
+        let is_number = is_constant_name(whole) && matches!(types, Types::Ints | Types::Bits);
         if value.is_some() || is_number {
             let value = value.map_or(whole.to_owned(), |value| format!("({value})"));
             return vec![
@@ -404,12 +404,6 @@ impl Term {
             _ => Vec::new(),
         }
     }
-}
-
-/// Whether a word of a pattern stands for constants alone: `c0`, `c1`, ...
-pub(crate) fn is_constant(word: &str) -> bool {
-    let digits = word.strip_prefix('c').unwrap_or_default();
-    !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit())
 }
 
 /// What is done inside a computed value: `+` for `-`, a factor or a term dropped.
@@ -505,7 +499,7 @@ fn more_types(rule: &Rule) -> Option<Types> {
     // These have no answer for floats, and what has no answer is false.
     let asks_integers = tokens(rule.when).into_iter().any(|token| {
         let word = &rule.when[token];
-        matches!(word, "min" | "max" | "nowrap" | "fits" | "gcd") || is_constant(word)
+        matches!(word, "min" | "max" | "nowrap" | "fits" | "gcd") || is_constant_name(word)
     });
     match rule.types {
         Types::Any => None,
@@ -524,18 +518,16 @@ fn more_types(rule: &Rule) -> Option<Types> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rule::Claim::{Bits, Ulp};
-    use crate::rule::row;
+    use crate::proof::parse_row;
 
-    fn texts_of(rule: Rule) -> Vec<String> {
-        let found = mutants(&rule, &[]);
+    fn texts_of(row: &str) -> Vec<String> {
+        let found = mutants(&parse_row(row).expect("a row"), &[]);
         found.iter().map(|mutant| format!("{} {}", mutant.kind, mutant.text())).collect()
     }
 
     #[test]
     fn mutants_of_a_condition_drop_widen_and_move_it() {
-        let when = "min(x) >= 0 && max(x) < min(y)";
-        let rule = row("t/in-range", (Types::Ints, Bits), "(floormod x y)", "x", when, "", "");
+        let row = "t/in-range: (floormod x y) => x when min(x) >= 0 && max(x) < min(y)";
         let expected = [
             "condition max(x) < min(y)",
             "condition min(x) >= 0",
@@ -547,13 +539,12 @@ mod tests {
             "range min(x) >= 0 && max(x) < max(y)",
             "division (cmod x y)",
         ];
-        assert_eq!(texts_of(rule), expected);
+        assert_eq!(texts_of(row), expected);
     }
 
     #[test]
     fn mutants_of_a_value_change_its_parts_and_itself() {
-        let (lhs, rhs) = ("(cmplt (floordiv x c0) c1)", "(cmplt x {c1 * c0})");
-        let rule = row("t/limit", (Types::Ints, Bits), lhs, rhs, "c0 > 0", "", "");
+        let row = "t/limit: (cmplt (floordiv x c0) c1) => (cmplt x {c1 * c0}) when c0 > 0";
         let expected = [
             "condition ",
             "constant c0 > 1",
@@ -567,22 +558,22 @@ mod tests {
             "factor (cmplt x {c1 })",
             "op (cmpne x {c1 * c0})",
         ];
-        assert_eq!(texts_of(rule), expected);
+        assert_eq!(texts_of(row), expected);
     }
 
     #[test]
     fn mutants_of_floats_keep_signs_of_zero_apart() {
-        let rule = row("t/zero", (Types::Floats, Ulp(1)), "(add x -0.0)", "(sub x y)", "", "", "");
-        assert!(texts_of(rule).is_empty(), "y is not bound, so no mutant loads");
-        let rule = Rule { rhs: "x", ..rule };
+        let row = "t/zero floats Ulp(1): (add x -0.0) => x";
         let expected =
             ["constant (add x 1.0)", "constant (add x -1.0)", "sign (add x 0.0)", "claim Bits"];
-        assert_eq!(texts_of(rule), expected);
+        assert_eq!(texts_of(row), expected);
+        let rule = Rule { rhs: "(sub x y)", ..parse_row(row).expect("a row") };
+        assert!(mutants(&rule, &[]).is_empty(), "y is not bound, so no mutant loads");
     }
 
     #[test]
     fn mutants_never_repeat_a_row_and_always_load() {
-        let table: Vec<Rule> = crate::rules::SYMBOLIC.iter().copied().flatten().copied().collect();
+        let table: Vec<Rule> = gradiff_rewrite::rows();
         let mut count = 0;
         for rule in &table {
             for mutant in mutants(rule, &table) {
@@ -597,8 +588,7 @@ mod tests {
 
     #[test]
     fn negations_are_dropped_and_groups_kept_whole() {
-        let (lhs, rhs) = ("(cmplt c0 x)", "(not (cmplt x {gcd(c0, 2) * (c0 + 1)}))");
-        let found = texts_of(row("t/not", (Types::Ints, Bits), lhs, rhs, "", "", ""));
+        let found = texts_of("t/not: (cmplt c0 x) => (not (cmplt x {gcd(c0, 2) * (c0 + 1)}))");
         for expected in [
             "factor (cmplt x {gcd(c0, 2) * (c0 + 1)})",
             "factor (not (cmplt x { (c0 + 1)}))",

@@ -1,14 +1,12 @@
 //! What the dtypes alone say of a condition.
 
 use gradiff_graph::{DType, Op};
+use gradiff_rewrite::syntax::{Expr, Operator, ParsedRule, Pattern, Question};
 
 use super::encode::Type;
 use super::instance::dtype_of;
 use super::parsed;
 use super::typing::Typing;
-use crate::condition::{Expr, Operator, Question};
-use crate::pattern::Pattern;
-use crate::ruleset::Compiled;
 
 /// What is known without any value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -107,7 +105,7 @@ fn ask(question: Question, first: Option<Type>, second: Option<Type>) -> Static 
 }
 
 /// The classes of the bitcasts on the left side and of their sources: they are of one size.
-pub(super) fn bitcasts(rule: &Compiled, typing: &Typing) -> Vec<[usize; 2]> {
+pub(super) fn bitcasts(rule: &ParsedRule, typing: &Typing) -> Vec<[usize; 2]> {
     fn walk(pattern: &Pattern, next: &mut usize, found: &mut Vec<[usize; 2]>) {
         let own = *next;
         *next += 1;
@@ -129,7 +127,7 @@ pub(super) fn is_of_one_size(bitcasts: &[[usize; 2]], types: &[Option<Type>]) ->
 }
 
 /// Whether all that is of the class are names that stand for an index.
-pub(super) fn is_index(rule: &Compiled, typing: &Typing, class: usize) -> bool {
+pub(super) fn is_index(rule: &ParsedRule, typing: &Typing, class: usize) -> bool {
     fn walk(pattern: &Pattern, is_index: bool, next: &mut usize, found: &mut Vec<(usize, bool)>) {
         found.push((*next, is_index && matches!(pattern, Pattern::Any(_))));
         *next += 1;

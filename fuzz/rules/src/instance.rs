@@ -6,15 +6,16 @@
 use std::sync::Arc;
 
 use gradiff_graph::{Arg, Constant, DType, Dims, Global, Op, UOp, Variable, evaluate, verify};
+use gradiff_rewrite::Rule;
+use gradiff_rewrite::syntax::is_constant_name;
 
-use crate::mutate::{Term, is_constant, pattern_tokens, tokens};
-use crate::rule::Rule;
+use crate::mutate::{Term, pattern_tokens, tokens};
 
 /// A number below the one asked for.
 pub(crate) type Dice<'d> = &'d mut dyn FnMut(u64) -> u64;
 
 /// A node of the shape of the rule's left side whose subject has this dtype (see
-/// [`Types`](crate::Types)), of a fold the fold itself; `None` if the rule starts from any op, or
+/// [`Types`](gradiff_rewrite::Types)), of a fold the fold itself; `None` if the rule starts from any op, or
 /// if the dtype does not go with it. The same dice give the same node. Floats are read from memory,
 /// integers and truth values are made of variables.
 pub fn instance(rule: &Rule, subject: DType, dice: &mut dyn FnMut(u64) -> u64) -> Option<UOp> {
@@ -113,9 +114,9 @@ impl<'t> Draw<'t, '_> {
         if let Some((_, node)) = self.known.iter().find(|(name, _)| *name == word) {
             return (node.dtype() == dtype).then(|| node.clone());
         }
-        let equated = if is_constant(word) { None } else { self.equated(word, dtype) };
+        let equated = if is_constant_name(word) { None } else { self.equated(word, dtype) };
         let node = match (equated, self.steps.clone()) {
-            _ if is_constant(word) => UOp::constant(self.constant(dtype)),
+            _ if is_constant_name(word) => UOp::constant(self.constant(dtype)),
             (Some(node), _) => node,
             (None, Some(range)) => self.of_fold(word, dtype, &range)?,
             _ if self.rule.given.contains("by simplex") && dtype.is_int() => self.plain(dtype),
@@ -603,7 +604,7 @@ fn literal(word: &str, dtype: DType) -> Option<Constant> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Mode, Options, RuleSet, Trace, rewrite};
+    use gradiff_rewrite::{Mode, Options, RuleSet, Trace, rewrite};
 
     /// Rows that start from any op at all, or that need other rows beside them.
     const ELSEWHERE: [&str; 3] = ["algebra/fold", "algebra/by-range", "validity/index"];
@@ -623,7 +624,7 @@ mod tests {
     fn instances_match_and_fire_for_all_rows_that_have_some() {
         let mut dice = dice();
         let mut silent = Vec::new();
-        for rule in crate::rules::SYMBOLIC.iter().copied().flatten() {
+        for rule in gradiff_rewrite::rules::SYMBOLIC.iter().copied().flatten() {
             let set = RuleSet::load(&[&[*rule]]).expect("the row loads");
             let dtypes = [DType::I32, DType::U8, DType::I8, DType::Bool, DType::F32];
             let fired = (0..4000).any(|number| {
@@ -642,7 +643,10 @@ mod tests {
 
     /// How many of some instances of a row a changed row treats in another way.
     fn apart(name: &str, change: &dyn Fn(&Rule) -> Rule) -> usize {
-        let row = *crate::rules::all().find(|row| row.name == name).expect("there is such a row");
+        let row = gradiff_rewrite::rows()
+            .into_iter()
+            .find(|row| row.name == name)
+            .expect("there is such a row");
         let sets = [row, change(&row)].map(|row| RuleSet::load_unordered(&[&[row]]).unwrap());
         let mut dice = dice();
         let nodes = (0..6000).filter_map(|_| instance(&row, DType::I8, &mut dice));

@@ -23,6 +23,7 @@
 //! everywhere; where the op needs the value, P(k) includes that the number is one of the dtype.
 
 use gradiff_graph::{Constant, Op};
+use gradiff_rewrite::syntax::{Expr, Operator, ParsedRule, Pattern, Question, is_constant_name};
 
 use super::Unsupported;
 use super::encode::{Encoder, Overflow, Slot, Type, Value, both, float_literal, float_sort};
@@ -31,9 +32,6 @@ use super::names::Role;
 use super::number::{Number, Theory};
 use super::parsed;
 use super::typing::{Typing, count};
-use crate::condition::{Expr, Operator, Question};
-use crate::pattern::{Pattern, is_constant_name};
-use crate::ruleset::Compiled;
 
 /// The steps that a query is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,7 +61,7 @@ pub(super) struct Fold {
 
 impl Steps {
     /// The queries that prove a rule together.
-    pub(super) fn of(rule: &Compiled) -> Vec<Steps> {
+    pub(super) fn of(rule: &ParsedRule) -> Vec<Steps> {
         let says = |wanted: &dyn Fn(&Expr, Operator, &Expr) -> bool| {
             parsed::conditions(rule).any(|condition| match condition {
                 Expr::Binary(operator, left, right) => wanted(left, *operator, right),
@@ -104,7 +102,7 @@ impl Steps {
 /// # Errors
 /// The rule has something that terms do not know.
 pub(super) fn write<'a>(
-    rule: &'a Compiled,
+    rule: &'a ParsedRule,
     typing: &'a Typing,
     types: &'a [Option<Type>],
     steps: Steps,
@@ -359,13 +357,13 @@ impl Encoder<'_> {
         let said = [slot, fold.range];
         let is_said =
             |part: &Expr| matches!(part, Expr::Ask(Question::Free, slots) if *slots == said);
-        is_constant_name(self.rule.slots.name(slot)) || parsed::conditions(self.rule).any(is_said)
+        is_constant_name(self.rule.name(slot)) || parsed::conditions(self.rule).any(is_said)
     }
 
     /// Whether a condition speaks of the number of steps and constants alone.
     fn is_about_size(&self, condition: &Expr) -> bool {
         let Some(fold) = &self.fold else { return false };
-        let is_constant = |slot: &usize| is_constant_name(self.rule.slots.name(*slot));
+        let is_constant = |slot: &usize| is_constant_name(self.rule.name(*slot));
         parsed::names(condition).iter().all(|slot| *slot == fold.range || is_constant(slot))
     }
 }

@@ -2,13 +2,12 @@
 //! side.
 
 use gradiff_graph::{DType, Op};
+use gradiff_rewrite::syntax::{Pattern, Question, is_constant_name};
 
 use super::Unsupported;
 use super::encode::{Encoder, Slot, Type, Value, both, float_sort};
 use super::number::Number;
 use super::parsed::{asks, is_in_equation, says};
-use crate::condition::Question;
-use crate::pattern::{Pattern, is_constant_name};
 
 /// How much longer an exact sum may be than a value, in bit-vectors.
 const EXACT_BITS: u32 = 4;
@@ -51,7 +50,7 @@ impl Encoder<'_> {
     }
 
     fn declare_slot(&mut self, slot: usize, role: Role) -> Result<Slot, Unsupported> {
-        let name = self.rule.slots.name(slot).to_owned();
+        let name = self.rule.name(slot).to_owned();
         let class = self.typing.of_slot(slot).ok_or(Unsupported::new("a name without a place"))?;
         let value = format!("v_{name}");
         match role {
@@ -152,7 +151,7 @@ impl Encoder<'_> {
     /// The ring term of a name that an equation takes apart is its exact sum.
     fn with_exact_sum(&mut self, slot: usize, value: Value, class: usize) -> Value {
         let Value::Int { read: Some(number), .. } = &value else { return value };
-        let name = self.rule.slots.name(slot);
+        let name = self.rule.name(slot);
         if !is_in_equation(self.rule, slot) || is_constant_name(name) {
             return value;
         }
@@ -170,13 +169,13 @@ impl Encoder<'_> {
         let Some(given) = &self.rule.given else { return };
         let guard = match self.fold {
             Some(_) => given.equations.iter().fold(String::from("true"), |all, (left, _)| {
-                let name = self.rule.slots.name(*left).to_owned();
+                let name = self.rule.name(*left).to_owned();
                 both(&all, &self.flag(&name))
             }),
             None => String::from("true"),
         };
         for slot in given.first..self.slots.len() {
-            let name = self.rule.slots.name(slot).to_owned();
+            let name = self.rule.name(slot).to_owned();
             let class = self.typing.of_slot(slot).unwrap_or_default();
             let bits = self.bits(class) + EXACT_BITS;
             let exact = self.script.unknown(&format!("v_{name}"), bits);
@@ -257,7 +256,7 @@ impl Encoder<'_> {
                 Value::Int { read: Some(ring.clone()), ring, class }
             }
             Value::Int { ring, class, .. } if is_in_equation(self.rule, slot) => {
-                let name = self.rule.slots.name(slot);
+                let name = self.rule.name(slot);
                 let exact = self.script.unknown(&format!("exact_{name}"), ring.bits + EXACT_BITS);
                 let congruent = self.congruent(&ring, &exact, class);
                 self.script.fact(congruent);
@@ -274,7 +273,7 @@ impl Encoder<'_> {
         let questions = [Question::Min, Question::Max];
         let is_asked = questions.iter().any(|question| asks(self.rule, *question, slot));
         if is_asked {
-            let name = self.rule.slots.name(slot).to_owned();
+            let name = self.rule.name(slot).to_owned();
             let read = self.as_read(&value, &name)?;
             if let Some((bounds, fact)) = self.bounds_of(&name, &read, class, false)? {
                 self.ordered.push(fact);

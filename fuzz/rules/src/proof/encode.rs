@@ -12,6 +12,8 @@
 //! written down in [`super::folds`].
 
 use gradiff_graph::{Constant, DType, Op};
+use gradiff_rewrite::Claim;
+use gradiff_rewrite::syntax::{Literal, ParsedRule, Pattern, Question, is_constant_name};
 
 use super::folds::Fold;
 use super::lemmas::Finder;
@@ -20,10 +22,6 @@ use super::number::{Number, Rounding, Script, Theory};
 use super::parsed::{self, says};
 use super::typing::Typing;
 use super::{Obligation, Unsupported};
-use crate::condition::Question;
-use crate::pattern::{Literal, Pattern, is_constant_name};
-use crate::rule::Claim;
-use crate::ruleset::Compiled;
 
 /// The dtype of a class of positions in one query.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,7 +93,7 @@ pub(super) struct Slot {
 
 /// One way to write a rule down.
 pub(super) struct Encoder<'a> {
-    pub(super) rule: &'a Compiled,
+    pub(super) rule: &'a ParsedRule,
     pub(super) typing: &'a Typing,
     types: &'a [Option<Type>],
     pub(super) script: Script,
@@ -125,7 +123,7 @@ pub(super) struct Encoder<'a> {
 impl<'a> Encoder<'a> {
     /// Nothing but the ranges of the dtypes.
     pub(super) fn new(
-        rule: &'a Compiled,
+        rule: &'a ParsedRule,
         typing: &'a Typing,
         types: &'a [Option<Type>],
         theory: Theory,
@@ -137,7 +135,7 @@ impl<'a> Encoder<'a> {
             types,
             script: Script::new(theory),
             overflow,
-            slots: vec![None; rule.slots.count()],
+            slots: vec![None; rule.name_count()],
             assumed: Vec::new(),
             ordered: Vec::new(),
             goals: Vec::new(),
@@ -159,7 +157,7 @@ impl<'a> Encoder<'a> {
     /// # Errors
     /// The rule has something that these terms do not know.
     pub(super) fn write(
-        rule: &'a Compiled,
+        rule: &'a ParsedRule,
         typing: &'a Typing,
         types: &'a [Option<Type>],
         theory: Theory,
@@ -195,7 +193,7 @@ impl<'a> Encoder<'a> {
         for condition in parsed::conditions(self.rule) {
             let Some([multiple, divisor]) = parsed::multiple(condition) else { continue };
             let [multiple, divisor] =
-                [multiple, divisor].map(|slot| format!("v_{}", self.rule.slots.name(slot)));
+                [multiple, divisor].map(|slot| format!("v_{}", self.rule.name(slot)));
             let mut divisions = self.script.divisions.iter();
             let known = divisions.find(|known| {
                 known.numerator == multiple
@@ -253,12 +251,12 @@ impl<'a> Encoder<'a> {
 
     /// The names whose values make a counter-example.
     fn values(&self) -> Vec<String> {
-        let bound = 1..self.rule.given.as_ref().map_or(self.slots.len(), |given| given.first);
+        let bound = self.rule.left_names();
         let is_range = |slot: &usize| self.size(*slot).is_ok();
         let names = bound.filter(|slot| {
             !is_range(slot) && matches!(&self.slots[*slot], Some(slot) if is_plain(slot))
         });
-        names.map(|slot| format!("v_{}", self.rule.slots.name(slot))).collect()
+        names.map(|slot| format!("v_{}", self.rule.name(slot))).collect()
     }
 
     pub(super) fn type_of(&self, class: usize) -> Type {
@@ -343,7 +341,7 @@ impl<'a> Encoder<'a> {
             Pattern::Any(slot) | Pattern::Constant(slot) => {
                 let known = self.slots[*slot].clone();
                 let known = known.ok_or(Unsupported::new("a name without a value"))?;
-                let name = self.rule.slots.name(*slot).to_owned();
+                let name = self.rule.name(*slot).to_owned();
                 let may_lack = self.has_choice() && !is_constant_name(&name);
                 let defined = if may_lack { self.flag(&name) } else { always };
                 Ok((known.value, defined))
@@ -366,7 +364,7 @@ impl<'a> Encoder<'a> {
                     values.push(value);
                     defined.push(is_defined);
                 }
-                let shown = parsed::show(pattern, &self.rule.slots);
+                let shown = parsed::show(pattern, self.rule);
                 let is_exact = name.is_some_and(|slot| says(self.rule, Question::NoWrap, slot));
                 if is_exact {
                     for value in &mut values {

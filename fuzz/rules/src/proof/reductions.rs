@@ -2,13 +2,11 @@
 //! compared at drawn points wherever the rule fires. Picked loads are checked where kernels are.
 
 use gradiff_graph::{Arg, Constant, DType, Op, Sources, UOp, Variable, evaluate, infix};
+use gradiff_rewrite::syntax::ParsedRule;
+use gradiff_rewrite::{Claim, Rule, RuleSet};
 use rustc_hash::FxHashMap;
 
-use crate::driver::{Options, Scope, Trace};
-use crate::pattern::{Bindings, Pattern, Slots};
-use crate::proof::CounterExample;
-use crate::rule::{Claim, Mode, Rule};
-use crate::ruleset::RuleSet;
+use super::CounterExample;
 
 /// Numbers from a seed: splitmix64.
 struct Random(u64);
@@ -130,6 +128,11 @@ fn value(node: &UOp, given: &mut FxHashMap<UOp, Constant>) -> Option<Constant> {
     evaluate(node.op(), node.dtype(), &src?)
 }
 
+/// How many steps a range has.
+fn size(range: &UOp) -> Option<i128> {
+    range.src().first()?.as_int().map(|end| end.max(0))
+}
+
 fn folded(
     op: Op,
     fold: &UOp,
@@ -142,7 +145,7 @@ fn folded(
     };
     let outer = given.remove(range);
     let mut sum = start;
-    for step in 0..crate::reduce::size(range)? {
+    for step in 0..size(range)? {
         given.insert(range.clone(), Constant::int(range.dtype(), step));
         sum = folded(op, fold, ranges, sum, given)?;
     }
@@ -182,38 +185,30 @@ fn dtype_of(rule: &Rule, name: &str, dtype: DType) -> DType {
 }
 
 /// How many points each left side is tried at.
-pub(crate) const POINTS: usize = 6;
+pub(super) const POINTS: usize = 6;
 
-/// How often the rule fired; a row that cannot be read never does.
+/// How often the rule fired.
 ///
 /// # Errors
 /// The first point at which the sides differ.
-pub(crate) fn check(rule: Rule) -> Result<usize, Box<CounterExample>> {
-    let mut slots = Slots::new();
-    let read = Pattern::parse_left(rule.lhs, &mut slots);
-    let (Ok(set), Ok(lhs)) = (RuleSet::load(&[&[rule]]), read) else { return Ok(0) };
+pub(super) fn check(rule: &ParsedRule, set: &RuleSet) -> Result<usize, Box<CounterExample>> {
+    let row = rule.row;
     let random = &mut Random(1);
-    let (options, mut trace) =
-        (Options { mode: Mode::Fast, ..Options::default() }, Trace::default());
-    let mut scope = Scope::new(&set, &options, &mut trace);
     let mut fired = 0;
     for _ in 0..20_000 {
         let dtype = random.pick(&[DType::I8, DType::U8, DType::I32, DType::F32]);
         let steps = random.pick(&[1, 2, 3, 3, 4, 5, 9, 0]);
         let ranges = [range(0, steps), range(1, random.pick(&[1, 3]))];
         let mut drawn = Drawn { random, ranges: ranges.clone() };
-        let nodes: Vec<UOp> = (1..slots.count())
-            .map(|slot| match slots.name(slot) {
+        let nodes: Vec<UOp> = rule
+            .left_names()
+            .map(|slot| match rule.name(slot) {
                 "r" => ranges[0].clone(),
                 name if name.starts_with('c') => UOp::int(dtype, drawn.random.pick(&[1, 2, 3, -2])),
-                name => drawn.node(dtype_of(&rule, name, dtype)),
+                name => drawn.node(dtype_of(&row, name, dtype)),
             })
             .collect();
-        let mut bound = Bindings::default();
-        (1..).zip(&nodes).for_each(|(slot, node)| {
-            bound.bind(slot, node);
-        });
-        let Some(one) = lhs.build(dtype, &bound, &mut scope) else { continue };
+        let Some(one) = rule.build_left(dtype, &nodes) else { continue };
         if gradiff_graph::verify(&one).is_err() {
             continue;
         }
@@ -221,9 +216,9 @@ pub(crate) fn check(rule: Rule) -> Result<usize, Box<CounterExample>> {
         let more = random.below(3) == 0;
         let src: Sources = one.src().iter().chain(more.then_some(&ranges[1])).cloned().collect();
         let left = one.with_src(src);
-        let Some(right) = set.get(0).apply(&left, &mut scope) else { continue };
+        let Some(right) = rule.apply(&left, set) else { continue };
         fired += 1;
-        compare(random, rule, &left, &right, &ranges[1])?;
+        compare(random, row, &left, &right, &ranges[1])?;
     }
     Ok(fired)
 }
@@ -239,10 +234,7 @@ fn compare(
         left.toposort().into_iter().filter(|node| node.op() == Op::DefineVar).collect();
     for step in 0..POINTS as i128 {
         let mut given: FxHashMap<UOp, Constant> = FxHashMap::default();
-        given.insert(
-            outer.clone(),
-            Constant::int(INDEX, step % crate::reduce::size(outer).unwrap_or(1)),
-        );
+        given.insert(outer.clone(), Constant::int(INDEX, step % size(outer).unwrap_or(1)));
         given.extend(variables.iter().map(|node| (node.clone(), point(random, node))));
         let Some(expected) = value(left, &mut given) else { continue };
         let found = value(right, &mut given);
@@ -265,16 +257,17 @@ fn compare(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rule::{Types, row};
+    use crate::proof::{exhaust, parse_row};
+    use gradiff_rewrite::rules::REDUCE;
 
     #[test]
     fn every_row_keeps_its_claim() {
         let mut problems = Vec::new();
-        for rule in crate::rules::REDUCE {
-            match check(*rule) {
+        for rule in REDUCE {
+            match exhaust(rule) {
                 Err(problem) => problems.push(format!("{}: {problem}", rule.name)),
-                Ok(fired) if fired < 5 => {
-                    problems.push(format!("{} fired {fired} times", rule.name))
+                Ok(found) if found.fired < 5 => {
+                    problems.push(format!("{} fired {} times", rule.name, found.fired))
                 }
                 Ok(_) => {}
             }
@@ -284,10 +277,8 @@ mod tests {
 
     #[test]
     fn check_false_rows_fails() {
-        let bits = (Types::Any, Claim::Bits);
-        let named = |name: &str| {
-            *crate::rules::REDUCE.iter().find(|rule| rule.name == name).expect("a row")
-        };
+        let read = |text| parse_row(text).expect("a row");
+        let named = |name: &str| *REDUCE.iter().find(|rule| rule.name == name).expect("a row");
         let without = |name: &str, part: &str| {
             let rule = named(name);
             assert!(rule.when.contains(part), "{name}");
@@ -295,8 +286,8 @@ mod tests {
             Rule { when: when.replace("true_of_all", "0 == 0").leak(), ..rule }
         };
         let rows = [
-            row("test/varies", bits, "(reduce.add v r)", "(mul v {size(r)})", "isint(v)", "", ""),
-            row("test/one", bits, "(reduce.max v r)", "v", "free(v, r)", "", ""),
+            read("test/varies any: (reduce.add v r) => (mul v {size(r)}) when isint(v)"),
+            read("test/one any: (reduce.max v r) => v when free(v, r)"),
             without("reduce/max-of-sum", "nowrap(s)"),
             without("reduce/max-of-product", "c0 > 0"),
             without("reduce/sum-of-product", "free(y, r)"),
@@ -308,7 +299,7 @@ mod tests {
             without("reduce/count-between", "max(y) <= min(z)"),
         ];
         for rule in rows {
-            assert!(check(rule).is_err(), "{} where {}", rule.name, rule.when);
+            assert!(exhaust(&rule).is_err(), "{} where {}", rule.name, rule.when);
         }
     }
 }
