@@ -56,8 +56,8 @@ pub enum Question {
     Before,
     /// Whether two nodes have one op.
     SameOp,
-    /// The count of operands of a chain of the node's op; 17 stands for more than 16, and for a chain
-    /// that has a part of itself twice.
+    /// The count of operands of a chain of the node's op; 17 stands for more than 16, and for a
+    /// chain that has a part of itself twice.
     Operands,
     /// Whether a node, or each node of a sum, has one value over a range: it is not made from the
     /// range.

@@ -1,7 +1,7 @@
 //! Patterns and templates: the two sides of a rule, parsed from text.
 //!
-//! The language is told in [`crate::rules`]. Operands stand in the order in which they are written:
-//! nothing is tried twice, so matching is one walk.
+//! The language is described in [`crate::rules`]. Operands stand in the order in which they are
+//! written: nothing is tried twice, so matching is one walk.
 
 use gradiff_graph::{Arg, Constant, DType, Dims, Op, Sources, UOp};
 
@@ -196,9 +196,9 @@ pub enum Pattern {
     Literal(Literal),
     /// A node of this op; it may have a name, of this number.
     Node(Op, Vec<Pattern>, Option<usize>),
-    /// A fold by this op of a value over one range: `(reduce.add v r)`. On the left it also matches
-    /// a fold over several ranges, of which r is any one.
-    Fold(Op, Box<[Pattern; 2]>),
+    /// A reduction by this op of a value over one range: `(reduce.add v r)`. On the left it also
+    /// matches a reduction over several ranges, of which r is any one.
+    Reduce(Op, Box<[Pattern; 2]>),
     /// Right side: a constant of the surrounding dtype.
     Value(Expr),
     /// Right side: what a Rust function says.
@@ -265,11 +265,11 @@ impl Pattern {
         while !lexer.take(")") {
             src.push(Pattern::parse(lexer, slots, is_left)?);
         }
-        if let Some(fold) = word.strip_prefix("reduce.") {
-            let op = Op::from_name(fold).ok_or(format!("there is no op {fold}"))?;
+        if let Some(name) = word.strip_prefix("reduce.") {
+            let op = Op::from_name(name).ok_or(format!("there is no op {name}"))?;
             let pair = <[Pattern; 2]>::try_from(src);
             let pair = pair.map_err(|src| format!("{word} with {} sources", src.len()))?;
-            return Ok(Pattern::Fold(op, Box::new(pair)));
+            return Ok(Pattern::Reduce(op, Box::new(pair)));
         }
         if word == "not" {
             src.push(Pattern::Literal(Literal::Truth(true)));
@@ -287,7 +287,7 @@ impl Pattern {
     pub(crate) fn op(&self) -> Option<Op> {
         match self {
             Pattern::Node(op, ..) => Some(*op),
-            Pattern::Fold(..) => Some(Op::Reduce),
+            Pattern::Reduce(..) => Some(Op::Reduce),
             Pattern::Constant(_) | Pattern::Literal(_) => Some(Op::Const),
             _ => None,
         }
@@ -305,7 +305,7 @@ impl Pattern {
                     && name.is_none_or(|slot| bound.bind(slot, uop))
                     && src.iter().zip(uop.src()).all(|(pattern, uop)| pattern.matches(uop, bound))
             }
-            Pattern::Fold(op, src) => {
+            Pattern::Reduce(op, src) => {
                 matches!(uop.arg(), Arg::Reduce(of, _) if of == op && uop.op() == Op::Reduce)
                     && uop.src().len() == 2
                     && src.iter().zip(uop.src()).all(|(pattern, uop)| pattern.matches(uop, bound))
@@ -330,7 +330,7 @@ impl Pattern {
                 Some(UOp::constant(Constant::int(dtype, value)))
             }
             Pattern::Computed(Computed(function)) => function(bound.node(0)?, scope),
-            Pattern::Fold(op, src) => {
+            Pattern::Reduce(op, src) => {
                 let [value, range] = &**src;
                 let value = value.build(dtype, bound, scope)?;
                 let src = [value, range.build(DType::I32, bound, scope)?];
@@ -378,7 +378,7 @@ impl Pattern {
             }
             Pattern::Node(op, ..) if op.is_comparison() => Some(self),
             Pattern::Node(Op::Cast | Op::Bitcast, ..) => None,
-            Pattern::Fold(_, src) => src[0].dtype_source(),
+            Pattern::Reduce(_, src) => src[0].dtype_source(),
             Pattern::Node(op, src, _) => {
                 let values = if *op == Op::Where { &src[1..] } else { &src[..] };
                 values.iter().find_map(Pattern::dtype_source)

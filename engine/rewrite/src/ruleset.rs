@@ -150,7 +150,7 @@ impl RuleSet {
 /// For the first two sources of a left side, the ops that they may have, one bit each.
 fn source_ops(lhs: &Pattern) -> [u64; 2] {
     let mut sources = [u64::MAX; 2];
-    if let Pattern::Fold(_, src) = lhs {
+    if let Pattern::Reduce(_, src) = lhs {
         sources[0] = src[0].op().map_or(u64::MAX, |op| 1 << op as u32);
     }
     if let Pattern::Node(_, src, _) = lhs {

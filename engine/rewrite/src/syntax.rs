@@ -1,8 +1,8 @@
 //! Rows, parsed: the language of rules as trees, for code that reasons about rules.
 //!
 //! In: a [`Rule`], whose texts are in the language of [`rules`](crate::rules). Out: a
-//! [`ParsedRule`], both sides, conditions and equations as data. The matcher runs these very trees, so
-//! that a proof is about the rule that is applied.
+//! [`ParsedRule`], both sides, conditions and equations as data. The matcher runs these very trees,
+//! so that a proof is about the rule that is applied.
 
 use std::ops::Range;
 
@@ -101,7 +101,7 @@ impl ParsedRule {
         if !self.row.types.has(subject) {
             return None;
         }
-        if let Pattern::Fold(..) = self.lhs
+        if let Pattern::Reduce(..) = self.lhs
             && 2 < uop.src().len()
         {
             return reduce::one_by_one(uop, |one| self.apply_in(one, scope));

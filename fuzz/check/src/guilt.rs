@@ -3,7 +3,8 @@
 
 use gradiff::UOp;
 use gradiff::graph::infix;
-use gradiff::rewrite::{Claim, RuleSet, Step, Trace, bounds, row, rows};
+use gradiff::rewrite::rules::{row, rows};
+use gradiff::rewrite::{Claim, RuleSet, Step, Trace, bounds};
 use gradiff_rules::proof;
 use gradiff_rules::witness::{Hint, Stray, stray, witness};
 

@@ -56,7 +56,8 @@ pub use equal::{Equal, equal_views};
 pub use expects::check_expects;
 pub use exprs::{check_expr, to_uop};
 pub use gradiff::kernel::{Opt, OptOp};
-pub use gradiff::rewrite::{Rule, Types, rows};
+pub use gradiff::rewrite::rules::rows;
+pub use gradiff::rewrite::{Rule, Types};
 pub use guilt::Guilt;
 pub use kernels::{
     COMPILED, DIRECT, check_cases, check_kernels, check_texts, count_of_cases, drawn_kernel,

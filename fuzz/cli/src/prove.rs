@@ -120,7 +120,7 @@ fn settle_all(rules: &[(Rule, bool)], has_solver: bool, options: &Prove) -> Vec<
             let started = Instant::now();
             let mut ask =
                 |query: &Obligation| solver.as_mut().map_or(Answer::Unknown, |z3| z3.ask(query));
-            let (verdict, note) = proof::settle(rule, has_solver.then_some(&mut ask));
+            let (verdict, note) = proof::decide(rule, has_solver.then_some(&mut ask));
             if crate::interrupt::is_asked() {
                 break;
             }

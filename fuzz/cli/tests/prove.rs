@@ -187,7 +187,7 @@ fn false_folds_are_refuted_by_small_cases_or_left_open() {
     };
     let mut open = Vec::new();
     for rule in false_folds() {
-        match proof::settle(&rule, has_solver().then_some(&mut ask)).0 {
+        match proof::decide(&rule, has_solver().then_some(&mut ask)).0 {
             proof::Verdict::Refuted(_) => {}
             // Where the arithmetic of a count wraps small cases hardly come.
             proof::Verdict::Open(_) => open.push((rule.name, rule.when)),

@@ -17,13 +17,13 @@ use gradiff_rewrite::{Claim, Rule, RuleSet, Types};
 pub struct Mutant {
     /// The changed row; it has the name of the row it comes from.
     pub rule: Rule,
-    /// What was done, one of [`KINDS`].
+    /// The kind of change, one of [`KINDS`].
     pub kind: &'static str,
     /// The changed field: `lhs`, `rhs`, `when`, `given`, `types` or `claim`.
     pub field: &'static str,
 }
 
-/// What can be done to a row, and what it stands for.
+/// The kinds of changes, each with its meaning.
 pub const KINDS: [(&str, &str); 10] = [
     ("condition", "one condition dropped"),
     ("constant", "a constant off by one"),
@@ -75,7 +75,7 @@ pub fn mutants(rule: &Rule, table: &[Rule]) -> Vec<Mutant> {
     found
 }
 
-/// Whether the left side divides by 0: what comes out may be anything.
+/// Returns whether the left side divides by 0: what comes out may be anything.
 fn is_void(lhs: &str) -> bool {
     fn divides(term: &Term, lhs: &str) -> bool {
         let divisor = term.sources.get(1).map_or("", |source| &lhs[source.range.clone()]);
@@ -85,7 +85,7 @@ fn is_void(lhs: &str) -> bool {
     Term::read(lhs, &pattern_tokens(lhs), &mut 0).is_some_and(|term| divides(&term, lhs))
 }
 
-/// All that a row does, its name and stories left out.
+/// All that a row does, its name and comments left out.
 fn key(rule: &Rule) -> String {
     let squeezed = |text: &str| text.split_whitespace().collect::<String>();
     let sides = [rule.lhs, rule.rhs, rule.when, rule.given].map(|text| {
@@ -197,7 +197,7 @@ fn literals(text: &str, tokens: &[Range<usize>]) -> Vec<Edit> {
     found
 }
 
-/// What is done to a condition.
+/// The changes of a condition.
 fn condition(text: &str) -> Vec<Edit> {
     let tokens = tokens(text);
     let mut found = conjuncts(text, &tokens);
@@ -215,7 +215,7 @@ fn condition(text: &str) -> Vec<Edit> {
     found
 }
 
-/// What is done to equations: signs and numbers. What no finder proposes makes the row idle.
+/// The changes of equations: signs and numbers. A sum that no finder proposes makes the row idle.
 fn equations(text: &str) -> Vec<Edit> {
     let tokens = tokens(text);
     let mut found = literals(text, &tokens);
@@ -223,7 +223,7 @@ fn equations(text: &str) -> Vec<Edit> {
     found
 }
 
-/// Whether the edit says the same as a range made wider: `> 0` and `> -1` is `>= 0`.
+/// Returns whether the edit says the same as a range made wider: `> 0` and `> -1` is `>= 0`.
 fn is_range(text: &str, edit: &Edit) -> bool {
     let old = text[edit.range.clone()].parse::<i64>();
     let (Ok(old), Ok(new)) = (old, edit.text.parse::<i64>()) else { return false };
@@ -281,7 +281,7 @@ fn replaced(
     found
 }
 
-/// What is done to a right side that is a pattern.
+/// The changes of a right side that is a pattern.
 fn right(rule: &Rule) -> Vec<Edit> {
     const OPS: [(&str, &str); 8] = [
         ("add", "sub"),
@@ -375,7 +375,7 @@ impl Term {
         }
     }
 
-    /// What may come in place of the whole term.
+    /// Terms that may replace the whole term, each with the kind of change.
     fn changes(&self, text: &str, types: Types) -> Vec<(&'static str, String)> {
         const ORDERED: [&str; 10] =
             ["sub", "fdiv", "floordiv", "floormod", "cdiv", "cmod", "cmplt", "shl", "shr", "pow"];
@@ -406,7 +406,7 @@ impl Term {
     }
 }
 
-/// What is done inside a computed value: `+` for `-`, a factor or a term dropped.
+/// The changes inside a computed value: `+` for `-`, a factor or a term dropped.
 fn value_edits(text: &str, range: &Range<usize>) -> Vec<Edit> {
     const OPS: [(&str, &str); 4] = [("+", "-"), ("min", "max"), ("max", "min"), ("//", "*")];
     let inside: Vec<Range<usize>> = tokens(&text[range.clone()])
@@ -573,7 +573,7 @@ mod tests {
 
     #[test]
     fn mutants_never_repeat_a_row_and_always_load() {
-        let table: Vec<Rule> = gradiff_rewrite::rows();
+        let table: Vec<Rule> = gradiff_rewrite::rules::rows();
         let mut count = 0;
         for rule in &table {
             for mutant in mutants(rule, &table) {

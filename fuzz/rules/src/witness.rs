@@ -1,7 +1,7 @@
-//! Is an application of a rule false where it stands? Both nodes are evaluated at many points:
+//! Points at which an application of a rule is false. Both nodes are evaluated at many points:
 //! variables, ranges and memory hold free values within their bounds, corners first.
 //!
-//! Undefined values accuse nobody: where the node before is undefined the one after may be
+//! Undefined values attribute nothing: where the node before is undefined the one after may be
 //! anything. What cannot be evaluated here (trackers, loops that are too long) is undefined.
 
 use gradiff_graph::{Arg, Constant, DType, Op, UOp, evaluate, infix};
@@ -22,12 +22,7 @@ const NODES: usize = 4_000;
 const EVALUATIONS: usize = 1 << 20;
 
 /// A point at which `after` is not what `claim` says of `before`, in words: `x=-9, c=4: 2 became
-/// 3`. `None` if no point tried shows a difference.
-pub fn local_witness(before: &UOp, after: &UOp, claim: Claim) -> Option<String> {
-    witness(before, after, claim, &Hint::new())
-}
-
-/// As [`local_witness`]; the point of the hint is tried as well.
+/// 3`; the point of the hint is tried as well. `None` if no point tried shows a difference.
 pub fn witness(before: &UOp, after: &UOp, claim: Claim, hint: &Hint) -> Option<String> {
     let mut machine = Machine::new(&[before, after])?;
     let (before, after) = (machine.places[before], machine.places[after]);
@@ -66,14 +61,14 @@ pub fn stray(graphs: &[&UOp], hint: &Hint) -> Option<Stray> {
     })
 }
 
-/// What a node is at one point.
+/// The value of a node at one point.
 #[derive(Clone, Debug, PartialEq)]
 enum Value {
     Undefined,
     Element(Constant),
     /// A slot and an element of it; `None` behind a closed gate.
     Place(Option<(usize, i128)>),
-    /// What is written where; an undefined value may be anything.
+    /// Stores: slot, element, value; an undefined value may be anything.
     Stores(Vec<(usize, i128, Option<Constant>)>),
 }
 
@@ -106,8 +101,8 @@ impl From<Option<Constant>> for Value {
     }
 }
 
-/// Whether `after` is as claimed; `floats` are the largest magnitude on the way to both, and how
-/// many roundings there are.
+/// Returns whether `after` is as claimed; `floats` are the largest magnitude on the way to both,
+/// and how many roundings there are.
 fn is_kept(claim: Claim, before: &Value, after: &Value, floats: impl Fn() -> (f64, f64)) -> bool {
     let (x, y) = match (before, after) {
         (Value::Undefined, _) => return true,
@@ -146,7 +141,7 @@ struct Machine {
     order: Vec<UOp>,
     places: FxHashMap<UOp, usize>,
     src: Vec<Vec<usize>>,
-    /// What each step of a reduction computes anew.
+    /// The nodes that each iteration of a reduction computes anew.
     bodies: FxHashMap<usize, Vec<usize>>,
     /// Variables and free ranges, with values to try, those near zero first.
     leaves: Vec<(usize, Vec<Constant>)>,
@@ -155,7 +150,7 @@ struct Machine {
     near: Vec<i128>,
     /// Memory holds what this number makes of a place.
     salt: u64,
-    /// Steps of folds at this point.
+    /// Iterations of reductions at this point.
     steps: usize,
     left: usize,
 }
@@ -207,8 +202,8 @@ impl Machine {
         Some(machine)
     }
 
-    /// What depends on the ranges of a reduction and is part of its value, in order. A fold over a
-    /// range has one value along it.
+    /// The nodes of a reduction's value that depend on its ranges, in order. A reduction over a
+    /// range has one value for all of it.
     fn body(&self, reduce: usize) -> Vec<usize> {
         let (value, ranges) = (self.src[reduce][0], &self.src[reduce][1..]);
         let inside: Vec<usize> =
@@ -361,7 +356,7 @@ impl Machine {
         inside.map_or(Value::Undefined, |at| Value::Place(Some((global.slot, at))))
     }
 
-    /// What memory holds: small numbers and odd ones, the same at each read.
+    /// The content of memory: small numbers and odd ones, the same at each read.
     fn read(&self, node: &UOp, slot: usize, place: i128) -> Value {
         let mut state = (self.salt << 8 | slot as u64) ^ (place as u64).wrapping_mul(0x9e37_79b9);
         (0..3).for_each(|_| {
@@ -466,7 +461,7 @@ mod tests {
 
     /// The witness; empty if there must be none.
     fn check(before: UOp, after: UOp, claim: Claim, expected: &str) {
-        let found = local_witness(&before, &after, claim).unwrap_or_default();
+        let found = witness(&before, &after, claim, &Hint::new()).unwrap_or_default();
         assert_eq!(found, expected, "{} -> {}", infix(&before), infix(&after));
     }
 
@@ -504,10 +499,10 @@ mod tests {
         check(plus(x.clone(), 0.0), x.clone(), Claim::Value, "");
         let twice = plus(plus(x.clone(), 0.1), 0.2);
         check(twice.clone(), plus(x.clone(), 0.3), Claim::Ulp(1), "");
-        let found = local_witness(&twice, &plus(x.clone(), 0.4), Claim::Ulp(1));
+        let found = witness(&twice, &plus(x.clone(), 0.4), Claim::Ulp(1), &Hint::new());
         assert!(found.is_some());
         let times_zero = UOp::binary(Op::Mul, x.clone(), float(0.0));
-        let found = local_witness(&times_zero, &float(0.0), Claim::Value);
+        let found = witness(&times_zero, &float(0.0), Claim::Value, &Hint::new());
         assert_eq!(found.as_deref(), Some("x=NaN: NaN became 0.0"));
         check(times_zero, float(0.0), Claim::Finite, "x=-0.0: -0.0 became 0.0");
     }
@@ -529,15 +524,15 @@ mod tests {
             UOp::new(Op::Range, DType::I32, [UOp::int(DType::I32, 3 + axis)], Arg::plain_axis(axis))
         };
         let (r, q) = (range(0), range(1));
-        let fold = |value: &UOp, ranges: &[&UOp]| {
+        let reduction = |value: &UOp, ranges: &[&UOp]| {
             let src: Vec<UOp> = [value].iter().chain(ranges).map(|node| (*node).clone()).collect();
             UOp::new(Op::Reduce, DType::I32, src, Arg::Reduce(Op::Add, Default::default()))
         };
         let value = UOp::binary(Op::Add, r.clone(), variable(DType::I32, -5, 5));
-        let both = fold(&value, &[&r, &q]);
+        let both = reduction(&value, &[&r, &q]);
         let four = UOp::int(DType::I32, 4);
-        let inside = fold(&UOp::binary(Op::Mul, value.clone(), four.clone()), &[&r]);
+        let inside = reduction(&UOp::binary(Op::Mul, value.clone(), four.clone()), &[&r]);
         check(both.clone(), inside, Claim::Bits, "");
-        check(both, fold(&fold(&value, &[&q]), &[&r]), Claim::Bits, "");
+        check(both, reduction(&reduction(&value, &[&q]), &[&r]), Claim::Bits, "");
     }
 }

@@ -15,15 +15,15 @@ use super::typing::{Kind, Typing};
 use super::value::Tape;
 use super::{parsed, reductions, statics};
 
-/// What was tried without finding a difference.
+/// Counts of what was tried without finding a difference.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Exhausted {
-    /// How many left sides the rule applied to.
-    pub fired: usize,
-    /// How many points both sides were evaluated at.
-    pub points: usize,
-    /// Whether every combination of the domain was tried; else they were taken in even steps.
-    pub is_complete: bool,
+pub(super) struct Exhausted {
+    /// Count of left sides that the rule applied to.
+    pub(super) fired: usize,
+    /// Count of points at which both sides were evaluated.
+    pub(super) points: usize,
+    /// True if every combination of the domain was tried; else they were taken in even steps.
+    pub(super) is_complete: bool,
 }
 
 /// A point at which a rule breaks its claim.
@@ -35,7 +35,7 @@ pub struct CounterExample {
     pub dtype: String,
     /// Both sides as expressions.
     pub sides: [String; 2],
-    /// What they are at this point.
+    /// Their values at this point.
     pub results: [String; 2],
 }
 
@@ -50,14 +50,14 @@ impl std::fmt::Display for CounterExample {
     }
 }
 
-/// How many points one typing of a rule is tried at, at most.
+/// Limit of the points at which one typing of a rule is tried.
 const BUDGET: usize = 300_000;
 
 /// Tries the rule on everything small.
 ///
 /// # Errors
 /// The first point at which it breaks its claim.
-pub fn exhaust(rule: &Rule) -> Result<Exhausted, Box<CounterExample>> {
+pub(super) fn exhaust(rule: &Rule) -> Result<Exhausted, Box<CounterExample>> {
     exhaust_within(rule, BUDGET)
 }
 
@@ -66,10 +66,10 @@ pub fn exhaust(rule: &Rule) -> Result<Exhausted, Box<CounterExample>> {
 ///
 /// # Errors
 /// The first point at which the rule breaks its claim.
-pub fn exhaust_within(rule: &Rule, budget: usize) -> Result<Exhausted, Box<CounterExample>> {
+fn exhaust_within(rule: &Rule, budget: usize) -> Result<Exhausted, Box<CounterExample>> {
     let mut found = Exhausted { is_complete: true, ..Exhausted::default() };
     let Some((rule, set)) = loaded(rule) else { return Ok(Exhausted::default()) };
-    if matches!(rule.lhs, Pattern::Fold(..)) {
+    if matches!(rule.lhs, Pattern::Reduce(..)) {
         let fired = reductions::check(&rule, &set)?;
         return Ok(Exhausted { fired, points: fired * reductions::POINTS, is_complete: false });
     }
@@ -86,7 +86,8 @@ pub fn exhaust_within(rule: &Rule, budget: usize) -> Result<Exhausted, Box<Count
     Ok(found)
 }
 
-/// Whether `point` makes a difference on this very left side: for counter-examples of the solver.
+/// Returns whether `point` makes a difference on this very left side: for counter-examples of the
+/// solver.
 pub(super) fn replay(
     rule: &Rule,
     types: &[Option<Type>],
@@ -153,7 +154,8 @@ fn has_cast(pattern: &Pattern) -> bool {
     }
 }
 
-/// Whether a rule looks deeper than its pattern: its names must then stand for compound nodes.
+/// Returns whether a rule looks deeper than its pattern: its names must then stand for compound
+/// nodes.
 fn is_deep(rule: &ParsedRule) -> bool {
     let asks = |question| (0..rule.name_count()).any(|slot| parsed::asks(rule, question, slot));
     let is_about_form = asks(Question::Before) || asks(Question::SameOp);
@@ -379,7 +381,8 @@ impl Iterator for Steps {
 mod tests {
     use super::*;
     use crate::proof::parse_row;
-    use gradiff_rewrite::{Claim, rows};
+    use gradiff_rewrite::Claim;
+    use gradiff_rewrite::rules::rows;
 
     #[test]
     fn every_row_keeps_its_claim() {

@@ -281,7 +281,7 @@ pub(super) fn build(
             }
             Some(UOp::new(*op, dtype, built, Arg::None))
         }
-        Pattern::Fold(..) | Pattern::Value(_) | Pattern::Computed(_) => None,
+        Pattern::Reduce(..) | Pattern::Value(_) | Pattern::Computed(_) => None,
     }
 }
 

@@ -1,4 +1,4 @@
-//! Whether the right side is what the claim promises, at one point.
+//! Judges whether the right side is as the claim promises, at one point.
 
 use gradiff_graph::{Constant, DType};
 use gradiff_rewrite::Claim;

@@ -1,4 +1,4 @@
-//! What the names of a rule stand for: values within bounds, parts of sums, nodes within the left
+//! The values of the names of a rule: values within bounds, parts of sums, nodes within the left
 //! side.
 
 use gradiff_graph::{DType, Op};
@@ -9,7 +9,7 @@ use super::encode::{Encoder, Slot, Type, Value, both, float_sort};
 use super::number::Number;
 use super::parsed::{asks, is_in_equation, says};
 
-/// How much longer an exact sum may be than a value, in bit-vectors.
+/// Bits by which an exact sum may be longer than a value, in bit-vectors.
 const EXACT_BITS: u32 = 4;
 
 /// Where a name stands.
@@ -43,7 +43,7 @@ impl Encoder<'_> {
                     self.declare_slots(source, role)?;
                 }
             }
-            Pattern::Fold(..) => return Err(Unsupported::new("a fold within the left side")),
+            Pattern::Reduce(..) => return Err(Unsupported::new("a fold within the left side")),
             Pattern::Literal(_) | Pattern::Value(_) | Pattern::Computed(_) => {}
         }
         Ok(())
@@ -125,20 +125,20 @@ impl Encoder<'_> {
         Ok(Some((ends, format!("(and {} {})", within[0], within[1]))))
     }
 
-    /// Whether a name may be undefined where the left side is not.
+    /// Returns whether a name may be undefined where the left side is not.
     pub(super) fn has_choice(&self) -> bool {
         fn find(pattern: &Pattern) -> bool {
             match pattern {
                 Pattern::Node(op, src, _) => *op == Op::Where || src.iter().any(find),
                 // There may be no step.
-                Pattern::Fold(..) => true,
+                Pattern::Reduce(..) => true,
                 _ => false,
             }
         }
         find(&self.rule.lhs)
     }
 
-    /// Whether the name is defined.
+    /// Returns whether the name is defined.
     pub(super) fn flag(&mut self, name: &str) -> String {
         let flag = format!("is_defined_{name}");
         let line = format!("(declare-const {flag} Bool)");
@@ -167,7 +167,7 @@ impl Encoder<'_> {
     /// Names that equations bind: exact sums of any size.
     pub(super) fn declare_parts(&mut self) {
         let Some(given) = &self.rule.given else { return };
-        let guard = match self.fold {
+        let guard = match self.reduction {
             Some(_) => given.equations.iter().fold(String::from("true"), |all, (left, _)| {
                 let name = self.rule.name(*left).to_owned();
                 both(&all, &self.flag(&name))
@@ -241,7 +241,7 @@ impl Encoder<'_> {
         Ok(left)
     }
 
-    /// What a name within the left side stands for.
+    /// Declares the node of a name within the left side.
     pub(super) fn name_node(
         &mut self,
         slot: usize,

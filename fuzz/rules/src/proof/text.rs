@@ -58,7 +58,7 @@ mod tests {
 
     #[test]
     fn every_row_reads_back_from_its_listing() {
-        for rule in gradiff_rewrite::rows() {
+        for rule in gradiff_rewrite::rules::rows() {
             let shown = rule.to_string();
             let (name, rest) = shown.split_once(' ').expect("a name");
             let at = rest.find('(').filter(|at| !rest[..*at].contains("=>")).unwrap_or(0);

@@ -9,7 +9,7 @@ use gradiff_rewrite::syntax::{Literal, MAX_NAMES, ParsedRule, Pattern};
 
 use super::parsed::names;
 
-/// What a class of positions may be.
+/// The kind of a class of positions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Int,
@@ -147,7 +147,7 @@ impl Typing {
                     self.union(class, sources[0]);
                 }
             }
-            Pattern::Fold(_, src) => {
+            Pattern::Reduce(_, src) => {
                 let value = self.walk(&src[0], is_left);
                 self.union(class, value);
                 let range = self.walk(&src[1], is_left);
@@ -158,7 +158,7 @@ impl Typing {
         class
     }
 
-    /// What an op says of its own dtype and those of its sources.
+    /// Relates the dtype of an op to those of its sources.
     fn relate(&mut self, op: Op, class: usize, sources: &[usize]) {
         match op {
             Op::CmpLt | Op::CmpNe => {
@@ -211,7 +211,7 @@ impl Typing {
         self.slots[slot].map(|class| self.find(class))
     }
 
-    /// How many classes there are at most: classes are numbers below this.
+    /// Upper limit of the classes: classes are numbers below this.
     pub(super) fn len(&self) -> usize {
         self.parent.len()
     }
@@ -238,7 +238,7 @@ impl Typing {
     }
 }
 
-/// What an elementwise op may work on.
+/// The kinds of operands of an elementwise op.
 fn kinds_of(op: Op) -> u8 {
     match op {
         Op::Exp2 | Op::Log2 | Op::Sin | Op::Sqrt | Op::Recip | Op::FDiv | Op::Pow => FLOAT,
@@ -249,11 +249,11 @@ fn kinds_of(op: Op) -> u8 {
     }
 }
 
-/// How many nodes a pattern has.
+/// Count of nodes of a pattern.
 pub(super) fn count(pattern: &Pattern) -> usize {
     match pattern {
         Pattern::Node(_, src, _) => 1 + src.iter().map(count).sum::<usize>(),
-        Pattern::Fold(_, src) => 1 + src.iter().map(count).sum::<usize>(),
+        Pattern::Reduce(_, src) => 1 + src.iter().map(count).sum::<usize>(),
         _ => 1,
     }
 }

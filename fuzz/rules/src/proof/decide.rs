@@ -1,4 +1,4 @@
-//! How a rule is settled: which queries are asked, in which order, and what the answers mean.
+//! How a rule is decided: which queries are asked, in which order, and what the answers mean.
 //!
 //! Integer rules are first asked over an integer type of any width. Where that fails, each width
 //! is asked by itself: over the integers with wrapping, then over bit-vectors. The bit-vectors are
@@ -8,13 +8,13 @@ use gradiff_graph::DType;
 use gradiff_rewrite::syntax::{ParsedRule, Pattern};
 
 use super::encode::{Encoder, Overflow, Type};
-use super::folds::{self, Steps};
+use super::induction::{self, Steps};
 use super::number::Theory;
 use super::statics::{bitcasts, is_index, is_of_one_size, never};
 use super::typing::{Kind, Typing};
 use super::{Obligation, Unsupported, parsed};
 
-/// What a solver says of one query.
+/// The answer of a solver to one query.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// No counter-example exists.
@@ -25,7 +25,7 @@ pub enum Answer {
     Unknown,
 }
 
-/// What the solver found out about a rule.
+/// The result of all queries about a rule.
 #[derive(Clone, Debug)]
 pub(super) enum Finding {
     /// Each obligation was proved.
@@ -58,8 +58,8 @@ const OVER_INTEGERS: bool = false;
 const OVER_VECTORS: bool = true;
 const WIDTHS: [Manner; 2] = [(Overflow::Wrapped, OVER_INTEGERS), (Overflow::Wrapped, OVER_VECTORS)];
 
-/// Asks until the rule is settled.
-pub(super) fn settle(
+/// Asks until the rule is decided.
+pub(super) fn decide(
     rule: &ParsedRule,
     ask: &mut dyn FnMut(&Obligation) -> Answer,
 ) -> Result<Finding, Unsupported> {
@@ -169,10 +169,10 @@ fn queries(
     types: &Types,
     (overflow, is_over_vectors): Manner,
 ) -> Result<Vec<Obligation>, Unsupported> {
-    if matches!(rule.lhs, Pattern::Fold(..)) {
+    if matches!(rule.lhs, Pattern::Reduce(..)) {
         let mut all = Vec::new();
         for steps in Steps::of(rule) {
-            let encoder = folds::write(rule, typing, types, steps)?;
+            let encoder = induction::write(rule, typing, types, steps)?;
             all.extend(encoder.obligations(&format!("{}, {}", named(types), steps.name())));
         }
         return Ok(all);
@@ -231,18 +231,18 @@ fn cases(rule: &ParsedRule, typing: &Typing) -> Vec<Case> {
         }
         return found;
     }
-    let is_fold = matches!(rule.lhs, Pattern::Fold(..));
+    let is_reduction = matches!(rule.lhs, Pattern::Reduce(..));
     for kinds in typing.assignments() {
         let count = |wanted| kinds.iter().filter(|kind| **kind == Some(wanted)).count();
         let (ints, floats) = (count(Kind::Int), count(Kind::Float));
-        if ints == 1 && floats == 0 && !is_fold {
+        if ints == 1 && floats == 0 && !is_reduction {
             for is_signed in [true, false] {
                 found.extend(one_int(rule, typing, &kinds, is_signed));
             }
             continue;
         }
         let choices = |class, kind: Kind| match kind {
-            Kind::Int if is_fold => any_ints(),
+            Kind::Int if is_reduction => any_ints(),
             // What is an index and nothing else is a number; these types have those of all others.
             Kind::Int if is_index(rule, typing, class) => {
                 [DType::I64, DType::U64].map(Type::Int).to_vec()
@@ -255,7 +255,7 @@ fn cases(rule: &ParsedRule, typing: &Typing) -> Vec<Case> {
         for types in product(&kinds, &choices) {
             if !is_never(rule, typing, &types) {
                 let exact = vec![(Overflow::Proved, OVER_INTEGERS)];
-                let manners = if is_fold { exact } else { WIDTHS.to_vec() };
+                let manners = if is_reduction { exact } else { WIDTHS.to_vec() };
                 found.push(Case { types, manners, widths: Vec::new() });
             }
         }
