@@ -6,7 +6,7 @@
 
 use std::ops::Range;
 
-use gradiff_graph::{DType, UOp};
+use gradiff_graph::UOp;
 
 use crate::driver::{Options, Scope, Trace};
 use crate::pattern::{Bindings, Lexer, Slots};
@@ -73,19 +73,6 @@ impl ParsedRule {
     /// The text of a name; empty if there is none of this number.
     pub fn name(&self, number: usize) -> &str {
         self.slots.name(number)
-    }
-
-    /// Builds the left side with these nodes for [`left_names`](ParsedRule::left_names), in order.
-    /// The root has this dtype, as have its operands but for comparisons, casts and conditions.
-    /// `None` if the left side cannot be built from its sources alone.
-    pub fn build_left(&self, dtype: DType, nodes: &[UOp]) -> Option<UOp> {
-        let mut bound = Bindings::default();
-        for (number, node) in self.left_names().zip(nodes) {
-            bound.bind(number, node);
-        }
-        let around = RuleSet::load_unordered(&[]).expect("no row is a bad row");
-        let (options, mut trace) = (Options::default(), Trace::default());
-        self.lhs.build(dtype, &bound, &mut Scope::new(&around, &options, &mut trace))
     }
 
     /// Applies the rule to the node itself, not to its sources; `None` if it does not apply. Never

@@ -24,15 +24,43 @@ const EVALUATIONS: usize = 1 << 20;
 /// A point at which `after` is not what `claim` says of `before`, in words: `x=-9, c=4: 2 became
 /// 3`; the point of the hint is tried as well. `None` if no point tried shows a difference.
 pub fn witness(before: &UOp, after: &UOp, claim: Claim, hint: &Hint) -> Option<String> {
+    difference(before, after, claim, hint, POINTS).map(|found| {
+        let [x, y] = &found.results;
+        format!("{}: {x} became {y}", words(&found.values))
+    })
+}
+
+/// A point at which two nodes differ.
+pub(crate) struct Difference {
+    /// Variables, ranges and elements that were read, with their values.
+    pub(crate) values: Vec<(String, String)>,
+    /// The values of both nodes.
+    pub(crate) results: [String; 2],
+}
+
+/// As [`witness`], at so many points at most.
+pub(crate) fn difference(
+    before: &UOp,
+    after: &UOp,
+    claim: Claim,
+    hint: &Hint,
+    points: usize,
+) -> Option<Difference> {
     let mut machine = Machine::new(&[before, after])?;
     let (before, after) = (machine.places[before], machine.places[after]);
     let differs = |machine: &Machine| {
         !is_kept(claim, &machine.values[before], &machine.values[after], || machine.floats())
     };
-    machine.search(hint, differs).then(|| {
-        let [x, y] = [before, after].map(|place| machine.values[place].describe());
-        format!("{}: {x} became {y}", machine.point())
+    machine.search(hint, points, differs).then(|| {
+        let results = [before, after].map(|place| machine.values[place].describe());
+        Difference { values: machine.point(), results }
     })
+}
+
+/// The values of a point, in words.
+fn words(values: &[(String, String)]) -> String {
+    let words: Vec<String> = values.iter().map(|(name, value)| format!("{name}={value}")).collect();
+    if words.is_empty() { "every point".to_string() } else { words.join(", ") }
 }
 
 /// A node whose value leaves its bounds.
@@ -54,9 +82,9 @@ pub fn stray(graphs: &[&UOp], hint: &Hint) -> Option<Stray> {
         };
         machine.values.iter().zip(&claimed).position(is_out)
     };
-    machine.search(hint, |machine| first(machine).is_some()).then(|| {
+    machine.search(hint, POINTS, |machine| first(machine).is_some()).then(|| {
         let place = first(&machine).expect("the search ended here");
-        let words = format!("{} for {}", machine.values[place].describe(), machine.point());
+        let words = format!("{} for {}", machine.values[place].describe(), words(&machine.point()));
         Stray { node: machine.order[place].clone(), words }
     })
 }
@@ -244,12 +272,12 @@ impl Machine {
     }
 
     /// Goes from point to point until the test holds; whether it did.
-    fn search(&mut self, hint: &Hint, test: impl Fn(&Machine) -> bool) -> bool {
+    fn search(&mut self, hint: &Hint, points: usize, test: impl Fn(&Machine) -> bool) -> bool {
         let is_memory = self.order.iter().any(|node| node.op() == Op::Load);
         let combinations = self.leaves.iter().try_fold(1usize, |product, (_, values)| {
-            product.checked_mul(values.len()).filter(|product| *product <= POINTS)
+            product.checked_mul(values.len()).filter(|product| *product <= points)
         });
-        let count = combinations.filter(|_| !is_memory).unwrap_or(POINTS);
+        let count = combinations.filter(|_| !is_memory).unwrap_or(points);
         let mut state = 0x9e37_79b9_7f4a_7c15u64;
         for number in 0..count {
             let mut rest = number;
@@ -257,7 +285,7 @@ impl Machine {
                 let choice = match combinations {
                     Some(_) => rest % values.len(),
                     // The first points lie near zero.
-                    None if number < POINTS / 4 => random(&mut state) % values.len().min(6),
+                    None if number < points / 4 => random(&mut state) % values.len().min(6),
                     None => random(&mut state) % values.len(),
                 };
                 rest /= values.len();
@@ -425,25 +453,16 @@ impl Machine {
         (floats.map(magnitude).fold(0.0, f64::max), roundings as f64)
     }
 
-    /// The values of the leaves and what was read, in words.
-    fn point(&self) -> String {
-        let mut words: Vec<String> = Vec::new();
-        for (place, _) in &self.leaves {
-            words.push(format!(
-                "{}={}",
-                infix(&self.order[*place]),
-                self.values[*place].describe()
-            ));
-        }
-        for place in 0..self.order.len() {
-            if self.order[place].op() == Op::Load
-                && let Value::Place(Some(_)) = &self.values[self.src[place][0]]
-            {
-                let at = self.values[self.src[place][0]].describe();
-                words.push(format!("{at}={}", self.values[place].describe()));
-            }
-        }
-        if words.is_empty() { "every point".to_string() } else { words.join(", ") }
+    /// The values of the leaves and of what was read.
+    fn point(&self) -> Vec<(String, String)> {
+        let value = |place: usize| self.values[place].describe();
+        let leaves = self.leaves.iter().map(|(leaf, _)| (infix(&self.order[*leaf]), value(*leaf)));
+        let is_read = |place: &usize| {
+            self.order[*place].op() == Op::Load
+                && matches!(self.values[self.src[*place][0]], Value::Place(Some(_)))
+        };
+        let loads = (0..self.order.len()).filter(is_read);
+        leaves.chain(loads.map(|load| (value(self.src[load][0]), value(load)))).collect()
     }
 }
 
