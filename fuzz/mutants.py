@@ -47,12 +47,7 @@ CLASSES = ["value", "choice", "message", "no-device", "equivalent"]
 
 # Files that are no part of the population, each with its reason.
 EXCLUDED = {
-    "engine/rewrite/src/proof/": "proofs of rules; `gradiff prove` and its ledger judge them",
     "engine/rewrite/src/rules/": "tables of rules; `gradiff sabotage` judges them",
-    "engine/rewrite/src/mutate.rs": "mutants of rules",
-    "engine/rewrite/src/instance.rs": "subjects of rules",
-    "engine/rewrite/src/witness.rs": "evaluates nodes for blame",
-    "engine/rewrite/src/reduce_check.rs": "proofs of the table of folds",
     "engine/view/src/fault.rs": "planted faults",
     "engine/runtime/src/cuda": "needs a driver",
     "engine/runtime/src/opencl": "needs a driver",
@@ -383,7 +378,8 @@ UNJUDGED = ("Unviable", "NotBuilt", "CompileError")
 
 
 def tests(options):
-    """Runs the tests of the engine's crates on the survivors that count, and keeps who failed."""
+    """Runs the tests of the engine's crates, and of its rules, on the survivors that count, and keeps
+    who failed."""
     folder = options.folder
     results, known = read_results(folder), reviews()
     left = [mutant for mutant in json.loads((folder / "plan.json").read_text())["mutants"]
@@ -391,7 +387,7 @@ def tests(options):
             and mutant["key"] not in known]
     cache = WORK / "gamma-tests"
     packages = [part for name in ROOMS for part in ("-p", f"gradiff-{name}")]
-    judges = [part for name in [*(f"gradiff-{name}" for name in ROOMS), "gradiff"]
+    judges = [part for name in [*(f"gradiff-{name}" for name in ROOMS), "gradiff-rules", "gradiff"]
               for part in ("--test-package", name)]
     arguments = [part for mutant in left for part in ("--mutant", mutant["id"])]
     gamma(

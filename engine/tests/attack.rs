@@ -404,7 +404,8 @@ fn chains_of_any_length_are_compared_and_have_shapes() {
 /// access runs them, and the one that does says so.
 #[test]
 fn kernels_of_wrong_rules_touch_no_memory() {
-    let row = |name| gradiff::rewrite::rows().into_iter().find(|row| row.name == name).unwrap();
+    let row =
+        |name| gradiff::rewrite::rules::rows().into_iter().find(|row| row.name == name).unwrap();
     let wrong = gradiff::rewrite::Rule { rhs: "1000000", when: "", ..row("algebra/mul-order") };
     let mut devices = 0;
     for name in ["interp", "jit", "c"] {
@@ -412,7 +413,7 @@ fn kernels_of_wrong_rules_touch_no_memory() {
         devices += 1;
         let flipped = || counted(&[4, 4]).permute(&[1, 0])?.flip(&[0])?.reshape(&[16]);
         let make = || flipped()?.pad(&[(1, 1)], 0)?.add(1)?.to_vec::<i32>(&engine);
-        let error = gradiff::rewrite::with_rows(&[wrong], make).unwrap().unwrap_err();
+        let error = gradiff::rewrite::rules::with_rows(&[wrong], make).unwrap().unwrap_err();
         let Error::Runtime(error) = error else { panic!("{name}: {error}") };
         let is_unproven = matches!(error, RuntimeError::Unproven { .. });
         assert_eq!(is_unproven, name != "interp", "{name}: {error}");

@@ -260,7 +260,7 @@ fn to_linear(
     let linear = fragments::join(expand::expand(linear, target))?;
     let linear = contract::contract(linear, target, options.rewrite.mode);
     let linear = if target.vectors.alu { near::near(linear) } else { linear };
-    if gradiff_rewrite::is_changed() {
+    if gradiff_rewrite::rules::is_changed() {
         return Ok(BoundedLinear::doubted(linear));
     }
     // SAFETY: `check_tree` saw that each view is inside its array and each element is stored once, and

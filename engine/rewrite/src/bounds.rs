@@ -5,13 +5,10 @@
 
 use std::rc::Rc;
 
-use gradiff_graph::{Arg, DType, Op, UOp};
+use gradiff_graph::{Arg, DType, Interval, Op, UOp};
 use rustc_hash::FxHashMap;
 
 use crate::sum::Sum;
-
-/// Smallest and largest value, both included.
-pub type Interval = (i128, i128);
 
 /// What is said of nodes that have no integer value.
 const ANYTHING: Interval = (i128::MIN, i128::MAX);

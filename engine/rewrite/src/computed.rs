@@ -8,7 +8,10 @@ use crate::reduce;
 use crate::threefry;
 use crate::validity;
 
-/// A right side: the node to rewrite; `None` if there is nothing to do.
+/// A right side that is a function: of the node to rewrite; `None` if there is nothing to do.
+#[derive(Clone, Copy, Debug)]
+pub struct Computed(pub(crate) Compute);
+
 pub(crate) type Compute = fn(&UOp, &mut Scope<'_>) -> Option<UOp>;
 
 /// The names that a rule may use after `@`.

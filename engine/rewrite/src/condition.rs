@@ -10,21 +10,25 @@ use crate::sum::{Sum, canonical_cmp};
 
 /// A parsed expression.
 #[derive(Clone, Debug)]
-pub(crate) enum Expr {
+pub enum Expr {
+    /// A number.
     Int(i128),
-    /// The value of an integer constant.
+    /// The value of an integer constant; the number of its name.
     Slot(usize),
-    /// A question about bound nodes.
+    /// A question about bound nodes, by the numbers of their names; twice the same number if it is
+    /// about one.
     Ask(Question, [usize; 2]),
+    /// `!` or `-`.
     Unary(char, Box<Expr>),
+    /// Two expressions and the operator between them.
     Binary(Operator, Box<Expr>, Box<Expr>),
-    /// Whether the value lies in the range of the dtype of a node.
+    /// Whether the value lies in the range of the dtype of a node, by the number of its name.
     Fits(Box<Expr>, usize),
 }
 
-/// What can be asked about nodes.
+/// A question about nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Question {
+pub enum Question {
     /// The smallest value of a node.
     Min,
     /// The largest value of a node.
@@ -52,8 +56,8 @@ pub(crate) enum Question {
     Before,
     /// Whether two nodes have one op.
     SameOp,
-    /// The count of operands of a chain of the node's op; 17 stands for more than 16, and for a chain
-    /// that has a part of itself twice.
+    /// The count of operands of a chain of the node's op; 17 stands for more than 16, and for a
+    /// chain that has a part of itself twice.
     Operands,
     /// Whether a node, or each node of a sum, has one value over a range: it is not made from the
     /// range.
@@ -81,21 +85,34 @@ const QUESTIONS: [(&str, Question, usize); 16] = [
     ("operands", Question::Operands, 1),
 ];
 
-/// What stands between two expressions.
+/// An operator between two expressions; truth is 1 or 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Operator {
+pub enum Operator {
+    /// `x || y`.
     Or,
+    /// `x && y`.
     And,
+    /// `x == y`.
     Equal,
+    /// `x != y`.
     NotEqual,
+    /// `x <= y`.
     AtMost,
+    /// `x >= y`.
     AtLeast,
+    /// `x < y`.
     Less,
+    /// `x > y`.
     More,
+    /// `x + y`.
     Add,
+    /// `x - y`.
     Sub,
+    /// `x * y`.
     Mul,
+    /// `x // y`, rounded down.
     FloorDiv,
+    /// `x % y`, with the sign of y.
     FloorMod,
     /// `cdiv(x, y)`, cut toward zero.
     CDiv,

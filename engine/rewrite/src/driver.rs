@@ -251,7 +251,7 @@ impl Driver<'_, '_> {
             if !self.scope.options.mode.allows(rule.row.claim) {
                 continue;
             }
-            if let Some(after) = rule.apply(node, self.scope) {
+            if let Some(after) = rule.apply_in(node, self.scope) {
                 self.scope.counts[usize::from(candidate.index)] += 1;
                 self.scope.left = self.scope.left.saturating_sub(1);
                 self.scope.trace.applied += 1;

@@ -18,11 +18,11 @@ use crate::sum::Sum;
 
 /// The equations of a rule.
 #[derive(Clone, Debug)]
-pub(crate) struct Given {
-    /// Each slot on the left, and what it equals: the exact sums are equal.
-    pub(crate) equations: Vec<(usize, Expr)>,
-    /// The first slot that the left side of the rule does not bind.
-    pub(crate) first: usize,
+pub struct Given {
+    /// The number of each name on the left, and what it equals: the exact sums are equal.
+    pub equations: Vec<(usize, Expr)>,
+    /// The number of the first name that the left side of the rule does not bind.
+    pub first: usize,
     find: Find,
     /// Slots that the left side binds: the sums to take apart, and constants.
     sums: SmallVec<[usize; 2]>,

@@ -19,7 +19,7 @@ use gradiff_graph::Op;
 
 use crate::condition::{Expr, Operator, Question};
 use crate::pattern::Pattern;
-use crate::ruleset::Compiled;
+use crate::syntax::ParsedRule;
 
 /// A linear form: how often each name counts, and the rest.
 #[derive(Clone, Debug, Default)]
@@ -79,7 +79,7 @@ fn price_of(op: Op, is_late: bool) -> i64 {
 }
 
 struct Sides<'a> {
-    rule: &'a Compiled,
+    rule: &'a ParsedRule,
     is_late: bool,
 }
 
@@ -87,7 +87,7 @@ struct Sides<'a> {
 ///
 /// # Errors
 /// What the two sides cost.
-pub(crate) fn check(rule: &Compiled) -> Result<(), String> {
+pub(crate) fn check(rule: &ParsedRule) -> Result<(), String> {
     if matches!(rule.rhs, Pattern::Computed(_)) {
         return Ok(());
     }
@@ -120,7 +120,7 @@ impl Sides<'_> {
             Pattern::Any(slot) | Pattern::Constant(slot) => self.name(*slot),
             Pattern::Literal(_) | Pattern::Value(_) | Pattern::Computed(_) => Price::of(CONSTANT),
             Pattern::Node(..) if self.is_constant(side) => Price::of(CONSTANT),
-            Pattern::Fold(_, src) => {
+            Pattern::Reduce(_, src) => {
                 let mut price = Price::of(price_of(Op::Reduce, self.is_late));
                 price.add(&self.price(&src[0]), 10);
                 price
@@ -160,7 +160,7 @@ impl Sides<'_> {
     /// Whether the side folds to a constant.
     fn is_constant(&self, side: &Pattern) -> bool {
         match side {
-            Pattern::Any(_) | Pattern::Computed(_) | Pattern::Fold(..) => false,
+            Pattern::Any(_) | Pattern::Computed(_) | Pattern::Reduce(..) => false,
             Pattern::Constant(_) | Pattern::Literal(_) | Pattern::Value(_) => true,
             Pattern::Node(_, src, _) => {
                 !src.is_empty() && src.iter().all(|source| self.is_constant(source))
@@ -241,7 +241,7 @@ impl Sides<'_> {
         match (left, right) {
             _ if self.is_constant(left) => self.is_constant(right),
             (Pattern::Any(x), Pattern::Any(y)) => x == y,
-            (Pattern::Fold(op, src), Pattern::Fold(other, parts)) => {
+            (Pattern::Reduce(op, src), Pattern::Reduce(other, parts)) => {
                 op == other && src.iter().zip(&**parts).all(|(x, y)| self.is_same(x, y))
             }
             (Pattern::Node(op, src, _), Pattern::Node(other, parts, _)) => {
@@ -265,7 +265,7 @@ impl Sides<'_> {
 fn sources(side: &Pattern) -> Option<(Op, &[Pattern])> {
     match side {
         Pattern::Node(op, src, _) => Some((*op, src)),
-        Pattern::Fold(_, src) => Some((Op::Reduce, &**src)),
+        Pattern::Reduce(_, src) => Some((Op::Reduce, &**src)),
         _ => None,
     }
 }

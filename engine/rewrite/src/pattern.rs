@@ -1,22 +1,22 @@
 //! Patterns and templates: the two sides of a rule, parsed from text.
 //!
-//! The language is told in [`crate::rules`]. Operands stand in the order in which they are written:
-//! nothing is tried twice, so matching is one walk.
+//! The language is described in [`crate::rules`]. Operands stand in the order in which they are
+//! written: nothing is tried twice, so matching is one walk.
 
 use gradiff_graph::{Arg, Constant, DType, Dims, Op, Sources, UOp};
 
-use crate::computed::{self, Compute};
+use crate::computed::{self, Computed};
 use crate::condition::Expr;
 use crate::driver::Scope;
 use crate::sum::Sum;
 
 /// How many names one rule may bind, `root` among them.
-pub(crate) const SLOTS: usize = 12;
+pub const MAX_NAMES: usize = 12;
 
 /// What each name stands for: a node that the left side met, or a part that an equation gave.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Bindings<'a> {
-    nodes: [Option<&'a UOp>; SLOTS],
+    nodes: [Option<&'a UOp>; MAX_NAMES],
     /// The parts stand for the slots from the number on.
     parts: (usize, &'a [Sum]),
 }
@@ -83,8 +83,8 @@ impl Slots {
         if let Some(slot) = self.names.iter().position(|known| known == name) {
             return Ok(slot);
         }
-        if self.names.len() == SLOTS {
-            return Err(format!("more than {} names", SLOTS - 1));
+        if self.names.len() == MAX_NAMES {
+            return Err(format!("more than {} names", MAX_NAMES - 1));
         }
         self.names.push(name.to_owned());
         Ok(self.names.len() - 1)
@@ -142,14 +142,18 @@ impl<'t> Lexer<'t> {
 
 /// A constant written in a rule: it takes the dtype of its surroundings.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Literal {
+pub enum Literal {
+    /// An integer, which may also stand for a float.
     Int(i64),
+    /// A float.
     Float(f64),
+    /// A truth value.
     Truth(bool),
 }
 
 impl Literal {
-    fn constant(self, dtype: DType) -> Constant {
+    /// Returns the constant of this dtype.
+    pub fn constant(self, dtype: DType) -> Constant {
         match self {
             Literal::Truth(value) => Constant::bool(value),
             Literal::Float(value) if dtype.is_float() => Constant::float(dtype, value),
@@ -183,21 +187,22 @@ impl Literal {
 
 /// One side of a rule; on the right side constants may be computed.
 #[derive(Clone, Debug)]
-pub(crate) enum Pattern {
-    /// Any node.
+pub enum Pattern {
+    /// Any node; the number of its name.
     Any(usize),
-    /// Any constant.
+    /// Any constant; the number of its name.
     Constant(usize),
+    /// This constant.
     Literal(Literal),
-    /// A node of this op; it may have a name.
+    /// A node of this op; it may have a name, of this number.
     Node(Op, Vec<Pattern>, Option<usize>),
-    /// A fold by this op of a value over one range: `(reduce.add v r)`. On the left it also matches
-    /// a fold over several ranges, of which r is any one.
-    Fold(Op, Box<[Pattern; 2]>),
+    /// A reduction by this op of a value over one range: `(reduce.add v r)`. On the left it also
+    /// matches a reduction over several ranges, of which r is any one.
+    Reduce(Op, Box<[Pattern; 2]>),
     /// Right side: a constant of the surrounding dtype.
     Value(Expr),
     /// Right side: what a Rust function says.
-    Computed(Compute),
+    Computed(Computed),
 }
 
 impl Pattern {
@@ -214,7 +219,7 @@ impl Pattern {
         if let Some(name) = text.strip_prefix('@') {
             let found = computed::FUNCTIONS.iter().find(|(known, _)| *known == name);
             let (_, function) = found.ok_or(format!("there is no computed side @{name}"))?;
-            return Ok(Pattern::Computed(*function));
+            return Ok(Pattern::Computed(Computed(*function)));
         }
         let mut lexer = Lexer::new(text);
         let pattern = Pattern::parse(&mut lexer, slots, false)?;
@@ -260,11 +265,11 @@ impl Pattern {
         while !lexer.take(")") {
             src.push(Pattern::parse(lexer, slots, is_left)?);
         }
-        if let Some(fold) = word.strip_prefix("reduce.") {
-            let op = Op::from_name(fold).ok_or(format!("there is no op {fold}"))?;
+        if let Some(name) = word.strip_prefix("reduce.") {
+            let op = Op::from_name(name).ok_or(format!("there is no op {name}"))?;
             let pair = <[Pattern; 2]>::try_from(src);
             let pair = pair.map_err(|src| format!("{word} with {} sources", src.len()))?;
-            return Ok(Pattern::Fold(op, Box::new(pair)));
+            return Ok(Pattern::Reduce(op, Box::new(pair)));
         }
         if word == "not" {
             src.push(Pattern::Literal(Literal::Truth(true)));
@@ -282,7 +287,7 @@ impl Pattern {
     pub(crate) fn op(&self) -> Option<Op> {
         match self {
             Pattern::Node(op, ..) => Some(*op),
-            Pattern::Fold(..) => Some(Op::Reduce),
+            Pattern::Reduce(..) => Some(Op::Reduce),
             Pattern::Constant(_) | Pattern::Literal(_) => Some(Op::Const),
             _ => None,
         }
@@ -300,7 +305,7 @@ impl Pattern {
                     && name.is_none_or(|slot| bound.bind(slot, uop))
                     && src.iter().zip(uop.src()).all(|(pattern, uop)| pattern.matches(uop, bound))
             }
-            Pattern::Fold(op, src) => {
+            Pattern::Reduce(op, src) => {
                 matches!(uop.arg(), Arg::Reduce(of, _) if of == op && uop.op() == Op::Reduce)
                     && uop.src().len() == 2
                     && src.iter().zip(uop.src()).all(|(pattern, uop)| pattern.matches(uop, bound))
@@ -324,8 +329,8 @@ impl Pattern {
                 let value = value.value(bound, &mut scope.bounds)?;
                 Some(UOp::constant(Constant::int(dtype, value)))
             }
-            Pattern::Computed(function) => function(bound.node(0)?, scope),
-            Pattern::Fold(op, src) => {
+            Pattern::Computed(Computed(function)) => function(bound.node(0)?, scope),
+            Pattern::Reduce(op, src) => {
                 let [value, range] = &**src;
                 let value = value.build(dtype, bound, scope)?;
                 let src = [value, range.build(DType::I32, bound, scope)?];
@@ -358,7 +363,7 @@ impl Pattern {
     }
 
     fn own_dtype(&self, bound: &Bindings<'_>) -> Option<DType> {
-        match self.telling()? {
+        match self.dtype_source()? {
             Pattern::Any(slot) | Pattern::Constant(slot) => bound.dtype(*slot),
             _ => Some(DType::Bool),
         }
@@ -366,25 +371,25 @@ impl Pattern {
 
     /// The part of a right side that says of what dtype it is: a name or a truth value. `None` if
     /// the surroundings do.
-    pub(crate) fn telling(&self) -> Option<&Pattern> {
+    pub fn dtype_source(&self) -> Option<&Pattern> {
         match self {
             Pattern::Any(_) | Pattern::Constant(_) | Pattern::Literal(Literal::Truth(_)) => {
                 Some(self)
             }
             Pattern::Node(op, ..) if op.is_comparison() => Some(self),
             Pattern::Node(Op::Cast | Op::Bitcast, ..) => None,
-            Pattern::Fold(_, src) => src[0].telling(),
+            Pattern::Reduce(_, src) => src[0].dtype_source(),
             Pattern::Node(op, src, _) => {
                 let values = if *op == Op::Where { &src[1..] } else { &src[..] };
-                values.iter().find_map(Pattern::telling)
+                values.iter().find_map(Pattern::dtype_source)
             }
             _ => None,
         }
     }
 }
 
-/// Whether a name stands for constants alone: `c0`, `c1`, ...
-pub(crate) fn is_constant_name(name: &str) -> bool {
+/// Returns whether a name stands for constants alone: `c0`, `c1`, ...
+pub fn is_constant_name(name: &str) -> bool {
     let rest = name.strip_prefix('c').unwrap_or_default();
     !rest.is_empty() && rest.bytes().all(|byte| byte.is_ascii_digit())
 }

@@ -1,5 +1,5 @@
-//! What rules about folds over ranges need: which nodes vary along a range, folds over several
-//! ranges taken one by one, and the one right side that is computed, a picked step.
+//! Helpers of rules about reductions over ranges: which nodes vary along a range, reductions over
+//! several ranges taken one by one, and the one right side that is computed, a picked step.
 
 use gradiff_graph::{Arg, Constant, DType, Op, Sources, UOp};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -23,8 +23,8 @@ pub(crate) fn is_free(node: &UOp, range: &UOp) -> bool {
     range.op() == Op::Const || !varying(node, range).contains(node)
 }
 
-/// The nodes of the graph, down from `root`, that vary along the range. What is inside of a fold
-/// over the range varies there, but the fold does not.
+/// The nodes of the graph, down from `root`, that vary along the range. Nodes inside of a reduction
+/// over the range vary there, but the reduction does not.
 pub fn varying(root: &UOp, range: &UOp) -> FxHashSet<UOp> {
     let mut found = FxHashSet::default();
     for node in root.toposort() {
@@ -36,13 +36,16 @@ pub fn varying(root: &UOp, range: &UOp) -> FxHashSet<UOp> {
     found
 }
 
-/// The first that `apply` makes of a fold over one of the ranges of `fold`, the fold over the other
-/// ranges around it.
-pub(crate) fn one_by_one(fold: &UOp, mut apply: impl FnMut(&UOp) -> Option<UOp>) -> Option<UOp> {
-    let [value, ranges @ ..] = fold.src() else { return None };
+/// The first result of `apply` on a reduction over one of the ranges of `reduction`, with the
+/// reduction over the other ranges around it.
+pub(crate) fn one_by_one(
+    reduction: &UOp,
+    mut apply: impl FnMut(&UOp) -> Option<UOp>,
+) -> Option<UOp> {
+    let [value, ranges @ ..] = reduction.src() else { return None };
     let over = |value: UOp, ranges: &mut dyn Iterator<Item = &UOp>| {
         let src: Sources = std::iter::once(value).chain(ranges.cloned()).collect();
-        UOp::new(Op::Reduce, fold.dtype(), src, fold.arg().clone())
+        UOp::new(Op::Reduce, reduction.dtype(), src, reduction.arg().clone())
     };
     (0..ranges.len()).find_map(|chosen| {
         let one = over(value.clone(), &mut std::iter::once(&ranges[chosen]));

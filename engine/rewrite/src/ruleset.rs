@@ -1,15 +1,12 @@
-//! Rows, compiled: parsed, checked and sorted by the op that they start from.
+//! Tables of rules: parsed, checked and sorted by the op that they start from.
 
 use gradiff_graph::{DType, OPS, Op, UOp};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::condition::Expr;
-use crate::driver::Scope;
-use crate::given::Given;
 use crate::order;
-use crate::pattern::{Bindings, Lexer, Pattern, Slots};
-use crate::reduce;
+use crate::pattern::Pattern;
 use crate::rule::Rule;
+use crate::syntax::ParsedRule;
 
 /// What is wrong with a table of rules.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -38,9 +35,9 @@ pub enum Error {
     },
 }
 
-/// Compiled tables.
+/// Tables of rules, parsed and sorted by the op that they start from.
 pub struct RuleSet {
-    rules: Vec<Compiled>,
+    rules: Vec<ParsedRule>,
     /// For each op and class of dtypes (see [`class_of`]), the rules that may apply, in order.
     by_op: Vec<[Vec<Candidate>; CLASSES]>,
 }
@@ -74,19 +71,6 @@ fn class_of(dtype: DType) -> usize {
         _ if dtype.is_int() => 2,
         _ => 3,
     }
-}
-
-/// One row, ready to be tried.
-pub(crate) struct Compiled {
-    pub(crate) row: Rule,
-    pub(crate) slots: Slots,
-    pub(crate) lhs: Pattern,
-    /// What must hold of the names that the left side binds.
-    pub(crate) when: Vec<Expr>,
-    pub(crate) given: Option<Given>,
-    /// What must hold of the names that the equations bind.
-    pub(crate) then: Vec<Expr>,
-    pub(crate) rhs: Pattern,
 }
 
 impl RuleSet {
@@ -123,9 +107,9 @@ impl RuleSet {
                 return Err(Error::Same(other, row.name));
             }
             let unreadable = |problem| Error::Unreadable { name: row.name, problem };
-            let compiled = Compiled::new(*row).map_err(unreadable)?;
+            let rule = ParsedRule::new(*row).map_err(unreadable)?;
             let index = u16::try_from(set.rules.len()).expect("fewer than 65,536 rules");
-            let is_start = |op: Op| match compiled.lhs.op() {
+            let is_start = |op: Op| match rule.lhs.op() {
                 Some(start) => start == op,
                 // A name alone stands for every elementwise op.
                 None => op.is_elementwise(),
@@ -133,19 +117,19 @@ impl RuleSet {
             for start in OPS.iter().filter(|start| is_start(start.op)) {
                 for (class, dtype) in CLASS_DTYPES.iter().enumerate() {
                     if row.types.has(*dtype) {
-                        let candidate = Candidate { index, sources: compiled.sources() };
+                        let candidate = Candidate { index, sources: source_ops(&rule.lhs) };
                         set.by_op[start.op as usize][class].push(candidate);
                     }
                 }
             }
-            set.rules.push(compiled);
+            set.rules.push(rule);
         }
         Ok(set)
     }
 
     /// The rows, in the order in which they are tried.
     pub fn rules(&self) -> impl ExactSizeIterator<Item = &Rule> {
-        self.rules.iter().map(|compiled| &compiled.row)
+        self.rules.iter().map(|rule| &rule.row)
     }
 
     /// The rules to try on a node, in order.
@@ -154,7 +138,7 @@ impl RuleSet {
         &self.by_op[uop.op() as usize][class_of(subject)]
     }
 
-    pub(crate) fn get(&self, index: u16) -> &Compiled {
+    pub(crate) fn get(&self, index: u16) -> &ParsedRule {
         &self.rules[usize::from(index)]
     }
 
@@ -163,75 +147,18 @@ impl RuleSet {
     }
 }
 
-impl Compiled {
-    pub(crate) fn new(row: Rule) -> Result<Compiled, String> {
-        let mut slots = Slots::new();
-        let lhs = Pattern::parse_left(row.lhs, &mut slots)?;
-        let first = slots.count();
-        let given = match row.given {
-            "" => None,
-            text => Some(Given::parse(text, &mut slots)?),
-        };
-        let mut conditions = Vec::new();
-        if !row.when.is_empty() {
-            let mut lexer = Lexer::new(row.when);
-            conditions = Expr::parse(&mut lexer, &mut slots)?.conjuncts();
-            lexer.end()?;
-        }
-        let (when, then) = conditions.into_iter().partition(|expr| expr.last_slot() < first);
-        let rhs = Pattern::parse_right(row.rhs, &mut slots)?;
-        Ok(Compiled { row, slots, lhs, when, given, then, rhs })
+/// For the first two sources of a left side, the ops that they may have, one bit each.
+fn source_ops(lhs: &Pattern) -> [u64; 2] {
+    let mut sources = [u64::MAX; 2];
+    if let Pattern::Reduce(_, src) = lhs {
+        sources[0] = src[0].op().map_or(u64::MAX, |op| 1 << op as u32);
     }
-
-    /// For the first two sources, the ops that they may have, one bit each.
-    fn sources(&self) -> [u64; 2] {
-        let mut sources = [u64::MAX; 2];
-        if let Pattern::Fold(_, src) = &self.lhs {
-            sources[0] = src[0].op().map_or(u64::MAX, |op| 1 << op as u32);
-        }
-        if let Pattern::Node(_, src, _) = &self.lhs {
-            for (mask, source) in sources.iter_mut().zip(src) {
-                *mask = source.op().map_or(u64::MAX, |op| 1 << op as u32);
-            }
-        }
-        sources
-    }
-
-    /// What this rule makes of the node; `None` if it does not apply. Never the node itself.
-    pub(crate) fn apply(&self, uop: &UOp, scope: &mut Scope<'_>) -> Option<UOp> {
-        let subject = uop.src().last().map_or(uop.dtype(), UOp::dtype);
-        if !self.row.types.has(subject) {
-            return None;
-        }
-        if let Pattern::Fold(..) = self.lhs
-            && 2 < uop.src().len()
-        {
-            return reduce::one_by_one(uop, |one| self.apply(one, scope));
-        }
-        let mut bound = Bindings::default();
-        bound.bind(0, uop);
-        if !self.lhs.matches(uop, &mut bound) {
-            return None;
-        }
-        let holds = |conditions: &[Expr], bound: &Bindings<'_>, scope: &mut Scope<'_>| {
-            conditions.iter().all(|when| when.value(bound, &mut scope.bounds) == Some(1))
-        };
-        if !holds(&self.when, &bound, scope) {
-            return None;
-        }
-        let mut finish = |bound: &Bindings<'_>, scope: &mut Scope<'_>| {
-            if !holds(&self.then, bound, scope) {
-                return None;
-            }
-            let built = self.rhs.build(uop.dtype(), bound, scope)?;
-            assert_eq!(built.dtype(), uop.dtype(), "{} changed the dtype", self.row.name);
-            (built != *uop).then_some(built)
-        };
-        match &self.given {
-            None => finish(&bound, scope),
-            Some(given) => given.each(&bound, scope, &mut finish),
+    if let Pattern::Node(_, src, _) = lhs {
+        for (mask, source) in sources.iter_mut().zip(src) {
+            *mask = source.op().map_or(u64::MAX, |op| 1 << op as u32);
         }
     }
+    sources
 }
 
 const _: () = assert!(OPS.len() <= 64, "a set of ops fits one u64");

@@ -1,9 +1,9 @@
 //! Sums of integers in one form: coefficients of nodes plus a constant, modulo the dtype's width.
 
-use gradiff_graph::{Arg, Constant, DType, Op, UOp};
+use gradiff_graph::{Arg, Constant, DType, Interval, Op, UOp};
 use smallvec::SmallVec;
 
-use crate::bounds::{Bounds, Interval};
+use crate::bounds::Bounds;
 
 /// `sum of coefficient * node, + constant`, equal modulo 2^bits to what it was read from.
 /// Coefficients are kept as small numbers of either sign, whatever the dtype's sign.

@@ -7,11 +7,11 @@
 
 use std::sync::Arc;
 
-use gradiff_graph::{Arg, Constant, DType, Op, Sources, UOp, Variable};
+use gradiff_graph::{Arg, Constant, DType, Interval, Op, Sources, UOp, Variable};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
-use crate::bounds::{Bounds, Interval};
+use crate::bounds::Bounds;
 use crate::driver::Scope;
 use crate::sum::Sum;
 

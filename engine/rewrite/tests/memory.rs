@@ -105,7 +105,7 @@ fn late_rules_suit_devices() {
 
 #[test]
 fn few_right_sides_are_computed() {
-    let rows = gradiff_rewrite::rows();
+    let rows = gradiff_rewrite::rules::rows();
     let computed = rows.iter().filter(|rule| rule.rhs.starts_with('@'));
     let names: Vec<&str> = computed.map(|rule| rule.name).collect();
     assert!(names.len() * 100 <= rows.len() * 15, "{} of {}: {names:?}", names.len(), rows.len());

@@ -8,11 +8,11 @@ use gradiff::rewrite::{Claim, Trace};
 use gradiff::view::ShapeTracker;
 use gradiff_corpus::{ExprCase, Program, ViewOps};
 use gradiff_oracle::Expected;
+use gradiff_rules::witness::{Hint, stray, witness};
 
 use crate::exprs::{self, Point, Wrong};
 use crate::guilt::{self, Guilt};
 use crate::stages::{self, Level, Way};
-use crate::witness::{Hint, stray, witness};
 
 /// The first stage that disagrees.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -32,7 +32,7 @@ pub struct Coverage {
 
 /// All rules, in the order of their tables.
 fn rules() -> impl Iterator<Item = Rule> {
-    gradiff::rewrite::rows().into_iter()
+    gradiff::rewrite::rules::rows().into_iter()
 }
 
 /// The cases of the embedded corpus.

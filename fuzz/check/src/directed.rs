@@ -1,8 +1,9 @@
 //! Nodes that a rule's left side matches, as subjects for mutants of the rule.
 
 use gradiff::graph::{Arg, DType, Op, UOp};
-use gradiff::rewrite::{Rule, instance};
+use gradiff::rewrite::Rule;
 use gradiff_corpus::{Expr, ExprCase, ExprUnary, Var};
+use gradiff_rules::instance;
 
 use crate::sabotage::Subject;
 

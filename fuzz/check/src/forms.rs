@@ -11,10 +11,11 @@ use gradiff::UOp;
 use gradiff::graph::{parse_text, verify};
 use gradiff::rewrite::{Mode, Options, Rule, RuleSet, Trace, rewrite};
 use gradiff_corpus::Case;
+use gradiff_rules::mutate::Mutant;
 
 use crate::directed::directed;
 use crate::guilt::short;
-use crate::sabotage::{Harness, Mutant, Subject, outcome};
+use crate::sabotage::{Harness, Subject, outcome};
 
 /// The reviewed lines.
 pub const FORMS: &str = include_str!("../../forms.txt");
@@ -152,7 +153,7 @@ const APART: usize = 1_500;
 impl Differences {
     /// For the row of this name, on so many subjects; `None` if there is no such row.
     pub fn new(rule: &str, harness: &Harness<'_>, count: u64) -> Option<Differences> {
-        let row = gradiff::rewrite::rows().into_iter().find(|row| row.name == rule)?;
+        let row = gradiff::rewrite::rules::rows().into_iter().find(|row| row.name == rule)?;
         let mut state = 1;
         let drawn = (0..count).filter_map(|number| directed(&row, &row, number, &mut state));
         let expressions = (0..count / 4).map(|number| Subject::Expr((harness.expression)(number)));
@@ -167,14 +168,15 @@ impl Differences {
             None => self.first(&self.subjects),
         };
         // The mutant was tried with these tables before, so that they load.
-        let told = gradiff::rewrite::with_rows(&[mutant.rule], search).ok().flatten();
+        let told = gradiff::rewrite::rules::with_rows(&[mutant.rule], search).ok().flatten();
         let (told, drawn, apart) = match told {
             Some(told) => (Some(told), 0, 0),
             None => {
                 let (drawn, apart) = self.apart(mutant);
                 let (apart, count) = (with_forms(apart.into_iter()), drawn);
                 let search = || self.first(&apart);
-                let told = gradiff::rewrite::with_rows(&[mutant.rule], search).ok().flatten();
+                let told =
+                    gradiff::rewrite::rules::with_rows(&[mutant.rule], search).ok().flatten();
                 (told, count, apart.len())
             }
         };
@@ -278,7 +280,11 @@ mod tests {
             let mutants = crate::sabotage::mutants(&[rule.to_owned()]);
             for mutant in mutants.iter().filter(|mutant| mutant.to_string() == name) {
                 let own = || forms.iter().any(|form| form.rule == rule && form.check().is_err());
-                assert_eq!(gradiff::rewrite::with_rows(&[mutant.rule], own), Ok(true), "{name}");
+                assert_eq!(
+                    gradiff::rewrite::rules::with_rows(&[mutant.rule], own),
+                    Ok(true),
+                    "{name}"
+                );
                 count += 1;
             }
         }

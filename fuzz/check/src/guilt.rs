@@ -3,9 +3,10 @@
 
 use gradiff::UOp;
 use gradiff::graph::infix;
-use gradiff::rewrite::{Claim, RuleSet, Step, Trace, bounds, proof, row, rows};
-
-use crate::witness::{Hint, Stray, stray, witness};
+use gradiff::rewrite::rules::{row, rows};
+use gradiff::rewrite::{Claim, RuleSet, Step, Trace, bounds};
+use gradiff_rules::proof;
+use gradiff_rules::witness::{Hint, Stray, stray, witness};
 
 /// Most letters of a node in a report.
 const LETTERS: usize = 240;

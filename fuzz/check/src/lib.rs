@@ -56,8 +56,8 @@ pub use equal::{Equal, equal_views};
 pub use expects::check_expects;
 pub use exprs::{check_expr, to_uop};
 pub use gradiff::kernel::{Opt, OptOp};
-use gradiff::rewrite::witness;
-pub use gradiff::rewrite::{Rule, Types, proof, rows};
+pub use gradiff::rewrite::rules::rows;
+pub use gradiff::rewrite::{Rule, Types};
 pub use guilt::Guilt;
 pub use kernels::{
     COMPILED, DIRECT, check_cases, check_kernels, check_texts, count_of_cases, drawn_kernel,
@@ -73,4 +73,3 @@ pub use stages::{Shown, show};
 pub use symbolic::check_symbolic_views;
 pub use trees::check_trees;
 pub use views::check_views;
-pub use witness::local_witness;

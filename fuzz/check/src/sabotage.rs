@@ -7,16 +7,16 @@
 //! No clock here: the caller says how far each round goes and when time is up.
 
 use gradiff::graph::{Op, UOp};
-pub use gradiff::rewrite::mutate::{KINDS, Mutant};
 use gradiff::rewrite::{
     Claim, Mode, Options, Rule, RuleSet, Trace, collapse, late, rewrite, symbolic,
 };
 use gradiff_corpus::{Case, CaseFile, Expect, ExprCase, Program};
+use gradiff_rules::mutate::Mutant;
+use gradiff_rules::witness::{Hint, stray, witness};
 
 pub use crate::directed::directed;
 use crate::forms::{self, Form, graph_of};
 use crate::guilt::{self, Guilt};
-use crate::witness::{Hint, stray, witness};
 
 /// Applications after which a rewriting of one of these small graphs counts as endless.
 const FUEL: u64 = 3_000;
@@ -131,14 +131,14 @@ pub const ROUNDS: [Round; 3] = [
 /// The mutants of all rows whose names start with one of the prefixes (with none: of all rows), in
 /// the order of the tables.
 pub fn mutants(prefixes: &[String]) -> Vec<Mutant> {
-    let rows = gradiff::rewrite::rows();
+    let rows = gradiff::rewrite::rules::rows();
     let is_asked = |rule: &&Rule| {
         prefixes.is_empty() || prefixes.iter().any(|prefix| rule.name.starts_with(prefix))
     };
-    let of = |rule: &Rule| gradiff::rewrite::mutate::mutants(rule, &rows);
+    let of = |rule: &Rule| gradiff_rules::mutate::mutants(rule, &rows);
     let mut mutants: Vec<Mutant> = rows.iter().filter(is_asked).flat_map(of).collect();
     // Some rows do not go together with others.
-    mutants.retain(|mutant| gradiff::rewrite::with_rows(&[mutant.rule], || ()).is_ok());
+    mutants.retain(|mutant| gradiff::rewrite::rules::with_rows(&[mutant.rule], || ()).is_ok());
     mutants
 }
 
@@ -177,7 +177,7 @@ impl<'a> Harness<'a> {
         files.retain(|file| crate::catch(|| is_fine(file)).unwrap_or(false));
         let mut forms: Vec<Form> = forms::read(forms::FORMS).into_iter().flatten().collect();
         forms.retain(|form| form.check().is_ok());
-        let rows = gradiff::rewrite::rows();
+        let rows = gradiff::rewrite::rules::rows();
         Harness { files, expression, program, judge, expects, forms, rows }
     }
 
@@ -195,7 +195,7 @@ impl<'a> Harness<'a> {
     ) -> Result<Option<Death>, String> {
         let rows = [mutant.rule];
         let work = || self.hunt(&mutant.rule, round, seed, is_over);
-        match crate::catch(|| gradiff::rewrite::with_rows(&rows, work)) {
+        match crate::catch(|| gradiff::rewrite::rules::with_rows(&rows, work)) {
             Ok(outcome) => outcome.map_err(|error| format!("{mutant}: {error}")),
             Err(detail) => {
                 let sign = Sign::Panic;
@@ -553,7 +553,7 @@ mod tests {
     fn harness_that_checks_nothing_kills_nothing() {
         let (judge, expects) = (|_: &Subject| Ok(()), |_: &CaseFile| Vec::new());
         let files = Vec::new();
-        let (forms, rows) = (Vec::new(), gradiff::rewrite::rows());
+        let (forms, rows) = (Vec::new(), gradiff::rewrite::rules::rows());
         let (expression, program) = (&expression, &program);
         let blind = Harness { files, expression, program, judge, expects, forms, rows };
         for mutant in some() {
@@ -565,7 +565,7 @@ mod tests {
     #[test]
     fn rows_as_they_are_pass_what_mutants_must() {
         let mut state = 7;
-        for rule in gradiff::rewrite::rows() {
+        for rule in gradiff::rewrite::rules::rows() {
             for number in 0..24 {
                 let Some(subject) = directed(&rule, &rule, number, &mut state) else { continue };
                 let judged = judge(&subject);

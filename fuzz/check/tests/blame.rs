@@ -2,7 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use gradiff::rewrite::{Rule, rows, with_rows};
+use gradiff::rewrite::Rule;
+use gradiff::rewrite::rules::{rows, with_rows};
 use gradiff_check::{Blame, Guilt, agree, backends, blame, blame_expr, blame_views, check_expr};
 use gradiff_corpus::{Case, ExprCase, Program, embedded, parse};
 use gradiff_gen::{ExprConfig, SeedChoices, case_seed};

@@ -1,6 +1,7 @@
 //! Rules that fire in the corpus, and what is said of those that do not.
 
-use gradiff::rewrite::{Rule, rows, with_rows};
+use gradiff::rewrite::Rule;
+use gradiff::rewrite::rules::{rows, with_rows};
 use gradiff_check::{check_expects, coverage, embedded_cases, fired};
 use gradiff_corpus::{Case, embedded, parse};
 use gradiff_gen::{ExprConfig, SeedChoices, case_seed, expr};

@@ -10,16 +10,15 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use gradiff_check::proof::{self, Answer, Entry, Obligation, Verdict};
 use gradiff_check::{Rule, rows};
+use gradiff_rules::proof::{self, Answer, Entry, Obligation, Verdict};
 
 use crate::args::Prove;
 use crate::out::outln;
 use crate::{Failure, Status};
 
 /// Where the ledger lies, seen from this crate.
-const LEDGER: &str =
-    concat!(env!("CARGO_MANIFEST_DIR"), "/../../engine/rewrite/src/rules/verdicts.txt");
+const LEDGER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../rules/verdicts.txt");
 
 /// z3's own count of steps after which one query is given up: the same on every machine.
 const STEPS: u32 = 2_000_000;
@@ -121,7 +120,7 @@ fn settle_all(rules: &[(Rule, bool)], has_solver: bool, options: &Prove) -> Vec<
             let started = Instant::now();
             let mut ask =
                 |query: &Obligation| solver.as_mut().map_or(Answer::Unknown, |z3| z3.ask(query));
-            let (verdict, note) = proof::settle(rule, has_solver.then_some(&mut ask));
+            let (verdict, note) = proof::decide(rule, has_solver.then_some(&mut ask));
             if crate::interrupt::is_asked() {
                 break;
             }

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use gradiff_check::proof;
 use gradiff_check::{Rule, rows};
+use gradiff_rules::proof;
 
 use crate::args::Rules;
 use crate::out::out;

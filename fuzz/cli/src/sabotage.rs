@@ -8,8 +8,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use gradiff_check::forms::{self, Differences, Form, Told};
-use gradiff_check::sabotage::{self, Death, Harness, KINDS, Mutant, ROUNDS, Sign};
+use gradiff_check::sabotage::{self, Death, Harness, ROUNDS, Sign};
 use gradiff_gen::{Config, ExprConfig, SeedChoices, case_seed};
+use gradiff_rules::mutate::{KINDS, Mutant};
 use serde_json::{Value, json};
 
 use crate::args::Sabotage;

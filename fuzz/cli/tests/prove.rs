@@ -2,7 +2,8 @@
 
 use std::process::Command;
 
-use gradiff_check::{Rule, proof, rows};
+use gradiff_check::{Rule, rows};
+use gradiff_rules::proof;
 
 fn prove(arguments: &[&str], solver: &str) -> (Option<i32>, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_gradiff"));
@@ -186,7 +187,7 @@ fn false_folds_are_refuted_by_small_cases_or_left_open() {
     };
     let mut open = Vec::new();
     for rule in false_folds() {
-        match proof::settle(&rule, has_solver().then_some(&mut ask)).0 {
+        match proof::decide(&rule, has_solver().then_some(&mut ask)).0 {
             proof::Verdict::Refuted(_) => {}
             // Where the arithmetic of a count wraps small cases hardly come.
             proof::Verdict::Open(_) => open.push((rule.name, rule.when)),

@@ -1,4 +1,4 @@
-//! The tables of rules, and the language that they are written in.
+//! The tables of rules, the language that they are written in, and which tables are in use.
 //!
 //! A side is a name or `(op source ...)`; ops have the names of the op table, and `(not x)` stands
 //! for `(cmpne x true)`. Names `c0`, `c1`, ... match constants, other names match any node; one
@@ -15,17 +15,17 @@
 //! read through additions, negations and products with constants, it stays in the dtype's range),
 //! `before(x, y)` (x stands first in the canonical order of operands), `sameop(x, y)`,
 //! `operands(x)` (of a chain of x's op, 17 if there are more than 16 or a part of the chain stands
-//! in it twice), `exactsum(c0, c1)` and `power2(c0)` for floats. What cannot be computed is false. `@name` on the right names a
-//! function in `computed`.
+//! in it twice), `exactsum(c0, c1)` and `power2(c0)` for floats. What cannot be computed is false.
+//! `@name` on the right names a function in `computed`.
 //!
 //! Equations, `x = w * c0 + r by multiples`, take a sum apart: the finder gives names that the left
 //! side does not bind, and the equation is checked between the exact sums before the rule goes
 //! on. `//` and `%` (floored), `cdiv` and `cmod` in an equation are nodes that are there. Of such a
 //! name `min`, `max` and `linear` speak of its exact sum.
 //!
-//! `(reduce.add v r)` folds v by + over the range r; on the left r may be any one of several
-//! ranges, and the fold over the others stays around the right side. `free(v, r)` says that v is
-//! not made from r, `size(r)` how many steps r has.
+//! `(reduce.add v r)` reduces v by + over the range r; on the left r may be any one of several
+//! ranges, and the reduction over the others stays around the right side. `free(v, r)` says that v
+//! is not made from r, `size(r)` is the trip count of r.
 //!
 //! `x + y`, `x - y` and `x * y` wrap; a rule about order or division asks that nothing wraps.
 
@@ -41,6 +41,8 @@ mod reduce;
 mod validity;
 
 use crate::rule::Rule;
+
+pub use crate::loaded::{is_changed, row, rows, with_rows};
 
 /// The tables with `rows` in place of those of the same names; new names are added to the table
 /// that they begin with, else to the last one.
@@ -69,7 +71,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Rule> {
 }
 
 /// The tables of [`crate::symbolic`], in the order in which they are tried.
-pub const SYMBOLIC: [&[Rule]; 8] = [
+pub(crate) const SYMBOLIC: [&[Rule]; 8] = [
     algebra::ALGEBRA,
     boolean::BOOLEAN,
     compare::COMPARE,
@@ -80,8 +82,8 @@ pub const SYMBOLIC: [&[Rule]; 8] = [
     validity::VALIDITY,
 ];
 
-/// The table of folds over ranges, tried before those of [`SYMBOLIC`] in [`crate::collapse`].
-pub const REDUCE: &[Rule] = reduce::REDUCE;
+/// The table of reductions over ranges, tried before those of [`SYMBOLIC`] in [`crate::collapse`].
+pub(crate) const REDUCE: &[Rule] = reduce::REDUCE;
 
 /// The table of [`crate::late`].
-pub const LATE: &[Rule] = late::LATE;
+pub(crate) const LATE: &[Rule] = late::LATE;

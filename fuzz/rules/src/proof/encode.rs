@@ -7,30 +7,28 @@
 //! either it is an obligation of its own that the ring term lies in the dtype's range
 //! ("no overflow"), or the term is wrapped, which needs a dtype of known width.
 //!
-//! What is undefined on the left may be assumed not to happen; what is undefined on the right is
-//! any value. A name is any value of its dtype, within its bounds wherever it is defined. Folds are
-//! written down in [`super::folds`].
+//! Undefined values of the left side may be assumed not to occur; an undefined value of the right
+//! side is any value. A name is any value of its dtype, within its bounds wherever it is defined.
+//! Reductions are written down in [`super::induction`].
 
 use gradiff_graph::{Constant, DType, Op};
+use gradiff_rewrite::Claim;
+use gradiff_rewrite::syntax::{Literal, ParsedRule, Pattern, Question, is_constant_name};
 
-use super::folds::Fold;
+use super::induction::Reduction;
 use super::lemmas::Finder;
 use super::names::Role;
 use super::number::{Number, Rounding, Script, Theory};
 use super::parsed::{self, says};
 use super::typing::Typing;
 use super::{Obligation, Unsupported};
-use crate::condition::Question;
-use crate::pattern::{Literal, Pattern, is_constant_name};
-use crate::rule::Claim;
-use crate::ruleset::Compiled;
 
 /// The dtype of a class of positions in one query.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Type {
     /// An integer type of any width from 8 bits on.
     Any {
-        /// Whether it has negative values.
+        /// True if it has negative values.
         is_signed: bool,
     },
     /// An integer type.
@@ -42,7 +40,7 @@ pub(super) enum Type {
     Void,
 }
 
-/// What a node is in SMT-LIB.
+/// A node in SMT-LIB.
 #[derive(Clone, Debug)]
 pub(super) enum Value {
     /// The ring term, and the value where it is known to be in range.
@@ -63,7 +61,7 @@ pub(super) enum Value {
     },
 }
 
-/// How a node is read whose ring term may leave the dtype's range.
+/// The reading of a node whose ring term may leave the dtype's range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Overflow {
     /// It is to be proved that it does not.
@@ -78,7 +76,7 @@ pub(super) enum Overflow {
 pub(super) struct Goal {
     pub(super) label: String,
     pub(super) goal: String,
-    /// How many of the ordered facts come before it.
+    /// Count of the ordered facts that come before it.
     after: usize,
     /// The terms that it compares, for lemmas.
     terms: Vec<String>,
@@ -89,29 +87,30 @@ pub(super) struct Goal {
 pub(super) struct Slot {
     pub(super) value: Value,
     pub(super) bounds: Option<[Number; 2]>,
-    /// Of a sum that an equation takes apart, where it is not the value's ring term.
+    /// The exact value of a sum that an equation takes apart, where it is not the value's ring
+    /// term.
     pub(super) exact: Option<Number>,
 }
 
 /// One way to write a rule down.
 pub(super) struct Encoder<'a> {
-    pub(super) rule: &'a Compiled,
+    pub(super) rule: &'a ParsedRule,
     pub(super) typing: &'a Typing,
     types: &'a [Option<Type>],
     pub(super) script: Script,
     overflow: Overflow,
     pub(super) slots: Vec<Option<Slot>>,
-    /// What follows from the condition and the equations.
+    /// Facts that follow from the condition and the equations.
     pub(super) assumed: Vec<String>,
-    /// What is known once the goals before it are proved.
+    /// Facts that are known once the goals before them are proved.
     pub(super) ordered: Vec<String>,
     pub(super) goals: Vec<Goal>,
     /// Where the left side is defined.
     pub(super) defined: String,
     /// The number of the next pattern node.
     pub(super) next: usize,
-    /// Of a rule about a fold: which steps are written down.
-    pub(super) fold: Option<Fold>,
+    /// The iterations that are written down, of a rule about a reduction.
+    pub(super) reduction: Option<Reduction>,
     /// The float terms that are casts of integers, and what of.
     pub(super) of_ints: Vec<(String, Number)>,
     /// The numbers that are cast to floats of some dtype.
@@ -125,7 +124,7 @@ pub(super) struct Encoder<'a> {
 impl<'a> Encoder<'a> {
     /// Nothing but the ranges of the dtypes.
     pub(super) fn new(
-        rule: &'a Compiled,
+        rule: &'a ParsedRule,
         typing: &'a Typing,
         types: &'a [Option<Type>],
         theory: Theory,
@@ -137,13 +136,13 @@ impl<'a> Encoder<'a> {
             types,
             script: Script::new(theory),
             overflow,
-            slots: vec![None; rule.slots.count()],
+            slots: vec![None; rule.name_count()],
             assumed: Vec::new(),
             ordered: Vec::new(),
             goals: Vec::new(),
             defined: String::from("true"),
             next: 0,
-            fold: None,
+            reduction: None,
             of_ints: Vec::new(),
             nearest: Vec::new(),
             widened: Vec::new(),
@@ -159,7 +158,7 @@ impl<'a> Encoder<'a> {
     /// # Errors
     /// The rule has something that these terms do not know.
     pub(super) fn write(
-        rule: &'a Compiled,
+        rule: &'a ParsedRule,
         typing: &'a Typing,
         types: &'a [Option<Type>],
         theory: Theory,
@@ -195,7 +194,7 @@ impl<'a> Encoder<'a> {
         for condition in parsed::conditions(self.rule) {
             let Some([multiple, divisor]) = parsed::multiple(condition) else { continue };
             let [multiple, divisor] =
-                [multiple, divisor].map(|slot| format!("v_{}", self.rule.slots.name(slot)));
+                [multiple, divisor].map(|slot| format!("v_{}", self.rule.name(slot)));
             let mut divisions = self.script.divisions.iter();
             let known = divisions.find(|known| {
                 known.numerator == multiple
@@ -214,7 +213,7 @@ impl<'a> Encoder<'a> {
         self.goals.push(Goal { label, goal, after: self.ordered.len(), terms });
     }
 
-    /// What is to be proved, for these dtypes in this manner.
+    /// The obligations, for these dtypes in this manner.
     pub(super) fn obligations(&self, manner: &str) -> Vec<Obligation> {
         let equations = [self.assumed.as_slice(), &self.script.facts].concat();
         let has_lemmas =
@@ -245,7 +244,7 @@ impl<'a> Encoder<'a> {
         }
         // After a push z3 uses its incremental core, which makes use of the lemmas; its tactics for
         // nonlinear integers drop them.
-        let has_products = !self.script.divisions.is_empty() || self.fold.is_some();
+        let has_products = !self.script.divisions.is_empty() || self.reduction.is_some();
         let push =
             if self.script.theory == Theory::Unbounded && has_products { "(push)\n" } else { "" };
         text + push
@@ -253,12 +252,12 @@ impl<'a> Encoder<'a> {
 
     /// The names whose values make a counter-example.
     fn values(&self) -> Vec<String> {
-        let bound = 1..self.rule.given.as_ref().map_or(self.slots.len(), |given| given.first);
+        let bound = self.rule.left_names();
         let is_range = |slot: &usize| self.size(*slot).is_ok();
         let names = bound.filter(|slot| {
             !is_range(slot) && matches!(&self.slots[*slot], Some(slot) if is_plain(slot))
         });
-        names.map(|slot| format!("v_{}", self.rule.slots.name(slot))).collect()
+        names.map(|slot| format!("v_{}", self.rule.name(slot))).collect()
     }
 
     pub(super) fn type_of(&self, class: usize) -> Type {
@@ -299,7 +298,7 @@ impl<'a> Encoder<'a> {
         }
     }
 
-    /// How many bits a value of the class needs, sign included.
+    /// Count of bits that a value of the class needs, sign included.
     pub(super) fn bits(&self, class: usize) -> u32 {
         match self.type_of(class) {
             Type::Int(dtype) => dtype.bits() + u32::from(dtype.is_unsigned()),
@@ -343,7 +342,7 @@ impl<'a> Encoder<'a> {
             Pattern::Any(slot) | Pattern::Constant(slot) => {
                 let known = self.slots[*slot].clone();
                 let known = known.ok_or(Unsupported::new("a name without a value"))?;
-                let name = self.rule.slots.name(*slot).to_owned();
+                let name = self.rule.name(*slot).to_owned();
                 let may_lack = self.has_choice() && !is_constant_name(&name);
                 let defined = if may_lack { self.flag(&name) } else { always };
                 Ok((known.value, defined))
@@ -351,7 +350,7 @@ impl<'a> Encoder<'a> {
             Pattern::Literal(literal) => Ok((self.literal(*literal, class)?, always)),
             Pattern::Value(expr) => {
                 let (number, defined) = self.number(expr)?;
-                match self.fold {
+                match self.reduction {
                     // The rule fires if it is there for all steps, not for some of them.
                     Some(_) => self.goal(String::from("a number is there"), defined, Vec::new()),
                     None => self.assumed.push(defined),
@@ -366,7 +365,7 @@ impl<'a> Encoder<'a> {
                     values.push(value);
                     defined.push(is_defined);
                 }
-                let shown = parsed::show(pattern, &self.rule.slots);
+                let shown = parsed::show(pattern, self.rule);
                 let is_exact = name.is_some_and(|slot| says(self.rule, Question::NoWrap, slot));
                 if is_exact {
                     for value in &mut values {
@@ -388,7 +387,7 @@ impl<'a> Encoder<'a> {
                 };
                 Ok((value, defined))
             }
-            Pattern::Fold(op, src) => Ok((self.inner_fold(*op, src, class)?, always)),
+            Pattern::Reduce(op, src) => Ok((self.inner_reduction(*op, src, class)?, always)),
             Pattern::Computed(_) => Err(Unsupported::new("the right side is computed")),
         }
     }
@@ -669,7 +668,7 @@ impl<'a> Encoder<'a> {
         Ok(Value::Address { global: global.clone(), index, gate, class: *class })
     }
 
-    /// What lies at an address, 0 behind a closed gate.
+    /// The content of an address, 0 behind a closed gate.
     fn load(
         &mut self,
         global: &str,
@@ -763,7 +762,7 @@ fn ring(value: &Value) -> Option<Number> {
     }
 }
 
-/// Whether each value of one integer dtype is a value of the other, as far as is known.
+/// Returns whether each value of one integer dtype is a value of the other, as far as is known.
 fn is_within(from: Type, to: Type) -> bool {
     match (from, to) {
         (Type::Int(from), Type::Int(to)) => {
@@ -796,7 +795,7 @@ fn truth_op(op: Op, x: &str, y: &str) -> Result<String, Unsupported> {
     }
 }
 
-/// What a choice or a gate goes by.
+/// The condition of a choice or a gate.
 fn truth(value: &Value) -> Result<String, Unsupported> {
     match value {
         Value::Truth(text) => Ok(text.clone()),

@@ -1,21 +1,20 @@
-//! How a rule is settled: which queries are asked, in which order, and what the answers mean.
+//! How a rule is decided: which queries are asked, in which order, and what the answers mean.
 //!
 //! Integer rules are first asked over an integer type of any width. Where that fails, each width
 //! is asked by itself: over the integers with wrapping, then over bit-vectors. The bit-vectors are
 //! as wide as the exact numbers of the rule need, so that they are no approximation either.
 
 use gradiff_graph::DType;
+use gradiff_rewrite::syntax::{ParsedRule, Pattern};
 
 use super::encode::{Encoder, Overflow, Type};
-use super::folds::{self, Steps};
+use super::induction::{self, Steps};
 use super::number::Theory;
 use super::statics::{bitcasts, is_index, is_of_one_size, never};
 use super::typing::{Kind, Typing};
 use super::{Obligation, Unsupported, parsed};
-use crate::pattern::Pattern;
-use crate::ruleset::Compiled;
 
-/// What a solver says of one query.
+/// The answer of a solver to one query.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// No counter-example exists.
@@ -26,7 +25,7 @@ pub enum Answer {
     Unknown,
 }
 
-/// What the solver found out about a rule.
+/// The result of all queries about a rule.
 #[derive(Clone, Debug)]
 pub(super) enum Finding {
     /// Each obligation was proved.
@@ -59,15 +58,15 @@ const OVER_INTEGERS: bool = false;
 const OVER_VECTORS: bool = true;
 const WIDTHS: [Manner; 2] = [(Overflow::Wrapped, OVER_INTEGERS), (Overflow::Wrapped, OVER_VECTORS)];
 
-/// Asks until the rule is settled.
-pub(super) fn settle(
-    rule: &Compiled,
+/// Asks until the rule is decided.
+pub(super) fn decide(
+    rule: &ParsedRule,
     ask: &mut dyn FnMut(&Obligation) -> Answer,
 ) -> Result<Finding, Unsupported> {
     if parsed::is_computed(rule) {
         return Err(Unsupported::new("the right side is computed"));
     }
-    if matches!(rule.row.claim, crate::Claim::Finite | crate::Claim::Ulp(_)) {
+    if matches!(rule.row.claim, gradiff_rewrite::Claim::Finite | gradiff_rewrite::Claim::Ulp(_)) {
         return Err(Unsupported::new("the claim is about exact reals or finite values"));
     }
     let typing = Typing::new(rule);
@@ -95,7 +94,7 @@ pub(super) fn settle(
 }
 
 /// The obligations of the first manner that can be written down, for each typing.
-pub(super) fn obligations(rule: &Compiled) -> Result<Vec<Obligation>, Unsupported> {
+pub(super) fn obligations(rule: &ParsedRule) -> Result<Vec<Obligation>, Unsupported> {
     let typing = Typing::new(rule);
     let mut all = Vec::new();
     for case in cases(rule, &typing) {
@@ -110,7 +109,7 @@ pub(super) fn obligations(rule: &Compiled) -> Result<Vec<Obligation>, Unsupporte
 }
 
 fn written(
-    rule: &Compiled,
+    rule: &ParsedRule,
     typing: &Typing,
     types: &Types,
     manners: &[Manner],
@@ -127,7 +126,7 @@ fn written(
 
 /// Tries one manner after the other until one proves all.
 fn attempt(
-    rule: &Compiled,
+    rule: &ParsedRule,
     typing: &Typing,
     types: &Types,
     manners: &[Manner],
@@ -165,15 +164,15 @@ fn attempt(
 }
 
 fn queries(
-    rule: &Compiled,
+    rule: &ParsedRule,
     typing: &Typing,
     types: &Types,
     (overflow, is_over_vectors): Manner,
 ) -> Result<Vec<Obligation>, Unsupported> {
-    if matches!(rule.lhs, Pattern::Fold(..)) {
+    if matches!(rule.lhs, Pattern::Reduce(..)) {
         let mut all = Vec::new();
         for steps in Steps::of(rule) {
-            let encoder = folds::write(rule, typing, types, steps)?;
+            let encoder = induction::write(rule, typing, types, steps)?;
             all.extend(encoder.obligations(&format!("{}, {}", named(types), steps.name())));
         }
         return Ok(all);
@@ -212,7 +211,7 @@ fn named(types: &Types) -> String {
     names.join(" ")
 }
 
-fn cases(rule: &Compiled, typing: &Typing) -> Vec<Case> {
+fn cases(rule: &ParsedRule, typing: &Typing) -> Vec<Case> {
     let mut found = Vec::new();
     let raw = bitcasts(rule, typing);
     if !raw.is_empty() {
@@ -232,18 +231,18 @@ fn cases(rule: &Compiled, typing: &Typing) -> Vec<Case> {
         }
         return found;
     }
-    let is_fold = matches!(rule.lhs, Pattern::Fold(..));
+    let is_reduction = matches!(rule.lhs, Pattern::Reduce(..));
     for kinds in typing.assignments() {
         let count = |wanted| kinds.iter().filter(|kind| **kind == Some(wanted)).count();
         let (ints, floats) = (count(Kind::Int), count(Kind::Float));
-        if ints == 1 && floats == 0 && !is_fold {
+        if ints == 1 && floats == 0 && !is_reduction {
             for is_signed in [true, false] {
                 found.extend(one_int(rule, typing, &kinds, is_signed));
             }
             continue;
         }
         let choices = |class, kind: Kind| match kind {
-            Kind::Int if is_fold => any_ints(),
+            Kind::Int if is_reduction => any_ints(),
             // What is an index and nothing else is a number; these types have those of all others.
             Kind::Int if is_index(rule, typing, class) => {
                 [DType::I64, DType::U64].map(Type::Int).to_vec()
@@ -256,7 +255,7 @@ fn cases(rule: &Compiled, typing: &Typing) -> Vec<Case> {
         for types in product(&kinds, &choices) {
             if !is_never(rule, typing, &types) {
                 let exact = vec![(Overflow::Proved, OVER_INTEGERS)];
-                let manners = if is_fold { exact } else { WIDTHS.to_vec() };
+                let manners = if is_reduction { exact } else { WIDTHS.to_vec() };
                 found.push(Case { types, manners, widths: Vec::new() });
             }
         }
@@ -266,7 +265,7 @@ fn cases(rule: &Compiled, typing: &Typing) -> Vec<Case> {
 
 /// The case of one integer type, signed or not: of any width, else of each width.
 fn one_int(
-    rule: &Compiled,
+    rule: &ParsedRule,
     typing: &Typing,
     kinds: &[Option<Kind>],
     is_signed: bool,
@@ -309,7 +308,7 @@ fn product(kinds: &[Option<Kind>], choices: &dyn Fn(usize, Kind) -> Vec<Type>) -
     found
 }
 
-fn is_never(rule: &Compiled, typing: &Typing, types: &Types) -> bool {
+fn is_never(rule: &ParsedRule, typing: &Typing, types: &Types) -> bool {
     let of_slot = |slot: usize| typing.of_slot(slot).and_then(|class| types[class]);
     parsed::conditions(rule).any(|condition| never(condition, &of_slot))
 }

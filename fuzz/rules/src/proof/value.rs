@@ -6,14 +6,14 @@
 use gradiff_graph::{Arg, Constant, DType, Op, UOp, evaluate};
 use rustc_hash::FxHashMap;
 
-/// What a node is at one point.
+/// The value of a node at one point.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Cell {
     Undefined,
     Scalar(Constant),
-    /// An array and the place in it; `None` behind a closed gate.
+    /// An array and the element of it; `None` behind a closed gate.
     Address(Option<(usize, i128)>),
-    /// What is written: array, place, value; in order.
+    /// Stores: array, element, value; in order.
     Effects(Vec<(usize, i128, Constant)>),
 }
 
@@ -131,7 +131,7 @@ impl Tape {
         }
     }
 
-    /// Whether any float on the tape is NaN or infinite.
+    /// Returns whether any float on the tape is NaN or infinite.
     pub(super) fn has_special(&self) -> bool {
         self.cells.iter().any(|cell| match cell {
             Cell::Scalar(value) => value.to_float().is_some_and(|value| !value.is_finite()),
@@ -161,7 +161,7 @@ impl Tape {
     }
 }
 
-/// What lies at an address: any fixed function tells addresses apart.
+/// The content of an address: any fixed function tells addresses apart.
 fn memory((array, index): (usize, i128), dtype: DType) -> Constant {
     let mixed = (index as u64 ^ (array as u64) << 32).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     Constant::int(dtype, i128::from(mixed >> 40))

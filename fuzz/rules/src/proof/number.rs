@@ -5,7 +5,7 @@
 
 use super::Unsupported;
 
-/// What numbers are made of in one query.
+/// The sort of numbers in one query.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Theory {
     /// SMT-LIB `Int`.
@@ -41,7 +41,7 @@ pub(super) struct Division {
 pub(super) struct Script {
     pub(super) theory: Theory,
     pub(super) declarations: Vec<String>,
-    /// What holds by definition.
+    /// Facts that hold by definition.
     pub(super) facts: Vec<String>,
     pub(super) divisions: Vec<Division>,
     /// The most bits that a term needed.

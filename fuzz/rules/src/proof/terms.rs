@@ -1,11 +1,11 @@
 //! Conditions, computed constants and equations as SMT-LIB terms.
 
 use gradiff_graph::{Constant, DType};
+use gradiff_rewrite::syntax::{Expr, Operator, Question};
 
 use super::Unsupported;
 use super::encode::{Encoder, Type, Value, both, float_literal};
 use super::number::{Number, Rounding};
-use crate::condition::{Expr, Operator, Question};
 
 /// A number or a truth value.
 enum Term {
@@ -223,7 +223,7 @@ impl Encoder<'_> {
         }
     }
 
-    /// Whether a name is of the class's dtype.
+    /// Returns whether a name is of the class's dtype.
     fn is_same(&mut self, class: usize, name: usize) -> Result<Term, Unsupported> {
         let other = self.class_of(name)?;
         match (self.type_of(class), self.type_of(other)) {
@@ -234,7 +234,8 @@ impl Encoder<'_> {
         }
     }
 
-    /// Whether the ring term is what the question is about: the op's own result, or the exact sum.
+    /// Returns whether the ring term is what the question is about: the op's own result, or the
+    /// exact sum.
     fn is_of_use(&self, question: Question, slot: usize) -> bool {
         match question {
             Question::NoWrap => self.slots[slot].as_ref().is_some_and(|slot| slot.bounds.is_none()),
@@ -242,7 +243,7 @@ impl Encoder<'_> {
         }
     }
 
-    /// Whether each value of the first name is a value of the second one's dtype.
+    /// Returns whether each value of the first name is a value of the second one's dtype.
     fn is_exact(&mut self, first: usize, second: usize) -> Result<Term, Unsupported> {
         let other = self.class_of(second)?;
         let to = self.type_of(other);

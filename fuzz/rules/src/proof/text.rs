@@ -1,7 +1,7 @@
 //! A row written on one line, as the listing shows it.
 
-use crate::rule::{Claim, Rule, Types};
-use crate::ruleset::Compiled;
+use gradiff_rewrite::syntax::ParsedRule;
+use gradiff_rewrite::{Claim, Rule, Types};
 
 /// Reads `name [types] [claim]: lhs => rhs [given equations] [when condition]`; without types it is
 /// a rule for integers, without a claim one of bits. The texts live as long as the process.
@@ -49,7 +49,7 @@ pub fn parse_row(text: &str) -> Result<Rule, String> {
         why: "",
         from: "",
     };
-    Compiled::new(rule).map(|_| rule)
+    ParsedRule::new(rule).map(|_| rule)
 }
 
 #[cfg(test)]
@@ -58,7 +58,7 @@ mod tests {
 
     #[test]
     fn every_row_reads_back_from_its_listing() {
-        for rule in crate::rows() {
+        for rule in gradiff_rewrite::rules::rows() {
             let shown = rule.to_string();
             let (name, rest) = shown.split_once(' ').expect("a name");
             let at = rest.find('(').filter(|at| !rest[..*at].contains("=>")).unwrap_or(0);

@@ -4,11 +4,10 @@
 use std::sync::Arc;
 
 use gradiff_graph::{Arg, Constant, DType, Global, OPS, Op, Sources, UOp, Variable};
+use gradiff_rewrite::syntax::Pattern;
 
 use super::encode::Type;
 use super::typing::Typing;
-use crate::driver::Scope;
-use crate::pattern::{Bindings, Pattern};
 
 /// A variable of this range; floats have all values of their dtype.
 pub(super) fn variable(dtype: DType, name: &str, (min, max): (i64, i64)) -> UOp {
@@ -260,15 +259,17 @@ pub(super) fn build(
     pattern: &Pattern,
     typing: &Typing,
     types: &[Option<Type>],
-    bound: &Bindings<'_>,
-    scope: &mut Scope<'_>,
+    nodes: &[(usize, &UOp)],
     next: &mut usize,
 ) -> Option<UOp> {
     let dtype = dtype_of(types[typing.node(*next)])?;
     *next += 1;
     match pattern {
-        Pattern::Any(slot) | Pattern::Constant(slot) => bound.node(*slot).cloned(),
-        Pattern::Literal(_) => pattern.build(dtype, bound, scope),
+        Pattern::Any(slot) | Pattern::Constant(slot) => {
+            let found = nodes.iter().find(|(known, _)| known == slot);
+            found.map(|(_, node)| (*node).clone())
+        }
+        Pattern::Literal(literal) => Some(UOp::constant(literal.constant(dtype))),
         Pattern::Node(op, src, _) => {
             let is_of_words = *op == Op::Threefry && dtype != DType::U64;
             if is_of_words || matches!(op, Op::Range | Op::Reduce | Op::DefineAcc) {
@@ -276,11 +277,11 @@ pub(super) fn build(
             }
             let mut built = Sources::new();
             for source in src {
-                built.push(build(source, typing, types, bound, scope, next)?);
+                built.push(build(source, typing, types, nodes, next)?);
             }
             Some(UOp::new(*op, dtype, built, Arg::None))
         }
-        Pattern::Fold(..) | Pattern::Value(_) | Pattern::Computed(_) => None,
+        Pattern::Reduce(..) | Pattern::Value(_) | Pattern::Computed(_) => None,
     }
 }
 

@@ -1,27 +1,28 @@
 //! Questions about a compiled row that proofs need answered.
 
-use crate::condition::{Expr, Operator, Question};
-use crate::pattern::{Pattern, Slots};
-use crate::ruleset::Compiled;
+use gradiff_rewrite::syntax::{Expr, Operator, ParsedRule, Pattern, Question};
 
-/// Whether the right side is a Rust function.
-pub(super) fn is_computed(rule: &Compiled) -> bool {
+/// Returns whether the right side is a Rust function.
+pub(super) fn is_computed(rule: &ParsedRule) -> bool {
     matches!(rule.rhs, Pattern::Computed(_))
 }
 
 /// The condition's parts, all of which hold when the rule fires.
-pub(super) fn conditions(rule: &Compiled) -> impl Iterator<Item = &Expr> {
+pub(super) fn conditions(rule: &ParsedRule) -> impl Iterator<Item = &Expr> {
     rule.when.iter().chain(&rule.then)
 }
 
-/// Whether the condition says this of the slot outright: as one of its parts.
-pub(super) fn says(rule: &Compiled, question: Question, slot: usize) -> bool {
-    let is_it = |expr: &Expr| matches!(expr, Expr::Ask(asked, [first, _]) if *asked == question && *first == slot);
+/// Returns whether the condition says this of the slot outright: as one of its parts.
+pub(super) fn says(rule: &ParsedRule, question: Question, slot: usize) -> bool {
+    let is_it = |expr: &Expr| match expr {
+        Expr::Ask(asked, [first, _]) => *asked == question && *first == slot,
+        _ => false,
+    };
     conditions(rule).any(is_it)
 }
 
-/// Whether the question is asked of the slot anywhere: in the condition or for a constant.
-pub(super) fn asks(rule: &Compiled, question: Question, slot: usize) -> bool {
+/// Returns whether the question is asked of the slot anywhere: in the condition or for a constant.
+pub(super) fn asks(rule: &ParsedRule, question: Question, slot: usize) -> bool {
     fn within(expr: &Expr, question: Question, slot: usize) -> bool {
         match expr {
             Expr::Ask(asked, [first, _]) => *asked == question && *first == slot,
@@ -36,15 +37,15 @@ pub(super) fn asks(rule: &Compiled, question: Question, slot: usize) -> bool {
         match pattern {
             Pattern::Value(expr) => within(expr, question, slot),
             Pattern::Node(_, src, _) => src.iter().any(|source| side(source, question, slot)),
-            Pattern::Fold(_, src) => src.iter().any(|source| side(source, question, slot)),
+            Pattern::Reduce(_, src) => src.iter().any(|source| side(source, question, slot)),
             _ => false,
         }
     }
     conditions(rule).any(|expr| within(expr, question, slot)) || side(&rule.rhs, question, slot)
 }
 
-/// Whether any equation names the slot.
-pub(super) fn is_in_equation(rule: &Compiled, slot: usize) -> bool {
+/// Returns whether any equation names the slot.
+pub(super) fn is_in_equation(rule: &ParsedRule, slot: usize) -> bool {
     let equations = rule.given.iter().flat_map(|given| &given.equations);
     equations.into_iter().any(|(left, right)| *left == slot || names(right).contains(&slot))
 }
@@ -61,7 +62,7 @@ pub(super) fn names(expr: &Expr) -> Vec<usize> {
     }
 }
 
-/// Of `c0 % c1 == 0`, the two names.
+/// The two names of `c0 % c1 == 0`.
 pub(super) fn multiple(condition: &Expr) -> Option<[usize; 2]> {
     let Expr::Binary(Operator::Equal, rest, zero) = condition else { return None };
     match (&**rest, &**zero) {
@@ -74,18 +75,17 @@ pub(super) fn multiple(condition: &Expr) -> Option<[usize; 2]> {
 }
 
 /// A pattern as text.
-pub(super) fn show(pattern: &Pattern, slots: &Slots) -> String {
+pub(super) fn show(pattern: &Pattern, rule: &ParsedRule) -> String {
     match pattern {
-        Pattern::Any(slot) | Pattern::Constant(slot) => slots.name(*slot).to_owned(),
+        Pattern::Any(slot) | Pattern::Constant(slot) => rule.name(*slot).to_owned(),
         Pattern::Literal(literal) => format!("{literal:?}"),
         Pattern::Node(op, src, _) => {
-            let src: String =
-                src.iter().map(|source| format!(" {}", show(source, slots))).collect();
+            let src: String = src.iter().map(|source| format!(" {}", show(source, rule))).collect();
             format!("({}{src})", op.name())
         }
-        Pattern::Fold(op, src) => {
+        Pattern::Reduce(op, src) => {
             let [value, range] = &**src;
-            format!("(reduce.{} {} {})", op.name(), show(value, slots), show(range, slots))
+            format!("(reduce.{} {} {})", op.name(), show(value, rule), show(range, rule))
         }
         Pattern::Value(_) => String::from("{...}"),
         Pattern::Computed(_) => String::from("@"),

@@ -9,21 +9,21 @@
 use std::collections::HashSet;
 use std::ops::Range;
 
-use crate::rule::{Claim, Rule, Types};
-use crate::ruleset::RuleSet;
+use gradiff_rewrite::syntax::is_constant_name;
+use gradiff_rewrite::{Claim, Rule, RuleSet, Types};
 
 /// A row with one thing changed.
 #[derive(Clone, Copy, Debug)]
 pub struct Mutant {
     /// The changed row; it has the name of the row it comes from.
     pub rule: Rule,
-    /// What was done, one of [`KINDS`].
+    /// The kind of change, one of [`KINDS`].
     pub kind: &'static str,
     /// The changed field: `lhs`, `rhs`, `when`, `given`, `types` or `claim`.
     pub field: &'static str,
 }
 
-/// What can be done to a row, and what it stands for.
+/// The kinds of changes, each with its meaning.
 pub const KINDS: [(&str, &str); 10] = [
     ("condition", "one condition dropped"),
     ("constant", "a constant off by one"),
@@ -75,7 +75,7 @@ pub fn mutants(rule: &Rule, table: &[Rule]) -> Vec<Mutant> {
     found
 }
 
-/// Whether the left side divides by 0: what comes out may be anything.
+/// Returns whether the left side divides by 0: what comes out may be anything.
 fn is_void(lhs: &str) -> bool {
     fn divides(term: &Term, lhs: &str) -> bool {
         let divisor = term.sources.get(1).map_or("", |source| &lhs[source.range.clone()]);
@@ -85,7 +85,7 @@ fn is_void(lhs: &str) -> bool {
     Term::read(lhs, &pattern_tokens(lhs), &mut 0).is_some_and(|term| divides(&term, lhs))
 }
 
-/// All that a row does, its name and stories left out.
+/// All that a row does, its name and comments left out.
 fn key(rule: &Rule) -> String {
     let squeezed = |text: &str| text.split_whitespace().collect::<String>();
     let sides = [rule.lhs, rule.rhs, rule.when, rule.given].map(|text| {
@@ -197,7 +197,7 @@ fn literals(text: &str, tokens: &[Range<usize>]) -> Vec<Edit> {
     found
 }
 
-/// What is done to a condition.
+/// The changes of a condition.
 fn condition(text: &str) -> Vec<Edit> {
     let tokens = tokens(text);
     let mut found = conjuncts(text, &tokens);
@@ -215,7 +215,7 @@ fn condition(text: &str) -> Vec<Edit> {
     found
 }
 
-/// What is done to equations: signs and numbers. What no finder proposes makes the row idle.
+/// The changes of equations: signs and numbers. A sum that no finder proposes makes the row idle.
 fn equations(text: &str) -> Vec<Edit> {
     let tokens = tokens(text);
     let mut found = literals(text, &tokens);
@@ -223,7 +223,7 @@ fn equations(text: &str) -> Vec<Edit> {
     found
 }
 
-/// Whether the edit says the same as a range made wider: `> 0` and `> -1` is `>= 0`.
+/// Returns whether the edit says the same as a range made wider: `> 0` and `> -1` is `>= 0`.
 fn is_range(text: &str, edit: &Edit) -> bool {
     let old = text[edit.range.clone()].parse::<i64>();
     let (Ok(old), Ok(new)) = (old, edit.text.parse::<i64>()) else { return false };
@@ -281,7 +281,7 @@ fn replaced(
     found
 }
 
-/// What is done to a right side that is a pattern.
+/// The changes of a right side that is a pattern.
 fn right(rule: &Rule) -> Vec<Edit> {
     const OPS: [(&str, &str); 8] = [
         ("add", "sub"),
@@ -375,13 +375,13 @@ impl Term {
         }
     }
 
-    /// What may come in place of the whole term.
+    /// Terms that may replace the whole term, each with the kind of change.
     fn changes(&self, text: &str, types: Types) -> Vec<(&'static str, String)> {
         const ORDERED: [&str; 10] =
             ["sub", "fdiv", "floordiv", "floormod", "cdiv", "cmod", "cmplt", "shl", "shr", "pow"];
         let whole = &text[self.range.clone()];
         let value = whole.strip_prefix('{').and_then(|rest| rest.strip_suffix('}'));
-        let is_number = is_constant(whole) && matches!(types, Types::Ints | Types::Bits);
+        let is_number = is_constant_name(whole) && matches!(types, Types::Ints | Types::Bits);
         if value.is_some() || is_number {
             let value = value.map_or(whole.to_owned(), |value| format!("({value})"));
             return vec![
@@ -406,13 +406,7 @@ impl Term {
     }
 }
 
-/// Whether a word of a pattern stands for constants alone: `c0`, `c1`, ...
-pub(crate) fn is_constant(word: &str) -> bool {
-    let digits = word.strip_prefix('c').unwrap_or_default();
-    !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit())
-}
-
-/// What is done inside a computed value: `+` for `-`, a factor or a term dropped.
+/// The changes inside a computed value: `+` for `-`, a factor or a term dropped.
 fn value_edits(text: &str, range: &Range<usize>) -> Vec<Edit> {
     const OPS: [(&str, &str); 4] = [("+", "-"), ("min", "max"), ("max", "min"), ("//", "*")];
     let inside: Vec<Range<usize>> = tokens(&text[range.clone()])
@@ -505,7 +499,7 @@ fn more_types(rule: &Rule) -> Option<Types> {
     // These have no answer for floats, and what has no answer is false.
     let asks_integers = tokens(rule.when).into_iter().any(|token| {
         let word = &rule.when[token];
-        matches!(word, "min" | "max" | "nowrap" | "fits" | "gcd") || is_constant(word)
+        matches!(word, "min" | "max" | "nowrap" | "fits" | "gcd") || is_constant_name(word)
     });
     match rule.types {
         Types::Any => None,
@@ -524,18 +518,16 @@ fn more_types(rule: &Rule) -> Option<Types> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rule::Claim::{Bits, Ulp};
-    use crate::rule::row;
+    use crate::proof::parse_row;
 
-    fn texts_of(rule: Rule) -> Vec<String> {
-        let found = mutants(&rule, &[]);
+    fn texts_of(row: &str) -> Vec<String> {
+        let found = mutants(&parse_row(row).expect("a row"), &[]);
         found.iter().map(|mutant| format!("{} {}", mutant.kind, mutant.text())).collect()
     }
 
     #[test]
     fn mutants_of_a_condition_drop_widen_and_move_it() {
-        let when = "min(x) >= 0 && max(x) < min(y)";
-        let rule = row("t/in-range", (Types::Ints, Bits), "(floormod x y)", "x", when, "", "");
+        let row = "t/in-range: (floormod x y) => x when min(x) >= 0 && max(x) < min(y)";
         let expected = [
             "condition max(x) < min(y)",
             "condition min(x) >= 0",
@@ -547,13 +539,12 @@ mod tests {
             "range min(x) >= 0 && max(x) < max(y)",
             "division (cmod x y)",
         ];
-        assert_eq!(texts_of(rule), expected);
+        assert_eq!(texts_of(row), expected);
     }
 
     #[test]
     fn mutants_of_a_value_change_its_parts_and_itself() {
-        let (lhs, rhs) = ("(cmplt (floordiv x c0) c1)", "(cmplt x {c1 * c0})");
-        let rule = row("t/limit", (Types::Ints, Bits), lhs, rhs, "c0 > 0", "", "");
+        let row = "t/limit: (cmplt (floordiv x c0) c1) => (cmplt x {c1 * c0}) when c0 > 0";
         let expected = [
             "condition ",
             "constant c0 > 1",
@@ -567,22 +558,22 @@ mod tests {
             "factor (cmplt x {c1 })",
             "op (cmpne x {c1 * c0})",
         ];
-        assert_eq!(texts_of(rule), expected);
+        assert_eq!(texts_of(row), expected);
     }
 
     #[test]
     fn mutants_of_floats_keep_signs_of_zero_apart() {
-        let rule = row("t/zero", (Types::Floats, Ulp(1)), "(add x -0.0)", "(sub x y)", "", "", "");
-        assert!(texts_of(rule).is_empty(), "y is not bound, so no mutant loads");
-        let rule = Rule { rhs: "x", ..rule };
+        let row = "t/zero floats Ulp(1): (add x -0.0) => x";
         let expected =
             ["constant (add x 1.0)", "constant (add x -1.0)", "sign (add x 0.0)", "claim Bits"];
-        assert_eq!(texts_of(rule), expected);
+        assert_eq!(texts_of(row), expected);
+        let rule = Rule { rhs: "(sub x y)", ..parse_row(row).expect("a row") };
+        assert!(mutants(&rule, &[]).is_empty(), "y is not bound, so no mutant loads");
     }
 
     #[test]
     fn mutants_never_repeat_a_row_and_always_load() {
-        let table: Vec<Rule> = crate::rules::SYMBOLIC.iter().copied().flatten().copied().collect();
+        let table: Vec<Rule> = gradiff_rewrite::rules::rows();
         let mut count = 0;
         for rule in &table {
             for mutant in mutants(rule, &table) {
@@ -597,8 +588,7 @@ mod tests {
 
     #[test]
     fn negations_are_dropped_and_groups_kept_whole() {
-        let (lhs, rhs) = ("(cmplt c0 x)", "(not (cmplt x {gcd(c0, 2) * (c0 + 1)}))");
-        let found = texts_of(row("t/not", (Types::Ints, Bits), lhs, rhs, "", "", ""));
+        let found = texts_of("t/not: (cmplt c0 x) => (not (cmplt x {gcd(c0, 2) * (c0 + 1)}))");
         for expected in [
             "factor (cmplt x {gcd(c0, 2) * (c0 + 1)})",
             "factor (not (cmplt x { (c0 + 1)}))",

@@ -1,4 +1,4 @@
-//! What a solver answers to `(get-value ...)`, as constants.
+//! Answers of a solver to `(get-value ...)`, as constants.
 
 use gradiff_graph::{Constant, DType};
 

@@ -4,13 +4,12 @@
 //! is integer, bool or float.
 
 use gradiff_graph::Op;
+use gradiff_rewrite::Types;
+use gradiff_rewrite::syntax::{Literal, MAX_NAMES, ParsedRule, Pattern};
 
 use super::parsed::names;
-use crate::pattern::{Literal, Pattern, SLOTS};
-use crate::rule::Types;
-use crate::ruleset::Compiled;
 
-/// What a class of positions may be.
+/// The kind of a class of positions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Int,
@@ -38,17 +37,17 @@ pub(super) struct Typing {
     allowed: Vec<u8>,
     /// The class of each pattern node: the left side in order, then the right.
     nodes: Vec<usize>,
-    slots: [Option<usize>; SLOTS],
+    slots: [Option<usize>; MAX_NAMES],
 }
 
 impl Typing {
     /// The classes of both sides; the right side's root is of the left one's class.
-    pub(super) fn new(rule: &Compiled) -> Typing {
+    pub(super) fn new(rule: &ParsedRule) -> Typing {
         let mut typing = Typing {
             parent: Vec::new(),
             allowed: Vec::new(),
             nodes: Vec::new(),
-            slots: [None; SLOTS],
+            slots: [None; MAX_NAMES],
         };
         let root = typing.walk(&rule.lhs, true);
         let slot = typing.slot(0);
@@ -144,11 +143,11 @@ impl Typing {
                     src.iter().map(|source| self.walk(source, is_left)).collect();
                 self.relate(*op, class, &sources);
                 let is_cast = matches!(op, Op::Cast | Op::Bitcast);
-                if is_cast && !is_left && src[0].telling().is_none() {
+                if is_cast && !is_left && src[0].dtype_source().is_none() {
                     self.union(class, sources[0]);
                 }
             }
-            Pattern::Fold(_, src) => {
+            Pattern::Reduce(_, src) => {
                 let value = self.walk(&src[0], is_left);
                 self.union(class, value);
                 let range = self.walk(&src[1], is_left);
@@ -159,7 +158,7 @@ impl Typing {
         class
     }
 
-    /// What an op says of its own dtype and those of its sources.
+    /// Relates the dtype of an op to those of its sources.
     fn relate(&mut self, op: Op, class: usize, sources: &[usize]) {
         match op {
             Op::CmpLt | Op::CmpNe => {
@@ -212,7 +211,7 @@ impl Typing {
         self.slots[slot].map(|class| self.find(class))
     }
 
-    /// How many classes there are at most: classes are numbers below this.
+    /// Upper limit of the classes: classes are numbers below this.
     pub(super) fn len(&self) -> usize {
         self.parent.len()
     }
@@ -239,7 +238,7 @@ impl Typing {
     }
 }
 
-/// What an elementwise op may work on.
+/// The kinds of operands of an elementwise op.
 fn kinds_of(op: Op) -> u8 {
     match op {
         Op::Exp2 | Op::Log2 | Op::Sin | Op::Sqrt | Op::Recip | Op::FDiv | Op::Pow => FLOAT,
@@ -250,11 +249,11 @@ fn kinds_of(op: Op) -> u8 {
     }
 }
 
-/// How many nodes a pattern has.
+/// Count of nodes of a pattern.
 pub(super) fn count(pattern: &Pattern) -> usize {
     match pattern {
         Pattern::Node(_, src, _) => 1 + src.iter().map(count).sum::<usize>(),
-        Pattern::Fold(_, src) => 1 + src.iter().map(count).sum::<usize>(),
+        Pattern::Reduce(_, src) => 1 + src.iter().map(count).sum::<usize>(),
         _ => 1,
     }
 }

@@ -1,16 +1,14 @@
-//! What the dtypes alone say of a condition.
+//! Values of conditions that follow from the dtypes alone.
 
 use gradiff_graph::{DType, Op};
+use gradiff_rewrite::syntax::{Expr, Operator, ParsedRule, Pattern, Question};
 
 use super::encode::Type;
 use super::instance::dtype_of;
 use super::parsed;
 use super::typing::Typing;
-use crate::condition::{Expr, Operator, Question};
-use crate::pattern::Pattern;
-use crate::ruleset::Compiled;
 
-/// What is known without any value.
+/// The value of an expression, as far as dtypes tell it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Static {
     Value(i128),
@@ -19,7 +17,7 @@ enum Static {
     Unknown,
 }
 
-/// Whether the condition never holds for these dtypes.
+/// Returns whether the condition never holds for these dtypes.
 pub(super) fn never(expr: &Expr, type_of: &dyn Fn(usize) -> Option<Type>) -> bool {
     match known(expr, type_of) {
         Static::Value(value) => value != 1,
@@ -107,7 +105,7 @@ fn ask(question: Question, first: Option<Type>, second: Option<Type>) -> Static 
 }
 
 /// The classes of the bitcasts on the left side and of their sources: they are of one size.
-pub(super) fn bitcasts(rule: &Compiled, typing: &Typing) -> Vec<[usize; 2]> {
+pub(super) fn bitcasts(rule: &ParsedRule, typing: &Typing) -> Vec<[usize; 2]> {
     fn walk(pattern: &Pattern, next: &mut usize, found: &mut Vec<[usize; 2]>) {
         let own = *next;
         *next += 1;
@@ -122,20 +120,20 @@ pub(super) fn bitcasts(rule: &Compiled, typing: &Typing) -> Vec<[usize; 2]> {
     found.iter().map(|nodes| nodes.map(|node| typing.node(node))).collect()
 }
 
-/// Whether each bitcast is between dtypes of one size.
+/// Returns whether each bitcast is between dtypes of one size.
 pub(super) fn is_of_one_size(bitcasts: &[[usize; 2]], types: &[Option<Type>]) -> bool {
     let size = |class: usize| dtype_of(types[class]).map(DType::size_bytes);
     bitcasts.iter().all(|[to, from]| size(*to) == size(*from))
 }
 
-/// Whether all that is of the class are names that stand for an index.
-pub(super) fn is_index(rule: &Compiled, typing: &Typing, class: usize) -> bool {
+/// Returns whether all that is of the class are names that stand for an index.
+pub(super) fn is_index(rule: &ParsedRule, typing: &Typing, class: usize) -> bool {
     fn walk(pattern: &Pattern, is_index: bool, next: &mut usize, found: &mut Vec<(usize, bool)>) {
         found.push((*next, is_index && matches!(pattern, Pattern::Any(_))));
         *next += 1;
         let (op, src) = match pattern {
             Pattern::Node(op, src, _) => (*op, src.as_slice()),
-            Pattern::Fold(op, src) => (*op, src.as_slice()),
+            Pattern::Reduce(op, src) => (*op, src.as_slice()),
             _ => return,
         };
         for (position, source) in src.iter().enumerate() {
@@ -150,7 +148,7 @@ pub(super) fn is_index(rule: &Compiled, typing: &Typing, class: usize) -> bool {
         && asked.all(|slot| typing.of_slot(slot) != Some(class))
 }
 
-/// Whether the float dtype has each value of the other one.
+/// Returns whether the float dtype has each value of the other one.
 pub(super) fn has_all_of(to: DType, from: DType) -> bool {
     let wider = [
         (DType::F16, DType::F32),

@@ -1,16 +1,16 @@
-//! The ledger: the reviewed file of verdicts, `rules/verdicts.txt`.
+//! The ledger: the reviewed file of verdicts, `verdicts.txt` of this crate.
 //!
 //! One line a rule: name, fingerprint, verdict, and for what was not proved why. A rule whose text
 //! changes has another fingerprint and thereby no verdict, until `gradiff prove --write` gives one.
 
 use std::sync::OnceLock;
 
+use gradiff_rewrite::Rule;
 use rustc_hash::FxHashMap;
 
 use super::Verdict;
-use crate::rule::Rule;
 
-const TEXT: &str = include_str!("../rules/verdicts.txt");
+const TEXT: &str = include_str!("../../verdicts.txt");
 
 const HEAD: &str = "\
 # Verdicts on rules; written by `gradiff prove --write`, reviewed line by line.
@@ -22,7 +22,7 @@ const HEAD: &str = "\
 pub struct Entry {
     /// The rule.
     pub name: String,
-    /// Of the rule's text when it was settled.
+    /// The fingerprint of the rule's text when it was decided.
     pub fingerprint: String,
     /// `proved` or `exhausted`.
     pub verdict: String,
@@ -40,18 +40,12 @@ pub fn entry(rule: &Rule) -> Option<&'static Entry> {
     entries.get(rule.name).filter(|entry| entry.fingerprint == fingerprint(rule))
 }
 
-/// What the ledger says of a rule; `None` if the rule has changed since it was settled.
+/// The verdict of the ledger on a rule; `None` if the rule has changed since it was decided.
 pub fn verdict(rule: &Rule) -> Option<Verdict> {
     entry(rule).map(|entry| match entry.verdict.as_str() {
         "proved" => Verdict::Proved,
         _ => Verdict::Exhausted,
     })
-}
-
-/// The names in the ledger that are names of no rule.
-pub fn strangers(rules: &[Rule]) -> Vec<String> {
-    let all = parse(TEXT).unwrap_or_default().into_iter().map(|entry| entry.name);
-    all.filter(|name| rules.iter().all(|rule| rule.name != name)).collect()
 }
 
 /// The ledger with these verdicts, as text.
@@ -99,12 +93,12 @@ fn parse(text: &str) -> Result<Vec<Entry>, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rule::{Claim, Types, row};
+    use crate::proof::parse_row;
+    use gradiff_rewrite::{Claim, Types};
 
     #[test]
     fn a_changed_word_changes_the_fingerprint() {
-        let rule =
-            row("a/b", (Types::Ints, Claim::Bits), "(add x 0)", "x", "min(x) > 0", "why", "from");
+        let rule = parse_row("a/b: (add x 0) => x when min(x) > 0").expect("a row");
         let same = Rule { why: "other", from: "other", ..rule };
         assert_eq!(fingerprint(&same), fingerprint(&rule));
         let others = [
@@ -113,7 +107,7 @@ mod tests {
             Rule { lhs: "(add x 1)", ..rule },
             Rule { rhs: "0", ..rule },
             Rule { when: "min(x) >= 0", ..rule },
-            rule.given("x = w by linear"),
+            Rule { given: "x = w by linear", ..rule },
         ];
         for other in others {
             assert_ne!(fingerprint(&other), fingerprint(&rule), "{other}");
@@ -132,13 +126,15 @@ mod tests {
 
     #[test]
     fn every_rule_has_a_verdict_that_is_its_own() {
-        let rules = crate::rows();
+        let rules = gradiff_rewrite::rules::rows();
         let lacks = |rule: &&Rule| verdict(rule).is_none();
         let lack = rules.iter().filter(lacks).map(|rule| {
             format!("rule {} changed since it was proved: run `gradiff prove --write`", rule.name)
         });
         let lack: Vec<String> = lack.collect();
         assert!(lack.is_empty(), "{}", lack.join("\n"));
-        assert_eq!(strangers(&rules), Vec::<String>::new());
+        let names = parse(TEXT).expect("a ledger").into_iter().map(|entry| entry.name);
+        let stale = names.filter(|name| rules.iter().all(|rule| rule.name != name));
+        assert_eq!(stale.collect::<Vec<String>>(), Vec::<String>::new());
     }
 }

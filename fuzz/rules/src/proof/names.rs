@@ -1,16 +1,15 @@
-//! What the names of a rule stand for: values within bounds, parts of sums, nodes within the left
+//! The values of the names of a rule: values within bounds, parts of sums, nodes within the left
 //! side.
 
 use gradiff_graph::{DType, Op};
+use gradiff_rewrite::syntax::{Pattern, Question, is_constant_name};
 
 use super::Unsupported;
 use super::encode::{Encoder, Slot, Type, Value, both, float_sort};
 use super::number::Number;
 use super::parsed::{asks, is_in_equation, says};
-use crate::condition::Question;
-use crate::pattern::{Pattern, is_constant_name};
 
-/// How much longer an exact sum may be than a value, in bit-vectors.
+/// Bits by which an exact sum may be longer than a value, in bit-vectors.
 const EXACT_BITS: u32 = 4;
 
 /// Where a name stands.
@@ -44,14 +43,14 @@ impl Encoder<'_> {
                     self.declare_slots(source, role)?;
                 }
             }
-            Pattern::Fold(..) => return Err(Unsupported::new("a fold within the left side")),
+            Pattern::Reduce(..) => return Err(Unsupported::new("a fold within the left side")),
             Pattern::Literal(_) | Pattern::Value(_) | Pattern::Computed(_) => {}
         }
         Ok(())
     }
 
     fn declare_slot(&mut self, slot: usize, role: Role) -> Result<Slot, Unsupported> {
-        let name = self.rule.slots.name(slot).to_owned();
+        let name = self.rule.name(slot).to_owned();
         let class = self.typing.of_slot(slot).ok_or(Unsupported::new("a name without a place"))?;
         let value = format!("v_{name}");
         match role {
@@ -126,20 +125,20 @@ impl Encoder<'_> {
         Ok(Some((ends, format!("(and {} {})", within[0], within[1]))))
     }
 
-    /// Whether a name may be undefined where the left side is not.
+    /// Returns whether a name may be undefined where the left side is not.
     pub(super) fn has_choice(&self) -> bool {
         fn find(pattern: &Pattern) -> bool {
             match pattern {
                 Pattern::Node(op, src, _) => *op == Op::Where || src.iter().any(find),
                 // There may be no step.
-                Pattern::Fold(..) => true,
+                Pattern::Reduce(..) => true,
                 _ => false,
             }
         }
         find(&self.rule.lhs)
     }
 
-    /// Whether the name is defined.
+    /// Returns whether the name is defined.
     pub(super) fn flag(&mut self, name: &str) -> String {
         let flag = format!("is_defined_{name}");
         let line = format!("(declare-const {flag} Bool)");
@@ -152,7 +151,7 @@ impl Encoder<'_> {
     /// The ring term of a name that an equation takes apart is its exact sum.
     fn with_exact_sum(&mut self, slot: usize, value: Value, class: usize) -> Value {
         let Value::Int { read: Some(number), .. } = &value else { return value };
-        let name = self.rule.slots.name(slot);
+        let name = self.rule.name(slot);
         if !is_in_equation(self.rule, slot) || is_constant_name(name) {
             return value;
         }
@@ -168,15 +167,15 @@ impl Encoder<'_> {
     /// Names that equations bind: exact sums of any size.
     pub(super) fn declare_parts(&mut self) {
         let Some(given) = &self.rule.given else { return };
-        let guard = match self.fold {
+        let guard = match self.reduction {
             Some(_) => given.equations.iter().fold(String::from("true"), |all, (left, _)| {
-                let name = self.rule.slots.name(*left).to_owned();
+                let name = self.rule.name(*left).to_owned();
                 both(&all, &self.flag(&name))
             }),
             None => String::from("true"),
         };
         for slot in given.first..self.slots.len() {
-            let name = self.rule.slots.name(slot).to_owned();
+            let name = self.rule.name(slot).to_owned();
             let class = self.typing.of_slot(slot).unwrap_or_default();
             let bits = self.bits(class) + EXACT_BITS;
             let exact = self.script.unknown(&format!("v_{name}"), bits);
@@ -242,7 +241,7 @@ impl Encoder<'_> {
         Ok(left)
     }
 
-    /// What a name within the left side stands for.
+    /// Declares the node of a name within the left side.
     pub(super) fn name_node(
         &mut self,
         slot: usize,
@@ -257,7 +256,7 @@ impl Encoder<'_> {
                 Value::Int { read: Some(ring.clone()), ring, class }
             }
             Value::Int { ring, class, .. } if is_in_equation(self.rule, slot) => {
-                let name = self.rule.slots.name(slot);
+                let name = self.rule.name(slot);
                 let exact = self.script.unknown(&format!("exact_{name}"), ring.bits + EXACT_BITS);
                 let congruent = self.congruent(&ring, &exact, class);
                 self.script.fact(congruent);
@@ -274,7 +273,7 @@ impl Encoder<'_> {
         let questions = [Question::Min, Question::Max];
         let is_asked = questions.iter().any(|question| asks(self.rule, *question, slot));
         if is_asked {
-            let name = self.rule.slots.name(slot).to_owned();
+            let name = self.rule.name(slot).to_owned();
             let read = self.as_read(&value, &name)?;
             if let Some((bounds, fact)) = self.bounds_of(&name, &read, class, false)? {
                 self.ordered.push(fact);

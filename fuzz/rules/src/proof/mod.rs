@@ -1,15 +1,16 @@
 //! Verdicts on rules: proved, tried exhaustively, refuted, open.
 //!
 //! A row is all that a proof needs: [`obligations`] turns it into SMT-LIB 2 (each query must be
-//! unsatisfiable), [`exhaust`] builds small left sides, applies the rule and compares both sides
-//! point by point. The two share no model of arithmetic, so each checks the other. [`settle`] asks
+//! unsatisfiable), `exhaust` builds small left sides, applies the rule and compares both sides
+//! point by point. The two share no model of arithmetic, so each checks the other. [`decide`] asks
 //! both; no process is started here, the solver is a function of the caller. What was found out is
 //! kept in a ledger ([`verdict`]), so that a build needs no solver.
 
+mod decide;
 mod encode;
 mod exhaust;
 mod floats;
-mod folds;
+mod induction;
 mod instance;
 mod judge;
 mod ledger;
@@ -18,7 +19,7 @@ mod model;
 mod names;
 mod number;
 mod parsed;
-mod settle;
+mod reductions;
 mod statics;
 mod terms;
 mod text;
@@ -26,22 +27,22 @@ mod typing;
 mod value;
 
 use gradiff_graph::{Constant, UOp};
+use gradiff_rewrite::Rule;
+use gradiff_rewrite::syntax::{ParsedRule, is_constant_name};
 
-pub use exhaust::{CounterExample, Exhausted, exhaust, exhaust_within};
+pub use decide::Answer;
+pub use exhaust::CounterExample;
 pub use floats::whole_floats;
-pub use ledger::{Entry, entry, fingerprint, ledger, strangers, verdict};
+pub use ledger::{Entry, entry, fingerprint, ledger, verdict};
 pub use lemmas::TEMPLATES as LEMMAS;
-pub use settle::Answer;
 pub use text::parse_row;
 
-use crate::pattern::is_constant_name;
-use crate::rule::Rule;
-use crate::ruleset::Compiled;
+use decide::Finding;
 use encode::Type;
-use settle::Finding;
+use exhaust::exhaust;
 use typing::Typing;
 
-/// What is known of a rule.
+/// The verdict on a rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// Every obligation was proved, for all dtypes, and small cases agree.
@@ -100,17 +101,17 @@ impl Unsupported {
 /// # Errors
 /// The row cannot be read, or says something that has no terms: then it can only be exhausted.
 pub fn obligations(rule: &Rule) -> Result<Vec<Obligation>, String> {
-    let rule = Compiled::new(*rule)?;
-    settle::obligations(&rule).map_err(|Unsupported(problem)| problem)
+    let rule = ParsedRule::new(*rule)?;
+    decide::obligations(&rule).map_err(|Unsupported(problem)| problem)
 }
 
 /// The verdict on a rule, and a note on what was not proved. Without a solver (`None`) nothing is
 /// proved, but what is false on small cases is refuted all the same.
-pub fn settle(
+pub fn decide(
     rule: &Rule,
     ask: Option<&mut dyn FnMut(&Obligation) -> Answer>,
 ) -> (Verdict, String) {
-    let compiled = match Compiled::new(*rule) {
+    let compiled = match ParsedRule::new(*rule) {
         Ok(compiled) => compiled,
         Err(problem) => return (Verdict::Open(problem), String::new()),
     };
@@ -119,7 +120,7 @@ pub fn settle(
         Err(example) => return (Verdict::Refuted(example), String::new()),
     };
     let finding = match ask {
-        Some(ask) => settle::settle(&compiled, ask),
+        Some(ask) => decide::decide(&compiled, ask),
         None => Err(Unsupported::new("no solver was asked")),
     };
     let note = match finding {
@@ -145,13 +146,13 @@ pub fn settle(
 /// The solver's counter-example, found again by applying the rule.
 fn replayed(
     rule: &Rule,
-    compiled: &Compiled,
+    compiled: &ParsedRule,
     types: &[Option<Type>],
     values: &str,
 ) -> Option<Box<CounterExample>> {
     let typing = Typing::new(compiled);
-    let slots = 1..compiled.slots.count();
-    let slot_of = |name: &str| slots.clone().find(|slot| compiled.slots.name(*slot) == name);
+    let slots = 1..compiled.name_count();
+    let slot_of = |name: &str| slots.clone().find(|slot| compiled.name(*slot) == name);
     let dtype_of = |name: &str| {
         let class = typing.of_slot(slot_of(name)?)?;
         instance::dtype_of(types[class])

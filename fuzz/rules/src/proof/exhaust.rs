@@ -5,28 +5,25 @@
 //! by point. It shares nothing with the solver's terms, so that each checks the other.
 
 use gradiff_graph::{Constant, DType, Op, UOp, infix};
+use gradiff_rewrite::syntax::{ParsedRule, Pattern, Question, is_constant_name};
+use gradiff_rewrite::{Rule, RuleSet};
 
 use super::encode::Type;
 use super::instance::{self, dtype_of};
 use super::judge::is_as_claimed;
 use super::typing::{Kind, Typing};
 use super::value::Tape;
-use super::{parsed, statics};
-use crate::condition::Question;
-use crate::driver::{Options, Scope, Trace};
-use crate::pattern::{Bindings, Pattern, is_constant_name};
-use crate::rule::Rule;
-use crate::ruleset::{Compiled, RuleSet};
+use super::{parsed, reductions, statics};
 
-/// What was tried without finding a difference.
+/// Counts of what was tried without finding a difference.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Exhausted {
-    /// How many left sides the rule applied to.
-    pub fired: usize,
-    /// How many points both sides were evaluated at.
-    pub points: usize,
-    /// Whether every combination of the domain was tried; else they were taken in even steps.
-    pub is_complete: bool,
+pub(super) struct Exhausted {
+    /// Count of left sides that the rule applied to.
+    pub(super) fired: usize,
+    /// Count of points at which both sides were evaluated.
+    pub(super) points: usize,
+    /// True if every combination of the domain was tried; else they were taken in even steps.
+    pub(super) is_complete: bool,
 }
 
 /// A point at which a rule breaks its claim.
@@ -38,7 +35,7 @@ pub struct CounterExample {
     pub dtype: String,
     /// Both sides as expressions.
     pub sides: [String; 2],
-    /// What they are at this point.
+    /// Their values at this point.
     pub results: [String; 2],
 }
 
@@ -53,14 +50,14 @@ impl std::fmt::Display for CounterExample {
     }
 }
 
-/// How many points one typing of a rule is tried at, at most.
+/// Limit of the points at which one typing of a rule is tried.
 const BUDGET: usize = 300_000;
 
 /// Tries the rule on everything small.
 ///
 /// # Errors
 /// The first point at which it breaks its claim.
-pub fn exhaust(rule: &Rule) -> Result<Exhausted, Box<CounterExample>> {
+pub(super) fn exhaust(rule: &Rule) -> Result<Exhausted, Box<CounterExample>> {
     exhaust_within(rule, BUDGET)
 }
 
@@ -69,18 +66,14 @@ pub fn exhaust(rule: &Rule) -> Result<Exhausted, Box<CounterExample>> {
 ///
 /// # Errors
 /// The first point at which the rule breaks its claim.
-pub fn exhaust_within(rule: &Rule, budget: usize) -> Result<Exhausted, Box<CounterExample>> {
+fn exhaust_within(rule: &Rule, budget: usize) -> Result<Exhausted, Box<CounterExample>> {
     let mut found = Exhausted { is_complete: true, ..Exhausted::default() };
-    let Ok(set) = RuleSet::load(&[&[*rule]]) else { return Ok(Exhausted::default()) };
-    if matches!(set.get(0).lhs, Pattern::Fold(..)) {
-        let fired = crate::reduce_check::check(*rule)?;
-        return Ok(Exhausted {
-            fired,
-            points: fired * crate::reduce_check::POINTS,
-            is_complete: false,
-        });
+    let Some((rule, set)) = loaded(rule) else { return Ok(Exhausted::default()) };
+    if matches!(rule.lhs, Pattern::Reduce(..)) {
+        let fired = reductions::check(&rule, &set)?;
+        return Ok(Exhausted { fired, points: fired * reductions::POINTS, is_complete: false });
     }
-    let (rule, around) = (set.get(0), crate::symbolic());
+    let (rule, around) = (&rule, gradiff_rewrite::symbolic());
     // What looks deep asks the other rules, too.
     let around = if parsed::is_computed(rule) { &*around } else { &set };
     let typing = Typing::new(rule);
@@ -93,18 +86,24 @@ pub fn exhaust_within(rule: &Rule, budget: usize) -> Result<Exhausted, Box<Count
     Ok(found)
 }
 
-/// Whether `point` makes a difference on this very left side: for counter-examples of the solver.
+/// Returns whether `point` makes a difference on this very left side: for counter-examples of the
+/// solver.
 pub(super) fn replay(
     rule: &Rule,
     types: &[Option<Type>],
     nodes: &[(usize, UOp)],
 ) -> Option<Box<CounterExample>> {
-    let set = RuleSet::load(&[&[*rule]]).ok()?;
-    let rule = set.get(0);
-    let typing = Typing::new(rule);
-    let domain = Domain { set: &set, rule, typing: &typing, types };
+    let (rule, set) = loaded(rule)?;
+    let typing = Typing::new(&rule);
+    let domain = Domain { set: &set, rule: &rule, typing: &typing, types };
     let lists: Lists = nodes.iter().map(|(slot, node)| (*slot, vec![node.clone()])).collect();
     domain.check(&lists, 1000, &mut Exhausted::default()).err()
+}
+
+/// The row, parsed, and alone in a set; `None` if it does not load.
+fn loaded(row: &Rule) -> Option<(ParsedRule, RuleSet)> {
+    let set = RuleSet::load(&[&[*row]]).ok()?;
+    Some((ParsedRule::new(*row).ok()?, set))
 }
 
 /// For each name, the nodes that it is tried with.
@@ -115,8 +114,8 @@ const ALL_INTS: [DType; 8] =
 const ALL_FLOATS: [DType; 4] = [DType::F16, DType::BF16, DType::F32, DType::F64];
 
 /// The dtypes that a rule is tried with: 8-bit integers, or all where it casts.
-fn typings(rule: &Compiled, typing: &Typing) -> Vec<Vec<Option<Type>>> {
-    let asks_width = (0..rule.slots.count()).any(|slot| parsed::asks(rule, Question::Bits, slot));
+fn typings(rule: &ParsedRule, typing: &Typing) -> Vec<Vec<Option<Type>>> {
+    let asks_width = (0..rule.name_count()).any(|slot| parsed::asks(rule, Question::Bits, slot));
     let ints: &[DType] = if has_cast(&rule.lhs) || asks_width { &ALL_INTS } else { &ALL_INTS[..2] };
     let mut found = Vec::new();
     for kinds in typing.assignments() {
@@ -155,26 +154,27 @@ fn has_cast(pattern: &Pattern) -> bool {
     }
 }
 
-/// Whether a rule looks deeper than its pattern: its names must then stand for compound nodes.
-fn is_deep(rule: &Compiled) -> bool {
-    let asks = |question| (0..rule.slots.count()).any(|slot| parsed::asks(rule, question, slot));
+/// Returns whether a rule looks deeper than its pattern: its names must then stand for compound
+/// nodes.
+fn is_deep(rule: &ParsedRule) -> bool {
+    let asks = |question| (0..rule.name_count()).any(|slot| parsed::asks(rule, question, slot));
     let is_about_form = asks(Question::Before) || asks(Question::SameOp);
     parsed::is_computed(rule) || rule.given.is_some() || is_about_form
 }
 
-fn domains(rule: &Compiled, typing: &Typing, types: &[Option<Type>]) -> Vec<Lists> {
+fn domains(rule: &ParsedRule, typing: &Typing, types: &[Option<Type>]) -> Vec<Lists> {
     if let Pattern::Any(slot) = rule.lhs {
         let dtypes = [DType::Bool, DType::I8, DType::U8, DType::F16, DType::F32];
         let own = typing.of_slot(slot).and_then(|class| dtype_of(types[class]));
         let nodes = dtypes.into_iter().filter(|dtype| Some(*dtype) == own);
         return vec![vec![(slot, nodes.flat_map(instance::any_node).collect())]];
     }
-    let bound = 1..rule.given.as_ref().map_or(rule.slots.count(), |given| given.first);
+    let bound = rule.left_names();
     let mut lists = Lists::new();
     let mut inner = Vec::new();
     within_names(&rule.lhs, &mut inner);
     for slot in bound.filter(|slot| !inner.contains(slot)) {
-        let name = rule.slots.name(slot);
+        let name = rule.name(slot);
         let Some(dtype) = typing.of_slot(slot).and_then(|class| dtype_of(types[class])) else {
             return Vec::new();
         };
@@ -225,7 +225,7 @@ fn within_names(pattern: &Pattern, found: &mut Vec<usize>) {
 
 struct Domain<'a> {
     set: &'a RuleSet,
-    rule: &'a Compiled,
+    rule: &'a ParsedRule,
     typing: &'a Typing,
     types: &'a [Option<Type>],
 }
@@ -248,17 +248,9 @@ impl Domain<'_> {
                 .zip(&chosen)
                 .map(|((slot, nodes), pick)| (*slot, &nodes[*pick]))
                 .collect();
-            let mut bound = Bindings::default();
-            for (slot, node) in &nodes {
-                bound.bind(*slot, node);
-            }
-            let (options, mut trace) = (Options::default(), Trace::default());
-            let scope = &mut Scope::new(self.set, &options, &mut trace);
-            let next = &mut 0;
-            let left =
-                instance::build(&self.rule.lhs, self.typing, self.types, &bound, scope, next);
+            let left = instance::build(&self.rule.lhs, self.typing, self.types, &nodes, &mut 0);
             let Some(left) = left else { continue };
-            let Some(right) = self.rule.apply(&left, scope) else { continue };
+            let Some(right) = self.rule.apply(&left, self.set) else { continue };
             found.fired += 1;
             self.compare(&left, &right, &nodes, share, found)?;
         }
@@ -312,7 +304,7 @@ impl Domain<'_> {
             free.iter().zip(point).map(|(node, value)| (name(node), value.to_string())).collect();
         for (slot, node) in nodes {
             if let Some(value) = node.as_const() {
-                values.push((self.rule.slots.name(*slot).to_owned(), value.to_string()));
+                values.push((self.rule.name(*slot).to_owned(), value.to_string()));
             }
         }
         let subject = free.first().or(nodes.first().map(|(_, node)| *node));
@@ -388,15 +380,17 @@ impl Iterator for Steps {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rule::{Claim, Types, row};
+    use crate::proof::parse_row;
+    use gradiff_rewrite::Claim;
+    use gradiff_rewrite::rules::rows;
 
     #[test]
     fn every_row_keeps_its_claim() {
         let mut problems = Vec::new();
-        for rule in crate::rules::all() {
+        for rule in rows() {
             // Sums that an equation takes apart are rare; of f16 all values are wanted.
             let is_wide = !rule.given.is_empty() || rule.types.are_floats();
-            match exhaust_within(rule, if is_wide { BUDGET } else { 20_000 }) {
+            match exhaust_within(&rule, if is_wide { BUDGET } else { 20_000 }) {
                 Err(example) => problems.push(format!("{}: {example}", rule.name)),
                 Ok(found) if found.fired == 0 => {
                     problems.push(format!("{} never fired", rule.name))
@@ -409,20 +403,18 @@ mod tests {
 
     #[test]
     fn false_rows_are_found_out() {
-        let (ints, floats) = ((Types::Ints, Claim::Bits), |claim| (Types::Floats, claim));
-        let rows = [
-            row("test/wrong-constant", ints, "(add (add x c0) c1)", "(add x c0)", "", "", ""),
-            row("test/wraps", ints, "(cmplt (add x c0) c1)", "(cmplt x (sub c1 c0))", "", "", ""),
-            row("test/sign", ints, "(cdiv x c0)", "(floordiv x c0)", "c0 > 0", "", ""),
-            row("test/narrow", ints, "(cast s@(cast x))", "(cast x)", "isint(x)", "", ""),
-            row("test/nan", floats(Claim::Bits), "(mul x 0.0)", "0.0", "", "", ""),
-            row("test/zero", floats(Claim::Bits), "(add x 0.0)", "x", "", "", ""),
-            row("test/sqrt", floats(Claim::Ulp(1)), "(pow x 0.5)", "(sqrt x)", "", "", ""),
-            row("test/cube", floats(Claim::Bits), "(pow x 3.0)", "(mul (mul x x) x)", "", "", ""),
-            row("test/square", floats(Claim::Finite), "(sqrt (mul x x))", "x", "", "", ""),
-        ];
-        for rule in rows {
-            assert!(exhaust(&rule).is_err(), "{}", rule.name);
+        for text in [
+            "test/wrong-constant: (add (add x c0) c1) => (add x c0)",
+            "test/wraps: (cmplt (add x c0) c1) => (cmplt x (sub c1 c0))",
+            "test/sign: (cdiv x c0) => (floordiv x c0) when c0 > 0",
+            "test/narrow: (cast s@(cast x)) => (cast x) when isint(x)",
+            "test/nan floats: (mul x 0.0) => 0.0",
+            "test/zero floats: (add x 0.0) => x",
+            "test/sqrt floats Ulp(1): (pow x 0.5) => (sqrt x)",
+            "test/cube floats: (pow x 3.0) => (mul (mul x x) x)",
+            "test/square floats Finite: (sqrt (mul x x)) => x",
+        ] {
+            assert!(exhaust(&parse_row(text).expect("a row")).is_err(), "{text}");
         }
     }
 
@@ -431,14 +423,14 @@ mod tests {
         // What a claim weaker than Bits costs is shown by an input: but for pow, whose library is
         // exact enough in f16, and the larger of two zeros, which is the second one here.
         let starts = ["float/pow-", "float/two-", "float/half-", "float/max-", "float/min-"];
-        let is_shown = |rule: &&Rule| {
+        let is_shown = |rule: &Rule| {
             rule.name.starts_with("float/")
                 && rule.claim != Claim::Bits
                 && !starts.iter().any(|start| rule.name.starts_with(start))
         };
         let mut shown = 0;
-        for rule in crate::rules::all().filter(is_shown) {
-            assert!(exhaust(&Rule { claim: Claim::Bits, ..*rule }).is_err(), "{}", rule.name);
+        for rule in rows().into_iter().filter(is_shown) {
+            assert!(exhaust(&Rule { claim: Claim::Bits, ..rule }).is_err(), "{}", rule.name);
             shown += 1;
         }
         assert!(shown > 3, "{shown}");

@@ -1,10 +1,10 @@
-//! Folds over ranges: induction over the number of steps.
+//! Reductions over ranges: induction over the number of steps.
 //!
-//! Let n be the number of steps of the range r, F(k) the fold over the first k of them: the op's
-//! identity for k = 0, `F(k) op body(k)` for k + 1. What is free of r is one value; any other name
-//! within a fold is its value at one step, and outside of folds it is any value. P(k) says that the
-//! row holds of the first k steps: with F(k) for each fold and k for `size(r)` on the right side.
-//! P(n) is the row, for each n in one of three ways:
+//! Let n be the number of steps of the range r, F(k) the reduction over the first k of them: the
+//! op's identity for k = 0, `F(k) op body(k)` for k + 1. What is free of r is one value; any other
+//! name within a reduction is its value at one step, and outside of reductions it is any value.
+//! P(k) says that the row holds of the first k steps: with F(k) for each reduction and k for
+//! `size(r)` on the right side. P(n) is the row, for each n in one of three ways:
 //!
 //! - n = 0: P(0), about which nothing may be assumed but what the condition says of n and
 //!   constants, as names need not be defined if no step is.
@@ -18,11 +18,12 @@
 //! step. What the rule knows of n alone (that its arithmetic fits, that numbers on the right can be
 //! computed) is a goal for k and for k + 1.
 //!
-//! In P(k) => P(k + 1), F(k) of the left side is the right side at k, by P(k); folds on the right
-//! are unknowns. Sums and products are exact numbers, congruent to the values modulo 2^bits, as
-//! everywhere; where the op needs the value, P(k) includes that the number is one of the dtype.
+//! In P(k) => P(k + 1), F(k) of the left side is the right side at k, by P(k); reductions on the
+//! right are unknowns. Sums and products are exact numbers, congruent to the values modulo 2^bits,
+//! as everywhere; where the op needs the value, P(k) includes that the number is one of the dtype.
 
 use gradiff_graph::{Constant, Op};
+use gradiff_rewrite::syntax::{Expr, Operator, ParsedRule, Pattern, Question, is_constant_name};
 
 use super::Unsupported;
 use super::encode::{Encoder, Overflow, Slot, Type, Value, both, float_literal, float_sort};
@@ -31,9 +32,6 @@ use super::names::Role;
 use super::number::{Number, Theory};
 use super::parsed;
 use super::typing::{Typing, count};
-use crate::condition::{Expr, Operator, Question};
-use crate::pattern::{Pattern, is_constant_name};
-use crate::ruleset::Compiled;
 
 /// The steps that a query is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,24 +44,25 @@ pub(super) enum Steps {
     Next,
 }
 
-/// Where the encoder is in a rule about a fold.
-pub(super) struct Fold {
+/// Where the encoder is in a rule about a reduction.
+pub(super) struct Reduction {
     range: usize,
     steps: Vec<Number>,
-    /// What `size(r)` is: in the condition that of the range, on the right how many steps are done.
+    /// The value of `size(r)`: in the condition that of the range, on the right how many steps are
+    /// done.
     size: Number,
-    /// The folds on the right after the first k steps, by the number of their node.
+    /// The reductions on the right after the first k steps, by the number of their node.
     done: Vec<(usize, Value)>,
-    /// Whether P(k) is written down, not P(k + 1).
+    /// True if P(k) is written down, not P(k + 1).
     is_before: bool,
-    /// What names that vary stand for on the other side of the fold's border.
+    /// The values of names that vary on the other side of the reduction's border.
     varying: Vec<(usize, Value)>,
     is_inside: bool,
 }
 
 impl Steps {
     /// The queries that prove a rule together.
-    pub(super) fn of(rule: &Compiled) -> Vec<Steps> {
+    pub(super) fn of(rule: &ParsedRule) -> Vec<Steps> {
         let says = |wanted: &dyn Fn(&Expr, Operator, &Expr) -> bool| {
             parsed::conditions(rule).any(|condition| match condition {
                 Expr::Binary(operator, left, right) => wanted(left, *operator, right),
@@ -88,7 +87,7 @@ impl Steps {
         if has_step { all.to_vec() } else { [&[Steps::All(0)], all.as_slice()].concat() }
     }
 
-    /// What its goals are called.
+    /// The label of its goals.
     pub(super) fn name(self) -> String {
         match self {
             Steps::All(0) => String::from("no step"),
@@ -99,17 +98,17 @@ impl Steps {
     }
 }
 
-/// Writes these steps of a rule about a fold down.
+/// Writes these steps of a rule about a reduction down.
 ///
 /// # Errors
 /// The rule has something that terms do not know.
 pub(super) fn write<'a>(
-    rule: &'a Compiled,
+    rule: &'a ParsedRule,
     typing: &'a Typing,
     types: &'a [Option<Type>],
     steps: Steps,
 ) -> Result<Encoder<'a>, Unsupported> {
-    let Pattern::Fold(op, src) = &rule.lhs else {
+    let Pattern::Reduce(op, src) = &rule.lhs else {
         return Err(Unsupported::new("the left side is no fold"));
     };
     let [body, Pattern::Any(range)] = &**src else {
@@ -178,7 +177,7 @@ impl Encoder<'_> {
                 vec![step]
             }
         };
-        self.fold = Some(Fold {
+        self.reduction = Some(Reduction {
             range,
             steps,
             size,
@@ -193,8 +192,10 @@ impl Encoder<'_> {
 
     /// The values of a body at each step, and where all of them are defined.
     fn bodies(&mut self, body: &Pattern) -> Result<(Vec<Value>, String), Unsupported> {
-        let Some(fold) = &self.fold else { return Err(Unsupported::new("a fold over a range")) };
-        let (range, steps, first) = (fold.range, fold.steps.clone(), self.next);
+        let Some(reduction) = &self.reduction else {
+            return Err(Unsupported::new("a fold over a range"));
+        };
+        let (range, steps, first) = (reduction.range, reduction.steps.clone(), self.next);
         let class = self.typing.of_slot(range).unwrap_or_default();
         let (mut values, mut defined) = (Vec::new(), String::from("true"));
         for step in steps {
@@ -210,7 +211,7 @@ impl Encoder<'_> {
         Ok((values, defined))
     }
 
-    /// Outside of folds a name that varies is any value.
+    /// Outside of reductions a name that varies is any value.
     fn find_varying(&mut self, range: usize) -> Result<(), Unsupported> {
         for slot in 1..self.slots.len() {
             let Some(value) = self.slots[slot].as_ref().map(|slot| slot.value.clone()) else {
@@ -228,19 +229,19 @@ impl Encoder<'_> {
                 }
                 _ => return Err(Unsupported::new("an address within a fold")),
             };
-            let Some(fold) = &mut self.fold else { continue };
-            if slot != range && fold.steps.len() > 1 {
+            let Some(reduction) = &mut self.reduction else { continue };
+            if slot != range && reduction.steps.len() > 1 {
                 return Err(Unsupported::new("steps that differ, written out"));
             }
-            fold.varying.push((slot, outside));
+            reduction.varying.push((slot, outside));
         }
         Ok(())
     }
 
     fn cross_border(&mut self) {
-        let Some(fold) = &mut self.fold else { return };
-        fold.is_inside = !fold.is_inside;
-        for (slot, other) in &mut fold.varying {
+        let Some(reduction) = &mut self.reduction else { return };
+        reduction.is_inside = !reduction.is_inside;
+        for (slot, other) in &mut reduction.varying {
             if let Some(slot) = &mut self.slots[*slot] {
                 std::mem::swap(&mut slot.value, other);
             }
@@ -250,9 +251,9 @@ impl Encoder<'_> {
     /// The right side after the steps, or before them.
     fn right(&mut self, is_before: bool) -> Result<Value, Unsupported> {
         let (rule, one) = (self.rule, self.script.literal(1));
-        let Some(fold) = &mut self.fold else { return Err(Unsupported::new("no fold")) };
-        fold.is_before = is_before;
-        fold.size = match fold.steps.last() {
+        let Some(reduction) = &mut self.reduction else { return Err(Unsupported::new("no fold")) };
+        reduction.is_before = is_before;
+        reduction.size = match reduction.steps.last() {
             None => self.script.literal(0),
             Some(step) if is_before => step.clone(),
             Some(step) => self.script.add(step, &one),
@@ -261,27 +262,29 @@ impl Encoder<'_> {
         Ok(self.node(&rule.rhs)?.0)
     }
 
-    /// A fold on the right side.
-    pub(super) fn inner_fold(
+    /// A reduction on the right side.
+    pub(super) fn inner_reduction(
         &mut self,
         op: Op,
         [body, range]: &[Pattern; 2],
         class: usize,
     ) -> Result<Value, Unsupported> {
         let node = self.next;
-        let is_known = |fold: &&mut Fold| {
-            !fold.is_inside && matches!(range, Pattern::Any(slot) if *slot == fold.range)
+        let is_known = |reduction: &&mut Reduction| {
+            !reduction.is_inside && matches!(range, Pattern::Any(slot) if *slot == reduction.range)
         };
-        let Some(fold) = self.fold.as_mut().filter(is_known) else {
+        let Some(reduction) = self.reduction.as_mut().filter(is_known) else {
             return Err(Unsupported::new("a fold over another range"));
         };
-        if fold.is_before {
-            let value = self.unknown_fold(op, class)?;
+        if reduction.is_before {
+            let value = self.unknown_reduction(op, class)?;
             self.next = node + count(body) + 1;
-            self.fold.iter_mut().for_each(|fold| fold.done.push((node, value.clone())));
+            self.reduction
+                .iter_mut()
+                .for_each(|reduction| reduction.done.push((node, value.clone())));
             return Ok(value);
         }
-        let done = fold.done.iter().find(|(known, _)| *known == node).map(|(_, v)| v.clone());
+        let done = reduction.done.iter().find(|(known, _)| *known == node).map(|(_, v)| v.clone());
         let start = done.map_or_else(|| self.identity(op, class), Ok)?;
         self.cross_border();
         let (bodies, _) = self.bodies(body)?;
@@ -291,7 +294,7 @@ impl Encoder<'_> {
             .try_fold(start, |sum, body| Ok(self.op(op, &[sum, body], class, "a fold")?.0))
     }
 
-    fn unknown_fold(&mut self, op: Op, class: usize) -> Result<Value, Unsupported> {
+    fn unknown_reduction(&mut self, op: Op, class: usize) -> Result<Value, Unsupported> {
         let name = self.script.fresh("fold");
         Ok(match self.type_of(class) {
             Type::Any { .. } => {
@@ -306,7 +309,7 @@ impl Encoder<'_> {
         })
     }
 
-    /// A fold over some steps: if the op needs its value, the number is known to be it.
+    /// A reduction over some steps: if the op needs its value, the number is known to be it.
     fn as_hypothesis(&mut self, value: Value, op: Op) -> Value {
         match value {
             Value::Int { ring, class, .. } if !matches!(op, Op::Add | Op::Mul) => {
@@ -318,7 +321,7 @@ impl Encoder<'_> {
         }
     }
 
-    /// The fold over no step.
+    /// The reduction over no step.
     fn identity(&mut self, op: Op, class: usize) -> Result<Value, Unsupported> {
         let unknown = || Unsupported(format!("a fold by {op} has no terms"));
         let one = match op {
@@ -349,24 +352,27 @@ impl Encoder<'_> {
 
     /// `size(r)`.
     pub(super) fn size(&self, range: usize) -> Result<Number, Unsupported> {
-        let fold = self.fold.as_ref().filter(|fold| fold.range == range);
-        fold.map(|fold| fold.size.clone()).ok_or(Unsupported::new("the size of another range"))
+        let reduction = self.reduction.as_ref().filter(|reduction| reduction.range == range);
+        reduction
+            .map(|reduction| reduction.size.clone())
+            .ok_or(Unsupported::new("the size of another range"))
     }
 
-    /// Whether the condition says outright that the name is free of the range; constants are.
+    /// Returns whether the condition says outright that the name is free of the range; constants
+    /// are.
     pub(super) fn is_free(&self, slot: usize) -> bool {
-        let Some(fold) = &self.fold else { return false };
-        let said = [slot, fold.range];
+        let Some(reduction) = &self.reduction else { return false };
+        let said = [slot, reduction.range];
         let is_said =
             |part: &Expr| matches!(part, Expr::Ask(Question::Free, slots) if *slots == said);
-        is_constant_name(self.rule.slots.name(slot)) || parsed::conditions(self.rule).any(is_said)
+        is_constant_name(self.rule.name(slot)) || parsed::conditions(self.rule).any(is_said)
     }
 
-    /// Whether a condition speaks of the number of steps and constants alone.
+    /// Returns whether a condition speaks of the number of steps and constants alone.
     fn is_about_size(&self, condition: &Expr) -> bool {
-        let Some(fold) = &self.fold else { return false };
-        let is_constant = |slot: &usize| is_constant_name(self.rule.slots.name(*slot));
-        parsed::names(condition).iter().all(|slot| *slot == fold.range || is_constant(slot))
+        let Some(reduction) = &self.reduction else { return false };
+        let is_constant = |slot: &usize| is_constant_name(self.rule.name(*slot));
+        parsed::names(condition).iter().all(|slot| *slot == reduction.range || is_constant(slot))
     }
 }
 

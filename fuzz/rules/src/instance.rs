@@ -1,22 +1,23 @@
 //! Nodes that a rule's left side matches, drawn at random: constants, variables of all kinds of
 //! ranges and sums of them stand in the places of its names. Whether the condition holds is left to
-//! chance; the draw favours what conditions ask for (common factors, ranges that start at 0). Folds
-//! run over one range or two; what the condition asks to be free of the range mostly is.
+//! chance; the draw favours what conditions ask for (common factors, ranges that start at 0).
+//! Reductions run over one range or two; what the condition asks to be free of the range mostly is.
 
 use std::sync::Arc;
 
 use gradiff_graph::{Arg, Constant, DType, Dims, Global, Op, UOp, Variable, evaluate, verify};
+use gradiff_rewrite::Rule;
+use gradiff_rewrite::syntax::is_constant_name;
 
-use crate::mutate::{Term, is_constant, pattern_tokens, tokens};
-use crate::rule::Rule;
+use crate::mutate::{Term, pattern_tokens, tokens};
 
 /// A number below the one asked for.
 pub(crate) type Dice<'d> = &'d mut dyn FnMut(u64) -> u64;
 
 /// A node of the shape of the rule's left side whose subject has this dtype (see
-/// [`Types`](crate::Types)), of a fold the fold itself; `None` if the rule starts from any op, or
-/// if the dtype does not go with it. The same dice give the same node. Floats are read from memory,
-/// integers and truth values are made of variables.
+/// [`Types`](gradiff_rewrite::Types)), of a reduction the reduction itself; `None` if the rule
+/// starts from any op, or if the dtype does not go with it. The same dice give the same node.
+/// Floats are read from memory, integers and truth values are made of variables.
 pub fn instance(rule: &Rule, subject: DType, dice: &mut dyn FnMut(u64) -> u64) -> Option<UOp> {
     if !rule.types.has(subject) {
         return None;
@@ -30,7 +31,7 @@ pub fn instance(rule: &Rule, subject: DType, dice: &mut dyn FnMut(u64) -> u64) -
     let (known, variables, steps) = (Vec::new(), Vec::new(), None);
     let mut draw = Draw { rule, text: rule.lhs, subject, dice, factors, known, variables, steps };
     if let Some(op) = term.op_name(rule.lhs).strip_prefix("reduce.") {
-        return draw.fold(&term, Op::from_name(op)?);
+        return draw.reduction(&term, Op::from_name(op)?);
     }
     // Of an equation about the whole, what it says.
     if let Some(root) = draw.equated("root", subject).filter(|root| root.op() == Op::Add) {
@@ -75,12 +76,12 @@ struct Draw<'t, 'd> {
     text: &'t str,
     subject: DType,
     dice: Dice<'d>,
-    /// Of which many constants are multiples: divisions and their conditions like that.
+    /// Factors of many constants: divisions and their conditions favour multiples.
     factors: [i128; 2],
-    /// What the names stand for.
+    /// The nodes of the names.
     known: Vec<(&'t str, UOp)>,
     variables: Vec<UOp>,
-    /// The range that a fold runs over.
+    /// The range that a reduction runs over.
     steps: Option<UOp>,
 }
 
@@ -108,16 +109,16 @@ impl<'t> Draw<'t, '_> {
         self.named(word, dtype)
     }
 
-    /// What a name stands for, now or before.
+    /// The node of a name, drawn now or before.
     fn named(&mut self, word: &'t str, dtype: DType) -> Option<UOp> {
         if let Some((_, node)) = self.known.iter().find(|(name, _)| *name == word) {
             return (node.dtype() == dtype).then(|| node.clone());
         }
-        let equated = if is_constant(word) { None } else { self.equated(word, dtype) };
+        let equated = if is_constant_name(word) { None } else { self.equated(word, dtype) };
         let node = match (equated, self.steps.clone()) {
-            _ if is_constant(word) => UOp::constant(self.constant(dtype)),
+            _ if is_constant_name(word) => UOp::constant(self.constant(dtype)),
             (Some(node), _) => node,
-            (None, Some(range)) => self.of_fold(word, dtype, &range)?,
+            (None, Some(range)) => self.in_reduction(word, dtype, &range)?,
             _ if self.rule.given.contains("by simplex") && dtype.is_int() => self.plain(dtype),
             (None, None) => self.leaf(dtype),
         };
@@ -125,7 +126,8 @@ impl<'t> Draw<'t, '_> {
         Some(node)
     }
 
-    /// What the row's equations say of a name, most of the time; no equation of a fold.
+    /// The sum that the row's equations give to a name, most of the time; no equation of a
+    /// reduction.
     fn equated(&mut self, name: &str, dtype: DType) -> Option<UOp> {
         if self.rule.given.is_empty() || !dtype.is_int() || self.steps.is_some() {
             return None;
@@ -193,8 +195,9 @@ impl<'t> Draw<'t, '_> {
         Some(UOp::binary(op, dividend, divisor))
     }
 
-    /// A fold of the subject's dtype over one range, sometimes two, that count in few bits or many.
-    fn fold(&mut self, term: &Term, op: Op) -> Option<UOp> {
+    /// A reduction of the subject's dtype over one range, sometimes two, that count in few bits or
+    /// many.
+    fn reduction(&mut self, term: &Term, op: Op) -> Option<UOp> {
         let [value, range] = &term.sources[..] else { return None };
         let word = &self.text[range.range.clone()];
         let is_step = self.text[value.range.clone()] == *word;
@@ -216,8 +219,8 @@ impl<'t> Draw<'t, '_> {
         let value = self.term(value, self.subject)?;
         let count = if self.one_in(4) { 2 } else { 1 };
         let src: Vec<UOp> = std::iter::once(value).chain(ranges.into_iter().take(count)).collect();
-        let fold = UOp::new(Op::Reduce, self.subject, src, Arg::Reduce(op, Dims::new()));
-        verify(&fold).is_ok().then_some(fold)
+        let reduction = UOp::new(Op::Reduce, self.subject, src, Arg::Reduce(op, Dims::new()));
+        verify(&reduction).is_ok().then_some(reduction)
     }
 
     /// The numbers in the condition that are too large to be met by chance, and those beside them.
@@ -228,8 +231,8 @@ impl<'t> Draw<'t, '_> {
         large.flat_map(|number| [number - 1, number, number + 1]).collect()
     }
 
-    /// What a name in a fold stands for: as the condition asks, most of the time.
-    fn of_fold(&mut self, word: &str, dtype: DType, range: &UOp) -> Option<UOp> {
+    /// The node of a name in a reduction: as the condition asks, most of the time.
+    fn in_reduction(&mut self, word: &str, dtype: DType, range: &UOp) -> Option<UOp> {
         let rule = self.rule;
         let asks = |what: &str| rule.when.contains(what);
         let is_free = format!("free({word}, r)");
@@ -533,7 +536,7 @@ impl<'t> Draw<'t, '_> {
         UOp::binary(Op::Add, first, second)
     }
 
-    /// What a name stands for already, with a constant.
+    /// The node of a known name, with a constant.
     fn near(&mut self, dtype: DType) -> UOp {
         let same = self.known.iter().filter(|(_, node)| node.dtype() == dtype);
         let same: Vec<UOp> = same.map(|(_, node)| node.clone()).collect();
@@ -603,7 +606,7 @@ fn literal(word: &str, dtype: DType) -> Option<Constant> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Mode, Options, RuleSet, Trace, rewrite};
+    use gradiff_rewrite::{Mode, Options, RuleSet, Trace, rewrite};
 
     /// Rows that start from any op at all, or that need other rows beside them.
     const ELSEWHERE: [&str; 3] = ["algebra/fold", "algebra/by-range", "validity/index"];
@@ -623,7 +626,11 @@ mod tests {
     fn instances_match_and_fire_for_all_rows_that_have_some() {
         let mut dice = dice();
         let mut silent = Vec::new();
-        for rule in crate::rules::SYMBOLIC.iter().copied().flatten() {
+        let tables = ["reduce/", "late/"];
+        let is_symbolic = |rule: &Rule| !tables.iter().any(|table| rule.name.starts_with(table));
+        for rule in
+            &gradiff_rewrite::rules::rows().into_iter().filter(is_symbolic).collect::<Vec<_>>()
+        {
             let set = RuleSet::load(&[&[*rule]]).expect("the row loads");
             let dtypes = [DType::I32, DType::U8, DType::I8, DType::Bool, DType::F32];
             let fired = (0..4000).any(|number| {
@@ -640,9 +647,12 @@ mod tests {
         assert!(silent.is_empty(), "{silent:?}");
     }
 
-    /// How many of some instances of a row a changed row treats in another way.
+    /// Count of instances of a row that a changed row treats in another way.
     fn apart(name: &str, change: &dyn Fn(&Rule) -> Rule) -> usize {
-        let row = *crate::rules::all().find(|row| row.name == name).expect("there is such a row");
+        let row = gradiff_rewrite::rules::rows()
+            .into_iter()
+            .find(|row| row.name == name)
+            .expect("there is such a row");
         let sets = [row, change(&row)].map(|row| RuleSet::load_unordered(&[&[row]]).unwrap());
         let mut dice = dice();
         let nodes = (0..6000).filter_map(|_| instance(&row, DType::I8, &mut dice));

@@ -195,8 +195,9 @@ impl Encoder<'_> {
     }
 }
 
-/// What proofs about casts of floats rest on, for a test to ask: each float dtype has the integers
-/// of no more digits than its own, both ends included, and what became wider became no other.
+/// Facts on which proofs about casts of floats rest, for a test to ask: each float dtype has the
+/// integers of no more digits than its own, both ends included, and what became wider became no
+/// other.
 pub fn whole_floats() -> Vec<Obligation> {
     let floats = [DType::F16, DType::BF16, DType::F32, DType::F64];
     let whole = floats.map(|dtype| {

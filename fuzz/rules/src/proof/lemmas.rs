@@ -15,10 +15,10 @@ type Monomial = Vec<String>;
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 struct Polynomial(BTreeMap<Monomial, i128>);
 
-/// How many expansions of one numerator are looked at, and how deep they go.
+/// Limit of the expansions of one numerator, and of their depth.
 const EXPANSIONS: usize = 40;
 const DEPTH: usize = 4;
-/// How many lemmas one query gets.
+/// Limit of the lemmas of one query.
 const LEMMAS: usize = 200;
 
 /// The templates: y is a divisor or a positive factor, a and b are any numbers.
@@ -82,7 +82,7 @@ pub(super) struct Finder {
     order: Vec<String>,
     /// A name, and what it may be in its place.
     rules: Vec<(String, Polynomial)>,
-    /// What equations say is 0.
+    /// Polynomials that are 0 by the equations.
     zeros: Vec<Polynomial>,
 }
 

@@ -1,13 +1,12 @@
-//! Is an application of a rule false where it stands? Both nodes are evaluated at many points:
+//! Points at which an application of a rule is false. Both nodes are evaluated at many points:
 //! variables, ranges and memory hold free values within their bounds, corners first.
 //!
-//! Undefined values accuse nobody: where the node before is undefined the one after may be
+//! Undefined values attribute nothing: where the node before is undefined the one after may be
 //! anything. What cannot be evaluated here (trackers, loops that are too long) is undefined.
 
 use gradiff_graph::{Arg, Constant, DType, Op, UOp, evaluate, infix};
+use gradiff_rewrite::{Claim, bounds};
 use rustc_hash::{FxHashMap, FxHashSet};
-
-use crate::{Claim, bounds};
 
 /// Values of variables and ranges that are known to show a difference.
 pub type Hint = std::collections::HashMap<UOp, Constant>;
@@ -23,22 +22,45 @@ const NODES: usize = 4_000;
 const EVALUATIONS: usize = 1 << 20;
 
 /// A point at which `after` is not what `claim` says of `before`, in words: `x=-9, c=4: 2 became
-/// 3`. `None` if no point tried shows a difference.
-pub fn local_witness(before: &UOp, after: &UOp, claim: Claim) -> Option<String> {
-    witness(before, after, claim, &Hint::new())
+/// 3`; the point of the hint is tried as well. `None` if no point tried shows a difference.
+pub fn witness(before: &UOp, after: &UOp, claim: Claim, hint: &Hint) -> Option<String> {
+    difference(before, after, claim, hint, POINTS).map(|found| {
+        let [x, y] = &found.results;
+        format!("{}: {x} became {y}", words(&found.values))
+    })
 }
 
-/// As [`local_witness`]; the point of the hint is tried as well.
-pub fn witness(before: &UOp, after: &UOp, claim: Claim, hint: &Hint) -> Option<String> {
+/// A point at which two nodes differ.
+pub(crate) struct Difference {
+    /// Variables, ranges and elements that were read, with their values.
+    pub(crate) values: Vec<(String, String)>,
+    /// The values of both nodes.
+    pub(crate) results: [String; 2],
+}
+
+/// As [`witness`], at so many points at most.
+pub(crate) fn difference(
+    before: &UOp,
+    after: &UOp,
+    claim: Claim,
+    hint: &Hint,
+    points: usize,
+) -> Option<Difference> {
     let mut machine = Machine::new(&[before, after])?;
     let (before, after) = (machine.places[before], machine.places[after]);
     let differs = |machine: &Machine| {
         !is_kept(claim, &machine.values[before], &machine.values[after], || machine.floats())
     };
-    machine.search(hint, differs).then(|| {
-        let [x, y] = [before, after].map(|place| machine.values[place].describe());
-        format!("{}: {x} became {y}", machine.point())
+    machine.search(hint, points, differs).then(|| {
+        let results = [before, after].map(|place| machine.values[place].describe());
+        Difference { values: machine.point(), results }
     })
+}
+
+/// The values of a point, in words.
+fn words(values: &[(String, String)]) -> String {
+    let words: Vec<String> = values.iter().map(|(name, value)| format!("{name}={value}")).collect();
+    if words.is_empty() { "every point".to_string() } else { words.join(", ") }
 }
 
 /// A node whose value leaves its bounds.
@@ -60,21 +82,21 @@ pub fn stray(graphs: &[&UOp], hint: &Hint) -> Option<Stray> {
         };
         machine.values.iter().zip(&claimed).position(is_out)
     };
-    machine.search(hint, |machine| first(machine).is_some()).then(|| {
+    machine.search(hint, POINTS, |machine| first(machine).is_some()).then(|| {
         let place = first(&machine).expect("the search ended here");
-        let words = format!("{} for {}", machine.values[place].describe(), machine.point());
+        let words = format!("{} for {}", machine.values[place].describe(), words(&machine.point()));
         Stray { node: machine.order[place].clone(), words }
     })
 }
 
-/// What a node is at one point.
+/// The value of a node at one point.
 #[derive(Clone, Debug, PartialEq)]
 enum Value {
     Undefined,
     Element(Constant),
     /// A slot and an element of it; `None` behind a closed gate.
     Place(Option<(usize, i128)>),
-    /// What is written where; an undefined value may be anything.
+    /// Stores: slot, element, value; an undefined value may be anything.
     Stores(Vec<(usize, i128, Option<Constant>)>),
 }
 
@@ -107,8 +129,8 @@ impl From<Option<Constant>> for Value {
     }
 }
 
-/// Whether `after` is as claimed; `floats` are the largest magnitude on the way to both, and how
-/// many roundings there are.
+/// Returns whether `after` is as claimed; `floats` are the largest magnitude on the way to both,
+/// and how many roundings there are.
 fn is_kept(claim: Claim, before: &Value, after: &Value, floats: impl Fn() -> (f64, f64)) -> bool {
     let (x, y) = match (before, after) {
         (Value::Undefined, _) => return true,
@@ -147,7 +169,7 @@ struct Machine {
     order: Vec<UOp>,
     places: FxHashMap<UOp, usize>,
     src: Vec<Vec<usize>>,
-    /// What each step of a reduction computes anew.
+    /// The nodes that each iteration of a reduction computes anew.
     bodies: FxHashMap<usize, Vec<usize>>,
     /// Variables and free ranges, with values to try, those near zero first.
     leaves: Vec<(usize, Vec<Constant>)>,
@@ -156,7 +178,7 @@ struct Machine {
     near: Vec<i128>,
     /// Memory holds what this number makes of a place.
     salt: u64,
-    /// Steps of folds at this point.
+    /// Iterations of reductions at this point.
     steps: usize,
     left: usize,
 }
@@ -208,8 +230,8 @@ impl Machine {
         Some(machine)
     }
 
-    /// What depends on the ranges of a reduction and is part of its value, in order. A fold over a
-    /// range has one value along it.
+    /// The nodes of a reduction's value that depend on its ranges, in order. A reduction over a
+    /// range has one value for all of it.
     fn body(&self, reduce: usize) -> Vec<usize> {
         let (value, ranges) = (self.src[reduce][0], &self.src[reduce][1..]);
         let inside: Vec<usize> =
@@ -250,12 +272,12 @@ impl Machine {
     }
 
     /// Goes from point to point until the test holds; whether it did.
-    fn search(&mut self, hint: &Hint, test: impl Fn(&Machine) -> bool) -> bool {
+    fn search(&mut self, hint: &Hint, points: usize, test: impl Fn(&Machine) -> bool) -> bool {
         let is_memory = self.order.iter().any(|node| node.op() == Op::Load);
         let combinations = self.leaves.iter().try_fold(1usize, |product, (_, values)| {
-            product.checked_mul(values.len()).filter(|product| *product <= POINTS)
+            product.checked_mul(values.len()).filter(|product| *product <= points)
         });
-        let count = combinations.filter(|_| !is_memory).unwrap_or(POINTS);
+        let count = combinations.filter(|_| !is_memory).unwrap_or(points);
         let mut state = 0x9e37_79b9_7f4a_7c15u64;
         for number in 0..count {
             let mut rest = number;
@@ -263,7 +285,7 @@ impl Machine {
                 let choice = match combinations {
                     Some(_) => rest % values.len(),
                     // The first points lie near zero.
-                    None if number < POINTS / 4 => random(&mut state) % values.len().min(6),
+                    None if number < points / 4 => random(&mut state) % values.len().min(6),
                     None => random(&mut state) % values.len(),
                 };
                 rest /= values.len();
@@ -362,7 +384,7 @@ impl Machine {
         inside.map_or(Value::Undefined, |at| Value::Place(Some((global.slot, at))))
     }
 
-    /// What memory holds: small numbers and odd ones, the same at each read.
+    /// The content of memory: small numbers and odd ones, the same at each read.
     fn read(&self, node: &UOp, slot: usize, place: i128) -> Value {
         let mut state = (self.salt << 8 | slot as u64) ^ (place as u64).wrapping_mul(0x9e37_79b9);
         (0..3).for_each(|_| {
@@ -431,25 +453,16 @@ impl Machine {
         (floats.map(magnitude).fold(0.0, f64::max), roundings as f64)
     }
 
-    /// The values of the leaves and what was read, in words.
-    fn point(&self) -> String {
-        let mut words: Vec<String> = Vec::new();
-        for (place, _) in &self.leaves {
-            words.push(format!(
-                "{}={}",
-                infix(&self.order[*place]),
-                self.values[*place].describe()
-            ));
-        }
-        for place in 0..self.order.len() {
-            if self.order[place].op() == Op::Load
-                && let Value::Place(Some(_)) = &self.values[self.src[place][0]]
-            {
-                let at = self.values[self.src[place][0]].describe();
-                words.push(format!("{at}={}", self.values[place].describe()));
-            }
-        }
-        if words.is_empty() { "every point".to_string() } else { words.join(", ") }
+    /// The values of the leaves and of what was read.
+    fn point(&self) -> Vec<(String, String)> {
+        let value = |place: usize| self.values[place].describe();
+        let leaves = self.leaves.iter().map(|(leaf, _)| (infix(&self.order[*leaf]), value(*leaf)));
+        let is_read = |place: &usize| {
+            self.order[*place].op() == Op::Load
+                && matches!(self.values[self.src[*place][0]], Value::Place(Some(_)))
+        };
+        let loads = (0..self.order.len()).filter(is_read);
+        leaves.chain(loads.map(|load| (value(self.src[load][0]), value(load)))).collect()
     }
 }
 
@@ -467,7 +480,7 @@ mod tests {
 
     /// The witness; empty if there must be none.
     fn check(before: UOp, after: UOp, claim: Claim, expected: &str) {
-        let found = local_witness(&before, &after, claim).unwrap_or_default();
+        let found = witness(&before, &after, claim, &Hint::new()).unwrap_or_default();
         assert_eq!(found, expected, "{} -> {}", infix(&before), infix(&after));
     }
 
@@ -505,10 +518,10 @@ mod tests {
         check(plus(x.clone(), 0.0), x.clone(), Claim::Value, "");
         let twice = plus(plus(x.clone(), 0.1), 0.2);
         check(twice.clone(), plus(x.clone(), 0.3), Claim::Ulp(1), "");
-        let found = local_witness(&twice, &plus(x.clone(), 0.4), Claim::Ulp(1));
+        let found = witness(&twice, &plus(x.clone(), 0.4), Claim::Ulp(1), &Hint::new());
         assert!(found.is_some());
         let times_zero = UOp::binary(Op::Mul, x.clone(), float(0.0));
-        let found = local_witness(&times_zero, &float(0.0), Claim::Value);
+        let found = witness(&times_zero, &float(0.0), Claim::Value, &Hint::new());
         assert_eq!(found.as_deref(), Some("x=NaN: NaN became 0.0"));
         check(times_zero, float(0.0), Claim::Finite, "x=-0.0: -0.0 became 0.0");
     }
@@ -530,15 +543,15 @@ mod tests {
             UOp::new(Op::Range, DType::I32, [UOp::int(DType::I32, 3 + axis)], Arg::plain_axis(axis))
         };
         let (r, q) = (range(0), range(1));
-        let fold = |value: &UOp, ranges: &[&UOp]| {
+        let reduction = |value: &UOp, ranges: &[&UOp]| {
             let src: Vec<UOp> = [value].iter().chain(ranges).map(|node| (*node).clone()).collect();
             UOp::new(Op::Reduce, DType::I32, src, Arg::Reduce(Op::Add, Default::default()))
         };
         let value = UOp::binary(Op::Add, r.clone(), variable(DType::I32, -5, 5));
-        let both = fold(&value, &[&r, &q]);
+        let both = reduction(&value, &[&r, &q]);
         let four = UOp::int(DType::I32, 4);
-        let inside = fold(&UOp::binary(Op::Mul, value.clone(), four.clone()), &[&r]);
+        let inside = reduction(&UOp::binary(Op::Mul, value.clone(), four.clone()), &[&r]);
         check(both.clone(), inside, Claim::Bits, "");
-        check(both, fold(&fold(&value, &[&q]), &[&r]), Claim::Bits, "");
+        check(both, reduction(&reduction(&value, &[&q]), &[&r]), Claim::Bits, "");
     }
 }

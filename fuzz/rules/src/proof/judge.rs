@@ -1,10 +1,10 @@
-//! Whether the right side is what the claim promises, at one point.
+//! Judges whether the right side is as the claim promises, at one point.
 
 use gradiff_graph::{Constant, DType};
+use gradiff_rewrite::Claim;
 
 use super::encode::float_shape;
 use super::value::{Cell, Tape};
-use crate::rule::Claim;
 
 /// Judges a point at which both tapes have been run. Where the left side is undefined, or where
 /// the claim says nothing, anything is right.

@@ -1,0 +1,120 @@
+//! Rows, parsed: the language of rules as trees, for code that reasons about rules.
+//!
+//! In: a [`Rule`], whose texts are in the language of [`rules`](crate::rules). Out: a
+//! [`ParsedRule`], both sides, conditions and equations as data. The matcher runs these very trees,
+//! so that a proof is about the rule that is applied.
+
+use std::ops::Range;
+
+use gradiff_graph::UOp;
+
+use crate::driver::{Options, Scope, Trace};
+use crate::pattern::{Bindings, Lexer, Slots};
+use crate::reduce;
+use crate::rule::Rule;
+use crate::ruleset::RuleSet;
+
+pub use crate::computed::Computed;
+pub use crate::condition::{Expr, Operator, Question};
+pub use crate::given::Given;
+pub use crate::pattern::{Literal, MAX_NAMES, Pattern, is_constant_name};
+
+/// A row, parsed. Names are numbered from 0, in the order in which they occur; name 0 is `root`.
+pub struct ParsedRule {
+    /// The row.
+    pub row: Rule,
+    /// The left side.
+    pub lhs: Pattern,
+    /// Conditions on the names that the left side binds, all of which must hold.
+    pub when: Vec<Expr>,
+    /// Equations, and who finds what they name; `None` if there are none.
+    pub given: Option<Given>,
+    /// Conditions on the names that the equations bind, all of which must hold.
+    pub then: Vec<Expr>,
+    /// The right side.
+    pub rhs: Pattern,
+    pub(crate) slots: Slots,
+}
+
+impl ParsedRule {
+    /// Parses a row. The order of rules is not checked: see [`RuleSet::load`].
+    ///
+    /// # Errors
+    /// What cannot be read, or which name is not bound.
+    pub fn new(row: Rule) -> Result<ParsedRule, String> {
+        let mut slots = Slots::new();
+        let lhs = Pattern::parse_left(row.lhs, &mut slots)?;
+        let first = slots.count();
+        let given = match row.given {
+            "" => None,
+            text => Some(Given::parse(text, &mut slots)?),
+        };
+        let mut conditions = Vec::new();
+        if !row.when.is_empty() {
+            let mut lexer = Lexer::new(row.when);
+            conditions = Expr::parse(&mut lexer, &mut slots)?.conjuncts();
+            lexer.end()?;
+        }
+        let (when, then) = conditions.into_iter().partition(|expr| expr.last_slot() < first);
+        let rhs = Pattern::parse_right(row.rhs, &mut slots)?;
+        Ok(ParsedRule { row, slots, lhs, when, given, then, rhs })
+    }
+
+    /// How many names the rule binds, `root` among them; at most [`MAX_NAMES`].
+    pub fn name_count(&self) -> usize {
+        self.slots.count()
+    }
+
+    /// The numbers of the names that the left side binds, without `root`.
+    pub fn left_names(&self) -> Range<usize> {
+        1..self.given.as_ref().map_or(self.slots.count(), |given| given.first)
+    }
+
+    /// The text of a name; empty if there is none of this number.
+    pub fn name(&self, number: usize) -> &str {
+        self.slots.name(number)
+    }
+
+    /// Applies the rule to the node itself, not to its sources; `None` if it does not apply. Never
+    /// the node itself. A computed right side rewrites what it makes with the rules `around`.
+    pub fn apply(&self, node: &UOp, around: &RuleSet) -> Option<UOp> {
+        let (options, mut trace) = (Options::default(), Trace::default());
+        self.apply_in(node, &mut Scope::new(around, &options, &mut trace))
+    }
+
+    /// As [`apply`](ParsedRule::apply), with the bounds, the fuel and the trace of the caller.
+    pub(crate) fn apply_in(&self, uop: &UOp, scope: &mut Scope<'_>) -> Option<UOp> {
+        let subject = uop.src().last().map_or(uop.dtype(), UOp::dtype);
+        if !self.row.types.has(subject) {
+            return None;
+        }
+        if let Pattern::Reduce(..) = self.lhs
+            && 2 < uop.src().len()
+        {
+            return reduce::one_by_one(uop, |one| self.apply_in(one, scope));
+        }
+        let mut bound = Bindings::default();
+        bound.bind(0, uop);
+        if !self.lhs.matches(uop, &mut bound) {
+            return None;
+        }
+        let holds = |conditions: &[Expr], bound: &Bindings<'_>, scope: &mut Scope<'_>| {
+            conditions.iter().all(|when| when.value(bound, &mut scope.bounds) == Some(1))
+        };
+        if !holds(&self.when, &bound, scope) {
+            return None;
+        }
+        let mut finish = |bound: &Bindings<'_>, scope: &mut Scope<'_>| {
+            if !holds(&self.then, bound, scope) {
+                return None;
+            }
+            let built = self.rhs.build(uop.dtype(), bound, scope)?;
+            assert_eq!(built.dtype(), uop.dtype(), "{} changed the dtype", self.row.name);
+            (built != *uop).then_some(built)
+        };
+        match &self.given {
+            None => finish(&bound, scope),
+            Some(given) => given.each(&bound, scope, &mut finish),
+        }
+    }
+}

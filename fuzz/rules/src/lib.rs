@@ -1,0 +1,14 @@
+//! The laboratory of rewrite rules: proofs, mutants, drawn subjects and witnesses.
+//!
+//! In: rows of `gradiff-rewrite`, and nodes that they rewrote. Out: verdicts ([`proof`]), rows made
+//! wrong on purpose ([`mutate`]), nodes that a left side matches ([`instance`]), and points at
+//! which an application is false ([`witness`]). Of the engine it reads the rules' syntax trees,
+//! `RuleSet` and `bounds`, nothing else; nothing of the engine knows it. It starts no process and
+//! needs no solver.
+
+mod instance;
+pub mod mutate;
+pub mod proof;
+pub mod witness;
+
+pub use instance::instance;

@@ -1,0 +1,115 @@
+//! Rules about reductions over ranges, tried on drawn left sides: both sides are compared at drawn
+//! points wherever the rule applies.
+//!
+//! The left sides are those that mutants of rules are tried on, the points those that blame looks at.
+
+use gradiff_graph::{DType, Op, UOp, infix};
+use gradiff_rewrite::RuleSet;
+use gradiff_rewrite::syntax::ParsedRule;
+
+use super::CounterExample;
+use crate::instance::instance;
+use crate::witness::{Hint, difference};
+
+/// Left sides that are drawn for one rule.
+const DRAWS: usize = 8_000;
+
+/// Limit of the points at which each left side is tried.
+pub(super) const POINTS: usize = 24;
+
+/// Limit of the trip count of a reduction: larger ones are not evaluated.
+const TRIPS: i128 = 300;
+
+/// Dtypes of results, in turn: most rules about integers go wrong where few bits wrap.
+const DTYPES: [DType; 5] = [DType::I8, DType::U8, DType::I32, DType::F32, DType::I8];
+
+/// Count of left sides that the rule applied to.
+///
+/// # Errors
+/// The first point at which the sides differ.
+pub(super) fn check(rule: &ParsedRule, set: &RuleSet) -> Result<usize, Box<CounterExample>> {
+    let mut state = 1;
+    let mut dice = |count: u64| below(&mut state, count);
+    let mut fired = 0;
+    for number in 0..DRAWS {
+        let dtype = DTYPES[number % DTYPES.len()];
+        let left = instance(&rule.row, dtype, &mut dice).filter(is_small);
+        let Some(left) = left else { continue };
+        let Some(right) = rule.apply(&left, set) else { continue };
+        fired += 1;
+        if let Some(found) = difference(&left, &right, rule.row.claim, &Hint::new(), POINTS) {
+            let (dtype, sides) = (left.dtype().to_string(), [infix(&left), infix(&right)]);
+            let (values, results) = (found.values, found.results);
+            return Err(Box::new(CounterExample { values, dtype, sides, results }));
+        }
+    }
+    Ok(fired)
+}
+
+/// Returns whether this is a reduction whose trip count, over all its ranges, is within [`TRIPS`].
+fn is_small(left: &UOp) -> bool {
+    let ends = left.src()[1..].iter().map(|range| range.src().first()?.as_int());
+    let trips = ends.into_iter().try_fold(1i128, |trips, end| trips.checked_mul(end?));
+    left.op() == Op::Reduce && trips.is_some_and(|trips| trips <= TRIPS)
+}
+
+/// A number below `count`: splitmix64.
+fn below(state: &mut u64, count: u64) -> u64 {
+    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mixed = (*state ^ (*state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    (mixed ^ (mixed >> 31)) % count
+}
+
+#[cfg(test)]
+mod tests {
+    use gradiff_rewrite::Rule;
+    use gradiff_rewrite::rules::rows;
+
+    use crate::proof::exhaust::exhaust;
+    use crate::proof::parse_row;
+
+    #[test]
+    fn every_row_keeps_its_claim() {
+        let mut problems = Vec::new();
+        let of_reductions = |rule: &Rule| rule.name.starts_with("reduce/");
+        for rule in rows().into_iter().filter(of_reductions) {
+            match exhaust(&rule) {
+                Err(problem) => problems.push(format!("{}: {problem}", rule.name)),
+                Ok(found) if found.fired < 5 => {
+                    problems.push(format!("{} fired {} times", rule.name, found.fired))
+                }
+                Ok(_) => {}
+            }
+        }
+        assert!(problems.is_empty(), "{}", problems.join("\n"));
+    }
+
+    #[test]
+    fn check_false_rows_fails() {
+        let read = |text| parse_row(text).expect("a row");
+        let named = |name: &str| rows().into_iter().find(|rule| rule.name == name).expect("a row");
+        let without = |name: &str, part: &str| {
+            let rule = named(name);
+            assert!(rule.when.contains(part), "{name}");
+            let when: &'static str = rule.when.replace(part, "true_of_all").leak();
+            Rule { when: when.replace("true_of_all", "0 == 0").leak(), ..rule }
+        };
+        let rows = [
+            read("test/varies any: (reduce.add v r) => (mul v {size(r)}) when isint(v)"),
+            read("test/one any: (reduce.max v r) => v when free(v, r)"),
+            without("reduce/max-of-sum", "nowrap(s)"),
+            without("reduce/max-of-product", "c0 > 0"),
+            without("reduce/sum-of-product", "free(y, r)"),
+            without("reduce/sum-of-chosen", "free(s, r)"),
+            without("reduce/count-below", "fits(max(x) - min(w) + c0, x)"),
+            without("reduce/count-below", "fits(max(x) + 1, x)"),
+            without("reduce/count-below", "free(w, r)"),
+            without("reduce/count-below", "free(v, r)"),
+            without("reduce/count-between", "max(y) <= min(z)"),
+        ];
+        for rule in rows {
+            assert!(exhaust(&rule).is_err(), "{} where {}", rule.name, rule.when);
+        }
+    }
+}
