@@ -89,7 +89,7 @@ fn resnet18(count: i64, size: i64) -> Result<Tensor, Error> {
 /// has forward and backward, taken from forward passes of several sizes.
 fn graph_to_source(criterion: &mut Criterion) {
     let mut engine = Engine::new("interp").expect("it needs nothing");
-    engine.suit(Target::of("vectors"));
+    engine.set_target(Target::of("vectors"));
     let sizes = [(1, 224), (2, 192), (3, 160), (4, 128), (5, 96), (6, 64)];
     let nodes: Vec<_> =
         sizes.map(|(count, size)| resnet18(count, size).expect("it is well formed").uop()).into();

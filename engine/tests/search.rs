@@ -59,7 +59,7 @@ fn beam_is_read_kept_and_told_or_refused() {
     check(Some("2"), "1", &format!("beam 2, 0 searches, {SUMS}"), "");
     check(Some("3"), "1", &format!("beam 3, 1 searches, {SUMS}"), "round 1: ");
     for nonsense in ["many", "-2", "", "1000"] {
-        let expected = format!("error: BEAM={nonsense}: it is how many candidates");
+        let expected = format!("error: BEAM={nonsense}: it must be the number of candidates");
         check(Some(nonsense), "0", &expected, "");
     }
 }

@@ -792,7 +792,7 @@ mod tests {
             }
             let way = row.way();
             let mut suited = Engine::new("interp").expect("it needs nothing");
-            suited.suit(Target::of(row.target));
+            suited.set_target(Target::of(row.target));
             let Engine { schedule, kernel, target, .. } = &suited;
             assert_eq!(
                 format!("{:?} {:?} {:?}", way.schedule, way.kernel, way.target),

@@ -1,4 +1,4 @@
-//! Products of matrices by warps on the checked interpreter, and what is refused of them.
+//! Tensor core products on the checked interpreter, and refused ones.
 
 use crate::common::{Builder, memory_of, values_of};
 use gradiff_graph::{
@@ -6,22 +6,23 @@ use gradiff_graph::{
 };
 use gradiff_runtime::{Error, Memory, device};
 
-/// Warps of a group.
+/// The number of warps of a group.
 const WARPS: i64 = 3;
 
-/// What is changed of a product that is right.
+/// Errors to put into a correct product.
 #[derive(Clone, Copy, PartialEq)]
 enum Change {
     None,
-    /// A range of the group stands inside of that of the warp.
+    /// Another local range is inside of that of the warp.
     NotInnermost,
-    /// A warp has one thread less.
+    /// The range of the warp is too small by one.
     Partial,
-    /// Threads multiply as often as their number says.
+    /// The product is in a loop whose trip count is the thread index.
     Divergent,
 }
 
-/// `data0 = data1*data2 + data3`, twice; each array holds the fragments of the threads in a row.
+/// `data0 = data1*data2 + data3`, twice. Each array holds the fragments of the threads, one after
+/// the other.
 fn kernel(core: &'static TensorCore, change: Change) -> Linear {
     let mut b = Builder::default();
     let threads = core.threads - i64::from(change == Change::Partial);
@@ -65,7 +66,7 @@ fn kernel(core: &'static TensorCore, change: Change) -> Linear {
     Linear { name: "r_3_32".to_owned(), uops: b.uops }
 }
 
-/// Small numbers, and a few that are not.
+/// Random small numbers and a few special values.
 fn fragments(core: &TensorCore) -> [Vec<Constant>; 3] {
     let mut number = 0u64;
     [0, 1, 2].map(|matrix| {
@@ -94,7 +95,7 @@ fn run(kernel: &Linear, inputs: &[Vec<Constant>; 3]) -> Result<Vec<Constant>, Er
     Ok(values_of(&output))
 }
 
-/// What the matrices as a whole give, in f64.
+/// An element of the matrix product, computed in f64.
 fn whole(
     core: &TensorCore,
     warp: usize,
@@ -116,10 +117,10 @@ fn whole(
 }
 
 #[test]
-fn warps_multiply_what_their_threads_hold() {
+fn warps_multiply_the_fragments_of_their_threads() {
     for core in TENSOR_CORES {
         let kernel = kernel(core, Change::None);
-        verify_linear(&kernel).expect("a kernel that is right");
+        verify_linear(&kernel).expect("a correct kernel");
         let held = fragments(core);
         let found = run(&kernel, &held).expect("a product");
         let (mut finite, count) = (0, core.elements(2));
@@ -140,7 +141,7 @@ fn warps_multiply_what_their_threads_hold() {
 }
 
 #[test]
-fn products_by_other_than_whole_warps_are_refused() {
+fn products_without_whole_warps_are_refused() {
     for change in [Change::NotInnermost, Change::Partial] {
         let core = &TENSOR_CORES[0];
         let kernel = kernel(core, change);

@@ -1,4 +1,4 @@
-//! Values of several lanes: what is computed with them is what single values give.
+//! Values of several lanes: vector ops give the same as scalar ones.
 
 use crate::common::{Builder, ints, memory_of, values_of};
 use gradiff_graph::{Arg, Constant, DType, Linear, Op};
@@ -63,7 +63,8 @@ fn interp_checks_each_lane() {
     }
 }
 
-/// Column sums by a variable of two lanes; the lanes are taken out before and after the last turn.
+/// Column sums in an accumulator of two lanes; lanes are extracted before and after the last
+/// assignment.
 fn column_sums() -> Linear {
     let mut b = Builder::default();
     let output = b.global(0, DType::I32, 4);
@@ -91,7 +92,7 @@ fn column_sums() -> Linear {
 }
 
 #[test]
-fn lane_of_a_variable_is_its_value_at_that_time() {
+fn lane_of_an_accumulator_is_its_value_at_that_time() {
     let input = memory_of(&ints(DType::I32, &[1, 20, 300, 4000, 50000, 600000]));
     for name in DEVICES {
         let output = run(name, &column_sums(), 4, &[&input]).unwrap();
@@ -100,7 +101,7 @@ fn lane_of_a_variable_is_its_value_at_that_time() {
 }
 
 #[test]
-fn lanes_that_do_not_fit_are_refused() {
+fn inconsistent_lanes_are_refused() {
     for (position, lanes) in [(14, 3), (15, 2), (17, 1)] {
         let mut kernel = scaled(DType::I32, 0);
         kernel.uops[position].lanes = lanes;
@@ -113,8 +114,7 @@ fn lanes_that_do_not_fit_are_refused() {
     }
 }
 
-/// `data0[3 - i] = data1[i] * 2` by way of an array of the thread, in pairs; the array is larger
-/// than a page where `size_elements` is.
+/// `data0[3 - i] = data1[i] * 2` through a local array of `size_elements`, in pairs.
 fn turned(size_elements: i64) -> Linear {
     let mut b = Builder::default();
     let (output, input) = (b.global(0, DType::I32, 4), b.global(1, DType::I32, 4));
@@ -138,7 +138,7 @@ fn turned(size_elements: i64) -> Linear {
 }
 
 #[test]
-fn a_thread_has_arrays_of_its_own() {
+fn local_arrays_without_groups_are_private() {
     let input = ints(DType::I32, &[1, 2, 3, 4]);
     for (name, size) in ["interp", "jit", "c"].into_iter().zip([4, 5000, 16384]) {
         for size in [4, size] {
@@ -152,8 +152,7 @@ fn a_thread_has_arrays_of_its_own() {
     assert!(error.to_string().contains("array is too large"), "{error}");
 }
 
-/// What is large is stored past the caches, line by line, if lines are whole; the elements around
-/// stay as they are.
+/// Large arrays are stored non-temporally, in whole cache lines; the elements around do not change.
 #[test]
 fn large_arrays_are_stored_as_small_ones() {
     for (shift, size) in [(0, 2 << 20), (1, 2 << 20), (3, 1 << 10)] {
