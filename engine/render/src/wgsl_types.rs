@@ -304,8 +304,8 @@ const F32_ODD_I64: &str = "  let size = f32_odd_u64(bitcast<u64>(select(x, -x, x
   return select(size, -size, x < 0li);
 ";
 
-/// The upper 32 significant bits, with the last one sticky. Not a loop: llvmpipe takes half a minute
-/// to compile a kernel with 80 of them.
+/// The upper 32 significant bits, with the last one sticky. Not a loop: llvmpipe takes half a
+/// minute to compile a kernel with 80 of them.
 const F32_ODD_U64: &str = "  let high = u32(x >> 32u);
   if (high == 0u) { return f32_odd_u32(u32(x & 4294967295lu)); }
   let zeros = countLeadingZeros(high);

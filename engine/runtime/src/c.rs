@@ -1,11 +1,12 @@
 //! The device `c`: kernels compiled to shared objects by the system's C compiler.
 //!
 //! Up to 64 distinct kernels make one source file and one run of the compiler. Kernels that compute
-//! in 8 or 16 bits, and long ones, have files and flags of their own. Files are compiled in parallel
-//! and cached on disk; the key is the source text, the compiler, its flags and the machine.
+//! in 8 or 16 bits, and long ones, have files and flags of their own. Files are compiled in
+//! parallel and cached on disk; the key is the source text, the compiler, its flags and the
+//! machine.
 //!
-//! A compile may have a time limit. At the limit the compiler is killed with all the programs it has
-//! started, and its directory is removed.
+//! A compile may have a time limit. At the limit the compiler is killed with all the programs it
+//! has started, and its directory is removed.
 //!
 //! A kernel whose outermost range is a thread range becomes a function of the iteration.
 
@@ -194,8 +195,8 @@ impl Compiler {
         self.flags.clone().into_iter().chain(narrow).chain(long)
     }
 
-    /// Compiles a source file. After a failure it is compiled a few more times: if one succeeds, the
-    /// compiler was short of something, such as memory for one of the programs that it starts.
+    /// Compiles a source file. After a failure it is compiled a few more times: if one succeeds,
+    /// the compiler was short of something, such as memory for one of the programs that it starts.
     fn build(&self, file: &SourceFile, limit: Option<Limit>) -> Result<Vec<u8>, Error> {
         let built = self.attempt(file, limit);
         let Err(Error::CompilerFailed { compiler, kernels, source_path, stderr }) = built else {

@@ -1,11 +1,11 @@
 //! A cache on disk, shared by runs and processes, for compiled kernels and results of searches.
 //!
-//! An entry is a file, named by the BLAKE3 hash of its key: the object, and a trailer (which loaders
-//! ignore) with the hash of key and object. It is written to a temporary file and renamed, so that
-//! readers never see a partial entry. An invalid entry is removed and built again.
+//! An entry is a file, named by the BLAKE3 hash of its key: the object, and a trailer (which
+//! loaders ignore) with the hash of key and object. It is written to a temporary file and renamed,
+//! so that readers never see a partial entry. An invalid entry is removed and built again.
 //!
-//! A hash detects damage, not intent: whoever can write to the folder can write a matching entry. So
-//! the folder and each entry must belong to the user, and nobody else may write to them
+//! A hash detects damage, not intent: whoever can write to the folder can write a matching entry.
+//! So the folder and each entry must belong to the user, and nobody else may write to them
 //! ([`crate::folder`]).
 //!
 //! When the files of the cache in the folder, of all kinds together, exceed the bound, the least
@@ -76,7 +76,8 @@ impl Cache {
         Cache::at(&folder::process_folder().map_err(file)?, extension, max_bytes)
     }
 
-    /// Opens the cache in this directory, which is created for its owner alone if it does not exist.
+    /// Opens the cache in this directory, which is created for its owner alone if it does not
+    /// exist.
     ///
     /// # Errors
     /// If the directory cannot be created or written, is a symbolic link, belongs to another user,

@@ -1,11 +1,11 @@
 //! The device `cuda`: kernels in CUDA C, compiled by NVRTC and run by NVIDIA's driver. Both are
 //! loaded at run time; neither is needed to build.
 //!
-//! Global ranges are blocks and local ranges threads; the innermost range is x. Memories have a copy
-//! on the GPU (see `remote`), allocated from the driver's pool, which keeps freed memory. Everything
-//! runs in order in one stream, and the host waits only for copies. Kernels are timed by events
-//! before and after them in the stream. `GRADIFF_CUDA_DEVICE` is the index of the GPU; the default
-//! is the first.
+//! Global ranges are blocks and local ranges threads; the innermost range is x. Memories have a
+//! copy on the GPU (see `remote`), allocated from the driver's pool, which keeps freed memory.
+//! Everything runs in order in one stream, and the host waits only for copies. Kernels are timed by
+//! events before and after them in the stream. `GRADIFF_CUDA_DEVICE` is the index of the GPU; the
+//! default is the first.
 
 mod api;
 #[cfg(test)]

@@ -1,4 +1,5 @@
-//! Folders and files that no other user can change, and folders that are removed with their process.
+//! Folders and files that no other user can change, and folders that are removed with their
+//! process.
 //!
 //! Compiled objects are loaded and run, so whoever can write to their folder can run code as the
 //! user. A folder or file is used only if it belongs to the user and nobody else can write to it or
@@ -73,7 +74,8 @@ pub(crate) struct ClaimedFolder {
 }
 
 impl ClaimedFolder {
-    /// Creates a folder in `parent` whose name begins with `prefix`, with access for its owner alone.
+    /// Creates a folder in `parent` whose name begins with `prefix`, with access for its owner
+    /// alone.
     ///
     /// # Errors
     /// The folder cannot be created.
@@ -343,7 +345,7 @@ mod tests {
         let claimed = ClaimedFolder::new(directory.path(), "build-").unwrap();
         let path = claimed.path().to_path_buf();
         remove_leftover(&path);
-        assert!(path.exists(), "its process is path");
+        assert!(path.exists(), "its process is alive");
         let ClaimedFolder { folder, _claim: claim } = claimed;
         drop((folder.keep(), claim));
         remove_leftover(&path);

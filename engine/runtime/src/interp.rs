@@ -1,5 +1,5 @@
-//! The checked interpreter: runs linear uops on any machine and reports errors that other devices do
-//! not detect: indices out of bounds, reads of unwritten elements, races, divergent barriers.
+//! The checked interpreter: runs linear uops on any machine and reports errors that other devices
+//! do not detect: indices out of bounds, reads of unwritten elements, races, divergent barriers.
 //!
 //! A kernel becomes a list of bytecode steps over 64-bit slots, one slot per lane of each uop;
 //! constants are in their slots from the start. A step computes a pure function of `scalar`.

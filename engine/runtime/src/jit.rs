@@ -26,8 +26,8 @@ use crate::{Device, Error, Executable, Limits};
 /// The maximal number of kernels in a module.
 const KERNELS_PER_MODULE: usize = 64;
 
-/// The number of executed uops from which a kernel is optimised. Optimising doubles the compile time
-/// (0.08 to 0.15 ms for 35 uops), and a uop takes about a nanosecond at most.
+/// The number of executed uops from which a kernel is optimised. Optimising doubles the compile
+/// time (0.08 to 0.15 ms for 35 uops), and a uop takes about a nanosecond at most.
 const HEAVY_UOPS: i128 = 200_000;
 
 /// The code generators for this machine.
@@ -166,8 +166,9 @@ struct OwnedModule(Option<JITModule>);
 impl Drop for OwnedModule {
     fn drop(&mut self) {
         if let Some(module) = self.0.take() {
-            // SAFETY: every kernel of the module holds an `Arc` of the `Code` that contains this, so
-            // none is left that could call the code. Code that was not finalized was never callable.
+            // SAFETY: every kernel of the module holds an `Arc` of the `Code` that contains this,
+            // so none is left that could call the code. Code that was not finalized was never
+            // callable.
             unsafe { module.free_memory() };
         }
     }

@@ -70,8 +70,8 @@ impl Launch {
     }
 }
 
-/// The number of uops that a launch of a kernel executes, which decides whether better code is worth
-/// its compile time.
+/// The number of uops that a launch of a kernel executes, which decides whether better code is
+/// worth its compile time.
 pub(crate) fn executed_uops(kernel: &Linear) -> i128 {
     // For each open loop, the number of its iterations in all.
     let mut iterations: Vec<i128> = vec![1];

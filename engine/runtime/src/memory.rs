@@ -362,7 +362,8 @@ impl Memory {
     /// Reads a copy of the bytes, little-endian.
     ///
     /// # Errors
-    /// [`Error::Unwritten`] if nothing was ever written; the error of the device that has the bytes.
+    /// [`Error::Unwritten`] if nothing was ever written; the error of the device that has the
+    /// bytes.
     pub fn read(&self) -> Result<Vec<u8>, Error> {
         let data = self.read_lock()?;
         if data.is_any_written() || self.size_elements == 0 {
@@ -572,7 +573,8 @@ pub(crate) struct Locked<'a> {
 }
 
 impl<'a> Locked<'a> {
-    /// Checks the memories, given by slot, against the signature and locks them for use on the host.
+    /// Checks the memories, given by slot, against the signature and locks them for use on the
+    /// host.
     pub(crate) fn new(signature: &Signature, memories: &[&'a Memory]) -> Result<Locked<'a>, Error> {
         Locked::lock_with(signature, memories, |memory, is_written| {
             Ok(match is_written {

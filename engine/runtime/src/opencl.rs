@@ -1,10 +1,10 @@
 //! The device `opencl`: kernels in OpenCL C, compiled by the driver, which is loaded at run time.
 //!
 //! Global ranges are work-groups and local ranges work-items; the innermost range is dimension 0.
-//! Memories have a copy in a buffer of the device (see `remote`), parts of memories in a sub-buffer.
-//! The queue records the times at which kernels start and end. `GRADIFF_OPENCL_DEVICE` is the index
-//! of the device in the order of the drivers; the default is the first GPU, or else the first
-//! device.
+//! Memories have a copy in a buffer of the device (see `remote`), parts of memories in a
+//! sub-buffer. The queue records the times at which kernels start and end. `GRADIFF_OPENCL_DEVICE`
+//! is the index of the device in the order of the drivers; the default is the first GPU, or else
+//! the first device.
 
 mod api;
 

@@ -1,9 +1,9 @@
 //! A checking mode of memory, for harnesses: new and freed bytes hold patterns.
 //!
 //! Only the checked interpreter knows whether an element was written. With poison on, new memory is
-//! filled with [`FRESH`], so that an element that no kernel wrote has an unlikely value instead of a
-//! likely 0. Freed memory is filled with [`FREED`] and kept in quarantine for a while: a kernel that
-//! still reads it computes unlikely values, and [`check_freed`] finds writes to it.
+//! filled with [`FRESH`], so that an element that no kernel wrote has an unlikely value instead of
+//! a likely 0. Freed memory is filled with [`FREED`] and kept in quarantine for a while: a kernel
+//! that still reads it computes unlikely values, and [`check_freed`] finds writes to it.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};

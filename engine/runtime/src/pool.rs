@@ -2,9 +2,9 @@
 //!
 //! Blocks of 128 KiB and more are mapped from the system, those of 2 MiB and more on huge pages if
 //! the system has them, since page faults on new 4 KiB pages cost more than most kernels. A freed
-//! block is kept and reused for the next allocation of its size, the last freed first. When all kept
-//! blocks together exceed the bound, those freed longest ago are unmapped. The bound is 1 GiB, or
-//! the environment variable `GRADIFF_POOL_MIB`; with 0 no block is kept.
+//! block is kept and reused for the next allocation of its size, the last freed first. When all
+//! kept blocks together exceed the bound, those freed longest ago are unmapped. The bound is 1 GiB,
+//! or the environment variable `GRADIFF_POOL_MIB`; with 0 no block is kept.
 //!
 //! A reused block has its old content, but counts as unwritten. With poison on
 //! ([`crate::set_poison`]) new and freed blocks hold patterns instead.
@@ -33,8 +33,8 @@ enum Kind {
 }
 
 impl Block {
-    /// Allocates at least `size_bytes`; `None` if there is not enough memory. Small blocks are zero,
-    /// large ones have any content.
+    /// Allocates at least `size_bytes`; `None` if there is not enough memory. Small blocks are
+    /// zero, large ones have any content.
     pub(crate) fn new(size_bytes: usize) -> Option<Block> {
         let mut block = Block::allocate(size_bytes)?;
         if poison::is_on() {

@@ -142,7 +142,8 @@ fn lead_group(command: &mut Command, duration: Duration) {
 #[cfg(unix)]
 fn kill_group(child: &mut Child) -> std::io::Result<()> {
     let Ok(group) = i32::try_from(child.id()) else { return child.kill() };
-    // SAFETY: the child leads this group, whose number is not reused before the child is waited for.
+    // SAFETY: the child leads this group, whose number is not reused before the child is waited
+    // for.
     match unsafe { libc::kill(-group, libc::SIGKILL) } {
         0 => Ok(()),
         _ => child.kill(),

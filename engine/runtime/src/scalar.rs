@@ -1,7 +1,7 @@
 //! The scalar functions of ops on the 64-bit slots of the checked interpreter.
 //!
-//! A slot holds one element: signed integers sign-extended, everything else zero-extended. Undefined
-//! ops give some value and never trap.
+//! A slot holds one element: signed integers sign-extended, everything else zero-extended.
+//! Undefined ops give some value and never trap.
 
 use gradiff_graph::{DType, Op};
 use half::{bf16, f16};

@@ -168,7 +168,8 @@ fn pool() -> &'static Pool {
     })
 }
 
-/// Runs all iterations below `count`, in any order and concurrently, and returns when they are done.
+/// Runs all iterations below `count`, in any order and concurrently, and returns when they are
+/// done.
 pub(crate) fn run(count: usize, work: impl Fn(usize) + Send + Sync + 'static) {
     if count < 2 || thread_count() < 2 {
         return (0..count).for_each(work);

@@ -21,8 +21,8 @@ pub enum Error {
 }
 
 impl Error {
-    /// Returns whether the machine is at fault (its files, compilers, devices and settings), so that
-    /// the same call may succeed on another one.
+    /// Returns whether the machine is at fault (its files, compilers, devices and settings), so
+    /// that the same call may succeed on another one.
     pub fn is_environment(&self) -> bool {
         matches!(self, Error::Runtime(error) if error.is_environment())
     }

@@ -4,9 +4,9 @@ use gradiff_graph::DType;
 
 /// Returns the smallest dtype that both promote to. Bool promotes to every dtype. Two integers of
 /// the same signedness give the wider one; of different signedness, the smallest signed dtype that
-/// holds both, or f16 if none does (i8 and u64). An integer and a float give the float. f16 and bf16
-/// give f32.
-/// Source: <https://docs.jax.dev/en/latest/jep/9407-type-promotion.html>, without weak types.
+/// holds both, or f16 if none does (i8 and u64). An integer and a float give the float. f16 and
+/// bf16 give f32. Source: <https://docs.jax.dev/en/latest/jep/9407-type-promotion.html>, without
+/// weak types.
 pub fn promote(a: DType, b: DType) -> DType {
     assert!(a != DType::Void, "data has a dtype");
     assert!(b != DType::Void, "data has a dtype");

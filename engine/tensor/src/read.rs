@@ -49,8 +49,8 @@ impl Tensor {
         let size_bytes = size.saturating_mul(value.dtype().size_bytes());
         if !is_small || bytes.try_reserve_exact(size_bytes).is_err() {
             return invalid(format!(
-                "read of {self:?}: a read is limited to {MAX_BUFFER_ELEMENTS} elements at most and \
-                 to the available memory"
+                "read of {self:?}: at most {MAX_BUFFER_ELEMENTS} elements can be read, and no more \
+                 than fit in memory"
             ));
         }
         let word = value.bits().to_le_bytes();

@@ -143,8 +143,8 @@ impl Tensor {
         Ok(Tensor::from_valid(constant_node(value.into().element(dtype)?, shape)))
     }
 
-    /// Creates a tensor of rank 1 with the elements `start + i * step`, wrapping, for i in 0..count.
-    /// Integers.
+    /// Creates a tensor of rank 1 with the elements `start + i * step`, wrapping, for i in
+    /// 0..count. Integers.
     /// # Errors
     /// If the dtype is not an integer, or the count is negative or too large.
     pub fn arange(dtype: DType, start: i64, step: i64, count: i64) -> Result<Tensor, Error> {

@@ -153,8 +153,8 @@ fn data(dtype: DType, seed: u64) -> Vec<Constant> {
     (0..COUNT).map(value).collect()
 }
 
-/// Each op over each type, scalar and, if the language computes vectors, vector; masks of all widths
-/// with values of all types.
+/// Each op over each type, scalar and, if the language computes vectors, vector; masks of all
+/// widths with values of all types.
 fn cases(language: &Language) -> Vec<Case> {
     let has = |types: &[DType], lanes: u8| {
         types

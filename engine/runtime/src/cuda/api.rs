@@ -67,8 +67,8 @@ functions! {
     }
 }
 
-/// Error codes that no kernel causes: out of memory, not initialised, device unavailable, no device,
-/// errors of memory (ECC) and of NVLink, system not ready, driver mismatch.
+/// Error codes that no kernel causes: out of memory, not initialised, device unavailable, no
+/// device, errors of memory (ECC) and of NVLink, system not ready, driver mismatch.
 const UNUSABLE: [i32; 8] = [2, 3, 46, 100, 214, 220, 802, 803];
 const DRIVERS: [&str; 3] = ["libcuda.so.1", "libcuda.so", "nvcuda.dll"];
 const COMPILERS: [&str; 6] = [

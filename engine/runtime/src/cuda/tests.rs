@@ -103,9 +103,9 @@ fn failed_events_are_reported_and_freed() {
     assert_eq!(output.read().unwrap(), before, "the kernel did not run");
     // SAFETY: as above.
     unsafe { stand_in.variable::<i32>("events_fail").write(0) };
-    for nonsense in [-1.0, f32::NAN, f32::INFINITY] {
+    for invalid in [-1.0, f32::NAN, f32::INFINITY] {
         // SAFETY: as above.
-        unsafe { stand_in.variable::<f32>("event_scale").write(nonsense) };
+        unsafe { stand_in.variable::<f32>("event_scale").write(invalid) };
         let text = refused();
         assert!(
             text.contains("cuEventElapsedTime failed: it reports that a kernel took"),
@@ -127,14 +127,14 @@ fn parts_share_bytes_on_the_gpu() {
     let part = whole.part_in_place(16, 8).unwrap().unwrap();
     stand_in.kernel.run(&[&output, &part]).unwrap();
     assert_eq!(ints(&output), [17, 18, 19, 20]);
-    assert_eq!((count("copies_home"), count("copies_within"), count("blocks_alive")), (1, 0, 2));
+    assert_eq!((count("downloads"), count("device_copies"), count("blocks_alive")), (1, 0, 2));
     assert!(whole.part_in_place(15, 8).unwrap().is_some(), "the host has current bytes as well");
     // The whole is dropped; the part is unshared when it is written.
     drop(whole);
     assert_eq!(count("blocks_alive"), 2);
     let other = part.part_in_place(0, 4).unwrap().unwrap();
     stand_in.kernel.run(&[&part, &output]).unwrap();
-    assert_eq!((count("copies_within"), count("blocks_alive")), (1, 3));
+    assert_eq!((count("device_copies"), count("blocks_alive")), (1, 3));
     assert_eq!(ints(&part), [18, 19, 20, 21, 20, 21, 22, 23]);
     assert_eq!(ints(&other), [16, 17, 18, 19]);
     drop(other);

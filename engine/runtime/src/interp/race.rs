@@ -1,9 +1,9 @@
 //! Race detection: shadow state of the accesses of each element.
 //!
-//! Groups and the threads of a group run one after the other, so all pairs of accesses are compared.
-//! For each element the shadow has the last writer and the readers since the last barrier: one
-//! thread, or "several". An unordered write is an error immediately, so there is never a second
-//! unordered writer to remember.
+//! Groups and the threads of a group run one after the other, so all pairs of accesses are
+//! compared. For each element the shadow has the last writer and the readers since the last
+//! barrier: one thread, or "several". An unordered write is an error immediately, so there is never
+//! a second unordered writer to remember.
 
 use crate::error::Worker;
 

@@ -29,11 +29,11 @@ fn grouped_sum_of(dtype: DType, groups: i64, threads: i64) -> Linear {
     b.store(local, thread, None, value);
     b.barrier();
     let sum = b.push(Op::DefineAcc, dtype, &[zero], Arg::Int(0));
-    let step = b.range(threads);
-    let value = b.load(local, step, None);
+    let range = b.range(threads);
+    let value = b.load(local, range, None);
     let next = b.binary(Op::Add, dtype, sum, value);
     b.push(Op::Assign, dtype, &[sum, next], Arg::None);
-    b.end(step);
+    b.end(range);
     let is_first = b.binary(Op::CmpLt, DType::Bool, thread, one);
     b.store(output, group, Some(is_first), sum);
     b.end(thread);

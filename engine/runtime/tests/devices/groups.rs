@@ -25,8 +25,8 @@ struct Change {
     is_local_gated: bool,
 }
 
-/// `data0[g] = sum over l, j of data1[24 * g + 6 * l + j]`: each thread stores the sum of 6 elements
-/// to local memory; after the barrier thread 0 adds these and stores the result.
+/// `data0[g] = sum over l, j of data1[24 * g + 6 * l + j]`: each thread stores the sum of 6
+/// elements to local memory; after the barrier thread 0 adds these and stores the result.
 fn grouped_sum(change: Change) -> Linear {
     let mut b = Builder::default();
     let output = b.global(0, DType::I32, GROUPS);

@@ -152,18 +152,18 @@ fn interp_reports_index_out_of_bounds() {
 fn interp_reports_read_of_unwritten_element() {
     let copy = elementwise("E_4", &Expression::Input(0, DType::I8), &[DType::I8], 4);
     let half = elementwise("E_2", &Expression::Input(0, DType::I8), &[DType::I8], 2);
-    let fresh = Memory::new(DType::I8, 4).unwrap();
+    let half_written = Memory::new(DType::I8, 4).unwrap();
     let two = memory_of(&ints(DType::I8, &[1, 2]));
     let device = device("interp").unwrap();
     let executables = device.compile_checked(&[&copy, &half]).unwrap();
-    executables[1].run(&[&fresh, &two]).unwrap();
+    executables[1].run(&[&half_written, &two]).unwrap();
     let output = Memory::new(DType::I8, 4).unwrap();
-    match executables[0].run(&[&output, &fresh]) {
+    match executables[0].run(&[&output, &half_written]) {
         Err(Error::Uninitialised { array: Array::Data(1), index: 2, size_elements: 4, .. }) => {}
         other => panic!("{other:?}"),
     }
-    fresh.write(&[1, 2, 3, 4]).unwrap();
-    executables[0].run(&[&output, &fresh]).unwrap();
+    half_written.write(&[1, 2, 3, 4]).unwrap();
+    executables[0].run(&[&output, &half_written]).unwrap();
 }
 
 #[test]
@@ -171,13 +171,16 @@ fn memories_that_do_not_fit_are_refused() {
     let kernel = elementwise("E_4", &Expression::Input(0, DType::I8), &[DType::I8], 4);
     let [output, right] = [(); 2].map(|()| memory_of(&ints(DType::I8, &[0; 4])));
     let short = memory_of(&ints(DType::I8, &[0; 3]));
-    let other = memory_of(&ints(DType::U8, &[0; 4]));
+    let wrong_dtype = memory_of(&ints(DType::U8, &[0; 4]));
     for name in DEVICES {
         let executable = device(name).unwrap().compile_checked(&[&kernel]).unwrap().remove(0);
         executable.run(&[&output, &right]).unwrap();
-        for memories in
-            [vec![&output], vec![&output, &short], vec![&output, &other], vec![&output, &output]]
-        {
+        for memories in [
+            vec![&output],
+            vec![&output, &short],
+            vec![&output, &wrong_dtype],
+            vec![&output, &output],
+        ] {
             let refused = executable.run(&memories);
             assert!(matches!(refused, Err(Error::Arguments { .. })), "{name} {memories:?}");
         }
@@ -241,20 +244,20 @@ fn concurrent_launches_are_serialised() {
 }
 
 /// `data0[i * 1000 + j] = data1[i * 1000 + j] + i`, where i is a thread range.
-fn threaded(steps: i64) -> Linear {
+fn threaded(count: i64) -> Linear {
     let mut b = Builder::default();
-    let output = b.global(0, DType::I32, steps * 1000);
-    let input = b.global(1, DType::I32, steps * 1000);
+    let output = b.global(0, DType::I32, count * 1000);
+    let input = b.global(1, DType::I32, count * 1000);
     let width = b.int(1000);
-    let step = b.range_of(AxisKind::Thread, steps);
-    let start = b.binary(Op::Mul, DType::I32, step, width);
+    let row = b.range_of(AxisKind::Thread, count);
+    let start = b.binary(Op::Mul, DType::I32, row, width);
     let column = b.range(1000);
     let index = b.binary(Op::Add, DType::I32, start, column);
     let value = b.load(input, index, None);
-    let sum = b.binary(Op::Add, DType::I32, value, step);
+    let sum = b.binary(Op::Add, DType::I32, value, row);
     b.store(output, index, None, sum);
     b.end(column);
-    b.end(step);
+    b.end(row);
     b.verified("E_t_1000")
 }
 
@@ -264,13 +267,13 @@ fn all_iterations_of_a_thread_range_run() {
     let kernels: Vec<&Linear> = kernels.iter().collect();
     for name in DEVICES {
         let executables = device(name).unwrap().compile_checked(&kernels).unwrap();
-        for (executable, steps) in executables.iter().zip([7i128, 64, 1]) {
-            let numbers: Vec<i128> = (0..1000 * steps).collect();
+        for (executable, count) in executables.iter().zip([7i128, 64, 1]) {
+            let numbers: Vec<i128> = (0..1000 * count).collect();
             let input = memory_of(&ints(DType::I32, &numbers));
             let output = Memory::new(DType::I32, numbers.len()).unwrap();
             executable.run(&[&output, &input]).unwrap();
             let sums: Vec<i128> = numbers.iter().map(|number| number + number / 1000).collect();
-            assert_eq!(values_of(&output), ints(DType::I32, &sums), "{name} {steps}");
+            assert_eq!(values_of(&output), ints(DType::I32, &sums), "{name} {count}");
         }
     }
 }
@@ -281,9 +284,9 @@ fn store_after_a_thread_range_runs_once_and_last() {
     let mut b = Builder::default();
     let output = b.global(0, DType::I32, 4);
     let (one, five) = (b.int(1), b.int(5));
-    let step = b.range_of(AxisKind::Thread, 4);
-    b.store(output, step, None, step);
-    b.end(step);
+    let range = b.range_of(AxisKind::Thread, 4);
+    b.store(output, range, None, range);
+    b.end(range);
     b.store(output, one, None, five);
     check(&b.verified("E_4"), &[], &ints(DType::I32, &[0, 5, 2, 3]));
 }
@@ -348,14 +351,14 @@ fn c_cache_writable_by_others_is_not_used_and_no_files_are_left() {
         .env("TMPDIR", &temporary)
         .output()
         .unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{said}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{stderr}");
     for part in ["cannot use the cache directory", "mode 777", "this process alone"] {
-        assert!(said.contains(part), "{said}");
+        assert!(stderr.contains(part), "{stderr}");
     }
-    for empty in [&shared, &temporary] {
-        let left: Vec<_> = std::fs::read_dir(empty).unwrap().flatten().collect();
-        assert!(left.is_empty(), "{left:?}");
+    for folder in [&shared, &temporary] {
+        let files: Vec<_> = std::fs::read_dir(folder).unwrap().flatten().collect();
+        assert!(files.is_empty(), "{files:?}");
     }
 }
 
@@ -369,23 +372,25 @@ fn text_with_accesses_out_of_bounds_is_refused() {
         )
     };
     let parsed = |text: &str| gradiff_graph::parse_linears(text).unwrap().remove(0);
-    let wild = parsed(&text("123456789123456", "1"));
-    let tame = parsed(&text("0", "1"));
+    let out_of_bounds = parsed(&text("123456789123456", "1"));
+    let in_bounds = parsed(&text("0", "1"));
     for name in ["jit", "c", "null"] {
         let device = device(name).unwrap();
-        let Err(error) = device.compile_checked(&[&tame, &wild]) else { panic!("{name} ran it") };
+        let Err(error) = device.compile_checked(&[&in_bounds, &out_of_bounds]) else {
+            panic!("{name} ran it")
+        };
         let text = error.to_string();
         for part in ["kernel E: uop 4 (store)", "123456789123456", "the array has 1"] {
             assert!(text.contains(part), "{text}");
         }
         let output = Memory::new(DType::I32, 1).unwrap();
-        device.compile_checked(&[&tame]).unwrap()[0].run(&[&output]).unwrap();
+        device.compile_checked(&[&in_bounds]).unwrap()[0].run(&[&output]).unwrap();
         if name != "null" {
             assert_eq!(output.read().unwrap(), 7i32.to_le_bytes());
         }
     }
     // The interpreter reports the access when it runs.
     let output = Memory::new(DType::I32, 1).unwrap();
-    let kernel = device("interp").unwrap().compile_checked(&[&wild]).unwrap().remove(0);
+    let kernel = device("interp").unwrap().compile_checked(&[&out_of_bounds]).unwrap().remove(0);
     assert!(matches!(kernel.run(&[&output]), Err(Error::OutOfBounds { .. })));
 }

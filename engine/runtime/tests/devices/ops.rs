@@ -61,10 +61,10 @@ fn tuples(dtypes: &[DType]) -> Vec<Vec<Constant>> {
     let values: Vec<Vec<Constant>> = dtypes.iter().map(|dtype| values(*dtype)).collect();
     let count: usize = values.iter().map(Vec::len).product();
     for number in 0..count {
-        let mut rest = number;
+        let mut remaining = number;
         for (list, values) in lists.iter_mut().zip(&values) {
-            list.push(values[rest % values.len()]);
-            rest /= values.len();
+            list.push(values[remaining % values.len()]);
+            remaining /= values.len();
         }
     }
     lists
@@ -178,17 +178,17 @@ fn choices() -> Vec<Case> {
             continue;
         }
         let less = apply(Op::CmpLt, DType::Bool, &[&x, &y]);
-        let differs = apply(Op::CmpNe, DType::Bool, &[&x, &y]);
-        let other = Expression::Const(Constant::int(DType::I32, 5));
+        let unequal = apply(Op::CmpNe, DType::Bool, &[&x, &y]);
+        let five = Expression::Const(Constant::int(DType::I32, 5));
         let number = apply(Op::Cast, DType::I32, &[&less]);
         let outer = [
             apply(Op::Where, dtype, &[&less, &x, &y]),
-            apply(Op::Where, DType::I32, &[&less, &other, &number]),
-            apply(Op::And, DType::Bool, &[&less, &differs]),
-            apply(Op::Or, DType::Bool, &[&less, &differs]),
-            apply(Op::Xor, DType::Bool, &[&less, &differs]),
-            apply(Op::CmpNe, DType::Bool, &[&less, &differs]),
-            apply(Op::Max, DType::Bool, &[&less, &differs]),
+            apply(Op::Where, DType::I32, &[&less, &five, &number]),
+            apply(Op::And, DType::Bool, &[&less, &unequal]),
+            apply(Op::Or, DType::Bool, &[&less, &unequal]),
+            apply(Op::Xor, DType::Bool, &[&less, &unequal]),
+            apply(Op::CmpNe, DType::Bool, &[&less, &unequal]),
+            apply(Op::Max, DType::Bool, &[&less, &unequal]),
         ];
         let case = |expression| Case { expression, inputs: tuples(&[dtype, dtype]) };
         cases.extend(outer.map(case));
@@ -279,18 +279,18 @@ fn check(device_name: &str, is_heavy: bool, lanes: u8) {
 }
 
 /// Checks the cases that a predicate selects by number and case.
-fn check_some(device: &str, is_heavy: bool, lanes: u8, is_one: impl Fn(usize, &Case) -> bool) {
+fn check_some(device: &str, is_heavy: bool, lanes: u8, is_selected: impl Fn(usize, &Case) -> bool) {
     let mut cases: Vec<Case> =
         [single_ops(), constant_ops(), nested_ops(), choices()].into_iter().flatten().collect();
     for list in cases.iter_mut().flat_map(|case| &mut case.inputs) {
         list.resize(list.len().next_multiple_of(lanes.into()), list[0]);
     }
     assert!(cases.len() > 700, "{} cases", cases.len());
-    let all = cases.len();
+    let total = cases.len();
     let cases: Vec<Case> =
-        (0..).zip(cases).filter(|(n, case)| is_one(*n, case)).map(|(_, case)| case).collect();
-    println!("{device}: {} of {all} kernels skipped", all - cases.len());
-    assert!(all < 20 * cases.len(), "{} cases", cases.len());
+        (0..).zip(cases).filter(|(n, case)| is_selected(*n, case)).map(|(_, case)| case).collect();
+    println!("{device}: {} of {total} kernels skipped", total - cases.len());
+    assert!(total < 20 * cases.len(), "{} cases", cases.len());
     let wrong = wrong(device, &cases, is_heavy, lanes);
     let shown = wrong.iter().take(20).cloned().collect::<Vec<_>>().join("\n");
     assert!(wrong.is_empty(), "{} wrong elements\n{shown}", wrong.len());
@@ -336,16 +336,16 @@ fn check_wgsl(name: &str) {
         b.store(arrays[0], zero, None, value);
         b.verified("E")
     };
-    let lacking: Vec<DType> =
+    let unsupported: Vec<DType> =
         DType::ALL.into_iter().filter(|dtype| device.lacks(&copy(*dtype)).is_some()).collect();
-    println!("{name} has no {lacking:?}");
-    assert!(lacking.iter().all(|dtype| dtype.bits() == 64), "{lacking:?}");
-    let is_of = |dtype: DType| !lacking.contains(&dtype);
+    println!("{name} has no {unsupported:?}");
+    assert!(unsupported.iter().all(|dtype| dtype.bits() == 64), "{unsupported:?}");
+    let is_supported = |dtype: DType| !unsupported.contains(&dtype);
     check_some(name, false, 1, |_, case| {
         let Expression::Apply(op, to, _) = &case.expression else { return false };
         !matches!(op, Op::Exp2 | Op::Log2 | Op::Sin | Op::Pow)
-            && is_of(*to)
-            && case.inputs.iter().all(|list| is_of(list[0].dtype()))
+            && is_supported(*to)
+            && case.inputs.iter().all(|list| is_supported(list[0].dtype()))
     });
 }
 

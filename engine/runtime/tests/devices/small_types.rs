@@ -28,8 +28,8 @@ fn check(device_name: &str, expression: &Expression, inputs: &[Vec<Constant>]) {
         };
         let lists: Vec<Vec<Constant>> = inputs.iter().map(part).collect();
         let output = Memory::new(expression.dtype(), COUNT).expect("a little memory");
-        let held: Vec<Memory> = lists.iter().map(|list| memory_of(list)).collect();
-        let memories: Vec<&Memory> = std::iter::once(&output).chain(&held).collect();
+        let inputs: Vec<Memory> = lists.iter().map(|list| memory_of(list)).collect();
+        let memories: Vec<&Memory> = std::iter::once(&output).chain(&inputs).collect();
         executable.run(&memories).expect("the kernel runs");
         for (number, value) in values_of(&output).into_iter().enumerate() {
             let src: Vec<Constant> = lists.iter().map(|list| list[number]).collect();
@@ -41,12 +41,12 @@ fn check(device_name: &str, expression: &Expression, inputs: &[Vec<Constant>]) {
     }
 }
 
-fn cast(to: DType, of: Expression) -> Expression {
-    Expression::Apply(Op::Cast, to, vec![of])
+fn cast(to: DType, source: Expression) -> Expression {
+    Expression::Apply(Op::Cast, to, vec![source])
 }
 
 /// All values of a type of at most 16 bits.
-fn all(dtype: DType) -> Vec<Constant> {
+fn all_values(dtype: DType) -> Vec<Constant> {
     (0..1u64 << dtype.bits()).map(|bits| Constant::from_bits(dtype, bits)).collect()
 }
 
@@ -71,11 +71,11 @@ const HALVES: [(&str, DType); 3] =
 fn all_halves_round_trip() {
     for (device, dtype) in HALVES {
         let wide = cast(DType::F32, Expression::Input(0, dtype));
-        check(device, &wide, &[all(dtype)]);
-        check(device, &cast(dtype, wide), &[all(dtype)]);
-        check(device, &cast(DType::Bool, Expression::Input(0, dtype)), &[all(dtype)]);
+        check(device, &wide, &[all_values(dtype)]);
+        check(device, &cast(dtype, wide), &[all_values(dtype)]);
+        check(device, &cast(DType::Bool, Expression::Input(0, dtype)), &[all_values(dtype)]);
         let bits = Expression::Apply(Op::Bitcast, DType::I16, vec![Expression::Input(0, dtype)]);
-        check(device, &bits, &[all(dtype)]);
+        check(device, &bits, &[all_values(dtype)]);
     }
 }
 
@@ -94,8 +94,8 @@ fn integers_of_32_bits_are_rounded_once() {
     for (device, to) in HALVES {
         for dtype in [DType::I32, DType::U32] {
             let near = |power: u32| {
-                let steps = [0i128, 1, 1 << 9, 3 << 9].map(|step| (1i128 << power) + (step << 7));
-                steps.into_iter().flat_map(|value| [value - 1, value, value + 1])
+                let values = [0i128, 1, 1 << 9, 3 << 9].map(|n| (1i128 << power) + (n << 7));
+                values.into_iter().flat_map(|value| [value - 1, value, value + 1])
             };
             let values = (16..32).flat_map(near).flat_map(|value| [value, -value]);
             let values: Vec<Constant> = values.map(|value| Constant::int(dtype, value)).collect();
@@ -108,7 +108,7 @@ fn integers_of_32_bits_are_rounded_once() {
 fn ops_on_all_pairs_of_bytes_have_their_meaning() {
     use Op::{Add, CDiv, CMod, CmpLt, FloorDiv, FloorMod, Max, Min, Mul, Shl, Shr, Sub};
     for dtype in [DType::I8, DType::U8] {
-        let bytes = all(dtype);
+        let bytes = all_values(dtype);
         let pairs = bytes.iter().flat_map(|x| bytes.iter().map(move |y| (*x, *y)));
         let (left, right): (Vec<Constant>, Vec<Constant>) = pairs.unzip();
         for op in [Add, Sub, Mul, CDiv, CMod, FloorDiv, FloorMod, Max, Min, Shl, Shr, CmpLt] {

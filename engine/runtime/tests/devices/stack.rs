@@ -94,15 +94,15 @@ fn array_beyond_the_stack_hits_the_guard_page() {
         let test = "stack::array_beyond_the_stack_hits_the_guard_page";
         let mut command = Command::new(std::env::current_exe().unwrap());
         let child = command.args([test, "--exact"]).env(VARIABLE, name).output().unwrap();
-        let ended = child.status.signal();
-        let is_overflow = matches!(ended, Some(libc::SIGSEGV | libc::SIGBUS | libc::SIGABRT));
+        let signal = child.status.signal();
+        let is_overflow = matches!(signal, Some(libc::SIGSEGV | libc::SIGBUS | libc::SIGABRT));
         assert!(is_overflow, "{name}: {child:?}");
     }
 }
 
 fn overflow(name: &str) {
     const STACK: usize = 64 << 10;
-    const OTHER: usize = 1 << 20;
+    const BELOW: usize = 1 << 20;
     const PAGE: usize = 4096;
     let kernel = device(name).expect("a device").compile_checked(&[&scattered()]);
     let kernel = kernel.expect("it compiles").remove(0);
@@ -123,13 +123,13 @@ fn overflow(name: &str) {
     unsafe {
         let no_core = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
         libc::setrlimit(libc::RLIMIT_CORE, &no_core);
-        let size = OTHER + PAGE + STACK;
+        let size = BELOW + PAGE + STACK;
         let start = libc::mmap(std::ptr::null_mut(), size, access, kind, -1, 0);
         assert_ne!(start, libc::MAP_FAILED);
-        assert_eq!(libc::mprotect(start.byte_add(OTHER), PAGE, libc::PROT_NONE), 0);
+        assert_eq!(libc::mprotect(start.byte_add(BELOW), PAGE, libc::PROT_NONE), 0);
         let mut attributes = std::mem::zeroed();
         assert_eq!(libc::pthread_attr_init(&mut attributes), 0);
-        let stack = start.byte_add(OTHER + PAGE);
+        let stack = start.byte_add(BELOW + PAGE);
         assert_eq!(libc::pthread_attr_setstack(&mut attributes, stack, STACK), 0);
         let mut thread = std::mem::zeroed();
         let argument = (&raw mut *work).cast();
