@@ -1,21 +1,21 @@
-//! Errors of sums of floats against the exact sums, by device, dtype, length and kind of data, in
-//! units of the last place of the sum of magnitudes.
+//! Errors of sums of floats by device, dtype, length and kind of data, in ulps of the sum of
+//! magnitudes.
 //!
 //! `cargo bench -p gradiff --bench accuracy`; with `-- 28` up to 2^28 elements instead of 2^22.
-//! Kernels are optimised by heuristic, as users have them; `plain` is without any optimisation.
+//! Kernels are optimised by the heuristic, which is the default; `plain` is without optimisations.
 
 use gradiff::graph::{Constant, DType};
 use gradiff::{Engine, Tensor};
 
-/// The most elements, as a power of two, where none is asked for.
-const USUAL: u32 = 22;
-/// The same of the interpreter.
-const INTERPRETED: u32 = 20;
+/// The default of the maximal number of elements, as a power of two.
+const DEFAULT_POWER: u32 = 22;
+/// The maximal number of elements on the interpreter, as a power of two.
+const INTERPRETER_POWER: u32 = 20;
 
 /// A kind of data.
 #[derive(Clone, Copy, PartialEq)]
 enum Data {
-    /// One number again and again, whose rounding errors all have one sign.
+    /// A repeated number, for which all rounding errors have the same sign.
     Constant,
     /// Numbers from 0 to 1.
     Positive,
@@ -27,8 +27,8 @@ impl Data {
     const ALL: [(Data, &str); 3] =
         [(Data::Constant, "constant"), (Data::Positive, "0 to 1"), (Data::Mixed, "-1 to 1")];
 
-    /// The element at a position. Halves are scaled, so that their sum is in range.
-    fn at(self, position: u64, dtype: DType) -> Constant {
+    /// The element at a position. 16-bit floats are scaled, so that their sum is in range.
+    fn element(self, position: u64, dtype: DType) -> Constant {
         let random = position.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let random = (random ^ random >> 29).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 40;
         let unit = random as f64 / (1u64 << 24) as f64;
@@ -42,10 +42,10 @@ impl Data {
     }
 }
 
-/// The bits of an exact integer sum stand so far behind the point.
+/// The number of fraction bits of the exact sums, which are fixed-point integers.
 const SCALE: i32 = 70;
 
-/// A sum to be taken.
+/// A sum to compute.
 struct Case {
     dtype: DType,
     bytes: Vec<u8>,
@@ -59,10 +59,10 @@ impl Case {
         let mut bytes = Vec::with_capacity(count as usize * dtype.size_bytes());
         let (mut exact, mut magnitudes) = (0i128, 0i128);
         for position in 0..count {
-            let value = data.at(position, dtype);
+            let value = data.element(position, dtype);
             bytes.extend_from_slice(&value.bits().to_le_bytes()[..dtype.size_bytes()]);
             let number = value.to_float().expect("a float");
-            // Exact: no number has a digit further behind the point.
+            // Exact: no element has more fraction bits.
             let scaled = (number * 2f64.powi(SCALE)) as i128;
             (exact, magnitudes) = (exact + scaled, magnitudes + scaled.abs());
         }
@@ -70,7 +70,7 @@ impl Case {
         Case { dtype, bytes, count, exact: number(exact), magnitudes: number(magnitudes) }
     }
 
-    /// The error of a sum of all elements on an engine, in units of the last place.
+    /// The error of the sum of all elements on an engine, in ulps.
     fn error(&self, engine: &Engine) -> Result<f64, String> {
         let tensor = Tensor::from_bytes(self.dtype, &[self.count as i64], &self.bytes);
         let sum = tensor.and_then(|tensor| tensor.sum(&[0])).map_err(|error| error.to_string())?;
@@ -91,7 +91,8 @@ impl Case {
 }
 
 fn main() {
-    let most = std::env::args().filter_map(|word| word.parse().ok()).next().unwrap_or(USUAL);
+    let max_power =
+        std::env::args().filter_map(|word| word.parse().ok()).next().unwrap_or(DEFAULT_POWER);
     let mut engines: Vec<(String, Engine)> = Vec::new();
     for name in ["interp", "jit", "c", "opencl", "wgpu", "cuda"] {
         match Engine::new(name) {
@@ -110,14 +111,14 @@ fn main() {
     println!();
     for dtype in [DType::F32, DType::F64, DType::F16, DType::BF16] {
         for (data, word) in Data::ALL {
-            for (power, further) in [(8, 0), (10, 0), (14, 0), (20, 0), (20, 7), (24, 0), (28, 0)] {
-                if most < power || dtype.size_bytes() == 2 && 20 < power {
+            for (power, extra) in [(8, 0), (10, 0), (14, 0), (20, 0), (20, 7), (24, 0), (28, 0)] {
+                if max_power < power || dtype.size_bytes() == 2 && 20 < power {
                     continue;
                 }
-                let case = Case::new(data, dtype, (1 << power) + further);
+                let case = Case::new(data, dtype, (1 << power) + extra);
                 print!("{dtype:5} {word:9} {:>11}", case.count);
                 for (name, engine) in &engines {
-                    if name == "interp" && INTERPRETED < power {
+                    if name == "interp" && INTERPRETER_POWER < power {
                         print!(" {:>9}", "-");
                         continue;
                     }

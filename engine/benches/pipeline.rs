@@ -1,5 +1,5 @@
-//! Graph to linear uops (kernels/s), and whole small programs on each device at hand
-//! (programs/s): once with the kernel cache warm, once with every kernel new.
+//! Lowering of graphs to linear uops (kernels/s), and small programs on each available device
+//! (programs/s), with a warm kernel cache and with new kernels.
 
 use std::hint::black_box;
 
@@ -12,11 +12,11 @@ mod common;
 
 use common::convolution;
 
-/// That of the command `gradiff`.
+/// The allocator of the command `gradiff`.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Some ten ops: movement, arithmetic, a reduction. `constant` makes its kernels its own.
+/// A program of some ten ops: movement, arithmetic, a reduction. Its kernels depend on `constant`.
 fn program(constant: i32) -> Result<Tensor, Error> {
     let elements: Vec<i32> = (0..24).collect();
     let a = Tensor::from_slice(&[4, 6], &elements)?;
@@ -28,8 +28,8 @@ fn program(constant: i32) -> Result<Tensor, Error> {
 fn graph_to_uops(criterion: &mut Criterion) {
     let options = gradiff::schedule::Options::default();
     let count = |constant| {
-        let node = program(constant).expect("it is well formed").uop();
-        gradiff::schedule::schedule(&[node], &options).expect("it is schedulable").items
+        let node = program(constant).expect("a valid program").uop();
+        gradiff::schedule::schedule(&[node], &options).expect("a schedule").items
     };
     let mut group = criterion.benchmark_group("graph-to-uops");
     group.throughput(Throughput::Elements(count(0).len() as u64));
@@ -40,14 +40,14 @@ fn graph_to_uops(criterion: &mut Criterion) {
             for item in count(constant) {
                 let mut trace = Trace::default();
                 let linear = lower(&item.ast, &Target::default(), &Default::default(), &mut trace);
-                black_box(linear.expect("it is lowerable"));
+                black_box(linear.expect("a lowered kernel"));
             }
         });
     });
     group.finish();
 }
 
-/// A block of a residual network with stride 1 or 2: convolutions, scales, shifts, relu, the sum.
+/// A block of a residual network with stride 1 or 2: convolutions, scales, shifts, relu, addition.
 fn block(x: &Tensor, channels: i64, stride: i64) -> Result<Tensor, Error> {
     let weights = |k: i64, c: i64, f: i64| {
         Tensor::from_bytes(DType::F32, &[k, c, f, f], &vec![0; (4 * k * c * f * f) as usize])
@@ -85,17 +85,16 @@ fn resnet18(count: i64, size: i64) -> Result<Tensor, Error> {
     means.matmul(&data(&[512, 1000])?)?.softmax(1)
 }
 
-/// Graphs to C source, optimised as the engine does it, each kernel a new one: as many as ResNet-18
-/// has forward and backward, taken from forward passes of several sizes.
+/// Graphs to C source with the engine's optimisations, without a cache. There are as many kernels
+/// as ResNet-18 has forward and backward, from forward passes of several sizes.
 fn graph_to_source(criterion: &mut Criterion) {
-    let mut engine = Engine::new("interp").expect("it needs nothing");
-    engine.suit(Target::of("vectors"));
+    let mut engine = Engine::new("interp").expect("a device without requirements");
+    engine.set_target(Target::of("vectors"));
     let sizes = [(1, 224), (2, 192), (3, 160), (4, 128), (5, 96), (6, 64)];
     let nodes: Vec<_> =
-        sizes.map(|(count, size)| resnet18(count, size).expect("it is well formed").uop()).into();
-    let items = |node| {
-        gradiff::schedule::schedule(&[node], &engine.schedule).expect("it is schedulable").items
-    };
+        sizes.map(|(count, size)| resnet18(count, size).expect("a valid program").uop()).into();
+    let items =
+        |node| gradiff::schedule::schedule(&[node], &engine.schedule).expect("a schedule").items;
     let count: usize = nodes.iter().map(|node| items(node.clone()).len()).sum();
     let mut group = criterion.benchmark_group("graph-to-source");
     group.sample_size(10).throughput(Throughput::Elements(count as u64));
@@ -104,8 +103,8 @@ fn graph_to_source(criterion: &mut Criterion) {
             for item in nodes.iter().flat_map(|node| items(node.clone())) {
                 let mut trace = Trace::default();
                 let linear = lower(&item.ast, &engine.target, &engine.kernel, &mut trace);
-                let text = gradiff::render::c(&linear.expect("it is lowerable"));
-                black_box(text.expect("it has a text"));
+                let text = gradiff::render::c(&linear.expect("a lowered kernel"));
+                black_box(text.expect("C source"));
             }
         });
     });
@@ -118,9 +117,9 @@ fn programs(criterion: &mut Criterion) {
     for row in gradiff::runtime::devices() {
         let Ok(engine) = Engine::new(row.name) else { continue };
         group.bench_function(format!("{}-warm", row.name), |bencher| {
-            bencher.iter(|| black_box(program(1).and_then(|made| made.to_bytes(&engine))));
+            bencher.iter(|| black_box(program(1).and_then(|tensor| tensor.to_bytes(&engine))));
         });
-        // A compiler process for every kernel would say more of the compiler than of gradiff.
+        // With a compiler process for every kernel, this would measure the compiler.
         if ["c", "opencl"].contains(&row.name) {
             continue;
         }
@@ -128,23 +127,24 @@ fn programs(criterion: &mut Criterion) {
         group.bench_function(format!("{}-new", row.name), |bencher| {
             bencher.iter(|| {
                 constant += 1;
-                black_box(program(constant).and_then(|made| made.to_bytes(&engine)))
+                black_box(program(constant).and_then(|tensor| tensor.to_bytes(&engine)))
             });
         });
     }
     group.finish();
 }
 
-/// 64 rows of 8 picked from 4,096, with the loop over the rows gone and, without any rule, there.
+/// A gather of 64 rows of 8 from 4,096 rows, with the loop over the rows collapsed, and with the
+/// loop, which remains without rules.
 fn gather(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("gather-from-4096-rows");
     group.sample_size(10).throughput(Throughput::Elements(64 * 8));
     for (name, fuel) in [("collapsed", None), ("looped", Some(0))] {
-        let mut engine = Engine::new("jit").expect("it needs nothing");
+        let mut engine = Engine::new("jit").expect("a device without requirements");
         engine.kernel.rewrite.fuel = fuel;
         let table: Vec<i32> = (0..4096 * 8).collect();
         let table = Tensor::from_slice(&[4096, 8], &table).expect("a table");
-        let rows: Vec<i32> = (0..64 * 8).map(|place| place / 8 * 61 % 4096).collect();
+        let rows: Vec<i32> = (0..64 * 8).map(|index| index / 8 * 61 % 4096).collect();
         let rows = Tensor::from_slice(&[64, 8], &rows).expect("rows");
         group.bench_function(name, |bencher| {
             bencher.iter(|| black_box(table.gather(0, &rows).and_then(|x| x.to_bytes(&engine))));
@@ -153,11 +153,11 @@ fn gather(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// The rule by which the next value of a chain comes from the last two and the first.
+/// Computes the next value of a chain from the last two and the first.
 type Link = fn(&Tensor, &Tensor, &Tensor) -> Result<Tensor, Error>;
 
-/// Graphs that are small only because nodes are shared, and long chains: work must grow with the
-/// links, not with the paths.
+/// Graphs with shared nodes, and long chains: the work must grow with the number of nodes, not with
+/// that of paths.
 const LINKS: [(&str, Link); 8] = [
     ("squarings", |last, _, _| last.mul(last)),
     ("doublings", |last, _, _| last.add(last)),
@@ -169,7 +169,7 @@ const LINKS: [(&str, Link); 8] = [
     ("casts", |last, _, _| last.cast(DType::I64)?.add(1)?.cast(DType::I32)),
 ];
 
-/// The end of a chain of so many links.
+/// The end of a chain with this number of links.
 fn chain(link: Link, links: u64) -> Result<Tensor, Error> {
     let first = Tensor::from_slice(&[4], &[1, -2, 3, 5])?;
     let (mut before, mut last) = (first.clone(), first.neg()?);
@@ -189,13 +189,13 @@ fn shared_graphs(criterion: &mut Criterion) {
             group.throughput(Throughput::Elements(links));
             group.bench_function(format!("{name}/{links}"), |bencher| {
                 bencher.iter(|| {
-                    let node = chain(link, links).expect("it is well formed").uop();
+                    let node = chain(link, links).expect("a valid program").uop();
                     let schedule = gradiff::schedule::schedule(&[node], &options);
-                    for item in schedule.expect("it is schedulable").items {
+                    for item in schedule.expect("a schedule").items {
                         let mut trace = Trace::default();
                         let target = Target::default();
                         let linear = lower(&item.ast, &target, &Default::default(), &mut trace);
-                        black_box(linear.expect("it is lowerable"));
+                        black_box(linear.expect("a lowered kernel"));
                     }
                 });
             });

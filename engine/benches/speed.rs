@@ -1,11 +1,10 @@
-//! How fast kernels are on this machine, one core, as shares of what the machine can do
-//! (`limits.c`): f32 multiply-adds in registers, bytes read, bytes read and written. A core that
-//! others use as well does less from one moment to the next, so every sample of a kernel stands
-//! between two measurements of its limit, and the figure is the median of the shares of all
-//! samples, beside their quartiles.
+//! Speed of kernels on one core, as a share of the limit of the machine (`limits.c`): f32
+//! multiply-adds in registers, bytes read, bytes read and written. If other processes use the core
+//! its speed varies, so the limit is measured before and after every sample of a kernel. The result
+//! is the median of the shares of all samples, with their quartiles.
 //!
 //! `cargo bench -p gradiff --bench speed`, or with `-- matmul` a part of it. The device is `c`; the
-//! heuristic alone chooses the optimisations.
+//! heuristic chooses the optimisations.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdout, Command, Stdio};
@@ -18,18 +17,18 @@ mod common;
 
 use common::convolution;
 
-/// Elements of the large arrays.
+/// The number of elements of the large arrays.
 const LARGE: i64 = 1 << 24;
 
 /// Numbers between -0.5 and 0.5.
 fn data(shape: &[i64]) -> Tensor {
     let count: i64 = shape.iter().product();
-    let number = |at: i64| (at * 7919 % 1000) as f32 / 1000.0 - 0.5;
+    let number = |index: i64| (index * 7919 % 1000) as f32 / 1000.0 - 0.5;
     let numbers: Vec<f32> = (0..count).map(number).collect();
-    Tensor::from_slice(shape, &numbers).expect("so many numbers")
+    Tensor::from_slice(shape, &numbers).expect("a number for each element")
 }
 
-/// What a kernel needs most of.
+/// The resource that limits a kernel.
 #[derive(Clone, Copy)]
 enum Unit {
     MultiplyAdd,
@@ -39,7 +38,7 @@ enum Unit {
 }
 
 impl Unit {
-    /// What `limits.c` calls it.
+    /// The name in `limits.c`.
     fn name(self) -> &'static str {
         match self {
             Unit::MultiplyAdd => "multiply-add",
@@ -48,7 +47,7 @@ impl Unit {
         }
     }
 
-    /// A limit of so many seconds each, in the field's words.
+    /// Formats the rate of a limit, from the seconds for one unit.
     fn rate(self, seconds: f64) -> String {
         match self {
             Unit::MultiplyAdd => format!("{:.1} GFLOP/s", 2e-9 / seconds),
@@ -58,7 +57,7 @@ impl Unit {
     }
 }
 
-/// `limits.c`, made for this machine by its C compiler and waiting to be asked.
+/// The running program `limits.c`, compiled for this machine.
 struct Meter {
     program: Child,
     answers: BufReader<ChildStdout>,
@@ -74,7 +73,7 @@ impl Meter {
         compiler.args(["-O3", "-march=native", "-o"]).arg(&program).arg(&source);
         let status = compiler.status()?;
         if !status.success() {
-            return Err(format!("the C compiler ends with {status} over limits.c").into());
+            return Err(format!("the C compiler ended with {status} for limits.c").into());
         }
         let mut program =
             Command::new(program).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
@@ -82,7 +81,7 @@ impl Meter {
         Ok(Meter { program, answers, _folder: folder })
     }
 
-    /// The seconds that one of `unit` takes now.
+    /// Measures the seconds for one unit.
     fn measure(&mut self, unit: Unit) -> Result<f64, Box<dyn std::error::Error>> {
         let input = self.program.stdin.as_mut().ok_or("no pipe")?;
         writeln!(input, "{}", unit.name())?;
@@ -92,24 +91,25 @@ impl Meter {
     }
 }
 
-/// So long what a kernel computes is measured at once: less says too little of a core that slept
-/// meanwhile and is slow to wake. What it moves is measured run by run, with nothing in the caches.
-const COMPUTED: f64 = 10e-3;
+/// The minimal time in seconds of a sample of a compute-bound kernel: a shorter sample is distorted
+/// by a core that slept before and is slow to wake. A sample of a memory-bound kernel is a single
+/// run, with cold caches.
+const COMPUTE_SAMPLE_SECONDS: f64 = 10e-3;
 
-/// One run of a kernel: its seconds, and the seconds of one unit around it.
+/// A sample: the seconds of a run, and the seconds of one unit measured around it.
 struct Sample {
     time: f64,
     unit: f64,
 }
 
-/// The value under which lies the share `part` of `values`.
+/// The quantile `part` of `values`.
 fn quantile(values: impl Iterator<Item = f64>, part: f64) -> f64 {
     let mut sorted: Vec<f64> = values.collect();
     sorted.sort_by(f64::total_cmp);
     sorted[((sorted.len() - 1) as f64 * part).round() as usize]
 }
 
-/// A kernel's work, and what it needs most of.
+/// A benchmark: a computation, its limiting resource and the amount of it.
 struct Work {
     name: String,
     make: Box<dyn Fn() -> Result<Tensor, gradiff::Error>>,
@@ -118,8 +118,8 @@ struct Work {
 }
 
 impl Work {
-    /// Runs it in turns with its limit, as often as criterion asks; nothing where the command line
-    /// leaves it out.
+    /// Measures the kernel and its limit in turns, as often as criterion requires; no samples if
+    /// the command line excludes it.
     fn measure(
         &self,
         criterion: &mut Criterion,
@@ -135,7 +135,9 @@ impl Work {
             start.elapsed()
         };
         let runs = match self.unit {
-            Unit::MultiplyAdd => (COMPUTED / run().min(run()).as_secs_f64()).ceil() as u32,
+            Unit::MultiplyAdd => {
+                (COMPUTE_SAMPLE_SECONDS / run().min(run()).as_secs_f64()).ceil() as u32
+            }
             Unit::ByteRead | Unit::ByteMoved => 1,
         };
         let mut samples = Vec::new();
@@ -156,7 +158,7 @@ impl Work {
         samples
     }
 
-    /// The row of its figures.
+    /// Formats the row of results.
     fn row(&self, samples: &[Sample]) -> String {
         let share = |part| {
             let shares = samples.iter().map(|sample| self.count * sample.unit / sample.time);

@@ -1,7 +1,7 @@
-//! Shapes, graphs and uses at the edges: ranks, empty and huge sizes, deep and wide graphs, the
-//! same tensor in several places, devices that fail. Results are known from the meaning alone.
+//! Edge cases of shapes, graphs and uses: ranks, empty and huge sizes, deep and wide graphs, a
+//! tensor that is used several times, devices that fail. Expected results follow from the meaning.
 
-// Helpers of tests are tests, too; the lint does not see it in this kind of crate.
+// Clippy does not recognise helpers of integration tests as test code.
 #![allow(clippy::unwrap_used)]
 
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use gradiff::graph::{Arg, BoundedLinear, Op, UOp};
 use gradiff::runtime::{Device, Error as RuntimeError, Executable, Memory};
 use gradiff::{DType, Engine, Error, Tensor};
 
-/// One engine for each way to schedule on the interpreter, and one for the jit.
+/// An engine for each configuration of scheduling on the interpreter, and one for the jit.
 fn engines() -> Vec<Engine> {
     let mut engines = Vec::new();
     for (fuse, merge_views) in [(true, true), (false, true), (true, false), (false, false)] {
@@ -38,54 +38,54 @@ where
     }
 }
 
-fn counted(shape: &[i64]) -> Tensor {
+fn numbered(shape: &[i64]) -> Tensor {
     let count: i64 = shape.iter().product();
     Tensor::from_slice(shape, &(0..count as i32).collect::<Vec<_>>()).unwrap()
 }
 
 #[test]
-fn every_rank_moves_and_folds() {
+fn every_rank_moves_and_reduces() {
     for rank in 0..=8usize {
         let shape: Vec<i64> = (0..rank).map(|axis| if axis % 3 == 1 { 1 } else { 2 }).collect();
         let count: i32 = shape.iter().product::<i64>() as i32;
         let axes: Vec<usize> = (0..rank).collect();
         let turned: Vec<usize> = axes.iter().rev().copied().collect();
-        let make = || counted(&shape).permute(&turned)?.permute(&turned)?.flip(&axes)?.add(1);
+        let make = || numbered(&shape).permute(&turned)?.permute(&turned)?.flip(&axes)?.add(1);
         check(make, &(1..=count).rev().collect::<Vec<_>>());
-        let fold = || counted(&shape).permute(&turned)?.sum(&axes)?.mul(2)?.reshape(&[]);
-        check(fold, &[count * (count - 1)]);
+        let sum = || numbered(&shape).permute(&turned)?.sum(&axes)?.mul(2)?.reshape(&[]);
+        check(sum, &[count * (count - 1)]);
         let pads = vec![(1, 0); rank];
-        let largest = || counted(&shape).pad(&pads, -9)?.neg()?.max_reduce(&axes)?.reshape(&[1]);
+        let largest = || numbered(&shape).pad(&pads, -9)?.neg()?.max_reduce(&axes)?.reshape(&[1]);
         check(largest, &[if rank == 0 { 0 } else { 9 }]);
     }
 }
 
 #[test]
-fn one_value_folds_over_all_subsets_of_its_axes() {
+fn one_value_is_reduced_over_all_subsets_of_its_axes() {
     let shape = [2i64, 3, 1, 2];
     for subset in 0..16usize {
         let axes: Vec<usize> = (0..4).filter(|axis| subset >> axis & 1 == 1).collect();
         let whole = || {
-            let x = counted(&shape).add(1)?;
+            let x = numbered(&shape).add(1)?;
             let part = x.sum(&axes)?;
-            let all: Vec<usize> = (0..4).collect();
-            x.mul(&part)?.sum(&all)?.sub(part.max_reduce(&all)?)?.reshape(&[])
+            let all_axes: Vec<usize> = (0..4).collect();
+            x.mul(&part)?.sum(&all_axes)?.sub(part.max_reduce(&all_axes)?)?.reshape(&[])
         };
         let sizes: Vec<i64> =
             (0..4).map(|a| if axes.contains(&a) { 1 } else { shape[a] }).collect();
         let strides = [6i64, 2, 2, 1];
         let mut parts = [0i64; 12];
-        let place = |flat: i64| -> usize {
+        let part_index = |flat: i64| -> usize {
             let index = (0..4).map(|axis| flat / strides[axis] % shape[axis]);
-            index.zip(&sizes).fold(0, |at, (i, size)| at * size + i % size) as usize
+            index.zip(&sizes).fold(0, |flat, (i, size)| flat * size + i % size) as usize
         };
-        (0..12).for_each(|flat| parts[place(flat)] += flat + 1);
-        let folded: i64 = (0..12).map(|flat| (flat + 1) * parts[place(flat)]).sum();
-        check(whole, &[(folded - parts.iter().max().unwrap()) as i32]);
+        (0..12).for_each(|flat| parts[part_index(flat)] += flat + 1);
+        let sum: i64 = (0..12).map(|flat| (flat + 1) * parts[part_index(flat)]).sum();
+        check(whole, &[(sum - parts.iter().max().unwrap()) as i32]);
     }
-    // All sums at once, as outputs of one plan.
+    // All sums as outputs of one plan.
     for engine in engines() {
-        let x = counted(&[2, 2, 2]).add(0).unwrap();
+        let x = numbered(&[2, 2, 2]).add(0).unwrap();
         let sums: Vec<Tensor> = (0..8usize)
             .map(|subset| (0..3).filter(|axis| subset >> axis & 1 == 1).collect::<Vec<_>>())
             .map(|axes| x.sum(&axes).unwrap())
@@ -98,58 +98,58 @@ fn one_value_folds_over_all_subsets_of_its_axes() {
 }
 
 #[test]
-fn empty_and_single_sizes_are_sizes() {
+fn sizes_0_and_1_are_supported() {
     check(|| Tensor::zeros(DType::F32, &[0, 3, 0])?.exp2()?.sum(&[0, 2]), &[0f32; 3]);
-    check(|| counted(&[0, 4]).permute(&[1, 0])?.prod(&[1])?.add(1), &[2i32; 4]);
-    check(|| counted(&[0]).pad(&[(2, 1)], 7)?.mul(3), &[21i32; 3]);
-    check(|| Tensor::cat(&[&counted(&[0, 2]), &counted(&[1, 2])], 0)?.flip(&[1]), &[1i32, 0]);
-    check(|| counted(&[3]).gather(0, &counted(&[0])), &[0i32; 0]);
-    check(|| counted(&[0, 2]).gather(0, &Tensor::zeros(DType::I32, &[1, 2])?), &[0i32; 2]);
-    check(|| counted(&[2, 0]).matmul(&counted(&[0, 3])), &[0i32; 6]);
-    check(|| counted(&[1, 1, 1]).add(1)?.expand(&[2, 1, 3])?.sum(&[0, 2])?.reshape(&[]), &[6i32]);
-    check(|| counted(&[1]).expand(&[0])?.contiguous().add(1)?.sum(&[0]), &[0i32]);
+    check(|| numbered(&[0, 4]).permute(&[1, 0])?.prod(&[1])?.add(1), &[2i32; 4]);
+    check(|| numbered(&[0]).pad(&[(2, 1)], 7)?.mul(3), &[21i32; 3]);
+    check(|| Tensor::cat(&[&numbered(&[0, 2]), &numbered(&[1, 2])], 0)?.flip(&[1]), &[1i32, 0]);
+    check(|| numbered(&[3]).gather(0, &numbered(&[0])), &[0i32; 0]);
+    check(|| numbered(&[0, 2]).gather(0, &Tensor::zeros(DType::I32, &[1, 2])?), &[0i32; 2]);
+    check(|| numbered(&[2, 0]).matmul(&numbered(&[0, 3])), &[0i32; 6]);
+    check(|| numbered(&[1, 1, 1]).add(1)?.expand(&[2, 1, 3])?.sum(&[0, 2])?.reshape(&[]), &[6i32]);
+    check(|| numbered(&[1]).expand(&[0])?.contiguous().add(1)?.sum(&[0]), &[0i32]);
 }
 
 #[test]
 fn deep_chains_and_diamonds_are_computed() {
     check(
-        || (0..10_000).try_fold(counted(&[3]), |x, step| x.add(step % 3)?.xor(1)),
-        &(0..3).map(|x| (0..10_000).fold(x, |x: i32, step| (x + step % 3) ^ 1)).collect::<Vec<_>>(),
+        || (0..10_000).try_fold(numbered(&[3]), |x, i| x.add(i % 3)?.xor(1)),
+        &(0..3).map(|x| (0..10_000).fold(x, |x: i32, i| (x + i % 3) ^ 1)).collect::<Vec<_>>(),
     );
-    check(|| (0..30).try_fold(counted(&[2]), |x, _| x.add(&x)), &[0i32, 1 << 30]);
+    check(|| (0..30).try_fold(numbered(&[2]), |x, _| x.add(&x)), &[0i32, 1 << 30]);
     let turned = |x: Vec<i32>| vec![x[0].wrapping_mul(x[1]).wrapping_add(1); 2];
     check(
-        || (0..30).try_fold(counted(&[2]).add(2)?, |x, _| x.mul(&x.flip(&[0])?)?.add(1)),
+        || (0..30).try_fold(numbered(&[2]).add(2)?, |x, _| x.mul(&x.flip(&[0])?)?.add(1)),
         &(0..30).fold(vec![2, 3], |x, _| turned(x)),
     );
-    // Each step folds what the last one made, and needs it whole besides.
-    let folded = |x: Vec<i32>| {
+    // Each value is reduced, and its elements are used besides the sum.
+    let next = |x: Vec<i32>| {
         let sum = x[0].wrapping_add(x[1]);
         vec![x[0].wrapping_sub(sum), x[1].wrapping_sub(sum)]
     };
     check(
-        || (0..30).try_fold(counted(&[2]).add(1)?, |x, _| x.sub(x.sum(&[0])?)),
-        &(0..30).fold(vec![1, 2], |x, _| folded(x)),
+        || (0..30).try_fold(numbered(&[2]).add(1)?, |x, _| x.sub(x.sum(&[0])?)),
+        &(0..30).fold(vec![1, 2], |x, _| next(x)),
     );
 }
 
 #[test]
 fn outputs_may_be_equal_inputs_constants_or_parts_of_each_other() {
     for engine in engines() {
-        let input = counted(&[2, 2]);
+        let input = numbered(&[2, 2]);
         let moved = input.reshape(&[4]).unwrap();
         let part = input.add(1).unwrap();
         let whole = part.mul(2).unwrap().sum(&[0]).unwrap();
         let two = Tensor::full(DType::I32, &[2], 2).unwrap();
         let same = part.clone();
         let equal = input.add(1).unwrap();
-        let all = [&input, &moved, &part, &whole, &two, &same, &equal, &part];
-        engine.realize(&all).unwrap();
-        engine.realize(&all).unwrap();
-        assert_eq!(engine.plan(&all).unwrap().kernel_count(), 0, "all is done");
+        let tensors = [&input, &moved, &part, &whole, &two, &same, &equal, &part];
+        engine.realize(&tensors).unwrap();
+        engine.realize(&tensors).unwrap();
+        assert_eq!(engine.plan(&tensors).unwrap().kernel_count(), 0, "all are realised");
         assert_eq!(moved.to_text(&engine).unwrap(), "[0, 1, 2, 3]");
-        for one in [&part, &same, &equal] {
-            assert_eq!(one.to_text(&engine).unwrap(), "[[1, 2], [3, 4]]");
+        for tensor in [&part, &same, &equal] {
+            assert_eq!(tensor.to_text(&engine).unwrap(), "[[1, 2], [3, 4]]");
         }
         assert_eq!(whole.to_text(&engine).unwrap(), "[[8, 12]]");
         assert_eq!(two.to_text(&engine).unwrap(), "[2, 2]");
@@ -160,7 +160,7 @@ fn outputs_may_be_equal_inputs_constants_or_parts_of_each_other() {
 #[test]
 fn plans_that_share_a_subgraph_can_be_run_together() {
     for engine in engines() {
-        let shared = counted(&[3]).mul(3).unwrap();
+        let shared = numbered(&[3]).mul(3).unwrap();
         let first = shared.sum(&[0]).unwrap();
         let second = shared.flip(&[0]).unwrap().add(&shared).unwrap();
         let mut plans = [engine.plan(&[&first]).unwrap(), engine.plan(&[&second]).unwrap()];
@@ -178,9 +178,9 @@ fn plans_that_share_a_subgraph_can_be_run_together() {
 }
 
 #[test]
-fn huge_shapes_are_refused_before_memory_is_asked_for() {
+fn huge_shapes_are_refused_before_allocation() {
     let engine = Engine::new("interp").unwrap();
-    let huge = || counted(&[1, 1]).add(1)?.expand(&[1 << 20, 1 << 20]);
+    let huge = || numbered(&[1, 1]).add(1)?.expand(&[1 << 20, 1 << 20]);
     let error = huge().unwrap().add(1).unwrap().to_bytes(&engine).unwrap_err().to_string();
     assert!(error.contains("at most"), "{error}");
     let error = huge().unwrap().to_bytes(&engine).unwrap_err().to_string();
@@ -192,24 +192,24 @@ fn huge_shapes_are_refused_before_memory_is_asked_for() {
     assert_eq!(constant.sum(&[0, 1]).unwrap().to_text(&engine).unwrap(), "[[0]]");
     assert!(Tensor::arange(DType::I32, 0, 1, 1 << 41).is_err());
     assert!(huge().unwrap().expand(&[1 << 20, 1 << 20]).is_ok());
-    assert!(counted(&[1]).expand(&[1 << 41]).is_err());
-    assert!(counted(&[1]).pad(&[(1 << 62, 1 << 62)], 0).is_err());
-    // What is huge on the way only is no problem: it is never held.
+    assert!(numbered(&[1]).expand(&[1 << 41]).is_err());
+    assert!(numbered(&[1]).pad(&[(1 << 62, 1 << 62)], 0).is_err());
+    // Huge intermediate values are fine, since they are not materialised.
     let corner = huge().unwrap().add(1).unwrap().shrink(&[(0, 1), (5, 7)]).unwrap();
     assert_eq!(corner.to_text(&engine).unwrap(), "[[2, 2]]");
 }
 
 #[test]
-fn wide_graphs_are_cut_into_kernels() {
+fn wide_graphs_are_split_into_kernels() {
     // Many inputs of one value, summed from left to right and as a tree.
     let inputs = || (0..700).map(|value| Tensor::from_slice(&[2], &[value, -value]));
-    let chain = || inputs().try_fold(counted(&[2]), |sum, next| sum.add(next?));
+    let chain = || inputs().try_fold(numbered(&[2]), |sum, next| sum.add(next?));
     check(chain, &[244_650i32, -244_649]);
     let tree = || {
         let mut level = inputs().collect::<Result<Vec<Tensor>, Error>>()?;
         while level.len() > 1 {
             let pairs = level.chunks(2).map(|pair| match pair {
-                [one, other] => one.add(other),
+                [left, right] => left.add(right),
                 _ => Ok(pair[0].clone()),
             });
             level = pairs.collect::<Result<_, _>>()?;
@@ -218,7 +218,7 @@ fn wide_graphs_are_cut_into_kernels() {
     };
     check(tree, &[-244_650i32, 244_650]);
     // Many users of one value.
-    let x = counted(&[3]).mul(2).unwrap();
+    let x = numbered(&[3]).mul(2).unwrap();
     for engine in engines() {
         let users: Vec<Tensor> = (0..300).map(|user| x.add(user).unwrap()).collect();
         engine.realize(&users.iter().collect::<Vec<_>>()).unwrap();
@@ -229,10 +229,10 @@ fn wide_graphs_are_cut_into_kernels() {
 }
 
 #[test]
-fn long_chains_of_movements_and_joins_are_computed() {
+fn long_chains_of_movements_and_cats_are_computed() {
     let walk = || {
-        (0..200).try_fold(counted(&[2, 3]), |x, step| match step % 4 {
-            0 => x.pad(&[(1, 0), (0, 1)], step)?.shrink(&[(1, 3), (0, 3)]),
+        (0..200).try_fold(numbered(&[2, 3]), |x, i| match i % 4 {
+            0 => x.pad(&[(1, 0), (0, 1)], i)?.shrink(&[(1, 3), (0, 3)]),
             1 => x.permute(&[1, 0])?.reshape(&[2, 3])?.add(0),
             2 => x.flip(&[0])?.add(1)?.flip(&[0]),
             _ => x.reshape(&[3, 2])?.permute(&[1, 0]),
@@ -244,20 +244,20 @@ fn long_chains_of_movements_and_joins_are_computed() {
     });
     check(walk, &walked);
     let joined = || {
-        (0..60).try_fold(counted(&[1]), |x, step| {
-            Tensor::cat(&[&x, &Tensor::full(DType::I32, &[1], step)?.add(1)?], 0)
+        (0..60).try_fold(numbered(&[1]), |x, i| {
+            Tensor::cat(&[&x, &Tensor::full(DType::I32, &[1], i)?.add(1)?], 0)
         })
     };
     check(joined, &(0..=60).collect::<Vec<i32>>());
-    let picked = || (0..12).try_fold(counted(&[3]), |x, _| x.gather(0, &x)?.add(0));
+    let picked = || (0..12).try_fold(numbered(&[3]), |x, _| x.gather(0, &x)?.add(0));
     check(picked, &[0i32, 1, 2]);
 }
 
 #[test]
-fn threads_that_share_a_tensor_see_it_whole_or_not_at_all() {
+fn threads_may_realise_a_shared_tensor() {
     for engine in engines() {
         for round in 0..20 {
-            let shared = counted(&[64]).add(round).unwrap().sum(&[0]).unwrap();
+            let shared = numbered(&[64]).add(round).unwrap().sum(&[0]).unwrap();
             std::thread::scope(|scope| {
                 for _ in 0..4 {
                     scope.spawn(|| {
@@ -270,7 +270,7 @@ fn threads_that_share_a_tensor_see_it_whole_or_not_at_all() {
     }
 }
 
-/// A device that fails at one of its two tasks.
+/// A device that fails to compile or to run.
 struct Failing {
     fails_to_compile: bool,
 }
@@ -308,12 +308,12 @@ impl Executable for FailsToRun {
 }
 
 #[test]
-fn tensors_are_as_they_were_after_a_failure() {
+fn tensors_are_unchanged_after_a_failure() {
     let sound = Engine::new("interp").unwrap();
     for fails_to_compile in [true, false] {
         let mut failing = Engine::new("interp").unwrap();
         failing.device = Arc::new(Failing { fails_to_compile });
-        let sum = counted(&[4]).add(1).unwrap().sum(&[0]).unwrap();
+        let sum = numbered(&[4]).add(1).unwrap().sum(&[0]).unwrap();
         let twice = sum.mul(2).unwrap();
         let before = (sum.uop(), twice.uop());
         for _ in 0..2 {
@@ -323,21 +323,20 @@ fn tensors_are_as_they_were_after_a_failure() {
             assert_eq!((sum.uop(), twice.uop()), before);
         }
         assert!(sum.buffer().is_none());
-        assert!(sum.read().is_err(), "no data is made up");
+        assert!(sum.read().is_err(), "there is no data");
         assert_eq!(twice.to_text(&sound).unwrap(), "[20]");
         assert_eq!(sum.to_text(&sound).unwrap(), "[10]");
-        // What cannot be planned takes nothing with it either.
-        let huge = counted(&[1]).expand(&[1 << 40]).unwrap().add(1).unwrap();
-        let fine = counted(&[4]).add(1).unwrap();
+        // A tensor that cannot be planned does not affect the others.
+        let huge = numbered(&[1]).expand(&[1 << 40]).unwrap().add(1).unwrap();
+        let fine = numbered(&[4]).add(1).unwrap();
         assert!(sound.realize(&[&fine, &huge]).is_err());
         assert_eq!(fine.to_text(&sound).unwrap(), "[1, 2, 3, 4]");
     }
 }
 
-/// Nodes that are made by hand are tensors if they mean one; else they are refused, and nothing is
-/// computed of them.
+/// Nodes that callers build are accepted if they are valid tensors; others are refused.
 #[test]
-fn nodes_that_are_no_tensors_are_refused() {
+fn invalid_nodes_are_refused() {
     let node = |op, shape: &[i64], arg: Arg| {
         let tensor = Tensor::zeros(DType::F32, &[6]).unwrap().add(1).unwrap();
         UOp::new(op, DType::F32, [tensor.reshape(shape).unwrap().uop()], arg)
@@ -345,18 +344,18 @@ fn nodes_that_are_no_tensors_are_refused() {
     let dims = |sizes: &[i64]| Arg::Dims(sizes.iter().copied().collect());
     let pairs = |pairs: &[(i64, i64)]| Arg::Pairs(pairs.iter().copied().collect());
     let reduce = |op, axes: &[i64]| Arg::Reduce(op, axes.iter().copied().collect());
-    let most = i64::MAX;
+    let max = i64::MAX;
     let u8s = Tensor::zeros(DType::U8, &[6]).unwrap().uop();
     let nodes = [
         node(Op::Reshape, &[6], dims(&[2, 4])),
         node(Op::Reshape, &[6], dims(&[-2, -3])),
-        node(Op::Reshape, &[6], dims(&[most, most])),
+        node(Op::Reshape, &[6], dims(&[max, max])),
         node(Op::Reshape, &[6], Arg::None),
         node(Op::Shrink, &[6], pairs(&[(0, 7)])),
         node(Op::Shrink, &[6], pairs(&[(-1, 3)])),
-        node(Op::Shrink, &[6], pairs(&[(i64::MIN, most)])),
+        node(Op::Shrink, &[6], pairs(&[(i64::MIN, max)])),
         node(Op::Shrink, &[6], pairs(&[(0, 1), (0, 1)])),
-        node(Op::Pad, &[6], pairs(&[(most, most)])),
+        node(Op::Pad, &[6], pairs(&[(max, max)])),
         node(Op::Pad, &[6], pairs(&[(1 << 40, 0)])),
         node(Op::Pad, &[6], pairs(&[(-3, 0)])),
         node(Op::Expand, &[6], dims(&[7])),
@@ -370,7 +369,7 @@ fn nodes_that_are_no_tensors_are_refused() {
         node(Op::ReduceAxis, &[6], reduce(Op::Add, &[-1])),
         node(Op::ReduceAxis, &[6], reduce(Op::Sub, &[0])),
         UOp::new(Op::Iota, DType::I32, [], Arg::Int(-1)),
-        UOp::new(Op::Iota, DType::I32, [], Arg::Int(most)),
+        UOp::new(Op::Iota, DType::I32, [], Arg::Int(max)),
         UOp::binary(Op::Add, node(Op::Neg, &[6], Arg::None), node(Op::Neg, &[2, 3], Arg::None)),
         UOp::unary(Op::Bitcast, DType::F64, node(Op::Neg, &[6], Arg::None)),
         UOp::unary(Op::Bitcast, DType::Bool, u8s),
@@ -388,7 +387,7 @@ fn nodes_that_are_no_tensors_are_refused() {
 }
 
 #[test]
-fn chains_of_any_length_are_compared_and_have_shapes() {
+fn long_chains_are_compared_and_have_shapes() {
     let chain = |start: i64| {
         let x = Tensor::arange(DType::I32, 0, 1, 6).unwrap().uop();
         let first = UOp::binary(Op::Add, x.clone(), UOp::int(DType::I32, start));
@@ -400,10 +399,10 @@ fn chains_of_any_length_are_compared_and_have_shapes() {
     assert_eq!(low.shape(), Some(&[6][..]));
 }
 
-/// Rules that are wrong make kernels that leave their arrays: no device that does not check each
-/// access runs them, and the one that does says so.
+/// A wrong rule gives kernels with accesses out of bounds: devices that do not check each access
+/// refuse them, and `interp` reports the access.
 #[test]
-fn kernels_of_wrong_rules_touch_no_memory() {
+fn kernels_of_wrong_rules_access_no_memory() {
     let row =
         |name| gradiff::rewrite::rules::rows().into_iter().find(|row| row.name == name).unwrap();
     let wrong = gradiff::rewrite::Rule { rhs: "1000000", when: "", ..row("algebra/mul-order") };
@@ -411,14 +410,14 @@ fn kernels_of_wrong_rules_touch_no_memory() {
     for name in ["interp", "jit", "c"] {
         let Ok(engine) = Engine::new(name) else { continue };
         devices += 1;
-        let flipped = || counted(&[4, 4]).permute(&[1, 0])?.flip(&[0])?.reshape(&[16]);
+        let flipped = || numbered(&[4, 4]).permute(&[1, 0])?.flip(&[0])?.reshape(&[16]);
         let make = || flipped()?.pad(&[(1, 1)], 0)?.add(1)?.to_vec::<i32>(&engine);
         let error = gradiff::rewrite::rules::with_rows(&[wrong], make).unwrap().unwrap_err();
         let Error::Runtime(error) = error else { panic!("{name}: {error}") };
         let is_unproven = matches!(error, RuntimeError::Unproven { .. });
         assert_eq!(is_unproven, name != "interp", "{name}: {error}");
-        // Kernels that the rules as they are make are believed again.
-        assert_eq!(counted(&[2]).add(1).unwrap().to_vec::<i32>(&engine).unwrap(), [1, 2]);
+        // Kernels of the unchanged rules need no proof again.
+        assert_eq!(numbered(&[2]).add(1).unwrap().to_vec::<i32>(&engine).unwrap(), [1, 2]);
     }
     assert!(2 <= devices);
 }

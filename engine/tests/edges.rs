@@ -1,9 +1,9 @@
-//! Tidy: the workspace's crates depend on each other only along the edges of the architecture.
+//! Tidy test: the crates of the workspace depend on each other only along the allowed edges.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
 
-/// The allowed edges. A crate that is not listed may depend on none of the others.
+/// The allowed edges: a crate and its dependencies. A crate without a row may have none.
 const EDGES: &[(&str, &[&str])] = &[
     ("gradiff-view", &[]),
     ("gradiff-graph", &["gradiff-view"]),
@@ -46,14 +46,14 @@ const EDGES: &[(&str, &[&str])] = &[
     ("gradiff-fuzz", &["gradiff-corpus", "gradiff-gen", "gradiff-check"]),
 ];
 
-/// The crates of the workspace and those among them that each depends on. Dependencies of tests
-/// do not count: they cannot make the architecture depend on them.
+/// The crates of the workspace, each with its dependencies in the workspace. Dev-dependencies do
+/// not count.
 fn edges() -> BTreeMap<String, BTreeSet<String>> {
     let output = Command::new(env!("CARGO"))
         .args(["metadata", "--format-version", "1", "--no-deps", "--offline"])
         .current_dir(env!("CARGO_MANIFEST_DIR"))
         .output()
-        .expect("cargo runs, it runs this test");
+        .expect("cargo runs, since it runs this test");
     let message = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "cargo metadata: {message}");
     let json: serde_json::Value = serde_json::from_slice(&output.stdout).expect("it is JSON");
@@ -64,20 +64,20 @@ fn edges() -> BTreeMap<String, BTreeSet<String>> {
         .iter()
         .map(|package| {
             let dependencies = package["dependencies"].as_array().expect("a list");
-            let own = dependencies
+            let internal = dependencies
                 .iter()
                 .filter(|dependency| dependency["kind"].as_str() != Some("dev"))
                 .map(name)
                 .filter(|dependency| known.contains(dependency));
-            (name(package), own.collect())
+            (name(package), internal.collect())
         })
         .collect()
 }
 
 #[test]
-fn crates_depend_along_the_allowed_edges_only() {
+fn crates_depend_only_along_the_allowed_edges() {
     let edges = edges();
-    assert!(edges.len() >= 16, "the workspace has its crates: {:?}", edges.keys());
+    assert!(edges.len() >= 16, "crates of the workspace: {:?}", edges.keys());
     let mut bad = Vec::new();
     for (package, dependencies) in &edges {
         let allowed = EDGES.iter().find(|(name, _)| name == package).map_or(&[][..], |row| row.1);
@@ -91,11 +91,11 @@ fn crates_depend_along_the_allowed_edges_only() {
 }
 
 #[test]
-fn the_table_names_every_crate_of_the_workspace() {
+fn table_has_a_row_for_every_crate() {
     let edges = edges();
     let unlisted: Vec<_> =
         edges.keys().filter(|package| EDGES.iter().all(|(name, _)| name != package)).collect();
     assert!(unlisted.is_empty(), "crates without a row: {unlisted:?}");
-    let gone: Vec<_> = EDGES.iter().filter(|(name, _)| !edges.contains_key(*name)).collect();
-    assert!(gone.is_empty(), "rows without a crate: {gone:?}");
+    let stale: Vec<_> = EDGES.iter().filter(|(name, _)| !edges.contains_key(*name)).collect();
+    assert!(stale.is_empty(), "rows without a crate: {stale:?}");
 }

@@ -1,7 +1,7 @@
-//! Tensors that are parts of a buffer: what takes the bytes from there, what needs a kernel, and
-//! that no tensor changes when another memory is written.
+//! Tensors that are parts of a buffer: which ones share its bytes and which ones need a kernel; and
+//! that writing a memory changes no other tensor.
 
-// Helpers of tests are tests, too; the lint does not see it in this kind of crate.
+// Clippy does not recognise helpers of integration tests as test code.
 #![allow(clippy::unwrap_used)]
 
 use gradiff::runtime::memory_of;
@@ -13,11 +13,11 @@ fn rows(count: i64) -> Tensor {
     Tensor::from_slice(&[count, 16], &numbers).unwrap()
 }
 
-/// How many kernels it takes to realise a tensor, and its elements.
-fn realized(engine: &Engine, tensor: &Tensor) -> (usize, Vec<i32>) {
+/// Realises a tensor, and returns the number of new kernels and the elements.
+fn realize(engine: &Engine, tensor: &Tensor) -> (usize, Vec<i32>) {
     let before = engine.cached_kernel_count();
     tensor.realize(engine).unwrap();
-    assert!(tensor.buffer().is_some(), "it is in a buffer");
+    assert!(tensor.buffer().is_some(), "a realised tensor is in a buffer");
     (engine.cached_kernel_count() - before, tensor.to_vec(engine).unwrap())
 }
 
@@ -26,19 +26,19 @@ fn numbers(range: std::ops::Range<i32>) -> Vec<i32> {
 }
 
 #[test]
-fn rows_in_order_need_no_kernel() {
+fn contiguous_parts_need_no_kernel() {
     for device in ["interp", "jit", "c", "null"] {
         let engine = Engine::new(device).unwrap();
         let given = rows(8);
         let check = |make: fn(&Tensor) -> Result<Tensor, Error>, expected: Vec<i32>| {
-            assert_eq!(realized(&engine, &make(&given).unwrap()), (0, expected), "{device}");
+            assert_eq!(realize(&engine, &make(&given).unwrap()), (0, expected), "{device}");
         };
         check(|x| x.shrink(&[(2, 6), (0, 16)]), numbers(32..96));
         check(|x| Ok(x.shrink(&[(2, 6), (0, 16)])?.contiguous()), numbers(32..96));
         check(|x| x.shrink(&[(0, 7), (0, 16)]), numbers(0..112));
         check(|x| x.reshape(&[4, 32])?.shrink(&[(1, 3), (0, 32)])?.reshape(&[64]), numbers(32..96));
         check(|x| x.shrink(&[(2, 6), (0, 16)])?.shrink(&[(1, 3), (0, 16)]), numbers(48..80));
-        // Not where a memory may begin, or too few: the host copies them.
+        // Unaligned or too small: the host copies them.
         check(|x| x.reshape(&[128])?.shrink(&[(3, 120)]), numbers(3..120));
         check(|x| x.shrink(&[(7, 8), (15, 16)]), vec![127]);
         check(|x| x.shrink(&[(7, 8), (3, 7)]), numbers(115..119));
@@ -48,11 +48,11 @@ fn rows_in_order_need_no_kernel() {
 }
 
 #[test]
-fn other_views_are_computed() {
+fn other_views_need_a_kernel() {
     let engine = Engine::new("interp").unwrap();
     let given = rows(2);
     let check = |tensor: Result<Tensor, Error>, expected: &[i32]| {
-        assert_eq!(realized(&engine, &tensor.unwrap()), (1, expected.to_vec()));
+        assert_eq!(realize(&engine, &tensor.unwrap()), (1, expected.to_vec()));
     };
     check(given.shrink(&[(0, 2), (3, 4)]), &[3, 19]);
     check(given.shrink(&[(1, 2), (0, 4)]).unwrap().flip(&[1]), &[19, 18, 17, 16]);
@@ -60,7 +60,7 @@ fn other_views_are_computed() {
     check(given.shrink(&[(1, 2), (0, 1)]).unwrap().expand(&[3, 1]), &[16; 3]);
     check(given.shrink(&[(0, 2), (0, 2)]).unwrap().permute(&[1, 0]), &[0, 16, 1, 17]);
     check(given.shrink(&[(1, 2), (0, 2)]).unwrap().add(1), &[17, 18]);
-    // Nothing at all is a constant, as ever.
+    // A tensor without elements is a constant.
     let none = given.shrink(&[(1, 1), (0, 16)]).unwrap();
     none.realize(&engine).unwrap();
     assert_eq!((none.to_vec::<i32>(&engine).unwrap().len(), engine.cached_kernel_count()), (0, 6));
@@ -71,16 +71,16 @@ fn kernels_read_parts_and_parts_of_what_they_computed() {
     for device in ["interp", "jit", "c"] {
         let engine = Engine::new(device).unwrap();
         let doubled = rows(8).mul(2).unwrap();
-        assert_eq!(realized(&engine, &doubled).0, 1);
+        assert_eq!(realize(&engine, &doubled).0, 1);
         let half = doubled.shrink(&[(4, 8), (0, 16)]).unwrap().contiguous();
         let expected: Vec<i32> = (64..128).map(|number| 2 * number).collect();
-        assert_eq!(realized(&engine, &half), (0, expected.clone()), "{device}");
+        assert_eq!(realize(&engine, &half), (0, expected.clone()), "{device}");
         let quarter = half.shrink(&[(1, 3), (0, 16)]).unwrap();
-        assert_eq!(realized(&engine, &quarter), (0, expected[16..48].to_vec()));
+        assert_eq!(realize(&engine, &quarter), (0, expected[16..48].to_vec()));
         let more = half.add(1).unwrap();
         let expected: Vec<i32> = expected.iter().map(|number| number + 1).collect();
-        assert_eq!(realized(&engine, &more), (1, expected), "{device}");
-        // Together with what must be computed.
+        assert_eq!(realize(&engine, &more), (1, expected), "{device}");
+        // Together with a tensor that must be computed.
         let (low, sum) = (doubled.shrink(&[(0, 4), (0, 16)]).unwrap(), half.sum(&[0, 1]).unwrap());
         engine.realize(&[&low, &sum, &low]).unwrap();
         assert_eq!(low.to_vec::<i32>(&engine).unwrap()[63], 126);
@@ -104,13 +104,13 @@ fn writing_a_memory_changes_no_other_tensor() {
     assert_eq!(part.to_vec::<i32>(&engine).unwrap(), numbers(64..128));
     write(&part);
     assert_eq!(inner.to_vec::<i32>(&engine).unwrap(), numbers(64..96));
-    // Nor does a kernel see it.
+    // Kernels do not see the writes either.
     let more = inner.add(1).unwrap();
     assert_eq!(more.to_vec::<i32>(&engine).unwrap(), numbers(65..97));
     assert_eq!(given.to_vec::<i32>(&engine).unwrap(), [0; 128]);
 }
 
-/// A plan runs again on other data: it keeps the kernel that a realised tensor does without.
+/// A plan may run again on other data, so it has the kernel that `realize` does not need.
 #[test]
 fn plan_computes_parts_each_time_it_runs() {
     let engine = Engine::new("interp").unwrap();
@@ -127,9 +127,9 @@ fn plan_computes_parts_each_time_it_runs() {
     }
 }
 
-/// Of what is only planned there are no bytes to take.
+/// Before its plan has run, a tensor has no bytes to share.
 #[test]
-fn part_of_what_was_not_computed_is_not_taken() {
+fn part_of_a_planned_tensor_is_not_shared() {
     let engine = Engine::new("interp").unwrap();
     let planned = rows(2).mul(2).unwrap();
     let mut plans = [engine.plan(&[&planned]).unwrap()];
@@ -142,10 +142,10 @@ fn part_of_what_was_not_computed_is_not_taken() {
     assert_eq!(part.to_vec::<i32>(&engine).unwrap(), expected);
 }
 
-/// Where a device has the bytes, a part is those very bytes; where it lets none begin, a kernel of
-/// the device copies them.
+/// A part of a memory on a device shares its bytes; an unaligned part is copied by a kernel of the
+/// device.
 #[test]
-fn part_of_what_a_device_has_stays_there() {
+fn parts_of_device_memory_stay_on_the_device() {
     for device in ["opencl", "wgpu", "wgpu-core"] {
         let Ok(engine) = Engine::new(device) else {
             println!("skipped: no {device}");
@@ -155,26 +155,26 @@ fn part_of_what_a_device_has_stays_there() {
         doubled.realize(&engine).unwrap();
         let twice = |range: std::ops::Range<i32>| range.map(|number| 2 * number).collect();
         let part = doubled.shrink(&[(16, 32), (0, 16)]).unwrap();
-        assert_eq!(realized(&engine, &part), (0, twice(256..512)), "{device}");
+        assert_eq!(realize(&engine, &part), (0, twice(256..512)), "{device}");
         let odd = doubled.reshape(&[512]).unwrap().shrink(&[(257, 512)]).unwrap();
-        assert_eq!(realized(&engine, &odd), (1, twice(257..512)), "{device}");
-        // Kernels read the part where it is, and the whole beside it.
+        assert_eq!(realize(&engine, &odd), (1, twice(257..512)), "{device}");
+        // Kernels read the part and the whole on the device.
         let sum = part.add(doubled.shrink(&[(0, 16), (0, 16)]).unwrap()).unwrap();
         let expected: Vec<i32> = (0..256).map(|number| 4 * number + 512).collect();
         assert_eq!(sum.to_vec::<i32>(&engine).unwrap(), expected, "{device}");
-        // A small part has bytes of its own. The whole changes, its parts do not.
+        // A small part is copied. Writing the whole does not change its parts.
         let small = doubled.shrink(&[(16, 17), (0, 16)]).unwrap();
-        assert_eq!(realized(&engine, &small), (0, twice(256..272)), "{device}");
+        assert_eq!(realize(&engine, &small), (0, twice(256..272)), "{device}");
         let memory = memory_of(&doubled.buffer().unwrap()).unwrap();
         memory.write(&[1; 2048]).unwrap();
         assert_eq!(part.to_vec::<i32>(&engine).unwrap(), twice(256..512), "{device}");
         assert_eq!(small.to_vec::<i32>(&engine).unwrap(), twice(256..272), "{device}");
         let given = rows(8).shrink(&[(4, 8), (0, 16)]).unwrap();
-        assert_eq!(realized(&engine, &given), (0, numbers(64..128)), "{device}");
+        assert_eq!(realize(&engine, &given), (0, numbers(64..128)), "{device}");
     }
 }
 
-/// Numbers that look like chance, the same in each run.
+/// Random numbers from a seed.
 struct Dice(u64);
 
 impl Dice {
@@ -183,8 +183,8 @@ impl Dice {
         ((self.0 >> 33) % bound as u64) as i64
     }
 
-    /// A movement of the tensor, or `contiguous`.
-    fn moved(&mut self, tensor: &Tensor) -> Tensor {
+    /// Applies a random movement, or `contiguous`.
+    fn apply_movement(&mut self, tensor: &Tensor) -> Tensor {
         let shape = tensor.shape().to_vec();
         let moved = match self.below(7) {
             0..3 => {
@@ -213,8 +213,8 @@ impl Dice {
     }
 }
 
-/// By a kernel of its own, as plans do.
-fn planned(engine: &Engine, tensor: &Tensor) -> Vec<i32> {
+/// Computes a tensor by a plan, with a kernel of its own.
+fn compute_by_plan(engine: &Engine, tensor: &Tensor) -> Vec<i32> {
     let mut plans = [engine.plan(&[tensor]).unwrap()];
     engine.compile(&mut plans).unwrap();
     engine.run(&plans[0]).unwrap();
@@ -222,7 +222,7 @@ fn planned(engine: &Engine, tensor: &Tensor) -> Vec<i32> {
 }
 
 #[test]
-fn parts_have_what_kernels_compute() {
+fn parts_agree_with_kernels() {
     let engine = Engine::new("interp").unwrap();
     let mut dice = Dice(1);
     let mut part_count = 0;
@@ -231,11 +231,11 @@ fn parts_have_what_kernels_compute() {
         let numbers: Vec<i32> = (0..sizes.iter().product::<i64>() as i32).collect();
         let mut moved = Tensor::from_slice(&sizes, &numbers).unwrap();
         for _ in 0..1 + dice.below(4) {
-            moved = dice.moved(&moved);
+            moved = dice.apply_movement(&moved);
         }
         part_count += usize::from(gradiff::schedule::part_of(&moved.uop()).is_some());
-        let expected = planned(&engine, &Tensor::from_uop(moved.uop()).unwrap());
-        let (_, found) = realized(&engine, &moved);
+        let expected = compute_by_plan(&engine, &Tensor::from_uop(moved.uop()).unwrap());
+        let (_, found) = realize(&engine, &moved);
         assert_eq!(found, expected, "case {case}: {:?} of {sizes:?}", moved.shape());
     }
     assert!((100..350).contains(&part_count), "{part_count} of 400 are parts");

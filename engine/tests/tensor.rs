@@ -1,7 +1,7 @@
-//! Every op of the tensor API end to end on the checked interpreter (and, for a sample, on all
-//! devices at hand): expected values are written down from the op's meaning.
+//! Every op of the tensor API end to end on the checked interpreter, and a sample on all available
+//! devices. Expected values follow from the meaning of the op.
 
-// Helpers of tests are tests, too; the lint does not see it in this kind of crate.
+// Clippy does not recognise helpers of integration tests as test code.
 #![allow(clippy::unwrap_used)]
 
 use gradiff::{DType, Engine, Error, Tensor};
@@ -10,7 +10,7 @@ fn engine() -> Engine {
     Engine::new("interp").expect("the interpreter needs nothing")
 }
 
-/// The tensor reads as `expected`, fused and unfused.
+/// Checks the text of a tensor, fused and unfused.
 fn check(make: impl Fn() -> Result<Tensor, Error>, expected: &str) {
     let mut engine = engine();
     for (fuse, merge_views) in [(true, true), (false, true), (true, false)] {
@@ -28,7 +28,7 @@ fn check(make: impl Fn() -> Result<Tensor, Error>, expected: &str) {
 fn check_error(result: Result<Tensor, Error>, parts: &[&str]) {
     let error = result.expect_err("it is refused").to_string();
     for part in parts {
-        assert!(error.contains(part), "{error:?} lacks {part:?}");
+        assert!(error.contains(part), "{error:?} does not contain {part:?}");
     }
 }
 
@@ -121,7 +121,7 @@ fn casts_convert_and_bitcasts_do_not() {
 }
 
 #[test]
-fn reductions_fold_axes_to_one() {
+fn reductions_reduce_axes_to_size_1() {
     check(|| grid().sum(&[1]), "[[6], [15]]");
     check(|| grid().sum(&[0, 1]), "[[21]]");
     check(|| grid().prod(&[0]), "[[4, 10, 18]]");
@@ -203,7 +203,7 @@ fn cat_and_gather_copy_bits() {
 }
 
 #[test]
-fn creation_says_what_it_was_told() {
+fn constructors_give_their_elements() {
     check(|| Tensor::full(DType::F16, &[2, 1], 1.5), "[[1.5], [1.5]]");
     check(|| Tensor::full(DType::I64, &[], 7), "7");
     check(|| Tensor::arange(DType::I32, 5, -2, 4), "[5, 3, 1, -1]");
@@ -213,7 +213,7 @@ fn creation_says_what_it_was_told() {
 }
 
 #[test]
-fn compositions_compute_what_their_names_say() {
+fn composed_functions_compute_their_meaning() {
     let (a, b) = (|| ints(&[2, 2], &[1, 2, 3, 4]), || ints(&[2, 2], &[5, 6, 7, 8]));
     check(|| a().matmul(&b()), "[[19, 22], [43, 50]]");
     check(|| ints(&[2, 1, 2], &[1, 2, 3, 4]).matmul(&b()), "[[[19, 22]], [[43, 50]]]");
@@ -225,7 +225,7 @@ fn compositions_compute_what_their_names_say() {
     check(|| floats(&[0.0]).sigmoid(), "[0.5]");
     // A constant, which needs no kernel.
     check(|| Tensor::scalar(DType::F32, 88.0)?.exp(), "1.6516363e38");
-    // e^12 is above the largest f16.
+    // e^12 exceeds the largest f16.
     check(|| Tensor::scalar(DType::F16, -12.0)?.sigmoid()?.cmpne(0), "true");
     check(|| grid().transpose()?.unsqueeze(0)?.squeeze(0), "[[1, 4], [2, 5], [3, 6]]");
     let engine = engine();
@@ -235,7 +235,7 @@ fn compositions_compute_what_their_names_say() {
 }
 
 #[test]
-fn kernels_are_counted_as_the_fusion_notes_say() {
+fn elementwise_ops_are_fused_unless_realised() {
     let engine = engine();
     let a = Tensor::from_slice(&[4, 4], &[1f32; 16]).unwrap();
     let fused = a.add(4).unwrap().add(3).unwrap();
@@ -257,11 +257,11 @@ fn kernels_are_counted_as_the_fusion_notes_say() {
 }
 
 #[test]
-fn equal_kernels_are_compiled_once_and_constants_tell_them_apart() {
+fn equal_kernels_are_compiled_once_and_constants_distinguish_them() {
     let engine = engine();
     for value in [1, 2, 1] {
-        let made = grid().add(value).unwrap().to_vec::<i32>(&engine).unwrap();
-        assert_eq!(made, (1..=6).map(|x| x + value).collect::<Vec<_>>());
+        let sums = grid().add(value).unwrap().to_vec::<i32>(&engine).unwrap();
+        assert_eq!(sums, (1..=6).map(|x| x + value).collect::<Vec<_>>());
     }
     assert_eq!(engine.cached_kernel_count(), 2);
 }
@@ -277,7 +277,7 @@ fn deep_graphs_are_computed() {
 }
 
 #[test]
-fn what_is_not_possible_is_refused_with_what_is() {
+fn errors_say_what_is_allowed() {
     check_error(grid().reshape(&[4, 2]), &["[2, 3] to [4, 2]", "6 elements cannot become 8"]);
     check_error(grid().permute(&[0, 0]), &["[0, 0]", "once"]);
     check_error(grid().expand(&[2, 4]), &["[2, 4]", "1 or equal"]);
@@ -298,12 +298,12 @@ fn what_is_not_possible_is_refused_with_what_is() {
     check_error(grid().sum(&[0, 0]), &["twice"]);
     check_error(Tensor::full(DType::U8, &[1], 256), &["256", "fit"]);
     check_error(Tensor::full(DType::F32, &[1 << 20, 1 << 21], 1), &["at most"]);
-    // A size of 0 hides none of the others: a sum along it would have a size that wraps.
+    // Sizes besides a 0 are limited too: the product would overflow after a sum along that axis.
     let huge = [i64::MAX, i64::MAX, 0];
-    for beside in [huge, [1 << 20, 0, 1 << 21]] {
-        check_error(Tensor::full(DType::F32, &beside, 1), &["not 0", "1099511627776 at most"]);
-        check_error(Tensor::from_bytes(DType::F32, &beside, &[]), &["not 0"]);
-        check_error(Tensor::zeros(DType::F32, &[0]).unwrap().reshape(&beside), &["not 0"]);
+    for shape in [huge, [1 << 20, 0, 1 << 21]] {
+        check_error(Tensor::full(DType::F32, &shape, 1), &["not 0", "1099511627776 at most"]);
+        check_error(Tensor::from_bytes(DType::F32, &shape, &[]), &["not 0"]);
+        check_error(Tensor::zeros(DType::F32, &[0]).unwrap().reshape(&shape), &["not 0"]);
     }
     let none = Tensor::zeros(DType::F32, &[1, 1, 0]).unwrap();
     check_error(none.expand(&huge), &["not 0"]);
@@ -320,13 +320,13 @@ fn what_is_not_possible_is_refused_with_what_is() {
     let huge = Tensor::full(DType::F32, &[1 << 40], 1).unwrap();
     let error = huge.to_bytes(&engine()).expect_err("it is refused").to_string();
     assert!(error.contains("at most"), "{error}");
-    assert!(grid().to_vec::<f32>(&engine()).is_err(), "the dtype is not converted in silence");
+    assert!(grid().to_vec::<f32>(&engine()).is_err(), "the dtype is not converted implicitly");
     assert!(grid().add(1).unwrap().read().is_err(), "nothing was computed yet");
     assert!(Engine::new("abacus").is_err());
 }
 
 #[test]
-fn all_devices_at_hand_agree_on_a_sample() {
+fn available_devices_agree_on_a_sample() {
     for row in gradiff::runtime::devices() {
         if row.status.is_err() || row.name == "null" {
             continue;

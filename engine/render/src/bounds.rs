@@ -1,24 +1,26 @@
-//! Which integers cannot leave their type: most of what indices are made of. Languages in which
-//! signed arithmetic must not overflow need no detour for them.
+//! Overflow analysis of integers. Most index arithmetic provably stays within its type; languages
+//! in which signed overflow is undefined need no unsigned arithmetic for it.
 
 use gradiff_graph::{Interval, Linear, Op, unwrapped};
 
-/// For each uop: whether it is a sum, product or shift whose value may have to be wrapped, or a
-/// shift of what may be negative. The texts take it of all others that signed integers do not leave
-/// their type.
+/// Returns for each uop whether its integer result may exceed its type, or whether it is a left
+/// shift of a value that may be negative. Renderers may assume of all others that signed
+/// arithmetic does not overflow.
 pub fn find_wrapping(linear: &Linear) -> Vec<bool> {
     let mut bounds: Vec<Option<Interval>> = Vec::with_capacity(linear.uops.len());
     let mut is_wrapping = Vec::with_capacity(linear.uops.len());
     for uop in &linear.uops {
-        let of = |number: usize| bounds.get(*uop.src.get(number)? as usize).copied().flatten();
+        let source_bounds =
+            |number: usize| bounds.get(*uop.src.get(number)? as usize).copied().flatten();
         let range = uop.dtype.int_range();
-        let exact = unwrapped(uop, &of);
+        let unwrapped_bounds = unwrapped(uop, &source_bounds);
         let fits = |(low, high): &Interval| range.is_some_and(|r| r.0 <= *low && *high <= r.1);
-        let inside = exact.filter(fits);
-        // C++ before 2020 leaves open what a negative value shifted left is.
-        let is_negative_shift = uop.op == Op::Shl && of(0).is_none_or(|(low, _)| low < 0);
-        is_wrapping.push(inside.is_none() || is_negative_shift);
-        bounds.push(inside.or(range));
+        let bounds_without_wrap = unwrapped_bounds.filter(fits);
+        // Shifting a negative value left is undefined in C++ before 2020.
+        let is_negative_shift =
+            uop.op == Op::Shl && source_bounds(0).is_none_or(|(low, _)| low < 0);
+        is_wrapping.push(bounds_without_wrap.is_none() || is_negative_shift);
+        bounds.push(bounds_without_wrap.or(range));
     }
     is_wrapping
 }
@@ -29,41 +31,41 @@ mod tests {
 
     use super::*;
 
-    /// Whether `range(steps) op constant` may wrap in i32.
-    fn check(op: Op, steps: i128, by: i128, expected: bool) {
+    /// Checks whether `range(count) op constant` may wrap in i32.
+    fn check(op: Op, count: i128, constant: i128, expected: bool) {
         let int = |value| Arg::Const(Constant::int(DType::I32, value));
         let row = |op, src: &[u32], arg| Instruction::new(op, DType::I32, src.iter().copied(), arg);
         let uops = vec![
-            row(Op::Const, &[], int(steps)),
+            row(Op::Const, &[], int(count)),
             row(Op::Range, &[0], Arg::plain_axis(0)),
-            row(Op::Const, &[], int(by)),
+            row(Op::Const, &[], int(constant)),
             row(op, &[1, 2], Arg::None),
         ];
         let linear = Linear { name: "E".into(), uops };
-        assert_eq!(find_wrapping(&linear)[3], expected, "{op} of {steps} and {by}");
+        assert_eq!(find_wrapping(&linear)[3], expected, "{op} of {count} and {constant}");
     }
 
     #[test]
-    fn a_negative_value_is_shifted_as_unsigned() {
+    fn left_shift_of_possibly_negative_value_wraps() {
         let int = |value| Arg::Const(Constant::int(DType::I32, value));
         let row = |op, src: &[u32], arg| Instruction::new(op, DType::I32, src.iter().copied(), arg);
-        let shifted = |by: i128| {
+        let wrapping_of_shift = |offset: i128| {
             let uops = vec![
                 row(Op::Const, &[], int(4)),
                 row(Op::Range, &[0], Arg::plain_axis(0)),
-                row(Op::Const, &[], int(by)),
+                row(Op::Const, &[], int(offset)),
                 row(Op::Add, &[1, 2], Arg::None),
                 row(Op::Const, &[], int(1)),
                 row(Op::Shl, &[3, 4], Arg::None),
             ];
             find_wrapping(&Linear { name: "E".into(), uops })
         };
-        assert_eq!(shifted(0), [false; 6]);
-        assert_eq!(shifted(-1), [false, false, false, false, false, true]);
+        assert_eq!(wrapping_of_shift(0), [false; 6]);
+        assert_eq!(wrapping_of_shift(-1), [false, false, false, false, false, true]);
     }
 
     #[test]
-    fn what_fits_does_not_wrap() {
+    fn op_wraps_exactly_if_its_interval_exceeds_the_type() {
         check(Op::Mul, 1 << 16, 1 << 15, false);
         check(Op::Mul, (1 << 16) + 2, 1 << 15, true);
         check(Op::Add, 1 << 30, 1 << 30, false);

@@ -1,28 +1,28 @@
-//! C99 with the vectors of gcc and clang. One function per kernel:
+//! C99 with the vector extensions of gcc and clang. One function per kernel:
 //! `void NAME(float* restrict data0, const int* restrict data1)`.
 //!
-//! The text means what the uops mean under `-fwrapv -ffp-contract=off`: signed 32- and 64-bit
-//! arithmetic wraps, floats are not contracted. A group's ranges are plain loops, so that a kernel
-//! with a barrier is refused.
+//! The text has the meaning of the uops under `-fwrapv -ffp-contract=off`: signed 32- and 64-bit
+//! arithmetic wraps, floats are not contracted. The ranges of groups are plain loops, so kernels
+//! with barriers are refused.
 
 use gradiff_graph::{AxisKind, Constant, DType, Linear};
 
 use crate::Error;
 use crate::c_vector;
-use crate::dialect::{Alu, Dialect, Head, Place, Text, Value};
+use crate::dialect::{Access, Alu, Dialect, Header, Text, Value};
 use crate::helpers::{collect, function};
-use crate::scalar::Words;
+use crate::scalar::ScalarSyntax;
 use crate::writer::write;
 
-/// The text of one kernel under its own name.
+/// Renders a kernel under its own name.
 ///
 /// # Errors
-/// If a uop is not of the linear level, or the name is no identifier.
+/// If a uop is not an op of linear kernels, or the name is not an identifier.
 pub fn c(linear: &Linear) -> Result<String, Error> {
     write(&C, linear, &linear.name)
 }
 
-/// The text of one kernel under another name.
+/// Renders a kernel under another name.
 ///
 /// # Errors
 /// As [`c`].
@@ -30,18 +30,18 @@ pub fn c_named(linear: &Linear, name: &str) -> Result<String, Error> {
     write(&C, linear, name)
 }
 
-/// What stands once before these kernels in a file: the functions and types that they use.
+/// Returns the prelude of a file with these kernels: the functions and types that they use.
 pub fn c_prelude(kernels: &str) -> String {
     let definition = |word: &str| {
-        own(word).or_else(|| function(&WORDS, word)).or_else(|| c_vector::definition(word))
+        c_function(word).or_else(|| function(&SCALARS, word)).or_else(|| c_vector::definition(word))
     };
     let used = collect(kernels, &definition);
     let vectors = if used.contains("VECTOR ") { include_str!("c_vector.h") } else { "" };
     format!("{}{vectors}{used}", include_str!("c.h"))
 }
 
-/// The functions that C has for itself.
-fn own(word: &str) -> Option<String> {
+/// Returns the definition of a helper that only C has.
+fn c_function(word: &str) -> Option<String> {
     let line = match word {
         "f32_bits" => "uint32_t f32_bits(float x) { uint32_t b; memcpy(&b, &x, 4); return b; }",
         "f64_bits" => "uint64_t f64_bits(double x) { uint64_t b; memcpy(&b, &x, 8); return b; }",
@@ -51,11 +51,10 @@ fn own(word: &str) -> Option<String> {
         "f64_from_bits" => {
             "double f64_from_bits(uint64_t b) { double x; memcpy(&x, &b, 8); return x; }"
         }
-        // What went past the caches is there before anything that is stored later.
+        // Orders the non-temporal stores before all later stores.
         "end_streams" => "void end_streams(void) { IF_STREAMS(__builtin_ia32_sfence();) }",
-        // gcc 12 forgets the rounding of two doubles side by side that become doubles again at
-        // once (its vectoriser of straight code), unless something it cannot look into stands
-        // between.
+        // The SLP vectoriser of gcc 12 drops the rounding of two adjacent doubles that are
+        // converted back to double at once; an opaque asm in between prevents that.
         "f32_from_f64" => {
             "float f32_from_f64(double x) {\n  float y = (float)x;\n\
              #if defined(__GNUC__) && !defined(__clang__) && defined(__SSE2__)\n  \
@@ -66,8 +65,8 @@ fn own(word: &str) -> Option<String> {
     Some(format!("static inline {line}\n"))
 }
 
-/// Fused where the machine has it.
-fn fused(dtype: DType) -> String {
+/// Multiply-add, fused if the machine has the instruction.
+fn fma_body(dtype: DType) -> String {
     let f = if dtype == DType::F32 { "f" } else { "" };
     let macro_name = format!("__FP_FAST_FMA{}", f.to_uppercase());
     format!(
@@ -76,7 +75,7 @@ fn fused(dtype: DType) -> String {
     )
 }
 
-/// The name of an element type.
+/// Returns the C name of an element type.
 pub fn c_type(dtype: DType) -> &'static str {
     match dtype {
         DType::Void => "void",
@@ -96,22 +95,22 @@ pub fn c_type(dtype: DType) -> &'static str {
     }
 }
 
-/// The language.
+/// The dialect C.
 struct C;
 
-const WORDS: Words = Words {
+const SCALARS: ScalarSyntax = ScalarSyntax {
     type_name: c_type,
     f32_suffix: "f",
     function: "static inline ",
     wraps: true,
-    wide: DType::F64,
+    conversion_type: DType::F64,
     is_native: |_| false,
-    fused,
+    fma_body,
 };
 
-/// An op over single values.
+/// Renders a scalar op.
 pub(crate) fn scalar(alu: &Alu) -> Option<String> {
-    WORDS.alu(alu)
+    SCALARS.alu(alu)
 }
 
 impl Dialect for C {
@@ -126,8 +125,8 @@ impl Dialect for C {
         }
     }
 
-    /// On the stack: gcc 12 would keep it in a register and the accumulators of the inner loop, of
-    /// which there are nearly as many as registers, on the stack instead.
+    /// Volatile, to be kept on the stack. gcc 12 would keep it in a register and spill the
+    /// accumulators of the inner loop, of which there are nearly as many as registers.
     fn declare_outer(&self, kind: &str, name: &str, value: &str) -> String {
         format!("volatile {kind} {name} = {value};")
     }
@@ -136,33 +135,33 @@ impl Dialect for C {
         Some(constant(value))
     }
 
-    fn head(&self, head: &Head) -> Option<String> {
-        let arrays = head.arrays.iter().map(|(slot, dtype, is_stored)| {
+    fn header(&self, header: &Header) -> Option<String> {
+        let arrays = header.arrays.iter().map(|(slot, dtype, is_stored)| {
             let qualifier = if *is_stored { "" } else { "const " };
             format!("{qualifier}{}* restrict data{slot}", c_type(*dtype))
         });
-        let variables = head.variables.iter();
+        let variables = header.variables.iter();
         let variables = variables.map(|(name, dtype)| format!("const {} {name}", c_type(*dtype)));
         let parameters: Vec<String> = arrays.chain(variables).collect();
-        let mut text = format!("void {}({}) {{\n", head.name, parameters.join(", "));
-        for (name, dtype, size_elements) in &head.locals {
-            // A bool that is neither 0 nor 1 is undefined once it is loaded.
-            let start = if *dtype == DType::Bool { " = {0}" } else { "" };
+        let mut text = format!("void {}({}) {{\n", header.name, parameters.join(", "));
+        for (name, dtype, size_elements) in &header.locals {
+            // Loading an uninitialised bool that is neither 0 nor 1 is undefined.
+            let initial = if *dtype == DType::Bool { " = {0}" } else { "" };
             text.push_str(&format!(
-                "  {} {name}[{size_elements}] __attribute__((aligned(64))){start};\n",
+                "  {} {name}[{size_elements}] __attribute__((aligned(64))){initial};\n",
                 c_type(*dtype)
             ));
         }
         Some(text)
     }
 
-    fn launched(&self, _kind: AxisKind, _dimension: usize) -> Option<String> {
+    fn grid_index(&self, _kind: AxisKind, _dimension: usize) -> Option<String> {
         None
     }
 
     fn alu(&self, alu: &Alu) -> Option<Text> {
         match alu.lanes {
-            1 => WORDS.alu(alu).map(Text::from),
+            1 => SCALARS.alu(alu).map(Text::from),
             _ => c_vector::alu(alu),
         }
     }
@@ -178,17 +177,17 @@ impl Dialect for C {
         })
     }
 
-    fn load(&self, place: &Place) -> Option<Text> {
-        match place.lanes {
-            1 => Some(format!("{}[{}]", place.array, place.index).into()),
-            _ => c_vector::load(place),
+    fn load(&self, access: &Access) -> Option<Text> {
+        match access.lanes {
+            1 => Some(format!("{}[{}]", access.array, access.index).into()),
+            _ => c_vector::load(access),
         }
     }
 
-    fn store(&self, place: &Place, value: &Value) -> Option<String> {
-        match place.lanes {
-            1 => Some(format!("{}[{}] = {};", place.array, place.index, value.text)),
-            _ => c_vector::store(place, value),
+    fn store(&self, access: &Access, value: &Value) -> Option<String> {
+        match access.lanes {
+            1 => Some(format!("{}[{}] = {};", access.array, access.index, value.text)),
+            _ => c_vector::store(access, value),
         }
     }
 
@@ -196,24 +195,24 @@ impl Dialect for C {
         None
     }
 
-    /// Once for a line or half of one: into the first cache, and what lies twice as far on into the
-    /// second, which can wait for more lines at a time.
-    fn ask_early(&self, place: &Place, further: i64) -> Option<String> {
-        let bytes = usize::from(place.lanes) * place.dtype.size_bytes();
-        let from = format!("{}+{}", place.array, place.index);
-        let twice = further.checked_mul(2)?;
-        let near = format!("__builtin_prefetch({from}+{further});");
-        (32 <= bytes).then(|| format!("{near} __builtin_prefetch({from}+{twice}, 0, 2);"))
+    /// Only for accesses of at least half a cache line: one prefetch into L1, and one at twice the
+    /// distance into L2, which can have more misses outstanding.
+    fn prefetch(&self, access: &Access, distance: i64) -> Option<String> {
+        let bytes = usize::from(access.lanes) * access.dtype.size_bytes();
+        let address = format!("{}+{}", access.array, access.index);
+        let twice = distance.checked_mul(2)?;
+        let first = format!("__builtin_prefetch({address}+{distance});");
+        (32 <= bytes).then(|| format!("{first} __builtin_prefetch({address}+{twice}, 0, 2);"))
     }
 
     fn tail(&self, function: &str) -> Option<&'static str> {
         function.contains("stream_").then_some("end_streams();")
     }
 
-    fn settled(&self, value: &Value) -> Text {
+    fn canonical(&self, value: &Value) -> Text {
         match value.lanes {
             1 => value.text.to_string().into(),
-            _ => c_vector::settled(value),
+            _ => c_vector::canonical(value),
         }
     }
 }
@@ -260,7 +259,7 @@ mod tests {
 
     use super::*;
 
-    /// Uops from rows of (op, dtype, sources, arg).
+    /// A kernel of rows of (op, dtype, sources, arg).
     fn linear(rows: &[(Op, DType, &[u32], Arg)]) -> Linear {
         let uops = rows.iter().map(|(op, dtype, src, arg)| {
             Instruction::new(*op, *dtype, src.iter().copied(), arg.clone())
@@ -295,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn kernel_reads_like_a_loop_by_hand() {
+    fn elementwise_kernel_is_a_plain_loop() {
         let kernel =
             with_constant(Op::Add, DType::F32, Arg::Const(Constant::float(DType::F32, 7.0)));
         let expected = "\
@@ -309,7 +308,7 @@ void E_4(float* restrict data0, const float* restrict data1) {
         assert_eq!(c(&kernel).unwrap(), expected);
     }
 
-    /// The expression that an op over a loaded value and a constant becomes.
+    /// Checks the expression of an op over a loaded value and a constant.
     fn check(op: Op, dtype: DType, value: Arg, expected: &str) {
         let text = c(&with_constant(op, dtype, value)).unwrap();
         let line = text.lines().find_map(|line| line.trim().strip_prefix("data0[ridx0] = "));
@@ -317,7 +316,7 @@ void E_4(float* restrict data0, const float* restrict data1) {
     }
 
     #[test]
-    fn narrow_arithmetic_is_cut_back() {
+    fn narrow_arithmetic_is_truncated() {
         check(Op::Add, DType::I8, int(DType::I8, 100), "((int8_t)(val0+100))");
         check(Op::Sub, DType::U8, int(DType::U8, 1), "((uint8_t)(val0-1))");
         check(Op::Mul, DType::U16, int(DType::U16, 9), "((uint16_t)((unsigned int)val0*9))");
@@ -357,7 +356,7 @@ void E_4(float* restrict data0, const float* restrict data1) {
     }
 
     #[test]
-    fn gated_load_touches_nothing_when_shut() {
+    fn gated_load_is_conditional() {
         let kernel = linear(&[
             (Op::DefineGlobal, DType::I32, &[], global(0)),
             (Op::DefineGlobal, DType::I32, &[], global(1)),
@@ -376,7 +375,7 @@ void E_4(float* restrict data0, const float* restrict data1) {
     }
 
     #[test]
-    fn expression_used_twice_gets_a_name() {
+    fn expression_used_twice_is_named() {
         let mut kernel = with_constant(Op::Add, DType::I32, int(DType::I32, 1));
         kernel.uops[9].src[1] = 9;
         let square = Instruction::new(Op::Mul, DType::I32, [7, 7], Arg::None);
@@ -387,7 +386,7 @@ void E_4(float* restrict data0, const float* restrict data1) {
     }
 
     #[test]
-    fn what_has_no_text_is_refused() {
+    fn unsupported_op_and_bad_name_are_refused() {
         let kernel = with_constant(Op::Xor, DType::F32, Arg::Const(Constant::zero(DType::F32)));
         let error = c(&kernel).unwrap_err();
         assert_eq!(error.to_string(), "kernel E_4, uop 7: C has no xor of f32");

@@ -1,18 +1,17 @@
-//! Vectors in C: the operators that gcc and clang give to vectors, and named functions for the
-//! rest. `load_f32x16`, `max_i8x4` and the like are written out where a file uses them, and the
-//! types with them.
+//! Vectors in C: the operators of the vector extensions of gcc and clang, and helpers for the rest.
+//! `load_f32x16`, `max_i8x4` and the like, and the vector types, are defined if a file uses them.
 //!
-//! A vector of bools is a mask: integers that are 0 or -1, as wide as what was compared. It is
-//! converted where another width is wanted; in memory a bool is a byte, 0 or 1.
+//! A vector of bools is a mask: integers that are 0 or -1, as wide as the compared type. It is
+//! converted if another width is required; in memory a bool is a byte, 0 or 1.
 
 use gradiff_graph::{Constant, DType, Op};
 
 use crate::c::{c_type, constant, scalar};
-use crate::dialect::{Alu, Place, Sources, Text, Value};
-use crate::helpers::inside;
+use crate::dialect::{Access, Alu, Sources, Text, Value};
+use crate::helpers::in_range;
 use crate::scalar::is_half;
 
-/// The name of the type of a vector.
+/// The name of a vector type; `None` if there is no such vector.
 pub(crate) fn type_name(dtype: DType, lanes: u8, mask_bytes: u8) -> Option<String> {
     let is_possible = (2..=64).contains(&lanes) && lanes.is_power_of_two();
     let lane = if dtype == DType::Bool { mask_type(mask_bytes.max(1)) } else { dtype };
@@ -23,7 +22,7 @@ fn name(dtype: DType, lanes: u8) -> String {
     format!("{}x{lanes}", dtype.name())
 }
 
-/// The integer that a lane of a mask is.
+/// The integer type of a mask's lanes.
 fn mask_type(bytes: u8) -> DType {
     match bytes {
         1 => DType::I8,
@@ -33,12 +32,12 @@ fn mask_type(bytes: u8) -> DType {
     }
 }
 
-/// The name of the masks that comparisons of this type give.
+/// The name of the mask type that comparisons of this type give.
 fn mask_name(dtype: DType, lanes: u8) -> String {
     name(mask_type(dtype.size_bytes() as u8), lanes)
 }
 
-/// A mask with lanes of this width.
+/// Converts a mask to this number of bytes per lane.
 fn mask(value: &Value, bytes: u8) -> String {
     match value.mask_bytes == bytes {
         true => value.text.to_string(),
@@ -52,46 +51,48 @@ fn mask(value: &Value, bytes: u8) -> String {
     }
 }
 
-/// A value in the form in which a variable holds it: masks have one byte a lane.
-pub(crate) fn settled(value: &Value) -> Text {
+/// A value in the representation of variables: masks have one byte per lane.
+pub(crate) fn canonical(value: &Value) -> Text {
     match value.dtype {
         DType::Bool => Text { text: mask(value, 1), mask_bytes: 1 },
         _ => value.text.to_string().into(),
     }
 }
 
-/// The elements at a place.
-pub(crate) fn load(place: &Place) -> Option<Text> {
-    type_name(place.dtype, place.lanes, 0)?;
-    let text = format!("load_{}({}+{})", name(place.dtype, place.lanes), place.array, place.index);
-    Some(Text { text, mask_bytes: u8::from(place.dtype == DType::Bool) })
+/// The loaded elements.
+pub(crate) fn load(access: &Access) -> Option<Text> {
+    let Access { array, index, dtype, lanes, .. } = access;
+    type_name(*dtype, *lanes, 0)?;
+    let text = format!("load_{}({array}+{index})", name(*dtype, *lanes));
+    Some(Text { text, mask_bytes: u8::from(*dtype == DType::Bool) })
 }
 
-/// Bytes of a line of the caches.
+/// Size of a cache line.
 const LINE_BYTES: u64 = 64;
-/// The statement that stores a settled value: into a large array whole lines past the caches, so
-/// that what lay there is not read first.
-pub(crate) fn store(place: &Place, value: &Value) -> Option<String> {
-    let kind = name(place.dtype, place.lanes);
-    let line = u64::from(place.lanes) * place.dtype.size_bytes() as u64 == LINE_BYTES;
-    let is_streamed = line && place.is_past_caches && place.dtype != DType::Bool;
-    let word = if is_streamed { "stream" } else { "store" };
-    Some(format!("{word}_{kind}({}+{}, {});", place.array, place.index, value.text))
+
+/// The statement that stores a canonical value. Whole cache lines of a large array are stored
+/// non-temporally, so that the lines are not read first.
+pub(crate) fn store(access: &Access, value: &Value) -> Option<String> {
+    let kind = name(access.dtype, access.lanes);
+    let is_line = u64::from(access.lanes) * access.dtype.size_bytes() as u64 == LINE_BYTES;
+    let is_nontemporal = is_line && access.is_nontemporal && access.dtype != DType::Bool;
+    let word = if is_nontemporal { "stream" } else { "store" };
+    Some(format!("{word}_{kind}({}+{}, {});", access.array, access.index, value.text))
 }
 
-/// Values side by side, or one for all lanes.
+/// A vector of these lanes, or the splat of a single value.
 pub(crate) fn vectorize(dtype: DType, lanes: u8, src: &[Value]) -> Option<Text> {
     let kind = type_name(dtype, lanes, 0)?;
     let sign = if dtype == DType::Bool { "-" } else { "" };
     let src: Vec<String> = src.iter().map(|value| format!("{sign}{}", value.text)).collect();
     let text = match src.as_slice() {
-        [one] => format!("all_{kind}({one})"),
-        many => format!("({kind}){{{}}}", many.join(", ")),
+        [value] => format!("all_{kind}({value})"),
+        lanes => format!("({kind}){{{}}}", lanes.join(", ")),
     };
     Some(Text { text, mask_bytes: u8::from(dtype == DType::Bool) })
 }
 
-/// An elementwise op.
+/// Renders an elementwise op.
 pub(crate) fn alu(alu: &Alu) -> Option<Text> {
     let (src, from, lanes) = (alu.texts(), alu.from(), alu.lanes);
     type_name(alu.dtype, lanes, 0)?;
@@ -101,8 +102,8 @@ pub(crate) fn alu(alu: &Alu) -> Option<Text> {
         Op::Bitcast if from.size_bytes() != alu.dtype.size_bytes() => return None,
         Op::Bitcast if [from, alu.dtype].contains(&DType::Bool) => return None,
         Op::Bitcast => format!("(({}){})", name(alu.dtype, lanes), src[0]),
-        Op::Where if alu.dtype == DType::Bool => return Some(choose_masks(alu)),
-        Op::Where if let (Some(op), DType::F32 | DType::F64) = (alu.extreme, alu.dtype) => {
+        Op::Where if alu.dtype == DType::Bool => return Some(select_masks(alu)),
+        Op::Where if let (Some(op), DType::F32 | DType::F64) = (alu.min_max, alu.dtype) => {
             let word = if op == Op::Min { "lesser" } else { "greater" };
             format!("{word}_{}({}, {})", name(alu.dtype, lanes), src[1], src[2])
         }
@@ -117,11 +118,11 @@ pub(crate) fn alu(alu: &Alu) -> Option<Text> {
             _ => int_op(op, from, lanes, &src, alu.src.get(1).and_then(Value::known_int))?,
         },
     };
-    Some(compared(alu.op, from, lanes, text))
+    Some(operator_result(alu.op, from, lanes, text))
 }
 
-/// What an operator gives; comparisons give masks.
-fn compared(op: Op, from: DType, lanes: u8, text: String) -> Text {
+/// The result of an operator; that of a comparison is a mask.
+fn operator_result(op: Op, from: DType, lanes: u8, text: String) -> Text {
     match op.is_comparison() {
         true => Text {
             text: format!("(({}){text})", mask_name(from, lanes)),
@@ -131,12 +132,12 @@ fn compared(op: Op, from: DType, lanes: u8, text: String) -> Text {
     }
 }
 
-/// Of three masks, in the width of the second.
-fn choose_masks(alu: &Alu) -> Text {
+/// Renders a `where` of masks; the result has the width of the second operand.
+fn select_masks(alu: &Alu) -> Text {
     let mask_bytes = alu.src[1].mask_bytes;
-    let (gate, other) = (mask(&alu.src[0], mask_bytes), mask(&alu.src[2], mask_bytes));
+    let (gate, no) = (mask(&alu.src[0], mask_bytes), mask(&alu.src[2], mask_bytes));
     let kind = name(mask_type(mask_bytes), alu.lanes);
-    Text { text: format!("select_{kind}({gate}, {}, {other})", alu.src[1].text), mask_bytes }
+    Text { text: format!("select_{kind}({gate}, {}, {no})", alu.src[1].text), mask_bytes }
 }
 
 fn bool_op(alu: &Alu) -> Option<Text> {
@@ -154,7 +155,7 @@ fn bool_op(alu: &Alu) -> Option<Text> {
     Some(Text { text, mask_bytes })
 }
 
-/// An op of a 16-bit float, done in f32 and rounded.
+/// Renders an op of a 16-bit float, computed in f32 and rounded.
 fn half_op(alu: &Alu) -> Option<Text> {
     let (from, lanes) = (alu.from().name(), alu.lanes);
     let wide = alu.src.iter().map(|value| format!("cast_{from}_f32x{lanes}({})", value.text));
@@ -162,7 +163,7 @@ fn half_op(alu: &Alu) -> Option<Text> {
     let wide: Vec<&str> = wide.iter().map(String::as_str).collect();
     let text = float_op(alu.op, DType::F32, lanes, &wide)?;
     Some(match alu.op.is_comparison() {
-        true => compared(alu.op, DType::F32, lanes, text),
+        true => operator_result(alu.op, DType::F32, lanes, text),
         false => format!("cast_f32_{from}x{lanes}({text})").into(),
     })
 }
@@ -189,12 +190,13 @@ fn float_op(op: Op, dtype: DType, lanes: u8, src: &[&str]) -> Option<String> {
     Some(format!("({}{sign}{})", src[0], src[1]))
 }
 
-/// Vectors are not computed in `int`: what is narrow wraps by itself.
+/// Renders an integer op. Narrow lanes wrap by themselves, since C does not promote vectors to
+/// `int`.
 fn int_op(op: Op, dtype: DType, lanes: u8, src: &[&str], known: Option<i128>) -> Option<String> {
     let kind = name(dtype, lanes);
-    let own = |function: &str| format!("{function}_{kind}({})", src.join(", "));
+    let helper = |function: &str| format!("{function}_{kind}({})", src.join(", "));
     let bits = i128::from(dtype.bits());
-    // By an amount within the width: nothing is undefined.
+    // An amount below the width: never undefined.
     let amount = || match known {
         Some(amount) if 0 <= amount && amount < bits => amount.to_string(),
         _ => format!("({}&all_{kind}({}))", src[1], bits - 1),
@@ -202,10 +204,10 @@ fn int_op(op: Op, dtype: DType, lanes: u8, src: &[&str], known: Option<i128>) ->
     let sign = match op {
         Op::Neg => return Some(format!("(-{})", src[0])),
         Op::MulAcc => return Some(format!("(({}*{})+{})", src[0], src[1], src[2])),
-        Op::CDiv | Op::CMod | Op::Max | Op::Min => return Some(own(op.name())),
-        Op::FloorDiv | Op::FloorMod if dtype.is_signed() => return Some(own(op.name())),
-        Op::FloorDiv => return Some(own("cdiv")),
-        Op::FloorMod => return Some(own("cmod")),
+        Op::CDiv | Op::CMod | Op::Max | Op::Min => return Some(helper(op.name())),
+        Op::FloorDiv | Op::FloorMod if dtype.is_signed() => return Some(helper(op.name())),
+        Op::FloorDiv => return Some(helper("cdiv")),
+        Op::FloorMod => return Some(helper("cmod")),
         Op::Shl if dtype.is_signed() => {
             let unsigned = kind.replace('i', "u");
             return Some(format!("(({kind})(({unsigned}){}<<{}))", src[0], amount()));
@@ -238,7 +240,12 @@ fn cast(alu: &Alu) -> Option<Text> {
         }
         (_, DType::Bool) if is_half(from) => {
             let wide = format!("cast_{}_f32x{lanes}({})", from.name(), value.text);
-            compared(Op::CmpNe, DType::F32, lanes, format!("({wide}!=all_f32x{lanes}(0.0f))"))
+            operator_result(
+                Op::CmpNe,
+                DType::F32,
+                lanes,
+                format!("({wide}!=all_f32x{lanes}(0.0f))"),
+            )
         }
         (_, DType::Bool) => {
             let (wide, zero) = (name(from, lanes), constant(Constant::zero(from)));
@@ -250,26 +257,26 @@ fn cast(alu: &Alu) -> Option<Text> {
     })
 }
 
-/// The type or function of this name.
+/// Returns the definition of the type or helper of this name.
 pub(crate) fn definition(word: &str) -> Option<String> {
-    Helper::of(word)?.definition()
+    Helper::parse(word)?.definition()
 }
 
-/// A word taken apart: `cast_f32_i8x4` is `cast`, from f32, to i8, 4 lanes.
+/// The parts of a name: `cast_f32_i8x4` is `cast`, from f32, to i8, 4 lanes.
 struct Helper<'a> {
     word: &'a str,
     /// Empty for a type.
     function: &'a str,
-    /// Of a cast.
+    /// Source type of a cast.
     from: DType,
     dtype: DType,
     lanes: u8,
-    /// The type of a vector in memory, which lies as its elements do.
+    /// Whether this is the type of a vector in memory, which is aligned as its elements are.
     is_in_memory: bool,
 }
 
 impl<'a> Helper<'a> {
-    fn of(word: &'a str) -> Option<Helper<'a>> {
+    fn parse(word: &'a str) -> Option<Helper<'a>> {
         let (function, kind) = word.rsplit_once('_').unwrap_or(("", word));
         let (dtype, lanes) = kind.split_once('x')?;
         let is_in_memory = function.is_empty() && lanes.ends_with('m');
@@ -283,18 +290,18 @@ impl<'a> Helper<'a> {
         Some(Helper { word, function, from, dtype, lanes, is_in_memory })
     }
 
-    /// Its text; `None` if the word is of somebody else.
+    /// Returns the definition; `None` if the word is not a helper of this file.
     fn definition(&self) -> Option<String> {
         let (dtype, element, kind) = (self.dtype, c_type(self.dtype), name(self.dtype, self.lanes));
         let masks = mask_name(dtype, self.lanes);
-        let one = format!("({kind} x)");
-        let two = format!("({kind} x, {kind} y)");
+        let unary = format!("({kind} x)");
+        let binary = format!("({kind} x, {kind} y)");
         let (parameters, body) = match self.function {
             "" if dtype == DType::Bool => return None,
             "" => return Some(self.type_definition()),
             "all" => {
-                let every = vec!["x"; self.lanes.into()].join(", ");
-                (format!("({element} x)"), format!("return ({kind}){{{every}}};"))
+                let lanes = vec!["x"; self.lanes.into()].join(", ");
+                (format!("({element} x)"), format!("return ({kind}){{{lanes}}};"))
             }
             "load" if dtype == DType::Bool => {
                 let bytes = name(DType::I8, self.lanes);
@@ -310,14 +317,14 @@ impl<'a> Helper<'a> {
                 let body = format!("return ({kind})((({masks})x & m) | (({masks})y & ~m));");
                 (format!("({masks} m, {kind} x, {kind} y)"), body)
             }
-            "max" | "min" => (two, self.choice()),
-            "lesser" | "greater" if dtype.is_float() => (two, self.extreme()),
+            "max" | "min" => (binary, self.max_min_body()),
+            "lesser" | "greater" if dtype.is_float() => (binary, self.compare_select_body()),
             "mulacc" if dtype.is_float() => {
-                (format!("({kind} x, {kind} y, {kind} z)"), self.fused())
+                (format!("({kind} x, {kind} y, {kind} z)"), self.fma_body())
             }
-            "cast" => (format!("({} x)", name(self.from, self.lanes)), self.cast()),
-            "exp2" | "log2" | "sin" | "sqrt" => (one, self.lane_by_lane(1)?),
-            "pow" | "cdiv" | "cmod" | "floordiv" | "floormod" => (two, self.lane_by_lane(2)?),
+            "cast" => (format!("({} x)", name(self.from, self.lanes)), self.cast_body()),
+            "exp2" | "log2" | "sin" | "sqrt" => (unary, self.lane_by_lane(1)?),
+            "pow" | "cdiv" | "cmod" | "floordiv" | "floormod" => (binary, self.lane_by_lane(2)?),
             _ => return None,
         };
         Some(function(&kind, self.word, &parameters, &body))
@@ -326,11 +333,14 @@ impl<'a> Helper<'a> {
     fn type_definition(&self) -> String {
         let (element, align) = (c_type(self.dtype), self.dtype.size_bytes());
         let size = align * usize::from(self.lanes);
-        let more = match self.is_in_memory {
+        let attributes = match self.is_in_memory {
             true => format!(", aligned({align}), may_alias"),
             false => String::new(),
         };
-        format!("typedef {element} {} __attribute__((vector_size({size}){more}));\n", self.word)
+        format!(
+            "typedef {element} {} __attribute__((vector_size({size}){attributes}));\n",
+            self.word
+        )
     }
 
     fn store_definition(&self) -> String {
@@ -343,7 +353,7 @@ impl<'a> Helper<'a> {
         function("void", self.word, &parameters, &format!("*({kind}m*)data = {value};"))
     }
 
-    /// A whole line past the caches, where it is one.
+    /// Non-temporal store, if the address is that of a whole cache line.
     fn stream_definition(&self) -> String {
         let (element, kind) = (c_type(self.dtype), name(self.dtype, self.lanes));
         let body = format!(
@@ -353,15 +363,15 @@ impl<'a> Helper<'a> {
         function("void", self.word, &format!("({element}* data, {kind} x)"), &body)
     }
 
-    /// The larger or the smaller one, the second one of equals; of floats NaN if either is. A
-    /// reduction waits for its variable, which stands second, so that only `x` is compared with
-    /// itself.
-    fn choice(&self) -> String {
+    /// Maximum or minimum: the second operand if the two are equal, NaN if either float is NaN.
+    /// Only `x` is tested for NaN: the second operand of a reduction is its accumulator, on the
+    /// critical path.
+    fn max_min_body(&self) -> String {
         let (kind, masks) = (name(self.dtype, self.lanes), mask_name(self.dtype, self.lanes));
         let is_max = self.function == "max";
         if self.dtype.is_float() {
-            let extreme = if is_max { "greater" } else { "lesser" };
-            let own = match usize::from(self.lanes) * self.dtype.size_bytes() {
+            let compare = if is_max { "greater" } else { "lesser" };
+            let intrinsic = match usize::from(self.lanes) * self.dtype.size_bytes() {
                 64 => {
                     let letter = self.letter();
                     let is_number = format!("__builtin_ia32_cmpp{letter}512_mask(x, x, 7, -1, 4)");
@@ -371,36 +381,36 @@ impl<'a> Helper<'a> {
                 _ => String::new(),
             };
             return format!(
-                "{own}return select_{kind}(({masks})(x != x), x, {extreme}_{kind}(x, y));"
+                "{intrinsic}return select_{kind}(({masks})(x != x), x, {compare}_{kind}(x, y));"
             );
         }
         let condition = if is_max { "x < y" } else { "y < x" };
         format!("return select_{kind}(({masks})({condition}), y, x);")
     }
 
-    /// What the words of x86 say of this type.
+    /// The letter for this type in the names of x86 intrinsics.
     fn letter(&self) -> &'static str {
         if self.dtype == DType::F32 { "s" } else { "d" }
     }
 
-    /// `x` if it is less, or greater; else `y`, also where the two are equal or one is NaN. This is what one instruction
-    /// of x86 does, which clang finds by itself and gcc does not.
-    fn extreme(&self) -> String {
+    /// `x` if it is less (or greater) than `y`, else `y`, also if the two are equal or one is NaN.
+    /// This is a single x86 instruction, which clang selects by itself and gcc does not.
+    fn compare_select_body(&self) -> String {
         let (kind, masks) = (name(self.dtype, self.lanes), mask_name(self.dtype, self.lanes));
         let letter = self.letter();
         let (word, sign) = if self.function == "lesser" { ("min", "<") } else { ("max", ">") };
         let word = format!("__builtin_ia32_{word}p{letter}");
-        let own = match usize::from(self.lanes) * self.dtype.size_bytes() {
+        let intrinsic = match usize::from(self.lanes) * self.dtype.size_bytes() {
             16 => format!("IF_GCC_SSE2(return {word}(x, y);)\n  "),
             32 => format!("IF_GCC_AVX(return {word}256(x, y);)\n  "),
             64 => format!("IF_GCC_AVX512(return {word}512_mask(x, y, x, -1, 4);)\n  "),
             _ => String::new(),
         };
-        format!("{own}return select_{kind}(({masks})(x {sign} y), x, y);")
+        format!("{intrinsic}return select_{kind}(({masks})(x {sign} y), x, y);")
     }
 
-    /// A fused product and sum where the machine has it. gcc's own word for it depends on the size.
-    fn fused(&self) -> String {
+    /// Fused multiply-add, if the machine has it. gcc has an intrinsic per vector size.
+    fn fma_body(&self) -> String {
         let (lanes, kind) = (self.lanes, name(self.dtype, self.lanes));
         let size = usize::from(lanes) * self.dtype.size_bytes();
         let letter = self.letter();
@@ -431,7 +441,7 @@ impl<'a> Helper<'a> {
         format!("IF_ELEMENTWISE_FMA(return __builtin_elementwise_fma(x, y, z);)\n  {fallback}")
     }
 
-    fn cast(&self) -> String {
+    fn cast_body(&self) -> String {
         let (from, to, lanes) = (self.from, self.dtype, self.lanes);
         let kind = name(to, lanes);
         match (from, to) {
@@ -444,7 +454,7 @@ impl<'a> Helper<'a> {
             _ if is_half(from) => {
                 format!("return cast_f32_{kind}(cast_{}_f32x{lanes}(x));", from.name())
             }
-            (DType::F32 | DType::F64, _) if to.is_int() => self.to_int(),
+            (DType::F32 | DType::F64, _) if to.is_int() => self.float_to_int_body(),
             (DType::F64, DType::F32) => self.by_lanes("f32_from_f64(x[i])"),
             _ if is_half(to) => {
                 let value =
@@ -455,7 +465,7 @@ impl<'a> Helper<'a> {
                     lanes: 1,
                     src: Sources::from_iter([value]),
                     may_wrap: true,
-                    extreme: None,
+                    min_max: None,
                 };
                 self.by_lanes(&scalar(&alu).unwrap_or_default())
             }
@@ -463,29 +473,29 @@ impl<'a> Helper<'a> {
         }
     }
 
-    /// From a float: cut toward zero; 0 where the range is left.
-    fn to_int(&self) -> String {
+    /// Float to integer: truncated toward zero, 0 if out of range.
+    fn float_to_int_body(&self) -> String {
         let (from, to, lanes) = (self.from, self.dtype, self.lanes);
         let (wide, masks) = (name(from, lanes), mask_name(from, lanes));
-        let inside = format!("({masks})({})", inside(from, to, "&"));
+        let in_range = format!("({masks})({})", in_range(from, to, "&"));
         let zero = constant(Constant::zero(from));
         let kind = name(to, lanes);
-        let safe = format!("select_{wide}({inside}, x, all_{wide}({zero}))");
+        let safe = format!("select_{wide}({in_range}, x, all_{wide}({zero}))");
         format!("return __builtin_convertvector({safe}, {kind});")
     }
 
-    /// Lane by lane as a single value is computed.
+    /// The scalar op on each lane.
     fn lane_by_lane(&self, arity: usize) -> Option<String> {
         let op = Op::from_name(self.function)?;
         let source = |text| Value { text, dtype: self.dtype, lanes: 1, mask_bytes: 0, known: None };
         let src = ["x[i]", "y[i]"].into_iter().take(arity).map(source).collect();
-        let alu = Alu { op, dtype: self.dtype, lanes: 1, src, may_wrap: true, extreme: None };
+        let alu = Alu { op, dtype: self.dtype, lanes: 1, src, may_wrap: true, min_max: None };
         Some(self.by_lanes(&scalar(&alu)?))
     }
 
+    /// A vector whose lanes are `value`, with `[i]` replaced by the lane. Not a loop over lanes: if
+    /// the value is a truth value, as 1/x of an unsigned integer, gcc 12 makes all ones of it.
     fn by_lanes(&self, value: &str) -> String {
-        // No loop that sets lane by lane: where the value is a truth value (1/x of unsigned numbers
-        // is), gcc 12 makes all ones of it.
         let lane = |lane: u8| value.replace("[i]", &format!("[{lane}]"));
         let lanes: Vec<String> = (0..self.lanes).map(lane).collect();
         format!("return ({}){{{}}};", name(self.dtype, self.lanes), lanes.join(", "))
@@ -496,7 +506,7 @@ fn function(kind: &str, word: &str, parameters: &str, body: &str) -> String {
     format!("VECTOR {kind} {word}{parameters} {{\n  {body}\n}}\n")
 }
 
-/// A cast whose halves the machine has an instruction for.
+/// A cast in two halves, for each of which the machine has an instruction.
 fn by_halves(from: &str, to: &str, lanes: u8) -> String {
     let half = lanes / 2;
     format!(
@@ -507,10 +517,10 @@ fn by_halves(from: &str, to: &str, lanes: u8) -> String {
     )
 }
 
-/// 2^112 brings the exponent of f16, shifted to where that of f32 stands, to its own value, also
-/// below the normal numbers.
+/// f16 to f32: the exponent of f16, shifted into the position of f32's, is too small by 112.
+/// Multiplying by 2^112 is right for subnormal numbers as well.
 fn from_f16(lanes: u8) -> String {
-    let own = match lanes {
+    let intrinsic = match lanes {
         8 => "IF_F16C(return __builtin_ia32_vcvtph2ps256((i16x8)x);)\n  ",
         16 => {
             "IF_AVX512(return __builtin_ia32_vcvtph2ps512_mask((i16x16)x, all_f32x16(0.0f), -1, \
@@ -520,7 +530,7 @@ fn from_f16(lanes: u8) -> String {
         _ => "",
     };
     format!(
-        "{own}u32x{lanes} bits = __builtin_convertvector(x, u32x{lanes});\n  \
+        "{intrinsic}u32x{lanes} bits = __builtin_convertvector(x, u32x{lanes});\n  \
          u32x{lanes} magnitude = (bits & 0x7fffu) << 13;\n  \
          u32x{lanes} value = (u32x{lanes})((f32x{lanes})magnitude * 0x1p112f);\n  \
          u32x{lanes} top = (u32x{lanes})(magnitude >= 0xf800000u) & 0x7f800000u;\n  \
@@ -528,9 +538,9 @@ fn from_f16(lanes: u8) -> String {
     )
 }
 
-/// As `f16_from_f32` of the prelude.
+/// f32 to f16, as the scalar helper `f16_from_f32`.
 fn to_f16(lanes: u8) -> String {
-    let own = match lanes {
+    let intrinsic = match lanes {
         8 => "IF_F16C(return (f16x8)__builtin_ia32_vcvtps2ph256(x, 0);)\n  ",
         16 => {
             "IF_AVX512(return (f16x16)__builtin_ia32_vcvtps2ph512_mask(x, 0, all_i16x16(0), \
@@ -540,7 +550,7 @@ fn to_f16(lanes: u8) -> String {
         _ => "",
     };
     format!(
-        "{own}u32x{lanes} bits = (u32x{lanes})x, sign = bits >> 16 & 0x8000u;\n  \
+        "{intrinsic}u32x{lanes} bits = (u32x{lanes})x, sign = bits >> 16 & 0x8000u;\n  \
          u32x{lanes} m = bits & 0x7fffffffu;\n  \
          u32x{lanes} r = (m - 0x38000000u + 0xfffu + (m >> 13 & 1u)) >> 13;\n  \
          u32x{lanes} low = (u32x{lanes})((f32x{lanes})m + 0.5f) - 0x3f000000u;\n  \
@@ -552,7 +562,7 @@ fn to_f16(lanes: u8) -> String {
     )
 }
 
-/// As `bf16_from_f32` of the prelude.
+/// f32 to bf16, as the scalar helper `bf16_from_f32`.
 fn to_bf16(lanes: u8) -> String {
     format!(
         "u32x{lanes} bits = (u32x{lanes})x;\n  \

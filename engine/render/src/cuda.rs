@@ -1,28 +1,29 @@
-//! CUDA C for NVRTC. One function per kernel, launched with one group per step of its global
-//! ranges and one thread per step of its local ones.
+//! CUDA C for NVRTC. One function per kernel, launched with one group per iteration of its global
+//! ranges and one thread per iteration of its local ranges.
 //!
-//! Vectors (`float4`, `half2`) are loaded, stored, made of single values and taken apart; there is
-//! no arithmetic of them. An access of a vector lies at a multiple of its size.
+//! Vectors (`float4`, `half2`) are loaded, stored, built from scalars and split into lanes; they
+//! have no arithmetic. Vector accesses are aligned to their size.
 
 use gradiff_graph::{AxisKind, Constant, DType, Linear, TensorCore};
 
 use crate::Error;
-use crate::dialect::{Alu, Dialect, Head, Place, Text, Value, dimension_name};
+use crate::dialect::{Access, Alu, Dialect, Header, Text, Value, dimension_name};
 use crate::helpers::{collect, function};
-use crate::scalar::Words;
+use crate::scalar::ScalarSyntax;
 use crate::writer::write;
 
-/// The text of one kernel.
+/// Renders a kernel.
 ///
 /// # Errors
-/// If a uop is not of the linear level or has no text in CUDA, or the name is no identifier.
+/// If a uop is not an op of linear kernels or unsupported in CUDA, or the name is not an
+/// identifier.
 pub fn cuda(linear: &Linear) -> Result<String, Error> {
     write(&Cuda, linear, &linear.name)
 }
 
-/// What stands once before these kernels in a file.
+/// Returns the prelude of a file with these kernels.
 pub fn cuda_prelude(kernels: &str) -> String {
-    let definition = |word: &str| own(word).or_else(|| function(&WORDS, word));
+    let definition = |word: &str| cuda_definition(word).or_else(|| function(&SCALARS, word));
     let used = collect(kernels, &definition);
     let has = |word: &str| kernels.contains(word) || used.contains(word);
     let mut text = String::new();
@@ -38,14 +39,14 @@ pub fn cuda_prelude(kernels: &str) -> String {
 
 struct Cuda;
 
-const WORDS: Words = Words {
+const SCALARS: ScalarSyntax = ScalarSyntax {
     type_name,
     f32_suffix: "f",
     function: "static __device__ inline ",
     wraps: false,
-    wide: DType::F32,
+    conversion_type: DType::F32,
     is_native: |_| true,
-    fused: |dtype| match dtype {
+    fma_body: |dtype| match dtype {
         DType::F32 => "  return fmaf(x, y, z);\n".to_string(),
         _ => "  return fma(x, y, z);\n".to_string(),
     },
@@ -70,7 +71,7 @@ fn type_name(dtype: DType) -> &'static str {
     }
 }
 
-/// The name of a vector's type without its count of lanes.
+/// The name of a vector type without its number of lanes.
 fn vector_name(dtype: DType) -> Option<&'static str> {
     Some(match dtype {
         DType::I8 => "char",
@@ -89,7 +90,8 @@ fn vector_name(dtype: DType) -> Option<&'static str> {
     })
 }
 
-/// CUDA has vectors of up to 16 bytes; of 16-bit floats there are pairs, and longer ones are ours.
+/// The name of a vector type. CUDA has vectors of up to 16 bytes; of 16-bit floats it has pairs,
+/// and the prelude defines the longer ones.
 fn vector_type(dtype: DType, lanes: u8) -> Option<String> {
     let size = dtype.size_bytes() * usize::from(lanes);
     let is_half = matches!(dtype, DType::F16 | DType::BF16);
@@ -103,13 +105,13 @@ fn vector_type(dtype: DType, lanes: u8) -> Option<String> {
     }
 }
 
-/// How many elements of a type a load takes at most.
+/// Returns the maximal number of elements of a load or store of a type.
 pub(crate) fn lanes_max(dtype: DType) -> u8 {
     [8, 4, 2].into_iter().find(|lanes| vector_type(dtype, *lanes).is_some()).unwrap_or(1)
 }
 
-/// The functions and types that CUDA has for itself.
-fn own(word: &str) -> Option<String> {
+/// Returns the definition of a helper function or type that only CUDA has.
+fn cuda_definition(word: &str) -> Option<String> {
     let line = match word {
         "f32_bits" => "unsigned int f32_bits(float x) { return __float_as_uint(x); }",
         "f64_bits" => "unsigned long long f64_bits(double x) { return __double_as_longlong(x); }",
@@ -131,17 +133,18 @@ fn own(word: &str) -> Option<String> {
         "bfloat8" => return Some(long_vector("bfloat8", "nv_bfloat16", 8)),
         _ if word.starts_with("wmma_") => return product_function(word),
         _ => {
-            // The vector's type brings the function that makes it.
-            let made = word.strip_prefix("make_")?;
-            let is_ours = ["half4", "half8", "bfloat4", "bfloat8"].contains(&made);
-            return is_ours.then(|| own(made))?.map(|_| String::new());
+            // The definition of the vector type includes its constructor.
+            let vector = word.strip_prefix("make_")?;
+            let is_defined = ["half4", "half8", "bfloat4", "bfloat8"].contains(&vector);
+            return is_defined.then(|| cuda_definition(vector))?.map(|_| String::new());
         }
     };
-    Some(format!("{}{line}\n", WORDS.function))
+    Some(format!("{}{line}\n", SCALARS.function))
 }
 
 const LANES: [&str; 8] = ["x", "y", "z", "w", "a", "b", "c", "d"];
 
+/// The definition of a vector type that CUDA does not have, and of its constructor.
 fn long_vector(name: &str, element: &str, lanes: usize) -> String {
     let names = &LANES[..lanes];
     let parameters: Vec<String> = names.iter().map(|lane| format!("{element} {lane}")).collect();
@@ -155,7 +158,7 @@ fn long_vector(name: &str, element: &str, lanes: usize) -> String {
     )
 }
 
-/// The instruction of a product; none for those that no card has.
+/// The PTX instruction of a tensor core; `None` for cores that no GPU has.
 pub(crate) fn mma(core: &TensorCore) -> Option<String> {
     let kind = match core.from {
         _ if core.threads != 32 => return None,
@@ -168,7 +171,8 @@ pub(crate) fn mma(core: &TensorCore) -> Option<String> {
     Some(format!("mma.sync.aligned.m{m}n{n}k{k}.row.col.f32.{kind}.{kind}.f32"))
 }
 
-/// The function of a product: the registers of A and B are 32 bits, two 16-bit floats in each.
+/// The helper for the product of a tensor core. The registers of A and B have 32 bits and hold two
+/// 16-bit floats each.
 fn product_function(word: &str) -> Option<String> {
     let core = TensorCore::named(word.strip_prefix("wmma_")?)?;
     let kinds = [0, 1, 2].map(|matrix| {
@@ -177,43 +181,43 @@ fn product_function(word: &str) -> Option<String> {
     });
     let [Some(a), Some(b), Some(c)] = kinds else { return None };
     let sizes = [0, 1].map(|matrix| core.elements(matrix) * core.from.size_bytes() / 4);
-    let (mut inputs, mut numbers, mut text) = (Vec::new(), vec![String::new(); 3], String::new());
-    numbers[2] = registers(0, core.elements(2));
-    let mut from = core.elements(2);
+    let (mut inputs, mut operands, mut text) = (Vec::new(), vec![String::new(); 3], String::new());
+    operands[2] = registers(0, core.elements(2));
+    let mut first = core.elements(2);
     for (matrix, (name, size)) in ["x", "y"].into_iter().zip(sizes).enumerate() {
-        let own = ["a", "b"][matrix];
-        text += &format!("  const unsigned int* {name} = (const unsigned int*)&{own};\n");
+        let parameter = ["a", "b"][matrix];
+        text += &format!("  const unsigned int* {name} = (const unsigned int*)&{parameter};\n");
         if core.is_tf32 {
-            let rounded = |at: usize| {
-                let to = format!("{own}{at}");
+            let round = |i: usize| {
+                let to = format!("{parameter}{i}");
                 let round = "cvt.rna.tf32.f32 %0, %1;";
                 format!(
-                    "  unsigned int {to}; asm(\"{round}\" : \"=r\"({to}) : \"r\"({name}[{at}]));\n"
+                    "  unsigned int {to}; asm(\"{round}\" : \"=r\"({to}) : \"r\"({name}[{i}]));\n"
                 )
             };
-            text += &(0..size).map(rounded).collect::<String>();
-            inputs.extend((0..size).map(|at| format!("\"r\"({own}{at})")));
+            text += &(0..size).map(round).collect::<String>();
+            inputs.extend((0..size).map(|i| format!("\"r\"({parameter}{i})")));
         } else {
-            inputs.extend((0..size).map(|at| format!("\"r\"({name}[{at}])")));
+            inputs.extend((0..size).map(|i| format!("\"r\"({name}[{i}])")));
         }
-        numbers[matrix] = registers(from, size);
-        from += size;
+        operands[matrix] = registers(first, size);
+        first += size;
     }
     let outputs = LANES[..core.elements(2)].iter().map(|lane| format!("\"+f\"(c.{lane})"));
-    let [x, y, z] = [0, 1, 2].map(|matrix| &numbers[matrix]);
+    let [x, y, z] = [0, 1, 2].map(|matrix| &operands[matrix]);
     Some(format!(
         "{}{c} {word}({a} a, {b} b, {c} c) {{\n{text}  asm volatile(\"{} {z}, {x}, {y}, {z};\"\n    \
          : {}\n    : {});\n  return c;\n}}\n",
-        WORDS.function,
+        SCALARS.function,
         mma(core)?,
         outputs.collect::<Vec<_>>().join(", "),
         inputs.join(", ")
     ))
 }
 
-/// So many operands of an instruction, in braces.
-fn registers(from: usize, count: usize) -> String {
-    let names: Vec<String> = (from..from + count).map(|number| format!("%{number}")).collect();
+/// The asm operands `first..first + count`, in braces.
+fn registers(first: usize, count: usize) -> String {
+    let names: Vec<String> = (first..first + count).map(|number| format!("%{number}")).collect();
     format!("{{{}}}", names.join(","))
 }
 
@@ -250,33 +254,33 @@ impl Dialect for Cuda {
         Some(constant(value))
     }
 
-    fn head(&self, head: &Head) -> Option<String> {
-        let arrays = head.arrays.iter();
+    fn header(&self, header: &Header) -> Option<String> {
+        let arrays = header.arrays.iter();
         let arrays = arrays.map(|(slot, dtype, _)| format!("{}* data{slot}", type_name(*dtype)));
-        let variables = head.variables.iter();
+        let variables = header.variables.iter();
         let variables =
             variables.map(|(name, dtype)| format!("const {} {name}", type_name(*dtype)));
         let parameters: Vec<String> = arrays.chain(variables).collect();
-        let threads: i64 = head.group.iter().product();
+        let threads: i64 = header.group.iter().product();
         let mut text = format!(
             "extern \"C\" __global__ void __launch_bounds__({threads}) {}({}) {{\n",
-            head.name,
+            header.name,
             parameters.join(", ")
         );
-        for (name, dtype, size_elements) in &head.locals {
+        for (name, dtype, size_elements) in &header.locals {
             let kind = type_name(*dtype);
             text += &format!("  __shared__ __align__(16) {kind} {name}[{size_elements}];\n");
         }
         Some(text)
     }
 
-    fn launched(&self, kind: AxisKind, dimension: usize) -> Option<String> {
+    fn grid_index(&self, kind: AxisKind, dimension: usize) -> Option<String> {
         let word = if kind == AxisKind::Global { "blockIdx" } else { "threadIdx" };
         Some(format!("{word}{}", dimension_name(dimension)))
     }
 
     fn alu(&self, alu: &Alu) -> Option<Text> {
-        if alu.lanes == 1 { WORDS.alu(alu).map(Text::from) } else { None }
+        if alu.lanes == 1 { SCALARS.alu(alu).map(Text::from) } else { None }
     }
 
     fn vectorize(&self, dtype: DType, lanes: u8, src: &[Value]) -> Option<Text> {
@@ -296,12 +300,12 @@ impl Dialect for Cuda {
         mma(core).map(|_| format!("wmma_{}({})", core.name, texts.join(",")))
     }
 
-    fn load(&self, place: &Place) -> Option<Text> {
-        Some(at(place)?.into())
+    fn load(&self, access: &Access) -> Option<Text> {
+        Some(lvalue(access)?.into())
     }
 
-    fn store(&self, place: &Place, value: &Value) -> Option<String> {
-        Some(format!("{} = {};", at(place)?, value.text))
+    fn store(&self, access: &Access, value: &Value) -> Option<String> {
+        Some(format!("{} = {};", lvalue(access)?, value.text))
     }
 
     fn barrier(&self) -> Option<&'static str> {
@@ -309,12 +313,12 @@ impl Dialect for Cuda {
     }
 }
 
-/// The elements at a place.
-fn at(place: &Place) -> Option<String> {
-    let (array, index) = (place.array, place.index);
-    Some(match place.lanes {
+/// The accessed element or vector, as an lvalue.
+fn lvalue(access: &Access) -> Option<String> {
+    let (array, index) = (access.array, access.index);
+    Some(match access.lanes {
         1 => format!("{array}[{index}]"),
-        lanes => format!("*(({}*)(({array}+{index})))", vector_type(place.dtype, lanes)?),
+        lanes => format!("*(({}*)(({array}+{index})))", vector_type(access.dtype, lanes)?),
     })
 }
 
@@ -359,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn fused_add_is_exactly_as_in_the_note() {
+    fn vectorized_add_uses_float4() {
         let text = cuda(&fused_add()).unwrap();
         let expected = "\
 #define INFINITY (__int_as_float(0x7f800000))

@@ -1,53 +1,54 @@
-//! What the languages of C's family say each in its own way. The writer knows the rest.
+//! The syntax in which the C-like languages differ. What they share is in [`crate::writer`].
 
 use gradiff_graph::{AxisKind, Constant, DType, Op, TensorCore};
 use smallvec::SmallVec;
 
-/// One thing for each source: an elementwise op has three at most.
+/// A list with an entry per source; elementwise ops have at most three.
 pub(crate) type Sources<T> = SmallVec<[T; 3]>;
 
-/// A value in the text.
+/// A rendered operand.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Value<'a> {
-    /// How it is written.
+    /// The expression.
     pub(crate) text: &'a str,
-    /// Its type, that of one lane.
+    /// The type of a lane.
     pub(crate) dtype: DType,
-    /// How many lanes it has.
+    /// The number of lanes.
     pub(crate) lanes: u8,
-    /// Of a vector of bools: how many bytes a lane has, where it is 0 or -1; else 0.
+    /// Bytes per lane of a mask, a vector of bools whose lanes are the integers 0 and -1; 0 for
+    /// everything that is not a mask.
     pub(crate) mask_bytes: u8,
-    /// Its value, where it is a constant.
+    /// The value, if it is a constant or a splat of one.
     pub(crate) known: Option<Constant>,
 }
 
 impl Value<'_> {
-    /// The value of a constant integer.
+    /// The value, if it is a constant integer.
     pub(crate) fn known_int(&self) -> Option<i128> {
         self.known.and_then(Constant::to_int)
     }
 }
 
-/// An elementwise op over values.
+/// An elementwise op with rendered operands.
 #[derive(Clone, Debug)]
 pub(crate) struct Alu<'a> {
-    /// What it does.
+    /// The op.
     pub(crate) op: Op,
-    /// The type of what comes out.
+    /// The type of the result.
     pub(crate) dtype: DType,
-    /// How many lanes.
+    /// The number of lanes.
     pub(crate) lanes: u8,
-    /// The values that go in.
+    /// The operands.
     pub(crate) src: Sources<Value<'a>>,
-    /// Whether an integer may leave its type, so that it has to be wrapped.
+    /// Whether the integer result may overflow and has to wrap.
     pub(crate) may_wrap: bool,
-    /// `Min` of a `where` that is `x < y ? x : y`, `Max` of `y < x ? x : y`: as these ops, but `y`
-    /// where the two are equal or one is NaN.
-    pub(crate) extreme: Option<Op>,
+    /// `Min` for a `where` of the form `x < y ? x : y`, `Max` for `y < x ? x : y`. Unlike these ops
+    /// it gives `y` if the two are equal or one is NaN.
+    pub(crate) min_max: Option<Op>,
 }
 
 impl<'a> Alu<'a> {
-    /// The type of what goes in first.
+    /// The type of the first operand.
     pub(crate) fn from(&self) -> DType {
         self.src.first().map_or(self.dtype, |value| value.dtype)
     }
@@ -58,7 +59,7 @@ impl<'a> Alu<'a> {
     }
 }
 
-/// An expression and what form its lanes have.
+/// A rendered expression and the representation of its lanes.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Text {
     /// The expression.
@@ -73,121 +74,128 @@ impl From<String> for Text {
     }
 }
 
-/// Where a load or store goes.
+/// The memory that a load or store accesses.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Place<'a> {
+pub(crate) struct Access<'a> {
     /// The name of the array.
     pub(crate) array: &'a str,
-    /// The number of the first element.
+    /// The index of the first element.
     pub(crate) index: &'a str,
     /// The type of an element.
     pub(crate) dtype: DType,
-    /// How many elements, one after the other.
+    /// The number of consecutive elements.
     pub(crate) lanes: u8,
-    /// Whether the threads of a group share the array, or it is the thread's own.
+    /// Whether the array is local: shared by the threads of a group, or private to a thread.
     pub(crate) is_local: bool,
-    /// True for a store into an array that is too large for the caches.
-    pub(crate) is_past_caches: bool,
+    /// Whether this is a store into an array that is too large for the caches.
+    pub(crate) is_nontemporal: bool,
 }
 
-/// What is known of a kernel before its body.
+/// The parts of a kernel that precede its body.
 #[derive(Clone, Debug)]
-pub(crate) struct Head<'a> {
-    /// What it is called.
+pub(crate) struct Header<'a> {
+    /// The name of the kernel.
     pub(crate) name: &'a str,
-    /// Its arrays in the order of their slots: slot, type, whether it is written to.
+    /// Arrays in the order of their slots: slot, type, whether it is written to.
     pub(crate) arrays: Vec<(usize, DType, bool)>,
-    /// Its other parameters: name, type.
+    /// Scalar parameters: name, type.
     pub(crate) variables: Vec<(&'a str, DType)>,
-    /// The arrays that the threads of a group share: name, type, count of elements.
+    /// Local arrays: name, type, number of elements.
     pub(crate) locals: Vec<(String, DType, i64)>,
-    /// The sizes of a group, dimension 0 first.
+    /// The size of a group, dimension 0 first.
     pub(crate) group: Vec<i64>,
 }
 
-/// A language of C's family. `None` says that it has no such thing.
+/// A C-like language. Methods return `None` for constructs that the language does not have.
 pub(crate) trait Dialect {
-    /// Its name, for messages.
+    /// The name of the language, for messages.
     fn language(&self) -> &'static str;
 
-    /// Whether there is no such type, or none that can be stored.
-    fn lacks(&self, dtype: DType, is_stored: bool) -> bool {
+    /// Returns whether the language does not have a type, or cannot store it if `is_stored`.
+    fn is_unsupported(&self, dtype: DType, is_stored: bool) -> bool {
         let _ = (dtype, is_stored);
         false
     }
 
-    /// The type of a variable or of an array's elements.
+    /// The name of the type of a variable or of an array's elements.
     fn type_name(&self, dtype: DType, lanes: u8, mask_bytes: u8) -> Option<String>;
 
     /// A constant of exactly these bits.
     fn constant(&self, value: Constant) -> Option<String>;
 
-    /// The text before the body, from the first word to the brace.
-    fn head(&self, head: &Head) -> Option<String>;
+    /// The text before the body, up to and including the opening brace and local arrays.
+    fn header(&self, header: &Header) -> Option<String>;
 
-    /// The number of the group or of the thread in it, of dimension 0, 1 or 2; `None` if groups
-    /// are plain loops.
-    fn launched(&self, kind: AxisKind, dimension: usize) -> Option<String>;
+    /// The index of the group, or of the thread in its group, in dimension 0, 1 or 2; `None` if
+    /// the ranges of groups are plain loops.
+    fn grid_index(&self, kind: AxisKind, dimension: usize) -> Option<String>;
 
     /// An elementwise op.
     fn alu(&self, alu: &Alu) -> Option<Text>;
 
-    /// Values, or one for all, side by side.
+    /// A vector of these lanes, or the splat of a single value.
     fn vectorize(&self, dtype: DType, lanes: u8, src: &[Value]) -> Option<Text>;
 
     /// A lane of a vector.
     fn lane(&self, vector: &Value, lane: usize) -> Option<String>;
 
-    /// What a tensor core makes of vectors A, B and C.
+    /// The product of a tensor core: A times B plus C, for vectors A, B and C.
     fn product(&self, core: &TensorCore, src: &[Value]) -> Option<String> {
         let _ = (core, src);
         None
     }
 
-    /// The elements at a place.
-    fn load(&self, place: &Place) -> Option<Text>;
+    /// The loaded elements.
+    fn load(&self, access: &Access) -> Option<Text>;
 
-    /// The statement that asks for what lies so many elements further on, if there is one.
-    fn ask_early(&self, place: &Place, further: i64) -> Option<String> {
-        let _ = (place, further);
+    /// The statement that prefetches what lies `distance` elements after a load, if there is one.
+    fn prefetch(&self, access: &Access, distance: i64) -> Option<String> {
+        let _ = (access, distance);
         None
     }
 
-    /// The statement that ends a function of this text, if it needs one.
+    /// The last statement of a function with this text, if it needs one.
     fn tail(&self, function: &str) -> Option<&'static str> {
         let _ = function;
         None
     }
 
-    /// The statement that stores a value at a place.
-    fn store(&self, place: &Place, value: &Value) -> Option<String>;
+    /// The statement that stores a value.
+    fn store(&self, access: &Access, value: &Value) -> Option<String>;
 
-    /// The statement that no thread passes before all are there.
+    /// The barrier of a group.
     fn barrier(&self) -> Option<&'static str>;
 
-    /// The statement that gives a value a name; a variable may change.
+    /// The declaration of a name with a value; `is_variable` if it may be assigned to.
     fn declare(&self, kind: &str, name: &str, value: &str, is_variable: bool) -> String {
         let _ = is_variable;
         format!("{kind} {name} = {value};")
     }
 
-    /// The statement that names a variable which changes only around inner loops.
+    /// The declaration of a variable that is assigned to only outside of inner loops.
     fn declare_outer(&self, kind: &str, name: &str, value: &str) -> String {
         self.declare(kind, name, value, true)
     }
 
-    /// The head of a loop.
-    fn count(&self, kind: &str, name: &str, end: &str) -> String {
+    /// The header of a loop.
+    fn loop_header(&self, kind: &str, name: &str, end: &str) -> String {
         format!("for ({kind} {name} = 0; {name} < {end}; {name}++) {{")
     }
 
-    /// The statements that name what is loaded where the gate is open, and zero where it is shut.
-    fn gated(&self, kind: &str, name: &str, gate: &str, loaded: &str, zero: &str) -> Vec<String> {
+    /// The declaration of a loaded value that is zero where the gate is false.
+    fn gated_load(
+        &self,
+        kind: &str,
+        name: &str,
+        gate: &str,
+        loaded: &str,
+        zero: &str,
+    ) -> Vec<String> {
         vec![self.declare(kind, name, &format!("({gate}?{loaded}:{zero})"), false)]
     }
 
-    /// The value in the form in which a variable holds it.
-    fn settled(&self, value: &Value) -> Text {
+    /// The value in the representation that variables and memory have.
+    fn canonical(&self, value: &Value) -> Text {
         Text { text: value.text.to_string(), mask_bytes: value.mask_bytes }
     }
 }

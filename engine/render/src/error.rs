@@ -1,27 +1,27 @@
-//! What a renderer refuses.
+//! Reasons why a kernel cannot be rendered.
 
 use gradiff_graph::{DType, Op};
 
-/// Why a kernel has no text.
+/// The reason why a kernel cannot be rendered.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// The op is not one of a linear kernel, or the language lacks it for this dtype.
-    #[error("kernel {kernel}, uop {position}: {language} has no {op}{}", of(*.dtype, *.lanes))]
+    /// The op is not an op of linear kernels, or the language does not have it for this dtype.
+    #[error("kernel {kernel}, uop {position}: {language} has no {op}{}", typed(*.dtype, *.lanes))]
     Unsupported {
         /// The language.
         language: &'static str,
         /// The name of the kernel.
         kernel: String,
-        /// The uop's place in the list.
+        /// Index of the uop in the list.
         position: usize,
-        /// What it does.
+        /// The op of the uop.
         op: Op,
-        /// The type of its first source, or its own.
+        /// The type of the uop's first source; of the uop itself if it has no source.
         dtype: DType,
-        /// How many lanes of it.
+        /// The number of lanes.
         lanes: u8,
     },
-    /// The language has no such type of values, or none that arrays may have.
+    /// The language does not have this type, or not as an element type of arrays.
     #[error(
         "kernel {kernel}: {language} has no arrays or values of {dtype}; cast to a type that it \
          has, or choose another device"
@@ -34,13 +34,15 @@ pub enum Error {
         /// The type.
         dtype: DType,
     },
-    /// The name of the kernel is no identifier.
-    #[error("kernel name `{0}` is no identifier: letters, digits and _ only, no digit first")]
+    /// The name of the kernel is not an identifier.
+    #[error(
+        "kernel name `{0}` is not an identifier: only letters, digits and _, and no digit first"
+    )]
     Name(String),
 }
 
-/// ` of f32x4`; nothing for what is of no value.
-fn of(dtype: DType, lanes: u8) -> String {
+/// Operand type for the message, as ` of f32x4`; empty for void.
+fn typed(dtype: DType, lanes: u8) -> String {
     match (dtype, lanes) {
         (DType::Void, _) => String::new(),
         (_, 1) => format!(" of {dtype}"),

@@ -1,72 +1,74 @@
-//! The functions and types that a text uses, found by their names and written out in the order in
-//! which they need each other; and the functions over single values that the languages of C's
-//! family share.
+//! Helper functions and types of the prelude. Those that a text uses are found by name and defined
+//! in dependency order. Here are also the scalar helpers that the C-like languages share.
 
 use std::collections::BTreeSet;
 
 use gradiff_graph::{DType, Op};
 
-use crate::scalar::{Words, as_unsigned};
+use crate::scalar::{ScalarSyntax, as_unsigned};
 
-/// The definitions of all words of a text that `definition` knows, and of what those use.
+/// Returns the definitions of all helpers that a text uses, dependencies first. `definition` gives
+/// the definition of a word if it is a helper.
 pub(crate) fn collect(text: &str, definition: &dyn Fn(&str) -> Option<String>) -> String {
-    let mut found = Found { seen: BTreeSet::new(), out: String::new(), definition };
-    found.need_all(text);
-    found.out
+    let mut collector = Collector { seen: BTreeSet::new(), out: String::new(), definition };
+    collector.add_used(text);
+    collector.out
 }
 
-struct Found<'a> {
+struct Collector<'a> {
     seen: BTreeSet<String>,
     out: String,
     definition: &'a dyn Fn(&str) -> Option<String>,
 }
 
-impl Found<'_> {
-    fn need_all(&mut self, text: &str) {
+impl Collector<'_> {
+    fn add_used(&mut self, text: &str) {
         for word in text.split(|c: char| c != '_' && !c.is_ascii_alphanumeric()) {
             if word.len() < 4 || self.seen.contains(word) {
                 continue;
             }
             self.seen.insert(word.to_string());
             if let Some(definition) = (self.definition)(word) {
-                self.need_all(&definition);
+                self.add_used(&definition);
                 self.out.push_str(&definition);
             }
         }
     }
 }
 
-/// The parts of a word like `max_f32x4`: what it does, the type of a lane, how many.
+/// Splits a name like `max_f32x4` into function, lane type and number of lanes.
 pub(crate) fn parse_vector(word: &str) -> Option<(&str, DType, u8)> {
     let (function, kind) = word.rsplit_once('_')?;
     let (dtype, lanes) = kind.split_once('x')?;
     Some((function, DType::from_name(dtype)?, lanes.parse().ok()?))
 }
 
-/// A function of the family: total, no division traps, no conversion is undefined.
-pub(crate) fn function(words: &Words, name: &str) -> Option<String> {
+/// Returns the definition of a scalar helper of the C-like languages. Helpers are total: no
+/// division traps, no conversion is undefined.
+pub(crate) fn function(syntax: &ScalarSyntax, name: &str) -> Option<String> {
     let (first, last) = name.rsplit_once('_')?;
     let (kind, parameters, body) = match (first.split_once('_'), DType::from_name(last)) {
-        (None, Some(dtype)) => of_one_type(words, first, dtype)?,
-        (Some((to, "from")), Some(from)) => conversion(words, DType::from_name(to)?, from)?,
-        (Some((from, "to")), Some(to)) => conversion(words, to, DType::from_name(from)?)?,
-        (Some((to, "odd")), Some(from)) => rounding(words, DType::from_name(to)?, from)?,
+        (None, Some(dtype)) => arithmetic(syntax, first, dtype)?,
+        (Some((to, "from")), Some(from)) => conversion(syntax, DType::from_name(to)?, from)?,
+        (Some((from, "to")), Some(to)) => conversion(syntax, to, DType::from_name(from)?)?,
+        (Some((to, "odd")), Some(from)) => rounding(syntax, DType::from_name(to)?, from)?,
         _ => return None,
     };
-    Some(format!("{}{kind} {name}({parameters}) {{\n{body}}}\n", words.function))
+    Some(format!("{}{kind} {name}({parameters}) {{\n{body}}}\n", syntax.function))
 }
 
+/// Return type, parameters and body.
 type Function = (&'static str, String, String);
 
-/// Division: a divisor of 0 gives some value; the smallest value by -1 wraps. The larger and the
-/// smaller one: NaN if either is. Product and sum.
-fn of_one_type(words: &Words, name: &str, dtype: DType) -> Option<Function> {
-    let t = (words.type_name)(dtype);
+/// Integer division (by 0: some value; of the smallest value by -1: wraps), maximum and minimum
+/// (NaN if either operand is NaN) and multiply-add.
+fn arithmetic(syntax: &ScalarSyntax, name: &str, dtype: DType) -> Option<Function> {
+    let t = (syntax.type_name)(dtype);
     let (op, id) = (Op::from_name(name)?, dtype.name());
     let (is_float, is_signed) = (dtype.is_float(), dtype.is_signed());
     let body = match (op, is_float) {
         (Op::CDiv, false) if is_signed => {
-            let u = (words.type_name)(as_unsigned(dtype));
+            let u = (syntax.type_name)(as_unsigned(dtype));
             format!("  return y == -1 ? ({t})(({u})0 - ({u})x) : y ? ({t})(x / y) : 0;\n")
         }
         (Op::CDiv, false) => format!("  return y ? ({t})(x / y) : 0;\n"),
@@ -86,21 +88,21 @@ fn of_one_type(words: &Words, name: &str, dtype: DType) -> Option<Function> {
         (Op::Min, false) => "  return y < x ? y : x;\n".into(),
         (Op::Max, true) => "  return x > y || x != x ? x : y;\n".into(),
         (Op::Min, true) => "  return x < y || x != x ? x : y;\n".into(),
-        (Op::MulAcc, true) => (words.fused)(dtype),
+        (Op::MulAcc, true) => (syntax.fma_body)(dtype),
         _ => return None,
     };
     let third = if op == Op::MulAcc { format!(", {t} z") } else { String::new() };
     Some((t, format!("{t} x, {t} y{third}"), body))
 }
 
-/// From a float to an integer: cut toward zero, 0 where the range is left. 16-bit floats: their
-/// bits.
-fn conversion(words: &Words, to: DType, from: DType) -> Option<Function> {
-    let (t, s) = ((words.type_name)(to), (words.type_name)(from));
-    let u32 = (words.type_name)(DType::U32);
+/// Conversions. Floats are truncated toward zero to integers, and give 0 if out of range. 16-bit
+/// floats are represented by their bits.
+fn conversion(syntax: &ScalarSyntax, to: DType, from: DType) -> Option<Function> {
+    let (t, s) = ((syntax.type_name)(to), (syntax.type_name)(from));
+    let u32 = (syntax.type_name)(DType::U32);
     let body = match (from, to) {
         (DType::F32 | DType::F64, _) if to.is_int() => {
-            format!("  return {} ? ({t})x : 0;\n", inside(from, to, "&&"))
+            format!("  return {} ? ({t})x : 0;\n", in_range(from, to, "&&"))
         }
         (DType::F16, DType::F32) => format!(
             "  {u32} sign = ({u32})(x & 0x8000u) << 16, exponent = x >> 10 & 31u, \
@@ -110,8 +112,8 @@ fn conversion(words: &Words, to: DType, from: DType) -> Option<Function> {
              fraction << 13);\n  \
              return f32_from_bits(sign | f32_bits((float)fraction * 0x1p-24f));\n"
         ),
-        // 65520 and more are infinite. Below 2^-14: neighbours of 0.5 are 2^-24 apart, as these
-        // are.
+        // Values from 65520 round to infinity. Below 2^-14 f16 has a spacing of 2^-24, which is
+        // that of f32 at 0.5: adding 0.5 rounds.
         (DType::F32, DType::F16) => format!(
             "  {u32} bits = f32_bits(x), sign = bits >> 16 & 0x8000u, m = bits & 0x7fffffffu;\n  \
              if (m > 0x7f800000u) return ({t})(sign | 0x7e00u | (m >> 13 & 1023u));\n  \
@@ -134,25 +136,26 @@ fn conversion(words: &Words, to: DType, from: DType) -> Option<Function> {
     Some((t, format!("{s} x"), body))
 }
 
-/// Whether a float x lies in the range of an integer type after it is cut toward zero.
-pub(crate) fn inside(from: DType, to: DType, and: &str) -> String {
+/// Condition that a float `x`, truncated toward zero, is in the range of an integer type. `and` is
+/// the operator that joins the two bounds.
+pub(crate) fn in_range(from: DType, to: DType, and: &str) -> String {
     let f = if from == DType::F32 { "f" } else { "" };
     let bits = to.bits() - u32::from(to.is_signed());
-    // One below the smallest value is a float only where there are bits enough.
-    let is_exact = bits < if from == DType::F32 { 24 } else { 53 };
-    let above = match (to.is_signed(), is_exact) {
+    // The smallest value minus 1 is a float only if the mantissa has enough bits.
+    let is_lower_bound_exact = bits < if from == DType::F32 { 24 } else { 53 };
+    let lower_bound = match (to.is_signed(), is_lower_bound_exact) {
         (false, _) => format!("x > -1.0{f}"),
         (true, true) => format!("x > -{}.0{f}", (1u64 << bits) + 1),
         (true, false) => format!("x >= -0x1p{bits}{f}"),
     };
-    format!("({above}) {and} (x < 0x1p{bits}{f})")
+    format!("({lower_bound}) {and} (x < 0x1p{bits}{f})")
 }
 
-/// Rounding to odd: a later rounding to fewer bits is the only one that counts.
-fn rounding(words: &Words, to: DType, from: DType) -> Option<Function> {
-    let (t, s) = ((words.type_name)(to), (words.type_name)(from));
-    let (u32, u64) = ((words.type_name)(DType::U32), (words.type_name)(DType::U64));
-    let i64 = (words.type_name)(DType::I64);
+/// Conversions that round to odd, so that a later rounding to fewer bits is not a double rounding.
+fn rounding(syntax: &ScalarSyntax, to: DType, from: DType) -> Option<Function> {
+    let (t, s) = ((syntax.type_name)(to), (syntax.type_name)(from));
+    let (u32, u64) = ((syntax.type_name)(DType::U32), (syntax.type_name)(DType::U64));
+    let i64 = (syntax.type_name)(DType::I64);
     let body = match (to, from) {
         (DType::F32, DType::F64) => format!(
             "  float nearest = (float)x;\n  {u32} bits = f32_bits(nearest);\n  \

@@ -31,20 +31,21 @@ pub use wgsl::{wgsl, wgsl_core, wgsl_prelude};
 
 use gradiff_graph::{DType, Linear};
 
-/// A language that kernels can be written in.
+/// A language that kernels can be rendered in.
 pub struct Language {
-    /// Its word on the command line.
+    /// The name of the language on the command line.
     pub name: &'static str,
-    /// The ending of its files, without the dot.
+    /// The file extension, without the dot.
     pub extension: &'static str,
-    /// Gives the text of one kernel, without the prelude.
+    /// Renders one kernel, without the prelude.
     pub render: fn(&Linear) -> Result<String, Error>,
-    /// Gives the text that stands once before these kernels in a file.
+    /// Returns the prelude of a file with these kernels.
     pub prelude: fn(&str) -> String,
-    /// Whether global and local ranges are groups and threads, with local memory and barriers.
-    /// Where they are not, they are loops.
+    /// Whether global and local ranges become groups and threads, with local memory and barriers.
+    /// Otherwise they are loops.
     pub has_groups: bool,
-    /// How many elements of a type one load or store may take, a power of two; 1 for none.
+    /// The maximal number of elements of one load or store of a type, a power of two; 1 if there
+    /// are no vectors of it.
     pub lanes_max: fn(DType) -> u8,
     /// Whether elementwise ops take vectors of a type.
     pub has_vector_alu: fn(DType) -> bool,
@@ -95,7 +96,7 @@ pub const LANGUAGES: &[Language] = &[
         prelude: wgsl_prelude,
         has_groups: true,
         lanes_max: |dtype| wgsl::lanes_max(wgsl_types::EXTENDED, dtype),
-        has_vector_alu: |dtype| wgsl_types::EXTENDED.is_own(dtype),
+        has_vector_alu: |dtype| wgsl_types::EXTENDED.is_native(dtype),
     },
     Language {
         name: "wgsl-core",
@@ -104,7 +105,7 @@ pub const LANGUAGES: &[Language] = &[
         prelude: wgsl_prelude,
         has_groups: true,
         lanes_max: |dtype| wgsl::lanes_max(wgsl_types::CORE, dtype),
-        has_vector_alu: |dtype| wgsl_types::CORE.is_own(dtype),
+        has_vector_alu: |dtype| wgsl_types::CORE.is_native(dtype),
     },
     Language {
         name: "llvm",

@@ -1,10 +1,10 @@
 //! LLVM IR with opaque pointers (LLVM 15 and later). One function per kernel:
 //! `define void @NAME(ptr noalias %data0, ...)`.
 //!
-//! Value n of the list is `%v{n}`. Loops are basic blocks with a phi for the counter; accumulators
-//! are memory of the stack, which `mem2reg` makes values. Vectors are those of the language. No
-//! op has flags that would allow more than it means. A bool is i1, and a byte in memory; bf16 is
-//! its bits. A group's ranges are loops, so that a kernel with a barrier is refused.
+//! Loops are basic blocks with a phi for the counter; accumulators are allocas, which `mem2reg`
+//! promotes. Vectors are LLVM's. No instruction has flags that permit other results (no nsw, no
+//! fast-math). A bool is i1, and a byte in memory; bf16 is held as its bits. The ranges of groups
+//! are loops, so kernels with barriers are refused.
 
 use std::collections::BTreeSet;
 
@@ -12,13 +12,14 @@ use gradiff_graph::{Arg, DType, Instruction, Linear, Op};
 
 use crate::Error;
 use crate::helpers::collect;
-use crate::llvm_alu::{Lanes, alu, constant, own, type_of};
+use crate::llvm_alu::{Signature, alu, constant, helper, type_of};
 use crate::writer::{check_name, stored_slots, unsupported};
 
-/// The text of one kernel.
+/// Renders a kernel.
 ///
 /// # Errors
-/// If a uop is not of the linear level or has no text in LLVM IR, or the name is no identifier.
+/// If a uop is not an op of linear kernels or unsupported in LLVM IR, or the name is not an
+/// identifier.
 pub fn llvm(linear: &Linear) -> Result<String, Error> {
     check_name(&linear.name)?;
     let mut writer = Writer {
@@ -28,7 +29,7 @@ pub fn llvm(linear: &Linear) -> Result<String, Error> {
         names: vec![String::new(); linear.uops.len()],
     };
     for position in 0..linear.uops.len() {
-        writer.uop(position).ok_or_else(|| unsupported("LLVM IR", linear, position))?;
+        writer.write_uop(position).ok_or_else(|| unsupported("LLVM IR", linear, position))?;
     }
     let parameters = writer.parameters().join(", ");
     let (entry, body) = (&writer.entry, &writer.body.text);
@@ -36,9 +37,9 @@ pub fn llvm(linear: &Linear) -> Result<String, Error> {
     Ok(format!("define void @{name}({parameters}) {{\nentry:\n{entry}{body}  ret void\n}}\n"))
 }
 
-/// What stands once before these kernels in a file: the functions that they call.
+/// Returns the prelude of a file with these kernels: the functions that they call.
 pub fn llvm_prelude(kernels: &str) -> String {
-    let functions = collect(kernels, &own);
+    let functions = collect(kernels, &helper);
     let lines = kernels.lines().chain(functions.lines());
     let declarations: BTreeSet<String> = lines.filter_map(declaration).collect();
     let declarations: Vec<String> = declarations.into_iter().collect();
@@ -51,7 +52,7 @@ fn declaration(line: &str) -> Option<String> {
     let (kind, call) = call.split_once(" @llvm.")?;
     let (name, arguments) = call.split_once('(')?;
     let arguments = arguments.strip_suffix(')')?;
-    // A constant vector has commas of its own; all arguments of an intrinsic have one type.
+    // A constant vector contains commas; all arguments of an intrinsic have the same type.
     let first = match arguments.strip_prefix('<') {
         Some(vector) => format!("<{}>", vector.split_once('>')?.0),
         None => arguments.split_once(' ')?.0.to_string(),
@@ -67,7 +68,7 @@ fn declaration(line: &str) -> Option<String> {
     Some(format!("declare {kind} @llvm.{name}({arguments})\n"))
 }
 
-/// Statements, names for their values, and the block that they stand in.
+/// A sequence of instructions, with the names of their results and the current basic block.
 #[derive(Default)]
 pub(crate) struct Body {
     pub(crate) text: String,
@@ -83,7 +84,7 @@ impl Body {
         self.text.push('\n');
     }
 
-    /// The name of the value of a statement.
+    /// Appends an instruction and returns the name of its result.
     pub(crate) fn value(&mut self, text: &str) -> String {
         let name = format!("%t{}", self.count);
         self.count += 1;
@@ -104,9 +105,9 @@ impl Body {
 struct Writer<'a> {
     linear: &'a Linear,
     body: Body,
-    /// What stands first: memory of the stack.
+    /// The allocas, at the beginning of the entry block.
     entry: String,
-    /// How each value is written.
+    /// The operand text of each uop's value.
     names: Vec<String>,
 }
 
@@ -129,7 +130,7 @@ impl Writer<'_> {
         Some((self.names.get(position)?, &self.linear.uops[position]))
     }
 
-    /// The value of a source: that of an accumulator is loaded.
+    /// The value of a source. Accumulators are loaded.
     fn value(&mut self, uop: &Instruction, number: usize) -> Option<String> {
         let position = *uop.src.get(number)? as usize;
         let source = &self.linear.uops[position];
@@ -143,7 +144,7 @@ impl Writer<'_> {
         })
     }
 
-    fn uop(&mut self, position: usize) -> Option<()> {
+    fn write_uop(&mut self, position: usize) -> Option<()> {
         let uop = &self.linear.uops[position];
         let kind = type_of(uop.dtype, uop.lanes);
         self.names[position] = match (uop.op, &uop.arg) {
@@ -158,8 +159,8 @@ impl Writer<'_> {
             }
             (Op::Index, _) => self.index(uop)?,
             (Op::Sink, _) => String::new(),
-            (Op::Range, _) => self.open(position)?,
-            (Op::EndRange, _) => self.close(*uop.src.first()?)?,
+            (Op::Range, _) => self.open_loop(position)?,
+            (Op::EndRange, _) => self.close_loop(*uop.src.first()?)?,
             (Op::DefineAcc, _) => {
                 let (name, start) = (format!("%acc{position}"), self.value(uop, 0)?);
                 self.entry += &format!("  {name} = alloca {kind}\n");
@@ -182,32 +183,32 @@ impl Writer<'_> {
                 let kind = type_of(source.dtype, source.lanes);
                 self.body.value(&format!("extractelement {kind} {value}, i64 {lane}"))
             }
-            (op, _) if op.is_elementwise() => self.computed(uop)?,
+            (op, _) if op.is_elementwise() => self.elementwise(uop)?,
             _ => return None,
         };
         Some(())
     }
 
-    fn computed(&mut self, uop: &Instruction) -> Option<String> {
+    fn elementwise(&mut self, uop: &Instruction) -> Option<String> {
         let values = (0..uop.src.len()).map(|number| self.value(uop, number));
         let src: Vec<String> = values.collect::<Option<_>>()?;
         let first = if uop.op == Op::Where { 1 } else { 0 };
         let (_, source) = self.source(uop, first)?;
-        let lanes = Lanes { from: source.dtype, to: uop.dtype, count: uop.lanes };
-        alu(&mut self.body, uop.op, lanes, &src)
+        let signature = Signature { from: source.dtype, to: uop.dtype, lanes: uop.lanes };
+        alu(&mut self.body, uop.op, signature, &src)
     }
 
     fn index(&mut self, uop: &Instruction) -> Option<String> {
-        let at = self.value(uop, 1)?;
+        let index = self.value(uop, 1)?;
         let (array, _) = self.source(uop, 0)?;
-        let (_, index) = self.source(uop, 1)?;
-        let (element, kind) = (memory_type(uop.dtype, 1), type_of(index.dtype, 1));
-        let text = format!("getelementptr inbounds {element}, ptr {array}, {kind} {at}");
+        let (_, index_uop) = self.source(uop, 1)?;
+        let (element, kind) = (memory_type(uop.dtype, 1), type_of(index_uop.dtype, 1));
+        let text = format!("getelementptr inbounds {element}, ptr {array}, {kind} {index}");
         Some(self.body.value(&text))
     }
 
-    /// The first block of a loop; it is left at once if there are no steps.
-    fn open(&mut self, position: usize) -> Option<String> {
+    /// Writes the header block of a loop, which tests the counter, so that the trip count may be 0.
+    fn open_loop(&mut self, position: usize) -> Option<String> {
         let uop = &self.linear.uops[position];
         let (kind, end) = (type_of(uop.dtype, 1), self.value(uop, 0)?);
         let (name, before) = (format!("%ridx{position}"), self.body.block().to_string());
@@ -223,7 +224,7 @@ impl Writer<'_> {
         Some(name)
     }
 
-    fn close(&mut self, range: u32) -> Option<String> {
+    fn close_loop(&mut self, range: u32) -> Option<String> {
         let kind = type_of(self.linear.uops[range as usize].dtype, 1);
         self.body.line(&format!("br label %latch{range}"));
         self.body.label(&format!("latch{range}"));
@@ -233,7 +234,7 @@ impl Writer<'_> {
         Some(String::new())
     }
 
-    /// The gate of the index that is source 0, if it has one.
+    /// The gate of a load's or store's index, if it has one.
     fn gate(&mut self, uop: &Instruction) -> Option<String> {
         let linear = self.linear;
         let index = &linear.uops[*uop.src.first()? as usize];
@@ -242,7 +243,7 @@ impl Writer<'_> {
 
     fn load(&mut self, position: usize) -> Option<String> {
         let uop = &self.linear.uops[position];
-        let place = self.value(uop, 0)?;
+        let pointer = self.value(uop, 0)?;
         let (kind, memory) = (type_of(uop.dtype, uop.lanes), memory_type(uop.dtype, uop.lanes));
         let align = uop.dtype.size_bytes();
         let (gate, before) = (self.gate(uop), self.body.block().to_string());
@@ -250,7 +251,7 @@ impl Writer<'_> {
             self.body.line(&format!("br i1 {gate}, label %open{position}, label %shut{position}"));
             self.body.label(&format!("open{position}"));
         }
-        let mut value = self.body.value(&format!("load {memory}, ptr {place}, align {align}"));
+        let mut value = self.body.value(&format!("load {memory}, ptr {pointer}, align {align}"));
         if uop.dtype == DType::Bool {
             value = self.body.value(&format!("icmp ne {memory} {value}, zeroinitializer"));
         }
@@ -265,14 +266,14 @@ impl Writer<'_> {
 
     fn store(&mut self, position: usize) -> Option<String> {
         let uop = &self.linear.uops[position];
-        let (place, mut value) = (self.value(uop, 0)?, self.value(uop, 1)?);
+        let (pointer, mut value) = (self.value(uop, 0)?, self.value(uop, 1)?);
         let (_, stored) = self.source(uop, 1)?;
         let (dtype, lanes) = (stored.dtype, stored.lanes);
         let (kind, memory) = (type_of(dtype, lanes), memory_type(dtype, lanes));
         if dtype == DType::Bool {
             value = self.body.value(&format!("zext {kind} {value} to {memory}"));
         }
-        let store = format!("store {memory} {value}, ptr {place}, align {}", dtype.size_bytes());
+        let store = format!("store {memory} {value}, ptr {pointer}, align {}", dtype.size_bytes());
         match self.gate(uop) {
             Some(gate) => {
                 let (open, shut) = (format!("open{position}"), format!("shut{position}"));
@@ -309,7 +310,7 @@ fn memory_type(dtype: DType, lanes: u8) -> String {
     type_of(if dtype == DType::Bool { DType::U8 } else { dtype }, lanes)
 }
 
-/// How many elements a load takes at most.
+/// Returns the maximal number of elements of a load or store.
 pub(crate) fn lanes_max(_dtype: DType) -> u8 {
     64
 }

@@ -1,23 +1,23 @@
-//! Elementwise ops in LLVM IR, of one lane or many: a table from op to instructions. Nothing is
-//! poison: shifts are cut to the width, division is guarded, casts from floats saturate.
+//! Elementwise ops in LLVM IR, scalar or vector: a table from op to instructions. No result is
+//! poison: shift amounts are masked to the width, division is guarded, casts from floats saturate.
 
 use gradiff_graph::{Constant, DType, Op};
 
 use crate::llvm::Body;
 use crate::scalar::is_half;
 
-/// What an op takes and gives.
+/// The operand and result types of an op.
 #[derive(Clone, Copy)]
-pub(crate) struct Lanes {
-    /// The type of the sources; of `Where` that of the values.
+pub(crate) struct Signature {
+    /// The type of the sources; for `Where` that of the two values.
     pub(crate) from: DType,
     /// The type of the result.
     pub(crate) to: DType,
-    /// How many lanes.
-    pub(crate) count: u8,
+    /// The number of lanes.
+    pub(crate) lanes: u8,
 }
 
-/// The name of a type.
+/// The name of a scalar or vector type.
 pub(crate) fn type_of(dtype: DType, lanes: u8) -> String {
     let name = element(dtype);
     if lanes == 1 { name.to_string() } else { format!("<{lanes} x {name}>") }
@@ -37,7 +37,7 @@ fn element(dtype: DType) -> &'static str {
     }
 }
 
-/// A constant of exactly these bits; an f32 is written as the f64 of its value.
+/// A constant of exactly these bits. LLVM writes an f32 as the f64 of the same value.
 pub(crate) fn constant(value: Constant) -> String {
     let bits = value.bits();
     match value.dtype() {
@@ -55,59 +55,59 @@ pub(crate) fn constant(value: Constant) -> String {
 }
 
 /// A constant in all lanes.
-fn all(value: Constant, lanes: u8) -> String {
+fn splat(value: Constant, lanes: u8) -> String {
     if lanes == 1 {
         return constant(value);
     }
-    let (kind, one) = (element(value.dtype()), constant(value));
-    let lanes = vec![format!("{kind} {one}"); lanes.into()];
+    let (kind, text) = (element(value.dtype()), constant(value));
+    let lanes = vec![format!("{kind} {text}"); lanes.into()];
     format!("<{}>", lanes.join(", "))
 }
 
-/// `value` of i-width of the type `dtype` in all lanes.
-fn int(dtype: DType, value: i128, lanes: u8) -> String {
-    all(Constant::int(dtype, value), lanes)
+/// An integer of a type in all lanes.
+fn int_splat(dtype: DType, value: i128, lanes: u8) -> String {
+    splat(Constant::int(dtype, value), lanes)
 }
 
-/// The name of the value of an op; `None` if there is no such op.
-pub(crate) fn alu(body: &mut Body, op: Op, lanes: Lanes, src: &[String]) -> Option<String> {
-    let kind = type_of(lanes.from, lanes.count);
+/// Writes an op and returns the name of its result; `None` if the op is unsupported.
+pub(crate) fn alu(body: &mut Body, op: Op, signature: Signature, src: &[String]) -> Option<String> {
+    let kind = type_of(signature.from, signature.lanes);
     match op {
-        Op::Cast => cast(body, lanes, &src[0]),
-        Op::Bitcast => bitcast(body, lanes, &src[0]),
+        Op::Cast => cast(body, signature, &src[0]),
+        Op::Bitcast => bitcast(body, signature, &src[0]),
         Op::Where => {
-            let gate = type_of(DType::Bool, lanes.count);
+            let gate = type_of(DType::Bool, signature.lanes);
             let (x, y) = (&src[1], &src[2]);
             Some(body.value(&format!("select {gate} {}, {kind} {x}, {kind} {y}", src[0])))
         }
-        _ if lanes.from == DType::Bool => bool_op(body, op, lanes, src),
-        _ if is_half(lanes.from) => half_op(body, op, lanes, src),
-        _ if lanes.from.is_float() => float_op(body, op, lanes.from, lanes.count, src),
-        _ => int_op(body, op, lanes, src),
+        _ if signature.from == DType::Bool => bool_op(body, op, signature, src),
+        _ if is_half(signature.from) => half_op(body, op, signature, src),
+        _ if signature.from.is_float() => float_op(body, op, signature.from, signature.lanes, src),
+        _ => int_op(body, op, signature, src),
     }
 }
 
-fn bitcast(body: &mut Body, lanes: Lanes, x: &str) -> Option<String> {
-    let Lanes { from, to, count } = lanes;
+fn bitcast(body: &mut Body, signature: Signature, x: &str) -> Option<String> {
+    let Signature { from, to, lanes } = signature;
     if from != to && (from.bits() != to.bits() || [from, to].contains(&DType::Bool)) {
         return None;
     }
     if element(from) == element(to) {
         return Some(x.to_string());
     }
-    let (from, to) = (type_of(from, count), type_of(to, count));
+    let (from, to) = (type_of(from, lanes), type_of(to, lanes));
     Some(body.value(&format!("bitcast {from} {x} to {to}")))
 }
 
-fn bool_op(body: &mut Body, op: Op, lanes: Lanes, src: &[String]) -> Option<String> {
-    let kind = type_of(DType::Bool, lanes.count);
+fn bool_op(body: &mut Body, op: Op, signature: Signature, src: &[String]) -> Option<String> {
+    let kind = type_of(DType::Bool, signature.lanes);
     let word = match op {
         Op::Neg => return Some(src[0].clone()),
         Op::Add | Op::Max | Op::Or => "or",
         Op::Mul | Op::Min | Op::And => "and",
         Op::Sub | Op::CmpNe | Op::Xor => "xor",
         Op::CmpLt => {
-            let one = all(Constant::one(DType::Bool), lanes.count);
+            let one = splat(Constant::one(DType::Bool), signature.lanes);
             let not = body.value(&format!("xor {kind} {}, {one}", src[0]));
             return Some(body.value(&format!("and {kind} {not}, {}", src[1])));
         }
@@ -116,40 +116,40 @@ fn bool_op(body: &mut Body, op: Op, lanes: Lanes, src: &[String]) -> Option<Stri
     Some(body.value(&format!("{word} {kind} {}, {}", src[0], src[1])))
 }
 
-/// Done in f32 and rounded.
-fn half_op(body: &mut Body, op: Op, lanes: Lanes, src: &[String]) -> Option<String> {
-    let (half, f32) = (lanes.from, DType::F32);
+/// Renders an op of a 16-bit float, computed in f32 and rounded.
+fn half_op(body: &mut Body, op: Op, signature: Signature, src: &[String]) -> Option<String> {
+    let (half, f32) = (signature.from, DType::F32);
     let mut wide = Vec::with_capacity(src.len());
     for x in src {
-        wide.push(cast(body, Lanes { to: f32, ..lanes }, x)?);
+        wide.push(cast(body, Signature { to: f32, ..signature }, x)?);
     }
-    let value = float_op(body, op, f32, lanes.count, &wide)?;
+    let value = float_op(body, op, f32, signature.lanes, &wide)?;
     match op.is_comparison() {
         true => Some(value),
-        false => cast(body, Lanes { from: f32, to: half, count: lanes.count }, &value),
+        false => cast(body, Signature { from: f32, to: half, lanes: signature.lanes }, &value),
     }
 }
 
 fn float_op(body: &mut Body, op: Op, dtype: DType, lanes: u8, src: &[String]) -> Option<String> {
     let kind = type_of(dtype, lanes);
-    let two = |word: &str| format!("{word} {kind} {}, {}", src[0], src[1]);
+    let binary = |word: &str| format!("{word} {kind} {}, {}", src[0], src[1]);
     let text = match op {
         Op::Neg => format!("fneg {kind} {}", src[0]),
-        Op::Add => two("fadd"),
-        Op::Sub => two("fsub"),
-        Op::Mul => two("fmul"),
-        Op::FDiv => two("fdiv"),
-        Op::CmpLt => two("fcmp olt"),
-        Op::CmpNe => two("fcmp une"),
+        Op::Add => binary("fadd"),
+        Op::Sub => binary("fsub"),
+        Op::Mul => binary("fmul"),
+        Op::FDiv => binary("fdiv"),
+        Op::CmpLt => binary("fcmp olt"),
+        Op::CmpNe => binary("fcmp une"),
         Op::Recip => {
-            let one = all(Constant::one(dtype), lanes);
-            format!("fdiv {kind} {one}, {}", src[0])
+            let ones = splat(Constant::one(dtype), lanes);
+            format!("fdiv {kind} {ones}, {}", src[0])
         }
         Op::Exp2 | Op::Log2 | Op::Sin | Op::Sqrt | Op::Pow => call(op.name(), dtype, lanes, src),
         Op::MulAcc => call("fma", dtype, lanes, src),
         Op::Max | Op::Min => {
             let order = if op == Op::Max { "ogt" } else { "olt" };
-            let first = body.value(&two(&format!("fcmp {order}")));
+            let first = body.value(&binary(&format!("fcmp {order}")));
             let nan = body.value(&format!("fcmp uno {kind} {}, {}", src[0], src[0]));
             let bools = type_of(DType::Bool, lanes);
             let either = body.value(&format!("or {bools} {first}, {nan}"));
@@ -160,7 +160,7 @@ fn float_op(body: &mut Body, op: Op, dtype: DType, lanes: u8, src: &[String]) ->
     Some(body.value(&text))
 }
 
-/// `v4f32` and the like, as in the names of intrinsics.
+/// The type in the names of intrinsics, as `v4f32`.
 fn suffix(dtype: DType, lanes: u8) -> String {
     let name = match dtype {
         DType::F16 | DType::F32 | DType::F64 => format!("f{}", dtype.bits()),
@@ -175,34 +175,34 @@ fn call(function: &str, dtype: DType, lanes: u8, src: &[String]) -> String {
     format!("call {kind} @llvm.{function}.{}({})", suffix(dtype, lanes), arguments.join(", "))
 }
 
-fn int_op(body: &mut Body, op: Op, lanes: Lanes, src: &[String]) -> Option<String> {
-    let (dtype, count) = (lanes.from, lanes.count);
-    let kind = type_of(dtype, count);
+fn int_op(body: &mut Body, op: Op, signature: Signature, src: &[String]) -> Option<String> {
+    let (dtype, lanes) = (signature.from, signature.lanes);
+    let kind = type_of(dtype, lanes);
     let sign = if dtype.is_signed() { "s" } else { "u" };
-    let two = |word: &str| format!("{word} {kind} {}, {}", src[0], src[1]);
+    let binary = |word: &str| format!("{word} {kind} {}, {}", src[0], src[1]);
     let text = match op {
-        Op::Neg => format!("sub {kind} {}, {}", int(dtype, 0, count), src[0]),
-        Op::Add => two("add"),
-        Op::Sub => two("sub"),
-        Op::Mul => two("mul"),
-        Op::And => two("and"),
-        Op::Or => two("or"),
-        Op::Xor => two("xor"),
-        Op::CmpLt => two(&format!("icmp {sign}lt")),
-        Op::CmpNe => two("icmp ne"),
+        Op::Neg => format!("sub {kind} {}, {}", int_splat(dtype, 0, lanes), src[0]),
+        Op::Add => binary("add"),
+        Op::Sub => binary("sub"),
+        Op::Mul => binary("mul"),
+        Op::And => binary("and"),
+        Op::Or => binary("or"),
+        Op::Xor => binary("xor"),
+        Op::CmpLt => binary(&format!("icmp {sign}lt")),
+        Op::CmpNe => binary("icmp ne"),
         Op::MulAcc => {
-            let product = body.value(&two("mul"));
+            let product = body.value(&binary("mul"));
             format!("add {kind} {product}, {}", src[2])
         }
         Op::Max | Op::Min => {
             let order = if op == Op::Max { "gt" } else { "lt" };
-            let first = body.value(&two(&format!("icmp {sign}{order}")));
-            let bools = type_of(DType::Bool, count);
+            let first = body.value(&binary(&format!("icmp {sign}{order}")));
+            let bools = type_of(DType::Bool, lanes);
             format!("select {bools} {first}, {kind} {}, {kind} {}", src[0], src[1])
         }
         Op::Shl | Op::Shr => {
-            let most = int(dtype, i128::from(dtype.bits()) - 1, count);
-            let amount = body.value(&format!("and {kind} {}, {most}", src[1]));
+            let mask = int_splat(dtype, i128::from(dtype.bits()) - 1, lanes);
+            let amount = body.value(&format!("and {kind} {}, {mask}", src[1]));
             let word = match (op, dtype.is_signed()) {
                 (Op::Shl, _) => "shl",
                 (_, true) => "ashr",
@@ -211,129 +211,133 @@ fn int_op(body: &mut Body, op: Op, lanes: Lanes, src: &[String]) -> Option<Strin
             format!("{word} {kind} {}, {amount}", src[0])
         }
         Op::CDiv | Op::CMod | Op::FloorDiv | Op::FloorMod => {
-            return Some(division(body, op, lanes, src));
+            return Some(division(body, op, signature, src));
         }
         _ => return None,
     };
     Some(body.value(&text))
 }
 
-/// Division: a divisor of 0 gives some value; the smallest value by -1 wraps.
-fn division(body: &mut Body, op: Op, lanes: Lanes, src: &[String]) -> String {
-    let (dtype, count, x) = (lanes.from, lanes.count, &src[0]);
-    let (kind, bools) = (type_of(dtype, count), type_of(DType::Bool, count));
-    let [zero, one, minus] = [0, 1, -1].map(|value| int(dtype, value, count));
+/// Renders a division or remainder. Division by 0 gives some value; of the smallest value by -1 it
+/// wraps.
+fn division(body: &mut Body, op: Op, signature: Signature, src: &[String]) -> String {
+    let (dtype, lanes, x) = (signature.from, signature.lanes, &src[0]);
+    let (kind, bools) = (type_of(dtype, lanes), type_of(DType::Bool, lanes));
+    let [zero, one, minus_one] = [0, 1, -1].map(|value| int_splat(dtype, value, lanes));
     let mut compare =
         |word: &str, x: &str, y: &str| body.value(&format!("icmp {word} {kind} {x}, {y}"));
     let is_zero = compare("eq", &src[1], &zero);
-    let is_minus = dtype.is_signed().then(|| compare("eq", &src[1], &minus));
+    let is_minus_one = dtype.is_signed().then(|| compare("eq", &src[1], &minus_one));
     let select = |body: &mut Body, gate: &str, x: &str, y: &str| {
         body.value(&format!("select {bools} {gate}, {kind} {x}, {kind} {y}"))
     };
     let mut divisor = select(body, &is_zero, &one, &src[1]);
-    if let Some(is_minus) = &is_minus {
-        divisor = select(body, is_minus, &one, &divisor);
+    if let Some(is_minus_one) = &is_minus_one {
+        divisor = select(body, is_minus_one, &one, &divisor);
     }
     let sign = if dtype.is_signed() { "s" } else { "u" };
     let mut binary = |word: &str, x: &str, y: &str| body.value(&format!("{word} {kind} {x}, {y}"));
-    let rest = binary(&format!("{sign}rem"), x, &divisor);
+    let remainder = binary(&format!("{sign}rem"), x, &divisor);
     let mut quotient = binary(&format!("{sign}div"), x, &divisor);
-    let Some(is_minus) = is_minus else {
-        return if matches!(op, Op::CMod | Op::FloorMod) { rest } else { quotient };
+    let Some(is_minus_one) = is_minus_one else {
+        return if matches!(op, Op::CMod | Op::FloorMod) { remainder } else { quotient };
     };
     let negated = binary("sub", &zero, x);
-    quotient = select(body, &is_minus, &negated, &quotient);
+    quotient = select(body, &is_minus_one, &negated, &quotient);
     if op == Op::CDiv || op == Op::CMod {
-        return if op == Op::CDiv { quotient } else { rest };
+        return if op == Op::CDiv { quotient } else { remainder };
     }
-    // Rounded down: one less where there is a rest of the other sign.
-    let mixed = body.value(&format!("xor {kind} {rest}, {}", src[1]));
-    let is_mixed = body.value(&format!("icmp slt {kind} {mixed}, {zero}"));
-    let is_rest = body.value(&format!("icmp ne {kind} {rest}, {zero}"));
-    let is_below = body.value(&format!("and {bools} {is_mixed}, {is_rest}"));
-    let (plain, word, by) = match op {
+    // Rounded down: one less if the remainder is not 0 and its sign is not the divisor's.
+    let sign_difference = body.value(&format!("xor {kind} {remainder}, {}", src[1]));
+    let signs_differ = body.value(&format!("icmp slt {kind} {sign_difference}, {zero}"));
+    let is_inexact = body.value(&format!("icmp ne {kind} {remainder}, {zero}"));
+    let rounds_down = body.value(&format!("and {bools} {signs_differ}, {is_inexact}"));
+    let (truncated, word, by) = match op {
         Op::FloorDiv => (quotient, "sub", one),
-        _ => (rest, "add", src[1].clone()),
+        _ => (remainder, "add", src[1].clone()),
     };
-    let lower = body.value(&format!("{word} {kind} {plain}, {by}"));
-    select(body, &is_below, &lower, &plain)
+    let lower = body.value(&format!("{word} {kind} {truncated}, {by}"));
+    select(body, &rounds_down, &lower, &truncated)
 }
 
-fn cast(body: &mut Body, lanes: Lanes, x: &str) -> Option<String> {
-    let Lanes { from, to, count } = lanes;
+fn cast(body: &mut Body, signature: Signature, x: &str) -> Option<String> {
+    let Signature { from, to, lanes } = signature;
     if from == to {
         return Some(x.to_string());
     }
-    let mut step = |word: &str, x: &str, from: DType, to: DType| {
-        body.value(&format!("{word} {} {x} to {}", type_of(from, count), type_of(to, count)))
+    let mut convert = |word: &str, x: &str, from: DType, to: DType| {
+        body.value(&format!("{word} {} {x} to {}", type_of(from, lanes), type_of(to, lanes)))
     };
     let through = |body: &mut Body, middle: DType, x: &str| {
-        let middle_value = cast(body, Lanes { to: middle, ..lanes }, x)?;
-        cast(body, Lanes { from: middle, ..lanes }, &middle_value)
+        let middle_value = cast(body, Signature { to: middle, ..signature }, x)?;
+        cast(body, Signature { from: middle, ..signature }, &middle_value)
     };
     Some(match (from, to) {
         (DType::BF16, DType::F32) => {
-            let wide = step("zext", x, DType::U16, DType::U32);
-            let sixteen = int(DType::U32, 16, count);
-            let kind = type_of(DType::U32, count);
+            let wide = convert("zext", x, DType::U16, DType::U32);
+            let sixteen = int_splat(DType::U32, 16, lanes);
+            let kind = type_of(DType::U32, lanes);
             let bits = body.value(&format!("shl {kind} {wide}, {sixteen}"));
-            let float = type_of(DType::F32, count);
+            let float = type_of(DType::F32, lanes);
             body.value(&format!("bitcast {kind} {bits} to {float}"))
         }
-        (DType::F16, DType::F32) => step("fpext", x, from, to),
+        (DType::F16, DType::F32) => convert("fpext", x, from, to),
         _ if is_half(from) => return through(body, DType::F32, x),
         (_, DType::Bool) => {
-            let zero = all(Constant::zero(from), count);
+            let zero = splat(Constant::zero(from), lanes);
             let word = if from.is_float() { "fcmp une" } else { "icmp ne" };
-            body.value(&format!("{word} {} {x}, {zero}", type_of(from, count)))
+            body.value(&format!("{word} {} {x}, {zero}", type_of(from, lanes)))
         }
-        (DType::F32 | DType::F64, DType::F16) => step("fptrunc", x, from, to),
+        (DType::F32 | DType::F64, DType::F16) => convert("fptrunc", x, from, to),
         (DType::F32 | DType::F64 | DType::I64 | DType::U64, DType::BF16) => {
-            return by_lanes(body, lanes, x);
+            return by_lanes(body, signature, x);
         }
         (DType::I8 | DType::U8 | DType::I16 | DType::U16 | DType::Bool, DType::BF16) => {
             return through(body, DType::F32, x);
         }
-        // Exact in f64; what is not is infinite in f16.
+        // Integers that are not exact in f64 are infinite in f16.
         _ if is_half(to) => return through(body, DType::F64, x),
         _ if from.is_float() && to.is_float() => {
-            step(if to == DType::F64 { "fpext" } else { "fptrunc" }, x, from, to)
+            convert(if to == DType::F64 { "fpext" } else { "fptrunc" }, x, from, to)
         }
         _ if from.is_float() => {
             let function = if to.is_signed() { "fptosi.sat" } else { "fptoui.sat" };
-            let (kind, source) = (type_of(to, count), type_of(from, count));
-            let name = format!("{function}.{}.{}", suffix(to, count), suffix(from, count));
+            let (kind, source) = (type_of(to, lanes), type_of(from, lanes));
+            let name = format!("{function}.{}.{}", suffix(to, lanes), suffix(from, lanes));
             body.value(&format!("call {kind} @llvm.{name}({source} {x})"))
         }
-        _ if to.is_float() => step(if from.is_signed() { "sitofp" } else { "uitofp" }, x, from, to),
+        _ if to.is_float() => {
+            convert(if from.is_signed() { "sitofp" } else { "uitofp" }, x, from, to)
+        }
         _ if element(from) == element(to) => x.to_string(),
-        _ if to.bits() < from.bits() => step("trunc", x, from, to),
-        _ => step(if from.is_signed() { "sext" } else { "zext" }, x, from, to),
+        _ if to.bits() < from.bits() => convert("trunc", x, from, to),
+        _ => convert(if from.is_signed() { "sext" } else { "zext" }, x, from, to),
     })
 }
 
-/// A function of this file, lane by lane.
-fn by_lanes(body: &mut Body, lanes: Lanes, x: &str) -> Option<String> {
-    let Lanes { from, to, count } = lanes;
-    let (one, many) = (element(from), type_of(from, count));
+/// Calls a helper of this file on each lane.
+fn by_lanes(body: &mut Body, signature: Signature, x: &str) -> Option<String> {
+    let Signature { from, to, lanes } = signature;
+    let (lane_type, vector_type) = (element(from), type_of(from, lanes));
     let function = format!("@{}_from_{}", to.name(), from.name());
-    let call = |body: &mut Body, x: &str| body.value(&format!("call i16 {function}({one} {x})"));
-    if count == 1 {
+    let call =
+        |body: &mut Body, x: &str| body.value(&format!("call i16 {function}({lane_type} {x})"));
+    if lanes == 1 {
         return Some(call(body, x));
     }
     let mut vector = "poison".to_string();
-    for lane in 0..count {
-        let value = body.value(&format!("extractelement {many} {x}, i64 {lane}"));
+    for lane in 0..lanes {
+        let value = body.value(&format!("extractelement {vector_type} {x}, i64 {lane}"));
         let value = call(body, &value);
-        let kind = type_of(to, count);
+        let kind = type_of(to, lanes);
         vector = body.value(&format!("insertelement {kind} {vector}, i16 {value}, i64 {lane}"));
     }
     Some(vector)
 }
 
-/// The functions that the kernels call. Rounding to bf16; what is wider than f32 is rounded to odd
-/// first, so that the last rounding is the only one that counts.
-pub(crate) fn own(word: &str) -> Option<String> {
+/// Returns the definition of a helper: the conversions to bf16. Sources wider than f32 are first
+/// rounded to odd, so that the final rounding is not a double rounding.
+pub(crate) fn helper(word: &str) -> Option<String> {
     let (head, text) = match word {
         "bf16_from_f32" => (
             "i16 @bf16_from_f32(float %x)",

@@ -1,29 +1,33 @@
-//! Metal. One function per kernel, launched with one group per step of its global ranges and one
-//! thread per step of its local ones. There is no f64; bf16 is its bits, computed in f32.
+//! Metal. One function per kernel, launched with one group per iteration of its global ranges and
+//! one thread per iteration of its local ranges. f64 is unsupported; bf16 is held as its bits and
+//! computed in f32.
 //!
-//! Vectors of 2 and 4 lanes lie at multiples of their size.
+//! Vectors have 2 or 4 lanes and are aligned to their size.
 
 use gradiff_graph::{AxisKind, Constant, DType, Linear};
 
 use crate::Error;
-use crate::dialect::{Alu, Dialect, Head, Place, Text, Value, dimension_name};
+use crate::dialect::{Access, Alu, Dialect, Header, Text, Value, dimension_name};
 use crate::helpers::{collect, function};
-use crate::scalar::Words;
-use crate::vector::Vectors;
+use crate::scalar::ScalarSyntax;
+use crate::vector::VectorSyntax;
 use crate::writer::write;
 
-/// The text of one kernel.
+/// Renders a kernel.
 ///
 /// # Errors
-/// If a uop is not of the linear level or has no text in Metal, or the name is no identifier.
+/// If a uop is not an op of linear kernels or unsupported in Metal, or the name is not an
+/// identifier.
 pub fn metal(linear: &Linear) -> Result<String, Error> {
     write(&Metal, linear, &linear.name)
 }
 
-/// What stands once before these kernels in a file.
+/// Returns the prelude of a file with these kernels.
 pub fn metal_prelude(kernels: &str) -> String {
     let definition = |word: &str| {
-        own(word).or_else(|| function(&WORDS, word)).or_else(|| VECTORS.definition(word))
+        metal_function(word)
+            .or_else(|| function(&SCALARS, word))
+            .or_else(|| VECTORS.definition(word))
     };
     let used = collect(kernels, &definition);
     format!("#include <metal_stdlib>\nusing namespace metal;\n{used}")
@@ -31,17 +35,17 @@ pub fn metal_prelude(kernels: &str) -> String {
 
 struct Metal;
 
-const WORDS: Words = Words {
+const SCALARS: ScalarSyntax = ScalarSyntax {
     type_name,
     f32_suffix: "",
     function: "static inline ",
     wraps: false,
-    wide: DType::F32,
+    conversion_type: DType::F32,
     is_native: |dtype| dtype == DType::F16,
-    fused: |_| "  return fma(x, y, z);\n".to_string(),
+    fma_body: |_| "  return fma(x, y, z);\n".to_string(),
 };
 
-const VECTORS: Vectors = Vectors {
+const VECTORS: VectorSyntax = VectorSyntax {
     type_name: vector_type,
     make: |kind, values| format!("{kind}({values})"),
     bitcast: |kind, value| format!("as_type<{kind}>({value})"),
@@ -49,13 +53,13 @@ const VECTORS: Vectors = Vectors {
     select: |mask, y, z| format!("select({z}, {y}, {mask})"),
     lane: |value, lane| format!("{value}.{}", ["x", "y", "z", "w"][lane & 3]),
     constant,
-    scalar: |alu| WORDS.alu(alu),
+    scalar: |alu| SCALARS.alu(alu),
     function: |kind, word, parameters, value| {
         let parameters: Vec<String> =
             parameters.iter().map(|(kind, name)| format!("{kind} {name}")).collect();
         format!("static inline {kind} {word}({}) {{ return {value}; }}\n", parameters.join(", "))
     },
-    differs: |x, y| format!("({x}!={y})"),
+    not_equal: |x, y| format!("({x}!={y})"),
     has_masks: false,
     wraps: false,
     is_native: |dtype| dtype != DType::BF16,
@@ -99,8 +103,8 @@ fn constant(value: Constant) -> Option<String> {
     })
 }
 
-/// The functions that Metal has for itself.
-fn own(word: &str) -> Option<String> {
+/// Returns the definition of a helper that only Metal has.
+fn metal_function(word: &str) -> Option<String> {
     let line = match word {
         "f32_bits" => "uint f32_bits(float x) { return as_type<uint>(x); }",
         "f16_bits" => "ushort f16_bits(half x) { return as_type<ushort>(x); }",
@@ -116,7 +120,7 @@ impl Dialect for Metal {
         "Metal"
     }
 
-    fn lacks(&self, dtype: DType, _is_stored: bool) -> bool {
+    fn is_unsupported(&self, dtype: DType, _is_stored: bool) -> bool {
         dtype == DType::F64
     }
 
@@ -131,11 +135,11 @@ impl Dialect for Metal {
         constant(value)
     }
 
-    fn head(&self, head: &Head) -> Option<String> {
-        let arrays = head.arrays.iter();
+    fn header(&self, header: &Header) -> Option<String> {
+        let arrays = header.arrays.iter();
         let arrays =
             arrays.map(|(slot, dtype, _)| format!("device {}* data{slot}", type_name(*dtype)));
-        let variables = head.variables.iter();
+        let variables = header.variables.iter();
         let variables =
             variables.map(|(name, dtype)| format!("constant {}& {name}", type_name(*dtype)));
         let numbered = arrays.chain(variables).enumerate();
@@ -143,21 +147,21 @@ impl Dialect for Metal {
             numbered.map(|(number, text)| format!("{text} [[buffer({number})]]")).collect();
         parameters.push("uint3 gid [[threadgroup_position_in_grid]]".into());
         parameters.push("uint3 lid [[thread_position_in_threadgroup]]".into());
-        let mut text = format!("kernel void {}({}) {{\n", head.name, parameters.join(", "));
-        for (name, dtype, size_elements) in &head.locals {
+        let mut text = format!("kernel void {}({}) {{\n", header.name, parameters.join(", "));
+        for (name, dtype, size_elements) in &header.locals {
             let kind = type_name(*dtype);
             text += &format!("  threadgroup alignas(16) {kind} {name}[{size_elements}];\n");
         }
         Some(text)
     }
 
-    fn launched(&self, kind: AxisKind, dimension: usize) -> Option<String> {
+    fn grid_index(&self, kind: AxisKind, dimension: usize) -> Option<String> {
         let word = if kind == AxisKind::Global { "gid" } else { "lid" };
         Some(format!("{word}{}", dimension_name(dimension)))
     }
 
     fn alu(&self, alu: &Alu) -> Option<Text> {
-        if alu.lanes == 1 { WORDS.alu(alu).map(Text::from) } else { VECTORS.alu(alu) }
+        if alu.lanes == 1 { SCALARS.alu(alu).map(Text::from) } else { VECTORS.alu(alu) }
     }
 
     fn vectorize(&self, dtype: DType, lanes: u8, src: &[Value]) -> Option<Text> {
@@ -169,12 +173,12 @@ impl Dialect for Metal {
         Some((VECTORS.lane)(vector.text, lane))
     }
 
-    fn load(&self, place: &Place) -> Option<Text> {
-        Some(at(place)?.into())
+    fn load(&self, access: &Access) -> Option<Text> {
+        Some(lvalue(access)?.into())
     }
 
-    fn store(&self, place: &Place, value: &Value) -> Option<String> {
-        Some(format!("{} = {};", at(place)?, value.text))
+    fn store(&self, access: &Access, value: &Value) -> Option<String> {
+        Some(format!("{} = {};", lvalue(access)?, value.text))
     }
 
     fn barrier(&self) -> Option<&'static str> {
@@ -182,25 +186,25 @@ impl Dialect for Metal {
     }
 }
 
-/// The elements at a place.
-fn at(place: &Place) -> Option<String> {
-    let (array, index) = (place.array, place.index);
-    let space = if place.is_local { "threadgroup" } else { "device" };
-    Some(match place.lanes {
+/// The accessed element or vector, as an lvalue.
+fn lvalue(access: &Access) -> Option<String> {
+    let (array, index) = (access.array, access.index);
+    let space = if access.is_local { "threadgroup" } else { "device" };
+    Some(match access.lanes {
         1 => format!("{array}[{index}]"),
         lanes => {
-            let kind = vector_type(place.dtype, lanes, 0)?;
+            let kind = vector_type(access.dtype, lanes, 0)?;
             format!("*(({space} {kind}*)(({array}+{index})))")
         }
     })
 }
 
-/// How many elements a load takes at most.
+/// Returns the maximal number of elements of a load or store.
 pub(crate) fn lanes_max(dtype: DType) -> u8 {
     if dtype == DType::F64 { 1 } else { 4 }
 }
 
-/// Whether elementwise ops take vectors of a type.
+/// Returns whether elementwise ops take vectors of a type.
 pub(crate) fn has_vector_alu(dtype: DType) -> bool {
     !matches!(dtype, DType::F64 | DType::BF16)
 }

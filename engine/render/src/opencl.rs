@@ -1,30 +1,33 @@
-//! OpenCL C 1.2. One function per kernel, launched with one group per step of its global ranges
-//! and one thread per step of its local ones.
+//! OpenCL C 1.2. One function per kernel, launched with one group per iteration of its global
+//! ranges and one thread per iteration of its local ranges.
 //!
-//! 16-bit floats are their bits; single ones are computed in f32. bool is a byte in memory. f64
-//! needs `cl_khr_fp64`. Vectors of 2, 4, 8 and 16 lanes lie at multiples of their size.
+//! 16-bit floats are held as their bits and computed in f32, as scalars only. A bool is a byte in
+//! memory. f64 needs `cl_khr_fp64`. Vectors have 2, 4, 8 or 16 lanes and are aligned to their size.
 
 use gradiff_graph::{AxisKind, Constant, DType, Linear};
 
 use crate::Error;
-use crate::dialect::{Alu, Dialect, Head, Place, Text, Value};
+use crate::dialect::{Access, Alu, Dialect, Header, Text, Value};
 use crate::helpers::{collect, function};
-use crate::scalar::Words;
-use crate::vector::Vectors;
+use crate::scalar::ScalarSyntax;
+use crate::vector::VectorSyntax;
 use crate::writer::write;
 
-/// The text of one kernel.
+/// Renders a kernel.
 ///
 /// # Errors
-/// If a uop is not of the linear level or has no text in OpenCL C, or the name is no identifier.
+/// If a uop is not an op of linear kernels or unsupported in OpenCL C, or the name is not an
+/// identifier.
 pub fn opencl(linear: &Linear) -> Result<String, Error> {
     write(&OpenCl, linear, &linear.name)
 }
 
-/// What stands once before these kernels in a file.
+/// Returns the prelude of a file with these kernels.
 pub fn opencl_prelude(kernels: &str) -> String {
     let definition = |word: &str| {
-        own(word).or_else(|| function(&WORDS, word)).or_else(|| VECTORS.definition(word))
+        opencl_function(word)
+            .or_else(|| function(&SCALARS, word))
+            .or_else(|| VECTORS.definition(word))
     };
     let used = collect(kernels, &definition);
     let mut text = "#pragma OPENCL FP_CONTRACT OFF\n".to_string();
@@ -34,19 +37,19 @@ pub fn opencl_prelude(kernels: &str) -> String {
     text + &used
 }
 
-/// The counts of lanes that OpenCL has.
+/// The vector lengths of OpenCL.
 const LANES: [u8; 4] = [2, 4, 8, 16];
 
 struct OpenCl;
 
-const WORDS: Words = Words {
+const SCALARS: ScalarSyntax = ScalarSyntax {
     type_name,
     f32_suffix: "",
     function: "static inline ",
     wraps: false,
-    wide: DType::F32,
+    conversion_type: DType::F32,
     is_native: |_| false,
-    fused: |dtype| {
+    fma_body: |dtype| {
         let f = if dtype == DType::F32 { "F" } else { "" };
         format!(
             "#ifdef FP_FAST_FMA{f}\n  return fma(x, y, z);\n#else\n  return x * y + z;\n#endif\n"
@@ -54,7 +57,7 @@ const WORDS: Words = Words {
     },
 };
 
-const VECTORS: Vectors = Vectors {
+const VECTORS: VectorSyntax = VectorSyntax {
     type_name: vector_type,
     make: |kind, values| format!("({kind})({values})"),
     bitcast: |kind, value| format!("as_{kind}({value})"),
@@ -62,13 +65,13 @@ const VECTORS: Vectors = Vectors {
     select: |mask, y, z| format!("select({z}, {y}, {mask})"),
     lane: |value, lane| format!("{value}.s{lane:x}"),
     constant: |value| Some(constant(value)),
-    scalar: |alu| WORDS.alu(alu),
+    scalar: |alu| SCALARS.alu(alu),
     function: |kind, word, parameters, value| {
         let parameters: Vec<String> =
             parameters.iter().map(|(kind, name)| format!("{kind} {name}")).collect();
         format!("static inline {kind} {word}({}) {{ return {value}; }}\n", parameters.join(", "))
     },
-    differs: |x, y| format!("({x}!={y})"),
+    not_equal: |x, y| format!("({x}!={y})"),
     has_masks: true,
     wraps: false,
     is_native: |dtype| !crate::scalar::is_half(dtype),
@@ -91,7 +94,7 @@ fn type_name(dtype: DType) -> &'static str {
     }
 }
 
-/// In memory a bool is a byte.
+/// The name of an element type in memory, where a bool is a byte.
 fn stored_type(dtype: DType) -> &'static str {
     if dtype == DType::Bool { "uchar" } else { type_name(dtype) }
 }
@@ -119,8 +122,8 @@ fn constant(value: Constant) -> String {
     }
 }
 
-/// The functions that OpenCL has for itself.
-fn own(word: &str) -> Option<String> {
+/// Returns the definition of a helper that only OpenCL has.
+fn opencl_function(word: &str) -> Option<String> {
     let line = match word {
         "f32_bits" => "uint f32_bits(float x) { return as_uint(x); }",
         "f64_bits" => "ulong f64_bits(double x) { return as_ulong(x); }",
@@ -147,22 +150,22 @@ impl Dialect for OpenCl {
         Some(constant(value))
     }
 
-    fn head(&self, head: &Head) -> Option<String> {
-        let arrays = head.arrays.iter();
+    fn header(&self, header: &Header) -> Option<String> {
+        let arrays = header.arrays.iter();
         let arrays =
             arrays.map(|(slot, dtype, _)| format!("__global {}* data{slot}", stored_type(*dtype)));
-        let variables = head.variables.iter();
+        let variables = header.variables.iter();
         let variables =
             variables.map(|(name, dtype)| format!("const {} {name}", type_name(*dtype)));
         let parameters: Vec<String> = arrays.chain(variables).collect();
-        let size = |dimension: usize| head.group.get(dimension).copied().unwrap_or(1);
+        let size = |dimension: usize| header.group.get(dimension).copied().unwrap_or(1);
         let group = format!("{}, {}, {}", size(0), size(1), size(2));
         let mut text = format!(
             "__kernel __attribute__((reqd_work_group_size({group}))) void {}({}) {{\n",
-            head.name,
+            header.name,
             parameters.join(", ")
         );
-        for (name, dtype, size_elements) in &head.locals {
+        for (name, dtype, size_elements) in &header.locals {
             let kind = stored_type(*dtype);
             let aligned = "__attribute__((aligned(128)))";
             text += &format!("  __local {kind} {name}[{size_elements}] {aligned};\n");
@@ -170,13 +173,13 @@ impl Dialect for OpenCl {
         Some(text)
     }
 
-    fn launched(&self, kind: AxisKind, dimension: usize) -> Option<String> {
+    fn grid_index(&self, kind: AxisKind, dimension: usize) -> Option<String> {
         let word = if kind == AxisKind::Global { "get_group_id" } else { "get_local_id" };
         Some(format!("{word}({dimension})"))
     }
 
     fn alu(&self, alu: &Alu) -> Option<Text> {
-        if alu.lanes == 1 { WORDS.alu(alu).map(Text::from) } else { VECTORS.alu(alu) }
+        if alu.lanes == 1 { SCALARS.alu(alu).map(Text::from) } else { VECTORS.alu(alu) }
     }
 
     fn vectorize(&self, dtype: DType, lanes: u8, src: &[Value]) -> Option<Text> {
@@ -192,21 +195,21 @@ impl Dialect for OpenCl {
         Some(if vector.dtype == DType::Bool { format!("({text}!=0)") } else { text })
     }
 
-    fn load(&self, place: &Place) -> Option<Text> {
-        let (text, is_bool) = (at(place)?, place.dtype == DType::Bool);
-        Some(match (place.lanes, is_bool) {
+    fn load(&self, access: &Access) -> Option<Text> {
+        let (text, is_bool) = (lvalue(access)?, access.dtype == DType::Bool);
+        Some(match (access.lanes, is_bool) {
             (1, true) => format!("({text}!=0)").into(),
             (lanes, true) => Text { text: format!("-as_char{lanes}({text})"), mask_bytes: 1 },
             _ => text.into(),
         })
     }
 
-    fn store(&self, place: &Place, value: &Value) -> Option<String> {
-        Some(match (place.lanes, place.dtype) {
+    fn store(&self, access: &Access, value: &Value) -> Option<String> {
+        Some(match (access.lanes, access.dtype) {
             (lanes @ 2.., DType::Bool) => {
-                format!("{} = as_uchar{lanes}(-{});", at(place)?, value.text)
+                format!("{} = as_uchar{lanes}(-{});", lvalue(access)?, value.text)
             }
-            _ => format!("{} = {};", at(place)?, value.text),
+            _ => format!("{} = {};", lvalue(access)?, value.text),
         })
     }
 
@@ -214,7 +217,7 @@ impl Dialect for OpenCl {
         Some("barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);")
     }
 
-    fn settled(&self, value: &Value) -> Text {
+    fn canonical(&self, value: &Value) -> Text {
         match value.lanes > 1 && value.dtype == DType::Bool {
             true => Text { text: VECTORS.mask(value, 1), mask_bytes: 1 },
             false => Text { text: value.text.to_string(), mask_bytes: value.mask_bytes },
@@ -222,26 +225,26 @@ impl Dialect for OpenCl {
     }
 }
 
-/// The elements at a place.
-fn at(place: &Place) -> Option<String> {
-    let (array, index) = (place.array, place.index);
-    let space = if place.is_local { "__local" } else { "__global" };
-    let kind = match place.dtype {
-        DType::Bool => vector_type(DType::U8, place.lanes, 0),
-        dtype => vector_type(dtype, place.lanes, 0),
+/// The accessed element or vector, as an lvalue.
+fn lvalue(access: &Access) -> Option<String> {
+    let (array, index) = (access.array, access.index);
+    let space = if access.is_local { "__local" } else { "__global" };
+    let kind = match access.dtype {
+        DType::Bool => vector_type(DType::U8, access.lanes, 0),
+        dtype => vector_type(dtype, access.lanes, 0),
     };
-    Some(match place.lanes {
+    Some(match access.lanes {
         1 => format!("{array}[{index}]"),
         _ => format!("*(({space} {}*)(({array}+{index})))", kind?),
     })
 }
 
-/// How many elements a load takes at most.
+/// Returns the maximal number of elements of a load or store.
 pub(crate) fn lanes_max(_dtype: DType) -> u8 {
     16
 }
 
-/// Whether elementwise ops take vectors of a type.
+/// Returns whether elementwise ops take vectors of a type.
 pub(crate) fn has_vector_alu(dtype: DType) -> bool {
     !crate::scalar::is_half(dtype)
 }

@@ -1,10 +1,10 @@
-//! PTX for sm_80 and later. One entry per kernel, launched with one group per step of its global
-//! ranges and one thread per step of its local ones.
+//! PTX for sm_80 and later. One entry per kernel, launched with one group per iteration of its
+//! global ranges and one thread per iteration of its local ranges.
 //!
-//! A lane is a register: `%p` bool, `%r` integers of up to 32 bits (extended as their type says),
-//! `%rd` those of 64, `%h` 16-bit floats, `%f` f32, `%fd` f64. A vector is as many registers;
-//! vectors of up to 16 bytes are loaded and stored at once, at multiples of their size, and
-//! computed lane by lane. Sums and products say how they round, so that none are fused.
+//! A lane is a register: `%p` bool, `%r` integers of up to 32 bits (sign- or zero-extended), `%rd`
+//! integers of 64 bits, `%h` 16-bit floats, `%f` f32, `%fd` f64. A vector has a register per lane;
+//! vectors of up to 16 bytes are loaded and stored by one instruction, aligned to their size, and
+//! computed lane by lane. Sums and products have a rounding mode, so that none are contracted.
 
 use gradiff_graph::{Arg, AxisKind, DType, Instruction, Linear, Op, TensorCore};
 
@@ -13,17 +13,17 @@ use crate::dialect::dimension_name;
 use crate::ptx_alu::{Registers, alu, class, constant};
 use crate::writer::{check_name, unsupported};
 
-/// The text of one kernel.
+/// Renders a kernel.
 ///
 /// # Errors
-/// If a uop is not of the linear level or has no text in PTX, or the name is no identifier.
+/// If a uop is not an op of linear kernels or unsupported in PTX, or the name is not an identifier.
 pub fn ptx(linear: &Linear) -> Result<String, Error> {
     check_name(&linear.name)?;
     let mut writer = Writer {
         linear,
         out: Registers::default(),
         values: vec![Vec::new(); linear.uops.len()],
-        launched: Vec::new(),
+        grid_ranges: Vec::new(),
         locals: Vec::new(),
     };
     for kind in [AxisKind::Global, AxisKind::Local] {
@@ -33,17 +33,18 @@ pub fn ptx(linear: &Linear) -> Result<String, Error> {
         }
         let word = if kind == AxisKind::Global { "%ctaid" } else { "%tid" };
         let names = ranges.iter().rev().enumerate();
-        let names = names.map(|(d, (at, _))| (*at, format!("{word}{}", dimension_name(d))));
-        writer.launched.extend(names);
+        let names =
+            names.map(|(d, (position, _))| (*position, format!("{word}{}", dimension_name(d))));
+        writer.grid_ranges.extend(names);
     }
-    writer.parameters();
+    writer.load_parameters();
     for position in 0..linear.uops.len() {
-        writer.uop(position).ok_or_else(|| unsupported("PTX", linear, position))?;
+        writer.write_uop(position).ok_or_else(|| unsupported("PTX", linear, position))?;
     }
     Ok(writer.finish())
 }
 
-/// What stands once before these kernels in a file.
+/// Returns the prelude of a file with these kernels.
 pub fn ptx_prelude(_kernels: &str) -> String {
     ".version 7.8\n.target sm_80\n.address_size 64\n".to_string()
 }
@@ -51,40 +52,39 @@ pub fn ptx_prelude(_kernels: &str) -> String {
 struct Writer<'a> {
     linear: &'a Linear,
     out: Registers,
-    /// The registers of each value, one a lane.
+    /// The registers of each value, one per lane.
     values: Vec<Vec<String>>,
-    /// Ranges that are numbers of groups and threads: position, name of the number.
-    launched: Vec<(u32, String)>,
-    /// Declarations of arrays of the group.
+    /// Ranges that are indices of the grid: position, special register.
+    grid_ranges: Vec<(u32, String)>,
+    /// Declarations of local arrays.
     locals: Vec<String>,
 }
 
 impl Writer<'_> {
-    /// The names of the parameters, with their types.
-    fn declared(&self) -> Vec<(String, &'static str)> {
+    /// The names and types of the parameters.
+    fn parameters(&self) -> Vec<(String, &'static str)> {
         let arrays = self.linear.globals().into_iter();
         let arrays = arrays.map(|(global, _)| (format!("data{}", global.slot), "u64"));
         let variables = self.linear.uops.iter().filter_map(|uop| match &uop.arg {
-            Arg::Var(variable) => Some((variable.name.clone(), class(uop.dtype).kind)),
+            Arg::Var(variable) => Some((variable.name.clone(), class(uop.dtype).op_type)),
             _ => None,
         });
         arrays.chain(variables).collect()
     }
 
-    /// Loads the parameters.
-    fn parameters(&mut self) {
+    fn load_parameters(&mut self) {
         for (position, uop) in self.linear.uops.iter().enumerate() {
-            let (name, kind) = match &uop.arg {
+            let (name, op_type) = match &uop.arg {
                 Arg::Global(global) => (format!("data{}", global.slot), "u64"),
-                Arg::Var(variable) => (variable.name.clone(), class(uop.dtype).kind),
+                Arg::Var(variable) => (variable.name.clone(), class(uop.dtype).op_type),
                 _ => continue,
             };
             let is_array = uop.op == Op::DefineGlobal;
             let dtype = if is_array { DType::U64 } else { uop.dtype };
-            let mut value = self.out.new_of(dtype);
-            self.out.line(&format!("ld.param.{kind} {value}, [{}_{name}];", self.linear.name));
+            let mut value = self.out.new_register(dtype);
+            self.out.line(&format!("ld.param.{op_type} {value}, [{}_{name}];", self.linear.name));
             if is_array {
-                let address = self.out.new_of(DType::U64);
+                let address = self.out.new_register(DType::U64);
                 self.out.line(&format!("cvta.to.global.u64 {address}, {value};"));
                 value = address;
             }
@@ -95,15 +95,14 @@ impl Writer<'_> {
     fn finish(self) -> String {
         let name = &self.linear.name;
         let parameters: Vec<String> = self
-            .declared()
+            .parameters()
             .iter()
-            .map(|(parameter, kind)| format!("\t.param .{kind} {name}_{parameter}"))
+            .map(|(parameter, op_type)| format!("\t.param .{op_type} {name}_{parameter}"))
             .collect();
         let mut sizes = [1i64; 3];
-        for (dimension, (_, steps)) in
-            self.linear.launched(AxisKind::Local).iter().rev().enumerate()
-        {
-            sizes[dimension] = *steps;
+        let ranges = self.linear.launched(AxisKind::Local);
+        for (size, (_, range_size)) in sizes.iter_mut().zip(ranges.iter().rev()) {
+            *size = *range_size;
         }
         let [x, y, z] = sizes;
         format!(
@@ -123,7 +122,7 @@ impl Writer<'_> {
         self.linear.uops.get(*uop.src.get(number)? as usize)
     }
 
-    fn uop(&mut self, position: usize) -> Option<()> {
+    fn write_uop(&mut self, position: usize) -> Option<()> {
         let uop = &self.linear.uops[position];
         self.values[position] = match (uop.op, &uop.arg) {
             (Op::Const, Arg::Const(value)) => vec![constant(&mut self.out, *value)],
@@ -132,7 +131,7 @@ impl Writer<'_> {
                 let name = format!("local{}", local.number);
                 let size_bytes = local.size_elements.max(1) * uop.dtype.size_bytes() as i64;
                 self.locals.push(format!("\t.shared .align 16 .b8 {name}[{size_bytes}];\n"));
-                let address = self.out.new_of(DType::U64);
+                let address = self.out.new_register(DType::U64);
                 self.out.line(&format!("mov.u64 {address}, {name};"));
                 vec![address]
             }
@@ -142,9 +141,9 @@ impl Writer<'_> {
                 self.out.line("bar.sync 0;");
                 Vec::new()
             }
-            (Op::Range, _) => vec![self.open(position)?],
+            (Op::Range, _) => vec![self.open_range(position)?],
             (Op::EndRange, _) => {
-                self.close(*uop.src.first()?)?;
+                self.close_range(*uop.src.first()?)?;
                 Vec::new()
             }
             (Op::DefineAcc, _) => {
@@ -154,7 +153,7 @@ impl Writer<'_> {
             (Op::Assign, _) => {
                 let (variable, value) = (self.lanes(uop, 0)?, self.lanes(uop, 1)?);
                 for (to, from) in variable.iter().zip(value) {
-                    self.out.line(&format!("mov.{} {to}, {from};", class(uop.dtype).moved));
+                    self.out.line(&format!("mov.{} {to}, {from};", class(uop.dtype).register_type));
                 }
                 variable
             }
@@ -167,7 +166,7 @@ impl Writer<'_> {
                 let sources = (0..uop.src.len()).map(|number| self.lanes(uop, number));
                 let values: Vec<String> = sources.collect::<Option<Vec<_>>>()?.concat();
                 match values.as_slice() {
-                    [one] => vec![one.clone(); uop.lanes.into()],
+                    [value] => vec![value.clone(); uop.lanes.into()],
                     _ => values,
                 }
             }
@@ -175,10 +174,10 @@ impl Writer<'_> {
                 vec![self.lanes(uop, 0)?.get(usize::try_from(*lane).ok()?)?.clone()]
             }
             (Op::Wmma, Arg::TensorCore(core)) => self.product(uop, core)?,
-            (op, _) if op.is_elementwise() => self.computed(uop)?,
+            (op, _) if op.is_elementwise() => self.elementwise(uop)?,
             _ => return None,
         };
-        // What a variable holds now is not what it holds when this is used.
+        // The registers of an accumulator are copied, since they may be assigned to before the use.
         if matches!(uop.op, Op::Vectorize | Op::Lane) && self.reads_variable(uop) {
             let values = std::mem::take(&mut self.values[position]);
             self.values[position] = values.iter().map(|lane| self.copy(uop.dtype, lane)).collect();
@@ -194,14 +193,14 @@ impl Writer<'_> {
         (0..uop.src.len()).any(is_variable)
     }
 
-    /// A register of its own.
+    /// Copies a value to a new register.
     fn copy(&mut self, dtype: DType, value: &str) -> String {
-        let name = self.out.new_of(dtype);
-        self.out.line(&format!("mov.{} {name}, {value};", class(dtype).moved));
+        let name = self.out.new_register(dtype);
+        self.out.line(&format!("mov.{} {name}, {value};", class(dtype).register_type));
         name
     }
 
-    fn computed(&mut self, uop: &Instruction) -> Option<Vec<String>> {
+    fn elementwise(&mut self, uop: &Instruction) -> Option<Vec<String>> {
         let sources = (0..uop.src.len()).map(|number| self.lanes(uop, number));
         let sources: Vec<Vec<String>> = sources.collect::<Option<_>>()?;
         let from = self.source(uop, usize::from(uop.op == Op::Where))?.dtype;
@@ -213,59 +212,62 @@ impl Writer<'_> {
         (0..uop.lanes.into()).map(lane).collect()
     }
 
-    /// A product of matrices; A and B in registers of 32 bits, two 16-bit floats in each.
+    /// Writes the product of a tensor core. The registers of A and B have 32 bits and hold two
+    /// 16-bit floats each.
     fn product(&mut self, uop: &Instruction, core: &TensorCore) -> Option<Vec<String>> {
         let mma = crate::cuda::mma(core)?;
         let mut operands = Vec::new();
         for matrix in 0..2 {
             let mut registers = Vec::new();
             for values in self.lanes(uop, matrix)?.chunks(4 / core.from.size_bytes()) {
-                let register = self.out.new_of(DType::U32);
+                let register = self.out.new_register(DType::U32);
                 self.out.line(&match values {
-                    [one] => format!("cvt.rna.tf32.f32 {register}, {one};"),
-                    both => format!("mov.b32 {register}, {{{}}};", both.join(", ")),
+                    [value] => format!("cvt.rna.tf32.f32 {register}, {value};"),
+                    halves => format!("mov.b32 {register}, {{{}}};", halves.join(", ")),
                 });
                 registers.push(register);
             }
             operands.push(registers.join(", "));
         }
         let starts = self.lanes(uop, 2)?;
-        let sums: Vec<String> = starts.iter().map(|_| self.out.new_of(DType::F32)).collect();
+        let sums: Vec<String> = starts.iter().map(|_| self.out.new_register(DType::F32)).collect();
         let (a, b) = (&operands[0], &operands[1]);
         let (to, from) = (sums.join(", "), starts.join(", "));
         self.out.line(&format!("{mma} {{{to}}}, {{{a}}}, {{{b}}}, {{{from}}};"));
         Some(sums)
     }
 
-    fn open(&mut self, position: usize) -> Option<String> {
+    fn open_range(&mut self, position: usize) -> Option<String> {
         let uop = &self.linear.uops[position];
-        let (name, kind) = (self.out.new_of(uop.dtype), class(uop.dtype).kind);
-        if let Some((_, number)) = self.launched.iter().find(|(at, _)| *at as usize == position) {
+        let (name, op_type) = (self.out.new_register(uop.dtype), class(uop.dtype).op_type);
+        let grid_range = self.grid_ranges.iter().find(|(range, _)| *range as usize == position);
+        if let Some((_, index)) = grid_range {
             match uop.dtype.bits() {
-                32 => self.out.line(&format!("mov.u32 {name}, {number};")),
+                32 => self.out.line(&format!("mov.u32 {name}, {index};")),
                 _ => {
-                    let narrow = self.out.new_of(DType::U32);
-                    self.out.line(&format!("mov.u32 {narrow}, {number};"));
+                    let narrow = self.out.new_register(DType::U32);
+                    self.out.line(&format!("mov.u32 {narrow}, {index};"));
                     self.out.line(&format!("cvt.u64.u32 {name}, {narrow};"));
                 }
             }
             return Some(name);
         }
-        let (end, is_done) = (self.lanes(uop, 0)?.first()?.clone(), self.out.new_of(DType::Bool));
-        self.out.line(&format!("mov.{} {name}, 0;", class(uop.dtype).moved));
+        let (end, is_done) =
+            (self.lanes(uop, 0)?.first()?.clone(), self.out.new_register(DType::Bool));
+        self.out.line(&format!("mov.{} {name}, 0;", class(uop.dtype).register_type));
         self.out.label(&format!("$loop{position}_{}", self.linear.name));
-        self.out.line(&format!("setp.ge.{kind} {is_done}, {name}, {end};"));
+        self.out.line(&format!("setp.ge.{op_type} {is_done}, {name}, {end};"));
         self.out.line(&format!("@{is_done} bra $end{position}_{};", self.linear.name));
         Some(name)
     }
 
-    fn close(&mut self, range: u32) -> Option<()> {
-        if self.launched.iter().any(|(at, _)| *at == range) {
+    fn close_range(&mut self, range: u32) -> Option<()> {
+        if self.grid_ranges.iter().any(|(position, _)| *position == range) {
             return Some(());
         }
-        let kind = class(self.linear.uops[range as usize].dtype).kind;
+        let op_type = class(self.linear.uops[range as usize].dtype).op_type;
         let counter = self.values[range as usize].first()?.clone();
-        self.out.line(&format!("add.{kind} {counter}, {counter}, 1;"));
+        self.out.line(&format!("add.{op_type} {counter}, {counter}, 1;"));
         self.out.line(&format!("bra $loop{range}_{};", self.linear.name));
         self.out.label(&format!("$end{range}_{}", self.linear.name));
         Some(())
@@ -273,17 +275,18 @@ impl Writer<'_> {
 
     /// The address of an element.
     fn index(&mut self, uop: &Instruction) -> Option<String> {
-        let (array, at) = (self.lanes(uop, 0)?.concat(), self.lanes(uop, 1)?.concat());
-        let (size_bytes, index) = (uop.dtype.size_bytes(), self.source(uop, 1)?.dtype);
-        let (offset, address) = (self.out.new_of(DType::U64), self.out.new_of(DType::U64));
-        let multiply = if index.bits() == 64 { "mul.lo.s64" } else { "mul.wide.s32" };
-        self.out.line(&format!("{multiply} {offset}, {at}, {size_bytes};"));
+        let (array, index) = (self.lanes(uop, 0)?.concat(), self.lanes(uop, 1)?.concat());
+        let (size_bytes, dtype) = (uop.dtype.size_bytes(), self.source(uop, 1)?.dtype);
+        let (offset, address) =
+            (self.out.new_register(DType::U64), self.out.new_register(DType::U64));
+        let multiply = if dtype.bits() == 64 { "mul.lo.s64" } else { "mul.wide.s32" };
+        self.out.line(&format!("{multiply} {offset}, {index}, {size_bytes};"));
         self.out.line(&format!("add.s64 {address}, {array}, {offset};"));
         Some(address)
     }
 
-    /// How the elements of an index are reached: the space, the guard of its gate, its address,
-    /// and of how many lanes an access is.
+    /// The state space, the predicate of the gate and the number of lanes per instruction of a load
+    /// or store.
     fn access(&self, uop: &Instruction, dtype: DType, lanes: u8) -> Option<(String, String, u8)> {
         let index = self.source(uop, 0)?;
         let space = match self.source(index, 0)?.op {
@@ -294,34 +297,35 @@ impl Writer<'_> {
             Some(gate) => format!("@{} ", gate.first()?),
             None => String::new(),
         };
-        let most = 16 / dtype.size_bytes().max(1) as u8;
-        Some((space.to_string(), guard, lanes.min(most).min(4)))
+        Some((space.to_string(), guard, lanes.min(lanes_max(dtype))))
     }
 
     fn load(&mut self, uop: &Instruction) -> Option<Vec<String>> {
         let address = self.lanes(uop, 0)?.concat();
-        let (space, guard, step) = self.access(uop, uop.dtype, uop.lanes)?;
-        let stored = if uop.dtype == DType::Bool { DType::U8 } else { uop.dtype };
-        let values: Vec<String> = (0..uop.lanes).map(|_| self.out.new_of(stored)).collect();
+        let (space, guard, lanes) = self.access(uop, uop.dtype, uop.lanes)?;
+        let memory_dtype = if uop.dtype == DType::Bool { DType::U8 } else { uop.dtype };
+        let values: Vec<String> =
+            (0..uop.lanes).map(|_| self.out.new_register(memory_dtype)).collect();
         if !guard.is_empty() {
             for value in &values {
-                let zero = if stored == DType::F32 { "0f00000000" } else { "0" };
-                let zero = if stored == DType::F64 { "0d0000000000000000" } else { zero };
-                self.out.line(&format!("mov.{} {value}, {zero};", class(stored).moved));
+                let zero = if memory_dtype == DType::F32 { "0f00000000" } else { "0" };
+                let zero = if memory_dtype == DType::F64 { "0d0000000000000000" } else { zero };
+                self.out
+                    .line(&format!("mov.{} {value}, {zero};", class(memory_dtype).register_type));
             }
         }
-        for (number, part) in values.chunks(step.into()).enumerate() {
-            let offset = number * usize::from(step) * stored.size_bytes();
-            let (vector, list) = braced(part);
-            let kind = class(stored).stored;
-            let access = format!("ld.{space}{vector}.{kind} {list}, [{address}+{offset}];");
+        for (number, part) in values.chunks(lanes.into()).enumerate() {
+            let offset = number * usize::from(lanes) * memory_dtype.size_bytes();
+            let (vector, list) = vector_operand(part);
+            let memory_type = class(memory_dtype).memory_type;
+            let access = format!("ld.{space}{vector}.{memory_type} {list}, [{address}+{offset}];");
             self.out.line(&format!("{guard}{access}"));
         }
         if uop.dtype != DType::Bool {
             return Some(values);
         }
         let bools = values.into_iter().map(|value| {
-            let name = self.out.new_of(DType::Bool);
+            let name = self.out.new_register(DType::Bool);
             self.out.line(&format!("setp.ne.u32 {name}, {value}, 0;"));
             name
         });
@@ -332,35 +336,35 @@ impl Writer<'_> {
         let (address, mut values) = (self.lanes(uop, 0)?.concat(), self.lanes(uop, 1)?);
         let source = self.source(uop, 1)?;
         let (dtype, lanes) = (source.dtype, source.lanes);
-        let (space, guard, step) = self.access(uop, dtype, lanes)?;
+        let (space, guard, lanes) = self.access(uop, dtype, lanes)?;
         if dtype == DType::Bool {
             for value in &mut values {
-                let name = self.out.new_of(DType::U8);
+                let name = self.out.new_register(DType::U8);
                 self.out.line(&format!("selp.u32 {name}, 1, 0, {value};"));
                 *value = name;
             }
         }
-        let stored = if dtype == DType::Bool { DType::U8 } else { dtype };
-        for (number, part) in values.chunks(step.into()).enumerate() {
-            let offset = number * usize::from(step) * stored.size_bytes();
-            let (vector, list) = braced(part);
-            let kind = class(stored).stored;
-            let access = format!("st.{space}{vector}.{kind} [{address}+{offset}], {list};");
+        let memory_dtype = if dtype == DType::Bool { DType::U8 } else { dtype };
+        for (number, part) in values.chunks(lanes.into()).enumerate() {
+            let offset = number * usize::from(lanes) * memory_dtype.size_bytes();
+            let (vector, list) = vector_operand(part);
+            let memory_type = class(memory_dtype).memory_type;
+            let access = format!("st.{space}{vector}.{memory_type} [{address}+{offset}], {list};");
             self.out.line(&format!("{guard}{access}"));
         }
         Some(())
     }
 }
 
-/// A list of registers, and the word for how many they are.
-fn braced(registers: &[String]) -> (String, String) {
+/// The vector suffix of a load or store of these registers, and their list.
+fn vector_operand(registers: &[String]) -> (String, String) {
     match registers {
-        [one] => (String::new(), one.clone()),
-        many => (format!(".v{}", many.len()), format!("{{{}}}", many.join(", "))),
+        [register] => (String::new(), register.clone()),
+        _ => (format!(".v{}", registers.len()), format!("{{{}}}", registers.join(", "))),
     }
 }
 
-/// How many elements a load takes at most.
+/// Returns the maximal number of elements of a load or store.
 pub(crate) fn lanes_max(dtype: DType) -> u8 {
     (16 / dtype.size_bytes().max(1) as u8).min(4)
 }

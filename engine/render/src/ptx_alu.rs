@@ -1,28 +1,33 @@
 //! Elementwise ops in PTX, one lane at a time: a table from op to instructions. exp2 of f32 is the
-//! machine's, of 2 ulp. There are no other functions: they are written out before a kernel comes
-//! here (`lacks` of the target).
+//! hardware's, accurate to 2 ulp. The other transcendental functions are lowered before rendering
+//! (`lacks` of the target).
 
 use gradiff_graph::{Constant, DType, Op};
 
 use crate::scalar::is_half;
 
-/// What the registers of a type are.
+/// The register class of a type, and the type in instructions.
 pub(crate) struct Class {
-    /// What names of registers begin with.
+    /// The prefix of register names.
     pub(crate) prefix: &'static str,
-    /// The type of a declaration and of moves.
-    pub(crate) moved: &'static str,
-    /// The type in instructions that compute.
-    pub(crate) kind: &'static str,
-    /// The type in memory.
-    pub(crate) stored: &'static str,
+    /// The type in declarations and moves.
+    pub(crate) register_type: &'static str,
+    /// The type in arithmetic instructions.
+    pub(crate) op_type: &'static str,
+    /// The type in loads and stores.
+    pub(crate) memory_type: &'static str,
 }
 
 const CLASSES: [&str; 6] = ["p", "r", "rd", "h", "f", "fd"];
 
-/// The registers of a type.
+/// The register class of a type.
 pub(crate) fn class(dtype: DType) -> Class {
-    let row = |prefix, moved, kind, stored| Class { prefix, moved, kind, stored };
+    let row = |prefix, register_type, op_type, memory_type| Class {
+        prefix,
+        register_type,
+        op_type,
+        memory_type,
+    };
     match dtype {
         DType::Bool | DType::Void => row("p", "pred", "pred", "u8"),
         DType::I8 => row("r", "b32", "s32", "s8"),
@@ -40,7 +45,7 @@ pub(crate) fn class(dtype: DType) -> Class {
     }
 }
 
-/// Statements and the registers that they use.
+/// A sequence of instructions, and the number of registers of each class.
 #[derive(Default)]
 pub(crate) struct Registers {
     pub(crate) text: String,
@@ -59,12 +64,12 @@ impl Registers {
         self.text.push_str(":\n");
     }
 
-    /// A new register for a type.
-    pub(crate) fn new_of(&mut self, dtype: DType) -> String {
+    /// Allocates a register for a type.
+    pub(crate) fn new_register(&mut self, dtype: DType) -> String {
         let prefix = class(dtype).prefix;
-        let place = CLASSES.iter().position(|name| *name == prefix).unwrap_or(0);
-        self.counts[place] += 1;
-        format!("%{prefix}{}", self.counts[place] - 1)
+        let index = CLASSES.iter().position(|name| *name == prefix).unwrap_or(0);
+        self.counts[index] += 1;
+        format!("%{prefix}{}", self.counts[index] - 1)
     }
 
     pub(crate) fn declarations(&self) -> String {
@@ -75,15 +80,15 @@ impl Registers {
         lines.collect()
     }
 
-    /// `op to, src...` into a new register.
+    /// Appends `op to, src...` and returns the new register `to`.
     fn value(&mut self, dtype: DType, op: &str, src: &[&str]) -> String {
-        let name = self.new_of(dtype);
+        let name = self.new_register(dtype);
         self.line(&format!("{op} {name}, {};", src.join(", ")));
         name
     }
 }
 
-/// A register with a constant of exactly these bits.
+/// Loads a constant of exactly these bits into a register.
 pub(crate) fn constant(out: &mut Registers, value: Constant) -> String {
     let (dtype, bits) = (value.dtype(), value.bits());
     match dtype {
@@ -96,13 +101,13 @@ pub(crate) fn constant(out: &mut Registers, value: Constant) -> String {
         DType::F16 | DType::BF16 => out.value(dtype, "mov.b16", &[&format!("{bits:#06x}")]),
         _ => {
             let number = value.to_int().unwrap_or_default();
-            out.value(dtype, &format!("mov.{}", class(dtype).kind), &[&number.to_string()])
+            out.value(dtype, &format!("mov.{}", class(dtype).op_type), &[&number.to_string()])
         }
     }
 }
 
-/// The register of what an op gives; `None` if there is no such op. `from` is the type of the
-/// sources, of `Where` that of the values.
+/// Writes an op and returns the register of its result; `None` if the op is unsupported. `from` is
+/// the type of the sources; for `Where` that of the two values.
 pub(crate) fn alu(
     out: &mut Registers,
     op: Op,
@@ -128,9 +133,9 @@ pub(crate) fn alu(
     }
 }
 
-/// `x` where the gate is set, else `y`.
+/// `x` if the gate is true, else `y`.
 fn select(out: &mut Registers, dtype: DType, gate: &str, x: &str, y: &str) -> String {
-    let kind = class(dtype).moved;
+    let kind = class(dtype).register_type;
     out.value(dtype, &format!("selp.{kind}"), &[x, y, gate])
 }
 
@@ -148,8 +153,8 @@ fn bitcast(out: &mut Registers, from: DType, to: DType, x: &str) -> Option<Strin
             out.value(to, &format!("cvt.{sign}32.{sign}16"), &[x])
         }
         (false, true) => out.value(to, "cvt.u16.u32", &[x]),
-        // Narrow integers are extended as the new type says.
-        _ if from.bits() < 32 => wrapped(out, to, x.to_string()),
+        // Narrow integers are extended as the new type requires.
+        _ if from.bits() < 32 => wrap_narrow(out, to, x.to_string()),
         _ => out.value(to, &format!("mov.b{}", from.bits()), &[x]),
     })
 }
@@ -169,7 +174,7 @@ fn bool_op(out: &mut Registers, op: Op, src: &[&str]) -> Option<String> {
     Some(out.value(DType::Bool, word, src))
 }
 
-/// Done in f32 and rounded.
+/// Writes an op of a 16-bit float, computed in f32 and rounded.
 fn half_op(out: &mut Registers, op: Op, dtype: DType, src: &[&str]) -> Option<String> {
     let mut wide = Vec::with_capacity(src.len());
     for x in src {
@@ -181,7 +186,7 @@ fn half_op(out: &mut Registers, op: Op, dtype: DType, src: &[&str]) -> Option<St
 }
 
 fn float_op(out: &mut Registers, op: Op, dtype: DType, src: &[&str]) -> Option<String> {
-    let kind = class(dtype).kind;
+    let kind = class(dtype).op_type;
     let word = match op {
         Op::Neg => "neg",
         Op::Add => "add.rn",
@@ -206,8 +211,8 @@ fn float_op(out: &mut Registers, op: Op, dtype: DType, src: &[&str]) -> Option<S
     Some(out.value(dtype, &format!("{word}.{kind}"), src))
 }
 
-/// The register with a narrow integer in the form that its type has: extended to 32 bits.
-fn wrapped(out: &mut Registers, dtype: DType, x: String) -> String {
+/// Truncates a narrow integer to its width and extends it to 32 bits again.
+fn wrap_narrow(out: &mut Registers, dtype: DType, x: String) -> String {
     match dtype {
         DType::I8 => out.value(dtype, "cvt.s32.s8", &[&x]),
         DType::I16 => out.value(dtype, "cvt.s32.s16", &[&x]),
@@ -218,7 +223,7 @@ fn wrapped(out: &mut Registers, dtype: DType, x: String) -> String {
 }
 
 fn int_op(out: &mut Registers, op: Op, dtype: DType, src: &[&str]) -> Option<String> {
-    let (kind, bits) = (class(dtype).kind, class(dtype).moved);
+    let (kind, bits) = (class(dtype).op_type, class(dtype).register_type);
     let signed = if bits == "b64" { "s64" } else { "s32" };
     let compare = |out: &mut Registers, word: &str| {
         out.value(DType::Bool, &format!("setp.{word}.{kind}"), src)
@@ -241,11 +246,11 @@ fn int_op(out: &mut Registers, op: Op, dtype: DType, src: &[&str]) -> Option<Str
                 "b64" => out.value(DType::U32, "cvt.u32.u64", &[src[1]]),
                 _ => src[1].to_string(),
             };
-            let most = (dtype.bits() - 1).to_string();
-            let amount = out.value(DType::U32, "and.b32", &[&amount, &most]);
+            let mask = (dtype.bits() - 1).to_string();
+            let amount = out.value(DType::U32, "and.b32", &[&amount, &mask]);
             let word = if op == Op::Shl { format!("shl.{bits}") } else { format!("shr.{kind}") };
             let value = out.value(dtype, &word, &[src[0], &amount]);
-            return Some(wrapped(out, dtype, value));
+            return Some(wrap_narrow(out, dtype, value));
         }
         Op::CDiv | Op::CMod | Op::FloorDiv | Op::FloorMod => {
             return Some(division(out, op, dtype, src));
@@ -253,56 +258,58 @@ fn int_op(out: &mut Registers, op: Op, dtype: DType, src: &[&str]) -> Option<Str
         _ => return None,
     };
     let value = out.value(dtype, &word, src);
-    Some(wrapped(out, dtype, value))
+    Some(wrap_narrow(out, dtype, value))
 }
 
-/// Division: a divisor of 0 gives some value; the smallest value by -1 wraps.
+/// Writes a division or remainder. Division by 0 gives some value; of the smallest value by -1 it
+/// wraps.
 fn division(out: &mut Registers, op: Op, dtype: DType, src: &[&str]) -> String {
-    let (kind, bits) = (class(dtype).kind, class(dtype).moved);
+    let (kind, bits) = (class(dtype).op_type, class(dtype).register_type);
     let is_mod = matches!(op, Op::CMod | Op::FloorMod);
     if !dtype.is_signed() {
         let word = if is_mod { "rem" } else { "div" };
         return out.value(dtype, &format!("{word}.{kind}"), src);
     }
-    let is_minus = out.value(DType::Bool, &format!("setp.eq.{kind}"), &[src[1], "-1"]);
-    let divisor = out.value(dtype, &format!("selp.{bits}"), &["1", src[1], &is_minus]);
-    let rest = out.value(dtype, &format!("rem.{kind}"), &[src[0], &divisor]);
-    let plain = out.value(dtype, &format!("div.{kind}"), &[src[0], &divisor]);
+    let is_minus_one = out.value(DType::Bool, &format!("setp.eq.{kind}"), &[src[1], "-1"]);
+    let divisor = out.value(dtype, &format!("selp.{bits}"), &["1", src[1], &is_minus_one]);
+    let remainder = out.value(dtype, &format!("rem.{kind}"), &[src[0], &divisor]);
+    let truncated = out.value(dtype, &format!("div.{kind}"), &[src[0], &divisor]);
     let negated = out.value(dtype, &format!("neg.{kind}"), &[src[0]]);
-    let quotient = select(out, dtype, &is_minus, &negated, &plain);
+    let quotient = select(out, dtype, &is_minus_one, &negated, &truncated);
     let value = match op {
         Op::CDiv => quotient,
-        Op::CMod => rest,
-        // Rounded down: one less where there is a rest of the other sign.
+        Op::CMod => remainder,
+        // Rounded down: one less if the remainder is not 0 and its sign is not the divisor's.
         _ => {
-            let mixed = out.value(dtype, &format!("xor.{bits}"), &[&rest, src[1]]);
-            let is_mixed = out.value(DType::Bool, &format!("setp.lt.{kind}"), &[&mixed, "0"]);
-            let is_rest = out.value(DType::Bool, &format!("setp.ne.{kind}"), &[&rest, "0"]);
-            let is_below = out.value(DType::Bool, "and.pred", &[&is_mixed, &is_rest]);
-            let (plain, lower) = match op {
+            let sign_difference = out.value(dtype, &format!("xor.{bits}"), &[&remainder, src[1]]);
+            let signs_differ =
+                out.value(DType::Bool, &format!("setp.lt.{kind}"), &[&sign_difference, "0"]);
+            let is_inexact = out.value(DType::Bool, &format!("setp.ne.{kind}"), &[&remainder, "0"]);
+            let rounds_down = out.value(DType::Bool, "and.pred", &[&signs_differ, &is_inexact]);
+            let (truncated, lower) = match op {
                 Op::FloorDiv => {
                     let lower = out.value(dtype, &format!("sub.{kind}"), &[&quotient, "1"]);
                     (quotient, lower)
                 }
                 _ => {
-                    let lower = out.value(dtype, &format!("add.{kind}"), &[&rest, src[1]]);
-                    (rest, lower)
+                    let lower = out.value(dtype, &format!("add.{kind}"), &[&remainder, src[1]]);
+                    (remainder, lower)
                 }
             };
-            select(out, dtype, &is_below, &lower, &plain)
+            select(out, dtype, &rounds_down, &lower, &truncated)
         }
     };
-    wrapped(out, dtype, value)
+    wrap_narrow(out, dtype, value)
 }
 
 fn cast(out: &mut Registers, from: DType, to: DType, x: &str) -> Option<String> {
     if from == to {
         return Some(x.to_string());
     }
-    let (source, kind) = (class(from).kind, class(to).kind);
+    let (source, kind) = (class(from).op_type, class(to).op_type);
     Some(match (from, to) {
         (DType::Bool, _) if to.is_int() => {
-            out.value(to, &format!("selp.{}", class(to).moved), &["1", "0", x])
+            out.value(to, &format!("selp.{}", class(to).register_type), &["1", "0", x])
         }
         (DType::Bool, _) => {
             let number = cast(out, from, DType::U32, x)?;
@@ -325,7 +332,7 @@ fn cast(out: &mut Registers, from: DType, to: DType, x: &str) -> Option<String> 
         }
         (DType::F32, DType::BF16) => out.value(to, "cvt.rn.bf16.f32", &[x]),
         (_, DType::BF16) => {
-            let odd = odd(out, from, x);
+            let odd = round_to_odd_f32(out, from, x);
             out.value(to, "cvt.rn.bf16.f32", &[&odd])
         }
         (_, DType::F16) => out.value(to, &format!("cvt.rn.f16.{source}"), &[x]),
@@ -333,31 +340,31 @@ fn cast(out: &mut Registers, from: DType, to: DType, x: &str) -> Option<String> 
         (DType::F64, DType::F32) => out.value(to, "cvt.rn.f32.f64", &[x]),
         _ if from.is_float() => {
             let value = out.value(to, &format!("cvt.rzi.{kind}.{source}"), &[x]);
-            wrapped(out, to, value)
+            wrap_narrow(out, to, value)
         }
         _ if to.is_float() => out.value(to, &format!("cvt.rn.{kind}.{source}"), &[x]),
-        _ if class(from).prefix == class(to).prefix => wrapped(out, to, x.to_string()),
+        _ if class(from).prefix == class(to).prefix => wrap_narrow(out, to, x.to_string()),
         _ if to.bits() == 64 => out.value(to, &format!("cvt.{kind}.{source}"), &[x]),
         _ => {
             let value = out.value(to, "cvt.u32.u64", &[x]);
-            wrapped(out, to, value)
+            wrap_narrow(out, to, value)
         }
     })
 }
 
-/// As f32, rounded to odd: cut off, and the last bit set if that lost something. A later rounding
-/// to fewer bits is the only one that counts.
-fn odd(out: &mut Registers, from: DType, x: &str) -> String {
-    let kind = class(from).kind;
-    let cut = out.value(DType::F32, &format!("cvt.rz.f32.{kind}"), &[x]);
+/// Converts to f32, rounding to odd: truncates, and sets the last bit if that was inexact. Then a
+/// later rounding to fewer bits is not a double rounding.
+fn round_to_odd_f32(out: &mut Registers, from: DType, x: &str) -> String {
+    let kind = class(from).op_type;
+    let truncated = out.value(DType::F32, &format!("cvt.rz.f32.{kind}"), &[x]);
     let back = match from.is_float() {
-        true => out.value(from, "cvt.f64.f32", &[&cut]),
-        false => out.value(from, &format!("cvt.rzi.{kind}.f32"), &[&cut]),
+        true => out.value(from, "cvt.f64.f32", &[&truncated]),
+        false => out.value(from, &format!("cvt.rzi.{kind}.f32"), &[&truncated]),
     };
     let word = if from.is_float() { "neu" } else { "ne" };
-    let is_lost = out.value(DType::Bool, &format!("setp.{word}.{kind}"), &[&back, x]);
-    let sticky = out.value(DType::U32, "selp.b32", &["1", "0", &is_lost]);
-    let bits = out.value(DType::U32, "mov.b32", &[&cut]);
+    let is_inexact = out.value(DType::Bool, &format!("setp.{word}.{kind}"), &[&back, x]);
+    let sticky = out.value(DType::U32, "selp.b32", &["1", "0", &is_inexact]);
+    let bits = out.value(DType::U32, "mov.b32", &[&truncated]);
     let bits = out.value(DType::U32, "or.b32", &[&bits, &sticky]);
     out.value(DType::F32, "mov.b32", &[&bits])
 }

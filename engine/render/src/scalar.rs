@@ -1,31 +1,32 @@
-//! Single values in the languages of C's family: a table from op to text, and what makes the text
-//! mean what the op means. Narrow arithmetic, which these languages do in `int`, is cut back; no
-//! shift and no division is undefined. Functions like `max_f32` are of each language's prelude.
+//! Scalar expressions in the C-like languages: a table from op to text that keeps the meaning of
+//! the op. Narrow arithmetic, which these languages promote to `int`, is truncated again; no shift
+//! and no division is undefined. Helpers like `max_f32` are defined in each language's prelude.
 
 use gradiff_graph::{DType, Op};
 
 use crate::dialect::{Alu, Value};
 
-/// The words in which members of the family differ.
-pub(crate) struct Words {
+/// The scalar syntax in which the C-like languages differ.
+pub(crate) struct ScalarSyntax {
     /// The name of an element type.
     pub(crate) type_name: fn(DType) -> &'static str,
-    /// What stands behind the names of functions of f32.
+    /// The suffix of math functions of f32.
     pub(crate) f32_suffix: &'static str,
-    /// What stands before the type of a function.
+    /// The qualifiers before the return type of a function.
     pub(crate) function: &'static str,
-    /// Whether signed arithmetic of 32 and 64 bits wraps; elsewhere it is done unsigned.
+    /// Whether signed arithmetic of 32 and 64 bits wraps; if not, it is done in unsigned types.
     pub(crate) wraps: bool,
-    /// The float through which integers and floats are converted: f64, or none wider than needed.
-    pub(crate) wide: DType,
-    /// Whether a 16-bit float is a type of the language, with operators and casts.
+    /// The float type through which casts between integers and floats go: f64 for all, or f32 for
+    /// all but those of f64.
+    pub(crate) conversion_type: DType,
+    /// Whether the language has a 16-bit float type with operators and casts.
     pub(crate) is_native: fn(DType) -> bool,
-    /// The body of the function of a product and sum.
-    pub(crate) fused: fn(DType) -> String,
+    /// The body of the helper for multiply-add.
+    pub(crate) fma_body: fn(DType) -> String,
 }
 
-impl Words {
-    /// The text of an elementwise op over single values.
+impl ScalarSyntax {
+    /// Renders a scalar elementwise op.
     pub(crate) fn alu(&self, alu: &Alu) -> Option<String> {
         let (src, from) = (alu.texts(), alu.from());
         Some(match alu.op {
@@ -41,29 +42,29 @@ impl Words {
         })
     }
 
-    /// An op of a 16-bit float, done in f32 and rounded; where the language has the type, sums,
-    /// products and comparisons are its own, which are the same.
+    /// Renders an op of a 16-bit float, computed in f32 and rounded. If the language has the type,
+    /// sums, products and comparisons use it directly, which gives the same result.
     fn half_op(&self, op: Op, dtype: DType, src: &[&str]) -> Option<String> {
         let is_simple = matches!(op, Op::Neg | Op::Add | Op::Sub | Op::Mul) || op.is_comparison();
         if (self.is_native)(dtype) && is_simple {
             return self.float_op(op, dtype, src);
         }
-        let wide: Vec<String> = src.iter().map(|source| self.widened(dtype, source)).collect();
+        let wide: Vec<String> = src.iter().map(|source| self.half_to_f32(dtype, source)).collect();
         let wide: Vec<&str> = wide.iter().map(String::as_str).collect();
         let text = self.float_op(op, DType::F32, &wide)?;
-        Some(if op.is_comparison() { text } else { self.narrowed(dtype, &text) })
+        Some(if op.is_comparison() { text } else { self.f32_to_half(dtype, &text) })
     }
 
-    /// A 16-bit float as f32.
-    fn widened(&self, dtype: DType, x: &str) -> String {
+    /// Converts a 16-bit float to f32.
+    fn half_to_f32(&self, dtype: DType, x: &str) -> String {
         match (self.is_native)(dtype) {
             true => format!("((float){x})"),
             false => format!("{}_to_f32({x})", dtype.name()),
         }
     }
 
-    /// An f32 rounded to a 16-bit float.
-    fn narrowed(&self, dtype: DType, x: &str) -> String {
+    /// Rounds an f32 to a 16-bit float.
+    fn f32_to_half(&self, dtype: DType, x: &str) -> String {
         match (self.is_native)(dtype) {
             true => format!("(({}){x})", (self.type_name)(dtype)),
             false => format!("{}_from_f32({x})", dtype.name()),
@@ -72,26 +73,26 @@ impl Words {
 
     fn float_op(&self, op: Op, dtype: DType, src: &[&str]) -> Option<String> {
         let suffix = if dtype == DType::F32 { self.f32_suffix } else { "" };
-        let infix = |sign: &str| format!("({}{sign}{})", src[0], guarded(src[1]));
+        let infix = |sign: &str| format!("({}{sign}{})", src[0], parenthesized(src[1]));
         let call = |function: &str| format!("{function}{suffix}({})", src.join(", "));
-        let own = |function: &str| format!("{function}_{}({})", dtype.name(), src.join(", "));
+        let helper = |function: &str| format!("{function}_{}({})", dtype.name(), src.join(", "));
         Some(match op {
-            Op::Neg => format!("(-{})", guarded(src[0])),
+            Op::Neg => format!("(-{})", parenthesized(src[0])),
             Op::Exp2 => call("exp2"),
             Op::Log2 => call("log2"),
             Op::Sin => call("sin"),
             Op::Sqrt => call("sqrt"),
             Op::Pow => call("pow"),
-            Op::Recip => format!("({}/{})", one(dtype), src[0]),
+            Op::Recip => format!("({}/{})", one_literal(dtype), src[0]),
             Op::Add => infix("+"),
             Op::Sub => infix("-"),
             Op::Mul => infix("*"),
             Op::FDiv => infix("/"),
             Op::CmpLt => infix("<"),
             Op::CmpNe => infix("!="),
-            Op::Max => own("max"),
-            Op::Min => own("min"),
-            Op::MulAcc => own("mulacc"),
+            Op::Max => helper("max"),
+            Op::Min => helper("min"),
+            Op::MulAcc => helper("mulacc"),
             _ => return None,
         })
     }
@@ -100,33 +101,35 @@ impl Words {
         let (op, dtype, src) = (alu.op, alu.from(), &alu.texts()[..]);
         let divisor = alu.src.get(1).and_then(Value::known_int);
         let is_unsigned = alu.may_wrap && !self.wraps && dtype.is_signed() && dtype.bits() >= 32;
-        if is_unsigned && let Some(text) = self.unsigned_op(op, dtype, src) {
+        if is_unsigned && let Some(text) = self.via_unsigned(op, dtype, src) {
             return Some(text);
         }
         let kind = (self.type_name)(dtype);
-        let infix = |sign: &str| format!("({}{sign}{})", src[0], guarded(src[1]));
-        let own = |function: &str| format!("{function}_{}({})", dtype.name(), src.join(", "));
-        let is_safe = divisor.is_some_and(|divisor| divisor != 0 && divisor != -1);
-        let is_floor_c = !dtype.is_signed();
+        let infix = |sign: &str| format!("({}{sign}{})", src[0], parenthesized(src[1]));
+        let helper = |function: &str| format!("{function}_{}({})", dtype.name(), src.join(", "));
+        let is_plain_divisor = divisor.is_some_and(|divisor| divisor != 0 && divisor != -1);
+        let is_floor_trunc = !dtype.is_signed();
         Some(match op {
-            Op::Neg => self.cut_back(dtype, format!("(-{})", guarded(src[0]))),
-            Op::Add => self.cut_back(dtype, infix("+")),
-            Op::Sub => self.cut_back(dtype, infix("-")),
-            Op::Mul => self.cut_back(dtype, format!("({}{}*{})", widen(dtype), src[0], src[1])),
-            Op::MulAcc => {
-                let product = format!("({}{}*{})", widen(dtype), src[0], src[1]);
-                self.cut_back(dtype, format!("({product}+{})", src[2]))
+            Op::Neg => self.truncate(dtype, format!("(-{})", parenthesized(src[0]))),
+            Op::Add => self.truncate(dtype, infix("+")),
+            Op::Sub => self.truncate(dtype, infix("-")),
+            Op::Mul => {
+                self.truncate(dtype, format!("({}{}*{})", product_cast(dtype), src[0], src[1]))
             }
-            Op::CDiv if is_safe => infix("/"),
-            Op::CMod if is_safe => infix("%"),
-            Op::FloorDiv if is_safe && is_floor_c => infix("/"),
-            Op::FloorMod if is_safe && is_floor_c => infix("%"),
-            Op::FloorDiv if !is_floor_c => own("floordiv"),
-            Op::FloorMod if !is_floor_c => own("floormod"),
-            Op::CDiv | Op::FloorDiv => own("cdiv"),
-            Op::CMod | Op::FloorMod => own("cmod"),
-            Op::Max => own("max"),
-            Op::Min => own("min"),
+            Op::MulAcc => {
+                let product = format!("({}{}*{})", product_cast(dtype), src[0], src[1]);
+                self.truncate(dtype, format!("({product}+{})", src[2]))
+            }
+            Op::CDiv if is_plain_divisor => infix("/"),
+            Op::CMod if is_plain_divisor => infix("%"),
+            Op::FloorDiv if is_plain_divisor && is_floor_trunc => infix("/"),
+            Op::FloorMod if is_plain_divisor && is_floor_trunc => infix("%"),
+            Op::FloorDiv if !is_floor_trunc => helper("floordiv"),
+            Op::FloorMod if !is_floor_trunc => helper("floormod"),
+            Op::CDiv | Op::FloorDiv => helper("cdiv"),
+            Op::CMod | Op::FloorMod => helper("cmod"),
+            Op::Max => helper("max"),
+            Op::Min => helper("min"),
             Op::CmpLt => format!("({}<{})", src[0], src[1]),
             Op::CmpNe => infix("!="),
             Op::And => infix("&"),
@@ -135,7 +138,7 @@ impl Words {
             Op::Shl if !self.wraps && !alu.may_wrap => {
                 format!("({}<<{})", src[0], shift_amount(dtype, src[1], divisor))
             }
-            // Shifted as unsigned, by an amount within the width: nothing is undefined.
+            // Unsigned, and by an amount below the width: never undefined.
             Op::Shl => {
                 let unsigned = (self.type_name)(as_unsigned(dtype));
                 let amount = shift_amount(dtype, src[1], divisor);
@@ -146,8 +149,8 @@ impl Words {
         })
     }
 
-    /// What may leave the signed type, in the unsigned one.
-    fn unsigned_op(&self, op: Op, dtype: DType, src: &[&str]) -> Option<String> {
+    /// Renders signed arithmetic that may overflow in the unsigned type.
+    fn via_unsigned(&self, op: Op, dtype: DType, src: &[&str]) -> Option<String> {
         let (kind, unsigned) = ((self.type_name)(dtype), (self.type_name)(as_unsigned(dtype)));
         let src: Vec<String> = src.iter().map(|source| format!("({unsigned}){source}")).collect();
         let text = match op {
@@ -161,8 +164,8 @@ impl Words {
         Some(format!("(({kind})({text}))"))
     }
 
-    /// C computes in `int` what is narrower than `int`: back to the dtype's own width.
-    fn cut_back(&self, dtype: DType, text: String) -> String {
+    /// Truncates a result to its type, since C promotes types narrower than `int` to `int`.
+    fn truncate(&self, dtype: DType, text: String) -> String {
         if dtype.bits() < 32 { format!("(({}){text})", (self.type_name)(dtype)) } else { text }
     }
 
@@ -171,30 +174,30 @@ impl Words {
             return x.to_string();
         }
         if is_half(from) {
-            return self.cast(DType::F32, to, &self.widened(from, x));
+            return self.cast(DType::F32, to, &self.half_to_f32(from, x));
         }
-        let is_wide = self.wide == DType::F64;
+        let is_via_f64 = self.conversion_type == DType::F64;
         match (from, to) {
             (_, DType::Bool) => format!("({x}!=0)"),
-            (DType::F32, _) if is_half(to) => self.narrowed(to, x),
+            (DType::F32, _) if is_half(to) => self.f32_to_half(to, x),
             (DType::F64, _) if is_half(to) && (self.is_native)(to) => {
-                self.narrowed(to, &format!("f32_odd_f64({x})"))
+                self.f32_to_half(to, &format!("f32_odd_f64({x})"))
             }
-            (DType::I64 | DType::U64, _) if is_half(to) && is_wide => {
+            (DType::I64 | DType::U64, _) if is_half(to) && is_via_f64 => {
                 format!("{}_from_f64(f64_odd_{}({x}))", to.name(), from.name())
             }
             (DType::F64, _) if is_half(to) => format!("{}_from_f64({x})", to.name()),
-            _ if is_half(to) && is_wide => format!("{}_from_f64({x})", to.name()),
-            _ if is_half(to) && from.bits() <= 16 => self.narrowed(to, &format!("((float){x})")),
+            _ if is_half(to) && is_via_f64 => format!("{}_from_f64({x})", to.name()),
+            _ if is_half(to) && from.bits() <= 16 => self.f32_to_half(to, &format!("((float){x})")),
             _ if is_half(to) => {
                 let odd = if from.is_signed() { "f32_odd_i64" } else { "f32_odd_u64" };
-                self.narrowed(to, &format!("{odd}({x})"))
+                self.f32_to_half(to, &format!("{odd}({x})"))
             }
             (DType::F32, _) if to.is_int() => {
-                format!("{}_from_{}({x})", to.name(), self.wide.name())
+                format!("{}_from_{}({x})", to.name(), self.conversion_type.name())
             }
             (DType::F64, _) if to.is_int() => format!("{}_from_f64({x})", to.name()),
-            (DType::F64, DType::F32) if is_wide => format!("f32_from_f64({x})"),
+            (DType::F64, DType::F32) if is_via_f64 => format!("f32_from_f64({x})"),
             _ => format!("(({}){x})", (self.type_name)(to)),
         }
     }
@@ -217,13 +220,13 @@ impl Words {
     }
 }
 
-/// `x`, or `(x)` where a sign would meet a sign.
-fn guarded(x: &str) -> String {
+/// Puts parentheses around an operand that begins with `-`, since two signs would become `--`.
+fn parenthesized(x: &str) -> String {
     if x.starts_with('-') { format!("({x})") } else { x.to_string() }
 }
 
-/// The literal 1.
-fn one(dtype: DType) -> &'static str {
+/// The literal 1 of a float type.
+fn one_literal(dtype: DType) -> &'static str {
     if dtype == DType::F32 { "1.0f" } else { "1.0" }
 }
 
@@ -239,12 +242,13 @@ fn bool_op(op: Op, src: &[&str]) -> Option<String> {
     Some(format!("({}{sign}{})", src[0], src[1]))
 }
 
-/// A product of two `uint16_t` overflows the `int` that C computes it in.
-fn widen(dtype: DType) -> &'static str {
+/// Cast of a factor to `unsigned int` for u16, since C promotes u16 to `int`, which the product
+/// may overflow.
+fn product_cast(dtype: DType) -> &'static str {
     if dtype == DType::U16 { "(unsigned int)" } else { "" }
 }
 
-/// The amount cut to the width of the dtype, so that no shift is undefined in C.
+/// A shift amount masked to the width of the type, so that the shift is defined in C.
 fn shift_amount(dtype: DType, amount: &str, known: Option<i128>) -> String {
     match known {
         Some(bits) if 0 <= bits && bits < i128::from(dtype.bits()) => bits.to_string(),
@@ -252,6 +256,7 @@ fn shift_amount(dtype: DType, amount: &str, known: Option<i128>) -> String {
     }
 }
 
+/// The unsigned integer type of the same width; other types as they are.
 pub(crate) fn as_unsigned(dtype: DType) -> DType {
     match dtype {
         DType::I8 => DType::U8,
@@ -262,6 +267,7 @@ pub(crate) fn as_unsigned(dtype: DType) -> DType {
     }
 }
 
+/// Returns whether a type is a 16-bit float.
 pub(crate) fn is_half(dtype: DType) -> bool {
     matches!(dtype, DType::F16 | DType::BF16)
 }

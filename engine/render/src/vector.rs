@@ -1,7 +1,7 @@
-//! Arithmetic of vectors in languages that have it of their own: OpenCL C, Metal and WGSL. What
-//! has no operator becomes a named function like `max_f32x4`, written out where it is used.
+//! Vector arithmetic of the languages with built-in vectors: OpenCL C, Metal and WGSL. Ops without
+//! an operator become helpers like `max_f32x4`, which the prelude defines if they are used.
 //!
-//! 16-bit floats have arithmetic where the language has the type; elsewhere they are refused.
+//! Arithmetic of 16-bit floats is supported only if the language has the type.
 
 use gradiff_graph::{Constant, DType, Op};
 
@@ -11,55 +11,55 @@ use crate::scalar::{as_unsigned, is_half};
 
 type WriteFunction = fn(&str, &str, &[(&str, &str)], &str) -> String;
 
-/// The words in which these languages differ.
-pub(crate) struct Vectors {
-    /// The type of a vector; of bools with lanes of so many bytes.
+/// The vector syntax in which these languages differ.
+pub(crate) struct VectorSyntax {
+    /// The name of a vector type; of masks with this number of bytes per lane.
     pub(crate) type_name: fn(DType, u8, u8) -> Option<String>,
-    /// A vector of this type of these values, or of one for all lanes.
+    /// A vector of this type with these lanes, or the splat of a single value.
     pub(crate) make: fn(&str, &str) -> String,
-    /// The same bits as this type.
+    /// A bit cast to this type.
     pub(crate) bitcast: fn(&str, &str) -> String,
-    /// The values as this type.
+    /// A conversion of the lanes to this type.
     pub(crate) convert: fn(&str, &str) -> String,
-    /// `z` or `y` by the lanes of the mask: y where it is set.
+    /// Selects per lane: `y` where the mask is set, else `z`.
     pub(crate) select: fn(mask: &str, y: &str, z: &str) -> String,
-    /// Lane `n` of a value.
+    /// Lane `n` of a vector.
     pub(crate) lane: fn(&str, usize) -> String,
     /// A constant of exactly these bits.
     pub(crate) constant: fn(Constant) -> Option<String>,
-    /// An op over single values.
+    /// A scalar op.
     pub(crate) scalar: fn(&Alu) -> Option<String>,
-    /// A function: type, name, types and names of the parameters, value.
+    /// A function definition: return type, name, types and names of the parameters, result.
     pub(crate) function: WriteFunction,
-    /// The lanes in which two vectors differ, NaN from all.
-    pub(crate) differs: fn(&str, &str) -> String,
-    /// Whether bools are masks, integers as wide as what was compared.
+    /// The lanes in which two vectors are not equal; true for NaN.
+    pub(crate) not_equal: fn(&str, &str) -> String,
+    /// Whether vectors of bools are masks: integers as wide as the compared type.
     pub(crate) has_masks: bool,
     /// Whether signed arithmetic wraps.
     pub(crate) wraps: bool,
-    /// Whether the type is one of the language.
+    /// Whether the language has the type.
     pub(crate) is_native: fn(DType) -> bool,
 }
 
-impl Vectors {
-    /// An elementwise op.
+impl VectorSyntax {
+    /// Renders an elementwise op.
     pub(crate) fn alu(&self, alu: &Alu) -> Option<Text> {
         let (src, from, lanes) = (alu.texts(), alu.from(), alu.lanes);
         let kind = (self.type_name)(alu.dtype, lanes, 1)?;
-        let is_stored_only = |dtype: DType| is_half(dtype) && !(self.is_native)(dtype);
-        if is_stored_only(from) && !matches!(alu.op, Op::Bitcast) {
+        let is_storage_only = |dtype: DType| is_half(dtype) && !(self.is_native)(dtype);
+        if is_storage_only(from) && !matches!(alu.op, Op::Bitcast) {
             return None;
         }
         let text = match alu.op {
-            Op::Cast if from == alu.dtype => return Some(self.settled_as(&alu.src[0])),
-            Op::Cast if is_stored_only(alu.dtype) => return None,
+            Op::Cast if from == alu.dtype => return Some(unchanged(&alu.src[0])),
+            Op::Cast if is_storage_only(alu.dtype) => return None,
             Op::Cast => return self.cast(alu),
             Op::Bitcast if from == alu.dtype => src[0].to_string(),
             Op::Bitcast if from.size_bytes() != alu.dtype.size_bytes() => return None,
             Op::Bitcast if [from, alu.dtype].contains(&DType::Bool) => return None,
             Op::Bitcast => (self.bitcast)(&kind, src[0]),
-            Op::Where if is_stored_only(alu.dtype) => return None,
-            Op::Where => return Some(self.choose(alu)),
+            Op::Where if is_storage_only(alu.dtype) => return None,
+            Op::Where => return Some(self.where_op(alu)),
             op => match from {
                 DType::Bool => return self.bool_op(alu),
                 _ if from.is_float() => self.float_op(op, from, lanes, &src)?,
@@ -70,11 +70,8 @@ impl Vectors {
         Some(Text { text, mask_bytes: if is_mask { from.size_bytes() as u8 } else { 0 } })
     }
 
-    fn settled_as(&self, value: &Value) -> Text {
-        Text { text: value.text.to_string(), mask_bytes: value.mask_bytes }
-    }
-
-    /// A mask with lanes of this width; where there are no masks, the bools.
+    /// Converts a mask to this number of bytes per lane; the bools themselves if the language has
+    /// no masks.
     pub(crate) fn mask(&self, value: &Value, bytes: u8) -> String {
         if !self.has_masks || value.mask_bytes == bytes {
             return value.text.to_string();
@@ -83,19 +80,19 @@ impl Vectors {
         (self.convert)(&kind, value.text)
     }
 
-    fn choose(&self, alu: &Alu) -> Text {
+    fn where_op(&self, alu: &Alu) -> Text {
         let [gate, x, y] = [&alu.src[0], &alu.src[1], &alu.src[2]];
         let is_bool = alu.dtype == DType::Bool;
         let bytes = if is_bool { x.mask_bytes } else { alu.dtype.size_bytes() as u8 };
-        let other = if is_bool { self.mask(y, bytes) } else { y.text.to_string() };
-        let text = (self.select)(&self.mask(gate, bytes), x.text, &other);
+        let no = if is_bool { self.mask(y, bytes) } else { y.text.to_string() };
+        let text = (self.select)(&self.mask(gate, bytes), x.text, &no);
         Text { text, mask_bytes: if is_bool { bytes } else { 0 } }
     }
 
     fn bool_op(&self, alu: &Alu) -> Option<Text> {
         let first = alu.src.first()?;
-        let other = alu.src.get(1).map(|value| self.mask(value, first.mask_bytes));
-        let (x, y) = (first.text, other.unwrap_or_default());
+        let second = alu.src.get(1).map(|value| self.mask(value, first.mask_bytes));
+        let (x, y) = (first.text, second.unwrap_or_default());
         let not = if self.has_masks { "~" } else { "!" };
         let text = match (alu.op, self.has_masks) {
             (Op::Neg, _) => x.to_string(),
@@ -109,28 +106,30 @@ impl Vectors {
         Some(Text { text, mask_bytes: first.mask_bytes })
     }
 
-    /// All lanes the same constant.
-    fn all(&self, value: Constant, lanes: u8) -> Option<String> {
+    /// A constant in all lanes.
+    fn splat(&self, value: Constant, lanes: u8) -> Option<String> {
         let kind = (self.type_name)(value.dtype(), lanes, 1)?;
         Some((self.make)(&kind, &(self.constant)(value)?))
     }
 
     fn float_op(&self, op: Op, dtype: DType, lanes: u8, src: &[&str]) -> Option<String> {
-        let own = || format!("{op}_{}x{lanes}({})", dtype.name(), src.join(", "));
+        let helper = || format!("{op}_{}x{lanes}({})", dtype.name(), src.join(", "));
         let sign = match op {
             Op::Neg => return Some(format!("(-{})", src[0])),
             Op::Recip => {
-                return Some(format!("({}/{})", self.all(Constant::one(dtype), lanes)?, src[0]));
+                return Some(format!("({}/{})", self.splat(Constant::one(dtype), lanes)?, src[0]));
             }
-            Op::Exp2 | Op::Log2 | Op::Sin | Op::Sqrt | Op::Pow | Op::MulAcc => return Some(own()),
-            Op::Max | Op::Min => return Some(own()),
-            Op::FDiv if is_half(dtype) => return Some(own()),
+            Op::Exp2 | Op::Log2 | Op::Sin | Op::Sqrt | Op::Pow | Op::MulAcc => {
+                return Some(helper());
+            }
+            Op::Max | Op::Min => return Some(helper()),
+            Op::FDiv if is_half(dtype) => return Some(helper()),
             Op::Add => "+",
             Op::Sub => "-",
             Op::Mul => "*",
             Op::FDiv => "/",
             Op::CmpLt => "<",
-            Op::CmpNe => return Some((self.differs)(src[0], src[1])),
+            Op::CmpNe => return Some((self.not_equal)(src[0], src[1])),
             _ => return None,
         };
         Some(format!("({}{sign}{})", src[0], src[1]))
@@ -138,16 +137,16 @@ impl Vectors {
 
     fn int_op(&self, alu: &Alu) -> Option<String> {
         let (op, dtype, lanes, src) = (alu.op, alu.from(), alu.lanes, alu.texts());
-        let own = |op: Op| Some(format!("{op}_{}x{lanes}({})", dtype.name(), src.join(", ")));
+        let helper = |op: Op| Some(format!("{op}_{}x{lanes}({})", dtype.name(), src.join(", ")));
         let infix = |sign: &str| Some(format!("({}{sign}{})", src[0], src[1]));
         let sign = match op {
-            Op::CDiv | Op::CMod | Op::Max | Op::Min => return own(op),
-            Op::FloorDiv | Op::FloorMod if dtype.is_signed() => return own(op),
-            Op::FloorDiv => return own(Op::CDiv),
-            Op::FloorMod => return own(Op::CMod),
-            Op::Shl | Op::Shr => return own(op),
+            Op::CDiv | Op::CMod | Op::Max | Op::Min => return helper(op),
+            Op::FloorDiv | Op::FloorMod if dtype.is_signed() => return helper(op),
+            Op::FloorDiv => return helper(Op::CDiv),
+            Op::FloorMod => return helper(Op::CMod),
+            Op::Shl | Op::Shr => return helper(op),
             Op::Neg if !dtype.is_signed() => {
-                return Some(format!("({}-{})", self.all(Constant::zero(dtype), lanes)?, src[0]));
+                return Some(format!("({}-{})", self.splat(Constant::zero(dtype), lanes)?, src[0]));
             }
             Op::CmpLt => return infix("<"),
             Op::CmpNe => return infix("!="),
@@ -160,10 +159,10 @@ impl Vectors {
             Op::Mul | Op::MulAcc => "*",
             _ => return None,
         };
-        // What may leave a signed type is computed in the unsigned one.
-        let is_detour = alu.may_wrap && dtype.is_signed() && !self.wraps;
+        // Signed arithmetic that may overflow is done in the unsigned type.
+        let is_unsigned = alu.may_wrap && dtype.is_signed() && !self.wraps;
         let unsigned = (self.type_name)(as_unsigned(dtype), lanes, 1)?;
-        let src: Vec<String> = match is_detour {
+        let src: Vec<String> = match is_unsigned {
             true => src.iter().map(|source| (self.bitcast)(&unsigned, source)).collect(),
             false => src.iter().map(|source| source.to_string()).collect(),
         };
@@ -173,7 +172,7 @@ impl Vectors {
             _ => format!("({}{sign}{})", src[0], src[1]),
         };
         let kind = (self.type_name)(dtype, lanes, 1)?;
-        Some(if is_detour { (self.bitcast)(&kind, &text) } else { text })
+        Some(if is_unsigned { (self.bitcast)(&kind, &text) } else { text })
     }
 
     fn cast(&self, alu: &Alu) -> Option<Text> {
@@ -182,15 +181,15 @@ impl Vectors {
         let kind = (self.type_name)(to, lanes, 1)?;
         Some(match (from, to) {
             (DType::Bool, _) => {
-                let one = self.all(Constant::one(to), lanes)?;
-                let zero = self.all(Constant::zero(to), lanes)?;
+                let one = self.splat(Constant::one(to), lanes)?;
+                let zero = self.splat(Constant::zero(to), lanes)?;
                 let mask = self.mask(value, to.size_bytes() as u8);
                 (self.select)(&mask, &one, &zero).into()
             }
             (_, DType::Bool) => {
-                let zero = self.all(Constant::zero(from), lanes)?;
+                let zero = self.splat(Constant::zero(from), lanes)?;
                 let mask_bytes = if self.has_masks { from.size_bytes() as u8 } else { 0 };
-                Text { text: (self.differs)(value.text, &zero), mask_bytes }
+                Text { text: (self.not_equal)(value.text, &zero), mask_bytes }
             }
             _ if from.is_float() && to.is_int() || is_half(from) || is_half(to) => {
                 format!("cast_{}_{}x{lanes}({})", from.name(), to.name(), value.text).into()
@@ -199,7 +198,7 @@ impl Vectors {
         })
     }
 
-    /// The function of this name: lane by lane what single values give.
+    /// Returns the definition of the helper of this name, which computes lane by lane.
     pub(crate) fn definition(&self, word: &str) -> Option<String> {
         let (function, dtype, lanes) = parse_vector(word)?;
         let (op, from) = match function.split_once('_') {
@@ -213,7 +212,7 @@ impl Vectors {
             let texts: Vec<String> = names.iter().map(|name| (self.lane)(name, lane)).collect();
             let value = |text| Value { text, dtype: from, lanes: 1, mask_bytes: 0, known: None };
             let src = texts.iter().map(|text| value(text.as_str())).collect();
-            (self.scalar)(&Alu { op, dtype, lanes: 1, src, may_wrap: true, extreme: None })
+            (self.scalar)(&Alu { op, dtype, lanes: 1, src, may_wrap: true, min_max: None })
         });
         let values: Vec<String> = values.collect::<Option<_>>()?;
         let parameters: Vec<(&str, &str)> =
@@ -221,4 +220,8 @@ impl Vectors {
         let value = (self.make)(&kind, &values.join(", "));
         Some((self.function)(&kind, word, &parameters, &value))
     }
+}
+
+fn unchanged(value: &Value) -> Text {
+    Text { text: value.text.to_string(), mask_bytes: value.mask_bytes }
 }

@@ -1,32 +1,33 @@
-//! WGSL. One module per kernel: its arrays are bindings 0, 1, ... of group 0, its parameters
-//! follow as uniforms. Which types there are, and in which words the smaller ones lie, is told in
-//! `wgsl_types`; a bool is stored as a u32, which is 0 or 1. There are two dialects: with the
-//! extensions of f16 and of types of 64 bits and, for devices without f16, the core.
+//! WGSL. One module per kernel: arrays are bindings 0, 1, ... of group 0, scalar parameters follow
+//! as uniforms. `wgsl_types` gives the supported types and how smaller ones are represented; a bool
+//! is stored as a u32 that is 0 or 1. There are two dialects: the extended one with f16 and types
+//! of 64 bits, and the core for devices without f16.
 //!
-//! How exact functions are the language leaves open: they are written out before a kernel comes
-//! here (`lacks` of the target).
+//! WGSL does not specify the accuracy of transcendental functions, so they are lowered before
+//! rendering (`lacks` of the target).
 //!
-//! The language lets an implementation take NaN and infinity for absent. Constants of that kind
-//! go through a function, since as constant expressions they are errors.
+//! WGSL lets implementations assume that NaN and infinity do not occur. Such constants go through a
+//! function, since as constant expressions they are errors.
 
 use gradiff_graph::{AxisKind, Constant, DType, Linear, Op, evaluate};
 
 use crate::Error;
-use crate::dialect::{Alu, Dialect, Head, Place, Text, Value, dimension_name};
+use crate::dialect::{Access, Alu, Dialect, Header, Text, Value, dimension_name};
 use crate::helpers::collect;
-use crate::vector::Vectors;
-use crate::wgsl_types::{self, CORE, EXTENDED, Types, differs};
+use crate::vector::VectorSyntax;
+use crate::wgsl_types::{self, CORE, EXTENDED, Types, not_equal};
 use crate::writer::write;
 
-/// The module of one kernel for a device with f16, and with the types of 64 bits that it uses.
+/// Renders a kernel for a device with f16, and with the types of 64 bits that the kernel uses.
 ///
 /// # Errors
-/// If a uop is not of the linear level or has no text in WGSL, or the name is no identifier.
+/// If a uop is not an op of linear kernels or unsupported in WGSL, or the name is not an
+/// identifier.
 pub fn wgsl(linear: &Linear) -> Result<String, Error> {
     write(&Wgsl(EXTENDED), linear, &linear.name)
 }
 
-/// The module of one kernel for any device: f16 is its bits.
+/// Renders a kernel for any device: f16 is held as its bits.
 ///
 /// # Errors
 /// As [`wgsl`].
@@ -34,15 +35,15 @@ pub fn wgsl_core(linear: &Linear) -> Result<String, Error> {
     write(&Wgsl(CORE), linear, &linear.name)
 }
 
-/// What stands once before a kernel.
+/// Returns the prelude of a file with these kernels.
 pub fn wgsl_prelude(kernels: &str) -> String {
     let definition = |word: &str| {
-        let own = own(word).or_else(|| wgsl_types::definition(word));
-        own.or_else(|| VECTORS.definition(word))
+        let scalar = wgsl_function(word).or_else(|| wgsl_types::definition(word));
+        scalar.or_else(|| VECTORS.definition(word))
     };
     let used = collect(kernels, &definition);
     let is_word = |c: char| c == '_' || c.is_ascii_alphanumeric();
-    // The type, or a literal of it: `0.5h`.
+    // The name of the type, or a literal of it: `0.5h`.
     let is_half = |word: &str| {
         let digits = word.strip_suffix('h').filter(|digits| !digits.is_empty());
         word == "f16" || digits.is_some_and(|digits| digits.bytes().all(|b| b.is_ascii_digit()))
@@ -51,10 +52,10 @@ pub fn wgsl_prelude(kernels: &str) -> String {
     format!("{}{used}", if has_half { "enable f16;\n" } else { "" })
 }
 
-/// A dialect.
+/// A dialect of WGSL.
 struct Wgsl(Types);
 
-const VECTORS: Vectors = Vectors {
+const VECTORS: VectorSyntax = VectorSyntax {
     type_name: vector_type,
     make: |kind, values| format!("{kind}({values})"),
     bitcast: |kind, value| format!("bitcast<{kind}>({value})"),
@@ -68,18 +69,18 @@ const VECTORS: Vectors = Vectors {
             parameters.iter().map(|(kind, name)| format!("{name}: {kind}")).collect();
         format!("fn {word}({}) -> {kind} {{ return {value}; }}\n", parameters.join(", "))
     },
-    differs: crate::wgsl_types::differs,
+    not_equal: crate::wgsl_types::not_equal,
     has_masks: false,
     wraps: true,
     is_native: |_| true,
 };
 
 fn vector_type(dtype: DType, lanes: u8, _mask_bytes: u8) -> Option<String> {
-    (matches!(lanes, 2 | 4) && EXTENDED.is_own(dtype)).then(|| format!("vec{lanes}<{dtype}>"))
+    (matches!(lanes, 2 | 4) && EXTENDED.is_native(dtype)).then(|| format!("vec{lanes}<{dtype}>"))
 }
 
-/// The functions that the kernels use; as in the preludes of C's family.
-fn own(word: &str) -> Option<String> {
+/// Returns the definition of a scalar helper.
+fn wgsl_function(word: &str) -> Option<String> {
     let (name, kind) = word.rsplit_once('_')?;
     let text = match word {
         "f32_from_bits" => "(x: u32) -> f32 { return bitcast<f32>(x); }".into(),
@@ -92,22 +93,22 @@ fn own(word: &str) -> Option<String> {
              return (bitcast<u64>(x) & 0x7ffffffffffffffflu) > 0x7ff0000000000000lu;\n}"
             .into(),
         _ => {
-            let dtype = DType::from_name(kind).filter(|dtype| EXTENDED.is_own(*dtype))?;
-            format!("(x: {kind}, y: {kind}) -> {kind} {{{}}}", of_two(name, dtype)?)
+            let dtype = DType::from_name(kind).filter(|dtype| EXTENDED.is_native(*dtype))?;
+            format!("(x: {kind}, y: {kind}) -> {kind} {{{}}}", binary_body(name, dtype)?)
         }
     };
     Some(format!("fn {word}{text}\n"))
 }
 
-/// The statements of a function of two values of a type.
-fn of_two(name: &str, dtype: DType) -> Option<String> {
+/// The body of a helper with two parameters `x` and `y` of a type.
+fn binary_body(name: &str, dtype: DType) -> Option<String> {
     let select = |sign| format!(" return select(y, x, x {sign} y || is_nan_{dtype}(x)); ");
     let zero = EXTENDED.constant(Constant::zero(dtype))?;
     Some(match name {
         "max" if dtype.is_float() => select(">"),
         "min" if dtype.is_float() => select("<"),
         _ if !dtype.is_int() => return None,
-        // The language defines both for all values.
+        // WGSL defines / and % for all operands.
         "cdiv" => " return x / y; ".into(),
         "cmod" => " return x % y; ".into(),
         "floordiv" => {
@@ -126,17 +127,17 @@ fn of_two(name: &str, dtype: DType) -> Option<String> {
 }
 
 impl Wgsl {
-    /// What an element of an array is.
+    /// The type of an array element.
     fn stored_type(&self, dtype: DType) -> Option<DType> {
-        if dtype == DType::Bool { Some(DType::U32) } else { self.0.held(dtype) }
+        if dtype == DType::Bool { Some(DType::U32) } else { self.0.representation(dtype) }
     }
 
-    /// An op over single values.
+    /// Renders a scalar op.
     fn scalar(&self, alu: &Alu) -> Option<String> {
-        // What leaves its type is an error where all of it is known to the language.
+        // Ops of constants are folded: an overflow in a constant expression is an error.
         let known: Option<Vec<Constant>> = alu.src.iter().map(|value| value.known).collect();
         if let Some(known) = known {
-            // A shift by more bits than there are may be anything.
+            // Too large a shift amount is undefined: any value will do.
             let is_shift = matches!(alu.op, Op::Shl | Op::Shr);
             let any = is_shift.then(|| Constant::zero(alu.dtype));
             if let Some(value) = evaluate(alu.op, alu.dtype, &known).or(any) {
@@ -149,25 +150,25 @@ impl Wgsl {
             Op::Bitcast => self.0.bitcast(from, to, src[0])?,
             Op::Where => format!("select({}, {}, {})", src[2], src[1], src[0]),
             op if from == DType::Bool => bool_op(op, &src)?,
-            op if self.0.is_bits(from) => bits_op(op, from, &src)?,
+            op if self.0.is_float_as_bits(from) => float_as_bits_op(op, from, &src)?,
             op if from.is_float() => float_op(op, from, &src)?,
             op => {
-                let text = int_op(alu, self.0.held(from)?)?;
-                if may_leave(alu, op) { self.0.cut_back(from, &text)? } else { text }
+                let text = int_op(alu, self.0.representation(from)?)?;
+                if may_overflow(alu, op) { self.0.truncate(from, &text)? } else { text }
             }
         })
     }
 }
 
-/// Whether what an op makes of integers in words may be no value of their type.
-fn may_leave(alu: &Alu, op: Op) -> bool {
+/// Returns whether the result of an integer op may exceed the range of its type.
+fn may_overflow(alu: &Alu, op: Op) -> bool {
     let is_sum = matches!(op, Op::Neg | Op::Add | Op::Sub | Op::Mul | Op::MulAcc | Op::Shl);
     let is_quotient = matches!(op, Op::CDiv | Op::FloorDiv) && alu.dtype.is_signed();
-    alu.may_wrap && (is_sum || is_quotient && !is_safe(alu))
+    alu.may_wrap && (is_sum || is_quotient && !is_plain_divisor(alu))
 }
 
-/// Whether the divisor is known to be one that nothing is special about.
-fn is_safe(alu: &Alu) -> bool {
+/// Returns whether the divisor is known to be neither 0 nor -1.
+fn is_plain_divisor(alu: &Alu) -> bool {
     let divisor = alu.src.get(1).and_then(Value::known_int);
     divisor.is_some_and(|divisor| divisor != 0 && divisor != -1)
 }
@@ -184,19 +185,19 @@ fn bool_op(op: Op, src: &[&str]) -> Option<String> {
     Some(format!("({}{sign}{})", src[0], src[1]))
 }
 
-/// `x`, or `(x)` where a sign would meet a sign.
-fn guarded(x: &str) -> String {
+/// Puts parentheses around an operand that begins with `-`, since two signs would become `--`.
+fn parenthesized(x: &str) -> String {
     if x.starts_with('-') { format!("({x})") } else { x.to_string() }
 }
 
 fn float_op(op: Op, dtype: DType, src: &[&str]) -> Option<String> {
     let sign = match op {
-        Op::Neg => return Some(format!("(-{})", guarded(src[0]))),
+        Op::Neg => return Some(format!("(-{})", parenthesized(src[0]))),
         Op::Sqrt => return Some(format!("sqrt({})", src[0])),
         Op::Recip => {
             return Some(format!("({}/{})", EXTENDED.constant(Constant::one(dtype))?, src[0]));
         }
-        // The product may be rounded, which for f16 is too early.
+        // fma may round the product, so that of f16 is done in f32, where it is exact.
         Op::MulAcc if dtype == DType::F16 => {
             return Some(format!("f16(fma(f32({}), f32({}), f32({})))", src[0], src[1], src[2]));
         }
@@ -207,52 +208,53 @@ fn float_op(op: Op, dtype: DType, src: &[&str]) -> Option<String> {
         Op::Mul => "*",
         Op::FDiv => "/",
         Op::CmpLt => "<",
-        Op::CmpNe => return Some(differs(src[0], src[1])),
+        Op::CmpNe => return Some(not_equal(src[0], src[1])),
         _ => return None,
     };
-    Some(format!("({}{sign}{})", src[0], guarded(src[1])))
+    Some(format!("({}{sign}{})", src[0], parenthesized(src[1])))
 }
 
-/// An op of a float that is held as its bits, done in f32 and rounded.
-fn bits_op(op: Op, dtype: DType, src: &[&str]) -> Option<String> {
+/// Renders an op of a float that is held as its bits, computed in f32 and rounded.
+fn float_as_bits_op(op: Op, dtype: DType, src: &[&str]) -> Option<String> {
     let wide: Vec<String> = src.iter().map(|source| format!("{dtype}_to_f32({source})")).collect();
     let wide: Vec<&str> = wide.iter().map(String::as_str).collect();
     let text = float_op(op, DType::F32, &wide)?;
     Some(if op.is_comparison() { text } else { format!("{dtype}_from_f32({text})") })
 }
 
-/// An op of integers that are held in words of this type; what comes out may have to be cut back.
-fn int_op(alu: &Alu, held: DType) -> Option<String> {
+/// Renders an op of integers that are represented in this type; the result may have to be
+/// truncated.
+fn int_op(alu: &Alu, representation: DType) -> Option<String> {
     let (op, dtype, src) = (alu.op, alu.from(), alu.texts());
     let known = alu.src.get(1).and_then(Value::known_int);
-    let own = |op: Op| Some(format!("{op}_{held}({})", src.join(", ")));
+    let helper = |op: Op| Some(format!("{op}_{representation}({})", src.join(", ")));
     let bits = dtype.bits();
     let amount = || match known {
-        // A negative literal is none of u32.
+        // A negative literal is not a u32.
         Some(amount) => format!("{}u", amount.rem_euclid(bits.into())),
         None => format!("(u32({})&{}u)", src[1], bits - 1),
     };
     let sign = match op {
         Op::Neg if dtype.is_unsigned() => {
-            let zero = EXTENDED.constant(Constant::zero(held))?;
+            let zero = EXTENDED.constant(Constant::zero(representation))?;
             return Some(format!("({zero}-{})", src[0]));
         }
-        Op::Neg => return Some(format!("(-{})", guarded(src[0]))),
-        // A product of literals must not leave its type: it is a constant here.
+        Op::Neg => return Some(format!("(-{})", parenthesized(src[0]))),
+        // Folded, since a product of literals that overflows is an error.
         Op::MulAcc if let [Some(x), Some(y)] = [0, 1].map(|source| alu.src[source].known) => {
             let product = EXTENDED.constant(evaluate(Op::Mul, dtype, &[x, y])?)?;
-            return Some(format!("({product}+{})", guarded(src[2])));
+            return Some(format!("({product}+{})", parenthesized(src[2])));
         }
-        Op::MulAcc => return Some(format!("({}*{}+{})", src[0], src[1], guarded(src[2]))),
+        Op::MulAcc => return Some(format!("({}*{}+{})", src[0], src[1], parenthesized(src[2]))),
         Op::Max | Op::Min => return Some(format!("{op}({})", src.join(", "))),
         Op::Shl => return Some(format!("({}<<{})", src[0], amount())),
         Op::Shr => return Some(format!("({}>>{})", src[0], amount())),
-        Op::CDiv if is_safe(alu) => "/",
-        Op::CMod if is_safe(alu) => "%",
-        Op::CDiv | Op::CMod => return own(op),
-        Op::FloorDiv | Op::FloorMod if dtype.is_signed() => return own(op),
-        Op::FloorDiv => return own(Op::CDiv),
-        Op::FloorMod => return own(Op::CMod),
+        Op::CDiv if is_plain_divisor(alu) => "/",
+        Op::CMod if is_plain_divisor(alu) => "%",
+        Op::CDiv | Op::CMod => return helper(op),
+        Op::FloorDiv | Op::FloorMod if dtype.is_signed() => return helper(op),
+        Op::FloorDiv => return helper(Op::CDiv),
+        Op::FloorMod => return helper(Op::CMod),
         Op::Add => "+",
         Op::Sub => "-",
         Op::Mul => "*",
@@ -263,7 +265,7 @@ fn int_op(alu: &Alu, held: DType) -> Option<String> {
         Op::Xor => "^",
         _ => return None,
     };
-    Some(format!("({}{sign}{})", src[0], guarded(src[1])))
+    Some(format!("({}{sign}{})", src[0], parenthesized(src[1])))
 }
 
 impl Dialect for Wgsl {
@@ -271,14 +273,14 @@ impl Dialect for Wgsl {
         "WGSL"
     }
 
-    fn lacks(&self, dtype: DType, _is_stored: bool) -> bool {
-        self.0.held(dtype).is_none()
+    fn is_unsupported(&self, dtype: DType, _is_stored: bool) -> bool {
+        self.0.representation(dtype).is_none()
     }
 
     fn type_name(&self, dtype: DType, lanes: u8, mask_bytes: u8) -> Option<String> {
         match lanes {
-            1 => self.0.held(dtype).map(|held| held.to_string()),
-            _ => vector_type(dtype, lanes, mask_bytes).filter(|_| self.0.is_own(dtype)),
+            1 => self.0.representation(dtype).map(|dtype| dtype.to_string()),
+            _ => vector_type(dtype, lanes, mask_bytes).filter(|_| self.0.is_native(dtype)),
         }
     }
 
@@ -286,24 +288,24 @@ impl Dialect for Wgsl {
         self.0.constant(value)
     }
 
-    fn head(&self, head: &Head) -> Option<String> {
+    fn header(&self, header: &Header) -> Option<String> {
         let mut text = String::new();
-        for (number, (slot, dtype, is_stored)) in head.arrays.iter().enumerate() {
+        for (number, (slot, dtype, is_stored)) in header.arrays.iter().enumerate() {
             let access = if *is_stored { "read_write" } else { "read" };
             let kind = self.stored_type(*dtype)?;
             text += &format!(
                 "@group(0) @binding({number}) var<storage, {access}> data{slot}: array<{kind}>;\n"
             );
         }
-        for (number, (name, dtype)) in (head.arrays.len()..).zip(&head.variables) {
-            let kind = self.0.held(*dtype)?;
+        for (number, (name, dtype)) in (header.arrays.len()..).zip(&header.variables) {
+            let kind = self.0.representation(*dtype)?;
             text += &format!("@group(0) @binding({number}) var<uniform> {name}: {kind};\n");
         }
-        for (name, dtype, size_elements) in &head.locals {
+        for (name, dtype, size_elements) in &header.locals {
             let kind = self.stored_type(*dtype)?;
             text += &format!("var<workgroup> {name}: array<{kind}, {size_elements}>;\n");
         }
-        let size = |dimension: usize| head.group.get(dimension).copied().unwrap_or(1);
+        let size = |dimension: usize| header.group.get(dimension).copied().unwrap_or(1);
         Some(format!(
             "{text}@compute @workgroup_size({}, {}, {})\n\
              fn {}(@builtin(workgroup_id) gid: vec3<u32>, \
@@ -311,11 +313,11 @@ impl Dialect for Wgsl {
             size(0),
             size(1),
             size(2),
-            head.name
+            header.name
         ))
     }
 
-    fn launched(&self, kind: AxisKind, dimension: usize) -> Option<String> {
+    fn grid_index(&self, kind: AxisKind, dimension: usize) -> Option<String> {
         let word = if kind == AxisKind::Global { "gid" } else { "lid" };
         Some(format!("i32({word}{})", dimension_name(dimension)))
     }
@@ -326,7 +328,7 @@ impl Dialect for Wgsl {
         }
         match alu.lanes {
             1 => self.scalar(alu).map(Text::from),
-            _ if [alu.from(), alu.dtype].iter().all(|dtype| self.0.is_own(*dtype)) => {
+            _ if [alu.from(), alu.dtype].iter().all(|dtype| self.0.is_native(*dtype)) => {
                 VECTORS.alu(alu)
             }
             _ => None,
@@ -342,27 +344,27 @@ impl Dialect for Wgsl {
         Some((VECTORS.lane)(vector.text, lane))
     }
 
-    /// Arrays are of single elements: lanes are loaded one by one.
-    fn load(&self, place: &Place) -> Option<Text> {
-        let element = |lane: u8| element(place, lane);
-        Some(match place.lanes {
-            1 => element(0).into(),
+    /// Arrays have scalar elements, so lanes are loaded one by one.
+    fn load(&self, access: &Access) -> Option<Text> {
+        let load_lane = |lane: u8| element(access, lane);
+        Some(match access.lanes {
+            1 => load_lane(0).into(),
             lanes => {
-                let values: Vec<String> = (0..lanes).map(element).collect();
-                (VECTORS.make)(&vector_type(place.dtype, lanes, 0)?, &values.join(", ")).into()
+                let values: Vec<String> = (0..lanes).map(load_lane).collect();
+                (VECTORS.make)(&vector_type(access.dtype, lanes, 0)?, &values.join(", ")).into()
             }
         })
     }
 
-    fn store(&self, place: &Place, value: &Value) -> Option<String> {
-        if place.lanes == 1 {
+    fn store(&self, access: &Access, value: &Value) -> Option<String> {
+        if access.lanes == 1 {
             let text = value.text;
             let stored =
-                if place.dtype == DType::Bool { format!("u32({text})") } else { text.into() };
-            return Some(format!("{} = {stored};", address(place, 0)));
+                if access.dtype == DType::Bool { format!("u32({text})") } else { text.into() };
+            return Some(format!("{} = {stored};", lvalue(access, 0)));
         }
-        let stores = (0..place.lanes).map(|lane| {
-            format!("{} = {};", address(place, lane), (VECTORS.lane)("vector", lane.into()))
+        let stores = (0..access.lanes).map(|lane| {
+            format!("{} = {};", lvalue(access, lane), (VECTORS.lane)("vector", lane.into()))
         });
         let stores: Vec<String> = stores.collect();
         Some(format!("{{ let vector = {}; {} }}", value.text, stores.join(" ")))
@@ -376,34 +378,41 @@ impl Dialect for Wgsl {
         format!("{} {name}: {kind} = {value};", if is_variable { "var" } else { "let" })
     }
 
-    fn count(&self, kind: &str, name: &str, end: &str) -> String {
+    fn loop_header(&self, kind: &str, name: &str, end: &str) -> String {
         format!("for (var {name}: {kind} = 0; {name} < {end}; {name}++) {{")
     }
 
-    fn gated(&self, kind: &str, name: &str, gate: &str, loaded: &str, zero: &str) -> Vec<String> {
+    fn gated_load(
+        &self,
+        kind: &str,
+        name: &str,
+        gate: &str,
+        loaded: &str,
+        zero: &str,
+    ) -> Vec<String> {
         vec![self.declare(kind, name, zero, true), format!("if ({gate}) {{ {name} = {loaded}; }}")]
     }
 }
 
-/// The value of an element at a place.
-fn element(place: &Place, lane: u8) -> String {
-    let address = address(place, lane);
-    if place.dtype == DType::Bool { format!("({address}!=0u)") } else { address }
+/// The value of an accessed element.
+fn element(access: &Access, lane: u8) -> String {
+    let element = lvalue(access, lane);
+    if access.dtype == DType::Bool { format!("({element}!=0u)") } else { element }
 }
 
-/// An element at a place.
-fn address(place: &Place, lane: u8) -> String {
+/// An accessed element, as an lvalue.
+fn lvalue(access: &Access, lane: u8) -> String {
     match lane {
-        // A negative literal stands behind a gate that is false; to the language it is an error.
-        0 if place.index.parse::<i64>().is_ok_and(|index| index < 0) => {
-            format!("{}[0]", place.array)
+        // A negative literal only occurs behind a false gate, but WGSL rejects it.
+        0 if access.index.parse::<i64>().is_ok_and(|index| index < 0) => {
+            format!("{}[0]", access.array)
         }
-        0 => format!("{}[{}]", place.array, place.index),
-        _ => format!("{}[{}+{lane}]", place.array, place.index),
+        0 => format!("{}[{}]", access.array, access.index),
+        _ => format!("{}[{}+{lane}]", access.array, access.index),
     }
 }
 
-/// How many elements a load takes at most.
+/// Returns the maximal number of elements of a load or store.
 pub(crate) fn lanes_max(types: Types, dtype: DType) -> u8 {
-    if types.is_own(dtype) && dtype != DType::Bool { 4 } else { 1 }
+    if types.is_native(dtype) && dtype != DType::Bool { 4 } else { 1 }
 }

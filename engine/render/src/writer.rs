@@ -1,24 +1,25 @@
-//! Kernels in the languages of C's family: statements, loops and names. What a language says in
-//! its own way is asked of its [`Dialect`].
+//! Renderer of the C-like languages: statements, loops and names. A [`Dialect`] gives the syntax of
+//! a language.
 //!
-//! A value used once stands where it is used, in parentheses; others get a name: `val0` (loaded),
-//! `alu0` (computed), `acc0` (accumulated), `ridx0` (counted), `gidx0` and `lidx0` (the place in
-//! the grid and in the group; 0 is the innermost range), `local0` (an array of the group).
+//! A value that is used once is inlined, in parentheses. Others are named: `val0` (loaded), `alu0`
+//! (computed), `acc0` (accumulator), `ridx0` (loop counter), `gidx0` and `lidx0` (index of the
+//! group in the grid and of the thread in the group; 0 is the innermost range), `local0` (local
+//! array).
 
 use gradiff_graph::{Arg, AxisKind, Constant, DType, Instruction, Linear, Op};
 
 use crate::Error;
 use crate::bounds::find_wrapping;
-use crate::dialect::{Alu, Dialect, Head, Place, Sources, Text, Value};
+use crate::dialect::{Access, Alu, Dialect, Header, Sources, Text, Value};
 
-/// Deeper expressions get a name, for readers and for compilers with a limit on parentheses.
+/// Deeper expressions are named, for readers and for compilers that limit nested parentheses.
 const HEIGHT_MAX: u32 = 24;
 
-/// The text of a kernel under a name.
+/// Renders a kernel under a name.
 pub(crate) fn write(dialect: &dyn Dialect, linear: &Linear, name: &str) -> Result<String, Error> {
     check_name(name)?;
     for uop in linear.uops.iter().filter(|uop| uop.dtype != DType::Void) {
-        if dialect.lacks(uop.dtype, uop.op == Op::DefineGlobal) {
+        if dialect.is_unsupported(uop.dtype, uop.op == Op::DefineGlobal) {
             return Err(Error::Type {
                 language: dialect.language(),
                 kernel: linear.name.clone(),
@@ -28,15 +29,15 @@ pub(crate) fn write(dialect: &dyn Dialect, linear: &Linear, name: &str) -> Resul
     }
     for kind in [AxisKind::Global, AxisKind::Local] {
         let ranges = linear.launched(kind);
-        let is_grid = dialect.launched(kind, 0).is_some();
-        if let Some((outermost, _)) = ranges.first().filter(|_| is_grid && ranges.len() > 3) {
+        let has_grid = dialect.grid_index(kind, 0).is_some();
+        if let Some((outermost, _)) = ranges.first().filter(|_| has_grid && ranges.len() > 3) {
             return Err(unsupported(dialect.language(), linear, *outermost as usize));
         }
     }
     let mut writer = Writer::new(dialect, linear);
-    writer.head(name).ok_or_else(|| unsupported(dialect.language(), linear, 0))?;
+    writer.write_header(name).ok_or_else(|| unsupported(dialect.language(), linear, 0))?;
     for position in 0..linear.uops.len() {
-        let written = writer.uop(position);
+        let written = writer.write_uop(position);
         written.ok_or_else(|| unsupported(dialect.language(), linear, position))?;
     }
     if let Some(tail) = dialect.tail(&writer.out) {
@@ -46,14 +47,14 @@ pub(crate) fn write(dialect: &dyn Dialect, linear: &Linear, name: &str) -> Resul
     Ok(writer.out)
 }
 
-/// Refuses what is no identifier.
+/// Rejects names that are not identifiers.
 pub(crate) fn check_name(name: &str) -> Result<(), Error> {
     let is_word = |c: char| c == '_' || c.is_ascii_alphanumeric();
     let is_name = name.chars().all(is_word) && name.starts_with(|c: char| !c.is_ascii_digit());
     if is_name { Ok(()) } else { Err(Error::Name(name.to_string())) }
 }
 
-/// Says that a language has no text for a uop.
+/// The error for a uop that a language does not have.
 pub(crate) fn unsupported(language: &'static str, linear: &Linear, position: usize) -> Error {
     let uop = &linear.uops[position];
     let source = uop.src.first().and_then(|source| linear.uops.get(*source as usize));
@@ -68,11 +69,12 @@ pub(crate) fn unsupported(language: &'static str, linear: &Linear, position: usi
     }
 }
 
-/// What a uop is called in the text.
+/// The text by which the users of a uop refer to it.
 #[derive(Clone, Default)]
 struct Expression {
     text: String,
     mask_bytes: u8,
+    /// The depth of nested ops; 0 for names.
     height: u32,
     /// Whether the text reads a variable that an `Assign` may change.
     is_volatile: bool,
@@ -84,20 +86,20 @@ struct Writer<'a> {
     out: String,
     depth: usize,
     expressions: Vec<Expression>,
-    /// Whether the value may stand where it is used.
+    /// Whether the value may be inlined into its use.
     is_inline: Vec<bool>,
-    /// Whether an integer may have to be wrapped.
+    /// Whether an integer result may have to wrap.
     is_wrapping: Vec<bool>,
-    /// Whether a variable is a vector that changes only around inner loops.
+    /// Whether an accumulator is a vector that is assigned to only outside of inner loops.
     is_outer: Vec<bool>,
-    /// Launched ranges that the language has a word for: position, name, word.
-    launched: Vec<(u32, String, String)>,
-    /// How many names of each kind are taken: alu, val, acc, ridx.
+    /// Ranges that are indices of the grid: position, name, expression of the language.
+    grid_ranges: Vec<(u32, String, String)>,
+    /// The number of names used of each kind: alu, val, acc, ridx.
     counts: [usize; 4],
 }
 
 #[derive(Clone, Copy)]
-enum Kind {
+enum NameKind {
     Alu,
     Val,
     Acc,
@@ -115,21 +117,21 @@ impl<'a> Writer<'a> {
             is_inline: find_inline(linear),
             is_wrapping: find_wrapping(linear),
             is_outer: find_outer(linear),
-            launched: Vec::new(),
+            grid_ranges: Vec::new(),
             counts: [0; 4],
         }
     }
 
-    /// Finds the launched ranges and writes what stands before the body.
-    fn head(&mut self, name: &str) -> Option<()> {
+    /// Finds the ranges that are indices of the grid and writes the text before the body.
+    fn write_header(&mut self, name: &str) -> Option<()> {
         let linear = self.linear;
         let mut group = Vec::new();
         for (kind, word) in [(AxisKind::Global, "gidx"), (AxisKind::Local, "lidx")] {
-            for (dimension, (position, steps)) in linear.launched(kind).iter().rev().enumerate() {
-                let Some(text) = self.dialect.launched(kind, dimension) else { continue };
-                self.launched.push((*position, format!("{word}{dimension}"), text));
+            for (dimension, (position, size)) in linear.launched(kind).iter().rev().enumerate() {
+                let Some(text) = self.dialect.grid_index(kind, dimension) else { continue };
+                self.grid_ranges.push((*position, format!("{word}{dimension}"), text));
                 if kind == AxisKind::Local {
-                    group.push(*steps);
+                    group.push(*size);
                 }
             }
         }
@@ -145,14 +147,14 @@ impl<'a> Writer<'a> {
             }
             _ => None,
         });
-        let head = Head {
+        let header = Header {
             name,
             arrays: arrays.map(|(g, dtype)| (g.slot, dtype, stored.contains(&g.slot))).collect(),
             variables: variables.collect(),
             locals: locals.collect(),
             group,
         };
-        self.out = self.dialect.head(&head)?;
+        self.out = self.dialect.header(&header)?;
         Some(())
     }
 
@@ -162,28 +164,28 @@ impl<'a> Writer<'a> {
         self.out.push('\n');
     }
 
-    fn name(&mut self, kind: Kind) -> String {
+    fn new_name(&mut self, kind: NameKind) -> String {
         let count = &mut self.counts[kind as usize];
         *count += 1;
         let word = ["alu", "val", "acc", "ridx"][kind as usize];
         format!("{word}{}", *count - 1)
     }
 
-    /// Source `number` of a uop as a value.
+    /// Source `number` of a uop as an operand.
     fn source(&self, uop: &Instruction, number: usize) -> Option<Value<'_>> {
         let position = *uop.src.get(number)? as usize;
-        let (made, source) = (self.expressions.get(position)?, &self.linear.uops[position]);
-        // What every lane is, is known of the vector as well.
-        let splat = match (source.op, source.src.as_slice()) {
-            (Op::Vectorize, [one]) => &self.linear.uops[*one as usize],
+        let (expression, source) = (self.expressions.get(position)?, &self.linear.uops[position]);
+        // The splat of a constant is known as well.
+        let lane = match (source.op, source.src.as_slice()) {
+            (Op::Vectorize, [lane]) => &self.linear.uops[*lane as usize],
             _ => source,
         };
         Some(Value {
-            text: &made.text,
+            text: &expression.text,
             dtype: source.dtype,
             lanes: source.lanes,
-            mask_bytes: made.mask_bytes,
-            known: match splat.arg {
+            mask_bytes: expression.mask_bytes,
+            known: match lane.arg {
                 Arg::Const(value) => Some(value),
                 _ => None,
             },
@@ -198,65 +200,69 @@ impl<'a> Writer<'a> {
         self.dialect.type_name(uop.dtype, uop.lanes, mask_bytes)
     }
 
-    /// Writes one uop; `None` if there is no text for it.
-    fn uop(&mut self, position: usize) -> Option<()> {
+    /// Writes one uop; `None` if the language does not have it.
+    fn write_uop(&mut self, position: usize) -> Option<()> {
         let uop = &self.linear.uops[position];
-        let mut made = Expression::default();
+        let mut expression = Expression::default();
         match (uop.op, &uop.arg) {
-            (Op::Const, Arg::Const(value)) => made.text = self.dialect.constant(*value)?,
-            (Op::DefineGlobal, Arg::Global(global)) => made.text = format!("data{}", global.slot),
-            (Op::DefineVar, Arg::Var(variable)) => made.text = variable.name.clone(),
-            (Op::DefineLocal, Arg::Local(local)) => made.text = format!("local{}", local.number),
+            (Op::Const, Arg::Const(value)) => expression.text = self.dialect.constant(*value)?,
+            (Op::DefineGlobal, Arg::Global(global)) => {
+                expression.text = format!("data{}", global.slot)
+            }
+            (Op::DefineVar, Arg::Var(variable)) => expression.text = variable.name.clone(),
+            (Op::DefineLocal, Arg::Local(local)) => {
+                expression.text = format!("local{}", local.number)
+            }
             (Op::Barrier, _) => self.line(self.dialect.barrier()?),
             (Op::Index | Op::Sink, _) => {}
-            (Op::Range, _) => made.text = self.open(position)?,
+            (Op::Range, _) => expression.text = self.open_range(position)?,
             (Op::EndRange, _) => {
-                if !self.launched.iter().any(|(range, ..)| *range == uop.src[0]) {
+                if !self.grid_ranges.iter().any(|(range, ..)| *range == uop.src[0]) {
                     self.depth -= 1;
                     self.line("}");
                 }
             }
-            (Op::DefineAcc, _) => made = self.define(position)?,
-            (Op::Assign, _) => made = self.assign(uop)?,
-            (Op::Load, _) => made = self.load(uop)?,
+            (Op::DefineAcc, _) => expression = self.define_accumulator(position)?,
+            (Op::Assign, _) => expression = self.assign(uop)?,
+            (Op::Load, _) => expression = self.load(uop)?,
             (Op::Store, _) => self.store(uop)?,
             (Op::Wmma, Arg::TensorCore(core)) => {
                 let src = (0..3).map(|number| self.source(uop, number));
                 let product = self.dialect.product(core, &src.collect::<Option<Vec<_>>>()?)?;
                 let kind = self.type_name(uop, 0)?;
-                made.text = self.name(Kind::Alu);
-                self.line(&self.dialect.declare(&kind, &made.text, &product, false));
+                expression.text = self.new_name(NameKind::Alu);
+                self.line(&self.dialect.declare(&kind, &expression.text, &product, false));
             }
             (op, _) if op.is_elementwise() || matches!(op, Op::Vectorize | Op::Lane) => {
-                made = self.alu(position)?;
+                expression = self.alu(position)?;
             }
             _ => return None,
         }
-        self.expressions[position] = made;
+        self.expressions[position] = expression;
         Some(())
     }
 
-    /// A loop, or the number of a thread.
-    fn open(&mut self, position: usize) -> Option<String> {
+    /// Opens a loop, or declares an index of the grid.
+    fn open_range(&mut self, position: usize) -> Option<String> {
         let uop = &self.linear.uops[position];
         let (kind, end) = (self.type_name(uop, 0)?, self.source(uop, 0)?.text.to_string());
-        let launched = self.launched.iter().find(|(range, ..)| *range as usize == position);
-        if let Some((_, name, text)) = launched.cloned() {
+        let grid_range = self.grid_ranges.iter().find(|(range, ..)| *range as usize == position);
+        if let Some((_, name, text)) = grid_range.cloned() {
             let declared = self.dialect.declare(&kind, &name, &text, false);
             self.line(&format!("{declared} /* {end} */"));
             return Some(name);
         }
-        let name = self.name(Kind::Ridx);
-        self.line(&self.dialect.count(&kind, &name, &end));
+        let name = self.new_name(NameKind::Ridx);
+        self.line(&self.dialect.loop_header(&kind, &name, &end));
         self.depth += 1;
         Some(name)
     }
 
-    fn define(&mut self, position: usize) -> Option<Expression> {
+    fn define_accumulator(&mut self, position: usize) -> Option<Expression> {
         let uop = &self.linear.uops[position];
-        let start = self.dialect.settled(&self.source(uop, 0)?);
+        let start = self.dialect.canonical(&self.source(uop, 0)?);
         let kind = self.type_name(uop, start.mask_bytes)?;
-        let text = self.name(Kind::Acc);
+        let text = self.new_name(NameKind::Acc);
         let declared = match self.is_outer[position] {
             true => self.dialect.declare_outer(&kind, &text, &start.text),
             false => self.dialect.declare(&kind, &text, &start.text, true),
@@ -267,47 +273,47 @@ impl<'a> Writer<'a> {
 
     fn assign(&mut self, uop: &Instruction) -> Option<Expression> {
         let variable = *uop.src.first()? as usize;
-        let mut made = self.expressions.get(variable)?.clone();
-        let value = self.dialect.settled(&self.source(uop, 1)?);
-        self.line(&format!("{} = {};", made.text, value.text));
-        (made.height, made.is_volatile) = (0, true);
-        Some(made)
+        let mut expression = self.expressions.get(variable)?.clone();
+        let value = self.dialect.canonical(&self.source(uop, 1)?);
+        self.line(&format!("{} = {};", expression.text, value.text));
+        (expression.height, expression.is_volatile) = (0, true);
+        Some(expression)
     }
 
-    /// Where a load or store goes, and its gate.
-    fn place(
+    /// The memory that a load or store accesses, and its gate.
+    fn access(
         &self,
         uop: &Instruction,
         value: &Instruction,
-    ) -> Option<(Place<'_>, Option<Value<'_>>)> {
+    ) -> Option<(Access<'_>, Option<Value<'_>>)> {
         let index = self.source_uop(uop, 0)?;
         let array = self.source_uop(index, 0)?;
-        let place = Place {
+        let access = Access {
             array: self.source(index, 0)?.text,
             index: self.source(index, 1)?.text,
             dtype: value.dtype,
             lanes: value.lanes,
             is_local: array.op == Op::DefineLocal,
-            is_past_caches: uop.op == Op::Store && matches!(uop.arg, Arg::Int(_)),
+            is_nontemporal: uop.op == Op::Store && matches!(uop.arg, Arg::Int(_)),
         };
-        Some((place, self.source(index, 2)))
+        Some((access, self.source(index, 2)))
     }
 
     fn load(&mut self, uop: &Instruction) -> Option<Expression> {
-        let (place, gate) = self.place(uop, uop)?;
-        let loaded = self.dialect.load(&place)?;
-        let early = match uop.arg {
-            Arg::Int(further) => self.dialect.ask_early(&place, further),
+        let (access, gate) = self.access(uop, uop)?;
+        let loaded = self.dialect.load(&access)?;
+        let prefetch = match uop.arg {
+            Arg::Int(distance) => self.dialect.prefetch(&access, distance),
             _ => None,
         };
         let kind = self.type_name(uop, loaded.mask_bytes)?;
         let gate = gate.map(|gate| gate.text.to_string());
-        early.iter().for_each(|early| self.line(early));
-        let text = self.name(Kind::Val);
+        prefetch.iter().for_each(|prefetch| self.line(prefetch));
+        let text = self.new_name(NameKind::Val);
         match gate {
             Some(gate) => {
                 let zero = self.zero(uop)?;
-                for line in self.dialect.gated(&kind, &text, &gate, &loaded.text, &zero) {
+                for line in self.dialect.gated_load(&kind, &text, &gate, &loaded.text, &zero) {
                     self.line(&line);
                 }
             }
@@ -324,17 +330,17 @@ impl<'a> Writer<'a> {
             return Some(text);
         }
         let known = Some(value);
-        let one = Value { text: &text, dtype: uop.dtype, lanes: 1, mask_bytes: 0, known };
-        Some(self.dialect.vectorize(uop.dtype, uop.lanes, &[one])?.text)
+        let zero = Value { text: &text, dtype: uop.dtype, lanes: 1, mask_bytes: 0, known };
+        Some(self.dialect.vectorize(uop.dtype, uop.lanes, &[zero])?.text)
     }
 
     fn store(&mut self, uop: &Instruction) -> Option<()> {
-        let value = self.dialect.settled(&self.source(uop, 1)?);
+        let value = self.dialect.canonical(&self.source(uop, 1)?);
         let stored = self.source_uop(uop, 1)?;
-        let (place, gate) = self.place(uop, stored)?;
+        let (access, gate) = self.access(uop, stored)?;
         let value =
             Value { text: &value.text, mask_bytes: value.mask_bytes, ..self.source(uop, 1)? };
-        let store = self.dialect.store(&place, &value)?;
+        let store = self.dialect.store(&access, &value)?;
         match gate {
             Some(gate) => self.line(&format!("if ({}) {{ {store} }}", gate.text)),
             None => self.line(&store),
@@ -347,20 +353,20 @@ impl<'a> Writer<'a> {
         let sources = || uop.src.iter().map(|source| &self.expressions[*source as usize]);
         let height = 1 + sources().map(|source| source.height).max()?;
         let is_volatile = sources().any(|source| source.is_volatile);
-        // A lane of a name is as good as a name.
-        let is_name = uop.op == Op::Lane && height == 1 && !is_volatile;
-        let Text { text, mask_bytes } = self.computed(position)?;
-        if is_name || self.is_inline[position] && height < HEIGHT_MAX {
-            let height = if is_name { 0 } else { height };
+        // A lane of a name needs no name of its own.
+        let is_named_lane = uop.op == Op::Lane && height == 1 && !is_volatile;
+        let Text { text, mask_bytes } = self.alu_text(position)?;
+        if is_named_lane || self.is_inline[position] && height < HEIGHT_MAX {
+            let height = if is_named_lane { 0 } else { height };
             return Some(Expression { text, mask_bytes, height, is_volatile });
         }
-        let (kind, name) = (self.type_name(uop, mask_bytes)?, self.name(Kind::Alu));
+        let (kind, name) = (self.type_name(uop, mask_bytes)?, self.new_name(NameKind::Alu));
         self.line(&self.dialect.declare(&kind, &name, &text, false));
         Some(Expression { text: name, mask_bytes, ..Expression::default() })
     }
 
-    /// The text of a value that is computed of others.
-    fn computed(&self, position: usize) -> Option<Text> {
+    /// The expression of an elementwise op, vector or lane.
+    fn alu_text(&self, position: usize) -> Option<Text> {
         let uop = &self.linear.uops[position];
         let sources = (0..uop.src.len()).map(|number| self.source(uop, number));
         let src: Sources<Value> = sources.collect::<Option<_>>()?;
@@ -372,15 +378,15 @@ impl<'a> Writer<'a> {
             }
             _ => {
                 let may_wrap = self.is_wrapping[position];
-                let extreme = self.extreme(uop);
+                let min_max = self.match_min_max(uop);
                 let Instruction { op, dtype, lanes, .. } = *uop;
-                self.dialect.alu(&Alu { op, dtype, lanes, src, may_wrap, extreme })
+                self.dialect.alu(&Alu { op, dtype, lanes, src, may_wrap, min_max })
             }
         }
     }
 
-    /// What a `where` is like that compares the two values it chooses between.
-    fn extreme(&self, uop: &Instruction) -> Option<Op> {
+    /// Matches a `where` that compares the two values it selects from: see [`Alu::min_max`].
+    fn match_min_max(&self, uop: &Instruction) -> Option<Op> {
         let (Op::Where, [_, x, y]) = (uop.op, uop.src.as_slice()) else { return None };
         let gate = self.source_uop(uop, 0).filter(|gate| gate.op == Op::CmpLt)?;
         match gate.src.as_slice() {
@@ -391,7 +397,7 @@ impl<'a> Writer<'a> {
     }
 }
 
-/// The slots that are written to.
+/// Returns the slots that are written to.
 pub(crate) fn stored_slots(linear: &Linear) -> Vec<usize> {
     let at = |position: u32| linear.uops.get(position as usize);
     let stores = linear.uops.iter().filter(|uop| uop.op == Op::Store);
@@ -405,10 +411,11 @@ pub(crate) fn stored_slots(linear: &Linear) -> Vec<usize> {
         .collect()
 }
 
-/// The vectors that change in a loop behind an inner one, once for all of its iterations.
+/// Returns for each uop whether it is a vector that is assigned to after an inner loop: once for
+/// all of its iterations.
 fn find_outer(linear: &Linear) -> Vec<bool> {
     let mut is_outer = vec![false; linear.uops.len()];
-    // For each open loop, whether one has ended in it.
+    // For each open loop, whether an inner loop has ended.
     let mut loops: Vec<bool> = Vec::new();
     for uop in &linear.uops {
         match uop.op {
@@ -426,11 +433,12 @@ fn find_outer(linear: &Linear) -> Vec<bool> {
     is_outer
 }
 
-/// For each uop: whether it is used exactly once, in the loop it is made in, by something that
-/// reads it at once, and no variable changes in between.
+/// Returns for each uop whether it is used exactly once, in the loop that it is in, by a uop that
+/// evaluates it immediately, with no assignment in between.
 fn find_inline(linear: &Linear) -> Vec<bool> {
     let count = linear.uops.len();
-    let mut place = vec![(0u32, 0u32); count];
+    // Innermost loop, and number of assignments so far.
+    let mut scopes = vec![(0u32, 0u32); count];
     let mut use_counts = vec![0u32; count];
     let mut is_inline = vec![true; count];
     let mut loops = vec![0u32];
@@ -447,12 +455,12 @@ fn find_inline(linear: &Linear) -> Vec<bool> {
         let innermost = loops.last().copied().unwrap_or(0);
         // An assignment reads its sources before it takes effect.
         let is_assign = u32::from(uop.op == Op::Assign);
-        place[position] = (innermost, assign_count);
+        scopes[position] = (innermost, assign_count);
         for source in uop.src.iter().map(|source| *source as usize).filter(|s| *s < count) {
             use_counts[source] += 1;
-            let is_near = place[source] == (innermost, assign_count - is_assign);
-            // An address is read later than it is made.
-            is_inline[source] &= is_near && !(uop.op == Op::Index && assign_count != 0);
+            let is_same_scope = scopes[source] == (innermost, assign_count - is_assign);
+            // An index is evaluated later, by its loads and stores.
+            is_inline[source] &= is_same_scope && !(uop.op == Op::Index && assign_count != 0);
         }
     }
     is_inline.iter().zip(&use_counts).map(|(inline, count)| *inline && *count == 1).collect()

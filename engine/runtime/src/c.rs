@@ -1,13 +1,14 @@
-//! Kernels as C, compiled by the system's C compiler into shared objects.
+//! The device `c`: kernels compiled to shared objects by the system's C compiler.
 //!
-//! Up to 64 kernels, each text once, make one source file and one run of the compiler, those that
-//! compute in 8 or 16 bits with a flag of their own; files are compiled side by side and kept in
-//! the disk cache under their whole text, the compiler, its flags and the machine.
+//! Up to 64 distinct kernels make one source file and one run of the compiler. Kernels that compute
+//! in 8 or 16 bits, and long ones, have files and flags of their own. Files are compiled in
+//! parallel and cached on disk; the key is the source text, the compiler, its flags and the
+//! machine.
 //!
-//! A compile may be given a limit, which ends the compiler with all the programs it has started;
-//! what they had written goes with their directory.
+//! A compile may have a time limit. At the limit the compiler is killed with all the programs it
+//! has started, and its directory is removed.
 //!
-//! A kernel whose outermost range is one of threads is a function of the number of its step.
+//! A kernel whose outermost range is a thread range becomes a function of the iteration.
 
 use std::fs::File;
 use std::path::Path;
@@ -21,62 +22,62 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
 use crate::cache::Cache;
-use crate::device::plain;
+use crate::device::bounded_linears;
 use crate::memory::{Locked, Memory, Signature};
 use crate::process::{self, Limit};
 use crate::{Device, Error, Executable, Limits, threads};
 
-/// How many kernels stand in one file at most.
+/// The maximal number of kernels in a file.
 const KERNELS_PER_FILE: usize = 64;
 
-/// What the meaning of the text rests on (`-fwrapv`, `-ffp-contract=off`), and speed.
+/// The flags of all kernels. The renderer relies on `-fwrapv` and `-ffp-contract=off`.
 /// `-fno-math-errno` lets `sqrt` be an instruction; it changes `errno`, never a result.
 const FLAGS: [&str; 7] =
     ["-std=c99", "-shared", "-fPIC", "-O2", "-fwrapv", "-ffp-contract=off", "-fno-math-errno"];
 
-/// For kernels that compute in integers of 8 or 16 bits. The vectors that gcc 12 makes of single
-/// values by itself take truth values for -1 where what is compared has as many bits: the maximum
-/// of 0, 1, 1, 1 is 0. Other kernels are compiled faster with them, ten times where many steps are
-/// written out.
+/// For kernels that compute in integers of 8 or 16 bits. When gcc 12 vectorises scalar code, it
+/// treats truth values as -1 if the compared type has as many bits: the maximum of 0, 1, 1, 1
+/// becomes 0. Other kernels keep the vectoriser, with which they compile faster: ten times if they
+/// are unrolled a lot.
 const NARROW_FLAG: &str = "-fno-tree-vectorize";
 
-/// For the machine that compiles; left off where the compiler does not know it.
+/// Optimises for this machine; omitted if the compiler does not support it.
 const NATIVE: &str = "-march=native";
 
-/// Vectors are the engine's; left off where the compiler does not know it, as clang. Of two loads
-/// behind one condition in a loop gcc 12 loads other elements, in all types: it was wrong for 392
-/// of 1,584 such loops that sum or store what they load.
+/// The engine vectorises by itself; omitted if the compiler does not support the flag, as clang.
+/// With loop vectors, gcc 12 loads wrong elements for two loads under one condition in a loop: 392
+/// of 1,584 loops that sum or store such loads were wrong, in all types.
 const NO_LOOP_VECTORS: &str = "-fno-tree-loop-vectorize";
 
-/// Touches each page of a stack in turn, so that local arrays which the stack has no room for are met
-/// at its end and not in the memory behind; left off where the compiler does not know it.
+/// Touches each page of the stack in order, so that local arrays that are too large hit the guard
+/// page and not the memory behind it; omitted if the compiler does not support it.
 const STACK_PROBES: &str = "-fstack-clash-protection";
 
-/// For kernels of more than [`LONG`] lines; left off where the compiler does not know it. More than
-/// half of gcc 12's time goes to joining instructions by threes and fours: with pairs alone 11,500
-/// lines of integers of 64 bits take 9 s instead of 15. Tiles of vectors are shorter, and up to 1.4
-/// times as fast with all that it joins.
-const PAIRS_ALONE: &str = "--param=max-combine-insns=2";
+/// For kernels of more than [`LONG_LINES`] lines; omitted if the compiler does not support it. More
+/// than half of gcc 12's time goes to combining three or four instructions. With pairs only, 11,500
+/// lines of 64-bit integers take 9 s instead of 15. Vector tiles are shorter, and up to 1.4 times
+/// as fast with all combinations.
+const COMBINE_PAIRS: &str = "--param=max-combine-insns=2";
 
-/// A source that every compiler takes.
+/// A source that every working compiler compiles.
 const PROBE: &str = "int gradiff_probe(void) { return 0; }\n";
-/// Bytes that a compiler's files must have room for.
-const ROOM: usize = 4 << 20;
-/// How often what was refused is compiled once more.
-const ATTEMPTS_MORE: usize = 8;
+/// Disk space in bytes that the probe tests for.
+const PROBE_BYTES: usize = 4 << 20;
+/// The number of further attempts after a failed compile.
+const RETRIES: usize = 8;
 
-/// See [`PAIRS_ALONE`].
-const LONG: usize = 2048;
+/// See [`COMBINE_PAIRS`].
+const LONG_LINES: usize = 2048;
 
 /// A C compiler and its cache.
 pub(crate) struct Compiler {
-    /// The program and arguments that always come first.
+    /// The program and its first arguments.
     command: Vec<String>,
     version: String,
     flags: Vec<&'static str>,
-    /// Those of long kernels.
+    /// The additional flag of long kernels.
     long_flag: Option<&'static str>,
-    /// What the compiler says about the machine: all macros it defines.
+    /// A description of the machine: all macros that the compiler defines.
     machine: String,
     cache: Cache,
 }
@@ -85,10 +86,10 @@ impl Compiler {
     /// Finds the compiler: `CC` if it is set, else the first of cc, gcc and clang.
     pub(crate) fn open() -> Result<Compiler, Error> {
         let chosen = std::env::var("CC").ok().filter(|command| !command.trim().is_empty());
-        Compiler::with(chosen.as_deref(), Cache::open("so")?)
+        Compiler::find(chosen.as_deref(), Cache::open("so")?)
     }
 
-    fn with(chosen: Option<&str>, cache: Cache) -> Result<Compiler, Error> {
+    fn find(chosen: Option<&str>, cache: Cache) -> Result<Compiler, Error> {
         let candidates = chosen.map_or(vec!["cc", "gcc", "clang"], |command| vec![command]);
         let mut tried = Vec::new();
         for candidate in candidates {
@@ -97,10 +98,10 @@ impl Compiler {
                 Ok(output) if output.status.success() => {
                     let text = String::from_utf8_lossy(&output.stdout);
                     let version = text.lines().next().unwrap_or_default().to_string();
-                    return Ok(Compiler::of(command, version, cache));
+                    return Ok(Compiler::new(command, version, cache));
                 }
                 Ok(output) => {
-                    tried.push(format!("`{candidate} --version` gives {}", output.status))
+                    tried.push(format!("`{candidate} --version` ended with {}", output.status))
                 }
                 Err(error) => tried.push(format!("`{candidate}`: {error}")),
             }
@@ -109,18 +110,19 @@ impl Compiler {
         Err(Error::Unavailable {
             device: "c",
             why: format!(
-                "no C compiler was found{source}: {}. Install gcc or clang, set CC to one, or use \
-                 device `jit`, which needs none",
+                "no C compiler was found{source}: {}. Install gcc or clang, set CC to a compiler, \
+                 or use device `jit`, which needs none",
                 tried.join("; ")
             ),
         })
     }
 
-    fn of(command: Vec<String>, version: String, cache: Cache) -> Compiler {
+    /// Tests which flags the compiler supports.
+    fn new(command: Vec<String>, version: String, cache: Cache) -> Compiler {
         let macros = |flags: &[&str]| {
             let arguments = [flags, &["-dM", "-E", "-x", "c", "/dev/null"]].concat();
-            let said = output(&command, &arguments).ok().filter(|said| said.status.success())?;
-            Some(String::from_utf8_lossy(&said.stdout).into_owned())
+            let output = output(&command, &arguments).ok().filter(|out| out.status.success())?;
+            Some(String::from_utf8_lossy(&output.stdout).into_owned())
         };
         let mut flags = FLAGS.to_vec();
         let native = macros(&[NATIVE]);
@@ -128,12 +130,12 @@ impl Compiler {
         for flag in [NO_LOOP_VECTORS, STACK_PROBES] {
             flags.extend(macros(&[flag]).map(|_| flag));
         }
-        let long_flag = macros(&[PAIRS_ALONE]).map(|_| PAIRS_ALONE);
+        let long_flag = macros(&[COMBINE_PAIRS]).map(|_| COMBINE_PAIRS);
         let machine = native.or_else(|| macros(&[])).unwrap_or_default();
         Compiler { command, version, flags, long_flag, machine, cache }
     }
 
-    /// The shared object of a source, from the cache or new.
+    /// Returns the shared object of a source file, from the cache or compiled now.
     fn object(
         &self,
         file: &SourceFile,
@@ -155,31 +157,31 @@ impl Compiler {
         let object = self.build(file, limit)?;
         let path = self.cache.add(&key, &object)?;
         load(&path).map_err(|why| {
-            // Nothing is loaded from a file system that is mounted noexec.
-            let what =
+            // Objects cannot be loaded from a file system that is mounted noexec.
+            let action =
                 "cannot load (is the file system mounted noexec? GRADIFF_CACHE_DIR chooses another)";
             match self.probe() {
-                Ok(()) => Error::Object { what: "cannot load", path, why },
-                Err(_) => Error::File { what, path, why },
+                Ok(()) => Error::Object { action: "cannot load", path, why },
+                Err(_) => Error::File { action, path, why },
             }
         })
     }
 
-    /// Compiles and loads a source that is beyond doubt: where that fails, the machine is at fault.
+    /// Compiles and loads [`PROBE`]. If that fails, the machine is at fault.
     ///
     /// # Errors
-    /// What the compiler or the system says.
+    /// The message of the compiler or the system.
     fn probe(&self) -> Result<(), String> {
-        let said = |error: std::io::Error| error.to_string();
+        let message = |error: std::io::Error| error.to_string();
         let directory = self.cache.build_folder().map_err(|error| error.to_string())?;
         let [source, object] = ["probe.c", "probe.so"].map(|name| directory.path().join(name));
-        let room = directory.path().join("room");
-        std::fs::write(&room, vec![1; ROOM]).map_err(said)?;
-        std::fs::write(&source, PROBE).map_err(said)?;
+        let space = directory.path().join("space");
+        std::fs::write(&space, vec![1; PROBE_BYTES]).map_err(message)?;
+        std::fs::write(&source, PROBE).map_err(message)?;
         let paths = [&source, Path::new("-o"), &object].map(|path| path.to_string_lossy());
         let mut arguments: Vec<&str> = self.flags.clone();
         arguments.extend(paths.iter().map(|path| &**path));
-        let output = output(&self.command, &arguments).map_err(said)?;
+        let output = output(&self.command, &arguments).map_err(message)?;
         if !output.status.success() {
             let stderr = String::from_utf8_lossy(&output.stderr);
             return Err(format!("{} ({})", stderr.trim(), output.status));
@@ -188,42 +190,43 @@ impl Compiler {
     }
 
     fn flags_of(&self, file: &SourceFile) -> impl Iterator<Item = &'static str> {
-        let narrow = file.sort.is_narrow.then_some(NARROW_FLAG);
-        let long = self.long_flag.filter(|_| file.sort.is_long);
+        let narrow = file.kind.is_narrow.then_some(NARROW_FLAG);
+        let long = self.long_flag.filter(|_| file.kind.is_long);
         self.flags.clone().into_iter().chain(narrow).chain(long)
     }
 
-    /// The object of a source. What is refused is compiled a few times more: a compiler that takes
-    /// it then was out of something, such as memory for one of the programs that it starts.
+    /// Compiles a source file. After a failure it is compiled a few more times: if one succeeds,
+    /// the compiler was short of something, such as memory for one of the programs that it starts.
     fn build(&self, file: &SourceFile, limit: Option<Limit>) -> Result<Vec<u8>, Error> {
         let built = self.attempt(file, limit);
         let Err(Error::CompilerFailed { compiler, kernels, source_path, stderr }) = built else {
             return built;
         };
-        // The machine may have been at fault at either end of the attempts.
-        let sick = self.probe().err().or_else(|| {
-            let is_taken = (0..ATTEMPTS_MORE).any(|_| self.attempt(file, limit).is_ok());
-            let why = || format!("it failed and then did not over kernels {kernels}: {stderr}");
-            is_taken.then(why).or_else(|| self.probe().err())
+        // Probes before and after the attempts, since the machine may be at fault at any time.
+        let machine_fault = self.probe().err().or_else(|| {
+            let succeeds = (0..RETRIES).any(|_| self.attempt(file, limit).is_ok());
+            let why = || format!("it failed and then did not for kernels {kernels}: {stderr}");
+            succeeds.then(why).or_else(|| self.probe().err())
         });
-        Err(match sick {
+        Err(match machine_fault {
             Some(why) => Error::CompilerUnusable { compiler, why },
             None => Error::CompilerFailed { compiler, kernels, source_path, stderr },
         })
     }
 
-    /// Runs the compiler.
+    /// Runs the compiler once and returns the object.
     fn attempt(&self, file: &SourceFile, limit: Option<Limit>) -> Result<Vec<u8>, Error> {
-        let failed = |what: &'static str, path: &Path, why: std::io::Error| Error::File {
-            what,
+        let failed = |action: &'static str, path: &Path, why: std::io::Error| Error::File {
+            action,
             path: path.to_path_buf(),
             why: why.to_string(),
         };
         let directory = self.cache.build_folder()?;
-        let [source, object, said] =
+        let [source, object, stderr_path] =
             ["kernels.c", "kernels.so", "stderr"].map(|name| directory.path().join(name));
         std::fs::write(&source, &file.text).map_err(|why| failed("cannot write", &source, why))?;
-        let stderr = File::create(&said).map_err(|why| failed("cannot write", &said, why))?;
+        let stderr =
+            File::create(&stderr_path).map_err(|why| failed("cannot write", &stderr_path, why))?;
         let (program, first) = self.command.split_first().expect("a compiler was found by it");
         let mut command = Command::new(program);
         command
@@ -234,24 +237,24 @@ impl Compiler {
             .arg(&object)
             .arg("-lm");
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(stderr);
-        // A compiler that is ended leaves its files behind.
+        // A compiler that is killed leaves its temporary files behind.
         command.env("TMPDIR", directory.path());
-        let ended = process::run(&mut command, limit)
+        let outcome = process::run(&mut command, limit)
             .map_err(|why| failed("cannot run", Path::new(program), why))?;
         let (compiler, kernels) = (self.command.join(" "), file.names.join(", "));
-        let status = match ended {
+        let status = match outcome {
             Ok(status) => status,
             Err(limit) => {
-                let (taken, limit) = (limit.taken(), limit.most());
-                return Err(Error::CompilerTooSlow { compiler, kernels, taken, limit });
+                let (elapsed, limit) = (limit.elapsed(), limit.duration());
+                return Err(Error::CompilerTooSlow { compiler, kernels, elapsed, limit });
             }
         };
-        if process::is_ended_from_outside(status) {
-            let why = format!("it was ended over kernels {kernels}: {status}");
+        if process::was_killed_from_outside(status) {
+            let why = format!("it was killed while it compiled kernels {kernels}: {status}");
             return Err(Error::CompilerUnusable { compiler, why });
         }
         if !status.success() {
-            let stderr = std::fs::read(&said).unwrap_or_default();
+            let stderr = std::fs::read(&stderr_path).unwrap_or_default();
             let stderr = String::from_utf8_lossy(&stderr).trim().to_string();
             let source_path = self.cache.add_text(&file.text, "c").ok();
             return Err(Error::CompilerFailed { compiler, kernels, source_path, stderr });
@@ -259,40 +262,40 @@ impl Compiler {
         std::fs::read(&object).map_err(|why| failed("cannot read", &object, why))
     }
 
-    /// Kernels made ready, within the limit if there is one.
+    /// Compiles kernels, within the limit if there is one.
     fn executables(
         &self,
         kernels: &[&Linear],
         limit: Option<Limit>,
     ) -> Result<Vec<Arc<dyn Executable>>, Error> {
-        let mut uniques = Uniques::default();
+        let mut uniques = UniqueKernels::default();
         let mut numbered = Vec::with_capacity(kernels.len());
         for kernel in kernels {
             let signature = Signature::of(kernel)?;
-            let (number, steps) = uniques.add(kernel, &signature)?;
-            numbered.push((signature, number, steps));
+            let (number, iterations) = uniques.add(kernel, &signature)?;
+            numbered.push((signature, number, iterations));
         }
         let (files, file_of) = uniques.files();
-        let libraries = side_by_side(&files, |file| self.object(file, limit))?;
-        let executables = numbered.into_iter().map(|(signature, number, steps)| {
+        let libraries = parallel_map(&files, |file| self.object(file, limit))?;
+        let executables = numbered.into_iter().map(|(signature, number, iterations)| {
             let library = &libraries[file_of[number]];
             let symbol = format!("run_{}", uniques.list[number].name);
-            // SAFETY: `SourceFile::new` wrote the symbol with this very signature.
+            // SAFETY: `SourceFile::new` wrote the symbol with this signature.
             let entry = unsafe { library.get::<Entry>(symbol.as_bytes()) };
             let entry = *entry.map_err(|error| Error::Object {
-                what: "cannot find a kernel in",
+                action: "cannot find a kernel in",
                 path: self.cache.directory().to_path_buf(),
                 why: error.to_string(),
             })?;
             let executable: Arc<dyn Executable> =
-                Arc::new(Kernel { signature, steps, entry, _library: library.clone() });
+                Arc::new(Kernel { signature, iterations, entry, _library: library.clone() });
             Ok(executable)
         });
         executables.collect()
     }
 }
 
-/// What a command says and how it ends.
+/// Runs a command and returns its output and status.
 fn output(command: &[String], arguments: &[&str]) -> std::io::Result<Output> {
     let Some((program, first)) = command.split_first() else {
         return Err(std::io::ErrorKind::NotFound.into());
@@ -301,87 +304,88 @@ fn output(command: &[String], arguments: &[&str]) -> std::io::Result<Output> {
 }
 
 fn load(path: &Path) -> Result<Arc<libloading::Library>, String> {
-    // SAFETY: the object was made from our own source (the cache checks it whole); it has no
-    // initialisers of its own and depends on the C and math libraries only.
+    // SAFETY: the object was compiled from a source of this crate (the cache checks that it is not
+    // damaged); it has no initialisers and depends only on the C and math libraries.
     let library = unsafe { libloading::Library::new(path) };
     library.map(Arc::new).map_err(|error| error.to_string())
 }
 
-/// What the compiler must know of kernels.
+/// The properties of kernels that the compiler flags depend on.
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct Sort {
+struct KernelKind {
     /// Whether they compute in integers of 8 or 16 bits.
     is_narrow: bool,
-    /// Whether they have more than [`LONG`] lines.
+    /// Whether they have more than [`LONG_LINES`] lines.
     is_long: bool,
 }
 
-impl Sort {
-    const ALL: [Sort; 4] = [
-        Sort { is_narrow: false, is_long: false },
-        Sort { is_narrow: false, is_long: true },
-        Sort { is_narrow: true, is_long: false },
-        Sort { is_narrow: true, is_long: true },
+impl KernelKind {
+    const ALL: [KernelKind; 4] = [
+        KernelKind { is_narrow: false, is_long: false },
+        KernelKind { is_narrow: false, is_long: true },
+        KernelKind { is_narrow: true, is_long: false },
+        KernelKind { is_narrow: true, is_long: true },
     ];
 }
 
-/// One source file: its text, the names of the kernels in it and of what sort they are.
+/// A source file: its text, and the names and the kind of its kernels.
 struct SourceFile {
     text: String,
     names: Vec<String>,
-    sort: Sort,
+    kind: KernelKind,
 }
 
 impl SourceFile {
-    /// A file of kernels of one sort.
-    fn new(kernels: &[&Unique], sort: Sort) -> SourceFile {
-        let mut all = String::new();
-        for Unique { name, body, parameter_count, is_threaded, .. } in kernels {
+    /// Creates the file of some kernels of one kind.
+    fn new(kernels: &[&UniqueKernel], kind: KernelKind) -> SourceFile {
+        let mut functions = String::new();
+        for UniqueKernel { name, body, parameter_count, is_threaded, .. } in kernels {
             let mut arguments: Vec<String> =
                 (0..*parameter_count).map(|n| format!("data[{n}]")).collect();
             arguments.extend(is_threaded.then(|| "step".to_string()));
             let arguments = arguments.join(", ");
-            all.push_str(&format!("\nstatic void {name}{body}"));
-            all.push_str(&format!(
+            functions.push_str(&format!("\nstatic void {name}{body}"));
+            functions.push_str(&format!(
                 "void run_{name}(void* const* data, long long step) \
                  {{ (void)step; {name}({arguments}); }}\n"
             ));
         }
-        let text = gradiff_render::c_prelude(&all) + &all;
+        let text = gradiff_render::c_prelude(&functions) + &functions;
         let names = kernels.iter().map(|kernel| kernel.name.clone()).collect();
-        SourceFile { text, names, sort }
+        SourceFile { text, names, kind }
     }
 }
 
-/// A kernel's text from its parameter list on; all kernels of this text share it.
-struct Unique {
+/// A function that all kernels with the same text share.
+struct UniqueKernel {
     name: String,
+    /// The text from the parameter list on.
     body: String,
     parameter_count: usize,
-    /// Whether it takes the number of a step.
+    /// Whether it takes the index of an iteration.
     is_threaded: bool,
-    sort: Sort,
+    kind: KernelKind,
 }
 
-/// The kernels of one compile without repetitions.
+/// The kernels of one compile without duplicates.
 #[derive(Default)]
-struct Uniques {
-    list: Vec<Unique>,
+struct UniqueKernels {
+    list: Vec<UniqueKernel>,
     number_of: FxHashMap<String, usize>,
     names: FxHashSet<String>,
 }
 
-impl Uniques {
-    /// The number of the kernel's text, added if it is new, and the count of steps that threads
-    /// take one by one.
+impl UniqueKernels {
+    /// Adds a kernel unless its text is known. Returns the number of the text, and the number of
+    /// iterations of the thread range; 1 without one.
     fn add(&mut self, kernel: &Linear, signature: &Signature) -> Result<(usize, usize), Error> {
-        let by_steps = threads::by_steps(kernel);
-        let (written, steps) =
-            by_steps.as_ref().map_or((kernel, 1), |(by_steps, steps)| (by_steps, *steps));
-        let text = gradiff_render::c_named(written, "kernel")?;
+        let threaded = threads::extract_iteration(kernel);
+        let (body_kernel, iterations) =
+            threaded.as_ref().map_or((kernel, 1), |(iteration, count)| (iteration, *count));
+        let text = gradiff_render::c_named(body_kernel, "kernel")?;
         let body = text.strip_prefix("void kernel").unwrap_or(&text).to_string();
         if let Some(number) = self.number_of.get(&body) {
-            return Ok((*number, steps));
+            return Ok((*number, iterations));
         }
         let number = self.list.len();
         let mut name = identifier(&kernel.name);
@@ -390,37 +394,37 @@ impl Uniques {
         }
         self.names.insert(name.clone());
         self.number_of.insert(body.clone(), number);
-        let (parameter_count, is_threaded) = (signature.parameters.len(), by_steps.is_some());
+        let (parameter_count, is_threaded) = (signature.parameters.len(), threaded.is_some());
         let is_narrow = |dtype: DType| dtype.is_int() && dtype.bits() < 32;
-        let sort = Sort {
+        let kind = KernelKind {
             is_narrow: kernel
                 .uops
                 .iter()
                 .any(|uop| uop.op.is_elementwise() && is_narrow(uop.dtype)),
-            is_long: LONG < body.lines().count(),
+            is_long: LONG_LINES < body.lines().count(),
         };
-        self.list.push(Unique { name, body, parameter_count, is_threaded, sort });
-        Ok((number, steps))
+        self.list.push(UniqueKernel { name, body, parameter_count, is_threaded, kind });
+        Ok((number, iterations))
     }
 
     /// The files of the kernels, and for each kernel the number of its file.
     fn files(&self) -> (Vec<SourceFile>, Vec<usize>) {
         let (mut files, mut file_of) = (Vec::new(), vec![0; self.list.len()]);
-        for sort in Sort::ALL {
-            let is_here = |number: &usize| self.list[*number].sort == sort;
-            let numbers: Vec<usize> = (0..self.list.len()).filter(is_here).collect();
+        for kind in KernelKind::ALL {
+            let is_of_kind = |number: &usize| self.list[*number].kind == kind;
+            let numbers: Vec<usize> = (0..self.list.len()).filter(is_of_kind).collect();
             for numbers in numbers.chunks(KERNELS_PER_FILE) {
                 numbers.iter().for_each(|number| file_of[*number] = files.len());
-                let kernels: Vec<&Unique> =
+                let kernels: Vec<&UniqueKernel> =
                     numbers.iter().map(|number| &self.list[*number]).collect();
-                files.push(SourceFile::new(&kernels, sort));
+                files.push(SourceFile::new(&kernels, kind));
             }
         }
         (files, file_of)
     }
 }
 
-/// A name that is an identifier and nothing that the prelude or C itself uses.
+/// Makes a name an identifier that neither the prelude nor C uses.
 fn identifier(name: &str) -> String {
     let is_word = |c: char| c == '_' || c.is_ascii_alphanumeric();
     if (name.starts_with("E_") || name.starts_with("r_")) && name.chars().all(is_word) {
@@ -436,7 +440,7 @@ impl Device for Compiler {
     }
 
     fn compile(&self, kernels: &[&BoundedLinear]) -> Result<Vec<Arc<dyn Executable>>, Error> {
-        self.executables(&plain(kernels)?, None)
+        self.executables(&bounded_linears(kernels)?, None)
     }
 
     fn compile_within(
@@ -444,7 +448,7 @@ impl Device for Compiler {
         kernels: &[&BoundedLinear],
         limit: Duration,
     ) -> Result<Vec<Arc<dyn Executable>>, Error> {
-        self.executables(&plain(kernels)?, Some(Limit::new(limit)))
+        self.executables(&bounded_linears(kernels)?, Some(Limit::new(limit)))
     }
 
     fn describe(&self) -> String {
@@ -470,8 +474,8 @@ impl Device for Compiler {
     }
 }
 
-/// `work` done on each item, on as many threads as the machine has; results in order.
-fn side_by_side<T: Sync, R: Send>(
+/// Calls `work` on each item, on as many threads as the machine has cores. Results are in order.
+fn parallel_map<T: Sync, R: Send>(
     items: &[T],
     work: impl Fn(&T) -> Result<R, Error> + Sync,
 ) -> Result<Vec<R>, Error> {
@@ -501,22 +505,22 @@ fn side_by_side<T: Sync, R: Send>(
     results.into_iter().map(|(_, result)| result).collect()
 }
 
-/// A compiled kernel takes the addresses of its parameters as one array, and the number of a step,
-/// which one that is not shared out among threads passes over.
+/// The entry point of a compiled kernel. It takes the addresses of the parameters as an array, and
+/// the index of an iteration, which kernels without a thread range ignore.
 type Entry = unsafe extern "C" fn(*const *mut u8, i64);
 
 struct Kernel {
     signature: Signature,
-    /// How many times it is called, at once or not.
-    steps: usize,
+    /// The number of calls of a launch, which may run concurrently.
+    iterations: usize,
     entry: Entry,
     _library: Arc<libloading::Library>,
 }
 
-/// The addresses of parameters, for all threads of a launch.
+/// The addresses of the parameters, shared by the threads of a launch.
 struct Pointers(SmallVec<[*mut u8; 6]>);
 
-// SAFETY: what they lead to is locked for the launch; see `Kernel::run`.
+// SAFETY: the memories that they point to are locked for the launch; see `Kernel::run`.
 unsafe impl Send for Pointers {}
 // SAFETY: as above.
 unsafe impl Sync for Pointers {}
@@ -526,15 +530,15 @@ impl Executable for Kernel {
         let mut locked = Locked::new(&self.signature, memories)?;
         let pointers = Pointers(locked.pointers());
         let entry = self.entry;
-        threads::run(self.steps, move |step| {
+        threads::run(self.iterations, move |iteration| {
             let Pointers(pointers) = &pointers;
-            // SAFETY: the code reads and writes elements of its parameters only (the promise of
-            // lowering, see `Executable::run`); each pointer leads to at least as many elements as
-            // the kernel declares, locked until `run` is back, for what the kernel does with
-            // them, and no memory that is written stands in two slots, as `restrict` demands;
-            // steps that run at once are independent (the promise of a thread range, which the
-            // checked interpreter tests); `_library` keeps the code loaded.
-            unsafe { entry(pointers.as_ptr(), step as i64) }
+            // SAFETY: the code accesses only elements of its parameters (the promise of lowering,
+            // see `Executable::run`). Each pointer is to at least as many elements as the kernel
+            // declares, locked until `run` returns, for reading or writing as the kernel does. No
+            // memory that is written is in two slots, as `restrict` requires. Concurrent iterations
+            // are independent (the promise of a thread range, which the checked interpreter
+            // tests). `_library` keeps the code loaded.
+            unsafe { entry(pointers.as_ptr(), iteration as i64) }
         });
         locked.mark_written();
         Ok(())
@@ -550,7 +554,7 @@ mod tests {
     use super::*;
 
     fn compiler(directory: &Path, command: Option<&str>) -> Result<Compiler, Error> {
-        Compiler::with(command, Cache::at(directory, "so", 1 << 30)?)
+        Compiler::find(command, Cache::at(directory, "so", 1 << 30)?)
     }
 
     /// `data0[0] = 42`.
@@ -585,11 +589,11 @@ mod tests {
 
     #[test]
     fn long_kernels_have_a_file_and_flags_of_their_own() {
-        // What stands in the array is added to 42 ever again; it is 0.
+        // Adds the element of the array, which is 0, to 42 many times.
         let mut long = kernel();
         let store = long.uops.pop().unwrap();
         let mut sum = 2;
-        for _ in 0..=LONG {
+        for _ in 0..=LONG_LINES {
             let load = Instruction::new(Op::Load, DType::I32, [3], Arg::None);
             let add =
                 Instruction::new(Op::Add, DType::I32, [sum, long.uops.len() as u32], Arg::None);
@@ -599,12 +603,13 @@ mod tests {
         long.uops.push(Instruction { src: [3, sum].into_iter().collect(), ..store });
         let directory = tempfile::tempdir().unwrap();
         let compiler = compiler(directory.path(), None).unwrap();
-        let mut uniques = Uniques::default();
+        let mut uniques = UniqueKernels::default();
         for kernel in [&kernel(), &long] {
             uniques.add(kernel, &Signature::of(kernel).unwrap()).unwrap();
         }
         let (files, file_of) = uniques.files();
-        let has_flag = |file: &SourceFile| compiler.flags_of(file).any(|flag| flag == PAIRS_ALONE);
+        let has_flag =
+            |file: &SourceFile| compiler.flags_of(file).any(|flag| flag == COMBINE_PAIRS);
         let flagged: Vec<bool> = file_of.iter().map(|file| has_flag(&files[*file])).collect();
         assert_eq!(flagged, [false, compiler.long_flag.is_some()]);
         let output = Memory::new(DType::I32, 1).unwrap();
@@ -613,7 +618,7 @@ mod tests {
     }
 
     #[test]
-    fn missing_compiler_is_said_with_what_to_do() {
+    fn missing_compiler_error_says_what_to_do() {
         let directory = tempfile::tempdir().unwrap();
         let Err(error) = compiler(directory.path(), Some("/nonexistent/cc -O1")) else {
             panic!("there is no such compiler");
@@ -625,16 +630,16 @@ mod tests {
     }
 
     #[test]
-    fn failing_compiler_is_quoted_and_the_source_kept() {
+    fn failing_compiler_is_quoted_and_source_is_saved() {
         let directory = tempfile::tempdir().unwrap();
-        // The name of the kernel, and of nothing else, is an operator.
+        // Defines the name of the kernel, and only that, as an operator.
         let compiler = compiler(directory.path(), Some("cc -DE_1=+")).unwrap();
         match compiler.compile_checked(&[&kernel()]) {
             Err(Error::CompilerFailed { kernels, source_path: Some(path), stderr, .. }) => {
                 assert_eq!(kernels, "E_1");
                 assert!(stderr.contains("kernels.c"), "{stderr}");
                 assert!(std::fs::read_to_string(path).unwrap().contains("E_1"));
-                // Failing again adds nothing.
+                // Another failure adds no file.
                 assert!(compiler.compile_checked(&[&kernel()]).is_err());
                 let mut names: Vec<_> = std::fs::read_dir(directory.path()).unwrap().collect();
                 names.retain(|item| !item.as_ref().unwrap().path().ends_with("lock"));
@@ -644,9 +649,9 @@ mod tests {
         }
     }
 
-    /// The compiler is asked for a source that is beyond doubt before a kernel is blamed.
+    /// The probe is compiled before the kernel is blamed.
     #[test]
-    fn compiler_that_compiles_nothing_is_the_environments_fault() {
+    fn compiler_that_always_fails_is_an_environment_error() {
         let directory = tempfile::tempdir().unwrap();
         let compiler = compiler(directory.path(), Some("cc -include /nonexistent.h")).unwrap();
         let error = compiler.compile_checked(&[&kernel()]).err().unwrap();
@@ -656,7 +661,7 @@ mod tests {
 
     #[cfg(unix)]
     #[test]
-    fn compiler_that_fails_at_times_is_the_environments_fault() {
+    fn compiler_that_fails_sometimes_is_an_environment_error() {
         let directory = tempfile::tempdir().unwrap();
         let (cache, script) = (directory.path().join("cache"), directory.path().join("once.sh"));
         let text = format!(
@@ -673,7 +678,7 @@ mod tests {
 
     #[cfg(unix)]
     #[test]
-    fn compiler_that_is_killed_is_the_environments_fault() {
+    fn compiler_that_is_killed_is_an_environment_error() {
         let directory = tempfile::tempdir().unwrap();
         let (cache, script) = (directory.path().join("cache"), directory.path().join("killed.sh"));
         let text = "case \"$*\" in *kernels.c*) kill -KILL $$;; esac\nexec cc \"$@\"\n";
@@ -685,7 +690,7 @@ mod tests {
 
     #[cfg(unix)]
     #[test]
-    fn slow_compiler_is_ended_and_leaves_nothing() {
+    fn slow_compiler_is_killed_and_leaves_no_files() {
         let directory = tempfile::tempdir().unwrap();
         let (cache, script) = (directory.path().join("cache"), directory.path().join("slow.sh"));
         let text = "case \"$*\" in *--version*|*-dM*) exec cc \"$@\";; esac\n\
@@ -699,20 +704,20 @@ mod tests {
         assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
         assert!(matches!(error, Error::CompilerTooSlow { .. }), "{error}");
         let text = error.to_string();
-        for part in ["slow.sh was ended after", "kernels E_1", "given 0.2 s", "more time"] {
+        for part in ["slow.sh was ended after", "kernels E_1", "limit of 0.2 s", "larger limit"] {
             assert!(text.contains(part), "{text}");
         }
-        assert_eq!(std::fs::read_dir(&cache).unwrap().count(), 0, "nothing is left");
+        assert_eq!(std::fs::read_dir(&cache).unwrap().count(), 0, "no files are left");
     }
 
     #[test]
-    fn limit_is_of_what_is_compiled_alone() {
+    fn cached_kernels_need_no_time() {
         let directory = tempfile::tempdir().unwrap();
         let compiler = compiler(directory.path(), None).unwrap();
         let none = || compiler.compile_within(&[&bounded()], Duration::ZERO);
         assert!(matches!(none(), Err(Error::CompilerTooSlow { .. })), "no time, no compile");
         compiler.compile_within(&[&bounded()], Duration::from_secs(60)).unwrap();
-        assert!(none().is_ok(), "what the cache has takes none");
+        assert!(none().is_ok(), "cached kernels are not compiled");
         check(&compiler);
     }
 
@@ -721,12 +726,12 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let compiler = compiler(directory.path(), None).unwrap();
         check(&compiler);
-        let is_entry = |path: &PathBuf| path.extension().is_some_and(|ending| ending == "so");
+        let is_entry = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "so");
         let listing = || std::fs::read_dir(directory.path()).unwrap().flatten();
         let entries: Vec<PathBuf> = listing().map(|entry| entry.path()).filter(is_entry).collect();
         assert_eq!(entries.len(), 1);
         let whole = std::fs::read(&entries[0]).unwrap();
-        // A new file: the old one is loaded, and must stay as it is.
+        // A new file: the old one is loaded and must not change.
         std::fs::remove_file(&entries[0]).unwrap();
         std::fs::write(&entries[0], &whole[..whole.len() / 2]).unwrap();
         check(&compiler);

@@ -1,16 +1,15 @@
-//! What was dear to make kept on disk, between runs and between processes: compiled kernels, and
-//! what searches found.
+//! A cache on disk, shared by runs and processes, for compiled kernels and results of searches.
 //!
-//! An entry is one file, named by the BLAKE3 hash of its key: the object with a trailer behind it
-//! (which loaders pass over) that holds the hash of key and object together. It is written beside
-//! its place and moved there in one step, so a reader sees a whole entry or none; an entry that
-//! does not check out is removed and built again.
+//! An entry is a file, named by the BLAKE3 hash of its key: the object, and a trailer (which
+//! loaders ignore) with the hash of key and object. It is written to a temporary file and renamed,
+//! so that readers never see a partial entry. An invalid entry is removed and built again.
 //!
-//! A hash tells damage, not intent: whoever can write to the folder can write a matching entry. So
-//! the folder and each entry must be the user's own and closed to writers ([`crate::folder`]).
+//! A hash detects damage, not intent: whoever can write to the folder can write a matching entry.
+//! So the folder and each entry must belong to the user, and nobody else may write to them
+//! ([`crate::folder`]).
 //!
-//! When all that lies in the folder passes the bound, of whatever kind it is, what was used least
-//! recently goes. Files that are not the cache's are neither counted nor touched.
+//! When the files of the cache in the folder, of all kinds together, exceed the bound, the least
+//! recently used ones are removed. Other files are neither counted nor removed.
 
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
@@ -18,109 +17,111 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime};
 
 use crate::Error;
-use crate::folder::{self, Claimed};
+use crate::folder::{self, ClaimedFolder};
 
-/// Ends every entry.
+/// The last bytes of every entry.
 const MAGIC: &[u8; 8] = b"gradiff2";
-/// Bytes behind the object: hash, length of the object, magic.
+/// The size of the trailer: hash, length of the object, magic.
 const TRAILER_BYTES: usize = 48;
-/// The bound on the folder unless `GRADIFF_CACHE_MAX_MIB` says another.
+/// The default of `GRADIFF_CACHE_MAX_MIB`, the bound on the size of the cache.
 const MAX_MIB: u64 = 512;
-/// How many entries are added before the bound is looked at again.
+/// The number of additions between two checks of the bound.
 const EVICT_EVERY: usize = 32;
-/// How the names of folders begin in which something is built.
-const BUILD: &str = "build-";
-/// How the names of files begin that are being written.
-const NEW: &str = "new-";
-/// From which age on a file that is being written is a leftover.
-const NEW_AGE: Duration = Duration::from_secs(3600);
+/// The prefix of folders in which objects are built.
+const BUILD_PREFIX: &str = "build-";
+/// The prefix of files that are being written.
+const TEMPORARY_PREFIX: &str = "new-";
+/// The age from which a temporary file is stale.
+const TEMPORARY_AGE: Duration = Duration::from_secs(3600);
 
-/// Entries of one kind in a directory, found by text.
+/// The entries of one kind in a directory, by key.
 pub struct Cache {
     directory: PathBuf,
-    /// How the names of entries of this kind end.
-    ending: &'static str,
+    /// The file extension of the entries.
+    extension: &'static str,
     max_bytes: u64,
     added: AtomicUsize,
 }
 
 impl Cache {
-    /// The cache in `GRADIFF_CACHE_DIR`, else in the user's cache directory, of the entries whose
-    /// names have this ending. Where that cannot be written, or others than the user could, a
-    /// private directory serves this process alone, and a warning says so; it is removed when the
-    /// process exits.
+    /// Opens the cache in `GRADIFF_CACHE_DIR`, or else in the user's cache directory, for entries
+    /// with this file extension. If the directory cannot be written, or can be written by others,
+    /// the cache is in a private directory, with a warning; it is removed when the process exits.
     ///
     /// # Errors
-    /// If there is no such directory either.
-    pub fn open(ending: &'static str) -> Result<Cache, Error> {
+    /// If the private directory cannot be created either.
+    pub fn open(extension: &'static str) -> Result<Cache, Error> {
         let mib = std::env::var("GRADIFF_CACHE_MAX_MIB").ok().and_then(|text| text.parse().ok());
         let max_bytes = mib.unwrap_or(MAX_MIB).saturating_mul(1 << 20);
-        let wanted = match std::env::var_os("GRADIFF_CACHE_DIR").filter(|path| !path.is_empty()) {
+        let configured = match std::env::var_os("GRADIFF_CACHE_DIR").filter(|path| !path.is_empty())
+        {
             Some(path) => Some(PathBuf::from(path)),
             None => directories::ProjectDirs::from("", "", "gradiff")
                 .map(|project| project.cache_dir().join("c")),
         };
-        if let Some(directory) = &wanted {
-            match Cache::at(directory, ending, max_bytes) {
+        if let Some(directory) = &configured {
+            match Cache::at(directory, extension, max_bytes) {
                 Ok(cache) => return Ok(cache),
                 Err(error) => eprintln!(
-                    "warning: {error}; .{ending} files are kept for this process alone \
+                    "warning: {error}; .{extension} files are kept for this process alone \
                      (GRADIFF_CACHE_DIR chooses another directory)"
                 ),
             }
         }
         let file = |why: std::io::Error| Error::File {
-            what: "cannot make a directory in",
+            action: "cannot create a directory in",
             path: std::env::temp_dir(),
             why: why.to_string(),
         };
-        Cache::at(&folder::private().map_err(file)?, ending, max_bytes)
+        Cache::at(&folder::process_folder().map_err(file)?, extension, max_bytes)
     }
 
-    /// The cache in this directory, which is made if it is not there, for its owner alone.
+    /// Opens the cache in this directory, which is created for its owner alone if it does not
+    /// exist.
     ///
     /// # Errors
-    /// If it cannot be made or written, is a symbolic link, belongs to another user, or may be
-    /// written or exchanged by others.
-    pub fn at(directory: &Path, ending: &'static str, max_bytes: u64) -> Result<Cache, Error> {
+    /// If the directory cannot be created or written, is a symbolic link, belongs to another user,
+    /// or can be written or replaced by others.
+    pub fn at(directory: &Path, extension: &'static str, max_bytes: u64) -> Result<Cache, Error> {
         let refuse = |why: std::io::Error| Error::File {
-            what: "cannot use the cache directory",
+            action: "cannot use the cache directory",
             path: directory.to_path_buf(),
             why: why.to_string(),
         };
-        let directory = folder::trusted(directory).map_err(refuse)?;
+        let directory = folder::open_trusted(directory).map_err(refuse)?;
         tempfile::tempfile_in(&directory).map_err(refuse)?;
-        Ok(Cache { directory, ending, max_bytes, added: AtomicUsize::new(0) })
+        Ok(Cache { directory, extension, max_bytes, added: AtomicUsize::new(0) })
     }
 
-    /// Where the entries lie.
+    /// The directory of the entries.
     pub(crate) fn directory(&self) -> &Path {
         &self.directory
     }
 
-    /// Where the entry of this key lies or would lie.
+    /// The path of the entry of this key, whether it exists or not.
     pub fn path_of(&self, key: &str) -> PathBuf {
-        self.path_by(key, self.ending)
+        self.path_with(key, self.extension)
     }
 
-    fn path_by(&self, key: &str, ending: &str) -> PathBuf {
+    fn path_with(&self, key: &str, extension: &str) -> PathBuf {
         let name = blake3::hash(key.as_bytes()).to_hex();
-        self.directory.join(format!("{name}.{ending}"))
+        self.directory.join(format!("{name}.{extension}"))
     }
 
-    /// What was added under this key, if the entry is whole.
+    /// Reads the object of this key; `None` without a valid entry.
     pub fn read(&self, key: &str) -> Option<Vec<u8>> {
-        let (_, mut content) = self.whole(key)?;
+        let (_, mut content) = self.read_valid(key)?;
         content.truncate(content.len() - TRAILER_BYTES);
         Some(content)
     }
 
-    /// The entry of this key, if there is a whole one.
+    /// Returns the path of the entry of this key; `None` without a valid entry.
     pub(crate) fn find(&self, key: &str) -> Option<PathBuf> {
-        self.whole(key).map(|(path, _)| path)
+        self.read_valid(key).map(|(path, _)| path)
     }
 
-    fn whole(&self, key: &str) -> Option<(PathBuf, Vec<u8>)> {
+    /// Reads the entry of this key. Removes it if it is invalid.
+    fn read_valid(&self, key: &str) -> Option<(PathBuf, Vec<u8>)> {
         let path = self.path_of(key);
         let mut content = Vec::new();
         let read = folder::open(&path).and_then(|mut file| {
@@ -128,20 +129,20 @@ impl Cache {
             Ok(file)
         });
         let file = match read {
-            Ok(file) if is_whole(&content, key) => file,
+            Ok(file) if is_valid(&content, key) => file,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return None,
-            // A link, another user's, truncated, damaged, or of another version.
+            // A link, of another user, truncated, damaged, or of another version.
             _ => {
                 let _ = std::fs::remove_file(&path);
                 return None;
             }
         };
-        // The time of last use; nothing but the order of eviction depends on it.
+        // The time of last use; only the order of eviction depends on it.
         let _ = file.set_modified(SystemTime::now());
         Some((path, content))
     }
 
-    /// Adds `object` under this key, in the place of what was there; the path of the entry.
+    /// Adds `object` under this key, replacing an existing entry. Returns the path of the entry.
     ///
     /// # Errors
     /// If it cannot be written.
@@ -151,23 +152,23 @@ impl Cache {
         Ok(path)
     }
 
-    /// Writes down a text for people to look at, as long as the bound allows; its path.
+    /// Writes a text file for people to read; it may be evicted later. Returns its path.
     ///
     /// # Errors
     /// If it cannot be written.
-    pub(crate) fn add_text(&self, text: &str, ending: &str) -> Result<PathBuf, Error> {
-        let path = self.path_by(text, ending);
+    pub(crate) fn add_text(&self, text: &str, extension: &str) -> Result<PathBuf, Error> {
+        let path = self.path_with(text, extension);
         self.write(&path, &[text.as_bytes()])?;
         Ok(path)
     }
 
-    /// A folder to build something in.
+    /// Creates a folder to build an object in.
     ///
     /// # Errors
-    /// If it cannot be made.
-    pub(crate) fn build_folder(&self) -> Result<Claimed, Error> {
-        Claimed::new(&self.directory, BUILD).map_err(|why| Error::File {
-            what: "cannot make a directory in",
+    /// If it cannot be created.
+    pub(crate) fn build_folder(&self) -> Result<ClaimedFolder, Error> {
+        ClaimedFolder::new(&self.directory, BUILD_PREFIX).map_err(|why| Error::File {
+            action: "cannot create a directory in",
             path: self.directory.clone(),
             why: why.to_string(),
         })
@@ -175,12 +176,13 @@ impl Cache {
 
     fn write(&self, path: &Path, parts: &[&[u8]]) -> Result<(), Error> {
         let write = || {
-            let mut file = tempfile::Builder::new().prefix(NEW).tempfile_in(&self.directory)?;
+            let mut file =
+                tempfile::Builder::new().prefix(TEMPORARY_PREFIX).tempfile_in(&self.directory)?;
             parts.iter().try_for_each(|part| file.write_all(part))?;
             file.persist(path).map_err(|error| error.error)
         };
         write().map_err(|why| Error::File {
-            what: "cannot write",
+            action: "cannot write",
             path: path.to_path_buf(),
             why: why.to_string(),
         })?;
@@ -190,10 +192,10 @@ impl Cache {
         Ok(())
     }
 
-    /// Removes what dead processes left, then the least recently used entries, but not `kept`,
-    /// until the bound holds with a quarter to spare. Another process at it, or any trouble, is no
-    /// reason to fail.
-    pub(crate) fn evict(&self, kept: &Path) {
+    /// Removes the leftovers of dead processes. If the bound is exceeded, also removes the least
+    /// recently used entries, except `protected`, until three quarters of the bound are used. Does
+    /// nothing if another process is evicting; ignores errors.
+    pub(crate) fn evict(&self, protected: &Path) {
         let Ok(lock) = folder::lock_file(&self.directory.join("lock")) else { return };
         if lock.try_lock().is_err() {
             return;
@@ -205,11 +207,11 @@ impl Cache {
             let (name, path) = (item.file_name(), item.path());
             let name = name.to_string_lossy();
             let Ok(data) = item.metadata() else { continue };
-            if name.starts_with(BUILD) && data.is_dir() {
+            if name.starts_with(BUILD_PREFIX) && data.is_dir() {
                 folder::remove_leftover(&path);
                 total = total.saturating_add(size_of_tree(&path));
-            } else if name.starts_with(NEW) && data.is_file() {
-                if folder::age(&path).is_some_and(|age| NEW_AGE < age) {
+            } else if name.starts_with(TEMPORARY_PREFIX) && data.is_file() {
+                if folder::age(&path).is_some_and(|age| TEMPORARY_AGE < age) {
                     let _ = std::fs::remove_file(&path);
                 } else {
                     total = total.saturating_add(data.len());
@@ -223,7 +225,7 @@ impl Cache {
             return;
         }
         entries.sort();
-        for (_, size, path) in entries.iter().filter(|(.., path)| path != kept) {
+        for (_, size, path) in entries.iter().filter(|(.., path)| path != protected) {
             if total <= self.max_bytes / 4 * 3 {
                 break;
             }
@@ -234,15 +236,16 @@ impl Cache {
     }
 }
 
-/// Whether a file is an entry: a hash (older versions had one of 128 bits) and an ending.
+/// Returns whether a file name is that of an entry: a hash (of 128 bits in older versions) and an
+/// extension.
 fn is_entry_name(name: &str) -> bool {
-    let Some((hash, ending)) = name.split_once('.') else { return false };
+    let Some((hash, extension)) = name.split_once('.') else { return false };
     [32, 64].contains(&hash.len())
         && hash.bytes().all(|byte| byte.is_ascii_hexdigit())
-        && ending.bytes().all(|byte| byte.is_ascii_alphanumeric())
+        && extension.bytes().all(|byte| byte.is_ascii_alphanumeric())
 }
 
-/// Bytes of all files in a folder and those below it; links are not followed.
+/// The size of all files in a folder and its subfolders. Links are not followed.
 fn size_of_tree(path: &Path) -> u64 {
     let Ok(listing) = std::fs::read_dir(path) else { return 0 };
     let sizes = listing.flatten().map(|item| match item.metadata() {
@@ -253,17 +256,17 @@ fn size_of_tree(path: &Path) -> u64 {
     sizes.fold(0, u64::saturating_add)
 }
 
-/// Whether this is a whole entry of this key.
-fn is_whole(content: &[u8], key: &str) -> bool {
+/// Returns whether this is a complete, undamaged entry of this key.
+fn is_valid(content: &[u8], key: &str) -> bool {
     let Some(start) = content.len().checked_sub(TRAILER_BYTES) else { return false };
     let (object, end) = content.split_at(start);
     end == trailer(object, key)
 }
 
-/// What stands behind an object.
+/// The trailer of an entry.
 fn trailer(object: &[u8], key: &str) -> [u8; TRAILER_BYTES] {
     let mut hasher = blake3::Hasher::new();
-    // The length keeps what is the key's and what is the object's apart.
+    // The length separates key and object.
     hasher.update(&(key.len() as u64).to_le_bytes());
     hasher.update(key.as_bytes());
     hasher.update(object);
@@ -285,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn find_whole_entry_only() {
+    fn find_returns_only_valid_entries() {
         let (_directory, cache) = cache(1 << 20);
         assert_eq!(cache.find("key"), None);
         let path = cache.add("key", b"an object").unwrap();
@@ -301,7 +304,7 @@ mod tests {
         damaged[3] ^= 1;
         std::fs::write(&path, &damaged).unwrap();
         assert_eq!(cache.find("key"), None);
-        // Another key that happens to lie at this place.
+        // The entry of another key at this path.
         let other = std::fs::read(cache.add("other", b"an object").unwrap()).unwrap();
         std::fs::write(&path, &other).unwrap();
         assert_eq!(cache.find("key"), None);
@@ -318,12 +321,12 @@ mod tests {
             file.set_modified(time).unwrap();
         }
         cache.evict(&paths[4]);
-        let left: Vec<bool> = paths.iter().map(|path| path.exists()).collect();
-        assert_eq!(left, [false, false, false, true, true]);
+        let remain: Vec<bool> = paths.iter().map(|path| path.exists()).collect();
+        assert_eq!(remain, [false, false, false, true, true]);
     }
 
     #[test]
-    fn bound_is_on_all_that_lies_there() {
+    fn bound_is_on_all_kinds_of_entries() {
         let (directory, cache) = cache(4000);
         let other = Cache::at(directory.path(), "search", 4000).unwrap();
         let own: Vec<PathBuf> =
@@ -331,16 +334,16 @@ mod tests {
         let old = other.add("key", &[0; 1000]).unwrap();
         let time = SystemTime::now() - Duration::from_secs(60);
         std::fs::File::options().append(true).open(&old).unwrap().set_modified(time).unwrap();
-        // Neither counted nor touched.
-        let strange = directory.path().join("notes.so");
-        std::fs::write(&strange, [0; 10_000]).unwrap();
+        // Neither counted nor removed.
+        let foreign = directory.path().join("notes.so");
+        std::fs::write(&foreign, [0; 10_000]).unwrap();
         cache.evict(&own[0]);
         assert!(old.exists() && own.iter().all(|path| path.exists()));
         let build = cache.build_folder().unwrap();
         std::fs::write(build.path().join("kernels.c"), [0; 2000]).unwrap();
         cache.evict(&own[0]);
-        let left = [&old, &own[1], &own[0], &strange].map(|path| path.exists());
-        assert_eq!(left, [false, false, true, true]);
+        let remain = [&old, &own[1], &own[0], &foreign].map(|path| path.exists());
+        assert_eq!(remain, [false, false, true, true]);
         assert!(build.path().exists());
     }
 
@@ -349,11 +352,11 @@ mod tests {
         let (directory, cache) = cache(1 << 20);
         let [build, new] = ["build-x", "new-x"].map(|name| directory.path().join(name));
         std::fs::create_dir(&build).unwrap();
-        // A claim that no process holds.
+        // A claim that no process has locked.
         std::fs::write(build.join("claim"), "").unwrap();
         std::fs::write(build.join("kernels.c"), [0; 1000]).unwrap();
         std::fs::write(&new, "half").unwrap();
-        let time = SystemTime::now() - 2 * NEW_AGE;
+        let time = SystemTime::now() - 2 * TEMPORARY_AGE;
         std::fs::File::options().append(true).open(&new).unwrap().set_modified(time).unwrap();
         let path = cache.add("key", b"an object").unwrap();
         assert!(!build.exists() && !new.exists() && path.exists());
@@ -365,22 +368,22 @@ mod tests {
         use std::os::unix::fs::{PermissionsExt, chown, symlink};
         let (directory, cache) = cache(1 << 20);
         let path = cache.add("key", b"an object").unwrap();
-        let whole = std::fs::read(&path).unwrap();
+        let content = std::fs::read(&path).unwrap();
         let set_mode = |mode| std::fs::Permissions::from_mode(mode);
         std::fs::set_permissions(&path, set_mode(0o666)).unwrap();
-        assert_eq!(cache.find("key"), None, "anyone may have written it");
+        assert_eq!(cache.find("key"), None, "anyone could have written it");
         let elsewhere = directory.path().join("elsewhere");
-        std::fs::write(&elsewhere, &whole).unwrap();
+        std::fs::write(&elsewhere, &content).unwrap();
         std::fs::set_permissions(&elsewhere, set_mode(0o600)).unwrap();
         symlink(&elsewhere, &path).unwrap();
         assert_eq!(cache.find("key"), None, "a link");
-        assert_eq!(std::fs::read(&elsewhere).unwrap(), whole, "the link alone is removed");
+        assert_eq!(std::fs::read(&elsewhere).unwrap(), content, "only the link is removed");
         std::fs::rename(&elsewhere, &path).unwrap();
-        assert!(cache.find("key").is_some(), "the same bytes, of the user's own");
+        assert!(cache.find("key").is_some(), "the same bytes in a file of the user");
         if chown(&path, Some(12345), None).is_ok() {
             assert_eq!(cache.find("key"), None, "another user's");
         }
-        // Adding takes the place of a link, and leaves what it leads to.
+        // Adding replaces a link, and does not follow it.
         symlink(directory.path().join("target"), &path).unwrap();
         cache.add("key", b"another object").unwrap();
         assert_eq!(cache.read("key").unwrap(), b"another object");
@@ -389,7 +392,7 @@ mod tests {
 
     #[cfg(unix)]
     #[test]
-    fn lock_that_is_a_link_is_left_alone() {
+    fn lock_that_is_a_link_is_not_followed() {
         let (directory, cache) = cache(0);
         let precious = directory.path().join("precious");
         std::fs::write(&precious, "text").unwrap();

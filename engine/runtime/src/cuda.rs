@@ -1,11 +1,11 @@
-//! Kernels as CUDA C, compiled by NVRTC and run by NVIDIA's driver; both are found when the
-//! program runs, neither is needed to build.
+//! The device `cuda`: kernels in CUDA C, compiled by NVRTC and run by NVIDIA's driver. Both are
+//! loaded at run time; neither is needed to build.
 //!
-//! Global ranges number the groups and local ranges the threads of a group, the innermost range
-//! as x. Memories have a copy on the GPU (see `remote`), taken from the driver's pool, which keeps
-//! what is freed. All is done in one stream, in order, and only copies to the host are waited
-//! for. A kernel is timed by events before and behind it in the stream, of which the GPU notes the
-//! times. `GRADIFF_CUDA_DEVICE` is the number of the GPU, else the first one is taken.
+//! Global ranges are blocks and local ranges threads; the innermost range is x. Memories have a
+//! copy on the GPU (see `remote`), allocated from the driver's pool, which keeps freed memory.
+//! Everything runs in order in one stream, and the host waits only for copies. Kernels are timed by
+//! events before and after them in the stream. `GRADIFF_CUDA_DEVICE` is the index of the GPU; the
+//! default is the first.
 
 mod api;
 #[cfg(test)]
@@ -19,15 +19,15 @@ use std::time::Duration;
 use gradiff_graph::{BoundedLinear, DType, Linear};
 use smallvec::SmallVec;
 
-use crate::device::plain;
+use crate::device::bounded_linears;
 use crate::device::{GroupLimits, Limits};
 use crate::launch::{Launch, Texts};
 use crate::memory::{ALIGNMENT, Memory, Signature};
-use crate::remote::{self, Place};
+use crate::remote::{self, RemoteBuffer, RemoteDevice};
 use crate::{Device, Error, Executable, environment};
 use api::{Driver, Handle, Nvrtc};
 
-/// How many kernels stand in one module at most.
+/// The maximal number of kernels in a module.
 const KERNELS_PER_MODULE: usize = 64;
 
 /// The GPU.
@@ -41,20 +41,20 @@ pub(crate) struct Cuda {
     limits: GroupLimits,
 }
 
-/// What kernels and copies hold on to.
+/// The open device, shared by kernels and buffers.
 struct Opened {
     driver: Driver,
     context: Handle,
     stream: Handle,
 }
 
-// SAFETY: the driver may be used by any thread that has made the context current, which `enter`
-// does before each use.
+// SAFETY: any thread may use the driver after making the context current, which `enter` does before
+// each use.
 unsafe impl Send for Opened {}
 // SAFETY: as above.
 unsafe impl Sync for Opened {}
 
-/// Numbers of the driver.
+/// Constants of the driver API.
 mod number {
     pub(super) const MAX_THREADS_PER_BLOCK: i32 = 1;
     pub(super) const MAX_BLOCK_DIM_X: i32 = 2;
@@ -73,29 +73,29 @@ impl Cuda {
         let driver = Driver::load().map_err(unavailable)?;
         let nvrtc = Nvrtc::load().map_err(unavailable)?;
         let mut count = 0;
-        // SAFETY: a place for a number.
+        // SAFETY: the pointer is to a local integer.
         driver.check("cuDeviceGetCount", unsafe { (driver.device_count)(&mut count) })?;
-        let number = environment::chosen("GRADIFF_CUDA_DEVICE", count.max(0) as usize)
+        let number = environment::selected_device("GRADIFF_CUDA_DEVICE", count.max(0) as usize)
             .map_err(unavailable)?
             .unwrap_or(0) as i32;
         if count <= 0 {
             return Err(unavailable("there is no GPU".into()));
         }
         let mut device = 0;
-        // SAFETY: a place for a number.
+        // SAFETY: the pointer is to a local integer.
         driver.check("cuDeviceGet", unsafe { (driver.device)(&mut device, number) })?;
         let opened = Opened::new(driver, device)?;
-        Ok(Cuda::of(opened, nvrtc, device))
+        Ok(Cuda::new(opened, nvrtc, device))
     }
 
-    fn of(opened: Opened, nvrtc: Nvrtc, device: i32) -> Cuda {
+    fn new(opened: Opened, nvrtc: Nvrtc, device: i32) -> Cuda {
         let driver = &opened.driver;
         let attribute = |number| driver.attribute(device, number).max(0) as u64;
-        let three = |first| [0, 1, 2].map(|dimension| attribute(first + dimension));
+        let per_dimension = |first| [0, 1, 2].map(|dimension| attribute(first + dimension));
         let limits = GroupLimits {
             threads_max: attribute(number::MAX_THREADS_PER_BLOCK),
-            sizes_max: three(number::MAX_BLOCK_DIM_X),
-            groups_max: three(number::MAX_GRID_DIM_X),
+            sizes_max: per_dimension(number::MAX_BLOCK_DIM_X),
+            groups_max: per_dimension(number::MAX_GRID_DIM_X),
             local_bytes: attribute(number::MAX_SHARED_MEMORY_PER_BLOCK),
         };
         let (major, minor) = (
@@ -104,7 +104,7 @@ impl Cuda {
         );
         let mut version = 0;
         let mut name = [0u8; 128];
-        // SAFETY: a place for a number, and room for as much text as is said.
+        // SAFETY: the pointers are to a local integer and to a buffer of the given length.
         unsafe {
             (driver.driver_version)(&mut version);
             (driver.device_name)(name.as_mut_ptr().cast(), name.len() as i32 - 1, device);
@@ -122,7 +122,7 @@ impl Cuda {
     }
 }
 
-/// Where the headers of 16-bit floats are.
+/// The include path with the headers of 16-bit floats.
 fn include() -> Vec<String> {
     let chosen = ["CUDA_PATH", "CUDA_HOME"].into_iter().filter_map(|name| std::env::var(name).ok());
     let roots = chosen.chain(["/usr/local/cuda".to_string(), "/usr".to_string()]);
@@ -133,26 +133,27 @@ fn include() -> Vec<String> {
 impl Opened {
     fn new(driver: Driver, device: i32) -> Result<Opened, Error> {
         let [mut context, mut stream, mut pool] = [std::ptr::null_mut(); 3];
-        // SAFETY: a place for a handle; the device is one that the driver gave.
+        // SAFETY: the pointer is to a local handle; the device comes from the driver.
         let code = unsafe { (driver.retain_context)(&mut context, device) };
         driver.check("cuDevicePrimaryCtxRetain", code)?;
-        // SAFETY: the context was just given.
+        // SAFETY: the context was just retained.
         driver.check("cuCtxSetCurrent", unsafe { (driver.set_context)(context) })?;
-        // SAFETY: a place for a handle.
+        // SAFETY: the pointer is to a local handle.
         let code = unsafe { (driver.stream_create)(&mut stream, number::STREAM_NON_BLOCKING) };
         driver.check("cuStreamCreate", code)?;
-        // SAFETY: a place for a handle; then the address of a number of 64 bits, as is asked for.
+        // SAFETY: the pointers are to a local handle and to a 64-bit integer, as the attribute
+        // requires.
         unsafe {
             if (driver.device_pool)(&mut pool, device) == 0 {
-                let mut keep = u64::MAX;
-                let value = (&raw mut keep).cast::<c_void>();
+                let mut threshold = u64::MAX;
+                let value = (&raw mut threshold).cast::<c_void>();
                 (driver.pool_set)(pool, number::POOL_RELEASE_THRESHOLD, value);
             }
         }
         Ok(Opened { driver, context, stream })
     }
 
-    /// The driver, for use by this thread.
+    /// Makes the context current in this thread and returns the driver.
     fn enter(&self) -> Result<&Driver, Error> {
         // SAFETY: the context lives as long as the process.
         let code = unsafe { (self.driver.set_context)(self.context) };
@@ -160,17 +161,17 @@ impl Opened {
         Ok(&self.driver)
     }
 
-    /// Bytes on the GPU; what they are is open.
+    /// Allocates bytes on the GPU; their content is unspecified.
     fn allocate(&self, size_bytes: usize) -> Result<u64, Error> {
         let driver = self.enter()?;
         let mut address = 0;
-        // SAFETY: a place for an address.
+        // SAFETY: the pointer is to a local address.
         let code = unsafe { (driver.allocate)(&mut address, size_bytes, self.stream) };
         driver.check("cuMemAllocAsync", code)?;
         Ok(address)
     }
 
-    /// Waits until all is done.
+    /// Waits until the stream is idle.
     fn wait(&self) -> Result<(), Error> {
         let driver = self.enter()?;
         // SAFETY: the stream lives as long as the process.
@@ -192,9 +193,9 @@ unsafe impl Sync for Module {}
 
 impl Drop for Module {
     fn drop(&mut self) {
-        // A kernel of it may still run. What fails here has failed before, and was said then.
+        // A kernel of the module may still run. An error was reported by an earlier call.
         if self.opened.wait().is_ok() {
-            // SAFETY: it was made by this driver and nobody else has it.
+            // SAFETY: this driver created the module, and this is its only owner.
             unsafe { (self.opened.driver.module_unload)(self.handle) };
         }
     }
@@ -203,10 +204,10 @@ impl Drop for Module {
 impl Module {
     fn new(opened: &Arc<Opened>, code: &[u8]) -> Result<Module, Error> {
         let driver = opened.enter()?;
-        // Text must end with 0; behind machine code it does no harm.
+        // PTX must be terminated by 0; after machine code it is harmless.
         let code = [code, b"\0"].concat();
         let mut handle = std::ptr::null_mut();
-        // SAFETY: a place for a handle, and code that NVRTC made.
+        // SAFETY: the pointers are to a local handle and to code of NVRTC.
         let result = unsafe { (driver.module_load)(&mut handle, code.as_ptr().cast()) };
         driver.check("cuModuleLoadData", result)?;
         Ok(Module { handle, opened: opened.clone() })
@@ -216,7 +217,7 @@ impl Module {
         let driver = self.opened.enter()?;
         let name = CString::new(name).unwrap_or_default();
         let mut function = std::ptr::null_mut();
-        // SAFETY: a place for a handle; the name ends with 0.
+        // SAFETY: the pointer is to a local handle; the name is terminated by 0.
         let code = unsafe { (driver.module_function)(&mut function, self.handle, name.as_ptr()) };
         driver.check("cuModuleGetFunction", code)?;
         Ok(function)
@@ -230,7 +231,7 @@ struct Kernel {
     module: Arc<Module>,
 }
 
-// SAFETY: as of `Opened`; `module` keeps the function.
+// SAFETY: as of `Opened`; `module` keeps the function loaded.
 unsafe impl Send for Kernel {}
 // SAFETY: as above.
 unsafe impl Sync for Kernel {}
@@ -241,7 +242,7 @@ impl Device for Cuda {
     }
 
     fn compile(&self, kernels: &[&BoundedLinear]) -> Result<Vec<Arc<dyn Executable>>, Error> {
-        let kernels = plain(kernels)?;
+        let kernels = bounded_linears(kernels)?;
         let texts = Texts::new("cuda", "cuda", &kernels)?;
         let launches: Vec<Launch> = kernels
             .iter()
@@ -289,7 +290,7 @@ impl Device for Cuda {
 }
 
 impl Kernel {
-    /// Puts a launch into the stream.
+    /// Enqueues a launch in the stream.
     fn launch(&self, driver: &Driver, handles: &[usize]) -> Result<(), Error> {
         let mut addresses: SmallVec<[u64; 6]> =
             handles.iter().map(|handle| *handle as u64).collect();
@@ -298,9 +299,9 @@ impl Kernel {
         let Launch { groups, group } = &self.launch;
         let [x, y, z] = groups.map(|count| count as u32);
         let [threads_x, threads_y, threads_z] = group.map(|count| count as u32);
-        // SAFETY: as many arguments as the kernel has parameters, all of them addresses of at
-        // least as many elements as it declares; it touches elements of its parameters only
-        // (the promise of lowering, see `Executable::run`). The driver copies the arguments.
+        // SAFETY: there is an argument for each parameter, an address of at least as many elements
+        // as the kernel declares; it accesses only elements of its parameters (the promise of
+        // lowering, see `Executable::run`). The driver copies the arguments.
         let code = unsafe {
             (driver.launch)(
                 self.function,
@@ -342,7 +343,7 @@ impl Executable for Kernel {
             let [start, end] = [Event::new(driver)?, Event::new(driver)?];
             start.record(opened.stream)?;
             self.launch(driver, handles)?;
-            // Whatever the events say, the kernel was launched.
+            // The kernel was launched even if the events fail.
             time = end.record(opened.stream).and_then(|()| end.since(&start));
             Ok(())
         })?;
@@ -350,7 +351,7 @@ impl Executable for Kernel {
     }
 }
 
-/// A point in the stream. The GPU notes the time when it comes to it.
+/// A point in the stream, whose time the GPU records.
 struct Event<'a> {
     driver: &'a Driver,
     handle: Handle,
@@ -358,92 +359,93 @@ struct Event<'a> {
 
 impl Drop for Event<'_> {
     fn drop(&mut self) {
-        // SAFETY: it was made by this driver and nobody else has it. What was recorded and has not
-        // come yet comes nevertheless.
+        // SAFETY: this driver created the event, and this is its only owner. Pending records still
+        // complete.
         unsafe { (self.driver.event_destroy)(self.handle) };
     }
 }
 
 impl Event<'_> {
-    /// An event that was not recorded.
+    /// Creates an event that is not recorded yet.
     fn new(driver: &Driver) -> Result<Event<'_>, Error> {
         let mut handle = std::ptr::null_mut();
-        // SAFETY: a place for a handle; 0 asks for an event with a time.
+        // SAFETY: the pointer is to a local handle; the flags 0 mean an event with a time.
         driver.check("cuEventCreate", unsafe { (driver.event_create)(&mut handle, 0) })?;
         Ok(Event { driver, handle })
     }
 
-    /// Puts it behind all that is in the stream.
+    /// Records the event after everything in the stream.
     fn record(&self, stream: Handle) -> Result<(), Error> {
-        // SAFETY: the event lives; the stream lives as long as the process.
+        // SAFETY: the event is alive; the stream lives as long as the process.
         let code = unsafe { (self.driver.event_record)(self.handle, stream) };
         self.driver.check("cuEventRecord", code)
     }
 
-    /// Waits for it, and says how much later than another one it came.
+    /// Waits for the event and returns the time since an earlier one.
     fn since(&self, start: &Event<'_>) -> Result<Duration, Error> {
         const ELAPSED: &str = "cuEventElapsedTime";
-        // SAFETY: the event lives and was recorded.
+        // SAFETY: the event is alive and was recorded.
         let code = unsafe { (self.driver.event_synchronize)(self.handle) };
         self.driver.check("cuEventSynchronize", code)?;
         let mut millis = 0f32;
-        // SAFETY: a place for a number; both events have come, as the other one stands before.
+        // SAFETY: the pointer is to a local float; both events are complete, since `start` precedes
+        // this one in the stream.
         let code = unsafe { (self.driver.event_elapsed)(&mut millis, start.handle, self.handle) };
         self.driver.check(ELAPSED, code)?;
         Duration::try_from_secs_f64(f64::from(millis) / 1e3).map_err(|_| Error::Driver {
             device: "cuda",
             call: ELAPSED,
-            why: format!("it says that a kernel took {millis} ms"),
+            why: format!("it reports that a kernel took {millis} ms"),
         })
     }
 }
 
-/// The GPU as a place of memory.
+/// The allocator of device memory.
 struct OnDevice<'a>(&'a Arc<Opened>);
 
-impl Place for OnDevice<'_> {
-    fn number(&self) -> usize {
+impl RemoteDevice for OnDevice<'_> {
+    fn id(&self) -> usize {
         Arc::as_ptr(self.0).addr()
     }
 
-    fn allocate(&self, _: DType, size_bytes: usize) -> Result<Box<dyn remote::Copy>, Error> {
+    fn allocate(&self, _: DType, size_bytes: usize) -> Result<Box<dyn RemoteBuffer>, Error> {
         let address = self.0.allocate(size_bytes)?;
-        let whole = Arc::new(Whole { address, opened: self.0.clone() });
-        Ok(Box::new(Block { whole, offset_bytes: 0, size_bytes }))
+        let allocation = Arc::new(Allocation { address, opened: self.0.clone() });
+        Ok(Box::new(Buffer { allocation, offset_bytes: 0, size_bytes }))
     }
 }
 
-/// Bytes on the GPU.
-struct Whole {
+/// An allocation on the GPU.
+struct Allocation {
     address: u64,
     opened: Arc<Opened>,
 }
 
-impl Drop for Whole {
+impl Drop for Allocation {
     fn drop(&mut self) {
         if let Ok(driver) = self.opened.enter() {
-            // SAFETY: it was given by this driver, and what uses it stands before in the stream.
+            // SAFETY: this driver allocated it, and all uses precede the free in the stream.
             unsafe { (driver.free)(self.address, self.opened.stream) };
         }
     }
 }
 
-/// Such bytes, or some of them in a row.
-struct Block {
-    whole: Arc<Whole>,
+/// An allocation or a contiguous part of one.
+struct Buffer {
+    allocation: Arc<Allocation>,
     offset_bytes: usize,
     size_bytes: usize,
 }
 
-impl Block {
+impl Buffer {
     fn address(&self) -> u64 {
-        self.whole.address + self.offset_bytes as u64
+        self.allocation.address + self.offset_bytes as u64
     }
 }
 
-impl remote::Copy for Block {
-    fn place(&self) -> usize {
-        Arc::as_ptr(&self.whole.opened).addr()
+impl RemoteBuffer for Buffer {
+    fn device_id(&self) -> usize {
+        Arc::as_ptr(&self.allocation.opened).addr()
     }
 
     fn handle(&self) -> usize {
@@ -451,17 +453,18 @@ impl remote::Copy for Block {
     }
 
     fn upload(&mut self, bytes: &[u8]) -> Result<(), Error> {
-        let opened = &self.whole.opened;
+        let opened = &self.allocation.opened;
         let driver = opened.enter()?;
         let from = bytes.as_ptr().cast();
-        // SAFETY: the block holds as many bytes as its memory; `wait` stands before their end.
+        // SAFETY: the buffer has as many bytes as its memory; `wait` keeps `bytes` alive until the
+        // copy is done.
         let code = unsafe { (driver.upload)(self.address(), from, bytes.len(), opened.stream) };
         driver.check("cuMemcpyHtoDAsync", code)?;
         opened.wait()
     }
 
     fn download(&self, bytes: &mut [u8]) -> Result<(), Error> {
-        let opened = &self.whole.opened;
+        let opened = &self.allocation.opened;
         let driver = opened.enter()?;
         let to = bytes.as_mut_ptr().cast();
         // SAFETY: as above.
@@ -474,22 +477,23 @@ impl remote::Copy for Block {
         &self,
         offset_bytes: usize,
         size_bytes: usize,
-    ) -> Result<Option<Box<dyn remote::Copy>>, Error> {
-        let (whole, offset_bytes) = (self.whole.clone(), self.offset_bytes + offset_bytes);
+    ) -> Result<Option<Box<dyn RemoteBuffer>>, Error> {
+        let (allocation, offset_bytes) =
+            (self.allocation.clone(), self.offset_bytes + offset_bytes);
         Ok(match offset_bytes.is_multiple_of(ALIGNMENT) {
-            true => Some(Box::new(Block { whole, offset_bytes, size_bytes })),
+            true => Some(Box::new(Buffer { allocation, offset_bytes, size_bytes })),
             false => None,
         })
     }
 
-    fn duplicate(&self) -> Result<Box<dyn remote::Copy>, Error> {
-        let opened = &self.whole.opened;
-        let made = OnDevice(opened).allocate(DType::U8, self.size_bytes)?;
+    fn duplicate(&self) -> Result<Box<dyn RemoteBuffer>, Error> {
+        let opened = &self.allocation.opened;
+        let copy = OnDevice(opened).allocate(DType::U8, self.size_bytes)?;
         let driver = opened.enter()?;
-        let (to, from, size) = (made.handle() as u64, self.address(), self.size_bytes);
-        // SAFETY: both hold so many bytes.
+        let (to, from, size) = (copy.handle() as u64, self.address(), self.size_bytes);
+        // SAFETY: both buffers have this many bytes.
         let code = unsafe { (driver.copy)(to, from, size, opened.stream) };
         driver.check("cuMemcpyDtoDAsync", code)?;
-        Ok(made)
+        Ok(copy)
     }
 }

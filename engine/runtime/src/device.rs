@@ -1,4 +1,4 @@
-//! What a device is, and the table of all devices.
+//! The trait of devices, and the table of all devices.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -7,22 +7,22 @@ use gradiff_graph::{BoundedLinear, Linear};
 
 use crate::{Error, Memory};
 
-/// Something that kernels run on. Devices share host memory.
+/// A device that compiles and runs kernels. Devices share host memory.
 pub trait Device: Send + Sync {
-    /// Its word on the command line.
+    /// The name of the device on the command line.
     fn name(&self) -> &'static str;
 
-    /// Makes kernels ready to run, in the order given; all of them in one go, which for a
-    /// device with a slow compiler is far cheaper than one by one.
+    /// Compiles kernels; the executables are in the same order. For a device with a slow compiler
+    /// one call for many kernels is much cheaper than a call for each.
     ///
     /// # Errors
     /// The first kernel that cannot be compiled.
     fn compile(&self, kernels: &[&BoundedLinear]) -> Result<Vec<Arc<dyn Executable>>, Error>;
 
-    /// As [`compile`](Device::compile), but given up when it takes longer than the limit, all
-    /// kernels together. A compiler that is a program of its own (of `c`) is ended then. The other
-    /// devices compile within this process, where nothing can be ended, and pass over the limit:
-    /// there, how long it takes is bounded by the uops of the kernels alone.
+    /// As [`compile`](Device::compile), with a time limit for all kernels together. A compiler in a
+    /// process of its own (of device `c`) is killed at the limit. The other devices compile within
+    /// this process, where a compile cannot be stopped, and ignore the limit; there, only the
+    /// number of uops bounds the time.
     ///
     /// # Errors
     /// [`Error::CompilerTooSlow`], and those of `compile`.
@@ -35,9 +35,9 @@ pub trait Device: Send + Sync {
         self.compile(kernels)
     }
 
-    /// As [`compile`](Device::compile), of kernels from anywhere, as text: each must be proven to
-    /// keep within its arrays ([`BoundedLinear::check`]). A device that checks each access itself
-    /// takes them as they are.
+    /// As [`compile`](Device::compile), for kernels of any origin, such as text: all accesses must
+    /// be proven to be within bounds ([`BoundedLinear::check`]). A device that checks each access
+    /// itself takes kernels without a proof.
     ///
     /// # Errors
     /// [`Error::Unproven`], and those of `compile`.
@@ -51,40 +51,40 @@ pub trait Device: Send + Sync {
         self.compile(&proven.iter().collect::<Vec<_>>())
     }
 
-    /// The name of the target that kernels are made for.
+    /// The name of the target that kernels are lowered for.
     fn target(&self) -> &'static str {
         self.name()
     }
 
-    /// What a kernel uses that the device has not, in words, if it lacks any type or op: such a
-    /// kernel is not compiled.
+    /// Describes a type or op of the kernel that the device does not support; `None` if there is
+    /// none. A kernel with such a type or op cannot be compiled.
     fn lacks(&self, kernel: &Linear) -> Option<String> {
         let _ = kernel;
         None
     }
 
-    /// Version and what is special, in one line for people.
+    /// A one-line description for people: version and special features.
     fn describe(&self) -> String;
 
-    /// Waits until all launches are done; a device may run them after `Executable::run` is back.
+    /// Waits until all launches are done; a device may run them after `Executable::run` returns.
     ///
     /// # Errors
-    /// What a launch ran into.
+    /// The error of a launch.
     fn wait(&self) -> Result<(), Error> {
         Ok(())
     }
 
-    /// How many compiled kernels an engine keeps at most.
-    fn kernels_kept(&self) -> usize {
+    /// The maximal number of compiled kernels in the cache of an engine.
+    fn kernel_cache_capacity(&self) -> usize {
         4096
     }
 
-    /// Runs a kernel, waits until it is done and says how long that took: by the device's own clock
-    /// where it has one (`cuda` and `opencl`), which runs from the kernel's start to its end; else
-    /// by the host's, which counts the launch, the wait and the copies that are due as well.
+    /// Runs a kernel, waits for it and returns the time. A device with a clock of its own (`cuda`
+    /// and `opencl`) measures from the kernel's start to its end. For the others the time is that
+    /// of the host, and includes the launch, the wait and pending copies.
     ///
     /// # Errors
-    /// What the launch runs into.
+    /// The error of the launch.
     fn time(&self, executable: &dyn Executable, memories: &[&Memory]) -> Result<Duration, Error> {
         let start = Instant::now();
         if let Some(time) = executable.run_timed(memories)? {
@@ -94,46 +94,46 @@ pub trait Device: Send + Sync {
         Ok(start.elapsed())
     }
 
-    /// What kernels must keep within.
+    /// The limits of kernels on this device.
     fn limits(&self) -> Limits {
         Limits::default()
     }
 }
 
-/// The kernels as plain data, none of which leaves its arrays.
+/// The uops of kernels, whose accesses are within bounds.
 ///
 /// # Errors
-/// [`Error::Unproven`], of a kernel that is doubted.
-pub(crate) fn plain<'a>(kernels: &[&'a BoundedLinear]) -> Result<Vec<&'a Linear>, Error> {
-    let plain = |kernel: &&'a BoundedLinear| {
+/// [`Error::Unproven`] for a kernel that is marked as doubtful and cannot be proven.
+pub(crate) fn bounded_linears<'a>(kernels: &[&'a BoundedLinear]) -> Result<Vec<&'a Linear>, Error> {
+    let linear = |kernel: &&'a BoundedLinear| {
         let linear: &'a Linear = kernel;
         kernel.ensure().map_err(|why| Error::Unproven { kernel: linear.name.clone(), why })?;
         Ok(linear)
     };
-    kernels.iter().map(plain).collect()
+    kernels.iter().map(linear).collect()
 }
 
-/// What a device takes.
+/// The limits of a device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Limits {
-    /// Groups of threads with barriers and local memory; none where there are no groups.
+    /// The limits of groups of threads with barriers and local memory; `None` without groups.
     pub groups: Option<GroupLimits>,
-    /// The bytes of the widest vector that one instruction computes with; 0 if unknown.
+    /// The size in bytes of the widest vector instructions; 0 if unknown.
     pub vector_bytes: u32,
-    /// How many threads of the host a `Thread` range is shared out to.
+    /// The number of host threads that run the iterations of a `Thread` range.
     pub thread_count: u32,
 }
 
-/// What a device takes of groups.
+/// The limits of groups on a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GroupLimits {
-    /// How many threads a group has at most.
+    /// The maximal number of threads in a group.
     pub threads_max: u64,
-    /// How many steps the local ranges have at most, the innermost first.
+    /// The maximal sizes of local ranges, innermost first.
     pub sizes_max: [u64; 3],
-    /// How many steps the global ranges have at most, the innermost first.
+    /// The maximal sizes of global ranges, innermost first.
     pub groups_max: [u64; 3],
-    /// How many bytes of local memory a group has.
+    /// The bytes of local memory of a group.
     pub local_bytes: u64,
 }
 
@@ -158,23 +158,23 @@ impl std::fmt::Display for Limits {
     }
 }
 
-/// A kernel made ready.
+/// A compiled kernel.
 pub trait Executable: Send + Sync {
-    /// Runs the kernel over `memories`, given by slot. What it writes is locked against all
-    /// others meanwhile; what it reads is locked against writers.
+    /// Runs the kernel on `memories`, given by slot. Memories that it writes are locked exclusively
+    /// during the run, those that it only reads are locked against writers.
     ///
-    /// The checked interpreter reports an index out of bounds. Compiled devices trust the kernel:
-    /// that its indices are within its parameters was proven of it, or is the promise of lowering
+    /// The checked interpreter reports indices out of bounds. Compiled devices trust the kernel:
+    /// its indices are proven to be in bounds, or that is the promise of lowering
     /// ([`BoundedLinear`]), which the checked interpreter tests.
     ///
     /// # Errors
-    /// [`Error::Arguments`] if dtypes or sizes do not fit or a memory that is written stands in
-    /// two slots; what the checked interpreter finds.
+    /// [`Error::Arguments`] if dtypes or sizes do not fit or a memory that is written is given for
+    /// two slots; the errors that the checked interpreter finds.
     fn run(&self, memories: &[&Memory]) -> Result<(), Error>;
 
-    /// Runs the kernel as [`run`](Executable::run) does. Where the device has a clock of its own
-    /// it waits, and says how long the kernel took by that clock; else it gives `None`, and
-    /// [`Device::time`] is who looks at a clock.
+    /// Runs the kernel as [`run`](Executable::run) does. If the device has a clock of its own, it
+    /// waits for the kernel and returns its time; otherwise it returns `None`, and
+    /// [`Device::time`] uses the host's clock.
     ///
     /// # Errors
     /// As `run`.
@@ -183,18 +183,18 @@ pub trait Executable: Send + Sync {
     }
 }
 
-/// One device in the listing of devices.
+/// A device in the list of devices.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceRow {
-    /// Its name.
+    /// The name.
     pub name: &'static str,
-    /// Version and limits, or why it is not there and what to do.
+    /// Version and limits, or why the device is not available and what to do.
     pub status: Result<String, String>,
-    /// Its limits, if it is there.
+    /// The limits, if the device is available.
     pub limits: Option<Limits>,
 }
 
-/// A row of the table: a name and how to open the device.
+/// A row of the table: a name, and the function that opens the device.
 struct Row {
     name: &'static str,
     open: fn() -> Result<Arc<dyn Device>, Error>,
@@ -205,7 +205,7 @@ const fn row(name: &'static str, open: fn() -> Result<Arc<dyn Device>, Error>) -
     Row { name, open, opened: Mutex::new(None) }
 }
 
-/// All devices, the one that needs nothing first.
+/// All devices; first the one that has no requirements.
 static DEVICES: [Row; 8] = [
     row("interp", || Ok(Arc::new(crate::interp::Interpreter))),
     row("jit", || Ok(Arc::new(crate::jit::Jit::open()?))),
@@ -236,7 +236,7 @@ mod wgpu {
     use super::{Arc, Device, Error};
 
     fn absent(device: &'static str) -> Result<Arc<dyn Device>, Error> {
-        let why = "this was built without it; build with the feature `wgpu`".into();
+        let why = "it is not part of this build; build with the feature `wgpu`".into();
         Err(Error::Unavailable { device, why })
     }
 
@@ -250,7 +250,7 @@ mod wgpu {
 }
 
 impl Row {
-    /// The device, opened once; a device that was not there is looked for anew.
+    /// Returns the device, which is opened once. If it was not available, tries to open it again.
     fn device(&self) -> Result<Arc<dyn Device>, Error> {
         let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(device) = &*opened {
@@ -260,11 +260,12 @@ impl Row {
     }
 }
 
-/// The device of this name: `interp`, `jit`, `c`, `opencl`, `cuda`, `wgpu`, `wgpu-core` or `null`.
+/// Returns the device of this name: `interp`, `jit`, `c`, `opencl`, `cuda`, `wgpu`, `wgpu-core` or
+/// `null`.
 ///
 /// # Errors
-/// [`Error::NoDevice`] if no device has the name, [`Error::Unavailable`] if this machine lacks
-/// what it needs.
+/// [`Error::NoDevice`] if no device has the name, [`Error::Unavailable`] if this machine does not
+/// meet its requirements.
 pub fn device(name: &str) -> Result<Arc<dyn Device>, Error> {
     crate::environment::check()?;
     let row = DEVICES.iter().find(|row| row.name == name);
@@ -272,9 +273,9 @@ pub fn device(name: &str) -> Result<Arc<dyn Device>, Error> {
     row.ok_or_else(|| Error::NoDevice { name: name.to_string(), known: known() })?.device()
 }
 
-/// All devices and how they stand.
+/// Lists all devices with their status.
 pub fn devices() -> Vec<DeviceRow> {
-    let stand = |row: &Row| match row.device() {
+    let list = |row: &Row| match row.device() {
         Ok(device) => {
             let limits = device.limits();
             let status = Ok(format!("{}; {limits}", device.describe()));
@@ -282,7 +283,7 @@ pub fn devices() -> Vec<DeviceRow> {
         }
         Err(error) => DeviceRow { name: row.name, status: Err(error.to_string()), limits: None },
     };
-    DEVICES.iter().map(stand).collect()
+    DEVICES.iter().map(list).collect()
 }
 
 #[cfg(test)]
@@ -291,10 +292,10 @@ mod tests {
 
     const WAIT: Duration = Duration::from_millis(20);
 
-    /// Launches that are done when they are waited for.
+    /// A device whose launches are done when they are waited for.
     struct Late;
 
-    /// A launch, and what the clock of the device says of it.
+    /// An executable, and its time by the device's clock.
     struct Launched(Option<Duration>);
 
     impl Device for Late {
@@ -327,9 +328,9 @@ mod tests {
     }
 
     #[test]
-    fn time_is_of_the_device_or_counts_the_wait() {
+    fn time_is_by_the_device_clock_or_includes_the_wait() {
         assert!(WAIT <= Late.time(&Launched(None), &[]).unwrap());
-        let own = Duration::from_nanos(7);
-        assert_eq!(Late.time(&Launched(Some(own)), &[]).unwrap(), own);
+        let device_time = Duration::from_nanos(7);
+        assert_eq!(Late.time(&Launched(Some(device_time)), &[]).unwrap(), device_time);
     }
 }

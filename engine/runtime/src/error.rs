@@ -1,4 +1,4 @@
-//! What a device refuses and what went wrong, in words that say what to do.
+//! Errors of devices, with messages that say what to do.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use gradiff_graph::{DType, Op};
 pub enum Array {
     /// The parameter of this slot.
     Data(usize),
-    /// The array of this number that the threads of a group share.
+    /// The local array of this number.
     Local(usize),
 }
 
@@ -23,13 +23,13 @@ impl std::fmt::Display for Array {
     }
 }
 
-/// Who ran a uop of a launched kernel. Numbers count the steps of the launched ranges, the
-/// innermost range fastest.
+/// The thread that ran a uop of a kernel. Groups and threads are numbered in row-major order of
+/// the global and local ranges, innermost fastest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Worker {
-    /// The group; none if it is several.
+    /// The group; `None` for several groups.
     pub group: Option<u32>,
-    /// The thread of the group; none if it is several.
+    /// The thread of the group; `None` for several threads.
     pub thread: Option<u32>,
 }
 
@@ -43,32 +43,32 @@ impl std::fmt::Display for Worker {
     }
 }
 
-/// Why a kernel was not compiled or did not run.
+/// The reason why a kernel was not compiled or did not run.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// An environment variable says what it may not.
-    #[error("{name}={text}: it says {what}, from {least} to {most}")]
+    /// An environment variable has an invalid value.
+    #[error("{name}={text}: it must be {meaning}, from {min} to {max}")]
     Environment {
         /// The variable.
         name: &'static str,
-        /// What it says.
+        /// The value.
         text: String,
-        /// What it is for.
-        what: &'static str,
-        /// The least it may say.
-        least: usize,
-        /// The most it may say.
-        most: usize,
+        /// The meaning of the variable.
+        meaning: &'static str,
+        /// The minimal value.
+        min: usize,
+        /// The maximal value.
+        max: usize,
     },
     /// There is no device of this name.
     #[error("there is no device `{name}`; devices are {}", known.join(", "))]
     NoDevice {
-        /// What was asked for.
+        /// The name.
         name: String,
-        /// What there is.
+        /// The names of all devices.
         known: Vec<&'static str>,
     },
-    /// The device exists but this machine lacks what it needs.
+    /// This machine does not meet the requirements of the device.
     #[error("device {device} is not available: {why}")]
     Unavailable {
         /// The device.
@@ -76,34 +76,34 @@ pub enum Error {
         /// What is missing and what to do.
         why: String,
     },
-    /// A kernel cannot be written in the device's language.
+    /// A kernel cannot be rendered in the device's language.
     #[error(transparent)]
     Render(#[from] gradiff_render::Error),
-    /// The device has no such op for this dtype.
+    /// The device does not have this op for this dtype.
     #[error("kernel {kernel}, uop {position}: device {device} has no {op} of {dtype}")]
     Unsupported {
         /// The device.
         device: &'static str,
         /// The kernel.
         kernel: String,
-        /// The uop's place in the list.
+        /// Index of the uop in the list.
         position: usize,
-        /// What it does.
+        /// The op.
         op: Op,
-        /// The type of its first source, or its own.
+        /// The type of the first source; of the uop itself if it has no source.
         dtype: DType,
     },
-    /// The uops do not keep the invariants of `Linear`.
-    #[error("kernel {kernel}, uop {position}: {what}")]
+    /// The uops violate the invariants of `Linear`.
+    #[error("kernel {kernel}, uop {position}: {problem}")]
     Malformed {
         /// The kernel.
         kernel: String,
-        /// The uop's place in the list.
+        /// Index of the uop in the list.
         position: usize,
-        /// What is wrong.
-        what: String,
+        /// The violated invariant.
+        problem: String,
     },
-    /// The checked interpreter met an index outside an array.
+    /// The checked interpreter found an index out of bounds.
     #[error(
         "kernel {kernel}, uop {position}: index {index} of {array} is out of bounds, \
          which are 0..{size_elements}"
@@ -115,12 +115,12 @@ pub enum Error {
         position: usize,
         /// The array.
         array: Array,
-        /// The index met.
+        /// The index.
         index: i64,
-        /// How many elements the array holds.
+        /// The number of elements of the array.
         size_elements: i64,
     },
-    /// The checked interpreter read an element that nobody has written.
+    /// The checked interpreter read an element that was never written.
     #[error(
         "kernel {kernel}, uop {position}: element {index} of {array} \
          (of {size_elements}) is read before it is written"
@@ -134,13 +134,14 @@ pub enum Error {
         array: Array,
         /// The element.
         index: i64,
-        /// How many elements the array holds.
+        /// The number of elements of the array.
         size_elements: i64,
     },
-    /// The checked interpreter saw two threads touch one element in no order, one of them writing.
+    /// The checked interpreter found two unordered accesses of an element, at least one of them a
+    /// write.
     #[error(
         "kernel {kernel}, uop {position}: a race: {second} {} element {index} of {array} \
-         (of {size_elements}), {first} {} it; no barrier stands between",
+         (of {size_elements}), {first} {} it; there is no barrier between",
         if *second_writes { "writes" } else { "reads" },
         if *first_writes { "writes" } else { "reads" },
     )]
@@ -153,18 +154,18 @@ pub enum Error {
         array: Array,
         /// The element.
         index: i64,
-        /// How many elements the array holds.
+        /// The number of elements of the array.
         size_elements: i64,
-        /// Who touched it first.
+        /// The thread of the first access.
         first: Worker,
-        /// Whether by a store.
+        /// Whether the first access is a store.
         first_writes: bool,
-        /// Who touched it then.
+        /// The thread of the second access.
         second: Worker,
-        /// Whether by a store.
+        /// Whether the second access is a store.
         second_writes: bool,
     },
-    /// The checked interpreter saw a thread wait at a barrier that another one does not come to.
+    /// The checked interpreter found a barrier that not all threads of a group reach.
     #[error(
         "kernel {kernel}, uop {position}: a barrier in divergent flow: {waits} waits at it, \
          {other} {does}"
@@ -174,40 +175,40 @@ pub enum Error {
         kernel: String,
         /// The barrier.
         position: usize,
-        /// Who waits.
+        /// The thread that waits.
         waits: Worker,
-        /// Who does not come.
+        /// The thread that does not reach it.
         other: Worker,
-        /// What the other one does instead.
+        /// What the other thread does instead.
         does: String,
     },
-    /// A kernel that does not come from lowering, and that is not proven to keep within its arrays.
+    /// The accesses of a kernel that does not come from lowering are not proven to be in bounds.
     #[error("kernel {kernel}: {why}")]
     Unproven {
         /// The kernel.
         kernel: String,
-        /// Where, and what is not proven.
+        /// The access and the bound that is not proven.
         why: gradiff_graph::VerifyError,
     },
-    /// The memories given do not fit the parameters.
-    #[error("kernel {kernel}: {what}")]
+    /// The memories do not fit the parameters.
+    #[error("kernel {kernel}: {problem}")]
     Arguments {
         /// The kernel.
         kernel: String,
-        /// What does not fit.
-        what: String,
+        /// The mismatch.
+        problem: String,
     },
-    /// Too much memory was asked for, or a size does not fit the dtype.
+    /// There is not enough memory, or a size does not fit the dtype.
     #[error("memory for {size_elements} elements of {dtype}: {why}")]
     Memory {
         /// Element type.
         dtype: DType,
-        /// How many were asked for.
+        /// The number of elements.
         size_elements: usize,
-        /// What is wrong.
+        /// The reason.
         why: String,
     },
-    /// What was never computed cannot be read.
+    /// The memory was never written, and cannot be read.
     #[error(
         "read of {size_elements} x {dtype}: nothing was ever written there (device `null` runs \
          nothing)"
@@ -215,27 +216,27 @@ pub enum Error {
     Unwritten {
         /// Element type.
         dtype: DType,
-        /// How many elements there are.
+        /// The number of elements.
         size_elements: usize,
     },
-    /// A device does not take a kernel that is launched in this way.
-    #[error("kernel {kernel}: device {device} {what}")]
+    /// The device cannot launch the kernel: its grid, groups or local memory exceed the limits.
+    #[error("kernel {kernel}: device {device} {problem}")]
     Launch {
         /// The device.
         device: &'static str,
         /// The kernel.
         kernel: String,
-        /// What it does not take.
-        what: String,
+        /// The limit that is exceeded.
+        problem: String,
     },
-    /// A driver said no.
+    /// A call of a driver failed.
     #[error("device {device}: {call} failed: {why}")]
     Driver {
         /// The device.
         device: &'static str,
-        /// What was asked of it.
+        /// The function of the driver.
         call: &'static str,
-        /// What it said.
+        /// The error of the driver.
         why: String,
     },
     /// The C compiler refused a kernel.
@@ -248,63 +249,63 @@ pub enum Error {
         compiler: String,
         /// The names of the kernels in the file.
         kernels: String,
-        /// The file, where it could be kept.
+        /// The source file, if it could be saved.
         source_path: Option<PathBuf>,
-        /// What the compiler said.
+        /// The compiler's output.
         stderr: String,
     },
-    /// The C compiler was ended, as it took longer than it was given.
+    /// The C compiler was killed because it exceeded the time limit.
     #[error(
-        "{compiler} was ended after {:.1} s over kernels {kernels}, for which it was given {:.1} \
-         s: give it more time, fewer kernels in one go, or kernels with fewer steps written out",
-        taken.as_secs_f64(), limit.as_secs_f64()
+        "{compiler} was ended after {:.1} s for kernels {kernels}, which have a limit of {:.1} s: \
+         use a larger limit, fewer kernels in one call, or kernels that are unrolled less",
+        elapsed.as_secs_f64(), limit.as_secs_f64()
     )]
     CompilerTooSlow {
         /// The command.
         compiler: String,
         /// The names of the kernels in the file.
         kernels: String,
-        /// How long the compile took, of all files that were compiled together.
-        taken: Duration,
-        /// How long it might have taken.
+        /// The time since the start of the compile of all files.
+        elapsed: Duration,
+        /// The time limit.
         limit: Duration,
     },
-    /// A compiler fails whatever it is given, or something else has ended it.
+    /// A compiler fails for any source, or was killed from outside.
     #[error("{compiler} does not work on this machine at present: {why}")]
     CompilerUnusable {
         /// The command.
         compiler: String,
-        /// What it said, or how it ended.
+        /// The compiler's output or exit status.
         why: String,
     },
-    /// A driver has run out of something, or has lost its device.
+    /// A driver is out of resources, or has lost its device.
     #[error("device {device}: {call} failed: {why}")]
     DeviceUnusable {
         /// The device.
         device: &'static str,
-        /// What was asked of it.
+        /// The function of the driver.
         call: &'static str,
-        /// What it said.
+        /// The error of the driver.
         why: String,
     },
-    /// The system does not load what a working compiler has made of kernels, or has not all of them.
-    #[error("{what} {}: {why}", path.display())]
+    /// An object file of a working compiler could not be loaded, or does not have all kernels.
+    #[error("{action} {}: {why}", path.display())]
     Object {
-        /// What was attempted.
-        what: &'static str,
+        /// The action that failed, as `cannot load`.
+        action: &'static str,
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         why: String,
     },
-    /// A file could not be read, written or loaded, whatever is in it.
-    #[error("{what} {}: {why}", path.display())]
+    /// A file could not be read, written or loaded, whatever its content.
+    #[error("{action} {}: {why}", path.display())]
     File {
-        /// What was attempted.
-        what: &'static str,
+        /// The action that failed, as `cannot write`.
+        action: &'static str,
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         why: String,
     },
     /// The code generator refused a kernel.
@@ -312,14 +313,14 @@ pub enum Error {
     Jit {
         /// The kernel, or kernels.
         kernel: String,
-        /// What it said.
+        /// The error of the code generator.
         why: String,
     },
 }
 
 impl Error {
     /// Returns whether the machine is at fault (its files, compilers, devices and settings) rather
-    /// than the kernel or what was asked of it. Such an error says nothing of the engine.
+    /// than the engine, the kernel or the caller.
     pub fn is_environment(&self) -> bool {
         match self {
             Error::Environment { .. }

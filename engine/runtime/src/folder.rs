@@ -1,12 +1,13 @@
-//! Folders and files that no other user can change, and folders that go with their process.
+//! Folders and files that no other user can change, and folders that are removed with their
+//! process.
 //!
-//! What is compiled is loaded and run, so whoever can write to a folder of objects can run code as
-//! its user. A folder is taken only if it is the user's own and nobody else may write to it or
-//! exchange it, and a file only if the same holds of it; symbolic links are never followed. On
-//! other systems than Unix the system's own defaults for the user's folders are trusted.
+//! Compiled objects are loaded and run, so whoever can write to their folder can run code as the
+//! user. A folder or file is used only if it belongs to the user and nobody else can write to it or
+//! replace it. Symbolic links are never followed. On systems other than Unix the system's defaults
+//! for the user's folders are trusted.
 //!
-//! A claimed folder holds a locked file for as long as its process lives; the lock of a dead
-//! process is free, by which others tell that the folder is a leftover.
+//! A claimed folder holds a file that is locked while its process lives. If the lock is free, the
+//! process is dead and the folder is a leftover.
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{Error, Result};
@@ -16,18 +17,20 @@ use std::time::{Duration, SystemTime};
 
 /// The locked file of a claimed folder.
 const CLAIM: &str = "claim";
-/// How the name of the folder of a process begins.
-const PRIVATE: &str = "gradiff-private-";
-/// From which age on a folder without a claim is a leftover: a claim follows its folder at once.
+/// The prefix of the folder of a process.
+const PROCESS_PREFIX: &str = "gradiff-private-";
+/// The age from which a folder without a claim is a leftover: a claim is created right after its
+/// folder.
 const UNCLAIMED_AGE: Duration = Duration::from_secs(60);
 
-/// The real path of a folder, which is made if it is not there, with access for its owner alone.
+/// Returns the canonical path of a folder. If it does not exist, creates it with access for its
+/// owner alone.
 ///
 /// # Errors
-/// It cannot be made or is a symbolic link; it, or a file system entry that leads to it, belongs
-/// to another user or may be written by others.
-pub(crate) fn trusted(path: &Path) -> Result<PathBuf> {
-    // Behind a slash at its end a link would be followed.
+/// The folder cannot be created or is a symbolic link; it or a parent folder belongs to another
+/// user or can be written by others.
+pub(crate) fn open_trusted(path: &Path) -> Result<PathBuf> {
+    // A link with a trailing slash would be followed.
     let path = path.components().as_path();
     let mut builder = DirBuilder::new();
     builder.recursive(true);
@@ -42,17 +45,17 @@ pub(crate) fn trusted(path: &Path) -> Result<PathBuf> {
     Ok(path)
 }
 
-/// Opens a regular file for reading that is the user's own and that nobody else may write to.
+/// Opens a regular file for reading that belongs to the user and that nobody else can write to.
 ///
 /// # Errors
-/// It is not there, is no such file, or is a symbolic link.
+/// The file does not exist, is not such a file, or is a symbolic link.
 pub(crate) fn open(path: &Path) -> Result<File> {
     let file = no_follow(OpenOptions::new().read(true)).open(path)?;
     check_file(&file)?;
     Ok(file)
 }
 
-/// The file that processes lock against each other, made if it is not there.
+/// Opens the file that processes lock against each other, and creates it if it does not exist.
 ///
 /// # Errors
 /// As [`open`].
@@ -63,22 +66,24 @@ pub(crate) fn lock_file(path: &Path) -> Result<File> {
     Ok(file)
 }
 
-/// A temporary folder that is removed with this value, or as a leftover by others.
-pub(crate) struct Claimed {
+/// A temporary folder that is removed when this value is dropped, or as a leftover by another
+/// process.
+pub(crate) struct ClaimedFolder {
     folder: tempfile::TempDir,
     _claim: File,
 }
 
-impl Claimed {
-    /// A new folder in `parent`, whose name begins with `prefix`; its owner alone has access.
+impl ClaimedFolder {
+    /// Creates a folder in `parent` whose name begins with `prefix`, with access for its owner
+    /// alone.
     ///
     /// # Errors
-    /// It cannot be made.
-    pub(crate) fn new(parent: &Path, prefix: &str) -> Result<Claimed> {
+    /// The folder cannot be created.
+    pub(crate) fn new(parent: &Path, prefix: &str) -> Result<ClaimedFolder> {
         let folder = tempfile::Builder::new().prefix(prefix).tempdir_in(parent)?;
         let claim = lock_file(&folder.path().join(CLAIM))?;
         claim.try_lock()?;
-        Ok(Claimed { folder, _claim: claim })
+        Ok(ClaimedFolder { folder, _claim: claim })
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -88,54 +93,54 @@ impl Claimed {
 
 /// Removes a claimed folder if its process is dead.
 pub(crate) fn remove_leftover(path: &Path) {
-    let is_leftover = match lock_file_there(&path.join(CLAIM)) {
+    let is_leftover = match open_existing_lock(&path.join(CLAIM)) {
         Ok(claim) => claim.try_lock().is_ok(),
         Err(_) => age(path).is_some_and(|age| UNCLAIMED_AGE < age),
     };
     if is_leftover {
-        // Links in it are removed, not followed.
+        // Links in the folder are removed, not followed.
         let _ = std::fs::remove_dir_all(path);
     }
 }
 
-fn lock_file_there(path: &Path) -> Result<File> {
+fn open_existing_lock(path: &Path) -> Result<File> {
     let file = no_follow(OpenOptions::new().read(true).write(true)).open(path)?;
     check_file(&file)?;
     Ok(file)
 }
 
-/// How long ago a file or folder was changed.
+/// The time since a file or folder was changed.
 pub(crate) fn age(path: &Path) -> Option<Duration> {
     let changed = std::fs::symlink_metadata(path).ok()?.modified().ok()?;
     SystemTime::now().duration_since(changed).ok()
 }
 
-/// The folder of this process, the same at each call; it is removed when the process exits, or as
-/// a leftover by the next process that needs one.
+/// Returns the folder of this process, the same at each call. It is removed when the process exits,
+/// or as a leftover by the next process that needs such a folder.
 ///
 /// # Errors
-/// It cannot be made where temporary files lie.
-pub(crate) fn private() -> Result<PathBuf> {
-    let mut made = OWN.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some((path, _)) = &*made {
+/// The folder cannot be created in the directory of temporary files.
+pub(crate) fn process_folder() -> Result<PathBuf> {
+    let mut created = PROCESS_FOLDER.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some((path, _)) = &*created {
         return Ok(path.clone());
     }
     let parent = std::env::temp_dir();
     for leftover in std::fs::read_dir(&parent)?.flatten() {
         let is_folder = leftover.file_type().is_ok_and(|kind| kind.is_dir());
-        if is_folder && leftover.file_name().to_string_lossy().starts_with(PRIVATE) {
+        if is_folder && leftover.file_name().to_string_lossy().starts_with(PROCESS_PREFIX) {
             remove_leftover(&leftover.path());
         }
     }
-    let Claimed { folder, _claim: claim } = Claimed::new(&parent, PRIVATE)?;
-    let path = trusted(folder.path())?;
-    *made = Some((folder.keep(), claim));
+    let ClaimedFolder { folder, _claim: claim } = ClaimedFolder::new(&parent, PROCESS_PREFIX)?;
+    let path = open_trusted(folder.path())?;
+    *created = Some((folder.keep(), claim));
     remove_at_exit();
     Ok(path)
 }
 
 /// The folder of this process and its claim.
-static OWN: Mutex<Option<(PathBuf, File)>> = Mutex::new(None);
+static PROCESS_FOLDER: Mutex<Option<(PathBuf, File)>> = Mutex::new(None);
 
 /// Registers the removal of the folder of this process.
 #[cfg(unix)]
@@ -143,19 +148,19 @@ fn remove_at_exit() {
     use std::sync::atomic::{AtomicU32, Ordering};
     static PROCESS: AtomicU32 = AtomicU32::new(0);
     extern "C" fn remove() {
-        // A child that was forked and not replaced owns nothing.
+        // A forked child without `exec` does not own the folder.
         if PROCESS.load(Ordering::Relaxed) != std::process::id() {
             return;
         }
-        // Whoever holds the lock while the process exits leaves the folder to the next process.
-        if let Ok(mut made) = OWN.try_lock()
-            && let Some((path, _)) = made.take()
+        // If another thread holds the lock now, the folder is left to the next process.
+        if let Ok(mut created) = PROCESS_FOLDER.try_lock()
+            && let Some((path, _)) = created.take()
         {
             let _ = std::fs::remove_dir_all(path);
         }
     }
     PROCESS.store(std::process::id(), Ordering::Relaxed);
-    // SAFETY: the function is of this signature, does not unwind, and stays for ever.
+    // SAFETY: the function has this signature, does not unwind, and exists until the process ends.
     unsafe { libc::atexit(remove) };
 }
 
@@ -171,7 +176,7 @@ fn owner_only(builder: &mut DirBuilder) {
 #[cfg(not(unix))]
 fn owner_only(_: &mut DirBuilder) {}
 
-/// Makes an open fail at a symbolic link, and never wait for the other end of a pipe.
+/// Makes `open` fail for a symbolic link, and not wait for the other end of a pipe.
 #[cfg(unix)]
 fn no_follow(options: &mut OpenOptions) -> &mut OpenOptions {
     use std::os::unix::fs::OpenOptionsExt;
@@ -183,10 +188,10 @@ fn no_follow(options: &mut OpenOptions) -> &mut OpenOptions {
     options
 }
 
-/// The user whose rights this process has.
+/// The effective user of this process.
 #[cfg(unix)]
 fn user() -> u32 {
-    // SAFETY: the call takes nothing and cannot fail.
+    // SAFETY: the call takes no arguments and cannot fail.
     unsafe { libc::geteuid() }
 }
 
@@ -194,9 +199,9 @@ fn user() -> u32 {
 fn check_file(file: &File) -> Result<()> {
     let data = file.metadata()?;
     if !data.is_file() {
-        return Err(Error::other("it is no regular file"));
+        return Err(Error::other("it is not a regular file"));
     }
-    check_own(&data)
+    check_owner(&data)
 }
 
 #[cfg(not(unix))]
@@ -204,45 +209,45 @@ fn check_file(_: &File) -> Result<()> {
     Ok(())
 }
 
-/// Whether this is the user's own and nobody else may write to it.
+/// Checks that a file or folder belongs to the user and nobody else can write to it.
 #[cfg(unix)]
-fn check_own(data: &std::fs::Metadata) -> Result<()> {
+fn check_owner(data: &std::fs::Metadata) -> Result<()> {
     use std::os::unix::fs::MetadataExt;
     let (owner, mode) = (data.uid(), data.mode() & 0o7777);
     if owner != user() {
-        let own = user();
-        return Err(Error::other(format!("it belongs to user {owner}, this process to {own}")));
+        let user = user();
+        return Err(Error::other(format!("it belongs to user {owner}, this process to {user}")));
     }
     if mode & 0o022 != 0 {
         return Err(Error::other(format!(
-            "others than its owner may write to it (mode {mode:o}; `chmod go-w` forbids it)"
+            "users other than its owner can write to it (mode {mode:o}; `chmod go-w` prevents that)"
         )));
     }
     Ok(())
 }
 
-/// Whether nobody else may write to a folder or exchange it. In the folders above, another user
-/// with rights could rename it, unless their sticky bit forbids that; of a group, its members
-/// alone could, and a user's primary group is mostly the user alone.
+/// Checks that nobody else can write to a folder or replace it. A user who can write to a parent
+/// folder could rename it, unless the sticky bit prevents that. Write access for the user's primary
+/// group is accepted in parent folders, since usually the user is its only member.
 #[cfg(unix)]
 fn check_folder(path: &Path) -> Result<()> {
     use std::os::unix::fs::MetadataExt;
     let data = std::fs::symlink_metadata(path)?;
     if !data.is_dir() {
-        return Err(Error::other("it is no directory"));
+        return Err(Error::other("it is not a directory"));
     }
-    check_own(&data)?;
-    // SAFETY: the call takes nothing and cannot fail.
+    check_owner(&data)?;
+    // SAFETY: the call takes no arguments and cannot fail.
     let group = unsafe { libc::getegid() };
-    for above in path.ancestors().skip(1) {
-        let data = std::fs::symlink_metadata(above)?;
+    for parent in path.ancestors().skip(1) {
+        let data = std::fs::symlink_metadata(parent)?;
         let (owner, mode) = (data.uid(), data.mode() & 0o7777);
         let writers = if data.gid() == group { 0o002 } else { 0o022 };
         let is_shared = mode & writers != 0 && mode & 0o1000 == 0;
         if is_shared || ![0, user()].contains(&owner) {
             return Err(Error::other(format!(
-                "another user may exchange it, as {} belongs to user {owner} and has mode {mode:o}",
-                above.display()
+                "another user can replace it, as {} belongs to user {owner} and has mode {mode:o}",
+                parent.display()
             )));
         }
     }
@@ -262,11 +267,11 @@ mod tests {
 
     fn set_mode(path: &Path, mode: u32) {
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))
-            .expect("a file of ours");
+            .expect("a file of the test");
     }
 
     fn mode_of(path: &Path) -> u32 {
-        std::fs::metadata(path).expect("it is there").permissions().mode() & 0o7777
+        std::fs::metadata(path).expect("the file exists").permissions().mode() & 0o7777
     }
 
     fn refused<T>(result: Result<T>) -> String {
@@ -274,45 +279,45 @@ mod tests {
     }
 
     #[test]
-    fn folder_is_made_for_its_owner_alone() {
+    fn folder_is_created_for_its_owner_alone() {
         let directory = tempfile::tempdir().unwrap();
         let inner = directory.path().join("one/two");
-        assert_eq!(trusted(&inner).unwrap(), inner.canonicalize().unwrap());
+        assert_eq!(open_trusted(&inner).unwrap(), inner.canonicalize().unwrap());
         assert_eq!((mode_of(&inner), mode_of(inner.parent().unwrap())), (0o700, 0o700));
     }
 
     #[test]
-    fn folder_that_others_may_change_is_refused() {
+    fn folder_that_others_can_change_is_refused() {
         let directory = tempfile::tempdir().unwrap();
         let inner = directory.path().join("inner");
-        trusted(&inner).unwrap();
+        open_trusted(&inner).unwrap();
         for mode in [0o777, 0o770, 0o722, 0o1777] {
             set_mode(&inner, mode);
-            let error = refused(trusted(&inner));
+            let error = refused(open_trusted(&inner));
             assert!(error.contains(&format!("mode {mode:o}; `chmod go-w`")), "{error}");
         }
         set_mode(&inner, 0o755);
-        trusted(&inner).unwrap();
+        open_trusted(&inner).unwrap();
         set_mode(directory.path(), 0o777);
-        assert!(refused(trusted(&inner)).contains("another user may exchange it"));
+        assert!(refused(open_trusted(&inner)).contains("another user can replace it"));
         set_mode(directory.path(), 0o1777);
-        trusted(&inner).unwrap();
+        open_trusted(&inner).unwrap();
         set_mode(directory.path(), 0o700);
         let link = directory.path().join("link");
         symlink(&inner, &link).unwrap();
         for link in [link.clone(), link.join("")] {
-            assert_eq!(refused(trusted(&link)), "it is a symbolic link");
+            assert_eq!(refused(open_trusted(&link)), "it is a symbolic link");
         }
-        trusted(&link.join("below")).unwrap();
+        open_trusted(&link.join("below")).unwrap();
         // Only the superuser may give files away.
         if chown(&inner, Some(12345), None).is_ok() {
-            assert!(refused(trusted(&inner)).contains("it belongs to user 12345"));
-            assert!(refused(trusted(&inner.join("below"))).contains("belongs to user 12345"));
+            assert!(refused(open_trusted(&inner)).contains("it belongs to user 12345"));
+            assert!(refused(open_trusted(&inner.join("below"))).contains("belongs to user 12345"));
         }
     }
 
     #[test]
-    fn file_that_others_may_change_is_refused() {
+    fn file_that_others_can_change_is_refused() {
         let directory = tempfile::tempdir().unwrap();
         let [file, link, pipe] = ["file", "link", "pipe"].map(|name| directory.path().join(name));
         std::fs::write(&file, "text").unwrap();
@@ -323,9 +328,9 @@ mod tests {
         assert_eq!(std::fs::read_to_string(&file).unwrap(), "text");
         lock_file(&file).unwrap();
         assert_eq!(std::fs::read_to_string(&file).unwrap(), "text");
-        let is_made = std::process::Command::new("mkfifo").arg(&pipe).status();
-        assert!(is_made.unwrap().success());
-        assert_eq!(refused(open(&pipe)), "it is no regular file");
+        let mkfifo = std::process::Command::new("mkfifo").arg(&pipe).status();
+        assert!(mkfifo.unwrap().success());
+        assert_eq!(refused(open(&pipe)), "it is not a regular file");
         set_mode(&file, 0o666);
         assert!(refused(open(&file)).contains("mode 666"));
         set_mode(&file, 0o600);
@@ -337,20 +342,20 @@ mod tests {
     #[test]
     fn leftover_is_a_folder_whose_claim_is_free() {
         let directory = tempfile::tempdir().unwrap();
-        let claimed = Claimed::new(directory.path(), "build-").unwrap();
-        let alive = claimed.path().to_path_buf();
-        remove_leftover(&alive);
-        assert!(alive.exists(), "its process lives");
-        let Claimed { folder, _claim: claim } = claimed;
+        let claimed = ClaimedFolder::new(directory.path(), "build-").unwrap();
+        let path = claimed.path().to_path_buf();
+        remove_leftover(&path);
+        assert!(path.exists(), "its process is alive");
+        let ClaimedFolder { folder, _claim: claim } = claimed;
         drop((folder.keep(), claim));
-        remove_leftover(&alive);
-        assert!(!alive.exists(), "nobody holds the claim");
-        // One of which the claim does not lie there yet, and one that nobody will claim.
-        std::fs::create_dir(&alive).unwrap();
-        remove_leftover(&alive);
-        assert!(alive.exists());
-        File::open(&alive).unwrap().set_modified(SystemTime::now() - 2 * UNCLAIMED_AGE).unwrap();
-        remove_leftover(&alive);
-        assert!(!alive.exists());
+        remove_leftover(&path);
+        assert!(!path.exists(), "nobody holds the claim");
+        // A folder whose claim does not exist yet, and then one that is too old for that.
+        std::fs::create_dir(&path).unwrap();
+        remove_leftover(&path);
+        assert!(path.exists());
+        File::open(&path).unwrap().set_modified(SystemTime::now() - 2 * UNCLAIMED_AGE).unwrap();
+        remove_leftover(&path);
+        assert!(!path.exists());
     }
 }

@@ -1,20 +1,20 @@
-//! Conversions to the 16-bit floats that round once, to nearest even, whatever they come from.
+//! Correctly rounded conversions to 16-bit floats, to nearest even.
 //!
-//! `half`'s own conversions from f64 look at the upper 32 bits only (or go through f32), so a
-//! value just beside a tie falls to the wrong side; here a wide value is first rounded to odd.
+//! The conversions from f64 of the crate `half` use only the upper 32 bits (or go through f32), so
+//! a value very near a tie is rounded to the wrong side. Here wide values are first rounded to odd.
 
 use half::{bf16, f16};
 
-/// The nearest f32 with its last bit set where `value` is not exact: a rounding to fewer bits
-/// that follows is the only one that counts.
+/// Rounds to odd: an inexact result has its last bit set, so that a later rounding to fewer bits is
+/// not a double rounding.
 pub(crate) fn f32_odd(value: f64) -> f32 {
     let nearest = value as f32;
     let bits = nearest.to_bits();
     if f64::from(nearest) == value || value.is_nan() || bits & 1 == 1 {
         return nearest;
     }
-    let is_short = f64::from(nearest).abs() < value.abs();
-    f32::from_bits(if is_short { bits + 1 } else { bits - 1 })
+    let is_below = f64::from(nearest).abs() < value.abs();
+    f32::from_bits(if is_below { bits + 1 } else { bits - 1 })
 }
 
 /// As [`f32_odd`], from an integer to f64.
@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn f16_from_f64_beside_a_tie_goes_to_the_nearer_side() {
+    fn f16_from_f64_near_a_tie_rounds_to_nearest() {
         let tie = 1.0 + f64::from_bits(0x3f40_0000_0000_0000); // 1 + 2^-11
         assert_eq!(f16_from_f64(tie), 0x3c00);
         assert_eq!(f16_from_f64(f64::from_bits(tie.to_bits() + 1)), 0x3c01);
@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn f64_odd_keeps_the_side_of_a_tie() {
+    fn f64_odd_preserves_the_side_of_a_tie() {
         // bf16 keeps 8 bits: 2^62 + 2^54 is a tie, one more is not.
         let tie = (1i64 << 62) + (1 << 54);
         let bf16_of = |value: i64| bf16_from_f64(f64_odd_i64(value));

@@ -1,15 +1,14 @@
-//! The checked interpreter: runs linear uops as they stand, on any machine, and reports what
-//! other devices would pass over: indices out of bounds and reads of what nobody wrote.
+//! The checked interpreter: runs linear uops on any machine and reports errors that other devices
+//! do not detect: indices out of bounds, reads of unwritten elements, races, divergent barriers.
 //!
-//! A kernel becomes a list of steps over 64-bit slots, one slot for each lane of each uop;
-//! constants lie in their slots from the start. What a step computes is one pure function of
-//! `scalar`.
+//! A kernel becomes a list of bytecode steps over 64-bit slots, one slot per lane of each uop;
+//! constants are in their slots from the start. A step computes a pure function of `scalar`.
 //!
-//! A kernel with launched ranges is run group by group and thread by thread, each touch of an
-//! element is compared with those of others (`race`), and a kernel with barriers is run from
-//! barrier to barrier, each thread with slots of its own. A product of matrices is a place where
-//! threads meet as well: then each warp multiplies what its threads hold. Without launched ranges
-//! nothing of this is paid for.
+//! A kernel with launched ranges is run group by group and thread by thread, and accesses of an
+//! element are compared with those of other threads (`race`). A kernel with barriers is run from
+//! barrier to barrier, each thread with slots of its own. A tensor core product synchronises
+//! threads as well: each warp multiplies the fragments of its threads. Kernels without launched
+//! ranges do not pay for this.
 
 mod build;
 mod group;
@@ -26,12 +25,12 @@ use crate::{Device, Error, Executable, GroupLimits, Limits};
 use build::{Barrier, Launch};
 use group::Tracker;
 
-/// A kernel of uops that are what [`verify_kernel`] asks for.
-fn program(kernel: &Linear) -> Result<Arc<dyn Executable>, Error> {
+/// Compiles a kernel that satisfies [`verify_kernel`].
+fn compile(kernel: &Linear) -> Result<Arc<dyn Executable>, Error> {
     Ok(Arc::new(Program::new(kernel)?))
 }
 
-/// The interpreter as a device; it needs nothing and keeps nothing.
+/// The device `interp`.
 pub(crate) struct Interpreter;
 
 impl Device for Interpreter {
@@ -40,17 +39,17 @@ impl Device for Interpreter {
     }
 
     fn compile(&self, kernels: &[&BoundedLinear]) -> Result<Vec<Arc<dyn Executable>>, Error> {
-        kernels.iter().map(|kernel| program(kernel)).collect()
+        kernels.iter().map(|kernel| compile(kernel)).collect()
     }
 
-    /// Takes kernels that are not proven to keep within their arrays, for each access is checked.
+    /// Takes kernels without a proof of bounds, since each access is checked.
     fn compile_checked(&self, kernels: &[&Linear]) -> Result<Vec<Arc<dyn Executable>>, Error> {
-        let compile = |kernel: &&Linear| {
+        let verify_and_compile = |kernel: &&Linear| {
             let unproven = |why| Error::Unproven { kernel: kernel.name.clone(), why };
             verify_kernel(kernel).map_err(unproven)?;
-            program(kernel)
+            compile(kernel)
         };
-        kernels.iter().map(compile).collect()
+        kernels.iter().map(verify_and_compile).collect()
     }
 
     fn describe(&self) -> String {
@@ -71,11 +70,11 @@ impl Device for Interpreter {
     }
 }
 
-/// The slot number that stands for "no gate".
+/// The slot number that means "no gate".
 const NO_GATE: u32 = u32::MAX;
 
-/// One thing to do. Numbers are those of slots, but for `target`, `join` and `number`: the first
-/// two are those of steps, the last one is that of a barrier.
+/// A bytecode step. `target` and `join` are indices of steps, `number` is that of a barrier; all
+/// other numbers are those of slots.
 #[derive(Clone, Copy)]
 enum Step {
     Alu {
@@ -115,9 +114,9 @@ enum Step {
         end: u32,
         target: u32,
     },
-    /// Another group or thread is at work from here on.
-    Locate(Place),
-    /// What follows up to `join` is run by each thread of the group.
+    /// Changes the current group or thread.
+    Locate(Transition),
+    /// Runs the steps up to `join` in each thread of the group.
     Fork {
         join: u32,
     },
@@ -127,42 +126,42 @@ enum Step {
     },
 }
 
-/// Where the steps of launched ranges begin and end.
+/// The beginning or end of an iteration of launched ranges.
 #[derive(Clone, Copy)]
-enum Place {
+enum Transition {
     EnterGroup,
     LeaveGroup,
     EnterThread,
     LeaveThread,
 }
 
-/// An element of an array.
+/// An access of an element of an array.
 #[derive(Clone, Copy)]
 struct Access {
     index: u32,
     gate: u32,
-    /// Its place among the signature's parameters, or among the local arrays.
+    /// The number of the parameter, or of the local array.
     array: u16,
     dtype: DType,
-    /// How far behind the index it lies.
+    /// The lane of a vector access, which is added to the index.
     lane: u8,
     /// The uop, for messages.
     position: u32,
 }
 
-/// A kernel made ready.
+/// A compiled kernel.
 struct Program {
     signature: Signature,
     steps: Vec<Step>,
-    /// The slots as they are at the start.
+    /// The initial values of the slots.
     slots: Vec<u64>,
     locals: Vec<Local>,
-    /// How it is launched, if it has groups, threads or local arrays.
+    /// The launched ranges, if there are groups, threads or local arrays.
     launch: Option<Launch>,
     barriers: Vec<Barrier>,
 }
 
-/// What a run of the kernel works on beside its slots.
+/// The state of a run besides the slots.
 struct Run<'a, 'b> {
     guards: &'a mut [Guard<'b>],
     guard_of: &'a [usize],
@@ -175,7 +174,7 @@ impl Executable for Program {
         let guard_of = locked.guard_of.clone();
         for (parameter, guard) in self.signature.parameters.iter().zip(&guard_of) {
             if let Guard::Write(data) = &mut locked.guards[*guard] {
-                data.count(parameter.dtype)?;
+                data.track_elements(parameter.dtype)?;
             }
         }
         let mut slots = self.slots.clone();
@@ -187,7 +186,7 @@ impl Executable for Program {
         };
         for guard in &mut locked.guards {
             if let Guard::Write(data) = guard {
-                data.settle();
+                data.compact_flags();
             }
         }
         result.map(drop)
@@ -195,8 +194,8 @@ impl Executable for Program {
 }
 
 impl Program {
-    /// Runs the steps from one on up to the next barrier, join or the end, and says where it is.
-    /// If it is tracked each touch of an element is compared with those of other threads.
+    /// Runs the steps from `from` to the next barrier, join or the end, and returns its index. If
+    /// `IS_TRACKED`, accesses of elements are compared with those of other threads.
     fn execute<const IS_TRACKED: bool>(
         &self,
         run: &mut Run<'_, '_>,
@@ -236,7 +235,7 @@ impl Program {
                 Step::StoreLocal { from, access } => {
                     self.store_local(run, slots, access, slots[from as usize])?;
                 }
-                Step::Locate(place) => self.locate(run, slots, place),
+                Step::Locate(transition) => self.locate(run, slots, transition),
                 Step::Fork { join } => {
                     self.fork(run, slots, next)?;
                     next = join as usize + 1;
@@ -247,7 +246,7 @@ impl Program {
         Ok(next)
     }
 
-    /// The element that an access touches, if it is within bounds; `None` if the gate is shut.
+    /// The index of the accessed element, after a bounds check; `None` if the gate is false.
     #[inline]
     fn element(
         &self,
@@ -295,7 +294,7 @@ impl Program {
             return Ok(0);
         };
         if IS_TRACKED {
-            self.touch(run, access, element, false)?;
+            self.check_race(run, access, element, false)?;
         }
         let data = match &run.guards[run.guard_of[usize::from(access.array)]] {
             Guard::Read(data) => &**data,
@@ -309,13 +308,15 @@ impl Program {
             DType::Void => 0,
             DType::Bool | DType::U8 => u64::from(bytes[element]),
             DType::I8 => bytes[element] as i8 as i64 as u64,
-            DType::I16 => i16::from_le_bytes(at(bytes, element)) as i64 as u64,
+            DType::I16 => i16::from_le_bytes(element_bytes(bytes, element)) as i64 as u64,
             DType::U16 | DType::F16 | DType::BF16 => {
-                u64::from(u16::from_le_bytes(at(bytes, element)))
+                u64::from(u16::from_le_bytes(element_bytes(bytes, element)))
             }
-            DType::I32 => i32::from_le_bytes(at(bytes, element)) as i64 as u64,
-            DType::U32 | DType::F32 => u64::from(u32::from_le_bytes(at(bytes, element))),
-            DType::I64 | DType::U64 | DType::F64 => u64::from_le_bytes(at(bytes, element)),
+            DType::I32 => i32::from_le_bytes(element_bytes(bytes, element)) as i64 as u64,
+            DType::U32 | DType::F32 => u64::from(u32::from_le_bytes(element_bytes(bytes, element))),
+            DType::I64 | DType::U64 | DType::F64 => {
+                u64::from_le_bytes(element_bytes(bytes, element))
+            }
         })
     }
 
@@ -333,19 +334,19 @@ impl Program {
             return Ok(());
         };
         if IS_TRACKED {
-            self.touch(run, access, element, true)?;
+            self.check_race(run, access, element, true)?;
         }
         let Guard::Write(data) = &mut run.guards[run.guard_of[usize::from(access.array)]] else {
             unreachable!("a parameter that is stored to is locked for writing");
         };
-        let (bytes, written) = data.parts_mut();
+        let (bytes, written) = data.bytes_and_flags_mut();
         let size = access.dtype.size_bytes();
-        let place = &mut bytes[element * size..(element + 1) * size];
+        let target = &mut bytes[element * size..(element + 1) * size];
         match size {
-            1 => place[0] = value as u8,
-            2 => place.copy_from_slice(&(value as u16).to_le_bytes()),
-            4 => place.copy_from_slice(&(value as u32).to_le_bytes()),
-            _ => place.copy_from_slice(&value.to_le_bytes()[..size]),
+            1 => target[0] = value as u8,
+            2 => target.copy_from_slice(&(value as u16).to_le_bytes()),
+            4 => target.copy_from_slice(&(value as u32).to_le_bytes()),
+            _ => target.copy_from_slice(&value.to_le_bytes()[..size]),
         }
         if let Some(written) = written {
             written[element] = true;
@@ -354,8 +355,8 @@ impl Program {
     }
 }
 
-/// Element number `element` of `N` bytes.
-fn at<const N: usize>(bytes: &[u8], element: usize) -> [u8; N] {
+/// The bytes of an element of `N` bytes.
+fn element_bytes<const N: usize>(bytes: &[u8], element: usize) -> [u8; N] {
     let mut value = [0; N];
     value.copy_from_slice(&bytes[element * N..(element + 1) * N]);
     value

@@ -1,7 +1,8 @@
-//! Kernels compiled in this process by Cranelift: no compiler to install, no files.
+//! The device `jit`: kernels compiled in this process by Cranelift, without a compiler to install
+//! and without files.
 //!
-//! The kernels of one `compile` share modules of at most 64; a module's code is freed with the
-//! last executable that points into it.
+//! The kernels of one `compile` share modules of at most 64. The code of a module is freed with the
+//! last executable of it.
 
 mod emit;
 mod helpers;
@@ -17,28 +18,28 @@ use cranelift_jit::{JITBuilder, JITModule};
 use cranelift_module::{Module, default_libcall_names};
 use gradiff_graph::{BoundedLinear, Linear};
 
-use crate::device::plain;
-use crate::launch::executed;
+use crate::device::bounded_linears;
+use crate::launch::executed_uops;
 use crate::memory::{Locked, Memory, Signature};
 use crate::{Device, Error, Executable, Limits};
 
-/// How many kernels share the code of one module.
+/// The maximal number of kernels in a module.
 const KERNELS_PER_MODULE: usize = 64;
 
-/// How many uops a kernel executes before it is worth optimising: optimising doubles the time to
-/// compile (0.08 to 0.15 ms for 35 uops) and a uop takes about a nanosecond at most.
+/// The number of executed uops from which a kernel is optimised. Optimising doubles the compile
+/// time (0.08 to 0.15 ms for 35 uops), and a uop takes about a nanosecond at most.
 const HEAVY_UOPS: i128 = 200_000;
 
 /// The code generators for this machine.
 pub(crate) struct Jit {
-    /// Generates quickly.
+    /// Without optimisations.
     quick: OwnedTargetIsa,
-    /// Generates quick code.
+    /// With optimisations.
     optimising: OwnedTargetIsa,
 }
 
 impl Jit {
-    /// Asks Cranelift for code generators for this machine.
+    /// Creates the code generators for this machine.
     pub(crate) fn open() -> Result<Jit, Error> {
         let unavailable = |why: String| Error::Unavailable {
             device: "jit",
@@ -50,16 +51,16 @@ impl Jit {
 
     fn generator(opt_level: &str) -> Result<OwnedTargetIsa, String> {
         let mut flags = settings::builder();
-        // The verifier takes as long as all the rest; debug builds have it.
+        // The verifier doubles the compile time, so only debug builds run it.
         let is_checked = if cfg!(debug_assertions) { "true" } else { "false" };
         let choices = [
-            // Colocated calls do not reach helpers that lie anywhere in memory.
+            // Colocated calls cannot reach helpers at any address.
             ("use_colocated_libcalls", "false"),
             ("is_pic", "false"),
             ("opt_level", opt_level),
             ("enable_verifier", is_checked),
             ("unwind_info", "false"),
-            // Frames with arrays of rows are larger than a page.
+            // Frames with local arrays are larger than a page.
             ("enable_probestack", "true"),
             ("probestack_strategy", "inline"),
         ];
@@ -76,8 +77,8 @@ impl Jit {
         kernels: &[&Linear],
     ) -> Result<Vec<Arc<dyn Executable>>, Error> {
         let builder = JITBuilder::with_isa(isa.clone(), default_libcall_names());
-        let mut code = Unfinished(Some(JITModule::new(builder)));
-        let module = code.0.as_mut().expect("just put there");
+        let mut code = OwnedModule(Some(JITModule::new(builder)));
+        let module = code.0.as_mut().expect("just created");
         let mut context = module.make_context();
         let mut functions = FunctionBuilderContext::new();
         let mut defined = Vec::with_capacity(kernels.len());
@@ -107,8 +108,8 @@ impl Jit {
             .collect();
         let code = Arc::new(Code(Mutex::new(code)));
         let executables = entries.into_iter().map(|(signature, address)| {
-            // SAFETY: the address is that of a finished function with exactly this signature,
-            // and `code`, kept beside it, keeps it alive.
+            // SAFETY: the address is that of a finalized function with this signature, and `code`,
+            // which the kernel holds, keeps it alive.
             let entry = unsafe { std::mem::transmute::<*const u8, Entry>(address) };
             let executable: Arc<dyn Executable> =
                 Arc::new(Kernel { signature, entry, _code: code.clone() });
@@ -118,7 +119,7 @@ impl Jit {
     }
 }
 
-/// The whole of an error: that of the verifier says more in its debug form.
+/// The text of an error. Errors of the verifier have more details in their debug format.
 fn error_text(error: cranelift_module::ModuleError) -> String {
     match error {
         cranelift_module::ModuleError::Compilation(error) => format!("{error:?}"),
@@ -132,11 +133,11 @@ impl Device for Jit {
     }
 
     fn compile(&self, kernels: &[&BoundedLinear]) -> Result<Vec<Arc<dyn Executable>>, Error> {
-        let kernels = plain(kernels)?;
+        let kernels = bounded_linears(kernels)?;
         let mut executables = vec![None; kernels.len()];
         for (isa, is_heavy) in [(&self.quick, false), (&self.optimising, true)] {
             let numbers: Vec<usize> = (0..kernels.len())
-                .filter(|number| (HEAVY_UOPS < executed(kernels[*number])) == is_heavy)
+                .filter(|number| (HEAVY_UOPS < executed_uops(kernels[*number])) == is_heavy)
                 .collect();
             for numbers in numbers.chunks(KERNELS_PER_MODULE) {
                 let chunk: Vec<&Linear> = numbers.iter().map(|number| kernels[*number]).collect();
@@ -156,24 +157,25 @@ impl Device for Jit {
     }
 }
 
-/// A compiled kernel takes the addresses of its parameters as one array.
+/// The entry point of a compiled kernel. It takes the addresses of the parameters as an array.
 type Entry = unsafe extern "C" fn(*const *mut u8);
 
-/// A module whose code is freed when this goes.
-struct Unfinished(Option<JITModule>);
+/// A module whose code is freed when this is dropped.
+struct OwnedModule(Option<JITModule>);
 
-impl Drop for Unfinished {
+impl Drop for OwnedModule {
     fn drop(&mut self) {
         if let Some(module) = self.0.take() {
-            // SAFETY: whoever can call into the code holds an `Arc` of the `Code` around this,
-            // so nobody does or will; code that was never finished was never given out.
+            // SAFETY: every kernel of the module holds an `Arc` of the `Code` that contains this,
+            // so none is left that could call the code. Code that was not finalized was never
+            // callable.
             unsafe { module.free_memory() };
         }
     }
 }
 
 /// The code of a module. The mutex is never locked: it makes the module shareable.
-struct Code(#[expect(dead_code, reason = "kept for its drop")] Mutex<Unfinished>);
+struct Code(#[expect(dead_code, reason = "kept for its drop")] Mutex<OwnedModule>);
 
 struct Kernel {
     signature: Signature,
@@ -185,9 +187,9 @@ impl Executable for Kernel {
     fn run(&self, memories: &[&Memory]) -> Result<(), Error> {
         let mut locked = Locked::new(&self.signature, memories)?;
         let pointers = locked.pointers();
-        // SAFETY: the code reads and writes elements of its parameters only (the promise of
-        // lowering, see `Executable::run`); each pointer leads to at least as many elements as
-        // the kernel declares, locked for what the kernel does with them; `_code` is alive.
+        // SAFETY: the code accesses only elements of its parameters (the promise of lowering, see
+        // `Executable::run`); each pointer is to at least as many elements as the kernel declares,
+        // locked for reading or writing as the kernel does; `_code` keeps the code alive.
         unsafe { (self.entry)(pointers.as_ptr()) };
         locked.mark_written();
         Ok(())

@@ -1,4 +1,4 @@
-//! What devices have in common: how a kernel is launched, what it costs, and its text.
+//! Shared code of the devices: launch sizes, the cost of a kernel, and texts without duplicates.
 
 use gradiff_graph::{Arg, AxisKind, Instruction, Linear, Op};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -6,36 +6,38 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use crate::Error;
 use crate::device::GroupLimits;
 
-/// Steps along each dimension, the innermost range first.
+/// The sizes of the grid and of a group in each dimension, innermost range first.
 pub(crate) struct Launch {
     pub(crate) groups: [u64; 3],
     pub(crate) group: [u64; 3],
 }
 
 impl Launch {
-    /// How a kernel is launched, if the device takes that. Elements of local memory take so many
-    /// bytes there at least.
+    /// Returns the launch sizes of a kernel after checking the limits of the device. An element of
+    /// local memory takes at least `element_bytes_min` bytes.
     pub(crate) fn new(
         device: &'static str,
         limits: &GroupLimits,
         element_bytes_min: u64,
         kernel: &Linear,
     ) -> Result<Launch, Error> {
-        let refuse = |what: String| Error::Launch { device, kernel: kernel.name.clone(), what };
+        let refuse =
+            |problem: String| Error::Launch { device, kernel: kernel.name.clone(), problem };
         let sizes = |kind| -> Result<[u64; 3], Error> {
             let ranges = kernel.launched(kind);
             if ranges.len() > 3 {
-                return Err(refuse(format!("has 3 dimensions, and the kernel {}", ranges.len())));
+                let count = ranges.len();
+                return Err(refuse(format!("has 3 dimensions, but the kernel has {count}")));
             }
             let mut sizes = [1; 3];
-            for (size, (_, steps)) in sizes.iter_mut().zip(ranges.iter().rev()) {
-                *size = (*steps).max(0) as u64;
+            for (size, (_, range_size)) in sizes.iter_mut().zip(ranges.iter().rev()) {
+                *size = (*range_size).max(0) as u64;
             }
             Ok(sizes)
         };
         let (groups, group) = (sizes(AxisKind::Global)?, sizes(AxisKind::Local)?);
-        let fits = |sizes: [u64; 3], most: [u64; 3]| {
-            sizes.iter().zip(most).all(|(size, most)| *size <= most)
+        let fits = |sizes: [u64; 3], limits: [u64; 3]| {
+            sizes.iter().zip(limits).all(|(size, limit)| *size <= limit)
         };
         let threads = group.iter().try_fold(1u64, |count, size| count.checked_mul(*size));
         let is_small = threads.is_some_and(|count| count <= limits.threads_max);
@@ -54,27 +56,29 @@ impl Launch {
             _ => 0,
         };
         let arrays = kernel.uops.iter().filter(|uop| uop.op == Op::DefineLocal);
-        let wanted: u64 = arrays.map(bytes).sum();
-        if limits.local_bytes < wanted {
-            let most = limits.local_bytes;
-            return Err(refuse(format!("has {most} bytes of local memory, not {wanted}")));
+        let required: u64 = arrays.map(bytes).sum();
+        if limits.local_bytes < required {
+            let available = limits.local_bytes;
+            return Err(refuse(format!("has {available} bytes of local memory, not {required}")));
         }
         Ok(Launch { groups, group })
     }
 
-    /// Whether there is nothing to do.
+    /// Returns whether the launch has no threads.
     pub(crate) fn is_empty(&self) -> bool {
         self.groups.contains(&0) || self.group.contains(&0)
     }
 }
 
-/// How many uops a launch of a kernel executes, which tells whether better code is worth its time.
-pub(crate) fn executed(kernel: &Linear) -> i128 {
-    let mut turns: Vec<i128> = vec![1];
+/// The number of uops that a launch of a kernel executes, which decides whether better code is
+/// worth its compile time.
+pub(crate) fn executed_uops(kernel: &Linear) -> i128 {
+    // For each open loop, the number of its iterations in all.
+    let mut iterations: Vec<i128> = vec![1];
     let mut executed = 0i128;
     for uop in &kernel.uops {
-        let now = turns.last().copied().unwrap_or(1);
-        executed = executed.saturating_add(now);
+        let current = iterations.last().copied().unwrap_or(1);
+        executed = executed.saturating_add(current);
         match uop.op {
             Op::Range => {
                 let end = uop.src.first().and_then(|end| kernel.uops.get(*end as usize));
@@ -82,20 +86,20 @@ pub(crate) fn executed(kernel: &Linear) -> i128 {
                     Arg::Const(value) => value.to_int(),
                     _ => None,
                 });
-                turns.push(now.saturating_mul(count.unwrap_or(1)));
+                iterations.push(current.saturating_mul(count.unwrap_or(1)));
             }
-            Op::EndRange => drop(turns.pop()),
+            Op::EndRange => drop(iterations.pop()),
             _ => {}
         }
     }
     executed
 }
 
-/// Kernels in a language, each text once and under a name of its own.
+/// The texts of kernels in a language, without duplicates and with unique names.
 pub(crate) struct Texts {
     /// Name and text.
     pub(crate) named: Vec<(String, String)>,
-    /// For each kernel the number of its text.
+    /// For each kernel, the number of its text.
     pub(crate) number_of: Vec<usize>,
     prelude: fn(&str) -> String,
 }
@@ -109,7 +113,7 @@ impl Texts {
         let language = gradiff_render::LANGUAGES.iter().find(|known| known.name == language);
         let language = language.ok_or_else(|| Error::Unavailable {
             device,
-            why: "kernels cannot be written in its language".into(),
+            why: "there is no renderer for its language".into(),
         })?;
         let mut known: FxHashMap<String, usize> = FxHashMap::default();
         let mut names: FxHashSet<String> = FxHashSet::default();
@@ -135,7 +139,7 @@ impl Texts {
         Ok(Texts { named, number_of, prelude: language.prelude })
     }
 
-    /// A file of some of the kernels, and their names for messages.
+    /// A file of some of the texts, and the names of their kernels for messages.
     pub(crate) fn file(&self, part: &[(String, String)]) -> (String, String) {
         let bodies: Vec<&str> = part.iter().map(|(_, text)| text.as_str()).collect();
         let bodies = bodies.join("\n");

@@ -1,7 +1,7 @@
-//! Libraries of drivers, found when the program runs.
+//! Driver libraries, loaded at run time.
 
-/// A struct of the functions of a library: name in Rust, symbol, type. `of` takes them from a
-/// library, which stays loaded as long as the struct lives, or names the one that is missing.
+/// Defines a struct of the functions of a library: name in Rust, symbol, type. `open` loads the
+/// library, which stays loaded as long as the struct lives.
 macro_rules! functions {
     (
         $(#[$about:meta])*
@@ -16,11 +16,12 @@ macro_rules! functions {
         }
 
         impl $library {
-            /// The first of these libraries that is there; else which were looked for.
+            /// Loads the first available library. The error names the libraries, or the function
+            /// that is missing.
             pub(super) fn open(names: &[&str]) -> Result<$library, String> {
                 let library = $crate::library::first(names)?;
                 $(
-                    // SAFETY: the driver's documents give the function this type.
+                    // SAFETY: the driver's documentation gives the function this type.
                     let $name = *unsafe {
                         library.get::<unsafe extern "C" fn($($argument),*) -> $result>(
                             concat!($symbol, "\0").as_bytes(),
@@ -35,10 +36,10 @@ macro_rules! functions {
 }
 pub(crate) use functions;
 
-/// The first of these libraries that is there.
+/// Loads the first available library.
 pub(crate) fn first(names: &[&str]) -> Result<libloading::Library, String> {
     let open = |name: &&str| {
-        // SAFETY: the libraries of drivers have no duties for those who load them.
+        // SAFETY: the initialisers of driver libraries have no preconditions.
         unsafe { libloading::Library::new(*name) }.ok()
     };
     names.iter().find_map(open).ok_or_else(|| format!("no {} was found", names.join(" or ")))

@@ -1,4 +1,4 @@
-//! A device that runs nothing: for the time and the output of all that comes before a launch.
+//! A device that runs nothing, to time and inspect everything that precedes a launch.
 
 use std::sync::Arc;
 
@@ -7,10 +7,10 @@ use gradiff_graph::BoundedLinear;
 use crate::memory::{Locked, Memory, Signature};
 use crate::{Device, Error, Executable};
 
-/// The device; it needs nothing.
+/// The device `null`.
 pub(crate) struct Null;
 
-/// A kernel that is checked against its memories and then left alone.
+/// A kernel that is checked against its memories but not run.
 struct Unrun(Signature);
 
 impl Device for Null {
@@ -27,7 +27,7 @@ impl Device for Null {
     }
 
     fn describe(&self) -> String {
-        "runs nothing; what was not computed cannot be read".to_string()
+        "runs nothing; results cannot be read".to_string()
     }
 }
 

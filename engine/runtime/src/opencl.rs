@@ -1,10 +1,10 @@
-//! Kernels as OpenCL C, compiled by the driver that is found when the program runs.
+//! The device `opencl`: kernels in OpenCL C, compiled by the driver, which is loaded at run time.
 //!
-//! Global ranges number the groups and local ranges the threads of a group, the innermost range as
-//! dimension 0. Memories have a copy in a buffer of the device (see `remote`), parts of them one in
-//! a sub-buffer. The queue notes the times at which kernels start and end. Of several devices the
-//! first GPU is taken, else the first one, or the one whose number in the order of the drivers
-//! `GRADIFF_OPENCL_DEVICE` gives.
+//! Global ranges are work-groups and local ranges work-items; the innermost range is dimension 0.
+//! Memories have a copy in a buffer of the device (see `remote`), parts of memories in a
+//! sub-buffer. The queue records the times at which kernels start and end. `GRADIFF_OPENCL_DEVICE`
+//! is the index of the device in the order of the drivers; the default is the first GPU, or else
+//! the first device.
 
 mod api;
 
@@ -15,54 +15,55 @@ use std::time::Duration;
 
 use gradiff_graph::{BoundedLinear, DType, Linear};
 
-use crate::device::plain;
+use crate::device::bounded_linears;
 use crate::device::{GroupLimits, Limits};
-use crate::launch::{Launch, Texts, executed};
+use crate::launch::{Launch, Texts, executed_uops};
 use crate::memory::{ALIGNMENT, Memory, Signature};
-use crate::remote::{self, Place};
+use crate::remote::{self, RemoteBuffer, RemoteDevice};
 use crate::{Device, Error, Executable, environment};
 use api::{Api, Handle, check};
 
-/// How many kernels stand in one program at most: PoCL takes 0.3 s for any program.
+/// The maximal number of kernels in a program. PoCL takes 0.3 s for any program.
 const KERNELS_PER_PROGRAM: usize = 64;
 
-/// How many uops a kernel executes before a CPU's driver has to optimise it. That is most of the
-/// time a driver takes: of Intel's 40 ms a kernel 5 are left, of PoCL's 90 some 45.
+/// The number of executed uops from which the driver of a CPU optimises a kernel. Optimisation is
+/// most of the compile time: without it Intel's driver takes 5 ms instead of 40 for a kernel, PoCL
+/// some 45 instead of 90.
 const HEAVY_UOPS: i128 = 2_000_000;
 
-/// The device, with its one context and its one queue, in which all is done in order.
+/// The device, with one context and one in-order queue.
 pub(crate) struct OpenCl {
     opened: Arc<Opened>,
     description: String,
     limits: GroupLimits,
     vector_bytes: u32,
-    /// Of light kernels and of heavy ones.
+    /// The build options of light and of heavy kernels.
     build_options: [CString; 2],
 }
 
-/// What kernels and copies hold on to.
+/// The open device, shared by kernels and buffers.
 struct Opened {
     api: Api,
     device: Handle,
     context: Handle,
     queue: Handle,
-    /// Parts of memories begin at multiples of this.
+    /// The alignment of sub-buffers.
     align_bytes: usize,
 }
 
-/// Drivers are asked one thing at a time: the arguments of a kernel belong to its next launch, and
-/// PoCL 3.1 crashes where one thread builds and another one launches.
-fn turn() -> MutexGuard<'static, ()> {
-    static TURN: Mutex<()> = Mutex::new(());
-    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+/// Locks the driver. Setting the arguments of a kernel and launching it must not interleave with
+/// another launch, and PoCL 3.1 crashes if one thread builds while another launches.
+fn lock_driver() -> MutexGuard<'static, ()> {
+    static DRIVER: Mutex<()> = Mutex::new(());
+    DRIVER.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-// SAFETY: OpenCL handles may be used by any thread; `turn` sees to the exceptions.
+// SAFETY: any thread may use OpenCL handles; `lock_driver` serialises the exceptions.
 unsafe impl Send for Opened {}
 // SAFETY: as above.
 unsafe impl Sync for Opened {}
 
-/// Numbers of the standard.
+/// Constants of the OpenCL API.
 mod number {
     pub(super) const PLATFORM_VERSION: u32 = 0x0901;
     pub(super) const PLATFORM_NAME: u32 = 0x0902;
@@ -97,24 +98,24 @@ impl OpenCl {
             let [kind] = api.device_numbers(*device, number::DEVICE_TYPE);
             kind & number::DEVICE_TYPE_GPU != 0
         };
-        let number = environment::chosen("GRADIFF_OPENCL_DEVICE", found.len())
+        let number = environment::selected_device("GRADIFF_OPENCL_DEVICE", found.len())
             .map_err(unavailable)?
             .unwrap_or_else(|| found.iter().position(is_gpu).unwrap_or(0));
         let Some((platform, device)) = found.get(number).copied() else {
             return Err(unavailable(
-                "an OpenCL library is there, but no driver has a device".into(),
+                "an OpenCL library was found, but no driver has a device".into(),
             ));
         };
         let opened = open_device(api, device)?;
-        Ok(OpenCl::of(opened, platform, device))
+        Ok(OpenCl::new(opened, platform, device))
     }
 
-    fn of(opened: Opened, platform: Handle, device: Handle) -> OpenCl {
+    fn new(opened: Opened, platform: Handle, device: Handle) -> OpenCl {
         let api = &opened.api;
-        let of_platform = |name| {
-            // SAFETY: the platform is one that the driver gave; sizes and room belong together.
-            Api::text(|size, room, wanted| unsafe {
-                (api.get_platform_info)(platform, name, size, room, wanted)
+        let platform_text = |name| {
+            // SAFETY: the platform comes from the driver; `size` is that of `buffer`.
+            Api::text(|size, buffer, required| unsafe {
+                (api.get_platform_info)(platform, name, size, buffer, required)
             })
         };
         let description = format!(
@@ -122,8 +123,8 @@ impl OpenCl {
             api.device_text(device, number::DEVICE_NAME),
             api.device_text(device, number::DEVICE_VERSION),
             api.device_text(device, number::DRIVER_VERSION),
-            of_platform(number::PLATFORM_NAME),
-            of_platform(number::PLATFORM_VERSION),
+            platform_text(number::PLATFORM_NAME),
+            platform_text(number::PLATFORM_VERSION),
         );
         let [threads_max] = api.device_numbers(device, number::MAX_WORK_GROUP_SIZE);
         let [x, y, z, ..] = api.device_numbers::<8>(device, number::MAX_WORK_ITEM_SIZES);
@@ -133,10 +134,10 @@ impl OpenCl {
         let is_exact = config & number::CORRECTLY_ROUNDED_DIVIDE_SQRT != 0;
         let exact = if is_exact { " -cl-fp32-correctly-rounded-divide-sqrt" } else { "" };
         let [kind] = api.device_numbers(device, number::DEVICE_TYPE);
-        let quick = if kind & number::DEVICE_TYPE_CPU != 0 { " -cl-opt-disable" } else { "" };
-        let build_options = [quick, ""].map(|quick| {
-            let options = CString::new(format!("-cl-std=CL1.2{exact}{quick}"));
-            options.expect("no zero byte stands in it")
+        let light = if kind & number::DEVICE_TYPE_CPU != 0 { " -cl-opt-disable" } else { "" };
+        let build_options = [light, ""].map(|optimization| {
+            let options = CString::new(format!("-cl-std=CL1.2{exact}{optimization}"));
+            options.expect("the options contain no zero byte")
         });
         OpenCl {
             limits: GroupLimits {
@@ -156,24 +157,24 @@ impl OpenCl {
     fn program(&self, (text, kernels): (String, String), is_heavy: bool) -> Result<Program, Error> {
         let Opened { api, device, context, .. } = &*self.opened;
         let (pointer, length) = (text.as_ptr().cast(), text.len());
-        let _turn = turn();
+        let _driver = lock_driver();
         let mut code = 0;
-        // SAFETY: one text of this length, which the driver copies.
+        // SAFETY: the pointers are to one text and its length; the driver copies the text.
         let handle =
             unsafe { (api.create_program_with_source)(*context, 1, &pointer, &length, &mut code) };
         check("clCreateProgramWithSource", code)?;
         let program = Program { handle, opened: self.opened.clone() };
         let options = self.build_options[usize::from(is_heavy)].as_ptr();
-        // SAFETY: the program and the device are of this context; the options end with 0.
+        // SAFETY: the program and the device are of this context; the options are terminated by 0.
         let code =
             unsafe { (api.build_program)(handle, 1, device, options, None, std::ptr::null_mut()) };
         if code == 0 {
             return Ok(program);
         }
-        // SAFETY: as above; sizes and room belong together.
-        let log = Api::text(|size, room, wanted| unsafe {
+        // SAFETY: as above; `size` is that of `buffer`.
+        let log = Api::text(|size, buffer, required| unsafe {
             let name = number::PROGRAM_BUILD_LOG;
-            (api.get_program_build_info)(handle, *device, name, size, room, wanted)
+            (api.get_program_build_info)(handle, *device, name, size, buffer, required)
         });
         Err(Error::CompilerFailed {
             compiler: format!("the OpenCL driver ({})", api::name_of(code)),
@@ -184,18 +185,19 @@ impl OpenCl {
     }
 }
 
-/// All devices of all drivers with their platforms, or the code of what failed.
+/// Lists all devices of all drivers with their platforms; the error is an OpenCL error code.
 fn devices(api: &Api) -> Result<Vec<(Handle, Handle)>, i32> {
-    // SAFETY: room for as many handles as is said, and a place for the count.
-    let platforms =
-        Api::list(|count, room, wanted| unsafe { (api.get_platform_ids)(count, room, wanted) })?;
+    // SAFETY: the pointers are to `count` handles and to an integer.
+    let platforms = Api::list(|count, buffer, required| unsafe {
+        (api.get_platform_ids)(count, buffer, required)
+    })?;
     let mut found = Vec::new();
     for platform in platforms {
-        // SAFETY: as above; the platform is one that the driver gave.
-        let devices = Api::list(|count, room, wanted| unsafe {
-            (api.get_device_ids)(platform, number::DEVICE_TYPE_ALL, count, room, wanted)
+        // SAFETY: as above; the platform comes from the driver.
+        let devices = Api::list(|count, buffer, required| unsafe {
+            (api.get_device_ids)(platform, number::DEVICE_TYPE_ALL, count, buffer, required)
         });
-        // A driver without a device says so by an error.
+        // A driver without a device returns an error.
         found.extend(devices.into_iter().flatten().map(|device| (platform, device)));
     }
     Ok(found)
@@ -203,12 +205,12 @@ fn devices(api: &Api) -> Result<Vec<(Handle, Handle)>, i32> {
 
 fn open_device(api: Api, device: Handle) -> Result<Opened, Error> {
     let (null, mut code) = (std::ptr::null_mut(), 0);
-    // SAFETY: one device that the driver gave; no properties, no callback.
+    // SAFETY: the pointer is to one device of the driver; there are no properties and no callback.
     let context =
         unsafe { (api.create_context)(std::ptr::null(), 1, &device, None, null, &mut code) };
     check("clCreateContext", code)?;
     let properties = number::QUEUE_PROFILING_ENABLE;
-    // SAFETY: the device is the one of the context.
+    // SAFETY: the device is that of the context.
     let queue = unsafe { (api.create_command_queue)(context, device, properties, &mut code) };
     check("clCreateCommandQueue", code)?;
     let [align_bits] = api.device_numbers(device, number::MEM_BASE_ADDR_ALIGN);
@@ -224,7 +226,8 @@ struct Program {
 
 impl Drop for Program {
     fn drop(&mut self) {
-        // SAFETY: it was made by this driver and nobody else has it; kernels count on their own.
+        // SAFETY: this driver created the program, and this is its only owner; kernels hold
+        // references of their own.
         unsafe { (self.opened.api.release_program)(self.handle) };
     }
 }
@@ -233,7 +236,7 @@ impl Program {
     fn kernel(&self, name: &str) -> Result<Handle, Error> {
         let name = CString::new(name).unwrap_or_default();
         let mut code = 0;
-        // SAFETY: the program is built and the name ends with 0.
+        // SAFETY: the program is built and the name is terminated by 0.
         let kernel =
             unsafe { (self.opened.api.create_kernel)(self.handle, name.as_ptr(), &mut code) };
         check("clCreateKernel", code)?;
@@ -255,7 +258,7 @@ unsafe impl Sync for Kernel {}
 
 impl Drop for Kernel {
     fn drop(&mut self) {
-        // SAFETY: the kernel was made by this driver and nobody else has it.
+        // SAFETY: this driver created the kernel, and this is its only owner.
         unsafe { (self.opened.api.release_kernel)(self.handle) };
     }
 }
@@ -266,7 +269,7 @@ impl Device for OpenCl {
     }
 
     fn compile(&self, kernels: &[&BoundedLinear]) -> Result<Vec<Arc<dyn Executable>>, Error> {
-        let kernels = plain(kernels)?;
+        let kernels = bounded_linears(kernels)?;
         let texts = Texts::new("opencl", "opencl", &kernels)?;
         let launches: Vec<Launch> = kernels
             .iter()
@@ -274,7 +277,7 @@ impl Device for OpenCl {
             .collect::<Result<_, _>>()?;
         let mut heavy = vec![false; texts.named.len()];
         for (kernel, number) in kernels.iter().zip(&texts.number_of) {
-            heavy[*number] = HEAVY_UOPS < executed(kernel);
+            heavy[*number] = HEAVY_UOPS < executed_uops(kernel);
         }
         let mut programs: Vec<Option<Rc<Program>>> = vec![None; texts.named.len()];
         for is_heavy in [false, true] {
@@ -308,22 +311,23 @@ impl Device for OpenCl {
 }
 
 impl Kernel {
-    /// Launches the kernel and waits. It has the turn.
+    /// Launches the kernel and waits. The driver must be locked.
     fn launch(&self, handles: &[usize]) -> Result<Event<'_>, Error> {
         let Opened { api, queue, .. } = &*self.opened;
         for (number, handle) in (0..).zip(handles) {
             let handle = *handle as Handle;
             let (size, pointer) = (size_of::<Handle>(), (&raw const handle).cast());
-            // SAFETY: the kernel has a pointer at this place, and the buffer is of its
-            // context and holds at least as many elements as the kernel declares.
+            // SAFETY: this parameter of the kernel is a pointer, and the buffer is of its context
+            // and has at least as many elements as the kernel declares.
             let code = unsafe { (api.set_kernel_arg)(self.handle, number, size, pointer) };
             check("clSetKernelArg", code)?;
         }
         let group = self.launch.group.map(|size| size as usize);
-        let total = [0, 1, 2].map(|along| self.launch.groups[along] as usize * group[along]);
+        let total =
+            [0, 1, 2].map(|dimension| self.launch.groups[dimension] as usize * group[dimension]);
         let (null, mut event) = (std::ptr::null(), std::ptr::null_mut());
-        // SAFETY: all arguments are set; the kernel touches elements of its parameters only
-        // (the promise of lowering, see `Executable::run`), which are locked meanwhile.
+        // SAFETY: all arguments are set; the kernel accesses only elements of its parameters (the
+        // promise of lowering, see `Executable::run`), which are locked during the launch.
         let code = unsafe {
             (api.enqueue_nd_range_kernel)(
                 *queue,
@@ -348,7 +352,7 @@ impl Kernel {
 impl Executable for Kernel {
     fn run(&self, memories: &[&Memory]) -> Result<(), Error> {
         remote::run_on(&OnDevice(&self.opened), &self.signature, memories, |handles| {
-            let _turn = turn();
+            let _driver = lock_driver();
             match self.launch.is_empty() {
                 true => Ok(()),
                 false => self.launch(handles).map(drop),
@@ -359,9 +363,9 @@ impl Executable for Kernel {
     fn run_timed(&self, memories: &[&Memory]) -> Result<Option<Duration>, Error> {
         let mut time = Ok(Duration::ZERO);
         remote::run_on(&OnDevice(&self.opened), &self.signature, memories, |handles| {
-            let _turn = turn();
+            let _driver = lock_driver();
             if !self.launch.is_empty() {
-                // Whatever the event says, the kernel ran.
+                // The kernel ran even if the event fails.
                 time = self.launch(handles)?.time();
             }
             Ok(())
@@ -370,7 +374,7 @@ impl Executable for Kernel {
     }
 }
 
-/// A launch that is over.
+/// The event of a finished launch.
 struct Event<'a> {
     api: &'a Api,
     handle: Handle,
@@ -378,33 +382,34 @@ struct Event<'a> {
 
 impl Drop for Event<'_> {
     fn drop(&mut self) {
-        // SAFETY: the event was made by this driver and nobody else has it.
+        // SAFETY: this driver created the event, and this is its only owner.
         unsafe { (self.api.release_event)(self.handle) };
     }
 }
 
 impl Event<'_> {
-    /// How long it took by the clock of the device.
+    /// The time of the launch by the clock of the device.
     fn time(&self) -> Result<Duration, Error> {
         let [start, end] = [number::PROFILING_COMMAND_START, number::PROFILING_COMMAND_END];
-        let at = |name: u32| {
+        let profiling_time = |name: u32| {
             let mut nanos = 0u64;
-            let (size, room) = (size_of_val(&nanos), (&raw mut nanos).cast());
+            let (size, buffer) = (size_of_val(&nanos), (&raw mut nanos).cast());
             let none = std::ptr::null_mut();
-            // SAFETY: the event lives; room for a number of 64 bits, as is asked for.
-            let code =
-                unsafe { (self.api.get_event_profiling_info)(self.handle, name, size, room, none) };
+            // SAFETY: the event is alive; the pointer is to a 64-bit integer, as required.
+            let code = unsafe {
+                (self.api.get_event_profiling_info)(self.handle, name, size, buffer, none)
+            };
             check("clGetEventProfilingInfo", code).map(|()| nanos)
         };
-        Ok(Duration::from_nanos(at(end)?.saturating_sub(at(start)?)))
+        Ok(Duration::from_nanos(profiling_time(end)?.saturating_sub(profiling_time(start)?)))
     }
 }
 
 impl Opened {
-    /// Memory of the device's own, for reading and writing.
+    /// Allocates a buffer on the device, for reading and writing.
     fn buffer(&self, size_bytes: usize) -> Result<Handle, Error> {
         let mut code = 0;
-        // SAFETY: no memory of the host is given.
+        // SAFETY: no host pointer is passed.
         let buffer = unsafe {
             let null = std::ptr::null_mut();
             (self.api.create_buffer)(self.context, 1, size_bytes, null, &mut code)
@@ -414,65 +419,65 @@ impl Opened {
     }
 }
 
-/// The device as a place of memory.
+/// The allocator of device memory.
 struct OnDevice<'a>(&'a Arc<Opened>);
 
-impl Place for OnDevice<'_> {
-    fn number(&self) -> usize {
+impl RemoteDevice for OnDevice<'_> {
+    fn id(&self) -> usize {
         Arc::as_ptr(self.0).addr()
     }
 
-    fn allocate(&self, _: DType, size_bytes: usize) -> Result<Box<dyn remote::Copy>, Error> {
+    fn allocate(&self, _: DType, size_bytes: usize) -> Result<Box<dyn RemoteBuffer>, Error> {
         let handle = self.0.buffer(size_bytes)?;
-        let whole = Arc::new(Whole { handle, opened: self.0.clone() });
-        Ok(Box::new(Buffer { handle, whole, offset_bytes: 0, size_bytes }))
+        let allocation = Arc::new(Allocation { handle, opened: self.0.clone() });
+        Ok(Box::new(Buffer { handle, allocation, offset_bytes: 0, size_bytes }))
     }
 }
 
-/// A memory of the device.
-struct Whole {
+/// A buffer of the device that is not a sub-buffer.
+struct Allocation {
     handle: Handle,
     opened: Arc<Opened>,
 }
 
-// SAFETY: OpenCL memories may be used by any thread.
-unsafe impl Send for Whole {}
+// SAFETY: any thread may use OpenCL buffers.
+unsafe impl Send for Allocation {}
 // SAFETY: as above.
-unsafe impl Sync for Whole {}
+unsafe impl Sync for Allocation {}
 
-impl Drop for Whole {
+impl Drop for Allocation {
     fn drop(&mut self) {
-        // SAFETY: the buffer was made by this driver and nobody else has it.
+        // SAFETY: this driver created the buffer, and this is its only owner.
         unsafe { (self.opened.api.release_mem_object)(self.handle) };
     }
 }
 
-/// A memory of the device, or a part of one.
+/// An allocation or a part of one.
 struct Buffer {
-    /// That of the whole, or a sub-buffer.
+    /// The handle of the allocation, or of a sub-buffer.
     handle: Handle,
-    whole: Arc<Whole>,
+    allocation: Arc<Allocation>,
     offset_bytes: usize,
     size_bytes: usize,
 }
 
-// SAFETY: as of `Whole`.
+// SAFETY: as of `Allocation`.
 unsafe impl Send for Buffer {}
-// SAFETY: as of `Whole`.
+// SAFETY: as of `Allocation`.
 unsafe impl Sync for Buffer {}
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        if self.handle != self.whole.handle {
-            // SAFETY: the sub-buffer was made by this driver and nobody else has it.
-            unsafe { (self.whole.opened.api.release_mem_object)(self.handle) };
+        if self.handle != self.allocation.handle {
+            // SAFETY: this driver created the sub-buffer, and this is its only owner.
+            unsafe { (self.allocation.opened.api.release_mem_object)(self.handle) };
         }
     }
 }
 
-impl remote::Copy for Buffer {
-    fn place(&self) -> usize {
-        Arc::as_ptr(&self.whole.opened).addr()
+impl RemoteBuffer for Buffer {
+    fn device_id(&self) -> usize {
+        Arc::as_ptr(&self.allocation.opened).addr()
     }
 
     fn handle(&self) -> usize {
@@ -480,10 +485,11 @@ impl remote::Copy for Buffer {
     }
 
     fn upload(&mut self, bytes: &[u8]) -> Result<(), Error> {
-        let Opened { api, queue, .. } = &*self.whole.opened;
-        let _turn = turn();
+        let Opened { api, queue, .. } = &*self.allocation.opened;
+        let _driver = lock_driver();
         let (from, none) = (bytes.as_ptr().cast(), std::ptr::null_mut());
-        // SAFETY: the buffer holds as many bytes as its memory; the call waits until it is done.
+        // SAFETY: the buffer has as many bytes as its memory; the call blocks until the copy is
+        // done.
         let code = unsafe {
             let (size, list) = (bytes.len(), std::ptr::null());
             (api.enqueue_write_buffer)(*queue, self.handle, 1, 0, size, from, 0, list, none)
@@ -492,8 +498,8 @@ impl remote::Copy for Buffer {
     }
 
     fn download(&self, bytes: &mut [u8]) -> Result<(), Error> {
-        let Opened { api, queue, .. } = &*self.whole.opened;
-        let _turn = turn();
+        let Opened { api, queue, .. } = &*self.allocation.opened;
+        let _driver = lock_driver();
         let (to, none) = (bytes.as_mut_ptr().cast(), std::ptr::null_mut());
         // SAFETY: as above.
         let code = unsafe {
@@ -507,37 +513,36 @@ impl remote::Copy for Buffer {
         &self,
         offset_bytes: usize,
         size_bytes: usize,
-    ) -> Result<Option<Box<dyn remote::Copy>>, Error> {
-        let Opened { api, align_bytes, .. } = &*self.whole.opened;
+    ) -> Result<Option<Box<dyn RemoteBuffer>>, Error> {
+        let Opened { api, align_bytes, .. } = &*self.allocation.opened;
         let offset_bytes = self.offset_bytes + offset_bytes;
         if !offset_bytes.is_multiple_of(*align_bytes) {
             return Ok(None);
         }
         let region = [offset_bytes, size_bytes];
         let mut code = 0;
-        // SAFETY: a buffer that is no sub-buffer, and a region of it: its start and its size.
+        // SAFETY: the allocation is not a sub-buffer, and the region (start and size) is within it.
         let handle = unsafe {
             let kind = number::BUFFER_CREATE_TYPE_REGION;
             let region = region.as_ptr().cast();
-            (api.create_sub_buffer)(self.whole.handle, 0, kind, region, &mut code)
+            (api.create_sub_buffer)(self.allocation.handle, 0, kind, region, &mut code)
         };
         check("clCreateSubBuffer", code)?;
-        let whole = self.whole.clone();
-        Ok(Some(Box::new(Buffer { handle, whole, offset_bytes, size_bytes })))
+        let allocation = self.allocation.clone();
+        Ok(Some(Box::new(Buffer { handle, allocation, offset_bytes, size_bytes })))
     }
 
-    fn duplicate(&self) -> Result<Box<dyn remote::Copy>, Error> {
-        let Opened { api, queue, .. } = &*self.whole.opened;
-        let place = OnDevice(&self.whole.opened);
-        let made = place.allocate(DType::U8, self.size_bytes)?;
-        let _turn = turn();
-        // SAFETY: both hold so many bytes. The queue is in order.
+    fn duplicate(&self) -> Result<Box<dyn RemoteBuffer>, Error> {
+        let Opened { api, queue, .. } = &*self.allocation.opened;
+        let copy = OnDevice(&self.allocation.opened).allocate(DType::U8, self.size_bytes)?;
+        let _driver = lock_driver();
+        // SAFETY: both buffers have this many bytes. The queue is in order.
         let code = unsafe {
-            let (to, size) = (made.handle() as Handle, self.size_bytes);
+            let (to, size) = (copy.handle() as Handle, self.size_bytes);
             let (list, none) = (std::ptr::null(), std::ptr::null_mut());
             (api.enqueue_copy_buffer)(*queue, self.handle, to, 0, 0, size, 0, list, none)
         };
         check("clEnqueueCopyBuffer", code)?;
-        Ok(made)
+        Ok(copy)
     }
 }

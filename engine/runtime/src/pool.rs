@@ -1,29 +1,29 @@
-//! Room for large memories: huge pages, and reuse of what was freed.
+//! Allocation of large memories: huge pages, and reuse of freed blocks.
 //!
-//! Blocks of 128 KiB and more are mapped from the system, those of 2 MiB and more on huge pages
-//! where it has them, since taking in fresh pages of 4 KiB costs more than most kernels do. A
-//! freed block is kept and given to the next one of its size, the last freed first; when all kept
-//! blocks together pass the bound, those freed longest ago go back to the system. The bound is
-//! 1 GiB, or what the environment variable `GRADIFF_POOL_MIB` says; 0 keeps nothing.
+//! Blocks of 128 KiB and more are mapped from the system, those of 2 MiB and more on huge pages if
+//! the system has them, since page faults on new 4 KiB pages cost more than most kernels. A freed
+//! block is kept and reused for the next allocation of its size, the last freed first. When all
+//! kept blocks together exceed the bound, those freed longest ago are unmapped. The bound is 1 GiB,
+//! or the environment variable `GRADIFF_POOL_MIB`; with 0 no block is kept.
 //!
-//! A block that is used again holds what it held. To whom it is given it counts as never written.
-//! With poison on ([`crate::set_poison`]) fresh and freed blocks hold patterns instead.
+//! A reused block has its old content, but counts as unwritten. With poison on
+//! ([`crate::set_poison`]) new and freed blocks hold patterns instead.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, OnceLock};
 
 use crate::{poison, system};
 
-/// Smaller blocks are left to the allocator of the program.
+/// The size from which blocks are mapped; smaller ones come from the global allocator.
 const SMALLEST_BYTES: usize = 128 << 10;
-/// The bound unless `GRADIFF_POOL_MIB` says another.
+/// The default of `GRADIFF_POOL_MIB`.
 const MAX_MIB: usize = 1024;
 
 #[derive(Clone, Copy)]
 #[repr(C, align(64))]
 struct Chunk([u8; 64]);
 
-/// Bytes at a multiple of 64, all of them initialised.
+/// A block of initialised bytes, aligned to 64.
 pub(crate) struct Block(Kind);
 
 enum Kind {
@@ -33,17 +33,17 @@ enum Kind {
 }
 
 impl Block {
-    /// At least so many bytes; `None` if there are not so many. Small blocks are zero, large ones
-    /// hold anything.
+    /// Allocates at least `size_bytes`; `None` if there is not enough memory. Small blocks are
+    /// zero, large ones have any content.
     pub(crate) fn new(size_bytes: usize) -> Option<Block> {
-        let mut block = Block::of_any(size_bytes)?;
+        let mut block = Block::allocate(size_bytes)?;
         if poison::is_on() {
             poison::Bytes::bytes_mut(&mut block).fill(poison::FRESH);
         }
         Some(block)
     }
 
-    fn of_any(size_bytes: usize) -> Option<Block> {
+    fn allocate(size_bytes: usize) -> Option<Block> {
         if size_bytes < SMALLEST_BYTES {
             let count = size_bytes.div_ceil(64).max(1);
             let mut chunks = Vec::new();
@@ -51,28 +51,29 @@ impl Block {
             chunks.resize(count, Chunk([0; 64]));
             return Some(Block(Kind::Small(chunks)));
         }
-        let step = if size_bytes < system::HUGE_PAGE { SMALLEST_BYTES } else { system::HUGE_PAGE };
-        let size_bytes = size_bytes.checked_next_multiple_of(step)?;
-        let used = pool().and_then(|pool| lock(pool).take(size_bytes));
-        let mapping = used.or_else(|| system::Mapping::new(size_bytes)).or_else(|| {
-            // What is kept may be what lacks.
+        let unit = if size_bytes < system::HUGE_PAGE { SMALLEST_BYTES } else { system::HUGE_PAGE };
+        let size_bytes = size_bytes.checked_next_multiple_of(unit)?;
+        let reused = pool().and_then(|pool| lock(pool).take(size_bytes));
+        let mapping = reused.or_else(|| system::Mapping::new(size_bytes)).or_else(|| {
+            // Out of memory: frees all kept blocks and tries again.
             drop(pool().map(|pool| std::mem::take(&mut lock(pool).free)));
             system::Mapping::new(size_bytes)
         });
         mapping.map(|mapping| Block(Kind::Large(Some(mapping))))
     }
 
-    /// A block of no bytes.
+    /// An empty block.
     pub(crate) fn empty() -> Block {
         Block(Kind::Small(Vec::new()))
     }
 
-    /// A block that begins with these bytes; `None` if there are not so many.
-    pub(crate) fn of(bytes: &[u8]) -> Option<Block> {
+    /// Allocates a block that begins with a copy of these bytes; `None` if there is not enough
+    /// memory.
+    pub(crate) fn copy_of(bytes: &[u8]) -> Option<Block> {
         let mut block = Block::new(bytes.len())?;
-        // SAFETY: the block is initialised, holds as many bytes, and is nobody else's.
-        let room = unsafe { std::slice::from_raw_parts_mut(block.as_mut_ptr(), bytes.len()) };
-        room.copy_from_slice(bytes);
+        // SAFETY: the block is initialised, has this many bytes, and is not shared.
+        let copy = unsafe { std::slice::from_raw_parts_mut(block.as_mut_ptr(), bytes.len()) };
+        copy.copy_from_slice(bytes);
         Some(block)
     }
 
@@ -100,13 +101,13 @@ impl Block {
 
 impl poison::Bytes for Block {
     fn bytes(&self) -> &[u8] {
-        // SAFETY: a block is initialised and holds so many bytes; one without has a dangling
-        // pointer that is aligned.
+        // SAFETY: a block is initialised and has this many bytes; an empty one has an aligned
+        // dangling pointer.
         unsafe { std::slice::from_raw_parts(self.as_ptr(), self.size_bytes()) }
     }
 
     fn bytes_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as in `bytes`; `self` is borrowed alone.
+        // SAFETY: as in `bytes`; `self` is borrowed mutably.
         unsafe { std::slice::from_raw_parts_mut(self.as_mut_ptr(), self.size_bytes()) }
     }
 }
@@ -115,7 +116,7 @@ impl Drop for Block {
     fn drop(&mut self) {
         if poison::is_on() && self.size_bytes() != 0 {
             let block = Block(std::mem::replace(&mut self.0, Kind::Small(Vec::new())));
-            poison::hold(block).into_iter().for_each(|mut block| block.release());
+            poison::quarantine(block).into_iter().for_each(|mut block| block.release());
             return;
         }
         self.release();
@@ -123,19 +124,19 @@ impl Drop for Block {
 }
 
 impl Block {
-    /// Gives the bytes back; what stays is an empty block.
+    /// Frees the bytes and leaves an empty block.
     fn release(&mut self) {
         let mut kind = std::mem::replace(&mut self.0, Kind::Small(Vec::new()));
         if let (Kind::Large(mapping), Some(pool)) = (&mut kind, pool())
             && let Some(mapping) = mapping.take()
         {
-            // What goes back to the system does so after the lock is open again.
-            let _evicted = lock(pool).keep(mapping);
+            // Evicted blocks are unmapped after the lock is released.
+            let _evicted = lock(pool).put(mapping);
         }
     }
 }
 
-/// Freed blocks, those freed longest ago first.
+/// The freed blocks, oldest first.
 struct Pool {
     free: VecDeque<system::Mapping>,
     max_bytes: usize,
@@ -147,8 +148,8 @@ impl Pool {
         self.free.remove(last)
     }
 
-    /// Keeps a block; gives those that are too much.
-    fn keep(&mut self, mapping: system::Mapping) -> Vec<system::Mapping> {
+    /// Keeps a block, and returns those that exceed the bound.
+    fn put(&mut self, mapping: system::Mapping) -> Vec<system::Mapping> {
         self.free.push_back(mapping);
         let mut total: usize = self.free.iter().map(system::Mapping::size_bytes).sum();
         let mut evicted = Vec::new();
@@ -162,11 +163,11 @@ impl Pool {
     }
 }
 
-/// The pool of this process; `None` if nothing is to be kept.
+/// The pool of this process; `None` if no blocks are kept.
 fn pool() -> Option<&'static Mutex<Pool>> {
     static POOL: OnceLock<Mutex<Pool>> = OnceLock::new();
     let pool = POOL.get_or_init(|| {
-        // Opening a device has told of a mistake.
+        // An invalid value was reported when the device was opened.
         let mib = crate::environment::number("GRADIFF_POOL_MIB").unwrap_or_default();
         let max_bytes = mib.unwrap_or(MAX_MIB).saturating_mul(1 << 20);
         Mutex::new(Pool { free: VecDeque::new(), max_bytes })
@@ -174,7 +175,7 @@ fn pool() -> Option<&'static Mutex<Pool>> {
     (0 < lock(pool).max_bytes).then_some(pool)
 }
 
-/// A list of blocks is never half changed: poison is of no concern.
+/// Locks the pool. Lock poisoning is ignored, since the list of blocks is never inconsistent.
 fn lock(pool: &Mutex<Pool>) -> std::sync::MutexGuard<'_, Pool> {
     pool.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
@@ -188,18 +189,21 @@ mod tests {
     }
 
     #[test]
-    fn pool_gives_the_last_freed_of_a_size_and_keeps_the_bound() {
+    fn pool_reuses_the_last_freed_of_a_size_within_the_bound() {
         const SIZE: usize = SMALLEST_BYTES;
         let mut pool = Pool { free: VecDeque::new(), max_bytes: 4 * SIZE };
         let [first, second, other] = [mapping(SIZE), mapping(SIZE), mapping(2 * SIZE)];
         let addresses = [first.as_ptr(), second.as_ptr(), other.as_ptr()];
         for mapping in [first, second, other] {
-            assert!(pool.keep(mapping).is_empty());
+            assert!(pool.put(mapping).is_empty());
         }
         assert!(pool.take(3 * SIZE).is_none());
         assert_eq!(pool.take(SIZE).unwrap().as_ptr(), addresses[1]);
-        let evicted = pool.keep(mapping(2 * SIZE));
-        assert_eq!(evicted.iter().map(|one| one.as_ptr()).collect::<Vec<_>>(), addresses[..1]);
+        let evicted = pool.put(mapping(2 * SIZE));
+        assert_eq!(
+            evicted.iter().map(|mapping| mapping.as_ptr()).collect::<Vec<_>>(),
+            addresses[..1]
+        );
         assert_eq!(pool.free.iter().map(system::Mapping::size_bytes).sum::<usize>(), 4 * SIZE);
     }
 

@@ -1,79 +1,79 @@
-//! Programs that are run to their end, or ended where they take too long.
+//! Runs programs with a time limit.
 //!
-//! A program with a limit leads a group of processes, since a compiler is several programs. The
-//! group is killed when the limit is reached, and also when this process ends before it, in
-//! whatever way: a shell beside it waits for that.
+//! A program with a limit is the leader of a process group, since a compiler starts other programs.
+//! The group is killed when the limit is reached, and also if this process ends before, in whatever
+//! way: a shell waits for that.
 
 use std::io::Write;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-/// How long it takes at most until an end is noticed.
-const PAUSE_MOST: Duration = Duration::from_millis(10);
+/// The maximal delay until the end of a program is noticed.
+const MAX_PAUSE: Duration = Duration::from_millis(10);
 
-/// Time that may be taken, from when this was made.
+/// A time limit that starts when it is created.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limit {
     start: Instant,
-    most: Duration,
+    duration: Duration,
 }
 
 impl Limit {
-    pub(crate) fn new(most: Duration) -> Limit {
-        Limit { start: Instant::now(), most }
+    pub(crate) fn new(duration: Duration) -> Limit {
+        Limit { start: Instant::now(), duration }
     }
 
-    /// How much may be taken in all.
-    pub(crate) fn most(&self) -> Duration {
-        self.most
+    /// The time limit in total.
+    pub(crate) fn duration(&self) -> Duration {
+        self.duration
     }
 
-    /// How much was taken.
-    pub(crate) fn taken(&self) -> Duration {
+    /// The time since the start.
+    pub(crate) fn elapsed(&self) -> Duration {
         self.start.elapsed()
     }
 
-    fn left(&self) -> Duration {
-        self.most.saturating_sub(self.taken())
+    fn remaining(&self) -> Duration {
+        self.duration.saturating_sub(self.elapsed())
     }
 }
 
-/// How a program ended, or the limit that ended it.
-pub(crate) type End = Result<ExitStatus, Limit>;
+/// The exit status of a program, or the limit at which it was killed.
+pub(crate) type Outcome = Result<ExitStatus, Limit>;
 
-/// Runs a program to its end. If it takes longer than the limit it is killed, with all programs
-/// that it started, and waited for; where no time is left it is not started.
+/// Runs a program to its end. If it takes longer than the limit, kills it with all programs that it
+/// started, and waits for it. Does not start it if no time remains.
 ///
 /// # Errors
-/// What the system says if the program cannot be run.
-pub(crate) fn run(command: &mut Command, limit: Option<Limit>) -> std::io::Result<End> {
+/// The error of the system if the program cannot be run.
+pub(crate) fn run(command: &mut Command, limit: Option<Limit>) -> std::io::Result<Outcome> {
     let Some(limit) = limit else { return command.status().map(Ok) };
-    if limit.left().is_zero() {
+    if limit.remaining().is_zero() {
         return Ok(Err(limit));
     }
-    lead(command, limit.most);
+    lead_group(command, limit.duration);
     let mut child = command.spawn()?;
-    let _guard = Guard::of(&child);
+    let _guard = Guard::new(&child);
     let mut pause = Duration::from_millis(1);
     loop {
         if let Some(status) = child.try_wait()? {
             return Ok(Ok(status));
         }
-        let left = limit.left();
-        if left.is_zero() {
-            end(&mut child)?;
+        let remaining = limit.remaining();
+        if remaining.is_zero() {
+            kill_group(&mut child)?;
             child.wait()?;
             return Ok(Err(limit));
         }
-        std::thread::sleep(pause.min(left));
-        pause = (2 * pause).min(PAUSE_MOST);
+        std::thread::sleep(pause.min(remaining));
+        pause = (2 * pause).min(MAX_PAUSE);
     }
 }
 
-/// Returns whether a signal has ended the program that says nothing of what it was given: somebody
-/// sent it, or the system for want of memory or time. A crash is a signal of its own doing.
+/// Returns whether the program was killed by a signal from outside: from another process, or from
+/// the system for lack of memory or time. A crash is a signal that the program causes itself.
 #[cfg(unix)]
-pub(crate) fn is_ended_from_outside(status: ExitStatus) -> bool {
+pub(crate) fn was_killed_from_outside(status: ExitStatus) -> bool {
     use std::os::unix::process::ExitStatusExt;
     let signals =
         [libc::SIGKILL, libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGQUIT, libc::SIGXCPU];
@@ -81,22 +81,22 @@ pub(crate) fn is_ended_from_outside(status: ExitStatus) -> bool {
 }
 
 #[cfg(not(unix))]
-pub(crate) fn is_ended_from_outside(_: ExitStatus) -> bool {
+pub(crate) fn was_killed_from_outside(_: ExitStatus) -> bool {
     false
 }
 
-/// A shell that kills the group of a program if this process ends while the program runs. It leads
-/// a group of its own, so that a signal to all of this process's group does not end it.
+/// A shell that kills the group of a program if this process ends while the program runs. It is in
+/// a group of its own, so that a signal to the group of this process does not kill it.
 struct Guard(Option<Child>);
 
 impl Guard {
-    /// Fails to read, and kills, when the other end of its standard input is closed unwritten.
+    /// Kills the group if reading fails, because standard input was closed without a line.
     #[cfg(unix)]
     const SCRIPT: &str = r#"read -r _ || kill -s KILL -- "-$1""#;
 
-    /// The guard of a group's leader; without a shell there is none.
+    /// Starts the guard of a group's leader; there is none without a shell.
     #[cfg(unix)]
-    fn of(leader: &Child) -> Guard {
+    fn new(leader: &Child) -> Guard {
         use std::os::unix::process::CommandExt;
         let mut shell = Command::new("/bin/sh");
         shell.args(["-c", Guard::SCRIPT, "sh", &leader.id().to_string()]);
@@ -105,44 +105,45 @@ impl Guard {
     }
 
     #[cfg(not(unix))]
-    fn of(_: &Child) -> Guard {
+    fn new(_: &Child) -> Guard {
         Guard(None)
     }
 }
 
 impl Drop for Guard {
-    /// Dismisses it: the program has ended.
+    /// Ends the shell: the program has ended.
     fn drop(&mut self) {
         let Some(mut shell) = self.0.take() else { return };
         if let Some(mut input) = shell.stdin.take() {
-            // A guard that was killed need not be told.
+            // Fails if the shell was killed.
             let _ = writeln!(input);
         }
         let _ = shell.wait();
     }
 }
 
-/// Makes the program the leader of a group, to be ended with it.
+/// Makes the program the leader of a process group, and limits its CPU time.
 #[cfg(unix)]
-fn lead(command: &mut Command, most: Duration) {
+fn lead_group(command: &mut Command, duration: Duration) {
     use std::os::unix::process::CommandExt;
     command.process_group(0);
-    // Where there is no shell to be its guard, a program that goes on for ever ends like this.
-    let seconds = most.as_secs().saturating_add(2);
+    // Ends a program that loops for ever if there is no shell for a guard.
+    let seconds = duration.as_secs().saturating_add(2);
     let limit_cpu = move || {
         let limit = libc::rlimit { rlim_cur: seconds, rlim_max: seconds };
-        // SAFETY: the limit is a struct of its own. Where a stricter one is set, that one stays.
+        // SAFETY: the pointer is to a local struct. The call fails if a stricter limit is set.
         unsafe { libc::setrlimit(libc::RLIMIT_CPU, &limit) };
         Ok(())
     };
-    // SAFETY: between fork and exec it makes system calls and allocates nothing.
+    // SAFETY: between fork and exec the closure only makes a system call; it does not allocate.
     unsafe { command.pre_exec(limit_cpu) };
 }
 
 #[cfg(unix)]
-fn end(child: &mut Child) -> std::io::Result<()> {
+fn kill_group(child: &mut Child) -> std::io::Result<()> {
     let Ok(group) = i32::try_from(child.id()) else { return child.kill() };
-    // SAFETY: the child leads this group, and until it is waited for nobody else has its number.
+    // SAFETY: the child leads this group, whose number is not reused before the child is waited
+    // for.
     match unsafe { libc::kill(-group, libc::SIGKILL) } {
         0 => Ok(()),
         _ => child.kill(),
@@ -150,10 +151,10 @@ fn end(child: &mut Child) -> std::io::Result<()> {
 }
 
 #[cfg(not(unix))]
-fn lead(_: &mut Command, _: Duration) {}
+fn lead_group(_: &mut Command, _: Duration) {}
 
 #[cfg(not(unix))]
-fn end(child: &mut Child) -> std::io::Result<()> {
+fn kill_group(child: &mut Child) -> std::io::Result<()> {
     child.kill()
 }
 
@@ -168,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn program_within_the_limit_says_its_status() {
+    fn program_within_the_limit_returns_its_status() {
         for limit in [None, Some(Limit::new(Duration::from_secs(60)))] {
             let status = run(&mut shell("exit 3"), limit).unwrap();
             assert_eq!(status.ok().and_then(|status| status.code()), Some(3));
@@ -177,21 +178,22 @@ mod tests {
     }
 
     #[test]
-    fn program_beyond_the_limit_is_ended_with_what_it_started() {
+    fn program_beyond_the_limit_is_killed_with_its_children() {
         let directory = tempfile::tempdir().unwrap();
         let (started, ended) = (directory.path().join("started"), directory.path().join("ended"));
-        // What it starts would write a file, and the program waits for it.
+        // The program waits for a child that would write a file.
         let later = format!("(sleep 1; touch {}) & wait", ended.display());
         let script = format!("touch {}; {later}", started.display());
         let limit = Limit::new(Duration::from_millis(300));
         assert!(run(&mut shell(&script), Some(limit)).unwrap().is_err());
-        assert!(limit.taken() < Duration::from_secs(1), "{:?}", limit.taken());
+        assert!(limit.elapsed() < Duration::from_secs(1), "{:?}", limit.elapsed());
         assert!(started.exists());
         std::thread::sleep(Duration::from_millis(1500));
-        assert!(!ended.exists(), "what it started went on");
+        assert!(!ended.exists(), "a child was not killed");
     }
 
-    /// Where the child of the test below leaves its files; it does nothing in other processes.
+    /// The folder of the child process of the test below. Without it, `starter_that_will_be_killed`
+    /// does nothing.
     const FOLDER: &str = "GRADIFF_TEST_FOLDER";
 
     #[test]
@@ -203,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn program_is_ended_with_what_it_started_when_its_starter_is_killed() {
+    fn program_and_children_are_killed_when_the_starter_is_killed() {
         let directory = tempfile::tempdir().unwrap();
         let (started, ended) = (directory.path().join("started"), directory.path().join("ended"));
         let mut starter = Command::new(std::env::current_exe().unwrap())
@@ -216,16 +218,16 @@ mod tests {
             assert!(start.elapsed() < Duration::from_secs(60), "the program was never started");
             std::thread::sleep(Duration::from_millis(5));
         }
-        // Its guard starts right after it.
+        // The guard starts right after the program.
         std::thread::sleep(Duration::from_millis(200));
         starter.kill().unwrap();
         starter.wait().unwrap();
         std::thread::sleep(Duration::from_millis(3000));
-        assert!(!ended.exists(), "what it started went on");
+        assert!(!ended.exists(), "a child was not killed");
     }
 
     #[test]
-    fn program_is_not_started_where_no_time_is_left() {
+    fn program_is_not_started_if_no_time_remains() {
         let directory = tempfile::tempdir().unwrap();
         let started = directory.path().join("started");
         let limit = Some(Limit::new(Duration::ZERO));

@@ -1,11 +1,11 @@
-//! Memory of devices that do not compute in host memory: copies, made and brought home when they
-//! are asked for.
+//! Device memory of devices that do not compute in host memory: copies between host and device on
+//! demand.
 //!
-//! A memory has one copy at most, on the device that used it last. The newest bytes are at home,
-//! in the copy, or in both; each side is brought up to date when it is used, never earlier.
+//! A memory has at most one copy, on the device that used it last. The current bytes are on the
+//! host, on the device, or on both; each side is updated when it is used, never earlier.
 //!
-//! A part of a memory whose bytes are on a device may be those very bytes. As at home, who writes
-//! first takes bytes of its own, on the device.
+//! A part of a memory whose bytes are on a device may share them. As on the host, the bytes are
+//! copied, on the device, before either is written.
 
 use std::sync::Arc;
 
@@ -13,162 +13,169 @@ use gradiff_graph::DType;
 use smallvec::SmallVec;
 
 use crate::Error;
-use crate::memory::{Data, Guard, Locked, Memory, Signature, is_worth_keeping, make_bools};
+use crate::memory::{Data, Guard, Locked, Memory, Signature, is_worth_sharing, normalize_bools};
 
 /// A device with memory of its own.
-pub(crate) trait Place {
-    /// Tells devices apart.
-    fn number(&self) -> usize;
+pub(crate) trait RemoteDevice {
+    /// Identifies the device.
+    fn id(&self) -> usize;
 
-    /// Room for so many bytes of elements of a dtype, at least one byte; what they are is open.
-    fn allocate(&self, dtype: DType, size_bytes: usize) -> Result<Box<dyn Copy>, Error>;
+    /// Allocates at least one byte for elements of a dtype; the content is unspecified.
+    fn allocate(&self, dtype: DType, size_bytes: usize) -> Result<Box<dyn RemoteBuffer>, Error>;
 }
 
-/// Bytes on a device, freed when this goes.
-pub(crate) trait Copy: Send + Sync {
-    /// The device's `number`.
-    fn place(&self) -> usize;
-    /// What the device calls it by.
+/// Memory on a device, freed when this is dropped.
+pub(crate) trait RemoteBuffer: Send + Sync {
+    /// The `id` of the device.
+    fn device_id(&self) -> usize;
+    /// The handle of the device for this buffer.
     fn handle(&self) -> usize;
     /// Replaces the bytes on the device.
     fn upload(&mut self, bytes: &[u8]) -> Result<(), Error>;
-    /// Waits for what computes the bytes, and copies them.
+    /// Waits for pending kernels, and copies the bytes to the host.
     fn download(&self, bytes: &mut [u8]) -> Result<(), Error>;
-    /// So many of these very bytes from an offset on; `None` if the device lets none begin there.
-    fn part(&self, offset_bytes: usize, size_bytes: usize) -> Result<Option<Box<dyn Copy>>, Error>;
-    /// Other bytes of the device that hold what these do.
-    fn duplicate(&self) -> Result<Box<dyn Copy>, Error>;
+    /// A buffer that shares some of these bytes; `None` if a buffer of the device cannot begin at
+    /// this offset.
+    fn part(
+        &self,
+        offset_bytes: usize,
+        size_bytes: usize,
+    ) -> Result<Option<Box<dyn RemoteBuffer>>, Error>;
+    /// A copy of the buffer on the device.
+    fn duplicate(&self) -> Result<Box<dyn RemoteBuffer>, Error>;
 }
 
-/// The copy of a memory.
-pub(crate) struct Remote {
-    copy: Box<dyn Copy>,
-    /// Whether the copy holds what the memory holds.
+/// The copy of a memory on a device.
+pub(crate) struct RemoteCopy {
+    buffer: Box<dyn RemoteBuffer>,
+    /// Whether the bytes on the device are those of the memory.
     is_current: bool,
-    /// Whether the bytes at home are old.
-    is_newer: bool,
-    /// Whoever has some of these very bytes holds on to it.
-    holders: Arc<()>,
-    /// How many bytes are kept for those of the copy.
+    /// Whether the bytes on the host are out of date.
+    is_host_stale: bool,
+    /// Shared by all copies that share bytes on the device.
+    sharers: Arc<()>,
+    /// The size of the allocation that contains the buffer.
     block_bytes: usize,
 }
 
-impl Remote {
-    fn new(copy: Box<dyn Copy>, block_bytes: usize) -> Remote {
-        let (is_current, is_newer) = (false, false);
-        Remote { copy, is_current, is_newer, holders: Arc::default(), block_bytes }
+impl RemoteCopy {
+    fn new(buffer: Box<dyn RemoteBuffer>, block_bytes: usize) -> RemoteCopy {
+        let (is_current, is_host_stale) = (false, false);
+        RemoteCopy { buffer, is_current, is_host_stale, sharers: Arc::default(), block_bytes }
     }
 
     fn is_shared(&self) -> bool {
-        1 < Arc::strong_count(&self.holders)
+        1 < Arc::strong_count(&self.sharers)
     }
 }
 
 impl Data {
-    /// So many of the bytes from an offset on where a device has them. `None` if none has, or if it
-    /// lets no bytes begin there.
+    /// Returns a part of the device copy that shares its bytes. `None` if the device does not have
+    /// the current bytes, or if a buffer cannot begin at this offset.
     pub(crate) fn remote_part(
         &self,
         offset_bytes: usize,
         size_bytes: usize,
-    ) -> Result<Option<Remote>, Error> {
-        let is_there = |remote: &&Remote| remote.is_current && self.is_written_throughout();
-        let Some(remote) = self.remote.as_ref().filter(is_there) else { return Ok(None) };
-        let Some(copy) = remote.copy.part(offset_bytes, size_bytes)? else { return Ok(None) };
-        let mut part = match is_worth_keeping(remote.block_bytes, size_bytes) {
+    ) -> Result<Option<RemoteCopy>, Error> {
+        let is_current = |remote: &&RemoteCopy| remote.is_current && self.is_all_written();
+        let Some(remote) = self.remote.as_ref().filter(is_current) else { return Ok(None) };
+        let Some(buffer) = remote.buffer.part(offset_bytes, size_bytes)? else { return Ok(None) };
+        let mut part = match is_worth_sharing(remote.block_bytes, size_bytes) {
             true => {
-                Remote { holders: remote.holders.clone(), ..Remote::new(copy, remote.block_bytes) }
+                let sharers = remote.sharers.clone();
+                RemoteCopy { sharers, ..RemoteCopy::new(buffer, remote.block_bytes) }
             }
-            false => Remote::new(copy.duplicate()?, size_bytes),
+            false => RemoteCopy::new(buffer.duplicate()?, size_bytes),
         };
-        (part.is_current, part.is_newer) = (true, true);
+        (part.is_current, part.is_host_stale) = (true, true);
         Ok(Some(part))
     }
 
-    /// Whether the bytes at home are not those of the memory.
-    pub(crate) fn is_away(&self) -> bool {
-        self.remote.as_ref().is_some_and(|remote| remote.is_newer)
+    /// Returns whether only the device has the current bytes.
+    pub(crate) fn is_host_stale(&self) -> bool {
+        self.remote.as_ref().is_some_and(|remote| remote.is_host_stale)
     }
 
-    /// Sees to it that the bytes at home are those of the memory.
-    pub(crate) fn bring_home(&mut self, dtype: DType) -> Result<(), Error> {
-        if self.is_away() {
-            // What others have of the bytes at home stays as it is.
-            self.own(dtype, false)?;
+    /// Copies the bytes to the host unless they are current there.
+    pub(crate) fn sync_to_host(&mut self, dtype: DType) -> Result<(), Error> {
+        if self.is_host_stale() {
+            // Memories that share the host bytes must keep them.
+            self.unshare(dtype, false)?;
         }
-        if let Some(mut remote) = self.remote.take_if(|remote| remote.is_newer) {
-            let brought = remote.copy.download(self.bytes_mut());
-            remote.is_newer = brought.is_err();
+        if let Some(mut remote) = self.remote.take_if(|remote| remote.is_host_stale) {
+            let downloaded = remote.buffer.download(self.bytes_mut());
+            remote.is_host_stale = downloaded.is_err();
             if dtype == DType::Bool {
-                make_bools(self.bytes_mut());
+                normalize_bools(self.bytes_mut());
             }
             self.remote = Some(remote);
-            brought?;
+            downloaded?;
         }
         Ok(())
     }
 
-    /// The bytes at home are about to change.
-    pub(crate) fn forget_copy(&mut self) {
+    /// Marks the device copy as out of date, before the host bytes are written.
+    pub(crate) fn invalidate_device_copy(&mut self) {
         if let Some(remote) = &mut self.remote {
-            (remote.is_current, remote.is_newer) = (false, false);
+            (remote.is_current, remote.is_host_stale) = (false, false);
         }
     }
 
-    /// What the device calls the bytes by, which are there then; its own, if they will be written.
-    fn send_to(
+    /// Copies the bytes to the device unless they are current there, and returns the handle. If the
+    /// bytes will be written, the buffer is unshared.
+    fn sync_to_device(
         &mut self,
-        place: &dyn Place,
+        device: &dyn RemoteDevice,
         dtype: DType,
         is_written: bool,
     ) -> Result<usize, Error> {
-        if self.remote.as_ref().is_some_and(|remote| remote.copy.place() != place.number()) {
-            self.bring_home(dtype)?;
+        if self.remote.as_ref().is_some_and(|remote| remote.buffer.device_id() != device.id()) {
+            self.sync_to_host(dtype)?;
             self.remote = None;
         }
         let size_bytes = self.bytes().len();
-        // What others have as well stays as it is.
-        let is_own = |remote: &Remote| remote.is_current || !remote.is_shared();
-        let mut remote = match self.remote.take().filter(is_own) {
+        // A shared buffer must not be overwritten.
+        let is_usable = |remote: &RemoteCopy| remote.is_current || !remote.is_shared();
+        let mut remote = match self.remote.take().filter(is_usable) {
             Some(remote) => remote,
-            None => Remote::new(place.allocate(dtype, size_bytes.max(1))?, size_bytes),
+            None => RemoteCopy::new(device.allocate(dtype, size_bytes.max(1))?, size_bytes),
         };
-        if !remote.is_current && self.is_touched() && size_bytes != 0 {
-            remote.copy.upload(self.bytes())?;
+        if !remote.is_current && self.is_any_written() && size_bytes != 0 {
+            remote.buffer.upload(self.bytes())?;
         } else if is_written && remote.is_shared() {
-            match remote.copy.duplicate() {
-                Ok(copy) => {
-                    let is_newer = remote.is_newer;
-                    remote = Remote { is_newer, ..Remote::new(copy, size_bytes) };
+            match remote.buffer.duplicate() {
+                Ok(buffer) => {
+                    let is_host_stale = remote.is_host_stale;
+                    remote = RemoteCopy { is_host_stale, ..RemoteCopy::new(buffer, size_bytes) };
                 }
                 Err(error) => {
-                    // It may be all there is.
+                    // The device may have the only current bytes.
                     self.remote = Some(remote);
                     return Err(error);
                 }
             }
         }
         remote.is_current = true;
-        let handle = remote.copy.handle();
+        let handle = remote.buffer.handle();
         self.remote = Some(remote);
         Ok(handle)
     }
 }
 
-/// Checks and locks the memories, sends them to the device and lets it run on their handles.
+/// Checks and locks the memories, copies them to the device and calls `launch` with their handles.
 pub(crate) fn run_on(
-    place: &dyn Place,
+    device: &dyn RemoteDevice,
     signature: &Signature,
     memories: &[&Memory],
     launch: impl FnOnce(&[usize]) -> Result<(), Error>,
 ) -> Result<(), Error> {
-    let mut locked = Locked::alone(signature, memories)?;
+    let mut locked = Locked::exclusive(signature, memories)?;
     let mut handles: SmallVec<[usize; 6]> = SmallVec::new();
     for (parameter, number) in signature.parameters.iter().zip(&locked.guard_of) {
         let Guard::Write(data) = &mut locked.guards[*number] else {
             unreachable!("all are locked for writing");
         };
-        handles.push(data.send_to(place, parameter.dtype, parameter.is_written)?);
+        handles.push(data.sync_to_device(device, parameter.dtype, parameter.is_written)?);
     }
     launch(&handles)?;
     for (parameter, number) in signature.parameters.iter().zip(&locked.guard_of) {
@@ -177,7 +184,7 @@ pub(crate) fn run_on(
         {
             data.mark_written();
             if let Some(remote) = &mut data.remote {
-                remote.is_newer = true;
+                remote.is_host_stale = true;
             }
         }
     }
@@ -191,9 +198,9 @@ mod tests {
     use super::*;
     use crate::memory::Parameter;
 
-    /// A device whose memory is a list of vectors; it counts copies there, back and within.
-    struct Imagined {
-        number: usize,
+    /// A device whose memory is a list of vectors. It counts uploads, downloads and duplicates.
+    struct Fake {
+        id: usize,
         state: Arc<Mutex<State>>,
     }
 
@@ -207,40 +214,41 @@ mod tests {
     }
 
     impl State {
-        /// So many of the bytes of a handle.
+        /// The first `size` bytes of a handle.
         fn bytes(&mut self, handle: usize, size: usize) -> &mut [u8] {
-            &mut self.blocks[handle / FAR][handle % FAR..][..size]
+            &mut self.blocks[handle / BLOCK][handle % BLOCK..][..size]
         }
     }
 
-    /// A handle is the number of a block times this, and a place in it.
-    const FAR: usize = 1000;
-    /// Where parts may begin.
-    const STEP: usize = 4;
+    /// A handle is the number of a block times this, plus an offset in it.
+    const BLOCK: usize = 1000;
+    /// The alignment of parts.
+    const PART_ALIGNMENT: usize = 4;
 
-    struct Held {
-        place: usize,
+    struct FakeBuffer {
+        device_id: usize,
         handle: usize,
         size: usize,
         state: Arc<Mutex<State>>,
     }
 
-    impl Place for Imagined {
-        fn number(&self) -> usize {
-            self.number
+    impl RemoteDevice for Fake {
+        fn id(&self) -> usize {
+            self.id
         }
 
-        fn allocate(&self, _: DType, size: usize) -> Result<Box<dyn Copy>, Error> {
+        fn allocate(&self, _: DType, size: usize) -> Result<Box<dyn RemoteBuffer>, Error> {
             let mut state = self.state.lock().unwrap();
             state.blocks.push(vec![0xee; size]);
-            let handle = (state.blocks.len() - 1) * FAR;
-            Ok(Box::new(Held { place: self.number, handle, size, state: self.state.clone() }))
+            let handle = (state.blocks.len() - 1) * BLOCK;
+            let (device_id, state) = (self.id, self.state.clone());
+            Ok(Box::new(FakeBuffer { device_id, handle, size, state }))
         }
     }
 
-    impl Copy for Held {
-        fn place(&self) -> usize {
-            self.place
+    impl RemoteBuffer for FakeBuffer {
+        fn device_id(&self) -> usize {
+            self.device_id
         }
 
         fn handle(&self) -> usize {
@@ -257,35 +265,37 @@ mod tests {
         fn download(&self, bytes: &mut [u8]) -> Result<(), Error> {
             let mut state = self.state.lock().unwrap();
             if state.fails {
-                let (call, why) = ("download", "as was asked".into());
-                return Err(Error::Driver { device: "imagined", call, why });
+                let (call, why) = ("download", "as requested".into());
+                return Err(Error::Driver { device: "fake", call, why });
             }
             state.downloads += 1;
             bytes.copy_from_slice(state.bytes(self.handle, bytes.len()));
             Ok(())
         }
 
-        fn part(&self, offset: usize, size: usize) -> Result<Option<Box<dyn Copy>>, Error> {
+        fn part(&self, offset: usize, size: usize) -> Result<Option<Box<dyn RemoteBuffer>>, Error> {
             let (handle, state) = (self.handle + offset, self.state.clone());
-            let part =
-                || -> Box<dyn Copy> { Box::new(Held { place: self.place, handle, size, state }) };
-            Ok((handle % FAR).is_multiple_of(STEP).then(part))
+            let device_id = self.device_id;
+            let part = || -> Box<dyn RemoteBuffer> {
+                Box::new(FakeBuffer { device_id, handle, size, state })
+            };
+            Ok((handle % BLOCK).is_multiple_of(PART_ALIGNMENT).then(part))
         }
 
-        fn duplicate(&self) -> Result<Box<dyn Copy>, Error> {
+        fn duplicate(&self) -> Result<Box<dyn RemoteBuffer>, Error> {
             let mut state = self.state.lock().unwrap();
             state.duplicates += 1;
             let bytes = state.bytes(self.handle, self.size).to_vec();
             state.blocks.push(bytes);
-            let handle = (state.blocks.len() - 1) * FAR;
-            let (place, size, state) = (self.place, self.size, self.state.clone());
-            Ok(Box::new(Held { place, handle, size, state }))
+            let handle = (state.blocks.len() - 1) * BLOCK;
+            let (device_id, size, state) = (self.device_id, self.size, self.state.clone());
+            Ok(Box::new(FakeBuffer { device_id, handle, size, state }))
         }
     }
 
-    impl Imagined {
-        fn new(number: usize) -> Imagined {
-            Imagined { number, state: Arc::default() }
+    impl Fake {
+        fn new(id: usize) -> Fake {
+            Fake { id, state: Arc::default() }
         }
 
         /// data0[i] = data1[i] + 1
@@ -309,7 +319,8 @@ mod tests {
             .unwrap();
         }
 
-        fn copies(&self) -> (usize, usize) {
+        /// The numbers of uploads and downloads.
+        fn transfers(&self) -> (usize, usize) {
             let state = self.state.lock().unwrap();
             (state.uploads, state.downloads)
         }
@@ -320,33 +331,33 @@ mod tests {
     }
 
     #[test]
-    fn bytes_travel_when_they_are_asked_for() {
-        let device = Imagined::new(1);
+    fn bytes_are_copied_on_demand() {
+        let device = Fake::new(1);
         let first = Memory::from_bytes(DType::U8, &[1, 2]).unwrap();
         let [second, third] = [(); 2].map(|()| Memory::new(DType::U8, 2).unwrap());
         device.increment(&second, &first);
         device.increment(&third, &second);
-        assert_eq!(device.copies(), (1, 0), "what is computed there stays there");
+        assert_eq!(device.transfers(), (1, 0), "results stay on the device");
         assert_eq!(third.read().unwrap(), [3, 4]);
         assert_eq!(third.read().unwrap(), [3, 4]);
-        assert_eq!(device.copies(), (1, 1));
+        assert_eq!(device.transfers(), (1, 1));
         first.write(&[7, 8]).unwrap();
         device.increment(&second, &first);
         device.increment(&third, &second);
         assert_eq!(third.read().unwrap(), [9, 10]);
-        assert_eq!(device.copies(), (2, 2));
-        // To another device, by way of home.
-        let other = Imagined::new(2);
+        assert_eq!(device.transfers(), (2, 2));
+        // To another device by way of the host.
+        let other = Fake::new(2);
         other.increment(&first, &third);
         other.increment(&second, &first);
-        assert_eq!((device.copies(), other.copies()), ((2, 3), (3, 0)));
+        assert_eq!((device.transfers(), other.transfers()), ((2, 3), (3, 0)));
         device.increment(&third, &second);
-        assert_eq!((device.copies(), other.copies()), ((4, 3), (3, 1)));
+        assert_eq!((device.transfers(), other.transfers()), ((4, 3), (3, 1)));
         assert_eq!(third.read().unwrap(), [12, 13]);
     }
 
-    /// A memory whose bytes, 1 to 8, only the device has.
-    fn away(device: &Imagined) -> Memory {
+    /// A memory with the bytes 1 to 8, which only the device has.
+    fn memory_on(device: &Fake) -> Memory {
         let input = Memory::from_bytes(DType::U8, &[0, 1, 2, 3, 4, 5, 6, 7]).unwrap();
         let whole = Memory::new(DType::U8, 8).unwrap();
         device.increment(&whole, &input);
@@ -354,22 +365,22 @@ mod tests {
     }
 
     #[test]
-    fn part_is_where_the_device_has_it() {
-        let device = Imagined::new(1);
-        let whole = away(&device);
+    fn part_shares_bytes_on_the_device() {
+        let device = Fake::new(1);
+        let whole = memory_on(&device);
         let part = whole.part_in_place(4, 4).unwrap().unwrap();
         let inner = part.part_in_place(0, 2).unwrap().unwrap();
-        assert_eq!((device.copies(), device.duplicates()), ((1, 0), 0));
+        assert_eq!((device.transfers(), device.duplicates()), ((1, 0), 0));
         assert!(part.is_initialised());
         assert_eq!(part.read().unwrap(), [5, 6, 7, 8]);
         assert_eq!(inner.read().unwrap(), [5, 6]);
-        assert_eq!((device.copies(), device.duplicates()), ((1, 2), 0));
-        // Where the device lets none begin, it is brought home if it must be.
+        assert_eq!((device.transfers(), device.duplicates()), ((1, 2), 0));
+        // A part that is not aligned is copied to the host if necessary.
         assert!(whole.part_in_place(3, 4).unwrap().is_none());
-        assert_eq!(device.copies(), (1, 2));
+        assert_eq!(device.transfers(), (1, 2));
         assert_eq!(whole.part(3, 4).unwrap().read().unwrap(), [4, 5, 6, 7]);
-        assert_eq!(device.copies(), (1, 3));
-        // A small one does not keep the whole.
+        assert_eq!(device.transfers(), (1, 3));
+        // A small part is duplicated and does not keep the whole.
         let small = whole.part_in_place(4, 1).unwrap().unwrap();
         assert_eq!((small.read().unwrap(), device.duplicates()), (vec![5], 1));
         assert!(whole.part_in_place(8, 0).unwrap().unwrap().is_initialised());
@@ -377,61 +388,60 @@ mod tests {
     }
 
     #[test]
-    fn part_and_whole_each_keep_their_bytes_while_the_other_changes() {
-        let device = Imagined::new(1);
-        let whole = away(&device);
+    fn write_does_not_change_memories_that_share_bytes() {
+        let device = Fake::new(1);
+        let whole = memory_on(&device);
         let part = whole.part_in_place(4, 4).unwrap().unwrap();
         let other = whole.part_in_place(0, 4).unwrap().unwrap();
-        // The part changes on the device, the whole at home.
+        // The part is written on the device, the whole on the host.
         device.increment(&part, &other);
-        assert_eq!(device.duplicates(), 1, "it has bytes of its own now");
+        assert_eq!(device.duplicates(), 1, "the part is unshared now");
         whole.write(&[9; 8]).unwrap();
         assert_eq!(other.read().unwrap(), [1, 2, 3, 4]);
         assert_eq!(part.read().unwrap(), [2, 3, 4, 5]);
-        // What was written at home goes to bytes of its own.
+        // Bytes written on the host are uploaded to a new buffer.
         let wide = Memory::new(DType::U8, 8).unwrap();
         device.increment(&wide, &whole);
         assert_eq!((wide.read().unwrap(), whole.read().unwrap()), (vec![10; 8], vec![9; 8]));
         assert_eq!(other.read().unwrap(), [1, 2, 3, 4]);
-        // Who is left alone writes in place.
+        // A buffer that is not shared any more is written in place.
         let before = device.duplicates();
         device.increment(&other, &part);
         assert_eq!((other.read().unwrap(), device.duplicates()), (vec![3, 4, 5, 6], before));
     }
 
     #[test]
-    fn part_of_what_a_launch_did_not_write_is_as_unwritten() {
-        let (device, whole) = (Imagined::new(1), Memory::new(DType::U8, 8).unwrap());
+    fn part_of_memory_after_a_failed_launch_is_unwritten() {
+        let (device, whole) = (Fake::new(1), Memory::new(DType::U8, 8).unwrap());
         let (slot, dtype, size_elements, is_written) = (0, DType::U8, 8, true);
         let parameters = vec![Parameter { slot, dtype, size_elements, is_written }];
         let signature = Signature { name: "E_8".into(), parameters };
-        let refused =
-            || Err(Error::Driver { device: "imagined", call: "launch", why: "no".into() });
+        let refused = || Err(Error::Driver { device: "fake", call: "launch", why: "no".into() });
         assert!(run_on(&device, &signature, &[&whole], |_| refused()).is_err());
         let part = whole.part_in_place(4, 4).unwrap().unwrap();
         assert!(!part.is_initialised() && part.read().is_err());
     }
 
     #[test]
-    fn part_goes_to_another_device_by_way_of_home() {
-        let (device, other) = (Imagined::new(1), Imagined::new(2));
-        let part = away(&device).part_in_place(4, 4).unwrap().unwrap();
+    fn part_moves_to_another_device_by_way_of_the_host() {
+        let (device, other) = (Fake::new(1), Fake::new(2));
+        let part = memory_on(&device).part_in_place(4, 4).unwrap().unwrap();
         let output = Memory::new(DType::U8, 4).unwrap();
         other.increment(&output, &part);
         assert_eq!(output.read().unwrap(), [6, 7, 8, 9]);
         assert_eq!(part.read().unwrap(), [5, 6, 7, 8]);
-        assert_eq!((device.copies(), other.copies()), ((1, 1), (1, 1)));
+        assert_eq!((device.transfers(), other.transfers()), ((1, 1), (1, 1)));
     }
 
     #[test]
-    fn bytes_that_do_not_come_home_are_asked_for_again() {
-        let device = Imagined::new(1);
+    fn failed_download_is_repeated() {
+        let device = Fake::new(1);
         let input = Memory::from_bytes(DType::U8, &[1, 2]).unwrap();
         let output = Memory::from_bytes(DType::U8, &[8, 9]).unwrap();
         device.increment(&output, &input);
         device.state.lock().unwrap().fails = true;
         assert!(output.read().is_err());
-        assert!(output.read().is_err(), "old bytes are not those of the memory");
+        assert!(output.read().is_err(), "the stale bytes are not returned");
         device.state.lock().unwrap().fails = false;
         assert_eq!(output.read().unwrap(), [2, 3]);
     }

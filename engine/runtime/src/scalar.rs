@@ -1,18 +1,18 @@
-//! What one op does to the 64-bit slots of the checked interpreter.
+//! The scalar functions of ops on the 64-bit slots of the checked interpreter.
 //!
-//! A slot holds one element: signed integers sign-extended, everything else zero-extended. Where
-//! an op is undefined some value comes out; nothing traps.
+//! A slot holds one element: signed integers sign-extended, everything else zero-extended.
+//! Undefined ops give some value and never trap.
 
 use gradiff_graph::{DType, Op};
 use half::{bf16, f16};
 
 use crate::half_float::{bf16_from_f64, f16_from_f64, f64_odd_i64, f64_odd_u64};
 
-/// An op on slots; sources that it does not have are ignored.
+/// An op on slots. Functions of ops with fewer sources ignore the others.
 pub(crate) type Function = fn(u64, u64, u64) -> u64;
 
-/// The function of an op of one dtype (that of its first source, but for `Where`); `None` if
-/// there is none. `to` is the dtype of the result.
+/// Returns the function of an op, from the dtype of its first source (which `Where` ignores) to the
+/// dtype of the result; `None` if the op does not exist for the dtype.
 pub(crate) fn function(op: Op, from: DType, to: DType) -> Option<Function> {
     match op {
         Op::Cast => cast(from, to),
@@ -74,16 +74,17 @@ fn bool_function(op: Op) -> Option<Function> {
 
 macro_rules! int_function {
     ($op:expr, $t:ty) => {{
-        // Sign-extended where the type has a sign.
+        // Sign-extends signed types.
         const fn put(value: $t) -> u64 {
             value as i64 as u64
         }
-        // Whether a remainder must be moved to the divisor's side; never so if unsigned.
-        const fn is_other_side(rest: $t, y: $t) -> bool {
+        // Returns whether flooring differs from truncation: the remainder is not 0 and its sign is
+        // not the divisor's; never for unsigned types.
+        const fn rounds_down(remainder: $t, y: $t) -> bool {
             <$t>::BITS > 0
-                && rest != 0
+                && remainder != 0
                 && <$t>::MIN != 0
-                && (((rest ^ y) >> (<$t>::BITS - 1)) & 1) == 1
+                && (((remainder ^ y) >> (<$t>::BITS - 1)) & 1) == 1
         }
         let function: Function = match $op {
             Op::Neg => |x, _, _| put((x as $t).wrapping_neg()),
@@ -102,15 +103,18 @@ macro_rules! int_function {
             Op::FloorDiv => |x, y, _| match y as $t {
                 0 => 0,
                 y => {
-                    let is_less = is_other_side((x as $t).wrapping_rem(y), y);
+                    let is_less = rounds_down((x as $t).wrapping_rem(y), y);
                     put((x as $t).wrapping_div(y).wrapping_sub(is_less as $t))
                 }
             },
             Op::FloorMod => |x, y, _| match y as $t {
                 0 => 0,
                 y => {
-                    let rest = (x as $t).wrapping_rem(y);
-                    put(if is_other_side(rest, y) { rest.wrapping_add(y) } else { rest })
+                    let remainder = (x as $t).wrapping_rem(y);
+                    put(match rounds_down(remainder, y) {
+                        true => remainder.wrapping_add(y),
+                        false => remainder,
+                    })
                 }
             },
             Op::Max => |x, y, _| put((x as $t).max(y as $t)),
@@ -146,7 +150,7 @@ macro_rules! float_function {
             Op::MulAcc => |x, y, z| $put($get(x) * $get(y) + $get(z)),
             Op::CmpLt => |x, y, _| u64::from($get(x) < $get(y)),
             Op::CmpNe => |x, y, _| u64::from($get(x) != $get(y)),
-            // Rust's own max drops a NaN.
+            // `max` of Rust ignores NaN.
             Op::Max => |x, y, _| if $get(x) > $get(y) || $get(x).is_nan() { x } else { y },
             Op::Min => |x, y, _| if $get(x) < $get(y) || $get(x).is_nan() { x } else { y },
             _ => return None,
@@ -210,7 +214,7 @@ fn bitcast(from: DType, to: DType) -> Option<Function> {
     if is_possible && from != DType::Bool && to != DType::Bool { narrow(to) } else { None }
 }
 
-/// The low bits of a slot, extended as `to` wants it.
+/// The low bits of a slot, extended as `to` requires.
 fn narrow(to: DType) -> Option<Function> {
     Some(match to {
         DType::Void => return None,

@@ -1,6 +1,6 @@
-//! Memory from the system, on huge pages where it has them.
+//! Memory from the system, on huge pages if it has them.
 
-/// Blocks of this size and more are aligned to it and lie on pages of it if the system can.
+/// The size of a huge page. Blocks of this size and more are aligned to it.
 pub(crate) const HUGE_PAGE: usize = 2 << 20;
 
 pub(crate) use mapping::Mapping;
@@ -11,28 +11,28 @@ mod mapping {
 
     use super::HUGE_PAGE;
 
-    /// Bytes of its own, zero at first. Never written through a shared reference to it: whoever
-    /// has the pointer sees to that.
+    /// A private mapping, initially zero. Users of the pointer must not write through a shared
+    /// reference.
     pub(crate) struct Mapping {
         start: NonNull<u8>,
         size_bytes: usize,
     }
 
-    // SAFETY: it owns its bytes and does nothing with them.
+    // SAFETY: it owns its bytes and does not access them.
     unsafe impl Send for Mapping {}
-    // SAFETY: as above; a shared reference gives no more than the address.
+    // SAFETY: as above; a shared reference only gives the address.
     unsafe impl Sync for Mapping {}
 
     impl Mapping {
-        /// So many bytes, a multiple of the size of a page; `None` if there are not so many.
+        /// Maps `size_bytes`, a multiple of the page size; `None` if there is not enough memory.
         pub(crate) fn new(size_bytes: usize) -> Option<Mapping> {
             let is_huge = HUGE_PAGE <= size_bytes;
-            // Enough that an aligned part is in it; what stands before and behind goes back.
+            // Maps enough to contain an aligned range; the rest is unmapped again.
             let spare = if is_huge { HUGE_PAGE } else { 0 };
             let mapped_bytes = size_bytes.checked_add(spare)?;
             let (access, kind) =
                 (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
-            // SAFETY: a new mapping at an address that the system chooses touches nothing.
+            // SAFETY: a new mapping at an address that the system chooses affects no other memory.
             let mapped =
                 unsafe { libc::mmap(std::ptr::null_mut(), mapped_bytes, access, kind, -1, 0) };
             if mapped == libc::MAP_FAILED {
@@ -45,11 +45,11 @@ mod mapping {
                 let end = start.as_ptr().wrapping_add(size_bytes);
                 for (part, bytes) in [(mapped, before), (end, spare - before)] {
                     if 0 < bytes {
-                        // SAFETY: whole pages of the mapping just made, which nobody else knows.
+                        // SAFETY: these are whole pages of the new mapping, which is not used yet.
                         unsafe { libc::munmap(part.cast(), bytes) };
                     }
                 }
-                // SAFETY: the range is mapped; it is advice, and its failure is of no matter.
+                // SAFETY: the range is mapped; the call is only advice and may fail.
                 unsafe { libc::madvise(start.as_ptr().cast(), size_bytes, libc::MADV_HUGEPAGE) };
             }
             Some(Mapping { start, size_bytes })
@@ -66,7 +66,7 @@ mod mapping {
 
     impl Drop for Mapping {
         fn drop(&mut self) {
-            // SAFETY: the range was mapped in `new`, belongs to this alone and is gone now.
+            // SAFETY: the range was mapped in `new`, has no other owner and is not used any more.
             unsafe { libc::munmap(self.start.as_ptr().cast(), self.size_bytes) };
         }
     }
@@ -79,22 +79,22 @@ mod mapping {
 
     use super::HUGE_PAGE;
 
-    /// As on Linux, from the allocator of the program.
+    /// As on Linux, from the global allocator.
     pub(crate) struct Mapping {
         start: NonNull<u8>,
         layout: Layout,
     }
 
-    // SAFETY: it owns its bytes and does nothing with them.
+    // SAFETY: it owns its bytes and does not access them.
     unsafe impl Send for Mapping {}
-    // SAFETY: as above; a shared reference gives no more than the address.
+    // SAFETY: as above; a shared reference only gives the address.
     unsafe impl Sync for Mapping {}
 
     impl Mapping {
         pub(crate) fn new(size_bytes: usize) -> Option<Mapping> {
             let align = if HUGE_PAGE <= size_bytes { HUGE_PAGE } else { 64 };
             let layout = Layout::from_size_align(size_bytes, align).ok()?;
-            // SAFETY: the pool asks for no empty blocks.
+            // SAFETY: the pool does not allocate empty blocks.
             let start = NonNull::new(unsafe { alloc_zeroed(layout) })?;
             Some(Mapping { start, layout })
         }
@@ -110,7 +110,7 @@ mod mapping {
 
     impl Drop for Mapping {
         fn drop(&mut self) {
-            // SAFETY: it came from `alloc_zeroed` with this layout and is gone now.
+            // SAFETY: it came from `alloc_zeroed` with this layout and is not used any more.
             unsafe { dealloc(self.start.as_ptr(), self.layout) };
         }
     }

@@ -1,12 +1,11 @@
-//! The steps of a kernel's thread range on the cores of the host.
+//! Runs the iterations of a kernel's thread range on the cores of the host.
 //!
-//! Threads are started when the first kernel wants them, one for each core but the one that asks,
-//! or as many as the environment variable `GRADIFF_THREADS` says in all, and stay until the
-//! process ends. Who launches works as well, so a launch never waits for threads that are busy
-//! with another one.
+//! The threads are started by the first kernel that needs them and live until the process ends.
+//! Together with the launching thread there are as many as cores, or `GRADIFF_THREADS`. The
+//! launching thread works as well, so a launch never waits for threads that are busy with another.
 //!
-//! A thread that has nothing to do looks for more for a while before it sleeps: to wake it takes
-//! the system as long as a small kernel does.
+//! An idle thread spins for a while before it sleeps, since waking it takes as long as a small
+//! kernel.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -15,16 +14,18 @@ use std::time::{Duration, Instant};
 
 use gradiff_graph::{Arg, AxisKind, Constant, Instruction, Linear, Op, Variable};
 
-/// How long a thread looks for more before it sleeps.
-const LOOKS: Duration = Duration::from_micros(100);
+/// The time that an idle thread spins before it sleeps.
+const SPIN_TIME: Duration = Duration::from_micros(100);
 
-/// A kernel whose outermost range is one of threads and stands around all that has an effect, as
-/// one that does the step of its integer parameter; and the count of the steps.
-pub(crate) fn by_steps(kernel: &Linear) -> Option<(Linear, usize)> {
+/// Replaces the outermost thread range of a kernel by an integer parameter, the index of the
+/// iteration. Returns the kernel and the number of iterations; `None` if there is no such range, or
+/// if something outside of it has an effect.
+pub(crate) fn extract_iteration(kernel: &Linear) -> Option<(Linear, usize)> {
     let (range, count) = *kernel.launched(AxisKind::Thread).first()?;
-    let steps = usize::try_from(count).ok().filter(|steps| 2 <= *steps)?;
-    let is_range = |uop: &Instruction| uop.op == Op::EndRange && uop.src.first() == Some(&range);
-    let end = kernel.uops.iter().position(is_range)?;
+    let iterations = usize::try_from(count).ok().filter(|iterations| 2 <= *iterations)?;
+    let is_end_of_range =
+        |uop: &Instruction| uop.op == Op::EndRange && uop.src.first() == Some(&range);
+    let end = kernel.uops.iter().position(is_end_of_range)?;
     let inside = range as usize..end;
     let stays_inside = |(position, uop): (usize, &Instruction)| match uop.op {
         Op::Store | Op::Barrier => inside.contains(&position),
@@ -42,32 +43,32 @@ pub(crate) fn by_steps(kernel: &Linear) -> Option<(Linear, usize)> {
     let dtype = uops[range as usize].dtype;
     let variable = Variable { name: "thread_step".into(), min: 0, max: count - 1 };
     uops[range as usize] = Instruction::new(Op::DefineVar, dtype, [], Arg::Var(variable.into()));
-    // Something without an effect, so that all others keep their places.
-    let nothing = Arg::Const(Constant::int(dtype, 0));
-    uops[end] = Instruction::new(Op::Const, dtype, [], nothing);
-    Some((Linear { name: kernel.name.clone(), uops }, steps))
+    // A uop without an effect, so that the others keep their positions.
+    let zero = Arg::Const(Constant::int(dtype, 0));
+    uops[end] = Instruction::new(Op::Const, dtype, [], zero);
+    Some((Linear { name: kernel.name.clone(), uops }, iterations))
 }
 
-/// A launch: steps that are taken one by one by whoever has time.
+/// A launch, whose iterations are taken one by one by all threads that are free.
 struct Job {
     work: Box<dyn Fn(usize) + Send + Sync>,
     count: usize,
     next: AtomicUsize,
     done: AtomicUsize,
-    /// Whether all steps are done.
-    is_over: Mutex<bool>,
-    over: Condvar,
+    /// Whether all iterations are done.
+    is_finished: Mutex<bool>,
+    finished: Condvar,
 }
 
 struct Pool {
     jobs: Mutex<VecDeque<Arc<Job>>>,
-    /// How many jobs there were so far.
+    /// The number of jobs so far.
     launched: AtomicUsize,
-    more: Condvar,
+    job_added: Condvar,
     worker_count: usize,
-    /// Whether each thread may have a core of its own; else those that look take time from those
-    /// that work.
-    looks: bool,
+    /// Whether idle threads spin. Not if there are more threads than cores, since spinning threads
+    /// would take time from working ones.
+    spins: bool,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -75,21 +76,21 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Job {
-    /// Takes steps until none is left.
-    fn help(&self) {
+    /// Runs iterations until none is left.
+    fn run_iterations(&self) {
         let mut done = 0;
         loop {
-            let step = self.next.fetch_add(1, Ordering::Relaxed);
-            if self.count <= step {
+            let iteration = self.next.fetch_add(1, Ordering::Relaxed);
+            if self.count <= iteration {
                 break;
             }
-            (self.work)(step);
+            (self.work)(iteration);
             done += 1;
         }
-        // What all steps wrote is seen by who waits: each adds up behind the others.
+        // Acquire and release make the writes of all iterations visible to the waiting thread.
         if 0 < done && self.done.fetch_add(done, Ordering::AcqRel) + done == self.count {
-            *lock(&self.is_over) = true;
-            self.over.notify_all();
+            *lock(&self.is_finished) = true;
+            self.finished.notify_all();
         }
     }
 
@@ -103,43 +104,43 @@ impl Job {
 }
 
 impl Pool {
-    /// Looks until something holds, but not for long.
-    fn look(&self, holds: impl Fn() -> bool) {
+    /// Spins until a condition holds, for [`SPIN_TIME`] at most.
+    fn spin(&self, condition: impl Fn() -> bool) {
         let start = Instant::now();
-        while self.looks && !holds() && start.elapsed() < LOOKS {
+        while self.spins && !condition() && start.elapsed() < SPIN_TIME {
             std::hint::spin_loop();
         }
     }
 
     fn work(&self) {
-        let (mut jobs, mut has_looked) = (lock(&self.jobs), false);
+        let (mut jobs, mut has_spun) = (lock(&self.jobs), false);
         loop {
             while jobs.front().is_some_and(|job| job.is_taken()) {
                 jobs.pop_front();
             }
             if let Some(job) = jobs.front().cloned() {
                 drop(jobs);
-                job.help();
-                (jobs, has_looked) = (lock(&self.jobs), false);
-            } else if !has_looked {
+                job.run_iterations();
+                (jobs, has_spun) = (lock(&self.jobs), false);
+            } else if !has_spun {
                 let seen = self.launched.load(Ordering::Relaxed);
                 drop(jobs);
-                self.look(|| self.launched.load(Ordering::Relaxed) != seen);
-                (jobs, has_looked) = (lock(&self.jobs), true);
+                self.spin(|| self.launched.load(Ordering::Relaxed) != seen);
+                (jobs, has_spun) = (lock(&self.jobs), true);
             } else {
-                jobs = self.more.wait(jobs).unwrap_or_else(PoisonError::into_inner);
+                jobs = self.job_added.wait(jobs).unwrap_or_else(PoisonError::into_inner);
             }
         }
     }
 }
 
-/// How many threads work on a launch, the one that launches among them.
+/// The number of threads that work on a launch, including the launching thread.
 pub(crate) fn thread_count() -> usize {
     static COUNT: OnceLock<usize> = OnceLock::new();
     *COUNT.get_or_init(|| {
-        // Opening a device has told of a mistake.
-        let wanted = crate::environment::number("GRADIFF_THREADS").unwrap_or_default();
-        wanted.unwrap_or_else(core_count)
+        // An invalid value was reported when the device was opened.
+        let configured = crate::environment::number("GRADIFF_THREADS").unwrap_or_default();
+        configured.unwrap_or_else(core_count)
     })
 }
 
@@ -153,13 +154,13 @@ fn pool() -> &'static Pool {
         let pool = Pool {
             jobs: Mutex::new(VecDeque::new()),
             launched: AtomicUsize::new(0),
-            more: Condvar::new(),
+            job_added: Condvar::new(),
             worker_count: thread_count() - 1,
-            looks: thread_count() <= core_count(),
+            spins: thread_count() <= core_count(),
         };
         let pool: &'static Pool = Box::leak(Box::new(pool));
         for number in 1..=pool.worker_count {
-            // A thread that cannot be started is one that does not help.
+            // If a thread cannot be started, the others do its work.
             let thread = std::thread::Builder::new().name(format!("gradiff-{number}"));
             drop(thread.spawn(|| pool.work()));
         }
@@ -167,7 +168,8 @@ fn pool() -> &'static Pool {
     })
 }
 
-/// Does all steps below `count`, in any order, some at once, and returns when they are done.
+/// Runs all iterations below `count`, in any order and concurrently, and returns when they are
+/// done.
 pub(crate) fn run(count: usize, work: impl Fn(usize) + Send + Sync + 'static) {
     if count < 2 || thread_count() < 2 {
         return (0..count).for_each(work);
@@ -178,8 +180,8 @@ pub(crate) fn run(count: usize, work: impl Fn(usize) + Send + Sync + 'static) {
         count,
         next: AtomicUsize::new(0),
         done: AtomicUsize::new(0),
-        is_over: Mutex::new(false),
-        over: Condvar::new(),
+        is_finished: Mutex::new(false),
+        finished: Condvar::new(),
     });
     {
         let mut jobs = lock(&pool.jobs);
@@ -187,18 +189,18 @@ pub(crate) fn run(count: usize, work: impl Fn(usize) + Send + Sync + 'static) {
         pool.launched.fetch_add(1, Ordering::Relaxed);
     }
     if count <= pool.worker_count {
-        (1..count).for_each(|_| pool.more.notify_one());
+        (1..count).for_each(|_| pool.job_added.notify_one());
     } else {
-        pool.more.notify_all();
+        pool.job_added.notify_all();
     }
-    job.help();
-    pool.look(|| job.is_done());
+    job.run_iterations();
+    pool.spin(|| job.is_done());
     if job.is_done() {
         return;
     }
-    let mut is_over = lock(&job.is_over);
-    while !*is_over {
-        is_over = job.over.wait(is_over).unwrap_or_else(PoisonError::into_inner);
+    let mut is_finished = lock(&job.is_finished);
+    while !*is_finished {
+        is_finished = job.finished.wait(is_finished).unwrap_or_else(PoisonError::into_inner);
     }
 }
 
@@ -207,15 +209,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_step_is_done_once_whoever_launches() {
+    fn each_iteration_runs_once_with_concurrent_launches() {
         let launch = |count: usize| {
             let done: Arc<Vec<AtomicUsize>> =
                 Arc::new((0..count).map(|_| AtomicUsize::new(0)).collect());
             let counted = done.clone();
-            run(count, move |step| {
-                counted[step].fetch_add(1, Ordering::Relaxed);
+            run(count, move |iteration| {
+                counted[iteration].fetch_add(1, Ordering::Relaxed);
             });
-            assert!(done.iter().all(|count| count.load(Ordering::Relaxed) == 1), "{count} steps");
+            let is_once = |count: &AtomicUsize| count.load(Ordering::Relaxed) == 1;
+            assert!(done.iter().all(is_once), "{count} iterations");
         };
         std::thread::scope(|scope| {
             for _ in 0..4 {
@@ -225,14 +228,14 @@ mod tests {
     }
 
     #[test]
-    fn steps_run_at_once() {
+    fn iterations_run_concurrently() {
         if thread_count() < 2 {
             return;
         }
-        // Two steps that wait for each other: one thread alone would never come to an end.
-        let met = Arc::new(std::sync::Barrier::new(2));
+        // Two iterations that wait for each other: a single thread would deadlock.
+        let barrier = Arc::new(std::sync::Barrier::new(2));
         run(2, move |_| {
-            met.wait();
+            barrier.wait();
         });
     }
 }

@@ -1,17 +1,16 @@
-//! Kernels as WGSL, run by the crate `wgpu` on what this machine has: Vulkan, whose library is
-//! looked for when the device is opened, or Metal on Apple's systems.
+//! The device `wgpu`: kernels in WGSL, run by the crate `wgpu` on Vulkan, whose library is loaded
+//! when the device is opened, or on Metal on Apple's systems.
 //!
-//! Global ranges number the groups and local ranges the threads of a group, the innermost range
-//! as x. Memories have a copy in a buffer of the device (see `remote`), each element in a word of
-//! 32 bits; an f16 takes half a word where the device has that type, types of 64 bits take two.
-//! Launches are noted down and handed over together when bytes are asked for. The first GPU is
-//! taken, else the first adapter, or the one whose number `GRADIFF_WGPU_DEVICE` gives. The device
-//! `wgpu-core` is the same one without extensions, hence without f16 and types of 64 bits: kernels
-//! for it are written in the core of WGSL.
+//! Global ranges are workgroups and local ranges invocations; the innermost range is x. Memories
+//! have a copy in a buffer of the device (see `remote`), each element in a word of 32 bits; an f16
+//! takes half a word if the device has the type, types of 64 bits take two words. Launches are
+//! recorded, and submitted together when bytes are read. `GRADIFF_WGPU_DEVICE` is the index of the
+//! adapter; the default is the first GPU, or else the first adapter. The device `wgpu-core` is the
+//! same without extensions, so without f16 and types of 64 bits: its kernels are in core WGSL.
 //!
-//! The checks that `wgpu` writes into kernels stay: without them a kernel is as good as unsafe
-//! code, and what strays is found by the checked interpreter, not here. Local memory is not
-//! cleared, as kernels write what they read.
+//! The bounds checks that `wgpu` inserts into kernels are kept, since otherwise kernels would be
+//! unsafe code; errors are found by the checked interpreter, not here. Local memory is not cleared,
+//! since kernels write it before they read it.
 
 mod copies;
 
@@ -25,7 +24,7 @@ use ::wgpu::{self as api, BufferUsages};
 use gradiff_graph::{Arg, AxisKind, BoundedLinear, DType, Linear, Op};
 use rustc_hash::FxHashMap;
 
-use crate::device::plain;
+use crate::device::bounded_linears;
 use crate::device::{GroupLimits, Limits};
 use crate::launch::{Launch, Texts};
 use crate::memory::{Memory, Parameter, Signature};
@@ -33,20 +32,20 @@ use crate::remote;
 use crate::{Device, Error, Executable, environment};
 use copies::OnDevice;
 
-/// How many launches are noted down at most before they are handed over.
+/// The number of recorded launches at which they are submitted.
 const LAUNCHES_MAX: usize = 64;
 
-/// What an adapter may have: f16, integers of 64 bits, f64.
+/// Optional features of adapters: f16, integers of 64 bits, f64.
 const HALF: api::Features = api::Features::SHADER_F16;
 const WIDE_INT: api::Features = api::Features::SHADER_INT64;
 const WIDE_FLOAT: api::Features = api::Features::SHADER_F64;
 
-/// Bytes that an element of local memory is counted with at least, an f16 as well.
+/// The minimal size of an element of local memory, also of an f16.
 const WORD_BYTES: u64 = 4;
 
-/// The driver that ends the loops of a thread, wherever they are, after so many steps in all,
-/// without a word. A loop counts one step more than it has, each time that it is entered.
-const ENDS_LOOPS: (&str, u64) = ("llvmpipe", 65_535);
+/// A driver that silently ends the loops of a thread after this many iterations in total. Each
+/// entry of a loop counts as one iteration more than it has.
+const LOOP_LIMIT: (&str, u64) = ("llvmpipe", 65_535);
 
 /// The device.
 pub(crate) struct Wgpu {
@@ -54,47 +53,48 @@ pub(crate) struct Wgpu {
     opened: Arc<Opened>,
     description: String,
     groups: GroupLimits,
-    /// How many steps the loops of a thread take in all, where there is a limit.
-    steps_max: u64,
+    /// The maximal number of iterations of all loops of a thread.
+    iterations_max: u64,
 }
 
-/// What kernels and copies hold on to.
+/// The open device, shared by kernels and buffers.
 struct Opened {
     device: api::Device,
     queue: api::Queue,
     limits: api::Limits,
-    /// What the device complained of since it was last asked.
-    said: Arc<Mutex<Vec<String>>>,
+    /// The errors of the device since the last check.
+    errors: Arc<Mutex<Vec<String>>>,
     work: Mutex<Work>,
 }
 
-/// What changes. Who has it locked has the device for itself, so that complaints are its own.
+/// The mutable state. While it is locked the device is used exclusively, so that errors can be
+/// attributed to the call.
 #[derive(Default)]
 struct Work {
-    /// Launches that are noted down, and how many.
+    /// The recorded launches, and their number.
     encoder: Option<api::CommandEncoder>,
     count: usize,
-    /// The number of what is noted down, from 1 on.
+    /// The number of the current submission, from 1.
     number: u64,
     buffers: Vec<Slot>,
-    /// By what is written of the arrays of a kernel.
+    /// Layouts, by whether each array of a kernel is written.
     layouts: FxHashMap<Vec<bool>, (api::BindGroupLayout, api::PipelineLayout)>,
-    /// Where bytes are read by the host.
-    landing: Option<api::Buffer>,
+    /// The staging buffer from which the host reads.
+    staging: Option<api::Buffer>,
 }
 
 /// A buffer in the list of buffers, or a part of one.
 #[derive(Clone, Default)]
 struct Slot {
     buffer: Option<api::Buffer>,
-    /// Where in the buffer it begins, in bytes.
+    /// The offset in the buffer in bytes.
     offset: u64,
-    /// The number of the work that used the buffer last.
-    used: Arc<AtomicU64>,
+    /// The number of the last submission that uses the buffer.
+    last_use: Arc<AtomicU64>,
 }
 
-/// The answer of a call that only on the web has to be waited for.
-fn ready<T>(future: impl Future<Output = T>) -> T {
+/// Polls a future of `wgpu` to completion; except on the web it is ready at once.
+fn block_on<T>(future: impl Future<Output = T>) -> T {
     let mut future = pin!(future);
     loop {
         match future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
@@ -105,12 +105,12 @@ fn ready<T>(future: impl Future<Output = T>) -> T {
 }
 
 impl Wgpu {
-    /// Finds an adapter and opens it, with f16 and types of 64 bits if it has them.
+    /// Opens an adapter with f16 and types of 64 bits, as far as it has them.
     pub(crate) fn open() -> Result<Wgpu, Error> {
         Wgpu::open_with("wgpu", HALF.union(WIDE_INT).union(WIDE_FLOAT))
     }
 
-    /// Finds an adapter and opens it without extensions.
+    /// Opens an adapter without extensions.
     pub(crate) fn open_core() -> Result<Wgpu, Error> {
         Wgpu::open_with("wgpu-core", api::Features::empty())
     }
@@ -122,8 +122,8 @@ impl Wgpu {
         options.backends = backends;
         options.flags = api::InstanceFlags::empty();
         let instance = api::Instance::new(options);
-        let adapters = ready(instance.enumerate_adapters(backends));
-        let chosen = environment::chosen("GRADIFF_WGPU_DEVICE", adapters.len());
+        let adapters = block_on(instance.enumerate_adapters(backends));
+        let chosen = environment::selected_device("GRADIFF_WGPU_DEVICE", adapters.len());
         let is_gpu =
             |adapter: &api::Adapter| adapter.get_info().device_type != api::DeviceType::Cpu;
         let number = chosen
@@ -131,16 +131,16 @@ impl Wgpu {
             .unwrap_or_else(|| adapters.iter().position(is_gpu).unwrap_or(0));
         let adapter = adapters.get(number).ok_or_else(|| {
             unavailable(
-                "no adapter was found; install a driver for Vulkan and its loader (on Debian \
-                 libvulkan1 and mesa-vulkan-drivers, which has one that needs no GPU)"
+                "no adapter was found; install a Vulkan driver and the loader (on Debian \
+                 libvulkan1 and mesa-vulkan-drivers, which has a driver that needs no GPU)"
                     .into(),
             )
         })?;
         let opened = Opened::new(adapter, features).map_err(unavailable)?;
-        Ok(Wgpu::of(name, opened, &adapter.get_info()))
+        Ok(Wgpu::new(name, opened, &adapter.get_info()))
     }
 
-    fn of(name: &'static str, opened: Opened, info: &api::AdapterInfo) -> Wgpu {
+    fn new(name: &'static str, opened: Opened, info: &api::AdapterInfo) -> Wgpu {
         let limits = &opened.limits;
         let description = format!(
             "{} ({}, {:?}), driver {} {}, {} arrays a kernel, f16 {}, {}",
@@ -167,29 +167,29 @@ impl Wgpu {
             groups_max: [limits.max_compute_workgroups_per_dimension.into(); 3],
             local_bytes: limits.max_compute_workgroup_storage_size.into(),
         };
-        let (driver, most) = ENDS_LOOPS;
-        let steps_max = if info.driver == driver { most } else { u64::MAX };
-        Wgpu { name, opened: Arc::new(opened), description, groups, steps_max }
+        let (driver, limit) = LOOP_LIMIT;
+        let iterations_max = if info.driver == driver { limit } else { u64::MAX };
+        Wgpu { name, opened: Arc::new(opened), description, groups, iterations_max }
     }
 
-    /// Whether the device takes the arrays of a kernel.
+    /// Checks the number and the sizes of the arrays of a kernel.
     fn check_arrays(&self, signature: &Signature) -> Result<(), Error> {
-        let refuse = |what: String| {
-            Err(Error::Launch { device: self.name, kernel: signature.name.clone(), what })
+        let refuse = |problem: String| {
+            Err(Error::Launch { device: self.name, kernel: signature.name.clone(), problem })
         };
         let limits = &self.opened.limits;
-        let most = limits.max_storage_buffers_per_shader_stage as usize;
-        if most < signature.parameters.len() {
+        let max = limits.max_storage_buffers_per_shader_stage as usize;
+        if max < signature.parameters.len() {
             let count = signature.parameters.len();
-            return refuse(format!("takes {most} arrays at most, not {count}"));
+            return refuse(format!("takes {max} arrays at most, not {count}"));
         }
         let size = |parameter: &Parameter| {
             (parameter.size_elements.max(0) as u64)
                 .saturating_mul(self.opened.stored_bytes(parameter.dtype) as u64)
         };
-        let most = limits.max_storage_buffer_binding_size.min(limits.max_buffer_size);
-        if let Some(size) = signature.parameters.iter().map(size).find(|size| most < *size) {
-            return refuse(format!("takes arrays of {most} bytes at most, not {size}"));
+        let max = limits.max_storage_buffer_binding_size.min(limits.max_buffer_size);
+        if let Some(size) = signature.parameters.iter().map(size).find(|size| max < *size) {
+            return refuse(format!("takes arrays of {max} bytes at most, not {size}"));
         }
         Ok(())
     }
@@ -198,39 +198,40 @@ impl Wgpu {
 impl Opened {
     fn new(adapter: &api::Adapter, features: api::Features) -> Result<Opened, String> {
         let limits = adapter.limits();
-        let (device, queue) = ready(adapter.request_device(&api::DeviceDescriptor {
+        let (device, queue) = block_on(adapter.request_device(&api::DeviceDescriptor {
             required_features: adapter.features() & features,
             required_limits: limits.clone(),
             memory_hints: api::MemoryHints::MemoryUsage,
             ..Default::default()
         }))
         .map_err(|error| error.to_string())?;
-        let said: Arc<Mutex<Vec<String>>> = Arc::default();
-        let (complaints, loss) = (said.clone(), said.clone());
+        let errors: Arc<Mutex<Vec<String>>> = Arc::default();
+        let (uncaptured, loss) = (errors.clone(), errors.clone());
         device.on_uncaptured_error(Arc::new(move |error: api::Error| {
-            note(&complaints, error.to_string());
+            note(&uncaptured, error.to_string());
         }));
         device.set_device_lost_callback(move |_, why| note(&loss, format!("it is lost: {why}")));
         let work = Mutex::new(Work { number: 1, ..Work::default() });
-        Ok(Opened { device, queue, limits, said, work })
+        Ok(Opened { device, queue, limits, errors, work })
     }
 
     fn has_f16(&self) -> bool {
         self.device.features().contains(HALF)
     }
 
-    /// Whether there is a type, or one that holds it; the core of WGSL has none of 64 bits.
+    /// Returns whether the device supports a type. Without f16, kernels are in core WGSL, which has
+    /// no types of 64 bits.
     fn has(&self, dtype: DType) -> bool {
         let needed = match dtype {
             DType::I64 | DType::U64 => HALF.union(WIDE_INT),
-            // Its bits are an integer.
+            // f64 also needs integers for its bits.
             DType::F64 => HALF.union(WIDE_INT).union(WIDE_FLOAT),
             _ => api::Features::empty(),
         };
         self.device.features().contains(needed)
     }
 
-    /// How many bytes an element takes on the device.
+    /// The size of an element on the device in bytes.
     fn stored_bytes(&self, dtype: DType) -> usize {
         let is_half = dtype == DType::F16 && self.has_f16();
         if is_half { 2 } else { dtype.size_bytes().max(4) }
@@ -240,17 +241,18 @@ impl Opened {
         self.work.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What a call gives, unless the device complains.
+    /// Makes a call and checks for errors of the device.
     fn checked<T>(&self, call: &'static str, work: impl FnOnce() -> T) -> Result<T, Error> {
         let answer = work();
-        let said = std::mem::take(&mut *self.said.lock().unwrap_or_else(PoisonError::into_inner));
-        match said.is_empty() {
+        let errors =
+            std::mem::take(&mut *self.errors.lock().unwrap_or_else(PoisonError::into_inner));
+        match errors.is_empty() {
             true => Ok(answer),
-            false => Err(Error::Driver { device: "wgpu", call, why: said.join("; ") }),
+            false => Err(Error::Driver { device: "wgpu", call, why: errors.join("; ") }),
         }
     }
 
-    /// A kernel made ready.
+    /// Compiles a kernel.
     fn pipeline(
         &self,
         work: &mut Work,
@@ -289,7 +291,7 @@ impl Opened {
         .map_err(refused)
     }
 
-    /// The arrays of kernels that write these of them.
+    /// Creates the layouts for kernels with these arrays; `written` says which ones are written.
     fn layout(&self, written: &[bool]) -> (api::BindGroupLayout, api::PipelineLayout) {
         let entry = |(binding, is_written): (u32, &bool)| api::BindGroupLayoutEntry {
             binding,
@@ -312,7 +314,7 @@ impl Opened {
         (group, pipeline)
     }
 
-    /// Hands over what is noted down.
+    /// Submits the recorded launches.
     fn submit(&self, work: &mut Work) -> Result<(), Error> {
         work.number += 1;
         work.count = 0;
@@ -322,7 +324,7 @@ impl Opened {
         })
     }
 
-    /// Where the next command is noted down.
+    /// The encoder for the next command.
     fn encoder<'a>(&self, work: &'a mut Work) -> &'a mut api::CommandEncoder {
         let start = || self.device.create_command_encoder(&Default::default());
         work.encoder.get_or_insert_with(start)
@@ -342,7 +344,8 @@ impl Opened {
     fn buffer(&self, size_bytes: usize, usage: BufferUsages) -> Result<api::Buffer, Error> {
         let size = size_bytes as u64;
         if self.limits.max_buffer_size < size {
-            let why = format!("{size} bytes are more than it takes");
+            let max = self.limits.max_buffer_size;
+            let why = format!("{size} bytes are more than the maximum of {max}");
             return Err(Error::Driver { device: "wgpu", call: "create_buffer", why });
         }
         self.checked("create_buffer", || {
@@ -356,9 +359,9 @@ impl Opened {
     }
 }
 
-/// The steps of all loops of a thread, with one more for each time that a loop is entered.
-fn loop_steps(kernel: &Linear) -> u64 {
-    let (mut all, mut open) = (0u64, vec![1u64]);
+/// The number of iterations of all loops of a thread, plus one for each entry of a loop.
+fn loop_iterations(kernel: &Linear) -> u64 {
+    let (mut total, mut open) = (0u64, vec![1u64]);
     for uop in &kernel.uops {
         let entered = open.last().copied().unwrap_or(1);
         match (uop.op, &uop.arg) {
@@ -368,17 +371,18 @@ fn loop_steps(kernel: &Linear) -> u64 {
                     Arg::Const(end) => end.to_int().and_then(|end| u64::try_from(end).ok()),
                     _ => None,
                 };
-                let steps = if is_launched { 1 } else { end.unwrap_or(1) };
+                let iterations = if is_launched { 1 } else { end.unwrap_or(1) };
                 if !is_launched {
-                    all = all.saturating_add(entered.saturating_mul(steps.saturating_add(1)));
+                    total =
+                        total.saturating_add(entered.saturating_mul(iterations.saturating_add(1)));
                 }
-                open.push(entered.saturating_mul(steps));
+                open.push(entered.saturating_mul(iterations));
             }
             (Op::EndRange, _) => drop(open.pop()),
             _ => {}
         }
     }
-    all
+    total
 }
 
 fn note(list: &Mutex<Vec<String>>, text: String) {
@@ -402,42 +406,43 @@ impl Device for Wgpu {
     }
 
     fn compile(&self, kernels: &[&BoundedLinear]) -> Result<Vec<Arc<dyn Executable>>, Error> {
-        let kernels = plain(kernels)?;
+        let kernels = bounded_linears(kernels)?;
         for kernel in &kernels {
-            if let Some(what) = self.lacks(kernel) {
+            if let Some(problem) = self.lacks(kernel) {
                 let kernel = kernel.name.clone();
-                return Err(Error::Launch { device: self.name, kernel, what });
+                return Err(Error::Launch { device: self.name, kernel, problem });
             }
         }
         let language = if self.opened.has_f16() { "wgsl" } else { "wgsl-core" };
         let texts = Texts::new(self.name, language, &kernels)?;
         let mut pipelines: Vec<Option<api::ComputePipeline>> = vec![None; texts.named.len()];
-        let mut made: Vec<Arc<dyn Executable>> = Vec::with_capacity(kernels.len());
+        let mut executables: Vec<Arc<dyn Executable>> = Vec::with_capacity(kernels.len());
         for (kernel, number) in kernels.iter().zip(&texts.number_of) {
             let signature = Signature::of(kernel)?;
             let launch = Launch::new(self.name, &self.groups, WORD_BYTES, kernel)?;
             let pipeline = match &mut pipelines[*number] {
                 Some(pipeline) => pipeline.clone(),
-                none => {
+                missing => {
                     let (text, name) = texts.file(std::slice::from_ref(&texts.named[*number]));
                     self.check_arrays(&signature)?;
                     let work = &mut *self.opened.lock();
                     let pipeline = self.opened.pipeline(work, &signature, (&name, text))?;
-                    none.insert(pipeline).clone()
+                    missing.insert(pipeline).clone()
                 }
             };
-            made.push(Arc::new(Kernel {
+            executables.push(Arc::new(Kernel {
                 signature,
                 launch,
                 pipeline,
                 opened: self.opened.clone(),
             }));
         }
-        Ok(made)
+        Ok(executables)
     }
 
-    /// How exact functions are WGSL leaves open, and drivers take that: log2 of the smallest
-    /// numbers is off by 22 on Mesa 22.3. Kernels for the target `wgpu` have them written out.
+    /// WGSL does not specify the accuracy of functions, and drivers make use of that: log2 of the
+    /// smallest numbers has an error of 22 on Mesa 22.3. In kernels for the target `wgpu` they are
+    /// lowered.
     fn lacks(&self, kernel: &Linear) -> Option<String> {
         let is_type = |dtype| self.opened.has(dtype);
         let is_function = |op| matches!(op, Op::Exp2 | Op::Log2 | Op::Sin | Op::Pow);
@@ -447,8 +452,8 @@ impl Device for Wgpu {
                 Some(format!("has no exact {} of {}", uop.op, uop.dtype))
             }
             Some(uop) => Some(format!("has no {}", uop.dtype)),
-            None if self.steps_max < loop_steps(kernel) => {
-                Some(format!("ends loops after {} steps in all", self.steps_max))
+            None if self.iterations_max < loop_iterations(kernel) => {
+                Some(format!("ends loops after {} iterations in total", self.iterations_max))
             }
             None => None,
         }
@@ -458,8 +463,8 @@ impl Device for Wgpu {
         self.description.clone()
     }
 
-    /// A pipeline of llvmpipe takes 130 KiB if the kernel is small, and 300 as hunts go.
-    fn kernels_kept(&self) -> usize {
+    /// A pipeline of llvmpipe takes 130 KiB for a small kernel, and 300 KiB on average in hunts.
+    fn kernel_cache_capacity(&self) -> usize {
         256
     }
 
@@ -476,31 +481,30 @@ impl Device for Wgpu {
 
 impl Executable for Kernel {
     fn run(&self, memories: &[&Memory]) -> Result<(), Error> {
-        let place = OnDevice(&self.opened);
-        remote::run_on(&place, &self.signature, memories, |handles| {
+        remote::run_on(&OnDevice(&self.opened), &self.signature, memories, |handles| {
             if self.launch.is_empty() {
                 return Ok(());
             }
             let opened = &*self.opened;
             let work = &mut *opened.lock();
-            opened.checked("dispatch_workgroups", || self.note_down(work, handles))?;
+            opened.checked("dispatch_workgroups", || self.record(work, handles))?;
             if LAUNCHES_MAX <= work.count { opened.submit(work) } else { Ok(()) }
         })
     }
 }
 
 impl Kernel {
-    /// Notes down a launch over the buffers of these numbers.
-    fn note_down(&self, work: &mut Work, handles: &[usize]) {
+    /// Records a launch with the buffers of these handles.
+    fn record(&self, work: &mut Work, handles: &[usize]) {
         let arrays = handles.iter().zip(&self.signature.parameters);
         for handle in handles {
-            work.buffers[*handle].used.store(work.number, Ordering::Relaxed);
+            work.buffers[*handle].last_use.store(work.number, Ordering::Relaxed);
         }
         let entry = |(binding, (handle, parameter)): (u32, (&usize, &Parameter))| {
             let size =
                 parameter.size_elements as u64 * self.opened.stored_bytes(parameter.dtype) as u64;
             let Slot { buffer, offset, .. } = &work.buffers[*handle];
-            let (buffer, offset) = (buffer.as_ref().expect("it is in use"), *offset);
+            let (buffer, offset) = (buffer.as_ref().expect("the buffer is in use"), *offset);
             let size = std::num::NonZeroU64::new(size.next_multiple_of(4).max(4));
             let resource = api::BufferBinding { buffer, offset, size };
             api::BindGroupEntry { binding, resource: api::BindingResource::Buffer(resource) }

@@ -1,7 +1,7 @@
-//! The kernel cache: what was lowered and compiled before is found by what the kernel says.
+//! The kernel cache: lowered and compiled kernels by kernel tree.
 //!
-//! Buffers are slots in a kernel, so kernels that differ in their data alone are one entry. The
-//! key holds all that lowering and compiling depend on: the tree, the device, the options.
+//! Trees refer to buffers by slot, so kernels that differ only in their data share an entry. The
+//! key holds everything that lowering and compiling depend on: the tree, the device, the options.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,7 +11,7 @@ use gradiff_kernel::Opt;
 use gradiff_runtime::Executable;
 use rustc_hash::FxHashMap;
 
-/// What a kernel is found by.
+/// The key of a kernel.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Key {
     ast: UOp,
@@ -19,24 +19,24 @@ pub(crate) struct Key {
 }
 
 impl Key {
-    /// The key of a kernel; `settings` says the device and the options.
+    /// Creates the key of a kernel; `settings` describes the device and the options.
     pub(crate) fn new(ast: &UOp, settings: &Arc<str>) -> Key {
         Key { ast: ast.clone(), settings: settings.clone() }
     }
 }
 
-/// A kernel as far as it was made.
+/// A lowered kernel, and its executable once it is compiled.
 #[derive(Clone)]
-pub(crate) struct Made {
+pub(crate) struct CachedKernel {
     pub(crate) linear: Arc<BoundedLinear>,
     pub(crate) executable: Option<Arc<dyn Executable>>,
-    /// Whether its rewriting led back to where it came from, or had to be stopped.
+    /// Whether rewriting it reached an earlier state again, or ran out of fuel.
     pub(crate) is_endless: bool,
     /// The opts that a search found.
     pub(crate) opts: Option<Arc<[Opt]>>,
 }
 
-/// Kernels by key, bounded: the oldest one goes first.
+/// Kernels by key, in a bounded cache that evicts the oldest first.
 pub(crate) struct Cache {
     capacity: usize,
     entries: Mutex<Entries>,
@@ -44,35 +44,36 @@ pub(crate) struct Cache {
 
 #[derive(Default)]
 struct Entries {
-    made: FxHashMap<Key, Made>,
-    ages: VecDeque<Key>,
+    kernels: FxHashMap<Key, CachedKernel>,
+    /// Keys in the order of insertion, oldest first.
+    order: VecDeque<Key>,
 }
 
 impl Cache {
-    /// Room for so many kernels.
+    /// Creates a cache for at most `capacity` kernels.
     pub(crate) fn new(capacity: usize) -> Cache {
         Cache { capacity, entries: Mutex::default() }
     }
 
-    pub(crate) fn get(&self, key: &Key) -> Option<Made> {
-        self.lock().made.get(key).cloned()
+    pub(crate) fn get(&self, key: &Key) -> Option<CachedKernel> {
+        self.lock().kernels.get(key).cloned()
     }
 
-    pub(crate) fn insert(&self, key: Key, made: Made) {
+    pub(crate) fn insert(&self, key: Key, kernel: CachedKernel) {
         let mut entries = self.lock();
-        if entries.made.insert(key.clone(), made).is_none() {
-            entries.ages.push_back(key);
+        if entries.kernels.insert(key.clone(), kernel).is_none() {
+            entries.order.push_back(key);
         }
-        if self.capacity < entries.ages.len()
-            && let Some(oldest) = entries.ages.pop_front()
+        if self.capacity < entries.order.len()
+            && let Some(oldest) = entries.order.pop_front()
         {
-            entries.made.remove(&oldest);
+            entries.kernels.remove(&oldest);
         }
-        assert_eq!(entries.made.len(), entries.ages.len(), "each kernel has one age");
+        assert_eq!(entries.kernels.len(), entries.order.len(), "each kernel is in the order once");
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.lock().made.len()
+        self.lock().kernels.len()
     }
 
     fn lock(&self) -> MutexGuard<'_, Entries> {
@@ -87,15 +88,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_oldest_kernel_goes_first() {
+    fn oldest_kernel_is_evicted_first() {
         let cache = Cache::new(2);
         let settings: Arc<str> = Arc::from("interp");
         let keys = [1, 2, 3].map(|value| Key::new(&UOp::int(DType::I32, value), &settings));
         for key in &keys {
             let linear = Linear { name: "E".into(), uops: Vec::new() };
             let linear = Arc::new(BoundedLinear::check(linear).unwrap());
-            let made = Made { linear, executable: None, is_endless: false, opts: None };
-            cache.insert(key.clone(), made);
+            let kernel = CachedKernel { linear, executable: None, is_endless: false, opts: None };
+            cache.insert(key.clone(), kernel);
         }
         assert_eq!(keys.map(|key| cache.get(&key).is_some()), [false, true, true]);
         assert_eq!(cache.len(), 2);

@@ -1,4 +1,4 @@
-//! What people expect of a tensor library, said in the ops of the other files.
+//! Functions that are composed of the ops of the other files: matmul, mean, softmax and the like.
 
 use gradiff_graph::DType;
 
@@ -6,14 +6,14 @@ use crate::error::invalid;
 use crate::{Element, Engine, Error, Scalar, Tensor};
 
 impl Tensor {
-    /// A tensor of one element and no axes.
+    /// Creates a tensor of one element and no axes.
     /// # Errors
-    /// If the dtype cannot say the value.
+    /// If the dtype cannot represent the value.
     pub fn scalar(dtype: DType, value: impl Into<Scalar>) -> Result<Tensor, Error> {
         Tensor::full(dtype, &[], value)
     }
 
-    /// Zeros.
+    /// Creates a tensor of zeros; false for bool.
     /// # Errors
     /// If a size is negative or too large.
     pub fn zeros(dtype: DType, shape: &[i64]) -> Result<Tensor, Error> {
@@ -23,7 +23,7 @@ impl Tensor {
         }
     }
 
-    /// Ones; true for bool.
+    /// Creates a tensor of ones; true for bool.
     /// # Errors
     /// If a size is negative or too large.
     pub fn ones(dtype: DType, shape: &[i64]) -> Result<Tensor, Error> {
@@ -33,22 +33,22 @@ impl Tensor {
         }
     }
 
-    /// The last two axes exchanged.
+    /// Exchanges the last two axes.
     /// # Errors
-    /// If there are less than two axes.
+    /// If there are fewer than two axes.
     pub fn transpose(&self) -> Result<Tensor, Error> {
         let rank = self.rank();
         if rank < 2 {
-            return invalid(format!("transpose {:?}: it takes two axes or more", self.shape()));
+            return invalid(format!("transpose {:?}: it needs at least two axes", self.shape()));
         }
         let mut axes: Vec<usize> = (0..rank).collect();
         axes.swap(rank - 2, rank - 1);
         self.permute(&axes)
     }
 
-    /// The axis removed; its size is 1.
+    /// Removes an axis of size 1.
     /// # Errors
-    /// If the axis is not there or has another size.
+    /// If the axis does not exist or has another size.
     pub fn squeeze(&self, axis: usize) -> Result<Tensor, Error> {
         if self.shape().get(axis) != Some(&1) {
             return invalid(format!(
@@ -61,13 +61,13 @@ impl Tensor {
         self.reshape(&shape)
     }
 
-    /// A new axis of size 1 before axis `axis`.
+    /// Inserts an axis of size 1 before axis `axis`.
     /// # Errors
     /// If `axis` is above the rank.
     pub fn unsqueeze(&self, axis: usize) -> Result<Tensor, Error> {
         if self.rank() < axis {
             return invalid(format!(
-                "unsqueeze axis {axis} of {:?}: at most {}",
+                "unsqueeze axis {axis} of {:?}: the axis may be at most {}",
                 self.shape(),
                 self.rank()
             ));
@@ -77,8 +77,8 @@ impl Tensor {
         self.reshape(&shape)
     }
 
-    /// The matrix product over the last axis of `self` [.., m, k] and the one before the last of
-    /// `other` [.., k, n]: [.., m, n]. Axes before those are broadcast.
+    /// Matrix product of `self` [.., m, k] and `other` [.., k, n]: [.., m, n]. Axes before the last
+    /// two are broadcast.
     /// # Errors
     /// If a rank is below 2, or k differs.
     pub fn matmul(&self, other: &Tensor) -> Result<Tensor, Error> {
@@ -95,13 +95,13 @@ impl Tensor {
         products.sum(&[last])?.squeeze(last)
     }
 
-    /// The sum along `axes` over the count of elements. Floats.
+    /// Mean along `axes`. Floats.
     /// # Errors
-    /// If the dtype is no float, or an axis is not there or appears twice.
+    /// If the dtype is not a float, or an axis does not exist or appears twice.
     pub fn mean(&self, axes: &[usize]) -> Result<Tensor, Error> {
         if !self.dtype().is_float() {
             return invalid(format!(
-                "mean of {}: it takes floats; use cast before it",
+                "mean of {}: it takes floats; cast the tensor first",
                 self.dtype()
             ));
         }
@@ -110,25 +110,24 @@ impl Tensor {
         sum.div(count)
     }
 
-    /// `e^x`, within 1.2 units in the last place on every device; f16 and bf16 are computed in f32.
-    /// Floats.
+    /// `e^x`, within 1.2 ulp on every device; f16 and bf16 are computed in f32. Floats.
     /// # Errors
-    /// If the dtype is no float.
+    /// If the dtype is not a float.
     pub fn exp(&self) -> Result<Tensor, Error> {
-        self.through_f32("exp", |x| {
-            // The kernels that the power becomes take the float nearest to e for e itself.
+        self.compute_in_f32("exp", |x| {
+            // As the base of a power, the float nearest to e stands for e itself.
             Tensor::full(x.dtype(), &[], std::f64::consts::E)?.pow(x)
         })
     }
 
-    /// The natural logarithm. Floats.
+    /// Natural logarithm. Floats.
     /// # Errors
-    /// If the dtype is no float.
+    /// If the dtype is not a float.
     pub fn log(&self) -> Result<Tensor, Error> {
         self.log2()?.mul(std::f64::consts::LN_2)
     }
 
-    /// x where it is above 0, else 0. Integers and floats.
+    /// `max(x, 0)`. Integers and floats.
     /// # Errors
     /// If the dtype is bool.
     pub fn relu(&self) -> Result<Tensor, Error> {
@@ -137,16 +136,16 @@ impl Tensor {
 
     /// `1 / (1 + e^-x)`; f16 and bf16 are computed in f32. Floats.
     /// # Errors
-    /// If the dtype is no float.
+    /// If the dtype is not a float.
     pub fn sigmoid(&self) -> Result<Tensor, Error> {
-        self.through_f32("sigmoid", |x| x.neg()?.exp()?.add(1)?.recip())
+        self.compute_in_f32("sigmoid", |x| x.neg()?.exp()?.add(1)?.recip())
     }
 
-    /// e^x over its sum along `axis`. Floats. The sum is divided by once for each row. What is far
-    /// below the largest element of its row becomes 0, and its logarithm -inf:
+    /// `e^x` divided by its sum along `axis`, with one division per row. Floats. Elements far below
+    /// the largest of their row become 0, with the logarithm -inf;
     /// [`log_softmax`](Tensor::log_softmax) is finite there.
     /// # Errors
-    /// If the dtype is no float, or the axis is not there.
+    /// If the dtype is not a float, or the axis does not exist.
     pub fn softmax(&self, axis: usize) -> Result<Tensor, Error> {
         let weights = self.sub(&self.max_reduce(&[axis])?)?.exp()?;
         weights.mul(&weights.sum(&[axis])?.recip()?)
@@ -156,7 +155,7 @@ impl Tensor {
     /// the largest element m along `axis`; finite wherever `x - m` is. f16 and bf16 are computed in
     /// f32. Floats.
     /// # Errors
-    /// If the dtype is no float, or the axis is not there.
+    /// If the dtype is not a float, or the axis does not exist.
     ///
     /// ```
     /// # use gradiff_tensor::{Engine, Tensor};
@@ -167,14 +166,15 @@ impl Tensor {
     /// # Ok::<(), gradiff_tensor::Error>(())
     /// ```
     pub fn log_softmax(&self, axis: usize) -> Result<Tensor, Error> {
-        self.through_f32("log_softmax", |x| {
-            let below = x.sub(&x.max_reduce(&[axis])?)?;
-            below.sub(&below.exp()?.sum(&[axis])?.log()?)
+        self.compute_in_f32("log_softmax", |x| {
+            let shifted = x.sub(&x.max_reduce(&[axis])?)?;
+            shifted.sub(&shifted.exp()?.sum(&[axis])?.log()?)
         })
     }
 
-    /// A function of f32 and f64; f16 and bf16 go through f32, and the result is rounded once.
-    fn through_f32(
+    /// Applies a function of floats. f16 and bf16 are computed in f32, and the result is rounded
+    /// once.
+    fn compute_in_f32(
         &self,
         name: &str,
         function: impl Fn(&Tensor) -> Result<Tensor, Error>,
@@ -182,16 +182,19 @@ impl Tensor {
         match self.dtype() {
             DType::F16 | DType::BF16 => function(&self.cast(DType::F32)?)?.cast(self.dtype()),
             dtype if dtype.is_float() => function(self),
-            dtype => invalid(format!("{name} of {dtype}: it takes floats; use cast before it")),
+            dtype => invalid(format!("{name} of {dtype}: it takes floats; cast the tensor first")),
         }
     }
 
-    /// The one element of a tensor of one.
+    /// Reads the element of a tensor that has exactly one.
     /// # Errors
-    /// If there are more or none, T is not the dtype, or it cannot be computed.
+    /// If the tensor has more elements or none, T is not the dtype, or it cannot be computed.
     pub fn item<T: Element>(&self, engine: &Engine) -> Result<T, Error> {
         if self.size_elements() != 1 {
-            return invalid(format!("item of shape {:?}: it takes one element", self.shape()));
+            return invalid(format!(
+                "item of shape {:?}: the tensor must have exactly one element",
+                self.shape()
+            ));
         }
         Ok(self.to_vec(engine)?[0])
     }

@@ -1,5 +1,5 @@
-//! What `DEBUG` prints to stderr: 1 the device and searches, 2 a line for each kernel run, 3 its
-//! parameters, 4 its source in C, 5 its tree and its linear uops.
+//! Debug output to stderr by the level in `DEBUG`: 1 the device and searches, 2 a line for each
+//! kernel run, 3 its parameters, 4 its source in C, 5 its tree and its linear uops.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::Error;
 use crate::engine::PlannedKernel;
 use crate::error::invalid;
 
-/// The level of the environment variable `DEBUG`; 0 if there is none.
+/// Returns the level in the environment variable `DEBUG`; 0 if it is not set.
 pub(crate) fn level() -> Result<u8, Error> {
     match std::env::var("DEBUG") {
         Err(_) => Ok(0),
@@ -20,11 +20,11 @@ pub(crate) fn level() -> Result<u8, Error> {
 fn parse(text: &str) -> Result<u8, Error> {
     match text.parse() {
         Ok(level) if level <= 5 => Ok(level),
-        _ => invalid(format!("DEBUG={text}: it is a level from 0 to 5")),
+        _ => invalid(format!("DEBUG={text}: it must be a level from 0 to 5")),
     }
 }
 
-/// Says what was compiled, at levels 3 to 5.
+/// Prints a kernel that is compiled, at levels 3 to 5.
 pub(crate) fn print_source(level: u8, kernel: &PlannedKernel) -> Result<(), Error> {
     let name = &kernel.linear.name;
     if 3 <= level {
@@ -45,10 +45,10 @@ pub(crate) fn print_source(level: u8, kernel: &PlannedKernel) -> Result<(), Erro
     Ok(())
 }
 
-/// The level from which on kernels are timed.
+/// The lowest level at which kernels are timed.
 pub(crate) const TIMED: u8 = 2;
 
-/// Says that a kernel ran, and how long by the device's clock.
+/// Prints a kernel run and its time by the device's clock.
 pub(crate) fn print_run(device: &str, number: usize, kernel: &PlannedKernel, time: Duration) {
     let size_bytes: u64 = kernel
         .buffers
@@ -64,7 +64,7 @@ pub(crate) fn print_run(device: &str, number: usize, kernel: &PlannedKernel, tim
     );
 }
 
-/// A line for each node: its number, itself, the numbers of its sources.
+/// Prints a kernel tree, a line per node: its number, the node, the numbers of its sources.
 fn tree(ast: &UOp) -> String {
     let order = ast.toposort();
     let number = |node: &UOp| order.iter().position(|other| other == node).unwrap_or(0);
@@ -81,7 +81,7 @@ mod tests {
     use super::parse;
 
     #[test]
-    fn debug_takes_levels_and_nothing_else() {
+    fn debug_level_is_0_to_5() {
         assert_eq!(parse("4").ok(), Some(4));
         for text in ["6", "-1", "yes", ""] {
             let error = parse(text).map(|level| level.to_string()).unwrap_err().to_string();

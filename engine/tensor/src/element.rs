@@ -1,14 +1,14 @@
-//! The Rust types that elements are read and written as.
+//! The Rust types of elements.
 
 use gradiff_graph::DType;
 use half::{bf16, f16};
 
-/// A Rust type that is one of the engine's dtypes.
+/// A Rust type that corresponds to a dtype of the engine.
 pub trait Element: Copy + Send + Sync + 'static {
     /// The dtype.
     const DTYPE: DType;
 
-    /// The element in these bytes (little endian, as many as the dtype has).
+    /// Decodes an element from its bytes: little endian, as many as the dtype has.
     fn from_bytes(bytes: &[u8]) -> Self;
 
     /// Appends the element's bytes, little endian.

@@ -1,13 +1,13 @@
-//! Elementwise ops: broadcast by NumPy's rules, promoted by `promotion`.
+//! Elementwise ops: broadcast by NumPy's rules, with dtypes promoted by `promotion`.
 
 use gradiff_graph::{Arg, Constant, DType, Op, UOp};
 
 use crate::error::invalid;
 use crate::promotion::promote;
-use crate::tensor::{broadcast, check_shape, filled, made};
+use crate::tensor::{broadcast, check_shape, constant_node, with_shape};
 use crate::{Error, Operand, Tensor};
 
-/// Which dtypes an op takes.
+/// The dtypes that an op takes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Takes {
     All,
@@ -20,7 +20,7 @@ enum Takes {
 
 impl Takes {
     fn check(self, name: &str, dtype: DType) -> Result<(), Error> {
-        let (is_allowed, words) = match self {
+        let (is_allowed, allowed) = match self {
             Takes::All => (true, "all dtypes"),
             Takes::Numbers => (dtype != DType::Bool, "integers and floats"),
             Takes::Floats => (dtype.is_float(), "floats"),
@@ -31,7 +31,7 @@ impl Takes {
         if is_allowed {
             return Ok(());
         }
-        invalid(format!("{name} of {dtype}: it takes {words}; use cast before it"))
+        invalid(format!("{name} of {dtype}: it takes {allowed}; cast the tensor first"))
     }
 }
 
@@ -39,10 +39,10 @@ macro_rules! unary {
     ($($(#[$doc:meta])* $name:ident: $op:ident, $takes:ident;)*) => {impl Tensor {$(
         $(#[$doc])*
         /// # Errors
-        /// If the dtype is none that the op takes.
+        /// If the op does not take the dtype.
         pub fn $name(&self) -> Result<Tensor, Error> {
             Takes::$takes.check(stringify!($name), self.dtype())?;
-            Ok(Tensor::of(made(UOp::unary(Op::$op, self.dtype(), self.uop()))))
+            Ok(Tensor::from_valid(with_shape(UOp::unary(Op::$op, self.dtype(), self.uop()))))
         }
     )*}};
 }
@@ -52,11 +52,11 @@ unary! {
     neg: Neg, Numbers;
     /// `2^x`. Floats.
     exp2: Exp2, Floats;
-    /// The logarithm to base 2. Floats.
+    /// Logarithm to base 2. Floats.
     log2: Log2, Floats;
-    /// The sine of x in radians. Floats.
+    /// Sine of x in radians. Floats.
     sin: Sin, Floats;
-    /// The square root. Floats.
+    /// Square root. Floats.
     sqrt: Sqrt, Floats;
     /// `1 / x`. Floats.
     recip: Recip, Floats;
@@ -66,10 +66,10 @@ macro_rules! binary {
     ($($(#[$doc:meta])* $name:ident: $op:ident, $takes:ident;)*) => {impl Tensor {$(
         $(#[$doc])*
         /// # Errors
-        /// If shapes do not broadcast, or the promoted dtype is none that the op takes.
+        /// If shapes do not broadcast, or the op does not take the promoted dtype.
         pub fn $name(&self, other: impl Into<Operand>) -> Result<Tensor, Error> {
             let (x, y) = pair(stringify!($name), Takes::$takes, self, other.into())?;
-            Ok(Tensor::of(made(UOp::binary(Op::$op, x, y))))
+            Ok(Tensor::from_valid(with_shape(UOp::binary(Op::$op, x, y))))
         }
     )*}};
 }
@@ -81,19 +81,19 @@ binary! {
     sub: Sub, Numbers;
     /// `x * y`, wrapping. Integers and floats.
     mul: Mul, Numbers;
-    /// The quotient cut toward zero; undefined for y = 0. Integers.
+    /// Quotient truncated toward zero; undefined for y = 0. Integers.
     cdiv: CDiv, Integers;
-    /// The remainder of `cdiv`, with the sign of x; undefined for y = 0. Integers.
+    /// Remainder of `cdiv`, with the sign of x; undefined for y = 0. Integers.
     cmod: CMod, Integers;
-    /// The quotient rounded down; undefined for y = 0. Integers.
+    /// Quotient rounded down; undefined for y = 0. Integers.
     floordiv: FloorDiv, Integers;
-    /// The remainder of `floordiv`, with the sign of y; undefined for y = 0. Integers.
+    /// Remainder of `floordiv`, with the sign of y; undefined for y = 0. Integers.
     floormod: FloorMod, Integers;
-    /// The larger one; NaN if either is. All dtypes.
+    /// Maximum; NaN if either operand is NaN. All dtypes.
     max: Max, All;
-    /// The smaller one; NaN if either is. All dtypes.
+    /// Minimum; NaN if either operand is NaN. All dtypes.
     min: Min, All;
-    /// `x^y` as C's pow; where x is the constant nearest to e in f32 or f64, `e^y`. Floats.
+    /// `x^y` as C's pow; `e^y` if x is the constant nearest to e in f32 or f64. Floats.
     pow: Pow, Floats;
     /// `x < y` as bool. All dtypes.
     cmplt: CmpLt, All;
@@ -109,13 +109,13 @@ binary! {
     shl: Shl, Integers;
     /// `x / 2^y` rounded down; undefined unless 0 <= y < bits. Integers.
     shr: Shr, Integers;
-    /// 64 random bits: Threefry-2x32 of 20 rounds (Random123, JAX, tinygrad) of the counter under
-    /// the key `y`. Word 0 of counter, key and result are the low 32 bits. u64.
+    /// 64 random bits: Threefry-2x32 with 20 rounds (Random123, JAX, tinygrad) of the counter x
+    /// with the key y. Word 0 of counter, key and result is the low 32 bits. u64.
     threefry: Threefry, Words;
 }
 
 impl Tensor {
-    /// The complement: logical for bool, bitwise for integers.
+    /// Complement: logical for bool, bitwise for integers.
     /// # Errors
     /// If the dtype is a float.
     pub fn not(&self) -> Result<Tensor, Error> {
@@ -124,7 +124,11 @@ impl Tensor {
             DType::Bool => (Op::CmpNe, Constant::bool(true)),
             dtype => (Op::Xor, Constant::int(dtype, -1)),
         };
-        Ok(Tensor::of(made(UOp::binary(op, self.uop(), filled(ones, self.shape())))))
+        Ok(Tensor::from_valid(with_shape(UOp::binary(
+            op,
+            self.uop(),
+            constant_node(ones, self.shape()),
+        ))))
     }
 
     /// `x == y` as bool, false if either is NaN. All dtypes.
@@ -150,7 +154,7 @@ impl Tensor {
             scalar => (to_float(self)?, scalar),
         };
         let (x, y) = pair("div", Takes::Floats, &x, y)?;
-        Ok(Tensor::of(made(UOp::binary(Op::FDiv, x, y))))
+        Ok(Tensor::from_valid(with_shape(UOp::binary(Op::FDiv, x, y))))
     }
 
     /// `x` where `self` is true, else `y`. `self` is bool; x and y are promoted, all broadcast.
@@ -160,7 +164,7 @@ impl Tensor {
         Tensor::select(self, x, y)
     }
 
-    /// [`where_`](Tensor::where_) with a condition that may be a scalar.
+    /// [`where_`](Tensor::where_) whose condition may be a scalar.
     /// # Errors
     /// As `where_`.
     pub fn select(
@@ -173,15 +177,17 @@ impl Tensor {
             && tensor.dtype() != DType::Bool
         {
             let dtype = tensor.dtype();
-            return invalid(format!("where of a condition {dtype}: it takes bool; use cmpne x 0"));
+            return invalid(format!(
+                "where with a condition of {dtype}: the condition must be bool; use cmpne x 0"
+            ));
         }
         let values = [x.into(), y.into()];
         let dtype = common_dtype("where", &values)?;
         let [x, y] = values;
         let shape = common_shape("where", &[&condition, &x, &y])?;
-        let condition = node(condition, DType::Bool, &shape)?;
-        let (x, y) = (node(x, dtype, &shape)?, node(y, dtype, &shape)?);
-        Ok(Tensor::of(made(UOp::select(condition, x, y))))
+        let condition = operand_node(condition, DType::Bool, &shape)?;
+        let (x, y) = (operand_node(x, dtype, &shape)?, operand_node(y, dtype, &shape)?);
+        Ok(Tensor::from_valid(with_shape(UOp::select(condition, x, y))))
     }
 
     /// `self * factor + summand`, promoted and broadcast. The product may be rounded or not.
@@ -209,22 +215,23 @@ impl Tensor {
         let shape = common_shape("mulacc", &operands.each_ref())?;
         let mut sources = Vec::with_capacity(3);
         for operand in operands {
-            sources.push(node(operand, dtype, &shape)?);
+            sources.push(operand_node(operand, dtype, &shape)?);
         }
-        Ok(Tensor::of(made(UOp::new(Op::MulAcc, dtype, sources, Arg::None))))
+        Ok(Tensor::from_valid(with_shape(UOp::new(Op::MulAcc, dtype, sources, Arg::None))))
     }
 
-    /// The elements converted to `dtype`; undefined where a float is outside an integer's range.
+    /// Converts the elements to `dtype`. The result is undefined for a float outside of the range
+    /// of an integer dtype.
     /// # Errors
     /// If `dtype` is void.
     pub fn cast(&self, dtype: DType) -> Result<Tensor, Error> {
         if dtype == DType::Void {
             return invalid("cast to void: choose a dtype of data");
         }
-        Ok(Tensor::of(converted(self.uop(), dtype)))
+        Ok(Tensor::from_valid(cast_node(self.uop(), dtype)))
     }
 
-    /// The bits of the elements under another dtype of the same size.
+    /// Reinterprets the bits of the elements as another dtype of the same size.
     /// # Errors
     /// If the sizes differ or one of the dtypes is bool.
     pub fn bitcast(&self, dtype: DType) -> Result<Tensor, Error> {
@@ -232,48 +239,48 @@ impl Tensor {
         let has_bool = from == DType::Bool || dtype == DType::Bool;
         if has_bool || from.size_bytes() != dtype.size_bytes() {
             return invalid(format!(
-                "bitcast of {from} to {dtype}: both must have one size and neither may be bool"
+                "bitcast of {from} to {dtype}: both must have one size, and neither may be bool"
             ));
         }
         if from == dtype {
             return Ok(self.clone());
         }
-        Ok(Tensor::of(made(UOp::unary(Op::Bitcast, dtype, self.uop()))))
+        Ok(Tensor::from_valid(with_shape(UOp::unary(Op::Bitcast, dtype, self.uop()))))
     }
 }
 
-/// `self` and `other` with one dtype and one shape. `self` may be the scalar's side of neither.
+/// Promotes and broadcasts the operands of a binary op.
 fn pair(name: &str, takes: Takes, x: &Tensor, y: Operand) -> Result<(UOp, UOp), Error> {
     let operands = [Operand::from(x), y];
     let dtype = common_dtype(name, &operands)?;
     takes.check(name, dtype)?;
     let shape = common_shape(name, &operands.each_ref())?;
     let [x, y] = operands;
-    Ok((node(x, dtype, &shape)?, node(y, dtype, &shape)?))
+    Ok((operand_node(x, dtype, &shape)?, operand_node(y, dtype, &shape)?))
 }
 
-/// An operand as a node of this dtype and shape.
-fn node(operand: Operand, dtype: DType, shape: &[i64]) -> Result<UOp, Error> {
+/// Converts an operand to a node of this dtype and shape.
+fn operand_node(operand: Operand, dtype: DType, shape: &[i64]) -> Result<UOp, Error> {
     match operand {
-        Operand::Tensor(tensor) => Ok(broadcast(converted(tensor.uop(), dtype), shape)),
-        Operand::Scalar(scalar) => Ok(filled(scalar.element(dtype)?, shape)),
+        Operand::Tensor(tensor) => Ok(broadcast(cast_node(tensor.uop(), dtype), shape)),
+        Operand::Scalar(scalar) => Ok(constant_node(scalar.element(dtype)?, shape)),
     }
 }
 
-/// `node` converted; to bool: whether it is not zero.
-pub(crate) fn converted(node: UOp, dtype: DType) -> UOp {
+/// Casts a node to a dtype; to bool as `x != 0`.
+pub(crate) fn cast_node(node: UOp, dtype: DType) -> UOp {
     if node.dtype() == dtype {
         return node;
     }
     if dtype == DType::Bool {
         let shape = node.shape().expect("a node of tensor level has a shape");
-        let zero = filled(Constant::zero(node.dtype()), shape);
-        return made(UOp::binary(Op::CmpNe, node, zero));
+        let zero = constant_node(Constant::zero(node.dtype()), shape);
+        return with_shape(UOp::binary(Op::CmpNe, node, zero));
     }
-    made(UOp::unary(Op::Cast, dtype, node))
+    with_shape(UOp::unary(Op::Cast, dtype, node))
 }
 
-/// The dtype of the tensors among the operands, promoted.
+/// The promoted dtype of the tensors among the operands.
 fn common_dtype(name: &str, operands: &[Operand]) -> Result<DType, Error> {
     let dtypes = operands.iter().filter_map(|operand| match operand {
         Operand::Tensor(tensor) => Some(tensor.dtype()),
@@ -294,15 +301,15 @@ fn common_shape(name: &str, operands: &[&Operand]) -> Result<Vec<i64>, Error> {
         shape.splice(0..0, std::iter::repeat_n(1, missing));
         let start = shape.len() - tensor.rank();
         let before = shape.clone();
-        for (size, own) in shape[start..].iter_mut().zip(tensor.shape()) {
-            if *size != *own && *size != 1 && *own != 1 {
+        for (size, operand_size) in shape[start..].iter_mut().zip(tensor.shape()) {
+            if *size != *operand_size && *size != 1 && *operand_size != 1 {
                 return invalid(format!(
                     "{name} of shapes {before:?} and {:?}: aligned at the last axis, sizes \
                      must be equal or 1",
                     tensor.shape()
                 ));
             }
-            *size = if *size == 1 { *own } else { *size };
+            *size = if *size == 1 { *operand_size } else { *size };
         }
     }
     check_shape(&shape)?;

@@ -1,4 +1,4 @@
-//! The engine: plans, compiles and runs kernels on one device, and keeps what it compiled.
+//! The engine: plans, compiles and runs kernels on one device, with a cache of compiled kernels.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,32 +8,32 @@ use gradiff_kernel::{Opt, Strategy};
 use gradiff_runtime::{Device, Executable, Memory};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::cache::{Cache, Key, Made};
-use crate::search::{Search, Searches};
-use crate::tensor::reshaped;
+use crate::cache::{Cache, CachedKernel, Key};
+use crate::search::{Search, SearchCache};
+use crate::tensor::reshape_node;
 use crate::{Error, Tensor, debug, search};
 
-/// A device with its options and its kernel cache. `realize` and all reads need one.
+/// A device with options and a kernel cache. `realize` and all reads take one.
 pub struct Engine {
-    /// Where kernels run.
+    /// The device that kernels run on.
     pub device: Arc<dyn Device>,
-    /// How graphs are cut into kernels.
+    /// The options for dividing graphs into kernels.
     pub schedule: gradiff_schedule::Options,
-    /// How kernels are lowered.
+    /// The options for lowering kernels.
     pub kernel: gradiff_kernel::Options,
-    /// What kernels are brought down to.
+    /// The target that kernels are lowered for.
     pub target: gradiff_kernel::Target,
-    /// How many candidates a search for the opts of a kernel keeps; 0 for no search. Kernels that
-    /// are otherwise optimised by heuristic are searched when they are planned.
+    /// The width of the beam search for the opts of a kernel; 0 for no search. If it is not 0,
+    /// kernels that would be optimised by the heuristic are searched when they are planned.
     pub beam: usize,
-    /// How long a search lets the compile of a candidate take, and how long its runs.
+    /// The time limit for compiling a candidate of a search, and for running it.
     pub(crate) beam_limit: Duration,
-    pub(crate) searches: Searches,
+    pub(crate) searches: SearchCache,
     cache: Cache,
     debug_level: u8,
 }
 
-/// A kernel that is to run on these buffers.
+/// A kernel of a plan, with its buffers.
 #[derive(Clone)]
 pub struct PlannedKernel {
     /// The kernel's tree.
@@ -42,17 +42,17 @@ pub struct PlannedKernel {
     pub linear: Arc<BoundedLinear>,
     /// Its parameters by slot; the first one is written.
     pub buffers: Vec<Buffer>,
-    /// The compiled kernel; there after [`Engine::compile`].
+    /// The compiled kernel; `None` before [`Engine::compile`].
     pub executable: Option<Arc<dyn Executable>>,
-    /// Whether rewriting it came back to where it had been, or had to be stopped though no fuel
-    /// was set: what came out is right, but rules work against each other.
+    /// Whether rewriting it reached an earlier state again, or ran out of the default fuel. The
+    /// kernel is right, but some rules undo each other.
     pub is_endless: bool,
     /// The opts that a search found for it.
     pub opts: Option<Arc<[Opt]>>,
     key: Key,
 }
 
-/// Kernels in the order in which they run.
+/// Kernels in execution order.
 #[derive(Clone, Default)]
 pub struct Plan {
     /// The kernels.
@@ -61,12 +61,12 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// How many kernels run.
+    /// The number of kernels.
     pub fn kernel_count(&self) -> usize {
         self.items.len()
     }
 
-    /// Puts the kernels of a later plan behind those of this one. Names stay unique.
+    /// Appends the kernels of a plan. Names stay unique.
     pub fn append(&mut self, later: Plan) {
         for item in later.items {
             self.push(item);
@@ -86,38 +86,39 @@ impl Plan {
     }
 }
 
-/// Makes each tensor what stands for it.
+/// Replaces the nodes of tensors by their outputs.
 fn rebind(tensors: &[&Tensor], outputs: Vec<UOp>) {
     assert_eq!(tensors.len(), outputs.len(), "each tensor has an output");
     tensors.iter().zip(outputs).for_each(|(tensor, output)| tensor.rebind(output));
 }
 
-/// What stands for a tensor that is a part of a buffer, but not all of it: a buffer of its own over
-/// that part of the memory. None if only a device has the bytes, and it lets none begin there.
+/// Returns a buffer node for a tensor that is a contiguous part of a buffer, but not all of it. The
+/// new buffer shares that part of the memory. `None` for other tensors, and if the bytes are only
+/// on a device that does not allow a part to begin there.
 fn part(node: &UOp) -> Result<Option<UOp>, Error> {
-    let Some((buffer, first)) = gradiff_schedule::part_of(node) else { return Ok(None) };
+    let Some((buffer, start)) = gradiff_schedule::part_of(node) else { return Ok(None) };
     let shape = node.shape().expect("a node of tensor level has a shape");
     let size_elements: i64 = shape.iter().product();
     if size_elements == buffer.size_elements() || buffer.memory().is_none() {
         return Ok(None);
     }
     let memory = gradiff_runtime::memory_of(&buffer)?;
-    let place = [first, size_elements].map(usize::try_from);
-    let ([Ok(first), Ok(size)], true) = (place, memory.is_initialised()) else { return Ok(None) };
-    let Some(memory) = memory.part_in_place(first, size)?.map(Arc::new) else { return Ok(None) };
+    let range = [start, size_elements].map(usize::try_from);
+    let ([Ok(start), Ok(size)], true) = (range, memory.is_initialised()) else { return Ok(None) };
+    let Some(memory) = memory.part_in_place(start, size)?.map(Arc::new) else { return Ok(None) };
     let part = Buffer::new(buffer.dtype(), size_elements);
     part.memory_or_init(|| memory);
     let node = UOp::new(Op::Buffer, part.dtype(), [], Arg::Buffer(part));
-    Ok(Some(reshaped(node, shape)))
+    Ok(Some(reshape_node(node, shape)))
 }
 
 impl Engine {
-    /// An engine for the device of this name, with the options that suit it: kernels are optimised
-    /// by heuristic, or searched if `BEAM` says how widely, for which `BEAM_TIMEOUT_SEC` bounds the
-    /// time of each candidate. These and `DEBUG` are read here.
+    /// Creates an engine for the device of this name, with the default options for it. Kernels are
+    /// optimised by the heuristic, or by a beam search of width `BEAM`, in which `BEAM_TIMEOUT_SEC`
+    /// bounds the time of each candidate. These environment variables and `DEBUG` are read here.
     /// # Errors
-    /// If there is no such device, it is not available, `BEAM` is no number from 0 to 64,
-    /// `BEAM_TIMEOUT_SEC` none from 1 to 3600, or `DEBUG` is no level from 0 to 5.
+    /// If there is no such device, it is not available, `BEAM` is not a number from 0 to 64,
+    /// `BEAM_TIMEOUT_SEC` is not a number from 1 to 3600, or `DEBUG` is not a level from 0 to 5.
     pub fn new(device: &str) -> Result<Engine, Error> {
         let device = gradiff_runtime::device(device)?;
         let debug_level = debug::level()?;
@@ -127,7 +128,8 @@ impl Engine {
         }
         let target = gradiff_kernel::Target::of(device.target());
         let (schedule, kernel) = Default::default();
-        let (cache, searches) = (Cache::new(device.kernels_kept()), Searches::default());
+        let (cache, searches) =
+            (Cache::new(device.kernel_cache_capacity()), SearchCache::default());
         let mut engine = Engine {
             device,
             schedule,
@@ -139,30 +141,31 @@ impl Engine {
             cache,
             debug_level,
         };
-        engine.suit(target);
+        engine.set_target(target);
         Ok(engine)
     }
 
-    /// Makes kernels for this target, optimised as suits it.
-    pub fn suit(&mut self, target: gradiff_kernel::Target) {
+    /// Sets the target, and the default options for it.
+    pub fn set_target(&mut self, target: gradiff_kernel::Target) {
         self.target = target;
         self.kernel.opts = Strategy::Heuristic;
         self.schedule = self.schedule.suited(target.is_vector_cpu());
     }
 
-    /// Plans the kernels that compute `tensors`, and makes the tensors ones that are in the
-    /// buffers which these kernels will fill. Nothing of it is run, nor compiled (but for what a
-    /// search tries): until the plan has run, reads of the tensors find nothing. If the plan may
-    /// fail and the tensors must outlive that, [`realize`](Engine::realize) is the call to use.
+    /// Plans the kernels that compute `tensors`, and binds the tensors to the buffers that these
+    /// kernels will write. Nothing is run or compiled, except the candidates of a search; before
+    /// the plan has run, the tensors have no data to read. If the plan may fail and the tensors
+    /// are still needed then, use [`realize`](Engine::realize).
     /// # Errors
-    /// If a tensor cannot be scheduled or lowered; the tensors stay as they were.
+    /// If a tensor cannot be scheduled or lowered; the tensors are unchanged.
     pub fn plan(&self, tensors: &[&Tensor]) -> Result<Plan, Error> {
         let (plan, outputs) = self.prepare(tensors)?;
         rebind(tensors, outputs);
         Ok(plan)
     }
 
-    /// A plan, and what stands for each tensor once it has run. The tensors stay as they are.
+    /// Returns a plan, and the node of each tensor after the plan has run. The tensors are
+    /// unchanged.
     fn prepare(&self, tensors: &[&Tensor]) -> Result<(Plan, Vec<UOp>), Error> {
         let nodes: Vec<UOp> = tensors.iter().map(|tensor| tensor.uop()).collect();
         let schedule = gradiff_schedule::schedule(&nodes, &self.schedule)?;
@@ -170,41 +173,43 @@ impl Engine {
         let mut plan = Plan::default();
         for item in schedule.items {
             let key = Key::new(&item.ast, &settings);
-            let made = self.made(&item.ast, &key)?;
+            let kernel = self.lower(&item.ast, &key)?;
             let (ast, buffers) = (item.ast, item.buffers);
-            let Made { linear, executable, is_endless, opts } = made;
+            let CachedKernel { linear, executable, is_endless, opts } = kernel;
             plan.push(PlannedKernel { ast, linear, buffers, executable, is_endless, opts, key });
         }
         Ok((plan, schedule.outputs))
     }
 
-    /// Compiles all kernels of all plans that are not compiled yet in one go of the device.
+    /// Compiles all kernels of the plans that are not compiled yet, in one call of the device.
     /// # Errors
     /// If the device cannot compile one of them.
     pub fn compile(&self, plans: &mut [Plan]) -> Result<(), Error> {
-        let mut missing: Vec<(Key, Made)> = Vec::new();
+        let mut missing: Vec<(Key, CachedKernel)> = Vec::new();
         let mut seen: FxHashSet<Key> = FxHashSet::default();
         for item in plans.iter_mut().flat_map(|plan| &mut plan.items) {
             if item.executable.is_none() {
-                item.executable = self.cache.get(&item.key).and_then(|made| made.executable);
+                item.executable = self.cache.get(&item.key).and_then(|kernel| kernel.executable);
             }
             if item.executable.is_none() && seen.insert(item.key.clone()) {
                 debug::print_source(self.debug_level, item)?;
                 let (linear, opts) = (item.linear.clone(), item.opts.clone());
-                let made = Made { linear, executable: None, is_endless: item.is_endless, opts };
-                missing.push((item.key.clone(), made));
+                let kernel =
+                    CachedKernel { linear, executable: None, is_endless: item.is_endless, opts };
+                missing.push((item.key.clone(), kernel));
             }
         }
         if missing.is_empty() {
             return Ok(());
         }
-        let linears: Vec<&BoundedLinear> = missing.iter().map(|(_, made)| &*made.linear).collect();
+        let linears: Vec<&BoundedLinear> =
+            missing.iter().map(|(_, kernel)| &*kernel.linear).collect();
         let executables = self.device.compile(&linears)?;
-        assert_eq!(executables.len(), missing.len(), "a device compiles each kernel it is given");
+        assert_eq!(executables.len(), missing.len(), "a device compiles every kernel");
         let mut compiled: FxHashMap<Key, Arc<dyn Executable>> = FxHashMap::default();
-        for ((key, made), executable) in missing.into_iter().zip(executables) {
+        for ((key, kernel), executable) in missing.into_iter().zip(executables) {
             compiled.insert(key.clone(), executable.clone());
-            self.cache.insert(key, Made { executable: Some(executable), ..made });
+            self.cache.insert(key, CachedKernel { executable: Some(executable), ..kernel });
         }
         for item in plans.iter_mut().flat_map(|plan| &mut plan.items) {
             if item.executable.is_none() {
@@ -216,7 +221,7 @@ impl Engine {
 
     /// Runs the kernels of a plan in order.
     /// # Errors
-    /// If one is not compiled, or fails.
+    /// If a kernel is not compiled, or fails.
     pub fn run(&self, plan: &Plan) -> Result<(), Error> {
         for (number, item) in plan.items.iter().enumerate() {
             let Some(executable) = &item.executable else {
@@ -236,12 +241,12 @@ impl Engine {
         Ok(())
     }
 
-    /// Computes `tensors`: plans, compiles and runs. The tensors are in their buffers only when
-    /// these hold the data, so that no other thread sees a tensor without. One that is a part of a
-    /// buffer which the host has, as rows of a tensor that was given, takes its bytes from there
+    /// Computes `tensors`: plans, compiles and runs. The tensors are bound to their buffers after
+    /// these have the data, so that no other thread sees a tensor without data. A tensor that is a
+    /// contiguous part of a buffer, as some rows of a tensor, shares its memory
     /// ([`Memory::part`]) and needs no kernel.
     /// # Errors
-    /// As those three; the tensors stay as they were.
+    /// As `plan`, `compile` and `run`; the tensors are unchanged.
     pub fn realize(&self, tensors: &[&Tensor]) -> Result<(), Error> {
         let mut parts = Vec::new();
         let mut others = Vec::with_capacity(tensors.len());
@@ -260,43 +265,44 @@ impl Engine {
         Ok(())
     }
 
-    /// How many kernels the cache holds.
+    /// The number of kernels in the cache.
     pub fn cached_kernel_count(&self) -> usize {
         self.cache.len()
     }
 
-    /// How many kernels were searched; those whose opts were found on disk do not count.
+    /// The number of kernels that were searched, without those whose opts were found on disk.
     pub fn search_count(&self) -> usize {
         self.searches.count()
     }
 
-    fn made(&self, ast: &UOp, key: &Key) -> Result<Made, Error> {
-        if let Some(made) = self.cache.get(key) {
-            return Ok(made);
+    /// Lowers a kernel, unless the cache has it.
+    fn lower(&self, ast: &UOp, key: &Key) -> Result<CachedKernel, Error> {
+        if let Some(kernel) = self.cache.get(key) {
+            return Ok(kernel);
         }
-        let opts = self.searched(ast);
+        let opts = self.search_opts(ast);
         let mut options = self.kernel.clone();
         if let Some(opts) = &opts {
             options.opts = Strategy::Fixed(opts.to_vec());
         }
         let mut trace = gradiff_rewrite::Trace::default();
         let linear = gradiff_kernel::lower(ast, &self.target, &options, &mut trace)?;
-        let is_fuelled = self.kernel.rewrite.fuel.is_some();
-        let is_endless = !trace.loops.is_empty() || trace.ran_out && !is_fuelled;
-        let made = Made { linear: Arc::new(linear), executable: None, is_endless, opts };
-        self.cache.insert(key.clone(), made.clone());
-        Ok(made)
+        let has_fuel_limit = self.kernel.rewrite.fuel.is_some();
+        let is_endless = !trace.loops.is_empty() || trace.ran_out && !has_fuel_limit;
+        let kernel = CachedKernel { linear: Arc::new(linear), executable: None, is_endless, opts };
+        self.cache.insert(key.clone(), kernel.clone());
+        Ok(kernel)
     }
 
-    /// The opts that a search finds, if the kernel is one to search.
-    fn searched(&self, ast: &UOp) -> Option<Arc<[Opt]>> {
+    /// Returns the opts that a search finds; `None` if kernels are not searched.
+    fn search_opts(&self, ast: &UOp) -> Option<Arc<[Opt]>> {
         if self.beam == 0 || self.kernel.opts != Strategy::Heuristic {
             return None;
         }
         self.search(&self.settings()).best(ast, &self.searches)
     }
 
-    /// A search with these options; `settings` are [`settings`](Engine::settings).
+    /// Creates a search with the engine's options; `settings` are [`settings`](Engine::settings).
     pub(crate) fn search<'a>(&'a self, settings: &'a str) -> Search<'a> {
         let Engine { kernel: options, target, .. } = self;
         let (device, debug_level) = (&*self.device, self.debug_level);
@@ -304,7 +310,7 @@ impl Engine {
         Search { device, target, options, settings, width, limit, debug_level }
     }
 
-    /// All that a kernel depends on besides its tree.
+    /// Describes everything that a compiled kernel depends on besides its tree.
     pub(crate) fn settings(&self) -> Arc<str> {
         let Engine { kernel, target, beam, .. } = self;
         format!("{} {kernel:?} {target:?} beam {beam}", self.device.name()).into()

@@ -1,25 +1,25 @@
-//! What an elementwise op takes: tensors, and scalars that adopt their dtype.
+//! Operands of elementwise ops: tensors, and scalars that adopt their dtype.
 
 use gradiff_graph::{Constant, DType};
 
 use crate::error::invalid;
 use crate::{Error, Tensor};
 
-/// A number as a program writes it; it becomes an element of the tensor it stands beside.
+/// A literal number; it is converted to the dtype of the op's tensors.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Scalar {
     /// For bool tensors only.
     Bool(bool),
-    /// For integer tensors whose range holds it, and for float tensors.
+    /// For integer tensors whose dtype can represent it, and for float tensors.
     Int(i128),
     /// For float tensors only; rounded to nearest even.
     Float(f64),
 }
 
 impl Scalar {
-    /// The element of this dtype.
+    /// Converts to an element of this dtype.
     /// # Errors
-    /// If the dtype cannot say it.
+    /// If the dtype cannot represent the scalar.
     pub fn element(self, dtype: DType) -> Result<Constant, Error> {
         match self {
             Scalar::Bool(value) if dtype == DType::Bool => Ok(Constant::bool(value)),
@@ -30,24 +30,24 @@ impl Scalar {
                     Ok(Constant::int(dtype, value))
                 }
                 _ => invalid(format!(
-                    "the scalar {value} beside a tensor of {dtype}: it does not fit; \
-                     cast the tensor to a wider dtype"
+                    "scalar {value} with a tensor of {dtype}: it does not fit; cast the tensor to \
+                     a wider dtype"
                 )),
             },
             _ => invalid(format!(
-                "the scalar {self:?} beside a tensor of {dtype}: bool tensors take true and \
-                 false, integer tensors integers, float tensors numbers; cast the tensor"
+                "scalar {self:?} with a tensor of {dtype}: bool tensors take true and false, \
+                 integer tensors integers, float tensors numbers; cast the tensor"
             )),
         }
     }
 }
 
-/// A source of an elementwise op.
+/// An operand of an elementwise op.
 #[derive(Clone, Debug)]
 pub enum Operand {
     /// A tensor; it is broadcast and promoted.
     Tensor(Tensor),
-    /// A scalar; it takes the dtype of the tensors beside it.
+    /// A scalar; it takes the dtype of the op's tensors.
     Scalar(Scalar),
 }
 

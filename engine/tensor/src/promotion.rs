@@ -1,11 +1,12 @@
-//! The dtype of an op over two dtypes: the lattice of JAX, as tinygrad has it.
+//! Dtype promotion: the lattice of JAX, as in tinygrad.
 
 use gradiff_graph::DType;
 
-/// The smallest dtype that both may become. Bool is below all; integers of one sign become the
-/// wider one; of both signs, the smallest signed dtype that holds both (f16 where none does, as
-/// with u64); an integer and a float the float; f16 and bf16 become f32.
-/// Source: <https://docs.jax.dev/en/latest/jep/9407-type-promotion.html>, without weak types.
+/// Returns the smallest dtype that both promote to. Bool promotes to every dtype. Two integers of
+/// the same signedness give the wider one; of different signedness, the smallest signed dtype that
+/// holds both, or f16 if none does (i8 and u64). An integer and a float give the float. f16 and
+/// bf16 give f32. Source: <https://docs.jax.dev/en/latest/jep/9407-type-promotion.html>, without
+/// weak types.
 pub fn promote(a: DType, b: DType) -> DType {
     assert!(a != DType::Void, "data has a dtype");
     assert!(b != DType::Void, "data has a dtype");
@@ -20,7 +21,7 @@ pub fn promote(a: DType, b: DType) -> DType {
     }
 }
 
-/// The signed integer of this width; f16 above 64 bits.
+/// The signed integer dtype of this width; f16 above 64 bits.
 fn signed(bits: u32) -> DType {
     match bits {
         8 => DType::I8,

@@ -7,30 +7,30 @@ use ndarray::{ArrayD, IxDyn};
 use crate::error::invalid;
 use crate::{Element, Engine, Error, Tensor};
 
-/// Most elements, or lists of a tensor without elements, that are written as text.
+/// The maximal number of elements, or of lists of a tensor without elements, in a text.
 const MAX_TEXT_ITEMS: i64 = 1 << 26;
 
 impl Tensor {
-    /// Computes the tensor; it is in a buffer afterwards, or a constant.
+    /// Computes the tensor. Afterwards it is in a buffer, or is a constant.
     /// # Errors
     /// If it cannot be scheduled, compiled or run.
     pub fn realize(&self, engine: &Engine) -> Result<(), Error> {
         engine.realize(&[self])
     }
 
-    /// The elements of a tensor that has been given or computed, or is a constant: row-major,
-    /// little endian.
+    /// Reads the elements of a tensor that is in a buffer or a constant: row-major, little endian.
     /// # Errors
-    /// If it has not been computed, or is a constant under too large a shape to be written out.
+    /// If it has not been computed, or is a constant of too large a shape.
     pub fn read(&self) -> Result<Vec<u8>, Error> {
         match (self.buffer(), self.constant()) {
             (Some(buffer), _) => Ok(gradiff_runtime::memory_of(&buffer)?.read()?),
-            (None, Some(value)) => self.repeated(value),
+            (None, Some(value)) => self.repeat(value),
             _ => invalid(format!("read of {self:?}: it has not been computed; call realize")),
         }
     }
 
-    /// The elements, computed if need be: row-major, little endian, bool as 0 and 1.
+    /// Reads the elements, and computes them first if necessary: row-major, little endian, bool as
+    /// 0 and 1.
     /// # Errors
     /// If they cannot be computed.
     pub fn to_bytes(&self, engine: &Engine) -> Result<Vec<u8>, Error> {
@@ -40,8 +40,8 @@ impl Tensor {
         self.read()
     }
 
-    /// The bytes of as many of `value` as the tensor has elements.
-    fn repeated(&self, value: Constant) -> Result<Vec<u8>, Error> {
+    /// The bytes of a tensor of this shape whose elements are all `value`.
+    fn repeat(&self, value: Constant) -> Result<Vec<u8>, Error> {
         let elements = self.size_elements();
         let mut bytes = Vec::new();
         let is_small = elements <= MAX_BUFFER_ELEMENTS;
@@ -49,7 +49,8 @@ impl Tensor {
         let size_bytes = size.saturating_mul(value.dtype().size_bytes());
         if !is_small || bytes.try_reserve_exact(size_bytes).is_err() {
             return invalid(format!(
-                "read of {self:?}: at most {MAX_BUFFER_ELEMENTS} elements, and what memory holds"
+                "read of {self:?}: at most {MAX_BUFFER_ELEMENTS} elements can be read, and no more \
+                 than fit in memory"
             ));
         }
         let word = value.bits().to_le_bytes();
@@ -59,18 +60,18 @@ impl Tensor {
         Ok(bytes)
     }
 
-    /// The elements, row-major.
+    /// Reads the elements, row-major.
     /// # Errors
     /// If T is not the dtype, or they cannot be computed.
     pub fn to_vec<T: Element>(&self, engine: &Engine) -> Result<Vec<T>, Error> {
         if T::DTYPE != self.dtype() {
-            return invalid(format!("{self:?} read as {}: cast it first", T::DTYPE));
+            return invalid(format!("read of {self:?} as {}: cast it first", T::DTYPE));
         }
         let bytes = self.to_bytes(engine)?;
         Ok(bytes.chunks_exact(T::DTYPE.size_bytes()).map(T::from_bytes).collect())
     }
 
-    /// The elements as an array of the same shape.
+    /// Reads the elements as an array of the same shape.
     /// # Errors
     /// As [`to_vec`](Tensor::to_vec).
     pub fn to_ndarray<T: Element>(&self, engine: &Engine) -> Result<ArrayD<T>, Error> {
@@ -80,11 +81,11 @@ impl Tensor {
             .map_err(|error| Error::Invalid(format!("{self:?} as an array: {error}")))
     }
 
-    /// The elements as nested lists: `[[1, 2], [3, 4]]`; a scalar alone.
+    /// Formats the elements as nested lists, as `[[1, 2], [3, 4]]`; a scalar without brackets.
     /// # Errors
     /// If they cannot be computed, or there are more than 2^26 elements or lists.
     pub fn to_text(&self, engine: &Engine) -> Result<String, Error> {
-        // Without elements there are lists to write down to the first axis of size 0.
+        // Without elements, there are lists down to the first axis of size 0.
         let count: i64 = self.shape().iter().take_while(|size| **size != 0).product();
         if MAX_TEXT_ITEMS < count {
             let shape = self.shape();

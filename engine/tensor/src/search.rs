@@ -1,17 +1,17 @@
-//! Beam search: a kernel's opts found by running it with many.
+//! Beam search for the opts of a kernel, by timing candidates.
 //!
-//! It starts from the opts of the heuristic and from each beginning of them, no opts included; each
-//! round adds one legal opt to each of the best so far in all ways, compiles what comes out, times
-//! it on memories made for that alone (`Device::time`), and keeps the best `width`; a round that
-//! gains less than 1 % is the last one. After each round the state is kept on disk under all that
-//! it depends on: a search that is interrupted goes on from there, one that is finished is never
-//! done again. Entries that are damaged, or whose opts are no longer legal, count as none. What a
-//! search cannot do (too little memory, a kernel that fails) it leaves to the heuristic, and it
-//! reports no error: compiling the kernel does.
+//! The first candidates are the heuristic's opts and all prefixes of them. Each round extends each
+//! of the best candidates by every legal opt, compiles and times the results on scratch memories
+//! (`Device::time`) and keeps the best `width`. A round that gains less than 1 % is the last. After
+//! each round the state is saved on disk, under a key of everything that it depends on: an
+//! interrupted search is resumed, a finished one is never repeated. Entries that are damaged or
+//! whose opts are no longer legal are ignored. If a search is not possible (too little memory, a
+//! failing kernel), the heuristic is used; the error is not reported here but by the compile of the
+//! kernel.
 //!
-//! A candidate is given up when compiling it or running it takes longer than a limit. Only a
-//! compiler that is a program of its own (of the device `c`) can be ended on its way; for the
-//! others it is the count of uops that keeps a candidate's compile short.
+//! A candidate is dropped if compiling or running it takes longer than a limit. Only a compiler in
+//! a process of its own (of the device `c`) can be stopped; for the others the number of uops is
+//! limited, which keeps compiles short.
 
 use std::hash::{Hash, Hasher};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -27,40 +27,39 @@ use rustc_hash::{FxHashSet, FxHasher};
 use crate::Error;
 use crate::error::invalid;
 
-/// Most candidates of a round that come from one of the round before.
-const NEXT_MOST: usize = 64;
-/// Most rounds.
-const ROUNDS_MOST: usize = 16;
-/// Candidates of more uops are dropped: compilers take too long over them, and those within this
-/// process cannot be ended.
-const UOPS_MOST: usize = 3000;
-/// A candidate that takes so many times the best time at first is not run again,
+/// The maximal number of extensions of one candidate.
+const MAX_EXTENSIONS: usize = 64;
+/// The maximal number of rounds.
+const MAX_ROUNDS: usize = 16;
+/// The maximal number of uops of a candidate. Larger ones take too long to compile, and compilers
+/// within this process cannot be stopped.
+const MAX_UOPS: usize = 3000;
+/// A candidate is not run again if its first run takes longer than this many times the best time,
 const SLOW: u32 = 3;
-/// but for so much, which the first run of any kernel may take.
+/// plus this, which the first run of any kernel may take.
 const SLACK: Duration = Duration::from_micros(50);
-/// Runs of a candidate: these,
+/// A candidate is run this many times,
 const RUNS: u32 = 3;
-/// more while they take less than this in all,
+/// more often while all runs together take less than this,
 const SHORT: Duration = Duration::from_millis(2);
-/// and fewer if they take more than this.
+/// and less often once they take more than this.
 const LONG: Duration = Duration::from_millis(500);
-/// A candidate whose compile or whose runs take so many seconds is given up, and a kernel that
-/// takes so long not searched, unless the environment variable `BEAM_TIMEOUT_SEC` says another
-/// number.
+/// The default of `BEAM_TIMEOUT_SEC`. A candidate whose compile or runs take longer is dropped, and
+/// a kernel that takes longer is not searched.
 const LIMIT_SECONDS: u64 = 10;
-/// The longest such limit.
-const LIMIT_SECONDS_MOST: u64 = 3600;
-/// A compile of several candidates may take a part of the limit more for each of them, this many of
-/// which are the limit. With gcc 12 a candidate takes 0.1 s on one core.
+/// The maximal `BEAM_TIMEOUT_SEC`.
+const MAX_LIMIT_SECONDS: u64 = 3600;
+/// Each further candidate of a compile extends the limit by this fraction of it. gcc 12 takes 0.1 s
+/// for a candidate on one core.
 const SHARE: u32 = 32;
-/// All compiles of a round may take so many times what the first one of them may.
+/// All compiles of a round together may take this many times the limit of the first one.
 const TRIES: u32 = 3;
-/// The widest beam.
-const WIDTH_MOST: usize = 64;
-/// How the names of kept searches end.
-const ENDING: &str = "opts";
+/// The maximal width of the beam.
+const MAX_WIDTH: usize = 64;
+/// The extension of saved searches.
+const EXTENSION: &str = "opts";
 
-/// The width that the environment variable `BEAM` says; 0, for no search, if there is none.
+/// Returns the width in the environment variable `BEAM`; 0, for no search, if it is not set.
 pub(crate) fn width() -> Result<usize, Error> {
     match std::env::var("BEAM") {
         Err(std::env::VarError::NotPresent) => Ok(0),
@@ -71,15 +70,15 @@ pub(crate) fn width() -> Result<usize, Error> {
 
 fn parse_width(text: &str) -> Result<usize, Error> {
     match text.parse() {
-        Ok(width) if width <= WIDTH_MOST => Ok(width),
+        Ok(width) if width <= MAX_WIDTH => Ok(width),
         _ => invalid(format!(
-            "BEAM={text}: it is how many candidates a search keeps, from 0 (no search) to \
-             {WIDTH_MOST}"
+            "BEAM={text}: it must be the number of candidates that a search keeps, from 0 (no \
+             search) to {MAX_WIDTH}"
         )),
     }
 }
 
-/// How long a candidate may take, as the environment variable `BEAM_TIMEOUT_SEC` says.
+/// Returns the limit in the environment variable `BEAM_TIMEOUT_SEC`, or the default.
 pub(crate) fn limit() -> Result<Duration, Error> {
     match std::env::var("BEAM_TIMEOUT_SEC") {
         Err(std::env::VarError::NotPresent) => Ok(Duration::from_secs(LIMIT_SECONDS)),
@@ -90,75 +89,76 @@ pub(crate) fn limit() -> Result<Duration, Error> {
 
 fn parse_limit(text: &str) -> Result<Duration, Error> {
     match text.parse() {
-        Ok(seconds) if (1..=LIMIT_SECONDS_MOST).contains(&seconds) => {
+        Ok(seconds) if (1..=MAX_LIMIT_SECONDS).contains(&seconds) => {
             Ok(Duration::from_secs(seconds))
         }
         _ => invalid(format!(
-            "BEAM_TIMEOUT_SEC={text}: it is how many seconds a candidate of a search may be \
-             compiled or run, from 1 to {LIMIT_SECONDS_MOST}"
+            "BEAM_TIMEOUT_SEC={text}: it must be the number of seconds in which a candidate of a \
+             search is compiled or run, from 1 to {MAX_LIMIT_SECONDS}"
         )),
     }
 }
 
-/// Where an engine keeps what it finds, and how often it searched.
+/// The saved searches on disk, and the number of searches of an engine.
 #[derive(Default)]
-pub(crate) struct Searches {
+pub(crate) struct SearchCache {
     cache: OnceLock<Option<Cache>>,
     count: AtomicUsize,
 }
 
-impl Searches {
-    /// How many kernels were searched, those that an entry on disk answered not counted.
+impl SearchCache {
+    /// The number of kernels that were searched, without those found on disk.
     pub(crate) fn count(&self) -> usize {
         self.count.load(Ordering::Relaxed)
     }
 
     fn cache(&self) -> Option<&Cache> {
-        self.cache.get_or_init(|| Cache::open(ENDING).ok()).as_ref()
+        self.cache.get_or_init(|| Cache::open(EXTENSION).ok()).as_ref()
     }
 }
 
-/// What a search is about besides the kernel.
+/// The parameters of a search, without the kernel.
 pub(crate) struct Search<'a> {
-    /// Where candidates run.
+    /// The device that candidates run on.
     pub(crate) device: &'a dyn Device,
-    /// What they are brought down to.
+    /// The target that candidates are lowered for.
     pub(crate) target: &'a Target,
-    /// How they are lowered, but for their opts.
+    /// The options of lowering; the opts in them are replaced.
     pub(crate) options: &'a Options,
-    /// All that lowering and compiling depend on, as text.
+    /// A description of everything that lowering and compiling depend on.
     pub(crate) settings: &'a str,
-    /// How many candidates a round keeps.
+    /// The number of candidates that a round keeps.
     pub(crate) width: usize,
-    /// How long a candidate may be compiled, and how long it may run.
+    /// The time limit for compiling a candidate, and for running it.
     pub(crate) limit: Duration,
-    /// From 1 on, each round is told on stderr.
+    /// From level 1, each round is reported on stderr.
     pub(crate) debug_level: u8,
 }
 
 impl Search<'_> {
-    /// The best opts for the kernel, from disk or searched; `None` if the search cannot be done.
-    pub(crate) fn best(&self, ast: &UOp, searches: &Searches) -> Option<Arc<[Opt]>> {
-        // Searches side by side would disturb each other's times.
-        static ALONE: Mutex<()> = Mutex::new(());
-        let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-        let tree = Tree::of(ast, self)?;
+    /// Returns the best opts for a kernel, from disk or by a search; `None` if it cannot be
+    /// searched.
+    pub(crate) fn best(&self, ast: &UOp, searches: &SearchCache) -> Option<Arc<[Opt]>> {
+        // Concurrent searches would disturb each other's timings.
+        static SEARCHING: Mutex<()> = Mutex::new(());
+        let _searching = SEARCHING.lock().unwrap_or_else(PoisonError::into_inner);
+        let tree = Tree::new(ast, self)?;
         let key = self.key(ast);
-        let kept = searches.cache().and_then(|cache| cache.read(&key));
-        let kept = kept.and_then(|text| State::parse(std::str::from_utf8(&text).ok()?));
-        let kept = kept.filter(|state| {
-            state.beam.iter().all(|timed| tree.after(&timed.opts, self.options).is_some())
+        let saved = searches.cache().and_then(|cache| cache.read(&key));
+        let saved = saved.and_then(|text| State::parse(std::str::from_utf8(&text).ok()?));
+        let saved = saved.filter(|state| {
+            state.beam.iter().all(|timed| tree.apply(&timed.opts, self.options).is_some())
         });
-        let state = match kept {
+        let state = match saved {
             Some(state) if state.is_finished => state,
             unfinished => {
                 searches.count.fetch_add(1, Ordering::Relaxed);
-                let keep = |state: &State| self.keep(searches, &key, state);
+                let save = |state: &State| self.save(searches, &key, state);
                 Run { search: self, ast, tree, seen: FxHashSet::default() }
-                    .finish(unfinished, &keep)?
+                    .finish(unfinished, &save)?
             }
         };
-        assert!(state.is_finished, "a search ends finished or not at all");
+        assert!(state.is_finished, "a search that returns a state has finished");
         state.beam.into_iter().next().map(|timed| timed.opts.into())
     }
 
@@ -174,34 +174,34 @@ impl Search<'_> {
         )
     }
 
-    /// Keeps the state on disk; without that the search only has to be done again.
-    fn keep(&self, searches: &Searches, key: &str, state: &State) {
+    /// Saves the state on disk. If that fails, the search has to be repeated some time.
+    fn save(&self, searches: &SearchCache, key: &str, state: &State) {
         let Some(cache) = searches.cache() else { return };
         if let Err(error) = cache.add(key, state.to_string().as_bytes()) {
-            self.tell(|| format!("not kept: {error}"));
+            self.log(|| format!("not saved: {error}"));
         }
     }
 
-    fn tell(&self, text: impl FnOnce() -> String) {
+    fn log(&self, text: impl FnOnce() -> String) {
         if 1 <= self.debug_level {
             eprintln!("beam {}", text());
         }
     }
 }
 
-/// The kernel as the optimiser gets it.
+/// The kernel before the pass `optimize`.
 struct Tree {
     root: UOp,
     target: Target,
 }
 
 impl Tree {
-    fn of(ast: &UOp, search: &Search<'_>) -> Option<Tree> {
+    fn new(ast: &UOp, search: &Search<'_>) -> Option<Tree> {
         let mut trace = Trace::default();
         let mut ctx = Context::new(ast, search.target, search.options, &mut trace);
-        let before = PASSES.iter().take_while(|pass| pass.name != "optimize");
+        let passes = PASSES.iter().take_while(|pass| pass.name != "optimize");
         let mut root = ast.clone();
-        for pass in before {
+        for pass in passes {
             root = (pass.run)(&root, &mut ctx).ok()?;
         }
         Some(Tree { root, target: ctx.target })
@@ -211,27 +211,27 @@ impl Tree {
         Setting { mode: options.rewrite.mode, target: &self.target }
     }
 
-    /// The kernel with these opts, if they are legal.
-    fn after(&self, opts: &[Opt], options: &Options) -> Option<UOp> {
+    /// Returns the kernel with these opts, if they are legal.
+    fn apply(&self, opts: &[Opt], options: &Options) -> Option<UOp> {
         let setting = self.setting(options);
         let apply = |root: UOp, opt: &Opt| gradiff_kernel::apply(&root, *opt, setting).ok();
         opts.iter().try_fold(self.root.clone(), apply)
     }
 
-    /// The opts, each with one more; of too many, some from everywhere among them.
-    fn next(&self, opts: &[Opt], options: &Options) -> Vec<Vec<Opt>> {
-        let legal = self.after(opts, options).and_then(|root| {
+    /// Extends opts by each legal opt. If there are too many, takes evenly spaced ones.
+    fn extensions(&self, opts: &[Opt], options: &Options) -> Vec<Vec<Opt>> {
+        let legal = self.apply(opts, options).and_then(|root| {
             let legal = gradiff_kernel::legal(&root, self.setting(options));
             legal.ok()
         });
         let legal = legal.unwrap_or_default();
-        let count = legal.len().min(NEXT_MOST);
-        let some = (0..count).map(|number| legal[number * legal.len() / count]);
-        some.map(|opt| [opts, &[opt]].concat()).collect()
+        let count = legal.len().min(MAX_EXTENSIONS);
+        let chosen = (0..count).map(|number| legal[number * legal.len() / count]);
+        chosen.map(|opt| [opts, &[opt]].concat()).collect()
     }
 }
 
-/// Opts and the least time that the kernel took with them.
+/// Opts, and the shortest time of the kernel with them.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Timed {
     time: Duration,
@@ -254,12 +254,12 @@ impl Timed {
     }
 }
 
-/// How far a search is; what stands on disk.
+/// The state of a search, as saved on disk.
 #[derive(Debug, PartialEq, Eq)]
 struct State {
     round: usize,
     is_finished: bool,
-    /// The best so far, the best one first; never empty.
+    /// The best candidates so far, best first; never empty.
     beam: Vec<Timed>,
 }
 
@@ -285,18 +285,18 @@ impl State {
     }
 }
 
-/// A search on its way.
+/// A search of one kernel in progress.
 struct Run<'a> {
     search: &'a Search<'a>,
     ast: &'a UOp,
     tree: Tree,
-    /// Hashes of the kernels that were candidates: many opts lead to the same one.
+    /// Hashes of the kernels that were candidates: different opts may give the same kernel.
     seen: FxHashSet<u64>,
 }
 
 impl Run<'_> {
-    /// Goes on from a state, or begins; each state on the way is kept.
-    fn finish(mut self, state: Option<State>, keep: &dyn Fn(&State)) -> Option<State> {
+    /// Runs the search to its end, from the beginning or from a state, and saves each state.
+    fn finish(mut self, state: Option<State>, save: &dyn Fn(&State)) -> Option<State> {
         let search = self.search;
         let name = gradiff_kernel::name(self.ast);
         let starts = match &state {
@@ -309,46 +309,48 @@ impl Run<'_> {
         };
         let starts = self.candidates(starts, usize::MAX);
         let scratch = scratch(&starts.first()?.1)?;
-        let mut beam = self.timed(starts, &scratch, None);
+        let mut beam = self.time(starts, &scratch, None);
         beam.sort();
         beam.truncate(search.width);
         let mut best = beam.first()?.clone();
         let first = best.time;
         let mut state = State { round: state.map_or(0, |s| s.round), is_finished: false, beam };
-        while best.time < search.limit && state.round < ROUNDS_MOST {
+        while best.time < search.limit && state.round < MAX_ROUNDS {
             let next = state.beam.iter();
-            let next = next.flat_map(|timed| self.tree.next(&timed.opts, search.options)).collect();
-            let candidates = self.candidates(next, UOPS_MOST);
+            let next =
+                next.flat_map(|timed| self.tree.extensions(&timed.opts, search.options)).collect();
+            let candidates = self.candidates(next, MAX_UOPS);
             if candidates.is_empty() {
                 break;
             }
             state.round += 1;
             let (round, count) = (state.round, candidates.len());
-            search.tell(|| format!("{name} round {round}: {count} candidates, best {best}"));
-            state.beam.extend(self.timed(candidates, &scratch, Some(best.time)));
+            search.log(|| format!("{name} round {round}: {count} candidates, best {best}"));
+            state.beam.extend(self.time(candidates, &scratch, Some(best.time)));
             state.beam.sort();
             state.beam.truncate(search.width);
-            keep(&state);
+            save(&state);
             let before = std::mem::replace(&mut best, state.beam.first()?.clone()).time;
             if before * 99 < best.time * 100 {
                 break;
             }
         }
         state.is_finished = true;
-        keep(&state);
+        save(&state);
         let ratio = first.as_secs_f64() / best.time.as_secs_f64().max(1e-9);
-        search.tell(|| format!("{name} done: {best}, {ratio:.2} x as fast as before"));
+        search.log(|| format!("{name} done: {best}, {ratio:.2} x as fast as before"));
         Some(state)
     }
 
-    /// The kernels with these opts that were no candidates before and are not too long.
+    /// Lowers the kernel with each of these opts. Skips kernels that were candidates before or have
+    /// too many uops.
     fn candidates(
         &mut self,
-        all: Vec<Vec<Opt>>,
-        uops_most: usize,
+        opts_list: Vec<Vec<Opt>>,
+        max_uops: usize,
     ) -> Vec<(Vec<Opt>, BoundedLinear)> {
-        let mut candidates = Vec::with_capacity(all.len());
-        for opts in all {
+        let mut candidates = Vec::with_capacity(opts_list.len());
+        for opts in opts_list {
             let options =
                 Options { opts: Strategy::Fixed(opts.clone()), ..self.search.options.clone() };
             let mut trace = Trace::default();
@@ -356,16 +358,15 @@ impl Run<'_> {
             let Ok(linear) = lowered else { continue };
             let mut hasher = FxHasher::default();
             linear.to_string().hash(&mut hasher);
-            if linear.uops.len() <= uops_most && self.seen.insert(hasher.finish()) {
+            if linear.uops.len() <= max_uops && self.seen.insert(hasher.finish()) {
                 candidates.push((opts, linear));
             }
         }
         candidates
     }
 
-    /// Compiles and times candidates; those that fail or are much slower than the best are left
-    /// out.
-    fn timed(
+    /// Compiles and times candidates. Drops those that fail or are much slower than the best.
+    fn time(
         &self,
         candidates: Vec<(Vec<Opt>, BoundedLinear)>,
         scratch: &[Memory],
@@ -382,12 +383,12 @@ impl Run<'_> {
                 executable.and_then(|executable| time(device, &*executable, scratch, best, limit));
             match time {
                 Ok(Some(time)) => {
-                    // Where a search starts from is timed in full.
+                    // The first candidates of a search have no best time to compare with.
                     best = best.map(|best| best.min(time));
                     timed.push(Timed { time, opts });
                 }
                 Ok(None) => {}
-                Err(error) => self.search.tell(|| {
+                Err(error) => self.search.log(|| {
                     let name = gradiff_kernel::name(self.ast);
                     format!("{name} with {opts:?} is dropped: {error}")
                 }),
@@ -397,21 +398,22 @@ impl Run<'_> {
     }
 }
 
-/// Compiles in one go; where that fails, by halves, until it is known which ones fail.
+/// Compiles kernels in one call. If that fails, compiles halves of them, and so on, until it is
+/// known which ones fail.
 ///
-/// Where it takes too long, one by one, each within the limit: halves would wait for the
-/// slow one once for each of them. What is not compiled when all of it has taken `TRIES` times the
-/// time of the first go is given up.
+/// If it takes too long, compiles them one by one, each within the limit: halves would wait for a
+/// slow kernel repeatedly. Kernels that are not compiled after `TRIES` times the limit of the first
+/// call are dropped.
 fn compile(device: &dyn Device, linears: &[&BoundedLinear], limit: Duration) -> Vec<Compiled> {
-    let deadline = Instant::now() + TRIES * time_of(linears.len(), limit);
+    let deadline = Instant::now() + TRIES * compile_limit(linears.len(), limit);
     compile_until(device, linears, limit, deadline)
 }
 
-/// A candidate that was compiled, or why it was not.
+/// A compiled candidate, or the reason why it could not be compiled.
 type Compiled = Result<Arc<dyn Executable>, gradiff_runtime::Error>;
 
-/// How long the compile of so many candidates may take.
-fn time_of(count: usize, limit: Duration) -> Duration {
+/// The time limit for compiling this number of candidates in one call.
+fn compile_limit(count: usize, limit: Duration) -> Duration {
     limit + limit / SHARE * (count.saturating_sub(1) as u32)
 }
 
@@ -421,8 +423,8 @@ fn compile_until(
     limit: Duration,
     deadline: Instant,
 ) -> Vec<Compiled> {
-    let left = deadline.saturating_duration_since(Instant::now());
-    match device.compile_within(linears, time_of(linears.len(), limit).min(left)) {
+    let remaining = deadline.saturating_duration_since(Instant::now());
+    match device.compile_within(linears, compile_limit(linears.len(), limit).min(remaining)) {
         Ok(executables) => executables.into_iter().map(Ok).collect(),
         Err(error) if linears.len() <= 1 => vec![Err(error)],
         Err(error) => {
@@ -433,7 +435,7 @@ fn compile_until(
     }
 }
 
-/// Memories like those that the kernel takes: floats near 1, other elements 0.
+/// Allocates memories for a kernel's parameters: floats near 1, other elements 0.
 fn scratch(linear: &Linear) -> Option<Vec<Memory>> {
     let memory = |(global, dtype): (gradiff_graph::Global, gradiff_graph::DType)| {
         let size_bytes = usize::try_from(global.size_elements).ok()?;
@@ -446,8 +448,8 @@ fn scratch(linear: &Linear) -> Option<Vec<Memory>> {
     linear.globals().into_iter().map(memory).collect()
 }
 
-/// The least time of a few runs, by the device's clock where it has one; `None` for a candidate
-/// that is much slower than the best, or that the limit ended.
+/// Returns the shortest time of a few runs, by the device's clock if it has one; `None` if the
+/// candidate is much slower than the best or exceeds the limit.
 fn time(
     device: &dyn Device,
     executable: &dyn Executable,
@@ -480,38 +482,38 @@ mod tests {
 
     const LIMIT: Duration = Duration::from_secs(LIMIT_SECONDS);
 
-    /// An engine that searches and keeps what it finds in this directory.
+    /// An engine that searches, and saves searches in this directory.
     fn engine(device: &str, directory: &Path) -> Engine {
         let mut engine = Engine::new(device).unwrap();
         engine.beam = 2;
-        let cache = Cache::at(directory, ENDING, 1 << 20).unwrap();
+        let cache = Cache::at(directory, EXTENSION, 1 << 20).unwrap();
         engine.searches =
-            Searches { cache: OnceLock::from(Some(cache)), count: AtomicUsize::new(0) };
+            SearchCache { cache: OnceLock::from(Some(cache)), count: AtomicUsize::new(0) };
         engine
     }
 
-    /// Inputs and their product; sums of these numbers are exact in any order.
+    /// Two matrices and their product; sums of these numbers are exact in any order.
     fn product(size: i64) -> [Tensor; 3] {
-        let numbers = |step: i64| -> Vec<f32> {
-            (0..size * size).map(|number| (number * step % 7 - 3) as f32).collect()
+        let numbers = |factor: i64| -> Vec<f32> {
+            (0..size * size).map(|number| (number * factor % 7 - 3) as f32).collect()
         };
         let [left, right] =
-            [3, 5].map(|step| Tensor::from_slice(&[size, size], &numbers(step)).unwrap());
+            [3, 5].map(|factor| Tensor::from_slice(&[size, size], &numbers(factor)).unwrap());
         let rows = left.reshape(&[size, 1, size]).unwrap();
         let columns = right.permute(&[1, 0]).unwrap().reshape(&[1, size, size]).unwrap();
         let product = rows.mul(&columns).unwrap().sum(&[2]).unwrap();
         [left, right, product]
     }
 
-    /// Plans the product, and runs it.
+    /// Plans and runs the product.
     fn plan(engine: &Engine, size: i64) -> (Plan, Vec<u8>) {
         let [left, right, product] = product(size);
-        let before = [&left, &right].map(|tensor| tensor.read().unwrap());
+        let inputs_before = [&left, &right].map(|tensor| tensor.read().unwrap());
         let mut plans = [engine.plan(&[&product]).unwrap()];
         engine.compile(&mut plans).unwrap();
         engine.run(&plans[0]).unwrap();
-        let after = [&left, &right].map(|tensor| tensor.read().unwrap());
-        assert_eq!(before, after, "a search leaves the data alone");
+        let inputs_after = [&left, &right].map(|tensor| tensor.read().unwrap());
+        assert_eq!(inputs_before, inputs_after, "a search does not change the data");
         let [plan] = plans;
         (plan, product.read().unwrap())
     }
@@ -523,7 +525,7 @@ mod tests {
 
     fn entries(directory: &Path) -> Vec<PathBuf> {
         let listing = std::fs::read_dir(directory).unwrap().flatten().map(|entry| entry.path());
-        listing.filter(|path| path.extension().is_some_and(|ending| ending == ENDING)).collect()
+        listing.filter(|path| path.extension().is_some_and(|ending| ending == EXTENSION)).collect()
     }
 
     #[test]
@@ -540,12 +542,12 @@ mod tests {
             assert_eq!(result, expected, "{device}");
             assert_eq!((first.search_count(), entries(directory.path()).len()), (1, 1));
             plan(&first, size);
-            assert_eq!(first.search_count(), 1, "the engine keeps what it lowered");
+            assert_eq!(first.search_count(), 1, "the engine caches lowered kernels");
             let opts = found.items[0].opts.clone().expect("a search finds opts");
             let settings = first.settings();
             let search = first.search(&settings);
-            let tree = Tree::of(&found.items[0].ast, &search).unwrap();
-            assert!(tree.after(&opts, search.options).is_some(), "{opts:?} are legal");
+            let tree = Tree::new(&found.items[0].ast, &search).unwrap();
+            assert!(tree.apply(&opts, search.options).is_some(), "{opts:?} are legal");
 
             let second = engine(device, directory.path());
             let (again, result) = plan(&second, size);
@@ -556,7 +558,7 @@ mod tests {
     }
 
     #[test]
-    fn damaged_or_illegal_entry_is_searched_anew() {
+    fn damaged_or_illegal_entry_is_searched_again() {
         let directory = tempfile::tempdir().unwrap();
         let first = engine("jit", directory.path());
         let (found, expected) = plan(&first, 6);
@@ -575,7 +577,7 @@ mod tests {
             assert_eq!(plan(&next, 6).1, expected);
             assert_eq!(next.search_count(), 1);
         }
-        // Whole, but not what a search of this kernel keeps.
+        // Not damaged, but not a state of a search of this kernel.
         for text in ["", "finished 1\n", "finished 1\n10 ns: upcast 0 5\n", "done 1\n10 ns: \n"] {
             cache.add(&key, text.as_bytes()).unwrap();
             let next = engine("jit", directory.path());
@@ -585,7 +587,7 @@ mod tests {
     }
 
     #[test]
-    fn interrupted_search_goes_on_from_its_best() {
+    fn interrupted_search_is_resumed() {
         let directory = tempfile::tempdir().unwrap();
         let first = engine("jit", directory.path());
         let (found, expected) = plan(&first, 6);
@@ -597,7 +599,7 @@ mod tests {
         assert_eq!((next.search_count(), result), (1, expected));
         let text = String::from_utf8(cache.read(&key).unwrap()).unwrap();
         let state = State::parse(&text).unwrap();
-        // One round was left, so that all opts are those of the entry and at most one more.
+        // One round was left, so all opts are those of the entry and at most one more.
         assert!(state.is_finished && state.round == 16, "{text}");
         assert!(state.beam.iter().all(|timed| timed.opts[0].to_string() == "upcast 0 2"), "{text}");
         assert!(state.beam.iter().all(|timed| timed.opts.len() <= 2), "{text}");
@@ -605,26 +607,26 @@ mod tests {
     }
 
     #[test]
-    fn state_is_kept_after_each_round() {
+    fn state_is_saved_after_each_round() {
         let directory = tempfile::tempdir().unwrap();
         let engine = engine("jit", directory.path());
         let [_, _, product] = product(12);
         let ast = &engine.plan(&[&product]).unwrap().items[0].ast;
         let settings = engine.settings();
         let search = engine.search(&settings);
-        let tree = Tree::of(ast, &search).unwrap();
-        let kept = std::cell::RefCell::new(Vec::new());
-        let keep = |state: &State| kept.borrow_mut().push((state.is_finished, state.round));
+        let tree = Tree::new(ast, &search).unwrap();
+        let saved = std::cell::RefCell::new(Vec::new());
+        let save = |state: &State| saved.borrow_mut().push((state.is_finished, state.round));
         let run = Run { search: &search, ast, tree, seen: FxHashSet::default() };
-        let rounds = run.finish(None, &keep).unwrap().round;
-        assert!(1 <= rounds, "12 steps can be split");
+        let rounds = run.finish(None, &save).unwrap().round;
+        assert!(1 <= rounds, "12 iterations can be split");
         let mut expected: Vec<(bool, usize)> = (1..=rounds).map(|round| (false, round)).collect();
         expected.push((true, rounds));
-        assert_eq!(kept.into_inner(), expected);
+        assert_eq!(saved.into_inner(), expected);
     }
 
     #[test]
-    fn chosen_opts_are_not_searched() {
+    fn fixed_opts_are_not_searched() {
         let directory = tempfile::tempdir().unwrap();
         for opts in [Strategy::None, Strategy::Fixed(Vec::new())] {
             let mut engine = engine("jit", directory.path());
@@ -636,7 +638,7 @@ mod tests {
     }
 
     #[test]
-    fn failing_kernel_is_left_out_of_a_compile() {
+    fn failing_kernel_does_not_fail_the_others() {
         let device = gradiff_runtime::device("jit").unwrap();
         let plain = Engine::new("jit").unwrap();
         let (planned, _) = plan(&plain, 12);
@@ -645,15 +647,15 @@ mod tests {
         let barrier = gradiff_graph::parse_linears("kernel E\n0 barrier void []").unwrap();
         let bad = BoundedLinear::check(barrier[0].clone()).unwrap();
         let compiled = compile(&*device, &[good, &bad, good], LIMIT);
-        let is_there: Vec<bool> = compiled.iter().map(Result::is_ok).collect();
-        assert_eq!(is_there, [true, false, true]);
+        let is_compiled: Vec<bool> = compiled.iter().map(Result::is_ok).collect();
+        assert_eq!(is_compiled, [true, false, true]);
     }
 
-    /// A device that takes all the time it is given for any kernels among which one is `slow`.
+    /// A device that exhausts the time limit if one of the kernels is named `slow`.
     struct Slow {
         null: Arc<dyn Device>,
-        /// How many kernels it was given, and how much time.
-        asked: Mutex<Vec<(usize, Duration)>>,
+        /// The number of kernels and the limit of each call.
+        calls: Mutex<Vec<(usize, Duration)>>,
     }
 
     impl Device for Slow {
@@ -677,52 +679,52 @@ mod tests {
             kernels: &[&BoundedLinear],
             limit: Duration,
         ) -> Result<Vec<Arc<dyn Executable>>, gradiff_runtime::Error> {
-            self.asked.lock().unwrap().push((kernels.len(), limit));
+            self.calls.lock().unwrap().push((kernels.len(), limit));
             if kernels.iter().all(|kernel| kernel.name != "slow") {
                 return self.compile(kernels);
             }
             std::thread::sleep(limit);
             let (compiler, kernels) = ("slow".to_owned(), "slow".to_owned());
-            let taken = limit;
-            Err(gradiff_runtime::Error::CompilerTooSlow { compiler, kernels, taken, limit })
+            let elapsed = limit;
+            Err(gradiff_runtime::Error::CompilerTooSlow { compiler, kernels, elapsed, limit })
         }
     }
 
-    /// Which of these kernels a search gets compiled, and what it asks a slow device.
+    /// Compiles kernels on [`Slow`]: which ones are compiled, and the calls to the device.
     fn compiled_slowly(names: &[&str], limit: Duration) -> (Vec<bool>, Vec<(usize, Duration)>) {
         let null = gradiff_runtime::device("null").unwrap();
         let linear = |name: &&str| Linear { name: (*name).into(), uops: Vec::new() };
         let bounded = |name: &&str| BoundedLinear::check(linear(name)).unwrap();
         let kernels: Vec<BoundedLinear> = names.iter().map(bounded).collect();
-        let slow = Slow { null, asked: Mutex::default() };
+        let slow = Slow { null, calls: Mutex::default() };
         let compiled = compile(&slow, &kernels.iter().collect::<Vec<_>>(), limit);
-        let is_there = compiled.iter().map(Result::is_ok).collect();
-        (is_there, slow.asked.into_inner().unwrap())
+        let is_compiled = compiled.iter().map(Result::is_ok).collect();
+        (is_compiled, slow.calls.into_inner().unwrap())
     }
 
     #[test]
-    fn slow_compile_is_given_up_and_costs_its_limit_twice() {
+    fn slow_compile_costs_its_limit_twice() {
         let limit = Duration::from_millis(320);
-        let (is_there, asked) = compiled_slowly(&["E_1", "E_2", "slow", "E_3", "E_4"], limit);
-        assert_eq!(is_there, [true, true, false, true, true]);
-        // All in one go, which is given 1/32 more for each, then one by one.
+        let (is_compiled, calls) = compiled_slowly(&["E_1", "E_2", "slow", "E_3", "E_4"], limit);
+        assert_eq!(is_compiled, [true, true, false, true, true]);
+        // One call for all, with 1/32 more time for each further kernel; then one by one.
         let expected = [(5, limit + Duration::from_millis(40))];
-        assert_eq!(asked, [&expected[..], &[(1, limit); 5]].concat());
+        assert_eq!(calls, [&expected[..], &[(1, limit); 5]].concat());
     }
 
     #[test]
-    fn slow_compiles_do_not_add_up() {
+    fn time_of_slow_compiles_is_bounded() {
         let limit = Duration::from_millis(32);
-        let (is_there, asked) = compiled_slowly(&["slow"; 33], limit);
-        assert_eq!(is_there, [false; 33]);
-        let given: Duration = asked.iter().map(|(_, time)| *time).sum();
-        assert_eq!((asked.len(), asked[0].1), (34, 2 * limit));
-        assert!(given <= TRIES * asked[0].1, "{given:?}");
+        let (is_compiled, calls) = compiled_slowly(&["slow"; 33], limit);
+        assert_eq!(is_compiled, [false; 33]);
+        let given: Duration = calls.iter().map(|(_, time)| *time).sum();
+        assert_eq!((calls.len(), calls[0].1), (34, 2 * limit));
+        assert!(given <= TRIES * calls[0].1, "{given:?}");
     }
 
     #[test]
     fn slow_candidate_is_run_once() {
-        /// How often it ran, and what the clock of the device says of a run.
+        /// The number of runs, and the time of a run by the device's clock.
         struct Counted(AtomicUsize, Option<Duration>);
         impl Executable for Counted {
             fn run(&self, _: &[&Memory]) -> Result<(), gradiff_runtime::Error> {
@@ -758,7 +760,7 @@ mod tests {
     }
 
     #[test]
-    fn state_reads_back_and_nothing_else_does() {
+    fn state_round_trips_and_other_text_is_refused() {
         let opts = |text: &str| text.split(", ").map(|opt| opt.parse().unwrap()).collect();
         let timed = |nanos, opts| Timed { time: Duration::from_nanos(nanos), opts };
         let beam = vec![timed(12, opts("upcast 0 4, unroll 1 0")), timed(13, Vec::new())];
@@ -772,7 +774,7 @@ mod tests {
     }
 
     #[test]
-    fn width_takes_small_numbers_and_nothing_else() {
+    fn width_is_0_to_64() {
         assert_eq!((parse_width("0").ok(), parse_width("64").ok()), (Some(0), Some(64)));
         for text in ["65", "-1", "yes", "", "2.5"] {
             let error = parse_width(text).unwrap_err().to_string();
@@ -782,7 +784,7 @@ mod tests {
     }
 
     #[test]
-    fn limit_takes_seconds_and_nothing_else() {
+    fn limit_is_1_to_3600_seconds() {
         assert_eq!(parse_limit("1").ok(), Some(Duration::from_secs(1)));
         assert_eq!(parse_limit("3600").ok(), Some(Duration::from_secs(3600)));
         for text in ["0", "3601", "-1", "yes", "", "2.5"] {

@@ -15,7 +15,8 @@ use crate::session::Session;
 use crate::stages::{Elements, Way};
 use crate::{Backend, Outcome, translate};
 
-/// Numbers of consecutive programs that take the same turn, so that they share a call of a compiler.
+/// Numbers of consecutive programs that take the same turn, so that they share a call of a
+/// compiler.
 const TURN_PROGRAMS: u64 = 8;
 
 /// Which programs of a hunt a backend runs: of every so many groups of eight, one.
@@ -792,7 +793,7 @@ mod tests {
             }
             let way = row.way();
             let mut suited = Engine::new("interp").expect("it needs nothing");
-            suited.suit(Target::of(row.target));
+            suited.set_target(Target::of(row.target));
             let Engine { schedule, kernel, target, .. } = &suited;
             assert_eq!(
                 format!("{:?} {:?} {:?}", way.schedule, way.kernel, way.target),

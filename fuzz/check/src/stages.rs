@@ -101,7 +101,7 @@ pub(crate) fn planned(
         let all: Vec<&str> = Target::names().collect();
         format!("no target is called {target}; there are: {}", all.join(", "))
     })?;
-    engine.suit(target);
+    engine.set_target(target);
     match shown.opts {
         Some(opts) => engine.kernel.opts = Strategy::Fixed(opts.to_vec()),
         None if shown.target.is_some() || language.is_some() => {}

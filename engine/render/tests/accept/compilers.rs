@@ -1,19 +1,18 @@
-//! The real compilers: where they are, and whether they take a text.
+//! The real compilers: finds them, and checks whether they accept a text.
 
 use std::io::Write;
 use std::process::{Command, Output};
 
 use naga::valid::{Capabilities, ValidationFlags, Validator};
 
-/// A program that judges the texts of a language.
+/// A compiler that checks the texts of a language.
 pub(crate) struct Compiler {
     /// The language, as in the table of languages.
     pub(crate) language: &'static str,
-    /// What it is called in reports.
+    /// The name in reports.
     pub(crate) name: &'static str,
-    /// Finds it, or says why it is not there.
+    /// Returns the program, or the reason why it is not available.
     pub(crate) find: fn() -> Result<String, String>,
-    /// How it checks.
     check: Check,
 }
 
@@ -104,7 +103,7 @@ pub(crate) const COMPILERS: &[Compiler] = &[
     },
 ];
 
-/// Those of the devices that the language is for.
+/// The capabilities of the devices that the extended dialect is for.
 const EXTENDED: Capabilities =
     Capabilities::SHADER_FLOAT16.union(Capabilities::SHADER_INT64).union(Capabilities::FLOAT64);
 
@@ -114,8 +113,7 @@ fn naga_check(text: &str, capabilities: Capabilities) -> Result<(), String> {
     validator.validate(&module).map(drop).map_err(|why| why.emit_to_string(text))
 }
 
-/// The flag for the folder of headers that stand in for those of CUDA and Metal, which the harness
-/// runs texts with.
+/// The include flag for the harness's host versions of the headers of CUDA and Metal.
 pub(crate) const STAND_INS: &str =
     concat!("-I", env!("CARGO_MANIFEST_DIR"), "/../../fuzz/check/src/texts/stand_ins");
 
@@ -127,7 +125,7 @@ fn with(program: &str, arguments: &[&str]) -> Command {
     command
 }
 
-/// Warnings about what is not C are errors.
+/// Warnings about invalid C are errors.
 fn c_command(program: &str, file: &str) -> Command {
     let errors = ["implicit-function-declaration", "int-conversion", "incompatible-pointer-types"];
     let errors = errors.map(|name| format!("-Werror={name}"));
@@ -136,14 +134,14 @@ fn c_command(program: &str, file: &str) -> Command {
     command
 }
 
-/// The first program that runs.
+/// Returns the first program that can be run.
 pub(crate) fn first(programs: &[&str]) -> Result<String, String> {
     let runs = |program: &&str| Command::new(program).arg("--version").output().is_ok();
     let found = programs.iter().find(|program| runs(program));
     found.map(|program| program.to_string()).ok_or(format!("none of {}", programs.join(", ")))
 }
 
-/// A clang that knows opaque pointers and `_Float16`.
+/// Finds a clang that supports opaque pointers and `_Float16`.
 pub(crate) fn find_clang() -> Result<String, String> {
     let version = |program: &str| {
         let output = Command::new(program).arg("--version").output().ok()?;
@@ -156,7 +154,7 @@ pub(crate) fn find_clang() -> Result<String, String> {
     found.map(String::from).ok_or("no clang of version 16 or later".to_string())
 }
 
-/// The interpreter that has NVIDIA's wheels: `GRADIFF_PYTHON`, or python3.
+/// A command of the Python that has NVIDIA's wheels: `GRADIFF_PYTHON`, or python3.
 fn python(arguments: &[&str]) -> Command {
     let program = std::env::var("GRADIFF_PYTHON").unwrap_or("python3".into());
     with(&program, arguments)
@@ -176,12 +174,12 @@ fn message(output: &Output) -> String {
 }
 
 impl Compiler {
-    /// Whether kernels are checked one by one.
-    pub(crate) fn takes_one(&self) -> bool {
+    /// Returns whether kernels are checked one by one.
+    pub(crate) fn takes_single_kernels(&self) -> bool {
         matches!(self.check, Check::InProcess(_))
     }
 
-    /// Whether it takes a text; its message if it does not.
+    /// Checks a text; returns the compiler's message if it refuses it.
     pub(crate) fn check(&self, program: &str, text: &str, extension: &str) -> Result<(), String> {
         let command = match self.check {
             Check::InProcess(check) => return check(text),

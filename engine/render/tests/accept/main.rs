@@ -1,4 +1,4 @@
-//! Real compilers accept the text of telling kernels, and refuse what is wrong.
+//! Real compilers accept the text of representative kernels, and refuse wrong text.
 
 mod compilers;
 mod kernels;
@@ -14,8 +14,8 @@ use gradiff_render::{LANGUAGES, Language};
 
 use compilers::{COMPILERS, Compiler};
 
-/// Words of which the name of each kernel without a text has one.
-const LACKS: [(&str, &[&str]); 8] = [
+/// For each language, substrings of the names of kernels that it refuses.
+const UNSUPPORTED: [(&str, &[&str]); 8] = [
     ("c", &["r_4_16", "wmma"]),
     ("llvm", &["r_4_16", "wmma"]),
     ("cuda", &[]),
@@ -26,10 +26,10 @@ const LACKS: [(&str, &[&str]); 8] = [
     ("ptx", &["exp2", "log2", "sin", "pow"]),
 ];
 
-/// The texts of the telling kernels, and the names of those that the language refuses.
+/// Renders the representative kernels; returns the texts and the names of the refused kernels.
 fn texts(language: &Language) -> (Vec<String>, Vec<String>) {
     let (mut texts, mut refused) = (Vec::new(), Vec::new());
-    for kernel in kernels::telling(language) {
+    for kernel in kernels::representative(language) {
         match (language.render)(&kernel) {
             Ok(text) => texts.push(text),
             Err(_) => refused.push(kernel.name),
@@ -38,17 +38,17 @@ fn texts(language: &Language) -> (Vec<String>, Vec<String>) {
     (texts, refused)
 }
 
-/// The kernels of the reviewed snapshots of a language, each under a name of its own.
+/// The kernels of the reviewed snapshots of a language, with distinct names.
 fn snapshots(language: &Language) -> Vec<String> {
     let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../../snapshots/kernels");
     let folders = std::fs::read_dir(root).expect("the folder of snapshots");
     let folders = folders.map(|entry| entry.expect("an entry").path());
-    let is_ours = |folder: &PathBuf| {
+    let is_of_language = |folder: &PathBuf| {
         let name = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
         name == language.name || name.starts_with(&format!("{}-", language.name))
     };
     let mut paths: Vec<PathBuf> = Vec::new();
-    for folder in folders.filter(is_ours) {
+    for folder in folders.filter(is_of_language) {
         let entries = std::fs::read_dir(folder).expect("a folder of snapshots");
         paths.extend(entries.map(|entry| entry.expect("an entry").path()));
     }
@@ -65,11 +65,11 @@ fn snapshots(language: &Language) -> Vec<String> {
     kernels
 }
 
-/// A kernel under another name: the first word that is built as names of kernels are.
+/// Makes the name of a kernel unique. The name is the first word that has the form of one.
 fn renamed(kernel: &str, number: usize) -> String {
     let is_word = |c: char| c == '_' || c.is_ascii_alphanumeric();
     let mut words = kernel.split(|c| !is_word(c));
-    // `E_4_4`, `r_4n1`; of no loops `E`.
+    // `E_4_4`, `r_4n1`; without loops `E`.
     let is_name = |word: &&str| {
         let rest = word.strip_prefix(['E', 'r']);
         rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['_', 'n']))
@@ -94,7 +94,7 @@ fn renamed(kernel: &str, number: usize) -> String {
 #[test]
 fn compilers_accept_all_snapshots() {
     let mut skipped = 0;
-    // Of the core of WGSL there are only those of `texts`: it differs in f16 alone.
+    // wgsl-core has no snapshots there, only those of `texts`: it differs only in f16.
     for compiler in COMPILERS.iter().filter(|compiler| compiler.language != "wgsl-core") {
         let language = language_of(compiler);
         let kernels = snapshots(language);
@@ -123,9 +123,9 @@ fn language_of(compiler: &Compiler) -> &'static Language {
     language.expect("the language of a compiler is in the table")
 }
 
-/// The texts as files for a compiler.
+/// Joins texts and preludes to files as a compiler takes them.
 fn files(compiler: &Compiler, language: &Language, texts: &[String]) -> Vec<String> {
-    let texts = if compiler.takes_one() { texts.to_vec() } else { vec![texts.concat()] };
+    let texts = if compiler.takes_single_kernels() { texts.to_vec() } else { vec![texts.concat()] };
     texts.into_iter().map(|text| (language.prelude)(&text) + &text).collect()
 }
 
@@ -159,42 +159,42 @@ fn compilers_accept_all_kernels() {
 }
 
 #[test]
-fn languages_refuse_only_what_they_lack() {
+fn languages_refuse_only_unsupported_kernels() {
     for language in LANGUAGES {
-        let row = LACKS.iter().find(|(name, _)| *name == language.name);
-        let (_, lacks) = row.expect("each language has a row");
+        let row = UNSUPPORTED.iter().find(|(name, _)| *name == language.name);
+        let (_, unsupported) = row.expect("each language has a row");
         let (texts, refused) = texts(language);
-        let is_known = |name: &&String| lacks.iter().any(|word| name.contains(word));
-        let surprises: Vec<&String> = refused.iter().filter(|name| !is_known(name)).collect();
-        assert!(surprises.is_empty(), "{} has no {surprises:?}", language.name);
+        let is_known = |name: &&String| unsupported.iter().any(|word| name.contains(word));
+        let unexpected: Vec<&String> = refused.iter().filter(|name| !is_known(name)).collect();
+        assert!(unexpected.is_empty(), "{} has no {unexpected:?}", language.name);
         assert!(texts.len() > 100, "{} has {} texts", language.name, texts.len());
     }
 }
 
-/// Text that is wrong in one place, and text without what stands before it.
+/// Text with an undefined name, and text without its prelude.
 #[test]
-fn compilers_refuse_what_is_wrong() {
+fn compilers_refuse_wrong_text() {
     for compiler in COMPILERS {
         let language = language_of(compiler);
         let Ok(program) = (compiler.find)() else { continue };
         let (texts, _) = texts(language);
         let check = |text: &str| compiler.check(&program, text, language.extension);
-        // A kernel that needs a function, a value in it, and one that nobody made.
-        let (name, value, other) = match language.name {
+        // A kernel that needs a helper, a value in it, and an undefined name.
+        let (name, value, undefined) = match language.name {
             "llvm" => ("E_exp2_f32", "%t2", "%t77"),
             "ptx" => ("E_floordiv_i32", "%r9", "%r77"),
             _ => ("E_floordiv_i32", "val0", "val77"),
         };
-        let kernel = texts.iter().find(|text| text.contains(name)).expect("a telling kernel");
+        let kernel = texts.iter().find(|text| text.contains(name)).expect("a kernel of this name");
         assert_eq!(check(&((language.prelude)(kernel) + kernel)), Ok(()), "{}", compiler.name);
         let last = kernel.rfind(value).expect("the value is used");
-        let wrong = format!("{}{other}{}", &kernel[..last], &kernel[last + value.len()..]);
+        let wrong = format!("{}{undefined}{}", &kernel[..last], &kernel[last + value.len()..]);
         assert!(check(&((language.prelude)(&wrong) + &wrong)).is_err(), "{}", compiler.name);
         assert!(check(kernel).is_err(), "{} needs no prelude", compiler.name);
     }
 }
 
-/// What gcc makes of a kernel for a machine with 512-bit vectors; `None` where it is not there.
+/// The assembly that gcc generates for a machine with 512-bit vectors; `None` without gcc.
 fn assembly(kernel: &Linear) -> Option<String> {
     let text = gradiff_render::c(kernel).expect("C has it");
     let directory = tempfile::tempdir().expect("a directory");

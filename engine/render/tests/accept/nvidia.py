@@ -12,10 +12,10 @@ import sys
 
 
 def find(pattern):
-    places = [*site.getsitepackages(), site.getusersitepackages()]
-    found = [path for place in places for path in glob.glob(os.path.join(place, "nvidia", pattern))]
+    folders = [*site.getsitepackages(), site.getusersitepackages()]
+    found = [path for place in folders for path in glob.glob(os.path.join(place, "nvidia", pattern))]
     if not found:
-        sys.exit(f"no nvidia/{pattern} in {', '.join(places)}")
+        sys.exit(f"no nvidia/{pattern} in {', '.join(folders)}")
     return found[0]
 
 
@@ -25,10 +25,10 @@ def compile_cuda(arch, path):
     program = ctypes.c_void_p()
     with open(path, "rb") as file:
         text = file.read()
-    made = library.nvrtcCreateProgram(ctypes.byref(program), text, b"kernels.cu", 0, None, None)
+    code = library.nvrtcCreateProgram(ctypes.byref(program), text, b"kernels.cu", 0, None, None)
     options = [f"--gpu-architecture=compute_{arch}", f"-I{include}"]
     array = (ctypes.c_char_p * len(options))(*[option.encode() for option in options])
-    result = made or library.nvrtcCompileProgram(program, len(options), array)
+    result = code or library.nvrtcCompileProgram(program, len(options), array)
     size = ctypes.c_size_t()
     library.nvrtcGetProgramLogSize(program, ctypes.byref(size))
     log = ctypes.create_string_buffer(size.value)

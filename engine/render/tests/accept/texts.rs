@@ -1,14 +1,14 @@
-//! A few kernels in every language, as reviewed. `INSTA_UPDATE=always cargo test -p gradiff-render`
-//! writes them anew; read the difference before you commit it.
+//! Reviewed snapshots of a few kernels in every language. `INSTA_UPDATE=always cargo test -p
+//! gradiff-render` updates them; read the difference before you commit it.
 
 use std::collections::BTreeSet;
 
 use gradiff_graph::{DType, Linear, Op, TensorCore};
 use gradiff_render::{Error, LANGUAGES, Language, wgsl_core};
 
-use crate::kernels::{apart, choice, constants, copy, elementwise, fold, group, product};
+use crate::kernels::{choice, constants, copy, elementwise, group, lanes, product, reduction};
 
-/// What stands before a kernel and the kernel; or why there is none.
+/// The prelude and the text of a kernel, or the error.
 fn text(language: &Language, kernel: &Linear) -> String {
     match (language.render)(kernel) {
         Ok(text) => (language.prelude)(&text) + &text,
@@ -16,21 +16,21 @@ fn text(language: &Language, kernel: &Linear) -> String {
     }
 }
 
-fn whole_wgsl(kernel: &Linear) -> String {
+fn extended_wgsl(kernel: &Linear) -> String {
     let language = LANGUAGES.iter().find(|language| language.name == "wgsl");
     text(language.expect("it is in the table"), kernel)
 }
 
 fn kernels() -> Vec<Linear> {
     vec![
-        apart(DType::F32, 4),
+        lanes(DType::F32, 4),
         choice(DType::F32, DType::I32, DType::F32, 4),
         constants(DType::F32),
         copy(DType::F32, 4),
         elementwise(Op::Cast, &[DType::F32], DType::F16, 1),
         elementwise(Op::FloorDiv, &[DType::I32; 2], DType::I32, 1),
         elementwise(Op::Mul, &[DType::I8; 2], DType::I8, 1),
-        fold(DType::F32, 1),
+        reduction(DType::F32, 1),
         group(),
         product(TensorCore::named("m16n8k16_f16").expect("it is in the table")),
     ]
@@ -46,8 +46,8 @@ fn texts_are_as_reviewed() {
             settings.set_prepend_module_to_snapshot(false);
             settings.set_omit_expression(true);
             let text = text(language, &kernel);
-            // Only f16 and types of 64 bits differ.
-            if language.name == "wgsl-core" && text == whole_wgsl(&kernel) {
+            // The dialects differ only in f16 and types of 64 bits.
+            if language.name == "wgsl-core" && text == extended_wgsl(&kernel) {
                 continue;
             }
             settings.bind(|| insta::assert_snapshot!(name.clone(), text));
@@ -62,7 +62,7 @@ fn texts_are_as_reviewed() {
 }
 
 #[test]
-fn types_that_a_language_lacks_are_named() {
+fn error_names_the_unsupported_type() {
     let kernel = elementwise(Op::Add, &[DType::I64; 2], DType::I64, 1);
     let error = wgsl_core(&kernel).unwrap_err();
     assert!(matches!(error, Error::Type { dtype: DType::I64, .. }));
@@ -72,7 +72,7 @@ fn types_that_a_language_lacks_are_named() {
 }
 
 #[test]
-fn a_grid_has_three_dimensions() {
+fn grids_of_four_dimensions_are_refused() {
     use gradiff_graph::AxisKind;
     for kind in [AxisKind::Global, AxisKind::Local] {
         let mut b = crate::kernels::Builder::new(1);

@@ -1,4 +1,4 @@
-//! The functions of NVIDIA's driver and of its compiler NVRTC, found when the program runs.
+//! The functions of NVIDIA's driver and of its compiler NVRTC, loaded at run time.
 
 use std::ffi::{CStr, c_char, c_void};
 
@@ -7,8 +7,8 @@ use crate::library::functions;
 
 /// A context, stream, event, module, function, pool or program.
 pub(super) type Handle = *mut c_void;
-/// Options, or pointers to arguments.
-type Words = *const *const c_char;
+/// A list of strings.
+type Strings = *const *const c_char;
 
 functions! {
     /// The driver.
@@ -53,9 +53,9 @@ functions! {
         arch_count: "nvrtcGetNumSupportedArchs"(*mut i32) -> i32;
         archs: "nvrtcGetSupportedArchs"(*mut i32) -> i32;
         create: "nvrtcCreateProgram"(
-            *mut Handle, *const c_char, *const c_char, i32, Words, Words
+            *mut Handle, *const c_char, *const c_char, i32, Strings, Strings
         ) -> i32;
-        compile: "nvrtcCompileProgram"(Handle, i32, Words) -> i32;
+        compile: "nvrtcCompileProgram"(Handle, i32, Strings) -> i32;
         log_size: "nvrtcGetProgramLogSize"(Handle, *mut usize) -> i32;
         log: "nvrtcGetProgramLog"(Handle, *mut c_char) -> i32;
         cubin_size: "nvrtcGetCUBINSize"(Handle, *mut usize) -> i32;
@@ -67,7 +67,7 @@ functions! {
     }
 }
 
-/// Codes that say nothing of a kernel: out of memory, not initialised, device unavailable, no
+/// Error codes that no kernel causes: out of memory, not initialised, device unavailable, no
 /// device, errors of memory (ECC) and of NVLink, system not ready, driver mismatch.
 const UNUSABLE: [i32; 8] = [2, 3, 46, 100, 214, 220, 802, 803];
 const DRIVERS: [&str; 3] = ["libcuda.so.1", "libcuda.so", "nvcuda.dll"];
@@ -81,29 +81,28 @@ const COMPILERS: [&str; 6] = [
 ];
 
 impl Driver {
-    /// Loads the driver from where it usually is and starts it.
+    /// Loads and initialises the driver.
     pub(super) fn load() -> Result<Driver, String> {
-        let missing = |why: String| {
-            format!("{why}; install NVIDIA's driver (there is none without an NVIDIA GPU)")
-        };
+        let missing =
+            |why: String| format!("{why}; install NVIDIA's driver (it needs an NVIDIA GPU)");
         let driver = Driver::open(&DRIVERS).map_err(missing)?;
-        // SAFETY: the driver wants to be started first, any number of times.
+        // SAFETY: `cuInit` may be called any number of times.
         driver.check("cuInit", unsafe { (driver.init)(0) }).map_err(|error| error.to_string())?;
         Ok(driver)
     }
 
-    /// What a call says by its code.
+    /// Converts the result code of a call to an error.
     pub(super) fn check(&self, call: &'static str, code: i32) -> Result<(), Error> {
         if code == 0 {
             return Ok(());
         }
-        let words = [self.error_name, self.error_string].map(|say| {
+        let [name, description] = [self.error_name, self.error_string].map(|text_of| {
             let mut text: *const c_char = std::ptr::null();
-            // SAFETY: a place for a pointer to text that lives as long as the driver.
-            unsafe { say(code, &mut text) };
-            words_at(text)
+            // SAFETY: the pointer is to a local pointer; the text lives as long as the driver.
+            unsafe { text_of(code, &mut text) };
+            string_at(text)
         });
-        let why = format!("{} ({})", words[1], words[0]);
+        let why = format!("{description} ({name})");
         match UNUSABLE.contains(&code) {
             true => Err(Error::DeviceUnusable { device: "cuda", call, why }),
             false => Err(Error::Driver { device: "cuda", call, why }),
@@ -112,23 +111,23 @@ impl Driver {
 
     pub(super) fn attribute(&self, device: i32, number: i32) -> i32 {
         let mut value = 0;
-        // SAFETY: a place for a number.
+        // SAFETY: the pointer is to a local integer.
         let code = unsafe { (self.device_attribute)(&mut value, number, device) };
         if code == 0 { value } else { 0 }
     }
 }
 
-/// The text at a pointer that the driver gave.
-fn words_at(text: *const c_char) -> String {
+/// Copies a string of the driver.
+fn string_at(text: *const c_char) -> String {
     if text.is_null() {
         return "unknown error".into();
     }
-    // SAFETY: the driver's texts end with 0 and stay.
+    // SAFETY: strings of the driver are terminated by 0 and live as long as the driver.
     unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
 }
 
 impl Nvrtc {
-    /// Loads the compiler from where it usually is.
+    /// Loads the compiler.
     pub(super) fn load() -> Result<Nvrtc, String> {
         Nvrtc::open(&COMPILERS).map_err(|why| {
             format!(
@@ -140,33 +139,34 @@ impl Nvrtc {
 
     pub(super) fn version_text(&self) -> String {
         let (mut major, mut minor) = (0, 0);
-        // SAFETY: places for two numbers.
+        // SAFETY: the pointers are to local integers.
         unsafe { (self.version)(&mut major, &mut minor) };
         format!("{major}.{minor}")
     }
 
-    /// The newest architecture that the compiler knows, up to one.
-    pub(super) fn newest_arch(&self, most: i32) -> Option<i32> {
+    /// The newest architecture up to `max` that the compiler supports.
+    pub(super) fn newest_arch(&self, max: i32) -> Option<i32> {
         let mut count = 0;
-        // SAFETY: a place for a number.
+        // SAFETY: the pointer is to a local integer.
         let code = unsafe { (self.arch_count)(&mut count) };
         let mut archs = vec![0i32; usize::try_from(count).unwrap_or(0)];
         if code != 0 || archs.is_empty() {
             return None;
         }
-        // SAFETY: room for as many numbers as there are.
+        // SAFETY: the buffer has as many integers as there are architectures.
         let code = unsafe { (self.archs)(archs.as_mut_ptr()) };
-        archs.into_iter().filter(|arch| code == 0 && *arch <= most).max()
+        archs.into_iter().filter(|arch| code == 0 && *arch <= max).max()
     }
 
-    /// Machine code for an architecture, or portable code if that one is newer than the compiler.
+    /// Compiles to machine code for an architecture, or to PTX if it is newer than the compiler.
     pub(super) fn code(
         &self,
         text: &str,
         arch: i32,
         include: &[String],
     ) -> Result<Vec<u8>, String> {
-        let known = self.newest_arch(arch).ok_or("NVRTC knows no architecture so old")?;
+        let known =
+            self.newest_arch(arch).ok_or("NVRTC does not support an architecture this old")?;
         let is_exact = known == arch;
         let kind = if is_exact { "sm" } else { "compute" };
         let mut options = vec![format!("--gpu-architecture={kind}_{known}"), "--fmad=false".into()];
@@ -177,15 +177,15 @@ impl Nvrtc {
             options.iter().map(|option| option.as_ptr().cast()).collect();
         let text = [text.as_bytes(), b"\0"].concat();
         let (mut program, none) = (std::ptr::null_mut(), std::ptr::null());
-        // SAFETY: the text and the name end with 0; there are no headers.
+        // SAFETY: the text and the name are terminated by 0; there are no headers.
         let code = unsafe {
             let name = c"kernels.cu".as_ptr();
             (self.create)(&mut program, text.as_ptr().cast(), name, 0, none, none)
         };
         self.check(code)?;
-        // SAFETY: as many options as is said, each of which ends with 0.
+        // SAFETY: the list has this many options, each terminated by 0.
         let code = unsafe { (self.compile)(program, options.len() as i32, options.as_ptr()) };
-        let made = match code {
+        let compiled = match code {
             0 if is_exact => self.bytes(program, self.cubin_size, self.cubin),
             0 => self.bytes(program, self.ptx_size, self.ptx),
             _ => Err(match self.bytes(program, self.log_size, self.log) {
@@ -193,9 +193,9 @@ impl Nvrtc {
                 Err(why) => why,
             }),
         };
-        // SAFETY: the program was made above and is used no more.
+        // SAFETY: the program was created above and is not used any more.
         unsafe { (self.destroy)(&mut program) };
-        made
+        compiled
     }
 
     fn bytes(
@@ -205,10 +205,10 @@ impl Nvrtc {
         copy: unsafe extern "C" fn(Handle, *mut c_char) -> i32,
     ) -> Result<Vec<u8>, String> {
         let mut count = 0;
-        // SAFETY: a place for a number.
+        // SAFETY: the pointer is to a local integer.
         self.check(unsafe { size(program, &mut count) })?;
         let mut bytes = vec![0u8; count];
-        // SAFETY: room for as many bytes as there are.
+        // SAFETY: the buffer has as many bytes as the driver writes.
         self.check(unsafe { copy(program, bytes.as_mut_ptr().cast()) })?;
         Ok(bytes)
     }
@@ -216,8 +216,8 @@ impl Nvrtc {
     fn check(&self, code: i32) -> Result<(), String> {
         match code {
             0 => Ok(()),
-            // SAFETY: any code is fine.
-            _ => Err(words_at(unsafe { (self.error_string)(code) })),
+            // SAFETY: any code is allowed.
+            _ => Err(string_at(unsafe { (self.error_string)(code) })),
         }
     }
 }
@@ -227,22 +227,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn missing_libraries_are_named_in_one_line() {
-        let Err(text) = Driver::open(&["libno_such_cuda.so"]) else { panic!("there is no such") };
+    fn missing_library_error_is_one_line() {
+        let Err(text) = Driver::open(&["libno_such_cuda.so"]) else {
+            panic!("there is no such library")
+        };
         assert_eq!(text, "no libno_such_cuda.so was found");
         if let Err(text) = Nvrtc::load() {
             assert!(text.contains("pip install") && !text.contains('\n'), "{text}");
         }
     }
 
-    /// Where NVRTC is there, GPU or not.
+    /// Runs if NVRTC is installed, with or without a GPU.
     #[test]
     fn kernels_compile_and_wrong_ones_are_quoted() {
         let Ok(nvrtc) = Nvrtc::load() else { return };
         let kernel = "extern \"C\" __global__ void E_1(int* data0) { data0[0] = 42; }";
         let code = nvrtc.code(kernel, 80, &[]).unwrap();
         assert!(code.starts_with(b"\x7fELF"), "machine code for sm_80");
-        // An architecture of tomorrow: portable code.
+        // An architecture that NVRTC does not know: PTX.
         let code = nvrtc.code(kernel, 999, &[]).unwrap();
         assert!(String::from_utf8_lossy(&code).contains(".visible .entry E_1"));
         let error = nvrtc.code("nonsense", 90, &[]).unwrap_err();

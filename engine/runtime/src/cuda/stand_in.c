@@ -3,8 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What tests look at and set. */
-int events_alive, events_fail, blocks_alive, copies_within, copies_home;
+/* The variables that tests read and set. */
+int events_alive, events_fail, blocks_alive, device_copies, downloads;
 float event_scale = 1;
 
 static float clock_millis;
@@ -34,7 +34,7 @@ int cuCtxSetCurrent(void *context) { return context != 0; }
 int cuStreamCreate(void **stream, unsigned flags) { (void)flags; *stream = 0; return 0; }
 int cuStreamSynchronize(void *stream) { return stream != 0; }
 
-/* An event is its time; one that was not recorded has none. */
+/* An event has a time once it is recorded. */
 int cuEventCreate(void **event, unsigned flags) {
   if (events_fail || flags) return 2;
   float *made = malloc(sizeof(float));
@@ -78,14 +78,14 @@ int cuMemcpyHtoDAsync_v2(unsigned long long to, const void *from, size_t size, v
 int cuMemcpyDtoDAsync_v2(unsigned long long to, unsigned long long from, size_t size, void *stream) {
   (void)stream;
   clock_millis += COPY;
-  copies_within++;
+  device_copies++;
   memcpy((void *)to, (void *)from, size);
   return 0;
 }
 int cuMemcpyDtoHAsync_v2(void *to, unsigned long long from, size_t size, void *stream) {
   (void)stream;
   clock_millis += COPY;
-  copies_home++;
+  downloads++;
   memcpy(to, (void *)from, size);
   return 0;
 }

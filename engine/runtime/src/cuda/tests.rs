@@ -1,4 +1,4 @@
-//! The device over a driver that stands in for NVIDIA's (`stand_in.c`), for machines without a GPU.
+//! Tests of the device with a fake of NVIDIA's driver (`stand_in.c`), for machines without a GPU.
 
 use std::process::Command;
 
@@ -6,7 +6,7 @@ use gradiff_graph::parse_linears;
 
 use super::*;
 
-/// What the stand-in shows and lets set.
+/// A loaded copy of the fake driver, whose variables can be read and set.
 struct StandIn {
     library: libloading::Library,
     device: Cuda,
@@ -15,7 +15,7 @@ struct StandIn {
 }
 
 impl StandIn {
-    /// A stand-in of its own, with one kernel.
+    /// Compiles and loads a copy of the fake driver.
     fn new() -> StandIn {
         let directory = tempfile::tempdir().unwrap();
         let [source, object] =
@@ -26,7 +26,7 @@ impl StandIn {
         assert!(compiler.arg(&object).arg(&source).status().unwrap().success());
         let name = object.to_str().unwrap();
         let opened = Opened::new(Driver::open(&[name]).unwrap(), 0).unwrap();
-        let device = Cuda::of(opened, Nvrtc::open(&[name]).unwrap(), 0);
+        let device = Cuda::new(opened, Nvrtc::open(&[name]).unwrap(), 0);
         let kernel = parse_linears(
             "kernel E_4
              0 define_global i32 [] data0 4
@@ -42,19 +42,19 @@ impl StandIn {
              10 endrange void [4]",
         );
         let kernel = device.compile_checked(&[&kernel.unwrap()[0]]).unwrap().remove(0);
-        // SAFETY: it has no initialisers.
+        // SAFETY: the library has no initialisers.
         let library = unsafe { libloading::Library::new(&object) }.unwrap();
         StandIn { library, device, kernel, _directory: directory }
     }
 
     /// The address of a variable.
     fn variable<T: std::marker::Copy>(&self, name: &str) -> *mut T {
-        // SAFETY: the variables asked for are of these types.
+        // SAFETY: the variables have the types that callers ask for.
         *unsafe { self.library.get::<*mut T>(name.as_bytes()) }.unwrap()
     }
 
     fn events_alive(&self) -> i32 {
-        // SAFETY: the library is loaded, and nothing of it runs now.
+        // SAFETY: the library is loaded, and no function of it is running.
         unsafe { self.variable::<i32>("events_alive").read() }
     }
 }
@@ -65,7 +65,7 @@ fn ints(memory: &Memory) -> Vec<i32> {
 }
 
 #[test]
-fn kernel_is_timed_by_the_clock_of_the_device_alone() {
+fn kernel_is_timed_by_the_device_clock() {
     let stand_in = StandIn::new();
     let device = &stand_in.device;
     assert!(
@@ -73,20 +73,21 @@ fn kernel_is_timed_by_the_clock_of_the_device_alone() {
     );
     let input = Memory::from_bytes(DType::I32, &[1, 0, 0, 0].repeat(4)).unwrap();
     let output = Memory::new(DType::I32, 4).unwrap();
-    // Room and copies take its clock far longer than the kernel, and the host takes other times.
+    // By the fake clock, allocations and copies take much longer than the kernel; the host's times
+    // differ.
     for _ in 0..2 {
         let time = device.time(&*stand_in.kernel, &[&output, &input]).unwrap();
         assert_eq!((time, stand_in.events_alive()), (Duration::from_millis(5), 0));
     }
     assert_eq!(ints(&output), [2; 4]);
-    // Timed or not, it computes the same.
+    // A timed launch computes the same.
     stand_in.kernel.run(&[&input, &output]).unwrap();
     device.wait().unwrap();
     assert_eq!((ints(&input), stand_in.events_alive()), (vec![3; 4], 0));
 }
 
 #[test]
-fn events_that_fail_are_told_and_leave_nothing() {
+fn failed_events_are_reported_and_freed() {
     let stand_in = StandIn::new();
     let [input, output] = [1u8, 2].map(|byte| Memory::from_bytes(DType::I32, &[byte; 16]).unwrap());
     let before = output.read().unwrap();
@@ -95,26 +96,29 @@ fn events_that_fail_are_told_and_leave_nothing() {
         assert_eq!(stand_in.events_alive(), 0);
         time.unwrap_err().to_string()
     };
-    // SAFETY: the library is loaded, and nothing of it runs now.
+    // SAFETY: the library is loaded, and no function of it is running.
     unsafe { stand_in.variable::<i32>("events_fail").write(1) };
     let expected = "device cuda: cuEventCreate failed: out of memory (CUDA_ERROR_OUT_OF_MEMORY)";
     assert_eq!(refused(), expected);
     assert_eq!(output.read().unwrap(), before, "the kernel did not run");
     // SAFETY: as above.
     unsafe { stand_in.variable::<i32>("events_fail").write(0) };
-    for nonsense in [-1.0, f32::NAN, f32::INFINITY] {
+    for invalid in [-1.0, f32::NAN, f32::INFINITY] {
         // SAFETY: as above.
-        unsafe { stand_in.variable::<f32>("event_scale").write(nonsense) };
+        unsafe { stand_in.variable::<f32>("event_scale").write(invalid) };
         let text = refused();
-        assert!(text.contains("cuEventElapsedTime failed: it says that a kernel took"), "{text}");
+        assert!(
+            text.contains("cuEventElapsedTime failed: it reports that a kernel took"),
+            "{text}"
+        );
     }
-    assert_eq!(ints(&output), [0x0101_0102; 4], "what was launched did run");
+    assert_eq!(ints(&output), [0x0101_0102; 4], "the launched kernel ran");
 }
 
 #[test]
-fn parts_are_where_the_gpu_has_them() {
+fn parts_share_bytes_on_the_gpu() {
     let stand_in = StandIn::new();
-    // SAFETY: the library is loaded, and nothing of it runs now.
+    // SAFETY: the library is loaded, and no function of it is running.
     let count = |name| unsafe { stand_in.variable::<i32>(name).read() };
     let numbers: Vec<u8> = (0..32).flat_map(|number: i32| number.to_le_bytes()).collect();
     let whole = Memory::from_bytes(DType::I32, &numbers).unwrap();
@@ -123,14 +127,14 @@ fn parts_are_where_the_gpu_has_them() {
     let part = whole.part_in_place(16, 8).unwrap().unwrap();
     stand_in.kernel.run(&[&output, &part]).unwrap();
     assert_eq!(ints(&output), [17, 18, 19, 20]);
-    assert_eq!((count("copies_home"), count("copies_within"), count("blocks_alive")), (1, 0, 2));
-    assert!(whole.part_in_place(15, 8).unwrap().is_some(), "the host has them as well");
-    // The whole goes, the part stays; it takes bytes of its own when it is written.
+    assert_eq!((count("downloads"), count("device_copies"), count("blocks_alive")), (1, 0, 2));
+    assert!(whole.part_in_place(15, 8).unwrap().is_some(), "the host has current bytes as well");
+    // The whole is dropped; the part is unshared when it is written.
     drop(whole);
     assert_eq!(count("blocks_alive"), 2);
     let other = part.part_in_place(0, 4).unwrap().unwrap();
     stand_in.kernel.run(&[&part, &output]).unwrap();
-    assert_eq!((count("copies_within"), count("blocks_alive")), (1, 3));
+    assert_eq!((count("device_copies"), count("blocks_alive")), (1, 3));
     assert_eq!(ints(&part), [18, 19, 20, 21, 20, 21, 22, 23]);
     assert_eq!(ints(&other), [16, 17, 18, 19]);
     drop(other);

@@ -1,44 +1,44 @@
-//! From linear uops to the steps of the interpreter.
+//! The bytecode compiler of the interpreter.
 //!
-//! A value of n lanes is n slots, and what is done to it n steps; `vectorize` and `lane` are
-//! names for slots and cost nothing. Launched ranges stay loops, at whose innermost bodies the
-//! interpreter notes which group and which thread is at work. In a kernel with barriers or local
-//! memory the nest of local ranges becomes one `Fork`, which runs its body once for each thread.
+//! A value of n lanes has n slots, and a vector op becomes n steps; `vectorize` and `lane` are
+//! aliases of slots without steps. Launched ranges are loops; in the innermost ones the interpreter
+//! sets the current group and thread. In a kernel with barriers or local memory, the nest of local
+//! ranges becomes one `Fork`, which runs its body once for each thread.
 
 use gradiff_graph::{Arg, AxisKind, DType, Instruction, Linear, Local, Op, TensorCore};
 use smallvec::SmallVec;
 
-use super::{Access, NO_GATE, Place, Program, Step};
+use super::{Access, NO_GATE, Program, Step, Transition};
 use crate::Error;
 use crate::memory::Signature;
 use crate::scalar;
 
-/// Slots of counters, and how many steps they count; outermost first.
+/// The slots of counters, and the sizes of their ranges; outermost first.
 type Counters = SmallVec<[(u32, u32); 3]>;
 
-/// The ranges that are shared out when the kernel is launched.
+/// The launched ranges of a kernel.
 #[derive(Default)]
 pub(super) struct Launch {
-    /// Of the ranges that number the groups.
+    /// The ranges whose iterations are groups.
     pub(super) groups: Counters,
-    /// Of those that number the threads of a group.
+    /// The ranges whose iterations are threads of a group.
     pub(super) threads: Counters,
     pub(super) group_count: u32,
     pub(super) thread_count: u32,
 }
 
-/// A product of matrices that the threads of each warp hold. Slots are those of each thread.
+/// A tensor core product by the threads of each warp. Slots are those of each thread.
 pub(super) struct Product {
     pub(super) core: &'static TensorCore,
-    /// The elements of A, B and C.
+    /// The slots of the fragments of A, B and C.
     pub(super) src: [Vec<u32>; 3],
-    /// Those of the result.
+    /// The slots of the result.
     pub(super) to: Vec<u32>,
 }
 
-/// A place where threads meet: a barrier, or a product.
+/// A synchronisation point: a barrier, or a tensor core product.
 pub(super) struct Barrier {
-    /// What is multiplied when all are there.
+    /// The product to compute when all threads have reached it.
     pub(super) product: Option<Product>,
     /// The uop.
     pub(super) position: u32,
@@ -46,19 +46,19 @@ pub(super) struct Barrier {
     pub(super) counters: SmallVec<[u32; 4]>,
 }
 
-/// What `Program::new` knows half-way.
+/// The state of the compiler.
 struct Builder<'a> {
     linear: &'a Linear,
     program: Program,
-    /// For each uop where its lanes begin in `lanes`.
+    /// For each uop, the index of its first lane in `lanes`.
     first_lane: Vec<u32>,
-    /// The slots of values: of uops, or of the variables they assign to.
+    /// The slots of values: of uops, or of the accumulators they assign to.
     lanes: Vec<u32>,
-    /// The ranges that are open and the steps that opened them.
+    /// The open ranges, and the steps that opened them.
     open: SmallVec<[(u32, u32); 8]>,
     /// The innermost launched ranges: of groups and of threads.
     innermost: [Option<u32>; 2],
-    /// The outermost range of threads, in a kernel with barriers or local memory.
+    /// The outermost local range, in a kernel with barriers or local memory.
     fork: Option<u32>,
 }
 
@@ -90,8 +90,9 @@ impl Program {
 }
 
 impl Builder<'_> {
-    fn malformed(&self, position: usize, what: &str) -> Error {
-        Error::Malformed { kernel: self.linear.name.clone(), position, what: what.to_string() }
+    fn malformed(&self, position: usize, problem: &str) -> Error {
+        let (kernel, problem) = (self.linear.name.clone(), problem.to_string());
+        Error::Malformed { kernel, position, problem }
     }
 
     fn unsupported(&self, position: usize, dtype: DType) -> Error {
@@ -99,36 +100,36 @@ impl Builder<'_> {
         Error::Unsupported { device: "interp", kernel, position, op, dtype }
     }
 
-    /// The launched ranges, those of groups and those of threads, after a check that each thread
-    /// can run the kernel by itself.
+    /// Returns the launched ranges of groups and of threads, after checking that threads are
+    /// independent except for memory and barriers.
     fn launched(&mut self) -> Result<[Vec<(u32, i64)>; 2], Error> {
         let linear = self.linear;
         let is_launched = |uop: &&Instruction| {
             uop.op == Op::Range && matches!(uop.arg, Arg::Axis(axis) if axis.kind.is_launched())
         };
-        let wanted = linear.uops.iter().filter(is_launched).count();
-        if wanted == 0 {
+        let launched_count = linear.uops.iter().filter(is_launched).count();
+        if launched_count == 0 {
             return Ok(Default::default());
         }
         let of = |kind| linear.launched(kind);
         let groups = [of(AxisKind::Global), of(AxisKind::Thread)].concat();
         let threads = of(AxisKind::Local);
-        if groups.len() + threads.len() != wanted {
-            return Err(self.malformed(0, "a launched range has a constant count of steps"));
+        if groups.len() + threads.len() != launched_count {
+            return Err(self.malformed(0, "a launched range must have a constant size"));
         }
         let has_barrier = linear.uops.iter().any(|uop| uop.op == Op::Barrier);
         let is_plain = of(AxisKind::Global).is_empty() && threads.is_empty() && !has_barrier;
         let order: Vec<u32> = groups.iter().chain(&threads).map(|(range, _)| *range).collect();
         match self.check_nest(&order) {
-            // Threads that do not stand around everything are a plain loop on every device.
+            // A thread range with effects outside of it is a plain loop on every device.
             Err(_) if is_plain => return Ok(Default::default()),
             result => result?,
         }
         let last = |ranges: &[(u32, i64)]| ranges.last().map(|(range, _)| *range);
         self.innermost = [last(&groups), last(&threads)];
-        let meets = |uop: &Instruction| matches!(uop.op, Op::DefineLocal | Op::Wmma);
-        let shares = has_barrier || linear.uops.iter().any(meets);
-        self.fork = threads.first().filter(|_| shares).map(|(range, _)| *range);
+        let is_shared = |uop: &Instruction| matches!(uop.op, Op::DefineLocal | Op::Wmma);
+        let needs_fork = has_barrier || linear.uops.iter().any(is_shared);
+        self.fork = threads.first().filter(|_| needs_fork).map(|(range, _)| *range);
         Ok([groups, threads])
     }
 
@@ -145,13 +146,13 @@ impl Builder<'_> {
             let assigned = uop.src.first().map(|variable| around[*variable as usize]);
             let problem = match uop.op {
                 Op::Range if is_launched && !is_nested => {
-                    "a launched range does not stand in the last one: global, thread, local"
+                    "launched ranges must be nested in the order global, thread, local"
                 }
                 Op::Store | Op::Barrier if inside < order.len() => {
-                    "it stands outside of a launched range, so that several threads would do it"
+                    "it is outside of a launched range, so several threads would run it"
                 }
                 Op::Assign if assigned.is_some_and(|outside| outside < inside) => {
-                    "it carries a value from step to step of a launched range"
+                    "it carries a value between iterations of a launched range"
                 }
                 Op::Range => {
                     open.push(position as u32);
@@ -168,21 +169,21 @@ impl Builder<'_> {
         Ok(())
     }
 
-    /// Takes down how the kernel is launched.
+    /// Sets the launched ranges of the program.
     fn launch(&mut self, [groups, threads]: &[Vec<(u32, i64)>; 2]) -> Result<(), Error> {
         if groups.is_empty() && threads.is_empty() && self.program.locals.is_empty() {
             return Ok(());
         }
         let too_many = || self.malformed(0, "it has too many groups or threads");
         let counters = |ranges: &[(u32, i64)]| {
-            let counter = |(range, steps): &(u32, i64)| {
-                let steps = u32::try_from(*steps.max(&0)).map_err(|_| too_many())?;
-                Ok::<_, Error>((self.lane(*range, 0), steps))
+            let counter = |(range, size): &(u32, i64)| {
+                let size = u32::try_from(*size.max(&0)).map_err(|_| too_many())?;
+                Ok::<_, Error>((self.lane(*range, 0), size))
             };
             ranges.iter().map(counter).collect::<Result<Counters, _>>()
         };
         let count = |counters: &Counters| {
-            let product = counters.iter().try_fold(1u32, |n, (_, steps)| n.checked_mul(*steps));
+            let product = counters.iter().try_fold(1u32, |n, (_, size)| n.checked_mul(*size));
             product.filter(|count| *count < u32::MAX - 1).ok_or_else(too_many)
         };
         let (groups, threads) = (counters(groups)?, counters(threads)?);
@@ -205,24 +206,24 @@ impl Builder<'_> {
         uop.src.get(number).map_or(0, |source| self.lane(*source, lane))
     }
 
-    /// Whether a value is that of a variable, which may become another one.
+    /// Returns whether a value is that of an accumulator, which may be assigned to later.
     fn is_variable(&self, position: u32) -> bool {
         matches!(self.linear.uops[position as usize].op, Op::DefineAcc | Op::Assign)
     }
 
-    /// A slot for the next lane of the uop that is being built.
-    fn fresh(&mut self, start: u64) -> u32 {
+    /// Allocates a slot for the next lane of the current uop.
+    fn new_slot(&mut self, initial: u64) -> u32 {
         let slot = self.program.slots.len() as u32;
-        self.program.slots.push(start);
+        self.program.slots.push(initial);
         self.lanes.push(slot);
         slot
     }
 
-    /// The lane is a name for one of another value, or a copy where that may change.
+    /// Makes the next lane an alias of a lane of another value, or a copy if that may change.
     fn alias(&mut self, source: u32, lane: u8) {
         let from = self.lane(source, lane);
         if self.is_variable(source) {
-            let to = self.fresh(0);
+            let to = self.new_slot(0);
             self.program.steps.push(Step::Copy { to, from });
         } else {
             self.lanes.push(from);
@@ -235,13 +236,13 @@ impl Builder<'_> {
         self.first_lane.push(self.lanes.len() as u32);
         match (uop.op, &uop.arg) {
             (Op::Const, Arg::Const(value)) => {
-                self.fresh(scalar::slot(value.dtype(), value.bits()));
+                self.new_slot(scalar::slot(value.dtype(), value.bits()));
             }
             (Op::DefineLocal, Arg::Local(local)) => self.local(position, *local)?,
             (Op::DefineGlobal | Op::Index | Op::Sink, _) => {}
             (Op::DefineAcc, _) => {
                 for lane in 0..uop.lanes {
-                    let (from, to) = (self.source(uop, 0, lane), self.fresh(0));
+                    let (from, to) = (self.source(uop, 0, lane), self.new_slot(0));
                     self.program.steps.push(Step::Copy { to, from });
                 }
             }
@@ -262,7 +263,7 @@ impl Builder<'_> {
             (Op::EndRange, _) => self.close_loop(position)?,
             (Op::Barrier, _) => self.barrier(position, None),
             (Op::Wmma, Arg::TensorCore(core)) => self.product(position, core)?,
-            (Op::Load | Op::Store, _) => self.touch(position)?,
+            (Op::Load | Op::Store, _) => self.load_or_store(position)?,
             (op, _) if op.is_elementwise() => self.alu(position)?,
             _ => return Err(self.unsupported(position, uop.dtype)),
         }
@@ -278,7 +279,7 @@ impl Builder<'_> {
         let function = function.ok_or_else(|| self.unsupported(position, from))?;
         for lane in 0..uop.lanes {
             let [x, y, z] = [0, 1, 2].map(|number| self.source(uop, number, lane));
-            let to = self.fresh(0);
+            let to = self.new_slot(0);
             self.program.steps.push(Step::Alu { function, to, x, y, z });
         }
         Ok(())
@@ -294,7 +295,7 @@ impl Builder<'_> {
         Ok(())
     }
 
-    fn touch(&mut self, position: usize) -> Result<(), Error> {
+    fn load_or_store(&mut self, position: usize) -> Result<(), Error> {
         let linear = self.linear;
         let uop = &linear.uops[position];
         let (access, is_local) = self.access(position)?;
@@ -302,7 +303,7 @@ impl Builder<'_> {
         let lanes = if is_store { linear.uops[uop.src[1] as usize].lanes } else { uop.lanes };
         for lane in 0..lanes {
             let access = Access { lane, ..access };
-            let slot = if is_store { self.source(uop, 1, lane) } else { self.fresh(0) };
+            let slot = if is_store { self.source(uop, 1, lane) } else { self.new_slot(0) };
             self.program.steps.push(match (is_store, is_local) {
                 (false, false) => Step::Load { to: slot, access },
                 (false, true) => Step::LoadLocal { to: slot, access },
@@ -313,7 +314,7 @@ impl Builder<'_> {
         Ok(())
     }
 
-    /// What the first lane of a load or store touches, and whether that is in local memory.
+    /// The access of the first lane of a load or store, and whether it is to local memory.
     fn access(&self, position: usize) -> Result<(Access, bool), Error> {
         let index = self.linear.uops[position].src[0];
         let address = &self.linear.uops[index as usize];
@@ -334,7 +335,7 @@ impl Builder<'_> {
         Ok((access, local.is_some()))
     }
 
-    /// Whether the range is one of threads that are run by a `Fork`.
+    /// Returns whether a range is a local range that a `Fork` runs.
     fn is_forked(&self, range: u32) -> bool {
         let arg = &self.linear.uops[range as usize].arg;
         self.fork.is_some() && matches!(arg, Arg::Axis(axis) if axis.kind == AxisKind::Local)
@@ -342,7 +343,7 @@ impl Builder<'_> {
 
     fn open_loop(&mut self, position: usize) {
         let range = position as u32;
-        let counter = self.fresh(0);
+        let counter = self.new_slot(0);
         let end = self.source(&self.linear.uops[position], 0, 0);
         let steps = &mut self.program.steps;
         self.open.push((range, steps.len() as u32));
@@ -355,9 +356,9 @@ impl Builder<'_> {
         let steps = &mut self.program.steps;
         steps.push(Step::Loop { counter, end, target: 0 });
         if self.innermost[0] == Some(range) {
-            steps.push(Step::Locate(Place::EnterGroup));
+            steps.push(Step::Locate(Transition::EnterGroup));
         } else if self.innermost[1] == Some(range) {
-            steps.push(Step::Locate(Place::EnterThread));
+            steps.push(Step::Locate(Transition::EnterThread));
         }
     }
 
@@ -380,36 +381,36 @@ impl Builder<'_> {
                 let (counter, end) = (*counter, *end);
                 steps.push(Step::EndLoop { counter, end, target: start + 1 });
             }
-            _ => return Err(self.malformed(position, "it closes what is no loop")),
+            _ => return Err(self.malformed(position, "it closes a uop that is not a loop")),
         }
         if self.innermost[0] == Some(range) {
-            self.program.steps.push(Step::Locate(Place::LeaveGroup));
+            self.program.steps.push(Step::Locate(Transition::LeaveGroup));
         } else if self.innermost[1] == Some(range) && !is_forked {
-            self.program.steps.push(Step::Locate(Place::LeaveThread));
+            self.program.steps.push(Step::Locate(Transition::LeaveThread));
         }
         Ok(())
     }
 
-    /// A product of matrices by whole warps.
+    /// Adds a tensor core product by whole warps.
     fn product(&mut self, position: usize, core: &'static TensorCore) -> Result<(), Error> {
         let uop = &self.linear.uops[position];
         let range = uop.src.get(3).copied();
-        let is_warp = |(own, steps): &(u32, i64)| Some(*own) == range && *steps == core.threads;
+        let is_warp = |(local, size): &(u32, i64)| Some(*local) == range && *size == core.threads;
         if self.fork.is_none() || !self.linear.launched(AxisKind::Local).last().is_some_and(is_warp)
         {
-            let what = "a product of matrices stands in no innermost local range of whole warps";
-            return Err(self.malformed(position, what));
+            let problem = "a product must be in an innermost local range of the size of a warp";
+            return Err(self.malformed(position, problem));
         }
         let src = [0, 1, 2].map(|matrix| {
             let lanes = 0..core.elements(matrix) as u8;
             lanes.map(|lane| self.source(uop, matrix, lane)).collect()
         });
-        let to = (0..uop.lanes).map(|_| self.fresh(0)).collect();
+        let to = (0..uop.lanes).map(|_| self.new_slot(0)).collect();
         self.barrier(position, Some(Product { core, src, to }));
         Ok(())
     }
 
-    /// A thread that is alone in its group waits for nobody.
+    /// Adds a barrier. Without a `Fork` a group has one thread, and no barrier is needed.
     fn barrier(&mut self, position: usize, product: Option<Product>) {
         if self.fork.is_none() {
             return;

@@ -1,33 +1,33 @@
-//! Who touched which element: what races are found with.
+//! Race detection: shadow state of the accesses of each element.
 //!
-//! Groups run one after the other and so do the threads of a group, so each pair of touches meets
-//! in some order; of the touches of an element it is enough to know the last writer and the
-//! readers since the last barrier, one by name or "several". A write that is not ordered against
-//! another touch is refused at once, so there is never a second unordered writer to remember.
+//! Groups and the threads of a group run one after the other, so all pairs of accesses are
+//! compared. For each element the shadow has the last writer and the readers since the last
+//! barrier: one thread, or "several". An unordered write is an error immediately, so there is never
+//! a second unordered writer to remember.
 
 use crate::error::Worker;
 
-/// Stands for several groups or threads.
+/// Means several groups or threads.
 const SEVERAL: u32 = u32::MAX;
 
-/// Who is at work.
+/// The thread of an access, and the epoch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Who {
-    /// Numbered from 1; 0 is nobody.
+pub(super) struct Accessor {
+    /// Numbered from 1; 0 means that there was no access.
     pub(super) group: u32,
     pub(super) thread: u32,
-    /// How many barriers the group has passed.
+    /// The number of barriers that the group has passed.
     pub(super) epoch: u32,
 }
 
-impl Who {
-    /// Those who run what stands outside of the launched ranges.
-    pub(super) fn outside(groups: u32, threads: u32) -> Who {
-        let one_or_several = |count, one| if count == 1 { one } else { SEVERAL };
-        Who { group: one_or_several(groups, 1), thread: one_or_several(threads, 0), epoch: 0 }
+impl Accessor {
+    /// The threads that run uops outside of the launched ranges: all of them.
+    pub(super) fn outside(groups: u32, threads: u32) -> Accessor {
+        let number = |count, first| if count == 1 { first } else { SEVERAL };
+        Accessor { group: number(groups, 1), thread: number(threads, 0), epoch: 0 }
     }
 
-    /// For messages.
+    /// The thread, for messages.
     pub(super) fn worker(self) -> Worker {
         Worker {
             group: (self.group != SEVERAL).then(|| self.group - 1),
@@ -35,57 +35,61 @@ impl Who {
         }
     }
 
-    /// Whether what the two do may happen in either order.
-    fn is_unordered(self, other: Who) -> bool {
+    /// Returns whether accesses of the two may happen in either order.
+    fn is_unordered(self, other: Accessor) -> bool {
         self.group != other.group || self.epoch == other.epoch && self.thread != other.thread
     }
 
-    /// Both, where only one can be remembered: that of an earlier epoch of the group may go.
-    fn with(self, newer: Who) -> Who {
+    /// Merges two readers. One of an earlier epoch of the same group may be forgotten.
+    fn merge(self, newer: Accessor) -> Accessor {
         if self.group == 0 || self == newer {
             newer
         } else if self.group != newer.group {
-            Who { group: SEVERAL, thread: SEVERAL, epoch: 0 }
+            Accessor { group: SEVERAL, thread: SEVERAL, epoch: 0 }
         } else if self.epoch != newer.epoch {
             newer
         } else {
-            Who { thread: SEVERAL, ..newer }
+            Accessor { thread: SEVERAL, ..newer }
         }
     }
 }
 
-/// The touches of one element that matter.
+/// The relevant accesses of one element.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Shadow {
-    writer: Who,
-    reader: Who,
+    writer: Accessor,
+    reader: Accessor,
 }
 
 impl Shadow {
-    /// Notes a touch, or gives who has touched the element in no order with it, and whether they
-    /// wrote.
-    pub(super) fn touch(&mut self, who: Who, is_write: bool) -> Option<(Who, bool)> {
-        if self.writer.group != 0 && self.writer.is_unordered(who) {
+    /// Records an access. If it is unordered with an earlier one, returns the thread of that, and
+    /// whether it was a write.
+    pub(super) fn record(
+        &mut self,
+        accessor: Accessor,
+        is_write: bool,
+    ) -> Option<(Accessor, bool)> {
+        if self.writer.group != 0 && self.writer.is_unordered(accessor) {
             return Some((self.writer, true));
         }
-        if is_write && self.reader.group != 0 && self.reader.is_unordered(who) {
+        if is_write && self.reader.group != 0 && self.reader.is_unordered(accessor) {
             return Some((self.reader, false));
         }
         if is_write {
-            self.writer = who;
+            self.writer = accessor;
         } else {
-            self.reader = self.reader.with(who);
+            self.reader = self.reader.merge(accessor);
         }
         None
     }
 
-    /// Forgets what other groups did: an element of local memory is another one in each group.
+    /// Forgets the accesses of other groups, since each group has its own local memory.
     pub(super) fn of_group(&mut self, group: u32) -> &mut Shadow {
         if self.writer.group != group {
-            self.writer = Who::default();
+            self.writer = Accessor::default();
         }
         if self.reader.group != group {
-            self.reader = Who::default();
+            self.reader = Accessor::default();
         }
         self
     }
@@ -99,20 +103,20 @@ impl Shadow {
 mod tests {
     use super::*;
 
-    /// The touches are noted in order; whether the last one races.
-    fn races(touches: &[(u32, u32, u32, bool)]) -> bool {
+    /// Records accesses in order, and returns whether the last one races.
+    fn races(accesses: &[(u32, u32, u32, bool)]) -> bool {
         let mut shadow = Shadow::default();
         let mut found = None;
-        for (place, (group, thread, epoch, is_write)) in touches.iter().enumerate() {
-            let who = Who { group: *group, thread: *thread, epoch: *epoch };
-            found = shadow.touch(who, *is_write);
-            assert!(found.is_none() || place + 1 == touches.len(), "an earlier touch races");
+        for (position, (group, thread, epoch, is_write)) in accesses.iter().enumerate() {
+            let accessor = Accessor { group: *group, thread: *thread, epoch: *epoch };
+            found = shadow.record(accessor, *is_write);
+            assert!(found.is_none() || position + 1 == accesses.len(), "an earlier access races");
         }
         found.is_some()
     }
 
     #[test]
-    fn touch_finds_each_kind_of_race_and_no_other() {
+    fn record_finds_each_kind_of_race_and_no_other() {
         let (read, write) = (false, true);
         for (first, second, is_race) in
             [(read, read, false), (read, write, true), (write, read, true), (write, write, true)]
@@ -126,16 +130,16 @@ mod tests {
     }
 
     #[test]
-    fn touch_remembers_that_several_read() {
+    fn record_remembers_several_readers() {
         let readers = [(1, 0, 0, false), (1, 1, 0, false), (1, 0, 0, false)];
         assert!(races(&[&readers[..], &[(1, 0, 0, true)]].concat()));
         assert!(!races(&[&readers[..], &[(1, 0, 1, true)]].concat()));
-        // Readers of two groups, then those of one of them at a later time.
+        // Readers of two groups, then a reader of one of them in a later epoch.
         let groups = [(1, 0, 0, false), (2, 0, 0, false), (2, 0, 1, false)];
         assert!(races(&[&groups[..], &[(2, 0, 2, true)]].concat()));
-        let outside = Who::outside(2, 1);
+        let outside = Accessor::outside(2, 1);
         let mut shadow = Shadow::default();
-        assert!(shadow.touch(outside, false).is_none());
-        assert!(shadow.touch(Who { group: 1, thread: 0, epoch: 0 }, true).is_some());
+        assert!(shadow.record(outside, false).is_none());
+        assert!(shadow.record(Accessor { group: 1, thread: 0, epoch: 0 }, true).is_some());
     }
 }

@@ -1,9 +1,9 @@
-//! One kernel in Cranelift's intermediate form.
+//! Translation of a kernel to Cranelift IR.
 //!
-//! A value has the machine type of its dtype: integers their own width (so they wrap by
-//! themselves and are extended only where they are widened), bool a byte of 0 or 1, 16-bit floats
-//! their bits. Loops are blocks; counters and accumulators are variables; launched ranges are
-//! loops like others. Nothing traps. What a value of several lanes is says `vector`.
+//! A value has the machine type of its dtype: integers their own width (they wrap by themselves and
+//! are extended only when they are widened), bool a byte of 0 or 1, 16-bit floats their bits. Loops
+//! are blocks; counters and accumulators are variables; launched ranges are ordinary loops. Nothing
+//! traps. `vector` has the representation of values with several lanes.
 
 use cranelift_codegen::ir::condcodes::{FloatCC, IntCC};
 use cranelift_codegen::ir::{
@@ -20,10 +20,10 @@ use super::vector::{Form, Lanes};
 use crate::Error;
 use crate::memory::Signature;
 
-/// Most bytes of an array on the stack.
-const LOCAL_MOST: u32 = 256 << 10;
+/// The maximal size of a local array, which is on the stack.
+const MAX_LOCAL_BYTES: u32 = 256 << 10;
 
-/// Writes the kernel into `function`, whose one parameter is the array of addresses.
+/// Translates the kernel into `function`, whose only parameter is the array of addresses.
 pub(crate) fn emit(
     linear: &Linear,
     signature: &Signature,
@@ -47,7 +47,7 @@ pub(crate) fn emit(
         builder,
         isa,
         pointers,
-        values: vec![Named::Nothing; count],
+        values: vec![UopValue::None; count],
         loops: Vec::new(),
     };
     let result = (0..count).try_for_each(|position| emitter.uop(position));
@@ -58,12 +58,12 @@ pub(crate) fn emit(
         builder.finalize(isa.frontend_config());
         return Ok(());
     }
-    // The builder's scratch space must be clean for the next kernel.
+    // The context must be clean for the next kernel.
     *functions = FunctionBuilderContext::new();
     result.and(Err(Error::Malformed {
         kernel: linear.name.clone(),
         position: count,
-        what: "a loop is never closed".into(),
+        problem: "a loop is never closed".into(),
     }))
 }
 
@@ -71,7 +71,7 @@ fn trusted() -> MemFlagsData {
     MemFlagsData::trusted()
 }
 
-/// How memory is accessed: elements are aligned to their own size, so vectors need not be.
+/// The flags of an access. Elements are aligned to their own size; vectors may be unaligned.
 fn access_of(kind: Type) -> MemFlagsData {
     if kind.is_vector() { MemFlagsData::new().with_notrap() } else { trusted() }
 }
@@ -92,17 +92,17 @@ fn is_half(dtype: DType) -> bool {
     matches!(dtype, DType::F16 | DType::BF16)
 }
 
-/// How the value of a uop is reached.
+/// The value of a uop.
 #[derive(Clone)]
-enum Named {
-    Nothing,
+enum UopValue {
+    None,
     Values(Lanes),
     Variables(Form, SmallVec<[Variable; 1]>),
 }
 
-impl Named {
-    fn value(value: Value) -> Named {
-        Named::Values(Lanes::one(value))
+impl UopValue {
+    fn value(value: Value) -> UopValue {
+        UopValue::Values(Lanes::one(value))
     }
 }
 
@@ -119,28 +119,29 @@ pub(super) struct Emitter<'a, 'b> {
     pub(super) builder: FunctionBuilder<'b>,
     isa: &'a dyn TargetIsa,
     pointers: Vec<Value>,
-    values: Vec<Named>,
+    values: Vec<UopValue>,
     loops: Vec<Loop>,
 }
 
 impl Emitter<'_, '_> {
-    fn malformed(&self, position: usize, what: &str) -> Error {
-        Error::Malformed { kernel: self.linear.name.clone(), position, what: what.to_string() }
+    fn malformed(&self, position: usize, problem: &str) -> Error {
+        let (kernel, problem) = (self.linear.name.clone(), problem.to_string());
+        Error::Malformed { kernel, position, problem }
     }
 
-    /// The value of a uop, in as many pieces as it has.
+    /// The value of a uop, with all its pieces.
     pub(super) fn lanes(&mut self, position: u32) -> Result<Lanes, Error> {
         match &self.values[position as usize] {
-            Named::Values(lanes) => Ok(lanes.clone()),
-            Named::Variables(form, variables) => {
+            UopValue::Values(lanes) => Ok(lanes.clone()),
+            UopValue::Variables(form, variables) => {
                 let read = |variable: &Variable| self.builder.use_var(*variable);
                 Ok(Lanes { form: *form, pieces: variables.iter().map(read).collect() })
             }
-            Named::Nothing => Err(self.malformed(position as usize, "it has no value to use")),
+            UopValue::None => Err(self.malformed(position as usize, "it has no value to use")),
         }
     }
 
-    /// The value of a uop of one lane.
+    /// The value of a scalar uop.
     fn value(&mut self, position: u32) -> Result<Value, Error> {
         Ok(self.lanes(position)?.pieces[0])
     }
@@ -151,22 +152,24 @@ impl Emitter<'_, '_> {
 
     fn uop(&mut self, position: usize) -> Result<(), Error> {
         let uop = &self.linear.uops[position];
-        let named = match (uop.op, &uop.arg) {
-            (Op::Const, Arg::Const(value)) => Named::value(self.constant(*value)),
-            (Op::DefineGlobal | Op::Index | Op::Sink, _) => Named::Nothing,
+        let value = match (uop.op, &uop.arg) {
+            (Op::Const, Arg::Const(value)) => UopValue::value(self.constant(*value)),
+            (Op::DefineGlobal | Op::Index | Op::Sink, _) => UopValue::None,
             (Op::DefineAcc, _) => self.define_variable(position)?,
             (Op::Assign, _) => self.assign(position)?,
             (Op::Range, _) => self.open_loop(position)?,
             (Op::EndRange, _) => self.close_loop(position)?,
-            (Op::Load, _) => Named::Values(self.load(position)?),
+            (Op::Load, _) => UopValue::Values(self.load(position)?),
             (Op::Store, _) => {
                 self.store(position)?;
-                Named::Nothing
+                UopValue::None
             }
-            (Op::Vectorize, _) => Named::Values(self.vectorize(position)?),
-            (Op::Lane, Arg::Int(lane)) => Named::value(self.lane(position, *lane as u8)?),
-            (op, _) if op.is_elementwise() && uop.lanes == 1 => Named::value(self.alu(position)?),
-            (op, _) if op.is_elementwise() => Named::Values(self.vector_alu(position)?),
+            (Op::Vectorize, _) => UopValue::Values(self.vectorize(position)?),
+            (Op::Lane, Arg::Int(lane)) => UopValue::value(self.lane(position, *lane as u8)?),
+            (op, _) if op.is_elementwise() && uop.lanes == 1 => {
+                UopValue::value(self.alu(position)?)
+            }
+            (op, _) if op.is_elementwise() => UopValue::Values(self.vector_alu(position)?),
             (Op::DefineLocal, Arg::Local(local)) => self.local(position, *local)?,
             (Op::Barrier, _) => {
                 let kernel = self.linear.name.clone();
@@ -175,24 +178,24 @@ impl Emitter<'_, '_> {
             }
             _ => return Err(self.unsupported(position)),
         };
-        self.values[position] = named;
+        self.values[position] = value;
         Ok(())
     }
 
-    /// An array on the stack.
-    fn local(&mut self, position: usize, local: Local) -> Result<Named, Error> {
+    /// Allocates a local array on the stack.
+    fn local(&mut self, position: usize, local: Local) -> Result<UopValue, Error> {
         let element = self.linear.uops[position].dtype.size_bytes() as i64;
         let size = local.size_elements.max(1).checked_mul(element);
         let size =
-            size.and_then(|size| u32::try_from(size).ok()).filter(|size| *size <= LOCAL_MOST);
+            size.and_then(|size| u32::try_from(size).ok()).filter(|size| *size <= MAX_LOCAL_BYTES);
         let size = size.ok_or_else(|| self.malformed(position, "its array is too large"))?;
         let slot = StackSlotData::new(StackSlotKind::ExplicitSlot, size, 4);
         let slot = self.builder.create_sized_stack_slot(slot);
         let pointer = self.isa.pointer_type();
-        Ok(Named::value(self.builder.ins().stack_addr(pointer, slot, 0)))
+        Ok(UopValue::value(self.builder.ins().stack_addr(pointer, slot, 0)))
     }
 
-    fn define_variable(&mut self, position: usize) -> Result<Named, Error> {
+    fn define_variable(&mut self, position: usize) -> Result<UopValue, Error> {
         let uop = &self.linear.uops[position];
         let (form, kind, _) = Form::of(uop.dtype, uop.lanes);
         let start = self.lanes(uop.src[0])?;
@@ -202,21 +205,21 @@ impl Emitter<'_, '_> {
             self.builder.def_var(variable, *start);
             variable
         };
-        Ok(Named::Variables(form, start.pieces.iter().map(define).collect()))
+        Ok(UopValue::Variables(form, start.pieces.iter().map(define).collect()))
     }
 
-    fn assign(&mut self, position: usize) -> Result<Named, Error> {
+    fn assign(&mut self, position: usize) -> Result<UopValue, Error> {
         let uop = &self.linear.uops[position];
-        let named = self.values[uop.src[0] as usize].clone();
-        let Named::Variables(form, variables) = &named else {
-            return Err(self.malformed(position, "it assigns to what is no variable"));
+        let accumulator = self.values[uop.src[0] as usize].clone();
+        let UopValue::Variables(form, variables) = &accumulator else {
+            return Err(self.malformed(position, "it assigns to a uop that is not an accumulator"));
         };
         let value = self.lanes(uop.src[1])?;
         let value = self.in_form(value, *form, self.linear.uops[uop.src[0] as usize].dtype);
         for (variable, piece) in variables.iter().zip(&value.pieces) {
             self.builder.def_var(*variable, *piece);
         }
-        Ok(named)
+        Ok(accumulator)
     }
 
     pub(super) fn unsupported(&self, position: usize) -> Error {
@@ -244,8 +247,9 @@ impl Emitter<'_, '_> {
         self.builder.ins().iconst(kind, bits)
     }
 
-    /// Counts from 0 while below the end: the test stands at the head.
-    fn open_loop(&mut self, position: usize) -> Result<Named, Error> {
+    /// Opens a loop that counts from 0 to the end. The test is in the header, so the trip count may
+    /// be 0.
+    fn open_loop(&mut self, position: usize) -> Result<UopValue, Error> {
         let kind = machine_type(self.linear.uops[position].dtype);
         let end = self.source(position, 0)?;
         let counter = self.builder.declare_var(kind);
@@ -255,15 +259,15 @@ impl Emitter<'_, '_> {
         self.builder.ins().jump(header, &[]);
         self.builder.switch_to_block(header);
         let count = self.builder.use_var(counter);
-        let goes_on = self.builder.ins().icmp(IntCC::SignedLessThan, count, end);
-        self.builder.ins().brif(goes_on, body, &[], exit, &[]);
+        let continues = self.builder.ins().icmp(IntCC::SignedLessThan, count, end);
+        self.builder.ins().brif(continues, body, &[], exit, &[]);
         self.builder.switch_to_block(body);
         self.builder.seal_block(body);
         self.loops.push(Loop { range: position as u32, counter, header, exit });
-        Ok(Named::value(count))
+        Ok(UopValue::value(count))
     }
 
-    fn close_loop(&mut self, position: usize) -> Result<Named, Error> {
+    fn close_loop(&mut self, position: usize) -> Result<UopValue, Error> {
         let range = self.linear.uops[position].src[0];
         let Some(innermost) = self.loops.pop().filter(|open| open.range == range) else {
             return Err(self.malformed(position, "it closes a loop that is not the innermost"));
@@ -277,7 +281,7 @@ impl Emitter<'_, '_> {
         self.builder.seal_block(innermost.header);
         self.builder.switch_to_block(innermost.exit);
         self.builder.seal_block(innermost.exit);
-        Ok(Named::Nothing)
+        Ok(UopValue::None)
     }
 
     /// The address of an `Index`.
@@ -332,12 +336,12 @@ impl Emitter<'_, '_> {
     ) -> Result<SmallVec<[Value; 1]>, Error> {
         let address = self.address(index)?;
         let array = &self.linear.uops[self.linear.uops[index as usize].src[0] as usize];
-        // An element of an array on the stack that nobody wrote holds anything.
-        let may_be_no_bool = array.op == Op::DefineLocal && array.dtype == DType::Bool;
+        // An unwritten element of a local array may have any value.
+        let may_be_invalid_bool = array.op == Op::DefineLocal && array.dtype == DType::Bool;
         let offsets = (0..count as i32).map(|piece| piece * kind.bytes() as i32);
         let load = |offset| {
             let value = self.builder.ins().load(kind, access_of(kind), address, offset);
-            match may_be_no_bool {
+            match may_be_invalid_bool {
                 true => self.builder.ins().band_imm_u(value, 1),
                 false => value,
             }
@@ -402,7 +406,7 @@ impl Emitter<'_, '_> {
         self.scalar_alu(uop, from, src, divisor).ok_or_else(|| self.unsupported(position))
     }
 
-    /// An op of one lane; `from` is the dtype of its first source.
+    /// Emits a scalar op; `from` is the dtype of its first source.
     pub(super) fn scalar_alu(
         &mut self,
         uop: &Instruction,
@@ -435,7 +439,7 @@ impl Emitter<'_, '_> {
         })
     }
 
-    /// An op of a 16-bit float, done in f32 and rounded.
+    /// Emits an op of a 16-bit float, computed in f32 and rounded.
     fn half_op(&mut self, op: Op, dtype: DType, src: [Value; 3]) -> Option<Value> {
         let mut wide = src;
         for (wide, narrow) in wide.iter_mut().zip(src) {
@@ -469,17 +473,17 @@ impl Emitter<'_, '_> {
             }
             Op::CmpLt => self.builder.ins().fcmp(FloatCC::LessThan, x, y),
             Op::CmpNe => self.builder.ins().fcmp(FloatCC::NotEqual, x, y),
-            Op::Max => self.float_extreme(FloatCC::GreaterThan, x, y),
-            Op::Min => self.float_extreme(FloatCC::LessThan, x, y),
+            Op::Max => self.float_max_min(FloatCC::GreaterThan, x, y),
+            Op::Min => self.float_max_min(FloatCC::LessThan, x, y),
             _ => return None,
         })
     }
 
-    /// `x` if it beats `y` or is NaN, else `y`: NaN if either is.
-    fn float_extreme(&mut self, beats: FloatCC, x: Value, y: Value) -> Value {
-        let wins = self.builder.ins().fcmp(beats, x, y);
+    /// Emits max or min: `x` if the comparison holds or `x` is NaN, else `y`. NaN if either is NaN.
+    fn float_max_min(&mut self, comparison: FloatCC, x: Value, y: Value) -> Value {
+        let compared = self.builder.ins().fcmp(comparison, x, y);
         let is_nan = self.builder.ins().fcmp(FloatCC::Unordered, x, x);
-        let is_x = self.builder.ins().bor(wins, is_nan);
+        let is_x = self.builder.ins().bor(compared, is_nan);
         self.builder.ins().select(is_x, x, y)
     }
 
@@ -518,7 +522,7 @@ impl Emitter<'_, '_> {
             Op::And => self.builder.ins().band(x, y),
             Op::Or => self.builder.ins().bor(x, y),
             Op::Xor => self.builder.ins().bxor(x, y),
-            // Amounts are taken modulo the width.
+            // Cranelift takes shift amounts modulo the width.
             Op::Shl => self.builder.ins().ishl(x, y),
             Op::Shr if is_signed => self.builder.ins().sshr(x, y),
             Op::Shr => self.builder.ins().ushr(x, y),
@@ -526,8 +530,8 @@ impl Emitter<'_, '_> {
         })
     }
 
-    /// Quotient cut toward zero and its remainder. A divisor of 0 or, if signed, -1 would trap,
-    /// so 1 stands in for it; the quotient by -1 is then the negation, which wraps.
+    /// Emits the quotient truncated toward zero and its remainder. A divisor of 0 or, if signed, -1
+    /// would trap, so it is replaced by 1; the quotient by -1 is then the negation, which wraps.
     fn divide(
         &mut self,
         dtype: DType,
@@ -563,11 +567,11 @@ impl Emitter<'_, '_> {
             false => quotient,
         };
         let product = self.builder.ins().imul(quotient, y);
-        let rest = self.builder.ins().isub(x, product);
-        (quotient, rest)
+        let remainder = self.builder.ins().isub(x, product);
+        (quotient, remainder)
     }
 
-    /// Quotient rounded down and its remainder, which has the side of the divisor.
+    /// Emits the quotient rounded down and its remainder, which has the sign of the divisor.
     fn floor_divide(
         &mut self,
         dtype: DType,
@@ -575,23 +579,23 @@ impl Emitter<'_, '_> {
         y: Value,
         divisor: Option<i128>,
     ) -> (Value, Value) {
-        let (quotient, rest) = self.divide(dtype, x, y, divisor);
+        let (quotient, remainder) = self.divide(dtype, x, y, divisor);
         if !dtype.is_signed() {
-            return (quotient, rest);
+            return (quotient, remainder);
         }
         let kind = machine_type(dtype);
         let [zero, one] = [0, 1].map(|value| self.int(kind, value));
-        let signs = self.builder.ins().bxor(rest, y);
-        let is_other_side = self.builder.ins().icmp(IntCC::SignedLessThan, signs, zero);
-        let is_inexact = self.builder.ins().icmp(IntCC::NotEqual, rest, zero);
-        let is_moved = self.builder.ins().band(is_other_side, is_inexact);
+        let signs = self.builder.ins().bxor(remainder, y);
+        let signs_differ = self.builder.ins().icmp(IntCC::SignedLessThan, signs, zero);
+        let is_inexact = self.builder.ins().icmp(IntCC::NotEqual, remainder, zero);
+        let rounds_down = self.builder.ins().band(signs_differ, is_inexact);
         let [less, more] =
-            [self.builder.ins().isub(quotient, one), self.builder.ins().iadd(rest, y)];
-        let quotient = self.builder.ins().select(is_moved, less, quotient);
-        (quotient, self.builder.ins().select(is_moved, more, rest))
+            [self.builder.ins().isub(quotient, one), self.builder.ins().iadd(remainder, y)];
+        let quotient = self.builder.ins().select(rounds_down, less, quotient);
+        (quotient, self.builder.ins().select(rounds_down, more, remainder))
     }
 
-    /// An integer or bool in another width, extended as its dtype wants it.
+    /// Truncates or extends an integer or bool, by the sign of its dtype.
     fn resize(&mut self, x: Value, from: DType, to: Type) -> Value {
         let (old, new) = (machine_type(from).bits(), to.bits());
         match old.cmp(&new) {
@@ -637,7 +641,7 @@ impl Emitter<'_, '_> {
         }
     }
 
-    /// Saturates at 32 or 64 bits and is cut to narrower ones: no trap, some value.
+    /// Saturates to 32 or 64 bits, then truncates to narrower types: some value, but no trap.
     fn float_to_int(&mut self, to: DType, x: Value) -> Value {
         let wide = if to.bits() == 64 { types::I64 } else { types::I32 };
         let whole = match to.is_signed() {
@@ -655,7 +659,7 @@ impl Emitter<'_, '_> {
         self.call(&helpers::bf16_to_f32(), &[wide])
     }
 
-    /// From any type but 16-bit floats, rounded once.
+    /// Rounds a value of any type but 16-bit floats to a 16-bit float, correctly rounded.
     fn round_to_half(&mut self, from: DType, to: DType, x: Value) -> Value {
         let is_f16 = to == DType::F16;
         let pick = |f16: fn() -> Helper, bf16: fn() -> Helper| if is_f16 { f16() } else { bf16() };

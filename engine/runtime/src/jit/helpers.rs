@@ -1,13 +1,14 @@
-//! What compiled code calls: the math library and conversions of 16-bit floats.
+//! Helpers that compiled code calls: math functions and conversions of 16-bit floats.
 //!
-//! 16-bit floats travel as `u32`, since calling conventions differ on who extends shorter ones.
+//! 16-bit floats are passed as `u32`, since calling conventions differ on whether the caller or the
+//! callee extends shorter integers.
 
 use cranelift_codegen::ir::{Type, types};
 use half::{bf16, f16};
 
 use crate::half_float;
 
-/// The address of a helper with its parameter types and its result type.
+/// A helper: its address, parameter types and result type.
 pub(crate) struct Helper {
     pub(crate) address: usize,
     pub(crate) parameters: &'static [Type],

@@ -1,9 +1,9 @@
-//! Values of several lanes, in pieces of 128 bits where the machine computes with such.
+//! Values of several lanes, in vectors of 128 bits where possible.
 //!
-//! A value whose lanes fill whole pieces lies packed in them; others, and all of bool and of
-//! 16-bit floats, lie lane by lane. What comparisons of packed values give are masks, lanes of all
-//! ones or zeros, which stay packed up to the `where` that they choose in. An op that Cranelift
-//! has no packed form of is done lane by lane, and its result is packed where that is wanted.
+//! A value whose lanes fill whole vectors is packed. Others, and all of bool and of 16-bit floats,
+//! have a piece per lane. Comparisons of packed values give masks, with lanes of all ones or zeros,
+//! which stay packed until a `where` uses them. An op that Cranelift does not have for vectors is
+//! done lane by lane, and its result is packed when it is used.
 
 use cranelift_codegen::ir::condcodes::{FloatCC, IntCC};
 use cranelift_codegen::ir::{Endianness, InstBuilder, MemFlagsData, Type, Value};
@@ -13,14 +13,14 @@ use smallvec::{SmallVec, smallvec};
 use super::emit::{Emitter, machine_type};
 use crate::Error;
 
-/// How the lanes of a value lie in its pieces.
+/// The representation of a value's lanes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Form {
     /// A piece for each lane.
     Single,
-    /// In vectors of 128 bits.
+    /// Vectors of 128 bits.
     Packed,
-    /// Of bool: in vectors of 128 bits, all ones where it is true.
+    /// Vectors of 128 bits for bools; true is all ones.
     Mask,
 }
 
@@ -38,14 +38,14 @@ impl Lanes {
 }
 
 impl Form {
-    /// The form of a value in memory and in variables, the type of a piece and their count.
+    /// The form of a value in memory and in variables, the type of its pieces and their number.
     pub(super) fn of(dtype: DType, lanes: u8) -> (Form, Type, usize) {
         let (kind, lanes) = (machine_type(dtype), usize::from(lanes));
-        let in_piece = 16 / dtype.size_bytes().max(1);
+        let lanes_per_piece = 16 / dtype.size_bytes().max(1);
         let is_packable = !matches!(dtype, DType::Bool | DType::F16 | DType::BF16 | DType::Void);
-        match kind.by(in_piece as u32) {
-            Some(packed) if is_packable && lanes != 0 && lanes % in_piece == 0 => {
-                (Form::Packed, packed, lanes / in_piece)
+        match kind.by(lanes_per_piece as u32) {
+            Some(packed) if is_packable && lanes != 0 && lanes % lanes_per_piece == 0 => {
+                (Form::Packed, packed, lanes / lanes_per_piece)
             }
             _ => (Form::Single, kind, lanes),
         }
@@ -57,38 +57,38 @@ impl Emitter<'_, '_> {
         self.builder.func.dfg.value_type(value)
     }
 
-    /// The value in another form.
+    /// Converts a value to another form.
     pub(super) fn in_form(&mut self, value: Lanes, form: Form, dtype: DType) -> Lanes {
         match (value.form, form) {
             (from, to) if from == to => value,
             (Form::Single, _) => self.pack(&value.pieces, dtype),
-            _ => self.single(value),
+            _ => self.unpack(value),
         }
     }
 
-    /// The lanes one by one.
-    fn single(&mut self, value: Lanes) -> Lanes {
+    /// Extracts the lanes of a value.
+    fn unpack(&mut self, value: Lanes) -> Lanes {
         if value.form == Form::Single {
             return value;
         }
         let mut pieces = SmallVec::new();
         for piece in value.pieces {
             for lane in 0..self.type_of(piece).lane_count() as u8 {
-                let one = self.builder.ins().extractlane(piece, lane);
+                let extracted = self.builder.ins().extractlane(piece, lane);
                 pieces.push(match value.form {
-                    Form::Mask => self.builder.ins().icmp_imm_s(IntCC::NotEqual, one, 0),
-                    _ => one,
+                    Form::Mask => self.builder.ins().icmp_imm_s(IntCC::NotEqual, extracted, 0),
+                    _ => extracted,
                 });
             }
         }
         Lanes { form: Form::Single, pieces }
     }
 
-    /// Lanes that fill whole pieces, packed.
+    /// Packs lanes that fill whole vectors.
     fn pack(&mut self, lanes: &[Value], dtype: DType) -> Lanes {
         let (form, kind, _) = Form::of(dtype, lanes.len() as u8);
-        let in_piece = kind.lane_count() as usize;
-        let pieces = lanes.chunks(in_piece).map(|lanes| {
+        let lanes_per_piece = kind.lane_count() as usize;
+        let pieces = lanes.chunks(lanes_per_piece).map(|lanes| {
             let first = self.builder.ins().splat(kind, lanes[0]);
             let others = (1..).zip(&lanes[1..]).filter(|(_, value)| **value != lanes[0]);
             others.fold(first, |piece, (lane, value)| {
@@ -116,14 +116,14 @@ impl Emitter<'_, '_> {
     pub(super) fn lane(&mut self, position: usize, lane: u8) -> Result<Value, Error> {
         let value = self.lanes(self.linear.uops[position].src[0])?;
         if value.form == Form::Packed {
-            let in_piece = self.type_of(value.pieces[0]).lane_count() as u8;
-            let piece = value.pieces[usize::from(lane / in_piece)];
-            return Ok(self.builder.ins().extractlane(piece, lane % in_piece));
+            let lanes_per_piece = self.type_of(value.pieces[0]).lane_count() as u8;
+            let piece = value.pieces[usize::from(lane / lanes_per_piece)];
+            return Ok(self.builder.ins().extractlane(piece, lane % lanes_per_piece));
         }
-        Ok(self.single(value).pieces[usize::from(lane)])
+        Ok(self.unpack(value).pieces[usize::from(lane)])
     }
 
-    /// An op of several lanes: packed if it can be, else lane by lane.
+    /// Emits a vector op: packed if possible, else lane by lane.
     pub(super) fn vector_alu(&mut self, position: usize) -> Result<Lanes, Error> {
         let linear = self.linear;
         let uop = &linear.uops[position];
@@ -140,7 +140,7 @@ impl Emitter<'_, '_> {
             return Ok(lanes);
         }
         let single: SmallVec<[Lanes; 3]> =
-            src.into_iter().map(|value| self.single(value)).collect();
+            src.into_iter().map(|value| self.unpack(value)).collect();
         let mut pieces = SmallVec::new();
         for lane in 0..usize::from(uop.lanes) {
             let source = |number: usize| single.get(number).unwrap_or(&single[0]).pieces[lane];
@@ -166,12 +166,12 @@ impl Emitter<'_, '_> {
             let piece = |source: usize| src.get(source).unwrap_or(&src[0]).pieces.get(number);
             let piece = [*piece(0)?, *piece(1)?, *piece(2)?];
             pieces.push(match from {
-                DType::Bool => self.packed_choice(uop.op, piece)?,
+                DType::Bool => self.packed_mask_op(uop.op, piece)?,
                 _ if matches!(uop.op, Op::Cast | Op::Bitcast) => {
                     self.packed_cast(uop.op, from, uop.dtype, piece[0])?
                 }
                 DType::F32 | DType::F64 => self.packed_float(uop.op, from, piece)?,
-                _ => match self.shift(uop) {
+                _ => match self.shift_amount(uop) {
                     Some(amount) => self.packed_shift(uop.op, from, piece[0], amount),
                     None => self.packed_int(uop.op, from, piece)?,
                 },
@@ -188,11 +188,11 @@ impl Emitter<'_, '_> {
         self.builder.ins().bitcast(kind, flags, value)
     }
 
-    /// Ops of masks, and `where`.
-    fn packed_choice(&mut self, op: Op, [x, y, z]: [Value; 3]) -> Option<Value> {
+    /// Emits an op of masks, or `where`.
+    fn packed_mask_op(&mut self, op: Op, [x, y, z]: [Value; 3]) -> Option<Value> {
         let (mask, kind) = (self.type_of(x), self.type_of(y));
         match op {
-            Op::Where if mask.lane_bits() == kind.lane_bits() => Some(self.choose(x, y, z)),
+            Op::Where if mask.lane_bits() == kind.lane_bits() => Some(self.select(x, y, z)),
             Op::And if mask == kind => Some(self.builder.ins().band(x, y)),
             Op::Or if mask == kind => Some(self.builder.ins().bor(x, y)),
             Op::Xor | Op::CmpNe if mask == kind => Some(self.builder.ins().bxor(x, y)),
@@ -200,7 +200,7 @@ impl Emitter<'_, '_> {
         }
     }
 
-    fn choose(&mut self, mask: Value, x: Value, y: Value) -> Value {
+    fn select(&mut self, mask: Value, x: Value, y: Value) -> Value {
         let kind = self.type_of(x);
         let mask = self.reinterpret(mask, kind);
         self.builder.ins().bitselect(mask, x, y)
@@ -240,25 +240,26 @@ impl Emitter<'_, '_> {
             Op::CmpLt => self.builder.ins().fcmp(FloatCC::LessThan, x, y),
             Op::CmpNe => self.builder.ins().fcmp(FloatCC::NotEqual, x, y),
             Op::Max | Op::Min => {
-                let beats = if op == Op::Max { FloatCC::GreaterThan } else { FloatCC::LessThan };
-                let wins = self.builder.ins().fcmp(beats, x, y);
+                let comparison =
+                    if op == Op::Max { FloatCC::GreaterThan } else { FloatCC::LessThan };
+                let compared = self.builder.ins().fcmp(comparison, x, y);
                 let is_nan = self.builder.ins().fcmp(FloatCC::Unordered, x, x);
-                let is_x = self.builder.ins().bor(wins, is_nan);
-                self.choose(is_x, x, y)
+                let is_x = self.builder.ins().bor(compared, is_nan);
+                self.select(is_x, x, y)
             }
             _ => return None,
         })
     }
 
-    /// By how much all lanes are shifted, if that is known and there is an instruction for it.
-    fn shift(&self, uop: &Instruction) -> Option<i64> {
+    /// The constant amount by which all lanes are shifted, if there is an instruction for it.
+    fn shift_amount(&self, uop: &Instruction) -> Option<i64> {
         let is_shift = matches!(uop.op, Op::Shl | Op::Shr) && uop.dtype.bits() != 8;
-        let all = is_shift.then(|| &self.linear.uops[uop.src[1] as usize])?;
-        let one = match (all.op, &all.src[..]) {
-            (Op::Vectorize, [one]) => &self.linear.uops[*one as usize],
-            _ => all,
+        let source = is_shift.then(|| &self.linear.uops[uop.src[1] as usize])?;
+        let lane = match (source.op, &source.src[..]) {
+            (Op::Vectorize, [lane]) => &self.linear.uops[*lane as usize],
+            _ => source,
         };
-        let Arg::Const(amount) = one.arg else { return None };
+        let Arg::Const(amount) = lane.arg else { return None };
         let amount = i64::try_from(amount.to_int()?).ok()?;
         (0..i64::from(uop.dtype.bits())).contains(&amount).then_some(amount)
     }
@@ -294,7 +295,7 @@ impl Emitter<'_, '_> {
             Op::Max | Op::Min => {
                 let is_less = self.builder.ins().icmp(less, x, y);
                 let (x, y) = if op == Op::Max { (y, x) } else { (x, y) };
-                self.choose(is_less, x, y)
+                self.select(is_less, x, y)
             }
             _ => return None,
         })

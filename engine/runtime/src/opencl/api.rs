@@ -1,4 +1,4 @@
-//! The functions of an OpenCL driver, found when the program runs.
+//! The functions of an OpenCL driver, loaded at run time.
 
 use std::ffi::{CStr, c_char, c_void};
 
@@ -7,7 +7,7 @@ use crate::library::functions;
 
 /// A platform, device, context, queue, program, kernel, memory or event of the driver.
 pub(super) type Handle = *mut c_void;
-/// What is called when something is done; never given.
+/// A callback; always `None`.
 type Callback = Option<unsafe extern "C" fn()>;
 
 /// A list of handles.
@@ -62,7 +62,7 @@ functions! {
     }
 }
 
-/// Where the loader of drivers may be.
+/// The names of the loader library.
 const LIBRARIES: [&str; 4] = [
     "libOpenCL.so.1",
     "libOpenCL.so",
@@ -71,7 +71,7 @@ const LIBRARIES: [&str; 4] = [
 ];
 
 impl Api {
-    /// Loads the library from where it usually is.
+    /// Loads the library.
     pub(super) fn load() -> Result<Api, String> {
         Api::open(&LIBRARIES).map_err(|why| {
             format!(
@@ -81,7 +81,7 @@ impl Api {
         })
     }
 
-    /// Handles by a function that takes room and gives how many there are.
+    /// Returns the handles of a function that fills a buffer and returns the number of handles.
     pub(super) fn list(
         fill: impl Fn(u32, *mut Handle, *mut u32) -> i32,
     ) -> Result<Vec<Handle>, i32> {
@@ -97,7 +97,7 @@ impl Api {
         }
     }
 
-    /// Text by a function that takes room and gives how many bytes there are; empty if it fails.
+    /// Returns the text of a function that fills a buffer and returns its size; empty on failure.
     pub(super) fn text(fill: impl Fn(usize, *mut c_void, *mut usize) -> i32) -> String {
         let mut size = 0;
         if fill(0, std::ptr::null_mut(), &mut size) != 0 {
@@ -111,28 +111,29 @@ impl Api {
         text.map_or(String::new(), |text| text.trim().to_string())
     }
 
-    /// A fact of a device.
+    /// Returns a text property of a device.
     pub(super) fn device_text(&self, device: Handle, name: u32) -> String {
-        // SAFETY: the device is one that the driver gave; sizes and room belong together.
-        Api::text(|size, room, wanted| unsafe {
-            (self.get_device_info)(device, name, size, room, wanted)
+        // SAFETY: the device comes from the driver; `size` is that of `buffer`.
+        Api::text(|size, buffer, required| unsafe {
+            (self.get_device_info)(device, name, size, buffer, required)
         })
     }
 
-    /// A number or numbers of a device; zeros if it does not know.
+    /// Returns a property of a device with one or more numbers; zeros on failure.
     pub(super) fn device_numbers<const N: usize>(&self, device: Handle, name: u32) -> [u64; N] {
         let mut numbers = [0u64; N];
         let mut size = 0;
-        let room = size_of_val(&numbers);
-        // SAFETY: as above; the driver writes at most `room` bytes and says how many.
+        let buffer_bytes = size_of_val(&numbers);
+        // SAFETY: as above; the driver writes at most `buffer_bytes` and returns the size.
         let code = unsafe {
-            (self.get_device_info)(device, name, room, numbers.as_mut_ptr().cast(), &mut size)
+            let buffer = numbers.as_mut_ptr().cast();
+            (self.get_device_info)(device, name, buffer_bytes, buffer, &mut size)
         };
-        if code == 0 && size <= room { numbers } else { [0; N] }
+        if code == 0 && size <= buffer_bytes { numbers } else { [0; N] }
     }
 }
 
-/// What a call says by its code.
+/// Converts the result code of a call to an error.
 pub(super) fn check(call: &'static str, code: i32) -> Result<(), Error> {
     match code {
         0 => Ok(()),
@@ -142,19 +143,19 @@ pub(super) fn check(call: &'static str, code: i32) -> Result<(), Error> {
     }
 }
 
-/// The standard's word for a code.
+/// Describes an error code of the standard.
 pub(super) fn name_of(code: i32) -> String {
     let name = match code {
         -1 => "no device was found",
-        -4 => "a memory could not be allocated",
+        -4 => "a buffer could not be allocated",
         -5 => "out of resources",
         -6 => "out of host memory",
-        -7 => "the device has noted no times",
+        -7 => "profiling information is not available",
         -11 => "the program does not build",
         -52 => "an argument of the kernel is missing",
         -54 => "the size of the group does not fit",
         -55 => "the size of a dimension of the group does not fit",
-        -61 => "the size of a memory does not fit",
+        -61 => "the size of a buffer does not fit",
         -1001 => "no driver is installed",
         _ => return format!("error {code}"),
     };
@@ -166,10 +167,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn missing_library_is_one_clear_line() {
-        let Err(text) = Api::open(&["libNoSuchOpenCL.so"]) else { panic!("there is no such") };
+    fn missing_library_error_is_one_line() {
+        let Err(text) = Api::open(&["libNoSuchOpenCL.so"]) else {
+            panic!("there is no such library")
+        };
         assert_eq!(text, "no libNoSuchOpenCL.so was found");
-        // A library that is no OpenCL lacks its functions.
+        // A library that is not OpenCL does not have the functions.
         if let Err(text) = Api::open(&["libc.so.6"]) {
             assert_eq!(text, "libc.so.6 was found, but has no clGetPlatformIDs");
         }

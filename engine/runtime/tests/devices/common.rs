@@ -1,4 +1,4 @@
-//! Kernels built by hand for the tests of devices.
+//! Hand-written kernels for the tests of devices.
 
 use gradiff_graph::{
     Arg, Axis, AxisKind, Constant, DType, Global, Instruction, Linear, Local, Op, evaluate,
@@ -25,7 +25,7 @@ impl Expression {
         }
     }
 
-    /// The value by the meaning of the ops; `None` if it is undefined.
+    /// Evaluates by the meaning of the ops; `None` if the value is undefined.
     pub(crate) fn evaluate(&self, inputs: &[Constant]) -> Option<Constant> {
         match self {
             Expression::Input(number, _) => Some(inputs[*number]),
@@ -39,7 +39,7 @@ impl Expression {
     }
 }
 
-/// A list of uops in the making.
+/// Builder of a linear kernel.
 #[derive(Default)]
 pub(crate) struct Builder {
     pub(crate) uops: Vec<Instruction>,
@@ -68,7 +68,7 @@ impl Builder {
         self.push(Op::Range, DType::I32, &[end], Arg::plain_axis(0))
     }
 
-    /// A range that is shared out at launch, or not.
+    /// A range of any kind.
     pub(crate) fn range_of(&mut self, kind: AxisKind, count: i64) -> u32 {
         let end = self.int(count);
         let number = self.uops.len() as i64;
@@ -90,7 +90,7 @@ impl Builder {
         position
     }
 
-    /// Loads `lanes` elements of a global from `index` on.
+    /// Loads `lanes` elements of a global from `index`.
     pub(crate) fn load_lanes(
         &mut self,
         array: u32,
@@ -130,7 +130,7 @@ impl Builder {
         Linear { name: name.to_string(), uops: self.uops }
     }
 
-    /// The kernel, which keeps the invariants.
+    /// Verifies and returns the kernel.
     pub(crate) fn verified(self, name: &str) -> Linear {
         let kernel = self.finish(name);
         assert_eq!(verify_linear(&kernel), Ok(()), "{kernel}");
@@ -166,7 +166,7 @@ pub(crate) fn elementwise(
     repeated(name, expression, inputs, count, (None, 1))
 }
 
-/// The same, all of it done some times over, by vectors of so many lanes.
+/// As [`elementwise`], repeated in an outer loop, by vectors of this number of lanes.
 pub(crate) fn repeated(
     name: &str,
     expression: &Expression,
@@ -179,7 +179,7 @@ pub(crate) fn repeated(
     let output = builder.global(0, expression.dtype(), count);
     let globals: Vec<u32> =
         (1..).zip(inputs).map(|(slot, dtype)| builder.global(slot, *dtype, count)).collect();
-    let again = repeats.map(|repeats| builder.range(repeats));
+    let outer = repeats.map(|repeats| builder.range(repeats));
     let range = builder.range(count / i64::from(lanes));
     let index = match lanes {
         1 => range,
@@ -193,7 +193,7 @@ pub(crate) fn repeated(
     let value = builder.expression(expression, &loads, lanes);
     builder.store(output, index, None, value);
     builder.end(range);
-    again.into_iter().for_each(|again| builder.end(again));
+    outer.into_iter().for_each(|outer| builder.end(outer));
     builder.finish(name)
 }
 

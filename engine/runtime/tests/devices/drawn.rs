@@ -1,12 +1,12 @@
-//! Drawn kernels, which `interp` runs or which are gone through here: what the checker of kernels
-//! proves must hold of them.
+//! Random kernels: what `BoundedLinear::check` proves of them must hold when `interp` runs them, or
+//! in an enumeration here.
 
 use gradiff_graph::{
     Arg, Axis, AxisKind, BoundedLinear, Constant, DType, Global, Instruction, Linear, Op,
 };
 use gradiff_runtime::{Error, Memory, device};
 
-/// Numbers that depend on the seed alone.
+/// Random numbers from a seed.
 struct Numbers(u64);
 
 impl Numbers {
@@ -19,12 +19,12 @@ impl Numbers {
         ((mixed ^ (mixed >> 31)) % limit as u64) as usize
     }
 
-    fn of<T: Copy>(&mut self, items: &[T]) -> T {
+    fn choose<T: Copy>(&mut self, items: &[T]) -> T {
         items[self.below(items.len())]
     }
 }
 
-/// A kernel in the making: integers, bools, and what it may be made of.
+/// Generator of a kernel. `ints` and `bools` are the values that it may use.
 struct Draw {
     numbers: Numbers,
     uops: Vec<Instruction>,
@@ -32,7 +32,7 @@ struct Draw {
     bools: Vec<u32>,
 }
 
-/// The least share of the kernels that are inside that must be proven to be.
+/// The minimal share of the kernels within bounds that must be proven.
 const PROVEN_PERCENT: i32 = 30;
 const SIZES: [i64; 5] = [1, 4, 6, 12, 40];
 const CONSTANTS: [i128; 14] =
@@ -68,48 +68,48 @@ impl Draw {
     fn int(&mut self) -> u32 {
         match self.numbers.below(3) {
             0 => {
-                let value = self.numbers.of(&CONSTANTS);
+                let value = self.numbers.choose(&CONSTANTS);
                 self.constant(value)
             }
-            _ => self.numbers.of(&self.ints.clone()),
+            _ => self.numbers.choose(&self.ints.clone()),
         }
     }
 
     fn condition(&mut self) -> u32 {
         let is_new = self.bools.is_empty() || self.numbers.below(3) != 0;
-        let found = match is_new {
+        let condition = match is_new {
             true => {
                 let (x, y) = (self.int(), self.int());
-                let op = self.numbers.of(&[Op::CmpLt, Op::CmpLt, Op::CmpLt, Op::CmpNe]);
+                let op = self.numbers.choose(&[Op::CmpLt, Op::CmpLt, Op::CmpLt, Op::CmpNe]);
                 self.push(op, DType::Bool, &[x, y], Arg::None)
             }
             false => {
-                let [x, y] = [(); 2].map(|()| self.numbers.of(&self.bools.clone()));
-                let one = Arg::Const(Constant::bool(true));
+                let [x, y] = [(); 2].map(|()| self.numbers.choose(&self.bools.clone()));
+                let true_value = Arg::Const(Constant::bool(true));
                 let (op, y) = match self.numbers.below(3) {
-                    0 => (Op::CmpNe, self.push(Op::Const, DType::Bool, &[], one)),
+                    0 => (Op::CmpNe, self.push(Op::Const, DType::Bool, &[], true_value)),
                     1 => (Op::And, y),
                     _ => (Op::Or, y),
                 };
                 self.push(op, DType::Bool, &[x, y], Arg::None)
             }
         };
-        self.bools.push(found);
-        found
+        self.bools.push(condition);
+        condition
     }
 
     fn value(&mut self) {
-        let made = match self.numbers.below(8) {
+        let value = match self.numbers.below(8) {
             0 => {
                 let (condition, x, y) = (self.condition(), self.int(), self.int());
                 self.push(Op::Where, DType::I32, &[condition, x, y], Arg::None)
             }
             1 => {
-                let dtype = self.numbers.of(&[DType::I64, DType::U8, DType::I8, DType::U32]);
+                let dtype = self.numbers.choose(&[DType::I64, DType::U8, DType::I8, DType::U32]);
                 let x = self.int();
                 let cast = self.push(Op::Cast, dtype, &[x], Arg::None);
                 let y = self.push(Op::Add, dtype, &[cast, cast], Arg::None);
-                let x = self.numbers.of(&[cast, y]);
+                let x = self.numbers.choose(&[cast, y]);
                 self.push(Op::Cast, DType::I32, &[x], Arg::None)
             }
             2 => {
@@ -117,18 +117,18 @@ impl Draw {
                 self.push(Op::MulAcc, DType::I32, &[x, y, z], Arg::None)
             }
             _ => {
-                let (op, x, y) = (self.numbers.of(&BINARY), self.int(), self.int());
+                let (op, x, y) = (self.numbers.choose(&BINARY), self.int(), self.int());
                 self.push(op, DType::I32, &[x, y], Arg::None)
             }
         };
-        self.ints.push(made);
+        self.ints.push(value);
     }
 
-    /// A kernel that stores to `data0` what it loads from `data1`, in two loops.
+    /// Generates a kernel that copies from `data1` to `data0` in two loops.
     fn kernel(seed: u64) -> Linear {
         let (uops, ints, bools) = Default::default();
         let mut draw = Draw { numbers: Numbers(seed), uops, ints, bools };
-        let sizes = [(); 2].map(|()| draw.numbers.of(&SIZES));
+        let sizes = [(); 2].map(|()| draw.numbers.choose(&SIZES));
         let [to, from] = [0, 1].map(|slot| {
             let global = Global { slot, size_elements: sizes[slot] };
             draw.push(Op::DefineGlobal, DType::I32, &[], Arg::Global(global))
@@ -137,7 +137,7 @@ impl Draw {
         let variable = draw.push(Op::DefineAcc, DType::I32, &[start], Arg::Int(0));
         let mut ranges = Vec::new();
         for number in 0..2 {
-            let end = draw.numbers.of(&[1, 2, 3, 4, 6]);
+            let end = draw.numbers.choose(&[1, 2, 3, 4, 6]);
             let end = draw.constant(end);
             let axis = Arg::Axis(Axis { kind: AxisKind::Loop, number });
             ranges.push(draw.push(Op::Range, DType::I32, &[end], axis));
@@ -152,8 +152,8 @@ impl Draw {
                 draw.value();
             }
             let array = if is_store { to } else { from };
-            let at = draw.numbers.of(&draw.ints.clone());
-            let mut src = vec![array, at];
+            let position = draw.numbers.choose(&draw.ints.clone());
+            let mut src = vec![array, position];
             for _ in 0..draw.numbers.below(3) {
                 let condition = draw.condition();
                 match src.get(2) {
@@ -182,8 +182,8 @@ impl Draw {
     }
 }
 
-/// What `interp` says of a kernel over small numbers.
-fn interpreted(kernel: &Linear) -> Result<(), Error> {
+/// Runs a kernel on `interp` with small numbers.
+fn interpret(kernel: &Linear) -> Result<(), Error> {
     let memories = kernel.globals().into_iter().map(|(global, dtype)| {
         let size = global.size_elements as usize;
         let bytes: Vec<u8> = (0..size as i32 * 4).map(|byte| (byte * 37 % 11) as u8).collect();
@@ -197,60 +197,61 @@ fn interpreted(kernel: &Linear) -> Result<(), Error> {
 }
 
 #[test]
-fn kernels_that_are_proven_stay_inside_their_arrays() {
+fn proven_kernels_stay_within_bounds() {
     let [mut proven, mut inside, mut outside] = [0; 3];
     for seed in 0..30_000 {
         let kernel = Draw::kernel(seed);
-        let run = interpreted(&kernel);
+        let run = interpret(&kernel);
         let is_outside = matches!(run, Err(Error::OutOfBounds { .. }));
         assert!(is_outside || run.is_ok(), "seed {seed}: {run:?}\n{kernel}");
         let is_proven = BoundedLinear::check(kernel.clone()).is_ok();
-        assert!(!(is_proven && is_outside), "seed {seed} is not inside\n{kernel}");
+        assert!(!(is_proven && is_outside), "seed {seed} is out of bounds\n{kernel}");
         proven += i32::from(is_proven);
         inside += i32::from(!is_outside);
         outside += i32::from(is_outside);
     }
-    // That an index is inside by chance, or as the numbers are small, cannot be proven.
+    // Indices that are in bounds by chance, or because the data are small, cannot be proven.
     assert!(
         1000 < outside && PROVEN_PERCENT * inside < proven * 100,
         "{proven} of {inside} proven"
     );
 }
 
-/// Whether the iterations of `data0[index] = 0` over three loops, the first one of threads, are
-/// proven to be apart; and whether they are.
-fn threads_are_apart(numbers: &mut Numbers) -> (bool, bool, String) {
+/// Generates `data0[index] = 0` in three loops, the first of which is a thread range. Returns
+/// whether its iterations are proven to access disjoint elements, and whether they do.
+fn threads_are_disjoint(numbers: &mut Numbers) -> (bool, bool, String) {
     let mut draw = Draw { numbers: Numbers(numbers.0), uops: vec![], ints: vec![], bools: vec![] };
     let global = Global { slot: 0, size_elements: 1 << 20 };
     let data = draw.push(Op::DefineGlobal, DType::I32, &[], Arg::Global(global));
     let zero = draw.constant(0);
-    let sizes = [(); 3].map(|()| draw.numbers.of(&[1, 2, 3, 4, 6]));
+    let sizes = [(); 3].map(|()| draw.numbers.choose(&[1, 2, 3, 4, 6]));
     let ranges = [0, 1, 2].map(|number| {
         let end = draw.constant(sizes[number]);
         let kind = if number == 0 { AxisKind::Thread } else { AxisKind::Loop };
         let axis = Axis { kind, number: number as i64 };
         draw.push(Op::Range, DType::I32, &[end], Arg::Axis(axis))
     });
-    let mut strides = [(); 3].map(|()| draw.numbers.of(&[0, 1, 2, 3, 4, 6, 8, 12, 24]));
-    strides[1] *= draw.numbers.of(&[1, -1]);
+    let mut strides = [(); 3].map(|()| draw.numbers.choose(&[0, 1, 2, 3, 4, 6, 8, 12, 24]));
+    strides[1] *= draw.numbers.choose(&[1, -1]);
     let mut terms = [0, 1, 2].map(|number| {
-        let by = draw.constant(strides[number]);
-        draw.push(Op::Mul, DType::I32, &[ranges[number], by], Arg::None)
+        let stride = draw.constant(strides[number]);
+        draw.push(Op::Mul, DType::I32, &[ranges[number], stride], Arg::None)
     });
     for number in 1..3 {
         terms[number] =
             draw.push(Op::Add, DType::I32, &[terms[number - 1], terms[number]], Arg::None);
     }
-    let offsets: Vec<i128> =
-        (0..1 + draw.numbers.below(3)).map(|_| draw.numbers.of(&[0, 1, 2, 6, 12, 100])).collect();
-    let lanes = draw.numbers.of(&[1u8, 1, 2, 4]);
+    let offsets: Vec<i128> = (0..1 + draw.numbers.below(3))
+        .map(|_| draw.numbers.choose(&[0, 1, 2, 6, 12, 100]))
+        .collect();
+    let lanes = draw.numbers.choose(&[1u8, 1, 2, 4]);
     let value = draw.push(Op::Vectorize, DType::I32, &[zero], Arg::None);
     draw.uops[value as usize].lanes = lanes;
     for offset in &offsets {
-        // None is negative.
+        // The sum makes all indices non-negative.
         let offset = draw.constant(offset + 4096);
-        let at = draw.push(Op::Add, DType::I32, &[terms[2], offset], Arg::None);
-        let index = draw.push(Op::Index, DType::I32, &[data, at], Arg::None);
+        let position = draw.push(Op::Add, DType::I32, &[terms[2], offset], Arg::None);
+        let index = draw.push(Op::Index, DType::I32, &[data, position], Arg::None);
         draw.push(
             Op::Store,
             DType::Void,
@@ -262,30 +263,35 @@ fn threads_are_apart(numbers: &mut Numbers) -> (bool, bool, String) {
         draw.push(Op::EndRange, DType::Void, &[*range], Arg::None);
     });
     numbers.0 = draw.numbers.0;
-    let mut toucher = std::collections::HashMap::new();
-    let mut is_apart = true;
+    let mut thread_of = std::collections::HashMap::new();
+    let mut is_disjoint = true;
     for x in 0..sizes[0] {
         for (y, z) in (0..sizes[1]).flat_map(|y| (0..sizes[2]).map(move |z| (y, z))) {
-            let at = x * strides[0] + y * strides[1] + z * strides[2];
-            for element in offsets.iter().flat_map(|by| (0..i128::from(lanes)).map(move |l| by + l))
+            let position = x * strides[0] + y * strides[1] + z * strides[2];
+            for element in
+                offsets.iter().flat_map(|offset| (0..i128::from(lanes)).map(move |l| offset + l))
             {
-                is_apart &= *toucher.entry(at + element).or_insert(x) == x;
+                is_disjoint &= *thread_of.entry(position + element).or_insert(x) == x;
             }
         }
     }
     let linear = Linear { name: "E_3".to_owned(), uops: draw.uops };
     let text = linear.to_string();
-    (BoundedLinear::check(linear).is_ok(), is_apart, text)
+    (BoundedLinear::check(linear).is_ok(), is_disjoint, text)
 }
 
 #[test]
-fn threads_that_are_proven_apart_are() {
-    let (mut numbers, mut proven, mut apart, mut all) = (Numbers(7), 0, 0, 0);
+fn threads_proven_disjoint_are_disjoint() {
+    let (mut numbers, mut proven, mut disjoint, mut total) = (Numbers(7), 0, 0, 0);
     for _ in 0..20_000 {
-        let (is_proven, is_apart, kernel) = threads_are_apart(&mut numbers);
-        assert!(is_apart || !is_proven, "they are not\n{kernel}");
-        (proven, apart, all) =
-            (proven + i32::from(is_proven), apart + i32::from(is_apart), all + 1);
+        let (is_proven, is_disjoint, kernel) = threads_are_disjoint(&mut numbers);
+        assert!(is_disjoint || !is_proven, "they are not disjoint\n{kernel}");
+        proven += i32::from(is_proven);
+        disjoint += i32::from(is_disjoint);
+        total += 1;
     }
-    assert!(apart * 3 < proven * 10 && proven * 3 < all * 2, "{proven} of {apart} of {all}");
+    assert!(
+        disjoint * 3 < proven * 10 && proven * 3 < total * 2,
+        "{proven} of {disjoint} of {total}"
+    );
 }

@@ -1,5 +1,5 @@
-//! Devices with drivers, where these are there: groups, local memory and barriers, copies, and
-//! what is refused.
+//! Devices with drivers, as far as they are available: groups, local memory and barriers, copies,
+//! and refused kernels.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use gradiff_runtime::{Device, Error, Memory, device};
 
 const DRIVERS: [&str; 3] = ["opencl", "wgpu", "wgpu-core"];
 
-/// `data0[g] = sum over l of data1[4 * g + l]` for threads l, by local memory and a barrier.
+/// `data0[g] = sum over l of data1[4 * g + l]` for threads l, through local memory and a barrier.
 fn grouped_sum(groups: i64, threads: i64) -> Linear {
     grouped_sum_of(DType::I32, groups, threads)
 }
@@ -29,11 +29,11 @@ fn grouped_sum_of(dtype: DType, groups: i64, threads: i64) -> Linear {
     b.store(local, thread, None, value);
     b.barrier();
     let sum = b.push(Op::DefineAcc, dtype, &[zero], Arg::Int(0));
-    let step = b.range(threads);
-    let value = b.load(local, step, None);
+    let range = b.range(threads);
+    let value = b.load(local, range, None);
     let next = b.binary(Op::Add, dtype, sum, value);
     b.push(Op::Assign, dtype, &[sum, next], Arg::None);
-    b.end(step);
+    b.end(range);
     let is_first = b.binary(Op::CmpLt, DType::Bool, thread, one);
     b.store(output, group, Some(is_first), sum);
     b.end(thread);
@@ -43,7 +43,7 @@ fn grouped_sum_of(dtype: DType, groups: i64, threads: i64) -> Linear {
 
 #[test]
 fn grouped_sums_agree_with_the_checked_interpreter() {
-    let there = there();
+    let devices = available_devices();
     for dtype in [DType::I32, DType::I8, DType::U16, DType::F16] {
         let input = memory_of(&numbers(dtype));
         let kernel = grouped_sum_of(dtype, 5, 16);
@@ -57,13 +57,13 @@ fn grouped_sums_agree_with_the_checked_interpreter() {
         let second = numbers(dtype)[16..32].to_vec();
         let add = |x, y| evaluate(Op::Add, dtype, &[x, y]).expect("a sum");
         assert_eq!(Some(expected[1]), second.into_iter().reduce(add), "{dtype}");
-        for device in &there {
+        for device in &devices {
             assert_eq!(sums(device.name()).unwrap(), expected, "{dtype} {}", device.name());
         }
     }
 }
 
-/// 0 to 79, of which sums of 8 bits wrap.
+/// The numbers 0 to 79, whose sums wrap in 8 bits.
 fn numbers(dtype: DType) -> Vec<Constant> {
     let number = |value: i32| match dtype.is_float() {
         true => Constant::float(dtype, value.into()),
@@ -72,8 +72,8 @@ fn numbers(dtype: DType) -> Vec<Constant> {
     (0..80).map(number).collect()
 }
 
-/// The devices that are there. Of each other one, one line says why it is not.
-fn there() -> Vec<Arc<dyn Device>> {
+/// The available devices. Prints a line for each other one with the reason.
+fn available_devices() -> Vec<Arc<dyn Device>> {
     let mut found = Vec::new();
     for name in DRIVERS {
         match device(name) {
@@ -99,8 +99,8 @@ fn binary(op: Op, from: DType, to: DType, count: i64) -> Linear {
 }
 
 #[test]
-fn copies_follow_what_is_written() {
-    for device in there() {
+fn copies_are_updated_after_writes() {
+    for device in available_devices() {
         let sum = binary(Op::Add, DType::I32, DType::I32, 3);
         let less = binary(Op::CmpLt, DType::I32, DType::Bool, 3);
         let differ = binary(Op::CmpNe, DType::Bool, DType::Bool, 3);
@@ -109,7 +109,7 @@ fn copies_follow_what_is_written() {
         let [x, y] = [[1, 2, 3], [3, 2, 1]].map(|values| memory_of(&ints(DType::I32, &values)));
         let [p, q] = [(); 2].map(|()| Memory::new(DType::Bool, 3).unwrap());
         less.run(&[&p, &x, &y]).unwrap();
-        // The sum waits while its source changes.
+        // The source of the sum is written after the launch.
         sum.run(&[&y, &x, &x]).unwrap();
         x.write(&[7, 0, 0, 0, 8, 0, 0, 0, 9, 0, 0, 0]).unwrap();
         less.run(&[&q, &x, &y]).unwrap();
@@ -121,7 +121,7 @@ fn copies_follow_what_is_written() {
         r.write(&[0, 5, 1]).unwrap();
         differ.run(&[&q, &p, &r]).unwrap();
         assert_eq!(q.read().unwrap(), [1, 1, 1], "{}", device.name());
-        // More launches than are noted down at once, and dropped memories.
+        // More launches than are recorded before a submission, and dropped memories.
         for _ in 0..100 {
             let copy = Memory::new(DType::I32, 3).unwrap();
             sum.run(&[&copy, &y, &x]).unwrap();
@@ -133,9 +133,9 @@ fn copies_follow_what_is_written() {
 }
 
 #[test]
-fn timed_launch_computes_the_same_in_no_more_than_the_time_it_takes() {
+fn timed_launch_computes_the_same_within_the_elapsed_time() {
     let names = ["interp", "jit", "c"].map(|name| device(name).unwrap());
-    for device in names.into_iter().chain(there()) {
+    for device in names.into_iter().chain(available_devices()) {
         let sum = binary(Op::Add, DType::I32, DType::I32, 3);
         let sum = device.compile_checked(&[&sum]).unwrap().remove(0);
         let [x, y] = [[1, 2, 3], [3, 2, 1]].map(|values| memory_of(&ints(DType::I32, &values)));
@@ -153,25 +153,25 @@ fn timed_launch_computes_the_same_in_no_more_than_the_time_it_takes() {
 }
 
 #[test]
-fn copies_do_not_count_where_the_device_has_a_clock() {
+fn device_clock_does_not_count_copies() {
     let Ok(opencl) = device("opencl") else { return };
     let sum = binary(Op::Add, DType::I32, DType::I32, 3);
     let sum = opencl.compile_checked(&[&sum]).unwrap().remove(0);
     let output = Memory::new(DType::I32, 3).unwrap();
     let small = memory_of(&ints(DType::I32, &[1, 2, 3]));
-    // What a driver does once.
+    // The first launch initialises the driver.
     sum.run(&[&output, &small, &small]).unwrap();
-    // 256 MiB go to the device, 12 bytes of which are read.
+    // Uploads 256 MiB, of which the kernel reads 12 bytes.
     let large = Memory::from_bytes(DType::I32, &vec![1; 256 << 20]).unwrap();
     let start = std::time::Instant::now();
     let time = opencl.time(&*sum, &[&output, &large, &small]).unwrap();
-    let taken = start.elapsed();
-    assert!(4 * time < taken, "{time:?} of {taken:?}");
+    let elapsed = start.elapsed();
+    assert!(4 * time < elapsed, "{time:?} of {elapsed:?}");
 }
 
 #[test]
 fn threads_may_share_a_driver() {
-    for device in there() {
+    for device in available_devices() {
         std::thread::scope(|scope| {
             for thread in 0..4 {
                 let device = &device;
@@ -193,7 +193,7 @@ fn threads_may_share_a_driver() {
 }
 
 #[test]
-fn what_wgsl_has_not_is_refused_in_words() {
+fn kernels_that_wgsl_does_not_support_are_refused() {
     let Ok(wgpu) = device("wgpu") else { return };
     for dtype in [DType::I64, DType::U64, DType::F64] {
         let core = device("wgpu-core").expect("the same adapter");
@@ -203,7 +203,7 @@ fn what_wgsl_has_not_is_refused_in_words() {
         };
         assert_eq!(error.to_string(), format!("kernel E_3: device wgpu-core has no {dtype}"));
     }
-    // More arrays than a kernel may have, and larger ones.
+    // Too many arrays, and a too large array.
     let mut b = Builder::default();
     let arrays: Vec<u32> = (0..2000).map(|slot| b.global(slot, DType::I32, 1)).collect();
     let zero = b.int(0);
@@ -215,12 +215,12 @@ fn what_wgsl_has_not_is_refused_in_words() {
     let kernel = binary(Op::Add, DType::I32, DType::I32, 1 << 40);
     let Err(error) = wgpu.compile_checked(&[&kernel]) else { panic!("too large an array") };
     assert!(matches!(error, Error::Launch { .. }), "{error}");
-    assert!(wgpu.compile_checked(&[&grouped_sum(1, 2)]).is_ok(), "errors leave nothing behind");
+    assert!(wgpu.compile_checked(&[&grouped_sum(1, 2)]).is_ok(), "the device works after errors");
 }
 
 #[test]
 fn groups_beyond_the_limits_are_refused() {
-    for device in there() {
+    for device in available_devices() {
         let groups = device.limits().groups.expect("it has groups");
         let too_many = grouped_sum(1, groups.threads_max as i64 * 2);
         let refused = device.compile_checked(&[&too_many]);
@@ -231,7 +231,7 @@ fn groups_beyond_the_limits_are_refused() {
 }
 
 #[test]
-fn what_was_not_computed_is_not_read() {
+fn memory_is_unwritten_after_a_launch_of_null() {
     let output = Memory::new(DType::I32, 5).unwrap();
     let input = memory_of(&ints(DType::I32, &[1; 80]));
     let kernel = grouped_sum(5, 16);

@@ -1,5 +1,5 @@
-//! Groups, local memory and barriers on the checked interpreter: what is right runs, and what is
-//! wrong is named.
+//! Groups, local memory and barriers on the checked interpreter: correct kernels run, errors in
+//! others are reported.
 
 use crate::common::{Builder, ints, memory_of, values_of};
 use gradiff_graph::{Arg, AxisKind, DType, Linear, Op};
@@ -14,18 +14,19 @@ fn run(kernel: &Linear, output: &Memory, inputs: &[&Memory]) -> Result<(), Error
     executable.run(&memories)
 }
 
-/// What is changed of the grouped sum.
+/// Errors to put into the grouped sum.
 #[derive(Clone, Copy, Default)]
 struct Change {
     is_barrier_missing: bool,
     is_output_shared: bool,
-    /// The local array is shorter, or one thread stores nothing.
+    /// Whether the local array is too short by one element.
     is_local_short: bool,
+    /// Whether only the first thread stores to local memory.
     is_local_gated: bool,
 }
 
-/// `data0[g] = sum over l, j of data1[24 * g + 6 * l + j]`: each thread sums 6 elements, puts the
-/// sum into local memory, and after the barrier thread 0 adds up and stores.
+/// `data0[g] = sum over l, j of data1[24 * g + 6 * l + j]`: each thread stores the sum of 6
+/// elements to local memory; after the barrier thread 0 adds these and stores the result.
 fn grouped_sum(change: Change) -> Linear {
     let mut b = Builder::default();
     let output = b.global(0, DType::I32, GROUPS);
@@ -39,12 +40,12 @@ fn grouped_sum(change: Change) -> Linear {
     let row = b.binary(Op::Add, DType::I32, start, row);
     let sum_over = |b: &mut Builder, array: u32, first: u32, count: i64| {
         let sum = b.push(Op::DefineAcc, DType::I32, &[zero], Arg::Int(0));
-        let step = b.range(count);
-        let index = b.binary(Op::Add, DType::I32, first, step);
+        let range = b.range(count);
+        let index = b.binary(Op::Add, DType::I32, first, range);
         let value = b.load(array, index, None);
         let next = b.binary(Op::Add, DType::I32, sum, value);
         b.push(Op::Assign, DType::I32, &[sum, next], Arg::None);
-        b.end(step);
+        b.end(range);
         sum
     };
     let sum = sum_over(&mut b, input, row, 6);
@@ -60,7 +61,7 @@ fn grouped_sum(change: Change) -> Linear {
     b.verified("r_3_4_6")
 }
 
-/// Runs the sum of 0, 1, 2, ...
+/// Runs the grouped sum of 0, 1, 2, ...
 fn sums(change: Change) -> Result<Memory, Error> {
     let numbers: Vec<i128> = (0..i128::from(GROUPS * THREADS * 6)).collect();
     let output = Memory::new(DType::I32, GROUPS as usize)?;
@@ -90,7 +91,7 @@ fn missing_barrier_is_a_race() {
 }
 
 /// `local[l] = l; barrier; x = local[3 - l]; [barrier]; local[l] = x; barrier; data0[l] = local[l]`
-fn reversed(is_second_barrier_there: bool) -> Linear {
+fn reversed(has_second_barrier: bool) -> Linear {
     let mut b = Builder::default();
     let output = b.global(0, DType::I32, THREADS);
     let local = b.local(7, DType::I32, THREADS);
@@ -100,7 +101,7 @@ fn reversed(is_second_barrier_there: bool) -> Linear {
     b.store(local, thread, None, thread);
     b.barrier();
     let value = b.load(local, other, None);
-    if is_second_barrier_there {
+    if has_second_barrier {
         b.barrier();
     }
     b.store(local, thread, None, value);
@@ -112,7 +113,7 @@ fn reversed(is_second_barrier_there: bool) -> Linear {
 }
 
 #[test]
-fn read_before_anothers_write_is_a_race() {
+fn read_unordered_with_a_later_write_is_a_race() {
     let output = Memory::new(DType::I32, THREADS as usize).unwrap();
     run(&reversed(true), &output, &[]).unwrap();
     assert_eq!(values_of(&output), ints(DType::I32, &[3, 2, 1, 0]));
@@ -128,7 +129,7 @@ fn read_before_anothers_write_is_a_race() {
     assert_eq!(
         text,
         "kernel E_4, uop 10: a race: thread 2 of group 0 reads element 1 of local7 (of 4), \
-         thread 1 of group 0 writes it; no barrier stands between"
+         thread 1 of group 0 writes it; there is no barrier between"
     );
 }
 
@@ -144,7 +145,7 @@ fn two_groups_that_write_one_element_are_a_race() {
 }
 
 #[test]
-fn local_out_of_bounds_is_named() {
+fn local_index_out_of_bounds_is_reported() {
     match sums(Change { is_local_short: true, ..Change::default() }) {
         Err(Error::OutOfBounds { array: Array::Local(0), index: 3, size_elements: 3, .. }) => {}
         other => panic!("{other:?}"),
@@ -159,7 +160,7 @@ fn local_memory_is_unwritten_in_each_group() {
         }) => {}
         other => panic!("{other:?}"),
     }
-    // The first group writes, the second one reads.
+    // The first group writes local memory, the second one reads it.
     let mut b = Builder::default();
     let output = b.global(0, DType::I32, 2);
     let local = b.local(0, DType::I32, 1);
@@ -178,17 +179,17 @@ fn local_memory_is_unwritten_in_each_group() {
     }
 }
 
-/// A barrier in a loop of as many steps as the thread has a number, or of `count` steps.
+/// A barrier in a loop of `count` iterations; without it, the trip count is the thread index.
 fn barrier_in_loop(count: Option<i64>) -> Linear {
     let mut b = Builder::default();
     let output = b.global(0, DType::I32, THREADS);
     let thread = b.range_of(AxisKind::Local, THREADS);
-    let step = match count {
+    let range = match count {
         Some(count) => b.range(count),
         None => b.push(Op::Range, DType::I32, &[thread], Arg::plain_axis(9)),
     };
     b.barrier();
-    b.end(step);
+    b.end(range);
     b.store(output, thread, None, thread);
     b.end(thread);
     b.verified("E_4")
@@ -210,8 +211,9 @@ fn barrier_in_divergent_flow_is_an_error() {
 }
 
 #[test]
-fn threads_in_other_steps_of_a_loop_do_not_meet() {
-    // Two loops around one barrier of 1 x 2 and 2 x 1 steps: the same count of barriers.
+fn barrier_in_different_iterations_is_an_error() {
+    // Two nested loops around a barrier, with 1 x 2 and 2 x 1 iterations: both threads reach the
+    // same number of barriers.
     let mut b = Builder::default();
     let output = b.global(0, DType::I32, 2);
     let [one, two] = [1, 2].map(|value| b.int(value));
@@ -228,26 +230,26 @@ fn threads_in_other_steps_of_a_loop_do_not_meet() {
     match run(&b.verified("E_2"), &Memory::new(DType::I32, 2).unwrap(), &[]) {
         Err(Error::DivergentBarrier { waits, other, does, .. }) => {
             assert_eq!((waits, other), (worker(0, 0), worker(0, 1)));
-            assert_eq!(does, "waits there in another step of a loop");
+            assert_eq!(does, "waits there in another iteration of a loop");
         }
         other => panic!("{other:?}"),
     }
 }
 
-/// `data0[(i * step) / cut] = 1` for 8 steps of a range of this kind.
-fn stores(kind: AxisKind, cut: i64) -> Result<(), Error> {
+/// `data0[i / divisor] = 1` for 8 iterations of a range of this kind.
+fn stores(kind: AxisKind, divisor: i64) -> Result<(), Error> {
     let mut b = Builder::default();
     let output = b.global(0, DType::I32, 8);
-    let (one, cut) = (b.int(1), b.int(cut));
+    let (one, divisor) = (b.int(1), b.int(divisor));
     let range = b.range_of(kind, 8);
-    let index = b.binary(Op::CDiv, DType::I32, range, cut);
+    let index = b.binary(Op::CDiv, DType::I32, range, divisor);
     b.store(output, index, None, one);
     b.end(range);
     run(&b.verified("E_8"), &Memory::new(DType::I32, 8)?, &[])
 }
 
 #[test]
-fn equal_values_written_twice_are_a_race_too() {
+fn two_writes_of_equal_values_are_a_race() {
     for (kind, first, second) in [
         (AxisKind::Global, worker(0, 0), worker(1, 0)),
         (AxisKind::Thread, worker(0, 0), worker(1, 0)),
@@ -255,8 +257,8 @@ fn equal_values_written_twice_are_a_race_too() {
     ] {
         stores(kind, 1).unwrap();
         match stores(kind, 2) {
-            Err(Error::Race { index: 0, first: one, second: other, .. }) => {
-                assert_eq!((one, other), (first, second), "{kind:?}");
+            Err(Error::Race { index: 0, first: found_first, second: found_second, .. }) => {
+                assert_eq!((found_first, found_second), (first, second), "{kind:?}");
             }
             other => panic!("{kind:?} {other:?}"),
         }
@@ -265,8 +267,9 @@ fn equal_values_written_twice_are_a_race_too() {
 }
 
 #[test]
-fn what_stands_outside_of_threads_is_done_by_all() {
-    // data0[i] = data0[0] + 1 over 4 steps, the load hoisted out of them: step 0 overwrites it.
+fn load_outside_of_launched_ranges_is_by_all_threads() {
+    // data0[i] = data0[0] + 1 for 4 iterations, with the load before them: iteration 0 overwrites
+    // the loaded element.
     let kernel = |kind| {
         let mut b = Builder::default();
         let output = b.global(0, DType::I32, 4);
@@ -304,7 +307,7 @@ fn stores_and_sums_across_threads_are_refused() {
         let refused = run(&store_outside(kind), &output, &[]);
         assert!(matches!(refused, Err(Error::Malformed { position: 9, .. })), "{refused:?}");
     }
-    // Threads of the host can be joined before what follows.
+    // Host threads are joined before the store.
     run(&store_outside(AxisKind::Thread), &output, &[]).unwrap();
     let mut b = Builder::default();
     let output_array = b.global(0, DType::I32, 4);
@@ -325,8 +328,8 @@ fn stores_and_sums_across_threads_are_refused() {
 }
 
 #[test]
-fn launches_in_three_dimensions_number_their_threads() {
-    // data0[((g0 * 2 + g1) * 3 + l0) * 2 + l1] = that very index.
+fn grid_indices_of_several_dimensions_are_right() {
+    // data0[i] = i for i = ((g0 * 2 + g1) * 3 + l0) * 2 + l1.
     let mut b = Builder::default();
     let output = b.global(0, DType::I32, 36);
     let local = b.local(0, DType::I32, 6);
@@ -334,19 +337,20 @@ fn launches_in_three_dimensions_number_their_threads() {
         [(AxisKind::Global, 3), (AxisKind::Global, 2), (AxisKind::Local, 3), (AxisKind::Local, 2)];
     let counts: Vec<u32> = sizes.iter().map(|(_, size)| b.int(*size)).collect();
     let ranges: Vec<u32> = sizes.iter().map(|(kind, size)| b.range_of(*kind, *size)).collect();
-    let number = |b: &mut Builder, places: &[usize]| {
-        places.iter().fold(None, |number: Option<u32>, place| {
-            let scaled = number.map(|number| b.binary(Op::Mul, DType::I32, number, counts[*place]));
-            let range = ranges[*place];
+    let number = |b: &mut Builder, dimensions: &[usize]| {
+        dimensions.iter().fold(None, |number: Option<u32>, dimension| {
+            let size = counts[*dimension];
+            let scaled = number.map(|number| b.binary(Op::Mul, DType::I32, number, size));
+            let range = ranges[*dimension];
             Some(scaled.map_or(range, |scaled| b.binary(Op::Add, DType::I32, scaled, range)))
         })
     };
-    let all = number(&mut b, &[0, 1, 2, 3]).unwrap();
+    let index = number(&mut b, &[0, 1, 2, 3]).unwrap();
     let thread = number(&mut b, &[2, 3]).unwrap();
-    b.store(local, thread, None, all);
+    b.store(local, thread, None, index);
     b.barrier();
     let value = b.load(local, thread, None);
-    b.store(output, all, None, value);
+    b.store(output, index, None, value);
     ranges.iter().rev().for_each(|range| b.end(*range));
     let memory = Memory::new(DType::I32, 36).unwrap();
     run(&b.verified("E_3_2_3_2"), &memory, &[]).unwrap();
@@ -354,7 +358,7 @@ fn launches_in_three_dimensions_number_their_threads() {
 }
 
 #[test]
-fn jit_refuses_groups_that_meet_and_loops_over_others() {
+fn jit_refuses_barriers_and_loops_over_other_groups() {
     let jit = device("jit").unwrap();
     for kernel in [reversed(true), grouped_sum(Change::default())] {
         let Err(error) = jit.compile_checked(&[&kernel]) else { panic!("jit has no groups") };

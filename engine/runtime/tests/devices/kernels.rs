@@ -1,4 +1,4 @@
-//! Loops, gates, accumulators, memory and what devices refuse.
+//! Loops, gates, accumulators, memory, and refused kernels.
 
 use crate::common::{Builder, Expression, elementwise, ints, memory_of, values_of};
 use gradiff_graph::{Arg, AxisKind, Constant, DType, Linear, Op};
@@ -6,7 +6,7 @@ use gradiff_runtime::{Array, Error, Memory, device, devices};
 
 const DEVICES: [&str; 3] = ["interp", "jit", "c"];
 
-/// Runs the kernel over a fresh output and the inputs; what the output holds.
+/// Runs the kernel with a new output and the inputs, and returns the output.
 fn run(
     name: &str,
     kernel: &Linear,
@@ -49,7 +49,7 @@ fn row_sums(rows: i64) -> Linear {
 }
 
 #[test]
-fn reduction_starts_anew_for_each_row() {
+fn accumulator_is_reset_for_each_row() {
     let input = memory_of(&ints(DType::I32, &[1, 2, 3, 40, 50, 60]));
     check(&row_sums(2), &[&input], &ints(DType::I32, &[6, 150]));
 }
@@ -71,8 +71,8 @@ fn heavy_kernels_among_light_ones_keep_their_order() {
 }
 
 #[test]
-fn variable_reads_as_its_newest_value() {
-    // Two variables exchange values: a Fibonacci number after seven steps.
+fn accumulator_reads_as_its_current_value() {
+    // Two accumulators exchange values: a Fibonacci number after seven iterations.
     let mut b = Builder::default();
     let output = b.global(0, DType::I32, 1);
     let (zero, one) = (b.int(0), b.int(1));
@@ -108,20 +108,20 @@ fn gated() -> Linear {
 }
 
 #[test]
-fn gate_shut_touches_no_memory() {
+fn false_gate_accesses_no_memory() {
     let input = memory_of(&ints(DType::I16, &[-5, 6, 7]));
     check(&gated(), &[&input], &ints(DType::I16, &[0, 0, -5, 6, 7, 0]));
 }
 
 #[test]
-fn loop_of_no_turns_does_nothing() {
+fn loop_with_trip_count_0_does_nothing() {
     let kernel = elementwise("E_0", &Expression::Input(0, DType::F64), &[DType::F64], 0);
     let input = Memory::new(DType::F64, 0).unwrap();
     check(&kernel, &[&input], &[]);
 }
 
 #[test]
-fn unused_slots_are_passed_over() {
+fn unused_slots_are_ignored() {
     let mut b = Builder::default();
     let output = b.global(0, DType::U8, 1);
     let input = b.global(2, DType::U8, 1);
@@ -133,7 +133,7 @@ fn unused_slots_are_passed_over() {
 }
 
 #[test]
-fn interp_out_of_bounds_is_named() {
+fn interp_reports_index_out_of_bounds() {
     let kernel = elementwise("E_4", &Expression::Input(0, DType::I8), &[DType::I8], 4);
     let mut kernel = kernel;
     let last = kernel.uops.iter_mut().find(|uop| uop.op == Op::Const).unwrap();
@@ -149,21 +149,21 @@ fn interp_out_of_bounds_is_named() {
 }
 
 #[test]
-fn interp_uninitialised_read_is_named() {
+fn interp_reports_read_of_unwritten_element() {
     let copy = elementwise("E_4", &Expression::Input(0, DType::I8), &[DType::I8], 4);
     let half = elementwise("E_2", &Expression::Input(0, DType::I8), &[DType::I8], 2);
-    let fresh = Memory::new(DType::I8, 4).unwrap();
+    let half_written = Memory::new(DType::I8, 4).unwrap();
     let two = memory_of(&ints(DType::I8, &[1, 2]));
     let device = device("interp").unwrap();
     let executables = device.compile_checked(&[&copy, &half]).unwrap();
-    executables[1].run(&[&fresh, &two]).unwrap();
+    executables[1].run(&[&half_written, &two]).unwrap();
     let output = Memory::new(DType::I8, 4).unwrap();
-    match executables[0].run(&[&output, &fresh]) {
+    match executables[0].run(&[&output, &half_written]) {
         Err(Error::Uninitialised { array: Array::Data(1), index: 2, size_elements: 4, .. }) => {}
         other => panic!("{other:?}"),
     }
-    fresh.write(&[1, 2, 3, 4]).unwrap();
-    executables[0].run(&[&output, &fresh]).unwrap();
+    half_written.write(&[1, 2, 3, 4]).unwrap();
+    executables[0].run(&[&output, &half_written]).unwrap();
 }
 
 #[test]
@@ -171,13 +171,16 @@ fn memories_that_do_not_fit_are_refused() {
     let kernel = elementwise("E_4", &Expression::Input(0, DType::I8), &[DType::I8], 4);
     let [output, right] = [(); 2].map(|()| memory_of(&ints(DType::I8, &[0; 4])));
     let short = memory_of(&ints(DType::I8, &[0; 3]));
-    let other = memory_of(&ints(DType::U8, &[0; 4]));
+    let wrong_dtype = memory_of(&ints(DType::U8, &[0; 4]));
     for name in DEVICES {
         let executable = device(name).unwrap().compile_checked(&[&kernel]).unwrap().remove(0);
         executable.run(&[&output, &right]).unwrap();
-        for memories in
-            [vec![&output], vec![&output, &short], vec![&output, &other], vec![&output, &output]]
-        {
+        for memories in [
+            vec![&output],
+            vec![&output, &short],
+            vec![&output, &wrong_dtype],
+            vec![&output, &output],
+        ] {
             let refused = executable.run(&memories);
             assert!(matches!(refused, Err(Error::Arguments { .. })), "{name} {memories:?}");
         }
@@ -185,7 +188,7 @@ fn memories_that_do_not_fit_are_refused() {
 }
 
 #[test]
-fn one_memory_in_two_read_slots_is_fine() {
+fn memory_may_be_in_two_slots_that_are_read() {
     let [x, y] = [0, 1].map(|number| Expression::Input(number, DType::I32));
     let sum = Expression::Apply(Op::Add, DType::I32, vec![x, y]);
     let kernel = elementwise("E_2", &sum, &[DType::I32, DType::I32], 2);
@@ -211,7 +214,7 @@ fn malformed_kernels_are_errors() {
             let refused = device(name).unwrap().compile_checked(&[kernel]);
             assert!(refused.is_err(), "{name}\n{kernel}");
         }
-        // A device that refused is as good as new.
+        // The device works after a refused kernel.
         let good = elementwise("E_4", &Expression::Input(0, DType::I8), &[DType::I8], 4);
         device(name).unwrap().compile_checked(&[&good]).unwrap();
     }
@@ -221,7 +224,7 @@ fn malformed_kernels_are_errors() {
 }
 
 #[test]
-fn launches_from_many_threads_wait_for_one_another() {
+fn concurrent_launches_are_serialised() {
     let kernel = row_sums(2);
     for name in DEVICES {
         let executable = device(name).unwrap().compile_checked(&[&kernel]).unwrap().remove(0);
@@ -240,50 +243,50 @@ fn launches_from_many_threads_wait_for_one_another() {
     }
 }
 
-/// `data0[i * 1000 + j] = data1[i * 1000 + j] + i` with i shared out to threads.
-fn threaded(steps: i64) -> Linear {
+/// `data0[i * 1000 + j] = data1[i * 1000 + j] + i`, where i is a thread range.
+fn threaded(count: i64) -> Linear {
     let mut b = Builder::default();
-    let output = b.global(0, DType::I32, steps * 1000);
-    let input = b.global(1, DType::I32, steps * 1000);
+    let output = b.global(0, DType::I32, count * 1000);
+    let input = b.global(1, DType::I32, count * 1000);
     let width = b.int(1000);
-    let step = b.range_of(AxisKind::Thread, steps);
-    let start = b.binary(Op::Mul, DType::I32, step, width);
+    let row = b.range_of(AxisKind::Thread, count);
+    let start = b.binary(Op::Mul, DType::I32, row, width);
     let column = b.range(1000);
     let index = b.binary(Op::Add, DType::I32, start, column);
     let value = b.load(input, index, None);
-    let sum = b.binary(Op::Add, DType::I32, value, step);
+    let sum = b.binary(Op::Add, DType::I32, value, row);
     b.store(output, index, None, sum);
     b.end(column);
-    b.end(step);
+    b.end(row);
     b.verified("E_t_1000")
 }
 
 #[test]
-fn steps_of_threads_are_all_done() {
+fn all_iterations_of_a_thread_range_run() {
     let kernels = [threaded(7), threaded(64), threaded(1)];
     let kernels: Vec<&Linear> = kernels.iter().collect();
     for name in DEVICES {
         let executables = device(name).unwrap().compile_checked(&kernels).unwrap();
-        for (executable, steps) in executables.iter().zip([7i128, 64, 1]) {
-            let numbers: Vec<i128> = (0..1000 * steps).collect();
+        for (executable, count) in executables.iter().zip([7i128, 64, 1]) {
+            let numbers: Vec<i128> = (0..1000 * count).collect();
             let input = memory_of(&ints(DType::I32, &numbers));
             let output = Memory::new(DType::I32, numbers.len()).unwrap();
             executable.run(&[&output, &input]).unwrap();
             let sums: Vec<i128> = numbers.iter().map(|number| number + number / 1000).collect();
-            assert_eq!(values_of(&output), ints(DType::I32, &sums), "{name} {steps}");
+            assert_eq!(values_of(&output), ints(DType::I32, &sums), "{name} {count}");
         }
     }
 }
 
 #[test]
-fn what_follows_threads_is_done_once_and_last() {
-    // data0[i] = i by threads, then data0[1] = 5: no function of a step.
+fn store_after_a_thread_range_runs_once_and_last() {
+    // data0[i] = i in a thread range, then data0[1] = 5: not a function of an iteration.
     let mut b = Builder::default();
     let output = b.global(0, DType::I32, 4);
     let (one, five) = (b.int(1), b.int(5));
-    let step = b.range_of(AxisKind::Thread, 4);
-    b.store(output, step, None, step);
-    b.end(step);
+    let range = b.range_of(AxisKind::Thread, 4);
+    b.store(output, range, None, range);
+    b.end(range);
     b.store(output, one, None, five);
     check(&b.verified("E_4"), &[], &ints(DType::I32, &[0, 5, 2, 3]));
 }
@@ -301,7 +304,7 @@ fn devices_are_listed_and_unknown_ones_refused() {
     );
 }
 
-/// Runs in this process as any test, and in the processes that the next test starts.
+/// Also run by the processes that the next test starts.
 #[test]
 fn c_kernel_runs() {
     let input = memory_of(&ints(DType::I32, &[1, 2, 3, 40, 50, 60]));
@@ -310,7 +313,7 @@ fn c_kernel_runs() {
 }
 
 #[test]
-fn c_processes_side_by_side_share_one_cache() {
+fn concurrent_c_processes_share_one_cache() {
     let directory = tempfile::tempdir().unwrap();
     let start = || {
         std::process::Command::new(std::env::current_exe().unwrap())
@@ -331,11 +334,11 @@ fn c_processes_side_by_side_share_one_cache() {
 
 #[cfg(unix)]
 #[test]
-fn c_cache_that_others_may_write_is_not_used_and_nothing_is_left() {
+fn c_cache_writable_by_others_is_not_used_and_no_files_are_left() {
     use std::os::unix::fs::PermissionsExt;
     let directory = tempfile::tempdir().unwrap();
     let [shared, temporary] = ["shared", "temporary"].map(|name| directory.path().join(name));
-    // What a process that was killed has left.
+    // The leftover of a process that was killed.
     let leftover = temporary.join("gradiff-private-x");
     std::fs::create_dir_all(&leftover).unwrap();
     std::fs::write(leftover.join("claim"), "").unwrap();
@@ -348,20 +351,20 @@ fn c_cache_that_others_may_write_is_not_used_and_nothing_is_left() {
         .env("TMPDIR", &temporary)
         .output()
         .unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{said}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{stderr}");
     for part in ["cannot use the cache directory", "mode 777", "this process alone"] {
-        assert!(said.contains(part), "{said}");
+        assert!(stderr.contains(part), "{stderr}");
     }
-    for empty in [&shared, &temporary] {
-        let left: Vec<_> = std::fs::read_dir(empty).unwrap().flatten().collect();
-        assert!(left.is_empty(), "{left:?}");
+    for folder in [&shared, &temporary] {
+        let files: Vec<_> = std::fs::read_dir(folder).unwrap().flatten().collect();
+        assert!(files.is_empty(), "{files:?}");
     }
 }
 
-/// What device `c` and `jit` once ran, which read and wrote anywhere.
+/// A regression test: devices `c` and `jit` ran this kernel, which reads and writes out of bounds.
 #[test]
-fn text_that_leaves_its_arrays_is_refused() {
+fn text_with_accesses_out_of_bounds_is_refused() {
     let text = |index: &str, size: &str| {
         format!(
             "kernel E\n0 define_global i32 [] data0 {size}\n1 const i64 [] {index}\n2 const i32 [] \
@@ -369,23 +372,25 @@ fn text_that_leaves_its_arrays_is_refused() {
         )
     };
     let parsed = |text: &str| gradiff_graph::parse_linears(text).unwrap().remove(0);
-    let wild = parsed(&text("123456789123456", "1"));
-    let tame = parsed(&text("0", "1"));
+    let out_of_bounds = parsed(&text("123456789123456", "1"));
+    let in_bounds = parsed(&text("0", "1"));
     for name in ["jit", "c", "null"] {
         let device = device(name).unwrap();
-        let Err(error) = device.compile_checked(&[&tame, &wild]) else { panic!("{name} ran it") };
+        let Err(error) = device.compile_checked(&[&in_bounds, &out_of_bounds]) else {
+            panic!("{name} ran it")
+        };
         let text = error.to_string();
         for part in ["kernel E: uop 4 (store)", "123456789123456", "the array has 1"] {
             assert!(text.contains(part), "{text}");
         }
         let output = Memory::new(DType::I32, 1).unwrap();
-        device.compile_checked(&[&tame]).unwrap()[0].run(&[&output]).unwrap();
+        device.compile_checked(&[&in_bounds]).unwrap()[0].run(&[&output]).unwrap();
         if name != "null" {
             assert_eq!(output.read().unwrap(), 7i32.to_le_bytes());
         }
     }
-    // The interpreter says so when it comes to the access.
+    // The interpreter reports the access when it runs.
     let output = Memory::new(DType::I32, 1).unwrap();
-    let kernel = device("interp").unwrap().compile_checked(&[&wild]).unwrap().remove(0);
+    let kernel = device("interp").unwrap().compile_checked(&[&out_of_bounds]).unwrap().remove(0);
     assert!(matches!(kernel.run(&[&output]), Err(Error::OutOfBounds { .. })));
 }

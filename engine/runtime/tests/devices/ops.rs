@@ -1,13 +1,13 @@
-//! Every op of every dtype on every device, over values that bite, against the meaning of the op.
+//! Every op of every dtype on every device, with edge values, compared with the meaning of the op.
 
 use crate::common::{Builder, Expression, memory_of, repeated, values_of};
 use gradiff_graph::{Class, Constant, DType, OPS, Op, evaluate};
 use gradiff_runtime::{Memory, device};
 
-/// One kernel and what it is run over.
+/// A kernel and its inputs.
 struct Case {
     expression: Expression,
-    /// One list for each input, all of the same length.
+    /// A list for each input, all of the same length.
     inputs: Vec<Vec<Constant>>,
 }
 
@@ -40,7 +40,7 @@ const FLOATS: [f64; 26] = [
     16777217.0,
 ];
 
-/// The smallest and largest, their neighbours, and small numbers of either sign.
+/// Edge values: the smallest and largest, their neighbours, and small numbers of either sign.
 fn values(dtype: DType) -> Vec<Constant> {
     let mut values: Vec<Constant> = match dtype.int_range() {
         None => FLOATS.iter().map(|value| Constant::float(dtype, *value)).collect(),
@@ -55,16 +55,16 @@ fn values(dtype: DType) -> Vec<Constant> {
     values
 }
 
-/// All tuples of tricky values, one list for each of the dtypes.
+/// All tuples of edge values, as a list for each of the dtypes.
 fn tuples(dtypes: &[DType]) -> Vec<Vec<Constant>> {
     let mut lists: Vec<Vec<Constant>> = vec![Vec::new(); dtypes.len()];
     let values: Vec<Vec<Constant>> = dtypes.iter().map(|dtype| values(*dtype)).collect();
     let count: usize = values.iter().map(Vec::len).product();
     for number in 0..count {
-        let mut rest = number;
+        let mut remaining = number;
         for (list, values) in lists.iter_mut().zip(&values) {
-            list.push(values[rest % values.len()]);
-            rest /= values.len();
+            list.push(values[remaining % values.len()]);
+            remaining /= values.len();
         }
     }
     lists
@@ -75,7 +75,7 @@ fn case(op: Op, dtype: DType, sources: &[DType]) -> Case {
     Case { expression: Expression::Apply(op, dtype, inputs), inputs: tuples(sources) }
 }
 
-/// Every combination that has a meaning for at least one tuple.
+/// Every combination of op and dtypes that is defined for at least one tuple.
 fn single_ops() -> Vec<Case> {
     let mut cases = Vec::new();
     for op in OPS.iter().map(|row| row.op) {
@@ -97,7 +97,7 @@ fn single_ops() -> Vec<Case> {
     }
     let has_meaning = |case: &Case| {
         let Expression::Apply(op, to, sources) = &case.expression else { return false };
-        // No device has it: kernels say it in ops of 32 bits.
+        // No device has it: it is lowered to ops of 32 bits.
         if *op == Op::Threefry {
             return false;
         }
@@ -111,7 +111,7 @@ fn single_ops() -> Vec<Case> {
     cases
 }
 
-/// Ops with a constant on the right, which devices treat apart.
+/// Ops with a constant as the second source, which devices treat specially.
 fn constant_ops() -> Vec<Case> {
     let ops = [
         Op::Add,
@@ -140,7 +140,7 @@ fn constant_ops() -> Vec<Case> {
     cases
 }
 
-/// Results of narrow arithmetic used at once by an op that would see bits beyond the width.
+/// Narrow arithmetic whose result is used by an op that would see bits beyond the width.
 fn nested_ops() -> Vec<Case> {
     let mut cases = Vec::new();
     for dtype in DType::ALL.into_iter().filter(|dtype| dtype.is_int()) {
@@ -166,7 +166,7 @@ fn nested_ops() -> Vec<Case> {
     cases
 }
 
-/// What comparisons give, chosen by and combined.
+/// Comparisons whose results are combined and used by `where`.
 fn choices() -> Vec<Case> {
     let mut cases = Vec::new();
     for dtype in DType::ALL {
@@ -178,17 +178,17 @@ fn choices() -> Vec<Case> {
             continue;
         }
         let less = apply(Op::CmpLt, DType::Bool, &[&x, &y]);
-        let differs = apply(Op::CmpNe, DType::Bool, &[&x, &y]);
-        let other = Expression::Const(Constant::int(DType::I32, 5));
+        let unequal = apply(Op::CmpNe, DType::Bool, &[&x, &y]);
+        let five = Expression::Const(Constant::int(DType::I32, 5));
         let number = apply(Op::Cast, DType::I32, &[&less]);
         let outer = [
             apply(Op::Where, dtype, &[&less, &x, &y]),
-            apply(Op::Where, DType::I32, &[&less, &other, &number]),
-            apply(Op::And, DType::Bool, &[&less, &differs]),
-            apply(Op::Or, DType::Bool, &[&less, &differs]),
-            apply(Op::Xor, DType::Bool, &[&less, &differs]),
-            apply(Op::CmpNe, DType::Bool, &[&less, &differs]),
-            apply(Op::Max, DType::Bool, &[&less, &differs]),
+            apply(Op::Where, DType::I32, &[&less, &five, &number]),
+            apply(Op::And, DType::Bool, &[&less, &unequal]),
+            apply(Op::Or, DType::Bool, &[&less, &unequal]),
+            apply(Op::Xor, DType::Bool, &[&less, &unequal]),
+            apply(Op::CmpNe, DType::Bool, &[&less, &unequal]),
+            apply(Op::Max, DType::Bool, &[&less, &unequal]),
         ];
         let case = |expression| Case { expression, inputs: tuples(&[dtype, dtype]) };
         cases.extend(outer.map(case));
@@ -201,7 +201,7 @@ fn expected(case: &Case, number: usize) -> Option<Constant> {
     case.expression.evaluate(&inputs)
 }
 
-/// What `x*y+z` of floats is with the product not rounded; 16-bit floats are computed in f32.
+/// The value of `x*y+z` of floats if the product is not rounded; 16-bit floats are computed in f32.
 fn fused(case: &Case, number: usize) -> Option<Constant> {
     let Expression::Apply(Op::MulAcc, dtype, sources) = &case.expression else { return None };
     let inputs: Vec<Constant> = case.inputs.iter().map(|list| list[number]).collect();
@@ -216,14 +216,15 @@ fn fused(case: &Case, number: usize) -> Option<Constant> {
     ))
 }
 
-/// The place of a float among all floats of its dtype.
+/// The rank of a float among all floats of its dtype.
 fn ordinal(value: Constant) -> i128 {
     let sign = 1u64 << (8 * value.dtype().size_bytes() - 1);
     let magnitude = i128::from(value.bits() & (sign - 1));
     if value.bits() & sign != 0 { -magnitude } else { magnitude }
 }
 
-/// Whether the value may come out: the bits, any NaN for a NaN, 2 ulp for the math library.
+/// Returns whether a value agrees with the expected one: the same bits, any NaN for NaN, within 2
+/// ulp for functions of the math library.
 fn is_right(op: Op, value: Constant, expected: Constant) -> bool {
     let (Some(x), Some(y)) = (value.to_float(), expected.to_float()) else {
         return value == expected;
@@ -235,7 +236,7 @@ fn is_right(op: Op, value: Constant, expected: Constant) -> bool {
     value == expected || (is_library && (ordinal(value) - ordinal(expected)).abs() <= 2)
 }
 
-/// Runs all cases of a device, compiled in one go, and gives the wrong elements in words.
+/// Runs all cases on a device, compiled in one call, and describes the wrong elements.
 fn wrong(device_name: &str, cases: &[Case], is_heavy: bool, lanes: u8) -> Vec<String> {
     let kernels: Vec<_> = (0..)
         .zip(cases)
@@ -277,50 +278,51 @@ fn check(device_name: &str, is_heavy: bool, lanes: u8) {
     check_some(device_name, is_heavy, lanes, |_, _| true);
 }
 
-/// Some of the cases, which have numbers.
-fn check_some(device: &str, is_heavy: bool, lanes: u8, is_one: impl Fn(usize, &Case) -> bool) {
+/// Checks the cases that a predicate selects by number and case.
+fn check_some(device: &str, is_heavy: bool, lanes: u8, is_selected: impl Fn(usize, &Case) -> bool) {
     let mut cases: Vec<Case> =
         [single_ops(), constant_ops(), nested_ops(), choices()].into_iter().flatten().collect();
     for list in cases.iter_mut().flat_map(|case| &mut case.inputs) {
         list.resize(list.len().next_multiple_of(lanes.into()), list[0]);
     }
     assert!(cases.len() > 700, "{} cases", cases.len());
-    let all = cases.len();
+    let total = cases.len();
     let cases: Vec<Case> =
-        (0..).zip(cases).filter(|(n, case)| is_one(*n, case)).map(|(_, case)| case).collect();
-    println!("{device}: {} of {all} kernels skipped", all - cases.len());
-    assert!(all < 20 * cases.len(), "{} cases", cases.len());
+        (0..).zip(cases).filter(|(n, case)| is_selected(*n, case)).map(|(_, case)| case).collect();
+    println!("{device}: {} of {total} kernels skipped", total - cases.len());
+    assert!(total < 20 * cases.len(), "{} cases", cases.len());
     let wrong = wrong(device, &cases, is_heavy, lanes);
     let shown = wrong.iter().take(20).cloned().collect::<Vec<_>>().join("\n");
     assert!(wrong.is_empty(), "{} wrong elements\n{shown}", wrong.len());
 }
 
 #[test]
-fn interp_every_op_means_what_the_table_says() {
+fn interp_every_op_has_its_meaning() {
     check("interp", false, 1);
 }
 
 #[test]
-fn jit_every_op_means_what_the_table_says() {
+fn jit_every_op_has_its_meaning() {
     check("jit", false, 1);
 }
 
-/// Kernels that run long are compiled in another way.
+/// Kernels that execute many uops are optimised.
 #[test]
-fn jit_every_op_of_a_heavy_kernel_means_what_the_table_says() {
+fn jit_every_op_of_a_heavy_kernel_has_its_meaning() {
     check("jit", true, 1);
 }
 
-/// Where a driver is there.
+/// Runs if there is a driver.
 #[test]
-fn opencl_every_op_means_what_the_table_says() {
+fn opencl_every_op_has_its_meaning() {
     if device("opencl").is_ok() {
-        // PoCL takes 60 ms to compile a kernel: all cases are a minute.
+        // PoCL takes 60 ms to compile a kernel: all cases would take a minute.
         check_some("opencl", false, 1, |number, _| number.is_multiple_of(11));
     }
 }
 
-/// Where an adapter is there, for the types that it has; of functions WGSL promises nothing.
+/// Runs if there is an adapter, for the types that it has and without functions, whose accuracy
+/// WGSL does not specify.
 fn check_wgsl(name: &str) {
     let device = match device(name) {
         Ok(device) => device,
@@ -334,43 +336,43 @@ fn check_wgsl(name: &str) {
         b.store(arrays[0], zero, None, value);
         b.verified("E")
     };
-    let lacking: Vec<DType> =
+    let unsupported: Vec<DType> =
         DType::ALL.into_iter().filter(|dtype| device.lacks(&copy(*dtype)).is_some()).collect();
-    println!("{name} has no {lacking:?}");
-    assert!(lacking.iter().all(|dtype| dtype.bits() == 64), "{lacking:?}");
-    let is_of = |dtype: DType| !lacking.contains(&dtype);
+    println!("{name} has no {unsupported:?}");
+    assert!(unsupported.iter().all(|dtype| dtype.bits() == 64), "{unsupported:?}");
+    let is_supported = |dtype: DType| !unsupported.contains(&dtype);
     check_some(name, false, 1, |_, case| {
         let Expression::Apply(op, to, _) = &case.expression else { return false };
         !matches!(op, Op::Exp2 | Op::Log2 | Op::Sin | Op::Pow)
-            && is_of(*to)
-            && case.inputs.iter().all(|list| is_of(list[0].dtype()))
+            && is_supported(*to)
+            && case.inputs.iter().all(|list| is_supported(list[0].dtype()))
     });
 }
 
 #[test]
-fn wgpu_every_op_means_what_the_table_says() {
+fn wgpu_every_op_has_its_meaning() {
     check_wgsl("wgpu");
 }
 
-/// f16 by its bits.
+/// f16 is held as its bits.
 #[test]
-fn wgpu_core_every_op_means_what_the_table_says() {
+fn wgpu_core_every_op_has_its_meaning() {
     check_wgsl("wgpu-core");
 }
 
 #[test]
-fn c_every_op_means_what_the_table_says() {
+fn c_every_op_has_its_meaning() {
     check("c", false, 1);
 }
 
 #[test]
-fn interp_every_op_of_vectors_means_what_the_table_says() {
+fn interp_every_vector_op_has_its_meaning() {
     check("interp", false, 3);
 }
 
-/// Vectors of 1 to 8 pieces, and such as fill no pieces.
+/// Vectors of 1 to 8 pieces, and vectors that do not fill pieces.
 #[test]
-fn jit_every_op_of_vectors_means_what_the_table_says() {
+fn jit_every_vector_op_has_its_meaning() {
     for lanes in [2, 3, 4, 16] {
         check("jit", false, lanes);
     }
@@ -378,7 +380,7 @@ fn jit_every_op_of_vectors_means_what_the_table_says() {
 }
 
 #[test]
-fn values_reach_undefined_places() {
+fn values_include_undefined_cases() {
     let zero = Constant::zero(DType::I32);
     assert_eq!(evaluate(Op::CDiv, DType::I32, &[zero, zero]), None);
     assert!(values(DType::I8).contains(&Constant::int(DType::I8, -128)));

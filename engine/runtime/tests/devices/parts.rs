@@ -1,4 +1,4 @@
-//! Parts of memories as the memories of kernels.
+//! Parts of memories as arguments of kernels.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use crate::common::{Builder, Expression, elementwise, ints, memory_of, repeated,
 use gradiff_graph::{Constant, DType, Linear, Op};
 use gradiff_runtime::{Array, Device, Error, Memory, device};
 
-/// The devices that are there, and the lanes of the vectors that their kernels are given.
+/// The available devices, and the lanes of vectors in kernels for them.
 fn devices() -> Vec<(Arc<dyn Device>, u8)> {
     let known = [("interp", 4), ("jit", 4), ("c", 8), ("opencl", 1), ("wgpu", 1)];
     known.into_iter().filter_map(|(name, lanes)| Some((device(name).ok()?, lanes))).collect()
@@ -28,7 +28,7 @@ fn numbers(first: i128, count: i128, step: i128) -> Vec<Constant> {
 }
 
 #[test]
-fn kernels_take_parts_as_any_memory() {
+fn kernels_take_parts_like_other_memories() {
     for (device, lanes) in devices() {
         let kernel = device.compile_checked(&[&sum(lanes)]).unwrap().remove(0);
         let whole = memory_of(&numbers(0, 64, 1));
@@ -45,7 +45,7 @@ fn kernels_take_parts_as_any_memory() {
 }
 
 #[test]
-fn launch_writes_one_of_several_that_share_bytes() {
+fn launch_changes_only_the_memory_that_it_writes() {
     for (device, lanes) in devices() {
         let kernel = device.compile_checked(&[&sum(lanes)]).unwrap().remove(0);
         let whole = memory_of(&numbers(0, 32, 1));
@@ -54,17 +54,17 @@ fn launch_writes_one_of_several_that_share_bytes() {
         let check = |memory: &Memory, expected: Vec<Constant>| {
             assert_eq!(values_of(memory), expected, "{}", device.name());
         };
-        // The whole is written over its own parts, which overlap it and stay as they are.
+        // Writes the whole from its own parts, which share its bytes and must not change.
         kernel.run(&[&whole, &low, &high]).unwrap();
         check(&whole, [numbers(16, 16, 2), numbers(16, 16, 1)].concat());
         check(&low, numbers(0, 16, 1));
         check(&high, numbers(16, 16, 1));
-        // A part is written; what it is a part of, and what is a part of it, are not.
+        // Writes a part; the whole and the part of the part must not change.
         kernel.run(&[&low, &high, &high]).unwrap();
         check(&low, numbers(32, 16, 2));
         check(&inner, numbers(0, 8, 1));
         check(&whole, [numbers(16, 16, 2), numbers(16, 16, 1)].concat());
-        // From here on no two of them have the same bytes.
+        // No two memories share bytes any more.
         kernel.run(&[&high, &low, &whole]).unwrap();
         check(&high, numbers(48, 16, 4));
         check(&low, numbers(32, 16, 2));
@@ -97,11 +97,11 @@ fn interp_knows_which_elements_of_a_part_were_written() {
             Err(error) => panic!("{error}"),
         }
     }
-    // Writing the rest of the whole says nothing of a part.
+    // Writing the whole later does not initialise a part.
     let part = whole.part(16, 16).unwrap();
     whole.write(&[0; 128]).unwrap();
     assert!(sum.run(&[&output, &part, &part]).is_err());
-    // A part that is written throughout is initialised, its whole not.
+    // A part that is completely written is initialised; the whole is not.
     let whole = Memory::new(DType::I32, 32).unwrap();
     let part = whole.part(0, 16).unwrap();
     let [x, y] = [0, 1].map(|first| memory_of(&numbers(first, 16, 1)));

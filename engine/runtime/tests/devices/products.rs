@@ -1,4 +1,4 @@
-//! Products of matrices by warps on the checked interpreter, and what is refused of them.
+//! Tensor core products on the checked interpreter, and refused ones.
 
 use crate::common::{Builder, memory_of, values_of};
 use gradiff_graph::{
@@ -6,22 +6,23 @@ use gradiff_graph::{
 };
 use gradiff_runtime::{Error, Memory, device};
 
-/// Warps of a group.
+/// The number of warps of a group.
 const WARPS: i64 = 3;
 
-/// What is changed of a product that is right.
+/// Errors to put into a correct product.
 #[derive(Clone, Copy, PartialEq)]
 enum Change {
     None,
-    /// A range of the group stands inside of that of the warp.
+    /// Another local range is inside of that of the warp.
     NotInnermost,
-    /// A warp has one thread less.
+    /// The range of the warp is too small by one.
     Partial,
-    /// Threads multiply as often as their number says.
+    /// The product is in a loop whose trip count is the thread index.
     Divergent,
 }
 
-/// `data0 = data1*data2 + data3`, twice; each array holds the fragments of the threads in a row.
+/// `data0 = data1*data2 + data3`, twice. Each array holds the fragments of the threads, one after
+/// the other.
 fn kernel(core: &'static TensorCore, change: Change) -> Linear {
     let mut b = Builder::default();
     let threads = core.threads - i64::from(change == Change::Partial);
@@ -41,13 +42,13 @@ fn kernel(core: &'static TensorCore, change: Change) -> Linear {
     let number = b.binary(Op::Add, DType::I32, first, thread);
     let [left, right, start] = [1, 2, 3].map(|slot| {
         let count = b.int(counts[slot]);
-        let at = b.binary(Op::Mul, DType::I32, number, count);
-        b.load_lanes(arrays[slot], at, None, counts[slot] as u8)
+        let index = b.binary(Op::Mul, DType::I32, number, count);
+        b.load_lanes(arrays[slot], index, None, counts[slot] as u8)
     });
     let lanes = counts[0] as u8;
     let sum = b.push(Op::DefineAcc, DType::F32, &[start], Arg::Int(0));
     b.uops[sum as usize].lanes = lanes;
-    let step = match change {
+    let range = match change {
         Change::Divergent => b.push(Op::Range, DType::I32, &[thread], Arg::plain_axis(9)),
         _ => b.range(2),
     };
@@ -56,16 +57,16 @@ fn kernel(core: &'static TensorCore, change: Change) -> Linear {
     b.uops[product as usize].lanes = lanes;
     let assign = b.push(Op::Assign, DType::F32, &[sum, product], Arg::None);
     b.uops[assign as usize].lanes = lanes;
-    b.end(step);
+    b.end(range);
     let count = b.int(counts[0]);
-    let at = b.binary(Op::Mul, DType::I32, number, count);
-    b.store(arrays[0], at, None, sum);
+    let index = b.binary(Op::Mul, DType::I32, number, count);
+    b.store(arrays[0], index, None, sum);
     let inner = if change == Change::NotInnermost { [outer, thread] } else { [thread, outer] };
     inner.into_iter().for_each(|range| b.end(range));
     Linear { name: "r_3_32".to_owned(), uops: b.uops }
 }
 
-/// Small numbers, and a few that are not.
+/// Random small numbers and a few special values.
 fn fragments(core: &TensorCore) -> [Vec<Constant>; 3] {
     let mut number = 0u64;
     [0, 1, 2].map(|matrix| {
@@ -94,53 +95,55 @@ fn run(kernel: &Linear, inputs: &[Vec<Constant>; 3]) -> Result<Vec<Constant>, Er
     Ok(values_of(&output))
 }
 
-/// What the matrices as a whole give, in f64.
-fn whole(
+/// An element of the matrix product, computed in f64.
+fn product_element(
     core: &TensorCore,
     warp: usize,
     thread: usize,
     lane: usize,
-    held: &[Vec<Constant>; 3],
+    fragments: &[Vec<Constant>; 3],
 ) -> f64 {
     let [row, column, _] = core.place(2, thread, lane);
-    let at = |matrix: usize, place: [i64; 3]| {
+    let element = |matrix: usize, place: [i64; 3]| {
         let count = core.elements(matrix);
-        let all = (0..core.threads as usize).flat_map(|t| (0..count).map(move |e| (t, e)));
-        let (t, e) =
-            all.into_iter().find(|(t, e)| core.place(matrix, *t, *e) == place).expect("one");
-        held[matrix][(warp * core.threads as usize + t) * count + e].to_float().expect("a float")
+        let mut owners = (0..core.threads as usize).flat_map(|t| (0..count).map(move |e| (t, e)));
+        let (t, e) = owners
+            .find(|(t, e)| core.place(matrix, *t, *e) == place)
+            .expect("a thread has the element");
+        let index = (warp * core.threads as usize + t) * count + e;
+        fragments[matrix][index].to_float().expect("a float")
     };
     let product: f64 =
-        (0..core.sizes[2]).map(|step| at(0, [row, 0, step]) * at(1, [0, column, step])).sum();
-    at(2, [row, column, 0]) + product + product
+        (0..core.sizes[2]).map(|k| element(0, [row, 0, k]) * element(1, [0, column, k])).sum();
+    element(2, [row, column, 0]) + product + product
 }
 
 #[test]
-fn warps_multiply_what_their_threads_hold() {
+fn warps_multiply_the_fragments_of_their_threads() {
     for core in TENSOR_CORES {
         let kernel = kernel(core, Change::None);
-        verify_linear(&kernel).expect("a kernel that is right");
-        let held = fragments(core);
-        let found = run(&kernel, &held).expect("a product");
+        verify_linear(&kernel).expect("a correct kernel");
+        let fragments = fragments(core);
+        let found = run(&kernel, &fragments).expect("a product");
         let (mut finite, count) = (0, core.elements(2));
-        for (at, value) in found.iter().enumerate() {
-            let (thread, lane) = (at / count, at % count);
+        for (index, value) in found.iter().enumerate() {
+            let (thread, lane) = (index / count, index % count);
             let (warp, thread) = (thread / core.threads as usize, thread % core.threads as usize);
-            let (value, sum) =
-                (value.to_float().expect("a float"), whole(core, warp, thread, lane, &held));
+            let value = value.to_float().expect("a float");
+            let sum = product_element(core, warp, thread, lane, &fragments);
             finite += usize::from(sum.is_finite());
             let is_right = match sum.is_finite() {
                 true => (value - sum).abs() <= sum.abs().max(1.0) * 2f64.powi(-18),
                 false => value == sum || value.is_nan() && sum.is_nan(),
             };
-            assert!(is_right, "{} element {at}: {value}, not {sum}", core.name);
+            assert!(is_right, "{} element {index}: {value}, not {sum}", core.name);
         }
         assert!(finite * 10 > found.len(), "{}: {finite}", core.name);
     }
 }
 
 #[test]
-fn products_by_other_than_whole_warps_are_refused() {
+fn products_without_whole_warps_are_refused() {
     for change in [Change::NotInnermost, Change::Partial] {
         let core = &TENSOR_CORES[0];
         let kernel = kernel(core, change);

@@ -1,16 +1,16 @@
-//! Types smaller than a word where WGSL holds them in words: all 16-bit floats there and back, what
-//! rounds to them, all pairs of 8-bit integers. Where an adapter is there.
+//! Types smaller than a word, which WGSL represents in words: conversions of all 16-bit floats,
+//! rounding to them, all pairs of 8-bit integers. Runs if there is an adapter.
 
 use gradiff_graph::{Constant, DType, Op};
 use gradiff_runtime::{Memory, device};
 
 use crate::common::{Expression, elementwise, memory_of, values_of};
 
-/// How many elements a kernel takes: llvmpipe ends loops after 65,535 steps.
+/// The number of elements of a kernel: llvmpipe ends loops after 65,535 iterations.
 const COUNT: usize = 1 << 15;
 
-/// Runs an expression over lists and holds every element against its meaning, bit by bit but for
-/// the bits of a NaN.
+/// Runs an expression over lists and compares every element with its meaning: the same bits, or any
+/// NaN for NaN.
 fn check(device_name: &str, expression: &Expression, inputs: &[Vec<Constant>]) {
     let Ok(device) = device(device_name) else {
         println!("skipped: no {device_name}");
@@ -28,8 +28,8 @@ fn check(device_name: &str, expression: &Expression, inputs: &[Vec<Constant>]) {
         };
         let lists: Vec<Vec<Constant>> = inputs.iter().map(part).collect();
         let output = Memory::new(expression.dtype(), COUNT).expect("a little memory");
-        let held: Vec<Memory> = lists.iter().map(|list| memory_of(list)).collect();
-        let memories: Vec<&Memory> = std::iter::once(&output).chain(&held).collect();
+        let inputs: Vec<Memory> = lists.iter().map(|list| memory_of(list)).collect();
+        let memories: Vec<&Memory> = std::iter::once(&output).chain(&inputs).collect();
         executable.run(&memories).expect("the kernel runs");
         for (number, value) in values_of(&output).into_iter().enumerate() {
             let src: Vec<Constant> = lists.iter().map(|list| list[number]).collect();
@@ -41,16 +41,16 @@ fn check(device_name: &str, expression: &Expression, inputs: &[Vec<Constant>]) {
     }
 }
 
-fn cast(to: DType, of: Expression) -> Expression {
-    Expression::Apply(Op::Cast, to, vec![of])
+fn cast(to: DType, source: Expression) -> Expression {
+    Expression::Apply(Op::Cast, to, vec![source])
 }
 
 /// All values of a type of at most 16 bits.
-fn all(dtype: DType) -> Vec<Constant> {
+fn all_values(dtype: DType) -> Vec<Constant> {
     (0..1u64 << dtype.bits()).map(|bits| Constant::from_bits(dtype, bits)).collect()
 }
 
-/// Between each float of 16 bits and the next one: the f32 half way, and its two neighbours.
+/// For each 16-bit float, the f32 half way to the next one and its two neighbours.
 fn half_way(dtype: DType) -> Vec<Constant> {
     let pairs = (0..0xffffu64).map(|bits| [bits, bits + 1]);
     let middle = |pair: [u64; 2]| {
@@ -63,19 +63,19 @@ fn half_way(dtype: DType) -> Vec<Constant> {
     near.map(|x| Constant::from_bits(DType::F32, x.to_bits().into())).collect()
 }
 
-/// bf16, and f16 where it is not a type of the language, whose rounding is the driver's.
+/// bf16, and f16 if it is held as its bits. The rounding of a native f16 is the driver's.
 const HALVES: [(&str, DType); 3] =
     [("wgpu-core", DType::F16), ("wgpu-core", DType::BF16), ("wgpu", DType::BF16)];
 
 #[test]
-fn all_halves_there_and_back_are_the_same() {
+fn all_halves_round_trip() {
     for (device, dtype) in HALVES {
         let wide = cast(DType::F32, Expression::Input(0, dtype));
-        check(device, &wide, &[all(dtype)]);
-        check(device, &cast(dtype, wide), &[all(dtype)]);
-        check(device, &cast(DType::Bool, Expression::Input(0, dtype)), &[all(dtype)]);
+        check(device, &wide, &[all_values(dtype)]);
+        check(device, &cast(dtype, wide), &[all_values(dtype)]);
+        check(device, &cast(DType::Bool, Expression::Input(0, dtype)), &[all_values(dtype)]);
         let bits = Expression::Apply(Op::Bitcast, DType::I16, vec![Expression::Input(0, dtype)]);
-        check(device, &bits, &[all(dtype)]);
+        check(device, &bits, &[all_values(dtype)]);
     }
 }
 
@@ -88,14 +88,14 @@ fn halves_are_rounded_to_nearest_even() {
     }
 }
 
-/// f32 does not hold them all, and rounding twice would show.
+/// Not all of them are exact in f32, so that double rounding would be detected.
 #[test]
 fn integers_of_32_bits_are_rounded_once() {
     for (device, to) in HALVES {
         for dtype in [DType::I32, DType::U32] {
             let near = |power: u32| {
-                let steps = [0i128, 1, 1 << 9, 3 << 9].map(|step| (1i128 << power) + (step << 7));
-                steps.into_iter().flat_map(|value| [value - 1, value, value + 1])
+                let values = [0i128, 1, 1 << 9, 3 << 9].map(|n| (1i128 << power) + (n << 7));
+                values.into_iter().flat_map(|value| [value - 1, value, value + 1])
             };
             let values = (16..32).flat_map(near).flat_map(|value| [value, -value]);
             let values: Vec<Constant> = values.map(|value| Constant::int(dtype, value)).collect();
@@ -105,10 +105,10 @@ fn integers_of_32_bits_are_rounded_once() {
 }
 
 #[test]
-fn all_pairs_of_bytes_mean_what_the_table_says() {
+fn ops_on_all_pairs_of_bytes_have_their_meaning() {
     use Op::{Add, CDiv, CMod, CmpLt, FloorDiv, FloorMod, Max, Min, Mul, Shl, Shr, Sub};
     for dtype in [DType::I8, DType::U8] {
-        let bytes = all(dtype);
+        let bytes = all_values(dtype);
         let pairs = bytes.iter().flat_map(|x| bytes.iter().map(move |y| (*x, *y)));
         let (left, right): (Vec<Constant>, Vec<Constant>) = pairs.unzip();
         for op in [Add, Sub, Mul, CDiv, CMod, FloorDiv, FloorMod, Max, Min, Shl, Shr, CmpLt] {
@@ -116,7 +116,7 @@ fn all_pairs_of_bytes_mean_what_the_table_says() {
             let sources = [0, 1].map(|number| Expression::Input(number, dtype)).to_vec();
             let expression = Expression::Apply(op, to, sources);
             check("wgpu", &expression, &[left.clone(), right.clone()]);
-            // What comes out is used at once by what would see bits beyond the width.
+            // The result is used by an op that would see bits beyond the width.
             let wide = cast(DType::I32, expression);
             check("wgpu", &wide, &[left.clone(), right.clone()]);
         }
@@ -124,7 +124,7 @@ fn all_pairs_of_bytes_mean_what_the_table_says() {
 }
 
 #[test]
-fn more_steps_than_llvmpipe_takes_are_refused() {
+fn more_iterations_than_llvmpipe_runs_are_refused() {
     for name in ["wgpu", "wgpu-core"] {
         let Ok(device) = device(name) else {
             println!("skipped: no {name}");
@@ -136,7 +136,7 @@ fn more_steps_than_llvmpipe_takes_are_refused() {
         }
         let kernel =
             |count| elementwise("E_many", &Expression::Input(0, DType::I32), &[DType::I32], count);
-        // One more step each time that the loop is entered.
+        // Each entry of a loop counts as one more iteration.
         assert_eq!(device.lacks(&kernel(65_534)), None);
         let refusal = "ends loops after 65535 steps in all";
         assert_eq!(device.lacks(&kernel(65_535)).as_deref(), Some(refusal));

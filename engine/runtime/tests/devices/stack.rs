@@ -1,4 +1,4 @@
-//! Local arrays of a thread lie on its stack: what they hold at first, and where they do not fit.
+//! Local arrays on the stack of a thread: their initial content, and arrays that do not fit.
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::Command;
@@ -24,7 +24,7 @@ fn unwritten(size_elements: i64, lanes: u8) -> Linear {
     b.verified("E_unwritten")
 }
 
-/// `data0[0] = local0[data1[0]]` behind `local0[i] = data1[i]` for i below `size_elements`.
+/// `local0[i] = data1[i]` for i below `size_elements`, then `data0[0] = local0[data1[0]]`.
 fn filled(size_elements: i64) -> Linear {
     let mut b = Builder::default();
     let output = b.global(0, DType::U8, 1);
@@ -42,9 +42,9 @@ fn filled(size_elements: i64) -> Linear {
     b.verified("r_filled")
 }
 
-/// The rest of what a thread does takes it that each bool is 0 or 1, on the host as in kernels.
+/// Compiled code, of kernels and of the host, assumes that each bool is 0 or 1.
 #[test]
-fn bools_that_nobody_wrote_are_0_or_1() {
+fn unwritten_bools_are_0_or_1() {
     const SIZE: i64 = 256;
     let dirt = Memory::from_bytes(DType::U8, &[0x37; 16 * SIZE as usize]).unwrap();
     for name in DEVICES {
@@ -83,26 +83,26 @@ fn scattered() -> Linear {
 
 const VARIABLE: &str = "GRADIFF_TEST_STACK_OF";
 
-/// A stack of 64 KiB with a page below it that may not be touched, and below that memory that is
-/// somebody else's; the array of the kernel reaches down to there.
+/// A stack of 64 KiB above a guard page, and below that other memory, which the array of the kernel
+/// would reach.
 #[test]
-fn arrays_beyond_the_stack_are_met_at_its_end() {
+fn array_beyond_the_stack_hits_the_guard_page() {
     if let Ok(name) = std::env::var(VARIABLE) {
         return overflow(&name);
     }
     for name in DEVICES {
-        let test = "stack::arrays_beyond_the_stack_are_met_at_its_end";
+        let test = "stack::array_beyond_the_stack_hits_the_guard_page";
         let mut command = Command::new(std::env::current_exe().unwrap());
         let child = command.args([test, "--exact"]).env(VARIABLE, name).output().unwrap();
-        let ended = child.status.signal();
-        let is_overflow = matches!(ended, Some(libc::SIGSEGV | libc::SIGBUS | libc::SIGABRT));
+        let signal = child.status.signal();
+        let is_overflow = matches!(signal, Some(libc::SIGSEGV | libc::SIGBUS | libc::SIGABRT));
         assert!(is_overflow, "{name}: {child:?}");
     }
 }
 
 fn overflow(name: &str) {
     const STACK: usize = 64 << 10;
-    const OTHER: usize = 1 << 20;
+    const BELOW: usize = 1 << 20;
     const PAGE: usize = 4096;
     let kernel = device(name).expect("a device").compile_checked(&[&scattered()]);
     let kernel = kernel.expect("it compiles").remove(0);
@@ -112,24 +112,24 @@ fn overflow(name: &str) {
     let work: Box<dyn FnOnce()> = Box::new(|| kernel.run(&[&output, &input]).expect("it runs"));
     let mut work = Box::new(work);
     extern "C" fn run(work: *mut libc::c_void) -> *mut libc::c_void {
-        // SAFETY: it is the box below, which nobody uses meanwhile.
+        // SAFETY: the pointer is to the box below, which has no other user.
         let work = unsafe { &mut *work.cast::<Box<dyn FnOnce()>>() };
         std::mem::replace(work, Box::new(|| ()))();
         std::ptr::null_mut()
     }
     let (access, kind) =
         (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
-    // SAFETY: a mapping of its own, of which the upper part is a stack; the thread is waited for.
+    // SAFETY: the upper part of a private mapping is the stack; the thread is joined.
     unsafe {
         let no_core = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
         libc::setrlimit(libc::RLIMIT_CORE, &no_core);
-        let size = OTHER + PAGE + STACK;
+        let size = BELOW + PAGE + STACK;
         let start = libc::mmap(std::ptr::null_mut(), size, access, kind, -1, 0);
         assert_ne!(start, libc::MAP_FAILED);
-        assert_eq!(libc::mprotect(start.byte_add(OTHER), PAGE, libc::PROT_NONE), 0);
+        assert_eq!(libc::mprotect(start.byte_add(BELOW), PAGE, libc::PROT_NONE), 0);
         let mut attributes = std::mem::zeroed();
         assert_eq!(libc::pthread_attr_init(&mut attributes), 0);
-        let stack = start.byte_add(OTHER + PAGE);
+        let stack = start.byte_add(BELOW + PAGE);
         assert_eq!(libc::pthread_attr_setstack(&mut attributes, stack, STACK), 0);
         let mut thread = std::mem::zeroed();
         let argument = (&raw mut *work).cast();

@@ -1,4 +1,4 @@
-//! Values of several lanes: what is computed with them is what single values give.
+//! Values of several lanes: vector ops give the same as scalar ones.
 
 use crate::common::{Builder, ints, memory_of, values_of};
 use gradiff_graph::{Arg, Constant, DType, Linear, Op};
@@ -28,9 +28,9 @@ fn scaled(dtype: DType, shift: i64) -> Linear {
     let gate = b.binary(Op::CmpLt, DType::Bool, range, two);
     let value = b.load_lanes(input, shifted, Some(gate), 4);
     let three = b.vector(Op::Vectorize, dtype, 4, &[three]);
-    let steps = b.vector(Op::Vectorize, dtype, 4, &lanes);
+    let lane_numbers = b.vector(Op::Vectorize, dtype, 4, &lanes);
     let product = b.vector(Op::Mul, dtype, 4, &[value, three]);
-    let sum = b.vector(Op::Add, dtype, 4, &[product, steps]);
+    let sum = b.vector(Op::Add, dtype, 4, &[product, lane_numbers]);
     b.store(output, index, None, sum);
     b.end(range);
     b.verified("E_3_4")
@@ -63,7 +63,8 @@ fn interp_checks_each_lane() {
     }
 }
 
-/// Column sums by a variable of two lanes; the lanes are taken out before and after the last turn.
+/// Column sums in an accumulator of two lanes; lanes are extracted before and after the last
+/// assignment.
 fn column_sums() -> Linear {
     let mut b = Builder::default();
     let output = b.global(0, DType::I32, 4);
@@ -91,7 +92,7 @@ fn column_sums() -> Linear {
 }
 
 #[test]
-fn lane_of_a_variable_is_its_value_at_that_time() {
+fn lane_of_an_accumulator_is_its_value_at_that_time() {
     let input = memory_of(&ints(DType::I32, &[1, 20, 300, 4000, 50000, 600000]));
     for name in DEVICES {
         let output = run(name, &column_sums(), 4, &[&input]).unwrap();
@@ -100,7 +101,7 @@ fn lane_of_a_variable_is_its_value_at_that_time() {
 }
 
 #[test]
-fn lanes_that_do_not_fit_are_refused() {
+fn inconsistent_lanes_are_refused() {
     for (position, lanes) in [(14, 3), (15, 2), (17, 1)] {
         let mut kernel = scaled(DType::I32, 0);
         kernel.uops[position].lanes = lanes;
@@ -113,9 +114,8 @@ fn lanes_that_do_not_fit_are_refused() {
     }
 }
 
-/// `data0[3 - i] = data1[i] * 2` by way of an array of the thread, in pairs; the array is larger
-/// than a page where `size_elements` is.
-fn turned(size_elements: i64) -> Linear {
+/// `data0[3 - i] = data1[i] * 2` through a local array of `size_elements`, in pairs.
+fn reversed(size_elements: i64) -> Linear {
     let mut b = Builder::default();
     let (output, input) = (b.global(0, DType::I32, 4), b.global(1, DType::I32, 4));
     let array = b.local(0, DType::I32, size_elements);
@@ -125,37 +125,36 @@ fn turned(size_elements: i64) -> Linear {
     let value = b.load_lanes(input, index, None, 2);
     let factor = b.vector(Op::Vectorize, DType::I32, 2, &[two]);
     let product = b.vector(Op::Mul, DType::I32, 2, &[value, factor]);
-    let place = b.binary(Op::Add, DType::I32, index, last);
-    b.store(array, place, None, product);
+    let index = b.binary(Op::Add, DType::I32, index, last);
+    b.store(array, index, None, product);
     b.end(pairs);
     let range = b.range(4);
-    let place = b.binary(Op::Add, DType::I32, range, last);
-    let kept = b.load(array, place, None);
-    let turned = b.binary(Op::Sub, DType::I32, three, range);
-    b.store(output, turned, None, kept);
+    let index = b.binary(Op::Add, DType::I32, range, last);
+    let value = b.load(array, index, None);
+    let index = b.binary(Op::Sub, DType::I32, three, range);
+    b.store(output, index, None, value);
     b.end(range);
     b.verified("r_4")
 }
 
 #[test]
-fn a_thread_has_arrays_of_its_own() {
+fn local_arrays_without_groups_are_private() {
     let input = ints(DType::I32, &[1, 2, 3, 4]);
     for (name, size) in ["interp", "jit", "c"].into_iter().zip([4, 5000, 16384]) {
         for size in [4, size] {
-            let output = run(name, &turned(size), 4, &[&memory_of(&input)]).unwrap();
+            let output = run(name, &reversed(size), 4, &[&memory_of(&input)]).unwrap();
             assert_eq!(values_of(&output), ints(DType::I32, &[8, 6, 4, 2]), "{name} {size}");
         }
     }
-    let Err(error) = run("jit", &turned(1 << 20), 4, &[&memory_of(&input)]) else {
+    let Err(error) = run("jit", &reversed(1 << 20), 4, &[&memory_of(&input)]) else {
         panic!("4 MiB on the stack")
     };
     assert!(error.to_string().contains("array is too large"), "{error}");
 }
 
-/// What is large is stored past the caches, line by line, if lines are whole; the elements around
-/// stay as they are.
+/// Large arrays are stored non-temporally, in whole cache lines; the elements around do not change.
 #[test]
-fn large_arrays_are_stored_as_small_ones() {
+fn large_arrays_are_stored_like_small_ones() {
     for (shift, size) in [(0, 2 << 20), (1, 2 << 20), (3, 1 << 10)] {
         let mut b = Builder::default();
         let output = b.global(0, DType::F32, size);
@@ -166,12 +165,12 @@ fn large_arrays_are_stored_as_small_ones() {
         let index = b.binary(Op::Add, DType::I32, index, first);
         let value = b.push(Op::Cast, DType::F32, &[range], Arg::None);
         let sum = b.binary(Op::Add, DType::F32, value, half);
-        let all = b.vector(Op::Vectorize, DType::F32, 16, &[sum]);
-        b.store(output, index, None, all);
+        let sums = b.vector(Op::Vectorize, DType::F32, 16, &[sum]);
+        b.store(output, index, None, sums);
         b.end(range);
         let kernel = b.verified("E_16");
         let bytes: Vec<u8> =
-            (0..size as usize).flat_map(|place| (-(place as f32)).to_le_bytes()).collect();
+            (0..size as usize).flat_map(|index| (-(index as f32)).to_le_bytes()).collect();
         let memory = Memory::from_bytes(DType::F32, &bytes).unwrap();
         device("c")
             .unwrap()
@@ -181,11 +180,11 @@ fn large_arrays_are_stored_as_small_ones() {
             .run(&[&memory])
             .unwrap();
         let found = memory.read().unwrap();
-        for (place, bytes) in found.chunks(4).enumerate() {
-            let step = (place as i64 - shift).div_euclid(16);
-            let is_stored = (0..(size - 16) / 16).contains(&step);
-            let wanted = if is_stored { step as f32 + 0.5 } else { -(place as f32) };
-            assert_eq!(bytes, wanted.to_le_bytes(), "element {place}, shifted by {shift}");
+        for (index, bytes) in found.chunks(4).enumerate() {
+            let iteration = (index as i64 - shift).div_euclid(16);
+            let is_stored = (0..(size - 16) / 16).contains(&iteration);
+            let expected = if is_stored { iteration as f32 + 0.5 } else { -(index as f32) };
+            assert_eq!(bytes, expected.to_le_bytes(), "element {index}, shifted by {shift}");
         }
     }
 }

@@ -32,7 +32,7 @@ struct Counting {
     inner: Arc<dyn Device>,
     asked: Arc<Mutex<Asked>>,
     said: String,
-    kernels_kept: usize,
+    kernel_cache_capacity: usize,
     /// Of how many kernels one is refused while a search is on; 0 for none.
     refuses_one_in: u64,
 }
@@ -93,8 +93,8 @@ impl Device for Counting {
         self.said.clone()
     }
 
-    fn kernels_kept(&self) -> usize {
-        self.kernels_kept
+    fn kernel_cache_capacity(&self) -> usize {
+        self.kernel_cache_capacity
     }
 
     fn limits(&self) -> Limits {
@@ -119,7 +119,7 @@ fn engine(said: &str, refuses_one_in: u64) -> Result<(Engine, Arc<Mutex<Asked>>)
     let asked: Arc<Mutex<Asked>> = Arc::default();
     let inner = device("interp").map_err(|error| error.to_string())?;
     let counting = Counting {
-        kernels_kept: inner.kernels_kept(),
+        kernel_cache_capacity: inner.kernel_cache_capacity(),
         inner,
         asked: asked.clone(),
         said: said.to_string(),
@@ -207,7 +207,7 @@ pub(super) fn searches(_: &mut Draw) -> Result<(), String> {
     let mut found: Vec<Option<String>> = Vec::new();
     for is_again in [false, true] {
         let (mut engine, asked) = engine(&said, refuses_one_in)?;
-        engine.suit(Target::named("groups").unwrap_or_default());
+        engine.set_target(Target::named("groups").unwrap_or_default());
         engine.beam = 1 + turn as usize % 3;
         let (x, wanted) = work(3, 4 + 2 * turn as usize).map_err(problem)?;
         let plan = engine.plan(&[&x]).map_err(problem)?;

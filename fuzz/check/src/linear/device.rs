@@ -95,7 +95,7 @@ fn is_read_back(kernel: &Linear) -> bool {
 }
 
 fn refused(kernel: &Linear, what: String) -> Error {
-    Error::Launch { device: NAME, kernel: kernel.name.clone(), what }
+    Error::Launch { device: NAME, kernel: kernel.name.clone(), problem: what }
 }
 
 /// Count of the lanes of uops that a launch executes. Groups and their threads execute also what

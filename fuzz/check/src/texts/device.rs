@@ -98,7 +98,7 @@ impl Device for Texts {
 
 fn error(problem: Problem, kernel: String) -> Error {
     match problem {
-        Problem::Text(what) => Error::Launch { device: NAME, kernel, what },
+        Problem::Text(problem) => Error::Launch { device: NAME, kernel, problem },
         Problem::Machine(why) => Error::CompilerUnusable { compiler: "clang".to_string(), why },
     }
 }

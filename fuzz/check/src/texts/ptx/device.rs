@@ -93,7 +93,7 @@ impl Device for Ptx {
 }
 
 fn refused(kernel: &Linear, what: String) -> Error {
-    Error::Launch { device: NAME, kernel: kernel.name.clone(), what }
+    Error::Launch { device: NAME, kernel: kernel.name.clone(), problem: what }
 }
 
 /// One group for each iteration of the global ranges and one thread for each of the local ones; the

@@ -149,7 +149,7 @@ impl Device for Wgsl {
 }
 
 fn refused(kernel: &Linear, what: String) -> Error {
-    Error::Launch { device: NAME, kernel: kernel.name.clone(), what }
+    Error::Launch { device: NAME, kernel: kernel.name.clone(), problem: what }
 }
 
 /// A kernel whose text was read.
