@@ -40,7 +40,7 @@ fn engines() -> Vec<(String, Engine)> {
         };
         engine.kernel.opts = Strategy::Heuristic;
         let own = Target::of(device);
-        engine.target = Target { lacks: FUNCTIONS, mulacc, fma: mulacc && own.fma, ..own };
+        engine.target = Target { unsupported: FUNCTIONS, mulacc, fma: mulacc && own.fma, ..own };
         engines.push((format!("{device}, {}", if mulacc { "fused" } else { "plain" }), engine));
     }
     engines
