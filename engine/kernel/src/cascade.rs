@@ -114,7 +114,8 @@ impl Sums {
         self.sum(like, &value, &ranges)
     }
 
-    /// The sum of `value` over `ranges`, outermost first, in the place of the reduction `like`.
+    /// Returns the sum of `value` over `ranges`, outermost first, that replaces the reduction
+    /// `like`.
     fn sum(&mut self, like: &UOp, value: &UOp, ranges: &[UOp]) -> UOp {
         let (mut inner, mut at) = (1i64, ranges.len());
         while 0 < at && inner.saturating_mul(size(&ranges[at - 1])) <= self.limit {

@@ -133,7 +133,7 @@ struct Linearizer {
     emitted: FxHashMap<(u32, u32), u32>,
     constants: Vec<(Constant, u32)>,
     accumulator_count: i64,
-    /// Whether the kernel has barriers; if not, local arrays are private to a thread.
+    /// True if the kernel has barriers; if not, local arrays are private to a thread.
     has_barrier: bool,
 }
 
@@ -322,8 +322,8 @@ impl Linearizer {
         Ok(())
     }
 
-    /// Emits a barrier if the scope is in a loop: threads may still read what the previous iteration
-    /// stored.
+    /// Emits a barrier if the scope is in a loop: threads may still read what the previous
+    /// iteration stored.
     fn wait_for_readers(&mut self, at: u32) {
         let mut scope = at;
         while scope != ROOT {

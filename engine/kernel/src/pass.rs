@@ -36,7 +36,7 @@ pub struct Context<'a> {
     pub options: &'a Options,
     /// The record of the rules that fired.
     pub trace: &'a mut Trace,
-    /// Whether loops were divided after they were simplified, without any opts.
+    /// True if loops were divided after they were simplified, without any opts.
     pub(crate) is_divided: bool,
 }
 
@@ -92,7 +92,7 @@ pub const PASSES: [Pass; 13] = [
     },
     Pass {
         name: "keep",
-        promise: "costly inputs of a reduction that a later loop computes again are cached in an array",
+        promise: "inputs of a reduction that a later loop computes again are cached in an array",
         run: cache_inputs,
     },
     Pass {
@@ -271,6 +271,7 @@ fn to_linear(
     // SAFETY: `check_tree` checked that each view is inside its array and each element is stored
     // once, and `globals` that slots differ. Indices are the formulas of these views, gated where a
     // view is masked or empty, and no pass changes the elements that a kernel accesses, which the
-    // evaluators and the checked interpreter test. Names consist of letters, digits and underscores.
+    // evaluators and the checked interpreter test. Names consist of letters, digits and
+    // underscores.
     Ok(unsafe { BoundedLinear::promised(linear) })
 }

@@ -51,9 +51,9 @@ pub(crate) fn reassociate(root: &UOp, _ctx: &mut Context<'_>) -> Result<UOp, Err
 struct Facts {
     /// The innermost loop that it varies in.
     varies_in: Option<Axis>,
-    /// Whether it is a sum that may be taken apart into its terms.
+    /// True if it is a sum that may be taken apart into its terms.
     is_open: bool,
-    /// Whether it is computed from ranges and constants alone.
+    /// True if it is computed from ranges and constants alone.
     is_cheap: bool,
 }
 

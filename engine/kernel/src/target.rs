@@ -26,25 +26,25 @@ const SHORT: Functions = FUNCTIONS.split_at(6).0;
 /// A device, as far as passes depend on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Target {
-    /// Whether it computes in f16; if not, f16 is computed in f32 and rounded back after each op.
+    /// True if it computes in f16; if not, f16 is computed in f32 and rounded back after each op.
     pub native_f16: bool,
-    /// Whether it computes in bf16; if not, bf16 is computed in f32 and rounded back.
+    /// True if it computes in bf16; if not, bf16 is computed in f32 and rounded back.
     pub native_bf16: bool,
-    /// Whether `x*y+z` is one op.
+    /// True if `x*y+z` is one op.
     pub mulacc: bool,
-    /// Whether `mulacc` is fast, so that products and sums are contracted to it.
+    /// True if `mulacc` is fast, so that products and sums are contracted to it.
     pub fma: bool,
-    /// Whether `1/x` is one op.
+    /// True if `1/x` is one op.
     pub recip: bool,
-    /// Whether products by powers of two become shifts.
+    /// True if products by powers of two become shifts.
     pub shifts: bool,
     /// The functions that it does not support, or not with the required accuracy.
     pub unsupported: Functions,
-    /// Whether upcast and unrolled ranges are expanded; if not, they are loops.
+    /// True if upcast and unrolled ranges are expanded; if not, they are loops.
     pub unrolls: bool,
     /// Its vectors.
     pub vectors: Vectors,
-    /// Whether loads may prefetch.
+    /// True if loads may prefetch.
     pub prefetches: bool,
     /// The sizes from which on kernels are lowered in another way.
     pub thresholds: Thresholds,
@@ -64,9 +64,9 @@ pub struct Vectors {
     pub bytes: u32,
     /// Number of vector registers.
     pub registers: i64,
-    /// Whether there is vector arithmetic; if not, vectors are only loaded and stored.
+    /// True if there is vector arithmetic; if not, vectors are only loaded and stored.
     pub alu: bool,
-    /// Whether loads and stores must be aligned to the length of the vector.
+    /// True if loads and stores must be aligned to the length of the vector.
     pub aligned: bool,
     /// Most lanes of a vector, other than of f16 and bf16; `bytes` limits them, too.
     pub lanes: i64,

@@ -25,17 +25,17 @@ pub struct Loop {
     pub axis: Axis,
     /// The trip count.
     pub size: i64,
-    /// Whether a reduction runs over it.
+    /// True if a reduction runs over it.
     pub is_reduced: bool,
-    /// Whether a store is inside it.
+    /// True if a store is inside it.
     pub is_output: bool,
-    /// Whether a reduction over it is inside a loop of another reduction.
+    /// True if a reduction over it is inside a loop of another reduction.
     pub is_nested: bool,
     /// The number and the type of each reduction over it.
     pub reductions: SmallVec<[(usize, DType); 2]>,
-    /// Whether several of its iterations store the same element.
+    /// True if several of its iterations store the same element.
     repeats_stores: bool,
-    /// Whether each of its iterations caches a row of its own.
+    /// True if each of its iterations caches a row of its own.
     has_cached_rows: bool,
     /// Its bit in sets of loops.
     bit: u64,
@@ -53,16 +53,17 @@ impl Loop {
 /// The loops of a lowered kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Loops {
-    /// Plain loops first, so that an opt changes the indices of few others; among them output loops,
-    /// outermost first, then those that are only reduced.
+    /// Plain loops first, so that an opt changes the indices of few others; among them output
+    /// loops, outermost first, then those that are only reduced.
     pub list: Vec<Loop>,
-    /// Whether the kernel has one store, so that all output loops are in one nest.
+    /// True if the kernel has one store, so that all output loops are in one nest.
     pub has_one_store: bool,
-    /// Whether it loads from an array that it stores to.
+    /// True if it loads from an array that it stores to.
     is_in_place: bool,
     /// The candidates for tensor cores.
     pub matmuls: Vec<Matmul>,
-    /// Estimated number of uops for the stored values, by the set of loops (bits) that they vary in.
+    /// Estimated number of uops for the stored values, by the set of loops (bits) that they vary
+    /// in.
     uop_counts: Vec<(u64, i64)>,
     /// Bytes of the arrays that cache a row; upcast iterations of the output need one each.
     cache_bytes: i64,

@@ -1,8 +1,8 @@
 //! Pass `optimize`: transforms loops. It splits, pads and interchanges them and decides how their
 //! iterations run; the result stays the same, except that floats may be summed in another order.
 //!
-//! To split a range, `outer*amount + inner` is substituted for it everywhere, so that indices, gates
-//! and reductions need no further change. Whether an opt is legal depends on [`Loops`] and
+//! To split a range, `outer*amount + inner` is substituted for it everywhere, so that indices,
+//! gates and reductions need no further change. Whether an opt is legal depends on [`Loops`] and
 //! [`Setting`] only, see [`check`].
 
 mod apply;
@@ -29,8 +29,8 @@ pub use tensor_cores::Matmul;
 /// The kind of a loop transformation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum OptOp {
-    /// Runs `amount` iterations at once, which may become the lanes of a vector. A reduced loop gets
-    /// `amount` accumulators, which are reduced in the end.
+    /// Runs `amount` iterations at once, which may become the lanes of a vector. A reduced loop
+    /// gets `amount` accumulators, which are reduced in the end.
     Upcast,
     /// Unrolls `amount` iterations of a reduced loop, in order.
     Unroll,

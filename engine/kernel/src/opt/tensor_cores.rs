@@ -1,11 +1,11 @@
 //! Opt `tc`: computes a sum of products with the tensor cores of a device.
 //!
-//! A sum over products of two values is a matrix product, if each value depends on an output loop on
-//! which the other does not depend. The loops of its rows m, columns n and summands k are split into
-//! tiles. Within a tile, an index consists of bits of the thread's number in the warp and of bits of
-//! the element's number in the thread's fragment, as the layout says. An operand is repeated for
-//! each element of its fragment, with the range of the loop replaced by that index; the elements of
-//! the result are upcast ranges.
+//! A sum over products of two values is a matrix product, if each value depends on an output loop
+//! on which the other does not depend. The loops of its rows m, columns n and summands k are split
+//! into tiles. Within a tile, an index consists of bits of the thread's number in the warp and of
+//! bits of the element's number in the thread's fragment, as the layout says. An operand is
+//! repeated for each element of its fragment, with the range of the loop replaced by that index;
+//! the elements of the result are upcast ranges.
 
 use gradiff_graph::{Arg, AxisKind, Constant, DType, Layout, Op, Sources, TensorCore, UOp};
 use gradiff_rewrite::Mode;
@@ -84,8 +84,8 @@ fn ranges_of(free: &Free, operand: &UOp) -> u64 {
     }
 }
 
-/// Returns the two factors of a product, of the same type. A factor that is cast from a 16-bit float
-/// is taken without the cast, and a gate of the product becomes a gate of both factors.
+/// Returns the two factors of a product, of the same type. A factor that is cast from a 16-bit
+/// float is taken without the cast, and a gate of the product becomes a gate of both factors.
 fn operands(value: &UOp) -> Option<[UOp; 2]> {
     let is_half = |dtype: DType| matches!(dtype, DType::F16 | DType::BF16);
     match (value.op(), value.src()) {

@@ -32,7 +32,8 @@ impl Case {
         opts.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
     }
 
-    /// Returns arrays of small integers, whose sums are exact in any order; the output is undefined.
+    /// Returns arrays of small integers, whose sums are exact in any order; the output is
+    /// undefined.
     fn memories(&self) -> Memories {
         let number = |at: usize| Constant::float(DType::F32, (at * 7 % 5) as f64 - 2.0);
         let array = |size: &usize| (0..*size).map(|at| Some(number(at))).collect();

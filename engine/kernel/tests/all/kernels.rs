@@ -192,7 +192,8 @@ fn narrow_small_arrays_have_narrow_indices_despite_a_large_one() {
 
 #[test]
 fn narrow_flipped_view_beyond_i32_reads_the_right_elements() {
-    // 3 * 2^30 indices, 2^30 per element: x[(3*2^30 - 1 - i) // 2^30] of a buffer of three elements.
+    // 3 * 2^30 indices, 2^30 per element: x[(3*2^30 - 1 - i) // 2^30] of a buffer of three
+    // elements.
     let count = 3i64 << 30;
     let view = plain(&[3, 1]).expand(&[3, 1 << 30]).expect("an expansion");
     let view = view.reshape(&[count]).and_then(|view| view.flip(&[true])).expect("a view");
@@ -388,7 +389,8 @@ fn expand_scalar_stores_have_vector_computation() {
 
 #[test]
 fn expand_rows_of_scalar_accumulators_are_gathered() {
-    // 16 lanes of i8 are loaded as a vector, but their sums fit no vector; they are stored in pairs.
+    // 16 lanes of i8 are loaded as a vector, but their sums fit no vector; they are stored in
+    // pairs.
     let permuted = plain(&[3, 2, 16]).permute(&[2, 1, 0]).expect("a permutation");
     let wide = UOp::unary(Op::Cast, DType::I32, load(DType::I8, 1, 96, permuted));
     let ast = sink(reduce(Op::Add, wide, &[2]), &[16, 2, 1]);

@@ -21,7 +21,7 @@ struct Shape {
     dtype: DType,
     /// 0: products are cast to f32, 1: factors are, 2: as 1, with a gate.
     form: usize,
-    /// Whether A and B are transposed in memory, and whether their first summand is padding.
+    /// True if A and B are transposed in memory, and whether their first summand is padding.
     is_transposed: [bool; 2],
     is_padded: [bool; 2],
     has_relu: bool,
@@ -111,7 +111,8 @@ fn lowered(ast: &UOp) -> UOp {
     found.expect("the pass").1
 }
 
-/// Draws opts with a `tc` among them, if one is legal: with padding, and other opts before and after.
+/// Draws opts with a `tc` among them, if one is legal: with padding, and other opts before and
+/// after.
 fn sequence(root: &UOp, random: &mut Random, setting: Setting<'_>) -> Option<Vec<Opt>> {
     let (mut root, mut opts) = (root.clone(), Vec::new());
     let mut add = |root: &mut UOp, opt: Opt| {

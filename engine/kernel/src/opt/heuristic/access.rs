@@ -46,7 +46,7 @@ pub(super) struct Accesses {
     pub(super) list: Vec<Access>,
     /// Bytes of the widest type in which a loaded, stored or reduced value is computed.
     pub(super) widest_bytes: i64,
-    /// Whether 16-bit floats are loaded or stored.
+    /// True if 16-bit floats are loaded or stored.
     pub(super) has_halves: bool,
 }
 

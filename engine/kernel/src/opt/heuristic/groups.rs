@@ -1,7 +1,7 @@
-//! Heuristics for devices with thread groups: tensor cores, if they fit; else a reduction is divided
-//! among the threads of a group, if the output is too small to occupy the device; else each thread
-//! computes a few adjacent elements, and elements that share loads. The remaining output loops fill
-//! the group.
+//! Heuristics for devices with thread groups: tensor cores, if they fit; else a reduction is
+//! divided among the threads of a group, if the output is too small to occupy the device; else each
+//! thread computes a few adjacent elements, and elements that share loads. The remaining output
+//! loops fill the group.
 
 use gradiff_graph::AxisKind;
 
@@ -206,8 +206,8 @@ fn add_locals(optimizer: &mut Optimizer<'_>, mut threads: i64) -> Result<(), Err
     Ok(())
 }
 
-/// Computes the largest matrix product with tensor cores, if there is one: upcasts several tiles, so
-/// that fragments are reused, and puts a few warps into a group. Returns whether it does.
+/// Computes the largest matrix product with tensor cores, if there is one: upcasts several tiles,
+/// so that fragments are reused, and puts a few warps into a group. Returns whether it does.
 fn use_tensor_cores(optimizer: &mut Optimizer<'_>) -> Result<bool, Error> {
     let Loops { list, matmuls, .. } = &optimizer.loops;
     let mut largest: Vec<[i64; 3]> = matmuls.iter().map(Matmul::numbers).collect();

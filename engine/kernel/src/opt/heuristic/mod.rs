@@ -1,5 +1,5 @@
-//! Chooses opts by heuristics, from the loops of a kernel and its memory accesses: `cpu.rs` for CPUs
-//! with vectors, `groups.rs` for devices with thread groups.
+//! Chooses opts by heuristics, from the loops of a kernel and its memory accesses: `cpu.rs` for
+//! CPUs with vectors, `groups.rs` for devices with thread groups.
 
 mod access;
 mod cpu;

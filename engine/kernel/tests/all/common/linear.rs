@@ -17,8 +17,8 @@ enum Value {
     Address(usize, Option<i128>),
 }
 
-/// Runs the kernel, group by group, the threads of a group in turns from barrier to barrier. Returns
-/// the number of executed instructions.
+/// Runs the kernel, group by group, the threads of a group in turns from barrier to barrier.
+/// Returns the number of executed instructions.
 pub(crate) fn run(linear: &Linear, memories: &mut Memories) -> usize {
     let launched = |kind| linear.launched(kind);
     let (globals, locals) = (launched(AxisKind::Global), launched(AxisKind::Local));
@@ -220,8 +220,8 @@ fn array<'a>(
     if slot < SHARED { &mut memories[slot] } else { &mut shared[slot - SHARED] }
 }
 
-/// Checks the invariants of linear uops: sources come first, loops are nested and closed, values are
-/// used in the loops of their definitions only, and there are no ops of other levels.
+/// Checks the invariants of linear uops: sources come first, loops are nested and closed, values
+/// are used in the loops of their definitions only, and there are no ops of other levels.
 pub(crate) fn verify(linear: &Linear) -> Result<(), String> {
     gradiff_graph::verify_linear(linear).map_err(|error| format!("{error}\n{linear}"))?;
     let uops = &linear.uops;
