@@ -102,12 +102,12 @@ fn whole(
     lane: usize,
     held: &[Vec<Constant>; 3],
 ) -> f64 {
-    let [row, column, _] = core.place(2, thread, lane);
+    let [row, column, _] = core.coordinates(2, thread, lane);
     let at = |matrix: usize, place: [i64; 3]| {
         let count = core.elements(matrix);
         let all = (0..core.threads as usize).flat_map(|t| (0..count).map(move |e| (t, e)));
         let (t, e) =
-            all.into_iter().find(|(t, e)| core.place(matrix, *t, *e) == place).expect("one");
+            all.into_iter().find(|(t, e)| core.coordinates(matrix, *t, *e) == place).expect("one");
         held[matrix][(warp * core.threads as usize + t) * count + e].to_float().expect("a float")
     };
     let product: f64 =

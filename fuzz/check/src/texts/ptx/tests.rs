@@ -521,12 +521,13 @@ fn wrong_sums(core: &TensorCore, text: &str) -> Result<usize, String> {
     let found = run(&product(core), text, &inputs)?;
     let held = |matrix: usize, place: [i64; 3]| {
         let count = core.elements(matrix);
-        let at = (0..32 * count).find(|at| core.place(matrix, at / count, at % count) == place);
+        let at =
+            (0..32 * count).find(|at| core.coordinates(matrix, at / count, at % count) == place);
         scalar::to_float(inputs[matrix][at.expect("a holder")]).expect("a float")
     };
     let is_wrong = |(at, found): (usize, &Constant)| {
         let count = core.elements(2);
-        let [row, column, _] = core.place(2, at / count, at % count);
+        let [row, column, _] = core.coordinates(2, at / count, at % count);
         let products = (0..core.sizes[2]).map(|k| held(0, [row, 0, k]) * held(1, [0, column, k]));
         let expected = products.sum::<f64>() + held(2, [row, column, 0]);
         // All numbers are eighths below 4, so that nothing is rounded.
