@@ -5,11 +5,11 @@ use gradiff_view::IndexAlgebra;
 use crate::{Constant, DType, Op, UOp};
 
 /// Builds the index expressions of a [`gradiff_view::ShapeTracker`] as nodes of one integer
-/// dtype. `x + 0`, `x * 1`, `x * 0` and ops over constants are folded on the way; `x >= y` is
-/// said as `(x < y) != true`.
+/// dtype. `x + 0`, `x * 1`, `x * 0` and ops over constants are folded; `x >= y` is written as
+/// `(x < y) != true`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UopAlgebra {
-    /// The dtype of the index: `I32`, or `I64` where values may leave it.
+    /// The dtype of the index: `I32`, or `I64` if values may exceed it.
     pub dtype: DType,
 }
 
@@ -93,7 +93,7 @@ mod tests {
     use gradiff_view::ShapeTracker;
 
     #[test]
-    fn index_of_flipped_padded_view_is_tinygrads() {
+    fn index_of_flipped_padded_view_matches_tinygrad() {
         let tracker = ShapeTracker::from_shape(&[3, 2]).unwrap().reshape(&[2, 3]).unwrap();
         let tracker = tracker.flip(&[true, false]).unwrap().pad(&[(1, 1), (1, 1)]).unwrap();
         let ranges: Vec<UOp> = tracker

@@ -1,35 +1,35 @@
-//! What a loop is to the device: a plain loop, lanes of one step, copies in a row, threads, groups.
+//! The kinds of ranges: plain loops, vector lanes, unrolled loops, threads, groups.
 
 use crate::uop::Arg;
 
-/// The name of a range: its number tells it from others, its kind says how it is run. In a kernel
-/// without barriers each kind may be run as a plain loop; what comes out is the same.
+/// The kind and the number of a range. In a kernel without barriers each kind may be run as a plain
+/// loop with the same result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Axis {
-    /// How the steps are run.
+    /// The execution of the iterations.
     pub kind: AxisKind,
-    /// Tells ranges apart; among ranges of one kind the smaller one is outside.
+    /// Identifies the range; among ranges of a kind the one with the smaller number is outside.
     pub number: i64,
 }
 
-/// How the steps of a range are run. In the order in which loops stand, outermost first.
+/// The execution of the iterations of a range. The order is that of the loops, outermost first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum AxisKind {
-    /// Each step by a group of threads of its own: steps are independent.
+    /// Each by its own group of threads; iterations are independent.
     Global,
-    /// Each step by a thread of its own, or several: steps are independent.
+    /// Divided among CPU threads; iterations are independent.
     Thread,
-    /// Each step by a thread of the group; threads share local memory and meet at barriers.
+    /// Each by a thread of the group; threads share local memory and wait at barriers.
     Local,
-    /// Each step by a thread of the same warp. Only within the optimiser; a kernel that runs has
-    /// the innermost local range instead.
+    /// Each by a thread of the same warp. Only within the optimiser; lowered kernels have the
+    /// innermost local range instead.
     Warp,
     /// One after the other.
     Loop,
-    /// Of a fold: each step by a thread of the group, which share what they have in the end. Only
-    /// within the optimiser; a kernel that runs has local memory instead.
+    /// Iterations of a reduction, each by a thread of the group; their results are reduced in the
+    /// end. Only within the optimiser; lowered kernels have a local range and local memory instead.
     Group,
-    /// All at once, value by value: steps are independent.
+    /// All at once, uop by uop; iterations are independent.
     Upcast,
     /// One after the other, without a loop.
     Unroll,
@@ -48,25 +48,25 @@ impl AxisKind {
         AxisKind::Unroll,
     ];
 
-    /// What stands behind the number in text; nothing for a plain loop.
+    /// Returns the suffix of the number in text; empty for a plain loop.
     pub fn suffix(self) -> &'static str {
         ["g", "t", "l", "w", "", "p", "u", "r"][self as usize]
     }
 
-    /// Whether the steps are shared out when the kernel is launched, so that the range stands
-    /// around the whole kernel.
+    /// Returns whether the iterations are distributed when the kernel is launched, so that the
+    /// range is around the whole kernel.
     pub fn is_launched(self) -> bool {
         matches!(self, AxisKind::Global | AxisKind::Thread | AxisKind::Local)
     }
 }
 
 impl Axis {
-    /// A plain loop.
+    /// Makes a plain loop.
     pub const fn plain(number: i64) -> Axis {
         Axis { kind: AxisKind::Loop, number }
     }
 
-    /// The axis of a text such as `3` or `3u`, as [`Display`](std::fmt::Display) writes it.
+    /// Parses a text such as `3` or `3u`, as [`Display`](std::fmt::Display) writes it.
     pub fn parse(text: &str) -> Option<Axis> {
         let end = text.find(|letter: char| letter.is_ascii_alphabetic()).unwrap_or(text.len());
         let (number, suffix) = text.split_at(end);
@@ -82,7 +82,7 @@ impl std::fmt::Display for Axis {
 }
 
 impl Arg {
-    /// The arg of a `Range` that is a plain loop.
+    /// Makes the arg of a `Range` that is a plain loop.
     pub const fn plain_axis(number: i64) -> Arg {
         Arg::Axis(Axis::plain(number))
     }
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn kinds_stand_as_loops_do() {
+    fn kinds_are_ordered_like_loops() {
         let axis = |kind, number| Axis { kind, number };
         assert!(axis(AxisKind::Thread, 9) < Axis::plain(0));
         assert!(Axis::plain(9) < axis(AxisKind::Upcast, 0));

@@ -1,24 +1,25 @@
-//! Linear kernels that keep within their arrays: what devices that do not check run.
+//! Linear kernels that access memory only within their arrays, as devices without bounds checks
+//! require.
 //!
-//! A [`BoundedLinear`] is made in three ways. [`BoundedLinear::check`] takes any kernel, as one that
-//! was read from text, and proves of each access that its index is inside its array, by intervals
-//! of integers and by what gates say of them. It refuses more than is wrong: an index that is right
-//! for reasons of divisibility, or because of the values in another array, is not proven.
-//! [`BoundedLinear::promised`] is `unsafe` and believes the caller; lowering is one, whose indices
-//! come from views that were held against their arrays. [`BoundedLinear::doubted`] believes nobody:
-//! devices that do not check accesses prove such a kernel before they compile it.
+//! A [`BoundedLinear`] is made in three ways. [`BoundedLinear::check`] takes any kernel, for
+//! example one from a text, and proves that the index of each access is inside its array, from
+//! intervals of integers and from gates. It also refuses correct kernels: an index that is inside
+//! because of divisibility, or because of the values in another array, is not proven.
+//! [`BoundedLinear::promised`] is `unsafe` and trusts its caller, such as lowering, which checks
+//! the views from which the indices come. [`BoundedLinear::doubted`] trusts nobody: devices without
+//! bounds checks prove such a kernel before they compile it.
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::verify::is_value;
 use crate::{Arg, AxisKind, DType, Interval, Linear, Op, VerifyError, unwrapped, verify_kernel};
 
-/// Most bytes that the local arrays of a kernel have together: they may lie on a stack.
-const LOCAL_BYTES_MOST: i128 = 256 << 10;
-/// Most refinements of intervals that one gate gives rise to.
-const REFINEMENTS_MOST: usize = 256;
+/// Most bytes of all local arrays of a kernel, as they may be on a stack.
+const LOCAL_BYTES_MAX: i128 = 256 << 10;
+/// Most refinements of intervals for one gate.
+const REFINEMENTS_MAX: usize = 256;
 
-/// A kernel whose loads and stores keep within its arrays, whatever values the arrays hold.
+/// A kernel whose loads and stores are within its arrays, for all values of the arrays.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BoundedLinear {
     linear: Linear,
@@ -26,38 +27,37 @@ pub struct BoundedLinear {
 }
 
 impl BoundedLinear {
-    /// Takes a kernel if it is proven to keep within its arrays: each uop is what
-    /// [`verify_kernel`] asks for; the name is an identifier; no slot and no local array is
-    /// defined twice; each index is inside its array wherever its gate holds, and depends on no
-    /// local array and on no bool from memory; threads of a thread range touch no element that
-    /// another one writes.
+    /// Takes a kernel if all its accesses are proven: [`verify_kernel`] accepts each uop; the name
+    /// is an identifier; no slot and no local array is defined twice; each index is inside its
+    /// array where its gate is true, and depends neither on a local array nor on a bool from
+    /// memory; no thread of a thread range accesses an element that another one writes.
     ///
     /// # Errors
-    /// The first uop that breaks, or is not proven to keep, one of these.
+    /// The first uop that violates one of these, or is not proven to satisfy it.
     pub fn check(linear: Linear) -> Result<BoundedLinear, VerifyError> {
         prove(&linear)?;
         Ok(BoundedLinear { linear, is_doubted: false })
     }
 
-    /// Takes a kernel as it is.
+    /// Takes a kernel without a proof.
     ///
     /// # Safety
-    /// All that [`check`](BoundedLinear::check) proves must hold of the kernel. Else devices that
-    /// do not check accesses read and write memory that is not the kernel's, or run what its name
-    /// says.
+    /// The kernel must satisfy all conditions of [`check`](BoundedLinear::check). Otherwise devices
+    /// without bounds checks access memory outside of its arrays, or execute code that is injected
+    /// through its name.
     #[allow(unsafe_code, reason = "the promise is the caller's; nothing here depends on it")]
     pub unsafe fn promised(linear: Linear) -> BoundedLinear {
         BoundedLinear { linear, is_doubted: false }
     }
 
-    /// Takes a kernel that may leave its arrays, as one that was lowered by rules that may be
-    /// wrong.
+    /// Takes a kernel whose accesses may be out of bounds, for example one that was lowered with
+    /// rules that may be wrong.
     pub fn doubted(linear: Linear) -> BoundedLinear {
         BoundedLinear { linear, is_doubted: true }
     }
 
-    /// Proves a kernel that is [`doubted`](BoundedLinear::doubted); every other one is known to
-    /// keep within its arrays.
+    /// Proves the kernel if it is [`doubted`](BoundedLinear::doubted); the accesses of others are
+    /// known to be within its arrays.
     ///
     /// # Errors
     /// Those of [`check`](BoundedLinear::check).
@@ -65,23 +65,23 @@ impl BoundedLinear {
         if self.is_doubted { prove(&self.linear) } else { Ok(()) }
     }
 
-    /// The same kernel under another name.
+    /// Renames the kernel.
     ///
     /// # Errors
-    /// If the name is no identifier.
+    /// If the name is not an identifier.
     pub fn named(&self, name: &str) -> Result<BoundedLinear, VerifyError> {
         check_name(name)?;
         let linear = Linear { name: name.to_owned(), uops: self.linear.uops.clone() };
         Ok(BoundedLinear { linear, ..*self })
     }
 
-    /// The kernel as plain data.
+    /// Returns the kernel as plain data.
     pub fn into_linear(self) -> Linear {
         self.linear
     }
 }
 
-/// Succeeds if the kernel is proven to keep within its arrays; see [`BoundedLinear::check`].
+/// Proves that all accesses of the kernel are within its arrays; see [`BoundedLinear::check`].
 fn prove(linear: &Linear) -> Result<(), VerifyError> {
     check_name(&linear.name)?;
     verify_kernel(linear)?;
@@ -104,13 +104,13 @@ impl std::ops::Deref for BoundedLinear {
 }
 
 impl std::fmt::Display for BoundedLinear {
-    /// As [`Linear`].
+    /// Formats the kernel like [`Linear`].
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         self.linear.fmt(f)
     }
 }
 
-/// Names become names in source texts.
+/// Checks the name of a kernel, which becomes part of source code.
 fn check_name(name: &str) -> Result<(), VerifyError> {
     let is_word = |byte: u8| byte == b'_' || byte.is_ascii_alphanumeric();
     let is_identifier = name.bytes().all(is_word)
@@ -118,41 +118,48 @@ fn check_name(name: &str) -> Result<(), VerifyError> {
         && name.bytes().next().is_some_and(|first| !first.is_ascii_digit());
     let refused = || VerifyError {
         place: format!("kernel {name:?}"),
-        problem: "its name is no identifier of 1024 letters, digits and underscores at most".into(),
+        problem: "the name is not an identifier of at most 1024 letters, digits and underscores"
+            .into(),
     };
     is_identifier.then_some(()).ok_or_else(refused)
 }
 
-/// An access of a global array, as threads see it.
+/// An integer as `stride * thread + rest`: the stride, and the interval of the rest.
+type ThreadSplit = (i128, Interval);
+
+/// An access of a global array by the threads of a thread range.
 struct Access {
     array: u32,
     position: usize,
     is_store: bool,
-    /// The elements that it touches are `step` * thread + one of the interval, if that is known.
-    elements: Option<(i128, Interval)>,
+    /// The elements that it accesses, if that is known.
+    elements: Option<ThreadSplit>,
 }
 
-/// What is known of the uops so far.
+/// The facts about the uops so far.
 struct Checker<'a> {
     linear: &'a Linear,
     /// The interval of each integer or bool.
     intervals: Vec<Option<Interval>>,
-    /// Whether that is the interval of the formula, which does not wrap.
+    /// For each uop, whether its formula does not wrap, so that the interval is that of the
+    /// formula.
     is_exact: Vec<bool>,
-    /// Whether the value may depend on what nobody has written: an element of a local array, or a
-    /// bool that is neither 0 nor 1. A compiler may take such a value for another one at each use.
+    /// For each uop, whether its value may depend on uninitialised data: an element of a local
+    /// array, or a bool from memory that is neither 0 nor 1. A compiler may give such a value a
+    /// different result at each use.
     is_undefined: Vec<bool>,
-    /// Whether the kernel loads any such value, before or after it is assigned to a variable.
+    /// True if the kernel loads any such value, which may be assigned to an accumulator.
     has_undefined: bool,
-    /// Whether it depends on a variable, and so may be another one behind its gate than in it.
-    is_variable: Vec<bool>,
-    /// The range that is shared out to threads of the host.
+    /// For each uop, whether it depends on an accumulator, and so may change between the evaluation
+    /// of a gate and the access.
+    is_mutable: Vec<bool>,
+    /// The range that is divided among host threads.
     thread: Option<u32>,
-    /// Each exact integer as a multiple of the thread's number plus one of an interval.
-    by_thread: Vec<Option<(i128, Interval)>>,
+    /// For each uop, its split by the thread's number, if it is known.
+    thread_splits: Vec<Option<ThreadSplit>>,
     accesses: Vec<Access>,
-    /// Of each open loop, whether it never has a step.
-    is_idle: Vec<bool>,
+    /// For each open loop, whether it never has an iteration.
+    is_empty_loop: Vec<bool>,
     slots: FxHashSet<usize>,
     locals: FxHashSet<usize>,
     local_bytes: i128,
@@ -160,7 +167,7 @@ struct Checker<'a> {
 
 impl<'a> Checker<'a> {
     fn new(linear: &'a Linear) -> Checker<'a> {
-        let is_shared = |(range, steps): (u32, i64)| (1 < steps).then_some(range);
+        let is_divided = |(range, count): (u32, i64)| (1 < count).then_some(range);
         let mut loads = linear.uops.iter().filter(|uop| uop.op == Op::Load);
         let has_undefined = loads.any(|load| is_undefined_load(linear, load));
         Checker {
@@ -169,11 +176,11 @@ impl<'a> Checker<'a> {
             intervals: Vec::with_capacity(linear.uops.len()),
             is_exact: Vec::with_capacity(linear.uops.len()),
             is_undefined: Vec::with_capacity(linear.uops.len()),
-            is_variable: Vec::with_capacity(linear.uops.len()),
-            thread: linear.launched(AxisKind::Thread).into_iter().find_map(is_shared),
-            by_thread: Vec::with_capacity(linear.uops.len()),
+            is_mutable: Vec::with_capacity(linear.uops.len()),
+            thread: linear.launched(AxisKind::Thread).into_iter().find_map(is_divided),
+            thread_splits: Vec::with_capacity(linear.uops.len()),
             accesses: Vec::new(),
-            is_idle: Vec::new(),
+            is_empty_loop: Vec::new(),
             slots: FxHashSet::default(),
             locals: FxHashSet::default(),
             local_bytes: 0,
@@ -185,7 +192,7 @@ impl<'a> Checker<'a> {
         let uop = &self.linear.uops[position];
         let is_undefined = match uop.op {
             Op::Load => is_undefined_load(self.linear, uop),
-            // What is assigned later may be.
+            // A value that is assigned later may be.
             Op::DefineAcc => self.has_undefined,
             _ => uop.src.iter().any(|source| self.is_undefined[*source as usize]),
         };
@@ -194,23 +201,23 @@ impl<'a> Checker<'a> {
         self.intervals.push(interval);
         self.is_exact.push(is_exact);
         self.is_undefined.push(is_undefined);
-        let is_variable = match uop.op {
+        let is_mutable = match uop.op {
             Op::DefineAcc => true,
             Op::Load => false,
-            _ => uop.src.iter().any(|source| self.is_variable[*source as usize]),
+            _ => uop.src.iter().any(|source| self.is_mutable[*source as usize]),
         };
-        self.is_variable.push(is_variable);
-        let by_thread = self.split_by_thread(position);
-        self.by_thread.push(by_thread);
+        self.is_mutable.push(is_mutable);
+        let thread_split = self.split_by_thread(position);
+        self.thread_splits.push(thread_split);
         match uop.op {
             Op::Range => {
                 let end = uop.src[0] as usize;
-                let is_empty = self.intervals[end].is_some_and(|(_, most)| most <= 0);
-                self.is_idle.push(is_empty && !self.is_undefined[end]);
+                let is_empty = self.intervals[end].is_some_and(|(_, high)| high <= 0);
+                self.is_empty_loop.push(is_empty && !self.is_undefined[end]);
             }
-            Op::EndRange => drop(self.is_idle.pop()),
-            // What is in a loop without a step is never reached.
-            _ if self.is_idle.contains(&true) => {}
+            Op::EndRange => drop(self.is_empty_loop.pop()),
+            // The body of a loop without iterations is never executed.
+            _ if self.is_empty_loop.contains(&true) => {}
             Op::Load => return self.check_access(position, uop.src[0], uop.lanes, false),
             Op::Store => {
                 let lanes = self.linear.uops[uop.src[1] as usize].lanes;
@@ -233,10 +240,10 @@ impl<'a> Checker<'a> {
                 if !self.locals.insert(local.number) {
                     return Err(format!("local array {} is defined twice", local.number));
                 }
-                if local.size_elements < 0 || LOCAL_BYTES_MOST < self.local_bytes {
+                if local.size_elements < 0 || LOCAL_BYTES_MAX < self.local_bytes {
                     return Err(format!(
-                        "its array is too large: those of a kernel have {LOCAL_BYTES_MOST} bytes \
-                         at most"
+                        "its array is too large: all local arrays of a kernel have at most \
+                         {LOCAL_BYTES_MAX} bytes"
                     ));
                 }
                 Ok(())
@@ -244,7 +251,7 @@ impl<'a> Checker<'a> {
             Arg::Axis(axis) if axis.kind.is_launched() => {
                 let end = &self.linear.uops[uop.src[0] as usize];
                 let is_constant = matches!(end.arg, Arg::Const(end) if end.to_int() >= Some(0));
-                let problem = "a launched range ends with a constant of 0 or more";
+                let problem = "the end of a launched range is not a constant of 0 or more";
                 is_constant.then_some(()).ok_or_else(|| problem.to_owned())
             }
             _ => Ok(()),
@@ -255,7 +262,7 @@ impl<'a> Checker<'a> {
         is_local(self.linear, index)
     }
 
-    /// The interval of a uop from those of its sources; whether it is the formula's.
+    /// Returns the interval of a uop from those of its sources, and whether it does not wrap.
     fn interval_of(
         &self,
         position: usize,
@@ -270,11 +277,11 @@ impl<'a> Checker<'a> {
             Op::Lane => of(uop.src[0]),
             _ => unwrapped(uop, &|number| of(*uop.src.get(number)?)),
         };
-        let inside = formula.filter(|(low, high)| range.0 <= *low && *high <= range.1);
-        (inside.or(Some(range)), inside.is_some())
+        let exact = formula.filter(|(low, high)| range.0 <= *low && *high <= range.1);
+        (exact.or(Some(range)), exact.is_some())
     }
 
-    /// Whether an access is inside its array.
+    /// Checks that an access is inside its array.
     fn check_access(
         &mut self,
         position: usize,
@@ -286,27 +293,29 @@ impl<'a> Checker<'a> {
         let gate = self.linear.uops[index as usize].src.get(2).copied();
         if self.is_undefined[index as usize] {
             return Err(
-                "its index depends on a local array or a bool from memory, which may hold anything"
+                "its index depends on a local array or a bool from memory, which may have any value"
                     .to_owned(),
             );
         }
         let size_elements = match self.linear.uops[array as usize].arg {
             Arg::Global(global) => global.size_elements,
             Arg::Local(local) => local.size_elements,
-            _ => return Err("it goes to no array".to_owned()),
+            _ => return Err("its address is not in an array".to_owned()),
         };
-        let known = match gate {
+        let interval = match gate {
             None => self.intervals[element as usize],
             Some(gate) => match self.where_true(gate) {
                 Some(refined) => match self.refined_interval(element, &refined) {
-                    Some(known) => known,
+                    Some(interval) => interval,
                     None => return Ok(()),
                 },
-                // The gate never holds.
+                // The gate is never true.
                 None => return Ok(()),
             },
         };
-        let Some((low, high)) = known else { return Err("its index is no integer".to_owned()) };
+        let Some((low, high)) = interval else {
+            return Err("its index is not an integer".to_owned());
+        };
         let last = high + i128::from(lanes) - 1;
         if low < 0 || i128::from(size_elements) <= last {
             return Err(format!(
@@ -315,21 +324,21 @@ impl<'a> Checker<'a> {
             ));
         }
         if !self.is_local(index) {
-            let widen =
-                |(step, (low, high)): (i128, Interval)| (step, (low, high + i128::from(lanes) - 1));
-            let elements = self.by_thread[element as usize].map(widen);
+            let widen = |(stride, (low, high)): (i128, Interval)| {
+                (stride, (low, high + i128::from(lanes) - 1))
+            };
+            let elements = self.thread_splits[element as usize].map(widen);
             self.accesses.push(Access { array, position, is_store, elements });
         }
         Ok(())
     }
 
-    /// What is known of uops where a condition holds, beyond what is always; `None` if it never
-    /// holds.
+    /// Returns the refined intervals of uops under a condition; `None` if it is never true.
     fn where_true(&self, condition: u32) -> Option<FxHashMap<u32, Interval>> {
         let mut refined: FxHashMap<u32, Interval> = FxHashMap::default();
         let mut conditions = vec![(condition, true)];
         let mut pending: Vec<u32> = Vec::new();
-        for _ in 0..REFINEMENTS_MOST {
+        for _ in 0..REFINEMENTS_MAX {
             if let Some(node) = pending.pop() {
                 self.refine_sources(node, &mut refined, &mut pending)?;
             } else if let Some((node, is_true)) = conditions.pop() {
@@ -339,25 +348,25 @@ impl<'a> Checker<'a> {
                     Op::And if is_true => conditions.extend(uop.src.iter().map(|s| (*s, true))),
                     Op::Or if !is_true => conditions.extend(uop.src.iter().map(|s| (*s, false))),
                     Op::CmpNe | Op::Xor if self.is_bool(uop.src[0]) => {
-                        // Of bools: a negation where one is a constant.
+                        // A negation of a bool, if the other one is a constant.
                         match (constant(0), constant(1)) {
-                            (_, Some(other)) => {
-                                conditions.push((uop.src[0], is_true == (other == 0)))
+                            (_, Some(constant)) => {
+                                conditions.push((uop.src[0], is_true == (constant == 0)))
                             }
-                            (Some(other), _) => {
-                                conditions.push((uop.src[1], is_true == (other == 0)))
+                            (Some(constant), _) => {
+                                conditions.push((uop.src[1], is_true == (constant == 0)))
                             }
                             _ => {}
                         }
                     }
                     Op::CmpNe if !is_true => {
-                        let [x, y] = [0, 1].map(|n| self.now(uop.src[n], &refined));
+                        let [x, y] = [0, 1].map(|n| self.current(uop.src[n], &refined));
                         let (Some(x), Some(y)) = (x, y) else { continue };
                         self.refine(uop.src[0], y, &mut refined, &mut pending)?;
                         self.refine(uop.src[1], x, &mut refined, &mut pending)?;
                     }
                     Op::CmpLt => {
-                        let [x, y] = [0, 1].map(|n| self.now(uop.src[n], &refined));
+                        let [x, y] = [0, 1].map(|n| self.current(uop.src[n], &refined));
                         let (Some(x), Some(y)) = (x, y) else { continue };
                         let (for_x, for_y) = match is_true {
                             true => ((x.0, y.1 - 1), (x.0 + 1, y.1)),
@@ -376,7 +385,7 @@ impl<'a> Checker<'a> {
         Some(refined)
     }
 
-    fn now(&self, node: u32, refined: &FxHashMap<u32, Interval>) -> Option<Interval> {
+    fn current(&self, node: u32, refined: &FxHashMap<u32, Interval>) -> Option<Interval> {
         refined.get(&node).copied().or(self.intervals[node as usize])
     }
 
@@ -390,7 +399,7 @@ impl<'a> Checker<'a> {
         (low == high).then_some(low)
     }
 
-    /// Takes in that a uop is in an interval as well; `None` if it cannot be.
+    /// Intersects the interval of a uop with another one; `None` if the result is empty.
     fn refine(
         &self,
         node: u32,
@@ -398,22 +407,23 @@ impl<'a> Checker<'a> {
         refined: &mut FxHashMap<u32, Interval>,
         pending: &mut Vec<u32>,
     ) -> Option<()> {
-        let Some(now) = self.now(node, refined).filter(|_| !self.is_variable[node as usize]) else {
+        let Some(current) = self.current(node, refined).filter(|_| !self.is_mutable[node as usize])
+        else {
             return Some(());
         };
-        let new = (now.0.max(interval.0), now.1.min(interval.1));
+        let new = (current.0.max(interval.0), current.1.min(interval.1));
         if new.1 < new.0 {
             return None;
         }
-        if new != now {
+        if new != current {
             refined.insert(node, new);
             pending.push(node);
         }
         Some(())
     }
 
-    /// Takes in what follows for the sources of a uop from its refined interval. Where a value may
-    /// have wrapped, nothing does.
+    /// Refines the sources of a uop by its refined interval; `None` if one of them becomes empty.
+    /// If the uop may wrap, nothing follows for its sources.
     fn refine_sources(
         &self,
         node: u32,
@@ -421,11 +431,11 @@ impl<'a> Checker<'a> {
         pending: &mut Vec<u32>,
     ) -> Option<()> {
         let uop = &self.linear.uops[node as usize];
-        let (Some((low, high)), true) = (self.now(node, refined), self.is_exact[node as usize])
+        let (Some((low, high)), true) = (self.current(node, refined), self.is_exact[node as usize])
         else {
             return Some(());
         };
-        let of = |number: usize| self.now(*uop.src.get(number)?, refined);
+        let of = |number: usize| self.current(*uop.src.get(number)?, refined);
         match (uop.op, of(0), of(1)) {
             (Op::Cast, Some(_), _) => self.refine(uop.src[0], (low, high), refined, pending),
             (Op::Neg, Some(_), _) => self.refine(uop.src[0], (-high, -low), refined, pending),
@@ -437,11 +447,15 @@ impl<'a> Checker<'a> {
                 self.refine(uop.src[0], (low + y.0, high + y.1), refined, pending)?;
                 self.refine(uop.src[1], (x.0 - high, x.1 - low), refined, pending)
             }
-            (Op::Mul, Some(_), Some((factor, other))) if factor == other && 0 < factor => {
+            (Op::Mul, Some(_), Some((factor, high_factor)))
+                if factor == high_factor && 0 < factor =>
+            {
                 let multiples = (-(-low).div_euclid(factor), high.div_euclid(factor));
                 self.refine(uop.src[0], multiples, refined, pending)
             }
-            (Op::Mul, Some((factor, other)), Some(_)) if factor == other && 0 < factor => {
+            (Op::Mul, Some((factor, high_factor)), Some(_))
+                if factor == high_factor && 0 < factor =>
+            {
                 let multiples = (-(-low).div_euclid(factor), high.div_euclid(factor));
                 self.refine(uop.src[1], multiples, refined, pending)
             }
@@ -449,14 +463,14 @@ impl<'a> Checker<'a> {
         }
     }
 
-    /// The interval of a uop where the refined ones hold, if there is one; `None` if they cannot all
-    /// hold.
+    /// Returns the interval of a uop under refined intervals, if it is known; `None` if they
+    /// contradict each other.
     fn refined_interval(
         &self,
         node: u32,
         refined: &FxHashMap<u32, Interval>,
     ) -> Option<Option<Interval>> {
-        // What it is computed from, without what it is loaded from.
+        // The uops from which it is computed, up to loads.
         let mut needed: Vec<u32> = vec![node];
         let mut seen: FxHashSet<u32> = FxHashSet::default();
         let mut next = 0;
@@ -473,11 +487,11 @@ impl<'a> Checker<'a> {
         for node in needed {
             let of = |source: u32| match found.get(&source) {
                 Some(interval) => *interval,
-                None => self.now(source, refined),
+                None => self.current(source, refined),
             };
-            let (fresh, _) = self.interval_of(node as usize, &of);
-            // Each of them holds.
-            let both = match (fresh, self.now(node, refined)) {
+            let (computed, _) = self.interval_of(node as usize, &of);
+            // Both are valid.
+            let both = match (computed, self.current(node, refined)) {
                 (Some(x), Some(y)) => Some((x.0.max(y.0), x.1.min(y.1))),
                 (x, y) => x.or(y),
             };
@@ -489,32 +503,32 @@ impl<'a> Checker<'a> {
         Some(found.get(&node).copied().flatten())
     }
 
-    /// An integer as a multiple of the thread's number plus one of an interval.
-    fn split_by_thread(&self, position: usize) -> Option<(i128, Interval)> {
+    /// Splits an integer by the thread's number, if it is linear in it.
+    fn split_by_thread(&self, position: usize) -> Option<ThreadSplit> {
         let thread = self.thread?;
         let uop = &self.linear.uops[position];
-        let own = self.intervals[position]?;
+        let interval = self.intervals[position]?;
         if position == thread as usize {
             return Some((1, (0, 0)));
         }
-        let of = |number: usize| self.by_thread.get(*uop.src.get(number)? as usize).copied()?;
-        let is_alike = |number: usize| of(number).is_some_and(|(step, _)| step == 0);
-        // A load has no split of its own: threads may load one value or others.
+        let of = |number: usize| self.thread_splits.get(*uop.src.get(number)? as usize).copied()?;
+        let is_uniform = |number: usize| of(number).is_some_and(|(stride, _)| stride == 0);
+        // Threads may load the same value or different ones.
         if !uop.op.is_elementwise() && uop.op != Op::Range && uop.op != Op::Const {
             return None;
         }
-        if (0..uop.src.len()).all(is_alike) {
-            return Some((0, own));
+        if (0..uop.src.len()).all(is_uniform) {
+            return Some((0, interval));
         }
         if !self.is_exact[position] {
             return None;
         }
-        let times = |(step, (low, high)): (i128, Interval), factor: i128| {
+        let times = |(stride, (low, high)): ThreadSplit, factor: i128| {
             let ends = [low.checked_mul(factor)?, high.checked_mul(factor)?];
-            let step = step.checked_mul(factor)?;
-            Some((step, (ends[0].min(ends[1]), ends[0].max(ends[1]))))
+            let stride = stride.checked_mul(factor)?;
+            Some((stride, (ends[0].min(ends[1]), ends[0].max(ends[1]))))
         };
-        let plus = |x: (i128, Interval), y: (i128, Interval)| {
+        let plus = |x: ThreadSplit, y: ThreadSplit| {
             let rest = (x.1.0.checked_add(y.1.0)?, x.1.1.checked_add(y.1.1)?);
             Some((x.0.checked_add(y.0)?, rest))
         };
@@ -534,35 +548,36 @@ impl<'a> Checker<'a> {
         }
     }
 
-    /// Whether no two threads touch an element that one of them writes.
+    /// Checks that no two threads access an element that one of them writes.
     fn check_threads(&self) -> Result<(), VerifyError> {
         let Some(thread) = self.thread else { return Ok(()) };
         let is_end = |uop: &crate::Instruction| uop.op == Op::EndRange && uop.src[0] == thread;
         let end = self.linear.uops.iter().position(is_end).unwrap_or(usize::MAX);
         let inside = thread as usize..end;
-        if self.accesses.iter().any(|one| one.is_store && !inside.contains(&one.position)) {
-            // Then the steps are not shared out, but done in their order.
+        if self.accesses.iter().any(|access| access.is_store && !inside.contains(&access.position))
+        {
+            // Then the iterations are not divided among threads.
             return Ok(());
         }
         let stores = self.accesses.iter().filter(|access| access.is_store);
         let stored: FxHashSet<u32> = stores.map(|access| access.array).collect();
         for array in stored {
             let accesses = || self.accesses.iter().filter(|access| access.array == array);
-            let mut all: Option<(i128, Interval)> = None;
+            let mut total: Option<ThreadSplit> = None;
             for access in accesses() {
-                let joined = access.elements.and_then(|(step, own)| match all {
-                    None => Some((step, own)),
-                    Some((known, other)) => {
-                        (known == step).then_some((step, (own.0.min(other.0), own.1.max(other.1))))
-                    }
+                let union = access.elements.and_then(|(stride, rest)| match total {
+                    None => Some((stride, rest)),
+                    Some((known, other)) => (known == stride)
+                        .then_some((stride, (rest.0.min(other.0), rest.1.max(other.1)))),
                 });
-                let is_apart = |(step, (low, high)): &(i128, Interval)| high - low < step.abs();
-                all = Some(joined.filter(is_apart).ok_or_else(|| VerifyError {
+                let is_disjoint = |(stride, (low, high)): &ThreadSplit| high - low < stride.abs();
+                total = Some(union.filter(is_disjoint).ok_or_else(|| VerifyError {
                     place: format!(
                         "uop {} ({})",
                         access.position, self.linear.uops[access.position].op
                     ),
-                    problem: "it is not proven that no two threads touch one element".to_owned(),
+                    problem:
+                        "it is not proven that no two threads access the same element".to_owned(),
                 })?);
             }
         }
@@ -576,7 +591,7 @@ fn is_local(linear: &Linear, index: u32) -> bool {
     linear.uops[array as usize].op == Op::DefineLocal
 }
 
-/// Returns whether a load may give what nobody has written.
+/// Returns whether a load may return uninitialised data.
 fn is_undefined_load(linear: &Linear, load: &crate::Instruction) -> bool {
     load.dtype == DType::Bool || is_local(linear, load.src[0])
 }
@@ -594,7 +609,8 @@ mod tests {
     use super::*;
     use crate::parse_linears;
 
-    /// The kernel of these uops, numbered, is proven; or refused with these words.
+    /// Checks that the kernel of these uops is proven, or refused with this problem. Uops are
+    /// numbered here.
     fn check(uops: &str, problem: Option<&str>) {
         let numbered = uops.lines().map(str::trim).filter(|line| !line.is_empty()).enumerate();
         let lines: Vec<String> = numbered.map(|(at, line)| format!("{at} {line}\n")).collect();
@@ -608,13 +624,13 @@ mod tests {
         }
     }
 
-    /// `data0[index of i] = data1[i]` for i below `steps`; the index is uop 5.
-    fn copied(size: i64, steps: i64, index: &str, problem: Option<&str>) {
+    /// Checks `data0[index of i] = data1[i]` for i below `count`; the index is uop 5.
+    fn check_copy(size: i64, count: i64, index: &str, problem: Option<&str>) {
         check(
             &format!(
                 "define_global f32 [] data0 {size}
                  define_global f32 [] data1 8
-                 const i32 [] {steps}
+                 const i32 [] {count}
                  range i32 [2] 0
                  const i32 [] 2
                  {index}
@@ -629,22 +645,22 @@ mod tests {
     }
 
     #[test]
-    fn index_is_inside_its_array_for_every_step() {
-        copied(8, 8, "add i32 [3, 3]", Some("uop 9 (store): its elements are among 0 to 14"));
-        copied(15, 8, "add i32 [3, 3]", None);
-        copied(10, 9, "add i32 [3, 4]", Some("uop 7 (load): its elements are among 0 to 8"));
-        copied(10, 8, "add i32 [3, 4]", None);
-        copied(8, 8, "sub i32 [3, 4]", Some("among -2 to 5"));
-        copied(2, 8, "cmod i32 [3, 4]", None);
-        copied(4, 8, "cdiv i32 [3, 4]", None);
-        copied(1, 8, "mulacc i32 [3, 4, 4]", Some("among -2147483648 to 2147483647"));
-        copied(1, 0, "add i32 [3, 4]", None);
-        copied(1, 8, "const i32 [] -1", Some("among -1 to -1"));
-        copied(0, 8, "const i32 [] 0", Some("the array has 0"));
+    fn index_is_inside_its_array_for_every_iteration() {
+        check_copy(8, 8, "add i32 [3, 3]", Some("uop 9 (store): its elements are among 0 to 14"));
+        check_copy(15, 8, "add i32 [3, 3]", None);
+        check_copy(10, 9, "add i32 [3, 4]", Some("uop 7 (load): its elements are among 0 to 8"));
+        check_copy(10, 8, "add i32 [3, 4]", None);
+        check_copy(8, 8, "sub i32 [3, 4]", Some("among -2 to 5"));
+        check_copy(2, 8, "cmod i32 [3, 4]", None);
+        check_copy(4, 8, "cdiv i32 [3, 4]", None);
+        check_copy(1, 8, "mulacc i32 [3, 4, 4]", Some("among -2147483648 to 2147483647"));
+        check_copy(1, 0, "add i32 [3, 4]", None);
+        check_copy(1, 8, "const i32 [] -1", Some("among -1 to -1"));
+        check_copy(0, 8, "const i32 [] 0", Some("the array has 0"));
     }
 
     #[test]
-    fn sums_that_wrap_may_be_anything() {
+    fn sum_that_wraps_may_have_any_value() {
         check(
             "define_global f32 [] data0 2147483647
              const i32 [] 2147483647
@@ -659,7 +675,7 @@ mod tests {
     }
 
     #[test]
-    fn shifts_by_too_much_may_be_anything() {
+    fn shift_by_too_much_may_have_any_value() {
         let shifted = |by: i64| {
             format!(
                 "define_global f32 [] data0 512
@@ -680,8 +696,8 @@ mod tests {
     }
 
     #[test]
-    fn gates_that_contradict_themselves_are_shut() {
-        // Where 0 < i and i < 1, a quotient by i would be one by nothing.
+    fn contradictory_gate_is_never_true() {
+        // The index is a quotient by i, and the gate says 0 < i and i < 1.
         check(
             "define_global f32 [] data0 1
              const i32 [] 4
@@ -702,7 +718,7 @@ mod tests {
     }
 
     #[test]
-    fn lanes_are_inside_as_well() {
+    fn all_lanes_are_inside() {
         for (size, problem) in [(7, Some("among 3 to 7")), (8, None)] {
             check(
                 &format!(
@@ -717,8 +733,8 @@ mod tests {
         }
     }
 
-    /// `data0[i + offset]` for i below 8, gated by uop 6.
-    fn gated(offset: i64, gate: &str, problem: Option<&str>) {
+    /// Checks `data0[i + offset]` for i below 8, gated by uop 6.
+    fn check_gated(offset: i64, gate: &str, problem: Option<&str>) {
         check(
             &format!(
                 "define_global f32 [] data0 6
@@ -738,29 +754,29 @@ mod tests {
     }
 
     #[test]
-    fn gates_bound_what_they_compare() {
-        gated(-1, "cmplt bool [5, 2]", Some("among 0 to 6"));
-        gated(-2, "cmplt bool [3, 4]", Some("among -1 to 5"));
-        gated(-1, "cmpne bool [2, 5]", Some("among -1 to 6"));
-        gated(-2, "cmplt bool [4, 5]", Some("among -2 to -1"));
-        gated(0, "const bool [] true", Some("among 0 to 7"));
-        gated(0, "const bool [] false", None);
-        gated(9, "cmplt bool [4, 5]", None);
-        // 0 <= i - 2, as `not (i - 2 < 0)`, and i - 2 < 6 always.
+    fn gates_bound_their_operands() {
+        check_gated(-1, "cmplt bool [5, 2]", Some("among 0 to 6"));
+        check_gated(-2, "cmplt bool [3, 4]", Some("among -1 to 5"));
+        check_gated(-1, "cmpne bool [2, 5]", Some("among -1 to 6"));
+        check_gated(-2, "cmplt bool [4, 5]", Some("among -2 to -1"));
+        check_gated(0, "const bool [] true", Some("among 0 to 7"));
+        check_gated(0, "const bool [] false", None);
+        check_gated(9, "cmplt bool [4, 5]", None);
+        // The gate says 0 <= i - 2, as `not (i - 2 < 0)`; i - 2 < 6 always holds.
         let not = "cmplt bool [4, 5]\nconst bool [] true\ncmpne bool [6, 7]\nconst f32 [] 0\n\
                    index f32 [0, 4, 8]\nstore void [10, 9]\nendrange void [2]";
         let head = "define_global f32 [] data0 6\nconst i32 [] 8\nrange i32 [1] 0\n\
                     const i32 [] -2\nadd i32 [2, 3]\nconst i32 [] 0\n";
         check(&format!("{head}{not}"), None);
-        // Through the sum that is compared to what another sum is made of.
+        // The gate compares one sum, and the index is another sum over the same variable.
         let other = "const i32 [] 3\ncmplt bool [5, 4]\nadd i32 [2, 3]\nadd i32 [8, 5]\n\
                      const f32 [] 0\nindex f32 [0, 9, 7]\nstore void [11, 10]\nendrange void [2]";
         check(&format!("{head}{other}"), None);
     }
 
     #[test]
-    fn gates_say_nothing_of_variables() {
-        // The variable is set to 100 between the comparison and the access.
+    fn gates_do_not_bound_accumulators() {
+        // The accumulator is assigned between the comparison and the access.
         check(
             "define_global i32 [] data0 8
              const i32 [] 0
@@ -781,7 +797,7 @@ mod tests {
     }
 
     #[test]
-    fn loaded_indices_need_gates_and_memory_that_is_written() {
+    fn loaded_indices_need_gates_and_initialised_memory() {
         let gather = |array: &str, index: &str| {
             format!(
                 "{array}
@@ -818,8 +834,8 @@ mod tests {
     }
 
     #[test]
-    fn variables_may_hold_what_nobody_wrote() {
-        // The variable stands before the array that it is set from.
+    fn accumulators_may_hold_uninitialised_data() {
+        // The accumulator is defined before the array from which it is assigned.
         let through = |array: &str, dtype: &str, initial: &str| {
             format!(
                 "const i32 [] 0
@@ -849,7 +865,7 @@ mod tests {
 
     #[test]
     fn loops_that_may_have_an_iteration_are_checked() {
-        // A truth value less 1 is 0 at most, unless the byte is neither 0 nor 1.
+        // A bool minus 1 is at most 0, unless the byte is neither 0 nor 1.
         for array in ["define_local bool [] local0 1", "define_global bool [] data0 1"] {
             check(
                 &format!(
@@ -873,7 +889,7 @@ mod tests {
     }
 
     #[test]
-    fn uops_are_used_as_what_they_are() {
+    fn uops_of_wrong_kinds_are_refused() {
         let twice = "define_global f32 [] data0 1\ndefine_global f32 [] data0 8";
         check(twice, Some("uop 1 (define_global): slot 0 is defined twice"));
         let locals = "define_local f32 [] local0 1\ndefine_local f32 [] local0 1";
@@ -885,13 +901,13 @@ mod tests {
         check(&format!("{address}add i32 [0, 1]"), Some("source 0 is define_global"));
         check(&format!("{address}index i32 [0, 2]"), Some("source 2 is index"));
         check("define_var i32 [] n 0..4", Some("no such uop"));
-        // A lane of 1000 that is taken for one of 8 bits.
+        // A lane of 1000 that is extracted as a value of 8 bits.
         let lane = "const i32 [] 1000\nvectorize i32x2 [0]\nlane u8 [1] 0\ncast i32 [2]\n\
                     define_global f32 [] data0 256\nindex f32 [4, 3]\nload f32 [5]";
         check(lane, Some("uop 2 (lane): lane of"));
         check("const i32 [] 1000\nvectorize u8x2 [0]", Some("uop 1 (vectorize): vectorize of"));
         let launched = "const i32 [] -1\nrange i32 [0] 0g\nendrange void [1]";
-        check(launched, Some("a launched range ends"));
+        check(launched, Some("the end of a launched range"));
     }
 
     #[test]
@@ -907,14 +923,14 @@ mod tests {
         assert_eq!(kernel.named("E_2").expect("a name").name, "E_2");
     }
 
-    /// `data0[thread * step + j] = 0` for 4 threads and j below `width`.
-    fn threaded(step: i64, width: i64, more: &str, problem: Option<&str>) {
+    /// Checks `data0[thread * stride + j] = 0` for 4 threads and j below `width`.
+    fn check_threads(stride: i64, width: i64, more: &str, problem: Option<&str>) {
         check(
             &format!(
                 "define_global f32 [] data0 64
                  const i32 [] 4
                  range i32 [1] 0t
-                 const i32 [] {step}
+                 const i32 [] {stride}
                  mul i32 [2, 3]
                  const i32 [] {width}
                  range i32 [5] 1
@@ -931,13 +947,18 @@ mod tests {
     }
 
     #[test]
-    fn threads_touch_elements_of_their_own() {
+    fn threads_access_separate_elements() {
         let nothing = "const i32 [] 0";
-        threaded(8, 8, nothing, None);
-        threaded(8, 9, nothing, Some("uop 10 (store): it is not proven that no two threads"));
-        threaded(0, 1, nothing, Some("no two threads"));
-        threaded(8, 8, "index f32 [0, 2]\nload f32 [11]", Some("uop 12 (load): it is not proven"));
-        threaded(8, 7, "load f32 [8]", None);
-        threaded(8, 8, "load f32x2 [8]", Some("no two threads"));
+        check_threads(8, 8, nothing, None);
+        check_threads(8, 9, nothing, Some("uop 10 (store): it is not proven that no two threads"));
+        check_threads(0, 1, nothing, Some("no two threads"));
+        check_threads(
+            8,
+            8,
+            "index f32 [0, 2]\nload f32 [11]",
+            Some("uop 12 (load): it is not proven"),
+        );
+        check_threads(8, 7, "load f32 [8]", None);
+        check_threads(8, 8, "load f32x2 [8]", Some("no two threads"));
     }
 }

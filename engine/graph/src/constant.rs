@@ -2,7 +2,7 @@
 
 use crate::DType;
 
-/// One element of known value.
+/// An element of known value.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Constant {
     dtype: DType,
@@ -10,9 +10,10 @@ pub struct Constant {
 }
 
 impl Constant {
-    /// The element with this bit pattern (zero-extended); bits beyond the dtype's size are cut.
+    /// Makes the element with this bit pattern (zero-extended); bits beyond the dtype's size are
+    /// ignored.
     pub fn from_bits(dtype: DType, bits: u64) -> Constant {
-        assert!(dtype != DType::Void, "a constant has a type of data");
+        assert!(dtype != DType::Void, "a constant is not void");
         let bits = match dtype.size_bytes() {
             _ if dtype == DType::Bool => u64::from(bits & 0xff != 0),
             8 => bits,
@@ -21,22 +22,22 @@ impl Constant {
         Constant { dtype, bits }
     }
 
-    /// The integer `value`, wrapped to an integer dtype, `!= 0` for bool, rounded for floats.
+    /// Converts an integer: wrapped to an integer dtype, `!= 0` for bool, rounded for floats.
     pub fn int(dtype: DType, value: i128) -> Constant {
         match dtype {
             DType::Bool => Constant::from_bits(dtype, u64::from(value != 0)),
-            // An i128 reaches the 16- and 32-bit floats by one rounding: f64 holds 53 bits, and
-            // what is beyond them is folded into the last one (round to odd).
+            // Rounding to odd in f64 first avoids double rounding: f64 has more than two bits more
+            // than these formats.
             DType::F16 | DType::BF16 | DType::F32 => Constant::float(dtype, to_f64_odd(value)),
             DType::F64 => Constant::float(dtype, value as f64),
             _ => Constant::from_bits(dtype, value as u64),
         }
     }
 
-    /// The number `value`, rounded to nearest even for a float dtype.
+    /// Converts a number to a float dtype, rounded to nearest even.
     ///
     /// # Panics
-    /// If `dtype` is no float type.
+    /// If `dtype` is not a float type.
     pub fn float(dtype: DType, value: f64) -> Constant {
         let bits = match dtype {
             DType::F16 => u64::from(half::f16::from_f32_const(to_f32_odd(value)).to_bits()),
@@ -48,22 +49,22 @@ impl Constant {
         Constant { dtype, bits }
     }
 
-    /// A truth value.
+    /// Makes a bool.
     pub fn bool(value: bool) -> Constant {
         Constant { dtype: DType::Bool, bits: u64::from(value) }
     }
 
-    /// The zero of this dtype; `false` for bool.
+    /// Returns the zero of this dtype; `false` for bool.
     pub fn zero(dtype: DType) -> Constant {
         Constant::from_bits(dtype, 0)
     }
 
-    /// The one of this dtype; `true` for bool.
+    /// Returns the one of this dtype; `true` for bool.
     pub fn one(dtype: DType) -> Constant {
         Constant::int(dtype, 1)
     }
 
-    /// The smallest value: the identity of max. `-inf` for floats.
+    /// Returns the smallest value, the identity of max; `-inf` for floats.
     pub fn smallest(dtype: DType) -> Constant {
         match dtype.int_range() {
             Some((low, _)) => Constant::int(dtype, low),
@@ -71,17 +72,17 @@ impl Constant {
         }
     }
 
-    /// The element's type.
+    /// Returns the element's type.
     pub fn dtype(self) -> DType {
         self.dtype
     }
 
-    /// The bit pattern, zero-extended.
+    /// Returns the bit pattern, zero-extended.
     pub fn bits(self) -> u64 {
         self.bits
     }
 
-    /// The value of an integer or bool constant; `None` for floats.
+    /// Returns the value of an integer or bool constant; `None` for floats.
     pub fn to_int(self) -> Option<i128> {
         if self.dtype.is_signed() {
             let shift = 64 - self.dtype.bits();
@@ -90,7 +91,7 @@ impl Constant {
         (!self.dtype.is_float()).then_some(i128::from(self.bits))
     }
 
-    /// The value of a float constant, exact; `None` for integers and bool.
+    /// Returns the exact value of a float constant; `None` for integers and bool.
     pub fn to_float(self) -> Option<f64> {
         match self.dtype {
             DType::F16 => Some(half::f16::from_bits(self.bits as u16).to_f64()),
@@ -101,14 +102,14 @@ impl Constant {
         }
     }
 
-    /// Whether this is `true`.
+    /// Returns whether this is `true`.
     pub fn is_true(self) -> bool {
         self.dtype == DType::Bool && self.bits == 1
     }
 }
 
-/// `value` as f64, rounded to odd: what is cut off shows in the last bit, so that a later
-/// rounding to fewer than 51 bits is the only one that counts.
+/// Converts to f64, rounding to odd: the last bit is 1 if the result is inexact. A later rounding
+/// to 51 bits or fewer then gives the correctly rounded result.
 fn to_f64_odd(value: i128) -> f64 {
     let nearest = value as f64;
     let back = nearest as i128;
@@ -119,15 +120,15 @@ fn to_f64_odd(value: i128) -> f64 {
     f64::from_bits(if toward_value { nearest.to_bits() + 1 } else { nearest.to_bits() - 1 })
 }
 
-/// `value` as f32, rounded to odd, so that a rounding to 16 bits is the only one that counts. The
-/// `half` crate's own conversion from f64 drops the low 32 bits.
+/// Converts to f32, rounding to odd, so that a later rounding to a 16-bit float gives the correctly
+/// rounded result. The `half` crate's own conversion from f64 ignores the low 32 bits.
 fn to_f32_odd(value: f64) -> f32 {
     let nearest = value as f32;
     let back = f64::from(nearest);
     if back == value || value.is_nan() || nearest.to_bits() & 1 == 1 {
         return nearest;
     }
-    // From infinity the way back leads to the largest number, whose last bit is 1.
+    // The bit pattern before infinity is that of the largest number, whose last bit is 1.
     let is_away = back.abs() < value.abs();
     f32::from_bits(if is_away { nearest.to_bits() + 1 } else { nearest.to_bits() - 1 })
 }
@@ -164,7 +165,7 @@ mod tests {
 
     #[test]
     fn int_to_float_rounds_once() {
-        // 2^24 + 1 + 2^-29 scaled up: nearest f64 first would fall on the tie and lose the bit.
+        // 2^24 + 1 + 2^-38, times 2^38: rounding to f64 first would give a tie.
         let value = (1i128 << 62) + (1i128 << 38) + 1;
         let once = Constant::int(DType::F32, value).to_float();
         assert_eq!(once, Some((value as f32) as f64));

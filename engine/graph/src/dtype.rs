@@ -1,12 +1,12 @@
 //! Element types of the IR: tinygrad's thirteen, in its priority order, and `void`.
 
-/// The type of one element. `Void` is the type of nodes that give no value (stores, sinks).
+/// The type of an element. `Void` is the type of nodes without a value (stores, sinks).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum DType {
     /// No value.
     Void,
-    /// Truth value, stored as one byte, 0 or 1.
+    /// A bool, stored as one byte, 0 or 1.
     Bool,
     /// 8-bit two's complement integer.
     I8,
@@ -52,7 +52,7 @@ impl DType {
         DType::F64,
     ];
 
-    /// The name in text: `void`, `bool`, `i8`, ... `f64`.
+    /// Returns the name in text: `void`, `bool`, `i8`, ... `f64`.
     pub fn name(self) -> &'static str {
         match self {
             DType::Void => "void",
@@ -72,12 +72,12 @@ impl DType {
         }
     }
 
-    /// The type of this name, if there is one.
+    /// Returns the type of this name, if there is one.
     pub fn from_name(name: &str) -> Option<DType> {
         std::iter::once(DType::Void).chain(DType::ALL).find(|dtype| dtype.name() == name)
     }
 
-    /// Bytes that one element takes in memory; 0 for `Void`.
+    /// Returns the size of an element in memory; 0 for `Void`.
     pub fn size_bytes(self) -> usize {
         match self {
             DType::Void => 0,
@@ -88,32 +88,32 @@ impl DType {
         }
     }
 
-    /// Bits of an integer type; 1 for `Bool`.
+    /// Returns the number of bits of a type; 1 for `Bool`.
     pub fn bits(self) -> u32 {
         if self == DType::Bool { 1 } else { 8 * self.size_bytes() as u32 }
     }
 
-    /// Whether this is a floating-point type.
+    /// Returns whether this is a floating-point type.
     pub fn is_float(self) -> bool {
         self >= DType::F16
     }
 
-    /// Whether this is an integer type; `Bool` is none.
+    /// Returns whether this is an integer type; `Bool` is not.
     pub fn is_int(self) -> bool {
         DType::I8 <= self && self <= DType::U64
     }
 
-    /// Whether this is an integer type with negative values.
+    /// Returns whether this is an integer type with negative values.
     pub fn is_signed(self) -> bool {
         matches!(self, DType::I8 | DType::I16 | DType::I32 | DType::I64)
     }
 
-    /// Whether this is an integer type without negative values.
+    /// Returns whether this is an integer type without negative values.
     pub fn is_unsigned(self) -> bool {
         self.is_int() && !self.is_signed()
     }
 
-    /// Smallest and largest value of an integer type or `Bool`; `None` for floats and `Void`.
+    /// Returns the smallest and the largest value of an integer type or `Bool`; `None` for others.
     pub fn int_range(self) -> Option<(i128, i128)> {
         match self {
             DType::Bool => Some((0, 1)),
@@ -126,7 +126,7 @@ impl DType {
         }
     }
 
-    /// The type that a sum or product of this type is accumulated in: 32 bits at least for
+    /// Returns the type in which a sum or product of this type is accumulated: at least 32 bits for
     /// bool and integers, f32 for the 16-bit floats.
     pub fn accumulator(self) -> DType {
         match self {

@@ -1,14 +1,14 @@
-//! The scalar meaning of every elementwise op: constants in, a constant out.
+//! Evaluates elementwise ops on constants.
 //!
-//! Constant folding, the checked interpreter and the evaluator of stages all call this one
-//! function. Integers wrap at their own width; 16-bit floats are computed in f32 and rounded
-//! once; f32 and f64 use the host's arithmetic and its math library. `None` means undefined.
+//! Constant folding, the checked interpreter and the evaluator of stages all use this function.
+//! Integers wrap at their width; 16-bit floats are computed in f32 and rounded once; f32 and f64
+//! use the host's arithmetic and its math library.
 
 use crate::{Constant, DType, Op};
 
-/// The value of `op` over `src`, `dtype` being the type of the result. `None` where the op is
-/// undefined (a division of integers by zero, a shift out of range, a cast of a float outside
-/// the integer's range) or does not exist for these types.
+/// Evaluates `op` over `src` with a result of type `dtype`; `None` if the op is undefined (an
+/// integer division by zero, a shift out of range, a cast of a float outside the integer's range)
+/// or does not exist for these types.
 pub fn evaluate(op: Op, dtype: DType, src: &[Constant]) -> Option<Constant> {
     match (op, src) {
         (Op::Cast, [x]) => cast(*x, dtype),
@@ -40,7 +40,7 @@ fn cast(x: Constant, dtype: DType) -> Option<Constant> {
         (_, Some(value)) if dtype.is_float() => Some(Constant::float(dtype, value)),
         (_, Some(value)) => {
             let (low, high) = dtype.int_range()?;
-            // `as` saturates and gives 0 for NaN, both of which are undefined here.
+            // `as` saturates and maps NaN to 0; both are undefined here.
             let whole = value.trunc() as i128;
             let is_inside = value.is_finite() && low <= whole && whole <= high;
             is_inside.then(|| Constant::int(dtype, whole))
@@ -54,13 +54,13 @@ fn unary_int(op: Op, x: Constant) -> Option<Constant> {
     is_int.then(|| x.to_int().map(|value| Constant::int(x.dtype(), -value)))?
 }
 
-/// Integers and bool. Bool adds and multiplies as 0 and 1 that are then cut to "not 0".
+/// Evaluates an op on integers or bools; sums and products of bools are those of 0 and 1, `!= 0`.
 fn binary_int(op: Op, left: Constant, right: Constant) -> Option<Constant> {
     let dtype = left.dtype();
     let (x, y) = (left.to_int()?, right.to_int()?);
     let shift = || u32::try_from(y).ok().filter(|shift| *shift < dtype.bits());
     let value = match op {
-        // Two 64-bit values have a product below 2^128; its low bits are all that counts.
+        // Only the low 64 bits of the product matter, which wrapping keeps.
         Op::Add => x + y,
         Op::Sub => x - y,
         Op::Mul => x.wrapping_mul(y),
@@ -83,7 +83,8 @@ fn binary_int(op: Op, left: Constant, right: Constant) -> Option<Constant> {
     Some(Constant::int(dtype, value))
 }
 
-/// Five groups of four rounds, a word of the key added to each half before them and after each.
+/// Threefry-2x32: five groups of four rounds; before the first and after each group, a word of the
+/// key schedule is added to each half.
 fn threefry(counter: u64, key: u64) -> u64 {
     let halves = |value: u64| (value as u32, (value >> 32) as u32);
     let ((mut low, mut high), (key_low, key_high)) = (halves(counter), halves(key));
@@ -100,13 +101,14 @@ fn threefry(counter: u64, key: u64) -> u64 {
     u64::from(high) << 32 | u64::from(low)
 }
 
-/// By how many bits the high half is rotated, in groups of four rounds that alternate.
+/// Rotations of the high half in bits, for two alternating groups of four rounds.
 pub const THREEFRY_ROTATIONS: [[u32; 4]; 2] = [[13, 15, 26, 6], [17, 29, 16, 24]];
 
-/// The third word of the key schedule is the other two and this one, exclusive or.
+/// The parity constant: the third word of the key schedule is the exclusive or of the other two and
+/// this one.
 pub const THREEFRY_PARITY: u32 = 0x1bd1_1bda;
 
-/// `x / y` rounded down; `None` for y = 0.
+/// Returns `x / y` rounded down; `None` for y = 0.
 fn floor_div(x: i128, y: i128) -> Option<i128> {
     let quotient = x.checked_div(y)?;
     Some(if x % y != 0 && (x < 0) != (y < 0) { quotient - 1 } else { quotient })
@@ -121,8 +123,8 @@ fn floats(op: Op, src: &[Constant]) -> Option<Constant> {
     if let (Op::Max | Op::Min, [left, right]) = (op, src) {
         let (x, y) = (left.to_float()?, right.to_float()?);
         let is_left = if op == Op::Max { x > y } else { x < y };
-        // One of both, bit for bit. Of NaN and a number it is NaN: one on the right fails the
-        // comparison.
+        // Returns one of the operands, bit for bit. Comparisons with NaN fail, so that a NaN on the
+        // right is returned without a test.
         return Some(if is_left || x.is_nan() { *left } else { *right });
     }
     if dtype == DType::F64 {
@@ -135,7 +137,7 @@ fn floats(op: Op, src: &[Constant]) -> Option<Constant> {
     float_op!(f32, op, &values).map(|value| value.constant(dtype))
 }
 
-/// What a float op gives: a number or a truth value.
+/// The result of a float op: a number or a bool.
 enum Outcome {
     Number(f64),
     Truth(bool),
@@ -144,14 +146,14 @@ enum Outcome {
 impl Outcome {
     fn constant(self, dtype: DType) -> Constant {
         match self {
-            // Exact for f64 and f32; the one rounding for f16 and bf16.
+            // Exact for f64 and f32; rounds for f16 and bf16.
             Outcome::Number(value) => Constant::float(dtype, value),
             Outcome::Truth(value) => Constant::bool(value),
         }
     }
 }
 
-/// The op in the arithmetic of `$float`.
+/// Evaluates the op in the arithmetic of `$float`.
 macro_rules! float_op {
     ($float:ty, $op:expr, $values:expr) => {{
         let values: &[$float] = $values;
@@ -165,7 +167,7 @@ macro_rules! float_op {
             (Op::Sub, [x, y]) => Some(Outcome::Number((x - y).into())),
             (Op::Mul, [x, y]) => Some(Outcome::Number((x * y).into())),
             (Op::FDiv, [x, y]) => Some(Outcome::Number((x / y).into())),
-            // The float nearest to e stands for e, as in kernels.
+            // A power of the float nearest to e means e^x, as in kernels.
             (Op::Pow, [x, y]) if *x == std::f64::consts::E as $float => {
                 Some(Outcome::Number(y.exp().into()))
             }
@@ -212,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn threefry_gives_the_known_answers() {
+    fn threefry_matches_the_known_answers() {
         let pair = |low: u32, high: u32| i128::from(low) | i128::from(high) << 32;
         let ones = u64::MAX.into();
         let zero = pair(0x6b20_0159, 0x99ba_4efe);
@@ -254,7 +256,7 @@ mod tests {
 
     #[test]
     fn half_floats_round_once() {
-        // 1 + 2^-11 is a tie in f16; the tiny third digit must still turn it upwards.
+        // 1 + 2^-11 is a tie in f16; the small third term makes it round up.
         let value = Constant::float(DType::F64, 1.0 + 2f64.powi(-11) + 2f64.powi(-40));
         let rounded = evaluate(Op::Cast, DType::F16, &[value]).and_then(Constant::to_float);
         assert_eq!(rounded, Some(1.0 + 2f64.powi(-10)));

@@ -1,12 +1,12 @@
-//! Index expressions as people write them: `(((ridx0*-3)+ridx1)+5)`, in tinygrad's style.
+//! Index expressions in infix form, in tinygrad's style: `(((ridx0*-3)+ridx1)+5)`.
 
 use rustc_hash::FxHashMap;
 
 use crate::{Arg, Op, UOp};
 
-/// The expression in infix form with every operation in parentheses. Ranges are `ridxN`, variables
-/// their names; `//` and `%` floor; `cdiv(a,b)` and `cmod(a,b)` truncate; `(c?a:b)` chooses.
-/// Shared parts are written out each time.
+/// Returns the expression in infix form with every operation in parentheses. Ranges are `ridxN`,
+/// variables their names; `//` and `%` round down; `cdiv(a,b)` and `cmod(a,b)` truncate; `(c?a:b)`
+/// is `where`. Shared parts are repeated.
 pub fn infix(root: &UOp) -> String {
     let mut texts: FxHashMap<UOp, String> = FxHashMap::default();
     for node in root.toposort() {
@@ -14,7 +14,7 @@ pub fn infix(root: &UOp) -> String {
         let text = render(&node, &src);
         texts.insert(node, text);
     }
-    texts.remove(root).expect("the root is the last of its own order")
+    texts.remove(root).expect("the root is last in the order")
 }
 
 fn render(node: &UOp, src: &[&str]) -> String {

@@ -1,12 +1,12 @@
-//! How far integers reach: the interval of a uop from those of its sources.
+//! Interval arithmetic: the interval of a uop from those of its sources.
 
 use crate::{Arg, Instruction, Op};
 
 /// Least and greatest value, both included.
 pub type Interval = (i128, i128);
 
-/// The least and the greatest value of an integer uop before it wraps to its type, from those of its
-/// sources by number; `None` if they are not worth finding.
+/// Returns the interval of an integer uop before it wraps to its type, from those of its sources by
+/// number; `None` if it is unknown.
 pub fn unwrapped(uop: &Instruction, of: &dyn Fn(usize) -> Option<Interval>) -> Option<Interval> {
     let corners = |value: fn(i128, i128) -> i128| {
         let (x, y) = (of(0)?, of(1)?);
@@ -37,8 +37,8 @@ pub fn unwrapped(uop: &Instruction, of: &dyn Fn(usize) -> Option<Interval>) -> O
     }
 }
 
-/// Whether a value is shifted by less bits than it has, where a shift is defined: devices make
-/// anything of other amounts.
+/// Returns whether a shift amount is less than the number of bits. Other shifts are undefined:
+/// devices may give any result.
 fn is_amount(uop: &Instruction, amount: Option<Interval>) -> bool {
     amount.is_some_and(|(low, high)| 0 <= low && high < i128::from(uop.dtype.bits()))
 }

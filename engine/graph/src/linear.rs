@@ -1,17 +1,17 @@
-//! The linear form of a kernel: uops in the order in which they take effect. What renderers
-//! read and devices run.
+//! The linear form of a kernel: uops in execution order, the input of renderers and devices.
 //!
 //! Invariants: sources come before their users; `Range` opens and `EndRange` closes loops in
-//! properly nested pairs; a value is used only inside the loops it was made in, but for
-//! `DefineAcc`, which stands before the loops that change it and reads as its newest value;
-//! there is no `Reduce`, no `View` and no tensor-level op.
+//! properly nested pairs; a value is used only inside the loops in which it is defined, except for
+//! `DefineAcc`, which is before the loops that assign it and reads as its latest value; there is no
+//! `Reduce`, no `View` and no tensor-level op.
 //!
-//! Vectors are of this level alone. A uop of several lanes computes lane by lane from sources of as
-//! many lanes; `Vectorize` makes such a value of single ones and `Lane` takes one out. A load or
-//! store of lanes goes to that many elements from its index on, which like its gate has one lane.
+//! Only this level has vectors. A uop of several lanes computes lane by lane from sources of as
+//! many lanes; `Vectorize` makes a vector of scalars and `Lane` extracts one. A load or store of
+//! several lanes accesses that many elements from its index on; the index and the gate have one
+//! lane.
 //!
-//! Ranges that are shared out at launch ([`crate::AxisKind::is_launched`]) stand around all other
-//! ranges, each in the last one. In a kernel with a `Barrier` they stand around all stores.
+//! Launched ranges ([`crate::AxisKind::is_launched`]) are around all other ranges, nested in each
+//! other. In a kernel with a `Barrier` they are around all stores.
 
 use smallvec::SmallVec;
 
@@ -20,20 +20,20 @@ use crate::{Arg, AxisKind, DType, Op};
 /// One uop in linear order.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Instruction {
-    /// What it does.
+    /// The op.
     pub op: Op,
     /// The type of its value; element type for addresses; `Void` if there is none.
     pub dtype: DType,
-    /// How many values of the dtype it is: 1, or more for a vector.
+    /// Number of lanes: 1, or more for a vector.
     pub lanes: u8,
     /// Positions of its sources in the list.
     pub src: SmallVec<[u32; 4]>,
-    /// What it carries.
+    /// The arg.
     pub arg: Arg,
 }
 
 impl Instruction {
-    /// A uop of one lane.
+    /// Makes a uop of one lane.
     pub fn new(op: Op, dtype: DType, src: impl IntoIterator<Item = u32>, arg: Arg) -> Instruction {
         Instruction { op, dtype, lanes: 1, src: src.into_iter().collect(), arg }
     }
@@ -49,7 +49,7 @@ pub struct Linear {
 }
 
 impl Linear {
-    /// The array parameters in the order of their slots, with their dtypes.
+    /// Returns the array parameters in the order of their slots, with their dtypes.
     pub fn globals(&self) -> Vec<(crate::Global, DType)> {
         let mut globals: Vec<_> = self
             .uops
@@ -63,9 +63,9 @@ impl Linear {
         globals
     }
 
-    /// The launched ranges of a kind, outermost first: position and count of steps.
+    /// Returns the launched ranges of a kind, outermost first: position and trip count.
     pub fn launched(&self, kind: AxisKind) -> Vec<(u32, i64)> {
-        let steps = |uop: &Instruction| match self.uops.get(*uop.src.first()? as usize)?.arg {
+        let trip_count = |uop: &Instruction| match self.uops.get(*uop.src.first()? as usize)?.arg {
             Arg::Const(end) => i64::try_from(end.to_int()?).ok(),
             _ => None,
         };
@@ -73,7 +73,7 @@ impl Linear {
             Arg::Axis(axis) => uop.op == Op::Range && axis.kind == kind && kind.is_launched(),
             _ => false,
         });
-        ranges.filter_map(|(position, uop)| Some((position as u32, steps(uop)?))).collect()
+        ranges.filter_map(|(position, uop)| Some((position as u32, trip_count(uop)?))).collect()
     }
 }
 

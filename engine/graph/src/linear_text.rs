@@ -1,33 +1,33 @@
-//! The text form of linear kernels, read back: the inverse of `Display` of [`Linear`].
+//! Parses the text form of linear kernels: the inverse of `Display` of [`Linear`].
 //!
-//! In go lines of `kernel name` and `position op dtype [sources] arg`, as they stand in snapshots;
-//! out come kernels, or the first line that is none. Nothing is verified but that each uop has as
-//! many sources as its op takes and that they stand above; see [`crate::verify_kernel`].
+//! The input consists of lines of `kernel name` and `position op dtype [sources] arg`, as in
+//! snapshots. The parser checks the number of sources of each uop and that they are above; see
+//! [`crate::verify_kernel`] for the other invariants.
 
 use smallvec::SmallVec;
 
 use crate::text::{parse_arg, split_word};
 use crate::{DType, Instruction, Linear, Op, TextError};
 
-/// Reads kernels one after the other; empty lines and lines that begin with `#` are passed over.
+/// Parses kernels; empty lines and lines that begin with `#` are ignored.
 ///
 /// # Errors
 /// A line that is not a uop, with its number and what was expected; a text without a kernel; a
 /// kernel without a uop.
 pub fn parse_linears(text: &str) -> Result<Vec<Linear>, TextError> {
     let mut kernels: Vec<Linear> = Vec::new();
-    let mut opened = 1;
+    let mut start = 1;
     let lines = text.lines().enumerate().map(|(index, line)| (index + 1, line.trim()));
     for (line, text) in lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#')) {
         let failed = |problem: String| TextError { line, problem };
         let (word, name) = split_word(text);
         match (word, kernels.last_mut()) {
-            ("kernel", last) => {
-                is_filled(last.as_deref(), opened)?;
+            ("kernel", previous) => {
+                check_not_empty(previous.as_deref(), start)?;
                 if name.is_empty() || name.contains(char::is_whitespace) {
-                    return Err(failed(format!("{name:?} is no name of a kernel")));
+                    return Err(failed(format!("{name:?} is not the name of a kernel")));
                 }
-                opened = line;
+                start = line;
                 kernels.push(Linear { name: name.to_owned(), uops: Vec::new() });
             }
             (_, Some(kernel)) => {
@@ -39,14 +39,14 @@ pub fn parse_linears(text: &str) -> Result<Vec<Linear>, TextError> {
             }
         }
     }
-    is_filled(kernels.last(), opened)?;
+    check_not_empty(kernels.last(), start)?;
     match kernels.is_empty() {
         true => Err(TextError { line: 1, problem: "there is no kernel".to_owned() }),
         false => Ok(kernels),
     }
 }
 
-fn is_filled(kernel: Option<&Linear>, line: usize) -> Result<(), TextError> {
+fn check_not_empty(kernel: Option<&Linear>, line: usize) -> Result<(), TextError> {
     match kernel {
         Some(kernel) if kernel.uops.is_empty() => {
             Err(TextError { line, problem: format!("kernel {} has no uops", kernel.name) })
@@ -55,7 +55,7 @@ fn is_filled(kernel: Option<&Linear>, line: usize) -> Result<(), TextError> {
     }
 }
 
-/// The uop of a line; it must be number `position`.
+/// Parses the uop of a line, which must have the number `position`.
 fn parse_uop(line: &str, position: usize) -> Result<Instruction, String> {
     let (number, rest) = split_word(line);
     if number.parse() != Ok(position) {
@@ -73,31 +73,31 @@ fn parse_uop(line: &str, position: usize) -> Result<Instruction, String> {
             some.split(',').map(|text| parse_source(text, position)).collect::<Result<_, _>>()?
         }
     };
-    let (fewest, most) = op.row().arity;
-    if src.len() < fewest || most < src.len() {
+    let (min, max) = op.row().arity;
+    if src.len() < min || max < src.len() {
         return Err(format!("{op} with {} sources", src.len()));
     }
     if op == Op::Buffer {
-        return Err("a buffer does not belong into a linear kernel".to_owned());
+        return Err("a linear kernel has no buffers".to_owned());
     }
     let arg = parse_arg(op, dtype, arg.trim(), &mut Vec::new())?;
     Ok(Instruction { op, dtype, lanes, src, arg })
 }
 
-/// A dtype and how many lanes of it: `f32`, `f32x16`.
+/// Parses a dtype and its number of lanes: `f32`, `f32x16`.
 fn parse_dtype(text: &str) -> Result<(DType, u8), String> {
     let (name, lanes) = match text.rsplit_once('x') {
         None => (text, Some(1)),
         Some((name, lanes)) => (name, lanes.parse().ok().filter(|lanes| 1 < *lanes)),
     };
-    let lanes = lanes.ok_or_else(|| format!("{text:?} has no count of lanes from 2 to 255"))?;
+    let lanes = lanes.ok_or_else(|| format!("{text:?} is not a dtype with 2 to 255 lanes"))?;
     let dtype = DType::from_name(name).ok_or_else(|| format!("there is no dtype {name:?}"))?;
     Ok((dtype, lanes))
 }
 
 fn parse_source(text: &str, position: usize) -> Result<u32, String> {
     let text = text.trim();
-    let source: u32 = text.parse().map_err(|_| format!("source {text:?} is no number"))?;
+    let source: u32 = text.parse().map_err(|_| format!("source {text:?} is not a number"))?;
     let is_above = (source as usize) < position;
     is_above.then_some(source).ok_or_else(|| format!("source {source} is not above"))
 }
@@ -139,19 +139,19 @@ mod tests {
     }
 
     #[test]
-    fn wrong_text_is_refused_with_its_line() {
+    fn malformed_text_is_refused_with_its_line() {
         let edits = [
-            ("kernel r_2_4n1", "kernel", "line 1: \"\" is no name"),
+            ("kernel r_2_4n1", "kernel", "line 1: \"\" is not the name"),
             ("kernel r_2_4n1\n", "", "line 1: expected \"kernel\""),
             ("  12 mulacc", "  13 mulacc", "line 14: expected uop 12"),
             ("mulacc", "muladd", "line 14: there is no op"),
-            ("f32x16 [11,", "f32x1 [11,", "line 14: \"f32x1\" has no count"),
-            ("f32x16 [11,", "f32x256 [11,", "line 14: \"f32x256\" has no count"),
+            ("f32x16 [11,", "f32x1 [11,", "line 14: \"f32x1\" is not a dtype with"),
+            ("f32x16 [11,", "f32x256 [11,", "line 14: \"f32x256\" is not a dtype with"),
             ("f32x16 [11,", "f31x16 [11,", "line 14: there is no dtype"),
             ("[11, 11, 11]", "[11, 12, 11]", "line 14: source 12 is not above"),
             ("[11, 11, 11]", "[11, 11]", "line 14: mulacc with 2 sources"),
             ("[11, 11, 11]", "11, 11, 11", "line 14: expected [sources]"),
-            ("[11, 11, 11]", "[11, -1, 11]", "line 14: source \"-1\" is no number"),
+            ("[11, 11, 11]", "[11, -1, 11]", "line 14: source \"-1\" is not a number"),
             ("3g", "3x", "line 7: expected the number of a range"),
             ("data0 2", "data0", "line 5: expected a number"),
         ];
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn kernels_of_wrong_nodes_are_refused() {
+    fn kernels_of_invalid_nodes_are_refused() {
         let edits = [
             ("lane           f32   [12]         15", "lane f32 [12] 16", "lanes"),
             ("store          void  [14, 13]", "store void [14, 0]", "uop 15 (store)"),

@@ -1,9 +1,9 @@
-//! The op table: the one vocabulary of every level, from tensors to linear uops.
+//! The op table: the vocabulary of all levels, from tensors to linear uops.
 //!
-//! What an op means is written here once, as a formula over scalars or indices; "undefined" means
-//! that any value may come out (never a trap), and only where the value is used.
+//! The meaning of each op is defined here, as a formula over scalars or indices; "undefined" means
+//! that the result may be any value (never a trap), which matters only if it is used.
 
-/// What a node does. The order is that of the table and serves as tie-break in canonical forms.
+/// An op. The order is that of the table and breaks ties in canonical forms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Op {
@@ -13,7 +13,7 @@ pub enum Op {
     Const,
     /// 0, 1, 2, ... wrapped to the dtype, shape [arg].
     Iota,
-    /// The same elements in row-major order under the sizes of the arg.
+    /// The same elements in row-major order, in the shape of the arg.
     Reshape,
     /// Axis i of the result is axis arg[i] of the source.
     Permute,
@@ -27,15 +27,15 @@ pub enum Op {
     Flip,
     /// Element i is element t(i) of the source, 0 where t masks it; t: the arg.
     View,
-    /// The source, laid out in a buffer of its own.
+    /// The source, in a row-major buffer of its own.
     Contiguous,
-    /// The source, cut off from gradients.
+    /// The source, detached from gradients.
     Detach,
-    /// The axes of the arg folded to size 1 with the op of the arg.
+    /// The axes of the arg reduced to size 1 by the op of the arg.
     ReduceAxis,
     /// The value converted to the dtype; undefined if a float is outside an integer's range.
     Cast,
-    /// The bits under another dtype of the same size.
+    /// The same bits as another dtype of the same size.
     Bitcast,
     /// `-x, wrapping`.
     Neg,
@@ -57,7 +57,7 @@ pub enum Op {
     Mul,
     /// `x/y of floats`.
     FDiv,
-    /// `x/y cut toward zero; undefined for y = 0; wraps`.
+    /// `x/y truncated toward zero; undefined for y = 0; wraps`.
     CDiv,
     /// `x - y*cdiv(x,y); undefined for y = 0`.
     CMod,
@@ -101,42 +101,42 @@ pub enum Op {
     Range,
     /// The end of the loop of the source.
     EndRange,
-    /// Source 0 folded over the ranges that follow, with the op of the arg.
+    /// Source 0 reduced over the ranges that follow, by the op of the arg.
     Reduce,
-    /// Address of element y of x; source 2: whether it may be touched.
+    /// The address of element y of x; source 2: the gate of accesses.
     Index,
-    /// Tree: source 0 a global, arg a tracker; lowered: source 0 an index, 0 where its gate is
-    /// false; it comes behind source 1. Its arg, if any: how far on the next one like it will be.
+    /// Tree: source 0 a global, arg a tracker; lowered: source 0 an index, 0 if its gate is false;
+    /// runs after source 1. Its arg, if any: the distance in elements of a prefetch.
     Load,
     /// Tree: (global, value), arg a tracker; lowered: (index, value), nothing if the gate is false.
     Store,
-    /// A variable that starts as source 0; the ranges it lives in follow.
+    /// An accumulator that starts as source 0; the ranges around it follow.
     DefineAcc,
-    /// The variable of source 0 becomes source 1.
+    /// Assigns source 1 to the accumulator of source 0.
     Assign,
     /// The address of an array of the dtype that the threads of a group share; arg: which.
     DefineLocal,
-    /// No thread of the group goes on before all are here and what they stored is seen by all.
+    /// Waits until all threads of the group are here; their stores are then visible to all.
     Barrier,
     /// Source i is lane i; a single source is every lane.
     Vectorize,
     /// The lane of the arg of a vector.
     Lane,
-    /// A product of small matrices whose elements the threads of a warp hold as the arg says,
-    /// products exact, sums in f32 in any order. Lowered: of this thread's elements of A, those
-    /// of B, which element of C, the range of the warp, it is that element of A*B. Linear: of
-    /// vectors A, B and C and the range it is the vector A*B + C.
+    /// A product of small matrices, which the threads of a warp hold as the arg says; products are
+    /// exact, sums in f32 in any order. Lowered: sources are this thread's elements of A and of B,
+    /// the number of an element of C and the range of the warp; the value is that element of A*B.
+    /// Linear: sources are the vectors A, B and C and the range; the value is the vector A*B + C.
     Wmma,
 }
 
-/// Where an op belongs.
+/// The class of an op.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Class {
-    /// Without sources.
+    /// No sources.
     Leaf,
-    /// Moves elements, computes nothing.
+    /// Moves elements without computing.
     Movement,
-    /// Says something about its source, changes nothing.
+    /// Marks its source without changing it.
     Marker,
     /// Elementwise, one source.
     Unary,
@@ -144,26 +144,26 @@ pub enum Class {
     Binary,
     /// Elementwise, three sources.
     Ternary,
-    /// Folds many elements into one.
+    /// Reduces many elements to one.
     Reduce,
-    /// Memory and variables of one kernel.
+    /// Memory, parameters and accumulators of a kernel.
     Kernel,
     /// Order and loops.
     Control,
 }
 
-/// One row of the op table.
+/// A row of the op table.
 #[derive(Debug)]
 pub struct OpRow {
     /// The op.
     pub op: Op,
-    /// Its word in text.
+    /// Its name in text.
     pub name: &'static str,
-    /// Where it belongs.
+    /// Its class.
     pub class: Class,
-    /// Fewest and most sources.
+    /// Least and greatest number of sources.
     pub arity: (usize, usize),
-    /// The formula.
+    /// The formula of its value.
     pub meaning: &'static str,
 }
 
@@ -190,7 +190,7 @@ pub const OPS: [OpRow; 58] = [
     row(Op::Iota, "iota", Class::Leaf, (0, 0),
         "0, 1, 2, ... wrapped to the dtype, shape [arg]"),
     row(Op::Reshape, "reshape", Class::Movement, (1, 1),
-        "the same elements in row-major order under the sizes of the arg"),
+        "the same elements in row-major order, in the shape of the arg"),
     row(Op::Permute, "permute", Class::Movement, (1, 1),
         "axis i of the result is axis arg[i] of the source"),
     row(Op::Expand, "expand", Class::Movement, (1, 1),
@@ -204,15 +204,15 @@ pub const OPS: [OpRow; 58] = [
     row(Op::View, "view", Class::Movement, (1, 1),
         "element i is element t(i) of the source, 0 where t masks it; t: the arg"),
     row(Op::Contiguous, "contiguous", Class::Marker, (1, 1),
-        "the source, laid out in a buffer of its own"),
+        "the source, in a row-major buffer of its own"),
     row(Op::Detach, "detach", Class::Marker, (1, 1),
-        "the source, cut off from gradients"),
+        "the source, detached from gradients"),
     row(Op::ReduceAxis, "reduce_axis", Class::Reduce, (1, 1),
-        "the axes of the arg folded to size 1 with the op of the arg"),
+        "the axes of the arg reduced to size 1 by the op of the arg"),
     row(Op::Cast, "cast", Class::Unary, (1, 1),
         "the value converted to the dtype; undefined if a float is outside an integer's range"),
     row(Op::Bitcast, "bitcast", Class::Unary, (1, 1),
-        "the bits under another dtype of the same size"),
+        "the same bits as another dtype of the same size"),
     row(Op::Neg, "neg", Class::Unary, (1, 1),
         "-x, wrapping"),
     row(Op::Exp2, "exp2", Class::Unary, (1, 1),
@@ -234,7 +234,7 @@ pub const OPS: [OpRow; 58] = [
     row(Op::FDiv, "fdiv", Class::Binary, (2, 2),
         "x/y of floats"),
     row(Op::CDiv, "cdiv", Class::Binary, (2, 2),
-        "x/y cut toward zero; undefined for y = 0; wraps"),
+        "x/y truncated toward zero; undefined for y = 0; wraps"),
     row(Op::CMod, "cmod", Class::Binary, (2, 2),
         "x - y*cdiv(x,y); undefined for y = 0"),
     row(Op::FloorDiv, "floordiv", Class::Binary, (2, 2),
@@ -278,23 +278,23 @@ pub const OPS: [OpRow; 58] = [
     row(Op::EndRange, "endrange", Class::Control, (1, 1),
         "the end of the loop of the source"),
     row(Op::Reduce, "reduce", Class::Reduce, (1, MANY),
-        "source 0 folded over the ranges that follow, with the op of the arg"),
+        "source 0 reduced over the ranges that follow, by the op of the arg"),
     row(Op::Index, "index", Class::Kernel, (2, 3),
-        "address of element y of x; source 2: whether it may be touched"),
+        "the address of element y of x; source 2: the gate of accesses"),
     row(Op::Load, "load", Class::Kernel, (1, 2),
-        "tree: source 0 a global, arg a tracker; lowered: source 0 an index, 0 where its gate is \
-         false; comes behind source 1 (a barrier, a store, a fold that stores), arg how many \
-         elements further on the next load of it will be"),
+        "tree: source 0 a global, arg a tracker; lowered: source 0 an index, 0 if its gate is \
+         false; runs after source 1 (a barrier, a store, a reduction that stores); arg: the \
+         distance in elements of a prefetch"),
     row(Op::Store, "store", Class::Kernel, (2, 2),
-        "tree: (global, value), arg a tracker; lowered: (index, value), nothing where the gate is false"),
+        "tree: (global, value), arg a tracker; lowered: (index, value), nothing if the gate is false"),
     row(Op::DefineAcc, "define_acc", Class::Kernel, (1, MANY),
-        "a variable that starts as source 0; the ranges it lives in follow"),
+        "an accumulator that starts as source 0; the ranges around it follow"),
     row(Op::Assign, "assign", Class::Kernel, (2, 2),
-        "the variable of source 0 becomes source 1"),
+        "assigns source 1 to the accumulator of source 0"),
     row(Op::DefineLocal, "define_local", Class::Kernel, (0, 0),
         "the address of an array of the dtype that the threads of a group share; arg: which"),
     row(Op::Barrier, "barrier", Class::Control, (0, MANY),
-        "no thread of the group goes on before all are here and what they stored is seen by all"),
+        "waits until all threads of the group are here; their stores are then visible to all"),
     row(Op::Vectorize, "vectorize", Class::Kernel, (1, MANY),
         "source i is lane i; a single source is every lane"),
     row(Op::Lane, "lane", Class::Kernel, (1, 1),
@@ -304,37 +304,37 @@ pub const OPS: [OpRow; 58] = [
 ];
 
 impl Op {
-    /// The op's row.
+    /// Returns the op's row.
     pub fn row(self) -> &'static OpRow {
         &OPS[self as usize]
     }
 
-    /// The op's word in text.
+    /// Returns the op's name in text.
     pub fn name(self) -> &'static str {
         self.row().name
     }
 
-    /// Where the op belongs.
+    /// Returns the op's class.
     pub fn class(self) -> Class {
         self.row().class
     }
 
-    /// The op of this name, if there is one.
+    /// Returns the op of this name, if there is one.
     pub fn from_name(name: &str) -> Option<Op> {
         OPS.iter().find(|row| row.name == name).map(|row| row.op)
     }
 
-    /// Whether the op computes each element from the same element of its sources.
+    /// Returns whether the op computes each element from the same element of its sources.
     pub fn is_elementwise(self) -> bool {
         matches!(self.class(), Class::Unary | Class::Binary | Class::Ternary)
     }
 
-    /// Whether the op moves elements and computes nothing.
+    /// Returns whether the op moves elements without computing.
     pub fn is_movement(self) -> bool {
         self.class() == Class::Movement
     }
 
-    /// Whether `op(x, y) = op(y, x)` bit by bit (but for the payload of a NaN).
+    /// Returns whether `op(x, y) = op(y, x)`, bit by bit except for the payload of a NaN.
     pub fn is_commutative(self) -> bool {
         matches!(
             self,
@@ -342,13 +342,13 @@ impl Op {
         )
     }
 
-    /// Whether the result is bool whatever the sources are.
+    /// Returns whether the result is bool for all types of sources.
     pub fn is_comparison(self) -> bool {
         matches!(self, Op::CmpLt | Op::CmpNe)
     }
 
-    /// Whether `op(0, 0, ...)` is something else than the zero of all bits 0 (or undefined), so
-    /// that the op cannot be moved across a pad even when all its leaves are padded as well.
+    /// Returns whether `op(0, 0, ...)` is undefined or not +0, so that the op cannot be moved
+    /// across a pad even if all its sources are padded.
     pub fn is_unsafe_under_pad(self) -> bool {
         matches!(
             self,
@@ -378,7 +378,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_stand_in_the_order_of_the_ops() {
+    fn rows_are_in_the_order_of_the_ops() {
         for (position, row) in OPS.iter().enumerate() {
             assert_eq!(row.op as usize, position, "{}", row.name);
             assert_eq!(Op::from_name(row.name), Some(row.op));

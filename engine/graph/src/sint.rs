@@ -1,8 +1,8 @@
-//! Sizes with variables: integer polynomials over variables of known range.
+//! Symbolic sizes: integer polynomials over variables of known range.
 //!
-//! In: numbers, variables, or integer nodes made of both by `+`, `-`, `*`. Out: the same, with
-//! what is proven of them by the variables' ranges alone; rules of rewriting are not asked. Equal
-//! polynomials are one value, whatever order they were written in.
+//! They are built from numbers, variables, or integer nodes over both with `+`, `-` and `*`.
+//! Comparisons and divisions are proven from the ranges of the variables only, without rewrite
+//! rules. Equal polynomials are equal values, in whatever order they were written.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -13,36 +13,36 @@ use gradiff_view::{Dim, DimAlgebra, IndexAlgebra};
 
 use crate::{Arg, DType, Op, UOp, UopAlgebra, Variable};
 
-/// An integer polynomial over [`Variable`]s; also a plain number. All its values fit an `i64`.
+/// An integer polynomial over [`Variable`]s, or a number. All its values fit an `i64`.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SInt {
-    /// Highest degree first; no coefficient is 0, no product occurs twice.
+    /// Highest degree first; no coefficient is 0, and no product occurs twice.
     terms: Vec<Term>,
 }
 
-/// A product of variables, ascending, each as often as its power, and its coefficient.
+/// A product of variables, sorted and repeated by their powers, and its coefficient.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 struct Term {
     factors: Vec<Arc<Variable>>,
     coefficient: i64,
 }
 
-/// Up to this many variables the exact range is found, by trying all corners.
-const CORNERS_OF: usize = 8;
+/// Most variables of a polynomial whose exact range is found by trying all corners.
+const CORNER_VARIABLES_MAX: usize = 8;
 
-/// Products of up to this many factors are taken apart for their bounds.
-const FACTORS_OF: usize = 6;
+/// Most factors of a product that is expanded for its bounds.
+const EXPANDED_FACTORS_MAX: usize = 6;
 
-/// Why a node is no polynomial.
+/// The error for a node that is not a polynomial.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{op} is no size: sizes are made of integers, variables, +, - and *, and fit 64 bits")]
-pub struct NoSize {
-    /// The op of the node that cannot be said.
+#[error("{op} is not a size: sizes consist of integers, variables, +, - and *, and fit 64 bits")]
+pub struct NotASize {
+    /// The op of the node that is not supported.
     pub op: Op,
 }
 
 impl SInt {
-    /// The variable itself.
+    /// Makes the polynomial of one variable.
     pub fn variable(variable: Arc<Variable>) -> SInt {
         if variable.min == variable.max {
             return SInt::number(variable.min);
@@ -50,30 +50,31 @@ impl SInt {
         SInt { terms: vec![Term { factors: vec![variable], coefficient: 1 }] }
     }
 
-    /// The lowest and highest value. Exact where no variable is multiplied by itself.
+    /// Returns bounds of its values; exact if no variable is multiplied by itself and there are few
+    /// variables.
     pub fn range(&self) -> (i128, i128) {
         let by_term = || {
             self.terms.iter().fold((0, 0), |(low, high), term| {
-                let (least, most) = term.range();
-                (i128::saturating_add(low, least), i128::saturating_add(high, most))
+                let (term_low, term_high) = term.range();
+                (i128::saturating_add(low, term_low), i128::saturating_add(high, term_high))
             })
         };
-        // One term that varies is at its ends alone.
+        // The bounds of a single varying term are exact.
         if self.terms.iter().filter(|term| !term.factors.is_empty()).count() <= 1 {
             return by_term();
         }
         let variables = self.variables();
         let is_linear = self.terms.iter().all(|term| term.factors.windows(2).all(|w| w[0] != w[1]));
-        if !is_linear || variables.len() > CORNERS_OF {
+        if !is_linear || variables.len() > CORNER_VARIABLES_MAX {
             let from_ends = [false, true].into_iter().filter_map(|high| self.range_from(high));
             return from_ends
-                .fold(by_term(), |(low, high), (least, most)| (low.max(least), high.min(most)));
+                .fold(by_term(), |(low, high), bounds| (low.max(bounds.0), high.min(bounds.1)));
         }
-        // Linear in each variable alone: the extremes are at corners.
+        // A polynomial that is linear in each variable has its extremes at corners.
         let corner = |corner: usize| {
             self.value(|variable| {
-                let place = variables.iter().position(|other| *other == variable);
-                let is_high = place.is_some_and(|place| corner >> place & 1 == 1);
+                let bit = variables.iter().position(|other| *other == variable);
+                let is_high = bit.is_some_and(|bit| corner >> bit & 1 == 1);
                 i128::from(if is_high { variable.max } else { variable.min })
             })
         };
@@ -81,13 +82,13 @@ impl SInt {
         values.fold((i128::MAX, i128::MIN), |(low, high), v| (low.min(v), high.max(v)))
     }
 
-    /// Bounds found by writing each variable as one end of its range and the distance from it: of a
-    /// size that grows with its variables all terms in the distances have one sign, so that the bound
-    /// there is exact. `None` where that takes too many terms.
+    /// Finds bounds by writing each variable as one end of its range and the distance from it. If
+    /// the size grows with its variables, all terms in the distances have the same sign, so that
+    /// the bounds are exact. `None` if that takes too many terms.
     fn range_from(&self, high: bool) -> Option<(i128, i128)> {
         let mut terms: BTreeMap<Vec<&Variable>, i128> = BTreeMap::new();
         for term in &self.terms {
-            if term.factors.len() > FACTORS_OF {
+            if term.factors.len() > EXPANDED_FACTORS_MAX {
                 return None;
             }
             let mut parts = vec![(Vec::new(), i128::from(term.coefficient))];
@@ -105,27 +106,27 @@ impl SInt {
                 *sum = sum.checked_add(part)?;
             }
         }
-        let (mut least, mut most) = (0_i128, 0_i128);
+        let (mut lower, mut upper) = (0_i128, 0_i128);
         for (distances, coefficient) in terms {
             let width = |product: i128, v: &&Variable| {
                 product.checked_mul(i128::from(v.max) - i128::from(v.min))
             };
             let end = distances.iter().try_fold(coefficient, width)?;
-            // A constant counts at both ends.
+            // A constant is part of both bounds.
             let is_fixed = distances.is_empty();
-            least = least.checked_add(if is_fixed { end } else { end.min(0) })?;
-            most = most.checked_add(if is_fixed { end } else { end.max(0) })?;
+            lower = lower.checked_add(if is_fixed { end } else { end.min(0) })?;
+            upper = upper.checked_add(if is_fixed { end } else { end.max(0) })?;
         }
-        Some((least, most))
+        Some((lower, upper))
     }
 
-    /// The number that this is where each variable has this value.
+    /// Evaluates the polynomial for these values of the variables.
     pub fn bind(&self, value: impl Fn(&Variable) -> i64) -> i64 {
         let value = self.value(|variable| i128::from(value(variable)));
         i64::try_from(value).expect("every value of a size fits 64 bits")
     }
 
-    /// The node of this number.
+    /// Builds the node of this polynomial.
     pub fn to_uop(&self, dtype: DType) -> UOp {
         let mut algebra = UopAlgebra { dtype };
         let product = |term: &Term| {
@@ -144,7 +145,7 @@ impl SInt {
         sum.unwrap_or_else(|| algebra.constant(0))
     }
 
-    /// Both, where both are plain numbers: by far the most often.
+    /// Returns both numbers if neither has variables, which is by far the most frequent case.
     fn numbers(&self, other: &SInt) -> Option<(i64, i64)> {
         self.as_number().zip(other.as_number())
     }
@@ -168,7 +169,7 @@ impl SInt {
         })
     }
 
-    /// `self + other * factor`; the values may leave an `i64`.
+    /// Returns `self + other * factor`, whose values may exceed an `i64`.
     fn add_times(&self, other: &SInt, factor: &Term) -> Option<SInt> {
         let mut terms = self.terms.clone();
         for term in &other.terms {
@@ -176,12 +177,12 @@ impl SInt {
             factors.sort();
             let coefficient = term.coefficient.checked_mul(factor.coefficient)?;
             match terms.binary_search_by(|old| order(&old.factors, &factors)) {
-                Err(place) => terms.insert(place, Term { factors, coefficient }),
-                Ok(place) => {
-                    let sum = terms[place].coefficient.checked_add(coefficient)?;
-                    terms[place].coefficient = sum;
+                Err(index) => terms.insert(index, Term { factors, coefficient }),
+                Ok(index) => {
+                    let sum = terms[index].coefficient.checked_add(coefficient)?;
+                    terms[index].coefficient = sum;
                     if sum == 0 {
-                        terms.remove(place);
+                        terms.remove(index);
                     }
                 }
             }
@@ -194,7 +195,7 @@ impl SInt {
         (i64::try_from(low).is_ok() && i64::try_from(high).is_ok()).then_some(self)
     }
 
-    /// Quotient and remainder by polynomial division; the remainder may be any.
+    /// Returns quotient and remainder by polynomial division; the remainder may have any value.
     fn divided(&self, divisor: &SInt) -> Option<(SInt, SInt)> {
         let (mut quotient, mut rest) = (SInt::number(0), self.clone());
         let leading = divisor.terms.first()?;
@@ -206,17 +207,17 @@ impl SInt {
                     coefficient: term.coefficient.div_euclid(number),
                 };
                 quotient = quotient.add_times(&SInt::number(1), &part)?;
-                let back = Term { coefficient: part.coefficient.checked_neg()?, ..part };
-                rest = rest.add_times(divisor, &back)?;
+                let negated = Term { coefficient: part.coefficient.checked_neg()?, ..part };
+                rest = rest.add_times(divisor, &negated)?;
             }
             return Some((quotient, rest));
         }
-        // Each round takes the highest term that can be taken away.
+        // Each iteration eliminates the highest term that is divisible.
         for _ in 0..16 {
             let Some(part) = rest.terms.iter().find_map(|term| term.over(leading)) else { break };
             quotient = quotient.add_times(&SInt::number(1), &part)?;
-            let back = Term { coefficient: part.coefficient.checked_neg()?, ..part };
-            rest = rest.add_times(divisor, &back)?;
+            let negated = Term { coefficient: part.coefficient.checked_neg()?, ..part };
+            rest = rest.add_times(divisor, &negated)?;
         }
         Some((quotient, rest))
     }
@@ -235,7 +236,7 @@ impl Term {
         range
     }
 
-    /// This product divided by another, if that leaves nothing.
+    /// Divides this product by another, if the quotient is exact.
     fn over(&self, divisor: &Term) -> Option<Term> {
         if self.coefficient.checked_rem(divisor.coefficient)? != 0 {
             return None;
@@ -294,16 +295,16 @@ impl Dim for SInt {
             let (quotient, rest) = (x.checked_div_euclid(y)?, x.checked_rem_euclid(y)?);
             return Some((SInt::number(quotient), SInt::number(rest)));
         }
-        let is_rest = |rest: &SInt| SInt::number(0).at_most(rest) && rest.below(divisor);
-        if is_rest(self) {
+        let is_remainder = |rest: &SInt| SInt::number(0).at_most(rest) && rest.below(divisor);
+        if is_remainder(self) {
             return Some((SInt::number(0), self.clone()));
         }
         let (quotient, rest) = self.divided(divisor)?;
-        // Polynomial division may be one off where the remainder is negative or too large.
-        [0, -1, 1].into_iter().find_map(|more| {
-            let quotient = quotient.plus(&SInt::number(more))?;
-            let rest = rest.minus(&divisor.times(&SInt::number(more))?)?;
-            is_rest(&rest).then_some((quotient, rest))
+        // Polynomial division is off by one if the remainder is negative or too large.
+        [0, -1, 1].into_iter().find_map(|correction| {
+            let quotient = quotient.plus(&SInt::number(correction))?;
+            let rest = rest.minus(&divisor.times(&SInt::number(correction))?)?;
+            is_remainder(&rest).then_some((quotient, rest))
         })
     }
 
@@ -330,12 +331,12 @@ impl From<i64> for SInt {
 }
 
 impl TryFrom<&UOp> for SInt {
-    type Error = NoSize;
+    type Error = NotASize;
 
-    fn try_from(node: &UOp) -> Result<SInt, NoSize> {
-        let no_size = NoSize { op: node.op() };
+    fn try_from(node: &UOp) -> Result<SInt, NotASize> {
+        let error = NotASize { op: node.op() };
         if let Some(number) = node.as_int() {
-            return i64::try_from(number).map(SInt::number).map_err(|_| no_size);
+            return i64::try_from(number).map(SInt::number).map_err(|_| error);
         }
         if let Arg::Var(variable) = node.arg() {
             return Ok(SInt::variable(variable.clone()));
@@ -348,7 +349,7 @@ impl TryFrom<&UOp> for SInt {
             (Op::Neg, [x]) => SInt::number(0).minus(x),
             _ => None,
         };
-        value.ok_or(no_size)
+        value.ok_or(error)
     }
 }
 
@@ -392,24 +393,24 @@ mod tests {
     }
 
     #[test]
-    fn what_grows_with_its_variables_has_exact_bounds() {
+    fn range_of_monotone_polynomial_is_exact() {
         let n = var("n", 2, 6);
         let power = |count: usize| (0..count).fold(num(1), |x, _| x.times(&n).unwrap());
         let rest = power(3).plus(&power(2)).unwrap().plus(&n.times(&num(2)).unwrap()).unwrap();
         let difference = power(4).minus(&rest).unwrap().plus(&num(1)).unwrap();
         assert_eq!(difference.range(), (1, 1033));
         assert!(rest.minus(&num(1)).unwrap().at_most(&power(4)));
-        // Two variables, of which one is negative as well.
+        // Two variables, one of which may be negative.
         let m = var("m", -3, 5);
         let mixed = power(2).minus(&n).unwrap().plus(&m.times(&m).unwrap()).unwrap();
         let values = (2..=6).flat_map(|n| (-3..=5).map(move |m| n * n - n + m * m));
-        let (least, most) = (values.clone().min().unwrap(), values.max().unwrap());
+        let (min, max) = (values.clone().min().unwrap(), values.max().unwrap());
         let (low, high) = mixed.range();
-        assert!((-17..=least).contains(&low) && (most..=59).contains(&high), "{low} {high}");
+        assert!((-17..=min).contains(&low) && (max..=59).contains(&high), "{low} {high}");
     }
 
     #[test]
-    fn polynomials_are_one_value_however_written() {
+    fn equal_polynomials_are_equal_values() {
         let (n, m) = (var("n", 1, 9), var("m", 0, 5));
         let left = n.plus(&m).unwrap().times(&n.minus(&m).unwrap()).unwrap();
         let right = n.times(&n).unwrap().minus(&m.times(&m).unwrap()).unwrap();
@@ -423,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn comparisons_are_proven_by_ranges() {
+    fn comparisons_are_proven_from_ranges() {
         let (n, m) = (var("n", 2, 9), var("m", 0, 5));
         assert!(num(2).at_most(&n));
         assert!(!num(3).at_most(&n));
@@ -438,7 +439,7 @@ mod tests {
     }
 
     #[test]
-    fn division_answers_what_is_proven() {
+    fn division_is_exact_or_unknown() {
         let (n, m) = (var("n", 1, 9), var("m", 0, 5));
         let product = n.times(&m).unwrap();
         assert_eq!(product.div_rem(&n), Some((m.clone(), num(0))));

@@ -1,43 +1,42 @@
-//! Tensor cores: which small products of matrices the threads of a warp compute together, and how
-//! the elements lie among the threads.
+//! Tensor cores: the small matrix products that the threads of a warp compute together, and the
+//! distribution of the elements over the threads.
 //!
 //! `C += A*B` with A of m x k, B of k x n and C of m x n. Each thread holds a fragment of each. All
-//! sizes are powers of two, so the place of an element is a list of bits, and a layout says which
-//! bit of which place each bit of a thread's number and of an element's number is.
+//! sizes are powers of two, so the coordinates of an element are bits, and a layout maps each bit
+//! of a thread's number and of an element's number to a bit of a coordinate.
 
 use crate::DType;
 
-/// A bit of a place: along which dimension (m, n, k) and which one, from the lowest on.
+/// A bit of a coordinate: the dimension (m, n, k), and the number of the bit, from the lowest on.
 pub type Bit = (usize, u32);
 
 const M: usize = 0;
 const N: usize = 1;
 const K: usize = 2;
 
-/// What the bits of a thread's number in the warp and of an element's number in its fragment are,
-/// each from the lowest on.
+/// The distribution of a matrix over the threads of a warp. Bits are listed from the lowest on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Layout {
-    /// Of the thread.
+    /// The bits of a thread's number in the warp.
     pub threads: &'static [Bit],
-    /// Of the element.
+    /// The bits of an element's number in the thread's fragment.
     pub elements: &'static [Bit],
 }
 
-/// A product that a device has. Accumulators are f32.
+/// A matrix product that a device supports. Accumulators are f32.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TensorCore {
-    /// Its word in text.
+    /// Its name in text.
     pub name: &'static str,
     /// m, n and k.
     pub sizes: [i64; 3],
-    /// How many threads hold the matrices.
+    /// Number of threads that hold the matrices.
     pub threads: i64,
     /// The type of the elements of A and B.
     pub from: DType,
-    /// Whether they are rounded to 10 bits of fraction first (to nearest, ties away from zero).
+    /// True if they are rounded to 10 bits of fraction first (to nearest, ties away from zero).
     pub is_tf32: bool,
-    /// How A, B and C lie.
+    /// The layouts of A, B and C.
     pub layouts: [Layout; 3],
 }
 
@@ -63,9 +62,9 @@ const M16_N8_K8_TF32: [Layout; 3] = [
     layout(&[(K, 0), (K, 1), (N, 0), (N, 1), (N, 2)], &[(K, 2)]),
     ACCUMULATORS,
 ];
-/// Of all products of PTX with f32 accumulators.
+/// C of all products of PTX with f32 accumulators.
 const ACCUMULATORS: Layout = layout(&[(N, 1), (N, 2), (M, 0), (M, 1), (M, 2)], &[(N, 0), (M, 3)]);
-/// A product small enough for small tensors, which no device but the checked interpreter has.
+/// A product small enough for small tensors, which only the checked interpreter supports.
 const M4_N2_K2: [Layout; 3] = [
     layout(&[(K, 0), (M, 0)], &[(M, 1)]),
     layout(&[(K, 0), (N, 0)], &[]),
@@ -82,7 +81,7 @@ const fn core(
     TensorCore { name, sizes, threads, from, is_tf32: false, layouts }
 }
 
-/// All of them.
+/// All tensor cores.
 pub const TENSOR_CORES: &[TensorCore] = &[
     core("m16n8k16_f16", [16, 8, 16], 32, DType::F16, M16_N8_K16),
     core("m16n8k16_bf16", [16, 8, 16], 32, DType::BF16, M16_N8_K16),
@@ -96,54 +95,55 @@ pub const TENSOR_CORES: &[TensorCore] = &[
     core("m4n2k2_bf16", [4, 2, 2], 4, DType::BF16, M4_N2_K2),
 ];
 
-/// Places along m, n and k; of each matrix two of them count.
-pub type Place = [i64; 3];
+/// Coordinates along m, n and k; each matrix uses two of them.
+pub type Coordinates = [i64; 3];
 
 impl TensorCore {
-    /// The product of this name.
+    /// Returns the tensor core of this name.
     pub fn named(name: &str) -> Option<&'static TensorCore> {
         TENSOR_CORES.iter().find(|core| core.name == name)
     }
 
-    /// How many elements of a matrix (0: A, 1: B, 2: C) each thread holds.
+    /// Returns the number of elements of a matrix (0: A, 1: B, 2: C) that each thread holds.
     pub fn elements(&self, matrix: usize) -> usize {
         1 << self.layouts[matrix].elements.len()
     }
 
-    /// Which thread holds the element of a matrix at a place, and as which of its elements.
-    pub fn holder(&self, matrix: usize, place: Place) -> (usize, usize) {
+    /// Returns the thread that holds an element of a matrix, and the number of the element in its
+    /// fragment.
+    pub fn holder(&self, matrix: usize, coordinates: Coordinates) -> (usize, usize) {
         let number = |bits: &[Bit]| {
             let bits = bits.iter().enumerate();
-            bits.fold(0, |number, (at, (dim, bit))| number | (place[*dim] >> bit & 1) << at)
+            bits.fold(0, |number, (at, (dim, bit))| number | (coordinates[*dim] >> bit & 1) << at)
                 as usize
         };
         let Layout { threads, elements } = self.layouts[matrix];
         (number(threads), number(elements))
     }
 
-    /// Where the element of a thread lies in its matrix.
-    pub fn place(&self, matrix: usize, thread: usize, element: usize) -> Place {
-        let mut place = [0; 3];
+    /// Returns the coordinates of an element of a thread's fragment.
+    pub fn coordinates(&self, matrix: usize, thread: usize, element: usize) -> Coordinates {
+        let mut coordinates = [0; 3];
         let Layout { threads, elements } = self.layouts[matrix];
         for (bits, number) in [(threads, thread), (elements, element)] {
             for (at, (dim, bit)) in bits.iter().enumerate() {
-                place[*dim] |= (number as i64 >> at & 1) << bit;
+                coordinates[*dim] |= (number as i64 >> at & 1) << bit;
             }
         }
-        place
+        coordinates
     }
 
-    /// What a product adds to an element of C that a thread holds: `held` gives the elements of A
-    /// (0) and B (1) of each thread. `None` if one of them is undefined.
+    /// Adds the product to an element of C that a thread holds, whose value is `start`; `held`
+    /// returns the elements of A (0) and B (1) of each thread. `None` if one of them is undefined.
     pub fn add(
         &self,
         (thread, element): (usize, usize),
         start: f32,
         held: &dyn Fn(usize, (usize, usize)) -> Option<f32>,
     ) -> Option<f32> {
-        let place = self.place(2, thread, element);
-        (0..self.sizes[K]).try_fold(start, |sum, step| {
-            let at = [place[M], place[N], step];
+        let [m, n, _] = self.coordinates(2, thread, element);
+        (0..self.sizes[K]).try_fold(start, |sum, k| {
+            let at = [m, n, k];
             let [x, y] = [0, 1].map(|matrix| held(matrix, self.holder(matrix, at)));
             let [x, y] = [x?, y?].map(|value| if self.is_tf32 { to_tf32(value) } else { value });
             Some(x.mul_add(y, sum))
@@ -151,7 +151,7 @@ impl TensorCore {
     }
 }
 
-/// The value with 10 bits of fraction; ties go away from zero.
+/// Rounds to 10 bits of fraction; ties go away from zero.
 fn to_tf32(value: f32) -> f32 {
     if !value.is_finite() {
         return value;
@@ -174,10 +174,20 @@ mod tests {
                 for (thread, element) in (0..core.threads as usize)
                     .flat_map(|thread| (0..core.elements(matrix)).map(move |e| (thread, e)))
                 {
-                    let place = core.place(matrix, thread, element);
-                    assert_eq!(core.holder(matrix, place), (thread, element), "{}", core.name);
-                    let at = place[dims[0]] as usize * columns + place[dims[1]] as usize;
-                    assert!(!std::mem::replace(&mut seen[at], true), "{} {place:?}", core.name);
+                    let coordinates = core.coordinates(matrix, thread, element);
+                    assert_eq!(
+                        core.holder(matrix, coordinates),
+                        (thread, element),
+                        "{}",
+                        core.name
+                    );
+                    let at =
+                        coordinates[dims[0]] as usize * columns + coordinates[dims[1]] as usize;
+                    assert!(
+                        !std::mem::replace(&mut seen[at], true),
+                        "{} {coordinates:?}",
+                        core.name
+                    );
                 }
             }
         }
@@ -185,30 +195,30 @@ mod tests {
 
     /// The tables of the PTX manual, 9.7.14.5.8 (m16n8k16), 9.7.14.5.7 (m16n8k8), as formulas.
     #[test]
-    fn elements_lie_as_the_manual_says() {
+    fn layouts_match_the_manual() {
         for core in TENSOR_CORES.iter().filter(|core| core.threads == 32) {
             let (is_long, is_tf32) = (core.sizes[K] == 16, core.is_tf32);
             for (thread, i) in (0..32).flat_map(|thread| (0..8).map(move |i| (thread, i))) {
-                let (group, own) = (thread / 4, thread % 4);
+                let (group, lane) = (thread / 4, thread % 4);
                 let lower = if i % 2 == 1 { 1 } else { 0 };
                 let a = match (is_long, is_tf32) {
                     (true, _) => {
                         let row = if i % 4 < 2 { group } else { group + 8 };
-                        [row, 0, own * 2 + lower + if i < 4 { 0 } else { 8 }]
+                        [row, 0, lane * 2 + lower + if i < 4 { 0 } else { 8 }]
                     }
-                    (false, false) => [if i < 2 { group } else { group + 8 }, 0, own * 2 + lower],
-                    (false, true) => [group + 8 * lower, 0, own + if i < 2 { 0 } else { 4 }],
+                    (false, false) => [if i < 2 { group } else { group + 8 }, 0, lane * 2 + lower],
+                    (false, true) => [group + 8 * lower, 0, lane + if i < 2 { 0 } else { 4 }],
                 };
                 let b = match (is_long, is_tf32) {
-                    (true, _) => [0, group, own * 2 + lower + if i < 2 { 0 } else { 8 }],
-                    (false, false) => [0, group, own * 2 + lower],
-                    (false, true) => [0, group, own + 4 * lower],
+                    (true, _) => [0, group, lane * 2 + lower + if i < 2 { 0 } else { 8 }],
+                    (false, false) => [0, group, lane * 2 + lower],
+                    (false, true) => [0, group, lane + 4 * lower],
                 };
-                let c = [if i < 2 { group } else { group + 8 }, own * 2 + lower, 0];
+                let c = [if i < 2 { group } else { group + 8 }, lane * 2 + lower, 0];
                 for (matrix, expected) in [a, b, c].into_iter().enumerate() {
                     if (i as usize) < core.elements(matrix) {
-                        let place = core.place(matrix, thread as usize, i as usize);
-                        assert_eq!(place, expected, "{} {matrix} {thread} {i}", core.name);
+                        let coordinates = core.coordinates(matrix, thread as usize, i as usize);
+                        assert_eq!(coordinates, expected, "{} {matrix} {thread} {i}", core.name);
                     }
                 }
             }

@@ -6,9 +6,9 @@
 //! %2 = add i32 %1 %0
 //! ```
 //!
-//! A line is a number, an op, a dtype, sources by number, then what the node carries. The last
-//! line is the root. Buffers have numbers in the order in which they appear (`#0 16`: the first,
-//! 16 elements); parsing makes new ones. A NaN is written by its bits (`0x7fc00000`).
+//! A line is a number, an op, a dtype, sources by number, then the arg. The last line is the root.
+//! Buffers are numbered in order of appearance (`#0 16`: the first one, of 16 elements); parsing
+//! makes new ones. A NaN is written as its bits (`0x7fc00000`).
 
 use std::sync::Arc;
 
@@ -20,17 +20,17 @@ use crate::{
     Variable,
 };
 
-/// What is wrong with a text, and where.
+/// An error in a text.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {problem}")]
 pub struct TextError {
     /// The line, counted from 1.
     pub line: usize,
-    /// What was expected and what stands there.
+    /// The expected and the actual text.
     pub problem: String,
 }
 
-/// An arg as one word or list; empty for none.
+/// Formats an arg; empty for none.
 pub(crate) fn arg(arg: &Arg) -> String {
     match arg {
         Arg::None => String::new(),
@@ -63,14 +63,14 @@ impl std::fmt::Debug for UOp {
 }
 
 impl std::fmt::Display for UOp {
-    /// As [`UOp::to_text`].
+    /// Writes [`UOp::to_text`].
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&self.to_text())
     }
 }
 
 impl UOp {
-    /// The graph below this node as text, sources before users; [`parse_text`] reads it back.
+    /// Formats the graph below this node, sources before users; [`parse_text`] reads it back.
     pub fn to_text(&self) -> String {
         let mut numbers: FxHashMap<UOp, usize> = FxHashMap::default();
         let mut buffers: Vec<Buffer> = Vec::new();
@@ -83,11 +83,11 @@ impl UOp {
             let arg = match node.arg() {
                 Arg::Buffer(buffer) => {
                     let known = buffers.iter().position(|known| known == buffer);
-                    let place = known.unwrap_or_else(|| {
+                    let index = known.unwrap_or_else(|| {
                         buffers.push(buffer.clone());
                         buffers.len() - 1
                     });
-                    format!("#{place} {}", buffer.size_elements())
+                    format!("#{index} {}", buffer.size_elements())
                 }
                 other => self::arg(other),
             };
@@ -101,7 +101,7 @@ impl UOp {
     }
 }
 
-/// Reads what [`UOp::to_text`] writes; the last line is the root. Without buffers the result is
+/// Parses the output of [`UOp::to_text`]; the last line is the root. Without buffers the result is
 /// the same interned node; each buffer becomes a new one.
 ///
 /// # Errors
@@ -128,12 +128,12 @@ fn parse_line(line: &str, nodes: &[UOp], buffers: &mut Vec<Buffer>) -> Result<UO
     let mut src = Sources::new();
     while let Some(after) = rest.strip_prefix('%') {
         let (number, after) = split_word(after);
-        let place: usize = number.parse().map_err(|_| format!("%{number} is no number"))?;
-        src.push(nodes.get(place).ok_or_else(|| format!("%{place} is not above"))?.clone());
+        let index: usize = number.parse().map_err(|_| format!("%{number} is not a number"))?;
+        src.push(nodes.get(index).ok_or_else(|| format!("%{index} is not above"))?.clone());
         rest = after;
     }
-    let (fewest, most) = op.row().arity;
-    if src.len() < fewest || most < src.len() {
+    let (min, max) = op.row().arity;
+    if src.len() < min || max < src.len() {
         return Err(format!("{op} with {} sources", src.len()));
     }
     let arg = parse_arg(op, dtype, rest, buffers)?;
@@ -145,7 +145,7 @@ pub(crate) fn split_word(text: &str) -> (&str, &str) {
     (word, rest.trim_start())
 }
 
-/// What follows the sources of a node, as [`arg`] writes it.
+/// Parses the text after the sources of a node, as [`arg`] writes it.
 pub(crate) fn parse_arg(
     op: Op,
     dtype: DType,
@@ -201,10 +201,11 @@ fn number<T: std::str::FromStr>(text: &str) -> Result<T, String> {
 
 fn parse_constant(dtype: DType, text: &str) -> Result<Constant, String> {
     if dtype == DType::Void {
-        return Err("a constant has a type of data".to_owned());
+        return Err("a constant is not void".to_owned());
     }
     if let Some(digits) = text.strip_prefix("0x") {
-        let bits = u64::from_str_radix(digits, 16).map_err(|_| format!("{text} are no bits"))?;
+        let bits = u64::from_str_radix(digits, 16)
+            .map_err(|_| format!("{text} is not a bit pattern in hexadecimal"))?;
         return Ok(Constant::from_bits(dtype, bits));
     }
     match dtype.int_range() {
@@ -219,34 +220,36 @@ fn parse_constant(dtype: DType, text: &str) -> Result<Constant, String> {
         Some((low, high)) => {
             let value: i128 = number(text)?;
             let is_inside = low <= value && value <= high;
-            is_inside.then(|| Constant::int(dtype, value)).ok_or(format!("{value} is no {dtype}"))
+            is_inside
+                .then(|| Constant::int(dtype, value))
+                .ok_or(format!("{value} is not a value of {dtype}"))
         }
     }
 }
 
 fn parse_buffer(dtype: DType, text: &str, buffers: &mut Vec<Buffer>) -> Result<Buffer, String> {
-    let (place, size) = split_word(text);
-    let place: usize = number(place.strip_prefix('#').ok_or("expected #N and a size")?)?;
+    let (index, size) = split_word(text);
+    let index: usize = number(index.strip_prefix('#').ok_or("expected #N and a size")?)?;
     let size: i64 = number(size)?;
-    if dtype == DType::Void || size < 0 || buffers.len() < place {
-        return Err(format!("buffer #{place} of {size} elements of {dtype} cannot stand here"));
+    if dtype == DType::Void || size < 0 || buffers.len() < index {
+        return Err(format!("buffer #{index} of {size} elements of {dtype} is not valid here"));
     }
-    if place == buffers.len() {
+    if index == buffers.len() {
         buffers.push(Buffer::new(dtype, size));
     }
-    let buffer = buffers[place].clone();
+    let buffer = buffers[index].clone();
     let is_same = buffer.dtype() == dtype && buffer.size_elements() == size;
-    is_same.then_some(buffer).ok_or_else(|| format!("buffer #{place} differs from that above"))
+    is_same.then_some(buffer).ok_or_else(|| format!("buffer #{index} differs from that above"))
 }
 
-/// The numbers of `[1, 2]` or `(1, 2)`.
+/// Parses the numbers of `[1, 2]` or `(1, 2)`.
 fn numbers(text: &str) -> Result<Vec<i64>, String> {
     let inner = text.trim().trim_start_matches(['[', '(']).trim_end_matches([']', ')']);
     let items = inner.split(',').map(str::trim).filter(|item| !item.is_empty());
     items.map(number).collect()
 }
 
-/// The pairs of `[(1, 2), (3, 4)]`.
+/// Parses the pairs of `[(1, 2), (3, 4)]`.
 fn pairs(text: &str) -> Result<Vec<(i64, i64)>, String> {
     let flat = numbers(&text.replace(['[', ']', '(', ')'], " "))?;
     if flat.len() % 2 != 0 {
@@ -255,7 +258,8 @@ fn pairs(text: &str) -> Result<Vec<(i64, i64)>, String> {
     Ok(flat.chunks_exact(2).map(|pair| (pair[0], pair[1])).collect())
 }
 
-/// `ShapeTracker(views=(View(shape=..., strides=..., offset=..., mask=..., contiguous=...),))`.
+/// Parses `ShapeTracker(views=(View(shape=..., strides=..., offset=..., mask=...,
+/// contiguous=...),))`.
 fn tracker(text: &str) -> Result<ShapeTracker, String> {
     let views: Result<Vec<View>, String> = text.split("View(").skip(1).map(view).collect();
     match views?.as_slice() {
@@ -276,11 +280,11 @@ fn view(text: &str) -> Result<View, String> {
         "None" => None,
         ranges => Some(pairs(ranges)?),
     };
-    let is_masked_well = mask.as_ref().is_none_or(|mask| {
+    let is_mask_valid = mask.as_ref().is_none_or(|mask| {
         let inside = |((begin, end), size): (&(i64, i64), &i64)| 0 <= *begin && end <= size;
         mask.len() == shape.len() && mask.iter().zip(&shape).all(inside)
     });
-    if strides.len() != shape.len() || !is_masked_well {
+    if strides.len() != shape.len() || !is_mask_valid {
         return Err("strides and mask do not fit the shape".to_owned());
     }
     View::create(&shape, Some(&strides), offset, mask.as_deref()).map_err(|error| error.to_string())
@@ -337,17 +341,17 @@ mod tests {
     }
 
     #[test]
-    fn text_that_is_wrong_is_refused() {
+    fn malformed_text_is_refused() {
         let cases = [
             ("", "no node"),
             ("%1 = const i32 3", "expected \"%0 = \""),
             ("%0 = plus i32", "no op"),
             ("%0 = const i33 3", "no dtype"),
-            ("%0 = const i8 300", "300 is no i8"),
+            ("%0 = const i8 300", "300 is not a value of i8"),
             ("%0 = neg i32 %0", "%0 is not above"),
             ("%0 = add i32", "add with 0 sources"),
             ("%0 = const bool maybe", "true or false"),
-            ("%0 = buffer f32 #1 4", "cannot stand here"),
+            ("%0 = buffer f32 #1 4", "is not valid here"),
             ("%0 = define_var i32 n 0-9", "min..max"),
             ("%0 = const i32 1\n%1 = view i32 %0 ShapeTracker(views=())", "has a view"),
         ];

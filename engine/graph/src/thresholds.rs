@@ -1,32 +1,32 @@
 //! The sizes from which on the engine takes another path, in one table, so that a harness can make
-//! them small: what is otherwise taken by arrays of megabytes is then taken by a hundred elements.
+//! them small: a hundred elements then take paths that otherwise need arrays of megabytes.
 
-/// Sizes from which on kernels are made in another way. None changes what is computed, but for the
-/// order in which floats are added up.
+/// Sizes from which on kernels are lowered in another way. None changes the result, except for the
+/// order in which floats are summed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Thresholds {
-    /// Bytes of an array from which on it is not in the caches of a CPU when a kernel begins, nor
-    /// when somebody reads what it stored: loads are prefetched, stores go past the caches.
+    /// Bytes of an array that exceeds the caches of a CPU, so that neither its old nor its new
+    /// content is found there: loads are prefetched, stores bypass the caches.
     pub large_bytes: u64,
     /// Iterations of all loops of a kernel from which on CPU threads are worth their start.
     pub thread_iterations: i64,
     /// Products of a contraction from which on packing an operand into panels is worth a kernel.
     pub pack_products: i64,
-    /// Fewest reads of each element of a panel.
+    /// Reads of each element of a panel from which on packing is worth it.
     pub pack_reuse: i64,
-    /// Bytes between two rows from which on they lie too far apart to be read one after the other.
+    /// Bytes between two rows from which on reading one row after the other is slow.
     pub pack_row_bytes: i64,
     /// Elements of the output up to which a reduction is divided among the threads of a group.
     pub group_reduce_elements: i64,
-    /// Iterations of output loops that must be left for threads when each does several.
+    /// Iterations of output loops that must be left for threads when each thread runs several.
     pub group_iterations_left: i64,
-    /// Additions from which on a value that two loops compute is worth an array that keeps it:
-    /// what costs less is computed again, as a store, a load, and what makes them wait.
-    pub keep_additions: i64,
-    /// Most bytes of a row that is kept, so that it stays in the nearest cache.
-    pub keep_row_bytes: i64,
-    /// Most bytes of all rows that are kept at once: they lie on the stack.
-    pub keep_bytes: i64,
+    /// Cost, in additions, from which on a value that two loops compute is cached in an array.
+    /// Computing it again is cheaper below, as caching takes a store, a load and their latency.
+    pub cache_min_additions: i64,
+    /// Most bytes of a cached row, so that it stays in the L1 cache.
+    pub cache_row_bytes: i64,
+    /// Most bytes of all cached rows of a kernel, as they are on the stack.
+    pub cache_total_bytes: i64,
     /// Most additions of floats into one accumulator; at least 4.
     pub accumulator_additions: i64,
 }
@@ -41,13 +41,13 @@ impl Thresholds {
         pack_row_bytes: 2048,
         group_reduce_elements: 2048,
         group_iterations_left: 1024,
-        keep_additions: 12,
-        keep_row_bytes: 16 << 10,
-        keep_bytes: 64 << 10,
+        cache_min_additions: 12,
+        cache_row_bytes: 16 << 10,
+        cache_total_bytes: 64 << 10,
         accumulator_additions: 256,
     };
 
-    /// So small that a hundred elements lie on either side of each.
+    /// So small that kernels of a hundred elements are on both sides of each.
     pub const SMALL: Thresholds = Thresholds {
         large_bytes: 128,
         thread_iterations: 32,
@@ -56,9 +56,9 @@ impl Thresholds {
         pack_row_bytes: 16,
         group_reduce_elements: 16,
         group_iterations_left: 8,
-        keep_additions: 1,
-        keep_row_bytes: 64,
-        keep_bytes: 128,
+        cache_min_additions: 1,
+        cache_row_bytes: 64,
+        cache_total_bytes: 128,
         accumulator_additions: 4,
     };
 }

@@ -1,7 +1,7 @@
-//! Interned nodes. Two nodes that say the same are the same: equality is that of addresses.
+//! Interned nodes: structurally equal nodes are the same node, so equality compares addresses.
 //!
-//! A `UOp` is one shared pointer. Nodes live in one sharded table of weak references, so that a
-//! node dies with its last user. Nothing in a node depends on when or where it was made (a buffer
+//! A `UOp` is a shared pointer. Nodes are in one sharded table of weak references, so that a node
+//! is freed with its last user. Nothing in a node depends on when or where it was made (a buffer
 //! has a serial number, which text forms replace by its order of appearance).
 
 use std::hash::{Hash, Hasher};
@@ -22,52 +22,54 @@ pub type Dims = SmallVec<[i64; 4]>;
 /// Counts before and after (pad), or start and end (shrink), for each axis.
 pub type Pairs = SmallVec<[(i64, i64); 4]>;
 
-/// What a node carries besides its sources.
+/// The arg of a node: its data besides the sources.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Arg {
-    /// Nothing.
+    /// No arg.
     None,
-    /// Of `Const`.
+    /// The value of a `Const`.
     Const(Constant),
-    /// A count (`Iota`) or a number that tells nodes apart (`DefineAcc`).
+    /// The count of an `Iota`, the number of a `DefineAcc`, the lane of a `Lane`, or the hint of a
+    /// `Load` or `Store` about caches.
     Int(i64),
-    /// Of `Range`.
+    /// The axis of a `Range`.
     Axis(Axis),
     /// Sizes (`Reshape`, `Expand`) or axes (`Permute`, `Flip`).
     Dims(Dims),
-    /// Of `Pad` (before, after) and `Shrink` (start, end).
+    /// The pairs of `Pad` (before, after) and `Shrink` (start, end).
     Pairs(Pairs),
-    /// Of `View`, and of `Load` and `Store` before lowering.
+    /// The tracker of a `View`, and of a `Load` or `Store` before lowering.
     View(ShapeTracker),
-    /// Of `ReduceAxis` (axes ascending) and `Reduce` (no axes): `Add`, `Mul` or `Max`.
+    /// The op, `Add`, `Mul` or `Max`, of a `ReduceAxis` (with ascending axes) or `Reduce`
+    /// (without).
     Reduce(Op, Dims),
-    /// Of `Buffer`.
+    /// The buffer of a `Buffer`.
     Buffer(Buffer),
-    /// Of `DefineGlobal`.
+    /// The parameter of a `DefineGlobal`.
     Global(Global),
-    /// Of `DefineLocal`.
+    /// The array of a `DefineLocal`.
     Local(Local),
-    /// Of `DefineVar`.
+    /// The parameter of a `DefineVar`.
     Var(Arc<Variable>),
-    /// Of `Wmma`.
+    /// The tensor core of a `Wmma`.
     TensorCore(&'static TensorCore),
 }
 
 /// A parameter of a kernel that is an array.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Global {
-    /// Its place in the parameter list; the output is 0.
+    /// Its index in the parameter list; the output is 0.
     pub slot: usize,
-    /// How many elements it holds.
+    /// Number of its elements.
     pub size_elements: i64,
 }
 
 /// An array that the threads of a group share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Local {
-    /// Tells the arrays of a kernel apart.
+    /// Its number, unique within the kernel.
     pub number: usize,
-    /// How many elements it holds.
+    /// Number of its elements.
     pub size_elements: i64,
 }
 
@@ -82,7 +84,7 @@ pub struct Variable {
     pub max: i64,
 }
 
-/// A place for data: size, dtype and, once there is one, the memory. Equality is identity.
+/// A buffer: size, dtype and, once it is allocated, the memory. Equality is identity.
 #[derive(Clone)]
 pub struct Buffer(Arc<BufferSlot>);
 
@@ -94,7 +96,7 @@ struct BufferSlot {
 }
 
 impl Buffer {
-    /// A new place for `size_elements` elements; it has no memory yet.
+    /// Makes a buffer of `size_elements` elements without memory.
     pub fn new(dtype: DType, size_elements: i64) -> Buffer {
         assert!(dtype != DType::Void && size_elements >= 0, "a buffer holds elements");
         static NEXT: AtomicU64 = AtomicU64::new(0);
@@ -102,23 +104,23 @@ impl Buffer {
         Buffer(Arc::new(BufferSlot { serial, dtype, size_elements, memory: OnceLock::new() }))
     }
 
-    /// The type of the elements.
+    /// Returns the type of the elements.
     #[inline]
     pub fn dtype(&self) -> DType {
         self.0.dtype
     }
 
-    /// How many elements it holds.
+    /// Returns the number of elements.
     pub fn size_elements(&self) -> i64 {
         self.0.size_elements
     }
 
-    /// The memory, if it was given one. The graph does not know what it is; the runtime does.
+    /// Returns the memory, if it has been set. Its type is known to the runtime only.
     pub fn memory(&self) -> Option<&Arc<dyn std::any::Any + Send + Sync>> {
         self.0.memory.get()
     }
 
-    /// The memory; made by `make` if it was not there.
+    /// Returns the memory; sets it to the result of `make` if there is none.
     pub fn memory_or_init(
         &self,
         make: impl FnOnce() -> Arc<dyn std::any::Any + Send + Sync>,
@@ -148,7 +150,7 @@ impl PartialOrd for Buffer {
 }
 
 impl Ord for Buffer {
-    /// By age.
+    /// Older buffers first.
     fn cmp(&self, other: &Buffer) -> std::cmp::Ordering {
         self.0.serial.cmp(&other.0.serial)
     }
@@ -186,14 +188,14 @@ static INTERNER: Interner = Interner { shards: [const { Mutex::new(HashTable::ne
 
 impl Interner {
     fn shard(&self, hash: u64) -> std::sync::MutexGuard<'_, Shard> {
-        // The table itself stays whole whatever panicked while it was held.
+        // A panic while the lock was held cannot have left the table inconsistent.
         let shard = &self.shards[(hash >> 40) as usize % SHARDS];
         shard.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 }
 
 impl Node {
-    /// The order of two nodes by op, dtype and arg.
+    /// Compares two nodes by op, dtype and arg.
     fn cmp_without_sources(&self, other: &Node) -> std::cmp::Ordering {
         use std::cmp::Ordering::Equal;
         let args = || match (&self.arg, &other.arg) {
@@ -216,14 +218,14 @@ impl Node {
 }
 
 impl UOp {
-    /// The node that says this; made if there is none.
+    /// Returns the node with this content; makes it if there is none.
     ///
     /// # Panics
-    /// If the count of sources is not what the op takes: a mistake of the engine.
+    /// If the op does not take this number of sources, which is a bug of the engine.
     pub fn new(op: Op, dtype: DType, src: impl IntoIterator<Item = UOp>, arg: Arg) -> UOp {
         let src: Sources = src.into_iter().collect();
-        let (fewest, most) = op.row().arity;
-        assert!(fewest <= src.len() && src.len() <= most, "{op} with {} sources", src.len());
+        let (min, max) = op.row().arity;
+        assert!(min <= src.len() && src.len() <= max, "{op} with {} sources", src.len());
         let mut hasher = FxHasher::default();
         (op as u8, dtype as u8).hash(&mut hasher);
         arg.hash(&mut hasher);
@@ -233,7 +235,7 @@ impl UOp {
             node.op == op && node.dtype == dtype && node.src == src && node.arg == arg
         };
         let mut shard = INTERNER.shard(hash);
-        // Upgraded nodes must not be dropped while the shard is held: dropping locks it again.
+        // Upgraded nodes must not be dropped while the shard is locked: dropping locks it again.
         let mut passed: SmallVec<[Arc<Node>; 4]> = SmallVec::new();
         let found = shard.find(hash, |(_, weak)| match weak.upgrade() {
             Some(node) => {
@@ -253,22 +255,22 @@ impl UOp {
         UOp(node)
     }
 
-    /// A constant of shape [].
+    /// Makes a constant of shape [].
     pub fn constant(value: Constant) -> UOp {
         UOp::new(Op::Const, value.dtype(), Sources::new(), Arg::Const(value))
     }
 
-    /// An integer constant, wrapped to `dtype`.
+    /// Makes an integer constant, wrapped to `dtype`.
     pub fn int(dtype: DType, value: i64) -> UOp {
         UOp::constant(Constant::int(dtype, i128::from(value)))
     }
 
-    /// A unary, cast or marker node.
+    /// Makes a unary, cast or marker node.
     pub fn unary(op: Op, dtype: DType, src: UOp) -> UOp {
         UOp::new(op, dtype, [src], Arg::None)
     }
 
-    /// A binary node; the dtype is that of the first source, or bool for comparisons.
+    /// Makes a binary node; its dtype is that of the first source, or bool for comparisons.
     ///
     /// # Panics
     /// If the sources differ in dtype (shifts as well).
@@ -278,43 +280,43 @@ impl UOp {
         UOp::new(op, dtype, [x, y], Arg::None)
     }
 
-    /// `condition ? x : y`.
+    /// Makes `condition ? x : y`.
     pub fn select(condition: UOp, x: UOp, y: UOp) -> UOp {
         assert_eq!(condition.dtype(), DType::Bool, "the condition is bool");
         assert_eq!(x.dtype(), y.dtype(), "where of two dtypes");
         UOp::new(Op::Where, x.dtype(), [condition, x, y], Arg::None)
     }
 
-    /// Logical negation, said as `x != true`.
-    #[expect(clippy::should_implement_trait, reason = "a constructor, as all others here")]
+    /// Makes a logical negation, as `x != true`.
+    #[expect(clippy::should_implement_trait, reason = "a constructor like the others here")]
     pub fn not(x: UOp) -> UOp {
         UOp::binary(Op::CmpNe, x, UOp::constant(Constant::bool(true)))
     }
 
-    /// What the node does.
+    /// Returns its op.
     #[inline]
     pub fn op(&self) -> Op {
         self.0.op
     }
 
-    /// The type of its elements.
+    /// Returns the type of its elements.
     pub fn dtype(&self) -> DType {
         self.0.dtype
     }
 
-    /// Its sources.
+    /// Returns its sources.
     #[inline]
     pub fn src(&self) -> &[UOp] {
         &self.0.src
     }
 
-    /// What it carries.
+    /// Returns its arg.
     #[inline]
     pub fn arg(&self) -> &Arg {
         &self.0.arg
     }
 
-    /// The constant, if this is one.
+    /// Returns the value of a constant; `None` for other nodes.
     #[inline]
     pub fn as_const(&self) -> Option<Constant> {
         match self.0.arg {
@@ -323,29 +325,29 @@ impl UOp {
         }
     }
 
-    /// The value of an integer or bool constant, if this is one.
+    /// Returns the value of an integer or bool constant; `None` for other nodes.
     pub fn as_int(&self) -> Option<i128> {
         self.as_const().and_then(Constant::to_int)
     }
 
-    /// The same node with other sources.
+    /// Returns the node with the same op, dtype and arg over other sources.
     pub fn with_src(&self, src: impl IntoIterator<Item = UOp>) -> UOp {
         UOp::new(self.0.op, self.0.dtype, src, self.0.arg.clone())
     }
 
-    /// A hash of what the node says, the same in every run (but for buffers).
+    /// Returns a hash of the content, which is the same in every run, except for buffers.
     pub fn structural_hash(&self) -> u64 {
         self.0.hash
     }
 
-    /// The shape of a tensor-level node: `[]` of a constant, `None` below tensors (`Range`,
-    /// `Index`, ...), and of a movement of axes that do not exist or to sizes beyond 64 bits.
-    /// Elementwise nodes have the shape of their first source that has one.
+    /// Returns the shape of a tensor-level node: `[]` for a constant; `None` for nodes of lower
+    /// levels (`Range`, `Index`, ...) and for invalid movements. Elementwise nodes have the shape
+    /// of their first source that has one.
     pub fn shape(&self) -> Option<&[i64]> {
         if let Some(known) = self.0.shape.get() {
             return known.as_deref();
         }
-        // Not by recursion: chains may be of any length.
+        // Without recursion, as chains may be of any length.
         let mut stack: SmallVec<[&UOp; 4]> = smallvec::smallvec![self];
         while let Some(node) = stack.last() {
             match node.source_of_unknown_shape() {
@@ -359,12 +361,13 @@ impl UOp {
         self.0.shape.get().and_then(Option::as_deref)
     }
 
-    /// A source that must be asked for its shape before this node can tell its own.
+    /// Returns a source whose shape must be computed before that of this node.
     fn source_of_unknown_shape(&self) -> Option<&UOp> {
-        let is_of_first = self.op().is_movement()
+        let has_shape_of_first = self.op().is_movement()
             || matches!(self.op(), Op::ReduceAxis | Op::Contiguous | Op::Detach);
-        let asked = if is_of_first { 1 } else { usize::from(self.op().is_elementwise()) * 4 };
-        for source in self.src().iter().take(asked) {
+        let count =
+            if has_shape_of_first { 1 } else { usize::from(self.op().is_elementwise()) * 4 };
+        for source in self.src().iter().take(count) {
             match source.0.shape.get() {
                 None => return Some(source),
                 Some(Some(_)) => return None,
@@ -414,19 +417,19 @@ impl UOp {
         }
     }
 
-    /// All nodes that this one rests on, itself last, each once, sources before users. The order
-    /// depends on the structure alone.
+    /// Returns all nodes that this one depends on, sources before users, each once, itself last.
+    /// The order depends on the structure only.
     pub fn toposort(&self) -> Vec<UOp> {
         self.order().into_iter().cloned().collect()
     }
 
-    /// As [`UOp::toposort`], borrowed: for those who only look.
+    /// Returns the same as [`UOp::toposort`], by reference.
     pub fn order(&self) -> Vec<&UOp> {
-        const USUAL: usize = 32;
-        let mut order = Vec::with_capacity(USUAL);
+        const TYPICAL_COUNT: usize = 32;
+        let mut order = Vec::with_capacity(TYPICAL_COUNT);
         let mut seen: FxHashSet<*const Node> = FxHashSet::default();
-        seen.reserve(USUAL);
-        let mut stack = Vec::with_capacity(USUAL);
+        seen.reserve(TYPICAL_COUNT);
+        let mut stack = Vec::with_capacity(TYPICAL_COUNT);
         stack.push((self, false));
         while let Some((node, are_sources_done)) = stack.pop() {
             if are_sources_done {
@@ -445,11 +448,11 @@ impl UOp {
         order
     }
 
-    /// An order of nodes by what they say: op, dtype, arg, then sources. Total up to nodes that
-    /// differ in the trackers of views only.
+    /// Compares nodes by content: op, dtype, arg, then sources. A total order, except for nodes
+    /// that differ in the trackers of views only.
     pub fn structural_cmp(&self, other: &UOp) -> std::cmp::Ordering {
         use std::cmp::Ordering::Equal;
-        // Not by recursion: chains may be of any length.
+        // Without recursion, as chains may be of any length.
         let mut stack = vec![(self, other, false)];
         while let Some((x, y, are_sources_equal)) = stack.pop() {
             if x == y {
@@ -488,15 +491,15 @@ impl Hash for UOp {
 
 impl Drop for Node {
     fn drop(&mut self) {
-        // Sources are taken apart in a loop: a long chain must not overflow the stack.
+        // Sources are dropped in a loop, so that a long chain does not overflow the stack.
         let mut pending = std::mem::take(&mut self.src);
         while let Some(source) = pending.pop() {
             if let Some(mut node) = Arc::into_inner(source.0) {
                 pending.append(&mut node.src);
             }
         }
-        // Nodes are moved as they are taken apart, so the entry is known by being dead; another
-        // dead entry of this hash serves as well, for the drop that it waits for is to come.
+        // The node may have been moved, so its entry is identified by being dead. Another dead
+        // entry of this hash will do, since the drop of its node then removes this one's.
         let mut shard = INTERNER.shard(self.hash);
         if let Ok(entry) = shard.find_entry(self.hash, |(_, weak)| weak.strong_count() == 0) {
             entry.remove();
@@ -513,7 +516,7 @@ mod tests {
     }
 
     #[test]
-    fn new_same_words_same_node() {
+    fn new_of_equal_content_is_the_same_node() {
         let a = UOp::binary(Op::Add, three(), UOp::int(DType::I32, 4));
         let b = UOp::binary(Op::Add, three(), UOp::int(DType::I32, 4));
         assert_eq!(a, b);
@@ -522,7 +525,7 @@ mod tests {
     }
 
     #[test]
-    fn drop_long_chain_needs_no_stack() {
+    fn drop_of_a_long_chain_does_not_overflow_the_stack() {
         let mut chain = UOp::int(DType::I32, 77);
         for _ in 0..200_000 {
             chain = UOp::unary(Op::Neg, DType::I32, chain);
@@ -548,15 +551,15 @@ mod tests {
     }
 
     #[test]
-    fn shape_follows_the_movement() {
+    fn shape_follows_movements_and_reductions() {
         let buffer = Buffer::new(DType::F32, 6);
         let data = UOp::new(Op::Buffer, DType::F32, [], Arg::Buffer(buffer));
         let dims = |dims: &[i64]| Arg::Dims(Dims::from_slice(dims));
         let matrix = UOp::new(Op::Reshape, DType::F32, [data], dims(&[2, 3]));
-        let turned = UOp::new(Op::Permute, DType::F32, [matrix], dims(&[1, 0]));
-        assert_eq!(turned.shape(), Some([3, 2].as_slice()));
-        let folded = Arg::Reduce(Op::Add, Dims::from_slice(&[0]));
-        let sum = UOp::new(Op::ReduceAxis, DType::F32, [turned], folded);
+        let transposed = UOp::new(Op::Permute, DType::F32, [matrix], dims(&[1, 0]));
+        assert_eq!(transposed.shape(), Some([3, 2].as_slice()));
+        let arg = Arg::Reduce(Op::Add, Dims::from_slice(&[0]));
+        let sum = UOp::new(Op::ReduceAxis, DType::F32, [transposed], arg);
         assert_eq!(sum.shape(), Some([1, 2].as_slice()));
     }
 

@@ -1,44 +1,42 @@
-//! The verifier: what must hold of every node, at every level.
+//! The verifier: checks the invariants of nodes and of linear uops.
 //!
 //! Invariants of nodes ([`verify`]):
-//! 1. Every node carries the kind of arg that its op takes, and as many sources.
-//! 2. Elementwise: operands have one dtype, the result has it too (bool for comparisons); the
-//!    condition of `where` is bool; float ops are of floats, integer ops of integers; a bitcast
-//!    keeps the size and knows no bool.
-//! 3. Shapes: elementwise sources that have a shape have the same one, but for constants; axes of
-//!    movements and reductions lie within the rank; a reshape keeps the count; an expand repeats
-//!    only axes of size 1; a shrink stays inside.
-//! 4. Tree: a load or store at a tracker has a global; the stored value has its dtype.
-//! 5. Lowered: an index is an integer (i32 or i64) into a global or local array, its gate bool;
-//!    loads and stores go through an index and keep the element type; a load may wait for a
-//!    barrier, which waits for stores; a range counts to an integer constant or expression; a
-//!    reduction folds over ranges with add, mul or max; a `wmma` has as many operands as its
-//!    tensor core says, of its types, and ends with a range.
-//! 6. `store`, `sink`, `barrier`, `endrange` and `assign` of no value are void; what has a value
-//!    is not.
+//! 1. Every node has the kind of arg and the number of sources that its op takes.
+//! 2. Elementwise: operands and result have the same dtype (bool for comparisons); the condition of
+//!    `where` is bool; float ops are over floats, integer ops over integers; a bitcast keeps the
+//!    size and is not from or to bool.
+//! 3. Shapes: elementwise sources with a shape have the same one, except for constants; axes of
+//!    movements and reductions are within the rank; a reshape keeps the number of elements; an
+//!    expand repeats only axes of size 1; a shrink stays inside.
+//! 4. Tree: a load or store with a tracker is of a global; the stored value has its dtype.
+//! 5. Lowered: an index is an integer (i32 or i64) into a global or local array, its gate a bool;
+//!    loads and stores use an index and keep the element type; a load may depend on a barrier, and
+//!    a barrier on stores; the end of a range is an integer; a reduction is over ranges, by add,
+//!    mul or max; a `wmma` has the operands that its tensor core takes, then a range.
+//! 6. `store`, `sink` and `barrier` are void, `endrange` and `assign` may be; other nodes are not.
 //!
-//! Invariants of linear uops ([`verify_linear`]): sources stand before their users; loops nest; a
-//! value is used inside the loops that it was made in; accumulators stand before the loops that
-//! change them; launched ranges stand around all others; lanes agree; the range of a `wmma` is the
-//! innermost one of the group and has as many steps as a warp has threads; there is no tensor-level
-//! op, no view and no reduction left.
+//! Invariants of linear uops ([`verify_linear`]): sources are before their users; loops are nested;
+//! a value is used inside the loops in which it is defined; accumulators are before the loops that
+//! assign them; launched ranges are around all others; lanes agree; the range of a `wmma` is the
+//! innermost one of the group and has one iteration for each thread of a warp; there is no
+//! tensor-level op, no view and no reduction.
 
 use crate::{Arg, AxisKind, DType, Instruction, Linear, Op, TensorCore, UOp};
 
-/// The node, or the uop, at which an invariant is broken.
+/// The violation of an invariant.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{place}: {problem}")]
 pub struct VerifyError {
     /// The node in one line, or the position of the uop.
     pub place: String,
-    /// Which invariant, with what stands there.
+    /// The violated invariant, and what was found.
     pub problem: String,
 }
 
 /// Checks every node below `root`, sources first.
 ///
 /// # Errors
-/// The first node that breaks an invariant.
+/// The first node that violates an invariant.
 pub fn verify(root: &UOp) -> Result<(), VerifyError> {
     for node in root.toposort() {
         let failed = |problem| VerifyError { place: format!("{node:?}"), problem };
@@ -47,11 +45,11 @@ pub fn verify(root: &UOp) -> Result<(), VerifyError> {
     Ok(())
 }
 
-/// Checks a node of a kernel tree as [`verify`] does, but for shapes: in a tree, axes of size 1 and
-/// constants stand for any.
+/// Checks a node of a kernel tree like [`verify`], except for shapes: in a tree, axes of size 1 and
+/// constants fit any shape.
 ///
 /// # Errors
-/// The invariant that the node breaks.
+/// The invariant that the node violates.
 pub fn verify_tree_node(node: &UOp) -> Result<(), VerifyError> {
     let check = || match node.op() {
         op if op.is_elementwise() => check_void(node).and_then(|()| check_dtypes(node)),
@@ -67,7 +65,7 @@ fn ensure(is_true: bool, problem: impl FnOnce() -> String) -> Result<(), String>
 }
 
 fn check_arg(node: &UOp) -> Result<(), String> {
-    let is_right = match (node.op(), node.arg()) {
+    let is_valid = match (node.op(), node.arg()) {
         (Op::Const, Arg::Const(value)) => value.dtype() == node.dtype(),
         (Op::Buffer, Arg::Buffer(buffer)) => buffer.dtype() == node.dtype(),
         (Op::DefineGlobal, Arg::Global(global)) => global.size_elements >= 0,
@@ -88,7 +86,7 @@ fn check_arg(node: &UOp) -> Result<(), String> {
         (op, Arg::None) => op.class() != crate::Class::Leaf && !takes_arg(op),
         _ => false,
     };
-    ensure(is_right, || format!("{:?} is no arg of {}", node.arg(), node.op()))
+    ensure(is_valid, || format!("{:?} is not an arg of {}", node.arg(), node.op()))
 }
 
 fn takes_arg(op: Op) -> bool {
@@ -140,8 +138,8 @@ fn check_dtypes(node: &UOp) -> Result<(), String> {
     let values = if op == Op::Where { &node.src()[1..] } else { node.src() };
     let from = values[0].dtype();
     ensure(values.iter().all(|value| value.dtype() == from), || format!("{op} of two dtypes"))?;
-    ensure(from != DType::Void, || format!("{op} of no value"))?;
-    let is_right = match op {
+    ensure(from != DType::Void, || format!("{op} of a void node"))?;
+    let is_valid = match op {
         Op::Cast => true,
         Op::Bitcast => {
             let is_bool = from == DType::Bool || to == DType::Bool;
@@ -160,7 +158,7 @@ fn check_dtypes(node: &UOp) -> Result<(), String> {
         Op::Neg => to == from && to != DType::Bool,
         _ => to == from,
     };
-    ensure(is_right, || format!("{op} turns {from} into {to}"))
+    ensure(is_valid, || format!("{op} turns {from} into {to}"))
 }
 
 fn check_shapes(node: &UOp) -> Result<(), String> {
@@ -178,13 +176,13 @@ fn check_movement(node: &UOp) -> Result<(), String> {
         return Err(format!("{} of a source without a shape", node.op()));
     };
     let rank = shape.len();
-    let wrong = || format!("{:?} of shape {shape:?}", node);
+    let problem = || format!("{:?} of shape {shape:?}", node);
     let is_below_rank = |axes: &[i64]| {
         axes.iter().all(|axis| 0 <= *axis && *axis < rank as i64)
-            && axes.iter().enumerate().all(|(place, axis)| !axes[..place].contains(axis))
+            && axes.iter().enumerate().all(|(index, axis)| !axes[..index].contains(axis))
     };
     let count = |sizes: &[i64]| sizes.iter().try_fold(1i64, |n, size| n.checked_mul(*size));
-    let is_right = match (node.op(), node.arg()) {
+    let is_valid = match (node.op(), node.arg()) {
         (Op::Reshape, Arg::Dims(to)) => {
             to.iter().all(|size| 0 <= *size) && count(to).is_some() && count(to) == count(shape)
         }
@@ -206,7 +204,7 @@ fn check_movement(node: &UOp) -> Result<(), String> {
         (Op::ReduceAxis, Arg::Reduce(_, axes)) => is_below_rank(axes) && axes.is_sorted(),
         _ => true,
     };
-    ensure(is_right, wrong)
+    ensure(is_valid, problem)
 }
 
 fn check_kernel(node: &UOp) -> Result<(), String> {
@@ -214,7 +212,7 @@ fn check_kernel(node: &UOp) -> Result<(), String> {
     let is_global = |uop: &UOp| uop.op() == Op::DefineGlobal;
     let is_array = |uop: &UOp| matches!(uop.op(), Op::DefineGlobal | Op::DefineLocal);
     let is_index = |uop: &UOp| uop.op() == Op::Index;
-    let is_right = match (node.op(), node.arg()) {
+    let is_valid = match (node.op(), node.arg()) {
         (Op::Index, _) => {
             let gate = src.get(2).is_none_or(|gate| gate.dtype() == DType::Bool);
             let is_position = matches!(src[1].dtype(), DType::I32 | DType::I64);
@@ -222,13 +220,13 @@ fn check_kernel(node: &UOp) -> Result<(), String> {
         }
         (Op::Load, Arg::View(_)) => is_global(&src[0]) && src[0].dtype() == node.dtype(),
         (Op::Load, _) => {
-            // Behind a barrier, a store, or a value that loops of stores have made.
+            // After a barrier, a store, or the reduction whose loops contain the stores.
             let is_value =
                 |uop: &UOp| uop.dtype() != DType::Void && !is_array(uop) && !is_index(uop);
             let is_before =
                 |uop: &UOp| matches!(uop.op(), Op::Barrier | Op::Store) || is_value(uop);
-            let waits = src.get(1).is_none_or(is_before);
-            is_index(&src[0]) && src[0].dtype() == node.dtype() && waits
+            let is_dependency = src.get(1).is_none_or(is_before);
+            is_index(&src[0]) && src[0].dtype() == node.dtype() && is_dependency
         }
         (Op::Barrier, _) => src.iter().all(|store| store.op() == Op::Store),
         (Op::Store, Arg::View(_)) => is_global(&src[0]) && src[0].dtype() == src[1].dtype(),
@@ -246,27 +244,27 @@ fn check_kernel(node: &UOp) -> Result<(), String> {
         _ => true,
     };
     let sources = || src.iter().map(|uop| format!("{uop:?}")).collect::<Vec<_>>().join(", ");
-    ensure(is_right, || format!("{} of ({})", node.op(), sources()))
+    ensure(is_valid, || format!("{} of ({})", node.op(), sources()))
 }
 
-/// Whether the operands of a `wmma` are what its tensor core takes.
+/// Returns whether the operands of a `wmma` are those that its tensor core takes.
 fn is_product(node: &UOp, core: &TensorCore) -> bool {
     let [a, b] = [0, 1].map(|matrix| core.elements(matrix));
     let Some((range, operands)) = node.src().split_last() else { return false };
     let Some((last, operands)) = operands.split_last() else { return false };
-    let is_right = match last.dtype() {
+    let has_count = match last.dtype() {
         DType::F32 => operands.len() == 2,
         other => other.is_int() && operands.len() == a + b,
     };
     let are_elements = operands.iter().all(|operand| operand.dtype() == core.from);
-    is_right && are_elements && range.op() == Op::Range && node.dtype() == DType::F32
+    has_count && are_elements && range.op() == Op::Range && node.dtype() == DType::F32
 }
 
-/// Whether the range of a `wmma` is that of the threads of a warp.
+/// Checks that the range of a `wmma` is that of the threads of a warp.
 fn check_warp(linear: &Linear, uop: &Instruction) -> Result<(), String> {
     let Arg::TensorCore(core) = uop.arg else { return Ok(()) };
-    let wanted = uop.src.last().map(|range| (*range, core.threads));
-    ensure(linear.launched(AxisKind::Local).last().copied() == wanted, || {
+    let expected = uop.src.last().map(|range| (*range, core.threads));
+    ensure(linear.launched(AxisKind::Local).last().copied() == expected, || {
         format!("its last source is not the innermost local range, of {} threads", core.threads)
     })
 }
@@ -274,42 +272,42 @@ fn check_warp(linear: &Linear, uop: &Instruction) -> Result<(), String> {
 /// Checks the order, the loops and the ops of a linear kernel.
 ///
 /// # Errors
-/// The first uop that breaks an invariant.
+/// The first uop that violates an invariant.
 pub fn verify_linear(linear: &Linear) -> Result<(), VerifyError> {
     let mut open: Vec<usize> = Vec::new();
-    // The loops that each uop was made in.
-    let mut made_in: Vec<Vec<usize>> = Vec::with_capacity(linear.uops.len());
+    // The loops that each uop is in.
+    let mut loops_of: Vec<Vec<usize>> = Vec::with_capacity(linear.uops.len());
     for (position, uop) in linear.uops.iter().enumerate() {
         let place = || format!("uop {position} ({})", uop.op);
         let fail = |problem: String| Err(VerifyError { place: place(), problem });
-        let (fewest, most) = uop.op.row().arity;
-        if uop.src.len() < fewest || most < uop.src.len() {
+        let (min, max) = uop.op.row().arity;
+        if uop.src.len() < min || max < uop.src.len() {
             return fail(format!("{} sources", uop.src.len()));
         }
         if !is_linear(uop.op) {
-            return fail("the op does not belong into a linear kernel".to_owned());
+            return fail("the op is not of the linear level".to_owned());
         }
         for source in &uop.src {
             let source = *source as usize;
             if position <= source {
-                return fail(format!("source {source} does not stand before it"));
+                return fail(format!("source {source} is not before it"));
             }
             let is_closing = uop.op == Op::EndRange || linear.uops[source].op == Op::DefineAcc;
-            let is_visible = made_in[source].iter().all(|range| open.contains(range));
+            let is_visible = loops_of[source].iter().all(|range| open.contains(range));
             if !is_closing && !is_visible {
-                return fail(format!("source {source} was made in a loop that has ended"));
+                return fail(format!("source {source} is in a loop that has ended"));
             }
         }
         check_lanes(linear, uop).and_then(|()| check_warp(linear, uop)).or_else(fail)?;
         match uop.op {
             Op::Assign if open.iter().any(|range| carries(linear, uop, *range)) => {
-                return fail("it carries a value from step to step of a launched range".to_owned());
+                return fail("it carries a value across iterations of a launched range".to_owned());
             }
             Op::Range
                 if is_launched(uop)
                     && open.iter().any(|range| !is_launched(&linear.uops[*range])) =>
             {
-                return fail("a launched range stands in a loop".to_owned());
+                return fail("a launched range is inside a loop".to_owned());
             }
             Op::Range => open.push(position),
             Op::EndRange if open.pop() != Some(uop.src[0] as usize) => {
@@ -317,7 +315,7 @@ pub fn verify_linear(linear: &Linear) -> Result<(), VerifyError> {
             }
             _ => {}
         }
-        made_in.push(open.clone());
+        loops_of.push(open.clone());
     }
     match open.last() {
         Some(range) => Err(VerifyError {
@@ -328,11 +326,11 @@ pub fn verify_linear(linear: &Linear) -> Result<(), VerifyError> {
     }
 }
 
-/// Checks a linear kernel that comes from outside: as [`verify_linear`], that each uop is a node
-/// that [`verify`] accepts, and that it is used as what it is.
+/// Checks a linear kernel from outside: with [`verify_linear`], that each uop is a node that
+/// [`verify`] accepts, and that its sources are of the kinds that the op takes.
 ///
 /// # Errors
-/// The first uop that breaks an invariant.
+/// The first uop that violates an invariant.
 pub fn verify_kernel(linear: &Linear) -> Result<(), VerifyError> {
     verify_linear(linear)?;
     let mut nodes: Vec<UOp> = Vec::with_capacity(linear.uops.len());
@@ -357,7 +355,8 @@ pub(crate) fn is_value(op: Op) -> bool {
         )
 }
 
-/// Returns whether each source is what the op takes: an address is no value, nor is an effect.
+/// Checks that each source is of a kind that the op takes: neither an address nor an effect is a
+/// value.
 fn check_sources(linear: &Linear, uop: &Instruction) -> Result<(), String> {
     let op_of = |source: &u32| linear.uops[*source as usize].op;
     let is_array = |op: Op| matches!(op, Op::DefineGlobal | Op::DefineLocal);
@@ -371,14 +370,14 @@ fn check_sources(linear: &Linear, uop: &Instruction) -> Result<(), String> {
         (Op::Sink, ..) => true,
         (_, _, from) => is_value(from),
     };
-    let is_taken = is_value(uop.op)
+    let is_supported = is_value(uop.op)
         || is_array(uop.op)
         || matches!(
             uop.op,
             Op::Index | Op::Store | Op::EndRange | Op::Assign | Op::Barrier | Op::Sink
         );
-    if !is_taken || matches!(uop.arg, Arg::View(_)) {
-        return Err("a kernel that is checked has no such uop".to_owned());
+    if !is_supported || matches!(uop.arg, Arg::View(_)) {
+        return Err("the op is not supported in a checked kernel".to_owned());
     }
     match uop.src.iter().enumerate().find(|(number, source)| !fits(*number, source)) {
         Some((_, source)) => Err(format!("source {source} is {}", op_of(source))),
@@ -390,32 +389,36 @@ fn is_launched(range: &Instruction) -> bool {
     matches!(range.arg, Arg::Axis(axis) if axis.kind.is_launched())
 }
 
-/// Whether a variable that lives outside of a launched range is changed inside.
+/// Returns whether an accumulator that is outside of a launched range is assigned inside it.
 fn carries(linear: &Linear, assign: &Instruction, range: usize) -> bool {
     is_launched(&linear.uops[range]) && (assign.src[0] as usize) < range
 }
 
-/// Whether the lanes of a uop and of its sources fit.
+/// Checks that the lanes of a uop and of its sources agree.
 fn check_lanes(linear: &Linear, uop: &Instruction) -> Result<(), String> {
     let lanes =
         |number: usize| uop.src.get(number).map_or(1, |source| linear.uops[*source as usize].lanes);
-    let all = |wanted: u8| (0..uop.src.len()).all(|number| lanes(number) == wanted);
-    let is_right = match (uop.op, &uop.arg) {
-        (Op::Vectorize, _) => all(1) && (uop.src.len() == 1 || uop.src.len() == uop.lanes.into()),
+    let all_have = |count: u8| (0..uop.src.len()).all(|number| lanes(number) == count);
+    let is_valid = match (uop.op, &uop.arg) {
+        (Op::Vectorize, _) => {
+            all_have(1) && (uop.src.len() == 1 || uop.src.len() == uop.lanes.into())
+        }
         (Op::Lane, Arg::Int(lane)) => uop.lanes == 1 && *lane < i64::from(lanes(0)),
-        (Op::Load, _) => all(1),
+        (Op::Load, _) => all_have(1),
         (Op::Store, _) => uop.lanes == 1 && lanes(0) == 1,
         (Op::Wmma, Arg::TensorCore(core)) if uop.src.len() == 4 => {
-            let wanted = [0, 1, 2].map(|matrix| core.elements(matrix) as u8);
-            [0, 1, 2].map(lanes) == wanted && uop.lanes == wanted[2] && lanes(3) == 1
+            let count = [0, 1, 2].map(|matrix| core.elements(matrix) as u8);
+            [0, 1, 2].map(lanes) == count && uop.lanes == count[2] && lanes(3) == 1
         }
         (Op::DefineAcc, _) => lanes(0) == uop.lanes,
-        (Op::Assign, _) => all(uop.lanes),
-        (op, _) if op.is_elementwise() => all(uop.lanes),
-        _ => uop.lanes == 1 && all(1),
+        (Op::Assign, _) => all_have(uop.lanes),
+        (op, _) if op.is_elementwise() => all_have(uop.lanes),
+        _ => uop.lanes == 1 && all_have(1),
     };
-    let of: Vec<u8> = (0..uop.src.len()).map(lanes).collect();
-    ensure(is_right && uop.lanes != 0, || format!("{} lanes of sources of {of:?}", uop.lanes))
+    let source_lanes: Vec<u8> = (0..uop.src.len()).map(lanes).collect();
+    ensure(is_valid && uop.lanes != 0, || {
+        format!("{} lanes of sources of {source_lanes:?}", uop.lanes)
+    })
 }
 
 fn is_linear(op: Op) -> bool {
@@ -447,7 +450,7 @@ mod tests {
         check(&format!("{data}%1 = permute f32 %0 [1]"), Some("of shape [6]"));
         check(&format!("{data}%1 = shrink f32 %0 [(2, 7)]"), Some("of shape [6]"));
         check(&format!("{data}%1 = reduce_axis f32 %0 add [0]"), None);
-        check(&format!("{data}%1 = reduce_axis f32 %0 sub [0]"), Some("is no arg"));
+        check(&format!("{data}%1 = reduce_axis f32 %0 sub [0]"), Some("is not an arg"));
         check(&format!("{data}%1 = cmplt f32 %0 %0"), Some("turns f32 into f32"));
         check(&format!("{data}%1 = xor f32 %0 %0"), Some("turns f32 into f32"));
         check(&format!("{data}%1 = bitcast f64 %0"), Some("turns f32 into f64"));
@@ -461,7 +464,7 @@ mod tests {
     }
 
     #[test]
-    fn verify_knows_groups() {
+    fn verify_checks_groups() {
         let head = "%0 = define_local f32 local0 4\n%1 = const i32 4\n%2 = range i32 %1 0l\n\
                     %3 = index f32 %0 %2\n%4 = const f32 1\n%5 = store void %3 %4\n";
         check(&format!("{head}%6 = barrier void %5\n%7 = load f32 %3 %6"), None);
@@ -472,7 +475,7 @@ mod tests {
     }
 
     #[test]
-    fn verify_linear_knows_lanes_and_launched_ranges() {
+    fn verify_linear_checks_lanes_and_launched_ranges() {
         let row = |op, src: &[u32], arg| Instruction::new(op, DType::I32, src.iter().copied(), arg);
         let four = Arg::Const(crate::Constant::int(DType::I32, 4));
         let axis = |kind| Arg::Axis(crate::Axis { kind, number: 0 });
@@ -499,7 +502,7 @@ mod tests {
             uops[1].arg = axis(crate::AxisKind::Loop);
             uops[2].arg = axis(crate::AxisKind::Local);
         }));
-        // A uop is asked for launched ranges before those behind it are looked at.
+        // `launched` is called while later uops are not verified yet.
         let source = vec![row(Op::Range, &[9], axis(crate::AxisKind::Local))];
         let linear = Linear { name: "E_4".to_owned(), uops: source };
         assert_eq!(linear.launched(crate::AxisKind::Local), []);
@@ -515,7 +518,7 @@ mod tests {
     }
 
     #[test]
-    fn verify_linear_knows_loops() {
+    fn verify_linear_checks_loops() {
         let uop = |op, src: &[u32], arg| Instruction::new(op, DType::I32, src.iter().copied(), arg);
         let three = Arg::Const(crate::Constant::int(DType::I32, 3));
         let good = vec![

@@ -1,4 +1,4 @@
-//! How long one kernel takes from its tree to linear uops.
+//! Measures the time of lowering a kernel from its tree to linear uops.
 
 use std::hint::black_box;
 
@@ -30,8 +30,8 @@ fn sink(value: UOp, shape: &[i64]) -> UOp {
 /// Two loads, one transposed, and six ops.
 fn elementwise() -> UOp {
     let rows = plain(&[4, 8]);
-    let turned = plain(&[8, 4]).permute(&[1, 0]).expect("two axes");
-    let (x, y) = (load(1, 32, rows.clone()), load(2, 32, turned));
+    let transposed = plain(&[8, 4]).permute(&[1, 0]).expect("two axes");
+    let (x, y) = (load(1, 32, rows.clone()), load(2, 32, transposed));
     let two = UOp::constant(Constant::float(DType::F32, 2.0));
     let two = UOp::new(Op::View, DType::F32, [two], Arg::View(rows));
     let sum = UOp::binary(Op::Add, UOp::binary(Op::Mul, x.clone(), two), y.clone());
@@ -40,7 +40,7 @@ fn elementwise() -> UOp {
     sink(UOp::binary(Op::Max, value, y), &[4, 8])
 }
 
-/// A product of matrices, one of them padded.
+/// A matrix product with one padded operand.
 fn matmul() -> UOp {
     let expand = |tracker: ShapeTracker, shape: [i64; 3]| {
         tracker.reshape(&shape).and_then(|tracker| tracker.expand(&[8, 6, 10]))

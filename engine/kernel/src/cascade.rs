@@ -1,24 +1,24 @@
-//! Pass `cascade`: a sum of many floats is a sum of sums, so that no accumulator takes more than a
-//! bounded number of additions, and the rounding error of a long sum grows with its logarithm.
+//! Pass `cascade`: makes a sum of many floats a sum of sums (cascade summation). The number of
+//! additions into an accumulator is bounded, so the rounding error of a sum grows with the
+//! logarithm of its length.
 //!
 //! ```text
 //! s = sum over r < 16384 of x[r]       s = sum over o < 64 of (sum over i < 256 of x[o*256 + i])
 //! ```
 //!
-//! Elements are read in the order in which they were read before. A range whose size has no
-//! suitable divisor is divided into a part that has one and the rest, each with a copy of the
-//! value.
+//! Elements are read in the same order as before. A range whose size has no suitable divisor is
+//! split into a part that has one and a remainder, each with a copy of the value.
 
 use gradiff_graph::{Arg, AxisKind, Op, Sources, UOp};
 use gradiff_rewrite::{Mode, substitute};
 
 use crate::Error;
-use crate::linearize::{MAX_RANGES, folding};
+use crate::linearize::{MAX_RANGES, reduce_arg};
 use crate::opt::range as range_of;
 use crate::pass::Context;
 use crate::shape::map_nodes;
 
-/// The pass. See the head of this file. In strict mode a sum keeps its order.
+/// Splits all long sums of floats; none in strict mode, in which sums keep their order.
 pub(crate) fn cascade(root: &UOp, ctx: &mut Context<'_>) -> Result<UOp, Error> {
     let limit = ctx.target.thresholds.accumulator_additions;
     let order = root.toposort();
@@ -38,7 +38,7 @@ pub(crate) fn cascade(root: &UOp, ctx: &mut Context<'_>) -> Result<UOp, Error> {
     with_consecutive_numbers(&root, first)
 }
 
-/// The number of a range.
+/// Returns the number of a range.
 fn number(range: &UOp) -> i64 {
     match range.arg() {
         Arg::Axis(axis) => axis.number,
@@ -46,7 +46,7 @@ fn number(range: &UOp) -> i64 {
     }
 }
 
-/// The kernel with its ranges from number `first` on numbered in a row.
+/// Renumbers the ranges from number `first` on consecutively.
 fn with_consecutive_numbers(root: &UOp, first: i64) -> Result<UOp, Error> {
     let order = root.toposort();
     let is_new = |node: &UOp| node.op() == Op::Range && first <= number(node);
@@ -66,18 +66,18 @@ fn is_float_sum(node: &UOp) -> bool {
         && matches!((node.op(), node.arg()), (Op::Reduce, Arg::Reduce(Op::Add, _)))
 }
 
-/// The additions into an accumulator over these ranges.
+/// Returns the number of additions into an accumulator over these ranges.
 fn additions(ranges: &[UOp]) -> i64 {
     ranges.iter().map(size).fold(1, i64::saturating_mul)
 }
 
-/// The size of a range; 1 for what stands in the place of a range of one iteration.
+/// Returns the size of a range; 1 for a constant that replaced a range of one iteration.
 fn size(range: &UOp) -> i64 {
     let end = if range.op() == Op::Range { range.src()[0].as_int() } else { None };
     end.map_or(1, |end| i64::try_from(end).unwrap_or(i64::MAX))
 }
 
-/// The kind of a range; none of what stands in the place of a range of one iteration.
+/// Returns the kind of a range; `None` for a constant that replaced a range of one iteration.
 fn kind(range: &UOp) -> Option<AxisKind> {
     match range.arg() {
         Arg::Axis(axis) => Some(axis.kind),
@@ -85,22 +85,22 @@ fn kind(range: &UOp) -> Option<AxisKind> {
     }
 }
 
-/// Numbers for the ranges that one range is divided into, again and again.
+/// Numbers that are reserved for the ranges into which one range is split repeatedly.
 const NUMBERS: i64 = 64;
 
-/// Makes sums of sums.
+/// Builds sums of sums.
 struct Sums {
-    /// The most additions into one accumulator.
+    /// Most additions into one accumulator.
     limit: i64,
     /// The number of the next new range.
     next: i64,
-    /// How many more ranges the kernel may have.
+    /// The number of ranges that the kernel may still get.
     left: usize,
 }
 
 impl Sums {
-    /// The sum in the place of the reduction `like`, over new loops, whose numbers grow inward and
-    /// leave room for those that they are divided into.
+    /// Returns the sum that replaces the reduction `like`, over new loops. Their numbers grow
+    /// inward, with gaps for the loops into which they are split.
     fn with_new_ranges(&mut self, like: &UOp, value: &UOp, ranges: &[UOp]) -> UOp {
         let (mut value, mut ranges) = (value.clone(), ranges.to_vec());
         for range in &mut ranges {
@@ -114,61 +114,66 @@ impl Sums {
         self.sum(like, &value, &ranges)
     }
 
-    /// The sum of `value` over `ranges`, outermost first, in the place of the reduction `like`.
+    /// Returns the sum of `value` over `ranges`, outermost first, that replaces the reduction
+    /// `like`.
     fn sum(&mut self, like: &UOp, value: &UOp, ranges: &[UOp]) -> UOp {
         let (mut inner, mut at) = (1i64, ranges.len());
         while 0 < at && inner.saturating_mul(size(&ranges[at - 1])) <= self.limit {
             at -= 1;
             inner *= size(&ranges[at]);
         }
-        let Some((divided, outer)) = ranges[..at].split_last() else {
+        let Some((split, outer)) = ranges[..at].split_last() else {
             return reduce(like, value, ranges);
         };
-        let room = self.limit / inner;
-        // Enough additions for one accumulator without a part of the next range.
-        let kind = kind(divided).filter(|_| 4 <= room && 4 <= self.left);
+        let factor_limit = self.limit / inner;
+        // Below 4 the accumulator has enough additions without a part of the next range.
+        let kind = kind(split).filter(|_| 4 <= factor_limit && 4 <= self.left);
         let Some(kind) = kind else {
             let at = if at == ranges.len() { at - 1 } else { at };
             let inner = reduce(like, value, &ranges[at..]);
             return self.sum(like, &inner, &ranges[..at]);
         };
-        let count = size(divided);
-        let divisor = (room / 4..=room).rev().find(|amount| 1 < *amount && count % amount == 0);
-        if let Some(amount) = divisor {
+        let count = size(split);
+        let divisor = (factor_limit / 4..=factor_limit)
+            .rev()
+            .find(|factor| 1 < *factor && count % factor == 0);
+        if let Some(factor) = divisor {
             self.left = self.left.saturating_sub(1);
-            let new = |size, number| range_of(size, divided.dtype(), kind, number);
-            let block = new(count / amount, number(divided) - 1);
-            let step = new(amount, number(divided));
-            let start = UOp::binary(Op::Mul, block.clone(), UOp::int(divided.dtype(), amount));
-            let value = substitute(value, divided, &UOp::binary(Op::Add, start, step.clone()));
-            let inner: Vec<UOp> = std::iter::once(step).chain(ranges[at..].to_vec()).collect();
+            let new = |size, number| range_of(size, split.dtype(), kind, number);
+            let outer_range = new(count / factor, number(split) - 1);
+            let inner_range = new(factor, number(split));
+            let start = UOp::binary(Op::Mul, outer_range.clone(), UOp::int(split.dtype(), factor));
+            let value = substitute(value, split, &UOp::binary(Op::Add, start, inner_range.clone()));
+            let inner: Vec<UOp> =
+                std::iter::once(inner_range).chain(ranges[at..].to_vec()).collect();
             let inner = reduce(like, &value, &inner);
-            let outer: Vec<UOp> = outer.iter().cloned().chain([block]).collect();
+            let outer: Vec<UOp> = outer.iter().cloned().chain([outer_range]).collect();
             return self.sum(like, &inner, &outer);
         }
-        let mut unit = 1 << room.ilog2();
+        let mut unit = 1 << factor_limit.ilog2();
         while unit <= count / 2 / (1 << self.limit.ilog2()) {
             unit <<= self.limit.ilog2();
         }
         let whole = count / unit * unit;
         let mut part = |first: i64, size: i64| {
-            let step = range_of(size, divided.dtype(), kind, number(divided));
-            let first = UOp::int(divided.dtype(), first);
-            let value = substitute(value, divided, &UOp::binary(Op::Add, step.clone(), first));
-            let ranges = outer.iter().cloned().chain([step]).chain(ranges[at..].iter().cloned());
+            let inner_range = range_of(size, split.dtype(), kind, number(split));
+            let first = UOp::int(split.dtype(), first);
+            let value = substitute(value, split, &UOp::binary(Op::Add, inner_range.clone(), first));
+            let ranges =
+                outer.iter().cloned().chain([inner_range]).chain(ranges[at..].iter().cloned());
             self.with_new_ranges(like, &value, &ranges.collect::<Vec<_>>())
         };
-        let (whole, rest) = (part(0, whole), part(whole, count - whole));
-        UOp::binary(Op::Add, whole, rest)
+        let (main, remainder) = (part(0, whole), part(whole, count - whole));
+        UOp::binary(Op::Add, main, remainder)
     }
 }
 
-/// A reduction like another, of this value over these ranges.
+/// Makes a reduction like another, of this value over these ranges.
 fn reduce(like: &UOp, value: &UOp, ranges: &[UOp]) -> UOp {
     let Arg::Reduce(op, _) = like.arg() else { return value.clone() };
     if ranges.is_empty() {
         return value.clone();
     }
     let src: Sources = std::iter::once(value).chain(ranges).cloned().collect();
-    UOp::new(Op::Reduce, like.dtype(), src, folding(*op))
+    UOp::new(Op::Reduce, like.dtype(), src, reduce_arg(*op))
 }

@@ -1,4 +1,4 @@
-//! The axes of a kernel tree: their sizes, and which reductions fold them.
+//! The axes of a kernel tree: their sizes, and the reductions over them.
 
 use gradiff_graph::{Arg, Dims, Op, UOp};
 use gradiff_view::ShapeTracker;
@@ -11,12 +11,12 @@ use crate::error::malformed;
 pub(crate) struct Axes {
     /// The size of each axis before any reduction.
     pub(crate) sizes: Dims,
-    /// For each axis the positions (in the order given) of the reductions that fold it.
-    pub(crate) folds: SmallVec<[SmallVec<[u32; 2]>; 4]>,
+    /// For each axis the positions (in the given order of nodes) of the reductions over it.
+    pub(crate) reductions: SmallVec<[SmallVec<[u32; 2]>; 4]>,
 }
 
 impl Axes {
-    /// The axes of the tree of these nodes (sources first).
+    /// Collects the axes of the tree of these nodes (sources first).
     ///
     /// # Errors
     /// If trackers differ in rank, or in a size that is not 1, or a reduction names no axis of
@@ -33,38 +33,44 @@ impl Axes {
                 match (*size, *other) {
                     (1, _) => *size = *other,
                     (_, 1) => {}
-                    (one, another) if one == another => {}
-                    (one, another) => {
-                        return Err(malformed(format!("an axis of sizes {one} and {another}")));
+                    (x, y) if x == y => {}
+                    (x, y) => {
+                        return Err(malformed(format!("an axis of sizes {x} and {y}")));
                     }
                 }
             }
         }
         let sizes = sizes.ok_or_else(|| malformed("no tracker"))?;
-        let mut folds: SmallVec<[SmallVec<[u32; 2]>; 4]> = SmallVec::new();
-        folds.resize(sizes.len(), SmallVec::new());
+        let mut reductions: SmallVec<[SmallVec<[u32; 2]>; 4]> = SmallVec::new();
+        reductions.resize(sizes.len(), SmallVec::new());
         for (position, node) in order.iter().enumerate() {
             if let (Op::ReduceAxis, Arg::Reduce(_, axes)) = (node.op(), node.arg()) {
                 for axis in axes {
-                    let fold = usize::try_from(*axis).ok().and_then(|axis| folds.get_mut(axis));
-                    fold.ok_or_else(|| malformed(format!("reduces axis {axis}")))?
+                    let of_axis =
+                        usize::try_from(*axis).ok().and_then(|axis| reductions.get_mut(axis));
+                    of_axis
+                        .ok_or_else(|| {
+                            let rank = sizes.len();
+                            malformed(format!("a reduction over axis {axis} of {rank}"))
+                        })?
                         .push(position as u32);
                 }
             }
         }
-        Ok(Axes { sizes, folds })
+        Ok(Axes { sizes, reductions })
     }
 
-    /// All axes, those that no reduction folds first.
+    /// Iterates over all axes, reduced ones last.
     pub(crate) fn order(&self) -> impl Iterator<Item = usize> + '_ {
-        let axes = |is_folded: bool| {
-            (0..self.sizes.len()).filter(move |axis| self.folds[*axis].is_empty() != is_folded)
+        let axes = |is_reduced: bool| {
+            (0..self.sizes.len())
+                .filter(move |axis| self.reductions[*axis].is_empty() != is_reduced)
         };
         axes(false).chain(axes(true))
     }
 }
 
-/// The tracker that a node of the tree carries.
+/// Returns the tracker that a node of the tree carries.
 pub(crate) fn tracker(node: &UOp) -> Option<&ShapeTracker> {
     match node.arg() {
         Arg::View(tracker) => Some(tracker),

@@ -1,9 +1,9 @@
-//! The meaning of a kernel at any level before it is linear: of the tree over trackers and of
-//! the graph over ranges alike. What commands evaluate after each pass.
+//! Interprets a kernel at any level before it is linear, both trees over trackers and graphs over
+//! ranges; commands use it to check each pass.
 //!
-//! A node's value is an array over the axes (tree) or ranges (lowered) that it depends on, so
-//! that nothing is evaluated more often than its meaning asks for, and nothing recurses. This
-//! is for kernels of tests and findings, not for large ones.
+//! The value of a node is an array over the axes (tree) or ranges (lowered) that it depends on, so
+//! that each node is evaluated once for each combination, and nothing recurses. It is meant for the
+//! small kernels of tests and findings.
 
 use gradiff_graph::{
     Arg, AxisKind, Constant, DType, Op, TensorCore, UOp, evaluate, verify_tree_node,
@@ -15,22 +15,22 @@ use smallvec::SmallVec;
 use crate::Error;
 use crate::error::malformed;
 
-/// The most elements that one value may have.
+/// Most elements of a value.
 const LIMIT: usize = 1 << 24;
 
-/// Runs a kernel at any level before linear uops on `memories`, which are indexed by slot.
-/// `None` is an element that is not initialised or undefined; what is computed from it is
-/// undefined too, unless a `where`, an `and` or an `or` does not ask for it. Stores take effect
-/// in the order of the sink, each after all loads of its value; what a loop of no step would not
-/// reach is evaluated all the same.
+/// Runs a kernel at any level before linear uops on `memories`, which are indexed by slot. `None`
+/// is an element that is uninitialised or undefined; a value computed from it is undefined, too,
+/// unless a `where`, an `and` or an `or` does not depend on it. Stores take effect in the order of
+/// the sink, each after all loads of its value. The body of a loop without iterations is evaluated
+/// all the same.
 ///
 /// # Errors
-/// `OutOfBounds` or `UndefinedIndex` where a load or store whose gate holds misses its memory,
-/// `TooLarge` where a value would have more than 2^24 elements, `Malformed` for what is neither
+/// `OutOfBounds` or `UndefinedIndex` if a load or store whose gate is true is outside its memory,
+/// `TooLarge` if a value would have more than 2^24 elements, `Malformed` for a graph that is neither
 /// a kernel tree nor a lowered kernel.
 pub fn interpret(root: &UOp, memories: &mut [Vec<Option<Constant>>]) -> Result<(), Error> {
     if root.op() != Op::Sink {
-        return Err(malformed("the root is no sink"));
+        return Err(malformed("the root is not a sink"));
     }
     for node in root.toposort() {
         verify_tree_node(&node).map_err(|error| malformed(error.to_string()))?;
@@ -39,7 +39,7 @@ pub fn interpret(root: &UOp, memories: &mut [Vec<Option<Constant>>]) -> Result<(
         let mut evaluation = Evaluation { memories, values: FxHashMap::default() };
         let mut order = store.toposort();
         if order.pop().is_none_or(|last| last.op() != Op::Store) {
-            return Err(malformed("a sink of something else than a store"));
+            return Err(malformed("a sink of a node that is not a store"));
         }
         for node in &order {
             let value = evaluation.node(node)?;
@@ -50,17 +50,17 @@ pub fn interpret(root: &UOp, memories: &mut [Vec<Option<Constant>>]) -> Result<(
     Ok(())
 }
 
-/// What an array varies along, in a fixed order.
+/// A dimension of an array; the order is that of the dimensions.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Along {
+enum Dim {
     /// An axis of the tree.
     Axis(usize),
-    /// A range: the axis it names, its serial among the ranges of that name, the node.
+    /// A range: its number, and its serial among the ranges of that number.
     Range(i64, usize),
 }
 
-/// Names and sizes of what an array varies along, outermost first.
-type Domain = SmallVec<[(Along, usize); 4]>;
+/// The dimensions of an array and their sizes, outermost first.
+type Domain = SmallVec<[(Dim, usize); 4]>;
 
 /// The counters of a group.
 type Group = SmallVec<[Option<Constant>; 4]>;
@@ -72,21 +72,21 @@ struct Array {
 }
 
 impl Array {
-    /// The element at a place of a tensor of this shape, row-major.
-    fn at_place(&self, shape: &[i64], place: i64) -> Result<Option<Constant>, Error> {
-        let beyond = || malformed("a view beyond a fold");
-        let (mut at, mut step) = (0, 1);
-        for (along, size) in self.domain.iter().rev() {
-            let Along::Axis(axis) = along else { return Err(malformed("a range in a tree")) };
-            let [own, below @ ..] = shape.get(*axis..).unwrap_or_default() else {
-                return Err(beyond());
+    /// Returns the element at an offset in a row-major tensor of this shape.
+    fn at_offset(&self, shape: &[i64], offset: i64) -> Result<Option<Constant>, Error> {
+        let out_of_bounds = || malformed("a view exceeds a reduction");
+        let (mut at, mut stride) = (0, 1);
+        for (dim, size) in self.domain.iter().rev() {
+            let Dim::Axis(axis) = dim else { return Err(malformed("a range in a tree")) };
+            let [axis_size, inner_sizes @ ..] = shape.get(*axis..).unwrap_or_default() else {
+                return Err(out_of_bounds());
             };
-            let inner: i64 = below.iter().product();
-            let digit = place.checked_div(inner).and_then(|place| place.checked_rem(*own));
-            at += digit.ok_or_else(beyond)? as usize * step;
-            step *= size;
+            let inner: i64 = inner_sizes.iter().product();
+            let index = offset.checked_div(inner).and_then(|row| row.checked_rem(*axis_size));
+            at += index.ok_or_else(out_of_bounds)? as usize * stride;
+            stride *= size;
         }
-        self.data.get(at).copied().ok_or_else(beyond)
+        self.data.get(at).copied().ok_or_else(out_of_bounds)
     }
 }
 
@@ -102,25 +102,28 @@ impl Evaluation<'_> {
             (Op::Load, Arg::View(tracker)) => {
                 let global = &node.src()[0];
                 let zero = Constant::zero(node.dtype());
-                self.tracked(tracker, |place| match place {
-                    Some(place) => self.read(global, i128::from(place)),
+                self.tracked(tracker, |offset| match offset {
+                    Some(offset) => self.read(global, i128::from(offset)),
                     None => Ok(Some(zero)),
                 })
             }
             (Op::View, Arg::View(tracker)) if node.src()[0].op() == Op::ReduceAxis => {
-                let folded = &node.src()[0];
-                let shape = folded.shape().ok_or_else(|| malformed("a fold without a shape"))?;
-                self.tracked(tracker, |place| match place {
-                    Some(place) => self.values[folded].at_place(shape, place),
+                let reduction = &node.src()[0];
+                let shape =
+                    reduction.shape().ok_or_else(|| malformed("a reduction without a shape"))?;
+                self.tracked(tracker, |offset| match offset {
+                    Some(offset) => self.values[reduction].at_offset(shape, offset),
                     None => Ok(Some(Constant::zero(node.dtype()))),
                 })
             }
             (Op::View, Arg::View(tracker)) => {
                 let (leaf, dtype) = (&node.src()[0], node.dtype());
-                self.tracked(tracker, |place| match (place, leaf.op(), leaf.as_const()) {
+                self.tracked(tracker, |offset| match (offset, leaf.op(), leaf.as_const()) {
                     (None, ..) => Ok(Some(Constant::zero(dtype))),
                     (_, Op::Const, Some(value)) => Ok(Some(value)),
-                    (Some(place), Op::Iota, _) => Ok(Some(Constant::int(dtype, i128::from(place)))),
+                    (Some(offset), Op::Iota, _) => {
+                        Ok(Some(Constant::int(dtype, i128::from(offset))))
+                    }
                     (_, op, _) => Err(malformed(format!("a view of {op}"))),
                 })
             }
@@ -134,29 +137,28 @@ impl Evaluation<'_> {
             (Op::Range, Arg::Axis(axis)) => {
                 let end = node.src()[0].as_int().ok_or_else(|| malformed("a range without end"))?;
                 let end = usize::try_from(end).unwrap_or(0);
-                let domain: Domain = SmallVec::from_iter([(self.along(node, axis.number), end)]);
+                let domain: Domain = SmallVec::from_iter([(self.dim(node, axis.number), end)]);
                 let count = elements(&domain)?;
                 let element = |value: usize| Some(Constant::int(node.dtype(), value as i128));
                 Ok(Array { domain, data: (0..count).map(element).collect() })
             }
             (Op::ReduceAxis, Arg::Reduce(op, axes)) => {
-                let along: Vec<Along> =
-                    axes.iter().map(|axis| Along::Axis(*axis as usize)).collect();
-                self.fold(*op, node, &along)
+                let dims: Vec<Dim> = axes.iter().map(|axis| Dim::Axis(*axis as usize)).collect();
+                self.reduce(*op, node, &dims)
             }
             (Op::Reduce, Arg::Reduce(op, _)) => {
-                let mut along = Vec::new();
+                let mut dims = Vec::new();
                 let ranges = &node.src()[1..];
                 for (number, range) in ranges.iter().enumerate() {
                     if range.op() != Op::Range || ranges[..number].contains(range) {
                         return Err(malformed(format!("a reduction over {}", range.op())));
                     }
-                    along.extend(self.values[range].domain.iter().map(|(along, _)| along.clone()));
+                    dims.extend(self.values[range].domain.iter().map(|(dim, _)| dim.clone()));
                 }
-                self.fold(*op, node, &along)
+                self.reduce(*op, node, &dims)
             }
             (Op::Wmma, Arg::TensorCore(core)) => self.product(node, core),
-            // Read through the nodes above them.
+            // Their users read them.
             (Op::DefineGlobal | Op::DefineLocal | Op::Index | Op::Iota, _) => Ok(scalar(None)),
             (Op::Store | Op::Barrier, _) => Ok(scalar(None)),
             (op, _) if op.is_elementwise() => {
@@ -169,14 +171,15 @@ impl Evaluation<'_> {
         }
     }
 
-    /// The name of a range: by its axis, and by age among the ranges of that axis.
-    fn along(&self, range: &UOp, axis: i64) -> Along {
+    /// Returns the dimension of a range: its number, and its serial among the ranges evaluated so
+    /// far that have the same number.
+    fn dim(&self, range: &UOp, axis: i64) -> Dim {
         let same =
             |other: &&UOp| other.op() == Op::Range && other.arg() == range.arg() && *other != range;
-        Along::Range(axis, self.values.keys().filter(same).count())
+        Dim::Range(axis, self.values.keys().filter(same).count())
     }
 
-    /// A value for each place of a tracker; axes of size 1 do not count.
+    /// Evaluates `value` at the offset of each element of a tracker; `None` for masked ones.
     fn tracked(
         &self,
         tracker: &ShapeTracker,
@@ -184,26 +187,26 @@ impl Evaluation<'_> {
     ) -> Result<Array, Error> {
         let domain = domain_of(tracker)?;
         let mut data = Vec::with_capacity(elements(&domain)?);
-        each_place(tracker, &domain, |place| {
-            data.push(value(place)?);
+        for_each_offset(tracker, &domain, |offset| {
+            data.push(value(offset)?);
             Ok(())
         })?;
         Ok(Array { domain, data })
     }
 
-    fn read(&self, global: &UOp, place: i128) -> Result<Option<Constant>, Error> {
+    fn read(&self, global: &UOp, index: i128) -> Result<Option<Constant>, Error> {
         let slot = slot(global)?;
         let memory = self.memories.get(slot).ok_or_else(|| malformed("a slot without memory"))?;
-        let found = usize::try_from(place).ok().and_then(|place| memory.get(place));
+        let found = usize::try_from(index).ok().and_then(|index| memory.get(index));
         let size = memory.len();
-        found.copied().ok_or(Error::OutOfBounds { what: "load", slot, index: place, size })
+        found.copied().ok_or(Error::OutOfBounds { what: "load", slot, index, size })
     }
 
     fn load(&self, node: &UOp) -> Result<Array, Error> {
-        let index = lowered_index(&node.src()[0])?;
+        let address = address_of(&node.src()[0])?;
         let arrays: SmallVec<[&Array; 4]> =
-            index.src()[1..].iter().map(|source| &self.values[source]).collect();
-        let global = &index.src()[0];
+            address.src()[1..].iter().map(|source| &self.values[source]).collect();
+        let global = &address.src()[0];
         let undefined = Error::UndefinedIndex { what: "load", slot: slot(global)? };
         map(union(&arrays)?, &arrays, |src| {
             match gate(src) {
@@ -211,19 +214,19 @@ impl Evaluation<'_> {
                 Some(false) => return Ok(Some(Constant::zero(node.dtype()))),
                 Some(true) => {}
             }
-            let place = src[0].and_then(Constant::to_int).ok_or_else(|| undefined.clone())?;
-            self.read(global, place)
+            let index = src[0].and_then(Constant::to_int).ok_or_else(|| undefined.clone())?;
+            self.read(global, index)
         })
     }
 
-    /// What this step has stored just now.
+    /// Loads the value that the same iteration has just stored.
     fn load_stored(&self, node: &UOp) -> Result<Array, Error> {
-        let index = lowered_index(&node.src()[0])?;
-        let places = index.src()[1..].iter().chain(node.src()[1].src().get(1));
-        let arrays: SmallVec<[&Array; 4]> = places.map(|source| &self.values[source]).collect();
+        let address = address_of(&node.src()[0])?;
+        let parts = address.src()[1..].iter().chain(node.src()[1].src().get(1));
+        let arrays: SmallVec<[&Array; 4]> = parts.map(|source| &self.values[source]).collect();
         map(union(&arrays)?, &arrays, |src| {
-            let (stored, places) = src.split_last().ok_or_else(|| malformed("an empty store"))?;
-            Ok(match gate(places) {
+            let (stored, parts) = src.split_last().ok_or_else(|| malformed("an empty store"))?;
+            Ok(match gate(parts) {
                 None => None,
                 Some(false) => Some(Constant::zero(node.dtype())),
                 Some(true) => *stored,
@@ -231,31 +234,34 @@ impl Evaluation<'_> {
         })
     }
 
-    /// What the threads of a group have stored for each other before the barrier, or what the
-    /// loops of a fold have stored.
+    /// Loads from a local array: what the threads of the group have stored before the barrier, or
+    /// what the loops of a reduction have stored.
     fn load_shared(&self, node: &UOp, size_elements: i64) -> Result<Array, Error> {
-        let (index, before) = (lowered_index(&node.src()[0])?, &node.src()[1..]);
+        let (address, before) = (address_of(&node.src()[0])?, &node.src()[1..]);
         let stores: Vec<UOp> = match before.first().map(UOp::op) {
             Some(Op::Barrier) => before[0].src().to_vec(),
             _ => before.iter().flat_map(UOp::toposort).filter(is_store).collect(),
         };
         for store in &stores {
-            lowered_index(&store.src()[0])?;
+            address_of(&store.src()[0])?;
         }
-        // Each step of the loops that the stores stand in has memory of its own.
-        let to = stores.iter().flat_map(|store| [&store.src()[0].src()[1], &store.src()[1]]);
-        let along: Vec<&Along> =
-            to.flat_map(|source| &self.values[source].domain).map(|(along, _)| along).collect();
+        // Each iteration of the loops around the stores has its own array.
+        let store_address =
+            stores.iter().flat_map(|store| [&store.src()[0].src()[1], &store.src()[1]]);
+        let store_dims: Vec<&Dim> = store_address
+            .flat_map(|source| &self.values[source].domain)
+            .map(|(store_dims, _)| store_dims)
+            .collect();
         let is_group = |node: &&UOp| {
             let Arg::Axis(axis) = node.arg() else { return false };
-            let own = &self.values[*node].domain[0].0;
+            let dim = &self.values[*node].domain[0].0;
             let is_around = match before.first() {
-                Some(fold) if fold.op() != Op::Barrier => {
-                    self.values[fold].domain.iter().any(|(around, _)| around == own)
+                Some(reduction) if reduction.op() != Op::Barrier => {
+                    self.values[reduction].domain.iter().any(|(around, _)| around == dim)
                 }
                 _ => matches!(axis.kind, AxisKind::Global | AxisKind::Loop),
             };
-            is_around && along.contains(&own)
+            is_around && store_dims.contains(&dim)
         };
         let mut ranges: Vec<&UOp> = self.values.keys().filter(is_group).collect();
         ranges.sort_by(|x, y| x.structural_cmp(y));
@@ -265,11 +271,11 @@ impl Evaluation<'_> {
         let undefined = |what| Error::UndefinedIndex { what, slot: usize::MAX };
         let mut shared: FxHashMap<Group, Vec<Option<Constant>>> = FxHashMap::default();
         for store in &stores {
-            let to = lowered_index(&store.src()[0])?;
-            if to.src()[0] != index.src()[0] {
+            let store_address = address_of(&store.src()[0])?;
+            if store_address.src()[0] != address.src()[0] {
                 continue;
             }
-            let sources = [&store.src()[1]].into_iter().chain(&to.src()[1..]);
+            let sources = [&store.src()[1]].into_iter().chain(&store_address.src()[1..]);
             let sources: Vec<&Array> = sources.map(|source| &self.values[source]).collect();
             let count = sources.len();
             let arrays: SmallVec<[&Array; 4]> = sources.into_iter().chain(groups.clone()).collect();
@@ -278,31 +284,31 @@ impl Evaluation<'_> {
                 if gate(&src[..count - 1]) == Some(false) {
                     return Ok(None);
                 }
-                let place = src[0].and_then(Constant::to_int).ok_or(undefined("store"))?;
+                let index = src[0].and_then(Constant::to_int).ok_or(undefined("store"))?;
                 let memory =
                     shared.entry(src[count - 1..].into()).or_insert_with(|| vec![None; size]);
-                let element = usize::try_from(place).ok().and_then(|place| memory.get_mut(place));
-                *element.ok_or_else(|| outside("store", place))? = stored;
+                let element = usize::try_from(index).ok().and_then(|index| memory.get_mut(index));
+                *element.ok_or_else(|| outside("store", index))? = stored;
                 Ok(None)
             })?;
         }
-        let places = index.src()[1..].iter().map(|source| &self.values[source]);
-        let count = places.len();
-        let arrays: SmallVec<[&Array; 4]> = places.chain(groups).collect();
+        let parts = address.src()[1..].iter().map(|source| &self.values[source]);
+        let count = parts.len();
+        let arrays: SmallVec<[&Array; 4]> = parts.chain(groups).collect();
         map(union(&arrays)?, &arrays, |src| {
             match gate(&src[..count]) {
                 None => return Ok(None),
                 Some(false) => return Ok(Some(Constant::zero(node.dtype()))),
                 Some(true) => {}
             }
-            let place = src[0].and_then(Constant::to_int).ok_or(undefined("load"))?;
+            let index = src[0].and_then(Constant::to_int).ok_or(undefined("load"))?;
             let memory = shared.get(&Group::from(&src[count..])).map_or(&[][..], Vec::as_slice);
-            let element = usize::try_from(place).ok().and_then(|place| memory.get(place));
-            element.copied().ok_or_else(|| outside("load", place))
+            let element = usize::try_from(index).ok().and_then(|index| memory.get(index));
+            element.copied().ok_or_else(|| outside("load", index))
         })
     }
 
-    /// The elements of a product of matrices, each where the thread that holds it is at work.
+    /// Computes the elements of a matrix product, at the counters of the threads that hold them.
     fn product(&self, node: &UOp, core: &TensorCore) -> Result<Array, Error> {
         let arrays: SmallVec<[&Array; 4]> =
             node.src().iter().map(|source| &self.values[source]).collect();
@@ -322,8 +328,8 @@ impl Evaluation<'_> {
             };
             let held = |matrix: usize, (holder, element): (usize, usize)| {
                 let source = matrix * first_of_b + element;
-                let own = offsets[source] - thread * strides[source];
-                let value = arrays[source].data[own + holder * strides[source]]?;
+                let base = offsets[source] - thread * strides[source];
+                let value = arrays[source].data[base + holder * strides[source]]?;
                 value.to_float().map(|value| value as f32)
             };
             let sum = core.add((thread, element), 0.0, &held);
@@ -333,28 +339,29 @@ impl Evaluation<'_> {
         Ok(Array { domain, data })
     }
 
-    /// The fold of source 0 along some of its axes, row by row from the identity.
-    fn fold(&self, op: Op, node: &UOp, along: &[Along]) -> Result<Array, Error> {
+    /// Reduces source 0 over some of its dimensions, in row-major order, starting with the
+    /// identity.
+    fn reduce(&self, op: Op, node: &UOp, reduced: &[Dim]) -> Result<Array, Error> {
         let source = &self.values[&node.src()[0]];
         let mut loops: Domain = SmallVec::new();
         for range in node.src()[1..].iter().flat_map(|range| &self.values[range].domain) {
             loops.push(range.clone());
         }
         if node.op() == Op::ReduceAxis {
-            let folded = source.domain.iter().filter(|(name, _)| along.contains(name));
-            loops.extend(folded.cloned());
+            let inner = source.domain.iter().filter(|(dim, _)| reduced.contains(dim));
+            loops.extend(inner.cloned());
         }
-        let kept = source.domain.iter().filter(|(name, _)| !along.contains(name)).cloned();
-        let mut domain: Domain = kept.collect();
-        let (count, steps) = (elements(&domain)?, elements(&loops)?);
+        let outer = source.domain.iter().filter(|(dim, _)| !reduced.contains(dim)).cloned();
+        let mut domain: Domain = outer.collect();
+        let (count, iterations) = (elements(&domain)?, elements(&loops)?);
         let start = start(op, node.dtype())?;
         let outer = domain.len();
         domain.extend(loops);
         let mut data = vec![Some(start); count];
         let mut position = 0;
         visit(&domain, &[source], |offsets| {
-            let folded = &mut data[position / steps.max(1)];
-            *folded = match (*folded, source.data[offsets[0]]) {
+            let accumulator = &mut data[position / iterations.max(1)];
+            *accumulator = match (*accumulator, source.data[offsets[0]]) {
                 (Some(x), Some(y)) => evaluate(op, node.dtype(), &[x, y]),
                 _ => None,
             };
@@ -370,8 +377,8 @@ impl Evaluation<'_> {
         let mut writes: Vec<(i128, Option<Constant>)> = Vec::new();
         let global = if let Arg::View(tracker) = store.arg() {
             let domain = domain_of(tracker)?;
-            if value.domain.iter().any(|along| !domain.contains(along)) {
-                return Err(malformed("a store of more elements than it has places"));
+            if value.domain.iter().any(|dim| !domain.contains(dim)) {
+                return Err(malformed("a store of a value with more dimensions than its view"));
             }
             let mut values = Vec::with_capacity(elements(&domain)?);
             visit(&domain, &[value], |offsets| {
@@ -379,45 +386,46 @@ impl Evaluation<'_> {
                 Ok(())
             })?;
             let mut values = values.into_iter();
-            each_place(tracker, &domain, |place| {
+            for_each_offset(tracker, &domain, |offset| {
                 let value = values.next().flatten();
-                writes.extend(place.map(|place| (i128::from(place), value)));
+                writes.extend(offset.map(|offset| (i128::from(offset), value)));
                 Ok(())
             })?;
             &store.src()[0]
         } else {
-            let index = lowered_index(&store.src()[0])?;
-            let places = index.src()[1..].iter().map(|source| &self.values[source]);
-            let arrays: SmallVec<[&Array; 4]> = places.chain([value]).collect();
-            let undefined = Error::UndefinedIndex { what: "store", slot: slot(&index.src()[0])? };
+            let address = address_of(&store.src()[0])?;
+            let parts = address.src()[1..].iter().map(|source| &self.values[source]);
+            let arrays: SmallVec<[&Array; 4]> = parts.chain([value]).collect();
+            let undefined = Error::UndefinedIndex { what: "store", slot: slot(&address.src()[0])? };
             map(union(&arrays)?, &arrays, |src| {
-                let (value, place) = src.split_last().expect("a place and a value");
-                if gate(place).ok_or_else(|| undefined.clone())? {
-                    let place = place[0].and_then(Constant::to_int);
-                    writes.push((place.ok_or_else(|| undefined.clone())?, *value));
+                let (value, parts) = src.split_last().expect("an index and a value");
+                if gate(parts).ok_or_else(|| undefined.clone())? {
+                    let index = parts[0].and_then(Constant::to_int);
+                    writes.push((index.ok_or_else(|| undefined.clone())?, *value));
                 }
                 Ok(None)
             })?;
-            &index.src()[0]
+            &address.src()[0]
         };
         let slot = slot(global)?;
         let memory =
             self.memories.get_mut(slot).ok_or_else(|| malformed("a slot without memory"))?;
         let size = memory.len();
         for (index, value) in writes {
-            let place = usize::try_from(index).ok().and_then(|place| memory.get_mut(place));
-            *place.ok_or(Error::OutOfBounds { what: "store", slot, index, size })? = value;
+            let element = usize::try_from(index).ok().and_then(|index| memory.get_mut(index));
+            *element.ok_or(Error::OutOfBounds { what: "store", slot, index, size })? = value;
         }
         Ok(())
     }
 }
 
-/// Whether a place (index, gate) may be touched; `None` if that is undefined.
-fn gate(place: &[Option<Constant>]) -> Option<bool> {
-    place.get(1).map_or(Some(true), |gate| gate.map(Constant::is_true))
+/// Returns the gate among the parts of an address (index, gate), true if there is none; `None` if
+/// it is undefined.
+fn gate(parts: &[Option<Constant>]) -> Option<bool> {
+    parts.get(1).map_or(Some(true), |gate| gate.map(Constant::is_true))
 }
 
-/// One element of an elementwise op. Undefined sources that cannot matter do not.
+/// Computes one element of an elementwise op; undefined sources that do not matter are ignored.
 fn element(node: &UOp, src: &[Option<Constant>]) -> Option<Constant> {
     let bool = |value: bool| Some(Constant::bool(value));
     match (node.op(), src) {
@@ -448,7 +456,7 @@ fn is_store(node: &UOp) -> bool {
     node.op() == Op::Store
 }
 
-fn lowered_index(node: &UOp) -> Result<&UOp, Error> {
+fn address_of(node: &UOp) -> Result<&UOp, Error> {
     let is_index = node.op() == Op::Index;
     is_index.then_some(node).ok_or_else(|| malformed(format!("{} as an address", node.op())))
 }
@@ -461,12 +469,12 @@ fn domain_of(tracker: &ShapeTracker) -> Result<Domain, Error> {
     let mut domain = Domain::new();
     for (axis, size) in tracker.shape().iter().enumerate().filter(|(_, size)| **size != 1) {
         let size = usize::try_from(*size).map_err(|_| malformed(format!("an axis of {size}")))?;
-        domain.push((Along::Axis(axis), size));
+        domain.push((Dim::Axis(axis), size));
     }
     Ok(domain)
 }
 
-/// How many points a domain has.
+/// Returns the number of points of a domain.
 fn elements(domain: &Domain) -> Result<usize, Error> {
     let count = domain.iter().try_fold(1i128, |count, (_, size)| count.checked_mul(*size as i128));
     let elements = count.unwrap_or(i128::MAX);
@@ -474,15 +482,15 @@ fn elements(domain: &Domain) -> Result<usize, Error> {
     count.ok_or(Error::TooLarge { elements, limit: LIMIT })
 }
 
-/// Along what any of the arrays varies.
+/// Returns the union of the domains of the arrays.
 fn union(arrays: &[&Array]) -> Result<Domain, Error> {
     let mut domain = Domain::new();
-    for along in arrays.iter().flat_map(|array| &array.domain) {
-        match domain.iter().find(|(name, _)| *name == along.0) {
-            None => domain.push(along.clone()),
-            Some(known) if known == along => {}
+    for dim in arrays.iter().flat_map(|array| &array.domain) {
+        match domain.iter().find(|(known, _)| *known == dim.0) {
+            None => domain.push(dim.clone()),
+            Some(known) if known == dim => {}
             Some(known) => {
-                return Err(malformed(format!("an axis of sizes {} and {}", known.1, along.1)));
+                return Err(malformed(format!("an axis of sizes {} and {}", known.1, dim.1)));
             }
         }
     }
@@ -490,7 +498,7 @@ fn union(arrays: &[&Array]) -> Result<Domain, Error> {
     Ok(domain)
 }
 
-/// The array over the domain whose elements are made from those of the arrays.
+/// Computes an array over the domain from the elements of other arrays.
 fn map(
     domain: Domain,
     arrays: &[&Array],
@@ -508,7 +516,7 @@ fn map(
     Ok(Array { domain, data })
 }
 
-/// All points of the domain, row by row: where each array has its element.
+/// Visits all points of the domain in row-major order, with the offset of each array's element.
 fn visit(
     domain: &Domain,
     arrays: &[&Array],
@@ -516,7 +524,7 @@ fn visit(
 ) -> Result<(), Error> {
     let count = elements(domain)?;
     let strides: Vec<SmallVec<[usize; 4]>> =
-        domain.iter().map(|(name, _)| arrays.iter().map(|a| stride(a, name)).collect()).collect();
+        domain.iter().map(|(dim, _)| arrays.iter().map(|a| stride(a, dim)).collect()).collect();
     let mut position = vec![0; domain.len()];
     let mut offsets: SmallVec<[usize; 4]> = SmallVec::from_elem(0, arrays.len());
     for _ in 0..count {
@@ -539,13 +547,13 @@ fn visit(
     Ok(())
 }
 
-fn stride(array: &Array, name: &Along) -> usize {
-    let Some(axis) = array.domain.iter().position(|(along, _)| along == name) else { return 0 };
+fn stride(array: &Array, dim: &Dim) -> usize {
+    let Some(axis) = array.domain.iter().position(|(known, _)| known == dim) else { return 0 };
     array.domain[axis + 1..].iter().map(|(_, size)| size).product()
 }
 
-/// All places of a tracker, row by row.
-fn each_place(
+/// Visits the offsets of all elements of a tracker in row-major order; `None` for masked ones.
+fn for_each_offset(
     tracker: &ShapeTracker,
     domain: &Domain,
     mut body: impl FnMut(Option<i64>) -> Result<(), Error>,
@@ -565,8 +573,8 @@ fn each_place(
     Ok(())
 }
 
-/// The start of a reduction by `op`, as bits: stated here once more, so that kernels are not
-/// judged by the very constant that they were made with.
+/// Returns the identity of a reduction by `op`. It is stated here a second time, so that kernels
+/// are not checked with the constant that they were built with.
 fn start(op: Op, dtype: DType) -> Result<Constant, Error> {
     let bits = match (op, dtype) {
         (Op::Add, _) => 0,

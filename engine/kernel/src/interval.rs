@@ -1,25 +1,25 @@
-//! How far the values of index expressions reach, as unbounded integers.
+//! Intervals of index expressions, over unbounded integers.
 //!
-//! The rewrite room's bounds answer for arithmetic that wraps; here the question is whether it
-//! would, so nothing wraps. What is not integer arithmetic over ranges counts as unbounded.
+//! The bounds of the rewrite crate hold for arithmetic that wraps; here the question is whether it
+//! would wrap, so nothing does. Anything but integer arithmetic over ranges counts as unbounded.
 
 use gradiff_graph::{Op, UOp};
 use rustc_hash::FxHashMap;
 
 type Interval = (i128, i128);
 
-/// Intervals of nodes, each found once.
+/// Intervals of nodes, each computed once.
 #[derive(Default)]
 pub(crate) struct Intervals {
     known: FxHashMap<UOp, Interval>,
     widest: i128,
 }
 
-/// Beyond every index; small enough that a product of two such values still fits.
-const FAR: i128 = 1 << 63;
+/// Beyond every index, yet a product of two such values still fits i128.
+const UNBOUNDED: i128 = 1 << 63;
 
 impl Intervals {
-    /// Takes the expression and all that it is made of into account.
+    /// Computes the intervals of an expression and of all its parts.
     pub(crate) fn add(&mut self, root: &UOp) {
         let mut stack = vec![(root.clone(), false)];
         while let Some((node, are_sources_done)) = stack.pop() {
@@ -34,11 +34,14 @@ impl Intervals {
             }
             let (low, high) = self.of(&node);
             self.widest = self.widest.max(high).max(-1 - low);
-            self.known.insert(node, (low.clamp(-FAR, FAR), high.clamp(-FAR, FAR)));
+            self.known.insert(
+                node,
+                (low.clamp(-UNBOUNDED, UNBOUNDED), high.clamp(-UNBOUNDED, UNBOUNDED)),
+            );
         }
     }
 
-    /// The largest magnitude met: all values are within `-widest - 1 ..= widest`.
+    /// Returns the largest magnitude so far: all values are within `-widest - 1 ..= widest`.
     pub(crate) fn widest(&self) -> i128 {
         self.widest
     }
@@ -46,7 +49,7 @@ impl Intervals {
     fn of(&self, node: &UOp) -> Interval {
         let source = |position: usize| self.known[&node.src()[position]];
         match node.op() {
-            Op::Const => node.as_int().map_or((-FAR, FAR), |value| (value, value)),
+            Op::Const => node.as_int().map_or((-UNBOUNDED, UNBOUNDED), |value| (value, value)),
             Op::Range => (0, (source(0).1 - 1).max(0)),
             Op::CmpLt | Op::CmpNe => (0, 1),
             Op::Add => (source(0).0 + source(1).0, source(0).1 + source(1).1),
@@ -59,17 +62,17 @@ impl Intervals {
             Op::CDiv if source(1).0 > 0 => hull(source(0), source(1), |x, y| x / y),
             Op::FloorMod if source(1).0 > 0 => (0, source(1).1 - 1),
             Op::CMod if source(1).0 > 0 => {
-                let most = source(1).1 - 1;
-                (source(0).0.min(0).max(-most), source(0).1.max(0).min(most))
+                let limit = source(1).1 - 1;
+                (source(0).0.min(0).max(-limit), source(0).1.max(0).min(limit))
             }
             Op::Where => (source(1).0.min(source(2).0), source(1).1.max(source(2).1)),
             Op::And | Op::Or | Op::Xor if node.dtype() == gradiff_graph::DType::Bool => (0, 1),
-            _ => (-FAR, FAR),
+            _ => (-UNBOUNDED, UNBOUNDED),
         }
     }
 }
 
-/// The interval of a function that is monotone in each argument, from its corners.
+/// Returns the interval of a function that is monotone in each argument, from its corners.
 fn hull(x: Interval, y: Interval, of: impl Fn(i128, i128) -> i128) -> Interval {
     let corners = [of(x.0, y.0), of(x.0, y.1), of(x.1, y.0), of(x.1, y.1)];
     (corners.into_iter().fold(i128::MAX, i128::min), corners.into_iter().fold(i128::MIN, i128::max))
@@ -81,19 +84,19 @@ mod tests {
     use gradiff_graph::{Arg, DType};
 
     #[test]
-    fn add_product_beyond_i32_is_seen_though_the_end_is_small() {
+    fn widest_includes_large_intermediate_product() {
         let end = UOp::int(DType::I64, 1 << 20);
         let range = UOp::new(Op::Range, DType::I64, [end], Arg::plain_axis(0));
-        let far = UOp::binary(Op::Mul, range, UOp::int(DType::I64, 1 << 20));
-        let near = UOp::binary(Op::FloorMod, far, UOp::int(DType::I64, 7));
+        let product = UOp::binary(Op::Mul, range, UOp::int(DType::I64, 1 << 20));
+        let remainder = UOp::binary(Op::FloorMod, product, UOp::int(DType::I64, 7));
         let mut intervals = Intervals::default();
-        intervals.add(&near);
-        assert_eq!(intervals.known[&near], (0, 6));
+        intervals.add(&remainder);
+        assert_eq!(intervals.known[&remainder], (0, 6));
         assert_eq!(intervals.widest(), ((1 << 20) - 1) << 20);
     }
 
     #[test]
-    fn add_negative_reach_counts_one_less() {
+    fn widest_of_negative_bound_is_one_less() {
         let mut intervals = Intervals::default();
         intervals.add(&UOp::int(DType::I64, i64::from(i32::MIN)));
         assert_eq!(intervals.widest(), i128::from(i32::MAX));

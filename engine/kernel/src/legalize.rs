@@ -1,12 +1,12 @@
-//! Pass `legalize`: only ops and types of arithmetic that the target has.
+//! Pass `legalize`: expands ops and arithmetic types that the target does not support.
 //!
-//! Arithmetic of f16 and bf16 goes through f32 and is rounded back after each op: f32 has more
-//! than twice the bits of either and two more, so that `+ - * /` and sqrt are rounded once in
-//! effect. Loads, stores, casts, bitcasts and `where` of these types stay as they are.
+//! Arithmetic of f16 and bf16 is done in f32 and rounded back after each op. A format of p bits can
+//! be computed in one of 2p + 2 bits or more without double rounding, for `+ - * /` and sqrt, and
+//! f32 has that many. Loads, stores, casts, bitcasts and `where` of these types stay as they are.
 //!
-//! Functions are written as sums and products where the target lacks them, or lacks them for
-//! vectors and the value may become one: it varies along an upcast range. e^x, the power of the
-//! float that is nearest to e, is written so for all targets, and is as exact on each of them.
+//! Functions become sums and products if the target does not support them, or does not for vectors
+//! and the value may become one, as it varies along an upcast range. e^x, the power of the float
+//! nearest to e, is expanded for all targets, so that it is equally accurate on each.
 
 use gradiff_graph::{Arg, AxisKind, Constant, DType, Op, Sources, UOp};
 
@@ -19,59 +19,60 @@ use crate::shape::map_nodes;
 use crate::target::Functions;
 use crate::transcendental;
 
-/// The pass. See the head of this file.
+/// Legalizes all nodes of a kernel.
 pub(crate) fn legalize(root: &UOp, ctx: &mut Context<'_>) -> Result<UOp, Error> {
     let order = root.toposort();
-    let wide = along_upcasts(&order, &ctx.target);
+    let upcast = upcast_ranges(&order, &ctx.target);
     map_nodes(&order, |old, node| {
-        let lacks = match wide.get(old) {
-            Some(ranges) if *ranges != 0 => ctx.target.vectors.lacks,
+        let unsupported = match upcast.get(old) {
+            Some(ranges) if *ranges != 0 => ctx.target.vectors.unsupported,
             _ => &[],
         };
-        let legal = Legal { target: &ctx.target, lacks };
-        Ok(legal.through_f32(legal.decompose(node)))
+        let legalizer = Legalizer { target: &ctx.target, unsupported };
+        Ok(legalizer.through_f32(legalizer.decompose(node)))
     })
 }
 
-/// For each node the upcast ranges that it varies along, as bits; nothing if no function asks.
-fn along_upcasts<'a>(order: &'a [UOp], target: &Target) -> FxHashMap<&'a UOp, u64> {
-    let mut along: FxHashMap<&UOp, u64> = FxHashMap::default();
+/// Returns for each node the upcast ranges that it varies along, as bits; empty if no function
+/// depends on them.
+fn upcast_ranges<'a>(order: &'a [UOp], target: &Target) -> FxHashMap<&'a UOp, u64> {
+    let mut ranges: FxHashMap<&UOp, u64> = FxHashMap::default();
     let has_functions = order.iter().any(|node| transcendental::OPS.contains(&node.op()));
-    if !target.vectors.alu || target.vectors.lacks.is_empty() || !has_functions {
-        return along;
+    if !target.vectors.alu || target.vectors.unsupported.is_empty() || !has_functions {
+        return ranges;
     }
     let mut count = 0;
     for node in order {
-        let of = |source: &UOp| along.get(source).copied().unwrap_or(0);
+        let of = |source: &UOp| ranges.get(source).copied().unwrap_or(0);
         let bits = match (node.op(), node.arg()) {
             (Op::Range, Arg::Axis(axis)) if axis.kind == AxisKind::Upcast => {
                 count += 1;
                 1 << (count - 1).min(63)
             }
             (Op::Reduce, _) => {
-                let folded = node.src()[1..].iter().fold(0, |bits, range| bits | of(range));
-                of(&node.src()[0]) & !folded
+                let reduced = node.src()[1..].iter().fold(0, |bits, range| bits | of(range));
+                of(&node.src()[0]) & !reduced
             }
-            // What was stored before a barrier varies as the place does that it is loaded from.
+            // A value loaded after a barrier varies with its index, not with the stored value.
             (Op::Load, _) => of(&node.src()[0]),
             _ => node.src().iter().fold(0, |bits, source| bits | of(source)),
         };
         if bits != 0 {
-            along.insert(node, bits);
+            ranges.insert(node, bits);
         }
     }
-    along
+    ranges
 }
 
-/// What one node may be.
-struct Legal<'a> {
+/// Legalizes one node.
+struct Legalizer<'a> {
     target: &'a Target,
-    /// Functions that are lacking besides those that the target lacks.
-    lacks: Functions,
+    /// Functions that are unsupported here, in addition to those of the target.
+    unsupported: Functions,
 }
 
-impl Legal<'_> {
-    /// Ops that the target lacks, in terms of those that every target has.
+impl Legalizer<'_> {
+    /// Expands an op that the target does not support into ops that every target supports.
     fn decompose(&self, node: UOp) -> UOp {
         let target = self.target;
         match (node.op(), node.src()) {
@@ -89,44 +90,48 @@ impl Legal<'_> {
                 UOp::binary(Op::FDiv, one, x.clone())
             }
             (Op::Pow, _) if let Some(value) = transcendental::decompose_exp(&node, target) => value,
-            // A row of `late` does this; here for what it leaves when its fuel runs out.
+            // A rule of `late` does this, too, unless its fuel runs out.
             (Op::Threefry, _) => gradiff_rewrite::decompose_threefry(&node),
-            (op, _) if self.lacks(op, node.dtype()) => {
+            (op, _) if self.is_unsupported(op, node.dtype()) => {
                 transcendental::decompose(&node, target).unwrap_or(node)
             }
             _ => node,
         }
     }
 
-    fn lacks(&self, op: Op, dtype: DType) -> bool {
-        let is_lacking = |functions: Functions| functions.contains(&(op, dtype));
-        is_lacking(self.target.lacks) || is_lacking(self.lacks)
+    fn is_unsupported(&self, op: Op, dtype: DType) -> bool {
+        let contains = |functions: Functions| functions.contains(&(op, dtype));
+        contains(self.target.unsupported) || contains(self.unsupported)
     }
 
-    /// The node, computed in f32 if it computes in a 16-bit float that the target only stores. A
-    /// fold keeps its accumulator in f32 and rounds once, at the end.
+    /// Computes a node in f32 if its type is a 16-bit float that the target can only store. A
+    /// reduction accumulates in f32 and rounds once, at the end.
     fn through_f32(&self, node: UOp) -> UOp {
-        let is_function = self.lacks(node.op(), DType::F32);
-        let is_lacking = |dtype: DType| match dtype {
+        let is_function = self.is_unsupported(node.op(), DType::F32);
+        let is_unsupported = |dtype: DType| match dtype {
             DType::F16 => !self.target.native_f16 || is_function,
             DType::BF16 => !self.target.native_bf16 || is_function,
             _ => false,
         };
-        let computes = match node.op() {
+        let is_arithmetic = match node.op() {
             Op::Cast | Op::Bitcast | Op::Where => false,
             Op::Reduce => true,
             op => op.is_elementwise(),
         };
-        if !computes || !node.src().iter().any(|source| is_lacking(source.dtype())) {
+        if !is_arithmetic || !node.src().iter().any(|source| is_unsupported(source.dtype())) {
             return node;
         }
         let sources: Sources = node
             .src()
             .iter()
-            .map(|source| if is_lacking(source.dtype()) { widened(source) } else { source.clone() })
+            .map(
+                |source| {
+                    if is_unsupported(source.dtype()) { widened(source) } else { source.clone() }
+                },
+            )
             .collect();
         let dtype = node.dtype();
-        if !is_lacking(dtype) {
+        if !is_unsupported(dtype) {
             return node.with_src(sources);
         }
         let wide = UOp::new(node.op(), DType::F32, sources, node.arg().clone());
@@ -134,7 +139,7 @@ impl Legal<'_> {
     }
 }
 
-/// A 16-bit float as f32; exact.
+/// Casts a 16-bit float to f32, which is exact.
 fn widened(value: &UOp) -> UOp {
     match value.as_const().and_then(Constant::to_float) {
         Some(number) => UOp::constant(Constant::float(DType::F32, number)),

@@ -6,26 +6,26 @@
 //! printed and, with [`interpret`], run. This room knows no device and no buffer: arrays are
 //! slots, and what a device lacks is said by [`Target`].
 
+mod cache_inputs;
 mod cascade;
 mod contract;
 mod error;
 mod expand;
 mod extent;
 mod fragments;
-mod hoist;
 mod interpret;
 mod interval;
-mod keep;
 mod legalize;
 mod linearize;
 mod lower;
 mod name;
 mod narrow;
-mod near;
 mod opt;
 mod pass;
 mod prefetch;
+mod reassociate;
 mod shape;
+mod sink;
 mod target;
 mod transcendental;
 

@@ -1,13 +1,13 @@
-//! The last pass: from the graph of a kernel to uops in order.
+//! The last pass: puts the graph of a kernel into a linear order of uops.
 //!
-//! A value depends on ranges: those it uses that no `Reduce` on the way closes. It is placed in
-//! the outermost loop in which all of them are open, so that nothing is computed more often than
-//! it must be. A `Reduce` becomes a variable that is set before its loops, changed in them and
-//! read after them. Each `Reduce` opens loops of its own; what two of them share is computed in
-//! both, and a range may be open twice (a fold in the values of a fold over the same range).
-//! Each store has a nest of loops of its own, in the order of the sink.
+//! A value depends on the ranges that it uses, except for those that a `Reduce` in between closes.
+//! It is placed in the outermost loop in which all of them are open, so that nothing is computed
+//! more often than necessary. A `Reduce` becomes an accumulator that is set before its loops,
+//! updated in them and read after them. Each `Reduce` opens loops of its own; what two of them have
+//! in common is computed in both, and a range may be open twice (a reduction within a reduction
+//! over the same range). Each store has its own loop nest, in the order of the sink.
 //!
-//! Nothing here recurses, so that a chain of any length passes.
+//! Nothing here recurses, so that long chains of nodes do not overflow the stack.
 
 use gradiff_graph::{Arg, Axis, Constant, DType, Dims, Instruction, Linear, Op, UOp};
 use rustc_hash::FxHashMap;
@@ -16,36 +16,34 @@ use smallvec::SmallVec;
 use crate::Error;
 use crate::error::malformed;
 
-/// Puts a lowered kernel, a graph over ranges as it is after the last of [`crate::PASSES`], in
-/// order.
+/// Linearizes a lowered kernel, a graph over ranges as it is after the last of [`crate::PASSES`].
 ///
 /// # Errors
-/// If `root` is no sink of lowered stores, or uses a range outside of its loop.
+/// If `root` is not a sink of lowered stores, or uses a range outside of its loop.
 pub fn linearize(root: &UOp, name: String) -> Result<Linear, Error> {
     with_globals(root, &globals(root)?, name)
 }
 
-/// Does what [`linearize`] does; all `globals` become parameters, read or not.
+/// Linearizes like [`linearize`]; all `globals` become parameters, whether they are read or not.
 pub(crate) fn with_globals(root: &UOp, globals: &[UOp], name: String) -> Result<Linear, Error> {
-    let mut order = Linearizer::new(root)?;
+    let mut linearizer = Linearizer::new(root)?;
     for global in globals {
-        order.push(ROOT, Instruction::of(global, SmallVec::new()));
-        order.globals.push((global.clone(), order.made.len() as u32 - 1));
+        linearizer.push(ROOT, Instruction::of(global, SmallVec::new()));
+        linearizer.globals.push((global.clone(), linearizer.uops.len() as u32 - 1));
     }
     for store in root.src() {
-        order.store(store)?;
+        linearizer.store(store)?;
     }
-    Ok(Linear { name, uops: order.flatten() })
+    Ok(Linear { name, uops: linearizer.flatten() })
 }
 
-/// The parameters of a kernel in the order of their slots; checks that the root is a sink of
-/// stores.
+/// Returns the parameters of a kernel in the order of their slots.
 ///
 /// # Errors
-/// If it is not, or if two parameters have one slot.
+/// If the root is not a sink of stores, or if two parameters have the same slot.
 pub(crate) fn globals(root: &UOp) -> Result<Vec<UOp>, Error> {
     if root.op() != Op::Sink || root.src().iter().any(|source| source.op() != Op::Store) {
-        return Err(malformed("the root is no sink of stores"));
+        return Err(malformed("the root is not a sink of stores"));
     }
     let slot = |node: &UOp| match node.arg() {
         Arg::Global(global) => global.slot,
@@ -68,15 +66,17 @@ pub(crate) struct Free {
 }
 
 impl Free {
+    /// Computes the ranges of all nodes below a root.
+    ///
     /// # Errors
-    /// Those of [`linearize`], as far as loops are concerned.
+    /// Those of [`linearize`] that concern loops.
     pub(crate) fn of(root: &UOp) -> Result<Free, Error> {
         let Linearizer { nodes, free, .. } = Linearizer::new(root)?;
         let of = nodes.iter().cloned().zip(free).collect();
         Ok(Free { nodes, of })
     }
 
-    /// The ranges of a node, one bit each; a range depends on itself alone.
+    /// Returns the ranges of a node, one bit each; a range depends on itself alone.
     pub(crate) fn of_node(&self, node: &UOp) -> u64 {
         self.of.get(node).copied().unwrap_or(0)
     }
@@ -86,13 +86,13 @@ impl Free {
     }
 }
 
-/// The most ranges of a kernel: sets of them are the bits of a word.
+/// Most ranges of a kernel: a set of them is the bits of a word.
 pub(crate) const MAX_RANGES: usize = 64;
 
 /// The scope outside of all loops.
 const ROOT: u32 = 0;
 
-/// One opened loop, or the root.
+/// An open loop, or the root.
 struct Scope {
     parent: u32,
     /// The bit of its range; 0 for the root.
@@ -107,13 +107,15 @@ enum Item {
     Loop(u32),
 }
 
-enum Step {
-    /// See that the node has been made for the scope.
+/// A task of the work list; nodes and scopes by number.
+enum Task {
+    /// Emit the node for the scope, after its sources.
     Visit(u32, u32),
-    /// Its sources have been made: make it.
-    Make(u32, u32),
-    /// The value of the fold `node` has been made in `inner`: assign, and close loops up to `at`.
-    Close { node: u32, inner: u32, at: u32, variable: u32 },
+    /// Emit the node; its sources have been emitted.
+    Emit(u32, u32),
+    /// Update the accumulator of the reduction `node`, whose input has been emitted in `inner`, and
+    /// close the loops up to `at`.
+    Close { node: u32, inner: u32, at: u32, accumulator: u32 },
 }
 
 struct Linearizer {
@@ -125,17 +127,17 @@ struct Linearizer {
     ranges: Vec<u32>,
     globals: Vec<(UOp, u32)>,
     scopes: Vec<Scope>,
-    /// What has been made, sources as positions in this list.
-    made: Vec<Instruction>,
-    /// Which uop is the node in the scope.
-    place: FxHashMap<(u32, u32), u32>,
+    /// The uops so far; their sources are positions in this list.
+    uops: Vec<Instruction>,
+    /// The uop of each node (first) in a scope (second).
+    emitted: FxHashMap<(u32, u32), u32>,
     constants: Vec<(Constant, u32)>,
-    variables: i64,
-    /// Whether threads wait for each other; else local arrays are a thread's own.
+    accumulator_count: i64,
+    /// True if the kernel has barriers; if not, local arrays are private to a thread.
     has_barrier: bool,
 }
 
-/// An uop that says what a node says.
+/// Makes a uop of the op, type and arg of a node.
 trait OfNode {
     fn of(node: &UOp, src: SmallVec<[u32; 4]>) -> Instruction;
 }
@@ -155,7 +157,7 @@ impl Linearizer {
         for (number, node) in nodes.iter().enumerate() {
             numbers.insert(node, number as u32);
             let sources: SmallVec<[u32; 4]> = node.src().iter().map(|x| numbers[x]).collect();
-            let join = |sources: &[u32]| sources.iter().fold(0, |all, x| all | free[*x as usize]);
+            let join = |sources: &[u32]| sources.iter().fold(0, |bits, x| bits | free[*x as usize]);
             let open = match node.op() {
                 Op::Range if ranges.len() == MAX_RANGES => {
                     return Err(Error::TooManyLoops(MAX_RANGES + 1));
@@ -180,16 +182,16 @@ impl Linearizer {
             ranges,
             globals: Vec::new(),
             scopes: vec![root],
-            made: Vec::with_capacity(2 * nodes.len()),
-            place: FxHashMap::default(),
+            uops: Vec::with_capacity(2 * nodes.len()),
+            emitted: FxHashMap::default(),
             constants: Vec::new(),
-            variables: 0,
+            accumulator_count: 0,
             has_barrier: nodes.iter().any(|node| node.op() == Op::Barrier),
             nodes,
         })
     }
 
-    /// A store in its own nest: the ranges it depends on, outermost first by axis.
+    /// Emits a store in its own loop nest: the ranges it depends on, outermost first by axis.
     fn store(&mut self, store: &UOp) -> Result<(), Error> {
         let number = self.nodes.iter().position(|node| node == store);
         let number = number.ok_or_else(|| malformed("a store that is not in the graph"))?;
@@ -198,8 +200,8 @@ impl Linearizer {
         if self.is_empty(&loops)? {
             return Ok(());
         }
-        // A value loaded before an earlier store is not taken for one that is loaded after it.
-        self.place.clear();
+        // Values loaded before the previous store may be out of date.
+        self.emitted.clear();
         let mut scope = ROOT;
         for range in loops {
             scope = self.open(range, scope)?;
@@ -210,61 +212,61 @@ impl Linearizer {
     }
 
     fn run(&mut self, root: u32, scope: u32) -> Result<(), Error> {
-        let mut steps = vec![Step::Visit(root, scope)];
-        while let Some(step) = steps.pop() {
-            match step {
-                Step::Visit(node, scope) => self.visit(node, scope, &mut steps)?,
-                Step::Make(node, at) => {
+        let mut tasks = vec![Task::Visit(root, scope)];
+        while let Some(task) = tasks.pop() {
+            match task {
+                Task::Visit(node, scope) => self.visit(node, scope, &mut tasks)?,
+                Task::Emit(node, at) => {
                     if self.find(node, at).is_none() {
-                        self.make(node, at)?;
+                        self.emit(node, at)?;
                     }
                 }
-                Step::Close { node, inner, at, variable } => {
-                    self.fold(node, inner, variable)?;
+                Task::Close { node, inner, at, accumulator } => {
+                    self.accumulate(node, inner, accumulator)?;
                     self.close(inner, at);
-                    self.place.insert((node, at), variable);
+                    self.emitted.insert((node, at), accumulator);
                 }
             }
         }
         Ok(())
     }
 
-    fn visit(&mut self, node: u32, scope: u32, steps: &mut Vec<Step>) -> Result<(), Error> {
+    fn visit(&mut self, node: u32, scope: u32, tasks: &mut Vec<Task>) -> Result<(), Error> {
         let at = self.scope_of(node, scope);
         if self.find(node, at).is_some() {
             return Ok(());
         }
         let uop = &self.nodes[node as usize];
         if uop.op() != Op::Reduce {
-            steps.push(Step::Make(node, at));
+            tasks.push(Task::Emit(node, at));
             let sources = self.src[node as usize].iter().rev();
-            steps.extend(sources.map(|source| Step::Visit(*source, at)));
+            tasks.extend(sources.map(|source| Task::Visit(*source, at)));
             return Ok(());
         }
         let Arg::Reduce(op, _) = uop.arg() else {
-            return Err(malformed("a fold without an op"));
+            return Err(malformed("a reduction without an op"));
         };
         let identity = self.constant(identity(*op, uop.dtype())?);
-        // A range that has been found to be constant is one of a single step.
+        // A range of a single iteration may have become a constant.
         let sources = self.src[node as usize][1..].iter().copied();
         let loops: SmallVec<[u32; 4]> =
             sources.filter(|source| self.nodes[*source as usize].op() == Op::Range).collect();
         if self.is_empty(&loops)? {
-            self.place.insert((node, at), identity);
+            self.emitted.insert((node, at), identity);
             return Ok(());
         }
-        let variable = self.variable(node, identity, at);
+        let accumulator = self.accumulator(node, identity, at);
         let mut inner = at;
         for range in loops {
             inner = self.open(range, inner)?;
         }
-        steps.push(Step::Close { node, inner, at, variable });
-        steps.push(Step::Visit(self.src[node as usize][0], inner));
+        tasks.push(Task::Close { node, inner, at, accumulator });
+        tasks.push(Task::Visit(self.src[node as usize][0], inner));
         Ok(())
     }
 
-    /// The variable of a fold, which lives in the loops around `at`.
-    fn variable(&mut self, node: u32, identity: u32, at: u32) -> u32 {
+    /// Emits the accumulator of a reduction in the scope `at`.
+    fn accumulator(&mut self, node: u32, identity: u32, at: u32) -> u32 {
         let mut loops: SmallVec<[u32; 4]> = SmallVec::new();
         let mut scope = at;
         while scope != ROOT {
@@ -272,29 +274,29 @@ impl Linearizer {
             scope = self.scopes[scope as usize].parent;
         }
         let src = std::iter::once(identity).chain(loops.into_iter().rev());
-        let arg = Arg::Int(self.variables);
-        self.variables += 1;
+        let arg = Arg::Int(self.accumulator_count);
+        self.accumulator_count += 1;
         let dtype = self.nodes[node as usize].dtype();
         self.push(at, Instruction::new(Op::DefineAcc, dtype, src, arg))
     }
 
-    /// `variable = op(variable, value)`; of a maximum `op(value, variable)`: whether the value is
-    /// NaN is known before the variable is, for which the next iteration waits.
-    fn fold(&mut self, node: u32, inner: u32, variable: u32) -> Result<(), Error> {
+    /// Emits `accumulator = op(accumulator, value)`. For a maximum it is `op(value, accumulator)`:
+    /// the NaN test of its first source is then off the critical path, which goes from iteration to
+    /// iteration through the accumulator.
+    fn accumulate(&mut self, node: u32, inner: u32, accumulator: u32) -> Result<(), Error> {
         let uop = self.nodes[node as usize].clone();
         let Arg::Reduce(op, _) = uop.arg() else {
-            return Err(malformed("a fold without an op"));
+            return Err(malformed("a reduction without an op"));
         };
         let value = self.value(self.src[node as usize][0], inner)?;
         let (dtype, arg) = (uop.dtype(), Arg::None);
-        let src = if *op == Op::Max { [value, variable] } else { [variable, value] };
-        let step = Instruction::new(*op, dtype, src, arg.clone());
-        let next = self.push(inner, step);
-        self.push(inner, Instruction::new(Op::Assign, dtype, [variable, next], arg));
+        let src = if *op == Op::Max { [value, accumulator] } else { [accumulator, value] };
+        let next = self.push(inner, Instruction::new(*op, dtype, src, arg.clone()));
+        self.push(inner, Instruction::new(Op::Assign, dtype, [accumulator, next], arg));
         Ok(())
     }
 
-    fn make(&mut self, node: u32, at: u32) -> Result<(), Error> {
+    fn emit(&mut self, node: u32, at: u32) -> Result<(), Error> {
         let uop = self.nodes[node as usize].clone();
         if uop.op() == Op::Range {
             return Err(malformed(format!(
@@ -302,7 +304,7 @@ impl Linearizer {
                 axis(uop.arg())
             )));
         }
-        // The order of uops says what is before a barrier and what is behind it.
+        // In linear form the order of the uops replaces these dependencies.
         let mut sources = self.src[node as usize].clone();
         match uop.op() {
             Op::Barrier => sources.clear(),
@@ -315,16 +317,17 @@ impl Linearizer {
         if self.has_barrier && uop.op() == Op::Store && is_local(&uop) {
             self.wait_for_readers(at);
         }
-        let made = self.push(at, Instruction::of(&uop, sources));
-        self.place.insert((node, at), made);
+        let position = self.push(at, Instruction::of(&uop, sources));
+        self.emitted.insert((node, at), position);
         Ok(())
     }
 
-    /// In a loop, what is shared is stored again when all have read it.
+    /// Emits a barrier if the scope is in a loop: threads may still read what the previous
+    /// iteration stored.
     fn wait_for_readers(&mut self, at: u32) {
         let mut scope = at;
         while scope != ROOT {
-            let range = &self.made[self.scopes[scope as usize].range as usize];
+            let range = &self.uops[self.scopes[scope as usize].range as usize];
             if !axis(&range.arg).kind.is_launched() {
                 self.push(at, Instruction::new(Op::Barrier, DType::Void, [], Arg::None));
                 return;
@@ -333,15 +336,16 @@ impl Linearizer {
         }
     }
 
-    /// The uop of a node as seen from the scope; the node has been visited.
+    /// Returns the uop of a node as seen from the scope; the node has been visited.
     fn value(&mut self, node: u32, scope: u32) -> Result<u32, Error> {
         let at = self.scope_of(node, scope);
         self.find(node, at).ok_or_else(|| {
-            malformed(format!("{} is used before it is made", self.nodes[node as usize].op()))
+            malformed(format!("{} is used before it is computed", self.nodes[node as usize].op()))
         })
     }
 
-    /// The outermost scope with the same counters as `scope` for all that the node depends on.
+    /// Returns the outermost scope around `scope` in which all ranges that the node depends on are
+    /// open.
     fn scope_of(&self, node: u32, mut scope: u32) -> u32 {
         let free = self.free[node as usize];
         while scope != ROOT && free & self.scopes[scope as usize].bit == 0 {
@@ -359,23 +363,23 @@ impl Linearizer {
             }
             (Op::Range, _) => (at != ROOT).then(|| self.scopes[at as usize].range),
             (Op::DefineGlobal, _) => {
-                self.globals.iter().find(|(global, _)| global == uop).map(|(_, made)| *made)
+                self.globals.iter().find(|(global, _)| global == uop).map(|(_, position)| *position)
             }
-            _ => self.place.get(&(node, at)).copied(),
+            _ => self.emitted.get(&(node, at)).copied(),
         }
     }
 
     fn constant(&mut self, value: Constant) -> u32 {
-        if let Some((_, made)) = self.constants.iter().find(|(known, _)| *known == value) {
-            return *made;
+        if let Some((_, position)) = self.constants.iter().find(|(known, _)| *known == value) {
+            return *position;
         }
         let (dtype, arg) = (value.dtype(), Arg::Const(value));
-        let made = self.push(ROOT, Instruction::new(Op::Const, dtype, [], arg));
-        self.constants.push((value, made));
-        made
+        let position = self.push(ROOT, Instruction::new(Op::Const, dtype, [], arg));
+        self.constants.push((value, position));
+        position
     }
 
-    /// A new loop in the scope. It takes its place among the items when it is closed.
+    /// Opens a loop in the scope. It is added to the items of the scope when it is closed.
     fn open(&mut self, range: u32, parent: u32) -> Result<u32, Error> {
         let uop = self.nodes[range as usize].clone();
         let bit = self.free[range as usize];
@@ -386,8 +390,8 @@ impl Linearizer {
             let number = self.fresh_number();
             instruction.arg = Arg::Axis(Axis { number, ..axis(uop.arg()) });
         }
-        let range = self.made.len() as u32;
-        self.made.push(instruction);
+        let range = self.uops.len() as u32;
+        self.uops.push(instruction);
         self.scopes.push(Scope { parent, bit, range, items: vec![Item::Uop(range)] });
         Ok(self.scopes.len() as u32 - 1)
     }
@@ -402,14 +406,14 @@ impl Linearizer {
         false
     }
 
-    /// A number that no loop made so far has.
+    /// Returns a number that no loop has so far.
     fn fresh_number(&self) -> i64 {
         let nodes = self.ranges.iter().map(|range| axis(self.nodes[*range as usize].arg()));
-        let made = self.made.iter().filter(|uop| uop.op == Op::Range).map(|uop| axis(&uop.arg));
-        nodes.chain(made).map(|axis| axis.number + 1).max().unwrap_or(0)
+        let emitted = self.uops.iter().filter(|uop| uop.op == Op::Range).map(|uop| axis(&uop.arg));
+        nodes.chain(emitted).map(|axis| axis.number + 1).max().unwrap_or(0)
     }
 
-    /// Ends the loops from `inner` out to `outer`.
+    /// Closes the loops from `inner` out to `outer`.
     fn close(&mut self, inner: u32, outer: u32) {
         let mut scope = inner;
         while scope != outer {
@@ -420,10 +424,10 @@ impl Linearizer {
     }
 
     fn push(&mut self, scope: u32, instruction: Instruction) -> u32 {
-        let made = self.made.len() as u32;
-        self.made.push(instruction);
-        self.scopes[scope as usize].items.push(Item::Uop(made));
-        made
+        let position = self.uops.len() as u32;
+        self.uops.push(instruction);
+        self.scopes[scope as usize].items.push(Item::Uop(position));
+        position
     }
 
     fn ranges_of(&self, bits: u64) -> SmallVec<[u32; 4]> {
@@ -431,7 +435,8 @@ impl Linearizer {
         bits.map(|bit| self.ranges[bit]).collect()
     }
 
-    /// Whether one of the loops has no step, so that nothing in them may be hoisted and run.
+    /// Returns whether one of the loops has no iterations. Its body must not be emitted, as parts
+    /// of it would be hoisted out and run.
     fn is_empty(&self, loops: &[u32]) -> Result<bool, Error> {
         for range in loops {
             let end = self.nodes[*range as usize].src()[0].as_int();
@@ -442,18 +447,18 @@ impl Linearizer {
         Ok(false)
     }
 
-    /// All items in order, loops closed, sources as positions.
+    /// Puts all items in order, with the ends of loops; sources become final positions.
     fn flatten(mut self) -> Vec<Instruction> {
-        let mut position = vec![0u32; self.made.len()];
-        let mut uops: Vec<Instruction> = Vec::with_capacity(self.made.len() + self.scopes.len());
+        let mut position = vec![0u32; self.uops.len()];
+        let mut uops: Vec<Instruction> = Vec::with_capacity(self.uops.len() + self.scopes.len());
         let mut stack = vec![(ROOT, 0)];
         while let Some((scope, item)) = stack.pop() {
             let Scope { items, range, .. } = &self.scopes[scope as usize];
             match items.get(item) {
-                Some(Item::Uop(made)) => {
-                    let mut uop = std::mem::replace(&mut self.made[*made as usize], ended(0));
+                Some(Item::Uop(number)) => {
+                    let mut uop = std::mem::replace(&mut self.uops[*number as usize], end_of(0));
                     uop.src.iter_mut().for_each(|source| *source = position[*source as usize]);
-                    position[*made as usize] = uops.len() as u32;
+                    position[*number as usize] = uops.len() as u32;
                     uops.push(uop);
                     stack.push((scope, item + 1));
                 }
@@ -461,7 +466,7 @@ impl Linearizer {
                     stack.push((scope, item + 1));
                     stack.push((*inner, 0));
                 }
-                None if scope != ROOT => uops.push(ended(position[*range as usize])),
+                None if scope != ROOT => uops.push(end_of(position[*range as usize])),
                 None => {}
             }
         }
@@ -469,12 +474,12 @@ impl Linearizer {
     }
 }
 
-/// The end of the loop that the uop at this position opens.
-fn ended(range: u32) -> Instruction {
+/// Makes the end of the loop that the uop at this position opens.
+fn end_of(range: u32) -> Instruction {
     Instruction::new(Op::EndRange, DType::Void, [range], Arg::None)
 }
 
-/// The axis that the arg of a range says.
+/// Returns the axis in the arg of a range.
 fn axis(arg: &Arg) -> Axis {
     match arg {
         Arg::Axis(axis) => *axis,
@@ -482,20 +487,20 @@ fn axis(arg: &Arg) -> Axis {
     }
 }
 
-/// The value that a fold by `op` starts from.
+/// Returns the identity of a reduction by `op`.
 ///
 /// # Errors
-/// If no fold by it is defined.
+/// If there is no reduction by it.
 pub(crate) fn identity(op: Op, dtype: DType) -> Result<Constant, Error> {
     match op {
         Op::Add => Ok(Constant::zero(dtype)),
         Op::Mul => Ok(Constant::one(dtype)),
         Op::Max => Ok(Constant::smallest(dtype)),
-        _ => Err(malformed(format!("a fold by {op}"))),
+        _ => Err(malformed(format!("a reduction by {op}"))),
     }
 }
 
-/// The arg of a `Reduce` by this op.
-pub(crate) fn folding(op: Op) -> Arg {
+/// Makes the arg of a `Reduce` by this op.
+pub(crate) fn reduce_arg(op: Op) -> Arg {
     Arg::Reduce(op, Dims::new())
 }

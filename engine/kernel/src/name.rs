@@ -4,12 +4,12 @@ use gradiff_graph::{Op, UOp};
 
 use crate::extent::Axes;
 
-/// The name of a kernel: `E` for an elementwise one, `r` for one that reduces, then the sizes of
-/// its loops as the schedule made them, output axes first and reduced ones last, joined by `_`:
-/// `E_4_4`, `r_4_8`. Axes of size 1 are no loops: a kernel of one element is `E`. Axes are named
-/// before they are merged, so that the name of a kernel tells the shape that the user sees.
+/// Returns the name of a kernel: `E` for an elementwise one, `r` for one that reduces, then the
+/// sizes of its loops as the schedule made them, output axes first and reduced ones last, joined by
+/// `_`: `E_4_4`, `r_4_8`. Axes of size 1 are not loops: a kernel of one element is `E`. Axes are
+/// named before they are merged, so that the name shows the shape that the user sees.
 ///
-/// A kernel that is no tree (anything without trackers) has the name `E` or `r` alone.
+/// A kernel without trackers, which is not a tree, is named `E` or `r` alone.
 pub fn name(ast: &UOp) -> String {
     let is_reduce = |node: &UOp| matches!(node.op(), Op::ReduceAxis | Op::Reduce);
     let order = ast.toposort();

@@ -1,9 +1,9 @@
-//! Pass `narrow`: 64 bits only where 32 do not do.
+//! Pass `narrow`: computes 64-bit integers in 32 bits where that gives the same value.
 //!
-//! A kernel with one place beyond 2^31 is lowered with 64-bit indices throughout, so that nothing
-//! wraps before it is simplified. Here each 64-bit value that is made of 32-bit ones, and is one
-//! itself, is computed in 32 bits again: loop counters, places in small arrays, and what users
-//! compute in i64 with known limits. A wide value is widened as late as possible.
+//! A kernel with one index beyond 2^31 is lowered with 64-bit indices throughout, so that nothing
+//! wraps before it is simplified. Here each 64-bit value that fits 32 bits, and is computed from
+//! such values only, is computed in 32 bits again: loop counters, indices of small arrays, and the
+//! user's i64 arithmetic with known bounds. Values are widened as late as possible.
 
 use gradiff_graph::{Constant, DType, Op, Sources, UOp};
 use gradiff_rewrite::Bounds;
@@ -13,48 +13,52 @@ use crate::Error;
 use crate::error::malformed;
 use crate::pass::Context;
 
-/// The pass. See the head of this file.
+/// Narrows the 64-bit integers of a kernel.
 pub(crate) fn narrow(root: &UOp, _ctx: &mut Context<'_>) -> Result<UOp, Error> {
     let order = root.toposort();
     let is_wide = |node: &UOp| node.dtype() == DType::I64 && node.op() != Op::Const;
     if !order.iter().any(is_wide) {
         return Ok(root.clone());
     }
-    let mut narrowing = Narrowing::default();
+    let mut narrower = Narrower::default();
     for node in &order {
-        let made = narrowing.node(node);
-        narrowing.made.insert(node.clone(), made);
+        let forms = narrower.node(node);
+        narrower.forms.insert(node.clone(), forms);
     }
-    narrowing.made.remove(root).map(|made| made.own).ok_or_else(|| malformed("an empty graph"))
+    narrower
+        .forms
+        .remove(root)
+        .map(|forms| forms.rebuilt)
+        .ok_or_else(|| malformed("an empty graph"))
 }
 
-/// What a node became.
-struct Made {
-    /// The node in its own type.
-    own: UOp,
-    /// The same values in i32, if they are values of i32 and nothing they are made of is wider.
+/// The results for one node.
+struct Forms {
+    /// The node over its new sources, in its own type.
+    rebuilt: UOp,
+    /// The same values in i32, if they and all that they are computed from fit i32.
     narrow: Option<UOp>,
 }
 
 #[derive(Default)]
-struct Narrowing {
-    made: FxHashMap<UOp, Made>,
+struct Narrower {
+    forms: FxHashMap<UOp, Forms>,
     bounds: Bounds,
 }
 
-impl Narrowing {
-    fn node(&mut self, node: &UOp) -> Made {
-        let narrow = if node.dtype() == DType::I64 { self.narrowed(node) } else { None };
-        let own = match &narrow {
+impl Narrower {
+    fn node(&mut self, node: &UOp) -> Forms {
+        let narrow = if node.dtype() == DType::I64 { self.narrow(node) } else { None };
+        let rebuilt = match &narrow {
             Some(_) if node.op() == Op::Const => node.clone(),
             Some(narrow) => UOp::unary(Op::Cast, DType::I64, narrow.clone()),
-            None => self.rebuilt(node),
+            None => self.rebuild(node),
         };
-        Made { own, narrow }
+        Forms { rebuilt, narrow }
     }
 
-    /// The 64-bit node in i32.
-    fn narrowed(&mut self, node: &UOp) -> Option<UOp> {
+    /// Returns the 64-bit node in i32, if that gives the same values.
+    fn narrow(&mut self, node: &UOp) -> Option<UOp> {
         let fits =
             |(min, max): (i128, i128)| i32::try_from(min).is_ok() && i32::try_from(max).is_ok();
         match (node.op(), node.src()) {
@@ -63,16 +67,16 @@ impl Narrowing {
                 Some(UOp::constant(Constant::int(DType::I32, value)))
             }
             (Op::Range, [end]) => {
-                let end = self.made[end].narrow.clone()?;
+                let end = self.forms[end].narrow.clone()?;
                 Some(UOp::new(Op::Range, DType::I32, [end], node.arg().clone()))
             }
             (Op::Cast, [source]) if source.dtype() == DType::I32 => {
-                Some(self.made[source].own.clone())
+                Some(self.forms[source].rebuilt.clone())
             }
             (op, sources) if keeps_values(op) => {
                 let narrow = |source: &UOp| match source.dtype() {
-                    DType::I64 => self.made[source].narrow.clone(),
-                    _ => Some(self.made[source].own.clone()),
+                    DType::I64 => self.forms[source].narrow.clone(),
+                    _ => Some(self.forms[source].rebuilt.clone()),
                 };
                 let src: Sources = sources.iter().map(narrow).collect::<Option<_>>()?;
                 let is_narrow = fits(self.bounds.of(node));
@@ -82,16 +86,16 @@ impl Narrowing {
         }
     }
 
-    /// The node over its new sources, narrow ones where their type does not matter to it.
-    fn rebuilt(&self, node: &UOp) -> UOp {
-        let own = |source: &UOp| self.made[source].own.clone();
-        let narrow = |source: &UOp| self.made[source].narrow.clone();
-        let takes_narrow = match node.op() {
+    /// Returns the node over its new sources, in i32 where the op accepts either type.
+    fn rebuild(&self, node: &UOp) -> UOp {
+        let rebuilt = |source: &UOp| self.forms[source].rebuilt.clone();
+        let narrow = |source: &UOp| self.forms[source].narrow.clone();
+        let accepts_narrow = match node.op() {
             op if op.is_comparison() => node.src().iter().all(|source| narrow(source).is_some()),
             Op::Cast => true,
-            // The place in an array.
+            // The index.
             Op::Index => true,
-            // The ranges of a fold, the element and the range of a product.
+            // The ranges of a reduction; the element and the range of a matrix product.
             Op::Reduce | Op::Wmma => true,
             _ => false,
         };
@@ -102,14 +106,14 @@ impl Narrowing {
         }
         let is_value = |number: usize| node.op() == Op::Reduce && number == 0;
         node.with_src(node.src().iter().enumerate().map(|(number, source)| {
-            let narrow = narrow(source).filter(|_| takes_narrow && !is_value(number));
-            narrow.unwrap_or_else(|| own(source))
+            let narrow = narrow(source).filter(|_| accepts_narrow && !is_value(number));
+            narrow.unwrap_or_else(|| rebuilt(source))
         }))
     }
 }
 
-/// Whether the op gives in 32 bits what it gives in 64 if all its sources and its result are values
-/// of 32 bits.
+/// Returns whether the op gives the same in 32 bits as in 64 if all its sources and its result fit
+/// 32 bits.
 fn keeps_values(op: Op) -> bool {
     matches!(
         op,

@@ -1,4 +1,4 @@
-//! The table of passes, and the two ways through it.
+//! The table of passes, and the two functions that run them.
 
 use std::hash::{Hash, Hasher};
 
@@ -7,40 +7,41 @@ use gradiff_rewrite::Trace;
 use gradiff_view::View;
 use rustc_hash::FxHasher;
 
+use crate::cache_inputs::cache_inputs;
 use crate::cascade::cascade;
 use crate::error::malformed;
-use crate::keep::keep;
 use crate::opt::{Strategy, optimize, to_groups};
 use crate::{
-    Error, Target, contract, expand, fragments, hoist, legalize, linearize, lower as index, name,
-    narrow, near, shape,
+    Error, Target, contract, expand, fragments, legalize, linearize, lower as index, name, narrow,
+    reassociate, shape, sink,
 };
 
-/// What the user may choose about how a kernel is made.
+/// The user's choices for lowering a kernel.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
     /// Mode and fuel of the rewriting.
     pub rewrite: gradiff_rewrite::Options,
-    /// Which optimisations the kernel gets.
+    /// The choice of optimisations.
     pub opts: Strategy,
-    /// Groups are made smaller, each kernel's in another way drawn from this and from its name.
+    /// Seed for tests: if set, each kernel gets smaller group limits, drawn from the seed and the
+    /// kernel's name.
     pub limits: Option<u64>,
 }
 
-/// What a pass may look at besides the kernel, and where it leaves its trace.
+/// The input of a pass besides the kernel, and its trace.
 pub struct Context<'a> {
     /// The device.
     pub target: Target,
     /// The user's choices.
     pub options: &'a Options,
-    /// Which rules fired.
+    /// The record of the rules that fired.
     pub trace: &'a mut Trace,
-    /// Whether loops were divided after they were simplified, without any opts.
+    /// True if loops were divided after they were simplified, without any opts.
     pub(crate) is_divided: bool,
 }
 
 impl<'a> Context<'a> {
-    /// What the passes of this kernel may look at.
+    /// Makes the context for the passes over this kernel, with its limits drawn.
     pub fn new(
         ast: &UOp,
         target: &Target,
@@ -59,24 +60,24 @@ impl<'a> Context<'a> {
 
 /// A row of [`PASSES`].
 pub struct Pass {
-    /// The word by which commands and tests know it.
+    /// The name, as commands and tests give it.
     pub name: &'static str,
-    /// What is true of the kernel after it.
+    /// The postcondition.
     pub promise: &'static str,
-    /// The pass: a kernel to one that computes the same.
+    /// Maps a kernel to one that computes the same.
     pub run: fn(&UOp, &mut Context<'_>) -> Result<UOp, Error>,
 }
 
-/// The passes from node to node, in their order.
+/// The passes that map a graph to a graph, in order.
 pub const PASSES: [Pass; 13] = [
     Pass {
         name: "shape",
-        promise: "no axis of size 1, no two axes that could be one, reduced axes last",
+        promise: "no axis of size 1, no two axes that could be merged, reduced axes last",
         run: shape::simplify,
     },
     Pass {
         name: "lower",
-        promise: "no tracker: loops are ranges, places are index arithmetic, masks are gates",
+        promise: "no tracker: loops are ranges, views are index arithmetic, masks are gates",
         run: index::to_indices,
     },
     Pass {
@@ -86,13 +87,13 @@ pub const PASSES: [Pass; 13] = [
     },
     Pass {
         name: "collapse",
-        promise: "no loop whose sum, product or maximum has a closed form",
+        promise: "no reduction with a closed form in the table",
         run: collapse,
     },
     Pass {
         name: "keep",
-        promise: "what a fold computes at some cost and a later loop needs again is kept in an array",
-        run: keep,
+        promise: "inputs of a reduction that a later loop computes again are cached in an array",
+        run: cache_inputs,
     },
     Pass {
         name: "optimize",
@@ -101,17 +102,17 @@ pub const PASSES: [Pass; 13] = [
     },
     Pass {
         name: "groups",
-        promise: "folds among threads go through local memory, loops of the output are launched",
+        promise: "reductions across threads use local memory, output loops form the launch grid",
         run: to_groups,
     },
     Pass {
         name: "cascade",
-        promise: "no accumulator takes more than a bounded number of additions of floats",
+        promise: "the number of float additions into an accumulator is bounded",
         run: cascade,
     },
     Pass {
         name: "symbolic-again",
-        promise: "no rule of the table applies to what the optimiser made",
+        promise: "no rule of the table applies after the optimisations either",
         run: symbolic_again,
     },
     Pass {
@@ -121,26 +122,26 @@ pub const PASSES: [Pass; 13] = [
     },
     Pass {
         name: "late",
-        promise: "subtractions instead of sums of negatives, C's divisions where they will do",
+        promise: "subtractions instead of sums of negatives, truncating divisions where equal",
         run: late,
     },
     Pass {
         name: "hoist",
-        promise: "sums of integers add up what stands in outer loops first, constants last",
-        run: hoist::hoist,
+        promise: "terms of integer sums are in the order of their loops, constants last",
+        run: reassociate::reassociate,
     },
     Pass {
         name: "legalize",
-        promise: "only ops and types of arithmetic that the target has",
+        promise: "only ops and arithmetic types that the target supports",
         run: legalize::legalize,
     },
 ];
 
-/// Name and promise of the last pass, which leaves the graph: [`BoundedLinear`].
+/// Name and postcondition of the last pass, from the graph to a [`BoundedLinear`].
 pub const LINEARIZE: (&str, &str) =
-    ("linearize", "uops in order, each in the outermost loop that knows its sources");
+    ("linearize", "uops in order, each in the outermost loop where its sources are known");
 
-/// The kernel after each of [`PASSES`], with their names, and its linear form.
+/// The kernel after each of [`PASSES`], by name, and its linear form.
 pub type Stages = (Vec<(&'static str, UOp)>, BoundedLinear);
 
 fn symbolic(root: &UOp, ctx: &mut Context<'_>) -> Result<UOp, Error> {
@@ -148,7 +149,7 @@ fn symbolic(root: &UOp, ctx: &mut Context<'_>) -> Result<UOp, Error> {
     Ok(gradiff_rewrite::rewrite(root, rules, &ctx.options.rewrite, ctx.trace))
 }
 
-/// Nothing is left to do where nothing was optimised.
+/// Simplifies again; skipped if no loop was changed since the first time.
 fn symbolic_again(root: &UOp, ctx: &mut Context<'_>) -> Result<UOp, Error> {
     let has_opts = ctx.options.opts != Strategy::None || ctx.target.groups.is_some();
     if !has_opts && !ctx.is_divided { Ok(root.clone()) } else { symbolic(root, ctx) }
@@ -162,13 +163,13 @@ fn late(root: &UOp, ctx: &mut Context<'_>) -> Result<UOp, Error> {
     Ok(gradiff_rewrite::rewrite(root, &gradiff_rewrite::late(), &ctx.options.rewrite, ctx.trace))
 }
 
-/// Brings a kernel from its tree (`Sink` of `Store`s over trackers) to linear uops. All
-/// parameters of the tree are parameters of the result, also those that are no longer read.
+/// Lowers a kernel tree (`Sink` of `Store`s over trackers) to linear uops. All parameters of the
+/// tree are parameters of the result, also those that are no longer read.
 ///
 /// # Errors
-/// If `ast` is no kernel tree, a view in it leaves its array or stores an element twice, it has more than 64 loops that cannot
-/// be merged, or has indices beyond 64 bits. The count of elements does not matter: nothing is
-/// allocated for them.
+/// If `ast` is not a kernel tree, a view in it exceeds its array or stores an element twice, it
+/// has more than 64 loops that cannot be merged, or an index exceeds 64 bits. The number of
+/// elements is not limited: nothing is allocated for them.
 pub fn lower(
     ast: &UOp,
     target: &Target,
@@ -184,7 +185,7 @@ pub fn lower(
     to_linear(ast, &root, target, options)
 }
 
-/// Does what [`lower`] does and keeps the kernel after each pass.
+/// Lowers like [`lower`] and returns the kernel after each pass.
 ///
 /// # Errors
 /// Those of [`lower`].
@@ -202,9 +203,9 @@ pub fn stages(ast: &UOp, target: &Target, options: &Options) -> Result<Stages, E
     Ok((kernels, linear))
 }
 
-/// Checks that each node of a kernel tree is one that [`verify_tree_node`] accepts, that what is
-/// loaded and stored is inside its array, and that no two elements of the output touch one element
-/// of an array that is stored: threads may share them out.
+/// Checks that [`verify_tree_node`] accepts each node of a kernel tree, that loads and stores are
+/// inside their arrays, and that no element of a stored array is accessed by two elements of the
+/// output, since threads may compute these in any order.
 fn check_tree(ast: &UOp) -> Result<(), Error> {
     for node in ast.toposort() {
         verify_tree_node(&node).map_err(|error| malformed(error.to_string()))?;
@@ -217,19 +218,23 @@ fn check_tree(ast: &UOp) -> Result<(), Error> {
             return Err(malformed(format!("a {op} at {tracker} of an array of {size} elements")));
         }
         if node.op() == Op::Store && !tracker.views().iter().all(is_injective) {
-            return Err(malformed(format!("a store at {tracker}, in one place more than once")));
+            return Err(malformed(format!(
+                "a store at {tracker} writes an element more than once"
+            )));
         }
         let is_stored = |store: &&UOp| store.op() == Op::Store && store.src()[0] == node.src()[0];
         let [store] = ast.src() else { continue };
         if Some(store).filter(is_stored).is_some_and(|store| store.arg() != arg) {
-            return Err(malformed(format!("a load at {tracker} of an array that is stored")));
+            return Err(malformed(format!(
+                "a load at {tracker} of an array that is stored through another view"
+            )));
         }
     }
     Ok(())
 }
 
-/// Returns whether no two real elements of a view are one element of what lies below, as far as the
-/// strides tell: each is longer than all shorter ones together reach.
+/// Returns whether the strides prove that no two real elements of a view are the same element of
+/// its base: each stride exceeds the largest offset that all smaller ones reach together.
 fn is_injective(view: &View) -> bool {
     let sizes = view.shape().iter().enumerate().map(|(axis, size)| match view.mask() {
         Some(mask) => mask[axis].1 - mask[axis].0,
@@ -242,13 +247,13 @@ fn is_injective(view: &View) -> bool {
     let mut reach = 0i128;
     view.size() == 0
         || axes.iter().all(|(stride, size)| {
-            let is_longer = reach < *stride;
+            let is_beyond = reach < *stride;
             reach = reach.saturating_add(stride.saturating_mul(size - 1));
-            is_longer
+            is_beyond
         })
 }
 
-/// The kernel in order, written out.
+/// Linearizes the lowered kernel and expands its upcast and unrolled ranges.
 #[allow(unsafe_code, reason = "lowering keeps the promise that devices rely on")]
 fn to_linear(
     ast: &UOp,
@@ -259,13 +264,14 @@ fn to_linear(
     let linear = linearize::with_globals(root, &linearize::globals(ast)?, name(ast))?;
     let linear = fragments::join(expand::expand(linear, target))?;
     let linear = contract::contract(linear, target, options.rewrite.mode);
-    let linear = if target.vectors.alu { near::near(linear) } else { linear };
+    let linear = if target.vectors.alu { sink::sink_to_use(linear) } else { linear };
     if gradiff_rewrite::rules::is_changed() {
         return Ok(BoundedLinear::doubted(linear));
     }
-    // SAFETY: `check_tree` saw that each view is inside its array and each element is stored once, and
-    // `globals` that slots differ. Indices are these views' formulas, gated where a view is masked
-    // or empty, and each pass keeps the elements that a kernel touches, which the evaluators and the
-    // checked interpreter test. Names are made of letters, digits and underscores.
+    // SAFETY: `check_tree` checked that each view is inside its array and each element is stored
+    // once, and `globals` that slots differ. Indices are the formulas of these views, gated where a
+    // view is masked or empty, and no pass changes the elements that a kernel accesses, which the
+    // evaluators and the checked interpreter test. Names consist of letters, digits and
+    // underscores.
     Ok(unsafe { BoundedLinear::promised(linear) })
 }

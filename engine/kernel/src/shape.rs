@@ -1,7 +1,7 @@
-//! Pass `shape`: a tree over as few axes as its trackers allow, reduced axes last.
+//! Pass `shape`: reduces the tree to as few axes as its trackers allow, reduced axes last.
 //!
-//! Fewer axes make fewer loops and shorter indices. Axes of size 1 go; neighbours become one
-//! where no tracker needs another view for it; a sum of sums becomes one sum.
+//! Fewer axes give fewer loops and shorter indices. Axes of size 1 are removed, adjacent axes are
+//! merged if no tracker needs another view for that, and a sum of sums becomes one sum.
 
 use gradiff_graph::{Arg, DType, Dims, Op, UOp};
 use gradiff_rewrite::Mode;
@@ -14,7 +14,7 @@ use crate::extent::{Axes, tracker};
 use crate::pass::Context;
 use crate::{Error, linearize};
 
-/// The pass. See the head of this file.
+/// Simplifies the axes of a kernel tree.
 pub(crate) fn simplify(root: &UOp, ctx: &mut Context<'_>) -> Result<UOp, Error> {
     linearize::globals(root)?;
     let root = merge_reductions(root, ctx.options.rewrite.mode);
@@ -24,8 +24,8 @@ pub(crate) fn simplify(root: &UOp, ctx: &mut Context<'_>) -> Result<UOp, Error> 
     rebuild(&order, &axes, &groups)
 }
 
-/// One reduction in place of a reduction of a reduction by the same op. Floats are then taken in
-/// another order, which strict mode does not allow: it decides the sign of a maximum that is zero.
+/// Merges a reduction of a reduction by the same op into one. That changes the order of the
+/// elements, so strict mode forbids it for floats: the order decides the sign of a zero maximum.
 fn merge_reductions(root: &UOp, mode: Mode) -> UOp {
     let inner = |node: &UOp| match (node.op(), node.arg(), node.src()) {
         (Op::ReduceAxis, Arg::Reduce(op, axes), [source]) => match (source.op(), source.arg()) {
@@ -53,10 +53,11 @@ fn merge_reductions(root: &UOp, mode: Mode) -> UOp {
         }
         Ok(node)
     })
-    .expect("merging fails nowhere")
+    .expect("merging cannot fail")
 }
 
-/// Rebuilds a graph from its nodes in order: each gets its new sources, then `change` has a say.
+/// Rebuilds a graph from its nodes in order: `change` gets each old node, and the node over its new
+/// sources.
 pub(crate) fn map_nodes(
     order: &[UOp],
     mut change: impl FnMut(&UOp, UOp) -> Result<UOp, Error>,
@@ -77,7 +78,7 @@ pub(crate) fn map_nodes(
     Ok(new[last].clone())
 }
 
-/// Which old axes each new axis is made of, in order; old axes of size 1 are in none.
+/// For each new axis the old axes that it merges, in order; old axes of size 1 are in none.
 struct Groups {
     axes: SmallVec<[SmallVec<[usize; 4]>; 4]>,
 }
@@ -100,8 +101,8 @@ impl Groups {
         }
         let mut left = 0;
         while left + 1 < groups.axes.len() {
-            let (one, other) = (groups.axes[left][0], groups.axes[left + 1][0]);
-            let merged = (axes.folds[one] == axes.folds[other])
+            let [first, second] = [left, left + 1].map(|axis| groups.axes[axis][0]);
+            let merged = (axes.reductions[first] == axes.reductions[second])
                 .then(|| trackers.iter().map(|tracker| merge(tracker, left)).collect())
                 .flatten();
             if let Some(merged) = merged {
@@ -115,13 +116,16 @@ impl Groups {
         Ok(groups)
     }
 
-    /// The tracker over the new axes.
+    /// Returns the tracker over the new axes.
     fn apply(&self, tracker: &ShapeTracker, axes: &Axes) -> Result<ShapeTracker, Error> {
-        let fault = |error| malformed(format!("{tracker}: {error}"));
+        let error_at = |error| malformed(format!("{tracker}: {error}"));
         let order: SmallVec<[usize; 8]> = axes.order().collect();
         let is_in_order = order.windows(2).all(|pair| pair[0] < pair[1]);
-        let moved =
-            if is_in_order { tracker.clone() } else { tracker.permute(&order).map_err(fault)? };
+        let moved = if is_in_order {
+            tracker.clone()
+        } else {
+            tracker.permute(&order).map_err(error_at)?
+        };
         let size = |group: &SmallVec<[usize; 4]>| -> i64 {
             group.iter().map(|axis| tracker.shape()[*axis]).product()
         };
@@ -129,12 +133,12 @@ impl Groups {
         if moved.shape() == shape.as_slice() {
             return Ok(moved);
         }
-        moved.reshape(&shape).map_err(fault)
+        moved.reshape(&shape).map_err(error_at)
     }
 }
 
-/// The tracker with axes `left` and `left + 1` as one, if that takes no further view and the
-/// size is one that indices can count.
+/// Merges the axes `left` and `left + 1` of a tracker, if that needs no further view and the size
+/// fits an index.
 fn merge(tracker: &ShapeTracker, left: usize) -> Option<ShapeTracker> {
     let mut shape = Dims::from_slice(tracker.shape());
     let right = shape.remove(left + 1);
@@ -144,17 +148,17 @@ fn merge(tracker: &ShapeTracker, left: usize) -> Option<ShapeTracker> {
     (is_whole && merged.views().len() <= tracker.views().len()).then_some(merged)
 }
 
-/// The tree over the new axes.
+/// Rebuilds the tree over the new axes.
 fn rebuild(order: &[UOp], axes: &Axes, groups: &Groups) -> Result<UOp, Error> {
     let is_same = groups.axes.len() == axes.sizes.len()
         && groups.axes.iter().enumerate().all(|(new, old)| old.as_slice() == [new]);
     if is_same {
         return Ok(order[order.len() - 1].clone());
     }
-    let is_fold = |view: &UOp| view.src()[0].op() == Op::ReduceAxis;
+    let views_reduction = |view: &UOp| view.src()[0].op() == Op::ReduceAxis;
     map_nodes(order, |old, node| match old.arg() {
-        // Spread over axes of one step, which are gone.
-        Arg::View(_) if old.op() == Op::View && is_fold(old) && !is_fold(&node) => {
+        // The reduction was over axes of size 1 only, which are removed.
+        Arg::View(_) if old.op() == Op::View && views_reduction(old) && !views_reduction(&node) => {
             Ok(node.src()[0].clone())
         }
         Arg::View(tracker) => {

@@ -1,11 +1,11 @@
-//! What the device that will run a kernel has. Passes bring the kernel down to it.
+//! Descriptions of the devices that run kernels: what they support, and their limits.
 
 use gradiff_graph::{DType, Op, Thresholds};
 
 /// Functions over a type.
 pub type Functions = &'static [(Op, DType)];
 
-/// The functions that can be written as sums and products, which is done where they are lacked.
+/// The functions that can be expanded into sums and products, if a target does not support them.
 pub const FUNCTIONS: Functions = &[
     (Op::Exp2, DType::F32),
     (Op::Log2, DType::F32),
@@ -17,77 +17,78 @@ pub const FUNCTIONS: Functions = &[
     (Op::Sin, DType::F64),
 ];
 
-/// Those that are faster so than lane by lane, in vectors of 32 bytes and more, and of 16 bytes:
-/// sin of f32 took 3.1 ns in 64 bytes, 5.8 in 32, 18 in 16, and 6.9 by glibc's function.
+/// The functions that are faster expanded than lane by lane in vectors of 32 bytes and more, and
+/// (`SHORT`) in vectors of 16 bytes: an expanded sin of f32 took 3.1 ns in vectors of 64 bytes, 5.8
+/// of 32, 18 of 16, and glibc's function 6.9.
 const WIDE: Functions = FUNCTIONS.split_at(7).0;
 const SHORT: Functions = FUNCTIONS.split_at(6).0;
 
-/// A device as passes see it.
+/// A device, as far as passes depend on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Target {
-    /// Arithmetic of f16; without it f16 is computed in f32 and rounded back after each op.
+    /// True if it computes in f16; if not, f16 is computed in f32 and rounded back after each op.
     pub native_f16: bool,
-    /// Arithmetic of bf16, likewise.
+    /// True if it computes in bf16; if not, bf16 is computed in f32 and rounded back.
     pub native_bf16: bool,
-    /// `x*y+z` in one op.
+    /// True if `x*y+z` is one op.
     pub mulacc: bool,
-    /// Products that are added at once become `mulacc`: it is fast there.
+    /// True if `mulacc` is fast, so that products and sums are contracted to it.
     pub fma: bool,
-    /// `1/x` in one op.
+    /// True if `1/x` is one op.
     pub recip: bool,
-    /// Products by powers of two become shifts.
+    /// True if products by powers of two become shifts.
     pub shifts: bool,
-    /// The functions that it has not, or not as exact as results have to be.
-    pub lacks: Functions,
-    /// Steps that run at once or in a row are written out; without it they are loops.
+    /// The functions that it does not support, or not with the required accuracy.
+    pub unsupported: Functions,
+    /// True if upcast and unrolled ranges are expanded; if not, they are loops.
     pub unrolls: bool,
-    /// Which vectors there are.
+    /// Its vectors.
     pub vectors: Vectors,
-    /// Whether memory that is read soon may be asked for early.
-    pub asks_early: bool,
-    /// From which sizes on kernels are made in another way.
+    /// True if loads may prefetch.
+    pub prefetches: bool,
+    /// The sizes from which on kernels are lowered in another way.
     pub thresholds: Thresholds,
-    /// How many threads of the host run a kernel at once.
+    /// Number of host threads that run a kernel at once.
     pub threads: i64,
-    /// Groups of threads, if there are any.
+    /// Its thread groups, if it has any.
     pub groups: Option<Groups>,
-    /// Names of the [`TensorCore`](gradiff_graph::TensorCore)s, best ones first. That of tf32,
-    /// which rounds f32 to 10 bits, is that of targets which are chosen for it alone.
+    /// Names of the [`TensorCore`](gradiff_graph::TensorCore)s, best ones first. The one of tf32,
+    /// which rounds f32 to 10 bits, is in targets of its own (`cuda-tf32`, `ptx-tf32`).
     pub tensor_cores: &'static [&'static str],
 }
 
-/// The vectors that a device has.
+/// The vectors of a device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Vectors {
     /// Bytes of the longest one; 0 if there are none.
     pub bytes: u32,
-    /// How many of them the registers hold.
+    /// Number of vector registers.
     pub registers: i64,
-    /// Whether they are computed with; without it they are loaded and stored only.
+    /// True if there is vector arithmetic; if not, vectors are only loaded and stored.
     pub alu: bool,
-    /// Whether they are loaded and stored at multiples of their own length only.
+    /// True if loads and stores must be aligned to the length of the vector.
     pub aligned: bool,
-    /// How many lanes they have at most, if they are not of f16 or bf16; bytes permitting.
+    /// Most lanes of a vector, other than of f16 and bf16; `bytes` limits them, too.
     pub lanes: i64,
-    /// The same of f16 and bf16; 0 if there are no vectors of these.
+    /// Most lanes of a vector of f16 or bf16; 0 if there are none.
     pub half_lanes: i64,
-    /// The functions that it has for single values only.
-    pub lacks: Functions,
+    /// The functions that it supports for scalars only.
+    pub unsupported: Functions,
 }
 
 impl Vectors {
-    /// How many lanes a vector of a type has at most; 0 if there is none.
+    /// Returns the most lanes of a vector of a type; 0 if there is none.
     pub fn lanes_of(&self, dtype: DType) -> i64 {
-        let most = match dtype {
+        let limit = match dtype {
             DType::Bool | DType::Void => return 0,
             DType::F16 | DType::BF16 => self.half_lanes,
             _ => self.lanes,
         };
-        most.min(i64::from(self.bytes) / dtype.size_bytes() as i64)
+        limit.min(i64::from(self.bytes) / dtype.size_bytes() as i64)
     }
 }
 
-/// The groups of threads that a device has.
+/// The thread groups of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Groups {
     /// Most threads of a group.
@@ -96,18 +97,18 @@ pub struct Groups {
     pub sizes: [i64; 3],
     /// Most groups in each dimension, the innermost one first.
     pub counts: [i64; 3],
-    /// Bytes that the threads of a group share.
+    /// Bytes of local memory, which the threads of a group share.
     pub local_bytes: i64,
-    /// Bytes that an element takes there at least.
+    /// Least bytes of an element of local memory.
     pub element_bytes: i64,
 }
 
 impl Groups {
-    /// A device of fewer threads, a smaller grid and less to share, drawn from a number.
-    pub fn smaller(self, drawn: u64) -> Groups {
-        let below = |shift: u32, most: i64, own: i64| {
-            let drawn = (drawn >> shift & 0xffff) as i64;
-            own.min(1 + drawn % most)
+    /// Draws smaller limits from a number: fewer threads, a smaller grid, less local memory.
+    pub fn smaller(self, seed: u64) -> Groups {
+        let below = |shift: u32, bound: i64, limit: i64| {
+            let drawn = (seed >> shift & 0xffff) as i64;
+            limit.min(1 + drawn % bound)
         };
         let [x, y, z] = self.sizes;
         let [a, b, c] = self.counts;
@@ -121,7 +122,7 @@ impl Groups {
     }
 }
 
-/// What CUDA promises of every card that is in use.
+/// The limits that CUDA guarantees for all supported GPUs.
 const CUDA_GROUPS: Groups = Groups {
     threads: 1024,
     sizes: [1024, 1024, 64],
@@ -130,7 +131,7 @@ const CUDA_GROUPS: Groups = Groups {
     element_bytes: 1,
 };
 
-/// What WebGPU, the least of them, promises of every device.
+/// The default limits of WebGPU, which are the smallest of all APIs.
 const LEAST_GROUPS: Groups = Groups {
     threads: 256,
     sizes: [256, 256, 64],
@@ -139,14 +140,14 @@ const LEAST_GROUPS: Groups = Groups {
     element_bytes: 1,
 };
 
-/// Of sm_80 and later.
+/// The tensor cores of sm_80 and later.
 const CUDA_CORES: &[&str] = &["m16n8k16_f16", "m16n8k16_bf16", "m16n8k8_f16"];
 
-/// Those of CUDA, and small ones for small tensors.
+/// The tensor cores of CUDA, and small ones for tests with small tensors.
 const EMULATED_CORES: &[&str] =
     &["m16n8k16_f16", "m16n8k16_bf16", "m16n8k8_f16", "m4n2k2_f32", "m4n2k2_f16", "m4n2k2_bf16"];
 
-/// A card of CUDA.
+/// A CUDA GPU from sm_80 on, programmed in CUDA C.
 const CUDA: Target = Target {
     groups: Some(CUDA_GROUPS),
     shifts: true,
@@ -155,22 +156,22 @@ const CUDA: Target = Target {
     ..Target::PLAIN
 };
 
-/// The same in its own language, which has fewer functions: its exp2 of f32 is within 2 ulp; what
-/// else the machine has is not.
-const PTX: Target = Target { lacks: FUNCTIONS.split_at(1).1, ..CUDA };
+/// The same GPU programmed in PTX, which has one function of the required accuracy: its exp2 of f32
+/// is within 2 ulp.
+const PTX: Target = Target { unsupported: FUNCTIONS.split_at(1).1, ..CUDA };
 
-/// Vectors of 16 bytes and 4 lanes, as every GPU loads them.
+/// Vectors of 16 bytes and 4 lanes, which every GPU can load.
 const QUADS: Vectors = Vectors {
     alu: false,
     aligned: true,
     bytes: 16,
     lanes: 4,
     half_lanes: 4,
-    lacks: &[],
+    unsupported: &[],
     ..ALL_VECTORS
 };
 
-/// Vectors as the compilers of CPUs have them.
+/// The vectors of compilers for CPUs.
 const ALL_VECTORS: Vectors = Vectors {
     bytes: 64,
     registers: 32,
@@ -178,18 +179,18 @@ const ALL_VECTORS: Vectors = Vectors {
     aligned: false,
     lanes: 64,
     half_lanes: 64,
-    lacks: WIDE,
+    unsupported: WIDE,
 };
 
-/// WebGPU, which has no elements of less than a word.
+/// WebGPU, in which elements have 4 bytes or more.
 const WGSL: Target = Target {
     groups: Some(Groups { element_bytes: 4, ..LEAST_GROUPS }),
     shifts: true,
-    lacks: FUNCTIONS,
+    unsupported: FUNCTIONS,
     ..Target::PLAIN
 };
 
-/// Targets by the name of their device, language or way of running; others are plain.
+/// Targets by the name of their device, language or configuration.
 const TARGETS: &[(&str, Target)] = &[
     ("plain", Target::PLAIN),
     (
@@ -199,7 +200,7 @@ const TARGETS: &[(&str, Target)] = &[
                 bytes: 16,
                 registers: 16,
                 half_lanes: 0,
-                lacks: SHORT,
+                unsupported: SHORT,
                 ..ALL_VECTORS
             },
             ..Target::PLAIN
@@ -212,14 +213,14 @@ const TARGETS: &[(&str, Target)] = &[
         Target {
             groups: Some(CUDA_GROUPS),
             shifts: true,
-            lacks: FUNCTIONS,
+            unsupported: FUNCTIONS,
             vectors: Vectors { bytes: 16, ..ALL_VECTORS },
             tensor_cores: EMULATED_CORES,
             ..Target::PLAIN
         },
     ),
     ("cuda", CUDA),
-    // Cards before sm_80.
+    // GPUs before sm_80.
     ("cuda-old", Target { tensor_cores: &[], ..CUDA }),
     ("cuda-tf32", Target { tensor_cores: &["m16n8k8_tf32"], ..CUDA }),
     ("ptx", PTX),
@@ -241,7 +242,7 @@ const TARGETS: &[(&str, Target)] = &[
 ];
 
 impl Target {
-    /// A plain CPU: 16-bit floats are only stored, all other ops are there; no vectors.
+    /// A CPU without vectors: 16-bit floats are only stored, all other ops are supported.
     pub const PLAIN: Target = Target {
         native_f16: false,
         native_bf16: false,
@@ -257,22 +258,23 @@ impl Target {
             aligned: false,
             lanes: 0,
             half_lanes: 0,
-            lacks: &[],
+            unsupported: &[],
         },
-        lacks: &[],
-        asks_early: false,
+        unsupported: &[],
+        prefetches: false,
         thresholds: Thresholds::USUAL,
         threads: 1,
         groups: None,
         tensor_cores: &[],
     };
 
-    /// The target of a device, language or way of running; plain where there is none of this name.
+    /// Returns the target of a device, language or configuration; [`Target::PLAIN`] if the name is
+    /// unknown.
     pub fn of(name: &str) -> Target {
         Target::named(name).unwrap_or_default()
     }
 
-    /// The target of this name; `c` is this machine.
+    /// Returns the target of this name; `c` is the CPU of this machine.
     pub fn named(name: &str) -> Option<Target> {
         if name == "c" {
             return Some(Target::native());
@@ -280,19 +282,19 @@ impl Target {
         TARGETS.iter().find(|(known, _)| *known == name).map(|(_, target)| *target)
     }
 
-    /// All names.
+    /// Iterates over the names of all targets.
     pub fn names() -> impl Iterator<Item = &'static str> {
         std::iter::once("c").chain(TARGETS.iter().map(|(name, _)| *name))
     }
 
-    /// Whether it is a CPU that computes in vectors: rows after rows and panels suit it.
+    /// Returns whether it is a CPU with vector arithmetic, which profits from caching rows and from
+    /// packing panels.
     pub fn is_vector_cpu(&self) -> bool {
         self.vectors.alu && self.groups.is_none()
     }
 
-    /// This machine's processor.
+    /// Returns the target of this machine's CPU.
     pub fn native() -> Target {
-        let lacks = |bytes| if bytes < 32 { SHORT } else { WIDE };
         #[cfg(target_arch = "x86_64")]
         let (bytes, registers, fma) = match () {
             () if is_x86_feature_detected!("avx512f") => (64, 32, true),
@@ -301,9 +303,10 @@ impl Target {
         };
         #[cfg(not(target_arch = "x86_64"))]
         let (bytes, registers, fma) = (16, 32, cfg!(target_arch = "aarch64"));
-        let vectors = Vectors { bytes, registers, lacks: lacks(bytes), ..ALL_VECTORS };
+        let unsupported = if bytes < 32 { SHORT } else { WIDE };
+        let vectors = Vectors { bytes, registers, unsupported, ..ALL_VECTORS };
         let threads = std::thread::available_parallelism().map_or(1, |count| count.get() as i64);
-        Target { fma, vectors, asks_early: true, threads, ..Target::PLAIN }
+        Target { fma, vectors, prefetches: true, threads, ..Target::PLAIN }
     }
 }
 

@@ -1,24 +1,25 @@
-//! exp2, log2, sin and pow as sums, products and bits, for targets that lack them.
+//! Expands exp2, log2, sin and pow into sums, products and bit operations, for targets that do not
+//! support them.
 //!
-//! How far the values may be off, in units in the last place of what is exact, whether products
-//! are rounded before they are added or not (`engine/tests/transcendental.rs` tries all floats):
+//! Error bounds, in units in the last place of the exact value, whether or not products are rounded
+//! before they are added (`engine/tests/transcendental.rs` tests all floats):
 //!
 //! |       | exp2 | log2 | sin  | e^x  | pow                               |
 //! |-------|------|------|------|------|-----------------------------------|
 //! | f32   | 1.3  | 1.9  | 1.9  | 1.2  | 2 + 2 for each doubling of x^y    |
 //! | f64   | 2    | 2    | 2    | 1.2  | 2 + 2 for each doubling of x^y    |
 //!
-//! That holds of all arguments, also below the normal numbers and for the largest ones. Where a
-//! device takes numbers below the normal ones for zero, these do as well.
+//! They hold for all arguments, including subnormal and the largest ones. On devices that flush
+//! subnormal numbers to zero, the expansions do, too.
 //!
-//! e^x is the `pow` whose base is the float nearest to e. It is written so for every target, also
-//! for one that has `pow`: the power of that float is off by up to 45 ulps of f32, since e itself
-//! is rounded, and `exp2(x * log2(e))` by 64, since the product is. The float is nearer to e than
-//! half a ulp, so its power and e^x differ by less than a ulp for each doubling, which is within
-//! what pow may be off by, in strict mode as well.
+//! e^x is the `pow` whose base is the float nearest to e. It is expanded for every target, even one
+//! that supports `pow`: the power of that float is off by up to 45 ulps of f32, since e itself is
+//! rounded, and `exp2(x * log2(e))` by 64, since the product is rounded. The float is within half a
+//! ulp of e, so its power and e^x differ by less than a ulp for each doubling, which is within the
+//! error bound of pow, in strict mode, too.
 //!
-//! A compiler that takes floats for real numbers would drop a large number that is added and taken
-//! away again, so numbers are rounded to whole ones through their bits.
+//! A compiler that treats floats as real numbers would drop a large number that is added and then
+//! subtracted, so numbers are rounded to integers through their bits.
 
 use std::ops::{Add, BitAnd, BitOr, BitXor, Mul, Sub};
 
@@ -28,32 +29,34 @@ use gradiff_graph::{Arg, Constant, DType, Op, UOp};
 
 use crate::Target;
 
-/// The ops that this file can do without.
+/// The ops that this file expands.
 pub(crate) const OPS: [Op; 4] = [Op::Exp2, Op::Log2, Op::Sin, Op::Pow];
 
-/// A float type and its polynomials, the coefficient of the lowest power first: through the zeros
-/// of Chebyshev polynomials, rounded.
+/// A float type and its polynomials, with the coefficient of the lowest power first. They
+/// interpolate at the zeros of Chebyshev polynomials; coefficients are rounded.
 struct Format {
     float: DType,
-    /// The integers as wide as it.
+    /// The signed integers of the same width.
     int: DType,
+    /// The unsigned integers of the same width.
     word: DType,
-    /// Bits behind the point.
+    /// Bits of the fraction.
     mantissa: u32,
-    /// Of the exponent 0.
+    /// The stored exponent of 1.0.
     bias: i64,
-    /// Of `(2^r - 1)/r` for r from -0.5 to 0.5.
+    /// `(2^r - 1)/r` for r from -0.5 to 0.5.
     exp2: &'static [f64],
-    /// Of `(e^r - 1)/r` for r from -ln(2)/2 to ln(2)/2: least error relative to e^r (Remez).
+    /// `(e^r - 1)/r` for r from -ln(2)/2 to ln(2)/2, with the least error relative to e^r (Remez).
     exp: &'static [f64],
-    /// ln(2) in so few bits that products by exponents are exact, and the rest.
+    /// ln(2) in so few bits that products with exponents are exact, and the remainder.
     ln_2: [f64; 2],
-    /// Of `log2(1+f)/f` for 1+f from sqrt(0.5) to sqrt(2).
+    /// `log2(1+f)/f` for 1+f from sqrt(0.5) to sqrt(2).
     log2: &'static [f64],
-    /// Of `(sin(r) - r)/r^3` and `(cos(r) - 1 + r^2/2)/r^4` over r^2, for r up to pi/4.
+    /// `(sin(r) - r)/r^3` over r^2, for r up to pi/4.
     sin: &'static [f64],
+    /// `(cos(r) - 1 + r^2/2)/r^4` over r^2, for r up to pi/4.
     cos: &'static [f64],
-    /// pi/2 in few bits, and what that has cut off.
+    /// pi/2 in few bits, and the remainder.
     half_pi: [f64; 2],
 }
 
@@ -164,7 +167,7 @@ const FORMATS: [Format; 2] = [
     },
 ];
 
-/// The bits of 2/pi behind the point.
+/// The fractional bits of 2/pi.
 const TWO_BY_PI: [u64; 19] = [
     0xa2f9_836e_4e44_1529,
     0xfc27_57d1_f534_ddc0,
@@ -187,7 +190,7 @@ const TWO_BY_PI: [u64; 19] = [
     0x5603_3046_fc7b_6bab,
 ];
 
-/// About how many uops a function becomes; 0 for other nodes.
+/// Estimates the number of uops of an expanded function; 0 for other nodes.
 pub(crate) fn uops(node: &UOp) -> i64 {
     match node.op() {
         Op::Exp2 => 25,
@@ -199,8 +202,8 @@ pub(crate) fn uops(node: &UOp) -> i64 {
     }
 }
 
-/// The x of e^x; `None` if the node is no such power, or is one of 16-bit floats, none of which is
-/// near enough to e.
+/// Returns the x of e^x; `None` if the node is not such a power, or is one of 16-bit floats, none
+/// of which is near enough to e.
 fn exponent_of_e(node: &UOp) -> Option<&UOp> {
     let (Op::Pow, DType::F32 | DType::F64, [base, x]) = (node.op(), node.dtype(), node.src())
     else {
@@ -209,27 +212,27 @@ fn exponent_of_e(node: &UOp) -> Option<&UOp> {
     (base.as_const() == Some(Constant::float(node.dtype(), E))).then_some(x)
 }
 
-/// e^x in terms of ops that every target has; `None` if the node is none.
+/// Expands e^x into ops that every target supports; `None` if the node is not e^x.
 pub(crate) fn decompose_exp(node: &UOp, target: &Target) -> Option<UOp> {
     let x = Value(exponent_of_e(node)?.clone());
-    Some(Writer::new(node.dtype(), target)?.exp(&x).0)
+    Some(Expander::new(node.dtype(), target)?.exp(&x).0)
 }
 
-/// The node in terms of ops that every target has; `None` if it is none of [`OPS`] over f32 or
-/// f64.
+/// Expands one of [`OPS`] over f32 or f64 into ops that every target supports; `None` for other
+/// nodes.
 pub(crate) fn decompose(node: &UOp, target: &Target) -> Option<UOp> {
-    let write = Writer::new(node.dtype(), target)?;
+    let expander = Expander::new(node.dtype(), target)?;
     let src: Vec<Value> = node.src().iter().cloned().map(Value).collect();
     Some(match (node.op(), &src[..]) {
-        (Op::Exp2, [x]) => write.exp2(x).0,
-        (Op::Log2, [x]) => write.log2(x).0,
-        (Op::Sin, [x]) => write.sin(x).0,
-        (Op::Pow, [x, y]) => write.pow(x, y).0,
+        (Op::Exp2, [x]) => expander.exp2(x).0,
+        (Op::Log2, [x]) => expander.log2(x).0,
+        (Op::Sin, [x]) => expander.sin(x).0,
+        (Op::Pow, [x, y]) => expander.pow(x, y).0,
         _ => return None,
     })
 }
 
-/// A node that is computed with as with a number.
+/// A node with the arithmetic operators of a number.
 #[derive(Clone)]
 struct Value(UOp);
 
@@ -265,7 +268,7 @@ impl Value {
         Value(UOp::binary(Op::CmpNe, self.0.clone(), other.0.clone()))
     }
 
-    /// `x` where this holds, else `y`.
+    /// Returns `x` where this is true, else `y`.
     fn choose(&self, x: &Value, y: &Value) -> Value {
         Value(UOp::select(self.0.clone(), x.0.clone(), y.0.clone()))
     }
@@ -287,20 +290,20 @@ impl Value {
     }
 }
 
-/// Writes formulas over one type.
-struct Writer {
+/// Builds formulas over one type.
+struct Expander {
     format: &'static Format,
-    /// Whether products are added in one op.
+    /// True if `mulacc` is used.
     fused: bool,
-    /// Whether it may be computed in vectors.
+    /// True if the values may become vectors.
     in_vectors: bool,
 }
 
-impl Writer {
-    /// For f32 and f64.
-    fn new(dtype: DType, target: &Target) -> Option<Writer> {
+impl Expander {
+    /// Makes an expander for f32 or f64; `None` for other types.
+    fn new(dtype: DType, target: &Target) -> Option<Expander> {
         let format = FORMATS.iter().find(|format| format.float == dtype)?;
-        Some(Writer { format, fused: target.mulacc, in_vectors: target.vectors.alu })
+        Some(Expander { format, fused: target.mulacc, in_vectors: target.vectors.alu })
     }
 
     fn float(&self, value: f64) -> Value {
@@ -315,7 +318,7 @@ impl Writer {
         Value(UOp::constant(Constant::from_bits(self.format.word, value)))
     }
 
-    /// The bits of a float, as an integer.
+    /// Returns the bits of a float as an integer.
     fn bits_of(&self, value: f64) -> i64 {
         Constant::float(self.format.float, value).bits() as i64
     }
@@ -337,51 +340,52 @@ impl Writer {
         Value(UOp::new(Op::MulAcc, self.format.float, src, Arg::None))
     }
 
-    /// The polynomial with these coefficients, that of the lowest power first.
+    /// Evaluates the polynomial with these coefficients, the one of the lowest power first.
     fn polynomial(&self, coefficients: &[f64], x: &Value) -> Value {
         let (last, others) = coefficients.split_last().expect("polynomials have coefficients");
         let start = self.float(*last);
         others.iter().rev().fold(start, |sum, next| self.fused(&sum, x, &self.float(*next)))
     }
 
-    /// Added to a small number, this leaves the nearest whole number in the last bits.
+    /// A number that, added to a small one, leaves the nearest integer in the last bits.
     fn anchor(&self) -> f64 {
-        1.5 * Writer::power(self.format.mantissa.into())
+        1.5 * Expander::power(self.format.mantissa.into())
     }
 
-    /// A whole number below a quarter of the anchor as a float. There is no instruction for
-    /// vectors of 64 bits on all machines; others go without the anchor, which a compiler that
-    /// takes floats for real numbers would lose.
+    /// Converts an integer below a quarter of the anchor to a float. Not all machines have an
+    /// instruction for vectors of 64 bits, so these use the anchor. Others do not, since a compiler
+    /// that treats floats as real numbers would drop it.
     fn whole(&self, number: &Value) -> Value {
         if self.format.float == DType::F32 || !self.in_vectors {
             return number.cast(self.format.float);
         }
-        let moved = number + &self.int(self.bits_of(self.anchor()));
-        &moved.bits_as(self.format.float) - &self.float(self.anchor())
+        let shifted = number + &self.int(self.bits_of(self.anchor()));
+        &shifted.bits_as(self.format.float) - &self.float(self.anchor())
     }
 
-    /// `2^x = 2^n * 2^r` for the whole number n that is nearest to x.
+    /// `2^x = 2^n * 2^r` for the integer n nearest to x.
     fn exp2(&self, x: &Value) -> Value {
         let x = self.within_exponents(x, 1.0);
-        let (moved, n) = self.nearest(|anchor| &x + anchor);
+        let (shifted, n) = self.nearest(|anchor| &x + anchor);
         let r = &x - &n;
         let p = self.fused(&self.polynomial(self.format.exp2, &r), &r, &self.float(1.0));
-        self.times_power(&p, &moved)
+        self.times_power(&p, &shifted)
     }
 
-    /// `e^x = 2^n * e^r` for the whole number n that is nearest to `x * log2(e)`. The first
-    /// product and the first difference are exact, so that r is rounded as a number below 1/2 is
-    /// (Cody and Waite).
+    /// `e^x = 2^n * e^r` for the integer n nearest to `x * log2(e)`. The first product and the
+    /// first difference are exact, so that the error of r is that of a number below 1/2
+    /// (Cody-Waite).
     fn exp(&self, x: &Value) -> Value {
         let x = self.within_exponents(x, LN_2);
-        let (moved, n) = self.nearest(|anchor| self.fused(&x, &self.float(LOG2_E), anchor));
+        let (shifted, n) = self.nearest(|anchor| self.fused(&x, &self.float(LOG2_E), anchor));
         let [upper, lower] = self.format.ln_2.map(|part| self.float(-part));
         let r = self.fused(&n, &lower, &self.fused(&n, &upper, &x));
         let p = self.fused(&self.polynomial(self.format.exp, &r), &r, &self.float(1.0));
-        self.times_power(&p, &moved)
+        self.times_power(&p, &shifted)
     }
 
-    /// `x`, or the nearest number whose power of 2 is infinite or 0; in `units` for each doubling.
+    /// Clamps x to the range outside of which the power is infinite or 0; `units` is the logarithm
+    /// of 2 to the base of the power.
     fn within_exponents(&self, x: &Value, units: f64) -> Value {
         let Format { mantissa, bias, .. } = *self.format;
         let (low, high) = (-bias - i64::from(mantissa) - 1, bias + 2);
@@ -390,35 +394,35 @@ impl Writer {
         x.less(&low).choose(&low, &x)
     }
 
-    /// The whole number n that is nearest to a number, which `add` adds to a float: as an integer,
-    /// in whose last bits is n + 2*bias, so that halves of them are exponents as floats store
-    /// them, and as a float.
+    /// Returns the integer n nearest to a number, which `add` adds to its argument: first as an
+    /// integer whose last bits are n + 2*bias, so that each half of it is a stored exponent, then
+    /// as a float.
     fn nearest(&self, add: impl Fn(&Value) -> Value) -> (Value, Value) {
         let Format { float, int, bias, .. } = *self.format;
         let anchor = self.anchor() + (2 * bias) as f64;
-        let moved = add(&self.float(anchor)).bits_as(int);
-        // Without the anchor where `whole` goes without it.
+        let shifted = add(&self.float(anchor)).bits_as(int);
+        // Without the anchor for scalars, as in `whole`.
         let n = match self.in_vectors {
-            true => &moved.bits_as(float) - &self.float(anchor),
-            false => (&moved - &self.int(self.bits_of(anchor))).cast(float),
+            true => &shifted.bits_as(float) - &self.float(anchor),
+            false => (&shifted - &self.int(self.bits_of(anchor))).cast(float),
         };
-        (moved, n)
+        (shifted, n)
     }
 
-    /// `p * 2^n` for the n of [`Writer::nearest`]. The power comes in two parts, so that what lies
-    /// below the normal numbers is rounded once and what lies above the finite ones is infinite.
-    fn times_power(&self, p: &Value, moved: &Value) -> Value {
+    /// `p * 2^n` for the n of [`Expander::nearest`]. The power is split in two factors, so that a
+    /// subnormal result is rounded once and an overflow gives infinity.
+    fn times_power(&self, p: &Value, shifted: &Value) -> Value {
         let Format { float, mantissa, .. } = *self.format;
-        let first = moved.shifted(Op::Shr, 1);
+        let first = shifted.shifted(Op::Shr, 1);
         let scale = |exponent: &Value| exponent.shifted(Op::Shl, mantissa).bits_as(float);
-        &(p * &scale(&first)) * &scale(&(moved - &first))
+        &(p * &scale(&first)) * &scale(&(shifted - &first))
     }
 
-    /// `e + log2(1+f)` for `x = 2^e * (1+f)`; what lies below the normal numbers is scaled up.
+    /// `e + log2(1+f)` for `x = 2^e * (1+f)`; subnormal numbers are scaled up first.
     fn log2(&self, x: &Value) -> Value {
         let Format { float, int, mantissa, bias, .. } = *self.format;
-        let is_small = x.less(&self.float(Writer::power(1 - bias)));
-        let scaled = x * &self.float(Writer::power(mantissa.into()));
+        let is_small = x.less(&self.float(Expander::power(1 - bias)));
+        let scaled = x * &self.float(Expander::power(mantissa.into()));
         let bits = is_small.choose(&scaled, x).bits_as(int);
         let low = self.int(self.bits_of(std::f64::consts::FRAC_1_SQRT_2));
         let above = &bits - &low;
@@ -432,33 +436,34 @@ impl Writer {
         x.less(&self.float(0.0)).choose(&self.float(f64::NAN), &value)
     }
 
-    /// The sine or cosine of what is left of `|x|` beside a multiple of pi/2.
+    /// The sine: that, or the cosine, of `|x|` reduced by a multiple of pi/2.
     fn sin(&self, x: &Value) -> Value {
         let Format { float, word, .. } = *self.format;
         let sign = self.word(1 << (self.width() - 1));
         let bits = x.bits_as(word);
         let size = &bits & &(&sign ^ &self.word(u64::MAX));
-        let (quadrant, left) = self.reduced(&size);
-        // Below pi/4 there is nothing to reduce.
+        let (quadrant, remainder) = self.reduced(&size);
+        // Small numbers need no reduction.
         let is_small = size.less(&self.word(self.bits_of(0.5) as u64));
-        let r = is_small.choose(&size.bits_as(float), &left);
+        let r = is_small.choose(&size.bits_as(float), &remainder);
         let quadrant = is_small.choose(&self.word(0), &quadrant);
         let z = &r * &r;
         let sine = self.fused(&self.polynomial(self.format.sin, &z), &(&z * &r), &r);
-        let near = self.fused(&z, &self.float(-0.5), &self.float(1.0));
-        let cosine = self.fused(&self.polynomial(self.format.cos, &z), &(&z * &z), &near);
+        let leading = self.fused(&z, &self.float(-0.5), &self.float(1.0));
+        let cosine = self.fused(&self.polynomial(self.format.cos, &z), &(&z * &z), &leading);
         let is_odd = (&quadrant & &self.word(1)).differs(&self.word(0));
         let value = is_odd.choose(&cosine, &sine).bits_as(word);
-        let turned = (&quadrant & &self.word(2)).shifted(Op::Shl, self.width() - 2);
-        let value = (&(&value ^ &turned) ^ &(&bits & &sign)).bits_as(float);
+        let negated = (&quadrant & &self.word(2)).shifted(Op::Shl, self.width() - 2);
+        let value = (&(&value ^ &negated) ^ &(&bits & &sign)).bits_as(float);
         let is_finite = size.less(&self.word(self.bits_of(f64::INFINITY) as u64));
         is_finite.choose(&value, &self.float(f64::NAN))
     }
 
-    /// By how many quarters of a turn the number of these bits is to be reduced, modulo 4, and
-    /// what is left, from -pi/4 to pi/4: Payne's and Hanek's way. The number is `m * 2^k` with a
-    /// whole m; of 2/pi only the three words count whose product with it is below 4 and not too
-    /// small. The product is a fraction of words: high the first, whose top two bits are whole.
+    /// Reduces the number with these bits by a multiple of pi/2 (Payne-Hanek); returns that
+    /// multiple modulo 4, and the remainder from -pi/4 to pi/4. The number is `m * 2^k` with an
+    /// integer m. Of 2/pi only the three words matter whose products with it are below 4 and not
+    /// too small. The product is a fixed-point number: the top two bits of `high` are the integer
+    /// part.
     fn reduced(&self, size: &Value) -> (Value, Value) {
         let Format { mantissa, bias, .. } = *self.format;
         let width = self.width();
@@ -477,7 +482,7 @@ impl Writer {
         (quadrant, self.angle(&high, &low))
     }
 
-    /// Three words of 2/pi from a bit on, counted from a word of zeros before the point.
+    /// Returns three words of 2/pi from a bit on, counted from a word of zeros before the point.
     fn two_by_pi(&self, offset: &Value) -> [Value; 3] {
         let width = self.width();
         let table: Vec<u64> = match width {
@@ -490,22 +495,22 @@ impl Writer {
             as usize
             / width as usize;
         let chosen = |at: usize| {
-            (0..last).rev().fold(word(last + at), |others, number| {
+            (0..last).rev().fold(word(last + at), |later, number| {
                 let end = self.word((number as u64 + 1) * u64::from(width));
-                offset.less(&end).choose(&word(number + at), &others)
+                offset.less(&end).choose(&word(number + at), &later)
             })
         };
         let words = [0, 1, 2, 3].map(chosen);
-        let most = self.word(u64::from(width) - 1);
-        let shift = offset & &most;
-        let rest = &shift ^ &most;
+        let max_shift = self.word(u64::from(width) - 1);
+        let shift = offset & &max_shift;
+        let rest = &shift ^ &max_shift;
         [0, 1, 2].map(|at| {
             let upper = words[at].shifted_by(Op::Shl, &shift);
             &upper | &words[at + 1].shifted(Op::Shr, 1).shifted_by(Op::Shr, &rest)
         })
     }
 
-    /// The upper half of the product of two words.
+    /// Returns the upper half of the product of two words.
     fn product_high(&self, x: &Value, y: &Value) -> Value {
         let half = self.width() / 2;
         let ones = self.word((1 << half) - 1);
@@ -517,28 +522,29 @@ impl Writer {
         &(&(&x_high * &y_high) + &middle) + &low
     }
 
-    /// The angle of a signed fraction of a quarter turn, `high` its first word with two bits before
-    /// the point: in three pieces that are exact as floats, for few bits may be left of it.
+    /// Returns the angle of a signed fraction of pi/2, `high` its first word, with two bits before
+    /// the point. It is computed from three pieces that are exact as floats, since leading bits may
+    /// have cancelled.
     fn angle(&self, high: &Value, low: &Value) -> Value {
         let Format { float, int, word, mantissa, half_pi, .. } = *self.format;
         let (width, piece) = (self.width(), mantissa - 2);
-        let taken = width - mantissa;
-        let kept = piece - taken;
-        let first = high.bits_as(int).shifted(Op::Shr, kept);
-        let second = (high & &self.word((1 << kept) - 1)).shifted(Op::Shl, taken);
+        let shift = width - mantissa;
+        let high_bits = piece - shift;
+        let first = high.bits_as(int).shifted(Op::Shr, high_bits);
+        let second = (high & &self.word((1 << high_bits) - 1)).shifted(Op::Shl, shift);
         let second = &second | &low.shifted(Op::Shr, mantissa);
         let third = (low & &self.word((1 << mantissa) - 1)).shifted(Op::Shr, 2);
         let unit = 2 - i64::from(width);
         let exact = |piece: &Value, exponent: i64| {
-            &self.whole(&piece.bits_as(int)) * &self.float(Writer::power(exponent))
+            &self.whole(&piece.bits_as(int)) * &self.float(Expander::power(exponent))
         };
-        let first = exact(&first, unit + i64::from(kept));
-        let second = exact(&second, unit - i64::from(taken));
+        let first = exact(&first, unit + i64::from(high_bits));
+        let second = exact(&second, unit - i64::from(shift));
         let third = exact(&third, unit + 2 - i64::from(width));
         let sum = &first + &second;
         let rest = &(&second - &(&sum - &first)) + &third;
         let [upper, lower] = half_pi.map(|value| self.float(value));
-        // Half of the bits times half of the bits is exact.
+        // The product of two numbers with half of the bits each is exact.
         let mask = self.word(u64::MAX << mantissa.div_ceil(2));
         let main = (&sum.bits_as(word) & &mask).bits_as(float);
         let whole = self.float(std::f64::consts::FRAC_PI_2);
@@ -546,7 +552,7 @@ impl Writer {
         self.fused(&main, &upper, &self.fused(&main, &lower, &small))
     }
 
-    /// `2^(y * log2|x|)` and what C says of signs, zeros, infinities and NaN.
+    /// `2^(y * log2|x|)`, with signs, zeros, infinities and NaN as in C.
     fn pow(&self, x: &Value, y: &Value) -> Value {
         let Format { float, int, word, mantissa, .. } = *self.format;
         let sign = self.word(1 << (self.width() - 1));
@@ -556,8 +562,8 @@ impl Writer {
         let size = size_of(x);
         let power = self.exp2(&(y * &self.log2(&size)));
         let power = size.differs(&one).choose(&power, &one);
-        // Floats that are not below this, infinity among them, are even; NaN is seen to below.
-        let is_below = size_of(y).less(&self.float(Writer::power(i64::from(mantissa) + 1)));
+        // Floats that are not below this, such as infinity, are even; NaN is handled below.
+        let is_below = size_of(y).less(&self.float(Expander::power(i64::from(mantissa) + 1)));
         let part = is_below.choose(y, &zero);
         let whole = part.cast(int);
         let is_fraction = whole.cast(float).differs(&part);

@@ -1,21 +1,21 @@
-//! What a schedule can refuse.
+//! The errors of this crate.
 
 use gradiff_graph::Op;
 
-/// Why there is no schedule.
+/// A reason why a graph cannot be scheduled.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// A node that no tensor is made of.
-    #[error("schedule: a `{0}` node, which no tensor is made of")]
+    /// A node that is not of tensor level.
+    #[error("schedule: a `{0}` node, which is not of tensor level")]
     NotTensorLevel(Op),
-    /// A value that would need more memory than any machine here has.
+    /// A value that is too large for a buffer, or for the element counts of views.
     #[error("schedule: {elements} elements of shape {shape:?}; a buffer holds at most {limit}")]
     TooLarge {
-        /// Sizes of its axes.
+        /// The sizes of its axes.
         shape: Vec<i64>,
-        /// The product of those that are not 0.
+        /// The product of the sizes that are not 0.
         elements: i64,
-        /// The limit.
+        /// Most elements of a buffer.
         limit: i64,
     },
     /// A movement op with an argument that does not fit its source.

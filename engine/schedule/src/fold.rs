@@ -1,10 +1,10 @@
-//! Pass "fold": what is the same constant everywhere becomes that constant, and what an identity
-//! leaves as it was drops out.
+//! Pass "fold": constant folding, and removal of identities such as `x * 1`.
 //!
-//! A graph of tensor level goes in and comes out; the values keep every bit. So floats lose a
-//! factor of one and a subtracted zero, but no added zero: -0.0 + 0.0 is 0.0. What is undefined
-//! stays as it stands. `Contiguous` is not looked through: it asks for a buffer. Also settled here,
-//! so that no later pass meets them: values without elements, folds over no elements.
+//! It maps a graph of tensor level to another one with the same bits. So the factor 1 and a
+//! subtracted zero are removed from floats, but an added zero is not: -0.0 + 0.0 is 0.0. Undefined
+//! results are not folded. `Contiguous` is not folded, as it requests a buffer. Values without
+//! elements and reductions over no elements become constants, too, so that later passes need not
+//! handle them.
 
 use gradiff_graph::{Arg, Constant, DType, Dims, Op, Sources, UOp, evaluate};
 use rustc_hash::FxHashMap;
@@ -12,7 +12,7 @@ use smallvec::SmallVec;
 
 use crate::{Error, shape_of, shaped};
 
-/// The same outputs with constants and identities folded.
+/// Folds constants and identities in a graph.
 pub(crate) fn constants(outputs: &[UOp]) -> Result<Vec<UOp>, Error> {
     let roots = UOp::new(Op::Sink, DType::Void, outputs.iter().cloned(), Arg::None);
     let mut folder = Folder::default();
@@ -27,7 +27,7 @@ pub(crate) fn constants(outputs: &[UOp]) -> Result<Vec<UOp>, Error> {
     Ok(outputs.iter().map(|output| folder.folded[output].clone()).collect())
 }
 
-/// `value` under every index of `shape`: `Const`, reshaped and expanded where that is needed.
+/// Makes a tensor of equal elements: `Const`, reshaped and expanded if necessary.
 pub(crate) fn uniform(value: Constant, shape: &[i64]) -> UOp {
     let ones = shaped(UOp::constant(value), &vec![1; shape.len()]);
     if ones.shape() == Some(shape) {
@@ -61,13 +61,14 @@ impl Folder {
         Ok(if is_same { node.clone() } else { node.with_src(src) })
     }
 
-    /// The one value of all elements of `node` over the folded sources `src`, if it is known.
+    /// Returns the value of all elements of `node` over the folded sources `src`, if they are equal
+    /// and known.
     fn value_of(&self, node: &UOp, src: &[UOp]) -> Option<Constant> {
         if let Some(value) = node.as_const() {
             return Some(value);
         }
         if shape_of(node).contains(&0) {
-            // Of no elements, all are zero.
+            // Any value will do if there are no elements.
             return (node.op() != Op::Buffer).then(|| Constant::zero(node.dtype()));
         }
         let value = |index: usize| src.get(index).and_then(|src| self.values.get(src)).copied();
@@ -78,14 +79,14 @@ impl Folder {
             (Op::Pad, _) => value(0).filter(|value| {
                 *value == Constant::zero(node.dtype()) || src[0].shape() == node.shape()
             }),
-            (Op::ReduceAxis, Arg::Reduce(how, axes)) => {
+            (Op::ReduceAxis, Arg::Reduce(reduce_op, axes)) => {
                 let from = shape_of(&src[0]);
                 if from.contains(&0) {
-                    return Some(identity(*how, node.dtype()));
+                    return Some(identity(*reduce_op, node.dtype()));
                 }
                 let mut sizes = axes.iter().map(|axis| from[*axis as usize]);
                 let count = sizes.try_fold(1i64, |count, size| count.checked_mul(size))?;
-                repeated(*how, value(0)?, count)
+                repeated(*reduce_op, value(0)?, count)
             }
             (op @ (Op::Mul | Op::And), _) if !node.dtype().is_float() => {
                 let zero = Constant::zero(node.dtype());
@@ -102,7 +103,7 @@ impl Folder {
         }
     }
 
-    /// The source that `node` is equal to in every bit.
+    /// Returns the source that `node` is equal to in every bit.
     fn unchanged(&self, node: &UOp, src: &[UOp]) -> Option<UOp> {
         let value = |index: usize| src.get(index).and_then(|src| self.values.get(src)).copied();
         let op = node.op();
@@ -120,27 +121,27 @@ impl Folder {
         if value(1).is_some_and(is_neutral) {
             return Some(src[0].clone());
         }
-        let is_either = op.is_commutative() && value(0).is_some_and(is_neutral);
-        is_either.then(|| src[1].clone())
+        let is_neutral_first = op.is_commutative() && value(0).is_some_and(is_neutral);
+        is_neutral_first.then(|| src[1].clone())
     }
 }
 
-/// What folding no elements gives.
-fn identity(how: Op, dtype: DType) -> Constant {
-    match how {
+/// Returns the result of a reduction over no elements.
+fn identity(op: Op, dtype: DType) -> Constant {
+    match op {
         Op::Mul => Constant::one(dtype),
         Op::Max => Constant::smallest(dtype),
         _ => Constant::zero(dtype),
     }
 }
 
-/// `count` times `value` folded with `how`. Sums and products of floats are left to a kernel:
-/// they round on the way.
-fn repeated(how: Op, value: Constant, count: i64) -> Option<Constant> {
+/// Returns the reduction by `op` of `count` equal values. Sums and products of floats are left to a
+/// kernel, since they are rounded at each addition or multiplication.
+fn repeated(op: Op, value: Constant, count: i64) -> Option<Constant> {
     let dtype = value.dtype();
-    match how {
+    match op {
         Op::Max => Some(value),
-        // Any of them, all of them: `value` itself.
+        // Or and and of equal values.
         Op::Add | Op::Mul if dtype == DType::Bool => Some(value),
         Op::Add if dtype.is_int() => {
             Some(Constant::int(dtype, value.to_int()?.wrapping_mul(i128::from(count))))
@@ -165,15 +166,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn repeated_values_wrap_as_the_fold_would() {
+    fn repeated_values_wrap_like_the_reduction() {
         for dtype in [DType::I8, DType::U8, DType::I32, DType::U64, DType::Bool] {
             for value in [-128, -3, -1, 0, 1, 2, 3, 127] {
                 let value = Constant::int(dtype, value);
-                for how in [Op::Add, Op::Mul, Op::Max] {
-                    let mut folded = value;
+                for op in [Op::Add, Op::Mul, Op::Max] {
+                    let mut reduced = value;
                     for count in 1..80 {
-                        assert_eq!(repeated(how, value, count), Some(folded), "{how} {count}");
-                        folded = evaluate(how, dtype, &[folded, value]).unwrap();
+                        assert_eq!(repeated(op, value, count), Some(reduced), "{op} {count}");
+                        reduced = evaluate(op, dtype, &[reduced, value]).unwrap();
                     }
                 }
             }

@@ -27,26 +27,27 @@ pub use views::part_of;
 /// Most elements that one buffer may hold.
 pub const MAX_BUFFER_ELEMENTS: i64 = 1 << 32;
 
-/// Most nodes that are fused into one kernel, so that the time to compile it stays bounded.
+/// Most nodes that are fused into one kernel, to bound the time to compile it.
 pub const MAX_KERNEL_NODES: u32 = 256;
 
-/// How to schedule.
+/// Options of the scheduler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Options {
-    /// Whether several nodes may share a kernel; if not, each has a buffer of its own.
+    /// True if several nodes may share a kernel; if not, each has a buffer of its own.
     pub fuse: bool,
-    /// Whether views are merged as movement ops are applied (tinygrad's `MERGE_VIEW`).
+    /// True if views are merged as movement ops are applied (tinygrad's `MERGE_VIEW`).
     pub merge_views: bool,
-    /// Whether operands of large contractions are laid out as panels, which vectors read well.
+    /// True if operands of large contractions are packed into panels, which vectors read well.
     pub pack: bool,
-    /// Whether folds of the same rows, and what is made of them along the rows, share a kernel.
+    /// True if reductions of the same rows, and elementwise ops of their results with the rows,
+    /// share a kernel.
     pub rows: bool,
-    /// From which sizes on operands are laid out as panels.
+    /// The sizes from which on operands are packed.
     pub thresholds: Thresholds,
 }
 
 impl Options {
-    /// With what suits a CPU with vectors, or without it.
+    /// Returns the options with packing and row kernels on for CPUs with vectors, else off.
     pub fn suited(self, has_vectors: bool) -> Options {
         Options { pack: has_vectors, rows: has_vectors, ..self }
     }
@@ -64,74 +65,74 @@ impl Default for Options {
     }
 }
 
-/// One kernel to be run.
+/// One kernel and its buffers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Item {
     /// The kernel as a tree: `Sink(Store(DefineGlobal(slot 0), value))`.
     pub ast: UOp,
-    /// Its parameters in the order of their slots; the first one is written.
+    /// The buffers of its parameters in the order of their slots; the first one is written.
     pub buffers: Vec<Buffer>,
 }
 
-/// Kernels in the order in which they run, and where their results are.
+/// Kernels in execution order, and the buffers of their results.
 #[derive(Clone, Debug)]
 pub struct Schedule {
-    /// The kernels; each reads only data and what earlier ones wrote.
+    /// The kernels; each reads only inputs and buffers that earlier ones wrote.
     pub items: Vec<Item>,
-    /// For each node that was asked for, in the same order: `Reshape(Buffer)` or `Buffer`; where
-    /// all elements are one constant, that constant under the shape (see [`constant_of`]).
+    /// For each requested node, in the same order: `Reshape(Buffer)` or `Buffer`; if all elements
+    /// are the same constant, that constant, reshaped and expanded (see [`constant_of`]).
     pub outputs: Vec<UOp>,
 }
 
-/// A pass: its name and what it promises.
+/// A pass: its name and its postcondition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pass {
-    /// One word.
+    /// The name, one word.
     pub name: &'static str,
-    /// What holds after it.
+    /// The postcondition.
     pub promise: &'static str,
 }
 
 /// The passes in the order in which they run.
 pub const PASSES: [Pass; 7] = [
-    Pass { name: "fold", promise: "known constants are constants, identities are gone" },
-    Pass { name: "views", promise: "movement ops are one View node over what they move" },
-    Pass { name: "pack", promise: "operands that are read often lie in the order of the reading" },
+    Pass { name: "fold", promise: "constants and identities are folded" },
+    Pass { name: "views", promise: "movement ops are one View node over their source" },
+    Pass { name: "pack", promise: "operands that are read often are packed in reading order" },
     Pass { name: "realize", promise: "each node that gets a buffer is marked Contiguous" },
     Pass {
         name: "kernels",
-        promise: "one tree for each buffer, views at its leaves and above folds of rows",
+        promise: "one tree for each buffer, with views at its leaves and above reductions of rows",
     },
-    Pass { name: "order", promise: "every kernel stands after those that write what it reads" },
-    Pass { name: "memory", promise: "intermediate buffers share memory when their life is over" },
+    Pass { name: "order", promise: "every kernel is after those that write what it reads" },
+    Pass { name: "memory", promise: "intermediate buffers share memory if not live at once" },
 ];
 
-/// The kernels that compute `outputs`, and the buffers that will hold them.
+/// Schedules the kernels that compute `outputs`, and the buffers that will hold them.
 ///
-/// Every output gets a buffer of its own size, row-major; one that is a whole buffer already
-/// (reshaped or not) costs no kernel. Equal outputs share a buffer. An output that is the same
+/// Every output gets a row-major buffer of its own size; an output that is a whole buffer already
+/// (reshaped or not) needs no kernel. Equal outputs share a buffer. An output that is the same
 /// constant everywhere, or has no elements, needs neither buffer nor kernel.
 /// # Errors
-/// [`Error`] if a node is none of tensor level, or too large to be held.
+/// [`Error`] if a node is not of tensor level, or too large for a buffer.
 pub fn schedule(outputs: &[UOp], options: &Options) -> Result<Schedule, Error> {
-    let viewed = packed(views::fold(&fold::constants(outputs)?, options)?, options)?;
+    let viewed = packed(views::convert(&fold::constants(outputs)?, options)?, options)?;
     let realized = realize::choose(&viewed, options);
     let kernels = kernels::split(&viewed, &realized, options)?;
     let mut items = kernels::order(kernels.items);
     let outputs = kernels.outputs;
-    let kept: Vec<Buffer> = outputs.iter().filter_map(buffer_of).collect();
-    memory::plan(&mut items, &kept);
-    assert_eq!(viewed.outputs.len(), outputs.len(), "each output has a place or is a constant");
+    let output_buffers: Vec<Buffer> = outputs.iter().filter_map(buffer_of).collect();
+    memory::plan(&mut items, &output_buffers);
+    assert_eq!(viewed.outputs.len(), outputs.len(), "each output has a buffer or is a constant");
     Ok(Schedule { items, outputs })
 }
 
-/// The graphs after each pass, by the name of the pass: tensor level for "fold", "views" and
-/// "realize", kernel trees after that.
+/// Returns the graphs after each pass, by the name of the pass: of tensor level up to "realize",
+/// kernel trees after that.
 /// # Errors
 /// As [`schedule`].
 pub fn stages(outputs: &[UOp], options: &Options) -> Result<Vec<(&'static str, Vec<UOp>)>, Error> {
     let folded = fold::constants(outputs)?;
-    let plain = views::fold(&folded, options)?;
+    let plain = views::convert(&folded, options)?;
     let unpacked = plain.outputs.clone();
     let viewed = packed(plain, options)?;
     let realized = realize::choose(&viewed, options);
@@ -139,22 +140,22 @@ pub fn stages(outputs: &[UOp], options: &Options) -> Result<Vec<(&'static str, V
     let kernels = kernels::split(&viewed, &realized, options)?;
     let trees = |items: &[Item]| items.iter().map(|item| item.ast.clone()).collect::<Vec<_>>();
     let split = trees(&kernels.items);
-    let kept: Vec<Buffer> = kernels.outputs.iter().filter_map(buffer_of).collect();
+    let output_buffers: Vec<Buffer> = kernels.outputs.iter().filter_map(buffer_of).collect();
     let mut items = kernels::order(kernels.items);
     let ordered = trees(&items);
-    memory::plan(&mut items, &kept);
+    memory::plan(&mut items, &output_buffers);
     let graphs = [folded, unpacked, viewed.outputs, marked, split, ordered, trees(&items)];
     Ok(PASSES.iter().map(|pass| pass.name).zip(graphs).collect())
 }
 
-/// The graph with panels, if they are asked for.
+/// Packs operands, if the options say so.
 fn packed(viewed: views::Viewed, options: &Options) -> Result<views::Viewed, Error> {
-    let panels = if options.pack { pack::pack(&viewed, &options.thresholds) } else { None };
-    panels.map_or(Ok(viewed), |outputs| views::fold(&outputs, options))
+    let packed = if options.pack { pack::pack(&viewed, &options.thresholds) } else { None };
+    packed.map_or(Ok(viewed), |outputs| views::convert(&outputs, options))
 }
 
-/// The value of a node that says "this constant under that shape", as outputs of a schedule do:
-/// `Const` under any number of `Reshape` and `Expand`.
+/// Returns the value of a constant output of a schedule: `Const` under any number of `Reshape` and
+/// `Expand`.
 pub fn constant_of(node: &UOp) -> Option<Constant> {
     let mut node = node;
     while matches!(node.op(), Op::Reshape | Op::Expand) {
@@ -163,7 +164,7 @@ pub fn constant_of(node: &UOp) -> Option<Constant> {
     node.as_const()
 }
 
-/// The buffer under an output of a schedule; none under a constant.
+/// Returns the buffer of an output of a schedule; `None` for a constant.
 fn buffer_of(output: &UOp) -> Option<Buffer> {
     let node = if output.op() == Op::Reshape { &output.src()[0] } else { output };
     match node.arg() {
@@ -175,7 +176,7 @@ fn buffer_of(output: &UOp) -> Option<Buffer> {
     }
 }
 
-/// `Buffer` under the sizes of `shape`.
+/// Reshapes a `Buffer` to `shape`, if necessary.
 fn shaped(buffer: UOp, shape: &[i64]) -> UOp {
     if buffer.shape() == Some(shape) {
         return buffer;
@@ -186,12 +187,12 @@ fn shaped(buffer: UOp, shape: &[i64]) -> UOp {
     reshaped
 }
 
-/// The sizes of a tensor-level node.
+/// Returns the shape of a tensor-level node.
 fn shape_of(node: &UOp) -> &[i64] {
     node.shape().expect("a node of tensor level has a shape")
 }
 
-/// How many elements a tensor-level node has.
+/// Returns the number of elements of a tensor-level node.
 fn size_of(node: &UOp) -> i64 {
     shape_of(node).iter().product()
 }

@@ -1,60 +1,60 @@
-//! Pass "realize": which nodes get a buffer; all others are fused into those that use them.
+//! Pass "realize": chooses the nodes that get a buffer; all others are fused into their users.
 //!
 //! A node gets a buffer if
-//! 1. it is an output or `Contiguous` (settled in `views`);
-//! 2. a view makes more of it than there is (expand), unless that is cheaper to compute again;
-//! 3. a view masks it and something in its chain is not zero at zero (`Op::is_unsafe_under_pad`);
+//! 1. it is an output or `Contiguous` (see `views`);
+//! 2. a view repeats its elements (expand), unless they are cheaper to compute again;
+//! 3. a view masks it and an op in its chain does not map zero to zero (`Op::is_unsafe_under_pad`);
 //! 4. its chain is too long for one kernel ([`crate::MAX_KERNEL_NODES`]);
-//! 5. it is the end of a fold's chain: a kernel has one fold, and runs what follows the fold at
-//!    the folded shape. So the chain ends where several kernels need it, where another fold takes
-//!    part, where it is folded again, and where a view does more than reshape it. It ends before
-//!    a widening cast rather than after it, because the narrow value is the smaller one to store.
+//! 5. it is the end of a reduction's chain: a kernel has one reduction, and the elementwise ops
+//!    after it have the reduced shape. So the chain ends at a node that several kernels use, at
+//!    another reduction, and at a view that does more than reshape. It ends before a widening cast
+//!    rather than after it, since the narrow value takes less memory.
 //!
-//! With [`Options::rows`] a kernel may have several folds, if all of them fold the same last axes
-//! of one shape: it then takes row after row, and what a fold made of a row may be spread over the
-//! row again (softmax, layer norm, a variance). `rows.rs` says what may meet in such a kernel.
+//! With [`Options::rows`] a kernel may have several reductions, if all of them are over the same
+//! last axes of one shape. It then computes row by row, and the result of a reduction may be
+//! broadcast along its row (softmax, layer norm, variance). `rows.rs` has the conditions.
 //!
-//! What is elementwise and needed by several kernels is computed in each of them.
+//! An elementwise node that several kernels use is computed in each of them.
 
 use gradiff_graph::{Arg, Op, UOp};
 use gradiff_view::ShapeTracker;
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
-use crate::rows::Carried;
+use crate::rows::FusedReductions;
 use crate::views::{Viewed, split};
 use crate::{MAX_KERNEL_NODES, Options, size_of};
 
-/// Nodes that are cheaper to compute for each repetition than to store: no loads, few ops.
+/// Most nodes of a chain without loads that is cheaper to compute again than to store.
 const CHEAP_NODES: u32 = 8;
 
-/// The nodes that get a buffer; leaves and views are never among them.
+/// Chooses the nodes that get a buffer; leaves and views never do.
 pub(crate) fn choose(viewed: &Viewed, options: &Options) -> FxHashSet<UOp> {
     let realized = viewed.forced.clone();
     let mut chooser = Chooser { realized, rows: options.rows, ..Chooser::default() };
     if !options.fuse {
-        let all = viewed.order.iter().filter(|node| is_computed(node)).cloned();
-        chooser.realized.extend(all);
+        let computed = viewed.order.iter().filter(|node| is_computed(node)).cloned();
+        chooser.realized.extend(computed);
         return chooser.realized;
     }
     for node in &viewed.order {
-        chooser.weigh(node);
+        chooser.apply_chain_rules(node);
     }
-    chooser.find_sinks(&viewed.order);
-    chooser.carried.clear();
+    chooser.find_kernels(&viewed.order);
+    chooser.reductions.clear();
     for node in &viewed.order {
-        chooser.carry_folds(node);
+        chooser.end_reductions(node);
     }
-    chooser.find_sinks(&viewed.order);
+    chooser.find_kernels(&viewed.order);
     for node in &viewed.order {
-        if node.op() == Op::ReduceAxis && chooser.sinks.get(node) == Some(&Sink::Many) {
+        if node.op() == Op::ReduceAxis && chooser.kernels.get(node) == Some(&Kernels::Several) {
             chooser.realized.insert(node.clone());
         }
     }
     chooser.realized
 }
 
-/// The graph with `Contiguous` around every node that gets a buffer.
+/// Wraps every node that gets a buffer in `Contiguous`.
 pub(crate) fn mark(viewed: &Viewed, realized: &FxHashSet<UOp>) -> Vec<UOp> {
     let mut marked: FxHashMap<UOp, UOp> = FxHashMap::default();
     for node in &viewed.order {
@@ -69,30 +69,30 @@ pub(crate) fn mark(viewed: &Viewed, realized: &FxHashSet<UOp>) -> Vec<UOp> {
     viewed.outputs.iter().map(|output| marked[output].clone()).collect()
 }
 
-/// Whether the node is neither leaf nor view.
+/// Returns whether the node is neither a leaf nor a view.
 pub(crate) fn is_computed(node: &UOp) -> bool {
     !matches!(node.op(), Op::Buffer | Op::Const | Op::Iota | Op::View)
 }
 
-/// What is fused below and with a node.
+/// The chain of a node: the node and what is fused below it.
 #[derive(Clone, Copy, Default)]
 struct Chain {
-    /// How many nodes, each counted once for each path that leads to it.
+    /// Number of nodes, each counted once for each path to it.
     nodes: u32,
-    /// Whether any of them reads a buffer.
+    /// True if any of them reads a buffer.
     loads: bool,
-    /// Whether any of them may turn zeros into something else.
+    /// True if any of them may map zeros to other values.
     is_unsafe_under_pad: bool,
-    /// Whether there is a view between them that does more than spread rows (not only over what is
-    /// loaded).
+    /// True if there is a view of a fused node that does more than broadcast rows.
     has_view: bool,
 }
 
 /// The kernels that a node is fused into.
 #[derive(Clone, PartialEq, Eq)]
-enum Sink {
+enum Kernels {
+    /// The kernel of this node.
     One(UOp),
-    Many,
+    Several,
 }
 
 #[derive(Default)]
@@ -100,51 +100,53 @@ struct Chooser {
     realized: FxHashSet<UOp>,
     rows: bool,
     chains: FxHashMap<UOp, Chain>,
-    sinks: FxHashMap<UOp, Sink>,
+    kernels: FxHashMap<UOp, Kernels>,
     user_counts: FxHashMap<UOp, u32>,
-    carried: FxHashMap<UOp, Carried>,
+    reductions: FxHashMap<UOp, FusedReductions>,
 }
 
 impl Chooser {
-    /// Rules 2 to 4.
-    fn weigh(&mut self, node: &UOp) {
+    /// Applies rules 2 to 4.
+    fn apply_chain_rules(&mut self, node: &UOp) {
         if let (Op::View, Arg::View(tracker)) = (node.op(), node.arg()) {
             let base = &node.src()[0];
-            if is_computed(base) && self.must_store_before(tracker, base) {
+            if is_computed(base) && self.must_realize(tracker, base) {
                 self.realized.insert(base.clone());
             }
         }
         let mut chain = self.chain_of(node);
-        if MAX_KERNEL_NODES < chain.nodes && self.count_nodes(node, &chain) {
-            self.cut_heaviest(node);
+        if MAX_KERNEL_NODES < chain.nodes && self.is_too_long(node, &chain) {
+            self.realize_longest(node);
             chain = self.chain_of(node);
         }
         self.chains.insert(node.clone(), chain);
-        if let Some(carried) = self.joined(node).0 {
-            self.carried.insert(node.clone(), carried);
+        if let Some(reductions) = self.fused_reductions(node).0 {
+            self.reductions.insert(node.clone(), reductions);
         }
     }
 
-    fn must_store_before(&self, tracker: &ShapeTracker, base: &UOp) -> bool {
-        let chain = self.seen_from_above(base);
+    /// Returns whether a base must get a buffer because of a view (rules 2 and 3).
+    fn must_realize(&self, tracker: &ShapeTracker, base: &UOp) -> bool {
+        let chain = self.source_chain(base);
         let is_masked = tracker.views().iter().any(|view| view.mask().is_some());
         if is_masked && chain.is_unsafe_under_pad {
             return true;
         }
-        if is_simple_pad(tracker, size_of(base)) || self.is_spread(tracker, base) {
+        if is_simple_pad(tracker, size_of(base)) || self.is_broadcast(tracker, base) {
             return false;
         }
         let is_cheap = !chain.loads && chain.nodes <= CHEAP_NODES;
         size_of(base) < tracker.size() && !is_cheap
     }
 
-    /// Whether a view does nothing but repeat what a fold made of each row along the row.
-    fn is_spread(&self, tracker: &ShapeTracker, base: &UOp) -> bool {
-        self.rows && self.carried.get(base).is_some_and(|carried| carried.is_spread_by(tracker))
+    /// Returns whether a view does nothing but broadcast the result of a reduction along its rows.
+    fn is_broadcast(&self, tracker: &ShapeTracker, base: &UOp) -> bool {
+        let reductions = self.reductions.get(base);
+        self.rows && reductions.is_some_and(|reductions| reductions.is_broadcast_by(tracker))
     }
 
-    /// The chain of a source as its user sees it: a load if it has a buffer.
-    fn seen_from_above(&self, src: &UOp) -> Chain {
+    /// Returns the chain of a source: a load if it has a buffer.
+    fn source_chain(&self, src: &UOp) -> Chain {
         if src.op() == Op::Buffer || self.realized.contains(src) {
             return Chain { nodes: 1, loads: true, ..Chain::default() };
         }
@@ -156,10 +158,10 @@ impl Chooser {
     }
 
     fn chain_of(&self, node: &UOp) -> Chain {
-        let turns = |node: &UOp| match (node.op(), node.arg()) {
+        let has_view = |node: &UOp| match (node.op(), node.arg()) {
             (Op::View, Arg::View(tracker)) => {
                 let base = &node.src()[0];
-                self.is_fused(base) && !self.is_spread(tracker, base)
+                self.is_fused(base) && !self.is_broadcast(tracker, base)
             }
             _ => false,
         };
@@ -167,10 +169,10 @@ impl Chooser {
             nodes: 1,
             loads: node.op() == Op::Buffer,
             is_unsafe_under_pad: node.op().is_unsafe_under_pad(),
-            has_view: turns(node),
+            has_view: has_view(node),
         };
         for (index, src) in node.src().iter().enumerate() {
-            let below = self.seen_from_above(src);
+            let below = self.source_chain(src);
             if !node.src()[..index].contains(src) {
                 chain.nodes = chain.nodes.saturating_add(below.nodes);
             }
@@ -181,9 +183,10 @@ impl Chooser {
         chain
     }
 
-    /// Whether the chain of `node` is too long. Paths through views count each, since each may
-    /// need nodes of its own; without views, nodes that paths share count once.
-    fn count_nodes(&self, node: &UOp, chain: &Chain) -> bool {
+    /// Returns whether the chain of `node`, which is too long if each path counts, is too long.
+    /// With views each path counts, since each may need nodes of its own; without views, shared
+    /// nodes count once.
+    fn is_too_long(&self, node: &UOp, chain: &Chain) -> bool {
         if chain.has_view {
             return true;
         }
@@ -200,12 +203,12 @@ impl Chooser {
         false
     }
 
-    /// Gives the longest chain below `node` a buffer.
-    fn cut_heaviest(&mut self, node: &UOp) {
+    /// Realizes the source of `node` with the longest chain.
+    fn realize_longest(&mut self, node: &UOp) {
         let sources = node.src().iter().map(|src| split(src).0);
         let fused = sources.filter(|src| self.is_fused(src));
-        if let Some(heaviest) = fused.max_by_key(|src| self.chains[src].nodes) {
-            self.realized.insert(heaviest.clone());
+        if let Some(longest) = fused.max_by_key(|src| self.chains[src].nodes) {
+            self.realized.insert(longest.clone());
             for src in node.src().iter().filter(|src| src.op() == Op::View) {
                 let chain = self.chain_of(src);
                 self.chains.insert(src.clone(), chain);
@@ -213,94 +216,97 @@ impl Chooser {
         }
     }
 
-    /// Into which kernels each node goes, and how many users it has.
-    fn find_sinks(&mut self, order: &[UOp]) {
-        self.sinks.clear();
+    /// Finds the kernels that each node is fused into, and counts its users.
+    fn find_kernels(&mut self, order: &[UOp]) {
+        self.kernels.clear();
         self.user_counts.clear();
         for user in order.iter().rev() {
-            let sink = if self.realized.contains(user) {
-                Some(Sink::One(user.clone()))
+            let kernels = if self.realized.contains(user) {
+                Some(Kernels::One(user.clone()))
             } else {
-                self.sinks.get(user).cloned()
+                self.kernels.get(user).cloned()
             };
             for (index, src) in user.src().iter().enumerate() {
                 if user.src()[..index].contains(src) {
                     continue;
                 }
                 *self.user_counts.entry(src.clone()).or_default() += 1;
-                let merged = match (self.sinks.get(src), &sink) {
-                    (None, sink) => sink.clone(),
-                    (Some(one), Some(other)) if one == other => sink.clone(),
-                    (Some(one), None) => Some(one.clone()),
-                    _ => Some(Sink::Many),
+                let merged = match (self.kernels.get(src), &kernels) {
+                    (None, kernels) => kernels.clone(),
+                    (Some(known), Some(kernels)) if known == kernels => Some(kernels.clone()),
+                    (Some(known), None) => Some(known.clone()),
+                    _ => Some(Kernels::Several),
                 };
                 if let Some(merged) = merged {
-                    self.sinks.insert(src.clone(), merged);
+                    self.kernels.insert(src.clone(), merged);
                 }
             }
         }
     }
 
-    /// Rule 5: ends the chains of folds that cannot go on in a node, or that several kernels need.
-    fn carry_folds(&mut self, node: &UOp) {
-        let (carried, ended) = self.joined(node);
-        ended.iter().for_each(|src| self.cut(src));
-        let Some(carried) = carried else { return };
-        self.carried.insert(node.clone(), carried);
-        let is_shared = self.sinks.get(node) == Some(&Sink::Many);
+    /// Applies rule 5: ends the chains of reductions that cannot include a node, or that several
+    /// kernels use.
+    fn end_reductions(&mut self, node: &UOp) {
+        let (reductions, ended) = self.fused_reductions(node);
+        ended.iter().for_each(|src| self.end_chain(src));
+        let Some(reductions) = reductions else { return };
+        self.reductions.insert(node.clone(), reductions);
+        let is_shared = self.kernels.get(node) == Some(&Kernels::Several);
         if is_shared && self.user_counts.get(node) != Some(&1) {
-            self.cut(node);
+            self.end_chain(node);
         }
     }
 
-    /// The folds, if any, that are fused with a node, and the sources whose folds cannot be.
-    fn joined(&self, node: &UOp) -> (Option<Carried>, SmallVec<[UOp; 3]>) {
-        let (mut joined, mut ended): (Option<Carried>, _) = (None, SmallVec::new());
+    /// Returns the reductions that are fused with a node, if any, and the sources whose reductions
+    /// cannot be.
+    fn fused_reductions(&self, node: &UOp) -> (Option<FusedReductions>, SmallVec<[UOp; 3]>) {
+        let (mut fused, mut ended): (Option<FusedReductions>, _) = (None, SmallVec::new());
         for src in node.src() {
-            let Some(below) = self.folds_below(src) else { continue };
+            let Some(below) = self.reductions_below(src) else { continue };
             let next = match (node.op(), node.arg()) {
-                (Op::View, Arg::View(tracker)) => below.seen_through(tracker, self.rows),
-                (Op::ReduceAxis, _) => below.folded_by(node).filter(|_| self.rows),
-                _ => below.beside(joined.as_ref(), self.rows),
+                (Op::View, Arg::View(tracker)) => below.viewed(tracker, self.rows),
+                (Op::ReduceAxis, _) => below.reduced_by(node).filter(|_| self.rows),
+                _ => below.union(fused.as_ref(), self.rows),
             };
             match next {
-                Some(next) => joined = Some(next),
+                Some(next) => fused = Some(next),
                 None => ended.push(src.clone()),
             }
         }
-        let joined = match node.op() {
-            Op::ReduceAxis => joined.or_else(|| Some(Carried::of(node))),
-            _ => joined,
+        let fused = match node.op() {
+            Op::ReduceAxis => fused.or_else(|| Some(FusedReductions::of(node))),
+            _ => fused,
         };
-        (joined, ended)
+        (fused, ended)
     }
 
-    fn folds_below(&self, src: &UOp) -> Option<&Carried> {
+    fn reductions_below(&self, src: &UOp) -> Option<&FusedReductions> {
         let (base, _) = split(src);
-        if self.realized.contains(&base) { None } else { self.carried.get(src) }
+        if self.realized.contains(&base) { None } else { self.reductions.get(src) }
     }
 
-    /// Ends the chain of a fold at `src`, or at what it widens.
-    fn cut(&mut self, src: &UOp) {
+    /// Realizes the end of a reduction's chain: the base of `src`, or the source of its widening
+    /// casts.
+    fn end_chain(&mut self, src: &UOp) {
         let (mut base, _) = split(src);
-        while base.op() == Op::Cast && self.carried.contains_key(&base.src()[0]) {
+        while base.op() == Op::Cast && self.reductions.contains_key(&base.src()[0]) {
             let narrow = &base.src()[0];
             let widens = narrow.dtype().size_bytes() < base.dtype().size_bytes();
             if !widens || !is_computed(narrow) {
                 break;
             }
-            self.carried.remove(&base);
+            self.reductions.remove(&base);
             base = narrow.clone();
         }
         self.realized.insert(base);
     }
 }
 
-/// Whether the view is one that pads and repeats nothing: what it shows is at most what is there.
+/// Returns whether the view pads its base and repeats no elements.
 fn is_simple_pad(tracker: &ShapeTracker, base_size: i64) -> bool {
     let [view] = tracker.views() else { return false };
     view.mask().is_some_and(|mask| {
-        let shown: i64 = mask.iter().map(|(start, end)| end - start).product();
-        shown <= base_size
+        let real_count: i64 = mask.iter().map(|(start, end)| end - start).product();
+        real_count <= base_size
     })
 }

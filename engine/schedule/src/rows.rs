@@ -1,8 +1,8 @@
-//! Kernels that take row after row: which folds and what else may meet in one.
+//! Row kernels: kernels that compute several reductions, row by row.
 //!
-//! All folds of such a kernel fold the last axes of one shape, its rows. Every other node either
-//! has one value for each row, as a fold has, or is *spread*: it has the shape of the rows. A view
-//! leads from one to the other only, by repeating the value of each row along it.
+//! All reductions of such a kernel are over the last axes of one shape, its rows. Every other node
+//! has either one value for each row, as a reduction has, or is *broadcast*: it has the full shape.
+//! The only views between the two broadcast the value of each row along the row.
 
 use gradiff_graph::{Arg, UOp};
 use gradiff_view::ShapeTracker;
@@ -10,95 +10,109 @@ use smallvec::SmallVec;
 
 use crate::{shape_of, size_of, views};
 
-/// Most folds of one kernel: each computes anew what it folds.
-const MOST_FOLDS: usize = 4;
-/// Most loops that they may open.
-const MOST_LOOPS: usize = 16;
+/// Most reductions of a kernel: each computes its inputs again.
+const MAX_REDUCTIONS: usize = 4;
+/// Most loops of all reductions of a kernel.
+const MAX_LOOPS: usize = 16;
 
-/// The folds that are fused with a node, one or more; all of them fold the same rows.
+/// The reductions that are fused with a node, one or more; all of them are over the same rows.
 #[derive(Clone, Debug)]
-pub(crate) struct Carried {
-    folds: SmallVec<[UOp; 2]>,
-    /// Whether the node has the shape of what is folded.
-    is_spread: bool,
+pub(crate) struct FusedReductions {
+    reductions: SmallVec<[UOp; 2]>,
+    /// True if the node has the full shape, that of the sources of the reductions.
+    is_broadcast: bool,
 }
 
-impl Carried {
-    /// What a fold that is the first of its kernel carries.
-    pub(crate) fn of(fold: &UOp) -> Carried {
-        Carried { folds: SmallVec::from_iter([fold.clone()]), is_spread: false }
+impl FusedReductions {
+    /// Returns the set of one reduction.
+    pub(crate) fn of(reduction: &UOp) -> FusedReductions {
+        let reductions = SmallVec::from_iter([reduction.clone()]);
+        FusedReductions { reductions, is_broadcast: false }
     }
 
-    /// Seen through a view, if the kernel may go on there.
-    pub(crate) fn seen_through(&self, tracker: &ShapeTracker, rows: bool) -> Option<Carried> {
-        if !self.is_spread && views::is_reshape(tracker, &self.folds[0]) {
+    /// Returns the reductions of a view of the node; `None` if the view cannot be in the kernel.
+    pub(crate) fn viewed(&self, tracker: &ShapeTracker, rows: bool) -> Option<FusedReductions> {
+        if !self.is_broadcast && views::is_reshape(tracker, &self.reductions[0]) {
             return Some(self.clone());
         }
-        let is_spread = rows && self.is_spread_by(tracker);
-        is_spread.then(|| Carried { is_spread: true, ..self.clone() })
+        let is_broadcast = rows && self.is_broadcast_by(tracker);
+        is_broadcast.then(|| FusedReductions { is_broadcast: true, ..self.clone() })
     }
 
-    /// Whether a view of a value for each row repeats it along the row.
-    pub(crate) fn is_spread_by(&self, tracker: &ShapeTracker) -> bool {
-        !self.is_spread && spread(&self.folds[0]).is_some_and(|wanted| is_same(tracker, &wanted))
+    /// Returns whether a view broadcasts the value of each row along the row.
+    pub(crate) fn is_broadcast_by(&self, tracker: &ShapeTracker) -> bool {
+        let expected = || broadcast_tracker(&self.reductions[0]);
+        !self.is_broadcast && expected().is_some_and(|expected| is_same(tracker, &expected))
     }
 
-    /// Folded once more, if the kernel may go on there.
-    pub(crate) fn folded_by(&self, fold: &UOp) -> Option<Carried> {
-        let row = Carried { is_spread: false, ..self.clone() };
-        if self.is_spread { row.beside(Some(&Carried::of(fold)), true) } else { None }
+    /// Returns the reductions of a reduction of the node; `None` if that cannot be in the kernel.
+    pub(crate) fn reduced_by(&self, reduction: &UOp) -> Option<FusedReductions> {
+        if !self.is_broadcast {
+            return None;
+        }
+        let row = FusedReductions { is_broadcast: false, ..self.clone() };
+        row.union(Some(&FusedReductions::of(reduction)), true)
     }
 
-    /// Together with what another source of a node carries, if one kernel may hold both.
-    pub(crate) fn beside(&self, other: Option<&Carried>, rows: bool) -> Option<Carried> {
+    /// Returns the union with the reductions of another source of the same node; `None` if they
+    /// cannot be in one kernel.
+    pub(crate) fn union(
+        &self,
+        other: Option<&FusedReductions>,
+        rows: bool,
+    ) -> Option<FusedReductions> {
         let Some(other) = other else { return Some(self.clone()) };
         let mut both = self.clone();
-        let new = other.folds.iter().filter(|fold| !self.folds.contains(fold)).cloned();
-        both.folds.extend(new);
-        let is_one = both.folds.len() == 1;
-        let is_row = || rows && is_alike(&self.folds[0], &other.folds[0]) && both.fits();
-        (self.is_spread == other.is_spread && (is_one || is_row())).then_some(both)
+        let is_new = |reduction: &&UOp| !self.reductions.contains(reduction);
+        both.reductions.extend(other.reductions.iter().filter(is_new).cloned());
+        let is_single = both.reductions.len() == 1;
+        let has_same_rows = || is_alike(&self.reductions[0], &other.reductions[0]);
+        let is_row_kernel = || rows && has_same_rows() && both.fits();
+        (self.is_broadcast == other.is_broadcast && (is_single || is_row_kernel())).then_some(both)
     }
 
-    /// Whether a kernel may hold so many folds.
+    /// Returns whether they are within the limits of a kernel.
     fn fits(&self) -> bool {
-        let shape = shape_of(&self.folds[0].src()[0]);
-        let loops = axes(&self.folds[0]).iter().filter(|axis| shape[**axis as usize] != 1).count();
-        self.folds.len() <= MOST_FOLDS && self.folds.len() * loops <= MOST_LOOPS
+        let shape = shape_of(&self.reductions[0].src()[0]);
+        let axes = axes(&self.reductions[0]);
+        let loops = axes.iter().filter(|axis| shape[**axis as usize] != 1).count();
+        let count = self.reductions.len();
+        count <= MAX_REDUCTIONS && count * loops <= MAX_LOOPS
     }
 }
 
-/// The axes that a fold folds.
-fn axes(fold: &UOp) -> &[i64] {
-    match fold.arg() {
+/// Returns the axes of a reduction.
+fn axes(reduction: &UOp) -> &[i64] {
+    match reduction.arg() {
         Arg::Reduce(_, axes) => axes,
         _ => &[],
     }
 }
 
-/// Whether two folds fold the same rows.
-pub(crate) fn is_alike(one: &UOp, other: &UOp) -> bool {
-    let shape = |fold: &UOp| shape_of(&fold.src()[0]).to_vec();
-    has_rows(one) && shape(one) == shape(other) && axes(one) == axes(other)
+/// Returns whether two reductions are over the same rows.
+pub(crate) fn is_alike(x: &UOp, y: &UOp) -> bool {
+    let shape = |reduction: &UOp| shape_of(&reduction.src()[0]).to_vec();
+    is_over_rows(x) && shape(x) == shape(y) && axes(x) == axes(y)
 }
 
-/// Whether a fold folds the last of all axes that have more than one step, and no other ones.
-fn has_rows(fold: &UOp) -> bool {
-    let (shape, axes) = (shape_of(&fold.src()[0]), axes(fold));
+/// Returns whether a reduction is over the last axes, ignoring those of size 1.
+fn is_over_rows(reduction: &UOp) -> bool {
+    let (shape, axes) = (shape_of(&reduction.src()[0]), axes(reduction));
     let first = axes.iter().copied().min().unwrap_or(0);
     let is_row = |axis: usize| shape[axis] == 1 || axes.contains(&(axis as i64));
     (first as usize..shape.len()).all(is_row)
 }
 
-/// The view that repeats the values of a fold along its rows; none if they are no rows.
-pub(crate) fn spread(fold: &UOp) -> Option<ShapeTracker> {
-    let whole = shape_of(&fold.src()[0]);
-    let is_any = has_rows(fold) && size_of(fold) != size_of(&fold.src()[0]);
-    is_any.then(|| views::plain(shape_of(fold)).expand(whole).expect("a fold keeps its axes as 1"))
+/// Returns the view that broadcasts a reduction along its rows; `None` if it has no rows.
+pub(crate) fn broadcast_tracker(reduction: &UOp) -> Option<ShapeTracker> {
+    let source = &reduction.src()[0];
+    let has_rows = is_over_rows(reduction) && size_of(reduction) != size_of(source);
+    let plain = || views::plain(shape_of(reduction));
+    has_rows.then(|| plain().expand(shape_of(source)).expect("reduced axes have size 1"))
 }
 
-/// Whether two trackers of the same shape send each element to the same place, as far as they say
-/// it in the same way once they are simplified.
-pub(crate) fn is_same(one: &ShapeTracker, other: &ShapeTracker) -> bool {
-    one == other || one.shape() == other.shape() && one.simplify() == other.simplify()
+/// Returns whether two trackers are equal after simplification. Others may have the same elements,
+/// too.
+pub(crate) fn is_same(x: &ShapeTracker, y: &ShapeTracker) -> bool {
+    x == y || x.shape() == y.shape() && x.simplify() == y.simplify()
 }

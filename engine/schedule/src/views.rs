@@ -1,7 +1,7 @@
-//! Pass "views": movement ops become one `View` node over the node that they move.
+//! Pass "views": movement ops become one `View` node over their source.
 //!
-//! Also settled here, so that no later pass meets them: `Detach` (nothing to do), and `Contiguous`
-//! of what is laid out anyway.
+//! It also removes `Detach`, which does nothing here, and `Contiguous` of nodes that are in a
+//! row-major buffer anyway, so that later passes need not handle them.
 
 use gradiff_graph::{Arg, Buffer, Constant, DType, Op, UOp};
 use gradiff_view::{Movement, ShapeTracker};
@@ -9,56 +9,59 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::{Error, MAX_BUFFER_ELEMENTS, Options, shape_of, size_of};
 
-/// A graph of leaves, elementwise nodes, folds, `Contiguous`, and `View`s over none of their kind.
+/// A graph of leaves, elementwise nodes, reductions, `Contiguous`, and `View`s, whose sources are
+/// not views.
 pub(crate) struct Viewed {
-    /// What was asked for: a whole buffer, a forced node, a reshape of one, or a constant that
-    /// no view masks.
+    /// The requested nodes: a whole buffer, a forced node, a reshape of one, or a constant that no
+    /// view masks.
     pub(crate) outputs: Vec<UOp>,
-    /// Nodes that get a buffer because the program or the caller says so.
+    /// The nodes that get a buffer because the program or the caller requests it.
     pub(crate) forced: FxHashSet<UOp>,
     /// All nodes, sources before users.
     pub(crate) order: Vec<UOp>,
 }
 
-/// Folds the movement ops under `outputs`.
-pub(crate) fn fold(outputs: &[UOp], options: &Options) -> Result<Viewed, Error> {
-    let mut folder = Folder { merge: options.merge_views, ..Folder::default() };
+/// Converts the movement ops under `outputs` to views.
+pub(crate) fn convert(outputs: &[UOp], options: &Options) -> Result<Viewed, Error> {
+    let mut converter = Converter { merge: options.merge_views, ..Converter::default() };
     let roots = UOp::new(Op::Sink, DType::Void, outputs.iter().cloned(), Arg::None);
     for node in roots.toposort() {
         if node != roots {
-            let folded = folder.fold_node(&node)?;
-            assert_eq!(folded.shape(), node.shape(), "folding keeps the shape of {}", node.op());
-            assert_eq!(folded.dtype(), node.dtype(), "folding keeps the dtype of {}", node.op());
-            folder.folded.insert(node, folded);
+            let new = converter.convert_node(&node)?;
+            assert_eq!(new.shape(), node.shape(), "converting keeps the shape of {}", node.op());
+            assert_eq!(new.dtype(), node.dtype(), "converting keeps the dtype of {}", node.op());
+            converter.converted.insert(node, new);
         }
     }
-    let outputs: Vec<UOp> =
-        outputs.iter().map(|output| folder.output(folder.folded[output].clone())).collect();
+    let outputs: Vec<UOp> = outputs
+        .iter()
+        .map(|output| converter.output(converter.converted[output].clone()))
+        .collect();
     let sink = UOp::new(Op::Sink, DType::Void, outputs.iter().cloned(), Arg::None);
     let mut order = sink.toposort();
     order.pop();
-    Ok(Viewed { outputs, forced: folder.forced, order })
+    Ok(Viewed { outputs, forced: converter.forced, order })
 }
 
 #[derive(Default)]
-struct Folder {
+struct Converter {
     merge: bool,
-    folded: FxHashMap<UOp, UOp>,
+    converted: FxHashMap<UOp, UOp>,
     forced: FxHashSet<UOp>,
 }
 
-impl Folder {
-    fn fold_node(&mut self, node: &UOp) -> Result<UOp, Error> {
+impl Converter {
+    fn convert_node(&mut self, node: &UOp) -> Result<UOp, Error> {
         let op = node.op();
         let shape = node.shape().ok_or(Error::NotTensorLevel(op))?;
         check_size(shape)?;
-        let source = |index: usize| self.folded[&node.src()[index]].clone();
+        let source = |index: usize| self.converted[&node.src()[index]].clone();
         match op {
             Op::Buffer | Op::Const | Op::Iota => Ok(node.clone()),
             Op::Detach => Ok(source(0)),
             Op::Contiguous => {
-                let folded = source(0);
-                Ok(self.laid_out(folded))
+                let source = source(0);
+                Ok(self.in_buffer(source))
             }
             Op::ReduceAxis => match node.arg() {
                 Arg::Reduce(_, axes) if axes.is_empty() => Ok(source(0)),
@@ -77,41 +80,41 @@ impl Folder {
                 Ok(view(base, moved.map_err(|error| Error::Movement(error.to_string()))?))
             }
             _ if op.is_elementwise() => {
-                Ok(node.with_src(node.src().iter().map(|src| self.folded[src].clone())))
+                Ok(node.with_src(node.src().iter().map(|src| self.converted[src].clone())))
             }
             _ => Err(Error::NotTensorLevel(op)),
         }
     }
 
-    /// What stands for an output: constants stand for themselves.
-    fn output(&mut self, folded: UOp) -> UOp {
-        if constant_under(&folded).is_some() { folded } else { self.laid_out(folded) }
+    /// Returns an output, in a buffer of its own unless it is a constant.
+    fn output(&mut self, node: UOp) -> UOp {
+        if constant_under(&node).is_some() { node } else { self.in_buffer(node) }
     }
 
-    /// A node that stands for `folded` in a buffer of its own, row-major.
-    fn laid_out(&mut self, folded: UOp) -> UOp {
-        let (base, tracker) = split(&folded);
+    /// Returns a node equal to `node` that is in a row-major buffer.
+    fn in_buffer(&mut self, node: UOp) -> UOp {
+        let (base, tracker) = split(&node);
         let is_whole = is_reshape(&tracker, &base);
         match base.op() {
-            Op::Buffer if is_whole => folded,
-            Op::Buffer | Op::Const | Op::Iota => self.force(folded),
+            Op::Buffer if is_whole => node,
+            Op::Buffer | Op::Const | Op::Iota => self.force(node),
             _ if is_whole => {
                 self.forced.insert(base);
-                folded
+                node
             }
-            _ => self.force(folded),
+            _ => self.force(node),
         }
     }
 
-    fn force(&mut self, folded: UOp) -> UOp {
-        let node = UOp::unary(Op::Contiguous, folded.dtype(), folded);
-        assert!(node.shape().is_some(), "a contiguous node has the shape of its source");
-        self.forced.insert(node.clone());
-        node
+    fn force(&mut self, node: UOp) -> UOp {
+        let forced = UOp::unary(Op::Contiguous, node.dtype(), node);
+        assert!(forced.shape().is_some(), "a contiguous node has the shape of its source");
+        self.forced.insert(forced.clone());
+        forced
     }
 }
 
-/// The node below a view, and the view; the whole of the node if there is none.
+/// Splits a node into the base of a view and the view; other nodes get the plain view.
 pub(crate) fn split(node: &UOp) -> (UOp, ShapeTracker) {
     match (node.op(), node.arg()) {
         (Op::View, Arg::View(tracker)) => (node.src()[0].clone(), tracker.clone()),
@@ -119,40 +122,39 @@ pub(crate) fn split(node: &UOp) -> (UOp, ShapeTracker) {
     }
 }
 
-/// The constant that all elements of a folded node are; of a node without elements, any.
-pub(crate) fn constant_under(folded: &UOp) -> Option<Constant> {
-    let (base, tracker) = split(folded);
+/// Returns the constant that all elements of a converted node are equal to, if any.
+pub(crate) fn constant_under(node: &UOp) -> Option<Constant> {
+    let (base, tracker) = split(node);
     let is_masked = tracker.views().iter().any(|view| view.mask().is_some());
     base.as_const().filter(|_| !is_masked)
 }
 
-/// The one plain view of a shape, which a pass has checked.
+/// Returns the plain view of a shape, which a pass has checked.
 pub(crate) fn plain(shape: &[i64]) -> ShapeTracker {
     ShapeTracker::from_shape(shape).expect("the sizes of a node of this graph were checked")
 }
 
-/// What lies where when what `below` shows is looked at through `above`.
+/// Returns the tracker of the view `above` over the view `below`.
 pub(crate) fn composed(below: &ShapeTracker, above: &ShapeTracker, merge: bool) -> ShapeTracker {
     let composed = match merge {
         true => below.compose(above),
         false => ShapeTracker::from_views(&[below.views(), above.views()].concat()),
     };
-    composed.expect("a view shows elements of what it stands on")
+    composed.expect("a view is within its base")
 }
 
-/// The buffer of which a node is a part, and the number of the part's first element: a node whose
-/// elements, in its order, lie in a row in that buffer. `None` for any other node, and for one
-/// without elements.
+/// Returns the buffer and the offset of a node that is a part of a buffer: its elements, in order,
+/// are contiguous there. `None` for other nodes, and for nodes without elements.
 pub fn part_of(node: &UOp) -> Option<(Buffer, i64)> {
-    let mut above = Vec::new();
-    let mut below = node;
-    while below.op().is_movement() || matches!(below.op(), Op::Contiguous | Op::Detach) {
-        above.push(below);
-        below = &below.src()[0];
+    let mut movements = Vec::new();
+    let mut base = node;
+    while base.op().is_movement() || matches!(base.op(), Op::Contiguous | Op::Detach) {
+        movements.push(base);
+        base = &base.src()[0];
     }
-    let Arg::Buffer(buffer) = below.arg() else { return None };
-    let mut tracker = ShapeTracker::from_shape(below.shape()?).ok()?;
-    for node in above.iter().rev().filter(|node| node.op().is_movement()) {
+    let Arg::Buffer(buffer) = base.arg() else { return None };
+    let mut tracker = ShapeTracker::from_shape(base.shape()?).ok()?;
+    for node in movements.iter().rev().filter(|node| node.op().is_movement()) {
         tracker = tracker.apply(&movement(node).ok()?, true).ok()?;
     }
     let tracker = tracker.simplify();
@@ -162,9 +164,9 @@ pub fn part_of(node: &UOp) -> Option<(Buffer, i64)> {
     (is_part && view.size() != 0).then(|| (buffer.clone(), view.offset()))
 }
 
-/// `base` under `tracker`.
+/// Makes a view of `base`, unless it is the plain one.
 fn view(base: UOp, tracker: ShapeTracker) -> UOp {
-    assert!(base.op() != Op::View, "views do not stand on views");
+    assert!(base.op() != Op::View, "the base of a view is not a view");
     if is_whole(&tracker, shape_of(&base)) {
         return base;
     }
@@ -173,13 +175,13 @@ fn view(base: UOp, tracker: ShapeTracker) -> UOp {
     node
 }
 
-/// Whether `tracker` is the one plain view of a tensor of this shape.
+/// Returns whether `tracker` is the plain view of a tensor of this shape.
 pub(crate) fn is_whole(tracker: &ShapeTracker, shape: &[i64]) -> bool {
     tracker.views().len() == 1 && tracker.is_contiguous() && tracker.shape() == shape
 }
 
-/// Whether the elements under `tracker` are those of `base` in the same order: what reshapes
-/// give, whether their views were merged or not.
+/// Returns whether `tracker` has all elements of `base` in the same order, as reshapes have,
+/// whether or not their views were merged.
 pub(crate) fn is_reshape(tracker: &ShapeTracker, base: &UOp) -> bool {
     let is_all = tracker.size() == size_of(base);
     is_all
@@ -187,14 +189,15 @@ pub(crate) fn is_reshape(tracker: &ShapeTracker, base: &UOp) -> bool {
 }
 
 fn check_size(shape: &[i64]) -> Result<(), Error> {
-    // Axes of size 0 count as 1: no reduction of the others may overflow.
+    // Axes of size 0 count as 1, so that a reduction over them does not overflow.
     let mut sizes = shape.iter().filter(|size| **size != 0);
     let elements = sizes.try_fold(1i64, |product, size| match *size {
         ..0 => None,
         size => product.checked_mul(size),
     });
     match elements {
-        // Views may be larger than buffers: a broadcast that is folded at once is never held.
+        // Views may be larger than buffers: a broadcast that is reduced in its kernel is never
+        // stored.
         Some(elements) if (0..1 << 48).contains(&elements) => Ok(()),
         _ => Err(Error::TooLarge {
             shape: shape.to_vec(),
@@ -204,7 +207,7 @@ fn check_size(shape: &[i64]) -> Result<(), Error> {
     }
 }
 
-/// The movement that a node does.
+/// Returns the movement of a node.
 fn movement(node: &UOp) -> Result<Movement, Error> {
     let axes = |dims: &[i64]| -> Vec<usize> {
         dims.iter().map(|axis| usize::try_from(*axis).unwrap_or(usize::MAX)).collect()

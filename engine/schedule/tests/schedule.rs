@@ -1,4 +1,4 @@
-//! How graphs are cut into kernels, and that the kernels mean what the graph means.
+//! How graphs are cut into kernels, and that the kernels compute the same as the graph.
 
 // Helpers of tests are tests, too; the lint does not see it in this kind of crate.
 #![allow(clippy::unwrap_used)]
@@ -22,20 +22,21 @@ const fn options(fuse: bool, merge_views: bool, pack: bool, rows: bool) -> Optio
     Options { fuse, merge_views, pack, rows, thresholds: Thresholds::USUAL }
 }
 
-/// The graph takes `kernels` kernels, and means the same under all options and after each pass.
+/// Checks that the graph takes `kernels` kernels and has the same values under all options and
+/// after each pass.
 fn check(name: &str, outputs: &[UOp], kernels: usize) {
     let count = check_values(name, outputs);
     assert_eq!(count, kernels, "{name}: kernels");
 }
 
-/// Compares values under all options; the count of kernels under the default ones.
+/// Compares values under all options; returns the number of kernels under the default ones.
 fn check_values(name: &str, outputs: &[UOp]) -> usize {
     let data = data_for(outputs);
     let expected: Vec<_> = outputs.iter().map(|output| evaluate_graph(output, &data)).collect();
     for options in ALL {
         let scheduled = schedule(outputs, &options).unwrap();
-        for (output, wanted) in scheduled.outputs.iter().zip(outputs) {
-            assert_eq!(output.shape(), wanted.shape(), "{name}: shape");
+        for (output, requested) in scheduled.outputs.iter().zip(outputs) {
+            assert_eq!(output.shape(), requested.shape(), "{name}: shape");
             let is_stored = [output, output.src().first().unwrap_or(output)]
                 .iter()
                 .any(|node| node.op() == Op::Buffer);
@@ -56,7 +57,8 @@ fn check_values(name: &str, outputs: &[UOp]) -> usize {
     schedule(outputs, &Options::default()).unwrap().items.len()
 }
 
-/// The graph takes so many kernels of rows, and means the same under all options.
+/// Checks that the graph takes `kernels` kernels with `rows` and has the same values under all
+/// options.
 fn check_rows(name: &str, outputs: &[UOp], kernels: usize) {
     check_values(name, outputs);
     let options = Options { rows: true, ..Options::default() };
@@ -64,11 +66,11 @@ fn check_rows(name: &str, outputs: &[UOp], kernels: usize) {
     assert_eq!(items.len(), kernels, "{name}: kernels of rows");
 }
 
-/// `(x - max) / sum` along an axis.
+/// `(x - max) * sum(x - max)` along an axis.
 fn scaled(x: &UOp, axis: i64) -> UOp {
     let shape = x.shape().unwrap().to_vec();
-    let less = binary(Op::Sub, x, &expand(&reduce(Op::Max, x, &[axis]), &shape));
-    binary(Op::Mul, &less, &expand(&reduce(Op::Add, &less, &[axis]), &shape))
+    let shifted = binary(Op::Sub, x, &expand(&reduce(Op::Max, x, &[axis]), &shape));
+    binary(Op::Mul, &shifted, &expand(&reduce(Op::Add, &shifted, &[axis]), &shape))
 }
 
 fn f32s(shape: &[i64]) -> UOp {
@@ -93,7 +95,7 @@ fn elementwise_chain_is_one_kernel() {
 }
 
 #[test]
-fn what_is_in_a_buffer_takes_no_kernel() {
+fn tensor_in_a_buffer_takes_no_kernel() {
     let a = f32s(&[4, 4]);
     check("input", std::slice::from_ref(&a), 0);
     check("reshaped input", &[reshape(&a, &[2, 8])], 0);
@@ -148,7 +150,7 @@ fn identities_take_no_kernel_and_keep_every_bit() {
 }
 
 #[test]
-fn stacked_views_reach_a_fold_once() {
+fn stacked_views_of_a_reduction_compute_it_once() {
     let a = f32s(&[2, 2]);
     let sum = reduce(Op::Add, &a, &[1]);
     let stacked = reshape(&reshape(&sum, &[1, 2]), &[2]);
@@ -159,7 +161,7 @@ fn stacked_views_reach_a_fold_once() {
 }
 
 #[test]
-fn expand_stores_what_it_repeats() {
+fn expand_realizes_its_source() {
     let a = f32s(&[4, 1]);
     check("input", &[add(&widened(&a), 1)], 1);
     check("computed", &[add(&widened(&add(&a, 1)), 1)], 2);
@@ -183,7 +185,7 @@ fn pad_fuses_unless_zero_becomes_something_else() {
 }
 
 #[test]
-fn reduce_takes_its_elementwise_users_along() {
+fn reduce_fuses_its_elementwise_users() {
     let a = f32s(&[4, 4]);
     let sum = reduce(Op::Add, &a, &[1]);
     check("alone", std::slice::from_ref(&sum), 1);
@@ -211,32 +213,36 @@ fn reduce_takes_its_elementwise_users_along() {
 }
 
 #[test]
-fn folds_of_the_same_rows_share_a_kernel() {
+fn reductions_of_the_same_rows_share_a_kernel() {
     let a = f32s(&[3, 4]);
-    let (sum, most) = (reduce(Op::Add, &a, &[1]), reduce(Op::Max, &a, &[1]));
+    let (sum, maximum) = (reduce(Op::Add, &a, &[1]), reduce(Op::Max, &a, &[1]));
     let wide = |x: &UOp| expand(x, &[3, 4]);
     check_rows("scaled", &[scaled(&a, 1)], 1);
     check_rows("along the first axis", &[scaled(&a, 0)], 3);
     check_rows("last axis of size 1", &[scaled(&f32s(&[3, 4, 1]), 1)], 1);
     check_rows("all axes", &[binary(Op::Sub, &a, &wide(&reduce(Op::Max, &a, &[0, 1])))], 1);
-    check_rows("two folds of a row", &[binary(Op::Add, &sum, &most)], 1);
-    let twice = reduce(Op::Add, &binary(Op::Sub, &a, &wide(&most)), &[1]);
-    check_rows("a fold of what is spread", std::slice::from_ref(&twice), 1);
-    check_rows("and beside the first", &[binary(Op::Add, &twice, &most)], 1);
-    check_rows("spread without its row", &[add(&wide(&sum), 1)], 1);
+    check_rows("two reductions of a row", &[binary(Op::Add, &sum, &maximum)], 1);
+    let twice = reduce(Op::Add, &binary(Op::Sub, &a, &wide(&maximum)), &[1]);
+    check_rows("a reduction of a broadcast", std::slice::from_ref(&twice), 1);
+    check_rows("and beside the first", &[binary(Op::Add, &twice, &maximum)], 1);
+    check_rows("broadcast without its row", &[add(&wide(&sum), 1)], 1);
     let flat = reshape(&sum, &[3]);
-    check_rows("spread after reshapes", &[add(&expand(&reshape(&flat, &[3, 1]), &[3, 4]), 1)], 1);
-    check_rows("spread over more", &[add(&expand(&sum, &[3, 5]), 1)], 2);
-    check_rows("spread, then turned", &[add(&permute(&wide(&sum), &[1, 0]), 1)], 2);
+    check_rows(
+        "broadcast after reshapes",
+        &[add(&expand(&reshape(&flat, &[3, 1]), &[3, 4]), 1)],
+        1,
+    );
+    check_rows("broadcast to another size", &[add(&expand(&sum, &[3, 5]), 1)], 2);
+    check_rows("broadcast, then transposed", &[add(&permute(&wide(&sum), &[1, 0]), 1)], 2);
     let other = reduce(Op::Add, &binary(Op::Sub, &a, &wide(&sum)), &[0]);
-    check_rows("folded along another axis", &[other], 2);
+    check_rows("reduced along another axis", &[other], 2);
     check_rows("needed by two", &[add(&sum, 1), binary(Op::Sub, &a, &wide(&sum))], 3);
     let padded = pad(&scaled(&a, 1), &[(0, 0), (1, 1)]);
     check_rows("padded", &[add(&padded, 1)], 2);
     let many = (0..40).fold(a.clone(), |x, _| scaled(&x, 1));
     let options = Options { rows: true, ..Options::default() };
     let items = schedule(&[many], &options).unwrap().items;
-    assert_eq!(items.len(), 20, "at most four folds each");
+    assert_eq!(items.len(), 20, "at most four reductions each");
 }
 
 #[test]
@@ -276,7 +282,7 @@ fn no_elements_no_kernel() {
 }
 
 #[test]
-fn seed_chain_is_the_identity_of_its_meaning() {
+fn flip_reshape_flip_chain_is_one_kernel() {
     // [[1,2,3],[4,5,6]].flip(1).reshape(3,2).flip(0), fused into an elementwise kernel.
     let a = f32s(&[2, 3]);
     check("chain", &[add(&flip(&reshape(&flip(&add(&a, 1), &[1]), &[3, 2]), &[0]), 1)], 1);
@@ -292,21 +298,25 @@ fn equal_kernels_are_one_node() {
 }
 
 #[test]
-fn intermediate_buffers_are_used_again() {
+fn intermediate_buffers_are_reused() {
     let mut x = f32s(&[8]);
     for step in 0..6 {
         x = contiguous(&add(&flip(&x, &[0]), step));
     }
     let scheduled = schedule(&[x.clone()], &Options::default()).unwrap();
-    let mut places: Vec<_> = scheduled.items.iter().map(|item| &item.buffers[0]).collect();
-    places.sort();
-    places.dedup();
-    assert_eq!((scheduled.items.len(), places.len()), (6, 3), "two places take turns");
+    let mut buffers: Vec<_> = scheduled.items.iter().map(|item| &item.buffers[0]).collect();
+    buffers.sort();
+    buffers.dedup();
+    assert_eq!(
+        (scheduled.items.len(), buffers.len()),
+        (6, 3),
+        "the output and two buffers in turns"
+    );
     check("chain", &[x], 6);
 }
 
 #[test]
-fn deep_graphs_take_bounded_kernels_and_no_stack() {
+fn deep_graphs_have_bounded_kernels_and_no_recursion() {
     let mut chain = f32s(&[2]);
     for _ in 0..10_000 {
         chain = add(&chain, 1);
@@ -320,18 +330,19 @@ fn deep_graphs_take_bounded_kernels_and_no_stack() {
         doubled = binary(Op::Max, &doubled, &add(&doubled, 1));
     }
     assert_eq!(schedule(&[doubled], &Options::default()).unwrap().items.len(), 1);
-    let mut turned = f32s(&[3, 3]);
+    let mut transposed = f32s(&[3, 3]);
     for step in 0..60 {
-        let moved = if step % 2 == 0 { permute(&turned, &[1, 0]) } else { flip(&turned, &[0]) };
-        turned = binary(Op::Max, &turned, &add(&moved, 1));
+        let moved =
+            if step % 2 == 0 { permute(&transposed, &[1, 0]) } else { flip(&transposed, &[0]) };
+        transposed = binary(Op::Max, &transposed, &add(&moved, 1));
     }
-    let items = schedule(&[turned.clone()], &Options::default()).unwrap().items;
+    let items = schedule(&[transposed.clone()], &Options::default()).unwrap().items;
     assert!(items.iter().all(|item| item.ast.toposort().len() < 2000));
-    check_values("turned diamonds", &[turned]);
+    check_values("diamonds with views", &[transposed]);
 }
 
 #[test]
-fn absurd_graphs_are_refused() {
+fn too_large_graphs_are_refused() {
     let huge = add(&expand(&reshape(&f32s(&[1]), &[1, 1]), &[1 << 20, 1 << 20]), 1);
     let error = schedule(&[huge], &Options::default()).unwrap_err().to_string();
     assert!(error.contains("elements"), "{error}");
@@ -345,7 +356,7 @@ fn absurd_graphs_are_refused() {
     assert!(schedule(&[range], &Options::default()).is_err());
 }
 
-/// A random graph of small tensors, every op of which is defined everywhere.
+/// A generator of random graphs of small tensors, in which no op is undefined.
 struct Random(u64);
 
 impl Random {
@@ -359,7 +370,7 @@ impl Random {
         let mut values = vec![f32s(&shape), f32s(&shape)];
         for _ in 0..self.below(12) + 1 {
             let x = values[self.below(values.len())].clone();
-            let next = self.step(&x, &values);
+            let next = self.node(&x, &values);
             if next.shape().unwrap().iter().product::<i64>() <= 200 {
                 values.push(next);
             }
@@ -373,7 +384,7 @@ impl Random {
         }
     }
 
-    fn step(&mut self, x: &UOp, values: &[UOp]) -> UOp {
+    fn node(&mut self, x: &UOp, values: &[UOp]) -> UOp {
         let shape = x.shape().unwrap().to_vec();
         let rank = shape.len();
         match self.below(14) {
@@ -427,7 +438,7 @@ impl Random {
 }
 
 #[test]
-fn random_graphs_mean_the_same_when_scheduled() {
+fn random_graphs_have_the_same_values_when_scheduled() {
     for seed in 0..3_000 {
         let outputs = Random(seed).graph();
         check_values(&format!("seed {seed}"), &outputs);

@@ -1,4 +1,4 @@
-//! Movements, simplification, composition and indexing per second. `cargo bench -p gradiff-view`.
+//! Measures movements, simplification, composition and indexing: `cargo bench -p gradiff-view`.
 #![allow(missing_docs)]
 
 #[path = "../tests/dice/mod.rs"]
@@ -94,7 +94,7 @@ fn operations(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// Whole sequences as a fuzzer runs them: draw, move, and compare every element with the model.
+/// Complete sequences as in fuzzing: draws, applies, and compares every element with the model.
 fn checked(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("checked");
     group.measurement_time(Duration::from_secs(2)).warm_up_time(Duration::from_millis(500));

@@ -1,41 +1,43 @@
-//! One form for two views that cannot be one: what the upper one reads of the lower one, and no
-//! more, in one order.
+//! A canonical form for two views that cannot be merged: the lower one has only the elements that
+//! the upper one reads, in a fixed order.
 //!
-//! The lower view falls into groups of axes over whose borders the upper view's walk never carries.
-//! A group of one axis, all of it real, is a plain stride: it becomes one axis for each axis of the
-//! upper view, in their order. Every other group is cut down to what is read, turned so that the
-//! walk ascends, and the groups are put in the order in which the upper view's axes use them. What
-//! the lower view hides for sure becomes the upper view's mask.
+//! The axes of the lower view are divided into groups beyond which the upper view never carries. A
+//! group of one axis that is read without padding is a plain stride: it becomes one axis for each
+//! axis of the upper view, in their order. Every other group is cut to the elements that are read
+//! and reversed if the upper view descends; these groups are ordered by the axes of the upper view
+//! that use them. Elements that the lower view certainly hides are masked by the upper view.
 
 use smallvec::SmallVec;
 
 use crate::dim::{Mask, Sizes, add_product, zeros};
-use crate::merge::{Group, Projection, around, unravel};
-use crate::view::{count, turn};
+use crate::merge::{Group, Projection, padding_around, unravel};
+use crate::view::{count, reverse};
 use crate::{Dim, View};
 
-/// Axes of the lower view and how the upper view walks over their row-major elements.
+/// A group of axes of the lower view, and how the upper view walks over their row-major elements.
 struct Part<D> {
     shape: Sizes<D>,
     strides: Sizes<D>,
     mask: Mask<D>,
-    /// Buffer index of its first element.
+    /// The buffer index of its first element.
     offset: D,
+    /// The row-major index of the first element of the walk.
     first: D,
-    steps: Sizes<D>,
+    /// The row-major stride of each piece of the upper view's axes.
+    walk_strides: Sizes<D>,
 }
 
-/// `top` and `base` in canonical form; `None` where they are already, or it cannot be told.
-pub(crate) fn settle<D: Dim>(top: &View<D>, base: &View<D>) -> Option<(View<D>, View<D>)> {
-    settled(top, base).filter(|pair| (&pair.0, &pair.1) != (top, base))
+/// Canonicalizes `top` and `base`; `None` if they are canonical already, or that is not decided.
+pub(crate) fn canonicalize<D: Dim>(top: &View<D>, base: &View<D>) -> Option<(View<D>, View<D>)> {
+    canonical(top, base).filter(|pair| (&pair.0, &pair.1) != (top, base))
 }
 
-fn settled<D: Dim>(top: &View<D>, base: &View<D>) -> Option<(View<D>, View<D>)> {
+fn canonical<D: Dim>(top: &View<D>, base: &View<D>) -> Option<(View<D>, View<D>)> {
     if top.is_empty() || top.is_padding() {
         return None;
     }
     if top.shape.is_empty() && reads_padding(top, base) {
-        // There is no mask to say it in the upper view.
+        // The upper view has no axis that could be masked.
         let one = SmallVec::from_elem(D::number(1), 1);
         return Some((View::plain(&[]).ok()?, View::padding(one)));
     }
@@ -46,27 +48,27 @@ fn settled<D: Dim>(top: &View<D>, base: &View<D>) -> Option<(View<D>, View<D>)> 
     let bounds = real_bounds(top, &base)?;
     let real = top.shrink(&bounds).ok()?;
     let flat = real.minify();
-    let walk = Walk::new(&flat, &base, true).and_then(|walk| walk.settled(&flat, &base));
-    let walk = walk.or_else(|| Walk::new(&flat, &base, false)?.settled(&flat, &base));
+    let walk = Walk::new(&flat, &base, true).and_then(|walk| walk.canonical(&flat, &base));
+    let walk = walk.or_else(|| Walk::new(&flat, &base, false)?.canonical(&flat, &base));
     let (flat, base) = walk?;
     let real = flat.reshape(&real.shape).ok()??;
-    Some((real.pad(&around(&bounds, &top.shape)?).ok()?, base))
+    Some((real.pad(&padding_around(&bounds, &top.shape)?).ok()?, base))
 }
 
-/// The range of each axis of `top` that may be real, judged by its mask and by what `base` hides.
+/// Returns the range of each axis of `top` that may be real, from its mask and that of `base`.
 fn real_bounds<D: Dim>(top: &View<D>, base: &View<D>) -> Option<Mask<D>> {
     let mut bounds = top.real_box();
-    // Each round can only take away.
+    // Each iteration only shrinks the ranges.
     for _ in 0..4 {
         let Some(mask) = base.mask() else { return Some(bounds) };
         let real = top.shrink(&bounds).ok()?;
         let projection = Projection::new(&base.shape, &real.offset, &real.strides)?;
         let groups = projection.groups(&base.shape, &real.shape);
-        // One range for each group of axes that the walk carries over.
+        // A range for each group of axes, as the walk may carry within a group.
         let (shape, hull) = (base.merged_shape(&groups)?, base.hull(&groups)?);
-        let is_joined = shape.len() < mask.len();
-        let joined = is_joined.then(|| Projection::new(&shape, &real.offset, &real.strides));
-        let projection = joined.unwrap_or(Some(projection))?;
+        let is_merged = shape.len() < mask.len();
+        let merged = is_merged.then(|| Projection::new(&shape, &real.offset, &real.strides));
+        let projection = merged.unwrap_or(Some(projection))?;
         let visible = projection.visible(&hull, &real.shape)?;
         if visible.iter().zip(&real.shape).all(|((begin, end), size)| begin.is(0) && end == size) {
             return Some(bounds);
@@ -81,27 +83,27 @@ fn real_bounds<D: Dim>(top: &View<D>, base: &View<D>) -> Option<Mask<D>> {
     None
 }
 
-/// Whether the one element that a view of rank 0 reads is hidden.
+/// Returns whether the element that a view of rank 0 reads is hidden.
 fn reads_padding<D: Dim>(top: &View<D>, base: &View<D>) -> bool {
     let Some(mask) = base.mask() else { return false };
-    let Some(place) = unravel(&base.shape, &top.offset) else { return false };
+    let Some(position) = unravel(&base.shape, &top.offset) else { return false };
     let is_hidden = |(at, (begin, end)): (&D, &(D, D))| at.below(begin) || end.at_most(at);
-    place.iter().zip(mask).any(is_hidden)
+    position.iter().zip(mask).any(is_hidden)
 }
 
-/// Of which axis, how many, how far apart.
+/// Parts of axes: the axis, the count and the stride.
 type Pieces<D> = SmallVec<[(usize, D, D); 4]>;
 
-/// How an upper view, all of it real, walks over the lower one.
+/// The walk of an upper view without padding over the lower one.
 struct Walk<D> {
-    /// The axes of the upper view, split where a border of the lower one's axes falls between.
+    /// The axes of the upper view, split at the boundaries of the lower view's axes.
     pieces: Pieces<D>,
     counts: Sizes<D>,
     projection: Projection<D>,
 }
 
 impl<D: Dim> Walk<D> {
-    /// `None` also if `splits` is asked for and there is nothing to split.
+    /// Makes a walk; `None` if it is not decided, or if `splits` is set and no axis is split.
     fn new(top: &View<D>, base: &View<D>, splits: bool) -> Option<Walk<D>> {
         let mut pieces = Pieces::new();
         for (axis, (count, stride)) in top.shape.iter().zip(&top.strides).enumerate() {
@@ -119,9 +121,9 @@ impl<D: Dim> Walk<D> {
         Some(Walk { pieces, counts, projection })
     }
 
-    fn settled(&self, top: &View<D>, base: &View<D>) -> Option<(View<D>, View<D>)> {
+    fn canonical(&self, top: &View<D>, base: &View<D>) -> Option<(View<D>, View<D>)> {
         let (projection, counts) = (&self.projection, &self.counts);
-        let (mut offset, mut plain) = (base.offset.clone(), zeros(counts.len()));
+        let (mut offset, mut plain_strides) = (base.offset.clone(), zeros(counts.len()));
         let mut parts = Vec::new();
         for group in projection.groups(&base.shape, counts) {
             if !group.is_closed {
@@ -130,37 +132,38 @@ impl<D: Dim> Walk<D> {
             let axis = group.begin;
             if group.end - axis == 1 && is_inside(base, projection, axis, counts) {
                 offset = add_product(&offset, &projection.origin[axis], &base.strides[axis])?;
-                for (sum, step) in plain.iter_mut().zip(projection.row(axis)) {
+                for (sum, step) in plain_strides.iter_mut().zip(projection.row(axis)) {
                     *sum = add_product(sum, step, &base.strides[axis])?;
                 }
             } else {
                 let mut part = Part::new(base, projection, group)?;
                 part.trim(counts)?;
-                if part.steps.iter().find(|step| !step.is(0))?.is_down()? {
-                    part.turn()?;
+                if part.walk_strides.iter().find(|step| !step.is(0))?.is_descending()? {
+                    part.reverse()?;
                 }
                 offset = offset.plus(&part.offset)?;
                 parts.push(part);
             }
         }
         parts.sort_by(|a, b| a.key().cmp(&b.key()));
-        self.assemble(top, (offset, plain), &parts)
+        self.assemble(top, (offset, plain_strides), &parts)
     }
 
-    /// The two views of a plain walk (offset and a stride for each piece) and of parts.
+    /// Assembles the two views from a plain walk (offset and a stride for each piece) and from
+    /// parts.
     fn assemble(
         &self,
         top: &View<D>,
-        (offset, plain): (D, Sizes<D>),
+        (offset, plain_strides): (D, Sizes<D>),
         parts: &[Part<D>],
     ) -> Option<(View<D>, View<D>)> {
         let zero = D::number(0);
         let (mut shape, mut strides, mut mask) = (Sizes::new(), Sizes::new(), Mask::new());
         let mut is_plain: SmallVec<[bool; 8]> = SmallVec::from_elem(false, top.shape.len());
-        for ((axis, ..), stride) in self.pieces.iter().zip(&plain) {
+        for ((axis, ..), stride) in self.pieces.iter().zip(&plain_strides) {
             is_plain[*axis] |= !stride.is(0);
         }
-        for ((axis, count, _), stride) in self.pieces.iter().zip(&plain) {
+        for ((axis, count, _), stride) in self.pieces.iter().zip(&plain_strides) {
             if is_plain[*axis] {
                 shape.push(count.clone());
                 strides.push(stride.clone());
@@ -173,36 +176,39 @@ impl<D: Dim> Walk<D> {
             mask.extend(part.mask.iter().cloned());
         }
         let base = View::build(shape, strides, offset, mask).ok()?;
-        // From the innermost part outwards: `weight` elements of the base are one of the part.
+        // From the innermost part outwards: an element of the part is `weight` elements of the
+        // base.
         let (mut first, mut weight) = (zero.clone(), D::number(1));
-        let mut steps = zeros(self.pieces.len());
+        let mut walk_strides = zeros(self.pieces.len());
         for part in parts.iter().rev() {
             first = add_product(&first, &part.first, &weight)?;
-            for (sum, step) in steps.iter_mut().zip(&part.steps) {
-                *sum = add_product(sum, step, &weight)?;
+            for (sum, stride_of_walk) in walk_strides.iter_mut().zip(&part.walk_strides) {
+                *sum = add_product(sum, stride_of_walk, &weight)?;
             }
             weight = weight.times(&count(&part.shape).ok()?)?;
         }
-        for (step, (axis, count, _)) in steps.iter_mut().zip(&self.pieces).rev() {
+        for (stride_of_walk, (axis, count, _)) in walk_strides.iter_mut().zip(&self.pieces).rev() {
             if is_plain[*axis] {
-                *step = step.plus(&weight)?;
+                *stride_of_walk = stride_of_walk.plus(&weight)?;
                 weight = weight.times(count)?;
             }
         }
-        let steps = self.joined(&steps, top.shape.len())?;
-        let top = View::build(D::copied(&top.shape), steps, first, Mask::new()).ok()?;
+        let walk_strides = self.merged_strides(&walk_strides, top.shape.len())?;
+        let top = View::build(D::copied(&top.shape), walk_strides, first, Mask::new()).ok()?;
         Some((top, base.minify()))
     }
 
-    /// The stride of each axis whose pieces have these; `None` if pieces of one axis do not go
-    /// together.
-    fn joined(&self, steps: &[D], rank: usize) -> Option<Sizes<D>> {
+    /// Merges the strides of pieces to those of axes; `None` if the pieces of an axis have no
+    /// common stride.
+    fn merged_strides(&self, walk_strides: &[D], rank: usize) -> Option<Sizes<D>> {
         let mut strides = zeros(rank);
-        for (place, (axis, count, _)) in self.pieces.iter().enumerate() {
-            let inner = self.pieces.get(place + 1).filter(|inner| inner.0 == *axis);
+        for (index, (axis, count, _)) in self.pieces.iter().enumerate() {
+            let inner = self.pieces.get(index + 1).filter(|inner| inner.0 == *axis);
             if inner.is_none() {
-                strides[*axis] = steps[place].clone();
-            } else if !count.is(1) && steps[place] != steps[place + 1].times(&inner?.1)? {
+                strides[*axis] = walk_strides[index].clone();
+            } else if !count.is(1)
+                && walk_strides[index] != walk_strides[index + 1].times(&inner?.1)?
+            {
                 return None;
             }
         }
@@ -210,31 +216,32 @@ impl<D: Dim> Walk<D> {
     }
 }
 
-/// Splits an axis of (count, stride) where its steps fall on borders of the lower view's axes.
+/// Splits an axis of (count, stride) where its elements are at boundaries of the lower view's axes.
 fn split<D: Dim>(
     axis: usize,
     (mut count, mut stride): (D, D),
     base: &[D],
     pieces: &mut Pieces<D>,
 ) -> Option<()> {
-    let place = pieces.len();
-    let mut border = D::number(1);
+    let index = pieces.len();
+    let mut boundary = D::number(1);
     for size in base.iter().rev() {
-        border = border.times(size)?;
-        let length = if stride.is_down()? { D::number(0).minus(&stride)? } else { stride.clone() };
-        let whole = |(quotient, rest): (D, D)| rest.is(0).then_some(quotient);
-        let Some(inner) = border.div_rem(&length).and_then(whole) else { continue };
-        let Some(outer) = count.div_rem(&inner).and_then(whole) else { continue };
+        boundary = boundary.times(size)?;
+        let length =
+            if stride.is_descending()? { D::number(0).minus(&stride)? } else { stride.clone() };
+        let exact = |(quotient, remainder): (D, D)| remainder.is(0).then_some(quotient);
+        let Some(inner) = boundary.div_rem(&length).and_then(exact) else { continue };
+        let Some(outer) = count.div_rem(&inner).and_then(exact) else { continue };
         if D::number(1).below(&inner) && D::number(1).below(&outer) {
-            pieces.insert(place, (axis, inner.clone(), stride.clone()));
+            pieces.insert(index, (axis, inner.clone(), stride.clone()));
             (count, stride) = (outer, stride.times(&inner)?);
         }
     }
-    pieces.insert(place, (axis, count, stride));
+    pieces.insert(index, (axis, count, stride));
     Some(())
 }
 
-/// Whether all that is read of a base axis is real.
+/// Returns whether all elements that are read of a base axis are real.
 fn is_inside<D: Dim>(
     base: &View<D>,
     projection: &Projection<D>,
@@ -249,12 +256,12 @@ fn is_inside<D: Dim>(
 impl<D: Dim> Part<D> {
     fn new(base: &View<D>, projection: &Projection<D>, group: Group) -> Option<Part<D>> {
         let axes = group.begin..group.end;
-        let mut steps = zeros(projection.row(group.begin).len());
+        let mut walk_strides = zeros(projection.row(group.begin).len());
         let mut first = D::number(0);
         for axis in axes.clone() {
             let size = &base.shape[axis];
             first = add_product(&projection.origin[axis], &first, size)?;
-            for (sum, step) in steps.iter_mut().zip(projection.row(axis)) {
+            for (sum, step) in walk_strides.iter_mut().zip(projection.row(axis)) {
                 *sum = add_product(step, sum, size)?;
             }
         }
@@ -264,18 +271,20 @@ impl<D: Dim> Part<D> {
             mask: axes.map(|axis| base.real(axis)).collect(),
             offset: D::number(0),
             first,
-            steps,
+            walk_strides,
         })
     }
 
-    /// Cuts rows off the outermost axis that are not read.
+    /// Cuts the rows of the outermost axis that are not read.
     fn trim(&mut self, counts: &[D]) -> Option<()> {
         let one = D::number(1);
         let row = count(&self.shape[1..]).ok()?;
         let (mut low, mut high) = (self.first.clone(), self.first.clone());
-        for (step, count) in self.steps.iter().zip(counts).filter(|(step, _)| !step.is(0)) {
-            let extent = step.times(&count.minus(&one)?)?;
-            let end = if step.is_down()? { &mut low } else { &mut high };
+        for (stride, count) in
+            self.walk_strides.iter().zip(counts).filter(|(stride, _)| !stride.is(0))
+        {
+            let extent = stride.times(&count.minus(&one)?)?;
+            let end = if stride.is_descending()? { &mut low } else { &mut high };
             *end = end.plus(&extent)?;
         }
         let (begin, last) = (low.div_rem(&row)?.0, high.div_rem(&row)?.0);
@@ -284,31 +293,37 @@ impl<D: Dim> Part<D> {
         self.offset = add_product(&self.offset, &begin, &self.strides[0])?;
         self.shape[0] = end.minus(&begin)?;
         let inside = |at: &D| {
-            let at = crate::dim::most(at.minus(&begin)?, D::number(0))?;
-            crate::dim::least(at, self.shape[0].clone())
+            let at = crate::dim::max(at.minus(&begin)?, D::number(0))?;
+            crate::dim::min(at, self.shape[0].clone())
         };
         let pair = (inside(&self.mask[0].0)?, inside(&self.mask[0].1)?);
         self.mask[0] = pair;
         Some(())
     }
 
-    /// The same elements from the last to the first, and the walk turned around.
-    fn turn(&mut self) -> Option<()> {
+    /// Reverses the order of the elements, and the walk.
+    fn reverse(&mut self) -> Option<()> {
         let (zero, one) = (D::number(0), D::number(1));
         self.first = count(&self.shape).ok()?.minus(&one)?.minus(&self.first)?;
-        for step in &mut self.steps {
-            *step = zero.minus(step)?;
+        for stride in &mut self.walk_strides {
+            *stride = zero.minus(stride)?;
         }
         let axes = self.shape.iter().zip(&mut self.strides).zip(&mut self.mask);
         for ((size, stride), pair) in axes {
-            turn(size, stride, &mut self.offset, Some(pair))?;
+            reverse(size, stride, &mut self.offset, Some(pair))?;
         }
         Some(())
     }
 
-    /// Parts stand in the order of the upper axes that use them, the largest strides first.
+    /// Returns the sort key: the first upper axis that uses the part, then the strides.
     fn key(&self) -> impl Ord {
-        let uses = self.steps.iter().position(|step| !step.is(0));
-        (uses, self.steps.clone(), self.strides.clone(), self.shape.clone(), self.mask.clone())
+        let first_use = self.walk_strides.iter().position(|stride| !stride.is(0));
+        (
+            first_use,
+            self.walk_strides.clone(),
+            self.strides.clone(),
+            self.shape.clone(),
+            self.mask.clone(),
+        )
     }
 }

@@ -1,8 +1,8 @@
-//! What sizes, strides and offsets are made of: a plain number, or an expression over variables of
-//! known range.
+//! The type of sizes, strides and offsets: a number, or an expression over variables of known
+//! range.
 //!
-//! Views decide by what is proven for all values of the variables. Unproven is never taken for
-//! false: an operation that needs the answer is refused, or adds a view.
+//! Views depend only on facts that are proven for all values of the variables. An unproven fact is
+//! never taken for false: an operation that needs the answer is refused, or adds a view.
 
 use std::cmp::Ordering;
 use std::fmt::{Debug, Display};
@@ -15,38 +15,38 @@ pub(crate) type Sizes<D> = SmallVec<[D; 4]>;
 /// A half-open (begin, end) per axis.
 pub(crate) type Mask<D> = SmallVec<[(D, D); 4]>;
 
-/// A size, stride or index. `i64` is the plain one; symbolic ones are expressions over variables,
-/// and equal only where they are the same number for all values of these.
+/// A size, stride or index: an `i64`, or an expression over variables. Expressions are equal only
+/// if they are the same number for all values of the variables.
 ///
-/// Arithmetic answers `None` where a result may not fit in an `i64`.
+/// Arithmetic returns `None` if a result may not fit in an `i64`.
 pub trait Dim: Clone + Eq + Ord + Hash + Debug + Display {
-    /// A plain number.
+    /// Makes a number.
     fn number(value: i64) -> Self;
-    /// The number that this is for all values of the variables.
+    /// Returns the number, if this is the same number for all values of the variables.
     fn as_number(&self) -> Option<i64>;
-    /// `self + other`.
+    /// Returns `self + other`.
     fn plus(&self, other: &Self) -> Option<Self>;
-    /// `self - other`.
+    /// Returns `self - other`.
     fn minus(&self, other: &Self) -> Option<Self>;
-    /// `self * other`.
+    /// Returns `self * other`.
     fn times(&self, other: &Self) -> Option<Self>;
-    /// Quotient and remainder of flooring division by `divisor` > 0; `None` where no expression of
-    /// this kind is proven to be them.
+    /// Returns quotient and remainder of floor division by `divisor` > 0; `None` if they cannot be
+    /// expressed, or are not proven.
     fn div_rem(&self, divisor: &Self) -> Option<(Self, Self)>;
-    /// Whether `self <= other` is proven.
+    /// Returns whether `self <= other` is proven.
     fn at_most(&self, other: &Self) -> bool;
 
-    /// Whether this is the number `value` for all values of the variables.
+    /// Returns whether this is the number `value` for all values of the variables.
     fn is(&self, value: i64) -> bool {
         self.as_number() == Some(value)
     }
 
-    /// Whether `self < other` is proven.
+    /// Returns whether `self < other` is proven.
     fn below(&self, other: &Self) -> bool {
         self.plus(&Self::number(1)).is_some_and(|next| next.at_most(other))
     }
 
-    /// How the two compare, where that is the same for all values of the variables.
+    /// Compares the two; `None` unless the result is the same for all values of the variables.
     fn compare(&self, other: &Self) -> Option<Ordering> {
         if self == other {
             Some(Ordering::Equal)
@@ -59,18 +59,18 @@ pub trait Dim: Clone + Eq + Ord + Hash + Debug + Display {
         }
     }
 
-    /// Whether this is negative: false where `0 <= self` is proven, true where `self <= 0` is.
-    fn is_down(&self) -> Option<bool> {
+    /// Returns whether a stride descends: false if `0 <= self` is proven, true if `self <= 0` is.
+    fn is_descending(&self) -> Option<bool> {
         let zero = Self::number(0);
         if zero.at_most(self) { Some(false) } else { self.at_most(&zero).then_some(true) }
     }
 
-    /// Copies a slice; a type that is plain memory says how faster.
+    /// Copies a slice; overridden by types that can be copied as memory.
     fn copied(slice: &[Self]) -> SmallVec<[Self; 4]> {
         slice.iter().cloned().collect()
     }
 
-    /// Copies pairs; a type that is plain memory says how faster.
+    /// Copies pairs; overridden by types that can be copied as memory.
     fn copied_pairs(slice: &[(Self, Self)]) -> SmallVec<[(Self, Self); 4]> {
         slice.iter().cloned().collect()
     }
@@ -104,7 +104,7 @@ impl Dim for i64 {
 
     #[inline]
     fn div_rem(&self, divisor: &i64) -> Option<(i64, i64)> {
-        // The divisor is positive: no division by 0 or -1. Both come of one division.
+        // The divisor is positive, so neither division can fail; both are one instruction.
         let (quotient, rest) = (self / divisor, self % divisor);
         Some(if rest < 0 { (quotient - 1, rest + divisor) } else { (quotient, rest) })
     }
@@ -131,7 +131,7 @@ impl Dim for i64 {
 
     #[inline]
     fn copied(slice: &[i64]) -> SmallVec<[i64; 4]> {
-        // Collecting goes element by element; this is one copy.
+        // Collecting would copy element by element; this is one copy.
         SmallVec::from_slice(slice)
     }
 
@@ -141,7 +141,7 @@ impl Dim for i64 {
     }
 }
 
-/// `sum + factor * by`.
+/// Returns `sum + factor * by`.
 pub(crate) fn add_product<D: Dim>(sum: &D, factor: &D, by: &D) -> Option<D> {
     if factor.is(0) || by.is(0) {
         return Some(sum.clone());
@@ -149,7 +149,7 @@ pub(crate) fn add_product<D: Dim>(sum: &D, factor: &D, by: &D) -> Option<D> {
     sum.plus(&factor.times(by)?)
 }
 
-/// Zeros, one per axis.
+/// Returns zeros, one per axis.
 pub(crate) fn zeros<D: Dim>(rank: usize) -> Sizes<D> {
     match rank {
         0..=4 => SmallVec::from_buf_and_len(std::array::from_fn(|_| D::number(0)), rank),
@@ -157,12 +157,12 @@ pub(crate) fn zeros<D: Dim>(rank: usize) -> Sizes<D> {
     }
 }
 
-/// The smaller of the two, where it is told.
-pub(crate) fn least<D: Dim>(left: D, right: D) -> Option<D> {
+/// Returns the smaller of the two, if that is decided for all values of the variables.
+pub(crate) fn min<D: Dim>(left: D, right: D) -> Option<D> {
     Some(if left.compare(&right)? == Ordering::Greater { right } else { left })
 }
 
-/// The larger of the two, where it is told.
-pub(crate) fn most<D: Dim>(left: D, right: D) -> Option<D> {
+/// Returns the larger of the two, if that is decided for all values of the variables.
+pub(crate) fn max<D: Dim>(left: D, right: D) -> Option<D> {
     Some(if left.compare(&right)? == Ordering::Less { right } else { left })
 }

@@ -1,9 +1,9 @@
-//! What a caller can ask of a view that no view can give.
+//! The errors of this crate.
 
 use std::fmt::Display;
 
-/// A refused request: what was asked, and what stands against it, with numbers. Shapes and
-/// arguments are kept as text. Of sizes with variables, each condition must be proven.
+/// A refused request: what was asked, and what is allowed, with numbers. Shapes and arguments are
+/// kept as text. For sizes with variables, each condition must be proven.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// A shape has a size that is, or may be, negative.
@@ -12,7 +12,7 @@ pub enum Error {
         /// The refused shape.
         shape: String,
     },
-    /// A size that is 0 for some values of its variables only.
+    /// A size that is 0 for some values of its variables, but not for all.
     #[error("shape {shape}: each size must be 0, or 1 or more, for all values of its variables")]
     MaybeEmpty {
         /// The refused shape.
@@ -27,21 +27,21 @@ pub enum Error {
     /// `reshape` to another number of elements.
     #[error("reshape {from} to {to}: {have} elements cannot become {want}")]
     Reshape {
-        /// The shape as it is.
+        /// The current shape.
         from: String,
-        /// The shape asked for.
+        /// The requested shape.
         to: String,
-        /// Elements there are.
+        /// The current number of elements.
         have: String,
-        /// Elements asked for.
+        /// The requested number of elements.
         want: String,
     },
-    /// `permute` by something other than each axis once.
+    /// `permute` by something other than a permutation.
     #[error("permute {shape} by {axes:?}: each axis from 0 up to the rank {rank} must appear once")]
     Permute {
-        /// The shape as it is.
+        /// The current shape.
         shape: String,
-        /// Its number of axes.
+        /// Its rank.
         rank: usize,
         /// The refused order.
         axes: Vec<usize>,
@@ -49,15 +49,15 @@ pub enum Error {
     /// `expand` of an axis that is neither 1 nor equal, or to another rank.
     #[error("expand {from} to {to}: ranks must agree and only axes of size 1 can grow")]
     Expand {
-        /// The shape as it is.
+        /// The current shape.
         from: String,
-        /// The shape asked for.
+        /// The requested shape.
         to: String,
     },
     /// `pad` by a negative amount, or with another rank.
     #[error("pad {shape} by {amounts}: one (before, after) pair per axis, each 0 or more")]
     Pad {
-        /// The shape as it is.
+        /// The current shape.
         shape: String,
         /// The refused amounts.
         amounts: String,
@@ -65,7 +65,7 @@ pub enum Error {
     /// `shrink` to bounds outside the shape, or with another rank.
     #[error("shrink {shape} to {bounds}: one (begin, end) per axis, 0 <= begin <= end <= size")]
     Shrink {
-        /// The shape as it is.
+        /// The current shape.
         shape: String,
         /// The refused bounds.
         bounds: String,
@@ -73,7 +73,7 @@ pub enum Error {
     /// `flip` with another rank.
     #[error("flip {shape} by {axes:?}: one flag per axis")]
     Flip {
-        /// The shape as it is.
+        /// The current shape.
         shape: String,
         /// The refused flags.
         axes: Vec<bool>,
@@ -84,37 +84,38 @@ pub enum Error {
         /// The shape of the refused view.
         shape: String,
     },
-    /// A chain of views in which one reads, or may read, what the view below it does not have.
+    /// A chain of views, one of which reads, or may read, elements that the view below does not
+    /// have.
     #[error("views do not stack: one reads elements {low} to {high}, the one below has {size}")]
     Stack {
         /// The lowest element read.
         low: String,
         /// The highest element read.
         high: String,
-        /// Elements of the view below.
+        /// The number of elements of the view below.
         size: String,
     },
-    /// A comparison that one view depends on and that the ranges of the variables do not decide; a
-    /// tracker takes another view instead.
+    /// An operation that depends on a comparison which the ranges of the variables do not decide; a
+    /// tracker adds another view instead.
     #[error("{operation} of {shape}: depends on sizes that cannot be compared for all values")]
     Undecided {
         /// The operation.
         operation: &'static str,
-        /// The shape as it is.
+        /// The current shape.
         shape: String,
     },
-    /// A tracker of no views.
+    /// A tracker without views.
     #[error("a shape tracker needs at least one view")]
     NoViews,
 }
 
-/// `[2, 3]`.
+/// Formats a list: `[2, 3]`.
 pub(crate) fn list<T: Display>(items: &[T]) -> String {
     let items: Vec<String> = items.iter().map(T::to_string).collect();
     format!("[{}]", items.join(", "))
 }
 
-/// `[(0, 2), (1, 3)]`.
+/// Formats a list of pairs: `[(0, 2), (1, 3)]`.
 pub(crate) fn pairs<T: Display>(pairs: &[(T, T)]) -> String {
     let items: Vec<String> = pairs.iter().map(|(begin, end)| format!("({begin}, {end})")).collect();
     format!("[{}]", items.join(", "))

@@ -1,35 +1,36 @@
-//! From a tracker to where an element lies: as expressions of the caller's algebra, or for one
+//! Buffer indices of the elements of a tracker: as expressions of the caller's algebra, or for a
 //! given index.
 
 use smallvec::SmallVec;
 
 use crate::{Dim, ShapeTracker, View};
 
-/// What a caller's expressions must be able to say. Division and remainder floor.
+/// The operations of a caller's expressions. Division and remainder round down.
 pub trait IndexAlgebra {
-    /// An integer or truth-valued expression.
+    /// An integer or boolean expression.
     type Expr: Clone;
-    /// The integer `value`.
+    /// Makes the integer `value`.
     fn constant(&mut self, value: i64) -> Self::Expr;
-    /// `left + right`.
+    /// Makes `left + right`.
     fn add(&mut self, left: Self::Expr, right: Self::Expr) -> Self::Expr;
-    /// `left * right`.
+    /// Makes `left * right`.
     fn mul(&mut self, left: Self::Expr, right: Self::Expr) -> Self::Expr;
-    /// `left // right`, floored; `right` is positive: a constant or a size.
+    /// Makes `left // right`, rounded down; `right` is positive: a constant or a size.
     fn floordiv(&mut self, left: Self::Expr, right: Self::Expr) -> Self::Expr;
-    /// `left % right`, from 0 up to `right`, which is positive: a constant or a size.
+    /// Makes `left % right`, at least 0 and less than `right`, which is positive: a constant or a
+    /// size.
     fn floormod(&mut self, left: Self::Expr, right: Self::Expr) -> Self::Expr;
-    /// `left < right`.
+    /// Makes `left < right`.
     fn lt(&mut self, left: Self::Expr, right: Self::Expr) -> Self::Expr;
-    /// `left >= right`, written `(left < right) != true`.
+    /// Makes `left >= right`, as `(left < right) != true`.
     fn ge(&mut self, left: Self::Expr, right: Self::Expr) -> Self::Expr;
-    /// Both truths.
+    /// Makes the conjunction.
     fn and(&mut self, left: Self::Expr, right: Self::Expr) -> Self::Expr;
 }
 
-/// An algebra that can say the sizes of a tracker.
+/// An algebra that can express the sizes of a tracker.
 pub trait DimAlgebra<D: Dim>: IndexAlgebra {
-    /// The expression of a size, stride or offset.
+    /// Makes the expression of a size, stride or offset.
     fn dim(&mut self, value: &D) -> Self::Expr;
 }
 
@@ -40,11 +41,12 @@ impl<A: IndexAlgebra> DimAlgebra<i64> for A {
 }
 
 impl<D: Dim> ShapeTracker<D> {
-    /// The buffer index of element `indices`, and the truth of it being real (`None`: always).
+    /// Returns the buffer index of element `indices`, and the condition that it is real (`None`:
+    /// always).
     ///
-    /// `indices[a]` runs from 0 up to `shape()[a]`. Where the truth is false the index is without
-    /// meaning and may leave the buffer: guard the load. Sums run over the axes from left to right,
-    /// the offset last.
+    /// `indices[a]` is at least 0 and less than `shape()[a]`. If the condition is false, the index
+    /// is meaningless and may be outside the buffer, so the load must be gated. Sums are over the
+    /// axes from left to right, the offset last.
     /// # Panics
     /// Unless there is one index expression per axis.
     pub fn index<A: DimAlgebra<D>>(
@@ -68,7 +70,7 @@ impl<D: Dim> ShapeTracker<D> {
 }
 
 impl ShapeTracker {
-    /// Where element `index` lies in the buffer: `None` if it is padding, or outside the shape.
+    /// Returns the buffer index of element `index`; `None` if it is padding, or outside the shape.
     pub fn locate(&self, index: &[i64]) -> Option<i64> {
         let (last, below) = self.views().split_last()?;
         let mut at = last.locate(index)?;
@@ -103,13 +105,13 @@ impl<D: Dim> View<D> {
             let Some((begin, end)) = self.mask.get(axis) else { continue };
             if !begin.is(0) {
                 let begin = algebra.dim(begin);
-                let truth = algebra.ge(index.clone(), begin);
-                valid = Some(both(algebra, valid, truth));
+                let condition = algebra.ge(index.clone(), begin);
+                valid = Some(both(algebra, valid, condition));
             }
             if *end != self.shape[axis] {
                 let end = algebra.dim(end);
-                let truth = algebra.lt(index.clone(), end);
-                valid = Some(both(algebra, valid, truth));
+                let condition = algebra.lt(index.clone(), end);
+                valid = Some(both(algebra, valid, condition));
             }
         }
         let index = match sum {
@@ -130,7 +132,7 @@ impl View {
             return None;
         }
         let axes = index.iter().zip(&self.strides);
-        // What lies outside is not added up: it may not fit.
+        // An index outside the shape is not added up, since the sum may overflow.
         match self.mask() {
             None => axes.zip(&self.shape).try_fold(self.offset, |sum, ((at, stride), size)| {
                 (0 <= *at && at < size).then(|| sum + at * stride)
@@ -141,7 +143,7 @@ impl View {
         }
     }
 
-    /// `locate` of the element that is `flat` in row-major order.
+    /// Returns the buffer index of the element that is `flat` in row-major order.
     fn locate_flat(&self, flat: i64) -> Option<i64> {
         if self.contiguous {
             return Some(flat);
@@ -150,7 +152,7 @@ impl View {
         let mask = self.mask.as_slice();
         for (axis, (size, stride)) in self.shape.iter().zip(&self.strides).enumerate().rev() {
             let size = *size as u64;
-            // The outermost needs no remainder: `flat` is below the size.
+            // The outermost axis needs no remainder, since `flat` is less than the size.
             let (outer, position) = if axis == 0 { (0, rest) } else { (rest / size, rest % size) };
             let position = position as i64;
             if mask.get(axis).is_some_and(|(begin, end)| position < *begin || *end <= position) {
@@ -169,27 +171,27 @@ fn both<A: IndexAlgebra>(algebra: &mut A, left: Option<A::Expr>, right: A::Expr)
     }
 }
 
-/// Position of the element `flat` on each axis. The outermost needs no remainder: `flat` is below
-/// the size.
+/// Returns the index on each axis of the element that is `flat` in row-major order. The outermost
+/// axis needs no remainder, since `flat` is less than the size.
 fn digits<D: Dim, A: DimAlgebra<D>>(
     algebra: &mut A,
     shape: &[D],
     flat: A::Expr,
 ) -> SmallVec<[A::Expr; 4]> {
     let mut digits: SmallVec<[A::Expr; 4]> = SmallVec::new();
-    let mut step = D::number(1);
+    let mut stride = D::number(1);
     for (axis, size) in shape.iter().enumerate().rev() {
         let mut digit = flat.clone();
-        if !step.is(1) {
-            let step = algebra.dim(&step);
-            digit = algebra.floordiv(digit, step);
+        if !stride.is(1) {
+            let stride = algebra.dim(&stride);
+            digit = algebra.floordiv(digit, stride);
         }
         if axis != 0 {
             let size = algebra.dim(size);
             digit = algebra.floormod(digit, size);
         }
         digits.push(digit);
-        step = step.times(size).expect("the elements were counted when the view was made");
+        stride = stride.times(size).expect("the elements were counted when the view was made");
     }
     digits.reverse();
     digits

@@ -20,6 +20,6 @@ pub use dim::Dim;
 pub use error::Error;
 pub use index::{DimAlgebra, IndexAlgebra};
 pub use movement::Movement;
-pub use strides::Steps;
+pub use strides::AxisStrides;
 pub use tracker::ShapeTracker;
 pub use view::View;

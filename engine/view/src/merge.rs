@@ -1,28 +1,29 @@
-//! Two views as one (`merge`), and the view that undoes a view (`invert`). Unsure means `None`.
+//! Merges two views (`merge`), and inverts a view (`invert`). `None` if that is impossible or not
+//! proven to be possible.
 
 use std::cmp::Ordering;
 
 use smallvec::SmallVec;
 
-use crate::dim::{Mask, Sizes, add_product, least, most, zeros};
-use crate::view::{Reads, count};
+use crate::dim::{Mask, Sizes, add_product, max, min, zeros};
+use crate::view::{Span, count};
 use crate::{Dim, View};
 
-/// How the outer view's axes walk over the axes of the base.
+/// The axes of the outer view in terms of the axes of the base.
 pub(crate) struct Projection<D> {
-    /// Position on each base axis of the outer view's first element.
+    /// The index on each base axis of the outer view's first element.
     pub(crate) origin: Sizes<D>,
-    /// `steps[base_axis * rank + axis]`: steps on the base axis for one step on the outer axis.
-    steps: SmallVec<[D; 16]>,
+    /// `strides[base_axis * rank + axis]`: the stride of the outer axis on the base axis.
+    strides: SmallVec<[D; 16]>,
     rank: usize,
 }
 
-/// Neighbouring base axes.
+/// Adjacent base axes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Group {
     pub(crate) begin: usize,
     pub(crate) end: usize,
-    /// Whether a walk is proven never to carry over their outer end.
+    /// True if the outer view is proven never to carry beyond them.
     pub(crate) is_closed: bool,
 }
 
@@ -31,34 +32,35 @@ impl<D: Dim> Projection<D> {
     pub(crate) fn new(base: &[D], first: &D, strides: &[D]) -> Option<Projection<D>> {
         let rank = strides.len();
         let origin = unravel(base, first)?;
-        let mut steps = SmallVec::from_elem(D::number(0), base.len() * rank);
+        let mut base_strides = SmallVec::from_elem(D::number(0), base.len() * rank);
         for (axis, stride) in strides.iter().enumerate().filter(|(_, stride)| !stride.is(0)) {
             let mut rest = first.plus(stride)?;
             for (base_axis, size) in base.iter().enumerate().rev() {
                 let position;
                 (rest, position) = rest.div_rem(size)?;
-                steps[base_axis * rank + axis] = position.minus(&origin[base_axis])?;
+                base_strides[base_axis * rank + axis] = position.minus(&origin[base_axis])?;
             }
         }
-        Some(Projection { origin, steps, rank })
+        Some(Projection { origin, strides: base_strides, rank })
     }
 
+    /// Returns the strides of all outer axes on a base axis.
     pub(crate) fn row(&self, base_axis: usize) -> &[D] {
-        &self.steps[base_axis * self.rank..(base_axis + 1) * self.rank]
+        &self.strides[base_axis * self.rank..(base_axis + 1) * self.rank]
     }
 
-    /// Lowest and highest position on one base axis, where no walk carries.
+    /// Returns the lowest and highest index on a base axis, if nothing carries.
     pub(crate) fn extent(&self, base_axis: usize, counts: &[D]) -> Option<(D, D)> {
         range(&self.origin[base_axis], self.row(base_axis), counts)
     }
 
-    /// The box of an outer view of sizes `counts` outside which all is padding, judged by
-    /// intervals: along each axis, what can be inside the base's mask wherever the other axes
-    /// stand.
+    /// Returns the box of an outer view of sizes `counts` outside of which all is padding. It is
+    /// found by intervals: for each axis the indices that can be inside the base's mask for some
+    /// indices of the other axes.
     pub(crate) fn visible(&self, mask: &[(D, D)], counts: &[D]) -> Option<Mask<D>> {
         let whole = |count: &D| (D::number(0), count.clone());
         let mut visible: Mask<D> = counts.iter().map(whole).collect();
-        // Each round can only take away; nearly always the second takes nothing more.
+        // Each iteration only shrinks the box; nearly always the second changes nothing.
         for _ in 0..4 {
             let before = visible.clone();
             for (base_axis, pair) in mask.iter().enumerate() {
@@ -74,52 +76,57 @@ impl<D: Dim> Projection<D> {
         Some(visible)
     }
 
-    /// Takes from each axis of `visible` what is below or above the half-open range of positions
-    /// allowed on one base axis.
+    /// Removes from each axis of `visible` the indices for which the index on a base axis is below
+    /// or above its allowed half-open range.
     fn cut(&self, base_axis: usize, allowed: &(D, D), visible: &mut Mask<D>) -> Option<()> {
         let (zero, one) = (D::number(0), D::number(1));
-        let ends = |step: &D, pair: &(D, D)| {
-            let (near, far) = (step.times(&pair.0)?, step.times(&pair.1.minus(&one)?)?);
-            Some(if step.is_down()? { (far, near) } else { (near, far) })
+        let ends = |stride: &D, pair: &(D, D)| {
+            let (first_end, last_end) =
+                (stride.times(&pair.0)?, stride.times(&pair.1.minus(&one)?)?);
+            Some(if stride.is_descending()? {
+                (last_end, first_end)
+            } else {
+                (first_end, last_end)
+            })
         };
         let row = self.row(base_axis);
         let (mut low, mut high) = (self.origin[base_axis].clone(), self.origin[base_axis].clone());
-        for (step, pair) in row.iter().zip(visible.iter()).filter(|(step, _)| !step.is(0)) {
-            let (least, most) = ends(step, pair)?;
-            (low, high) = (low.plus(&least)?, high.plus(&most)?);
+        for (stride, pair) in row.iter().zip(visible.iter()).filter(|(stride, _)| !stride.is(0)) {
+            let (lowest, highest) = ends(stride, pair)?;
+            (low, high) = (low.plus(&lowest)?, high.plus(&highest)?);
         }
         let (first, last) = (&allowed.0, &allowed.1.minus(&one)?);
         if high.below(first) || last.below(&low) {
             visible.fill((zero.clone(), zero));
             return Some(());
         }
-        for (pair, step) in visible.iter_mut().zip(row).filter(|(_, step)| !step.is(0)) {
-            let (under, over) = ends(step, pair)?;
-            // Where the others help most: step * i is at least `from` and at most `to`.
-            let from = first.minus(&high.minus(&over)?)?;
-            let to = last.minus(&low.minus(&under)?)?;
-            // Turned around, a negative step is a positive one.
-            let (begin, end) = if !step.is_down()? {
-                (ceil_div(&from, step)?, to.div_rem(step)?.0)
+        for (pair, stride) in visible.iter_mut().zip(row).filter(|(_, stride)| !stride.is(0)) {
+            let (lowest, highest) = ends(stride, pair)?;
+            // With the best values of the other terms, stride * i is from `from` to `to`.
+            let from = first.minus(&high.minus(&highest)?)?;
+            let to = last.minus(&low.minus(&lowest)?)?;
+            // For a negative stride, both sides are negated.
+            let (begin, end) = if !stride.is_descending()? {
+                (ceil_div(&from, stride)?, to.div_rem(stride)?.0)
             } else {
-                let back = zero.minus(step)?;
-                (ceil_div(&zero.minus(&to)?, &back)?, zero.minus(&from)?.div_rem(&back)?.0)
+                let negated = zero.minus(stride)?;
+                (ceil_div(&zero.minus(&to)?, &negated)?, zero.minus(&from)?.div_rem(&negated)?.0)
             };
-            let begin = most(pair.0.clone(), begin)?;
-            let end = most(begin.clone(), least(pair.1.clone(), end.plus(&one)?)?)?;
+            let begin = max(pair.0.clone(), begin)?;
+            let end = max(begin.clone(), min(pair.1.clone(), end.plus(&one)?)?)?;
             *pair = (begin, end);
             if pair.0 == pair.1 {
                 return Some(());
             }
-            let (new_under, new_over) = ends(step, pair)?;
-            low = low.minus(&under)?.plus(&new_under)?;
-            high = high.minus(&over)?.plus(&new_over)?;
+            let (new_lowest, new_highest) = ends(stride, pair)?;
+            low = low.minus(&lowest)?.plus(&new_lowest)?;
+            high = high.minus(&highest)?.plus(&new_highest)?;
         }
         Some(())
     }
 
-    /// Groups of neighbouring base axes, innermost first, over which the walk never carries. Axes
-    /// left over, if any, come last as a group that is not closed. `counts`: outer sizes.
+    /// Returns groups of adjacent base axes, innermost first, beyond which the outer view of sizes
+    /// `counts` never carries. Remaining axes, if any, come last as a group that is not closed.
     pub(crate) fn groups(&self, base: &[D], counts: &[D]) -> SmallVec<[Group; 4]> {
         let mut groups = SmallVec::new();
         let mut end = base.len();
@@ -129,8 +136,8 @@ impl<D: Dim> Projection<D> {
             let is_closed = (|| {
                 let (whole, start) = (size.take()?, constant.take()?);
                 let start = add_product(&start, &self.origin[begin], &whole)?;
-                for (factor, step) in factors.iter_mut().zip(self.row(begin)) {
-                    *factor = add_product(factor, step, &whole)?;
+                for (factor, stride) in factors.iter_mut().zip(self.row(begin)) {
+                    *factor = add_product(factor, stride, &whole)?;
                 }
                 let whole = whole.times(&base[begin])?;
                 let range = range(&start, &factors, counts);
@@ -157,7 +164,7 @@ fn range<D: Dim>(constant: &D, factors: &[D], counts: &[D]) -> Option<(D, D)> {
     let (mut low, mut high) = (constant.clone(), constant.clone());
     for (factor, count) in factors.iter().zip(counts).filter(|(factor, _)| !factor.is(0)) {
         let extent = factor.times(&count.minus(&D::number(1))?)?;
-        let end = if factor.is_down()? { &mut low } else { &mut high };
+        let end = if factor.is_descending()? { &mut low } else { &mut high };
         *end = end.plus(&extent)?;
     }
     Some((low, high))
@@ -179,8 +186,8 @@ pub(crate) fn unravel<D: Dim>(shape: &[D], flat: &D) -> Option<Sizes<D>> {
 }
 
 impl<D: Dim> View<D> {
-    /// One view for `self` on top of `base`, whose row-major elements `self` reads; `None` if there
-    /// is none or none was found.
+    /// Merges `self` with `base`, whose row-major elements `self` reads; `None` if there is no such
+    /// view, or none was found.
     pub fn merge(&self, base: &View<D>) -> Option<View<D>> {
         if base.contiguous || self.is_empty() || self.is_padding() {
             return Some(self.clone());
@@ -198,12 +205,17 @@ impl<D: Dim> View<D> {
             return Some(view);
         }
         if let Some(mask) = self.mask() {
-            return self.shrink(mask).ok()?.merge(base)?.pad(&around(mask, &self.shape)?).ok();
+            return self
+                .shrink(mask)
+                .ok()?
+                .merge(base)?
+                .pad(&padding_around(mask, &self.shape)?)
+                .ok();
         }
         self.project(base, &self.offset)
     }
 
-    /// `merge` of an unmasked view whose first element is `first` of the base.
+    /// Merges an unmasked view whose first element is element `first` of the base.
     fn project(&self, base: &View<D>, first: &D) -> Option<View<D>> {
         let projection = Projection::new(&base.shape, first, &self.strides)?;
         let groups = projection.groups(&base.shape, &self.shape);
@@ -212,7 +224,7 @@ impl<D: Dim> View<D> {
         }
         if groups.len() < base.shape.len() {
             let merged = base.merged_shape(&groups)?;
-            // Fewer axes each time, so this ends.
+            // The recursion ends, since the number of axes decreases.
             return match base.reshape(&merged).ok()? {
                 Some(base) => self.project(&base, first),
                 None => {
@@ -233,15 +245,15 @@ impl<D: Dim> View<D> {
         let mut offset = base.offset.clone();
         for (base_axis, stride) in base.strides.iter().enumerate() {
             offset = add_product(&offset, &projection.origin[base_axis], stride)?;
-            for (sum, step) in strides.iter_mut().zip(projection.row(base_axis)) {
-                *sum = add_product(sum, step, stride)?;
+            for (sum, base_stride) in strides.iter_mut().zip(projection.row(base_axis)) {
+                *sum = add_product(sum, base_stride, stride)?;
             }
         }
         View::build(D::copied(&self.shape), strides, offset, Mask::new()).ok()
     }
 
-    /// `self` masked to what can be real where a base that it walks over so has this mask; `None`
-    /// where that is all of it. Fewer elements are real each time, so repeating it ends.
+    /// Masks `self` to the elements that can be real if the base has this mask; `None` if these are
+    /// all. Repeating it ends, since the number of real elements decreases.
     fn narrowed(&self, projection: &Projection<D>, mask: &[(D, D)]) -> Option<View<D>> {
         let visible = projection.visible(mask, &self.shape)?;
         if visible.iter().zip(&self.shape).all(|((begin, end), size)| begin.is(0) && end == size) {
@@ -251,14 +263,14 @@ impl<D: Dim> View<D> {
         View::build(shape, strides, self.offset.clone(), visible).ok()
     }
 
-    /// The size of each group of axes, outermost first.
+    /// Returns the size of each group of axes, outermost first.
     pub(crate) fn merged_shape(&self, groups: &[Group]) -> Option<Sizes<D>> {
         let product = |group: &Group| count(&self.shape[group.begin..group.end]).ok();
         groups.iter().rev().map(product).collect()
     }
 
-    /// For each group of axes the half-open range of row-major elements outside which all is
-    /// padding.
+    /// Returns for each group of axes the half-open range of row-major elements outside of which
+    /// all is padding.
     pub(crate) fn hull(&self, groups: &[Group]) -> Option<Mask<D>> {
         let mask = self.mask()?;
         let range = |group: &Group| {
@@ -274,7 +286,7 @@ impl<D: Dim> View<D> {
         groups.iter().rev().map(range).collect()
     }
 
-    /// Whether every element of `self` lies inside the base's mask.
+    /// Returns whether every element of `self` is inside the base's mask.
     fn all_inside(&self, mask: &[(D, D)], projection: &Projection<D>) -> bool {
         mask.iter().enumerate().all(|(base_axis, (begin, end))| {
             let extent = projection.extent(base_axis, &self.shape);
@@ -282,9 +294,9 @@ impl<D: Dim> View<D> {
         })
     }
 
-    /// The view of shape `to` over this one's elements that puts each buffer element back in its
-    /// place. `None` unless every element of a buffer of that shape appears exactly once. Its own
-    /// shape holds the axes of `self`, padding cut off, in the order of the buffer.
+    /// Returns the inverse view: over the elements of `self`, it gives a buffer of shape `to`.
+    /// `None` unless every element of the buffer appears exactly once. The shape of the result has
+    /// the axes of `self`, without padding, in the order of the buffer.
     pub fn invert(&self, to: &[D]) -> Option<View<D>> {
         let bounds = self.real_box();
         let size = count(to).ok()?;
@@ -293,40 +305,41 @@ impl<D: Dim> View<D> {
             return None;
         }
         let zero = D::number(0);
-        let up =
-            |stride: &D| if stride.is_down()? { zero.minus(stride) } else { Some(stride.clone()) };
-        let lengths = inner.strides.iter().map(up).collect::<Option<Sizes<D>>>()?;
+        let length = |stride: &D| {
+            if stride.is_descending()? { zero.minus(stride) } else { Some(stride.clone()) }
+        };
+        let lengths = inner.strides.iter().map(length).collect::<Option<Sizes<D>>>()?;
         let mut order: SmallVec<[usize; 4]> = (0..self.shape.len()).collect();
-        let mut is_told = true;
+        let mut is_decided = true;
         order.sort_by(|&left, &right| {
             let ordering = lengths[right].compare(&lengths[left]);
-            is_told &= ordering.is_some();
+            is_decided &= ordering.is_some();
             ordering.unwrap_or(Ordering::Equal)
         });
-        if !is_told {
+        if !is_decided {
             return None;
         }
         if !size.is(0) {
-            let mut step = D::number(1);
+            let mut next_stride = D::number(1);
             for &axis in order.iter().rev().filter(|&&axis| !inner.shape[axis].is(1)) {
-                if lengths[axis] != step {
+                if lengths[axis] != next_stride {
                     return None;
                 }
-                step = step.times(&inner.shape[axis])?;
+                next_stride = next_stride.times(&inner.shape[axis])?;
             }
-            if !matches!(inner.span(), Reads::From(low, _) if low.is(0)) {
+            if !matches!(inner.span(), Span::Range(low, _) if low.is(0)) {
                 return None;
             }
         }
-        let turned = self.strides.iter().map(|stride| stride.is_down());
-        let turned = turned.collect::<Option<SmallVec<[bool; 4]>>>()?;
-        let way_back = View::plain(&self.shape).ok()?.shrink(&bounds).ok()?;
-        way_back.flip(&turned).ok()?.permute(&order).ok()
+        let reversed = self.strides.iter().map(|stride| stride.is_descending());
+        let reversed = reversed.collect::<Option<SmallVec<[bool; 4]>>>()?;
+        let inverse = View::plain(&self.shape).ok()?.shrink(&bounds).ok()?;
+        inverse.flip(&reversed).ok()?.permute(&order).ok()
     }
 }
 
-/// What to pad the real part with to have the masked whole.
-pub(crate) fn around<D: Dim>(mask: &[(D, D)], shape: &[D]) -> Option<Mask<D>> {
+/// Returns the amounts by which the real part is to be padded to restore the shape.
+pub(crate) fn padding_around<D: Dim>(mask: &[(D, D)], shape: &[D]) -> Option<Mask<D>> {
     let after = |((begin, end), size): (&(D, D), &D)| Some((begin.clone(), size.minus(end)?));
     mask.iter().zip(shape).map(after).collect()
 }

@@ -1,18 +1,18 @@
 //! The six movement ops as plain data.
 
-/// One movement op with its arguments; [`crate::ShapeTracker::apply`] carries it out.
+/// A movement op with its arguments; see [`crate::ShapeTracker::apply`].
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Movement<D = i64> {
-    /// The same elements in row-major order under another shape.
+    /// The same elements in row-major order, in this shape.
     Reshape(Vec<D>),
     /// Axis `i` of the result is axis `order[i]` of the source.
     Permute(Vec<usize>),
-    /// Repeats axes of size 1; the result's shape.
+    /// Axes of size 1 are repeated, up to this shape.
     Expand(Vec<D>),
-    /// Zeros (before, after) each axis.
+    /// These numbers of zeros are added (before, after) each axis.
     Pad(Vec<(D, D)>),
-    /// The half-open (begin, end) kept of each axis.
+    /// The half-open range (begin, end) of each axis is kept.
     Shrink(Vec<(D, D)>),
-    /// Whether each axis is turned around.
+    /// The flagged axes are reversed.
     Flip(Vec<bool>),
 }

@@ -1,5 +1,5 @@
-//! `reshape` of one view: exact where it answers with a view, `None` where one view cannot say it,
-//! or is not proven to.
+//! `reshape` of a view: exact if it returns a view; `None` if the result is not a single view, or
+//! is not proven to be one.
 
 use std::cmp::Ordering;
 
@@ -10,8 +10,8 @@ use crate::error::list;
 use crate::view::{View, count};
 use crate::{Dim, Error};
 
-/// Neighbouring axes that act as one: `size` elements `stride` apart, of which those from
-/// `real_size` on repeat.
+/// Adjacent axes that act as one: `size` elements `stride` apart, of which those from `real_size`
+/// on repeat.
 struct Block<D> {
     size: D,
     stride: D,
@@ -19,8 +19,7 @@ struct Block<D> {
 }
 
 impl<D: Dim> View<D> {
-    /// The same elements in row-major order under another shape; `None` where that takes a second
-    /// view.
+    /// Reshapes the view: the same elements in row-major order; `None` if that takes a second view.
     /// # Errors
     /// [`Error::Reshape`] if the element counts differ (for some values of the variables);
     /// [`Error::NegativeSize`], [`Error::TooLarge`].
@@ -28,8 +27,8 @@ impl<D: Dim> View<D> {
         if self.shape.as_slice() == to {
             return Ok(Some(self.clone()));
         }
-        let have = self.reshapes_to(to)?;
-        if self.contiguous || have.is(0) {
+        let count = self.reshapes_to(to)?;
+        if self.contiguous || count.is(0) {
             return View::plain(to).map(Some);
         }
         if self.is_padding() {
@@ -43,16 +42,16 @@ impl<D: Dim> View<D> {
         };
         let Some(new_mask) = new_mask(mask, &self.shape, to) else { return Ok(None) };
         let first = dot(self.offset.clone(), mask, &self.strides);
-        // The first real element stays the first real element.
+        // The first real element stays the first one.
         let moved = dot(D::number(0), &new_mask, &strides);
         let offset = first.zip(moved).and_then(|(first, moved)| first.minus(&moved));
         let Some(offset) = offset else { return Ok(None) };
         Ok(View::build(D::copied(to), strides, offset, new_mask).ok())
     }
 
-    /// Whether another shape has as many elements: how many.
+    /// Checks that another shape has as many elements; returns their number.
     /// # Errors
-    /// As `reshape`.
+    /// Those of `reshape`.
     pub(crate) fn reshapes_to(&self, to: &[D]) -> Result<D, Error> {
         let (have, want) = (self.size(), count(to)?);
         if have == want {
@@ -62,7 +61,7 @@ impl<D: Dim> View<D> {
         Err(Error::Reshape { from, to, have: have.to_string(), want: want.to_string() })
     }
 
-    /// The same elements in row-major order with as few axes as one view can have.
+    /// Returns a view of the same elements in row-major order with as few axes as possible.
     pub fn minify(&self) -> View<D> {
         if self.is_empty() {
             return View::empty(&[D::number(0)]);
@@ -77,8 +76,8 @@ impl<D: Dim> View<D> {
         minified.unwrap_or_else(|| self.clone())
     }
 
-    /// Merges each axis into the next where strides allow, or where only one of its indices is
-    /// real; if `is_boxed`, only as far as the mask remains one.
+    /// Merges each axis into the next if the strides allow it, or if only one of its indices is
+    /// real; if `is_boxed`, only if the mask remains a box.
     fn blocks(&self, is_boxed: bool) -> Option<SmallVec<[Block<D>; 4]>> {
         let mut blocks: SmallVec<[Block<D>; 4]> = SmallVec::new();
         let mut is_merging = false;
@@ -117,8 +116,8 @@ impl<D: Dim> View<D> {
     }
 }
 
-/// Strides of `to` such that each block is split into whole axes; `None` where an axis would
-/// straddle two.
+/// Returns the strides of the shape `to`, in which each block is split into axes; `None` if an axis
+/// is in two blocks.
 fn new_strides<D: Dim>(blocks: &[Block<D>], to: &[D]) -> Option<Sizes<D>> {
     let mut strides = zeros(to.len());
     let mut axis = to.len();
@@ -136,8 +135,8 @@ fn new_strides<D: Dim>(blocks: &[Block<D>], to: &[D]) -> Option<Sizes<D>> {
     Some(strides)
 }
 
-/// The mask after a reshape, from the innermost axis outwards; `None` where it is no longer one
-/// box.
+/// Returns the mask after a reshape, computed from the innermost axis outwards; `None` if it is not
+/// a box.
 fn new_mask<D: Dim>(mask: &[(D, D)], from: &[D], to: &[D]) -> Option<Mask<D>> {
     let (zero, one) = (D::number(0), D::number(1));
     let mut old = from.iter().cloned().zip(mask.iter().cloned()).rev();
@@ -145,33 +144,33 @@ fn new_mask<D: Dim>(mask: &[(D, D)], from: &[D], to: &[D]) -> Option<Mask<D>> {
     let mut result = Mask::from_elem((zero.clone(), one.clone()), to.len());
     let mut axis = to.len();
     let (mut size, (mut begin, mut end)) = next_old();
-    let mut step = one.clone();
+    let mut stride = one.clone();
     while axis > 0 {
-        // The formulas below are for what has a first and a last.
+        // The formulas below hold for non-empty ranges.
         if !begin.below(&end) {
             return None;
         }
-        let next_step = to[axis - 1].times(&step)?;
+        let next_stride = to[axis - 1].times(&stride)?;
         let last = end.minus(&one)?;
-        match size.compare(&next_step)? {
+        match size.compare(&next_stride)? {
             Ordering::Equal => {
                 axis -= 1;
-                let last = last.div_rem(&step)?.0;
-                result[axis] = (begin.div_rem(&step)?.0, last.plus(&one)?);
+                let last = last.div_rem(&stride)?.0;
+                result[axis] = (begin.div_rem(&stride)?.0, last.plus(&one)?);
                 (size, (begin, end)) = next_old();
-                step = one.clone();
+                stride = one.clone();
             }
             Ordering::Greater => {
-                let (outer, inner) = begin.div_rem(&next_step)?;
-                let (last_outer, last_inner) = last.div_rem(&next_step)?;
-                let is_aligned = inner.is(0) && end.div_rem(&next_step)?.1.is(0);
-                if !size.div_rem(&next_step)?.1.is(0) || !is_aligned && outer != last_outer {
+                let (outer, inner) = begin.div_rem(&next_stride)?;
+                let (last_outer, last_inner) = last.div_rem(&next_stride)?;
+                let is_aligned = inner.is(0) && end.div_rem(&next_stride)?.1.is(0);
+                if !size.div_rem(&next_stride)?.1.is(0) || !is_aligned && outer != last_outer {
                     return None;
                 }
                 axis -= 1;
-                let last = last_inner.div_rem(&step)?.0;
-                result[axis] = (inner.div_rem(&step)?.0, last.plus(&one)?);
-                step = next_step;
+                let last = last_inner.div_rem(&stride)?.0;
+                result[axis] = (inner.div_rem(&stride)?.0, last.plus(&one)?);
+                stride = next_stride;
             }
             Ordering::Less => {
                 let (outer_size, (outer_begin, outer_end)) = next_old();
@@ -188,7 +187,7 @@ fn new_mask<D: Dim>(mask: &[(D, D)], from: &[D], to: &[D]) -> Option<Mask<D>> {
     Some(result)
 }
 
-/// `sum` and where the first element of the mask lies.
+/// Adds the offset of the first element of the mask to `sum`.
 fn dot<D: Dim>(sum: D, mask: &[(D, D)], strides: &[D]) -> Option<D> {
     mask.iter()
         .zip(strides)

@@ -1,5 +1,5 @@
-//! What can be said of an axis without expressions: real strides, and whether it is masked.
-//! Cautious: where the walk through several views cannot be followed, an axis has no stride and
+//! The real stride of each axis, and whether it is masked, without index expressions. The result is
+//! conservative: if the composition of several views is not decided, an axis has no stride and
 //! counts as masked.
 
 use smallvec::SmallVec;
@@ -8,45 +8,46 @@ use crate::dim::{Sizes, add_product, zeros};
 use crate::merge::Projection;
 use crate::{Dim, ShapeTracker, View};
 
-/// How the buffer index and being real depend on each axis of a tracker, all found in one walk.
-pub struct Steps<D> {
+/// The strides and masks of all axes of a tracker, computed at once.
+pub struct AxisStrides<D> {
     strides: Sizes<D>,
-    /// The index does not depend on this axis by a stride.
+    /// True if the index does not depend on the axis by a constant stride.
     uneven: SmallVec<[bool; 8]>,
     masked: SmallVec<[bool; 8]>,
 }
 
 impl<D: Dim> ShapeTracker<D> {
-    /// Buffer elements for one step along each axis. `None` where steps differ or, unless
-    /// `ignore_valid`, where being real depends on the axis; also where this cannot be told.
+    /// Returns the stride of each axis in the buffer. `None` if it is not constant or not decided
+    /// or, unless `ignore_valid`, if the axis is masked.
     pub fn real_strides(&self, ignore_valid: bool) -> Vec<Option<D>> {
-        let steps = self.steps();
-        let stride = |axis| steps.real_stride(axis, ignore_valid).cloned();
+        let strides = self.axis_strides();
+        let stride = |axis| strides.real_stride(axis, ignore_valid).cloned();
         (0..self.shape().len()).map(stride).collect()
     }
 
-    /// The axes whose real stride is 1.
+    /// Returns the axes whose real stride is 1.
     pub fn unit_stride_axes(&self, ignore_valid: bool) -> Vec<usize> {
-        let steps = self.steps();
-        let stride = |axis: usize| steps.real_stride(axis, ignore_valid);
+        let strides = self.axis_strides();
+        let stride = |axis: usize| strides.real_stride(axis, ignore_valid);
         let is_unit = |axis: &usize| stride(*axis).is_some_and(|stride| stride.is(1));
         (0..self.shape().len()).filter(is_unit).collect()
     }
 
-    /// Whether being real may depend on the position along `axis`; never false where it does.
+    /// Returns whether an axis may be masked: whether an element is real may depend on its index
+    /// there. Never false if it does.
     /// # Panics
     /// If there is no such axis.
     pub fn axis_is_masked(&self, axis: usize) -> bool {
         assert!(axis < self.shape().len(), "axis {axis} of a shape of rank {}", self.shape().len());
-        self.steps().is_masked(axis)
+        self.axis_strides().is_masked(axis)
     }
 
-    /// What `real_strides` and `axis_is_masked` say of all axes.
-    pub fn steps(&self) -> Steps<D> {
+    /// Computes the results of `real_strides` and `axis_is_masked` for all axes.
+    pub fn axis_strides(&self) -> AxisStrides<D> {
         let simple = self.merged();
         let last = simple.last();
         let rank = last.shape.len();
-        let mut walk = Steps {
+        let mut walk = AxisStrides {
             strides: D::copied(&last.strides),
             uneven: SmallVec::from_elem(false, rank),
             masked: SmallVec::from_elem(false, rank),
@@ -65,7 +66,7 @@ impl<D: Dim> ShapeTracker<D> {
         if below.is_empty() {
             return walk;
         }
-        // Only the real part matters: what lies outside it is already told by the mask.
+        // Only the real part matters, as the mask covers the other elements.
         let bounds = last.real_box();
         let counts = bounds.iter().map(|(begin, end)| end.minus(begin)).collect();
         let mut first = bounds
@@ -79,7 +80,7 @@ impl<D: Dim> ShapeTracker<D> {
             let known = first.as_ref().zip(counts.as_ref());
             first = known.and_then(|(first, counts)| walk.through(&view.minify(), first, counts));
             if first.is_none() {
-                // Nothing is known of the way from here on.
+                // Nothing is known of the views below.
                 let masked = below.iter().any(|view| view.mask().is_some());
                 (0..rank).for_each(|axis| walk.blur(axis, true, masked));
                 return walk;
@@ -89,8 +90,8 @@ impl<D: Dim> ShapeTracker<D> {
     }
 }
 
-impl<D: Dim> Steps<D> {
-    /// `ShapeTracker::real_strides` of one axis.
+impl<D: Dim> AxisStrides<D> {
+    /// Returns [`ShapeTracker::real_strides`] of one axis.
     /// # Panics
     /// If there is no such axis.
     pub fn real_stride(&self, axis: usize, ignore_valid: bool) -> Option<&D> {
@@ -98,15 +99,15 @@ impl<D: Dim> Steps<D> {
         is_known.then(|| &self.strides[axis])
     }
 
-    /// `ShapeTracker::axis_is_masked`.
+    /// Returns [`ShapeTracker::axis_is_masked`].
     /// # Panics
     /// If there is no such axis.
     pub fn is_masked(&self, axis: usize) -> bool {
         self.masked[axis]
     }
 
-    /// Follows the walk through the view below; gives the buffer index of the first element there,
-    /// or `None` if it cannot be followed.
+    /// Composes the strides with the view below; returns the buffer index of the first element
+    /// there, or `None` if that is not decided.
     fn through(&mut self, view: &View<D>, first: &D, counts: &[D]) -> Option<D> {
         let is_masked = view.mask().is_some();
         if self.uneven.contains(&true) {
@@ -134,11 +135,11 @@ impl<D: Dim> Steps<D> {
                         extent.is_some_and(|(low, high)| begin.at_most(&low) && high.below(end))
                     });
                 for axis in 0..counts.len() {
-                    let step = &projection.row(base_axis)[axis];
+                    let base_stride = &projection.row(base_axis)[axis];
                     let mut group = group.begin..group.end;
                     let is_used = group.any(|other| !projection.row(other)[axis].is(0));
                     if is_even {
-                        self.strides[axis] = add_product(&self.strides[axis], step, stride)?;
+                        self.strides[axis] = add_product(&self.strides[axis], base_stride, stride)?;
                         self.masked[axis] |= is_used && is_masked && !is_inside;
                     } else {
                         self.blur(axis, is_used, is_masked);
@@ -149,6 +150,7 @@ impl<D: Dim> Steps<D> {
         Some(offset)
     }
 
+    /// Marks an axis as uneven, if it is used, and as masked, if the view is.
     fn blur(&mut self, axis: usize, is_used: bool, is_masked: bool) {
         self.uneven[axis] |= is_used;
         self.masked[axis] |= is_used && is_masked;

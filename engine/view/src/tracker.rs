@@ -1,31 +1,31 @@
-//! A chain of views: the first reads the buffer, each further one reads the row-major elements of
+//! A chain of views: the first one reads the buffer, each other one reads the row-major elements of
 //! the one below.
 
 use smallvec::{SmallVec, smallvec};
 
-use crate::canon::settle;
-use crate::view::{Reads, count};
+use crate::canon::canonicalize;
+use crate::view::{Span, count};
 use crate::{Dim, Error, Movement, View};
 
-/// The one that reads the buffer first; mostly one or two.
+/// The views, starting with the one that reads the buffer; mostly one or two.
 type Views<D> = SmallVec<[View<D>; 2]>;
 
-/// Where each element of a shape lies in a buffer, or that it is padding. Immutable, cheap to
-/// clone.
+/// A mapping of the elements of a shape to buffer indices or padding. Immutable, cheap to clone.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
 pub struct ShapeTracker<D: Dim = i64>(Views<D>);
 
 impl<D: Dim> ShapeTracker<D> {
-    /// The buffer itself under a shape, in row-major order.
+    /// Makes the tracker of a buffer in row-major order.
     /// # Errors
     /// [`Error::NegativeSize`] and [`Error::TooLarge`].
     pub fn from_shape(shape: &[D]) -> Result<ShapeTracker<D>, Error> {
         Ok(ShapeTracker(smallvec![View::plain(shape)?]))
     }
 
-    /// A chain of views, the one that reads the buffer first.
+    /// Makes a tracker of a chain of views, starting with the one that reads the buffer.
     /// # Errors
-    /// [`Error::NoViews`]; [`Error::Stack`] if a view reads what the one below does not have.
+    /// [`Error::NoViews`]; [`Error::Stack`] if a view reads elements that the one below does not
+    /// have.
     pub fn from_views(views: &[View<D>]) -> Result<ShapeTracker<D>, Error> {
         if views.is_empty() {
             return Err(Error::NoViews);
@@ -36,30 +36,30 @@ impl<D: Dim> ShapeTracker<D> {
         Ok(ShapeTracker(views.into()))
     }
 
-    /// The views, the one that reads the buffer first.
+    /// Returns the views, starting with the one that reads the buffer.
     pub fn views(&self) -> &[View<D>] {
         &self.0
     }
 
-    /// Size of each axis.
+    /// Returns the size of each axis.
     pub fn shape(&self) -> &[D] {
         &self.last().shape
     }
 
-    /// Number of elements.
+    /// Returns the number of elements.
     pub fn size(&self) -> D {
         self.last().size()
     }
 
-    /// Whether element `i` in row-major order is element `i` of the buffer.
+    /// Returns whether element `i` in row-major order is element `i` of the buffer.
     pub fn is_contiguous(&self) -> bool {
         self.0.len() == 1 && self.last().contiguous
     }
 
-    /// The same elements in row-major order under another shape; adds a view where the last cannot
-    /// say it.
+    /// Reshapes the tracker: the same elements in row-major order. Adds a view if the last one
+    /// cannot be reshaped.
     /// # Errors
-    /// As [`View::reshape`].
+    /// Those of [`View::reshape`].
     pub fn reshape(&self, to: &[D]) -> Result<ShapeTracker<D>, Error> {
         match self.last().reshape(to)? {
             Some(view) => Ok(self.with_last(view)),
@@ -67,30 +67,30 @@ impl<D: Dim> ShapeTracker<D> {
         }
     }
 
-    /// Puts axis `axes[i]` in place `i`.
+    /// Permutes the axes: axis `i` of the result is axis `axes[i]`.
     /// # Errors
-    /// As [`View::permute`].
+    /// Those of [`View::permute`].
     pub fn permute(&self, axes: &[usize]) -> Result<ShapeTracker<D>, Error> {
         Ok(self.with_last(self.last().permute(axes)?))
     }
 
     /// Repeats axes of size 1.
     /// # Errors
-    /// As [`View::expand`].
+    /// Those of [`View::expand`].
     pub fn expand(&self, to: &[D]) -> Result<ShapeTracker<D>, Error> {
         Ok(self.with_last(self.last().expand(to)?))
     }
 
-    /// Puts zeros (before, after) each axis.
+    /// Pads each axis with zeros (before, after).
     /// # Errors
-    /// As [`View::pad`].
+    /// Those of [`View::pad`].
     pub fn pad(&self, amounts: &[(D, D)]) -> Result<ShapeTracker<D>, Error> {
         Ok(self.with_last(self.last().pad(amounts)?))
     }
 
-    /// Keeps the half-open (begin, end) of each axis.
+    /// Keeps the half-open range (begin, end) of each axis.
     /// # Errors
-    /// As [`View::shrink`].
+    /// Those of [`View::shrink`].
     pub fn shrink(&self, bounds: &[(D, D)]) -> Result<ShapeTracker<D>, Error> {
         match self.last().shrink(bounds) {
             Ok(view) => Ok(self.with_last(view)),
@@ -99,17 +99,17 @@ impl<D: Dim> ShapeTracker<D> {
         }
     }
 
-    /// Turns the flagged axes around.
+    /// Reverses the flagged axes.
     /// # Errors
-    /// As [`View::flip`].
+    /// Those of [`View::flip`].
     pub fn flip(&self, axes: &[bool]) -> Result<ShapeTracker<D>, Error> {
         Ok(self.with_last(self.last().flip(axes)?))
     }
 
-    /// Carries out one movement op. Without `merge` every reshape adds a view (tinygrad's
+    /// Applies a movement op. Without `merge` every reshape adds a view (tinygrad's
     /// `MERGE_VIEW=0`).
     /// # Errors
-    /// As the op's own method.
+    /// Those of the op's own method.
     pub fn apply(&self, movement: &Movement<D>, merge: bool) -> Result<ShapeTracker<D>, Error> {
         match movement {
             Movement::Reshape(to) if !merge => {
@@ -125,8 +125,8 @@ impl<D: Dim> ShapeTracker<D> {
         }
     }
 
-    /// `top` read through `self`: element `i` of the result is the element of `self` that `top`
-    /// names.
+    /// Composes `top` with `self`: if element `i` of `top` is element `j`, element `i` of the
+    /// result is element `j` of `self`.
     /// # Errors
     /// [`Error::Stack`] if `top` reads beyond the elements of `self`.
     pub fn compose(&self, top: &ShapeTracker<D>) -> Result<ShapeTracker<D>, Error> {
@@ -136,31 +136,31 @@ impl<D: Dim> ShapeTracker<D> {
         }
         let mut views = self.0.clone();
         for view in &top.0 {
-            // One view at a time merges better.
+            // Views merge better if they are added one at a time.
             views.push(view.clone());
             merge(&mut views);
         }
-        canonize(&mut views);
+        canonicalize_all(&mut views);
         Ok(ShapeTracker(views))
     }
 
-    /// Merges neighbouring views for as long as any two can be one, and brings those that remain
-    /// into one form: trackers that place all elements alike become equal, nearly always.
+    /// Merges adjacent views while that is possible, and canonicalizes the remaining ones: trackers
+    /// with the same elements nearly always become equal.
     pub fn simplify(&self) -> ShapeTracker<D> {
         let mut simple = self.merged();
-        canonize(&mut simple.0);
+        canonicalize_all(&mut simple.0);
         simple
     }
 
-    /// `simplify` as far as merging goes.
+    /// Merges adjacent views like `simplify`, without canonicalizing.
     pub(crate) fn merged(&self) -> ShapeTracker<D> {
         let mut merged = self.clone();
         merge(&mut merged.0);
         merged
     }
 
-    /// The way back: a tracker of shape `to` over this one's elements that puts each buffer element
-    /// in place. `None` unless every element of a buffer of that shape appears exactly once.
+    /// Returns the inverse tracker: over the elements of `self`, it gives a buffer of shape `to`.
+    /// `None` unless every element of the buffer appears exactly once.
     pub fn invert(&self, to: &[D]) -> Option<ShapeTracker<D>> {
         let mut inverted = Views::with_capacity(self.0.len());
         for (position, view) in self.0.iter().enumerate().rev() {
@@ -170,32 +170,35 @@ impl<D: Dim> ShapeTracker<D> {
         ShapeTracker(inverted).reshape(to).ok()
     }
 
-    /// The same elements in row-major order with as few axes as the last view can have.
+    /// Returns a tracker of the same elements in row-major order with as few axes as the last view
+    /// can have.
     pub fn minify(&self) -> ShapeTracker<D> {
         self.with_last(self.last().minify())
     }
 
-    /// Number of buffer elements from the first up to the highest that the first view reads.
+    /// Returns the size of the part of the buffer that the first view reads, from index 0 on.
     ///
     /// # Panics
-    /// If a stride of the first view may be of either sign: movements make none such.
+    /// If the sign of a stride of the first view is unknown, which movements cannot cause.
     pub fn real_size(&self) -> D {
         if self.last().is_empty() {
             return D::number(0);
         }
         match self.0[0].span() {
-            Reads::Nothing => D::number(0),
-            Reads::From(_, high) => high.plus(&D::number(1)).expect("room was left for this"),
-            Reads::Unknown => panic!("the direction of a stride of {self} is not known"),
+            Span::Empty => D::number(0),
+            Span::Range(_, high) => {
+                high.plus(&D::number(1)).expect("the highest index plus one fits")
+            }
+            Span::Unknown => panic!("the sign of a stride of {self} is unknown"),
         }
     }
 
-    /// Whether the first view is proven to read no element before or behind a buffer of so many.
+    /// Returns whether the first view is proven to read only elements of a buffer of this size.
     pub fn is_inside(&self, size: &D) -> bool {
         match self.0[0].span() {
-            Reads::Nothing => true,
-            Reads::From(low, high) => D::number(0).at_most(&low) && high.below(size),
-            Reads::Unknown => false,
+            Span::Empty => true,
+            Span::Range(low, high) => D::number(0).at_most(&low) && high.below(size),
+            Span::Unknown => false,
         }
     }
 
@@ -219,7 +222,7 @@ impl<D: Dim> ShapeTracker<D> {
     }
 }
 
-/// Merges pairs, the last first, until none can. Each merge takes one view away.
+/// Merges pairs of views, starting with the last one, while that is possible.
 fn merge<D: Dim>(views: &mut Views<D>) {
     let mut top = views.len();
     while top > 1 {
@@ -232,34 +235,34 @@ fn merge<D: Dim>(views: &mut Views<D>) {
     }
 }
 
-/// Brings views that do not merge into one form.
-fn canonize<D: Dim>(views: &mut Views<D>) {
+/// Canonicalizes views that cannot be merged.
+fn canonicalize_all<D: Dim>(views: &mut Views<D>) {
     if views.len() == 1 {
         return;
     }
-    // Pairs that settling leaves alone, by the place of the lower view.
-    let mut settled: SmallVec<[Views<D>; 2]> = SmallVec::from_elem(Views::new(), views.len());
-    // Each round but the last changes a view.
+    // Pairs that are canonical, by the index of the lower view.
+    let mut canonical: SmallVec<[Views<D>; 2]> = SmallVec::from_elem(Views::new(), views.len());
+    // Each iteration but the last changes a view.
     for _ in 0..2 * views.len() {
-        let mut is_settled = true;
+        let mut is_unchanged = true;
         for low in (0..views.len() - 1).rev() {
-            // Parts that came to lie side by side may be one; nearly always the second try
+            // Parts that have become adjacent may be merged; nearly always the second attempt
             // changes nothing.
             for _ in 0..4 {
                 let pair = &mut views[low..low + 2];
-                if *settled[low] == *pair {
+                if *canonical[low] == *pair {
                     break;
                 }
-                match settle(&pair[1], &pair[0]) {
+                match canonicalize(&pair[1], &pair[0]) {
                     Some((top, base)) => {
                         (pair[1], pair[0]) = (top, base);
-                        is_settled = false;
+                        is_unchanged = false;
                     }
-                    None => settled[low] = Views::from(&*pair),
+                    None => canonical[low] = Views::from(&*pair),
                 }
             }
         }
-        if is_settled {
+        if is_unchanged {
             break;
         }
         merge(views);
@@ -272,15 +275,15 @@ fn check_stack<D: Dim>(below: &View<D>, above: &View<D>) -> Result<(), Error> {
         Err(Error::Stack { low: low.to_string(), high: high.to_string(), size: size.to_string() })
     };
     match above.span() {
-        Reads::Nothing => Ok(()),
-        Reads::From(low, high) if D::number(0).at_most(&low) && high.below(&size) => Ok(()),
-        Reads::From(low, high) => error(&low.to_string(), &high.to_string()),
-        Reads::Unknown => error("unknown", "unknown"),
+        Span::Empty => Ok(()),
+        Span::Range(low, high) if D::number(0).at_most(&low) && high.below(&size) => Ok(()),
+        Span::Range(low, high) => error(&low.to_string(), &high.to_string()),
+        Span::Unknown => error("unknown", "unknown"),
     }
 }
 
 impl<D: Dim> std::fmt::Display for ShapeTracker<D> {
-    /// tinygrad's spelling: `ShapeTracker(views=(View(...), View(...)))`.
+    /// Formats the tracker like tinygrad: `ShapeTracker(views=(View(...), View(...)))`.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "ShapeTracker(views=")?;
         crate::view::tuple(f, &self.0, |f, view| write!(f, "{view}"))?;

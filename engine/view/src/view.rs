@@ -1,34 +1,34 @@
-//! One view: shape, strides, offset and mask over a flat buffer, kept in one canonical form, and
-//! its movement ops.
+//! A view: shape, strides, offset and mask over a flat buffer, in a canonical form, and its
+//! movement ops.
 //!
-//! Element `i` lies at `offset + sum(i[a] * strides[a])` where `begin[a] <= i[a] < end[a]` for each
-//! axis of the mask, and is padding (zero) elsewhere. It refuses whatever has an element or index
-//! that an `i64` cannot hold.
+//! Element `i` is at `offset + sum(i[a] * strides[a])` if `begin[a] <= i[a] < end[a]` for each axis
+//! of the mask, and is padding (zero) otherwise. Views whose element count or indices do not fit an
+//! `i64` are refused.
 
 use std::ops::Deref;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use crate::dim::{Mask, Sizes, add_product, least, most, zeros};
+use crate::dim::{Mask, Sizes, add_product, max, min, zeros};
 use crate::error::{list, pairs};
 use crate::{Dim, Error};
 
-/// An immutable view in canonical form: equal meaning mostly gives equal values.
+/// An immutable view in canonical form: views with the same elements are mostly equal.
 ///
-/// Axes of size 1 and axes of which one index is real have stride 0; a mask that hides nothing is
-/// `None`; a view all of padding has stride 0 and mask (0, 0) everywhere; a view without elements
-/// has stride 0, no mask. With variables this holds of what is proven for all their values.
+/// Axes of size 1 and axes with one real index have stride 0; a mask that hides nothing is `None`;
+/// a view of padding only has stride 0 and mask (0, 0) on each axis; a view without elements has
+/// stride 0 and no mask. With variables this holds as far as it is proven for all their values.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct View<D: Dim = i64>(Arc<Parts<D>>);
 
-/// What a view says; all copies of the view share it.
+/// The content of a view, which all copies share.
 #[derive(Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Parts<D> {
     pub(crate) shape: Sizes<D>,
     pub(crate) strides: Sizes<D>,
     pub(crate) offset: D,
-    /// Empty where nothing is hidden.
+    /// Empty if nothing is hidden.
     pub(crate) mask: Mask<D>,
     pub(crate) contiguous: bool,
 }
@@ -42,10 +42,10 @@ impl<D: Dim> Deref for View<D> {
 }
 
 impl<D: Dim> View<D> {
-    /// A view in canonical form; row-major strides where `strides` is `None`.
+    /// Makes a view in canonical form, with row-major strides if `strides` is `None`.
     /// # Errors
     /// [`Error::NegativeSize`], [`Error::TooLarge`], or [`Error::View`] if ranks differ or the mask
-    /// leaves the shape.
+    /// exceeds the shape.
     pub fn create(
         shape: &[D],
         strides: Option<&[D]>,
@@ -67,48 +67,50 @@ impl<D: Dim> View<D> {
         View::build(D::copied(shape), strides, offset, D::copied_pairs(mask.unwrap_or_default()))
     }
 
-    /// The elements in row-major order under a shape.
+    /// Makes the view of a buffer in row-major order.
     pub(crate) fn plain(shape: &[D]) -> Result<View<D>, Error> {
         let strides = row_major(shape)?;
         if shape.iter().any(|size| size.is(0)) {
             return Ok(View::empty(shape));
         }
-        // Indices are below the count, which fits.
+        // Indices are less than the count, which fits.
         let (shape, offset) = (D::copied(shape), D::number(0));
         Ok(View::of(Parts { shape, strides, offset, mask: Mask::new(), contiguous: true }))
     }
 
-    /// Size of each axis.
+    /// Returns the size of each axis.
     pub fn shape(&self) -> &[D] {
         &self.shape
     }
 
-    /// Elements to move in the buffer for one step along each axis.
+    /// Returns the stride of each axis in elements.
     pub fn strides(&self) -> &[D] {
         &self.strides
     }
 
-    /// Where index (0, 0, ...) would lie in the buffer; negative where that is padding.
+    /// Returns the buffer index of element (0, 0, ...); it may be outside the buffer if that
+    /// element is padding.
     pub fn offset(&self) -> D {
         self.offset.clone()
     }
 
-    /// The half-open range of each axis that is not padding; `None` where all is real.
+    /// Returns the half-open range of each axis that is not padding; `None` if nothing is padding.
     pub fn mask(&self) -> Option<&[(D, D)]> {
         (!self.mask.is_empty()).then_some(&self.mask)
     }
 
-    /// Whether element `i` in row-major order lies at `i`: offset 0, no mask, row-major strides.
+    /// Returns whether element `i` in row-major order is at `i`: offset 0, no mask, row-major
+    /// strides.
     pub fn is_contiguous(&self) -> bool {
         self.contiguous
     }
 
-    /// Number of elements.
+    /// Returns the number of elements.
     pub fn size(&self) -> D {
         count(&self.shape).expect("the elements were counted when the view was made")
     }
 
-    /// Puts axis `axes[i]` in place `i`.
+    /// Permutes the axes: axis `i` of the result is axis `axes[i]`.
     /// # Errors
     /// [`Error::Permute`] unless each axis appears once.
     pub fn permute(&self, axes: &[usize]) -> Result<View<D>, Error> {
@@ -143,7 +145,7 @@ impl<D: Dim> View<D> {
         View::build(D::copied(to), strides, self.offset.clone(), mask)
     }
 
-    /// Puts zeros (before, after) each axis.
+    /// Pads each axis with zeros (before, after).
     /// # Errors
     /// [`Error::Pad`] if ranks differ or an amount is negative; [`Error::TooLarge`].
     pub fn pad(&self, amounts: &[(D, D)]) -> Result<View<D>, Error> {
@@ -173,10 +175,10 @@ impl<D: Dim> View<D> {
         View::build(shape, D::copied(&self.strides), offset, mask)
     }
 
-    /// Keeps the half-open (begin, end) of each axis.
+    /// Keeps the half-open range (begin, end) of each axis.
     /// # Errors
-    /// [`Error::Shrink`] if ranks differ or a bound leaves the axis; [`Error::Undecided`] if
-    /// whether a bound cuts the mask depends on variables.
+    /// [`Error::Shrink`] if ranks differ or a bound exceeds the axis; [`Error::Undecided`] if the
+    /// order of a bound and the mask depends on variables.
     pub fn shrink(&self, bounds: &[(D, D)]) -> Result<View<D>, Error> {
         let inside = |((begin, end), size): (&(D, D), &D)| {
             D::number(0).at_most(begin) && begin.at_most(end) && end.at_most(size)
@@ -187,8 +189,8 @@ impl<D: Dim> View<D> {
         if bounds.iter().zip(&self.shape).all(|((begin, end), size)| begin.is(0) && end == size) {
             return Ok(self.clone());
         }
-        // `build` saw that every index of this view fits; an empty result may stand one step
-        // outside.
+        // `build` checked that every index of this view fits; that of an empty result may be one
+        // stride outside.
         let large = || too_large(&self.shape);
         let mut offset = self.offset.clone();
         let mut shape = Sizes::new();
@@ -210,7 +212,7 @@ impl<D: Dim> View<D> {
         View::build(shape, D::copied(&self.strides), offset, mask)
     }
 
-    /// Turns the flagged axes around: index `i` reads what `size - 1 - i` read.
+    /// Reverses the flagged axes: index `i` of the result is index `size - 1 - i`.
     /// # Errors
     /// [`Error::Flip`] if ranks differ.
     pub fn flip(&self, axes: &[bool]) -> Result<View<D>, Error> {
@@ -221,7 +223,7 @@ impl<D: Dim> View<D> {
         let mut mask = D::copied_pairs(&self.mask);
         for axis in (0..axes.len()).filter(|&axis| axes[axis]) {
             let (size, stride, pair) = (&self.shape[axis], &mut strides[axis], mask.get_mut(axis));
-            turn(size, stride, &mut offset, pair).ok_or_else(|| too_large(&self.shape))?;
+            reverse(size, stride, &mut offset, pair).ok_or_else(|| too_large(&self.shape))?;
         }
         View::build(D::copied(&self.shape), strides, offset, mask)
     }
@@ -230,8 +232,7 @@ impl<D: Dim> View<D> {
         View(Arc::new(parts))
     }
 
-    /// Makes the canonical form; every view comes from here. Ranks agree and the mask lies in the
-    /// shape.
+    /// Builds the canonical form; ranks must agree and the mask must be within the shape.
     pub(crate) fn build(
         shape: Sizes<D>,
         mut strides: Sizes<D>,
@@ -270,7 +271,7 @@ impl<D: Dim> View<D> {
         Ok(View::of(Parts { shape, strides, offset, mask, contiguous }))
     }
 
-    /// A view without elements: some size is 0.
+    /// Makes a view without elements: some size is 0.
     pub(crate) fn empty(shape: &[D]) -> View<D> {
         assert!(shape.iter().any(|size| size.is(0)), "a view without elements has a size 0");
         let strides = zeros(shape.len());
@@ -279,7 +280,7 @@ impl<D: Dim> View<D> {
         View::of(Parts { shape, strides, offset, mask: Mask::new(), contiguous: true })
     }
 
-    /// A view all of padding: rank 1 or more, no size 0.
+    /// Makes a view of padding only: rank 1 or more, no size 0.
     pub(crate) fn padding(shape: Sizes<D>) -> View<D> {
         assert!(!shape.is_empty(), "a rank 0 view has no mask to hide its element");
         let hidden = (D::number(0), D::number(0));
@@ -287,18 +288,18 @@ impl<D: Dim> View<D> {
         View::of(Parts { shape, strides, offset: D::number(0), mask, contiguous: false })
     }
 
-    /// Whether there are elements and all are padding.
+    /// Returns whether there are elements and all are padding.
     pub(crate) fn is_padding(&self) -> bool {
         let hidden = |(begin, end): &(D, D)| begin.is(0) && end.is(0);
         self.mask.iter().any(hidden)
     }
 
-    /// Whether there are no elements.
+    /// Returns whether there are no elements.
     pub(crate) fn is_empty(&self) -> bool {
         self.shape.iter().any(|size| size.is(0))
     }
 
-    /// The half-open range of an axis that is real.
+    /// Returns the half-open range of an axis that is real.
     pub(crate) fn real(&self, axis: usize) -> (D, D) {
         match self.mask() {
             Some(mask) => mask[axis].clone(),
@@ -306,7 +307,7 @@ impl<D: Dim> View<D> {
         }
     }
 
-    /// The half-open range of each axis that is real.
+    /// Returns the half-open range of each axis that is real.
     pub(crate) fn real_box(&self) -> Mask<D> {
         match self.mask() {
             Some(mask) => D::copied_pairs(mask),
@@ -314,29 +315,29 @@ impl<D: Dim> View<D> {
         }
     }
 
-    /// The lowest and highest buffer index of a real element; `Reads::Nothing` where there is none.
-    pub(crate) fn span(&self) -> Reads<D> {
+    /// Returns the lowest and highest buffer index of a real element.
+    pub(crate) fn span(&self) -> Span<D> {
         if self.is_padding() || self.is_empty() {
-            return Reads::Nothing;
+            return Span::Empty;
         }
         let (mut low, mut high) = (self.offset.clone(), self.offset.clone());
         for (axis, stride) in self.strides.iter().enumerate().filter(|(_, stride)| !stride.is(0)) {
             let (begin, end) = self.real(axis);
             let ends = || {
                 let last = end.minus(&D::number(1))?;
-                let is_up = !stride.is_down()?;
-                let (near, far) = if is_up { (&begin, &last) } else { (&last, &begin) };
-                Some((add_product(&low, near, stride)?, add_product(&high, far, stride)?))
+                let is_up = !stride.is_descending()?;
+                let (lowest, highest) = if is_up { (&begin, &last) } else { (&last, &begin) };
+                Some((add_product(&low, lowest, stride)?, add_product(&high, highest, stride)?))
             };
-            let Some(ends) = ends() else { return Reads::Unknown };
+            let Some(ends) = ends() else { return Span::Unknown };
             (low, high) = ends;
         }
-        Reads::From(low, high)
+        Span::Range(low, high)
     }
 }
 
-/// Turns one axis around.
-pub(crate) fn turn<D: Dim>(
+/// Reverses an axis.
+pub(crate) fn reverse<D: Dim>(
     size: &D,
     stride: &mut D,
     offset: &mut D,
@@ -350,32 +351,32 @@ pub(crate) fn turn<D: Dim>(
     Some(())
 }
 
-/// Which elements a view reads of what lies below it.
-pub(crate) enum Reads<D> {
-    /// None.
-    Nothing,
-    /// The lowest and the highest.
-    From(D, D),
-    /// The direction of a stride depends on variables.
+/// The range of the elements of its base that a view reads.
+pub(crate) enum Span<D> {
+    /// It reads none.
+    Empty,
+    /// The lowest and the highest one.
+    Range(D, D),
+    /// Unknown, since the sign of a stride depends on variables.
     Unknown,
 }
 
-/// `at` as seen from the part `bound` of `size` elements, no further than its ends.
+/// Returns `at` relative to the range `bound` of `size` elements, clamped to its ends.
 fn inner<D: Dim>(at: &D, bound: &(D, D), size: &D) -> Option<D> {
-    least(most(at.minus(&bound.0)?, D::number(0))?, size.clone())
+    min(max(at.minus(&bound.0)?, D::number(0))?, size.clone())
 }
 
-/// The mask pair of an axis of size `have` after `expand` to `want`.
-fn expanded<D: Dim>(pair: &(D, D), have: &D, want: &D) -> (D, D) {
-    if have == want {
+/// Returns the mask pair of an axis of size `from` after `expand` to `to`.
+fn expanded<D: Dim>(pair: &(D, D), from: &D, to: &D) -> (D, D) {
+    if from == to {
         return pair.clone();
     }
     let is_real = pair.0.is(0) && pair.1.is(1);
-    (D::number(0), if is_real { want.clone() } else { D::number(0) })
+    (D::number(0), if is_real { to.clone() } else { D::number(0) })
 }
 
-/// Number of elements of a shape: 0 where any size is 0. The sizes that are not 0 must have a
-/// product that fits all the same, so that no reduction or reshape of them can overflow.
+/// Returns the number of elements of a shape, which is 0 if any size is. The product of the other
+/// sizes must fit in that case, too, so that no reduction or reshape of them can overflow.
 pub(crate) fn count<D: Dim>(shape: &[D]) -> Result<D, Error> {
     let (mut product, mut is_empty) = (Some(D::number(1)), false);
     for size in shape {
@@ -391,7 +392,7 @@ pub(crate) fn count<D: Dim>(shape: &[D]) -> Result<D, Error> {
     Ok(if is_empty { D::number(0) } else { product })
 }
 
-/// Why a shape has no count.
+/// Returns the error for a shape without a count.
 #[cold]
 fn bad_size<D: Dim>(shape: &[D]) -> Error {
     match shape.iter().all(|size| D::number(0).at_most(size)) {
@@ -400,34 +401,34 @@ fn bad_size<D: Dim>(shape: &[D]) -> Error {
     }
 }
 
-/// Row-major strides, 0 for axes of size 1.
+/// Returns row-major strides, 0 for axes of size 1.
 pub(crate) fn row_major<D: Dim>(shape: &[D]) -> Result<Sizes<D>, Error> {
     let mut strides = zeros(shape.len());
     if count(shape)?.is(0) {
         return Ok(strides);
     }
-    let mut step = D::number(1);
+    let mut next_stride = D::number(1);
     for (stride, size) in strides.iter_mut().zip(shape).rev().filter(|(_, size)| !size.is(1)) {
-        *stride = step.clone();
-        step = step.times(size).ok_or_else(|| too_large(shape))?;
+        *stride = next_stride.clone();
+        next_stride = next_stride.times(size).ok_or_else(|| too_large(shape))?;
     }
     Ok(strides)
 }
 
 fn is_row_major<D: Dim>(shape: &[D], strides: &[D]) -> bool {
-    let mut step = Some(D::number(1));
+    let mut next_stride = Some(D::number(1));
     shape.iter().zip(strides).rev().all(|(size, stride)| {
         if size.is(1) {
             return stride.is(0);
         }
-        let is_wanted = step.as_ref() == Some(stride);
-        step = step.as_ref().and_then(|step| step.times(size));
-        is_wanted
+        let is_equal = next_stride.as_ref() == Some(stride);
+        next_stride = next_stride.as_ref().and_then(|next_stride| next_stride.times(size));
+        is_equal
     })
 }
 
-/// Whether every index over the whole shape fits, padding too, with room for one beyond the highest
-/// (it is asked for as a size) and for the lowest turned around.
+/// Returns whether all indices over the whole shape fit, including those of padding, the highest
+/// one plus one (a size), and the negated lowest one.
 fn fits<D: Dim>(shape: &[D], strides: &[D], offset: &D) -> bool {
     let (mut low, mut high) = (offset.clone(), offset.clone());
     for (size, stride) in shape.iter().zip(strides).filter(|(_, stride)| !stride.is(0)) {
@@ -435,7 +436,7 @@ fn fits<D: Dim>(shape: &[D], strides: &[D], offset: &D) -> bool {
         let Some(extent) = size.minus(&one).and_then(|last| stride.times(&last)) else {
             return false;
         };
-        let is_up = stride.is_down() == Some(false);
+        let is_up = stride.is_descending() == Some(false);
         let end = if is_up { &mut high } else { &mut low };
         let Some(moved) = end.plus(&extent) else { return false };
         *end = moved;
@@ -449,7 +450,7 @@ pub(crate) fn too_large<D: Dim>(shape: &[D]) -> Error {
 }
 
 impl<D: Dim> std::fmt::Display for View<D> {
-    /// tinygrad's spelling: `View(shape=(4, 8), strides=(8, 1), offset=0, mask=None,
+    /// Formats the view like tinygrad: `View(shape=(4, 8), strides=(8, 1), offset=0, mask=None,
     /// contiguous=True)`.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "View(shape=")?;
@@ -465,7 +466,7 @@ impl<D: Dim> std::fmt::Display for View<D> {
     }
 }
 
-/// Python's spelling of a tuple: `()`, `(5,)`, `(4, 8)`.
+/// Formats a tuple like Python: `()`, `(5,)`, `(4, 8)`.
 pub(crate) fn tuple<T>(
     f: &mut std::fmt::Formatter<'_>,
     items: &[T],

@@ -1,4 +1,4 @@
-//! What views refuse, with the exact words, and the sizes up to which they do not.
+//! Refused views and movements, with the exact messages, and the largest sizes that are accepted.
 
 use gradiff_view::{Error, ShapeTracker, View};
 
@@ -24,7 +24,7 @@ fn negative_size_is_refused() {
     check(View::create(&[3, -1], Some(&[1, 1]), 0, None), message);
     check(tracker(&[3]).reshape(&[3, -1]), message);
     check(tracker(&[3, 1]).expand(&[3, -1]), message);
-    // A size of 0 beside it does not hide it.
+    // Another size of 0 does not hide it.
     check(
         ShapeTracker::from_shape(&[0, i64::MIN]),
         "shape [0, -9223372036854775808]: sizes must be 0 or more",
@@ -54,23 +54,23 @@ fn stride_or_offset_beyond_an_i64_is_refused() {
     check(View::create(&[3], Some(&[1]), i64::MAX, None), message);
     check(View::create(&[3], Some(&[-1]), i64::MIN, None), message);
     check(View::create(&[3], Some(&[i64::MAX]), 0, Some(&[(2, 3)])), message);
-    let far = View::create(&[2, 1], Some(&[BIG, 0]), 0, None).expect("2^40 apart");
+    let distant = View::create(&[2, 1], Some(&[BIG, 0]), 0, None).expect("2^40 apart");
     let message =
         "shape [8388609, 1]: the product of its nonzero sizes, or its indices, exceed 2^63 - 1";
-    check(far.pad(&[((1 << 23) - 1, 0), (0, 0)]), message);
+    check(distant.pad(&[((1 << 23) - 1, 0), (0, 0)]), message);
 }
 
 #[test]
 fn shapes_up_to_the_limit_work() {
-    let most = tracker(&[i64::MAX]).flip(&[true]).expect("fits");
-    assert_eq!(most.locate(&[0]), Some(i64::MAX - 1));
-    assert_eq!(most.size(), i64::MAX);
+    let largest = tracker(&[i64::MAX]).flip(&[true]).expect("fits");
+    assert_eq!(largest.locate(&[0]), Some(i64::MAX - 1));
+    assert_eq!(largest.size(), i64::MAX);
     let row = tracker(&[1, BIG]).expand(&[1 << 22, BIG]).expect("2^62 elements");
     assert_eq!(row.locate(&[5, 7]), Some(7));
-    let folded = row.permute(&[1, 0]).and_then(|row| row.reshape(&[1 << 62])).expect("2^62");
-    assert_eq!(folded.locate(&[(7 << 22) + 5]), Some(7));
-    assert_eq!(folded.simplify().locate(&[(1 << 62) - 1]), Some(BIG - 1));
-    assert_eq!(folded.real_size(), BIG);
+    let flat = row.permute(&[1, 0]).and_then(|row| row.reshape(&[1 << 62])).expect("2^62");
+    assert_eq!(flat.locate(&[(7 << 22) + 5]), Some(7));
+    assert_eq!(flat.simplify().locate(&[(1 << 62) - 1]), Some(BIG - 1));
+    assert_eq!(flat.real_size(), BIG);
     let empty = tracker(&[0, BIG, 1 << 22]);
     assert_eq!(empty.size(), 0);
     assert_eq!(empty.reshape(&[1 << 62, 0]).expect("no elements").size(), 0);
@@ -81,7 +81,7 @@ fn shapes_up_to_the_limit_work() {
 }
 
 #[test]
-fn sizes_beside_a_0_must_fit_too() {
+fn nonzero_sizes_must_fit_beside_a_zero() {
     let message = "shape [9223372036854775807, 9223372036854775807, 0]: the product of its \
                    nonzero sizes, or its indices, exceed 2^63 - 1";
     let sizes = [i64::MAX, i64::MAX, 0];
@@ -91,7 +91,7 @@ fn sizes_beside_a_0_must_fit_too() {
     check(tracker(&[0]).reshape(&sizes), message);
     check(tracker(&[1, 1, 0]).expand(&sizes), message);
     check(tracker(&[1, 1, 0]).pad(&[(i64::MAX - 1, 0), (i64::MAX - 1, 0), (0, 0)]), message);
-    // What fits beside a 0 fits when the 0 becomes 1.
+    // Sizes that fit together with a 0 still fit when the 0 becomes 1.
     let empty = tracker(&[i64::MAX, 0]);
     assert_eq!(empty.pad(&[(0, 0), (0, 1)]).expect("all padding").size(), i64::MAX);
 }
@@ -172,7 +172,7 @@ fn view_of_other_rank_or_mask_outside_is_refused() {
 }
 
 #[test]
-fn views_that_do_not_stack_are_refused() {
+fn view_beyond_its_base_is_refused() {
     check(<ShapeTracker>::from_views(&[]), "a shape tracker needs at least one view");
     let message = "views do not stack: one reads elements 0 to 6, the one below has 6";
     check(ShapeTracker::from_views(&[view(&[2, 3]), view(&[7])]), message);
@@ -180,7 +180,7 @@ fn views_that_do_not_stack_are_refused() {
     let message = "views do not stack: one reads elements -1 to 4, the one below has 6";
     let early = View::create(&[6], Some(&[1]), -1, None).expect("a view");
     check(ShapeTracker::from_views(&[view(&[6]), early]), message);
-    // Padding may lie outside: nobody reads it.
+    // Padding may be outside, since it is not read.
     let padded = view(&[6]).pad(&[(1, 1)]).expect("fits");
     assert!(ShapeTracker::from_views(&[view(&[2, 3]), padded]).is_ok());
 }

@@ -1,4 +1,4 @@
-//! Chains of movements that place all elements alike are one tracker once simplified.
+//! Chains of movements with the same elements give equal trackers after simplification.
 
 mod dice;
 mod model;
@@ -14,7 +14,7 @@ const CHAINS: u64 = 60_000;
 
 type Placement = (Vec<i64>, Vec<i64>, Vec<Option<usize>>);
 
-/// Trackers of random chains by what they place where, before they are simplified.
+/// Draws trackers of random chains, unsimplified, grouped by their elements.
 fn drawn() -> BTreeMap<Placement, Vec<ShapeTracker>> {
     let mut placements: BTreeMap<Placement, Vec<ShapeTracker>> = BTreeMap::new();
     for seed in 1..=CHAINS {
@@ -35,7 +35,8 @@ fn drawn() -> BTreeMap<Placement, Vec<ShapeTracker>> {
     placements
 }
 
-/// Of each placement that several chains have, the share of pairs that are not equal; their mean.
+/// Returns the share of unequal pairs of trackers with the same elements, averaged over all
+/// placements that several chains have.
 fn unequal(placements: &BTreeMap<Placement, Vec<ShapeTracker>>) -> f64 {
     let shares: Vec<f64> = placements
         .values()
@@ -43,27 +44,27 @@ fn unequal(placements: &BTreeMap<Placement, Vec<ShapeTracker>>) -> f64 {
         .map(|trackers| {
             let mut counts: BTreeMap<&ShapeTracker, f64> = BTreeMap::new();
             trackers.iter().for_each(|tracker| *counts.entry(tracker).or_default() += 1.0);
-            let all = trackers.len() as f64;
-            1.0 - counts.values().map(|n| n * (n - 1.0)).sum::<f64>() / (all * (all - 1.0))
+            let count = trackers.len() as f64;
+            1.0 - counts.values().map(|n| n * (n - 1.0)).sum::<f64>() / (count * (count - 1.0))
         })
         .collect();
     shares.iter().sum::<f64>() / shares.len() as f64
 }
 
 #[test]
-fn equal_placements_are_equal_trackers_but_for_5_in_1000() {
+fn equal_placements_are_equal_trackers_except_5_in_1000() {
     let mut placements = drawn();
     let before = unequal(&placements);
     for ((_, shape, elements), trackers) in &mut placements {
         let model = Model { shape: shape.clone(), elements: elements.clone() };
         for tracker in trackers {
             *tracker = tracker.simplify();
-            compare(tracker, &model).expect("simplify moves nothing");
+            compare(tracker, &model).expect("simplify keeps the elements");
         }
     }
     let after = unequal(&placements);
     println!("unequal: {:.3} % of pairs, {:.1} % unsimplified", after * 100.0, before * 100.0);
     assert!(after < 0.005, "{:.3} % of pairs differ", after * 100.0);
-    // The measure can fail.
+    // The test can fail.
     assert!(before > 0.05, "{:.3} % of pairs differ unsimplified", before * 100.0);
 }

@@ -1,8 +1,8 @@
-//! Every sequence of up to three movements on small shapes, against elements moved by hand.
+//! All sequences of up to three movements of small shapes, compared with the model.
 //!
-//! The movements of a shape are a fixed list that holds each kind in its telling forms: merging,
-//! splitting and adding axes, both ends padded and cut, empty results, every axis alone and all
-//! axes at once.
+//! The movements of a shape are a fixed list with the interesting cases of each kind: merging,
+//! splitting and adding axes, padding and cutting of both ends, empty results, each axis alone and
+//! all axes at once.
 
 mod model;
 
@@ -12,7 +12,7 @@ use model::{Model, compare};
 /// Shapes to start from: rank 0, size 1, size 0, and up to three axes.
 const STARTS: &[&[i64]] = &[&[], &[1], &[0], &[4], &[6], &[2, 3], &[1, 3], &[2, 0], &[2, 1, 2]];
 
-/// Elements that a result may have; what would exceed it is left out.
+/// Most elements of a result; movements that exceed it are left out.
 const LIMIT: i64 = 36;
 
 fn movements(shape: &[i64]) -> Vec<Movement> {
@@ -72,16 +72,16 @@ fn result_size(shape: &[i64], movement: &Movement) -> i64 {
     }
 }
 
-/// One tracker that merges while it moves and one that does not.
+/// A tracker that merges views and one that does not.
 struct Pair {
     merged: ShapeTracker,
     plain: ShapeTracker,
 }
 
-fn walk(left: usize, model: &Model, pair: &Pair, story: &mut Vec<Movement>) -> usize {
+fn walk(left: usize, model: &Model, pair: &Pair, sequence: &mut Vec<Movement>) -> usize {
     for tracker in [&pair.merged, &pair.plain, &pair.plain.simplify()] {
         if let Err(difference) = compare(tracker, model) {
-            panic!("{story:?}: {difference}");
+            panic!("{sequence:?}: {difference}");
         }
     }
     if left == 0 {
@@ -94,15 +94,15 @@ fn walk(left: usize, model: &Model, pair: &Pair, story: &mut Vec<Movement>) -> u
             plain: pair.plain.apply(&movement, false).expect("the movement fits"),
         };
         let moved = model.apply(&movement);
-        story.push(movement);
-        sequences += walk(left - 1, &moved, &next, story);
-        story.pop();
+        sequence.push(movement);
+        sequences += walk(left - 1, &moved, &next, sequence);
+        sequence.pop();
     }
     sequences
 }
 
 #[test]
-fn every_sequence_of_three_movements_places_every_element() {
+fn every_sequence_of_three_movements_matches_the_model() {
     let mut sequences = 0;
     for start in STARTS {
         let merged = ShapeTracker::from_shape(start).unwrap();

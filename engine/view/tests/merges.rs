@@ -1,5 +1,5 @@
-//! How well views merge: tinygrad's known failures, and chains counted against what one view could
-//! say.
+//! The quality of merging: tinygrad's known failures, and the share of random chains that become
+//! one view, if one view has the same elements.
 
 mod dice;
 mod model;
@@ -14,8 +14,8 @@ fn indices(shape: &[i64]) -> Vec<Vec<i64>> {
     all
 }
 
-/// Of one random chain without merging: the elements, the views there are, and those that
-/// `simplify` leaves.
+/// A random chain without merging: its elements, the number of its views, and the simplified
+/// tracker.
 struct Chain {
     model: Model,
     views: usize,
@@ -36,8 +36,8 @@ fn chain(seed: u64) -> Chain {
     Chain { model, views: plain.views().len(), simple }
 }
 
-/// The one view that places the elements so, found from the elements; `None` if there is none.
-fn one_view(model: &Model) -> Option<View> {
+/// Finds the view with these elements; `None` if there is none.
+fn single_view(model: &Model) -> Option<View> {
     let shape = &model.shape;
     let real: Vec<_> = indices(shape).into_iter().zip(&model.elements).collect();
     let real: Vec<_> = real.into_iter().filter_map(|(i, at)| Some((i, (*at)? as i64))).collect();
@@ -51,12 +51,12 @@ fn one_view(model: &Model) -> Option<View> {
     if real.len() as i64 != mask.iter().map(|(begin, end)| end - begin).product::<i64>() {
         return None;
     }
-    let step = |axis: usize| {
+    let stride = |axis: usize| {
         let mut next = first.clone();
         next[axis] += 1;
         real.iter().find(|(index, _)| *index == next).map_or(0, |(_, there)| there - at)
     };
-    let strides: Vec<_> = (0..shape.len()).map(step).collect();
+    let strides: Vec<_> = (0..shape.len()).map(stride).collect();
     let offset = at - first.iter().zip(&strides).map(|(i, stride)| i * stride).sum::<i64>();
     let view = View::create(shape, Some(&strides), offset, Some(&mask)).ok()?;
     let tracker = ShapeTracker::from_views(&[view]).expect("one view");
@@ -64,7 +64,7 @@ fn one_view(model: &Model) -> Option<View> {
 }
 
 #[test]
-fn simplify_finds_999_of_1000_chains_that_one_view_can_say() {
+fn simplify_merges_999_of_1000_chains_that_one_view_can_express() {
     const CHAINS: u64 = 50_000;
     let (mut unmerged, mut merged, mut possible, mut found) = (0, 0, 0, 0);
     for seed in 1..=CHAINS {
@@ -72,17 +72,17 @@ fn simplify_finds_999_of_1000_chains_that_one_view_can_say() {
         let left = chain.simple.views();
         unmerged += chain.views;
         merged += left.len();
-        if let Some(view) = one_view(&chain.model) {
+        if let Some(view) = single_view(&chain.model) {
             possible += 1;
             found += usize::from(left.len() == 1);
-            // There is one canonical form, so who finds a view finds this one.
+            // The canonical form is unique, so any view that is found is this one.
             assert!(left.len() > 1 || left[0] == view, "{} is {view}", chain.simple);
         } else {
-            assert!(left.len() > 1, "{} places what one view cannot", chain.simple);
+            assert!(left.len() > 1, "{} cannot be one view", chain.simple);
         }
     }
     println!("{unmerged} views of {CHAINS} chains become {merged};");
-    println!("one view can say {possible} of the chains, and is found for {found}");
+    println!("one view can express {possible} of the chains, and is found for {found}");
     assert!(possible > 40_000, "{possible} chains of {CHAINS} fit one view");
     assert!(found * 1000 >= possible * 999, "{found} of {possible} chains become one view");
     assert!(merged * 100 < unmerged * 51, "{unmerged} views become {merged}");
@@ -91,8 +91,8 @@ fn simplify_finds_999_of_1000_chains_that_one_view_can_say() {
 /// Shape, strides, offset and mask of a view.
 type Parts = (&'static [i64], &'static [i64], i64, Option<&'static [(i64, i64)]>);
 
-/// tinygrad's `test_view.test_merges_from_fuzzer1` to 5, all expected failures there: base, top,
-/// and the view that both are.
+/// tinygrad's `test_view.test_merges_from_fuzzer1` to 5, all expected failures there: base, top and
+/// the merged view.
 const FUZZER: [[Parts; 3]; 5] = [
     [
         (&[2, 4], &[2, 1], -2, Some(&[(0, 2), (2, 4)])),
@@ -147,7 +147,7 @@ fn merges_that_tinygrad_expects_to_fail_succeed() {
 }
 
 #[test]
-fn merges_that_meet_padding_or_no_elements() {
+fn merges_with_padding_or_no_elements() {
     let create = |shape: &[i64], strides: &[i64], offset, mask: Option<&[(i64, i64)]>| {
         View::create(shape, Some(strides), offset, mask).unwrap()
     };
@@ -158,7 +158,7 @@ fn merges_that_meet_padding_or_no_elements() {
     // test_empty_shape_view2: rank 0 has no mask to hide its element.
     let base = create(&[2], &[0], 0, Some(&[(1, 2)]));
     assert_eq!(create(&[], &[], 0, None).merge(&base), None);
-    // test_view_padded_area2: nothing reads, so nothing matters.
+    // test_view_padded_area2: nothing is read, so the base does not matter.
     let empty = create(&[0, 0], &[0, 0], 0, None);
     assert_eq!(empty.merge(&base), Some(empty.clone()));
     // A permute under a flat view cannot be one view.

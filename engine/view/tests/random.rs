@@ -1,4 +1,4 @@
-//! Random chains of movements against elements moved by hand; every answer of a tracker is checked.
+//! Random chains of movements, compared with the model; all methods of a tracker are checked.
 
 mod dice;
 mod model;
@@ -36,23 +36,26 @@ fn check(tracker: &ShapeTracker, model: &Model, from: &[i64]) {
 fn check_axes(tracker: &ShapeTracker, model: &Model, all: &[Vec<i64>]) {
     let strides = [tracker.real_strides(false), tracker.real_strides(true)];
     for axis in 0..tracker.shape().len() {
-        let step: usize = tracker.shape()[axis + 1..].iter().product::<i64>() as usize;
-        let (mut masked, mut steps) = (false, vec![]);
+        let inner_size: usize = tracker.shape()[axis + 1..].iter().product::<i64>() as usize;
+        let (mut masked, mut differences) = (false, vec![]);
         for (flat, index) in all.iter().enumerate() {
             if index[axis] + 1 == tracker.shape()[axis] {
                 continue;
             }
-            match (model.elements[flat], model.elements[flat + step]) {
-                (Some(here), Some(next)) => steps.push(next as i64 - here as i64),
+            match (model.elements[flat], model.elements[flat + inner_size]) {
+                (Some(here), Some(next)) => differences.push(next as i64 - here as i64),
                 (None, None) => {}
                 _ => masked = true,
             }
         }
-        let even = |stride: i64| steps.iter().all(|&step| step == stride);
+        let even = |stride: i64| differences.iter().all(|&inner_size| inner_size == stride);
         assert!(!masked || tracker.axis_is_masked(axis), "axis {axis} of {tracker}");
         assert!(!masked || strides[0][axis].is_none(), "axis {axis} of {tracker}");
         for stride in strides.iter().filter_map(|strides| strides[axis]) {
-            assert!(even(stride), "axis {axis} of {tracker}: {strides:?}, steps {steps:?}");
+            assert!(
+                even(stride),
+                "axis {axis} of {tracker}: {strides:?}, differences {differences:?}"
+            );
         }
         if tracker.views().len() == 1 {
             assert_eq!(tracker.axis_is_masked(axis), masked, "axis {axis} of {tracker}");
@@ -65,13 +68,13 @@ fn check_invert(tracker: &ShapeTracker, model: &Model, from: &[i64]) {
     let Some(inverse) = tracker.invert(from) else { return };
     assert_eq!(inverse.shape(), from);
     for (element, index) in indices(from).iter().enumerate() {
-        let place = inverse.locate(index).expect("an inverse has no padding") as usize;
-        assert_eq!(model.elements[place], Some(element), "invert of {tracker} gives {inverse}");
+        let at = inverse.locate(index).expect("an inverse has no padding") as usize;
+        assert_eq!(model.elements[at], Some(element), "invert of {tracker} gives {inverse}");
     }
 }
 
 #[test]
-fn random_chains_place_every_element_as_moved_by_hand() {
+fn random_chains_match_the_model() {
     let (mut merged, mut inverted) = (0, 0);
     for seed in 1..=20_000 {
         let mut random = Random::new(seed);

@@ -1,12 +1,11 @@
-//! What the documents that gradiff starts from say of views: one test per row, each quoting its
-//! row.
+//! Statements about views in the documents on which gradiff is based: one test per row, each
+//! quoting its row.
 //!
-//! Index texts appear here as the meaning gives them, before any simplification. The corpus holds
-//! the simplified ones.
+//! Index texts appear here without simplification. The corpus has the simplified ones.
 
 use gradiff_view::{IndexAlgebra, Movement, ShapeTracker, View};
 
-/// Expressions that are the text of a Python expression.
+/// An algebra whose expressions are Python source.
 struct Text;
 
 impl Text {
@@ -57,14 +56,14 @@ fn texts(tracker: &ShapeTracker, name: &str) -> (String, Option<String>) {
     tracker.index(&mut Text, &names.collect::<Vec<_>>())
 }
 
-/// The buffer elements that a view shows of 0, 1, 2, ..., row by row.
+/// Returns the buffer indices of the elements of a view, in row-major order.
 fn shown(view: &View) -> Vec<i64> {
     let flat = ShapeTracker::from_views(std::slice::from_ref(view)).expect("a movement that fits");
     let flat = flat.reshape(&[view.size()]).expect("a movement that fits");
     (0..view.size()).map(|at| flat.locate(&[at]).expect("all real")).collect()
 }
 
-/// The tracker of rows S1 to S7 after its first steps.
+/// The tracker of rows S1 to S7 after its first movements.
 fn permuted() -> ShapeTracker {
     tracker(&[10, 10]).permute(&[1, 0]).expect("a movement that fits")
 }
@@ -132,8 +131,8 @@ fn s04_flat_reshape_of_a_permute_takes_a_second_view() {
 #[test]
 fn s05_index_through_two_views() {
     // S5 "we can render a Python expression for the index at any time":
-    // (((idx0%10)*10)+(idx0//10)). The axes (5, 2, 5, 2) act as two of 10; only the order of the
-    // sum is left to simplification.
+    // (((idx0%10)*10)+(idx0//10)). The axes (5, 2, 5, 2) act as two of 10; simplification only
+    // changes the order of the sum.
     let expected = "((idx0//10)+((idx0%10)*10))";
     assert_eq!(texts(&flattened(), "idx"), (expected.to_owned(), None));
     let expected = "((ridx0//10)+((ridx0%10)*10))";

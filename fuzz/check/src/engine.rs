@@ -367,14 +367,14 @@ impl BackendRow {
         way.kernel.rewrite.mode = self.mode;
         way.kernel.opts = match self.opts {
             Opts::None => Strategy::None,
-            Opts::Drawn(most) => Strategy::Drawn { seed: 0, most },
+            Opts::Drawn(most) => Strategy::Drawn { seed: 0, limit: most },
             Opts::Heuristic => Strategy::Heuristic,
         };
         way.kernel.limits = self.draws_limits().then_some(0);
         let target = crate::linear::target(self.target);
         way.target = match self.opts {
             // Functions that the device lacks are written out all the same.
-            Opts::None => Target { lacks: target.lacks, ..way.target },
+            Opts::None => Target { unsupported: target.unsupported, ..way.target },
             _ => target,
         };
         if self.opts == Opts::Heuristic {

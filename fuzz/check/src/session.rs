@@ -73,7 +73,7 @@ impl Session {
         let (mut plain, mut drawn) = (engine()?, engine()?);
         plain.kernel.opts = Strategy::None;
         plain.schedule.merge_views = false;
-        drawn.kernel.opts = Strategy::Drawn { seed: 5, most: 3 };
+        drawn.kernel.opts = Strategy::Drawn { seed: 5, limit: 3 };
         drawn.schedule.rows = true;
         Ok(Session {
             engines: vec![engine()?, plain, drawn],

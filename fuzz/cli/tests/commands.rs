@@ -409,7 +409,7 @@ fn opts_try_sequences_and_find_planted_faults() {
     );
     check(&["opts", &one, "--opts", "overlap 0 4, upcast 0 4"], 0, &["sequences         1"]);
     let twice = ["opts", &one, "--opts", "overlap 0 4, thread 0 2"];
-    check(&twice, 1, &["thread 0 2: two threads would store in one place"]);
+    check(&twice, 1, &["thread 0 2: two threads would store the same element"]);
     check(
         &["opts", &one, "--opts", "overlap 0 3"],
         1,
@@ -446,7 +446,7 @@ fn opts_try_tensor_cores_and_find_planted_faults() {
     check(
         &["opts", &path, "--opts", "padto 1 2, tc 2 0"],
         1,
-        &["does not divide a loop of 8 steps by 16"],
+        &["a loop of 8 iterations is not a multiple of 16"],
     );
     check(&["opts", &path, "--opts", "nolocals 0 0, tc 0 4"], 1, &["no sum over the loop alone"]);
 }

@@ -1,46 +1,46 @@
-//! Which ranges are written out, and which uops vary along which of them.
+//! The ranges that are expanded, and the uops that vary along each of them.
 
 use gradiff_graph::{Arg, Axis, AxisKind, Instruction, Linear, Op};
 
-/// A range that is written out.
+/// A range that is expanded.
 pub(super) struct Dim {
-    /// Where it is opened.
+    /// The position of its `Range`.
     pub(super) start: usize,
-    /// Where it ends.
+    /// The position of its `EndRange`.
     pub(super) end: usize,
-    /// How many steps it has.
-    pub(super) steps: i64,
+    /// The trip count.
+    pub(super) count: i64,
     /// [`AxisKind::Upcast`] or [`AxisKind::Unroll`].
     pub(super) kind: AxisKind,
 }
 
-/// The ranges that are written out, one bit each, and where they are open.
+/// The ranges that are expanded, one bit each, and where they are open.
 pub(super) struct Dims<'a> {
     pub(super) linear: &'a Linear,
     pub(super) ranges: Vec<Dim>,
-    /// For each uop the range that it opens, if that is written out.
+    /// For each uop the range that it opens, if that is expanded.
     opened: Vec<Option<u8>>,
-    /// For each uop the ranges around it.
+    /// For each uop the ranges (bits) around it.
     around: Vec<u64>,
-    /// For each uop those of them that a plain loop around it stands in.
-    beyond: Vec<u64>,
+    /// For each uop the ranges (bits) around the innermost plain loop that it is in.
+    around_loop: Vec<u64>,
 }
 
 impl<'a> Dims<'a> {
     pub(super) fn of(linear: &'a Linear) -> Dims<'a> {
         let (mut ranges, mut open) = (Vec::<Dim>::new(), Vec::new());
         let mut opened = vec![None; linear.uops.len()];
-        let (mut around, mut beyond) = (Vec::new(), Vec::new());
+        let (mut around, mut around_loop) = (Vec::new(), Vec::new());
         let (mut inside, mut outside) = (0u64, 0u64);
         for (position, uop) in linear.uops.iter().enumerate() {
-            match (uop.op, written_out(linear, uop)) {
-                (Op::Range, Some((steps, kind))) => {
+            match (uop.op, expanded(linear, uop)) {
+                (Op::Range, Some((count, kind))) => {
                     open.push((inside, outside, Some(ranges.len())));
                     around.push(inside);
-                    beyond.push(outside);
+                    around_loop.push(outside);
                     inside |= 1 << ranges.len();
                     opened[position] = Some(ranges.len() as u8);
-                    ranges.push(Dim { start: position, end: position, steps, kind });
+                    ranges.push(Dim { start: position, end: position, count, kind });
                     continue;
                 }
                 (Op::Range, None) => {
@@ -49,9 +49,10 @@ impl<'a> Dims<'a> {
                 }
                 (Op::EndRange, _) => {
                     around.push(inside);
-                    beyond.push(outside);
-                    let (before, former, range) = open.pop().expect("loops are nested");
-                    (inside, outside) = (before, former);
+                    around_loop.push(outside);
+                    let (outer_inside, outer_outside, range) =
+                        open.pop().expect("loops are nested");
+                    (inside, outside) = (outer_inside, outer_outside);
                     if let Some(range) = range {
                         ranges[range].end = position;
                     }
@@ -60,18 +61,19 @@ impl<'a> Dims<'a> {
                 _ => {}
             }
             around.push(inside);
-            beyond.push(outside);
+            around_loop.push(outside);
         }
-        Dims { linear, ranges, opened, around, beyond }
+        Dims { linear, ranges, opened, around, around_loop }
     }
 
-    /// The bits of the ranges of a kind.
+    /// Returns the ranges (bits) of a kind.
     pub(super) fn of_kind(&self, wanted: AxisKind) -> u64 {
         let bits = self.ranges.iter().enumerate().filter(|(_, range)| range.kind == wanted);
         bits.fold(0, |bits, (bit, _)| bits | 1 << bit)
     }
 
-    /// For each uop the ranges that it varies along.
+    /// Returns for each uop the ranges (bits) that it varies along: a fixed point, since values
+    /// depend on accumulators, and these on the values assigned to them.
     pub(super) fn varies(&self) -> Vec<u64> {
         let (upcast, unroll) = (self.of_kind(AxisKind::Upcast), self.of_kind(AxisKind::Unroll));
         let mut varies = vec![0u64; self.linear.uops.len()];
@@ -82,32 +84,32 @@ impl<'a> Dims<'a> {
             let before = varies.clone();
             for (position, uop) in self.linear.uops.iter().enumerate() {
                 let around = self.around[position];
-                // A variable lives in ranges, but varies along those alone that change it.
+                // An accumulator varies only along the ranges in which it is assigned.
                 let count = if uop.op == Op::DefineAcc { 1 } else { uop.src.len() };
                 let sources = uop.src[..count].iter().map(|source| *source as usize);
-                let mut own = varies[position] | self.beyond[position] & unroll;
+                let mut bits = varies[position] | self.around_loop[position] & unroll;
                 for source in sources {
-                    own |= varies[source];
+                    bits |= varies[source];
                     if self.linear.uops[source].op == Op::DefineAcc {
-                        // A variable has another value in each step that changes it.
-                        own |= around & unroll & !self.around[source];
+                        // An accumulator has another value in each iteration that assigns it.
+                        bits |= around & unroll & !self.around[source];
                     }
                 }
-                if let Some((variable, _)) = self.accumulation(position) {
+                if let Some((accumulator, _)) = self.accumulation(position) {
                     // A loop-invariant value is still accumulated once per iteration.
-                    own |= around & upcast & !self.around[variable as usize];
+                    bits |= around & upcast & !self.around[accumulator as usize];
                 }
                 match uop.op {
-                    Op::DefineAcc | Op::Range => own |= around & unroll,
-                    Op::EndRange => own = varies[uop.src[0] as usize],
-                    Op::Barrier => own = 0,
+                    Op::DefineAcc | Op::Range => bits |= around & unroll,
+                    Op::EndRange => bits = varies[uop.src[0] as usize],
+                    Op::Barrier => bits = 0,
                     Op::Assign => {
-                        let variable = uop.src[0] as usize;
-                        varies[variable] |= own & upcast & self.around[variable];
+                        let accumulator = uop.src[0] as usize;
+                        varies[accumulator] |= bits & upcast & self.around[accumulator];
                     }
                     _ => {}
                 }
-                varies[position] = own & (around | own & self.own_bit(position));
+                varies[position] = bits & (around | bits & self.opened_bit(position));
             }
             if varies == before {
                 return varies;
@@ -115,19 +117,19 @@ impl<'a> Dims<'a> {
         }
     }
 
-    /// Which range opens here, if it is written out.
+    /// Returns the range that a uop opens, if that is expanded.
     pub(super) fn opened_at(&self, position: usize) -> Option<usize> {
         self.opened[position].map(usize::from)
     }
 
-    /// The bit of a range that is written out; 0 for other uops.
-    pub(super) fn own_bit(&self, position: usize) -> u64 {
+    /// Returns the bit of the range that a uop opens, if that is expanded; else 0.
+    pub(super) fn opened_bit(&self, position: usize) -> u64 {
         self.opened_at(position).map_or(0, |bit| 1 << bit)
     }
 
-    /// The variable and the value of an accumulation: this uop is `op(variable, value)`, in either
-    /// order, and the next one assigns it to the variable. Both are written at once for each
-    /// iteration, since the next iteration reads what this one assigned.
+    /// Returns the accumulator and the value of an accumulation: this uop is
+    /// `op(accumulator, value)`, in either order, and the next one assigns it to the accumulator.
+    /// Both are emitted together for each iteration, since the next one reads the new value.
     pub(super) fn accumulation(&self, position: usize) -> Option<(u32, u32)> {
         let uop = &self.linear.uops[position];
         let next = self.linear.uops.get(position + 1)?;
@@ -142,8 +144,8 @@ impl<'a> Dims<'a> {
     }
 }
 
-/// The steps and the kind of a range that is written out.
-fn written_out(linear: &Linear, uop: &Instruction) -> Option<(i64, AxisKind)> {
+/// Returns the trip count and the kind of a range, if it is expanded.
+fn expanded(linear: &Linear, uop: &Instruction) -> Option<(i64, AxisKind)> {
     let Arg::Axis(Axis { kind: kind @ (AxisKind::Upcast | AxisKind::Unroll), .. }) = uop.arg else {
         return None;
     };

@@ -1,34 +1,35 @@
-//! What is known of the uops that have been written: how far integers reach, which decides gates;
-//! and which uops are there already, as the neighbours of a window load the same.
+//! Facts about the emitted uops: the intervals of integers, which decide gates; and a table of the
+//! uops themselves, since adjacent elements of a window share loads.
 
 use gradiff_graph::{Arg, AxisKind, Constant, DType, Instruction, Op};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
 use super::dims::Dims;
-use super::write::Place;
+use super::emit::Value;
 
-/// What makes two uops the same: what they do, how many lanes they have, their sources.
-type Same = (Op, DType, Arg, u8, SmallVec<[Place; 4]>);
+/// The key for common subexpressions: op, type, arg, number of lanes, and sources.
+type Expression = (Op, DType, Arg, u8, SmallVec<[Value; 4]>);
 
 type Interval = (i128, i128);
 
 pub(super) struct Known {
     facts: Vec<Fact>,
-    /// Of each open loop, the outermost one first, the uops in it; none where nothing is the same.
-    loops: Vec<FxHashMap<Same, Place>>,
+    /// The uops of each open loop, the outermost one first; empty if there are no windows, so that
+    /// no common subexpressions are expected.
+    loops: Vec<FxHashMap<Expression, Value>>,
     /// The parameters that the kernel stores to.
     stored: FxHashSet<Arg>,
 }
 
-/// What is known of a uop.
+/// The facts about a uop.
 #[derive(Clone, Copy, Default)]
 struct Fact {
-    /// How far the integer reaches.
+    /// The interval, if it is an integer that does not wrap.
     bounds: Option<Interval>,
-    /// Whether it is another value from time to time.
-    is_variable: bool,
-    /// Whether it is the address of an element that the kernel does not store to, or its array.
+    /// True if its value changes over time: an accumulator or an assignment.
+    is_mutable: bool,
+    /// True if it is an array that the kernel does not store to, or an address in one.
     is_constant: bool,
 }
 
@@ -38,44 +39,45 @@ impl Known {
         let stores = uops.iter().filter(|uop| uop.op == Op::Store);
         let arrays = stores.map(|store| uops[store.src[0] as usize].src[0]);
         let stored = arrays.map(|array| uops[array as usize].arg.clone()).collect();
-        // Neighbours meet where steps in a row and steps at once add up to the same.
+        // Windows overlap if an unrolled and an upcast index can add up to the same.
         let has = |kind| dims.of_kind(kind) != 0;
         let is_window = has(AxisKind::Unroll) && has(AxisKind::Upcast);
         let loops = if is_window { vec![FxHashMap::default()] } else { Vec::new() };
         Known { facts: Vec::new(), loops, stored }
     }
 
-    /// Takes in a uop that is written at this place; or says where the same one stands.
-    pub(super) fn meet(
+    /// Looks up a uop; if it is new, inserts it as `value`. Returns the earlier value, if there is
+    /// one.
+    pub(super) fn get_or_insert(
         &mut self,
         uop: &Instruction,
-        src: &[Place],
-        place: Place,
+        src: &[Value],
+        value: Value,
         constants: &[Constant],
-    ) -> Option<Place> {
-        let fact = |place: &Place| match place {
-            Place::Uop(number) => self.facts[*number as usize],
-            Place::Constant(_) | Place::Splat(_) => Fact::default(),
+    ) -> Option<Value> {
+        let fact = |value: &Value| match value {
+            Value::Uop(number) => self.facts[*number as usize],
+            Value::Constant(_) | Value::Splat(_) => Fact::default(),
         };
         let is_pure = match uop.op {
             Op::Load => src.len() == 1 && fact(&src[0]).is_constant,
             op => op.is_elementwise() || matches!(op, Op::Index | Op::Vectorize),
         };
-        if is_pure && !self.loops.is_empty() && !src.iter().any(|place| fact(place).is_variable) {
-            let same = (uop.op, uop.dtype, uop.arg.clone(), uop.lanes, src.into());
-            if let Some(known) = self.loops.iter().find_map(|known| known.get(&same)) {
+        if is_pure && !self.loops.is_empty() && !src.iter().any(|source| fact(source).is_mutable) {
+            let expression = (uop.op, uop.dtype, uop.arg.clone(), uop.lanes, src.into());
+            if let Some(known) = self.loops.iter().find_map(|known| known.get(&expression)) {
                 return Some(*known);
             }
-            self.loops.last_mut().map(|known| known.insert(same, place));
+            self.loops.last_mut().map(|known| known.insert(expression, value));
         }
         let is_constant = match uop.op {
             Op::DefineGlobal => !self.stored.contains(&uop.arg),
             Op::Index => fact(&src[0]).is_constant,
             _ => false,
         };
-        let is_variable = matches!(uop.op, Op::DefineAcc | Op::Assign);
-        let bounds = self.reach(uop, src, constants);
-        self.facts.push(Fact { bounds, is_variable, is_constant });
+        let is_mutable = matches!(uop.op, Op::DefineAcc | Op::Assign);
+        let bounds = self.interval(uop, src, constants);
+        self.facts.push(Fact { bounds, is_mutable, is_constant });
         match uop.op {
             Op::Range if !self.loops.is_empty() => self.loops.push(FxHashMap::default()),
             Op::EndRange => drop(self.loops.pop()),
@@ -84,8 +86,8 @@ impl Known {
         None
     }
 
-    /// Whether a comparison of integers is true, if that is the same wherever they are.
-    pub(super) fn decided(&self, op: Op, src: &[Place], constants: &[Constant]) -> Option<bool> {
+    /// Decides a comparison of integers, if their intervals do not overlap.
+    pub(super) fn decided(&self, op: Op, src: &[Value], constants: &[Constant]) -> Option<bool> {
         let (Op::CmpLt, [x, y]) = (op, src) else { return None };
         let (x, y) = (self.bounds(*x, constants)?, self.bounds(*y, constants)?);
         match () {
@@ -95,20 +97,25 @@ impl Known {
         }
     }
 
-    fn bounds(&self, place: Place, constants: &[Constant]) -> Option<Interval> {
-        match place {
-            Place::Constant(number) => {
-                let value = constants[number as usize];
-                let value = value.to_int().filter(|_| value.dtype().is_int())?;
-                Some((value, value))
+    fn bounds(&self, value: Value, constants: &[Constant]) -> Option<Interval> {
+        match value {
+            Value::Constant(number) => {
+                let constant = constants[number as usize];
+                let integer = constant.to_int().filter(|_| constant.dtype().is_int())?;
+                Some((integer, integer))
             }
-            Place::Splat(_) => None,
-            Place::Uop(number) => self.facts[number as usize].bounds,
+            Value::Splat(_) => None,
+            Value::Uop(number) => self.facts[number as usize].bounds,
         }
     }
 
-    /// How far a uop reaches, if it is an integer that does not wrap.
-    fn reach(&self, uop: &Instruction, src: &[Place], constants: &[Constant]) -> Option<Interval> {
+    /// Returns the interval of a uop, if it is an integer that does not wrap.
+    fn interval(
+        &self,
+        uop: &Instruction,
+        src: &[Value],
+        constants: &[Constant],
+    ) -> Option<Interval> {
         if uop.lanes != 1 {
             return None;
         }
@@ -116,10 +123,10 @@ impl Known {
     }
 }
 
-/// Returns the interval of an integer, from those of its sources; nothing if it may wrap, or is
-/// neither a sum nor a product nor a choice.
+/// Returns the interval of an integer from those of its sources; `None` if it may wrap or the op is
+/// not supported.
 fn interval(uop: &Instruction, of: &dyn Fn(usize) -> Option<Interval>) -> Option<Interval> {
-    let (least, most) = uop.dtype.int_range()?;
+    let (type_min, type_max) = uop.dtype.int_range()?;
     let (low, high) = match uop.op {
         Op::Range => (0, of(0)?.1 - 1),
         Op::Add => (of(0)?.0 + of(1)?.0, of(0)?.1 + of(1)?.1),
@@ -129,7 +136,9 @@ fn interval(uop: &Instruction, of: &dyn Fn(usize) -> Option<Interval>) -> Option
             let corner = |x: i128, y: i128| x.checked_mul(y);
             let corners = [corner(x.0, y.0)?, corner(x.0, y.1)?, corner(x.1, y.0)?];
             let last = corner(x.1, y.1)?;
-            corners.into_iter().fold((last, last), |all, one| (all.0.min(one), all.1.max(one)))
+            corners
+                .into_iter()
+                .fold((last, last), |hull, corner| (hull.0.min(corner), hull.1.max(corner)))
         }
         Op::Min => (of(0)?.0.min(of(1)?.0), of(0)?.1.min(of(1)?.1)),
         Op::Max => (of(0)?.0.max(of(1)?.0), of(0)?.1.max(of(1)?.1)),
@@ -137,35 +146,37 @@ fn interval(uop: &Instruction, of: &dyn Fn(usize) -> Option<Interval>) -> Option
         Op::Cast => of(0)?,
         _ => return None,
     };
-    (least <= low && low <= high && high <= most).then_some((low, high))
+    (type_min <= low && low <= high && high <= type_max).then_some((low, high))
 }
 
-/// Returns the interval of each uop that is an integer; nothing if it may wrap, or is made of what
-/// may. What is neither a sum nor a product is any value of its type.
+/// Returns the interval of each uop; `None` if it is not an integer, or if it or a source of it may
+/// wrap. The result of an op that is not supported may be any value of its type.
 pub(super) fn intervals(uops: &[Instruction]) -> Vec<Option<Interval>> {
     let mut known: Vec<Option<Interval>> = Vec::with_capacity(uops.len());
     for uop in uops {
         let of = |source: usize| known[uop.src[source] as usize];
         let is_positive = |source: usize| of(source).filter(|(low, _)| 0 < *low);
-        let of_type = uop.dtype.int_range().filter(|_| uop.dtype.is_int());
+        let type_range = uop.dtype.int_range().filter(|_| uop.dtype.is_int());
         let found = match (uop.op, &uop.arg) {
             (Op::Const, Arg::Const(value)) => {
                 value.to_int().filter(|_| uop.dtype.is_int()).map(|value| (value, value))
             }
-            (Op::Range, _) if of(0).is_none() => of_type,
-            (Op::Cast, _) if !uops[uop.src[0] as usize].dtype.is_int() => of_type,
+            (Op::Range, _) if of(0).is_none() => type_range,
+            (Op::Cast, _) if !uops[uop.src[0] as usize].dtype.is_int() => type_range,
             (
                 Op::Range | Op::Add | Op::Sub | Op::Mul | Op::Min | Op::Max | Op::Where | Op::Cast,
                 _,
             ) if uop.dtype.is_int() => interval(uop, &of),
-            (Op::Shl, _) => of(0).zip(of(1)).and_then(|((low, high), (amount, most))| {
-                let factor = 1i128 << u32::try_from(amount).ok().filter(|amount| *amount < 64)?;
+            (Op::Shl, _) => of(0).zip(of(1)).and_then(|((low, high), (shift, max_shift))| {
+                let factor = 1i128 << u32::try_from(shift).ok().filter(|shift| *shift < 64)?;
                 let (low, high) = (low.checked_mul(factor)?, high.checked_mul(factor)?);
-                let (least, largest) = of_type?;
-                (amount == most && least <= low && high <= largest).then_some((low, high))
+                let (type_min, type_max) = type_range?;
+                (shift == max_shift && type_min <= low && high <= type_max).then_some((low, high))
             }),
-            (Op::FloorMod, _) if is_positive(1).is_some() => of(1).map(|(_, most)| (0, most - 1)),
-            _ => of_type,
+            (Op::FloorMod, _) if is_positive(1).is_some() => {
+                of(1).map(|(_, divisor)| (0, divisor - 1))
+            }
+            _ => type_range,
         };
         known.push(found);
     }

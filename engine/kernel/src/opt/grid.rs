@@ -1,56 +1,57 @@
-//! Output loops as the grid of a launch: at most three dimensions, none of them too large.
+//! Maps output loops to the grid of a launch: at most three dimensions within the size limits.
 
 use gradiff_graph::{AxisKind, Op, UOp};
 
-use super::apply::{Replaced, range, replace};
+use super::apply::{Replacement, range, replace};
 use super::legal::{Loop, loops};
 use crate::Error;
 use crate::target::Groups;
 
-/// The kernel with ranges of the kind `Global` that fit the grid. Loops that do not fit become
-/// plain ones.
+/// Makes the ranges of the kind `Global` fit the grid; if that is impossible, they become plain
+/// loops.
 pub(super) fn limit(root: &UOp, groups: Groups) -> Result<UOp, Error> {
     let loops = loops(root)?;
     let mut globals: Vec<&Loop> =
-        loops.list.iter().filter(|one| one.axis.kind == AxisKind::Global).collect();
-    globals.sort_by_key(|one| one.axis.number);
-    let sizes: Vec<i64> = globals.iter().map(|one| one.size).collect();
+        loops.list.iter().filter(|info| info.axis.kind == AxisKind::Global).collect();
+    globals.sort_by_key(|info| info.axis.number);
+    let sizes: Vec<i64> = globals.iter().map(|info| info.size).collect();
     let fits = |sizes: &[i64]| {
         let mut dims = sizes.iter().rev().enumerate();
-        dims.all(|(dim, size)| groups.counts.get(dim).is_some_and(|most| size <= most))
+        dims.all(|(dim, size)| groups.counts.get(dim).is_some_and(|limit| size <= limit))
     };
     if fits(&sizes) {
         return Ok(root.clone());
     }
     let Some(dims) = dims_of(&sizes, &fits) else {
-        let plain = |one: &&Loop| super::apply::of_kind(one, AxisKind::Loop);
+        let plain = |info: &&Loop| super::apply::of_kind(info, AxisKind::Loop);
         return replace(root, &globals.iter().map(plain).collect::<Vec<_>>());
     };
-    // The number of a step over all loops, from the counters of the grid and to those of the loops.
+    // The linear index of an iteration, from the counters of the grid; then the counters of the
+    // loops from the linear index.
     let dtype = globals[0].range.dtype();
-    let mut step = UOp::int(dtype, 0);
-    for (number, size) in (loops.fresh()..).zip(dims) {
+    let mut linear = UOp::int(dtype, 0);
+    for (number, size) in (loops.next_number()..).zip(dims) {
         let counter = range(size, dtype, AxisKind::Global, number);
-        step = UOp::binary(Op::Add, UOp::binary(Op::Mul, step, UOp::int(dtype, size)), counter);
+        linear = UOp::binary(Op::Add, UOp::binary(Op::Mul, linear, UOp::int(dtype, size)), counter);
     }
-    let mut inner: i64 = sizes.iter().product();
-    let mut by = Vec::new();
-    for one in globals {
-        inner /= one.size;
-        let counter = UOp::binary(Op::FloorDiv, step.clone(), UOp::int(dtype, inner));
-        let counter = UOp::binary(Op::FloorMod, counter, UOp::int(dtype, one.size));
-        by.push(Replaced::by(one, counter));
+    let mut inner_size: i64 = sizes.iter().product();
+    let mut replacements = Vec::new();
+    for info in globals {
+        inner_size /= info.size;
+        let counter = UOp::binary(Op::FloorDiv, linear.clone(), UOp::int(dtype, inner_size));
+        let counter = UOp::binary(Op::FloorMod, counter, UOp::int(dtype, info.size));
+        replacements.push(Replacement::range(info, counter));
     }
-    replace(root, &by)
+    replace(root, &replacements)
 }
 
-/// Sizes of a grid with as many steps as the loops, if there is one that fits: neighbours are
-/// joined, the smallest first; then what is too large is divided.
+/// Returns the sizes of a grid with as many iterations as the loops, if one fits: merges adjacent
+/// loops, the smallest first, then splits dimensions that are too large.
 fn dims_of(sizes: &[i64], fits: &dyn Fn(&[i64]) -> bool) -> Option<Vec<i64>> {
     let mut dims = sizes.to_vec();
     while 3 < dims.len() {
-        let at = (1..dims.len()).min_by_key(|at| dims[at - 1].saturating_mul(dims[*at]))?;
-        dims[at - 1] = dims[at - 1].checked_mul(dims.remove(at))?;
+        let axis = (1..dims.len()).min_by_key(|axis| dims[axis - 1].saturating_mul(dims[*axis]))?;
+        dims[axis - 1] = dims[axis - 1].checked_mul(dims.remove(axis))?;
     }
     if fits(&dims) {
         return Some(dims);

@@ -1,9 +1,9 @@
-//! Pass `optimize`: how the steps of each loop are run. Loops are split, padded, exchanged; an
-//! optimisation never changes what a kernel computes, but sums of floats may be added in another
-//! order.
+//! Pass `optimize`: transforms loops. It splits, pads and interchanges them and decides how their
+//! iterations run; the result stays the same, except that floats may be summed in another order.
 //!
-//! A range `r` of n steps becomes `outer*amount + inner` wherever it stands, so that indices, gates
-//! and folds follow by themselves. Which opts are legal is said by [`Loops`] alone, see [`check`].
+//! To split a range, `outer*amount + inner` is substituted for it everywhere, so that indices,
+//! gates and reductions need no further change. Whether an opt is legal depends on [`Loops`] and
+//! [`Setting`] only, see [`check`].
 
 mod apply;
 mod grid;
@@ -16,48 +16,49 @@ use gradiff_graph::UOp;
 use gradiff_rewrite::Mode;
 
 use crate::pass::Context;
-use crate::{Error, Target, keep, prefetch};
+use crate::{Error, Target, cache_inputs, prefetch};
 
 pub use apply::apply;
 pub(crate) use apply::range;
 pub(crate) use groups::to_groups;
 pub use heuristic::heuristic;
-pub(crate) use heuristic::step;
+pub(crate) use heuristic::stride;
 pub use legal::{Loop, Loops, check, draw, legal, loops};
 pub use tensor_cores::Matmul;
 
-/// What is done to a loop.
+/// The kind of a loop transformation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum OptOp {
-    /// `amount` steps at once, value by value; of a reduced loop: as many folds side by side, which
-    /// are folded in the end.
+    /// Runs `amount` iterations at once, which may become the lanes of a vector. A reduced loop
+    /// gets `amount` accumulators, which are reduced in the end.
     Upcast,
-    /// `amount` steps of a reduced loop in a row, without a loop.
+    /// Unrolls `amount` iterations of a reduced loop, in order.
     Unroll,
-    /// An output loop divided among `amount` threads, a stretch for each.
+    /// Divides an output loop among `amount` CPU threads, in contiguous blocks.
     Thread,
-    /// As many more steps, which do nothing, as make the count a multiple of `amount`.
+    /// Pads the trip count to a multiple of `amount` with iterations that do nothing.
     PadTo,
-    /// As many more steps of an output loop, likewise: its last `amount` steps are done as a whole,
-    /// those among them that were done before once more.
+    /// Rounds the trip count of an output loop up to a multiple of `amount`. The last block of
+    /// `amount` iterations is shifted inwards: it repeats some iterations of the block before it.
     Overlap,
-    /// The loop and the output loop of number `amount` exchanged.
+    /// Interchanges the loop and the output loop at index `amount`.
     Swap,
-    /// `amount` neighbouring steps of an output loop by as many threads of a group.
+    /// Runs `amount` adjacent iterations of an output loop by as many threads of a group.
     Local,
-    /// A fold divided among `amount` threads of a group, step by step.
+    /// Divides a reduction among `amount` threads of a group, with the iterations interleaved.
     Group,
-    /// A fold divided among `amount` threads of a group, a stretch for each.
+    /// Divides a reduction among `amount` threads of a group, in contiguous blocks.
     GroupTop,
-    /// The output loops as they are become groups of one thread; nothing more is done to them.
+    /// Makes each iteration of the output loops a group of one thread; excludes further opts of
+    /// them.
     NoLocals,
-    /// The product of matrices number `amount`, of those that tensor cores of the device may
-    /// compute and that sum over a reduced loop, by a warp of threads.
+    /// Computes a matrix product that sums over a reduced loop with tensor cores, by a warp of
+    /// threads; `amount` is the number of the choice of a core and a product.
     Tc,
 }
 
 impl OptOp {
-    /// All of them.
+    /// All kinds.
     pub const ALL: [OptOp; 11] = [
         OptOp::Upcast,
         OptOp::Unroll,
@@ -72,7 +73,7 @@ impl OptOp {
         OptOp::Tc,
     ];
 
-    /// Its word.
+    /// Returns its name in the text form.
     pub fn name(self) -> &'static str {
         let names = ["upcast", "unroll", "thread", "padto", "overlap", "swap", "local", "group"];
         let names = names.into_iter().chain(["grouptop", "nolocals", "tc"]);
@@ -80,14 +81,15 @@ impl OptOp {
     }
 }
 
-/// One optimisation: what, of which loop (its place in [`Loops::list`]), how much.
+/// One optimisation, with the text form `OP AXIS AMOUNT`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Opt {
-    /// What is done.
+    /// The kind.
     pub op: OptOp,
-    /// The place of the loop in [`Loops::list`]; 0 for `nolocals`.
+    /// The index of the loop in [`Loops::list`]; 0 for `nolocals`.
     pub axis: usize,
-    /// How much; 0 stands for all steps of the loop. Of `swap` and `tc` it is a number.
+    /// The number of iterations, threads or accumulators; 0 means all iterations of the loop. For
+    /// `swap` the index of a loop, for `tc` the number of a choice.
     pub amount: i64,
 }
 
@@ -103,7 +105,9 @@ impl std::str::FromStr for Opt {
     fn from_str(text: &str) -> Result<Opt, String> {
         let words: Vec<&str> = text.split_whitespace().collect();
         let [op, axis, amount] = words.as_slice() else {
-            return Err(format!("{text:?} is no opt: an opt is OP AXIS AMOUNT, as in upcast 0 4"));
+            return Err(format!(
+                "{text:?} is not an opt: an opt is OP AXIS AMOUNT, as in upcast 0 4"
+            ));
         };
         let names = OptOp::ALL.map(OptOp::name);
         let found = OptOp::ALL.into_iter().find(|known| known.name() == *op);
@@ -114,48 +118,49 @@ impl std::str::FromStr for Opt {
     }
 }
 
-/// Which opts a kernel gets.
+/// The choice of opts for a kernel.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Strategy {
     /// None.
     #[default]
     None,
-    /// These; a kernel for which one of them is not legal is an error.
+    /// These; an error if one of them is illegal for the kernel.
     Fixed(Vec<Opt>),
-    /// Up to this many legal ones, drawn from the number and the sizes of the loops.
+    /// Legal ones, drawn at random.
     Drawn {
-        /// What is drawn from; kernels with the same loops get the same opts.
+        /// The seed; kernels with the same loops get the same opts.
         seed: u64,
-        /// At most so many.
-        most: usize,
+        /// The maximum number of opts.
+        limit: usize,
     },
-    /// Those that the loops and what is loaded along them speak for.
+    /// Those that heuristics choose from the loops and memory accesses.
     Heuristic,
 }
 
-/// What opts must fit besides the loops.
+/// The conditions, besides the loops, on which the legality of opts depends.
 #[derive(Clone, Copy, Debug)]
 pub struct Setting<'a> {
-    /// What may become of sums of floats.
+    /// The mode, which says whether floats may be summed in another order.
     pub mode: Mode,
     /// The device.
     pub target: &'a Target,
 }
 
-/// The pass. See the head of this file.
+/// Applies the chosen opts, then gives each cached row its own array and adds prefetches.
 pub(crate) fn optimize(root: &UOp, ctx: &mut Context<'_>) -> Result<UOp, Error> {
     let setting = Setting { mode: ctx.options.rewrite.mode, target: &ctx.target };
-    let all =
+    let apply_all =
         |opts: &[Opt]| opts.iter().try_fold(root.clone(), |root, opt| apply(&root, *opt, setting));
     let root = match &ctx.options.opts {
         Strategy::None => root.clone(),
-        Strategy::Fixed(opts) => all(opts)?,
-        Strategy::Drawn { seed, most } => all(&draw(root, *seed, *most, setting)?)?,
+        Strategy::Fixed(opts) => apply_all(opts)?,
+        Strategy::Drawn { seed, limit } => apply_all(&draw(root, *seed, *limit, setting)?)?,
         Strategy::Heuristic => heuristic::by_heuristic(root, setting)?,
     };
-    let root = if keep::has_rows(&root.toposort()) { keep::set_apart(&root)? } else { root };
-    if ctx.target.asks_early {
-        prefetch::ask_early(&root, ctx.target.thresholds.large_bytes)
+    let has_cache = cache_inputs::has_cache(&root.toposort());
+    let root = if has_cache { cache_inputs::privatize_rows(&root)? } else { root };
+    if ctx.target.prefetches {
+        prefetch::add_prefetches(&root, ctx.target.thresholds.large_bytes)
     } else {
         Ok(root)
     }

@@ -1,36 +1,36 @@
-//! Opt `tc`: a fold of products by the tensor cores of a device.
+//! Opt `tc`: computes a sum of products with the tensor cores of a device.
 //!
-//! Where a sum runs over products of two values, of which one varies along an output loop that the
-//! other does not know, and the other way round, that is a product of matrices: of its rows m, its
-//! columns n and its steps k each are split into tiles and what is left. The places within a tile
-//! are those that a thread holds: bits of its number in the warp, and of the elements of its
-//! fragment, as the layout says. An operand is written once for each element of its fragment, the
-//! range of its loop replaced by such a place; of the result the elements are upcast ranges.
+//! A sum over products of two values is a matrix product, if each value depends on an output loop
+//! on which the other does not depend. The loops of its rows m, columns n and summands k are split
+//! into tiles. Within a tile, an index consists of bits of the thread's number in the warp and of
+//! bits of the element's number in the thread's fragment, as the layout says. An operand is
+//! repeated for each element of its fragment, with the range of the loop replaced by that index;
+//! the elements of the result are upcast ranges.
 
 use gradiff_graph::{Arg, AxisKind, Constant, DType, Layout, Op, Sources, TensorCore, UOp};
 use gradiff_rewrite::Mode;
 
 use super::Setting;
-use super::apply::{Replaced, range, replace};
-use super::legal::{Loop, Loops, UPCAST_MOST, at_most, fits};
+use super::apply::{Replacement, range, replace};
+use super::legal::{Loop, Loops, UPCAST_MAX, at_most, fits};
 use crate::Error;
 use crate::linearize::Free;
 
-/// A fold of products that is a product of matrices.
+/// A sum of products that is a matrix product.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Matmul {
     /// The sum.
-    fold: UOp,
-    /// The ranges of rows, columns and steps.
+    sum: UOp,
+    /// The ranges of m, n and k.
     ranges: [UOp; 3],
-    /// How many of each there are.
+    /// The sizes of m, n and k.
     sizes: [i64; 3],
-    /// What is multiplied: a value of rows and steps by one of columns and steps.
+    /// A value over m and k, and one over n and k.
     operands: [UOp; 2],
 }
 
 impl Matmul {
-    /// The numbers of the loops of rows, columns and steps.
+    /// Returns the numbers of the loops of m, n and k.
     pub(super) fn numbers(&self) -> [i64; 3] {
         [0, 1, 2].map(|dim| match self.ranges[dim].arg() {
             Arg::Axis(axis) => axis.number,
@@ -39,36 +39,34 @@ impl Matmul {
     }
 }
 
-/// The products of matrices of a kernel, each also as that of the transposed ones.
+/// Returns the matrix products of a kernel, each also as the product of the transposed matrices.
 pub(super) fn matmuls(free: &Free, list: &[Loop]) -> Vec<Matmul> {
-    let folds: Vec<&UOp> = free.nodes.iter().filter(|node| node.op() == Op::Reduce).collect();
+    let sums: Vec<&UOp> = free.nodes.iter().filter(|node| node.op() == Op::Reduce).collect();
     let mut found = Vec::new();
-    for fold in &folds {
-        let is_sum = matches!(fold.arg(), Arg::Reduce(Op::Add, _)) && fold.dtype() == DType::F32;
-        let Some(operands) = is_sum.then(|| operands(&fold.src()[0])).flatten() else { continue };
-        let varies = |operand: usize, one: &Loop| {
-            depends(free, &operands[operand]) & free.of_node(&one.range) != 0
+    for sum in &sums {
+        let is_sum = matches!(sum.arg(), Arg::Reduce(Op::Add, _)) && sum.dtype() == DType::F32;
+        let Some(operands) = is_sum.then(|| operands(&sum.src()[0])).flatten() else { continue };
+        let varies = |operand: usize, info: &Loop| {
+            ranges_of(free, &operands[operand]) & free.of_node(&info.range) != 0
         };
-        let plain = || list.iter().filter(|one| one.axis.kind == AxisKind::Loop);
-        let output = || plain().filter(|one| one.is_output && !one.is_reduced);
-        let is_step = |one: &&Loop| {
-            let over = |fold: &&&UOp| fold.src()[1..].contains(&one.range);
-            let is_own =
-                fold.src()[1..].contains(&one.range) && folds.iter().filter(over).count() == 1;
-            is_own && !one.is_output && varies(0, one) && varies(1, one)
+        let plain = || list.iter().filter(|info| info.axis.kind == AxisKind::Loop);
+        let output = || plain().filter(|info| info.is_output && !info.is_reduced);
+        let is_k = |info: &&Loop| {
+            let is_over = |sum: &UOp| sum.src()[1..].contains(&info.range);
+            let has_one_sum =
+                is_over(sum) && sums.iter().filter(|other| is_over(other)).count() == 1;
+            has_one_sum && !info.is_output && varies(0, info) && varies(1, info)
         };
-        for step in plain().filter(is_step) {
-            for row in output().filter(|one| varies(0, one) && !varies(1, one)) {
-                for column in output().filter(|one| varies(1, one) && !varies(0, one)) {
-                    for [x, y, is_turned] in [[0, 1, 0], [1, 0, 1]] {
-                        let (row, column) =
-                            if is_turned == 1 { (column, row) } else { (row, column) };
-                        let ranges = [row, column, step];
+        for k in plain().filter(is_k) {
+            for m in output().filter(|info| varies(0, info) && !varies(1, info)) {
+                for n in output().filter(|info| varies(1, info) && !varies(0, info)) {
+                    let transposed = ([n, m, k], [1, 0]);
+                    for (loops, order) in [([m, n, k], [0, 1]), transposed] {
                         found.push(Matmul {
-                            fold: (*fold).clone(),
-                            ranges: ranges.map(|one| one.range.clone()),
-                            sizes: ranges.map(|one| one.size),
-                            operands: [x, y].map(|number: usize| operands[number].clone()),
+                            sum: (*sum).clone(),
+                            ranges: loops.map(|info| info.range.clone()),
+                            sizes: loops.map(|info| info.size),
+                            operands: order.map(|number: usize| operands[number].clone()),
                         });
                     }
                 }
@@ -78,22 +76,22 @@ pub(super) fn matmuls(free: &Free, list: &[Loop]) -> Vec<Matmul> {
     found
 }
 
-/// The ranges of an operand, which may be a new node over known ones.
-fn depends(free: &Free, operand: &UOp) -> u64 {
+/// Returns the ranges (bits) of an operand, which may be a new node over known ones.
+fn ranges_of(free: &Free, operand: &UOp) -> u64 {
     match operand.op() {
-        Op::Where => operand.src().iter().fold(0, |all, source| all | depends(free, source)),
+        Op::Where => operand.src().iter().fold(0, |bits, source| bits | ranges_of(free, source)),
         _ => free.of_node(operand),
     }
 }
 
-/// The two factors of a product, of one type. What is nothing but widened is taken as it was, and a
-/// gate in front of the product stands in front of both.
+/// Returns the two factors of a product, of the same type. A factor that is cast from a 16-bit
+/// float is taken without the cast, and a gate of the product becomes a gate of both factors.
 fn operands(value: &UOp) -> Option<[UOp; 2]> {
     let is_half = |dtype: DType| matches!(dtype, DType::F16 | DType::BF16);
     match (value.op(), value.src()) {
         (Op::Mul, [x, y]) if value.dtype() == DType::F32 => {
-            let narrow = |one: &UOp| {
-                let source = one.src().first().filter(|_| one.op() == Op::Cast)?;
+            let narrow = |factor: &UOp| {
+                let source = factor.src().first().filter(|_| factor.op() == Op::Cast)?;
                 is_half(source.dtype()).then(|| source.clone())
             };
             match [narrow(x), narrow(y)] {
@@ -102,43 +100,44 @@ fn operands(value: &UOp) -> Option<[UOp; 2]> {
             }
         }
         (Op::Mul, [x, y]) if is_half(value.dtype()) => Some([x.clone(), y.clone()]),
-        // A product may be rounded later than at once.
+        // The product need not be rounded to 16 bits before it is added.
         (Op::Cast, [x]) if is_half(x.dtype()) => operands(x),
         (Op::Where, [gate, x, zero]) if zero.as_const()?.to_float() == Some(0.0) => {
-            let zero = |one: &UOp| UOp::constant(Constant::zero(one.dtype()));
-            let gated = |one: UOp| UOp::select(gate.clone(), one.clone(), zero(&one));
+            let zero = |factor: &UOp| UOp::constant(Constant::zero(factor.dtype()));
+            let gated = |factor: UOp| UOp::select(gate.clone(), factor.clone(), zero(&factor));
             operands(x).map(|both| both.map(gated))
         }
         _ => None,
     }
 }
 
-/// The tensor cores and products of matrices that the numbers of this opt of a loop choose from.
+/// Returns the choices for a loop: all pairs of a tensor core and a matrix product that sums over
+/// it. The amount of the opt is the index of a choice.
 pub(super) fn choices<'a>(
     loops: &'a Loops,
-    one: &Loop,
+    info: &Loop,
     setting: Setting<'_>,
 ) -> Vec<(&'static TensorCore, &'a Matmul)> {
     let cores = || setting.target.tensor_cores.iter().filter_map(|name| TensorCore::named(name));
-    let own = loops.matmuls.iter().filter(|matmul| matmul.ranges[2] == one.range);
-    own.flat_map(|matmul| cores().map(move |core| (core, matmul))).collect()
+    let over_it = loops.matmuls.iter().filter(|matmul| matmul.ranges[2] == info.range);
+    over_it.flat_map(|matmul| cores().map(move |core| (core, matmul))).collect()
 }
 
 impl Loops {
-    /// The loops of rows, columns and steps of each choice that a loop has.
-    pub(super) fn choices(&self, place: usize, setting: Setting<'_>) -> Vec<[i64; 3]> {
-        let choices = choices(self, &self.list[place], setting);
+    /// Returns the numbers of the loops of m, n and k for each choice of the loop at an index.
+    pub(super) fn choices(&self, index: usize, setting: Setting<'_>) -> Vec<[i64; 3]> {
+        let choices = choices(self, &self.list[index], setting);
         choices.into_iter().map(|(_, matmul)| matmul.numbers()).collect()
     }
 }
 
-/// What is to be done by the choice of this number, if it may be done.
+/// Returns the choice of this number, if it is legal.
 ///
 /// # Errors
-/// Why not, and what is allowed.
+/// The reason why it is illegal, and what is legal.
 pub(super) fn check<'a>(
     loops: &'a Loops,
-    one: &Loop,
+    info: &Loop,
     number: i64,
     setting: Setting<'_>,
 ) -> Result<(&'static TensorCore, &'a Matmul), String> {
@@ -148,10 +147,10 @@ pub(super) fn check<'a>(
     if setting.mode == Mode::Strict {
         return Err("in strict mode products are rounded and sums keep their order".to_owned());
     }
-    let choices = choices(loops, one, setting);
+    let choices = choices(loops, info, setting);
     if choices.is_empty() {
-        return Err("no sum over the loop alone is of products of two values that vary along it \
-                    and each along an output loop that the other does not"
+        return Err("the loop has no matrix product: one sum over it, of products of two values \
+                    that depend on it and each on an output loop on which the other does not"
             .to_owned());
     }
     let chosen = usize::try_from(number).ok().and_then(|number| choices.get(number));
@@ -164,76 +163,80 @@ pub(super) fn check<'a>(
     let sizes = matmul.sizes.into_iter().zip(core.sizes);
     if let Some((size, tile)) = sizes.into_iter().find(|(size, tile)| size % tile != 0) {
         return Err(format!(
-            "{} does not divide a loop of {size} steps by {tile}; see padto",
+            "{}: a loop of {size} iterations is not a multiple of {tile}; see padto",
             core.name
         ));
     }
     if let Some(kind) = [AxisKind::Warp, AxisKind::Group].into_iter().find(|kind| loops.has(*kind))
     {
-        return Err(format!("the kernel has a loop of kind {kind:?} already"));
+        return Err(format!("the kernel already has a loop of kind {kind:?}"));
     }
-    at_most(UPCAST_MOST, loops.count(AxisKind::Upcast), core.elements(2) as i64)?;
-    fits(loops, one, core.threads, AxisKind::Warp, setting)?;
+    at_most(UPCAST_MAX, loops.count(AxisKind::Upcast), core.elements(2) as i64)?;
+    fits(loops, info, core.threads, AxisKind::Warp, setting)?;
     Ok((core, matmul))
 }
 
-/// The kernel with the product done by tensor cores.
+/// Replaces the sum by tensor core operations.
 pub(super) fn apply(
     root: &UOp,
     (core, matmul): (&'static TensorCore, &Matmul),
-    fresh: i64,
+    next_number: i64,
 ) -> Result<UOp, Error> {
     let dtype = matmul.ranges[2].dtype();
-    let warp = range(core.threads, dtype, AxisKind::Warp, fresh);
+    let warp = range(core.threads, dtype, AxisKind::Warp, next_number);
     let tile = Tile { core, warp: &warp, dtype };
-    let rests: Vec<Option<UOp>> = (0..3)
+    let outer: Vec<Option<UOp>> = (0..3)
         .map(|dim| {
-            let rest = matmul.sizes[dim] / core.sizes[dim];
+            let tiles = matmul.sizes[dim] / core.sizes[dim];
             let number = matmul.numbers()[dim];
-            (rest != 1).then(|| range(rest, matmul.ranges[dim].dtype(), AxisKind::Loop, number))
+            let dtype = matmul.ranges[dim].dtype();
+            (tiles != 1).then(|| range(tiles, dtype, AxisKind::Loop, number))
         })
         .collect();
-    let place = |matrix: usize, dim: usize, element: &dyn Fn(usize) -> UOp| {
-        let within = tile.place(matrix, dim, element);
-        match &rests[dim] {
+    let index = |matrix: usize, dim: usize, element: &dyn Fn(usize) -> UOp| {
+        let within = tile.index(matrix, dim, element);
+        match &outer[dim] {
             None => within,
-            Some(rest) => {
+            Some(outer_range) => {
                 let size = UOp::int(dtype, core.sizes[dim]);
-                UOp::binary(Op::Add, UOp::binary(Op::Mul, rest.clone(), size), within)
+                UOp::binary(Op::Add, UOp::binary(Op::Mul, outer_range.clone(), size), within)
             }
         }
     };
     let at = |matrix: usize, dim: usize, element: &dyn Fn(usize) -> UOp| {
-        Replaced::value(&matmul.ranges[dim], place(matrix, dim, element))
+        Replacement::value(&matmul.ranges[dim], index(matrix, dim, element))
     };
     let mut sources: Vec<UOp> = Vec::new();
     for (matrix, dim) in [(0, 0), (1, 1)] {
         let fragment = (0..core.elements(matrix)).map(|number| {
             let bit = |bit: usize| UOp::int(dtype, (number >> bit & 1) as i64);
-            let by = [at(matrix, dim, &bit), at(matrix, 2, &bit)];
-            replace(&matmul.operands[matrix], &by)
+            let replacements = [at(matrix, dim, &bit), at(matrix, 2, &bit)];
+            replace(&matmul.operands[matrix], &replacements)
         });
         sources.extend(fragment.collect::<Result<Vec<UOp>, _>>()?);
     }
     let count = core.layouts[2].elements.len();
-    let elements: Vec<UOp> =
-        (0..count).map(|bit| range(2, dtype, AxisKind::Upcast, fresh + 1 + bit as i64)).collect();
+    let elements: Vec<UOp> = (0..count)
+        .map(|bit| range(2, dtype, AxisKind::Upcast, next_number + 1 + bit as i64))
+        .collect();
     sources.push(tile.number(&elements));
     sources.push(warp.clone());
     let product = UOp::new(Op::Wmma, DType::F32, sources, Arg::TensorCore(core));
-    let own =
-        |one: &UOp| if *one == matmul.ranges[2] { rests[2].clone() } else { Some(one.clone()) };
-    let over: Vec<UOp> = matmul.fold.src()[1..].iter().filter_map(own).collect();
-    let fold = if over.is_empty() {
+    let new_range = |range: &UOp| match *range == matmul.ranges[2] {
+        true => outer[2].clone(),
+        false => Some(range.clone()),
+    };
+    let new_ranges: Vec<UOp> = matmul.sum.src()[1..].iter().filter_map(new_range).collect();
+    let sum = if new_ranges.is_empty() {
         product
     } else {
-        matmul.fold.with_src(std::iter::once(product).chain(over).collect::<Sources>())
+        matmul.sum.with_src(std::iter::once(product).chain(new_ranges).collect::<Sources>())
     };
     let held = |bit: usize| elements[bit].clone();
-    replace(root, &[Replaced::value(&matmul.fold, fold), at(2, 0, &held), at(2, 1, &held)])
+    replace(root, &[Replacement::value(&matmul.sum, sum), at(2, 0, &held), at(2, 1, &held)])
 }
 
-/// The places that the threads of a warp hold.
+/// The distribution of a tile over the threads of a warp.
 struct Tile<'a> {
     core: &'static TensorCore,
     warp: &'a UOp,
@@ -245,8 +248,8 @@ impl Tile<'_> {
         UOp::int(self.dtype, value)
     }
 
-    /// Where along a dimension the element of a matrix lies whose number has these bits.
-    fn place(&self, matrix: usize, dim: usize, element: &dyn Fn(usize) -> UOp) -> UOp {
+    /// Returns the index along a dimension of the element of a matrix whose number has these bits.
+    fn index(&self, matrix: usize, dim: usize, element: &dyn Fn(usize) -> UOp) -> UOp {
         let Layout { threads, elements } = self.core.layouts[matrix];
         let mut sum = self.int(0);
         let mut add = |value: UOp, bit: u32| {
@@ -255,29 +258,29 @@ impl Tile<'_> {
         };
         let mut from = 0;
         while from < threads.len() {
-            // As many bits as follow each other in both numbers.
-            let (own, bit) = threads[from];
-            let next = |at: &usize| threads[*at] == (own, bit + (*at - from) as u32);
+            // A run of bits that are consecutive in both the thread's number and the index.
+            let (bit_dim, bit) = threads[from];
+            let next = |at: &usize| threads[*at] == (bit_dim, bit + (*at - from) as u32);
             let count = (from..threads.len()).take_while(next).count();
-            if own == dim {
+            if bit_dim == dim {
                 let divided = UOp::binary(Op::FloorDiv, self.warp.clone(), self.int(1 << from));
                 add(UOp::binary(Op::FloorMod, divided, self.int(1 << count)), bit);
             }
             from += count;
         }
-        for (at, (own, bit)) in elements.iter().enumerate() {
-            if *own == dim {
+        for (at, (bit_dim, bit)) in elements.iter().enumerate() {
+            if *bit_dim == dim {
                 add(element(at), *bit);
             }
         }
         sum
     }
 
-    /// The number with these bits.
+    /// Returns the number with these bits.
     fn number(&self, bits: &[UOp]) -> UOp {
         let scaled =
             |(at, bit): (usize, &UOp)| UOp::binary(Op::Mul, bit.clone(), self.int(1 << at));
         let scaled = bits.iter().enumerate().map(scaled);
-        scaled.fold(self.int(0), |sum, one| UOp::binary(Op::Add, sum, one))
+        scaled.fold(self.int(0), |sum, bit| UOp::binary(Op::Add, sum, bit))
     }
 }

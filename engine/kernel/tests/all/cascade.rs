@@ -58,12 +58,12 @@ fn sum_of_part(rows: i64, columns: i64) -> UOp {
 }
 
 fn strategies() -> Vec<Strategy> {
-    let drawn = (0..6).map(|seed| Strategy::Drawn { seed, most: 4 });
+    let drawn = (0..6).map(|seed| Strategy::Drawn { seed, limit: 4 });
     [Strategy::None, Strategy::Heuristic].into_iter().chain(drawn).collect()
 }
 
 #[test]
-fn no_accumulator_takes_more_additions_than_the_limit() {
+fn cascade_limits_additions_per_accumulator() {
     let mut long = 0;
     for name in ["loops", "c", "jit", "vectors", "groups", "cuda"] {
         let target = Target::of(name);
@@ -88,7 +88,7 @@ fn no_accumulator_takes_more_additions_than_the_limit() {
 }
 
 #[test]
-fn every_element_is_added_once() {
+fn cascade_adds_every_element_once() {
     let small = Thresholds::SMALL;
     for name in ["loops", "c", "vectors", "groups"] {
         for size in (1..40).chain([67, 128, 257]) {
@@ -114,7 +114,7 @@ fn every_element_is_added_once() {
 }
 
 #[test]
-fn strict_mode_keeps_the_order() {
+fn cascade_strict_mode_keeps_the_order() {
     let rewrite = gradiff_rewrite::Options { mode: Mode::Strict, ..Default::default() };
     let options = Options { rewrite, ..Options::default() };
     let tree = sums(5000, 1, 0);
@@ -124,7 +124,7 @@ fn strict_mode_keeps_the_order() {
 }
 
 #[test]
-fn integers_and_maxima_have_one_accumulator() {
+fn cascade_leaves_integers_and_maxima() {
     for (op, dtype) in [(Op::Add, DType::I32), (Op::Max, DType::F32), (Op::Mul, DType::F64)] {
         let data = load(dtype, 1, 5000, plain(&[5000]));
         let tree = sink(reduce(op, data, &[0]), &[1]);
@@ -135,20 +135,20 @@ fn integers_and_maxima_have_one_accumulator() {
     }
 }
 
-/// Two sums, each of which would be divided in two, in a kernel that has as many loops as it may.
+/// Two sums, each of which would be split in two, in a kernel with the maximum number of loops.
 #[test]
-fn a_kernel_of_many_loops_stays_one() {
+fn cascade_respects_the_limit_of_loops() {
     let mut shape = [2; 32];
     shape[31] = 257;
     let order: Vec<usize> = (0..shape.len()).rev().collect();
-    let turned: Vec<i64> = order.iter().map(|axis| shape[*axis]).collect();
+    let reversed: Vec<i64> = order.iter().map(|axis| shape[*axis]).collect();
     let count = shape.iter().product();
     let axes: Vec<i64> = (0..shape.len() as i64).collect();
-    // No two axes lie one after the other in both arrays, so that none are merged into one loop.
+    // No two axes are adjacent in both arrays, so that none are merged into one loop.
     let data = || {
-        let turned = plain(&turned).permute(&order).expect("all axes");
+        let reversed = plain(&reversed).permute(&order).expect("all axes");
         let left = load(DType::F32, 1, count, plain(&shape));
-        UOp::binary(Op::Add, left, load(DType::F32, 2, count, turned))
+        UOp::binary(Op::Add, left, load(DType::F32, 2, count, reversed))
     };
     let squares = reduce(Op::Add, UOp::binary(Op::Mul, data(), data()), &axes);
     let both = UOp::binary(Op::Sub, reduce(Op::Add, data(), &axes), squares);

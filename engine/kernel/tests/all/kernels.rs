@@ -1,6 +1,6 @@
-//! Kernels by hand: what the passes and the linear form must look like.
+//! Handwritten kernels: the expected form after passes and of the linear uops.
 
-use crate::common::random::{exp2_beside_its_sum, global, load, plain, reduce, sink};
+use crate::common::random::{exp2_times_its_sum, global, load, plain, reduce, sink};
 use crate::common::{linear, tree};
 use gradiff_graph::{
     Arg, BoundedLinear, Constant, DType, Dims, Instruction, Linear, Local, Op, UOp,
@@ -43,24 +43,25 @@ fn range(axis: i64, end: i64) -> UOp {
     UOp::new(Op::Range, DType::I32, [UOp::int(DType::I32, end)], Arg::plain_axis(axis))
 }
 
-fn read(slot: usize, size: i64, place: UOp) -> UOp {
-    let index = UOp::new(Op::Index, DType::F32, [global(DType::F32, slot, size), place], Arg::None);
-    UOp::new(Op::Load, DType::F32, [index], Arg::None)
+fn read(slot: usize, size: i64, index: UOp) -> UOp {
+    let address =
+        UOp::new(Op::Index, DType::F32, [global(DType::F32, slot, size), index], Arg::None);
+    UOp::new(Op::Load, DType::F32, [address], Arg::None)
 }
 
-fn fold(op: Op, value: UOp, ranges: &[UOp]) -> UOp {
+fn reduce_over(op: Op, value: UOp, ranges: &[UOp]) -> UOp {
     let sources = std::iter::once(value.clone()).chain(ranges.iter().cloned());
     UOp::new(Op::Reduce, value.dtype(), sources, Arg::Reduce(op, Dims::new()))
 }
 
-fn write(size: i64, place: UOp, value: UOp) -> UOp {
+fn write(size: i64, index: UOp, value: UOp) -> UOp {
     let target = global(value.dtype(), 0, size);
-    let index = UOp::new(Op::Index, value.dtype(), [target, place], Arg::None);
-    let store = UOp::new(Op::Store, DType::Void, [index, value], Arg::None);
+    let address = UOp::new(Op::Index, value.dtype(), [target, index], Arg::None);
+    let store = UOp::new(Op::Store, DType::Void, [address, value], Arg::None);
     UOp::new(Op::Sink, DType::Void, [store], Arg::None)
 }
 
-/// The linear form of a graph over ranges: what follows `lower`.
+/// Linearizes a graph over ranges and checks the result.
 fn linearized(root: &UOp, memories: &[Vec<Option<Constant>>]) -> Linear {
     let linear = gradiff_kernel::linearize(root, "test".to_string()).expect("a kernel");
     linear::verify(&linear).unwrap_or_else(|error| panic!("{error:?}\n{linear}"));
@@ -72,7 +73,7 @@ fn linearized(root: &UOp, memories: &[Vec<Option<Constant>>]) -> Linear {
 }
 
 #[test]
-fn name_tells_the_loops() {
+fn name_lists_the_loop_sizes() {
     let four = [4, 4];
     let x = contiguous(DType::F32, 1, &four);
     assert_eq!(name(&sink(x.clone(), &four)), "E_4_4");
@@ -135,19 +136,19 @@ fn lower_padded_load_is_gated() {
     assert_eq!(memories[0], f32s(&[0.0, 5.0, 6.0, 7.0, 0.0, 0.0]));
 }
 
-/// How many uops of the kernel have the type i64.
-fn wide(linear: &Linear) -> usize {
+/// Counts the uops of the kernel that have the type i64.
+fn wide_count(linear: &Linear) -> usize {
     linear.uops.iter().filter(|uop| uop.dtype == DType::I64).count()
 }
 
 #[test]
-fn narrow_loops_count_in_32_bits_and_far_places_in_64() {
+fn narrow_loops_are_32_bits_unless_they_count_further() {
     let check = |shape: &[i64], range: DType, is_wide: bool| {
         let tracker = plain(&[1]).reshape(&vec![1; shape.len()]);
         let tracker = tracker.and_then(|tracker| tracker.expand(shape)).expect("an expansion");
         let linear = lowered(&sink(load(DType::F32, 1, 1, tracker), shape));
         assert!(ops(&linear, Op::Range).iter().all(|uop| uop.dtype == range), "{linear}");
-        assert_eq!(wide(&linear) > 0, is_wide, "{linear}");
+        assert_eq!(wide_count(&linear) > 0, is_wide, "{linear}");
     };
     check(&[1 << 20], DType::I32, false);
     check(&[1 << 15, 1 << 15], DType::I32, false);
@@ -158,44 +159,45 @@ fn narrow_loops_count_in_32_bits_and_far_places_in_64() {
 }
 
 #[test]
-fn narrow_stored_transposed_far_is_i64_and_its_loops_are_not() {
-    let place = |rows: i64| {
+fn narrow_transposed_large_store_has_wide_index_and_narrow_loops() {
+    let transposed = |rows: i64| {
         let view = plain(&[rows, 1 << 16]).permute(&[1, 0]).expect("a view");
         let zero = UOp::constant(Constant::zero(DType::F32));
         let target = global(DType::F32, 0, rows << 16);
         let store = UOp::new(Op::Store, DType::Void, [target, zero], Arg::View(view));
         lowered(&UOp::new(Op::Sink, DType::Void, [store], Arg::None))
     };
-    assert_eq!(wide(&place(1 << 14)), 0);
-    let far = place(1 << 17);
-    assert!(ops(&far, Op::Range).iter().all(|uop| uop.dtype == DType::I32), "{far}");
+    assert_eq!(wide_count(&transposed(1 << 14)), 0);
+    let large = transposed(1 << 17);
+    assert!(ops(&large, Op::Range).iter().all(|uop| uop.dtype == DType::I32), "{large}");
     // The row, widened, times its stride of 2^16 and the column: the constant, casts and sum.
-    assert_eq!(ops(&far, Op::Mul)[0].dtype, DType::I64, "{far}");
-    assert_eq!(ops(&far, Op::Add)[0].dtype, DType::I64, "{far}");
+    assert_eq!(ops(&large, Op::Mul)[0].dtype, DType::I64, "{large}");
+    assert_eq!(ops(&large, Op::Add)[0].dtype, DType::I64, "{large}");
 }
 
 #[test]
-fn narrow_small_arrays_beside_a_far_one_are_indexed_in_32_bits() {
-    // out[i, j] = x[j] + y[i] with 2^17 rows of 2^16: only the place in out is wide.
+fn narrow_small_arrays_have_narrow_indices_despite_a_large_one() {
+    // out[i, j] = x[j] + y[i] with 2^17 rows of 2^16: only the index of out is wide.
     let (rows, columns) = (1i64 << 17, 1i64 << 16);
     let expanded = |shape: &[i64]| plain(shape).expand(&[rows, columns]).expect("an expansion");
     let x = load(DType::F32, 1, columns, expanded(&[1, columns]));
     let y = load(DType::F32, 2, rows, expanded(&[rows, 1]));
     let linear = lowered(&sink(UOp::binary(Op::Add, x, y), &[rows, columns]));
-    let places: Vec<DType> =
+    let index_types: Vec<DType> =
         ops(&linear, Op::Index).iter().map(|uop| linear.uops[uop.src[1] as usize].dtype).collect();
-    assert_eq!(places.iter().filter(|dtype| **dtype == DType::I64).count(), 1, "{linear}");
-    assert_eq!(places.len(), 3);
+    assert_eq!(index_types.iter().filter(|dtype| **dtype == DType::I64).count(), 1, "{linear}");
+    assert_eq!(index_types.len(), 3);
     assert!(ops(&linear, Op::Range).iter().all(|uop| uop.dtype == DType::I32), "{linear}");
 }
 
 #[test]
-fn narrow_flipped_view_of_three_thousand_million_reads_where_it_should() {
-    // 3 * 2^30 places on one element: x[(3*2^30 - 1 - i) // 2^30], a buffer of three elements.
+fn narrow_flipped_view_beyond_i32_reads_the_right_elements() {
+    // 3 * 2^30 indices, 2^30 per element: x[(3*2^30 - 1 - i) // 2^30] of a buffer of three
+    // elements.
     let count = 3i64 << 30;
     let view = plain(&[3, 1]).expand(&[3, 1 << 30]).expect("an expansion");
     let view = view.reshape(&[count]).and_then(|view| view.flip(&[true])).expect("a view");
-    // The ends and both sides of each step.
+    // The end, and both sides of a change of the element.
     let cut = view.shrink(&[(count - 2, count)]).expect("a cut");
     let memories = vec![vec![None; 2], f32s(&[1.0, 2.0, 3.0])];
     let linear = lowered(&sink(load(DType::F32, 1, 3, cut), &[2]));
@@ -212,24 +214,24 @@ fn narrow_flipped_view_of_three_thousand_million_reads_where_it_should() {
 #[test]
 fn linearize_invariant_load_leaves_the_loop() {
     let (row, column) = (range(0, 4), range(1, 8));
-    let place = UOp::binary(
+    let index = UOp::binary(
         Op::Add,
         UOp::binary(Op::Mul, row.clone(), UOp::int(DType::I32, 8)),
         column.clone(),
     );
     let value = UOp::binary(Op::Add, read(1, 4, row), read(2, 8, column));
     let memories = [vec![None; 32], f32s(&[1.0, 2.0, 3.0, 4.0]), f32s(&[0.5; 8])];
-    let linear = linearized(&write(32, place, value), &memories);
+    let linear = linearized(&write(32, index, value), &memories);
     let column = linear.uops.iter().rposition(|uop| uop.op == Op::Range).expect("a loop");
     assert!(position(&linear, Op::Load) < column, "{linear}");
 }
 
 #[test]
-fn linearize_reduction_of_the_row_is_outside_of_the_column_loop() {
-    let (row, column, step) = (range(0, 2), range(1, 3), range(2, 4));
+fn linearize_reduction_of_the_row_is_outside_the_column_loop() {
+    let (row, column, reduced) = (range(0, 2), range(1, 3), range(2, 4));
     let four = UOp::int(DType::I32, 4);
-    let place = UOp::binary(Op::Add, UOp::binary(Op::Mul, row.clone(), four), step.clone());
-    let sum = fold(Op::Add, read(1, 8, place), &[step]);
+    let index = UOp::binary(Op::Add, UOp::binary(Op::Mul, row.clone(), four), reduced.clone());
+    let sum = reduce_over(Op::Add, read(1, 8, index), &[reduced]);
     let three = UOp::int(DType::I32, 3);
     let target = UOp::binary(Op::Add, UOp::binary(Op::Mul, row, three), column.clone());
     let value = UOp::binary(Op::Add, sum, read(2, 3, column));
@@ -245,43 +247,43 @@ fn linearize_reduction_of_the_row_is_outside_of_the_column_loop() {
 }
 
 #[test]
-fn linearize_two_reductions_over_one_range_take_turns() {
-    let step = range(0, 4);
-    let x = read(1, 4, step.clone());
-    let most = fold(Op::Max, x.clone(), std::slice::from_ref(&step));
-    let sum = fold(Op::Add, x, &[step]);
+fn linearize_two_reductions_over_one_range_have_separate_loops() {
+    let range_of_both = range(0, 4);
+    let x = read(1, 4, range_of_both.clone());
+    let maximum = reduce_over(Op::Max, x.clone(), std::slice::from_ref(&range_of_both));
+    let sum = reduce_over(Op::Add, x, &[range_of_both]);
     let memories = [vec![None], f32s(&[3.0, -2.0, 7.0, 1.0])];
     let zero = UOp::int(DType::I32, 0);
-    let linear = linearized(&write(1, zero, UOp::binary(Op::Sub, most, sum)), &memories);
+    let linear = linearized(&write(1, zero, UOp::binary(Op::Sub, maximum, sum)), &memories);
     assert_eq!(ops(&linear, Op::DefineAcc).len(), 2, "{linear}");
     assert_eq!(ops(&linear, Op::Range).len(), 2, "{linear}");
 }
 
 #[test]
 fn linearize_reduction_in_a_reduction_over_the_same_range() {
-    let (row, step) = (range(0, 2), range(1, 3));
+    let (row, column) = (range(0, 2), range(1, 3));
     let three = UOp::int(DType::I32, 3);
-    let place = UOp::binary(Op::Add, UOp::binary(Op::Mul, row.clone(), three), step.clone());
-    let x = read(1, 6, place);
-    let most = fold(Op::Max, x.clone(), std::slice::from_ref(&step));
-    let scaled = UOp::binary(Op::Sub, x, most);
+    let index = UOp::binary(Op::Add, UOp::binary(Op::Mul, row.clone(), three), column.clone());
+    let x = read(1, 6, index);
+    let maximum = reduce_over(Op::Max, x.clone(), std::slice::from_ref(&column));
+    let scaled = UOp::binary(Op::Sub, x, maximum);
     let memories = [vec![None; 2], f32s(&[3.0, -2.0, 7.0, 1.0, 9.0, 4.0])];
-    // First the inner fold is closed before the outer opens; then both are open at once.
-    let sum = fold(Op::Add, scaled.clone(), std::slice::from_ref(&step));
+    // First the inner reduction ends before the outer one starts; then both are open at once.
+    let sum = reduce_over(Op::Add, scaled.clone(), std::slice::from_ref(&column));
     linearized(&write(2, row.clone(), sum), &memories);
-    let all = fold(Op::Add, scaled, &[step, row]);
+    let total = reduce_over(Op::Add, scaled, &[column, row]);
     let memories = [vec![None; 1], memories[1].clone()];
-    let linear = linearized(&write(1, UOp::int(DType::I32, 0), all), &memories);
+    let linear = linearized(&write(1, UOp::int(DType::I32, 0), total), &memories);
     assert_eq!(ops(&linear, Op::Range).len(), 3, "{linear}");
 }
 
 #[test]
-fn linearize_range_of_no_step_touches_nothing() {
-    let none = range(0, 0);
-    let empty = write(1, none.clone(), read(1, 0, UOp::int(DType::I32, 0)));
+fn linearize_empty_range_accesses_nothing() {
+    let empty_range = range(0, 0);
+    let empty = write(1, empty_range.clone(), read(1, 0, UOp::int(DType::I32, 0)));
     let linear = gradiff_kernel::linearize(&empty, "t".into()).expect("a kernel");
     linear::run(&linear, &mut vec![vec![None], Vec::new()]);
-    let sum = fold(Op::Mul, read(1, 0, UOp::int(DType::I32, 0)), &[none]);
+    let sum = reduce_over(Op::Mul, read(1, 0, UOp::int(DType::I32, 0)), &[empty_range]);
     let linear = gradiff_kernel::linearize(&write(1, UOp::int(DType::I32, 0), sum), "t".into());
     let mut memories = vec![vec![None], Vec::new()];
     linear::run(&linear.expect("a kernel"), &mut memories);
@@ -289,9 +291,9 @@ fn linearize_range_of_no_step_touches_nothing() {
 }
 
 #[test]
-fn linearize_range_of_one_step_runs_once() {
-    let one = range(0, 1);
-    let sum = fold(Op::Add, read(1, 1, one.clone()), &[one]);
+fn linearize_range_of_one_iteration_runs_once() {
+    let single = range(0, 1);
+    let sum = reduce_over(Op::Add, read(1, 1, single.clone()), &[single]);
     linearized(&write(1, UOp::int(DType::I32, 0), sum), &[vec![None], f32s(&[4.0])]);
 }
 
@@ -311,28 +313,28 @@ fn linearize_second_store_sees_the_first() {
 }
 
 #[test]
-fn lower_chain_of_10000_ops_passes() {
+fn lower_chain_of_10000_ops_succeeds() {
     let mut value = contiguous(DType::I32, 1, &[4]);
-    for step in 0..10_000 {
-        let op = [Op::Max, Op::Xor][step % 2];
+    for number in 0..10_000 {
+        let op = [Op::Max, Op::Xor][number % 2];
         let tracker = plain(&[4]);
-        let other = load(DType::I32, 2 + step % 3, 4, tracker);
+        let other = load(DType::I32, 2 + number % 3, 4, tracker);
         value = UOp::binary(op, value, other);
     }
     assert!(10_000 < lowered(&sink(value, &[4])).uops.len());
-    // A sum whose terms all change their places.
+    // A sum whose terms are all reordered.
     let mut value = contiguous(DType::I32, 1, &[4]);
-    for step in 0..10_000 {
-        let shape = [plain(&[4]), plain(&[1]).expand(&[4]).expect("a value")][step % 2].clone();
-        let other = load(DType::I32, 2 + step % 2, [4, 1][step % 2], shape);
-        let other = UOp::binary(Op::Xor, other, UOp::int(DType::I32, step as i64));
+    for number in 0..10_000 {
+        let shape = [plain(&[4]), plain(&[1]).expand(&[4]).expect("a value")][number % 2].clone();
+        let other = load(DType::I32, 2 + number % 2, [4, 1][number % 2], shape);
+        let other = UOp::binary(Op::Xor, other, UOp::int(DType::I32, number as i64));
         value = UOp::binary(Op::Add, value, other);
     }
     assert!(10_000 < lowered(&sink(value, &[4])).uops.len());
 }
 
 #[test]
-fn lower_unread_parameter_stays_one() {
+fn lower_unread_parameter_stays_a_parameter() {
     let x = contiguous(DType::I32, 1, &[4]);
     let y = contiguous(DType::I32, 2, &[4]);
     let never = UOp::constant(Constant::bool(false));
@@ -341,7 +343,7 @@ fn lower_unread_parameter_stays_one() {
     assert_eq!(slots, [0, 1, 2]);
 }
 
-/// The adds in the innermost loop, and in the kernel.
+/// Counts the additions in the innermost loop, and in the kernel.
 fn adds(linear: &Linear) -> (usize, usize) {
     let last = linear.uops.iter().rposition(|uop| uop.op == Op::Range).expect("a loop");
     let count = |uops: &[Instruction]| uops.iter().filter(|uop| uop.op == Op::Add).count();
@@ -349,12 +351,12 @@ fn adds(linear: &Linear) -> (usize, usize) {
 }
 
 #[test]
-fn hoist_one_add_is_left_in_the_innermost_loop() {
-    let turned = plain(&[2, 3, 4, 5]).permute(&[3, 1, 2, 0]).expect("a permutation");
-    let ast = sink(load(DType::I32, 1, 120, turned.clone()), &[5, 3, 4, 2]);
-    assert_eq!(adds(&lowered(&ast)), (2, 4), "two places, each of three terms");
-    // Of the steps that are written out each place has one constant.
-    let padded = turned.pad(&[(0, 0), (1, 1), (0, 0), (1, 1)]).expect("a pad");
+fn reassociate_leaves_one_add_per_index_in_the_innermost_loop() {
+    let permuted = plain(&[2, 3, 4, 5]).permute(&[3, 1, 2, 0]).expect("a permutation");
+    let ast = sink(load(DType::I32, 1, 120, permuted.clone()), &[5, 3, 4, 2]);
+    assert_eq!(adds(&lowered(&ast)), (2, 4), "two indices, each of three terms");
+    // Each index of an unrolled iteration has one constant.
+    let padded = permuted.pad(&[(0, 0), (1, 1), (0, 0), (1, 1)]).expect("a pad");
     let ast = sink(load(DType::I32, 1, 120, padded), &[5, 5, 4, 4]);
     let opts = Strategy::Fixed(vec!["upcast 2 4".parse().expect("an opt")]);
     let options = Options { opts, ..Options::default() };
@@ -363,14 +365,14 @@ fn hoist_one_add_is_left_in_the_innermost_loop() {
     assert_eq!(
         adds(&linear).0,
         7,
-        "a sum and its steps: four stored, two loaded, one of them at 0"
+        "the sum and its constants: four stores and two loads, one of which adds 0"
     );
 }
 
 #[test]
-fn expand_what_is_stored_lane_by_lane_is_computed_at_once() {
-    let turned = plain(&[16, 16]).permute(&[1, 0]).expect("a permutation");
-    let [x, y] = [1, 2].map(|slot| load(DType::F32, slot, 256, turned.clone()));
+fn expand_scalar_stores_have_vector_computation() {
+    let transposed = plain(&[16, 16]).permute(&[1, 0]).expect("a permutation");
+    let [x, y] = [1, 2].map(|slot| load(DType::F32, slot, 256, transposed.clone()));
     let ast = sink(UOp::binary(Op::Mul, x, y), &[16, 16]);
     let opts = Strategy::Fixed(vec!["upcast 0 16".parse().expect("an opt")]);
     let options = Options { opts, ..Options::default() };
@@ -386,29 +388,30 @@ fn expand_what_is_stored_lane_by_lane_is_computed_at_once() {
 }
 
 #[test]
-fn expand_rows_of_variables_that_no_vector_holds_are_put_together() {
-    // 16 lanes of i8 are loaded at once, sums of them fit no vector; they are stored in pairs.
-    let turned = plain(&[3, 2, 16]).permute(&[2, 1, 0]).expect("a permutation");
-    let wide = UOp::unary(Op::Cast, DType::I32, load(DType::I8, 1, 96, turned));
+fn expand_rows_of_scalar_accumulators_are_gathered() {
+    // 16 lanes of i8 are loaded as a vector, but their sums fit no vector; they are stored in
+    // pairs.
+    let permuted = plain(&[3, 2, 16]).permute(&[2, 1, 0]).expect("a permutation");
+    let wide = UOp::unary(Op::Cast, DType::I32, load(DType::I8, 1, 96, permuted));
     let ast = sink(reduce(Op::Add, wide, &[2]), &[16, 2, 1]);
     let opts = ["upcast 1 2", "upcast 0 16"].map(|opt| opt.parse().expect("an opt"));
     let options = Options { opts: Strategy::Fixed(opts.into()), ..Options::default() };
-    let own = Target::of("vectors");
-    let target = Target { vectors: Vectors { bytes: 32, ..own.vectors }, ..own };
+    let base = Target::of("vectors");
+    let target = Target { vectors: Vectors { bytes: 32, ..base.vectors }, ..base };
     let linear = lower(&ast, &target, &options, &mut Trace::default()).expect("a kernel");
     let stored = ops(&linear, Op::Store).into_iter().map(|uop| &linear.uops[uop.src[1] as usize]);
     assert!(stored.map(|value| value.lanes).eq([2; 16]), "{linear}");
     let data = (0..96).map(|value| Some(Constant::int(DType::I8, value))).collect();
     let mut memories = vec![vec![None; 32], data];
     linear::run(&linear, &mut memories);
-    let sum = |place: i128| (0..3).map(|k| k * 32 + place % 2 * 16 + place / 2).sum();
-    let sums: Vec<_> = (0..32).map(|place| Some(Constant::int(DType::I32, sum(place)))).collect();
+    let sum = |index: i128| (0..3).map(|k| k * 32 + index % 2 * 16 + index / 2).sum();
+    let sums: Vec<_> = (0..32).map(|index| Some(Constant::int(DType::I32, sum(index)))).collect();
     assert_eq!(memories[0], sums, "{linear}");
 }
 
 #[test]
-fn overlap_is_refused_where_no_step_may_be_done_twice() {
-    let refused = |ast: &UOp, target: &str, opts: &[&str]| {
+fn overlap_is_refused_if_no_iteration_may_be_repeated() {
+    let refusal = |ast: &UOp, target: &str, opts: &[&str]| {
         let opts = opts.iter().map(|opt| opt.parse().expect("an opt")).collect();
         let options = Options { opts: Strategy::Fixed(opts), ..Options::default() };
         let lowered = lower(ast, &Target::of(target), &options, &mut Trace::default());
@@ -418,22 +421,22 @@ fn overlap_is_refused_where_no_step_may_be_done_twice() {
         let value = load(DType::I32, slot, 7, plain(&[7]));
         sink(UOp::unary(Op::Neg, DType::I32, value), &[7])
     };
-    assert_eq!(refused(&of_slot(1), "plain", &["overlap 0 4", "upcast 0 4"]), "");
-    let why = refused(&of_slot(0), "plain", &["overlap 0 4"]);
-    assert!(why.contains("the kernel loads from what it stores to"), "{why}");
-    let why = refused(&of_slot(1), "cuda", &["overlap 0 4"]);
+    assert_eq!(refusal(&of_slot(1), "plain", &["overlap 0 4", "upcast 0 4"]), "");
+    let why = refusal(&of_slot(0), "plain", &["overlap 0 4"]);
+    assert!(why.contains("the kernel loads from an array that it stores to"), "{why}");
+    let why = refusal(&of_slot(1), "cuda", &["overlap 0 4"]);
     assert!(why.contains("the device has groups"), "{why}");
     for opts in [["overlap 0 4", "thread 0 2"], ["padto 0 2", "overlap 0 3"]] {
-        let why = refused(&of_slot(1), "plain", &[opts[0], opts[1], "thread 0 3"]);
-        assert!(why.contains("two threads would store in one place"), "{why}");
+        let why = refusal(&of_slot(1), "plain", &[opts[0], opts[1], "thread 0 3"]);
+        assert!(why.contains("two threads would store the same element"), "{why}");
     }
     let sum = sink(reduce(Op::Add, load(DType::I32, 1, 7, plain(&[7])), &[0]), &[1]);
-    let why = refused(&sum, "plain", &["overlap 0 4"]);
+    let why = refusal(&sum, "plain", &["overlap 0 4"]);
     assert!(why.contains("overlap takes an output loop"), "{why}");
 }
 
 #[test]
-fn expand_halves_are_vectors_where_the_target_has_them() {
+fn expand_halves_are_vectors_if_the_target_has_them() {
     let ast = sink(contiguous(DType::F16, 1, &[64]), &[64]);
     let opts = Strategy::Fixed(vec!["upcast 0 4".parse().expect("an opt")]);
     let options = Options { opts, ..Options::default() };
@@ -445,7 +448,7 @@ fn expand_halves_are_vectors_where_the_target_has_them() {
 }
 
 #[test]
-fn expand_lanes_are_as_many_as_the_target_has() {
+fn expand_lanes_are_limited_by_the_target() {
     for (dtype, amount, of_targets) in [
         (DType::U16, 8, [("cuda", 1), ("metal", 1), ("opencl", 8), ("vectors", 8)]),
         (DType::I8, 16, [("cuda", 1), ("metal", 1), ("opencl", 16), ("jit", 16)]),
@@ -465,7 +468,7 @@ fn expand_lanes_are_as_many_as_the_target_has() {
 }
 
 #[test]
-fn hoist_leaves_floats_and_values_as_they_are() {
+fn reassociate_leaves_sums_of_floats() {
     let [x, y] = [1, 2].map(|slot| load(DType::F32, slot, 6, plain(&[2, 3])));
     let row = load(DType::F32, 3, 1, plain(&[1, 1]).expand(&[2, 3]).expect("a value"));
     let sum = UOp::binary(Op::Add, UOp::binary(Op::Add, x, y), row);
@@ -488,7 +491,7 @@ fn legalize_f16_sum_is_rounded_after_each_op() {
 }
 
 #[test]
-fn legalize_f16_fold_accumulates_in_f32() {
+fn legalize_f16_sum_accumulates_in_f32() {
     let x = contiguous(DType::F16, 1, &[3]);
     let linear = lowered(&sink(reduce(Op::Add, x, &[0]), &[1]));
     assert_eq!(ops(&linear, Op::DefineAcc)[0].dtype, DType::F32, "{linear}");
@@ -499,7 +502,7 @@ fn legalize_f16_fold_accumulates_in_f32() {
 }
 
 #[test]
-fn legalize_native_f16_is_left_alone() {
+fn legalize_native_f16_stays() {
     let x = contiguous(DType::F16, 1, &[4]);
     let ast = sink(UOp::binary(Op::Add, x.clone(), x), &[4]);
     let target = Target { native_f16: true, ..Target::default() };
@@ -508,7 +511,7 @@ fn legalize_native_f16_is_left_alone() {
     assert!(ops(&linear, Op::Cast).is_empty(), "{linear}");
 }
 
-/// The functions that are left of exp2 of a row of this many elements.
+/// Counts the exp2 uops that are left in a kernel over this many elements.
 fn functions_left(dtype: DType, size: i64, name: &str, opts: Strategy) -> usize {
     let x = contiguous(dtype, 1, &[size]);
     let ast = sink(UOp::unary(Op::Exp2, dtype, x), &[size]);
@@ -518,11 +521,11 @@ fn functions_left(dtype: DType, size: i64, name: &str, opts: Strategy) -> usize 
 }
 
 #[test]
-fn legalize_functions_go_where_the_target_lacks_them() {
+fn legalize_expands_unsupported_functions() {
     for dtype in [DType::F16, DType::BF16, DType::F32, DType::F64] {
         assert_eq!(functions_left(dtype, 64, "wgsl", Strategy::None), 0, "{dtype}");
         assert_eq!(functions_left(dtype, 64, "plain", Strategy::None), 1, "{dtype}");
-        // A single value has the library's function, a vector has none.
+        // The library has the function for scalars, but not for vectors.
         assert_eq!(functions_left(dtype, 64, "vectors", Strategy::None), 1, "{dtype}");
         assert_eq!(functions_left(dtype, 64, "vectors", Strategy::Heuristic), 0, "{dtype}");
     }
@@ -531,7 +534,7 @@ fn legalize_functions_go_where_the_target_lacks_them() {
 }
 
 #[test]
-fn lower_no_kernel_is_an_error() {
+fn lower_malformed_kernel_is_an_error() {
     let fails = |ast: &UOp| {
         let found = lower(ast, &Target::default(), &Options::default(), &mut Trace::default());
         matches!(found.expect_err("no kernel"), Error::Malformed(_))
@@ -544,7 +547,7 @@ fn lower_no_kernel_is_an_error() {
 }
 
 #[test]
-fn interpret_outside_of_memory_is_an_error() {
+fn interpret_out_of_bounds_is_an_error() {
     let zero = UOp::int(DType::I32, 0);
     let root = write(1, zero, read(1, 2, UOp::int(DType::I32, 2)));
     let found = interpret(&root, &mut [vec![None], f32s(&[1.0, 2.0])]);
@@ -553,7 +556,7 @@ fn interpret_outside_of_memory_is_an_error() {
 }
 
 #[test]
-fn passes_have_one_name_each() {
+fn passes_have_these_names() {
     let names: Vec<&str> = PASSES.iter().map(|pass| pass.name).collect();
     assert_eq!(
         names,
@@ -576,8 +579,8 @@ fn passes_have_one_name_each() {
 }
 
 #[test]
-fn what_a_fold_and_a_later_loop_compute_is_kept() {
-    let tree = sink(exp2_beside_its_sum(2, 3), &[2, 3]);
+fn cache_input_that_a_later_loop_computes_again() {
+    let tree = sink(exp2_times_its_sum(2, 3), &[2, 3]);
     let linear = lowered(&tree);
     let [array] = ops(&linear, Op::DefineLocal)[..] else { panic!("{linear}") };
     assert_eq!(array.arg, Arg::Local(Local { number: 0, size_elements: 3 }));
@@ -589,28 +592,28 @@ fn what_a_fold_and_a_later_loop_compute_is_kept() {
 }
 
 #[test]
-fn cheap_values_long_rows_and_shared_memory_are_left_alone() {
-    let is_kept = |tree: &UOp, target: &Target| {
+fn cache_skips_cheap_values_long_rows_and_groups() {
+    let is_cached = |tree: &UOp, target: &Target| {
         let (kernels, _) = stages(tree, target, &Options::default()).expect("a kernel");
-        let (_, kept) = kernels.into_iter().find(|(name, _)| *name == "keep").expect("a pass");
-        kept.toposort().iter().any(|node| node.op() == Op::DefineLocal)
+        let (_, kernel) = kernels.into_iter().find(|(name, _)| *name == "keep").expect("a pass");
+        kernel.toposort().iter().any(|node| node.op() == Op::DefineLocal)
     };
-    let long = |steps| sink(exp2_beside_its_sum(2, steps), &[2, steps]);
+    let long = |columns| sink(exp2_times_its_sum(2, columns), &[2, columns]);
     let plain_target = Target::default();
-    assert!(is_kept(&long(4096), &plain_target));
-    assert!(!is_kept(&long(4097), &plain_target));
-    assert!(!is_kept(&long(64), &Target::of("groups")));
+    assert!(is_cached(&long(4096), &plain_target));
+    assert!(!is_cached(&long(4097), &plain_target));
+    assert!(!is_cached(&long(64), &Target::of("groups")));
     let x = contiguous(DType::F32, 1, &[2, 8]);
-    let along = plain(&[2, 1]).expand(&[2, 8]).expect("rows");
+    let broadcast = plain(&[2, 1]).expand(&[2, 8]).expect("rows");
     let sum = reduce(Op::Add, x.clone(), &[1]);
-    let spread = UOp::new(Op::View, DType::F32, [sum], Arg::View(along));
-    let cheap = sink(UOp::binary(Op::Sub, x, spread), &[2, 8]);
-    assert!(!is_kept(&cheap, &plain_target));
+    let row_sum = UOp::new(Op::View, DType::F32, [sum], Arg::View(broadcast));
+    let cheap = sink(UOp::binary(Op::Sub, x, row_sum), &[2, 8]);
+    assert!(!is_cached(&cheap, &plain_target));
 }
 
 #[test]
-fn rows_side_by_side_are_kept_apart_as_far_as_there_is_room() {
-    let tree = sink(exp2_beside_its_sum(64, 4096), &[64, 4096]);
+fn cache_of_upcast_rows_is_private_and_limited() {
+    let tree = sink(exp2_times_its_sum(64, 4096), &[64, 4096]);
     let with = |opt: &str| {
         let opts = Strategy::Fixed(vec![opt.parse().expect("an opt")]);
         let options = Options { opts, ..Options::default() };
@@ -620,12 +623,12 @@ fn rows_side_by_side_are_kept_apart_as_far_as_there_is_room() {
     let [array] = ops(&linear, Op::DefineLocal)[..] else { panic!("{linear}") };
     assert_eq!(array.arg, Arg::Local(Local { number: 0, size_elements: 4 * 4096 }));
     let refused = with("upcast 0 8").expect_err("128 KiB");
-    assert!(refused.to_string().contains("8 rows that are kept take 131072 bytes"), "{refused}");
+    assert!(refused.to_string().contains("8 cached rows take 131072 bytes"), "{refused}");
 }
 
-/// By how many elements further on the loads of a kernel ask, those that do.
-fn early(tree: &UOp) -> Vec<Arg> {
-    let target = Target { asks_early: true, ..Target::default() };
+/// Returns the distances of the loads of a kernel that prefetch.
+fn prefetch_distances(tree: &UOp) -> Vec<Arg> {
+    let target = Target { prefetches: true, ..Target::default() };
     let linear = lower(tree, &target, &Options::default(), &mut Trace::default());
     let linear = linear.expect("a kernel");
     let loads = ops(&linear, Op::Load).into_iter().map(|load| load.arg.clone());
@@ -633,38 +636,44 @@ fn early(tree: &UOp) -> Vec<Arg> {
 }
 
 #[test]
-fn the_loop_that_keeps_a_row_asks_for_the_next_one() {
-    let rows = sink(exp2_beside_its_sum(64, 32), &[64, 32]);
-    assert_eq!(early(&rows), [Arg::Int(32)]);
-    // One row has no next one, and nothing is kept for a plain sum.
-    assert_eq!(early(&sink(exp2_beside_its_sum(1, 32), &[1, 32])), []);
+fn prefetch_next_row_in_the_loop_that_fills_a_cache() {
+    let rows = sink(exp2_times_its_sum(64, 32), &[64, 32]);
+    assert_eq!(prefetch_distances(&rows), [Arg::Int(32)]);
+    // A single row has no next one, and nothing is cached for a plain sum.
+    assert_eq!(prefetch_distances(&sink(exp2_times_its_sum(1, 32), &[1, 32])), []);
     let x = contiguous(DType::F32, 1, &[64, 32]);
-    assert_eq!(early(&sink(reduce(Op::Add, x, &[1]), &[64, 1])), []);
+    assert_eq!(prefetch_distances(&sink(reduce(Op::Add, x, &[1]), &[64, 1])), []);
 }
 
 #[test]
-fn a_loop_over_large_arrays_asks_ahead() {
+fn prefetch_ahead_in_loops_over_large_arrays() {
     let shape = [1 << 11, 1 << 10];
     let x = contiguous(DType::F32, 1, &shape);
     let doubled = |x: UOp| UOp::binary(Op::Add, x.clone(), x);
-    assert_eq!(early(&sink(doubled(x.clone()), &shape)), [Arg::Int(512)]);
-    // Backward where the loop goes backward.
+    assert_eq!(prefetch_distances(&sink(doubled(x.clone()), &shape)), [Arg::Int(512)]);
+    // Backward, if the loop runs backward.
     let flipped = plain(&shape).flip(&[false, true]).expect("a flip");
     let backward = load(DType::F32, 1, 1 << 21, flipped);
-    assert_eq!(early(&sink(doubled(backward), &shape)), [Arg::Int(-512)]);
-    // Not what goes further than a line from step to step, what stays the same in each, what is
-    // small, and what is folded.
-    let turned = plain(&[1 << 10, 1 << 11]).permute(&[1, 0]).expect("a permutation");
-    assert_eq!(early(&sink(doubled(load(DType::F32, 1, 1 << 21, turned)), &shape)), []);
-    let one_for_all = plain(&[1 << 11, 1]).expand(&shape).expect("rows of one value");
-    assert_eq!(early(&sink(doubled(load(DType::F32, 1, 1 << 11, one_for_all)), &shape)), []);
+    assert_eq!(prefetch_distances(&sink(doubled(backward), &shape)), [Arg::Int(-512)]);
+    // No prefetch if the stride exceeds a cache line, if the load is invariant, if the array is
+    // small, or if the loop is a reduction.
+    let transposed = plain(&[1 << 10, 1 << 11]).permute(&[1, 0]).expect("a permutation");
+    assert_eq!(
+        prefetch_distances(&sink(doubled(load(DType::F32, 1, 1 << 21, transposed)), &shape)),
+        []
+    );
+    let invariant = plain(&[1 << 11, 1]).expand(&shape).expect("rows of one value");
+    assert_eq!(
+        prefetch_distances(&sink(doubled(load(DType::F32, 1, 1 << 11, invariant)), &shape)),
+        []
+    );
     let small = contiguous(DType::F32, 1, &[1 << 10, 1 << 10]);
-    assert_eq!(early(&sink(doubled(small), &[1 << 10, 1 << 10])), []);
-    assert_eq!(early(&sink(reduce(Op::Add, x, &[1]), &[1 << 11, 1])), []);
+    assert_eq!(prefetch_distances(&sink(doubled(small), &[1 << 10, 1 << 10])), []);
+    assert_eq!(prefetch_distances(&sink(reduce(Op::Add, x, &[1]), &[1 << 11, 1])), []);
 }
 
 #[test]
-fn functions_are_written_out_so_often_at_most() {
+fn upcast_of_functions_is_limited_by_uops() {
     let x = contiguous(DType::F32, 1, &[256]);
     let tree = sink(UOp::unary(Op::Sin, DType::F32, x), &[256]);
     let with = |opt: &str| {
@@ -674,32 +683,33 @@ fn functions_are_written_out_so_often_at_most() {
     };
     assert!(with("upcast 0 64").is_ok());
     let refused = with("upcast 0 128").expect_err("128 sines");
-    assert!(refused.to_string().contains("11520 uops would be written out"), "{refused}");
+    assert!(refused.to_string().contains("11520 uops after unrolling"), "{refused}");
 }
 
 #[test]
-fn long_computations_are_written_out_so_often_at_most() {
+fn upcast_of_long_computations_is_limited_by_uops() {
     let mut value = contiguous(DType::I32, 1, &[16, 8]);
-    for step in 0..100 {
-        value = UOp::binary([Op::Max, Op::Xor][step % 2], value, UOp::int(DType::I32, step as i64));
+    for number in 0..100 {
+        value =
+            UOp::binary([Op::Max, Op::Xor][number % 2], value, UOp::int(DType::I32, number as i64));
     }
     let tree = sink(value, &[16, 8]);
-    let turned = plain(&[8, 16]).permute(&[1, 0]).expect("a permutation");
-    let beside =
-        UOp::binary(Op::Add, tree.src()[0].src()[1].clone(), load(DType::I32, 2, 128, turned));
-    let tree = sink(beside, &[16, 8]);
+    let transposed = plain(&[8, 16]).permute(&[1, 0]).expect("a permutation");
+    let sum =
+        UOp::binary(Op::Add, tree.src()[0].src()[1].clone(), load(DType::I32, 2, 128, transposed));
+    let tree = sink(sum, &[16, 8]);
     let with = |opts: &[&str]| {
         let opts = opts.iter().map(|opt| opt.parse().expect("an opt")).collect();
         let options = Options { opts: Strategy::Fixed(opts), ..Options::default() };
         lower(&tree, &Target::default(), &options, &mut Trace::default())
     };
     assert!(with(&["upcast 1 8", "upcast 0 8"]).is_ok());
-    let refused = with(&["upcast 1 8", "upcast 0 16"]).expect_err("128 steps");
-    assert!(refused.to_string().contains("uops would be written out, at most 8192"), "{refused}");
+    let refused = with(&["upcast 1 8", "upcast 0 16"]).expect_err("128 iterations");
+    assert!(refused.to_string().contains("uops after unrolling, at most 8192"), "{refused}");
 }
 
 #[test]
-fn view_that_leaves_its_array_is_refused() {
+fn view_outside_its_array_is_refused() {
     let refused = |ast: &UOp| {
         let target = Target::default();
         let error = lower(ast, &target, &Options::default(), &mut Trace::default()).unwrap_err();
@@ -718,9 +728,9 @@ fn view_that_leaves_its_array_is_refused() {
     assert!(refused(&sink(mixed, &[4, 4])).contains("neg turns i32 into f32"));
 }
 
-/// Loops of the output may be shared out to threads.
+/// Output loops may be divided among threads.
 #[test]
-fn element_that_is_touched_twice_is_refused() {
+fn element_accessed_twice_is_refused() {
     let store = |size: i64, tracker: ShapeTracker, value: UOp| {
         let target = global(DType::F32, 0, size);
         let store = UOp::new(Op::Store, DType::Void, [target, value], Arg::View(tracker));
@@ -753,7 +763,7 @@ fn element_that_is_touched_twice_is_refused() {
 }
 
 #[test]
-fn access_of_no_element_is_gated() {
+fn access_of_empty_view_is_gated() {
     for shape in [[4, 0], [0, 4], [0, 0]] {
         let value = |slot| load(DType::F32, slot, 0, plain(&shape));
         let sum = UOp::binary(Op::Add, value(1), value(2));

@@ -1,14 +1,13 @@
-//! After each pass a kernel computes what its tree does: kernels of which a pass may easily lose
-//! a part.
+//! After each pass a kernel computes the same as its tree: kernels for typical mistakes of passes.
 
 use gradiff_graph::{Arg, Constant, DType, Op, UOp};
 use gradiff_kernel::{FUNCTIONS, Options, Strategy, Target, Vectors, interpret, stages};
 
-use crate::common::random::{exp2_beside_its_sum, load, plain, reduce, sink};
+use crate::common::random::{exp2_times_its_sum, load, plain, reduce, sink};
 use crate::common::{Memories, linear};
 
-/// The first level that gives something else than the tree: a pass, `linearize`, or nothing.
-fn guilty(ast: &UOp, opts: &[&str], memories: &Memories) -> Option<&'static str> {
+/// Returns the first stage whose result differs from the tree's: a pass, or `linearize`.
+fn first_wrong_stage(ast: &UOp, opts: &[&str], memories: &Memories) -> Option<&'static str> {
     let run = |kernel: &UOp| {
         let mut memories = memories.clone();
         interpret(kernel, &mut memories).map(|()| memories)
@@ -18,7 +17,7 @@ fn guilty(ast: &UOp, opts: &[&str], memories: &Memories) -> Option<&'static str>
     let opts = opts.iter().map(|opt| opt.parse().expect("an opt")).collect();
     let options = Options { opts: Strategy::Fixed(opts), ..Options::default() };
     let vectors = Vectors { bytes: 32, registers: 16, alu: true, ..Vectors::default() };
-    let target = Target { lacks: FUNCTIONS, unrolls: true, vectors, ..Target::default() };
+    let target = Target { unsupported: FUNCTIONS, unrolls: true, vectors, ..Target::default() };
     let (kernels, uops) = stages(ast, &target, &options).expect("a kernel");
     let pass = kernels.iter().find(|(_, kernel)| run(kernel) != expected).map(|(name, _)| *name);
     let is_wrong = || {
@@ -33,10 +32,10 @@ fn elements(dtype: DType, values: &[i128]) -> Vec<Option<Constant>> {
     values.iter().map(|value| Some(Constant::int(dtype, *value))).collect()
 }
 
-/// Kernels by what may go wrong with them, with opts and memories that would show it.
+/// Returns kernels by the mistake that they detect, with opts and memories.
 fn kernels() -> Vec<(&'static str, UOp, &'static [&'static str], Memories)> {
     let row = load(DType::I32, 1, 3, plain(&[3]));
-    let most = sink(reduce(Op::Max, row, &[0]), &[1]);
+    let maximum = sink(reduce(Op::Max, row, &[0]), &[1]);
     let padded = plain(&[3]).pad(&[(1, 1)]).expect("a pad");
     let padded = sink(load(DType::I32, 1, 3, padded), &[5]);
     let bytes = UOp::unary(Op::Cast, DType::I32, load(DType::I8, 1, 3, plain(&[3])));
@@ -47,11 +46,11 @@ fn kernels() -> Vec<(&'static str, UOp, &'static [&'static str], Memories)> {
     let sums = sink(reduce(Op::Add, rows, &[1]), &[2, 1]);
     let ints = |values: &[i128]| elements(DType::I32, values);
     let sum = reduce(Op::Add, load(DType::I32, 1, 3, plain(&[3])), &[0]);
-    let along = Arg::View(plain(&[1]).expand(&[3]).expect("a row"));
-    let spread = UOp::new(Op::View, DType::I32, [sum], along);
-    let spread = UOp::binary(Op::Sub, load(DType::I32, 1, 3, plain(&[3])), spread);
-    let spread = sink(spread, &[3]);
-    let spread_data = vec![vec![None; 3], ints(&[1, 2, 4])];
+    let broadcast = Arg::View(plain(&[1]).expand(&[3]).expect("a row"));
+    let centered = UOp::new(Op::View, DType::I32, [sum], broadcast);
+    let centered = UOp::binary(Op::Sub, load(DType::I32, 1, 3, plain(&[3])), centered);
+    let centered = sink(centered, &[3]);
+    let centered_data = vec![vec![None; 3], ints(&[1, 2, 4])];
     let copy = sink(load(DType::I32, 1, 6, plain(&[6])), &[6]);
     let six = vec![vec![None; 6], ints(&[1, 2, 3, 4, 5, 6])];
     let edged = plain(&[6]).shrink(&[(0, 5)]).and_then(|row| row.pad(&[(0, 1)])).expect("an edge");
@@ -63,27 +62,27 @@ fn kernels() -> Vec<(&'static str, UOp, &'static [&'static str], Memories)> {
         let float = |value: f32| Some(Constant::float(DType::F32, value.into()));
         vec![vec![None; 3], values.map(float).to_vec()]
     };
-    let kept = sink(exp2_beside_its_sum(2, 3), &[2, 3]);
+    let cached = sink(exp2_times_its_sum(2, 3), &[2, 3]);
     let powers = [1.0, 3.0, 2.0, 0.0, 5.0, 4.0];
     let powers = powers.map(|value| Some(Constant::float(DType::F32, value))).to_vec();
-    let turned = plain(&[2, 3]).permute(&[1, 0]).expect("a permutation");
-    let turned = sink(load(DType::I32, 1, 6, turned), &[3, 2]);
-    let crossed = plain(&[2, 4]).permute(&[1, 0]).expect("a permutation");
-    let crossed = sink(load(DType::I32, 1, 8, crossed), &[4, 2]);
+    let transposed = plain(&[2, 3]).permute(&[1, 0]).expect("a permutation");
+    let transposed = sink(load(DType::I32, 1, 6, transposed), &[3, 2]);
+    let interleaved = plain(&[2, 4]).permute(&[1, 0]).expect("a permutation");
+    let interleaved = sink(load(DType::I32, 1, 8, interleaved), &[4, 2]);
     let eight = vec![vec![None; 8], ints(&[1, 2, 3, 4, 5, 6, 7, 8])];
     let cut = plain(&[2, 4]).shrink(&[(0, 2), (1, 4)]).expect("a part");
     let cut = sink(load(DType::I32, 1, 8, cut), &[2, 3]);
     let cut_data = vec![vec![None; 6], ints(&[1, 2, 3, 4, 5, 6, 7, 8])];
     vec![
-        ("hoist-term-lost", turned, &[], six.clone()),
+        ("hoist-term-lost", transposed, &[], six.clone()),
         ("expand-constant-forgotten", cut, &["upcast 1 3"], cut_data),
-        ("expand-choice-turned", most.clone(), &["padto 0 4", "upcast 0 4"], negative.clone()),
-        ("keep-upcast-shared", kept, &["upcast 0 2"], vec![vec![None; 6], powers]),
+        ("expand-choice-turned", maximum.clone(), &["padto 0 4", "upcast 0 4"], negative.clone()),
+        ("keep-upcast-shared", cached, &["upcast 0 2"], vec![vec![None; 6], powers]),
         ("sin-reduction-short", function(Op::Sin), &[], floats([3.0, 100.0, 1e10])),
         ("exp2-coefficient", function(Op::Exp2), &[], floats([0.5, 0.25, 0.75])),
         ("log2-scale-forgotten", function(Op::Log2), &[], floats([1e-45, 7.17465e-43, 2.0])),
-        ("lower-reduce-identity", most.clone(), &[], negative.clone()),
-        ("lower-rows-share-range", spread, &[], spread_data),
+        ("lower-reduce-identity", maximum.clone(), &[], negative.clone()),
+        ("lower-rows-share-range", centered, &[], centered_data),
         ("lower-gate-lost", padded, &[], vec![vec![None; 5], ints(&[7, 8, 9])]),
         (
             "lower-accumulator-narrow",
@@ -100,10 +99,10 @@ fn kernels() -> Vec<(&'static str, UOp, &'static [&'static str], Memories)> {
         ("linearize-accumulator-not-reset", sums.clone(), &[], pairs.clone()),
         ("opt-split-stride", copy.clone(), &["upcast 0 3"], six.clone()),
         ("opt-overlap-short", copy.clone(), &["overlap 0 4"], six.clone()),
-        ("rows-turned", crossed, &["upcast 1 2", "upcast 0 4"], eight),
+        ("rows-turned", interleaved, &["upcast 1 2", "upcast 0 4"], eight),
         ("expand-bound-short", edged, &["upcast 0 2"], six.clone()),
         ("opt-pad-gate-lost", copy, &["padto 0 4"], six),
-        ("opt-pad-fold-wrong", most, &["padto 0 4"], negative),
+        ("opt-pad-fold-wrong", maximum, &["padto 0 4"], negative),
         ("expand-remainder-lost", sums.clone(), &["unroll 1 3"], pairs.clone()),
         ("expand-accumulator-shared", sums, &["upcast 0 2"], pairs),
     ]
@@ -112,6 +111,6 @@ fn kernels() -> Vec<(&'static str, UOp, &'static [&'static str], Memories)> {
 #[test]
 fn each_pass_keeps_what_a_kernel_computes() {
     for (name, ast, opts, memories) in kernels() {
-        assert_eq!(guilty(&ast, opts, &memories), None, "{name}");
+        assert_eq!(first_wrong_stage(&ast, opts, &memories), None, "{name}");
     }
 }

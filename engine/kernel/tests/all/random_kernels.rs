@@ -1,4 +1,4 @@
-//! Random kernel trees: every pass keeps what the kernel computes, and so does the linear form.
+//! Random kernel trees: no pass changes the result of the kernel, and neither does linearizing.
 
 use crate::common::{Memories, agrees, linear, random, tree};
 use gradiff_kernel::{
@@ -46,9 +46,9 @@ fn check(seed: u64, target: &Target, options: &Options) {
     assert_eq!(uops, again, "seed {seed}: not the same twice");
 }
 
-/// A device with few threads and a small grid, each another one.
+/// Returns the limits of a device with few threads and a small grid, different for each seed.
 fn groups(seed: u64) -> Groups {
-    let size = |shift: u64, most: u64| (1 + (seed >> shift) % most) as i64;
+    let size = |shift: u64, bound: u64| (1 + (seed >> shift) % bound) as i64;
     Groups {
         threads: size(0, 32),
         sizes: [size(1, 16), size(2, 8), size(3, 4)],
@@ -70,29 +70,30 @@ fn dump(kernel: &gradiff_graph::UOp) -> String {
 }
 
 #[test]
-fn stages_default_mode_keep_the_meaning() {
+fn stages_default_mode_preserve_results() {
     (0..CASES).for_each(|seed| check(seed, &Target::default(), &Options::default()));
 }
 
 #[test]
-fn stages_strict_mode_keep_the_meaning() {
+fn stages_strict_mode_preserve_results() {
     let mut options = Options::default();
     options.rewrite.mode = Mode::Strict;
     (CASES..CASES + 500).for_each(|seed| check(seed, &Target::default(), &options));
 }
 
 #[test]
-fn stages_poor_target_keep_the_meaning() {
-    let target = Target { mulacc: false, recip: false, lacks: FUNCTIONS, ..Target::default() };
+fn stages_minimal_target_preserve_results() {
+    let target =
+        Target { mulacc: false, recip: false, unsupported: FUNCTIONS, ..Target::default() };
     let mut options = Options::default();
     options.rewrite.fuel = Some(3);
     (2 * CASES..2 * CASES + 500).for_each(|seed| check(seed, &target, &options));
 }
 
 #[test]
-fn drawn_opts_keep_the_meaning() {
+fn drawn_opts_preserve_results() {
     for seed in 3 * CASES..4 * CASES {
-        let opts = Strategy::Drawn { seed, most: 6 };
+        let opts = Strategy::Drawn { seed, limit: 6 };
         let mut options = Options { opts, ..Options::default() };
         if seed % 4 == 0 {
             options.rewrite.mode = Mode::Strict;
@@ -106,8 +107,15 @@ fn drawn_opts_keep_the_meaning() {
                 let (alu, aligned) = (seed / 9 % 4 != 0, seed / 36 % 4 == 0);
                 let half_lanes = if seed / 72 % 2 == 0 { 64 } else { 0 };
                 let lanes = 4 << (seed / 144 % 3 * 2);
-                let (registers, lacks) = (16, FUNCTIONS);
-                let vectors = Vectors { bytes, registers, alu, aligned, lanes, half_lanes, lacks };
+                let vectors = Vectors {
+                    bytes,
+                    registers: 16,
+                    alu,
+                    aligned,
+                    lanes,
+                    half_lanes,
+                    unsupported: FUNCTIONS,
+                };
                 Target { vectors, fma: seed % 2 == 0, ..Target::default() }
             }
         };
@@ -116,7 +124,7 @@ fn drawn_opts_keep_the_meaning() {
 }
 
 #[test]
-fn drawn_opts_reach_every_op() {
+fn drawn_opts_cover_every_op() {
     let mut counts = [0; OptOp::ALL.len()];
     for seed in 3 * CASES..4 * CASES {
         let case = random::case(&mut random::Random(seed));
@@ -131,15 +139,15 @@ fn drawn_opts_reach_every_op() {
             }
         }
     }
-    // Few of these kernels are products of matrices; `tensor_cores` draws those.
+    // Few of these kernels are matrix products; `tensor_cores.rs` draws those.
     let reached = |op: OptOp| op == OptOp::Tc || 100 < counts[op as usize];
     assert!(OptOp::ALL.into_iter().all(reached), "{counts:?}");
 }
 
 #[test]
-fn case_generator_reaches_every_feature() {
+fn case_generator_covers_every_feature() {
     let (mut reduces, mut masks, mut nests, mut iotas, mut ranks) = (0, 0, 0, 0, [0; 5]);
-    let mut spread = 0;
+    let mut broadcasts = 0;
     for seed in 0..500 {
         let case = random::case(&mut random::Random(seed));
         let order = case.ast.toposort();
@@ -147,11 +155,11 @@ fn case_generator_reaches_every_feature() {
         let is = |op| order.iter().any(|node| node.op() == op);
         reduces += usize::from(is(gradiff_graph::Op::ReduceAxis));
         iotas += usize::from(is(gradiff_graph::Op::Iota));
-        let is_spread = |node: &gradiff_graph::UOp| {
+        let is_broadcast = |node: &gradiff_graph::UOp| {
             node.op() == gradiff_graph::Op::View
                 && node.src()[0].op() == gradiff_graph::Op::ReduceAxis
         };
-        spread += usize::from(order.iter().any(is_spread));
+        broadcasts += usize::from(order.iter().any(is_broadcast));
         let views = order.iter().filter_map(|node| match node.arg() {
             gradiff_graph::Arg::View(tracker) => Some(tracker),
             _ => None,
@@ -163,7 +171,7 @@ fn case_generator_reaches_every_feature() {
             );
         }
     }
-    for count in [reduces, masks, nests, iotas, spread].into_iter().chain(ranks) {
-        assert!(20 < count, "{reduces} {masks} {nests} {iotas} {spread} {ranks:?}");
+    for count in [reduces, masks, nests, iotas, broadcasts].into_iter().chain(ranks) {
+        assert!(20 < count, "{reduces} {masks} {nests} {iotas} {broadcasts} {ranks:?}");
     }
 }

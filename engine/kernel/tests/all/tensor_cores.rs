@@ -1,5 +1,5 @@
-//! Products of matrices by tensor cores: drawn ones keep what they compute after each pass, and
-//! what is refused says why.
+//! Matrix products by tensor cores: drawn ones compute the same after each pass, and refusals give
+//! the reason.
 
 use gradiff_graph::{Arg, Constant, DType, Op, TENSOR_CORES, TensorCore, UOp};
 use gradiff_kernel::{
@@ -12,17 +12,17 @@ use gradiff_view::ShapeTracker;
 use crate::common::random::{Random, load, plain, reduce, sink};
 use crate::common::{Memories, agrees, linear};
 
-/// Sizes, types and forms of a product of matrices.
+/// Sizes, types and forms of a matrix product.
 struct Shape {
     batch: i64,
     rows: i64,
     columns: i64,
-    steps: i64,
+    depth: i64,
     dtype: DType,
-    /// How it is said: 0: products are widened, 1: factors are, 2: as 1, behind a gate.
+    /// 0: products are cast to f32, 1: factors are, 2: as 1, with a gate.
     form: usize,
-    /// Whether A and B lie turned, and whether their first steps are padding.
-    is_turned: [bool; 2],
+    /// True if A and B are transposed in memory, and whether their first summand is padding.
+    is_transposed: [bool; 2],
     is_padded: [bool; 2],
     has_relu: bool,
 }
@@ -35,13 +35,13 @@ impl Shape {
         });
         let mut coin = || random.one_in(2);
         Shape {
-            is_turned: [coin(), coin()],
+            is_transposed: [coin(), coin()],
             is_padded: [coin(), coin()],
             has_relu: coin(),
             batch: 1 + i64::from(coin()),
             rows: m,
             columns: n,
-            steps: k,
+            depth: k,
             dtype: core.from,
             form: if core.from == DType::F32 { 1 } else { random.below(3) },
         }
@@ -49,27 +49,27 @@ impl Shape {
 
     /// The kernel, and small integers in its arrays, whose sums are exact in any order.
     fn kernel(&self, random: &mut Random) -> (UOp, Memories) {
-        let full = [self.batch, self.rows, self.columns, self.steps];
+        let full = [self.batch, self.rows, self.columns, self.depth];
         let axes = [self.batch, self.rows, self.columns, 1];
         let operand = |matrix: usize| {
-            let own = if matrix == 0 { self.rows } else { self.columns };
-            let held = self.steps - i64::from(self.is_padded[matrix]);
-            let is_turned = self.is_turned[matrix];
-            let inner = if is_turned { [held, own] } else { [own, held] };
+            let size = if matrix == 0 { self.rows } else { self.columns };
+            let stored = self.depth - i64::from(self.is_padded[matrix]);
+            let is_transposed = self.is_transposed[matrix];
+            let inner = if is_transposed { [stored, size] } else { [size, stored] };
             let mut tracker = plain(&[self.batch, inner[0], inner[1]]);
-            if is_turned {
+            if is_transposed {
                 tracker = tracker.permute(&[0, 2, 1]).expect("axes");
             }
             if self.is_padded[matrix] {
                 tracker = tracker.pad(&[(0, 0), (0, 0), (1, 0)]).expect("a pad");
             }
             let shape = match matrix {
-                0 => [self.batch, own, 1, self.steps],
-                _ => [self.batch, 1, own, self.steps],
+                0 => [self.batch, size, 1, self.depth],
+                _ => [self.batch, 1, size, self.depth],
             };
             let reshaped: ShapeTracker = tracker.reshape(&shape).expect("a shape");
-            let size = self.batch * own * held;
-            (load(self.dtype, matrix + 1, size, reshaped.expand(&full).expect("sizes")), size)
+            let count = self.batch * size * stored;
+            (load(self.dtype, matrix + 1, count, reshaped.expand(&full).expect("sizes")), count)
         };
         let [(a, a_size), (b, b_size)] = [operand(0), operand(1)];
         let wide = |value: UOp| match self.dtype {
@@ -86,32 +86,33 @@ impl Shape {
             let zero = UOp::constant(Constant::zero(DType::F32));
             value = UOp::binary(Op::Max, value, zero);
         }
-        let mut array = |size: i64| -> Vec<Option<Constant>> {
-            let mut one = || Some(Constant::float(self.dtype, random.below(7) as f64 - 3.0));
-            (0..size).map(|_| one()).collect()
+        let mut array = |count: i64| -> Vec<Option<Constant>> {
+            let mut element = || Some(Constant::float(self.dtype, random.below(7) as f64 - 3.0));
+            (0..count).map(|_| element()).collect()
         };
         let out = vec![None; (self.batch * self.rows * self.columns) as usize];
         (sink(value, &axes), vec![out, array(a_size), array(b_size)])
     }
 }
 
-/// The value where the step is not the first one, zero there.
+/// Replaces the first summand by zero.
 fn gated(value: UOp, full: &[i64; 4]) -> UOp {
-    let steps = UOp::new(Op::Iota, DType::I32, [], Arg::Int(full[3]));
+    let indices = UOp::new(Op::Iota, DType::I32, [], Arg::Int(full[3]));
     let tracker = plain(&[1, 1, 1, full[3]]).expand(full).expect("sizes");
-    let step = UOp::new(Op::View, DType::I32, [steps], Arg::View(tracker));
-    let gate = UOp::binary(Op::CmpLt, UOp::int(DType::I32, 0), step);
+    let index = UOp::new(Op::View, DType::I32, [indices], Arg::View(tracker));
+    let gate = UOp::binary(Op::CmpLt, UOp::int(DType::I32, 0), index);
     UOp::select(gate, value, UOp::constant(Constant::zero(DType::F32)))
 }
 
-/// The kernel as opts get it.
+/// Returns the kernel before the pass `optimize`.
 fn lowered(ast: &UOp) -> UOp {
     let (kernels, _) = stages(ast, &Target::default(), &Options::default()).expect("a kernel");
     let found = kernels.into_iter().find(|(pass, _)| *pass == "collapse");
     found.expect("the pass").1
 }
 
-/// Opts with a `tc` among them, if there is a way to one: padded sizes and some before and after.
+/// Draws opts with a `tc` among them, if one is legal: with padding, and other opts before and
+/// after.
 fn sequence(root: &UOp, random: &mut Random, setting: Setting<'_>) -> Option<Vec<Opt>> {
     let (mut root, mut opts) = (root.clone(), Vec::new());
     let mut add = |root: &mut UOp, opt: Opt| {
@@ -144,9 +145,9 @@ fn sequence(root: &UOp, random: &mut Random, setting: Setting<'_>) -> Option<Vec
     Some(opts)
 }
 
-/// Checks the kernel under opts after each pass, and counts its products of vectors that start from
-/// variables.
-fn holds(ast: &UOp, memories: &Memories, target: &Target, opts: &[Opt]) -> usize {
+/// Checks the kernel under opts after each pass; returns the number of its `wmma` that start from
+/// accumulators.
+fn check_stages(ast: &UOp, memories: &Memories, target: &Target, opts: &[Opt]) -> usize {
     let run = |kernel: &UOp| {
         let mut memories = memories.clone();
         interpret(kernel, &mut memories).unwrap_or_else(|error| panic!("{opts:?}: {error}"));
@@ -165,15 +166,15 @@ fn holds(ast: &UOp, memories: &Memories, target: &Target, opts: &[Opt]) -> usize
     linear::run(&uops, &mut found);
     assert!(agrees(&expected, &found), "{opts:?}: linear\n{uops}");
     let products = uops.uops.iter().filter(|uop| uop.op == Op::Wmma);
-    let of_variables = products.filter(|product| {
+    let accumulating = products.filter(|product| {
         let starts = &uops.uops[product.src[2] as usize];
         starts.src.iter().any(|start| uops.uops[*start as usize].op == Op::DefineAcc)
     });
-    of_variables.count()
+    accumulating.count()
 }
 
 #[test]
-fn drawn_products_keep_the_meaning() {
+fn drawn_matrix_products_preserve_results() {
     let target = Target::of("groups");
     let setting = Setting { mode: Mode::Default, target: &target };
     let (mut counts, mut summed) = (vec![0; TENSOR_CORES.len()], 0);
@@ -184,7 +185,7 @@ fn drawn_products_keep_the_meaning() {
         let (ast, memories) = Shape::drawn(&mut random, core).kernel(&mut random);
         let Some(opts) = sequence(&lowered(&ast), &mut random, setting) else { continue };
         counts[number] += 1;
-        summed += holds(&ast, &memories, &target, &opts);
+        summed += check_stages(&ast, &memories, &target, &opts);
     }
     assert!(counts[..3].iter().sum::<i32>() > 10 && summed > 100, "{counts:?} {summed}");
     assert!(counts[4..].iter().all(|count| *count > 20), "{counts:?}");
@@ -196,10 +197,10 @@ fn square(size: i64, dtype: DType) -> (UOp, Memories) {
         batch: 1,
         rows: size,
         columns: size,
-        steps: size,
+        depth: size,
         dtype,
         form,
-        is_turned: [false; 2],
+        is_transposed: [false; 2],
         is_padded: [false; 2],
         has_relu: false,
     };
@@ -207,8 +208,8 @@ fn square(size: i64, dtype: DType) -> (UOp, Memories) {
 }
 
 #[test]
-fn heuristic_takes_tensor_cores_where_they_fit() {
-    for (target, dtype, size, is_taken) in [
+fn heuristic_uses_tensor_cores_if_they_fit() {
+    for (target, dtype, size, is_used) in [
         ("cuda", DType::F16, 64, true),
         ("cuda", DType::BF16, 32, true),
         ("ptx", DType::F16, 64, true),
@@ -221,8 +222,8 @@ fn heuristic_takes_tensor_cores_where_they_fit() {
         let target = Target::of(target);
         let setting = Setting { mode: Mode::Default, target: &target };
         let opts = heuristic(&lowered(&ast), setting).expect("a kernel");
-        assert_eq!(opts.iter().any(|opt| opt.op == OptOp::Tc), is_taken, "{dtype} {size} {opts:?}");
-        if is_taken {
+        assert_eq!(opts.iter().any(|opt| opt.op == OptOp::Tc), is_used, "{dtype} {size} {opts:?}");
+        if is_used {
             let (_, uops) =
                 stages(&ast, &target, &Options { opts: Strategy::Heuristic, ..Options::default() })
                     .expect("a kernel");
@@ -232,7 +233,7 @@ fn heuristic_takes_tensor_cores_where_they_fit() {
 }
 
 #[test]
-fn refusals_say_why() {
+fn tc_refusal_gives_the_reason() {
     let groups = Target::of("groups");
     let few = gradiff_kernel::Groups { threads: 16, ..groups.groups.expect("groups") };
     let few = Target { groups: Some(few), ..groups };
@@ -243,14 +244,19 @@ fn refusals_say_why() {
     for (ast, (mode, target), opts, problem) in [
         (&half, with(Target::of("opencl")), "tc 2 0", "the device has no tensor cores"),
         (&half, strict, "tc 2 0", "in strict mode products are rounded"),
-        (&half, with(Target::of("cuda")), "tc 0 0", "no sum over the loop alone is of products"),
+        (&half, with(Target::of("cuda")), "tc 0 0", "the loop has no matrix product"),
         (&half, with(Target::of("cuda")), "tc 2 6", "there are choices 0 to 5"),
         (&half, with(Target::of("cuda")), "tc 2 1", "m16n8k16_bf16 multiplies bf16, not f16"),
         (&single, with(Target::of("cuda")), "tc 2 0", "m16n8k16_f16 multiplies f16, not f32"),
-        (&odd, with(Target::of("cuda")), "tc 2 0", "does not divide a loop of 24 steps by 16"),
+        (
+            &odd,
+            with(Target::of("cuda")),
+            "tc 2 0",
+            "a loop of 24 iterations is not a multiple of 16",
+        ),
         (&half, with(few), "tc 2 0", "32 threads in a group, at most 16 are possible"),
-        (&half, with(groups), "group 2 2, tc 2 4", "the kernel has a loop of kind Group already"),
-        (&half, with(groups), "tc 2 4, tc 2 4", "no sum over the loop alone is of products"),
+        (&half, with(groups), "group 2 2, tc 2 4", "the kernel already has a loop of kind Group"),
+        (&half, with(groups), "tc 2 4, tc 2 4", "the loop has no matrix product"),
     ] {
         let setting = Setting { mode, target: &target };
         let opts: Vec<Opt> = opts.split(", ").map(|opt| opt.parse().expect("an opt")).collect();
@@ -263,7 +269,7 @@ fn refusals_say_why() {
 }
 
 #[test]
-fn targets_name_tensor_cores_that_exist() {
+fn targets_name_existing_tensor_cores() {
     for name in Target::names() {
         for core in Target::of(name).tensor_cores {
             assert!(TensorCore::named(core).is_some(), "{name}: {core}");

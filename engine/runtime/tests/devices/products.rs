@@ -103,12 +103,12 @@ fn product_element(
     lane: usize,
     fragments: &[Vec<Constant>; 3],
 ) -> f64 {
-    let [row, column, _] = core.place(2, thread, lane);
+    let [row, column, _] = core.coordinates(2, thread, lane);
     let element = |matrix: usize, place: [i64; 3]| {
         let count = core.elements(matrix);
         let mut owners = (0..core.threads as usize).flat_map(|t| (0..count).map(move |e| (t, e)));
         let (t, e) = owners
-            .find(|(t, e)| core.place(matrix, *t, *e) == place)
+            .find(|(t, e)| core.coordinates(matrix, *t, *e) == place)
             .expect("a thread has the element");
         let index = (warp * core.threads as usize + t) * count + e;
         fragments[matrix][index].to_float().expect("a float")

@@ -1,4 +1,4 @@
-//! Naive evaluation of tensor graphs and of kernel trees, and short words to build graphs with.
+//! Naive evaluation of tensor graphs and of kernel trees, and functions to build graphs with.
 
 use std::collections::HashMap;
 
@@ -7,7 +7,7 @@ use gradiff_schedule::Schedule;
 
 pub(crate) type Data = HashMap<Buffer, Vec<Constant>>;
 
-/// A tensor of shape `shape` over a new buffer.
+/// Makes a tensor of shape `shape` over a new buffer.
 pub(crate) fn input(dtype: DType, shape: &[i64]) -> UOp {
     let buffer = Buffer::new(dtype, shape.iter().product());
     reshape(&UOp::new(Op::Buffer, dtype, [], Arg::Buffer(buffer)), shape)
@@ -65,7 +65,7 @@ pub(crate) fn binary(op: Op, x: &UOp, y: &UOp) -> UOp {
     node
 }
 
-/// A constant of the shape and dtype of `x`.
+/// Makes a constant of the shape and dtype of `x`.
 pub(crate) fn like(x: &UOp, value: i64) -> UOp {
     let shape = x.shape().unwrap();
     let scalar = UOp::constant(Constant::int(x.dtype(), i128::from(value)));
@@ -79,7 +79,7 @@ pub(crate) fn add(x: &UOp, value: i64) -> UOp {
     binary(Op::Add, x, &like(x, value))
 }
 
-/// Every index of `shape`, row-major.
+/// Returns all indices of `shape`, in row-major order.
 pub(crate) fn indices(shape: &[i64]) -> Vec<Vec<i64>> {
     let mut all = vec![vec![]];
     for size in shape {
@@ -97,7 +97,7 @@ fn flat(shape: &[i64], index: &[i64]) -> usize {
     shape.iter().zip(index).fold(0, |flat, (size, index)| flat * size + index) as usize
 }
 
-/// The elements of a tensor-level node, from the meaning of each op.
+/// Evaluates a tensor-level node by the definition of each op.
 pub(crate) fn evaluate_graph(root: &UOp, data: &Data) -> Vec<Constant> {
     let mut values: HashMap<UOp, Vec<Constant>> = HashMap::new();
     for node in root.toposort() {
@@ -159,7 +159,7 @@ pub(crate) fn evaluate_graph(root: &UOp, data: &Data) -> Vec<Constant> {
             }
             (Op::ReduceAxis, Arg::Reduce(how, axes)) => {
                 let (source, from) = src(0);
-                folded(*how, axes, source, from, node.dtype())
+                reduced(*how, axes, source, from, node.dtype())
             }
             _ => {
                 let sources: Vec<_> = node.src().iter().map(|src| &values[src]).collect();
@@ -182,10 +182,16 @@ fn elementwise(node: &UOp, sources: &[&Vec<Constant>]) -> Vec<Constant> {
         .collect()
 }
 
-fn folded(how: Op, axes: &[i64], source: &[Constant], from: &[i64], dtype: DType) -> Vec<Constant> {
+fn reduced(
+    how: Op,
+    axes: &[i64],
+    source: &[Constant],
+    from: &[i64],
+    dtype: DType,
+) -> Vec<Constant> {
     let mut to = from.to_vec();
     axes.iter().for_each(|axis| to[*axis as usize] = 1);
-    // Stated here once more: the schedule is not judged by constants it is made with.
+    // Stated here a second time, so that the schedule is not checked with its own constants.
     let start = match (how, dtype.int_range()) {
         (Op::Mul, None) => Constant::float(dtype, 1.0),
         (Op::Mul, Some(_)) => Constant::from_bits(dtype, 1),
@@ -195,22 +201,23 @@ fn folded(how: Op, axes: &[i64], source: &[Constant], from: &[i64], dtype: DType
         }
         _ => Constant::from_bits(dtype, 0),
     };
-    let mut folded = vec![start; to.iter().product::<i64>() as usize];
+    let mut result = vec![start; to.iter().product::<i64>() as usize];
     for index in indices(from) {
-        let place = index.iter().zip(&to).map(|(i, n)| if *n == 1 { 0 } else { *i });
-        let place = flat(&to, &place.collect::<Vec<_>>());
+        let at = index.iter().zip(&to).map(|(i, n)| if *n == 1 { 0 } else { *i });
+        let at = flat(&to, &at.collect::<Vec<_>>());
         let element = source[flat(from, &index)];
-        folded[place] = evaluate(how, dtype, &[folded[place], element]).unwrap();
+        result[at] = evaluate(how, dtype, &[result[at], element]).unwrap();
     }
-    folded
+    result
 }
 
-/// Runs the kernels, checking their form (several folds only if of `rows`), and gives the outputs.
+/// Runs the kernels and returns the outputs; checks the form of the kernels, which have several
+/// reductions only with `rows`.
 pub(crate) fn run(schedule: &Schedule, data: &Data, rows: bool) -> Vec<Vec<Constant>> {
     let mut memory = data.clone();
     for item in &schedule.items {
         let (written, read) = item.buffers.split_first().unwrap();
-        assert!(!read.contains(written), "what is written stands in one slot");
+        assert!(!read.contains(written), "the written buffer is in one slot");
         let value = run_tree(&item.ast, &item.buffers, &memory, rows);
         assert_eq!(value.len() as i64, item.buffers[0].size_elements());
         memory.insert(item.buffers[0].clone(), value);
@@ -225,7 +232,7 @@ fn evaluate_graph_or_empty(output: &UOp, memory: &Data) -> Vec<Constant> {
     evaluate_graph(output, memory)
 }
 
-/// Evaluates a kernel tree; checks what the next room may rely on.
+/// Evaluates a kernel tree; checks the invariants that lowering relies on.
 fn run_tree(sink: &UOp, buffers: &[Buffer], memory: &Data, rows: bool) -> Vec<Constant> {
     assert_eq!(sink.op(), Op::Sink);
     let store = &sink.src()[0];
@@ -233,8 +240,8 @@ fn run_tree(sink: &UOp, buffers: &[Buffer], memory: &Data, rows: bool) -> Vec<Co
     let Arg::View(output) = store.arg() else { panic!("a store has a tracker") };
     assert!(output.is_contiguous());
     let root = &store.src()[1];
-    let folds = sink.toposort().iter().filter(|node| node.op() == Op::ReduceAxis).count();
-    assert!(rows || folds <= 1, "{folds} folds in one kernel");
+    let reductions = sink.toposort().iter().filter(|node| node.op() == Op::ReduceAxis).count();
+    assert!(rows || reductions <= 1, "{reductions} folds in one kernel");
     let rank = output.shape().len();
     let mut slots = 1;
     let mut values: HashMap<UOp, Vec<Constant>> = HashMap::new();
@@ -253,22 +260,22 @@ fn run_tree(sink: &UOp, buffers: &[Buffer], memory: &Data, rows: bool) -> Vec<Co
             }
             (Op::Load, Arg::View(tracker)) => {
                 let source = &values[&node.src()[0]];
-                seen(tracker, node.dtype(), &|i| source[i as usize])
+                viewed(tracker, node.dtype(), &|i| source[i as usize])
             }
             (Op::View, Arg::View(tracker)) if values.contains_key(&node.src()[0]) => {
                 let source = &values[&node.src()[0]];
-                seen(tracker, node.dtype(), &|i| source[i as usize])
+                viewed(tracker, node.dtype(), &|i| source[i as usize])
             }
             (Op::View, Arg::View(tracker)) => match node.src()[0].arg() {
-                Arg::Const(value) => seen(tracker, node.dtype(), &|_| *value),
+                Arg::Const(value) => viewed(tracker, node.dtype(), &|_| *value),
                 Arg::Int(_) => {
-                    seen(tracker, node.dtype(), &|i| Constant::int(node.dtype(), i.into()))
+                    viewed(tracker, node.dtype(), &|i| Constant::int(node.dtype(), i.into()))
                 }
                 other => panic!("a view of {other:?}"),
             },
             (Op::ReduceAxis, Arg::Reduce(how, axes)) => {
                 let from = node.src()[0].shape().unwrap();
-                folded(*how, axes, &values[&node.src()[0]], from, node.dtype())
+                reduced(*how, axes, &values[&node.src()[0]], from, node.dtype())
             }
             _ => {
                 assert!(node.op().is_elementwise(), "{} in a kernel", node.op());
@@ -288,17 +295,17 @@ fn run_tree(sink: &UOp, buffers: &[Buffer], memory: &Data, rows: bool) -> Vec<Co
     values.remove(root).unwrap()
 }
 
-fn seen(
+fn viewed(
     tracker: &gradiff_view::ShapeTracker,
     dtype: DType,
     at: &dyn Fn(i64) -> Constant,
 ) -> Vec<Constant> {
     let zero = Constant::zero(dtype);
-    let places = indices(tracker.shape()).into_iter();
-    places.map(|index| tracker.locate(&index).map_or(zero, at)).collect()
+    let all = indices(tracker.shape()).into_iter();
+    all.map(|index| tracker.locate(&index).map_or(zero, at)).collect()
 }
 
-/// Small numbers for every buffer under `outputs`.
+/// Makes arrays of small numbers for every buffer under `outputs`.
 pub(crate) fn data_for(outputs: &[UOp]) -> Data {
     let mut data = Data::new();
     let mut seed = 7u64;

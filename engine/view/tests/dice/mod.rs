@@ -27,22 +27,22 @@ impl Random {
         while count > 1 {
             let divisors: Vec<i64> = (2..=count).filter(|d| count % d == 0).collect();
             let size = divisors[self.below(divisors.len() as i64) as usize];
-            let place = self.below(shape.len() as i64 + 1) as usize;
-            shape.insert(place, size);
+            let position = self.below(shape.len() as i64 + 1) as usize;
+            shape.insert(position, size);
             count /= size;
         }
         while self.below(3) == 0 {
-            let place = self.below(shape.len() as i64 + 1) as usize;
-            shape.insert(place, 1);
+            let position = self.below(shape.len() as i64 + 1) as usize;
+            shape.insert(position, 1);
         }
         if count == 0 {
-            let place = self.below(shape.len() as i64 + 1) as usize;
-            shape.insert(place, 0);
+            let position = self.below(shape.len() as i64 + 1) as usize;
+            shape.insert(position, 0);
         }
         shape
     }
 
-    /// A legal movement on a shape, of at most some 300 elements.
+    /// Draws a legal movement of a shape, with at most about 300 elements.
     pub fn movement(&mut self, shape: &[i64]) -> Movement {
         let count: i64 = shape.iter().product();
         match self.below(7) {

@@ -1,20 +1,20 @@
-//! An independent model of the movement ops: the elements themselves, moved one by one.
+//! An independent model of the movement ops, which moves the elements one by one.
 #![allow(unreachable_pub)]
 
 use gradiff_view::{IndexAlgebra, Movement, ShapeTracker};
 
-/// A shape and, in row-major order, which buffer element stands where; `None` is padding.
+/// A shape and, in row-major order, the buffer index of each element; `None` is padding.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Model {
     pub shape: Vec<i64>,
     pub elements: Vec<Option<usize>>,
 }
 
-/// Shows every index of a shape, in row-major order.
-pub fn each_index(shape: &[i64], mut see: impl FnMut(&[i64])) {
+/// Calls `visit` with every index of a shape, in row-major order.
+pub fn each_index(shape: &[i64], mut visit: impl FnMut(&[i64])) {
     let mut index = vec![0; shape.len()];
     for _ in 0..shape.iter().product() {
-        see(&index);
+        visit(&index);
         for axis in (0..shape.len()).rev() {
             index[axis] += 1;
             if index[axis] < shape[axis] {
@@ -31,7 +31,8 @@ impl Model {
         Model { shape: shape.to_vec(), elements: (0..count).map(Some).collect() }
     }
 
-    /// `source(index, axis)` is where on this model's `axis` the element for `index` stands.
+    /// Builds a model whose element at `index` is at `source(index, axis)` on each axis of this
+    /// one.
     fn moved(&self, shape: Vec<i64>, source: impl Fn(&[i64], usize) -> i64) -> Model {
         let mut elements = vec![];
         each_index(&shape, |index| {
@@ -51,9 +52,9 @@ impl Model {
         match movement {
             Movement::Reshape(to) => Model { shape: to.clone(), elements: self.elements.clone() },
             Movement::Permute(order) => {
-                let place = |axis| order.iter().position(|&from| from == axis);
+                let source_of = |axis| order.iter().position(|&from| from == axis);
                 let to = order.iter().map(|&axis| shape[axis]).collect();
-                self.moved(to, |index, axis| index[place(axis).expect("each axis once")])
+                self.moved(to, |index, axis| index[source_of(axis).expect("each axis once")])
             }
             Movement::Expand(to) => {
                 self.moved(to.clone(), |index, axis| if shape[axis] == 1 { 0 } else { index[axis] })
@@ -73,7 +74,7 @@ impl Model {
     }
 }
 
-/// Expressions that are numbers already; truths are 0 and 1.
+/// An algebra whose expressions are numbers; booleans are 0 and 1.
 pub struct Numbers;
 
 impl IndexAlgebra for Numbers {
@@ -104,12 +105,12 @@ impl IndexAlgebra for Numbers {
     }
 }
 
-/// Compares every element with the model, by `locate` and by the index expressions.
+/// Compares every element with the model, with `locate` and with the index expressions.
 /// # Errors
-/// The first difference, in words.
+/// A description of the first difference.
 pub fn compare(tracker: &ShapeTracker, model: &Model) -> Result<(), String> {
     if tracker.shape() != model.shape {
-        return Err(format!("{tracker} has not the shape {:?}", model.shape));
+        return Err(format!("{tracker} does not have the shape {:?}", model.shape));
     }
     let (mut flat, mut result) = (0, Ok(()));
     each_index(&model.shape, |index| {

@@ -111,12 +111,12 @@ pub(crate) fn expected(core: &TensorCore, inputs: &[Elements; 3]) -> Vec<f64> {
     };
     let held = |matrix: usize, place: [i64; 3]| {
         let count = core.elements(matrix);
-        let is_there = |at: &usize| core.place(matrix, at / count, at % count) == place;
+        let is_there = |at: &usize| core.coordinates(matrix, at / count, at % count) == place;
         value(matrix, (0..inputs[matrix].len()).find(is_there).expect("a holder"))
     };
     let count = core.elements(2);
     let element = |at: usize| {
-        let [row, column, _] = core.place(2, at / count, at % count);
+        let [row, column, _] = core.coordinates(2, at / count, at % count);
         let product = |k: i64| held(0, [row, 0, k]) * held(1, [0, column, k]);
         value(2, at) + (0..core.sizes[2]).map(product).sum::<f64>()
     };

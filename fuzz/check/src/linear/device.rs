@@ -34,7 +34,7 @@ const SMALL: Groups = Groups {
 /// several threads, whatever this one is; or `small`, whose limits small kernels meet.
 pub(crate) fn target(name: &str) -> Target {
     match name {
-        "cpu" => Target { threads: 4, asks_early: true, ..Target::of("llvm") },
+        "cpu" => Target { threads: 4, prefetches: true, ..Target::of("llvm") },
         "small" => {
             let groups = Target::of("groups");
             let vectors = Vectors { aligned: true, lanes: 8, half_lanes: 8, ..groups.vectors };

@@ -182,7 +182,7 @@ fn multiply(threads: &mut [Machine<'_>], uop: &Instruction) -> Result<(), String
         for (number, thread) in warp.iter().enumerate() {
             for (matrix, elements) in whole.iter_mut().enumerate() {
                 for (element, value) in thread.lanes(uop.src[matrix]).iter().enumerate() {
-                    elements.insert(core.place(matrix, number, element), *value);
+                    elements.insert(core.coordinates(matrix, number, element), *value);
                 }
             }
         }
@@ -191,7 +191,7 @@ fn multiply(threads: &mut [Machine<'_>], uop: &Instruction) -> Result<(), String
             // for: what is judged is which elements are multiplied.
             let is_cut = core.is_tf32 && !thread.is_checked();
             let sum = |element: usize| {
-                let place @ [row, column, _] = core.place(2, number, element);
+                let place @ [row, column, _] = core.coordinates(2, number, element);
                 let mut sum = scalar::to_float(whole[2][&place]?)? as f32;
                 for step in 0..core.sizes[2] {
                     let operand = |value: Option<Constant>| {

@@ -1,9 +1,9 @@
-//! What a kernel loads and stores along its loops.
+//! The memory accesses of a kernel, and their strides along its loops.
 
 use gradiff_graph::{AxisKind, DType, Op, UOp};
 use gradiff_rewrite::Mode;
 
-use super::Chosen;
+use super::{Optimizer, Setting};
 use crate::Error;
 use crate::linearize::Free;
 use crate::opt::Loop;
@@ -11,31 +11,31 @@ use crate::opt::Loop;
 /// A load or store.
 pub(super) struct Access {
     pub(super) is_store: bool,
-    /// By how much its place grows along each range, if that is known; ranges that are not here do
-    /// not matter to it.
-    steps: Vec<(UOp, Option<i64>)>,
-    /// The ranges that decide whether it is done.
+    /// The stride of the index along each range it depends on, if that is constant.
+    strides: Vec<(UOp, Option<i64>)>,
+    /// The ranges that its gate depends on.
     gates: Vec<UOp>,
 }
 
 impl Access {
-    pub(super) fn step(&self, range: &UOp) -> Option<i64> {
-        let found = self.steps.iter().find(|(known, _)| known == range);
-        found.map_or(Some(0), |(_, step)| *step)
+    /// Returns the stride along a range in elements; `None` if it is not constant.
+    pub(super) fn stride(&self, range: &UOp) -> Option<i64> {
+        let found = self.strides.iter().find(|(known, _)| known == range);
+        found.map_or(Some(0), |(_, stride)| *stride)
     }
 
-    /// Whether a range decides whether it is done.
+    /// Returns whether its gate depends on a range.
     pub(super) fn is_gated(&self, range: &UOp) -> bool {
         self.gates.contains(range)
     }
 
-    /// What lanes along a range would gain here.
-    fn worth(&self, range: &UOp, has_fold: bool) -> i64 {
-        match self.step(range) {
+    /// Scores vector lanes along a range for this access.
+    fn score(&self, range: &UOp, has_reduction: bool) -> i64 {
+        match self.stride(range) {
             Some(1) => 2,
             Some(0) => 0,
-            // What a fold stores it stores once.
-            _ if self.is_store && has_fold => -1,
+            // The store after a reduction runs once, so it matters less than the loads.
+            _ if self.is_store && has_reduction => -1,
             _ => -3,
         }
     }
@@ -44,9 +44,9 @@ impl Access {
 /// All loads and stores of a kernel.
 pub(super) struct Accesses {
     pub(super) list: Vec<Access>,
-    /// Bytes of the widest value that is loaded, stored or folded, as it is computed with.
+    /// Bytes of the widest type in which a loaded, stored or reduced value is computed.
     pub(super) widest_bytes: i64,
-    /// Whether 16-bit floats are loaded or stored.
+    /// True if 16-bit floats are loaded or stored.
     pub(super) has_halves: bool,
 }
 
@@ -58,17 +58,18 @@ impl Accesses {
         let access = |node: &UOp| {
             let index = &node.src()[0];
             let varies = |part: &UOp, range: &UOp| free.of_node(part) & free.of_node(range) != 0;
-            let along = |parts: &[UOp], range: &UOp| parts.iter().any(|part| varies(part, range));
+            let varies_along =
+                |parts: &[UOp], range: &UOp| parts.iter().any(|part| varies(part, range));
             let gate = index.src().get(2..).unwrap_or_default();
             let gates: Vec<UOp> =
-                ranges.iter().filter(|range| along(gate, range)).cloned().collect();
-            let step = |range: &UOp| match gates.contains(range) {
+                ranges.iter().filter(|range| varies_along(gate, range)).cloned().collect();
+            let stride = |range: &UOp| match gates.contains(range) {
                 true => None,
-                false => step(&index.src()[1], range, &free),
+                false => stride(&index.src()[1], range, &free),
             };
-            let known = ranges.iter().filter(|range| along(&index.src()[1..], range));
-            let steps = known.map(|range| (range.clone(), step(range))).collect();
-            Access { is_store: node.op() == Op::Store, steps, gates }
+            let index_ranges = ranges.iter().filter(|range| varies_along(&index.src()[1..], range));
+            let strides = index_ranges.map(|range| (range.clone(), stride(range))).collect();
+            Access { is_store: node.op() == Op::Store, strides, gates }
         };
         let list = free.nodes.iter().filter(is_access).map(access).collect();
         let is_wide = |node: &&UOp| matches!(node.op(), Op::Load | Op::Index | Op::Reduce);
@@ -81,15 +82,15 @@ impl Accesses {
     }
 }
 
-/// By how much an integer grows along a range, if that is the same everywhere.
-pub(crate) fn step(node: &UOp, range: &UOp, free: &Free) -> Option<i64> {
+/// Returns the stride of an integer along a range, if that is constant.
+pub(crate) fn stride(node: &UOp, range: &UOp, free: &Free) -> Option<i64> {
     if node == range {
         return Some(1);
     }
     if free.of_node(node) & free.of_node(range) == 0 {
         return Some(0);
     }
-    let of = |source: usize| step(&node.src()[source], range, free);
+    let of = |source: usize| stride(&node.src()[source], range, free);
     let constant =
         |source: usize| node.src()[source].as_int().and_then(|value| i64::try_from(value).ok());
     match node.op() {
@@ -104,29 +105,33 @@ pub(crate) fn step(node: &UOp, range: &UOp, free: &Free) -> Option<i64> {
         _ => None,
     }
 }
-/// The plain loop along which most accesses go to neighbours.
-pub(super) fn best_lane(chosen: &Chosen<'_>, access: &Accesses) -> Option<usize> {
-    let list = &chosen.loops.list;
-    let has_fold = list.iter().any(|one| one.is_reduced);
-    let worth = |place: usize| {
-        let one = &list[place];
-        Some((worth(chosen, access, one, has_fold)?, one.is_output, one.axis.number, place))
+
+/// Returns the index of the plain loop that is best for vector lanes: most accesses are contiguous
+/// along it.
+pub(super) fn best_lane_loop(optimizer: &Optimizer<'_>, accesses: &Accesses) -> Option<usize> {
+    let list = &optimizer.loops.list;
+    let has_reduction = list.iter().any(|info| info.is_reduced);
+    let key = |index: usize| {
+        let info = &list[index];
+        let score = lane_score(optimizer, accesses, info, has_reduction)?;
+        Some((score, info.is_output, info.axis.number, index))
     };
-    (0..list.len()).filter_map(worth).max().map(|best| best.3)
+    (0..list.len()).filter_map(key).max().map(|best| best.3)
 }
 
-/// What lanes along a loop would gain, if anything.
-pub(super) fn worth(
-    chosen: &Chosen<'_>,
-    access: &Accesses,
-    one: &Loop,
-    has_fold: bool,
+/// Scores vector lanes along a loop; `None` if they are illegal or gain nothing.
+pub(super) fn lane_score(
+    optimizer: &Optimizer<'_>,
+    accesses: &Accesses,
+    info: &Loop,
+    has_reduction: bool,
 ) -> Option<i64> {
-    let may_fold = chosen.setting.mode != Mode::Strict && chosen.setting.target.groups.is_none();
-    let is_right = one.axis.kind == AxisKind::Loop && one.is_output != one.is_reduced;
-    if !is_right || one.is_reduced && !may_fold {
+    let Setting { mode, target } = optimizer.setting;
+    let may_reorder = mode != Mode::Strict && target.groups.is_none();
+    let is_candidate = info.axis.kind == AxisKind::Loop && info.is_output != info.is_reduced;
+    if !is_candidate || info.is_reduced && !may_reorder {
         return None;
     }
-    let worth: i64 = access.list.iter().map(|access| access.worth(&one.range, has_fold)).sum();
-    (0 < worth).then_some(worth)
+    let scores = accesses.list.iter().map(|access| access.score(&info.range, has_reduction));
+    Some(scores.sum()).filter(|score| 0 < *score)
 }

@@ -1,167 +1,180 @@
-//! On a CPU with vectors: lanes along the loop in which most accesses go to neighbours; then as
-//! many vectors side by side as registers hold, so that what is loaded once is used often and folds
-//! do not wait for each other.
+//! Heuristics for CPUs with vectors: lanes along the loop in which most accesses are contiguous,
+//! then as many vectors at once as the registers hold, to reuse loaded values and to hide the
+//! latency of reductions.
 
 use gradiff_graph::AxisKind;
 
-use super::access::{Access, Accesses, best_lane, worth};
-use super::{Chosen, Setting, divisor};
+use super::access::{Access, Accesses, best_lane_loop, lane_score};
+use super::{Optimizer, Setting, divisor};
 use crate::Error;
-use crate::opt::legal::UPCAST_MOST;
+use crate::opt::legal::UPCAST_MAX;
 use crate::opt::{Loop, Loops, OptOp};
 
-/// Vectors side by side in a fold that loads nothing twice.
-const SIDE_BY_SIDE: [i64; 4] = [4, 5, 3, 2];
-/// Most rows of a tile: those of a large matrix often share a set of the first cache, which has as
-/// many ways or more.
-const ROWS_MOST: i64 = 8;
-/// The same where the lanes of a row are not stored as vectors.
-const ROWS_APART: i64 = 4;
-/// Most steps of a reduced loop that are written out because they decide gates.
-const WINDOW_MOST: i64 = 4;
+/// Numbers of accumulator vectors in a reduction without reuse, in order of preference.
+const ACCUMULATORS: [i64; 4] = [4, 5, 3, 2];
+/// Most rows of a tile. The rows of a large matrix often map to the same set of the L1 cache, which
+/// has 8 ways or more.
+const ROWS_MAX: i64 = 8;
+/// The same if the lanes of a row are stored one by one.
+const SCALAR_STORE_ROWS_MAX: i64 = 4;
+/// Most iterations of a reduced loop that is unrolled because gates depend on it.
+const WINDOW_MAX: i64 = 4;
 
-pub(super) fn on_cpu(chosen: &mut Chosen<'_>) -> Result<(), Error> {
-    let steps: i64 = chosen.loops.list.iter().map(|one| one.size).fold(1, i64::saturating_mul);
-    vectors(chosen)?;
-    let target = chosen.setting.target;
-    if target.thresholds.thread_iterations <= steps && 1 < target.threads {
-        threads(chosen)?;
+/// Chooses the opts for a CPU with vectors.
+pub(super) fn optimize(optimizer: &mut Optimizer<'_>) -> Result<(), Error> {
+    let iterations: i64 =
+        optimizer.loops.list.iter().map(|info| info.size).fold(1, i64::saturating_mul);
+    vectorize(optimizer)?;
+    let target = optimizer.setting.target;
+    if target.thresholds.thread_iterations <= iterations && 1 < target.threads {
+        divide_among_threads(optimizer)?;
     }
     Ok(())
 }
 
-/// Divides an output loop among threads, the outermost one that has enough steps.
-fn threads(chosen: &mut Chosen<'_>) -> Result<(), Error> {
-    let threads = chosen.setting.target.threads;
-    let is_plain = |one: &&Loop| one.axis.kind == AxisKind::Loop && one.is_output;
+/// Divides an output loop among threads: the outermost one for which that is legal.
+fn divide_among_threads(optimizer: &mut Optimizer<'_>) -> Result<(), Error> {
+    let threads = optimizer.setting.target.threads;
+    let is_plain = |info: &&Loop| info.axis.kind == AxisKind::Loop && info.is_output;
     let plain: Vec<i64> =
-        chosen.loops.list.iter().filter(is_plain).map(|one| one.axis.number).collect();
-    // As many as there are, or so many more that none of them waits long for the others.
+        optimizer.loops.list.iter().filter(is_plain).map(|info| info.axis.number).collect();
+    // As many blocks as threads, or so many that no thread waits long for the others.
     let amounts: Vec<i64> =
         std::iter::once(threads).chain((4 * threads..=8 * threads).rev()).collect();
     for number in plain {
-        if chosen.add_largest(OptOp::Thread, number, &amounts)?.is_some() {
+        if optimizer.add_first_legal(OptOp::Thread, number, &amounts)?.is_some() {
             break;
         }
     }
     Ok(())
 }
 
-/// Lanes, and vectors side by side; in loops that stand by themselves each has its own.
-fn vectors(chosen: &mut Chosen<'_>) -> Result<(), Error> {
-    let access = Accesses::of(&chosen.root)?;
-    let lanes = i64::from(chosen.setting.target.vectors.bytes) / access.widest_bytes;
-    let Some(lane) = best_lane(chosen, &access) else { return Ok(()) };
-    let along = chosen.loops.list[lane].clone();
-    let Some(amount) = divisor(along.size, lanes.min(64)) else { return Ok(()) };
-    let is_apart = |one: &&Loop| one.is_apart(&along);
-    let (apart, around): (Vec<&Loop>, Vec<&Loop>) = chosen.loops.list.iter().partition(is_apart);
-    let has_fold = around.iter().any(|one| one.is_reduced);
-    let apart: Vec<Loop> = apart.into_iter().cloned().collect();
-    // What is no vector is so much more text for the compiler.
-    let are_vectors = !access.has_halves || 0 < chosen.setting.target.vectors.half_lanes;
-    let is_tiled = has_fold && are_vectors && !along.is_reduced;
-    let reused = reused(&chosen.loops, &access, lane).filter(|_| is_tiled).cloned();
-    let side = match &reused {
-        Some(reused) => tile(chosen, &access, reused, &along, amount)?,
+/// Upcasts the loop of the lanes, and a second time for several vectors at once. Independent loops
+/// get lanes of their own.
+fn vectorize(optimizer: &mut Optimizer<'_>) -> Result<(), Error> {
+    let accesses = Accesses::of(&optimizer.root)?;
+    let lanes = i64::from(optimizer.setting.target.vectors.bytes) / accesses.widest_bytes;
+    let Some(lane_index) = best_lane_loop(optimizer, &accesses) else { return Ok(()) };
+    let lane_loop = optimizer.loops.list[lane_index].clone();
+    let Some(amount) = divisor(lane_loop.size, lanes.min(64)) else { return Ok(()) };
+    let is_independent = |info: &&Loop| info.is_independent(&lane_loop);
+    let (independent, dependent): (Vec<&Loop>, Vec<&Loop>) =
+        optimizer.loops.list.iter().partition(is_independent);
+    let has_reduction = dependent.iter().any(|info| info.is_reduced);
+    let independent: Vec<Loop> = independent.into_iter().cloned().collect();
+    // Without vectors of halves a tile would be scalar ops, too many for the compiler.
+    let has_vectors = !accesses.has_halves || 0 < optimizer.setting.target.vectors.half_lanes;
+    let is_tiled = has_reduction && has_vectors && !lane_loop.is_reduced;
+    let reuse_loop = reuse_loop(&optimizer.loops, &accesses, lane_index);
+    let reuse_loop = reuse_loop.filter(|_| is_tiled).cloned();
+    let vectors = match &reuse_loop {
+        Some(reuse_loop) => tile(optimizer, &accesses, reuse_loop, &lane_loop, amount)?,
         None => 1,
     };
-    let number = along.axis.number;
-    chosen.add(OptOp::Upcast, number, amount)?;
-    let mut taken = vec![along.clone()];
-    for one in apart {
-        let is_apart = taken.iter().all(|taken| one.is_apart(taken));
-        if is_apart && worth(chosen, &access, &one, one.is_reduced).is_some() {
-            chosen.add(OptOp::Upcast, one.axis.number, amount)?;
-            if one.is_reduced {
-                chosen.add_largest(OptOp::Upcast, one.axis.number, &SIDE_BY_SIDE)?;
+    let number = lane_loop.axis.number;
+    optimizer.add(OptOp::Upcast, number, amount)?;
+    let mut vectorized = vec![lane_loop.clone()];
+    for info in independent {
+        let is_independent = vectorized.iter().all(|other| info.is_independent(other));
+        let gains = lane_score(optimizer, &accesses, &info, info.is_reduced).is_some();
+        if is_independent && gains {
+            optimizer.add(OptOp::Upcast, info.axis.number, amount)?;
+            if info.is_reduced {
+                optimizer.add_first_legal(OptOp::Upcast, info.axis.number, &ACCUMULATORS)?;
             }
-            taken.push(one);
+            vectorized.push(info);
         }
     }
-    if along.is_reduced {
-        chosen.add_largest(OptOp::Upcast, number, &SIDE_BY_SIDE)?;
+    if lane_loop.is_reduced {
+        optimizer.add_first_legal(OptOp::Upcast, number, &ACCUMULATORS)?;
         return Ok(());
     }
-    match reused {
-        Some(reused) => {
-            chosen.add(OptOp::Upcast, number, side)?;
-            without_gates(chosen, &access)?;
-            // What the lanes read stays in the cache while the reused loop goes round.
-            chosen.innermost(reused.axis.number)
+    match reuse_loop {
+        Some(reuse_loop) => {
+            optimizer.add(OptOp::Upcast, number, vectors)?;
+            unroll_gating_loop(optimizer, &accesses)?;
+            // The vectors stay in the cache during all iterations of the reuse loop.
+            optimizer.make_innermost(reuse_loop.axis.number)
         }
         None => {
             if is_tiled {
-                chosen.add_largest(OptOp::Upcast, number, &SIDE_BY_SIDE)?;
+                optimizer.add_first_legal(OptOp::Upcast, number, &ACCUMULATORS)?;
             }
             Ok(())
         }
     }
 }
 
-/// The rows of a tile of vectors in registers: steps of the reused loop, of which each loads one
-/// value for as many vectors as lie side by side along the lanes' loop; those are loaded once for
-/// all rows. Gives how many will lie side by side.
+/// Makes a register tile: upcasts the reuse loop to several rows. Each row loads one scalar for all
+/// vectors of the tile, and the vectors are loaded once for all rows. Returns the number of vectors
+/// of a row, by which the caller upcasts the loop of the lanes.
 fn tile(
-    chosen: &mut Chosen<'_>,
-    access: &Accesses,
-    reused: &Loop,
-    along: &Loop,
+    optimizer: &mut Optimizer<'_>,
+    accesses: &Accesses,
+    reuse_loop: &Loop,
+    lane_loop: &Loop,
     lanes: i64,
 ) -> Result<i64, Error> {
-    let Setting { target, .. } = chosen.setting;
+    let Setting { target, .. } = optimizer.setting;
     let registers = target.vectors.registers;
-    let sides: &[i64] = if registers < 32 { &[2] } else { &[4, 3, 2] };
-    let side = sides.iter().find(|side| along.size / lanes % **side == 0).copied().unwrap_or(1);
-    // One more register for the value.
-    let most = ((registers - side - 1) / side).min(UPCAST_MOST / (lanes * side)).min(ROWS_MOST);
-    // Lanes that are stored one by one are most of the text.
-    let is_single = |one: &Access| one.is_store && one.step(&along.range) != Some(1);
-    let most = if access.list.iter().any(is_single) { most.min(ROWS_APART) } else { most };
-    // Threads take another loop: of one with steps that are done twice they cannot.
+    let amounts: &[i64] = if registers < 32 { &[2] } else { &[4, 3, 2] };
+    let divides = |amount: &&i64| lane_loop.size / lanes % **amount == 0;
+    let vectors = amounts.iter().find(divides).copied().unwrap_or(1);
+    // The accumulators, the vectors and one scalar must fit the registers.
+    let rows_max = (registers - vectors - 1) / vectors;
+    let rows_max = rows_max.min(UPCAST_MAX / (lanes * vectors)).min(ROWS_MAX);
+    // Stores of single lanes make most of the source.
+    let is_scalar_store =
+        |access: &Access| access.is_store && access.stride(&lane_loop.range) != Some(1);
+    let has_scalar_store = accesses.list.iter().any(is_scalar_store);
+    let rows_max = if has_scalar_store { rows_max.min(SCALAR_STORE_ROWS_MAX) } else { rows_max };
+    // A loop with blocks shifted inwards cannot be divided among threads, so another one must be.
     let mut others =
-        chosen.loops.list.iter().filter(|one| one.is_output && one.range != reused.range);
-    let steps = |one: &Loop| one.size / if one.range == along.range { lanes * side } else { 1 };
-    let is_shared = |one: &Loop| 1 < steps(one) && steps(one) % target.threads == 0;
-    let is_free = target.threads == 1 || others.any(is_shared);
-    // Multiply-adds and loads, of steps that are done twice as well; those of vectors, a line of
-    // the cache each, cost most.
-    let uops = |rows: &i64| (reused.size + rows - 1) / rows * (rows * side + rows + 2 * side);
-    let mut amounts: Vec<i64> = (2..=most).rev().collect();
-    amounts.sort_by_key(uops);
+        optimizer.loops.list.iter().filter(|info| info.is_output && info.range != reuse_loop.range);
+    let left =
+        |info: &Loop| info.size / if info.range == lane_loop.range { lanes * vectors } else { 1 };
+    let is_divisible = |info: &Loop| 1 < left(info) && left(info) % target.threads == 0;
+    let may_shift = target.threads == 1 || others.any(is_divisible);
+    // Multiply-adds and loads, including those of repeated iterations. A vector load counts twice,
+    // since it reads a whole cache line.
+    let cost =
+        |rows: &i64| (reuse_loop.size + rows - 1) / rows * (rows * vectors + rows + 2 * vectors);
+    let mut amounts: Vec<i64> = (2..=rows_max).rev().collect();
+    amounts.sort_by_key(cost);
     for rows in amounts {
-        let is_whole = reused.size % rows == 0;
-        let is_overlapped =
-            !is_whole && is_free && chosen.add(OptOp::Overlap, reused.axis.number, rows)?;
-        let is_taken =
-            (is_whole || is_overlapped) && chosen.add(OptOp::Upcast, reused.axis.number, rows)?;
-        if is_taken || is_overlapped {
+        let number = reuse_loop.axis.number;
+        let is_divided = reuse_loop.size % rows == 0;
+        let is_shifted = !is_divided && may_shift && optimizer.add(OptOp::Overlap, number, rows)?;
+        let is_upcast = (is_divided || is_shifted) && optimizer.add(OptOp::Upcast, number, rows)?;
+        if is_upcast || is_shifted {
             break;
         }
     }
-    Ok(side)
+    Ok(vectors)
 }
 
-/// Writes out short reduced loops that decide gates: most of them are open in every step then, and
-/// neighbours of a tile load the same.
-fn without_gates(chosen: &mut Chosen<'_>, access: &Accesses) -> Result<(), Error> {
-    let is_gated = |one: &Loop| access.list.iter().any(|access| access.is_gated(&one.range));
-    let is_short = |one: &&Loop| one.is_reduced && one.size <= WINDOW_MOST && is_gated(one);
-    let last = chosen.loops.list.iter().filter(is_short).max_by_key(|one| one.axis.number);
-    if let Some(number) = last.map(|one| one.axis.number) {
-        chosen.add(OptOp::Unroll, number, 0)?;
+/// Unrolls the innermost short reduced loop that gates depend on. Most gates are then known to be
+/// true, and adjacent elements of a tile share loads.
+fn unroll_gating_loop(optimizer: &mut Optimizer<'_>, accesses: &Accesses) -> Result<(), Error> {
+    let is_gated = |info: &Loop| accesses.list.iter().any(|access| access.is_gated(&info.range));
+    let is_short = |info: &&Loop| info.is_reduced && info.size <= WINDOW_MAX && is_gated(info);
+    let last = optimizer.loops.list.iter().filter(is_short).max_by_key(|info| info.axis.number);
+    if let Some(number) = last.map(|info| info.axis.number) {
+        optimizer.add(OptOp::Unroll, number, 0)?;
     }
     Ok(())
 }
 
-/// An output loop along which vectors are not loaded again, while something else is.
-fn reused<'a>(loops: &'a Loops, access: &Accesses, lane: usize) -> Option<&'a Loop> {
-    let lane = &loops.list[lane].range;
-    let loads = || access.list.iter().filter(|one| !one.is_store);
-    let is_reused = |one: &&Loop| {
-        let is_right = one.axis.kind == AxisKind::Loop && one.is_output && !one.is_reduced;
-        let stays = |load: &Access| load.step(lane) == Some(1) && load.step(&one.range) == Some(0);
-        is_right && one.range != *lane && loads().any(stays)
+/// Returns the longest output loop in which the load of a vector is invariant, so that the vector
+/// can be reused.
+fn reuse_loop<'a>(loops: &'a Loops, accesses: &Accesses, lane_index: usize) -> Option<&'a Loop> {
+    let lane = &loops.list[lane_index].range;
+    let loads = || accesses.list.iter().filter(|access| !access.is_store);
+    let has_reuse = |info: &&Loop| {
+        let is_output = info.axis.kind == AxisKind::Loop && info.is_output && !info.is_reduced;
+        let is_invariant =
+            |load: &Access| load.stride(lane) == Some(1) && load.stride(&info.range) == Some(0);
+        is_output && info.range != *lane && loads().any(is_invariant)
     };
-    loops.list.iter().filter(is_reused).max_by_key(|one| one.size)
+    loops.list.iter().filter(has_reuse).max_by_key(|info| info.size)
 }

@@ -1,224 +1,232 @@
-//! On a device with groups: tensor cores where they fit; else the threads of a group share a fold
-//! that the output alone has too few steps for; else each thread computes a few neighbours, and
-//! those that read the same. What is left of the output loops fills the group.
+//! Heuristics for devices with thread groups: tensor cores, if they fit; else a reduction is
+//! divided among the threads of a group, if the output is too small to occupy the device; else each
+//! thread computes a few adjacent elements, and elements that share loads. The remaining output
+//! loops fill the group.
 
 use gradiff_graph::AxisKind;
 
-use super::access::{Access, Accesses, best_lane};
-use super::{Chosen, divisor};
+use super::access::{Access, Accesses, best_lane_loop};
+use super::{Optimizer, divisor};
 use crate::Error;
 use crate::opt::{Loop, Loops, Matmul, OptOp};
 
 /// Threads of a group that output loops fill.
 const THREADS: i64 = 128;
-/// Of a matrix times a vector: threads that share a row, rows of a group, rows of a thread.
+/// Limits of a matrix times a vector: threads that share a row, rows of a group, rows of a thread.
 const MATVEC: [i64; 3] = [8, 4, 4];
-/// Gated output loops up to this size run in one thread, so that gates are known.
-const GATED: i64 = 7;
-/// Values that a thread computes side by side are not made more from this many on,
-const SIDE_BY_SIDE: i64 = 32;
-/// and nothing is done side by side that leaves fewer iterations for threads: those of the target's
-/// thresholds, or so many times the threads of a group if that is less.
-const LEFT_FOR_EACH: i64 = 4;
-/// Steps that a thread does in a row, times the values side by side.
-const IN_A_ROW: i64 = 128;
-/// Short folds run in a row, of longer ones so many steps.
-const STEPS: i64 = 4;
+/// Output loops up to this size that gates depend on are upcast, so that the gates are known.
+const GATED_MAX: i64 = 7;
+/// Number of upcast values of a thread from which on no more loops are upcast.
+const UPCAST_VALUES: i64 = 32;
+/// Nothing is upcast that leaves fewer iterations for threads than the target's threshold, or than
+/// this many times the threads of a group, if that is less.
+const LEFT_PER_THREAD: i64 = 4;
+/// Most unrolled iterations, times the upcast values.
+const UNROLL_MAX: i64 = 128;
+/// Iterations by which longer reductions are unrolled.
+const UNROLL_PART: i64 = 4;
 
-/// The opts of a device with groups.
-pub(super) fn on_groups(chosen: &mut Chosen<'_>) -> Result<(), Error> {
-    if on_tensor_cores(chosen)? || matvec(chosen)? {
+/// Chooses the opts for a device with groups.
+pub(super) fn optimize(optimizer: &mut Optimizer<'_>) -> Result<(), Error> {
+    if use_tensor_cores(optimizer)? || divide_matvec(optimizer)? {
         return Ok(());
     }
-    let threads = divided(chosen)?;
+    let threads = divide_reduction(optimizer)?;
     if threads == 1 {
-        let side_by_side = gated(chosen)? * lanes(chosen)?;
-        let side_by_side = reused(chosen, side_by_side)?;
-        in_a_row(chosen, side_by_side)?;
+        let values = upcast_gating_loops(optimizer)? * upcast_lanes(optimizer)?;
+        let values = upcast_for_reuse(optimizer, values)?;
+        unroll(optimizer, values)?;
     }
-    locals(chosen, threads)
+    add_locals(optimizer, threads)
 }
 
-fn is_output(one: &&Loop) -> bool {
-    one.axis.kind == AxisKind::Loop && one.is_output && !one.is_reduced
+fn is_output(info: &&Loop) -> bool {
+    info.axis.kind == AxisKind::Loop && info.is_output && !info.is_reduced
 }
 
-fn is_folded(one: &&Loop) -> bool {
-    one.axis.kind == AxisKind::Loop && one.is_reduced && !one.is_output
+fn is_reduced(info: &&Loop) -> bool {
+    info.axis.kind == AxisKind::Loop && info.is_reduced && !info.is_output
 }
 
-/// The steps of all output loops that threads can share.
-fn left(loops: &Loops) -> i64 {
-    loops.list.iter().filter(is_output).map(|one| one.size).fold(1, i64::saturating_mul)
+/// Returns the number of output iterations that are left for threads.
+fn iterations_left(loops: &Loops) -> i64 {
+    loops.list.iter().filter(is_output).map(|info| info.size).fold(1, i64::saturating_mul)
 }
 
-/// Whether enough steps are left when a thread does `amount` of them.
-fn leaves_enough(chosen: &Chosen<'_>, amount: i64) -> bool {
-    let threads = chosen.setting.target.groups.map_or(i64::MAX, |groups| groups.threads);
-    let least = chosen.setting.target.thresholds.group_iterations_left;
-    least.min(threads.saturating_mul(LEFT_FOR_EACH)) <= left(&chosen.loops) / amount
+/// Returns whether enough output iterations are left if each thread runs `amount` of them.
+fn leaves_enough(optimizer: &Optimizer<'_>, amount: i64) -> bool {
+    let threads = optimizer.setting.target.groups.map_or(i64::MAX, |groups| groups.threads);
+    let threshold = optimizer.setting.target.thresholds.group_iterations_left;
+    let needed = threshold.min(threads.saturating_mul(LEFT_PER_THREAD));
+    needed <= iterations_left(&optimizer.loops) / amount
 }
 
-/// A matrix, neighbours along the fold, times a vector, the same for all rows: threads read a row
-/// together, and each uses what it has of the vector for several rows.
-fn matvec(chosen: &mut Chosen<'_>) -> Result<bool, Error> {
-    let [threads, rows, own] = MATVEC;
-    let access = Accesses::of(&chosen.root)?;
-    let list = &chosen.loops.list;
+/// Divides the product of a matrix, contiguous along the reduction, and a vector: threads read a
+/// row together, and each uses its elements of the vector for several rows.
+fn divide_matvec(optimizer: &mut Optimizer<'_>) -> Result<bool, Error> {
+    let [threads, group_rows, thread_rows] = MATVEC;
+    let accesses = Accesses::of(&optimizer.root)?;
+    let list = &optimizer.loops.list;
     let outputs: Vec<&Loop> = list.iter().filter(is_output).collect();
-    let folds: Vec<&Loop> = list.iter().filter(is_folded).collect();
-    let loads: Vec<&Access> = access.list.iter().filter(|one| !one.is_store).collect();
-    let ([fold], [x, y]) = (folds.as_slice(), loads.as_slice()) else { return Ok(false) };
-    let is_vector = |load: &Access| outputs.iter().all(|one| load.step(&one.range) == Some(0));
+    let reduced: Vec<&Loop> = list.iter().filter(is_reduced).collect();
+    let loads: Vec<&Access> = accesses.list.iter().filter(|access| !access.is_store).collect();
+    let ([reduced], [x, y]) = (reduced.as_slice(), loads.as_slice()) else { return Ok(false) };
+    let is_vector = |load: &Access| outputs.iter().all(|info| load.stride(&info.range) == Some(0));
     let matrix = match (is_vector(x), is_vector(y)) {
         (true, false) => y,
         (false, true) => x,
         _ => return Ok(false),
     };
-    let row = outputs.iter().find(|one| {
-        matrix.step(&one.range).is_none_or(|step| step != 0) && one.size % (rows * own) == 0
+    let rows = outputs.iter().find(|info| {
+        let varies = matrix.stride(&info.range).is_none_or(|stride| stride != 0);
+        varies && info.size % (group_rows * thread_rows) == 0
     });
-    let Some(row) = row.filter(|_| matrix.step(&fold.range) == Some(1)) else { return Ok(false) };
-    let (fold, row) = (fold.axis.number, row.axis.number);
-    if !chosen.add(OptOp::Group, fold, threads)? {
+    let is_contiguous = matrix.stride(&reduced.range) == Some(1);
+    let Some(rows) = rows.filter(|_| is_contiguous) else { return Ok(false) };
+    let (reduced, rows) = (reduced.axis.number, rows.axis.number);
+    if !optimizer.add(OptOp::Group, reduced, threads)? {
         return Ok(false);
     }
-    chosen.add(OptOp::Local, row, rows)?;
-    chosen.add(OptOp::Upcast, row, own)?;
+    optimizer.add(OptOp::Local, rows, group_rows)?;
+    optimizer.add(OptOp::Upcast, rows, thread_rows)?;
     Ok(true)
 }
 
-/// Divides the longest fold among threads where the output has few steps; how many threads.
-fn divided(chosen: &mut Chosen<'_>) -> Result<i64, Error> {
-    let longest = chosen.loops.list.iter().filter(is_folded).max_by_key(|one| one.size);
-    let most = chosen.setting.target.thresholds.group_reduce_elements;
-    match longest.map(|one| (one.axis.number, one.size)) {
-        Some((number, size)) if 16 <= size && left(&chosen.loops) <= most => {
+/// Divides the longest reduction among threads, if the output is small; returns the number of
+/// threads.
+fn divide_reduction(optimizer: &mut Optimizer<'_>) -> Result<i64, Error> {
+    let longest = optimizer.loops.list.iter().filter(is_reduced).max_by_key(|info| info.size);
+    let limit = optimizer.setting.target.thresholds.group_reduce_elements;
+    match longest.map(|info| (info.axis.number, info.size)) {
+        Some((number, size)) if 16 <= size && iterations_left(&optimizer.loops) <= limit => {
             let amounts = [256, 64, 32, 16];
-            Ok(chosen.add_largest(OptOp::GroupTop, number, &amounts)?.unwrap_or(1))
+            Ok(optimizer.add_first_legal(OptOp::GroupTop, number, &amounts)?.unwrap_or(1))
         }
         _ => Ok(1),
     }
 }
 
-/// Runs short loops that gates depend on in one thread, where that leaves enough of them; how many
-/// values that makes.
-fn gated(chosen: &mut Chosen<'_>) -> Result<i64, Error> {
-    let access = Accesses::of(&chosen.root)?;
-    let is_gated = |one: &&Loop| access.list.iter().any(|access| access.is_gated(&one.range));
-    let is_short = |one: &&Loop| 1 < one.size && one.size <= GATED;
-    let list = chosen.loops.list.iter().filter(is_output).filter(is_short).filter(is_gated);
-    let short: Vec<(i64, i64)> = list.map(|one| (one.axis.number, one.size)).collect();
-    let mut made = 1;
+/// Upcasts short output loops that gates depend on, if enough iterations are left; returns the
+/// number of values of a thread.
+fn upcast_gating_loops(optimizer: &mut Optimizer<'_>) -> Result<i64, Error> {
+    let accesses = Accesses::of(&optimizer.root)?;
+    let is_gated = |info: &&Loop| accesses.list.iter().any(|access| access.is_gated(&info.range));
+    let is_short = |info: &&Loop| 1 < info.size && info.size <= GATED_MAX;
+    let list = optimizer.loops.list.iter().filter(is_output).filter(is_short).filter(is_gated);
+    let short: Vec<(i64, i64)> = list.map(|info| (info.axis.number, info.size)).collect();
+    let mut values = 1;
     for (number, size) in short.into_iter().rev() {
-        let is_worth = made * size <= GATED * GATED && leaves_enough(chosen, size);
-        if is_worth && chosen.add(OptOp::Upcast, number, 0)? {
-            made *= size;
+        let fits = values * size <= GATED_MAX * GATED_MAX && leaves_enough(optimizer, size);
+        if fits && optimizer.add(OptOp::Upcast, number, 0)? {
+            values *= size;
         }
     }
-    Ok(made)
+    Ok(values)
 }
 
-/// Neighbours in memory as a vector; how many.
-fn lanes(chosen: &mut Chosen<'_>) -> Result<i64, Error> {
-    let access = Accesses::of(&chosen.root)?;
-    let vectors = chosen.setting.target.vectors;
-    let quad = vectors.lanes.min(i64::from(vectors.bytes) / access.widest_bytes);
-    let Some(lane) = best_lane(chosen, &access).map(|lane| &chosen.loops.list[lane]) else {
-        return Ok(1);
-    };
-    let (number, amount) = (lane.axis.number, divisor(lane.size, quad));
-    match amount.filter(|_| lane.is_output) {
-        Some(amount) if chosen.add(OptOp::Upcast, number, amount)? => Ok(amount),
+/// Upcasts adjacent elements for vector loads and stores; returns the number of lanes.
+fn upcast_lanes(optimizer: &mut Optimizer<'_>) -> Result<i64, Error> {
+    let accesses = Accesses::of(&optimizer.root)?;
+    let vectors = optimizer.setting.target.vectors;
+    let lanes = vectors.lanes.min(i64::from(vectors.bytes) / accesses.widest_bytes);
+    let Some(index) = best_lane_loop(optimizer, &accesses) else { return Ok(1) };
+    let lane_loop = &optimizer.loops.list[index];
+    let (number, amount) = (lane_loop.axis.number, divisor(lane_loop.size, lanes));
+    match amount.filter(|_| lane_loop.is_output) {
+        Some(amount) if optimizer.add(OptOp::Upcast, number, amount)? => Ok(amount),
         _ => Ok(1),
     }
 }
 
-/// Steps of loops along which something is read again and again, side by side: most of it is read
-/// once then. How many values a thread computes in the end.
-fn reused(chosen: &mut Chosen<'_>, mut side_by_side: i64) -> Result<i64, Error> {
-    while side_by_side < SIDE_BY_SIDE {
-        let access = Accesses::of(&chosen.root)?;
-        let list = &chosen.loops.list;
+/// Upcasts loops in which loads are invariant, so that loaded values are reused; returns the number
+/// of values of a thread.
+fn upcast_for_reuse(optimizer: &mut Optimizer<'_>, mut values: i64) -> Result<i64, Error> {
+    while values < UPCAST_VALUES {
+        let accesses = Accesses::of(&optimizer.root)?;
+        let list = &optimizer.loops.list;
         let upcast: Vec<&Loop> =
-            list.iter().filter(|one| one.axis.kind == AxisKind::Upcast).collect();
-        let is_new = |load: &&Access| upcast.iter().all(|one| load.step(&one.range) != Some(0));
-        let again = |one: &Loop| {
-            let loads = access.list.iter().filter(|load| !load.is_store);
-            let same = loads.filter(|load| load.step(&one.range) == Some(0));
-            let same: Vec<&Access> = same.collect();
-            same.iter().copied().any(|load| is_new(&load)).then_some(same.len())
+            list.iter().filter(|info| info.axis.kind == AxisKind::Upcast).collect();
+        let is_unused =
+            |load: &&Access| upcast.iter().all(|info| load.stride(&info.range) != Some(0));
+        // The number of loads that are invariant in a loop, if one of them has no reuse yet.
+        let invariant_loads = |info: &Loop| {
+            let loads = accesses.list.iter().filter(|load| !load.is_store);
+            let invariant = loads.filter(|load| load.stride(&info.range) == Some(0));
+            let invariant: Vec<&Access> = invariant.collect();
+            invariant.iter().any(is_unused).then_some(invariant.len())
         };
         let outputs = list.iter().filter(is_output);
-        let choices = outputs.filter_map(|one| {
-            let amount = [4, 3].into_iter().find(|amount| one.size % amount == 0)?;
-            leaves_enough(chosen, amount).then_some((again(one)?, one.axis.number, amount))
+        let choices = outputs.filter_map(|info| {
+            let amount = [4, 3].into_iter().find(|amount| info.size % amount == 0)?;
+            let count = leaves_enough(optimizer, amount).then(|| invariant_loads(info));
+            Some((count??, info.axis.number, amount))
         });
-        // What fewest loads do without, so that the others are read for more; then the outermost.
+        // Prefers the loop in which the fewest loads are invariant, so that the others can still be
+        // reused along other loops; then the outermost.
         let Some((_, number, amount)) = choices.min() else { break };
-        if !chosen.add(OptOp::Upcast, number, amount)? {
+        if !optimizer.add(OptOp::Upcast, number, amount)? {
             break;
         }
-        side_by_side *= amount;
+        values *= amount;
     }
-    Ok(side_by_side)
+    Ok(values)
 }
 
-/// Steps of the innermost fold in a row: all of a short one, else a few.
-fn in_a_row(chosen: &mut Chosen<'_>, side_by_side: i64) -> Result<(), Error> {
-    let Some(fold) = chosen.loops.list.iter().rfind(is_folded) else { return Ok(()) };
-    let (number, size) = (fold.axis.number, fold.size);
-    if side_by_side.saturating_mul(size) <= IN_A_ROW && chosen.add(OptOp::Unroll, number, 0)? {
+/// Unrolls the innermost reduction: a short one completely, others in part.
+fn unroll(optimizer: &mut Optimizer<'_>, values: i64) -> Result<(), Error> {
+    let Some(reduced) = optimizer.loops.list.iter().rfind(is_reduced) else { return Ok(()) };
+    let (number, size) = (reduced.axis.number, reduced.size);
+    if values.saturating_mul(size) <= UNROLL_MAX && optimizer.add(OptOp::Unroll, number, 0)? {
         return Ok(());
     }
-    chosen.add(OptOp::Unroll, number, STEPS)?;
+    optimizer.add(OptOp::Unroll, number, UNROLL_PART)?;
     Ok(())
 }
 
-/// The group: neighbours in memory first, then loops along which threads read the same.
-fn locals(chosen: &mut Chosen<'_>, mut threads: i64) -> Result<(), Error> {
-    let access = Accesses::of(&chosen.root)?;
-    let reads_again = |one: &Loop| {
-        access.list.iter().any(|load| !load.is_store && load.step(&one.range) == Some(0))
+/// Fills the group: with adjacent elements first, then with loops along which threads share loads.
+fn add_locals(optimizer: &mut Optimizer<'_>, mut threads: i64) -> Result<(), Error> {
+    let accesses = Accesses::of(&optimizer.root)?;
+    let shares_load = |info: &Loop| {
+        accesses.list.iter().any(|load| !load.is_store && load.stride(&info.range) == Some(0))
     };
-    let mut order: Vec<(bool, i64)> = chosen
+    let mut order: Vec<(bool, i64)> = optimizer
         .loops
         .list
         .iter()
         .filter(is_output)
-        .map(|one| (reads_again(one), one.axis.number))
+        .map(|info| (shares_load(info), info.axis.number))
         .collect();
-    let Some(innermost) = order.iter().map(|one| one.1).max() else { return Ok(()) };
-    order.sort_unstable_by_key(|(again, number)| (*number == innermost, *again, *number));
+    let Some(innermost) = order.iter().map(|(_, number)| *number).max() else { return Ok(()) };
+    order.sort_unstable_by_key(|(shares, number)| (*number == innermost, *shares, *number));
     for (_, number) in order.into_iter().rev().take(3) {
         let amounts: Vec<i64> =
             [32, 16, 8, 4, 3, 2].into_iter().filter(|amount| threads * amount <= THREADS).collect();
-        threads *= chosen.add_largest(OptOp::Local, number, &amounts)?.unwrap_or(1);
+        threads *= optimizer.add_first_legal(OptOp::Local, number, &amounts)?.unwrap_or(1);
     }
     Ok(())
 }
 
-/// The largest product of matrices by tensor cores, if there is one: tiles side by side, so that
-/// fragments are used again, and a few warps in a group.
-fn on_tensor_cores(chosen: &mut Chosen<'_>) -> Result<bool, Error> {
-    let Loops { list, matmuls, .. } = &chosen.loops;
+/// Computes the largest matrix product with tensor cores, if there is one: upcasts several tiles,
+/// so that fragments are reused, and puts a few warps into a group. Returns whether it does.
+fn use_tensor_cores(optimizer: &mut Optimizer<'_>) -> Result<bool, Error> {
+    let Loops { list, matmuls, .. } = &optimizer.loops;
     let mut largest: Vec<[i64; 3]> = matmuls.iter().map(Matmul::numbers).collect();
     largest.sort_by_key(|numbers| {
-        let size = |one: &&Loop| numbers.contains(&one.axis.number);
-        let steps = list.iter().filter(size).map(|one| one.size);
-        std::cmp::Reverse(steps.fold(1, i64::saturating_mul))
+        let is_dim = |info: &&Loop| numbers.contains(&info.axis.number);
+        let sizes = list.iter().filter(is_dim).map(|info| info.size);
+        std::cmp::Reverse(sizes.fold(1, i64::saturating_mul))
     });
     largest.dedup();
-    for [row, column, step] in largest {
-        let Some(place) = chosen.place(step) else { continue };
-        let choices = chosen.loops.choices(place, chosen.setting);
-        let is_it = |numbers: &[i64; 3]| *numbers == [row, column, step];
-        for amount in choices.iter().enumerate().filter(|(_, own)| is_it(own)).map(|(at, _)| at) {
-            if chosen.add(OptOp::Tc, step, amount as i64)? {
-                for number in [column, row] {
-                    chosen.add_largest(OptOp::Upcast, number, &[4, 2])?;
+    for [m, n, k] in largest {
+        let Some(index) = optimizer.index_of(k) else { continue };
+        let choices = optimizer.loops.choices(index, optimizer.setting);
+        let matching = choices.iter().enumerate().filter(|(_, numbers)| **numbers == [m, n, k]);
+        for choice in matching.map(|(choice, _)| choice) {
+            if optimizer.add(OptOp::Tc, k, choice as i64)? {
+                for number in [n, m] {
+                    optimizer.add_first_legal(OptOp::Upcast, number, &[4, 2])?;
                 }
-                chosen.add_largest(OptOp::Local, row, &[4, 2])?;
+                optimizer.add_first_legal(OptOp::Local, m, &[4, 2])?;
                 return Ok(true);
             }
         }

@@ -1,6 +1,5 @@
-//! Opts that the loops of a kernel, and what is loaded along them, speak for.
-//!
-//! A CPU with vectors has its own, in `cpu.rs`, and so has a device with groups, in `groups.rs`.
+//! Chooses opts by heuristics, from the loops of a kernel and its memory accesses: `cpu.rs` for
+//! CPUs with vectors, `groups.rs` for devices with thread groups.
 
 mod access;
 mod cpu;
@@ -11,43 +10,44 @@ use gradiff_graph::{AxisKind, UOp};
 use super::apply::apply_to;
 use super::{Loop, Loops, Opt, OptOp, Setting, loops};
 use crate::Error;
-pub(crate) use access::step;
+pub(crate) use access::stride;
 
-/// The opts.
+/// Returns the opts that the heuristics choose.
 ///
 /// # Errors
 /// Those of [`loops`].
 pub fn heuristic(root: &UOp, setting: Setting<'_>) -> Result<Vec<Opt>, Error> {
-    Ok(chosen(root, setting)?.opts)
+    Ok(run(root, setting)?.opts)
 }
 
-/// The kernel with these opts.
+/// Returns the kernel with the opts that the heuristics choose.
 pub(super) fn by_heuristic(root: &UOp, setting: Setting<'_>) -> Result<UOp, Error> {
-    Ok(chosen(root, setting)?.root)
+    Ok(run(root, setting)?.root)
 }
 
-fn chosen<'a>(root: &UOp, setting: Setting<'a>) -> Result<Chosen<'a>, Error> {
-    let mut chosen = Chosen { root: root.clone(), loops: loops(root)?, opts: Vec::new(), setting };
+fn run<'a>(root: &UOp, setting: Setting<'a>) -> Result<Optimizer<'a>, Error> {
+    let mut optimizer =
+        Optimizer { root: root.clone(), loops: loops(root)?, opts: Vec::new(), setting };
     match setting.target.groups {
-        Some(_) => groups::on_groups(&mut chosen)?,
-        None if setting.target.vectors.alu => cpu::on_cpu(&mut chosen)?,
+        Some(_) => groups::optimize(&mut optimizer)?,
+        None if setting.target.vectors.alu => cpu::optimize(&mut optimizer)?,
         None => {}
     }
-    Ok(chosen)
+    Ok(optimizer)
 }
 
-/// The opts so far, and the kernel as they leave it.
-struct Chosen<'a> {
+/// The opts chosen so far, and the kernel after them.
+struct Optimizer<'a> {
     root: UOp,
     loops: Loops,
     opts: Vec<Opt>,
     setting: Setting<'a>,
 }
 
-impl Chosen<'_> {
-    /// Adds an opt of the plain loop of this number, if it is legal.
+impl Optimizer<'_> {
+    /// Applies an opt to the plain loop of this number, if it is legal; returns whether it is.
     fn add(&mut self, op: OptOp, number: i64, amount: i64) -> Result<bool, Error> {
-        let Some(axis) = self.place(number) else { return Ok(false) };
+        let Some(axis) = self.index_of(number) else { return Ok(false) };
         let opt = Opt { op, axis, amount };
         self.root = match apply_to(&self.root, &self.loops, opt, self.setting) {
             Err(Error::Illegal(_)) => return Ok(false),
@@ -58,8 +58,8 @@ impl Chosen<'_> {
         Ok(true)
     }
 
-    /// Adds the first of these amounts that is legal.
-    fn add_largest(
+    /// Applies an opt with the first of these amounts that is legal; returns that amount.
+    fn add_first_legal(
         &mut self,
         op: OptOp,
         number: i64,
@@ -73,24 +73,26 @@ impl Chosen<'_> {
         Ok(None)
     }
 
-    fn place(&self, number: i64) -> Option<usize> {
-        let is_it = |one: &Loop| one.axis.kind == AxisKind::Loop && one.axis.number == number;
+    /// Returns the index of the plain loop of this number.
+    fn index_of(&self, number: i64) -> Option<usize> {
+        let is_it = |info: &Loop| info.axis.kind == AxisKind::Loop && info.axis.number == number;
         self.loops.list.iter().position(is_it)
     }
 
-    /// Puts a loop inside of all other loops of the output.
-    fn innermost(&mut self, number: i64) -> Result<(), Error> {
-        let is_plain = |one: &Loop| one.axis.kind == AxisKind::Loop && one.is_output;
+    /// Makes a loop the innermost output loop.
+    fn make_innermost(&mut self, number: i64) -> Result<(), Error> {
+        let is_plain = |info: &Loop| info.axis.kind == AxisKind::Loop && info.is_output;
         let last = self.loops.list.iter().rposition(is_plain);
-        if let Some(last) = last.filter(|last| self.place(number) != Some(*last)) {
+        if let Some(last) = last.filter(|last| self.index_of(number) != Some(*last)) {
             self.add(OptOp::Swap, number, last as i64)?;
         }
         Ok(())
     }
 }
 
-/// The largest power of two up to `most` that divides the size; none below 2.
-fn divisor(size: i64, most: i64) -> Option<i64> {
-    let powers = std::iter::successors(Some(most), |power| Some(power / 2));
+/// Returns the largest of `limit`, `limit / 2`, `limit / 4` and so on that divides the size, if one
+/// above 1 does.
+fn divisor(size: i64, limit: i64) -> Option<i64> {
+    let powers = std::iter::successors(Some(limit), |power| Some(power / 2));
     powers.take_while(|power| 2 <= *power).find(|power| size % power == 0)
 }

@@ -1,10 +1,10 @@
-//! Runs linear uops one by one, as a device would.
+//! Interprets linear uops one by one, as a device would run them.
 
 use gradiff_graph::{Arg, AxisKind, Constant, Linear, Op, evaluate};
 
 use super::Memories;
 
-/// Slots from here on are arrays that a group shares.
+/// Slots from here on are local arrays of a group.
 const SHARED: usize = 1 << 16;
 
 #[derive(Clone)]
@@ -13,16 +13,16 @@ enum Value {
     /// The value of each lane.
     Lanes(Vec<Option<Constant>>),
     Array(usize),
-    /// Slot and place; no place if it must not be touched.
+    /// Slot and index; no index if the gate is closed.
     Address(usize, Option<i128>),
 }
 
-/// Runs the kernel and counts the instructions run: group by group, the threads of a group in turns
-/// from barrier to barrier.
+/// Runs the kernel, group by group, the threads of a group in turns from barrier to barrier.
+/// Returns the number of executed instructions.
 pub(crate) fn run(linear: &Linear, memories: &mut Memories) -> usize {
     let launched = |kind| linear.launched(kind);
     let (globals, locals) = (launched(AxisKind::Global), launched(AxisKind::Local));
-    let mut steps = 0;
+    let mut executed = 0;
     for group in counters(&globals) {
         let mut shared: Vec<Vec<Option<Constant>>> = Vec::new();
         for uop in &linear.uops {
@@ -31,7 +31,7 @@ pub(crate) fn run(linear: &Linear, memories: &mut Memories) -> usize {
             }
         }
         let threads = counters(&locals).into_iter().map(|thread| Thread {
-            own: group.iter().chain(&thread).copied().collect(),
+            launched: group.iter().chain(&thread).copied().collect(),
             counter: 0,
             values: vec![Value::None; linear.uops.len()],
         });
@@ -39,16 +39,16 @@ pub(crate) fn run(linear: &Linear, memories: &mut Memories) -> usize {
         while threads.iter().any(|thread| thread.counter < linear.uops.len()) {
             threads
                 .iter_mut()
-                .for_each(|thread| steps += thread.run(linear, memories, &mut shared));
+                .for_each(|thread| executed += thread.run(linear, memories, &mut shared));
             let first = threads[0].counter;
             assert!(threads.iter().all(|thread| thread.counter == first), "{linear}");
             multiply(&mut threads, linear);
         }
     }
-    steps
+    executed
 }
 
-/// The product of matrices at which all threads of a group are, if there is one.
+/// Executes a matrix product, if all threads of a group have arrived at one.
 fn multiply(threads: &mut [Thread], linear: &Linear) {
     let Some(uop) = linear.uops.get(threads[0].counter) else { return };
     let Arg::TensorCore(core) = uop.arg else { return };
@@ -72,47 +72,50 @@ fn multiply(threads: &mut [Thread], linear: &Linear) {
     }
 }
 
-/// All steps of these ranges: position and counter of each.
+/// Returns all iterations of these ranges: position and counter of each range.
 fn counters(ranges: &[(u32, i64)]) -> Vec<Vec<(usize, i64)>> {
-    ranges.iter().fold(vec![Vec::new()], |all, (position, size)| {
-        let with = |one: &Vec<(usize, i64)>, counter| {
-            one.iter().copied().chain([(*position as usize, counter)]).collect()
+    ranges.iter().fold(vec![Vec::new()], |iterations, (position, size)| {
+        let with = |outer: &Vec<(usize, i64)>, counter| {
+            outer.iter().copied().chain([(*position as usize, counter)]).collect()
         };
-        all.iter().flat_map(|one| (0..*size).map(move |counter| with(one, counter))).collect()
+        iterations
+            .iter()
+            .flat_map(|outer| (0..*size).map(move |counter| with(outer, counter)))
+            .collect()
     })
 }
 
 /// A thread of a group.
 struct Thread {
     /// Its launched ranges and their counters.
-    own: Vec<(usize, i64)>,
+    launched: Vec<(usize, i64)>,
     counter: usize,
     values: Vec<Value>,
 }
 
 impl Thread {
-    /// Goes on to the next barrier or to the end.
+    /// Runs to the next barrier or matrix product, or to the end.
     fn run(
         &mut self,
         linear: &Linear,
         memories: &mut Memories,
         shared: &mut [Vec<Option<Constant>>],
     ) -> usize {
-        let Thread { own, counter: at, values } = self;
+        let Thread { launched, counter: at, values } = self;
         let uops = &linear.uops;
         let mut ends = vec![0; uops.len()];
         let ended = uops.iter().enumerate().filter(|(_, uop)| uop.op == Op::EndRange);
         ended.for_each(|(position, uop)| ends[uop.src[0] as usize] = position);
-        let (mut counter, mut steps) = (*at, 0);
+        let (mut counter, mut executed) = (*at, 0);
         while counter < uops.len() {
             let uop = &uops[counter];
-            steps += 1;
+            executed += 1;
             let lanes = |source: usize| match &values[uop.src[source] as usize] {
                 Value::Lanes(lanes) => lanes.clone(),
                 _ => panic!("{} of no element\n{linear}", uop.op),
             };
             let element = |source: usize| lanes(source)[0];
-            let one = |value: Option<Constant>| Value::Lanes(vec![value]);
+            let scalar = |value: Option<Constant>| Value::Lanes(vec![value]);
             let int =
                 |source: usize| element(source).and_then(Constant::to_int).expect("an integer");
             match (uop.op, &uop.arg) {
@@ -125,21 +128,22 @@ impl Thread {
                 }
                 (Op::Barrier, _) => {
                     *at = counter + 1;
-                    return steps;
+                    return executed;
                 }
                 (Op::Wmma, _) => {
                     *at = counter;
-                    return steps;
+                    return executed;
                 }
-                (Op::Range, _) if own.iter().any(|(range, _)| *range == counter) => {
-                    let own = own.iter().find(|(range, _)| *range == counter).expect("its counter");
-                    values[counter] = one(Some(Constant::int(uop.dtype, own.1.into())));
+                (Op::Range, _) if launched.iter().any(|(range, _)| *range == counter) => {
+                    let (_, value) =
+                        launched.iter().find(|(range, _)| *range == counter).expect("its counter");
+                    values[counter] = scalar(Some(Constant::int(uop.dtype, (*value).into())));
                 }
-                (Op::EndRange, _) if own.iter().any(|(range, _)| *range == uop.src[0] as usize) => {
-                }
-                (Op::Const, Arg::Const(value)) => values[counter] = one(Some(*value)),
+                (Op::EndRange, _)
+                    if launched.iter().any(|(range, _)| *range == uop.src[0] as usize) => {}
+                (Op::Const, Arg::Const(value)) => values[counter] = scalar(Some(*value)),
                 (Op::Range, _) if int(0) <= 0 => counter = ends[counter],
-                (Op::Range, _) => values[counter] = one(Some(Constant::zero(uop.dtype))),
+                (Op::Range, _) => values[counter] = scalar(Some(Constant::zero(uop.dtype))),
                 (Op::EndRange, _) => {
                     let range = uop.src[0] as usize;
                     let next = int(0) + 1;
@@ -148,7 +152,7 @@ impl Thread {
                     };
                     if next < end[0].and_then(Constant::to_int).expect("an integer") {
                         let next = Constant::int(uops[range].dtype, next);
-                        values[range] = one(Some(next));
+                        values[range] = scalar(Some(next));
                         counter = range;
                     }
                 }
@@ -163,18 +167,18 @@ impl Thread {
                     let count = usize::from(uop.lanes);
                     values[counter] = Value::Lanes(match values[uop.src[0] as usize] {
                         Value::Address(_, None) => vec![Some(Constant::zero(uop.dtype)); count],
-                        Value::Address(slot, Some(place)) => {
-                            let place = usize::try_from(place).expect("a place");
-                            array(memories, shared, slot)[place..place + count].to_vec()
+                        Value::Address(slot, Some(index)) => {
+                            let index = usize::try_from(index).expect("an index");
+                            array(memories, shared, slot)[index..index + count].to_vec()
                         }
                         _ => panic!("no address\n{linear}"),
                     });
                 }
                 (Op::Store, _) => {
-                    if let Value::Address(slot, Some(place)) = values[uop.src[0] as usize] {
-                        let place = usize::try_from(place).expect("a place");
+                    if let Value::Address(slot, Some(index)) = values[uop.src[0] as usize] {
+                        let index = usize::try_from(index).expect("an index");
                         let stored = lanes(1);
-                        array(memories, shared, slot)[place..place + stored.len()]
+                        array(memories, shared, slot)[index..index + stored.len()]
                             .clone_from_slice(&stored);
                     }
                 }
@@ -185,7 +189,7 @@ impl Thread {
                     let of = |lane: usize| element(if uop.src.len() == 1 { 0 } else { lane });
                     values[counter] = Value::Lanes((0..count).map(of).collect());
                 }
-                (Op::Lane, Arg::Int(lane)) => values[counter] = one(lanes(0)[*lane as usize]),
+                (Op::Lane, Arg::Int(lane)) => values[counter] = scalar(lanes(0)[*lane as usize]),
                 (op, _) => {
                     let sources: Vec<Vec<Option<Constant>>> =
                         (0..uop.src.len()).map(lanes).collect();
@@ -204,7 +208,7 @@ impl Thread {
             counter += 1;
         }
         *at = counter;
-        steps
+        executed
     }
 }
 
@@ -216,49 +220,55 @@ fn array<'a>(
     if slot < SHARED { &mut memories[slot] } else { &mut shared[slot - SHARED] }
 }
 
-/// Checks what linear uops promise: sources first, loops nested and closed, values used only in
-/// the loops they were made in, nothing of the levels above.
+/// Checks the invariants of linear uops: sources come first, loops are nested and closed, values
+/// are used in the loops of their definitions only, and there are no ops of other levels.
 pub(crate) fn verify(linear: &Linear) -> Result<(), String> {
     gradiff_graph::verify_linear(linear).map_err(|error| format!("{error}\n{linear}"))?;
     let uops = &linear.uops;
     let mut open: Vec<usize> = Vec::new();
-    let mut made_in: Vec<Vec<usize>> = Vec::new();
+    let mut loops_of: Vec<Vec<usize>> = Vec::new();
     for (position, uop) in uops.iter().enumerate() {
-        let fault = |what: &str| Err(format!("{position}: {what}\n{linear}"));
+        let error = |problem: &str| Err(format!("{position}: {problem}\n{linear}"));
         for source in uop.src.iter().map(|source| *source as usize) {
-            match made_in.get(source) {
-                None => return fault("a source that comes later"),
-                Some(loops) if !open.starts_with(loops) => return fault("a value out of its loop"),
+            match loops_of.get(source) {
+                None => return error("a source comes later"),
+                Some(loops) if !open.starts_with(loops) => {
+                    return error("a value is used outside of its loop");
+                }
                 Some(_) => {}
             }
         }
         let source = |at: usize| uop.src.get(at).map(|source| uops[*source as usize].op);
-        made_in.push(open.clone());
+        loops_of.push(open.clone());
         match uop.op {
             Op::Range => {
                 open.push(position);
-                made_in[position] = open.clone();
+                loops_of[position] = open.clone();
             }
             Op::EndRange if open.pop() != Some(uop.src[0] as usize) => {
-                return fault("loops that cross");
+                return error("loops are not nested");
             }
             Op::EndRange => {}
             Op::DefineAcc => {
                 let around: Vec<usize> = uop.src[1..].iter().map(|at| *at as usize).collect();
-                let starts = matches!(source(0), Some(Op::Const | Op::Vectorize));
-                if !starts || around != open {
-                    return fault("a variable without its loops");
+                let is_start = matches!(source(0), Some(Op::Const | Op::Vectorize));
+                if !is_start || around != open {
+                    return error("an accumulator without its loops");
                 }
             }
-            Op::Assign if source(0) != Some(Op::DefineAcc) => return fault("no variable"),
-            Op::Load | Op::Store if source(0) != Some(Op::Index) => return fault("no address"),
+            Op::Assign if source(0) != Some(Op::DefineAcc) => {
+                return error("an assignment to no accumulator");
+            }
+            Op::Load | Op::Store if source(0) != Some(Op::Index) => {
+                return error("an access without an address");
+            }
             Op::Index if !matches!(source(0), Some(Op::DefineGlobal | Op::DefineLocal)) => {
-                return fault("no array");
+                return error("an address without an array");
             }
             Op::Assign | Op::Load | Op::Store | Op::Index | Op::Const | Op::DefineGlobal => {}
             Op::Vectorize | Op::Lane | Op::DefineLocal | Op::Barrier | Op::Wmma => {}
             op if op.is_elementwise() => {}
-            _ => return fault("an op of a level above"),
+            _ => return error("an op of another level"),
         }
     }
     if open.is_empty() { Ok(()) } else { Err(format!("open loops {open:?}\n{linear}")) }

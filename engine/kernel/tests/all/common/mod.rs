@@ -1,5 +1,5 @@
-//! What several tests of this room need: random kernel trees, a reader of trees that knows
-//! nothing of lowering, and one of linear uops.
+//! Code that several tests of this crate share: random kernel trees, and independent interpreters
+//! of trees and of linear uops.
 
 pub(crate) mod linear;
 pub(crate) mod random;
@@ -10,8 +10,8 @@ use gradiff_graph::Constant;
 /// The arrays of a kernel by slot.
 pub(crate) type Memories = Vec<Vec<Option<Constant>>>;
 
-/// Whether `found` is what `expected` asks for: the same bits, or the other zero; anything where
-/// the expected element is undefined.
+/// Returns whether `found` agrees with `expected`: the same bits, a zero of either sign, any NaN,
+/// or anything if the expected element is undefined.
 pub(crate) fn agrees(expected: &Memories, found: &Memories) -> bool {
     let element = |pair: (&Option<Constant>, &Option<Constant>)| match pair {
         (None, _) => true,

@@ -5,11 +5,11 @@ use gradiff_view::ShapeTracker;
 
 use super::Memories;
 
-/// A generator of numbers: splitmix64.
+/// A random number generator: splitmix64.
 pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
-    /// Any number.
+    /// Returns any number.
     pub(crate) fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut bits = self.0;
@@ -18,12 +18,12 @@ impl Random {
         bits ^ (bits >> 31)
     }
 
-    /// A number from 0 to `count` (excluded).
+    /// Returns a number from 0 to `count` (exclusive).
     pub(crate) fn below(&mut self, count: usize) -> usize {
         (self.next() % count as u64) as usize
     }
 
-    /// True once in `count` times.
+    /// Returns true once in `count` times.
     pub(crate) fn one_in(&mut self, count: usize) -> bool {
         self.below(count) == 0
     }
@@ -33,7 +33,7 @@ impl Random {
     }
 }
 
-/// A kernel tree and what it runs on.
+/// A kernel tree and its memories.
 pub(crate) struct Case {
     /// The sink.
     pub(crate) ast: UOp,
@@ -48,22 +48,22 @@ struct Maker<'a> {
     memories: Memories,
 }
 
-/// The tracker of a whole array.
+/// Makes the tracker of a whole array.
 pub(crate) fn plain(shape: &[i64]) -> ShapeTracker {
     ShapeTracker::from_shape(shape).expect("a small shape")
 }
 
-/// A parameter.
+/// Makes a parameter.
 pub(crate) fn global(dtype: DType, slot: usize, size_elements: i64) -> UOp {
     UOp::new(Op::DefineGlobal, dtype, [], Arg::Global(Global { slot, size_elements }))
 }
 
-/// A load of a whole tree.
+/// Makes a load of a kernel tree.
 pub(crate) fn load(dtype: DType, slot: usize, size_elements: i64, tracker: ShapeTracker) -> UOp {
     UOp::new(Op::Load, dtype, [global(dtype, slot, size_elements)], Arg::View(tracker))
 }
 
-/// The sink of one store of the value to slot 0, in row-major order.
+/// Makes the sink of one store of the value to slot 0, in row-major order.
 pub(crate) fn sink(value: UOp, shape: &[i64]) -> UOp {
     let size = shape.iter().product();
     let tracker = plain(shape);
@@ -72,20 +72,20 @@ pub(crate) fn sink(value: UOp, shape: &[i64]) -> UOp {
     UOp::new(Op::Sink, DType::Void, [store], Arg::None)
 }
 
-/// The fold of the axes.
+/// Makes a reduction over the axes.
 pub(crate) fn reduce(op: Op, value: UOp, axes: &[i64]) -> UOp {
     let arg = Arg::Reduce(op, Dims::from_slice(axes));
     UOp::new(Op::ReduceAxis, value.dtype(), [value], arg)
 }
 
-/// `exp2(x) * sum(exp2(x))` for rows of slot 1: what is worth keeping.
-pub(crate) fn exp2_beside_its_sum(rows: i64, steps: i64) -> UOp {
-    let x = load(DType::F32, 1, rows * steps, plain(&[rows, steps]));
+/// Makes `exp2(x) * sum(exp2(x))` for rows of slot 1, in which exp2 is worth caching.
+pub(crate) fn exp2_times_its_sum(rows: i64, columns: i64) -> UOp {
+    let x = load(DType::F32, 1, rows * columns, plain(&[rows, columns]));
     let value = UOp::unary(Op::Exp2, DType::F32, x);
-    let along = plain(&[rows, 1]).expand(&[rows, steps]).expect("rows");
+    let broadcast = plain(&[rows, 1]).expand(&[rows, columns]).expect("rows");
     let sum = reduce(Op::Add, value.clone(), &[1]);
-    let spread = UOp::new(Op::View, DType::F32, [sum], Arg::View(along));
-    UOp::binary(Op::Mul, value, spread)
+    let sum = UOp::new(Op::View, DType::F32, [sum], Arg::View(broadcast));
+    UOp::binary(Op::Mul, value, sum)
 }
 
 const TYPES: [DType; 8] = [
@@ -99,7 +99,7 @@ const TYPES: [DType; 8] = [
     DType::Bool,
 ];
 
-/// A case of rank 0 to 4, with or without a reduction.
+/// Draws a case of rank 0 to 4, with or without a reduction.
 pub(crate) fn case(random: &mut Random) -> Case {
     let sizes: Vec<i64> = (0..random.below(5)).map(|_| random.pick(&[1, 2, 2, 3, 4])).collect();
     let axes: Vec<i64> = (0..sizes.len() as i64).filter(|_| random.one_in(3)).collect();
@@ -120,8 +120,8 @@ pub(crate) fn case(random: &mut Random) -> Case {
             let other = maker.tree(&shape, wide, 1);
             value = UOp::binary(Op::Add, value, other);
         } else if maker.random.one_in(2) {
-            // Spread over what was folded, and perhaps folded again.
-            let tracker = plain(&shape).expand(&sizes).expect("a fold keeps its axes as 1");
+            // Broadcast along the reduced axes, and perhaps reduced again.
+            let tracker = plain(&shape).expand(&sizes).expect("reduced axes have size 1");
             value = UOp::new(Op::View, wide, [value], Arg::View(tracker));
             value = UOp::binary(Op::Add, maker.tree(&sizes, wide, 1), value);
             if maker.random.one_in(2) {
@@ -196,7 +196,7 @@ impl Maker<'_> {
         }
     }
 
-    /// A tracker of the shape, and how many elements it looks at.
+    /// Draws a tracker of the shape; returns it and the number of elements of its array.
     fn tracker(&mut self, shape: &[i64], may_nest: bool) -> (ShapeTracker, i64) {
         let count: i64 = shape.iter().product();
         if may_nest && self.random.one_in(4) {

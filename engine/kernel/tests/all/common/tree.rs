@@ -1,4 +1,4 @@
-//! The meaning of a kernel tree, element by element: what the passes are measured against.
+//! Interprets a kernel tree, element by element: the reference for the passes.
 
 use gradiff_graph::{Arg, Constant, Op, UOp, evaluate};
 use gradiff_view::ShapeTracker;
@@ -10,10 +10,10 @@ pub(crate) fn run(sink: &UOp, sizes: &[i64], memories: &mut Memories) {
     for store in sink.src() {
         let Arg::View(tracker) = store.arg() else { panic!("a store of a tree") };
         let slot = slot(&store.src()[0]);
-        for index in indices(tracker.shape()) {
-            let value = element(&store.src()[1], &index, sizes, memories);
-            if let Some(place) = tracker.locate(&index) {
-                memories[slot][usize::try_from(place).expect("a place")] = value;
+        for counters in indices(tracker.shape()) {
+            let value = element(&store.src()[1], &counters, sizes, memories);
+            if let Some(index) = tracker.locate(&counters) {
+                memories[slot][usize::try_from(index).expect("a place")] = value;
             }
         }
     }
@@ -24,7 +24,7 @@ fn element(node: &UOp, index: &[i64], sizes: &[i64], memories: &Memories) -> Opt
     match (node.op(), node.arg()) {
         (Op::Const, Arg::Const(value)) => Some(*value),
         (Op::Load, Arg::View(tracker)) => match locate(tracker, index) {
-            Some(place) => memories[slot(&node.src()[0])][usize::try_from(place).expect("a place")],
+            Some(at) => memories[slot(&node.src()[0])][usize::try_from(at).expect("a place")],
             None => Some(zero),
         },
         (Op::View, _) if node.src()[0].op() == Op::ReduceAxis => {
@@ -34,26 +34,28 @@ fn element(node: &UOp, index: &[i64], sizes: &[i64], memories: &Memories) -> Opt
             match (locate(tracker, index), node.src()[0].as_const()) {
                 (None, _) => Some(zero),
                 (_, Some(value)) => Some(value),
-                (Some(place), None) => Some(Constant::int(node.dtype(), i128::from(place))),
+                (Some(at), None) => Some(Constant::int(node.dtype(), i128::from(at))),
             }
         }
         (Op::ReduceAxis, Arg::Reduce(op, axes)) => {
             let counts: Vec<i64> = axes.iter().map(|axis| sizes[*axis as usize]).collect();
-            let mut folded = Some(match op {
+            let mut total = Some(match op {
                 Op::Add => zero,
                 Op::Mul => Constant::one(node.dtype()),
                 _ => Constant::smallest(node.dtype()),
             });
-            for steps in indices(&counts) {
+            for counters in indices(&counts) {
                 let mut index = index.to_vec();
-                axes.iter().zip(&steps).for_each(|(axis, step)| index[*axis as usize] = *step);
+                axes.iter()
+                    .zip(&counters)
+                    .for_each(|(axis, counter)| index[*axis as usize] = *counter);
                 let value = element(&node.src()[0], &index, sizes, memories);
-                folded = match (folded, value) {
+                total = match (total, value) {
                     (Some(x), Some(y)) => evaluate(*op, node.dtype(), &[x, y]),
                     _ => None,
                 };
             }
-            folded
+            total
         }
         (Op::Where, _) => {
             let is_true = element(&node.src()[0], index, sizes, memories)?.is_true();
@@ -74,7 +76,7 @@ fn slot(global: &UOp) -> usize {
     }
 }
 
-/// An axis of size 1 has one place wherever the others are.
+/// Returns the offset of an element; the index along an axis of size 1 is ignored.
 fn locate(tracker: &ShapeTracker, index: &[i64]) -> Option<i64> {
     let pairs = index.iter().zip(tracker.shape());
     let index: Vec<i64> = pairs.map(|(index, size)| if *size == 1 { 0 } else { *index }).collect();
