@@ -42,7 +42,8 @@ fn engines() -> Vec<(String, Engine)> {
         };
         engine.kernel.opts = Strategy::Heuristic;
         let target = Target::of(device);
-        engine.target = Target { unsupported: FUNCTIONS, mulacc, fma: mulacc && target.fma, ..target };
+        engine.target =
+            Target { unsupported: FUNCTIONS, mulacc, fma: mulacc && target.fma, ..target };
         engines.push((format!("{device}, {}", if mulacc { "fused" } else { "plain" }), engine));
     }
     engines

@@ -4,7 +4,7 @@
 //! engine's view algebra. Every judgement of a tracker against it is here, and is counted.
 
 use gradiff::graph::Variable;
-use gradiff::view::{Dim, DimAlgebra, ShapeTracker, AxisStrides};
+use gradiff::view::{AxisStrides, Dim, DimAlgebra, ShapeTracker};
 use gradiff_corpus::ViewOp;
 
 use crate::spans::{Column, Columns};
