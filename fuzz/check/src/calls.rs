@@ -10,6 +10,7 @@ mod devices;
 mod folds;
 mod memories;
 mod rows;
+mod rules;
 mod sizes;
 mod stores;
 mod values;
@@ -44,6 +45,7 @@ pub fn room_of_calls(problem: &str) -> &'static str {
     }
     match () {
         () if OF_RUNTIME.iter().any(|name| is_of(name)) => "runtime",
+        () if is_of("texts of rules") => "rewrite",
         () if is_of("folds") || is_of("sizes with variables") => "graph",
         () => "tensor",
     }

@@ -378,6 +378,8 @@ fn damaged(
             let huge = draw.pick(&[i64::MAX.into(), i64::MIN.into(), 1i128 << 40, -1, 1 << 31]);
             UOp::constant(Constant::int(old.dtype(), huge))
         }
+        // An array in the place of another one, of other elements.
+        1 if old.op() == Op::DefineGlobal => global(draw.below(3), 1 + draw.below(40)),
         1..=3 if !alike.is_empty() => alike[draw.below(alike.len())].clone(),
         _ => others[draw.below(others.len())].clone(),
     };
@@ -398,9 +400,24 @@ fn damaged(
     if found.is_ok() && !reductions_are_over_ranges(&built) {
         return Err(told("a reduction over what is no range has a meaning".to_string()));
     }
-    crate::catch(|| lower(&built, target, options, &mut Trace::default())).map_err(told)?.ok();
+    let lowered = crate::catch(|| lower(&built, target, options, &mut Trace::default()));
+    if lowered.map_err(told)?.is_ok() && !slots_differ(&built) {
+        return Err(told("two arrays of one slot are lowered".to_string()));
+    }
     crate::catch(|| linearize(&built, "damaged".to_owned())).map_err(told)?.ok();
     Ok(())
+}
+
+/// Whether the arrays of a kernel have slots of their own.
+fn slots_differ(root: &UOp) -> bool {
+    let nodes = root.toposort();
+    let slots = nodes.iter().filter_map(|node| match node.arg() {
+        Arg::Global(array) if node.op() == Op::DefineGlobal => Some(array.slot),
+        _ => None,
+    });
+    let mut slots: Vec<usize> = slots.collect();
+    slots.sort_unstable();
+    slots.windows(2).all(|pair| pair[0] != pair[1])
 }
 
 /// Whether each reduction of a kernel is over ranges, each of them once.

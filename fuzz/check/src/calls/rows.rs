@@ -6,14 +6,16 @@ use gradiff_corpus::{
     literal_bits, promote, statement_type,
 };
 
-use super::{Call, Draw, Expected, Row, devices, folds, memories, name_of, sizes, stores, values};
+use super::{
+    Call, Draw, Expected, Row, devices, folds, memories, name_of, rules, sizes, stores, values,
+};
 use crate::translate;
 
 /// Elements of a tensor, at most: what the API promises.
 const ELEMENTS_MOST: i128 = 1 << 40;
 
 /// All rows.
-pub(super) const ROWS: [(&str, Row); 46] = [
+pub(super) const ROWS: [(&str, Row); 47] = [
     ("statements", Row::Call(statement)),
     ("unary", Row::Call(unary)),
     ("binary", Row::Call(binary)),
@@ -49,6 +51,7 @@ pub(super) const ROWS: [(&str, Row); 46] = [
     ("folds", Row::Check(folds::folds)),
     ("conversions", Row::Check(values::conversions)),
     ("functions of elements", Row::Check(values::functions)),
+    ("texts of rules", Row::Check(rules::texts)),
     ("powers", Row::Check(values::powers)),
     ("functions of rows", Row::Check(values::rows_of_numbers)),
     ("integers", Row::Check(values::integers)),
