@@ -378,8 +378,13 @@ fn damaged(
             let huge = draw.pick(&[i64::MAX.into(), i64::MIN.into(), 1i128 << 40, -1, 1 << 31]);
             UOp::constant(Constant::int(old.dtype(), huge))
         }
-        // An array in the place of another one, of other elements.
-        1 if old.op() == Op::DefineGlobal => global(draw.below(3), 1 + draw.below(40)),
+        // An array in the place of another one, mostly with as many elements.
+        1 if old.op() == Op::DefineGlobal => match old.arg() {
+            Arg::Global(array) if !draw.one_in(4) => {
+                global(draw.below(3), array.size_elements as usize)
+            }
+            _ => global(draw.below(3), 1 + draw.below(40)),
+        },
         1..=3 if !alike.is_empty() => alike[draw.below(alike.len())].clone(),
         _ => others[draw.below(others.len())].clone(),
     };

@@ -7,48 +7,40 @@ use super::Draw;
 /// Damaged rules of a check.
 const RULES: usize = 12;
 
-/// Pieces of the language of rules.
-const PIECES: [&str; 24] = [
-    "(",
-    ")",
-    "c0",
-    "x",
-    " ",
-    "add",
-    "where",
-    "-",
-    "9223372036854775808",
-    "=>",
-    "@",
-    "and",
-    "|",
-    "?",
-    "%",
-    "==",
-    "min",
-    "max",
-    ",",
-    ":",
-    "nonzero",
-    "*",
-    "\u{e9}",
-    "",
-];
+/// Pieces that stand in no rule, or are nothing.
+const PIECES: [&str; 6] = ["9223372036854775808", "@", "?", "\u{e9}", "", "("];
+
+/// The text of a rule by its number.
+fn field(rule: &mut Rule, number: usize) -> &mut &'static str {
+    match number {
+        0 => &mut rule.lhs,
+        1 => &mut rule.rhs,
+        2 => &mut rule.when,
+        _ => &mut rule.given,
+    }
+}
+
+/// A text in words and brackets.
+fn words(text: &str) -> Vec<&str> {
+    text.split_inclusive([' ', '(', ')', ',']).collect()
+}
 
 /// Changes one text of drawn rules and loads them.
 pub(super) fn texts(draw: &mut Draw) -> Result<(), String> {
     let rows = rules::rows();
     for _ in 0..RULES {
-        let mut rule: Rule = rows[draw.below(rows.len())];
         let number = draw.below(4);
-        let field = match number {
-            0 => &mut rule.lhs,
-            1 => &mut rule.rhs,
-            2 => &mut rule.when,
-            _ => &mut rule.given,
-        };
+        let mut rule: Rule = rows[draw.below(rows.len())];
+        // Another rule with such a text, whose words come into this one.
+        let others = rows.iter().copied().filter_map(|mut rule| {
+            let text = *field(&mut rule, number);
+            (!text.is_empty()).then_some(text)
+        });
+        let others: Vec<&str> = others.collect();
+        let other = others[draw.below(others.len())];
+        let text = damaged(field(&mut rule, number), other, draw);
         // Texts of rules live as long as the program.
-        *field = Box::leak(damaged(field, draw).into_boxed_str());
+        *field(&mut rule, number) = Box::leak(text.into_boxed_str());
         let said = format!("{rule:?}");
         match crate::catch(|| RuleSet::load(&[&[rule]])) {
             Ok(Err(error)) if error.to_string().is_empty() => {
@@ -61,17 +53,20 @@ pub(super) fn texts(draw: &mut Draw) -> Result<(), String> {
     Ok(())
 }
 
-/// The text with a piece more, less or other, or cut off.
-fn damaged(text: &str, draw: &mut Draw) -> String {
-    let mut words: Vec<&str> = text.split_inclusive([' ', '(', ')']).collect();
-    let at = draw.below(words.len() + 1);
-    let piece = PIECES[draw.below(PIECES.len())];
-    match draw.below(4) {
-        0 => words.insert(at, piece),
-        1 => words.truncate(at),
-        2 if at < words.len() => words[at] = piece,
-        _ if at < words.len() => drop(words.remove(at)),
-        _ => words.push(piece),
+/// The text with words of another one, or a piece more, less or other.
+fn damaged(text: &str, other: &str, draw: &mut Draw) -> String {
+    let mut parts = words(text);
+    let others = words(other);
+    let first = draw.below(others.len());
+    let taken = &others[first..][..1 + draw.below(others.len() - first)];
+    let at = draw.below(parts.len() + 1);
+    match draw.below(6) {
+        0 => parts.insert(at, draw.pick(&PIECES)),
+        1 => parts.truncate(at),
+        2 if at < parts.len() => drop(parts.remove(at)),
+        3 if at < parts.len() => drop(parts.splice(at..=at, taken.iter().copied())),
+        4 => parts = taken.to_vec(),
+        _ => drop(parts.splice(at..at, taken.iter().copied())),
     }
-    words.concat()
+    parts.concat()
 }
