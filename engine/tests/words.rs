@@ -1,0 +1,219 @@
+//! Tidy: the sources use the field's words. STYLE.md, "Words", has the table.
+//!
+//! `LEFT` counts what each crate still has of the dialect that the code once was written in. A
+//! count that falls must be lowered here, so that it never rises again; most aim at 0.
+
+use std::path::{Path, PathBuf};
+
+/// Doc comments of the workspace's crates that begin with a question word, names that say nothing,
+/// and words of the old dialect: the highest counts that are allowed.
+const LEFT: &[(&str, Counts)] = &[
+    ("engine/graph", Counts { openings: 0, names: 9, words: 0 }),
+    ("engine/kernel", Counts { openings: 0, names: 37, words: 0 }),
+    ("engine/render", Counts { openings: 16, names: 7, words: 0 }),
+    ("engine/rewrite", Counts { openings: 70, names: 29, words: 1 }),
+    ("engine/runtime", Counts { openings: 13, names: 37, words: 6 }),
+    ("engine/schedule", Counts { openings: 0, names: 7, words: 0 }),
+    ("engine/tensor", Counts { openings: 2, names: 2, words: 0 }),
+    ("engine/view", Counts { openings: 0, names: 15, words: 0 }),
+    ("fuzz/check", Counts { openings: 297, names: 259, words: 176 }),
+    ("fuzz/cli", Counts { openings: 86, names: 44, words: 50 }),
+    ("fuzz/rules", Counts { openings: 8, names: 41, words: 3 }),
+];
+
+/// Finds of each kind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Counts {
+    /// Doc comments that begin with one of [`OPENINGS`].
+    openings: usize,
+    /// Variables and parameters with one of [`NAMES`].
+    names: usize,
+    /// Identifiers with a word of [`DIALECT`].
+    words: usize,
+}
+
+/// First words of a doc comment that leave out its head noun.
+const OPENINGS: &[&str] = &["What", "Whether", "Of", "How", "Where", "Who"];
+
+/// Names that could be any value's. A method may have an `other` beside its `self`.
+const NAMES: &[&str] = &["one", "own", "made", "most", "other", "others", "all", "what"];
+
+/// Words in identifiers for which there is a standard term, and the term.
+const DIALECT: &[(&str, &str)] = &[
+    ("lacks", "unsupported"),
+    ("settle", "canonicalise, decide or bound"),
+    ("settled", "canonicalised, decided or bounded"),
+    ("settles", "canonicalises, decides or bounds"),
+    ("guilt", "culprit"),
+    ("guilty", "culprit"),
+    ("accuse", "attribute"),
+    ("accuses", "attributes"),
+    ("strangers", "stale entries"),
+    ("twin", "matching expression"),
+    ("twins", "matching expressions"),
+];
+
+/// A line of a source file that uses the dialect.
+struct Find {
+    line: usize,
+    kind: Kind,
+    word: String,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Opening,
+    Name,
+    Word,
+}
+
+/// The dialect's uses in a source text.
+fn finds(text: &str) -> Vec<Find> {
+    let mut finds = Vec::new();
+    let mut is_in_doc = false;
+    for (at, line) in text.lines().enumerate() {
+        let mut find = |kind, word: &str| {
+            finds.push(Find { line: at + 1, kind, word: word.to_string() });
+        };
+        let doc = line.trim_start().strip_prefix("/// ");
+        if let Some(first) = doc.filter(|_| !is_in_doc).and_then(first_word)
+            && OPENINGS.contains(&first)
+        {
+            find(Kind::Opening, first);
+        }
+        is_in_doc = doc.is_some();
+        let is_method = line.contains("self");
+        let says_nothing = |name: &&str| NAMES.contains(name) && !(is_method && *name == "other");
+        for name in names(line).filter(says_nothing) {
+            find(Kind::Name, name);
+        }
+        for word in words(code_of(line)) {
+            let mut parts = word.split('_').map(str::to_lowercase);
+            if parts.any(|part| DIALECT.iter().any(|(dialect, _)| *dialect == part)) {
+                find(Kind::Word, word);
+            }
+        }
+    }
+    finds
+}
+
+/// The words and identifiers of a line.
+fn words(line: &str) -> impl Iterator<Item = &str> {
+    line.split(|c: char| !c.is_alphanumeric() && c != '_').filter(|word| !word.is_empty())
+}
+
+fn first_word(text: &str) -> Option<&str> {
+    words(text).next()
+}
+
+/// A line without its comment.
+fn code_of(line: &str) -> &str {
+    line.split("//").next().unwrap_or("")
+}
+
+/// The names that a line of code binds by `let` or `for`, or as a parameter.
+fn names(line: &str) -> impl Iterator<Item = &str> {
+    let code = code_of(line);
+    let parts: Vec<&str> = words(code).collect();
+    let bound = parts.windows(2).filter_map(|pair| match pair {
+        [keyword, name] if matches!(*keyword, "let" | "for" | "mut") => Some(*name),
+        _ => None,
+    });
+    // The names between the bars of a closure, before the types.
+    let closures = code.split('|').skip(1).step_by(2).flat_map(|parameters| {
+        parameters.split(',').filter_map(|parameter| first_word(parameter.split(':').next()?))
+    });
+    // Parameters and fields: a name, a colon, a type.
+    let typed = code.split(['(', ',', '{']).filter_map(|part| {
+        let (name, rest) = part.split_once(':')?;
+        let name = name.trim();
+        (!rest.starts_with(':') && words(name).eq([name])).then_some(name)
+    });
+    let names: Vec<&str> = bound.chain(closures).chain(typed).collect();
+    names.into_iter()
+}
+
+/// The folder of each crate with the source files in it that belong to no other crate.
+fn crates() -> Vec<(String, Vec<PathBuf>)> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("a workspace").to_path_buf();
+    let mut crates: Vec<(PathBuf, Vec<PathBuf>)> = Vec::new();
+    let mut folders = vec![(root.clone(), None)];
+    while let Some((folder, owner)) = folders.pop() {
+        let owner = match folder.join("Cargo.toml").exists() && folder != root {
+            true => {
+                crates.push((folder.clone(), Vec::new()));
+                Some(crates.len() - 1)
+            }
+            false => owner,
+        };
+        let entries = std::fs::read_dir(&folder).expect("a folder of the workspace is readable");
+        for entry in entries {
+            let path = entry.expect("an entry is readable").path();
+            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            if path.is_dir() && !name.starts_with('.') && name != "target" {
+                folders.push((path, owner));
+            } else if path.extension().is_some_and(|extension| extension == "rs")
+                && let Some(owner) = owner
+                && !path.ends_with("tests/words.rs")
+            {
+                crates[owner].1.push(path);
+            }
+        }
+    }
+    let mut crates: Vec<(String, Vec<PathBuf>)> = crates
+        .into_iter()
+        .map(|(folder, mut files)| {
+            files.sort();
+            let name = folder.strip_prefix(&root).expect("it lies in the workspace");
+            (name.to_string_lossy().into_owned(), files)
+        })
+        .collect();
+    crates.sort();
+    crates
+}
+
+#[test]
+fn sources_use_the_words_of_the_field() {
+    let mut complaints = Vec::new();
+    for (name, files) in crates() {
+        let mut counts = Counts::default();
+        let mut lines = Vec::new();
+        for file in files {
+            let text = std::fs::read_to_string(&file).expect("a source file is readable");
+            for find in finds(&text) {
+                match find.kind {
+                    Kind::Opening => counts.openings += 1,
+                    Kind::Name => counts.names += 1,
+                    Kind::Word => counts.words += 1,
+                }
+                lines.push(format!("{}:{}: {}", file.display(), find.line, find.word));
+            }
+        }
+        let allowed = LEFT.iter().find(|(left, _)| *left == name).map(|row| row.1);
+        let allowed = allowed.unwrap_or_default();
+        if counts == allowed {
+            continue;
+        }
+        complaints.push(format!("{name}: {counts:?}, the table says {allowed:?}"));
+        let has_risen = allowed.openings < counts.openings
+            || allowed.names < counts.names
+            || allowed.words < counts.words;
+        if has_risen {
+            complaints.extend(lines);
+        }
+    }
+    assert!(complaints.is_empty(), "see STYLE.md, \"Words\":\n{}", complaints.join("\n"));
+}
+
+#[test]
+fn the_dialect_is_found() {
+    let count = |text: &str, kind: Kind| finds(text).iter().filter(|f| f.kind == kind).count();
+    assert_eq!(count("/// Whether it is.\nfn f() {}", Kind::Opening), 1);
+    assert_eq!(count("/// Returns it.\n/// What follows is fine.", Kind::Opening), 0);
+    assert_eq!(count("let one = 1;\nfor other in [1] {}\nlet mut all = 2;", Kind::Name), 3);
+    assert_eq!(count("x.map(|own| own + 1).fold(0, |a, most| a)", Kind::Name), 2);
+    assert_eq!(count("fn f(one: u32, x: u32, made: &str) {}", Kind::Name), 2);
+    assert_eq!(count("use a::one; one(2); // let one = 2", Kind::Name), 0);
+    assert_eq!(count("fn settle_all() {} // what it lacks", Kind::Word), 1);
+    assert_eq!(count("fn unsettled() {}", Kind::Word), 0);
+}
