@@ -10,7 +10,7 @@ use std::collections::HashMap;
 
 use gradiff::UOp;
 use gradiff::graph::{Arg, Constant, DType, Dims, Global, Op, Thresholds};
-use gradiff::kernel::{Options, Target, interpret, linearize, lower, stages};
+use gradiff::kernel::{Options, Strategy, Target, interpret, linearize, lower, stages};
 use gradiff::rewrite::{Mode, Trace};
 use gradiff::schedule;
 use gradiff::view::ShapeTracker;
@@ -31,10 +31,45 @@ const LOOPS: usize = 64;
 /// Damaged trees for each drawn one.
 const DAMAGED: usize = 3;
 
-/// An operand: which axis of the whole shape each of its own axes is, and its elements.
+/// An operand: which axis of the whole shape each of its own axes is, and its elements. Along axis
+/// `padded.0` of its own, `padded.1` zeros stand before them and `padded.2` behind.
 struct Operand {
     order: Vec<usize>,
+    /// Own axes that run backwards.
+    flipped: Vec<bool>,
+    padded: (usize, usize, usize),
     elements: Vec<f64>,
+}
+
+impl Operand {
+    /// The sizes of the array, of those of the whole shape.
+    fn stored(&self, sizes: &[usize]) -> Vec<usize> {
+        let (axis, before, behind) = self.padded;
+        let mut stored: Vec<usize> = self.order.iter().map(|axis| sizes[*axis]).collect();
+        if let Some(size) = stored.get_mut(axis) {
+            *size -= before + behind;
+        }
+        stored
+    }
+
+    /// The element at coordinates of the whole shape.
+    fn element(&self, at: &[usize], sizes: &[usize]) -> f64 {
+        let stored = self.stored(sizes);
+        let mut index = 0;
+        for (own, axis) in self.order.iter().enumerate() {
+            let mut place =
+                if self.flipped[own] { sizes[*axis] - 1 - at[*axis] } else { at[*axis] };
+            if own == self.padded.0 {
+                let inside = self.padded.1..self.padded.1 + stored[own];
+                if !inside.contains(&place) {
+                    return 0.0;
+                }
+                place -= self.padded.1;
+            }
+            index = index * stored[own] + place;
+        }
+        self.elements[index]
+    }
 }
 
 /// A tree: what is stored is the sum over folds of the sum over axes of a product of operands, with
@@ -104,8 +139,20 @@ impl Drawn {
             if !draw.one_in(3) {
                 (1..rank).rev().for_each(|at| order.swap(at, draw.below(at + 1)));
             }
-            let whole: usize = sizes.iter().product();
-            Operand { order, elements: (0..whole).map(|_| draw.below(4) as f64 - 1.0).collect() }
+            let flipped = (0..rank).map(|_| draw.one_in(4)).collect();
+            let axis = draw.below(rank);
+            let size = sizes[order[axis]];
+            let padded = match draw.one_in(3) && 1 < size {
+                true => {
+                    let before = draw.below(size);
+                    (axis, before, draw.below(size - before))
+                }
+                false => (axis, 0, 0),
+            };
+            let mut operand = Operand { order, flipped, padded, elements: Vec::new() };
+            let count: usize = operand.stored(&sizes).iter().product();
+            operand.elements = (0..count).map(|_| draw.below(4) as f64 - 1.0).collect();
+            operand
         };
         let folds = (0..count).map(|_| (0..1 + draw.below(2)).map(|_| operand(draw)).collect());
         let folds = folds.collect();
@@ -128,10 +175,16 @@ impl Drawn {
         let mut slot = 0;
         let mut load = |operand: &Operand| {
             slot += 1;
-            let shape: Vec<usize> = operand.order.iter().map(|axis| self.sizes[*axis]).collect();
+            let shape = operand.stored(&self.sizes);
             let mut back = vec![0; shape.len()];
             operand.order.iter().enumerate().for_each(|(own, axis)| back[*axis] = own);
+            let (padded, before, behind) = operand.padded;
+            let amount =
+                |axis| if axis == padded { (before as i64, behind as i64) } else { (0, 0) };
+            let amounts: Vec<(i64, i64)> = (0..shape.len()).map(amount).collect();
             let tracker = ShapeTracker::from_shape(&dims(&shape)).expect("a small shape");
+            let tracker = tracker.pad(&amounts).expect("a few more");
+            let tracker = tracker.flip(&operand.flipped).expect("a flag for each axis");
             let tracker = tracker.permute(&back).expect("an order of all axes");
             let array = global(slot, operand.elements.len());
             UOp::new(Op::Load, DType::F32, [array], Arg::View(tracker))
@@ -188,10 +241,7 @@ impl Drawn {
         let mut stored = vec![0.0; shape.iter().product()];
         for operands in &self.folds {
             let value = |at: &Vec<usize>| {
-                let of = |operand: &Operand| {
-                    let pairs = operand.order.iter().map(|axis| (at[*axis], self.sizes[*axis]));
-                    operand.elements[pairs.fold(0, |place, (at, size)| place * size + at)]
-                };
+                let of = |operand: &Operand| operand.element(at, &self.sizes);
                 operands[1..].iter().fold(of(&operands[0]).exp2(), |x, y| x * of(y))
             };
             let mut sums = vec![0.0; narrow.iter().product()];
@@ -239,6 +289,11 @@ fn check(drawn: &Drawn, tree: &UOp, draw: &mut Draw) -> Result<(), String> {
     let target = Target { thresholds, ..Target::of(name) };
     let mut options = Options::default();
     options.rewrite.mode = draw.pick(&[Mode::Default, Mode::Strict]);
+    options.opts = match draw.below(3) {
+        0 => Strategy::None,
+        1 => Strategy::Heuristic,
+        _ => Strategy::Drawn { seed: draw.bits(), limit: 5 },
+    };
     let expected = drawn.naive();
     let mut memories = drawn.memories();
     crate::catch(|| interpret(tree, &mut memories))?.map_err(|error| error.to_string())?;
