@@ -399,7 +399,11 @@ fn unscheduled(levels: &[UOp], draw: &mut Draw) -> Result<(), String> {
     (options.fuse, options.merge_views) = (draw.one_in(2), draw.one_in(2));
     let scheduled =
         crate::catch(|| schedule::schedule(std::slice::from_ref(&output), &options).is_ok());
-    let is_tensor = output.shape().is_some();
+    let is_tensor = output.shape().is_some() && output.dtype() != DType::Void;
+    let taken = crate::catch(|| gradiff::Tensor::from_uop(output.clone()).is_ok())?;
+    if taken && !is_tensor {
+        return Err(format!("it is taken for a tensor:\n{}", output.to_text()));
+    }
     match scheduled
         .map_err(|panic| format!("{panic} where it is scheduled:\n{}", output.to_text()))?
     {
