@@ -4,7 +4,7 @@
 //! engine's view algebra. Every judgement of a tracker against it is here, and is counted.
 
 use gradiff::graph::Variable;
-use gradiff::view::{Dim, DimAlgebra, ShapeTracker, Steps};
+use gradiff::view::{AxisStrides, Dim, DimAlgebra, ShapeTracker};
 use gradiff_corpus::ViewOp;
 
 use crate::spans::{Column, Columns};
@@ -217,7 +217,7 @@ impl<'a> Look<'a> {
         if size < reached || is_one && !model.origin.is_empty() && size != reached {
             return Err(format!("real_size {size}, but {reached} is reached"));
         }
-        self.axes_agree(model, &tracker.steps(), |stride| *stride)
+        self.axes_agree(model, &tracker.axis_strides(), |stride| *stride)
     }
 
     /// Whether elements are as far apart along each axis, and as real, as is said of it; `number`
@@ -225,7 +225,7 @@ impl<'a> Look<'a> {
     pub(crate) fn axes_agree<D: Dim>(
         &mut self,
         model: &Model,
-        steps: &Steps<D>,
+        steps: &AxisStrides<D>,
         number: impl Fn(&D) -> i64,
     ) -> Result<(), String> {
         for axis in 0..model.shape.len() {

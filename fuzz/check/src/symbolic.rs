@@ -163,7 +163,7 @@ fn agrees(
             model.reached()
         ));
     }
-    look.axes_agree(model, &tracker.steps(), number)
+    look.axes_agree(model, &tracker.axis_strides(), number)
 }
 
 impl DimAlgebra<SInt> for Columns<'_> {
