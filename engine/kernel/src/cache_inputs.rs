@@ -1,4 +1,4 @@
-//! Pass `keep`: caches a reduction's input (TVM's `cache_write`).
+//! Pass `cache-inputs`: caches a reduction's input (TVM's `cache_write`).
 //!
 //! If a reduction computes a costly value of each element of a row, and a later loop over the same
 //! row computes the same value again, the reduction stores it into an array of the thread, and the

@@ -91,7 +91,7 @@ pub const PASSES: [Pass; 13] = [
         run: collapse,
     },
     Pass {
-        name: "keep",
+        name: "cache-inputs",
         promise: "inputs of a reduction that a later loop computes again are cached in an array",
         run: cache_inputs,
     },
@@ -126,7 +126,7 @@ pub const PASSES: [Pass; 13] = [
         run: late,
     },
     Pass {
-        name: "hoist",
+        name: "reassociate",
         promise: "terms of integer sums are in the order of their loops, constants last",
         run: reassociate::reassociate,
     },

@@ -1,4 +1,4 @@
-//! Pass `hoist`: reassociates sums of integers, so that loop-invariant parts can be hoisted.
+//! Pass `reassociate`: reassociates sums of integers, so that loop-invariant parts can be hoisted.
 //!
 //! Rewriting orders the terms of a sum by their text. Here they are ordered by the innermost loop
 //! that they vary in, outermost first, so that the part which is invariant in an inner loop is

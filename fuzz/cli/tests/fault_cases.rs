@@ -36,8 +36,8 @@ const COPY: &str = "a = input i32[6] iota\nb = neg a\noutput b\n";
 fn the_pass_of_a_kernel_is_named() {
     for (fault, pass, backend, case) in [
         (
-            "hoist-term-lost",
-            "hoist",
+            "reassociate-term-lost",
+            "reassociate",
             "interp",
             "a = input i32[2,3] iota\nb = permute a [1,0]\noutput b\n",
         ),
@@ -129,7 +129,7 @@ fn optimisations_go_wrong_from_their_pass_on() {
     let softmax = "a = input f32[2,3] [1, 3, 2, 0, 5, 4]\nb = exp2 a\nc = sum b axes=[1]\n\
                    d = expand c [2,3]\ne = div b d\noutput e\n";
     let all = ["opts", "--depth", "1", "--random", "0"];
-    check(&all, softmax, "keep-upcast-shared", "of rows, opts \"upcast");
+    check(&all, softmax, "cache-upcast-shared", "of rows, opts \"upcast");
 }
 
 /// Whether a backend is there.

@@ -178,7 +178,7 @@ impl Emitter<'_> {
                 break;
             }
             if forms & VECTOR != 0 && is_native {
-                let value = self.extracted(position, lane);
+                let value = self.extract_lane(position, lane);
                 let key = self.key(position);
                 self.emitted.insert(key, value);
             } else {
@@ -186,7 +186,7 @@ impl Emitter<'_> {
             }
         }
         if forms & VECTOR != 0 && !is_native && !is_accumulator {
-            let value = self.gathered(position);
+            let value = self.gather(position);
             let key = self.key(position);
             self.emitted.insert(key, value);
         }
@@ -214,7 +214,7 @@ impl Emitter<'_> {
                 self.emit(position);
                 self.emit(position + 1);
             } else if form & VECTOR != 0 && !is_invariant {
-                values.push(self.extracted(value as usize, lane));
+                values.push(self.extract_lane(value as usize, lane));
             } else {
                 values.push(self.source(value as usize));
             }
@@ -241,7 +241,7 @@ impl Emitter<'_> {
     }
 
     /// Extracts a lane of the vector of a uop.
-    fn extracted(&mut self, position: usize, lane: i64) -> Value {
+    fn extract_lane(&mut self, position: usize, lane: i64) -> Value {
         let bit = self.lanes.as_ref().map_or(0, |lanes| lanes.axis.bit);
         let before = std::mem::replace(&mut self.counters[bit], ALL);
         let vector = self.emitted[&self.key(position)];
@@ -251,7 +251,7 @@ impl Emitter<'_> {
     }
 
     /// Gathers the vector of a uop from its scalars; leaves the counter of the axis at `ALL`.
-    fn gathered(&mut self, position: usize) -> Value {
+    fn gather(&mut self, position: usize) -> Value {
         let VectorAxis { bit, count } = self.axis().unwrap_or(VectorAxis { bit: 0, count: 0 });
         let mut values: SmallVec<[Value; 4]> = SmallVec::new();
         for lane in 0..count {
@@ -314,7 +314,7 @@ impl Emitter<'_> {
                         Some(if is_vector { self.broadcast(uop.dtype, zero) } else { zero })
                     }
                     _ if is_vector => None,
-                    _ => self.folded(uop, &src),
+                    _ => self.fold(uop, &src),
                 };
                 folded.unwrap_or_else(|| match (is_vector, uop.op) {
                     (true, op) if op != Op::Store => self.push_lanes(uop.clone(), src),
@@ -373,7 +373,7 @@ impl Emitter<'_> {
                 (Some(emitted), _) => emitted,
                 (None, lanes) => {
                     let lane = lanes.as_ref().map_or(0, |lanes| self.counters[lanes.axis.bit]);
-                    self.extracted(position, lane)
+                    self.extract_lane(position, lane)
                 }
             },
         }
@@ -385,7 +385,7 @@ impl Emitter<'_> {
         if self.is_vector(position) {
             let known = self.emitted.get(&self.key(position)).copied();
             // An accumulator with a scalar for each lane is gathered where it is read.
-            return known.unwrap_or_else(|| self.gathered(position));
+            return known.unwrap_or_else(|| self.gather(position));
         }
         if let Some(known) = self.emitted.get(&self.splat_key(position)) {
             return *known;
@@ -441,7 +441,7 @@ impl Emitter<'_> {
 
     /// Folds a uop that constant counters decide: an op of constants, `x+0`, `x*1`, or a choice
     /// with a known condition.
-    fn folded(&mut self, uop: &Instruction, src: &[Value]) -> Option<Value> {
+    fn fold(&mut self, uop: &Instruction, src: &[Value]) -> Option<Value> {
         if !uop.op.is_elementwise() {
             return None;
         }

@@ -74,10 +74,10 @@ fn kernels() -> Vec<(&'static str, UOp, &'static [&'static str], Memories)> {
     let cut = sink(load(DType::I32, 1, 8, cut), &[2, 3]);
     let cut_data = vec![vec![None; 6], ints(&[1, 2, 3, 4, 5, 6, 7, 8])];
     vec![
-        ("hoist-term-lost", transposed, &[], six.clone()),
+        ("reassociate-term-lost", transposed, &[], six.clone()),
         ("expand-constant-forgotten", cut, &["upcast 1 3"], cut_data),
         ("expand-choice-turned", maximum.clone(), &["padto 0 4", "upcast 0 4"], negative.clone()),
-        ("keep-upcast-shared", cached, &["upcast 0 2"], vec![vec![None; 6], powers]),
+        ("cache-upcast-shared", cached, &["upcast 0 2"], vec![vec![None; 6], powers]),
         ("sin-reduction-short", function(Op::Sin), &[], floats([3.0, 100.0, 1e10])),
         ("exp2-coefficient", function(Op::Exp2), &[], floats([0.5, 0.25, 0.75])),
         ("log2-scale-forgotten", function(Op::Log2), &[], floats([1e-45, 7.17465e-43, 2.0])),
