@@ -900,7 +900,7 @@ mod tests {
         check(&format!("{address}add i32 [2, 1]"), Some("source 2 is index"));
         check(&format!("{address}add i32 [0, 1]"), Some("source 0 is define_global"));
         check(&format!("{address}index i32 [0, 2]"), Some("source 2 is index"));
-        check("define_var i32 [] n 0..4", Some("no such uop"));
+        check("define_var i32 [] n 0..4", Some("the op is not supported"));
         // A lane of 1000 that is extracted as a value of 8 bits.
         let lane = "const i32 [] 1000\nvectorize i32x2 [0]\nlane u8 [1] 0\ncast i32 [2]\n\
                     define_global f32 [] data0 256\nindex f32 [4, 3]\nload f32 [5]";
