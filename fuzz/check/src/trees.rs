@@ -31,8 +31,16 @@ const LOOPS: usize = 64;
 /// Damaged trees for each drawn one.
 const DAMAGED: usize = 3;
 
+/// A reduction: the operands of the product that is summed, and of the product beside the sum, which
+/// is the same, or nearly: the arrays are the same, read in another order.
+struct Reduction {
+    operands: Vec<Operand>,
+    beside: Vec<Operand>,
+}
+
 /// An operand: which axis of the whole shape each of its own axes is, and its elements. Along axis
 /// `padded.0` of its own, `padded.1` zeros stand before them and `padded.2` behind.
+#[derive(Clone)]
 struct Operand {
     order: Vec<usize>,
     /// Own axes that run backwards.
@@ -50,6 +58,19 @@ impl Operand {
             *size -= before + behind;
         }
         stored
+    }
+
+    /// The same array, backwards along another axis or with two of its axes exchanged.
+    fn near(&self, sizes: &[usize], draw: &mut Draw) -> Operand {
+        let mut near = self.clone();
+        let [x, y] = [0, 1].map(|_| draw.below(self.order.len()));
+        let is_free = |own: usize| own != self.padded.0;
+        if x != y && sizes[self.order[x]] == sizes[self.order[y]] && is_free(x) && is_free(y) {
+            near.order.swap(x, y);
+        } else {
+            near.flipped[x] ^= true;
+        }
+        near
     }
 
     /// The element at coordinates of the whole shape.
@@ -72,13 +93,12 @@ impl Operand {
     }
 }
 
-/// A tree: what is stored is the sum over folds of the sum over axes of a product of operands, with
-/// the product itself beside it or not.
+/// A tree: what is stored is the sum, over the reductions, of the sum over axes of a product of
+/// operands, with the product itself beside it or not.
 struct Drawn {
     sizes: Vec<usize>,
     reduced: Vec<usize>,
-    /// Operands of the product under each fold.
-    folds: Vec<Vec<Operand>>,
+    reductions: Vec<Reduction>,
     /// Whether the sums are spread over the reduced axes again, and each adds its product.
     is_spread: bool,
 }
@@ -154,9 +174,17 @@ impl Drawn {
             operand.elements = (0..count).map(|_| draw.below(4) as f64 - 1.0).collect();
             operand
         };
-        let folds = (0..count).map(|_| (0..1 + draw.below(2)).map(|_| operand(draw)).collect());
-        let folds = folds.collect();
-        Drawn { folds, reduced, is_spread: draw.one_in(2), sizes }
+        let reductions = (0..count).map(|_| {
+            let operands: Vec<Operand> = (0..1 + draw.below(2)).map(|_| operand(draw)).collect();
+            let mut beside = operands.clone();
+            if draw.one_in(3) {
+                let at = draw.below(beside.len());
+                beside[at] = beside[at].near(&sizes, draw);
+            }
+            Reduction { operands, beside }
+        });
+        let reductions = reductions.collect();
+        Drawn { reductions, reduced, is_spread: draw.one_in(2), sizes }
     }
 
     /// The shape of what is stored.
@@ -172,9 +200,7 @@ impl Drawn {
         let wide = dims(&self.sizes);
         let mut narrow = self.sizes.clone();
         self.reduced.iter().for_each(|axis| narrow[*axis] = 1);
-        let mut slot = 0;
-        let mut load = |operand: &Operand| {
-            slot += 1;
+        let load = |operand: &Operand, slot: usize| {
             let shape = operand.stored(&self.sizes);
             let mut back = vec![0; shape.len()];
             operand.order.iter().enumerate().for_each(|(own, axis)| back[*axis] = own);
@@ -189,13 +215,17 @@ impl Drawn {
             let array = global(slot, operand.elements.len());
             UOp::new(Op::Load, DType::F32, [array], Arg::View(tracker))
         };
-        let product = |operands: &Vec<Operand>, load: &mut dyn FnMut(&Operand) -> UOp| {
-            let loads: Vec<UOp> = operands.iter().map(load).collect();
+        let product = |operands: &[Operand], slot: usize| {
+            let loads = operands.iter().zip(slot..).map(|(operand, slot)| load(operand, slot));
+            let loads: Vec<UOp> = loads.collect();
             let value = UOp::unary(Op::Exp2, DType::F32, loads[0].clone());
             loads[1..].iter().fold(value, |x, y| UOp::binary(Op::Mul, x, y.clone()))
         };
-        let fold = |operands: &Vec<Operand>| {
-            let value = product(operands, &mut load);
+        let mut slot = 1;
+        let reduction = |reduction: &Reduction| {
+            let value = product(&reduction.operands, slot);
+            let beside = product(&reduction.beside, slot);
+            slot += reduction.operands.len();
             if self.reduced.is_empty() {
                 return value;
             }
@@ -208,11 +238,11 @@ impl Drawn {
             let tracker = ShapeTracker::from_shape(&dims(&narrow)).expect("a small shape");
             let tracker = tracker.expand(&wide).expect("axes of one element");
             let spread = UOp::new(Op::View, DType::F32, [sum], Arg::View(tracker));
-            UOp::binary(Op::Add, spread, value)
+            UOp::binary(Op::Add, spread, beside)
         };
-        let folds: Vec<UOp> = self.folds.iter().map(fold).collect();
+        let terms: Vec<UOp> = self.reductions.iter().map(reduction).collect();
         let value =
-            folds[1..].iter().fold(folds[0].clone(), |x, y| UOp::binary(Op::Add, x, y.clone()));
+            terms[1..].iter().fold(terms[0].clone(), |x, y| UOp::binary(Op::Add, x, y.clone()));
         let shape = self.stored();
         let tracker = ShapeTracker::from_shape(&dims(&shape)).expect("a small shape");
         let store = [global(0, shape.iter().product()), value];
@@ -239,18 +269,18 @@ impl Drawn {
         let mut narrow = self.sizes.clone();
         self.reduced.iter().for_each(|axis| narrow[*axis] = 1);
         let mut stored = vec![0.0; shape.iter().product()];
-        for operands in &self.folds {
-            let value = |at: &Vec<usize>| {
+        for Reduction { operands, beside } in &self.reductions {
+            let value = |operands: &[Operand], at: &Vec<usize>| {
                 let of = |operand: &Operand| operand.element(at, &self.sizes);
                 operands[1..].iter().fold(of(&operands[0]).exp2(), |x, y| x * of(y))
             };
             let mut sums = vec![0.0; narrow.iter().product()];
-            all.iter().for_each(|at| sums[place(at, &narrow)] += value(at));
+            all.iter().for_each(|at| sums[place(at, &narrow)] += value(operands, at));
             if self.reduced.is_empty() || !self.is_spread {
                 stored.iter_mut().zip(&sums).for_each(|(stored, sum)| *stored += sum);
             } else {
                 all.iter().for_each(|at| {
-                    stored[place(at, &shape)] += sums[place(at, &narrow)] + value(at)
+                    stored[place(at, &shape)] += sums[place(at, &narrow)] + value(beside, at)
                 });
             }
         }
@@ -259,7 +289,7 @@ impl Drawn {
 
     fn memories(&self) -> Vec<Elements> {
         let float = |value: &f64| scalar::float(DType::F32, *value);
-        let inputs = self.folds.iter().flatten();
+        let inputs = self.reductions.iter().flat_map(|reduction| &reduction.operands);
         let inputs = inputs.map(|operand| operand.elements.iter().map(float).collect());
         std::iter::once(vec![None; self.stored().iter().product()]).chain(inputs).collect()
     }
@@ -267,7 +297,7 @@ impl Drawn {
     /// Loops at most, if no axes merge.
     fn loops(&self) -> usize {
         let long = self.sizes.iter().filter(|size| 1 < **size).count();
-        long * (1 + self.folds.len())
+        long * (1 + self.reductions.len())
     }
 }
 
