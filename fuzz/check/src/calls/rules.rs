@@ -32,13 +32,13 @@ pub(super) fn texts(draw: &mut Draw) -> Result<(), String> {
         let number = draw.below(4);
         let mut rule: Rule = rows[draw.below(rows.len())];
         // Another rule with such a text, whose words come into this one.
-        let others = rows.iter().copied().filter_map(|mut rule| {
+        let donors = rows.iter().copied().filter_map(|mut rule| {
             let text = *field(&mut rule, number);
             (!text.is_empty()).then_some(text)
         });
-        let others: Vec<&str> = others.collect();
-        let other = others[draw.below(others.len())];
-        let text = damaged(field(&mut rule, number), other, draw);
+        let donors: Vec<&str> = donors.collect();
+        let donor = donors[draw.below(donors.len())];
+        let text = damaged(field(&mut rule, number), donor, draw);
         // Texts of rules live as long as the program.
         *field(&mut rule, number) = Box::leak(text.into_boxed_str());
         let said = format!("{rule:?}");
@@ -54,11 +54,11 @@ pub(super) fn texts(draw: &mut Draw) -> Result<(), String> {
 }
 
 /// The text with words of another one, or a piece more, less or other.
-fn damaged(text: &str, other: &str, draw: &mut Draw) -> String {
+fn damaged(text: &str, donor: &str, draw: &mut Draw) -> String {
     let mut parts = words(text);
-    let others = words(other);
-    let first = draw.below(others.len());
-    let taken = &others[first..][..1 + draw.below(others.len() - first)];
+    let donors = words(donor);
+    let first = draw.below(donors.len());
+    let taken = &donors[first..][..1 + draw.below(donors.len() - first)];
     let at = draw.below(parts.len() + 1);
     match draw.below(6) {
         0 => parts.insert(at, draw.pick(&PIECES)),
