@@ -405,7 +405,7 @@ fn opts_try_sequences_and_find_planted_faults() {
     check(
         &["opts", &one, "--opts", "upcast 0 4"],
         1,
-        &["4 does not divide the 6 steps; see padto and overlap"],
+        &["6 iterations are not a multiple of 4; see padto and overlap"],
     );
     check(&["opts", &one, "--opts", "overlap 0 4, upcast 0 4"], 0, &["sequences         1"]);
     let twice = ["opts", &one, "--opts", "overlap 0 4, thread 0 2"];
@@ -448,5 +448,5 @@ fn opts_try_tensor_cores_and_find_planted_faults() {
         1,
         &["a loop of 8 iterations is not a multiple of 16"],
     );
-    check(&["opts", &path, "--opts", "nolocals 0 0, tc 0 4"], 1, &["no sum over the loop alone"]);
+    check(&["opts", &path, "--opts", "nolocals 0 0, tc 0 4"], 1, &["the loop has no matrix product"]);
 }
