@@ -413,7 +413,7 @@ fn opts_try_sequences_and_find_planted_faults() {
     check(
         &["opts", &one, "--opts", "overlap 0 3"],
         1,
-        &["6 steps are fewer than 3, or a multiple"],
+        &["6 iterations are not more than 3, or a multiple of it"],
     );
     check(&["opts", &one, "--opts", "upcast 7 4"], 1, &["the kernel has loops 0 to 0"]);
     check(&["opts", &one, "--opts", "melt 0 4"], 1, &["no opt is called melt: upcast"]);
@@ -448,5 +448,9 @@ fn opts_try_tensor_cores_and_find_planted_faults() {
         1,
         &["a loop of 8 iterations is not a multiple of 16"],
     );
-    check(&["opts", &path, "--opts", "nolocals 0 0, tc 0 4"], 1, &["the loop has no matrix product"]);
+    check(
+        &["opts", &path, "--opts", "nolocals 0 0, tc 0 4"],
+        1,
+        &["the loop has no matrix product"],
+    );
 }
