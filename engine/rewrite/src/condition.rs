@@ -155,15 +155,15 @@ impl Expr {
         }
     }
 
-    /// The largest slot that is asked about.
-    pub(crate) fn last_slot(&self) -> usize {
+    /// The numbers of the names in it.
+    pub(crate) fn slots(&self) -> Vec<usize> {
         match self {
-            Expr::Int(_) => 0,
-            Expr::Slot(slot) => *slot,
-            Expr::Ask(_, [first, second]) => *first.max(second),
-            Expr::Unary(_, inner) => inner.last_slot(),
-            Expr::Binary(_, left, right) => left.last_slot().max(right.last_slot()),
-            Expr::Fits(inner, slot) => inner.last_slot().max(*slot),
+            Expr::Int(_) => Vec::new(),
+            Expr::Slot(slot) => vec![*slot],
+            Expr::Ask(_, slots) => slots.to_vec(),
+            Expr::Unary(_, inner) => inner.slots(),
+            Expr::Binary(_, left, right) => [left.slots(), right.slots()].concat(),
+            Expr::Fits(inner, slot) => [inner.slots(), vec![*slot]].concat(),
         }
     }
 

@@ -59,6 +59,9 @@ impl Given {
             }
         }
         slots.is_open = false;
+        if let Some(slot) = defined_by_itself(&equations) {
+            return Err(format!("the equations define {} by itself", slots.name(slot)));
+        }
         lexer.expect("by")?;
         let name = lexer.word()?;
         lexer.end()?;
@@ -116,6 +119,24 @@ impl Given {
                 left.zip(right).is_some_and(|(left, right)| is_equal(&left, &right))
             })
     }
+}
+
+/// The first name whose equations lead back to it.
+fn defined_by_itself(equations: &[(usize, Expr)]) -> Option<usize> {
+    let named_by = |slot: usize| {
+        let of_slot = equations.iter().filter(move |(left, _)| *left == slot);
+        of_slot.flat_map(|(_, sum)| sum.slots())
+    };
+    equations.iter().map(|(left, _)| *left).find(|left| {
+        let mut reached: Vec<usize> = named_by(*left).collect();
+        let mut next = 0;
+        while let Some(slot) = reached.get(next).copied() {
+            let new: Vec<usize> = named_by(slot).filter(|slot| !reached.contains(slot)).collect();
+            reached.extend(new);
+            next += 1;
+        }
+        reached.contains(left)
+    })
 }
 
 fn is_equal(left: &Sum, right: &Sum) -> bool {

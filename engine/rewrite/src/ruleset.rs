@@ -189,6 +189,10 @@ mod tests {
             (row("test/b", bits, "(add x y)", "(add y x)", "", "", ""), "may never end"),
             (row("test/b", bits, "(mul x y)", "(mul (mul x y) y)", "", "", ""), "may never end"),
             (row("test/b", bits, "(add x 1)", "(add x c0)", "", "", ""), "c0 is not bound"),
+            (
+                Rule { given: "x = y * 3 + r, y = x + 1 by multiples", ..rule },
+                "the equations define x by itself",
+            ),
         ];
         for (rule, problem) in problems {
             let error = RuleSet::load(&[&[rule]]).err().expect("a problem").to_string();

@@ -55,7 +55,8 @@ impl ParsedRule {
             conditions = Expr::parse(&mut lexer, &mut slots)?.conjuncts();
             lexer.end()?;
         }
-        let (when, then) = conditions.into_iter().partition(|expr| expr.last_slot() < first);
+        let is_bound = |expr: &Expr| expr.slots().iter().all(|slot| *slot < first);
+        let (when, then) = conditions.into_iter().partition(is_bound);
         let rhs = Pattern::parse_right(row.rhs, &mut slots)?;
         Ok(ParsedRule { row, slots, lhs, when, given, then, rhs })
     }
