@@ -13,7 +13,7 @@ use gradiff_graph::{Arg, AxisKind, Op, Sources, UOp};
 use gradiff_rewrite::{Mode, substitute};
 
 use crate::Error;
-use crate::linearize::{MAX_RANGES, reduce_arg};
+use crate::linearize::{Free, MAX_RANGES, reduce_arg};
 use crate::opt::range as range_of;
 use crate::pass::Context;
 use crate::shape::map_nodes;
@@ -27,15 +27,33 @@ pub(crate) fn cascade(root: &UOp, ctx: &mut Context<'_>) -> Result<UOp, Error> {
         return Ok(root.clone());
     }
     ctx.is_divided = true;
-    let ranges = || order.iter().filter(|node| node.op() == Op::Range);
-    let first = ranges().map(number).max().map_or(0, |number| number + 1);
-    let left = MAX_RANGES.saturating_sub(ranges().count());
-    let mut sums = Sums { limit, next: first, left };
-    let root = map_nodes(&order, |old, node| match node.src() {
-        [value, ranges @ ..] if is_long(old) => Ok(sums.with_new_ranges(&node, value, ranges)),
-        _ => Ok(node),
+    let free = Free::of(root)?;
+    let first = free.ranges().map(number).max().map_or(0, |number| number + 1);
+    let mut sums = Sums { limit, next: first, left: MAX_RANGES - free.ranges().count() };
+    let shared = shared_ranges(root, &free);
+    let root = map_nodes(&order, |old, node| {
+        let [value, ranges @ ..] = node.src() else { return Ok(node) };
+        if !is_long(old) {
+            return Ok(node);
+        }
+        // The ranges of this sum alone give way to the new ones.
+        let kept = (shared & free.of_loops(old)).count_ones() as usize;
+        let Some(left) = sums.left.checked_sub(kept) else { return Ok(node) };
+        sums.left = left;
+        Ok(sums.with_new_ranges(&node, value, ranges))
     })?;
     with_consecutive_numbers(&root, first)
+}
+
+/// Returns the ranges (bits) of several reductions, or of a reduction and a store.
+fn shared_ranges(root: &UOp, free: &Free) -> u64 {
+    let stored = root.src().iter().fold(0, |bits, store| bits | free.of_node(store));
+    let reductions = free.nodes.iter().filter(|node| node.op() == Op::Reduce);
+    let (_, shared) = reductions.fold((stored, 0), |(seen, shared), reduction| {
+        let ranges = free.of_loops(reduction);
+        (seen | ranges, shared | seen & ranges)
+    });
+    shared
 }
 
 /// Returns the number of a range.
@@ -106,7 +124,6 @@ impl Sums {
         for range in &mut ranges {
             let Some(kind) = kind(range) else { continue };
             self.next += NUMBERS;
-            self.left = self.left.saturating_sub(1);
             let new = range_of(size(range), range.dtype(), kind, self.next - 1);
             value = substitute(&value, range, &new);
             *range = new;
@@ -126,19 +143,21 @@ impl Sums {
             return reduce(like, value, ranges);
         };
         let factor_limit = self.limit / inner;
+        let count = size(split);
+        let divisor = (factor_limit / 4..=factor_limit)
+            .rev()
+            .find(|factor| 1 < *factor && count % factor == 0);
+        // A remainder has its own copies of all ranges.
+        let more = if divisor.is_some() { 1 } else { ranges.len() };
         // Below 4 the accumulator has enough additions without a part of the next range.
-        let kind = kind(split).filter(|_| 4 <= factor_limit && 4 <= self.left);
+        let kind = kind(split).filter(|_| 4 <= factor_limit && more <= self.left);
         let Some(kind) = kind else {
             let at = if at == ranges.len() { at - 1 } else { at };
             let inner = reduce(like, value, &ranges[at..]);
             return self.sum(like, &inner, &ranges[..at]);
         };
-        let count = size(split);
-        let divisor = (factor_limit / 4..=factor_limit)
-            .rev()
-            .find(|factor| 1 < *factor && count % factor == 0);
+        self.left -= more;
         if let Some(factor) = divisor {
-            self.left = self.left.saturating_sub(1);
             let new = |size, number| range_of(size, split.dtype(), kind, number);
             let outer_range = new(count / factor, number(split) - 1);
             let inner_range = new(factor, number(split));

@@ -81,6 +81,11 @@ impl Free {
         self.of.get(node).copied().unwrap_or(0)
     }
 
+    /// Returns the ranges that a reduction runs over, one bit each.
+    pub(crate) fn of_loops(&self, reduction: &UOp) -> u64 {
+        reduction.src().iter().skip(1).fold(0, |bits, range| bits | self.of_node(range))
+    }
+
     pub(crate) fn ranges(&self) -> impl Iterator<Item = &UOp> {
         self.nodes.iter().filter(|node| node.op() == Op::Range)
     }
@@ -313,8 +318,9 @@ impl Linearizer {
         }
         let sources: SmallVec<[u32; 4]> =
             sources.iter().map(|source| self.value(*source, at)).collect::<Result<_, Error>>()?;
-        let is_local = |store: &UOp| store.src()[0].src()[0].op() == Op::DefineLocal;
-        if self.has_barrier && uop.op() == Op::Store && is_local(&uop) {
+        let array = uop.src().first().and_then(|address| address.src().first());
+        let is_local = array.is_some_and(|array| array.op() == Op::DefineLocal);
+        if self.has_barrier && uop.op() == Op::Store && is_local {
             self.wait_for_readers(at);
         }
         let position = self.push(at, Instruction::of(&uop, sources));

@@ -340,7 +340,7 @@ fn check(drawn: &Drawn, tree: &UOp, draw: &mut Draw) -> Result<(), String> {
         Err(error) => return Err(format!("for {name}: it is refused: {error}")),
     }
     let Ok((kernels, _)) = stages(tree, &target, &options) else { return Ok(()) };
-    if options.rewrite.mode != Mode::Strict && drawn.loops() < LOOPS / 4 {
+    if options.rewrite.mode != Mode::Strict {
         let after = kernels.iter().skip_while(|(stage, _)| *stage != "cascade");
         after.take(1).try_for_each(|(_, kernel)| bounded(kernel, &thresholds))?;
     }
@@ -354,15 +354,16 @@ fn check(drawn: &Drawn, tree: &UOp, draw: &mut Draw) -> Result<(), String> {
     Ok(())
 }
 
-/// No accumulator of the kernel takes more additions than the thresholds say.
+/// No accumulator of the kernel takes more additions than the thresholds say, if there are loops
+/// left by which its sum could be divided.
 fn bounded(kernel: &UOp, thresholds: &Thresholds) -> Result<(), String> {
     let size = |range: &UOp| match range.op() {
         Op::Range => range.src()[0].as_int().unwrap_or(1),
         _ => 1,
     };
     let nodes = kernel.toposort();
-    // A sum is divided as long as there are loops left.
-    if LOOPS / 2 < nodes.iter().filter(|node| node.op() == Op::Range).count() {
+    // A remainder takes as many loops as the sum has.
+    if LOOPS - 8 < nodes.iter().filter(|node| node.op() == Op::Range).count() {
         return Ok(());
     }
     for node in nodes.iter().filter(|node| node.op() == Op::Reduce) {

@@ -7,8 +7,8 @@ use super::legal::{Loop, loops};
 use crate::Error;
 use crate::target::Groups;
 
-/// Makes the ranges of the kind `Global` fit the grid; if that is impossible, they become plain
-/// loops.
+/// Makes the ranges of the kind `Global` fit the grid; if that is impossible, or would take more
+/// ranges than a kernel may have, they become plain loops.
 pub(super) fn limit(root: &UOp, groups: Groups) -> Result<UOp, Error> {
     let loops = loops(root)?;
     let mut globals: Vec<&Loop> =
@@ -22,7 +22,10 @@ pub(super) fn limit(root: &UOp, groups: Groups) -> Result<UOp, Error> {
     if fits(&sizes) {
         return Ok(root.clone());
     }
-    let Some(dims) = dims_of(&sizes, &fits) else {
+    let has_room = |dims: &Vec<i64>| {
+        dims.len() <= globals.len() || loops.have_room(dims.len() - globals.len()).is_ok()
+    };
+    let Some(dims) = dims_of(&sizes, &fits).filter(has_room) else {
         let plain = |info: &&Loop| super::apply::of_kind(info, AxisKind::Loop);
         return replace(root, &globals.iter().map(plain).collect::<Vec<_>>());
     };

@@ -12,7 +12,7 @@ use super::{Opt, OptOp, Setting, apply};
 use crate::Error;
 use crate::cache_inputs;
 use crate::error::malformed;
-use crate::linearize::Free;
+use crate::linearize::{Free, MAX_RANGES};
 use crate::target::Groups;
 use crate::transcendental;
 
@@ -78,9 +78,7 @@ pub fn loops(root: &UOp) -> Result<Loops, Error> {
     let bits = |node: &UOp| free.of_node(node);
     let outputs = root.src().iter().fold(0, |set, store| set | bits(store));
     let reductions: Vec<&UOp> = free.nodes.iter().filter(|node| node.op() == Op::Reduce).collect();
-    let ranges_of =
-        |reduction: &UOp| reduction.src()[1..].iter().fold(0, |set, range| set | bits(range));
-    let reduced = reductions.iter().fold(0, |set, reduction| set | ranges_of(reduction));
+    let reduced = reductions.iter().fold(0, |set, reduction| set | free.of_loops(reduction));
     let cached_rows = cache_inputs::row_ranges(&free);
     let repeating = store_repeating(&free);
     let mut together: Vec<u64> = free.nodes.iter().map(bits).collect();
@@ -92,8 +90,10 @@ pub fn loops(root: &UOp) -> Result<Loops, Error> {
             return Err(malformed("a range without an end or a number"));
         };
         let bit = bits(range);
-        let over_it =
-            reductions.iter().enumerate().filter(|(_, reduction)| ranges_of(reduction) & bit != 0);
+        let over_it = reductions
+            .iter()
+            .enumerate()
+            .filter(|(_, reduction)| free.of_loops(reduction) & bit != 0);
         Ok(Loop {
             range: range.clone(),
             axis: *axis,
@@ -203,6 +203,17 @@ impl Loops {
         self.list.iter().any(|info| info.axis.kind == kind)
     }
 
+    /// Checks that the kernel may get this many loops more, beside those over the threads of groups
+    /// that pass `groups` adds: one for each reduction that is divided.
+    pub(super) fn have_room(&self, added: usize) -> Result<(), String> {
+        let divided = self.list.iter().filter(|info| info.axis.kind == AxisKind::Group);
+        let over_threads: usize = divided.map(|info| info.reductions.len()).sum();
+        match self.list.len() + over_threads + added {
+            count if count <= MAX_RANGES => Ok(()),
+            count => Err(format!("{count} loops, at most {MAX_RANGES} are possible")),
+        }
+    }
+
     /// Returns the number of the next new range.
     pub(super) fn next_number(&self) -> i64 {
         1 + self.list.iter().map(|info| info.axis.number).max().unwrap_or(0)
@@ -278,6 +289,9 @@ fn check_opt(loops: &Loops, opt: Opt, setting: Setting<'_>) -> Result<(), String
         _ => (is_only_output, "an output loop"),
     };
     ensure(is_allowed, &|| format!("{} takes {kinds}", opt.op.name()))?;
+    let is_group = matches!(opt.op, OptOp::Group | OptOp::GroupTop);
+    let over_threads = if is_group { info.reductions.len() } else { 0 };
+    loops.have_room(usize::from(amount < *size) + over_threads)?;
     if matches!(opt.op, OptOp::Upcast | OptOp::Unroll) {
         let uops = loops.unrolled_uops(info, amount);
         ensure(uops <= UOPS_MAX, &|| {

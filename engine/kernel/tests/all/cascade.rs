@@ -156,3 +156,22 @@ fn cascade_respects_the_limit_of_loops() {
     let linear = lower(&tree, &Target::of("loops"), &Options::default(), &mut Trace::default());
     linear::verify(&linear.expect("a kernel")).expect("a linear kernel");
 }
+
+/// Many sums over one axis, a loop each: no optimisation makes a loop too many.
+#[test]
+fn optimisations_respect_the_limit_of_loops() {
+    for count in [40, 62, 63, 64] {
+        let sum = |slot| reduce(Op::Add, load(DType::F32, slot, 80, plain(&[80])), &[0]);
+        let sums = (1..=count).map(sum).reduce(|x, y| UOp::binary(Op::Add, x, y));
+        let tree = sink(sums.expect("a sum"), &[1]);
+        for name in ["loops", "c", "jit", "vectors", "groups", "ptx", "wgsl"] {
+            for opts in strategies() {
+                let target = Target { thresholds: Thresholds::SMALL, ..Target::of(name) };
+                let options = Options { opts, ..Options::default() };
+                let linear = lower(&tree, &target, &options, &mut Trace::default());
+                let linear = linear.unwrap_or_else(|error| panic!("{name}, {options:?}: {error}"));
+                linear::verify(&linear).expect("a linear kernel");
+            }
+        }
+    }
+}
