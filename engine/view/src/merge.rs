@@ -170,9 +170,15 @@ fn range<D: Dim>(constant: &D, factors: &[D], counts: &[D]) -> Option<(D, D)> {
     Some((low, high))
 }
 
+/// Returns the quotient rounded up; `None` if the remainder is 0 for some values of the variables
+/// only.
 fn ceil_div<D: Dim>(dividend: &D, divisor: &D) -> Option<D> {
     let (quotient, rest) = dividend.div_rem(divisor)?;
-    if rest.is(0) { Some(quotient) } else { quotient.plus(&D::number(1)) }
+    match rest.is(0) {
+        true => Some(quotient),
+        false if D::number(1).at_most(&rest) => quotient.plus(&D::number(1)),
+        false => None,
+    }
 }
 
 /// Position of element `flat` on each axis.
