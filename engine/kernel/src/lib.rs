@@ -1,10 +1,10 @@
 //! One kernel: from its tree over views to linear uops.
 //!
 //! In: `Sink(Store(data0, value))` whose loads, constants and stores carry shape trackers. Out: a
-//! [`Linear`](gradiff_graph::Linear) with loops, addresses and accumulators. In between stand the
-//! rows of [`PASSES`], each from node to node, so that after any of them the kernel can be
-//! printed and, with [`interpret`], run. This room knows no device and no buffer: arrays are
-//! slots, and what a device lacks is said by [`Target`].
+//! [`Linear`](gradiff_graph::Linear) with loops, addresses and accumulators. In between run the
+//! passes of [`PASSES`], each from graph to graph, so that the kernel can be printed and, with
+//! [`interpret`], run after any of them; then those of [`LINEAR_PASSES`]. This crate knows no
+//! device and no buffer: arrays are slots, and [`Target`] says what a device supports.
 
 mod cache_inputs;
 mod cascade;
@@ -36,5 +36,8 @@ pub use name::name;
 pub use opt::{
     Loop, Loops, Matmul, Opt, OptOp, Setting, Strategy, apply, check, draw, heuristic, legal, loops,
 };
-pub use pass::{Context, LINEARIZE, Options, PASSES, Pass, Stages, lower, stages};
+pub use pass::{
+    Context, GraphPass, LINEAR_PASSES, LINEARIZE, LinearPass, Options, PASSES, Pass, Stages, lower,
+    stages,
+};
 pub use target::{FUNCTIONS, Functions, Groups, Target, Vectors};

@@ -1,19 +1,20 @@
-//! The table of passes, and the two functions that run them.
+//! The tables of passes, and the two functions that run them: [`PASSES`] map a graph to a graph,
+//! `linearize` puts it in order, and [`LINEAR_PASSES`] map the ordered uops.
 
 use std::hash::{Hash, Hasher};
 
-use gradiff_graph::{Arg, BoundedLinear, Op, UOp, verify_tree_node};
+use gradiff_graph::{Arg, BoundedLinear, Linear, Op, UOp, verify_tree_node};
 use gradiff_rewrite::Trace;
 use gradiff_view::View;
 use rustc_hash::FxHasher;
 
-use crate::cache_inputs::cache_inputs;
+use crate::cache_inputs::{self, cache_inputs};
 use crate::cascade::cascade;
 use crate::error::malformed;
 use crate::opt::{Strategy, optimize, to_groups};
 use crate::{
     Error, Target, contract, expand, fragments, legalize, linearize, lower as index, name, narrow,
-    reassociate, shape, sink,
+    prefetch, reassociate, shape, sink,
 };
 
 /// The user's choices for lowering a kernel.
@@ -58,18 +59,24 @@ impl<'a> Context<'a> {
     }
 }
 
-/// A row of [`PASSES`].
-pub struct Pass {
+/// A row of [`PASSES`] or [`LINEAR_PASSES`].
+pub struct Pass<Run> {
     /// The name, as commands and tests give it.
     pub name: &'static str,
     /// The postcondition.
     pub promise: &'static str,
     /// Maps a kernel to one that computes the same.
-    pub run: fn(&UOp, &mut Context<'_>) -> Result<UOp, Error>,
+    pub run: Run,
 }
 
+/// A pass from graph to graph.
+pub type GraphPass = Pass<fn(&UOp, &mut Context<'_>) -> Result<UOp, Error>>;
+
+/// A pass from linear uops to linear uops.
+pub type LinearPass = Pass<fn(Linear, &Context<'_>) -> Result<Linear, Error>>;
+
 /// The passes that map a graph to a graph, in order.
-pub const PASSES: [Pass; 13] = [
+pub const PASSES: [GraphPass; 15] = [
     Pass {
         name: "shape",
         promise: "no axis of size 1, no two axes that could be merged, reduced axes last",
@@ -99,6 +106,16 @@ pub const PASSES: [Pass; 13] = [
         name: "optimize",
         promise: "loops are split, padded and exchanged as the options say",
         run: optimize,
+    },
+    Pass {
+        name: "privatize-rows",
+        promise: "upcast iterations cache their rows in parts of the array of their own",
+        run: privatize_rows,
+    },
+    Pass {
+        name: "prefetch",
+        promise: "loads prefetch and stores bypass the caches where that is faster on the target",
+        run: add_prefetches,
     },
     Pass {
         name: "groups",
@@ -137,12 +154,50 @@ pub const PASSES: [Pass; 13] = [
     },
 ];
 
-/// Name and postcondition of the last pass, from the graph to a [`BoundedLinear`].
-pub const LINEARIZE: (&str, &str) =
-    ("linearize", "uops in order, each in the outermost loop where its sources are known");
+/// The pass between the two tables: from a kernel tree, for its parameters, and its lowered graph to
+/// linear uops.
+pub const LINEARIZE: Pass<fn(&UOp, &UOp) -> Result<Linear, Error>> = Pass {
+    name: "linearize",
+    promise: "uops in order, each in the outermost loop where its sources are known",
+    run: |ast, root| linearize::with_globals(root, &linearize::globals(ast)?, name(ast)),
+};
 
-/// The kernel after each of [`PASSES`], by name, and its linear form.
-pub type Stages = (Vec<(&'static str, UOp)>, BoundedLinear);
+/// The passes that map linear uops to linear uops, in order.
+pub const LINEAR_PASSES: [LinearPass; 4] = [
+    Pass {
+        name: "expand",
+        promise: "no upcast or unrolled range: iterations are lanes of vectors or repeated uops",
+        run: |linear, ctx| Ok(expand::expand(linear, &ctx.target)),
+    },
+    Pass {
+        name: "fragments",
+        promise: "one wmma gives all elements of a matrix product that a thread holds",
+        run: |linear, _| fragments::join(linear),
+    },
+    Pass {
+        name: "contract",
+        promise: "a float product that is only added is part of a multiply-add, if allowed and fast",
+        run: |linear, ctx| Ok(contract::contract(linear, &ctx.target, ctx.options.rewrite.mode)),
+    },
+    Pass {
+        name: "sink",
+        promise: "broadcast scalars and new values of accumulators are right before their use",
+        run: |linear, ctx| match ctx.target.vectors.alu {
+            true => Ok(sink::sink_to_use(linear)),
+            false => Ok(linear),
+        },
+    },
+];
+
+/// A kernel after each pass, by the names of the passes.
+pub struct Stages {
+    /// The graph after each of [`PASSES`].
+    pub graphs: Vec<(&'static str, UOp)>,
+    /// The uops after `linearize` and after each of [`LINEAR_PASSES`].
+    pub linears: Vec<(&'static str, Linear)>,
+    /// The uops after the last pass, as [`lower`] returns them.
+    pub linear: BoundedLinear,
+}
 
 fn symbolic(root: &UOp, ctx: &mut Context<'_>) -> Result<UOp, Error> {
     let rules = &gradiff_rewrite::symbolic();
@@ -153,6 +208,20 @@ fn symbolic(root: &UOp, ctx: &mut Context<'_>) -> Result<UOp, Error> {
 fn symbolic_again(root: &UOp, ctx: &mut Context<'_>) -> Result<UOp, Error> {
     let has_opts = ctx.options.opts != Strategy::None || ctx.target.groups.is_some();
     if !has_opts && !ctx.is_divided { Ok(root.clone()) } else { symbolic(root, ctx) }
+}
+
+fn privatize_rows(root: &UOp, _ctx: &mut Context<'_>) -> Result<UOp, Error> {
+    match cache_inputs::has_cache(&root.toposort()) {
+        true => cache_inputs::privatize_rows(root),
+        false => Ok(root.clone()),
+    }
+}
+
+fn add_prefetches(root: &UOp, ctx: &mut Context<'_>) -> Result<UOp, Error> {
+    match ctx.target.prefetches {
+        true => prefetch::add_prefetches(root, ctx.target.thresholds.large_bytes),
+        false => Ok(root.clone()),
+    }
 }
 
 fn collapse(root: &UOp, ctx: &mut Context<'_>) -> Result<UOp, Error> {
@@ -182,7 +251,11 @@ pub fn lower(
     for pass in &PASSES {
         root = (pass.run)(&root, &mut ctx)?;
     }
-    to_linear(ast, &root, target, options)
+    let mut linear = (LINEARIZE.run)(ast, &root)?;
+    for pass in &LINEAR_PASSES {
+        linear = (pass.run)(linear, &ctx)?;
+    }
+    Ok(bounded(linear))
 }
 
 /// Lowers like [`lower`] and returns the kernel after each pass.
@@ -193,14 +266,19 @@ pub fn stages(ast: &UOp, target: &Target, options: &Options) -> Result<Stages, E
     check_tree(ast)?;
     let mut trace = Trace::default();
     let mut ctx = Context::new(ast, target, options, &mut trace);
-    let mut kernels = Vec::with_capacity(PASSES.len());
+    let mut graphs = Vec::with_capacity(PASSES.len());
     let mut root = ast.clone();
     for pass in &PASSES {
         root = (pass.run)(&root, &mut ctx)?;
-        kernels.push((pass.name, root.clone()));
+        graphs.push((pass.name, root.clone()));
     }
-    let linear = to_linear(ast, &root, target, options)?;
-    Ok((kernels, linear))
+    let mut linear = (LINEARIZE.run)(ast, &root)?;
+    let mut linears = vec![(LINEARIZE.name, linear.clone())];
+    for pass in &LINEAR_PASSES {
+        linear = (pass.run)(linear, &ctx)?;
+        linears.push((pass.name, linear.clone()));
+    }
+    Ok(Stages { graphs, linears, linear: bounded(linear) })
 }
 
 /// Checks that [`verify_tree_node`] accepts each node of a kernel tree, that loads and stores are
@@ -253,25 +331,16 @@ fn is_injective(view: &View) -> bool {
         })
 }
 
-/// Linearizes the lowered kernel and expands its upcast and unrolled ranges.
+/// Promises that a kernel that the passes have lowered keeps within its arrays.
 #[allow(unsafe_code, reason = "lowering keeps the promise that devices rely on")]
-fn to_linear(
-    ast: &UOp,
-    root: &UOp,
-    target: &Target,
-    options: &Options,
-) -> Result<BoundedLinear, Error> {
-    let linear = linearize::with_globals(root, &linearize::globals(ast)?, name(ast))?;
-    let linear = fragments::join(expand::expand(linear, target))?;
-    let linear = contract::contract(linear, target, options.rewrite.mode);
-    let linear = if target.vectors.alu { sink::sink_to_use(linear) } else { linear };
+fn bounded(linear: Linear) -> BoundedLinear {
     if gradiff_rewrite::rules::is_changed() {
-        return Ok(BoundedLinear::doubted(linear));
+        return BoundedLinear::doubted(linear);
     }
     // SAFETY: `check_tree` checked that each view is inside its array and each element is stored
     // once, and `globals` that slots differ. Indices are the formulas of these views, gated where a
     // view is masked or empty, and no pass changes the elements that a kernel accesses, which the
     // evaluators and the checked interpreter test. Names consist of letters, digits and
     // underscores.
-    Ok(unsafe { BoundedLinear::promised(linear) })
+    unsafe { BoundedLinear::promised(linear) }
 }

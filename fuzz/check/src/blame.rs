@@ -2,8 +2,8 @@
 //! ask the later ones; the first whose outputs differ from the oracle's names the guilty room.
 
 use gradiff::UOp;
-use gradiff::graph::{Arg, BoundedLinear, Constant};
-use gradiff::kernel::{Context, PASSES};
+use gradiff::graph::{Arg, BoundedLinear, Constant, Linear, Op};
+use gradiff::kernel::{Context, LINEAR_PASSES, LINEARIZE, PASSES};
 use gradiff::rewrite::{Claim, Trace};
 use gradiff::view::ShapeTracker;
 use gradiff_corpus::{ExprCase, Program, ViewOps};
@@ -17,7 +17,7 @@ use crate::stages::{self, Level, Way};
 /// The first stage that disagrees.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Blame {
-    /// The stage: `tensor`, a pass of the schedule or of the kernel, `linearize`, `render`, `run`.
+    /// The stage: `tensor`, a pass of the schedule or of the kernel, `render`, `run`.
     pub stage: String,
     /// The room it stands in: `tensor`, `view`, `schedule`, `rewrite`, `kernel`, `render` or
     /// `runtime`.
@@ -198,12 +198,26 @@ fn in_kernels(
     if let Some(blame) = without_end(program, way) {
         return Some(blame);
     }
-    began("linearize", "kernel");
-    let linear = &mut |ast: &UOp, memories: &mut [stages::Elements]| {
-        crate::linear::run(&stages::lowered(ast, way)?.1, memories)
-    };
-    let detail = wrong(expected, || with(way, &mut Level::With(linear)))?;
-    guilty("linearize", "kernel", detail)
+    let linear_passes = LINEAR_PASSES.iter().map(|pass| pass.name);
+    for (number, pass) in [LINEARIZE.name].into_iter().chain(linear_passes).enumerate() {
+        began(pass, "kernel");
+        let run = &mut |ast: &UOp, memories: &mut [stages::Elements]| {
+            crate::linear::run(whole_products(&stages::passed(ast, way)?.linears, number), memories)
+        };
+        if let Some(detail) = wrong(expected, || with(way, &mut Level::With(run))) {
+            return guilty(pass, "kernel", detail);
+        }
+    }
+    None
+}
+
+/// Returns the uops after the pass of this number, or after the first later one that has joined the
+/// elements of each matrix product: a warp computes them together.
+fn whole_products<'a>(linears: &'a [(&'static str, Linear)], number: usize) -> &'a Linear {
+    let is_whole =
+        |linear: &Linear| linear.uops.iter().all(|uop| uop.op != Op::Wmma || 1 < uop.lanes);
+    let after = linears[number..].iter().map(|(_, linear)| linear);
+    after.clone().find(|linear| is_whole(linear)).unwrap_or(&linears[linears.len() - 1].1)
 }
 
 /// The crate in which a graph, whose elements are right, goes wrong under these options; the
@@ -230,7 +244,8 @@ pub(crate) fn room_of_graph(
         }
     }
     let linear = &mut |ast: &UOp, memories: &mut [stages::Elements]| {
-        crate::linear::run(&stages::lowered(ast, way)?.1, memories)
+        let linear = stages::lowered(ast, way)?;
+        crate::linear::run(&linear, memories)
     };
     if holds(&mut Level::With(linear)) { "runtime" } else { "kernel" }
 }
@@ -460,7 +475,7 @@ fn at_the_end(
         stages::run(
             &schedule,
             &mut Level::With(&mut |ast, memories| {
-                let linear = stages::lowered(ast, way)?.1;
+                let linear = stages::lowered(ast, way)?;
                 began("compile", "runtime");
                 crate::engine::run_alone_in_steps(backend, &linear, memories, &mut || {
                     began(stage, room)
@@ -498,7 +513,7 @@ fn at_the_end(
 /// engine.
 fn by_hand(program: &Program, way: &Way, device: &str) -> Result<Vec<stages::Elements>, String> {
     let schedule = stages::scheduled(&stages::graph(program)?, way)?;
-    let lowered = |item: &gradiff::schedule::Item| Ok(stages::lowered(&item.ast, way)?.1);
+    let lowered = |item: &gradiff::schedule::Item| stages::lowered(&item.ast, way);
     let linears: Vec<BoundedLinear> =
         schedule.items.iter().map(lowered).collect::<Result<_, String>>()?;
     crate::engine::run_in_order(device, &schedule, &linears)?;
@@ -511,7 +526,7 @@ fn has_compiled_text(program: &Program, way: &Way) -> Option<bool> {
     let schedule = stages::scheduled(&stages::graph(program).ok()?, way).ok()?;
     let mut is_taken = Some(true);
     for item in &schedule.items {
-        let linear = stages::lowered(&item.ast, way).ok()?.1;
+        let linear = stages::lowered(&item.ast, way).ok()?;
         is_taken = is_taken.filter(|taken| *taken).and_then(|_| crate::texts::is_c(&linear));
     }
     is_taken

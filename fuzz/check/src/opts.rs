@@ -254,7 +254,7 @@ impl Trial<'_> {
             };
             let ast = &self.of.schedule.items[self.of.kernel].ast;
             let linear = match crate::catch(|| stages::lowered(ast, &way)) {
-                Ok(lowered) => lowered?.1,
+                Ok(lowered) => lowered?,
                 Err(panic) => return Ok(Some(fail(panic))),
             };
             if self.plain.is_none() {
@@ -312,6 +312,6 @@ impl Trial<'_> {
 }
 
 fn plainly(ast: &UOp, memories: &mut [Elements]) -> Result<(), String> {
-    let linear = stages::lowered(ast, &Way::default())?.1;
+    let linear = stages::lowered(ast, &Way::default())?;
     crate::engine::run_alone("interp", &linear, memories)
 }

@@ -1,9 +1,10 @@
 //! The stages a program goes through: each can be printed, and each can be run on its own by
 //! evaluators that do not ask the stages after it.
 
-use gradiff::graph::{Buffer, Constant};
+use gradiff::graph::{BoundedLinear, Buffer, Constant};
 use gradiff::kernel::{Opt, Strategy, Target, interpret};
 use gradiff::render::{LANGUAGES, Language};
+use gradiff::rewrite::Trace;
 use gradiff::schedule::Schedule;
 use gradiff::{Tensor, UOp};
 use gradiff_corpus::{Array, Case, Program};
@@ -76,8 +77,12 @@ pub(crate) fn show_program(program: &Program, shown: Shown<'_>) -> Result<String
             ("schedule", _) => text += &item.ast.to_text(),
             ("uops", _) => text += &item.linear.to_string(),
             _ => {
-                for (pass, graph) in lowered(&item.ast, &way)?.0 {
+                let stages = passed(&item.ast, &way)?;
+                for (pass, graph) in stages.graphs {
                     text += &format!("## {pass}\n{}", graph.to_text());
+                }
+                for (pass, linear) in stages.linears {
+                    text += &format!("## {pass}\n{linear}");
                 }
             }
         }
@@ -137,9 +142,15 @@ pub(crate) fn scheduled(outputs: &[Tensor], way: &Way) -> Result<Schedule, Strin
     gradiff::schedule::schedule(&roots, &way.schedule).map_err(|error| error.to_string())
 }
 
-/// A kernel after each pass, and linear.
-pub(crate) fn lowered(ast: &UOp, way: &Way) -> Result<gradiff::kernel::Stages, String> {
+/// Returns a kernel after each of its passes.
+pub(crate) fn passed(ast: &UOp, way: &Way) -> Result<gradiff::kernel::Stages, String> {
     gradiff::kernel::stages(ast, &way.target, &way.kernel).map_err(|error| error.to_string())
+}
+
+/// Returns the linear uops of a kernel.
+pub(crate) fn lowered(ast: &UOp, way: &Way) -> Result<BoundedLinear, String> {
+    let trace = &mut Trace::default();
+    gradiff::kernel::lower(ast, &way.target, &way.kernel, trace).map_err(|error| error.to_string())
 }
 
 /// Runs one kernel, given its tree, on the elements of its parameters.

@@ -339,7 +339,8 @@ fn check(drawn: &Drawn, tree: &UOp, draw: &mut Draw) -> Result<(), String> {
         Err(_) if LOOPS < drawn.loops() => {}
         Err(error) => return Err(format!("for {name}: it is refused: {error}")),
     }
-    let Ok((kernels, _)) = stages(tree, &target, &options) else { return Ok(()) };
+    let Ok(stages) = stages(tree, &target, &options) else { return Ok(()) };
+    let kernels = stages.graphs;
     if options.rewrite.mode != Mode::Strict {
         let after = kernels.iter().skip_while(|(stage, _)| *stage != "cascade");
         after.take(1).try_for_each(|(_, kernel)| bounded(kernel, &thresholds))?;

@@ -16,7 +16,7 @@ use gradiff_graph::UOp;
 use gradiff_rewrite::Mode;
 
 use crate::pass::Context;
-use crate::{Error, Target, cache_inputs, prefetch};
+use crate::{Error, Target};
 
 pub use apply::apply;
 pub(crate) use apply::range;
@@ -146,22 +146,15 @@ pub struct Setting<'a> {
     pub target: &'a Target,
 }
 
-/// Applies the chosen opts, then gives each cached row its own array and adds prefetches.
+/// Applies the chosen opts.
 pub(crate) fn optimize(root: &UOp, ctx: &mut Context<'_>) -> Result<UOp, Error> {
     let setting = Setting { mode: ctx.options.rewrite.mode, target: &ctx.target };
     let apply_all =
         |opts: &[Opt]| opts.iter().try_fold(root.clone(), |root, opt| apply(&root, *opt, setting));
-    let root = match &ctx.options.opts {
-        Strategy::None => root.clone(),
-        Strategy::Fixed(opts) => apply_all(opts)?,
-        Strategy::Drawn { seed, limit } => apply_all(&draw(root, *seed, *limit, setting)?)?,
-        Strategy::Heuristic => heuristic::by_heuristic(root, setting)?,
-    };
-    let has_cache = cache_inputs::has_cache(&root.toposort());
-    let root = if has_cache { cache_inputs::privatize_rows(&root)? } else { root };
-    if ctx.target.prefetches {
-        prefetch::add_prefetches(&root, ctx.target.thresholds.large_bytes)
-    } else {
-        Ok(root)
+    match &ctx.options.opts {
+        Strategy::None => Ok(root.clone()),
+        Strategy::Fixed(opts) => apply_all(opts),
+        Strategy::Drawn { seed, limit } => apply_all(&draw(root, *seed, *limit, setting)?),
+        Strategy::Heuristic => heuristic::by_heuristic(root, setting),
     }
 }

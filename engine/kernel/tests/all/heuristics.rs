@@ -19,15 +19,16 @@ impl Case {
     fn opts(&self) -> String {
         let (target, mut memories) = (Target::of(self.target), self.memories());
         let options = Options { opts: Strategy::Heuristic, ..Options::default() };
-        let (kernels, uops) = stages(&self.ast, &target, &options).expect("a kernel");
-        let root = kernels.iter().take_while(|(pass, _)| *pass != "optimize").last();
+        let stages = stages(&self.ast, &target, &options).expect("a kernel");
+        let uops = &stages.linear;
+        let root = stages.graphs.iter().take_while(|(pass, _)| *pass != "optimize").last();
         let root = root.map_or(&self.ast, |(_, kernel)| kernel);
         let setting = gradiff_kernel::Setting { mode: options.rewrite.mode, target: &target };
         let opts = gradiff_kernel::heuristic(root, setting).expect("a kernel");
         let mut expected = memories.clone();
         interpret(&self.ast, &mut expected).expect("a kernel");
-        linear::verify(&uops).unwrap_or_else(|error| panic!("{opts:?}: {error}"));
-        linear::run(&uops, &mut memories);
+        linear::verify(uops).unwrap_or_else(|error| panic!("{opts:?}: {error}"));
+        linear::run(uops, &mut memories);
         assert!(agrees(&expected, &memories), "{opts:?}\n{uops}");
         opts.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
     }
@@ -105,7 +106,8 @@ fn short_gating_loops_are_upcast() {
     let case = Case { ast, sizes, target: "opencl" };
     assert_eq!(case.opts(), "upcast 1 0, local 0 16");
     let options = Options { opts: Strategy::Heuristic, ..Options::default() };
-    let (_, uops) = stages(&case.ast, &Target::of(case.target), &options).expect("a kernel");
+    let stages = stages(&case.ast, &Target::of(case.target), &options).expect("a kernel");
+    let uops = &stages.linear;
     // The padding is known in each iteration: neither gates nor gated loads are left.
     let count = |op: Op| uops.uops.iter().filter(|uop| uop.op == op).count();
     assert_eq!([Op::Load, Op::Store, Op::CmpLt, Op::Where].map(count), [3, 5, 0, 0], "{uops}");
@@ -119,7 +121,8 @@ fn cpu_tiles_fill_the_registers() {
     // Broadcast scalars are right before their first use, so that one register holds all of them.
     let options = Options { opts: Strategy::Heuristic, ..Options::default() };
     let case = matmul(64, 16, "vectors");
-    let (_, uops) = stages(&case.ast, &Target::of("vectors"), &options).expect("a kernel");
+    let stages = stages(&case.ast, &Target::of("vectors"), &options).expect("a kernel");
+    let uops = &stages.linear;
     let is_single = |at: &usize| uops.uops[*at - 1].op == Op::Load && uops.uops[*at - 1].lanes == 1;
     let vectors = (1..uops.uops.len()).filter(|at| uops.uops[*at].op == Op::Vectorize);
     let splats: Vec<usize> = vectors.filter(is_single).collect();
@@ -176,7 +179,8 @@ fn gating_windows_are_unrolled() {
     let case = convolution(24, 64, false);
     assert_eq!(case.opts(), "upcast 0 6, upcast 1 16, upcast 1 4, unroll 1 0");
     let options = Options { opts: Strategy::Heuristic, ..Options::default() };
-    let (_, uops) = stages(&case.ast, &Target::of(case.target), &options).expect("a kernel");
+    let stages = stages(&case.ast, &Target::of(case.target), &options).expect("a kernel");
+    let uops = &stages.linear;
     let single = |uop: &&Instruction| uop.op == Op::Load && uop.lanes == 1;
     let singles: Vec<&Instruction> = uops.uops.iter().filter(single).collect();
     // 6 windows of 3 are 8 adjacent elements; only the first and the last may be outside the row.

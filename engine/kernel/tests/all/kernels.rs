@@ -6,7 +6,8 @@ use gradiff_graph::{
     Arg, BoundedLinear, Constant, DType, Dims, Instruction, Linear, Local, Op, UOp,
 };
 use gradiff_kernel::{
-    Error, Options, PASSES, Strategy, Target, Vectors, interpret, lower, name, stages,
+    Error, LINEAR_PASSES, LINEARIZE, Options, PASSES, Strategy, Target, Vectors, interpret, lower,
+    name, stages,
 };
 use gradiff_rewrite::Trace;
 use gradiff_view::ShapeTracker;
@@ -19,8 +20,8 @@ fn lowered(ast: &UOp) -> Linear {
 }
 
 fn after(pass: &str, ast: &UOp) -> UOp {
-    let (kernels, _) = stages(ast, &Target::default(), &Options::default()).expect("a kernel");
-    kernels.into_iter().find(|(name, _)| *name == pass).expect("a pass").1
+    let stages = stages(ast, &Target::default(), &Options::default()).expect("a kernel");
+    stages.graphs.into_iter().find(|(name, _)| *name == pass).expect("a pass").1
 }
 
 fn contiguous(dtype: DType, slot: usize, shape: &[i64]) -> UOp {
@@ -557,7 +558,9 @@ fn interpret_out_of_bounds_is_an_error() {
 
 #[test]
 fn passes_have_these_names() {
-    let names: Vec<&str> = PASSES.iter().map(|pass| pass.name).collect();
+    let graph = PASSES.iter().map(|pass| pass.name);
+    let linear = LINEAR_PASSES.iter().map(|pass| pass.name);
+    let names: Vec<&str> = graph.chain([LINEARIZE.name]).chain(linear).collect();
     assert_eq!(
         names,
         [
@@ -567,13 +570,20 @@ fn passes_have_these_names() {
             "collapse",
             "cache-inputs",
             "optimize",
+            "privatize-rows",
+            "prefetch",
             "groups",
             "cascade",
             "symbolic-again",
             "narrow",
             "late",
             "reassociate",
-            "legalize"
+            "legalize",
+            "linearize",
+            "expand",
+            "fragments",
+            "contract",
+            "sink"
         ]
     );
 }
@@ -594,9 +604,9 @@ fn cache_input_that_a_later_loop_computes_again() {
 #[test]
 fn cache_skips_cheap_values_long_rows_and_groups() {
     let is_cached = |tree: &UOp, target: &Target| {
-        let (kernels, _) = stages(tree, target, &Options::default()).expect("a kernel");
+        let stages = stages(tree, target, &Options::default()).expect("a kernel");
         let (_, kernel) =
-            kernels.into_iter().find(|(name, _)| *name == "cache-inputs").expect("a pass");
+            stages.graphs.into_iter().find(|(name, _)| *name == "cache-inputs").expect("a pass");
         kernel.toposort().iter().any(|node| node.op() == Op::DefineLocal)
     };
     let long = |columns| sink(exp2_times_its_sum(2, columns), &[2, columns]);

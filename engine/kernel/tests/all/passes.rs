@@ -1,7 +1,7 @@
 //! After each pass a kernel computes the same as its tree: kernels for typical mistakes of passes.
 
-use gradiff_graph::{Arg, Constant, DType, Op, UOp};
-use gradiff_kernel::{FUNCTIONS, Options, Strategy, Target, Vectors, interpret, stages};
+use gradiff_graph::{Arg, Constant, DType, Linear, Op, UOp};
+use gradiff_kernel::{FUNCTIONS, Options, Stages, Strategy, Target, Vectors, interpret, stages};
 
 use crate::common::random::{exp2_times_its_sum, load, plain, reduce, sink};
 use crate::common::{Memories, linear};
@@ -18,14 +18,15 @@ fn first_wrong_stage(ast: &UOp, opts: &[&str], memories: &Memories) -> Option<&'
     let options = Options { opts: Strategy::Fixed(opts), ..Options::default() };
     let vectors = Vectors { bytes: 32, registers: 16, alu: true, ..Vectors::default() };
     let target = Target { unsupported: FUNCTIONS, unrolls: true, vectors, ..Target::default() };
-    let (kernels, uops) = stages(ast, &target, &options).expect("a kernel");
-    let pass = kernels.iter().find(|(_, kernel)| run(kernel) != expected).map(|(name, _)| *name);
-    let is_wrong = || {
+    let Stages { graphs, linears, .. } = stages(ast, &target, &options).expect("a kernel");
+    let is_wrong = |linear: &Linear| {
         let mut found = memories.clone();
-        linear::run(&uops, &mut found);
+        linear::run(linear, &mut found);
         Ok(found) != expected
     };
-    pass.or_else(|| is_wrong().then_some("linearize"))
+    let graphs = graphs.iter().map(|(pass, kernel)| (*pass, run(kernel) != expected));
+    let linears = linears.iter().map(|(pass, linear)| (*pass, is_wrong(linear)));
+    graphs.chain(linears).find(|(_, is_wrong)| *is_wrong).map(|(pass, _)| pass)
 }
 
 fn elements(dtype: DType, values: &[i128]) -> Vec<Option<Constant>> {

@@ -2,8 +2,8 @@
 
 use crate::common::{Memories, agrees, linear, random, tree};
 use gradiff_kernel::{
-    FUNCTIONS, Groups, OptOp, Options, Setting, Strategy, Target, Vectors, draw, interpret, legal,
-    stages,
+    FUNCTIONS, Groups, OptOp, Options, Setting, Stages, Strategy, Target, Vectors, draw, interpret,
+    legal, stages,
 };
 use gradiff_rewrite::Mode;
 
@@ -22,9 +22,9 @@ fn check(seed: u64, target: &Target, options: &Options) {
         memories
     };
     assert!(agrees(&expected, &interpreted(&case.ast)), "seed {seed}: tree\n{}", dump(&case.ast));
-    let (kernels, uops) = stages(&case.ast, target, options)
+    let Stages { graphs, linears, .. } = stages(&case.ast, target, options)
         .unwrap_or_else(|error| panic!("seed {seed}: {error}\n{}", dump(&case.ast)));
-    for (pass, kernel) in &kernels {
+    for (pass, kernel) in &graphs {
         if let Err(error) = gradiff_graph::verify(kernel) {
             panic!("seed {seed}: after {pass}: {error}\n{}", dump(kernel));
         }
@@ -36,14 +36,17 @@ fn check(seed: u64, target: &Target, options: &Options) {
             dump(kernel)
         );
     }
-    if let Err(error) = linear::verify(&uops) {
-        panic!("seed {seed}: {error}");
+    for (pass, uops) in &linears {
+        if let Err(error) = linear::verify(uops) {
+            panic!("seed {seed}: after {pass}: {error}");
+        }
+        let mut found = case.memories.clone();
+        linear::run(uops, &mut found);
+        let tree = dump(&case.ast);
+        assert!(agrees(&expected, &found), "seed {seed}: after {pass}\n{tree}\n{uops}");
     }
-    let mut found = case.memories.clone();
-    linear::run(&uops, &mut found);
-    assert!(agrees(&expected, &found), "seed {seed}: linear\n{}\n{uops}", dump(&case.ast));
-    let again = stages(&case.ast, target, options).expect("a kernel").1;
-    assert_eq!(uops, again, "seed {seed}: not the same twice");
+    let again = stages(&case.ast, target, options).expect("a kernel").linears;
+    assert_eq!(linears, again, "seed {seed}: not the same twice");
 }
 
 /// Returns the limits of a device with few threads and a small grid, different for each seed.
@@ -128,9 +131,9 @@ fn drawn_opts_cover_every_op() {
     let mut counts = [0; OptOp::ALL.len()];
     for seed in 3 * CASES..4 * CASES {
         let case = random::case(&mut random::Random(seed));
-        let (kernels, _) =
-            stages(&case.ast, &Target::default(), &Options::default()).expect("a kernel");
-        let lowered = &kernels.iter().find(|(pass, _)| *pass == "collapse").expect("the pass").1;
+        let stages = stages(&case.ast, &Target::default(), &Options::default()).expect("a kernel");
+        let lowered =
+            &stages.graphs.iter().find(|(pass, _)| *pass == "collapse").expect("the pass").1;
         for target in [Target::of("opencl"), Target::default()] {
             let setting = Setting { mode: Mode::Default, target: &target };
             assert!(legal(lowered, setting).is_ok());

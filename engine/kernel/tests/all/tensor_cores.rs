@@ -106,8 +106,8 @@ fn gated(value: UOp, full: &[i64; 4]) -> UOp {
 
 /// Returns the kernel before the pass `optimize`.
 fn lowered(ast: &UOp) -> UOp {
-    let (kernels, _) = stages(ast, &Target::default(), &Options::default()).expect("a kernel");
-    let found = kernels.into_iter().find(|(pass, _)| *pass == "collapse");
+    let stages = stages(ast, &Target::default(), &Options::default()).expect("a kernel");
+    let found = stages.graphs.into_iter().find(|(pass, _)| *pass == "collapse");
     found.expect("the pass").1
 }
 
@@ -155,15 +155,16 @@ fn check_stages(ast: &UOp, memories: &Memories, target: &Target, opts: &[Opt]) -
     };
     let expected = run(ast);
     let options = Options { opts: Strategy::Fixed(opts.to_vec()), ..Options::default() };
-    let (kernels, uops) = stages(ast, target, &options).expect("a kernel");
-    for (pass, kernel) in &kernels {
+    let stages = stages(ast, target, &options).expect("a kernel");
+    let uops = &stages.linear;
+    for (pass, kernel) in &stages.graphs {
         let verified = gradiff_graph::verify(kernel);
         assert!(verified.is_ok(), "{opts:?} after {pass}: {verified:?}");
         assert!(agrees(&expected, &run(kernel)), "{opts:?} after {pass}");
     }
-    linear::verify(&uops).unwrap_or_else(|error| panic!("{opts:?}: {error}"));
+    linear::verify(uops).unwrap_or_else(|error| panic!("{opts:?}: {error}"));
     let mut found = memories.clone();
-    linear::run(&uops, &mut found);
+    linear::run(uops, &mut found);
     assert!(agrees(&expected, &found), "{opts:?}: linear\n{uops}");
     let products = uops.uops.iter().filter(|uop| uop.op == Op::Wmma);
     let accumulating = products.filter(|product| {
@@ -224,9 +225,9 @@ fn heuristic_uses_tensor_cores_if_they_fit() {
         let opts = heuristic(&lowered(&ast), setting).expect("a kernel");
         assert_eq!(opts.iter().any(|opt| opt.op == OptOp::Tc), is_used, "{dtype} {size} {opts:?}");
         if is_used {
-            let (_, uops) =
-                stages(&ast, &target, &Options { opts: Strategy::Heuristic, ..Options::default() })
-                    .expect("a kernel");
+            let options = Options { opts: Strategy::Heuristic, ..Options::default() };
+            let stages = stages(&ast, &target, &options).expect("a kernel");
+            let uops = &stages.linear;
             assert!(uops.uops.iter().any(|uop| uop.op == Op::Wmma), "{uops}");
         }
     }
