@@ -88,7 +88,7 @@ pub(crate) fn clauses(uop: &UOp, scope: &mut Scope<'_>) -> Option<UOp> {
 /// them.
 pub(crate) fn index(uop: &UOp, scope: &mut Scope<'_>) -> Option<UOp> {
     let [global, index, gate] = uop.src() else { return None };
-    // An index that is already being simplified under a gate is not opened again: names would clash.
+    // An index that is being simplified under a gate is not opened again: names would clash.
     if has_stand_in(index) || has_stand_in(gate) {
         return None;
     }
@@ -107,7 +107,10 @@ pub(crate) fn index(uop: &UOp, scope: &mut Scope<'_>) -> Option<UOp> {
 const STAND_IN: &str = " valid";
 
 fn has_stand_in(root: &UOp) -> bool {
-    let is_stand_in = |node: &UOp| matches!(node.arg(), Arg::Var(variable) if variable.name.starts_with(STAND_IN));
+    let is_stand_in = |node: &UOp| match node.arg() {
+        Arg::Var(variable) => variable.name.starts_with(STAND_IN),
+        _ => false,
+    };
     root.order().into_iter().any(is_stand_in)
 }
 
