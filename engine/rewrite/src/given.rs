@@ -108,8 +108,8 @@ impl Given {
         })
     }
 
-    /// Returns whether every equation holds between the exact sums, and the names of constants are
-    /// constants.
+    /// Returns whether every equation holds between the exact sums, and names of constants are
+    /// bound to constants.
     fn is_right(&self, bindings: &Bindings<'_>, parts: &[Sum], bounds: &mut Bounds) -> bool {
         assert_eq!(parts.len(), self.names.len(), "a finder gives a sum for each name");
         let mut named = self.names.iter().zip(parts);

@@ -1,4 +1,4 @@
-//! The proof that rewriting terminates: each rule makes the term cheaper, or leaves its price and
+//! The proof that rewriting terminates: each rule makes the term cheaper, or keeps its price and
 //! makes it smaller in a second order, or sorts operands. Other rules are refused when loaded.
 //!
 //! The first order is a price: that of the op, from a table, plus the prices of its sources (ten

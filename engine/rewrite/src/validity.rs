@@ -172,7 +172,7 @@ fn by_uses(clauses: &[UOp], scope: &mut Scope<'_>) -> SmallVec<[usize; 8]> {
 fn under_all(root: &UOp, facts: &[Fact], scope: &mut Scope<'_>) -> Option<UOp> {
     let nodes: FxHashSet<&UOp> = root.order().into_iter().collect();
     let occurs = |fact: &&Fact| match fact.node.op() {
-        // It may be a part of a sum, or a remainder may follow a quotient of the same node.
+        // A sum may be a part of another one; of `x % c` a quotient may be used, `(x // d) % m`.
         Op::Add => Sum::read(&fact.node)
             .is_some_and(|sum| sum.terms.iter().all(|(node, _)| nodes.contains(node))),
         Op::FloorMod => nodes.contains(&fact.node.src()[0]),
@@ -259,9 +259,9 @@ fn is_negation(node: &UOp) -> bool {
     node.op() == Op::CmpNe && node.src()[1].as_const() == Some(Constant::bool(true))
 }
 
-/// Replaces the facts' nodes, also where one is a part of a sum, or a remainder that follows a
-/// quotient. `None` if there is nothing to replace. An address is not changed: loads in a gate or
-/// in an index are executed also where the clauses do not hold.
+/// Replaces the facts' nodes, also where one is a part of a sum, or a remainder whose quotient is
+/// used. `None` if there is nothing to replace. An address is not changed: loads in a gate or in an
+/// index are executed also where the clauses do not hold.
 fn open(root: &UOp, facts: &[&Fact], stand_ins: &[UOp]) -> Option<UOp> {
     let order = root.order();
     let inner: FxHashSet<&UOp> = order
