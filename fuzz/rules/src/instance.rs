@@ -510,12 +510,12 @@ impl<'t> Draw<'t, '_> {
             base = UOp::binary(division, base, second_factor.clone());
         }
         if self.one_in(4) {
-            let (count, step) = (2 + (self.dice)(2) as i64, self.pick(&[1, 1, 2, 3]));
+            let (count, stride) = (2 + (self.dice)(2) as i64, self.pick(&[1, 1, 2, 3]));
             let part = |offset: i64| {
-                let shift = UOp::int(dtype, offset * step);
+                let shift = UOp::int(dtype, offset * stride);
                 let shifted = UOp::binary(Op::Add, base.clone(), shift);
                 let shifted = if offset == 0 { base.clone() } else { shifted };
-                UOp::binary(division, shifted, UOp::int(dtype, count * step))
+                UOp::binary(division, shifted, UOp::int(dtype, count * stride))
             };
             return (1..count).map(part).fold(part(0), |sum, part| UOp::binary(Op::Add, sum, part));
         }

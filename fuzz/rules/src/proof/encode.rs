@@ -87,7 +87,7 @@ pub(super) struct Goal {
 pub(super) struct Slot {
     pub(super) value: Value,
     pub(super) bounds: Option<[Number; 2]>,
-    /// The exact value of a sum that an equation takes apart, where it is not the value's ring
+    /// The exact value of a sum that an equation splits, where it is not the value's ring
     /// term.
     pub(super) exact: Option<Number>,
 }

@@ -42,11 +42,13 @@ impl Tape {
     /// A tape whose inputs are `variables`.
     pub(super) fn new(root: &UOp, variables: &[UOp]) -> Tape {
         let nodes = root.toposort();
-        let places: FxHashMap<&UOp, usize> =
-            nodes.iter().enumerate().map(|(place, node)| (node, place)).collect();
-        let sources =
-            nodes.iter().map(|node| node.src().iter().map(|src| places[src]).collect()).collect();
-        let inputs = variables.iter().map(|variable| places.get(variable).copied()).collect();
+        let positions: FxHashMap<&UOp, usize> =
+            nodes.iter().enumerate().map(|(position, node)| (node, position)).collect();
+        let sources = nodes
+            .iter()
+            .map(|node| node.src().iter().map(|src| positions[src]).collect())
+            .collect();
+        let inputs = variables.iter().map(|variable| positions.get(variable).copied()).collect();
         let constant = |node: &UOp| match (node.as_const(), node.arg()) {
             (Some(value), _) => Cell::Scalar(value),
             (_, Arg::Global(global)) => Cell::Address(Some((global.slot, 0))),
@@ -58,22 +60,22 @@ impl Tape {
 
     /// The value of the root.
     pub(super) fn run(&mut self, point: &[Constant]) -> &Cell {
-        for (place, value) in self.inputs.iter().zip(point) {
-            if let Some(place) = place {
-                self.cells[*place] = Cell::Scalar(*value);
+        for (position, value) in self.inputs.iter().zip(point) {
+            if let Some(position) = position {
+                self.cells[*position] = Cell::Scalar(*value);
             }
         }
-        for place in 0..self.nodes.len() {
-            if !self.sources[place].is_empty() || self.nodes[place].op() == Op::Sink {
-                self.cells[place] = self.cell(place);
+        for position in 0..self.nodes.len() {
+            if !self.sources[position].is_empty() || self.nodes[position].op() == Op::Sink {
+                self.cells[position] = self.cell(position);
             }
         }
         self.cells.last().expect("a tape has its root")
     }
 
-    fn cell(&self, place: usize) -> Cell {
-        let node = &self.nodes[place];
-        let src = self.sources[place].as_slice();
+    fn cell(&self, position: usize) -> Cell {
+        let node = &self.nodes[position];
+        let src = self.sources[position].as_slice();
         let at = |number: usize| &self.cells[src[number]];
         match node.op() {
             Op::Where => match at(0) {
@@ -119,8 +121,8 @@ impl Tape {
 
     fn elementwise(&self, op: Op, dtype: DType, src: &[usize]) -> Cell {
         let mut values = [Constant::bool(false); 3];
-        for (value, place) in values.iter_mut().zip(src) {
-            match &self.cells[*place] {
+        for (value, position) in values.iter_mut().zip(src) {
+            match &self.cells[*position] {
                 Cell::Scalar(found) => *value = *found,
                 _ => return Cell::Undefined,
             }
@@ -144,9 +146,9 @@ impl Tape {
     pub(super) fn exact(&self) -> Option<(f64, f64)> {
         let mut values: Vec<f64> = Vec::new();
         let mut largest = 0f64;
-        for (place, node) in self.nodes.iter().enumerate() {
-            let at = |number: usize| values[self.sources[place][number]];
-            let value = match (node.op(), &self.cells[place]) {
+        for (position, node) in self.nodes.iter().enumerate() {
+            let at = |number: usize| values[self.sources[position][number]];
+            let value = match (node.op(), &self.cells[position]) {
                 (Op::Add, _) => at(0) + at(1),
                 (Op::Sub, _) => at(0) - at(1),
                 (Op::Mul, _) => at(0) * at(1),
