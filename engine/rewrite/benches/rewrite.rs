@@ -1,4 +1,4 @@
-//! How long a full simplification takes: index expressions and a kernel of some 100 nodes.
+//! The time of a full simplification: index expressions and a kernel of some 100 nodes.
 
 use std::hint::black_box;
 
@@ -36,12 +36,12 @@ fn kernel() -> UOp {
     };
     let flat = add(op(Op::Mul, &add(op(Op::Mul, &i, 32), j.clone()), 8), k.clone());
     let load = |slot, shift: i64| {
-        let place = op(Op::Add, &flat, -shift);
+        let offset = op(Op::Add, &flat, -shift);
         let gate =
-            UOp::binary(Op::And, UOp::not(op(Op::CmpLt, &place, 0)), op(Op::CmpLt, &place, 4096));
+            UOp::binary(Op::And, UOp::not(op(Op::CmpLt, &offset, 0)), op(Op::CmpLt, &offset, 4096));
         let split = [(8, 32, 1), (1, 8, 32), (256, 16, 256)];
         let parts = split.map(|(divisor, modulus, factor)| {
-            let rows = op(Op::FloorDiv, &place, divisor);
+            let rows = op(Op::FloorDiv, &offset, divisor);
             op(Op::Mul, &op(Op::FloorMod, &rows, modulus), factor)
         });
         let [a, b, c] = parts;
@@ -51,13 +51,12 @@ fn kernel() -> UOp {
     };
     let values = (1..5).map(|slot| load(slot, slot as i64 * 3));
     let sum = values.reduce(|x, y| UOp::binary(Op::Add, x, y)).expect("four loads");
-    let one = UOp::constant(Constant::one(DType::F32));
-    let scaled = UOp::binary(Op::Mul, sum, one);
+    let scaled = UOp::binary(Op::Mul, sum, UOp::constant(Constant::one(DType::F32)));
     let reduced = Arg::Reduce(Op::Add, Default::default());
     let total = UOp::new(Op::Reduce, DType::F32, [scaled, k], reduced);
     let out = add(op(Op::Mul, &i, 32), j);
-    let place = UOp::new(Op::Index, DType::F32, [global(0), out], Arg::None);
-    let store = UOp::new(Op::Store, DType::Void, [place, total], Arg::None);
+    let address = UOp::new(Op::Index, DType::F32, [global(0), out], Arg::None);
+    let store = UOp::new(Op::Store, DType::Void, [address, total], Arg::None);
     UOp::new(Op::Sink, DType::Void, [store], Arg::None)
 }
 

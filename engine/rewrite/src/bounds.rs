@@ -10,33 +10,33 @@ use rustc_hash::FxHashMap;
 
 use crate::sum::Sum;
 
-/// What is said of nodes that have no integer value.
+/// The interval of nodes that have no integer value.
 const ANYTHING: Interval = (i128::MIN, i128::MAX);
 
-/// How deep one question goes down before it settles for the dtype's range.
+/// Limit of the depth of recursion; below it a node has the dtype's range.
 const DEPTH_LIMIT: u32 = 256;
 
-/// How many sums may be asked for the sake of one another; each starts at depth 0.
+/// Limit of the nested readings of sums; each starts at depth 0.
 const SUMS_LIMIT: u32 = 4;
 
 /// The smallest and largest value of an integer or bool node, both included; sound with respect
-/// to wrapping, not always tight. Everything, for nodes of other types.
+/// to wrapping, not always tight. For nodes of other types, the range of `i128`.
 pub fn bounds(uop: &UOp) -> Interval {
     Bounds::default().of(uop)
 }
 
-/// The same answers, remembered from one question to the next.
+/// Intervals of nodes, cached from one call to the next.
 #[derive(Default)]
 pub struct Bounds {
     known: FxHashMap<UOp, Interval>,
-    /// The node that was read as a sum last: rules of one op ask for the same one in turn.
+    /// The node that was last read as a sum: the rules of an op ask for the same one in turn.
     sum: Option<(UOp, Rc<Sum>)>,
-    /// How many sums are being asked for the sake of one another.
+    /// Depth of the nested readings of sums.
     sums: u32,
 }
 
 impl Bounds {
-    /// As [`bounds`].
+    /// Returns what [`bounds`] returns.
     pub fn of(&mut self, uop: &UOp) -> Interval {
         self.at_depth(uop, 0)
     }
@@ -72,13 +72,13 @@ impl Bounds {
         if let Some(known) = self.known.get(uop) {
             return *known;
         }
-        let found = self.find(uop, range, depth + 1);
-        assert!(found.0 <= found.1, "an empty interval {found:?} for {uop:?}");
-        self.known.insert(uop.clone(), found);
-        found
+        let interval = self.compute(uop, range, depth + 1);
+        assert!(interval.0 <= interval.1, "an empty interval {interval:?} for {uop:?}");
+        self.known.insert(uop.clone(), interval);
+        interval
     }
 
-    fn find(&mut self, uop: &UOp, range: Interval, depth: u32) -> Interval {
+    fn compute(&mut self, uop: &UOp, range: Interval, depth: u32) -> Interval {
         if uop.op() == Op::Where {
             let x = self.at_depth(&uop.src()[1], depth);
             let y = self.at_depth(&uop.src()[2], depth);
@@ -95,7 +95,7 @@ impl Bounds {
             }
             [x, y] if x.dtype().int_range().is_some() && uop.op().is_elementwise() => {
                 let left = self.at_depth(x, depth);
-                // A node against itself never differs from itself.
+                // A node is neither less than itself nor different from itself.
                 if x == y && uop.op().is_comparison() {
                     return (0, 0);
                 }
@@ -129,7 +129,7 @@ fn is_sum(uop: &UOp) -> bool {
     uop.dtype().is_int() && matches!(uop.op(), Op::Add | Op::Sub)
 }
 
-/// The interval if no value of it leaves the dtype's range, else the range: values wrap.
+/// Returns the interval if it lies in the dtype's range, else the range: values wrap.
 fn within(range: Interval, min: i128, max: i128) -> Interval {
     let is_inside = range.0 <= min && max <= range.1;
     if is_inside { (min, max) } else { range }
@@ -203,13 +203,13 @@ pub(crate) fn binary(op: Op, dtype: DType, x: Interval, y: Interval) -> Option<I
     }
 }
 
-/// The smallest power of two that no value of either interval reaches, the sign aside.
+/// The smallest power of two p with `-p <= value < p` for each value of both intervals.
 fn limit_of(x: Interval, y: Interval) -> i128 {
     let bits = |value: i128| 128 - (if value < 0 { !value } else { value }).leading_zeros();
     1 << [x.0, x.1, y.0, y.1].map(bits).into_iter().max().unwrap_or(0).min(126)
 }
 
-/// Neither side sets a bit beyond the other's; the sign bit needs both.
+/// Interval of a bitwise and: a bit is set if both sides have it, the sign bit as well.
 fn bitwise_and(x: Interval, y: Interval) -> Interval {
     match (0 <= x.0, 0 <= y.0) {
         (true, true) => (0, x.1.min(y.1)),
@@ -219,7 +219,7 @@ fn bitwise_and(x: Interval, y: Interval) -> Interval {
     }
 }
 
-/// Each side's bits stay; the sign bit needs one.
+/// Interval of a bitwise or: a bit is set if one side has it, the sign bit as well.
 fn bitwise_or(x: Interval, y: Interval) -> Interval {
     let least = if 0 <= x.0 && 0 <= y.0 { x.0.max(y.0) } else { x.0.min(y.0) };
     let may_be_positive = 0 <= x.1 && 0 <= y.1;
@@ -231,28 +231,28 @@ fn sum(x: Interval, y: Interval) -> Option<Interval> {
     Some((x.0.checked_add(y.0)?, x.1.checked_add(y.1)?))
 }
 
-/// The extremes of a function that is monotone in each operand lie at the corners.
+/// Interval of a function that is monotone in each operand: its extremes lie at the corners.
 fn corners(
     x: Interval,
     y: Interval,
     function: impl Fn(i128, i128) -> Option<i128>,
 ) -> Option<Interval> {
     let first = function(x.0, y.0)?;
-    let mut found = (first, first);
+    let mut interval = (first, first);
     for value in [function(x.0, y.1)?, function(x.1, y.0)?, function(x.1, y.1)?] {
-        found = (found.0.min(value), found.1.max(value));
+        interval = (interval.0.min(value), interval.1.max(value));
     }
-    Some(found)
+    Some(interval)
 }
 
-/// A division by `y` without its zero: each sign of the divisor has corners of its own.
+/// Interval of a division by `y` without 0: each sign of the divisor has its own corners.
 fn divided(x: Interval, y: Interval, divide: impl Fn(i128, i128) -> i128) -> Option<Interval> {
     let divide = |x, y| Some(divide(x, y));
     let negative = (y.0 < 0).then(|| corners(x, (y.0, y.1.min(-1)), divide)).flatten();
     let positive = (0 < y.1).then(|| corners(x, (y.0.max(1), y.1), divide)).flatten();
     match (negative, positive) {
         (Some(a), Some(b)) => Some((a.0.min(b.0), a.1.max(b.1))),
-        (one, other) => one.or(other),
+        (negative, positive) => negative.or(positive),
     }
 }
 
@@ -268,14 +268,14 @@ fn floor_mod(x: Interval, y: Interval) -> Interval {
     ((y.0 + 1).min(0), (y.1 - 1).max(0))
 }
 
-fn reduce(uop: &UOp, known: &mut Bounds, depth: u32) -> Option<Interval> {
+fn reduce(uop: &UOp, bounds: &mut Bounds, depth: u32) -> Option<Interval> {
     let Arg::Reduce(op, _) = uop.arg() else { return None };
-    let value = known.at_depth(&uop.src()[0], depth);
+    let value = bounds.at_depth(&uop.src()[0], depth);
     let mut count = 1i128;
     let is_counted = |range: &UOp| range.src().first().is_some_and(|end| end.as_int() > Some(0));
     let is_maybe_empty = !uop.src()[1..].iter().all(is_counted);
     for range in &uop.src()[1..] {
-        let last = known.at_depth(range, depth).1;
+        let last = bounds.at_depth(range, depth).1;
         count = count.checked_mul(last.checked_add(1)?)?;
     }
     match op {
@@ -284,7 +284,7 @@ fn reduce(uop: &UOp, known: &mut Bounds, depth: u32) -> Option<Interval> {
             let ends = (value.0.checked_mul(count)?, value.1.checked_mul(count)?);
             Some((ends.0.min(0), ends.1.max(0)))
         }
-        // Of nothing at all, the largest is the smallest of the dtype.
+        // The maximum of an empty reduction is the smallest value of the dtype.
         Op::Max if !is_maybe_empty => Some(value),
         _ => None,
     }
@@ -329,8 +329,8 @@ mod tests {
             (Op::Shl, 25),
             (Op::Shr, 90),
         ];
-        for (op, least) in ops {
-            let (mut exact, mut all) = (0, 0);
+        for (op, exact_percent) in ops {
+            let (mut exact, mut total) = (0, 0);
             for dtype in [DType::I8, DType::U8, DType::Bool] {
                 let is_bitwise = matches!(op, Op::And | Op::Or | Op::Xor);
                 let is_for_bool = is_bitwise || op.is_comparison();
@@ -338,32 +338,34 @@ mod tests {
                     continue;
                 }
                 for (x, y) in pairs(dtype) {
-                    let Some(found) = seen(op, dtype, x, y) else { continue };
+                    let Some(observed) = observed(op, dtype, x, y) else { continue };
                     let to = if op.is_comparison() { DType::Bool } else { dtype };
                     let range = to.int_range().expect("discrete");
-                    let given = binary(op, dtype, x, y);
-                    let given = given.map_or(range, |(min, max)| within(range, min, max));
-                    let is_held = given.0 <= found.0 && found.1 <= given.1;
-                    assert!(is_held, "{op:?} {dtype} {x:?} {y:?}: {given:?} lacks {found:?}");
-                    all += 1;
-                    exact += i32::from(given == found);
+                    let interval = binary(op, dtype, x, y);
+                    let interval = interval.map_or(range, |(min, max)| within(range, min, max));
+                    let is_sound = interval.0 <= observed.0 && observed.1 <= interval.1;
+                    let case = format!("{op:?} {dtype} {x:?} {y:?}");
+                    assert!(is_sound, "{case}: {interval:?} does not contain {observed:?}");
+                    total += 1;
+                    exact += i32::from(interval == observed);
                 }
             }
-            assert!(least * all <= exact * 100, "{op:?}: {exact} of {all} are exact");
+            let is_tight = exact_percent * total <= exact * 100;
+            assert!(is_tight, "{op:?}: {exact} of {total} are exact");
         }
     }
 
     fn pairs(dtype: DType) -> Vec<(Interval, Interval)> {
         let (low, high) = dtype.int_range().expect("discrete");
         let ends: Vec<i128> = ENDS.into_iter().filter(|end| low <= *end && *end <= high).collect();
-        let all = |count: usize| (0..count * count).map(move |at| (at / count, at % count));
-        let spans = all(ends.len()).filter(|(min, max)| min <= max);
+        let pairs = |count: usize| (0..count * count).map(move |at| (at / count, at % count));
+        let spans = pairs(ends.len()).filter(|(min, max)| min <= max);
         let intervals: Vec<Interval> = spans.map(|(min, max)| (ends[min], ends[max])).collect();
-        all(intervals.len()).map(|(x, y)| (intervals[x], intervals[y])).collect()
+        pairs(intervals.len()).map(|(x, y)| (intervals[x], intervals[y])).collect()
     }
 
     /// The smallest and the largest value at the points tried; `None` if all are undefined.
-    fn seen(op: Op, dtype: DType, x: Interval, y: Interval) -> Option<Interval> {
+    fn observed(op: Op, dtype: DType, x: Interval, y: Interval) -> Option<Interval> {
         let points = |(min, max): Interval| {
             let is_tried = move |value: &i128| {
                 max - min < 12 || value - min < 3 || max - value < 3 || value.abs() < 3
@@ -371,14 +373,14 @@ mod tests {
             (min..=max).filter(is_tried).map(move |value| Constant::int(dtype, value))
         };
         let to = if op.is_comparison() { DType::Bool } else { dtype };
-        let mut found: Option<Interval> = None;
+        let mut interval: Option<Interval> = None;
         for (x, y) in points(x).flat_map(|x| points(y).map(move |y| (x, y))) {
             let Some(value) = evaluate(op, to, &[x, y]).and_then(Constant::to_int) else {
                 continue;
             };
-            let (min, max) = found.unwrap_or((value, value));
-            found = Some((min.min(value), max.max(value)));
+            let (min, max) = interval.unwrap_or((value, value));
+            interval = Some((min.min(value), max.max(value)));
         }
-        found
+        interval
     }
 }

@@ -1,4 +1,4 @@
-//! The right sides that are computed: what no pattern of fixed shape can say.
+//! The computed right sides: results that no pattern of fixed shape can express.
 
 use gradiff_graph::{Constant, UOp, evaluate};
 use smallvec::SmallVec;
@@ -8,7 +8,8 @@ use crate::reduce;
 use crate::threefry;
 use crate::validity;
 
-/// A right side that is a function: of the node to rewrite; `None` if there is nothing to do.
+/// A right side that is a function of the matched node; it returns `None` if the rule does not
+/// apply.
 #[derive(Clone, Copy, Debug)]
 pub struct Computed(pub(crate) Compute);
 
@@ -23,7 +24,7 @@ pub(crate) const FUNCTIONS: [(&str, Compute); 5] = [
     ("threefry", threefry::compute),
 ];
 
-/// The value of an op over constants.
+/// Evaluates an op over constants.
 fn fold(uop: &UOp, _: &mut Scope<'_>) -> Option<UOp> {
     let mut src: SmallVec<[Constant; 3]> = SmallVec::new();
     for source in uop.src() {

@@ -1,5 +1,5 @@
-//! The little language of conditions and computed constants: integers of any dtype as i128, every
-//! step checked. What cannot be computed makes the condition false.
+//! The language of conditions and computed constants: integers of any dtype as i128, with checked
+//! arithmetic. A condition that cannot be computed is false.
 
 use gradiff_graph::{DType, UOp};
 
@@ -13,16 +13,16 @@ use crate::sum::{Sum, canonical_cmp};
 pub enum Expr {
     /// A number.
     Int(i128),
-    /// The value of an integer constant; the number of its name.
+    /// The value of an integer constant, by the number of its name.
     Slot(usize),
-    /// A question about bound nodes, by the numbers of their names; twice the same number if it is
-    /// about one.
+    /// A question about bound nodes, by the numbers of their names; if it is about one node, both
+    /// numbers are the same.
     Ask(Question, [usize; 2]),
     /// `!` or `-`.
     Unary(char, Box<Expr>),
     /// Two expressions and the operator between them.
     Binary(Operator, Box<Expr>, Box<Expr>),
-    /// Whether the value lies in the range of the dtype of a node, by the number of its name.
+    /// True if the value is one of the dtype of a node, which is given by the number of its name.
     Fits(Box<Expr>, usize),
 }
 
@@ -35,34 +35,33 @@ pub enum Question {
     Max,
     /// Bits of the dtype.
     Bits,
-    /// Whether the dtype is an integer type.
+    /// True if the dtype is an integer type.
     IsInt,
-    /// Whether the dtype is bool.
+    /// True if the dtype is bool.
     IsBool,
-    /// Whether two nodes have one dtype.
+    /// True if two nodes have the same dtype.
     Same,
-    /// Whether every value of the first node is a value of the second one's dtype.
+    /// True if every value of the first node is a value of the second one's dtype.
     Exact,
-    /// Whether the node's own op never leaves its dtype's range.
+    /// True if the node's own op never leaves its dtype's range.
     NoWrap,
-    /// Whether two float constants have one sign and a sum without rounding or overflow.
+    /// True if two float constants have the same sign and a sum without rounding or overflow.
     ExactSum,
-    /// Whether a float constant and its reciprocal are powers of two in the normal range.
+    /// True if a float constant and its reciprocal are powers of two in the normal range.
     PowerOfTwo,
-    /// Whether the node's value is its exact sum: sums, differences and products with constants,
-    /// read through as far as they go, stay in the dtype's range as a whole.
+    /// True if the node's value is its exact sum: the whole sum, read through additions,
+    /// subtractions and products with constants, stays in the dtype's range.
     Linear,
-    /// Whether the first node stands before the second in the canonical order of operands.
+    /// True if the first node precedes the second in the canonical order of operands.
     Before,
-    /// Whether two nodes have one op.
+    /// True if two nodes have the same op.
     SameOp,
-    /// The count of operands of a chain of the node's op; 17 stands for more than 16, and for a
-    /// chain that has a part of itself twice.
+    /// Number of operands of a chain of the node's op; 17 stands for more than 16, and for a
+    /// chain that contains a part of itself twice.
     Operands,
-    /// Whether a node, or each node of a sum, has one value over a range: it is not made from the
-    /// range.
+    /// True if a node, or each node of a sum, does not depend on a range.
     Free,
-    /// How many steps a range has; a constant in its place is one step.
+    /// Trip count of a range; 1 for a constant that replaces a range of one iteration.
     Size,
 }
 
@@ -122,11 +121,11 @@ pub enum Operator {
     Gcd,
 }
 
-/// Written as calls of two expressions.
+/// Operators that are written as calls with two arguments.
 const CALLS: [(&str, Operator); 3] =
     [("cdiv", Operator::CDiv), ("cmod", Operator::CMod), ("gcd", Operator::Gcd)];
 
-/// Loosest first.
+/// Infix operators by precedence, loosest first.
 const LEVELS: [&[(&str, Operator)]; 5] = [
     &[("||", Operator::Or)],
     &[("&&", Operator::And)],
@@ -143,7 +142,7 @@ const LEVELS: [&[(&str, Operator)]; 5] = [
 ];
 
 impl Expr {
-    /// The parts of a conjunction, in order.
+    /// Splits a conjunction into its parts, in order.
     pub(crate) fn conjuncts(self) -> Vec<Expr> {
         match self {
             Expr::Binary(Operator::And, left, right) => {
@@ -151,7 +150,7 @@ impl Expr {
                 parts.extend(right.conjuncts());
                 parts
             }
-            other => vec![other],
+            condition => vec![condition],
         }
     }
 
@@ -167,7 +166,7 @@ impl Expr {
         }
     }
 
-    /// The expression at the front of `lexer`.
+    /// Parses the expression at the front of `lexer`.
     pub(crate) fn parse(lexer: &mut Lexer<'_>, slots: &mut Slots) -> Result<Expr, String> {
         Expr::parse_level(lexer, slots, 0)
     }
@@ -217,8 +216,8 @@ impl Expr {
                 None => Expr::Fits(first, slots.bound(lexer.word()?)?),
             });
         }
-        let found = QUESTIONS.iter().find(|(word, ..)| *word == name);
-        let (_, question, arity) = found.ok_or(format!("there is no function {name}"))?;
+        let row = QUESTIONS.iter().find(|(word, ..)| *word == name);
+        let (_, question, arity) = row.ok_or(format!("there is no function {name}"))?;
         let first = slots.bound(lexer.word()?)?;
         let second = if *arity == 2 {
             lexer.expect(",")?;
@@ -229,38 +228,38 @@ impl Expr {
         Ok(Expr::Ask(*question, [first, second]))
     }
 
-    /// The value; truth is 1 or 0. `None` if it cannot be computed.
-    pub(crate) fn value(&self, bound: &Bindings<'_>, known: &mut Bounds) -> Option<i128> {
+    /// Computes the value; truth is 1 or 0. `None` if it cannot be computed.
+    pub(crate) fn value(&self, bindings: &Bindings<'_>, bounds: &mut Bounds) -> Option<i128> {
         match self {
             Expr::Int(value) => Some(*value),
-            Expr::Slot(slot) => match bound.node(*slot) {
+            Expr::Slot(slot) => match bindings.node(*slot) {
                 Some(node) => node.as_int(),
-                None => bound.part(*slot).filter(|sum| sum.terms.is_empty()).map(|s| s.constant),
+                None => bindings.part(*slot).filter(|sum| sum.terms.is_empty()).map(|s| s.constant),
             },
             Expr::Ask(question, [first, second]) => {
-                match (bound.node(*first), bound.node(*second)) {
+                match (bindings.node(*first), bindings.node(*second)) {
                     (None, Some(range)) if *question == Question::Free => {
-                        let terms = &bound.part(*first)?.terms;
+                        let terms = &bindings.part(*first)?.terms;
                         Some(i128::from(terms.iter().all(|(node, _)| reduce::is_free(node, range))))
                     }
-                    (Some(first), Some(second)) => ask(*question, first, second, known),
-                    _ => ask_part(*question, bound.part(*first)?, known),
+                    (Some(first), Some(second)) => ask(*question, first, second, bounds),
+                    _ => ask_part(*question, bindings.part(*first)?, bounds),
                 }
             }
-            Expr::Unary('!', inner) => Some(i128::from(inner.value(bound, known)? == 0)),
-            Expr::Unary(_, inner) => inner.value(bound, known)?.checked_neg(),
+            Expr::Unary('!', inner) => Some(i128::from(inner.value(bindings, bounds)? == 0)),
+            Expr::Unary(_, inner) => inner.value(bindings, bounds)?.checked_neg(),
             Expr::Binary(operator, left, right) => {
-                let left = left.value(bound, known)?;
+                let left = left.value(bindings, bounds)?;
                 match (*operator, left) {
                     (Operator::And, 0) => return Some(0),
                     (Operator::Or, 1) => return Some(1),
                     _ => {}
                 }
-                apply(*operator, left, right.value(bound, known)?)
+                apply(*operator, left, right.value(bindings, bounds)?)
             }
             Expr::Fits(inner, slot) => {
-                let (low, high) = bound.node(*slot)?.dtype().int_range()?;
-                let value = inner.value(bound, known)?;
+                let (low, high) = bindings.node(*slot)?.dtype().int_range()?;
+                let value = inner.value(bindings, bounds)?;
                 Some(i128::from(low <= value && value <= high))
             }
         }
@@ -289,12 +288,12 @@ fn apply(operator: Operator, x: i128, y: i128) -> Option<i128> {
     }
 }
 
-/// What can be asked about a part that an equation gave: its exact sum.
-fn ask_part(question: Question, part: &Sum, known: &mut Bounds) -> Option<i128> {
+/// Answers a question about the exact sum of a name that an equation binds.
+fn ask_part(question: Question, part: &Sum, bounds: &mut Bounds) -> Option<i128> {
     match question {
-        Question::Min => part.exact(known).map(|interval| interval.0),
-        Question::Max => part.exact(known).map(|interval| interval.1),
-        Question::Linear => Some(i128::from(part.interval(known).is_some())),
+        Question::Min => part.exact(bounds).map(|interval| interval.0),
+        Question::Max => part.exact(bounds).map(|interval| interval.1),
+        Question::Linear => Some(i128::from(part.interval(bounds).is_some())),
         _ => None,
     }
 }
@@ -308,26 +307,26 @@ pub(crate) fn gcd(x: i128, y: i128) -> i128 {
     x
 }
 
-fn ask(question: Question, x: &UOp, y: &UOp, known: &mut Bounds) -> Option<i128> {
+fn ask(question: Question, x: &UOp, y: &UOp, bounds: &mut Bounds) -> Option<i128> {
     let truth = |value| Some(i128::from(value));
     let is_discrete = x.dtype().int_range().is_some();
     match question {
-        Question::Min => is_discrete.then(|| known.of(x).0),
-        Question::Max => is_discrete.then(|| known.of(x).1),
+        Question::Min => is_discrete.then(|| bounds.of(x).0),
+        Question::Max => is_discrete.then(|| bounds.of(x).1),
         Question::Bits => Some(i128::from(x.dtype().bits())),
-        Question::Linear => truth(known.sum(x)?.interval(known).is_some()),
+        Question::Linear => truth(bounds.sum(x)?.interval(bounds).is_some()),
         Question::Before => truth(canonical_cmp(x, y).is_lt()),
         Question::SameOp => truth(x.op() == y.op()),
         Question::Operands => Some(operands(x)),
         Question::IsInt => truth(x.dtype().is_int()),
         Question::IsBool => truth(x.dtype() == DType::Bool),
         Question::Same => truth(x.dtype() == y.dtype()),
-        Question::Exact => truth(is_exact(x, y.dtype(), known)),
+        Question::Exact => truth(is_exact(x, y.dtype(), bounds)),
         Question::NoWrap => {
             let exact = match x.src() {
-                [only] => bounds::unary(x.op(), only.dtype(), x.dtype(), known.of(only)),
+                [only] => bounds::unary(x.op(), only.dtype(), x.dtype(), bounds.of(only)),
                 [left, right] => {
-                    let (left, right) = (known.of(left), known.of(right));
+                    let (left, right) = (bounds.of(left), bounds.of(right));
                     bounds::binary(x.op(), x.dtype(), left, right)
                 }
                 _ => None,
@@ -355,30 +354,30 @@ fn ask(question: Question, x: &UOp, y: &UOp, known: &mut Bounds) -> Option<i128>
 }
 
 fn operands(chain: &UOp) -> i128 {
-    const MOST: usize = 17;
-    let mut pending: smallvec::SmallVec<[&UOp; MOST + 1]> = smallvec::smallvec![chain];
-    let mut inner: smallvec::SmallVec<[&UOp; MOST + 1]> = smallvec::SmallVec::new();
+    const LIMIT: usize = 17;
+    let mut pending: smallvec::SmallVec<[&UOp; LIMIT + 1]> = smallvec::smallvec![chain];
+    let mut inner: smallvec::SmallVec<[&UOp; LIMIT + 1]> = smallvec::SmallVec::new();
     let mut count = 0;
     while let Some(node) = pending.pop() {
         match node.src() {
             [x, y] if node.op() == chain.op() => {
                 if inner.contains(&node) {
-                    return MOST as i128;
+                    return LIMIT as i128;
                 }
                 inner.push(node);
                 pending.extend([x, y]);
             }
             _ => count += 1,
         }
-        if MOST <= count + pending.len() {
-            return MOST as i128;
+        if LIMIT <= count + pending.len() {
+            return LIMIT as i128;
         }
     }
     count as i128
 }
 
-/// Whether each value of `x` is also a value of `dtype`.
-fn is_exact(x: &UOp, dtype: DType, known: &mut Bounds) -> bool {
+/// Returns whether each value of `x` is also a value of `dtype`.
+fn is_exact(x: &UOp, dtype: DType, bounds: &mut Bounds) -> bool {
     let mantissa_bits = |dtype| match dtype {
         DType::F16 => 11,
         DType::BF16 => 8,
@@ -387,14 +386,14 @@ fn is_exact(x: &UOp, dtype: DType, known: &mut Bounds) -> bool {
     };
     match (x.dtype().int_range(), dtype.int_range()) {
         (Some(_), Some((low, high))) => {
-            let (min, max) = known.of(x);
+            let (min, max) = bounds.of(x);
             low <= min && max <= high
         }
         (Some(_), None) => {
-            let (min, max) = known.of(x);
-            let most = 1i128 << mantissa_bits(dtype);
+            let (min, max) = bounds.of(x);
+            let limit = 1i128 << mantissa_bits(dtype);
             // 65504 is the largest f16; 2^11 is well below it.
-            dtype.is_float() && -most <= min && max <= most
+            dtype.is_float() && -limit <= min && max <= limit
         }
         (None, None) => {
             let wider = [

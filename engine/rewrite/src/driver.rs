@@ -1,8 +1,8 @@
-//! The driver: rules, applied from the sources up until none applies.
+//! The driver: applies rules from the sources up until none applies.
 //!
-//! One stack instead of recursion, one memo for each call. A node whose sources are final is tried
-//! against the rules of its op, in the order of the tables; what comes out is visited in turn.
-//! A result that leads back to a node being rewritten is a loop: it is reported and left as it is.
+//! It uses a stack instead of recursion, and one memo for each call. When the sources of a node are
+//! final, the rules of its op are tried in the order of the tables; a result is visited in turn. A
+//! result that leads back to a node being rewritten is a loop: it is reported and left as it is.
 
 use std::collections::BTreeMap;
 use std::collections::hash_map::Entry;
@@ -14,32 +14,32 @@ use crate::bounds::Bounds;
 use crate::rule::Mode;
 use crate::ruleset::RuleSet;
 
-/// How to rewrite.
+/// Options of a rewrite.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Options {
-    /// Which claims are good enough.
+    /// The claims whose rules may run.
     pub mode: Mode,
-    /// Stop after this many applications, counted over all calls with one [`Trace`]; for bisecting.
+    /// Limit of the applications, counted over all calls with one [`Trace`]; for bisection.
     pub fuel: Option<u64>,
 }
 
-/// What was done, added up over all calls.
+/// Record of the applications of rules, added up over all calls.
 #[derive(Clone, Debug, Default)]
 pub struct Trace {
-    /// Applications of rules.
+    /// Number of applications.
     pub applied: u64,
-    /// Applications of each rule.
+    /// Number of applications of each rule.
     pub counts: BTreeMap<&'static str, u64>,
-    /// Each application, in order; `None` if they are not to be kept.
+    /// Each application, in order; `None` if they are not recorded.
     pub steps: Option<Vec<Step>>,
-    /// Whether the fuel or the limit against endless growth ended a call.
+    /// True if the fuel or the limit against endless growth ended a call.
     pub ran_out: bool,
     /// Rewrites that led back to a node that was being rewritten.
     pub loops: Vec<Cycle>,
 }
 
 impl Trace {
-    /// A trace that keeps each step.
+    /// A trace that records each step.
     pub fn with_steps() -> Trace {
         Trace { steps: Some(Vec::new()), ..Trace::default() }
     }
@@ -52,9 +52,10 @@ pub struct Step {
     pub rule: &'static str,
     /// The node it was applied to.
     pub before: UOp,
-    /// What came out.
+    /// The result.
     pub after: UOp,
-    /// 0; more for steps inside a computed right side, which stand before the step they serve.
+    /// Nesting depth: 0, or more within a computed right side, whose inner steps come before its
+    /// own step.
     pub depth: u32,
 }
 
@@ -75,13 +76,13 @@ impl std::fmt::Display for Cycle {
     }
 }
 
-/// How many applications one call may take: rules that grow a term without end must stop.
+/// Limit of the applications of one call, which stops rules that grow a term without end.
 const APPLICATIONS_LIMIT: u64 = 200_000;
 
-/// How many nodes a call has room for at first.
-const USUAL_NODES: usize = 28;
+/// Initial capacity of the memo of a call, in nodes.
+const MEMO_CAPACITY: usize = 28;
 
-/// Applies `rules` from the sources up to a fixed point and gives the new root. The same root,
+/// Applies `rules` from the sources up to a fixed point and returns the new root. The same root,
 /// rules and options give the same result; a node that occurs twice is rewritten once.
 pub fn rewrite(root: &UOp, rules: &RuleSet, options: &Options, trace: &mut Trace) -> UOp {
     let mut scope = Scope::new(rules, options, trace);
@@ -92,29 +93,29 @@ pub fn rewrite(root: &UOp, rules: &RuleSet, options: &Options, trace: &mut Trace
     result
 }
 
-/// What rules may use while they are tried: bounds, and rewriting of what they make.
+/// Context of the rules that are tried: bounds, and the rewriting of their results.
 pub(crate) struct Scope<'a> {
     pub(crate) bounds: Bounds,
     rules: &'a RuleSet,
     options: &'a Options,
     trace: &'a mut Trace,
-    left: u64,
+    applications_left: u64,
     depth: u32,
-    /// Applications of each rule, not yet in the trace.
+    /// Number of applications of each rule, not yet added to the trace.
     counts: Vec<u64>,
-    /// Nodes that no rule applies to, nor to what they are made of: nested calls leave them alone.
+    /// Nodes to which no rule applies, nor to any node below them: nested calls skip them.
     finals: FxHashSet<UOp>,
 }
 
 impl<'a> Scope<'a> {
     pub(crate) fn new(rules: &'a RuleSet, options: &'a Options, trace: &'a mut Trace) -> Scope<'a> {
-        let left = APPLICATIONS_LIMIT;
+        let applications_left = APPLICATIONS_LIMIT;
         let counts = vec![0; rules.len()];
         let (bounds, finals) = (Bounds::default(), FxHashSet::default());
-        Scope { bounds, rules, options, trace, left, depth: 0, counts, finals }
+        Scope { bounds, rules, options, trace, applications_left, depth: 0, counts, finals }
     }
 
-    /// The node rewritten with the rules, fuel and trace of the call that this serves.
+    /// Rewrites a node with the rules, fuel and trace of the outer call.
     pub(crate) fn nested(&mut self, root: &UOp) -> UOp {
         self.depth += 1;
         let result = self.rewrite(root);
@@ -124,7 +125,7 @@ impl<'a> Scope<'a> {
 
     fn rewrite(&mut self, root: &UOp) -> UOp {
         let driver = Driver {
-            done: FxHashMap::with_capacity_and_hasher(USUAL_NODES, Default::default()),
+            done: FxHashMap::with_capacity_and_hasher(MEMO_CAPACITY, Default::default()),
             path: Vec::new(),
             scope: self,
         };
@@ -132,13 +133,14 @@ impl<'a> Scope<'a> {
     }
 
     fn is_spent(&self) -> bool {
-        self.left == 0 || self.options.fuel.is_some_and(|fuel| fuel <= self.trace.applied)
+        self.applications_left == 0
+            || self.options.fuel.is_some_and(|fuel| fuel <= self.trace.applied)
     }
 }
 
 struct Driver<'a, 'b> {
     scope: &'b mut Scope<'a>,
-    /// What nodes became; `None` of a node that is being rewritten.
+    /// The results of nodes; `None` for a node that is being rewritten.
     done: FxHashMap<UOp, Option<UOp>>,
     /// The steps whose results are being rewritten, for the report of a cycle.
     path: Vec<Step>,
@@ -147,9 +149,9 @@ struct Driver<'a, 'b> {
 enum Frame {
     /// Rewrite this node.
     Visit(UOp),
-    /// Its sources are final: put it together again and try the rules.
+    /// Its sources are final: rebuild the node and try the rules.
     Build(UOp),
-    /// The first two nodes become what the third one became.
+    /// The result of the third node is that of the first two.
     Link(UOp, UOp, UOp),
 }
 
@@ -182,12 +184,12 @@ impl Driver<'_, '_> {
             return;
         }
         match self.done.entry(node.clone()) {
-            Entry::Vacant(place) => {
-                place.insert(None);
+            Entry::Vacant(entry) => {
+                entry.insert(None);
             }
-            Entry::Occupied(mut place) => {
-                if place.get().is_none() {
-                    place.insert(Some(node.clone()));
+            Entry::Occupied(mut entry) => {
+                if entry.get().is_none() {
+                    entry.insert(Some(node.clone()));
                     self.report_cycle(&node);
                 }
                 return;
@@ -224,7 +226,7 @@ impl Driver<'_, '_> {
         }
     }
 
-    /// What the node became; itself if it was not rewritten.
+    /// The result of the node; itself if it was not rewritten.
     fn result(&self, node: &UOp) -> UOp {
         self.done.get(node).and_then(Option::as_ref).unwrap_or(node).clone()
     }
@@ -233,13 +235,13 @@ impl Driver<'_, '_> {
         self.done.get(node).is_some_and(Option::is_some)
     }
 
-    /// The steps since `node` was met first.
+    /// Reports the steps since `node` was visited first.
     fn report_cycle(&mut self, node: &UOp) {
         let start = self.path.iter().rposition(|step| step.before == *node).unwrap_or(0);
         self.scope.trace.loops.push(Cycle { steps: self.path[start..].to_vec() });
     }
 
-    /// The first rule that applies to the node.
+    /// Applies the first rule that applies to the node.
     fn step(&mut self, node: &UOp) -> Option<UOp> {
         let rules = self.scope.rules;
         if self.scope.is_spent() {
@@ -253,7 +255,7 @@ impl Driver<'_, '_> {
             }
             if let Some(after) = rule.apply_in(node, self.scope) {
                 self.scope.counts[usize::from(candidate.index)] += 1;
-                self.scope.left = self.scope.left.saturating_sub(1);
+                self.scope.applications_left = self.scope.applications_left.saturating_sub(1);
                 self.scope.trace.applied += 1;
                 let (rule, before, depth) = (rule.row.name, node.clone(), self.scope.depth);
                 let step = Step { rule, before, after: after.clone(), depth };

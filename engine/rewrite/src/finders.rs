@@ -1,4 +1,4 @@
-//! How sums are taken apart: the heuristics behind `by ...` in the equations of rules.
+//! Heuristics that split sums: the finders named after `by` in the equations of rules.
 //!
 //! A finder proposes, [`crate::given`] checks. So nothing here can make a rule wrong; a finder that
 //! proposes less makes it weaker. Sums and constants come in the order in which the rule names
@@ -16,7 +16,7 @@ use crate::sum::Sum;
 /// Proposes parts until an attempt succeeds.
 pub(crate) type Find = fn(&Input<'_>, &mut Scope<'_>, Attempt<'_>) -> Option<UOp>;
 
-/// The names that may stand after `by`.
+/// The finders, with the names that follow `by`.
 pub(crate) const FINDERS: [(&str, Find); 22] = [
     ("linear", linear),
     ("multiples", multiples),
@@ -114,17 +114,17 @@ fn reduced(
     is_something.then(|| attempt(&[whole, rest], scope)).flatten()
 }
 
-/// Candidates for a common factor, largest first.
-fn factors(sum: &Sum, of: impl Fn(i128) -> i128) -> SmallVec<[i128; 6]> {
-    let mut found: SmallVec<[i128; 6]> = SmallVec::new();
-    found.extend(sum.terms.iter().map(|(_, coefficient)| of(*coefficient)));
-    found.sort_unstable_by(|x, y| y.cmp(x));
-    found.dedup();
-    found.retain(|factor| *factor > 1);
-    found
+/// Candidates for a common factor, one from each coefficient, largest first.
+fn factors(sum: &Sum, factor_of: impl Fn(i128) -> i128) -> SmallVec<[i128; 6]> {
+    let mut candidates: SmallVec<[i128; 6]> = SmallVec::new();
+    candidates.extend(sum.terms.iter().map(|(_, coefficient)| factor_of(*coefficient)));
+    candidates.sort_unstable_by(|x, y| y.cmp(x));
+    candidates.dedup();
+    candidates.retain(|factor| *factor > 1);
+    candidates
 }
 
-/// The terms whose coefficient `factor` divides, divided by it; and the others.
+/// The terms whose coefficient `factor` divides, divided by it; and the other terms.
 fn parted(sum: &Sum, factor: i128) -> (Sum, Sum) {
     let (mut whole, mut rest) = (sum.empty(), sum.empty());
     for (node, coefficient) in &sum.terms {
@@ -154,16 +154,16 @@ fn factor(input: &Input<'_>, scope: &mut Scope<'_>, attempt: Attempt<'_>) -> Opt
     None
 }
 
-/// `x = w * c1`: the greatest common divisor of all coefficients and of `with`.
+/// `x = w * c1`: c1 is the greatest common divisor of all coefficients and of `start`.
 fn common_divisor(
-    with: i128,
+    start: i128,
     input: &Input<'_>,
     scope: &mut Scope<'_>,
     attempt: Attempt<'_>,
 ) -> Option<UOp> {
     let sum = &*input.sums[0];
     let terms = sum.terms.iter().map(|(_, coefficient)| *coefficient);
-    let factor = terms.chain([sum.constant]).fold(with, gcd);
+    let factor = terms.chain([sum.constant]).fold(start, gcd);
     if factor <= 1 {
         return None;
     }
@@ -175,8 +175,8 @@ fn common_divisor(
 /// `x = w * c0`.
 fn exact(input: &Input<'_>, scope: &mut Scope<'_>, attempt: Attempt<'_>) -> Option<UOp> {
     let (sum, divisor) = (&*input.sums[0], input.constants[0]);
-    let all = sum.terms.iter().map(|(_, coefficient)| *coefficient).chain([sum.constant]);
-    if divisor == 0 || all.into_iter().any(|part| part % divisor != 0) {
+    let terms = sum.terms.iter().map(|(_, coefficient)| *coefficient);
+    if divisor == 0 || terms.chain([sum.constant]).any(|part| part % divisor != 0) {
         return None;
     }
     let (mut whole, _) = parted(sum, divisor);
@@ -192,7 +192,7 @@ fn affine(input: &Input<'_>, scope: &mut Scope<'_>, attempt: Attempt<'_>) -> Opt
     attempt(&parts, scope)
 }
 
-/// `x = w * c1 + r`: c1 the size of a coefficient.
+/// `x = w * c1 + r`: c1 is the magnitude of a coefficient.
 fn scale(input: &Input<'_>, scope: &mut Scope<'_>, attempt: Attempt<'_>) -> Option<UOp> {
     let sum = &*input.sums[0];
     for factor in factors(sum, i128::abs) {
@@ -206,29 +206,30 @@ fn scale(input: &Input<'_>, scope: &mut Scope<'_>, attempt: Attempt<'_>) -> Opti
 }
 
 /// `x = w * c1 + r, x = w * c2 - t`: w has each node once; c1 is the smallest coefficient, c2 the
-/// largest, all of them positive. For variables and limit 1 alone: elsewhere the sum often stands
-/// in other clauses and in the index as well, and a second one beside it is no gain.
+/// largest, all of them positive. Only for variables and limit 1: elsewhere the sum often occurs in
+/// other clauses and in the index as well, so that a second sum is no gain.
 fn simplex(input: &Input<'_>, scope: &mut Scope<'_>, attempt: Attempt<'_>) -> Option<UOp> {
     let sum = &*input.sums[0];
-    let least = sum.terms.iter().map(|(_, coefficient)| *coefficient).min()?;
-    let most = sum.terms.iter().map(|(_, coefficient)| *coefficient).max()?;
+    let smallest = sum.terms.iter().map(|(_, coefficient)| *coefficient).min()?;
+    let largest = sum.terms.iter().map(|(_, coefficient)| *coefficient).max()?;
     let is_variable = |(node, _): &(UOp, i128)| matches!(node.op(), Op::DefineVar | Op::Range);
     let is_plain = input.constants[0] == 1 && sum.terms.iter().all(is_variable);
-    if least < 1 || most < 2 || sum.constant != 0 || !is_plain {
+    if smallest < 1 || largest < 2 || sum.constant != 0 || !is_plain {
         return None;
     }
-    let (mut whole, mut rest, mut lack) = (sum.empty(), sum.empty(), sum.empty());
+    let (mut whole, mut above, mut below) = (sum.empty(), sum.empty(), sum.empty());
     for (node, coefficient) in &sum.terms {
         whole.terms.push((node.clone(), 1));
-        rest.terms.push((node.clone(), coefficient - least));
-        lack.terms.push((node.clone(), most - coefficient));
+        above.terms.push((node.clone(), coefficient - smallest));
+        below.terms.push((node.clone(), largest - coefficient));
     }
-    rest.terms.retain(|(_, coefficient)| *coefficient != 0);
-    lack.terms.retain(|(_, coefficient)| *coefficient != 0);
-    attempt(&[whole, number(sum, least), rest, number(sum, most), lack], scope)
+    above.terms.retain(|(_, coefficient)| *coefficient != 0);
+    below.terms.retain(|(_, coefficient)| *coefficient != 0);
+    attempt(&[whole, number(sum, smallest), above, number(sum, largest), below], scope)
 }
 
-/// `x = a + s, y = b + s`: terms that both have alike vanish, and a constant beside terms alone.
+/// `x = a + s, y = b + s`: s has the terms that both sums share, and the constant of x if y has no
+/// other terms.
 fn common(input: &Input<'_>, scope: &mut Scope<'_>, attempt: Attempt<'_>) -> Option<UOp> {
     let (x, y) = (&*input.sums[0], &*input.sums[1]);
     let (mut left, mut right, mut shared) = (x.clone(), y.clone(), x.empty());
@@ -244,7 +245,7 @@ fn common(input: &Input<'_>, scope: &mut Scope<'_>, attempt: Attempt<'_>) -> Opt
     is_something.then(|| attempt(&[left, shared, right], scope)).flatten()
 }
 
-/// `x = r * c0 + w, z = r * c1 + s`, r the range that the root folds over.
+/// `x = r * c0 + w, z = r * c1 + s`, r the range of the root, a reduction.
 fn over_range(input: &Input<'_>, scope: &mut Scope<'_>, attempt: Attempt<'_>) -> Option<UOp> {
     let range = input.root.src().get(1)?;
     let mut parts: SmallVec<[Sum; 4]> = SmallVec::new();
@@ -257,7 +258,7 @@ fn over_range(input: &Input<'_>, scope: &mut Scope<'_>, attempt: Attempt<'_>) ->
     attempt(&parts, scope)
 }
 
-/// What stands around a quotient that meets its remainder.
+/// Variants of a quotient that is added to its remainder.
 #[derive(Clone, Copy, PartialEq)]
 enum Shape {
     /// The remainder is that of a quotient, and the quotient one by the product.
@@ -279,8 +280,8 @@ fn quotients(
     let division = if modulo == Op::CMod { Op::CDiv } else { Op::FloorDiv };
     for (remainder, coefficient) in &sum.terms {
         let Some((base, modulus)) = by_constant(remainder, modulo) else { continue };
-        for (node, other) in &sum.terms {
-            if coefficient.checked_mul(modulus) != Some(*other) {
+        for (node, factor) in &sum.terms {
+            if coefficient.checked_mul(modulus) != Some(*factor) {
                 continue;
             }
             let (quotient, outer) = match shapes.contains(&Shape::Modulus) {
@@ -324,8 +325,8 @@ fn by_constant(node: &UOp, op: Op) -> Option<(&UOp, i128)> {
     }
 }
 
-/// `root = (u // c0) * c1 + (t // c0) * c1 + r, t = u + c2`: c0 is `count` times c2. With three
-/// quotients a third one of `v = u + 2 * c2` stands between.
+/// `root = (u // c0) * c1 + (t // c0) * c1 + r, t = u + c2`: c0 is `count` times c2. If there are
+/// three quotients, the third one is that of `v = u + 2 * c2`.
 fn unrolled(
     count: i128,
     input: &Input<'_>,
@@ -340,39 +341,39 @@ fn unrolled(
     }
     for (node, coefficient) in &quotients {
         let Some((base, divisor)) = by_constant(node, Op::FloorDiv) else { continue };
-        let step = divisor / count;
-        if step == 0 || step * count != divisor {
+        let offset = divisor / count;
+        if offset == 0 || offset * count != divisor {
             continue;
         }
         let Some(first) = Sum::read(base) else { continue };
-        let later = |number: i128| {
+        let shifted = |number: i128| {
             let mut sum = first.clone();
-            sum.constant = sum.constant.checked_add(number * step)?;
+            sum.constant = sum.constant.checked_add(number * offset)?;
             Some(sum)
         };
-        let Some(second) = later(1) else { continue };
-        let mut taken: SmallVec<[&UOp; 3]> = SmallVec::new();
-        taken.push(node);
-        let shifted = |wanted: &Sum| {
-            let is_wanted = |other: &&&(UOp, i128)| {
-                let found = by_constant(&other.0, Op::FloorDiv);
-                other.1 == *coefficient
-                    && found.is_some_and(|(base, by)| by == divisor && *base == wanted.build())
+        let Some(second) = shifted(1) else { continue };
+        let mut used: SmallVec<[&UOp; 3]> = SmallVec::new();
+        used.push(node);
+        let quotient_of = |dividend: &Sum| {
+            let is_quotient = |term: &&&(UOp, i128)| {
+                let division = by_constant(&term.0, Op::FloorDiv);
+                term.1 == *coefficient
+                    && division.is_some_and(|(x, by)| by == divisor && *x == dividend.build())
             };
-            quotients.iter().find(is_wanted).map(|other| &other.0)
+            quotients.iter().find(is_quotient).map(|term| &term.0)
         };
-        let Some(found) = shifted(&second) else { continue };
-        taken.push(found);
+        let Some(quotient) = quotient_of(&second) else { continue };
+        used.push(quotient);
         let mut parts: SmallVec<[Sum; 6]> = SmallVec::new();
-        parts.extend([first.clone(), number(sum, step), number(sum, *coefficient), second]);
+        parts.extend([first.clone(), number(sum, offset), number(sum, *coefficient), second]);
         if count == 3 {
-            let Some(third) = later(2) else { continue };
-            let Some(found) = shifted(&third) else { continue };
-            taken.push(found);
+            let Some(third) = shifted(2) else { continue };
+            let Some(quotient) = quotient_of(&third) else { continue };
+            used.push(quotient);
             parts.push(third);
         }
         let mut rest = sum.clone();
-        rest.terms.retain(|(term, _)| !taken.contains(&&*term));
+        rest.terms.retain(|(term, _)| !used.contains(&&*term));
         parts.push(rest);
         if let Some(found) = attempt(&parts, scope) {
             return Some(found);
@@ -381,12 +382,13 @@ fn unrolled(
     None
 }
 
-/// `x = 0 - w`: every coefficient is negative, and none the smallest, which is its own opposite.
+/// `x = 0 - w`: every coefficient is negative, and none is the smallest value, which is its own
+/// negative.
 fn opposite(input: &Input<'_>, scope: &mut Scope<'_>, attempt: Attempt<'_>) -> Option<UOp> {
     let sum = &*input.sums[0];
     let (smallest, _) = sum.dtype.int_range()?;
-    let has_none = |coefficient: i128| coefficient > 0 || coefficient == smallest;
-    if sum.terms.is_empty() || sum.terms.iter().any(|(_, factor)| has_none(*factor)) {
+    let is_refused = |coefficient: i128| coefficient > 0 || coefficient == smallest;
+    if sum.terms.is_empty() || sum.terms.iter().any(|(_, factor)| is_refused(*factor)) {
         return None;
     }
     let mut whole = sum.clone();

@@ -19,20 +19,20 @@ use crate::sum::Sum;
 /// The equations of a rule.
 #[derive(Clone, Debug)]
 pub struct Given {
-    /// The number of each name on the left, and what it equals: the exact sums are equal.
+    /// The number of each name on the left, and the expression with the same exact sum.
     pub equations: Vec<(usize, Expr)>,
     /// The number of the first name that the left side of the rule does not bind.
     pub first: usize,
     find: Find,
-    /// Slots that the left side binds: the sums to take apart, and constants.
+    /// Slots that the left side binds: the sums to split, and constants.
     sums: SmallVec<[usize; 2]>,
     constants: SmallVec<[usize; 2]>,
-    /// How many names the finder must give, and which of them are constants.
+    /// The names that the finder must bind, true for constants.
     names: Vec<bool>,
 }
 
-/// What a finder is given: the sums on the left sides of the equations, and the constants that the
-/// left side of the rule binds, both in order.
+/// Input of a finder: the sums on the left sides of the equations, and the constants that the left
+/// side of the rule binds, both in order.
 pub(crate) struct Input<'a> {
     /// The node that the rule is tried on.
     pub(crate) root: &'a UOp,
@@ -40,11 +40,11 @@ pub(crate) struct Input<'a> {
     pub(crate) constants: SmallVec<[i128; 2]>,
 }
 
-/// Takes a proposal: sums for the new names in the order in which the equations name them.
+/// Tries a proposal: sums for the new names in the order in which the equations name them.
 pub(crate) type Attempt<'a> = &'a mut dyn FnMut(&[Sum], &mut Scope<'_>) -> Option<UOp>;
 
 impl Given {
-    /// Reads `x = sum, y = sum by finder`; new names are bound.
+    /// Parses `x = sum, y = sum by finder` and binds the new names.
     pub(crate) fn parse(text: &str, slots: &mut Slots) -> Result<Given, String> {
         let mut lexer = Lexer::new(text);
         let first = slots.count();
@@ -87,45 +87,46 @@ impl Given {
     /// Tries the rest of a rule with each proposal whose equations hold, until one succeeds.
     pub(crate) fn each(
         &self,
-        bound: &Bindings<'_>,
+        bindings: &Bindings<'_>,
         scope: &mut Scope<'_>,
         finish: &mut dyn FnMut(&Bindings<'_>, &mut Scope<'_>) -> Option<UOp>,
     ) -> Option<UOp> {
         let (sums, constants) = (SmallVec::new(), SmallVec::new());
-        let mut input = Input { root: bound.node(0)?, sums, constants };
+        let mut input = Input { root: bindings.node(0)?, sums, constants };
         for slot in &self.sums {
-            input.sums.push(scope.bounds.sum(bound.node(*slot)?)?);
+            input.sums.push(scope.bounds.sum(bindings.node(*slot)?)?);
         }
         for slot in &self.constants {
-            input.constants.push(bound.node(*slot)?.as_int()?);
+            input.constants.push(bindings.node(*slot)?.as_int()?);
         }
         (self.find)(&input, scope, &mut |parts, scope| {
-            let bound = bound.with_parts(self.first, parts);
-            if !self.is_right(&bound, parts, &mut scope.bounds) {
+            let bindings = bindings.with_parts(self.first, parts);
+            if !self.is_right(&bindings, parts, &mut scope.bounds) {
                 return None;
             }
-            finish(&bound, scope)
+            finish(&bindings, scope)
         })
     }
 
-    /// Whether every equation holds between the exact sums, and names of constants have constants.
-    fn is_right(&self, bound: &Bindings<'_>, parts: &[Sum], known: &mut Bounds) -> bool {
+    /// Returns whether every equation holds between the exact sums, and names of constants are
+    /// bound to constants.
+    fn is_right(&self, bindings: &Bindings<'_>, parts: &[Sum], bounds: &mut Bounds) -> bool {
         assert_eq!(parts.len(), self.names.len(), "a finder gives a sum for each name");
         let mut named = self.names.iter().zip(parts);
         named.all(|(is_constant, part)| !is_constant || part.terms.is_empty())
             && self.equations.iter().all(|(left, right)| {
-                let left = exact(&Expr::Slot(*left), bound, known);
-                let right = exact(right, bound, known);
+                let left = exact(&Expr::Slot(*left), bindings, bounds);
+                let right = exact(right, bindings, bounds);
                 left.zip(right).is_some_and(|(left, right)| is_equal(&left, &right))
             })
     }
 }
 
-/// The first name whose equations lead back to it.
+/// The first name whose equations depend on it.
 fn defined_by_itself(equations: &[(usize, Expr)]) -> Option<usize> {
     let named_by = |slot: usize| {
-        let of_slot = equations.iter().filter(move |(left, _)| *left == slot);
-        of_slot.flat_map(|(_, sum)| sum.slots())
+        let definitions = equations.iter().filter(move |(left, _)| *left == slot);
+        definitions.flat_map(|(_, sum)| sum.slots())
     };
     equations.iter().map(|(left, _)| *left).find(|left| {
         let mut reached: Vec<usize> = named_by(*left).collect();
@@ -145,32 +146,32 @@ fn is_equal(left: &Sum, right: &Sum) -> bool {
         && left.terms.iter().all(|term| right.terms.contains(term))
 }
 
-/// The exact sum that one side of an equation says, over the integers; divisions are nodes.
-fn exact(expr: &Expr, bound: &Bindings<'_>, known: &mut Bounds) -> Option<Sum> {
+/// The exact sum of one side of an equation, over the integers; divisions are nodes.
+fn exact(expr: &Expr, bindings: &Bindings<'_>, bounds: &mut Bounds) -> Option<Sum> {
     match expr {
         Expr::Int(value) => Some(Sum::of_constant(DType::I64, *value)),
-        Expr::Slot(slot) => match bound.node(*slot) {
-            // As in conditions, a constant is its value; in sums it is one modulo 2^bits.
+        Expr::Slot(slot) => match bindings.node(*slot) {
+            // As in conditions, a constant is its value; as a sum it would be one modulo 2^bits.
             Some(node) if node.op() == Op::Const => {
                 node.as_int().map(|value| Sum::of_constant(node.dtype(), value))
             }
-            Some(node) => known.sum(node).map(|sum| (*sum).clone()),
-            None => bound.part(*slot).cloned(),
+            Some(node) => bounds.sum(node).map(|sum| (*sum).clone()),
+            None => bindings.part(*slot).cloned(),
         },
         Expr::Unary('-', inner) => {
-            combine(&Sum::of_constant(DType::I64, 0), &exact(inner, bound, known)?, -1)
+            combine(&Sum::of_constant(DType::I64, 0), &exact(inner, bindings, bounds)?, -1)
         }
         Expr::Binary(operator, left, right) => {
-            let (left, right) = (exact(left, bound, known)?, exact(right, bound, known)?);
+            let (left, right) = (exact(left, bindings, bounds)?, exact(right, bindings, bounds)?);
             match operator {
                 Operator::Add => combine(&left, &right, 1),
                 Operator::Sub => combine(&left, &right, -1),
                 Operator::Mul if right.terms.is_empty() => scale(&left, right.constant),
                 Operator::Mul if left.terms.is_empty() => scale(&right, left.constant),
-                Operator::FloorDiv => divided(Op::FloorDiv, &left, &right),
-                Operator::FloorMod => divided(Op::FloorMod, &left, &right),
-                Operator::CDiv => divided(Op::CDiv, &left, &right),
-                Operator::CMod => divided(Op::CMod, &left, &right),
+                Operator::FloorDiv => division(Op::FloorDiv, &left, &right),
+                Operator::FloorMod => division(Op::FloorMod, &left, &right),
+                Operator::CDiv => division(Op::CDiv, &left, &right),
+                Operator::CMod => division(Op::CMod, &left, &right),
                 _ => None,
             }
         }
@@ -200,8 +201,9 @@ fn scale(sum: &Sum, factor: i128) -> Option<Sum> {
     combine(&Sum { dtype: sum.dtype, ..Sum::of_constant(sum.dtype, 0) }, sum, factor)
 }
 
-/// The node of a division by a constant, or what it is for constants alone.
-fn divided(op: Op, left: &Sum, right: &Sum) -> Option<Sum> {
+/// The node of a division by a constant. `None` if the dividend is constant, or the divisor is not,
+/// is 0 or does not fit the dtype.
+fn division(op: Op, left: &Sum, right: &Sum) -> Option<Sum> {
     if !right.terms.is_empty() || left.terms.is_empty() || right.constant == 0 {
         return None;
     }

@@ -34,27 +34,27 @@ pub use rule::{Claim, Mode, Rule, Types};
 pub use ruleset::{Error, RuleSet};
 pub use threefry::decompose as decompose_threefry;
 
-/// All that index arithmetic, gates and elementwise values need: folding, algebra, comparisons,
-/// boolean algebra, div/mod, casts, validity, memory. Loaded once.
+/// The rules for index arithmetic, gates and elementwise values: constant folding, algebra,
+/// comparisons, boolean algebra, div/mod, casts, validity, memory. Loaded once.
 pub fn symbolic() -> Arc<RuleSet> {
     loaded::loaded().symbolic
 }
 
-/// The root without the reductions over ranges that have a closed form; the same root if there are
-/// none. What is left is as simple as [`symbolic`] makes it.
+/// Replaces the reductions over ranges that have a closed form, and simplifies the result with
+/// [`symbolic`]. Returns the same root if there are none.
 pub fn collapse(root: &UOp, options: &Options, trace: &mut Trace) -> UOp {
     let Loaded { reduce, collapse, .. } = loaded::loaded();
-    let folded = rewrite(root, &reduce, options, trace);
-    if folded == *root { folded } else { rewrite(&folded, &collapse, options, trace) }
+    let collapsed = rewrite(root, &reduce, options, trace);
+    if collapsed == *root { collapsed } else { rewrite(&collapsed, &collapse, options, trace) }
 }
 
-/// What is done last, before rendering, and undone by [`symbolic`]: `x+y*-1` becomes `x-y`, and a
-/// floor division whose operands are not negative a C division, which devices have.
+/// The last rules before rendering, which [`symbolic`] would undo: `x+y*-1` becomes `x-y`, and a
+/// floor division whose operands are not negative becomes a C division, which devices have.
 pub fn late() -> Arc<RuleSet> {
     loaded::loaded().late
 }
 
-/// The node rewritten with [`symbolic`] and the default options.
+/// Rewrites a node with [`symbolic`] and the default options.
 pub fn simplify(uop: &UOp) -> UOp {
     rewrite(uop, &symbolic(), &Options::default(), &mut Trace::default())
 }

@@ -1,4 +1,4 @@
-//! The tables, loaded: once for the process, and anew for a thread that runs with other rows.
+//! The loaded tables: loaded once for the process, and anew for a thread that runs with other rows.
 
 use std::cell::RefCell;
 use std::sync::{Arc, OnceLock};
@@ -7,7 +7,7 @@ use crate::rule::Rule;
 use crate::rules;
 use crate::ruleset::{Error, RuleSet};
 
-/// The tables of one pass each, loaded.
+/// The rule sets of the passes.
 #[derive(Clone)]
 pub(crate) struct Loaded {
     pub(crate) symbolic: Arc<RuleSet>,
@@ -22,15 +22,15 @@ impl Loaded {
             let tables = rules::changed(tables, changed);
             let tables: Vec<&[Rule]> = tables.iter().map(Vec::as_slice).collect();
             // Rows that are wrong on purpose may also loop.
-            let is_own = changed.is_empty();
-            let load = if is_own { RuleSet::load } else { RuleSet::load_unordered };
+            let is_unchanged = changed.is_empty();
+            let load = if is_unchanged { RuleSet::load } else { RuleSet::load_unordered };
             load(&tables).map(Arc::new)
         };
-        let all: Vec<&[Rule]> = [rules::REDUCE].into_iter().chain(rules::SYMBOLIC).collect();
+        let collapse: Vec<&[Rule]> = [rules::REDUCE].into_iter().chain(rules::SYMBOLIC).collect();
         Ok(Loaded {
             symbolic: load(&rules::SYMBOLIC)?,
             reduce: load(&[rules::REDUCE])?,
-            collapse: load(&all)?,
+            collapse: load(&collapse)?,
             late: load(&[rules::LATE])?,
         })
     }
@@ -51,14 +51,14 @@ pub(crate) fn loaded() -> Loaded {
 }
 
 /// Runs `work` with other tables on this thread: each row that has the name of one of `rows` is
-/// replaced by it, a row of a new name is added at the end of the table that its name begins with.
-/// Kernels that are lowered by then may leave their arrays: devices that do not check each access
-/// compile those alone that are proven not to.
+/// replaced by it; a row of a new name is added at the end of the table that its name begins with.
+/// Kernels that are lowered by `work` may access elements outside of their arrays: devices that do
+/// not check each access compile only kernels that are proven not to.
 ///
 /// # Errors
-/// What loading the tables says.
+/// The error of loading the tables.
 pub fn with_rows<T>(rows: &[Rule], work: impl FnOnce() -> T) -> Result<T, Error> {
-    /// Puts the tables back, also if the work panics.
+    /// Restores the tables, also if `work` panics.
     struct Restore(Option<Loaded>);
     impl Drop for Restore {
         fn drop(&mut self) {

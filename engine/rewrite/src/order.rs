@@ -1,17 +1,17 @@
-//! Why rewriting ends: each rule makes the term cheaper, or leaves it as dear and brings it forward
-//! in a second order, or puts operands in order. Rules that do neither are refused when loaded.
+//! The proof that rewriting terminates: each rule makes the term cheaper, or keeps its price and
+//! makes it smaller in a second order, or sorts operands. Other rules are refused when loaded.
 //!
-//! The first order is a price: an op costs what the table says, plus the prices of its sources (a
-//! reduction ten times that of its value, a power three times, as it may become products). The
-//! price of a side is linear in those of its names, so a rule makes every term cheaper if no name
-//! counts more on the right and the rest is less. Constants, and what folds to one, cost 1. The
-//! second is the lexicographic path order over the ops, sources from right to left: chains lean
-//! to the left, constants stand on the right. Both are reduction orders, so one after the other is
-//! one as well. What is left are permutations under `before(...)` and sums in canonical form,
-//! which have one form for each multiset of terms; and computed sides, whose functions say on
-//! their own why they end.
+//! The first order is a price: that of the op, from a table, plus the prices of its sources (ten
+//! times that of its value for a reduction, three times for a power, as it may become products).
+//! The price of a side is linear in those of its names, so a rule makes every term cheaper if no
+//! name has a larger coefficient on the right and the constant part is less. A constant, or a side
+//! that folds to one, costs 1. The second is the lexicographic path order over the ops, sources
+//! from right to left: chains lean to the left, constants are on the right. Both are reduction
+//! orders, so their lexicographic combination is one as well. The exceptions are permutations under
+//! `before(...)` and sums in canonical form, which have one form for each multiset of terms; and
+//! computed sides, whose functions state themselves why they terminate.
 //!
-//! A name of an equation is what the equation says: `x` of `x = w * c0 + r` costs as that sum.
+//! A name of an equation costs as much as its sum: `x` of `x = w * c0 + r` costs as `w * c0 + r`.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +21,7 @@ use crate::condition::{Expr, Operator, Question};
 use crate::pattern::Pattern;
 use crate::syntax::ParsedRule;
 
-/// A linear form: how often each name counts, and the rest.
+/// A linear form: the coefficient of each name, and the constant part.
 #[derive(Clone, Debug, Default)]
 struct Price {
     names: BTreeMap<usize, i64>,
@@ -43,7 +43,8 @@ impl Price {
         }
     }
 
-    /// What a term costs at least: names stand for more than a constant.
+    /// Compares two prices for all values of the names, which cost more than a constant. `None` if
+    /// a name has a larger coefficient in `other`.
     fn compare(&self, other: &Price) -> Option<std::cmp::Ordering> {
         let count =
             |price: &Price, name: &usize| price.names.get(name).copied().unwrap_or_default();
@@ -51,13 +52,13 @@ impl Price {
         if !other.names.keys().all(is_covered) {
             return None;
         }
-        // The names that count more on this side cost at least 2 each time.
-        let more: i64 = self.names.iter().map(|(name, mine)| mine - count(other, name)).sum();
+        // Each further occurrence of a name on this side costs at least 2.
+        let more: i64 = self.names.iter().map(|(name, times)| times - count(other, name)).sum();
         Some((self.rest + 2 * CONSTANT * more).cmp(&other.rest))
     }
 }
 
-/// What an op costs. Devices have other likings than the canonical form.
+/// The price of an op. The late rules prefer what devices have to the canonical form.
 fn price_of(op: Op, is_late: bool) -> i64 {
     match op {
         Op::CDiv | Op::CMod if is_late => 7,
@@ -83,10 +84,10 @@ struct Sides<'a> {
     is_late: bool,
 }
 
-/// Whether the rule brings every term forward.
+/// Checks that the rule makes every term cheaper or smaller.
 ///
 /// # Errors
-/// What the two sides cost.
+/// The prices of both sides.
 pub(crate) fn check(rule: &ParsedRule) -> Result<(), String> {
     if matches!(rule.rhs, Pattern::Computed(_)) {
         return Ok(());
@@ -102,12 +103,12 @@ pub(crate) fn check(rule: &ParsedRule) -> Result<(), String> {
     match left.compare(&right) {
         Some(std::cmp::Ordering::Greater) => Ok(()),
         Some(std::cmp::Ordering::Equal)
-            if is_permuted || is_sum || sides.is_after(&rule.lhs, &rule.rhs) =>
+            if is_permuted || is_sum || sides.is_larger(&rule.lhs, &rule.rhs) =>
         {
             Ok(())
         }
         _ => Err(format!(
-            "the right side is neither cheaper nor further in order ({} against {})",
+            "the right side is neither cheaper nor smaller in the path order ({} against {})",
             sides.show(&left),
             sides.show(&right)
         )),
@@ -141,7 +142,7 @@ impl Sides<'_> {
         }
     }
 
-    /// A limit on the left costs more, as does a divisor that is known to be negative.
+    /// The extra price of a limit on the left, and of a divisor that is known to be negative.
     fn extra(&self, op: Op, src: &[Pattern]) -> i64 {
         let is_negative = |slot: usize| {
             let is_below_zero = |when: &Expr| {
@@ -157,7 +158,7 @@ impl Sides<'_> {
         }
     }
 
-    /// Whether the side folds to a constant.
+    /// Returns whether the side folds to a constant.
     fn is_constant(&self, side: &Pattern) -> bool {
         match side {
             Pattern::Any(_) | Pattern::Computed(_) | Pattern::Reduce(..) => false,
@@ -179,7 +180,7 @@ impl Sides<'_> {
         }
     }
 
-    /// The price of what an equation says.
+    /// The price of a sum in an equation.
     fn sum(&self, sum: &Expr) -> Price {
         let op = match sum {
             Expr::Slot(slot) => return self.name(*slot),
@@ -210,29 +211,30 @@ impl Sides<'_> {
         }
     }
 
-    /// The lexicographic path order, sources from right to left.
-    fn is_after(&self, left: &Pattern, right: &Pattern) -> bool {
+    /// Returns whether the left side is larger in the lexicographic path order, sources from right
+    /// to left.
+    fn is_larger(&self, left: &Pattern, right: &Pattern) -> bool {
         if self.is_constant(right) {
             return !self.is_constant(left);
         }
         if let (Pattern::Any(sum), Pattern::Any(part)) = (left, right) {
-            // What an equation takes apart comes after its parts.
+            // A sum that an equation splits is larger than its parts.
             return self.name(*sum).names.contains_key(part) && sum != part;
         }
         let Some((op, src)) = sources(left) else { return false };
-        if src.iter().any(|source| self.is_same(source, right) || self.is_after(source, right)) {
+        if src.iter().any(|source| self.is_same(source, right) || self.is_larger(source, right)) {
             return true;
         }
-        let Some((other, parts)) = sources(right) else { return false };
-        if !parts.iter().all(|part| self.is_after(left, part)) {
+        let Some((right_op, parts)) = sources(right) else { return false };
+        if !parts.iter().all(|part| self.is_larger(left, part)) {
             return false;
         }
-        match (rank(op), rank(other)) {
-            (mine, its) if mine != its => mine > its,
+        match (rank(op), rank(right_op)) {
+            (left_rank, right_rank) if left_rank != right_rank => left_rank > right_rank,
             _ => {
                 let mut pairs = src.iter().zip(parts).rev();
-                let first = pairs.find(|(mine, its)| !self.is_same(mine, its));
-                first.is_some_and(|(mine, its)| self.is_after(mine, its))
+                let first = pairs.find(|(source, part)| !self.is_same(source, part));
+                first.is_some_and(|(source, part)| self.is_larger(source, part))
             }
         }
     }
@@ -241,11 +243,11 @@ impl Sides<'_> {
         match (left, right) {
             _ if self.is_constant(left) => self.is_constant(right),
             (Pattern::Any(x), Pattern::Any(y)) => x == y,
-            (Pattern::Reduce(op, src), Pattern::Reduce(other, parts)) => {
-                op == other && src.iter().zip(&**parts).all(|(x, y)| self.is_same(x, y))
+            (Pattern::Reduce(op, src), Pattern::Reduce(right_op, parts)) => {
+                op == right_op && src.iter().zip(&**parts).all(|(x, y)| self.is_same(x, y))
             }
-            (Pattern::Node(op, src, _), Pattern::Node(other, parts, _)) => {
-                op == other
+            (Pattern::Node(op, src, _), Pattern::Node(right_op, parts, _)) => {
+                op == right_op
                     && src.len() == parts.len()
                     && src.iter().zip(parts).all(|(x, y)| self.is_same(x, y))
             }
@@ -270,7 +272,7 @@ fn sources(side: &Pattern) -> Option<(Op, &[Pattern])> {
     }
 }
 
-/// The place of an op in the second order.
+/// The rank of an op in the path order.
 fn rank(op: Op) -> u8 {
     match op {
         Op::FloorDiv | Op::CDiv => 6,

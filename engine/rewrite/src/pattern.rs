@@ -1,7 +1,7 @@
 //! Patterns and templates: the two sides of a rule, parsed from text.
 //!
-//! The language is described in [`crate::rules`]. Operands stand in the order in which they are
-//! written: nothing is tried twice, so matching is one walk.
+//! The language is described in [`crate::rules`]. Operands match only in the order in which they
+//! are written, so matching is one walk without backtracking.
 
 use gradiff_graph::{Arg, Constant, DType, Dims, Op, Sources, UOp};
 
@@ -10,19 +10,19 @@ use crate::condition::Expr;
 use crate::driver::Scope;
 use crate::sum::Sum;
 
-/// How many names one rule may bind, `root` among them.
+/// Limit of the names that a rule may bind, `root` among them.
 pub const MAX_NAMES: usize = 12;
 
-/// What each name stands for: a node that the left side met, or a part that an equation gave.
+/// The values of the names: nodes that the left side matched, and sums that equations bind.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Bindings<'a> {
     nodes: [Option<&'a UOp>; MAX_NAMES],
-    /// The parts stand for the slots from the number on.
+    /// The first slot that an equation binds, and the sums of the slots from there on.
     parts: (usize, &'a [Sum]),
 }
 
 impl<'a> Bindings<'a> {
-    /// The same names, and those of an equation from slot `first` on.
+    /// Returns the same names with those of an equation, from slot `first` on.
     pub(crate) fn with_parts<'b>(&self, first: usize, parts: &'b [Sum]) -> Bindings<'b>
     where
         'a: 'b,
@@ -30,18 +30,18 @@ impl<'a> Bindings<'a> {
         Bindings { nodes: self.nodes, parts: (first, parts) }
     }
 
-    /// The node that a name stands for, if the left side met it.
+    /// The node that a name stands for, if the left side binds it.
     pub(crate) fn node(&self, slot: usize) -> Option<&'a UOp> {
         self.nodes[slot]
     }
 
-    /// The sum that a name stands for, if an equation gave it.
+    /// The sum that a name stands for, if an equation binds it.
     pub(crate) fn part(&self, slot: usize) -> Option<&'a Sum> {
         let (first, parts) = self.parts;
         slot.checked_sub(first).and_then(|number| parts.get(number))
     }
 
-    /// The node of a name, made if it was a sum before.
+    /// The node of a name, built if the name stands for a sum.
     fn build(&self, slot: usize) -> Option<UOp> {
         self.nodes[slot].cloned().or_else(|| self.part(slot).map(Sum::build))
     }
@@ -50,7 +50,7 @@ impl<'a> Bindings<'a> {
         self.nodes[slot].map(UOp::dtype).or_else(|| self.part(slot).map(|sum| sum.dtype))
     }
 
-    /// Lets a name stand for a node; false if it stands for another one already.
+    /// Binds a name to a node; returns false if it is already bound to another node.
     pub(crate) fn bind(&mut self, slot: usize, uop: &'a UOp) -> bool {
         *self.nodes[slot].get_or_insert(uop) == uop
     }
@@ -59,7 +59,7 @@ impl<'a> Bindings<'a> {
 /// The names of a rule; `root` is the first.
 pub(crate) struct Slots {
     names: Vec<String>,
-    /// Whether names that are not bound yet become so when they are used: in equations.
+    /// True in equations: names that are not bound yet are bound when they are used.
     pub(crate) is_open: bool,
 }
 
@@ -68,7 +68,7 @@ impl Slots {
         Slots { names: vec![String::from("root")], is_open: false }
     }
 
-    /// How many names there are.
+    /// Number of names.
     pub(crate) fn count(&self) -> usize {
         self.names.len()
     }
@@ -78,25 +78,25 @@ impl Slots {
         self.names.get(slot).map_or("", String::as_str)
     }
 
-    /// The place of a name, made if there is none yet.
+    /// Returns the slot of a name; a new name gets the next slot.
     pub(crate) fn bind(&mut self, name: &str) -> Result<usize, String> {
         if let Some(slot) = self.names.iter().position(|known| known == name) {
             return Ok(slot);
         }
         if self.names.len() == MAX_NAMES {
-            return Err(format!("more than {} names", MAX_NAMES - 1));
+            return Err(format!("the rule has more than {} names", MAX_NAMES - 1));
         }
         self.names.push(name.to_owned());
         Ok(self.names.len() - 1)
     }
 
-    /// The place of a name that the left side or an equation binds.
+    /// The slot of a name that the left side or an equation binds.
     pub(crate) fn bound(&mut self, name: &str) -> Result<usize, String> {
         if self.is_open {
             return self.bind(name);
         }
-        let found = self.names.iter().position(|known| known == name);
-        found.ok_or_else(|| format!("{name} is not bound by the left side"))
+        let slot = self.names.iter().position(|known| known == name);
+        slot.ok_or_else(|| format!("{name} is not bound by the left side"))
     }
 }
 
@@ -140,7 +140,7 @@ impl<'t> Lexer<'t> {
     }
 }
 
-/// A constant written in a rule: it takes the dtype of its surroundings.
+/// Literal constant in a rule; it takes the dtype of its context.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Literal {
     /// An integer, which may also stand for a float.
@@ -188,25 +188,25 @@ impl Literal {
 /// One side of a rule; on the right side constants may be computed.
 #[derive(Clone, Debug)]
 pub enum Pattern {
-    /// Any node; the number of its name.
+    /// Any node, with the number of its name.
     Any(usize),
-    /// Any constant; the number of its name.
+    /// Any constant, with the number of its name.
     Constant(usize),
     /// This constant.
     Literal(Literal),
-    /// A node of this op; it may have a name, of this number.
+    /// A node of this op with these sources, and the number of its name if it has one.
     Node(Op, Vec<Pattern>, Option<usize>),
     /// A reduction by this op of a value over one range: `(reduce.add v r)`. On the left it also
     /// matches a reduction over several ranges, of which r is any one.
     Reduce(Op, Box<[Pattern; 2]>),
-    /// Right side: a constant of the surrounding dtype.
+    /// Right side: a computed constant of the dtype of its context.
     Value(Expr),
-    /// Right side: what a Rust function says.
+    /// Right side: the result of a Rust function.
     Computed(Computed),
 }
 
 impl Pattern {
-    /// The left side of a rule.
+    /// Parses the left side of a rule.
     pub(crate) fn parse_left(text: &str, slots: &mut Slots) -> Result<Pattern, String> {
         let mut lexer = Lexer::new(text);
         let pattern = Pattern::parse(&mut lexer, slots, true)?;
@@ -214,11 +214,11 @@ impl Pattern {
         Ok(pattern)
     }
 
-    /// The right side of a rule: every name must be bound.
+    /// Parses the right side of a rule: every name must be bound.
     pub(crate) fn parse_right(text: &str, slots: &mut Slots) -> Result<Pattern, String> {
         if let Some(name) = text.strip_prefix('@') {
-            let found = computed::FUNCTIONS.iter().find(|(known, _)| *known == name);
-            let (_, function) = found.ok_or(format!("there is no computed side @{name}"))?;
+            let row = computed::FUNCTIONS.iter().find(|(known, _)| *known == name);
+            let (_, function) = row.ok_or(format!("there is no computed side @{name}"))?;
             return Ok(Pattern::Computed(Computed(*function)));
         }
         let mut lexer = Lexer::new(text);
@@ -276,14 +276,14 @@ impl Pattern {
             return Ok(Pattern::Node(Op::CmpNe, src, name));
         }
         let op = Op::from_name(word).ok_or(format!("there is no op {word}"))?;
-        let (fewest, most) = op.row().arity;
-        if src.len() < fewest || most < src.len() {
+        let (min, max) = op.row().arity;
+        if src.len() < min || max < src.len() {
             return Err(format!("{word} with {} sources", src.len()));
         }
         Ok(Pattern::Node(op, src, name))
     }
 
-    /// The op a node must have to match; `None` if any may do.
+    /// The op that a node must have to match; `None` if it may have any.
     pub(crate) fn op(&self) -> Option<Op> {
         match self {
             Pattern::Node(op, ..) => Some(*op),
@@ -293,56 +293,62 @@ impl Pattern {
         }
     }
 
-    /// Whether `uop` has this shape; binds the names.
-    pub(crate) fn matches<'a>(&self, uop: &'a UOp, bound: &mut Bindings<'a>) -> bool {
+    /// Returns whether `uop` matches this pattern; binds the names.
+    pub(crate) fn matches<'a>(&self, uop: &'a UOp, bindings: &mut Bindings<'a>) -> bool {
         match self {
-            Pattern::Any(slot) => bound.bind(*slot, uop),
-            Pattern::Constant(slot) => uop.op() == Op::Const && bound.bind(*slot, uop),
+            Pattern::Any(slot) => bindings.bind(*slot, uop),
+            Pattern::Constant(slot) => uop.op() == Op::Const && bindings.bind(*slot, uop),
             Pattern::Literal(literal) => literal.matches(uop),
             Pattern::Node(op, src, name) => {
                 uop.op() == *op
                     && uop.src().len() == src.len()
-                    && name.is_none_or(|slot| bound.bind(slot, uop))
-                    && src.iter().zip(uop.src()).all(|(pattern, uop)| pattern.matches(uop, bound))
+                    && name.is_none_or(|slot| bindings.bind(slot, uop))
+                    && src
+                        .iter()
+                        .zip(uop.src())
+                        .all(|(pattern, uop)| pattern.matches(uop, bindings))
             }
             Pattern::Reduce(op, src) => {
-                matches!(uop.arg(), Arg::Reduce(of, _) if of == op && uop.op() == Op::Reduce)
+                matches!(uop.arg(), Arg::Reduce(by, _) if by == op && uop.op() == Op::Reduce)
                     && uop.src().len() == 2
-                    && src.iter().zip(uop.src()).all(|(pattern, uop)| pattern.matches(uop, bound))
+                    && src
+                        .iter()
+                        .zip(uop.src())
+                        .all(|(pattern, uop)| pattern.matches(uop, bindings))
             }
             Pattern::Value(_) | Pattern::Computed(_) => false,
         }
     }
 
-    /// The node that the right side says; `dtype` is what is expected here. `None` if a constant
+    /// Builds the node of a right side; `dtype` is the one expected here. `None` if a constant
     /// cannot be computed.
     pub(crate) fn build(
         &self,
         dtype: DType,
-        bound: &Bindings<'_>,
+        bindings: &Bindings<'_>,
         scope: &mut Scope<'_>,
     ) -> Option<UOp> {
         match self {
-            Pattern::Any(slot) | Pattern::Constant(slot) => bound.build(*slot),
+            Pattern::Any(slot) | Pattern::Constant(slot) => bindings.build(*slot),
             Pattern::Literal(literal) => Some(UOp::constant(literal.constant(dtype))),
             Pattern::Value(value) => {
-                let value = value.value(bound, &mut scope.bounds)?;
+                let value = value.value(bindings, &mut scope.bounds)?;
                 Some(UOp::constant(Constant::int(dtype, value)))
             }
-            Pattern::Computed(Computed(function)) => function(bound.node(0)?, scope),
+            Pattern::Computed(Computed(function)) => function(bindings.node(0)?, scope),
             Pattern::Reduce(op, src) => {
                 let [value, range] = &**src;
-                let value = value.build(dtype, bound, scope)?;
-                let src = [value, range.build(DType::I32, bound, scope)?];
+                let value = value.build(dtype, bindings, scope)?;
+                let src = [value, range.build(DType::I32, bindings, scope)?];
                 Some(UOp::new(Op::Reduce, dtype, src, Arg::Reduce(*op, Dims::new())))
             }
             Pattern::Node(op, src, _) => {
-                let operand = self.operand_dtype(dtype, bound);
+                let operand = self.operand_dtype(dtype, bindings);
                 let mut built = Sources::new();
                 for (position, source) in src.iter().enumerate() {
                     let is_condition = *op == Op::Where && position == 0;
                     let expected = if is_condition { DType::Bool } else { operand };
-                    built.push(source.build(expected, bound, scope)?);
+                    built.push(source.build(expected, bindings, scope)?);
                 }
                 Some(UOp::new(*op, dtype, built, Arg::None))
             }
@@ -350,27 +356,27 @@ impl Pattern {
     }
 
     /// The dtype of a node's operands: its own, but for comparisons and casts.
-    fn operand_dtype(&self, dtype: DType, bound: &Bindings<'_>) -> DType {
+    fn operand_dtype(&self, dtype: DType, bindings: &Bindings<'_>) -> DType {
         match self {
             Pattern::Node(op, src, _) if op.is_comparison() => {
-                src.iter().find_map(|source| source.own_dtype(bound)).unwrap_or(DType::Bool)
+                src.iter().find_map(|source| source.bound_dtype(bindings)).unwrap_or(DType::Bool)
             }
             Pattern::Node(Op::Cast | Op::Bitcast, src, _) => {
-                src[0].own_dtype(bound).unwrap_or(dtype)
+                src[0].bound_dtype(bindings).unwrap_or(dtype)
             }
             _ => dtype,
         }
     }
 
-    fn own_dtype(&self, bound: &Bindings<'_>) -> Option<DType> {
+    fn bound_dtype(&self, bindings: &Bindings<'_>) -> Option<DType> {
         match self.dtype_source()? {
-            Pattern::Any(slot) | Pattern::Constant(slot) => bound.dtype(*slot),
+            Pattern::Any(slot) | Pattern::Constant(slot) => bindings.dtype(*slot),
             _ => Some(DType::Bool),
         }
     }
 
-    /// The part of a right side that says of what dtype it is: a name or a truth value. `None` if
-    /// the surroundings do.
+    /// The part of a right side that determines its dtype: a name or a truth value. `None` if the
+    /// context determines it.
     pub fn dtype_source(&self) -> Option<&Pattern> {
         match self {
             Pattern::Any(_) | Pattern::Constant(_) | Pattern::Literal(Literal::Truth(_)) => {

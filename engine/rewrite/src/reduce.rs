@@ -1,5 +1,5 @@
-//! Helpers of rules about reductions over ranges: which nodes vary along a range, reductions over
-//! several ranges taken one by one, and the one right side that is computed, a picked step.
+//! Helpers of the rules about reductions over ranges: the nodes that depend on a range, reductions
+//! over several ranges one range at a time, and the computed right side `@gather`.
 
 use gradiff_graph::{Arg, Constant, DType, Op, Sources, UOp};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 use crate::driver::Scope;
 use crate::sum::Sum;
 
-/// How many steps a range has; one for what stands in the place of a range that was one step.
+/// Trip count of a range; 1 for a constant that replaces a range of one iteration.
 pub(crate) fn size(range: &UOp) -> Option<i128> {
     match range.op() {
         Op::Range => range.src()[0].as_int().map(|end| end.max(0)),
@@ -17,28 +17,29 @@ pub(crate) fn size(range: &UOp) -> Option<i128> {
     }
 }
 
-/// Whether the node has one value over all steps of the range. A constant is no range, so
-/// everything is free of it.
+/// Returns whether the node has the same value in all iterations of the range. Every node is free
+/// of a constant, which is no range.
 pub(crate) fn is_free(node: &UOp, range: &UOp) -> bool {
     range.op() == Op::Const || !varying(node, range).contains(node)
 }
 
-/// The nodes of the graph, down from `root`, that vary along the range. Nodes inside of a reduction
-/// over the range vary there, but the reduction does not.
+/// The nodes of the graph below `root` that depend on the range. Nodes within a reduction over the
+/// range depend on it, but the reduction does not.
 pub fn varying(root: &UOp, range: &UOp) -> FxHashSet<UOp> {
-    let mut found = FxHashSet::default();
+    let mut varying = FxHashSet::default();
     for node in root.toposort() {
         let is_closed = node.op() == Op::Reduce && node.src()[1..].contains(range);
-        if node == *range || !is_closed && node.src().iter().any(|source| found.contains(source)) {
-            found.insert(node);
+        if node == *range || !is_closed && node.src().iter().any(|source| varying.contains(source))
+        {
+            varying.insert(node);
         }
     }
-    found
+    varying
 }
 
-/// The first result of `apply` on a reduction over one of the ranges of `reduction`, with the
-/// reduction over the other ranges around it.
-pub(crate) fn one_by_one(
+/// Calls `apply` with the reduction over each single range of `reduction`. Returns the first
+/// result, reduced over the other ranges.
+pub(crate) fn over_each_range(
     reduction: &UOp,
     mut apply: impl FnMut(&UOp) -> Option<UOp>,
 ) -> Option<UOp> {
@@ -48,39 +49,39 @@ pub(crate) fn one_by_one(
         UOp::new(Op::Reduce, reduction.dtype(), src, reduction.arg().clone())
     };
     (0..ranges.len()).find_map(|chosen| {
-        let one = over(value.clone(), &mut std::iter::once(&ranges[chosen]));
-        let others = ranges.iter().enumerate().filter(|(number, _)| *number != chosen);
-        apply(&one).map(|inner| over(inner, &mut others.map(|(_, range)| range)))
+        let single = over(value.clone(), &mut std::iter::once(&ranges[chosen]));
+        let outer = ranges.iter().enumerate().filter(|(number, _)| *number != chosen);
+        apply(&single).map(|inner| over(inner, &mut outer.map(|(_, range)| range)))
     })
 }
 
-/// A truth value that is and-ed with others, negated or not.
+/// A truth value of a conjunction, and whether it is negated.
 type Clause = (UOp, bool);
 
-/// The right side `@gather`. A sum of choices of which one step at most is not 0, the one where
-/// two sums are equal, is the value at that step if there is such a step, else 0.
+/// The right side `@gather`. A sum of choices that are 0 except in one iteration, that in which two
+/// other sums are equal, is the value in that iteration if the range has it, else 0.
 pub(crate) fn gather(uop: &UOp, _: &mut Scope<'_>) -> Option<UOp> {
     let [value, range] = uop.src() else { return None };
-    let (clauses, picked) = open(value)?;
+    let (clauses, chosen) = open(value)?;
     let count = size(range).filter(|_| range.op() == Op::Range)?;
-    let (number, step) = clauses
-        .iter()
-        .enumerate()
-        .find_map(|(number, clause)| solve(clause, range, count).map(|step| (number, step)))?;
-    let inside = inside(&step, count);
-    let at = Substitution { range, step: cast(step, range.dtype()), inside: inside.clone() };
-    let others = clauses.iter().enumerate().filter(|(other, _)| *other != number);
+    let (solved, iteration) = clauses.iter().enumerate().find_map(|(number, clause)| {
+        solve(clause, range, count).map(|iteration| (number, iteration))
+    })?;
+    let inside = inside(&iteration, count);
+    let iteration = cast(iteration, range.dtype());
+    let substitution = Substitution { range, iteration, inside: inside.clone() };
+    let remaining = clauses.iter().enumerate().filter(|(number, _)| *number != solved);
     let mut gate = inside;
-    for (_, (clause, is_negated)) in others {
-        let clause = at.apply(clause);
+    for (_, (clause, is_negated)) in remaining {
+        let clause = substitution.apply(clause);
         let clause = if *is_negated { UOp::not(clause) } else { clause };
         gate = UOp::binary(Op::And, gate, clause);
     }
     let zero = UOp::constant(Constant::zero(uop.dtype()));
-    Some(UOp::select(gate, at.apply(&picked), zero))
+    Some(UOp::select(gate, substitution.apply(&chosen), zero))
 }
 
-/// A chain of choices between a value and 0: all that must hold, and the value.
+/// Opens a chain of choices between a value and 0: the clauses that must all hold, and the value.
 fn open(value: &UOp) -> Option<(SmallVec<[Clause; 4]>, UOp)> {
     let mut clauses = SmallVec::new();
     let mut value = value;
@@ -99,11 +100,11 @@ fn open(value: &UOp) -> Option<(SmallVec<[Clause; 4]>, UOp)> {
     (!clauses.is_empty()).then(|| (clauses, value.clone()))
 }
 
-/// The parts of a truth value, negated or not, that must all hold for it to hold.
+/// Splits a truth value, negated or not, into the clauses of a conjunction.
 fn split(truth: &UOp, is_negated: bool, clauses: &mut SmallVec<[Clause; 4]>) {
-    let joins = if is_negated { Op::Or } else { Op::And };
+    let conjunction = if is_negated { Op::Or } else { Op::And };
     match truth.src() {
-        [x, y] if truth.op() == joins => {
+        [x, y] if truth.op() == conjunction => {
             split(x, is_negated, clauses);
             split(y, is_negated, clauses);
         }
@@ -114,8 +115,8 @@ fn split(truth: &UOp, is_negated: bool, clauses: &mut SmallVec<[Clause; 4]>) {
     }
 }
 
-/// Of `x = y` with the range on one side, times 1 or -1: the step at which it holds, in the type of
-/// x. Exact modulo 2^bits, which tells all steps of the range apart.
+/// Solves `x = y` for the range, which occurs on one side, times 1 or -1: the iteration in which it
+/// holds, in the dtype of x. Exact modulo 2^bits, which tells all iterations of the range apart.
 fn solve((clause, is_negated): &Clause, range: &UOp, count: i128) -> Option<UOp> {
     let (Op::CmpNe, [x, y], true) = (clause.op(), clause.src(), is_negated) else { return None };
     let (_, high) = x.dtype().int_range().filter(|_| x.dtype().is_int())?;
@@ -126,9 +127,9 @@ fn solve((clause, is_negated): &Clause, range: &UOp, count: i128) -> Option<UOp>
     let right = Sum::read(y)?;
     right.terms.iter().for_each(|(node, factor)| rest.add(node.clone(), -factor));
     rest.constant -= right.constant;
-    let is_step = |node: &UOp| node == range || node.op() == Op::Cast && node.src()[0] == *range;
-    let place = rest.terms.iter().position(|(node, _)| is_step(node))?;
-    let (_, factor) = rest.terms.remove(place);
+    let is_range = |node: &UOp| node == range || node.op() == Op::Cast && node.src()[0] == *range;
+    let position = rest.terms.iter().position(|(node, _)| is_range(node))?;
+    let (_, factor) = rest.terms.remove(position);
     if factor.abs() != 1 || !rest.terms.iter().all(|(node, _)| is_free(node, range)) {
         return None;
     }
@@ -139,11 +140,11 @@ fn solve((clause, is_negated): &Clause, range: &UOp, count: i128) -> Option<UOp>
     Some(rest.build())
 }
 
-/// Whether the step is one of the `count` first.
-fn inside(step: &UOp, count: i128) -> UOp {
-    let number = |value| UOp::constant(Constant::int(step.dtype(), value));
-    let is_below = UOp::binary(Op::CmpLt, step.clone(), number(count));
-    let is_negative = UOp::binary(Op::CmpLt, step.clone(), number(0));
+/// The node that is true if the iteration is one of the first `count`.
+fn inside(iteration: &UOp, count: i128) -> UOp {
+    let number = |value| UOp::constant(Constant::int(iteration.dtype(), value));
+    let is_below = UOp::binary(Op::CmpLt, iteration.clone(), number(count));
+    let is_negative = UOp::binary(Op::CmpLt, iteration.clone(), number(0));
     UOp::binary(Op::And, UOp::not(is_negative), is_below)
 }
 
@@ -151,50 +152,51 @@ fn cast(value: UOp, dtype: DType) -> UOp {
     if value.dtype() == dtype { value } else { UOp::unary(Op::Cast, dtype, value) }
 }
 
-/// The graph with `step` in place of the range, but where a reduction closes the range.
-pub fn substitute(root: &UOp, range: &UOp, step: &UOp) -> UOp {
-    replaced(root, range, step, |node| node)
+/// Replaces the range with `iteration`, except in reductions over the range.
+pub fn substitute(root: &UOp, range: &UOp, iteration: &UOp) -> UOp {
+    replaced(root, range, iteration, |node| node)
 }
 
-/// Does what [`substitute`] does; `change` is given each node that has another source.
-fn replaced(root: &UOp, range: &UOp, step: &UOp, change: impl Fn(UOp) -> UOp) -> UOp {
+/// Does what [`substitute`] does, and calls `change` with each node that has a new source.
+fn replaced(root: &UOp, range: &UOp, iteration: &UOp, change: impl Fn(UOp) -> UOp) -> UOp {
     let varying = varying(root, range);
     let mut done: FxHashMap<UOp, UOp> = FxHashMap::default();
     for node in root.toposort().into_iter().filter(|node| varying.contains(node)) {
-        let made = if node == *range {
-            step.clone()
+        let result = if node == *range {
+            iteration.clone()
         } else {
             let new = |source: &UOp| done.get(source).unwrap_or(source).clone();
             change(node.with_src(node.src().iter().map(new)))
         };
-        done.insert(node, made);
+        done.insert(node, result);
     }
     done.remove(root).unwrap_or_else(|| root.clone())
 }
 
-/// A step in place of a range.
+/// The replacement of a range with one iteration.
 struct Substitution<'a> {
     range: &'a UOp,
-    step: UOp,
-    /// Whether the step is one of the range: what is loaded at it is loaded only then.
+    iteration: UOp,
+    /// True if the range has the iteration; gates the loads.
     inside: UOp,
 }
 
 impl Substitution<'_> {
-    /// The node at the step; anything where the step is none of the range, but nothing is touched.
+    /// Returns the node in the iteration. If the range does not have it, the value is arbitrary,
+    /// but nothing is loaded.
     fn apply(&self, root: &UOp) -> UOp {
-        replaced(root, self.range, &self.step, |node| match node.op() {
+        replaced(root, self.range, &self.iteration, |node| match node.op() {
             Op::Index => self.gated(&node),
             _ => node,
         })
     }
 
     fn gated(&self, index: &UOp) -> UOp {
-        let [global, place, gate @ ..] = index.src() else { return index.clone() };
+        let [global, offset, gate @ ..] = index.src() else { return index.clone() };
         let gate = match gate {
             [gate] => UOp::binary(Op::And, self.inside.clone(), gate.clone()),
             _ => self.inside.clone(),
         };
-        UOp::new(Op::Index, index.dtype(), [global.clone(), place.clone(), gate], Arg::None)
+        UOp::new(Op::Index, index.dtype(), [global.clone(), offset.clone(), gate], Arg::None)
     }
 }

@@ -1,8 +1,8 @@
-//! What a rewrite rule is: a row of data.
+//! Rewrite rules as rows of data.
 
 use gradiff_graph::DType;
 
-/// How much a rule may change, strongest claim first.
+/// Promise of a rule about the values of both sides, strongest claim first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Claim {
     /// The same bits (but for the payload of a NaN) wherever the left side is defined.
@@ -13,11 +13,12 @@ pub enum Claim {
     Ulp(u32),
     /// The same bits if nothing is NaN or infinite.
     Finite,
-    /// The same bits where the left side is defined; anything elsewhere, and that is made use of.
+    /// The same bits where the left side is defined; any value elsewhere, which the rule makes use
+    /// of.
     Refines,
 }
 
-/// Which rules may run.
+/// Mode of rewriting: the claims whose rules may run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
     /// Claims `Bits` and `Refines`.
@@ -30,7 +31,7 @@ pub enum Mode {
 }
 
 impl Mode {
-    /// Whether a rule of this claim may run.
+    /// Returns whether a rule of this claim may run.
     pub fn allows(self, claim: Claim) -> bool {
         match claim {
             Claim::Bits | Claim::Refines => true,
@@ -40,11 +41,11 @@ impl Mode {
     }
 }
 
-/// The dtypes that a rule is for: those of the last source of the node it starts from (of the
-/// values in a comparison or a choice, of the source of a cast).
+/// The dtypes that a rule applies to. They are compared with the dtype of the last source of the
+/// matched node: of the values in a comparison or a choice, of the source of a cast.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Types {
-    /// All.
+    /// All dtypes.
     Any,
     /// Integers, without bool.
     Ints,
@@ -54,19 +55,19 @@ pub enum Types {
     Bits,
     /// Floats.
     Floats,
-    /// Floats of 32 and 64 bits: an op of shorter ones is rounded once, whatever it is made of.
+    /// Floats of 32 and 64 bits. An op over shorter floats is rounded once, however it is computed.
     LongFloats,
 }
 
 impl Types {
-    /// Whether they are floats alone.
+    /// Returns whether only floats are among them.
     pub fn are_floats(self) -> bool {
         matches!(self, Types::Floats | Types::LongFloats)
     }
 }
 
 impl Types {
-    /// Whether `dtype` is one of them.
+    /// Returns whether `dtype` is one of them.
     pub fn has(self, dtype: DType) -> bool {
         match self {
             Types::Any => true,
@@ -90,30 +91,30 @@ impl Types {
     }
 }
 
-/// A row. The language of `lhs`, `rhs`, `when` and `given` is told in [`crate::rules`].
+/// A row. [`crate::rules`] describes the language of `lhs`, `rhs`, `when` and `given`.
 #[derive(Clone, Copy, Debug)]
 pub struct Rule {
-    /// `<table>/<what>`: unique, stable.
+    /// Name, `<table>/<what>`: unique, stable.
     pub name: &'static str,
-    /// The dtypes it is for.
+    /// The dtypes it applies to.
     pub types: Types,
-    /// What it promises.
+    /// Its promise.
     pub claim: Claim,
     /// The pattern.
     pub lhs: &'static str,
-    /// What comes in its place: a pattern, or `@name` for a computed one.
+    /// The replacement: a pattern, or `@name` for a computed one.
     pub rhs: &'static str,
     /// The condition; empty if there is none.
     pub when: &'static str,
-    /// Equations between sums, and who finds them; empty if there are none.
+    /// Equations between sums, and the finder that solves them; empty if there are none.
     pub given: &'static str,
-    /// Why it holds, and why it helps where that is not plain.
+    /// The reason why it holds, and why it helps where that is not obvious.
     pub why: &'static str,
-    /// Where it comes from.
+    /// Its source.
     pub from: &'static str,
 }
 
-/// A row, its fields in order.
+/// Makes a row of its fields, in order.
 pub(crate) const fn row(
     name: &'static str,
     (types, claim): (Types, Claim),

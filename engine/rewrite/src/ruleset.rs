@@ -8,29 +8,29 @@ use crate::pattern::Pattern;
 use crate::rule::Rule;
 use crate::syntax::ParsedRule;
 
-/// What is wrong with a table of rules.
+/// Error in a table of rules.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// Two rows have one name.
     #[error("two rules are named {0}")]
     Duplicate(&'static str),
-    /// Two rows say the same.
-    #[error("rules {0} and {1} say the same")]
+    /// Two rows have the same text.
+    #[error("rules {0} and {1} have the same text")]
     Same(&'static str, &'static str),
     /// A row cannot be read, or uses a name that its left side does not bind.
     #[error("rule {name}: {problem}")]
     Unreadable {
         /// The row.
         name: &'static str,
-        /// What is wrong.
+        /// The problem.
         problem: String,
     },
-    /// A row does not bring terms forward, so that rewriting might never end.
-    #[error("rule {name} may never end: {problem}")]
+    /// A row makes terms neither cheaper nor smaller, so that rewriting might not terminate.
+    #[error("rule {name} may not terminate: {problem}")]
     Endless {
         /// The row.
         name: &'static str,
-        /// What both sides cost.
+        /// The prices of both sides.
         problem: String,
     },
 }
@@ -42,23 +42,24 @@ pub struct RuleSet {
     by_op: Vec<[Vec<Candidate>; CLASSES]>,
 }
 
-/// What tells most rules that do not apply, side by side in memory.
+/// Filter that rejects most rules that do not apply; the filters are adjacent in memory.
 pub(crate) struct Candidate {
-    /// The place of the rule in the set.
+    /// The index of the rule in the set.
     pub(crate) index: u16,
     /// For the first two sources, the ops that they may have, one bit each.
     sources: [u64; 2],
 }
 
 impl Candidate {
-    /// Whether the ops of the sources are those that the rule asks for.
+    /// Returns whether the rule accepts the ops of the sources.
     pub(crate) fn may_apply(&self, uop: &UOp) -> bool {
         let pairs = self.sources.iter().zip(uop.src());
         pairs.into_iter().all(|(mask, source)| mask & (1 << source.op() as u32) != 0)
     }
 }
 
-/// Dtypes that no [`Types`](crate::Types) tells apart: none, bool, integers, floats.
+/// Number of classes of dtypes that no [`Types`](crate::Types) tells apart: void, bool, integers,
+/// floats.
 const CLASSES: usize = 4;
 
 /// One dtype of each class.
@@ -77,9 +78,9 @@ impl RuleSet {
     /// Parses and checks the rows of all tables; they are tried in this order.
     ///
     /// # Errors
-    /// `Duplicate` if a name stands twice; `Same` if a text does; `Unreadable` if a text does not
-    /// parse or names what is not bound by the left side; `Endless` if the right side of a row is
-    /// neither cheaper than the left one nor further in the order that `order.rs` states.
+    /// `Duplicate` if a name occurs twice; `Same` if a text does; `Unreadable` if a text does not
+    /// parse or uses a name that the left side does not bind; `Endless` if the right side of a row
+    /// is neither cheaper than the left one nor smaller in the path order of `order.rs`.
     pub fn load(tables: &[&[Rule]]) -> Result<RuleSet, Error> {
         let set = RuleSet::load_unordered(tables)?;
         for rule in &set.rules {
@@ -89,7 +90,8 @@ impl RuleSet {
         Ok(set)
     }
 
-    /// As [`RuleSet::load`], also of rows that may never end: the driver reports their loops.
+    /// Does what [`RuleSet::load`] does, but accepts rows that may not terminate: the driver
+    /// reports their loops.
     ///
     /// # Errors
     /// `Duplicate`, `Same` and `Unreadable`.
@@ -103,8 +105,8 @@ impl RuleSet {
                 return Err(Error::Duplicate(row.name));
             }
             let text = (row.types.name(), row.lhs, row.rhs, row.when, row.given);
-            if let Some(other) = texts.insert(text, row.name) {
-                return Err(Error::Same(other, row.name));
+            if let Some(earlier) = texts.insert(text, row.name) {
+                return Err(Error::Same(earlier, row.name));
             }
             let unreadable = |problem| Error::Unreadable { name: row.name, problem };
             let rule = ParsedRule::new(*row).map_err(unreadable)?;
@@ -175,8 +177,8 @@ mod tests {
         let bits = (Types::Any, Claim::Bits);
         let rule = row("test/a", bits, "(add x 0)", "x", "", "", "");
         assert_eq!(RuleSet::load(&[&[rule], &[rule]]).err(), Some(Error::Duplicate("test/a")));
-        let other = Rule { name: "test/b", ..rule };
-        assert_eq!(RuleSet::load(&[&[rule, other]]).err(), Some(Error::Same("test/a", "test/b")));
+        let copy = Rule { name: "test/b", ..rule };
+        assert_eq!(RuleSet::load(&[&[rule, copy]]).err(), Some(Error::Same("test/a", "test/b")));
         let problems = [
             (row("test/b", bits, "(add x 0)", "y", "", "", ""), "y is not bound"),
             (row("test/b", bits, "(add x 0)", "x", "min(z) > 0", "", ""), "z is not bound"),
@@ -185,9 +187,12 @@ mod tests {
             (row("test/b", bits, "(add x)", "x", "", "", ""), "add with 1 sources"),
             (row("test/b", bits, "(add x 0) y", "x", "", "", ""), "left over"),
             (row("test/b", bits, "(add x 0)", "@nothing", "", "", ""), "no computed side"),
-            (row("test/b", bits, "(sub x c0)", "(add x c0)", "", "", ""), "may never end"),
-            (row("test/b", bits, "(add x y)", "(add y x)", "", "", ""), "may never end"),
-            (row("test/b", bits, "(mul x y)", "(mul (mul x y) y)", "", "", ""), "may never end"),
+            (row("test/b", bits, "(sub x c0)", "(add x c0)", "", "", ""), "may not terminate"),
+            (row("test/b", bits, "(add x y)", "(add y x)", "", "", ""), "may not terminate"),
+            (
+                row("test/b", bits, "(mul x y)", "(mul (mul x y) y)", "", "", ""),
+                "may not terminate",
+            ),
             (row("test/b", bits, "(add x 1)", "(add x c0)", "", "", ""), "c0 is not bound"),
             (
                 Rule { given: "x = y * 3 + r, y = x + 1 by multiples", ..rule },

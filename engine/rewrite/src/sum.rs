@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 use crate::bounds::Bounds;
 
 /// `sum of coefficient * node, + constant`, equal modulo 2^bits to what it was read from.
-/// Coefficients are kept as small numbers of either sign, whatever the dtype's sign.
+/// Coefficients are the numbers nearest to 0, of either sign, also for unsigned dtypes.
 #[derive(Clone, Debug)]
 pub(crate) struct Sum {
     pub(crate) dtype: DType,
@@ -14,7 +14,7 @@ pub(crate) struct Sum {
     pub(crate) constant: i128,
 }
 
-/// How many terms a sum may have: each level of a chain reads all terms below it.
+/// Limit of the terms of a sum: each level of a chain reads all terms below it.
 const TERMS_LIMIT: usize = 32;
 
 impl Sum {
@@ -46,8 +46,8 @@ impl Sum {
         Some(sum)
     }
 
-    /// Whether reading and building would give this very node: a chain of distinct terms in order,
-    /// factors and constant where they belong. Saves building it to see.
+    /// Returns whether reading and building would give this very node: a chain of distinct terms in
+    /// order, with factors and constant in canonical positions. Cheaper than building it.
     pub(crate) fn is_canonical(uop: &UOp) -> bool {
         let centered = |uop: &UOp| {
             let shift = 128 - uop.dtype().bits();
@@ -76,7 +76,7 @@ impl Sum {
         };
         let terms: SmallVec<[(UOp, i128); 12]> = products.iter().map(term).collect();
         let is_new = |at: usize| terms[..at].iter().all(|(node, _)| *node != terms[at].0);
-        let is_after = |at: usize, other: usize| term_cmp(&terms[other], &terms[at]).is_lt();
+        let is_after = |at: usize, earlier: usize| term_cmp(&terms[earlier], &terms[at]).is_lt();
         let is_placed = |at: usize| match at {
             0 => true,
             1 => canonical_cmp(products[0], products[1]).is_le(),
@@ -86,7 +86,7 @@ impl Sum {
         (0..terms.len()).all(|at| is_atom(&terms[at].0) && is_new(at) && is_placed(at))
     }
 
-    /// Adds a term; its own term vanishes if it comes to 0.
+    /// Adds a term; the term of the node is removed if its factor becomes 0.
     pub(crate) fn add(&mut self, node: UOp, factor: i128) {
         let position = self.terms.iter().position(|(known, _)| *known == node);
         let Some(position) = position else {
@@ -110,35 +110,35 @@ impl Sum {
         (value << shift) >> shift
     }
 
-    /// A constant alone.
+    /// The sum of a constant alone.
     pub(crate) fn of_constant(dtype: DType, constant: i128) -> Sum {
         Sum { dtype, terms: SmallVec::new(), constant }
     }
 
-    /// One node, once.
+    /// The sum of one node, with factor 1.
     pub(crate) fn of_node(node: UOp) -> Sum {
         let mut sum = Sum::of_constant(node.dtype(), 0);
         sum.terms.push((node, 1));
         sum
     }
 
-    /// The same dtype, no terms.
+    /// The empty sum of the same dtype.
     pub(crate) fn empty(&self) -> Sum {
         Sum::of_constant(self.dtype, 0)
     }
 
     /// The interval of the exact sum; `None` if it leaves the dtype's range, so that it may wrap.
-    pub(crate) fn interval(&self, known: &mut Bounds) -> Option<Interval> {
-        let (min, max) = self.exact(known)?;
+    pub(crate) fn interval(&self, bounds: &mut Bounds) -> Option<Interval> {
+        let (min, max) = self.exact(bounds)?;
         let (low, high) = self.dtype.int_range()?;
         (low <= min && max <= high).then_some((min, max))
     }
 
     /// The interval of the exact sum, whatever the dtype's range.
-    pub(crate) fn exact(&self, known: &mut Bounds) -> Option<Interval> {
+    pub(crate) fn exact(&self, bounds: &mut Bounds) -> Option<Interval> {
         let (mut min, mut max) = (self.constant, self.constant);
         for (node, factor) in &self.terms {
-            let (low, high) = known.of(node);
+            let (low, high) = bounds.of(node);
             let ends = (low.checked_mul(*factor)?, high.checked_mul(*factor)?);
             min = min.checked_add(ends.0.min(ends.1))?;
             max = max.checked_add(ends.0.max(ends.1))?;
@@ -168,14 +168,14 @@ impl Sum {
     }
 }
 
-/// The order of the terms of a sum: small factors first, as those of the inner axes are. So the sum
-/// of an inner axis, which a gate compares, is the beginning of the index behind the gate. The
-/// first two stand in the order of all commutative ops.
+/// The order of the terms of a sum: small factors first, which are those of the inner axes. So the
+/// sum of an inner axis, which a gate compares, is the beginning of the gated index. The first two
+/// terms are in the order of all commutative ops.
 fn term_cmp((x, a): &(UOp, i128), (y, b): &(UOp, i128)) -> std::cmp::Ordering {
     a.abs().cmp(&b.abs()).then_with(|| canonical_cmp(x, y))
 }
 
-/// The order of the operands of a commutative op: variables, then nodes by op and what they say,
+/// The order of the operands of a commutative op: variables, then nodes by op and structure,
 /// constants last.
 pub(crate) fn canonical_cmp(x: &UOp, y: &UOp) -> std::cmp::Ordering {
     let rank = |uop: &UOp| match uop.arg() {

@@ -1,4 +1,4 @@
-//! Rows, parsed: the language of rules as trees, for code that reasons about rules.
+//! Parsed rows: the language of rules as trees, for code that reasons about rules.
 //!
 //! In: a [`Rule`], whose texts are in the language of [`rules`](crate::rules). Out: a
 //! [`ParsedRule`], both sides, conditions and equations as data. The matcher runs these very trees,
@@ -27,7 +27,7 @@ pub struct ParsedRule {
     pub lhs: Pattern,
     /// Conditions on the names that the left side binds, all of which must hold.
     pub when: Vec<Expr>,
-    /// Equations, and who finds what they name; `None` if there are none.
+    /// Equations, and the finder of the names that they bind; `None` if there are none.
     pub given: Option<Given>,
     /// Conditions on the names that the equations bind, all of which must hold.
     pub then: Vec<Expr>,
@@ -40,7 +40,7 @@ impl ParsedRule {
     /// Parses a row. The order of rules is not checked: see [`RuleSet::load`].
     ///
     /// # Errors
-    /// What cannot be read, or which name is not bound.
+    /// The part that cannot be parsed, or the name that is not bound.
     pub fn new(row: Rule) -> Result<ParsedRule, String> {
         let mut slots = Slots::new();
         let lhs = Pattern::parse_left(row.lhs, &mut slots)?;
@@ -61,7 +61,7 @@ impl ParsedRule {
         Ok(ParsedRule { row, slots, lhs, when, given, then, rhs })
     }
 
-    /// How many names the rule binds, `root` among them; at most [`MAX_NAMES`].
+    /// Number of names that the rule binds, `root` among them; at most [`MAX_NAMES`].
     pub fn name_count(&self) -> usize {
         self.slots.count()
     }
@@ -71,19 +71,20 @@ impl ParsedRule {
         1..self.given.as_ref().map_or(self.slots.count(), |given| given.first)
     }
 
-    /// The text of a name; empty if there is none of this number.
+    /// The text of the name with this number; empty if there is none.
     pub fn name(&self, number: usize) -> &str {
         self.slots.name(number)
     }
 
-    /// Applies the rule to the node itself, not to its sources; `None` if it does not apply. Never
-    /// the node itself. A computed right side rewrites what it makes with the rules `around`.
-    pub fn apply(&self, node: &UOp, around: &RuleSet) -> Option<UOp> {
+    /// Applies the rule to the node itself, not to its sources. Returns `None` if it does not
+    /// apply, and never the same node. A computed right side rewrites its result with `rules`.
+    pub fn apply(&self, node: &UOp, rules: &RuleSet) -> Option<UOp> {
         let (options, mut trace) = (Options::default(), Trace::default());
-        self.apply_in(node, &mut Scope::new(around, &options, &mut trace))
+        self.apply_in(node, &mut Scope::new(rules, &options, &mut trace))
     }
 
-    /// As [`apply`](ParsedRule::apply), with the bounds, the fuel and the trace of the caller.
+    /// Does what [`apply`](ParsedRule::apply) does, with the bounds, the fuel and the trace of the
+    /// caller.
     pub(crate) fn apply_in(&self, uop: &UOp, scope: &mut Scope<'_>) -> Option<UOp> {
         let subject = uop.src().last().map_or(uop.dtype(), UOp::dtype);
         if !self.row.types.has(subject) {
@@ -92,30 +93,32 @@ impl ParsedRule {
         if let Pattern::Reduce(..) = self.lhs
             && 2 < uop.src().len()
         {
-            return reduce::one_by_one(uop, |one| self.apply_in(one, scope));
+            return reduce::over_each_range(uop, |single| self.apply_in(single, scope));
         }
-        let mut bound = Bindings::default();
-        bound.bind(0, uop);
-        if !self.lhs.matches(uop, &mut bound) {
+        let mut bindings = Bindings::default();
+        bindings.bind(0, uop);
+        if !self.lhs.matches(uop, &mut bindings) {
             return None;
         }
-        let holds = |conditions: &[Expr], bound: &Bindings<'_>, scope: &mut Scope<'_>| {
-            conditions.iter().all(|when| when.value(bound, &mut scope.bounds) == Some(1))
+        let holds = |conditions: &[Expr], bindings: &Bindings<'_>, scope: &mut Scope<'_>| {
+            let is_true =
+                |condition: &Expr| condition.value(bindings, &mut scope.bounds) == Some(1);
+            conditions.iter().all(is_true)
         };
-        if !holds(&self.when, &bound, scope) {
+        if !holds(&self.when, &bindings, scope) {
             return None;
         }
-        let mut finish = |bound: &Bindings<'_>, scope: &mut Scope<'_>| {
-            if !holds(&self.then, bound, scope) {
+        let mut finish = |bindings: &Bindings<'_>, scope: &mut Scope<'_>| {
+            if !holds(&self.then, bindings, scope) {
                 return None;
             }
-            let built = self.rhs.build(uop.dtype(), bound, scope)?;
+            let built = self.rhs.build(uop.dtype(), bindings, scope)?;
             assert_eq!(built.dtype(), uop.dtype(), "{} changed the dtype", self.row.name);
             (built != *uop).then_some(built)
         };
         match &self.given {
-            None => finish(&bound, scope),
-            Some(given) => given.each(&bound, scope, &mut finish),
+            None => finish(&bindings, scope),
+            Some(given) => given.each(&bindings, scope, &mut finish),
         }
     }
 }

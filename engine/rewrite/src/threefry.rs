@@ -1,13 +1,13 @@
 //! Threefry-2x32 in ops that every device has: sums, shifts and exclusive ors of 32-bit words.
 //!
-//! In: a `Threefry` node. Out: the node's value, a pair of words put together to 64 bits. What is
-//! said of constant words is folded on the way, as this is done after all folding.
+//! In: a `Threefry` node. Out: the node's value, two words joined to 64 bits. Ops over constant
+//! words are folded here, as this pass comes after all constant folding.
 
 use gradiff_graph::{Constant, DType, Op, THREEFRY_PARITY, THREEFRY_ROTATIONS, UOp, evaluate};
 
 use crate::driver::Scope;
 
-/// The node without the op `Threefry`, over 32-bit words; the node itself if it is another op.
+/// Expands the op `Threefry` into ops over 32-bit words; returns a node of another op unchanged.
 pub fn decompose(uop: &UOp) -> UOp {
     let (Op::Threefry, [counter, key]) = (uop.op(), uop.src()) else { return uop.clone() };
     let (key_low, key_high) = halves(key);
@@ -36,7 +36,7 @@ pub(crate) fn compute(uop: &UOp, _: &mut Scope<'_>) -> Option<UOp> {
     Some(decompose(uop))
 }
 
-/// The words of 64 bits, the low one first.
+/// The two words of a 64-bit value, the low one first.
 fn halves(value: &UOp) -> (UOp, UOp) {
     let upper = match widened(value) {
         Some(_) => UOp::int(DType::U64, 0),
@@ -46,7 +46,7 @@ fn halves(value: &UOp) -> (UOp, UOp) {
     (unary_cast(DType::U32, low.clone()), unary_cast(DType::U32, upper))
 }
 
-/// What the value is made of, if it is a widened number that is not negative.
+/// The source of a cast from an integer, if its value is not negative and fits in 32 bits.
 fn widened(value: &UOp) -> Option<&UOp> {
     let [source] = value.src() else { return None };
     let is_narrow = value.op() == Op::Cast && source.dtype().is_int();
@@ -72,7 +72,7 @@ fn unary_cast(dtype: DType, value: UOp) -> UOp {
     folded.map_or_else(|| UOp::unary(Op::Cast, dtype, value), UOp::constant)
 }
 
-/// The op, folded if both sources are constants or the second one changes nothing.
+/// The op, folded if both sources are constants or one of them is 0 and changes nothing.
 fn binary(op: Op, x: UOp, y: UOp) -> UOp {
     let dtype = x.dtype();
     let zero = Constant::zero(dtype);
@@ -96,16 +96,16 @@ mod tests {
         UOp::new(Op::DefineVar, dtype, [], Arg::Var(variable.into()))
     }
 
-    /// The value of the node where each variable has the constant of its place.
-    fn value(root: &UOp, given: &[(UOp, Constant)]) -> Constant {
-        let mut values: rustc_hash::FxHashMap<UOp, Constant> = given.iter().cloned().collect();
+    /// Evaluates the node with these values of the variables.
+    fn value(root: &UOp, variables: &[(UOp, Constant)]) -> Constant {
+        let mut values: rustc_hash::FxHashMap<UOp, Constant> = variables.iter().cloned().collect();
         for node in root.toposort() {
             if values.contains_key(&node) {
                 continue;
             }
             let src: Vec<Constant> = node.src().iter().map(|source| values[source]).collect();
-            let found = node.as_const().or_else(|| evaluate(node.op(), node.dtype(), &src));
-            values.insert(node, found.expect("every op here has a meaning"));
+            let value = node.as_const().or_else(|| evaluate(node.op(), node.dtype(), &src));
+            values.insert(node, value.expect("every op here has a meaning"));
         }
         values[root]
     }
@@ -114,16 +114,16 @@ mod tests {
     fn decomposed_threefry_is_threefry() {
         let (x, key) = (variable("x", DType::U64), variable("k", DType::U64));
         let node = UOp::binary(Op::Threefry, x.clone(), key.clone());
-        let apart = decompose(&node);
-        assert!(apart.toposort().iter().all(|node| node.op() != Op::Threefry));
+        let expanded = decompose(&node);
+        assert!(expanded.toposort().iter().all(|node| node.op() != Op::Threefry));
         let mut bits = 0x0123_4567_89ab_cdefu64;
         for _ in 0..200 {
             bits = bits.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(31) ^ 0x5555;
             let counter = Constant::int(DType::U64, bits.into());
             let word = Constant::int(DType::U64, (bits >> 7).wrapping_mul(77).into());
-            let given = [(x.clone(), counter), (key.clone(), word)];
+            let values = [(x.clone(), counter), (key.clone(), word)];
             let expected = evaluate(Op::Threefry, DType::U64, &[counter, word]);
-            assert_eq!(Some(value(&apart, &given)), expected);
+            assert_eq!(Some(value(&expanded, &values)), expected);
         }
     }
 
@@ -132,12 +132,12 @@ mod tests {
         let x = variable("x", DType::I32);
         let counter = UOp::unary(Op::Cast, DType::U64, x.clone());
         let node = UOp::binary(Op::Threefry, counter, UOp::int(DType::U64, 7));
-        let apart = decompose(&node);
-        let wide = apart.toposort().into_iter().filter(|node| node.dtype() == DType::U64);
+        let expanded = decompose(&node);
+        let wide = expanded.toposort().into_iter().filter(|node| node.dtype() == DType::U64);
         // The shift of the upper word, its constant, two casts and the pair.
         assert_eq!(wide.count(), 5);
-        let given = [(x, Constant::int(DType::I32, 12345))];
+        let values = [(x, Constant::int(DType::I32, 12345))];
         let src = [12345, 7].map(|value| Constant::int(DType::U64, value));
-        assert_eq!(Some(value(&apart, &given)), evaluate(Op::Threefry, DType::U64, &src));
+        assert_eq!(Some(value(&expanded, &values)), evaluate(Op::Threefry, DType::U64, &src));
     }
 }

@@ -1,9 +1,9 @@
-//! What a gate says of the index behind it: where `x < 5` holds, x is at most 4.
+//! Simplification of an index under its gate: where `x < 5` holds, x is at most 4.
 //!
 //! An index is only used where its gate is true, so it may be simplified under the gate's clauses;
 //! and a clause counts only where the clauses before it hold. A node that a clause bounds is
-//! replaced by a stand-in of the narrowed range, what comes out is simplified, and the node is put
-//! back. Nothing is taken that has not become smaller.
+//! replaced by a stand-in of the narrowed range, the result is simplified, and the node is put
+//! back. The result is dropped if it is not smaller.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::bounds::Bounds;
 use crate::driver::Scope;
 use crate::sum::Sum;
 
-/// What a clause of a gate says: a node, and the values it may have where the clause holds.
+/// Fact of a clause of a gate: a node, and the values it may have where the clause holds.
 struct Fact {
     node: UOp,
     allowed: Interval,
@@ -24,13 +24,13 @@ struct Fact {
 type Clauses = SmallVec<[UOp; 8]>;
 type Facts = SmallVec<[Fact; 8]>;
 
-/// `x < c` or `(x < c) != true`; `None` for other clauses.
-fn read_clause(clause: &UOp, known: &mut Bounds) -> Option<Fact> {
+/// The fact of `x < c` or `(x < c) != true`; `None` for other clauses.
+fn read_clause(clause: &UOp, bounds: &mut Bounds) -> Option<Fact> {
     let negated = is_negation(clause);
     let less = if negated { &clause.src()[0] } else { clause };
     let (Op::CmpLt, [x, limit]) = (less.op(), less.src()) else { return None };
     let limit = limit.as_int()?;
-    let (min, max) = known.of(x);
+    let (min, max) = bounds.of(x);
     let allowed = if negated { (min.max(limit), max) } else { (min, max.min(limit - 1)) };
     (x.op() != Op::Const && x.dtype().is_int()).then(|| Fact { node: x.clone(), allowed })
 }
@@ -54,41 +54,41 @@ fn chain(clauses: impl IntoIterator<Item = UOp>) -> UOp {
     chain.unwrap_or_else(|| UOp::constant(Constant::bool(true)))
 }
 
-/// An and-chain without clauses that say nothing beyond another one of the same node; false if two
-/// of them exclude each other.
+/// Drops the clauses of an and-chain that another clause about the same node implies; the chain is
+/// false if two clauses exclude each other.
 pub(crate) fn clauses(uop: &UOp, scope: &mut Scope<'_>) -> Option<UOp> {
-    let all = clauses_of(uop);
-    let parsed: SmallVec<[Option<Fact>; 8]> =
-        all.iter().map(|clause| read_clause(clause, &mut scope.bounds)).collect();
-    let mut kept = Clauses::new();
-    for (index, clause) in all.iter().enumerate() {
-        let mut is_needed = !kept.contains(clause);
-        for (other, second) in parsed.iter().enumerate() {
-            let (Some(first), Some(second)) = (&parsed[index], second) else { continue };
-            if first.node != second.node || index == other {
+    let clauses = clauses_of(uop);
+    let facts: SmallVec<[Option<Fact>; 8]> =
+        clauses.iter().map(|clause| read_clause(clause, &mut scope.bounds)).collect();
+    let mut needed = Clauses::new();
+    for (index, clause) in clauses.iter().enumerate() {
+        let mut is_needed = !needed.contains(clause);
+        for (second_index, second) in facts.iter().enumerate() {
+            let (Some(first), Some(second)) = (&facts[index], second) else { continue };
+            if first.node != second.node || index == second_index {
                 continue;
             }
             let (a, b) = (first.allowed, second.allowed);
             if a.0.max(b.0) > a.1.min(b.1) {
                 return Some(UOp::constant(Constant::bool(false)));
             }
-            // The stronger one of two implies the weaker; of equals the first stays.
+            // The stronger of two clauses implies the weaker; the first of two equal ones is kept.
             let is_implied = a.0 <= b.0 && b.1 <= a.1;
-            is_needed &= !is_implied || a == b && index < other;
+            is_needed &= !is_implied || a == b && index < second_index;
         }
         if is_needed {
-            kept.push(clause.clone());
+            needed.push(clause.clone());
         }
     }
-    let is_shorter = kept.len() < all.len();
-    is_shorter.then(|| chain(kept))
+    let is_shorter = needed.len() < clauses.len();
+    is_shorter.then(|| chain(needed))
 }
 
-/// A gated index: the clauses of the gate simplified each under the ones before it, the index
-/// under all of them.
+/// Simplifies a gated index: each clause of the gate under those before it, the index under all of
+/// them.
 pub(crate) fn index(uop: &UOp, scope: &mut Scope<'_>) -> Option<UOp> {
     let [global, index, gate] = uop.src() else { return None };
-    // What is being simplified under a gate already is not opened again: the names would clash.
+    // An index that is being simplified under a gate is not opened again: names would clash.
     if has_stand_in(index) || has_stand_in(gate) {
         return None;
     }
@@ -103,18 +103,21 @@ pub(crate) fn index(uop: &UOp, scope: &mut Scope<'_>) -> Option<UOp> {
     Some(uop.with_src([global.clone(), index, gate.clone()]))
 }
 
-/// How the names of stand-ins begin; no name that a user gives starts with a space.
+/// Prefix of the names of stand-ins; no name that a user gives starts with a space.
 const STAND_IN: &str = " valid";
 
 fn has_stand_in(root: &UOp) -> bool {
-    let is_stand_in = |node: &UOp| matches!(node.arg(), Arg::Var(variable) if variable.name.starts_with(STAND_IN));
+    let is_stand_in = |node: &UOp| match node.arg() {
+        Arg::Var(variable) => variable.name.starts_with(STAND_IN),
+        _ => false,
+    };
     root.order().into_iter().any(is_stand_in)
 }
 
-/// What the clauses say, one fact for each node. `None` if two of them exclude each other.
-fn facts_of(clauses: &[UOp], known: &mut Bounds) -> Option<Facts> {
+/// The facts of the clauses, one for each node. `None` if two clauses exclude each other.
+fn facts_of(clauses: &[UOp], bounds: &mut Bounds) -> Option<Facts> {
     let mut facts = Facts::new();
-    for Fact { node, allowed } in clauses.iter().filter_map(|clause| read_clause(clause, known)) {
+    for Fact { node, allowed } in clauses.iter().filter_map(|clause| read_clause(clause, bounds)) {
         match facts.iter_mut().find(|fact| fact.node == node) {
             Some(fact) => {
                 fact.allowed = (fact.allowed.0.max(allowed.0), fact.allowed.1.min(allowed.1));
@@ -125,8 +128,8 @@ fn facts_of(clauses: &[UOp], known: &mut Bounds) -> Option<Facts> {
     facts.iter().all(|fact| fact.allowed.0 <= fact.allowed.1).then_some(facts)
 }
 
-/// The gate, each clause simplified where those before it hold. Clauses on what others are made of
-/// come first. `None` if nothing becomes smaller.
+/// Simplifies each clause of the gate under those before it. Clauses on nodes that occur in other
+/// clauses come first. `None` if nothing becomes smaller.
 fn gate_under_itself(gate: &UOp, scope: &mut Scope<'_>) -> Option<UOp> {
     let mut clauses = clauses_of(gate);
     if clauses.len() < 2 {
@@ -138,10 +141,10 @@ fn gate_under_itself(gate: &UOp, scope: &mut Scope<'_>) -> Option<UOp> {
         let before: Clauses = order[..position].iter().map(|at| clauses[*at].clone()).collect();
         let facts = facts_of(&before, &mut scope.bounds)?;
         let at = order[position];
-        // A fact about the very node of this clause is dealt with by the rule on clauses.
-        let own = read_clause(&clauses[at], &mut scope.bounds).map(|fact| fact.node);
+        // The rule on clauses handles a fact about the node of this clause.
+        let node = read_clause(&clauses[at], &mut scope.bounds).map(|fact| fact.node);
         let facts: Facts =
-            facts.into_iter().filter(|fact| Some(&fact.node) != own.as_ref()).collect();
+            facts.into_iter().filter(|fact| Some(&fact.node) != node.as_ref()).collect();
         if let Some(smaller) = under_all(&clauses[at], &facts, scope) {
             clauses[at] = smaller;
             is_changed = true;
@@ -150,7 +153,7 @@ fn gate_under_itself(gate: &UOp, scope: &mut Scope<'_>) -> Option<UOp> {
     is_changed.then(|| chain(clauses))
 }
 
-/// The places of the clauses, those first whose nodes most of the clauses are made of.
+/// The indices of the clauses, those first whose nodes occur in most clauses.
 fn by_uses(clauses: &[UOp], scope: &mut Scope<'_>) -> SmallVec<[usize; 8]> {
     let nodes: SmallVec<[FxHashSet<&UOp>; 8]> =
         clauses.iter().map(|clause| clause.order().into_iter().collect()).collect();
@@ -164,44 +167,45 @@ fn by_uses(clauses: &[UOp], scope: &mut Scope<'_>) -> SmallVec<[usize; 8]> {
     order
 }
 
-/// The node simplified under the facts: all at once, then, as one may hide another one in it, one
-/// after the other. `None` if it does not become smaller.
+/// Simplifies the node under all facts at once; then, if the node of one fact is within that of
+/// another, which hides it, under each fact in turn. `None` if it does not become smaller.
 fn under_all(root: &UOp, facts: &[Fact], scope: &mut Scope<'_>) -> Option<UOp> {
     let nodes: FxHashSet<&UOp> = root.order().into_iter().collect();
-    let is_met = |fact: &&Fact| match fact.node.op() {
-        // As a part of a sum, or in a quotient of the same.
+    let occurs = |fact: &&Fact| match fact.node.op() {
+        // A sum may be a part of another one; of `x % c` a quotient may be used, `(x // d) % m`.
         Op::Add => Sum::read(&fact.node)
             .is_some_and(|sum| sum.terms.iter().all(|(node, _)| nodes.contains(node))),
         Op::FloorMod => nodes.contains(&fact.node.src()[0]),
         _ => nodes.contains(&fact.node),
     };
-    let facts: SmallVec<[&Fact; 8]> = facts.iter().filter(is_met).collect();
+    let facts: SmallVec<[&Fact; 8]> = facts.iter().filter(occurs).collect();
     if facts.is_empty() {
         return None;
     }
     let mut best: Option<UOp> = None;
-    let hide = |outer: &&Fact| {
+    let hides_another = |outer: &&Fact| {
         let nodes = outer.node.order();
         facts.iter().any(|inner| inner.node != outer.node && nodes.contains(&&inner.node))
     };
-    let singles = if facts.len() > 1 && facts.iter().any(hide) { facts.len() } else { 0 };
+    let has_hidden = facts.len() > 1 && facts.iter().any(hides_another);
+    let singles = if has_hidden { facts.len() } else { 0 };
     let singles = (0..singles).map(|at| &facts[at..=at]);
-    for some in std::iter::once(&facts[..]).chain(singles) {
+    for subset in std::iter::once(&facts[..]).chain(singles) {
         let from = best.as_ref().unwrap_or(root);
-        if let Some(smaller) = under(from, some, scope) {
+        if let Some(smaller) = under(from, subset, scope) {
             best = Some(smaller);
         }
     }
     best
 }
 
-/// The node with the facts' nodes replaced by stand-ins, simplified, and with the nodes put back;
-/// `None` if that is not smaller.
+/// Replaces the facts' nodes with stand-ins, simplifies, and puts the nodes back; `None` if the
+/// result is not smaller.
 fn under(root: &UOp, facts: &[&Fact], scope: &mut Scope<'_>) -> Option<UOp> {
     let stand_ins: SmallVec<[UOp; 8]> =
         facts.iter().enumerate().map(|(at, fact)| stand_in(fact, at)).collect::<Option<_>>()?;
     let opened = open(root, facts, &stand_ins)?;
-    if !has_something_to_gain(&opened, &stand_ins, scope) {
+    if !may_simplify(&opened, &stand_ins, scope) {
         return None;
     }
     let simplified = scope.nested(&opened);
@@ -227,9 +231,9 @@ fn stand_in(fact: &Fact, number: usize) -> Option<UOp> {
     Some(UOp::new(Op::DefineVar, dtype, Sources::new(), Arg::Var(variable)))
 }
 
-/// Whether narrower ranges may say something: a constant does, and what is no sum above a stand-in.
-/// A comparison of sums gains only if it is decided.
-fn has_something_to_gain(opened: &UOp, stand_ins: &[UOp], scope: &mut Scope<'_>) -> bool {
+/// Returns whether narrower ranges may help: a constant does, and so does a stand-in below an op
+/// that is not linear. A comparison of a sum gains only if it is decided.
+fn may_simplify(opened: &UOp, stand_ins: &[UOp], scope: &mut Scope<'_>) -> bool {
     if stand_ins.iter().any(|node| node.op() == Op::Const) {
         return true;
     }
@@ -250,14 +254,14 @@ fn has_something_to_gain(opened: &UOp, stand_ins: &[UOp], scope: &mut Scope<'_>)
     false
 }
 
-/// `x != true`.
+/// Returns whether the node is `x != true`.
 fn is_negation(node: &UOp) -> bool {
     node.op() == Op::CmpNe && node.src()[1].as_const() == Some(Constant::bool(true))
 }
 
-/// The node with the facts' nodes replaced, also where one is a part of a sum, or a remainder of
-/// which the quotient is asked. `None` if there is nothing to replace. An address stays as it is:
-/// what a gate or an index loads is loaded also where the clauses do not hold.
+/// Replaces the facts' nodes, also where one is a part of a sum, or a remainder whose quotient is
+/// used. `None` if there is nothing to replace. An address is not changed: loads in a gate or in an
+/// index are executed also where the clauses do not hold.
 fn open(root: &UOp, facts: &[&Fact], stand_ins: &[UOp]) -> Option<UOp> {
     let order = root.order();
     let inner: FxHashSet<&UOp> = order
@@ -296,8 +300,8 @@ fn is_fact(node: &UOp, facts: &[&Fact]) -> bool {
     facts.iter().any(|fact| fact.node == *node)
 }
 
-/// `k*s + rest` with `s` the sum of a fact: `k*stand_in + rest`, as far as it goes. True modulo the
-/// dtype's width, so that nothing is asked of the ranges.
+/// Rewrites `k*s + rest` as `k*stand_in + rest`, s the sum of a fact, for each fact. Holds modulo
+/// 2^bits, so it needs no ranges.
 fn part_of_sum(
     node: &UOp,
     sums: &[Option<Sum>],
@@ -308,30 +312,30 @@ fn part_of_sum(
         return None;
     }
     let mut rest = Sum::read(node)?;
-    let mut found = rest.empty();
+    let mut replaced = rest.empty();
     for (sum, stand_in) in sums.iter().zip(stand_ins) {
         let Some(sum) = sum else { continue };
         let factor_of = |sum: &Sum, node: &UOp| {
             sum.terms.iter().find(|(term, _)| term == node).map(|(_, factor)| *factor)
         };
         let [(first, factor), ..] = sum.terms.as_slice() else { continue };
-        let Some(factor) = factor_of(&rest, first).map(|own| own / factor) else { continue };
-        let is_part = |(node, own): &(UOp, i128)| factor_of(&rest, node) == Some(own * factor);
+        let Some(factor) = factor_of(&rest, first).map(|whole| whole / factor) else { continue };
+        let is_part = |(node, part): &(UOp, i128)| factor_of(&rest, node) == Some(part * factor);
         if factor == 0 || !sum.terms.iter().all(is_part) {
             continue;
         }
-        sum.terms.iter().for_each(|(node, own)| rest.add(node.clone(), -own * factor));
+        sum.terms.iter().for_each(|(node, part)| rest.add(node.clone(), -part * factor));
         rest.constant -= sum.constant * factor;
-        found.add(stand_in.clone(), factor);
+        replaced.add(stand_in.clone(), factor);
     }
-    if found.terms.is_empty() {
+    if replaced.terms.is_empty() {
         return None;
     }
     for (node, factor) in &rest.terms {
-        found.add(done.get(node).unwrap_or(node).clone(), *factor);
+        replaced.add(done.get(node).unwrap_or(node).clone(), *factor);
     }
-    found.constant = rest.constant;
-    Some(found.build())
+    replaced.constant = rest.constant;
+    Some(replaced.build())
 }
 
 /// `(x // d) % m` is `(x % (d*m)) // d`, rounded down, d and m positive.
@@ -349,13 +353,13 @@ fn quotient_of_remainder(node: &UOp, facts: &[&Fact], stand_ins: &[UOp]) -> Opti
     Some(UOp::binary(Op::FloorDiv, stand_ins[position].clone(), divisor.clone()))
 }
 
-/// The node with others in the place of some, the topmost first.
+/// Replaces each node for which `by` has another node, the topmost first.
 fn replace(root: &UOp, by: impl Fn(&UOp) -> Option<UOp>) -> UOp {
     let mut done: FxHashMap<&UOp, UOp> = FxHashMap::default();
     for node in root.order() {
         assert!(node.dtype() != DType::Void, "an index has a value");
         let result = match by(node) {
-            Some(other) => other,
+            Some(replacement) => replacement,
             None if node.src().is_empty() => continue,
             None => {
                 let sources = node.src().iter().map(|source| done.get(source).unwrap_or(source));

@@ -145,7 +145,7 @@ fn expression(random: &mut Random, dtype: DType, variables: &[UOp], depth: u64) 
     UOp::binary(BINARY[random.below(BINARY.len() as u64) as usize], x, y)
 }
 
-/// A node made ready to be evaluated at many points.
+/// A node that is laid out to be evaluated at many points.
 struct Program {
     nodes: Vec<(UOp, Vec<usize>)>,
 }
@@ -153,26 +153,26 @@ struct Program {
 impl Program {
     fn new(root: &UOp) -> Program {
         let order = root.toposort();
-        let places: FxHashMap<UOp, usize> = order.iter().cloned().zip(0..).collect();
+        let indices: FxHashMap<UOp, usize> = order.iter().cloned().zip(0..).collect();
         let with_sources = |node: UOp| {
-            let src = node.src().iter().map(|source| places[source]).collect();
+            let src = node.src().iter().map(|source| indices[source]).collect();
             (node, src)
         };
         Program { nodes: order.into_iter().map(with_sources).collect() }
     }
 
-    /// The value, `None` if undefined. An undefined operand that no one looks at does not count.
-    fn run(&self, given: &[(UOp, Constant)]) -> Option<Constant> {
+    /// The value; `None` if it is undefined. An undefined operand that is not used does not count.
+    fn run(&self, variables: &[(UOp, Constant)]) -> Option<Constant> {
         let mut values: Vec<Option<Constant>> = Vec::with_capacity(self.nodes.len());
         for (node, src) in &self.nodes {
             let value = match node.op() {
                 Op::Const => node.as_const(),
-                Op::DefineVar => given.iter().find(|(known, _)| known == node).map(|(_, v)| *v),
+                Op::DefineVar => variables.iter().find(|(known, _)| known == node).map(|(_, v)| *v),
                 Op::Where => values[src[0]]
                     .and_then(|condition| values[src[if condition.is_true() { 1 } else { 2 }]]),
                 op => {
                     let src: Option<Vec<Constant>> =
-                        src.iter().map(|place| values[*place]).collect();
+                        src.iter().map(|index| values[*index]).collect();
                     src.and_then(|src| evaluate(op, node.dtype(), &src))
                 }
             };
@@ -190,27 +190,27 @@ fn check(random: &mut Random, dtype: DType, ranges: &[(i64, i64)]) {
     let before = expression(random, dtype, &variables, depth);
     let mut trace = Trace::default();
     let after = rewrite(&before, &symbolic(), &Options::default(), &mut trace);
-    let story = format!("{dtype} {ranges:?} {}\n => {}", infix(&before), infix(&after));
-    assert!(trace.loops.is_empty(), "loop by {:?}: {story}", trace.loops);
-    assert!(!trace.ran_out, "{story}");
+    let case = format!("{dtype} {ranges:?} {}\n => {}", infix(&before), infix(&after));
+    assert!(trace.loops.is_empty(), "loop by {:?}: {case}", trace.loops);
+    assert!(!trace.ran_out, "{case}");
     let again = simplify(&after);
-    assert_eq!(again, after, "not final: {story}\n => {}", infix(&again));
+    assert_eq!(again, after, "not final: {case}\n => {}", infix(&again));
     let (programs, limits) = ([&before, &after].map(Program::new), [&before, &after].map(bounds));
     for _ in 0..12 {
-        let mut given = Vec::new();
+        let mut point = Vec::new();
         for (uop, (low, high)) in variables.iter().zip(ranges) {
             let value = match random.below(5) {
                 0 => *low,
                 1 => *high,
                 _ => random.between(*low, *high),
             };
-            given.push((uop.clone(), Constant::int(dtype, value.into())));
+            point.push((uop.clone(), Constant::int(dtype, value.into())));
         }
-        let Some(expected) = programs[0].run(&given) else { continue };
-        assert_eq!(programs[1].run(&given), Some(expected), "{story} at {given:?}");
+        let Some(expected) = programs[0].run(&point) else { continue };
+        assert_eq!(programs[1].run(&point), Some(expected), "{case} at {point:?}");
         let value = expected.to_int().expect("an integer");
         for (min, max) in limits {
-            assert!(min <= value && value <= max, "{value} not in {min}..{max}: {story} {given:?}");
+            assert!(min <= value && value <= max, "{value} not in {min}..{max}: {case} {point:?}");
         }
     }
 }

@@ -3,8 +3,8 @@
 use gradiff_graph::{Arg, Constant, DType, Global, Op, UOp, infix, parse_text, verify};
 use gradiff_rewrite::{Mode, Options, Trace, late, rewrite, simplify, symbolic};
 
-/// A load from data1 at `index` behind `gate`, both given as the lines from %2 on; %0 is the
-/// global and %1 the range 0..100.
+/// Simplifies a graph, such as a gated load from data1. `lines` are its lines from %3 on; %0 is the
+/// global and %2 the range 0..100.
 fn check(lines: &str, expected: &str) {
     let head = "%0 = define_global f32 data1 100\n%1 = const i32 100\n%2 = range i32 %1 0\n";
     let root = parse_text(&format!("{head}{lines}")).expect("it parses");
@@ -56,10 +56,10 @@ fn float_sum(c0: f64, c1: f64) -> UOp {
 }
 
 #[test]
-fn float_constants_meet_where_that_is_exact() {
+fn float_constants_are_added_where_that_is_exact() {
     assert_eq!(infix(&simplify(&float_sum(4.0, 3.0))), "(load(data1[0])+7.0)");
-    let kept = [float_sum(1e8, 0.001), float_sum(4.0, -3.0), float_sum(3e38, 3e38)];
-    for sum in kept {
+    let unchanged = [float_sum(1e8, 0.001), float_sum(4.0, -3.0), float_sum(3e38, 3e38)];
+    for sum in unchanged {
         assert_eq!(simplify(&sum), sum);
     }
     let strict = Options { mode: Mode::Strict, fuel: None };
@@ -78,7 +78,7 @@ fn fuel_and_trace_count_applications() {
     let full = rewrite(&root, &symbolic(), &Options::default(), &mut trace);
     assert_eq!(infix(&full), "(x+15)");
     assert_eq!(trace.counts["algebra/add-add-const"], 4);
-    let steps = trace.steps.as_ref().expect("they were kept");
+    let steps = trace.steps.as_ref().expect("they were recorded");
     assert_eq!(steps.len() as u64, trace.applied);
     assert_eq!(trace.counts.values().sum::<u64>(), trace.applied);
     for fuel in 0..=trace.applied {
@@ -112,7 +112,7 @@ fn few_right_sides_are_computed() {
 }
 
 #[test]
-fn long_chains_need_no_stack_and_no_patience() {
+fn long_chains_need_little_stack_and_time() {
     let mut root = UOp::int(DType::I32, 1);
     for slot in 0..2_000 {
         let global = Arg::Global(Global { slot, size_elements: 1 });
@@ -149,17 +149,17 @@ fn chains_of_shared_values_keep_their_size() {
                     "square" => UOp::binary(op, last.clone(), last.clone()),
                     "pair" => UOp::binary(op, before, last.clone()),
                     _ => {
-                        let one = UOp::binary(Op::Add, last.clone(), UOp::int(DType::I32, 1));
-                        let other = UOp::binary(Op::Max, last.clone(), UOp::int(DType::I32, 3));
-                        UOp::binary(op, one, other)
+                        let left = UOp::binary(Op::Add, last.clone(), UOp::int(DType::I32, 1));
+                        let right = UOp::binary(Op::Max, last.clone(), UOp::int(DType::I32, 3));
+                        UOp::binary(op, left, right)
                     }
                 };
                 (before, last) = (last, next);
             }
             let count = simplify(&last).toposort().len();
             // Sums are flat: each has the terms of those in it.
-            let most = if op == Op::Add { LINKS * LINKS } else { 8 + 5 * LINKS };
-            assert!(count <= most, "{kind} of {op}: {count} nodes");
+            let limit = if op == Op::Add { LINKS * LINKS } else { 8 + 5 * LINKS };
+            assert!(count <= limit, "{kind} of {op}: {count} nodes");
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Nodes that a rule's left side matches, drawn at random: constants, variables of all kinds of
-//! ranges and sums of them stand in the places of its names. Whether the condition holds is left to
-//! chance; the draw favours what conditions ask for (common factors, ranges that start at 0).
-//! Reductions run over one range or two; what the condition asks to be free of the range mostly is.
+//! ranges and sums of them replace its names. The condition holds by chance; the draw favours what
+//! conditions require (common factors, ranges that start at 0). Reductions run over one range or
+//! two; names that the condition requires to be free of the range mostly are.
 
 use std::sync::Arc;
 
@@ -11,29 +11,29 @@ use gradiff_rewrite::syntax::is_constant_name;
 
 use crate::mutate::{Term, pattern_tokens, tokens};
 
-/// A number below the one asked for.
+/// Source of random numbers, each below its argument.
 pub(crate) type Dice<'d> = &'d mut dyn FnMut(u64) -> u64;
 
 /// A node of the shape of the rule's left side whose subject has this dtype (see
-/// [`Types`](gradiff_rewrite::Types)), of a reduction the reduction itself; `None` if the rule
-/// starts from any op, or if the dtype does not go with it. The same dice give the same node.
-/// Floats are read from memory, integers and truth values are made of variables.
+/// [`Types`](gradiff_rewrite::Types); the subject of a reduction is the reduction itself). `None`
+/// if the rule starts from any op, or does not apply to the dtype. The same dice give the same
+/// node. Floats are read from memory, integers and truth values are made of variables.
 pub fn instance(rule: &Rule, subject: DType, dice: &mut dyn FnMut(u64) -> u64) -> Option<UOp> {
     if !rule.types.has(subject) {
         return None;
     }
-    // Random bits are words of 64 bits alone.
+    // Threefry is an op over 64-bit words.
     if rule.lhs.contains("threefry") && subject != DType::U64 {
         return None;
     }
     let term = Term::read(rule.lhs, &pattern_tokens(rule.lhs), &mut 0)?;
     let factors = [(); 2].map(|()| 2 + dice(7) as i128);
-    let (known, variables, steps) = (Vec::new(), Vec::new(), None);
-    let mut draw = Draw { rule, text: rule.lhs, subject, dice, factors, known, variables, steps };
+    let (known, variables, range) = (Vec::new(), Vec::new(), None);
+    let mut draw = Draw { rule, text: rule.lhs, subject, dice, factors, known, variables, range };
     if let Some(op) = term.op_name(rule.lhs).strip_prefix("reduce.") {
         return draw.reduction(&term, Op::from_name(op)?);
     }
-    // Of an equation about the whole, what it says.
+    // The sum of an equation about the root.
     if let Some(root) = draw.equated("root", subject).filter(|root| root.op() == Op::Add) {
         return Some(root);
     }
@@ -51,7 +51,7 @@ pub fn instance(rule: &Rule, subject: DType, dice: &mut dyn FnMut(u64) -> u64) -
 const CAST_DTYPES: [DType; 8] =
     [DType::I32, DType::I8, DType::U8, DType::I64, DType::Bool, DType::F32, DType::U32, DType::U64];
 
-/// Small numbers, the ones most often asked for first.
+/// Small numbers, the most often required ones first.
 const SMALL: [i128; 14] = [2, 3, 4, 1, 6, 8, 0, 5, -1, -2, -3, 7, -8, 10];
 
 const FLOATS: [f64; 14] = [
@@ -82,7 +82,7 @@ struct Draw<'t, 'd> {
     known: Vec<(&'t str, UOp)>,
     variables: Vec<UOp>,
     /// The range that a reduction runs over.
-    steps: Option<UOp>,
+    range: Option<UOp>,
 }
 
 impl<'t> Draw<'t, '_> {
@@ -115,7 +115,7 @@ impl<'t> Draw<'t, '_> {
             return (node.dtype() == dtype).then(|| node.clone());
         }
         let equated = if is_constant_name(word) { None } else { self.equated(word, dtype) };
-        let node = match (equated, self.steps.clone()) {
+        let node = match (equated, self.range.clone()) {
             _ if is_constant_name(word) => UOp::constant(self.constant(dtype)),
             (Some(node), _) => node,
             (None, Some(range)) => self.in_reduction(word, dtype, &range)?,
@@ -126,20 +126,19 @@ impl<'t> Draw<'t, '_> {
         Some(node)
     }
 
-    /// The sum that the row's equations give to a name, most of the time; no equation of a
-    /// reduction.
+    /// The sum of a name in the row's equations, most of the time; `None` in a reduction.
     fn equated(&mut self, name: &str, dtype: DType) -> Option<UOp> {
-        if self.rule.given.is_empty() || !dtype.is_int() || self.steps.is_some() {
+        if self.rule.given.is_empty() || !dtype.is_int() || self.range.is_some() {
             return None;
         }
         let given = self.rule.given;
         let words: Vec<&'static str> = tokens(given).into_iter().map(|word| &given[word]).collect();
-        let place = words.windows(2).position(|pair| pair == [name, "="])?;
-        if self.one_in(4) { None } else { self.total(&words, &mut (place + 2), dtype) }
+        let position = words.windows(2).position(|pair| pair == [name, "="])?;
+        if self.one_in(4) { None } else { self.total(&words, &mut (position + 2), dtype) }
     }
 
-    /// A sum of an equation, from the word `at` on, which moves behind it. Its terms stand in any
-    /// order: those that a rule brings together are not always neighbours.
+    /// A sum of an equation, from the word `at` on, which moves behind it. Its terms are in any
+    /// order: those that a rule combines are not always neighbours.
     fn total(&mut self, words: &[&'static str], at: &mut usize, dtype: DType) -> Option<UOp> {
         let mut terms = vec![self.product(words, at, dtype)?];
         while let Some(sign @ ("+" | "-")) = words.get(*at).copied() {
@@ -149,9 +148,9 @@ impl<'t> Draw<'t, '_> {
             terms.push(if sign == "-" { minus() } else { next.clone() });
         }
         if 2 < terms.len() && self.one_in(2) {
-            let place = (self.dice)(terms.len() as u64) as usize;
+            let position = (self.dice)(terms.len() as u64) as usize;
             let last = terms.len() - 1;
-            terms.swap(place, last);
+            terms.swap(position, last);
         }
         terms.into_iter().reduce(|sum, term| UOp::binary(Op::Add, sum, term))
     }
@@ -195,27 +194,27 @@ impl<'t> Draw<'t, '_> {
         Some(UOp::binary(op, dividend, divisor))
     }
 
-    /// A reduction of the subject's dtype over one range, sometimes two, that count in few bits or
-    /// many.
+    /// A reduction of the subject's dtype over one range, sometimes two, of a narrow or a wide
+    /// dtype.
     fn reduction(&mut self, term: &Term, op: Op) -> Option<UOp> {
         let [value, range] = &term.sources[..] else { return None };
         let word = &self.text[range.range.clone()];
-        let is_step = self.text[value.range.clone()] == *word;
+        let is_range = self.text[value.range.clone()] == *word;
         let index = self.pick(&[DType::I8, DType::I8, DType::I32, DType::U8]);
-        let index = if is_step { self.subject } else { index };
+        let index = if is_range { self.subject } else { index };
         if !index.is_int() {
             return None;
         }
-        let asked = self.asked_sizes();
+        let large = self.large_trip_counts();
         let ranges = [0, 1].map(|axis| {
-            let steps = self.pick(&[3, 2, 4, 3, 1, 5, 9, 0]);
-            // Too many for a witness, but not to be rewritten.
-            let is_asked = index == DType::I32 && !asked.is_empty() && self.one_in(4);
-            let steps = if is_asked { self.pick(&asked) } else { steps };
-            UOp::new(Op::Range, index, [UOp::int(index, steps)], Arg::plain_axis(axis))
+            let trips = self.pick(&[3, 2, 4, 3, 1, 5, 9, 0]);
+            // Too many for a witness, but not for rewriting.
+            let is_large = index == DType::I32 && !large.is_empty() && self.one_in(4);
+            let trips = if is_large { self.pick(&large) } else { trips };
+            UOp::new(Op::Range, index, [UOp::int(index, trips)], Arg::plain_axis(axis))
         });
         self.known.push((word, ranges[0].clone()));
-        self.steps = Some(ranges[0].clone());
+        self.range = Some(ranges[0].clone());
         let value = self.term(value, self.subject)?;
         let count = if self.one_in(4) { 2 } else { 1 };
         let src: Vec<UOp> = std::iter::once(value).chain(ranges.into_iter().take(count)).collect();
@@ -223,29 +222,29 @@ impl<'t> Draw<'t, '_> {
         verify(&reduction).is_ok().then_some(reduction)
     }
 
-    /// The numbers in the condition that are too large to be met by chance, and those beside them.
-    fn asked_sizes(&self) -> Vec<i64> {
+    /// The numbers in the condition that are too large to be drawn by chance, and their neighbours.
+    fn large_trip_counts(&self) -> Vec<i64> {
         let words = tokens(self.rule.when).into_iter();
         let numbers = words.filter_map(|word| self.rule.when[word].parse::<i64>().ok());
         let large = numbers.filter(|number| 99 < *number && *number < i64::from(i32::MAX));
         large.flat_map(|number| [number - 1, number, number + 1]).collect()
     }
 
-    /// The node of a name in a reduction: as the condition asks, most of the time.
+    /// The node of a name in a reduction, which mostly meets the condition.
     fn in_reduction(&mut self, word: &str, dtype: DType, range: &UOp) -> Option<UOp> {
         let rule = self.rule;
-        let asks = |what: &str| rule.when.contains(what);
+        let requires = |condition: &str| rule.when.contains(condition);
         let is_free = format!("free({word}, r)");
         let varies = match self.one_in(8) {
-            false if asks(&format!("!{is_free}")) => true,
-            false if asks(&is_free) => false,
+            false if requires(&format!("!{is_free}")) => true,
+            false if requires(&is_free) => false,
             _ => self.one_in(2),
         };
         let is_counted = rule.given.starts_with(&format!("{word} = r *"));
         if is_counted && dtype == range.dtype() && !self.one_in(8) {
             return Some(self.counted(range));
         }
-        if asks("max(y) <= min(z)") && matches!(word, "y" | "z") && !self.one_in(8) {
+        if requires("max(y) <= min(z)") && matches!(word, "y" | "z") && !self.one_in(8) {
             let lowest = if word == "y" { -3 } else { 1 };
             return Some(UOp::int(dtype, lowest + (self.dice)(5) as i64));
         }
@@ -263,19 +262,19 @@ impl<'t> Draw<'t, '_> {
             let op = self.pick(&[Op::CmpLt, Op::CmpLt, Op::CmpNe]);
             return Some(UOp::binary(op, count, limit));
         }
-        let step = if dtype == range.dtype() {
+        let iteration = if dtype == range.dtype() {
             range.clone()
         } else {
             UOp::unary(Op::Cast, dtype, range.clone())
         };
-        let other = self.leaf(dtype);
+        let operand = self.leaf(dtype);
         Some(match (self.dice)(4) {
-            0 => step,
-            op => UOp::binary([Op::Mul, Op::Add, Op::Mul][op as usize - 1], step, other),
+            0 => iteration,
+            op => UOp::binary([Op::Mul, Op::Add, Op::Mul][op as usize - 1], iteration, operand),
         })
     }
 
-    /// The range with a factor, and something that does not vary.
+    /// The range with a factor, plus a rest that mostly does not vary.
     fn counted(&mut self, range: &UOp) -> UOp {
         let dtype = range.dtype();
         let factor = self.pick(&[1, 2, -1, 3, -2, 1, -3, 5]);
@@ -284,9 +283,9 @@ impl<'t> Draw<'t, '_> {
         let rest = match (self.dice)(9) {
             0 | 1 => return scaled,
             2 | 3 => UOp::constant(self.constant(dtype)),
-            // It does vary, after all.
+            // This rest varies.
             4 => UOp::binary(Op::FloorMod, range.clone(), UOp::int(dtype, 2)),
-            // Bounds take its parts for independent.
+            // Bounds treat its parts as independent.
             5 => {
                 let (variable, factor) = (self.variable(dtype), 2 + (self.dice)(5) as i64);
                 let part = |factor| UOp::binary(Op::Mul, variable.clone(), UOp::int(dtype, factor));
@@ -297,10 +296,10 @@ impl<'t> Draw<'t, '_> {
         UOp::binary(Op::Add, scaled, rest)
     }
 
-    /// One step of the range, where it is that; sometimes with a further condition.
+    /// A condition that chooses one iteration of the range; sometimes with a further condition.
     fn chosen(&mut self, range: &UOp) -> UOp {
-        let other = self.leaf(range.dtype());
-        let same = UOp::not(UOp::binary(Op::CmpNe, range.clone(), other));
+        let iteration = self.leaf(range.dtype());
+        let same = UOp::not(UOp::binary(Op::CmpNe, range.clone(), iteration));
         if self.one_in(3) { UOp::binary(Op::And, same, self.leaf(DType::Bool)) } else { same }
     }
 
@@ -312,7 +311,7 @@ impl<'t> Draw<'t, '_> {
             _ if subject.is_some() => subject?,
             Op::Cast => self.cast_from(term),
             Op::Bitcast => {
-                let same = CAST_DTYPES.iter().filter(|other| other.bits() == dtype.bits());
+                let same = CAST_DTYPES.iter().filter(|from| from.bits() == dtype.bits());
                 let same: Vec<DType> = same.copied().chain([dtype]).collect();
                 self.pick(&same)
             }
@@ -329,8 +328,8 @@ impl<'t> Draw<'t, '_> {
                 _ => self.term(source, operand)?,
             });
         }
-        let is_other = op.is_comparison() || matches!(op, Op::Cast | Op::Bitcast);
-        if !is_other && dtype != operand {
+        let may_differ = op.is_comparison() || matches!(op, Op::Cast | Op::Bitcast);
+        if !may_differ && dtype != operand {
             return None;
         }
         let node = UOp::new(op, dtype, sources, Arg::None);
@@ -340,33 +339,33 @@ impl<'t> Draw<'t, '_> {
         Some(node)
     }
 
-    /// One of two memories, which both have room for small indices.
+    /// One of two arrays, large enough for small indices.
     fn global(&mut self, dtype: DType) -> UOp {
         let slot = 1 + (self.dice)(2) as usize;
         UOp::new(Op::DefineGlobal, dtype, [], Arg::Global(Global { slot, size_elements: 64 }))
     }
 
-    /// An element of a memory, at a place that is a number.
+    /// An element of an array, at a constant index.
     fn load(&mut self, dtype: DType) -> UOp {
-        let place = UOp::int(DType::I32, (self.dice)(4) as i64);
-        let index = UOp::new(Op::Index, dtype, [self.global(dtype), place], Arg::None);
+        let offset = UOp::int(DType::I32, (self.dice)(4) as i64);
+        let index = UOp::new(Op::Index, dtype, [self.global(dtype), offset], Arg::None);
         UOp::unary(Op::Load, dtype, index)
     }
 
-    /// A store behind a gate that may be closed for good.
+    /// A store behind a gate that may be constantly closed.
     fn store(&mut self) -> UOp {
         let gate = if self.one_in(2) {
             self.leaf(DType::Bool)
         } else {
             UOp::constant(Constant::bool(false))
         };
-        let place = self.leaf(DType::I32);
+        let offset = self.leaf(DType::I32);
         let index =
-            UOp::new(Op::Index, DType::F32, [self.global(DType::F32), place, gate], Arg::None);
+            UOp::new(Op::Index, DType::F32, [self.global(DType::F32), offset, gate], Arg::None);
         UOp::new(Op::Store, DType::Void, [index, self.load(DType::F32)], Arg::None)
     }
 
-    /// The dtype of what is cast.
+    /// The dtype of the source of a cast.
     fn cast_from(&mut self, term: &Term) -> DType {
         let word = &self.text[term.sources[0].range.clone()];
         let op = term.sources[0].op_name(self.text);
@@ -379,7 +378,7 @@ impl<'t> Draw<'t, '_> {
         }
     }
 
-    /// The dtype of what a comparison inside of a left side compares.
+    /// The dtype of the operands of a comparison within a left side.
     fn compared(&mut self, term: &Term) -> DType {
         for source in &term.sources {
             let word = &self.text[source.range.clone()];
@@ -391,7 +390,7 @@ impl<'t> Draw<'t, '_> {
                 return node.dtype();
             }
         }
-        match &self.steps {
+        match &self.range {
             Some(range) => range.dtype(),
             None if self.subject == DType::Bool => DType::I32,
             None => self.subject,
@@ -413,8 +412,8 @@ impl<'t> Draw<'t, '_> {
             0 => self.pick(&[low, low + 1, high, high - 1]),
             1 => (self.dice)(60) as i128 - 20,
             2..=9 => {
-                let [factor, other] = self.factors;
-                factor * self.pick(&[1, 1, 1, 2, 3, -1, 0, other])
+                let [factor, second] = self.factors;
+                factor * self.pick(&[1, 1, 1, 2, 3, -1, 0, second])
             }
             _ => self.pick(&SMALL),
         };
@@ -428,12 +427,12 @@ impl<'t> Draw<'t, '_> {
                 let known = self.variables.iter().find(|known| known.dtype() == DType::I32);
                 let known = known.cloned().filter(|_| (self.dice)(2) == 0);
                 let variable = known.unwrap_or_else(|| self.variable(DType::I32));
-                let other = if self.one_in(2) {
+                let limit = if self.one_in(2) {
                     UOp::int(DType::I32, limit)
                 } else {
                     self.variable(DType::I32)
                 };
-                UOp::binary(Op::CmpLt, variable, other)
+                UOp::binary(Op::CmpLt, variable, limit)
             }
             DType::Void => self.store(),
             _ if dtype.is_float() => self.load(dtype),
@@ -449,7 +448,8 @@ impl<'t> Draw<'t, '_> {
         }
     }
 
-    /// Variables with factors, and a constant; the factors often are those of the left side.
+    /// A sum of variables with factors, and a constant; the factors are often those of the left
+    /// side.
     fn sum(&mut self, dtype: DType) -> UOp {
         let mut sum: Option<UOp> = None;
         for _ in 0..1 + (self.dice)(3) {
@@ -472,11 +472,11 @@ impl<'t> Draw<'t, '_> {
         let nodes = names.map(|(name, (min, max))| {
             UOp::new(Op::DefineVar, dtype, [], Arg::Var(Arc::new(Variable { name, min, max })))
         });
-        let one = UOp::int(dtype, 1);
-        nodes.reduce(|chain, node| UOp::binary(op, chain, node)).unwrap_or(one)
+        let chain = nodes.reduce(|chain, node| UOp::binary(op, chain, node));
+        chain.unwrap_or_else(|| UOp::int(dtype, 1))
     }
 
-    /// Variables with factors, none negative or almost.
+    /// A sum of variables with factors, mostly none negative.
     fn plain(&mut self, dtype: DType) -> UOp {
         let count = 2 + (self.dice)(2);
         let terms = (0..count).map(|number| {
@@ -499,28 +499,28 @@ impl<'t> Draw<'t, '_> {
         UOp::binary(op, variable, divisor)
     }
 
-    /// A quotient and a remainder of one node, and what they are worth together; or the parts of a
-    /// sum that was unrolled.
+    /// A quotient and a remainder of the same node, added so that they recombine; or the quotients
+    /// of an unrolled sum.
     fn split(&mut self, dtype: DType) -> UOp {
-        let [factor, other] =
+        let [factor, second_factor] =
             self.factors.map(|factor| UOp::constant(Constant::int(dtype, factor)));
         let [division, modulo] = self.pick(&[[Op::FloorDiv, Op::FloorMod], [Op::CDiv, Op::CMod]]);
         let mut base = self.variable(dtype);
         if self.one_in(4) {
-            base = UOp::binary(division, base, other.clone());
+            base = UOp::binary(division, base, second_factor.clone());
         }
         if self.one_in(4) {
-            let (count, step) = (2 + (self.dice)(2) as i64, self.pick(&[1, 1, 2, 3]));
+            let (count, stride) = (2 + (self.dice)(2) as i64, self.pick(&[1, 1, 2, 3]));
             let part = |offset: i64| {
-                let shift = UOp::int(dtype, offset * step);
+                let shift = UOp::int(dtype, offset * stride);
                 let shifted = UOp::binary(Op::Add, base.clone(), shift);
                 let shifted = if offset == 0 { base.clone() } else { shifted };
-                UOp::binary(division, shifted, UOp::int(dtype, count * step))
+                UOp::binary(division, shifted, UOp::int(dtype, count * stride))
             };
             return (1..count).map(part).fold(part(0), |sum, part| UOp::binary(Op::Add, sum, part));
         }
         let rest = UOp::binary(modulo, base.clone(), factor.clone());
-        // Of a quotient, the whole one may be that of what it divides.
+        // The quotient of a quotient may be that of its dividend by the product.
         let mut quotient = match base.src() {
             [inner, _] if self.one_in(2) => {
                 let product = self.factors[0] * self.factors[1];
@@ -529,14 +529,14 @@ impl<'t> Draw<'t, '_> {
             _ => UOp::binary(division, base.clone(), factor.clone()),
         };
         if self.one_in(3) {
-            quotient = UOp::binary(modulo, quotient, other);
+            quotient = UOp::binary(modulo, quotient, second_factor);
         }
         let whole = UOp::binary(Op::Mul, quotient, factor);
         let [first, second] = if self.one_in(2) { [rest, whole] } else { [whole, rest] };
         UOp::binary(Op::Add, first, second)
     }
 
-    /// The node of a known name, with a constant.
+    /// The node of a known name, combined with a constant.
     fn near(&mut self, dtype: DType) -> UOp {
         let same = self.known.iter().filter(|(_, node)| node.dtype() == dtype);
         let same: Vec<UOp> = same.map(|(_, node)| node.clone()).collect();
@@ -548,7 +548,7 @@ impl<'t> Draw<'t, '_> {
         UOp::binary(op, same[position].clone(), UOp::constant(self.constant(dtype)))
     }
 
-    /// One of at most three variables of a dtype, so that terms meet.
+    /// One of at most three variables of a dtype, so that terms have variables in common.
     fn variable(&mut self, dtype: DType) -> UOp {
         let same = self.variables.iter().filter(|variable| variable.dtype() == dtype);
         let same: Vec<UOp> = same.cloned().collect();
@@ -564,8 +564,8 @@ impl<'t> Draw<'t, '_> {
         node
     }
 
-    /// Ranges from 0, across 0, away from 0, whole ones, and such that end near the ends of the
-    /// type, or so near that something small may be added.
+    /// A range of a variable: from 0 on, across 0, away from 0, the whole range of the dtype, or
+    /// one that ends at the ends of the dtype or so near that something small can be added.
     fn range(&mut self, dtype: DType) -> (i64, i64) {
         let (low, high) = dtype.int_range().unwrap_or_default();
         let (low, high) = (low.max(i64::MIN.into()) as i64, high.min(i64::MAX.into()) as i64);
@@ -581,7 +581,7 @@ impl<'t> Draw<'t, '_> {
             12 => (high - gap - width, high - gap),
             13 => (low + gap, low + gap + width),
             14 => (low + gap % 3, high - gap),
-            // About half of what there is.
+            // About half of the dtype's range.
             15 => (low / 2 + gap - 5, high / 2 + width - 5),
             _ => (low, high),
         };
@@ -608,10 +608,10 @@ mod tests {
     use super::*;
     use gradiff_rewrite::{Mode, Options, RuleSet, Trace, rewrite};
 
-    /// Rows that start from any op at all, or that need other rows beside them.
+    /// Rows that start from any op, or that need other rows.
     const ELSEWHERE: [&str; 3] = ["algebra/fold", "algebra/by-range", "validity/index"];
 
-    /// The same numbers each time, each below the count it is given.
+    /// Random numbers, the same each time, each below its argument.
     fn dice() -> impl FnMut(u64) -> u64 {
         let mut state = 1u64;
         move |count| {
@@ -647,8 +647,8 @@ mod tests {
         assert!(silent.is_empty(), "{silent:?}");
     }
 
-    /// Count of instances of a row that a changed row treats in another way.
-    fn apart(name: &str, change: &dyn Fn(&Rule) -> Rule) -> usize {
+    /// Number of instances of a row that a changed row rewrites differently.
+    fn difference_count(name: &str, change: &dyn Fn(&Rule) -> Rule) -> usize {
         let row = gradiff_rewrite::rules::rows()
             .into_iter()
             .find(|row| row.name == name)
@@ -656,11 +656,11 @@ mod tests {
         let sets = [row, change(&row)].map(|row| RuleSet::load_unordered(&[&[row]]).unwrap());
         let mut dice = dice();
         let nodes = (0..6000).filter_map(|_| instance(&row, DType::I8, &mut dice));
-        let made = |node: &UOp, set: &RuleSet| {
+        let rewritten = |node: &UOp, set: &RuleSet| {
             let options = Options { mode: Mode::Fast, fuel: Some(1) };
             rewrite(node, set, &options, &mut Trace::default())
         };
-        nodes.filter(|node| made(node, &sets[0]) != made(node, &sets[1])).count()
+        nodes.filter(|node| rewritten(node, &sets[0]) != rewritten(node, &sets[1])).count()
     }
 
     /// The row without one part of its condition.
@@ -674,13 +674,13 @@ mod tests {
         for part in
             [" && fits(max(x) + 1, x)", " && fits(max(x) - min(w) + c0, x)", " && free(w, r)"]
         {
-            let count = apart("reduce/count-below", &|row| without(row, part));
+            let count = difference_count("reduce/count-below", &|row| without(row, part));
             assert!(count > 0, "{part}");
         }
     }
 
     #[test]
-    fn instances_meet_what_is_rarely_asked() {
+    fn instances_meet_rare_conditions() {
         let parts = [
             ("compare/less-simplex", " && min(r) >= 0"),
             ("algebra/recombine-modulo", " && c2 > 0"),
@@ -688,7 +688,8 @@ mod tests {
             ("reduce/sum-of-chosen", " && !free(v, r)"),
         ];
         for (name, part) in parts {
-            assert!(apart(name, &|row| without(row, part)) > 0, "{name} without{part}");
+            let count = difference_count(name, &|row| without(row, part));
+            assert!(count > 0, "{name} without{part}");
         }
     }
 }

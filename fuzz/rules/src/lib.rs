@@ -2,8 +2,8 @@
 //!
 //! In: rows of `gradiff-rewrite`, and nodes that they rewrote. Out: verdicts ([`proof`]), rows made
 //! wrong on purpose ([`mutate`]), nodes that a left side matches ([`instance`]), and points at
-//! which an application is false ([`witness`]). Of the engine it reads the rules' syntax trees,
-//! `RuleSet` and `bounds`, nothing else; nothing of the engine knows it. It starts no process and
+//! which an application is false ([`witness`]). It uses the rules' syntax trees, `RuleSet` and
+//! `bounds` of the engine, nothing else, and the engine does not know it. It starts no process and
 //! needs no solver.
 
 mod instance;

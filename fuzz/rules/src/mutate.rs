@@ -1,10 +1,10 @@
 //! Rows made wrong on purpose, to measure whether the harness notices.
 //!
-//! A row in, its mutants out: each differs from the row by one small edit of its text (a condition
-//! dropped, a constant off by one or of the other sign, operands swapped, a floor division made a
-//! C division, a range widened, an op replaced, a factor dropped) or by a wider claim or more
-//! dtypes. Nothing is run here. Mutants that do not load, repeat one another, equal another row of
-//! the tables, or can apply nowhere else are left out.
+//! In: a row. Out: its mutants. Each differs from the row by one small edit of its text (a
+//! condition dropped, a constant off by one or of the other sign, operands swapped, a floor
+//! division made a C division, a range widened, an op replaced, a factor dropped) or by a stronger
+//! claim or more dtypes. Nothing is run here. Mutants that do not load, repeat one another, equal
+//! another row of the tables, or cannot apply to more nodes are left out.
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -60,13 +60,13 @@ impl std::fmt::Display for Mutant {
 }
 
 /// All mutants of `rule` that are worth a try; `table` holds the rows that they must differ from.
-/// Their texts are kept for as long as the process lives.
+/// Their texts live as long as the process.
 pub fn mutants(rule: &Rule, table: &[Rule]) -> Vec<Mutant> {
     let mut found: Vec<Mutant> = Vec::new();
     let mut known: HashSet<String> = table.iter().chain([rule]).map(key).collect();
     for mutant in texts(rule).into_iter().chain(wider(rule)) {
         if known.insert(key(&mutant.rule))
-            && !is_void(mutant.rule.lhs)
+            && !divides_by_zero(mutant.rule.lhs)
             && RuleSet::load(&[&[mutant.rule]]).is_ok()
         {
             found.push(mutant);
@@ -75,8 +75,8 @@ pub fn mutants(rule: &Rule, table: &[Rule]) -> Vec<Mutant> {
     found
 }
 
-/// Returns whether the left side divides by 0: what comes out may be anything.
-fn is_void(lhs: &str) -> bool {
+/// Returns whether the left side divides by 0, so that any result is right.
+fn divides_by_zero(lhs: &str) -> bool {
     fn divides(term: &Term, lhs: &str) -> bool {
         let divisor = term.sources.get(1).map_or("", |source| &lhs[source.range.clone()]);
         matches!(term.op_name(lhs), "floordiv" | "floormod" | "cdiv" | "cmod") && divisor == "0"
@@ -85,7 +85,7 @@ fn is_void(lhs: &str) -> bool {
     Term::read(lhs, &pattern_tokens(lhs), &mut 0).is_some_and(|term| divides(&term, lhs))
 }
 
-/// All that a row does, its name and comments left out.
+/// The text of a row without its name and comments.
 fn key(rule: &Rule) -> String {
     let squeezed = |text: &str| text.split_whitespace().collect::<String>();
     let sides = [rule.lhs, rule.rhs, rule.when, rule.given].map(|text| {
@@ -95,7 +95,7 @@ fn key(rule: &Rule) -> String {
     format!("{sides:?} {:?} {:?}", rule.types, rule.claim)
 }
 
-/// One change of a text: what stands in the range is replaced.
+/// One change of a text: the range is replaced.
 struct Edit {
     kind: &'static str,
     range: Range<usize>,
@@ -150,7 +150,7 @@ pub(crate) fn tokens(text: &str) -> Vec<Range<usize>> {
     found
 }
 
-/// As [`tokens`], the sign of a number a part of it: patterns know no minus.
+/// Does what [`tokens`] does, but a sign is part of its number: patterns have no minus operator.
 pub(crate) fn pattern_tokens(text: &str) -> Vec<Range<usize>> {
     let mut found: Vec<Range<usize>> = Vec::new();
     let mut depth = 0;
@@ -223,7 +223,7 @@ fn equations(text: &str) -> Vec<Edit> {
     found
 }
 
-/// Returns whether the edit says the same as a range made wider: `> 0` and `> -1` is `>= 0`.
+/// Returns whether the edit is the same as a range made wider: `> -1` for `> 0` is `>= 0`.
 fn is_range(text: &str, edit: &Edit) -> bool {
     let old = text[edit.range.clone()].parse::<i64>();
     let (Ok(old), Ok(new)) = (old, edit.text.parse::<i64>()) else { return false };
@@ -259,7 +259,7 @@ fn conjuncts(text: &str, tokens: &[Range<usize>]) -> Vec<Edit> {
     found
 }
 
-/// The other division, each in turn.
+/// Each division replaced by the other kind.
 fn divisions(text: &str) -> Vec<Edit> {
     const PAIRS: [(&str, &str); 4] =
         [("floordiv", "cdiv"), ("cdiv", "floordiv"), ("floormod", "cmod"), ("cmod", "floormod")];
@@ -302,7 +302,7 @@ fn right(rule: &Rule) -> Vec<Edit> {
         term.edit(text, rule.types, &mut found);
     }
     for range in &tokens {
-        // Inside braces other words are said; `min` and `max` there are ranges.
+        // Braces contain expressions; `min` and `max` there are about ranges.
         if text[..range.start].ends_with('(') && !is_in_braces(text, range) {
             found.extend(replaced(text, std::slice::from_ref(range), "op", &OPS));
         }
@@ -362,7 +362,7 @@ impl Term {
         Some(term)
     }
 
-    /// All that can be done to the term and those in it.
+    /// Adds the edits of the term and of the terms within it.
     fn edit(&self, text: &str, types: Types, found: &mut Vec<Edit>) {
         for (kind, text) in self.changes(text, types) {
             found.push(Edit { kind, range: self.range.clone(), text });
@@ -441,9 +441,9 @@ fn value_edits(text: &str, range: &Range<usize>) -> Vec<Edit> {
 fn operand<'t>(word: &dyn Fn(usize) -> &'t str, at: usize, is_after: bool) -> Option<usize> {
     let (open, close) = if is_after { ("(", ")") } else { (")", "(") };
     let next = |at: usize| if is_after { Some(at + 1) } else { at.checked_sub(1) };
-    let (mut place, mut depth) = (next(at)?, 0);
+    let (mut end, mut depth) = (next(at)?, 0);
     loop {
-        match word(place) {
+        match word(end) {
             "" => return None,
             token if token == open => depth += 1,
             token if token == close => depth -= 1,
@@ -452,20 +452,20 @@ fn operand<'t>(word: &dyn Fn(usize) -> &'t str, at: usize, is_after: bool) -> Op
         if depth == 0 {
             break;
         }
-        place = next(place)?;
+        end = next(end)?;
     }
-    // `gcd(...)`: the name belongs to the group; after an operator it stands in front of it.
+    // `gcd(...)`: the name belongs to the group; after an operator it precedes the group.
     let is_name = |at: usize| word(at).starts_with(|letter: char| letter.is_ascii_alphabetic());
-    match (is_after, word(place)) {
-        (false, "(") if place > 0 && is_name(place - 1) => Some(place - 1),
-        (true, name) if is_name(place) && word(place + 1) == "(" && !name.is_empty() => {
-            operand(word, place, true)
+    match (is_after, word(end)) {
+        (false, "(") if end > 0 && is_name(end - 1) => Some(end - 1),
+        (true, name) if is_name(end) && word(end + 1) == "(" && !name.is_empty() => {
+            operand(word, end, true)
         }
-        _ => Some(place),
+        _ => Some(end),
     }
 }
 
-/// More dtypes, a stronger claim; only where that lets the row apply to more.
+/// Mutants with more dtypes or a stronger claim, if that lets the row apply to more nodes.
 fn wider(rule: &Rule) -> Vec<Mutant> {
     let mut found = Vec::new();
     if let Some(types) = more_types(rule) {
@@ -484,19 +484,19 @@ fn wider(rule: &Rule) -> Vec<Mutant> {
     found
 }
 
-/// The next wider set of dtypes on which the row's pattern and condition can hold at all.
+/// The next wider set of dtypes for which the row's pattern and condition can hold.
 fn more_types(rule: &Rule) -> Option<Types> {
-    // Ops without a meaning for floats, and those that bool has none of either.
+    // Ops that have no meaning for floats, and those that have none for bool either.
     const BITWISE: [&str; 3] = ["(and", "(or", "(xor"];
     const DIVISIONS: [&str; 6] = ["(floordiv", "(floormod", "(cdiv", "(cmod", "(shl", "(shr"];
     let has = |ops: &[&str]| ops.iter().any(|op| rule.lhs.contains(op));
     let words: Vec<&str> =
         pattern_tokens(rule.lhs).into_iter().map(|token| &rule.lhs[token]).collect();
-    // Behind the op itself: what is compared with them, or what they make, is a truth value.
+    // After the op itself: operands that are compared, and results of these ops, are truth values.
     let is_truth = |word: &&str| matches!(*word, "true" | "false" | "not" | "cmplt" | "cmpne");
     let is_truth = words.iter().skip(2).any(is_truth);
     let is_float = words.iter().any(|word| word.contains('.') || word.ends_with("inf"));
-    // These have no answer for floats, and what has no answer is false.
+    // These cannot be computed for floats, and a condition that cannot be computed is false.
     let asks_integers = tokens(rule.when).into_iter().any(|token| {
         let word = &rule.when[token];
         matches!(word, "min" | "max" | "nowrap" | "fits" | "gcd") || is_constant_name(word)

@@ -1,8 +1,9 @@
 //! Points at which an application of a rule is false. Both nodes are evaluated at many points:
 //! variables, ranges and memory hold free values within their bounds, corners first.
 //!
-//! Undefined values attribute nothing: where the node before is undefined the one after may be
-//! anything. What cannot be evaluated here (trackers, loops that are too long) is undefined.
+//! Undefined values show no difference: where the node before is undefined, the one after may have
+//! any value. A node that cannot be evaluated here (a tracker, a loop that is too long) is
+//! undefined.
 
 use gradiff_graph::{Arg, Constant, DType, Op, UOp, evaluate, infix};
 use gradiff_rewrite::{Claim, bounds};
@@ -11,18 +12,18 @@ use rustc_hash::{FxHashMap, FxHashSet};
 /// Values of variables and ranges that are known to show a difference.
 pub type Hint = std::collections::HashMap<UOp, Constant>;
 
-/// Points at which two nodes are compared, at most.
+/// Limit of the points at which two nodes are compared.
 const POINTS: usize = 500;
-/// Values of a float that are worth a try, those near zero first.
+/// Values of a float that are tried, those near zero first.
 const FLOATS: [f64; 12] =
     [0.0, -0.0, 1.0, -1.0, 0.5, 3.0, -7.25, 1e-3, 3e4, f64::NAN, f64::INFINITY, f64::NEG_INFINITY];
-/// Nodes that two graphs may have together.
+/// Limit of the nodes that two graphs have together.
 const NODES: usize = 4_000;
-/// Evaluations of nodes, at most, for one question.
+/// Limit of the evaluations of nodes in one search.
 const EVALUATIONS: usize = 1 << 20;
 
-/// A point at which `after` is not what `claim` says of `before`, in words: `x=-9, c=4: 2 became
-/// 3`; the point of the hint is tried as well. `None` if no point tried shows a difference.
+/// A point at which `after` is not what `claim` promises for `before`, in words: `x=-9, c=4: 2
+/// became 3`. The point of the hint is tried as well. `None` if no point shows a difference.
 pub fn witness(before: &UOp, after: &UOp, claim: Claim, hint: &Hint) -> Option<String> {
     difference(before, after, claim, hint, POINTS).map(|found| {
         let [x, y] = &found.results;
@@ -38,7 +39,7 @@ pub(crate) struct Difference {
     pub(crate) results: [String; 2],
 }
 
-/// As [`witness`], at so many points at most.
+/// Does what [`witness`] does, with at most `points` points.
 pub(crate) fn difference(
     before: &UOp,
     after: &UOp,
@@ -47,12 +48,12 @@ pub(crate) fn difference(
     points: usize,
 ) -> Option<Difference> {
     let mut machine = Machine::new(&[before, after])?;
-    let (before, after) = (machine.places[before], machine.places[after]);
+    let (before, after) = (machine.positions[before], machine.positions[after]);
     let differs = |machine: &Machine| {
-        !is_kept(claim, &machine.values[before], &machine.values[after], || machine.floats())
+        !is_as_claimed(claim, &machine.values[before], &machine.values[after], || machine.floats())
     };
     machine.search(hint, points, differs).then(|| {
-        let results = [before, after].map(|place| machine.values[place].describe());
+        let results = [before, after].map(|node| machine.values[node].describe());
         Difference { values: machine.point(), results }
     })
 }
@@ -74,18 +75,18 @@ pub struct Stray {
 /// The innermost node of these graphs whose value leaves its bounds at some point.
 pub fn stray(graphs: &[&UOp], hint: &Hint) -> Option<Stray> {
     let mut machine = Machine::new(graphs)?;
-    let claimed: Vec<_> = machine.order.iter().map(bounds).collect();
+    let intervals: Vec<_> = machine.order.iter().map(bounds).collect();
     let first = |machine: &Machine| {
         let is_out = |(value, (low, high)): (&Value, &(i128, i128))| {
             let value = value.element().and_then(Constant::to_int);
             value.is_some_and(|value| value < *low || *high < value)
         };
-        machine.values.iter().zip(&claimed).position(is_out)
+        machine.values.iter().zip(&intervals).position(is_out)
     };
     machine.search(hint, POINTS, |machine| first(machine).is_some()).then(|| {
-        let place = first(&machine).expect("the search ended here");
-        let words = format!("{} for {}", machine.values[place].describe(), words(&machine.point()));
-        Stray { node: machine.order[place].clone(), words }
+        let node = first(&machine).expect("the search ended here");
+        let words = format!("{} for {}", machine.values[node].describe(), words(&machine.point()));
+        Stray { node: machine.order[node].clone(), words }
     })
 }
 
@@ -95,7 +96,7 @@ enum Value {
     Undefined,
     Element(Constant),
     /// A slot and an element of it; `None` behind a closed gate.
-    Place(Option<(usize, i128)>),
+    Address(Option<(usize, i128)>),
     /// Stores: slot, element, value; an undefined value may be anything.
     Stores(Vec<(usize, i128, Option<Constant>)>),
 }
@@ -109,13 +110,13 @@ impl Value {
         match self {
             Value::Undefined => "undefined".to_string(),
             Value::Element(value) => value.to_string(),
-            Value::Place(None) => "nowhere".to_string(),
-            Value::Place(Some((slot, place))) => format!("data{slot}[{place}]"),
+            Value::Address(None) => "nowhere".to_string(),
+            Value::Address(Some((slot, index))) => format!("data{slot}[{index}]"),
             Value::Stores(stores) if stores.is_empty() => "no store".to_string(),
             Value::Stores(stores) => {
-                let word = |(slot, place, value): &(usize, i128, Option<Constant>)| {
+                let word = |(slot, index, value): &(usize, i128, Option<Constant>)| {
                     let value = value.map_or("undefined".to_string(), |value| value.to_string());
-                    format!("data{slot}[{place}]={value}")
+                    format!("data{slot}[{index}]={value}")
                 };
                 stores.iter().map(word).collect::<Vec<_>>().join(" ")
             }
@@ -129,9 +130,14 @@ impl From<Option<Constant>> for Value {
     }
 }
 
-/// Returns whether `after` is as claimed; `floats` are the largest magnitude on the way to both,
-/// and how many roundings there are.
-fn is_kept(claim: Claim, before: &Value, after: &Value, floats: impl Fn() -> (f64, f64)) -> bool {
+/// Returns whether `after` is as claimed; `floats` are the largest magnitude of any node and the
+/// number of roundings.
+fn is_as_claimed(
+    claim: Claim,
+    before: &Value,
+    after: &Value,
+    floats: impl Fn() -> (f64, f64),
+) -> bool {
     let (x, y) = match (before, after) {
         (Value::Undefined, _) => return true,
         (Value::Element(x), Value::Element(y)) => (*x, *y),
@@ -167,20 +173,20 @@ fn is_kept(claim: Claim, before: &Value, after: &Value, floats: impl Fn() -> (f6
 /// Graphs laid out in one order, with the values of their nodes at the present point.
 struct Machine {
     order: Vec<UOp>,
-    places: FxHashMap<UOp, usize>,
+    positions: FxHashMap<UOp, usize>,
     src: Vec<Vec<usize>>,
-    /// The nodes that each iteration of a reduction computes anew.
+    /// The nodes that are computed anew in each iteration of a reduction.
     bodies: FxHashMap<usize, Vec<usize>>,
-    /// Variables and free ranges, with values to try, those near zero first.
+    /// Variables and free ranges, with the values to try, those near zero first.
     leaves: Vec<(usize, Vec<Constant>)>,
     values: Vec<Value>,
-    /// Numbers that occur in the graphs and around them.
+    /// Numbers that occur in the graphs, and numbers near them.
     near: Vec<i128>,
-    /// Memory holds what this number makes of a place.
+    /// The content of memory is a function of this number and the address.
     salt: u64,
-    /// Iterations of reductions at this point.
-    steps: usize,
-    left: usize,
+    /// Number of iterations of reductions at this point.
+    iterations: usize,
+    evaluations_left: usize,
 }
 
 impl Machine {
@@ -188,22 +194,22 @@ impl Machine {
     fn new(graphs: &[&UOp]) -> Option<Machine> {
         let mut machine = Machine {
             order: Vec::new(),
-            places: FxHashMap::default(),
+            positions: FxHashMap::default(),
             src: Vec::new(),
             bodies: FxHashMap::default(),
             leaves: Vec::new(),
             values: Vec::new(),
             near: (-8..=8).collect(),
             salt: 0,
-            steps: 0,
-            left: EVALUATIONS,
+            iterations: 0,
+            evaluations_left: EVALUATIONS,
         };
         for node in graphs.iter().flat_map(|graph| graph.toposort()) {
-            if machine.places.contains_key(&node) {
+            if machine.positions.contains_key(&node) {
                 continue;
             }
-            machine.src.push(node.src().iter().map(|source| machine.places[source]).collect());
-            machine.places.insert(node.clone(), machine.order.len());
+            machine.src.push(node.src().iter().map(|source| machine.positions[source]).collect());
+            machine.positions.insert(node.clone(), machine.order.len());
             machine.order.push(node);
         }
         if machine.order.len() > NODES {
@@ -216,34 +222,35 @@ impl Machine {
         machine.near.sort_by_key(|value| (value.abs(), *value < 0));
         machine.near.dedup();
         let mut bound = FxHashSet::default();
-        for place in 0..machine.order.len() {
-            if machine.order[place].op() == Op::Reduce {
-                bound.extend(machine.src[place][1..].iter().copied());
-                machine.bodies.insert(place, machine.body(place));
+        for position in 0..machine.order.len() {
+            if machine.order[position].op() == Op::Reduce {
+                bound.extend(machine.src[position][1..].iter().copied());
+                machine.bodies.insert(position, machine.body(position));
             }
         }
-        for place in (0..machine.order.len()).filter(|place| !bound.contains(place)) {
-            if matches!(machine.order[place].op(), Op::DefineVar | Op::Range) {
-                machine.leaves.push((place, machine.candidates(place)));
+        for position in (0..machine.order.len()).filter(|position| !bound.contains(position)) {
+            if matches!(machine.order[position].op(), Op::DefineVar | Op::Range) {
+                machine.leaves.push((position, machine.candidates(position)));
             }
         }
         Some(machine)
     }
 
-    /// The nodes of a reduction's value that depend on its ranges, in order. A reduction over a
-    /// range has one value for all of it.
+    /// The nodes of a reduction's value that depend on its ranges, in order. An inner reduction
+    /// over a range does not depend on it.
     fn body(&self, reduce: usize) -> Vec<usize> {
         let (value, ranges) = (self.src[reduce][0], &self.src[reduce][1..]);
         let inside: Vec<usize> =
-            self.order[value].toposort().iter().map(|node| self.places[node]).collect();
+            self.order[value].toposort().iter().map(|node| self.positions[node]).collect();
         let mut body = FxHashSet::default();
         for range in ranges {
             let mut varies: FxHashSet<usize> = [*range].into_iter().collect();
-            for place in &inside {
-                let src = &self.src[*place];
-                let is_closed = self.order[*place].op() == Op::Reduce && src[1..].contains(range);
+            for position in &inside {
+                let src = &self.src[*position];
+                let is_closed =
+                    self.order[*position].op() == Op::Reduce && src[1..].contains(range);
                 if !is_closed && src.iter().any(|source| varies.contains(source)) {
-                    varies.insert(*place);
+                    varies.insert(*position);
                 }
             }
             body.extend(varies);
@@ -253,9 +260,9 @@ impl Machine {
         body
     }
 
-    /// The values of a leaf that are worth a try.
-    fn candidates(&self, place: usize) -> Vec<Constant> {
-        let leaf = &self.order[place];
+    /// The values of a leaf that are tried.
+    fn candidates(&self, position: usize) -> Vec<Constant> {
+        let leaf = &self.order[position];
         if leaf.dtype().is_float() {
             return FLOATS.iter().map(|value| Constant::float(leaf.dtype(), *value)).collect();
         }
@@ -271,7 +278,8 @@ impl Machine {
         values.into_iter().map(|value| Constant::int(leaf.dtype(), value)).collect()
     }
 
-    /// Goes from point to point until the test holds; whether it did.
+    /// Evaluates the graphs at one point after another until the test holds; false if it never
+    /// does.
     fn search(&mut self, hint: &Hint, points: usize, test: impl Fn(&Machine) -> bool) -> bool {
         let is_memory = self.order.iter().any(|node| node.op() == Op::Load);
         let combinations = self.leaves.iter().try_fold(1usize, |product, (_, values)| {
@@ -281,7 +289,7 @@ impl Machine {
         let mut state = 0x9e37_79b9_7f4a_7c15u64;
         for number in 0..count {
             let mut rest = number;
-            for (place, values) in &self.leaves {
+            for (position, values) in &self.leaves {
                 let choice = match combinations {
                     Some(_) => rest % values.len(),
                     // The first points lie near zero.
@@ -289,70 +297,72 @@ impl Machine {
                     None => random(&mut state) % values.len(),
                 };
                 rest /= values.len();
-                self.values[*place] = Value::Element(values[choice]);
+                self.values[*position] = Value::Element(values[choice]);
             }
             self.salt = number as u64;
             self.run();
             if test(self) {
                 return true;
             }
-            if self.left == 0 {
+            if self.evaluations_left == 0 {
                 return false;
             }
         }
-        for (place, _) in self.leaves.iter().filter(|_| !hint.is_empty()) {
-            let known = hint.get(&self.order[*place]).copied();
-            self.values[*place] = known.into();
+        for (position, _) in self.leaves.iter().filter(|_| !hint.is_empty()) {
+            let known = hint.get(&self.order[*position]).copied();
+            self.values[*position] = known.into();
         }
         self.run();
         !hint.is_empty() && test(self)
     }
 
     fn run(&mut self) {
-        self.steps = 0;
-        for place in 0..self.order.len() {
-            self.compute(place);
+        self.iterations = 0;
+        for position in 0..self.order.len() {
+            self.compute(position);
         }
     }
 
-    fn compute(&mut self, place: usize) {
-        self.left = self.left.saturating_sub(1);
-        if matches!(self.order[place].op(), Op::DefineVar | Op::Range) {
+    fn compute(&mut self, position: usize) {
+        self.evaluations_left = self.evaluations_left.saturating_sub(1);
+        if matches!(self.order[position].op(), Op::DefineVar | Op::Range) {
             return;
         }
-        self.values[place] = if self.order[place].op() == Op::Reduce {
-            self.reduce(place)
+        self.values[position] = if self.order[position].op() == Op::Reduce {
+            self.reduce(position)
         } else {
-            self.node(place)
+            self.node(position)
         };
     }
 
-    fn node(&self, place: usize) -> Value {
-        let node = &self.order[place];
-        let src = |number: usize| &self.values[self.src[place][number]];
+    fn node(&self, position: usize) -> Value {
+        let node = &self.order[position];
+        let src = |number: usize| &self.values[self.src[position][number]];
         let element = |number: usize| src(number).element();
         let truth = |value| Some(Constant::bool(value));
         match (node.op(), node.arg()) {
             (_, Arg::Const(value)) => Value::Element(*value),
-            (Op::Index, _) => self.address(place),
+            (Op::Index, _) => self.address(position),
             (Op::Load, Arg::None | Arg::Int(_)) => match src(0) {
-                Value::Place(Some((slot, at))) => self.read(node, *slot, *at),
-                Value::Place(None) if node.src().len() == 2 => src(1).clone(),
-                Value::Place(None) => Value::Element(Constant::zero(node.dtype())),
+                Value::Address(Some((slot, index))) => self.read(node, *slot, *index),
+                Value::Address(None) if node.src().len() == 2 => src(1).clone(),
+                Value::Address(None) => Value::Element(Constant::zero(node.dtype())),
                 _ => Value::Undefined,
             },
             (Op::Store, Arg::None) => match src(0) {
-                Value::Place(Some((slot, at))) => Value::Stores(vec![(*slot, *at, element(1))]),
-                Value::Place(None) => Value::Stores(Vec::new()),
+                Value::Address(Some((slot, index))) => {
+                    Value::Stores(vec![(*slot, *index, element(1))])
+                }
+                Value::Address(None) => Value::Stores(Vec::new()),
                 _ => Value::Undefined,
             },
             (Op::Sink, _) => {
-                let mut all = Vec::new();
+                let mut joined = Vec::new();
                 for number in 0..node.src().len() {
                     let Value::Stores(stores) = src(number) else { return Value::Undefined };
-                    all.extend(stores.iter().copied());
+                    joined.extend(stores.iter().copied());
                 }
-                Value::Stores(all)
+                Value::Stores(joined)
             }
             (Op::Where, _) => match element(0) {
                 Some(condition) => src(if condition.is_true() { 1 } else { 2 }).clone(),
@@ -368,25 +378,25 @@ impl Machine {
         }
     }
 
-    fn address(&self, place: usize) -> Value {
-        let Arg::Global(global) = self.order[self.src[place][0]].arg() else {
+    fn address(&self, position: usize) -> Value {
+        let Arg::Global(global) = self.order[self.src[position][0]].arg() else {
             return Value::Undefined;
         };
         let element = |source: &usize| self.values[*source].element();
-        match self.src[place].get(2).map(element) {
+        match self.src[position].get(2).map(element) {
             Some(None) => return Value::Undefined,
-            Some(Some(gate)) if !gate.is_true() => return Value::Place(None),
+            Some(Some(gate)) if !gate.is_true() => return Value::Address(None),
             _ => {}
         }
-        let at = element(&self.src[place][1]).and_then(Constant::to_int);
-        // Outside its memory an address means nothing.
-        let inside = at.filter(|at| 0 <= *at && *at < i128::from(global.size_elements));
-        inside.map_or(Value::Undefined, |at| Value::Place(Some((global.slot, at))))
+        let index = element(&self.src[position][1]).and_then(Constant::to_int);
+        // An address outside of its array is undefined.
+        let inside = index.filter(|at| 0 <= *at && *at < i128::from(global.size_elements));
+        inside.map_or(Value::Undefined, |index| Value::Address(Some((global.slot, index))))
     }
 
     /// The content of memory: small numbers and odd ones, the same at each read.
-    fn read(&self, node: &UOp, slot: usize, place: i128) -> Value {
-        let mut state = (self.salt << 8 | slot as u64) ^ (place as u64).wrapping_mul(0x9e37_79b9);
+    fn read(&self, node: &UOp, slot: usize, index: i128) -> Value {
+        let mut state = (self.salt << 8 | slot as u64) ^ (index as u64).wrapping_mul(0x9e37_79b9);
         (0..3).for_each(|_| {
             random(&mut state);
         });
@@ -404,62 +414,59 @@ impl Machine {
         Value::Element(Constant::int(dtype, value))
     }
 
-    fn reduce(&mut self, place: usize) -> Value {
-        let node = self.order[place].clone();
+    fn reduce(&mut self, position: usize) -> Value {
+        let node = self.order[position].clone();
         let Arg::Reduce(op, _) = node.arg() else { return Value::Undefined };
         let ends: Option<Vec<i128>> =
             node.src()[1..].iter().map(|range| range.src().first()?.as_int()).collect();
-        let body = self.bodies[&place].clone();
-        let steps = ends.as_ref().and_then(|ends| {
+        let body = self.bodies[&position].clone();
+        let trips = ends.as_ref().and_then(|ends| {
             ends.iter().try_fold(1usize, |product, end| {
                 product.checked_mul(usize::try_from((*end).max(0)).ok()?)
             })
         });
-        let cost = steps.and_then(|steps| steps.checked_mul(body.len() + 1));
-        let (Some(ends), Some(steps)) =
-            (ends, steps.filter(|_| cost.is_some_and(|c| c < self.left)))
-        else {
-            return Value::Undefined;
-        };
-        let mut folded = match op {
+        let cost = trips.and_then(|trips| trips.checked_mul(body.len() + 1));
+        let trips = trips.filter(|_| cost.is_some_and(|cost| cost < self.evaluations_left));
+        let (Some(ends), Some(trips)) = (ends, trips) else { return Value::Undefined };
+        let mut reduced = match op {
             Op::Mul => Constant::one(node.dtype()),
             Op::Max => Constant::smallest(node.dtype()),
             _ => Constant::zero(node.dtype()),
         };
-        self.steps += steps;
-        for step in 0..steps {
-            let mut rest = step as i128;
+        self.iterations += trips;
+        for iteration in 0..trips {
+            let mut rest = iteration as i128;
             for (number, end) in ends.iter().enumerate().rev() {
                 let value = Constant::int(node.src()[number + 1].dtype(), rest % end);
-                self.values[self.src[place][number + 1]] = Value::Element(value);
+                self.values[self.src[position][number + 1]] = Value::Element(value);
                 rest /= end;
             }
-            body.iter().for_each(|place| self.compute(*place));
-            let value = self.values[self.src[place][0]].element();
-            match value.and_then(|value| evaluate(*op, node.dtype(), &[folded, value])) {
-                Some(value) => folded = value,
+            body.iter().for_each(|position| self.compute(*position));
+            let value = self.values[self.src[position][0]].element();
+            match value.and_then(|value| evaluate(*op, node.dtype(), &[reduced, value])) {
+                Some(value) => reduced = value,
                 None => return Value::Undefined,
             }
         }
-        Value::Element(folded)
+        Value::Element(reduced)
     }
 
-    /// The largest magnitude of a float at this point (infinite if there is a NaN), and how often
-    /// something was rounded.
+    /// The largest magnitude of a float at this point (infinite if there is a NaN), and the number
+    /// of roundings.
     fn floats(&self) -> (f64, f64) {
         let floats = self.values.iter().filter_map(|value| value.element()?.to_float());
         let magnitude = |x: f64| if x.is_nan() { f64::INFINITY } else { x.abs() };
-        let roundings = self.order.len() + self.steps;
+        let roundings = self.order.len() + self.iterations;
         (floats.map(magnitude).fold(0.0, f64::max), roundings as f64)
     }
 
-    /// The values of the leaves and of what was read.
+    /// The values of the leaves and of the loaded elements.
     fn point(&self) -> Vec<(String, String)> {
-        let value = |place: usize| self.values[place].describe();
+        let value = |position: usize| self.values[position].describe();
         let leaves = self.leaves.iter().map(|(leaf, _)| (infix(&self.order[*leaf]), value(*leaf)));
-        let is_read = |place: &usize| {
-            self.order[*place].op() == Op::Load
-                && matches!(self.values[self.src[*place][0]], Value::Place(Some(_)))
+        let is_read = |position: &usize| {
+            self.order[*position].op() == Op::Load
+                && matches!(self.values[self.src[*position][0]], Value::Address(Some(_)))
         };
         let loads = (0..self.order.len()).filter(is_read);
         leaves.chain(loads.map(|load| (value(self.src[load][0]), value(load)))).collect()
@@ -478,7 +485,7 @@ fn random(state: &mut u64) -> usize {
 mod tests {
     use super::*;
 
-    /// The witness; empty if there must be none.
+    /// Checks the text of the witness; empty if there must be none.
     fn check(before: UOp, after: UOp, claim: Claim, expected: &str) {
         let found = witness(&before, &after, claim, &Hint::new()).unwrap_or_default();
         assert_eq!(found, expected, "{} -> {}", infix(&before), infix(&after));
@@ -527,10 +534,10 @@ mod tests {
     }
 
     #[test]
-    fn folds_and_the_innermost_stray_bounds_are_seen() {
+    fn reductions_are_compared_and_keep_their_bounds() {
         let range = UOp::new(Op::Range, DType::I32, [UOp::int(DType::I32, 5)], Arg::plain_axis(0));
-        let how = Arg::Reduce(Op::Add, Default::default());
-        let sum = UOp::new(Op::Reduce, DType::I32, [range.clone(), range], how);
+        let arg = Arg::Reduce(Op::Add, Default::default());
+        let sum = UOp::new(Op::Reduce, DType::I32, [range.clone(), range], arg);
         check(sum.clone(), UOp::int(DType::I32, 10), Claim::Bits, "");
         let wrong = "every point: 10 became 15";
         check(sum.clone(), UOp::int(DType::I32, 15), Claim::Bits, wrong);
@@ -538,7 +545,7 @@ mod tests {
     }
 
     #[test]
-    fn folds_over_one_range_beside_each_other_do_not_meet() {
+    fn adjacent_reductions_over_the_same_range_are_independent() {
         let range = |axis| {
             UOp::new(Op::Range, DType::I32, [UOp::int(DType::I32, 3 + axis)], Arg::plain_axis(axis))
         };

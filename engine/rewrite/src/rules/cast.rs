@@ -5,7 +5,7 @@ use crate::rule::{Rule, Types, row};
 
 const TINYGRAD: &str = "tinygrad symbolic.py";
 
-/// Value-exact only.
+/// Only casts that keep each value.
 #[rustfmt::skip]
 pub(super) const CAST: &[Rule] = &[
     row("cast/same", (Types::Any, Bits),
@@ -19,7 +19,7 @@ pub(super) const CAST: &[Rule] = &[
     row("cast/exact-between", (Types::Any, Bits),
         "(cast s@(cast x))", "(cast x)",
         "exact(x, s)",
-        "the type in between holds each value; an int is then cast as itself", TINYGRAD),
+        "the type in between has each value; an int is then cast directly", TINYGRAD),
     row("cast/narrowing", (Types::Ints, Bits),
         "(cast s@(cast x))", "(cast x)",
         "isint(x) && isint(root) && bits(s) >= bits(root)",
@@ -27,5 +27,5 @@ pub(super) const CAST: &[Rule] = &[
     row("cast/bitcast-bitcast", (Types::Any, Bits),
         "(bitcast s@(bitcast x))", "(bitcast x)",
         "!isbool(s) && !isbool(x)",
-        "bits stay bits; a bool keeps one of its eight", TINYGRAD),
+        "the bits do not change; a bool keeps one of its eight", TINYGRAD),
 ];

@@ -1,17 +1,17 @@
-//! Comparisons: constants to the right, ranges and common factors decide.
+//! Comparisons: constants on the right, decisions by ranges and by common factors.
 
 use crate::rule::Claim::*;
 use crate::rule::{Rule, Types, row};
 
 const TINYGRAD: &str = "tinygrad symbolic.py";
 
-/// Each rule that moves a term asks that nothing wraps.
+/// Each rule that moves a term requires that nothing wraps.
 #[rustfmt::skip]
 pub(super) const COMPARE: &[Rule] = &[
     row("compare/const-left", (Types::Ints, Bits),
         "(cmplt c0 x)", "(not (cmplt x {c0 + 1}))",
         "fits(c0 + 1, x)",
-        "canonical: constants stand on the right", TINYGRAD),
+        "canonical: constants are on the right", TINYGRAD),
     row("compare/less-floordiv", (Types::Ints, Bits),
         "(cmplt (floordiv x c0) c1)", "(cmplt x {c1 * c0})",
         "c0 > 0 && fits(c1 * c0, x)",
@@ -31,17 +31,17 @@ pub(super) const COMPARE: &[Rule] = &[
     row("compare/less-common", (Types::Ints, Bits),
         "(cmplt x y)", "(cmplt a b)",
         "linear(x) && linear(y) && linear(a) && linear(b)",
-        "what both sides have alike cancels; nothing may wrap", TINYGRAD)
+        "terms of both sides cancel; nothing may wrap", TINYGRAD)
         .given("x = a + s, y = b + s by common"),
     row("compare/less-simplex", (Types::Ints, Bits),
         "(cmplt x c0)", "(cmplt w 1)",
         "0 < c0 && c0 <= c1 && 0 < c2 && linear(x) && min(r) >= 0 && min(t) >= 0",
-        "a sum of multiples, none negative, is below the smallest factor if all are 0", TINYGRAD)
+        "a sum of multiples, none negative, is below the smallest factor only if all are 0", TINYGRAD)
         .given("x = w * c1 + r, x = w * c2 - t by simplex"),
     row("compare/less-factor", (Types::Ints, Bits),
         "(cmplt x c0)", "(cmplt w {-((min(r) - c0) // c1)})",
         "linear(x) && linear(w) && c1 > 0 && (min(r) - c0) // c1 == (max(r) - c0) // c1 && fits(-((min(r) - c0) // c1), x)",
-        "w*c + r < d is w < ceil((d - r)/c), where that is one number for every r", TINYGRAD)
+        "w*c + r < d is w < ceil((d - r)/c), if that is the same number for every r", TINYGRAD)
         .given("x = w * c1 + r by scale"),
     row("compare/less-opposite", (Types::Ints, Bits),
         "(cmplt x c0)", "(cmplt {-c0} w)",
@@ -51,7 +51,7 @@ pub(super) const COMPARE: &[Rule] = &[
     row("compare/not-equal-common", (Types::Ints, Bits),
         "(cmpne x y)", "(cmpne a b)",
         "",
-        "what both sides have alike cancels, also modulo 2^bits", TINYGRAD)
+        "terms of both sides cancel, also modulo 2^bits", TINYGRAD)
         .given("x = a + s, y = b + s by common"),
     row("compare/not-equal-factor", (Types::Ints, Bits),
         "(cmpne x c0)", "(cmpne w {c0 // c1})",

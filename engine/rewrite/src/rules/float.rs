@@ -1,8 +1,8 @@
 //! Floats: powers, choices that are maxima, signs, truth values among numbers.
 //!
-//! What tinygrad has beside these is not here where it is false: `x/(x+1)` as `1 - 1/(x+1)` loses
-//! all digits of a small x (1e-10 becomes 0), `log2(exp2(x))` as x changes where the power rounds
-//! to 1 or leaves the type's range, and so does `1/(1/x)` where 1/x is infinite or subnormal.
+//! Rules of tinygrad that are false are left out: `x/(x+1)` as `1 - 1/(x+1)` loses all digits of a
+//! small x (1e-10 becomes 0), `log2(exp2(x))` as x changes where the power rounds to 1 or leaves
+//! the type's range, and so does `1/(1/x)` where 1/x is infinite or subnormal.
 
 use crate::rule::Claim::*;
 use crate::rule::{Rule, Types, row};
@@ -48,7 +48,7 @@ pub(super) const FLOAT: &[Rule] = &[
     row("float/two-pow", (Types::Floats, Ulp(1)),
         "(pow 2.0 x)", "(exp2 x)",
         "",
-        "not Bits: pow and exp2 may round apart. Other bases would round x*log2(c), up to 100 units", TINYGRAD),
+        "not Bits: pow and exp2 may round differently. Other bases would round x*log2(c), up to 100 units", TINYGRAD),
     row("float/half-pow", (Types::Floats, Ulp(1)),
         "(pow 0.5 x)", "(exp2 (neg x))",
         "",
@@ -56,15 +56,15 @@ pub(super) const FLOAT: &[Rule] = &[
     row("float/fdiv-one-over", (Types::Floats, Bits),
         "(fdiv 1.0 x)", "(recip x)",
         "",
-        "what recip means", TINYGRAD),
+        "the meaning of recip", TINYGRAD),
     row("float/fdiv-self", (Types::Floats, Finite),
         "(fdiv x x)", "1",
         "",
-        "not of 0, an infinity or NaN: those give NaN", TINYGRAD),
+        "not for 0, an infinity or NaN: those give NaN", TINYGRAD),
     row("float/sub-self", (Types::Floats, Finite),
         "(sub x x)", "0.0",
         "",
-        "not of an infinity or NaN: those give NaN", TINYGRAD),
+        "not for an infinity or NaN: those give NaN", TINYGRAD),
     row("float/less-self", (Types::Floats, Bits),
         "(cmplt x x)", "false",
         "",
@@ -72,7 +72,7 @@ pub(super) const FLOAT: &[Rule] = &[
     row("float/not-equal-self", (Types::Floats, Finite),
         "(cmpne x x)", "false",
         "",
-        "not of a NaN, which differs from itself", TINYGRAD),
+        "not for a NaN, which differs from itself", TINYGRAD),
     row("float/add-self", (Types::Floats, Bits),
         "(add x x)", "(mul x 2.0)",
         "",
@@ -96,19 +96,19 @@ pub(super) const FLOAT: &[Rule] = &[
     row("float/less-neg-neg", (Types::Floats, Bits),
         "(cmplt (neg x) (neg y))", "(cmplt y x)",
         "",
-        "the mirror turns the order", IEEE),
+        "negation reverses the order", IEEE),
     row("float/not-equal-neg-neg", (Types::Floats, Bits),
         "(cmpne (neg x) (neg y))", "(cmpne x y)",
         "",
-        "the mirror keeps differences", IEEE),
+        "negation keeps differences", IEEE),
     row("float/max-neg-neg", (Types::Floats, Value),
         "(max (neg x) (neg y))", "(neg (min x y))",
         "",
-        "the mirror turns the order; not Bits: of 0.0 and -0.0 either one is the larger", IEEE),
+        "negation reverses the order; not Bits: of 0.0 and -0.0 either may be the larger", IEEE),
     row("float/min-neg-neg", (Types::Floats, Value),
         "(min (neg x) (neg y))", "(neg (max x y))",
         "",
-        "the mirror turns the order; not Bits: of 0.0 and -0.0 either one is the smaller", IEEE),
+        "negation reverses the order; not Bits: of 0.0 and -0.0 either may be the smaller", IEEE),
     row("float/max-max", (Types::Floats, Value),
         "(max (max x c0) c1)", "(max x (max c0 c1))",
         "",

@@ -5,7 +5,7 @@ use crate::rule::{Rule, Types, row};
 
 const TINYGRAD: &str = "tinygrad symbolic.py";
 
-/// What devices like better than the canonical form.
+/// Forms that are better for devices than the canonical one.
 #[rustfmt::skip]
 pub(super) const LATE: &[Rule] = &[
     row("late/sub", (Types::Ints, Bits),
@@ -35,7 +35,7 @@ pub(super) const LATE: &[Rule] = &[
     row("late/low-half-of-pair", (Types::Ints, Bits),
         "(cast (or (shl x 32) s@(cast y)))", "(cast y)",
         "bits(root) <= 32 && isint(root) && isint(y) && bits(y) == 32 && min(y) >= 0",
-        "what is shifted by 32 has no bit there", TINYGRAD),
+        "a value that is shifted by 32 has no bit there", TINYGRAD),
     row("late/high-half-of-pair", (Types::Ints, Bits),
         "(shr (or (shl s@(cast x) 32) (cast y)) 32)", "(cast x)",
         "bits(s) == 64 && isint(x) && bits(x) == 32 && min(x) >= 0 && fits(max(x) * 4294967296, s) && isint(y) && bits(y) == 32 && min(y) >= 0",
@@ -43,7 +43,7 @@ pub(super) const LATE: &[Rule] = &[
     row("late/word-of-word", (Types::Ints, Bits),
         "(cast s@(cast x))", "(cast x)",
         "isint(x) && isint(root) && bits(s) == 64 && bits(root) <= 32",
-        "the low bits of the low bits; the way through 64 bits that is left of a pair", TINYGRAD),
+        "the low bits of the low bits; casts through 64 bits are left of a pair", TINYGRAD),
     row("late/same-word", (Types::Ints, Bits),
         "(cast x)", "x",
         "same(root, x)",

@@ -3,7 +3,7 @@
 use crate::rule::Claim::*;
 use crate::rule::{Rule, Types, row};
 
-/// Always open, never open.
+/// Gates that are always open or never open.
 #[rustfmt::skip]
 pub(super) const MEMORY: &[Rule] = &[
     row("memory/index-always", (Types::Any, Bits),

@@ -1,7 +1,7 @@
-//! Folds over ranges that have a closed form: no loop is left of them.
+//! Reductions over ranges that have a closed form: no loop is left of them.
 //!
-//! r stands for a range of `size(r)` steps, from 0 on. A fold over no step gives the op's identity,
-//! which each row minds. Sums of integers are exact modulo 2^bits, in any order.
+//! r stands for a range of `size(r)` iterations, from 0 on. A reduction over an empty range is the
+//! op's identity, which each row respects. Sums of integers are exact modulo 2^bits, in any order.
 
 use crate::rule::Claim::*;
 use crate::rule::{Rule, Types, row};
@@ -9,21 +9,21 @@ use crate::rule::{Rule, Types, row};
 const TINYGRAD: &str = "tinygrad reduce_collapse";
 const LOOP: &str = "tinygrad loop_collapse";
 
-/// A limit on x, pulled to where it still decides: to the values of x and the one above them.
+/// A limit on x, clamped to where it still decides: to the values of x and the one above them.
 macro_rules! limit {
     ($limit:literal) => {
         concat!("(max (min ", $limit, " {max(x) + 1}) {min(x)})")
     };
 }
 
-/// How many steps r have `r*c0 + w` below a limit, c0 > 0.
+/// Number of iterations r with `r*c0 + w` below a limit, c0 > 0.
 macro_rules! rising {
     ($limit:literal) => {
         concat!("(max (min (floordiv (add (sub ", limit!($limit), " w) {c0 - 1}) c0) {size(r)}) 0)")
     };
 }
 
-/// That the arithmetic of `rising!("y")` does not wrap, and r stands nowhere else.
+/// The condition that the arithmetic of `rising!("y")` does not wrap, and r occurs nowhere else.
 macro_rules! rising_fits {
     () => {
         "free(y, r) && c0 > 0 && free(w, r) && linear(x) && fits(max(x) + 1, x) \
@@ -31,14 +31,14 @@ macro_rules! rising_fits {
     };
 }
 
-/// How many steps r have `r*c0 + w` at y or above, c0 < 0.
+/// Number of iterations r with `r*c0 + w` at y or above, c0 < 0.
 macro_rules! falling {
     () => {
         concat!("(max (min (floordiv (add (sub w ", limit!("y"), ") {-c0}) {-c0}) {size(r)}) 0)")
     };
 }
 
-/// That the arithmetic of `falling!()` does not wrap, and r stands nowhere else.
+/// The condition that the arithmetic of `falling!()` does not wrap, and r occurs nowhere else.
 macro_rules! falling_fits {
     () => {
         "free(y, r) && c0 < 0 && free(w, r) && linear(x) && fits(max(x) + 1, x) \
@@ -47,7 +47,7 @@ macro_rules! falling_fits {
     };
 }
 
-/// Values that do not vary, parts that do not vary, counted steps, picked steps.
+/// Values that do not vary, parts that do not vary, counted iterations, gathered iterations.
 #[rustfmt::skip]
 pub(super) const REDUCE: &[Rule] = &[
     row("reduce/sum-of-same", (Types::Any, Bits),
@@ -61,7 +61,7 @@ pub(super) const REDUCE: &[Rule] = &[
     row("reduce/max-of-same", (Types::Any, Bits),
         "(reduce.max v r)", "v",
         "0 < size(r) && free(v, r)",
-        "max is idempotent; of no step it is the smallest value", TINYGRAD),
+        "max is idempotent; over an empty range it is the smallest value", TINYGRAD),
     row("reduce/product-of-two", (Types::Any, Bits),
         "(reduce.mul v r)", "(mul v v)",
         "isint(v) && size(r) == 2 && free(v, r)",
@@ -85,15 +85,15 @@ pub(super) const REDUCE: &[Rule] = &[
     row("reduce/max-of-steps", (Types::Any, Bits),
         "(reduce.max r r)", "{size(r) - 1}",
         "0 < size(r)",
-        "the last step", ""),
+        "the last iteration", ""),
     row("reduce/max-of-sum", (Types::Any, Bits),
         "(reduce.max s@(add x y) r)", "(add (reduce.max x r) y)",
         "isint(s) && 0 < size(r) && free(y, r) && !free(x, r) && nowrap(s)",
-        "y moves the maximum by itself as long as nothing wraps", ""),
+        "the maximum is shifted by y as long as nothing wraps", ""),
     row("reduce/max-of-sum-left", (Types::Any, Bits),
         "(reduce.max s@(add x y) r)", "(add x (reduce.max y r))",
         "isint(s) && 0 < size(r) && free(x, r) && !free(y, r) && nowrap(s)",
-        "x moves the maximum by itself as long as nothing wraps", ""),
+        "the maximum is shifted by x as long as nothing wraps", ""),
     row("reduce/max-of-product", (Types::Any, Bits),
         "(reduce.max s@(mul x c0) r)", "(mul (reduce.max x r) c0)",
         "isint(s) && 0 < size(r) && c0 > 0 && nowrap(s)",
@@ -117,46 +117,46 @@ pub(super) const REDUCE: &[Rule] = &[
     row("reduce/sum-of-masked", (Types::Any, Bits),
         "(reduce.add (mul (cast s) v) r)", "(reduce.add (where s v 0) r)",
         "isbool(s) && isint(v) && !free(s, r)",
-        "1*v or 0*v: a choice, whose steps the next rows count", TINYGRAD),
+        "1*v or 0*v: a choice, whose iterations the next rows count", TINYGRAD),
     row("reduce/sum-of-masked-left", (Types::Any, Bits),
         "(reduce.add (mul v (cast s)) r)", "(reduce.add (where s v 0) r)",
         "isbool(s) && isint(v) && !free(s, r)",
-        "v*1 or v*0: a choice, whose steps the next rows count", TINYGRAD),
+        "v*1 or v*0: a choice, whose iterations the next rows count", TINYGRAD),
     row("reduce/sum-of-chosen", (Types::Any, Bits),
         "(reduce.add (where s v 0) r)", "(where s (reduce.add v r) 0)",
         "isint(v) && free(s, r) && !free(v, r)",
-        "all steps are taken or none", TINYGRAD),
+        "all iterations are taken or none", TINYGRAD),
     row("reduce/sum-of-chosen-else", (Types::Any, Bits),
         "(reduce.add (where s 0 v) r)", "(where s 0 (reduce.add v r))",
         "isint(v) && free(s, r) && !free(v, r)",
-        "all steps are taken or none", TINYGRAD),
+        "all iterations are taken or none", TINYGRAD),
     row("reduce/max-of-chosen", (Types::Any, Bits),
         "(reduce.max (where s v w) r)", "(where s (reduce.max v r) w)",
         "0 < size(r) && free(s, r) && free(w, r) && !free(v, r)",
-        "one branch for all steps; the other one does not vary", ""),
+        "the same branch in all iterations; the other branch does not vary", ""),
     row("reduce/count-below", (Types::Any, Bits),
         "(reduce.add (where (cmplt x y) v 0) r)",
         concat!("(mul v (cast ", rising!("y"), "))"),
         concat!("isint(v) && free(v, r) && ", rising_fits!()),
-        "r*c + w < y holds for the first ceil((y - w)/c) steps", LOOP)
+        "r*c + w < y holds for the first ceil((y - w)/c) iterations", LOOP)
         .given("x = r * c0 + w by over_range"),
     row("reduce/count-from", (Types::Any, Bits),
         "(reduce.add (where (cmplt x y) 0 v) r)",
         concat!("(mul v (cast (sub {size(r)} ", rising!("y"), ")))"),
         concat!("isint(v) && free(v, r) && ", rising_fits!()),
-        "the other steps of reduce/count-below", LOOP)
+        "the other iterations of reduce/count-below", LOOP)
         .given("x = r * c0 + w by over_range"),
     row("reduce/count-below-falling", (Types::Any, Bits),
         "(reduce.add (where (cmplt x y) v 0) r)",
         concat!("(mul v (cast (sub {size(r)} ", falling!(), ")))"),
         concat!("isint(v) && free(v, r) && ", falling_fits!()),
-        "w - r*c < y fails for the first floor((w - y)/c) + 1 steps", LOOP)
+        "w - r*c < y fails for the first floor((w - y)/c) + 1 iterations", LOOP)
         .given("x = r * c0 + w by over_range"),
     row("reduce/count-from-falling", (Types::Any, Bits),
         "(reduce.add (where (cmplt x y) 0 v) r)",
         concat!("(mul v (cast ", falling!(), "))"),
         concat!("isint(v) && free(v, r) && ", falling_fits!()),
-        "the other steps of reduce/count-below-falling", LOOP)
+        "the other iterations of reduce/count-below-falling", LOOP)
         .given("x = r * c0 + w by over_range"),
     row("reduce/count-true-below", (Types::Any, Bits),
         "(reduce.add (cast (cmplt x y)) r)",
@@ -186,13 +186,13 @@ pub(super) const REDUCE: &[Rule] = &[
         "(reduce.add (where (and (not (cmplt x y)) (cmplt x z)) v 0) r)",
         concat!("(mul v (cast (sub ", rising!("z"), " ", rising!("y"), ")))"),
         concat!("isint(v) && free(v, r) && free(z, r) && max(y) <= min(z) && ", rising_fits!()),
-        "what lies below y lies below z: the difference of the counts", LOOP)
+        "iterations below y are also below z: the difference of the counts", LOOP)
         .given("x = r * c0 + w by over_range"),
     row("reduce/count-between-swapped", (Types::Any, Bits),
         "(reduce.add (where (and (cmplt x z) (not (cmplt x y))) v 0) r)",
         concat!("(mul v (cast (sub ", rising!("z"), " ", rising!("y"), ")))"),
         concat!("isint(v) && free(v, r) && free(z, r) && max(y) <= min(z) && ", rising_fits!()),
-        "what lies below y lies below z: the difference of the counts", LOOP)
+        "iterations below y are also below z: the difference of the counts", LOOP)
         .given("x = r * c0 + w by over_range"),
     row("reduce/count-below-float", (Types::Any, Ulp(1)),
         "(reduce.add (where (cmplt x y) 1.0 0.0) r)",
@@ -209,7 +209,7 @@ pub(super) const REDUCE: &[Rule] = &[
     row("reduce/gather", (Types::Any, Bits),
         "(reduce.add (where s x y) r)", "@gather",
         "isint(root)",
-        "one step at most is not 0; computed, as the step's number goes into all that is made from r, loads and their gates included", "tinygrad index_collapse"),
+        "at most one iteration is not 0; computed, as its number replaces r in all nodes that depend on r, loads and their gates included", "tinygrad index_collapse"),
     row("reduce/gather-float", (Types::Any, Ulp(1)),
         "(reduce.add (where s x y) r)", "@gather",
         "!isint(root)",

@@ -1,4 +1,4 @@
-//! What the gate of an index says about it.
+//! Simplifications of an index by its gate.
 
 use crate::rule::Claim::*;
 use crate::rule::{Rule, Types, row};
@@ -11,9 +11,9 @@ pub(super) const VALIDITY: &[Rule] = &[
     row("validity/index", (Types::Any, Refines),
         "(index g x y)", "@valid_index",
         "",
-        "an index counts only where its gate is open; computed, as it substitutes by ranges", TINYGRAD),
+        "an index is used only where its gate is open; computed, as nodes are replaced by their ranges", TINYGRAD),
     row("validity/clauses", (Types::Bool, Bits),
         "(and x y)", "@valid_clauses",
         "",
-        "of two limits of one node the stronger one is enough; computed, as clauses may stand far apart", TINYGRAD),
+        "the stronger of two limits of a node implies the other; computed, as clauses may be far apart", TINYGRAD),
 ];

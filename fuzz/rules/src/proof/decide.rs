@@ -1,14 +1,14 @@
-//! How a rule is decided: which queries are asked, in which order, and what the answers mean.
+//! The decision of a rule: the queries, their order, and the meaning of the answers.
 //!
 //! Integer rules are first asked over an integer type of any width. Where that fails, each width
 //! is asked by itself: over the integers with wrapping, then over bit-vectors. The bit-vectors are
-//! as wide as the exact numbers of the rule need, so that they are no approximation either.
+//! as wide as the exact numbers of the rule require, so they are no approximation either.
 
 use gradiff_graph::DType;
 use gradiff_rewrite::syntax::{ParsedRule, Pattern};
 
 use super::encode::{Encoder, Overflow, Type};
-use super::induction::{self, Steps};
+use super::induction::{self, Iterations};
 use super::number::Theory;
 use super::statics::{bitcasts, is_index, is_of_one_size, never};
 use super::typing::{Kind, Typing};
@@ -19,9 +19,10 @@ use super::{Obligation, Unsupported, parsed};
 pub enum Answer {
     /// No counter-example exists.
     Unsat,
-    /// There is one; the text is the answer to `(get-value ...)` of the obligation's values.
+    /// A counter-example exists; the text is the answer to `(get-value ...)` of the obligation's
+    /// values.
     Sat(String),
-    /// It gave up.
+    /// The solver gave up.
     Unknown,
 }
 
@@ -30,9 +31,9 @@ pub enum Answer {
 pub(super) enum Finding {
     /// Each obligation was proved.
     Proved,
-    /// One could not be, and this is which and why.
+    /// An obligation was not proved: which one and why.
     Open(String),
-    /// The solver has values for which the sides differ.
+    /// The solver found values for which the sides differ.
     Sat { types: Vec<Option<Type>>, values: String, label: String },
 }
 
@@ -44,10 +45,10 @@ const FLOATS: [DType; 4] = [DType::F16, DType::BF16, DType::F32, DType::F64];
 /// Types of all classes of a rule.
 pub(super) type Types = Vec<Option<Type>>;
 
-/// A way to write queries down.
+/// An encoding of queries: the reading of nodes, and whether numbers are bit-vectors.
 type Manner = (Overflow, bool);
 
-/// The manners in which a typing is tried, and what to try for each width if they all fail.
+/// The encodings that are tried for a typing, and the typings of each width if they all fail.
 struct Case {
     types: Types,
     manners: Vec<Manner>,
@@ -86,45 +87,45 @@ pub(super) fn decide(
         }
         match finding {
             Finding::Proved => {}
-            // Small cases look for counter-examples elsewhere.
+            // Small cases search for counter-examples to the other typings.
             Finding::Sat { .. } | Finding::Open(_) => return Ok(finding),
         }
     }
     if is_empty { Err(Unsupported::new("no dtype fits the rule")) } else { Ok(Finding::Proved) }
 }
 
-/// The obligations of the first manner that can be written down, for each typing.
+/// The obligations of the first encoding that exists, for each typing.
 pub(super) fn obligations(rule: &ParsedRule) -> Result<Vec<Obligation>, Unsupported> {
     let typing = Typing::new(rule);
-    let mut all = Vec::new();
+    let mut obligations = Vec::new();
     for case in cases(rule, &typing) {
-        let mut written = written(rule, &typing, &case.types, &case.manners);
-        if written.is_err() && !case.widths.is_empty() {
-            let each = case.widths.iter().map(|types| self::written(rule, &typing, types, &WIDTHS));
-            written = each.collect::<Result<Vec<_>, _>>().map(|lists| lists.concat());
+        let mut encoded = first_encoded(rule, &typing, &case.types, &case.manners);
+        if encoded.is_err() && !case.widths.is_empty() {
+            let each = case.widths.iter().map(|types| first_encoded(rule, &typing, types, &WIDTHS));
+            encoded = each.collect::<Result<Vec<_>, _>>().map(|lists| lists.concat());
         }
-        all.extend(written?);
+        obligations.extend(encoded?);
     }
-    Ok(all)
+    Ok(obligations)
 }
 
-fn written(
+fn first_encoded(
     rule: &ParsedRule,
     typing: &Typing,
     types: &Types,
     manners: &[Manner],
 ) -> Result<Vec<Obligation>, Unsupported> {
-    let mut problem = Unsupported::new("there is no manner to write it down");
+    let mut problem = Unsupported::new("the rule has no encoding");
     for manner in manners {
         match queries(rule, typing, types, *manner) {
             Ok(found) => return Ok(found),
-            Err(other) => problem = other,
+            Err(unsupported) => problem = unsupported,
         }
     }
     Err(problem)
 }
 
-/// Tries one manner after the other until one proves all.
+/// Tries the encodings in order until one proves all obligations.
 fn attempt(
     rule: &ParsedRule,
     typing: &Typing,
@@ -132,7 +133,7 @@ fn attempt(
     manners: &[Manner],
     ask: &mut dyn FnMut(&Obligation) -> Answer,
 ) -> Finding {
-    let mut finding = Finding::Open(String::from("there is no manner to write it down"));
+    let mut finding = Finding::Open(String::from("the rule has no encoding"));
     for manner in manners {
         let obligations = match queries(rule, typing, types, *manner) {
             Ok(obligations) => obligations,
@@ -155,7 +156,7 @@ fn attempt(
         });
         match failed {
             None => return Finding::Proved,
-            // What is said over any width may lack a fact; what wraps lacks none.
+            // A query over any width may have too few facts; one that wraps has all of them.
             Some(found) if manner.0 == Overflow::Wrapped => return found,
             Some(found) => finding = found,
         }
@@ -170,12 +171,13 @@ fn queries(
     (overflow, is_over_vectors): Manner,
 ) -> Result<Vec<Obligation>, Unsupported> {
     if matches!(rule.lhs, Pattern::Reduce(..)) {
-        let mut all = Vec::new();
-        for steps in Steps::of(rule) {
-            let encoder = induction::write(rule, typing, types, steps)?;
-            all.extend(encoder.obligations(&format!("{}, {}", named(types), steps.name())));
+        let mut obligations = Vec::new();
+        for iterations in Iterations::of(rule) {
+            let encoder = induction::write(rule, typing, types, iterations)?;
+            let manner = format!("{}, {}", named(types), iterations.name());
+            obligations.extend(encoder.obligations(&manner));
         }
-        return Ok(all);
+        return Ok(obligations);
     }
     let write = |theory| Encoder::write(rule, typing, types, theory, overflow);
     let encoder = if is_over_vectors {
@@ -192,7 +194,7 @@ fn queries(
     Ok(encoder.obligations(&format!("{}, {manner}", named(types))))
 }
 
-/// A width that every number of a rule fits, to measure how wide they are.
+/// A width that every number of a rule fits, to measure the width that they need.
 const WIDE: u32 = 1024;
 
 /// The dtypes of a typing as text.
@@ -243,7 +245,7 @@ fn cases(rule: &ParsedRule, typing: &Typing) -> Vec<Case> {
         }
         let choices = |class, kind: Kind| match kind {
             Kind::Int if is_reduction => any_ints(),
-            // What is an index and nothing else is a number; these types have those of all others.
+            // Names that are only indices are numbers; these types have the values of all others.
             Kind::Int if is_index(rule, typing, class) => {
                 [DType::I64, DType::U64].map(Type::Int).to_vec()
             }
@@ -263,7 +265,7 @@ fn cases(rule: &ParsedRule, typing: &Typing) -> Vec<Case> {
     found
 }
 
-/// The case of one integer type, signed or not: of any width, else of each width.
+/// The case of a single integer type, signed or not: of any width, else of each width.
 fn one_int(
     rule: &ParsedRule,
     typing: &Typing,

@@ -9,7 +9,7 @@
 //!
 //! Undefined values of the left side may be assumed not to occur; an undefined value of the right
 //! side is any value. A name is any value of its dtype, within its bounds wherever it is defined.
-//! Reductions are written down in [`super::induction`].
+//! [`super::induction`] encodes reductions.
 
 use gradiff_graph::{Constant, DType, Op};
 use gradiff_rewrite::Claim;
@@ -23,7 +23,7 @@ use super::parsed::{self, says};
 use super::typing::Typing;
 use super::{Obligation, Unsupported};
 
-/// The dtype of a class of positions in one query.
+/// The dtype of a class of positions in a query.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Type {
     /// An integer type of any width from 8 bits on.
@@ -64,19 +64,19 @@ pub(super) enum Value {
 /// The reading of a node whose ring term may leave the dtype's range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Overflow {
-    /// It is to be proved that it does not.
+    /// A goal says that it does not.
     Proved,
     /// The term is wrapped.
     Wrapped,
-    /// It may be any value then: nothing is known of the names.
+    /// It may then be any value: nothing is known about the names.
     Unknown,
 }
 
-/// One thing to prove, under what was said before it.
+/// A goal, under the facts before it.
 pub(super) struct Goal {
     pub(super) label: String,
     pub(super) goal: String,
-    /// Count of the ordered facts that come before it.
+    /// Number of the ordered facts that come before it.
     after: usize,
     /// The terms that it compares, for lemmas.
     terms: Vec<String>,
@@ -87,12 +87,12 @@ pub(super) struct Goal {
 pub(super) struct Slot {
     pub(super) value: Value,
     pub(super) bounds: Option<[Number; 2]>,
-    /// The exact value of a sum that an equation takes apart, where it is not the value's ring
+    /// The exact value of a sum that an equation splits, where it is not the value's ring
     /// term.
     pub(super) exact: Option<Number>,
 }
 
-/// One way to write a rule down.
+/// Encoding of a rule.
 pub(super) struct Encoder<'a> {
     pub(super) rule: &'a ParsedRule,
     pub(super) typing: &'a Typing,
@@ -105,24 +105,24 @@ pub(super) struct Encoder<'a> {
     /// Facts that are known once the goals before them are proved.
     pub(super) ordered: Vec<String>,
     pub(super) goals: Vec<Goal>,
-    /// Where the left side is defined.
+    /// The condition that the left side is defined.
     pub(super) defined: String,
     /// The number of the next pattern node.
     pub(super) next: usize,
-    /// The iterations that are written down, of a rule about a reduction.
+    /// The iterations that are encoded, if the rule is about a reduction.
     pub(super) reduction: Option<Reduction>,
-    /// The float terms that are casts of integers, and what of.
+    /// The float terms that are casts of integers, and those integers.
     pub(super) of_ints: Vec<(String, Number)>,
-    /// The numbers that are cast to floats of some dtype.
+    /// The numbers that are cast to floats, and the dtypes.
     pub(super) nearest: Vec<(String, DType)>,
-    /// The float terms that became wider, and what they were before.
+    /// The float terms that were cast to wider dtypes, and their sources.
     pub(super) widened: Vec<(String, String)>,
-    /// The float terms that are cut to integers.
+    /// The float terms that are cast to integers.
     pub(super) wholes: Vec<String>,
 }
 
 impl<'a> Encoder<'a> {
-    /// Nothing but the ranges of the dtypes.
+    /// An encoding with nothing but the ranges of the dtypes.
     pub(super) fn new(
         rule: &'a ParsedRule,
         typing: &'a Typing,
@@ -153,10 +153,10 @@ impl<'a> Encoder<'a> {
         encoder
     }
 
-    /// Writes the whole rule down.
+    /// Encodes the whole rule.
     ///
     /// # Errors
-    /// The rule has something that these terms do not know.
+    /// The rule has a part without terms.
     pub(super) fn write(
         rule: &'a ParsedRule,
         typing: &'a Typing,
@@ -181,7 +181,7 @@ impl<'a> Encoder<'a> {
         Ok(encoder)
     }
 
-    /// The last goal: the claim.
+    /// Adds the last goal: the claim.
     pub(super) fn compare(&mut self, left: &Value, right: &Value) -> Result<(), Unsupported> {
         let goal = self.same(left, right)?;
         let terms = [left, right].into_iter().filter_map(ring).map(|ring| ring.text).collect();
@@ -189,7 +189,7 @@ impl<'a> Encoder<'a> {
         Ok(())
     }
 
-    /// Where the condition says `c0 % c1 == 0`, c0 is c1 times the quotient.
+    /// If the condition says `c0 % c1 == 0`, defines c0 as c1 times the quotient.
     fn define_multiples(&mut self) {
         for condition in parsed::conditions(self.rule) {
             let Some([multiple, divisor]) = parsed::multiple(condition) else { continue };
@@ -213,7 +213,7 @@ impl<'a> Encoder<'a> {
         self.goals.push(Goal { label, goal, after: self.ordered.len(), terms });
     }
 
-    /// The obligations, for these dtypes in this manner.
+    /// The obligations; `manner` names the dtypes and the encoding.
     pub(super) fn obligations(&self, manner: &str) -> Vec<Obligation> {
         let equations = [self.assumed.as_slice(), &self.script.facts].concat();
         let has_lemmas =
@@ -228,7 +228,7 @@ impl<'a> Encoder<'a> {
         self.goals.iter().map(obligation).collect()
     }
 
-    /// All that the goal may rest on.
+    /// The premises of a goal.
     fn premises(&self, goal: &Goal, finder: Option<&Finder>) -> String {
         let mut text = String::new();
         for line in &self.script.declarations {
@@ -250,7 +250,7 @@ impl<'a> Encoder<'a> {
         text + push
     }
 
-    /// The names whose values make a counter-example.
+    /// The names whose values form a counter-example.
     fn values(&self) -> Vec<String> {
         let bound = self.rule.left_names();
         let is_range = |slot: &usize| self.size(*slot).is_ok();
@@ -282,7 +282,7 @@ impl<'a> Encoder<'a> {
         }
     }
 
-    /// Smallest and largest value of an integer or bool class.
+    /// The smallest and largest value of an integer or bool class.
     pub(super) fn range(&mut self, class: usize) -> Option<[Number; 2]> {
         match self.type_of(class) {
             Type::Any { .. } => {
@@ -298,7 +298,7 @@ impl<'a> Encoder<'a> {
         }
     }
 
-    /// Count of bits that a value of the class needs, sign included.
+    /// Number of bits that a value of the class needs, sign included.
     pub(super) fn bits(&self, class: usize) -> u32 {
         match self.type_of(class) {
             Type::Int(dtype) => dtype.bits() + u32::from(dtype.is_unsigned()),
@@ -312,7 +312,7 @@ impl<'a> Encoder<'a> {
         format!("(and {} {})", ends[0], ends[1])
     }
 
-    /// A number that stands for multiples of 2^bits.
+    /// The modulus 2^bits of a class.
     fn modulus(&mut self, class: usize) -> Number {
         match self.type_of(class) {
             Type::Int(dtype) => self.script.literal(1 << dtype.bits()),
@@ -320,7 +320,7 @@ impl<'a> Encoder<'a> {
         }
     }
 
-    /// That two numbers are congruent modulo 2^bits.
+    /// The term that two numbers are congruent modulo 2^bits.
     pub(super) fn congruent(&mut self, x: &Number, y: &Number, class: usize) -> String {
         if let Type::Int(dtype) = self.type_of(class) {
             return self.script.congruent(x, y, dtype.bits());
@@ -333,7 +333,7 @@ impl<'a> Encoder<'a> {
 
     // Nodes.
 
-    /// A pattern's value, and where it is defined.
+    /// The value of a pattern, and the condition that it is defined.
     pub(super) fn node(&mut self, pattern: &Pattern) -> Result<(Value, String), Unsupported> {
         let class = self.typing.node(self.next);
         self.next += 1;
@@ -343,16 +343,16 @@ impl<'a> Encoder<'a> {
                 let known = self.slots[*slot].clone();
                 let known = known.ok_or(Unsupported::new("a name without a value"))?;
                 let name = self.rule.name(*slot).to_owned();
-                let may_lack = self.has_choice() && !is_constant_name(&name);
-                let defined = if may_lack { self.flag(&name) } else { always };
+                let may_be_undefined = self.has_choice() && !is_constant_name(&name);
+                let defined = if may_be_undefined { self.flag(&name) } else { always };
                 Ok((known.value, defined))
             }
             Pattern::Literal(literal) => Ok((self.literal(*literal, class)?, always)),
             Pattern::Value(expr) => {
                 let (number, defined) = self.number(expr)?;
                 match self.reduction {
-                    // The rule fires if it is there for all steps, not for some of them.
-                    Some(_) => self.goal(String::from("a number is there"), defined, Vec::new()),
+                    // The rule fires if it can be computed for all iterations, not for some.
+                    Some(_) => self.goal(String::from("a number exists"), defined, Vec::new()),
                     None => self.assumed.push(defined),
                 }
                 Ok((self.constant(number, class)?, always))
@@ -372,7 +372,7 @@ impl<'a> Encoder<'a> {
                         *value = self.as_read(value, &shown)?;
                     }
                 }
-                let (value, own) = self.op(*op, &values, class, &shown)?;
+                let (value, op_defined) = self.op(*op, &values, class, &shown)?;
                 let value = match name {
                     Some(slot) => self.name_node(*slot, value, class, is_exact)?,
                     None => value,
@@ -383,7 +383,7 @@ impl<'a> Encoder<'a> {
                         let test = truth(&values[0])?;
                         both(condition, &choice(&test, x, y))
                     }
-                    _ => defined.iter().fold(own, |all, one| both(&all, one)),
+                    _ => defined.iter().fold(op_defined, |sum, source| both(&sum, source)),
                 };
                 Ok((value, defined))
             }
@@ -433,13 +433,13 @@ impl<'a> Encoder<'a> {
             (Literal::Int(value), Type::Float(dtype)) => {
                 Ok(Value::Float(float_literal(Constant::int(dtype, value.into())), dtype))
             }
-            _ => Err(Unsupported::new("a constant of another dtype than its place")),
+            _ => Err(Unsupported::new("a constant of another dtype than its position")),
         }
     }
 
     // Reading.
 
-    /// The value of an integer; `shown` is what it is called in the goal that it does not overflow.
+    /// The value of an integer; `shown` describes it in the goal that it does not overflow.
     pub(super) fn read(&mut self, value: &Value, shown: &str) -> Result<Number, Unsupported> {
         let Value::Int { ring, read, class } = value else {
             return Err(Unsupported::new("an integer op over something else"));
@@ -479,18 +479,18 @@ impl<'a> Encoder<'a> {
                 let number = self.read(value, shown)?;
                 Ok(Value::Int { ring: number.clone(), read: Some(number), class: *class })
             }
-            other => Ok(other.clone()),
+            value => Ok(value.clone()),
         }
     }
 
     pub(super) fn as_number(&mut self, truth: &str) -> Number {
-        let [one, zero] = [1, 0].map(|value| self.script.literal(value));
-        self.script.choose(truth, &one, &zero)
+        let [if_true, if_false] = [1, 0].map(|value| self.script.literal(value));
+        self.script.choose(truth, &if_true, &if_false)
     }
 
     // Ops.
 
-    /// An op over values, and where the op itself is defined.
+    /// An op over values, and the condition that the op itself is defined.
     pub(super) fn op(
         &mut self,
         op: Op,
@@ -612,7 +612,7 @@ impl<'a> Encoder<'a> {
         let inside =
             format!("(and {} {})", self.script.at_most(&zero, y), self.script.less(y, &bits));
         let shifted = self.script.shift(op == Op::Shl, x, y, dtype.bits())?;
-        // Nothing is known of a shift that is too far.
+        // The result of a shift that is too far is any number.
         let any = self.script.fresh("shifted");
         let any = self.script.unknown(&any, self.bits(class));
         let ring = self.script.choose(&inside, &shifted, &any);
@@ -656,7 +656,7 @@ impl<'a> Encoder<'a> {
     }
 
     fn index(&mut self, src: &[Value], shown: &str) -> Result<Value, Unsupported> {
-        let (Some(Value::Address { global, class, .. }), Some(place)) = (src.first(), src.get(1))
+        let (Some(Value::Address { global, class, .. }), Some(index)) = (src.first(), src.get(1))
         else {
             return Err(Unsupported::new("an index without its array"));
         };
@@ -664,7 +664,7 @@ impl<'a> Encoder<'a> {
             None => String::from("true"),
             Some(gate) => truth(gate)?,
         };
-        let index = self.read(place, shown)?;
+        let index = self.read(index, shown)?;
         Ok(Value::Address { global: global.clone(), index, gate, class: *class })
     }
 
@@ -708,7 +708,7 @@ impl<'a> Encoder<'a> {
         })
     }
 
-    /// That both sides are as the claim says.
+    /// The term that both sides are as the claim says.
     fn same(&mut self, left: &Value, right: &Value) -> Result<String, Unsupported> {
         Ok(match (left, right) {
             (
@@ -733,16 +733,16 @@ impl<'a> Encoder<'a> {
             },
             (
                 Value::Address { global, index, gate, .. },
-                Value::Address { global: other, index: second, gate: open, .. },
+                Value::Address { global: global_y, index: index_y, gate: gate_y, .. },
             ) => format!(
-                "(and (= {gate} {open}) (=> {gate} (and (= {global} {other}) (= {} {}))))",
-                index.text, second.text
+                "(and (= {gate} {gate_y}) (=> {gate} (and (= {global} {global_y}) (= {} {}))))",
+                index.text, index_y.text
             ),
             _ => return Err(Unsupported::new("sides of two kinds")),
         })
     }
 
-    /// That the value lies in range, without making it a goal.
+    /// The term that the value lies in range, without making it a goal.
     pub(super) fn in_range(&mut self, slot: usize) -> Result<String, Unsupported> {
         match self.slots[slot].as_ref().map(|slot| slot.value.clone()) {
             Some(Value::Int { ring, class, .. }) => Ok(self.is_inside(&ring, class)),
@@ -767,7 +767,7 @@ fn is_within(from: Type, to: Type) -> bool {
     match (from, to) {
         (Type::Int(from), Type::Int(to)) => {
             let ranges = from.int_range().zip(to.int_range());
-            ranges.is_some_and(|((low, high), (least, most))| least <= low && high <= most)
+            ranges.is_some_and(|((low, high), (to_low, to_high))| to_low <= low && high <= to_high)
         }
         _ => false,
     }
@@ -775,7 +775,7 @@ fn is_within(from: Type, to: Type) -> bool {
 
 pub(super) fn both(x: &str, y: &str) -> String {
     match (x, y) {
-        ("true", other) | (other, "true") => other.to_owned(),
+        ("true", term) | (term, "true") => term.to_owned(),
         _ => format!("(and {x} {y})"),
     }
 }
@@ -784,7 +784,7 @@ pub(super) fn choice(test: &str, x: &str, y: &str) -> String {
     if x == y { x.to_owned() } else { format!("(ite {test} {x} {y})") }
 }
 
-/// Bool adds and multiplies as 0 and 1 that are then cut to "not 0".
+/// An op over truth values: bool adds and multiplies as 0 and 1, and the result is "not 0".
 fn truth_op(op: Op, x: &str, y: &str) -> Result<String, Unsupported> {
     match op {
         Op::And | Op::Min | Op::Mul => Ok(format!("(and {x} {y})")),
@@ -811,7 +811,7 @@ fn raw_zero(dtype: DType) -> String {
     format!("(_ bv0 {})", 8 * dtype.size_bytes())
 }
 
-/// Bits under another dtype; a bool is not 0.
+/// A bitcast or a cast to the same dtype; a bool is true if its bits are not 0.
 fn raw_cast(op: Op, x: &str, from: DType, to: DType) -> Result<Value, Unsupported> {
     if op == Op::Cast && from != to {
         return Err(Unsupported::new("a cast of raw bits"));

@@ -15,14 +15,14 @@ use super::typing::{Kind, Typing};
 use super::value::Tape;
 use super::{parsed, reductions, statics};
 
-/// Counts of what was tried without finding a difference.
+/// Counts of a search that found no difference.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Exhausted {
-    /// Count of left sides that the rule applied to.
+    /// Number of left sides that the rule applied to.
     pub(super) fired: usize,
-    /// Count of points at which both sides were evaluated.
+    /// Number of points at which both sides were evaluated.
     pub(super) points: usize,
-    /// True if every combination of the domain was tried; else they were taken in even steps.
+    /// True if every combination of the domain was tried; else only evenly spaced ones.
     pub(super) is_complete: bool,
 }
 
@@ -61,8 +61,8 @@ pub(super) fn exhaust(rule: &Rule) -> Result<Exhausted, Box<CounterExample>> {
     exhaust_within(rule, BUDGET)
 }
 
-/// As [`exhaust`], with at most about so many points for each typing of the rule. A row that cannot
-/// be read has never fired.
+/// Does what [`exhaust`] does, with at most about `budget` points for each typing of the rule. A
+/// row that cannot be parsed has never fired.
 ///
 /// # Errors
 /// The first point at which the rule breaks its claim.
@@ -74,7 +74,7 @@ fn exhaust_within(rule: &Rule, budget: usize) -> Result<Exhausted, Box<CounterEx
         return Ok(Exhausted { fired, points: fired * reductions::POINTS, is_complete: false });
     }
     let (rule, around) = (&rule, gradiff_rewrite::symbolic());
-    // What looks deep asks the other rules, too.
+    // A computed right side uses the other rules, too.
     let around = if parsed::is_computed(rule) { &*around } else { &set };
     let typing = Typing::new(rule);
     for types in typings(rule, &typing) {
@@ -86,8 +86,8 @@ fn exhaust_within(rule: &Rule, budget: usize) -> Result<Exhausted, Box<CounterEx
     Ok(found)
 }
 
-/// Returns whether `point` makes a difference on this very left side: for counter-examples of the
-/// solver.
+/// Checks the left side with these nodes for its names: a counter-example of the solver. `None` if
+/// the sides do not differ.
 pub(super) fn replay(
     rule: &Rule,
     types: &[Option<Type>],
@@ -154,8 +154,8 @@ fn has_cast(pattern: &Pattern) -> bool {
     }
 }
 
-/// Returns whether a rule looks deeper than its pattern: its names must then stand for compound
-/// nodes.
+/// Returns whether a rule depends on nodes below its pattern: its names must then stand for
+/// compound nodes.
 fn is_deep(rule: &ParsedRule) -> bool {
     let asks = |question| (0..rule.name_count()).any(|slot| parsed::asks(rule, question, slot));
     let is_about_form = asks(Question::Before) || asks(Question::SameOp);
@@ -165,8 +165,8 @@ fn is_deep(rule: &ParsedRule) -> bool {
 fn domains(rule: &ParsedRule, typing: &Typing, types: &[Option<Type>]) -> Vec<Lists> {
     if let Pattern::Any(slot) = rule.lhs {
         let dtypes = [DType::Bool, DType::I8, DType::U8, DType::F16, DType::F32];
-        let own = typing.of_slot(slot).and_then(|class| dtype_of(types[class]));
-        let nodes = dtypes.into_iter().filter(|dtype| Some(*dtype) == own);
+        let wanted = typing.of_slot(slot).and_then(|class| dtype_of(types[class]));
+        let nodes = dtypes.into_iter().filter(|dtype| Some(*dtype) == wanted);
         return vec![vec![(slot, nodes.flat_map(instance::any_node).collect())]];
     }
     let bound = rule.left_names();
@@ -204,7 +204,7 @@ enum Role {
 
 fn role(pattern: &Pattern, slot: usize) -> Role {
     match pattern {
-        Pattern::Node(Op::Index, src, _) if matches!(src[0], Pattern::Any(own) if own == slot) => {
+        Pattern::Node(Op::Index, src, _) if matches!(src[0], Pattern::Any(any) if any == slot) => {
             Role::Global
         }
         Pattern::Node(_, src, _) => {
@@ -231,7 +231,7 @@ struct Domain<'a> {
 }
 
 impl Domain<'_> {
-    /// Builds each left side, applies the rule, compares.
+    /// Builds each left side, applies the rule and compares both sides.
     fn check(
         &self,
         lists: &Lists,
@@ -239,9 +239,9 @@ impl Domain<'_> {
         found: &mut Exhausted,
     ) -> Result<(), Box<CounterExample>> {
         let lengths: Vec<usize> = lists.iter().map(|(_, nodes)| nodes.len()).collect();
-        let instances = Steps::new(&lengths, budget / 8);
-        found.is_complete &= instances.step == 1;
-        let share = (budget / instances.picks().max(1)).max(64);
+        let instances = Combinations::new(&lengths, budget / 8);
+        found.is_complete &= instances.stride == 1;
+        let share = (budget / instances.picked_count().max(1)).max(64);
         for chosen in instances {
             let nodes: Vec<(usize, &UOp)> = lists
                 .iter()
@@ -270,16 +270,16 @@ impl Domain<'_> {
         let (mut before, mut after) = (Tape::new(left, &free), Tape::new(right, &free));
         for lists in points(&free) {
             let lengths: Vec<usize> = lists.iter().map(Vec::len).collect();
-            let steps = Steps::new(&lengths, share);
-            found.is_complete &= steps.step == 1;
-            for chosen in steps {
+            let combinations = Combinations::new(&lengths, share);
+            found.is_complete &= combinations.stride == 1;
+            for chosen in combinations {
                 let point: Vec<Constant> =
                     lists.iter().zip(&chosen).map(|(list, pick)| list[*pick]).collect();
                 let expected = before.run(&point).clone();
-                let given = after.run(&point);
+                let result = after.run(&point);
                 found.points += 1;
-                if !is_as_claimed(self.rule.row.claim, &before, &expected, given) {
-                    let results = [expected.to_string(), given.to_string()];
+                if !is_as_claimed(self.rule.row.claim, &before, &expected, result) {
+                    let results = [expected.to_string(), result.to_string()];
                     return Err(self.counter_example(left, right, nodes, &free, &point, results));
                 }
             }
@@ -313,45 +313,45 @@ impl Domain<'_> {
     }
 }
 
-/// The lists of points for these variables. One f16 variable has all its values; of several, one
-/// has all and the others notable ones, in turn.
+/// The lists of points for these variables. An f16 variable has all its values; if there are
+/// several, each has all values in turn while the others have notable ones.
 fn points(free: &[UOp]) -> Vec<Vec<Vec<Constant>>> {
-    let all = || (0..=u16::MAX).map(|bits| Constant::from_bits(DType::F16, bits.into())).collect();
+    let f16s = || (0..=u16::MAX).map(|bits| Constant::from_bits(DType::F16, bits.into())).collect();
     let usual: Vec<Vec<Constant>> = free.iter().map(instance::points).collect();
     let halves: Vec<usize> =
-        (0..free.len()).filter(|place| free[*place].dtype() == DType::F16).collect();
+        (0..free.len()).filter(|index| free[*index].dtype() == DType::F16).collect();
     if halves.is_empty() {
         return vec![usual];
     }
-    let with_all = |place: &usize| {
+    let with_all = |index: &usize| {
         let mut lists = usual.clone();
-        lists[*place] = all();
+        lists[*index] = f16s();
         lists
     };
     halves.iter().map(with_all).collect()
 }
 
-/// All ways to pick one of each list, or every so-many-th if there are too many.
-struct Steps {
+/// All ways to pick an item of each list; every `stride`-th of them if there are too many.
+struct Combinations {
     lengths: Vec<usize>,
     total: usize,
-    step: usize,
+    stride: usize,
     next: usize,
 }
 
-impl Steps {
-    fn new(lengths: &[usize], limit: usize) -> Steps {
+impl Combinations {
+    fn new(lengths: &[usize], limit: usize) -> Combinations {
         let total = lengths.iter().fold(1usize, |total, length| total.saturating_mul(*length));
-        let mut step = if total <= limit.max(1) { 1 } else { (total / limit.max(1)) | 1 };
-        // A step without a common factor with the lengths meets all combinations of ends.
-        while step > 1 && lengths.iter().any(|length| *length > 1 && gcd(step, *length) > 1) {
-            step += 2;
+        let mut stride = if total <= limit.max(1) { 1 } else { (total / limit.max(1)) | 1 };
+        // A stride without a common factor with the lengths reaches all combinations of ends.
+        while stride > 1 && lengths.iter().any(|length| *length > 1 && gcd(stride, *length) > 1) {
+            stride += 2;
         }
-        Steps { lengths: lengths.to_vec(), total, step, next: 0 }
+        Combinations { lengths: lengths.to_vec(), total, stride, next: 0 }
     }
 
-    fn picks(&self) -> usize {
-        self.total.div_ceil(self.step)
+    fn picked_count(&self) -> usize {
+        self.total.div_ceil(self.stride)
     }
 }
 
@@ -359,7 +359,7 @@ fn gcd(x: usize, y: usize) -> usize {
     if y == 0 { x } else { gcd(y, x % y) }
 }
 
-impl Iterator for Steps {
+impl Iterator for Combinations {
     type Item = Vec<usize>;
 
     fn next(&mut self) -> Option<Vec<usize>> {
@@ -367,7 +367,7 @@ impl Iterator for Steps {
             return None;
         }
         let mut index = self.next;
-        self.next = self.next.saturating_add(self.step);
+        self.next = self.next.saturating_add(self.stride);
         let pick = |length: &usize| {
             let pick = index % length;
             index /= length;
@@ -388,7 +388,7 @@ mod tests {
     fn every_row_keeps_its_claim() {
         let mut problems = Vec::new();
         for rule in rows() {
-            // Sums that an equation takes apart are rare; of f16 all values are wanted.
+            // Sums that an equation can split are rare; f16 needs all values.
             let is_wide = !rule.given.is_empty() || rule.types.are_floats();
             match exhaust_within(&rule, if is_wide { BUDGET } else { 20_000 }) {
                 Err(example) => problems.push(format!("{}: {example}", rule.name)),
@@ -420,7 +420,7 @@ mod tests {
 
     #[test]
     fn stronger_claims_of_float_rows_are_found_out() {
-        // What a claim weaker than Bits costs is shown by an input: but for pow, whose library is
+        // An input shows why a claim is weaker than Bits. Exceptions are pow, whose library is
         // exact enough in f16, and the larger of two zeros, which is the second one here.
         let starts = ["float/pow-", "float/two-", "float/half-", "float/max-", "float/min-"];
         let is_shown = |rule: &Rule| {

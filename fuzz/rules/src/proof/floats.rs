@@ -2,7 +2,7 @@
 //!
 //! Sums, products, quotients and roots of 16-bit floats are computed in f32 and rounded once more,
 //! which is the correctly rounded result (f32 has more than twice the bits and two to spare), so
-//! the theory's own ops are what is computed. Functions without a fixed result have no terms.
+//! the theory's own ops give the same results. Functions without a fixed result have no terms.
 
 use gradiff_graph::{Constant, DType, Op};
 
@@ -16,22 +16,22 @@ pub(super) fn op(op: Op, src: &[Value]) -> Result<Value, Unsupported> {
     let mut texts = Vec::new();
     let mut dtype = DType::F32;
     for value in src {
-        let Value::Float(text, own) = value else {
+        let Value::Float(text, source_dtype) = value else {
             return Err(Unsupported::new("a float op over something else"));
         };
         texts.push(text.as_str());
-        dtype = *own;
+        dtype = *source_dtype;
     }
-    // Both are commutative by definition; in one order they are one term.
+    // Both are commutative by definition; in a fixed order they are one term.
     if matches!(op, Op::Add | Op::Mul) {
         texts.sort_unstable();
     }
-    let one = float_literal(Constant::one(dtype));
+    let unit = float_literal(Constant::one(dtype));
     let float = |text: String| Ok(Value::Float(text, dtype));
     match (op, texts.as_slice()) {
         (Op::Neg, [x]) => float(format!("(fp.neg {x})")),
         (Op::Sqrt, [x]) => float(format!("(fp.sqrt RNE {x})")),
-        (Op::Recip, [x]) => float(format!("(fp.div RNE {one} {x})")),
+        (Op::Recip, [x]) => float(format!("(fp.div RNE {unit} {x})")),
         (Op::Add, [x, y]) => float(format!("(fp.add RNE {x} {y})")),
         // IEEE 754 defines x - y as x + (-y).
         (Op::Sub, [x, y]) => {
@@ -80,7 +80,7 @@ impl Encoder<'_> {
         };
         let mut cast = self.of_int(&number, to)?;
         if let Some((exact, class)) = exact {
-            // One that does not wrap is a term that it may share with another cast.
+            // A number that does not wrap is a term that it may share with another cast.
             let inside = self.is_inside(&exact, class);
             let exact = self.of_int(&exact, to)?;
             cast = self.choose(&inside, &exact, &cast)?;
@@ -91,14 +91,14 @@ impl Encoder<'_> {
         Ok(cast)
     }
 
-    /// The float nearest to a number: some float, the same for the same number, 0 for 0
+    /// The float nearest to a number: an unknown float, the same for the same number, 0 for 0
     /// and 1 for 1.
     fn of_int(&mut self, number: &Number, to: DType) -> Result<Value, Unsupported> {
         if self.script.theory == Theory::Unbounded {
             return Err(Unsupported::new("a cast to float needs bit-vectors"));
         }
         let (exponent, digits) = float_shape(to);
-        // Of a truth value all is said.
+        // A truth value is encoded exactly.
         if number.bits <= 2 {
             let cut = format!("((_ extract {} 0) {})", number.bits - 1, number.text);
             return Ok(Value::Float(format!("((_ to_fp {exponent} {digits}) RNE {cut})"), to));
@@ -108,8 +108,8 @@ impl Encoder<'_> {
         if known.is_none() {
             self.nearest.push((number.text.clone(), to));
             self.script.declare(&name, &float_sort(to));
-            for (number_of, float) in [(0, Constant::zero(to)), (1, Constant::one(to))] {
-                let known = self.script.literal(number_of);
+            for (value, float) in [(0, Constant::zero(to)), (1, Constant::one(to))] {
+                let known = self.script.literal(value);
                 let float = float_literal(float);
                 self.script
                     .fact(format!("(=> (= {} {}) (= {name} {float}))", number.text, known.text));
@@ -118,8 +118,8 @@ impl Encoder<'_> {
         Ok(Value::Float(name, to))
     }
 
-    /// A cast of a float, and where it is defined. A float of few enough digits that is made of an
-    /// integer is that integer: see [`whole_floats`].
+    /// A cast of a float, and the condition that it is defined. A float that is a cast of an
+    /// integer of few enough digits is that integer: see [`whole_floats`].
     pub(super) fn float_cast(
         &mut self,
         text: &str,
@@ -140,8 +140,8 @@ impl Encoder<'_> {
         }
         let known = self.of_ints.iter().find(|(known, _)| known == text).cloned();
         let Some((_, number)) = known else { return Ok(usual) };
-        let most = 1i128 << float_shape(from).1;
-        let [low, high] = [-most, most].map(|end| self.script.literal(end));
+        let limit = 1i128 << float_shape(from).1;
+        let [low, high] = [-limit, limit].map(|end| self.script.literal(end));
         let ends = [self.script.at_most(&low, &number), self.script.at_most(&number, &high)];
         let is_exact = format!("(and {} {})", ends[0], ends[1]);
         let (value, defined) = match to {
@@ -159,8 +159,8 @@ impl Encoder<'_> {
         Ok((value, choice(&is_exact, &defined, &usual.1)))
     }
 
-    /// A float cut to an integer: some number, the same wherever the same float is cut, and defined
-    /// where it is one of the dtype. A float that became wider is the same.
+    /// A float that is cast to an integer: an unknown number, the same for each cast of the same
+    /// float, and defined where it is one of the dtype. A float that was widened is the same.
     fn whole(
         &mut self,
         text: &str,
@@ -188,27 +188,26 @@ impl Encoder<'_> {
         Ok((Value::Int { ring, read: None, class }, defined))
     }
 
-    /// The float of fewest bits that a term is made of without rounding.
+    /// The float of fewest bits that the term was widened from.
     fn narrowest<'t>(&'t self, text: &'t str) -> &'t str {
         let found = self.widened.iter().find(|(wide, _)| wide == text);
         found.map_or(text, |(_, narrow)| self.narrowest(narrow))
     }
 }
 
-/// Facts on which proofs about casts of floats rest, for a test to ask: each float dtype has the
-/// integers of no more digits than its own, both ends included, and what became wider became no
-/// other.
+/// The facts that proofs about casts of floats assume, for a test: each float dtype has the
+/// integers of no more digits than its own, both ends included, and widening changes no value.
 pub fn whole_floats() -> Vec<Obligation> {
     let floats = [DType::F16, DType::BF16, DType::F32, DType::F64];
     let whole = floats.map(|dtype| {
         let (exponent, digits) = float_shape(dtype);
         let bits = digits + 2;
-        let most = format!("(_ bv{} {bits})", 1u64 << digits);
+        let limit = format!("(_ bv{} {bits})", 1u64 << digits);
         Obligation {
             label: format!("{dtype} has the integers of {digits} digits"),
             premises: format!(
                 "(declare-const x (_ BitVec {bits}))\n\
-                 (assert (and (bvsle (bvneg {most}) x) (bvsle x {most})))\n"
+                 (assert (and (bvsle (bvneg {limit}) x) (bvsle x {limit})))\n"
             ),
             goal: format!("(= x ((_ fp.to_sbv {bits}) RTZ ((_ to_fp {exponent} {digits}) RNE x)))"),
             values: vec![String::from("x")],

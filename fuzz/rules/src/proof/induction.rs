@@ -1,22 +1,22 @@
-//! Reductions over ranges: induction over the number of steps.
+//! Reductions over ranges: induction over the trip count.
 //!
-//! Let n be the number of steps of the range r, F(k) the reduction over the first k of them: the
-//! op's identity for k = 0, `F(k) op body(k)` for k + 1. What is free of r is one value; any other
-//! name within a reduction is its value at one step, and outside of reductions it is any value.
-//! P(k) says that the row holds of the first k steps: with F(k) for each reduction and k for
-//! `size(r)` on the right side. P(n) is the row, for each n in one of three ways:
+//! Let n be the trip count of the range r, F(k) the reduction over the first k iterations: the op's
+//! identity for k = 0, `F(k) op body(k)` for k + 1. A name that is free of r has one value; any
+//! other name within a reduction is its value in one iteration, and outside of reductions it is any
+//! value. P(k) says that the row holds for the first k iterations: with F(k) for each reduction and
+//! k for `size(r)` on the right side. P(n) is the row. It is proved in one of three ways:
 //!
-//! - n = 0: P(0), about which nothing may be assumed but what the condition says of n and
-//!   constants, as names need not be defined if no step is.
+//! - n = 0: P(0), which may only assume what the condition says about n and constants, as names
+//!   need not be defined if there is no iteration.
 //! - n > 0: P(1), and P(k) => P(k + 1) for all 0 < k < n.
-//! - `size(r) == c` in the condition: P(c), with the steps written out.
+//! - `size(r) == c` in the condition: P(c), unrolled.
 //!
-//! P(1) and P(k) => P(k + 1) look at one step each, 0 and k, which n is above. So they may assume
-//! what the rule knows of the whole range: `size(r)` in a condition is n, `min` and `max` are
-//! numbers that no step changes, and what bounds, `nowrap`, `linear` and equations say of a node
-//! holds of its value at each step below n. The left side is defined where its body is at every
-//! step. What the rule knows of n alone (that its arithmetic fits, that numbers on the right can be
-//! computed) is a goal for k and for k + 1.
+//! P(1) and P(k) => P(k + 1) are about one iteration each, 0 and k, both less than n. So they may
+//! assume what the rule knows about the whole range: `size(r)` in a condition is n, `min` and `max`
+//! are numbers that no iteration changes, and what bounds, `nowrap`, `linear` and equations say
+//! about a node holds for its value in each iteration below n. The left side is defined if its body
+//! is in every iteration. What the rule knows about n alone (that its arithmetic fits, that numbers
+//! on the right can be computed) is a goal for k and for k + 1.
 //!
 //! In P(k) => P(k + 1), F(k) of the left side is the right side at k, by P(k); reductions on the
 //! right are unknowns. Sums and products are exact numbers, congruent to the values modulo 2^bits,
@@ -33,36 +33,36 @@ use super::number::{Number, Theory};
 use super::parsed;
 use super::typing::{Typing, count};
 
-/// The steps that a query is about.
+/// The iterations that a query is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Steps {
-    /// All steps of a range that has so many.
+pub(super) enum Iterations {
+    /// All iterations of a range with this trip count.
     All(u32),
-    /// The first step of a range that may have more.
+    /// The first iteration of a range that may have more.
     First,
-    /// One after the first.
+    /// An iteration after the first.
     Next,
 }
 
-/// Where the encoder is in a rule about a reduction.
+/// State of the encoder in a rule about a reduction.
 pub(super) struct Reduction {
     range: usize,
-    steps: Vec<Number>,
-    /// The value of `size(r)`: in the condition that of the range, on the right how many steps are
-    /// done.
+    iterations: Vec<Number>,
+    /// The value of `size(r)`: the trip count of the range in the condition, the number of
+    /// completed iterations on the right.
     size: Number,
-    /// The reductions on the right after the first k steps, by the number of their node.
+    /// The reductions on the right after the first k iterations, by the number of their node.
     done: Vec<(usize, Value)>,
-    /// True if P(k) is written down, not P(k + 1).
+    /// True if P(k) is being encoded, not P(k + 1).
     is_before: bool,
     /// The values of names that vary on the other side of the reduction's border.
     varying: Vec<(usize, Value)>,
     is_inside: bool,
 }
 
-impl Steps {
+impl Iterations {
     /// The queries that prove a rule together.
-    pub(super) fn of(rule: &ParsedRule) -> Vec<Steps> {
+    pub(super) fn of(rule: &ParsedRule) -> Vec<Iterations> {
         let says = |wanted: &dyn Fn(&Expr, Operator, &Expr) -> bool| {
             parsed::conditions(rule).any(|condition| match condition {
                 Expr::Binary(operator, left, right) => wanted(left, *operator, right),
@@ -70,63 +70,67 @@ impl Steps {
             })
         };
         let is_size = |expr: &Expr| matches!(expr, Expr::Ask(Question::Size, _));
-        let is_of = |steps: i128| {
+        let is_of = |count: i128| {
             says(&|left: &Expr, operator, right: &Expr| {
                 is_size(left)
                     && operator == Operator::Equal
-                    && matches!(right, Expr::Int(c) if *c == steps)
+                    && matches!(right, Expr::Int(c) if *c == count)
             })
         };
-        if let Some(steps) = (2..=8).find(|steps| is_of((*steps).into())) {
-            return vec![Steps::All(steps)];
+        if let Some(count) = (2..=8).find(|count| is_of((*count).into())) {
+            return vec![Iterations::All(count)];
         }
-        let has_step = says(&|left, operator, right| {
+        let is_not_empty = says(&|left, operator, right| {
             matches!(left, Expr::Int(0)) && operator == Operator::Less && is_size(right)
         });
-        let all = [Steps::First, Steps::Next];
-        if has_step { all.to_vec() } else { [&[Steps::All(0)], all.as_slice()].concat() }
+        let induction = [Iterations::First, Iterations::Next];
+        match is_not_empty {
+            true => induction.to_vec(),
+            false => [&[Iterations::All(0)], induction.as_slice()].concat(),
+        }
     }
 
     /// The label of its goals.
     pub(super) fn name(self) -> String {
         match self {
-            Steps::All(0) => String::from("no step"),
-            Steps::All(steps) => format!("{steps} steps"),
-            Steps::First => String::from("the first step"),
-            Steps::Next => String::from("one more step"),
+            Iterations::All(0) => String::from("no iteration"),
+            Iterations::All(count) => format!("{count} iterations"),
+            Iterations::First => String::from("the first iteration"),
+            Iterations::Next => String::from("one more iteration"),
         }
     }
 }
 
-/// Writes these steps of a rule about a reduction down.
+/// Encodes these iterations of a rule about a reduction.
 ///
 /// # Errors
-/// The rule has something that terms do not know.
+/// The rule has a part without terms.
 pub(super) fn write<'a>(
     rule: &'a ParsedRule,
     typing: &'a Typing,
     types: &'a [Option<Type>],
-    steps: Steps,
+    iterations: Iterations,
 ) -> Result<Encoder<'a>, Unsupported> {
     let Pattern::Reduce(op, src) = &rule.lhs else {
-        return Err(Unsupported::new("the left side is no fold"));
+        return Err(Unsupported::new("the left side is no reduction"));
     };
     let [body, Pattern::Any(range)] = &**src else {
-        return Err(Unsupported::new("a fold over something that is no name"));
+        return Err(Unsupported::new("a reduction over something that is no name"));
     };
-    let overflow = if steps == Steps::All(0) { Overflow::Unknown } else { Overflow::Proved };
+    let is_empty = iterations == Iterations::All(0);
+    let overflow = if is_empty { Overflow::Unknown } else { Overflow::Proved };
     let mut encoder = Encoder::new(rule, typing, types, Theory::Unbounded, overflow);
-    encoder.declare_range(*range, steps);
+    encoder.declare_range(*range, iterations);
     encoder.declare_slots(body, Role::Value)?;
     encoder.declare_parts();
     encoder.next = 1;
     let (bodies, defined) = encoder.bodies(body)?;
     encoder.defined = defined;
-    if steps != Steps::All(0) {
+    if !is_empty {
         encoder.equations()?;
     }
     for condition in parsed::conditions(rule) {
-        if steps != Steps::All(0) || encoder.is_about_size(condition) {
+        if !is_empty || encoder.is_about_size(condition) {
             let holds = encoder.condition(condition)?;
             encoder.assumed.push(holds);
         }
@@ -134,15 +138,15 @@ pub(super) fn write<'a>(
     encoder.find_varying(*range)?;
     encoder.cross_border();
     let class = typing.node(0);
-    let mut left = match steps {
-        Steps::Next => {
+    let mut left = match iterations {
+        Iterations::Next => {
             let right = encoder.right(true)?;
             encoder.as_hypothesis(right, *op)
         }
         _ => encoder.identity(*op, class)?,
     };
     for body in bodies {
-        left = encoder.op(*op, &[left, body], class, "the fold")?.0;
+        left = encoder.op(*op, &[left, body], class, "the reduction")?.0;
     }
     let right = encoder.right(false)?;
     if let (Value::Int { ring: x, .. }, Value::Int { ring: y, .. }) = (&left, &right) {
@@ -153,33 +157,33 @@ pub(super) fn write<'a>(
 }
 
 impl Encoder<'_> {
-    /// n, and the steps that are looked at. The end of a range is a constant of its dtype.
-    fn declare_range(&mut self, range: usize, steps: Steps) {
+    /// Declares n and the iterations of the query. The end of a range is a constant of its dtype.
+    fn declare_range(&mut self, range: usize, iterations: Iterations) {
         let class = self.typing.of_slot(range).unwrap_or_default();
         let size = self.script.unknown("size_r", 0);
         let inside = self.is_inside(&size, class);
         self.script.fact(inside);
         let [zero, one] = [0, 1].map(|value| self.script.literal(value));
         self.script.fact(self.script.at_most(&zero, &size));
-        let steps = match steps {
-            Steps::All(count) => {
+        let iterations = match iterations {
+            Iterations::All(count) => {
                 self.script.fact(format!("(= {} {count})", size.text));
-                (0..count).map(|step| self.script.literal(step.into())).collect()
+                (0..count).map(|iteration| self.script.literal(iteration.into())).collect()
             }
-            Steps::First => {
+            Iterations::First => {
                 self.script.fact(self.script.at_most(&one, &size));
                 vec![zero]
             }
-            Steps::Next => {
-                let step = self.script.unknown("step_r", 0);
-                self.script.fact(self.script.at_most(&one, &step));
-                self.script.fact(self.script.less(&step, &size));
-                vec![step]
+            Iterations::Next => {
+                let iteration = self.script.unknown("step_r", 0);
+                self.script.fact(self.script.at_most(&one, &iteration));
+                self.script.fact(self.script.less(&iteration, &size));
+                vec![iteration]
             }
         };
         self.reduction = Some(Reduction {
             range,
-            steps,
+            iterations,
             size,
             done: Vec::new(),
             is_before: false,
@@ -190,28 +194,29 @@ impl Encoder<'_> {
         self.slots[range] = Some(Slot { value: exact(any, class), bounds: None, exact: None });
     }
 
-    /// The values of a body at each step, and where all of them are defined.
+    /// The values of a body in each iteration, and the condition that all of them are defined.
     fn bodies(&mut self, body: &Pattern) -> Result<(Vec<Value>, String), Unsupported> {
         let Some(reduction) = &self.reduction else {
-            return Err(Unsupported::new("a fold over a range"));
+            return Err(Unsupported::new("a reduction over a range"));
         };
-        let (range, steps, first) = (reduction.range, reduction.steps.clone(), self.next);
+        let (range, first) = (reduction.range, self.next);
+        let iterations = reduction.iterations.clone();
         let class = self.typing.of_slot(range).unwrap_or_default();
         let (mut values, mut defined) = (Vec::new(), String::from("true"));
-        for step in steps {
+        for iteration in iterations {
             if let Some(slot) = &mut self.slots[range] {
-                slot.value = exact(step, class);
+                slot.value = exact(iteration, class);
             }
             self.next = first;
-            let (value, own) = self.node(body)?;
+            let (value, is_defined) = self.node(body)?;
             values.push(value);
-            defined = both(&defined, &own);
+            defined = both(&defined, &is_defined);
         }
         self.next = first + count(body) + 1;
         Ok((values, defined))
     }
 
-    /// Outside of reductions a name that varies is any value.
+    /// Declares the values of varying names outside of reductions, which are arbitrary.
     fn find_varying(&mut self, range: usize) -> Result<(), Unsupported> {
         for slot in 1..self.slots.len() {
             let Some(value) = self.slots[slot].as_ref().map(|slot| slot.value.clone()) else {
@@ -227,11 +232,11 @@ impl Encoder<'_> {
                 Value::Float(_, dtype) => {
                     Value::Float(self.script.declare(&name, &float_sort(dtype)), dtype)
                 }
-                _ => return Err(Unsupported::new("an address within a fold")),
+                _ => return Err(Unsupported::new("an address within a reduction")),
             };
             let Some(reduction) = &mut self.reduction else { continue };
-            if slot != range && reduction.steps.len() > 1 {
-                return Err(Unsupported::new("steps that differ, written out"));
+            if slot != range && reduction.iterations.len() > 1 {
+                return Err(Unsupported::new("unrolled iterations that differ"));
             }
             reduction.varying.push((slot, outside));
         }
@@ -241,22 +246,24 @@ impl Encoder<'_> {
     fn cross_border(&mut self) {
         let Some(reduction) = &mut self.reduction else { return };
         reduction.is_inside = !reduction.is_inside;
-        for (slot, other) in &mut reduction.varying {
+        for (slot, value) in &mut reduction.varying {
             if let Some(slot) = &mut self.slots[*slot] {
-                std::mem::swap(&mut slot.value, other);
+                std::mem::swap(&mut slot.value, value);
             }
         }
     }
 
-    /// The right side after the steps, or before them.
+    /// The right side after the iterations, or before them.
     fn right(&mut self, is_before: bool) -> Result<Value, Unsupported> {
         let (rule, one) = (self.rule, self.script.literal(1));
-        let Some(reduction) = &mut self.reduction else { return Err(Unsupported::new("no fold")) };
+        let Some(reduction) = &mut self.reduction else {
+            return Err(Unsupported::new("no reduction"));
+        };
         reduction.is_before = is_before;
-        reduction.size = match reduction.steps.last() {
+        reduction.size = match reduction.iterations.last() {
             None => self.script.literal(0),
-            Some(step) if is_before => step.clone(),
-            Some(step) => self.script.add(step, &one),
+            Some(iteration) if is_before => iteration.clone(),
+            Some(iteration) => self.script.add(iteration, &one),
         };
         self.next = count(&rule.lhs);
         Ok(self.node(&rule.rhs)?.0)
@@ -274,7 +281,7 @@ impl Encoder<'_> {
             !reduction.is_inside && matches!(range, Pattern::Any(slot) if *slot == reduction.range)
         };
         let Some(reduction) = self.reduction.as_mut().filter(is_known) else {
-            return Err(Unsupported::new("a fold over another range"));
+            return Err(Unsupported::new("a reduction over another range"));
         };
         if reduction.is_before {
             let value = self.unknown_reduction(op, class)?;
@@ -291,7 +298,7 @@ impl Encoder<'_> {
         self.cross_border();
         bodies
             .into_iter()
-            .try_fold(start, |sum, body| Ok(self.op(op, &[sum, body], class, "a fold")?.0))
+            .try_fold(start, |sum, body| Ok(self.op(op, &[sum, body], class, "a reduction")?.0))
     }
 
     fn unknown_reduction(&mut self, op: Op, class: usize) -> Result<Value, Unsupported> {
@@ -305,11 +312,11 @@ impl Encoder<'_> {
             Type::Float(dtype) => {
                 Value::Float(self.script.declare(&name, &float_sort(dtype)), dtype)
             }
-            _ => return Err(Unsupported::new("a fold of this dtype")),
+            _ => return Err(Unsupported::new("a reduction of this dtype")),
         })
     }
 
-    /// A reduction over some steps: if the op needs its value, the number is known to be it.
+    /// A reduction over some iterations: if the op needs its value, the number is assumed to be it.
     fn as_hypothesis(&mut self, value: Value, op: Op) -> Value {
         match value {
             Value::Int { ring, class, .. } if !matches!(op, Op::Add | Op::Mul) => {
@@ -317,14 +324,14 @@ impl Encoder<'_> {
                 self.assumed.push(inside);
                 exact(ring, class)
             }
-            other => other,
+            value => value,
         }
     }
 
-    /// The reduction over no step.
+    /// The reduction over no iteration.
     fn identity(&mut self, op: Op, class: usize) -> Result<Value, Unsupported> {
-        let unknown = || Unsupported(format!("a fold by {op} has no terms"));
-        let one = match op {
+        let unknown = || Unsupported(format!("a reduction by {op} has no terms"));
+        let is_one = match op {
             Op::Add | Op::Max => false,
             Op::Mul => true,
             _ => return Err(unknown()),
@@ -334,8 +341,8 @@ impl Encoder<'_> {
                 let [low, _] = self.range(class).ok_or_else(unknown)?;
                 exact(low, class)
             }
-            Type::Any { .. } => exact(self.script.literal(one.into()), class),
-            Type::Bool => Value::Truth(one.to_string()),
+            Type::Any { .. } => exact(self.script.literal(is_one.into()), class),
+            Type::Bool => Value::Truth(is_one.to_string()),
             Type::Float(dtype) => {
                 let constant = match op {
                     Op::Add => Constant::zero(dtype),
@@ -358,17 +365,16 @@ impl Encoder<'_> {
             .ok_or(Unsupported::new("the size of another range"))
     }
 
-    /// Returns whether the condition says outright that the name is free of the range; constants
-    /// are.
+    /// Returns whether the condition states that the name is free of the range; constants are.
     pub(super) fn is_free(&self, slot: usize) -> bool {
         let Some(reduction) = &self.reduction else { return false };
-        let said = [slot, reduction.range];
-        let is_said =
-            |part: &Expr| matches!(part, Expr::Ask(Question::Free, slots) if *slots == said);
-        is_constant_name(self.rule.name(slot)) || parsed::conditions(self.rule).any(is_said)
+        let names = [slot, reduction.range];
+        let is_statement =
+            |part: &Expr| matches!(part, Expr::Ask(Question::Free, slots) if *slots == names);
+        is_constant_name(self.rule.name(slot)) || parsed::conditions(self.rule).any(is_statement)
     }
 
-    /// Returns whether a condition speaks of the number of steps and constants alone.
+    /// Returns whether a condition is about the trip count and constants alone.
     fn is_about_size(&self, condition: &Expr) -> bool {
         let Some(reduction) = &self.reduction else { return false };
         let is_constant = |slot: &usize| is_constant_name(self.rule.name(*slot));

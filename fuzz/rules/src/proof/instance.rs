@@ -1,5 +1,5 @@
 //! Nodes that a left side may match: variables of several ranges, constants around zero and at the
-//! ends of the dtype, and, for rules that look deeper than their pattern, sums and quotients.
+//! ends of the dtype, and, for rules that depend on nodes below their pattern, sums and quotients.
 
 use std::sync::Arc;
 
@@ -45,7 +45,7 @@ const FLOATS: [f64; 26] = [
     16_777_217.0,
 ];
 
-/// Constants of a dtype: around zero and at its ends; notable floats.
+/// Constants of a dtype: integers around zero and at its ends, or notable floats.
 pub(super) fn constants(dtype: DType) -> Vec<Constant> {
     let mut found: Vec<Constant> = match dtype.int_range() {
         None => FLOATS.iter().map(|value| Constant::float(dtype, *value)).collect(),
@@ -80,7 +80,8 @@ pub(super) fn variables(dtype: DType, name: &str) -> Vec<UOp> {
     ranges.into_iter().map(|range| variable(dtype, name, range)).collect()
 }
 
-/// The points at which a variable is tried: all of a small range; ends and steps of a large one.
+/// The points at which a variable is tried: all of a small range; ends and evenly spaced ones of a
+/// large range.
 pub(super) fn points(uop: &UOp) -> Vec<Constant> {
     let Arg::Var(variable) = uop.arg() else { return Vec::new() };
     if uop.dtype().is_float() {
@@ -91,20 +92,20 @@ pub(super) fn points(uop: &UOp) -> Vec<Constant> {
     if max - min <= 20 {
         return (min..=max).map(constant).collect();
     }
-    let step = ((max - min) / 24).max(1) | 1;
-    let steps = (0..=24).map(|number| min + number * step);
+    let stride = ((max - min) / 24).max(1) | 1;
+    let even = (0..=24).map(|number| min + number * stride);
     let notable =
         [0, 1, -1, 2, -2, 5, -7, 8, -8, 100, 127, 128, -128, -129, 255, 256, 32_768, 65_535];
     let wide = [1 << 24, (1 << 24) + 1, 1 << 31, (1 << 32) - 1, 1 << 53, (1 << 53) + 1];
     let ends = [min, min + 1, min + 2, max - 2, max - 1, max];
-    let mut values: Vec<i128> = steps.chain(notable).chain(wide).chain(ends).collect();
+    let mut values: Vec<i128> = even.chain(notable).chain(wide).chain(ends).collect();
     values.retain(|value| min <= *value && *value <= max);
     values.sort_unstable();
     values.dedup();
     values.into_iter().map(constant).collect()
 }
 
-/// Compound nodes over the variables a and b: what sums, quotients, gates and chains look like.
+/// Compound nodes over the variables a and b: typical sums, quotients, gates and chains.
 pub(super) fn compounds(dtype: DType) -> Vec<UOp> {
     if dtype == DType::Bool {
         return gates();
@@ -243,18 +244,18 @@ pub(super) fn stores() -> Vec<UOp> {
         UOp::constant(Constant::bool(false)),
         variable(DType::Bool, "p", (0, 1)),
     ];
-    let place = |gate: UOp| {
+    let address = |gate: UOp| {
         let src = [global(DType::I8, 0), variable(DType::I8, "a", (0, 8)), gate];
         UOp::new(Op::Index, DType::I8, src, Arg::None)
     };
     let store = |gate: UOp| {
         let value = variable(DType::I8, "b", (0, 3));
-        UOp::new(Op::Store, DType::Void, [place(gate), value], Arg::None)
+        UOp::new(Op::Store, DType::Void, [address(gate), value], Arg::None)
     };
     gates.map(store).to_vec()
 }
 
-/// The left side with a node for each name; `None` if its ops need more than their sources.
+/// The left side with a node for each name; `None` if an op needs more than its sources.
 pub(super) fn build(
     pattern: &Pattern,
     typing: &Typing,
@@ -266,8 +267,8 @@ pub(super) fn build(
     *next += 1;
     match pattern {
         Pattern::Any(slot) | Pattern::Constant(slot) => {
-            let found = nodes.iter().find(|(known, _)| known == slot);
-            found.map(|(_, node)| (*node).clone())
+            let known = nodes.iter().find(|(known, _)| known == slot);
+            known.map(|(_, node)| (*node).clone())
         }
         Pattern::Literal(literal) => Some(UOp::constant(literal.constant(dtype))),
         Pattern::Node(op, src, _) => {
@@ -285,7 +286,7 @@ pub(super) fn build(
     }
 }
 
-/// The dtype of a class; void for what has no value.
+/// The dtype of a class; void for nodes without a value.
 pub(super) fn dtype_of(kind: Option<Type>) -> Option<DType> {
     match kind? {
         Type::Int(dtype) | Type::Float(dtype) | Type::Raw(dtype) => Some(dtype),

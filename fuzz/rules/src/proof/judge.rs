@@ -1,4 +1,4 @@
-//! Judges whether the right side is as the claim promises, at one point.
+//! Checks that the right side is as the claim promises, at one point.
 
 use gradiff_graph::{Constant, DType};
 use gradiff_rewrite::Claim;
@@ -6,8 +6,8 @@ use gradiff_rewrite::Claim;
 use super::encode::float_shape;
 use super::value::{Cell, Tape};
 
-/// Judges a point at which both tapes have been run. Where the left side is undefined, or where
-/// the claim says nothing, anything is right.
+/// Checks a point at which both tapes have been run. Any right side is correct where the left side
+/// is undefined or the claim says nothing.
 pub(super) fn is_as_claimed(claim: Claim, left: &Tape, before: &Cell, after: &Cell) -> bool {
     match (before, after) {
         (Cell::Undefined, _) => true,
@@ -34,10 +34,10 @@ fn floats(
     }
 }
 
-/// Within `count` units in the last place of the exact result; where that cannot be had, of the
-/// left side's, which is itself rounded.
+/// Returns whether `after` is within `count` units in the last place of the exact result, or of the
+/// left side's, which is itself rounded, if the exact one cannot be computed.
 fn is_near(count: u32, left: &Tape, dtype: DType, before: f64, after: f64) -> bool {
-    let Some((exact, most)) = left.exact() else {
+    let Some((exact, magnitude)) = left.exact() else {
         return (before - after).abs() <= f64::from(count + 1) * unit(dtype, before)
             || before == after
             || before.is_nan() && after.is_nan();
@@ -48,8 +48,8 @@ fn is_near(count: u32, left: &Tape, dtype: DType, before: f64, after: f64) -> bo
     if exact.is_infinite() {
         return exact == after;
     }
-    // What f64 itself may have lost on the way.
-    let slack = 4.0 * f64::EPSILON * most;
+    // The rounding errors of f64 itself.
+    let slack = 4.0 * f64::EPSILON * magnitude;
     let allowed = f64::from(count) * unit(dtype, exact) + slack;
     if after.is_infinite() {
         let largest = largest(dtype);

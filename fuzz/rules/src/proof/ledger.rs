@@ -1,7 +1,8 @@
 //! The ledger: the reviewed file of verdicts, `verdicts.txt` of this crate.
 //!
-//! One line a rule: name, fingerprint, verdict, and for what was not proved why. A rule whose text
-//! changes has another fingerprint and thereby no verdict, until `gradiff prove --write` gives one.
+//! One line for each rule: name, fingerprint, verdict, and the reason if it is not proved. A rule
+//! whose text changes has another fingerprint and so no verdict, until `gradiff prove --write`
+//! gives one.
 
 use std::sync::OnceLock;
 
@@ -26,7 +27,7 @@ pub struct Entry {
     pub fingerprint: String,
     /// `proved` or `exhausted`.
     pub verdict: String,
-    /// Why it is exhausted alone.
+    /// The reason why it is exhausted and not proved.
     pub note: String,
 }
 
@@ -34,8 +35,8 @@ pub struct Entry {
 pub fn entry(rule: &Rule) -> Option<&'static Entry> {
     static ENTRIES: OnceLock<FxHashMap<String, Entry>> = OnceLock::new();
     let entries = ENTRIES.get_or_init(|| {
-        let all = parse(TEXT).expect("a test reads the ledger");
-        all.into_iter().map(|entry| (entry.name.clone(), entry)).collect()
+        let entries = parse(TEXT).expect("a test reads the ledger");
+        entries.into_iter().map(|entry| (entry.name.clone(), entry)).collect()
     });
     entries.get(rule.name).filter(|entry| entry.fingerprint == fingerprint(rule))
 }
@@ -57,7 +58,7 @@ pub fn ledger(entries: &[Entry]) -> String {
     HEAD.to_owned() + &entries.iter().map(line).collect::<String>()
 }
 
-/// A hash of what the rule says: types, claim, both sides, condition, equations (FNV-1a, 64 bits).
+/// A hash of the rule's text: types, claim, both sides, condition, equations (FNV-1a, 64 bits).
 pub fn fingerprint(rule: &Rule) -> String {
     let Rule { types, claim, lhs, rhs, when, given, .. } = rule;
     let text = format!("{types:?}|{claim:?}|{lhs}|{rhs}|{when}|{given}");
@@ -65,8 +66,10 @@ pub fn fingerprint(rule: &Rule) -> String {
     format!("{:016x}", text.bytes().fold(0xcbf2_9ce4_8422_2325, step))
 }
 
+/// Parses a ledger.
+///
 /// # Errors
-/// The first line that is not one.
+/// The first line that is no entry.
 fn parse(text: &str) -> Result<Vec<Entry>, String> {
     let lines = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
     lines
@@ -76,7 +79,7 @@ fn parse(text: &str) -> Result<Vec<Entry>, String> {
             let (name, fingerprint, verdict) = (word(), word(), word());
             let (Some(name), Some(fingerprint), Some(verdict)) = (name, fingerprint, verdict)
             else {
-                return Err(format!("{line:?} lacks a word"));
+                return Err(format!("{line:?} has fewer than 3 words"));
             };
             if verdict != "proved" && verdict != "exhausted" {
                 return Err(format!("{line:?}: {verdict} is no verdict of the ledger"));
@@ -101,7 +104,7 @@ mod tests {
         let rule = parse_row("a/b: (add x 0) => x when min(x) > 0").expect("a row");
         let same = Rule { why: "other", from: "other", ..rule };
         assert_eq!(fingerprint(&same), fingerprint(&rule));
-        let others = [
+        let changed = [
             Rule { types: Types::Bits, ..rule },
             Rule { claim: Claim::Value, ..rule },
             Rule { lhs: "(add x 1)", ..rule },
@@ -109,8 +112,8 @@ mod tests {
             Rule { when: "min(x) >= 0", ..rule },
             Rule { given: "x = w by linear", ..rule },
         ];
-        for other in others {
-            assert_ne!(fingerprint(&other), fingerprint(&rule), "{other}");
+        for row in changed {
+            assert_ne!(fingerprint(&row), fingerprint(&rule), "{row}");
         }
     }
 
@@ -125,14 +128,13 @@ mod tests {
     }
 
     #[test]
-    fn every_rule_has_a_verdict_that_is_its_own() {
+    fn every_rule_has_a_verdict_and_every_verdict_a_rule() {
         let rules = gradiff_rewrite::rules::rows();
-        let lacks = |rule: &&Rule| verdict(rule).is_none();
-        let lack = rules.iter().filter(lacks).map(|rule| {
+        let changed = rules.iter().filter(|rule| verdict(rule).is_none()).map(|rule| {
             format!("rule {} changed since it was proved: run `gradiff prove --write`", rule.name)
         });
-        let lack: Vec<String> = lack.collect();
-        assert!(lack.is_empty(), "{}", lack.join("\n"));
+        let changed: Vec<String> = changed.collect();
+        assert!(changed.is_empty(), "{}", changed.join("\n"));
         let names = parse(TEXT).expect("a ledger").into_iter().map(|entry| entry.name);
         let stale = names.filter(|name| rules.iter().all(|rule| rule.name != name));
         assert_eq!(stale.collect::<Vec<String>>(), Vec::<String>::new());

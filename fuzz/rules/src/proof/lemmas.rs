@@ -1,9 +1,9 @@
-//! Hints for the solver: products of numbers that it would not think of by itself.
+//! Hints for the solver: products of numbers that it would not find by itself.
 //!
 //! Each lemma is true of all integers, whatever the rule says, so none can make a false rule pass;
 //! they only name the products that a proof by hand would name. To find them, the numerators of
-//! divisions are written as polynomials and expanded by the equations of the query: what a divisor
-//! divides then is what its quotient should be.
+//! divisions are written as polynomials and expanded by the equations of the query: the part that
+//! is a multiple of the divisor then suggests the quotient.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -31,8 +31,8 @@ const SIGN: &str = "(and (=> (and (< 0 Y) (<= 0 A)) (<= 0 (* Y A))) \
                     (=> (and (< Y 0) (<= 0 A)) (<= (* Y A) 0)) \
                     (=> (and (< Y 0) (<= A 0)) (<= 0 (* Y A))))";
 const CONGRUENCE: &str = "(=> (= A B) (= (* A Y) (* B Y)))";
-/// Of one number, B is the quotient by `Y * D` and A that by Y, with rests S and R: B is that of A
-/// by D.
+/// If B is the quotient of a number by `Y * D` and A its quotient by Y, with rests S and R, then B
+/// is the quotient of A by D.
 const COARSER: &str = "(=> (and (< 0 D) (distinct Y 0) (= (+ (* Y A) R) (+ (* Y D B) S)) \
                        (=> (< 0 Y) (and (<= 0 R) (< R Y) (<= 0 S) (< S (* Y D)))) \
                        (=> (< Y 0) (and (< Y R) (<= R 0) (< (* Y D) S) (<= S 0)))) \
@@ -53,41 +53,43 @@ fn with_names(template: &str, names: &[(char, &str)]) -> String {
     template.chars().map(word).collect()
 }
 
-/// Two sums that are equal without a common factor are equal with it; one may have it once more. A
-/// choice times the factor is one of two products.
+/// Lemmas about common factors: two sums that are equal without a factor are equal with it; one may
+/// have it once more. A choice times the factor is one of two products.
 pub(super) fn cofactors(script: &Script, sides: [&Number; 2]) -> Vec<String> {
     let reader = Reader::new(script);
     let [left, right] = sides.map(|side| reader.read(&side.text));
     let mut found = Vec::new();
     for name in right.names() {
-        let own = |side: &Polynomial| side.divided(&Polynomial::name(&name)).unwrap_or_default();
-        let (more, one) = (own(&left).plus(&Polynomial::number(1)).show(), own(&right).show());
-        let mut pairs = vec![(own(&left).show(), one.clone()), (more, one.clone())];
-        if let [word, _, x, y] = split(&one).as_slice()
+        let cofactor =
+            |side: &Polynomial| side.divided(&Polynomial::name(&name)).unwrap_or_default();
+        let more = cofactor(&left).plus(&Polynomial::number(1)).show();
+        let (left, right) = (cofactor(&left).show(), cofactor(&right).show());
+        let mut pairs = vec![(left, right.clone()), (more, right.clone())];
+        if let [word, _, x, y] = split(&right).as_slice()
             && word == "ite"
         {
             found.push(lemma(GAP, &name, x, y));
-            pairs.extend([(x, y), (x, &one), (y, &one)].map(|(x, y)| (x.clone(), y.clone())));
+            pairs.extend([(x, y), (x, &right), (y, &right)].map(|(x, y)| (x.clone(), y.clone())));
         }
         found.extend(pairs.iter().map(|(x, y)| lemma(CONGRUENCE, &name, x, y)));
     }
     found
 }
 
-/// Looks for lemmas about the divisions of a script.
+/// Finder of lemmas about the divisions of a script.
 #[derive(Clone)]
 pub(super) struct Finder {
     reader: Reader,
     found: BTreeSet<String>,
     order: Vec<String>,
-    /// A name, and what it may be in its place.
+    /// Names, and polynomials that may replace them.
     rules: Vec<(String, Polynomial)>,
     /// Polynomials that are 0 by the equations.
     zeros: Vec<Polynomial>,
 }
 
 impl Finder {
-    /// `equations` hold in the script.
+    /// Finds lemmas about each division; `equations` hold in the script.
     pub(super) fn new(script: &Script, equations: &[String]) -> Finder {
         let mut finder = Finder {
             reader: Reader::new(script),
@@ -138,8 +140,8 @@ impl Finder {
             zeros.push(x.minus(&y.times(&q)).minus(&r));
             // The rest lies between 0 and the divisor; parts of it tell halves and thirds apart.
             if let [(names, whole @ 2..=4)] = y.0.iter().collect::<Vec<_>>().as_slice() {
-                let part = |part| Polynomial(BTreeMap::from([((*names).clone(), part)]));
-                self.rules.extend((1..**whole).map(|own| (division.rest.clone(), part(own))));
+                let part = |factor| Polynomial(BTreeMap::from([((*names).clone(), factor)]));
+                self.rules.extend((1..**whole).map(|factor| (division.rest.clone(), part(factor))));
             }
             self.rules.push((division.rest.clone(), y));
         }
@@ -155,7 +157,7 @@ impl Finder {
                 }
             }
         }
-        // A value lies between its bounds; of two values it is one or the other.
+        // A value lies between its bounds; if there are two values, it is one of the bounds.
         let declared = script.declarations.join("\n");
         for name in declared.split_whitespace().filter_map(|word| word.strip_prefix("min_")) {
             let [value, min, max] = ["v", "min", "max"].map(|part| format!("{part}_{name}"));
@@ -166,15 +168,15 @@ impl Finder {
         }
     }
 
-    fn about(&mut self, division: &Division, all: &[Division]) {
+    fn about(&mut self, division: &Division, divisions: &[Division]) {
         let Division { numerator, divisor, quotient, .. } = division;
         self.add(lemma(SIGN, divisor, quotient, ""));
         self.add(lemma(GAP, divisor, quotient, "0"));
         self.add(lemma(GAP, divisor, quotient, "1"));
         self.add(lemma(GAP, divisor, quotient, "(- 1)"));
-        for other in all.iter().filter(|other| other.divisor == *divisor) {
-            if other.quotient < *quotient {
-                self.add(lemma(GAP, divisor, quotient, &other.quotient));
+        for known in divisions.iter().filter(|known| known.divisor == *divisor) {
+            if known.quotient < *quotient {
+                self.add(lemma(GAP, divisor, quotient, &known.quotient));
             }
         }
         let y = self.reader.read(divisor);
@@ -192,7 +194,7 @@ impl Finder {
         }
     }
 
-    /// The quotient of a quotient is the quotient by the product.
+    /// Adds lemmas that the quotient of a quotient is the quotient by the product.
     fn about_nested(&mut self, divisions: &[Division]) {
         let floors = || divisions.iter().filter(|known| known.quotient.starts_with("floor"));
         for (fine, coarse) in floors().flat_map(|fine| floors().map(move |coarse| (fine, coarse))) {
@@ -218,24 +220,23 @@ impl Finder {
         }
     }
 
-    /// What a name multiplies in the goal and in an equation may be equal.
+    /// Adds lemmas that the cofactors of a name in the goal and in an equation may be equal.
     fn factors(&mut self, goal: &Polynomial) {
         for name in goal.names() {
             let factor = Polynomial::name(&name);
-            let Some(own) = goal.divided(&factor) else { continue };
+            let Some(in_goal) = goal.divided(&factor) else { continue };
             for zero in self.zeros.clone() {
-                let Some(other) = zero.divided(&factor).filter(|other| !other.0.is_empty()) else {
-                    continue;
-                };
-                self.add(lemma(CONGRUENCE, &name, &own.show(), &other.scaled(-1).show()));
-                self.add(lemma(CONGRUENCE, &name, &own.show(), &other.show()));
+                let in_zero = zero.divided(&factor).filter(|cofactor| !cofactor.0.is_empty());
+                let Some(in_zero) = in_zero else { continue };
+                self.add(lemma(CONGRUENCE, &name, &in_goal.show(), &in_zero.scaled(-1).show()));
+                self.add(lemma(CONGRUENCE, &name, &in_goal.show(), &in_zero.show()));
             }
         }
     }
 
-    /// What a polynomial may be, with names in place of others; says why products stay equal.
+    /// Polynomials that result from replacing names; adds lemmas that the products stay equal.
     fn expand(&mut self, start: &Polynomial) -> Vec<Polynomial> {
-        let mut all = vec![start.clone()];
+        let mut expansions = vec![start.clone()];
         let mut layer = vec![start.clone()];
         for _ in 0..DEPTH {
             let mut next = Vec::new();
@@ -247,26 +248,27 @@ impl Finder {
                     self.justify(polynomial, &name, &value);
                     let replaced = polynomial.replaced(&name, &value);
                     let is_small = replaced.0.len() <= 8 && replaced.0.keys().all(|m| m.len() <= 4);
-                    if is_small && !all.contains(&replaced) && all.len() < EXPANSIONS {
-                        all.push(replaced.clone());
+                    let is_new = !expansions.contains(&replaced);
+                    if is_small && is_new && expansions.len() < EXPANSIONS {
+                        expansions.push(replaced.clone());
                         next.push(replaced);
                     }
                 }
             }
             layer = next;
         }
-        all
+        expansions
     }
 
-    /// Products of the name stay equal, or within bounds, when it is replaced.
+    /// Adds lemmas that products of the name stay equal, or within bounds, when it is replaced.
     fn justify(&mut self, polynomial: &Polynomial, name: &String, value: &Polynomial) {
         for monomial in
             polynomial.0.keys().filter(|monomial| monomial.len() > 1 && monomial.contains(name))
         {
-            let mut others = monomial.clone();
-            let place = others.iter().position(|other| other == name);
-            place.map(|place| others.remove(place));
-            let factor = Polynomial(BTreeMap::from([(others, 1)])).show();
+            let mut cofactor = monomial.clone();
+            let position = cofactor.iter().position(|factor| factor == name);
+            position.map(|position| cofactor.remove(position));
+            let factor = Polynomial(BTreeMap::from([(cofactor, 1)])).show();
             self.add(lemma(CONGRUENCE, &factor, name, &value.show()));
             if name.starts_with("rest") {
                 self.add(lemma(GAP, &factor, name, &value.show()));
@@ -277,7 +279,7 @@ impl Finder {
     }
 }
 
-/// The equations that a fact says outright: itself, or parts of a conjunction.
+/// The equations that a fact states: itself, or parts of a conjunction.
 fn equalities(fact: &str) -> Vec<(String, String)> {
     let parts = split(fact);
     match parts.first().map(String::as_str) {
@@ -287,7 +289,7 @@ fn equalities(fact: &str) -> Vec<(String, String)> {
     }
 }
 
-/// The parts of a list in parentheses; none of a word.
+/// The parts of a list in parentheses; a word has none.
 fn split(text: &str) -> Vec<String> {
     let Some(inner) = text.strip_prefix('(').and_then(|text| text.strip_suffix(')')) else {
         return Vec::new();
@@ -308,7 +310,7 @@ fn split(text: &str) -> Vec<String> {
     parts
 }
 
-/// Reads terms; what is defined by `define-fun` is opened.
+/// Reads terms and replaces names that `define-fun` defines.
 #[derive(Clone)]
 struct Reader {
     definitions: BTreeMap<String, String>,
@@ -341,10 +343,10 @@ impl Reader {
             ("-", [first, rest @ ..]) => {
                 rest.iter().fold(first.clone(), |sum, part| sum.minus(part))
             }
-            ("*", all) => {
-                all.iter().fold(Polynomial::number(1), |product, part| product.times(part))
+            ("*", parts) => {
+                parts.iter().fold(Polynomial::number(1), |product, part| product.times(part))
             }
-            (_, all) => all.iter().fold(Polynomial::default(), |sum, part| sum.plus(part)),
+            (_, parts) => parts.iter().fold(Polynomial::default(), |sum, part| sum.plus(part)),
         }
     }
 }
@@ -417,8 +419,8 @@ impl Polynomial {
             let mut left = monomial.clone();
             let mut is_divided = coefficient % factor == 0;
             for name in names {
-                match left.iter().position(|other| other == name) {
-                    Some(place) => drop(left.remove(place)),
+                match left.iter().position(|factor| factor == name) {
+                    Some(position) => drop(left.remove(position)),
                     None => is_divided = false,
                 }
             }

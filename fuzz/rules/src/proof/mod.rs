@@ -1,10 +1,10 @@
 //! Verdicts on rules: proved, tried exhaustively, refuted, open.
 //!
-//! A row is all that a proof needs: [`obligations`] turns it into SMT-LIB 2 (each query must be
+//! A proof needs nothing but the row: [`obligations`] turns it into SMT-LIB 2 (each query must be
 //! unsatisfiable), `exhaust` builds small left sides, applies the rule and compares both sides
 //! point by point. The two share no model of arithmetic, so each checks the other. [`decide`] asks
-//! both; no process is started here, the solver is a function of the caller. What was found out is
-//! kept in a ledger ([`verdict`]), so that a build needs no solver.
+//! both; no process is started here, the solver is a function of the caller. The verdicts are kept
+//! in a ledger ([`verdict`]), so that a build needs no solver.
 
 mod decide;
 mod encode;
@@ -47,11 +47,11 @@ use typing::Typing;
 pub enum Verdict {
     /// Every obligation was proved, for all dtypes, and small cases agree.
     Proved,
-    /// Small cases agree; the solver cannot say more.
+    /// Small cases agree; the solver has no answer.
     Exhausted,
     /// It is false.
     Refuted(Box<CounterExample>),
-    /// Nothing is known, and why.
+    /// Nothing is known, for this reason.
     Open(String),
 }
 
@@ -66,12 +66,12 @@ impl std::fmt::Display for Verdict {
     }
 }
 
-/// One thing to prove: a query that must be unsatisfiable.
+/// Proof obligation: a query that must be unsatisfiable.
 #[derive(Clone, Debug)]
 pub struct Obligation {
-    /// For which dtypes, in which manner, what.
+    /// The dtypes, the encoding and the goal, in words.
     pub label: String,
-    /// SMT-LIB 2: what may be assumed.
+    /// SMT-LIB 2: declarations and assumptions.
     pub premises: String,
     /// The term that follows from it.
     pub goal: String,
@@ -86,7 +86,7 @@ impl Obligation {
     }
 }
 
-/// Something that terms cannot say.
+/// Part of a rule that has no SMT-LIB terms.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Unsupported(pub(crate) String);
 
@@ -99,35 +99,35 @@ impl Unsupported {
 /// The queries of a rule that are asked first.
 ///
 /// # Errors
-/// The row cannot be read, or says something that has no terms: then it can only be exhausted.
+/// The row cannot be parsed, or has a part without terms: then it can only be exhausted.
 pub fn obligations(rule: &Rule) -> Result<Vec<Obligation>, String> {
     let rule = ParsedRule::new(*rule)?;
     decide::obligations(&rule).map_err(|Unsupported(problem)| problem)
 }
 
-/// The verdict on a rule, and a note on what was not proved. Without a solver (`None`) nothing is
-/// proved, but what is false on small cases is refuted all the same.
+/// Decides a rule; returns the verdict and a note on what was not proved. Without a solver (`None`)
+/// nothing is proved, but a rule that is false on small cases is still refuted.
 pub fn decide(
     rule: &Rule,
     ask: Option<&mut dyn FnMut(&Obligation) -> Answer>,
 ) -> (Verdict, String) {
-    let compiled = match ParsedRule::new(*rule) {
-        Ok(compiled) => compiled,
+    let parsed = match ParsedRule::new(*rule) {
+        Ok(parsed) => parsed,
         Err(problem) => return (Verdict::Open(problem), String::new()),
     };
-    let found = match exhaust(rule) {
-        Ok(found) => found,
+    let exhausted = match exhaust(rule) {
+        Ok(exhausted) => exhausted,
         Err(example) => return (Verdict::Refuted(example), String::new()),
     };
     let finding = match ask {
-        Some(ask) => decide::decide(&compiled, ask),
+        Some(ask) => decide::decide(&parsed, ask),
         None => Err(Unsupported::new("no solver was asked")),
     };
     let note = match finding {
-        Ok(Finding::Proved) if found.fired > 0 => return (Verdict::Proved, String::new()),
+        Ok(Finding::Proved) if exhausted.fired > 0 => return (Verdict::Proved, String::new()),
         Ok(Finding::Proved) => String::new(),
         Ok(Finding::Sat { types, values, label }) => {
-            return match replayed(rule, &compiled, &types, &values) {
+            return match replayed(rule, &parsed, &types, &values) {
                 Some(example) => (Verdict::Refuted(example), String::new()),
                 None => {
                     let values = values.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -137,8 +137,8 @@ pub fn decide(
         }
         Ok(Finding::Open(problem)) | Err(Unsupported(problem)) => problem,
     };
-    if found.fired == 0 {
-        return (Verdict::Open(String::from("it applied to no small case")), note);
+    if exhausted.fired == 0 {
+        return (Verdict::Open(String::from("the rule applied to no small case")), note);
     }
     (Verdict::Exhausted, note)
 }
@@ -146,13 +146,13 @@ pub fn decide(
 /// The solver's counter-example, found again by applying the rule.
 fn replayed(
     rule: &Rule,
-    compiled: &ParsedRule,
+    parsed: &ParsedRule,
     types: &[Option<Type>],
     values: &str,
 ) -> Option<Box<CounterExample>> {
-    let typing = Typing::new(compiled);
-    let slots = 1..compiled.name_count();
-    let slot_of = |name: &str| slots.clone().find(|slot| compiled.name(*slot) == name);
+    let typing = Typing::new(parsed);
+    let slots = 1..parsed.name_count();
+    let slot_of = |name: &str| slots.clone().find(|slot| parsed.name(*slot) == name);
     let dtype_of = |name: &str| {
         let class = typing.of_slot(slot_of(name)?)?;
         instance::dtype_of(types[class])
@@ -162,7 +162,7 @@ fn replayed(
         if is_constant_name(&name) {
             return Some((slot, UOp::constant(value)));
         }
-        // A variable of one value: what holds of any range holds of it.
+        // A variable of one value: a claim about any range holds for it.
         let only = value.to_int().and_then(|value| i64::try_from(value).ok());
         let range = if value.dtype().is_float() { (0, 0) } else { (only?, only?) };
         Some((slot, instance::variable(value.dtype(), &name, range)))

@@ -69,12 +69,12 @@ fn list(items: &[Item], dtype: DType) -> Option<Constant> {
     match words.as_slice() {
         ["-", number] => Some(Constant::int(dtype, -number.parse::<i128>().ok()?)),
         ["fp", sign, exponent, mantissa] => {
-            let mut all = 0;
+            let mut joined = 0;
             for word in [sign, exponent, mantissa] {
                 let (bits, width) = bits(word)?;
-                all = (all << width) | bits;
+                joined = (joined << width) | bits;
             }
-            Some(Constant::from_bits(dtype, all as u64))
+            Some(Constant::from_bits(dtype, joined as u64))
         }
         ["_", "+zero", ..] => Some(Constant::float(dtype, 0.0)),
         ["_", "-zero", ..] => Some(Constant::float(dtype, -0.0)),
@@ -85,14 +85,14 @@ fn list(items: &[Item], dtype: DType) -> Option<Constant> {
     }
 }
 
-/// The bits of `#x0f` or `#b01`, and how many there are; at most 128.
+/// The bits of `#x0f` or `#b01`, and their number; at most 128.
 fn bits(word: &str) -> Option<(u128, u32)> {
     let (digits, radix, each) = match word.get(..2)? {
         "#x" => (&word[2..], 16, 4),
         "#b" => (&word[2..], 2, 1),
         _ => return None,
     };
-    // What is wider is a number that fits, extended by its sign.
+    // A wider number fits in 128 bits and is extended by its sign.
     let keep = (128 / each) as usize;
     let digits = &digits[digits.len().saturating_sub(keep)..];
     Some((u128::from_str_radix(digits, radix).ok()?, each * u32::try_from(digits.len()).ok()?))

@@ -9,10 +9,10 @@ use super::encode::{Encoder, Slot, Type, Value, both, float_sort};
 use super::number::Number;
 use super::parsed::{asks, is_in_equation, says};
 
-/// Bits by which an exact sum may be longer than a value, in bit-vectors.
+/// Bits that an exact sum may have more than a value, in bit-vectors.
 const EXACT_BITS: u32 = 4;
 
-/// Where a name stands.
+/// Role of a name in the left side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
     Value,
@@ -43,7 +43,9 @@ impl Encoder<'_> {
                     self.declare_slots(source, role)?;
                 }
             }
-            Pattern::Reduce(..) => return Err(Unsupported::new("a fold within the left side")),
+            Pattern::Reduce(..) => {
+                return Err(Unsupported::new("a reduction within the left side"));
+            }
             Pattern::Literal(_) | Pattern::Value(_) | Pattern::Computed(_) => {}
         }
         Ok(())
@@ -51,7 +53,7 @@ impl Encoder<'_> {
 
     fn declare_slot(&mut self, slot: usize, role: Role) -> Result<Slot, Unsupported> {
         let name = self.rule.name(slot).to_owned();
-        let class = self.typing.of_slot(slot).ok_or(Unsupported::new("a name without a place"))?;
+        let class = self.typing.of_slot(slot).ok_or(Unsupported::new("a name without a class"))?;
         let value = format!("v_{name}");
         match role {
             Role::Value => {}
@@ -96,7 +98,7 @@ impl Encoder<'_> {
         Ok(Slot { value, bounds: bounds.map(|(bounds, _)| bounds), exact: None })
     }
 
-    /// Bounds of a value, and that it lies within them.
+    /// Declares bounds of a value; returns them and the term that the value lies within them.
     pub(super) fn bounds_of(
         &mut self,
         name: &str,
@@ -130,7 +132,7 @@ impl Encoder<'_> {
         fn find(pattern: &Pattern) -> bool {
             match pattern {
                 Pattern::Node(op, src, _) => *op == Op::Where || src.iter().any(find),
-                // There may be no step.
+                // There may be no iteration.
                 Pattern::Reduce(..) => true,
                 _ => false,
             }
@@ -138,7 +140,7 @@ impl Encoder<'_> {
         find(&self.rule.lhs)
     }
 
-    /// Returns whether the name is defined.
+    /// Declares the flag that is true if the name is defined.
     pub(super) fn flag(&mut self, name: &str) -> String {
         let flag = format!("is_defined_{name}");
         let line = format!("(declare-const {flag} Bool)");
@@ -148,7 +150,7 @@ impl Encoder<'_> {
         flag
     }
 
-    /// The ring term of a name that an equation takes apart is its exact sum.
+    /// Returns the value of a name; if an equation splits it, its ring term is its exact sum.
     fn with_exact_sum(&mut self, slot: usize, value: Value, class: usize) -> Value {
         let Value::Int { read: Some(number), .. } = &value else { return value };
         let name = self.rule.name(slot);
@@ -164,13 +166,13 @@ impl Encoder<'_> {
         Value::Int { ring: exact, read: Some(number.clone()), class }
     }
 
-    /// Names that equations bind: exact sums of any size.
+    /// Declares the names that equations bind: exact sums of any size.
     pub(super) fn declare_parts(&mut self) {
         let Some(given) = &self.rule.given else { return };
         let guard = match self.reduction {
-            Some(_) => given.equations.iter().fold(String::from("true"), |all, (left, _)| {
+            Some(_) => given.equations.iter().fold(String::from("true"), |guard, (left, _)| {
                 let name = self.rule.name(*left).to_owned();
-                both(&all, &self.flag(&name))
+                both(&guard, &self.flag(&name))
             }),
             None => String::from("true"),
         };
@@ -225,7 +227,7 @@ impl Encoder<'_> {
         }
     }
 
-    /// The root is a name, too: bounds and equations may speak of it.
+    /// Declares the name of the root, which bounds and equations may use.
     pub(super) fn name_root(&mut self, left: Value) -> Result<Value, Unsupported> {
         let class = self.typing.node(0);
         let left = match left {

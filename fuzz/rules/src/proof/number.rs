@@ -1,20 +1,21 @@
 //! Whole numbers in SMT-LIB 2: unbounded integers, or bit-vectors so wide that nothing is lost.
 //!
-//! Both are exact: a sum is the sum, whatever the width of the dtype; wrapping is said apart.
-//! SMT-LIB's `div` and `mod` are Euclidean, so floor and C division are defined here anew.
+//! Both are exact: a sum is the exact sum, whatever the width of the dtype; wrapping is separate.
+//! SMT-LIB's `div` and `mod` are Euclidean, so floor and C division are defined here.
 
 use super::Unsupported;
 
-/// The sort of numbers in one query.
+/// The sort of numbers in a query.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Theory {
     /// SMT-LIB `Int`.
     Unbounded,
-    /// Signed bit-vectors of this width; bitwise ops exist here alone.
+    /// Signed bit-vectors of this width; bitwise ops exist only here.
     Vectors(u32),
 }
 
-/// A term, and how many bits its value may need (sign included; of no meaning for `Unbounded`).
+/// A term, and the number of bits that its value may need (sign included; no meaning for
+/// `Unbounded`).
 #[derive(Clone, Debug)]
 pub(super) struct Number {
     pub(super) text: String,
@@ -28,7 +29,7 @@ pub(super) enum Rounding {
     Zero,
 }
 
-/// One division that was written down, for the lemmas about it.
+/// A division of a script, for the lemmas about it.
 #[derive(Clone, Debug)]
 pub(super) struct Division {
     pub(super) numerator: String,
@@ -37,7 +38,7 @@ pub(super) struct Division {
     pub(super) rest: String,
 }
 
-/// Declarations and facts of one query, in the order in which they were made.
+/// Declarations and facts of a query, in the order in which they were added.
 pub(super) struct Script {
     pub(super) theory: Theory,
     pub(super) declarations: Vec<String>,
@@ -74,28 +75,28 @@ impl Script {
         format!("{stem}.{}", self.count)
     }
 
-    /// A constant of this sort.
+    /// Declares a constant of this sort.
     pub(super) fn declare(&mut self, name: &str, sort: &str) -> String {
         self.declarations.push(format!("(declare-const {name} {sort})"));
         name.to_owned()
     }
 
-    /// An unknown number becomes this term of other unknowns.
+    /// Defines an unknown number as this term of other unknowns.
     pub(super) fn define(&mut self, name: &str, term: &str) {
         let line = format!("(declare-const {name} {})", self.sort());
-        self.declarations.retain(|other| *other != line);
+        self.declarations.retain(|known| *known != line);
         // Unknowns come first, as the term may have been declared later.
         self.declarations.sort_by_key(|line| line.starts_with("(define-fun"));
-        let place = self.declarations.iter().position(|line| line.starts_with("(define-fun"));
+        let position = self.declarations.iter().position(|line| line.starts_with("(define-fun"));
         let line = format!("(define-fun {name} () {} {term})", self.sort());
-        self.declarations.insert(place.unwrap_or(self.declarations.len()), line);
+        self.declarations.insert(position.unwrap_or(self.declarations.len()), line);
     }
 
     pub(super) fn fact(&mut self, fact: String) {
         self.facts.push(fact);
     }
 
-    /// A number of unknown value that needs at most `bits` bits.
+    /// Declares a number of unknown value that needs at most `bits` bits.
     pub(super) fn unknown(&mut self, name: &str, bits: u32) -> Number {
         let sort = self.sort();
         self.declare(name, &sort);
@@ -110,7 +111,8 @@ impl Script {
         number
     }
 
-    fn made(&mut self, text: String, bits: u32) -> Number {
+    /// A number for this term; a long one gets a name.
+    fn term(&mut self, text: String, bits: u32) -> Number {
         self.widest = self.widest.max(bits);
         if text.len() < 60 {
             return Number { text, bits };
@@ -127,7 +129,7 @@ impl Script {
         let text = match self.theory {
             Theory::Unbounded if value < 0 => format!("(- {})", value.unsigned_abs()),
             Theory::Unbounded => value.to_string(),
-            // One that is too wide shows in `widest`, and the query is made anew.
+            // A literal that is too wide raises `widest`, and the query is encoded anew.
             Theory::Vectors(width) if width < 128 => {
                 format!("(_ bv{} {width})", value as u128 & ((1 << width) - 1))
             }
@@ -140,7 +142,7 @@ impl Script {
 
     fn call(&mut self, names: [&str; 2], x: &Number, y: &Number, bits: u32) -> Number {
         let name = if self.theory == Theory::Unbounded { names[0] } else { names[1] };
-        self.made(format!("({name} {} {})", x.text, y.text), bits)
+        self.term(format!("({name} {} {})", x.text, y.text), bits)
     }
 
     pub(super) fn add(&mut self, x: &Number, y: &Number) -> Number {
@@ -172,7 +174,7 @@ impl Script {
 
     pub(super) fn choose(&mut self, condition: &str, x: &Number, y: &Number) -> Number {
         let bits = x.bits.max(y.bits);
-        self.made(format!("(ite {condition} {} {})", x.text, y.text), bits)
+        self.term(format!("(ite {condition} {} {})", x.text, y.text), bits)
     }
 
     /// Quotient and rest of `x / y`; any numbers for y = 0.
@@ -193,7 +195,7 @@ impl Script {
         found
     }
 
-    /// The same division is one term, so that equal operands give equal results.
+    /// The terms of the same division if it is known, so that equal operands give equal results.
     fn known_division(&self, rounding: Rounding, x: &Number, y: &Number) -> Option<[Number; 2]> {
         let stem = if rounding == Rounding::Floor { "floor" } else { "cut" };
         let found = self.divisions.iter().find(|known| {
@@ -245,14 +247,14 @@ impl Script {
         };
         let mut found = Vec::new();
         for ((name, value), bits) in names.into_iter().zip(values).zip(bits) {
-            // Nothing is known of a division by zero.
+            // The result of a division by zero is any number.
             let number = self.unknown(&name, bits);
             self.fact(format!("(=> (distinct {y} {zero}) (= {name} {value}))"));
             self.widest = self.widest.max(bits);
             found.push(number);
         }
-        let rest = found.pop().expect("two were made");
-        [found.pop().expect("two were made"), rest]
+        let rest = found.pop().expect("there are two values");
+        [found.pop().expect("there are two values"), rest]
     }
 
     /// And, or, exclusive or of numbers in two's complement.
@@ -266,25 +268,25 @@ impl Script {
             Theory::Unbounded => Err(Unsupported::new("bitwise ops need bit-vectors")),
             Theory::Vectors(_) => {
                 let bits = x.bits.max(y.bits);
-                Ok(self.made(format!("({name} {} {})", x.text, y.text), bits))
+                Ok(self.term(format!("({name} {} {})", x.text, y.text), bits))
             }
         }
     }
 
-    /// `x * 2^y` or `x / 2^y` rounded down, for `0 <= y < most`.
+    /// `x * 2^y` or `x / 2^y` rounded down, for `0 <= y < limit`.
     pub(super) fn shift(
         &mut self,
         is_left: bool,
         x: &Number,
         y: &Number,
-        most: u32,
+        limit: u32,
     ) -> Result<Number, Unsupported> {
         if self.theory == Theory::Unbounded {
             return Err(Unsupported::new("shifts need bit-vectors"));
         }
         let name = if is_left { "bvshl" } else { "bvashr" };
-        let bits = if is_left { x.bits + most } else { x.bits };
-        Ok(self.made(format!("({name} {} {})", x.text, y.text), bits))
+        let bits = if is_left { x.bits + limit } else { x.bits };
+        Ok(self.term(format!("({name} {} {})", x.text, y.text), bits))
     }
 
     /// The value between `low` and `high` that is congruent to `x` modulo `high - low + 1`, a power
@@ -296,17 +298,17 @@ impl Script {
                 let [low, modulus] = [low, high - low + 1].map(|value| self.literal(value));
                 let from_low = self.sub(x, &low);
                 let rest = format!("(mod {} {})", from_low.text, modulus.text);
-                self.made(format!("(+ {} {rest})", low.text), need)
+                self.term(format!("(+ {} {rest})", low.text), need)
             }
             Theory::Vectors(width) => {
                 let kind = if low == 0 { "zero_extend" } else { "sign_extend" };
                 let cut = format!("((_ extract {} 0) {})", bits - 1, x.text);
-                self.made(format!("((_ {kind} {}) {cut})", width - bits), need)
+                self.term(format!("((_ {kind} {}) {cut})", width - bits), need)
             }
         }
     }
 
-    /// That `x` and `y` are congruent modulo 2^bits.
+    /// The term that `x` and `y` are congruent modulo 2^bits.
     pub(super) fn congruent(&self, x: &Number, y: &Number, bits: u32) -> String {
         let (x, y) = (&x.text, &y.text);
         match self.theory {

@@ -1,4 +1,4 @@
-//! Questions about a compiled row that proofs need answered.
+//! Queries of a parsed row, for proofs.
 
 use gradiff_rewrite::syntax::{Expr, Operator, ParsedRule, Pattern, Question};
 
@@ -12,16 +12,16 @@ pub(super) fn conditions(rule: &ParsedRule) -> impl Iterator<Item = &Expr> {
     rule.when.iter().chain(&rule.then)
 }
 
-/// Returns whether the condition says this of the slot outright: as one of its parts.
+/// Returns whether the condition states this of the slot, as one of its parts.
 pub(super) fn says(rule: &ParsedRule, question: Question, slot: usize) -> bool {
-    let is_it = |expr: &Expr| match expr {
+    let is_statement = |expr: &Expr| match expr {
         Expr::Ask(asked, [first, _]) => *asked == question && *first == slot,
         _ => false,
     };
-    conditions(rule).any(is_it)
+    conditions(rule).any(is_statement)
 }
 
-/// Returns whether the question is asked of the slot anywhere: in the condition or for a constant.
+/// Returns whether the question about the slot occurs in the condition or in a computed constant.
 pub(super) fn asks(rule: &ParsedRule, question: Question, slot: usize) -> bool {
     fn within(expr: &Expr, question: Question, slot: usize) -> bool {
         match expr {

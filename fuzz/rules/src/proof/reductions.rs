@@ -1,7 +1,7 @@
-//! Rules about reductions over ranges, tried on drawn left sides: both sides are compared at drawn
-//! points wherever the rule applies.
+//! Tests of rules about reductions over ranges: left sides are drawn, and both sides are compared
+//! at drawn points wherever the rule applies.
 //!
-//! The left sides are those that mutants of rules are tried on, the points those that blame looks at.
+//! The left sides are those that mutants of rules are tried on, the points are those of blame.
 
 use gradiff_graph::{DType, Op, UOp, infix};
 use gradiff_rewrite::RuleSet;
@@ -11,7 +11,7 @@ use super::CounterExample;
 use crate::instance::instance;
 use crate::witness::{Hint, difference};
 
-/// Left sides that are drawn for one rule.
+/// Number of left sides that are drawn for one rule.
 const DRAWS: usize = 8_000;
 
 /// Limit of the points at which each left side is tried.
@@ -23,7 +23,7 @@ const TRIPS: i128 = 300;
 /// Dtypes of results, in turn: most rules about integers go wrong where few bits wrap.
 const DTYPES: [DType; 5] = [DType::I8, DType::U8, DType::I32, DType::F32, DType::I8];
 
-/// Count of left sides that the rule applied to.
+/// Checks a rule; returns the number of left sides that the rule applied to.
 ///
 /// # Errors
 /// The first point at which the sides differ.
@@ -53,7 +53,7 @@ fn is_small(left: &UOp) -> bool {
     left.op() == Op::Reduce && trips.is_some_and(|trips| trips <= TRIPS)
 }
 
-/// A number below `count`: splitmix64.
+/// A random number below `count` (splitmix64).
 fn below(state: &mut u64, count: u64) -> u64 {
     *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let mixed = (*state ^ (*state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -8,7 +8,7 @@ use super::instance::dtype_of;
 use super::parsed;
 use super::typing::Typing;
 
-/// The value of an expression, as far as dtypes tell it.
+/// The value of an expression, as far as it follows from the dtypes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Static {
     Value(i128),
@@ -36,7 +36,7 @@ fn known(expr: &Expr, type_of: &dyn Fn(usize) -> Option<Type>) -> Static {
         Expr::Unary(sign, inner) => match known(inner, type_of) {
             Static::Value(value) if *sign == '!' => Static::Value(i128::from(value == 0)),
             Static::Value(value) => Static::Value(-value),
-            other => other,
+            unknown => unknown,
         },
         Expr::Binary(operator, left, right) => {
             let (left, right) = (known(left, type_of), known(right, type_of));
@@ -46,7 +46,7 @@ fn known(expr: &Expr, type_of: &dyn Fn(usize) -> Option<Type>) -> Static {
                     Static::Value(0)
                 }
                 (Operator::Or, Static::Value(1), _) => Static::Value(1),
-                (Operator::And | Operator::Or, Static::Value(_), other) => other,
+                (Operator::And | Operator::Or, Static::Value(_), right) => right,
                 (_, _, Static::Undefined) if *operator != Operator::Or => Static::Undefined,
                 (Operator::AtLeast, Static::Value(x), Static::Value(y)) => {
                     Static::Value(i128::from(x >= y))
@@ -104,14 +104,14 @@ fn ask(question: Question, first: Option<Type>, second: Option<Type>) -> Static 
     }
 }
 
-/// The classes of the bitcasts on the left side and of their sources: they are of one size.
+/// The classes of each bitcast on the left side and of its source, which have the same size.
 pub(super) fn bitcasts(rule: &ParsedRule, typing: &Typing) -> Vec<[usize; 2]> {
     fn walk(pattern: &Pattern, next: &mut usize, found: &mut Vec<[usize; 2]>) {
-        let own = *next;
+        let node = *next;
         *next += 1;
         let Pattern::Node(op, src, _) = pattern else { return };
         if *op == Op::Bitcast {
-            found.push([own, *next]);
+            found.push([node, *next]);
         }
         src.iter().for_each(|source| walk(source, next, found));
     }
@@ -120,13 +120,13 @@ pub(super) fn bitcasts(rule: &ParsedRule, typing: &Typing) -> Vec<[usize; 2]> {
     found.iter().map(|nodes| nodes.map(|node| typing.node(node))).collect()
 }
 
-/// Returns whether each bitcast is between dtypes of one size.
+/// Returns whether each bitcast is between dtypes of the same size.
 pub(super) fn is_of_one_size(bitcasts: &[[usize; 2]], types: &[Option<Type>]) -> bool {
     let size = |class: usize| dtype_of(types[class]).map(DType::size_bytes);
     bitcasts.iter().all(|[to, from]| size(*to) == size(*from))
 }
 
-/// Returns whether all that is of the class are names that stand for an index.
+/// Returns whether the class consists of names that stand for an index.
 pub(super) fn is_index(rule: &ParsedRule, typing: &Typing, class: usize) -> bool {
     fn walk(pattern: &Pattern, is_index: bool, next: &mut usize, found: &mut Vec<(usize, bool)>) {
         found.push((*next, is_index && matches!(pattern, Pattern::Any(_))));
@@ -148,7 +148,7 @@ pub(super) fn is_index(rule: &ParsedRule, typing: &Typing, class: usize) -> bool
         && asked.all(|slot| typing.of_slot(slot) != Some(class))
 }
 
-/// Returns whether the float dtype has each value of the other one.
+/// Returns whether the float dtype `to` has each value of `from`.
 pub(super) fn has_all_of(to: DType, from: DType) -> bool {
     let wider = [
         (DType::F16, DType::F32),

@@ -14,20 +14,20 @@ enum Term {
 }
 
 impl Encoder<'_> {
-    /// That a condition can be computed and holds.
+    /// The term that a condition can be computed and holds.
     pub(super) fn condition(&mut self, expr: &Expr) -> Result<String, Unsupported> {
         let (term, defined) = self.term(expr)?;
         let holds = match term {
             Term::Truth(text) => text,
             Term::Number(number) => {
-                let one = self.script.literal(1);
-                format!("(= {} {})", number.text, one.text)
+                let truth = self.script.literal(1);
+                format!("(= {} {})", number.text, truth.text)
             }
         };
         Ok(both(&defined, &holds))
     }
 
-    /// An expression as a number, and where it can be computed.
+    /// An expression as a number, and the condition that it can be computed.
     pub(super) fn number(&mut self, expr: &Expr) -> Result<(Number, String), Unsupported> {
         let (term, defined) = self.term(expr)?;
         let number = match term {
@@ -74,7 +74,7 @@ impl Encoder<'_> {
             Expr::Binary(operator @ (Operator::And | Operator::Or), left, right) => {
                 let (x, first) = self.truth(left)?;
                 let (y, second) = self.truth(right)?;
-                // The right one is looked at only where the left one does not decide.
+                // The right operand is needed only if the left one does not decide.
                 let (name, needed) = match operator {
                     Operator::And => ("and", format!("(or (not {x}) {second})")),
                     _ => ("or", format!("(or {x} {second})")),
@@ -85,8 +85,8 @@ impl Encoder<'_> {
             Expr::Binary(operator, left, right) => {
                 let (x, first) = self.number(left)?;
                 let (y, second) = self.number(right)?;
-                let (term, own) = self.binary(*operator, &x, &y);
-                (term, both(&both(&first, &second), &own))
+                let (term, op_defined) = self.binary(*operator, &x, &y);
+                (term, both(&both(&first, &second), &op_defined))
             }
         })
     }
@@ -101,7 +101,7 @@ impl Encoder<'_> {
             Operator::AtLeast => Some(script.at_most(y, x)),
             Operator::Less => Some(script.less(x, y)),
             Operator::More => Some(script.less(y, x)),
-            Operator::And | Operator::Or => unreachable!("they are looked at before"),
+            Operator::And | Operator::Or => unreachable!("they are handled before"),
             _ => None,
         };
         if let Some(truth) = truth {
@@ -128,7 +128,7 @@ impl Encoder<'_> {
         (Term::Number(number), format!("(distinct {} {})", y.text, zero.text))
     }
 
-    /// A common divisor that is not negative; that it is the greatest is not said.
+    /// A common divisor that is not negative; it is not said to be the greatest.
     fn gcd(&mut self, x: &Number, y: &Number) -> Number {
         let name = self.script.fresh("gcd");
         let found = self.script.unknown(&name, x.bits.max(y.bits));
@@ -146,7 +146,7 @@ impl Encoder<'_> {
     }
 
     fn class_of(&self, slot: usize) -> Result<usize, Unsupported> {
-        self.typing.of_slot(slot).ok_or(Unsupported::new("a name without a place"))
+        self.typing.of_slot(slot).ok_or(Unsupported::new("a name without a class"))
     }
 
     /// The value of a constant.
@@ -189,7 +189,7 @@ impl Encoder<'_> {
                 let name = self.script.fresh("asked");
                 let asked = self.script.declare(&name, "Bool");
                 let is_known = super::parsed::says(self.rule, question, first);
-                // Of a name that no equation takes apart, linear says nothing that counts here.
+                // `linear` of a name that no equation splits says nothing that matters here.
                 let is_of_use = self.is_of_use(question, first);
                 if is_known && is_of_use {
                     return Ok(Term::Truth(inside));
@@ -215,7 +215,7 @@ impl Encoder<'_> {
             Question::ExactSum => Err(Unsupported::new("a sum without rounding")),
             Question::Size => self.size(first).map(Term::Number),
             Question::Free if self.is_free(first) => truth(true),
-            // A name may be free without being said to be.
+            // A name may be free without a condition that says so.
             Question::Free => {
                 let name = self.script.fresh("asked");
                 Ok(Term::Truth(self.script.declare(&name, "Bool")))
@@ -223,19 +223,18 @@ impl Encoder<'_> {
         }
     }
 
-    /// Returns whether a name is of the class's dtype.
+    /// The truth value that a name has the class's dtype.
     fn is_same(&mut self, class: usize, name: usize) -> Result<Term, Unsupported> {
-        let other = self.class_of(name)?;
-        match (self.type_of(class), self.type_of(other)) {
-            (Type::Any { .. }, Type::Any { .. }) if class != other => {
+        let class_of_name = self.class_of(name)?;
+        match (self.type_of(class), self.type_of(class_of_name)) {
+            (Type::Any { .. }, Type::Any { .. }) if class != class_of_name => {
                 Err(Unsupported::new("whether two dtypes of any width are the same"))
             }
             (kind, of_name) => Ok(Term::Truth((kind == of_name).to_string())),
         }
     }
 
-    /// Returns whether the ring term is what the question is about: the op's own result, or the
-    /// exact sum.
+    /// Returns whether the question is about the ring term: the op's own result, or the exact sum.
     fn is_of_use(&self, question: Question, slot: usize) -> bool {
         match question {
             Question::NoWrap => self.slots[slot].as_ref().is_some_and(|slot| slot.bounds.is_none()),
@@ -243,10 +242,10 @@ impl Encoder<'_> {
         }
     }
 
-    /// Returns whether each value of the first name is a value of the second one's dtype.
+    /// The truth value that each value of the first name is one of the second name's dtype.
     fn is_exact(&mut self, first: usize, second: usize) -> Result<Term, Unsupported> {
-        let other = self.class_of(second)?;
-        let to = self.type_of(other);
+        let to_class = self.class_of(second)?;
+        let to = self.type_of(to_class);
         let class = self.class_of(first)?;
         let from = self.type_of(class);
         let truth = |value: bool| Ok(Term::Truth(value.to_string()));
@@ -264,7 +263,7 @@ impl Encoder<'_> {
             }
             _ => {
                 let [min, max] = bounds.ok_or(Unsupported::new("bounds of a compound node"))?;
-                let inside = [self.is_inside(&min, other), self.is_inside(&max, other)];
+                let inside = [self.is_inside(&min, to_class), self.is_inside(&max, to_class)];
                 Ok(Term::Truth(format!("(and {} {})", inside[0], inside[1])))
             }
         }
@@ -272,7 +271,7 @@ impl Encoder<'_> {
 
     /// One side of an equation: an exact sum; a division is the value of a node.
     pub(super) fn sum(&mut self, expr: &Expr) -> Result<Number, Unsupported> {
-        let unknown = || Unsupported::new("an equation of something else than sums");
+        let unknown = || Unsupported::new("an equation of something other than sums");
         match expr {
             Expr::Int(value) => Ok(self.script.literal(*value)),
             Expr::Slot(slot) => self.exact(*slot),
@@ -292,7 +291,7 @@ impl Encoder<'_> {
                 };
                 let x = match &**left {
                     Expr::Slot(slot) => self.value_of(*slot)?,
-                    // A quotient may wrap, but only one by -1.
+                    // Only a quotient by -1 may wrap.
                     Expr::Binary(Operator::FloorDiv | Operator::CDiv, _, divisor) => {
                         let value = self.node_value(&x);
                         let divisor = self.sum(divisor)?;
@@ -309,7 +308,7 @@ impl Encoder<'_> {
                 let [quotient, rest] = self.script.divide(rounding, &x, &y);
                 let zero = self.script.literal(0);
                 self.assumed.push(format!("(distinct {} {})", y.text, zero.text));
-                // The divisor is a constant of a node that is there.
+                // The divisor is a constant in the graph, so it fits the dtype.
                 let class = self.typing.node(0);
                 let inside = self.is_inside(&y, class);
                 self.assumed.push(inside);
@@ -320,7 +319,7 @@ impl Encoder<'_> {
         }
     }
 
-    /// The value of a name, where it is divided: the value of its node, wrapped.
+    /// The value of a name that is divided: the value of its node, wrapped.
     fn value_of(&mut self, slot: usize) -> Result<Number, Unsupported> {
         let value = self.slots[slot].as_ref().map(|slot| slot.value.clone());
         let (ring, class) = match value {
@@ -329,7 +328,7 @@ impl Encoder<'_> {
             _ => return self.exact(slot),
         };
         let number = self.value_in(&ring, class);
-        // From here on the name is read as this.
+        // From here on the name has this value.
         if let Some(slot) = self.slots[slot].as_mut() {
             slot.value = Value::Int { ring: number.clone(), read: Some(number.clone()), class };
             slot.exact = Some(ring);
@@ -337,7 +336,7 @@ impl Encoder<'_> {
         Ok(number)
     }
 
-    /// The value of a node whose exact number this is; nodes of equations are of the root's dtype.
+    /// The value of a node with this exact number; nodes of equations have the root's dtype.
     fn node_value(&mut self, number: &Number) -> Number {
         let class = self.typing.node(0);
         self.value_in(number, class)
@@ -362,14 +361,14 @@ fn dtype_of(kind: Type) -> Option<DType> {
     }
 }
 
-/// That a float is one of the powers of two that `power2` allows.
+/// The term that a float is one of the powers of two that `power2` allows.
 fn power_of_two(text: &str, dtype: DType) -> String {
-    let mut all = String::from("(or");
+    let mut term = String::from("(or");
     for exponent in -14..=14 {
         for sign in [1.0, -1.0] {
             let value = Constant::float(dtype, sign * 2f64.powi(exponent));
-            all += &format!(" (= {text} {})", float_literal(value));
+            term += &format!(" (= {text} {})", float_literal(value));
         }
     }
-    all + ")"
+    term + ")"
 }

@@ -1,13 +1,14 @@
-//! A row written on one line, as the listing shows it.
+//! The text form of a row on one line, as the listing shows it.
 
 use gradiff_rewrite::syntax::ParsedRule;
 use gradiff_rewrite::{Claim, Rule, Types};
 
-/// Reads `name [types] [claim]: lhs => rhs [given equations] [when condition]`; without types it is
-/// a rule for integers, without a claim one of bits. The texts live as long as the process.
+/// Parses `name [types] [claim]: lhs => rhs [given equations] [when condition]`. Without types it
+/// is a rule for integers, without a claim its claim is `Bits`. The texts live as long as the
+/// process.
 ///
 /// # Errors
-/// What is missing, or what the parts do not say in the language of rules.
+/// The missing part, or the part that is not in the language of rules.
 pub fn parse_row(text: &str) -> Result<Rule, String> {
     let usage = "expected `name: left => right when condition`";
     let (head, body) = text.split_once(':').ok_or(usage)?;
@@ -77,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_row_is_refused() {
+    fn texts_that_are_no_rows_are_refused() {
         for (text, problem) in [
             ("(add x 0) => x", "expected"),
             ("a/b: (add x 0)", "expected"),

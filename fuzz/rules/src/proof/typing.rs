@@ -1,7 +1,7 @@
 //! The dtypes that the positions of a rule may have.
 //!
-//! Positions that must have one dtype form a class; an assignment says of each class whether it
-//! is integer, bool or float.
+//! Positions that must have the same dtype form a class; an assignment gives each class its kind:
+//! integer, bool or float.
 
 use gradiff_graph::Op;
 use gradiff_rewrite::Types;
@@ -41,7 +41,7 @@ pub(super) struct Typing {
 }
 
 impl Typing {
-    /// The classes of both sides; the right side's root is of the left one's class.
+    /// Finds the classes of both sides; the roots of both sides are of the same class.
     pub(super) fn new(rule: &ParsedRule) -> Typing {
         let mut typing = Typing {
             parent: Vec::new(),
@@ -55,7 +55,7 @@ impl Typing {
         typing.restrict_subject(rule.row.types, &rule.lhs);
         let right = typing.walk(&rule.rhs, false);
         typing.union(root, right);
-        // The sums of an equation are of one dtype.
+        // The sums of an equation have the same dtype.
         for (left, sum) in rule.given.iter().flat_map(|given| &given.equations) {
             let class = typing.slot(*left);
             for name in names(sum) {
@@ -104,8 +104,8 @@ impl Typing {
         }
     }
 
-    /// The dtypes of a row are those of the last source of the node it starts from; of a name
-    /// alone nothing is said, as it may stand for any node.
+    /// Restricts the last source of the root of the left side to the dtypes of the row. A name
+    /// alone is not restricted, as it may stand for any node.
     fn restrict_subject(&mut self, types: Types, lhs: &Pattern) {
         let Pattern::Node(_, src, _) = lhs else { return };
         let mut subject = 0;
@@ -206,17 +206,17 @@ impl Typing {
         self.find(self.nodes[number])
     }
 
-    /// The class of a name; `None` if it stands on neither side.
+    /// The class of a name; `None` if it occurs on neither side.
     pub(super) fn of_slot(&self, slot: usize) -> Option<usize> {
         self.slots[slot].map(|class| self.find(class))
     }
 
-    /// Upper limit of the classes: classes are numbers below this.
+    /// Limit of the classes: classes are numbers below it.
     pub(super) fn len(&self) -> usize {
         self.parent.len()
     }
 
-    /// All ways to say of each class what it is; `None` for numbers that are no class.
+    /// All assignments of a kind to each class; `None` for numbers that are no class.
     pub(super) fn assignments(&self) -> Vec<Vec<Option<Kind>>> {
         let mut found = vec![vec![None; self.len()]];
         for class in (0..self.len()).filter(|class| self.parent[*class] == *class) {
@@ -224,7 +224,7 @@ impl Typing {
             let mut next = Vec::new();
             for partial in &found {
                 let data = KINDS.into_iter().filter(|kind| allowed & bit(*kind) != 0);
-                // A class that may have a value is looked at with one.
+                // A class that may have a value gets one.
                 let is_void = allowed & DATA == 0 && allowed & VOID != 0;
                 for kind in data.chain(is_void.then_some(Kind::Void)) {
                     let mut assignment = partial.clone();
@@ -249,7 +249,7 @@ fn kinds_of(op: Op) -> u8 {
     }
 }
 
-/// Count of nodes of a pattern.
+/// Number of nodes of a pattern.
 pub(super) fn count(pattern: &Pattern) -> usize {
     match pattern {
         Pattern::Node(_, src, _) => 1 + src.iter().map(count).sum::<usize>(),

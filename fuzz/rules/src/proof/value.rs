@@ -1,7 +1,7 @@
-//! The meaning of a node at one point: scalars, addresses and what is written.
+//! The meaning of a node at one point: scalars, addresses and stores.
 //!
-//! Nodes are put in a row once and then evaluated for many points. `Undefined` spreads to all that
-//! uses it, but for the branch of a choice that is not taken.
+//! Nodes are laid out in order once and then evaluated at many points. `Undefined` spreads to all
+//! users, except from the branch of a choice that is not taken.
 
 use gradiff_graph::{Arg, Constant, DType, Op, UOp, evaluate};
 use rustc_hash::FxHashMap;
@@ -11,7 +11,7 @@ use rustc_hash::FxHashMap;
 pub(super) enum Cell {
     Undefined,
     Scalar(Constant),
-    /// An array and the element of it; `None` behind a closed gate.
+    /// An array and an element of it; `None` behind a closed gate.
     Address(Option<(usize, i128)>),
     /// Stores: array, element, value; in order.
     Effects(Vec<(usize, i128, Constant)>),
@@ -23,7 +23,7 @@ impl std::fmt::Display for Cell {
             Cell::Undefined => f.write_str("undefined"),
             Cell::Scalar(value) => write!(f, "{value}"),
             Cell::Address(None) => f.write_str("nowhere"),
-            Cell::Address(Some((array, place))) => write!(f, "array {array}, element {place}"),
+            Cell::Address(Some((array, index))) => write!(f, "array {array}, element {index}"),
             Cell::Effects(writes) => write!(f, "{} writes", writes.len()),
         }
     }
@@ -33,7 +33,7 @@ impl std::fmt::Display for Cell {
 pub(super) struct Tape {
     nodes: Vec<UOp>,
     sources: Vec<Vec<usize>>,
-    /// Where each variable stands, in the order in which they were given.
+    /// The position of each variable, in the order in which they were given.
     inputs: Vec<Option<usize>>,
     cells: Vec<Cell>,
 }
@@ -42,11 +42,13 @@ impl Tape {
     /// A tape whose inputs are `variables`.
     pub(super) fn new(root: &UOp, variables: &[UOp]) -> Tape {
         let nodes = root.toposort();
-        let places: FxHashMap<&UOp, usize> =
-            nodes.iter().enumerate().map(|(place, node)| (node, place)).collect();
-        let sources =
-            nodes.iter().map(|node| node.src().iter().map(|src| places[src]).collect()).collect();
-        let inputs = variables.iter().map(|variable| places.get(variable).copied()).collect();
+        let positions: FxHashMap<&UOp, usize> =
+            nodes.iter().enumerate().map(|(position, node)| (node, position)).collect();
+        let sources = nodes
+            .iter()
+            .map(|node| node.src().iter().map(|src| positions[src]).collect())
+            .collect();
+        let inputs = variables.iter().map(|variable| positions.get(variable).copied()).collect();
         let constant = |node: &UOp| match (node.as_const(), node.arg()) {
             (Some(value), _) => Cell::Scalar(value),
             (_, Arg::Global(global)) => Cell::Address(Some((global.slot, 0))),
@@ -58,23 +60,23 @@ impl Tape {
 
     /// The value of the root.
     pub(super) fn run(&mut self, point: &[Constant]) -> &Cell {
-        for (place, value) in self.inputs.iter().zip(point) {
-            if let Some(place) = place {
-                self.cells[*place] = Cell::Scalar(*value);
+        for (position, value) in self.inputs.iter().zip(point) {
+            if let Some(position) = position {
+                self.cells[*position] = Cell::Scalar(*value);
             }
         }
-        for place in 0..self.nodes.len() {
-            if !self.sources[place].is_empty() || self.nodes[place].op() == Op::Sink {
-                self.cells[place] = self.cell(place);
+        for position in 0..self.nodes.len() {
+            if !self.sources[position].is_empty() || self.nodes[position].op() == Op::Sink {
+                self.cells[position] = self.cell(position);
             }
         }
         self.cells.last().expect("a tape has its root")
     }
 
-    fn cell(&self, place: usize) -> Cell {
-        let node = &self.nodes[place];
-        let src = self.sources[place].as_slice();
-        let at = |position: usize| &self.cells[src[position]];
+    fn cell(&self, position: usize) -> Cell {
+        let node = &self.nodes[position];
+        let src = self.sources[position].as_slice();
+        let at = |number: usize| &self.cells[src[number]];
         match node.op() {
             Op::Where => match at(0) {
                 Cell::Scalar(test) => at(if test.is_true() { 1 } else { 2 }).clone(),
@@ -104,14 +106,14 @@ impl Tape {
                 _ => Cell::Undefined,
             },
             Op::Sink => {
-                let mut all = Vec::new();
-                for position in 0..src.len() {
-                    match at(position) {
-                        Cell::Effects(writes) => all.extend(writes.iter().copied()),
+                let mut effects = Vec::new();
+                for number in 0..src.len() {
+                    match at(number) {
+                        Cell::Effects(writes) => effects.extend(writes.iter().copied()),
                         _ => return Cell::Undefined,
                     }
                 }
-                Cell::Effects(all)
+                Cell::Effects(effects)
             }
             op => self.elementwise(op, node.dtype(), src),
         }
@@ -119,8 +121,8 @@ impl Tape {
 
     fn elementwise(&self, op: Op, dtype: DType, src: &[usize]) -> Cell {
         let mut values = [Constant::bool(false); 3];
-        for (value, place) in values.iter_mut().zip(src) {
-            match &self.cells[*place] {
+        for (value, position) in values.iter_mut().zip(src) {
+            match &self.cells[*position] {
                 Cell::Scalar(found) => *value = *found,
                 _ => return Cell::Undefined,
             }
@@ -139,14 +141,14 @@ impl Tape {
         })
     }
 
-    /// The root in f64 without rounding in between, and the largest number met on the way: exact
-    /// for sums and products of few f16. `None` for other ops.
+    /// The root in f64 without rounding in between, and the largest magnitude of a node: exact for
+    /// sums and products of few f16. `None` for other ops.
     pub(super) fn exact(&self) -> Option<(f64, f64)> {
-        let mut found: Vec<f64> = Vec::new();
-        let mut most = 0f64;
-        for (place, node) in self.nodes.iter().enumerate() {
-            let at = |position: usize| found[self.sources[place][position]];
-            let value = match (node.op(), &self.cells[place]) {
+        let mut values: Vec<f64> = Vec::new();
+        let mut largest = 0f64;
+        for (position, node) in self.nodes.iter().enumerate() {
+            let at = |number: usize| values[self.sources[position][number]];
+            let value = match (node.op(), &self.cells[position]) {
                 (Op::Add, _) => at(0) + at(1),
                 (Op::Sub, _) => at(0) - at(1),
                 (Op::Mul, _) => at(0) * at(1),
@@ -154,14 +156,14 @@ impl Tape {
                 (_, Cell::Scalar(value)) if node.src().is_empty() => value.to_float()?,
                 _ => return None,
             };
-            most = most.max(value.abs());
-            found.push(value);
+            largest = largest.max(value.abs());
+            values.push(value);
         }
-        found.last().map(|value| (*value, most))
+        values.last().map(|value| (*value, largest))
     }
 }
 
-/// The content of an address: any fixed function tells addresses apart.
+/// The content of an address, by a fixed function that tells addresses apart.
 fn memory((array, index): (usize, i128), dtype: DType) -> Constant {
     let mixed = (index as u64 ^ (array as u64) << 32).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     Constant::int(dtype, i128::from(mixed >> 40))
