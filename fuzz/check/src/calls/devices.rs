@@ -1,8 +1,8 @@
 //! Engines on a device that records its requests and reports times of its own choice: when kernels
 //! are compiled, and the result of a search.
 //!
-//! Kernels run on the interpreter. The time of a kernel follows from its text, so the best kernel of
-//! those that a search has run is known.
+//! Kernels run on the interpreter. The time of a kernel follows from its text, so the best kernel
+//! of those that a search has run is known.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};

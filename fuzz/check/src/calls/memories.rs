@@ -14,8 +14,8 @@ use gradiff::runtime::{Error, Executable, Memory, device};
 use super::Draw;
 use crate::kernels::{Style, drawn, open};
 
-/// Counts of elements around the ends of cache lines, and large ones, whose memory is mapped from the
-/// system and reused.
+/// Counts of elements around the ends of cache lines, and large ones, whose memory is mapped from
+/// the system and reused.
 const COUNTS: [usize; 14] = [0, 1, 2, 3, 5, 7, 15, 16, 17, 32, 33, 64, 100, 129];
 const LARGE: [usize; 3] = [131_071, 131_072, 140_000];
 /// Number of memories at a time, and of changes of them.
@@ -359,8 +359,8 @@ fn contents(memories: &[Memory]) -> Result<Vec<Vec<u8>>, String> {
     memories.iter().map(|memory| memory.read().map_err(|error| error.to_string())).collect()
 }
 
-/// Checks that a kernel that is launched in very many groups or threads is compiled or refused, does
-/// not panic, and never runs on arrays that are too short for it.
+/// Checks that a kernel that is launched in very many groups or threads is compiled or refused,
+/// does not panic, and never runs on arrays that are too short for it.
 pub(super) fn launched_often(draw: &mut Draw) -> Result<(), String> {
     const TRIP_COUNTS: [i64; 12] = [
         0,

@@ -1,8 +1,9 @@
 //! Sizes with variables against polynomials: maps from products of variables to coefficients of 128
 //! bits.
 //!
-//! Sums, differences, products, quotients and comparisons of drawn sizes, of which some are near the
-//! ends of 64 bits, are compared with the values at drawn points and at the corners of the ranges.
+//! Sums, differences, products, quotients and comparisons of drawn sizes, of which some are near
+//! the ends of 64 bits, are compared with the values at drawn points and at the corners of the
+//! ranges.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

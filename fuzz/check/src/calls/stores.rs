@@ -1,5 +1,5 @@
-//! Entries on disk against a model: an entry that was added is found until it is damaged or evicted;
-//! the least recently used ones are evicted first, and files that are no entries stay.
+//! Entries on disk against a model: an entry that was added is found until it is damaged or
+//! evicted; the least recently used ones are evicted first, and files that are no entries stay.
 
 use std::collections::BTreeMap;
 use std::fs::{File, create_dir, metadata, write};
@@ -155,8 +155,8 @@ impl Store {
         }
     }
 
-    /// Adds an entry under a bound, and checks that the oldest ones are evicted, as many as the bound
-    /// requires.
+    /// Adds an entry under a bound, and checks that the oldest ones are evicted, as many as the
+    /// bound requires.
     fn evict(&mut self, draw: &mut Draw) -> Result<(), String> {
         // The order in which entries were used is drawn.
         let mut order: Vec<(usize, String)> = self.entries.keys().cloned().collect();

@@ -220,8 +220,8 @@ fn near(dtype: DType, value: f64, scale: f64) -> Wanted {
         DType::BF16 => 8,
         DType::F16 => 11,
         DType::F32 => 24,
-        // Some devices compute in f32: constants of the formulas are f64, but exp2 and log2 need not
-        // be exact to the last digits.
+        // Some devices compute in f32: constants of the formulas are f64, but exp2 and log2 need
+        // not be exact to the last digits.
         _ => 40,
     };
     let unit = 2f64.powi(1 - digits);
@@ -262,8 +262,8 @@ pub(super) fn functions(draw: &mut Draw) -> Result<(), String> {
     compare(draw, &format!("{name} of {dtype} {values:?}"), &x, &wanted)
 }
 
-/// Checks powers of numbers and exponents at which C's `pow` changes: signs, odd and even integers beyond
-/// the digits of the type, zeros, infinities and NaN.
+/// Checks powers of numbers and exponents at which C's `pow` changes: signs, odd and even integers
+/// beyond the digits of the type, zeros, infinities and NaN.
 pub(super) fn powers(draw: &mut Draw) -> Result<(), String> {
     let dtype = draw.pick(&[DType::F32, DType::F64]);
     let digits = if dtype == DType::F32 { 24 } else { 53 };

@@ -142,8 +142,8 @@ impl Compiler {
         self.objects.add(&key, &object).map_err(Problem::machine)
     }
 
-    /// What a failed compile says is a text's fault only if the compiler takes a text that is beyond
-    /// doubt, and not this one when it is given it `again`.
+    /// What a failed compile says is a text's fault only if the compiler takes a text that is
+    /// beyond doubt, and not this one when it is given it `again`.
     fn culprit(&self, problem: Problem, again: impl Fn() -> Result<Vec<u8>, Problem>) -> Problem {
         let Problem::Text(why) = problem else { return problem };
         // The machine may have been at fault at either end of the attempts.

@@ -1,8 +1,8 @@
 //! The texts of languages whose devices need not be here, run on this machine.
 //!
-//! PTX and WGSL are interpreted. Others are compiled for the host, as what they are (LLVM IR, OpenCL C) or as
-//! C++ with stand-ins for what the language has besides (CUDA, Metal), and run in a process of their
-//! own: a text that strays or traps ends that process, not this one.
+//! PTX and WGSL are interpreted. Others are compiled for the host, as what they are (LLVM IR,
+//! OpenCL C) or as C++ with stand-ins for what the language has besides (CUDA, Metal), and run in a
+//! process of their own: a text that strays or traps ends that process, not this one.
 
 mod assembly;
 mod device;
