@@ -33,7 +33,7 @@ struct Recording {
     requests: Arc<Mutex<Requests>>,
     description: String,
     kernel_cache_capacity: usize,
-    /// One of so many kernels is refused; 0 for none.
+    /// One in this many kernels is refused; 0 for none.
     refuses_one_in: u64,
 }
 

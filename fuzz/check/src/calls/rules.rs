@@ -58,15 +58,15 @@ fn damaged(text: &str, donor: &str, draw: &mut Draw) -> String {
     let mut parts = words(text);
     let donors = words(donor);
     let first = draw.below(donors.len());
-    let taken = &donors[first..][..1 + draw.below(donors.len() - first)];
+    let inserted = &donors[first..][..1 + draw.below(donors.len() - first)];
     let at = draw.below(parts.len() + 1);
     match draw.below(6) {
         0 => parts.insert(at, draw.pick(&PIECES)),
         1 => parts.truncate(at),
         2 if at < parts.len() => drop(parts.remove(at)),
-        3 if at < parts.len() => drop(parts.splice(at..=at, taken.iter().copied())),
-        4 => parts = taken.to_vec(),
-        _ => drop(parts.splice(at..at, taken.iter().copied())),
+        3 if at < parts.len() => drop(parts.splice(at..=at, inserted.iter().copied())),
+        4 => parts = inserted.to_vec(),
+        _ => drop(parts.splice(at..at, inserted.iter().copied())),
     }
     parts.concat()
 }

@@ -13,7 +13,7 @@ use super::Draw;
 /// Number of entries at first, and of actions after them.
 const ENTRIES: usize = 5;
 const ACTIONS: usize = 4;
-/// Files take long: one of so many calls uses them.
+/// Files take long, so only one in this many calls uses them.
 const ONE_IN: usize = 4;
 /// Limit of the bytes of an object.
 const OBJECT_LIMIT: usize = 600;

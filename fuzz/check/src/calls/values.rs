@@ -81,8 +81,8 @@ fn compare(draw: &mut Draw, label: &str, x: &Tensor, wanted: &[Wanted]) -> Resul
         let (schedule, kernel) = (engine.schedule, engine.kernel.clone());
         let configuration = stages::Way { schedule, kernel, target: engine.target };
         let is_right = |found: &stages::Elements| wrong(found).is_ok();
-        let room = crate::blame::room_of_graph(&graph, &configuration, &is_right);
-        format!("{label} on {}: {problem} {OF_ENGINE}{room})", engine.device.name())
+        let crate_name = crate::blame::room_of_graph(&graph, &configuration, &is_right);
+        format!("{label} on {}: {problem} {OF_ENGINE}{crate_name})", engine.device.name())
     };
     let bytes = crate::catch(|| x.to_bytes(&engine)).map_err(&report)?;
     let bytes = bytes.map_err(|error| report(error.to_string()))?;
@@ -267,7 +267,7 @@ pub(super) fn functions(draw: &mut Draw) -> Result<(), String> {
 pub(super) fn powers(draw: &mut Draw) -> Result<(), String> {
     let dtype = draw.pick(&[DType::F32, DType::F64]);
     let digits = if dtype == DType::F32 { 24 } else { 53 };
-    let held =
+    let rounded =
         |value: f64| scalar::float(dtype, value).and_then(scalar::to_float).expect("a float");
     let special = |draw: &mut Draw| {
         draw.pick(&[0.0, -0.0, 1.0, -1.0, f64::INFINITY, f64::NEG_INFINITY, f64::NAN, 0.5, -0.5])
@@ -276,7 +276,7 @@ pub(super) fn powers(draw: &mut Draw) -> Result<(), String> {
     let bases: Vec<f64> = (0..count)
         .map(|_| match draw.below(3) {
             0 => special(draw),
-            _ => held((draw.below(64) as f64 - 32.0) / 8.0),
+            _ => rounded((draw.below(64) as f64 - 32.0) / 8.0),
         })
         .collect();
     let exponents: Vec<f64> = (0..count)
@@ -288,7 +288,7 @@ pub(super) fn powers(draw: &mut Draw) -> Result<(), String> {
                 let power =
                     2f64.powi(draw.pick(&[1, 8, digits - 2, digits - 1, digits, digits + 1]));
                 let sign = draw.pick(&[1.0, -1.0]);
-                held(sign * (power + draw.below(7) as f64 - 3.0))
+                rounded(sign * (power + draw.below(7) as f64 - 3.0))
             }
         })
         .collect();
@@ -329,8 +329,8 @@ pub(super) fn rows_of_numbers(draw: &mut Draw) -> Result<(), String> {
     };
     let shape = [rows as i64, columns as i64];
     let x = tensor_of(dtype, &shape, &values).map_err(|error| error.to_string())?;
-    let which = draw.below(4);
-    let call = match which {
+    let function = draw.below(4);
+    let call = match function {
         0 => x.softmax(axis),
         1 => x.log_softmax(axis),
         2 => x.mean(&[axis]),
@@ -344,7 +344,7 @@ pub(super) fn rows_of_numbers(draw: &mut Draw) -> Result<(), String> {
         let near = |at: usize| near(dtype, formula(values[at], &line(at)), 1.0);
         (0..values.len()).map(near).collect()
     };
-    let (name, wanted) = match which {
+    let (name, wanted) = match function {
         0 => ("softmax", each(&|x, line| x.exp() / total(line))),
         1 => ("log_softmax", {
             let near = |at: usize| {

@@ -27,7 +27,7 @@ fn number(dtype: DType, bits: u64) -> f64 {
 type Admits = fn(&Element, DType, u64) -> bool;
 
 /// A judge of form and elements that differs from the true one in one respect.
-struct FlawedJudge {
+struct Flaw {
     name: &'static str,
     /// Returns whether an element is accepted.
     admits: Admits,
@@ -64,80 +64,84 @@ fn least_normal(dtype: DType) -> f64 {
 
 /// Returns whether these bits or adjacent bit patterns are accepted.
 fn with_neighbours(element: &Element, dtype: DType, bits: u64) -> bool {
-    let near = [bits, bits.wrapping_add(1), bits.wrapping_sub(1)];
-    near.iter()
+    let adjacent = [bits, bits.wrapping_add(1), bits.wrapping_sub(1)];
+    adjacent
+        .iter()
         .any(|bits| element.admits(dtype, bits & (u64::MAX >> (64 - 8 * dtype.size_bytes()))))
 }
 
 #[rustfmt::skip]
-const FLAWED: &[FlawedJudge] = &[
-    FlawedJudge { name: "bounds twice as wide", admits: |e, dtype, bits| is_within(e, dtype, bits, 2.0),
+const FLAWS: &[Flaw] = &[
+    Flaw { name: "bounds twice as wide", admits: |e, dtype, bits| is_within(e, dtype, bits, 2.0),
         detected_by: &["add/", "sub/", "mul/", "div/", "sqrt/", "recip/", "exp2/", "log2/", "sin/",
             "sin-reduced/", "pow/", "pow-large/", "sum-4/", "sum-64/", "sum-cancelled/", "chain/",
             "prod/", "matmul/", "mean/", "cast-computed-"] },
-    FlawedJudge { name: "bounds two thirds as wide",
+    Flaw { name: "bounds two thirds as wide",
         admits: |e, dtype, bits| is_within(e, dtype, bits, 0.66),
         detected_by: &["add/", "sub/", "mul/", "div/", "sqrt/", "recip/", "exp2/", "log2/", "sin/",
             "sin-reduced/", "pow/", "pow-large/", "sum-4/", "sum-64/", "chain/", "prod/",
             "matmul/", "mean/", "cast-computed-"] },
-    FlawedJudge { name: "numbers that are exact are inexact", admits: with_neighbours,
-        detected_by: &["cast-tie-", "cast-tie-up-", "cast-above-tie-", "cast-rounds-", "number-due/",
-            "subnormal/", "integer/", "integer-", "padding-value/", "undefined-alone/"] },
-    FlawedJudge { name: "signs of zeros are ignored",
+    Flaw { name: "numbers that are exact are inexact", admits: with_neighbours,
+        detected_by: &["cast-tie-", "cast-tie-up-", "cast-above-tie-", "cast-rounds-",
+            "number-due/", "subnormal/", "integer/", "integer-", "padding-value/",
+            "undefined-alone/"] },
+    Flaw { name: "signs of zeros are ignored",
         admits: |e, dtype, bits| match *e {
             Element::Exact(expected) if dtype.is_float() && expected & !sign(dtype) == 0 => {
                 bits & !sign(dtype) == 0
             }
             _ => e.admits(dtype, bits),
         },
-        detected_by: &["zero-sign-exact/", "zero-sign-product/", "zero-sign-where/", "padding-zero/"] },
-    FlawedJudge { name: "signs of zeros are never free",
+        detected_by: &["zero-sign-exact/", "zero-sign-product/", "zero-sign-where/",
+            "padding-zero/"] },
+    Flaw { name: "signs of zeros are never free",
         admits: |e, dtype, bits| match e { Element::Zero => bits == 0, _ => e.admits(dtype, bits) },
         detected_by: &["zero-sign-free/"] },
-    FlawedJudge { name: "signs are ignored",
-        admits: |e, dtype, bits| e.admits(dtype, bits) || (dtype.is_float() && e.admits(dtype, bits ^ sign(dtype))),
+    Flaw { name: "signs are ignored",
+        admits: |e, dtype, bits| e.admits(dtype, bits)
+            || (dtype.is_float() && e.admits(dtype, bits ^ sign(dtype))),
         detected_by: &["zero-sign-exact/", "zero-sign-product/", "zero-sign-pole/", "infinity-due/",
             "inexact-number-due/", "nan-payload/", "unsigned-zeros/"] },
-    FlawedJudge { name: "NaN is always accepted",
+    Flaw { name: "NaN is always accepted",
         admits: |e, dtype, bits| e.admits(dtype, bits) || (dtype.is_float() && is_nan(dtype, bits)),
         detected_by: &["number-due/", "inexact-number-due/", "infinity-due/", "padding-zero/",
             "where-nan-left-out/", "nan-payload/", "unsigned-zeros/"] },
-    FlawedJudge { name: "numbers are accepted for NaN",
+    Flaw { name: "numbers are accepted for NaN",
         admits: |e, dtype, bits| e.admits(dtype, bits) || matches!(e, Element::Nan),
         detected_by: &["nan-due/", "nan-due-max/"] },
-    FlawedJudge { name: "one NaN alone is accepted",
+    Flaw { name: "one NaN alone is accepted",
         admits: |e, dtype, bits| match e {
             Element::Nan => gradiff_corpus::format_element(dtype, bits) == "nan",
             _ => e.admits(dtype, bits),
         },
         detected_by: &["nan-due/"] },
-    FlawedJudge { name: "infinity and the largest number are one",
+    Flaw { name: "infinity and the largest number are one",
         admits: |e, dtype, bits| e.admits(dtype, bits) || (dtype.is_float()
             && (e.admits(dtype, bits.wrapping_add(1)) && is_infinite(dtype, bits.wrapping_add(1))
                 || e.admits(dtype, bits.wrapping_sub(1)) && is_infinite(dtype, bits))),
         detected_by: &["infinity-due/", "largest-due/"] },
-    FlawedJudge { name: "infinity is always accepted",
+    Flaw { name: "infinity is always accepted",
         admits: |e, dtype, bits| e.admits(dtype, bits) || is_infinite(dtype, bits),
         detected_by: &["number-due/", "inexact-number-due/", "largest-due/", "nan-due/",
             "nan-due-max/", "zero-sign-pole/"] },
-    FlawedJudge { name: "subnormal numbers are zero",
-        admits: |e, dtype, bits| e.admits(dtype, bits) || (dtype.is_float() && bits & !sign(dtype) == 0
-            && match *e {
+    Flaw { name: "subnormal numbers are zero",
+        admits: |e, dtype, bits| e.admits(dtype, bits)
+            || (dtype.is_float() && bits & !sign(dtype) == 0 && match *e {
                 Element::Exact(bits) => number(dtype, bits).abs() < least_normal(dtype),
                 Element::Ball { center, .. } => center.abs() < least_normal(dtype),
                 _ => false,
             }),
         detected_by: &["subnormal/", "subnormal-rounded/f32"] },
-    FlawedJudge { name: "any bits are any integer",
+    Flaw { name: "any bits are any integer",
         admits: |e, dtype, bits| e.admits(dtype, bits) || !dtype.is_float(),
-        detected_by: &["integer/", "integer-", "swapped/i32", "swapped-outputs/i32", "gather-outside/i32",
-            "padding-value/i16", "undefined-alone/i32"] },
-    FlawedJudge { name: "nothing is ever unspecified",
+        detected_by: &["integer/", "integer-", "swapped/i32", "swapped-outputs/i32",
+            "gather-outside/i32", "padding-value/i16", "undefined-alone/i32"] },
+    Flaw { name: "nothing is ever unspecified",
         admits: |e, dtype, bits| !matches!(e, Element::Unspecified(_)) && e.admits(dtype, bits),
         detected_by: &["undefined-alone/i32"] },
-    FlawedJudge { name: "everything is unspecified", admits: |_, _, _| true,
-        detected_by: &["swapped/", "swapped-inexact/", "swapped-outputs/", "padding-", "where-", "gather-",
-            "zero-sign-free/"] },
+    Flaw { name: "everything is unspecified", admits: |_, _, _| true,
+        detected_by: &["swapped/", "swapped-inexact/", "swapped-outputs/", "padding-", "where-",
+            "gather-", "zero-sign-free/"] },
 ];
 
 /// The names of the canaries that a judge of elements judges wrongly.
@@ -172,7 +176,7 @@ fn the_judge_of_hunts_passes() {
 #[test]
 fn every_flawed_judge_is_detected_by_its_canaries() {
     let mut idle: Vec<&str> = canaries().iter().map(|canary| canary.name.as_str()).collect();
-    for judge in FLAWED {
+    for judge in FLAWS {
         let detecting = detecting(judge.admits);
         for start in judge.detected_by {
             let watching = canaries().iter().filter(|canary| canary.name.starts_with(start));

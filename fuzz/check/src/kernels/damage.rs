@@ -17,22 +17,22 @@ const CHANGES: usize = 24;
 
 /// Changes the kernel in several ways, one at a time, and checks each.
 ///
-/// # Errors The first changed kernel that is accepted though it is not well formed or exceeds its
-/// arrays, that is refused by the verifier though it is well formed, or that makes the verifier
-/// panic.
+/// # Errors
+/// The first changed kernel that is accepted though it is not well formed or exceeds its arrays,
+/// that is refused by the verifier though it is well formed, or that makes the verifier panic.
 pub(super) fn check(kernel: &Linear, draw: &mut Draw) -> Result<(), String> {
     if verify_kernel(kernel).is_ok() {
-        render(kernel, draw).map_err(|problem| format!("{problem}\n{}", shown(kernel)))?;
+        render(kernel, draw).map_err(|problem| format!("{problem}\n{}", text_of(kernel)))?;
     }
     for _ in 0..CHANGES {
         let changed = changed(kernel, draw);
-        judge(&changed, draw).map_err(|problem| format!("{problem}\n{}", shown(&changed)))?;
+        judge(&changed, draw).map_err(|problem| format!("{problem}\n{}", text_of(&changed)))?;
     }
     Ok(())
 }
 
 /// The kernel as text, or its fields if that fails.
-fn shown(kernel: &Linear) -> String {
+fn text_of(kernel: &Linear) -> String {
     crate::catch(|| kernel.to_string()).unwrap_or_else(|_| format!("{kernel:?}"))
 }
 
@@ -105,7 +105,7 @@ fn changed(kernel: &Linear, draw: &mut Draw) -> Linear {
                 false => uop.src.truncate(uop.src.len().saturating_sub(1)),
             }
         }
-        6 => kernel.uops[at].arg = near(&kernel.uops[at], draw),
+        6 => kernel.uops[at].arg = similar_arg(&kernel.uops[at], draw),
         7 => source(&mut kernel, at, draw.one_in(4), draw),
         8 => insert(&mut kernel, at, draw),
         _ => {
@@ -116,7 +116,7 @@ fn changed(kernel: &Linear, draw: &mut Draw) -> Linear {
             let at = rare.unwrap_or(at);
             match draw.below(3) {
                 0 => kernel.uops[at].dtype = dtype(draw),
-                1 => kernel.uops[at].arg = near(&kernel.uops[at], draw),
+                1 => kernel.uops[at].arg = similar_arg(&kernel.uops[at], draw),
                 _ => source(&mut kernel, at, false, draw),
             }
         }
@@ -160,7 +160,7 @@ fn insert(kernel: &mut Linear, at: usize, draw: &mut Draw) {
 }
 
 /// An arg similar to that of the uop.
-fn near(uop: &Instruction, draw: &mut Draw) -> Arg {
+fn similar_arg(uop: &Instruction, draw: &mut Draw) -> Arg {
     let difference = draw.pick(&[-1, 1, -3, 2]);
     match &uop.arg {
         Arg::Const(value) => match crate::scalar::to_int(*value) {

@@ -65,7 +65,7 @@ pub fn check_kernels(device: &str, seed: u64, count: u64) -> Result<(), String> 
         |kernel: &Linear, problem: &str| format!("{SAID} on {device}: {problem}\n{kernel}");
     let is_refused = |drawn: &&Drawn| device != "interp" && is_too_deep(&drawn.kernel);
     let (refused, run): (Vec<&Drawn>, Vec<&Drawn>) = drawn.iter().partition(is_refused);
-    // The device itself would refuse it as well, whatever the text says.
+    // The device itself would refuse it as well, whatever the text is.
     let language = LANGUAGES.iter().find(|language| language.name == device);
     for (drawn, language) in refused.into_iter().zip(language.iter().cycle()) {
         if (language.render)(&drawn.kernel).is_ok() {
@@ -98,8 +98,8 @@ fn check_bounds(seed: u64) -> Result<(), String> {
         .map_err(|problem| format!("{SAID}, of seed {seed}: {problem}"))
 }
 
-/// The crate to blame for what [`check_kernels`] reports: that of the checker which refuses a
-/// kernel for any device, of the device that runs uops, or else of the texts.
+/// The crate to blame for a report of [`check_kernels`]: that of the checker if it refuses a kernel
+/// for any device, that of the device if it runs uops, or else that of the texts.
 pub fn room_of_kernels(problem: &str) -> &'static str {
     let is_on = |device: &&str| problem.contains(&format!("{SAID} on {device}:"));
     match DIRECT.iter().chain(&COMPILED).find(|device| is_on(device)) {
@@ -261,9 +261,9 @@ mod tests {
 
     #[test]
     fn problems_are_blamed_on_the_crate_between_uops_and_results() {
-        for (device, room) in [("interp", "runtime"), ("jit", "runtime"), ("ptx", "render")] {
+        for (device, crate_name) in [("interp", "runtime"), ("jit", "runtime"), ("ptx", "render")] {
             let problem = format!("{SAID} on {device}: element 0 is 1, expected 2");
-            assert_eq!(room_of_kernels(&problem), room);
+            assert_eq!(room_of_kernels(&problem), crate_name);
         }
         assert_eq!(room_of_kernels(&format!("{SAID}, of seed 3: it is refused")), "graph");
     }

@@ -420,7 +420,8 @@ fn compare(
                 let inputs: Vec<Option<Constant>> =
                     inputs.filter_map(|input| input.get(element as usize).copied()).collect();
                 return Err(format!(
-                    "element {at} of data{slot} is {found:?}, expected {expected:?}, for the inputs {inputs:?}"
+                    "element {at} of data{slot} is {found:?}, expected {expected:?}, \
+                     for the inputs {inputs:?}"
                 ));
             }
         }

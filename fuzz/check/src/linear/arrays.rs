@@ -204,11 +204,11 @@ impl<'a> Arrays<'a> {
                 rules.language
             ));
         }
-        let given = if slot.is_some() { rules.global_alignment } else { rules.local_alignment };
-        if given % required != 0 {
+        let alignment = if slot.is_some() { rules.global_alignment } else { rules.local_alignment };
+        if alignment % required != 0 {
             return Err(format!(
                 "{dtype}x{lanes} of {name} requires a multiple of {required} bytes, but the array \
-                 is aligned to {given}"
+                 is aligned to {alignment}"
             ));
         }
         Ok(())

@@ -17,7 +17,7 @@ const NAME: &str = "uops";
 /// checks neither alignment nor overflow.
 const LANE_LIMIT: u64 = 1 << 20;
 
-/// Limit of the uops of a kernel whose text is checked; one of so many of them is checked.
+/// Limit of the uops of a kernel whose text is checked; one in so many of these is checked.
 const READ_BACK_LIMIT: usize = 100;
 const READ_BACK_ONE_IN: usize = 16;
 

@@ -32,8 +32,9 @@ pub(crate) use rules::Rules;
 
 /// Runs a kernel on its parameters, in the order of their slots.
 ///
-/// # Errors A kernel that is not well formed, an access out of bounds, a race, a barrier that not
-/// all threads of a group reach, a loop without an end.
+/// # Errors
+/// A kernel that is not well formed, an access out of bounds, a race, a barrier that not all
+/// threads of a group reach, a loop without an end.
 pub(crate) fn run(kernel: &Linear, memories: &mut [Elements]) -> Result<(), String> {
     run_rounded(kernel, memories, &mut |_, value| value)
 }

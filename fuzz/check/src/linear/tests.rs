@@ -350,8 +350,8 @@ fn integer_that_is_assumed_not_to_overflow_does_not() {
         let rules = Some(rules("cuda"));
         let mut layout = Layout::new(&kernel, rules).expect("it is well formed");
         layout.must_not_overflow[6] |= must_not_overflow;
-        let mut held = vec![vec![None], vec![Some(Constant::int(DType::I32, value))]];
-        let mut arrays = Arrays::new(&kernel, &mut held, rules).expect("all are there");
+        let mut memories = vec![vec![None], vec![Some(Constant::int(DType::I32, value))]];
+        let mut arrays = Arrays::new(&kernel, &mut memories, rules).expect("all are there");
         run_grid(&kernel, &layout, &mut arrays, &mut |_, value| value)
     };
     assert_eq!(found(1, false), Ok(()), "the text wraps it");

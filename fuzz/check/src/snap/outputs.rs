@@ -358,10 +358,10 @@ impl<'a> Trial<'a> {
 
     /// The outputs of both kernels with other roundings.
     fn spread(&self) -> [Vec<Vec<Elements>>; 2] {
-        let runs = |which: usize, memories: &[Elements]| {
+        let runs = |index: usize, memories: &[Elements]| {
             let each = |number: u64| {
                 let mut random = Random(self.seed << 8 | number);
-                run(self.kernels[which], memories, &mut |op, value| nudge(op, value, &mut random))
+                run(self.kernels[index], memories, &mut |op, value| nudge(op, value, &mut random))
             };
             (0..ROUNDINGS).filter_map(|number| each(number).ok()).collect()
         };

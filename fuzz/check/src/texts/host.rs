@@ -66,7 +66,7 @@ impl Problem {
 /// The compiler of this process.
 ///
 /// # Errors
-/// There is none, or it cannot build the program that launches kernels.
+/// No compiler is found, or it cannot build the program that launches kernels.
 pub(super) fn compiler() -> Result<&'static Compiler, String> {
     static COMPILER: OnceLock<Result<Compiler, String>> = OnceLock::new();
     let open = || Compiler::open().map_err(|problem| problem.message().to_string());

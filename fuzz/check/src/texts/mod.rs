@@ -1,8 +1,8 @@
 //! The texts of languages, run on this machine without their devices.
 //!
-//! PTX and WGSL are interpreted. Others are compiled for the host, as what they are (LLVM IR,
-//! OpenCL C) or as C++ with stand-ins for the other features of the language (CUDA, Metal), and run
-//! in a process of their own: a text that crashes or traps ends that process, not this one.
+//! PTX and WGSL are interpreted. Others are compiled for the host, LLVM IR and OpenCL C directly,
+//! CUDA and Metal as C++ with stand-ins for their other features, and run in a process of their
+//! own: a text that crashes or traps ends that process, not this one.
 
 mod assembly;
 mod device;

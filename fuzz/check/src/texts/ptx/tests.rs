@@ -175,8 +175,8 @@ fn signatures() -> Vec<(Op, Vec<DType>, DType)> {
 /// NaN, for exp2 any float within 2 ulp.
 fn is_right(op: Op, found: Constant, expected: Constant) -> bool {
     let is_nan = |value| scalar::to_float(value).is_some_and(f64::is_nan);
-    let near = found.bits().abs_diff(expected.bits()) <= 2;
-    found == expected || is_nan(found) && is_nan(expected) || op == Op::Exp2 && near
+    let is_near = found.bits().abs_diff(expected.bits()) <= 2;
+    found == expected || is_nan(found) && is_nan(expected) || op == Op::Exp2 && is_near
 }
 
 /// The sum with a product that is not rounded, a legal result of `MulAcc` of floats.
@@ -257,7 +257,7 @@ const SUMS: &str = "kernel r_4_16
 27 endrange void [5]
 ";
 
-/// A copy of vectors behind gates.
+/// A copy of vectors under gates.
 const GATED: &str = "kernel E_16
 0 define_global f32 [] data0 64
 1 define_global f32 [] data1 64
