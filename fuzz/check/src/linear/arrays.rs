@@ -36,7 +36,8 @@ impl Accesses {
         if let Some(writer) = self.writer.filter(|writer| writer.is_unordered(id)) {
             return Err(Conflict { earlier: writer, has_written: true });
         }
-        // This read replaces one that is ordered before it.
+        // Accesses that are ordered after this read are also ordered after an earlier one of its
+        // group, which it replaces.
         for reader in &mut self.readers {
             if reader.is_none_or(|reader| !reader.is_unordered(id)) {
                 *reader = Some(id);

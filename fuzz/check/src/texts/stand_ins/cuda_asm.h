@@ -1,7 +1,7 @@
 // Stand-ins for the inline assembly of kernels: `asm("TEXT" : "+f"(x) : "r"(y))` arrives as
 // `cuda_asm("TEXT").out("+f", x).in("r", y).run()`, and the instruction is executed by its text, as
-// the PTX ISA manual specifies (sections "cvt", "Matrix fragments for mma.m16n8k16", "... m16n8k8").
-// Another instruction, or one with other operands, ends the process.
+// the PTX ISA manual specifies (sections "cvt", "Matrix fragments for mma.m16n8k16", "...
+// m16n8k8"). Another instruction, or one with other operands, ends the process.
 #pragma once
 #include "launch.h"
 

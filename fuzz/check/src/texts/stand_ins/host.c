@@ -1,5 +1,5 @@
-// Launches kernels at the request of another program. The only argument is a shared object; function n
-// in it is `call_kn`, which takes the addresses of the arrays.
+// Launches kernels at the request of another program. The only argument is a shared object;
+// function n in it is `call_kn`, which takes the addresses of the arrays.
 //
 // A request, in words of 64 bits: the number of the function, three counts of groups, three of
 // threads, whether there are barriers, the count of arrays; for each array its size in bytes and
