@@ -1,5 +1,5 @@
-//! Chains of calls: what one gives later ones take, what is left is computed, and the text of a
-//! kernel of it, damaged, is compiled and run if it is taken for safe.
+//! Chains of calls: later calls take the results of earlier ones. Then results are computed, and
+//! damaged texts of their kernels are compiled, and run if they are accepted as safe.
 
 use std::sync::Arc;
 
@@ -11,70 +11,70 @@ use gradiff_corpus::TensorType;
 use super::{Draw, SAID, check_call};
 use crate::{listing, translate};
 
-/// Calls of a chain, at most.
-const CALLS_MOST: usize = 12;
+/// Limit of the calls of a chain.
+const CALL_LIMIT: usize = 12;
 
-/// Elements of a tensor that later calls may take, at most.
-const ELEMENTS_MOST: usize = 512;
+/// Limit of the elements of a tensor that later calls may take.
+const ELEMENT_LIMIT: usize = 512;
 
-/// Texts of a chain that are damaged.
+/// Damaged texts of a chain.
 const TEXTS: usize = 4;
 
 /// Checks a chain of calls that the bytes choose.
 ///
 /// # Errors
-/// The first call whose answer is wrong, or what became of a tensor that was to be computed.
+/// The first call whose answer is wrong, or the failure to compute a tensor.
 pub fn check_chain(bytes: &[u8]) -> Result<(), String> {
     let mut draw = Draw::of_bytes(bytes);
-    for _ in 0..CALLS_MOST {
+    for _ in 0..CALL_LIMIT {
         if draw.bytes.is_empty() {
             break;
         }
         let tensor = check_call(&mut draw).map_err(|problem| format!("{SAID}, {problem}"))?;
-        if let Some(of) = tensor.as_ref().and_then(type_of) {
-            draw.given.extend(tensor.map(|tensor| (of, tensor)));
+        if let Some(tensor_type) = tensor.as_ref().and_then(type_of) {
+            draw.given.extend(tensor.map(|tensor| (tensor_type, tensor)));
         }
     }
-    let given: Vec<Tensor> = draw.given.drain(..).map(|(_, tensor)| tensor).collect();
-    crate::catch(|| compute(&mut draw, &given))
+    let tensors: Vec<Tensor> = draw.given.drain(..).map(|(_, tensor)| tensor).collect();
+    crate::catch(|| compute(&mut draw, &tensors))
         .and_then(|found| found)
         .map_err(|problem| format!("{SAID}, a chain of them: {problem}"))
 }
 
-/// The type of a tensor that later calls may take.
+/// The type of a tensor; `None` if it is too large for later calls.
 fn type_of(tensor: &Tensor) -> Option<TensorType> {
     let shape: Vec<usize> =
         tensor.shape().iter().map(|size| usize::try_from(*size).ok()).collect::<Option<_>>()?;
     let count = shape.iter().try_fold(1usize, |count, size| count.checked_mul((*size).max(1)))?;
     let mut dtypes = gradiff_corpus::DType::ALL.into_iter();
     let dtype = dtypes.find(|dtype| translate::dtype(*dtype) == tensor.dtype())?;
-    (count <= ELEMENTS_MOST).then_some(TensorType { dtype, shape })
+    (count <= ELEMENT_LIMIT).then_some(TensorType { dtype, shape })
 }
 
-/// Computes some of the tensors, and runs damaged texts of the kernels of one.
-fn compute(draw: &mut Draw, given: &[Tensor]) -> Result<(), String> {
-    if given.is_empty() {
+/// Computes some of the tensors, and runs damaged texts of their kernels.
+fn compute(draw: &mut Draw, tensors: &[Tensor]) -> Result<(), String> {
+    if tensors.is_empty() {
         return Ok(());
     }
     let device = draw.pick(&["jit", "interp"]);
     let engine = Engine::new(device).map_err(|error| error.to_string())?;
-    let kept: Vec<&Tensor> = given.iter().filter(|_| !draw.one_in(3)).collect();
+    let computed: Vec<&Tensor> = tensors.iter().filter(|_| !draw.one_in(3)).collect();
     let failed = |error: gradiff::Error| format!("on {device}: {error}");
     let mut kernels: Vec<Linear> = Vec::new();
     if draw.one_in(3) {
-        engine.realize(&kept).map_err(failed)?;
+        engine.realize(&computed).map_err(failed)?;
     } else {
-        let mut plans = [engine.plan(&kept).map_err(failed)?];
+        let mut plans = [engine.plan(&computed).map_err(failed)?];
         engine.compile(&mut plans).map_err(failed)?;
         engine.run(&plans[0]).map_err(failed)?;
         let items = plans[0].items.iter().take(TEXTS);
         kernels.extend(items.map(|item| (**item.linear).clone()));
     }
-    for tensor in kept {
+    for tensor in computed {
         let bytes = tensor.read().map_err(|error| format!("read: {error}"))?;
         let count = tensor.shape().iter().product::<i64>() as usize;
         if bytes.len() != count * tensor.dtype().size_bytes() {
-            return Err(format!("{} bytes of {tensor:?}", bytes.len()));
+            return Err(format!("read gives {} bytes of {tensor:?}", bytes.len()));
         }
     }
     for kernel in kernels {
@@ -86,13 +86,13 @@ fn compute(draw: &mut Draw, given: &[Tensor]) -> Result<(), String> {
     Ok(())
 }
 
-/// Compiles a kernel from anywhere, and runs it if it is taken for safe; refusals are right.
+/// Compiles an arbitrary kernel, and runs it if it is accepted as safe; refusals are right.
 fn run_text(kernel: &Linear) {
     let globals = kernel.globals();
     let elements = globals.iter().map(|(global, _)| global.size_elements);
     let is_small = elements.clone().all(|size| (0..=4096).contains(&size));
-    let steps = crate::linear::executed(kernel);
-    if !is_small || 1 << 16 < steps {
+    let iterations = crate::linear::executed(kernel);
+    if !is_small || 1 << 16 < iterations {
         return;
     }
     for device in ["interp", "jit"] {
@@ -104,7 +104,7 @@ fn run_text(kernel: &Linear) {
             Memory::from_bytes(*dtype, &vec![1; size])
         });
         let Ok(memories) = memories.collect::<Result<Vec<Memory>, _>>() else { continue };
-        // What it computes is nobody's claim.
+        // Nothing is claimed of its result.
         let _ = compiled.run(&memories.iter().collect::<Vec<_>>());
     }
 }
@@ -113,9 +113,9 @@ fn run_text(kernel: &Linear) {
 mod tests {
     use super::*;
 
-    /// What the fuzzer found: a damaged text whose uops have sources of no value made the
-    /// interpreter index beyond what it knew of them.
-    const FOUND: [&[u8]; 1] = [&[
+    /// Findings of the fuzzer: a damaged text whose uops have sources without a value made the
+    /// interpreter index out of bounds.
+    const FINDINGS: [&[u8]; 1] = [&[
         3, 0, 0, 49, 0, 175, 228, 97, 108, 103, 101, 98, 114, 97, 47, 115, 117, 109, 45, 110, 101,
         61, 61, 59, 113, 0, 175, 228, 10, 114, 152, 10, 114, 101, 100, 115, 99, 101, 102, 49, 189,
         192, 103, 97, 116, 104, 99, 171, 9, 0, 49, 0, 175, 228, 61, 61, 59, 49, 0, 175, 228, 10,
@@ -123,8 +123,8 @@ mod tests {
     ]];
 
     #[test]
-    fn what_was_found_is_answered() {
-        for bytes in FOUND {
+    fn findings_are_answered() {
+        for bytes in FINDINGS {
             assert_eq!(check_chain(bytes), Ok(()));
         }
     }

@@ -1,8 +1,8 @@
-//! Engines on a device that counts what is asked of it and says itself how long kernels take: what
-//! is compiled when, and what a search finds.
+//! Engines on a device that records its requests and reports times of its own choice: when kernels
+//! are compiled, and the result of a search.
 //!
-//! Kernels run on the interpreter. What a kernel costs follows from its text, so that the best one
-//! of all that a search has run is known.
+//! Kernels run on the interpreter. The time of a kernel follows from its text, so the best kernel
+//! of those that a search has run is known.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -15,31 +15,31 @@ use gradiff::{Engine, Tensor};
 
 use super::Draw;
 
-/// Searches of a process that begin with nothing on disk; later ones find what those kept.
+/// Number of searches of a process that begin with nothing on disk; later ones find their results.
 const SEARCHES: u64 = 3;
 
-/// Requests that a device was given.
+/// The requests to a device.
 #[derive(Default)]
-struct Asked {
+struct Requests {
     /// The text of each kernel that was compiled.
     compiled: Vec<String>,
-    /// The text of each kernel that was run by the clock.
+    /// The text of each kernel that was timed.
     timed: Vec<String>,
 }
 
-/// The interpreter, and what is asked of it.
-struct Counting {
+/// The interpreter, and the requests to it.
+struct Recording {
     inner: Arc<dyn Device>,
-    asked: Arc<Mutex<Asked>>,
-    said: String,
+    requests: Arc<Mutex<Requests>>,
+    description: String,
     kernel_cache_capacity: usize,
-    /// Of how many kernels one is refused while a search is on; 0 for none.
+    /// One in this many kernels is refused; 0 for none.
     refuses_one_in: u64,
 }
 
-struct Counted {
+struct Recorded {
     inner: Arc<dyn Executable>,
-    asked: Arc<Mutex<Asked>>,
+    requests: Arc<Mutex<Requests>>,
     text: String,
 }
 
@@ -47,24 +47,24 @@ fn hash(text: &str) -> u64 {
     crate::report::hash(text)
 }
 
-/// The time that a kernel takes, which is long enough that it is run a few times only.
+/// The reported time of a kernel, long enough that it is run only a few times.
 fn cost(text: &str) -> Duration {
     Duration::from_micros(1000 + hash(text) % 30_000)
 }
 
-/// The text of a kernel but for its name.
+/// The text of a kernel without its name.
 fn text(kernel: &BoundedLinear) -> String {
     let text = kernel.to_string();
     text.split_once('\n').map_or(text.clone(), |(_, uops)| uops.to_string())
 }
 
-impl Counting {
+impl Recording {
     fn is_refused(&self, text: &str) -> bool {
         self.refuses_one_in != 0 && (hash(text) >> 20).is_multiple_of(self.refuses_one_in)
     }
 }
 
-impl Device for Counting {
+impl Device for Recording {
     fn name(&self) -> &'static str {
         "interp"
     }
@@ -75,14 +75,14 @@ impl Device for Counting {
             let (device, why) = ("interp", "it is refused".to_string());
             return Err(Error::Unavailable { device, why });
         }
-        let made = self.inner.compile(kernels)?;
-        let mut asked = self.asked.lock().expect("no panic holds it");
-        asked.compiled.extend(texts.iter().cloned());
-        drop(asked);
-        let counted = |(inner, text)| -> Arc<dyn Executable> {
-            Arc::new(Counted { inner, asked: self.asked.clone(), text })
+        let executables = self.inner.compile(kernels)?;
+        let mut requests = self.requests.lock().expect("no panic holds it");
+        requests.compiled.extend(texts.iter().cloned());
+        drop(requests);
+        let recorded = |(inner, text)| -> Arc<dyn Executable> {
+            Arc::new(Recorded { inner, requests: self.requests.clone(), text })
         };
-        Ok(made.into_iter().zip(texts).map(counted).collect())
+        Ok(executables.into_iter().zip(texts).map(recorded).collect())
     }
 
     fn target(&self) -> &'static str {
@@ -90,7 +90,7 @@ impl Device for Counting {
     }
 
     fn describe(&self) -> String {
-        self.said.clone()
+        self.description.clone()
     }
 
     fn kernel_cache_capacity(&self) -> usize {
@@ -102,32 +102,35 @@ impl Device for Counting {
     }
 }
 
-impl Executable for Counted {
+impl Executable for Recorded {
     fn run(&self, memories: &[&Memory]) -> Result<(), Error> {
         self.inner.run(memories)
     }
 
     fn run_timed(&self, memories: &[&Memory]) -> Result<Option<Duration>, Error> {
         self.inner.run(memories)?;
-        self.asked.lock().expect("no panic holds it").timed.push(self.text.clone());
+        self.requests.lock().expect("no panic holds it").timed.push(self.text.clone());
         Ok(Some(cost(&self.text)))
     }
 }
 
-/// An engine on a device that counts, and what it was asked.
-fn engine(said: &str, refuses_one_in: u64) -> Result<(Engine, Arc<Mutex<Asked>>), String> {
-    let asked: Arc<Mutex<Asked>> = Arc::default();
+/// An engine on a recording device, and the requests to it.
+fn engine(
+    description: &str,
+    refuses_one_in: u64,
+) -> Result<(Engine, Arc<Mutex<Requests>>), String> {
+    let requests: Arc<Mutex<Requests>> = Arc::default();
     let inner = device("interp").map_err(|error| error.to_string())?;
-    let counting = Counting {
+    let recording = Recording {
         kernel_cache_capacity: inner.kernel_cache_capacity(),
         inner,
-        asked: asked.clone(),
-        said: said.to_string(),
+        requests: requests.clone(),
+        description: description.to_string(),
         refuses_one_in,
     };
     let mut engine = Engine::new("interp").map_err(|error| error.to_string())?;
-    engine.device = Arc::new(counting);
-    Ok((engine, asked))
+    engine.device = Arc::new(recording);
+    Ok((engine, requests))
 }
 
 /// A tensor to compute, and its elements.
@@ -139,15 +142,15 @@ fn work(number: i32, size: usize) -> Result<(Tensor, Vec<i32>), gradiff::Error> 
     Ok((sum, wanted))
 }
 
-/// A kernel that was planned once is not compiled again, however it is asked for.
+/// Checks that a kernel that was compiled once is not compiled again, however it is requested.
 pub(super) fn compiled_once(draw: &mut Draw) -> Result<(), String> {
-    let (engine, asked) = engine("counts", 0)?;
+    let (engine, requests) = engine("counts", 0)?;
     let problem = |error: gradiff::Error| error.to_string();
     let mut known: Vec<i32> = Vec::new();
     for _ in 0..5 {
         let number = 2 + draw.below(4) as i32;
         let (x, wanted) = work(number, 2).map_err(problem)?;
-        let before = asked.lock().expect("no panic holds it").compiled.len();
+        let before = requests.lock().expect("no panic holds it").compiled.len();
         let expected = usize::from(!known.contains(&number));
         if draw.one_in(3) {
             // Two plans of the same kernel, one compile.
@@ -159,54 +162,58 @@ pub(super) fn compiled_once(draw: &mut Draw) -> Result<(), String> {
                 return Err(format!("two sums are {count} kernels"));
             }
             engine.compile(&mut plans).map_err(problem)?;
-            let [mut all, later] = plans;
-            all.append(later);
-            let names: Vec<&str> = all.items.iter().map(|item| &*item.linear.name).collect();
+            let [mut plan, later] = plans;
+            plan.append(later);
+            let names: Vec<&str> = plan.items.iter().map(|item| &*item.linear.name).collect();
             if names[0] == names[1] {
                 return Err(format!("two kernels of a plan are called {}", names[0]));
             }
-            engine.run(&all).map_err(problem)?;
-            let other = y.to_vec::<i32>(&engine).map_err(problem)?;
-            if other != wanted {
-                return Err(format!("the second of two plans gives {other:?}, not {wanted:?}"));
+            engine.run(&plan).map_err(problem)?;
+            let found = y.to_vec::<i32>(&engine).map_err(problem)?;
+            if found != wanted {
+                return Err(format!(
+                    "the second of two plans gives {found:?}, expected {wanted:?}"
+                ));
             }
         }
         let found = x.to_vec::<i32>(&engine).map_err(problem)?;
         if found != wanted {
-            return Err(format!("a sum of products with {number} is {found:?}, not {wanted:?}"));
+            return Err(format!(
+                "a sum of products with {number} is {found:?}, expected {wanted:?}"
+            ));
         }
-        // All is there already.
+        // It is realised already.
         x.realize(&engine).map_err(problem)?;
-        let compiled = asked.lock().expect("no panic holds it").compiled.len() - before;
+        let compiled = requests.lock().expect("no panic holds it").compiled.len() - before;
         if compiled != expected {
-            return Err(format!("{compiled} kernels are compiled, not {expected}"));
+            return Err(format!("{compiled} kernels are compiled, expected {expected}"));
         }
         if expected == 1 {
             known.push(number);
         }
         let (count, known) = (engine.cached_kernel_count(), known.len());
         if count != known {
-            return Err(format!("the engine keeps {count} kernels, not {known}"));
+            return Err(format!("the engine caches {count} kernels, expected {known}"));
         }
     }
     Ok(())
 }
 
-/// A search finds the best of all that it has run, and is not done again.
+/// Checks that a search finds the best kernel of those that it has run, and is not repeated.
 pub(super) fn searches(_: &mut Draw) -> Result<(), String> {
-    // One at a time, so that what a search keeps is there for those after it.
+    // One search at a time, so that later ones find its result on disk.
     static NUMBER: Mutex<u64> = Mutex::new(0);
     static PROCESS: OnceLock<u64> = OnceLock::new();
     let process = PROCESS.get_or_init(|| RandomState::new().hash_one(0));
     let mut number = NUMBER.lock().unwrap_or_else(PoisonError::into_inner);
     let (turn, is_first) = (*number % SEARCHES, *number < SEARCHES);
     *number += 1;
-    let said = format!("counts in process {process:x}, {turn}");
+    let description = format!("counts in process {process:x}, {turn}");
     let refuses_one_in = if turn % 2 == 1 { 4 } else { 0 };
     let problem = |error: gradiff::Error| error.to_string();
     let mut found: Vec<Option<String>> = Vec::new();
     for is_again in [false, true] {
-        let (mut engine, asked) = engine(&said, refuses_one_in)?;
+        let (mut engine, requests) = engine(&description, refuses_one_in)?;
         engine.set_target(Target::named("groups").unwrap_or_default());
         engine.beam = 1 + turn as usize % 3;
         let (x, wanted) = work(3, 4 + 2 * turn as usize).map_err(problem)?;
@@ -214,19 +221,21 @@ pub(super) fn searches(_: &mut Draw) -> Result<(), String> {
         let [item] = &plan.items[..] else { return Err("a sum is several kernels".to_string()) };
         let (opts, text) = (item.opts.clone(), text(&item.linear));
         {
-            let asked = asked.lock().expect("no panic holds it");
+            let requests = requests.lock().expect("no panic holds it");
             let is_new = is_first && !is_again;
-            let (timed, searched) = (asked.timed.len(), engine.search_count());
-            if !is_new && (timed != 0 || !asked.compiled.is_empty() || searched != 0) {
-                return Err(format!("a search that is on disk is done again: {timed} are timed"));
+            let (timed, searched) = (requests.timed.len(), engine.search_count());
+            if !is_new && (timed != 0 || !requests.compiled.is_empty() || searched != 0) {
+                return Err(format!(
+                    "a search whose result is on disk is repeated: {timed} kernels are timed"
+                ));
             }
             if is_new && (timed == 0 || searched != 1) {
                 return Err(format!("{searched} searches run {timed} kernels"));
             }
-            if let Some(best) = asked.timed.iter().min_by_key(|text| cost(text))
+            if let Some(best) = requests.timed.iter().min_by_key(|text| cost(text))
                 && (opts.is_none() || cost(best) < cost(&text))
             {
-                return Err(format!("{opts:?} take {:?}, not {:?}", cost(&text), cost(best)));
+                return Err(format!("{opts:?} take {:?}, the best {:?}", cost(&text), cost(best)));
             }
         }
         let mut plans = [plan];
@@ -234,12 +243,12 @@ pub(super) fn searches(_: &mut Draw) -> Result<(), String> {
         engine.run(&plans[0]).map_err(problem)?;
         let elements = x.to_vec::<i32>(&engine).map_err(problem)?;
         if elements != wanted {
-            return Err(format!("with {opts:?} a sum is {elements:?}, not {wanted:?}"));
+            return Err(format!("with {opts:?} a sum is {elements:?}, expected {wanted:?}"));
         }
         found.push(opts.map(|opts| format!("{opts:?}")));
     }
     match found[0] == found[1] {
         true => Ok(()),
-        false => Err(format!("a search finds {:?}, and kept {:?}", found[0], found[1])),
+        false => Err(format!("a search finds {:?}, then on disk {:?}", found[0], found[1])),
     }
 }

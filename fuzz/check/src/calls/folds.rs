@@ -1,4 +1,4 @@
-//! Ops over constants: what folding computes with, against the scalar meanings of this crate.
+//! Folding: ops over constants, against the scalar meanings of this crate.
 
 use gradiff::graph::{Constant, DType, OPS, Op, evaluate};
 
@@ -6,9 +6,9 @@ use super::Draw;
 use super::values::special;
 use crate::scalar;
 
-/// Folds of a call.
+/// Number of folds of a call.
 const FOLDS: usize = 200;
-/// Folds that are tried before a crate is blamed.
+/// Number of folds that are tried before a crate is blamed.
 const FOLDS_OF_BLAME: usize = 40_000;
 
 /// Checks drawn folds.
@@ -16,7 +16,7 @@ pub(super) fn folds(draw: &mut Draw) -> Result<(), String> {
     (0..FOLDS).try_for_each(|_| fold(draw))
 }
 
-/// The first fold that is wrong, of many: then nothing is known of what is made with folds.
+/// The first wrong fold among many: if there is one, nothing that relies on folds can be judged.
 pub(crate) fn wrong_fold() -> Option<String> {
     let mut draw = Draw::new(0);
     (0..FOLDS_OF_BLAME).find_map(|_| fold(&mut draw).err())
@@ -24,7 +24,7 @@ pub(crate) fn wrong_fold() -> Option<String> {
 
 fn fold(draw: &mut Draw) -> Result<(), String> {
     let ops: Vec<Op> = OPS.iter().map(|row| row.op).filter(|op| op.is_elementwise()).collect();
-    let dtypes: Vec<DType> = DType::ALL.into_iter().filter(|one| *one != DType::Void).collect();
+    let dtypes: Vec<DType> = DType::ALL.into_iter().filter(|dtype| *dtype != DType::Void).collect();
     // There are as many casts as pairs of types.
     let op = if draw.one_in(4) { Op::Cast } else { draw.pick(&ops) };
     let dtype = draw.pick(&dtypes);
@@ -36,7 +36,7 @@ fn fold(draw: &mut Draw) -> Result<(), String> {
     let mut src: Vec<Constant> = (0..count).map(|_| special(draw, dtype)).collect();
     match op {
         Op::Where => src[0] = special(draw, DType::Bool),
-        // Most numbers are no shift.
+        // Most numbers are no valid shift.
         Op::Shl | Op::Shr if !draw.one_in(4) => {
             let by = draw.below(scalar::bits(dtype).max(1) as usize + 1);
             src[1] = scalar::int(dtype, by as i128).unwrap_or(src[1]);
@@ -50,13 +50,13 @@ fn fold(draw: &mut Draw) -> Result<(), String> {
     let found = found.map_err(|panic| format!("{op} of {src:?} as {to}: {panic}"))?;
     match wanted {
         Some(wanted) if !found.is_some_and(|found| is_same(op, found, wanted)) => {
-            Err(format!("{op} of {src:?} is folded to {found:?}, not {wanted:?}"))
+            Err(format!("{op} of {src:?} is folded to {found:?}, expected {wanted:?}"))
         }
         _ => Ok(()),
     }
 }
 
-/// Returns whether two values are one, or, of an op that is not rounded once, nearly.
+/// Returns whether two values are equal, or nearly equal if the op is not rounded once.
 fn is_same(op: Op, found: Constant, wanted: Constant) -> bool {
     if found == wanted {
         return true;
@@ -68,7 +68,7 @@ fn is_same(op: Op, found: Constant, wanted: Constant) -> bool {
         return true;
     }
     match op {
-        // Libraries differ in the last digits, most where a value leaves its type.
+        // Libraries differ in the last digits, most of all where a value overflows its type.
         Op::Exp2 | Op::Log2 | Op::Sin | Op::Pow => {
             let off = (found - wanted).abs() / wanted.abs().max(1e-30);
             off < 2f64.powi(-6) || !wanted.is_finite() || !found.is_finite()

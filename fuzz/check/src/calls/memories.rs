@@ -1,8 +1,8 @@
-//! Memories against plain lists of bytes, and launches of kernels with memories that do not fit.
+//! Memories against plain lists of bytes, and launches of kernels with wrong memories.
 //!
-//! A memory is made, written, read, cut into parts and copied by kernels, while a model keeps of
-//! each byte what it must be. A launch with too few memories, of another dtype, too short, or with
-//! the written one twice is refused, and leaves all of them as they were.
+//! Memories are made, written, read, cut into parts and copied by kernels, while a model holds the
+//! expected value of each byte. A launch with too few memories, with one of another dtype, with one
+//! that is too short, or with the written one twice is refused, and leaves all memories unchanged.
 
 use std::sync::Arc;
 
@@ -14,23 +14,23 @@ use gradiff::runtime::{Error, Executable, Memory, device};
 use super::Draw;
 use crate::kernels::{Style, drawn, open};
 
-/// Counts of elements around those at which bytes begin a new line, and large ones, which are
-/// mapped from the system and used again.
+/// Counts of elements around the ends of cache lines, and large ones, whose memory is mapped from
+/// the system and reused.
 const COUNTS: [usize; 14] = [0, 1, 2, 3, 5, 7, 15, 16, 17, 32, 33, 64, 100, 129];
 const LARGE: [usize; 3] = [131_071, 131_072, 140_000];
-/// Memories at a time, and changes of them.
+/// Number of memories at a time, and of changes of them.
 const MEMORIES: usize = 4;
 const CHANGES: usize = 8;
 
-/// A memory and its bytes; `None` are those that nobody has written.
-struct Kept {
+/// A memory and its model: its bytes, `None` where nothing was written.
+struct Modelled {
     memory: Memory,
     bytes: Vec<Option<u8>>,
-    /// Whether anything was written.
-    is_touched: bool,
+    /// True if anything was written.
+    is_written: bool,
 }
 
-impl Kept {
+impl Modelled {
     fn dtype(&self) -> DType {
         self.memory.dtype()
     }
@@ -39,24 +39,24 @@ impl Kept {
         self.bytes.len() / self.dtype().size_bytes()
     }
 
-    /// What the memory says of itself.
+    /// Compares the memory with its model.
     fn check(&self) -> Result<(), String> {
         let (dtype, count) = (self.dtype(), self.count());
-        let said = format!("a memory of {count} {dtype}");
+        let label = format!("a memory of {count} {dtype}");
         if self.memory.size_elements() != count {
-            return Err(format!("{said} says it has {}", self.memory.size_elements()));
+            return Err(format!("{label} claims {} elements", self.memory.size_elements()));
         }
         let is_whole = self.bytes.iter().all(Option::is_some);
         if is_whole && !self.memory.is_initialised() {
-            return Err(format!("{said} counts as not written"));
+            return Err(format!("{label}, written as a whole, counts as not initialised"));
         }
-        if !self.is_touched && count != 0 {
+        if !self.is_written && count != 0 {
             return match self.memory.read() {
                 Err(Error::Unwritten { .. }) if !self.memory.is_initialised() => Ok(()),
-                other => Err(format!("{said}, never written, is read as {other:?}")),
+                found => Err(format!("{label}, never written, is read as {found:?}")),
             };
         }
-        let found = self.memory.read().map_err(|error| format!("{said}: {error}"))?;
+        let found = self.memory.read().map_err(|error| format!("{label}: {error}"))?;
         let is_right = |(found, wanted): (&u8, &Option<u8>)| match wanted {
             Some(wanted) => found == wanted,
             None => dtype != DType::Bool || *found <= 1,
@@ -64,47 +64,49 @@ impl Kept {
         let wrong = found.iter().zip(&self.bytes).position(|pair| !is_right(pair));
         match wrong {
             Some(at) => {
-                Err(format!("{said}: byte {at} is {}, not {:?}", found[at], self.bytes[at]))
+                Err(format!("{label}: byte {at} is {}, expected {:?}", found[at], self.bytes[at]))
             }
             None if found.len() != self.bytes.len() => {
-                Err(format!("{said} is read as {} bytes", found.len()))
+                Err(format!("{label} is read as {} bytes", found.len()))
             }
             None => Ok(()),
         }
     }
 }
 
-/// Changes drawn memories, and checks all of them after each.
+/// Changes drawn memories, and checks all of them after each change.
 pub(super) fn memories(draw: &mut Draw) -> Result<(), String> {
-    // One dtype more often than not, so that bytes are copied.
+    // Most memories have the same dtype, so that they can be copied.
     let dtype = dtype(draw);
-    let mut kept: Vec<Kept> = Vec::new();
+    let mut pool: Vec<Modelled> = Vec::new();
     for _ in 0..CHANGES {
         let change = draw.below(9);
-        let own = if draw.one_in(4) { self::dtype(draw) } else { dtype };
-        let said = match change {
-            _ if kept.is_empty() => fresh(draw, own, &mut kept)?,
-            0 => fresh(draw, own, &mut kept)?,
-            1 => given(draw, own, &mut kept)?,
-            2 | 3 => written(draw, &mut kept)?,
-            4 | 5 => part(draw, &mut kept)?,
+        let new_dtype = if draw.one_in(4) { self::dtype(draw) } else { dtype };
+        let label = match change {
+            _ if pool.is_empty() => fresh(draw, new_dtype, &mut pool)?,
+            0 => fresh(draw, new_dtype, &mut pool)?,
+            1 => from_bytes(draw, new_dtype, &mut pool)?,
+            2 | 3 => write(draw, &mut pool)?,
+            4 | 5 => take_part(draw, &mut pool)?,
             6 => {
-                let at = draw.below(kept.len());
-                drop(kept.swap_remove(at));
-                "one is dropped"
+                let at = draw.below(pool.len());
+                drop(pool.swap_remove(at));
+                "a memory is dropped"
             }
-            _ => copied(draw, &mut kept)?,
+            _ => copy(draw, &mut pool)?,
         };
-        if MEMORIES < kept.len() {
-            drop(kept.remove(0));
+        if MEMORIES < pool.len() {
+            drop(pool.remove(0));
         }
-        kept.iter().try_for_each(Kept::check).map_err(|problem| format!("{said}: {problem}"))?;
+        pool.iter()
+            .try_for_each(Modelled::check)
+            .map_err(|problem| format!("{label}: {problem}"))?;
     }
     Ok(())
 }
 
 fn dtype(draw: &mut Draw) -> DType {
-    let dtypes: Vec<DType> = DType::ALL.into_iter().filter(|one| *one != DType::Void).collect();
+    let dtypes: Vec<DType> = DType::ALL.into_iter().filter(|dtype| *dtype != DType::Void).collect();
     if draw.one_in(3) { DType::Bool } else { draw.pick(&dtypes) }
 }
 
@@ -121,98 +123,105 @@ fn bytes(draw: &mut Draw, count: usize) -> Vec<u8> {
     (0..count).map(byte).collect()
 }
 
-/// What bytes that are written become: a bool is true unless it is 0.
-fn kept_bytes(dtype: DType, bytes: &[u8]) -> Vec<Option<u8>> {
-    let kept = |byte: &u8| match dtype {
+/// The bytes of a memory after a write: a bool is true unless its byte is 0.
+fn stored_bytes(dtype: DType, bytes: &[u8]) -> Vec<Option<u8>> {
+    let stored = |byte: &u8| match dtype {
         DType::Bool => (*byte != 0).into(),
         _ => *byte,
     };
-    bytes.iter().map(|byte| Some(kept(byte))).collect()
+    bytes.iter().map(|byte| Some(stored(byte))).collect()
 }
 
-/// Whether a call was refused for the memory.
-fn refused<T>(said: &str, found: Result<T, Error>) -> Result<(), String> {
+/// Checks that a call was refused for the memory.
+fn check_refused<T>(label: &str, found: Result<T, Error>) -> Result<(), String> {
     match found {
         Err(Error::Memory { .. }) => Ok(()),
-        Err(error) => Err(format!("{said} is refused with: {error}")),
-        Ok(_) => Err(format!("{said} must be refused")),
+        Err(error) => Err(format!("{label} is refused with: {error}")),
+        Ok(_) => Err(format!("{label} must be refused")),
     }
 }
 
-fn fresh(draw: &mut Draw, dtype: DType, kept: &mut Vec<Kept>) -> Result<&'static str, String> {
+fn fresh(draw: &mut Draw, dtype: DType, pool: &mut Vec<Modelled>) -> Result<&'static str, String> {
     if draw.one_in(12) {
         let count = draw.pick(&[usize::MAX, 1 << 60, usize::MAX / 8 + 1]);
-        refused(&format!("{count} elements of {dtype}"), Memory::new(dtype, count))?;
+        check_refused(&format!("{count} elements of {dtype}"), Memory::new(dtype, count))?;
     }
     let count = count(draw);
     let memory = Memory::new(dtype, count).map_err(|error| error.to_string())?;
     let bytes = vec![None; count * dtype.size_bytes()];
-    kept.push(Kept { memory, bytes, is_touched: false });
-    Ok("one is made")
+    pool.push(Modelled { memory, bytes, is_written: false });
+    Ok("a memory is made")
 }
 
-fn given(draw: &mut Draw, dtype: DType, kept: &mut Vec<Kept>) -> Result<&'static str, String> {
+fn from_bytes(
+    draw: &mut Draw,
+    dtype: DType,
+    pool: &mut Vec<Modelled>,
+) -> Result<&'static str, String> {
     let size = count(draw) * dtype.size_bytes();
     let bytes = bytes(draw, size);
     if 1 < dtype.size_bytes() && draw.one_in(3) {
         let longer = [&bytes[..], &[1]].concat();
-        refused("a part of an element", Memory::from_bytes(dtype, &longer))?;
+        check_refused("a memory with a part of an element", Memory::from_bytes(dtype, &longer))?;
     }
     let memory = Memory::from_bytes(dtype, &bytes).map_err(|error| error.to_string())?;
-    kept.push(Kept { memory, bytes: kept_bytes(dtype, &bytes), is_touched: true });
-    Ok("one is made of bytes")
+    pool.push(Modelled { memory, bytes: stored_bytes(dtype, &bytes), is_written: true });
+    Ok("a memory is made of bytes")
 }
 
-fn written(draw: &mut Draw, kept: &mut [Kept]) -> Result<&'static str, String> {
-    let at = draw.below(kept.len());
-    let one = &mut kept[at];
-    let bytes = bytes(draw, one.bytes.len());
+fn write(draw: &mut Draw, pool: &mut [Modelled]) -> Result<&'static str, String> {
+    let at = draw.below(pool.len());
+    let target = &mut pool[at];
+    let bytes = bytes(draw, target.bytes.len());
     if draw.one_in(3) {
         let longer = [&bytes[..], &[1]].concat();
-        refused("a write of a byte more", one.memory.write(&longer))?;
+        check_refused("a write of one byte too many", target.memory.write(&longer))?;
         if let Some((_, shorter)) = bytes.split_first() {
-            refused("a write of a byte less", one.memory.write(shorter))?;
+            check_refused("a write of one byte too few", target.memory.write(shorter))?;
         }
         return Ok("writes are refused");
     }
-    one.memory.write(&bytes).map_err(|error| error.to_string())?;
-    (one.bytes, one.is_touched) = (kept_bytes(one.dtype(), &bytes), true);
-    Ok("one is written")
+    target.memory.write(&bytes).map_err(|error| error.to_string())?;
+    (target.bytes, target.is_written) = (stored_bytes(target.dtype(), &bytes), true);
+    Ok("a memory is written")
 }
 
-fn part(draw: &mut Draw, kept: &mut Vec<Kept>) -> Result<&'static str, String> {
-    let whole = &kept[draw.below(kept.len())];
+fn take_part(draw: &mut Draw, pool: &mut Vec<Modelled>) -> Result<&'static str, String> {
+    let whole = &pool[draw.below(pool.len())];
     let (count, size) = (whole.count(), whole.dtype().size_bytes());
     if draw.one_in(4) {
         for (first, size) in [(0, count + 1), (count, 1), (count + 1, 0), (1, usize::MAX)] {
-            let said = format!("a part of {count} elements from {first} on, {size} of them");
-            refused(&said, whole.memory.part(first, size))?;
-            refused(&said, whole.memory.part_in_place(first, size))?;
+            let label =
+                format!("a part of a memory of {count} elements, {size} of them from {first} on");
+            check_refused(&label, whole.memory.part(first, size))?;
+            check_refused(&label, whole.memory.part_in_place(first, size))?;
         }
     }
-    // At multiples of 64 bytes bytes are shared, elsewhere they are copied.
-    let step = if draw.one_in(2) { 64usize.div_ceil(size) } else { 1 };
-    let first = draw.below(count / step + 1) * step;
+    // Parts at multiples of 64 bytes share the bytes, others copy them.
+    let alignment = if draw.one_in(2) { 64usize.div_ceil(size) } else { 1 };
+    let first = draw.below(count / alignment + 1) * alignment;
     let taken = match draw.below(3) {
         0 => count - first,
         _ => draw.below(count - first + 1),
     };
     let memory = match draw.below(2) {
         0 => whole.memory.part(first, taken),
-        _ => whole.memory.part_in_place(first, taken).map(|part| part.expect("it is at home")),
+        _ => {
+            whole.memory.part_in_place(first, taken).map(|part| part.expect("it is in host memory"))
+        }
     };
     let memory = memory.map_err(|error| error.to_string())?;
     let bytes = whole.bytes[first * size..][..taken * size].to_vec();
-    // Of flags of elements that are all unset none are left.
-    let is_touched = whole.is_touched && bytes.iter().any(Option::is_some);
-    if is_touched || !whole.is_touched || taken == 0 {
-        kept.push(Kept { memory, bytes, is_touched });
+    // A part of which no element was written does not count as written, whatever the whole is.
+    let is_written = whole.is_written && bytes.iter().any(Option::is_some);
+    if is_written || !whole.is_written || taken == 0 {
+        pool.push(Modelled { memory, bytes, is_written });
     }
     Ok("a part is taken")
 }
 
-/// The kernel that copies so many elements from its second array to its first.
-fn copy(dtype: DType, count: usize) -> Result<BoundedLinear, String> {
+/// A kernel that copies `count` elements from its second array to its first.
+fn copy_kernel(dtype: DType, count: usize) -> Result<BoundedLinear, String> {
     let global = |slot| Arg::Global(Global { slot, size_elements: count as i64 });
     let axis = Arg::Axis(Axis { kind: AxisKind::Loop, number: 0 });
     let end = Arg::Const(Constant::int(DType::I32, count as i128));
@@ -233,27 +242,27 @@ fn copy(dtype: DType, count: usize) -> Result<BoundedLinear, String> {
 
 fn compiled(device_name: &str, kernel: &BoundedLinear) -> Result<Arc<dyn Executable>, String> {
     let opened = device(device_name).map_err(|error| error.to_string())?;
-    let mut made = opened.compile(&[kernel]).map_err(|error| error.to_string())?;
-    Ok(made.remove(0))
+    let mut executables = opened.compile(&[kernel]).map_err(|error| error.to_string())?;
+    Ok(executables.remove(0))
 }
 
-fn copied(draw: &mut Draw, kept: &mut [Kept]) -> Result<&'static str, String> {
-    // The last ones are parts of others most often, and share their bytes.
-    let to = kept.len() - 1 - draw.below(kept.len().min(2));
-    let alike = |at: &usize| kept[*at].dtype() == kept[to].dtype() && *at != to;
-    let sources: Vec<usize> = (0..kept.len()).filter(alike).collect();
+fn copy(draw: &mut Draw, pool: &mut [Modelled]) -> Result<&'static str, String> {
+    // The last ones are usually parts of others, and share their bytes.
+    let to = pool.len() - 1 - draw.below(pool.len().min(2));
+    let is_similar = |at: &usize| pool[*at].dtype() == pool[to].dtype() && *at != to;
+    let sources: Vec<usize> = (0..pool.len()).filter(is_similar).collect();
     let from = if sources.is_empty() || draw.one_in(6) { to } else { draw.pick(&sources) };
-    let dtype = kept[to].dtype();
-    let limit = kept[to].count().min(kept[from].count());
-    // What is not copied stays as it was.
+    let dtype = pool[to].dtype();
+    let limit = pool[to].count().min(pool[from].count());
+    // Elements that are not copied stay unchanged.
     let count = if draw.one_in(2) { limit } else { draw.below(limit + 1) };
-    if dtype != kept[from].dtype() || LARGE[0] <= count {
-        return Ok("none is copied");
+    if dtype != pool[from].dtype() || LARGE[0] <= count {
+        return Ok("no memory is copied");
     }
     let is_checked = draw.one_in(2);
     let name = if is_checked { "interp" } else { "jit" };
-    let copy = compiled(name, &copy(dtype, count)?)?;
-    let found = copy.run(&[&kept[to].memory, &kept[from].memory]);
+    let copy = compiled(name, &copy_kernel(dtype, count)?)?;
+    let found = copy.run(&[&pool[to].memory, &pool[from].memory]);
     if to == from {
         return match found {
             Err(Error::Arguments { .. }) => Ok("a copy to itself is refused"),
@@ -261,37 +270,37 @@ fn copied(draw: &mut Draw, kept: &mut [Kept]) -> Result<&'static str, String> {
         };
     }
     let size = count * dtype.size_bytes();
-    let taken = kept[from].bytes[..size].to_vec();
+    let taken = pool[from].bytes[..size].to_vec();
     let is_missing = taken.contains(&None);
     match found {
-        // Nobody looks at what was not known to be written.
+        // The checked device refuses to read elements that may be unwritten.
         Err(Error::Uninitialised { .. }) if is_checked && is_missing => {
             let first = taken.iter().position(Option::is_none).unwrap_or(0);
-            kept[to].bytes[..first].copy_from_slice(&taken[..first]);
-            kept[to].is_touched |= 0 < first;
-            return Ok("what was not written is not copied");
+            pool[to].bytes[..first].copy_from_slice(&taken[..first]);
+            pool[to].is_written |= 0 < first;
+            return Ok("unwritten elements are not copied");
         }
         Err(error) => return Err(format!("a copy on {name}: {error}")),
-        Ok(()) if is_checked && !kept[from].is_touched && count != 0 => {
-            return Err(format!("a copy on {name} takes what nobody has written"));
+        Ok(()) if is_checked && !pool[from].is_written && count != 0 => {
+            return Err(format!("a copy on {name} reads a memory that was never written"));
         }
         Ok(()) => {}
     }
-    let one = &mut kept[to];
-    one.bytes[..size].copy_from_slice(&taken);
-    one.is_touched |= !is_checked || 0 < count;
-    Ok("one is copied")
+    let target = &mut pool[to];
+    target.bytes[..size].copy_from_slice(&taken);
+    target.is_written |= !is_checked || 0 < count;
+    Ok("a memory is copied")
 }
 
-/// A drawn kernel is launched with memories that are right, and with some that are not.
+/// Launches a drawn kernel with right memories, and with wrong ones.
 pub(super) fn launches(draw: &mut Draw) -> Result<(), String> {
     let name = draw.pick(&["interp", "jit"]);
     let seed = draw.bits();
     let kernel = drawn(seed, &Style::of("jit"))?.kernel;
     let globals = kernel.globals();
     let opened = open(name)?;
-    let mut made = opened.compile(&[&kernel]).map_err(|error| error.to_string())?;
-    let executable = made.remove(0);
+    let mut executables = opened.compile(&[&kernel]).map_err(|error| error.to_string())?;
+    let executable = executables.remove(0);
     let mut memories: Vec<Memory> = Vec::new();
     for (global, dtype) in &globals {
         let longer = draw.below(3);
@@ -302,45 +311,47 @@ pub(super) fn launches(draw: &mut Draw) -> Result<(), String> {
     let at = draw.below(globals.len());
     let (global, dtype) = globals[at];
     let count = global.size_elements as usize;
-    let other = if dtype == DType::U8 { DType::I8 } else { DType::U8 };
+    let wrong_dtype = if dtype == DType::U8 { DType::I8 } else { DType::U8 };
     let make = |dtype: DType, count: usize| {
         Memory::from_bytes(dtype, &vec![0; count * dtype.size_bytes()])
             .map_err(|error| error.to_string())
     };
     let wrong = match draw.below(3) {
-        0 => make(other, count)?,
+        0 => make(wrong_dtype, count)?,
         1 => make(dtype, count - 1)?,
         _ => make(dtype, 0)?,
     };
     let before = contents(&memories)?;
-    let refuse = |given: &[&Memory], what: &str| match executable.run(given) {
+    let check = |arguments: &[&Memory], description: &str| match executable.run(arguments) {
         Err(Error::Arguments { .. }) => Ok(()),
-        found => Err(format!("a launch on {name} with {what} gives {found:?}\n{}", &*kernel)),
+        found => {
+            Err(format!("a launch on {name} with {description} gives {found:?}\n{}", &*kernel))
+        }
     };
-    let mut given: Vec<&Memory> = memories.iter().collect();
-    refuse(&given[..draw.below(given.len())], "too few memories")?;
-    given[at] = &wrong;
-    refuse(&given, &format!("{wrong:?} as data{at}"))?;
-    given[at] = &memories[at];
+    let mut arguments: Vec<&Memory> = memories.iter().collect();
+    check(&arguments[..draw.below(arguments.len())], "too few memories")?;
+    arguments[at] = &wrong;
+    check(&arguments, &format!("{wrong:?} as data{at}"))?;
+    arguments[at] = &memories[at];
     // The array of slot 0 is written, the others are read.
-    let twin = (1..globals.len()).find(|other| {
-        let (global, dtype) = globals[*other];
+    let alias = (1..globals.len()).find(|slot| {
+        let (global, dtype) = globals[*slot];
         dtype == globals[0].1 && global.size_elements as usize <= memories[0].size_elements()
     });
-    if let Some(twin) = twin {
-        let own = std::mem::replace(&mut given[twin], &memories[0]);
-        refuse(&given, &format!("the first memory as data{twin}, too"))?;
-        given[twin] = own;
+    if let Some(alias) = alias {
+        let memory = std::mem::replace(&mut arguments[alias], &memories[0]);
+        check(&arguments, &format!("the first memory as data{alias} too"))?;
+        arguments[alias] = memory;
     }
     if contents(&memories)? != before {
-        return Err(format!("a launch on {name} that is refused writes\n{}", &*kernel));
+        return Err(format!("a refused launch on {name} writes\n{}", &*kernel));
     }
-    executable.run(&given).map_err(|error| format!("a launch on {name}: {error}"))?;
+    executable.run(&arguments).map_err(|error| format!("a launch on {name}: {error}"))?;
     let after = contents(&memories)?;
-    let shown = globals[0].0.size_elements as usize * globals[0].1.size_bytes();
-    match after[1..] == before[1..] && after[0][shown..] == before[0][shown..] {
+    let written = globals[0].0.size_elements as usize * globals[0].1.size_bytes();
+    match after[1..] == before[1..] && after[0][written..] == before[0][written..] {
         true => Ok(()),
-        false => Err(format!("a launch on {name} writes more than its array\n{}", &*kernel)),
+        false => Err(format!("a launch on {name} writes outside of its array\n{}", &*kernel)),
     }
 }
 
@@ -348,10 +359,10 @@ fn contents(memories: &[Memory]) -> Result<Vec<Vec<u8>>, String> {
     memories.iter().map(|memory| memory.read().map_err(|error| error.to_string())).collect()
 }
 
-/// A kernel that is launched in very many groups or threads is compiled, or refused; it does not
-/// panic, and never runs on arrays that are too short for it.
+/// Checks that a kernel that is launched in very many groups or threads is compiled or refused,
+/// does not panic, and never runs on arrays that are too short for it.
 pub(super) fn launched_often(draw: &mut Draw) -> Result<(), String> {
-    const STEPS: [i64; 12] = [
+    const TRIP_COUNTS: [i64; 12] = [
         0,
         1,
         2,
@@ -366,14 +377,14 @@ pub(super) fn launched_often(draw: &mut Draw) -> Result<(), String> {
         1 << 40,
     ];
     let kinds = [AxisKind::Global, AxisKind::Local, AxisKind::Thread, AxisKind::Loop];
-    let (kind, steps) = (draw.pick(&kinds), draw.pick(&STEPS));
+    let (kind, outer) = (draw.pick(&kinds), draw.pick(&TRIP_COUNTS));
     let inner = draw.pick(&[1, 1, 2, 1 << 16, 1 << 20]);
-    let Some(count) = steps.checked_mul(inner) else { return Ok(()) };
+    let Some(count) = outer.checked_mul(inner) else { return Ok(()) };
     let number = |value: i64| Arg::Const(Constant::int(DType::I64, value.into()));
     let axis = |number| Arg::Axis(Axis { kind, number });
     let int = DType::I64;
     let size_elements = count;
-    // In process all four kinds have a meaning; a second range of threads has none.
+    // Devices in process support all four kinds, but only one range of threads.
     let second = if kind == AxisKind::Thread { AxisKind::Loop } else { kind };
     let uops = vec![
         Instruction::new(
@@ -382,7 +393,7 @@ pub(super) fn launched_often(draw: &mut Draw) -> Result<(), String> {
             [],
             Arg::Global(Global { slot: 0, size_elements }),
         ),
-        Instruction::new(Op::Const, int, [], number(steps)),
+        Instruction::new(Op::Const, int, [], number(outer)),
         Instruction::new(Op::Const, int, [], number(inner)),
         Instruction::new(Op::Const, DType::U8, [], Arg::Const(Constant::int(DType::U8, 7))),
         Instruction::new(Op::Range, int, [1], axis(0)),
@@ -395,23 +406,23 @@ pub(super) fn launched_often(draw: &mut Draw) -> Result<(), String> {
         Instruction::new(Op::EndRange, DType::Void, [4], Arg::None),
     ];
     let linear = Linear { name: "often".to_owned(), uops };
-    // What is not proven to keep within its array runs nowhere.
+    // A kernel that is not proven to stay within its array does not run.
     let Ok(kernel) = BoundedLinear::check(linear) else { return Ok(()) };
     let name = draw.pick(&["interp", "jit"]);
-    let said = format!("{kind:?} of {steps} and {inner} on {name}");
-    let Ok(mut made) = open(name)?.compile(&[&kernel]) else {
+    let label = format!("{kind:?} ranges of {outer} and {inner} on {name}");
+    let Ok(mut executables) = open(name)?.compile(&[&kernel]) else {
         let is_small = count <= 1 << 16;
-        return if is_small { Err(format!("{said} is not compiled")) } else { Ok(()) };
+        return if is_small { Err(format!("{label} are not compiled")) } else { Ok(()) };
     };
-    let executable = made.remove(0);
-    let room = (count as usize).min(1 << 16);
-    let memory = Memory::new(DType::U8, room).map_err(|error| error.to_string())?;
+    let executable = executables.remove(0);
+    let size = (count as usize).min(1 << 16);
+    let memory = Memory::new(DType::U8, size).map_err(|error| error.to_string())?;
     match executable.run(&[&memory]) {
-        Ok(()) if count as usize <= room => {
+        Ok(()) if count as usize <= size => {
             let is_full = count == 0 || memory.read().is_ok_and(|b| b.iter().all(|x| *x == 7));
-            if is_full { Ok(()) } else { Err(format!("{said} leaves elements out")) }
+            if is_full { Ok(()) } else { Err(format!("{label} leave elements out")) }
         }
-        Err(Error::Arguments { .. }) if room < count as usize => Ok(()),
-        found => Err(format!("{said}, with {room} elements, gives {found:?}")),
+        Err(Error::Arguments { .. }) if size < count as usize => Ok(()),
+        found => Err(format!("{label}, with {size} elements, give {found:?}")),
     }
 }

@@ -4,13 +4,13 @@ use gradiff::rewrite::{Rule, RuleSet, rules};
 
 use super::Draw;
 
-/// Damaged rules of a check.
+/// Number of damaged rules of a check.
 const RULES: usize = 12;
 
-/// Pieces that stand in no rule, or are nothing.
+/// Pieces of text that occur in no rule, or are empty.
 const PIECES: [&str; 6] = ["9223372036854775808", "@", "?", "\u{e9}", "", "("];
 
-/// The text of a rule by its number.
+/// A text of a rule, by its number.
 fn field(rule: &mut Rule, number: usize) -> &mut &'static str {
     match number {
         0 => &mut rule.lhs,
@@ -20,18 +20,18 @@ fn field(rule: &mut Rule, number: usize) -> &mut &'static str {
     }
 }
 
-/// A text in words and brackets.
+/// Splits a text after words and brackets.
 fn words(text: &str) -> Vec<&str> {
     text.split_inclusive([' ', '(', ')', ',']).collect()
 }
 
-/// Changes one text of drawn rules and loads them.
+/// Changes a text of each drawn rule and loads the rule.
 pub(super) fn texts(draw: &mut Draw) -> Result<(), String> {
     let rows = rules::rows();
     for _ in 0..RULES {
         let number = draw.below(4);
         let mut rule: Rule = rows[draw.below(rows.len())];
-        // Another rule with such a text, whose words come into this one.
+        // The same text of all rules that have one: words of one of these are put into the text.
         let donors = rows.iter().copied().filter_map(|mut rule| {
             let text = *field(&mut rule, number);
             (!text.is_empty()).then_some(text)
@@ -39,34 +39,34 @@ pub(super) fn texts(draw: &mut Draw) -> Result<(), String> {
         let donors: Vec<&str> = donors.collect();
         let donor = donors[draw.below(donors.len())];
         let text = damaged(field(&mut rule, number), donor, draw);
-        // Texts of rules live as long as the program.
+        // Texts of rules are static.
         *field(&mut rule, number) = Box::leak(text.into_boxed_str());
-        let said = format!("{rule:?}");
+        let row = format!("{rule:?}");
         match crate::catch(|| RuleSet::load(&[&[rule]])) {
             Ok(Err(error)) if error.to_string().is_empty() => {
-                return Err(format!("it is refused without a reason: {said}"));
+                return Err(format!("it is refused without a reason: {row}"));
             }
             Ok(_) => {}
-            Err(panic) => return Err(format!("{panic}, where this is loaded: {said}")),
+            Err(panic) => return Err(format!("{panic}, when this is loaded: {row}")),
         }
     }
     Ok(())
 }
 
-/// The text with words of another one, or a piece more, less or other.
+/// The text with words of another one, or with a piece added, removed or replaced.
 fn damaged(text: &str, donor: &str, draw: &mut Draw) -> String {
     let mut parts = words(text);
     let donors = words(donor);
     let first = draw.below(donors.len());
-    let taken = &donors[first..][..1 + draw.below(donors.len() - first)];
+    let inserted = &donors[first..][..1 + draw.below(donors.len() - first)];
     let at = draw.below(parts.len() + 1);
     match draw.below(6) {
         0 => parts.insert(at, draw.pick(&PIECES)),
         1 => parts.truncate(at),
         2 if at < parts.len() => drop(parts.remove(at)),
-        3 if at < parts.len() => drop(parts.splice(at..=at, taken.iter().copied())),
-        4 => parts = taken.to_vec(),
-        _ => drop(parts.splice(at..at, taken.iter().copied())),
+        3 if at < parts.len() => drop(parts.splice(at..=at, inserted.iter().copied())),
+        4 => parts = inserted.to_vec(),
+        _ => drop(parts.splice(at..at, inserted.iter().copied())),
     }
     parts.concat()
 }

@@ -1,8 +1,9 @@
-//! Sizes with variables against polynomials that are maps from products of variables to numbers of
-//! 128 bits.
+//! Sizes with variables against polynomials: maps from products of variables to coefficients of 128
+//! bits.
 //!
-//! Sums, differences, products, quotients and comparisons of drawn sizes, of which some are near the
-//! ends of 64 bits, are held against the values at drawn points and at the corners of the ranges.
+//! Sums, differences, products, quotients and comparisons of drawn sizes, of which some are near
+//! the ends of 64 bits, are compared with the values at drawn points and at the corners of the
+//! ranges.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,20 +13,20 @@ use gradiff::view::Dim;
 
 use super::Draw;
 
-/// The variables of a check.
+/// Number of variables of a check.
 const VARIABLES: usize = 3;
-/// Operations of a check.
+/// Number of operations of a check.
 const OPERATIONS: usize = 12;
-/// Sizes that operations take.
+/// Number of sizes that operations choose from.
 const SIZES: usize = 5;
-/// Points besides the corners.
+/// Number of points besides the corners.
 const POINTS: usize = 4;
 
-/// A polynomial: the coefficient of each product, in which variables stand by their numbers, in
+/// A polynomial: the coefficient of each product of variables, which are given by their numbers in
 /// ascending order.
 type Polynomial = BTreeMap<Vec<usize>, i128>;
 
-/// A size and what it must be.
+/// A size and the expected polynomial.
 #[derive(Clone)]
 struct Size {
     found: SInt,
@@ -38,7 +39,7 @@ struct Check {
     points: Vec<Vec<i128>>,
 }
 
-/// Draws sizes and checks what is computed and proven of them.
+/// Draws sizes and checks results and proofs about them.
 pub(super) fn sizes(draw: &mut Draw) -> Result<(), String> {
     let check = Check::new(draw);
     let mut sizes: Vec<Size> = (0..VARIABLES).map(|number| check.variable(number)).collect();
@@ -60,7 +61,7 @@ pub(super) fn sizes(draw: &mut Draw) -> Result<(), String> {
     Ok(())
 }
 
-/// The polynomial without products that are not there.
+/// The polynomial without terms whose coefficient is 0.
 fn nonzero(mut polynomial: Polynomial) -> Polynomial {
     polynomial.retain(|_, coefficient| *coefficient != 0);
     polynomial
@@ -131,37 +132,38 @@ impl Check {
         Size { found: SInt::variable(variable.clone()), model: nonzero(model) }
     }
 
-    /// One operation; the size that it gives, if any.
+    /// Checks an operation and returns the size that it gives, if any.
     fn operation(&self, number: usize, x: &Size, y: &Size) -> Result<Option<Size>, String> {
-        let said = |sign: &str, what: String| format!("({}) {sign} ({}): {what}", x.found, y.found);
+        let report =
+            |sign: &str, problem: String| format!("({}) {sign} ({}): {problem}", x.found, y.found);
         let (sign, found, model) = match number {
             0 => ("+", x.found.plus(&y.found), sum(&x.model, &y.model, 1)),
             1 => ("-", x.found.minus(&y.found), sum(&x.model, &y.model, -1)),
             2 => ("*", x.found.times(&y.found), product(&x.model, &y.model)),
             3 => {
-                self.compared(x, y).map_err(|what| said("<=", what))?;
+                self.check_order(x, y).map_err(|problem| report("<=", problem))?;
                 return Ok(None);
             }
             _ => {
-                self.divided(x, y).map_err(|what| said("/", what))?;
+                self.check_division(x, y).map_err(|problem| report("/", problem))?;
                 return Ok(None);
             }
         };
         match (found, model) {
             (Some(found), Some(model)) => {
                 let size = Size { found, model };
-                self.is(&size).map_err(|what| said(sign, what))?;
+                self.check(&size).map_err(|problem| report(sign, problem))?;
                 Ok(Some(size))
             }
             (None, Some(model)) if self.surely_fits(&[x, y], &model) => {
-                Err(said(sign, "it is refused though it fits 64 bits".to_string()))
+                Err(report(sign, "it is refused though it fits in 64 bits".to_string()))
             }
-            (Some(found), None) => Err(said(sign, format!("{found} leaves 64 bits"))),
+            (Some(found), None) => Err(report(sign, format!("{found} does not fit in 64 bits"))),
             (None, _) => Ok(None),
         }
     }
 
-    /// Whether a polynomial, and each part of it and of what it is made of, is far within 64 bits.
+    /// Returns whether each term of a polynomial and of its operands is far within 64 bits.
     fn surely_fits(&self, sources: &[&Size], model: &Polynomial) -> bool {
         const FAR: i128 = 1 << 60;
         let is_small = |polynomial: &Polynomial| {
@@ -177,28 +179,28 @@ impl Check {
         sources.iter().all(|size| is_small(&size.model)) && is_small(model)
     }
 
-    /// The size has the values of its model, and the range that it says.
-    fn is(&self, size: &Size) -> Result<(), String> {
+    /// Checks that the size has the values of its model, and a right range.
+    fn check(&self, size: &Size) -> Result<(), String> {
         let (low, high) = size.found.range();
         let mut extremes: Option<(i128, i128)> = None;
         for (at, point) in self.points.iter().enumerate() {
             let Some(expected) = value(&size.model, point) else {
-                return Err("it leaves 128 bits".to_string());
+                return Err("it does not fit in 128 bits".to_string());
             };
             if i64::try_from(expected).is_err() {
                 return Err(format!("it is {expected} at {point:?}, beyond 64 bits"));
             }
-            let of = |variable: &Variable| {
-                let at = self.variables.iter().position(|own| **own == *variable);
+            let value_of = |variable: &Variable| {
+                let at = self.variables.iter().position(|known| **known == *variable);
                 at.and_then(|at| i64::try_from(point[at]).ok()).unwrap_or_default()
             };
-            let found = size.found.bind(of);
+            let found = size.found.bind(value_of);
             if i128::from(found) != expected {
-                return Err(format!("{} is {found} at {point:?}, not {expected}", size.found));
+                return Err(format!("{} is {found} at {point:?}, expected {expected}", size.found));
             }
             if expected < low || high < expected {
                 return Err(format!(
-                    "{} has the range {low} to {high}, not {expected}",
+                    "{} has the range {low} to {high}, without {expected}",
                     size.found
                 ));
             }
@@ -209,7 +211,10 @@ impl Check {
         }
         let is_linear = size.model.keys().all(|product| product.windows(2).all(|w| w[0] != w[1]));
         if is_linear && extremes != Some((low, high)) {
-            return Err(format!("{} has the range {low} to {high}, not {extremes:?}", size.found));
+            return Err(format!(
+                "{} has the range {low} to {high}, expected {extremes:?}",
+                size.found
+            ));
         }
         let number = match size.model.iter().collect::<Vec<_>>()[..] {
             [] => Some(0),
@@ -218,45 +223,49 @@ impl Check {
         };
         match size.found.as_number() == number {
             true => Ok(()),
-            false => Err(format!("{} is the number {:?}", size.found, size.found.as_number())),
+            false => {
+                Err(format!("{} is taken as the number {:?}", size.found, size.found.as_number()))
+            }
         }
     }
 
-    fn compared(&self, x: &Size, y: &Size) -> Result<(), String> {
+    fn check_order(&self, x: &Size, y: &Size) -> Result<(), String> {
         let is_equal = x.found == y.found;
         if is_equal != (x.model == y.model) {
-            return Err(format!("they count as equal: {is_equal}"));
+            return Err(format!("the result of comparing them as equal is {is_equal}"));
         }
         for point in &self.points {
             let Some((a, b)) = value(&x.model, point).zip(value(&y.model, point)) else { continue };
             let is_wrong = x.found.at_most(&y.found) && b < a || x.found.below(&y.found) && b <= a;
             if is_wrong {
-                return Err(format!("it is taken as proven, but they are {a} and {b}"));
+                return Err(format!("it counts as proven, but they are {a} and {b}"));
             }
         }
         Ok(())
     }
 
-    fn divided(&self, x: &Size, y: &Size) -> Result<(), String> {
+    fn check_division(&self, x: &Size, y: &Size) -> Result<(), String> {
         // Divisors are positive.
         if !SInt::number(0).below(&y.found) {
             return Ok(());
         }
-        let Some((quotient, rest)) = x.found.div_rem(&y.found) else {
+        let Some((quotient, remainder)) = x.found.div_rem(&y.found) else {
             let numbers = x.found.as_number().zip(y.found.as_number());
             return numbers.map_or(Ok(()), |_| Err("numbers are not divided".to_string()));
         };
         for point in &self.points {
-            let of = |size: &SInt| {
+            let value_of = |size: &SInt| {
                 i128::from(size.bind(|variable| {
-                    let at = self.variables.iter().position(|own| **own == *variable);
+                    let at = self.variables.iter().position(|known| **known == *variable);
                     at.and_then(|at| i64::try_from(point[at]).ok()).unwrap_or_default()
                 }))
             };
             let Some((a, b)) = value(&x.model, point).zip(value(&y.model, point)) else { continue };
-            if (of(&quotient), of(&rest)) != (a.div_euclid(b), a.rem_euclid(b)) {
-                let found = (of(&quotient), of(&rest));
-                return Err(format!("{a} by {b} is {found:?}: {quotient}, rest {rest}"));
+            let found = (value_of(&quotient), value_of(&remainder));
+            if found != (a.div_euclid(b), a.rem_euclid(b)) {
+                return Err(format!(
+                    "{a} divided by {b} gives {found:?}: {quotient}, remainder {remainder}"
+                ));
             }
         }
         Ok(())

@@ -1,5 +1,5 @@
-//! Entries on disk against a model: what was added is read until it is damaged or evicted; entries
-//! that are used least recently go first, and files that are no entries stay.
+//! Entries on disk against a model: an entry that was added is found until it is damaged or
+//! evicted; the least recently used ones are evicted first, and files that are no entries stay.
 
 use std::collections::BTreeMap;
 use std::fs::{File, create_dir, metadata, write};
@@ -10,27 +10,27 @@ use gradiff::runtime::Cache;
 
 use super::Draw;
 
-/// Entries at first, and steps after them.
+/// Number of entries at first, and of actions after them.
 const ENTRIES: usize = 5;
-const STEPS: usize = 4;
-/// Files take long: of so many calls one makes some.
+const ACTIONS: usize = 4;
+/// Files take long, so only one in this many calls uses them.
 const ONE_IN: usize = 4;
-/// Bytes of an object, at most.
-const OBJECT_MOST: usize = 600;
-/// Between the times at which two entries were used.
-const APART: Duration = Duration::from_secs(100);
+/// Limit of the bytes of an object.
+const OBJECT_LIMIT: usize = 600;
+/// Difference of the times at which two entries were used.
+const AGE_UNIT: Duration = Duration::from_secs(100);
 const KINDS: [&str; 2] = ["so", "opts"];
 
-/// What stands in a folder.
+/// A folder with caches, and its model.
 struct Store {
     folder: tempfile::TempDir,
-    /// A cache for each kind, which keep whatever they are given.
+    /// A cache without a bound for each kind.
     caches: Vec<Cache>,
     /// The object of each kind and key, and its file.
     entries: BTreeMap<(usize, String), (Vec<u8>, PathBuf)>,
 }
 
-/// Draws a folder with entries and strange files, and uses it.
+/// Draws a folder with entries and foreign files, and uses it.
 pub(super) fn stores(draw: &mut Draw) -> Result<(), String> {
     if !draw.one_in(ONE_IN) {
         return Ok(());
@@ -38,38 +38,38 @@ pub(super) fn stores(draw: &mut Draw) -> Result<(), String> {
     let folder = tempfile::tempdir().map_err(|error| error.to_string())?;
     let mut store = Store { folder, caches: Vec::new(), entries: BTreeMap::new() };
     for kind in 0..KINDS.len() {
-        store.caches.push(store.opened(kind, u64::MAX)?);
+        store.caches.push(store.open(kind, u64::MAX)?);
     }
     for number in 0..ENTRIES {
-        store.added(draw, number, None)?;
+        store.add(draw, number, None)?;
     }
-    for _ in 0..STEPS {
+    for _ in 0..ACTIONS {
         match draw.below(3) {
-            0 => store.is_read(draw)?,
-            1 => store.damaged(draw)?,
+            0 => store.read(draw)?,
+            1 => store.damage(draw)?,
             _ => {
                 let number = draw.below(2 * ENTRIES);
-                store.added(draw, number, None)?;
+                store.add(draw, number, None)?;
             }
         }
-        store.is_kept()?;
+        store.check()?;
     }
     if draw.one_in(3) {
-        return refused(draw);
+        return check_refusals(draw);
     }
-    store.evicted(draw)?;
-    store.is_kept()
+    store.evict(draw)?;
+    store.check()
 }
 
 impl Store {
-    fn opened(&self, kind: usize, max_bytes: u64) -> Result<Cache, String> {
+    fn open(&self, kind: usize, max_bytes: u64) -> Result<Cache, String> {
         let cache = Cache::at(self.folder.path(), KINDS[kind], max_bytes);
         cache.map_err(|error| error.to_string())
     }
 
-    /// Adds an entry under the key of a number, in the place of one that is there; its kind and
+    /// Adds the entry with the key of a number, replacing one that is there; returns its kind and
     /// key.
-    fn added(
+    fn add(
         &mut self,
         draw: &mut Draw,
         number: usize,
@@ -77,26 +77,26 @@ impl Store {
     ) -> Result<(usize, String), String> {
         let kind = draw.below(KINDS.len());
         let key = format!("key {number}");
-        let object: Vec<u8> = (0..draw.below(OBJECT_MOST)).map(|at| at as u8).collect();
-        // One that is new looks at the bound with the first entry.
-        let bounded = bound.map(|bound| self.opened(kind, bound)).transpose()?;
+        let object: Vec<u8> = (0..draw.below(OBJECT_LIMIT)).map(|at| at as u8).collect();
+        // A new cache applies its bound when it adds its first entry.
+        let bounded = bound.map(|bound| self.open(kind, bound)).transpose()?;
         let cache = bounded.as_ref().unwrap_or(&self.caches[kind]);
         let path = cache.add(&key, &object).map_err(|error| error.to_string())?;
         if path != cache.path_of(&key) {
-            return Err(format!("{key} is at {}, not where it must be", path.display()));
+            return Err(format!("{key} is at {}, not at the path of its key", path.display()));
         }
         self.entries.insert((kind, key.clone()), (object, path));
         Ok((kind, key))
     }
 
-    /// The kind and the key of an entry.
+    /// The kind and the key of a drawn entry.
     fn any(&self, draw: &mut Draw) -> Option<(usize, String)> {
         let count = self.entries.len();
         (count != 0).then(|| self.entries.keys().nth(draw.below(count)).expect("so many").clone())
     }
 
-    /// All entries are as they were added, and nothing else is found.
-    fn is_kept(&self) -> Result<(), String> {
+    /// Checks that all entries are found as they were added, and no others.
+    fn check(&self) -> Result<(), String> {
         for (kind, cache) in self.caches.iter().enumerate() {
             for number in 0..=2 * ENTRIES {
                 let key = format!("key {number}");
@@ -104,28 +104,29 @@ impl Store {
                 let wanted = self.entries.get(&(kind, key.clone())).map(|(object, _)| object);
                 if found.as_ref() != wanted {
                     let kind = KINDS[kind];
-                    return Err(format!("{key} of {kind} is {found:?}, not {wanted:?}"));
+                    return Err(format!("{key} of {kind} is {found:?}, expected {wanted:?}"));
                 }
             }
         }
         Ok(())
     }
 
-    /// What is read was used last.
-    fn is_read(&mut self, draw: &mut Draw) -> Result<(), String> {
+    /// Reads an entry, and checks that it counts as used now.
+    fn read(&mut self, draw: &mut Draw) -> Result<(), String> {
         let Some((kind, key)) = self.any(draw) else { return Ok(()) };
         let path = self.entries[&(kind, key.clone())].1.clone();
-        aged(&path, 1000 * APART)?;
+        set_age(&path, 1000 * AGE_UNIT)?;
         let before = modified(&path)?;
         self.caches[kind].read(&key);
         match before < modified(&path)? {
             true => Ok(()),
-            false => Err(format!("{key} counts as unused after it was read")),
+            false => Err(format!("{key} does not count as used after it was read")),
         }
     }
 
-    /// An entry that is cut, changed, or another one's is not found, and goes.
-    fn damaged(&mut self, draw: &mut Draw) -> Result<(), String> {
+    /// Cuts or changes an entry or replaces it by another one, and checks that it is not found and
+    /// that its file is removed.
+    fn damage(&mut self, draw: &mut Draw) -> Result<(), String> {
         let Some(entry) = self.any(draw) else { return Ok(()) };
         let path = self.entries[&entry].1.clone();
         let mut content = std::fs::read(&path).map_err(|error| error.to_string())?;
@@ -135,80 +136,86 @@ impl Store {
             1 => content.push(0),
             2 => content[at] ^= 1 << draw.below(8),
             _ => {
-                let Some(other) = self.any(draw).filter(|other| other.1 != entry.1) else {
+                let Some(donor) = self.any(draw).filter(|donor| donor.1 != entry.1) else {
                     return Ok(());
                 };
-                let other = &self.entries[&other].1;
-                content = std::fs::read(other).map_err(|error| error.to_string())?;
+                let donor = &self.entries[&donor].1;
+                content = std::fs::read(donor).map_err(|error| error.to_string())?;
             }
         }
         write(&path, &content).map_err(|error| error.to_string())?;
         self.entries.remove(&entry);
         let found = self.caches[entry.0].read(&entry.1);
         match found {
-            Some(found) => Err(format!("{} was damaged, and is {found:?}", entry.1)),
-            None if path.exists() => Err(format!("{} was damaged, and its file stays", entry.1)),
+            Some(found) => Err(format!("{} was damaged, and is read as {found:?}", entry.1)),
+            None if path.exists() => {
+                Err(format!("{} was damaged, and its file is not removed", entry.1))
+            }
             None => Ok(()),
         }
     }
 
-    /// A bound is kept by dropping what is oldest.
-    fn evicted(&mut self, draw: &mut Draw) -> Result<(), String> {
-        // The order of times is drawn.
+    /// Adds an entry under a bound, and checks that the oldest ones are evicted, as many as the
+    /// bound requires.
+    fn evict(&mut self, draw: &mut Draw) -> Result<(), String> {
+        // The order in which entries were used is drawn.
         let mut order: Vec<(usize, String)> = self.entries.keys().cloned().collect();
         for at in 1..order.len() {
             order.swap(at, draw.below(at + 1));
         }
         for (age, entry) in order.iter().enumerate() {
-            aged(&self.entries[entry].1, APART * (age as u32 + 1))?;
+            set_age(&self.entries[entry].1, AGE_UNIT * (age as u32 + 1))?;
         }
-        let strangers = self.strangers()?;
+        let foreign = self.add_foreign_files()?;
         let total: u64 = self.entries.values().map(|(_, path)| size(path)).sum();
-        // Near what there is, so that the bound is kept or is not by little.
+        // Near the total, so that the bound is met or exceeded by little.
         let bound = total * (1 + draw.below(6) as u64) / 4 + draw.below(3) as u64;
         let before: Vec<(usize, String)> = order.clone();
         let sizes: Vec<u64> = before.iter().map(|entry| size(&self.entries[entry].1)).collect();
-        let newest = self.added(draw, 2 * ENTRIES, Some(bound))?;
-        for (path, stays) in &strangers {
+        let newest = self.add(draw, 2 * ENTRIES, Some(bound))?;
+        for (path, stays) in &foreign {
             if path.exists() != *stays {
-                let wrong = if *stays { "goes" } else { "stays" };
+                let wrong = if *stays { "is removed" } else { "is not removed" };
                 return Err(format!("{} {wrong}", path.display()));
             }
         }
-        let there = |entry: &(usize, String)| self.entries[entry].1.exists();
-        if !there(&newest) {
-            return Err("what was just added goes".to_string());
+        let exists = |entry: &(usize, String)| self.entries[entry].1.exists();
+        if !exists(&newest) {
+            return Err("the entry that was just added is evicted".to_string());
         }
-        // The oldest ones go, up to one of them.
-        let left: Vec<bool> = before.iter().map(there).collect();
+        // The evicted ones must be the oldest.
+        let left: Vec<bool> = before.iter().map(exists).collect();
         let old: Vec<usize> = (0..before.len()).filter(|at| before[*at] != newest).collect();
         let gone = old.iter().filter(|at| !left[**at]).count();
         let is_by_age = old.iter().rev().take(gone).all(|at| !left[*at]);
-        let stay: u64 = old.iter().filter(|at| left[**at]).map(|at| sizes[*at]).sum();
-        let stay = stay + size(&self.entries[&newest].1) + kept_beside(&strangers);
+        let left_bytes: u64 = old.iter().filter(|at| left[**at]).map(|at| sizes[*at]).sum();
+        let extra = size(&self.entries[&newest].1) + counted_bytes(&foreign);
+        let left_bytes = left_bytes + extra;
         let last = old.get(old.len() - gone).map_or(0, |at| sizes[*at]);
-        let all: u64 = old.iter().map(|at| sizes[*at]).sum();
-        let all = all + size(&self.entries[&newest].1) + kept_beside(&strangers);
-        let problem = match (bound < all, gone) {
+        let all_bytes = old.iter().map(|at| sizes[*at]).sum::<u64>() + extra;
+        let problem = match (bound < all_bytes, gone) {
             (false, 0) => None,
-            (false, _) => Some("entries go though the bound is kept"),
-            _ if !is_by_age => Some("it is not the oldest entries that go"),
-            _ if bound < stay && gone < old.len() => Some("the bound is not kept"),
-            // A quarter, rounded down or up, is to spare, and no more than the last one that went.
-            (true, 1..) if stay + last + 4 < bound - bound / 4 => Some("more entries go than must"),
+            (false, _) => Some("entries are evicted though the bound is met"),
+            _ if !is_by_age => Some("the evicted entries are not the oldest"),
+            _ if bound < left_bytes && gone < old.len() => Some("the bound is exceeded"),
+            // A quarter of the bound, rounded down or up, is freed as well; the entry that was
+            // evicted last may exceed that.
+            (true, 1..) if left_bytes + last + 4 < bound - bound / 4 => {
+                Some("too many entries are evicted")
+            }
             _ => None,
         };
         if let Some(problem) = problem {
-            let order = format!("the newest first {sizes:?}, of which {left:?} are left");
-            return Err(format!("{problem}: bound {bound}, {all} in all, {order}"));
+            let order = format!("sizes, the newest first: {sizes:?}; those left: {left:?}");
+            return Err(format!("{problem}: bound {bound}, total {all_bytes}, {order}"));
         }
         self.entries.retain(|_, (_, path)| path.exists());
         Ok(())
     }
 
-    /// Files and folders that are no entries, and whether each of them must stay.
-    fn strangers(&self) -> Result<Vec<(PathBuf, bool)>, String> {
-        let of = |name: &str| self.folder.path().join(name);
+    /// Adds files and folders that are no entries; returns whether each of them must stay.
+    fn add_foreign_files(&self) -> Result<Vec<(PathBuf, bool)>, String> {
+        let path_of = |name: &str| self.folder.path().join(name);
         let hash = "0123456789abcdef".repeat(4);
         let files = [
             ("notes.so".to_string(), true, 5000),
@@ -222,30 +229,30 @@ impl Store {
             ("anew-old".to_string(), true, 5000),
         ];
         let problem = |error: std::io::Error| error.to_string();
-        let mut all = Vec::new();
+        let mut files_added = Vec::new();
         for (name, stays, bytes) in files {
-            write(of(&name), vec![0; bytes]).map_err(problem)?;
-            // A file that is being written is a leftover after a while; entries have no such time.
+            write(path_of(&name), vec![0; bytes]).map_err(problem)?;
+            // An old file that was being written counts as a leftover; other files do not.
             if name != "new-fresh" {
-                aged(&of(&name), Duration::from_secs(7 * 3600))?;
+                set_age(&path_of(&name), Duration::from_secs(7 * 3600))?;
             }
-            all.push((of(&name), stays));
+            files_added.push((path_of(&name), stays));
         }
         for (name, stays) in [("new-folder", true), ("folder", true), ("build-left", false)] {
-            create_dir(of(name)).map_err(problem)?;
-            // Nobody has locked it.
-            write(of(name).join("claim"), "").map_err(problem)?;
-            write(of(name).join("kernels.c"), [0; 5000]).map_err(problem)?;
-            all.push((of(name), stays));
+            create_dir(path_of(name)).map_err(problem)?;
+            // No process has locked it.
+            write(path_of(name).join("claim"), "").map_err(problem)?;
+            write(path_of(name).join("kernels.c"), [0; 5000]).map_err(problem)?;
+            files_added.push((path_of(name), stays));
         }
-        Ok(all)
+        Ok(files_added)
     }
 }
 
-/// Bytes of files beside the entries that count: what is being written.
-fn kept_beside(strangers: &[(PathBuf, bool)]) -> u64 {
+/// Bytes of the foreign files that count toward the bound: those that are being written.
+fn counted_bytes(foreign: &[(PathBuf, bool)]) -> u64 {
     let is_new = |path: &Path| path.ends_with("new-fresh");
-    strangers.iter().filter(|(path, _)| is_new(path)).map(|(path, _)| size(path)).sum()
+    foreign.iter().filter(|(path, _)| is_new(path)).map(|(path, _)| size(path)).sum()
 }
 
 fn size(path: &Path) -> u64 {
@@ -256,17 +263,17 @@ fn modified(path: &Path) -> Result<SystemTime, String> {
     metadata(path).and_then(|data| data.modified()).map_err(|error| error.to_string())
 }
 
-/// Makes a file look as if it was used so long ago.
-fn aged(path: &Path, age: Duration) -> Result<(), String> {
+/// Sets the time at which a file was used to the given age.
+fn set_age(path: &Path, age: Duration) -> Result<(), String> {
     let set = |file: File| file.set_modified(SystemTime::now() - age);
     let opened = File::options().append(true).open(path);
     opened.and_then(set).map_err(|error| error.to_string())
 }
 
-/// A folder that others may write to, or that is reached through a link, and such an entry, are
-/// not taken.
+/// Checks that folders and entries that others may write to, or that are symbolic links, are
+/// refused.
 #[cfg(unix)]
-fn refused(draw: &mut Draw) -> Result<(), String> {
+fn check_refusals(draw: &mut Draw) -> Result<(), String> {
     use std::fs::{Permissions, set_permissions};
     use std::os::unix::fs::{PermissionsExt, symlink};
 
@@ -286,15 +293,15 @@ fn refused(draw: &mut Draw) -> Result<(), String> {
             let link = outer.path().join("link");
             symlink(&folder, &link).map_err(problem)?;
             let slashed = PathBuf::from(format!("{}/", link.display()));
-            let is_taken = open(&link).is_ok() || open(&slashed).is_ok();
-            return if is_taken { Err("a link is taken as a folder".into()) } else { Ok(()) };
+            let is_accepted = open(&link).is_ok() || open(&slashed).is_ok();
+            return if is_accepted { Err("a link to a folder is accepted".into()) } else { Ok(()) };
         }
         1 => {
             set_permissions(&folder, Permissions::from_mode(0o700 | writers)).map_err(problem)?;
-            let is_taken = open(&folder).is_ok();
+            let is_accepted = open(&folder).is_ok();
             set_permissions(&folder, Permissions::from_mode(0o700)).map_err(problem)?;
-            return match is_taken {
-                true => Err("a folder that others may write to is taken".into()),
+            return match is_accepted {
+                true => Err("a folder that others may write to is accepted".into()),
                 false => Ok(()),
             };
         }
@@ -312,6 +319,6 @@ fn refused(draw: &mut Draw) -> Result<(), String> {
 }
 
 #[cfg(not(unix))]
-fn refused(_: &mut Draw) -> Result<(), String> {
+fn check_refusals(_: &mut Draw) -> Result<(), String> {
     Ok(())
 }

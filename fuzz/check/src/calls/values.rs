@@ -1,5 +1,5 @@
-//! Values of calls that no statement of a program makes: conversions between all types, functions
-//! of floats, products of matrices, and the ways to read a tensor, against formulas over elements.
+//! Values of calls that are no statements of programs: conversions between all types, functions of
+//! floats, products of matrices, and the ways to read a tensor, against formulas over elements.
 
 use gradiff::graph::{Constant, DType, Op};
 use gradiff::kernel::Strategy;
@@ -8,14 +8,14 @@ use gradiff::{Engine, Error, Tensor};
 use super::{Draw, OF_ENGINE};
 use crate::{scalar, stages, tensors};
 
-/// What an element must be.
+/// The requirement on an element.
 #[derive(Clone, Copy, Debug)]
 enum Wanted {
-    /// These bits, or any NaN if it is one.
+    /// These bits; if they are a NaN, any NaN.
     Bits(Constant),
-    /// A value that is off by so much at most; infinite and NaN are themselves.
+    /// A value, and the largest error allowed; infinities and NaN are required as they are.
     Near(f64, f64),
-    /// Any.
+    /// No requirement.
     Free,
 }
 
@@ -48,7 +48,7 @@ fn bytes_of(elements: &[Constant]) -> Vec<u8> {
     elements.iter().flat_map(bytes).collect()
 }
 
-/// An engine of a device in process, maybe without optimisations.
+/// An engine on a device in process, at times without optimisations.
 fn engine(draw: &mut Draw) -> Engine {
     let mut engine = Engine::new(draw.pick(&["interp", "jit"])).expect("it needs nothing");
     if draw.one_in(3) {
@@ -57,50 +57,53 @@ fn engine(draw: &mut Draw) -> Engine {
     engine
 }
 
-/// The tensor has these elements: as its graph says, and as an engine computes it.
-fn compare(draw: &mut Draw, said: &str, x: &Tensor, wanted: &[Wanted]) -> Result<(), String> {
+/// Checks the elements of a tensor: those that its graph evaluates to, and those that an engine
+/// computes.
+fn compare(draw: &mut Draw, label: &str, x: &Tensor, wanted: &[Wanted]) -> Result<(), String> {
     let wrong = |found: &[Option<Constant>]| {
         let mut pairs = found.iter().zip(wanted).enumerate();
         let wrong = pairs.find(|(_, (found, wanted))| found.is_some_and(|x| !wanted.is_met(x)));
         match wrong {
             Some((at, (found, wanted))) => {
-                Err(format!("element {at} is {found:?}, not {wanted:?}"))
+                Err(format!("element {at} is {found:?}, expected {wanted:?}"))
             }
-            None if found.len() != wanted.len() => Err(format!("{} elements", found.len())),
+            None if found.len() != wanted.len() => {
+                Err(format!("there are {} elements", found.len()))
+            }
             None => Ok(()),
         }
     };
     let graph = x.uop();
     let in_graph = tensors::evaluate(std::slice::from_ref(&graph), &mut stages::contents)?;
-    wrong(&in_graph[0]).map_err(|problem| format!("{said}: its graph: {problem}"))?;
+    wrong(&in_graph[0]).map_err(|problem| format!("{label}: its graph: {problem}"))?;
     let engine = engine(draw);
-    let told = |problem: String| {
+    let report = |problem: String| {
         let (schedule, kernel) = (engine.schedule, engine.kernel.clone());
-        let way = stages::Way { schedule, kernel, target: engine.target };
+        let configuration = stages::Way { schedule, kernel, target: engine.target };
         let is_right = |found: &stages::Elements| wrong(found).is_ok();
-        let room = crate::blame::room_of_graph(&graph, &way, &is_right);
-        format!("{said} on {}: {problem} {OF_ENGINE}{room})", engine.device.name())
+        let crate_name = crate::blame::room_of_graph(&graph, &configuration, &is_right);
+        format!("{label} on {}: {problem} {OF_ENGINE}{crate_name})", engine.device.name())
     };
-    let bytes = crate::catch(|| x.to_bytes(&engine)).map_err(&told)?;
-    let bytes = bytes.map_err(|error| told(error.to_string()))?;
+    let bytes = crate::catch(|| x.to_bytes(&engine)).map_err(&report)?;
+    let bytes = bytes.map_err(|error| report(error.to_string()))?;
     let size = x.dtype().size_bytes();
     let found = bytes.chunks_exact(size).map(|bytes| Some(element(x.dtype(), bytes)));
     let found: Vec<Option<Constant>> = found.collect();
-    wrong(&found).map_err(told)
+    wrong(&found).map_err(report)
 }
 
 fn dtypes() -> Vec<DType> {
     DType::ALL.into_iter().filter(|dtype| *dtype != DType::Void).collect()
 }
 
-/// Values of a type at which conversions turn.
+/// A value of a type near the points where conversions change their result.
 pub(super) fn special(draw: &mut Draw, dtype: DType) -> Constant {
     if dtype == DType::Bool {
         return Constant::from_bits(dtype, draw.below(2) as u64);
     }
     if !dtype.is_float() {
         let bits = draw.pick(&[0, 1, 7, 8, 11, 15, 16, 24, 31, 32, 53, 58, 62, 63, 64]);
-        // With a bit further down it is half way between two floats, and a little beside that.
+        // With a lower bit set as well it is halfway between two floats, or a little off that.
         let tie = draw.pick(&[0, 8, 9, 11, 12, 24, 25, 53, 54]);
         let below = if 0 < tie && tie <= bits { 1_i128 << (bits - tie) } else { 0 };
         let near = draw.pick(&[1, -1]) * ((1_i128 << bits) + below) + draw.pick(&[0, 1, -1, 3]);
@@ -108,14 +111,14 @@ pub(super) fn special(draw: &mut Draw, dtype: DType) -> Constant {
     }
     let ends = [0.0, -0.0, f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 5e-324, 1e-40, 6e-8];
     let value = match draw.below(5) {
-        // The ends of integers, and what is cut to them.
+        // The ends of integer types, and values that truncate to them.
         4 => {
             let end = 2f64.powi(draw.pick(&[7, 8, 15, 16, 31, 32, 63, 64]));
             let whole = end + draw.pick(&[0.0, -1.0, -0.5, 1.0, -1.5]);
             draw.pick(&[1.0, -1.0]) * whole
         }
         0 => draw.pick(&ends),
-        // Half way between two values of a narrower type, or nearly.
+        // Halfway between two values of a narrower type, or nearly.
         1 => {
             let digits = draw.pick(&[8, 11, 24]);
             let whole =
@@ -128,7 +131,7 @@ pub(super) fn special(draw: &mut Draw, dtype: DType) -> Constant {
     scalar::float(dtype, value).expect("it is a float's type")
 }
 
-/// The value under another type, to bool whether it is not 0.
+/// The value converted to another type; as a bool, whether it is not 0.
 fn converted(x: Constant, to: DType) -> Option<Constant> {
     let zero = scalar::zero(x.dtype());
     match to {
@@ -138,7 +141,7 @@ fn converted(x: Constant, to: DType) -> Option<Constant> {
     }
 }
 
-/// A chain of conversions, of data or of constants, alone or fused with what stands around.
+/// Checks a chain of conversions, of data or of a constant, alone or fused with other ops.
 pub(super) fn conversions(draw: &mut Draw) -> Result<(), String> {
     let dtypes = dtypes();
     let from = draw.pick(&dtypes);
@@ -147,35 +150,35 @@ pub(super) fn conversions(draw: &mut Draw) -> Result<(), String> {
     let elements: Vec<Constant> =
         (0..count).map(|_| constant.unwrap_or_else(|| special(draw, from))).collect();
     let shape = [count as i64];
-    let given = |shape: &[i64], elements: &[Constant]| match constant {
+    let tensor = |shape: &[i64], elements: &[Constant]| match constant {
         Some(value) => {
-            let one = Tensor::from_uop(gradiff::UOp::constant(value))?;
-            one.reshape(&[1])?.expand(shape)
+            let scalar = Tensor::from_uop(gradiff::UOp::constant(value))?;
+            scalar.reshape(&[1])?.expand(shape)
         }
         None => Tensor::from_bytes(from, shape, &bytes_of(elements)),
     };
     let refused = |error: Error| format!("a conversion is refused: {error}");
-    let mut x = given(&shape, &elements).map_err(refused)?;
+    let mut x = tensor(&shape, &elements).map_err(refused)?;
     let mut wanted: Vec<Option<Constant>> = elements.into_iter().map(Some).collect();
-    let mut said = format!("{from} of {wanted:?}");
+    let mut label = format!("{from} of {wanted:?}");
     for _ in 0..1 + draw.below(3) {
-        let own = x.dtype();
+        let dtype = x.dtype();
         match draw.below(6) {
-            0 if own != DType::Bool => {
+            0 if dtype != DType::Bool => {
                 x = x.neg().map_err(refused)?;
-                wanted = map(&wanted, |x| scalar::evaluate(Op::Neg, own, &[x]));
-                said += ", negated";
+                wanted = map(&wanted, |x| scalar::evaluate(Op::Neg, dtype, &[x]));
+                label += ", negated";
             }
             1 => {
                 x = x.cmpne(&x).map_err(refused)?;
                 wanted = map(&wanted, |x| scalar::evaluate(Op::CmpNe, DType::Bool, &[x, x]));
-                said += ", compared with itself";
+                label += ", compared with itself";
             }
             _ => {
                 let to = draw.pick(&dtypes);
                 x = x.cast(to).map_err(refused)?;
                 wanted = map(&wanted, |x| converted(x, to));
-                said += &format!(", as {to}");
+                label += &format!(", as {to}");
             }
         }
         if draw.one_in(6) {
@@ -184,53 +187,53 @@ pub(super) fn conversions(draw: &mut Draw) -> Result<(), String> {
     }
     let wanted: Vec<Wanted> =
         wanted.into_iter().map(|x| x.map_or(Wanted::Free, Wanted::Bits)).collect();
-    compare(draw, &said, &x, &wanted)
+    compare(draw, &label, &x, &wanted)
 }
 
 fn map(
-    all: &[Option<Constant>],
+    elements: &[Option<Constant>],
     op: impl Fn(Constant) -> Option<Constant>,
 ) -> Vec<Option<Constant>> {
-    all.iter().map(|x| x.and_then(&op)).collect()
+    elements.iter().map(|x| x.and_then(&op)).collect()
 }
 
-/// Drawn numbers of a type as they are in it.
+/// Drawn numbers, rounded to a type.
 fn numbers(draw: &mut Draw, dtype: DType, count: usize) -> Vec<f64> {
     let number = |_| {
         let value = (draw.below(400) as f64 - 200.0) / draw.pick(&[1.0, 16.0, 64.0]);
-        let held = scalar::float(dtype, value).and_then(scalar::to_float);
-        held.expect("it is a float's type")
+        let rounded = scalar::float(dtype, value).and_then(scalar::to_float);
+        rounded.expect("it is a float's type")
     };
     (0..count).map(number).collect()
 }
 
-fn of_numbers(dtype: DType, shape: &[i64], numbers: &[f64]) -> Result<Tensor, Error> {
-    let held = |value: &f64| scalar::float(dtype, *value).expect("it is a float's type");
-    let elements: Vec<Constant> = numbers.iter().map(held).collect();
+fn tensor_of(dtype: DType, shape: &[i64], numbers: &[f64]) -> Result<Tensor, Error> {
+    let element = |value: &f64| scalar::float(dtype, *value).expect("it is a float's type");
+    let elements: Vec<Constant> = numbers.iter().map(element).collect();
     Tensor::from_bytes(dtype, shape, &bytes_of(&elements))
 }
 
-/// The number with the bound that a function of floats is held to here: some units in the last
-/// place of the larger of it and of what it is made of.
-fn near(dtype: DType, value: f64, of: f64) -> Wanted {
+/// The value with the error that a function of floats is allowed here: some units in the last place
+/// of the larger of the value and of `scale`, the magnitude of its parts.
+fn near(dtype: DType, value: f64, scale: f64) -> Wanted {
     let digits = match dtype {
         DType::BF16 => 8,
         DType::F16 => 11,
         DType::F32 => 24,
-        // Through f32 in places: constants of the formulas are f64, but exp2 and log2 are not held
-        // to the last digits.
+        // Some devices compute in f32: constants of the formulas are f64, but exp2 and log2 need
+        // not be exact to the last digits.
         _ => 40,
     };
     let unit = 2f64.powi(1 - digits);
     let tiny = if dtype == DType::F16 { 2f64.powi(-22) } else { 1e-36 };
-    // What passes the largest f16 may be infinite.
+    // A value beyond the largest f16 may be infinite.
     match dtype {
-        DType::F16 if 60_000.0 < value.abs() || 60_000.0 < of => Wanted::Free,
-        _ => Wanted::Near(value, 16.0 * unit * value.abs().max(of) + tiny),
+        DType::F16 if 60_000.0 < value.abs() || 60_000.0 < scale => Wanted::Free,
+        _ => Wanted::Near(value, 16.0 * unit * value.abs().max(scale) + tiny),
     }
 }
 
-/// Functions of each element.
+/// Checks functions of each element.
 pub(super) fn functions(draw: &mut Draw) -> Result<(), String> {
     type Function = (&'static str, fn(&Tensor) -> Result<Tensor, Error>, fn(f64) -> f64);
     let rows: [Function; 4] = [
@@ -242,29 +245,29 @@ pub(super) fn functions(draw: &mut Draw) -> Result<(), String> {
     let dtype = draw.pick(&[DType::F32, DType::F64, DType::F16, DType::BF16]);
     let (name, call, formula) = draw.pick(&rows);
     let mut values = numbers(draw, dtype, 6);
-    // e^x of more is near the ends of the types.
+    // Beyond 20, e^x is near the ends of the types.
     values.iter_mut().filter(|x| 20.0 < x.abs()).for_each(|x| *x = x.signum() * 2.5);
-    let x = of_numbers(dtype, &[6], &values).and_then(|x| call(&x));
+    let x = tensor_of(dtype, &[6], &values).and_then(|x| call(&x));
     let x = x.map_err(|error| error.to_string())?;
     let wanted: Vec<Wanted> = values
         .iter()
         .map(|x| match name {
             "relu" => near(dtype, formula(*x), 0.0),
-            // Near 1 the logarithm is as exact as its factors are.
+            // Near 1 the error of the logarithm is that of its factors.
             "log" => near(dtype, formula(*x), 1.0 / 16.0),
-            // An exponent is as exact as its unit.
+            // An error of the exponent is multiplied by the result.
             _ => near(dtype, formula(*x), formula(*x) * (x.abs() + 1.0)),
         })
         .collect();
     compare(draw, &format!("{name} of {dtype} {values:?}"), &x, &wanted)
 }
 
-/// Powers of numbers and exponents at which C's `pow` changes: signs, odd and even integers beyond
-/// the digits of the type, zeros, infinities and NaN.
+/// Checks powers of numbers and exponents at which C's `pow` changes: signs, odd and even integers
+/// beyond the digits of the type, zeros, infinities and NaN.
 pub(super) fn powers(draw: &mut Draw) -> Result<(), String> {
     let dtype = draw.pick(&[DType::F32, DType::F64]);
     let digits = if dtype == DType::F32 { 24 } else { 53 };
-    let held =
+    let rounded =
         |value: f64| scalar::float(dtype, value).and_then(scalar::to_float).expect("a float");
     let special = |draw: &mut Draw| {
         draw.pick(&[0.0, -0.0, 1.0, -1.0, f64::INFINITY, f64::NEG_INFINITY, f64::NAN, 0.5, -0.5])
@@ -273,7 +276,7 @@ pub(super) fn powers(draw: &mut Draw) -> Result<(), String> {
     let bases: Vec<f64> = (0..count)
         .map(|_| match draw.below(3) {
             0 => special(draw),
-            _ => held((draw.below(64) as f64 - 32.0) / 8.0),
+            _ => rounded((draw.below(64) as f64 - 32.0) / 8.0),
         })
         .collect();
     let exponents: Vec<f64> = (0..count)
@@ -281,15 +284,15 @@ pub(super) fn powers(draw: &mut Draw) -> Result<(), String> {
             0 => special(draw),
             1 => (draw.below(17) as f64 - 8.0) / draw.pick(&[1.0, 2.0]),
             _ => {
-                // Around the integers with as many digits as the type has.
+                // Integers with about as many digits as the type has.
                 let power =
                     2f64.powi(draw.pick(&[1, 8, digits - 2, digits - 1, digits, digits + 1]));
                 let sign = draw.pick(&[1.0, -1.0]);
-                held(sign * (power + draw.below(7) as f64 - 3.0))
+                rounded(sign * (power + draw.below(7) as f64 - 3.0))
             }
         })
         .collect();
-    let [x, y] = [&bases, &exponents].map(|values| of_numbers(dtype, &[count], values));
+    let [x, y] = [&bases, &exponents].map(|values| tensor_of(dtype, &[count], values));
     let power = x.and_then(|x| x.pow(&y?)).map_err(|error| error.to_string())?;
     let largest = if dtype == DType::F32 { 1e37 } else { 1e300 };
     let wanted: Vec<Wanted> = bases
@@ -301,7 +304,7 @@ pub(super) fn powers(draw: &mut Draw) -> Result<(), String> {
             let is_exact = matches!(x.abs(), 0.0 | 1.0) || x.is_infinite() || value.is_nan();
             match is_exact || *y == 0.0 || y.is_infinite() {
                 true => Wanted::Near(value, 0.0),
-                // Near the ends of the type the result may be an end.
+                // Near the ends of the type the result may be 0 or infinite.
                 false if !is_finite || value == 0.0 => Wanted::Free,
                 false => near(dtype, value, value.abs() * (1.0 + value.abs().log2().abs())),
             }
@@ -310,14 +313,14 @@ pub(super) fn powers(draw: &mut Draw) -> Result<(), String> {
     compare(draw, &format!("{dtype} {bases:?} to the power of {exponents:?}"), &power, &wanted)
 }
 
-/// Rows of a matrix that are made of each other: softmax, its logarithm, means.
+/// Checks functions of the rows or columns of a matrix: softmax, its logarithm, means.
 pub(super) fn rows_of_numbers(draw: &mut Draw) -> Result<(), String> {
     let dtype = draw.pick(&[DType::F32, DType::F64, DType::F16, DType::BF16]);
     let (rows, columns) = (1 + draw.below(3), 1 + draw.below(5));
     let mut values = numbers(draw, dtype, rows * columns);
     values.iter_mut().filter(|x| 8.0 < x.abs()).for_each(|x| *x = x.signum() * 1.5);
     let axis = draw.below(2);
-    // The elements that stand in one line with an element.
+    // The row or column of an element.
     let line = |at: usize| -> Vec<f64> {
         match axis {
             0 => (0..rows).map(|row| values[row * columns + at % columns]).collect(),
@@ -325,9 +328,9 @@ pub(super) fn rows_of_numbers(draw: &mut Draw) -> Result<(), String> {
         }
     };
     let shape = [rows as i64, columns as i64];
-    let x = of_numbers(dtype, &shape, &values).map_err(|error| error.to_string())?;
-    let which = draw.below(4);
-    let call = match which {
+    let x = tensor_of(dtype, &shape, &values).map_err(|error| error.to_string())?;
+    let function = draw.below(4);
+    let call = match function {
         0 => x.softmax(axis),
         1 => x.log_softmax(axis),
         2 => x.mean(&[axis]),
@@ -336,12 +339,12 @@ pub(super) fn rows_of_numbers(draw: &mut Draw) -> Result<(), String> {
     let call = call.map_err(|error| error.to_string())?;
     let total = |line: &[f64]| line.iter().map(|x| x.exp()).sum::<f64>();
     let mean = |line: &[f64]| line.iter().sum::<f64>() / line.len() as f64;
-    let largest = |line: &[f64]| line.iter().fold(0.0, |most: f64, x| most.max(x.abs()));
+    let largest = |line: &[f64]| line.iter().fold(0.0, |largest: f64, x| largest.max(x.abs()));
     let each = |formula: &dyn Fn(f64, &[f64]) -> f64| -> Vec<Wanted> {
         let near = |at: usize| near(dtype, formula(values[at], &line(at)), 1.0);
         (0..values.len()).map(near).collect()
     };
-    let (name, wanted) = match which {
+    let (name, wanted) = match function {
         0 => ("softmax", each(&|x, line| x.exp() / total(line))),
         1 => ("log_softmax", {
             let near = |at: usize| {
@@ -360,15 +363,15 @@ pub(super) fn rows_of_numbers(draw: &mut Draw) -> Result<(), String> {
             ("mean", lines.map(near).collect())
         }
         _ => {
-            let most = largest(&values) * values.len() as f64;
-            ("mean of all", vec![near(dtype, mean(&values), most)])
+            let scale = largest(&values) * values.len() as f64;
+            ("mean of all", vec![near(dtype, mean(&values), scale)])
         }
     };
-    let said = format!("{name} along axis {axis} of {dtype} {shape:?} {values:?}");
-    compare(draw, &said, &call, &wanted)
+    let label = format!("{name} along axis {axis} of {dtype} {shape:?} {values:?}");
+    compare(draw, &label, &call, &wanted)
 }
 
-/// A tensor of small integers that tell their place.
+/// A tensor of small integers, consecutive in row-major order.
 struct Grid {
     tensor: Tensor,
     shape: Vec<usize>,
@@ -379,8 +382,8 @@ fn grid(draw: &mut Draw, dtype: DType, shape: Vec<usize>) -> Result<Grid, Error>
     let first = draw.below(5) as i128;
     let count: usize = shape.iter().product();
     let values: Vec<i128> = (0..count as i128).map(|at| at + first).collect();
-    let held = |value: &i128| scalar::int(dtype, *value).expect("it is an integer's type");
-    let elements: Vec<Constant> = values.iter().map(held).collect();
+    let element = |value: &i128| scalar::int(dtype, *value).expect("it is an integer's type");
+    let elements: Vec<Constant> = values.iter().map(element).collect();
     let sizes: Vec<i64> = shape.iter().map(|size| *size as i64).collect();
     Ok(Grid { tensor: Tensor::from_bytes(dtype, &sizes, &bytes_of(&elements))?, shape, values })
 }
@@ -389,21 +392,21 @@ fn bits(dtype: DType, value: i128) -> Wanted {
     scalar::int(dtype, value).map_or(Wanted::Free, Wanted::Bits)
 }
 
-/// Calls that bring integers elsewhere, or make them.
+/// Checks calls that move integers or make them.
 pub(super) fn integers(draw: &mut Draw) -> Result<(), String> {
     let dtype = draw.pick(&[DType::I32, DType::U8, DType::I64, DType::U16, DType::I8]);
     let [b, m, n] = [0; 3].map(|_| 1 + draw.below(3));
     let x = grid(draw, dtype, vec![b, m, n]).map_err(|error| error.to_string())?;
     let at = |b: usize, i: usize, j: usize| x.values[(b * m + i) * n + j];
-    let (name, made, wanted): (&str, Result<Tensor, Error>, Vec<i128>) = match draw.below(5) {
+    let (name, tensor, wanted): (&str, Result<Tensor, Error>, Vec<i128>) = match draw.below(5) {
         0 => {
             let from = (0..b * n * m).map(|flat| at(flat / (n * m), flat % m, flat / m % n));
             ("transpose", x.tensor.transpose(), from.collect())
         }
         1 => {
             let axis = draw.below(4);
-            let there = x.tensor.unsqueeze(axis);
-            ("squeeze", there.and_then(|there| there.squeeze(axis)), x.values.clone())
+            let unsqueezed = x.tensor.unsqueeze(axis);
+            ("squeeze", unsqueezed.and_then(|x| x.squeeze(axis)), x.values.clone())
         }
         2 => {
             let (value, count) = (draw.below(2) as i128, b * m * n);
@@ -414,17 +417,17 @@ pub(super) fn integers(draw: &mut Draw) -> Result<(), String> {
         3 => {
             let [start, step] = [0; 2].map(|_| draw.pick(&[0, 1, -1, 5, -300, i64::MAX]));
             let each = (0..b * m * n).map(|i| i128::from(start) + i as i128 * i128::from(step));
-            let made = Tensor::arange(dtype, start, step, (b * m * n) as i64);
-            ("arange", made, each.collect())
+            let tensor = Tensor::arange(dtype, start, step, (b * m * n) as i64);
+            ("arange", tensor, each.collect())
         }
         _ => return matmul(draw, &x),
     };
-    let made = made.map_err(|error| format!("{name}: {error}"))?;
+    let tensor = tensor.map_err(|error| format!("{name}: {error}"))?;
     let wanted: Vec<Wanted> = wanted.into_iter().map(|value| bits(dtype, value)).collect();
-    compare(draw, &format!("{name} of {dtype} {:?}", x.shape), &made, &wanted)
+    compare(draw, &format!("{name} of {dtype} {:?}", x.shape), &tensor, &wanted)
 }
 
-/// The product with a matrix, or with as many.
+/// Checks the product of matrices with one matrix, or with as many.
 fn matmul(draw: &mut Draw, x: &Grid) -> Result<(), String> {
     let dtype = x.tensor.dtype();
     let [b, m, k] = x.shape[..] else { return Ok(()) };
@@ -432,10 +435,10 @@ fn matmul(draw: &mut Draw, x: &Grid) -> Result<(), String> {
     let is_one = draw.one_in(2);
     let outer = if is_one { 1 } else { b };
     let y = grid(draw, dtype, vec![outer, k, n]).map_err(|error| error.to_string())?;
-    let other = if is_one && draw.one_in(2) { y.tensor.squeeze(0) } else { Ok(y.tensor.clone()) };
-    let made = other.and_then(|other| x.tensor.matmul(&other)).map_err(|e| e.to_string())?;
-    let (sum, size) = (made.dtype(), k);
-    let product = |flat: usize| {
+    let right = if is_one && draw.one_in(2) { y.tensor.squeeze(0) } else { Ok(y.tensor.clone()) };
+    let product = right.and_then(|right| x.tensor.matmul(&right)).map_err(|e| e.to_string())?;
+    let (sum, size) = (product.dtype(), k);
+    let element = |flat: usize| {
         let (b, i, j) = (flat / (m * n), flat / n % m, flat % n);
         // Products are of the narrow type, sums of the wide one.
         let term = |at: usize| {
@@ -445,12 +448,12 @@ fn matmul(draw: &mut Draw, x: &Grid) -> Result<(), String> {
         };
         bits(sum, (0..size).map(term).sum())
     };
-    let wanted: Vec<Wanted> = (0..b * m * n).map(product).collect();
-    let said = format!("matmul of {dtype} {:?} and {:?}", x.shape, y.shape);
-    compare(draw, &said, &made, &wanted)
+    let wanted: Vec<Wanted> = (0..b * m * n).map(element).collect();
+    let label = format!("matmul of {dtype} {:?} and {:?}", x.shape, y.shape);
+    compare(draw, &label, &product, &wanted)
 }
 
-/// A tensor is read as bytes, as elements, as an array and as text.
+/// Reads a tensor as bytes, as elements, as an array and as text.
 pub(super) fn readings(draw: &mut Draw) -> Result<(), String> {
     let problem = |error: Error| error.to_string();
     let rank = draw.below(4);
@@ -459,29 +462,30 @@ pub(super) fn readings(draw: &mut Draw) -> Result<(), String> {
     let count: usize = shape.iter().product();
     let values: Vec<i32> = (0..count).map(|_| draw.bits() as i32 >> draw.below(32)).collect();
     let engine = engine(draw);
-    let given = Tensor::from_slice(&sizes, &values).map_err(problem)?;
+    let base = Tensor::from_slice(&sizes, &values).map_err(problem)?;
     let is_lazy = draw.one_in(2);
-    let x = if is_lazy { given.neg().map_err(problem)? } else { given };
+    let x = if is_lazy { base.neg().map_err(problem)? } else { base };
     let wanted: Vec<i32> = match is_lazy {
         true => values.iter().map(|value| value.wrapping_neg()).collect(),
         false => values,
     };
-    let said = format!("i32{shape:?}");
+    let label = format!("i32{shape:?}");
     let (rank, elements) = (x.rank(), x.size_elements());
     if rank != shape.len() || elements != count as i64 {
-        return Err(format!("{said} has {rank} axes and {elements} elements"));
+        return Err(format!("{label} has {rank} axes and {elements} elements"));
     }
     if is_lazy && draw.one_in(3) {
         // Realised together with others, and with itself.
-        let beside = x.add(1).map_err(problem)?;
-        engine.realize(&[&beside, &x, &x]).map_err(problem)?;
-        let found = beside.read().map_err(problem)?;
-        let more = |value: &i32| value.wrapping_add(1).to_le_bytes();
-        if found != wanted.iter().flat_map(more).collect::<Vec<u8>>() {
-            return Err(format!("{said} and 1 are {found:?}"));
+        let sum = x.add(1).map_err(problem)?;
+        engine.realize(&[&sum, &x, &x]).map_err(problem)?;
+        let found = sum.read().map_err(problem)?;
+        let incremented = |value: &i32| value.wrapping_add(1).to_le_bytes();
+        if found != wanted.iter().flat_map(incremented).collect::<Vec<u8>>() {
+            return Err(format!("{label} plus 1 is {found:?}"));
         }
     }
-    let wrong = |how: &str, found: String| Err(format!("{said} {how} is {found}, not {wanted:?}"));
+    let wrong =
+        |how: &str, found: String| Err(format!("{label} {how} is {found}, expected {wanted:?}"));
     let read = |how: usize| -> Result<(), String> {
         match how {
             0 => {
@@ -511,7 +515,7 @@ pub(super) fn readings(draw: &mut Draw) -> Result<(), String> {
     read(draw.below(4))
 }
 
-/// Nested lists of the elements.
+/// The elements as text, in nested lists.
 fn nested(shape: &[usize], elements: &mut std::slice::Iter<'_, i32>) -> String {
     let Some((size, inner)) = shape.split_first() else {
         return elements.next().map_or(String::new(), i32::to_string);

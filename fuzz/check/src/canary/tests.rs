@@ -1,5 +1,5 @@
-//! Judges that are lenient, or strict, in one respect each: the canaries notice every one, and
-//! every canary notices one. And which canaries there must be.
+//! Judges that are too lenient or too strict in one respect each: the canaries detect every one,
+//! and every canary detects one. And the list of the required canaries.
 
 use gradiff_oracle::Element;
 
@@ -16,25 +16,26 @@ fn number(dtype: DType, bits: u64) -> f64 {
         _ => return f64::from_bits(bits),
     };
     let least = 3 - (1 << (width - precision - 1)) - precision;
-    let (field, one) = (bits << (65 - width) >> (64 - width + precision), 1 << (precision - 1));
-    let fraction = (bits & (one - 1)) + if field == 0 { 0 } else { one };
+    let (field, implicit) =
+        (bits << (65 - width) >> (64 - width + precision), 1 << (precision - 1));
+    let fraction = (bits & (implicit - 1)) + if field == 0 { 0 } else { implicit };
     let value = fraction as f64 * 2f64.powi(field.max(1) as i32 - 1 + least);
     if bits >> (width - 1) == 1 { -value } else { value }
 }
 
-/// One element: what is expected, of which dtype, and what was answered.
+/// A test of an element: the expected one, its dtype and the bits of the answer.
 type Admits = fn(&Element, DType, u64) -> bool;
 
-/// A judge that looks at form and elements as the true one does, but for one respect.
-struct Bent {
+/// A judge of form and elements that differs from the true one in one respect.
+struct Flaw {
     name: &'static str,
-    /// Whether an element is accepted.
+    /// Returns whether an element is accepted.
     admits: Admits,
-    /// The canaries that notice it, by the beginnings of their names.
-    noticed_by: &'static [&'static str],
+    /// The canaries that detect it, by the beginnings of their names.
+    detected_by: &'static [&'static str],
 }
 
-/// Whether the answer is within so many times the bound.
+/// Returns whether the answer is within `factor` times the bound.
 fn is_within(element: &Element, dtype: DType, bits: u64, factor: f64) -> bool {
     match *element {
         Element::Ball { center, low, radius } => {
@@ -56,97 +57,101 @@ fn sign(dtype: DType) -> u64 {
     1 << (8 * dtype.size_bytes() - 1)
 }
 
-/// The smallest number with all digits; of f64 one that is far larger.
+/// The smallest normal number; for f64 a far larger one.
 fn least_normal(dtype: DType) -> f64 {
     if dtype == DType::F16 { 2f64.powi(-14) } else { f32::MIN_POSITIVE.into() }
 }
 
-/// The bit patterns beside this one are accepted as well.
+/// Returns whether these bits or adjacent bit patterns are accepted.
 fn with_neighbours(element: &Element, dtype: DType, bits: u64) -> bool {
-    let near = [bits, bits.wrapping_add(1), bits.wrapping_sub(1)];
-    near.iter()
+    let adjacent = [bits, bits.wrapping_add(1), bits.wrapping_sub(1)];
+    adjacent
+        .iter()
         .any(|bits| element.admits(dtype, bits & (u64::MAX >> (64 - 8 * dtype.size_bytes()))))
 }
 
 #[rustfmt::skip]
-const BENT: &[Bent] = &[
-    Bent { name: "bounds twice as wide", admits: |e, dtype, bits| is_within(e, dtype, bits, 2.0),
-        noticed_by: &["add/", "sub/", "mul/", "div/", "sqrt/", "recip/", "exp2/", "log2/", "sin/",
+const FLAWS: &[Flaw] = &[
+    Flaw { name: "bounds twice as wide", admits: |e, dtype, bits| is_within(e, dtype, bits, 2.0),
+        detected_by: &["add/", "sub/", "mul/", "div/", "sqrt/", "recip/", "exp2/", "log2/", "sin/",
             "sin-reduced/", "pow/", "pow-large/", "sum-4/", "sum-64/", "sum-cancelled/", "chain/",
             "prod/", "matmul/", "mean/", "cast-computed-"] },
-    Bent { name: "bounds two thirds as wide",
+    Flaw { name: "bounds two thirds as wide",
         admits: |e, dtype, bits| is_within(e, dtype, bits, 0.66),
-        noticed_by: &["add/", "sub/", "mul/", "div/", "sqrt/", "recip/", "exp2/", "log2/", "sin/",
+        detected_by: &["add/", "sub/", "mul/", "div/", "sqrt/", "recip/", "exp2/", "log2/", "sin/",
             "sin-reduced/", "pow/", "pow-large/", "sum-4/", "sum-64/", "chain/", "prod/",
             "matmul/", "mean/", "cast-computed-"] },
-    Bent { name: "numbers that are exact are inexact", admits: with_neighbours,
-        noticed_by: &["cast-tie-", "cast-tie-up-", "cast-above-tie-", "cast-rounds-", "number-due/",
-            "subnormal/", "integer/", "integer-", "padding-value/", "undefined-alone/"] },
-    Bent { name: "signs of zeros are ignored",
+    Flaw { name: "numbers that are exact are inexact", admits: with_neighbours,
+        detected_by: &["cast-tie-", "cast-tie-up-", "cast-above-tie-", "cast-rounds-",
+            "number-due/", "subnormal/", "integer/", "integer-", "padding-value/",
+            "undefined-alone/"] },
+    Flaw { name: "signs of zeros are ignored",
         admits: |e, dtype, bits| match *e {
             Element::Exact(expected) if dtype.is_float() && expected & !sign(dtype) == 0 => {
                 bits & !sign(dtype) == 0
             }
             _ => e.admits(dtype, bits),
         },
-        noticed_by: &["zero-sign-exact/", "zero-sign-product/", "zero-sign-where/", "padding-zero/"] },
-    Bent { name: "signs of zeros are never free",
+        detected_by: &["zero-sign-exact/", "zero-sign-product/", "zero-sign-where/",
+            "padding-zero/"] },
+    Flaw { name: "signs of zeros are never free",
         admits: |e, dtype, bits| match e { Element::Zero => bits == 0, _ => e.admits(dtype, bits) },
-        noticed_by: &["zero-sign-free/"] },
-    Bent { name: "signs are ignored",
-        admits: |e, dtype, bits| e.admits(dtype, bits) || (dtype.is_float() && e.admits(dtype, bits ^ sign(dtype))),
-        noticed_by: &["zero-sign-exact/", "zero-sign-product/", "zero-sign-pole/", "infinity-due/",
+        detected_by: &["zero-sign-free/"] },
+    Flaw { name: "signs are ignored",
+        admits: |e, dtype, bits| e.admits(dtype, bits)
+            || (dtype.is_float() && e.admits(dtype, bits ^ sign(dtype))),
+        detected_by: &["zero-sign-exact/", "zero-sign-product/", "zero-sign-pole/", "infinity-due/",
             "inexact-number-due/", "nan-payload/", "unsigned-zeros/"] },
-    Bent { name: "NaN is always accepted",
+    Flaw { name: "NaN is always accepted",
         admits: |e, dtype, bits| e.admits(dtype, bits) || (dtype.is_float() && is_nan(dtype, bits)),
-        noticed_by: &["number-due/", "inexact-number-due/", "infinity-due/", "padding-zero/",
+        detected_by: &["number-due/", "inexact-number-due/", "infinity-due/", "padding-zero/",
             "where-nan-left-out/", "nan-payload/", "unsigned-zeros/"] },
-    Bent { name: "numbers are accepted for NaN",
+    Flaw { name: "numbers are accepted for NaN",
         admits: |e, dtype, bits| e.admits(dtype, bits) || matches!(e, Element::Nan),
-        noticed_by: &["nan-due/", "nan-due-max/"] },
-    Bent { name: "one NaN alone is accepted",
+        detected_by: &["nan-due/", "nan-due-max/"] },
+    Flaw { name: "one NaN alone is accepted",
         admits: |e, dtype, bits| match e {
             Element::Nan => gradiff_corpus::format_element(dtype, bits) == "nan",
             _ => e.admits(dtype, bits),
         },
-        noticed_by: &["nan-due/"] },
-    Bent { name: "infinity and the largest number are one",
+        detected_by: &["nan-due/"] },
+    Flaw { name: "infinity and the largest number are one",
         admits: |e, dtype, bits| e.admits(dtype, bits) || (dtype.is_float()
             && (e.admits(dtype, bits.wrapping_add(1)) && is_infinite(dtype, bits.wrapping_add(1))
                 || e.admits(dtype, bits.wrapping_sub(1)) && is_infinite(dtype, bits))),
-        noticed_by: &["infinity-due/", "largest-due/"] },
-    Bent { name: "infinity is always accepted",
+        detected_by: &["infinity-due/", "largest-due/"] },
+    Flaw { name: "infinity is always accepted",
         admits: |e, dtype, bits| e.admits(dtype, bits) || is_infinite(dtype, bits),
-        noticed_by: &["number-due/", "inexact-number-due/", "largest-due/", "nan-due/",
+        detected_by: &["number-due/", "inexact-number-due/", "largest-due/", "nan-due/",
             "nan-due-max/", "zero-sign-pole/"] },
-    Bent { name: "subnormal numbers are zero",
-        admits: |e, dtype, bits| e.admits(dtype, bits) || (dtype.is_float() && bits & !sign(dtype) == 0
-            && match *e {
+    Flaw { name: "subnormal numbers are zero",
+        admits: |e, dtype, bits| e.admits(dtype, bits)
+            || (dtype.is_float() && bits & !sign(dtype) == 0 && match *e {
                 Element::Exact(bits) => number(dtype, bits).abs() < least_normal(dtype),
                 Element::Ball { center, .. } => center.abs() < least_normal(dtype),
                 _ => false,
             }),
-        noticed_by: &["subnormal/", "subnormal-rounded/f32"] },
-    Bent { name: "any bits are any integer",
+        detected_by: &["subnormal/", "subnormal-rounded/f32"] },
+    Flaw { name: "any bits are any integer",
         admits: |e, dtype, bits| e.admits(dtype, bits) || !dtype.is_float(),
-        noticed_by: &["integer/", "integer-", "swapped/i32", "swapped-outputs/i32", "gather-outside/i32",
-            "padding-value/i16", "undefined-alone/i32"] },
-    Bent { name: "nothing is ever unspecified",
+        detected_by: &["integer/", "integer-", "swapped/i32", "swapped-outputs/i32",
+            "gather-outside/i32", "padding-value/i16", "undefined-alone/i32"] },
+    Flaw { name: "nothing is ever unspecified",
         admits: |e, dtype, bits| !matches!(e, Element::Unspecified(_)) && e.admits(dtype, bits),
-        noticed_by: &["undefined-alone/i32"] },
-    Bent { name: "everything is unspecified", admits: |_, _, _| true,
-        noticed_by: &["swapped/", "swapped-inexact/", "swapped-outputs/", "padding-", "where-", "gather-",
-            "zero-sign-free/"] },
+        detected_by: &["undefined-alone/i32"] },
+    Flaw { name: "everything is unspecified", admits: |_, _, _| true,
+        detected_by: &["swapped/", "swapped-inexact/", "swapped-outputs/", "padding-", "where-",
+            "gather-", "zero-sign-free/"] },
 ];
 
-/// The names of the canaries at which a judge of elements goes wrong.
-fn noticing(admits: Admits) -> Vec<&'static str> {
+/// The names of the canaries that a judge of elements judges wrongly.
+fn detecting(admits: Admits) -> Vec<&'static str> {
     let judge = |canary: &Canary, outputs: &[Array]| {
         let expected = agree::expectation(&canary.program).expect("the oracle knows it");
         let is_form = outputs.len() == expected.len()
             && outputs.iter().zip(&expected).all(|(output, expected)| {
-                let has = (output.dtype, &output.shape, output.len());
-                has == (expected.dtype, &expected.shape, expected.len())
+                let form = (output.dtype, &output.shape, output.len());
+                form == (expected.dtype, &expected.shape, expected.len())
             });
         is_form
             && outputs.iter().zip(&expected).all(|(output, expected)| {
@@ -158,39 +163,39 @@ fn noticing(admits: Admits) -> Vec<&'static str> {
                 })
             })
     };
-    let is_noticing = |canary: &&Canary| canary.check(&judge).is_err();
-    canaries().iter().filter(is_noticing).map(|canary| canary.name.as_str()).collect()
+    let is_detecting = |canary: &&Canary| canary.check(&judge).is_err();
+    canaries().iter().filter(is_detecting).map(|canary| canary.name.as_str()).collect()
 }
 
 #[test]
 fn the_judge_of_hunts_passes() {
     assert_eq!(check_canaries(), Ok(()));
-    assert_eq!(noticing(|element, dtype, bits| element.admits(dtype, bits)), [""; 0]);
+    assert_eq!(detecting(|element, dtype, bits| element.admits(dtype, bits)), [""; 0]);
 }
 
 #[test]
-fn every_bent_judge_is_noticed_by_the_canaries_that_watch_it() {
+fn every_flawed_judge_is_detected_by_its_canaries() {
     let mut idle: Vec<&str> = canaries().iter().map(|canary| canary.name.as_str()).collect();
-    for bent in BENT {
-        let noticing = noticing(bent.admits);
-        for start in bent.noticed_by {
+    for judge in FLAWS {
+        let detecting = detecting(judge.admits);
+        for start in judge.detected_by {
             let watching = canaries().iter().filter(|canary| canary.name.starts_with(start));
             let mut names = watching.map(|canary| canary.name.as_str()).peekable();
             assert!(names.peek().is_some(), "no canary {start}");
-            let asleep: Vec<_> = names.filter(|name| !noticing.contains(name)).collect();
-            assert!(asleep.is_empty(), "{}: not noticed by {asleep:?}", bent.name);
+            let silent: Vec<_> = names.filter(|name| !detecting.contains(name)).collect();
+            assert!(silent.is_empty(), "{}: not detected by {silent:?}", judge.name);
         }
-        idle.retain(|name| !noticing.contains(name));
+        idle.retain(|name| !detecting.contains(name));
     }
     // The form is judged for all elements at once: see below.
     idle.retain(|name| !name.starts_with("form/"));
-    assert!(idle.is_empty(), "these notice nothing: {idle:?}");
+    assert!(idle.is_empty(), "these detect nothing: {idle:?}");
 }
 
 #[test]
-fn judges_of_forms_are_noticed() {
+fn flawed_judges_of_forms_are_detected() {
     type Same = fn(&Array, &Array) -> bool;
-    let bent: [(&str, Same); 4] = [
+    let flawed: [(&str, Same); 4] = [
         ("dtype", |x, y| (&x.shape, &x.bits) == (&y.shape, &y.bits)),
         ("shape", |x, y| (x.dtype, &x.bits) == (y.dtype, &y.bits)),
         ("missing elements", |x, y| {
@@ -206,9 +211,10 @@ fn judges_of_forms_are_noticed() {
             (x.dtype, &x.shape, sorted(x)) == (y.dtype, &y.shape, sorted(y))
         }),
     ];
-    for (name, same) in bent {
+    for (name, same) in flawed {
         let judge = |canary: &Canary, outputs: &[Array]| {
-            let (right, _) = canary.answers.iter().find(|(_, is_right)| *is_right).expect("one");
+            let (right, _) =
+                canary.answers.iter().find(|(_, is_right)| *is_right).expect("a right answer");
             right.len() == outputs.len() && right.iter().zip(outputs).all(|(x, y)| same(x, y))
         };
         let watch = if name == "order" { "swapped/" } else { "form/i32" };
@@ -224,14 +230,14 @@ fn judges_of_forms_are_noticed() {
     assert!(form.check(&judge).is_err());
 }
 
-/// Every canary by name: one that is deleted or renamed fails here.
+/// Checks every canary by name, so that none is deleted or renamed.
 #[test]
 fn no_canary_is_missing() {
     let mut names: Vec<String> = Vec::new();
     let mut each = |titles: &[&str], dtypes: &[&str]| {
-        let all =
+        let combinations =
             titles.iter().flat_map(|title| dtypes.iter().map(move |to| format!("{title}/{to}")));
-        names.extend(all);
+        names.extend(combinations);
     };
     let ops = ["add", "sub", "mul", "div", "sqrt", "recip", "exp2", "log2", "sin", "sin-reduced"];
     each(&ops, &FLOATS);
@@ -260,9 +266,9 @@ fn no_canary_is_missing() {
     names.sort_unstable();
     found.sort_unstable();
     assert_eq!(found, names);
-    let is_whole = |canary: &Canary| {
+    let is_complete = |canary: &Canary| {
         let has = |right| canary.answers.iter().any(|(_, is_right)| *is_right == right);
         has(true) && has(false)
     };
-    assert!(canaries().iter().all(is_whole), "each has right and wrong answers");
+    assert!(canaries().iter().all(is_complete), "each has right and wrong answers");
 }

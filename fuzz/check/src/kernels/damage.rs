@@ -1,5 +1,5 @@
-//! Kernels with one field of one uop changed: they are refused or keep within their arrays, and
-//! nothing panics on the way.
+//! Kernels with one field of one uop changed: they are refused or stay within their arrays, and
+//! nothing panics.
 
 use gradiff::graph::{
     Arg, Axis, AxisKind, BoundedLinear, Constant, DType, Global, Instruction, Linear, Local, OPS,
@@ -9,42 +9,42 @@ use gradiff::graph::{
 use gradiff::render::LANGUAGES;
 
 use super::form;
-use super::walk::{Seen, walk};
+use super::walk::{Safety, walk};
 use crate::calls::Draw;
 
-/// Changes of each kernel.
+/// Number of changed kernels for each kernel.
 const CHANGES: usize = 24;
 
 /// Changes the kernel in several ways, one at a time, and checks each.
 ///
 /// # Errors
-/// The first one that is taken though it is not well formed or leaves its arrays, that is refused
-/// by the verifier though it is well formed, or that makes the verifier panic.
+/// The first changed kernel that is accepted though it is not well formed or exceeds its arrays,
+/// that is refused by the verifier though it is well formed, or that makes the verifier panic.
 pub(super) fn check(kernel: &Linear, draw: &mut Draw) -> Result<(), String> {
     if verify_kernel(kernel).is_ok() {
-        render(kernel, draw).map_err(|what| format!("{what}\n{}", shown(kernel)))?;
+        render(kernel, draw).map_err(|problem| format!("{problem}\n{}", text_of(kernel)))?;
     }
     for _ in 0..CHANGES {
         let changed = changed(kernel, draw);
-        judge(&changed, draw).map_err(|what| format!("{what}\n{}", shown(&changed)))?;
+        judge(&changed, draw).map_err(|problem| format!("{problem}\n{}", text_of(&changed)))?;
     }
     Ok(())
 }
 
-/// The kernel as text, if it has one.
-fn shown(kernel: &Linear) -> String {
+/// The kernel as text, or its fields if that fails.
+fn text_of(kernel: &Linear) -> String {
     crate::catch(|| kernel.to_string()).unwrap_or_else(|_| format!("{kernel:?}"))
 }
 
-/// What must hold of any kernel.
+/// Checks the requirements on any kernel; returns whether it is accepted.
 ///
 /// # Errors
-/// What does not.
+/// The first requirement that is not met.
 pub(super) fn judge(kernel: &Linear, draw: &mut Draw) -> Result<bool, String> {
     for kind in AxisKind::ALL {
         let (found, expected) = (kernel.launched(kind), form::launched(kernel, kind));
         if found != expected {
-            return Err(format!("launched ranges of {kind:?}: {found:?}, not {expected:?}"));
+            return Err(format!("launched ranges of {kind:?}: {found:?}, expected {expected:?}"));
         }
     }
     let linear = crate::catch(|| verify_linear(kernel))?;
@@ -60,18 +60,20 @@ pub(super) fn judge(kernel: &Linear, draw: &mut Draw) -> Result<bool, String> {
         (Ok(()), Ok(())) => {}
         (Err(_), Err(error)) if !error.problem.is_empty() && !error.place.is_empty() => {}
         (Ok(()), Err(error)) => return Err(format!("it is refused as malformed: {error}")),
-        (Err(_), Err(_)) => return Err("it is refused without a word".to_string()),
-        (Err(what), Ok(())) => return Err(format!("it is taken for well formed: {what}")),
+        (Err(_), Err(_)) => return Err("it is refused without a message".to_string()),
+        (Err(problem), Ok(())) => {
+            return Err(format!("it is accepted as well formed: {problem}"));
+        }
     }
     if linear.is_err() && whole.is_ok() || whole.is_err() && bounded.is_ok() {
-        return Err("it is taken by the stricter check alone".to_string());
+        return Err("it is accepted by the stricter check alone".to_string());
     }
     if bounded.is_err() {
         return Ok(false);
     }
     match walk(kernel, draw) {
-        Seen::Breach(what) => Err(format!("it is taken as keeping within its arrays: {what}")),
-        Seen::Within | Seen::Unknown => Ok(true),
+        Safety::Breach(problem) => Err(format!("it is accepted as within its arrays: {problem}")),
+        Safety::Within | Safety::Unknown => Ok(true),
     }
 }
 
@@ -89,32 +91,32 @@ fn render(kernel: &Linear, draw: &mut Draw) -> Result<(), String> {
 fn changed(kernel: &Linear, draw: &mut Draw) -> Linear {
     let mut kernel = kernel.clone();
     let at = draw.below(kernel.uops.len());
-    let other = draw.below(kernel.uops.len());
+    let donor = draw.below(kernel.uops.len());
     match draw.below(10) {
         0 => kernel.uops[at].dtype = dtype(draw),
         1 => kernel.uops[at].lanes = draw.pick(&[0, 1, 2, 3, 4, 8, 16, 64, 255]),
         2 => kernel.uops[at].op = OPS[draw.below(OPS.len())].op,
-        3 => kernel.uops[at].arg = kernel.uops[other].arg.clone(),
-        4 => kernel.uops.swap(at, other),
+        3 => kernel.uops[at].arg = kernel.uops[donor].arg.clone(),
+        4 => kernel.uops.swap(at, donor),
         5 => {
             let uop = &mut kernel.uops[at];
             match draw.one_in(2) {
-                true => uop.src.push(other as u32),
+                true => uop.src.push(donor as u32),
                 false => uop.src.truncate(uop.src.len().saturating_sub(1)),
             }
         }
-        6 => kernel.uops[at].arg = near(&kernel.uops[at], draw),
+        6 => kernel.uops[at].arg = similar_arg(&kernel.uops[at], draw),
         7 => source(&mut kernel, at, draw.one_in(4), draw),
         8 => insert(&mut kernel, at, draw),
         _ => {
-            // A field of a uop of an op that seldom stands in a kernel.
+            // A field of a uop of a rare op.
             let rare = kernel.uops.iter().position(|uop| {
                 matches!(uop.op, Op::Assign | Op::Barrier | Op::Lane | Op::DefineAcc | Op::Range)
             });
             let at = rare.unwrap_or(at);
             match draw.below(3) {
                 0 => kernel.uops[at].dtype = dtype(draw),
-                1 => kernel.uops[at].arg = near(&kernel.uops[at], draw),
+                1 => kernel.uops[at].arg = similar_arg(&kernel.uops[at], draw),
                 _ => source(&mut kernel, at, false, draw),
             }
         }
@@ -126,7 +128,7 @@ fn dtype(draw: &mut Draw) -> DType {
     if draw.one_in(8) { DType::Void } else { draw.pick(&DType::ALL) }
 }
 
-/// Another source in the place of one: mostly one above.
+/// Replaces a source, usually by a uop above.
 fn source(kernel: &mut Linear, at: usize, is_anywhere: bool, draw: &mut Draw) {
     let count = if is_anywhere { kernel.uops.len() + 1 } else { at.max(1) };
     let sources = &mut kernel.uops[at].src;
@@ -136,7 +138,7 @@ fn source(kernel: &mut Linear, at: usize, is_anywhere: bool, draw: &mut Draw) {
     }
 }
 
-/// A uop more, which few kernels have: sources that are above keep their places.
+/// Inserts a uop of a rare op, and shifts the sources behind it.
 fn insert(kernel: &mut Linear, at: usize, draw: &mut Draw) {
     let mut added = kernel.uops[at].clone();
     if draw.one_in(2) {
@@ -157,32 +159,32 @@ fn insert(kernel: &mut Linear, at: usize, draw: &mut Draw) {
     }
 }
 
-/// An arg near that of the uop.
-fn near(uop: &Instruction, draw: &mut Draw) -> Arg {
-    let step = draw.pick(&[-1, 1, -3, 2]);
+/// An arg similar to that of the uop.
+fn similar_arg(uop: &Instruction, draw: &mut Draw) -> Arg {
+    let difference = draw.pick(&[-1, 1, -3, 2]);
     match &uop.arg {
         Arg::Const(value) => match crate::scalar::to_int(*value) {
             Some(value) if !draw.one_in(6) => {
-                Arg::Const(Constant::int(uop.dtype, value + i128::from(step)))
+                Arg::Const(Constant::int(uop.dtype, value + i128::from(difference)))
             }
             _ => Arg::Const(Constant::zero(draw.pick(&DType::ALL))),
         },
         Arg::Axis(axis) => {
             let kind = draw.pick(&AxisKind::ALL);
-            let number = if draw.one_in(2) { axis.number } else { axis.number + step };
+            let number = if draw.one_in(2) { axis.number } else { axis.number + difference };
             Arg::Axis(Axis { kind, number })
         }
         Arg::Global(global) => {
-            let size_elements = global.size_elements + step;
+            let size_elements = global.size_elements + difference;
             let slot = if draw.one_in(3) { global.slot ^ 1 } else { global.slot };
             Arg::Global(Global { slot, size_elements })
         }
         Arg::Local(local) => {
-            let size_elements = local.size_elements + step;
+            let size_elements = local.size_elements + difference;
             Arg::Local(Local { size_elements, ..*local })
         }
-        Arg::Int(value) => Arg::Int(value + step),
-        Arg::None => Arg::Int(step),
-        other => other.clone(),
+        Arg::Int(value) => Arg::Int(value + difference),
+        Arg::None => Arg::Int(difference),
+        arg => arg.clone(),
     }
 }

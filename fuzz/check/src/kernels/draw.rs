@@ -1,8 +1,8 @@
 //! Draws kernels as lists of uops: well formed, within their arrays, with one meaning.
 //!
-//! Lowering makes few of the kernels that a list can say: here vectors of each count of lanes meet
-//! each type, masks of one width choose between masks of another, loops nest seven deep, a range of
-//! threads stands beside a plain loop. Floats are added, multiplied and compared, never
+//! Lowering makes few of the kernels that a list can express: here vectors have any number of lanes
+//! and any type, masks of one width select between masks of another, loops nest seven deep, a range
+//! of threads is adjacent to a plain loop. Floats are added, multiplied and compared, never
 //! contracted, so that every device gives the same bits.
 
 use gradiff::graph::{
@@ -13,31 +13,31 @@ use gradiff::kernel::Target;
 use crate::calls::Draw;
 use crate::linear::{Rules, target};
 
-/// Steps of a range, at most: where ranges are few, and where they are many.
-const STEPS_MOST: [usize; 2] = [3, 2];
-/// Ranges that are few.
+/// Limit of the trip count of a range: where ranges are few, and where they are many.
+const TRIP_COUNT_LIMITS: [usize; 2] = [3, 2];
+/// Number of ranges up to which they are few.
 const RANGES_FEW: usize = 4;
-/// Elementwise ops of a kernel, at most.
-const OPS_MOST: usize = 12;
-/// Dimensions of a launch on devices with groups.
+/// Limit of the elementwise ops of a kernel.
+const OP_LIMIT: usize = 12;
+/// Number of dimensions of a launch on devices with groups.
 pub(crate) const DIMENSIONS: usize = 3;
 /// Slot of the array that is written.
-const WRITTEN: usize = 0;
+const OUTPUT_SLOT: usize = 0;
 
-/// What the kernels of a device may hold.
+/// The features that kernels of a device may use.
 pub(crate) struct Style {
     target: Target,
-    /// Groups of threads, local arrays and barriers.
+    /// True if there are groups of threads, local arrays and barriers.
     has_groups: bool,
-    /// Ranges of threads of the host.
+    /// True if there are ranges of threads of the host.
     has_threads: bool,
-    /// Vectors of bools in memory.
+    /// True if vectors of bools are loaded and stored.
     has_bool_vectors: bool,
-    /// One of the dialects of WGSL.
+    /// True for the dialects of WGSL.
     pub(super) is_wgsl: bool,
-    /// A type whose NaN has no bits of its own.
+    /// A type whose NaN may have any payload.
     pub(super) free_nan: Option<DType>,
-    /// Hints of loads and stores: a distance for prefetches, and stores past the caches.
+    /// True if loads and stores have hints: a distance for prefetches, and stores past the caches.
     has_hints: bool,
     pub(super) lanes: Vec<u8>,
     pub(super) dtypes: Vec<DType>,
@@ -56,7 +56,7 @@ impl Style {
             language => (language, Some(language)),
         };
         let rules = rules.map(|name| Rules::of(name).expect("a target with rules"));
-        let is_lacking = |dtype: &DType| match device {
+        let is_unsupported = |dtype: &DType| match device {
             "metal" => *dtype == DType::F64,
             "wgsl-core" => matches!(dtype, DType::I64 | DType::U64 | DType::F64),
             _ => false,
@@ -71,14 +71,14 @@ impl Style {
             is_wgsl: device.starts_with("wgsl"),
             free_nan: (device == "wgsl").then_some(DType::F16),
             lanes: rules.map_or(vec![2, 4, 8, 16], |rules| rules.lanes().to_vec()),
-            dtypes: dtypes.filter(|dtype| !is_lacking(dtype)).collect(),
+            dtypes: dtypes.filter(|dtype| !is_unsupported(dtype)).collect(),
         }
     }
 
-    /// Returns whether a vector is loaded and stored as one.
+    /// Returns whether such a vector is loaded and stored as a whole.
     fn has_vector(&self, dtype: DType, lanes: u8) -> bool {
         match dtype {
-            // The language has vectors of its own types, of which the target makes no use.
+            // The language has vectors of these types, which the target does not use.
             _ if self.is_wgsl => matches!(dtype, DType::I32 | DType::U32 | DType::F32),
             DType::Bool => self.has_bool_vectors,
             _ => i64::from(lanes) <= self.target.vectors.lanes_of(dtype),
@@ -97,8 +97,7 @@ impl Style {
 pub(super) struct Value {
     pub(super) dtype: DType,
     pub(super) form: Form,
-    /// Whether the bits are those of memory or of an integer: those of a NaN that was computed
-    /// are free.
+    /// True if the bits are those of memory or of an integer; a computed NaN may have any payload.
     pub(super) has_bits: bool,
 }
 
@@ -118,7 +117,7 @@ pub(super) struct Builder<'a> {
     pub(super) values: Vec<Value>,
 }
 
-/// Draws a kernel that a device of this style runs; equal draws give equal kernels.
+/// Draws a kernel that devices of this style run; equal draws give equal kernels.
 pub(crate) fn draw_kernel(draw: &mut Draw, style: &Style) -> Linear {
     let lanes = match draw.below(3) {
         0 => 1,
@@ -126,10 +125,10 @@ pub(crate) fn draw_kernel(draw: &mut Draw, style: &Style) -> Linear {
     };
     let fits = |dtype: &DType| lanes == 1 || style.has_vector(*dtype, lanes);
     let stored: Vec<DType> = style.dtypes.iter().copied().filter(fits).collect();
-    let written = if stored.is_empty() { DType::I32 } else { draw.pick(&stored) };
+    let stored_type = if stored.is_empty() { DType::I32 } else { draw.pick(&stored) };
     let name = draw.pick(&["k", "_", "E_3_4", "r_2n1", "K9_", "a_long_name_of_a_kernel_0"]);
     let mut builder = Builder { draw, style, uops: Vec::new(), lanes, values: Vec::new() };
-    builder.kernel(written);
+    builder.kernel(stored_type);
     Linear { name: name.to_owned(), uops: builder.uops }
 }
 
@@ -153,29 +152,31 @@ impl Builder<'_> {
         self.push(op, dtype, 1, src, Arg::None)
     }
 
-    fn kernel(&mut self, written: DType) {
+    fn kernel(&mut self, stored_type: DType) {
         let lanes = i64::from(self.lanes);
         let kinds = self.kinds();
-        let most = STEPS_MOST[usize::from(RANGES_FEW < kinds.len())];
-        let steps: Vec<i64> = kinds.iter().map(|_| 1 + self.draw.below(most) as i64).collect();
+        let limit = TRIP_COUNT_LIMITS[usize::from(RANGES_FEW < kinds.len())];
+        let trip_counts: Vec<i64> =
+            kinds.iter().map(|_| 1 + self.draw.below(limit) as i64).collect();
         let has_sum = kinds.last() == Some(&AxisKind::Loop) && self.draw.one_in(3);
         let outer = kinds.len() - usize::from(has_sum);
-        let count: i64 = steps[..outer].iter().product();
-        // A range of threads that does not stand around all stores is a plain loop.
+        let count: i64 = trip_counts[..outer].iter().product();
+        // A range of threads that does not contain all stores is a plain loop.
         let parts = match kinds.first() {
             Some(AxisKind::Thread) | None if self.style.has_threads && self.draw.one_in(3) => 2,
             _ => 1,
         };
         let global = |slot, size_elements| Arg::Global(Global { slot, size_elements });
         let size = parts * count * lanes;
-        let out = self.push(Op::DefineGlobal, written, 1, &[], global(WRITTEN, size));
+        let out = self.push(Op::DefineGlobal, stored_type, 1, &[], global(OUTPUT_SLOT, size));
         let mut inputs = Vec::new();
         for slot in 1..=1 + self.draw.below(3) {
-            let dtype = if self.draw.one_in(3) { written } else { self.dtype() };
+            let dtype = if self.draw.one_in(3) { stored_type } else { self.dtype() };
             let is_shorter = self.draw.one_in(3);
-            let shown = if is_shorter { 1 + self.draw.below(count as usize) as i64 } else { count };
-            let arg = global(slot, shown * lanes);
-            inputs.push((self.push(Op::DefineGlobal, dtype, 1, &[], arg), dtype, shown));
+            let covered =
+                if is_shorter { 1 + self.draw.below(count as usize) as i64 } else { count };
+            let arg = global(slot, covered * lanes);
+            inputs.push((self.push(Op::DefineGlobal, dtype, 1, &[], arg), dtype, covered));
         }
         for part in 0..parts {
             let kinds: Vec<AxisKind> = match (part, parts) {
@@ -184,7 +185,15 @@ impl Builder<'_> {
             };
             let first = part * kinds.len() as i64;
             self.values.clear();
-            self.nest(&kinds, &steps, first, outer, (out, written), &inputs, part * count);
+            self.nest(
+                &kinds,
+                &trip_counts,
+                first,
+                outer,
+                (out, stored_type),
+                &inputs,
+                part * count,
+            );
         }
     }
 
@@ -196,8 +205,8 @@ impl Builder<'_> {
     fn kinds(&mut self) -> Vec<AxisKind> {
         let mut kinds = Vec::new();
         if self.style.has_groups && !self.draw.one_in(4) {
-            let most = if self.draw.one_in(8) { DIMENSIONS + 2 } else { DIMENSIONS + 1 };
-            let (groups, threads) = (self.draw.below(most), self.draw.below(most));
+            let limit = if self.draw.one_in(8) { DIMENSIONS + 2 } else { DIMENSIONS + 1 };
+            let (groups, threads) = (self.draw.below(limit), self.draw.below(limit));
             kinds.extend(std::iter::repeat_n(AxisKind::Global, groups));
             kinds.extend(std::iter::repeat_n(AxisKind::Local, threads));
         } else if self.style.has_threads && self.draw.one_in(2) {
@@ -208,111 +217,115 @@ impl Builder<'_> {
         kinds
     }
 
-    /// One nest of ranges around one store. The ranges from `outer` on are summed over.
-    #[allow(clippy::too_many_arguments, reason = "what a nest is made of, and no type besides")]
+    /// A nest of ranges around a store. The ranges from `outer` on are summed over.
+    #[allow(
+        clippy::too_many_arguments,
+        reason = "the parts of a nest, which have no type in common"
+    )]
     fn nest(
         &mut self,
         kinds: &[AxisKind],
-        steps: &[i64],
+        trip_counts: &[i64],
         first: i64,
         outer: usize,
-        (out, written): (u32, DType),
+        (out, stored_type): (u32, DType),
         inputs: &[(u32, DType, i64)],
         part: i64,
     ) {
-        let ends: Vec<u32> = steps.iter().map(|steps| self.int(*steps)).collect();
+        let ends: Vec<u32> = trip_counts.iter().map(|count| self.int(*count)).collect();
         let mut ranges = Vec::new();
-        let is_launched = kinds.iter().filter(|kind| kind.is_launched()).count();
+        let launched_count = kinds.iter().filter(|kind| kind.is_launched()).count();
         let range = |builder: &mut Self, at: usize| {
             let arg = Arg::Axis(Axis { kind: kinds[at], number: first + at as i64 });
             builder.push(Op::Range, DType::I32, 1, &[ends[at]], arg)
         };
-        for at in 0..is_launched {
+        for at in 0..launched_count {
             ranges.push(range(self, at));
         }
         if kinds.contains(&AxisKind::Local) && self.draw.one_in(2) {
-            self.exchange(kinds, steps, &ranges, inputs[0]);
+            self.exchange(kinds, trip_counts, &ranges, inputs[0]);
         }
-        for at in is_launched..outer {
+        for at in launched_count..outer {
             ranges.push(range(self, at));
         }
-        let place = self.place(&ranges, steps);
-        let sum = (outer < kinds.len()).then(|| self.accumulator(written));
+        let position = self.position(&ranges, trip_counts);
+        let sum = (outer < kinds.len()).then(|| self.accumulator(stored_type));
         if sum.is_some() {
             let last = range(self, outer);
             ranges.push(last);
         }
         for input in inputs {
-            self.load(*input, place);
+            self.load(*input, position);
         }
-        for _ in 0..1 + self.draw.below(OPS_MOST) {
+        for _ in 0..1 + self.draw.below(OP_LIMIT) {
             self.op();
         }
-        let mut value = self.value_of(written);
+        let mut value = self.value_of(stored_type);
         if let Some(sum) = sum {
             value = self.add_to(&sum, &value);
             let last = ranges.pop().expect("the range of the sum");
             self.push(Op::EndRange, DType::Void, 1, &[last], Arg::None);
         }
-        self.store(out, &value, place, part);
+        self.store(out, &value, position, part);
         for range in ranges.into_iter().rev() {
             self.push(Op::EndRange, DType::Void, 1, &[range], Arg::None);
         }
     }
 
     /// Row-major number of the iteration of these ranges.
-    fn place(&mut self, ranges: &[u32], steps: &[i64]) -> u32 {
-        let mut place = None;
+    fn position(&mut self, ranges: &[u32], trip_counts: &[i64]) -> u32 {
+        let mut position = None;
         for (at, range) in ranges.iter().enumerate() {
-            place = Some(match place {
+            position = Some(match position {
                 None => *range,
-                Some(place) => {
-                    let steps = self.int(steps[at]);
-                    let scaled = self.scalar(Op::Mul, &[place, steps]);
+                Some(position) => {
+                    let trip_count = self.int(trip_counts[at]);
+                    let scaled = self.scalar(Op::Mul, &[position, trip_count]);
                     self.scalar(Op::Add, &[scaled, *range])
                 }
             });
         }
-        place.unwrap_or_else(|| self.int(0))
+        position.unwrap_or_else(|| self.int(0))
     }
 
-    /// A value that each thread of a group stores and another one loads.
+    /// Draws a value that each thread of a group stores and another one loads.
     fn exchange(
         &mut self,
         kinds: &[AxisKind],
-        steps: &[i64],
+        trip_counts: &[i64],
         ranges: &[u32],
-        (input, dtype, shown): (u32, DType, i64),
+        (input, dtype, covered): (u32, DType, i64),
     ) {
         let groups = kinds.iter().filter(|kind| **kind == AxisKind::Global).count();
-        let sizes = &steps[groups..ranges.len()];
+        let sizes = &trip_counts[groups..ranges.len()];
         let threads: i64 = sizes.iter().product();
-        let place = self.place(&ranges[groups..], sizes);
+        let position = self.position(&ranges[groups..], sizes);
         let arg = Arg::Local(Local { number: 0, size_elements: threads });
         let array = self.push(Op::DefineLocal, dtype, 1, &[], arg);
-        let end = self.int(shown);
-        let gate = self.scalar(Op::CmpLt, &[place, end]);
-        let from = self.push(Op::Index, dtype, 1, &[input, place, gate], Arg::None);
+        let end = self.int(covered);
+        let gate = self.scalar(Op::CmpLt, &[position, end]);
+        let from = self.push(Op::Index, dtype, 1, &[input, position, gate], Arg::None);
         let value = self.push(Op::Load, dtype, 1, &[from], Arg::None);
-        let to = self.push(Op::Index, dtype, 1, &[array, place], Arg::None);
+        let to = self.push(Op::Index, dtype, 1, &[array, position], Arg::None);
         let store = self.push(Op::Store, DType::Void, 1, &[to, value], Arg::None);
         let barrier = self.push(Op::Barrier, DType::Void, 1, &[store], Arg::None);
         let last = self.int(threads - 1);
-        let turned = self.scalar(Op::Sub, &[last, place]);
-        let from = self.push(Op::Index, dtype, 1, &[array, turned], Arg::None);
+        let reversed = self.scalar(Op::Sub, &[last, position]);
+        let from = self.push(Op::Index, dtype, 1, &[array, reversed], Arg::None);
         let value = self.push(Op::Load, dtype, 1, &[from, barrier], Arg::None);
         let form = Form::Lanes(vec![value; self.lanes.into()]);
         let has_bits = self.style.free_nan != Some(dtype);
         self.values.push(Value { dtype, form, has_bits });
     }
 
-    /// The elements of an input at the place of the iteration, zeros where the input is shorter.
-    pub(super) fn load(&mut self, (array, dtype, shown): (u32, DType, i64), place: u32) {
+    /// Loads the elements of an input at an iteration, zeros where the input is shorter. The input
+    /// has elements for the first `covered` iterations.
+    pub(super) fn load(&mut self, (array, dtype, covered): (u32, DType, i64), position: u32) {
         let lanes = i64::from(self.lanes);
-        let limit = self.int(shown);
-        let gate = self.scalar(Op::CmpLt, &[place, limit]);
+        let limit = self.int(covered);
+        let gate = self.scalar(Op::CmpLt, &[position, limit]);
         let scale = self.int(lanes);
-        let first = self.scalar(Op::Mul, &[place, scale]);
+        let first = self.scalar(Op::Mul, &[position, scale]);
         let hint = match self.style.has_hints && self.draw.one_in(3) {
             true => Arg::Int(lanes),
             false => Arg::None,
@@ -324,8 +337,8 @@ impl Builder<'_> {
             let load = |builder: &mut Self, lane| {
                 let offset = builder.int(lane);
                 let at = builder.scalar(Op::Add, &[first, offset]);
-                // The gate in terms of what stands in the index.
-                let end = builder.int(shown * lanes);
+                // The gate in terms of the index itself.
+                let end = builder.int(covered * lanes);
                 let gate = builder.scalar(Op::CmpLt, &[at, end]);
                 let index = builder.push(Op::Index, dtype, 1, &[array, at, gate], Arg::None);
                 builder.push(Op::Load, dtype, 1, &[index], Arg::None)
@@ -336,10 +349,10 @@ impl Builder<'_> {
         self.values.push(Value { dtype, form, has_bits });
     }
 
-    pub(super) fn store(&mut self, out: u32, value: &Value, place: u32, part: i64) {
+    pub(super) fn store(&mut self, out: u32, value: &Value, position: u32, part: i64) {
         let lanes = i64::from(self.lanes);
         let (scale, offset) = (self.int(lanes), self.int(part * lanes));
-        let first = self.scalar(Op::Mul, &[place, scale]);
+        let first = self.scalar(Op::Mul, &[position, scale]);
         let first = self.scalar(Op::Add, &[first, offset]);
         let is_vector = self.style.has_vector(value.dtype, self.lanes) && self.lanes != 1;
         if is_vector && !self.draw.one_in(8) {
@@ -360,13 +373,13 @@ impl Builder<'_> {
         }
     }
 
-    /// The value as one vector, put together if need be.
+    /// The value as a vector.
     pub(super) fn vector(&mut self, value: &Value) -> u32 {
         match &value.form {
             Form::Vector(vector) => *vector,
             Form::Lanes(lanes) => {
-                let is_one = lanes.iter().all(|lane| *lane == lanes[0]);
-                let src = if is_one { &lanes[..1] } else { &lanes[..] };
+                let is_uniform = lanes.iter().all(|lane| *lane == lanes[0]);
+                let src = if is_uniform { &lanes[..1] } else { &lanes[..] };
                 self.push(Op::Vectorize, value.dtype, self.lanes, src, Arg::None)
             }
         }
@@ -382,7 +395,7 @@ impl Builder<'_> {
         }
     }
 
-    /// An op of some values, on whole vectors or lane by lane.
+    /// Applies an op to values, as whole vectors or lane by lane.
     fn apply(&mut self, op: Op, dtype: DType, src: &[&Value]) -> Value {
         let is_possible = |dtype| self.style.computes(dtype, self.lanes);
         let fits = is_possible(dtype) && src.iter().all(|value| is_possible(value.dtype));
@@ -391,7 +404,7 @@ impl Builder<'_> {
             Form::Vector(self.push(op, dtype, self.lanes, &src, Arg::None))
         } else {
             let src: Vec<Vec<u32>> = src.iter().map(|value| self.lanes(value)).collect();
-            let lane = |lane: usize| -> Vec<u32> { src.iter().map(|all| all[lane]).collect() };
+            let lane = |lane: usize| -> Vec<u32> { src.iter().map(|lanes| lanes[lane]).collect() };
             let each = (0..self.lanes.into()).map(lane).collect::<Vec<_>>();
             let push = |src: &Vec<u32>| self.push(op, dtype, 1, src, Arg::None);
             Form::Lanes(each.iter().map(push).collect())
@@ -406,21 +419,22 @@ impl Builder<'_> {
         Value { dtype: value.dtype(), form, has_bits: false }
     }
 
-    /// Any value that was made.
+    /// A drawn value of the kernel.
     fn any(&mut self) -> Value {
         let at = self.draw.below(self.values.len());
         self.values[at].clone()
     }
 
-    /// A value of this type: one that was made, the cast of one, or a constant.
+    /// A value of this type: one of the last values of the kernel, the cast of a value, or a
+    /// constant.
     fn value_of(&mut self, dtype: DType) -> Value {
-        let made: Vec<usize> = (0..self.values.len())
+        let latest: Vec<usize> = (0..self.values.len())
             .rev()
             .filter(|at| self.values[*at].dtype == dtype)
             .take(3)
             .collect();
-        if !made.is_empty() && !self.draw.one_in(6) {
-            let at = self.draw.pick(&made);
+        if !latest.is_empty() && !self.draw.one_in(6) {
+            let at = self.draw.pick(&latest);
             return self.values[at].clone();
         }
         let value = self.any();
@@ -431,7 +445,7 @@ impl Builder<'_> {
         self.number(constant)
     }
 
-    /// One more value.
+    /// Draws another value.
     fn op(&mut self) {
         let x = self.any();
         let value = match self.draw.below(10) {
@@ -451,13 +465,13 @@ impl Builder<'_> {
                 if is_cast { self.apply(Op::Cast, to, &[&x]) } else { x }
             }
             5 => {
-                let of = |dtype: &DType| dtype.size_bytes() == x.dtype.size_bytes();
-                let is_bits = |dtype: &DType| of(dtype) && *dtype != DType::Bool;
-                let alike: Vec<DType> = self.style.dtypes.iter().copied().filter(is_bits).collect();
+                let is_as_wide = |dtype: &DType| dtype.size_bytes() == x.dtype.size_bytes();
+                let is_bits = |dtype: &DType| is_as_wide(dtype) && *dtype != DType::Bool;
+                let types: Vec<DType> = self.style.dtypes.iter().copied().filter(is_bits).collect();
                 if x.dtype == DType::Bool || !x.has_bits {
                     x
                 } else {
-                    let to = self.draw.pick(&alike);
+                    let to = self.draw.pick(&types);
                     let has_bits = self.style.free_nan != Some(to);
                     Value { has_bits, ..self.apply(Op::Bitcast, to, &[&x]) }
                 }
@@ -516,7 +530,7 @@ impl Builder<'_> {
         self.apply(op, dtype, &[&x, &y])
     }
 
-    /// Variables that are 0 before the loop of a sum; of one for all lanes, or of one for each.
+    /// Variables that are 0 before the loop of a sum: one for all lanes, or one for each.
     fn accumulator(&mut self, dtype: DType) -> Value {
         let zero = Constant::zero(dtype);
         let zero = self.number(zero);
@@ -534,7 +548,7 @@ impl Builder<'_> {
         Value { dtype, form, has_bits: false }
     }
 
-    /// Assigns the sum of the variables and a value; of types that are only moved, the value.
+    /// Assigns the sum of the variables and a value, or the value itself if its type is only moved.
     fn add_to(&mut self, sum: &Value, value: &Value) -> Value {
         let is_moved = is_half(sum.dtype) || sum.dtype == DType::Bool;
         let pairs: Vec<(u32, u32)> = match &sum.form {
@@ -557,15 +571,15 @@ fn is_half(dtype: DType) -> bool {
     matches!(dtype, DType::F16 | DType::BF16)
 }
 
-/// Returns whether every value of a type has one meaning as another: floats may leave integers,
-/// and lowering takes halves to f32 and back alone.
+/// Returns whether the cast of every value is defined: floats may be outside of the range of
+/// integers, and lowering casts 16-bit floats only from and to f32.
 fn may_cast(from: DType, to: DType) -> bool {
-    let is_moved = |half: DType, other: DType| is_half(half) && other != DType::F32;
-    let is_cut = from.is_float() && to.is_int();
-    from != to && !is_cut && !is_moved(from, to) && !is_moved(to, from)
+    let is_moved = |from: DType, to: DType| is_half(from) && to != DType::F32;
+    let is_truncated = from.is_float() && to.is_int();
+    from != to && !is_truncated && !is_moved(from, to) && !is_moved(to, from)
 }
 
-/// A constant of a type: an edge, or a small number.
+/// A constant of a type: an extreme, 0, 1, or any bits.
 fn constant(draw: &mut Draw, dtype: DType) -> Constant {
     match draw.below(4) {
         0 => Constant::smallest(dtype),
@@ -575,7 +589,8 @@ fn constant(draw: &mut Draw, dtype: DType) -> Constant {
     }
 }
 
-/// An element of an input: any bits of integers; of floats mostly a value that sums keep.
+/// An element of an input: any bits of an integer; of a float a value from a list, most of which
+/// sums represent exactly.
 pub(crate) fn element(draw: &mut Draw, dtype: DType) -> Constant {
     const FLOATS: [f64; 10] = [0.0, -0.0, 1.0, -1.5, 3.0, 0.1, 1e4, -7.25, f64::INFINITY, f64::NAN];
     match dtype {

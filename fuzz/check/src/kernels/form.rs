@@ -1,9 +1,9 @@
-//! Well-formedness of kernels, said once more: op by op, from the descriptions of the op table
-//! and of linear kernels, never from the engine's verifier.
+//! A second verifier of kernels: op by op, from the descriptions of the op table and of linear
+//! kernels, independent of the engine's verifier.
 
 use gradiff::graph::{Arg, Axis, AxisKind, DType, Instruction, Linear, Op};
 
-/// What a uop is to those that use it.
+/// The role of a uop as a source of others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Use {
     Value,
@@ -11,21 +11,21 @@ enum Use {
     Address,
     Store,
     Barrier,
-    /// Ends of loops and the like, which nobody uses.
+    /// Ends of loops and similar uops, which are no sources.
     Nothing,
 }
 
-/// How an elementwise op treats types.
+/// The rule for the types of an elementwise op.
 enum Typing {
-    /// All of one type, which is the result's, if it is one of these.
+    /// Operands of the type of the result, which must satisfy the predicate.
     Same(fn(DType) -> bool),
-    /// Operands of one type, a truth value comes out.
+    /// Operands of one type; the result is a bool.
     Truth,
-    /// A truth value, then two of the result's type.
+    /// A bool, then two operands of the result's type.
     Choice,
-    /// From any type.
+    /// An operand of any type.
     Cast,
-    /// From any type of the same size.
+    /// An operand of any type of the same size.
     Bits,
 }
 
@@ -41,7 +41,7 @@ fn is_number(dtype: DType) -> bool {
     !is_float(dtype) && dtype != DType::Bool && dtype != DType::Void
 }
 
-/// Sources and typing of an elementwise op.
+/// The number of sources of an elementwise op, and the rule for their types.
 fn elementwise(op: Op) -> Option<(usize, Typing)> {
     use Typing::{Bits, Cast, Choice, Same, Truth};
     Some(match op {
@@ -85,72 +85,73 @@ fn axis_of(uop: &Instruction) -> Option<Axis> {
     }
 }
 
-/// Whether each step is done by somebody else: by a group, a thread of it, a thread of the host.
-fn is_shared_out(uop: &Instruction) -> bool {
+/// Returns whether iterations are executed by different groups, threads of a group, or threads of
+/// the host.
+fn is_parallel(uop: &Instruction) -> bool {
     let kinds = [AxisKind::Global, AxisKind::Local, AxisKind::Thread];
     uop.op == Op::Range && axis_of(uop).is_some_and(|axis| kinds.contains(&axis.kind))
 }
 
-/// The ranges of a kind and how many steps they have: none of kinds that are not launched, nor
-/// where that is no constant.
+/// The ranges of a launched kind, with their trip counts; those whose trip count is no constant are
+/// left out.
 pub(super) fn launched(kernel: &Linear, kind: AxisKind) -> Vec<(u32, i64)> {
-    let mut found = Vec::new();
+    let mut ranges = Vec::new();
     for (position, uop) in kernel.uops.iter().enumerate() {
-        let is_one = is_shared_out(uop) && axis_of(uop).is_some_and(|axis| axis.kind == kind);
+        let is_of_kind = is_parallel(uop) && axis_of(uop).is_some_and(|axis| axis.kind == kind);
         let end = uop.src.first().and_then(|end| kernel.uops.get(*end as usize));
-        if let (true, Some(Arg::Const(end))) = (is_one, end.map(|end| &end.arg))
-            && let Some(steps) = crate::scalar::to_int(*end)
-            && let Ok(steps) = i64::try_from(steps)
+        if let (true, Some(Arg::Const(end))) = (is_of_kind, end.map(|end| &end.arg))
+            && let Some(trip_count) = crate::scalar::to_int(*end)
+            && let Ok(trip_count) = i64::try_from(trip_count)
         {
-            found.push((position as u32, steps));
+            ranges.push((position as u32, trip_count));
         }
     }
-    found
+    ranges
 }
 
 /// Succeeds if the kernel is well formed.
 ///
 /// # Errors
-/// The first thing that it is not, in words.
+/// The first rule that it breaks.
 pub(super) fn check(kernel: &Linear) -> Result<(), String> {
     let uops = &kernel.uops;
     let mut open: Vec<usize> = Vec::new();
-    let mut made_in: Vec<Vec<usize>> = Vec::new();
+    let mut loops_of: Vec<Vec<usize>> = Vec::new();
     for (position, uop) in uops.iter().enumerate() {
-        let form = Form { uops, position, uop };
-        let found = form.sources().and_then(|()| {
-            form.visible(&open, &made_in)?;
-            form.order(&mut open)
+        let checker = Checker { uops, position, uop };
+        let found = checker.check_sources().and_then(|()| {
+            checker.check_visible(&open, &loops_of)?;
+            checker.check_order(&mut open)
         });
-        let found = found.and_then(|()| form.what());
-        found.map_err(|what| format!("uop {position} ({}): {what}", uop.op))?;
-        made_in.push(open.clone());
+        let found = found.and_then(|()| checker.check_types());
+        found.map_err(|problem| format!("uop {position} ({}): {problem}", uop.op))?;
+        loops_of.push(open.clone());
     }
     if open.is_empty() { Ok(()) } else { Err("a loop has no end".to_string()) }
 }
 
-fn must(is_so: bool, what: &str) -> Result<(), String> {
-    if is_so { Ok(()) } else { Err(what.to_string()) }
+fn ensure(holds: bool, problem: &str) -> Result<(), String> {
+    if holds { Ok(()) } else { Err(problem.to_string()) }
 }
 
-/// A uop where it stands.
-struct Form<'a> {
+/// A uop with its position in the kernel.
+struct Checker<'a> {
     uops: &'a [Instruction],
     position: usize,
     uop: &'a Instruction,
 }
 
-impl Form<'_> {
+impl Checker<'_> {
     fn source(&self, number: usize) -> &Instruction {
         &self.uops[self.uop.src[number] as usize]
     }
 
-    fn all(&self) -> impl Iterator<Item = &Instruction> {
+    fn sources(&self) -> impl Iterator<Item = &Instruction> {
         self.uop.src.iter().map(|source| &self.uops[*source as usize])
     }
 
-    /// How many there are, that they stand above, and what they are.
-    fn sources(&self) -> Result<(), String> {
+    /// Checks the number of sources, that they precede the uop, and their roles.
+    fn check_sources(&self) -> Result<(), String> {
         let count = self.uop.src.len();
         let is_right = match self.uop.op {
             Op::Const | Op::DefineGlobal | Op::DefineLocal => count == 0,
@@ -163,9 +164,12 @@ impl Form<'_> {
             Op::Barrier | Op::Sink => true,
             op => elementwise(op).is_some_and(|(sources, _)| sources == count),
         };
-        must(is_right, "it has another count of sources, or no kernel has such a uop")?;
-        must(self.uop.src.iter().all(|at| (*at as usize) < self.position), "a source below")?;
-        let uses = self.all().map(|source| use_of(source.op)).enumerate();
+        ensure(is_right, "it has a wrong number of sources, or is no uop of a kernel")?;
+        ensure(
+            self.uop.src.iter().all(|at| (*at as usize) < self.position),
+            "a source follows the uop",
+        )?;
+        let uses = self.sources().map(|source| use_of(source.op)).enumerate();
         for (number, found) in uses {
             let fits = match (self.uop.op, number) {
                 (Op::Sink, _) => true,
@@ -179,54 +183,52 @@ impl Form<'_> {
                 (Op::Assign, 0) => self.source(0).op == Op::DefineAcc,
                 _ => found == Some(Use::Value),
             };
-            must(fits, "a source is something else")?;
+            ensure(fits, "a source has a wrong role")?;
         }
         Ok(())
     }
 
-    /// Values are seen in the loops that they were made in; a variable is seen after its loops.
-    fn visible(&self, open: &[usize], made_in: &[Vec<usize>]) -> Result<(), String> {
-        let is_seen = |at: &u32| {
+    /// Checks scopes: a value is visible within the loops that it is computed in, a variable also
+    /// after them.
+    fn check_visible(&self, open: &[usize], loops_of: &[Vec<usize>]) -> Result<(), String> {
+        let is_visible = |at: &u32| {
             let source = &self.uops[*at as usize];
             let is_free = self.uop.op == Op::EndRange || source.op == Op::DefineAcc;
-            is_free || made_in[*at as usize].iter().all(|range| open.contains(range))
+            is_free || loops_of[*at as usize].iter().all(|range| open.contains(range))
         };
-        must(self.uop.src.iter().all(is_seen), "a source is in a loop that is over")
+        ensure(self.uop.src.iter().all(is_visible), "a source is in a loop that has ended")
     }
 
-    fn order(&self, open: &mut Vec<usize>) -> Result<(), String> {
+    fn check_order(&self, open: &mut Vec<usize>) -> Result<(), String> {
         match self.uop.op {
             Op::Range => {
-                let is_deep = open.iter().any(|range| !is_shared_out(&self.uops[*range]));
-                must(!(is_shared_out(self.uop) && is_deep), "a launched range in a loop")?;
+                let is_deep = open.iter().any(|range| !is_parallel(&self.uops[*range]));
+                ensure(!(is_parallel(self.uop) && is_deep), "a launched range is within a loop")?;
                 open.push(self.position);
             }
             Op::EndRange => {
                 let innermost = open.pop();
-                must(innermost == Some(self.uop.src[0] as usize), "loops do not nest")?;
+                ensure(innermost == Some(self.uop.src[0] as usize), "loops are not nested")?;
             }
             Op::Assign => {
                 let variable = self.uop.src[0] as usize;
                 let carries =
-                    |range: &&usize| is_shared_out(&self.uops[**range]) && variable < **range;
-                must(
-                    !open.iter().any(|range| carries(&range)),
-                    "steps of threads share a variable",
-                )?;
+                    |range: &&usize| is_parallel(&self.uops[**range]) && variable < **range;
+                ensure(!open.iter().any(|range| carries(&range)), "threads share a variable")?;
             }
             _ => {}
         }
         Ok(())
     }
 
-    /// Types, args and lanes.
-    fn what(&self) -> Result<(), String> {
+    /// Checks types, args and lanes.
+    fn check_types(&self) -> Result<(), String> {
         let (uop, dtype) = (self.uop, self.uop.dtype);
         let is_void = dtype == DType::Void;
         let same = |number: usize| self.source(number).dtype == dtype;
-        let single = uop.lanes == 1 && self.all().all(|source| source.lanes == 1);
-        let alike = self.all().all(|source| source.lanes == uop.lanes);
-        must(uop.lanes > 0, "no lanes")?;
+        let single = uop.lanes == 1 && self.sources().all(|source| source.lanes == 1);
+        let alike = self.sources().all(|source| source.lanes == uop.lanes);
+        ensure(uop.lanes > 0, "it has no lanes")?;
         let (types, lanes) = match (uop.op, &uop.arg) {
             (Op::Const, Arg::Const(value)) => (value.dtype() == dtype && !is_void, single),
             (Op::DefineGlobal, Arg::Global(array)) => (array.size_elements >= 0, single),
@@ -241,7 +243,7 @@ impl Form<'_> {
                 (same(0) && matches!(index, DType::I32 | DType::I64) && gate, single)
             }
             (Op::Load, Arg::None | Arg::Int(_)) => {
-                (same(0), self.all().all(|source| source.lanes == 1))
+                (same(0), self.sources().all(|source| source.lanes == 1))
             }
             (Op::Store, Arg::None | Arg::Int(_)) => {
                 let is_right = is_void && self.source(0).dtype == self.source(1).dtype;
@@ -253,8 +255,8 @@ impl Form<'_> {
             (Op::Assign, Arg::None) => (self.source(0).dtype == self.source(1).dtype, alike),
             (Op::Vectorize, Arg::None) => {
                 let count = uop.src.len();
-                let is_right = self.all().all(|source| source.dtype == dtype);
-                let is_single = self.all().all(|source| source.lanes == 1);
+                let is_right = self.sources().all(|source| source.dtype == dtype);
+                let is_single = self.sources().all(|source| source.lanes == 1);
                 (is_right, is_single && (count == 1 || count == usize::from(uop.lanes)))
             }
             (Op::Lane, Arg::Int(lane)) => {
@@ -270,9 +272,9 @@ impl Form<'_> {
         };
         let is_effect =
             matches!(uop.op, Op::Store | Op::Barrier | Op::Sink | Op::EndRange | Op::Assign);
-        must(!is_void || is_effect, "a value of no type")?;
-        must(types, "types or the arg do not fit")?;
-        must(lanes, "lanes do not fit")
+        ensure(!is_void || is_effect, "a value is of type void")?;
+        ensure(types, "types or the arg do not fit")?;
+        ensure(lanes, "lanes do not fit")
     }
 
     fn is_typed(&self, typing: &Typing) -> bool {
@@ -280,7 +282,7 @@ impl Form<'_> {
         let from = self.source(0).dtype;
         let are_alike = |from: usize| {
             let first = self.source(from).dtype;
-            first != DType::Void && self.all().skip(from).all(|source| source.dtype == first)
+            first != DType::Void && self.sources().skip(from).all(|source| source.dtype == first)
         };
         match typing {
             Typing::Same(is_allowed) => are_alike(0) && from == dtype && is_allowed(dtype),

@@ -1,17 +1,18 @@
-//! Kernels that are little but indices under gates, in loops and in threads, and whether it must be
-//! seen that they keep within their arrays.
+//! Kernels that are little but indices under gates, in loops and in threads, and whether the engine
+//! must prove that they stay within their arrays.
 //!
-//! In: draws. Out: the first kernel that is taken though a walk through it leaves an array or makes
-//! two threads meet, or that is refused though each of its indices is a sum of counters whose
-//! extent follows from the extent of each counter under the gate. The extents are found by trying all
-//! values. Of other formulas, as remainders, nothing must be seen; what is seen must be so.
+//! In: draws. Out: the first kernel that is accepted though a walk through it exceeds an array or
+//! makes two threads race, or that is refused though each of its indices is a sum of counters whose
+//! extent follows from the extent of each counter under the gate. The extents are found by trying
+//! all values. Nothing must be proven of other formulas, such as remainders, but every proof must
+//! be right.
 
 use gradiff::graph::{
     Arg, Axis, AxisKind, BoundedLinear, Constant, DType, Global, Instruction, Linear, Local, Op,
 };
 
 use super::damage;
-use super::walk::{Seen, walk};
+use super::walk::{Safety, walk};
 use crate::calls::Draw;
 
 /// Least and greatest value, both included.
@@ -24,15 +25,15 @@ type Sum = (Vec<(usize, i128)>, i128);
 #[derive(Clone, Debug)]
 struct Formula {
     uop: u32,
-    /// The counters that it is a sum of, each times a factor; none if it is no such sum.
+    /// The formula as a sum of counters, each times a factor; none if it is no such sum.
     sum: Option<Sum>,
-    /// The op that it is of such a sum and a constant.
-    bent: Option<(Op, i128, Sum)>,
-    /// What it may be, wherever the counters stand: known of sums and what is made of one.
-    all: Option<Extent>,
-    /// Whether only counters, constants, sums, differences, negations, casts and products by a
-    /// positive constant are in it, none of which wraps.
-    is_plain: bool,
+    /// The formula as an op of such a sum and a constant.
+    nonlinear: Option<(Op, i128, Sum)>,
+    /// Its extent for any values of the counters; known of sums and some ops of a sum.
+    extent: Option<Extent>,
+    /// True if it consists of counters, constants, sums, differences, negations, casts and products
+    /// by a positive constant, none of which wraps.
+    is_exact: bool,
 }
 
 /// A counter of a loop, or another integer of known extent.
@@ -42,77 +43,77 @@ struct Counter {
     is_loop: bool,
 }
 
-/// A gate, and what it leaves of each counter; nothing if it never holds.
+/// A gate, and the extent of each counter under it; `None` if it is never true.
 struct Gate {
     uop: u32,
-    left: Option<Vec<Extent>>,
-    /// Formulas that it bounds as a whole.
+    narrowed: Option<Vec<Extent>>,
+    /// Formulas that it bounds, with their extents.
     bounded: Vec<(Formula, Extent)>,
 }
 
-/// An index that is not emitted yet.
-struct Place {
+/// An index whose uop is not emitted yet.
+struct PendingIndex {
     formula: Formula,
-    /// Elements that the array must have.
+    /// Number of elements that the array must have.
     count: i128,
-    /// Whether that is so beyond doubt.
-    is_known: bool,
-    /// Whether it is never computed, or its gate never holds.
+    /// True if the engine must find this number.
+    is_certain: bool,
+    /// True if it is never computed, or its gate is never true.
     is_dead: bool,
 }
 
-struct Builder<'a> {
+struct IndexBuilder<'a> {
     draw: &'a mut Draw,
     uops: Vec<Instruction>,
     dtype: DType,
     counters: Vec<Counter>,
-    /// The counter that is the number of a thread.
+    /// The counter that is the number of the thread.
     thread: Option<usize>,
-    /// Whether a loop that is open has no step.
+    /// True if an open loop has no iteration.
     is_idle: bool,
-    /// Of each parameter that is stored to, by access: the factor of the thread's number in its
-    /// index, and what the rest may be; none if it is no such sum.
+    /// For each access of each parameter that is stored to: the factor of the thread's number in
+    /// its index, and the extent of the remainder; none if it is no such sum.
     stores: Vec<Vec<Option<(i128, Extent)>>>,
     /// The factor of the thread's number in another access of the same array.
     factor: Option<i128>,
-    /// Whether a literal was drawn with which sums may wrap.
+    /// True if a literal was drawn with which sums may wrap.
     is_large: bool,
-    /// Whether all accesses so far must be seen to be inside.
-    must_be_seen: bool,
+    /// True if the engine must prove that all accesses so far are inside their arrays.
+    must_be_proven: bool,
     slots: usize,
 }
 
-/// Draws a kernel and checks it; then some with a change.
+/// Draws a kernel and checks it, then changed ones.
 ///
 /// # Errors
-/// What is wrong, with the kernel.
+/// The problem, with the kernel.
 pub(super) fn check(draw: &mut Draw) -> Result<(), String> {
-    let (kernel, must_be_seen) = drawn(draw);
-    let said = |what: String| format!("{what}\n{kernel}");
-    // Memory holds something else each time.
-    let mut found = Seen::Within;
+    let (kernel, must_be_proven) = drawn(draw);
+    let report = |problem: String| format!("{problem}\n{kernel}");
+    // Each walk draws other contents of memory.
+    let mut found = Safety::Within;
     for _ in 0..3 {
         found = walk(&kernel, draw);
-        if found != Seen::Within {
+        if found != Safety::Within {
             break;
         }
     }
-    let is_taken = damage::judge(&kernel, draw).map_err(said)?;
-    if is_taken && let Seen::Breach(what) = &found {
-        return Err(said(format!("it is taken as keeping within its arrays: {what}")));
+    let is_accepted = damage::judge(&kernel, draw).map_err(report)?;
+    if is_accepted && let Safety::Breach(problem) = &found {
+        return Err(report(format!("it is accepted as within its arrays: {problem}")));
     }
-    if must_be_seen && !is_taken && found == Seen::Within {
+    if must_be_proven && !is_accepted && found == Safety::Within {
         let error = BoundedLinear::check(kernel.clone()).err();
         let error = error.map_or_else(String::new, |error| error.to_string());
-        return Err(said(format!("it is refused: {error}")));
+        return Err(report(format!("it is refused: {error}")));
     }
     damage::check(&kernel, draw)
 }
 
-/// A kernel, and whether it must be taken if it is right.
+/// Draws a kernel; returns whether it must be accepted if it is right.
 fn drawn(draw: &mut Draw) -> (Linear, bool) {
     let dtype = draw.pick(&[DType::I32, DType::I32, DType::I64]);
-    let mut builder = Builder {
+    let mut builder = IndexBuilder {
         draw,
         uops: Vec::new(),
         dtype,
@@ -122,15 +123,15 @@ fn drawn(draw: &mut Draw) -> (Linear, bool) {
         stores: Vec::new(),
         factor: None,
         is_large: false,
-        must_be_seen: true,
+        must_be_proven: true,
         slots: 0,
     };
     builder.kernel();
-    let must_be_seen = builder.must_be_seen && builder.threads_are_apart();
-    (Linear { name: "E_2".to_string(), uops: builder.uops }, must_be_seen)
+    let must_be_proven = builder.must_be_proven && builder.threads_are_disjoint();
+    (Linear { name: "E_2".to_string(), uops: builder.uops }, must_be_proven)
 }
 
-impl Builder<'_> {
+impl IndexBuilder<'_> {
     fn push(&mut self, op: Op, dtype: DType, src: &[u32], arg: Arg) -> u32 {
         self.uops.push(Instruction::new(op, dtype, src.iter().copied(), arg));
         self.uops.len() as u32 - 1
@@ -181,7 +182,7 @@ impl Builder<'_> {
         }
     }
 
-    /// A store outside of the range of threads: then there are none.
+    /// A store outside of the range of threads, which makes it a plain loop.
     fn store_outside(&mut self) {
         let slot = self.slots;
         let arg = Arg::Global(Global { slot, size_elements: 1 });
@@ -194,29 +195,29 @@ impl Builder<'_> {
     }
 
     fn range(&mut self, kind: AxisKind, number: i64) -> u32 {
-        let steps = match self.draw.below(12) {
+        let trip_count = match self.draw.below(12) {
             0 => 0,
             1 => 1,
-            steps => 1 + steps as i128 % 4,
+            draw => 1 + draw as i128 % 4,
         };
-        let mut extent = (0, steps - 1);
-        let mut end = self.int(steps);
-        // An end that depends on a counter outside; none of it may be left.
+        let mut extent = (0, trip_count - 1);
+        let mut end = self.int(trip_count);
+        // An end that depends on an outer counter; there may be no iteration.
         if let Some(outer) = self.counters.last()
             && !kind.is_launched()
             && self.draw.one_in(5)
         {
-            let (of, from) = (outer.uop, outer.extent);
-            let less = self.draw.below(6) as i128 - 1;
-            let by = self.int(less);
-            end = self.op(Op::Sub, &[of, by]);
-            extent = (0, from.1 - less - 1);
-            self.must_be_seen &= extent.1 < 0;
+            let (counter, from) = (outer.uop, outer.extent);
+            let difference = self.draw.below(6) as i128 - 1;
+            let by = self.int(difference);
+            end = self.op(Op::Sub, &[counter, by]);
+            extent = (0, from.1 - difference - 1);
+            self.must_be_proven &= extent.1 < 0;
         }
         self.is_idle |= extent.1 < 0;
         let arg = Arg::Axis(Axis { kind, number });
         let uop = self.push(Op::Range, self.dtype, &[end], arg);
-        // Only the outermost of its kind is shared out, if it has a step to share.
+        // Only the outermost range of its kind runs in parallel, if it has several iterations.
         if kind == AxisKind::Thread && self.thread.is_none() && 0 < extent.1 {
             self.thread = Some(self.counters.len());
         }
@@ -224,7 +225,7 @@ impl Builder<'_> {
         uop
     }
 
-    /// An integer that is no counter of a loop: loaded, or a variable that changes.
+    /// An integer other than the counter of a loop: loaded, or a variable.
     fn other_counter(&mut self) {
         let limits = self.limits();
         let zero = self.int(0);
@@ -247,12 +248,12 @@ impl Builder<'_> {
             1 => {
                 let (is_local, dtype) =
                     self.draw.pick(&[(true, DType::U8), (true, DType::Bool), (false, DType::Bool)]);
-                self.must_be_seen = false;
+                self.must_be_proven = false;
                 let loaded = array_of(self, dtype, is_local);
                 (self.op(Op::Cast, &[loaded]), (0, 255))
             }
             2 => {
-                self.must_be_seen = false;
+                self.must_be_proven = false;
                 let variable = self.push(Op::DefineAcc, self.dtype, &[zero], Arg::Int(0));
                 (variable, limits)
             }
@@ -262,23 +263,23 @@ impl Builder<'_> {
     }
 
     /// A sum of some of the counters, each at most once.
-    fn formula(&mut self, of: &[usize]) -> Formula {
-        match of {
+    fn formula(&mut self, counters: &[usize]) -> Formula {
+        match counters {
             [] => {
                 let value = self.draw.below(5) as i128 - 1;
                 let uop = self.int(value);
                 self.linear(uop, Vec::new(), value, &[])
             }
             [counter] => {
-                let made = self.leaf(*counter);
-                self.unary(made)
+                let result = self.leaf(*counter);
+                self.unary(result)
             }
             _ => {
-                let (first, second) = of.split_at(1 + self.draw.below(of.len() - 1));
+                let (first, second) = counters.split_at(1 + self.draw.below(counters.len() - 1));
                 let (x, y) = (self.formula(first), self.formula(second));
                 let op = self.draw.pick(&[Op::Add, Op::Sub]);
-                let made = self.together(op, &x, &y);
-                if self.draw.one_in(2) { made } else { self.unary(made) }
+                let result = self.combine(op, &x, &y);
+                if self.draw.one_in(2) { result } else { self.unary(result) }
             }
         }
     }
@@ -299,119 +300,124 @@ impl Builder<'_> {
         self.counters.iter().map(|counter| counter.extent).collect()
     }
 
-    /// What is known of a sum, from the extents of its counters and from what it is made of.
+    /// The formula of a sum, from the extents of its counters and from its operands.
     fn linear(
         &self,
         uop: u32,
         factors: Vec<(usize, i128)>,
         constant: i128,
-        of: &[&Formula],
+        operands: &[&Formula],
     ) -> Formula {
-        let all = extent_of(&factors, constant, &self.extents());
-        let has_wrapped = of.iter().any(|part| part.all.is_none());
-        let is_plain = of.iter().all(|part| part.is_plain);
+        let extent = extent_of(&factors, constant, &self.extents());
+        let has_wrapped = operands.iter().any(|operand| operand.extent.is_none());
+        let is_exact = operands.iter().all(|operand| operand.is_exact);
         let limits = self.limits();
-        let is_inside = !has_wrapped && limits.0 <= all.0 && all.1 <= limits.1;
+        let is_inside = !has_wrapped && limits.0 <= extent.0 && extent.1 <= limits.1;
         let sum = Some((factors, constant));
         Formula {
             uop,
             sum,
-            bent: None,
-            all: is_inside.then_some(all),
-            is_plain: is_plain && is_inside,
+            nonlinear: None,
+            extent: is_inside.then_some(extent),
+            is_exact: is_exact && is_inside,
         }
     }
 
-    fn together(&mut self, op: Op, x: &Formula, y: &Formula) -> Formula {
+    fn combine(&mut self, op: Op, x: &Formula, y: &Formula) -> Formula {
         let uop = self.op(op, &[x.uop, y.uop]);
         let sign = if op == Op::Sub { -1 } else { 1 };
         match (&x.sum, &y.sum) {
-            (Some((some, one)), Some((others, other))) => {
-                let others = others.iter().map(|(counter, by)| (*counter, sign * by));
-                let factors = some.iter().copied().chain(others).collect();
-                self.linear(uop, factors, one + sign * other, &[x, y])
+            (Some((left, left_constant)), Some((right, right_constant))) => {
+                let right = right.iter().map(|(counter, by)| (*counter, sign * by));
+                let factors = left.iter().copied().chain(right).collect();
+                self.linear(uop, factors, left_constant + sign * right_constant, &[x, y])
             }
-            _ => Formula { uop, sum: None, bent: None, all: None, is_plain: false },
+            _ => Formula { uop, sum: None, nonlinear: None, extent: None, is_exact: false },
         }
     }
 
-    /// A formula of another one.
-    fn unary(&mut self, of: Formula) -> Formula {
-        let Some((factors, constant)) = of.sum.clone() else { return of };
-        let by = |factor: i128| factors.iter().map(|(at, own)| (*at, own * factor)).collect();
+    /// An op of a formula and a constant, a negation, or the formula itself.
+    fn unary(&mut self, operand: Formula) -> Formula {
+        let Some((factors, constant)) = operand.sum.clone() else { return operand };
+        let by = |factor: i128| {
+            factors.iter().map(|(counter, value)| (*counter, value * factor)).collect()
+        };
         let is_large = self.draw.one_in(24);
         self.is_large |= is_large;
         let small = self.draw.below(4) as i128;
         let value = if is_large { i128::from(i32::MAX) - small } else { small };
         match self.draw.below(9) {
-            0 | 1 => self.negative(&of),
+            0 | 1 => self.negate(&operand),
             2 | 3 => {
                 let number = self.int(value);
-                let is_turned = self.draw.one_in(2);
-                let sources = if is_turned { [number, of.uop] } else { [of.uop, number] };
+                let is_swapped = self.draw.one_in(2);
+                let sources =
+                    if is_swapped { [number, operand.uop] } else { [operand.uop, number] };
                 let uop = self.op(Op::Add, &sources);
-                self.linear(uop, factors, constant + value, &[&of])
+                self.linear(uop, factors, constant + value, &[&operand])
             }
             4 => {
                 let number = self.int(value);
-                let uop = self.op(Op::Sub, &[of.uop, number]);
-                self.linear(uop, factors, constant - value, &[&of])
+                let uop = self.op(Op::Sub, &[operand.uop, number]);
+                self.linear(uop, factors, constant - value, &[&operand])
             }
             5 => {
                 let number = self.int(value);
-                let uop = self.op(Op::Sub, &[number, of.uop]);
-                self.linear(uop, by(-1), value - constant, &[&of])
+                let uop = self.op(Op::Sub, &[number, operand.uop]);
+                self.linear(uop, by(-1), value - constant, &[&operand])
             }
             6 => {
                 let factor = 1 + small;
                 let number = self.int(factor);
-                let is_turned = self.draw.one_in(2);
-                let sources = if is_turned { [number, of.uop] } else { [of.uop, number] };
+                let is_swapped = self.draw.one_in(2);
+                let sources =
+                    if is_swapped { [number, operand.uop] } else { [operand.uop, number] };
                 let uop = self.op(Op::Mul, &sources);
-                self.linear(uop, by(factor), constant * factor, &[&of])
+                self.linear(uop, by(factor), constant * factor, &[&operand])
             }
             7 => {
                 let bits = self.int(small % 3);
-                let uop = self.op(Op::Shl, &[of.uop, bits]);
-                // Nothing must be concluded from what is left of a shifted value.
-                let made = self.linear(uop, by(1 << (small % 3)), constant << (small % 3), &[&of]);
-                Formula { is_plain: false, ..made }
+                let uop = self.op(Op::Shl, &[operand.uop, bits]);
+                // Nothing must be concluded from bounds of a shifted value.
+                let result =
+                    self.linear(uop, by(1 << (small % 3)), constant << (small % 3), &[&operand]);
+                Formula { is_exact: false, ..result }
             }
-            _ => of,
+            _ => operand,
         }
     }
 
-    fn negative(&mut self, of: &Formula) -> Formula {
-        let uop = self.op(Op::Neg, &[of.uop]);
-        match &of.sum {
+    fn negate(&mut self, operand: &Formula) -> Formula {
+        let uop = self.op(Op::Neg, &[operand.uop]);
+        match &operand.sum {
             Some((factors, constant)) => {
-                let factors = factors.iter().map(|(at, own)| (*at, -own)).collect();
-                self.linear(uop, factors, -constant, &[of])
+                let factors = factors.iter().map(|(counter, value)| (*counter, -value)).collect();
+                self.linear(uop, factors, -constant, &[operand])
             }
-            None => Formula { uop, sum: None, bent: None, all: None, is_plain: false },
+            None => Formula { uop, sum: None, nonlinear: None, extent: None, is_exact: false },
         }
     }
 
     /// Some of the counters, in any order.
-    fn some_counters(&mut self, most: usize) -> Vec<usize> {
+    fn some_counters(&mut self, limit: usize) -> Vec<usize> {
         let mut left: Vec<usize> = (0..self.counters.len()).collect();
-        let count = self.draw.below(most.min(left.len()) + 1);
+        let count = self.draw.below(limit.min(left.len()) + 1);
         (0..count).map(|_| left.swap_remove(self.draw.below(left.len()))).collect()
     }
 
-    /// What a comparison with a constant leaves of the counters, each by itself.
-    fn compared(&mut self, gate: &mut Gate) -> u32 {
-        let some = self.some_counters(3);
-        let formula = self.formula(&some);
-        self.limited(gate, &formula)
+    /// Compares a drawn formula with a constant.
+    fn draw_comparison(&mut self, gate: &mut Gate) -> u32 {
+        let counters = self.some_counters(3);
+        let formula = self.formula(&counters);
+        self.compare(gate, &formula)
     }
 
-    /// A limit of a formula.
-    fn limited(&mut self, gate: &mut Gate, formula: &Formula) -> u32 {
-        let all = formula.all.unwrap_or((0, 4));
-        // Of what may be anything, near 0.
-        let is_far = 1 << 20 < all.1 - all.0;
-        let (from, to) = if is_far { (0, 8) } else { all };
+    /// Compares a formula with a constant near its ends.
+    fn compare(&mut self, gate: &mut Gate, formula: &Formula) -> u32 {
+        let extent = formula.extent.unwrap_or((0, 4));
+        // A formula of any value is compared with constants near 0.
+        let is_far = 1 << 20 < extent.1 - extent.0;
+        let (from, to) = if is_far { (0, 8) } else { extent };
         let limit = from - 1 + self.draw.below((to - from + 3).min(12) as usize) as i128;
         let limit = limit.clamp(i128::from(i32::MIN), i128::from(i32::MAX));
         let number = self.int(limit);
@@ -420,7 +426,7 @@ impl Builder<'_> {
         let sources = if is_above { [number, formula.uop] } else { [formula.uop, number] };
         let mut uop = self.truth(Op::CmpLt, sources[0], sources[1]);
         if is_negated {
-            uop = self.negated(uop);
+            uop = self.not(uop);
         }
         let (low, high) = match (is_above, is_negated) {
             (false, false) => (i128::MIN, limit - 1),
@@ -428,39 +434,43 @@ impl Builder<'_> {
             (true, false) => (limit + 1, i128::MAX),
             (true, true) => (i128::MIN, limit),
         };
-        self.leave(gate, formula, (low, high));
+        self.narrow(gate, formula, (low, high));
         uop
     }
 
-    /// Takes in that a formula is between these.
-    fn leave(&self, gate: &mut Gate, formula: &Formula, (low, high): Extent) {
-        let is_taken_apart = formula.is_plain && formula.sum.is_some();
-        let Some(all) = formula.all.filter(|_| is_taken_apart || formula.bent.is_some()) else {
+    /// Narrows the extents of the counters, given that a formula is between `low` and `high`.
+    fn narrow(&self, gate: &mut Gate, formula: &Formula, (low, high): Extent) {
+        let is_split = formula.is_exact && formula.sum.is_some();
+        let Some(extent) = formula.extent.filter(|_| is_split || formula.nonlinear.is_some())
+        else {
             return;
         };
-        if all.1 < low || high < all.0 {
-            gate.left = None;
+        if extent.1 < low || high < extent.0 {
+            gate.narrowed = None;
         }
-        gate.bounded.push((formula.clone(), (low.max(all.0), high.min(all.1))));
+        gate.bounded.push((formula.clone(), (low.max(extent.0), high.min(extent.1))));
         let Some((factors, constant)) = &formula.sum else { return };
-        let Some(left) = &mut gate.left else { return };
+        let Some(narrowed) = &mut gate.narrowed else { return };
         for (counter, factor) in factors {
-            // With the others wherever they help most.
-            let rest: Vec<(usize, i128)> =
-                factors.iter().copied().filter(|(other, _)| other != counter).collect();
+            // The extent of the other terms.
+            let remainder: Vec<(usize, i128)> =
+                factors.iter().copied().filter(|term| term.0 != *counter).collect();
             let extents = self.extents();
-            let rest = extent_of(&rest, *constant, &extents);
-            let own = &mut left[*counter];
-            let is_possible =
-                |value: i128| low <= value * factor + rest.1 && value * factor + rest.0 <= high;
-            // Values of few steps are tried; of others both ends are known to be far away.
+            let remainder = extent_of(&remainder, *constant, &extents);
+            let counter_extent = &mut narrowed[*counter];
+            let is_possible = |value: i128| {
+                low <= value * factor + remainder.1 && value * factor + remainder.0 <= high
+            };
+            // All values of small extents are tried; of large ones the ends are known to be far
+            // away.
             if 4096 < extents[*counter].1 - extents[*counter].0 {
-                if factor.abs() == 1 && rest.0 == rest.1 {
+                if factor.abs() == 1 && remainder.0 == remainder.1 {
                     let ends = match factor {
-                        1 => (low.saturating_sub(rest.0), high.saturating_sub(rest.0)),
-                        _ => (rest.0.saturating_sub(high), rest.0.saturating_sub(low)),
+                        1 => (low.saturating_sub(remainder.0), high.saturating_sub(remainder.0)),
+                        _ => (remainder.0.saturating_sub(high), remainder.0.saturating_sub(low)),
                     };
-                    *own = (own.0.max(ends.0), own.1.min(ends.1));
+                    let (first, last) = *counter_extent;
+                    *counter_extent = (first.max(ends.0), last.min(ends.1));
                 }
                 continue;
             }
@@ -469,29 +479,31 @@ impl Builder<'_> {
             };
             let (from, to) = extents[*counter];
             match (found(Box::new(from..=to)), found(Box::new((from..=to).rev()))) {
-                (Some(first), Some(last)) => *own = (own.0.max(first), own.1.min(last)),
-                _ => *own = (1, 0),
+                (Some(first), Some(last)) => {
+                    *counter_extent = (counter_extent.0.max(first), counter_extent.1.min(last));
+                }
+                _ => *counter_extent = (1, 0),
             }
         }
-        if left.iter().any(|(low, high)| high < low) {
-            gate.left = None;
+        if narrowed.iter().any(|(low, high)| high < low) {
+            gate.narrowed = None;
         }
     }
 
-    fn negated(&mut self, gate: u32) -> u32 {
+    fn not(&mut self, gate: u32) -> u32 {
         let value = self.draw.one_in(2);
-        let other = Arg::Const(Constant::bool(value));
-        let number = self.push(Op::Const, DType::Bool, &[], other);
+        let operand = Arg::Const(Constant::bool(value));
+        let number = self.push(Op::Const, DType::Bool, &[], operand);
         let op = self.draw.pick(&[Op::CmpNe, Op::Xor]);
-        let is_turned = self.draw.one_in(2);
-        let sources = if is_turned { [number, gate] } else { [gate, number] };
-        let made = self.truth(op, sources[0], sources[1]);
-        // Against false nothing changes, so another time.
+        let is_swapped = self.draw.one_in(2);
+        let sources = if is_swapped { [number, gate] } else { [gate, number] };
+        let result = self.truth(op, sources[0], sources[1]);
+        // Compared with false nothing changes, so it is negated again.
         if value {
-            return made;
+            return result;
         }
         let truth = self.push(Op::Const, DType::Bool, &[], Arg::Const(Constant::bool(true)));
-        self.truth(Op::Xor, made, truth)
+        self.truth(Op::Xor, result, truth)
     }
 
     /// One clause of a gate.
@@ -500,57 +512,58 @@ impl Builder<'_> {
             0 => {
                 let value = self.draw.one_in(2);
                 if !value {
-                    gate.left = None;
+                    gate.narrowed = None;
                 }
                 self.push(Op::Const, DType::Bool, &[], Arg::Const(Constant::bool(value)))
             }
             1 => {
                 // Equal to a constant.
-                let some = self.some_counters(1);
-                let formula = self.formula(&some);
-                let all = formula.all.unwrap_or((0, 4));
-                let value = all.0 + self.draw.below(4) as i128 - 1;
+                let counters = self.some_counters(1);
+                let formula = self.formula(&counters);
+                let extent = formula.extent.unwrap_or((0, 4));
+                let value = extent.0 + self.draw.below(4) as i128 - 1;
                 let value = value.clamp(i128::from(i32::MIN), i128::from(i32::MAX));
                 let number = self.int(value);
-                let is_turned = self.draw.one_in(2);
-                let (x, y) = if is_turned { (number, formula.uop) } else { (formula.uop, number) };
-                let other = self.truth(Op::CmpNe, x, y);
-                self.leave(gate, &formula, (value, value));
-                self.negated(other)
+                let is_swapped = self.draw.one_in(2);
+                let (x, y) = if is_swapped { (number, formula.uop) } else { (formula.uop, number) };
+                let differs = self.truth(Op::CmpNe, x, y);
+                self.narrow(gate, &formula, (value, value));
+                self.not(differs)
             }
             2 => {
-                // Of two formulas: what it says of them need not be seen.
-                let some = self.some_counters(3);
-                let (first, second) = some.split_at(some.len() / 2);
+                // A comparison of two formulas, whose consequences need not be proven.
+                let counters = self.some_counters(3);
+                let (first, second) = counters.split_at(counters.len() / 2);
                 let (x, y) = (self.formula(first), self.formula(second));
                 let uop = self.truth(Op::CmpLt, x.uop, y.uop);
-                let (Some(own), Some(other)) = (x.all, y.all) else { return uop };
-                self.leave(gate, &x, (i128::MIN, other.1 - 1));
-                self.leave(gate, &y, (own.0 + 1, i128::MAX));
+                let (Some(left), Some(right)) = (x.extent, y.extent) else { return uop };
+                self.narrow(gate, &x, (i128::MIN, right.1 - 1));
+                self.narrow(gate, &y, (left.0 + 1, i128::MAX));
                 uop
             }
             3 => {
-                // As the opposite of one or the other.
-                let [x, y] = [(); 2].map(|()| self.compared(gate));
-                let (x, y) = (self.negated(x), self.negated(y));
+                // Two comparisons, as the negation of a disjunction.
+                let [x, y] = [(); 2].map(|()| self.draw_comparison(gate));
+                let (x, y) = (self.not(x), self.not(y));
                 let either = self.truth(Op::Or, x, y);
-                self.negated(either)
+                self.not(either)
             }
             4 | 5 => {
                 // A function of a formula, and the formula itself: they may exclude each other.
-                let some = self.some_counters(2);
-                let formula = self.formula(&some);
-                let bent = self.bent(formula.clone());
-                let [x, y] = [&bent, &formula].map(|of| self.limited(gate, of));
+                let counters = self.some_counters(2);
+                let formula = self.formula(&counters);
+                let nonlinear = self.nonlinear(formula.clone());
+                let [x, y] = [&nonlinear, &formula].map(|formula| self.compare(gate, formula));
                 self.truth(Op::And, x, y)
             }
             6 => {
-                // One or the other: nothing must be seen.
-                let mut other = Gate { uop: 0, left: gate.left.clone(), bounded: Vec::new() };
-                let [x, y] = [(); 2].map(|()| self.compared(&mut other));
+                // A disjunction, of which nothing must be proven.
+                let mut unused =
+                    Gate { uop: 0, narrowed: gate.narrowed.clone(), bounded: Vec::new() };
+                let [x, y] = [(); 2].map(|()| self.draw_comparison(&mut unused));
                 self.truth(Op::Or, x, y)
             }
-            _ => self.compared(gate),
+            _ => self.draw_comparison(gate),
         }
     }
 
@@ -558,99 +571,105 @@ impl Builder<'_> {
         if self.draw.one_in(4) {
             return None;
         }
-        let left = Some(self.extents());
-        let mut gate = Gate { uop: 0, left, bounded: Vec::new() };
+        let narrowed = Some(self.extents());
+        let mut gate = Gate { uop: 0, narrowed, bounded: Vec::new() };
         let count = 1 + self.draw.below(3);
         let clauses: Vec<u32> = (0..count).map(|_| self.clause(&mut gate)).collect();
-        let all = clauses.into_iter().reduce(|x, y| self.truth(Op::And, x, y));
-        gate.uop = all.expect("a clause");
+        let conjunction = clauses.into_iter().reduce(|x, y| self.truth(Op::And, x, y));
+        gate.uop = conjunction.expect("a clause");
         Some(gate)
     }
 
-    /// One or two accesses of an array that is just large enough, or a little too small.
+    /// Draws one or two accesses of an array that is just large enough, or a little too small.
     fn access(&mut self) {
         let gate = self.gate();
         let lanes = self.draw.pick(&[1, 1, 1, 2, 3, 8]);
         self.factor = None;
-        let mut places = vec![self.place(gate.as_ref())];
+        let mut indices = vec![self.pending_index(gate.as_ref())];
         if self.draw.one_in(2) {
-            places.push(self.place(gate.as_ref()));
+            indices.push(self.pending_index(gate.as_ref()));
         }
-        let count = places.iter().map(|place| place.count).max().unwrap_or(0);
+        let count = indices.iter().map(|index| index.count).max().unwrap_or(0);
         let is_small = self.draw.one_in(3);
         let size = count.clamp(0, 4096) + i128::from(lanes) - 1 - i128::from(is_small);
         let is_local = self.draw.one_in(8);
         let array = self.array(size.max(0) as i64, is_local);
-        let mut shared = Vec::new();
+        let mut strides = Vec::new();
         let mut is_stored = false;
-        for Place { formula, is_known, is_dead, .. } in &places {
+        for PendingIndex { formula, is_certain, is_dead, .. } in &indices {
             let is_store = self.draw.one_in(2);
             self.emit(array, formula, gate.as_ref(), lanes, is_store);
-            self.must_be_seen &= *is_dead || is_known & !is_small;
+            self.must_be_proven &= *is_dead || is_certain & !is_small;
             if !is_dead {
                 is_stored |= is_store;
-                shared.push(self.split(formula, lanes));
+                strides.push(self.thread_stride(formula, lanes));
             }
         }
         if is_stored && !is_local {
-            self.stores.push(shared);
+            self.stores.push(strides);
         }
     }
 
-    /// An index from 0 on, or a little above, as far as its extent is known.
-    fn place(&mut self, gate: Option<&Gate>) -> Place {
+    /// An index whose least value is 0 or a little more, if its extent is known.
+    fn pending_index(&mut self, gate: Option<&Gate>) -> PendingIndex {
         let mut formula = self.index(gate);
-        let under = self.under(&formula, gate);
-        let extent = under.flatten();
-        let mut is_known = formula.all.is_some();
-        // A sum of what may be anything may wrap, but under the gate it does not.
+        let gated_extent = self.gated_extent(&formula, gate);
+        let extent = gated_extent.flatten();
+        let mut is_certain = formula.extent.is_some();
+        // A sum of integers of any value may wrap, but under the gate it does not.
         if let (Some((factors, _)), Some((low, high))) = (&formula.sum, extent) {
             let is_far = |at: &(usize, i128)| 1 << 20 < self.counters[at.0].extent.1;
-            is_known |= factors.iter().any(is_far) && !self.is_large && -1000 < low && high < 1000;
+            is_certain |=
+                factors.iter().any(is_far) && !self.is_large && -1000 < low && high < 1000;
         }
         let (low, mut high) = extent.unwrap_or((0, 0));
         if !(0..=100).contains(&low) || self.draw.one_in(2) {
             let first = low;
             let low = low.clamp(i128::from(i32::MIN) + 1, i128::from(i32::MAX));
-            // The index begins below 0 then.
-            is_known &= low == first;
+            // If they differ, the index begins below 0.
+            is_certain &= low == first;
             let by = self.int(low);
             let uop = self.op(Op::Sub, &[formula.uop, by]);
-            let all = formula.all.map(|all| (all.0 - low, all.1 - low));
+            let extent = formula.extent.map(|extent| (extent.0 - low, extent.1 - low));
             let sum = formula.sum.map(|(factors, constant)| (factors, constant - low));
             let limits = self.limits();
-            let is_inside = |all: Extent| limits.0 <= all.0 && all.1 <= limits.1;
-            is_known &= all.is_none_or(is_inside);
-            formula = Formula { uop, sum, bent: None, all, is_plain: formula.is_plain };
+            let is_inside = |extent: Extent| limits.0 <= extent.0 && extent.1 <= limits.1;
+            is_certain &= extent.is_none_or(is_inside);
+            formula = Formula { uop, sum, nonlinear: None, extent, is_exact: formula.is_exact };
             high -= low;
         }
-        is_known &= high < 4096;
-        Place { formula, count: high + 1, is_known, is_dead: self.is_idle || under.is_none() }
+        is_certain &= high < 4096;
+        PendingIndex {
+            formula,
+            count: high + 1,
+            is_certain,
+            is_dead: self.is_idle || gated_extent.is_none(),
+        }
     }
 
-    /// What a formula may be where the gate holds, if that is known; none if it never holds.
-    fn under(&self, formula: &Formula, gate: Option<&Gate>) -> Option<Option<Extent>> {
-        let left = match gate {
-            Some(gate) => gate.left.clone()?,
+    /// The extent of a formula where the gate is true, if it is known; `None` if it is never true.
+    fn gated_extent(&self, formula: &Formula, gate: Option<&Gate>) -> Option<Option<Extent>> {
+        let narrowed = match gate {
+            Some(gate) => gate.narrowed.clone()?,
             None => self.extents(),
         };
-        let made = match (&formula.sum, &formula.bent) {
-            (Some((factors, constant)), _) => Some(extent_of(factors, *constant, &left)),
+        let result = match (&formula.sum, &formula.nonlinear) {
+            (Some((factors, constant)), _) => Some(extent_of(factors, *constant, &narrowed)),
             (_, Some((op, value, (factors, constant)))) => {
-                bend(*op, *value, extent_of(factors, *constant, &left))
+                nonlinear_extent(*op, *value, extent_of(factors, *constant, &narrowed))
             }
-            _ => formula.all,
+            _ => formula.extent,
         };
         let bound = |gate: &Gate| {
-            let own = gate.bounded.iter().find(|(bounded, _)| bounded.uop == formula.uop);
-            own.map(|(_, extent)| *extent)
+            let bounds = gate.bounded.iter().find(|(bounded, _)| bounded.uop == formula.uop);
+            bounds.map(|(_, extent)| *extent)
         };
-        match (made, gate.and_then(bound)) {
-            (Some(made), Some(bound)) => {
-                let both = (made.0.max(bound.0), made.1.min(bound.1));
+        match (result, gate.and_then(bound)) {
+            (Some(result), Some(bound)) => {
+                let both = (result.0.max(bound.0), result.1.min(bound.1));
                 (both.0 <= both.1).then_some(Some(both))
             }
-            (made, _) => Some(made),
+            (result, _) => Some(result),
         }
     }
 
@@ -664,7 +683,7 @@ impl Builder<'_> {
         self.push(op, DType::F32, &[], arg)
     }
 
-    /// The index and the access itself.
+    /// Emits the index and the access itself.
     fn emit(
         &mut self,
         array: u32,
@@ -689,106 +708,108 @@ impl Builder<'_> {
         }
         self.push(Op::Store, DType::Void, &[index, value], Arg::None);
         if self.draw.one_in(3) {
-            // What is stored, loaded again.
+            // The stored element is loaded again.
             self.push(Op::Load, dtype, &[index], Arg::None);
         }
     }
 
-    /// The formula of an index: in threads mostly one that takes elements of its own for
-    /// each of them, or nearly.
+    /// The formula of an index: with threads, usually one whose elements differ from thread to
+    /// thread, or nearly.
     fn index(&mut self, gate: Option<&Gate>) -> Formula {
         if let Some(gate) = gate
             && !gate.bounded.is_empty()
         {
-            // The very value that the gate is about, mostly if it is a function of another one.
-            let bent = gate.bounded.iter().find(|(formula, _)| formula.bent.is_some());
+            // A formula that the gate bounds, more often a nonlinear one.
+            let nonlinear = gate.bounded.iter().find(|(formula, _)| formula.nonlinear.is_some());
             let any = &gate.bounded[self.draw.below(gate.bounded.len())];
-            let (chance, (formula, _)) = bent.map_or((4, any), |bent| (2, bent));
+            let (chance, (formula, _)) = nonlinear.map_or((4, any), |nonlinear| (2, nonlinear));
             if self.draw.one_in(chance) {
                 return formula.clone();
             }
         }
-        let mut some = self.some_counters(3);
+        let mut counters = self.some_counters(3);
         if let Some(thread) = self.thread.filter(|_| !self.draw.one_in(4)) {
-            // Seldom the number of the thread is in the rest as well.
+            // Seldom the number of the thread occurs in the remainder as well.
             let is_twice = self.draw.one_in(5);
-            some.retain(|counter| is_twice || *counter != thread);
-            let rest = self.formula(&some);
-            let width = rest.all.map_or(3, |(low, high)| (high - low).min(1000));
+            counters.retain(|counter| is_twice || *counter != thread);
+            let remainder = self.formula(&counters);
+            let width = remainder.extent.map_or(3, |(low, high)| (high - low).min(1000));
             let factor = width + self.draw.pick(&[1, 1, 2, 8, 0]);
             let factor = match self.factor {
-                Some(other) if !self.draw.one_in(4) => other,
+                Some(known) if !self.draw.one_in(4) => known,
                 _ => factor,
             };
             self.factor = Some(factor);
             let mut leaf = self.leaf(thread);
             let mut sign = 1;
             if self.draw.one_in(4) {
-                (leaf, sign) = (self.negative(&leaf), -1);
+                (leaf, sign) = (self.negate(&leaf), -1);
             }
             let by = self.int(factor);
             let uop = self.op(Op::Mul, &[leaf.uop, by]);
             let scaled = self.linear(uop, vec![(thread, sign * factor)], 0, &[&leaf]);
             let op = self.draw.pick(&[Op::Add, Op::Sub]);
-            let is_turned = self.draw.one_in(2);
-            let (x, y) = if is_turned { (&rest, &scaled) } else { (&scaled, &rest) };
-            let made = self.together(op, x, y);
+            let is_swapped = self.draw.one_in(2);
+            let (x, y) = if is_swapped { (&remainder, &scaled) } else { (&scaled, &remainder) };
+            let result = self.combine(op, x, y);
             return match self.draw.below(3) {
-                0 => made,
-                1 => self.negative(&made),
-                _ => self.unary(made),
+                0 => result,
+                1 => self.negate(&result),
+                _ => self.unary(result),
             };
         }
-        let made = self.formula(&some);
-        if self.draw.one_in(3) { self.bent(made) } else { made }
+        let result = self.formula(&counters);
+        if self.draw.one_in(3) { self.nonlinear(result) } else { result }
     }
 
-    /// A function that is no sum of a formula; its extent where it is plain to see.
-    fn bent(&mut self, of: Formula) -> Formula {
+    /// A nonlinear op of a formula and a constant, with its extent where that is obvious.
+    fn nonlinear(&mut self, operand: Formula) -> Formula {
         let value = 1 + self.draw.below(6) as i128;
         let ops =
             [Op::Max, Op::Min, Op::CDiv, Op::FloorDiv, Op::CMod, Op::FloorMod, Op::Shr, Op::And];
         let op = self.draw.pick(&ops);
         let number = self.int(value);
-        let uop = self.op(op, &[of.uop, number]);
-        let all = of.all.and_then(|all| bend(op, value, all));
-        let bent = of.sum.filter(|_| all.is_some()).map(|sum| (op, value, sum));
-        Formula { uop, sum: None, bent, all, is_plain: false }
+        let uop = self.op(op, &[operand.uop, number]);
+        let extent = operand.extent.and_then(|extent| nonlinear_extent(op, value, extent));
+        let nonlinear = operand.sum.filter(|_| extent.is_some()).map(|sum| (op, value, sum));
+        Formula { uop, sum: None, nonlinear, extent, is_exact: false }
     }
 
-    /// The factor of the thread's number in an index, and what the rest may be.
-    fn split(&self, formula: &Formula, lanes: u8) -> Option<(i128, Extent)> {
+    /// The factor of the thread's number in an index, and the extent of the remainder with its
+    /// lanes.
+    fn thread_stride(&self, formula: &Formula, lanes: u8) -> Option<(i128, Extent)> {
         let thread = self.thread?;
         let (factors, constant) = formula.sum.as_ref()?;
-        formula.all?;
+        formula.extent?;
         if !factors.iter().all(|(counter, _)| self.counters[*counter].is_loop) {
             return None;
         }
-        let (own, rest): (Vec<_>, Vec<_>) =
+        let (of_thread, remainder): (Vec<_>, Vec<_>) =
             factors.iter().copied().partition(|(counter, _)| *counter == thread);
-        let (low, high) = extent_of(&rest, *constant, &self.extents());
-        let factor = own.iter().map(|(_, factor)| factor).sum();
+        let (low, high) = extent_of(&remainder, *constant, &self.extents());
+        let factor = of_thread.iter().map(|(_, factor)| factor).sum();
         Some((factor, (low, high + i128::from(lanes) - 1)))
     }
 
-    /// Whether it must be seen that no thread touches what another one writes: all accesses of an
-    /// array go on by as much from thread to thread, which is more than what each thread touches.
-    fn threads_are_apart(&self) -> bool {
-        let is_apart = |accesses: &Vec<Option<(i128, Extent)>>| {
+    /// Returns whether the engine must prove that no thread accesses an element that another one
+    /// writes: all accesses of an array have the same stride from thread to thread, which exceeds
+    /// the width of the elements that a thread accesses.
+    fn threads_are_disjoint(&self) -> bool {
+        let is_disjoint = |accesses: &Vec<Option<(i128, Extent)>>| {
             let known: Option<Vec<(i128, Extent)>> = accesses.iter().copied().collect();
             let Some(known) = known else { return false };
             let factor = known[0].0;
             let low = known.iter().map(|(_, extent)| extent.0).min();
             let high = known.iter().map(|(_, extent)| extent.1).max();
             let width = high.zip(low).map_or(0, |(high, low)| high - low);
-            known.iter().all(|(own, _)| *own == factor) && width < factor.abs()
+            known.iter().all(|(stride, _)| *stride == factor) && width < factor.abs()
         };
-        self.thread.is_none() || self.stores.iter().all(is_apart)
+        self.thread.is_none() || self.stores.iter().all(is_disjoint)
     }
 }
 
-/// What a function of a value and a constant may be, where that is plain to see.
-fn bend(op: Op, value: i128, (low, high): Extent) -> Option<Extent> {
+/// The extent of an op of a value and a constant, where that is obvious.
+fn nonlinear_extent(op: Op, value: i128, (low, high): Extent) -> Option<Extent> {
     match op {
         Op::Max => Some((low.max(value), high.max(value))),
         Op::Min => Some((low.min(value), high.min(value))),
@@ -814,16 +835,16 @@ mod tests {
 
     #[test]
     fn drawn_indices_are_judged_as_they_must_be() {
-        let (mut taken, mut must) = (0, 0);
+        let (mut accepted, mut required) = (0, 0);
         for seed in 0..3000 {
             let mut draw = Draw::new(seed);
-            let (kernel, must_be_seen) = drawn(&mut draw);
-            taken += usize::from(BoundedLinear::check(kernel).is_ok());
-            must += usize::from(must_be_seen);
-            check(&mut Draw::new(seed)).unwrap_or_else(|what| panic!("seed {seed}: {what}"));
+            let (kernel, must_be_proven) = drawn(&mut draw);
+            accepted += usize::from(BoundedLinear::check(kernel).is_ok());
+            required += usize::from(must_be_proven);
+            check(&mut Draw::new(seed)).unwrap_or_else(|problem| panic!("seed {seed}: {problem}"));
         }
-        println!("{taken} of 3000 are taken, {must} must be if they are right");
-        assert!(600 < taken && taken < 2600, "{taken} of 3000 are taken");
-        assert!(taken < 2 * must, "{must} of {taken} must be taken");
+        println!("{accepted} of 3000 are accepted, {required} must be if they are right");
+        assert!(600 < accepted && accepted < 2600, "{accepted} of 3000 are accepted");
+        assert!(accepted < 2 * required, "{required} of {accepted} must be accepted");
     }
 }

@@ -1,9 +1,9 @@
-//! Drawn kernels on devices: a list of uops means on each device what the evaluator says.
+//! Drawn kernels on devices: each device must give the results of the evaluator.
 //!
-//! In: a seed, a device or a language whose texts run here. Out: the first kernel that is refused
-//! though it is well formed, or gives other bits; NaN of any payload are one. Lowering is not
-//! asked, so that what it makes seldom, or for devices that are not here, is met as often as the
-//! rest.
+//! In: a seed, and a device or a language whose texts run here. Out: the first kernel that is
+//! refused though it is well formed, or gives other bits; all NaN are equal. Lowering is not used,
+//! so that lists of uops that it makes seldom, or for devices that are not here, are as frequent as
+//! others.
 
 mod damage;
 mod draw;
@@ -28,31 +28,31 @@ pub use table::{check_cases, check_texts, count_of_cases};
 /// The words that reports of this check begin with.
 pub(crate) const SAID: &str = "drawn kernel";
 
-/// Devices in process on which kernels are drawn.
+/// Devices in process that run drawn kernels.
 pub const DIRECT: [&str; 5] = ["interp", "jit", "ptx", "wgsl", "wgsl-core"];
-/// Devices and languages that take a compiler.
+/// Devices and languages that need a compiler.
 pub const COMPILED: [&str; 5] = ["c", "cuda", "metal", "opencl", "llvm"];
 
-/// Kernels of indices of a call of [`check_kernels`], at most.
-const BOUNDED: u64 = 6;
+/// Limit of the kernels of indices in a call of [`check_kernels`].
+const INDEX_KERNEL_LIMIT: u64 = 6;
 
-/// A kernel with what its arrays hold before and after.
+/// A kernel with its arrays before and after it.
 pub(crate) struct Drawn {
     pub(crate) kernel: BoundedLinear,
     pub(crate) memories: Vec<Elements>,
-    /// The first array, as the evaluator has it.
+    /// The first array after it, by the evaluator.
     expected: Elements,
 }
 
 /// Draws `count` kernels that follow from the seed, runs them on a device of the runtime or as the
-/// texts of a language, and compares each with the evaluator. What is launched in more dimensions
-/// than the device has must be refused.
+/// texts of a language, and compares each with the evaluator. A kernel that is launched in more
+/// dimensions than the device has must be refused.
 ///
 /// # Errors
-/// The first kernel whose answer is wrong, as text; a device that is not there.
+/// The first kernel whose result is wrong, as text; a device that is not available.
 pub fn check_kernels(device: &str, seed: u64, count: u64) -> Result<(), String> {
-    let opened = open(device)?;
-    for number in 0..count.min(BOUNDED) {
+    let target = open(device)?;
+    for number in 0..count.min(INDEX_KERNEL_LIMIT) {
         check_bounds(seed.wrapping_add(number))?;
     }
     for number in 0..count {
@@ -61,43 +61,45 @@ pub fn check_kernels(device: &str, seed: u64, count: u64) -> Result<(), String> 
     let style = Style::of(device);
     let drawn = |number| drawn(seed.wrapping_add(number), &style);
     let drawn = (0..count).map(drawn).collect::<Result<Vec<Drawn>, String>>()?;
-    let said = |kernel: &Linear, what: &str| format!("{SAID} on {device}: {what}\n{kernel}");
+    let report =
+        |kernel: &Linear, problem: &str| format!("{SAID} on {device}: {problem}\n{kernel}");
     let is_refused = |drawn: &&Drawn| device != "interp" && is_too_deep(&drawn.kernel);
     let (refused, run): (Vec<&Drawn>, Vec<&Drawn>) = drawn.iter().partition(is_refused);
-    // The device itself would refuse it as well, whatever the text says.
+    // The device itself would refuse it as well, whatever the text is.
     let language = LANGUAGES.iter().find(|language| language.name == device);
     for (drawn, language) in refused.into_iter().zip(language.iter().cycle()) {
         if (language.render)(&drawn.kernel).is_ok() {
-            return Err(said(&drawn.kernel, "more than three dimensions have a text"));
+            return Err(report(&drawn.kernel, "a launch in more than three dimensions has a text"));
         }
     }
     let kernels: Vec<&BoundedLinear> = run.iter().map(|drawn| &drawn.kernel).collect();
-    let compiled = opened.compile(&kernels).ok();
+    let compiled = target.compile(&kernels).ok();
     for (number, drawn) in run.into_iter().enumerate() {
         let executable = match &compiled {
             Some(compiled) => Ok(compiled[number].clone()),
-            // One kernel spoils the lot.
-            None => opened.compile(&[&drawn.kernel]).map(|mut one| one.remove(0)),
+            // One of the kernels cannot be compiled.
+            None => target.compile(&[&drawn.kernel]).map(|mut list| list.remove(0)),
         };
-        let executable = executable.map_err(|error| said(&drawn.kernel, &error.to_string()))?;
-        compare(&*executable, drawn).map_err(|what| said(&drawn.kernel, &what))?;
+        let executable = executable.map_err(|error| report(&drawn.kernel, &error.to_string()))?;
+        compare(&*executable, drawn).map_err(|problem| report(&drawn.kernel, &problem))?;
     }
     Ok(())
 }
 
-/// Draws a kernel of indices that follows from the seed, and kernels with a change, and checks what
-/// is said of them before anything is compiled.
+/// Draws a kernel of indices that follows from the seed, and kernels with a change, and checks how
+/// the engine judges them before anything is compiled.
 fn check_bounds(seed: u64) -> Result<(), String> {
-    let problem = |what: String| format!("{SAID}, of indices, of seed {seed}: {what}");
-    indices::check(&mut Draw::new(seed)).map_err(problem)?;
+    indices::check(&mut Draw::new(seed))
+        .map_err(|problem| format!("{SAID}, of indices, of seed {seed}: {problem}"))?;
     let mut draw = Draw::new(seed);
     let style = Style::of(draw.pick(&DIRECT));
     let kernel = draw_kernel(&mut draw, &style);
-    damage::check(&kernel, &mut draw).map_err(|what| format!("{SAID}, of seed {seed}: {what}"))
+    damage::check(&kernel, &mut draw)
+        .map_err(|problem| format!("{SAID}, of seed {seed}: {problem}"))
 }
 
-/// The crate to blame for what [`check_kernels`] reports: that of the checker which refuses a
-/// kernel for any device, of the device that runs uops, or else of the texts.
+/// The crate to blame for a report of [`check_kernels`]: that of the checker if it refuses a kernel
+/// for any device, that of the device if it runs uops, or else that of the texts.
 pub fn room_of_kernels(problem: &str) -> &'static str {
     let is_on = |device: &&str| problem.contains(&format!("{SAID} on {device}:"));
     match DIRECT.iter().chain(&COMPILED).find(|device| is_on(device)) {
@@ -108,7 +110,7 @@ pub fn room_of_kernels(problem: &str) -> &'static str {
     }
 }
 
-/// The first of many kernels that are right and refused, by any device.
+/// The first of many kernels that is refused though it is right, whatever the device.
 pub(crate) fn refused() -> Option<String> {
     const KERNELS: u64 = 400;
     let style = Style::of("interp");
@@ -141,10 +143,10 @@ pub(crate) fn open(device: &str) -> Result<Arc<dyn Device>, String> {
     }
 }
 
-/// The kernel of a seed, which [`BoundedLinear::check`] must accept, and what it computes.
+/// The kernel of a seed, which [`BoundedLinear::check`] must accept, with its arrays.
 ///
 /// # Errors
-/// It is refused, or the evaluator finds no meaning in it.
+/// It is refused, by the check or by the evaluator.
 pub(crate) fn drawn(seed: u64, style: &Style) -> Result<Drawn, String> {
     let mut draw = Draw::new(seed);
     let kernel = draw_kernel(&mut draw, style);
@@ -157,31 +159,31 @@ pub(crate) fn drawn(seed: u64, style: &Style) -> Result<Drawn, String> {
         })
         .collect();
     let mut after = memories.clone();
-    let problem = |what: String| format!("{SAID}, of seed {seed}: {what}\n{kernel}");
-    crate::linear::run(&kernel, &mut after).map_err(problem)?;
+    let report = |problem: String| format!("{SAID}, of seed {seed}: {problem}\n{kernel}");
+    crate::linear::run(&kernel, &mut after).map_err(report)?;
     let bounded = BoundedLinear::check(kernel.clone());
-    let bounded = bounded.map_err(|error| problem(format!("it is refused: {error}")))?;
+    let bounded = bounded.map_err(|error| report(format!("it is refused: {error}")))?;
     Ok(Drawn { kernel: bounded, memories, expected: after.swap_remove(0) })
 }
 
-/// Runs the kernel and compares what is written with what the evaluator wrote.
+/// Runs the kernel and compares the written array with that of the evaluator.
 fn compare(executable: &dyn Executable, drawn: &Drawn) -> Result<(), String> {
     let mut memories = drawn.memories.clone();
     crate::engine::run_compiled(executable, &drawn.kernel, &mut memories)?;
     for (at, (found, expected)) in memories[0].iter().zip(&drawn.expected).enumerate() {
         let (Some(found), Some(expected)) = (found, expected) else { continue };
         if !is_same(*found, *expected) {
-            return Err(format!("element {at} is {found:?}, not {expected:?}"));
+            return Err(format!("element {at} is {found:?}, expected {expected:?}"));
         }
     }
     Ok(())
 }
 
 /// Returns whether two values have the same bits, or are both NaN.
-fn is_same(one: Constant, other: Constant) -> bool {
+fn is_same(x: Constant, y: Constant) -> bool {
     let is_nan = |value: Constant| crate::scalar::to_float(value).is_some_and(f64::is_nan);
-    let dtypes: [DType; 2] = [one.dtype(), other.dtype()];
-    dtypes[0] == dtypes[1] && (one.bits() == other.bits() || is_nan(one) && is_nan(other))
+    let dtypes: [DType; 2] = [x.dtype(), y.dtype()];
+    dtypes[0] == dtypes[1] && (x.bits() == y.bits() || is_nan(x) && is_nan(y))
 }
 
 #[cfg(test)]
@@ -195,7 +197,7 @@ mod tests {
         }
     }
 
-    /// Those whose compiler is here.
+    /// Checks the devices and languages whose compiler is installed.
     #[test]
     fn drawn_kernels_run_where_a_compiler_is_needed() {
         for device in COMPILED.into_iter().filter(|device| open(device).is_ok()) {
@@ -211,7 +213,7 @@ mod tests {
         }
     }
 
-    /// Those whose compiler is here.
+    /// Checks the devices and languages whose compiler is installed.
     #[test]
     fn every_op_means_the_same_where_a_compiler_is_needed() {
         for device in COMPILED.into_iter().filter(|device| open(device).is_ok()) {
@@ -258,16 +260,16 @@ mod tests {
     }
 
     #[test]
-    fn problems_are_blamed_on_what_stands_between_the_uops_and_their_meaning() {
-        for (device, room) in [("interp", "runtime"), ("jit", "runtime"), ("ptx", "render")] {
-            let problem = format!("{SAID} on {device}: element 0 is 1, not 2");
-            assert_eq!(room_of_kernels(&problem), room);
+    fn problems_are_blamed_on_the_crate_between_uops_and_results() {
+        for (device, crate_name) in [("interp", "runtime"), ("jit", "runtime"), ("ptx", "render")] {
+            let problem = format!("{SAID} on {device}: element 0 is 1, expected 2");
+            assert_eq!(room_of_kernels(&problem), crate_name);
         }
         assert_eq!(room_of_kernels(&format!("{SAID}, of seed 3: it is refused")), "graph");
     }
 
     #[test]
-    fn other_bits_are_said() {
+    fn other_bits_are_reported() {
         let number = |value: f64| Constant::float(DType::F32, value);
         assert!(is_same(number(f64::NAN), Constant::from_bits(DType::F32, 0x7f80_0001)));
         assert!(!is_same(number(0.0), number(-0.0)));
@@ -277,7 +279,7 @@ mod tests {
         let first = wrong.expected[0].expect("it is written");
         wrong.expected[0] = Some(Constant::from_bits(first.dtype(), first.bits() ^ 1));
         let interp = open("interp").expect("it needs nothing");
-        let one = interp.compile(&[&wrong.kernel]).expect("it compiles").remove(0);
-        assert!(compare(&*one, &wrong).is_err());
+        let executable = interp.compile(&[&wrong.kernel]).expect("it compiles").remove(0);
+        assert!(compare(&*executable, &wrong).is_err());
     }
 }

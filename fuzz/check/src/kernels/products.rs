@@ -1,9 +1,9 @@
-//! Products of matrices by the threads of a warp, one kernel for each tensor core, with fragments
-//! that lie one behind the other in memory.
+//! Products of matrices by the threads of a warp, one kernel for each tensor core, with consecutive
+//! fragments in memory.
 //!
-//! The sums are exact, so that the order in which a device adds them does not matter. Where each
-//! element of a fragment lies in its matrix is said by the engine's table; PTX and the stand-in for
-//! CUDA's assembly know it from the manual.
+//! The sums are exact, so that the order in which a device adds them does not matter. The engine's
+//! table gives the coordinates of each element of a fragment; PTX and the stand-in for CUDA's
+//! assembly have them from the manual.
 
 use std::fmt::Write;
 
@@ -14,23 +14,23 @@ use crate::calls::Draw;
 use crate::scalar;
 use crate::stages::Elements;
 
-/// Threads of a warp of the devices that have one.
+/// Number of threads of a warp on the devices that have warps.
 const WARP: i64 = 32;
 
 /// The products that a device or a language has.
 fn cores(device: &str) -> Vec<&'static TensorCore> {
-    let is_there = |core: &&TensorCore| match device {
+    let is_supported = |core: &&TensorCore| match device {
         "interp" => true,
         "cuda" | "ptx" => core.threads == WARP,
         _ => false,
     };
-    TENSOR_CORES.iter().filter(is_there).collect()
+    TENSOR_CORES.iter().filter(is_supported).collect()
 }
 
 /// The kernel of one product, `D = A*B + C`: its arrays are D, A, B and C.
 ///
 /// # Panics
-/// If the engine does not take the kernel's text.
+/// If the engine does not parse the kernel's text.
 pub(crate) fn kernel(core: &TensorCore) -> Linear {
     let counts = [2, 0, 1, 2].map(|matrix| core.elements(matrix));
     let dtypes = [DType::F32, core.from, core.from, DType::F32];
@@ -61,8 +61,9 @@ pub(crate) fn kernel(core: &TensorCore) -> Linear {
     kernels.remove(0)
 }
 
-/// Fragments of A, B and C, of eighths below 4, so that no sum is rounded. Elements that the product
-/// rounds first are a little more: A's also half a unit of the last place that is left, and beyond.
+/// Fragments of A, B and C, of eighths below 4, so that no sum is rounded. Operands that the
+/// product rounds first get a fraction of the last unit that remains: those of A up to half a unit
+/// and more.
 pub(crate) fn fragments(core: &TensorCore, draw: &mut Draw) -> [Elements; 3] {
     [0, 1, 2].map(|matrix| {
         let dtype = if matrix == 2 { DType::F32 } else { core.from };
@@ -79,7 +80,7 @@ pub(crate) fn fragments(core: &TensorCore, draw: &mut Draw) -> [Elements; 3] {
     })
 }
 
-/// The distance of neighbours with ten bits of fraction around a number that is not 0.
+/// The distance of adjacent numbers with ten bits of fraction around a number that is not 0.
 fn unit(number: f64) -> f64 {
     let mut power = 1.0;
     while power <= number.abs() / 2.0 {
@@ -91,7 +92,7 @@ fn unit(number: f64) -> f64 {
     power / 1024.0
 }
 
-/// To ten bits of fraction, to nearest, ties away from zero.
+/// The number rounded to ten bits of fraction, to nearest, ties away from zero.
 fn rounded(number: f64) -> f64 {
     if number == 0.0 {
         return number;
@@ -109,22 +110,22 @@ pub(crate) fn expected(core: &TensorCore, inputs: &[Elements; 3]) -> Vec<f64> {
         let value = inputs[matrix][at].and_then(scalar::to_float).expect("a fragment of floats");
         if core.is_tf32 && matrix != 2 { rounded(value) } else { value }
     };
-    let held = |matrix: usize, place: [i64; 3]| {
+    let element_at = |matrix: usize, coordinates: [i64; 3]| {
         let count = core.elements(matrix);
-        let is_there = |at: &usize| core.coordinates(matrix, at / count, at % count) == place;
-        value(matrix, (0..inputs[matrix].len()).find(is_there).expect("a holder"))
+        let is_there = |at: &usize| core.coordinates(matrix, at / count, at % count) == coordinates;
+        value(matrix, (0..inputs[matrix].len()).find(is_there).expect("a fragment has it"))
     };
     let count = core.elements(2);
     let element = |at: usize| {
         let [row, column, _] = core.coordinates(2, at / count, at % count);
-        let product = |k: i64| held(0, [row, 0, k]) * held(1, [0, column, k]);
+        let product = |k: i64| element_at(0, [row, 0, k]) * element_at(1, [0, column, k]);
         value(2, at) + (0..core.sizes[2]).map(product).sum::<f64>()
     };
     (0..inputs[2].len()).map(element).collect()
 }
 
-/// The kernel of a product that follows from the number, and its arrays before and after; `None` on a
-/// device that has no such product.
+/// The kernel of a drawn product, and its arrays before and after it; `None` on a device that has
+/// no products.
 ///
 /// # Errors
 /// The kernel is refused.

@@ -1,9 +1,9 @@
-//! Every op of every type and number of lanes, one after the other: what a language has must have
-//! a text, which means what the evaluator says, also of edge values and of constants.
+//! Every op of every type and number of lanes that a language supports: it must have a text that
+//! agrees with the evaluator, also on edge values and on constants.
 //!
-//! Drawn kernels meet a pair of an op and a type by chance, and never the arithmetic of 16-bit
-//! floats; here each pair has its turn. A kernel has all ops of one type and number of lanes, in
-//! which sources are loaded, constant, or the same.
+//! Drawn kernels contain a pair of an op and a type by chance, and never the arithmetic of 16-bit
+//! floats; here each pair occurs. A kernel has all ops of one type and number of lanes, whose
+//! sources are loaded, constant, or the same.
 
 use gradiff::graph::{
     Arg, Axis, AxisKind, BoundedLinear, Constant, DType, Global, Instruction, Linear, OPS, Op,
@@ -17,15 +17,15 @@ use crate::calls::Draw;
 use crate::scalar;
 use crate::stages::Elements;
 
-/// Elements that each op is tried on, a multiple of the lanes of every vector.
+/// Number of elements that each op is tried on, a multiple of the lanes of every vector.
 const ELEMENTS: i64 = 64;
 
-/// How often each op is in a kernel of single values, and in one of vectors.
+/// Number of variants of each op in a kernel of single values, and in one of vectors.
 const VARIANTS: [i64; 2] = [4, 2];
 
-/// Elementwise ops that have one meaning everywhere, with the sorts of types they are tried on.
-/// Functions like `exp2` are as exact as each language says.
-const TRIED: [(Op, &str); 22] = [
+/// Elementwise ops that give the same bits everywhere, with the kinds of types they are tried on.
+/// The error of functions like `exp2` depends on the language.
+const EXACT_OPS: [(Op, &str); 22] = [
     (Op::Neg, "float int"),
     (Op::Sqrt, "float"),
     (Op::Recip, "float"),
@@ -50,29 +50,29 @@ const TRIED: [(Op, &str); 22] = [
     (Op::FDiv, "float"),
 ];
 
-/// A kernel and its arrays, before and after it.
+/// A kernel, and its arrays before and after it.
 pub(super) type Case = (BoundedLinear, Vec<Elements>, Vec<Elements>);
 
-/// An op of a type that gives another one.
+/// An op and the type of its result.
 type Row = (Op, DType);
 
-/// The ops over so many lanes of a type, and what they give.
+/// The ops on `lanes` lanes of a type, with the types of their results.
 fn rows(style: &Style, from: DType, lanes: u8) -> Vec<Row> {
-    let sort = match from {
+    let kind = match from {
         DType::Bool => "bool",
         _ if from.is_float() => "float",
         _ => "int",
     };
-    let ops = TRIED.iter().filter(|(_, sorts)| sorts.split(' ').any(|word| word == sort));
+    let ops = EXACT_OPS.iter().filter(|(_, kinds)| kinds.split(' ').any(|word| word == kind));
     let to = |op: Op| if matches!(op, Op::CmpLt | Op::CmpNe) { DType::Bool } else { from };
     let plain = ops.map(|(op, _)| (*op, to(*op)));
-    let others = || style.dtypes.iter().copied().filter(move |to| *to != from);
-    let casts = others().map(|to| (Op::Cast, to));
+    let other_types = || style.dtypes.iter().copied().filter(move |to| *to != from);
+    let casts = other_types().map(|to| (Op::Cast, to));
     let is_as_wide = move |to: &DType| {
-        let is_truth = [from, *to].contains(&DType::Bool);
-        !is_truth && to.size_bytes() == from.size_bytes()
+        let is_bool = [from, *to].contains(&DType::Bool);
+        !is_bool && to.size_bytes() == from.size_bytes()
     };
-    let bitcasts = others().filter(is_as_wide).map(|to| (Op::Bitcast, to));
+    let bitcasts = other_types().filter(is_as_wide).map(|to| (Op::Bitcast, to));
     let has = |row: &Row| lanes == 1 || style.computes(row.1, lanes);
     plain.chain(casts).chain(bitcasts).filter(has).collect()
 }
@@ -86,7 +86,7 @@ fn cases(style: &Style) -> Vec<(DType, u8)> {
     style.dtypes.iter().flat_map(|dtype| lanes(*dtype)).collect()
 }
 
-/// How many cases there are for a device or language.
+/// Number of cases for a device or language.
 pub fn count_of_cases(device: &str) -> u64 {
     cases(&Style::of(device)).len() as u64
 }
@@ -95,34 +95,35 @@ pub fn count_of_cases(device: &str) -> u64 {
 /// elements and constants that follow from the seed, and a product of its tensor cores.
 ///
 /// # Errors
-/// An op that has no text though the language has it, or means something else.
+/// An op that has no text though the language supports it, or that gives another result.
 pub fn check_cases(device: &str, seed: u64, numbers: &[u64]) -> Result<(), String> {
     let style = Style::of(device);
-    let all = cases(&style);
+    let pairs = cases(&style);
     let mut drawn = Vec::new();
     for number in numbers {
-        let (from, lanes) = all[(*number % all.len() as u64) as usize];
+        let (from, lanes) = pairs[(*number % pairs.len() as u64) as usize];
         let mut draw = Draw::new(seed ^ number << 32);
         let rows = rows(&style, from, lanes);
-        let all = kernel(&mut draw, &style, &rows, from, lanes);
-        let case = expected(all, &mut draw, &style).map_err(|problem| format!("{SAID}: {problem}"));
+        let kernel = kernel(&mut draw, &style, &rows, from, lanes);
+        let case =
+            expected(kernel, &mut draw, &style).map_err(|problem| format!("{SAID}: {problem}"));
         drawn.push(case?);
     }
     let product = products::case(device, &mut Draw::new(seed));
     drawn.extend(product.map_err(|problem| format!("{SAID}: {problem}"))?);
-    let device_of = open(device)?;
+    let target = open(device)?;
     let kernels: Vec<&BoundedLinear> = drawn.iter().map(|(kernel, ..)| kernel).collect();
     let compiled =
-        device_of.compile(&kernels).map_err(|error| format!("{SAID} on {device}: {error}"))?;
+        target.compile(&kernels).map_err(|error| format!("{SAID} on {device}: {error}"))?;
     for ((kernel, before, after), executable) in drawn.iter().zip(compiled) {
         compare(&*executable, kernel, before, after)
-            .map_err(|problem| said(device, kernel, &problem))?;
+            .map_err(|problem| report(device, kernel, &problem))?;
     }
     Ok(())
 }
 
-/// Checks that a language answers each op of a type in each number of lanes by a text or by an
-/// error, by a text where it has them, and that it has the vectors that it says it has.
+/// Checks that a language has a text or an error for each op of a type in each number of lanes, a
+/// text for those that it supports, and that it has the vectors that it claims.
 ///
 /// # Errors
 /// A panic, an op or a vector without a text.
@@ -134,32 +135,34 @@ pub fn check_texts(language: &str, from: DType) -> Result<(), String> {
     let style = Style::of(language.name);
     for lanes in [1, 2, 3, 4, 8, 16, 64] {
         for op in OPS.iter().map(|row| row.op).filter(|op| op.is_elementwise()) {
-            let others = if matches!(op, Op::Cast | Op::Bitcast) { &DType::ALL[..] } else { &[] };
-            for to in [from, DType::Bool].iter().chain(others) {
-                let kernel = one(op, from, *to, lanes);
+            let result_types =
+                if matches!(op, Op::Cast | Op::Bitcast) { &DType::ALL[..] } else { &[] };
+            for to in [from, DType::Bool].iter().chain(result_types) {
+                let kernel = single_op_kernel(op, from, *to, lanes);
                 if gradiff::graph::verify_kernel(&kernel).is_ok() {
                     let rendered = crate::catch(|| (language.render)(&kernel).is_ok());
-                    rendered.map_err(|panic| said(language.name, &kernel, &panic))?;
+                    rendered.map_err(|panic| report(language.name, &kernel, &panic))?;
                 }
             }
         }
         if cases(&style).contains(&(from, lanes)) {
             for (op, to) in rows(&style, from, lanes) {
-                let kernel = one(op, from, to, lanes);
-                text(language, &kernel).map_err(|why| said(language.name, &kernel, &why))?;
+                let kernel = single_op_kernel(op, from, to, lanes);
+                text(language, &kernel)
+                    .map_err(|problem| report(language.name, &kernel, &problem))?;
             }
         }
         let has_vector = lanes <= (language.lanes_max)(from) && lanes.is_power_of_two();
         if has_vector && style.dtypes.contains(&from) {
             let copy = copy(from, lanes);
-            text(language, &copy).map_err(|problem| said(language.name, &copy, &problem))?;
+            text(language, &copy).map_err(|problem| report(language.name, &copy, &problem))?;
         }
     }
     Ok(())
 }
 
-/// A kernel of one op on values that are the same in all lanes, of which one lane is stored.
-fn one(op: Op, from: DType, to: DType, lanes: u8) -> Linear {
+/// A kernel of a single op on values that are the same in all lanes; it stores one lane.
+fn single_op_kernel(op: Op, from: DType, to: DType, lanes: u8) -> Linear {
     let mut uops = Vec::new();
     let mut push = |op: Op, dtype: DType, lanes: u8, src: &[u32], arg: Arg| {
         uops.push(Instruction { lanes, ..Instruction::new(op, dtype, src.iter().copied(), arg) });
@@ -170,10 +173,10 @@ fn one(op: Op, from: DType, to: DType, lanes: u8) -> Linear {
         let arg = Arg::Global(Global { slot, size_elements: 1 });
         push(Op::DefineGlobal, types[slot], 1, &[], arg)
     });
-    let place = Arg::Const(Constant::int(DType::I32, 0));
-    let place = push(Op::Const, DType::I32, 1, &[], place);
+    let zero = Arg::Const(Constant::int(DType::I32, 0));
+    let position = push(Op::Const, DType::I32, 1, &[], zero);
     let indices =
-        [0, 1, 2].map(|slot| push(Op::Index, types[slot], 1, &[arrays[slot], place], Arg::None));
+        [0, 1, 2].map(|slot| push(Op::Index, types[slot], 1, &[arrays[slot], position], Arg::None));
     let [value, gate] = [1, 2].map(|slot| {
         let single = push(Op::Load, types[slot], 1, &[indices[slot]], Arg::None);
         match lanes {
@@ -185,15 +188,15 @@ fn one(op: Op, from: DType, to: DType, lanes: u8) -> Linear {
         Op::Where => vec![gate, value, value],
         _ => vec![value; op.row().arity.0],
     };
-    let mut made = push(op, to, lanes, &src, Arg::None);
+    let mut result = push(op, to, lanes, &src, Arg::None);
     if lanes != 1 {
-        made = push(Op::Lane, to, 1, &[made], Arg::Int(0));
+        result = push(Op::Lane, to, 1, &[result], Arg::Int(0));
     }
-    push(Op::Store, DType::Void, 1, &[indices[0], made], Arg::None);
+    push(Op::Store, DType::Void, 1, &[indices[0], result], Arg::None);
     Linear { name: "one".to_owned(), uops }
 }
 
-/// The kernel that copies one vector.
+/// A kernel that copies one vector.
 fn copy(dtype: DType, lanes: u8) -> Linear {
     let style = Style::of("interp");
     let mut draw = Draw::new(0);
@@ -203,19 +206,19 @@ fn copy(dtype: DType, lanes: u8) -> Linear {
         let arg = Arg::Global(Global { slot, size_elements: lanes.into() });
         builder.push(Op::DefineGlobal, dtype, 1, &[], arg)
     });
-    let place = builder.int(0);
+    let position = builder.int(0);
     let [to, from] =
-        arrays.map(|array| builder.push(Op::Index, dtype, 1, &[array, place], Arg::None));
+        arrays.map(|array| builder.push(Op::Index, dtype, 1, &[array, position], Arg::None));
     let value = builder.push(Op::Load, dtype, lanes, &[from], Arg::None);
     builder.push(Op::Store, DType::Void, 1, &[to, value], Arg::None);
     Linear { name: "copy".to_owned(), uops: builder.uops }
 }
 
-fn said(device: &str, kernel: &Linear, what: &str) -> String {
-    format!("{SAID} on {device}: {what}\n{kernel}")
+fn report(device: &str, kernel: &Linear, problem: &str) -> String {
+    format!("{SAID} on {device}: {problem}\n{kernel}")
 }
 
-/// Whether the language has a text for the kernel.
+/// Checks that the language has a text for the kernel.
 fn text(language: &Language, kernel: &Linear) -> Result<(), String> {
     match crate::catch(|| (language.render)(kernel)) {
         Ok(Ok(_)) => Ok(()),
@@ -224,15 +227,15 @@ fn text(language: &Language, kernel: &Linear) -> Result<(), String> {
     }
 }
 
-/// The kernel that applies each of these ops to the elements of inputs, and once more to them with
-/// a constant in place of one, to constants alone, or to the same one twice. The
-/// results of a type lie one behind the other in one array.
+/// A kernel that applies each of these ops to the elements of inputs, and again with a constant in
+/// place of an operand, to constants alone, or to equal operands. The results of a type are
+/// consecutive in one array.
 fn kernel(draw: &mut Draw, style: &Style, rows: &[Row], from: DType, lanes: u8) -> Linear {
     let mut builder = Builder { draw, style, uops: Vec::new(), lanes, values: Vec::new() };
     let mut types: Vec<DType> = rows.iter().map(|(_, to)| *to).collect();
     types.sort_unstable();
     types.dedup();
-    let steps = ELEMENTS / i64::from(lanes);
+    let trip_count = ELEMENTS / i64::from(lanes);
     let variants = VARIANTS[usize::from(lanes != 1)];
     let parts =
         |to: DType| -> i64 { variants * rows.iter().filter(|row| row.1 == to).count() as i64 };
@@ -248,11 +251,11 @@ fn kernel(draw: &mut Draw, style: &Style, rows: &[Row], from: DType, lanes: u8) 
         .zip([from, from, from, DType::Bool])
         .map(|(slot, dtype)| (array(&mut builder, slot, dtype, ELEMENTS), dtype))
         .collect();
-    let end = builder.int(steps);
+    let end = builder.int(trip_count);
     let arg = Arg::Axis(Axis { kind: AxisKind::Loop, number: 0 });
-    let place = builder.push(Op::Range, DType::I32, 1, &[end], arg);
+    let position = builder.push(Op::Range, DType::I32, 1, &[end], arg);
     for (input, dtype) in inputs {
-        builder.load((input, dtype, steps), place);
+        builder.load((input, dtype, trip_count), position);
     }
     let mut next = vec![0; types.len()];
     for (op, to) in rows {
@@ -261,23 +264,23 @@ fn kernel(draw: &mut Draw, style: &Style, rows: &[Row], from: DType, lanes: u8) 
         let first = builder.draw.below(arity + 2);
         for number in 0..variants {
             let drawn = (first + number as usize) % (arity + 2);
-            // WGSL computes vectors of constants itself, and refuses them where they overflow.
+            // WGSL folds vectors of constants, and refuses them where they overflow.
             let is_constant = drawn == arity + 1 || drawn == 1 && arity == 1;
             let is_refused = style.is_wgsl && is_constant && lanes != 1;
             let variant = if number == 0 || is_refused { arity + 2 } else { drawn };
             let src = builder.sources(*op, from, variant);
             let value = builder.whole(*op, *to, &src.iter().collect::<Vec<_>>());
-            builder.store(outs[to_number], &value, place, next[to_number] * steps);
+            builder.store(outs[to_number], &value, position, next[to_number] * trip_count);
             next[to_number] += 1;
         }
     }
-    builder.push(Op::EndRange, DType::Void, 1, &[place], Arg::None);
+    builder.push(Op::EndRange, DType::Void, 1, &[position], Arg::None);
     Linear { name: "table".to_owned(), uops: builder.uops }
 }
 
 impl Builder<'_> {
-    /// The sources of an op, of the values that were loaded: all of them, or with constants in
-    /// place of one or all, or the same one in all places.
+    /// The sources of an op, taken from the loaded values: all loaded, one constant, all constant,
+    /// or all the same.
     fn sources(&mut self, op: Op, from: DType, variant: usize) -> Vec<Value> {
         let arity = op.row().arity.0;
         let mut src: Vec<Value> = match op {
@@ -286,9 +289,9 @@ impl Builder<'_> {
         };
         if variant == 0 {
             let first = src[arity - 1].clone();
-            let is_like = src.iter().map(|value| value.dtype == first.dtype).collect::<Vec<_>>();
-            for (value, is_like) in src.iter_mut().zip(is_like) {
-                if is_like {
+            let are_alike = src.iter().map(|value| value.dtype == first.dtype).collect::<Vec<_>>();
+            for (value, is_alike) in src.iter_mut().zip(are_alike) {
+                if is_alike {
                     *value = first.clone();
                 }
             }
@@ -302,7 +305,7 @@ impl Builder<'_> {
                 *value = self.number(edge);
             }
         }
-        // A product that is rounded before it is added or not is none of another value.
+        // A factor of 1 or -1 makes the product exact, whether it is rounded before the sum or not.
         if op == Op::MulAcc && from.is_float() {
             let sign = if self.draw.one_in(2) { 1.0 } else { -1.0 };
             let factor = self.draw.below(2);
@@ -311,19 +314,19 @@ impl Builder<'_> {
         src
     }
 
-    /// The op of whole vectors.
+    /// Applies an op to whole vectors.
     fn whole(&mut self, op: Op, dtype: DType, src: &[&Value]) -> Value {
         let src: Vec<u32> = match self.lanes {
             1 => src.iter().map(|value| self.lanes(value)[0]).collect(),
             _ => src.iter().map(|value| self.vector(value)).collect(),
         };
-        let made = self.push(op, dtype, self.lanes, &src, Arg::None);
-        let form = if self.lanes == 1 { Form::Lanes(vec![made]) } else { Form::Vector(made) };
+        let result = self.push(op, dtype, self.lanes, &src, Arg::None);
+        let form = if self.lanes == 1 { Form::Lanes(vec![result]) } else { Form::Vector(result) };
         Value { dtype, form, has_bits: false }
     }
 }
 
-/// A value at which something changes, or any bits; no NaN of a type whose bits may change.
+/// An edge value, or any bits; no NaN of a type whose NaN may have any payload.
 fn edge(draw: &mut Draw, style: &Style, dtype: DType) -> Constant {
     let value = any_edge(draw, dtype);
     let is_nan = scalar::to_float(value).is_some_and(f64::is_nan);
@@ -383,7 +386,7 @@ const FLOAT_EDGES: [f64; 24] = [
     f64::NAN,
 ];
 
-/// The kernel, its arrays before, and after as the evaluator has them.
+/// The kernel, its arrays before it, and after it by the evaluator.
 fn expected(kernel: Linear, draw: &mut Draw, style: &Style) -> Result<Case, String> {
     let before: Vec<Elements> = (0..)
         .zip(kernel.globals())
@@ -393,13 +396,13 @@ fn expected(kernel: Linear, draw: &mut Draw, style: &Style) -> Result<Case, Stri
         })
         .collect();
     let mut after = before.clone();
-    crate::linear::run(&kernel, &mut after).map_err(|what| format!("{what}\n{kernel}"))?;
+    crate::linear::run(&kernel, &mut after).map_err(|problem| format!("{problem}\n{kernel}"))?;
     let bounded = BoundedLinear::check(kernel.clone());
     let bounded = bounded.map_err(|error| format!("it is refused: {error}\n{kernel}"))?;
     Ok((bounded, before, after))
 }
 
-/// Runs the kernel and compares what is written; what is undefined may be anything.
+/// Runs the kernel and compares the elements whose expected value is defined.
 fn compare(
     executable: &dyn Executable,
     kernel: &Linear,
@@ -417,7 +420,8 @@ fn compare(
                 let inputs: Vec<Option<Constant>> =
                     inputs.filter_map(|input| input.get(element as usize).copied()).collect();
                 return Err(format!(
-                    "element {at} of data{slot} is {found:?}, not {expected:?}, of {inputs:?}"
+                    "element {at} of data{slot} is {found:?}, expected {expected:?}, \
+                     for the inputs {inputs:?}"
                 ));
             }
         }

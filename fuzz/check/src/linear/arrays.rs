@@ -1,81 +1,82 @@
-//! The arrays that a kernel touches: bounds, alignment, what was written, and races.
+//! The arrays that a kernel accesses: bounds, alignment, unwritten elements, and races.
 //!
-//! Groups run one after the other and so do the threads of a group, hence each pair of accesses
-//! meets in some order. Of the accesses of an element it is enough to know the last writer and two
-//! readers that are not ordered: a write that conflicts with any reader conflicts with one of them.
+//! Groups run one after the other and so do the threads of a group, so any two accesses occur in
+//! some order. For each element it is enough to keep the last writer and two readers that are not
+//! ordered: a write that conflicts with any reader conflicts with one of them.
 
 use gradiff::graph::{Arg, Constant, DType, Linear, Op};
 
 use super::Rules;
 use crate::stages::Elements;
 
-/// The thread that accesses an element, and how many barriers its group has passed.
+/// A thread that accesses an element, with the number of barriers that its group has passed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Who {
+pub(super) struct ThreadId {
     pub(super) group: u32,
     pub(super) thread: u32,
     pub(super) epoch: u32,
 }
 
-impl Who {
-    /// Whether nothing orders the accesses of the two.
-    fn is_unordered(self, other: Who) -> bool {
+impl ThreadId {
+    /// Returns whether the accesses of two threads are unordered.
+    fn is_unordered(self, other: ThreadId) -> bool {
         self.group != other.group || self.epoch == other.epoch && self.thread != other.thread
     }
 }
 
-/// The accesses of one element that matter.
+/// The relevant accesses of an element.
 #[derive(Clone, Copy, Default)]
 struct Accesses {
-    writer: Option<Who>,
-    readers: [Option<Who>; 2],
+    writer: Option<ThreadId>,
+    readers: [Option<ThreadId>; 2],
 }
 
 impl Accesses {
-    fn read(&mut self, who: Who) -> Result<(), Conflict> {
-        if let Some(writer) = self.writer.filter(|writer| writer.is_unordered(who)) {
-            return Err(Conflict { other: writer, has_written: true });
+    fn read(&mut self, id: ThreadId) -> Result<(), Conflict> {
+        if let Some(writer) = self.writer.filter(|writer| writer.is_unordered(id)) {
+            return Err(Conflict { earlier: writer, has_written: true });
         }
-        // An earlier read of the group is ordered before all that this one is ordered before.
+        // Accesses that are ordered after this read are also ordered after an earlier one of its
+        // group, which it replaces.
         for reader in &mut self.readers {
-            if reader.is_none_or(|reader| !reader.is_unordered(who)) {
-                *reader = Some(who);
+            if reader.is_none_or(|reader| !reader.is_unordered(id)) {
+                *reader = Some(id);
                 break;
             }
         }
         Ok(())
     }
 
-    fn write(&mut self, who: Who) -> Result<(), Conflict> {
-        if let Some(writer) = self.writer.filter(|writer| writer.is_unordered(who)) {
-            return Err(Conflict { other: writer, has_written: true });
+    fn write(&mut self, id: ThreadId) -> Result<(), Conflict> {
+        if let Some(writer) = self.writer.filter(|writer| writer.is_unordered(id)) {
+            return Err(Conflict { earlier: writer, has_written: true });
         }
         let mut readers = self.readers.iter().flatten();
-        if let Some(reader) = readers.find(|reader| reader.is_unordered(who)) {
-            return Err(Conflict { other: *reader, has_written: false });
+        if let Some(reader) = readers.find(|reader| reader.is_unordered(id)) {
+            return Err(Conflict { earlier: *reader, has_written: false });
         }
-        self.writer = Some(who);
+        self.writer = Some(id);
         Ok(())
     }
 }
 
-/// An access that is not ordered against one that is being made.
+/// An earlier access that is unordered with the current one.
 struct Conflict {
-    other: Who,
+    earlier: ThreadId,
     has_written: bool,
 }
 
-/// One array.
+/// An array of a kernel.
 struct Array {
     /// Its name in texts: `data0`, `local0`.
     name: String,
     /// The slot of a parameter; none for local memory.
     slot: Option<usize>,
     dtype: DType,
-    /// How many elements the kernel says it has; the memory may have more.
+    /// Number of elements that the kernel declares; the memory may have more.
     size: usize,
     elements: Elements,
-    /// Of each element; empty if the kernel never stores to the array.
+    /// The accesses of each element; empty if the kernel never stores to the array.
     accesses: Vec<Accesses>,
 }
 
@@ -88,12 +89,12 @@ pub(super) struct Arrays<'a> {
     unwritten: Option<String>,
 }
 
-/// The arrays that a kernel defines, by position: of each the number in [`Arrays`].
+/// For each uop, the number in [`Arrays`] of the array that it defines.
 pub(super) fn numbers(kernel: &Linear) -> Vec<Option<u16>> {
     let mut count = 0;
-    let define = |op: Op| matches!(op, Op::DefineGlobal | Op::DefineLocal);
+    let is_definition = |op: Op| matches!(op, Op::DefineGlobal | Op::DefineLocal);
     let mut next = |op: Op| {
-        define(op).then(|| {
+        is_definition(op).then(|| {
             count += 1;
             count - 1
         })
@@ -102,16 +103,16 @@ pub(super) fn numbers(kernel: &Linear) -> Vec<Option<u16>> {
 }
 
 impl<'a> Arrays<'a> {
-    /// Takes the elements of the parameters.
+    /// Takes the elements of the parameters out of `memories`.
     ///
     /// # Errors
-    /// A parameter without memory, or with less than the kernel says.
+    /// A parameter without memory, or with fewer elements than the kernel declares.
     pub(super) fn new(
         kernel: &Linear,
         memories: &mut [Elements],
         rules: Option<&'a Rules>,
     ) -> Result<Arrays<'a>, String> {
-        let stored = |at: usize| {
+        let is_stored = |at: usize| {
             kernel.uops.iter().filter(|uop| uop.op == Op::Store).any(|store| {
                 let index = &kernel.uops[store.src[0] as usize];
                 index.src[0] as usize == at
@@ -130,14 +131,17 @@ impl<'a> Arrays<'a> {
             let elements = match slot {
                 None => vec![None; size],
                 Some(slot) => {
-                    let held = memories.get_mut(slot).map(std::mem::take).unwrap_or_default();
-                    if held.len() < size {
-                        return Err(format!("{name} has {} elements, not {size}", held.len()));
+                    let elements = memories.get_mut(slot).map(std::mem::take).unwrap_or_default();
+                    if elements.len() < size {
+                        return Err(format!(
+                            "{name} has {} elements, expected {size}",
+                            elements.len()
+                        ));
                     }
-                    held
+                    elements
                 }
             };
-            let count = if stored(position) { size } else { 0 };
+            let count = if is_stored(position) { size } else { 0 };
             let accesses = vec![Accesses::default(); count];
             list.push(Array { name, slot, dtype: uop.dtype, size, elements, accesses });
         }
@@ -145,7 +149,7 @@ impl<'a> Arrays<'a> {
     }
 
     /// Puts the elements of the parameters back.
-    pub(super) fn give_back(&mut self, memories: &mut [Elements]) {
+    pub(super) fn return_memories(&mut self, memories: &mut [Elements]) {
         for array in &mut self.list {
             if let Some(slot) = array.slot {
                 memories[slot] = std::mem::take(&mut array.elements);
@@ -153,7 +157,7 @@ impl<'a> Arrays<'a> {
         }
     }
 
-    /// Another group is at work: local memory is another one.
+    /// Begins another group, with local memory of its own.
     pub(super) fn enter_group(&mut self) {
         for array in self.list.iter_mut().filter(|array| array.slot.is_none()) {
             array.elements.fill(None);
@@ -161,15 +165,15 @@ impl<'a> Arrays<'a> {
         }
     }
 
-    /// The threads of a group have met.
+    /// Ends an epoch: all threads of a group have reached a barrier or their end.
     ///
     /// # Errors
     /// A read of local memory that was not written.
-    pub(super) fn meet(&mut self) -> Result<(), String> {
+    pub(super) fn synchronise(&mut self) -> Result<(), String> {
         self.unwritten.take().map_or(Ok(()), Err)
     }
 
-    /// How many elements an array has.
+    /// Number of elements of an array.
     pub(super) fn size(&self, array: u16) -> usize {
         self.list[usize::from(array)].size
     }
@@ -179,28 +183,33 @@ impl<'a> Arrays<'a> {
         &self.list[usize::from(array)].name
     }
 
-    /// Whether an access of so many lanes from an element on may begin there.
+    /// Checks the alignment of an access of `lanes` elements from `index` on.
     ///
     /// # Errors
-    /// The target asks for a multiple of more bytes.
-    pub(super) fn check_place(&self, array: u16, index: i64, lanes: usize) -> Result<(), String> {
+    /// The target requires a greater alignment.
+    pub(super) fn check_alignment(
+        &self,
+        array: u16,
+        index: i64,
+        lanes: usize,
+    ) -> Result<(), String> {
         let Array { name, slot, dtype, .. } = &self.list[usize::from(array)];
         let Some(rules) = self.rules.filter(|_| 1 < lanes) else { return Ok(()) };
         let size = dtype.size_bytes() as i64;
-        let asked = rules.alignment(size, lanes as i64);
+        let required = rules.alignment(size, lanes as i64);
         let address = index * size;
-        if address % asked != 0 {
+        if address % required != 0 {
             return Err(format!(
-                "{dtype}x{lanes} at element {index} of {name} is at byte {address}, and {} asks \
-                 for a multiple of {asked}",
+                "{dtype}x{lanes} at element {index} of {name} is at byte {address}, but {} \
+                 requires a multiple of {required}",
                 rules.language
             ));
         }
-        let given = if slot.is_some() { rules.global_alignment } else { rules.local_alignment };
-        if given % asked != 0 {
+        let alignment = if slot.is_some() { rules.global_alignment } else { rules.local_alignment };
+        if alignment % required != 0 {
             return Err(format!(
-                "{dtype}x{lanes} of {name} needs a multiple of {asked} bytes, and the array begins \
-                 at one of {given}"
+                "{dtype}x{lanes} of {name} requires a multiple of {required} bytes, but the array \
+                 is aligned to {alignment}"
             ));
         }
         Ok(())
@@ -209,22 +218,22 @@ impl<'a> Arrays<'a> {
     /// The element that a thread loads.
     ///
     /// # Errors
-    /// One out of bounds, a race, an element that was never written.
+    /// An index out of bounds, a race, an element that was never written.
     pub(super) fn load(
         &mut self,
         array: u16,
         index: i64,
-        who: Who,
+        id: ThreadId,
     ) -> Result<Option<Constant>, String> {
         let Array { name, slot, size, elements, accesses, .. } = &mut self.list[usize::from(array)];
         let element = bound(name, index, *size)?;
         if let Some(accesses) = accesses.get_mut(element) {
-            accesses.read(who).map_err(|other| race(name, index, who, "reads", other))?;
+            accesses.read(id).map_err(|conflict| race(name, index, id, "reads", conflict))?;
         }
         let found = elements[element];
         let is_refused = slot.is_none() || self.rules.is_some();
         if found.is_none() && is_refused {
-            let problem = format!("element {index} of {name} was not written before it is read");
+            let problem = format!("element {index} of {name} is read before it is written");
             if slot.is_some() {
                 return Err(problem);
             }
@@ -236,27 +245,27 @@ impl<'a> Arrays<'a> {
     /// Stores an element.
     ///
     /// # Errors
-    /// One out of bounds, a race.
+    /// An index out of bounds, a race.
     pub(super) fn store(
         &mut self,
         array: u16,
         index: i64,
         value: Option<Constant>,
-        who: Who,
+        id: ThreadId,
     ) -> Result<(), String> {
         let Array { name, size, elements, accesses, .. } = &mut self.list[usize::from(array)];
         let element = bound(name, index, *size)?;
         if let Some(accesses) = accesses.get_mut(element) {
-            accesses.write(who).map_err(|other| race(name, index, who, "writes", other))?;
+            accesses.write(id).map_err(|conflict| race(name, index, id, "writes", conflict))?;
         }
         elements[element] = value;
         Ok(())
     }
 
-    /// Whether each element of the parameters that are stored to has a value at the end.
+    /// Checks that each element of the parameters that are stored to has a value at the end.
     ///
     /// # Errors
-    /// One was never written.
+    /// An element that was never written.
     pub(super) fn check_written(&self) -> Result<(), String> {
         for Array { name, slot, size, elements, accesses, .. } in &self.list {
             let gap = elements.iter().take(*size).position(Option::is_none);
@@ -270,15 +279,15 @@ impl<'a> Arrays<'a> {
 
 fn bound(name: &str, index: i64, size: usize) -> Result<usize, String> {
     let element = usize::try_from(index).ok().filter(|element| *element < size);
-    element.ok_or_else(|| format!("element {index} of {name}, which has {size}"))
+    element.ok_or_else(|| format!("element {index} of {name}, which has {size} elements"))
 }
 
-fn race(name: &str, index: i64, who: Who, does: &str, conflict: Conflict) -> String {
-    let Conflict { other, has_written } = conflict;
-    let did = if has_written { "wrote" } else { "read" };
+fn race(name: &str, index: i64, id: ThreadId, verb: &str, conflict: Conflict) -> String {
+    let Conflict { earlier, has_written } = conflict;
+    let earlier_verb = if has_written { "wrote" } else { "read" };
     format!(
-        "race: thread {} of group {} {does} element {index} of {name}, which thread {} of group {} \
-         {did}, and nothing orders the two",
-        who.thread, who.group, other.thread, other.group
+        "race: thread {} of group {} {verb} element {index} of {name}, which thread {} of group {} \
+         {earlier_verb}, and the two accesses are unordered",
+        id.thread, id.group, earlier.thread, earlier.group
     )
 }

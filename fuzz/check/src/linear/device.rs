@@ -1,5 +1,5 @@
-//! The evaluator as a device: it takes kernels that were made for a target that need not be there,
-//! and holds them to its rules.
+//! The evaluator as a device: it runs kernels that were made for a target that need not be
+//! available, and checks the rules of the target.
 
 use std::sync::Arc;
 
@@ -13,15 +13,15 @@ use crate::stages::Elements;
 /// The name of the device in the names of backends: `uops/cuda`.
 const NAME: &str = "uops";
 
-/// A launch that executes more lanes than this is left to the device `interp`, which is faster and
-/// knows neither alignment nor overflow.
-const LANES_MOST: u64 = 1 << 20;
+/// A launch that executes more lanes than this runs on the device `interp`, which is faster but
+/// checks neither alignment nor overflow.
+const LANE_LIMIT: u64 = 1 << 20;
 
-/// Uops of a kernel whose text is checked, at most, and of how many kernels one's is.
-const READ_BACK_MOST: usize = 100;
+/// Limit of the uops of a kernel whose text is checked; one in so many of these is checked.
+const READ_BACK_LIMIT: usize = 100;
 const READ_BACK_ONE_IN: usize = 16;
 
-/// Groups that kernels of small tensors fill.
+/// Limits of groups that kernels of small tensors reach.
 const SMALL: Groups = Groups {
     threads: 32,
     sizes: [16, 4, 3],
@@ -31,7 +31,7 @@ const SMALL: Groups = Groups {
 };
 
 /// The target of this name: one of the engine's; `cpu`, a machine with vectors of 64 bytes and
-/// several threads, whatever this one is; or `small`, whose limits small kernels meet.
+/// several threads, whatever the host is; or `small`, whose limits small kernels reach.
 pub(crate) fn target(name: &str) -> Target {
     match name {
         "cpu" => Target { threads: 4, prefetches: true, ..Target::of("llvm") },
@@ -51,7 +51,7 @@ pub(crate) struct Uops {
 }
 
 impl Uops {
-    /// The device that stands for the target of this name.
+    /// The device for the target of this name.
     ///
     /// # Errors
     /// A target without rules.
@@ -69,47 +69,49 @@ impl Device for Uops {
 
     fn compile(&self, kernels: &[&BoundedLinear]) -> Result<Vec<Arc<dyn Executable>>, Error> {
         let compile = |kernel: &&BoundedLinear| {
-            limits::check(kernel, self.rules).map_err(|what| refused(kernel, what))?;
+            limits::check(kernel, self.rules).map_err(|problem| refused(kernel, problem))?;
             if is_read_back(kernel) {
-                crate::check_text(kernel).map_err(|what| refused(kernel, what))?;
+                crate::check_text(kernel).map_err(|problem| refused(kernel, problem))?;
             }
-            if LANES_MOST < executed(kernel) {
+            if LANE_LIMIT < executed(kernel) {
                 return Ok(self.interp.compile(&[kernel])?.remove(0));
             }
-            let held: Arc<dyn Executable> =
-                Arc::new(Held { kernel: (***kernel).clone(), rules: self.rules });
-            Ok(held)
+            let executable: Arc<dyn Executable> =
+                Arc::new(Evaluated { kernel: (***kernel).clone(), rules: self.rules });
+            Ok(executable)
         };
         kernels.iter().map(compile).collect()
     }
 
     fn describe(&self) -> String {
-        format!("evaluator of linear uops, held to what {} asks for", self.rules.language)
+        format!("evaluator of linear uops, under the rules of {}", self.rules.language)
     }
 }
 
-/// Whether the text of the kernel is checked: that of one in sixteen short ones.
+/// Returns whether the text of the kernel is checked: that of one in sixteen short ones.
 fn is_read_back(kernel: &Linear) -> bool {
     let count = kernel.uops.len();
-    count < READ_BACK_MOST && count.is_multiple_of(READ_BACK_ONE_IN)
+    count < READ_BACK_LIMIT && count.is_multiple_of(READ_BACK_ONE_IN)
 }
 
-fn refused(kernel: &Linear, what: String) -> Error {
-    Error::Launch { device: NAME, kernel: kernel.name.clone(), problem: what }
+fn refused(kernel: &Linear, problem: String) -> Error {
+    Error::Launch { device: NAME, kernel: kernel.name.clone(), problem }
 }
 
-/// Count of the lanes of uops that a launch executes. Groups and their threads execute also what
-/// stands outside of the launched ranges.
+/// Number of lanes of uops that a launch executes. Groups and their threads also execute the uops
+/// outside of the launched ranges.
 pub(crate) fn executed(kernel: &Linear) -> u64 {
     let launched = [AxisKind::Global, AxisKind::Local].map(|kind| kernel.launched(kind)).concat();
-    let product = |count: u64, steps: &i64| count.saturating_mul(steps.unsigned_abs());
-    let threads = launched.iter().map(|(_, steps)| steps).fold(1, product);
-    let (mut turns, mut executed) = (vec![threads], 0u64);
+    let product = |count: u64, size: &i64| count.saturating_mul(size.unsigned_abs());
+    let threads = launched.iter().map(|(_, size)| size).fold(1, product);
+    let (mut iterations, mut executed) = (vec![threads], 0u64);
     for (position, uop) in (0..).zip(&kernel.uops) {
-        let now = turns.last().copied().unwrap_or(1);
-        executed = executed.saturating_add(now.saturating_mul(uop.lanes.into()));
+        let current = iterations.last().copied().unwrap_or(1);
+        executed = executed.saturating_add(current.saturating_mul(uop.lanes.into()));
         match uop.op {
-            Op::Range if launched.iter().any(|(range, _)| *range == position) => turns.push(now),
+            Op::Range if launched.iter().any(|(range, _)| *range == position) => {
+                iterations.push(current)
+            }
             Op::Range => {
                 let end = &kernel.uops[uop.src[0] as usize].arg;
                 let count = match end {
@@ -117,37 +119,37 @@ pub(crate) fn executed(kernel: &Linear) -> u64 {
                     _ => None,
                 };
                 let count = count.and_then(|count| u64::try_from(count).ok()).unwrap_or(1);
-                turns.push(now.saturating_mul(count));
+                iterations.push(current.saturating_mul(count));
             }
-            Op::EndRange => drop(turns.pop()),
+            Op::EndRange => drop(iterations.pop()),
             _ => {}
         }
     }
     executed
 }
 
-/// A kernel that keeps within the limits.
-struct Held {
+/// A kernel within the limits.
+struct Evaluated {
     kernel: Linear,
     rules: &'static Rules,
 }
 
-impl Executable for Held {
+impl Executable for Evaluated {
     fn run(&self, memories: &[&Memory]) -> Result<(), Error> {
-        let mut held: Vec<Elements> =
+        let mut arrays: Vec<Elements> =
             memories.iter().map(|memory| elements(memory)).collect::<Result<_, _>>()?;
-        run_checked(&self.kernel, &mut held, self.rules)
-            .map_err(|what| refused(&self.kernel, what))?;
+        run_checked(&self.kernel, &mut arrays, self.rules)
+            .map_err(|problem| refused(&self.kernel, problem))?;
         for (slot, memory) in memories.iter().enumerate() {
             if is_stored(&self.kernel, slot) {
-                memory.write(&bytes(memory.dtype(), &held[slot]))?;
+                memory.write(&bytes(memory.dtype(), &arrays[slot]))?;
             }
         }
         Ok(())
     }
 }
 
-/// The elements of a memory; none of them if it was never written.
+/// The elements of a memory; all undefined if it was never written.
 fn elements(memory: &Memory) -> Result<Elements, Error> {
     let bytes = match memory.read() {
         Ok(bytes) => bytes,

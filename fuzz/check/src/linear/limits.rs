@@ -1,35 +1,35 @@
-//! What can be said of a kernel without running it: its launch, its local memory, its vectors and
-//! products are within what the target has, and its language has a text for it.
+//! Checks of a kernel without running it: the target supports its launch, its local memory, its
+//! vectors and products, and its language has a text for it.
 
 use gradiff::graph::{Arg, AxisKind, Instruction, Linear, Op};
 use gradiff::render::{Error, LANGUAGES};
 
 use super::Rules;
 
-/// The words that tell a kernel without a text, whose renderer is to blame, from others.
+/// The words in reports of a kernel without a text, for which the renderer is to blame.
 pub(crate) const NO_TEXT: &str = "it has no text";
 
-/// Whether a kernel keeps within the rules.
+/// Checks that a kernel satisfies the rules.
 ///
 /// # Errors
 /// The first rule that it breaks.
 pub(super) fn check(kernel: &Linear, rules: &Rules) -> Result<(), String> {
     gradiff::graph::verify_kernel(kernel).map_err(|error| error.to_string())?;
-    launch(kernel, rules)?;
-    local_memory(kernel, rules)?;
+    check_launch(kernel, rules)?;
+    check_local_memory(kernel, rules)?;
     for (position, uop) in kernel.uops.iter().enumerate() {
-        let within = vectors(kernel, uop, rules).and_then(|()| product(uop, rules));
-        within.map_err(|problem| format!("uop {position} ({}): {problem}", uop.op))?;
+        let result = check_vectors(kernel, uop, rules).and_then(|()| check_product(uop, rules));
+        result.map_err(|problem| format!("uop {position} ({}): {problem}", uop.op))?;
     }
-    text(kernel, rules)
+    check_text(kernel, rules)
 }
 
-fn ensure(is_so: bool, why: impl FnOnce() -> String) -> Result<(), String> {
-    if is_so { Ok(()) } else { Err(why()) }
+fn ensure(holds: bool, problem: impl FnOnce() -> String) -> Result<(), String> {
+    if holds { Ok(()) } else { Err(problem()) }
 }
 
-/// Threads of a group and groups of the grid.
-fn launch(kernel: &Linear, rules: &Rules) -> Result<(), String> {
+/// Checks the numbers of threads of a group and of groups of the grid.
+fn check_launch(kernel: &Linear, rules: &Rules) -> Result<(), String> {
     let sizes = |kind| -> Vec<i64> {
         kernel.launched(kind).into_iter().rev().map(|(_, size)| size).collect()
     };
@@ -40,31 +40,34 @@ fn launch(kernel: &Linear, rules: &Rules) -> Result<(), String> {
     let threads = sizes(AxisKind::Thread);
     let count = kernel.uops.iter().filter(is_range).count();
     ensure(count == grid.len() + group.len() + threads.len(), || {
-        "a launched range has no constant count".to_owned()
+        "a launched range has no constant trip count".to_owned()
     })?;
     let Some(limits) = rules.launch else {
         return ensure(grid.is_empty() && group.is_empty(), || {
-            format!("groups of threads, which {} has not", rules.language)
+            format!("groups of threads, which {} does not have", rules.language)
         });
     };
     ensure(threads.is_empty(), || format!("threads without groups, on {}", rules.language))?;
-    for (what, sizes, most) in
+    for (unit, sizes, maxima) in
         [("threads of a group", &group, limits.sizes), ("groups", &grid, limits.counts)]
     {
-        let is_small = sizes.iter().zip(most).all(|(size, most)| *size <= most);
+        let is_small = sizes.iter().zip(maxima).all(|(size, maximum)| *size <= maximum);
         ensure(sizes.len() <= 3 && is_small, || {
-            format!("{sizes:?} {what} (the innermost first), and {} has {most:?}", rules.language)
+            format!(
+                "{sizes:?} {unit} (the innermost first), but {} has at most {maxima:?}",
+                rules.language
+            )
         })?;
     }
     let threads = group.iter().try_fold(1i64, |count, size| count.checked_mul(*size));
     ensure(threads.is_some_and(|threads| threads <= limits.threads), || {
-        let most = limits.threads;
-        format!("groups of {group:?} threads, and {} has {most} in all", rules.language)
+        let maximum = limits.threads;
+        format!("groups of {group:?} threads, but {} has at most {maximum}", rules.language)
     })
 }
 
-/// Bytes of local arrays.
-fn local_memory(kernel: &Linear, rules: &Rules) -> Result<(), String> {
+/// Checks the bytes of local arrays.
+fn check_local_memory(kernel: &Linear, rules: &Rules) -> Result<(), String> {
     let bytes = |uop: &Instruction| match uop.arg {
         Arg::Local(local) => {
             let element = (uop.dtype.size_bytes() as i64).max(rules.local_element_bytes);
@@ -75,35 +78,36 @@ fn local_memory(kernel: &Linear, rules: &Rules) -> Result<(), String> {
     let arrays = kernel.uops.iter().filter(|uop| uop.op == Op::DefineLocal);
     let bytes = arrays.map(bytes).fold(0, i64::saturating_add);
     ensure(bytes <= rules.local_bytes, || {
-        format!("{bytes} bytes of local memory, and {} has {}", rules.language, rules.local_bytes)
+        format!("{bytes} bytes of local memory, but {} has {}", rules.language, rules.local_bytes)
     })
 }
 
-/// Which vectors there are.
-fn vectors(kernel: &Linear, uop: &Instruction, rules: &Rules) -> Result<(), String> {
+/// Checks the vectors of a uop.
+fn check_vectors(kernel: &Linear, uop: &Instruction, rules: &Rules) -> Result<(), String> {
     let source = |number: usize| &kernel.uops[uop.src[number] as usize];
     let value = if uop.op == Op::Store { source(1) } else { uop };
     if value.lanes == 1 {
         return Ok(());
     }
-    let what = || format!("{}x{}, which {} has not", value.dtype, value.lanes, rules.language);
+    let problem =
+        || format!("{}x{}, which {} does not have", value.dtype, value.lanes, rules.language);
     if matches!(uop.op, Op::Load | Op::Store) {
         let bytes = value.dtype.size_bytes() as i64 * i64::from(value.lanes);
-        return ensure(rules.lanes.contains(&value.lanes) && bytes <= rules.vector_bytes, what);
+        return ensure(rules.lanes.contains(&value.lanes) && bytes <= rules.vector_bytes, problem);
     }
-    ensure(rules.has_vector_alu || !uop.op.is_elementwise(), what)
+    ensure(rules.has_vector_alu || !uop.op.is_elementwise(), problem)
 }
 
-/// Which products of matrices there are.
-fn product(uop: &Instruction, rules: &Rules) -> Result<(), String> {
+/// Checks the product of a uop.
+fn check_product(uop: &Instruction, rules: &Rules) -> Result<(), String> {
     let Arg::TensorCore(core) = uop.arg else { return Ok(()) };
     ensure(rules.cores.contains(&core.name), || {
-        format!("{}, which {} has not", core.name, rules.language)
+        format!("{}, which {} does not have", core.name, rules.language)
     })
 }
 
-/// Whether the language has a text for it. Types that it lacks are no case for it.
-fn text(kernel: &Linear, rules: &Rules) -> Result<(), String> {
+/// Checks that the language has a text for the kernel, unless it does not support its types.
+fn check_text(kernel: &Linear, rules: &Rules) -> Result<(), String> {
     let language = LANGUAGES.iter().find(|language| Some(language.name) == rules.text);
     let Some(language) = language else { return Ok(()) };
     match crate::catch(|| (language.render)(kernel)) {

@@ -1,48 +1,48 @@
-//! One thread of a kernel: the values of its uops and where it is.
+//! A thread of a kernel: the values of its uops and its position.
 
 use gradiff::graph::{Arg, Constant, DType, Instruction, Linear, Op};
 
-use super::arrays::{self, Arrays, Who};
+use super::arrays::{self, Arrays, ThreadId};
 use super::{Counters, Round, Rules};
 use crate::scalar;
 
-/// What is known of a kernel before it runs.
+/// Facts about a kernel that are found before it runs.
 pub(super) struct Layout<'a> {
     uops: &'a [Instruction],
-    /// Where the lanes of each uop begin among the values of a thread.
+    /// For each uop, the index of its first lane among the values of a thread.
     first: Vec<u32>,
-    /// How many values a thread has.
+    /// Number of values of a thread.
     count: usize,
-    /// The number of the array that a uop defines.
+    /// For each uop, the number of the array that it defines.
     arrays: Vec<Option<u16>>,
-    /// Of each range: the position after its end.
-    after: Vec<u32>,
-    /// Of each place where threads meet: the ranges around it.
-    around: Vec<Vec<u32>>,
-    /// Of each uop: whether texts take it that its integer needs no wrapping. Empty if unchecked.
-    pub(super) is_within: Vec<bool>,
+    /// For each range, the position after its end.
+    after_end: Vec<u32>,
+    /// For each barrier or product, the ranges that contain it.
+    enclosing: Vec<Vec<u32>>,
+    /// For each uop, whether texts assume that its integer does not overflow. Empty if unchecked.
+    pub(super) must_not_overflow: Vec<bool>,
     is_checked: bool,
 }
 
 impl<'a> Layout<'a> {
     pub(super) fn new(kernel: &'a Linear, rules: Option<&Rules>) -> Result<Layout<'a>, String> {
         let uops = &kernel.uops;
-        let (mut first, mut after) = (Vec::with_capacity(uops.len()), vec![0; uops.len()]);
-        let (mut around, mut open) = (vec![Vec::new(); uops.len()], Vec::new());
+        let (mut first, mut after_end) = (Vec::with_capacity(uops.len()), vec![0; uops.len()]);
+        let (mut enclosing, mut open) = (vec![Vec::new(); uops.len()], Vec::new());
         let mut count = 0;
         for (position, uop) in uops.iter().enumerate() {
             match uop.op {
-                // Another name for the variable, whose newest value it is.
+                // An assignment shares the value of its variable.
                 Op::Assign => {
                     first.push(first[uop.src[0] as usize]);
                     continue;
                 }
                 Op::Range => open.push(position as u32),
                 Op::EndRange => {
-                    after[uop.src[0] as usize] = position as u32 + 1;
+                    after_end[uop.src[0] as usize] = position as u32 + 1;
                     open.retain(|range| *range != uop.src[0]);
                 }
-                Op::Barrier | Op::Wmma => around[position].clone_from(&open),
+                Op::Barrier | Op::Wmma => enclosing[position].clone_from(&open),
                 _ => {}
             }
             first.push(count);
@@ -52,33 +52,42 @@ impl<'a> Layout<'a> {
             return Err(format!("uop {range}: a loop without end"));
         }
         let (arrays, is_checked) = (arrays::numbers(kernel), rules.is_some());
-        let is_within = match is_checked {
+        let must_not_overflow = match is_checked {
             true => gradiff::render::find_wrapping(kernel).into_iter().map(|may| !may).collect(),
             false => Vec::new(),
         };
         let count = count as usize;
-        Ok(Layout { uops, first, count, arrays, after, around, is_within, is_checked })
+        Ok(Layout {
+            uops,
+            first,
+            count,
+            arrays,
+            after_end,
+            enclosing,
+            must_not_overflow,
+            is_checked,
+        })
     }
 }
 
-/// The place of an access.
+/// The target of an access.
 #[derive(Clone, Copy)]
 enum Address {
     None,
-    /// Its gate is shut.
-    Shut,
+    /// Its gate is false.
+    Gated,
     Element(u16, i64),
 }
 
-/// One thread.
+/// The state of a thread.
 pub(super) struct Machine<'a> {
     layout: &'a Layout<'a>,
     values: Vec<Option<Constant>>,
     addresses: Vec<Address>,
     launched: Counters,
-    /// Its group and its number in the group.
-    pub(super) who: Who,
-    /// The uop that it comes to next.
+    /// Its group, its number in the group, and its epoch.
+    pub(super) id: ThreadId,
+    /// The position of its next uop.
     pub(super) position: usize,
 }
 
@@ -86,59 +95,59 @@ impl<'a> Machine<'a> {
     pub(super) fn new(layout: &'a Layout<'a>) -> Machine<'a> {
         let (values, addresses) =
             (vec![None; layout.count], vec![Address::None; layout.uops.len()]);
-        let (launched, who) = (Counters::new(), Who::default());
-        Machine { layout, values, addresses, launched, who, position: 0 }
+        let (launched, id) = (Counters::new(), ThreadId::default());
+        Machine { layout, values, addresses, launched, id, position: 0 }
     }
 
-    /// Begins anew, as another thread.
-    pub(super) fn start(&mut self, launched: Counters, who: Who) {
-        (self.launched, self.who, self.position) = (launched, who, 0);
+    /// Restarts as another thread.
+    pub(super) fn start(&mut self, launched: Counters, id: ThreadId) {
+        (self.launched, self.id, self.position) = (launched, id, 0);
         self.values.fill(None);
         self.addresses.fill(Address::None);
     }
 
-    /// Whether it runs under the rules of a target.
+    /// Returns whether it runs under the rules of a target.
     pub(super) fn is_checked(&self) -> bool {
         self.layout.is_checked
     }
 
-    /// Goes on to behind the next barrier, to the next product, or to the end.
+    /// Runs to the position after the next barrier, to the next product, or to the end.
     pub(super) fn run(&mut self, arrays: &mut Arrays<'_>, round: Round<'_>) -> Result<(), String> {
         let uops = self.layout.uops;
         while self.position < uops.len() && uops[self.position].op != Op::Wmma {
             let is_barrier = uops[self.position].op == Op::Barrier;
             let position = self.position;
-            let next = self.step(position, arrays, round);
+            let next = self.execute(position, arrays, round);
             self.position = next
                 .map_err(|problem| format!("uop {position} ({}): {problem}", uops[position].op))?;
             if is_barrier {
-                self.who.epoch += 1;
+                self.id.epoch += 1;
                 break;
             }
         }
         Ok(())
     }
 
-    /// Where it waits for the others: the position, and the counters of the loops around it.
-    pub(super) fn waits(&self) -> (usize, Vec<i128>) {
+    /// The position at which it waits for other threads, and the counters of the loops around it.
+    pub(super) fn waiting_at(&self) -> (usize, Vec<i128>) {
         let uops = self.layout.uops;
         let is_product = uops.get(self.position).is_some_and(|uop| uop.op == Op::Wmma);
         let at = if is_product { self.position } else { self.position.saturating_sub(1) };
-        let ranges = self.layout.around.get(at).into_iter().flatten();
+        let ranges = self.layout.enclosing.get(at).into_iter().flatten();
         let loops = ranges.filter(|range| self.counter(**range as usize).is_none());
         let counters = loops.filter_map(|range| self.number(*range)).collect();
         (self.position, counters)
     }
 
-    /// Takes what a product of the warp gives this thread, and goes on behind it.
-    pub(super) fn take_product(&mut self, sums: &[Option<Constant>]) {
+    /// Sets the fragment of a product for this thread, and continues after the product.
+    pub(super) fn set_product(&mut self, sums: &[Option<Constant>]) {
         let first = self.layout.first[self.position] as usize;
         self.values[first..first + sums.len()].copy_from_slice(sums);
         self.position += 1;
     }
 
     fn counter(&self, range: usize) -> Option<i64> {
-        self.launched.iter().find(|(own, _)| *own == range).map(|(_, counter)| *counter)
+        self.launched.iter().find(|(launched, _)| *launched == range).map(|(_, counter)| *counter)
     }
 
     /// The values of the lanes of a uop.
@@ -155,8 +164,8 @@ impl<'a> Machine<'a> {
         self.element(position).and_then(scalar::to_int)
     }
 
-    /// Carries out the uop at `position` and says which one is next.
-    fn step(
+    /// Executes the uop at `position` and returns the position of the next one.
+    fn execute(
         &mut self,
         position: usize,
         arrays: &mut Arrays<'_>,
@@ -192,7 +201,7 @@ impl<'a> Machine<'a> {
             (Op::Store, _) => self.store(uop, arrays)?,
             (op, _) if op.is_elementwise() => {
                 for lane in 0..count {
-                    let value = self.computed(position, lane)?;
+                    let value = self.compute(position, lane)?;
                     self.values[first + lane] = value.map(|value| round(op, value));
                 }
             }
@@ -206,18 +215,18 @@ impl<'a> Machine<'a> {
         self.values.copy_within(from..from + count, to);
     }
 
-    /// Goes into the loop at `range`, or past its end if the counter has reached it.
+    /// Enters the loop at `range`, or skips it if the counter has reached its end.
     fn enter(&self, range: usize) -> Result<usize, String> {
         let end = self.number(self.layout.uops[range].src[0]);
         let (Some(counter), Some(end)) = (self.number(range as u32), end) else {
-            return Err("a loop over an unknown count".to_owned());
+            return Err("a loop with an undefined trip count".to_owned());
         };
-        Ok(if counter < end { range + 1 } else { self.layout.after[range] as usize })
+        Ok(if counter < end { range + 1 } else { self.layout.after_end[range] as usize })
     }
 
     fn repeat(&mut self, range: usize) -> Result<usize, String> {
         let dtype: DType = self.layout.uops[range].dtype;
-        let counter = self.number(range as u32).ok_or("a loop that was not entered")?;
+        let counter = self.number(range as u32).ok_or("the end of a loop that was not entered")?;
         let first = self.layout.first[range] as usize;
         self.values[first] = scalar::int(dtype, counter + 1);
         self.enter(range)
@@ -228,13 +237,15 @@ impl<'a> Machine<'a> {
         if let Some(gate) = uop.src.get(2)
             && self.element(*gate) == Some(scalar::zero(DType::Bool))
         {
-            return Ok(Address::Shut);
+            return Ok(Address::Gated);
         }
         let index = self.number(uop.src[1]).ok_or("an undefined index")?;
         let size = arrays.size(array);
         match i64::try_from(index) {
             Ok(index) if 0 <= index && index < size as i64 => Ok(Address::Element(array, index)),
-            _ => Err(format!("element {index} of {}, which has {size}", arrays.name(array))),
+            _ => {
+                Err(format!("element {index} of {}, which has {size} elements", arrays.name(array)))
+            }
         }
     }
 
@@ -247,17 +258,16 @@ impl<'a> Machine<'a> {
         let count = usize::from(uop.lanes);
         match self.addresses[uop.src[0] as usize] {
             Address::Element(array, index) => {
-                arrays.check_place(array, index, count)?;
+                arrays.check_alignment(array, index, count)?;
                 for lane in 0..count {
-                    self.values[first + lane] =
-                        arrays.load(array, index + lane as i64, self.who)?;
+                    self.values[first + lane] = arrays.load(array, index + lane as i64, self.id)?;
                 }
             }
-            // A load behind a shut gate touches nothing.
-            Address::Shut => {
+            // A load whose gate is false accesses nothing.
+            Address::Gated => {
                 self.values[first..first + count].fill(Some(scalar::zero(uop.dtype)));
             }
-            Address::None => return Err("from no address".to_owned()),
+            Address::None => return Err("it has no address".to_owned()),
         }
         Ok(())
     }
@@ -266,19 +276,19 @@ impl<'a> Machine<'a> {
         match self.addresses[uop.src[0] as usize] {
             Address::Element(array, index) => {
                 let values = self.lanes(uop.src[1]);
-                arrays.check_place(array, index, values.len())?;
+                arrays.check_alignment(array, index, values.len())?;
                 for (lane, value) in values.iter().enumerate() {
-                    arrays.store(array, index + lane as i64, *value, self.who)?;
+                    arrays.store(array, index + lane as i64, *value, self.id)?;
                 }
                 Ok(())
             }
-            Address::Shut => Ok(()),
-            Address::None => Err("to no address".to_owned()),
+            Address::Gated => Ok(()),
+            Address::None => Err("it has no address".to_owned()),
         }
     }
 
-    /// A lane of an elementwise op. What is undefined is `None`, or any value if checked.
-    fn computed(&self, position: usize, lane: usize) -> Result<Option<Constant>, String> {
+    /// A lane of an elementwise op. An undefined value is `None`, or an arbitrary one if checked.
+    fn compute(&self, position: usize, lane: usize) -> Result<Option<Constant>, String> {
         let uop = &self.layout.uops[position];
         let source = |number: usize| self.lanes(uop.src[number]).get(lane).copied().flatten();
         let undefined = || self.layout.is_checked.then(|| arbitrary(uop.dtype));
@@ -295,13 +305,13 @@ impl<'a> Machine<'a> {
         }
         let arguments = &arguments[..uop.src.len()];
         let value = scalar::evaluate(uop.op, uop.dtype, arguments);
-        if self.layout.is_within.get(position) == Some(&true)
+        if self.layout.must_not_overflow.get(position) == Some(&true)
             && uop.dtype.is_int()
             && let (Some(value), Some(exact)) = (value, exact(uop.op, arguments))
             && scalar::to_int(value) != Some(exact)
         {
             return Err(format!(
-                "{} of {arguments:?} is {exact}, which {} does not hold, and {NOT_WRAPPED}: \
+                "{} of {arguments:?} is {exact}, which does not fit in {}, and {NOT_WRAPPED}: \
                  they do not wrap it, and overflow of signed integers is undefined",
                 uop.op, uop.dtype
             ));
@@ -310,7 +320,7 @@ impl<'a> Machine<'a> {
     }
 }
 
-/// What an op of integers is before it is wrapped.
+/// The result of an op of integers before it is wrapped.
 fn exact(op: Op, arguments: &[Constant]) -> Option<i128> {
     let int = |number: usize| scalar::to_int(*arguments.get(number)?);
     match op {
@@ -323,10 +333,10 @@ fn exact(op: Op, arguments: &[Constant]) -> Option<i128> {
     }
 }
 
-/// The words that tell of an integer which texts do not wrap.
-pub(crate) const NOT_WRAPPED: &str = "texts take it that it does";
+/// The words in reports of an integer that texts do not wrap.
+pub(crate) const NOT_WRAPPED: &str = "texts assume that it does not overflow";
 
-/// A value that nothing is likely to compute.
+/// A value that a kernel is unlikely to compute.
 fn arbitrary(dtype: DType) -> Constant {
     Constant::from_bits(dtype, 0xa5a5_a5a5_a5a5_a5a5)
 }

@@ -1,14 +1,14 @@
-//! The meaning of a list of linear uops, evaluated slowly: one uop at a time through the scalar
-//! meanings, the threads of a group one after the other from barrier to barrier.
+//! A slow evaluator of linear uops: one uop at a time through the scalar meanings, the threads of a
+//! group one after the other from barrier to barrier.
 //!
-//! Two callers. Blame and the comparison of snapshots ask for values: what is undefined stays
-//! `None`. The backends `uops/...` ask what a target promises and needs besides ([`Rules`]):
-//! aligned vectors, groups within limits, no read of what was never written, no overflow of signed
-//! integers that the text takes for impossible. Both refuse accesses out of bounds, races, and
-//! barriers that not all threads of a group reach.
+//! It has two uses. Blame and the comparison of snapshots need values: undefined ones are `None`.
+//! The backends `uops/...` also check the limits and requirements of a target ([`Rules`]): aligned
+//! vectors, groups within limits, no read of unwritten memory, no overflow of signed integers that
+//! the text assumes to be impossible. Both refuse accesses out of bounds, races, and barriers that
+//! not all threads of a group reach.
 //!
-//! Products of matrices are put together from the fragments that the threads of a warp hold, and
-//! taken apart again.
+//! Products of matrices gather the fragments of the threads of a warp, and scatter the result to
+//! them.
 
 mod arrays;
 mod device;
@@ -22,7 +22,7 @@ use gradiff::graph::{Arg, AxisKind, Constant, DType, Instruction, Linear, Op};
 
 use crate::scalar;
 use crate::stages::Elements;
-use arrays::{Arrays, Who};
+use arrays::{Arrays, ThreadId};
 use machine::{Layout, Machine};
 
 pub(crate) use device::{Uops, executed, is_stored, target};
@@ -33,16 +33,16 @@ pub(crate) use rules::Rules;
 /// Runs a kernel on its parameters, in the order of their slots.
 ///
 /// # Errors
-/// A list that is not well formed, a touch outside an array, a race, a barrier that not all
+/// A kernel that is not well formed, an access out of bounds, a race, a barrier that not all
 /// threads of a group reach, a loop without an end.
 pub(crate) fn run(kernel: &Linear, memories: &mut [Elements]) -> Result<(), String> {
     run_rounded(kernel, memories, &mut |_, value| value)
 }
 
-/// What becomes of each value that an elementwise op computes.
+/// A change of each value that an elementwise op computes.
 pub(crate) type Round<'a> = &'a mut dyn FnMut(Op, Constant) -> Constant;
 
-/// As [`run`], with what each elementwise op computes changed by `round`.
+/// As [`run`], but `round` changes the result of each elementwise op.
 ///
 /// # Errors
 /// As [`run`].
@@ -56,10 +56,10 @@ pub(crate) fn run_rounded(
 }
 
 /// Runs a kernel that [`limits::check`] accepts, under the rules of its target. Undefined values
-/// are arbitrary ones.
+/// become arbitrary ones.
 ///
 /// # Errors
-/// As [`run`], and what breaks the rules.
+/// As [`run`], and violations of the rules.
 fn run_checked(kernel: &Linear, memories: &mut [Elements], rules: &Rules) -> Result<(), String> {
     evaluate(kernel, memories, Some(rules), &mut |_, value| value)
 }
@@ -75,47 +75,48 @@ fn evaluate(
     let result = run_grid(kernel, &layout, &mut arrays, round);
     let result =
         result.and_then(|()| if rules.is_some() { arrays.check_written() } else { Ok(()) });
-    arrays.give_back(memories);
+    arrays.return_memories(memories);
     result
 }
 
-/// All groups one after the other, the threads of each from barrier to barrier.
+/// Runs all groups one after the other, the threads of each from barrier to barrier.
 fn run_grid(
     kernel: &Linear,
     layout: &Layout<'_>,
     arrays: &mut Arrays,
     round: Round<'_>,
 ) -> Result<(), String> {
-    let mut grid = steps_of(kernel, &[AxisKind::Global]);
-    if is_around_stores(kernel, AxisKind::Thread) {
-        grid = steps_of(kernel, &[AxisKind::Global, AxisKind::Thread]);
+    let mut grid = iterations_of(kernel, &[AxisKind::Global]);
+    if contains_stores(kernel, AxisKind::Thread) {
+        grid = iterations_of(kernel, &[AxisKind::Global, AxisKind::Thread]);
     }
-    let group = steps_of(kernel, &[AxisKind::Local]);
-    let meets = kernel.uops.iter().any(|uop| matches!(uop.op, Op::Barrier | Op::Wmma));
+    let group = iterations_of(kernel, &[AxisKind::Local]);
+    let has_barriers = kernel.uops.iter().any(|uop| matches!(uop.op, Op::Barrier | Op::Wmma));
     let mut machines: Vec<Machine<'_>> = Vec::new();
-    for (number, place) in grid.iter().enumerate() {
+    for (number, outer) in grid.iter().enumerate() {
         arrays.enter_group();
-        let who = |thread: usize| Who { group: number as u32, thread: thread as u32, epoch: 0 };
-        let counters = |own: &Counters| place.iter().chain(own).copied().collect::<Counters>();
-        if !meets {
+        let thread_id =
+            |thread: usize| ThreadId { group: number as u32, thread: thread as u32, epoch: 0 };
+        let counters = |inner: &Counters| outer.iter().chain(inner).copied().collect::<Counters>();
+        if !has_barriers {
             machines.resize_with(1, || Machine::new(layout));
-            for (thread, own) in group.iter().enumerate() {
-                machines[0].start(counters(own), who(thread));
+            for (thread, inner) in group.iter().enumerate() {
+                machines[0].start(counters(inner), thread_id(thread));
                 machines[0].run(arrays, round)?;
             }
-            arrays.meet()?;
+            arrays.synchronise()?;
             continue;
         }
         machines.resize_with(group.len(), || Machine::new(layout));
-        for (thread, (machine, own)) in machines.iter_mut().zip(&group).enumerate() {
-            machine.start(counters(own), who(thread));
+        for (thread, (machine, inner)) in machines.iter_mut().zip(&group).enumerate() {
+            machine.start(counters(inner), thread_id(thread));
         }
         run_group(kernel, &mut machines, arrays, round)?;
     }
     Ok(())
 }
 
-/// The threads of a group, from one place where they meet to the next.
+/// Runs the threads of a group from one barrier or product to the next.
 fn run_group(
     kernel: &Linear,
     threads: &mut [Machine<'_>],
@@ -127,11 +128,11 @@ fn run_group(
         for thread in threads.iter_mut() {
             thread.run(arrays, round)?;
         }
-        arrays.meet()?;
-        let (first, others) = threads.split_first().expect("a group has a thread");
+        arrays.synchronise()?;
+        let (first, rest) = threads.split_first().expect("a group has a thread");
         position = first.position;
-        let waits = first.waits();
-        if let Some(other) = others.iter().find(|other| other.waits() != waits) {
+        let waiting_at = first.waiting_at();
+        if let Some(second) = rest.iter().find(|thread| thread.waiting_at() != waiting_at) {
             let at = |thread: &Machine<'_>| match kernel.uops.len() <= thread.position {
                 true => "at its end".to_owned(),
                 false => format!("at uop {}", thread.position),
@@ -139,12 +140,12 @@ fn run_group(
             return Err(format!(
                 "uop {position}: not all threads wait at the barrier before it: thread {} is {} \
                  and thread {} {}, counters of loops {:?} and {:?}",
-                first.who.thread,
+                first.id.thread,
                 at(first),
-                other.who.thread,
-                at(other),
-                waits.1,
-                other.waits().1
+                second.id.thread,
+                at(second),
+                waiting_at.1,
+                second.waiting_at().1
             ));
         }
         if let Some(uop) = kernel.uops.get(position).filter(|uop| uop.op == Op::Wmma) {
@@ -154,15 +155,15 @@ fn run_group(
     Ok(())
 }
 
-/// Whether all stores stand in the ranges of a kind. Where they do not, the ranges are loops.
-fn is_around_stores(kernel: &Linear, kind: AxisKind) -> bool {
+/// Returns whether the ranges of a kind contain all stores; otherwise they are loops.
+fn contains_stores(kernel: &Linear, kind: AxisKind) -> bool {
     let ranges = kernel.launched(kind);
     let mut open = 0;
     kernel.uops.iter().enumerate().all(|(position, uop)| {
-        let is_one = |at: u32| ranges.iter().any(|(range, _)| *range == at);
+        let is_launched = |at: u32| ranges.iter().any(|(range, _)| *range == at);
         match uop.op {
-            Op::Range => open += usize::from(is_one(position as u32)),
-            Op::EndRange => open -= usize::from(is_one(uop.src[0])),
+            Op::Range => open += usize::from(is_launched(position as u32)),
+            Op::EndRange => open -= usize::from(is_launched(uop.src[0])),
             Op::Store => return open == ranges.len(),
             _ => {}
         }
@@ -172,47 +173,49 @@ fn is_around_stores(kernel: &Linear, kind: AxisKind) -> bool {
 
 /// A product of matrices by the threads of a group, warp by warp.
 fn multiply(threads: &mut [Machine<'_>], uop: &Instruction) -> Result<(), String> {
-    let Arg::TensorCore(core) = uop.arg else { return Err("a product of nothing".to_owned()) };
+    let Arg::TensorCore(core) = uop.arg else {
+        return Err("a product without a tensor core".to_owned());
+    };
     for warp in threads.chunks_mut(core.threads as usize) {
         if warp.len() as i64 != core.threads {
-            return Err(format!("{} threads are no warp of {}", warp.len(), core.threads));
+            return Err(format!("a warp has {} threads, expected {}", warp.len(), core.threads));
         }
-        // The matrices as a whole: A and B from the fragments, C as well.
-        let mut whole = [0, 1, 2].map(|_| std::collections::BTreeMap::new());
+        // The matrices A, B and C as a whole, from the fragments.
+        let mut matrices = [0, 1, 2].map(|_| std::collections::BTreeMap::new());
         for (number, thread) in warp.iter().enumerate() {
-            for (matrix, elements) in whole.iter_mut().enumerate() {
+            for (matrix, elements) in matrices.iter_mut().enumerate() {
                 for (element, value) in thread.lanes(uop.src[matrix]).iter().enumerate() {
                     elements.insert(core.coordinates(matrix, number, element), *value);
                 }
             }
         }
         for (number, thread) in warp.iter_mut().enumerate() {
-            // Under the rules of a target, tf32 is as exact as f32, which the oracle's bounds are
-            // for: what is judged is which elements are multiplied.
-            let is_cut = core.is_tf32 && !thread.is_checked();
+            // Under the rules of a target, tf32 is as exact as f32, for which the oracle's bounds
+            // are made: the test is which elements are multiplied.
+            let is_rounded = core.is_tf32 && !thread.is_checked();
             let sum = |element: usize| {
-                let place @ [row, column, _] = core.coordinates(2, number, element);
-                let mut sum = scalar::to_float(whole[2][&place]?)? as f32;
-                for step in 0..core.sizes[2] {
+                let coordinates @ [row, column, _] = core.coordinates(2, number, element);
+                let mut sum = scalar::to_float(matrices[2][&coordinates]?)? as f32;
+                for k in 0..core.sizes[2] {
                     let operand = |value: Option<Constant>| {
-                        scalar::to_float(value?).map(|x| if is_cut { cut(x) } else { x })
+                        scalar::to_float(value?).map(|x| if is_rounded { round_tf32(x) } else { x })
                     };
-                    let left = operand(whole[0][&[row, 0, step]])?;
-                    let right = operand(whole[1][&[0, column, step]])?;
+                    let left = operand(matrices[0][&[row, 0, k]])?;
+                    let right = operand(matrices[1][&[0, column, k]])?;
                     // Products of 24 bits by 24 are exact in f64.
                     sum = (f64::from(sum) + left * right) as f32;
                 }
                 scalar::float(DType::F32, sum.into())
             };
             let sums: Elements = (0..core.elements(2)).map(sum).collect();
-            thread.take_product(&sums);
+            thread.set_product(&sums);
         }
     }
     Ok(())
 }
 
-/// An f32 with 10 bits of fraction, ties away from zero.
-fn cut(value: f64) -> f64 {
+/// The value rounded to 10 bits of fraction, ties away from zero.
+fn round_tf32(value: f64) -> f64 {
     if value == 0.0 || !value.is_finite() {
         return value;
     }
@@ -221,17 +224,17 @@ fn cut(value: f64) -> f64 {
     f64::from(((value / unit).round() * unit) as f32)
 }
 
-/// Position and counter of launched ranges.
+/// Positions and counters of launched ranges.
 type Counters = Vec<(usize, i64)>;
 
-/// All steps of the launched ranges of some kinds, outermost first.
-fn steps_of(kernel: &Linear, kinds: &[AxisKind]) -> Vec<Counters> {
+/// All iterations of the launched ranges of some kinds, outermost first.
+fn iterations_of(kernel: &Linear, kinds: &[AxisKind]) -> Vec<Counters> {
     let ranges = kinds.iter().flat_map(|kind| kernel.launched(*kind));
-    ranges.fold(vec![Vec::new()], |all, (range, count)| {
+    ranges.fold(vec![Vec::new()], |iterations, (range, count)| {
         let with = |counters: &Counters, counter| {
             counters.iter().copied().chain([(range as usize, counter)]).collect()
         };
         let each = |counters: &Counters| (0..count).map(|c| with(counters, c)).collect::<Vec<_>>();
-        all.iter().flat_map(each).collect()
+        iterations.iter().flat_map(each).collect()
     })
 }

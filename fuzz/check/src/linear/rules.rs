@@ -1,14 +1,15 @@
-//! What the text of a kernel takes for granted in each language, and what devices guarantee.
+//! The requirements of the text of a kernel in each language, and the guarantees of devices.
 //!
-//! Stated here once more, from the specifications and from the texts themselves, so that a target
-//! of the engine that promises too much is found. Nothing here is read from `kernel::Target`.
+//! They are stated here again, from the specifications and from the texts themselves, so that a
+//! target of the engine that promises too much is found. Nothing here is read from
+//! `kernel::Target`.
 //!
 //! Alignment: CUDA, OpenCL and Metal access vectors through a pointer to a vector type
 //! (`*(float4*)(data0+alu0)`), whose address must be a multiple of the whole vector. PTX does so in
-//! pieces of up to 4 elements and 16 bytes. WGSL takes lanes one by one. C and LLVM access vectors
-//! of the alignment of one element, and so does machine code by Cranelift.
+//! pieces of up to 4 elements and 16 bytes. WGSL accesses each lane. C, LLVM and machine code by
+//! Cranelift access vectors with the alignment of one element.
 
-/// By how many bytes the address of a vector must be divisible.
+/// The required alignment of the address of a vector.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Alignment {
     /// The size of an element.
@@ -19,48 +20,48 @@ pub(super) enum Alignment {
     Pieces,
 }
 
-/// What a launch may ask for.
+/// Limits of a launch.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LaunchLimits {
-    /// Threads of a group.
+    /// Number of threads of a group.
     pub(super) threads: i64,
-    /// Threads of a group in each dimension, the innermost first.
+    /// Number of threads of a group in each dimension, the innermost first.
     pub(super) sizes: [i64; 3],
-    /// Groups in each dimension, the innermost first.
+    /// Number of groups in each dimension, the innermost first.
     pub(super) counts: [i64; 3],
 }
 
-/// What holds for a target.
+/// The limits and requirements of a target.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rules {
     /// The name of the target.
     pub(super) target: &'static str,
-    /// What its texts are called in messages.
+    /// The name of its language in messages.
     pub(super) language: &'static str,
-    /// The name of that language among the engine's, if its text is to be written.
+    /// The name of that language among the engine's, if texts are checked.
     pub(super) text: Option<&'static str>,
-    /// Of groups of threads; none where ranges of groups are not launched.
+    /// Limits of groups of threads; none where ranges of groups are not launched.
     pub(super) launch: Option<LaunchLimits>,
-    /// Bytes of the arrays of a group; without groups, of a thread's stack that a kernel may take.
+    /// Limit of the bytes of a group's arrays; without groups, of a thread's stack.
     pub(super) local_bytes: i64,
-    /// Bytes that an element takes there at least.
+    /// Least number of bytes of an element there.
     pub(super) local_element_bytes: i64,
     pub(super) alignment: Alignment,
-    /// Where parameters and local arrays begin, in bytes.
+    /// Alignments of parameters and of local arrays, in bytes.
     pub(super) global_alignment: i64,
     pub(super) local_alignment: i64,
-    /// How many lanes a load or store may have besides 1.
+    /// Numbers of lanes that a load or store may have, besides 1.
     pub(super) lanes: &'static [u8],
     /// Bytes of the widest load or store.
     pub(super) vector_bytes: i64,
-    /// Whether ops other than loads, stores and products take vectors.
+    /// True if ops other than loads, stores and products take vectors.
     pub(super) has_vector_alu: bool,
-    /// The products of matrices that the device has.
+    /// The tensor cores of the device.
     pub(super) cores: &'static [&'static str],
 }
 
 impl Rules {
-    /// By how many bytes the address of a vector must be divisible.
+    /// The required alignment of the address of a vector, in bytes.
     pub(super) fn alignment(&self, element_bytes: i64, lanes: i64) -> i64 {
         match self.alignment {
             Alignment::Element => element_bytes,
@@ -74,7 +75,7 @@ impl Rules {
         self.launch.is_some()
     }
 
-    /// How many lanes a load or store may have besides 1.
+    /// Numbers of lanes that a load or store may have, besides 1.
     pub(crate) fn lanes(&self) -> &'static [u8] {
         self.lanes
     }
@@ -86,8 +87,8 @@ impl Rules {
 }
 
 /// CUDA C++ programming guide, table of technical specifications, all compute capabilities; static
-/// shared memory. Vector accesses are of 1, 2, 4, 8 or 16 bytes; memory from the allocator begins
-/// at multiples of 256, a part of it at those of 64.
+/// shared memory. Vector accesses are of 1, 2, 4, 8 or 16 bytes; memory from the allocator is
+/// aligned to 256 bytes, a part of it to 64.
 const CUDA: Rules = Rules {
     target: "cuda",
     language: "CUDA",
@@ -109,8 +110,8 @@ const CUDA: Rules = Rules {
     cores: &["m16n8k16_f16", "m16n8k16_bf16", "m16n8k8_f16"],
 };
 
-/// OpenCL 1.2, table 4.3: 32 KiB of local memory in the full profile; a local size of 256 is what
-/// drivers of GPUs give. Vectors lie at multiples of their size (6.1.5); `get_group_id` becomes an
+/// OpenCL 1.2, table 4.3: 32 KiB of local memory in the full profile; drivers of GPUs support a
+/// local size of 256. Vectors lie at multiples of their size (6.1.5); `get_group_id` becomes an
 /// `int`.
 const OPENCL: Rules = Rules {
     target: "opencl",
@@ -118,7 +119,7 @@ const OPENCL: Rules = Rules {
     text: Some("opencl"),
     launch: Some(LaunchLimits { threads: 256, sizes: [256; 3], counts: [0x7fff_ffff; 3] }),
     local_bytes: 32_768,
-    // Memory objects begin at a multiple of the largest type, `long16`.
+    // Memory objects are aligned to the largest type, `long16`.
     global_alignment: 128,
     local_alignment: 128,
     lanes: &[2, 4, 8, 16],
@@ -145,8 +146,8 @@ const WGSL: Rules = Rules {
     ..CUDA
 };
 
-/// CPUs: memory begins at multiples of 64 bytes; a thread has a stack of 2 MiB at least, half of
-/// which a kernel may take.
+/// CPUs: memory is aligned to 64 bytes; a thread has a stack of at least 2 MiB, half of which a
+/// kernel may use.
 const CPU: Rules = Rules {
     target: "cpu",
     language: "C",
@@ -163,7 +164,7 @@ const CPU: Rules = Rules {
     cores: &[],
 };
 
-/// Of each target that kernels are checked for.
+/// The rules of each target that kernels are checked for.
 const RULES: &[Rules] = &[
     CUDA,
     Rules { target: "cuda-tf32", cores: &["m16n8k8_tf32"], ..CUDA },
@@ -193,7 +194,7 @@ const RULES: &[Rules] = &[
     Rules { target: "wgsl-core", language: "WGSL", text: Some("wgsl-core"), ..WGSL },
     CPU,
     Rules { target: "llvm", language: "LLVM", text: Some("llvm"), ..CPU },
-    // A device of our own whose limits small kernels meet; see `SMALL` in `device`.
+    // A fictitious device whose limits small kernels reach; see `SMALL` in `device`.
     Rules {
         target: "small",
         language: "the small device",

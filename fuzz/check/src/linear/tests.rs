@@ -1,4 +1,4 @@
-//! Each promise broken by a kernel written for it, beside the same kernel that keeps it.
+//! Each rule broken by a kernel written for it, compared with the same kernel that satisfies it.
 
 use gradiff::graph::{Arg, Constant, Linear, Op, parse_linears};
 
@@ -21,7 +21,7 @@ const QUADS: &str = "kernel E_4_4
 11 endrange void [4]
 ";
 
-/// Four threads that store into local memory, meet, and load what another one stored.
+/// Four threads that store into local memory, synchronise, and load the element of another one.
 const SHARED: &str = "kernel E_4
 0 define_global f32 [] data0 4
 1 define_global f32 [] data1 4
@@ -50,7 +50,7 @@ fn rules(target: &str) -> &'static Rules {
     Rules::of(target).unwrap_or_else(|| panic!("{target} has rules"))
 }
 
-/// The parameters: 0, 1, 2, ... where they are only read, else nothing.
+/// The parameters: 0, 1, 2, ... if they are only read, else undefined.
 fn memories(kernel: &Linear) -> Vec<Elements> {
     let at = |position: u32| &kernel.uops[position as usize];
     let is_stored = |slot: usize| {
@@ -69,14 +69,14 @@ fn memories(kernel: &Linear) -> Vec<Elements> {
 fn checked(target: &str, text: &str) -> Result<Vec<Elements>, String> {
     let kernel = parsed(text);
     limits::check(&kernel, rules(target))?;
-    let mut held = memories(&kernel);
-    run_checked(&kernel, &mut held, rules(target)).map(|()| held)
+    let mut arrays = memories(&kernel);
+    run_checked(&kernel, &mut arrays, rules(target)).map(|()| arrays)
 }
 
-/// The edits of a kernel, and what is said of it then; nothing if it is right.
+/// Checks an edited kernel, and the problem reported for it; `None` if it is right.
 fn check(target: &str, text: &str, edits: &[(&str, &str)], problem: Option<&str>) {
     let text = edits.iter().fold(text.to_owned(), |text, (from, to)| {
-        assert!(text.contains(from), "{from} stands in\n{text}");
+        assert!(text.contains(from), "{from} is in\n{text}");
         text.replacen(from, to, 1)
     });
     match (checked(target, &text), problem) {
@@ -86,7 +86,7 @@ fn check(target: &str, text: &str, edits: &[(&str, &str)], problem: Option<&str>
     }
 }
 
-/// The elements that nobody writes in `QUADS` are not asked for.
+/// Removes the elements that `QUADS` does not write.
 const WHOLE: (&str, &str) = ("data0 20", "data0 16");
 
 #[test]
@@ -95,7 +95,7 @@ fn vector_lies_where_the_language_asks_for_it() {
     let loops = ("0l", "0");
     for target in ["cuda", "opencl", "metal", "ptx"] {
         check(target, QUADS, &[WHOLE], None);
-        let problem = "uop 8 (load): f32x4 at element 1 of data1 is at byte 4, and";
+        let problem = "uop 8 (load): f32x4 at element 1 of data1 is at byte 4, but";
         check(target, QUADS, &[WHOLE, shifted], Some(problem));
         let eight = ("3 const i32 [] 0", "3 const i32 [] 4");
         check(target, QUADS, &[WHOLE, eight], None);
@@ -112,7 +112,7 @@ fn vector_store_lies_where_the_language_asks_for_it() {
     let text = text.replacen("9 index f32 [0, 5]", "9 index f32 [0, 6]", 1);
     let shifted = ("3 const i32 [] 0", "3 const i32 [] 2");
     check("metal", &text, &[WHOLE], None);
-    let problem = "uop 10 (store): f32x4 at element 2 of data0 is at byte 8, and Metal asks for a \
+    let problem = "uop 10 (store): f32x4 at element 2 of data0 is at byte 8, but Metal requires a \
                    multiple of 16";
     check("metal", &text, &[shifted], Some(problem));
 }
@@ -128,23 +128,23 @@ fn vector_of_pieces_lies_at_multiples_of_a_piece() {
         ("3 const i32 [] 0", "3 const i32 [] 4"),
     ];
     check("ptx", &text, &edits, None);
-    check("cuda", &text, &edits, Some("is at byte 8, and CUDA asks for a multiple of 16"));
+    check("cuda", &text, &edits, Some("is at byte 8, but CUDA requires a multiple of 16"));
     let odd = [edits[0], edits[1], edits[2], ("3 const i32 [] 0", "3 const i32 [] 2")];
-    check("ptx", &text, &odd, Some("is at byte 4, and PTX asks for a multiple of 8"));
+    check("ptx", &text, &odd, Some("is at byte 4, but PTX requires a multiple of 8"));
 }
 
 #[test]
 fn vectors_are_those_that_the_language_has() {
     let wide = QUADS.replace("f32x4", "f32x8");
-    check("cuda", &wide, &[], Some("uop 8 (load): f32x8, which CUDA has not"));
-    check("metal", &wide, &[], Some("f32x8, which Metal has not"));
+    check("cuda", &wide, &[], Some("uop 8 (load): f32x8, which CUDA does not have"));
+    check("metal", &wide, &[], Some("f32x8, which Metal does not have"));
     let sum = QUADS.replacen(
         "10 store void [9, 8]\n11 endrange void [4]",
         "10 add f32x4 [8, 8]\n11 store void [9, 10]\n12 endrange void [4]",
         1,
     );
     check("opencl", &sum, &[WHOLE], None);
-    check("cuda", &sum, &[WHOLE], Some("uop 10 (add): f32x4, which CUDA has not"));
+    check("cuda", &sum, &[WHOLE], Some("uop 10 (add): f32x4, which CUDA does not have"));
 }
 
 #[test]
@@ -155,12 +155,12 @@ fn local_array_begins_where_its_vectors_need_it() {
                 10 store void [9, 8]\n";
     check("opencl", text, &[], None);
     check("cpu", text, &[], None);
-    check("small", text, &[], Some("f32x8, which the small device has not"));
-    let other = Rules { local_alignment: 16, ..*rules("opencl") };
+    check("small", text, &[], Some("f32x8, which the small device does not have"));
+    let rules = Rules { local_alignment: 16, ..*rules("opencl") };
     let kernel = parsed(text);
-    let found = run_checked(&kernel, &mut memories(&kernel), &other);
-    let expected = "uop 6 (store): f32x8 of local0 needs a multiple of 32 bytes, and the array \
-                    begins at one of 16";
+    let found = run_checked(&kernel, &mut memories(&kernel), &rules);
+    let expected = "uop 6 (store): f32x8 of local0 requires a multiple of 32 bytes, but the array \
+                    is aligned to 16";
     assert_eq!(found, Err(expected.to_owned()));
 }
 
@@ -176,10 +176,10 @@ fn groups_keep_within_the_limits() {
         }
         text + "8 endrange void [7]\n9 endrange void [6]\n10 endrange void [5]\n"
     };
-    let said = |target: &str, sizes, kind: &str| {
+    let problem_of = |target: &str, sizes, kind: &str| {
         limits::check(&parsed(&group(sizes, kind)), rules(target)).err()
     };
-    // Sizes stand outermost first.
+    // Sizes are outermost first.
     for (target, kind, right, wrong) in [
         ("cuda", "l", [1, 1, 1024], [1, 1, 2048]),
         ("cuda", "l", [64, 4, 4], [65, 1, 1]),
@@ -193,26 +193,26 @@ fn groups_keep_within_the_limits() {
         ("small", "l", [2, 4, 4], [1, 5, 2]),
         ("small", "g", [3, 6, 40], [1, 7, 1]),
     ] {
-        assert_eq!(said(target, right, kind), None, "{target} {right:?}");
-        let found = said(target, wrong, kind).unwrap_or_else(|| panic!("{target} {wrong:?}"));
-        let what = if kind == "g" { "groups" } else { "threads" };
-        assert!(found.contains(what) && found.contains("has"), "{found}");
+        assert_eq!(problem_of(target, right, kind), None, "{target} {right:?}");
+        let found = problem_of(target, wrong, kind).unwrap_or_else(|| panic!("{target} {wrong:?}"));
+        let unit = if kind == "g" { "groups" } else { "threads" };
+        assert!(found.contains(unit) && found.contains("has"), "{found}");
     }
-    let found = said("cpu", [1, 1, 2], "l");
-    assert_eq!(found, Some("groups of threads, which C has not".to_owned()));
-    assert_eq!(said("cpu", [1, 1, 2], "t"), None);
-    let found = said("cuda", [1, 1, 2], "t");
+    let found = problem_of("cpu", [1, 1, 2], "l");
+    assert_eq!(found, Some("groups of threads, which C does not have".to_owned()));
+    assert_eq!(problem_of("cpu", [1, 1, 2], "t"), None);
+    let found = problem_of("cuda", [1, 1, 2], "t");
     assert_eq!(found, Some("threads without groups, on CUDA".to_owned()));
 }
 
 #[test]
 fn local_memory_keeps_within_the_limits() {
-    let said = |target: &str, dtype: &str, size: i64| {
+    let problem_of = |target: &str, dtype: &str, size: i64| {
         let text =
             format!("kernel E\n0 define_local {dtype} [] local0 {size}\n1 const {dtype} [] 1\n");
         limits::check(&parsed(&text), rules(target)).err()
     };
-    for (target, dtype, most) in [
+    for (target, dtype, limit) in [
         ("cuda", "f32", 12_288),
         ("cuda", "i8", 49_152),
         ("opencl", "f64", 4096),
@@ -223,12 +223,13 @@ fn local_memory_keeps_within_the_limits() {
         ("cpu", "f32", 1 << 18),
         ("small", "i8", 64),
     ] {
-        assert_eq!(said(target, dtype, most), None, "{target} {dtype} {most}");
-        let found = said(target, dtype, most + 1).unwrap_or_else(|| panic!("{target} {dtype}"));
+        assert_eq!(problem_of(target, dtype, limit), None, "{target} {dtype} {limit}");
+        let found =
+            problem_of(target, dtype, limit + 1).unwrap_or_else(|| panic!("{target} {dtype}"));
         assert!(found.contains("bytes of local memory"), "{found}");
     }
-    let found = said("cuda", "f32", 1 << 14).unwrap_or_default();
-    assert_eq!(found, "65536 bytes of local memory, and CUDA has 49152");
+    let found = problem_of("cuda", "f32", 1 << 14).unwrap_or_default();
+    assert_eq!(found, "65536 bytes of local memory, but CUDA has 49152");
 }
 
 #[test]
@@ -250,7 +251,7 @@ fn masked_lanes_are_within_bounds_or_not_touched() {
     };
     let short = ("data1 20", "data1 15");
     check("cuda", &gated("3"), &[WHOLE, short], None);
-    let problem = "uop 10 (load): element 15 of data1, which has 15";
+    let problem = "uop 10 (load): element 15 of data1, which has 15 elements";
     check("cuda", &gated("4"), &[WHOLE, short], Some(problem));
     let before = ("3 const i32 [] 0", "3 const i32 [] -4");
     check("cuda", &gated("3"), &[WHOLE, before], Some("uop 9 (index): element -4 of data1"));
@@ -268,8 +269,8 @@ fn threads_of_a_group_do_not_race() {
             Some("race: thread 2 of group 0 writes element 2 of local0"),
         );
     }
-    let one = [("8 index f32 [2, 5]", "8 index f32 [2, 4]")];
-    check("cuda", SHARED, &one, Some("race: thread 1 of group 0 writes element 3 of local0"));
+    let shared = [("8 index f32 [2, 5]", "8 index f32 [2, 4]")];
+    check("cuda", SHARED, &shared, Some("race: thread 1 of group 0 writes element 3 of local0"));
     // All threads store the result.
     let result = [("14 index f32 [0, 5]", "14 index f32 [0, 4]")];
     check("cuda", SHARED, &result, Some("race: thread 1 of group 0 writes element 3 of data0"));
@@ -277,7 +278,7 @@ fn threads_of_a_group_do_not_race() {
 
 #[test]
 fn accesses_on_both_sides_of_a_barrier_do_not_race() {
-    // Each thread reads its neighbour's element and then writes its own, with no barrier between.
+    // Each thread reads another thread's element and then writes its own, with no barrier between.
     let text = "kernel E\n0 define_global f32 [] data0 4\n1 define_local f32 [] local0 4\n\
                 2 const i32 [] 4\n3 const i32 [] 3\n4 const f32 [] 1\n5 range i32 [2] 0l\n\
                 6 index f32 [1, 5]\n7 store void [6, 4]\n8 barrier void [7]\n9 sub i32 [3, 5]\n\
@@ -313,14 +314,14 @@ fn barrier_is_reached_by_all_threads() {
                 7 endrange void [5]\n8 index f32 [0, 4]\n9 store void [8, 3]\n\
                 10 endrange void [4]\n";
     check("cuda", text, &[], None);
-    let own = [("5 range i32 [2] 1", "5 range i32 [4] 1")];
-    check("cuda", text, &own, Some("not all threads wait at the barrier"));
+    let divergent = [("5 range i32 [2] 1", "5 range i32 [4] 1")];
+    check("cuda", text, &divergent, Some("not all threads wait at the barrier"));
 }
 
 #[test]
 fn nothing_is_read_before_it_is_written_and_all_is_written() {
     let read = [("7 index f32 [1, 6]", "7 index f32 [0, 6]")];
-    let problem = "element 0 of data0 was not written before it is read";
+    let problem = "element 0 of data0 is read before it is written";
     check("cuda", QUADS, &read, Some(problem));
     check("cuda", QUADS, &[], Some("element 16 of data0 is never written"));
 }
@@ -331,29 +332,32 @@ fn products_of_matrices_are_those_of_the_device() {
                 3 const i32 [] 2\n4 range i32 [1] 0l\n5 vectorize f32x2 [2]\n\
                 6 wmma f32x2 [5, 2, 5, 4] m4n2k2_f32\n7 mul i32 [4, 3]\n8 index f32 [0, 7]\n\
                 9 store void [8, 6]\n10 endrange void [4]\n";
-    let held = checked("small", text).expect("the small device has it");
-    assert!(held[0].iter().all(|value| *value == Some(Constant::int(DType::F32, 3))), "{held:?}");
-    check("cuda", text, &[], Some("uop 6 (wmma): m4n2k2_f32, which CUDA has not"));
+    let arrays = checked("small", text).expect("the small device has it");
+    assert!(
+        arrays[0].iter().all(|value| *value == Some(Constant::int(DType::F32, 3))),
+        "{arrays:?}"
+    );
+    check("cuda", text, &[], Some("uop 6 (wmma): m4n2k2_f32, which CUDA does not have"));
 }
 
 #[test]
-fn integer_that_is_said_to_stay_within_its_type_does() {
+fn integer_that_is_assumed_not_to_overflow_does_not() {
     let text = "kernel E\n0 define_global i32 [] data0 1\n1 define_global i32 [] data1 1\n\
                 2 const i32 [] 0\n3 const i32 [] 2147483647\n4 index i32 [1, 2]\n5 load i32 [4]\n\
                 6 add i32 [5, 3]\n7 index i32 [0, 2]\n8 store void [7, 6]\n";
     let kernel = parsed(text);
-    let found = |value: i128, is_within: bool| {
+    let found = |value: i128, must_not_overflow: bool| {
         let rules = Some(rules("cuda"));
         let mut layout = Layout::new(&kernel, rules).expect("it is well formed");
-        layout.is_within[6] |= is_within;
-        let mut held = vec![vec![None], vec![Some(Constant::int(DType::I32, value))]];
-        let mut arrays = Arrays::new(&kernel, &mut held, rules).expect("all are there");
+        layout.must_not_overflow[6] |= must_not_overflow;
+        let mut memories = vec![vec![None], vec![Some(Constant::int(DType::I32, value))]];
+        let mut arrays = Arrays::new(&kernel, &mut memories, rules).expect("all are there");
         run_grid(&kernel, &layout, &mut arrays, &mut |_, value| value)
     };
     assert_eq!(found(1, false), Ok(()), "the text wraps it");
     assert_eq!(found(0, true), Ok(()));
     let problem = found(1, true).expect_err("it overflows");
-    assert!(problem.contains("is 2147483648, which i32 does not hold"), "{problem}");
+    assert!(problem.contains("is 2147483648, which does not fit in i32"), "{problem}");
 }
 
 #[test]
@@ -365,14 +369,14 @@ fn kernel_that_its_language_cannot_write_is_refused() {
 
 #[test]
 fn unwritten_elements_show_and_freed_memory_is_watched() {
-    // Element 1 is never written; machine code cannot know.
+    // Element 1 is never written, which machine code does not notice.
     let text = "kernel E\n0 define_global i32 [] data0 2\n1 const i32 [] 0\n2 const i32 [] 7\n\
                 3 index i32 [0, 1]\n4 store void [3, 2]\n";
     gradiff::runtime::set_poison(true);
-    let mut held = vec![vec![None; 2]];
-    crate::engine::run_alone("jit", &parsed(text), &mut held).expect("it runs");
+    let mut arrays = vec![vec![None; 2]];
+    crate::engine::run_alone("jit", &parsed(text), &mut arrays).expect("it runs");
     let word = 0xa5a5_a5a5u32 as i32;
     let expected = [7, word.into()].map(|value| Some(Constant::int(DType::I32, value)));
-    assert_eq!(held[0], expected);
+    assert_eq!(arrays[0], expected);
     assert_eq!(gradiff::runtime::check_freed(), Ok(()));
 }

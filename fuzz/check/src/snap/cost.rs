@@ -1,57 +1,57 @@
-//! What a linear kernel costs, counted: no machine is asked.
+//! The cost of a linear kernel, counted without a machine.
 //!
-//! Loads, stores, elementwise ops and barriers count once for each time that they are run, over
-//! all threads; a uop of lanes counts once. `work` makes one number of them: an op weighs 1 (8 if
-//! it divides or is a root, a power or a transcendental function; 64 for a round of threefry), a
-//! load or store 4, a barrier 32, a step of a loop 2; launched ranges take no steps.
+//! Loads, stores, elementwise ops and barriers count once for each execution, over all threads; a
+//! vector uop counts once. `work` is their weighted sum: an op weighs 1 (8 if it divides or is a
+//! root, a power or a transcendental function; 64 for a round of threefry), a load or store 4, a
+//! barrier 32, an iteration of a loop 2; iterations of launched ranges cost nothing.
 //!
-//! Registers are how many values are alive at once, constants and parameters not counted, a vector
-//! being one; what a loop reads of what lies before it lives as long as the loop.
+//! Registers are the number of values that are live at once, without constants and parameters; a
+//! vector counts once. A value from before a loop that the loop reads is live until its end.
 
 use gradiff::graph::{Arg, DType, Instruction, Linear, Op};
 
-/// What a kernel costs, or a list of kernels.
+/// The cost of a kernel, or of a list of kernels.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cost {
-    /// Loads from parameters and local arrays.
+    /// Number of loads from parameters and local arrays.
     pub loads: u64,
-    /// Stores to parameters and local arrays.
+    /// Number of stores to parameters and local arrays.
     pub stores: u64,
-    /// Elementwise ops.
+    /// Number of elementwise ops.
     pub alu: u64,
-    /// Barriers.
+    /// Number of barriers.
     pub barriers: u64,
-    /// How many ranges stand in each other, launched ones included.
+    /// Greatest number of nested ranges, launched ones included.
     pub depth: u64,
-    /// Variables that are assigned to.
+    /// Number of variables that are assigned to.
     pub accumulators: u64,
-    /// An estimate of how many values are alive at once.
+    /// An estimate of the number of values that are live at once.
     pub registers: u64,
-    /// One number for the first four and the steps of loops.
+    /// Weighted sum of the first four and of the iterations of loops.
     pub work: u64,
-    /// Uops that are run.
-    pub steps: u64,
+    /// Number of executed uops.
+    pub executed_uops: u64,
 }
 
 impl Cost {
-    /// Counts a kernel that is well formed.
+    /// The cost of a kernel that is well formed.
     ///
     /// # Errors
-    /// A range whose count of steps is no constant.
+    /// A range whose trip count is no constant.
     pub fn of(kernel: &Linear) -> Result<Cost, String> {
         let mut cost = Cost::default();
-        // How often the uops inside each open range are run, outermost first.
+        // Number of executions of the uops inside each open range, outermost first.
         let mut times: Vec<u64> = vec![1];
         for (position, uop) in kernel.uops.iter().enumerate() {
-            let now = times.last().copied().unwrap_or(1);
-            cost.count(uop, now);
+            let current = times.last().copied().unwrap_or(1);
+            cost.count(uop, current);
             match uop.op {
                 Op::Range => {
-                    let steps = steps_of(kernel, position)?;
-                    times.push(now.saturating_mul(steps));
+                    let trip_count = trip_count_of(kernel, position)?;
+                    times.push(current.saturating_mul(trip_count));
                     cost.depth = cost.depth.max(times.len() as u64 - 1);
                     if !matches!(uop.arg, Arg::Axis(axis) if axis.kind.is_launched()) {
-                        cost.add_work(now.saturating_mul(steps), STEP);
+                        cost.add_work(current.saturating_mul(trip_count), ITERATION);
                     }
                 }
                 Op::EndRange => drop(times.pop()),
@@ -63,7 +63,7 @@ impl Cost {
     }
 
     fn count(&mut self, uop: &Instruction, times: u64) {
-        self.steps = self.steps.saturating_add(times);
+        self.executed_uops = self.executed_uops.saturating_add(times);
         let (counter, weight) = match uop.op {
             Op::Load => (&mut self.loads, MEMORY),
             Op::Store => (&mut self.stores, MEMORY),
@@ -83,7 +83,7 @@ impl Cost {
         self.work = self.work.saturating_add(times.saturating_mul(weight));
     }
 
-    /// Of two lists of kernels one after the other.
+    /// The cost of two lists of kernels, one after the other.
     pub fn and(self, other: Cost) -> Cost {
         Cost {
             loads: self.loads.saturating_add(other.loads),
@@ -94,11 +94,11 @@ impl Cost {
             accumulators: self.accumulators.saturating_add(other.accumulators),
             registers: self.registers.max(other.registers),
             work: self.work.saturating_add(other.work),
-            steps: self.steps.saturating_add(other.steps),
+            executed_uops: self.executed_uops.saturating_add(other.executed_uops),
         }
     }
 
-    /// What decides between cheaper and dearer: the work, then the depth, then the registers.
+    /// The numbers by which costs are compared: the work, then the depth, then the registers.
     pub fn rank(&self) -> (u64, u64, u64) {
         (self.work, self.depth, self.registers)
     }
@@ -120,7 +120,7 @@ impl Cost {
 
 const MEMORY: u64 = 4;
 const BARRIER: u64 = 32;
-const STEP: u64 = 2;
+const ITERATION: u64 = 2;
 
 fn weight(op: Op) -> u64 {
     match op {
@@ -131,57 +131,57 @@ fn weight(op: Op) -> u64 {
     }
 }
 
-/// How many steps the range at `position` takes.
-fn steps_of(kernel: &Linear, position: usize) -> Result<u64, String> {
+/// The trip count of the range at `position`.
+fn trip_count_of(kernel: &Linear, position: usize) -> Result<u64, String> {
     let end = &kernel.uops[kernel.uops[position].src[0] as usize];
     match end.arg {
         Arg::Const(end) => end.to_int(),
         _ => None,
     }
-    .map(|steps| u64::try_from(steps.max(0)).unwrap_or(u64::MAX))
-    .ok_or_else(|| format!("uop {position} (range): the count of its steps is no constant"))
+    .map(|count| u64::try_from(count.max(0)).unwrap_or(u64::MAX))
+    .ok_or_else(|| format!("uop {position} (range): its trip count is no constant"))
 }
 
-/// The most values that are alive at once.
+/// Greatest number of values that are live at once.
 fn registers(kernel: &Linear) -> u64 {
     let ends = ends_of_loops(kernel);
     let mut last_use = vec![None; kernel.uops.len()];
     let mut open: Vec<usize> = Vec::new();
-    // How many ranges are open where each value is made.
-    let mut made_at: Vec<usize> = Vec::with_capacity(kernel.uops.len());
+    // Number of ranges around each value.
+    let mut depths: Vec<usize> = Vec::with_capacity(kernel.uops.len());
     for (position, uop) in kernel.uops.iter().enumerate() {
         for source in uop.src.iter().map(|source| *source as usize) {
-            // The outermost loop around the use that is not around the source.
-            let depth = made_at[source] + usize::from(kernel.uops[source].op == Op::Range);
+            // The outermost loop that contains the use but not the source.
+            let depth = depths[source] + usize::from(kernel.uops[source].op == Op::Range);
             let until = open.get(depth).map_or(position, |range| ends[*range]);
             last_use[source] = last_use[source].max(Some(until));
         }
         if uop.op == Op::EndRange {
             open.pop();
         }
-        made_at.push(open.len());
+        depths.push(open.len());
         if uop.op == Op::Range {
             open.push(position);
         }
     }
     let mut changes = vec![(0u64, 0u64); kernel.uops.len() + 1];
-    for (position, uop) in kernel.uops.iter().enumerate().filter(|(_, uop)| is_held(uop)) {
+    for (position, uop) in kernel.uops.iter().enumerate().filter(|(_, uop)| takes_register(uop)) {
         if let Some(until) = last_use[position] {
             changes[position].0 += 1;
             changes[until].1 += 1;
             debug_assert!(position <= until, "{uop:?} ends before it begins");
         }
     }
-    // What dies at a uop makes room for what the uop computes.
-    let (mut alive, mut most) = (0, 0);
-    for (born, dead) in changes {
-        alive = alive + born - dead;
-        most = most.max(alive);
+    // A uop may reuse the register of a value whose last use it is.
+    let (mut live, mut maximum) = (0, 0);
+    for (begun, ended) in changes {
+        live = live + begun - ended;
+        maximum = maximum.max(live);
     }
-    most
+    maximum
 }
 
-/// For each range where it ends.
+/// For each range, the position of its end.
 fn ends_of_loops(kernel: &Linear) -> Vec<usize> {
     let mut ends = vec![0; kernel.uops.len()];
     for (position, uop) in kernel.uops.iter().enumerate().filter(|(_, u)| u.op == Op::EndRange) {
@@ -190,8 +190,8 @@ fn ends_of_loops(kernel: &Linear) -> Vec<usize> {
     ends
 }
 
-/// Whether the value of a uop takes a register.
-fn is_held(uop: &Instruction) -> bool {
+/// Returns whether the value of a uop takes a register.
+fn takes_register(uop: &Instruction) -> bool {
     let is_free = matches!(
         uop.op,
         Op::Const | Op::DefineGlobal | Op::DefineLocal | Op::DefineVar | Op::Assign

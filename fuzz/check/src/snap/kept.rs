@@ -1,17 +1,17 @@
-//! The reviewed snapshots: which stages and languages are kept of which corpus cases.
+//! The reviewed snapshots: the stages and languages that are stored for corpus cases.
 
 use gradiff::kernel::Opt;
 use gradiff_corpus::{Case, Program, embedded, parse};
 
 use crate::stages::Shown;
 
-/// A stage or a language that is kept of a case.
+/// A stage or a language that is stored for cases.
 struct Kind {
     /// The folder below that of all snapshots.
     folder: &'static str,
     stage: &'static str,
     target: &'static str,
-    /// Whether kernels get the optimisations that the engine chooses, or none.
+    /// True if kernels get the optimisations that the engine chooses, else none.
     is_optimised: bool,
 }
 
@@ -24,8 +24,8 @@ const fn kind(
     Kind { folder, stage, target, is_optimised }
 }
 
-/// Schedule, uops and C as they are without optimisations; each language for its own target and
-/// optimised as the engine would, C for one machine.
+/// Schedule, uops and C without optimisations; each language for its own target with those that the
+/// engine chooses, C for a fixed machine.
 const KINDS: [Kind; 10] = [
     kind("schedule", "schedule", "plain", false),
     kind("uops", "uops", "plain", false),
@@ -39,7 +39,7 @@ const KINDS: [Kind; 10] = [
     kind("kernels/wgsl", "wgsl", "wgsl", true),
 ];
 
-/// The cases that are kept: one for each feature, not every case.
+/// The cases that are stored: one for each feature, not every case.
 const CASES: &[&str] = &[
     "add-add-fuse",
     "arange-step",
@@ -92,8 +92,8 @@ const CASES: &[&str] = &[
     "where-mask",
 ];
 
-/// Cases with optimisations: one for each op and for what they do to each other. The name, the
-/// case, the optimisations; uops and C are kept.
+/// Cases with optimisations: one for each op and for combinations. The name, the case, the
+/// optimisations; uops and C are stored.
 const OPTIMISED: &[(&str, &str, &str)] = &[
     ("opt-padto", "add-add-fuse", "padto 0 5, upcast 0 5"),
     ("opt-overlap", "add-add-fuse", "overlap 0 3, upcast 0 3"),
@@ -105,7 +105,7 @@ const OPTIMISED: &[(&str, &str, &str)] = &[
     ("opt-upcast-unroll", "matmul-4x4", "upcast 0 2, upcast 1 2, unroll 2 2"),
 ];
 
-/// A snapshot that is kept.
+/// A reviewed snapshot.
 pub struct Kept {
     kind: &'static Kind,
     name: &'static str,
@@ -129,15 +129,15 @@ impl Kept {
         format!("{}/{}.snap", self.kind.folder, self.name)
     }
 
-    /// Whether a language may refuse the case; what it says is kept instead.
+    /// Returns whether a language may refuse the case; its error is stored instead.
     pub fn may_be_refused(&self) -> bool {
         self.kind.is_optimised
     }
 
-    /// The program of the corpus whose kernels are kept.
+    /// The program of the corpus whose kernels are stored.
     ///
     /// # Errors
-    /// No case has this name, or it is no program.
+    /// If no case has this name, or it is no program.
     pub fn program(&self) -> Result<Program, String> {
         let found = embedded().iter().find(|(name, _)| *name == self.case);
         let (name, text) =
@@ -149,13 +149,13 @@ impl Kept {
         }
     }
 
-    /// What is shown of the program.
+    /// The stage of the program that is stored, with its target and optimisations.
     pub fn shown(&self) -> Shown<'_> {
         Shown { stage: self.kind.stage, opts: self.opts.as_deref(), target: Some(self.kind.target) }
     }
 }
 
-/// All snapshots that are kept but the pages of rules.
+/// All reviewed snapshots except for the pages of rules.
 pub fn kept() -> Vec<Kept> {
     let plain = KINDS.iter().flat_map(|kind| {
         CASES.iter().map(move |case| Kept {
@@ -180,7 +180,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_optimisation_is_one() {
+    fn every_optimisation_is_parsed() {
         for (name, _, opts) in OPTIMISED {
             for opt in opts.split(", ") {
                 assert!(opt.parse::<Opt>().is_ok(), "{name}: {opt}");

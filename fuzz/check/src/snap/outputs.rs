@@ -1,12 +1,12 @@
-//! Whether two linear kernels mean the same, by running both on the same seeded data.
+//! Comparison of two linear kernels by running both on the same seeded data.
 //!
-//! Every parameter is filled, what is written as well; both kernels must write the same elements.
-//! What the earlier kernel leaves undefined may become anything. Elements that are
-//! not floats must be equal; of floats, any NaN is as good as another.
+//! Every parameter is filled, outputs as well; both kernels must write the same elements. Elements
+//! that the earlier kernel leaves undefined may become anything. Elements that are not floats must
+//! be equal; all NaN are equal.
 //!
 //! Floats that differ are close if rounding explains it: both kernels are run again with the last
-//! bit of what each op computes moved up or down by chance, and a difference is excused as far as
-//! that moves the element, four times over. There is no tolerance to set.
+//! bit of the result of each op moved up or down at random, and a difference is accepted up to four
+//! times the greatest change of the element by that. There is no tolerance to set.
 
 use gradiff::graph::{Arg, AxisKind, Constant, DType, Global, Instruction, Linear, Op};
 use gradiff::runtime::Executable;
@@ -15,36 +15,36 @@ use super::cost::Cost;
 use crate::linear::run_rounded;
 use crate::stages::Elements;
 
-/// How the outputs of two kernels stand to each other.
+/// The result of comparing the outputs of two kernels.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Outputs {
-    /// Bit for bit.
+    /// They are equal bit for bit.
     Same,
-    /// Rounding explains what differs; where the first difference is.
+    /// They differ, as rounding explains; the first difference.
     OtherBits(String),
-    /// It does not; where.
+    /// They differ otherwise; the first such difference.
     Different(String),
 }
 
-/// The most uops that are run for one comparison of one set of data.
-const MOST_STEPS: u64 = 1_000_000;
+/// Limit of the uops that a kernel executes on one set of data.
+const UOP_LIMIT: u64 = 1_000_000;
 
-/// The most elements of parameters and local arrays.
-const MOST_ELEMENTS: i64 = 1 << 22;
+/// Limit of the elements of parameters and local arrays.
+const ELEMENT_LIMIT: i64 = 1 << 22;
 
-/// What fills parameters.
+/// The data that parameters are filled with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Data {
-    /// From -8 to 8, in every dtype.
+    /// Integers from -8 to 8, in every dtype.
     SmallIntegers,
-    /// From -8 to -1; of dtypes without sign, from 1 to 8.
+    /// Integers from -8 to -1; of dtypes without sign, from 1 to 8.
     Negative,
-    /// From 1 to 8.
+    /// Integers from 1 to 8.
     Positive,
     /// Floats from -4 to 4 of full precision, integers of any bits.
     Spread,
-    /// NaN, infinities, zeros of both signs, the largest and smallest integers: each element is
-    /// each of them in one of seven sets.
+    /// NaN, infinities, zeros of both signs, the largest and smallest integers: over seven sets,
+    /// each element takes each of these values.
     Edges,
 }
 
@@ -66,16 +66,16 @@ const SETS: [(Data, u64); 14] = [
     (Data::Edges, 6),
 ];
 
-/// How often a kernel is run with other roundings.
+/// Number of runs of a kernel with other roundings.
 const ROUNDINGS: u64 = 6;
 
-/// How much more than the roundings that were tried may move an element.
+/// Allowed change of an element, relative to that by the roundings that were tried.
 const MARGIN: f64 = 4.0;
 
-/// Whether a kernel can be run here: parameters numbered from 0 on, all of a sane size.
+/// Checks that a kernel can be run here: parameters numbered from 0 on, all of moderate size.
 ///
 /// # Errors
-/// What is wrong.
+/// The reason why it cannot.
 pub(super) fn is_runnable(kernel: &Linear, cost: &Cost) -> Result<(), String> {
     let globals = kernel.globals();
     if globals.is_empty() {
@@ -83,7 +83,7 @@ pub(super) fn is_runnable(kernel: &Linear, cost: &Cost) -> Result<(), String> {
     }
     for (slot, (global, _)) in globals.iter().enumerate() {
         if global.slot != slot {
-            return Err(format!("data{} stands where data{slot} is expected", global.slot));
+            return Err(format!("data{} is where data{slot} is expected", global.slot));
         }
     }
     let size = |uop: &Instruction| match uop.arg {
@@ -92,31 +92,31 @@ pub(super) fn is_runnable(kernel: &Linear, cost: &Cost) -> Result<(), String> {
         _ => 0,
     };
     let elements = kernel.uops.iter().map(size).fold(0, i64::saturating_add);
-    if elements > MOST_ELEMENTS {
-        return Err(format!("{elements} elements; at most {MOST_ELEMENTS} are filled"));
+    if elements > ELEMENT_LIMIT {
+        return Err(format!("{elements} elements; at most {ELEMENT_LIMIT} are filled"));
     }
     for kind in [AxisKind::Global, AxisKind::Local] {
         let counts = kernel.launched(kind).into_iter().map(|(_, count)| count.max(1));
         let threads = counts.fold(1, i64::saturating_mul);
-        if threads.unsigned_abs() > MOST_STEPS {
-            return Err(format!("{threads} groups or threads; at most {MOST_STEPS} are tried"));
+        if threads.unsigned_abs() > UOP_LIMIT {
+            return Err(format!("{threads} groups or threads; at most {UOP_LIMIT} are tried"));
         }
     }
-    if cost.steps > MOST_STEPS {
-        return Err(format!("{} uops are run; at most {MOST_STEPS} are tried", cost.steps));
+    if cost.executed_uops > UOP_LIMIT {
+        return Err(format!("{} uops are run; at most {UOP_LIMIT} are tried", cost.executed_uops));
     }
     Ok(())
 }
 
-/// Runs both kernels. Their parameters are the same by slot; if they differ in dtype or size, every
-/// way to pair equal ones off is tried, and the first that gives the same is taken.
+/// Runs both kernels. Their parameters correspond by slot; if these differ in dtype or size, every
+/// pairing of equal ones is tried, and the first with equal outputs is taken.
 ///
 /// # Errors
 /// The earlier kernel cannot be run on any data.
 pub(super) fn compare(before: &Linear, after: &Linear) -> Result<Outputs, String> {
     if before.globals() == after.globals() {
         let slots: Vec<_> = (0..after.globals().len()).map(Some).collect();
-        return paired(before, after, &slots);
+        return compare_paired(before, after, &slots);
     }
     let mut best = Outputs::Different(format!(
         "the parameters are {} and were {}",
@@ -124,17 +124,17 @@ pub(super) fn compare(before: &Linear, after: &Linear) -> Result<Outputs, String
         parameters(before)
     ));
     for slots in pairings(before, after) {
-        match paired(before, after, &slots)? {
+        match compare_paired(before, after, &slots)? {
             Outputs::Same => return Ok(Outputs::Same),
-            other @ Outputs::OtherBits(_) => best = other,
+            outputs @ Outputs::OtherBits(_) => best = outputs,
             Outputs::Different(_) => {}
         }
     }
     Ok(best)
 }
 
-/// Runs a kernel and what its text was compiled to. What rounding explains counts as the same, for
-/// a device has functions of its own.
+/// Runs a kernel and its compiled text. Differences that rounding explains are ignored, since a
+/// device has functions of its own.
 ///
 /// # Errors
 /// The kernel cannot be run on any data.
@@ -164,7 +164,7 @@ pub(super) fn compare_compiled(
         }
     }
     match refused {
-        Some(problem) if tried == 0 => Err(format!("its uops are not runnable: {problem}")),
+        Some(problem) if tried == 0 => Err(format!("its uops cannot be run: {problem}")),
         _ => Ok(Outputs::Same),
     }
 }
@@ -178,34 +178,39 @@ fn parameters(kernel: &Linear) -> String {
     format!("({})", words.join(", "))
 }
 
-/// For each slot of `after` a slot of `before` of the same dtype and size, or none if `after` has
-/// more parameters; the output stays in place. A few hundred ways at most.
+/// Pairings of the parameters: for each slot of `after` a slot of `before` of the same dtype and
+/// size, or none if `after` has more parameters; the output keeps its slot. At most a few hundred.
 fn pairings(before: &Linear, after: &Linear) -> Vec<Vec<Option<usize>>> {
-    const MOST: usize = 256;
+    const LIMIT: usize = 256;
     let (old, new) = (before.globals(), after.globals());
-    let is_pair = |slot: usize, other: usize| {
-        old[slot].1 == new[other].1 && old[slot].0.size_elements == new[other].0.size_elements
+    let is_pair = |from: usize, to: usize| {
+        old[from].1 == new[to].1 && old[from].0.size_elements == new[to].0.size_elements
     };
     if !is_pair(0, 0) {
         return Vec::new();
     }
-    let mut all: Vec<Vec<Option<usize>>> = vec![vec![Some(0)]];
-    for other in 1..new.len() {
+    let mut pairings: Vec<Vec<Option<usize>>> = vec![vec![Some(0)]];
+    for to in 1..new.len() {
         let mut longer = Vec::new();
-        for slots in &all {
-            let is_free = |slot: &usize| !slots.contains(&Some(*slot)) && is_pair(*slot, other);
-            let own = (1..old.len()).filter(is_free).map(Some);
-            let fresh = (old.len() < new.len()).then_some(None);
-            longer.extend(own.chain(fresh).map(|slot| [slots.as_slice(), &[slot]].concat()));
+        for slots in &pairings {
+            let is_free = |slot: &usize| !slots.contains(&Some(*slot)) && is_pair(*slot, to);
+            let partners = (1..old.len()).filter(is_free).map(Some);
+            let unpaired = (old.len() < new.len()).then_some(None);
+            longer
+                .extend(partners.chain(unpaired).map(|slot| [slots.as_slice(), &[slot]].concat()));
         }
-        longer.truncate(MOST);
-        all = longer;
+        longer.truncate(LIMIT);
+        pairings = longer;
     }
-    all
+    pairings
 }
 
-/// Compares with slot i of `after` being slot `slots[i]` of `before`.
-fn paired(before: &Linear, after: &Linear, slots: &[Option<usize>]) -> Result<Outputs, String> {
+/// Compares the kernels, where slot i of `after` corresponds to slot `slots[i]` of `before`.
+fn compare_paired(
+    before: &Linear,
+    after: &Linear,
+    slots: &[Option<usize>],
+) -> Result<Outputs, String> {
     let mut found = Outputs::Same;
     let mut refused = None;
     let mut tried = 0;
@@ -224,7 +229,7 @@ fn paired(before: &Linear, after: &Linear, slots: &[Option<usize>]) -> Result<Ou
             Ok(new) => new,
             Err(problem) => return Ok(Outputs::Different(on(problem))),
         };
-        if let Some(problem) = trial.unwritten(&old, &new) {
+        if let Some(problem) = trial.unwritten_difference(&old, &new) {
             return Ok(Outputs::Different(on(problem)));
         }
         match trial.judge(&old, &new) {
@@ -235,12 +240,12 @@ fn paired(before: &Linear, after: &Linear, slots: &[Option<usize>]) -> Result<Ou
             Outputs::OtherBits(_) => {}
             Outputs::Different(at) => return Ok(Outputs::Different(on(at))),
         }
-        if let Some(problem) = trial.checked() {
+        if let Some(problem) = trial.check_later() {
             return Ok(Outputs::Different(on(problem)));
         }
     }
     match refused {
-        Some(problem) if tried == 0 => Err(format!("it was not runnable: {problem}")),
+        Some(problem) if tried == 0 => Err(format!("the earlier kernel cannot be run: {problem}")),
         _ => Ok(found),
     }
 }
@@ -257,14 +262,14 @@ fn run(
     })?
 }
 
-/// Two kernels and what they are run on.
+/// Two kernels and the data that they are run on.
 struct Trial<'a> {
     kernels: [&'a Linear; 2],
     slots: &'a [Option<usize>],
     before: Vec<Elements>,
     after: Vec<Elements>,
     seed: u64,
-    /// Whether the later kernel was compiled, so that no other roundings of it are known.
+    /// True if the later kernel was compiled, so that no other roundings of it are available.
     is_compiled: bool,
 }
 
@@ -276,44 +281,45 @@ impl<'a> Trial<'a> {
         data: Data,
         seed: u64,
     ) -> Trial<'a> {
-        let filled = |place: usize, (global, dtype): (Global, DType)| -> Elements {
-            let mut random = Random(seed << 32 | place as u64);
+        let filled = |number: usize, (global, dtype): (Global, DType)| -> Elements {
+            let mut random = Random(seed << 32 | number as u64);
             let count = global.size_elements;
-            // Seven sets go through all edges, in another order for each parameter.
-            let first = seed.wrapping_mul(place as u64 + 1);
+            // Seven sets use all edges, in another order for each parameter.
+            let first = seed.wrapping_mul(number as u64 + 1);
             let edge = |element: i64| first.wrapping_add(element as u64) as usize;
             (0..count).map(|n| Some(data.element(dtype, &mut random, edge(n)))).collect()
         };
         let globals = before.globals().into_iter().enumerate();
-        let own: Vec<Elements> = globals.map(|(slot, global)| filled(slot, global)).collect();
+        let old: Vec<Elements> = globals.map(|(slot, global)| filled(slot, global)).collect();
         let pairs = slots.iter().zip(after.globals()).enumerate();
-        let other = pairs.map(|(number, (slot, global))| match slot {
-            Some(slot) => own[*slot].clone(),
-            None => filled(own.len() + number, global),
+        let new = pairs.map(|(number, (slot, global))| match slot {
+            Some(slot) => old[*slot].clone(),
+            None => filled(old.len() + number, global),
         });
-        let other = other.collect();
+        let new = new.collect();
         let kernels = [before, after];
-        Trial { kernels, slots, before: own, after: other, seed, is_compiled: false }
+        Trial { kernels, slots, before: old, after: new, seed, is_compiled: false }
     }
 
-    /// An element that one kernel writes and the other one does not, in words.
-    fn unwritten(&self, old: &[Elements], new: &[Elements]) -> Option<String> {
+    /// The report of an element that only one of the kernels writes, if there is one.
+    fn unwritten_difference(&self, old: &[Elements], new: &[Elements]) -> Option<String> {
         let old = unwritten(self.kernels[0], &self.before, old)?;
         let new = unwritten(self.kernels[1], &self.after, new)?;
         let pairs = self.slots.iter().enumerate();
         pairs.filter_map(|(number, slot)| Some((number, (*slot)?))).find_map(|(number, slot)| {
-            let place =
-                (0..old[slot].len()).find(|place| old[slot][*place] != new[number][*place])?;
-            let now = if new[number][place] { "not written" } else { "written" };
-            Some(format!("element {place} of data{number} is {now}, unlike before"))
+            let element = (0..old[slot].len())
+                .find(|element| old[slot][*element] != new[number][*element])?;
+            let state = if new[number][element] { "not written" } else { "written" };
+            Some(format!("element {element} of data{number} is {state}, unlike before"))
         })
     }
 
-    /// What the checked interpreter finds in the later kernel alone, such as a race of two threads.
-    fn checked(&self) -> Option<String> {
+    /// An error of the checked interpreter for the later kernel alone, such as a race of two
+    /// threads.
+    fn check_later(&self) -> Option<String> {
         let check = |kernel: &Linear, memories: &[Elements]| {
             let mut memories = memories.to_vec();
-            for slot in touched(kernel, Op::Store) {
+            for slot in accessed_slots(kernel, Op::Store) {
                 memories[slot].fill(None);
             }
             crate::catch(|| crate::engine::run_alone("interp", kernel, &mut memories))
@@ -328,7 +334,7 @@ impl<'a> Trial<'a> {
         let mut found = Outputs::Same;
         for (number, slot) in self.slots.iter().enumerate() {
             let Some(slot) = *slot else { continue };
-            for (place, (a, b)) in old[slot].iter().zip(&new[number]).enumerate() {
+            for (element, (a, b)) in old[slot].iter().zip(&new[number]).enumerate() {
                 if is_same(*a, *b) {
                     continue;
                 }
@@ -337,9 +343,9 @@ impl<'a> Trial<'a> {
                     None => String::from("undefined"),
                 };
                 let at =
-                    format!("element {place} of data{number} is {}, was {}", show(*b), show(*a));
+                    format!("element {element} of data{number} is {}, was {}", show(*b), show(*a));
                 let spread = spread.get_or_insert_with(|| self.spread());
-                if !is_close(*a, *b, spread, (slot, number, place)) {
+                if !is_close(*a, *b, spread, (slot, number, element)) {
                     return Outputs::Different(at);
                 }
                 if found == Outputs::Same {
@@ -350,12 +356,12 @@ impl<'a> Trial<'a> {
         found
     }
 
-    /// What both kernels give with other roundings.
+    /// The outputs of both kernels with other roundings.
     fn spread(&self) -> [Vec<Vec<Elements>>; 2] {
-        let runs = |which: usize, memories: &[Elements]| {
+        let runs = |index: usize, memories: &[Elements]| {
             let each = |number: u64| {
                 let mut random = Random(self.seed << 8 | number);
-                run(self.kernels[which], memories, &mut |op, value| nudged(op, value, &mut random))
+                run(self.kernels[index], memories, &mut |op, value| nudge(op, value, &mut random))
             };
             (0..ROUNDINGS).filter_map(|number| each(number).ok()).collect()
         };
@@ -364,38 +370,44 @@ impl<'a> Trial<'a> {
     }
 }
 
-/// Of each element whether the kernel leaves it as it is: it is then undefined after a run on
-/// undefined ones, though not after one on others (`given`). `None` if the kernel reads what it
-/// writes.
-fn unwritten(kernel: &Linear, memories: &[Elements], given: &[Elements]) -> Option<Vec<Vec<bool>>> {
-    let (read, written) = (touched(kernel, Op::Load), touched(kernel, Op::Store));
+/// For each element, whether the kernel does not write it: it is undefined after a run on undefined
+/// elements, but not after one on defined ones (`outputs`). `None` if the kernel reads an array
+/// that it writes.
+fn unwritten(
+    kernel: &Linear,
+    memories: &[Elements],
+    outputs: &[Elements],
+) -> Option<Vec<Vec<bool>>> {
+    let (read, written) = (accessed_slots(kernel, Op::Load), accessed_slots(kernel, Op::Store));
     if written.iter().any(|slot| read.contains(slot)) {
         return None;
     }
     let mut memories = memories.to_vec();
     written.iter().for_each(|slot| memories[*slot].fill(None));
     let after = run(kernel, &memories, &mut |_, value| value).ok()?;
-    let is_left =
-        |(after, given): (&Option<Constant>, &Option<Constant>)| after.is_none() && given.is_some();
-    let of =
-        |(after, given): (&Elements, &Elements)| after.iter().zip(given).map(is_left).collect();
-    Some(after.iter().zip(given).map(of).collect())
+    let is_unwritten = |(after, output): (&Option<Constant>, &Option<Constant>)| {
+        after.is_none() && output.is_some()
+    };
+    let compare = |(after, output): (&Elements, &Elements)| {
+        after.iter().zip(output).map(is_unwritten).collect()
+    };
+    Some(after.iter().zip(outputs).map(compare).collect())
 }
 
 /// The slots that a kernel loads from or stores to.
-fn touched(kernel: &Linear, op: Op) -> Vec<usize> {
-    let touches = kernel.uops.iter().filter(|uop| uop.op == op);
-    let array = |touch: &Instruction| {
-        let index = &kernel.uops[touch.src[0] as usize];
+fn accessed_slots(kernel: &Linear, op: Op) -> Vec<usize> {
+    let accesses = kernel.uops.iter().filter(|uop| uop.op == op);
+    let array = |access: &Instruction| {
+        let index = &kernel.uops[access.src[0] as usize];
         match kernel.uops[*index.src.first()? as usize].arg {
             Arg::Global(global) => Some(global.slot),
             _ => None,
         }
     };
-    touches.filter_map(array).collect()
+    accesses.filter_map(array).collect()
 }
 
-/// Whether the later value is what the earlier one asks for.
+/// Returns whether the later value is equal to the earlier one; an undefined one equals any.
 fn is_same(before: Option<Constant>, after: Option<Constant>) -> bool {
     let is_nan = |value: Constant| value.to_float().is_some_and(f64::is_nan);
     match (before, after) {
@@ -405,19 +417,20 @@ fn is_same(before: Option<Constant>, after: Option<Constant>) -> bool {
     }
 }
 
-/// Whether rounding explains the difference of two values: at slot `old` before, `new` after.
+/// Returns whether rounding explains the difference of two values: at slot `old` before, `new`
+/// after.
 fn is_close(
     before: Option<Constant>,
     after: Option<Constant>,
     [earlier, later]: &[Vec<Vec<Elements>>; 2],
-    (old, new, place): (usize, usize, usize),
+    (old, new, element): (usize, usize, usize),
 ) -> bool {
     let (Some(a), Some(b)) = (before, after) else { return false };
-    let seen = |runs: &[Vec<Elements>], slot: usize| -> Vec<Constant> {
-        runs.iter().filter_map(|memories| memories[slot][place]).collect()
+    let values = |runs: &[Vec<Elements>], slot: usize| -> Vec<Constant> {
+        runs.iter().filter_map(|memories| memories[slot][element]).collect()
     };
-    let (earlier, later) = (seen(earlier, old), seen(later, new));
-    // The other value came out by rounding alone.
+    let (earlier, later) = (values(earlier, old), values(later, new));
+    // Other roundings of one kernel give the value of the other one.
     if earlier.contains(&b) || later.contains(&a) {
         return true;
     }
@@ -429,12 +442,12 @@ fn is_close(
         let moves = runs.iter().filter_map(|value| value.to_float()).map(|to| (to - from).abs());
         moves.fold(0.0, f64::max)
     };
-    let most = moved(x, &earlier).max(moved(y, &later));
-    (x - y).abs() <= MARGIN * most && most.is_finite()
+    let change = moved(x, &earlier).max(moved(y, &later));
+    (x - y).abs() <= MARGIN * change && change.is_finite()
 }
 
-/// A float that an op rounds, with its last bit moved up, down or not at all.
-fn nudged(op: Op, value: Constant, random: &mut Random) -> Constant {
+/// The value, with the last bit of a float that the op rounds moved up, down or not at all.
+fn nudge(op: Op, value: Constant, random: &mut Random) -> Constant {
     let is_exact =
         matches!(op, Op::Neg | Op::Max | Op::Min | Op::Where | Op::Bitcast | Op::CmpLt | Op::CmpNe);
     let Some(float) = value.to_float().filter(|float| float.is_finite() && *float != 0.0) else {
@@ -480,7 +493,7 @@ impl Data {
         }
     }
 
-    /// An element; of edges it is the one of this number, counted round and round.
+    /// An element; `edge` is the number of the edge value, modulo their count.
     fn element(self, dtype: DType, random: &mut Random, edge: usize) -> Constant {
         const COUNT: usize = 7;
         let bits = random.next();

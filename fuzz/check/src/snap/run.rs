@@ -1,8 +1,8 @@
-//! Whether the text of kernels means what its uops mean, by running both on the same seeded data.
+//! Comparison of the text of kernels with their uops, by running both on the same seeded data.
 //!
 //! A snapshot of text says neither how its kernels are launched nor how large their arrays are. The
-//! uops that this build makes of the same case do, and they are the text's own as long as this
-//! build writes the same text; a text that it does not write is not run.
+//! uops that this build makes of the same case do, and they are the uops of the text if this build
+//! renders the same text; another text is not run.
 
 use gradiff::graph::Linear;
 
@@ -12,31 +12,31 @@ use super::outputs::{Outputs, compare_compiled, is_runnable};
 use crate::stages::{graph, planned, show_program};
 use crate::texts::{Uncompiled, compile};
 
-/// What stands above each kernel of a snapshot, before its number.
+/// The line above each kernel of a snapshot, without its number.
 const HEAD: &str = "# kernel ";
 
 /// Runs the text of a snapshot.
 ///
 /// # Errors
-/// Why it is not run.
+/// The reason why it is not run.
 pub(super) fn run(file: &str, text: &str) -> Result<Outputs, String> {
     let kept = kept().into_iter().find(|kept| kept.file() == file);
-    let kept = kept.ok_or("no snapshot of this name is kept")?;
+    let kept = kept.ok_or("no kept snapshot has this name")?;
     let written = show_program(&kept.program()?, kept.shown())?;
     if written.trim_end() != text.trim_end() {
-        return Err(String::from("this build of gradiff writes another text"));
+        return Err(String::from("this build of gradiff renders another text"));
     }
     judge(&kept, text)
 }
 
-/// Runs a text beside the uops that this build makes of the case.
+/// Compares a text with the uops that this build makes of the case.
 fn judge(kept: &Kept, text: &str) -> Result<Outputs, String> {
     let outputs = graph(&kept.program()?)?;
     let (plan, _) = planned(&outputs, kept.shown())?;
     let kernels: Vec<&Linear> = plan.items.iter().map(|item| &**item.linear).collect();
     let texts = texts(text);
     if texts.len() != kernels.len() {
-        return Err(format!("{} texts of {} kernels", texts.len(), kernels.len()));
+        return Err(format!("{} texts for {} kernels", texts.len(), kernels.len()));
     }
     let at =
         |number: usize, text: String| format!("kernel {number} ({}): {text}", kernels[number].name);
@@ -55,7 +55,7 @@ fn judge(kept: &Kept, text: &str) -> Result<Outputs, String> {
         if let Outputs::Different(text) = outputs {
             return Ok(Outputs::Different(at(
                 number,
-                format!("its uops give another value: {text}"),
+                format!("the uops give another value: {text}"),
             )));
         }
     }
@@ -65,12 +65,12 @@ fn judge(kept: &Kept, text: &str) -> Result<Outputs, String> {
 /// The texts of the kernels of a snapshot.
 fn texts(text: &str) -> Vec<&str> {
     let mut starts: Vec<usize> = Vec::new();
-    let mut place = 0;
+    let mut offset = 0;
     for line in text.split_inclusive('\n') {
         if line.starts_with(HEAD) {
-            starts.push(place);
+            starts.push(offset);
         }
-        place += line.len();
+        offset += line.len();
     }
     let ends = starts.iter().skip(1).copied().chain([text.len()]);
     let body = |part: &'_ str| part.find('\n').map_or(part.len(), |end| end + 1);
@@ -82,7 +82,7 @@ fn texts(text: &str) -> Vec<&str> {
 mod tests {
     use super::*;
 
-    /// A kept snapshot, and the text that this build writes.
+    /// A kept snapshot, and the text that this build renders.
     fn written(file: &str) -> (Kept, String) {
         let kept = kept().into_iter().find(|kept| kept.file() == file).expect("it is kept");
         let program = kept.program().expect("a program");
@@ -90,7 +90,7 @@ mod tests {
         (kept, text)
     }
 
-    /// The languages whose texts run without a device, and a difference of floats in each.
+    /// The languages whose texts run without a device, and a right and a wrong expression in each.
     const DIFFERENCES: [(&str, &str, &str); 6] = [
         ("c", "(val1-val0)", "(val0-val1)"),
         ("cuda", "(val2-val0.y)", "(val0.y-val2)"),
@@ -101,7 +101,7 @@ mod tests {
     ];
 
     #[test]
-    fn a_text_that_means_something_else_than_its_uops_is_told() {
+    fn a_text_that_differs_from_its_uops_is_reported() {
         let mut run = 0;
         for (language, right, wrong) in DIFFERENCES {
             let (kept, text) = written(&format!("kernels/{language}/softmax.snap"));
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_that_is_not_run_says_why() {
+    fn a_text_that_is_not_run_has_a_reason() {
         let why = |file: &str, text: &str| run(file, text).expect_err("it is not run");
         assert!(why("kernels/c/no-case.snap", "").contains("kept"));
         assert!(why("kernels/c/softmax.snap", "val0 = 1;").contains("another text"));

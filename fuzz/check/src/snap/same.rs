@@ -1,46 +1,47 @@
-//! Whether two linear kernels are one program: the same uops but for their positions, the numbers
-//! of ranges and accumulators and the order of what does not depend on each other.
+//! Equality of two linear kernels as programs: the same uops up to their positions, the numbers of
+//! ranges and accumulators, and the order of independent uops.
 //!
-//! Each value gets a number by what it says: op, type, arg, the numbers of its sources, the loop it
-//! stands in, and for what reads memory or an accumulator how often that was written before.
-//! Kernels are one program if what takes effect does so in the same order with the same numbers and
-//! the same values are computed as often.
+//! Each value gets a number that follows from its op, type, arg, the numbers of its sources, the
+//! innermost loop around it, and, if it reads memory or an accumulator, the number of writes
+//! before. Kernels are the same program if their effects have the same numbers in the same order,
+//! and if the same values are computed the same number of times.
 
 use std::collections::HashMap;
 
 use gradiff::graph::{Arg, DType, Linear, Op};
 
-/// Whether they are the same program; names of kernels say nothing.
+/// Returns whether two kernels are the same program; their names are ignored.
 pub(super) fn is_same_program(before: &Linear, after: &Linear) -> bool {
     let mut numbers = HashMap::new();
     read(before, &mut numbers) == read(after, &mut numbers)
 }
 
+/// The properties of a uop that determine its number.
 #[derive(PartialEq, Eq, Hash)]
-struct Said {
+struct Key {
     op: Op,
     dtype: DType,
     lanes: u8,
     arg: String,
     src: Vec<usize>,
-    /// The number of the innermost loop around it; none for what costs nothing.
+    /// The number of the innermost loop around it; none for uops that cost nothing.
     within: Option<usize>,
-    /// How often the array or accumulators that it reads were written before.
+    /// Number of earlier writes to the array or accumulators that it reads.
     version: usize,
 }
 
-/// What a kernel is up to names.
+/// A kernel up to names.
 #[derive(PartialEq, Eq)]
 struct Program {
-    /// What takes effect, in order.
+    /// The uops with effects, in order.
     effects: Vec<usize>,
-    /// The other values, sorted; one that is computed twice stands here twice.
+    /// The other values, sorted; one that is computed twice occurs twice.
     values: Vec<usize>,
 }
 
-fn read(kernel: &Linear, numbers: &mut HashMap<Said, usize>) -> Program {
+fn read(kernel: &Linear, numbers: &mut HashMap<Key, usize>) -> Program {
     let mut program = Program { effects: Vec::new(), values: Vec::new() };
-    let mut own: Vec<usize> = Vec::with_capacity(kernel.uops.len());
+    let mut number_of: Vec<usize> = Vec::with_capacity(kernel.uops.len());
     let (mut open, mut ranges, mut accumulators) = (Vec::new(), 0, 0);
     let mut writes = Writes { counts: vec![0; kernel.uops.len()] };
     for uop in &kernel.uops {
@@ -59,18 +60,18 @@ fn read(kernel: &Linear, numbers: &mut HashMap<Said, usize>) -> Program {
             arg => format!("{arg:?}"),
         };
         let is_free = matches!(uop.op, Op::Const | Op::DefineGlobal | Op::DefineLocal);
-        let said = Said {
+        let key = Key {
             op: uop.op,
             dtype: uop.dtype,
             lanes: uop.lanes,
             arg,
-            src: uop.src.iter().map(|source| own[*source as usize]).collect(),
+            src: uop.src.iter().map(|source| number_of[*source as usize]).collect(),
             within: if is_free { None } else { open.last().copied() },
             version: writes.before(kernel, uop),
         };
         let next = numbers.len();
-        let number = *numbers.entry(said).or_insert(next);
-        own.push(number);
+        let number = *numbers.entry(key).or_insert(next);
+        number_of.push(number);
         match uop.op {
             Op::Range => open.push(number),
             Op::Store | Op::Assign => writes.add(kernel, uop),
@@ -88,29 +89,29 @@ fn read(kernel: &Linear, numbers: &mut HashMap<Said, usize>) -> Program {
     program
 }
 
-/// How often each array and accumulator was written so far, by the position of its definition.
+/// Number of writes so far to each array and accumulator, by the position of its definition.
 struct Writes {
     counts: Vec<usize>,
 }
 
 impl Writes {
     fn add(&mut self, kernel: &Linear, uop: &gradiff::graph::Instruction) {
-        let place = array(kernel, uop.src[0]);
-        self.counts[place] += 1;
+        let definition = array(kernel, uop.src[0]);
+        self.counts[definition] += 1;
     }
 
-    /// The writes before a load, or before another uop reads accumulators.
+    /// Number of writes before a load, or before another uop that reads accumulators.
     fn before(&self, kernel: &Linear, uop: &gradiff::graph::Instruction) -> usize {
-        let of = |source: &u32| match kernel.uops[*source as usize].op {
+        let writes = |source: &u32| match kernel.uops[*source as usize].op {
             Op::Index if uop.op == Op::Load => self.counts[array(kernel, *source)],
             Op::DefineAcc => self.counts[*source as usize],
             _ => 0,
         };
-        uop.src.iter().map(of).sum()
+        uop.src.iter().map(writes).sum()
     }
 }
 
-/// The array of an index; an accumulator is its own.
+/// The position of the array of an index, or of an accumulator itself.
 fn array(kernel: &Linear, position: u32) -> usize {
     let uop = &kernel.uops[position as usize];
     if uop.op == Op::Index { uop.src[0] as usize } else { position as usize }

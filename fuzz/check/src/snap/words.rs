@@ -1,51 +1,51 @@
-//! Texts that are no uops: how many lines changed, and whether more than names and blanks did.
+//! Texts other than uops: the number of changed lines, and whether only names and blanks changed.
 //!
 //! Names are those that renderers and printers number: `val3`, `alu12`, `%17`, `%r4`, `E_4_4n1`.
-//! A name may become another one of its kind if it does so everywhere and no other becomes the
-//! same; `data0` is a place in the parameter list and keeps its name, as do types such as `f32` and
-//! `int4`.
+//! A name may change to another one of its kind if it does so everywhere and no other name changes
+//! to the same; `data0` is a position in the parameter list and keeps its name, as do types such as
+//! `f32` and `int4`.
 
 use std::collections::HashMap;
 
-/// How two texts differ.
+/// The difference of two texts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TextChange {
-    /// Lines that only the later one has.
+    /// Number of lines that only the later text has.
     pub added: usize,
-    /// Lines that only the earlier one has.
+    /// Number of lines that only the earlier text has.
     pub removed: usize,
-    /// Whether they say the same but for names and blanks.
+    /// True if the texts are the same up to names and blanks.
     pub is_same_up_to_names: bool,
 }
 
 /// Compares two texts.
 pub fn text_change(before: &str, after: &str) -> TextChange {
     let (old, new): (Vec<&str>, Vec<&str>) = (before.lines().collect(), after.lines().collect());
-    let kept = common(&old, &new);
+    let common = common_lines(&old, &new);
     let is_same_up_to_names = is_same_up_to_names(before, after);
-    TextChange { added: new.len() - kept, removed: old.len() - kept, is_same_up_to_names }
+    TextChange { added: new.len() - common, removed: old.len() - common, is_same_up_to_names }
 }
 
-/// How many lines the longest common subsequence has; of very long texts a lower bound: lines that
-/// stand at the same place.
-fn common(old: &[&str], new: &[&str]) -> usize {
-    const MOST: usize = 1 << 24;
+/// Number of lines of the longest common subsequence; of very long texts a lower bound: equal lines
+/// at the same position.
+fn common_lines(old: &[&str], new: &[&str]) -> usize {
+    const PAIR_LIMIT: usize = 1 << 24;
     let pairs = |(a, b): &(&&str, &&str)| a == b;
     let head = old.iter().zip(new).take_while(pairs).count();
     let (old, new) = (&old[head..], &new[head..]);
     let tail = old.iter().rev().zip(new.iter().rev()).take_while(pairs).count();
     let (old, new) = (&old[..old.len() - tail], &new[..new.len() - tail]);
-    if old.len().saturating_mul(new.len()) > MOST {
+    if old.len().saturating_mul(new.len()) > PAIR_LIMIT {
         return head + tail + old.iter().zip(new).filter(pairs).count();
     }
-    // lengths[j]: of the rows so far and the first j lines of `new`.
+    // lengths[j]: the length for the rows so far and the first j lines of `new`.
     let mut lengths = vec![0; new.len() + 1];
     for line in old {
         let mut diagonal = 0;
-        for (place, other) in new.iter().enumerate() {
-            let above = lengths[place + 1];
-            let best = if line == other { diagonal + 1 } else { above.max(lengths[place]) };
-            lengths[place + 1] = best;
+        for (at, candidate) in new.iter().enumerate() {
+            let above = lengths[at + 1];
+            let best = if line == candidate { diagonal + 1 } else { above.max(lengths[at]) };
+            lengths[at + 1] = best;
             diagonal = above;
         }
     }
@@ -53,7 +53,7 @@ fn common(old: &[&str], new: &[&str]) -> usize {
 }
 
 fn is_same_up_to_names(before: &str, after: &str) -> bool {
-    let (mut forth, mut back) = (HashMap::new(), HashMap::new());
+    let (mut forward, mut backward) = (HashMap::new(), HashMap::new());
     let (mut old, mut new) = (words(before), words(after));
     loop {
         let (a, b) = match (old.next(), new.next()) {
@@ -62,8 +62,8 @@ fn is_same_up_to_names(before: &str, after: &str) -> bool {
             _ => return false,
         };
         match (kind(a), kind(b)) {
-            (Some(of), Some(other)) if of == other => {
-                if *forth.entry(a).or_insert(b) != b || *back.entry(b).or_insert(a) != a {
+            (Some(old_kind), Some(new_kind)) if old_kind == new_kind => {
+                if *forward.entry(a).or_insert(b) != b || *backward.entry(b).or_insert(a) != a {
                     return false;
                 }
             }
@@ -73,7 +73,7 @@ fn is_same_up_to_names(before: &str, after: &str) -> bool {
     }
 }
 
-/// Words and single signs; blanks fall away.
+/// Words and single signs, without blanks.
 fn words(text: &str) -> impl Iterator<Item = &str> {
     let mut rest = text;
     std::iter::from_fn(move || {
@@ -89,12 +89,12 @@ fn words(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// What kind of name a word is, if it is one.
+/// The kind of a name; `None` if the word is no name.
 fn kind(word: &str) -> Option<(&str, &str)> {
-    // PTX says `E_4_data0`: the kernel's name and the parameter, which stays.
-    let split = word.find("_data").filter(|place| is_kernel(&word[..*place]));
-    if let Some(place) = split {
-        return Some(("kernel", &word[place..]));
+    // PTX has `E_4_data0`: the kernel's name and the parameter, which does not change.
+    let split = word.find("_data").filter(|at| is_kernel(&word[..*at]));
+    if let Some(at) = split {
+        return Some(("kernel", &word[at..]));
     }
     if is_kernel(word) {
         return Some(("kernel", ""));
@@ -107,11 +107,11 @@ fn kind(word: &str) -> Option<(&str, &str)> {
     (is_known && stem.len() < word.len()).then_some((stem, ""))
 }
 
-/// What stands before the numbers of names.
+/// The stems of numbered names.
 const NAMES: [&str; 12] =
     ["val", "alu", "acc", "ridx", "lidx", "gidx", "cond", "loop", "latch", "body", "end", "next"];
 
-/// Whether a word is a kernel's name: `E`, `E_4_4`, `r_4_4n1`.
+/// Returns whether a word is a kernel's name: `E`, `E_4_4`, `r_4_4n1`.
 fn is_kernel(word: &str) -> bool {
     let sizes = word.strip_prefix(['E', 'r']);
     sizes.is_some_and(|sizes| {
@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_and_blanks_are_told_from_the_rest() {
+    fn names_and_blanks_are_distinguished_from_the_rest() {
         let source =
             "void E_4(float* data0) {\n  float val0 = data1[alu1];\n  %t2 = add f32 %t1\n}\n";
         let edits = [

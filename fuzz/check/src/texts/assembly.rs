@@ -1,9 +1,9 @@
 //! Inline assembly of CUDA C++ as calls of a stand-in, `stand_ins/cuda_asm.h`, which a compiler for
-//! the host takes.
+//! the host accepts.
 //!
 //! In: `asm volatile("TEXT" : "+f"(x), ... : "r"(y), ...);`. Out:
-//! `cuda_asm("TEXT").out("+f",x)....in("r",y)....run();`. Text that is no such statement stays, and
-//! the compiler refuses it.
+//! `cuda_asm("TEXT").out("+f",x)....in("r",y)....run();`. Text that is no such statement is
+//! unchanged, and the compiler refuses it.
 
 /// Rewrites each statement of inline assembly.
 pub(super) fn as_calls(text: &str) -> String {
@@ -26,7 +26,7 @@ pub(super) fn as_calls(text: &str) -> String {
     calls + rest
 }
 
-/// The call for a statement that stands behind the word `asm`, and where the statement ends.
+/// The call for a statement after the word `asm`, and the offset of the end of the statement.
 fn statement(text: &str) -> Option<(String, usize)> {
     let body = text.strip_prefix(" volatile").unwrap_or(text).strip_prefix('(')?;
     let end = closing(body)?;
@@ -66,7 +66,7 @@ fn outside(text: &str) -> impl Iterator<Item = (usize, char)> {
     })
 }
 
-/// The parts between separators that stand outside of string literals and brackets.
+/// The parts between separators outside of string literals and brackets.
 fn split(text: &str, separator: char) -> Vec<&str> {
     let mut parts = Vec::new();
     let (mut start, mut depth) = (0, 0);

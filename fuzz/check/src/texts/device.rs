@@ -1,4 +1,4 @@
-//! Texts as a device.
+//! The device that compiles and runs texts.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -11,7 +11,7 @@ use super::languages::{Language, language};
 /// The name of the device in the names of backends: `text/cuda`.
 pub(crate) const NAME: &str = "text";
 
-/// What memory holds that nobody has written.
+/// The value of bytes of memory that were never written.
 const UNWRITTEN: u8 = 0xa5;
 
 /// A language whose texts run here.
@@ -25,7 +25,7 @@ impl Texts {
     /// The device of a language.
     ///
     /// # Errors
-    /// A language that no compiler for the host takes; no compiler.
+    /// A language that the compiler for the host does not accept; a missing compiler.
     pub(crate) fn open(name: &str) -> Result<Texts, String> {
         compiler()?;
         let language = language(name).ok_or_else(|| format!("{name} does not run here"))?;
@@ -37,7 +37,7 @@ impl Texts {
     /// Compiles texts, each of which is to be the text of its kernel, under the kernel's name.
     ///
     /// # Errors
-    /// What the compiler says.
+    /// The message of the compiler.
     pub(crate) fn compile_texts(
         &self,
         kernels: &[(&Linear, &str)],
@@ -56,9 +56,9 @@ impl Texts {
         let object = object.map_err(|problem| error(problem, names().join(", ")))?;
         let host = Arc::new(Mutex::new(Host::new(&object)));
         let compiled = |(number, (kernel, _)): (usize, &(&Linear, &str))| {
-            let held: Arc<dyn Executable> =
+            let executable: Arc<dyn Executable> =
                 Arc::new(Compiled { kernel: (*kernel).clone(), number, host: host.clone() });
-            held
+            executable
         };
         Ok(kernels.iter().enumerate().map(compiled).collect())
     }
@@ -87,7 +87,7 @@ impl Device for Texts {
     }
 
     fn lacks(&self, kernel: &Linear) -> Option<String> {
-        (self.language.lacks)(kernel).map(str::to_string)
+        (self.language.unsupported)(kernel).map(str::to_string)
     }
 
     fn describe(&self) -> String {
@@ -126,10 +126,9 @@ impl Executable for Compiled {
             memories.iter().enumerate().map(argument).collect::<Result<_, _>>()?;
         let counts = |kind| {
             let mut counts = [1; 3];
-            for (count, (_, steps)) in
-                counts.iter_mut().zip(self.kernel.launched(kind).iter().rev())
+            for (count, (_, size)) in counts.iter_mut().zip(self.kernel.launched(kind).iter().rev())
             {
-                *count = u64::try_from(*steps).unwrap_or(0);
+                *count = u64::try_from(*size).unwrap_or(0);
             }
             counts
         };
@@ -137,7 +136,11 @@ impl Executable for Compiled {
             kernel: self.number,
             groups: counts(AxisKind::Global),
             threads: counts(AxisKind::Local),
-            meets: self.kernel.uops.iter().any(|uop| matches!(uop.op, Op::Barrier | Op::Wmma)),
+            has_barriers: self
+                .kernel
+                .uops
+                .iter()
+                .any(|uop| matches!(uop.op, Op::Barrier | Op::Wmma)),
         };
         let mut host = self.host.lock().unwrap_or_else(PoisonError::into_inner);
         host.launch(&launch, &mut arguments)

@@ -17,10 +17,10 @@ const COMPILERS: [&str; 8] =
 /// The first version with opaque pointers and without excess precision of `_Float16`.
 const VERSION_LEAST: u32 = 16;
 
-/// No optimisation, which could hide what a text leaves undefined, and takes time.
+/// Flags without optimisation, which could hide undefined behaviour of a text, and takes time.
 const FLAGS: [&str; 5] = ["-O0", "-w", "-fPIC", "-ffp-contract=off", "-shared"];
 
-/// The files beside those of kernels.
+/// The files that kernels include, and the source of the host.
 const FILES: [(&str, &str); 8] = [
     ("host.c", include_str!("stand_ins/host.c")),
     ("launch.h", include_str!("stand_ins/launch.h")),
@@ -32,26 +32,26 @@ const FILES: [(&str, &str); 8] = [
     ("opencl_host.h", include_str!("stand_ins/opencl_host.h")),
 ];
 
-/// A compiler for the host, with the program that launches what it makes.
+/// A compiler for the host, and the program that launches its objects.
 pub(super) struct Compiler {
     command: &'static str,
-    /// What it says of itself.
+    /// The first line that it prints about its version.
     pub(super) version: String,
     objects: Cache,
     programs: Cache,
 }
 
-/// Why a text does not run.
+/// The reason why a text does not run.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Problem {
-    /// The text is at fault.
+    /// The text is wrong.
     Text(String),
-    /// The machine is: its compiler, its files.
+    /// The machine fails: its compiler, its files.
     Machine(String),
 }
 
 impl Problem {
-    /// What is wrong, in words.
+    /// The description of the problem.
     pub(super) fn message(&self) -> &str {
         match self {
             Problem::Text(message) | Problem::Machine(message) => message,
@@ -66,11 +66,11 @@ impl Problem {
 /// The compiler of this process.
 ///
 /// # Errors
-/// There is none, or it makes no program that launches kernels.
+/// No compiler is found, or it cannot build the program that launches kernels.
 pub(super) fn compiler() -> Result<&'static Compiler, String> {
-    static FOUND: OnceLock<Result<Compiler, String>> = OnceLock::new();
+    static COMPILER: OnceLock<Result<Compiler, String>> = OnceLock::new();
     let open = || Compiler::open().map_err(|problem| problem.message().to_string());
-    FOUND.get_or_init(open).as_ref().map_err(Clone::clone)
+    COMPILER.get_or_init(open).as_ref().map_err(Clone::clone)
 }
 
 impl Compiler {
@@ -96,23 +96,23 @@ impl Compiler {
         Ok(compiler)
     }
 
-    /// The program that launches kernels, from the cache or new: asked for at each start, as the
-    /// cache may have dropped it.
+    /// The program that launches kernels, from the cache or new. It is looked up at each start, as
+    /// the cache may have evicted it.
     fn host(&self) -> Result<PathBuf, Problem> {
         let key = format!("{}\n{}", self.version, FILES[0].1);
         if self.programs.read(&key).is_none() {
-            let program = made(FILES, |place, program| {
+            let program = build(FILES, |folder, program| {
                 let mut host = Command::new(self.command);
-                host.args(["-O1", "-w", "-rdynamic"]).arg(place.join(FILES[0].0));
-                // The program is the same ever again, whatever the text.
-                let made = ran(host.arg("-o").arg(program).args(["-ldl", "-lm"]));
-                made.map_err(|problem| Problem::machine(problem.message()))
+                host.args(["-O1", "-w", "-rdynamic"]).arg(folder.join(FILES[0].0));
+                // The program does not depend on the text.
+                let result = run(host.arg("-o").arg(program).args(["-ldl", "-lm"]));
+                result.map_err(|problem| Problem::machine(problem.message()))
             })?;
             self.programs.add(&key, &program).map_err(Problem::machine)?;
         }
         let path = self.programs.path_of(&key);
-        // Another process may have added it this moment.
-        executable(&path)
+        // Another process may have added it in the meantime.
+        make_executable(&path)
             .map_err(|error| Problem::Machine(format!("{}: {error}", path.display())))?;
         Ok(path)
     }
@@ -120,7 +120,7 @@ impl Compiler {
     /// The shared object of a file of kernels, from the cache or new.
     ///
     /// # Errors
-    /// What the compiler says.
+    /// The message of the compiler.
     pub(super) fn object(&self, language: &Language, text: &str) -> Result<PathBuf, Problem> {
         let stand_ins: String = FILES.iter().map(|(_, text)| *text).collect();
         let flags = [&FLAGS, language.flags].concat().join(" ");
@@ -130,115 +130,121 @@ impl Compiler {
         }
         let make = || {
             let files = FILES.into_iter().chain([(language.file, text)]);
-            made(files, |place, object| {
+            build(files, |folder, object| {
                 let mut command = Command::new(self.command);
-                command.args(FLAGS).args(language.flags).arg("-I").arg(place);
-                command.arg(place.join(language.file)).arg("-o").arg(object).arg("-lm");
-                // A compiler that is ended leaves its files behind.
-                ran(command.env("TMPDIR", place))
+                command.args(FLAGS).args(language.flags).arg("-I").arg(folder);
+                command.arg(folder.join(language.file)).arg("-o").arg(object).arg("-lm");
+                // A compiler that is killed leaves its files behind.
+                run(command.env("TMPDIR", folder))
             })
         };
         let object = make().map_err(|problem| self.culprit(problem, make))?;
         self.objects.add(&key, &object).map_err(Problem::machine)
     }
 
-    /// What a failed compile says is a text's fault only if the compiler takes a text that is beyond
-    /// doubt, and not this one when it is given it `again`.
+    /// The text or the machine, whichever made a compile fail. The text is wrong only if the
+    /// compiler accepts one that is certainly right, and refuses this one when it compiles it
+    /// `again`.
     fn culprit(&self, problem: Problem, again: impl Fn() -> Result<Vec<u8>, Problem>) -> Problem {
         let Problem::Text(why) = problem else { return problem };
         // The machine may have been at fault at either end of the attempts.
-        let probed = || self.probe().err().map(|problem| problem.message().to_string());
-        let sick = probed().or_else(|| {
-            let is_taken = (0..ATTEMPTS_MORE).any(|_| again().is_ok());
-            let why = || format!("it failed and then did not: {why}");
-            is_taken.then(why).or_else(probed)
+        let probe = || self.probe().err().map(|problem| problem.message().to_string());
+        let failure = probe().or_else(|| {
+            let is_accepted = (0..RETRIES).any(|_| again().is_ok());
+            let why = || format!("it failed and then succeeded: {why}");
+            is_accepted.then(why).or_else(probe)
         });
-        sick.map_or(Problem::Text(why), Problem::Machine)
+        failure.map_or(Problem::Text(why), Problem::Machine)
     }
 
-    /// Compiles a text that is beyond doubt, where there is room for what compilers write.
+    /// Compiles a text that is certainly right, in a folder with enough space for a compiler's
+    /// files.
     fn probe(&self) -> Result<(), Problem> {
-        let made = made([PROBE], |place, object| {
-            std::fs::write(place.join("room"), vec![1; ROOM]).map_err(Problem::machine)?;
+        let result = build([PROBE], |folder, object| {
+            std::fs::write(folder.join("space"), vec![1; SPACE_BYTES]).map_err(Problem::machine)?;
             let mut command = Command::new(self.command);
-            command.args(FLAGS).arg(place.join(PROBE.0)).arg("-o").arg(object);
-            ran(&mut command)
+            command.args(FLAGS).arg(folder.join(PROBE.0)).arg("-o").arg(object);
+            run(&mut command)
         });
-        made.map(drop)
+        result.map(drop)
     }
 }
 
-/// Returns whether the first compiler of C that is found takes a text; `None` if there is none.
-pub(super) fn takes_c(text: &str) -> Option<bool> {
-    let place = tempfile::tempdir().ok()?;
-    let path = place.path().join("kernel.c");
+/// Returns whether the first C compiler that is found accepts a text; `None` if there is none.
+pub(super) fn is_valid_c(text: &str) -> Option<bool> {
+    let folder = tempfile::tempdir().ok()?;
+    let path = folder.path().join("kernel.c");
     std::fs::write(&path, text).ok()?;
-    let taken = |program: &&str| {
+    let accepts = |program: &&str| {
         let mut command = Command::new(program);
         command.args(["-w", "-march=native", "-fsyntax-only"]).arg(&path);
-        let output = command.env("TMPDIR", place.path()).stdin(Stdio::null()).output().ok()?;
+        let output = command.env("TMPDIR", folder.path()).stdin(Stdio::null()).output().ok()?;
         Some(output.status.success())
     };
-    ["cc", "gcc", "clang"].iter().find_map(taken)
+    ["cc", "gcc", "clang"].iter().find_map(accepts)
 }
 
-/// How often a text that was refused is compiled once more.
-const ATTEMPTS_MORE: usize = 8;
-/// Bytes that a compiler's files must have room for.
-const ROOM: usize = 4 << 20;
+/// Number of further attempts to compile a text that was refused.
+const RETRIES: usize = 8;
+/// Space that must be free for a compiler's files.
+const SPACE_BYTES: usize = 4 << 20;
 
-/// A source that every compiler takes.
+/// A source that every compiler accepts.
 const PROBE: (&str, &str) = ("probe.c", "int gradiff_probe(void) { return 0; }\n");
 
-/// What a compiler makes in a folder of these files: the folder, and where to put it.
-fn made<'a>(
+/// The file that `make` writes; it is called with a folder that has these files, and the path of
+/// the result.
+fn build<'a>(
     files: impl IntoIterator<Item = (&'a str, &'a str)>,
     make: impl FnOnce(&Path, &Path) -> Result<(), Problem>,
 ) -> Result<Vec<u8>, Problem> {
-    let place = tempfile::tempdir().map_err(Problem::machine)?;
+    let folder = tempfile::tempdir().map_err(Problem::machine)?;
     for (name, text) in files {
-        std::fs::write(place.path().join(name), text).map_err(Problem::machine)?;
+        std::fs::write(folder.path().join(name), text).map_err(Problem::machine)?;
     }
-    let result = place.path().join("result");
-    make(place.path(), &result)?;
+    let result = folder.path().join("result");
+    make(folder.path(), &result)?;
     std::fs::read(&result).map_err(Problem::machine)
 }
 
-/// Lets the owner alone run a file.
+/// Makes a file executable, for its owner only.
 #[cfg(unix)]
-fn executable(path: &Path) -> std::io::Result<()> {
+fn make_executable(path: &Path) -> std::io::Result<()> {
     use std::os::unix::fs::PermissionsExt;
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o700))
 }
 
 #[cfg(not(unix))]
-fn executable(_: &Path) -> std::io::Result<()> {
+fn make_executable(_: &Path) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Runs a program that is to succeed; else what it says.
-fn ran(command: &mut Command) -> Result<(), Problem> {
+/// Runs a program.
+///
+/// # Errors
+/// Its messages, if it fails.
+fn run(command: &mut Command) -> Result<(), Problem> {
     let output = command.stdin(Stdio::null()).output().map_err(Problem::machine)?;
     let (program, status) = (command.get_program().to_string_lossy(), output.status);
-    let said = String::from_utf8_lossy(&output.stderr);
-    let message = format!("{program} ({status}): {}", said.trim());
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    let message = format!("{program} ({status}): {}", stderr.trim());
     match status.success() {
         true => Ok(()),
-        false if is_ended_from_outside(status) => Err(Problem::Machine(message)),
+        false if is_killed(status) => Err(Problem::Machine(message)),
         false => Err(Problem::Text(message)),
     }
 }
 
-/// Returns whether somebody, or the system for want of memory or time, has ended the program:
-/// SIGHUP, SIGINT, SIGQUIT, SIGKILL, SIGTERM or SIGXCPU. A crash is a signal of its own doing.
+/// Returns whether a user, or the system for lack of memory or time, has killed the program:
+/// SIGHUP, SIGINT, SIGQUIT, SIGKILL, SIGTERM or SIGXCPU. Other signals are crashes.
 #[cfg(unix)]
-fn is_ended_from_outside(status: ExitStatus) -> bool {
+fn is_killed(status: ExitStatus) -> bool {
     use std::os::unix::process::ExitStatusExt;
     status.signal().is_some_and(|signal| matches!(signal, 1 | 2 | 3 | 9 | 15 | 24))
 }
 
 #[cfg(not(unix))]
-fn is_ended_from_outside(_: ExitStatus) -> bool {
+fn is_killed(_: ExitStatus) -> bool {
     false
 }
 
@@ -248,16 +254,16 @@ pub(super) struct Argument {
     pub(super) is_stored: bool,
 }
 
-/// What is launched.
+/// A launch of a kernel.
 pub(super) struct Launch {
     /// The number of the kernel in its object.
     pub(super) kernel: usize,
-    /// Counts of groups, the innermost first.
+    /// Number of groups in each dimension, the innermost first.
     pub(super) groups: [u64; 3],
-    /// Counts of threads of a group.
+    /// Number of threads of a group in each dimension.
     pub(super) threads: [u64; 3],
-    /// Whether the threads of a group wait for each other.
-    pub(super) meets: bool,
+    /// True if the threads of a group wait for each other.
+    pub(super) has_barriers: bool,
 }
 
 /// A process that launches the kernels of one object.
@@ -268,7 +274,7 @@ pub(super) struct Host {
 
 struct Process {
     child: Child,
-    said: File,
+    stderr: File,
 }
 
 impl Drop for Process {
@@ -283,10 +289,10 @@ impl Host {
         Host { object: object.to_path_buf(), process: None }
     }
 
-    /// Launches a kernel, and changes what it stores to.
+    /// Launches a kernel, and updates the arrays that it stores to.
     ///
     /// # Errors
-    /// The kernel has ended the process, or not all threads of a group have met.
+    /// The process has ended, or not all threads of a group reach a barrier.
     pub(super) fn launch(
         &mut self,
         launch: &Launch,
@@ -296,14 +302,14 @@ impl Host {
             Some(process) => process,
             None => Process::start(compiler().map_err(Problem::Machine)?, &self.object)?,
         };
-        // A process that has failed is ended.
+        // A process that has failed is killed.
         let process = self.process.insert(process);
-        let answer = process.ask(launch, arguments);
+        let answer = process.request(launch, arguments);
         if answer.is_err() {
-            let ended = self.process.take();
-            return Err(ended.map_or(Problem::Text(String::new()), Process::end));
+            let process = self.process.take();
+            return Err(process.map_or(Problem::Text(String::new()), Process::end));
         }
-        let text = |said: &str| Err(Problem::Text(said.to_string()));
+        let text = |problem: &str| Err(Problem::Text(problem.to_string()));
         match answer.unwrap_or_default() {
             0 => Ok(()),
             1 => text("a thread ends while others of its group wait at a barrier"),
@@ -317,27 +323,27 @@ impl Process {
     fn start(compiler: &Compiler, object: &Path) -> Result<Process, Problem> {
         let host = compiler.host()?;
         let start = || -> std::io::Result<Process> {
-            let said = tempfile::tempfile()?;
+            let stderr = tempfile::tempfile()?;
             let child = Command::new(&host)
                 .arg(object)
                 .stdin(Stdio::piped())
                 .stdout(Stdio::piped())
-                .stderr(said.try_clone()?)
+                .stderr(stderr.try_clone()?)
                 .spawn()?;
-            Ok(Process { child, said })
+            Ok(Process { child, stderr })
         };
         start()
             .map_err(|error| Problem::Machine(format!("cannot start the host of texts: {error}")))
     }
 
-    /// Sends a launch and reads its answer, and after 0 what was stored.
-    fn ask(&mut self, launch: &Launch, arguments: &mut [Argument]) -> std::io::Result<u64> {
+    /// Sends a launch and reads the answer; if it is 0, also reads the stored arrays.
+    fn request(&mut self, launch: &Launch, arguments: &mut [Argument]) -> std::io::Result<u64> {
         let closed = || std::io::ErrorKind::BrokenPipe;
         let input = self.child.stdin.as_mut().ok_or_else(closed)?;
-        let Launch { kernel, groups, threads, meets } = launch;
+        let Launch { kernel, groups, threads, has_barriers } = launch;
         let mut words = vec![*kernel as u64];
         words.extend(groups.iter().chain(threads));
-        words.extend([u64::from(*meets), arguments.len() as u64]);
+        words.extend([u64::from(*has_barriers), arguments.len() as u64]);
         for argument in arguments.iter() {
             words.extend([argument.bytes.len() as u64, u64::from(argument.is_stored)]);
         }
@@ -356,22 +362,22 @@ impl Process {
         Ok(answer)
     }
 
-    /// How the process has ended.
+    /// The reason why the process has ended.
     fn end(mut self) -> Problem {
         drop(self.child.stdin.take());
         let status = self.child.wait();
-        let mut said = String::new();
-        let _ = std::io::Seek::rewind(&mut self.said)
-            .and_then(|()| self.said.read_to_string(&mut said));
-        let said = said.trim();
+        let mut stderr = String::new();
+        let _ = std::io::Seek::rewind(&mut self.stderr)
+            .and_then(|()| self.stderr.read_to_string(&mut stderr));
+        let stderr = stderr.trim();
         match status {
-            Ok(status) if is_ended_from_outside(status) => {
-                Problem::Machine(format!("the host of texts was ended: {status}"))
+            Ok(status) if is_killed(status) => {
+                Problem::Machine(format!("the host of texts was killed: {status}"))
             }
-            Ok(status) if said.is_empty() => Problem::Text(format!(
-                "the text strays or overflows: its process ended with {status}"
+            Ok(status) if stderr.is_empty() => Problem::Text(format!(
+                "the text crashes or overflows: its process ended with {status}"
             )),
-            Ok(_) => Problem::Text(said.to_string()),
+            Ok(_) => Problem::Text(stderr.to_string()),
             Err(error) => Problem::machine(error),
         }
     }

@@ -1,29 +1,29 @@
-//! The languages that a compiler for the host takes, and how.
+//! The languages that the compiler for the host accepts, with the adaptations they need.
 
 use gradiff::graph::{AxisKind, DType, Linear};
 
 use super::assembly;
 
-/// How the texts of a language become functions for the host.
+/// The rules by which the texts of a language become functions for the host.
 pub(super) struct Language {
     /// The name among the engine's languages.
     pub(super) name: &'static str,
-    /// How the file of kernels is called.
+    /// The name of the file of kernels.
     pub(super) file: &'static str,
     /// The compiler's flags besides those of all languages.
     pub(super) flags: &'static [&'static str],
-    /// What stands before the kernels, besides the engine's own prelude.
+    /// The text before the kernels, besides the engine's own prelude.
     pub(super) head: &'static str,
-    /// Rewrites what the compiler for the host does not take.
+    /// Rewrites text that the compiler for the host does not accept.
     pub(super) adapt: fn(&str) -> String,
-    /// The function `entry` of the addresses of arrays of these dtypes, which calls a kernel.
+    /// The text of a function `entry` that takes the addresses of arrays of these dtypes and calls
+    /// a kernel.
     pub(super) call: fn(entry: &str, kernel: &str, dtypes: &[DType]) -> String,
-    /// What the language cannot do, and this machine cannot either.
-    pub(super) lacks: fn(&Linear) -> Option<&'static str>,
+    /// The reason why a kernel cannot run in this language, or on this machine.
+    pub(super) unsupported: fn(&Linear) -> Option<&'static str>,
 }
 
-/// Of texts that ask for it, a signed integer that leaves its type ends the process: CUDA and Metal
-/// leave undefined what comes of it.
+/// Flags by which overflow of a signed integer ends the process: it is undefined in CUDA and Metal.
 const TRAPS: [&str; 3] = [
     "-fno-wrapv",
     "-fsanitize=signed-integer-overflow,shift,integer-divide-by-zero,float-cast-overflow",
@@ -52,7 +52,7 @@ const LANGUAGES: &[Language] = &[
                 (0..dtypes.len()).map(|slot| format!("d[{slot}]")).collect();
             format!("void {entry}(void** d) {{ {kernel}({}); }}\n", arguments.join(", "))
         },
-        lacks: |kernel| {
+        unsupported: |kernel| {
             let is_divided = !kernel.launched(AxisKind::Thread).is_empty();
             is_divided.then_some("the kernel is divided among threads")
         },
@@ -67,7 +67,7 @@ const LANGUAGES: &[Language] = &[
             let arguments = pointers(dtypes, cuda_type, "");
             format!("extern \"C\" void {entry}(void** d) {{ {kernel}({arguments}); }}\n")
         },
-        lacks: |_| None,
+        unsupported: |_| None,
     },
     Language {
         name: "metal",
@@ -77,18 +77,18 @@ const LANGUAGES: &[Language] = &[
         adapt: str::to_owned,
         call: |entry, kernel, dtypes| {
             let arguments = pointers(dtypes, metal_type, "");
-            let at = |word: &str| {
+            let vector = |word: &str| {
                 let lanes: Vec<String> =
                     (0..3).map(|lane| format!("r[{lane}] = {word}({lane});")).collect();
                 format!("[] {{ uint3 r; {} return r; }}()", lanes.join(" "))
             };
-            let (group, thread) = (at("gradiff_group"), at("gradiff_thread"));
+            let (group, thread) = (vector("gradiff_group"), vector("gradiff_thread"));
             format!(
                 "extern \"C\" void {entry}(void** d) {{ \
                  {kernel}({arguments}, {group}, {thread}); }}\n"
             )
         },
-        lacks: |kernel| {
+        unsupported: |kernel| {
             let has_double = kernel.uops.iter().any(|uop| uop.dtype == DType::F64);
             has_double.then_some("Metal has no f64")
         },
@@ -103,7 +103,7 @@ const LANGUAGES: &[Language] = &[
             let arguments = pointers(dtypes, opencl_type, "__global ");
             format!("void {entry}(ulong* d) {{ {kernel}({arguments}); }}\n")
         },
-        lacks: |_| None,
+        unsupported: |_| None,
     },
     Language {
         name: "llvm",
@@ -123,7 +123,7 @@ const LANGUAGES: &[Language] = &[
                 (0..dtypes.len()).map(|slot| format!("ptr %a{slot}")).collect();
             text + &format!("  call void @{kernel}({})\n  ret void\n}}\n", arguments.join(", "))
         },
-        lacks: |_| None,
+        unsupported: |_| None,
     },
 ];
 
@@ -132,7 +132,7 @@ pub(super) fn language(name: &str) -> Option<&'static Language> {
     LANGUAGES.iter().find(|language| language.name == name)
 }
 
-/// The addresses `d[0]`, `d[1]`, ... under the types of their elements.
+/// The addresses `d[0]`, `d[1]`, ... as pointers to the types of their elements.
 fn pointers(dtypes: &[DType], name: fn(DType) -> &'static str, space: &str) -> String {
     let pointer = |(slot, dtype): (usize, &DType)| format!("({space}{}*)d[{slot}]", name(*dtype));
     dtypes.iter().enumerate().map(pointer).collect::<Vec<_>>().join(", ")
@@ -158,7 +158,7 @@ fn cuda_type(dtype: DType) -> &'static str {
     }
 }
 
-/// The Metal shading language, 2.1; bf16 is kept by its bits.
+/// The Metal shading language, 2.1; bf16 is represented by its bits.
 fn metal_type(dtype: DType) -> &'static str {
     match dtype {
         DType::Void | DType::F64 => "void",
@@ -176,7 +176,7 @@ fn metal_type(dtype: DType) -> &'static str {
     }
 }
 
-/// OpenCL C 1.2, 6.1.1; 16-bit floats are kept by their bits and truth values in bytes.
+/// OpenCL C 1.2, 6.1.1; 16-bit floats are represented by their bits and bools by bytes.
 fn opencl_type(dtype: DType) -> &'static str {
     match dtype {
         DType::Void => "void",

@@ -1,8 +1,8 @@
-//! The texts of languages whose devices need not be here, run on this machine.
+//! The texts of languages, run on this machine without their devices.
 //!
-//! PTX and WGSL are interpreted. Others are compiled for the host, as what they are (LLVM IR, OpenCL C) or as
-//! C++ with stand-ins for what the language has besides (CUDA, Metal), and run in a process of their
-//! own: a text that strays or traps ends that process, not this one.
+//! PTX and WGSL are interpreted. Others are compiled for the host, LLVM IR and OpenCL C directly,
+//! CUDA and Metal as C++ with stand-ins for their other features, and run in a process of their
+//! own: a text that crashes or traps ends that process, not this one.
 
 mod assembly;
 mod device;
@@ -21,7 +21,7 @@ use gradiff::runtime::{Device, Error, Executable};
 /// The device that runs texts in a language.
 ///
 /// # Errors
-/// A language whose texts nothing runs; no compiler.
+/// A language whose texts cannot run here; a missing compiler.
 pub(crate) fn open(language: &str) -> Result<Arc<dyn Device>, String> {
     match language {
         "ptx" => Ok(Arc::new(ptx::Ptx::open()?)),
@@ -30,18 +30,19 @@ pub(crate) fn open(language: &str) -> Result<Arc<dyn Device>, String> {
     }
 }
 
-/// Returns whether a compiler of C takes the text of a kernel; `None` if there is none, or no text.
+/// Returns whether a C compiler accepts the text of a kernel; `None` if there is no compiler, or no
+/// text.
 pub(crate) fn is_c(kernel: &Linear) -> Option<bool> {
     let language = gradiff::render::LANGUAGES.iter().find(|language| language.name == "c")?;
     let text = (language.render)(kernel).ok()?;
-    host::takes_c(&((language.prelude)(&text) + &text))
+    host::is_valid_c(&((language.prelude)(&text) + &text))
 }
 
-/// Why a text was not compiled.
+/// The reason why a text was not compiled.
 pub(crate) enum Uncompiled {
-    /// Nothing here runs it: no such language, no compiler, a kernel that the language lacks.
+    /// It cannot run here: an unknown language, a missing compiler, a kernel that is unsupported.
     NotHere(String),
-    /// The text is at fault.
+    /// The text is wrong.
     Wrong(String),
 }
 
@@ -53,26 +54,26 @@ pub(crate) fn compile(
     language: &str,
     kernels: &[(&Linear, &str)],
 ) -> Result<Vec<Arc<dyn Executable>>, Uncompiled> {
-    let because = |error: Error| match error {
+    let classify = |error: Error| match error {
         Error::CompilerUnusable { .. } => Uncompiled::NotHere(error.to_string()),
         _ => Uncompiled::Wrong(error.to_string()),
     };
     if language == "ptx" {
         let ptx = ptx::Ptx::open().map_err(Uncompiled::NotHere)?;
         let compile = |(kernel, text): &(&Linear, &str)| ptx.compile_text(kernel, text);
-        return kernels.iter().map(compile).collect::<Result<_, _>>().map_err(because);
+        return kernels.iter().map(compile).collect::<Result<_, _>>().map_err(classify);
     }
     if let "wgsl" | "wgsl-core" = language {
         let wgsl = wgsl::Wgsl::open(language).map_err(Uncompiled::NotHere)?;
-        if let Some(lacks) = kernels.iter().find_map(|(kernel, _)| wgsl.lacks(kernel)) {
-            return Err(Uncompiled::NotHere(lacks));
+        if let Some(reason) = kernels.iter().find_map(|(kernel, _)| wgsl.lacks(kernel)) {
+            return Err(Uncompiled::NotHere(reason));
         }
         let compile = |(kernel, text): &(&Linear, &str)| wgsl.compile_text(kernel, text);
-        return kernels.iter().map(compile).collect::<Result<_, _>>().map_err(because);
+        return kernels.iter().map(compile).collect::<Result<_, _>>().map_err(classify);
     }
     let texts = device::Texts::open(language).map_err(Uncompiled::NotHere)?;
     match kernels.iter().find_map(|(kernel, _)| texts.lacks(kernel)) {
-        Some(lacks) => Err(Uncompiled::NotHere(lacks)),
-        None => texts.compile_texts(kernels).map_err(because),
+        Some(reason) => Err(Uncompiled::NotHere(reason)),
+        None => texts.compile_texts(kernels).map_err(classify),
     }
 }

@@ -1,4 +1,4 @@
-//! Functions of the instructions that compute: bits of up to three operands to bits.
+//! The functions of instructions that compute: from the bits of up to three operands to bits.
 
 use super::types::{Class, Type};
 
@@ -24,14 +24,14 @@ macro_rules! of_integers {
                 quotient.map_or(UNSPECIFIED as $bits, |value| value as $bits) as u64
             },
             "rem" => |v| {
-                let rest = (v[0] as Integer).checked_rem(v[1] as Integer);
-                rest.map_or(UNSPECIFIED as $bits, |value| value as $bits) as u64
+                let remainder = (v[0] as Integer).checked_rem(v[1] as Integer);
+                remainder.map_or(UNSPECIFIED as $bits, |value| value as $bits) as u64
             },
             "min" => |v| (v[0] as Integer).min(v[1] as Integer) as $bits as u64,
             "max" => |v| (v[0] as Integer).max(v[1] as Integer) as $bits as u64,
             "neg" if Integer::MIN != 0 => |v| (v[0] as Integer).wrapping_neg() as $bits as u64,
             "shr" => |v| {
-                // An amount is of 32 bits, and one above the width counts as the width.
+                // An amount has 32 bits; one above the width counts as the width.
                 let amount = (v[1] as u32).min(<$bits>::BITS);
                 let half = (v[0] as Integer) >> (amount / 2);
                 (half >> (amount - amount / 2)) as $bits as u64
@@ -124,7 +124,7 @@ fn of_bits(word: &str, kind: Type) -> Option<Apply> {
     Some(apply)
 }
 
-/// The product of two integers in twice their bits.
+/// The function that multiplies two integers into twice their bits.
 pub(super) fn wide_product(kind: Type) -> Option<Apply> {
     Some(match kind.name {
         "s16" => |v| u64::from((i32::from(v[0] as i16) * i32::from(v[1] as i16)) as u32),

@@ -1,4 +1,4 @@
-//! Statements to instructions over numbered registers, checked operand by operand.
+//! The decoder of statements into instructions over numbered registers; it checks each operand.
 
 use std::collections::HashMap;
 
@@ -18,11 +18,11 @@ pub(super) struct Program {
     pub(super) shared: Vec<Shared>,
     /// Smallest access to shared memory, in bytes.
     pub(super) shared_granule: usize,
-    /// How many registers are declared. Behind them are the special ones and the constants.
+    /// Number of declared registers. They are followed by the special ones and the constants.
     pub(super) declared: usize,
     /// The special registers: x, y, z of `%tid`, `%ntid`, `%ctaid`, `%nctaid`.
     pub(super) special: [u32; 12],
-    /// The start values of all registers.
+    /// The initial values of all registers.
     pub(super) initial: Vec<u64>,
     /// Names of the declared registers, for messages.
     pub(super) names: Vec<String>,
@@ -42,9 +42,9 @@ pub(super) struct Instruction {
     pub(super) action: Action,
 }
 
-/// Effect of an instruction. Registers are numbers.
+/// The effect of an instruction. Registers are numbers.
 pub(super) enum Action {
-    /// Operands that the function does not take are the first one.
+    /// Operands that the function does not use repeat the first one.
     Compute {
         apply: Apply,
         to: u32,
@@ -102,7 +102,7 @@ const PREDICATE: Type = Type { name: "pred", class: Class::Predicate, bits: 1 };
 
 /// Shared memory that an entry may declare, in bytes.
 const SHARED_BYTES_MAX: usize = 48 << 10;
-/// More registers than any thread has.
+/// Limit of the registers of a prefix, more than any thread has.
 const REGISTERS_MAX: u32 = 1 << 20;
 
 #[derive(Default)]
@@ -120,7 +120,7 @@ struct Decoder<'a> {
 /// Decodes the text of a module.
 ///
 /// # Errors
-/// What is wrong with it, and the line.
+/// The first problem, with its line.
 pub(super) fn decode(text: &str) -> Result<Program, String> {
     let module = parse(text)?;
     let mut decoder = Decoder::default();
@@ -129,7 +129,7 @@ pub(super) fn decode(text: &str) -> Result<Program, String> {
     for (kind, name) in &module.parameters {
         let kind = dotted(kind)?;
         let is_new = decoder.parameters.insert(name, (parameters.len(), kind)).is_none();
-        ensure(is_new, || format!("two parameters are called {name}"))?;
+        ensure(is_new, || format!("two parameters are named {name}"))?;
         parameters.push(kind);
     }
     let mut count = 0;
@@ -139,7 +139,7 @@ pub(super) fn decode(text: &str) -> Result<Program, String> {
     }
     let bytes: usize = shared.iter().map(|array: &Shared| array.size_bytes).sum();
     ensure(bytes <= SHARED_BYTES_MAX, || {
-        format!("{bytes} bytes of shared memory, and an entry has {SHARED_BYTES_MAX}")
+        format!("{bytes} bytes of shared memory, but an entry has at most {SHARED_BYTES_MAX}")
     })?;
     let declared = decoder.initial.len();
     for register in &mut decoder.special {
@@ -176,18 +176,18 @@ pub(super) fn decode(text: &str) -> Result<Program, String> {
     })
 }
 
-fn ensure(is_so: bool, why: impl FnOnce() -> String) -> Result<(), String> {
-    if is_so { Ok(()) } else { Err(why()) }
+fn ensure(holds: bool, problem: impl FnOnce() -> String) -> Result<(), String> {
+    if holds { Ok(()) } else { Err(problem()) }
 }
 
-/// The type of a word with a dot.
+/// The type of a word with its dot.
 fn dotted(word: &str) -> Result<Type, String> {
     let kind = word.strip_prefix('.').and_then(Type::named);
-    kind.ok_or_else(|| format!("{word} is no type"))
+    kind.ok_or_else(|| format!("{word} is not a type"))
 }
 
 impl<'a> Decoder<'a> {
-    /// Takes a declaration or a label down; `count` instructions come before it.
+    /// Records a declaration or a label; `count` instructions precede it.
     fn declare(
         &mut self,
         statement: &Statement<'a>,
@@ -202,7 +202,7 @@ impl<'a> Decoder<'a> {
                     format!("registers of type {}", kind.name)
                 })?;
                 ensure(prefix.starts_with('%') && count <= REGISTERS_MAX, || {
-                    format!("{count} registers called {prefix}")
+                    format!("{count} registers named {prefix}")
                 })?;
                 let first = self.initial.len() as u32;
                 self.initial.resize((first + count) as usize, 0);
@@ -220,7 +220,7 @@ impl<'a> Decoder<'a> {
                 true
             }
         };
-        ensure(is_new, || "a name that is declared twice".to_owned())
+        ensure(is_new, || "its name is declared twice".to_owned())
     }
 
     fn instruction(
@@ -253,26 +253,23 @@ impl<'a> Decoder<'a> {
             ("mov", "b32" | "b64", [to, Operand::List(halves)]) => {
                 self.pack(dotted(&format!(".{rest}"))?, to, halves)?
             }
-            ("mov", _, [to, from]) => self.moved(rest, to, from)?,
+            ("mov", _, [to, from]) => self.move_value(rest, to, from)?,
             ("cvta", "to.global.u64", [to, from]) => {
                 let (to, _) = self.result(to, ADDRESS, false)?;
                 Action::Compute { apply: |v| v[0], to, from: [self.source(from, ADDRESS)?; 3] }
             }
             ("cvt", _, [to, from]) => self.conversion(rest, to, from)?,
             ("ret" | "bra" | "bar" | "mma" | "ld" | "st" | "mov" | "cvta" | "cvt", ..) => {
-                return Err(format!(
-                    "{} operands or this form, which is not known",
-                    operands.len()
-                ));
+                return Err(format!("{} operands or this form, which is unknown", operands.len()));
             }
             _ => self.computation(opcode, operands)?,
         };
         Ok((guard, action))
     }
 
-    /// An instruction that computes: its last part is the type of its operands.
+    /// Decodes an instruction that computes: its last part is the type of its operands.
     fn computation(&mut self, opcode: &str, operands: &[Operand<'a>]) -> Result<Action, String> {
-        let unknown = || "no instruction of the subset".to_owned();
+        let unknown = || "not an instruction of the subset".to_owned();
         let (word, kind) = opcode.rsplit_once('.').ok_or_else(unknown)?;
         let kind = Type::named(kind).ok_or_else(unknown)?;
         let (apply, result, sources) = match word {
@@ -298,7 +295,7 @@ impl<'a> Decoder<'a> {
         };
         let [to, from @ ..] = operands else { return Err("no operands".to_owned()) };
         ensure(from.len() == sources.len(), || {
-            format!("{} sources, and it takes {}", from.len(), sources.len())
+            format!("{} sources, expected {}", from.len(), sources.len())
         })?;
         let numbers: Vec<u32> = from
             .iter()
@@ -310,7 +307,7 @@ impl<'a> Decoder<'a> {
         Ok(Action::Compute { apply, to, from: [at(0), at(1), at(2)] })
     }
 
-    /// A register of the declared ones: its number and its type.
+    /// The number and the type of a declared register.
     fn register(&self, name: &str, kind: Type, is_relaxed: bool) -> Result<(u32, Type), String> {
         let prefix = name.trim_end_matches(|c: char| c.is_ascii_digit());
         let number = name[prefix.len()..].parse::<u32>().ok();
@@ -319,8 +316,8 @@ impl<'a> Decoder<'a> {
             .filter(|((_, count, _), number)| number < count)
             .map(|((first, _, register), number)| (*first, *register, number))
             .ok_or_else(|| format!("there is no register {name}"))?;
-        ensure(kind.takes(register, is_relaxed), || {
-            format!("{name} is a register of {}, and {} is due", register.name, kind.name)
+        ensure(kind.accepts(register, is_relaxed), || {
+            format!("{name} is a register of {}, but {} is expected", register.name, kind.name)
         })?;
         Ok((first + number, register))
     }
@@ -333,7 +330,7 @@ impl<'a> Decoder<'a> {
     ) -> Result<(u32, Type), String> {
         match operand {
             Operand::Word(name) => self.register(name, kind, is_relaxed),
-            _ => Err("the result is no register".to_owned()),
+            _ => Err("the result is not a register".to_owned()),
         }
     }
 
@@ -358,7 +355,7 @@ impl<'a> Decoder<'a> {
         })
     }
 
-    fn moved(
+    fn move_value(
         &mut self,
         kind: &str,
         to: &Operand<'_>,
@@ -366,17 +363,17 @@ impl<'a> Decoder<'a> {
     ) -> Result<Action, String> {
         let kind = Type::named(kind).filter(|kind| ![8, 0].contains(&kind.bits));
         let kind = kind.filter(|kind| kind.class != Class::Alternate && kind.name != "f16");
-        let kind = kind.ok_or("no instruction of the subset")?;
+        let kind = kind.ok_or("not an instruction of the subset")?;
         let (to, _) = self.result(to, kind, false)?;
         let from = match from {
             Operand::Word(name) => match (self.special(name), self.shared.get(name)) {
                 (Some(register), _) if kind.is_integer() && kind.bits == 32 => register,
-                (Some(_), _) => return Err(format!("{name} is of 32 bits")),
+                (Some(_), _) => return Err(format!("{name} has 32 bits")),
                 (None, Some(base)) if kind.bits == 64 && !kind.is_float() => {
                     let base = *base;
                     self.constant(base)
                 }
-                (None, Some(_)) => return Err("an address is of 64 bits".to_owned()),
+                (None, Some(_)) => return Err("an address has 64 bits".to_owned()),
                 (None, None) => self.source(from, kind)?,
             },
             _ => self.source(from, kind)?,
@@ -410,22 +407,22 @@ impl<'a> Decoder<'a> {
         let (mode, kinds) = match parts.as_slice() {
             [to, from] => ("", [*to, *from]),
             [mode, to, from] => (*mode, [*to, *from]),
-            _ => return Err("no conversion of the subset".to_owned()),
+            _ => return Err("not a conversion of the subset".to_owned()),
         };
         let is_number = |kind: &Type| kind.is_integer() || kind.is_float();
         let [result, source] = kinds.map(|kind| Type::named(kind).filter(is_number));
-        let (result, source) = result.zip(source).ok_or("no conversion between numbers")?;
+        let (result, source) = result.zip(source).ok_or("not a conversion between numbers")?;
         let rounding = rounding(mode, source, result)?;
         let (from, _) = match from {
             Operand::Word(name) => self.register(name, source, true)?,
-            _ => return Err("the source is no register".to_owned()),
+            _ => return Err("the source is not a register".to_owned()),
         };
-        // Their registers are declared as bits.
-        let held = match result.class {
+        // Registers of alternate types are declared as bits.
+        let declared = match result.class {
             Class::Alternate => Type { class: Class::Bits, ..result },
             _ => result,
         };
-        let (to, register) = self.result(to, held, !result.is_float())?;
+        let (to, register) = self.result(to, declared, !result.is_float())?;
         let register_bits = register.bits;
         let conversion = Conversion { from: source, to: result, rounding, register_bits };
         Ok(Action::Convert { to, from, conversion })
@@ -438,25 +435,25 @@ impl<'a> Decoder<'a> {
         from: &Operand<'a>,
     ) -> Result<Action, String> {
         if let Some(kind) = parts.strip_prefix("param.") {
-            let kind = Type::named(kind).ok_or("no type")?;
+            let kind = Type::named(kind).ok_or("an unknown type")?;
             let Operand::Address { base, offset: 0 } = from else {
-                return Err("no parameter".to_owned());
+                return Err("the address is not a parameter".to_owned());
             };
             let parameter = self.parameters.get(base);
             let (number, declared) =
                 *parameter.ok_or_else(|| format!("there is no parameter {base}"))?;
-            ensure(declared.bits == kind.bits, || format!("{base} is of {}", declared.name))?;
+            ensure(declared.bits == kind.bits, || format!("{base} is of type {}", declared.name))?;
             return Ok(Action::Parameter { to: self.result(to, kind, false)?.0, number });
         }
         let (access, register_bits) = self.access(parts, from, to)?;
         Ok(Action::Load { access, register_bits })
     }
 
-    /// A load or store, and the bits of its widest register.
+    /// Decodes a load or store; also returns the bits of its widest register.
     fn access(
         &mut self,
         parts: &str,
-        place: &Operand<'a>,
+        address: &Operand<'a>,
         registers: &Operand<'a>,
     ) -> Result<(Access, u32), String> {
         let parts: Vec<&str> = parts.split('.').collect();
@@ -464,7 +461,7 @@ impl<'a> Decoder<'a> {
             [space, kind] => (*space, 1, *kind),
             [space, "v2", kind] => (*space, 2, *kind),
             [space, "v4", kind] => (*space, 4, *kind),
-            _ => return Err("no access of the subset".to_owned()),
+            _ => return Err("not an access of the subset".to_owned()),
         };
         let space = match space {
             "global" => Space::Global,
@@ -474,10 +471,10 @@ impl<'a> Decoder<'a> {
         let is_accessed =
             |kind: &Type| kind.class != Class::Alternate && kind.name != "f16" && kind.bits >= 8;
         let kind = Type::named(kind).filter(is_accessed);
-        let kind = kind.ok_or("memory of no such type is accessed")?;
+        let kind = kind.ok_or("memory accesses do not have this type")?;
         ensure(count * kind.size_bytes() <= 16, || "more than 16 bytes at once".to_owned())?;
-        let Operand::Address { base, offset } = place else {
-            return Err("no address".to_owned());
+        let Operand::Address { base, offset } = address else {
+            return Err("the operand is not an address".to_owned());
         };
         let (address, _) = self.register(base, ADDRESS, false)?;
         let names = match registers {
@@ -485,22 +482,26 @@ impl<'a> Decoder<'a> {
             Operand::List(names) if count > 1 => names.clone(),
             _ => Vec::new(),
         };
-        ensure(names.len() == count, || format!("{count} registers are due"))?;
-        let found: Vec<(u32, Type)> =
+        ensure(names.len() == count, || format!("{count} registers are expected"))?;
+        let operands: Vec<(u32, Type)> =
             names.iter().map(|name| self.register(name, kind, true)).collect::<Result<_, _>>()?;
-        let bits = found.iter().map(|(_, register)| register.bits).max().unwrap_or(kind.bits);
-        let registers = found.into_iter().map(|(register, _)| register).collect();
+        let bits = operands.iter().map(|(_, register)| register.bits).max().unwrap_or(kind.bits);
+        let registers = operands.into_iter().map(|(register, _)| register).collect();
         Ok((Access { space, kind, address, offset: *offset, registers }, bits))
     }
 
-    /// A product of matrices; operands in the order a, b, c, d.
+    /// Decodes a product of matrices with its operands in the order a, b, c, d.
     fn product(&self, form: &str, operands: [&Operand<'a>; 4]) -> Result<Action, String> {
-        let shape = Shape::named(form).ok_or("no product of the subset")?;
+        let shape = Shape::named(form).ok_or("not a product of the subset")?;
         let mut registers: [Vec<u32>; 4] = Default::default();
         for (number, operand) in operands.into_iter().enumerate() {
-            let Operand::List(names) = operand else { return Err("no fragment".to_owned()) };
+            let Operand::List(names) = operand else {
+                return Err("an operand is not a fragment".to_owned());
+            };
             let (count, kind) = shape.fragment(number.min(2));
-            ensure(names.len() == count, || format!("{count} registers are due in a fragment"))?;
+            ensure(names.len() == count, || {
+                format!("{count} registers are expected in a fragment")
+            })?;
             registers[number] = names
                 .iter()
                 .map(|name| self.register(name, kind, false).map(|(register, _)| register))
@@ -510,12 +511,12 @@ impl<'a> Decoder<'a> {
     }
 }
 
-/// The rounding of a conversion, which must be given exactly where the result may have too few
+/// The rounding of a conversion, which must be given if and only if the result may have too few
 /// digits.
 fn rounding(mode: &str, from: Type, to: Type) -> Result<Rounding, String> {
-    let has_none = |kind: Type, other: Type| kind.name == "bf16" && other.name != "f32";
-    if from.class == Class::Alternate || has_none(to, from) || to.name == "tf32" && mode != "rna" {
-        return Err("no conversion of sm_80".to_owned());
+    let is_missing = to.name == "bf16" && from.name != "f32";
+    if from.class == Class::Alternate || is_missing || to.name == "tf32" && mode != "rna" {
+        return Err("not a conversion of sm_80".to_owned());
     }
     let is_exact = match (from.is_float(), to.is_float()) {
         (false, false) => true,
@@ -528,13 +529,13 @@ fn rounding(mode: &str, from: Type, to: Type) -> Result<Rounding, String> {
         "rn" if !is_exact && to.is_float() => Ok(Rounding::Nearest),
         "rz" if !is_exact && to.is_float() => Ok(Rounding::Zero),
         "rzi" if from.is_float() && !to.is_float() => Ok(Rounding::Zero),
-        _ => Err("a rounding that this conversion does not take".to_owned()),
+        _ => Err("this conversion does not have this rounding".to_owned()),
     }
 }
 
 /// The bits of a constant for an operand of a type.
 fn literal(word: &str, is_negative: bool, kind: Type) -> Result<u64, String> {
-    let bad = || format!("{word} is no constant of type {}", kind.name);
+    let bad = || format!("{word} is not a constant of type {}", kind.name);
     let hexadecimal = |digits: &str, count: usize| match digits.len() == count {
         true => u64::from_str_radix(digits, 16).map_err(|_| bad()),
         false => Err(bad()),

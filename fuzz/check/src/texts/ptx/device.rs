@@ -14,11 +14,11 @@ use crate::linear::{executed, is_stored};
 /// The name of the device in the names of backends: `text/ptx`.
 const NAME: &str = "text";
 
-/// A launch that executes more lanes of uops than this is left to the device `interp`.
-const LANES_MOST: u64 = 1 << 20;
+/// A launch that executes more lanes of uops than this runs on the device `interp`.
+const LANE_LIMIT: u64 = 1 << 20;
 
-/// Instructions that a lane of a uop becomes at most, with much to spare: what executes more goes
-/// round without an end.
+/// Generous limit of the instructions for a lane of a uop: a text that executes more has a loop
+/// without an end.
 const INSTRUCTIONS_PER_LANE: u64 = 64;
 
 /// CUDA programming guide, technical specifications, all compute capabilities from 8.0 on.
@@ -29,7 +29,7 @@ const GROUPS: GroupLimits = GroupLimits {
     local_bytes: 48 << 10,
 };
 
-/// The device.
+/// The device of the interpreter.
 pub(crate) struct Ptx {
     language: &'static Language,
     interp: Arc<dyn Device>,
@@ -52,15 +52,15 @@ impl Ptx {
     /// Decodes a text, which is to be that of the kernel.
     ///
     /// # Errors
-    /// What the text or the kernel's launch must not be.
+    /// A text or a launch that the interpreter refuses.
     pub(crate) fn compile_text(
         &self,
         kernel: &Linear,
         text: &str,
     ) -> Result<Arc<dyn Executable>, Error> {
         let text = (self.language.prelude)(text) + text;
-        let program = decode(&text).map_err(|what| refused(kernel, what))?;
-        let launch = sizes(kernel).map_err(|what| refused(kernel, what))?;
+        let program = decode(&text).map_err(|problem| refused(kernel, problem))?;
+        let launch = sizes(kernel).map_err(|problem| refused(kernel, problem))?;
         Ok(Arc::new(Ready { launch, kernel: kernel.clone(), program }))
     }
 }
@@ -75,7 +75,7 @@ impl Device for Ptx {
             let rendered = (self.language.render)(kernel);
             let text = rendered.map_err(|error| refused(kernel, error.to_string()))?;
             let ready = self.compile_text(kernel, &text)?;
-            if LANES_MOST < executed(kernel) {
+            if LANE_LIMIT < executed(kernel) {
                 return Ok(self.interp.compile(&[kernel])?.remove(0));
             }
             Ok(ready)
@@ -92,26 +92,26 @@ impl Device for Ptx {
     }
 }
 
-fn refused(kernel: &Linear, what: String) -> Error {
-    Error::Launch { device: NAME, kernel: kernel.name.clone(), problem: what }
+fn refused(kernel: &Linear, problem: String) -> Error {
+    Error::Launch { device: NAME, kernel: kernel.name.clone(), problem }
 }
 
-/// One group for each iteration of the global ranges and one thread for each of the local ones; the
-/// innermost range is x.
+/// The launch of a kernel: a group for each iteration of the global ranges and a thread for each of
+/// the local ones; the innermost range is x.
 fn sizes(kernel: &Linear) -> Result<Launch, String> {
-    let along = |kind, most: [u64; 3]| -> Result<[u32; 3], String> {
+    let sizes_of = |kind, limits: [u64; 3]| -> Result<[u32; 3], String> {
         let mut sizes = [1; 3];
         for (dimension, (_, count)) in kernel.launched(kind).into_iter().rev().enumerate() {
             let size = sizes.get_mut(dimension).ok_or("more than three dimensions")?;
-            let count = u64::try_from(count).ok().filter(|count| *count <= most[dimension]);
+            let count = u64::try_from(count).ok().filter(|count| *count <= limits[dimension]);
             let count = count.and_then(|count| u32::try_from(count).ok());
-            *size = count.ok_or_else(|| format!("more than {most:?} {kind:?} iterations"))?;
+            *size = count.ok_or_else(|| format!("more than {limits:?} {kind:?} iterations"))?;
         }
         Ok(sizes)
     };
     let instructions_max = INSTRUCTIONS_PER_LANE.saturating_mul(executed(kernel) + 64);
-    let grid = along(AxisKind::Global, GROUPS.groups_max)?;
-    let group = along(AxisKind::Local, GROUPS.sizes_max)?;
+    let grid = sizes_of(AxisKind::Global, GROUPS.groups_max)?;
+    let group = sizes_of(AxisKind::Local, GROUPS.sizes_max)?;
     Ok(Launch { grid, group, instructions_max })
 }
 
@@ -129,7 +129,7 @@ impl Executable for Ready {
             .map(|(slot, memory)| argument(memory, is_stored(&self.kernel, slot)))
             .collect::<Result<_, _>>()?;
         launch(&self.program, &mut arguments, &self.launch)
-            .map_err(|what| refused(&self.kernel, what))?;
+            .map_err(|problem| refused(&self.kernel, problem))?;
         for (memory, argument) in memories.iter().zip(&arguments) {
             if argument.is_stored {
                 memory.write(&argument.bytes)?;

@@ -1,37 +1,37 @@
 //! A launch: all groups one after the other, the threads of a group from barrier to barrier.
 
 use super::decode::{Access, Action, Conversion, Program};
-use super::memory::{Array, Memory, POISON, Space, Who, global_base, shared_base};
+use super::memory::{Array, Memory, POISON, Space, ThreadId, global_base, shared_base};
 use super::number::{decode, encode, extended, truncated};
 use super::warp::{WARP, multiply};
 
-/// Groups of the grid and threads of a group along x, y and z.
+/// Numbers of groups of the grid and of threads of a group in x, y and z.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Launch {
     pub(super) grid: [u32; 3],
     pub(super) group: [u32; 3],
-    /// Instructions that all threads together may execute.
+    /// Limit of the instructions that all threads together execute.
     pub(super) instructions_max: u64,
 }
 
 /// The bytes of a parameter.
 pub(super) struct Argument {
     pub(super) bytes: Vec<u8>,
-    /// Bytes of an element.
+    /// Size of an element.
     pub(super) element_bytes: usize,
-    /// Whether the kernel stores to it.
+    /// True if the kernel stores to it.
     pub(super) is_stored: bool,
-    /// Whether nothing was written to it yet.
+    /// True if nothing was written to it yet.
     pub(super) is_fresh: bool,
 }
 
-/// Threads of a group at most.
+/// Limit of the threads of a group.
 const THREADS_MAX: u64 = 1024;
 
-/// Registers of a thread and its next instruction.
+/// The registers of a thread and its next instruction.
 pub(super) struct Thread {
     pub(super) values: Vec<u64>,
-    /// Of each register, whether it was written.
+    /// For each register, whether it was written.
     pub(super) written: Vec<bool>,
     position: usize,
     state: State,
@@ -51,20 +51,20 @@ enum State {
 /// Runs a program over its arguments, which hold the results afterwards.
 ///
 /// # Errors
-/// A launch that the text does not allow; whatever a thread runs into, with the line.
+/// A launch that the text does not allow; an error of a thread, with the line.
 pub(super) fn launch(
     program: &Program,
     arguments: &mut [Argument],
     launch: &Launch,
 ) -> Result<(), String> {
     let threads: u64 = launch.group.iter().map(|size| u64::from(*size)).product();
-    let most: u64 = program.threads_max.iter().map(|size| u64::from(*size)).product();
-    if threads == 0 || most.min(THREADS_MAX) < threads {
-        return Err(format!("{threads} threads of a group, where .maxntid says {most}"));
+    let limit: u64 = program.threads_max.iter().map(|size| u64::from(*size)).product();
+    if threads == 0 || limit.min(THREADS_MAX) < threads {
+        return Err(format!("{threads} threads of a group, but .maxntid is {limit}"));
     }
     if program.parameters.len() != arguments.len() {
         let count = program.parameters.len();
-        return Err(format!("{count} parameters, and {} arguments", arguments.len()));
+        return Err(format!("{count} parameters, but {} arguments", arguments.len()));
     }
     let take = |(number, argument): (usize, &mut Argument)| {
         let granule = if argument.is_stored { argument.element_bytes } else { 0 };
@@ -81,8 +81,8 @@ pub(super) fn launch(
     let mut machine = Machine {
         program,
         memory: Memory { global, shared: shared.collect() },
-        who: Who::default(),
-        left: launch.instructions_max,
+        id: ThreadId::default(),
+        fuel: launch.instructions_max,
     };
     let result = machine.grid(launch);
     for (argument, array) in arguments.iter_mut().zip(machine.memory.global) {
@@ -94,25 +94,26 @@ pub(super) fn launch(
 struct Machine<'a> {
     program: &'a Program,
     memory: Memory,
-    /// The thread that runs.
-    who: Who,
-    /// Instructions that may still be executed.
-    left: u64,
+    /// The thread that is running.
+    id: ThreadId,
+    /// Number of instructions that may still be executed.
+    fuel: u64,
 }
 
 impl Machine<'_> {
     fn grid(&mut self, launch: &Launch) -> Result<(), String> {
-        let is_meeting = |action: &Action| matches!(action, Action::Barrier | Action::Product(_));
-        let meets = self.program.code.iter().any(|instruction| is_meeting(&instruction.action));
+        let synchronises = |action: &Action| matches!(action, Action::Barrier | Action::Product(_));
+        let has_barriers =
+            self.program.code.iter().any(|instruction| synchronises(&instruction.action));
         let count = launch.group.iter().map(|size| u64::from(*size)).product::<u64>();
         let mut threads: Vec<Thread> =
-            (0..if meets { count } else { 1 }).map(|_| self.thread()).collect();
+            (0..if has_barriers { count } else { 1 }).map(|_| self.thread()).collect();
         let [groups_x, groups_y, groups_z] = launch.grid.map(u64::from);
         for group in 0..groups_x * groups_y * groups_z {
             for array in &mut self.memory.shared {
                 array.clear();
             }
-            if meets {
+            if has_barriers {
                 for (number, thread) in (0..).zip(&mut threads) {
                     self.start(thread, launch, group, number);
                 }
@@ -121,7 +122,7 @@ impl Machine<'_> {
             }
             for number in 0..count {
                 self.start(&mut threads[0], launch, group, number);
-                self.who = Who::new(group, 0, number)?;
+                self.id = ThreadId::new(group, 0, number)?;
                 self.run(&mut threads[0])?;
             }
         }
@@ -134,18 +135,18 @@ impl Machine<'_> {
         Thread { values, written, position: 0, state: State::Running, number: 0 }
     }
 
-    /// Sets a thread to its beginning.
+    /// Sets a thread to its initial state.
     fn start(&self, thread: &mut Thread, launch: &Launch, group: u64, number: u64) {
         thread.written[..self.program.declared].fill(false);
         (thread.position, thread.state, thread.number) = (0, State::Running, number);
-        let place = |number: u64, sizes: [u32; 3]| {
+        let coordinates = |number: u64, sizes: [u32; 3]| {
             let [x, y, _] = sizes.map(u64::from);
             [number % x, number / x % y, number / x / y]
         };
         let words = [
-            place(number, launch.group),
+            coordinates(number, launch.group),
             launch.group.map(u64::from),
-            place(group, launch.grid),
+            coordinates(group, launch.grid),
             launch.grid.map(u64::from),
         ];
         for (register, value) in self.program.special.iter().zip(words.as_flattened()) {
@@ -153,24 +154,24 @@ impl Machine<'_> {
         }
     }
 
-    /// The threads of a group, until all have ended.
+    /// Runs the threads of a group until all have ended.
     fn group(&mut self, threads: &mut [Thread], group: u64) -> Result<(), String> {
         let mut epoch = 0;
         loop {
             for thread in threads.iter_mut().filter(|thread| thread.state == State::Running) {
-                self.who = Who::new(group, epoch, thread.number)?;
+                self.id = ThreadId::new(group, epoch, thread.number)?;
                 self.run(thread)?;
             }
             if self.products(threads)? {
                 continue;
             }
             let state = threads[0].state;
-            if let Some(other) = threads.iter().find(|thread| thread.state != state) {
+            if let Some(second) = threads.iter().find(|thread| thread.state != state) {
                 return Err(format!(
-                    "threads 0 and {} of a group do not meet: one {}, the other {}",
-                    other.number,
-                    self.told(state),
-                    self.told(other.state)
+                    "threads 0 and {} of a group diverge: one {}, the other {}",
+                    second.number,
+                    self.describe(state),
+                    self.describe(second.state)
                 ));
             }
             if state == State::Ended {
@@ -183,7 +184,7 @@ impl Machine<'_> {
         }
     }
 
-    fn told(&self, state: State) -> String {
+    fn describe(&self, state: State) -> String {
         let line = |position: usize| self.program.code[position].line;
         match state {
             State::Running => "runs".to_owned(),
@@ -193,7 +194,7 @@ impl Machine<'_> {
         }
     }
 
-    /// Multiplies the matrices of all warps that wait for it; returns whether there was one.
+    /// Multiplies the matrices of all warps that wait for a product; returns whether there was one.
     fn products(&self, threads: &mut [Thread]) -> Result<bool, String> {
         let mut is_any = false;
         for warp in threads.chunks_mut(WARP) {
@@ -202,14 +203,14 @@ impl Machine<'_> {
                 continue;
             };
             if warp.len() != WARP {
-                return Err(format!("{} threads are no warp", warp.len()));
+                return Err(format!("a warp has {} threads", warp.len()));
             }
-            if let Some(other) = warp.iter().find(|thread| thread.state != state) {
+            if let Some(second) = warp.iter().find(|thread| thread.state != state) {
                 return Err(format!(
-                    "a thread of a warp {}, and thread {} {}",
-                    self.told(state),
-                    other.number,
-                    self.told(other.state)
+                    "a thread of a warp {}, but thread {} {}",
+                    self.describe(state),
+                    second.number,
+                    self.describe(second.state)
                 ));
             }
             if let Action::Product(product) = &self.program.code[at].action {
@@ -233,14 +234,14 @@ impl Machine<'_> {
         while let Some(instruction) = program.code.get(thread.position) {
             let position = thread.position;
             thread.position += 1;
-            if self.left == 0 {
-                let why = "more instructions than the kernel can need: a loop without an end";
-                return Err(self.at(position, why.to_owned()));
+            if self.fuel == 0 {
+                let problem = "more instructions than the kernel can need: a loop without an end";
+                return Err(self.at(position, problem.to_owned()));
             }
-            self.left -= 1;
-            if let Some((register, wanted)) = instruction.guard {
+            self.fuel -= 1;
+            if let Some((register, expected)) = instruction.guard {
                 let value = read(program, thread, register);
-                if (value.map_err(|what| self.at(position, what))? != 0) != wanted {
+                if (value.map_err(|problem| self.at(position, problem))? != 0) != expected {
                     continue;
                 }
             }
@@ -258,10 +259,12 @@ impl Machine<'_> {
                     thread.state = State::Ended;
                     return Ok(());
                 }
-                action => self.execute(thread, action).map_err(|what| self.at(position, what))?,
+                action => {
+                    self.execute(thread, action).map_err(|problem| self.at(position, problem))?
+                }
             }
         }
-        Err("a thread runs over the end of the entry".to_owned())
+        Err("a thread runs beyond the end of the entry".to_owned())
     }
 
     fn execute(&mut self, thread: &mut Thread, action: &Action) -> Result<(), String> {
@@ -272,7 +275,7 @@ impl Machine<'_> {
                 (*to, apply([x, read(program, thread, *y)?, read(program, thread, *z)?]))
             }
             Action::Convert { to, from, conversion } => {
-                (*to, converted(read(program, thread, *from)?, conversion))
+                (*to, convert(read(program, thread, *from)?, conversion))
             }
             Action::Pack { to, halves: [low, high], bits } => {
                 (*to, read(program, thread, *low)? | read(program, thread, *high)? << bits)
@@ -301,8 +304,8 @@ impl Machine<'_> {
         access: &Access,
         register_bits: u32,
     ) -> Result<(), String> {
-        let (place, size) = (self.address(thread, access)?, access.kind.size_bytes());
-        let bytes = self.memory.read(place, size * access.registers.len(), self.who)?;
+        let (address, size) = (self.address(thread, access)?, access.kind.size_bytes());
+        let bytes = self.memory.read(address, size * access.registers.len(), self.id)?;
         for (register, bytes) in access.registers.iter().zip(bytes.chunks_exact(size)) {
             let mut word = [0; 8];
             word[..size].copy_from_slice(bytes);
@@ -313,8 +316,8 @@ impl Machine<'_> {
     }
 
     fn store(&mut self, thread: &Thread, access: &Access) -> Result<(), String> {
-        let (place, size) = (self.address(thread, access)?, access.kind.size_bytes());
-        let bytes = self.memory.write(place, size * access.registers.len(), self.who)?;
+        let (address, size) = (self.address(thread, access)?, access.kind.size_bytes());
+        let bytes = self.memory.write(address, size * access.registers.len(), self.id)?;
         for (register, bytes) in access.registers.iter().zip(bytes.chunks_exact_mut(size)) {
             let value = read(self.program, thread, *register)?;
             bytes.copy_from_slice(&value.to_le_bytes()[..size]);
@@ -330,7 +333,7 @@ fn read(program: &Program, thread: &Thread, register: u32) -> Result<u64, String
         return Ok(thread.values[register]);
     }
     let name = program.names.get(register).map_or("a register", String::as_str);
-    Err(format!("{name} is read, and was never written"))
+    Err(format!("{name} is read before it is written"))
 }
 
 fn write(thread: &mut Thread, register: u32, value: u64) {
@@ -338,10 +341,10 @@ fn write(thread: &mut Thread, register: u32, value: u64) {
     thread.written[register as usize] = true;
 }
 
-fn converted(bits: u64, conversion: &Conversion) -> u64 {
+fn convert(bits: u64, conversion: &Conversion) -> u64 {
     let Conversion { from, to, rounding, register_bits } = *conversion;
     let value = match (from.is_float(), to.is_float()) {
-        // Chopped to the result's type and extended as that type says.
+        // Truncated to the result's type and extended by its signedness.
         (false, false) => extended(extended(bits, from), to),
         (true, false) => extended(truncated(decode(bits, from), from, to), to),
         (_, true) => return encode(decode(bits, from), to, rounding),

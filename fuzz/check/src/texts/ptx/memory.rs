@@ -1,4 +1,4 @@
-//! Memory as a launch sees it: bounds, alignment, what was written, races.
+//! The memory of a launch: bounds, alignment, unwritten bytes, races.
 
 /// The state space of an access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -7,42 +7,42 @@ pub(super) enum Space {
     Shared,
 }
 
-/// A thread at one place of the launch: its group, how many barriers the group has passed, and the
-/// thread's number. In one word, which is 0 for nobody.
+/// A thread during a launch: its group, the number of barriers that the group has passed, and the
+/// thread's number, in one word. 0 is no thread.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Who(u64);
+pub(super) struct ThreadId(u64);
 
 const THREAD_BITS: u32 = 11;
 const EPOCH_BITS: u32 = 25;
 const GROUP_BITS: u32 = 27;
 
-impl Who {
+impl ThreadId {
     /// # Errors
-    /// A number that is too large to be told apart from others.
-    pub(super) fn new(group: u64, epoch: u64, thread: u64) -> Result<Who, String> {
+    /// A number that is too large for its bits.
+    pub(super) fn new(group: u64, epoch: u64, thread: u64) -> Result<ThreadId, String> {
         if group >> GROUP_BITS != 0 || epoch >> EPOCH_BITS != 0 || thread >> THREAD_BITS != 0 {
             return Err(format!("group {group}, barrier {epoch}, thread {thread} are too many"));
         }
-        Ok(Who(1 << 63 | (group << EPOCH_BITS | epoch) << THREAD_BITS | thread))
+        Ok(ThreadId(1 << 63 | (group << EPOCH_BITS | epoch) << THREAD_BITS | thread))
     }
 
     fn group(self) -> u64 {
         self.0 >> (EPOCH_BITS + THREAD_BITS)
     }
 
-    /// Returns whether nothing orders an access of this thread and one of the other.
-    fn races(self, other: Who) -> bool {
-        let is_somebody = self.0 != 0 && other.0 != 0;
+    /// Returns whether accesses of the two threads are unordered.
+    fn races(self, other: ThreadId) -> bool {
+        let are_threads = self.0 != 0 && other.0 != 0;
         let is_same_epoch = self.0 >> THREAD_BITS == other.0 >> THREAD_BITS;
-        is_somebody && self != other && (self.group() != other.group() || is_same_epoch)
+        are_threads && self != other && (self.group() != other.group() || is_same_epoch)
     }
 }
 
-/// The accesses of one granule that matter: its last writer and two readers that nothing orders.
+/// The relevant accesses of a granule: its last writer and two unordered readers.
 #[derive(Clone, Copy, Default)]
 struct Accesses {
-    writer: Who,
-    readers: [Who; 2],
+    writer: ThreadId,
+    readers: [ThreadId; 2],
 }
 
 /// An array and its address.
@@ -50,10 +50,10 @@ pub(super) struct Array {
     name: String,
     base: u64,
     pub(super) bytes: Vec<u8>,
-    /// Bytes of a granule, for which accesses are noted; 0 of an array that is only read.
+    /// Size of a granule, for which accesses are recorded; 0 for an array that is only read.
     granule: usize,
     accesses: Vec<Accesses>,
-    /// Whether nothing was written before the launch.
+    /// True if nothing was written before the launch.
     is_fresh: bool,
 }
 
@@ -70,13 +70,13 @@ impl Array {
         Array { name, base, bytes, granule, accesses: vec![Accesses::default(); count], is_fresh }
     }
 
-    /// Forgets what a group left in it.
+    /// Forgets the contents and the accesses of a group.
     pub(super) fn clear(&mut self) {
         self.bytes.fill(POISON);
         self.accesses.fill(Accesses::default());
     }
 
-    /// Start of an access in the bytes.
+    /// Offset of the start of an access in the bytes.
     fn start(&self, address: u64, size: usize) -> Result<usize, String> {
         let start = address.wrapping_sub(self.base);
         let end = start.checked_add(size as u64);
@@ -84,10 +84,13 @@ impl Array {
             let size_bytes = self.bytes.len();
             let start = start as i64;
             let name = &self.name;
-            return Err(format!("{size} bytes at {start} of {name}, which has {size_bytes}"));
+            return Err(format!("{size} bytes at {start} of {name}, which has {size_bytes} bytes"));
         }
         if !address.is_multiple_of(size as u64) {
-            return Err(format!("{size} bytes at {start} of {}, which is no multiple", self.name));
+            return Err(format!(
+                "{size} bytes at {start} of {}, which is not a multiple",
+                self.name
+            ));
         }
         Ok(start as usize)
     }
@@ -96,56 +99,56 @@ impl Array {
         format!("a race at byte {start} of {}", self.name)
     }
 
-    fn read(&mut self, start: usize, size: usize, who: Who) -> Result<(), String> {
+    fn read(&mut self, start: usize, size: usize, id: ThreadId) -> Result<(), String> {
         if self.granule == 0 {
             return Ok(());
         }
         for number in start / self.granule..(start + size).div_ceil(self.granule) {
             let Accesses { writer, readers } = &mut self.accesses[number];
-            if writer.races(who) {
+            if writer.races(id) {
                 return Err(self.race(start));
             }
-            if self.is_fresh && *writer == Who::default() {
+            if self.is_fresh && *writer == ThreadId::default() {
                 return Err(format!("byte {start} of {} was never written", self.name));
             }
-            // Whatever is ordered behind this reader is ordered behind those before it.
-            if let Some(reader) = readers.iter_mut().find(|reader| !reader.races(who)) {
-                *reader = who;
+            // An access that is ordered after this reader is ordered after those before it.
+            if let Some(reader) = readers.iter_mut().find(|reader| !reader.races(id)) {
+                *reader = id;
             }
         }
         Ok(())
     }
 
-    fn write(&mut self, start: usize, size: usize, who: Who) -> Result<(), String> {
+    fn write(&mut self, start: usize, size: usize, id: ThreadId) -> Result<(), String> {
         if self.granule == 0 {
-            return Err(format!("{} is only read, by its kernel", self.name));
+            return Err(format!("{} is only read by the kernel", self.name));
         }
         for number in start / self.granule..(start + size).div_ceil(self.granule) {
             let Accesses { writer, readers } = &mut self.accesses[number];
-            if writer.races(who) || readers.iter().any(|reader| reader.races(who)) {
+            if writer.races(id) || readers.iter().any(|reader| reader.races(id)) {
                 return Err(self.race(start));
             }
-            *writer = who;
+            *writer = id;
         }
         Ok(())
     }
 }
 
 /// Distance of an array from the beginning of its 4 GiB, so that addresses a little before it are
-/// told apart from those of another array.
+/// not in another array.
 const LEAD: u64 = 1 << 31;
 
-/// The address of a parameter's array, a multiple of all that an access asks for.
+/// The address of a parameter's array, aligned for every access.
 pub(super) fn global_base(number: usize) -> u64 {
     (number as u64 + 1) << 32 | LEAD
 }
 
-/// The address of a shared array, a multiple of its declared alignment and of nothing more.
+/// The address of a shared array, which has exactly its declared alignment.
 pub(super) fn shared_base(number: usize, alignment: u64) -> u64 {
     1 << 48 | (number as u64) << 32 | LEAD | alignment
 }
 
-/// Bytes of what was never written.
+/// The value of bytes that were never written.
 pub(super) const POISON: u8 = 0xa5;
 
 /// All arrays of a launch.
@@ -155,7 +158,7 @@ pub(super) struct Memory {
 }
 
 impl Memory {
-    /// The array that an address lies in, by the upper half of the address.
+    /// The array of an address, by the upper half of the address.
     fn array(&mut self, space: Space, address: u64) -> Result<&mut Array, String> {
         let number = address >> 32;
         let (arrays, number) = match space {
@@ -163,32 +166,32 @@ impl Memory {
             Space::Shared => (&mut self.shared, number.checked_sub(1 << 16)),
         };
         let array = number.and_then(|number| arrays.get_mut(usize::try_from(number).ok()?));
-        array.ok_or_else(|| format!("address {address:#x} lies in no array of this space"))
+        array.ok_or_else(|| format!("address {address:#x} is in no array of this space"))
     }
 
-    /// The bytes of a load of so many elements; nothing is copied.
+    /// The bytes of a load of `size` bytes; nothing is copied.
     pub(super) fn read(
         &mut self,
         (space, address): (Space, u64),
         size: usize,
-        who: Who,
+        id: ThreadId,
     ) -> Result<&[u8], String> {
         let array = self.array(space, address)?;
         let start = array.start(address, size)?;
-        array.read(start, size, who)?;
+        array.read(start, size, id)?;
         Ok(&array.bytes[start..start + size])
     }
 
-    /// The bytes that a store is to change.
+    /// The bytes that a store will overwrite.
     pub(super) fn write(
         &mut self,
         (space, address): (Space, u64),
         size: usize,
-        who: Who,
+        id: ThreadId,
     ) -> Result<&mut [u8], String> {
         let array = self.array(space, address)?;
         let start = array.start(address, size)?;
-        array.write(start, size, who)?;
+        array.write(start, size, id)?;
         Ok(&mut array.bytes[start..start + size])
     }
 }

@@ -20,9 +20,9 @@ pub(super) enum Number {
 /// Roundings of a number that has too many digits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Rounding {
-    /// To the nearest, of two to the even one: `.rn`.
+    /// To the nearest, ties to even: `.rn`.
     Nearest,
-    /// To the nearest, of two away from zero: `.rna`.
+    /// To the nearest, ties away from zero: `.rna`.
     NearestAway,
     /// Toward zero: `.rz`.
     Zero,
@@ -50,7 +50,7 @@ pub(super) fn extended(bits: u64, kind: Type) -> u64 {
     }
 }
 
-/// The number that bits of a type are.
+/// The number that the bits of a type represent.
 pub(super) fn decode(bits: u64, kind: Type) -> Number {
     let Some((digits, exponents)) = format(kind) else {
         let value = extended(bits, kind);
@@ -84,14 +84,15 @@ pub(super) fn encode(number: Number, kind: Type, rounding: Rounding) -> u64 {
         Number::Infinite { is_negative } => sign(is_negative) | infinity,
         Number::Finite { is_negative, magnitude: 0, .. } => sign(is_negative),
         Number::Finite { is_negative, magnitude, exponent } => {
-            let least = 2 - (1 << (exponents - 1));
+            let min_exponent = 2 - (1 << (exponents - 1));
             let top = magnitude.ilog2() as i32 + exponent;
-            let unit = top.max(least) - digits as i32;
+            let unit = top.max(min_exponent) - digits as i32;
             let count = rounded(magnitude, unit - exponent, rounding);
-            // A carry out of the fraction goes into the exponent, as it should.
-            let field = ((unit + digits as i32 - least) as u64).min(1 << exponents) << digits;
-            let most = if rounding == Rounding::Zero { infinity - 1 } else { infinity };
-            sign(is_negative) | (field + count).min(most)
+            // A carry out of the fraction increments the exponent, which is right.
+            let field =
+                ((unit + digits as i32 - min_exponent) as u64).min(1 << exponents) << digits;
+            let maximum = if rounding == Rounding::Zero { infinity - 1 } else { infinity };
+            sign(is_negative) | (field + count).min(maximum)
         }
     };
     if kind.name == "tf32" { bits << 13 } else { bits }
@@ -103,18 +104,18 @@ fn rounded(magnitude: u64, shift: i32, rounding: Rounding) -> u64 {
         return magnitude << -shift;
     }
     let (magnitude, shift) = (u128::from(magnitude), shift.min(127));
-    let (whole, rest) = ((magnitude >> shift) as u64, magnitude % (1 << shift));
+    let (whole, remainder) = ((magnitude >> shift) as u64, magnitude % (1 << shift));
     let half = 1 << (shift - 1);
     let is_up = match rounding {
-        Rounding::Nearest => half < rest || rest == half && whole % 2 == 1,
-        Rounding::NearestAway => half <= rest,
+        Rounding::Nearest => half < remainder || remainder == half && whole % 2 == 1,
+        Rounding::NearestAway => half <= remainder,
         Rounding::Zero => false,
     };
     whole + u64::from(is_up)
 }
 
-/// The bits of a number in an integer type: cut toward zero, then the nearest one that the type
-/// has. NaN is 0, but the highest bit alone where source or result have 64 bits.
+/// The bits of a number in an integer type: truncated toward zero, then clamped to the type. NaN
+/// gives 0, or the highest bit alone if source or result have 64 bits.
 pub(super) fn truncated(number: Number, from: Type, to: Type) -> u64 {
     let (low, high) = match to.class {
         Class::Signed => (-1i128 << (to.bits - 1), (1i128 << (to.bits - 1)) - 1),

@@ -1,4 +1,4 @@
-//! The text of a module, taken apart into declarations and statements. Names mean nothing yet.
+//! The parser of a module: declarations and statements, with names that are not resolved.
 
 use std::str::FromStr;
 
@@ -6,12 +6,12 @@ use std::str::FromStr;
 pub(super) struct Module<'a> {
     /// Types and names of the parameters.
     pub(super) parameters: Vec<(&'a str, &'a str)>,
-    /// Most threads of a group along x, y and z.
+    /// Limits of the threads of a group in x, y and z.
     pub(super) threads_max: [u32; 3],
     pub(super) body: Vec<(usize, Statement<'a>)>,
 }
 
-/// One statement of a body.
+/// A statement of a body.
 pub(super) enum Statement<'a> {
     /// `.reg .kind %prefix<count>;`
     Registers {
@@ -59,10 +59,10 @@ struct Reader<'a> {
     at: usize,
 }
 
-/// Takes the text apart.
+/// Parses a text.
 ///
 /// # Errors
-/// A text that is no module of one entry in this grammar, with the line.
+/// A text that is not a module of one entry in this grammar, with the line.
 pub(super) fn parse(text: &str) -> Result<Module<'_>, String> {
     let mut reader = Reader { tokens: tokens(text)?, at: 0 };
     reader.module().map_err(|problem| format!("line {}: {problem}", reader.line()))
@@ -81,7 +81,9 @@ fn tokens(text: &str) -> Result<Vec<(usize, &str)>, String> {
             let length = match first {
                 _ if is_of_word(first) => rest.find(|c| !is_of_word(c)).unwrap_or(rest.len()),
                 _ if "{}[]()<>,;:+-@!".contains(first) => 1,
-                _ => return Err(format!("line {}: {first:?} is no part of a text", number + 1)),
+                _ => {
+                    return Err(format!("line {}: {first:?} is not allowed in a text", number + 1));
+                }
             };
             let (token, after) = rest.split_at(length);
             tokens.push((number + 1, token));
@@ -92,7 +94,7 @@ fn tokens(text: &str) -> Result<Vec<(usize, &str)>, String> {
 }
 
 impl<'a> Reader<'a> {
-    /// The line of the last token that was taken.
+    /// The line of the last token that was read.
     fn line(&self) -> usize {
         self.tokens.get(self.at.saturating_sub(1)).map_or(0, |(line, _)| *line)
     }
@@ -107,8 +109,8 @@ impl<'a> Reader<'a> {
         token
     }
 
-    /// Takes the token if it comes next.
-    fn takes(&mut self, token: &str) -> bool {
+    /// Skips the token if it is the next one; returns whether it is.
+    fn skip_if(&mut self, token: &str) -> bool {
         let is_next = self.peek() == token;
         self.at += usize::from(is_next);
         is_next
@@ -117,20 +119,20 @@ impl<'a> Reader<'a> {
     fn expect(&mut self, token: &str) -> Result<(), String> {
         match self.next() {
             found if found == token => Ok(()),
-            "" => Err(format!("the text ends where {token:?} is due")),
-            found => Err(format!("{found:?} where {token:?} is due")),
+            "" => Err(format!("the text ends where {token:?} is expected")),
+            found => Err(format!("{found:?} where {token:?} is expected")),
         }
     }
 
     fn word(&mut self) -> Result<&'a str, String> {
         let token = self.next();
         let is_word = token.starts_with(is_of_word);
-        is_word.then_some(token).ok_or_else(|| format!("{token:?} where a word is due"))
+        is_word.then_some(token).ok_or_else(|| format!("{token:?} where a word is expected"))
     }
 
     fn number<T: FromStr>(&mut self) -> Result<T, String> {
         let token = self.next();
-        token.parse().map_err(|_| format!("{token:?} is no number that fits here"))
+        token.parse().map_err(|_| format!("{token:?} is not a number that fits here"))
     }
 
     fn module(&mut self) -> Result<Module<'a>, String> {
@@ -140,7 +142,7 @@ impl<'a> Reader<'a> {
         self.word()?;
         self.expect("(")?;
         let mut parameters = Vec::new();
-        while !self.takes(")") {
+        while !self.skip_if(")") {
             if !parameters.is_empty() {
                 self.expect(",")?;
             }
@@ -158,30 +160,30 @@ impl<'a> Reader<'a> {
         }
         self.expect("{")?;
         let mut body = Vec::new();
-        while !self.takes("}") {
+        while !self.skip_if("}") {
             let statement = self.statement()?;
             body.push((self.line(), statement));
         }
         match self.next() {
             "" => Ok(Module { parameters, threads_max, body }),
-            more => Err(format!("{more:?} behind the entry")),
+            token => Err(format!("{token:?} after the entry")),
         }
     }
 
-    /// Version, target and size of addresses: products of bf16 and tf32 and the conversions to
-    /// them are there since version 7.0, from sm_80 on.
+    /// Reads version, target and size of addresses: products of bf16 and tf32 and the conversions
+    /// to them exist since version 7.0 and sm_80.
     fn head(&mut self) -> Result<(), String> {
         self.expect(".version")?;
         let version = self.word()?;
         let major = version.split_once('.').and_then(|(major, _)| major.parse::<u32>().ok());
         if major.is_none_or(|major| major < 7) {
-            return Err(format!("version {version}, and the subset is of 7.0"));
+            return Err(format!("version {version}, but the subset is of 7.0"));
         }
         self.expect(".target")?;
         let target = self.word()?;
         let capability = target.strip_prefix("sm_").and_then(|number| number.parse::<u32>().ok());
         if capability.is_none_or(|capability| capability < 80) {
-            return Err(format!("target {target}, and the subset is of sm_80"));
+            return Err(format!("target {target}, but the subset is of sm_80"));
         }
         self.expect(".address_size")?;
         self.expect("64")
@@ -194,7 +196,7 @@ impl<'a> Reader<'a> {
             word => {
                 let guard = self.guard()?;
                 let opcode = self.word()?;
-                if guard.is_none() && self.takes(":") {
+                if guard.is_none() && self.skip_if(":") {
                     return Ok(Statement::Label(word));
                 }
                 Statement::Instruction { guard, opcode, operands: self.operands()? }
@@ -216,9 +218,9 @@ impl<'a> Reader<'a> {
     fn shared(&mut self) -> Result<Statement<'a>, String> {
         self.expect(".shared")?;
         // The default is the alignment of the type, which is one byte.
-        let alignment = if self.takes(".align") { self.number()? } else { 1u64 };
+        let alignment = if self.skip_if(".align") { self.number()? } else { 1u64 };
         if !alignment.is_power_of_two() {
-            return Err(format!("an alignment of {alignment}, which is no power of two"));
+            return Err(format!("an alignment of {alignment}, which is not a power of two"));
         }
         self.expect(".b8")?;
         let name = self.word()?;
@@ -229,10 +231,10 @@ impl<'a> Reader<'a> {
     }
 
     fn guard(&mut self) -> Result<Option<Guard<'a>>, String> {
-        if !self.takes("@") {
+        if !self.skip_if("@") {
             return Ok(None);
         }
-        let is_negated = self.takes("!");
+        let is_negated = self.skip_if("!");
         Ok(Some(Guard { register: self.word()?, is_negated }))
     }
 
@@ -248,24 +250,24 @@ impl<'a> Reader<'a> {
     }
 
     fn operand(&mut self) -> Result<Operand<'a>, String> {
-        if self.takes("-") {
+        if self.skip_if("-") {
             return Ok(Operand::Negative(self.word()?));
         }
-        if self.takes("{") {
+        if self.skip_if("{") {
             let mut list = vec![self.word()?];
-            while !self.takes("}") {
+            while !self.skip_if("}") {
                 self.expect(",")?;
                 list.push(self.word()?);
             }
             return Ok(Operand::List(list));
         }
-        if !self.takes("[") {
+        if !self.skip_if("[") {
             return Ok(Operand::Word(self.word()?));
         }
         let base = self.word()?;
         let mut offset = 0;
-        if self.takes("+") {
-            let is_negative = self.takes("-");
+        if self.skip_if("+") {
+            let is_negative = self.skip_if("-");
             let number: i64 = self.number()?;
             offset = if is_negative { -number } else { number };
         }

@@ -1,5 +1,5 @@
-//! Texts as they are rendered compute what the ops mean; texts with a fault are refused or compute
-//! something else.
+//! Rendered texts compute the meanings of their ops; texts with a fault are refused or give other
+//! results.
 
 use std::fmt::Write;
 
@@ -28,11 +28,12 @@ fn rendered(kernel: &Linear) -> String {
 }
 
 fn bytes(values: &[Constant]) -> Vec<u8> {
-    let of = |value: &Constant| value.bits().to_le_bytes()[..value.dtype().size_bytes()].to_vec();
-    values.iter().flat_map(of).collect()
+    let bytes =
+        |value: &Constant| value.bits().to_le_bytes()[..value.dtype().size_bytes()].to_vec();
+    values.iter().flat_map(bytes).collect()
 }
 
-/// Runs a text as the kernel is launched, and gives the elements of its first parameter.
+/// Runs a text with the launch of the kernel, and returns the elements of its first parameter.
 fn run(kernel: &Linear, text: &str, inputs: &[Vec<Constant>]) -> Result<Vec<Constant>, String> {
     let sizes = |kind| {
         let mut sizes = [1u32; 3];
@@ -65,7 +66,7 @@ fn run(kernel: &Linear, text: &str, inputs: &[Vec<Constant>]) -> Result<Vec<Cons
     Ok(arguments[0].bytes.chunks_exact(size).map(element).collect())
 }
 
-/// Numbers that decide conversions and comparisons, then random ones.
+/// Edge cases of conversions and comparisons, then random numbers.
 fn data(dtype: DType, seed: u64) -> Vec<Constant> {
     const FLOATS: [f64; 23] = [
         0.0,
@@ -102,7 +103,7 @@ fn data(dtype: DType, seed: u64) -> Vec<Constant> {
     let mut value = |at: usize| {
         let bits = dice();
         let number = match dtype {
-            // Steps without a common divisor, so that each pair of specials meets somewhere.
+            // Coprime strides, so that each pair of special values occurs.
             _ if dtype.is_float() && at < 46 => FLOATS[at * seed as usize % FLOATS.len()],
             _ if dtype.is_float() => f64::from(bits as i16) / 64.0,
             _ if bits % 3 == 0 => return scalar::int(dtype, i128::from(bits >> 8 & 7) - 3),
@@ -170,15 +171,15 @@ fn signatures() -> Vec<(Op, Vec<DType>, DType)> {
     list
 }
 
-/// Returns whether a value may come out of an op where another one is expected: its bits, any NaN
-/// for a NaN, for a power of two any of the floats within 2 of it.
+/// Returns whether a result is allowed where another one is expected: the same bits, any NaN for a
+/// NaN, for exp2 any float within 2 ulp.
 fn is_right(op: Op, found: Constant, expected: Constant) -> bool {
     let is_nan = |value| scalar::to_float(value).is_some_and(f64::is_nan);
-    let near = found.bits().abs_diff(expected.bits()) <= 2;
-    found == expected || is_nan(found) && is_nan(expected) || op == Op::Exp2 && near
+    let is_near = found.bits().abs_diff(expected.bits()) <= 2;
+    found == expected || is_nan(found) && is_nan(expected) || op == Op::Exp2 && is_near
 }
 
-/// A sum with a product that is not rounded, which `MulAcc` of floats may be.
+/// The sum with a product that is not rounded, a legal result of `MulAcc` of floats.
 fn fused(op: Op, src: &[Constant]) -> Option<Constant> {
     let (Op::MulAcc, [x, y, z]) = (op, src) else { return None };
     let dtype = x.dtype();
@@ -190,7 +191,7 @@ fn fused(op: Op, src: &[Constant]) -> Option<Constant> {
     scalar::float(dtype, sum)
 }
 
-/// The elements of an op that are wrong, in words, and how many are defined.
+/// Descriptions of the wrong elements of an op, and the number of those that are defined.
 fn wrong(op: Op, inputs: &[Vec<Constant>], output: &[Constant]) -> (Vec<String>, usize) {
     let (mut wrong, mut count) = (Vec::new(), 0);
     for (at, found) in output.iter().enumerate() {
@@ -199,14 +200,14 @@ fn wrong(op: Op, inputs: &[Vec<Constant>], output: &[Constant]) -> (Vec<String>,
         count += 1;
         let is_fused = fused(op, &src).is_some_and(|expected| is_right(op, *found, expected));
         if !is_fused && !is_right(op, *found, expected) {
-            wrong.push(format!("{op} of {src:?} is {found:?}, not {expected:?}"));
+            wrong.push(format!("{op} of {src:?} is {found:?}, expected {expected:?}"));
         }
     }
     (wrong, count)
 }
 
 #[test]
-fn rendered_ops_compute_what_they_mean() {
+fn rendered_ops_agree_with_their_meanings() {
     let (mut kernels, mut elements) = (0, 0);
     for (op, from, to) in signatures() {
         let inputs: Vec<_> = (1..).zip(&from).map(|(seed, dtype)| data(*dtype, seed)).collect();
@@ -256,7 +257,7 @@ const SUMS: &str = "kernel r_4_16
 27 endrange void [5]
 ";
 
-/// A copy of vectors behind gates.
+/// A copy of vectors under gates.
 const GATED: &str = "kernel E_16
 0 define_global f32 [] data0 64
 1 define_global f32 [] data1 64
@@ -278,16 +279,16 @@ fn ordinal(count: usize) -> Vec<Constant> {
     (0..count).map(|number| value(number).expect("a float")).collect()
 }
 
-/// The floats that come out of a kernel with this edit of its text.
+/// The results of a kernel with this edit of its text.
 fn edited(kernel: &Linear, from: &str, to: &str) -> Result<Vec<f64>, String> {
     let text = rendered(kernel);
-    assert!(text.contains(from), "{from:?} stands in\n{text}");
+    assert!(text.contains(from), "{from:?} is in\n{text}");
     let found = run(kernel, &text.replacen(from, to, 1), &[ordinal(COUNT)])?;
     Ok(found.into_iter().map(|value| scalar::to_float(value).expect("a float")).collect())
 }
 
 #[test]
-fn groups_and_gates_compute_what_they_mean() {
+fn groups_and_gates_agree_with_their_meanings() {
     let sums = edited(&parsed(SUMS), "ret", "ret").expect("a right text");
     assert_eq!(sums, [136.0, 392.0, 648.0, 904.0]);
     let gated = edited(&parsed(GATED), "ret", "ret").expect("a right text");
@@ -299,44 +300,44 @@ fn groups_and_gates_compute_what_they_mean() {
 fn texts_with_a_fault_are_refused() {
     let faults = [
         (SUMS, "bar.sync 0;", "", "was never written"),
-        (SUMS, "bar.sync 0;", "@%p0 bar.sync 0;", "%p0 is read, and was never written"),
-        (SUMS, "bar.sync 0;", "setp.eq.s32 %p0, %r3, 9;\n@%p0 ret;\nbar.sync 0;", "do not meet"),
+        (SUMS, "bar.sync 0;", "@%p0 bar.sync 0;", "%p0 is read before it is written"),
+        (SUMS, "bar.sync 0;", "setp.eq.s32 %p0, %r3, 9;\n@%p0 ret;\nbar.sync 0;", "diverge"),
         (SUMS, "bar.sync 0;", "setp.eq.s32 %p0, %r3, 0;\n@%p0 bar.sync 0;", "a race at byte 0"),
         (SUMS, "bar.sync 0;", "bar.sync 16;", "below 16"),
         (SUMS, "st.shared.f32", "st.shared.f64", "is a register of f32"),
-        (SUMS, "st.shared.f32", "st.global.f32", "lies in no array"),
+        (SUMS, "st.shared.f32", "st.global.f32", "is in no array"),
         (SUMS, ".b8 local0[64]", ".b8 local0[60]", "4 bytes at 60 of local0"),
-        (SUMS, "ld.shared.f32", "ld.shared.u32", "is a register of f32, and u32"),
+        (SUMS, "ld.shared.f32", "ld.shared.u32", "is a register of f32, but u32"),
         (SUMS, ".maxntid 16, 1, 1", ".maxntid 8, 1, 1", "16 threads of a group"),
         (SUMS, "st.shared.f32", "st.local.f32", "no space .local"),
-        (SUMS, "add.rn.f32", "add.f32", "no instruction of the subset"),
+        (SUMS, "add.rn.f32", "add.f32", "not an instruction of the subset"),
         (SUMS, "@%p1 st.global", "st.global", "a race at byte 0 of parameter 0"),
-        (SUMS, "\tret;", "", "runs over the end"),
+        (SUMS, "\tret;", "", "runs beyond the end"),
         (SUMS, "\tret;", "ret 0;", "this form"),
         (SUMS, "bra $loop", "bra $lop", "there is no label"),
         (SUMS, "add.s32 %r", "sub.s32 %r", "4 bytes at -4 of parameter 1, which has 256"),
         (SUMS, "%ctaid.x", "%ctaid.w", "there is no register"),
         (SUMS, ".target sm_80", ".target sm_70", "the subset is of sm_80"),
-        (SUMS, ".visible .entry", ".entry", "\".visible\" is due"),
-        (GATED, "ld.global.v4.f32", "ld.global.v2.f32", "2 registers are due"),
-        (GATED, "+0], {", "+4], {", "which is no multiple"),
-        (GATED, "mul.wide.s32 %rd4, %r3, 4", "mul.wide.s32 %rd4, %r3, 2", "no multiple"),
-        (GATED, "mov.f32 %f0, 0f00000000;", "", "%f0 is read, and was never written"),
-        (GATED, "mov.f32 %f0, 0f00000000;", "mov.f32 %f0, 0;", "no constant of type f32"),
+        (SUMS, ".visible .entry", ".entry", "\".visible\" is expected"),
+        (GATED, "ld.global.v4.f32", "ld.global.v2.f32", "2 registers are expected"),
+        (GATED, "+0], {", "+4], {", "which is not a multiple"),
+        (GATED, "mul.wide.s32 %rd4, %r3, 4", "mul.wide.s32 %rd4, %r3, 2", "not a multiple"),
+        (GATED, "mov.f32 %f0, 0f00000000;", "", "%f0 is read before it is written"),
+        (GATED, "mov.f32 %f0, 0f00000000;", "mov.f32 %f0, 0;", "not a constant of type f32"),
         (GATED, "st.global.v4.f32 [%rd7", "st.global.v4.f32 [%rd5", "is only read"),
         (GATED, "_data1]", "_data2]", "there is no parameter"),
     ];
     let problem = |(kernel, from, to, words): (&str, &str, &str, &str)| {
         let found = edited(&parsed(kernel), from, to);
-        let is_told = found.as_ref().is_err_and(|error| error.contains(words));
-        (!is_told).then(|| format!("{from:?} as {to:?}: {found:?}, without {words:?}"))
+        let is_refused = found.as_ref().is_err_and(|error| error.contains(words));
+        (!is_refused).then(|| format!("{from:?} as {to:?}: {found:?}, without {words:?}"))
     };
     let problems: Vec<String> = faults.into_iter().filter_map(problem).collect();
     assert!(problems.is_empty(), "{}", problems.join("\n"));
 }
 
 #[test]
-fn texts_with_a_fault_compute_something_else() {
+fn texts_with_a_fault_give_other_results() {
     let faults = [
         (SUMS, "add.rn.f32", "sub.rn.f32"),
         (SUMS, "@%p1 st.global", "@!%p1 st.global"),
@@ -354,8 +355,8 @@ fn texts_with_a_fault_compute_something_else() {
 }
 
 #[test]
-fn barriers_are_met_by_all_threads_in_every_iteration() {
-    // Without the second barrier thread 0 overwrites what the others have yet to read.
+fn barriers_are_reached_by_all_threads_in_every_iteration() {
+    // Without the second barrier thread 0 overwrites an element before the others read it.
     let text = "mov.u32 %r0, %tid.x; mul.wide.u32 %rd2, %r0, 4; mov.u64 %rd3, s; \
                 add.s64 %rd4, %rd3, %rd2; mov.u32 %r1, 0; mov.u32 %r3, 0;\n$loop:\n\
                 add.u32 %r2, %r0, %r1; st.shared.u32 [%rd4], %r2; bar.sync 0; \
@@ -367,10 +368,11 @@ fn barriers_are_met_by_all_threads_in_every_iteration() {
     assert!(with("").is_err_and(|error| error.contains("a race at byte 0 of s")));
     // One thread leaves early.
     let left = with("bar.sync 0; setp.eq.u32 %p1, %r0, 3; @%p1 ret;");
-    assert!(left.is_err_and(|error| error.contains("do not meet")));
+    assert!(left.is_err_and(|error| error.contains("diverge")));
 }
 
-/// The words that a body leaves in its one parameter, whose address is `%rd1`, by so many threads.
+/// Runs a body in `threads` threads; returns the words of its only parameter, whose address is
+/// `%rd1`.
 fn body(text: &str, threads: u32) -> Result<Vec<u32>, String> {
     let text = format!(
         ".version 7.8\n.target sm_80\n.address_size 64\n.visible .entry E(\n.param .u64 E_data0\n)\
@@ -387,7 +389,7 @@ fn body(text: &str, threads: u32) -> Result<Vec<u32>, String> {
 }
 
 #[test]
-fn instructions_compute_what_the_manual_says() {
+fn instructions_follow_the_manual() {
     let table: [(&str, u32); 28] = [
         ("mov.b32 %r0, 1; mov.b32 %r1, 32; shl.b32 %r2, %r0, %r1;", 0),
         ("mov.b32 %r0, 1; shl.b32 %r2, %r0, 31;", 1 << 31),
@@ -466,7 +468,7 @@ fn instructions_that_the_manual_does_not_allow_are_refused() {
 }
 
 #[test]
-fn texts_cut_or_altered_anywhere_are_no_panic() {
+fn texts_cut_or_altered_anywhere_do_not_panic() {
     let text = rendered(&parsed(SUMS));
     assert!(decode(&text).is_ok());
     for end in 0..text.trim_end().len() {
@@ -475,17 +477,16 @@ fn texts_cut_or_altered_anywhere_are_no_panic() {
     let words: Vec<&str> = text.split_whitespace().collect();
     let kernel = parsed(SUMS);
     for (at, _) in words.iter().enumerate() {
-        for other in ["", "7;", "%r0,", "{", "[%rd1+0],", "-1", "99999999999999999999;", "mov.b32"]
-        {
+        for word in ["", "7;", "%r0,", "{", "[%rd1+0],", "-1", "99999999999999999999;", "mov.b32"] {
             let mut words = words.clone();
-            words[at] = other;
-            // Errors are fine, and so is a text that still means something.
+            words[at] = word;
+            // Errors are fine, and so is a text that is still valid.
             let _ = run(&kernel, &words.join(" "), &[ordinal(COUNT)]);
         }
     }
 }
 
-/// Count of the elements of a product that are wrong.
+/// Number of wrong elements of a product.
 fn wrong_sums(core: &TensorCore, text: &str) -> Result<usize, String> {
     let fragments = products::fragments(core, &mut Draw::new(1));
     let expected = products::expected(core, &fragments);
@@ -497,19 +498,20 @@ fn wrong_sums(core: &TensorCore, text: &str) -> Result<usize, String> {
 }
 
 #[test]
-fn products_of_warps_are_as_the_manual_says() {
+fn products_of_warps_follow_the_manual() {
     let cores: Vec<_> = TENSOR_CORES.iter().filter(|core| core.threads == 32).collect();
     assert_eq!(cores.len(), 4);
     for core in cores {
         let text = rendered(&products::kernel(core));
         assert_eq!(wrong_sums(core, &text), Ok(0), "{}\n{text}", core.name);
-        // The registers of A in another order are other elements.
+        // The registers of A in another order hold other elements.
         let mma = text.lines().find(|line| line.contains("mma.sync")).expect("the instruction");
         let a = mma.split('{').nth(2).and_then(|rest| rest.split_once('}')).expect("A").0;
-        let turned: Vec<&str> = a.split(", ").collect::<Vec<_>>().into_iter().rev().collect();
-        let turned = text.replace(&format!("{{{a}}}"), &format!("{{{}}}", turned.join(", ")));
-        assert!(wrong_sums(core, &turned).is_ok_and(|count| count > 0), "{}", core.name);
-        // Half a warp multiplies nothing.
+        let reversed: Vec<&str> = a.split(", ").collect::<Vec<_>>().into_iter().rev().collect();
+        let reversed_text =
+            text.replace(&format!("{{{a}}}"), &format!("{{{}}}", reversed.join(", ")));
+        assert!(wrong_sums(core, &reversed_text).is_ok_and(|count| count > 0), "{}", core.name);
+        // Half a warp cannot multiply.
         let early = "mov.u32 %r0, %tid.x; setp.lt.u32 %p0, %r0, 16; @%p0 ret; mma.sync";
         let guarded = text.replace("mma.sync", early);
         let guarded = guarded.replace("\t.reg .b32", "\t.reg .pred %p<1>;\n\t.reg .b32");

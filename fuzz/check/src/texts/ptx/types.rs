@@ -1,4 +1,4 @@
-//! Fundamental and alternate types of PTX, and which registers an operand of a type may be.
+//! Fundamental and alternate types of PTX, and the registers that an operand of a type may be.
 
 /// A type of an instruction, a register or a parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,7 +47,7 @@ const TYPES: [Type; 18] = [
 ];
 
 impl Type {
-    /// The type of this name, which is written without its dot.
+    /// The type of this name, without its dot.
     pub(super) fn named(name: &str) -> Option<Type> {
         TYPES.iter().find(|row| row.name == name).copied()
     }
@@ -66,15 +66,15 @@ impl Type {
 
     /// Returns whether an operand of this type may be a register declared with another one: bits
     /// agree with any type of their size, signed integers with unsigned ones. `ld`, `st` and `cvt`
-    /// are relaxed: there a register of bits or integers may be wider than the operand.
-    pub(super) fn takes(self, register: Type, is_relaxed: bool) -> bool {
+    /// are relaxed: for them a register of bits or integers may be wider than the operand.
+    pub(super) fn accepts(self, register: Type, is_relaxed: bool) -> bool {
         let has_size = register.bits == self.bits
             || is_relaxed && self.bits < register.bits && !self.is_float() && !register.is_float();
         let agrees = match (self.class, register.class) {
-            (Class::Predicate, other) | (other, Class::Predicate) => other == Class::Predicate,
+            (Class::Predicate, class) | (class, Class::Predicate) => class == Class::Predicate,
             (Class::Bits, _) | (_, Class::Bits) => true,
             (Class::Alternate, _) => false,
-            (Class::Float, other) => other == Class::Float,
+            (Class::Float, class) => class == Class::Float,
             (Class::Unsigned | Class::Signed, _) => register.is_integer(),
         };
         has_size && agrees

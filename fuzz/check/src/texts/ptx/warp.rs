@@ -1,11 +1,11 @@
-//! Products of matrices by the 32 threads of a warp, `mma.sync`, with the fragments laid out as the
-//! manual's sections "Matrix fragments for mma.m16n8k16" and "... m16n8k8" say.
+//! Products of matrices by the 32 threads of a warp, `mma.sync`, with the layouts of fragments of
+//! the manual's sections "Matrix fragments for mma.m16n8k16" and "... m16n8k8".
 
 use super::machine::Thread;
 use super::number::{Number, decode};
 use super::types::{Class, Type};
 
-/// Threads of a warp.
+/// Number of threads of a warp.
 pub(super) const WARP: usize = 32;
 
 const ROWS: usize = 16;
@@ -42,7 +42,7 @@ impl Shape {
         Some(Shape { depth, element: Type::named(element)? })
     }
 
-    /// How many registers of which type hold the fragment of a matrix (0: A, 1: B, 2: C or D).
+    /// Number and type of the registers of a fragment (matrix 0: A, 1: B, 2: C or D).
     pub(super) fn fragment(self, matrix: usize) -> (usize, Type) {
         let elements = [ROWS * self.depth, self.depth * COLUMNS, ROWS * COLUMNS][matrix] / WARP;
         match matrix {
@@ -51,30 +51,30 @@ impl Shape {
         }
     }
 
-    /// Row and column of element `i` of the fragment of A that a lane holds.
-    fn place_a(self, lane: usize, i: usize) -> (usize, usize) {
-        let (group, own) = (lane / 4, lane % 4);
+    /// Row and column of element `i` of the fragment of A of a lane.
+    fn coordinates_a(self, lane: usize, i: usize) -> (usize, usize) {
+        let (group, member) = (lane / 4, lane % 4);
         if self.element.bits == 32 {
             let row = if i == 0 || i == 2 { group } else { group + 8 };
-            return (row, if i < 2 { own } else { own + 4 });
+            return (row, if i < 2 { member } else { member + 4 });
         }
         let row = if i < 2 || (4..6).contains(&i) { group } else { group + 8 };
-        (row, 2 * own + i % 2 + if i < 4 { 0 } else { 8 })
+        (row, 2 * member + i % 2 + if i < 4 { 0 } else { 8 })
     }
 
-    /// The same of B.
-    fn place_b(self, lane: usize, i: usize) -> (usize, usize) {
-        let (group, own) = (lane / 4, lane % 4);
+    /// Row and column of element `i` of the fragment of B of a lane.
+    fn coordinates_b(self, lane: usize, i: usize) -> (usize, usize) {
+        let (group, member) = (lane / 4, lane % 4);
         if self.element.bits == 32 {
-            return (if i == 0 { own } else { own + 4 }, group);
+            return (if i == 0 { member } else { member + 4 }, group);
         }
-        (2 * own + i % 2 + if i < 2 { 0 } else { 8 }, group)
+        (2 * member + i % 2 + if i < 2 { 0 } else { 8 }, group)
     }
 
-    /// The same of C and D.
-    fn place_c(lane: usize, i: usize) -> (usize, usize) {
-        let (group, own) = (lane / 4, lane % 4);
-        (if i < 2 { group } else { group + 8 }, 2 * own + i % 2)
+    /// Row and column of element `i` of the fragments of C and D of a lane.
+    fn coordinates_c(lane: usize, i: usize) -> (usize, usize) {
+        let (group, member) = (lane / 4, lane % 4);
+        (if i < 2 { group } else { group + 8 }, 2 * member + i % 2)
     }
 }
 
@@ -95,7 +95,7 @@ fn value(bits: u64, kind: Type) -> f64 {
     }
 }
 
-/// `D = A*B + C` by the threads of a warp, rounded to f32 after each product is added.
+/// Computes `D = A*B + C` by the threads of a warp, rounded to f32 after each product is added.
 ///
 /// # Errors
 /// A register that was never written.
@@ -104,7 +104,7 @@ pub(super) fn multiply(product: &Product, warp: &mut [Thread]) -> Result<(), Str
     let mut a = vec![[0f64; 16]; ROWS];
     let mut b = vec![[0f64; COLUMNS]; 16];
     for (lane, thread) in warp.iter().enumerate() {
-        let held = |matrix: usize| -> Result<Vec<u64>, String> {
+        let words_of = |matrix: usize| -> Result<Vec<u64>, String> {
             let registers = product.registers[matrix].iter().map(|register| *register as usize);
             let read = |register: usize| thread.written[register].then(|| thread.values[register]);
             let words: Option<Vec<u64>> = registers.map(read).collect();
@@ -115,26 +115,26 @@ pub(super) fn multiply(product: &Product, warp: &mut [Thread]) -> Result<(), Str
             let bits = words[i / count] >> (shape.element.bits as usize * (i % count));
             value(bits & (u64::MAX >> (64 - shape.element.bits)), shape.element)
         };
-        let words = held(0)?;
+        let words = words_of(0)?;
         for i in 0..words.len() * count {
-            let (row, column) = shape.place_a(lane, i);
+            let (row, column) = shape.coordinates_a(lane, i);
             a[row][column] = element(&words, i);
         }
-        let words = held(1)?;
+        let words = words_of(1)?;
         for i in 0..words.len() * count {
-            let (row, column) = shape.place_b(lane, i);
+            let (row, column) = shape.coordinates_b(lane, i);
             b[row][column] = element(&words, i);
         }
-        held(2)?;
+        words_of(2)?;
     }
     for (lane, thread) in warp.iter_mut().enumerate() {
         let starts = product.registers[2].iter().map(|register| thread.values[*register as usize]);
         let starts: Vec<u64> = starts.collect();
         for (i, (to, start)) in product.registers[3].iter().zip(starts).enumerate() {
-            let (row, column) = Shape::place_c(lane, i);
+            let (row, column) = Shape::coordinates_c(lane, i);
             // Products of 11 bits by 11 are exact in f64.
-            let sum = (0..shape.depth).fold(f32::from_bits(start as u32), |sum, step| {
-                (f64::from(sum) + a[row][step] * b[step][column]) as f32
+            let sum = (0..shape.depth).fold(f32::from_bits(start as u32), |sum, k| {
+                (f64::from(sum) + a[row][k] * b[k][column]) as f32
             });
             thread.values[*to as usize] = sum.to_bits().into();
             thread.written[*to as usize] = true;

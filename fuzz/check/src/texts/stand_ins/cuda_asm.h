@@ -1,12 +1,12 @@
 // Stand-ins for the inline assembly of kernels: `asm("TEXT" : "+f"(x) : "r"(y))` arrives as
 // `cuda_asm("TEXT").out("+f", x).in("r", y).run()`, and the instruction is executed by its text, as
-// the PTX ISA manual says (sections "cvt", "Matrix fragments for mma.m16n8k16", "... m16n8k8").
-// What is no such instruction, or has other operands, ends the process.
+// the PTX ISA manual specifies (sections "cvt", "Matrix fragments for mma.m16n8k16", "...
+// m16n8k8"). Another instruction, or one with other operands, ends the process.
 #pragma once
 #include "launch.h"
 
 #define CUDA_WARP 32
-// The operands of each thread of a group of at most 32 x 32 x 32, while the threads of its warp meet.
+// The operands of each thread of a group of at most 32 x 32 x 32, shared within its warp.
 static unsigned int cuda_held[CUDA_WARP * 32 * 32][8];
 
 struct cuda_asm {
@@ -15,7 +15,7 @@ struct cuda_asm {
   unsigned int values[MOST];
   void* targets[MOST];
   int count = 0;
-  // Numbers of the operands, those in braces together.
+  // The numbers of the operands, grouped by braces.
   int groups[4][8], sizes[4] = {0, 0, 0, 0}, group_count = 0;
 
   explicit cuda_asm(const char* text) : text(text) {}
@@ -40,7 +40,7 @@ struct cuda_asm {
   cuda_asm& in(const char* form, unsigned int x) { return operand(form, 'r', x, nullptr); }
   template <class T> cuda_asm& in(const char*, T) = delete;
 
-  // Reads `OPCODE OPERAND, OPERAND, ...;`; gives what follows the opcode's name.
+  // Returns whether the text is `OPCODE OPERAND, OPERAND, ...;`, and reads its operands.
   bool is(const char* opcode) {
     const char* at = text;
     while (*opcode && *at == *opcode) { ++at; ++opcode; }
@@ -129,7 +129,7 @@ struct cuda_asm {
         result[i] = (float)((double)result[i] + (double)a[m][k] * (double)b[k][n]);
       }
     }
-    // Nobody writes its operands of the next product before all have read these.
+    // No thread writes its operands of the next product before all threads have read these.
     gradiff_barrier();
     for (int i = 0; i < 4; ++i) {
       unsigned int bits;

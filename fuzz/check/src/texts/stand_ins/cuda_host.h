@@ -1,4 +1,4 @@
-// Stand-ins for what the kernels use of CUDA, so that a C++ compiler can run them.
+// Stand-ins for the features of CUDA that kernels use, so that a C++ compiler can compile them.
 #pragma once
 #include "launch.h"
 

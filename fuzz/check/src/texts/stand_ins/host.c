@@ -1,10 +1,10 @@
-// Launches kernels that another program asks for. The one argument is a shared object; function n
-// in it is `call_kn`, which takes the addresses of the arrays.
+// Launches kernels at the request of another program. The only argument is a shared object;
+// function n in it is `call_kn`, which takes the addresses of the arrays.
 //
 // A request, in words of 64 bits: the number of the function, three counts of groups, three of
-// threads, whether threads meet, the count of arrays; of each array its bytes and whether it is
-// sent back; then their bytes. The answer: a word, 0 if all went well, then the bytes of the
-// arrays that are sent back.
+// threads, whether there are barriers, the count of arrays; for each array its size in bytes and
+// whether it is sent back; then their bytes. The answer: a word, which is 0 on success, then the
+// bytes of the arrays that are sent back.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <signal.h>
@@ -25,7 +25,7 @@ static int64_t group[3], thread[3];
 int gradiff_group(int dimension) { return (int)group[dimension]; }
 int gradiff_thread(int dimension) { return (int)thread[dimension]; }
 
-// Threads that meet are contexts, each run as far as to its next barrier.
+// If there are barriers, threads are contexts, each of which runs to its next barrier.
 static ucontext_t scheduler, *contexts;
 static char* stacks;
 static int64_t stack_count, current;
@@ -116,7 +116,7 @@ static void write_all(const void* from, size_t bytes) {
   if (bytes && fwrite(from, 1, bytes, stdout) != bytes) _Exit(0);
 }
 
-// An array that ends, but for its alignment, where memory ends.
+// An array that ends at the end of mapped memory, up to its alignment.
 struct array { char *mapping, *begin; size_t mapped, bytes; int64_t is_sent; };
 
 static int map(struct array* array) {

@@ -1,4 +1,4 @@
-// What a kernel asks of its launch, answered by host.c.
+// The functions by which a kernel queries its launch, implemented by host.c.
 #pragma once
 #ifdef __cplusplus
 extern "C" {

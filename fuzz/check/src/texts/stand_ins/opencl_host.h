@@ -1,4 +1,5 @@
-// Stand-ins for what the kernels use of OpenCL's library; the language itself is the compiler's.
+// Stand-ins for the functions of OpenCL's library that kernels use; the compiler supports the
+// language itself.
 int gradiff_group(int dimension);
 int gradiff_thread(int dimension);
 void gradiff_barrier(void);

@@ -1,4 +1,4 @@
-//! Values of WGSL, and what operators and functions make of them.
+//! Values of WGSL, and the meanings of its operators and functions.
 
 use gradiff::graph::{Constant, DType, Op};
 use naga::{BinaryOperator, MathFunction, Scalar, ScalarKind, UnaryOperator};
@@ -18,18 +18,19 @@ impl Lanes {
         Lanes { lanes: [value; 4], count: 1 }
     }
 
-    /// A vector of these.
+    /// A vector of these values.
     ///
     /// # Errors
-    /// None, or more than four.
+    /// If there are none, or more than four.
     pub(super) fn of(values: &[Constant]) -> Result<Lanes, String> {
-        let first = values.first().filter(|_| values.len() <= 4).ok_or("a vector of no width")?;
+        let first =
+            values.first().filter(|_| values.len() <= 4).ok_or("a vector of a wrong width")?;
         let mut lanes = [*first; 4];
         lanes[..values.len()].copy_from_slice(values);
         Ok(Lanes { lanes, count: values.len() })
     }
 
-    /// As many times the same.
+    /// A vector of equal values.
     pub(super) fn splat(value: Constant, count: usize) -> Lanes {
         Lanes { lanes: [value; 4], count }
     }
@@ -38,18 +39,18 @@ impl Lanes {
         &self.lanes[..self.count]
     }
 
-    /// A lane.
+    /// The value of a lane.
     ///
     /// # Errors
-    /// There are fewer.
+    /// If there are fewer lanes.
     pub(super) fn lane(&self, number: usize) -> Result<Constant, String> {
         self.values().get(number).copied().ok_or_else(|| format!("lane {number} of {}", self.count))
     }
 
-    /// With another value in a lane.
+    /// The vector with another value in a lane.
     ///
     /// # Errors
-    /// There are fewer.
+    /// If there are fewer lanes.
     pub(super) fn with_lane(mut self, number: usize, value: Constant) -> Result<Lanes, String> {
         self.lane(number)?;
         self.lanes[number] = value;
@@ -59,47 +60,51 @@ impl Lanes {
     /// The scalar.
     ///
     /// # Errors
-    /// It is a vector.
+    /// If it is a vector.
     pub(super) fn scalar(&self) -> Result<Constant, String> {
-        if self.count == 1 { Ok(self.lanes[0]) } else { Err("a vector for a scalar".to_string()) }
+        if self.count == 1 {
+            Ok(self.lanes[0])
+        } else {
+            Err("a vector in place of a scalar".to_string())
+        }
     }
 
     /// The scalar as an integer.
     ///
     /// # Errors
-    /// It is a vector, or a float.
+    /// If it is a vector, or a float.
     pub(super) fn int(&self) -> Result<i64, String> {
         let value = scalar::to_int(self.scalar()?).and_then(|value| i64::try_from(value).ok());
-        value.ok_or_else(|| format!("{:?} for an index", self.lanes[0]))
+        value.ok_or_else(|| format!("{:?} as an index", self.lanes[0]))
     }
 
-    /// The scalar as a truth.
+    /// The scalar as a bool.
     ///
     /// # Errors
-    /// It is none.
+    /// If it is not a bool.
     pub(super) fn truth(&self) -> Result<bool, String> {
         let value = self.scalar()?;
         if value.dtype() == DType::Bool {
             Ok(scalar::is_true(value))
         } else {
-            Err("no bool".into())
+            Err("not a bool".into())
         }
     }
 
     fn zip(
-        all: &[&Lanes],
-        of: impl Fn(&[Constant]) -> Result<Constant, String>,
+        operands: &[&Lanes],
+        function: impl Fn(&[Constant]) -> Result<Constant, String>,
     ) -> Result<Lanes, String> {
-        let count = all.iter().map(|lanes| lanes.count).max().unwrap_or(1);
-        if all.iter().any(|lanes| lanes.count != 1 && lanes.count != count) {
-            return Err("vectors of several widths".to_string());
+        let count = operands.iter().map(|lanes| lanes.count).max().unwrap_or(1);
+        if operands.iter().any(|lanes| lanes.count != 1 && lanes.count != count) {
+            return Err("vectors of different widths".to_string());
         }
         let lane = |number: usize| {
-            let values: Vec<Constant> = all
+            let values: Vec<Constant> = operands
                 .iter()
                 .map(|lanes| lanes.lanes[if lanes.count == 1 { 0 } else { number }])
                 .collect();
-            of(&values)
+            function(&values)
         };
         Lanes::of(&(0..count).map(lane).collect::<Result<Vec<_>, _>>()?)
     }
@@ -108,7 +113,7 @@ impl Lanes {
 /// The type of a scalar.
 ///
 /// # Errors
-/// One that is none of data.
+/// If the engine has no such type.
 pub(super) fn dtype_of(scalar: Scalar) -> Result<DType, String> {
     Ok(match (scalar.kind, scalar.width) {
         (ScalarKind::Bool, _) => DType::Bool,
@@ -127,8 +132,8 @@ fn bool_of(value: bool) -> Constant {
     Constant::from_bits(DType::Bool, value.into())
 }
 
-fn undefined(what: &str, src: &[Constant]) -> String {
-    format!("{what} of {src:?}")
+fn undefined(function: &str, src: &[Constant]) -> String {
+    format!("{function} of {src:?}")
 }
 
 pub(super) fn unary(op: UnaryOperator, x: &Lanes) -> Result<Lanes, String> {
@@ -145,8 +150,8 @@ pub(super) fn unary(op: UnaryOperator, x: &Lanes) -> Result<Lanes, String> {
     })
 }
 
-/// Sections 8.7 to 8.9. By 0, and the smallest value by -1, division gives the dividend and the
-/// rest is 0; shifts are by as many bits as the type has at most.
+/// A binary operator, sections 8.7 to 8.9. Division by 0, and of the smallest value by -1, gives
+/// the dividend, with remainder 0; shift amounts are taken modulo the width of the type.
 pub(super) fn binary(op: BinaryOperator, x: &Lanes, y: &Lanes) -> Result<Lanes, String> {
     Lanes::zip(&[x, y], |src| {
         let ([x, y], dtype) = ([src[0], src[1]], src[0].dtype());
@@ -211,7 +216,7 @@ pub(super) fn math(function: MathFunction, src: &[&Lanes]) -> Result<Lanes, Stri
     Lanes::zip(src, |src| {
         let dtype = src[0].dtype();
         let value = match (function, src) {
-            // Of floats both may give either where one is NaN: the text asks for integers alone.
+            // If a float operand is NaN, either operand may result: only integers are allowed.
             (MathFunction::Min, [x, _]) if scalar::to_int(*x).is_some() => {
                 scalar::evaluate(Op::Min, dtype, src)
             }
@@ -234,7 +239,7 @@ pub(super) fn math(function: MathFunction, src: &[&Lanes]) -> Result<Lanes, Stri
     })
 }
 
-/// A conversion to another type, or the same bits as that type.
+/// A conversion to another type, or to the same bits of that type.
 pub(super) fn convert(x: &Lanes, kind: ScalarKind, width: Option<u8>) -> Result<Lanes, String> {
     Lanes::zip(&[x], |src| {
         let (x, from) = (src[0], src[0].dtype());
@@ -244,11 +249,11 @@ pub(super) fn convert(x: &Lanes, kind: ScalarKind, width: Option<u8>) -> Result<
             return Ok(Constant::from_bits(to, x.bits()));
         };
         let to = dtype_of(Scalar { kind, width })?;
-        let is_turned = from.is_int() && to.is_int() && from.is_signed() != to.is_signed();
-        if is_turned && from.bits() < to.bits() {
+        let changes_sign = from.is_int() && to.is_int() && from.is_signed() != to.is_signed();
+        if changes_sign && from.bits() < to.bits() {
             return Err(format!("{to} of {from}, which implementations extend in two ways"));
         }
-        // Beyond the integers of a type devices give one or the other.
+        // For a float beyond the range of an integer type the result depends on the device.
         let beyond = || scalar::int(to, 0x5a5a_5a5a_5a5a_5a5a);
         let value = scalar::evaluate(Op::Cast, to, src);
         value.or_else(beyond).ok_or_else(|| undefined(to.name(), src))

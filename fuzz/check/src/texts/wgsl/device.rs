@@ -14,10 +14,10 @@ use crate::scalar;
 /// The name of the device in the names of backends: `text/wgsl`.
 const NAME: &str = "text";
 
-/// A launch that executes more lanes of uops than this is left to the device `interp`.
-const LANES_MOST: u64 = 1 << 17;
+/// A launch that executes more lanes of uops than this runs on the device `interp`.
+const LANE_LIMIT: u64 = 1 << 17;
 
-/// Steps that a lane of a uop becomes at most, with much to spare.
+/// Generous limit of the steps for a lane of a uop.
 const STEPS_PER_LANE: u64 = 64;
 
 /// The WebGPU specification, 3.6.2, default limits.
@@ -46,7 +46,7 @@ impl Wgsl {
         Ok(Wgsl { language, interp })
     }
 
-    /// Whether the dialect has the types of the extensions.
+    /// Returns whether the dialect has the types of the extensions.
     fn is_extended(&self) -> bool {
         self.language.name == "wgsl"
     }
@@ -54,13 +54,13 @@ impl Wgsl {
     /// Reads a text, which is to be that of the kernel.
     ///
     /// # Errors
-    /// What the text or the kernel's launch must not be.
+    /// A text or a launch that the interpreter refuses.
     pub(crate) fn compile_text(
         &self,
         kernel: &Linear,
         text: &str,
     ) -> Result<Arc<dyn Executable>, Error> {
-        let ready = self.read(kernel, text).map_err(|what| refused(kernel, what))?;
+        let ready = self.read(kernel, text).map_err(|problem| refused(kernel, problem))?;
         Ok(Arc::new(ready))
     }
 
@@ -81,34 +81,34 @@ impl Wgsl {
             let mut sizes = [1; 3];
             for (dimension, (_, count)) in kernel.launched(kind).into_iter().rev().enumerate() {
                 let size = sizes.get_mut(dimension).ok_or("more than three dimensions")?;
-                *size = u32::try_from(count).map_err(|_| "a launch of no size")?;
+                *size = u32::try_from(count).map_err(|_| "a launch of a wrong size")?;
             }
             Ok(sizes)
         };
         let (grid, group) = (sizes(AxisKind::Global)?, sizes(AxisKind::Local)?);
         if program.group() != group {
-            return Err(format!("groups of {:?} threads, not {group:?}", program.group()));
+            return Err(format!("groups of {:?} threads, expected {group:?}", program.group()));
         }
         let parameters: Vec<(DType, bool)> = (0..)
             .zip(kernel.globals())
             .map(|(slot, (_, dtype))| (dtype, is_stored(kernel, slot)))
             .collect();
-        let held: Vec<(DType, bool)> =
-            parameters.iter().map(|(dtype, stored)| (self.held(*dtype), *stored)).collect();
-        if program.bindings()? != held {
-            return Err(format!("bindings are {:?}, not {held:?}", program.bindings()?));
+        let storage: Vec<(DType, bool)> =
+            parameters.iter().map(|(dtype, stored)| (self.storage(*dtype), *stored)).collect();
+        if program.bindings()? != storage {
+            return Err(format!("bindings are {:?}, expected {storage:?}", program.bindings()?));
         }
-        Ok(Ready { kernel: kernel.clone(), program, grid, parameters, held })
+        Ok(Ready { kernel: kernel.clone(), program, grid, parameters, storage })
     }
 
-    /// The type of an array's elements that hold values of a type: words hold what is smaller,
-    /// integers as the value that they are, 16-bit floats that the language has not as their bits.
-    fn held(&self, dtype: DType) -> DType {
+    /// The type that stores elements of a dtype: a word for smaller types, with the value of an
+    /// integer, or the bits of a 16-bit float that the language does not have.
+    fn storage(&self, dtype: DType) -> DType {
         match dtype {
             DType::Bool | DType::U8 | DType::U16 | DType::BF16 => DType::U32,
             DType::I8 | DType::I16 => DType::I32,
             DType::F16 if !self.is_extended() => DType::U32,
-            other => other,
+            dtype => dtype,
         }
     }
 }
@@ -120,12 +120,12 @@ impl Device for Wgsl {
 
     fn compile(&self, kernels: &[&BoundedLinear]) -> Result<Vec<Arc<dyn Executable>>, Error> {
         let compile = |bounded: &&BoundedLinear| {
-            // Not every name of a kernel is one in WGSL.
+            // Not every name of a kernel is valid in WGSL.
             let kernel = &Linear { name: "k".to_owned(), uops: bounded.uops.clone() };
             let rendered = (self.language.render)(kernel);
             let text = rendered.map_err(|error| refused(kernel, error.to_string()))?;
             let ready = self.compile_text(kernel, &text)?;
-            if LANES_MOST < executed(kernel) {
+            if LANE_LIMIT < executed(kernel) {
                 return Ok(self.interp.compile(&[bounded])?.remove(0));
             }
             Ok(ready)
@@ -135,8 +135,9 @@ impl Device for Wgsl {
 
     fn lacks(&self, kernel: &Linear) -> Option<String> {
         let is_wide = |dtype: DType| matches!(dtype, DType::I64 | DType::U64 | DType::F64);
-        let is_lacking = !self.is_extended() && kernel.uops.iter().any(|uop| is_wide(uop.dtype));
-        is_lacking.then(|| "WGSL without extensions has no type of 64 bits".to_string())
+        let is_unsupported =
+            !self.is_extended() && kernel.uops.iter().any(|uop| is_wide(uop.dtype));
+        is_unsupported.then(|| "WGSL without extensions has no type of 64 bits".to_string())
     }
 
     fn describe(&self) -> String {
@@ -148,27 +149,28 @@ impl Device for Wgsl {
     }
 }
 
-fn refused(kernel: &Linear, what: String) -> Error {
-    Error::Launch { device: NAME, kernel: kernel.name.clone(), problem: what }
+fn refused(kernel: &Linear, problem: String) -> Error {
+    Error::Launch { device: NAME, kernel: kernel.name.clone(), problem }
 }
 
-/// A kernel whose text was read.
+/// A kernel whose text was parsed.
 struct Ready {
     kernel: Linear,
     program: Program,
     grid: [u32; 3],
-    /// Of each array what its elements are, and whether it is stored to; what holds them.
+    /// For each array, the dtype of its elements, and whether it is stored to.
     parameters: Vec<(DType, bool)>,
-    held: Vec<(DType, bool)>,
+    /// The same, with the types that store the elements.
+    storage: Vec<(DType, bool)>,
 }
 
 impl Executable for Ready {
     fn run(&self, memories: &[&Memory]) -> Result<(), Error> {
         let arrays = memories
             .iter()
-            .zip(self.parameters.iter().zip(&self.held))
+            .zip(self.parameters.iter().zip(&self.storage))
             .enumerate()
-            .map(|(slot, (memory, ((dtype, is_stored), (held, _))))| {
+            .map(|(slot, (memory, ((dtype, is_stored), (storage, _))))| {
                 let bytes = match memory.read() {
                     Ok(bytes) => Some(bytes),
                     Err(Error::Unwritten { .. }) => None,
@@ -178,7 +180,7 @@ impl Executable for Ready {
                     None => vec![None; memory.size_elements()],
                     Some(bytes) => bytes
                         .chunks_exact(dtype.size_bytes())
-                        .map(|bytes| Some(widened(element(*dtype, bytes), *held)))
+                        .map(|bytes| Some(widen(element(*dtype, bytes), *storage)))
                         .collect(),
                 };
                 Ok(Array { name: format!("data{slot}"), elements, is_stored: *is_stored })
@@ -186,7 +188,7 @@ impl Executable for Ready {
             .collect::<Result<Vec<_>, _>>()?;
         let steps = STEPS_PER_LANE.saturating_mul(executed(&self.kernel) + 64);
         let after = self.program.launch(self.grid, arrays, steps);
-        let after = after.map_err(|what| refused(&self.kernel, what))?;
+        let after = after.map_err(|problem| refused(&self.kernel, problem))?;
         for ((memory, array), (dtype, is_stored)) in
             memories.iter().zip(&after).zip(&self.parameters)
         {
@@ -195,14 +197,14 @@ impl Executable for Ready {
             }
             let mut bytes = Vec::with_capacity(array.elements.len() * dtype.size_bytes());
             for (at, word) in array.elements.iter().enumerate() {
-                // What a kernel leaves unwritten is no value of its own.
+                // Elements that the kernel does not write get arbitrary bits.
                 let bits = match word {
                     None => 0xa5a5_a5a5_a5a5_a5a5,
-                    Some(word) => narrowed(*word, *dtype).ok_or_else(|| {
+                    Some(word) => narrow(*word, *dtype).ok_or_else(|| {
                         let name = &array.name;
                         refused(
                             &self.kernel,
-                            format!("element {at} of {name} is {word:?}, no {dtype}"),
+                            format!("element {at} of {name} is {word:?}, not a value of {dtype}"),
                         )
                     })?,
                 };
@@ -220,16 +222,16 @@ fn element(dtype: DType, bytes: &[u8]) -> Constant {
     Constant::from_bits(dtype, u64::from_le_bytes(word))
 }
 
-/// An element in the word that holds it.
-fn widened(element: Constant, held: DType) -> Constant {
+/// An element in the word that stores it.
+fn widen(element: Constant, storage: DType) -> Constant {
     match scalar::to_int(element) {
-        Some(value) => scalar::int(held, value).unwrap_or(element),
-        None => Constant::from_bits(held, element.bits()),
+        Some(value) => scalar::int(storage, value).unwrap_or(element),
+        None => Constant::from_bits(storage, element.bits()),
     }
 }
 
-/// The bits of the element that a word holds; none if it holds no value of the type.
-fn narrowed(word: Constant, dtype: DType) -> Option<u64> {
+/// The bits of the element that a word stores; none if it stores no value of the type.
+fn narrow(word: Constant, dtype: DType) -> Option<u64> {
     if word.dtype() == dtype {
         return Some(word.bits());
     }
@@ -237,6 +239,6 @@ fn narrowed(word: Constant, dtype: DType) -> Option<u64> {
     let element = Constant::from_bits(dtype, bits);
     (dtype != DType::Bool || bits <= 1)
         .then_some(element)
-        .filter(|element| widened(*element, word.dtype()) == word)
+        .filter(|element| widen(*element, word.dtype()) == word)
         .map(Constant::bits)
 }

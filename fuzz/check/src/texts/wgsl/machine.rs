@@ -24,7 +24,7 @@ pub(super) struct Array {
     pub(super) is_stored: bool,
 }
 
-/// What an expression gives.
+/// The value of an expression.
 #[derive(Clone, Copy, Debug)]
 enum Value {
     Data(Lanes),
@@ -38,7 +38,7 @@ impl Value {
     fn data(&self) -> Result<&Lanes, String> {
         match self {
             Value::Data(lanes) => Ok(lanes),
-            other => Err(format!("{other:?} is no value")),
+            value => Err(format!("{value:?} is not data")),
         }
     }
 }
@@ -52,10 +52,10 @@ struct Frame {
 }
 
 impl Program {
-    /// Takes a module that naga has validated.
+    /// A program from a module that naga has validated.
     ///
     /// # Errors
-    /// What kernels have not.
+    /// A statement outside the subset.
     pub(super) fn new(module: Module) -> Result<Program, String> {
         let [entry] = &module.entry_points[..] else { return Err("not one entry".to_string()) };
         let entry = flatten(&entry.function)?;
@@ -67,34 +67,34 @@ impl Program {
         Ok(Program { module, entry, functions })
     }
 
-    /// Threads of a group in each dimension.
+    /// Number of threads of a group in each dimension.
     pub(super) fn group(&self) -> [u32; 3] {
         self.module.entry_points[0].workgroup_size
     }
 
-    /// Of each binding the type of its elements and whether it may be written.
+    /// For each binding, the type of its elements and whether it may be written.
     ///
     /// # Errors
-    /// Bindings that are not 0, 1, ... of group 0, or no arrays in storage.
+    /// Bindings that are not 0, 1, ... of group 0, or not arrays in storage.
     pub(super) fn bindings(&self) -> Result<Vec<(DType, bool)>, String> {
-        let mut found = Vec::new();
+        let mut rows = Vec::new();
         for (_, variable) in self.module.global_variables.iter() {
             let Some(binding) = &variable.binding else { continue };
             let AddressSpace::Storage { access } = variable.space else {
-                return Err("a parameter that is no array".to_string());
+                return Err("a parameter that is not an array".to_string());
             };
             if binding.group != 0 {
                 return Err(format!("a binding of group {}", binding.group));
             }
             let is_stored = access.contains(naga::StorageAccess::STORE);
-            found.push((binding.binding as usize, (self.element(variable.ty)?, is_stored)));
+            rows.push((binding.binding as usize, (self.element(variable.ty)?, is_stored)));
         }
-        found.sort_by_key(|(binding, _)| *binding);
-        let is_in_order = found.iter().enumerate().all(|(at, (binding, _))| at == *binding);
+        rows.sort_by_key(|(binding, _)| *binding);
+        let is_in_order = rows.iter().enumerate().all(|(at, (binding, _))| at == *binding);
         if !is_in_order {
-            return Err("bindings that are not counted from 0 on".to_string());
+            return Err("bindings that are not numbered from 0 on".to_string());
         }
-        Ok(found.into_iter().map(|(_, row)| row).collect())
+        Ok(rows.into_iter().map(|(_, row)| row).collect())
     }
 
     fn inner(&self, ty: Handle<Type>) -> &TypeInner {
@@ -106,26 +106,26 @@ impl Program {
         match self.inner(ty) {
             TypeInner::Array { base, .. } => match self.inner(*base) {
                 TypeInner::Scalar(scalar) => dtype_of(*scalar),
-                other => Err(format!("an array of {other:?}")),
+                base => Err(format!("an array of {base:?}")),
             },
-            other => Err(format!("{other:?} is no array")),
+            inner => Err(format!("{inner:?} is not an array")),
         }
     }
 
-    /// Count of the elements of an array in the text.
+    /// Number of elements of an array in the text.
     fn count(&self, ty: Handle<Type>) -> Result<usize, String> {
         match self.inner(ty) {
             TypeInner::Array { size: naga::ArraySize::Constant(count), .. } => {
                 Ok(count.get() as usize)
             }
-            _ => Err("local memory of no size".to_string()),
+            _ => Err("local memory without a constant size".to_string()),
         }
     }
 
-    /// Runs so many groups on the arrays of the bindings, in their order.
+    /// Runs a grid of groups on the arrays of the bindings, in their order.
     ///
     /// # Errors
-    /// What the text must not do.
+    /// Behaviour that is refused.
     pub(super) fn launch(
         &self,
         grid: [u32; 3],
@@ -133,7 +133,7 @@ impl Program {
         steps_max: u64,
     ) -> Result<Vec<Array>, String> {
         let count = arrays.len();
-        let mut launch = Launch { program: self, arrays, of_globals: Vec::new(), steps: steps_max };
+        let mut launch = Launch { program: self, arrays, of_globals: Vec::new(), fuel: steps_max };
         for (handle, variable) in self.module.global_variables.iter() {
             let number = launch.number(variable)?;
             debug_assert_eq!(handle.index(), launch.of_globals.len());
@@ -154,14 +154,14 @@ impl Program {
     }
 }
 
-/// A launch that is under way.
+/// A launch in progress.
 struct Launch<'a> {
     program: &'a Program,
     arrays: Vec<Array>,
     /// The array of each global variable.
     of_globals: Vec<usize>,
-    /// How many more steps may be taken.
-    steps: u64,
+    /// Number of steps that may still be executed.
+    fuel: u64,
 }
 
 impl Launch<'_> {
@@ -187,13 +187,13 @@ impl Launch<'_> {
         for z in 0..depth {
             for y in 0..height {
                 for x in 0..width {
-                    let of = |all: [u32; 3]| {
-                        Lanes::of(&all.map(|one| Constant::from_bits(DType::U32, one.into())))
+                    let vector = |counters: [u32; 3]| {
+                        Lanes::of(&counters.map(|x| Constant::from_bits(DType::U32, x.into())))
                     };
                     let argument = |argument: &naga::FunctionArgument| match argument.binding {
-                        Some(Binding::BuiltIn(BuiltIn::WorkGroupId)) => of(group),
-                        Some(Binding::BuiltIn(BuiltIn::LocalInvocationId)) => of([x, y, z]),
-                        _ => Err("an argument that is no number of a thread".to_string()),
+                        Some(Binding::BuiltIn(BuiltIn::WorkGroupId)) => vector(group),
+                        Some(Binding::BuiltIn(BuiltIn::LocalInvocationId)) => vector([x, y, z]),
+                        _ => Err("an argument that is not the number of a thread".to_string()),
                     };
                     let arguments =
                         entry.arguments.iter().map(argument).collect::<Result<_, _>>()?;
@@ -216,7 +216,7 @@ impl Launch<'_> {
         }
     }
 
-    /// A call that has not begun.
+    /// A call that has not started.
     fn frame(&mut self, function: &Function, arguments: Vec<Lanes>) -> Result<Frame, String> {
         let values = vec![None; function.expressions.len()];
         let variables = vec![None; function.local_variables.len()];
@@ -230,7 +230,7 @@ impl Launch<'_> {
         Ok(frame)
     }
 
-    /// Runs a call until it ends or meets a barrier; gives what it returns.
+    /// Runs a call until it ends or reaches a barrier; returns its result.
     fn run(
         &mut self,
         function: &Function,
@@ -238,7 +238,7 @@ impl Launch<'_> {
         frame: &mut Frame,
     ) -> Result<Option<Lanes>, String> {
         while let Some(step) = steps.get(frame.next) {
-            self.steps = self.steps.checked_sub(1).ok_or("it goes round without an end")?;
+            self.fuel = self.fuel.checked_sub(1).ok_or("it loops without an end")?;
             frame.next += 1;
             match step {
                 Step::Emit(expressions) => {
@@ -261,14 +261,15 @@ impl Launch<'_> {
                 Step::Barrier => return Ok(None),
                 Step::Call { function: called, arguments, result } => {
                     let program = self.program;
-                    let of = |argument| Ok(*self.value(function, frame, argument)?.data()?);
+                    let data = |argument| Ok(*self.value(function, frame, argument)?.data()?);
                     let arguments =
-                        arguments.iter().copied().map(of).collect::<Result<_, String>>()?;
+                        arguments.iter().copied().map(data).collect::<Result<_, String>>()?;
                     let callee = &program.module.functions[*called];
                     let mut inner = self.frame(callee, arguments)?;
-                    let given = self.run(callee, &program.functions[called.index()], &mut inner)?;
-                    if let (Some(result), Some(given)) = (result, given) {
-                        frame.values[result.index()] = Some(Value::Data(given));
+                    let returned =
+                        self.run(callee, &program.functions[called.index()], &mut inner)?;
+                    if let (Some(result), Some(returned)) = (result, returned) {
+                        frame.values[result.index()] = Some(Value::Data(returned));
                     }
                 }
                 Step::Return(value) => {
@@ -287,17 +288,19 @@ impl Launch<'_> {
             Value::Element(array, index) => {
                 let array = &mut self.arrays[array];
                 if !array.is_stored {
-                    return Err(format!("{} is only read, by its kernel", array.name));
+                    return Err(format!("{} is only read by the kernel", array.name));
                 }
                 let at = bound(array, index)?;
                 array.elements[at] = Some(value.scalar()?);
             }
             Value::Variable(number) => frame.variables[number] = Some(value),
             Value::Lane(number, lane) => {
-                let old = frame.variables[number].ok_or("a lane of nothing")?;
+                let old = frame.variables[number].ok_or("a lane of a variable without a value")?;
                 frame.variables[number] = Some(old.with_lane(lane, value.scalar()?)?);
             }
-            Value::Data(_) | Value::Array(_) => return Err("a store to no variable".to_string()),
+            Value::Data(_) | Value::Array(_) => {
+                return Err("a store to something other than a variable".to_string());
+            }
         }
         Ok(())
     }
@@ -317,11 +320,13 @@ impl Launch<'_> {
             Value::Lane(number, lane) => {
                 frame.variables[number].ok_or_else(unwritten)?.lane(lane).map(Lanes::one)
             }
-            Value::Data(_) | Value::Array(_) => Err("a load of no variable".to_string()),
+            Value::Data(_) | Value::Array(_) => {
+                Err("a load of something other than a variable".to_string())
+            }
         }
     }
 
-    /// The value of an expression that has one by now, or needs no statement to have it.
+    /// The value of an expression that was evaluated, or that can be evaluated at any time.
     fn value(
         &self,
         function: &Function,
@@ -344,7 +349,7 @@ impl Launch<'_> {
         let data = |source: Handle<Expression>| Ok::<Lanes, String>(*value(source)?.data()?);
         Ok(Value::Data(match &function.expressions[expression] {
             Expression::FunctionArgument(number) => {
-                *frame.arguments.get(*number as usize).ok_or("an argument that is not there")?
+                *frame.arguments.get(*number as usize).ok_or("a missing argument")?
             }
             Expression::GlobalVariable(variable) => {
                 return Ok(Value::Array(self.of_globals[variable.index()]));
@@ -365,12 +370,14 @@ impl Launch<'_> {
                 let arguments = arguments.map(data).collect::<Result<Vec<_>, _>>()?;
                 arithmetic::math(*fun, &arguments.iter().collect::<Vec<_>>())?
             }
-            Expression::CallResult(_) => return Err("what a call gives, before it".to_string()),
-            other => self.of_module(other, &data)?,
+            Expression::CallResult(_) => {
+                return Err("the result of a call before the call".to_string());
+            }
+            expression => self.of_module(expression, &data)?,
         }))
     }
 
-    /// Expressions that constants may have as well.
+    /// Evaluates expressions that are also allowed in constants.
     fn of_module(
         &self,
         expression: &Expression,
@@ -392,7 +399,7 @@ impl Launch<'_> {
                 TypeInner::Vector { size, scalar } => {
                     Ok(Lanes::splat(scalar::zero(dtype_of(*scalar)?), *size as usize))
                 }
-                other => Err(format!("a zero of {other:?}")),
+                inner => Err(format!("a zero of {inner:?}")),
             },
             Expression::Compose { components, .. } => {
                 let parts = components.iter().map(|part| data(*part));
@@ -415,12 +422,12 @@ impl Launch<'_> {
             Expression::As { expr, kind, convert } => {
                 arithmetic::convert(&data(*expr)?, *kind, *convert)
             }
-            other => Err(format!("the expression {other:?}")),
+            expression => Err(format!("the expression {expression:?}")),
         }
     }
 }
 
-/// What lies at an index of an array, a variable or a value.
+/// The element at an index of an array, a variable or a value.
 fn element(base: Value, index: i64) -> Result<Value, String> {
     let lane = || usize::try_from(index).map_err(|_| format!("lane {index}"));
     Ok(match base {
@@ -434,7 +441,7 @@ fn element(base: Value, index: i64) -> Result<Value, String> {
 fn bound(array: &Array, index: i64) -> Result<usize, String> {
     let at = usize::try_from(index).ok().filter(|at| *at < array.elements.len());
     let (name, size) = (&array.name, array.elements.len());
-    at.ok_or_else(|| format!("element {index} of {name}, which has {size}"))
+    at.ok_or_else(|| format!("element {index} of {name}, which has {size} elements"))
 }
 
 fn literal(value: Literal) -> Result<Constant, String> {
@@ -447,7 +454,7 @@ fn literal(value: Literal) -> Result<Constant, String> {
         Literal::F16(value) => (DType::F16, u64::from(value.to_bits())),
         Literal::F32(value) => (DType::F32, u64::from(value.to_bits())),
         Literal::F64(value) => (DType::F64, value.to_bits()),
-        other => return Err(format!("the literal {other:?}")),
+        literal => return Err(format!("the literal {literal:?}")),
     };
     Ok(Constant::from_bits(dtype, bits))
 }

@@ -1,15 +1,15 @@
-//! An interpreter of the WGSL that kernels are written in, after the WGSL specification.
+//! An interpreter of the subset of WGSL that kernels use, after the WGSL specification.
 //!
 //! In: the text of a module with one entry, which naga reads and validates, the elements of its
 //! arrays, the sizes of the launch. Out: the elements after the launch. Statements become a flat
 //! list ([`program`]); the threads of a group then run one after the other from barrier to barrier
-//! ([`machine`]). What ops mean is stated in [`arithmetic`], by the evaluators' own scalars.
+//! ([`machine`]). The meanings of ops are in [`arithmetic`], by this crate's scalars.
 //!
-//! Refused: what the module must not be; statements and functions outside the subset; accesses
-//! outside an array; reads of what was never written; barriers that not all threads of the group
-//! reach; elements of an array that are no value of the type that they hold. Where implementations
-//! differ (comparisons of NaN by `!=`, integers that change their sign and their width at once),
-//! the text must not ask: such a comparison is false, such a conversion is refused.
+//! Refused: invalid modules; statements and functions outside the subset; accesses outside an
+//! array; reads of unwritten variables; barriers that not all threads of the group reach; words of
+//! an array that represent no value of its element type. The text must not depend on behaviour in
+//! which implementations differ (comparisons of NaN by `!=`, integers that change their sign and
+//! their width at once): such a comparison is false, such a conversion is refused.
 
 mod arithmetic;
 mod device;

@@ -2,17 +2,17 @@
 
 use naga::{Block, Expression, Function, Handle, Statement};
 
-/// One step of a function.
+/// A step of a function.
 #[derive(Debug)]
 pub(super) enum Step {
-    /// These expressions get their values.
+    /// Evaluates these expressions.
     Emit(Vec<Handle<Expression>>),
     Store {
         pointer: Handle<Expression>,
         value: Handle<Expression>,
     },
     Jump(usize),
-    /// To the step of this number unless the condition holds.
+    /// Jumps to the step of this number unless the condition is true.
     JumpUnless(Handle<Expression>, usize),
     Barrier,
     Call {
@@ -23,10 +23,10 @@ pub(super) enum Step {
     Return(Option<Handle<Expression>>),
 }
 
-/// A step that is not known yet.
-const LATER: usize = usize::MAX;
+/// A target that is not known yet.
+const UNKNOWN: usize = usize::MAX;
 
-/// The jumps that wait for the places where a loop goes on and where it ends.
+/// The jumps of a loop whose targets are not known yet: to its continuing block and to its end.
 #[derive(Default)]
 struct Waiting {
     continues: Vec<usize>,
@@ -42,7 +42,7 @@ struct Flat {
 /// The steps of a function.
 ///
 /// # Errors
-/// A statement that kernels have not.
+/// A statement outside the subset.
 pub(super) fn flatten(function: &Function) -> Result<Vec<Step>, String> {
     let mut flat = Flat::default();
     flat.block(&function.body)?;
@@ -55,13 +55,13 @@ impl Flat {
         block.iter().try_for_each(|statement| self.statement(statement))
     }
 
-    /// A jump to a step that is set later.
+    /// Emits a jump whose target is set later.
     fn jump(&mut self) -> usize {
-        self.steps.push(Step::Jump(LATER));
+        self.steps.push(Step::Jump(UNKNOWN));
         self.steps.len() - 1
     }
 
-    /// The jump goes to what comes next.
+    /// Sets the target of a jump to the next step.
     fn land(&mut self, jump: usize) {
         let next = self.steps.len();
         match &mut self.steps[jump] {
@@ -75,7 +75,7 @@ impl Flat {
             Statement::Emit(range) => self.steps.push(Step::Emit(range.clone().collect())),
             Statement::Block(block) => self.block(block)?,
             Statement::If { condition, accept, reject } => {
-                self.steps.push(Step::JumpUnless(*condition, LATER));
+                self.steps.push(Step::JumpUnless(*condition, UNKNOWN));
                 let over = self.steps.len() - 1;
                 self.block(accept)?;
                 let end = self.jump();
@@ -87,11 +87,12 @@ impl Flat {
                 let start = self.steps.len();
                 self.loops.push(Waiting::default());
                 self.block(body)?;
-                let waiting = self.loops.last_mut().map(|all| std::mem::take(&mut all.continues));
+                let waiting =
+                    self.loops.last_mut().map(|jumps| std::mem::take(&mut jumps.continues));
                 waiting.unwrap_or_default().into_iter().for_each(|jump| self.land(jump));
                 self.block(continuing)?;
                 match break_if {
-                    // Once more unless it is to end.
+                    // Repeats the loop unless the condition is true.
                     Some(condition) => self.steps.push(Step::JumpUnless(*condition, start)),
                     None => self.steps.push(Step::Jump(start)),
                 }
@@ -116,7 +117,7 @@ impl Flat {
                 arguments: arguments.clone(),
                 result: *result,
             }),
-            other => return Err(format!("the statement {other:?}")),
+            statement => return Err(format!("the statement {statement:?}")),
         }
         Ok(())
     }

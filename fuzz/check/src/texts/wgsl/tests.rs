@@ -1,11 +1,11 @@
-//! The interpreter against texts of which it is known what they do.
+//! The interpreter against texts with known results.
 
 use gradiff::graph::{Constant, DType};
 
 use super::machine::{Array, Program};
 
-/// What a text makes of `x`, whose four elements are 0, and of `y`, which are 1 to 4, as two groups
-/// of two threads.
+/// Runs a text as two groups of two threads; returns the elements of `x`. Its four elements are 0
+/// before; those of `y` are 1 to 4.
 fn run(text: &str) -> Result<Vec<Option<u64>>, String> {
     let module = naga::front::wgsl::parse_str(text).map_err(|why| why.emit_to_string(text))?;
     let program = Program::new(module)?;
@@ -27,34 +27,34 @@ const HEAD: &str = "@group(0) @binding(0) var<storage, read_write> x: array<i32>
     fn k(@builtin(workgroup_id) gid: vec3<u32>, @builtin(local_invocation_id) lid: vec3<u32>) {\n\
     let i = i32(gid.x) * 2 + i32(lid.x);\n";
 
-fn of(body: &str) -> Result<Vec<Option<u64>>, String> {
+fn run_body(body: &str) -> Result<Vec<Option<u64>>, String> {
     run(&format!("{HEAD}{body}\n}}\n"))
 }
 
 #[test]
-fn statements_do_what_they_say() {
+fn statements_give_known_results() {
     let values = |values: [u64; 4]| Ok(values.map(Some).to_vec());
-    assert_eq!(of("x[i] = twice(y[i]);"), values([2, 4, 6, 8]));
+    assert_eq!(run_body("x[i] = twice(y[i]);"), values([2, 4, 6, 8]));
     assert_eq!(
-        of("if (i > 1) { x[i] = 7; } else { x[i] = select(1, 2, i == 0); }"),
+        run_body("if (i > 1) { x[i] = 7; } else { x[i] = select(1, 2, i == 0); }"),
         values([2, 1, 7, 7])
     );
     assert_eq!(
-        of("var s: i32 = 0; for (var j: i32 = 0; j < 3; j++) { s = s + y[j]; } x[i] = s;"),
+        run_body("var s: i32 = 0; for (var j: i32 = 0; j < 3; j++) { s = s + y[j]; } x[i] = s;"),
         values([6; 4])
     );
     assert_eq!(
-        of("let v = vec2<i32>(y[i], 5) + vec2<i32>(1); x[i] = v.y * 10 + v.x;"),
+        run_body("let v = vec2<i32>(y[i], 5) + vec2<i32>(1); x[i] = v.y * 10 + v.x;"),
         values([62, 63, 64, 65])
     );
     assert_eq!(
-        of("z[lid.x] = y[i]; workgroupBarrier(); x[i] = z[1u - lid.x];"),
+        run_body("z[lid.x] = y[i]; workgroupBarrier(); x[i] = z[1u - lid.x];"),
         values([2, 1, 4, 3])
     );
 }
 
 #[test]
-fn what_a_text_must_not_do_is_refused() {
+fn forbidden_behaviour_is_refused() {
     for (body, problem) in [
         ("x[i + 1] = 1;", "element 4 of x"),
         ("x[i] = y[i - 1];", "element -1 of y"),
@@ -63,7 +63,7 @@ fn what_a_text_must_not_do_is_refused() {
         ("loop { x[i] = 1; if (x[i] == 0) { break; } }", "without an end"),
         ("x[i] = i32(u64(y[i]));", "in two ways"),
     ] {
-        let said = of(body).expect_err(body);
-        assert!(said.contains(problem), "{body}: {said}");
+        let error = run_body(body).expect_err(body);
+        assert!(error.contains(problem), "{body}: {error}");
     }
 }
