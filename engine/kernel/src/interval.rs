@@ -1,7 +1,8 @@
 //! Intervals of index expressions, over unbounded integers.
 //!
 //! The bounds of the rewrite crate hold for arithmetic that wraps; here the question is whether it
-//! would wrap, so nothing does. Anything but integer arithmetic over ranges counts as unbounded.
+//! would wrap, so nothing does. Only the ops of which views make indices and gates are known; any
+//! other node counts as unbounded.
 
 use gradiff_graph::{Op, UOp};
 use rustc_hash::FxHashMap;
@@ -51,22 +52,11 @@ impl Intervals {
         match node.op() {
             Op::Const => node.as_int().map_or((-UNBOUNDED, UNBOUNDED), |value| (value, value)),
             Op::Range => (0, (source(0).1 - 1).max(0)),
-            Op::CmpLt | Op::CmpNe => (0, 1),
+            Op::CmpLt | Op::CmpNe | Op::And => (0, 1),
             Op::Add => (source(0).0 + source(1).0, source(0).1 + source(1).1),
-            Op::Sub => (source(0).0 - source(1).1, source(0).1 - source(1).0),
-            Op::Neg => (-source(0).1, -source(0).0),
-            Op::Max => (source(0).0.max(source(1).0), source(0).1.max(source(1).1)),
-            Op::Min => (source(0).0.min(source(1).0), source(0).1.min(source(1).1)),
             Op::Mul => hull(source(0), source(1), |x, y| x * y),
             Op::FloorDiv if source(1).0 > 0 => hull(source(0), source(1), i128::div_euclid),
-            Op::CDiv if source(1).0 > 0 => hull(source(0), source(1), |x, y| x / y),
             Op::FloorMod if source(1).0 > 0 => (0, source(1).1 - 1),
-            Op::CMod if source(1).0 > 0 => {
-                let limit = source(1).1 - 1;
-                (source(0).0.min(0).max(-limit), source(0).1.max(0).min(limit))
-            }
-            Op::Where => (source(1).0.min(source(2).0), source(1).1.max(source(2).1)),
-            Op::And | Op::Or | Op::Xor if node.dtype() == gradiff_graph::DType::Bool => (0, 1),
             _ => (-UNBOUNDED, UNBOUNDED),
         }
     }

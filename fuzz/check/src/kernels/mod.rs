@@ -10,6 +10,7 @@ mod draw;
 mod form;
 mod indices;
 pub(crate) mod products;
+mod races;
 mod table;
 mod walk;
 
@@ -91,6 +92,8 @@ pub fn check_kernels(device: &str, seed: u64, count: u64) -> Result<(), String> 
 fn check_bounds(seed: u64) -> Result<(), String> {
     indices::check(&mut Draw::new(seed))
         .map_err(|problem| format!("{SAID}, of indices, of seed {seed}: {problem}"))?;
+    races::check(&mut Draw::new(seed))
+        .map_err(|problem| format!("{SAID} on interp: of seed {seed}, a race: {problem}"))?;
     let mut draw = Draw::new(seed);
     let style = Style::of(draw.pick(&DIRECT));
     let kernel = draw_kernel(&mut draw, &style);
