@@ -38,6 +38,7 @@ pub mod snap;
 mod spans;
 mod stages;
 mod strict;
+mod sums;
 mod symbolic;
 mod tensors;
 mod texts;

@@ -28,6 +28,8 @@ const LONG_MOST: usize = 12;
 const ELEMENTS: usize = 1200;
 /// Loops that a kernel may have at least.
 const LOOPS: usize = 64;
+/// Sums of choices for each drawn tree.
+const SUMS: usize = 4;
 /// Damaged trees for each drawn one.
 const DAMAGED: usize = 3;
 
@@ -115,6 +117,7 @@ pub fn check_trees(seed: u64, count: u64) -> Result<(), String> {
         let tree = drawn.tree();
         let told = |what: String| format!("{SAID}: {what} of\n{}", tree.to_text());
         check(&drawn, &tree, &mut draw).map_err(told)?;
+        (0..SUMS).try_for_each(|_| crate::sums::check(&mut draw))?;
     }
     Ok(())
 }
