@@ -1,9 +1,9 @@
-//! Simpler view sequences and expressions, for those that fail.
+//! Simpler variants of failing view sequences and expressions.
 
 use gradiff_corpus::{Case, Expr, ExprCase, ViewOps};
 
-/// Well-formed cases with one operation or one operator less. Programs have a reducer of their
-/// own, see `reduce`.
+/// Well-formed cases with at least one operation or operator less. Programs have a reducer of
+/// their own, see `reduce`.
 pub fn simpler_cases(case: &Case) -> Vec<Case> {
     match case {
         Case::Program(_) => Vec::new(),
@@ -19,7 +19,7 @@ pub fn simpler_cases(case: &Case) -> Vec<Case> {
     }
 }
 
-/// One operation left out, or all after the first ones.
+/// Sequences without one operation, or without all after the first ones.
 fn shorter(views: &ViewOps) -> Vec<ViewOps> {
     let mut found = Vec::new();
     for count in 0..views.ops.len() {
@@ -36,7 +36,7 @@ fn shorter(views: &ViewOps) -> Vec<ViewOps> {
     found
 }
 
-/// One node replaced by one of its parts, or by a small number.
+/// Expressions in which one node is replaced by one of its parts, or by a smaller number.
 fn flatter(expr: &Expr) -> Vec<Expr> {
     let mut found: Vec<Expr> = Vec::new();
     let rebuilt = |position: usize, part: Expr| match expr.clone() {
@@ -53,7 +53,7 @@ fn flatter(expr: &Expr) -> Vec<Expr> {
     let parts: Vec<&Expr> = match expr {
         Expr::Var(_) | Expr::Int(0) | Expr::Bool(_) => Vec::new(),
         Expr::Int(value) => {
-            // Toward zero, so that it ends.
+            // Toward zero, so that reduction terminates.
             return if value.abs() > 1 { vec![Expr::Int(value / 2)] } else { vec![Expr::Int(0)] };
         }
         Expr::Unary(_, x) | Expr::Cast(_, x) => vec![x],
