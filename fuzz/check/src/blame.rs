@@ -32,7 +32,7 @@ pub struct Blame {
 impl std::fmt::Display for Blame {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "stage {} (engine/{}): {}", self.stage, self.room, self.detail)?;
-        self.rule.as_ref().map_or(Ok(()), |culprit| write!(f, "\n{}", culprit.story()))
+        self.rule.as_ref().map_or(Ok(()), |culprit| write!(f, "\n{}", culprit.report()))
     }
 }
 

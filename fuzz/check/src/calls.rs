@@ -151,7 +151,7 @@ impl Call {
 /// A check that gives no tensor: reads, engines and plans.
 type Check = fn(&mut Draw) -> Result<(), String>;
 
-/// What a row does.
+/// The action of a row.
 enum Row {
     /// Draws a call that gives a tensor.
     Call(fn(&mut Draw) -> Call),
@@ -202,7 +202,7 @@ mod tests {
         assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     }
 
-    /// Rows that are no single calls. The time of each is printed.
+    /// Checks the rows that are not single calls and prints the time of each.
     #[test]
     fn rows_hold() {
         for (name, row) in &rows::ROWS {

@@ -59,7 +59,7 @@ pub struct BackendRow {
     opts: Opts,
     /// Name of the target.
     target: &'static str,
-    /// What requires finite values, if anything: programs with other values are skipped.
+    /// The feature that requires finite values, if any: programs with other values are skipped.
     finite_for: Option<&'static str>,
     /// True if a zero keeps its sign.
     zero_signs: bool,
@@ -341,8 +341,8 @@ impl BackendRow {
         matches!(self.device, UOPS | TEXT)
     }
 
-    /// The command that installs on Debian what the backend needs, as root; `None` if it needs
-    /// nothing that Debian has.
+    /// The command, for root, that installs the requirements of the backend on Debian; `None` if
+    /// Debian has none of them.
     pub fn install(&self) -> Option<&'static str> {
         match (self.device, self.target) {
             (TEXT, "ptx") => None,

@@ -233,7 +233,7 @@ impl Differences {
     }
 }
 
-/// The subjects whose form is printed uncut and is no panic, smallest first.
+/// The subjects whose form is computed without a panic and printed uncut, smallest first.
 fn with_forms(subjects: impl Iterator<Item = Subject>) -> Vec<Candidate> {
     let with_form = |subject: Subject| {
         let graph = graph_of(&subject)?;

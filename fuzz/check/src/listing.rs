@@ -1,5 +1,5 @@
 //! Text forms of kernels: a printed kernel reads back to itself, and a damaged text is refused or
-//! read as what it says.
+//! read literally.
 //!
 //! In: linear kernels. Out: the first text that reads back as another kernel, that is not refused
 //! although a uop refers to one that is not above it, or that makes the parser panic.

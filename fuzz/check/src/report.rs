@@ -15,7 +15,7 @@ use crate::{Blame, Failure};
 pub struct Finding {
     /// The program.
     pub program: Program,
-    /// How it fails.
+    /// Its failure.
     pub failure: Failure,
     /// The stage to blame, if one was found.
     pub blame: Option<Blame>,

@@ -95,7 +95,7 @@ impl Sign {
     }
 }
 
-/// How a mutant was killed.
+/// The evidence that killed a mutant.
 #[derive(Clone, Debug)]
 pub struct Death {
     /// Kind of evidence.

@@ -75,7 +75,7 @@ impl Walked {
                 *top = moved(top, true)?;
             }
             // A tracker that an idle operation left unchanged has been checked already.
-            let is_seen = is_idle && number > 0 && merged == after;
+            let is_checked = is_idle && number > 0 && merged == after;
             merged = after;
             if number + 1 < count && !is_checked {
                 checker.index(&model, &merged).map_err(|e| at(format!("{e}: {merged}")))?;
