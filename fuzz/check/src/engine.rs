@@ -470,7 +470,7 @@ fn parsed(word: &str) -> Result<(&'static BackendRow, Turn), String> {
             Ok(every @ 1..) => (name, every),
             _ => {
                 return Err(format!(
-                    "backend {word}: a number N of at least 1 must follow the colon, to run one program in N"
+                    "backend {word}: after the colon, a number N of at least 1 runs one program in N"
                 ));
             }
         },

@@ -188,22 +188,24 @@ impl<T: Number> Written<'_, T> {
     /// integers alone.
     fn value(&self, expr: &Expr, free: DType) -> Column<T> {
         let dtype = operand_dtype(expr, &self.case.vars, free);
-        let of = |x: &Expr| self.value(x, dtype);
+        let operand = |x: &Expr| self.value(x, dtype);
         match expr {
             Expr::Var(number) => self.points[*number].clone(),
             Expr::Int(value) => Column::repeated(T::of((*value).into()).cut(dtype), self.count),
             Expr::Bool(value) => Column::repeated(T::from(*value), self.count),
-            Expr::Unary(ExprUnary::Neg, x) => of(x).map(|x| T::default().sub(x).cut(dtype)),
+            Expr::Unary(ExprUnary::Neg, x) => operand(x).map(|x| T::default().sub(x).cut(dtype)),
             Expr::Unary(ExprUnary::Not, x) if dtype == DType::Bool => {
-                of(x).map(|x| x.xor(true.into()))
+                operand(x).map(|x| x.xor(true.into()))
             }
-            Expr::Unary(ExprUnary::Not, x) => of(x).map(|x| x.xor(T::of(-1)).cut(dtype)),
+            Expr::Unary(ExprUnary::Not, x) => operand(x).map(|x| x.xor(T::of(-1)).cut(dtype)),
             // An undefined side that is not chosen has no effect.
-            Expr::Where(parts) => of(&parts[0]).select(&of(&parts[1]), &of(&parts[2])),
-            Expr::Binary(op, x, y) => Column::binary(*op, dtype, &of(x), &of(y)),
+            Expr::Where(parts) => {
+                operand(&parts[0]).select(&operand(&parts[1]), &operand(&parts[2]))
+            }
+            Expr::Binary(op, x, y) => Column::binary(*op, dtype, &operand(x), &operand(y)),
             Expr::Cast(to, x) => {
                 let to = engine_dtype(*to);
-                of(x).map(|x| x.cut(to))
+                operand(x).map(|x| x.cut(to))
             }
         }
     }
@@ -243,18 +245,22 @@ pub(crate) fn variables(case: &ExprCase) -> Vec<UOp> {
 
 fn graph_of(expr: &Expr, case: &ExprCase, vars: &[UOp], free: DType) -> UOp {
     let dtype = operand_dtype(expr, &case.vars, free);
-    let of = |x: &Expr| graph_of(x, case, vars, dtype);
+    let operand = |x: &Expr| graph_of(x, case, vars, dtype);
     match expr {
         Expr::Var(number) => vars[*number].clone(),
         Expr::Int(value) => UOp::int(dtype, *value),
         Expr::Bool(value) => UOp::constant(Constant::bool(*value)),
-        Expr::Unary(ExprUnary::Neg, x) => UOp::unary(Op::Neg, dtype, of(x)),
-        Expr::Unary(ExprUnary::Not, x) if dtype == DType::Bool => UOp::not(of(x)),
-        Expr::Unary(ExprUnary::Not, x) => UOp::binary(Op::Xor, of(x), UOp::int(dtype, -1)),
-        Expr::Where(parts) => UOp::select(of(&parts[0]), of(&parts[1]), of(&parts[2])),
-        Expr::Binary(ExprBinary::Eq, x, y) => UOp::not(UOp::binary(Op::CmpNe, of(x), of(y))),
-        Expr::Binary(op, x, y) => UOp::binary(binary_op(*op), of(x), of(y)),
-        Expr::Cast(to, x) => UOp::unary(Op::Cast, engine_dtype(*to), of(x)),
+        Expr::Unary(ExprUnary::Neg, x) => UOp::unary(Op::Neg, dtype, operand(x)),
+        Expr::Unary(ExprUnary::Not, x) if dtype == DType::Bool => UOp::not(operand(x)),
+        Expr::Unary(ExprUnary::Not, x) => UOp::binary(Op::Xor, operand(x), UOp::int(dtype, -1)),
+        Expr::Where(parts) => {
+            UOp::select(operand(&parts[0]), operand(&parts[1]), operand(&parts[2]))
+        }
+        Expr::Binary(ExprBinary::Eq, x, y) => {
+            UOp::not(UOp::binary(Op::CmpNe, operand(x), operand(y)))
+        }
+        Expr::Binary(op, x, y) => UOp::binary(binary_op(*op), operand(x), operand(y)),
+        Expr::Cast(to, x) => UOp::unary(Op::Cast, engine_dtype(*to), operand(x)),
     }
 }
 

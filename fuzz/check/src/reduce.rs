@@ -97,40 +97,40 @@ fn dtype_oddity(dtype: DType) -> usize {
 /// Simpler programs to try, largest changes first; not all of them are well-typed.
 fn candidates(program: &Program) -> Vec<Program> {
     let Ok(types) = program.typing() else { return Vec::new() };
-    let mut found = Vec::new();
+    let mut candidates = Vec::new();
     if program.outputs.len() > 1 {
         for output in &program.outputs {
-            found.push(Program { outputs: vec![*output], ..program.clone() });
+            candidates.push(Program { outputs: vec![*output], ..program.clone() });
         }
     }
-    outputs_earlier(program, &mut found);
-    statements_bypassed(program, &types, &mut found);
-    statements_as_inputs(program, &types, &mut found);
-    sizes_smaller(program, &mut found);
-    statements_simpler(program, &mut found);
-    dtypes_plainer(program, &mut found);
-    found.iter().map(Program::without_dead).collect()
+    outputs_earlier(program, &mut candidates);
+    statements_bypassed(program, &types, &mut candidates);
+    statements_as_inputs(program, &types, &mut candidates);
+    sizes_smaller(program, &mut candidates);
+    statements_simpler(program, &mut candidates);
+    dtypes_plainer(program, &mut candidates);
+    candidates.iter().map(Program::without_dead).collect()
 }
 
 /// Replaces an output by a source of its statement.
-fn outputs_earlier(program: &Program, found: &mut Vec<Program>) {
+fn outputs_earlier(program: &Program, candidates: &mut Vec<Program>) {
     for (position, output) in program.outputs.iter().enumerate() {
         program.statements[output.0 as usize].for_each_source(|source| {
             let mut candidate = program.clone();
             candidate.outputs[position] = source;
-            found.push(candidate);
+            candidates.push(candidate);
         });
     }
 }
 
 /// Gives the users of a statement an earlier value of the same type instead.
-fn statements_bypassed(program: &Program, types: &[TensorType], found: &mut Vec<Program>) {
+fn statements_bypassed(program: &Program, types: &[TensorType], candidates: &mut Vec<Program>) {
     for number in (0..program.statements.len()).rev() {
         let mut sources = Vec::new();
         program.statements[number].for_each_source(|source| sources.push(source));
         for id in sources.into_iter().chain((0..number as u32).map(ValueId)) {
             if types[id.0 as usize] == types[number] {
-                found.push(replaced(program, number, id));
+                candidates.push(replaced(program, number, id));
             }
         }
     }
@@ -147,7 +147,7 @@ fn replaced(program: &Program, number: usize, by: ValueId) -> Program {
 }
 
 /// Turns a computing statement into an input of its type.
-fn statements_as_inputs(program: &Program, types: &[TensorType], found: &mut Vec<Program>) {
+fn statements_as_inputs(program: &Program, types: &[TensorType], candidates: &mut Vec<Program>) {
     let fills = [
         Fill::Iota,
         Fill::Seeded { seed: 0, distribution: Distribution::Small },
@@ -162,13 +162,13 @@ fn statements_as_inputs(program: &Program, types: &[TensorType], found: &mut Vec
         for fill in fills.clone() {
             let mut candidate = program.clone();
             candidate.statements[number] = Statement::Input { dtype, shape: shape.clone(), fill };
-            found.push(candidate);
+            candidates.push(candidate);
         }
     }
 }
 
 /// Makes a size smaller wherever it occurs, or removes one axis from every list.
-fn sizes_smaller(program: &Program, found: &mut Vec<Program>) {
+fn sizes_smaller(program: &Program, candidates: &mut Vec<Program>) {
     let mut sizes: Vec<usize> = Vec::new();
     let mut copy = program.clone();
     copy.statements.iter_mut().for_each(|statement| {
@@ -186,14 +186,14 @@ fn sizes_smaller(program: &Program, found: &mut Vec<Program>) {
                 candidate.statements.iter_mut().for_each(|statement| {
                     map_sizes(statement, &mut |size| if size == from { to } else { size });
                 });
-                found.push(candidate);
+                candidates.push(candidate);
             }
         }
     }
     for axis in 0..4 {
         let mut candidate = program.clone();
         candidate.statements.iter_mut().for_each(|statement| drop_axis(statement, axis));
-        found.push(candidate);
+        candidates.push(candidate);
     }
 }
 
@@ -255,22 +255,22 @@ fn drop_axis(statement: &mut Statement, axis: usize) {
 }
 
 /// Gives one statement plainer contents.
-fn statements_simpler(program: &Program, found: &mut Vec<Program>) {
+fn statements_simpler(program: &Program, candidates: &mut Vec<Program>) {
     for number in 0..program.statements.len() {
         for statement in simpler(&program.statements[number]) {
             let mut candidate = program.clone();
             candidate.statements[number] = statement;
-            found.push(candidate);
+            candidates.push(candidate);
         }
     }
 }
 
 fn simpler(statement: &Statement) -> Vec<Statement> {
-    let mut found = Vec::new();
+    let mut candidates = Vec::new();
     let mut copy = |change: &dyn Fn(&mut Statement)| {
         let mut copy = statement.clone();
         change(&mut copy);
-        found.push(copy);
+        candidates.push(copy);
     };
     match statement {
         Statement::Input { .. } => {
@@ -323,7 +323,7 @@ fn simpler(statement: &Statement) -> Vec<Statement> {
             });
         }
     }
-    found
+    candidates
 }
 
 fn literals(statement: &Statement) -> Vec<Literal> {
@@ -356,7 +356,7 @@ fn plainer(literal: Literal) -> Vec<Literal> {
 }
 
 /// Replaces a dtype by a plainer one wherever it occurs.
-fn dtypes_plainer(program: &Program, found: &mut Vec<Program>) {
+fn dtypes_plainer(program: &Program, candidates: &mut Vec<Program>) {
     for from in DType::ALL.into_iter().filter(|dtype| dtype_oddity(*dtype) > 0) {
         for to in [DType::I32, DType::F32] {
             let mut candidate = program.clone();
@@ -377,7 +377,7 @@ fn dtypes_plainer(program: &Program, found: &mut Vec<Program>) {
                 }
             }
             if is_changed {
-                found.push(candidate);
+                candidates.push(candidate);
             }
         }
     }

@@ -291,17 +291,17 @@ fn python_statement(statement: &Statement, types: &[DType]) -> String {
         ),
         Statement::Unary { op, src } => python_unary(*op, src.0),
         Statement::Binary { op, srcs } => {
-            let of = common(srcs, types);
-            python_binary(*op, &operand(&srcs[0], of), &operand(&srcs[1], of))
+            let dtype = common(srcs, types);
+            python_binary(*op, &operand(&srcs[0], dtype), &operand(&srcs[1], dtype))
         }
         Statement::Where { srcs: [c, x, y] } => {
-            let of = common(&[*x, *y], types);
+            let dtype = common(&[*x, *y], types);
             let condition = operand(c, DType::Bool);
-            format!("{condition}.where({}, {})", operand(x, of), operand(y, of))
+            format!("{condition}.where({}, {})", operand(x, dtype), operand(y, dtype))
         }
         Statement::MulAcc { srcs } => {
-            let of = common(srcs, types);
-            let [x, y, z] = srcs.map(|src| operand(&src, of));
+            let dtype = common(srcs, types);
+            let [x, y, z] = srcs.map(|src| operand(&src, dtype));
             format!("{x} * {y} + {z}")
         }
         Statement::Cast { src, dtype } => format!("v{}.cast({})", src.0, python_dtype(*dtype)),

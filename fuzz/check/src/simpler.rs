@@ -21,24 +21,24 @@ pub fn simpler_cases(case: &Case) -> Vec<Case> {
 
 /// Sequences without one operation, or without all after the first ones.
 fn shorter(views: &ViewOps) -> Vec<ViewOps> {
-    let mut found = Vec::new();
+    let mut candidates = Vec::new();
     for count in 0..views.ops.len() {
-        found.push(ViewOps { shape: views.shape.clone(), ops: views.ops[..count].to_vec() });
+        candidates.push(ViewOps { shape: views.shape.clone(), ops: views.ops[..count].to_vec() });
     }
     for left_out in 0..views.ops.len() {
         let mut ops = views.ops.clone();
         ops.remove(left_out);
-        found.push(ViewOps { shape: views.shape.clone(), ops });
+        candidates.push(ViewOps { shape: views.shape.clone(), ops });
     }
     if let (Ok(shapes), false) = (views.shapes(), views.ops.is_empty()) {
-        found.push(ViewOps { shape: shapes[1].clone(), ops: views.ops[1..].to_vec() });
+        candidates.push(ViewOps { shape: shapes[1].clone(), ops: views.ops[1..].to_vec() });
     }
-    found
+    candidates
 }
 
 /// Expressions in which one node is replaced by one of its parts, or by a smaller number.
 fn flatter(expr: &Expr) -> Vec<Expr> {
-    let mut found: Vec<Expr> = Vec::new();
+    let mut candidates: Vec<Expr> = Vec::new();
     let rebuilt = |position: usize, part: Expr| match expr.clone() {
         Expr::Unary(op, _) => Expr::Unary(op, Box::new(part)),
         Expr::Cast(dtype, _) => Expr::Cast(dtype, Box::new(part)),
@@ -60,9 +60,9 @@ fn flatter(expr: &Expr) -> Vec<Expr> {
         Expr::Binary(_, x, y) => vec![x, y],
         Expr::Where(parts) => parts.iter().collect(),
     };
-    found.extend(parts.iter().map(|part| (*part).clone()));
+    candidates.extend(parts.iter().map(|part| (*part).clone()));
     for (position, part) in parts.iter().enumerate() {
-        found.extend(flatter(part).into_iter().map(|simple| rebuilt(position, simple)));
+        candidates.extend(flatter(part).into_iter().map(|simple| rebuilt(position, simple)));
     }
-    found
+    candidates
 }

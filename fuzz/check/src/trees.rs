@@ -393,9 +393,9 @@ fn compare(found: &Elements, expected: &[f64]) -> Result<(), String> {
 fn replaced(root: &UOp, change: &dyn Fn(&UOp, &UOp) -> Option<UOp>) -> UOp {
     let mut new: HashMap<UOp, UOp> = HashMap::new();
     for node in root.toposort() {
-        let with = node.with_src(node.src().iter().map(|source| new[source].clone()));
-        let with = change(&node, &with).unwrap_or(with);
-        new.insert(node, with);
+        let rebuilt = node.with_src(node.src().iter().map(|source| new[source].clone()));
+        let rebuilt = change(&node, &rebuilt).unwrap_or(rebuilt);
+        new.insert(node, rebuilt);
     }
     new[root].clone()
 }
