@@ -470,7 +470,8 @@ fn parsed(word: &str) -> Result<(&'static BackendRow, Turn), String> {
             Ok(every @ 1..) => (name, every),
             _ => {
                 return Err(format!(
-                    "backend {word}: after the colon, a number N of at least 1 runs one program in N"
+                    "backend {word}: a number of at least 1 must follow the colon; the backend \
+                     runs one program in that many"
                 ));
             }
         },
