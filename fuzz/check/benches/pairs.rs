@@ -1,10 +1,10 @@
-//! Simplifies the index/valid pairs of real kernels: what comes out, and how long all take.
+//! Simplifies the index/valid pairs of real kernels: prints the results and the time for all.
 //!
-//! For `oracle/upstream/quality.py`, which sets it beside tinygrad:
+//! `oracle/upstream/quality.py` runs it and compares it with tinygrad:
 //! `cargo bench -p gradiff-check --bench pairs -- FILE REPEATS`. Without a file it takes the pairs
-//! of the corpus. Each pair is a line: name, nodes, index, gate, apart by tabs; the last line is
-//! the seconds that simplifying all pairs takes, the least of all repeats. Reading the text is not
-//! in it; memories of former repeats are, as far as nodes are interned, and that is little.
+//! of the corpus. It prints a line for each pair: name, nodes, index, gate, separated by tabs; the
+//! last line is the seconds that simplifying all pairs takes, the least of all repeats. Reading the
+//! text is not included; interned nodes of former repeats are reused, which saves little.
 
 #[path = "../tests/common/pairs.rs"]
 mod pairs;
@@ -22,7 +22,7 @@ fn main() -> Result<(), String> {
         None => String::from(include_str!("../../../corpus/index/kernels.txt")),
     };
     let repeats = args.next().map_or(Ok(5), |text| text.parse::<u32>());
-    let repeats = repeats.map_err(|error| format!("how often: {error}"))?;
+    let repeats = repeats.map_err(|error| format!("repeats: {error}"))?;
     let pairs = read(&text)?;
     for pair in &pairs {
         let simple = pair.simplified();

@@ -1,4 +1,4 @@
-//! How fast cases are judged: programs against the oracle on each device, view sequences and
+//! Speed of judging cases: programs against the oracle on each device, view sequences and
 //! expressions against their models. One thread; elements per second are cases per second.
 
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};

@@ -1,4 +1,4 @@
-//! Does a backend agree with the oracle? Programs in, counts and findings out.
+//! Comparison of backends with the oracle. In: programs. Out: counts and failures.
 
 use std::collections::BTreeMap;
 
@@ -7,17 +7,16 @@ use gradiff_oracle::{Expected, Mismatch};
 
 use crate::{Backend, Outcome, strict};
 
-/// What was done and what it showed. Sums of tallies are tallies.
+/// Counts of what was run and found. The tallies of parts of a run add up.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
     /// Programs run (each on every backend).
     pub programs: u64,
     /// Output elements compared, over all backends.
     pub checked_elements: u64,
-    /// Output elements, besides, of which the oracle could not say what is right, or that are
-    /// undefined.
+    /// Further output elements, whose value is undefined or unknown to the oracle.
     pub unspecified_elements: u64,
-    /// The same by what makes them so: the op that brings the reason in, and the reason.
+    /// The unspecified elements by origin: the op that introduces the reason, and the reason.
     pub unspecified: BTreeMap<String, u64>,
     /// Programs whose answer was wrong or refused, counted per backend.
     pub mismatches: u64,
@@ -28,14 +27,14 @@ pub struct Tally {
     /// Programs that a backend could not run here and now, by no fault of the engine, counted per
     /// backend.
     pub environment: u64,
-    /// Programs that took longer than they may once, but not when they were run again alone.
+    /// Programs that exceeded the time limit once, but not when they were run again alone.
     pub slow: u64,
     /// Programs skipped, by backend and reason.
     pub skipped: BTreeMap<String, u64>,
 }
 
 impl Tally {
-    /// Adds what another run did.
+    /// Adds the counts of another run.
     pub fn add(&mut self, other: &Tally) {
         self.programs += other.programs;
         self.checked_elements += other.checked_elements;
@@ -53,53 +52,53 @@ impl Tally {
         }
     }
 
-    /// Counts a program that a backend leaves out.
+    /// Counts a program that a backend skips.
     fn skip(&mut self, backend: &str, reason: &str) {
         *self.skipped.entry(format!("{backend}: {reason}")).or_default() += 1;
     }
 
-    /// The share of output elements that nothing could be said of; 0 if there are none.
+    /// Share of output elements that are unspecified; 0 if there are no elements.
     pub fn unspecified_fraction(&self) -> f64 {
         self.share(self.unspecified_elements)
     }
 
-    /// The part that `count` is of all output elements.
+    /// `count` as a share of all output elements.
     pub fn share(&self, count: u64) -> f64 {
         count as f64 / (self.checked_elements + self.unspecified_elements).max(1) as f64
     }
 
-    /// What is unspecified more often than it may be, in words; `None` if nothing is, or if there
-    /// are too few elements to tell. An oracle that says less and less finds less and less.
+    /// Returns a message if elements are unspecified more often than allowed; `None` if not, or if
+    /// there are too few elements to tell. The less an oracle specifies, the less it finds.
     pub fn unspecified_excess(&self) -> Option<String> {
         if self.checked_elements + self.unspecified_elements < UNSPECIFIED_SAMPLE {
             return None;
         }
-        let too_many = |(origin, count): (&str, u64), most: f64| {
+        let too_many = |(origin, count): (&str, u64), limit_percent: f64| {
             let share = 100.0 * self.share(count);
             let words = format!("{origin}: {share:.3} % of all elements are unspecified");
-            (share > most).then(|| format!("{words}, at most {most} % may be"))
+            (share > limit_percent).then(|| format!("{words}, at most {limit_percent} % may be"))
         };
-        too_many(("all ops", self.unspecified_elements), UNSPECIFIED_MOST_PERCENT).or_else(|| {
+        too_many(("all ops", self.unspecified_elements), UNSPECIFIED_LIMIT_PERCENT).or_else(|| {
             self.unspecified.iter().find_map(|(origin, count)| {
-                too_many((origin.as_str(), *count), UNSPECIFIED_MOST_PERCENT_OF_ORIGIN)
+                too_many((origin.as_str(), *count), UNSPECIFIED_LIMIT_PERCENT_OF_ORIGIN)
             })
         })
     }
 }
 
 /// Percent of all elements that may be unspecified.
-const UNSPECIFIED_MOST_PERCENT: f64 = 1.0;
-/// Percent of all elements that may be unspecified for one reason that one op brings in.
-const UNSPECIFIED_MOST_PERCENT_OF_ORIGIN: f64 = 0.5;
-/// Elements from which on these limits hold.
+const UNSPECIFIED_LIMIT_PERCENT: f64 = 1.0;
+/// Percent of all elements that may be unspecified for one reason that one op introduces.
+const UNSPECIFIED_LIMIT_PERCENT_OF_ORIGIN: f64 = 0.5;
+/// Number of elements from which on these limits apply.
 const UNSPECIFIED_SAMPLE: u64 = 100_000;
 
-/// How a backend failed.
+/// Kind of a backend's failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
     /// A wrong element.
     Mismatch,
-    /// A well-formed program refused, or outputs of the wrong form.
+    /// A well-formed program was refused, or outputs have the wrong number, dtype or shape.
     Refused,
     /// A panic or a dead process.
     Crash,
@@ -114,7 +113,7 @@ impl Kind {
     pub const ALL: [Kind; 5] =
         [Kind::Mismatch, Kind::Refused, Kind::Crash, Kind::Timeout, Kind::Environment];
 
-    /// The word in reports.
+    /// Name in reports.
     pub fn name(self) -> &'static str {
         match self {
             Kind::Mismatch => "mismatch",
@@ -134,11 +133,11 @@ impl Kind {
 /// One failure of one backend.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// Which backend.
+    /// Name of the backend.
     pub backend: String,
-    /// How.
+    /// Kind of failure.
     pub kind: Kind,
-    /// What was seen and what was expected.
+    /// Observed and expected results.
     pub detail: String,
 }
 
@@ -152,8 +151,8 @@ pub fn agree(
 }
 
 /// As [`agree`]. Programs of a hunt come with their numbers: each backend then runs those that it
-/// [takes](Backend::takes). `began` is told the name of each backend before it runs,
-/// and of the oracle.
+/// [takes](Backend::takes). `began` is called with "oracle" before the oracle runs, and with the
+/// name of each backend before that runs.
 pub fn agree_in_steps(
     programs: &[&Program],
     backends: &[Box<dyn Backend>],
@@ -190,7 +189,7 @@ pub fn agree_in_steps(
                 continue;
             }
             let before = tally.unspecified_elements;
-            // Strict mode keeps the order of a sum, which the usual bounds refuse of a long one.
+            // Strict mode adds in order; the usual bounds are too narrow for a long sum of that.
             let in_order = backend.is_strict().then(|| {
                 let signs = backend.keeps_zero_signs();
                 let judged = judge(expected, &outcome, signs, &mut Tally::default());
@@ -203,9 +202,9 @@ pub fn agree_in_steps(
                 let Outcome::Values(values) = &outcome else { return None };
                 let is_strict = backend.is_strict();
                 let reference = is_strict.then(|| strict.of(position, programs[position]));
-                let other = reference.flatten()?.difference(values)?;
+                let difference = reference.flatten()?.difference(values)?;
                 tally.mismatches += 1;
-                Some((Kind::Mismatch, other))
+                Some((Kind::Mismatch, difference))
             });
             if let Some((kind, detail)) = judged {
                 let backend = backend.name().to_string();
@@ -229,13 +228,14 @@ pub fn agree_in_steps(
     (tally, failures)
 }
 
-/// What the oracle expects; a panic or an error of its own is told, not passed on.
+/// Evaluates a program with the oracle. A panic of the oracle becomes an error message, as its
+/// errors do.
 pub(crate) fn expectation(program: &Program) -> Result<Vec<Expected>, String> {
     crate::catch(|| gradiff_oracle::evaluate(program))
         .and_then(|result| result.map_err(|error| error.to_string()))
 }
 
-/// How many elements of the outputs are unspecified, by the op that brings the reason in and the
+/// Number of unspecified elements of the outputs, by the op that introduces the reason and the
 /// reason.
 fn origins(program: &Program, expected: &Result<Vec<Expected>, String>) -> BTreeMap<String, u64> {
     let mut counts = BTreeMap::new();
@@ -255,13 +255,13 @@ fn origins(program: &Program, expected: &Result<Vec<Expected>, String>) -> BTree
     counts
 }
 
-/// A wrong element in words.
+/// Describes a wrong element.
 pub(crate) fn difference(output: usize, dtype: gradiff_corpus::DType, at: &Mismatch) -> String {
     let found = gradiff_corpus::format_element(dtype, at.got_bits);
     format!("element {} of output {output} is {found}, expected {}", at.index, at.expected)
 }
 
-/// The values, zeros with the sign that is expected.
+/// Copies the values, with the expected sign for each zero.
 fn with_signs_of(expected: &Expected, value: &Array) -> Array {
     let mut value = value.clone();
     if !value.dtype.is_float() {
@@ -276,7 +276,7 @@ fn with_signs_of(expected: &Expected, value: &Array) -> Array {
     value
 }
 
-/// Compares one outcome with what is expected and counts it.
+/// Compares an outcome with the expected outputs and counts it. Returns what is wrong, if anything.
 pub(crate) fn judge(
     expected: &[Expected],
     outcome: &Outcome,
@@ -290,9 +290,9 @@ pub(crate) fn judge(
             tally.mismatches += 1;
             return Some((Kind::Refused, reason.clone()));
         }
-        Outcome::Crash(last_words) => {
+        Outcome::Crash(message) => {
             tally.crashes += 1;
-            return Some((Kind::Crash, last_words.clone()));
+            return Some((Kind::Crash, message.clone()));
         }
         Outcome::Environment(reason) => {
             tally.environment += 1;
@@ -311,13 +311,13 @@ pub(crate) fn judge(
     let mut first = None;
     for (number, (expected, value)) in expected.iter().zip(values).enumerate() {
         if (value.dtype, &value.shape) != (expected.dtype, &expected.shape) {
-            let of = |dtype: gradiff_corpus::DType, shape: &[usize]| {
+            let described = |dtype: gradiff_corpus::DType, shape: &[usize]| {
                 format!("{}{shape:?}", dtype.name())
             };
             let detail = format!(
                 "output {number} is {}, expected {}",
-                of(value.dtype, &value.shape),
-                of(expected.dtype, &expected.shape)
+                described(value.dtype, &value.shape),
+                described(expected.dtype, &expected.shape)
             );
             first.get_or_insert((Kind::Refused, detail));
             continue;
@@ -352,14 +352,14 @@ mod tests {
 
         fn run(&self, programs: &[&Program]) -> Vec<Outcome> {
             let expected = programs.iter().map(|program| expectation(program).unwrap());
-            let array = |of: &Expected| {
-                let bits = of.elements().map(|element| match element {
+            let array = |output: &Expected| {
+                let bits = output.elements().map(|element| match element {
                     gradiff_oracle::Element::Exact(bits) => bits,
                     _ => 0,
                 });
-                Array { dtype: of.dtype, shape: of.shape.clone(), bits: bits.collect() }
+                Array { dtype: output.dtype, shape: output.shape.clone(), bits: bits.collect() }
             };
-            expected.map(|all| Outcome::Values(all.iter().map(array).collect())).collect()
+            expected.map(|outputs| Outcome::Values(outputs.iter().map(array).collect())).collect()
         }
 
         fn supports(&self, _: &Program) -> Option<String> {
@@ -388,10 +388,10 @@ mod tests {
             tally
         };
         assert_eq!(zeros(900).unspecified_excess(), None);
-        let of_one = zeros(1100).unspecified_excess().expect("0.55 % of one op");
-        assert!(of_one.starts_with("cdiv division-by-zero: 0.550 %"), "{of_one}");
-        let of_all = zeros(2100).unspecified_excess().expect("1.05 % of all");
-        assert!(of_all.starts_with("all ops: 1.050 %"), "{of_all}");
+        let of_op = zeros(1100).unspecified_excess().expect("0.55 % of one op");
+        assert!(of_op.starts_with("cdiv division-by-zero: 0.550 %"), "{of_op}");
+        let of_all_ops = zeros(2100).unspecified_excess().expect("1.05 % of all");
+        assert!(of_all_ops.starts_with("all ops: 1.050 %"), "{of_all_ops}");
         let few = Tally { unspecified_elements: 9, ..Tally::default() };
         assert_eq!(few.unspecified_excess(), None);
         let mut twice = zeros(900);

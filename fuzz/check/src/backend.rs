@@ -1,49 +1,52 @@
-//! The one door to everything that can run a program.
+//! The trait of everything that can run a program.
 
 use gradiff_corpus::{Array, Program};
 
-/// What came of one program on one backend.
+/// Result of one program on one backend.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Outcome {
     /// The outputs, in order.
     Values(Vec<Array>),
-    /// The program was left out, and why: a skip that only its kernels tell.
+    /// The program was skipped, for this reason, which only its kernels reveal.
     Skipped(String),
-    /// The backend said no to a well-formed program, and why.
+    /// The backend refused a well-formed program, for this reason.
     Refused(String),
-    /// It panicked or died, with what it said last.
+    /// It panicked or died, with its last message.
     Crash(String),
-    /// It could not run here and now, for reasons that say nothing of the engine: no space left, a
-    /// compiler that is killed, a device that is lost.
+    /// It could not run here and now, for reasons that say nothing about the engine: no space left,
+    /// a compiler that was killed, a device that was lost.
     Environment(String),
     /// It gave no answer within this many seconds.
     Timeout(u64),
 }
 
-/// Something that runs programs. Every way to run the one engine is a backend of its own.
+/// Something that runs programs. Each configuration of the engine is a backend of its own.
 pub trait Backend {
-    /// The name, unique among the backends at hand: `interp`, `jit`, `c`, `interp/unfused`, ...
+    /// The name, unique among all backends: `interp`, `jit`, `c`, `interp/unfused`, ...
     fn name(&self) -> &str;
 
-    /// Why this program cannot be run here; `None` if it can. A skip, not a failure.
+    /// Returns the reason why this program cannot be run here; `None` if it can. That is a skip,
+    /// not a failure.
     fn supports(&self, program: &Program) -> Option<String>;
 
-    /// Whether it runs this program of a hunt, given by its number; the others are other backends'.
+    /// Returns whether it runs the program of this number in a hunt; other backends run the others.
     fn takes(&self, program: u64) -> bool {
         let _ = program;
         true
     }
 
-    /// Whether zeros keep their sign. Without it either zero is right where one of them is.
+    /// Returns whether zeros keep their sign. If not, a zero of either sign is right where one is
+    /// expected.
     fn keeps_zero_signs(&self) -> bool {
         true
     }
 
-    /// Whether results are those of strict mode, which are the same bits everywhere.
+    /// Returns whether results are those of strict mode, which are the same bits everywhere.
     fn is_strict(&self) -> bool {
         false
     }
 
-    /// Runs the programs, one outcome each. Together, so that a compiler can be called once.
+    /// Runs the programs and returns one outcome for each. It takes many, so that a compiler can be
+    /// called once for them.
     fn run(&self, programs: &[&Program]) -> Vec<Outcome>;
 }

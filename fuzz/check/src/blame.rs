@@ -1,5 +1,6 @@
-//! Who is to blame? The stages are run one after the other, each by an evaluator that does not
-//! ask the later ones; the first whose outputs differ from the oracle's names the guilty room.
+//! Blame: the crate that makes a program wrong. The stages are run one after the other, each by an
+//! evaluator that does not use the later ones; the first whose outputs differ from the oracle's
+//! names the crate.
 
 use gradiff::UOp;
 use gradiff::graph::{Arg, BoundedLinear, Constant, Linear, Op};
@@ -10,50 +11,50 @@ use gradiff_corpus::{ExprCase, Program, ViewOps};
 use gradiff_oracle::Expected;
 use gradiff_rules::witness::{Hint, stray, witness};
 
+use crate::culprit::{self, Culprit};
 use crate::exprs::{self, Point, Wrong};
-use crate::guilt::{self, Guilt};
-use crate::stages::{self, Level, Way};
+use crate::stages::{self, Configuration, Level};
 
 /// The first stage that disagrees.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Blame {
     /// The stage: `tensor`, a pass of the schedule or of the kernel, `render`, `run`.
     pub stage: String,
-    /// The room it stands in: `tensor`, `view`, `schedule`, `rewrite`, `kernel`, `render` or
+    /// The crate it belongs to: `tensor`, `view`, `schedule`, `rewrite`, `kernel`, `render` or
     /// `runtime`.
     pub room: String,
-    /// What differs there first.
+    /// The first difference there.
     pub detail: String,
-    /// The application of a rule, or the bounds, that the stage went wrong by.
-    pub rule: Option<Guilt>,
+    /// The application of a rule, or the bounds, that made the stage wrong.
+    pub rule: Option<Culprit>,
 }
 
 impl std::fmt::Display for Blame {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "stage {} (engine/{}): {}", self.stage, self.room, self.detail)?;
-        self.rule.as_ref().map_or(Ok(()), |guilt| write!(f, "\n{}", guilt.story()))
+        self.rule.as_ref().map_or(Ok(()), |culprit| write!(f, "\n{}", culprit.report()))
     }
 }
 
 /// The first stage at which `program` goes wrong on `backend`; `None` if every stage is right,
-/// or if the oracle does not know the program. Panics and refusals of a stage are its guilt.
+/// or if the oracle refuses the program. A stage that panics or refuses is wrong.
 pub fn blame(program: &Program, backend: &str) -> Option<Blame> {
     blame_in_steps(program, backend, &mut |_, _| {})
 }
 
-/// What is told the name and the room of each stage before it is evaluated.
+/// Callback that gets the name and the crate of each stage before it is evaluated.
 pub(crate) type Began<'a> = &'a mut dyn FnMut(&str, &str);
 
-/// As [`blame`]; `began` is told each stage and its room before it is evaluated. Should the stage
-/// never end, or end the process, the last one told is to blame.
+/// As [`blame`]; `began` is called with each stage and its crate before the stage is evaluated. If
+/// a stage never ends, or ends the process, the stage of the last call is to blame.
 pub fn blame_in_steps(program: &Program, backend: &str, began: Began<'_>) -> Option<Blame> {
     began("oracle", "oracle");
-    // The evaluators of stages add up one by one; that alone is no stage's fault.
+    // The evaluators of stages add in order; the error of that is no stage's fault.
     let expected = gradiff_oracle::evaluate_in_order(program).ok()?;
-    let way = crate::engine::way(backend);
-    let blame = in_graph(program, &expected, &way, began)
-        .or_else(|| in_kernels(program, &expected, &way, began))
-        .or_else(|| at_the_end(program, &expected, &way, backend, began))?;
+    let configuration = crate::engine::configuration(backend);
+    let blame = in_graph(program, &expected, &configuration, began)
+        .or_else(|| in_kernels(program, &expected, &configuration, began))
+        .or_else(|| at_the_end(program, &expected, &configuration, backend, began))?;
     Some(with_suspect(blame))
 }
 
@@ -64,32 +65,32 @@ pub struct Suspect {
     pub stage: &'static str,
     /// As in [`Blame`].
     pub room: &'static str,
-    /// Words that say what is wrong there.
+    /// A description of what is wrong there.
     pub detail: String,
 }
 
-/// A crate that is known to be guilty of a problem, whatever stage it shows in: the one that has
-/// panicked; that of folds, if some fold is wrong, since every stage computes with them; that of
-/// the checker, if it refuses kernels that are right; that of the texts that leave out a wrap.
+/// A crate that is known to be the culprit of a problem, whatever stage the problem shows in: the
+/// crate that panicked; `graph` if some constant fold is wrong, since every stage computes with
+/// folds, or if its checker refuses kernels that are right; `render` if a text leaves out a wrap.
 pub fn suspect(problem: &str) -> Option<Suspect> {
-    let found = |stage, room, detail| Some(Suspect { stage, room, detail });
+    let suspect = |stage, room, detail| Some(Suspect { stage, room, detail });
     if let Some(room) = crate::panics::room(problem) {
-        return found("panic", room, problem.to_string());
+        return suspect("panic", room, problem.to_string());
     }
     if let Some(detail) = crate::calls::wrong_fold() {
-        return found("fold", "graph", detail);
+        return suspect("fold", "graph", detail);
     }
     if problem.contains(crate::linear::NOT_WRAPPED) {
-        return found("render", "render", problem.to_string());
+        return suspect("render", "render", problem.to_string());
     }
     let is_difference = problem.contains(" of output ");
     match is_difference {
         true => None,
-        false => crate::kernels::refused().and_then(|detail| found("verify", "graph", detail)),
+        false => crate::kernels::refused().and_then(|detail| suspect("verify", "graph", detail)),
     }
 }
 
-/// The blame, or that of a suspect that its detail leads to.
+/// Returns the blame, or that of a suspect to which its detail leads.
 fn with_suspect(blame: Blame) -> Blame {
     match suspect(&blame.detail) {
         Some(Suspect { stage, room, detail }) => {
@@ -103,11 +104,13 @@ fn with_suspect(blame: Blame) -> Blame {
     }
 }
 
-fn guilty(stage: &str, room: &str, detail: String) -> Option<Blame> {
+/// Blames a stage for what is wrong, without naming a rule.
+fn blamed(stage: &str, room: &str, detail: String) -> Option<Blame> {
     Some(Blame { stage: stage.to_string(), room: room.to_string(), detail, rule: None })
 }
 
-/// The outputs of a stage against the oracle; a panic or refusal is told as well.
+/// Compares the outputs of a stage with the oracle's. Returns the first difference, a panic or a
+/// refusal.
 fn wrong(
     expected: &[Expected],
     outputs: impl FnOnce() -> Result<Vec<stages::Elements>, String>,
@@ -118,7 +121,7 @@ fn wrong(
     }
 }
 
-/// The outputs of the tensor graph have the dtypes and shapes that the oracle infers.
+/// Compares the dtypes and shapes of the tensor graph's outputs with those that the oracle infers.
 fn wrong_type(program: &Program, expected: &[Expected]) -> Option<String> {
     let outputs = crate::catch(|| stages::graph(program)).and_then(|outputs| outputs).ok()?;
     outputs.iter().zip(expected).find_map(|(output, expected)| {
@@ -130,16 +133,16 @@ fn wrong_type(program: &Program, expected: &[Expected]) -> Option<String> {
     })
 }
 
-/// The tensor graph, and after the passes that keep it one.
+/// Checks the tensor graph, as it is and after each pass of the schedule that gives another one.
 fn in_graph(
     program: &Program,
     expected: &[Expected],
-    way: &Way,
+    configuration: &Configuration,
     began: Began<'_>,
 ) -> Option<Blame> {
     began("tensor", "tensor");
     if let Some(detail) = wrong_type(program, expected) {
-        return guilty("tensor", "tensor", detail);
+        return blamed("tensor", "tensor", detail);
     }
     let read = &mut stages::contents;
     let graph = || -> Result<Vec<UOp>, String> {
@@ -148,64 +151,67 @@ fn in_graph(
     };
     let evaluated = || crate::tensors::evaluate(&graph()?, read);
     if let Some(detail) = wrong(expected, evaluated) {
-        return guilty("tensor", "tensor", detail);
+        return blamed("tensor", "tensor", detail);
     }
     began("schedule", "schedule");
     let passes = crate::catch(|| {
-        gradiff::schedule::stages(&graph()?, &way.schedule).map_err(|error| error.to_string())
+        gradiff::schedule::stages(&graph()?, &configuration.schedule)
+            .map_err(|error| error.to_string())
     });
     let passes = match passes.and_then(|passes| passes) {
         Ok(passes) => passes,
-        Err(problem) => return guilty("schedule", "schedule", problem),
+        Err(problem) => return blamed("schedule", "schedule", problem),
     };
     for (pass, outputs) in passes.iter().take_while(|(pass, _)| *pass != "kernels") {
         let room = if *pass == "views" { "view" } else { "schedule" };
         let evaluated = || crate::tensors::evaluate(outputs, &mut stages::contents);
         if let Some(detail) = wrong(expected, evaluated) {
-            return guilty(pass, room, detail);
+            return blamed(pass, room, detail);
         }
     }
     None
 }
 
-/// The kernels after each of their passes, and linear.
+/// Checks the kernels after each of their passes, and as linear uops.
 fn in_kernels(
     program: &Program,
     expected: &[Expected],
-    way: &Way,
+    configuration: &Configuration,
     began: Began<'_>,
 ) -> Option<Blame> {
     began("kernels", "schedule");
-    let with = |way: &Way, level: &mut Level<'_>| {
-        let schedule = stages::scheduled(&stages::graph(program)?, way)?;
+    let at_level = |configuration: &Configuration, level: &mut Level<'_>| {
+        let schedule = stages::scheduled(&stages::graph(program)?, configuration)?;
         stages::run(&schedule, level)
     };
     let tree = &mut |ast: &UOp| Ok(ast.clone());
-    if let Some(detail) = wrong(expected, || with(way, &mut Level::Made(tree))) {
-        // Right as soon as views are stacked instead of merged: merging is wrong.
-        let mut stacked = way.clone();
+    if let Some(detail) = wrong(expected, || at_level(configuration, &mut Level::Graph(tree))) {
+        // If it is right once views are stacked instead of merged, merging is wrong.
+        let mut stacked = configuration.clone();
         stacked.schedule.merge_views = false;
-        let is_merging = wrong(expected, || with(&stacked, &mut Level::Made(tree))).is_none();
-        return guilty("kernels", if is_merging { "view" } else { "schedule" }, detail);
+        let is_merging = wrong(expected, || at_level(&stacked, &mut Level::Graph(tree))).is_none();
+        return blamed("kernels", if is_merging { "view" } else { "schedule" }, detail);
     }
     for (number, pass) in PASSES.iter().enumerate() {
         began(pass.name, if is_rules(pass.name) { "rewrite" } else { "kernel" });
-        let make = &mut |ast: &UOp| passed(ast, way, number, &mut Trace::default(), &mut "");
-        if let Some(detail) = wrong(expected, || with(way, &mut Level::Made(make))) {
-            return in_pass(program, expected, way, number, detail);
+        let make =
+            &mut |ast: &UOp| passed(ast, configuration, number, &mut Trace::default(), &mut "");
+        if let Some(detail) = wrong(expected, || at_level(configuration, &mut Level::Graph(make))) {
+            return in_pass(program, expected, configuration, number, detail);
         }
     }
-    if let Some(blame) = without_end(program, way) {
+    if let Some(blame) = endless(program, configuration) {
         return Some(blame);
     }
     let linear_passes = LINEAR_PASSES.iter().map(|pass| pass.name);
     for (number, pass) in [LINEARIZE.name].into_iter().chain(linear_passes).enumerate() {
         began(pass, "kernel");
         let run = &mut |ast: &UOp, memories: &mut [stages::Elements]| {
-            crate::linear::run(whole_products(&stages::passed(ast, way)?.linears, number), memories)
+            let linears = stages::passed(ast, configuration)?.linears;
+            crate::linear::run(whole_products(&linears, number), memories)
         };
-        if let Some(detail) = wrong(expected, || with(way, &mut Level::With(run))) {
-            return guilty(pass, "kernel", detail);
+        if let Some(detail) = wrong(expected, || at_level(configuration, &mut Level::Run(run))) {
+            return blamed(pass, "kernel", detail);
         }
     }
     None
@@ -216,54 +222,55 @@ fn in_kernels(
 fn whole_products<'a>(linears: &'a [(&'static str, Linear)], number: usize) -> &'a Linear {
     let is_whole =
         |linear: &Linear| linear.uops.iter().all(|uop| uop.op != Op::Wmma || 1 < uop.lanes);
-    let after = linears[number..].iter().map(|(_, linear)| linear);
-    after.clone().find(|linear| is_whole(linear)).unwrap_or(&linears[linears.len() - 1].1)
+    let mut after = linears[number..].iter().map(|(_, linear)| linear);
+    after.find(|linear| is_whole(linear)).unwrap_or(&linears[linears.len() - 1].1)
 }
 
-/// The crate in which a graph, whose elements are right, goes wrong under these options; the
-/// runtime, if all stages before it are right.
+/// The crate that makes a graph wrong under these options, where `is_right` judges its elements;
+/// the runtime if all stages before it are right.
 pub(crate) fn room_of_graph(
     graph: &UOp,
-    way: &Way,
+    configuration: &Configuration,
     is_right: &dyn Fn(&stages::Elements) -> bool,
 ) -> &'static str {
     let roots = [graph.clone()];
-    let schedule = crate::catch(|| gradiff::schedule::schedule(&roots, &way.schedule));
+    let schedule = crate::catch(|| gradiff::schedule::schedule(&roots, &configuration.schedule));
     let Ok(Ok(schedule)) = schedule else { return "schedule" };
     let holds = |level: &mut Level<'_>| {
         let outputs = crate::catch(|| stages::run(&schedule, level)).and_then(|outputs| outputs);
         outputs.is_ok_and(|outputs| is_right(&outputs[0]))
     };
-    if !holds(&mut Level::Made(&mut |ast| Ok(ast.clone()))) {
+    if !holds(&mut Level::Graph(&mut |ast| Ok(ast.clone()))) {
         return "schedule";
     }
     for (number, pass) in PASSES.iter().enumerate() {
-        let make = &mut |ast: &UOp| passed(ast, way, number, &mut Trace::default(), &mut "");
-        if !holds(&mut Level::Made(make)) {
+        let make =
+            &mut |ast: &UOp| passed(ast, configuration, number, &mut Trace::default(), &mut "");
+        if !holds(&mut Level::Graph(make)) {
             return if is_rules(pass.name) { "rewrite" } else { "kernel" };
         }
     }
     let linear = &mut |ast: &UOp, memories: &mut [stages::Elements]| {
-        let linear = stages::lowered(ast, way)?;
+        let linear = stages::lowered(ast, configuration)?;
         crate::linear::run(&linear, memories)
     };
-    if holds(&mut Level::With(linear)) { "runtime" } else { "kernel" }
+    if holds(&mut Level::Run(linear)) { "runtime" } else { "kernel" }
 }
 
-/// The passes up to and with `last` over one kernel; `pass` becomes the last one that applied a
-/// rule.
+/// Runs the passes up to and including number `last` over one kernel. `pass` becomes the last one
+/// that applied a rule.
 pub(crate) fn passed(
     ast: &UOp,
-    way: &Way,
+    configuration: &Configuration,
     last: usize,
     trace: &mut Trace,
     pass: &mut &'static str,
 ) -> Result<UOp, String> {
-    let mut ctx = Context::new(ast, &way.target, &way.kernel, trace);
+    let mut ctx = Context::new(ast, &configuration.target, &configuration.kernel, trace);
     let mut root = ast.clone();
     for row in &PASSES[..=last] {
         let (applied, before) = (ctx.trace.applied, *pass);
-        // A rule that panics leaves its pass named.
+        // If a rule panics, its pass stays named.
         *pass = row.name;
         root = (row.run)(&root, &mut ctx).map_err(|error| error.to_string())?;
         if ctx.trace.applied == applied {
@@ -273,47 +280,48 @@ pub(crate) fn passed(
     Ok(root)
 }
 
-/// Whether a kernel pass runs rules.
+/// Returns whether a kernel pass runs rules.
 fn is_rules(pass: &str) -> bool {
     matches!(pass, "symbolic" | "symbolic-again" | "late" | "collapse")
 }
 
-/// A kernel pass whose outputs are wrong; if it runs rules, the application that made them so.
+/// Blames a kernel pass whose outputs are wrong; if it runs rules, with the application that made
+/// them wrong.
 fn in_pass(
     program: &Program,
     expected: &[Expected],
-    way: &Way,
+    configuration: &Configuration,
     last: usize,
     detail: String,
 ) -> Option<Blame> {
-    let schedule = stages::scheduled(&stages::graph(program).ok()?, way).ok()?;
+    let schedule = stages::scheduled(&stages::graph(program).ok()?, configuration).ok()?;
     if !is_rules(PASSES[last].name) {
         let is_view = PASSES[last].name == "shape"
             && schedule.items.iter().any(|item| item.ast.toposort().iter().any(is_misplaced));
-        return guilty(PASSES[last].name, if is_view { "view" } else { "kernel" }, detail);
+        return blamed(PASSES[last].name, if is_view { "view" } else { "kernel" }, detail);
     }
     let mut pass = "";
     let mut run = |fuel: Option<u64>, trace: &mut Trace| {
-        let mut way = way.clone();
-        way.kernel.rewrite.fuel = fuel;
-        let mut make = |ast: &UOp| passed(ast, &way, last, trace, &mut pass);
-        let outputs = || stages::run(&schedule, &mut Level::Made(&mut make));
+        let mut configuration = configuration.clone();
+        configuration.kernel.rewrite.fuel = fuel;
+        let mut make = |ast: &UOp| passed(ast, &configuration, last, trace, &mut pass);
+        let outputs = || stages::run(&schedule, &mut Level::Graph(&mut make));
         wrong(expected, outputs).map_or(Ok(()), Err)
     };
-    let found = guilt::search(&mut run, &Hint::new());
-    let mut blame = guilty(PASSES[last].name, "rewrite", detail)?;
-    match found {
-        Some(guilt) => blame.rule = Some(Guilt { pass: pass.to_string(), ..guilt }),
+    let culprit = culprit::search(&mut run, &Hint::new());
+    let mut blame = blamed(PASSES[last].name, "rewrite", detail)?;
+    match culprit {
+        Some(culprit) => blame.rule = Some(Culprit { pass: pass.to_string(), ..culprit }),
         None => blame.detail += "; no single application of a rule makes it so",
     }
     Some(blame)
 }
 
-/// Whether the node's tracker sends an element elsewhere once its axes of size 1 are gone or two
-/// neighbours are one axis, which is what the pass `shape` asks of it.
+/// Returns whether the node's tracker sends an element elsewhere once its axes of size 1 are
+/// dropped or two neighbouring axes are merged, as pass `shape` asks of it.
 fn is_misplaced(node: &UOp) -> bool {
     let Arg::View(tracker) = node.arg() else { return false };
-    let places = |tracker: &ShapeTracker| -> Vec<Option<i64>> {
+    let addresses = |tracker: &ShapeTracker| -> Vec<Option<i64>> {
         let count = tracker.shape().iter().product();
         let index = |mut rest: i64| {
             let mut index = tracker.shape().to_vec();
@@ -324,158 +332,165 @@ fn is_misplaced(node: &UOp) -> bool {
         };
         (0..count).map(|element| tracker.locate(&index(element))).collect()
     };
-    let kept: Vec<i64> = tracker.shape().iter().copied().filter(|size| *size != 1).collect();
-    let pair = |axis: usize| {
-        let mut shape = kept.clone();
+    let long: Vec<i64> = tracker.shape().iter().copied().filter(|size| *size != 1).collect();
+    let merged = |axis: usize| {
+        let mut shape = long.clone();
         let size = shape.remove(axis + 1);
         shape[axis] *= size;
         shape
     };
-    let mut shapes = (1..kept.len()).map(|axis| pair(axis - 1)).chain([kept.clone()]);
-    let expected = places(tracker);
-    shapes.any(|shape| tracker.reshape(&shape).is_ok_and(|moved| places(&moved) != expected))
+    let mut shapes = (1..long.len()).map(|axis| merged(axis - 1)).chain([long.clone()]);
+    let expected = addresses(tracker);
+    shapes.any(|shape| tracker.reshape(&shape).is_ok_and(|moved| addresses(&moved) != expected))
 }
 
-/// A pass of a kernel whose rules go on without end, though what comes out is right.
-fn without_end(program: &Program, way: &Way) -> Option<Blame> {
-    let schedule = stages::scheduled(&stages::graph(program).ok()?, way).ok()?;
+/// Blames a pass whose rules do not terminate on a kernel, although its result is right.
+fn endless(program: &Program, configuration: &Configuration) -> Option<Blame> {
+    let schedule = stages::scheduled(&stages::graph(program).ok()?, configuration).ok()?;
     for item in &schedule.items {
         let (mut trace, mut pass) = (Trace::with_steps(), "");
-        passed(&item.ast, way, PASSES.len() - 1, &mut trace, &mut pass).ok()?;
-        if guilt::is_endless(&trace) {
-            let blame = guilty(pass, "rewrite", "rewriting does not end".to_string());
-            let rule = guilt::of_endless(&trace);
-            let rule = rule.map(|guilt| Guilt { pass: pass.to_string(), ..guilt });
+        passed(&item.ast, configuration, PASSES.len() - 1, &mut trace, &mut pass).ok()?;
+        if culprit::is_endless(&trace) {
+            let blame = blamed(pass, "rewrite", "rewriting does not end".to_string());
+            let rule = culprit::of_endless(&trace);
+            let rule = rule.map(|culprit| Culprit { pass: pass.to_string(), ..culprit });
             return blame.map(|blame| Blame { rule, ..blame });
         }
     }
     None
 }
 
-/// What an expression goes wrong by; `None` if nothing is wrong with it, or if it is no case.
+/// Blames what makes an expression wrong; `None` if nothing is wrong with it, or if it is
+/// malformed.
 pub fn blame_expr(case: &ExprCase) -> Option<Blame> {
-    let (detail, found, pass) = match crate::catch(|| exprs::examine(case)) {
+    let (detail, culprit, pass) = match crate::catch(|| exprs::examine(case)) {
         Ok(Ok(())) | Ok(Err(Wrong::Malformed(_))) => return None,
         Ok(Err(wrong)) => {
-            let (found, pass) = of_expr(case, &wrong);
-            (wrong.detail(), found, pass)
+            let (culprit, pass) = of_expr(case, &wrong);
+            (wrong.detail(), culprit, pass)
         }
         Err(panic) => (panic, by_fuel(case, None), "symbolic"),
     };
-    let mut blame = guilty("symbolic", "rewrite", detail)?;
-    match found {
-        Some(guilt) => blame.rule = Some(Guilt { pass: pass.to_string(), ..guilt }),
+    let mut blame = blamed("symbolic", "rewrite", detail)?;
+    match culprit {
+        Some(culprit) => blame.rule = Some(Culprit { pass: pass.to_string(), ..culprit }),
         None => blame.detail += "; no single application of a rule makes it so",
     }
     Some(blame)
 }
 
-fn of_expr(case: &ExprCase, wrong: &Wrong) -> (Option<Guilt>, &'static str) {
+/// The culprit of what is wrong with an expression, and its pass.
+fn of_expr(case: &ExprCase, wrong: &Wrong) -> (Option<Culprit>, &'static str) {
     let graph = exprs::to_uop(case);
     let mut trace = Trace::with_steps();
     let simple = exprs::simplified(&graph, None, &mut trace);
-    let guilt = match wrong {
+    let culprit = match wrong {
         Wrong::Malformed(_) => None,
         Wrong::Value(point, _) => by_fuel(case, Some(point)),
         Wrong::Bounds(point, _) => {
             let hint = hint(case, point);
-            stray(&[&graph, &simple], &hint).map(|stray| guilt::of_bounds(&stray))
+            stray(&[&graph, &simple], &hint).map(|stray| culprit::of_bounds(&stray))
         }
-        Wrong::Endless(_) => guilt::of_endless(&trace),
+        Wrong::Endless(_) => culprit::of_endless(&trace),
         Wrong::Again(_) => {
             let once = trace.steps.take().unwrap_or_default();
             let mut again = Trace::with_steps();
             exprs::simplified(&simple, None, &mut again);
             let again = again.steps.unwrap_or_default();
-            // What hides behind a wrong value that nobody asks for is guilty first.
-            let is_false = [once.as_slice(), again.as_slice()];
-            let guilt = is_false.iter().find_map(|steps| guilt::first_false(steps, &Hint::new()));
-            let fired = again.first().map(guilt::of_step);
-            let guilt = guilt.or(fired.map(|guilt| Guilt {
+            // A step that makes an unused value wrong is the culprit before any other.
+            let runs = [once.as_slice(), again.as_slice()];
+            let culprit = runs.iter().find_map(|steps| culprit::first_false(steps, &Hint::new()));
+            let fired = again.first().map(culprit::of_step);
+            let culprit = culprit.or(fired.map(|culprit| Culprit {
                 witness: "fires once more on what was simplified".to_string(),
-                ..guilt
+                ..culprit
             }));
-            return (guilt, "symbolic, for the second time");
+            return (culprit, "symbolic, for the second time");
         }
     };
-    (guilt, "symbolic")
+    (culprit, "symbolic")
 }
 
-/// What a sequence of movements goes wrong by: the rules where simplifying the index or the
+/// Blames what makes a sequence of movements wrong: the rules if simplifying the index or the
 /// validity of its tracker changes a value or does not end, else the views; `None` if nothing is
 /// wrong with it.
 pub fn blame_views(case: &ViewOps) -> Option<Blame> {
     let nodes = crate::catch(|| {
         let tracker = crate::views::tracker(case).ok()?;
-        let rendered = [tracker.simplify(), tracker].map(|t| crate::expects::indexed(&t, false));
-        Some(rendered.into_iter().flat_map(|(index, valid)| std::iter::once(index).chain(valid)))
+        let indexed = [tracker.simplify(), tracker].map(|t| crate::expects::indexed(&t, false));
+        Some(indexed.into_iter().flat_map(|(index, valid)| std::iter::once(index).chain(valid)))
     });
     let of_rules = nodes.ok().flatten().and_then(|mut nodes| nodes.find_map(|node| of_node(&node)));
     of_rules.or_else(|| {
         let problem =
             crate::catch(|| crate::check_views(case)).and_then(|checked| checked).err()?;
-        guilty("views", "view", problem)
+        blamed("views", "view", problem)
     })
 }
 
-/// Simplifying a node changes its value or does not end.
+/// Blames a rule if simplifying the node changes its value or does not end.
 fn of_node(node: &UOp) -> Option<Blame> {
-    let none = Hint::new();
+    let no_hint = Hint::new();
     let mut run = |fuel: Option<u64>, trace: &mut Trace| {
         let simple = crate::catch(|| exprs::simplified(node, fuel, trace))?;
-        witness(node, &simple, Claim::Bits, &none).map_or(Ok(()), Err)
+        witness(node, &simple, Claim::Bits, &no_hint).map_or(Ok(()), Err)
     };
     let mut trace = Trace::with_steps();
     let (detail, rule) = match run(None, &mut trace) {
-        Err(problem) => (problem, guilt::search(&mut run, &none)),
-        Ok(()) if guilt::is_endless(&trace) => {
-            ("does not end".to_string(), guilt::of_endless(&trace))
+        Err(problem) => (problem, culprit::search(&mut run, &no_hint)),
+        Ok(()) if culprit::is_endless(&trace) => {
+            ("does not end".to_string(), culprit::of_endless(&trace))
         }
         Ok(()) => return None,
     };
-    let detail = format!("simplifying {}: {detail}", guilt::short(node));
-    let blame = guilty("symbolic", "rewrite", detail)?;
-    Some(Blame { rule: rule.map(|guilt| Guilt { pass: "symbolic".to_string(), ..guilt }), ..blame })
+    let detail = format!("simplifying {}: {detail}", culprit::short(node));
+    let blame = blamed("symbolic", "rewrite", detail)?;
+    Some(Blame {
+        rule: rule.map(|culprit| Culprit { pass: "symbolic".to_string(), ..culprit }),
+        ..blame
+    })
 }
 
+/// The point as values of the expression's variable nodes.
 fn hint(case: &ExprCase, point: &Point) -> Hint {
     let nodes = exprs::variables(case).into_iter().zip(point);
     nodes.map(|(node, value)| (node.clone(), Constant::int(node.dtype(), *value))).collect()
 }
 
-/// The application that makes the expression wrong at this point, or panic if there is none.
-fn by_fuel(case: &ExprCase, point: Option<&Point>) -> Option<Guilt> {
+/// Finds by fuel the application that makes the expression wrong at this point; that makes it
+/// panic if there is no point.
+fn by_fuel(case: &ExprCase, point: Option<&Point>) -> Option<Culprit> {
     let graph = exprs::to_uop(case);
     let mut run = |fuel: Option<u64>, trace: &mut Trace| {
         let simple = crate::catch(|| exprs::simplified(&graph, fuel, trace))?;
         let is_right = point.is_none_or(|point| exprs::is_right_at(case, &simple, point));
         if is_right { Ok(()) } else { Err("another value".to_string()) }
     };
-    guilt::search(&mut run, &point.map(|point| hint(case, point)).unwrap_or_default())
+    culprit::search(&mut run, &point.map(|point| hint(case, point)).unwrap_or_default())
 }
 
-/// All lists of uops are right: the device or its source text is not, or what is around them.
+/// Blames the device, its source text, or what surrounds the launches: all linear uops are right.
 fn at_the_end(
     program: &Program,
     expected: &[Expected],
-    way: &Way,
+    configuration: &Configuration,
     backend: &str,
     began: Began<'_>,
 ) -> Option<Blame> {
     let device = backend.split('/').next().unwrap_or(backend);
     let (stage, room) = match device {
-        // A text that runs wrongly, or without end, is the renderer's; other code is the device's.
+        // A text that runs wrongly or endlessly is the renderer's fault; else it is the device's.
         "c" | "cuda" | "opencl" | "text" | "wgpu" => ("render", "render"),
-        // Where uops are evaluated, it is the kernel that breaks a promise.
+        // Where uops are evaluated, the kernel breaks a promise.
         "uops" => ("linearize", "kernel"),
         _ => ("run", "runtime"),
     };
     let mut alone = || {
-        let schedule = stages::scheduled(&stages::graph(program)?, way)?;
+        let schedule = stages::scheduled(&stages::graph(program)?, configuration)?;
         stages::run(
             &schedule,
-            &mut Level::With(&mut |ast, memories| {
-                let linear = stages::lowered(ast, way)?;
+            &mut Level::Run(&mut |ast, memories| {
+                let linear = stages::lowered(ast, configuration)?;
                 began("compile", "runtime");
                 crate::engine::run_alone_in_steps(backend, &linear, memories, &mut || {
                     began(stage, room)
@@ -484,36 +499,40 @@ fn at_the_end(
         )
     };
     if let Some(detail) = wrong(expected, &mut alone) {
-        let is_text = || device == "c" && has_compiled_text(program, way).unwrap_or(false);
-        let own = match beside_runs(&detail) {
-            Some(own) => own,
-            // What is compiled from the text alone is not compiled by the device.
+        let is_text =
+            || device == "c" && has_compiled_text(program, configuration).unwrap_or(false);
+        let (stage, room) = match beside_runs(&detail) {
+            Some(known) => known,
+            // The text compiles by itself, but not by the device.
             None if !detail.contains(" of output ") && is_text() => ("compile", "runtime"),
             None => (stage, room),
         };
-        return guilty(own.0, own.1, detail);
+        return blamed(stage, room, detail);
     }
     began("launch", "runtime");
-    // Kernels are right one by one; together they are not: a cache, or memory.
+    // Kernels are right one by one but wrong together: a cache, or memory.
     let backends = crate::backends(&[backend.to_string()]).ok()?;
     let (_, failures) = crate::agree(&[program], &backends);
     let (_, failure) = failures.into_iter().next()?;
     let (stage, room) = beside_runs(&failure.detail).unwrap_or_else(|| {
-        let is_right = wrong(expected, || by_hand(program, way, device)).is_none();
-        // What is around the launches is the engine's, if memories are sound.
+        let is_right = wrong(expected, || by_hand(program, configuration, device)).is_none();
+        // If memories are sound, the fault lies in what the engine does around launches.
         match is_right && crate::calls::check_runtime().is_ok() {
             true => ("read", "tensor"),
             false => ("launch", "runtime"),
         }
     });
-    guilty(stage, room, failure.detail)
+    blamed(stage, room, failure.detail)
 }
 
-/// Compiles all kernels in one go and runs them on the memories of their buffers, without an
-/// engine.
-fn by_hand(program: &Program, way: &Way, device: &str) -> Result<Vec<stages::Elements>, String> {
-    let schedule = stages::scheduled(&stages::graph(program)?, way)?;
-    let lowered = |item: &gradiff::schedule::Item| stages::lowered(&item.ast, way);
+/// Compiles all kernels at once and runs them on the memories of their buffers, without an engine.
+fn by_hand(
+    program: &Program,
+    configuration: &Configuration,
+    device: &str,
+) -> Result<Vec<stages::Elements>, String> {
+    let schedule = stages::scheduled(&stages::graph(program)?, configuration)?;
+    let lowered = |item: &gradiff::schedule::Item| stages::lowered(&item.ast, configuration);
     let linears: Vec<BoundedLinear> =
         schedule.items.iter().map(lowered).collect::<Result<_, String>>()?;
     crate::engine::run_in_order(device, &schedule, &linears)?;
@@ -522,17 +541,17 @@ fn by_hand(program: &Program, way: &Way, device: &str) -> Result<Vec<stages::Ele
 
 /// Returns whether a compiler that is asked directly takes the texts in C of all kernels; `None`
 /// if there is none.
-fn has_compiled_text(program: &Program, way: &Way) -> Option<bool> {
-    let schedule = stages::scheduled(&stages::graph(program).ok()?, way).ok()?;
+fn has_compiled_text(program: &Program, configuration: &Configuration) -> Option<bool> {
+    let schedule = stages::scheduled(&stages::graph(program).ok()?, configuration).ok()?;
     let mut is_taken = Some(true);
     for item in &schedule.items {
-        let linear = stages::lowered(&item.ast, way).ok()?;
+        let linear = stages::lowered(&item.ast, configuration).ok()?;
         is_taken = is_taken.filter(|taken| *taken).and_then(|_| crate::texts::is_c(&linear));
     }
     is_taken
 }
 
-/// The stage and the room of what backends check beside running a program, and of texts.
+/// The stage and the crate of a problem that backends find besides running a program, or in texts.
 fn beside_runs(detail: &str) -> Option<(&'static str, &'static str)> {
     if detail.contains(crate::calls::SAID) {
         return Some(("calls", crate::room_of_calls(detail)));
@@ -543,5 +562,5 @@ fn beside_runs(detail: &str) -> Option<(&'static str, &'static str)> {
     if detail.contains(crate::kernels::SAID) {
         return Some(("kernels", crate::room_of_kernels(detail)));
     }
-    detail.contains(crate::listing::SAID).then_some(("text", "graph"))
+    detail.contains(crate::listing::PREFIX).then_some(("text", "graph"))
 }

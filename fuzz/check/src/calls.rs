@@ -1,9 +1,9 @@
-//! Calls of the tensor API with drawn arguments, most of them slightly wrong: what is legal gives a
-//! tensor of the right type, what is not is refused as [`gradiff::Error::Invalid`], nothing panics.
+//! Calls of the tensor API with drawn arguments, most of them slightly wrong: a legal call gives a
+//! tensor of the right type, an illegal one fails with [`gradiff::Error::Invalid`], none panics.
 //!
-//! In: a seed, or bytes for a chain of calls. Out: the first call whose answer is wrong. What is
-//! legal is said by the corpus' typing where a statement does the same, else by the rows here, never
-//! by the engine.
+//! In: a seed, or bytes for a chain of calls. Out: the first call whose answer is wrong. Whether a
+//! call is legal is decided by the corpus' typing where a statement does the same, else by the rows
+//! here, never by the engine.
 
 mod chain;
 mod devices;
@@ -23,30 +23,30 @@ use gradiff_corpus::TensorType;
 
 use crate::translate;
 
-/// The words that reports of this check begin with.
+/// Prefix of this check's reports.
 pub(crate) const SAID: &str = "call of the API";
 
-/// Rows that judge the runtime alone.
-const OF_RUNTIME: [&str; 4] = ["memories", "launches", "launched often", "entries on disk"];
+/// Rows that check the runtime alone.
+const RUNTIME_ROWS: [&str; 4] = ["memories", "launches", "launched often", "entries on disk"];
 
-/// The words before the crate in which what a graph says becomes something else.
+/// Prefix of the crate in which a graph's meaning changes.
 const OF_ENGINE: &str = "(engine/";
 
-/// Calls of the rows that judge the runtime, before it is blamed.
-const OF_BLAME: u64 = 100;
+/// Calls of each of [`RUNTIME_ROWS`] when blame asks whether the runtime is right.
+const BLAME_CALLS: u64 = 100;
 
-/// The crate to blame for what [`check_calls`] reports.
+/// The crate to blame for a problem that [`check_calls`] reports.
 pub fn room_of_calls(problem: &str) -> &'static str {
-    let is_of = |name: &str| problem.contains(&format!(", {name}: "));
-    let said = problem.split_once(OF_ENGINE).and_then(|(_, rest)| rest.split_once(')'));
+    let is_from = |name: &str| problem.contains(&format!(", {name}: "));
+    let named = problem.split_once(OF_ENGINE).and_then(|(_, rest)| rest.split_once(')'));
     let rooms = ["schedule", "rewrite", "kernel", "runtime"];
-    if let Some(room) = said.and_then(|(said, _)| rooms.into_iter().find(|room| *room == said)) {
+    if let Some(room) = named.and_then(|(name, _)| rooms.into_iter().find(|room| *room == name)) {
         return room;
     }
     match () {
-        () if OF_RUNTIME.iter().any(|name| is_of(name)) => "runtime",
-        () if is_of("texts of rules") => "rewrite",
-        () if is_of("folds") || is_of("sizes with variables") => "graph",
+        () if RUNTIME_ROWS.iter().any(|name| is_from(name)) => "runtime",
+        () if is_from("texts of rules") => "rewrite",
+        () if is_from("folds") || is_from("sizes with variables") => "graph",
         () => "tensor",
     }
 }
@@ -54,25 +54,25 @@ pub fn room_of_calls(problem: &str) -> &'static str {
 /// Checks memories, launches and entries on disk against their models.
 ///
 /// # Errors
-/// The first that is not.
+/// The first that differs from its model.
 pub(crate) fn check_runtime() -> Result<(), String> {
-    for (name, row) in rows::ROWS.iter().filter(|(name, _)| OF_RUNTIME.contains(name)) {
+    for (name, row) in rows::ROWS.iter().filter(|(name, _)| RUNTIME_ROWS.contains(name)) {
         let Row::Check(check) = row else { continue };
-        for seed in 0..OF_BLAME {
-            let found = crate::catch(|| check(&mut Draw::new(seed)));
-            found.and_then(|found| found).map_err(|problem| format!("{name}: {problem}"))?;
+        for seed in 0..BLAME_CALLS {
+            let checked = crate::catch(|| check(&mut Draw::new(seed)));
+            checked.and_then(|checked| checked).map_err(|problem| format!("{name}: {problem}"))?;
         }
     }
     Ok(())
 }
 
-/// Draws what a call is given.
+/// Draws the arguments of calls.
 pub(crate) struct Draw {
     /// Bytes that choose, one or two for a choice, the last first.
     bytes: Vec<u8>,
     /// The state of the generator that chooses when there are no bytes.
     state: u64,
-    /// What earlier calls of a chain gave, for later ones to take.
+    /// Results of earlier calls of a chain, for later ones to take.
     given: Vec<(TensorType, Tensor)>,
 }
 
@@ -81,7 +81,7 @@ impl Draw {
         Draw { bytes: Vec::new(), state: seed, given: Vec::new() }
     }
 
-    /// Draws as the bytes say, and from a fixed seed when they are used up.
+    /// Draws from the bytes, and from a fixed seed when they are used up.
     fn of_bytes(bytes: &[u8]) -> Draw {
         Draw { bytes: bytes.iter().rev().copied().collect(), ..Draw::new(0) }
     }
@@ -116,7 +116,7 @@ impl Draw {
 /// The answer that a call must give: a tensor of this type, or a refusal.
 type Expected = Option<TensorType>;
 
-/// A call: what it says, what it must give, and what it gives.
+/// A call: its text, the expected answer, and the call itself.
 struct Call {
     said: String,
     expected: Expected,
@@ -124,25 +124,26 @@ struct Call {
 }
 
 impl Call {
-    /// The tensor, if there is to be one.
+    /// Makes the call. Returns its tensor if it gives one, as expected.
     fn check(self) -> Result<Option<Tensor>, String> {
         let said = self.said;
-        let found = crate::catch(self.work).map_err(|panic| format!("{said}: {panic}"))?;
-        match (self.expected, found) {
+        let answer = crate::catch(self.work).map_err(|panic| format!("{said}: {panic}"))?;
+        match (self.expected, answer) {
             (None, Err(Error::Invalid(message))) if !message.is_empty() => Ok(None),
             (None, Err(error)) => {
-                Err(format!("{said}: it must be refused as invalid, and is with: {error}"))
+                Err(format!("{said}: it must be refused as invalid, but the error is: {error}"))
             }
-            (None, Ok(tensor)) => Err(format!("{said}: it must be refused, and gives {tensor:?}")),
+            (None, Ok(tensor)) => Err(format!("{said}: it must be refused, but gives {tensor:?}")),
             (Some(expected), Ok(tensor)) => {
                 let shape: Vec<i64> = expected.shape.iter().map(|size| *size as i64).collect();
                 let is_right =
                     tensor.dtype() == translate::dtype(expected.dtype) && tensor.shape() == shape;
                 let name = expected.dtype.name();
-                let wrong = || format!("{said}: it must give {name}{shape:?}, not {tensor:?}");
+                let wrong =
+                    || format!("{said}: it must give {name}{shape:?}, but gives {tensor:?}");
                 if is_right { Ok(Some(tensor)) } else { Err(wrong()) }
             }
-            (Some(_), Err(error)) => Err(format!("{said}: it is legal, but refused: {error}")),
+            (Some(_), Err(error)) => Err(format!("{said}: it is legal, but is refused: {error}")),
         }
     }
 }
@@ -150,36 +151,38 @@ impl Call {
 /// A check that gives no tensor: reads, engines and plans.
 type Check = fn(&mut Draw) -> Result<(), String>;
 
-/// How a row makes its call.
+/// The action of a row.
 enum Row {
-    /// A call that gives a tensor.
+    /// Draws a call that gives a tensor.
     Call(fn(&mut Draw) -> Call),
-    /// Any other.
+    /// Makes and judges any other call.
     Check(Check),
 }
 
 /// Checks `count` calls that follow from the seed.
 ///
 /// # Errors
-/// The first call whose answer is wrong: what was called, what must come and what came, and the
+/// The first call whose answer is wrong: the call, the expected and the actual answer, and the
 /// seed of this call alone.
 pub fn check_calls(seed: u64, count: u64) -> Result<(), String> {
     for number in 0..count {
         let seed = seed.wrapping_add(number);
-        let found = check_call(&mut Draw::new(seed));
-        found.map_err(|problem| format!("{SAID}, (check_calls({seed}, 1)), {problem}"))?;
+        let checked = check_call(&mut Draw::new(seed));
+        checked.map_err(|problem| format!("{SAID}, (check_calls({seed}, 1)), {problem}"))?;
     }
     Ok(())
 }
 
-/// Checks a call of a row that is drawn; the tensor that it gives.
+/// Checks a call of a drawn row. Returns the tensor that it gives, if any.
 fn check_call(draw: &mut Draw) -> Result<Option<Tensor>, String> {
     let (name, row) = &rows::ROWS[draw.below(rows::ROWS.len())];
-    let found = match row {
+    let checked = match row {
         Row::Call(call) => crate::catch(|| call(draw)).and_then(Call::check),
-        Row::Check(check) => crate::catch(|| check(draw)).and_then(|found| found.map(|()| None)),
+        Row::Check(check) => {
+            crate::catch(|| check(draw)).and_then(|checked| checked.map(|()| None))
+        }
     };
-    found.map_err(|problem| format!("{name}: {problem}"))
+    checked.map_err(|problem| format!("{name}: {problem}"))
 }
 
 /// The engine's dtype, or void.
@@ -193,13 +196,13 @@ mod tests {
 
     #[test]
     fn calls_are_answered_as_they_must_be() {
-        // A seed alone tells a call; all that are wrong are listed.
+        // A call follows from its seed alone; the first wrong ones are listed.
         let wrong: Vec<String> =
             (0..60_000).filter_map(|seed| check_calls(seed, 1).err()).take(20).collect();
         assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     }
 
-    /// Rows that draw no call but do something of their own; the time of each is printed.
+    /// Checks the rows that are not single calls and prints the time of each.
     #[test]
     fn rows_hold() {
         for (name, row) in &rows::ROWS {
@@ -207,8 +210,11 @@ mod tests {
             let start = std::time::Instant::now();
             let wrong: Vec<String> = (0..200)
                 .filter_map(|seed| {
-                    let found = crate::catch(|| check(&mut Draw::new(seed)));
-                    found.and_then(|found| found).err().map(|why| format!("seed {seed}: {why}"))
+                    let checked = crate::catch(|| check(&mut Draw::new(seed)));
+                    checked
+                        .and_then(|checked| checked)
+                        .err()
+                        .map(|why| format!("seed {seed}: {why}"))
                 })
                 .take(3)
                 .collect();
@@ -230,21 +236,21 @@ mod tests {
     }
 
     #[test]
-    fn wrong_answers_are_said() {
+    fn wrong_answers_are_reported() {
         let call = |expected: Expected, work: fn() -> Result<Tensor, Error>| {
             Call { said: "x".to_string(), expected, work: Box::new(work) }.check()
         };
         let of = |dtype, shape: &[usize]| Some(TensorType { dtype, shape: shape.to_vec() });
-        let one = || Tensor::full(DType::I32, &[2], 1);
+        let tensor = || Tensor::full(DType::I32, &[2], 1);
         let refused = || Err(Error::Invalid("no".to_string()));
-        use gradiff_corpus::DType as Of;
-        assert!(matches!(call(of(Of::I32, &[2]), one), Ok(Some(_))));
+        use gradiff_corpus::DType as Type;
+        assert!(matches!(call(of(Type::I32, &[2]), tensor), Ok(Some(_))));
         assert!(matches!(call(None, refused), Ok(None)));
         for (expected, work, words) in [
-            (None, one as fn() -> _, "must be refused, and gives"),
-            (of(Of::I32, &[2]), refused, "is legal, but refused"),
-            (of(Of::I32, &[3]), one, "must give i32[3]"),
-            (of(Of::I64, &[2]), one, "must give i64[2]"),
+            (None, tensor as fn() -> _, "must be refused, but gives"),
+            (of(Type::I32, &[2]), refused, "is legal, but is refused"),
+            (of(Type::I32, &[3]), tensor, "must give i32[3]"),
+            (of(Type::I64, &[2]), tensor, "must give i64[2]"),
             (None, || panic!("there"), "panic: there"),
             (None, || Err(Error::Invalid(String::new())), "as invalid"),
         ] {

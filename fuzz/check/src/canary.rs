@@ -1,9 +1,9 @@
 //! Canaries: answers that the judge must refuse, and answers that it must accept.
 //!
-//! The engine is only as good as its judge, and a judge that accepts too much finds nothing and
-//! looks well. Each hunt and each replay therefore asks it first. What is right was derived
-//! without the oracle: by hand (`values.txt`), or exactly, in fractions (`bounds.txt`, printed by
-//! `canaries.py`). Knows the text form of programs; nothing of the engine.
+//! The engine is only as good as its judge, and a judge that accepts too much finds nothing, which
+//! looks like success. Each hunt and each replay therefore tests it first. The right answers were
+//! derived without the oracle: by hand (`values.txt`), or exactly, in fractions (`bounds.txt`,
+//! printed by `canaries.py`). Knows the text form of programs; nothing of the engine.
 
 use std::sync::OnceLock;
 
@@ -12,23 +12,23 @@ use gradiff_oracle::Expected;
 
 use crate::agree;
 
-/// The rows: answers just within and beyond computed bounds, and answers right by their bits.
+/// Texts of the rows: answers just within and beyond computed bounds, and answers given by bits.
 const TEXTS: [&str; 2] = [include_str!("canary/bounds.txt"), include_str!("canary/values.txt")];
 
-/// A program, and answers to it of which it is known whether they are right.
+/// A program, and answers to it that are known to be right or wrong.
 #[derive(Clone, Debug)]
 pub struct Canary {
-    /// The name, unique: what it watches and the dtype.
+    /// Unique name: the property that it tests and the dtype.
     pub name: String,
     /// The program.
     pub program: Program,
-    /// Whether zeros keep their signs on the device that answers.
+    /// True if zeros keep their signs on the device that answers.
     pub keeps_zero_signs: bool,
-    /// The answers: the outputs in order, and whether they must be accepted.
+    /// The answers: the outputs in order, and true if they must be accepted.
     pub answers: Vec<(Vec<Array>, bool)>,
 }
 
-/// A judge of answers: whether it accepts the outputs of the canary's program.
+/// A judge of answers: returns whether it accepts the outputs of the canary's program.
 pub type Judge<'a> = &'a dyn Fn(&Canary, &[Array]) -> bool;
 
 /// All canaries.
@@ -49,7 +49,7 @@ pub fn check_canaries() -> Result<(), String> {
     })
 }
 
-/// Whether hunts and replays would accept the outputs.
+/// Returns whether hunts and replays would accept the outputs.
 fn accepts(canary: &Canary, expected: &[Expected], outputs: &[Array]) -> bool {
     let outcome = crate::Outcome::Values(outputs.to_vec());
     let mut tally = crate::Tally::default();
@@ -65,15 +65,15 @@ impl Canary {
         let wrong =
             self.answers.iter().find(|(outputs, is_right)| judge(self, outputs) != *is_right);
         wrong.map_or(Ok(()), |(outputs, is_right)| {
-            let words = if *is_right { "refuses a right" } else { "accepts a wrong" };
-            let outputs: Vec<String> = outputs.iter().map(written).collect();
+            let verdict = if *is_right { "refuses a right" } else { "accepts a wrong" };
+            let outputs: Vec<String> = outputs.iter().map(text_of).collect();
             let (name, outputs) = (&self.name, outputs.join("; "));
-            Err(format!("the oracle {words} answer: canary {name}, output {outputs}"))
+            Err(format!("the oracle {verdict} answer: canary {name}, output {outputs}"))
         })
     }
 }
 
-fn written(output: &Array) -> String {
+fn text_of(output: &Array) -> String {
     let bits: Vec<String> = output.bits.iter().map(|bits| format!("{bits:#x}")).collect();
     format!("{}{:?} bits {}", output.dtype.name(), output.shape, bits.join(" "))
 }

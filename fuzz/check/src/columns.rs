@@ -1,17 +1,18 @@
 //! Columns: one value for each of many points, computed op by op instead of point by point.
 //!
-//! Values are integers that wrap at the width of their dtype; truth is 1 or 0. They are held as
-//! `i32` where i32 and bool are all there is, else as `i128`. A value may be undefined (a division
-//! by zero, a shift out of range), and so is what is computed from it.
+//! Values are integers that wrap at the width of their dtype; bools are 1 or 0. They are held as
+//! `i32` if all dtypes are i32 or bool, else as `i128`. A value may be undefined (a division by
+//! zero, a shift out of range), and so is every value computed from it.
 
 use gradiff::graph::DType;
 use gradiff_corpus::ExprBinary;
 
-/// What holds a value, and the arithmetic of it before it is cut to the width of a dtype.
+/// The representation of a value, and arithmetic on it before it is truncated to the width of a
+/// dtype.
 pub(crate) trait Number: Copy + Default + Ord + From<bool> {
     fn of(value: i128) -> Self;
     fn get(self) -> i128;
-    /// The value of the dtype with the same low bits; of bool, whether it is not 0.
+    /// The value of the dtype with the same low bits; for bool, 1 if it is not 0.
     fn cut(self, dtype: DType) -> Self;
     fn add(self, y: Self) -> Self;
     fn sub(self, y: Self) -> Self;
@@ -93,12 +94,12 @@ fn cut_wide(value: i128, dtype: DType) -> i128 {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Column<T> {
     values: Vec<T>,
-    /// Where there is no value; empty if there is one everywhere.
+    /// True at points without a value; empty if all have one.
     undefined: Vec<bool>,
 }
 
 impl<T: Number> Column<T> {
-    /// Defined everywhere.
+    /// A column that is defined everywhere.
     pub(crate) fn new(values: Vec<T>) -> Column<T> {
         Column { values, undefined: Vec::new() }
     }
@@ -129,49 +130,48 @@ impl<T: Number> Column<T> {
         (!is_undefined).then(|| self.values[point])
     }
 
-    /// Each value changed.
+    /// Applies a function to each value.
     pub(crate) fn map(&self, function: impl Fn(T) -> T) -> Column<T> {
         let values = self.values.iter().map(|value| function(*value)).collect();
         Column { values, undefined: self.undefined.clone() }
     }
 
-    /// Two columns put together, point by point.
-    fn zip(&self, other: &Column<T>, function: impl Fn(T, T) -> T) -> Column<T> {
-        let pairs = self.values.iter().zip(&other.values);
+    /// Combines two columns, point by point.
+    fn zip(&self, right: &Column<T>, function: impl Fn(T, T) -> T) -> Column<T> {
+        let pairs = self.values.iter().zip(&right.values);
         let values = pairs.map(|(x, y)| function(*x, *y)).collect();
-        let undefined = match (self.undefined.is_empty(), other.undefined.is_empty()) {
-            (true, _) => other.undefined.clone(),
+        let undefined = match (self.undefined.is_empty(), right.undefined.is_empty()) {
+            (true, _) => right.undefined.clone(),
             (_, true) => self.undefined.clone(),
-            _ => self.undefined.iter().zip(&other.undefined).map(|(x, y)| x | y).collect(),
+            _ => self.undefined.iter().zip(&right.undefined).map(|(x, y)| x | y).collect(),
         };
         Column { values, undefined }
     }
 
-    /// As `zip`, but undefined where `is_good` fails for the second operand.
+    /// As `zip`, but undefined where `is_defined` fails for the second operand.
     fn zip_where(
         &self,
-        other: &Column<T>,
-        is_good: impl Fn(T) -> bool,
+        right: &Column<T>,
+        is_defined: impl Fn(T) -> bool,
         function: impl Fn(T, T) -> T,
     ) -> Column<T> {
         let mut column =
-            self.zip(other, |x, y| if is_good(y) { function(x, y) } else { T::default() });
-        if !other.values.iter().all(|y| is_good(*y)) {
+            self.zip(right, |x, y| if is_defined(y) { function(x, y) } else { T::default() });
+        if !right.values.iter().all(|y| is_defined(*y)) {
             column.undefined.resize(self.values.len(), false);
-            let holes = column.undefined.iter_mut().zip(&other.values);
-            holes.for_each(|(hole, y)| *hole |= !is_good(*y));
+            let holes = column.undefined.iter_mut().zip(&right.values);
+            holes.for_each(|(hole, y)| *hole |= !is_defined(*y));
         }
         column
     }
 
-    /// `x` where this is true, else `y`; what is not chosen does not matter.
+    /// `x` where this column is true, else `y`; a value that is not chosen may be undefined.
     pub(crate) fn select(&self, x: &Column<T>, y: &Column<T>) -> Column<T> {
         let choices = self.values.iter().zip(x.values.iter().zip(&y.values));
         let values =
             choices.map(|(is_first, (x, y))| if *is_first != T::default() { *x } else { *y });
         let values = values.collect();
-        let all = [self, x, y];
-        if all.iter().all(|column| column.undefined.is_empty()) {
+        if [self, x, y].iter().all(|column| column.undefined.is_empty()) {
             return Column::new(values);
         }
         let is_hole =
@@ -183,7 +183,7 @@ impl<T: Number> Column<T> {
         Column { values, undefined: undefined.collect() }
     }
 
-    /// The op of two operands of one dtype, integers or truths.
+    /// Applies an op to two operands of one dtype, integers or bools.
     pub(crate) fn binary(op: ExprBinary, dtype: DType, x: &Column<T>, y: &Column<T>) -> Column<T> {
         let is_divisor = |y| y != T::default();
         let bits = T::of(crate::scalar::bits(dtype).into());
@@ -227,7 +227,7 @@ mod tests {
         assert_eq!(found, expected, "{op:?} of {pairs:?}");
     }
 
-    /// Held narrow and wide, the values are the same.
+    /// Checks that both representations give the expected values.
     fn check(op: ExprBinary, pairs: &[(i32, i32)], expected: &[Option<i32>]) {
         let pairs: Vec<_> = pairs.iter().map(|(x, y)| (i128::from(*x), i128::from(*y))).collect();
         let expected: Vec<_> = expected.iter().map(|value| value.map(i128::from)).collect();
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn divisions_floor_and_cut() {
+    fn divisions_floor_and_truncate() {
         let pairs = [(-7, 2), (7, -2), (-8, 2), (1, 0), (i32::MIN, -1)];
         let min = Some(i32::MIN);
         check(ExprBinary::FloorDiv, &pairs, &[Some(-4), Some(-4), Some(-4), None, min]);

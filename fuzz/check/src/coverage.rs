@@ -1,5 +1,6 @@
-//! What cases make the engine do: how often each rewrite rule applies, to nodes of which op and
-//! dtype, and which device runs which op at which dtype. What never occurred is a hole.
+//! Coverage of the engine by cases: how often each rewrite rule applies, to nodes of which op and
+//! dtype, and which device runs which op at which dtype. A combination that never occurred is a
+//! hole.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::OnceLock;
@@ -9,7 +10,7 @@ use gradiff::kernel::{Context, PASSES, Target};
 use gradiff::rewrite::{Claim, Mode, Options, Rule, Trace, rewrite, symbolic};
 use gradiff_corpus::{Case, Program, embedded, parse};
 
-use crate::stages::{self, Way};
+use crate::stages::{self, Configuration};
 use crate::{Backend, Outcome};
 
 /// The devices of the matrix, in its order.
@@ -18,15 +19,15 @@ pub const DEVICES: [&str; 3] = ["interp", "jit", "c"];
 /// An op and the dtype of its operands (of its value, if it has none).
 pub type At = (Op, DType);
 
-/// What a set of cases makes the engine do.
+/// Coverage of the engine by a set of cases.
 #[derive(Clone, Debug, Default)]
 pub struct Coverage {
-    /// For each rule, how often it applied: to a node of this op over operands of this dtype, on
-    /// the way to this device; "" if no device takes part (views and expressions).
+    /// For each rule, how often it applied: to a node of this op over operands of this dtype, in a
+    /// kernel for this device; "" if no device takes part (views and expressions).
     pub rules: BTreeMap<&'static str, BTreeMap<(At, &'static str), u64>>,
-    /// For each device that is there, how many uops of this op and dtype its kernels had.
+    /// For each available device, how many uops of this op and dtype its kernels had.
     pub devices: BTreeMap<&'static str, BTreeMap<At, u64>>,
-    /// Devices that are not there, and why.
+    /// Unavailable devices, with the reason.
     pub missing: BTreeMap<&'static str, String>,
 }
 
@@ -38,18 +39,18 @@ fn rules() -> impl Iterator<Item = Rule> {
 /// The cases of the embedded corpus.
 ///
 /// # Panics
-/// If one does not parse; a test of the corpus says that all do.
+/// If one does not parse; a test of the corpus checks that all do.
 pub fn embedded_cases() -> Vec<Case> {
     let case = |(_, text): &(&str, &str)| parse(text).expect("a test parses the corpus").case;
     embedded().iter().map(case).collect()
 }
 
-/// How often each rule applies in the cases; every rule is there, those that never do with 0.
-/// A case that the engine refuses counts as far as it came.
+/// Number of applications of each rule in the cases; rules that never apply are included with 0.
+/// A case that the engine refuses counts up to the refusal.
 pub fn fired(cases: &[Case]) -> BTreeMap<&'static str, u64> {
     let mut counts: BTreeMap<&'static str, u64> = rules().map(|rule| (rule.name, 0)).collect();
     for case in cases {
-        // What is refused is a finding elsewhere.
+        // Other checks report a refusal.
         let trace = crate::catch(|| trace(case, Trace::default())).unwrap_or_default();
         for (rule, count) in trace.counts {
             *counts.entry(rule).or_default() += count;
@@ -58,20 +59,20 @@ pub fn fired(cases: &[Case]) -> BTreeMap<&'static str, u64> {
     counts
 }
 
-/// How often each rule applies in the case, in the order of the tables, at most 255.
+/// Number of applications of each rule in the case, in the order of the tables, at most 255.
 pub(crate) fn counters(case: &Case) -> [u8; crate::fuzz::RULES] {
-    static PLACES: OnceLock<BTreeMap<&'static str, usize>> = OnceLock::new();
-    let places = PLACES.get_or_init(|| rules().map(|rule| rule.name).zip(0..).collect());
+    static POSITIONS: OnceLock<BTreeMap<&'static str, usize>> = OnceLock::new();
+    let positions = POSITIONS.get_or_init(|| rules().map(|rule| rule.name).zip(0..).collect());
     let mut counters = [0; crate::fuzz::RULES];
     let trace = crate::catch(|| trace(case, Trace::default())).unwrap_or_default();
     for (rule, count) in trace.counts {
-        let counter = places.get(rule).and_then(|place| counters.get_mut(*place));
+        let counter = positions.get(rule).and_then(|position| counters.get_mut(*position));
         counter.into_iter().for_each(|counter| *counter = count.min(255) as u8);
     }
     counters
 }
 
-/// Whether the rule of this name applies in the case.
+/// Checks that the rule of this name applies in the case.
 ///
 /// # Errors
 /// There is no such rule, or it does not apply.
@@ -83,17 +84,17 @@ pub(crate) fn fires(case: &Case, name: &str) -> Result<(), String> {
     if counts.contains_key(name) {
         return Ok(());
     }
-    let others: Vec<&str> = counts.into_keys().collect();
-    Err(format!("expected rule {name} to fire; these did: {}", others.join(", ")))
+    let fired: Vec<&str> = counts.into_keys().collect();
+    Err(format!("expected rule {name} to fire; these did: {}", fired.join(", ")))
 }
 
-/// What the rules did to a case: the kernels of a program on their way to linear uops, the index
-/// and the validity of a tracker, an expression.
+/// Traces the rules' applications in a case: in the kernels of a program until they are linear
+/// uops, in the index and the validity of a tracker, in an expression.
 fn trace(case: &Case, mut trace: Trace) -> Trace {
-    let with = Options::default();
+    let options = Options::default();
     match case {
         Case::Program(program) => {
-            // As far as it goes: what the engine refuses, other checks report.
+            // Up to a refusal, which other checks report.
             let _ = kernels(program, &mut trace);
         }
         Case::Views(views) => {
@@ -101,44 +102,46 @@ fn trace(case: &Case, mut trace: Trace) -> Trace {
             {
                 let (index, valid) = crate::expects::indexed(&tracker, false);
                 for node in std::iter::once(index).chain(valid) {
-                    rewrite(&node, &symbolic(), &with, &mut trace);
+                    rewrite(&node, &symbolic(), &options, &mut trace);
                 }
             }
         }
         Case::Expr(expr) => {
-            rewrite(&crate::to_uop(expr), &symbolic(), &with, &mut trace);
+            rewrite(&crate::to_uop(expr), &symbolic(), &options, &mut trace);
         }
     }
     trace
 }
 
-/// The kernels of a program, linear. What fast mode alone does to them is traced as well.
+/// The linear kernels of a program. Rules that apply in fast mode alone are traced as well.
 fn kernels(program: &Program, trace: &mut Trace) -> Result<Vec<Linear>, String> {
-    let way = Way::default();
-    let schedule = stages::scheduled(&stages::graph(program)?, &way)?;
-    let mut fast = way.kernel.clone();
+    let configuration = Configuration::default();
+    let schedule = stages::scheduled(&stages::graph(program)?, &configuration)?;
+    let mut fast = configuration.kernel.clone();
     fast.rewrite.mode = Mode::Fast;
-    let mut more = Trace { steps: trace.steps.as_ref().map(|_| Vec::new()), ..Trace::default() };
+    let mut fast_trace =
+        Trace { steps: trace.steps.as_ref().map(|_| Vec::new()), ..Trace::default() };
     for item in &schedule.items {
-        gradiff::kernel::lower(&item.ast, &Target::default(), &fast, &mut more)
+        gradiff::kernel::lower(&item.ast, &Target::default(), &fast, &mut fast_trace)
             .map_err(|error| error.to_string())?;
     }
     let is_fast = |name: &str| rules().any(|rule| rule.name == name && rule.claim == Claim::Finite);
-    trace.counts.extend(more.counts.into_iter().filter(|(name, _)| is_fast(name)));
-    let steps = more.steps.into_iter().flatten().filter(|step| is_fast(step.rule));
+    trace.counts.extend(fast_trace.counts.into_iter().filter(|(name, _)| is_fast(name)));
+    let steps = fast_trace.steps.into_iter().flatten().filter(|step| is_fast(step.rule));
     if let Some(known) = &mut trace.steps {
         known.extend(steps);
     }
-    let lower = |ast| gradiff::kernel::lower(ast, &way.target, &way.kernel, trace);
+    let lower =
+        |ast| gradiff::kernel::lower(ast, &configuration.target, &configuration.kernel, trace);
     let kernels = schedule.items.iter().map(|item| &item.ast).map(lower);
-    let plain = kernels.map(|kernel| kernel.map(BoundedLinear::into_linear));
-    plain.collect::<Result<_, _>>().map_err(|error| error.to_string())
+    let linears = kernels.map(|kernel| kernel.map(BoundedLinear::into_linear));
+    linears.collect::<Result<_, _>>().map_err(|error| error.to_string())
 }
 
-/// Counts what the cases do; programs run on all devices that are there.
+/// Measures the coverage of the cases; programs run on all available devices.
 pub fn coverage(cases: &[Case]) -> Coverage {
-    let all = rules().map(|rule| (rule.name, BTreeMap::new())).collect();
-    let mut coverage = Coverage { rules: all, ..Coverage::default() };
+    let rules = rules().map(|rule| (rule.name, BTreeMap::new())).collect();
+    let mut coverage = Coverage { rules, ..Coverage::default() };
     let programs: Vec<&Program> = cases
         .iter()
         .filter_map(|case| match case {
@@ -167,10 +170,10 @@ impl Coverage {
         }
     }
 
-    /// The rules and uops of the programs that a device gave an answer to.
-    fn count_device(&mut self, device: &'static str, on: &dyn Backend, programs: &[&Program]) {
+    /// Counts the rules and uops of the programs that a device answered.
+    fn count_device(&mut self, device: &'static str, backend: &dyn Backend, programs: &[&Program]) {
         self.devices.insert(device, BTreeMap::new());
-        for (program, outcome) in programs.iter().zip(on.run(programs)) {
+        for (program, outcome) in programs.iter().zip(backend.run(programs)) {
             if !matches!(outcome, Outcome::Values(_)) {
                 continue;
             }
@@ -189,7 +192,7 @@ impl Coverage {
         }
     }
 
-    /// How often a rule applied.
+    /// Number of applications of a rule.
     pub fn fired(&self, rule: &str) -> u64 {
         self.rules.get(rule).map_or(0, |counts| counts.values().sum())
     }
@@ -199,8 +202,8 @@ impl Coverage {
         self.rules.keys().copied().filter(|rule| self.fired(rule) == 0).collect()
     }
 
-    /// The dtypes that each rule is for and at which it never applied. Not every one can be had:
-    /// conditions may leave out what the column of types allows.
+    /// The dtypes that each rule is for and at which it never applied. Some cannot occur: a
+    /// condition may exclude a dtype that the column of types allows.
     pub fn rule_holes(&self) -> BTreeMap<&'static str, Vec<DType>> {
         let mut holes = BTreeMap::new();
         for rule in rules() {
@@ -216,22 +219,23 @@ impl Coverage {
         holes
     }
 
-    /// What the op table allows, pass `legalize` leaves and no kernel of the device had.
+    /// Ops and their dtypes that the op table allows and pass `legalize` leaves, but that no kernel
+    /// of the device had.
     pub fn device_holes(&self, device: &str) -> Vec<At> {
         let Some(ran) = self.devices.get(device) else { return Vec::new() };
-        let all = OPS.iter().map(|row| row.op).filter(|op| op.is_elementwise());
-        let all = all.flat_map(|op| DType::ALL.map(|dtype| (op, dtype)));
-        all.filter(|at| !ran.contains_key(at) && is_allowed(*at)).collect()
+        let ops = OPS.iter().map(|row| row.op).filter(|op| op.is_elementwise());
+        let pairs = ops.flat_map(|op| DType::ALL.map(|dtype| (op, dtype)));
+        pairs.filter(|at| !ran.contains_key(at) && is_allowed(*at)).collect()
     }
 }
 
-/// The dtype of a node's operands; its own if it has none, or if they are a value and ranges.
+/// The dtype of a node's operands; its own if it has none, or if it is a reduction.
 fn operands(node: &UOp) -> DType {
     let last = node.src().last().filter(|_| node.op() != Op::Reduce);
     last.map_or(node.dtype(), UOp::dtype)
 }
 
-/// Whether a kernel for the default target may have this op over operands of this dtype.
+/// Returns whether a kernel for the default target may have this op over operands of this dtype.
 fn is_allowed((op, dtype): At) -> bool {
     let value = UOp::constant(Constant::zero(dtype));
     let condition = UOp::constant(Constant::bool(true));
@@ -252,7 +256,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counters_stand_in_the_order_of_the_rules() {
+    fn counters_are_in_the_order_of_the_rules() {
         assert!(rules().count() <= crate::fuzz::RULES);
         let file = parse("var p bool\nexpr !!p | !!p").expect("a case parses");
         let counters = counters(&file.case);
@@ -262,10 +266,10 @@ mod tests {
     }
 
     #[test]
-    fn holes_are_what_the_op_table_allows_on_the_target() {
+    fn holes_are_ops_that_the_op_table_allows_on_the_target() {
         assert!(is_allowed((Op::Add, DType::I8)));
         assert!(is_allowed((Op::Where, DType::BF16)));
-        // Computed in f32; no op of integers; of bool, the operands of a comparison alone.
+        // Computed in f32; not an op of integers; only the operands of a comparison are bool.
         assert!(!is_allowed((Op::Add, DType::F16)));
         assert!(!is_allowed((Op::Sqrt, DType::I32)));
         assert!(is_allowed((Op::CmpNe, DType::Bool)));

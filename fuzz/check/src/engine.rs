@@ -1,4 +1,4 @@
-//! The engine as backends: each device, and each other way to bring a program to it.
+//! The engine as backends: each device, in each of its configurations.
 
 use std::sync::Arc;
 
@@ -12,14 +12,14 @@ use gradiff_corpus::{Array, BinaryOp, DType, Program, Statement, UnaryOp};
 use crate::linear::Uops;
 use crate::refusal::Refusal;
 use crate::session::Session;
-use crate::stages::{Elements, Way};
+use crate::stages::{Configuration, Elements};
 use crate::{Backend, Outcome, translate};
 
-/// Numbers of consecutive programs that take the same turn, so that they share a call of a
+/// Number of consecutive programs that take the same turn, so that they share a call of a
 /// compiler.
 const TURN_PROGRAMS: u64 = 8;
 
-/// Which programs of a hunt a backend runs: of every so many groups of eight, one.
+/// The programs of a hunt that a backend runs: one group of eight programs out of `every`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Turn {
     every: u64,
@@ -36,7 +36,7 @@ impl Turn {
         Turn { every, at }
     }
 
-    /// Whether it is this program's turn.
+    /// Returns whether it is this program's turn.
     pub fn takes(self, program: u64) -> bool {
         self.every != 0 && program / TURN_PROGRAMS % self.every == self.at % self.every
     }
@@ -47,29 +47,29 @@ impl Turn {
 pub struct BackendRow {
     /// The name: a device, or a device and a mode.
     pub name: &'static str,
-    /// The device it runs on.
+    /// Name of the device that it runs on.
     pub device: &'static str,
-    /// What is special about it.
+    /// Description of what distinguishes it.
     pub story: &'static str,
-    /// Which programs of a hunt it runs unless backends are named.
+    /// The programs of a hunt that it runs unless backends are named.
     pub turn: Turn,
     fuse: bool,
     merge_views: bool,
     mode: Mode,
     opts: Opts,
-    /// The name of the target.
+    /// Name of the target.
     target: &'static str,
-    /// What asks for finite numbers: programs with others are no cases for it.
+    /// The feature that requires finite values, if any: programs with other values are skipped.
     finite_for: Option<&'static str>,
-    /// Whether a zero keeps its sign.
+    /// True if a zero keeps its sign.
     zero_signs: bool,
-    /// From which sizes on kernels are made in another way.
+    /// The sizes above which kernels are made differently.
     thresholds: Thresholds,
-    /// Whether tensors are realised, read in parts, kept and dropped as applications do.
+    /// True if tensors are realised, read in parts, kept and dropped as applications do it.
     is_session: bool,
 }
 
-/// Which optimisations kernels get.
+/// The optimisations that kernels get.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Opts {
     None,
@@ -105,7 +105,7 @@ const fn row_with(
     BackendRow { opts, ..row(name, device, story) }
 }
 
-/// Up to five legal optimisations of each kernel, drawn, for a target.
+/// A row with up to five legal optimisations of each kernel, drawn, for a target.
 const fn drawn(
     name: &'static str,
     device: &'static str,
@@ -117,12 +117,13 @@ const fn drawn(
 
 const AS_NEW: &str = "as `Engine::new` makes it: the engine's choice of optimisations";
 
-/// A device as a user of the library has it.
+/// A row for a device as a user of the library has it.
 const fn heuristic(name: &'static str, device: &'static str) -> BackendRow {
     row_with(Opts::Heuristic, name, device, AS_NEW)
 }
 
-/// The engine's choice where a hundred elements are many, as megabytes are for users.
+/// A row with the engine's choice under thresholds that a hundred elements cross, as megabytes do
+/// for users.
 const fn small(
     name: &'static str,
     device: &'static str,
@@ -134,14 +135,14 @@ const fn small(
     BackendRow { target, turn, thresholds: Thresholds::SMALL, ..row }
 }
 
-/// A device as applications use it.
+/// A row for a device as applications use it.
 const fn session(name: &'static str, device: &'static str, turn: Turn) -> BackendRow {
     let story = "realised step by step, read in parts, kept and dropped, by engines and threads";
     BackendRow { is_session: true, turn, ..row_with(Opts::Heuristic, name, device, story) }
 }
 
-/// Kernels as a target that need not be here gets them, held to its promises. Each of the rows
-/// takes its turn, so that all together cost what one backend does.
+/// A row that evaluates kernels for a target, which need not be present, and checks its promises.
+/// These rows take turns, so that together they cost as much as one backend.
 const fn uops(
     at: u64,
     name: &'static str,
@@ -155,10 +156,10 @@ const fn uops(
 /// The device that evaluates uops for any target.
 const UOPS: &str = "uops";
 
-/// How many rows there are on it.
+/// Number of rows on it.
 const UOPS_COUNT: u64 = 13;
 
-/// The text of a language that this machine has no device for, run here.
+/// A row that runs the text of a language here, for which this machine has no device.
 const fn text(
     turn: Turn,
     name: &'static str,
@@ -169,17 +170,17 @@ const fn text(
     BackendRow { target, turn, ..row_with(opts, name, TEXT, story) }
 }
 
-/// What is special about a text that clang compiles.
+/// Description of rows whose text is compiled by clang.
 const COMPILED: &str = "the text that a device would get, compiled for this machine";
 
-/// What is special about a text in WGSL.
+/// Description of rows whose text is WGSL.
 const INTERPRETED: &str = "WGSL by an interpreter of the text";
 
 /// The device that runs texts of any language.
 const TEXT: &str = "text";
 
-/// A backend of `wgpu`. WGSL lets compilers take either zero for the other, and Mesa makes -0.0 of
-/// 0.0 - 0.0; it lets them take all numbers for finite ones, and Mesa makes 0 of x - x.
+/// A row for `wgpu`. WGSL lets compilers ignore the sign of zeros, and Mesa turns 0.0 - 0.0 into
+/// -0.0; it lets them assume that all values are finite, and Mesa turns x - x into 0.
 const fn wgpu(
     name: &'static str,
     device: &'static str,
@@ -196,7 +197,7 @@ const fn wgpu(
     }
 }
 
-/// Every backend: a new device or mode is one line.
+/// All backends: a new device or mode is one line.
 pub const BACKENDS: &[BackendRow] = &[
     row("interp", "interp", "checked interpreter: stray and uninitialised reads are errors"),
     row("jit", "jit", "machine code by Cranelift, in process"),
@@ -268,7 +269,7 @@ pub const BACKENDS: &[BackendRow] = &[
     uops(7, "uops/metal", "metal", Opts::Heuristic, "what the engine chooses for Metal"),
     uops(8, "uops/wgsl", "wgsl", Opts::Heuristic, "what the engine chooses for WGSL"),
     uops(9, "uops/cpu", "cpu", Opts::Heuristic, "its choice for threads and long vectors"),
-    uops(10, "uops/small", "small", Opts::Drawn(5), "a device whose limits small kernels meet"),
+    uops(10, "uops/small", "small", Opts::Drawn(5), "a device whose limits small kernels reach"),
     uops(12, "uops/small-usual", "small", Opts::Heuristic, "what the engine chooses for it"),
     BackendRow {
         mode: Mode::Strict,
@@ -318,10 +319,10 @@ pub const BACKENDS: &[BackendRow] = &[
 ];
 
 impl BackendRow {
-    /// The device's version, or why it is not there.
+    /// The device's version and limits.
     ///
     /// # Errors
-    /// It is not there.
+    /// Why the device is not available.
     pub fn status(&self) -> Result<String, String> {
         let device = self.device()?;
         Ok(format!("{}; {}", device.describe(), device.limits()))
@@ -335,13 +336,13 @@ impl BackendRow {
         }
     }
 
-    /// Returns whether the device is one of this crate, which stands for its target.
+    /// Returns whether the device is one of this crate, which takes the place of the target.
     fn is_of_harness(&self) -> bool {
         matches!(self.device, UOPS | TEXT)
     }
 
-    /// The command that installs on Debian what the backend needs, as root; `None` if it needs
-    /// nothing that Debian has.
+    /// The command, for root, that installs the requirements of the backend on Debian; `None` if
+    /// Debian has none of them.
     pub fn install(&self) -> Option<&'static str> {
         match (self.device, self.target) {
             (TEXT, "ptx") => None,
@@ -360,36 +361,36 @@ impl BackendRow {
         self.mode == Mode::Strict
     }
 
-    fn way(&self) -> Way {
-        let mut way = Way::default();
-        way.schedule.fuse = self.fuse;
-        way.schedule.merge_views = self.merge_views;
-        way.kernel.rewrite.mode = self.mode;
-        way.kernel.opts = match self.opts {
+    fn configuration(&self) -> Configuration {
+        let mut configuration = Configuration::default();
+        configuration.schedule.fuse = self.fuse;
+        configuration.schedule.merge_views = self.merge_views;
+        configuration.kernel.rewrite.mode = self.mode;
+        configuration.kernel.opts = match self.opts {
             Opts::None => Strategy::None,
-            Opts::Drawn(most) => Strategy::Drawn { seed: 0, limit: most },
+            Opts::Drawn(limit) => Strategy::Drawn { seed: 0, limit },
             Opts::Heuristic => Strategy::Heuristic,
         };
-        way.kernel.limits = self.draws_limits().then_some(0);
+        configuration.kernel.limits = self.draws_limits().then_some(0);
         let target = crate::linear::target(self.target);
-        way.target = match self.opts {
-            // Functions that the device lacks are written out all the same.
-            Opts::None => Target { unsupported: target.unsupported, ..way.target },
+        configuration.target = match self.opts {
+            // Functions that the device does not support are still expanded.
+            Opts::None => Target { unsupported: target.unsupported, ..configuration.target },
             _ => target,
         };
         if self.opts == Opts::Heuristic {
-            let target = way.target;
-            way.schedule = way.schedule.suited(target.is_vector_cpu());
+            let target = configuration.target;
+            configuration.schedule = configuration.schedule.suited(target.is_vector_cpu());
         }
-        way.target.thresholds = self.thresholds;
-        way.schedule.thresholds = self.thresholds;
-        // Drawn optimisations meet kernels of several folds on every device.
-        way.schedule.rows |= matches!(self.opts, Opts::Drawn(_));
-        way
+        configuration.target.thresholds = self.thresholds;
+        configuration.schedule.thresholds = self.thresholds;
+        // Drawn optimisations are applied to kernels of several reductions on every device.
+        configuration.schedule.rows |= matches!(self.opts, Opts::Drawn(_));
+        configuration
     }
 
-    /// The word for it in a list of backends that a hunt runs by default: its name, behind it of
-    /// how many programs it runs one, if not all. None if it has to be named.
+    /// Its word in the list of backends that a hunt runs by default: the name, followed by `:N` if
+    /// it runs one program in N. `None` if it has to be named.
     pub fn default_word(&self) -> Option<String> {
         match self.turn.every {
             0 => None,
@@ -398,48 +399,51 @@ impl BackendRow {
         }
     }
 
-    /// Whether this is the device as a user of the library has it.
+    /// Returns whether this is the device as a user of the library has it.
     fn is_as_new(&self) -> bool {
         let is_usual = self.thresholds == Thresholds::USUAL;
         self.opts == Opts::Heuristic && !self.draws_limits() && is_usual && !self.is_of_harness()
     }
 
-    /// Whether the limits of groups are drawn for each kernel.
+    /// Returns whether the limits of groups are drawn for each kernel.
     fn draws_limits(&self) -> bool {
         self.target == "groups"
     }
 
     fn open(&'static self, turn: Turn) -> Result<EngineBackend, String> {
-        // Of a target, the way sets all.
+        // The configuration below sets everything that depends on the target.
         let device = if self.is_of_harness() { "interp" } else { self.device };
         let mut engine = Engine::new(device).map_err(|error| error.to_string())?;
         engine.device = self.device()?;
         gradiff::runtime::set_poison(true);
         if !self.is_as_new() {
-            Way { schedule: engine.schedule, kernel: engine.kernel, target: engine.target } =
-                self.way();
+            Configuration {
+                schedule: engine.schedule,
+                kernel: engine.kernel,
+                target: engine.target,
+            } = self.configuration();
         }
         let session = self.is_session.then(|| Session::open(self.device)).transpose()?;
         Ok(EngineBackend { row: self, turn, engine, session })
     }
 }
 
-/// Why backends cannot be opened.
+/// The reason why backends cannot be opened.
 #[derive(Debug)]
 pub struct OpenError {
-    /// What to tell the user.
+    /// Message for the user.
     pub message: String,
-    /// Whether a name is none; else the backend is not there.
+    /// True if a name is unknown or malformed; false if the backend is not available.
     pub is_unknown_name: bool,
 }
 
-/// Opens backends by name, in order. Behind a name may stand of how many programs of a hunt it runs
-/// one: `c/opts:16`.
+/// Opens backends by name, in order. A name may be followed by a number: `c/opts:16` runs one
+/// program in 16 of a hunt.
 ///
 /// # Errors
-/// A name that is no backend's, or no number behind it; a device that is not there.
+/// A name of no backend, a malformed number after it, a device that is not available.
 pub fn backends(names: &[String]) -> Result<Vec<Box<dyn Backend>>, OpenError> {
-    let mut found: Vec<Box<dyn Backend>> = Vec::new();
+    let mut backends: Vec<Box<dyn Backend>> = Vec::new();
     for word in names {
         let (row, turn) =
             parsed(word).map_err(|message| OpenError { message, is_unknown_name: true })?;
@@ -448,9 +452,9 @@ pub fn backends(names: &[String]) -> Result<Vec<Box<dyn Backend>>, OpenError> {
             message: format!("backend {name} is not available: {reason}"),
             is_unknown_name: false,
         })?;
-        found.push(Box::new(backend));
+        backends.push(Box::new(backend));
     }
-    Ok(found)
+    Ok(backends)
 }
 
 /// The device of the backend that a word names, as in [`backends`].
@@ -465,24 +469,26 @@ fn parsed(word: &str) -> Result<(&'static BackendRow, Turn), String> {
         Some((name, every)) => match every.parse() {
             Ok(every @ 1..) => (name, every),
             _ => {
-                let wanted = "one of how many programs it runs, 1 or more, is due behind the colon";
-                return Err(format!("backend {word}: {wanted}"));
+                return Err(format!(
+                    "backend {word}: a number of at least 1 must follow the colon; the backend \
+                     runs one program in that many"
+                ));
             }
         },
     };
     let row = BACKENDS.iter().find(|row| row.name == name).ok_or_else(|| {
-        let all: Vec<&str> = BACKENDS.iter().map(|row| row.name).collect();
-        format!("no backend is called {name}; there are: {}", all.join(", "))
+        let names: Vec<&str> = BACKENDS.iter().map(|row| row.name).collect();
+        format!("no backend is called {name}; there are: {}", names.join(", "))
     })?;
     Ok((row, Turn::new(every, row.turn.at)))
 }
 
-/// Lanes of uops that the kernels of a program may execute where they are evaluated: some ten
-/// seconds of the device `interp`. Drawn optimisations are legal, not sensible, and can make work
-/// many times as long.
+/// Maximal number of uop lanes that the kernels of a program may execute where they are evaluated:
+/// some ten seconds of the device `interp`. Drawn optimisations are legal, not sensible, and can
+/// make a kernel take many times as long.
 const EVALUATED_LANES_MAX: u64 = 1 << 29;
 
-/// The engine on one device in one mode.
+/// The engine on one device in one configuration.
 pub struct EngineBackend {
     row: &'static BackendRow,
     turn: Turn,
@@ -499,23 +505,27 @@ impl Backend for EngineBackend {
         self.turn.takes(program)
     }
 
-    /// Devices that lack types or ops say so of the kernels that a program takes.
+    /// Asks the device whether it supports the types and ops of the program's kernels.
     fn supports(&self, program: &Program) -> Option<String> {
-        if let Some(asking) = self.row.finite_for
+        if let Some(feature) = self.row.finite_for
             && gradiff_oracle::is_finite(program) == Ok(false)
         {
-            return Some(format!("a value may not be finite, which {asking} asks for"));
+            return Some(format!(
+                "{feature} requires finite values, and one may be infinite or NaN"
+            ));
         }
         if self.keeps_zero_signs() && self.row.device != TEXT {
             return None;
         }
         if !self.keeps_zero_signs() && program.statements.iter().any(reads_zero_signs) {
-            return Some(String::from("the sign of a zero may decide, and WGSL promises none"));
+            return Some(String::from(
+                "the result may depend on the sign of a zero, which WGSL does not keep",
+            ));
         }
         let device = &self.engine.device;
         let (plan, _) = caught(|| self.plan(program)).ok()?;
-        let lacks = plan.items.iter().find_map(|item| device.lacks(&item.linear))?;
-        Some(format!("device {} {lacks}", device.name()))
+        let reason = plan.items.iter().find_map(|item| device.lacks(&item.linear))?;
+        Some(format!("device {} {reason}", device.name()))
     }
 
     fn keeps_zero_signs(&self) -> bool {
@@ -526,7 +536,7 @@ impl Backend for EngineBackend {
         self.row.is_strict()
     }
 
-    /// Plans all programs, compiles all their kernels at once, then runs one after the other.
+    /// Plans all programs, compiles all their kernels at once, then runs the programs one by one.
     fn run(&self, programs: &[&Program]) -> Vec<Outcome> {
         if let Some(session) = &self.session {
             return session.run(programs);
@@ -536,18 +546,19 @@ impl Backend for EngineBackend {
         let mut plans: Vec<Plan> = planned.iter().flatten().map(|(plan, _)| plan.clone()).collect();
         let compiled = caught(|| Ok(self.engine.compile(&mut plans)?));
         let mut plans = plans.into_iter();
-        // Outputs are alive until all are looked at once more.
+        // Outputs stay alive until all are read once more.
         let mut outputs_of = Vec::with_capacity(planned.len());
         let mut outcomes: Vec<Outcome> = planned
             .into_iter()
             .map(|planned| {
-                let outputs = planned.as_ref().map_or_else(|_| Vec::new(), |(_, all)| all.clone());
+                let outputs =
+                    planned.as_ref().map_or_else(|_| Vec::new(), |(_, outputs)| outputs.clone());
                 outputs_of.push(outputs);
                 let answer = planned.and_then(|(_, outputs)| {
                     let mut plan = [plans.next().expect("a plan for each planned program")];
                     self.check_length(&plan[0])?;
                     if compiled.is_err() {
-                        // One kernel spoils the lot: say which by compiling each on its own.
+                        // One kernel makes the batch fail: compiling each program alone finds it.
                         caught(|| Ok(self.engine.compile(&mut plan)?))?;
                     }
                     caught(|| self.launch(&plan[0], &outputs))
@@ -564,7 +575,7 @@ impl Backend for EngineBackend {
     }
 }
 
-/// Whether more than the sign of a zero may follow from the sign of a zero.
+/// Returns whether a sign of a zero may affect more than signs of zeros in the result.
 fn reads_zero_signs(statement: &Statement) -> bool {
     match statement {
         Statement::Unary { op, .. } => *op == UnaryOp::Recip,
@@ -576,7 +587,7 @@ fn reads_zero_signs(statement: &Statement) -> bool {
 
 type Planned = (Plan, Vec<Tensor>);
 
-/// A refusal or a panic as the outcome it is.
+/// Runs `work`; a refusal or a panic becomes the matching outcome.
 pub(crate) fn caught<T>(work: impl FnOnce() -> Result<T, Refusal>) -> Result<T, Outcome> {
     match crate::catch(work) {
         Ok(Ok(value)) => Ok(value),
@@ -592,11 +603,11 @@ impl EngineBackend {
             plan.append(self.engine.plan(&[tensor])?);
             Ok(())
         })?;
-        let all: Vec<&Tensor> = outputs.iter().collect();
-        plan.append(self.engine.plan(&all)?);
+        let outputs_by_reference: Vec<&Tensor> = outputs.iter().collect();
+        plan.append(self.engine.plan(&outputs_by_reference)?);
         if self.row.is_strict() {
-            let each = |item: &PlannedKernel| crate::strict::check(&item.ast, &item.linear);
-            plan.items.iter().try_for_each(each)?;
+            let check = |item: &PlannedKernel| crate::strict::check(&item.ast, &item.linear);
+            plan.items.iter().try_for_each(check)?;
         }
         match plan.items.iter().find(|item| item.is_endless) {
             Some(item) => Err(format!("rewriting kernel {} does not end", item.linear.name).into()),
@@ -604,7 +615,8 @@ impl EngineBackend {
         }
     }
 
-    /// Leaves out what drawn optimisations make too long where kernels are evaluated, not compiled.
+    /// Skips a plan that drawn optimisations make too slow where kernels are evaluated, not
+    /// compiled.
     fn check_length(&self, plan: &Plan) -> Result<(), Outcome> {
         let is_evaluated = self.row.device == "interp" || self.row.is_of_harness();
         if !is_evaluated || !matches!(self.row.opts, Opts::Drawn(_)) {
@@ -626,8 +638,8 @@ impl EngineBackend {
         Ok(values)
     }
 
-    /// What is wrong with outputs some time after they were read: a launch is over when it
-    /// returns, so nothing of it writes any more. The checked devices run in this very thread.
+    /// Reads outputs again and reports a change: a launch is over when it returns, so it must not
+    /// write any more. The checked devices run in this thread and need no such check.
     fn changed(&self, outcome: &Outcome, outputs: &[Tensor]) -> Option<String> {
         let Outcome::Values(before) = outcome else { return None };
         if self.row.device == "interp" || self.row.is_of_harness() {
@@ -635,7 +647,7 @@ impl EngineBackend {
         }
         let after = self.values(outputs);
         (after.as_ref() != Ok(before))
-            .then(|| String::from("an output has changed since its launch was over"))
+            .then(|| String::from("an output changed after its launch had returned"))
     }
 
     fn values(&self, outputs: &[Tensor]) -> Result<Vec<Array>, Refusal> {
@@ -644,7 +656,7 @@ impl EngineBackend {
     }
 }
 
-/// What was read of a tensor.
+/// The array of the bytes that were read from a tensor.
 ///
 /// # Errors
 /// There are not as many bytes as the tensor has.
@@ -658,22 +670,25 @@ pub(crate) fn array(tensor: &Tensor, bytes: &[u8]) -> Result<Array, String> {
     ))
 }
 
-/// The options of a backend; those of the first one if there is none of this name.
-pub(crate) fn way(backend: &str) -> Way {
-    BACKENDS.iter().find(|row| row.name == backend).map_or_else(Way::default, BackendRow::way)
+/// The options of a backend; those of the first one if there is no backend of this name.
+pub(crate) fn configuration(backend: &str) -> Configuration {
+    BACKENDS
+        .iter()
+        .find(|row| row.name == backend)
+        .map_or_else(Configuration::default, BackendRow::configuration)
 }
 
-/// How many kernels a program takes, `realize` statements included.
+/// Number of kernels that a program takes, including those of `realize` statements.
 ///
 /// # Errors
-/// What the engine says to a program that it refuses.
+/// The engine's message if it refuses the program.
 pub(crate) fn kernel_count(program: &Program) -> Result<usize, String> {
     let row = &BACKENDS[0];
     Ok(row.open(Turn::ALWAYS)?.plan(program)?.0.kernel_count())
 }
 
-/// Runs one kernel from anywhere on the device of this name, or that of a backend, with memories of
-/// its own.
+/// Runs one kernel of any origin on the device of this name, or on that of the backend of this
+/// name, with memories of its own.
 pub(crate) fn run_alone(
     device: &str,
     kernel: &Linear,
@@ -683,7 +698,7 @@ pub(crate) fn run_alone(
     run_compiled(&*compiled.map_err(|error| error.to_string())?[0], kernel, memories)
 }
 
-/// As [`run_alone`], of a kernel that was lowered; `is_compiled` is called before it runs.
+/// As [`run_alone`], for a lowered kernel; `is_compiled` is called before it runs.
 pub(crate) fn run_alone_in_steps(
     device: &str,
     kernel: &BoundedLinear,
@@ -698,7 +713,7 @@ pub(crate) fn run_alone_in_steps(
 /// Compiles the kernels of a schedule together and runs each on the memories of its buffers.
 ///
 /// # Errors
-/// What the device says.
+/// The device's message.
 pub(crate) fn run_in_order(
     device: &str,
     schedule: &gradiff::schedule::Schedule,
@@ -722,13 +737,13 @@ fn opened(device: &str) -> Result<Arc<dyn Device>, String> {
     }
 }
 
-/// Runs what was compiled of a kernel and reads the array of the first slot.
+/// Runs a compiled kernel and reads the array of the first slot and of each slot that it stores to.
 pub(crate) fn run_compiled(
     compiled: &dyn Executable,
     kernel: &Linear,
     memories: &mut [Elements],
 ) -> Result<(), String> {
-    let mut held = Vec::with_capacity(memories.len());
+    let mut arrays = Vec::with_capacity(memories.len());
     for (elements, (_, dtype)) in memories.iter().zip(kernel.globals()) {
         let size = dtype.size_bytes();
         let is_written = elements.iter().any(Option::is_some);
@@ -744,15 +759,15 @@ pub(crate) fn run_compiled(
         } else {
             gradiff::runtime::Memory::new(dtype, elements.len())
         };
-        held.push(Arc::new(memory.map_err(|error| error.to_string())?));
+        arrays.push(Arc::new(memory.map_err(|error| error.to_string())?));
     }
-    let references: Vec<&gradiff::runtime::Memory> = held.iter().map(Arc::as_ref).collect();
+    let references: Vec<&gradiff::runtime::Memory> = arrays.iter().map(Arc::as_ref).collect();
     compiled.run(&references).map_err(|error| error.to_string())?;
     for (slot, (_, dtype)) in kernel.globals().into_iter().enumerate() {
         if slot != 0 && !crate::linear::is_stored(kernel, slot) {
             continue;
         }
-        let bytes = held[slot].read().map_err(|error| error.to_string())?;
+        let bytes = arrays[slot].read().map_err(|error| error.to_string())?;
         memories[slot] = bytes
             .chunks_exact(dtype.size_bytes())
             .map(|bytes| {
@@ -769,15 +784,16 @@ pub(crate) fn run_compiled(
 mod tests {
     use super::*;
 
-    /// What an engine does with a graph besides the device that it runs on.
-    fn configuration(engine: &Engine) -> String {
+    /// Text of all options of an engine, for comparison.
+    fn options_of(engine: &Engine) -> String {
         format!(
             "{:?} {:?} {:?} beam {}",
             engine.schedule, engine.kernel, engine.target, engine.beam
         )
     }
 
-    /// `BEAM` in the environment searches among the optimisations that the `opts` rows draw.
+    /// With `BEAM` in the environment, the engine searches among the optimisations that the `opts`
+    /// rows draw.
     #[test]
     fn each_device_is_hunted_by_default_as_engine_new_makes_it() {
         for device in gradiff::runtime::devices().iter().filter(|row| row.name != "null") {
@@ -789,23 +805,26 @@ mod tests {
             if device.status.is_ok() {
                 let engine = Engine::new(device.name).expect("it is there");
                 let opened = row.open(row.turn).expect("it is there").engine;
-                assert_eq!(configuration(&opened), configuration(&engine), "{}", row.name);
+                assert_eq!(options_of(&opened), options_of(&engine), "{}", row.name);
             }
-            let way = row.way();
+            let configuration = row.configuration();
             let mut suited = Engine::new("interp").expect("it needs nothing");
             suited.set_target(Target::of(row.target));
             let Engine { schedule, kernel, target, .. } = &suited;
             assert_eq!(
-                format!("{:?} {:?} {:?}", way.schedule, way.kernel, way.target),
+                format!(
+                    "{:?} {:?} {:?}",
+                    configuration.schedule, configuration.kernel, configuration.target
+                ),
                 format!("{schedule:?} {kernel:?} {target:?}"),
-                "blame goes the way of {}",
+                "blame uses the options of {}",
                 row.name
             );
         }
     }
 
     #[test]
-    fn drawn_optimisations_are_left_out_where_they_take_too_long() {
+    fn drawn_optimisations_that_take_too_long_are_skipped() {
         let mut text = String::from(
             "a = input f32[4096] seeded(0, unit)\nb = reshape a [4096,1]\nc = expand b [4096,4096]\n",
         );

@@ -1,4 +1,4 @@
-//! How often sequences that place all elements alike give equal trackers.
+//! Canonicity of trackers: how often sequences that place all elements alike give equal trackers.
 
 use std::collections::BTreeMap;
 
@@ -8,10 +8,11 @@ use gradiff_corpus::ViewOps;
 use crate::model::Model;
 use crate::views::tracker_with;
 
-/// Sequences kept of one placement, at most: the commonest must not drown the others.
-const KEPT: usize = 8;
+/// Maximal number of sequences of one placement, so that frequent placements do not dominate.
+const SEQUENCES_MAX: usize = 8;
 
-/// Pairs of sequences that place all elements alike, and how many differ as trackers.
+/// Counts of pairs of sequences that place all elements alike, and of those that differ as
+/// trackers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Equal {
     /// Placements that at least two sequences lead to.
@@ -25,12 +26,12 @@ pub struct Equal {
 }
 
 impl Equal {
-    /// Simplified trackers that differ, of a hundred pairs.
+    /// Percentage of pairs whose simplified trackers differ.
     pub fn percent(&self) -> f64 {
         self.unequal as f64 * 100.0 / self.pairs.max(1) as f64
     }
 
-    /// The same of trackers as the operations leave them.
+    /// Percentage of pairs whose trackers differ where nothing is merged or simplified.
     pub fn percent_unmerged(&self) -> f64 {
         self.unequal_unmerged as f64 * 100.0 / self.pairs.max(1) as f64
     }
@@ -45,22 +46,22 @@ pub fn equal_views(cases: impl Iterator<Item = ViewOps>) -> Result<Equal, String
     let mut placements = Placements::new();
     for case in cases {
         let model = case.ops.iter().fold(Model::new(&case.shape), Model::moved);
-        let kept = placements.entry((case.shape.clone(), model)).or_default();
-        if kept.len() < KEPT {
+        let trackers = placements.entry((case.shape.clone(), model)).or_default();
+        if trackers.len() < SEQUENCES_MAX {
             let unmerged = tracker_with(&case, false)?;
-            // Half of them merge while they move, half at the end.
-            let simple = tracker_with(&case, kept.len().is_multiple_of(2))?.simplify();
-            kept.push([simple, unmerged]);
+            // Half of them merge views after each movement, half at the end.
+            let simple = tracker_with(&case, trackers.len().is_multiple_of(2))?.simplify();
+            trackers.push([simple, unmerged]);
         }
     }
     let mut equal = Equal::default();
-    for kept in placements.values().filter(|kept| kept.len() > 1) {
+    for trackers in placements.values().filter(|trackers| trackers.len() > 1) {
         equal.placements += 1;
-        for (place, one) in kept.iter().enumerate() {
-            for other in &kept[..place] {
+        for (position, second) in trackers.iter().enumerate() {
+            for first in &trackers[..position] {
                 equal.pairs += 1;
-                equal.unequal += u64::from(one[0] != other[0]);
-                equal.unequal_unmerged += u64::from(one[1] != other[1]);
+                equal.unequal += u64::from(first[0] != second[0]);
+                equal.unequal_unmerged += u64::from(first[1] != second[1]);
             }
         }
     }

@@ -7,7 +7,7 @@ use gradiff::{DType, UOp};
 use gradiff_corpus::{Array, Case, CaseFile, Expect, ExprCase, Program, ViewOps};
 use std::sync::Arc;
 
-/// What does not hold, a line each.
+/// Checks the `expect` lines of a file. Returns a line for each that does not hold.
 pub fn check_expects(file: &CaseFile) -> Vec<String> {
     let check = |expect: &Expect| match (&file.case, expect) {
         (case, Expect::Fires(rule)) => crate::coverage::fires(case, rule),
@@ -18,15 +18,15 @@ pub fn check_expects(file: &CaseFile) -> Vec<String> {
     file.expects.iter().filter_map(|expect| check(expect).err()).collect()
 }
 
-fn equal<T: PartialEq + std::fmt::Debug>(what: &str, found: T, expected: T) -> Result<(), String> {
+fn equal<T: PartialEq + std::fmt::Debug>(name: &str, found: T, expected: T) -> Result<(), String> {
     if found == expected {
         return Ok(());
     }
-    Err(format!("expected {what} {expected:?}, found {found:?}"))
+    Err(format!("expected {name} {expected:?}, found {found:?}"))
 }
 
 fn misplaced(expect: &Expect) -> Result<(), String> {
-    Err(format!("this kind of case cannot be expected to have {expect:?}"))
+    Err(format!("this kind of case cannot have the expectation {expect:?}"))
 }
 
 fn of_program(program: &Program, expect: &Expect) -> Result<(), String> {
@@ -37,7 +37,7 @@ fn of_program(program: &Program, expect: &Expect) -> Result<(), String> {
     }
 }
 
-/// The oracle is held to the written values; it holds the backends to its own.
+/// Compares the oracle with the values of the file; the oracle judges the backends.
 fn values(program: &Program, output: usize, array: &Array) -> Result<(), String> {
     let expected = gradiff_oracle::evaluate(program).map_err(|error| error.to_string())?;
     let expected = expected.get(output).ok_or(format!("there is no output {output}"))?;
@@ -45,7 +45,7 @@ fn values(program: &Program, output: usize, array: &Array) -> Result<(), String>
     match verdict.mismatch {
         Some(mismatch) => {
             let difference = crate::agree::difference(output, array.dtype, &mismatch);
-            Err(format!("of the written values, {difference}"))
+            Err(format!("the values of the file differ from the oracle's: {difference}"))
         }
         None if verdict.unspecified > 0 => Err(format!(
             "{} written values of output {output} are unspecified",
@@ -101,10 +101,10 @@ fn rendered(tracker: &ShapeTracker, is_variables: bool) -> (String, String) {
     (text(&index), valid.map_or("True".to_string(), |valid| text(&valid)))
 }
 
-/// Index and validity, over loop ranges or over variables, nothing simplified.
+/// Index and validity, over loop ranges or over variables, not simplified.
 pub(crate) fn indexed(tracker: &ShapeTracker, is_variables: bool) -> (UOp, Option<UOp>) {
     let dtype = DType::I32;
-    let place = |(axis, size): (usize, &i64)| {
+    let axis_index = |(axis, size): (usize, &i64)| {
         if is_variables {
             let name = format!("idx{axis}");
             let variable = Variable { name, min: 0, max: (size - 1).max(0) };
@@ -114,7 +114,7 @@ pub(crate) fn indexed(tracker: &ShapeTracker, is_variables: bool) -> (UOp, Optio
             UOp::new(Op::Range, dtype, [end], Arg::plain_axis(axis as i64))
         }
     };
-    let indices: Vec<UOp> = tracker.shape().iter().enumerate().map(place).collect();
+    let indices: Vec<UOp> = tracker.shape().iter().enumerate().map(axis_index).collect();
     tracker.index(&mut UopAlgebra { dtype }, &indices)
 }
 

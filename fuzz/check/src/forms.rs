@@ -1,9 +1,9 @@
-//! What rules make of small subjects, as reviewed text. A mutant that changes no value but leaves
-//! something less simple (or simpler than it may be) is told from its row by these.
+//! Forms: reviewed texts of small subjects after rewriting. They distinguish a mutant from its row
+//! if the mutant changes no value but leaves something less simple (or simpler than allowed).
 //!
-//! A line is `RULE: SUBJECT => FORM`. The rule is the one whose mutants the line tells from it; the
+//! A line is `RULE: SUBJECT => FORM`. It distinguishes mutants of this rule from the rule. The
 //! subject is an expression case, or a graph in its text form, with `; ` for each end of a line;
-//! the form is its infix text once it is rewritten, and that of other modes where it is another.
+//! the form is its infix text after rewriting, and that of other modes where it differs.
 
 use std::fmt::Write as _;
 
@@ -13,17 +13,17 @@ use gradiff::rewrite::{Mode, Options, Rule, RuleSet, Trace, rewrite};
 use gradiff_corpus::Case;
 use gradiff_rules::mutate::Mutant;
 
+use crate::culprit::short;
 use crate::directed::directed;
-use crate::guilt::short;
 use crate::sabotage::{Harness, Subject, outcome};
 
 /// The reviewed lines.
 pub const FORMS: &str = include_str!("../../forms.txt");
 
-/// A subject and what comes out of it.
+/// A subject and its form.
 #[derive(Clone, Debug)]
 pub struct Form {
-    /// The rule whose mutants it tells from it.
+    /// The rule whose mutants it distinguishes.
     pub rule: String,
     /// An expression or a graph.
     pub subject: Subject,
@@ -32,7 +32,7 @@ pub struct Form {
 }
 
 impl Form {
-    /// The form that a subject has now; none of programs.
+    /// The form that a subject has now; `None` for programs.
     pub fn new(rule: &str, subject: &Subject) -> Option<Form> {
         let text = form(&graph_of(subject)?);
         Some(Form { rule: rule.to_owned(), subject: subject.clone(), text })
@@ -41,7 +41,7 @@ impl Form {
     /// Reads a line of the list.
     ///
     /// # Errors
-    /// What cannot be read.
+    /// The part that cannot be read.
     pub fn parse(line: &str) -> Result<Form, String> {
         let failed = |problem: &str| format!("{problem}: {line}");
         let (rule, rest) = line.split_once(": ").ok_or(failed("no rule"))?;
@@ -55,22 +55,22 @@ impl Form {
             let file = gradiff_corpus::parse(&lines).map_err(|error| failed(&error.to_string()))?;
             match file.case {
                 Case::Expr(case) => Subject::Expr(case),
-                _ => return Err(failed("this is no expression")),
+                _ => return Err(failed("this is not an expression")),
             }
         };
         Ok(Form { rule: rule.to_owned(), subject, text: text.to_owned() })
     }
 
-    /// Whether the subject still has this form.
+    /// Checks that the subject still has this form.
     ///
     /// # Errors
-    /// What it has now.
+    /// The form that it has now.
     pub fn check(&self) -> Result<(), String> {
         let now = self.now();
         if now == self.text { Ok(()) } else { Err(format!("{self}, but now {now}")) }
     }
 
-    /// The form that the subject has now; a panic is its message.
+    /// The form that the subject has now; for a panic, its message.
     pub fn now(&self) -> String {
         let now = graph_of(&self.subject).map(|graph| crate::catch(|| form(&graph)));
         now.unwrap_or(Ok(String::new())).unwrap_or_else(|panic| panic)
@@ -81,7 +81,7 @@ impl std::fmt::Display for Form {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let subject = match &self.subject {
             Subject::Graph(graph) => graph.to_text(),
-            other => other.to_string(),
+            subject => subject.to_string(),
         };
         write!(f, "{}: {} => {}", self.rule, subject.trim().replace('\n', "; "), self.text)
     }
@@ -101,57 +101,57 @@ pub(crate) fn graph_of(subject: &Subject) -> Option<UOp> {
     }
 }
 
-/// What all passes that know a graph make of it, as text: simplified, and with the last pass where
-/// that is another one; by default, and in the other modes where they differ.
+/// The graph after rewriting, as text: simplified, and after the late pass if that differs; in the
+/// default mode, and in the other modes where they differ.
 pub fn form(graph: &UOp) -> String {
-    let of = |mode| outcome(graph, mode, &mut Trace::default());
-    let words = |[simple, last]: &[UOp; 2]| match simple == last {
+    let rewritten = |mode| outcome(graph, mode, &mut Trace::default());
+    let described = |[simple, last]: &[UOp; 2]| match simple == last {
         true => short(simple),
         false => format!("{}, last {}", short(simple), short(last)),
     };
-    let usual = of(Mode::Default);
-    let mut text = words(&usual);
+    let by_default = rewritten(Mode::Default);
+    let mut text = described(&by_default);
     for (mode, name) in [(Mode::Strict, "strict"), (Mode::Fast, "fast")] {
-        let other = of(mode);
-        if other != usual {
-            let _ = write!(text, ", {name} {}", words(&other));
+        let in_mode = rewritten(mode);
+        if in_mode != by_default {
+            let _ = write!(text, ", {name} {}", described(&in_mode));
         }
     }
     text
 }
 
-/// What tells survivors of one rule from it.
+/// Finds forms that distinguish the surviving mutants of one rule from it.
 pub struct Differences {
     row: Rule,
-    /// Subjects of the row, as many as were asked for, smallest first.
+    /// The requested number of subjects of the row, smallest first.
     subjects: Vec<Candidate>,
     count: u64,
-    /// More subjects, and what the row alone makes of each; drawn when they are needed.
+    /// More subjects, and the result of the row alone for each; drawn when they are needed.
     pool: Option<Vec<(Subject, UOp)>>,
-    /// Those that told a mutant from the row.
+    /// Forms that distinguished a mutant from the row.
     pub found: Vec<Form>,
 }
 
 /// A subject, its graph and its form.
 type Candidate = (Subject, UOp, String);
 
-/// What tells a mutant from its row.
+/// The answer to whether a form distinguishes a mutant from its row.
 pub enum Told {
     /// A subject, and its form with the mutant.
     By(Box<Form>, String),
-    /// Nothing: of so many subjects the mutant alone treats this many in another way than the row
-    /// alone, and all of them come to the same form.
+    /// No form: of so many subjects, the mutant alone rewrites this many differently from the row
+    /// alone, and all of them have the same form in the end.
     Never(usize, usize),
 }
 
-/// How many times more subjects are tried by the row alone and the mutant alone.
+/// Factor by which more subjects are tried with the row alone and the mutant alone.
 const POOL: u64 = 20;
 
-/// At most so many of them are rewritten with all rules.
-const APART: usize = 1_500;
+/// Maximal number of these that are rewritten with all rules.
+const DIFFERENT_MAX: usize = 1_500;
 
 impl Differences {
-    /// For the row of this name, on so many subjects; `None` if there is no such row.
+    /// Starts with the row of this name and `count` subjects; `None` if there is no such row.
     pub fn new(rule: &str, harness: &Harness<'_>, count: u64) -> Option<Differences> {
         let row = gradiff::rewrite::rules::rows().into_iter().find(|row| row.name == rule)?;
         let mut state = 1;
@@ -161,33 +161,33 @@ impl Differences {
         Some(Differences { row, subjects, count, pool: None, found: Vec::new() })
     }
 
-    /// The smallest subject that the mutant leaves in another form, and that form.
+    /// The smallest subject to which the mutant gives another form, and that form.
     pub fn of(&mut self, mutant: &Mutant) -> Told {
         let search = || match self.found.iter().find(|form| form.check().is_err()) {
             Some(form) => Some((form.clone(), form.now())),
             None => self.first(&self.subjects),
         };
         // The mutant was tried with these tables before, so that they load.
-        let told = gradiff::rewrite::rules::with_rows(&[mutant.rule], search).ok().flatten();
-        let (told, drawn, apart) = match told {
-            Some(told) => (Some(told), 0, 0),
+        let changed = gradiff::rewrite::rules::with_rows(&[mutant.rule], search).ok().flatten();
+        let (changed, drawn, different) = match changed {
+            Some(changed) => (Some(changed), 0, 0),
             None => {
-                let (drawn, apart) = self.apart(mutant);
-                let (apart, count) = (with_forms(apart.into_iter()), drawn);
-                let search = || self.first(&apart);
-                let told =
+                let (drawn, different) = self.different(mutant);
+                let (different, count) = (with_forms(different.into_iter()), drawn);
+                let search = || self.first(&different);
+                let changed =
                     gradiff::rewrite::rules::with_rows(&[mutant.rule], search).ok().flatten();
-                (told, count, apart.len())
+                (changed, count, different.len())
             }
         };
-        let Some((form, now)) = told else { return Told::Never(drawn, apart) };
+        let Some((form, now)) = changed else { return Told::Never(drawn, different) };
         if !self.found.iter().any(|known| known.to_string() == form.to_string()) {
             self.found.push(form.clone());
         }
         Told::By(Box::new(form), now)
     }
 
-    /// The first of these that has another form now.
+    /// The first of these whose form differs now, with that form.
     fn first(&self, candidates: &[Candidate]) -> Option<(Form, String)> {
         candidates.iter().find_map(|(subject, _, text)| {
             let (rule, subject) = (self.row.name.to_owned(), subject.clone());
@@ -196,18 +196,18 @@ impl Differences {
         })
     }
 
-    /// How many subjects were drawn, and those of them that the mutant alone makes something else
-    /// of than the row alone.
-    fn apart(&mut self, mutant: &Mutant) -> (usize, Vec<Subject>) {
+    /// The number of subjects drawn, and those of them that the mutant alone rewrites differently
+    /// from the row alone.
+    fn different(&mut self, mutant: &Mutant) -> (usize, Vec<Subject>) {
         let row = self.row;
-        // What a stronger claim lets a row do is seen where others may not.
+        // A mutant of a stronger claim applies in strict mode, where the row may not.
         let mode = if mutant.field == "claim" { Mode::Strict } else { Mode::Fast };
         let alone = |rule: &Rule| {
             let set = RuleSet::load_unordered(&[&[*rule]]).ok()?;
             Some(move |graph: &UOp| {
                 let options = Options { mode, fuel: Some(1) };
-                let made = || rewrite(graph, &set, &options, &mut Trace::default());
-                crate::catch(made).ok()
+                let rewritten = || rewrite(graph, &set, &options, &mut Trace::default());
+                crate::catch(rewritten).ok()
             })
         };
         let (Some(by_row), Some(by_mutant)) = (alone(&row), alone(&mutant.rule)) else {
@@ -215,25 +215,25 @@ impl Differences {
         };
         let draw = |rule: &Rule, count: u64, mut state: u64| {
             let subject = move |number| directed(rule, &row, number, &mut state);
-            let made = |subject: Subject| {
-                let made = by_row(&graph_of(&subject)?)?;
-                Some((subject, made))
+            let with_result = |subject: Subject| {
+                let result = by_row(&graph_of(&subject)?)?;
+                Some((subject, result))
             };
-            (0..count).filter_map(subject).filter_map(made).collect::<Vec<_>>()
+            (0..count).filter_map(subject).filter_map(with_result).collect::<Vec<_>>()
         };
         let pool = self.pool.get_or_insert_with(|| draw(&row, POOL * self.count, 3));
-        // What the mutant's own left side matches may be something that the row does not match.
-        let is_own = ["lhs", "types", "given"].contains(&mutant.field);
-        let own = draw(&mutant.rule, if is_own { POOL * self.count } else { 0 }, 5);
-        let is_apart = |(subject, made): &&(Subject, UOp)| {
-            graph_of(subject).and_then(|graph| by_mutant(&graph)).is_none_or(|new| new != *made)
+        // The mutant's left side may match nodes that the row does not match.
+        let matches_more = ["lhs", "types", "given"].contains(&mutant.field);
+        let matched = draw(&mutant.rule, if matches_more { POOL * self.count } else { 0 }, 5);
+        let differs = |(subject, result): &&(Subject, UOp)| {
+            graph_of(subject).and_then(|graph| by_mutant(&graph)).is_none_or(|new| new != *result)
         };
-        let apart = pool.iter().chain(&own).filter(is_apart).take(APART);
-        (pool.len() + own.len(), apart.map(|(subject, _)| subject.clone()).collect())
+        let different = pool.iter().chain(&matched).filter(differs).take(DIFFERENT_MAX);
+        (pool.len() + matched.len(), different.map(|(subject, _)| subject.clone()).collect())
     }
 }
 
-/// Each subject whose form is short enough to stand there whole and no panic, smallest first.
+/// The subjects whose form is computed without a panic and printed uncut, smallest first.
 fn with_forms(subjects: impl Iterator<Item = Subject>) -> Vec<Candidate> {
     let with_form = |subject: Subject| {
         let graph = graph_of(&subject)?;
@@ -241,7 +241,7 @@ fn with_forms(subjects: impl Iterator<Item = Subject>) -> Vec<Candidate> {
         (!text.contains("...")).then_some((subject, graph, text))
     };
     let mut subjects: Vec<_> = subjects.filter_map(with_form).collect();
-    // One that can be written as an expression is easier to read.
+    // A subject that can be written as an expression is easier to read.
     let is_graph = |subject: &Subject| matches!(subject, Subject::Graph(_));
     subjects.sort_by_cached_key(|(subject, graph, _)| {
         graph.toposort().len() + if is_graph(subject) { 8 } else { 0 }
@@ -266,29 +266,29 @@ mod tests {
     }
 
     #[test]
-    fn forms_tell_mutants_that_change_no_value() {
+    fn forms_distinguish_mutants_that_change_no_value() {
         let forms: Vec<Form> = read(FORMS).into_iter().flatten().collect();
-        let told = [
+        let distinguished = [
             "compare/less-cdiv sign when: c0 > 0 && c1 <= 0 && fits((c1 - 1) * c0 + -1, x)",
             "divmod/cdiv-to-floor constant when: min(x) >= 0 && min(y) >= 1",
             "late/word-of-word condition when: isint(x) && isint(root) && bits(s) == 64",
             "validity/clauses types types: Bits",
         ];
         let mut count = 0;
-        for name in told {
+        for name in distinguished {
             let rule = name.split(' ').next().unwrap_or_default();
             let mutants = crate::sabotage::mutants(&[rule.to_owned()]);
             for mutant in mutants.iter().filter(|mutant| mutant.to_string() == name) {
-                let own = || forms.iter().any(|form| form.rule == rule && form.check().is_err());
+                let fails = || forms.iter().any(|form| form.rule == rule && form.check().is_err());
                 assert_eq!(
-                    gradiff::rewrite::rules::with_rows(&[mutant.rule], own),
+                    gradiff::rewrite::rules::with_rows(&[mutant.rule], fails),
                     Ok(true),
                     "{name}"
                 );
                 count += 1;
             }
         }
-        assert_eq!(count, told.len());
+        assert_eq!(count, distinguished.len());
     }
 
     #[test]
@@ -296,8 +296,8 @@ mod tests {
         let line = "late/neg: %0 = define_var i32 v0 0..9; %1 = neg i32 %0 => (v0*-1), last (-v0)";
         let form = Form::parse(line).expect("it can be read");
         assert_eq!((form.check(), form.to_string()), (Ok(()), line.to_owned()));
-        let other = Form::parse(&line.replace("*-1", "*-2")).expect("it can be read");
-        assert!(other.check().is_err());
+        let changed = Form::parse(&line.replace("*-1", "*-2")).expect("it can be read");
+        assert!(changed.check().is_err());
         for line in [
             "late/neg",
             "late/neg: %0 = define_var i32 v0 0..9",

@@ -1,7 +1,8 @@
-//! What the libFuzzer targets call: a case in, a panic if something is wrong.
+//! Entry points of the libFuzzer targets: a case in, a panic if something is wrong.
 //!
-//! `GRADIFF_BACKENDS=interp,jit,c` names the backends of programs. Unset, they are `interp` and
-//! `jit`, plain and as the engine chooses optimisations, which call no compiler.
+//! `GRADIFF_BACKENDS=interp,jit,c` names the backends of programs. If it is not set, they are
+//! `interp` and `jit`, without optimisations and with those that the engine chooses; they call no
+//! compiler.
 
 use std::cell::RefCell;
 use std::sync::OnceLock;
@@ -10,27 +11,28 @@ use gradiff_corpus::{Case, CaseFile, ExprCase, Program, ViewOps};
 
 use crate::{Backend, coverage};
 
-/// Programs that go to the C compiler together, at most: one call takes most of 0.1 s, whatever it
-/// compiles. The first goes alone, so that one saved input can be run again; then 2, 4, ...
+/// Maximal number of programs that go to the C compiler together: one call takes nearly 0.1 s,
+/// whatever it compiles. The first goes alone, so that one saved input can be run again; then come
+/// 2, 4, ...
 const BATCH: usize = 32;
 
-/// How many counters of rules there are: more than rules.
+/// Number of counters of rules: more than there are rules.
 pub const RULES: usize = 512;
 
-/// What a target does with the counts of the rules that an input fired: in the order of the
-/// listing, each cut to 8 bits. libFuzzer takes a rule that fires for the first time, or far
-/// more often than before, as new ground. Without libFuzzer nothing is counted.
+/// Callback for the number of times that an input fired each rule, in the order of the listing,
+/// at most 255 each. To libFuzzer, a rule that fires for the first time, or far more often than
+/// before, is new coverage. Without libFuzzer nothing is counted.
 static FEEDBACK: OnceLock<fn(&[u8; RULES])> = OnceLock::new();
 
-/// Sets what is done with the counts of rules; the first call counts.
-pub fn feed_back(to: fn(&[u8; RULES])) {
-    FEEDBACK.get_or_init(|| to);
+/// Sets the callback for the counts of rules; only the first call has an effect.
+pub fn feed_back(callback: fn(&[u8; RULES])) {
+    FEEDBACK.get_or_init(|| callback);
 }
 
-/// Counts the rules that the case fires, if someone wants to know.
+/// Counts the rules that the case fires, if there is a callback.
 fn count_rules(case: impl FnOnce() -> Case) {
-    let Some(to) = FEEDBACK.get() else { return };
-    to(&coverage::counters(&case()));
+    let Some(callback) = FEEDBACK.get() else { return };
+    callback(&coverage::counters(&case()));
 }
 
 fn fail(case: Case, problem: &str) -> ! {
@@ -42,9 +44,9 @@ fn fail(case: Case, problem: &str) -> ! {
 struct Backends {
     direct: Vec<Box<dyn Backend>>,
     batched: Vec<Box<dyn Backend>>,
-    /// Programs that wait for the compiler.
+    /// Programs waiting for the compiler.
     waiting: Vec<Program>,
-    /// How many it waits for.
+    /// Number of programs in the next batch.
     batch: usize,
 }
 
@@ -57,7 +59,7 @@ impl Backends {
         Backends { direct: open(&direct), batched: open(&batched), waiting: Vec::new(), batch: 1 }
     }
 
-    /// Judges the program on the direct backends; keeps it for the others until a batch is full.
+    /// Judges the program on the direct backends; holds it for the others until a batch is full.
     fn judge(&mut self, program: &Program) {
         panic_on_failure(&[program], &self.direct);
         if self.batched.is_empty() {
@@ -90,11 +92,11 @@ fn panic_on_failure(programs: &[&Program], backends: &[Box<dyn Backend>]) {
 }
 
 /// Runs a program on the backends of the environment: the interpreter and the just-in-time
-/// compiler unless `GRADIFF_BACKENDS` says otherwise. After the first, programs for a
-/// compiler wait until there are enough of them, and a failure prints its own program.
+/// compiler unless `GRADIFF_BACKENDS` is set. After the first, programs for a compiler wait until
+/// there are enough of them, and a failure prints its own program.
 ///
 /// # Panics
-/// If an answer is wrong; if `GRADIFF_BACKENDS` names nothing there is.
+/// If an answer is wrong; if `GRADIFF_BACKENDS` names a backend that is unknown or not available.
 pub fn program(program: &Program) {
     count_rules(|| Case::Program(program.clone()));
     thread_local! {
@@ -127,7 +129,7 @@ pub fn expr(expr: &ExprCase) {
     }
 }
 
-/// Makes a chain of calls of the library.
+/// Makes a chain of calls of the tensor API.
 ///
 /// # Panics
 /// If an answer is wrong, or a call panics.
@@ -137,7 +139,7 @@ pub fn calls(bytes: &[u8]) {
     }
 }
 
-/// Parses any text, and what it gives must print and parse back to itself.
+/// Parses any text; the result must print and parse back to itself.
 ///
 /// # Panics
 /// If it does not.

@@ -1,8 +1,8 @@
 //! Backends, oracles, reduction, blame and reports.
 //!
 //! In: cases. Out: tallies, failures, minimised cases with the first wrong stage named. Touches no
-//! process, file or clock, except in `texts`, where the host's compiler runs; those are the command
-//! line's part. `fuzz/README.md` says what each module checks.
+//! process, file or clock, except in `texts`, where the host's compiler runs; the command line
+//! does that. `fuzz/README.md` says what each module checks.
 
 mod agree;
 mod backend;
@@ -11,6 +11,7 @@ mod calls;
 mod canary;
 mod columns;
 mod coverage;
+mod culprit;
 mod directed;
 mod engine;
 mod equal;
@@ -18,7 +19,6 @@ mod expects;
 mod exprs;
 pub mod forms;
 pub mod fuzz;
-mod guilt;
 mod kernels;
 mod linear;
 mod listing;
@@ -52,6 +52,9 @@ pub use blame::{Blame, Suspect, blame, blame_expr, blame_in_steps, blame_views, 
 pub use calls::{check_calls, check_chain, room_of_calls};
 pub use canary::{Canary, Judge, canaries, check_canaries};
 pub use coverage::{At, Coverage, DEVICES, coverage, embedded_cases, fired};
+pub use culprit::Culprit;
+/// The former name of [`Culprit`], for the command line.
+pub use culprit::Culprit as Guilt;
 pub use engine::{BACKENDS, BackendRow, EngineBackend, OpenError, Turn, backends, device_of};
 pub use equal::{Equal, equal_views};
 pub use expects::check_expects;
@@ -59,7 +62,6 @@ pub use exprs::{check_expr, to_uop};
 pub use gradiff::kernel::{Opt, OptOp};
 pub use gradiff::rewrite::rules::rows;
 pub use gradiff::rewrite::{Rule, Types};
-pub use guilt::Guilt;
 pub use kernels::{
     COMPILED, DIRECT, check_cases, check_kernels, check_texts, count_of_cases, drawn_kernel,
     room_of_kernels,

@@ -1,20 +1,20 @@
-//! Text forms of kernels: what is printed reads back to itself, and a text that was damaged is
-//! refused or means what it says.
+//! Text forms of kernels: a printed kernel reads back to itself, and a damaged text is refused or
+//! read literally.
 //!
-//! In: linear kernels. Out: the first text that reads back as another kernel, that refers to a uop
-//! which is not above it and is not refused, or that makes the parser panic.
+//! In: linear kernels. Out: the first text that reads back as another kernel, that is not refused
+//! although a uop refers to one that is not above it, or that makes the parser panic.
 
 use gradiff::graph::{Axis, AxisKind, Linear, Op, parse_linears};
 
 use crate::calls::Draw;
 
-/// The words that reports of this check begin with.
-pub(crate) const SAID: &str = "text form of a kernel";
+/// Prefix of this check's reports.
+pub(crate) const PREFIX: &str = "text form of a kernel";
 
-/// Damaged texts of each kernel.
+/// Number of damaged texts of each kernel.
 const DAMAGED: usize = 2;
 
-/// Letters behind the numbers of ranges, as the text form is documented, and others.
+/// Letters after the numbers of ranges: those that the text form documents, and others.
 const SUFFIXES: [(&str, Option<AxisKind>); 12] = [
     ("", Some(AxisKind::Loop)),
     ("g", Some(AxisKind::Global)),
@@ -30,12 +30,13 @@ const SUFFIXES: [(&str, Option<AxisKind>); 12] = [
     ("-", None),
 ];
 
-/// Checks the text of a kernel and some that were damaged, drawn from the text.
+/// Checks the text of a kernel and some damaged copies. A hash of the text is the seed of the
+/// damage.
 ///
 /// # Errors
 /// What is wrong, with the text.
 pub fn check_text(kernel: &Linear) -> Result<(), String> {
-    checked(kernel).map_err(|problem| format!("{SAID}: {problem}"))
+    checked(kernel).map_err(|problem| format!("{PREFIX}: {problem}"))
 }
 
 fn checked(kernel: &Linear) -> Result<(), String> {
@@ -50,35 +51,35 @@ fn checked(kernel: &Linear) -> Result<(), String> {
         let damaged = damaged(&text, &mut draw);
         let read = crate::catch(|| parse_linears(&damaged));
         let read = read.map_err(|panic| format!("{panic} on\n{damaged}"))?;
-        // That it was refused is right.
+        // A refusal is right.
         if let Ok(read) = read {
-            says_what_it_is(&damaged, &read).map_err(|why| format!("{why} in\n{damaged}"))?;
+            check_as_written(&damaged, &read).map_err(|why| format!("{why} in\n{damaged}"))?;
         }
     }
-    axis_reads_back(&mut draw)
+    check_axis(&mut draw)
 }
 
 fn printed(kernels: &[Linear]) -> String {
     kernels.iter().map(Linear::to_string).collect()
 }
 
-/// Whether a text was read as the kernels that it says: line by line, and each source above.
-fn says_what_it_is(text: &str, read: &[Linear]) -> Result<(), String> {
-    let shown = printed(read);
-    // Empty lines say nothing.
+/// Checks that a text was read as the kernels that it says: line by line, with each source above.
+fn check_as_written(text: &str, read: &[Linear]) -> Result<(), String> {
+    let printed = printed(read);
+    // Empty lines have no meaning.
     let lines = || text.lines().filter(|line| !line.trim().is_empty());
-    if lines().count() != shown.lines().count() {
-        return Err("it has another count of uops".to_string());
+    if lines().count() != printed.lines().count() {
+        return Err("it was read as another number of uops".to_string());
     }
-    for (line, shown) in lines().zip(shown.lines()) {
-        // A constant may be printed in another way than it was written.
-        let is_constant = shown.split_whitespace().nth(1) == Some(Op::Const.name());
-        let until = |line: &str| match line.split_once(']') {
+    for (line, printed_line) in lines().zip(printed.lines()) {
+        // A constant may be printed differently from how it was written.
+        let is_constant = printed_line.split_whitespace().nth(1) == Some(Op::Const.name());
+        let compared = |line: &str| match line.split_once(']') {
             Some((head, _)) if is_constant => words(head),
             _ => words(line),
         };
-        if !is_alike(&until(line), &until(shown)) {
-            return Err(format!("{line:?} was read as {shown:?}"));
+        if !is_alike(&compared(line), &compared(printed_line)) {
+            return Err(format!("{line:?} was read as {printed_line:?}"));
         }
     }
     for (position, uop) in read.iter().flat_map(|kernel| kernel.uops.iter().enumerate()) {
@@ -86,10 +87,10 @@ fn says_what_it_is(text: &str, read: &[Linear]) -> Result<(), String> {
             return Err(format!("uop {position} has a source that is not above"));
         }
     }
-    match parse_linears(&shown) {
+    match parse_linears(&printed) {
         Ok(again) if again == read => Ok(()),
-        Ok(_) => Err("printed and read once more it is another kernel".to_string()),
-        Err(error) => Err(format!("printed again it is refused: {error}")),
+        Ok(_) => Err("printed and read again, it is another kernel".to_string()),
+        Err(error) => Err(format!("printed again, it is refused: {error}")),
     }
 }
 
@@ -97,16 +98,16 @@ fn words(line: &str) -> String {
     line.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// Whether two texts are the same but for zeros before numbers.
-fn is_alike(one: &str, other: &str) -> bool {
+/// Returns whether two texts are the same except for leading zeros of numbers.
+fn is_alike(left: &str, right: &str) -> bool {
     let plain = |text: &str| {
         let mut plain = String::new();
         let mut before = ' ';
         let mut rest = text.chars().peekable();
         while let Some(letter) = rest.next() {
-            let leads = letter == '0' && !before.is_ascii_digit();
-            let is_more = rest.peek().is_some_and(char::is_ascii_digit);
-            if leads && is_more {
+            let is_first_zero = letter == '0' && !before.is_ascii_digit();
+            let is_followed = rest.peek().is_some_and(char::is_ascii_digit);
+            if is_first_zero && is_followed {
                 continue;
             }
             plain.push(letter);
@@ -114,10 +115,10 @@ fn is_alike(one: &str, other: &str) -> bool {
         }
         plain.replace("-0", "0")
     };
-    plain(one) == plain(other)
+    plain(left) == plain(right)
 }
 
-/// The text with one thing changed.
+/// The text with one drawn change.
 pub(crate) fn damaged(text: &str, draw: &mut Draw) -> String {
     let mut lines: Vec<String> = text.lines().map(str::to_string).collect();
     let at = 1 + draw.below(lines.len() - 1);
@@ -126,8 +127,8 @@ pub(crate) fn damaged(text: &str, draw: &mut Draw) -> String {
         1 => lines.insert(at, lines[at].clone()),
         2 => lines.swap(at, 1 + draw.below(text.lines().count() - 1)),
         3 => {
-            let kept = draw.below(lines[at].len());
-            lines[at].truncate(kept);
+            let length = draw.below(lines[at].len());
+            lines[at].truncate(length);
         }
         4 => {
             // A uop that refers to itself or to a later one.
@@ -147,27 +148,27 @@ pub(crate) fn damaged(text: &str, draw: &mut Draw) -> String {
                 .bytes()
                 .enumerate()
                 .filter(|(_, byte)| byte.is_ascii_digit())
-                .map(|(place, _)| place)
+                .map(|(position, _)| position)
                 .collect();
             if !digits.is_empty() {
-                let place = digits[draw.below(digits.len())];
+                let position = digits[draw.below(digits.len())];
                 let digit = char::from(b'0' + draw.below(10) as u8);
-                lines[at].replace_range(place..=place, &digit.to_string());
+                lines[at].replace_range(position..=position, &digit.to_string());
             }
         }
     }
     lines.join("\n") + "\n"
 }
 
-/// Axes of every kind read back; letters that are no kind are refused.
-fn axis_reads_back(draw: &mut Draw) -> Result<(), String> {
+/// Checks that an axis of a drawn kind reads back, and that letters of no kind are refused.
+fn check_axis(draw: &mut Draw) -> Result<(), String> {
     let (suffix, kind) = draw.pick(&SUFFIXES);
     let number = draw.below(200) as i64;
     let text = format!("{number}{suffix}");
-    let wanted = kind.map(|kind| Axis { kind, number });
+    let expected = kind.map(|kind| Axis { kind, number });
     let found = Axis::parse(&text);
-    if found != wanted || wanted.is_some_and(|axis| axis.to_string() != text) {
-        return Err(format!("the axis {text:?} is read as {found:?}, not {wanted:?}"));
+    if found != expected || expected.is_some_and(|axis| axis.to_string() != text) {
+        return Err(format!("the axis {text:?} is read as {found:?}, not {expected:?}"));
     }
     Ok(())
 }
@@ -193,21 +194,21 @@ mod tests {
     }
 
     #[test]
-    fn forward_references_and_other_uops_are_seen() {
+    fn forward_references_and_changed_uops_are_reported() {
         let mut kernel = kernel();
-        assert_eq!(says_what_it_is(TEXT, &[kernel.clone()]), Ok(()));
+        assert_eq!(check_as_written(TEXT, &[kernel.clone()]), Ok(()));
         kernel.uops[4].src[0] = 4;
         let text = TEXT.replace("[3, 2]", "[4, 2]");
-        // The parser refuses it, so the answer of one that does not is made by hand.
-        let problem = says_what_it_is(&text, &[kernel.clone()]).expect_err("it refers to itself");
+        // The parser refuses it, so the kernel that a wrong parser would give is built by hand.
+        let problem = check_as_written(&text, &[kernel.clone()]).expect_err("it refers to itself");
         assert!(problem.contains("not above"), "{problem}");
         kernel.uops[4].src[0] = 2;
-        let problem = says_what_it_is(TEXT, &[kernel]).expect_err("it has another source");
+        let problem = check_as_written(TEXT, &[kernel]).expect_err("it has another source");
         assert!(problem.contains("was read as"), "{problem}");
     }
 
     #[test]
-    fn zeros_before_numbers_do_not_count() {
+    fn leading_zeros_do_not_count() {
         assert!(is_alike("data00 012", "data0 12") && is_alike("03u", "3u"));
         assert!(!is_alike("data1 12", "data0 12") && !is_alike("10", "1"));
     }
@@ -220,7 +221,7 @@ mod tests {
         assert!((40..360).contains(&read), "{read} of 400 are read");
         for text in texts {
             if let Ok(read) = parse_linears(&text) {
-                assert_eq!(says_what_it_is(&text, &read), Ok(()), "{text}");
+                assert_eq!(check_as_written(&text, &read), Ok(()), "{text}");
             }
         }
     }

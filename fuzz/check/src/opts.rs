@@ -1,5 +1,6 @@
-//! Does a kernel give the same under every legal sequence of optimisations? All short sequences,
-//! then random ones, each run as loops, written out and in vectors; or in groups of threads.
+//! Checks that a kernel gives the same result under every legal sequence of optimisations: all
+//! short sequences, then random ones, each run as loops, unrolled and in vectors, or in groups of
+//! threads.
 
 use gradiff::UOp;
 use gradiff::kernel::{Opt, OptOp, PASSES, Setting, Strategy, Target, apply, draw, legal};
@@ -7,9 +8,9 @@ use gradiff::rewrite::{Mode, Trace};
 use gradiff_corpus::Program;
 use gradiff_oracle::Expected;
 
-use crate::stages::{self, Elements, Level, Way};
+use crate::stages::{self, Configuration, Elements, Level};
 
-/// Which sequences are tried on each kernel.
+/// The sequences that are tried on each kernel.
 #[derive(Clone, Debug)]
 pub enum Sequences {
     /// These opts, in this order.
@@ -17,50 +18,50 @@ pub enum Sequences {
     /// All legal sequences of at most `depth` opts, then `random` ones of up to eight, drawn from
     /// the seed.
     Legal {
-        /// Opts of the sequences that are all tried.
+        /// Length in opts up to which all sequences are tried.
         depth: usize,
-        /// How many random ones follow, for each kernel.
+        /// Number of random sequences that follow, for each kernel.
         random: u64,
-        /// Where they are drawn from.
+        /// Seed of the random sequences.
         seed: u64,
     },
 }
 
-/// Opts of the longest random sequence.
-const DEEPEST: usize = 8;
+/// Length in opts of the longest random sequence.
+const RANDOM_DEPTH_MAX: usize = 8;
 
-/// The targets that a sequence is run for, by name, and how that is told. Sequences are legal for
-/// all targets of a list or for none.
+/// The targets that a sequence is run for, by name, with the words for them in reports. A sequence
+/// is legal for all targets of a list or for none.
 const TARGETS: [&[(&str, &str)]; 2] = [
-    &[("loops", "as loops"), ("plain", "written out"), ("vectors", "in vectors")],
+    &[("loops", "as loops"), ("plain", "unrolled"), ("vectors", "in vectors")],
     &[("groups", "in groups")],
 ];
 
-/// What was tried.
+/// Counts of what was tried.
 #[derive(Clone, Debug, Default)]
 pub struct OptsTally {
     /// Kernels of the program.
     pub kernels: u64,
-    /// Sequences, over all kernels; each is run in one to three ways.
+    /// Sequences, over all kernels; each is run for one to three targets.
     pub sequences: u64,
-    /// Those of them that a kernel runs with other bits than without opts: sums in another order.
+    /// Runs whose bits differ from those without opts: sums in another order.
     pub reordered: u64,
-    /// How often each op was applied, in the order of [`OptOp::ALL`].
+    /// Number of applications of each op, in the order of [`OptOp::ALL`].
     pub ops: [u64; OptOp::ALL.len()],
 }
 
 /// A sequence under which a kernel is wrong.
 #[derive(Clone, Debug)]
 pub struct OptsFailure {
-    /// The number of the kernel in the schedule.
+    /// Number of the kernel in the schedule.
     pub kernel: usize,
-    /// Whether the schedule is that of rows, in which folds share kernels.
+    /// True if the schedule has `rows`, so that reductions share kernels.
     pub has_rows: bool,
     /// The sequence.
     pub opts: Vec<Opt>,
-    /// How it was run.
+    /// The words for the target it was run for.
     pub how: &'static str,
-    /// What is wrong.
+    /// A description of what is wrong.
     pub detail: String,
 }
 
@@ -73,8 +74,8 @@ impl std::fmt::Display for OptsFailure {
     }
 }
 
-/// Tries the sequences on each kernel of the program; stops at the first one that is wrong, and
-/// when `is_over` says so. `seen` is told after each sequence.
+/// Tries the sequences on each kernel of the program. Stops at the first wrong result, and when
+/// `is_over` returns true. `seen` is called after each sequence.
 ///
 /// # Errors
 /// A program that the oracle or the engine refuses; an opt of a given sequence that is not legal
@@ -89,19 +90,19 @@ pub fn opts(
     let outputs = stages::graph(program)?;
     let mut tally = OptsTally::default();
     for has_rows in [false, true] {
-        let mut way = Way::default();
-        way.schedule.rows = has_rows;
-        let schedule = stages::scheduled(&outputs, &way)?;
+        let mut configuration = Configuration::default();
+        configuration.schedule.rows = has_rows;
+        let schedule = stages::scheduled(&outputs, &configuration)?;
         let count = schedule.items.len() as u64;
-        // A given sequence is one for the plain schedule, which commands show.
-        let is_other = count != tally.kernels && matches!(sequences, Sequences::Legal { .. });
-        if has_rows && !is_other {
+        // A given sequence refers to the plain schedule, which commands show.
+        let is_new = count != tally.kernels && matches!(sequences, Sequences::Legal { .. });
+        if has_rows && !is_new {
             break;
         }
         tally.kernels += count;
         for kernel in 0..schedule.items.len() {
-            let of = Kernel { schedule: &schedule, kernel, has_rows };
-            let mut trial = Trial { of, expected: &expected, plain: None };
+            let kernel = Kernel { schedule: &schedule, number: kernel, has_rows };
+            let mut trial = Trial { kernel, expected: &expected, plain: None };
             let failure = trial.all(sequences, is_over, seen, &mut tally)?;
             if failure.is_some() || is_over() {
                 return Ok((tally, failure));
@@ -111,17 +112,17 @@ pub fn opts(
     Ok((tally, None))
 }
 
-/// What is done with a sequence.
+/// Callback for a sequence.
 type Each<'a> = &'a mut dyn FnMut(&[Opt]) -> Result<Option<OptsFailure>, String>;
 
-/// Whether a given sequence is one for targets like this.
+/// Returns whether a given sequence can be for this target.
 fn is_for(opts: &[Opt], target: &Target) -> bool {
     let in_groups = [OptOp::Local, OptOp::Group, OptOp::GroupTop, OptOp::NoLocals, OptOp::Tc];
-    let wants_groups = opts.iter().any(|opt| in_groups.contains(&opt.op));
-    wants_groups == target.groups.is_some()
+    let requires_groups = opts.iter().any(|opt| in_groups.contains(&opt.op));
+    requires_groups == target.groups.is_some()
 }
 
-/// How sequences are found.
+/// Enumerates and draws sequences for a target.
 struct Search<'a> {
     target: &'a Target,
     is_over: &'a dyn Fn() -> bool,
@@ -132,7 +133,7 @@ impl Search<'_> {
         Setting { mode: Mode::Default, target: self.target }
     }
 
-    /// Every legal sequence of at most `depth` more opts.
+    /// Visits every legal sequence of at most `depth` more opts after `before`.
     fn all(
         &self,
         root: &UOp,
@@ -140,9 +141,9 @@ impl Search<'_> {
         before: &mut Vec<Opt>,
         each: Each<'_>,
     ) -> Result<Option<OptsFailure>, String> {
-        let found = each(before)?;
-        if found.is_some() || depth == 0 {
-            return Ok(found);
+        let failure = each(before)?;
+        if failure.is_some() || depth == 0 {
+            return Ok(failure);
         }
         for opt in legal(root, self.setting()).map_err(|error| error.to_string())? {
             if (self.is_over)() {
@@ -150,15 +151,16 @@ impl Search<'_> {
             }
             let next = apply(root, opt, self.setting()).map_err(|error| error.to_string())?;
             before.push(opt);
-            let found = self.all(&next, depth - 1, before, each)?;
+            let failure = self.all(&next, depth - 1, before, each)?;
             before.pop();
-            if found.is_some() {
-                return Ok(found);
+            if failure.is_some() {
+                return Ok(failure);
             }
         }
         Ok(None)
     }
 
+    /// Visits `random` drawn sequences.
     fn drawn(
         &self,
         root: &UOp,
@@ -167,41 +169,41 @@ impl Search<'_> {
         each: Each<'_>,
     ) -> Result<Option<OptsFailure>, String> {
         for number in (0..random).take_while(|_| !(self.is_over)()) {
-            let opts = draw(root, seed.wrapping_add(number), DEEPEST, self.setting());
-            let found = each(&opts.map_err(|error| error.to_string())?)?;
-            if found.is_some() {
-                return Ok(found);
+            let opts = draw(root, seed.wrapping_add(number), RANDOM_DEPTH_MAX, self.setting());
+            let failure = each(&opts.map_err(|error| error.to_string())?)?;
+            if failure.is_some() {
+                return Ok(failure);
             }
         }
         Ok(None)
     }
 }
 
-/// The kernel as the pass that applies opts gets it.
+/// The kernel as the pass that applies opts receives it.
 fn optimizable(ast: &UOp, target: Target) -> Result<UOp, String> {
     let before = PASSES.iter().take_while(|pass| pass.name != "optimize").count();
-    let way = Way { target, ..Way::default() };
-    crate::blame::passed(ast, &way, before - 1, &mut Trace::default(), &mut "")
+    let configuration = Configuration { target, ..Configuration::default() };
+    crate::blame::passed(ast, &configuration, before - 1, &mut Trace::default(), &mut "")
 }
 
 /// A kernel of a schedule.
 #[derive(Clone, Copy)]
 struct Kernel<'a> {
     schedule: &'a gradiff::schedule::Schedule,
-    kernel: usize,
+    number: usize,
     has_rows: bool,
 }
 
-/// One kernel of a schedule, run again and again.
+/// The runs of one kernel of a schedule.
 struct Trial<'a> {
-    of: Kernel<'a>,
+    kernel: Kernel<'a>,
     expected: &'a [Expected],
-    /// What the kernel reads, and what it writes without opts.
+    /// The kernel's memories before it runs, and its result without opts.
     plain: Option<(Vec<Elements>, Elements)>,
 }
 
 impl Trial<'_> {
-    /// Tries the sequences in all ways.
+    /// Tries the sequences for all targets.
     fn all(
         &mut self,
         sequences: &Sequences,
@@ -211,7 +213,7 @@ impl Trial<'_> {
     ) -> Result<Option<OptsFailure>, String> {
         for targets in TARGETS {
             let target = Target::of(targets[0].0);
-            let root = optimizable(&self.of.schedule.items[self.of.kernel].ast, target)?;
+            let root = optimizable(&self.kernel.schedule.items[self.kernel.number].ast, target)?;
             let mut each = |opts: &[Opt]| -> Result<Option<OptsFailure>, String> {
                 tally.sequences += 1;
                 opts.iter().for_each(|opt| tally.ops[opt.op as usize] += 1);
@@ -226,7 +228,7 @@ impl Trial<'_> {
                     let search = Search { target: &target, is_over };
                     match search.all(&root, *depth, &mut Vec::new(), &mut each)? {
                         None => search.drawn(&root, *random, *seed, &mut each)?,
-                        found => found,
+                        failure => failure,
                     }
                 }
             };
@@ -237,8 +239,8 @@ impl Trial<'_> {
         Ok(None)
     }
 
-    /// Runs the kernel under the opts for each of the targets. Where its bits are those without
-    /// opts nothing can be wrong; else the program is judged.
+    /// Runs the kernel under the opts for each of the targets. If its bits are those without opts,
+    /// nothing is wrong; else the program is judged.
     fn run(
         &mut self,
         opts: &[Opt],
@@ -246,19 +248,20 @@ impl Trial<'_> {
         reordered: &mut u64,
     ) -> Result<Option<OptsFailure>, String> {
         for (target, how) in targets {
-            let mut way = Way { target: Target::of(target), ..Way::default() };
-            way.kernel.opts = Strategy::Fixed(opts.to_vec());
+            let mut configuration =
+                Configuration { target: Target::of(target), ..Configuration::default() };
+            configuration.kernel.opts = Strategy::Fixed(opts.to_vec());
             let fail = |detail| {
-                let (Kernel { kernel, has_rows, .. }, opts) = (self.of, opts.to_vec());
-                OptsFailure { kernel, has_rows, opts, how, detail }
+                let (Kernel { number, has_rows, .. }, opts) = (self.kernel, opts.to_vec());
+                OptsFailure { kernel: number, has_rows, opts, how, detail }
             };
-            let ast = &self.of.schedule.items[self.of.kernel].ast;
-            let linear = match crate::catch(|| stages::lowered(ast, &way)) {
+            let ast = &self.kernel.schedule.items[self.kernel.number].ast;
+            let linear = match crate::catch(|| stages::lowered(ast, &configuration)) {
                 Ok(lowered) => lowered?,
                 Err(panic) => return Ok(Some(fail(panic))),
             };
             if self.plain.is_none() {
-                self.plain = Some(self.without()?);
+                self.plain = Some(self.without_opts()?);
             }
             let Some((memories, plain)) = &self.plain else { continue };
             let mut memories = memories.clone();
@@ -276,29 +279,29 @@ impl Trial<'_> {
         Ok(None)
     }
 
-    /// What the kernel reads, and what it writes without opts.
-    fn without(&self) -> Result<(Vec<Elements>, Elements), String> {
-        let (mut number, mut found) = (0, None);
+    /// The kernel's memories before it runs, and its result without opts.
+    fn without_opts(&self) -> Result<(Vec<Elements>, Elements), String> {
+        let (mut number, mut plain) = (0, None);
         self.each_kernel(&mut |ast, memories| {
             let before = memories.to_vec();
-            plainly(ast, memories)?;
-            if number == self.of.kernel {
-                found = Some((before, memories[0].clone()));
+            run_without_opts(ast, memories)?;
+            if number == self.kernel.number {
+                plain = Some((before, memories[0].clone()));
             }
             number += 1;
             Ok(())
         })?;
-        found.ok_or_else(|| String::from("the kernel was not run"))
+        plain.ok_or_else(|| String::from("the kernel was not run"))
     }
 
-    /// What is wrong with the program if the kernel writes this.
+    /// Judges the program as if the kernel had written this. Returns what is wrong.
     fn judged(&self, written: &Elements) -> Result<Option<String>, String> {
         let mut number = 0;
         let outputs = self.each_kernel(&mut |ast, memories| {
-            if number == self.of.kernel {
+            if number == self.kernel.number {
                 memories[0].clone_from(written);
             } else {
-                plainly(ast, memories)?;
+                run_without_opts(ast, memories)?;
             }
             number += 1;
             Ok(())
@@ -307,11 +310,11 @@ impl Trial<'_> {
     }
 
     fn each_kernel(&self, run: stages::RunKernel<'_>) -> Result<Vec<Elements>, String> {
-        stages::run(self.of.schedule, &mut Level::With(run))
+        stages::run(self.kernel.schedule, &mut Level::Run(run))
     }
 }
 
-fn plainly(ast: &UOp, memories: &mut [Elements]) -> Result<(), String> {
-    let linear = stages::lowered(ast, &Way::default())?;
+fn run_without_opts(ast: &UOp, memories: &mut [Elements]) -> Result<(), String> {
+    let linear = stages::lowered(ast, &Configuration::default())?;
     crate::engine::run_alone("interp", &linear, memories)
 }

@@ -1,4 +1,4 @@
-//! Panics as findings: what they say, and the crate of the engine in which they arose.
+//! Panics as findings: their messages, and the crate of the engine in which they arose.
 
 use std::backtrace::Backtrace;
 use std::cell::Cell;
@@ -6,35 +6,36 @@ use std::panic::{AssertUnwindSafe, PanicHookInfo, catch_unwind};
 use std::sync::Once;
 
 /// The crates of the engine.
-const ROOMS: [&str; 8] =
+const CRATES: [&str; 8] =
     ["view", "graph", "rewrite", "schedule", "kernel", "render", "runtime", "tensor"];
 
-/// Files that check what others give them: a panic there is the caller's.
+/// Files that check what callers give them: a panic there is the caller's fault.
 const ASSERTING: [&str; 3] =
     ["engine/graph/src/uop.rs", "engine/graph/src/constant.rs", "engine/view/src/dim.rs"];
 
-/// The words that what [`catch`] gives begins with.
-const SAID: &str = "panic: ";
+/// Prefix of the messages of [`catch`].
+const PREFIX: &str = "panic: ";
 
 thread_local! {
-    /// How many calls of `catch` are under way.
+    /// Number of calls of `catch` in progress.
     static DEPTH: Cell<usize> = const { Cell::new(0) };
+    /// The crate of the last panic that was caught.
     static ROOM: Cell<Option<&'static str>> = const { Cell::new(None) };
 }
 
 /// Runs `work`; a panic becomes its message.
 ///
 /// # Errors
-/// What the panic said.
+/// The message of the panic.
 pub fn catch<T>(work: impl FnOnce() -> T) -> Result<T, String> {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {
-        let before = std::panic::take_hook();
+        let previous = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |info| {
             if DEPTH.get() != 0 {
                 ROOM.set(room_of(info));
             }
-            before(info);
+            previous(info);
         }));
     });
     DEPTH.set(DEPTH.get() + 1);
@@ -43,30 +44,30 @@ pub fn catch<T>(work: impl FnOnce() -> T) -> Result<T, String> {
     caught.map_err(|payload| {
         let text = payload.downcast_ref::<String>().cloned();
         let text = text.or_else(|| payload.downcast_ref::<&str>().map(|s| s.to_string()));
-        format!("{SAID}{}", text.unwrap_or_else(|| "without a message".to_string()))
+        format!("{PREFIX}{}", text.unwrap_or_else(|| "without a message".to_string()))
     })
 }
 
 /// The crate of the engine in which the last panic that was caught on this thread arose, if this
-/// problem tells of a panic.
+/// problem is a panic.
 pub(crate) fn room(problem: &str) -> Option<&'static str> {
-    problem.contains(SAID).then(|| ROOM.get()).flatten()
+    problem.contains(PREFIX).then(|| ROOM.get()).flatten()
 }
 
-/// By the file of the panic; where that is none of the engine's, by the innermost function of the
-/// engine that was being called.
+/// The crate of a panic, by its file; if that is not a file of the engine, by the innermost
+/// function of the engine that was being called.
 fn room_of(info: &PanicHookInfo<'_>) -> Option<&'static str> {
     let file = info.location()?.file().replace('\\', "/");
     if ASSERTING.iter().any(|asserting| file.ends_with(asserting)) {
         return None;
     }
     let is_in = |room: &&&str| file.contains(&format!("engine/{room}/src/"));
-    if let Some(room) = ROOMS.iter().find(is_in) {
+    if let Some(room) = CRATES.iter().find(is_in) {
         return Some(room);
     }
     let trace = Backtrace::force_capture().to_string();
     let first = |room: &&'static str| Some((trace.find(&format!("gradiff_{room}::"))?, *room));
-    ROOMS.iter().filter_map(first).min().map(|(_, room)| room)
+    CRATES.iter().filter_map(first).min().map(|(_, room)| room)
 }
 
 #[cfg(test)]
@@ -75,7 +76,7 @@ mod tests {
     use gradiff::graph::{Constant, DType};
 
     #[test]
-    fn panics_are_of_the_crate_they_arise_in() {
+    fn panics_belong_to_the_crate_in_which_they_arise() {
         let problem = catch(|| gradiff::render::c_prelude("")).map(drop);
         assert_eq!(problem, Ok(()));
         let problem = catch(|| panic!("here")).expect_err("it panics");

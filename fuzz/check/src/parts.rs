@@ -1,17 +1,17 @@
-//! Parts of tensors, said twice: by the engine's movements, and element by element.
+//! Parts of tensors, expressed twice: by the engine's movements, and element by element.
 //!
-//! In: a tensor that has been computed, and its bytes. Out: a drawn view of it, and the bytes that
-//! the view must hold. Many views lie in a row in the tensor's buffer, some only nearly.
+//! In: a computed tensor, and its bytes. Out: a drawn view of it, and the bytes that the view must
+//! hold. Many views are contiguous in the tensor's buffer, some only nearly.
 
 use gradiff::{Error, Tensor};
 
-/// Movements of a view, at most.
+/// Maximal number of movements of a view.
 const MOVEMENTS: usize = 4;
-/// Elements of a view, at most.
-const ELEMENTS_MOST: usize = 256;
+/// Number of elements from which on a view is not padded or repeated.
+const ELEMENTS_MAX: usize = 256;
 
-/// A view: the tensor, and from which element of the whole each of its elements comes; none for
-/// padding.
+/// A view: the tensor, and for each of its elements the element of the whole that it comes from;
+/// `None` for padding.
 pub(crate) struct Part {
     pub(crate) tensor: Tensor,
     shape: Vec<usize>,
@@ -26,19 +26,19 @@ impl Part {
         Part { tensor: tensor.clone(), shape, from: (0..count).map(Some).collect() }
     }
 
-    /// Some of the tensor, by movements that `below` draws: it gives a number below its argument.
-    /// With `in_row` alone those after which the elements lie in a row; without, any.
+    /// A part of the tensor, by movements that `below` draws: it returns a number below its
+    /// argument. If `is_contiguous`, only by movements after which the elements are contiguous.
     ///
     /// # Errors
     /// If the engine refuses a movement: all are legal.
     pub(crate) fn drawn(
         tensor: &Tensor,
-        in_row: bool,
+        is_contiguous: bool,
         below: &mut dyn FnMut(usize) -> usize,
     ) -> Result<Part, Error> {
         let mut part = Part::whole(tensor);
         for _ in 0..=below(MOVEMENTS) {
-            let kind = below(if in_row { 6 } else { 12 });
+            let kind = below(if is_contiguous { 6 } else { 12 });
             part = part.moved(kind, below)?;
         }
         Ok(part)
@@ -73,11 +73,11 @@ impl Part {
             }
             (8, _) if rank > 0 => self.flipped(below(rank)),
             (9, _) if rank > 1 => self.swapped(below(rank - 1)),
-            (10, _) if rank > 0 && self.from.len() < ELEMENTS_MOST => {
+            (10, _) if rank > 0 && self.from.len() < ELEMENTS_MAX => {
                 let axis = below(rank);
                 self.padded(axis, [below(2), below(2)])
             }
-            (11, _) if self.from.len() < ELEMENTS_MOST => {
+            (11, _) if self.from.len() < ELEMENTS_MAX => {
                 let axis = below(rank + 1);
                 self.repeated(axis, 1 + below(2))
             }
@@ -85,8 +85,8 @@ impl Part {
         }
     }
 
-    /// The view of this shape whose element at an index is that of `self` at `at(index)`.
-    fn made(
+    /// The view of this shape whose element at `index` is that of `self` at `at(index)`.
+    fn with_elements(
         &self,
         tensor: Tensor,
         shape: Vec<usize>,
@@ -100,9 +100,9 @@ impl Part {
                 index[axis] = rest % shape[axis];
                 rest /= shape[axis];
             }
-            let own = at(&index)?;
-            let pairs = own.iter().zip(&self.shape);
-            self.from[pairs.fold(0, |place, (index, size)| place * size + index)]
+            let source = at(&index)?;
+            let pairs = source.iter().zip(&self.shape);
+            self.from[pairs.fold(0, |flat, (index, size)| flat * size + index)]
         };
         let from = (0..count).map(element).collect();
         Part { tensor, shape, from }
@@ -122,7 +122,7 @@ impl Part {
             index[axis] += start;
             Some(index)
         };
-        Ok(self.made(self.tensor.shrink(&ranges)?, shape, at))
+        Ok(self.with_elements(self.tensor.shrink(&ranges)?, shape, at))
     }
 
     fn reshaped(self, shape: Vec<usize>) -> Result<Part, Error> {
@@ -137,7 +137,7 @@ impl Part {
             index[axis] = self.shape[axis] - 1 - index[axis];
             Some(index)
         };
-        Ok(self.made(self.tensor.flip(&[axis])?, self.shape.clone(), at))
+        Ok(self.with_elements(self.tensor.flip(&[axis])?, self.shape.clone(), at))
     }
 
     fn swapped(self, axis: usize) -> Result<Part, Error> {
@@ -150,7 +150,7 @@ impl Part {
             index.swap(axis, axis + 1);
             Some(index)
         };
-        Ok(self.made(self.tensor.permute(&axes)?, shape, at))
+        Ok(self.with_elements(self.tensor.permute(&axes)?, shape, at))
     }
 
     fn padded(self, axis: usize, [before, after]: [usize; 2]) -> Result<Part, Error> {
@@ -167,7 +167,7 @@ impl Part {
             index[axis] = index[axis].checked_sub(before).filter(|i| *i < self.shape[axis])?;
             Some(index)
         };
-        Ok(self.made(self.tensor.pad(&pads, zero)?, shape, at))
+        Ok(self.with_elements(self.tensor.pad(&pads, zero)?, shape, at))
     }
 
     fn repeated(self, axis: usize, count: usize) -> Result<Part, Error> {
@@ -182,22 +182,22 @@ impl Part {
             index.remove(axis);
             Some(index)
         };
-        Ok(self.made(tensor.expand(&sizes)?, shape, at))
+        Ok(self.with_elements(tensor.expand(&sizes)?, shape, at))
     }
 
-    /// What the view holds, of a tensor that holds `whole`.
+    /// The bytes of the view, if those of the whole tensor are `whole`.
     pub(crate) fn bytes(&self, whole: &[u8]) -> Vec<u8> {
         let size = self.tensor.dtype().size_bytes();
-        let none = vec![0; size];
+        let padding = vec![0; size];
         let element = |from: &Option<usize>| match from {
             Some(number) => &whole[number * size..(number + 1) * size],
-            None => &none,
+            None => &padding,
         };
         self.from.iter().flat_map(element).copied().collect()
     }
 
     /// The shape and the elements' numbers in the whole, for reports.
-    pub(crate) fn said(&self) -> String {
+    pub(crate) fn described(&self) -> String {
         format!("{:?} of elements {:?}", self.shape, self.from)
     }
 }
@@ -211,13 +211,13 @@ mod tests {
     }
 
     #[test]
-    fn movements_say_where_elements_come_from() {
+    fn movements_give_the_origin_of_elements() {
         let tensor = || Part::whole(&Tensor::from_slice(&[2, 3], &[0i32; 6]).expect("it is legal"));
         let flipped = tensor().flipped(1).expect("it is legal");
         assert_eq!(numbers(&flipped), [2, 1, 0, 5, 4, 3].map(Some));
-        let turned = tensor().swapped(0).expect("it is legal");
+        let swapped = tensor().swapped(0).expect("it is legal");
         assert_eq!(
-            (turned.shape.clone(), numbers(&turned)),
+            (swapped.shape.clone(), numbers(&swapped)),
             (vec![3, 2], [0, 3, 1, 4, 2, 5].map(Some).to_vec())
         );
         let padded = tensor().padded(0, [1, 0]).expect("it is legal");

@@ -1,10 +1,10 @@
-//! Small expressions over variables of few values, each tried at every point: bounds hold of every
-//! part, simplifying keeps the value, each application of a rule is an equation that holds, and the
-//! order of nodes is one.
+//! Small expressions over variables of few values, each tried at every point: the bounds of every
+//! part hold, simplifying keeps the value, each application of a rule is an equation that holds,
+//! and the order of nodes is total.
 //!
-//! In: draws. Out: the first claim of the engine that a point disproves. What the generator of
-//! expressions leaves out is drawn here: divisors that may be 0, amounts that are too large,
-//! indices under gates, intervals that end at 0 or at an end of the type.
+//! In: draws. Out: the first claim of the engine that a point disproves. This draws what the
+//! generator of expressions leaves out: divisors that may be 0, shift amounts that are too large,
+//! indices under gates, intervals that end at 0 or at a limit of the type.
 
 use std::cmp::Ordering;
 use std::collections::HashMap;
@@ -16,16 +16,16 @@ use gradiff::rewrite::{Bounds, Options, Step, Trace, bounds, rewrite, symbolic};
 use crate::calls::Draw;
 use crate::scalar;
 
-/// The words that reports of this check begin with.
+/// Prefix of this check's reports.
 pub(crate) const SAID: &str = "small expression";
 
-/// Points of an expression, at most.
-const POINTS_MOST: usize = 240;
-/// Points at which an application of a rule is tried, besides corners.
-const TRIED: usize = 8;
-/// Applications that one expression may take.
+/// Maximal number of points of an expression.
+const POINTS_MAX: usize = 240;
+/// Number of points at which an application of a rule is tried.
+const STEP_POINTS: usize = 8;
+/// Maximal number of rule applications for one expression.
 const FUEL: u64 = 2_000;
-/// Levels of graphs that have two paths from each level to the next.
+/// Number of levels of graphs that have two paths from each level to the next.
 const LEVELS: usize = 48;
 
 /// Values of variables by name.
@@ -34,20 +34,20 @@ type Point = HashMap<String, i128>;
 /// Checks the expressions of one seed.
 ///
 /// # Errors
-/// What does not hold, in words.
+/// A description of what does not hold.
 pub(crate) fn check(seed: u64) -> Result<(), String> {
-    let said = |what: String| format!("{SAID}, of seed {seed}: {what}");
+    let report = |problem: String| format!("{SAID}, of seed {seed}: {problem}");
     let draw = &mut Draw::new(seed);
     let checked = if draw.one_in(2) { gated(draw) } else { plain(draw) };
-    checked.map_err(said)
+    checked.map_err(report)
 }
 
-/// Parts that are drawn one on top of the other.
+/// Parts of an expression, each drawn from the parts before it.
 struct Parts {
     dtype: DType,
     vars: Vec<UOp>,
     ints: Vec<UOp>,
-    truths: Vec<UOp>,
+    bools: Vec<UOp>,
 }
 
 impl Parts {
@@ -57,7 +57,7 @@ impl Parts {
             .zip(widths)
             .map(|(name, width)| variable(draw, name, dtype, *width))
             .collect();
-        Parts { dtype, ints: vars.clone(), vars, truths: Vec::new() }
+        Parts { dtype, ints: vars.clone(), vars, bools: Vec::new() }
     }
 
     fn literal(&self, draw: &mut Draw) -> UOp {
@@ -76,19 +76,19 @@ impl Parts {
         if draw.one_in(4) {
             return self.literal(draw);
         }
-        // Later parts are larger ones.
+        // Later parts are larger.
         let at = draw.below(self.ints.len()).max(draw.below(self.ints.len()));
         self.ints[at].clone()
     }
 
-    fn truth(&self, draw: &mut Draw) -> UOp {
-        if self.truths.is_empty() || draw.one_in(8) {
+    fn bool(&self, draw: &mut Draw) -> UOp {
+        if self.bools.is_empty() || draw.one_in(8) {
             return UOp::constant(Constant::bool(draw.one_in(2)));
         }
-        self.truths[draw.below(self.truths.len())].clone()
+        self.bools[draw.below(self.bools.len())].clone()
     }
 
-    /// One more part.
+    /// Adds a part.
     fn grow(&mut self, draw: &mut Draw) {
         use Op::{
             Add, And, CDiv, CMod, CmpLt, CmpNe, FloorDiv, FloorMod, Max, Min, Mul, MulAcc, Neg, Or,
@@ -99,37 +99,38 @@ impl Parts {
             Min, And, Or, Xor, Shl, Shr,
         ];
         let dtype = self.dtype;
-        let made = match draw.below(12) {
+        let int = match draw.below(12) {
             0 => UOp::unary(Neg, dtype, self.int(draw)),
-            1 => UOp::select(self.truth(draw), self.int(draw), self.int(draw)),
+            1 => UOp::select(self.bool(draw), self.int(draw), self.int(draw)),
             2 => {
                 let src = [(); 3].map(|()| self.int(draw));
                 UOp::new(MulAcc, dtype, src, Arg::None)
             }
             3 => {
-                // By way of another type.
-                let other = draw.pick(&[DType::I8, DType::U8, DType::I32, DType::U32, DType::I64]);
-                let cast = UOp::unary(Op::Cast, other, self.int(draw));
+                // A cast to another type and back.
+                let between =
+                    draw.pick(&[DType::I8, DType::U8, DType::I32, DType::U32, DType::I64]);
+                let cast = UOp::unary(Op::Cast, between, self.int(draw));
                 UOp::unary(Op::Cast, dtype, cast)
             }
-            4 => UOp::unary(Op::Cast, dtype, self.truth(draw)),
+            4 => UOp::unary(Op::Cast, dtype, self.bool(draw)),
             5 | 6 => {
                 let op = draw.pick(&[CmpLt, CmpLt, CmpNe]);
-                let truth = UOp::binary(op, self.int(draw), self.int(draw));
-                return self.truths.push(truth);
+                let bool = UOp::binary(op, self.int(draw), self.int(draw));
+                return self.bools.push(bool);
             }
             7 => {
                 let op = draw.pick(&[And, Or, Xor, CmpNe, CmpLt]);
-                let truth = match draw.below(4) {
-                    0 => UOp::not(self.truth(draw)),
+                let bool = match draw.below(4) {
+                    0 => UOp::not(self.bool(draw)),
                     1 => UOp::unary(Op::Cast, DType::Bool, self.int(draw)),
-                    _ => UOp::binary(op, self.truth(draw), self.truth(draw)),
+                    _ => UOp::binary(op, self.bool(draw), self.bool(draw)),
                 };
-                return self.truths.push(truth);
+                return self.bools.push(bool);
             }
             _ => UOp::binary(draw.pick(&ops), self.int(draw), self.int(draw)),
         };
-        self.ints.push(made);
+        self.ints.push(int);
     }
 }
 
@@ -144,7 +145,8 @@ fn range(dtype: DType) -> (i128, i128) {
     }
 }
 
-/// A variable of so many values at most, which end at 0, begin there, or lie at an end of the type.
+/// A variable of at most `width` values, which end at 0, begin there, or lie at a limit of the
+/// type.
 fn variable(draw: &mut Draw, name: &str, dtype: DType, width: usize) -> UOp {
     let (low, high) = range(dtype);
     let last = draw.below(width) as i128;
@@ -163,7 +165,7 @@ fn variable(draw: &mut Draw, name: &str, dtype: DType, width: usize) -> UOp {
     UOp::new(Op::DefineVar, dtype, [], Arg::Var(Arc::new(variable)))
 }
 
-/// All points of the variables.
+/// All points of the variables, up to the limit.
 fn all_points(vars: &[UOp]) -> Vec<Point> {
     let mut points = vec![Point::new()];
     for var in vars {
@@ -178,17 +180,17 @@ fn all_points(vars: &[UOp]) -> Vec<Point> {
         };
         points = points.iter().flat_map(with).collect();
     }
-    points.truncate(POINTS_MOST);
+    points.truncate(POINTS_MAX);
     points
 }
 
-/// The value of each node at a point, by its place in the order; `None` where it has none.
+/// The value of each node at a point, by its position in the order; `None` if it is undefined.
 fn values(order: &[UOp], point: &Point) -> Vec<Option<Constant>> {
-    let places: HashMap<&UOp, usize> = order.iter().zip(0..).collect();
+    let positions: HashMap<&UOp, usize> = order.iter().zip(0..).collect();
     let mut values: Vec<Option<Constant>> = Vec::with_capacity(order.len());
     for node in order {
         let source =
-            |number: usize| node.src().get(number).and_then(|source| values[places[source]]);
+            |number: usize| node.src().get(number).and_then(|source| values[positions[source]]);
         let value = match (node.op(), node.arg()) {
             (Op::Const, Arg::Const(value)) => Some(*value),
             (Op::DefineVar, Arg::Var(variable)) => {
@@ -211,7 +213,7 @@ fn value(node: &UOp, point: &Point) -> Option<Constant> {
     values(&node.toposort(), point).pop().flatten()
 }
 
-/// A part is drawn, then its bounds, its simplified form and its order beside others are checked.
+/// Draws an expression and checks its bounds, its simplified form and the order of its parts.
 fn plain(draw: &mut Draw) -> Result<(), String> {
     let types = [
         DType::I32,
@@ -232,8 +234,8 @@ fn plain(draw: &mut Draw) -> Result<(), String> {
     }
     ordered(draw, &parts)?;
     let last = parts.ints.last().cloned().expect("a variable");
-    let root = match parts.truths.last() {
-        Some(truth) if draw.one_in(3) => truth.clone(),
+    let root = match parts.bools.last() {
+        Some(bool) if draw.one_in(3) => bool.clone(),
         _ => last,
     };
     let order = root.toposort();
@@ -241,7 +243,7 @@ fn plain(draw: &mut Draw) -> Result<(), String> {
     let mut known = Bounds::default();
     let claims: Vec<(i128, i128)> = order.iter().map(|node| known.of(node)).collect();
     if bounds(&root) != *claims.last().expect("a root") && order.len() < 64 {
-        return Err(format!("bounds of {root:?} depend on what was asked before"));
+        return Err(format!("bounds of {root:?} depend on earlier queries"));
     }
     let simple = simplified(draw, &root)?;
     for point in &points {
@@ -250,7 +252,9 @@ fn plain(draw: &mut Draw) -> Result<(), String> {
             let Some(value) = value.and_then(scalar::to_int) else { continue };
             if value < *low || *high < value {
                 let text = gradiff::graph::infix(node);
-                return Err(format!("{text} is {value} at {point:?}, not among {low} to {high}"));
+                return Err(format!(
+                    "{text} is {value} at {point:?}, outside its bounds {low} to {high}"
+                ));
             }
         }
         let Some(expected) = values.last().copied().flatten() else { continue };
@@ -262,6 +266,7 @@ fn plain(draw: &mut Draw) -> Result<(), String> {
     Ok(())
 }
 
+/// Reports that rewriting changed a value.
 fn differ(
     from: &UOp,
     to: &UOp,
@@ -273,7 +278,8 @@ fn differ(
     format!("{from} became {to}: {found:?} instead of {expected:?} at {point:?}")
 }
 
-/// The simplified node. Each application is counted, kept, and an equation that holds.
+/// Simplifies the node and checks that each application is counted, recorded, and an equation that
+/// holds.
 fn simplified(draw: &mut Draw, root: &UOp) -> Result<UOp, String> {
     let options = Options { fuel: Some(FUEL), ..Options::default() };
     let mut trace = Trace::with_steps();
@@ -294,13 +300,13 @@ fn simplified(draw: &mut Draw, root: &UOp) -> Result<UOp, String> {
         if before == after {
             return Err(format!("a step of {rule} changes nothing"));
         }
-        holds(draw, before, after).map_err(|what| format!("a step of {rule}: {what}"))?;
+        holds(draw, before, after).map_err(|problem| format!("a step of {rule}: {problem}"))?;
     }
     Ok(simple)
 }
 
-/// Whether two nodes have one value wherever the first has one: at some points of the variables
-/// that are in them, which may be other ones than those that were drawn.
+/// Checks that two nodes have the same value wherever the first is defined, at some points of their
+/// variables, which may differ from the drawn ones.
 fn holds(draw: &mut Draw, before: &UOp, after: &UOp) -> Result<(), String> {
     let orders = [before.toposort(), after.toposort()];
     let mut variables: HashMap<String, (i64, i64)> = HashMap::new();
@@ -312,18 +318,18 @@ fn holds(draw: &mut Draw, before: &UOp, after: &UOp) -> Result<(), String> {
     }
     let mut names: Vec<(&String, &(i64, i64))> = variables.iter().collect();
     names.sort();
-    for number in 0..TRIED {
+    for number in 0..STEP_POINTS {
         let mut point = Point::new();
         for (name, (min, max)) in &names {
             let last = max.wrapping_sub(*min) as u64;
             let bits = draw.bits();
-            let step = match (number, draw.below(4)) {
+            let offset = match (number, draw.below(4)) {
                 (0, _) => 0,
                 (1, _) => last,
                 (_, 0) => last.min(bits % 3),
-                _ => last.checked_add(1).map_or(bits, |of| bits % of),
+                _ => last.checked_add(1).map_or(bits, |count| bits % count),
             };
-            point.insert((*name).clone(), min.wrapping_add(step as i64).into());
+            point.insert((*name).clone(), min.wrapping_add(offset as i64).into());
         }
         let [expected, found] = [0, 1].map(|at| values(&orders[at], &point).pop().flatten());
         if expected.is_some() && found != expected {
@@ -333,13 +339,13 @@ fn holds(draw: &mut Draw, before: &UOp, after: &UOp) -> Result<(), String> {
     Ok(())
 }
 
-/// An index under a gate of limits: what comes out has the gate's value, and the index's where the
-/// gate holds.
+/// Draws an index under a gate of comparisons and checks that simplifying keeps the gate's value,
+/// and the index's where the gate holds.
 fn gated(draw: &mut Draw) -> Result<(), String> {
     let widths = draw.pick(&[[40, 5, 1], [24, 6, 1]]);
     let mut parts = Parts::new(draw, DType::I32, &widths);
     if draw.one_in(3) {
-        // Of values without an opposite, divisors stay negative.
+        // The smallest value has no opposite: divisors stay negative.
         let (low, last) = (i64::from(i32::MIN), draw.below(40) as i64);
         let variable = Variable { name: "a".to_string(), min: low, max: low + last };
         parts.vars[0] = UOp::new(Op::DefineVar, DType::I32, [], Arg::Var(Arc::new(variable)));
@@ -355,21 +361,21 @@ fn gated(draw: &mut Draw) -> Result<(), String> {
     let quotient = UOp::binary(Op::FloorDiv, x.clone(), literal(size));
     let digit = UOp::binary(Op::FloorMod, quotient.clone(), literal(count));
     if draw.one_in(3) {
-        let own = UOp::binary(Op::Add, x.clone(), parts.vars[1].clone());
-        parts.ints.push(own);
+        let sum = UOp::binary(Op::Add, x.clone(), parts.vars[1].clone());
+        parts.ints.push(sum);
     }
     parts.ints.extend([rest.clone(), quotient, digit.clone()]);
     for _ in 0..draw.below(4) {
         parts.grow(draw);
     }
-    // Limits of parts that the index is made of, mostly near an end of the remainder.
+    // Compares a part of the index with a limit, mostly near an end of the remainder.
     let clause = |draw: &mut Draw| {
         let at = draw.below(parts.ints.len().min(6));
-        let of = if draw.one_in(2) { rest.clone() } else { parts.ints[at].clone() };
-        let other = draw.below(9) as i64 - 4;
-        let from = draw.pick(&[0, count * size, count * size, other]);
+        let part = if draw.one_in(2) { rest.clone() } else { parts.ints[at].clone() };
+        let small = draw.below(9) as i64 - 4;
+        let from = draw.pick(&[0, count * size, count * size, small]);
         let limit = from + draw.below(2 * size.unsigned_abs() as usize) as i64 - size.abs();
-        let less = UOp::binary(Op::CmpLt, of, literal(limit + i64::from(draw.one_in(2))));
+        let less = UOp::binary(Op::CmpLt, part, literal(limit + i64::from(draw.one_in(2))));
         if draw.one_in(2) { UOp::not(less) } else { less }
     };
     let clauses: Vec<UOp> = (0..1 + draw.below(3)).map(|_| clause(draw)).collect();
@@ -385,12 +391,12 @@ fn gated(draw: &mut Draw) -> Result<(), String> {
     let node = UOp::new(Op::Index, DType::F32, [array, index, gate], Arg::None);
     let simple = simplified(draw, &node)?;
     if simple.op() != Op::Index {
-        return Err(format!("{node:?} became {simple:?}, which is no index"));
+        return Err(format!("{node:?} became {simple:?}, which is not an index"));
     }
-    let yes = Constant::bool(true);
+    let always = Constant::bool(true);
     for point in all_points(&parts.vars) {
         let Some(open) = value(&node.src()[2], &point) else { continue };
-        let found = simple.src().get(2).map_or(Some(yes), |gate| value(gate, &point));
+        let found = simple.src().get(2).map_or(Some(always), |gate| value(gate, &point));
         if found != Some(open) {
             return Err(format!("the gate: {}", differ(&node, &simple, &point, Some(open), found)));
         }
@@ -402,20 +408,21 @@ fn gated(draw: &mut Draw) -> Result<(), String> {
     Ok(())
 }
 
-/// The order of nodes is total, depends on the first difference of those that say the same besides,
-/// and takes no longer for graphs of many paths.
+/// Checks that the order of nodes is total, that nodes which are equal otherwise are ordered by
+/// their first difference, and that graphs of many paths take no longer.
 fn ordered(draw: &mut Draw, parts: &Parts) -> Result<(), String> {
     let any = |draw: &mut Draw| parts.ints[draw.below(parts.ints.len())].clone();
     let [a, b, c] = [(); 3].map(|()| any(draw));
-    let of = |x: &UOp, y: &UOp| x.structural_cmp(y);
-    let says = |what: &str| Err(format!("order of {a:?}, {b:?}, {c:?}: {what}"));
-    if of(&a, &b) != of(&b, &a).reverse() || (of(&a, &b) == Ordering::Equal) != (a == b) {
-        return says("not of two");
+    let compare = |x: &UOp, y: &UOp| x.structural_cmp(y);
+    let fail = |problem: &str| Err(format!("order of {a:?}, {b:?}, {c:?}: {problem}"));
+    let (forward, backward) = (compare(&a, &b), compare(&b, &a));
+    if forward != backward.reverse() || (forward == Ordering::Equal) != (a == b) {
+        return fail("not antisymmetric, or equal for different nodes");
     }
     let mut sorted = [&a, &b, &c];
-    sorted.sort_by(|x, y| of(x, y));
-    if of(sorted[0], sorted[2]) == Ordering::Greater {
-        return says("not of three");
+    sorted.sort_by(|x, y| compare(x, y));
+    if compare(sorted[0], sorted[2]) == Ordering::Greater {
+        return fail("not transitive");
     }
     // Two paths from each level to the next, and a difference at the end alone.
     let doubled = |leaf: &UOp| {
@@ -423,15 +430,17 @@ fn ordered(draw: &mut Draw, parts: &Parts) -> Result<(), String> {
         (0..LEVELS).fold(leaf.clone(), |node, _| twice(node))
     };
     let pair = |x: UOp, y: &UOp| UOp::binary(Op::Add, x, y.clone());
-    let (deep, other) = (doubled(&a), doubled(&b));
-    let behind = [pair(deep.clone(), &b), pair(deep.clone(), &c)];
-    if of(&behind[0], &behind[1]) != of(&b, &c) {
-        return says("not of what comes second");
+    let (deep_a, deep_b) = (doubled(&a), doubled(&b));
+    let second_differs = [pair(deep_a.clone(), &b), pair(deep_a.clone(), &c)];
+    if compare(&second_differs[0], &second_differs[1]) != compare(&b, &c) {
+        return fail("not decided by the second source");
     }
-    let before = [pair(deep.clone(), &c), pair(other.clone(), &b)];
-    let expected = of(&a, &b).then(of(&c, &b));
-    if of(&deep, &other) != of(&a, &b) || of(&before[0], &before[1]) != expected {
-        return says("not of what comes first");
+    let both_differ = [pair(deep_a.clone(), &c), pair(deep_b.clone(), &b)];
+    let expected = compare(&a, &b).then(compare(&c, &b));
+    if compare(&deep_a, &deep_b) != compare(&a, &b)
+        || compare(&both_differ[0], &both_differ[1]) != expected
+    {
+        return fail("not decided by the first source");
     }
     Ok(())
 }
@@ -441,9 +450,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn small_expressions_are_what_the_engine_says() {
+    fn claims_about_small_expressions_hold() {
         for seed in 0..4000 {
-            check(seed).unwrap_or_else(|what| panic!("{what}"));
+            check(seed).unwrap_or_else(|problem| panic!("{problem}"));
         }
     }
 }

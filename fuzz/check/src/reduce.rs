@@ -1,15 +1,15 @@
-//! Makes a failing program small while it goes on failing in the same way.
+//! Makes a failing program small while it still fails in the same way.
 //!
-//! Greedy and deterministic: candidates in a fixed order, biggest steps first, again from the
-//! start after each success, until none helps or the budget is spent. Every candidate is
-//! well-typed, without dead statements and strictly simpler by [`cost`], so it ends.
+//! Greedy and deterministic: candidates in a fixed order, the largest changes first, again from the
+//! start after each success, until no candidate fails or the budget is spent. Every candidate is
+//! well-typed, without dead statements and strictly simpler by [`cost`], so it terminates.
 
 use gradiff_corpus::{
     DType, Distribution, Fill, Literal, Operand, Program, Statement, TensorType, ValueId,
 };
 
-/// The smallest program found that still makes `fails` true, asking at most `budget` times.
-/// `fails(program)` must hold for the program given.
+/// Returns the smallest program found for which `fails` is still true, after at most `budget` calls
+/// of it. `fails(program)` must be true for the given program.
 pub fn reduce(
     program: &Program,
     budget: usize,
@@ -38,7 +38,8 @@ pub fn reduce(
     }
 }
 
-/// How simple a program is: statements that compute, statements, outputs, elements, oddities.
+/// Complexity of a program: numbers of computing statements, statements, outputs, elements and
+/// oddities.
 fn cost(program: &Program) -> (usize, usize, usize, usize, usize) {
     let is_leaf = |statement: &&Statement| {
         matches!(
@@ -93,43 +94,43 @@ fn dtype_oddity(dtype: DType) -> usize {
     usize::from(dtype != DType::F32 && dtype != DType::I32)
 }
 
-/// Simpler programs to try, biggest steps first; not all of them are well-typed.
+/// Simpler programs to try, largest changes first; not all of them are well-typed.
 fn candidates(program: &Program) -> Vec<Program> {
     let Ok(types) = program.typing() else { return Vec::new() };
-    let mut found = Vec::new();
+    let mut candidates = Vec::new();
     if program.outputs.len() > 1 {
         for output in &program.outputs {
-            found.push(Program { outputs: vec![*output], ..program.clone() });
+            candidates.push(Program { outputs: vec![*output], ..program.clone() });
         }
     }
-    outputs_earlier(program, &mut found);
-    statements_bypassed(program, &types, &mut found);
-    statements_as_inputs(program, &types, &mut found);
-    sizes_smaller(program, &mut found);
-    statements_simpler(program, &mut found);
-    dtypes_plainer(program, &mut found);
-    found.iter().map(Program::without_dead).collect()
+    outputs_earlier(program, &mut candidates);
+    statements_bypassed(program, &types, &mut candidates);
+    statements_as_inputs(program, &types, &mut candidates);
+    sizes_smaller(program, &mut candidates);
+    statements_simpler(program, &mut candidates);
+    dtypes_plainer(program, &mut candidates);
+    candidates.iter().map(Program::without_dead).collect()
 }
 
-/// A source of an output's statement as output in its place.
-fn outputs_earlier(program: &Program, found: &mut Vec<Program>) {
+/// Replaces an output by a source of its statement.
+fn outputs_earlier(program: &Program, candidates: &mut Vec<Program>) {
     for (position, output) in program.outputs.iter().enumerate() {
         program.statements[output.0 as usize].for_each_source(|source| {
             let mut candidate = program.clone();
             candidate.outputs[position] = source;
-            found.push(candidate);
+            candidates.push(candidate);
         });
     }
 }
 
-/// A statement's users given an earlier value of the same type instead.
-fn statements_bypassed(program: &Program, types: &[TensorType], found: &mut Vec<Program>) {
+/// Gives the users of a statement an earlier value of the same type instead.
+fn statements_bypassed(program: &Program, types: &[TensorType], candidates: &mut Vec<Program>) {
     for number in (0..program.statements.len()).rev() {
-        let mut near = Vec::new();
-        program.statements[number].for_each_source(|source| near.push(source));
-        for id in near.into_iter().chain((0..number as u32).map(ValueId)) {
+        let mut sources = Vec::new();
+        program.statements[number].for_each_source(|source| sources.push(source));
+        for id in sources.into_iter().chain((0..number as u32).map(ValueId)) {
             if types[id.0 as usize] == types[number] {
-                found.push(replaced(program, number, id));
+                candidates.push(replaced(program, number, id));
             }
         }
     }
@@ -145,8 +146,8 @@ fn replaced(program: &Program, number: usize, by: ValueId) -> Program {
     candidate
 }
 
-/// A statement that computes turned into an input of its type.
-fn statements_as_inputs(program: &Program, types: &[TensorType], found: &mut Vec<Program>) {
+/// Turns a computing statement into an input of its type.
+fn statements_as_inputs(program: &Program, types: &[TensorType], candidates: &mut Vec<Program>) {
     let fills = [
         Fill::Iota,
         Fill::Seeded { seed: 0, distribution: Distribution::Small },
@@ -161,16 +162,16 @@ fn statements_as_inputs(program: &Program, types: &[TensorType], found: &mut Vec
         for fill in fills.clone() {
             let mut candidate = program.clone();
             candidate.statements[number] = Statement::Input { dtype, shape: shape.clone(), fill };
-            found.push(candidate);
+            candidates.push(candidate);
         }
     }
 }
 
-/// Every size of one value made smaller wherever it stands, or every list shortened by an axis.
-fn sizes_smaller(program: &Program, found: &mut Vec<Program>) {
+/// Makes a size smaller wherever it occurs, or removes one axis from every list.
+fn sizes_smaller(program: &Program, candidates: &mut Vec<Program>) {
     let mut sizes: Vec<usize> = Vec::new();
-    let mut gather = program.clone();
-    gather.statements.iter_mut().for_each(|statement| {
+    let mut copy = program.clone();
+    copy.statements.iter_mut().for_each(|statement| {
         map_sizes(statement, &mut |size| {
             sizes.push(size);
             size
@@ -185,18 +186,18 @@ fn sizes_smaller(program: &Program, found: &mut Vec<Program>) {
                 candidate.statements.iter_mut().for_each(|statement| {
                     map_sizes(statement, &mut |size| if size == from { to } else { size });
                 });
-                found.push(candidate);
+                candidates.push(candidate);
             }
         }
     }
     for axis in 0..4 {
         let mut candidate = program.clone();
         candidate.statements.iter_mut().for_each(|statement| drop_axis(statement, axis));
-        found.push(candidate);
+        candidates.push(candidate);
     }
 }
 
-/// Replaces each size in the shapes and ranges of a statement; explicit data follow.
+/// Replaces each size in the shapes and ranges of a statement, and resizes explicit data.
 fn map_sizes(statement: &mut Statement, map: &mut dyn FnMut(usize) -> usize) {
     match statement {
         Statement::Input { shape, fill, .. } => {
@@ -222,7 +223,7 @@ fn fit_explicit(shape: &[usize], fill: &mut Fill) {
     }
 }
 
-/// Takes the axis out of every list that has it.
+/// Removes the axis from every list that has it.
 fn drop_axis(statement: &mut Statement, axis: usize) {
     fn cut<T>(list: &mut Vec<T>, axis: usize) {
         if axis < list.len() {
@@ -246,30 +247,30 @@ fn drop_axis(statement: &mut Statement, axis: usize) {
         Statement::Permute { axes, .. }
         | Statement::Flip { axes, .. }
         | Statement::Reduce { axes, .. } => renumber(axes, axis),
-        Statement::Cat { axis: along, .. } | Statement::Gather { axis: along, .. } => {
-            *along -= usize::from(*along > axis);
+        Statement::Cat { axis: joined, .. } | Statement::Gather { axis: joined, .. } => {
+            *joined -= usize::from(*joined > axis);
         }
         _ => {}
     }
 }
 
-/// One statement with plainer contents.
-fn statements_simpler(program: &Program, found: &mut Vec<Program>) {
+/// Gives one statement plainer contents.
+fn statements_simpler(program: &Program, candidates: &mut Vec<Program>) {
     for number in 0..program.statements.len() {
         for statement in simpler(&program.statements[number]) {
             let mut candidate = program.clone();
             candidate.statements[number] = statement;
-            found.push(candidate);
+            candidates.push(candidate);
         }
     }
 }
 
 fn simpler(statement: &Statement) -> Vec<Statement> {
-    let mut found = Vec::new();
+    let mut candidates = Vec::new();
     let mut copy = |change: &dyn Fn(&mut Statement)| {
         let mut copy = statement.clone();
         change(&mut copy);
-        found.push(copy);
+        candidates.push(copy);
     };
     match statement {
         Statement::Input { .. } => {
@@ -316,13 +317,13 @@ fn simpler(statement: &Statement) -> Vec<Statement> {
     for (position, literal) in literals(statement).into_iter().enumerate() {
         for plain in plainer(literal) {
             copy(&|s| {
-                if let Some(place) = literals_mut(s).into_iter().nth(position) {
-                    *place = plain;
+                if let Some(literal) = literals_mut(s).into_iter().nth(position) {
+                    *literal = plain;
                 }
             });
         }
     }
-    found
+    candidates
 }
 
 fn literals(statement: &Statement) -> Vec<Literal> {
@@ -330,7 +331,7 @@ fn literals(statement: &Statement) -> Vec<Literal> {
 }
 
 fn literals_mut(statement: &mut Statement) -> Vec<&mut Literal> {
-    fn of(operand: &mut Operand) -> Option<&mut Literal> {
+    fn literal(operand: &mut Operand) -> Option<&mut Literal> {
         match operand {
             Operand::Literal(literal) => Some(literal),
             Operand::Value(_) => None,
@@ -338,9 +339,9 @@ fn literals_mut(statement: &mut Statement) -> Vec<&mut Literal> {
     }
     match statement {
         Statement::Const { value, .. } | Statement::Pad { value, .. } => vec![value],
-        Statement::Binary { srcs, .. } => srcs.iter_mut().filter_map(of).collect(),
+        Statement::Binary { srcs, .. } => srcs.iter_mut().filter_map(literal).collect(),
         Statement::Where { srcs } | Statement::MulAcc { srcs } => {
-            srcs.iter_mut().filter_map(of).collect()
+            srcs.iter_mut().filter_map(literal).collect()
         }
         _ => Vec::new(),
     }
@@ -354,8 +355,8 @@ fn plainer(literal: Literal) -> Vec<Literal> {
     }
 }
 
-/// Every place of one dtype given a plainer one.
-fn dtypes_plainer(program: &Program, found: &mut Vec<Program>) {
+/// Replaces a dtype by a plainer one wherever it occurs.
+fn dtypes_plainer(program: &Program, candidates: &mut Vec<Program>) {
     for from in DType::ALL.into_iter().filter(|dtype| dtype_oddity(*dtype) > 0) {
         for to in [DType::I32, DType::F32] {
             let mut candidate = program.clone();
@@ -376,7 +377,7 @@ fn dtypes_plainer(program: &Program, found: &mut Vec<Program>) {
                 }
             }
             if is_changed {
-                found.push(candidate);
+                candidates.push(candidate);
             }
         }
     }
@@ -392,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn reduce_keeps_the_guilty_statement_alone() {
+    fn reduce_keeps_only_the_wrong_statement() {
         let value = |id| Operand::Value(ValueId(id));
         let program = Program {
             statements: vec![
@@ -405,25 +406,25 @@ mod tests {
             ],
             outputs: vec![ValueId(5), ValueId(2)],
         };
-        let mut asked = 0;
+        let mut calls = 0;
         let small = reduce(&program, 10_000, &mut |candidate| {
-            asked += 1;
+            calls += 1;
             candidate.statements.iter().any(|s| matches!(s, Statement::Flip { .. }))
         });
         assert_eq!(small.statements.len(), 2, "{small:?}");
         assert_eq!(small.outputs, vec![ValueId(1)]);
         assert!(small.typing().is_ok_and(|types| types[1].count() == 1), "{small:?}");
-        assert!(asked < 500, "{asked}");
+        assert!(calls < 500, "{calls}");
     }
 
     #[test]
     fn reduce_stops_at_its_budget() {
         let program = Program { statements: vec![input(&[8])], outputs: vec![ValueId(0); 3] };
-        let mut asked = 0;
+        let mut calls = 0;
         reduce(&program, 2, &mut |_| {
-            asked += 1;
+            calls += 1;
             true
         });
-        assert_eq!(asked, 2);
+        assert_eq!(calls, 2);
     }
 }

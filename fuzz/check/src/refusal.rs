@@ -1,11 +1,11 @@
-//! Why a program was not run, and whether the machine is at fault.
+//! Refusals: why a program was not run, and whether the machine is at fault.
 
 use gradiff::runtime;
 
 use crate::Outcome;
 
-/// What a backend says to a program that it does not run. Its class is that of the engine's error:
-/// nobody looks for words in a message.
+/// The reason why a backend does not run a program. Its class is that of the engine's error; no
+/// code searches for words in a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Refusal {
     text: String,
@@ -13,12 +13,12 @@ pub(crate) struct Refusal {
 }
 
 impl Refusal {
-    /// The same, with the part of the program that it is about in front.
+    /// The refusal with the part of the program that it concerns as a prefix.
     pub(crate) fn at(self, part: &str) -> Refusal {
         Refusal { text: format!("{part}: {}", self.text), ..self }
     }
 
-    /// The outcome of a program that is refused so.
+    /// The outcome of the refused program.
     pub(crate) fn outcome(self) -> Outcome {
         match self.is_environment {
             true => Outcome::Environment(self.text),

@@ -1,5 +1,5 @@
-//! A finding written down three times: as a corpus file, as a Rust test over the engine's
-//! tensors, and as a tinygrad script.
+//! The three texts of a finding: a corpus file, a Rust test over the engine's tensors, and a
+//! tinygrad script.
 
 use gradiff_corpus::{
     Array, BinaryOp, Case, CaseFile, DType, Literal, Operand, Program, ReduceOp, Statement,
@@ -10,25 +10,25 @@ use gradiff_oracle::{Element, Expected};
 
 use crate::{Blame, Failure};
 
-/// A failing program, minimised, and what is known of it.
+/// A failing program, minimised, and what is known about it.
 #[derive(Clone, Debug)]
 pub struct Finding {
     /// The program.
     pub program: Program,
-    /// How it fails.
+    /// Its failure.
     pub failure: Failure,
-    /// The guilty stage, if one was found.
+    /// The stage to blame, if one was found.
     pub blame: Option<Blame>,
     /// The command that prints the program as it was generated.
     pub origin: String,
 }
 
 impl Finding {
-    /// One line: what happens where, and who is to blame.
+    /// A line that says how the program fails, on which backend, and what is to blame.
     pub fn story(&self) -> String {
         let Failure { backend, kind, detail } = &self.failure;
         let blame = self.blame.as_ref().map(|blame| {
-            let rule = blame.rule.as_ref().map_or(String::new(), |guilt| format!(", {guilt}"));
+            let rule = blame.rule.as_ref().map_or(String::new(), |culprit| format!(", {culprit}"));
             format!("; first wrong after stage {} (engine/{}){rule}", blame.stage, blame.room)
         });
         let line = format!("{} on {backend}: {detail}{}", kind.name(), blame.unwrap_or_default());
@@ -48,7 +48,7 @@ impl Finding {
     }
 }
 
-/// FNV-1a of a text: the same on every machine and with every compiler.
+/// FNV-1a hash of a text: the same on every machine and with every compiler.
 pub(crate) fn hash(text: &str) -> u64 {
     text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
@@ -61,8 +61,8 @@ pub fn stem(text: &str) -> String {
     format!("fuzz-{:08x}", (hash ^ (hash >> 32)) as u32)
 }
 
-/// A Rust test that runs the program with `gradiff::Tensor` and compares the first output with
-/// what the oracle expects.
+/// A Rust test that runs the program with `gradiff::Tensor` and compares the outputs with those
+/// that the oracle expects.
 pub fn rust_test(finding: &Finding) -> String {
     let mut text = format!(
         "//! {}\n\nuse gradiff::{{DType, Engine, Scalar, Tensor}};\n\n#[test]\nfn {}() -> \
@@ -74,8 +74,8 @@ pub fn rust_test(finding: &Finding) -> String {
     text += &format!("    let engine = Engine::new({device:?})?;\n");
     let types = finding.program.typing().unwrap_or_default();
     for (number, statement) in finding.program.statements.iter().enumerate() {
-        let own: Vec<DType> = types.iter().map(|of| of.dtype).collect();
-        text += &format!("    let v{number} = {};\n", rust_statement(statement, &own));
+        let dtypes: Vec<DType> = types.iter().map(|value| value.dtype).collect();
+        text += &format!("    let v{number} = {};\n", rust_statement(statement, &dtypes));
         if let Statement::Realize { .. } = statement {
             text += &format!("    run(&engine, &[&v{number}])?;\n");
         }
@@ -90,7 +90,8 @@ pub fn rust_test(finding: &Finding) -> String {
     text + "    Ok(())\n}\n" + RUN
 }
 
-/// As backends do it: all that a plan holds is computed, also what `realize` would find done.
+/// Text of a helper that computes whole plans, as backends do, also tensors that `realize` would
+/// take as computed.
 const RUN: &str = "
 fn run(engine: &Engine, tensors: &[&Tensor]) -> Result<(), gradiff::Error> {
     let mut plans = [engine.plan(tensors)?];
@@ -99,7 +100,7 @@ fn run(engine: &Engine, tensors: &[&Tensor]) -> Result<(), gradiff::Error> {
 }
 ";
 
-/// The elements of one output that are known to the bit, compared; the others as comments.
+/// Compares the elements of one output that are known to the bit; the others become comments.
 fn rust_expectation(expected: &Expected, value: u32) -> String {
     let size = expected.dtype.size_bytes();
     let mut text = format!("    let found = v{value}.to_bytes(&engine)?;\n");
@@ -118,11 +119,11 @@ fn rust_expectation(expected: &Expected, value: u32) -> String {
     )
 }
 
-/// What the oracle expects of the outputs, flat, one list for each.
+/// The outputs that the oracle expects, flat, one list for each.
 fn expected_text(finding: &Finding) -> String {
     let expected = gradiff_oracle::evaluate(&finding.program).unwrap_or_default();
-    let list = |one: &Expected| {
-        let words = one.elements().map(|element| element.describe(one.dtype));
+    let list = |output: &Expected| {
+        let words = output.elements().map(|element| element.describe(output.dtype));
         format!("[{}]", words.collect::<Vec<_>>().join(", "))
     };
     expected.iter().map(list).collect::<Vec<_>>().join(" ")
@@ -144,11 +145,11 @@ fn rust_statement(statement: &Statement, types: &[DType]) -> String {
         Operand::Literal(literal) => scalar(literal),
     };
     match statement {
-        Statement::Input { dtype: of, shape, fill: how } => format!(
+        Statement::Input { dtype: of, shape, fill: data } => format!(
             "Tensor::from_bytes({}, {}, &{:?})?",
             dtype(*of),
             list(shape),
-            fill(*of, shape, how).to_bytes()
+            fill(*of, shape, data).to_bytes()
         ),
         Statement::Const { dtype: of, shape, value } => {
             format!("Tensor::full({}, {}, {})?", dtype(*of), list(shape), scalar(value))
@@ -201,7 +202,7 @@ fn rust_statement(statement: &Statement, types: &[DType]) -> String {
     }
 }
 
-/// The promoted dtype of the values among the operands: the one that literals take.
+/// The promoted dtype of the values among the operands, which literals take.
 fn common(srcs: &[Operand], types: &[DType]) -> DType {
     let values = srcs.iter().filter_map(|src| match src {
         Operand::Value(id) => Some(types[id.0 as usize]),
@@ -210,8 +211,8 @@ fn common(srcs: &[Operand], types: &[DType]) -> DType {
     values.reduce(gradiff_corpus::promote).unwrap_or(DType::F32)
 }
 
-/// A script for tinygrad 0.10 that runs the program and prints its outputs beside what is
-/// expected. What tinygrad has no word for is said with what it has.
+/// A script for tinygrad 0.10 that runs the program and prints its outputs, followed by the
+/// expected ones. Ops that tinygrad does not have are composed of those that it has.
 pub fn python_script(finding: &Finding) -> String {
     let mut text = format!(
         "# {}\n# Run beside a tinygrad checkout: PYTHONPATH=. python3 {}.py\n\
@@ -223,9 +224,9 @@ pub fn python_script(finding: &Finding) -> String {
         finding.stem()
     );
     let types = finding.program.typing().unwrap_or_default();
-    let own: Vec<DType> = types.iter().map(|of| of.dtype).collect();
+    let dtypes: Vec<DType> = types.iter().map(|value| value.dtype).collect();
     for (number, statement) in finding.program.statements.iter().enumerate() {
-        text += &format!("v{number} = {}\n", python_statement(statement, &own));
+        text += &format!("v{number} = {}\n", python_statement(statement, &dtypes));
     }
     for output in &finding.program.outputs {
         text += &format!("print(v{}.tolist())\n", output.0);
@@ -262,25 +263,25 @@ fn python_array(array: &Array) -> String {
     )
 }
 
-fn python_literal(of: DType, literal: &Literal) -> String {
-    let bits = literal_bits(of, literal).unwrap_or(0);
-    let text = format_element(of, bits);
+fn python_literal(dtype: DType, literal: &Literal) -> String {
+    let bits = literal_bits(dtype, literal).unwrap_or(0);
+    let text = format_element(dtype, bits);
     let value = match text.as_str() {
         "true" => "True".to_string(),
         "false" => "False".to_string(),
         word if word.parse::<f64>().is_ok_and(f64::is_finite) => text,
         word => format!("float({word:?})"),
     };
-    format!("Tensor({value}, dtype={})", python_dtype(of))
+    format!("Tensor({value}, dtype={})", python_dtype(dtype))
 }
 
 fn python_statement(statement: &Statement, types: &[DType]) -> String {
-    let operand = |operand: &Operand, beside: DType| match operand {
+    let operand = |operand: &Operand, dtype: DType| match operand {
         Operand::Value(ValueId(id)) => format!("v{id}"),
-        Operand::Literal(literal) => python_literal(beside, literal),
+        Operand::Literal(literal) => python_literal(dtype, literal),
     };
     match statement {
-        Statement::Input { dtype, shape, fill: how } => python_array(&fill(*dtype, shape, how)),
+        Statement::Input { dtype, shape, fill: data } => python_array(&fill(*dtype, shape, data)),
         Statement::Const { dtype, shape, value } => {
             format!("{}.expand({shape:?})", python_literal(*dtype, value))
         }
@@ -290,17 +291,17 @@ fn python_statement(statement: &Statement, types: &[DType]) -> String {
         ),
         Statement::Unary { op, src } => python_unary(*op, src.0),
         Statement::Binary { op, srcs } => {
-            let of = common(srcs, types);
-            python_binary(*op, &operand(&srcs[0], of), &operand(&srcs[1], of))
+            let dtype = common(srcs, types);
+            python_binary(*op, &operand(&srcs[0], dtype), &operand(&srcs[1], dtype))
         }
         Statement::Where { srcs: [c, x, y] } => {
-            let of = common(&[*x, *y], types);
+            let dtype = common(&[*x, *y], types);
             let condition = operand(c, DType::Bool);
-            format!("{condition}.where({}, {})", operand(x, of), operand(y, of))
+            format!("{condition}.where({}, {})", operand(x, dtype), operand(y, dtype))
         }
         Statement::MulAcc { srcs } => {
-            let of = common(srcs, types);
-            let [x, y, z] = srcs.map(|src| operand(&src, of));
+            let dtype = common(srcs, types);
+            let [x, y, z] = srcs.map(|src| operand(&src, dtype));
             format!("{x} * {y} + {z}")
         }
         Statement::Cast { src, dtype } => format!("v{}.cast({})", src.0, python_dtype(*dtype)),

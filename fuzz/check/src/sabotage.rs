@@ -1,10 +1,10 @@
-//! How good is the harness? Rows of the rule tables are changed one at a time, and the harness is
-//! asked whether it notices: with the corpus, with nodes that the row's left side matches, with
+//! Mutation testing of the harness: rows of the rule tables are changed one at a time, and the
+//! harness must notice, with the corpus, with nodes that the row's left side matches, and with
 //! generated expressions and programs.
 //!
-//! A mutant is dead once something is wrong by value, bounds, termination or a panic; an `expect`
-//! line or a reviewed form that fails kills as well, but only says that the result is another one.
-//! No clock here: the caller says how far each round goes and when time is up.
+//! A mutant is killed by a wrong value or bound, by rewriting that does not end, or by a panic; an
+//! `expect` line or a reviewed form that fails kills as well, but only shows that the result
+//! differs. There is no clock here: the caller chooses the rounds and says when time is up.
 
 use gradiff::graph::{Op, UOp};
 use gradiff::rewrite::{
@@ -14,19 +14,19 @@ use gradiff_corpus::{Case, CaseFile, Expect, ExprCase, Program};
 use gradiff_rules::mutate::Mutant;
 use gradiff_rules::witness::{Hint, stray, witness};
 
+use crate::culprit::{self, Culprit};
 pub use crate::directed::directed;
 use crate::forms::{self, Form, graph_of};
-use crate::guilt::{self, Guilt};
 
-/// Applications after which a rewriting of one of these small graphs counts as endless.
+/// Number of rule applications from which on rewriting one of these small graphs counts as endless.
 const FUEL: u64 = 3_000;
 
-/// What a mutant is tried on.
+/// An input on which a mutant is tried.
 #[derive(Clone, Debug)]
 pub enum Subject {
     /// An expression over 32-bit integers, for the checker of expressions.
     Expr(ExprCase),
-    /// A node of any dtype, simplified in both modes and compared point by point.
+    /// A node of any dtype, simplified in each mode and compared point by point.
     Graph(UOp),
     /// A program, on the interpreter with the default rules and with the strict ones.
     Program(Program),
@@ -36,33 +36,33 @@ impl std::fmt::Display for Subject {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Subject::Expr(case) => write!(f, "{case}"),
-            Subject::Graph(graph) => write!(f, "{} {}", graph.dtype(), guilt::short(graph)),
+            Subject::Graph(graph) => write!(f, "{} {}", graph.dtype(), culprit::short(graph)),
             Subject::Program(program) => write!(f, "{program}"),
         }
     }
 }
 
-/// What shows that a rule is wrong.
+/// Kind of evidence that a rule is wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Sign {
-    /// Another value.
+    /// A changed value.
     Value,
-    /// A value outside of its bounds.
+    /// A value outside its bounds.
     Bounds,
-    /// Simplified again, it changes again.
+    /// A result that changes when it is simplified again.
     Again,
-    /// Rules that lead back to where they came from, or go on.
+    /// Rewriting that does not end: a loop or growth.
     Endless,
     /// A panic.
     Panic,
-    /// An `expect` line of a corpus file: the result is right but not the one that was reviewed.
+    /// A failing `expect` line of a corpus file: the result is right, but not the reviewed one.
     Expect,
-    /// A reviewed form: likewise.
+    /// A failing reviewed form: likewise.
     Form,
 }
 
 impl Sign {
-    /// All of them.
+    /// All signs.
     pub const ALL: [Sign; 7] = [
         Sign::Value,
         Sign::Bounds,
@@ -73,12 +73,12 @@ impl Sign {
         Sign::Form,
     ];
 
-    /// Its word.
+    /// Name in reports.
     pub fn name(self) -> &'static str {
         ["value", "bounds", "not final", "endless", "panic", "expect", "form"][self as usize]
     }
 
-    /// Whether something is wrong, not only another form.
+    /// Returns whether the result is wrong, not only of another form.
     pub fn is_wrong(self) -> bool {
         !matches!(self, Sign::Expect | Sign::Form)
     }
@@ -95,22 +95,22 @@ impl Sign {
     }
 }
 
-/// How a mutant died.
+/// The evidence that killed a mutant.
 #[derive(Clone, Debug)]
 pub struct Death {
-    /// What showed it.
+    /// Kind of evidence.
     pub sign: Sign,
-    /// The same in a line.
+    /// Description in one line.
     pub detail: String,
-    /// What it was tried on; none for `expect` lines.
+    /// The input that it was tried on; `None` for `expect` lines.
     pub subject: Option<Subject>,
-    /// The rule that blame names; of a line that fails, the rule that it is about.
+    /// The rule that blame names; for a failing line, the rule that it is about.
     pub rule: Option<String>,
-    /// The pass that blame names; none for lines.
+    /// The pass that blame names; `None` for lines.
     pub pass: Option<String>,
 }
 
-/// How much is tried in one round.
+/// Numbers of inputs that are tried in one round.
 #[derive(Clone, Copy, Debug)]
 pub struct Round {
     /// Nodes that the rule's left side matches.
@@ -121,28 +121,28 @@ pub struct Round {
     pub programs: u64,
 }
 
-/// Round after round, for those mutants that are still alive.
+/// The rounds, in order; each is for the mutants that survived those before it.
 pub const ROUNDS: [Round; 3] = [
     Round { directed: 160, expressions: 60, programs: 0 },
     Round { directed: 1200, expressions: 1000, programs: 20 },
     Round { directed: 3000, expressions: 2000, programs: 60 },
 ];
 
-/// The mutants of all rows whose names start with one of the prefixes (with none: of all rows), in
-/// the order of the tables.
+/// The mutants of all rows whose names start with one of the prefixes (of all rows if there are no
+/// prefixes), in the order of the tables.
 pub fn mutants(prefixes: &[String]) -> Vec<Mutant> {
     let rows = gradiff::rewrite::rules::rows();
-    let is_asked = |rule: &&Rule| {
+    let is_selected = |rule: &&Rule| {
         prefixes.is_empty() || prefixes.iter().any(|prefix| rule.name.starts_with(prefix))
     };
-    let of = |rule: &Rule| gradiff_rules::mutate::mutants(rule, &rows);
-    let mut mutants: Vec<Mutant> = rows.iter().filter(is_asked).flat_map(of).collect();
-    // Some rows do not go together with others.
+    let mutants_of = |rule: &Rule| gradiff_rules::mutate::mutants(rule, &rows);
+    let mut mutants: Vec<Mutant> = rows.iter().filter(is_selected).flat_map(mutants_of).collect();
+    // The tables refuse some rows together with others.
     mutants.retain(|mutant| gradiff::rewrite::rules::with_rows(&[mutant.rule], || ()).is_ok());
     mutants
 }
 
-/// What a mutant must pass.
+/// The checks that a mutant must pass.
 pub struct Harness<'a> {
     /// The corpus.
     pub files: Vec<CaseFile>,
@@ -150,18 +150,18 @@ pub struct Harness<'a> {
     pub expression: &'a (dyn Fn(u64) -> ExprCase + Sync),
     /// The generated program of a number.
     pub program: &'a (dyn Fn(u64) -> Program + Sync),
-    /// What is wrong with a subject, see [`judge`].
+    /// Judges a subject, see [`judge`].
     pub judge: fn(&Subject) -> Result<(), String>,
-    /// Which `expect` lines of a file fail, see [`crate::check_expects`].
+    /// Returns the `expect` lines of a file that fail, see [`crate::check_expects`].
     pub expects: fn(&CaseFile) -> Vec<String>,
     /// The reviewed forms.
     pub forms: Vec<Form>,
-    /// All rows as they are.
+    /// All unchanged rows.
     pub rows: Vec<Rule>,
 }
 
 impl<'a> Harness<'a> {
-    /// The harness with the embedded corpus, as far as it passes with the rules as they are.
+    /// The harness with the files of the embedded corpus that pass with the unchanged rules.
     pub fn new(
         expression: &'a (dyn Fn(u64) -> ExprCase + Sync),
         program: &'a (dyn Fn(u64) -> Program + Sync),
@@ -181,8 +181,8 @@ impl<'a> Harness<'a> {
         Harness { files, expression, program, judge, expects, forms, rows }
     }
 
-    /// Tries one mutant for one round; the numbers of generated cases start at `seed`. `None` if
-    /// it lives, or if `is_over` says that time is up.
+    /// Tries one mutant for one round; the numbers of generated cases start at `seed`. `None` if it
+    /// survives, or if `is_over` says that time is up.
     ///
     /// # Errors
     /// The mutant does not fit into the tables.
@@ -219,19 +219,19 @@ impl<'a> Harness<'a> {
                 .any(|expect| matches!(expect, Expect::Fires(name) if name == rule.name))
         };
         let is_program = |file: &&CaseFile| matches!(file.case, Case::Program(_));
-        let is_now = |file: &&CaseFile| match round {
+        let is_due = |file: &&CaseFile| match round {
             0 => !is_program(file),
             1 => is_program(file),
             _ => false,
         };
         let named = || self.files.iter().filter(|file| round == 0 && is_named(file));
-        let others = || self.files.iter().filter(|file| !is_named(file) && is_now(file));
+        let unnamed = || self.files.iter().filter(|file| !is_named(file) && is_due(file));
         let mut state = seed;
         let drawn =
             (0..counts.directed).filter_map(|number| directed(rule, row, number, &mut state));
         let expression = |number| Subject::Expr((self.expression)(seed.wrapping_add(number)));
         let program = |number| Subject::Program((self.program)(seed.wrapping_add(number)));
-        // Another form alone says less than something wrong does, so that is looked for first.
+        // A wrong result says more than another form, so it is searched first.
         let mut reviewed: Option<Death> = None;
         let mut is_done = |death: &Option<Death>| {
             let is_wrong = death.as_ref().is_some_and(|death| death.sign.is_wrong());
@@ -241,25 +241,28 @@ impl<'a> Harness<'a> {
             is_wrong || is_over()
         };
         let wrong = named()
-            .map(|file| self.corpus(rule, file))
-            .chain(drawn.map(|subject| self.found(rule, &subject)))
+            .map(|file| self.killed_by_file(rule, file))
+            .chain(drawn.map(|subject| self.killed_by_subject(rule, &subject)))
             .find(|death| is_done(death))
             .flatten();
-        let known = wrong.filter(|death| death.sign.is_wrong()).or(reviewed);
-        if known.is_some() || is_over() {
-            return known;
+        let death = wrong.filter(|death| death.sign.is_wrong()).or(reviewed);
+        if death.is_some() || is_over() {
+            return death;
         }
         let lines = self.forms.iter().filter(|form| (round == 0) == (form.rule == rule.name));
-        let lines = lines.filter(|_| round < 2).map(of_form);
-        let files = others().map(|file| self.corpus(rule, file));
-        let expressions = (0..counts.expressions).map(|n| self.found(rule, &expression(n)));
-        let programs = (0..counts.programs).map(|n| self.found(rule, &program(n)));
-        let mut all = lines.chain(files).chain(expressions).chain(programs);
-        all.find(|death| death.is_some() || is_over()).flatten()
+        let lines = lines.filter(|_| round < 2).map(killed_by_form);
+        let files = unnamed().map(|file| self.killed_by_file(rule, file));
+        let expressions =
+            (0..counts.expressions).map(|n| self.killed_by_subject(rule, &expression(n)));
+        let programs = (0..counts.programs).map(|n| self.killed_by_subject(rule, &program(n)));
+        let mut attempts = lines.chain(files).chain(expressions).chain(programs);
+        attempts.find(|death| death.is_some() || is_over()).flatten()
     }
 
-    fn corpus(&self, rule: &Rule, file: &CaseFile) -> Option<Death> {
-        if let Some(death) = subject_of(file).and_then(|subject| self.found(rule, &subject)) {
+    /// Tries a corpus file.
+    fn killed_by_file(&self, rule: &Rule, file: &CaseFile) -> Option<Death> {
+        let by_subject = |subject: Subject| self.killed_by_subject(rule, &subject);
+        if let Some(death) = subject_of(file).and_then(by_subject) {
             return Some(death);
         }
         if file.expects.is_empty() {
@@ -276,27 +279,30 @@ impl<'a> Harness<'a> {
         Some(Death { sign: Sign::Expect, detail, subject: None, rule: fires, pass: None })
     }
 
-    fn found(&self, rule: &Rule, subject: &Subject) -> Option<Death> {
-        // Where the rule does not fire it changes nothing.
+    /// Judges a subject.
+    fn killed_by_subject(&self, rule: &Rule, subject: &Subject) -> Option<Death> {
+        // A rule that does not fire changes nothing.
         if graph_of(subject).is_some_and(|graph| !fires(rule, &graph)) {
             return None;
         }
         let judged = crate::catch(|| (self.judge)(subject)).and_then(|judged| judged);
         let detail = judged.err()?;
-        let guilt = crate::catch(|| blame(subject)).ok().flatten();
-        let (rule, pass) = guilt.map(|guilt| (guilt.rule, guilt.pass)).unzip();
+        let culprit = crate::catch(|| blame(subject)).ok().flatten();
+        let (rule, pass) = culprit.map(|culprit| (culprit.rule, culprit.pass)).unzip();
         let sign = Sign::of(&detail);
         Some(Death { sign, detail, subject: Some(subject.clone()), rule, pass })
     }
 }
 
-fn of_form(form: &Form) -> Option<Death> {
+/// Checks a reviewed form.
+fn killed_by_form(form: &Form) -> Option<Death> {
     let detail = form.check().err()?;
     let (subject, rule) = (Some(form.subject.clone()), Some(form.rule.clone()));
     Some(Death { sign: Sign::Form, detail, subject, rule, pass: None })
 }
 
-/// Whether the rule is applied, in any mode, as [`examine`] rewrites; so it seems if that panics.
+/// Returns whether the rule applies in some mode when [`examine`] rewrites the graph; true if that
+/// panics.
 fn fires(rule: &Rule, graph: &UOp) -> bool {
     let is_applied = |(mode, _): &(Mode, Claim)| {
         let mut trace = Trace::default();
@@ -314,10 +320,10 @@ fn subject_of(file: &CaseFile) -> Option<Subject> {
     }
 }
 
-/// What is wrong with a subject, in a line.
+/// Judges a subject.
 ///
 /// # Errors
-/// What is wrong.
+/// What is wrong with it, in one line.
 pub fn judge(subject: &Subject) -> Result<(), String> {
     match subject {
         Subject::Expr(case) => crate::check_expr(case),
@@ -326,15 +332,16 @@ pub fn judge(subject: &Subject) -> Result<(), String> {
             let names = ["interp", "interp/strict"].map(String::from);
             let backends = crate::backends(&names).map_err(|error| error.message)?;
             match crate::agree(&[program], &backends).1.into_iter().next() {
-                Some((_, found)) => Err(format!("{}: {}", found.kind.name(), found.detail)),
+                Some((_, failure)) => Err(format!("{}: {}", failure.kind.name(), failure.detail)),
                 None => Ok(()),
             }
         }
     }
 }
 
-/// The ways to simplify, each held to its claim: strict first, which the others often equal. Where
-/// a float is not finite the third says nothing, so that only floats are judged in it.
+/// The modes, each with the claim that it is judged by: strict first, since the results of the
+/// others often equal its result. Fast mode assumes finite floats; only graphs of floats are judged
+/// in it.
 const MODES: [(Mode, Claim); 3] =
     [(Mode::Strict, Claim::Bits), (Mode::Default, Claim::Ulp(8)), (Mode::Fast, Claim::Ulp(8))];
 
@@ -349,21 +356,21 @@ fn rewritten(
     rewrite(graph, rules, &Options { mode, fuel }, trace)
 }
 
-/// Without the folds that have a closed form; with less fuel if so much is given.
+/// Replaces reductions by their closed forms; `fuel` replaces the default.
 fn collapsed(graph: &UOp, mode: Mode, fuel: Option<u64>, trace: &mut Trace) -> UOp {
     let fuel = Some(fuel.unwrap_or(FUEL));
     collapse(graph, &Options { mode, fuel }, trace)
 }
 
-/// Whether the graph holds a loop.
-fn is_folded(graph: &UOp) -> bool {
+/// Returns whether the graph contains a reduction.
+fn has_reduction(graph: &UOp) -> bool {
     graph.toposort().iter().any(|node| node.op() == Op::Reduce)
 }
 
-/// What rewriting makes of a graph: simplified (without the folds that have a closed form), and as
-/// it is last.
+/// The graph after rewriting: simplified, and after the late pass. A graph with reductions is only
+/// collapsed.
 pub(crate) fn outcome(graph: &UOp, mode: Mode, trace: &mut Trace) -> [UOp; 2] {
-    if is_folded(graph) {
+    if has_reduction(graph) {
         let closed = collapsed(graph, mode, None, trace);
         return [closed.clone(), closed];
     }
@@ -372,49 +379,51 @@ pub(crate) fn outcome(graph: &UOp, mode: Mode, trace: &mut Trace) -> [UOp; 2] {
     [simple, last]
 }
 
+/// Checks that rewriting a graph in one mode ends, keeps the value by its claim, has bounds that
+/// hold, and changes nothing when it is repeated.
 fn examine(graph: &UOp, (mode, claim): (Mode, Claim)) -> Result<(), String> {
-    let text = || guilt::short(graph);
+    let text = || culprit::short(graph);
     let mut trace = Trace::default();
     let [simple, last] = outcome(graph, mode, &mut trace);
-    if guilt::is_endless(&trace) {
+    if culprit::is_endless(&trace) {
         return Err(format!("simplifying {} does not end", text()));
     }
-    let is_seen = mode != Mode::Strict && {
+    let is_checked = mode != Mode::Strict && {
         let strict = outcome(graph, Mode::Strict, &mut Trace::default());
         strict == [simple.clone(), last.clone()]
     };
-    if is_seen || mode == Mode::Fast && !graph.dtype().is_float() {
+    if is_checked || mode == Mode::Fast && !graph.dtype().is_float() {
         return Ok(());
     }
     let mut results = vec![&simple, &last];
     results.dedup();
     for after in results.into_iter().filter(|after| *after != graph) {
         if let Some(words) = witness(graph, after, claim, &Hint::new()) {
-            return Err(format!("{} became {}: {words}", text(), guilt::short(after)));
+            return Err(format!("{} became {}: {words}", text(), culprit::short(after)));
         }
     }
-    if is_folded(graph) {
+    if has_reduction(graph) {
         return Ok(());
     }
     if let Some(stray) = stray(&[graph, &simple], &Hint::new()) {
         let words = stray.words;
-        return Err(format!("{} is {words}, outside its bounds", guilt::short(&stray.node)));
+        return Err(format!("{} is {words}, outside its bounds", culprit::short(&stray.node)));
     }
     let again = rewritten(&simple, &symbolic(), mode, None, &mut Trace::default());
     if again != simple {
-        let texts = (guilt::short(&simple), guilt::short(&again));
+        let texts = (culprit::short(&simple), culprit::short(&again));
         return Err(format!("simplified again, {} becomes {}", texts.0, texts.1));
     }
     Ok(())
 }
 
 impl Death {
-    /// Whether the rule that blame names is the mutated one.
+    /// Returns whether the rule that blame names is the mutated one.
     pub fn names(&self, mutant: &Mutant) -> bool {
         self.rule.as_deref() == Some(mutant.rule.name)
     }
 
-    /// Whether the pass that blame names is one that runs the mutated rule.
+    /// Returns whether the pass that blame names runs the mutated rule.
     pub fn passes(&self, mutant: &Mutant) -> bool {
         let pass = self.pass.as_deref().unwrap_or_default();
         match mutant.rule.name.split_once('/') {
@@ -425,8 +434,8 @@ impl Death {
     }
 }
 
-/// The rule and the pass that a wrong subject is blamed on.
-fn blame(subject: &Subject) -> Option<Guilt> {
+/// The culprit of a wrong subject.
+fn blame(subject: &Subject) -> Option<Culprit> {
     match subject {
         Subject::Expr(case) => crate::blame_expr(case)?.rule,
         Subject::Program(program) => {
@@ -434,56 +443,57 @@ fn blame(subject: &Subject) -> Option<Guilt> {
             on("interp").or_else(|| on("interp/strict"))?.rule
         }
         Subject::Graph(graph) => {
-            let is_wrong = |way: &&(Mode, Claim)| {
-                !matches!(crate::catch(|| examine(graph, **way)), Ok(Ok(())))
+            let is_wrong = |mode: &&(Mode, Claim)| {
+                !matches!(crate::catch(|| examine(graph, **mode)), Ok(Ok(())))
             };
-            let way = MODES.iter().find(is_wrong)?;
-            let (mode, (symbolic, late)) = (way.0, (symbolic(), late()));
-            if is_folded(graph) {
-                let go = |fuel, trace: &mut Trace| collapsed(graph, mode, fuel, trace);
-                return in_pass(graph, &go, "collapse", way.1);
+            let (mode, claim) = *MODES.iter().find(is_wrong)?;
+            let (symbolic, late) = (symbolic(), late());
+            if has_reduction(graph) {
+                let run = |fuel, trace: &mut Trace| collapsed(graph, mode, fuel, trace);
+                return in_pass(graph, &run, "collapse", claim);
             }
             let first = |fuel, trace: &mut Trace| rewritten(graph, &symbolic, mode, fuel, trace);
-            let found = in_pass(graph, &first, "symbolic", way.1);
-            found.or_else(|| {
+            let culprit = in_pass(graph, &first, "symbolic", claim);
+            culprit.or_else(|| {
                 let simple = crate::catch(|| first(None, &mut Trace::default())).ok()?;
                 let last = |fuel, trace: &mut Trace| rewritten(&simple, &late, mode, fuel, trace);
-                in_pass(graph, &last, "late", way.1)
+                in_pass(graph, &last, "late", claim)
             })
         }
     }
 }
 
-/// The application to blame if what `go` makes, given fuel, differs from `graph`.
+/// The culprit if the result of `rewrite`, given fuel, differs from `graph`.
 fn in_pass(
     graph: &UOp,
-    go: &dyn Fn(Option<u64>, &mut Trace) -> UOp,
+    rewrite: &dyn Fn(Option<u64>, &mut Trace) -> UOp,
     pass: &str,
     claim: Claim,
-) -> Option<Guilt> {
-    let named = |guilt: Guilt| Guilt { pass: pass.to_string(), ..guilt };
+) -> Option<Culprit> {
+    let with_pass = |culprit: Culprit| Culprit { pass: pass.to_string(), ..culprit };
     let mut run = |fuel: Option<u64>, trace: &mut Trace| {
-        let after = crate::catch(|| go(fuel, trace))?;
+        let after = crate::catch(|| rewrite(fuel, trace))?;
         witness(graph, &after, claim, &Hint::new()).map_or(Ok(()), Err)
     };
     let mut trace = Trace::with_steps();
-    let whole = crate::catch(|| go(None, &mut trace));
-    if whole.is_ok() && guilt::is_endless(&trace) {
-        return guilt::of_endless(&trace).map(named);
+    let whole = crate::catch(|| rewrite(None, &mut trace));
+    if whole.is_ok() && culprit::is_endless(&trace) {
+        return culprit::of_endless(&trace).map(with_pass);
     }
-    if let Some(guilt) = guilt::search(&mut run, &Hint::new()) {
-        return Some(named(guilt));
+    if let Some(culprit) = culprit::search(&mut run, &Hint::new()) {
+        return Some(with_pass(culprit));
     }
     let simple = whole.ok()?;
     if let Some(stray) = stray(&[graph, &simple], &Hint::new()) {
-        return Some(named(guilt::of_bounds(&stray)));
+        return Some(with_pass(culprit::of_bounds(&stray)));
     }
     let steps = trace.steps.unwrap_or_default();
-    guilt::first_false(&steps, &Hint::new()).map(named)
+    culprit::first_false(&steps, &Hint::new()).map(with_pass)
 }
 
-/// The survivors that were looked at: the mutant and why it lives, `equivalent: ...` if no input
-/// can tell it from the row, `harmless: ...` if it is right but the result is less simple.
+/// The reviewed survivors: each mutant, and the reason why it survives, `equivalent: ...` if no
+/// input distinguishes it from the row, `harmless: ...` if it is right but the result is less
+/// simple.
 ///
 /// # Errors
 /// A line without a reason of one of these two kinds.
@@ -497,7 +507,7 @@ pub fn reviewed(text: &str) -> Result<Vec<(&str, &str)>, String> {
             if is_known {
                 Ok((mutant, reason))
             } else {
-                Err(format!("{mutant}: a reason is `equivalent: ...` or `harmless: ...`"))
+                Err(format!("{mutant}: the reason must be `equivalent: ...` or `harmless: ...`"))
             }
         })
         .collect()
@@ -524,8 +534,8 @@ mod tests {
         "late/sub",
     ];
 
-    /// The mutants of some rows, but for those that a review calls equivalent.
-    fn some() -> Vec<Mutant> {
+    /// The mutants of some rows, except for reviewed survivors.
+    fn mutants_of_rows() -> Vec<Mutant> {
         let mut mutants = mutants(&ROWS.map(String::from));
         mutants.retain(|mutant| ROWS.contains(&mutant.rule.name));
         let reviewed = reviewed(include_str!("../../survivors.txt")).expect("it can be read");
@@ -536,7 +546,7 @@ mod tests {
     #[test]
     fn harness_kills_all_mutants_of_some_rows_and_blames_them() {
         let harness = Harness::new(&expression, &program);
-        let mutants = some();
+        let mutants = mutants_of_rows();
         assert!(mutants.len() > 20, "{}", mutants.len());
         let (mut wrong, mut named) = (0, 0);
         for mutant in mutants {
@@ -556,14 +566,14 @@ mod tests {
         let (forms, rows) = (Vec::new(), gradiff::rewrite::rules::rows());
         let (expression, program) = (&expression, &program);
         let blind = Harness { files, expression, program, judge, expects, forms, rows };
-        for mutant in some() {
+        for mutant in mutants_of_rows() {
             let death = blind.attempt(&mutant, 0, 1, &|| false).expect("it loads");
             assert!(death.is_none(), "{mutant}: {death:?}");
         }
     }
 
     #[test]
-    fn rows_as_they_are_pass_what_mutants_must() {
+    fn unchanged_rows_pass_the_checks_of_mutants() {
         let mut state = 7;
         for rule in gradiff::rewrite::rules::rows() {
             for number in 0..24 {
@@ -575,7 +585,7 @@ mod tests {
     }
 
     #[test]
-    fn reviewed_asks_for_a_reason() {
+    fn reviewed_requires_a_reason() {
         let line = "divmod/x constant rhs: 1 # equivalent: bounds decide first";
         assert_eq!(reviewed(line).map(|list| list.len()), Ok(1));
         for line in ["divmod/x constant rhs: 1", "divmod/x constant rhs: 1 # looks fine"] {

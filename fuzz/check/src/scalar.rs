@@ -1,31 +1,31 @@
 //! The scalar meaning of every elementwise op and reduction, for the evaluators of this crate.
 //!
-//! Written from the meanings of the op table and from nothing else: of the engine it takes the
-//! names of ops and types, and `Constant` as bits with a type. What the engine computes with
-//! (`graph::evaluate`, the identities of its reductions, the ranges of its types) is what these
-//! evaluators judge. All floats are computed in f64 and rounded once, in integers.
+//! Written from the meanings of the op table and from nothing else: from the engine it takes the
+//! names of ops and types, and `Constant` as bits with a type. These evaluators judge what the
+//! engine computes with (`graph::evaluate`, the identities of its reductions, the ranges of its
+//! types). All floats are computed in f64 and rounded once, by integer arithmetic.
 
 use gradiff::graph::{Constant, DType, Op};
 
-/// The layout of a float: significant bits, and the exponents of normal numbers.
+/// The layout of a float: significant bits, smallest and largest exponent of normal numbers.
 struct Format {
     precision: i32,
-    least: i32,
-    most: i32,
+    exponent_min: i32,
+    exponent_max: i32,
 }
 
 fn format(dtype: DType) -> Option<Format> {
-    let (precision, most) = match dtype {
+    let (precision, exponent_max) = match dtype {
         DType::F16 => (11, 15),
         DType::BF16 => (8, 127),
         DType::F32 => (24, 127),
         DType::F64 => (53, 1023),
         _ => return None,
     };
-    Some(Format { precision, least: 1 - most, most })
+    Some(Format { precision, exponent_min: 1 - exponent_max, exponent_max })
 }
 
-/// Bits of an integer type, and whether it has negative values; of bool 1.
+/// Bits of an integer type, 1 for bool, and whether it is signed.
 fn integer(dtype: DType) -> Option<(u32, bool)> {
     Some(match dtype {
         DType::Bool => (1, false),
@@ -41,7 +41,7 @@ fn integer(dtype: DType) -> Option<(u32, bool)> {
     })
 }
 
-/// Bits of an integer type, 1 of bool: shifts are by fewer.
+/// Bits of an integer type, 1 for bool: shift amounts are smaller.
 pub(crate) fn bits(dtype: DType) -> u32 {
     integer(dtype).map_or(0, |(bits, _)| bits)
 }
@@ -53,56 +53,56 @@ fn range(dtype: DType) -> Option<(i128, i128)> {
     Some(if is_signed { (-count / 2, count / 2 - 1) } else { (0, count - 1) })
 }
 
-/// The value of an integer or of a truth.
+/// The value of an integer or bool.
 pub(crate) fn to_int(x: Constant) -> Option<i128> {
     let (low, high) = range(x.dtype())?;
     let value = i128::from(x.bits());
     Some(if value > high { value - (high - low + 1) } else { value })
 }
 
-/// The integer of this type with the same low bits; of bool, whether it is not 0.
+/// The integer of this type with the same low bits; for bool, true if it is not 0.
 pub(crate) fn int(dtype: DType, value: i128) -> Option<Constant> {
     let (bits, _) = integer(dtype)?;
-    let cut =
+    let truncated =
         if bits == 1 { u64::from(value != 0) } else { value as u64 & (u64::MAX >> (64 - bits)) };
-    Some(Constant::from_bits(dtype, cut))
+    Some(Constant::from_bits(dtype, truncated))
 }
 
-fn truth(value: bool) -> Option<Constant> {
+fn bool_of(value: bool) -> Option<Constant> {
     Some(Constant::from_bits(DType::Bool, value.into()))
 }
 
-/// Whether this is the truth value `true`.
+/// Returns whether this is the bool `true`.
 pub(crate) fn is_true(x: Constant) -> bool {
     x.dtype() == DType::Bool && x.bits() == 1
 }
 
 /// The value of a float, exactly.
 pub(crate) fn to_float(x: Constant) -> Option<f64> {
-    let Format { precision, least, most } = format(x.dtype())?;
-    let (mut fraction, field_bits) = (x.bits(), most.ilog2() + 2);
+    let Format { precision, exponent_min, exponent_max } = format(x.dtype())?;
+    let (mut fraction, field_bits) = (x.bits(), exponent_max.ilog2() + 2);
     let digits = precision as u32 - 1;
     let sign = if fraction >> (digits + field_bits) == 1 { -1.0 } else { 1.0 };
     let field = (fraction >> digits) as i32 & ((1 << field_bits) - 1);
     fraction &= (1 << digits) - 1;
-    if field > most - least + 1 {
+    if field > exponent_max - exponent_min + 1 {
         return Some(if fraction == 0 { sign * f64::INFINITY } else { f64::NAN });
     }
     let hidden = u64::from(field > 0) << digits;
-    let exponent = field.max(1) - 1 + least - precision + 1;
-    // In two factors, of which neither leaves the range of f64.
+    let exponent = field.max(1) - 1 + exponent_min - precision + 1;
+    // Two factors, each within the range of f64.
     let (half, rest) = (exponent / 2, exponent - exponent / 2);
     Some(sign * (fraction | hidden) as f64 * 2f64.powi(half) * 2f64.powi(rest))
 }
 
-/// The float of this type nearest to `±magnitude * 2^exponent`, of two the even one.
+/// The float of this type nearest to `±magnitude * 2^exponent`; of two equally near, the even one.
 fn nearest(dtype: DType, is_negative: bool, magnitude: u128, exponent: i32) -> Option<Constant> {
-    let Format { precision, least, most } = format(dtype)?;
-    let infinity = ((most - least + 2) as u64) << (precision - 1);
+    let Format { precision, exponent_min, exponent_max } = format(dtype)?;
+    let infinity = ((exponent_max - exponent_min + 2) as u64) << (precision - 1);
     let top = 127 - magnitude.leading_zeros() as i32 + exponent;
-    let unit = if magnitude == 0 { least } else { top.max(least) } - precision + 1;
+    let unit = if magnitude == 0 { exponent_min } else { top.max(exponent_min) } - precision + 1;
     let shift = unit - exponent;
-    let steps = if magnitude == 0 {
+    let units = if magnitude == 0 {
         0
     } else if shift <= 0 {
         magnitude << -shift
@@ -112,33 +112,34 @@ fn nearest(dtype: DType, is_negative: bool, magnitude: u128, exponent: i32) -> O
         let (whole, rest, half) = (magnitude >> shift, magnitude % (1 << shift), 1 << (shift - 1));
         whole + u128::from(rest > half || rest == half && whole % 2 == 1)
     };
-    // What rounds up to the next power of two carries into the exponent, as it should.
-    let field = ((unit - least + precision - 1) as u64) << (precision - 1);
-    let bits = if top > most { infinity } else { (field + steps as u64).min(infinity) };
-    let sign = u64::from(is_negative) << (precision as u32 + most.ilog2() + 1);
+    // A value that rounds up to the next power of two carries into the exponent, as it should.
+    let field = ((unit - exponent_min + precision - 1) as u64) << (precision - 1);
+    let bits = if top > exponent_max { infinity } else { (field + units as u64).min(infinity) };
+    let sign = u64::from(is_negative) << (precision as u32 + exponent_max.ilog2() + 1);
     Some(Constant::from_bits(dtype, sign | bits))
 }
 
 /// The float of this type nearest to `value`.
 pub(crate) fn float(dtype: DType, value: f64) -> Option<Constant> {
-    let Format { precision, least, most } = format(dtype)?;
+    let Format { precision, exponent_min, exponent_max } = format(dtype)?;
     if value.is_nan() {
-        let infinity = ((most - least + 2) as u64) << (precision - 1);
+        let infinity = ((exponent_max - exponent_min + 2) as u64) << (precision - 1);
         return Some(Constant::from_bits(dtype, infinity | 1 << (precision - 2)));
     }
     let bits = value.to_bits();
     let (field, fraction) = ((bits >> 52 & 0x7ff) as i32, u128::from(bits & ((1 << 52) - 1)));
     let hidden = u128::from(field > 0) << 52;
-    // Infinity goes the way of a number that is too large.
+    // Infinity is treated as a number that is too large.
     nearest(dtype, value.is_sign_negative(), fraction | hidden, field.max(1) - 1075)
 }
 
-/// The zero of a type; `false` of bool.
+/// The zero of a type; `false` for bool.
 pub(crate) fn zero(dtype: DType) -> Constant {
     Constant::from_bits(dtype, 0)
 }
 
-/// What a reduction by `op` starts from: with any `x`, `op` gives `x`. `None` for other ops.
+/// The initial value of a reduction by `op`: combined with any `x`, it gives `x`. `None` for other
+/// ops.
 pub(crate) fn identity(op: Op, dtype: DType) -> Option<Constant> {
     match (op, range(dtype)) {
         (Op::Add, _) => Some(zero(dtype)),
@@ -152,8 +153,8 @@ pub(crate) fn identity(op: Op, dtype: DType) -> Option<Constant> {
     }
 }
 
-/// The value of `op` over `src`, `dtype` being the type of the result. `None` where it is
-/// undefined, or where the op does not exist for these types.
+/// The value of `op` over `src`; `dtype` is the type of the result. `None` if it is undefined, or
+/// if the op does not exist for these types.
 pub(crate) fn evaluate(op: Op, dtype: DType, src: &[Constant]) -> Option<Constant> {
     match (op, src) {
         (Op::Where, [condition, x, y]) => Some(if is_true(*condition) { *x } else { *y }),
@@ -174,11 +175,13 @@ pub(crate) fn evaluate(op: Op, dtype: DType, src: &[Constant]) -> Option<Constan
     }
 }
 
-/// Bits that an element takes in memory.
+/// Size of an element in memory, in bits.
 fn width(dtype: DType) -> Option<u32> {
     match (integer(dtype), format(dtype)) {
         (Some((bits, _)), _) => Some(bits.max(8)),
-        (_, Some(Format { precision, most, .. })) => Some(precision as u32 + most.ilog2() + 2),
+        (_, Some(Format { precision, exponent_max, .. })) => {
+            Some(precision as u32 + exponent_max.ilog2() + 2)
+        }
         _ => None,
     }
 }
@@ -191,9 +194,9 @@ fn cast(x: Constant, to: DType) -> Option<Constant> {
         (Some(value), _, Some(_)) => int(to, value),
         (Some(value), ..) => nearest(to, value < 0, value.unsigned_abs(), 0),
         (_, Some(value), None) => float(to, value),
-        (_, Some(value), Some(_)) if to == DType::Bool => truth(value != 0.0),
+        (_, Some(value), Some(_)) if to == DType::Bool => bool_of(value != 0.0),
         (_, Some(value), Some((low, high))) => {
-            // `as` would saturate: what does not fit must be undefined.
+            // `as` would saturate, but a value that does not fit must be undefined.
             let whole = value.trunc();
             let is_inside = low as f64 <= whole && whole < (high + 1) as f64;
             if is_inside { int(to, whole as i128) } else { None }
@@ -216,13 +219,13 @@ fn floats(op: Op, dtype: DType, src: &[Constant]) -> Option<Constant> {
         (Op::Mul, [Some(x), Some(y)], _) => number(x * y),
         (Op::FDiv, [Some(x), Some(y)], _) => number(x / y),
         (Op::Pow, [Some(x), Some(y)], _) => number(x.powf(y)),
-        // NaN if either is; of equals, which are zeros of either sign, the second.
+        // NaN if either is; the second of equal operands, which may be zeros of either sign.
         (Op::Max | Op::Min, [Some(x), Some(y)], [first, second]) => {
             let is_first = if op == Op::Max { x > y } else { x < y };
             Some(if x.is_nan() || is_first { *first } else { *second })
         }
-        (Op::CmpLt, [Some(x), Some(y)], _) => truth(x < y),
-        (Op::CmpNe, [Some(x), Some(y)], _) => truth(x != y),
+        (Op::CmpLt, [Some(x), Some(y)], _) => bool_of(x < y),
+        (Op::CmpNe, [Some(x), Some(y)], _) => bool_of(x != y),
         _ => None,
     }
 }
@@ -241,7 +244,7 @@ fn integers(op: Op, dtype: DType, src: &[Constant]) -> Option<Constant> {
     let value = match op {
         Op::Add => x + y,
         Op::Sub => x - y,
-        // Two values of 64 bits: only the low bits count.
+        // The product of two 64-bit values: only the low bits count.
         Op::Mul => x.wrapping_mul(y),
         Op::CDiv => (x - rest?) / y,
         Op::CMod => rest?,
@@ -249,8 +252,8 @@ fn integers(op: Op, dtype: DType, src: &[Constant]) -> Option<Constant> {
         Op::FloorMod => floored?,
         Op::Max => x.max(y),
         Op::Min => x.min(y),
-        Op::CmpLt => return truth(x < y),
-        Op::CmpNe => return truth(x != y),
+        Op::CmpLt => return bool_of(x < y),
+        Op::CmpNe => return bool_of(x != y),
         Op::And => x & y,
         Op::Or => x | y,
         Op::Xor => x ^ y,
@@ -262,7 +265,8 @@ fn integers(op: Op, dtype: DType, src: &[Constant]) -> Option<Constant> {
     int(dtype, value)
 }
 
-/// Threefry-2x32 of 20 rounds, as Salmon, Moraes, Dror and Shaw give it: word 0 is the low half.
+/// Threefry-2x32 with 20 rounds, as Salmon, Moraes, Dror and Shaw define it: word 0 is the low
+/// half.
 fn threefry(counter: u64, key: u64) -> u64 {
     let words = |value: u64| [value as u32, (value >> 32) as u32];
     let ([k0, k1], mut x) = (words(key), words(counter));
@@ -289,7 +293,7 @@ mod tests {
 
     use super::*;
 
-    /// All values of 8-bit types and bool; of wider ones those at edges, and of floats all kinds.
+    /// All values of 8-bit types and bool; edge values of wider types, and floats of all kinds.
     fn values(dtype: DType) -> Vec<Constant> {
         let bits = width(dtype).expect("a type of data");
         let top = 1u64 << (bits - 1);
@@ -301,10 +305,10 @@ mod tests {
                 let edges = [0, 2, 7, 31, 63, 1 << 24, 1 << 53, top / 3, top, u64::MAX - 1];
                 edges.into_iter().flat_map(near).collect()
             }
-            (_, Some(Format { precision, least, most })) => {
+            (_, Some(Format { precision, exponent_min, exponent_max })) => {
                 let digits = precision as u32 - 1;
-                let one = ((-least + 1) as u64) << digits;
-                let infinity = ((most - least + 2) as u64) << digits;
+                let bits_of_one = ((-exponent_min + 1) as u64) << digits;
+                let infinity = ((exponent_max - exponent_min + 2) as u64) << digits;
                 let unsigned = [
                     0,
                     1,
@@ -313,13 +317,13 @@ mod tests {
                     (1 << digits) - 1,
                     1 << digits,
                     (1 << digits) + 1,
-                    one - 1,
-                    one,
-                    one + 1,
-                    one + (1 << (digits - 1)),
-                    one + (1 << digits),
-                    one + (7 << digits) - 1,
-                    one + (8 << digits) + 5,
+                    bits_of_one - 1,
+                    bits_of_one,
+                    bits_of_one + 1,
+                    bits_of_one + (1 << (digits - 1)),
+                    bits_of_one + (1 << digits),
+                    bits_of_one + (7 << digits) - 1,
+                    bits_of_one + (8 << digits) + 5,
                     infinity - 1,
                     infinity,
                     infinity | 1 << (digits - 1),
@@ -340,7 +344,7 @@ mod tests {
     fn identities_change_nothing() {
         for dtype in DType::ALL {
             for op in [Op::Add, Op::Mul, Op::Max, Op::Min] {
-                let identity = identity(op, dtype).expect("a reduction has one");
+                let identity = identity(op, dtype).expect("a reduction has an identity");
                 assert_eq!(identity.dtype(), dtype);
                 for x in values(dtype) {
                     let y = evaluate(op, dtype, &[identity, x]).expect("it is defined");
@@ -412,23 +416,23 @@ mod tests {
         Op::MulAcc,
     ];
 
-    /// The engine's meaning and this one, written apart, are the same: by bits, but for functions,
-    /// which may differ in their last digits.
+    /// The engine's meaning and this one, written independently, are the same: by bits, except for
+    /// functions, which may differ in their last digits.
     #[test]
     fn engine_and_evaluators_mean_the_same() {
         for dtype in DType::ALL {
-            let all = values(dtype);
+            let samples = values(dtype);
             for op in OPS {
                 let (_, arity) = op.row().arity;
-                let truth = matches!(op, Op::CmpLt | Op::CmpNe);
-                let to = if truth { DType::Bool } else { dtype };
+                let is_comparison = matches!(op, Op::CmpLt | Op::CmpNe);
+                let to = if is_comparison { DType::Bool } else { dtype };
                 // The product of 16-bit floats may be rounded before it is added, or not.
                 if op == Op::MulAcc && matches!(dtype, DType::F16 | DType::BF16) {
                     continue;
                 }
                 let is_function = matches!(op, Op::Exp2 | Op::Log2 | Op::Sin | Op::Pow);
-                let seconds = if arity == 1 { &all[..1] } else { &all[..] };
-                for (x, y) in all.iter().flat_map(|x| seconds.iter().map(move |y| (*x, *y))) {
+                let seconds = if arity == 1 { &samples[..1] } else { &samples[..] };
+                for (x, y) in samples.iter().flat_map(|x| seconds.iter().map(move |y| (*x, *y))) {
                     let src = &[x, y, x][..arity];
                     let (ours, theirs) = (evaluate(op, to, src), graph::evaluate(op, to, src));
                     let is_same = match (ours, theirs) {
@@ -442,8 +446,9 @@ mod tests {
                 }
             }
             for to in DType::ALL {
-                for (op, x) in
-                    [Op::Cast, Op::Bitcast].iter().flat_map(|op| all.iter().map(move |x| (*op, *x)))
+                for (op, x) in [Op::Cast, Op::Bitcast]
+                    .iter()
+                    .flat_map(|op| samples.iter().map(move |x| (*op, *x)))
                 {
                     let (ours, theirs) = (evaluate(op, to, &[x]), graph::evaluate(op, to, &[x]));
                     let is_nan = |y: Option<Constant>| y.is_some_and(is_nan);

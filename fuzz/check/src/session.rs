@@ -1,9 +1,10 @@
-//! Programs run as applications use the library: tensors are realised one after the other, in any
-//! order and by engines with different options, read in parts, kept, dropped and computed again,
-//! while another thread does the same on the same device.
+//! Sessions: programs run as applications use the library. Tensors are realised one after the
+//! other, in any order and by engines with different options, read in parts, kept, dropped and
+//! computed again, while another thread does the same on the same device.
 //!
-//! In: a batch of programs. Out: for each the values that its outputs hold when the whole batch has
-//! run. Each choice follows from the program alone, only the threads' order is the scheduler's.
+//! In: a batch of programs. Out: for each program, the values that its outputs hold when the whole
+//! batch has run. All choices follow from the program alone; only the order of the threads does
+//! not.
 
 use std::collections::HashMap;
 use std::sync::Mutex;
@@ -17,34 +18,35 @@ use crate::parts::Part;
 use crate::refusal::Refusal;
 use crate::{Outcome, translate};
 
-/// What an input is made of: dtype, shape, bytes.
+/// Dtype, shape and bytes of an input.
 type Data = (gradiff::DType, Vec<i64>, Vec<u8>);
 
 /// Engines on one device and the inputs that programs share.
 pub(crate) struct Session {
     engines: Vec<Engine>,
     inputs: Mutex<HashMap<Data, Tensor>>,
-    /// The device, if a kernel takes no compiler: then parts may take one, and kernels are drawn.
+    /// The device, if its kernels need no compiler: then parts may need a kernel, and kernels are
+    /// drawn.
     direct: Option<&'static str>,
 }
 
-/// What a program has after its first run.
+/// The state of a program after its first run.
 struct Results {
-    /// The outputs that are kept until the batch is over; `None` where it was dropped.
+    /// The outputs that are kept until the batch is over; `None` for those that were dropped.
     kept: Vec<Option<Tensor>>,
-    /// The bytes that each output held at once.
+    /// The bytes of each output right after it was computed.
     bytes: Vec<Vec<u8>>,
     arrays: Vec<Array>,
 }
 
-/// Of how many outputs one is read in part.
+/// One output in this many is read in part as well.
 const PART_ONE_IN: usize = 8;
-/// Bytes of an output of which parts are read, at most.
-const PART_BYTES_MOST: usize = 4096;
+/// Maximal size in bytes of an output of which parts are read.
+const PART_BYTES_MAX: usize = 4096;
 
-/// Calls of the API, legal and not, beside each program.
+/// Number of API calls, legal and illegal, along with each program.
 const CALLS: u64 = 1;
-/// Drawn kernels beside each program, where none takes a compiler.
+/// Number of drawn kernels along with each program, on devices without a compiler.
 const KERNELS: u64 = 1;
 
 /// Choices that follow from a program.
@@ -85,14 +87,15 @@ impl Session {
     /// Runs the programs, two at a time, and reads what was kept when all have run.
     pub(crate) fn run(&self, programs: &[&Program]) -> Vec<Outcome> {
         let work = |part: usize| {
-            let own = programs.iter().enumerate().filter(|(number, _)| number % 2 == part);
-            own.map(|(number, program)| (number, crate::engine::caught(|| self.first(program))))
+            let share = programs.iter().enumerate().filter(|(number, _)| number % 2 == part);
+            share
+                .map(|(number, program)| (number, crate::engine::caught(|| self.first(program))))
                 .collect::<Vec<_>>()
         };
         let mut results = std::thread::scope(|scope| {
-            let other = scope.spawn(|| work(1));
+            let thread = scope.spawn(|| work(1));
             let mut results = work(0);
-            results.extend(other.join().expect("panics of programs are caught"));
+            results.extend(thread.join().expect("panics of programs are caught"));
             results
         });
         results.sort_by_key(|(number, _)| *number);
@@ -107,7 +110,7 @@ impl Session {
         results.into_iter().map(|(_, result)| values(last(result))).collect()
     }
 
-    /// Computes a program, maybe twice: the second time its kernels are there already.
+    /// Computes a program, maybe twice: the second time its kernels are in the cache.
     fn first(&self, program: &Program) -> Result<Results, Refusal> {
         let mut choices = Choices::of(program);
         crate::check_calls(choices.0, CALLS)?;
@@ -134,8 +137,8 @@ impl Session {
         let mut order: Vec<usize> = (0..outputs.len()).collect();
         match choices.below(3) {
             0 => {
-                let all: Vec<&Tensor> = outputs.iter().collect();
-                engine(choices).realize(&all)?;
+                let together: Vec<&Tensor> = outputs.iter().collect();
+                engine(choices).realize(&together)?;
             }
             1 => order.reverse(),
             _ => {}
@@ -144,8 +147,8 @@ impl Session {
         for number in order {
             bytes[number] = outputs[number].to_bytes(engine(choices))?;
             if choices.below(PART_ONE_IN) == 0 {
-                let in_row = self.direct.is_none() || choices.below(4) != 0;
-                let engine = (engine(choices), in_row);
+                let is_contiguous = self.direct.is_none() || choices.below(4) != 0;
+                let engine = (engine(choices), is_contiguous);
                 read_part(&outputs[number], &bytes[number], engine, choices)?;
             }
         }
@@ -156,8 +159,8 @@ impl Session {
         Ok(Results { kept: kept.collect(), bytes, arrays })
     }
 
-    /// A tensor of the bytes: one that another program has as well, or a part of a larger one, or
-    /// one of its own.
+    /// A tensor of these bytes: one that another program uses as well, a part of a larger one, or a
+    /// new one.
     fn input(
         &self,
         dtype: gradiff::DType,
@@ -189,27 +192,31 @@ impl Session {
     }
 }
 
-/// Reads some of a tensor as a tensor of its own, and compares it with what was read. Where
-/// `in_row`, what is read lies in a row, so that no kernel is needed.
+/// Reads a part of a tensor as a tensor of its own, and compares it with the bytes of the whole.
+/// If `is_contiguous`, the part is contiguous, so that no kernel is needed.
 fn read_part(
     tensor: &Tensor,
     bytes: &[u8],
-    (engine, in_row): (&Engine, bool),
+    (engine, is_contiguous): (&Engine, bool),
     choices: &mut Choices,
 ) -> Result<(), Refusal> {
-    if bytes.len() > PART_BYTES_MOST {
+    if bytes.len() > PART_BYTES_MAX {
         return Ok(());
     }
-    let part = Part::drawn(tensor, in_row, &mut |bound| choices.below(bound))?;
+    let part = Part::drawn(tensor, is_contiguous, &mut |bound| choices.below(bound))?;
     part.tensor.realize(engine)?;
     let read = part.tensor.to_bytes(engine)?;
     if read != part.bytes(bytes) {
-        return Err(format!("a part of an output differs from it: {}", part.said()).into());
+        return Err(format!(
+            "a part of an output differs from the whole output: {}",
+            part.described()
+        )
+        .into());
     }
     Ok(())
 }
 
-/// The outputs as they are at the end, which must be as they were.
+/// Reads the kept outputs again at the end; they must not have changed.
 fn read_again(results: Results) -> Result<Vec<Array>, Refusal> {
     for (number, (kept, bytes)) in results.kept.iter().zip(&results.bytes).enumerate() {
         let Some(kept) = kept else { continue };

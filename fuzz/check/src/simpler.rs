@@ -1,9 +1,9 @@
-//! Simpler view sequences and expressions, for those that fail.
+//! Simpler variants of failing view sequences and expressions.
 
 use gradiff_corpus::{Case, Expr, ExprCase, ViewOps};
 
-/// Well-formed cases with one operation or one operator less. Programs have a reducer of their
-/// own, see `reduce`.
+/// Well-formed cases with at least one operation or operator less. Programs have a reducer of
+/// their own, see `reduce`.
 pub fn simpler_cases(case: &Case) -> Vec<Case> {
     match case {
         Case::Program(_) => Vec::new(),
@@ -19,26 +19,26 @@ pub fn simpler_cases(case: &Case) -> Vec<Case> {
     }
 }
 
-/// One operation left out, or all after the first ones.
+/// Sequences without one operation, or without all after the first ones.
 fn shorter(views: &ViewOps) -> Vec<ViewOps> {
-    let mut found = Vec::new();
+    let mut candidates = Vec::new();
     for count in 0..views.ops.len() {
-        found.push(ViewOps { shape: views.shape.clone(), ops: views.ops[..count].to_vec() });
+        candidates.push(ViewOps { shape: views.shape.clone(), ops: views.ops[..count].to_vec() });
     }
     for left_out in 0..views.ops.len() {
         let mut ops = views.ops.clone();
         ops.remove(left_out);
-        found.push(ViewOps { shape: views.shape.clone(), ops });
+        candidates.push(ViewOps { shape: views.shape.clone(), ops });
     }
     if let (Ok(shapes), false) = (views.shapes(), views.ops.is_empty()) {
-        found.push(ViewOps { shape: shapes[1].clone(), ops: views.ops[1..].to_vec() });
+        candidates.push(ViewOps { shape: shapes[1].clone(), ops: views.ops[1..].to_vec() });
     }
-    found
+    candidates
 }
 
-/// One node replaced by one of its parts, or by a small number.
+/// Expressions in which one node is replaced by one of its parts, or by a smaller number.
 fn flatter(expr: &Expr) -> Vec<Expr> {
-    let mut found: Vec<Expr> = Vec::new();
+    let mut candidates: Vec<Expr> = Vec::new();
     let rebuilt = |position: usize, part: Expr| match expr.clone() {
         Expr::Unary(op, _) => Expr::Unary(op, Box::new(part)),
         Expr::Cast(dtype, _) => Expr::Cast(dtype, Box::new(part)),
@@ -53,16 +53,16 @@ fn flatter(expr: &Expr) -> Vec<Expr> {
     let parts: Vec<&Expr> = match expr {
         Expr::Var(_) | Expr::Int(0) | Expr::Bool(_) => Vec::new(),
         Expr::Int(value) => {
-            // Toward zero, so that it ends.
+            // Toward zero, so that reduction terminates.
             return if value.abs() > 1 { vec![Expr::Int(value / 2)] } else { vec![Expr::Int(0)] };
         }
         Expr::Unary(_, x) | Expr::Cast(_, x) => vec![x],
         Expr::Binary(_, x, y) => vec![x, y],
         Expr::Where(parts) => parts.iter().collect(),
     };
-    found.extend(parts.iter().map(|part| (*part).clone()));
+    candidates.extend(parts.iter().map(|part| (*part).clone()));
     for (position, part) in parts.iter().enumerate() {
-        found.extend(flatter(part).into_iter().map(|simple| rebuilt(position, simple)));
+        candidates.extend(flatter(part).into_iter().map(|simple| rebuilt(position, simple)));
     }
-    found
+    candidates
 }

@@ -1,11 +1,11 @@
-//! What became of reviewed snapshots: the same program, cheaper, dearer, or another meaning?
+//! Classes of changed snapshots: the same program, cheaper, dearer, or of another meaning.
 //!
-//! In go two sets of snapshot files by name, as bytes; out comes a row for each that changed.
+//! In: two sets of snapshot files by name, as bytes. Out: a row for each file that changed.
 //! Snapshots of linear uops (`uops/`) are parsed, verified, counted ([`Cost`]) and run on the same
-//! data ([`outputs`]); other texts are compared as texts and told with what became of the uops of
-//! the same stem, and what is new in a language that runs here is run beside its own uops
-//! ([`run`]). Kernels are compared in the order in which they stand, for how they hand data on
-//! is not in a snapshot; another count of kernels is another meaning.
+//! data ([`outputs`]). Other texts are compared as texts and reported with the class of the uops of
+//! the same stem; a new text in a language that runs here is run and compared with its own uops
+//! ([`run`]). Kernels are compared in their order, since a snapshot does not say how they pass data
+//! on; another number of kernels is another meaning.
 
 mod cost;
 mod kept;
@@ -23,30 +23,30 @@ pub use kept::{Kept, kept};
 use outputs::Outputs;
 pub use words::{TextChange, text_change};
 
-/// What became of a snapshot.
+/// Class of a snapshot's change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Class {
     /// The same uops after renumbering.
     SameProgram,
-    /// The same outputs bit by bit, for less.
+    /// The same outputs bit by bit, at a lower cost.
     Cheaper,
-    /// The same outputs bit by bit, for more.
+    /// The same outputs bit by bit, at a higher cost.
     Dearer,
-    /// The same outputs bit by bit for as much.
+    /// The same outputs bit by bit, at the same cost.
     EquallyDear,
-    /// Other outputs, which rounding explains.
+    /// Different outputs, which rounding explains.
     OtherBits,
-    /// Other outputs.
+    /// Different outputs.
     DifferentMeaning,
-    /// A text that differs in names and blanks alone.
+    /// A text that differs only in names and blanks.
     SameText,
     /// A text that differs.
     Text,
-    /// It was not there before.
+    /// A new file.
     Added,
-    /// It is not there any more.
+    /// A removed file.
     Removed,
-    /// It is no snapshot, now or before.
+    /// A file that is malformed, now or before.
     Broken,
 }
 
@@ -66,7 +66,7 @@ impl Class {
         Class::Broken,
     ];
 
-    /// Its words.
+    /// Name in reports.
     pub fn name(self) -> &'static str {
         match self {
             Class::SameProgram => "same program",
@@ -84,39 +84,39 @@ impl Class {
     }
 }
 
-/// A snapshot that changed, or that is none.
+/// A snapshot that changed or is malformed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Row {
     /// The file below the folder of snapshots.
     pub name: String,
-    /// What became of it.
+    /// Class of the change.
     pub class: Class,
-    /// What its kernels cost before, if it is one of uops and was there.
+    /// Cost of its kernels before, if it has uops and existed.
     pub before: Option<Cost>,
-    /// What they cost now.
+    /// Cost of its kernels now.
     pub after: Option<Cost>,
-    /// Lines removed and added.
+    /// Removed and added lines.
     pub lines: TextChange,
-    /// Where it differs, or what is wrong; empty if there is nothing to say.
+    /// The first difference, or what is wrong; empty if there is neither.
     pub detail: String,
-    /// Of other texts: what became of the uops of this stem, if there are any; `None` inside if
+    /// For other texts: the class of the uops of this stem, if there are any; the inner `None` if
     /// they did not change.
     pub uops: Option<Option<Class>>,
-    /// Of texts of kernels that changed: `Ok` if the text was run, else why it was not.
+    /// For changed texts of kernels: `Ok` if the text was run, else the reason why it was not.
     pub run: Option<Result<(), String>>,
 }
 
-/// What became of all.
+/// Changes of all snapshots.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
-    /// Those that changed, by name.
+    /// Changed snapshots, by name.
     pub rows: Vec<Row>,
-    /// How many did not.
+    /// Number of unchanged snapshots.
     pub unchanged: usize,
 }
 
 impl Report {
-    /// How many are of a class.
+    /// Number of rows of a class.
     pub fn count(&self, class: Class) -> usize {
         self.rows.iter().filter(|row| row.class == class).count()
     }
@@ -137,7 +137,7 @@ pub fn diff(before: &Files, after: &Files) -> Report {
             None => report.unchanged += 1,
         }
     }
-    let of_uops: BTreeMap<String, Class> = report
+    let uops_classes: BTreeMap<String, Class> = report
         .rows
         .iter()
         .filter(|row| is_uops(&row.name))
@@ -145,8 +145,8 @@ pub fn diff(before: &Files, after: &Files) -> Report {
         .collect();
     for row in report.rows.iter_mut().filter(|row| !is_uops(&row.name)) {
         let uops = format!("{UOPS}{}{SNAP}", stem(&row.name));
-        let is_there = before.contains_key(&uops) || after.contains_key(&uops);
-        row.uops = is_there.then(|| of_uops.get(stem(&row.name)).copied());
+        let exists = before.contains_key(&uops) || after.contains_key(&uops);
+        row.uops = exists.then(|| uops_classes.get(stem(&row.name)).copied());
     }
     let has_changed =
         |row: &&mut Row| matches!(row.class, Class::SameText | Class::Text | Class::Added);
@@ -170,7 +170,7 @@ const UOPS: &str = "uops/";
 /// The folder of texts in the languages of devices.
 const KERNELS: &str = "kernels/";
 
-/// How the names of snapshots end.
+/// Suffix of the names of snapshots.
 const SNAP: &str = ".snap";
 
 fn is_uops(name: &str) -> bool {
@@ -182,12 +182,12 @@ fn stem(name: &str) -> &str {
     file.strip_suffix(SNAP).unwrap_or(file)
 }
 
-/// What became of one; `None` if it is well formed and nothing did.
+/// The row of one snapshot; `None` if it is well formed and did not change.
 fn row(name: &str, before: Option<&Vec<u8>>, after: Option<&Vec<u8>>) -> Option<Row> {
     let text = |bytes: Option<&Vec<u8>>| Snapshot::read(name, bytes.map_or(&[], Vec::as_slice));
     let (old, new) = (before.map(|_| text(before)), after.map(|_| text(after)));
     let lines = text_change(&lossy(before), &lossy(after));
-    let start = |class, detail| {
+    let row = |class, detail| {
         let cost = |side: &Option<Result<Snapshot, String>>| {
             side.as_ref().and_then(|side| side.as_ref().ok()).and_then(Snapshot::cost)
         };
@@ -208,21 +208,21 @@ fn row(name: &str, before: Option<&Vec<u8>>, after: Option<&Vec<u8>>) -> Option<
         _ => None,
     };
     if let Some(problem) = broken("", &new).or_else(|| broken("before: ", &old)) {
-        return start(Class::Broken, problem);
+        return row(Class::Broken, problem);
     }
     match (&old, &new) {
-        (None, _) => start(Class::Added, String::new()),
-        (_, None) => start(Class::Removed, String::new()),
+        (None, _) => row(Class::Added, String::new()),
+        (_, None) => row(Class::Removed, String::new()),
         _ if before == after => None,
         (Some(Ok(old)), Some(Ok(new))) => match (&old.kernels, &new.kernels) {
             (Some(old), Some(new)) => match compare(old, new) {
-                Ok((class, detail)) => start(class, detail),
-                Err(problem) => start(Class::Broken, problem),
+                Ok((class, detail)) => row(class, detail),
+                Err(problem) => row(Class::Broken, problem),
             },
             // The header may differ where the text does not.
             _ => match text_change(&old.text, &new.text).is_same_up_to_names {
-                true => start(Class::SameText, String::new()),
-                false => start(Class::Text, String::new()),
+                true => row(Class::SameText, String::new()),
+                false => row(Class::Text, String::new()),
             },
         },
         _ => None,
@@ -236,7 +236,7 @@ fn lossy(bytes: Option<&Vec<u8>>) -> String {
 /// A snapshot that is well formed.
 struct Snapshot {
     text: String,
-    /// Its kernels and what they cost, if it is one of uops.
+    /// Its kernels and their costs, if it has uops.
     kernels: Option<Vec<(Linear, Cost)>>,
 }
 
@@ -244,13 +244,13 @@ impl Snapshot {
     /// Reads a file.
     ///
     /// # Errors
-    /// No text, no header, nothing at all; of uops: what is no kernel, with the line.
+    /// Bytes that are not text, a missing header, an empty file; malformed kernels, with the line.
     fn read(name: &str, bytes: &[u8]) -> Result<Snapshot, String> {
         let text = std::str::from_utf8(bytes)
             .map_err(|error| format!("not UTF-8 text (byte {})", error.valid_up_to()))?;
         let text = text.replace("\r\n", "\n");
         if text.trim().is_empty() {
-            return Err(String::from("there is nothing in it"));
+            return Err(String::from("the file is empty"));
         }
         let start = match name.ends_with(SNAP) {
             true => text
@@ -279,10 +279,10 @@ fn total(kernels: &[(Linear, Cost)]) -> Cost {
     kernels.iter().fold(Cost::default(), |sum, (_, cost)| sum.and(*cost))
 }
 
-/// The kernels of a text that stands below so many lines.
+/// The kernels of a text, which begins below so many lines.
 fn kernels(text: &str, above: usize) -> Result<Vec<(Linear, Cost)>, String> {
-    let moved = |error: TextError| TextError { line: error.line + above, ..error };
-    let parsed = parse_linears(text).map_err(|error| moved(error).to_string())?;
+    let in_file = |error: TextError| TextError { line: error.line + above, ..error };
+    let parsed = parse_linears(text).map_err(|error| in_file(error).to_string())?;
     let checked = |(number, kernel): (usize, Linear)| {
         let at = |problem: String| format!("kernel {number} ({}): {problem}", kernel.name);
         verify_kernel(&kernel).map_err(|error| at(error.to_string()))?;
@@ -293,7 +293,7 @@ fn kernels(text: &str, above: usize) -> Result<Vec<(Linear, Cost)>, String> {
     parsed.into_iter().enumerate().map(checked).collect()
 }
 
-/// The class of a change of uops, and where the first difference is.
+/// The class of a change of uops, and the first difference.
 ///
 /// # Errors
 /// A kernel that could not be run before.
@@ -309,20 +309,20 @@ fn compare(before: &[(Linear, Cost)], after: &[(Linear, Cost)]) -> Result<(Class
     if pairs().all(|(_, (old, new))| is_same(old, new)) {
         return Ok((Class::SameProgram, String::new()));
     }
-    let mut other = None;
+    let mut rounding = None;
     for (number, (old, new)) in pairs().filter(|(_, (old, new))| !is_same(old, new)) {
         let at = |text: String| format!("kernel {number} ({}): {text}", new.name);
         match outputs::compare(old, new).map_err(at)? {
             Outputs::Same => {}
-            Outputs::OtherBits(text) => other = other.or_else(|| Some(at(text))),
+            Outputs::OtherBits(text) => rounding = rounding.or_else(|| Some(at(text))),
             Outputs::Different(text) => return Ok((Class::DifferentMeaning, at(text))),
         }
     }
-    let class = match (other.is_some(), total(after).rank().cmp(&total(before).rank())) {
+    let class = match (rounding.is_some(), total(after).rank().cmp(&total(before).rank())) {
         (true, _) => Class::OtherBits,
         (false, std::cmp::Ordering::Less) => Class::Cheaper,
         (false, std::cmp::Ordering::Greater) => Class::Dearer,
         (false, std::cmp::Ordering::Equal) => Class::EquallyDear,
     };
-    Ok((class, other.unwrap_or_default()))
+    Ok((class, rounding.unwrap_or_default()))
 }

@@ -1,9 +1,9 @@
 //! Index expressions evaluated for all elements of a tensor at once.
 //!
-//! A value is held over the axes that it differs along and no more: the index on an axis is a
-//! handful of numbers, and a sum over axes grows axis by axis. All values of an evaluation lie in
-//! one buffer, one after another. They are 32 bits wide and wrap: a tensor has at most 2^24
-//! elements, so that only what padding hides leaves them, and sums come back.
+//! A column is held only over the axes along which it varies: the index on an axis is a few
+//! numbers, and a sum over axes grows axis by axis. All values of an evaluation are in one buffer,
+//! one after another. They are 32 bits wide and wrap: a tensor has at most 2^24 elements, so only
+//! values that padding hides overflow, and sums wrap back.
 
 use std::cell::Cell;
 use std::ops::Range;
@@ -11,17 +11,17 @@ use std::ops::Range;
 use gradiff::graph::Variable;
 use gradiff::view::IndexAlgebra;
 
-/// A value for every element; truth is 1.
+/// A value for every element; true is 1.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Column {
-    /// The same for all.
+    /// The same value for all elements.
     Number(i32),
-    /// One for every index on some axes.
+    /// A value for every index on some axes.
     Each(Span),
 }
 
-/// Values for every index on the axes from `first` up to `end`, in row-major order: `count` of
-/// them, from `start` on in the buffer.
+/// Values for every index on the axes from `first` up to `end`, in row-major order: `count` values,
+/// from `start` on in the buffer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Span {
     first: usize,
@@ -36,18 +36,18 @@ impl Span {
     }
 }
 
-/// An evaluation: of which shape, with which values of variables, and all values so far.
+/// An evaluation: the values of variables, the shape, and all values so far.
 pub(crate) struct Columns<'a> {
     variable: &'a dyn Fn(&Variable) -> i64,
     shape: Vec<usize>,
     positions: Vec<Column>,
-    /// The buffer: values up to `end`, then room.
+    /// The buffer: values up to `end`, then unused space.
     values: Vec<i32>,
     end: usize,
 }
 
 thread_local! {
-    /// The buffer of the last evaluations, for the next ones.
+    /// The buffer of earlier evaluations, reused by the next ones.
     static VALUES: Cell<Vec<i32>> = const { Cell::new(Vec::new()) };
 }
 
@@ -63,13 +63,14 @@ impl<'a> Columns<'a> {
         Columns { variable, shape, positions, values: VALUES.take(), end: 0 }
     }
 
-    /// What a variable is here.
+    /// The function that gives the values of variables.
     pub(crate) fn variable(&self) -> &'a dyn Fn(&Variable) -> i64 {
         self.variable
     }
 
-    /// Evaluates an index and validity that `index` makes of the index on each axis, for every
-    /// element of a tensor of this shape. Gives the values; none of validity where all are valid.
+    /// Evaluates the index and validity that `index` computes from the index on each axis, for
+    /// every element of a tensor of this shape. The second result is `None` if all elements are
+    /// valid.
     pub(crate) fn evaluate(
         &mut self,
         shape: &[usize],
@@ -79,7 +80,7 @@ impl<'a> Columns<'a> {
         self.shape.extend_from_slice(shape);
         self.end = 0;
         // The index on each axis counts from 0, so that all axes start with the same numbers.
-        let (start, _, numbers) = self.room(shape.iter().copied().max().unwrap_or(0));
+        let (start, _, numbers) = self.allocate(shape.iter().copied().max().unwrap_or(0));
         numbers.iter_mut().zip(0..).for_each(|(number, count)| *number = count);
         let mut positions = std::mem::take(&mut self.positions);
         positions.clear();
@@ -92,26 +93,26 @@ impl<'a> Columns<'a> {
         (&self.values[index], valid.map(|valid| &self.values[valid]))
     }
 
-    /// Room for so many more values: where it is, all values so far, and the room.
-    fn room(&mut self, count: usize) -> (usize, &[i32], &mut [i32]) {
+    /// Allocates `count` values: returns their start, all values so far, and the new ones.
+    fn allocate(&mut self, count: usize) -> (usize, &[i32], &mut [i32]) {
         let start = self.end;
         self.end += count;
         if self.values.len() < self.end {
             self.values.resize(self.end.next_power_of_two(), 0);
         }
-        let (values, room) = self.values.split_at_mut(start);
-        (start, values, &mut room[..count])
+        let (values, new) = self.values.split_at_mut(start);
+        (start, values, &mut new[..count])
     }
 
-    /// Where the values of a column for all elements are.
+    /// The range in the buffer of a column's values for all elements.
     fn whole(&mut self, column: Column) -> Range<usize> {
         let end = self.shape.len();
         match column {
             Column::Each(span) => self.widened(span, 0, end).range(),
             Column::Number(value) => {
-                let (start, _, all) = self.room(self.shape.iter().product());
-                all.fill(value);
-                start..start + all.len()
+                let (start, _, new) = self.allocate(self.shape.iter().product());
+                new.fill(value);
+                start..start + new.len()
             }
         }
     }
@@ -127,8 +128,8 @@ impl<'a> Columns<'a> {
             return Span { first, end, ..span };
         }
         let row = span.count * inner;
-        let (start, values, all) = self.room(outer * row);
-        for rows in all.chunks_exact_mut(row.max(1)) {
+        let (start, values, new) = self.allocate(outer * row);
+        for rows in new.chunks_exact_mut(row.max(1)) {
             if inner == 1 {
                 rows.copy_from_slice(&values[span.range()]);
                 continue;
@@ -139,25 +140,26 @@ impl<'a> Columns<'a> {
         Span { first, end, start, count: outer * row }
     }
 
-    fn each(&mut self, span: Span, op: impl Fn(i32) -> i32) -> Column {
-        let (start, values, new) = self.room(span.count);
+    /// Applies an op to each value of a column.
+    fn map(&mut self, span: Span, op: impl Fn(i32) -> i32) -> Column {
+        let (start, values, new) = self.allocate(span.count);
         new.iter_mut().zip(&values[span.range()]).for_each(|(new, value)| *new = op(*value));
         Column::Each(Span { start, ..span })
     }
 
-    /// Two columns over the same axes, value by value.
+    /// Combines two columns over the same axes, value by value.
     fn zip(&mut self, x: Span, y: Span, op: impl Fn(i32, i32) -> i32) -> Column {
-        let (start, values, new) = self.room(x.count);
+        let (start, values, new) = self.allocate(x.count);
         let pairs = values[x.range()].iter().zip(&values[y.range()]);
         new.iter_mut().zip(pairs).for_each(|(new, (x, y))| *new = op(*x, *y));
         Column::Each(Span { start, ..x })
     }
 
-    /// Each value over some axes with each over axes further in.
+    /// Combines each value over some axes with each value over axes further in.
     fn nest(&mut self, outer: Span, inner: Span, op: impl Fn(i32, i32) -> i32) -> Column {
         let outer = self.widened(outer, outer.first, inner.first);
         let count = outer.count * inner.count;
-        let (start, values, new) = self.room(count);
+        let (start, values, new) = self.allocate(count);
         let (outer_values, row) = (&values[outer.range()], &values[inner.range()]);
         match row.len() {
             2 => nest_rows::<2>(new, outer_values, row, op),
@@ -174,11 +176,12 @@ impl<'a> Columns<'a> {
         Column::Each(Span { first: outer.first, end: inner.end, start, count })
     }
 
-    fn with(&mut self, x: Column, y: Column, op: impl Fn(i32, i32) -> i32) -> Column {
+    /// Combines two columns.
+    fn combine(&mut self, x: Column, y: Column, op: impl Fn(i32, i32) -> i32) -> Column {
         match (x, y) {
             (Column::Number(x), Column::Number(y)) => Column::Number(op(x, y)),
-            (Column::Each(x), Column::Number(y)) => self.each(x, |x| op(x, y)),
-            (Column::Number(x), Column::Each(y)) => self.each(y, |y| op(x, y)),
+            (Column::Each(x), Column::Number(y)) => self.map(x, |x| op(x, y)),
+            (Column::Number(x), Column::Each(y)) => self.map(y, |y| op(x, y)),
             (Column::Each(x), Column::Each(y)) if x.end <= y.first => self.nest(x, y, op),
             (Column::Each(x), Column::Each(y)) if y.end <= x.first => {
                 self.nest(y, x, |y, x| op(x, y))
@@ -192,8 +195,8 @@ impl<'a> Columns<'a> {
     }
 }
 
-/// Each of `outer` with each of a row of so many: most rows are short, and a loop over each costs
-/// more than what is in it.
+/// Combines each value of `outer` with each of a row of `N` values: most rows are short, and a loop
+/// over a short row costs more than its body.
 fn nest_rows<const N: usize>(
     new: &mut [i32],
     outer: &[i32],
@@ -201,7 +204,7 @@ fn nest_rows<const N: usize>(
     op: impl Fn(i32, i32) -> i32,
 ) {
     let (rows, rest) = row.as_chunks::<N>();
-    assert!(rows.len() == 1 && rest.is_empty(), "the row has so many");
+    assert!(rows.len() == 1 && rest.is_empty(), "the row has N values");
     let new = new.as_chunks_mut::<N>().0;
     new.iter_mut().zip(outer).for_each(|(new, x)| *new = rows[0].map(|y| op(*x, y)));
 }
@@ -214,31 +217,31 @@ impl IndexAlgebra for Columns<'_> {
     }
 
     fn add(&mut self, x: Column, y: Column) -> Column {
-        self.with(x, y, i32::wrapping_add)
+        self.combine(x, y, i32::wrapping_add)
     }
 
     fn mul(&mut self, x: Column, y: Column) -> Column {
-        self.with(x, y, i32::wrapping_mul)
+        self.combine(x, y, i32::wrapping_mul)
     }
 
     fn floordiv(&mut self, x: Column, y: Column) -> Column {
-        self.with(x, y, i32::div_euclid)
+        self.combine(x, y, i32::div_euclid)
     }
 
     fn floormod(&mut self, x: Column, y: Column) -> Column {
-        self.with(x, y, i32::rem_euclid)
+        self.combine(x, y, i32::rem_euclid)
     }
 
     fn lt(&mut self, x: Column, y: Column) -> Column {
-        self.with(x, y, |x, y| i32::from(x < y))
+        self.combine(x, y, |x, y| i32::from(x < y))
     }
 
     fn ge(&mut self, x: Column, y: Column) -> Column {
-        self.with(x, y, |x, y| i32::from(x >= y))
+        self.combine(x, y, |x, y| i32::from(x >= y))
     }
 
     fn and(&mut self, x: Column, y: Column) -> Column {
-        self.with(x, y, |x, y| x & y)
+        self.combine(x, y, |x, y| x & y)
     }
 }
 
@@ -246,19 +249,19 @@ impl IndexAlgebra for Columns<'_> {
 mod tests {
     use super::*;
 
-    /// Of each operation on every two columns over neighbouring axes: the values element by
-    /// element.
+    /// Compares each operation on every two columns over neighbouring axes with the values computed
+    /// element by element.
     #[test]
     fn values_over_some_axes_are_those_of_every_element() {
         let shape = [2, 3, 1, 2];
-        let place = |element: i32, axis: usize| -> i32 {
+        let index = |element: i32, axis: usize| -> i32 {
             let inner: usize = shape[axis + 1..].iter().product();
             element / inner as i32 % shape[axis] as i32
         };
         let expected = |axes: &Range<usize>, element| -> i32 {
-            axes.clone().fold(3, |sum, axis| sum * 5 + place(element, axis))
+            axes.clone().fold(3, |sum, axis| sum * 5 + index(element, axis))
         };
-        let made = |columns: &mut Columns, positions: &[Column], axes: &Range<usize>| {
+        let operand = |columns: &mut Columns, positions: &[Column], axes: &Range<usize>| {
             let mut sum = columns.constant(3);
             for axis in axes.clone() {
                 let five = columns.constant(5);
@@ -281,8 +284,8 @@ mod tests {
         for (left, right) in spans.iter().flat_map(|x| spans.iter().map(move |y| (x, y))) {
             for (op, plain) in ops {
                 let (values, valid) = columns.evaluate(&shape, |columns, positions| {
-                    let x = made(columns, positions, left);
-                    let y = made(columns, positions, right);
+                    let x = operand(columns, positions, left);
+                    let y = operand(columns, positions, right);
                     (op(columns, x, y), None)
                 });
                 let value = |element| plain(expected(left, element), expected(right, element));

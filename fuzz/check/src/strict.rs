@@ -1,18 +1,18 @@
-//! What strict mode promises, and whether a backend keeps it.
+//! Check of strict mode: whether a backend keeps its promise.
 //!
-//! Strict mode applies only rules that keep every bit, or say more where nothing was defined. Each
-//! op of the tensor graph is then carried out once for each element and rounded to its type: f32
-//! and f64 by IEEE 754, f16 and bf16 in f32 first. No product is added without being rounded, and
-//! no reduction of floats takes another order: it starts from its identity and takes its elements
+//! Strict mode applies only rules that keep every bit, or define a result that was undefined. Each
+//! op of the tensor graph is then evaluated once for each element and rounded to its type: f32
+//! and f64 by IEEE 754, f16 and bf16 in f32 first. Every product is rounded before it is added, and
+//! the order of reductions of floats is fixed: they start from their identity and take the elements
 //! in row-major order; that of one element is this element, and of equal maxima the first stays.
-//! So the results of a program are the same bits on every device, under every optimisation, but for
+//! So a program's results are the same bits on every device, under every optimisation, except for
 //!
 //! * the payload and sign of a NaN,
-//! * results that nothing defines (a division by 0, a cast out of range),
-//! * what depends on exp2, log2, sin or pow, which are as exact as the device says, or on mulacc of
-//!   floats, whose product may be rounded or not.
+//! * undefined results (a division by 0, a cast out of range),
+//! * results that depend on exp2, log2, sin or pow, whose accuracy depends on the device, or on
+//!   mulacc of floats, whose product may be rounded or not.
 //!
-//! The reference is the tensor graph, evaluated node by node, whole, before anything is scheduled.
+//! The reference is the whole tensor graph, evaluated node by node, before anything is scheduled.
 
 use std::collections::HashMap;
 
@@ -22,13 +22,13 @@ use gradiff_corpus::{Array, Program};
 
 use crate::stages::{self, Elements};
 
-/// Whether more than one result of a node is right.
+/// Returns whether more than one result of a node is right.
 fn is_free(node: &UOp) -> bool {
     let is_function = matches!(node.op(), Op::Exp2 | Op::Log2 | Op::Sin | Op::Pow);
     is_function || node.op() == Op::MulAcc && node.dtype().is_float()
 }
 
-/// Whether each product of a kernel is rounded, if its tree leaves no choice.
+/// Checks that each product of a kernel is rounded, if its tree leaves no choice.
 ///
 /// # Errors
 /// A product that is added without being rounded.
@@ -37,8 +37,8 @@ pub(crate) fn check(tree: &UOp, kernel: &Linear) -> Result<(), String> {
         return Ok(());
     }
     let is_contracted = |op, is_float| op == Op::MulAcc && is_float || op == Op::Wmma;
-    let found = kernel.uops.iter().position(|uop| is_contracted(uop.op, uop.dtype.is_float()));
-    found.map_or(Ok(()), |position| {
+    let contracted = kernel.uops.iter().position(|uop| is_contracted(uop.op, uop.dtype.is_float()));
+    contracted.map_or(Ok(()), |position| {
         Err(format!(
             "kernel {}, uop {position} ({}): in strict mode a product is added without being \
              rounded",
@@ -52,7 +52,8 @@ pub(crate) fn check(tree: &UOp, kernel: &Linear) -> Result<(), String> {
 pub(crate) struct Reference(Vec<Option<Elements>>);
 
 impl Reference {
-    /// Evaluates the tensor graph; `None` if the engine refuses the program, which others report.
+    /// Evaluates the tensor graph; `None` if the engine refuses the program, which other checks
+    /// report.
     fn new(program: &Program) -> Option<Reference> {
         let outputs = crate::catch(|| stages::graph(program)).and_then(|outputs| outputs).ok()?;
         let roots: Vec<_> = outputs.iter().map(Tensor::uop).collect();
@@ -65,7 +66,7 @@ impl Reference {
         Some(Reference(outputs.collect()))
     }
 
-    /// The first element with other bits than the reference, in words.
+    /// Describes the first element whose bits differ from the reference.
     pub(crate) fn difference(&self, values: &[Array]) -> Option<String> {
         for (number, (expected, value)) in self.0.iter().zip(values).enumerate() {
             for (index, (expected, found)) in expected.iter().flatten().zip(&value.bits).enumerate()
@@ -75,7 +76,7 @@ impl Reference {
                 let is_nan = |value: Constant| value.to_float().is_some_and(f64::is_nan);
                 if *expected != found && !(is_nan(*expected) && is_nan(found)) {
                     return Some(format!(
-                        "element {index} of output {number} is {found:?} (bits {:#x}), and strict \
+                        "element {index} of output {number} is {found:?} (bits {:#x}), but strict \
                          mode gives {expected:?} (bits {:#x})",
                         found.bits(),
                         expected.bits()
@@ -87,7 +88,7 @@ impl Reference {
     }
 }
 
-/// The references of programs, by position, each made when it is first asked for.
+/// The references of programs, by position, each computed when it is first needed.
 #[derive(Default)]
 pub(crate) struct References(HashMap<usize, Option<Reference>>);
 
@@ -117,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn another_bit_is_a_difference_and_another_nan_is_none() {
+    fn a_changed_bit_is_a_difference_but_another_nan_is_not() {
         let text = "a = input f32[3] [1.5, nan, -0.0]\nb = add a a\noutput b\n";
         let reference = Reference::new(&program(text)).expect("the engine takes it");
         let right = [0x4040_0000, 0x7fc0_0001, 0x8000_0000];
@@ -145,9 +146,9 @@ mod tests {
         };
         assert_eq!(sum("[16777216.0, 1.0, 1.0]"), None);
         assert!(sum("[1.0, 1.0, 16777216.0]").is_some());
-        let one = program("a = input f32[1] [-0.0]\nb = sum a axes=[0]\noutput b\n");
-        let one = Reference::new(&one).expect("the engine takes it");
-        let zero = |bits| one.difference(&[array(gradiff_corpus::DType::F32, &[bits])]);
+        let zero = program("a = input f32[1] [-0.0]\nb = sum a axes=[0]\noutput b\n");
+        let zero = Reference::new(&zero).expect("the engine takes it");
+        let zero = |bits| zero.difference(&[array(gradiff_corpus::DType::F32, &[bits])]);
         assert!(zero(0x8000_0000).is_none() && zero(0).is_some());
         let text = "a = input f32[1] [0.3]\nb = exp2 a\nc = mulacc a a a\noutput b\noutput c\n";
         let reference = Reference::new(&program(text)).expect("the engine takes it");

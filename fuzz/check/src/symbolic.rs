@@ -1,8 +1,9 @@
-//! Trackers whose sizes have variables, against the model at several values of the variables.
+//! Checks of trackers whose sizes have variables, against the model at several values of these.
 //!
-//! A plain sequence is lifted: sizes of its buffer become variables, their squares or their products,
-//! and every argument that follows from them becomes an expression; so do amounts of padding, which
-//! grow with the axis, with another one or by themselves. What cannot be lifted ends the sequence.
+//! A plain sequence is lifted: sizes of its buffer become variables, their squares or their
+//! products, and every argument that follows from them becomes an expression; so do amounts of
+//! padding, which grow with the axis, with another axis or by themselves. An operation that cannot
+//! be lifted ends the sequence.
 
 use std::sync::Arc;
 
@@ -11,40 +12,41 @@ use gradiff::view::{Dim, DimAlgebra, IndexAlgebra, Movement, ShapeTracker};
 use gradiff_corpus::{ViewOp, ViewOps};
 
 use crate::calls::Draw;
-use crate::model::{Look, Looked, Model};
+use crate::model::{Checked, Checker, Model};
 use crate::spans::{Column, Columns};
 
-/// Sequences of padding by expressions that are checked besides each other one.
+/// Number of drawn sequences, padded by expressions, that are checked along with each given one.
 const GROWN: usize = 4;
 
-/// The sequence with variables, as far as it can be lifted.
+/// A sequence with variables, as far as it can be lifted.
 struct Lifted {
     shape: Vec<SInt>,
     ops: Vec<Movement<SInt>>,
 }
 
-/// Checks trackers with variables in their sizes: merged, unmerged, simplified, minified, and put
-/// together of two, at the lowest, highest and other values of the variables.
+/// Checks trackers with variables in their sizes: merged, unmerged, simplified, minified, and
+/// composed of two, at the lowest, highest and other values of the variables.
 ///
 /// # Errors
-/// What differs, in one line.
+/// The first difference, in one line.
 pub fn check_symbolic_views(case: &ViewOps) -> Result<(), String> {
-    look_at(case)?;
+    check(case)?;
     let mut draw = Draw::new(crate::report::hash(&format!("{case:?}")));
     for _ in 0..GROWN {
         let (grown, turn) = grown(&mut draw);
-        look_at_lifted(&lift(&grown, Some(turn))).map_err(|what| format!("{grown:?} {what}"))?;
+        check_lifted(&lift(&grown, Some(turn)))
+            .map_err(|problem| format!("{grown:?} {problem}"))?;
     }
     Ok(())
 }
 
-/// An axis that is padded by about as much as it has, then split where the padding begins or not:
-/// views of it merge or not, depending on what is known of the variables. With the turn by which
-/// the padding becomes an expression.
+/// Draws a sequence with an axis that is padded by about its size, then split where the padding
+/// begins or elsewhere: whether its views merge depends on what is known about the variables. The
+/// second result is the turn by which the padding becomes an expression.
 fn grown(draw: &mut Draw) -> (ViewOps, usize) {
     let mut shape: Vec<usize> = (0..1 + draw.below(2)).map(|_| 2 + draw.below(5)).collect();
-    let case = ViewOps { shape: shape.clone(), ops: Vec::new() };
-    let mut ops = case.ops;
+    let buffer = shape.clone();
+    let mut ops = Vec::new();
     let axis = draw.below(shape.len());
     let flip = |draw: &mut Draw, ops: &mut Vec<ViewOp>, rank: usize| {
         if draw.one_in(3) {
@@ -63,7 +65,7 @@ fn grown(draw: &mut Draw) -> (ViewOps, usize) {
         ops.push(ViewOp::Permute(vec![1, 0]));
         shape.swap(0, 1);
     }
-    // Each axis in two, where it can be.
+    // Splits each axis in two if possible.
     let split: Vec<usize> = shape
         .iter()
         .flat_map(|size| match [2, 3].into_iter().find(|by| size % by == 0 && by < size) {
@@ -81,23 +83,23 @@ fn grown(draw: &mut Draw) -> (ViewOps, usize) {
     } else if draw.one_in(2) {
         ops.push(ViewOp::Reshape(vec![split.iter().product()]));
     }
-    (ViewOps { shape: case.shape, ops }, draw.below(5))
+    (ViewOps { shape: buffer, ops }, draw.below(5))
 }
 
-/// Checks with padding by numbers, and by expressions where there is padding; says how much was
-/// looked at.
-pub(crate) fn look_at(case: &ViewOps) -> Result<Looked, String> {
-    let mut looked = look_at_lifted(&lift(case, None))?;
+/// Checks a lifted sequence with padding by numbers, and by expressions if there is padding.
+/// Returns the counts of checked elements.
+pub(crate) fn check(case: &ViewOps) -> Result<Checked, String> {
+    let mut checked = check_lifted(&lift(case, None))?;
     if case.ops.iter().any(|op| matches!(op, ViewOp::Pad(_))) {
-        looked.add(look_at_lifted(&lift(case, Some(case.shape.iter().sum())))?);
+        checked.add(check_lifted(&lift(case, Some(case.shape.iter().sum())))?);
     }
-    Ok(looked)
+    Ok(checked)
 }
 
-fn look_at_lifted(lifted: &Lifted) -> Result<Looked, String> {
-    let mut looked = Looked::default();
+fn check_lifted(lifted: &Lifted) -> Result<Checked, String> {
+    let mut checked = Checked::default();
     if lifted.shape.iter().all(|size| size.as_number().is_some()) {
-        return Ok(looked);
+        return Ok(checked);
     }
     let text = |error: gradiff::view::Error| format!("with variables, {error}");
     let start = ShapeTracker::from_shape(&lifted.shape).map_err(text)?;
@@ -120,50 +122,51 @@ fn look_at_lifted(lifted: &Lifted) -> Result<Looked, String> {
     }
     trackers.sort();
     trackers.dedup();
-    // Which variables are at their highest value; the plain sequence's own values come first.
+    // The bits of a corner say which variables have their highest value; the values of the plain
+    // sequence come first.
     for corner in [None, Some(0), Some(0b0101), Some(0b1010)] {
         let value = |variable: &Variable| {
-            let place = variable.name.len() - 1;
-            let own = || (variable.min + variable.max) / 2;
+            let bit = variable.name.len() - 1;
+            let plain = || (variable.min + variable.max) / 2;
             let at_end =
-                |corner: i32| if corner >> place & 1 == 1 { variable.max } else { variable.min };
-            corner.map_or_else(own, at_end)
+                |corner: i32| if corner >> bit & 1 == 1 { variable.max } else { variable.min };
+            corner.map_or_else(plain, at_end)
         };
         let shape = lifted.shape.iter().map(|size| size.bind(value) as usize);
         let mut model = Model::new(&shape.collect::<Vec<_>>());
         for movement in &lifted.ops {
             model = model.moved(&bound(movement, &value));
         }
-        let mut look = Look::new(&value);
+        let mut checker = Checker::new(&value);
         for tracker in &trackers {
-            agrees(&mut look, &model, tracker, &value)
+            agrees(&mut checker, &model, tracker, &value)
                 .map_err(|e| format!("with variables, {e}: {tracker}"))?;
         }
-        looked.add(look.looked);
+        checked.add(checker.checked);
     }
-    Ok(looked)
+    Ok(checked)
 }
 
 fn agrees(
-    look: &mut Look,
+    checker: &mut Checker,
     model: &Model,
     tracker: &ShapeTracker<SInt>,
     value: &dyn Fn(&Variable) -> i64,
 ) -> Result<(), String> {
     let number = |size: &SInt| size.bind(value);
-    look.flat_places(&model.shape, &model.origin, tracker, number)?;
+    checker.index_under(&model.shape, &model.origin, tracker, number)?;
     let small = tracker.minify();
     let flat: Vec<usize> = small.shape().iter().map(|size| number(size) as usize).collect();
-    let placed = look.flat_places(&flat, &model.origin, &small, number);
-    placed.map_err(|e| format!("minified to {small}, {e}"))?;
-    if number(&tracker.real_size()) < model.reached() {
+    let checked = checker.index_under(&flat, &model.origin, &small, number);
+    checked.map_err(|e| format!("minified to {small}, {e}"))?;
+    if number(&tracker.real_size()) < model.extent() {
         return Err(format!(
-            "real_size {}, but {} is reached",
+            "real_size is {}, but the elements need {}",
             tracker.real_size(),
-            model.reached()
+            model.extent()
         ));
     }
-    look.axes_agree(model, &tracker.axis_strides(), number)
+    checker.axes_agree(model, &tracker.axis_strides(), number)
 }
 
 impl DimAlgebra<SInt> for Columns<'_> {
@@ -172,10 +175,10 @@ impl DimAlgebra<SInt> for Columns<'_> {
     }
 }
 
-/// How the sizes of a buffer become expressions.
+/// The form of the expressions that the sizes of a buffer become.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Form {
-    /// Up to two axes have a variable each, of single elements or pairs.
+    /// Up to two axes have a variable each, which counts single elements or pairs.
     Separate,
     /// One variable is in all axes.
     Shared,
@@ -188,9 +191,9 @@ enum Form {
 }
 
 impl Form {
-    /// The form of a case: half of them have a variable for each axis.
+    /// The form for a case: half of all cases have a variable for each axis.
     fn of(case: &ViewOps) -> Form {
-        let sizes = case.shape.iter().zip(1..).map(|(size, place)| place * size).sum::<usize>();
+        let sizes = case.shape.iter().zip(1..).map(|(size, axis)| axis * size).sum::<usize>();
         match (sizes + 3 * case.ops.len()) % 8 {
             4 => Form::Shared,
             5 => Form::Square,
@@ -201,27 +204,26 @@ impl Form {
     }
 }
 
-/// A variable that has this value in the middle of its range.
+/// A variable with this value in the middle of its range.
 fn around(name: &str, value: i64) -> SInt {
-    let reach = value / 2;
+    let radius = value / 2;
     let name = name.to_string();
-    SInt::variable(Arc::new(Variable { name, min: value - reach, max: value + reach }))
+    SInt::variable(Arc::new(Variable { name, min: value - radius, max: value + radius }))
 }
 
-/// The sizes of the buffer as expressions whose values, where each variable is in the middle of its
-/// range, are the plain ones.
-/// The second answer are the variables of products.
+/// The sizes of the buffer as expressions; if each variable is in the middle of its range, their
+/// values are the plain sizes. The second result is the variables of products.
 fn lifted_sizes(case: &ViewOps) -> (Vec<SInt>, Vec<SInt>) {
     let mut shape: Vec<SInt> = case.shape.iter().map(|size| SInt::number(*size as i64)).collect();
     let mut axes = (0..shape.len()).rev().filter(|axis| case.shape[*axis] > 1);
     let form = Form::of(case);
     if form == Form::Separate {
-        for (place, axis) in axes.take(2).enumerate() {
+        for (number, axis) in axes.take(2).enumerate() {
             let size = case.shape[axis] as i64;
             // Every other variable counts pairs, so that its axis can be split.
-            let pairs = size % 2 == 0 && (place + case.ops.len()).is_multiple_of(2);
+            let pairs = size % 2 == 0 && (number + case.ops.len()).is_multiple_of(2);
             let unit = if pairs { 2 } else { 1 };
-            let count = around(&"n".repeat(place + 1), size / unit);
+            let count = around(&"n".repeat(number + 1), size / unit);
             shape[axis] = count.times(&SInt::number(unit)).unwrap_or(count);
         }
         return (shape, Vec::new());
@@ -234,27 +236,29 @@ fn lifted_sizes(case: &ViewOps) -> (Vec<SInt>, Vec<SInt>) {
         _ => size.isqrt(),
     };
     let unit = if form == Form::Twice { 2 } else { 1 };
-    let (n, other) = (around("n", root), size / unit / root);
-    let m = around("nn", other);
-    let (of, value) = match form {
+    let (n, cofactor) = (around("n", root), size / unit / root);
+    let m = around("nn", cofactor);
+    let (first_size, value) = match form {
         Form::Shared => (Some(n.clone()), size),
         Form::Square => (n.times(&n), root * root),
         _ => {
             let product = n.times(&m).and_then(|product| product.times(&SInt::number(unit)));
-            (product, unit * root * other)
+            (product, unit * root * cofactor)
         }
     };
-    let moved =
-        |of: SInt, by: i64| of.plus(&SInt::number(by)).filter(|of| SInt::number(1).at_most(of));
-    shape[first] = of.and_then(|of| moved(of, size - value)).unwrap_or(SInt::number(size));
+    let shifted = |size: SInt, by: i64| {
+        size.plus(&SInt::number(by)).filter(|size| SInt::number(1).at_most(size))
+    };
+    let first_size = first_size.and_then(|first_size| shifted(first_size, size - value));
+    shape[first] = first_size.unwrap_or(SInt::number(size));
     for axis in axes {
         let size = case.shape[axis] as i64;
-        shape[axis] = moved(n.clone(), size - root).unwrap_or(SInt::number(size));
+        shape[axis] = shifted(n.clone(), size - root).unwrap_or(SInt::number(size));
     }
     (shape, vec![n, m])
 }
 
-/// The sequence with variables. With a turn, amounts of padding become expressions, too.
+/// Lifts a sequence. With a turn, amounts of padding become expressions, too.
 fn lift(case: &ViewOps, turn: Option<usize>) -> Lifted {
     let (mut shape, variables) = lifted_sizes(case);
     let mut lifted = Lifted { shape: shape.clone(), ops: Vec::new() };
@@ -270,8 +274,8 @@ fn lift(case: &ViewOps, turn: Option<usize>) -> Lifted {
     lifted
 }
 
-/// Padding whose amounts are expressions where they can be: as large as an axis but for a number,
-/// or a variable of their own; which, is a matter of turns.
+/// Padding whose amounts are expressions where possible: the size of an axis plus or minus a
+/// number, or a variable of their own, depending on the turn.
 fn lifted_pads(
     pads: &[(usize, usize)],
     plain: &[usize],
@@ -281,14 +285,15 @@ fn lifted_pads(
     let zero = SInt::number(0);
     let amount = |axis: usize, side: usize, amount: usize| {
         let number = SInt::number(amount as i64);
-        let with = |other: usize| {
-            let less = SInt::number(amount as i64 - plain[other] as i64);
-            sizes[other].plus(&less).filter(|amount| zero.at_most(amount)).unwrap_or(number.clone())
+        let as_size_of = |axis: usize| {
+            let difference = SInt::number(amount as i64 - plain[axis] as i64);
+            let expression = sizes[axis].plus(&difference).filter(|amount| zero.at_most(amount));
+            expression.unwrap_or(number.clone())
         };
         match (turn + axis + 2 * side) % 5 {
             _ if amount == 0 => number,
-            0 => with(axis),
-            1 => with((axis + 1) % plain.len()),
+            0 => as_size_of(axis),
+            1 => as_size_of((axis + 1) % plain.len()),
             2 => {
                 let (name, max) = ("n".repeat(3 + side), 2 * amount as i64);
                 SInt::variable(Arc::new(Variable { name, min: 0, max }))
@@ -301,7 +306,7 @@ fn lifted_pads(
     Movement::Pad(pads.iter().enumerate().map(pair).collect())
 }
 
-/// The movement on the sizes with variables that is `op` on the plain ones.
+/// The movement on the sizes with variables that corresponds to `op` on the plain sizes.
 fn lifted_op(
     op: &ViewOp,
     plain: &[usize],
@@ -337,7 +342,7 @@ fn lifted_op(
                     if begin == range_end {
                         return Some((end.clone(), end));
                     }
-                    // Never empty for some values only.
+                    // A range must not be empty for some values alone.
                     let begins = [number(*begin), size.minus(&number(whole - begin))?, number(0)];
                     let fits = |at: &&SInt| number(0).at_most(at) && at.below(&end);
                     Some((begins.iter().find(fits)?.clone(), end))
@@ -351,20 +356,19 @@ fn lifted_op(
     })
 }
 
-/// The sizes of a reshape to `to`: neighbouring axes with equal products go together, and one axis
-/// of each such group takes what the others leave.
+/// The sizes of a reshape to `to`: neighbouring axes with equal products form a group, and one axis
+/// of each group takes the factor that the others leave.
 fn lifted_shape(
     plain: &[usize],
     sizes: &[SInt],
     to: &[usize],
     parts: &[SInt],
 ) -> Option<Vec<SInt>> {
-    let one = SInt::number(1);
     let (mut from, mut result) = (0, Vec::new());
     while result.len() < to.len() || from < plain.len() {
         let first = result.len();
         let (mut have, mut want, mut until) = (1, 1, first);
-        let mut product = one.clone();
+        let mut product = SInt::number(1);
         loop {
             if have <= want && from < plain.len() && (have < want || until == first) {
                 have *= plain[from];
@@ -395,38 +399,40 @@ fn lifted_shape(
     Some(result)
 }
 
-/// The sizes of a group of axes that has this product: one takes what the others leave, and these are
-/// numbers, or variables or sizes of the axes before where those divide the product and have the same value.
+/// The sizes of a group of axes with this product. One axis takes the factor that the others leave;
+/// those are numbers, or variables or sizes of the earlier axes if these divide the product and
+/// have the same value.
 fn lifted_group(group: &[usize], product: &SInt, parts: &[SInt]) -> Option<Vec<SInt>> {
     let middle = |size: &SInt| size.bind(|variable| (variable.min + variable.max) / 2);
     let parts = || parts.iter().filter(|part| part.as_number().is_none()).cloned();
     let without = |rest: &SInt, part: &SInt| {
-        let (rest, none) = rest.div_rem(part)?;
-        none.is(0).then_some(rest)
+        let (quotient, remainder) = rest.div_rem(part)?;
+        remainder.is(0).then_some(quotient)
     };
-    let taken_by = |taker: usize| {
+    let sizes_with_rest_at = |rest_axis: usize| {
         let mut rest = product.clone();
-        let mut found = Vec::with_capacity(group.len());
-        for (place, size) in group.iter().enumerate() {
-            if place == taker {
-                found.push(SInt::number(0));
+        let mut sizes = Vec::with_capacity(group.len());
+        for (axis, size) in group.iter().enumerate() {
+            if axis == rest_axis {
+                sizes.push(SInt::number(0));
                 continue;
             }
-            let alike = parts().filter(|part| middle(part) == *size as i64);
-            let alike = alike.chain([SInt::number(*size as i64)]);
-            let (part, left) =
-                alike.filter_map(|part| without(&rest, &part).map(|left| (part, left))).next()?;
+            let candidates = parts().filter(|part| middle(part) == *size as i64);
+            let candidates = candidates.chain([SInt::number(*size as i64)]);
+            let (part, left) = candidates
+                .filter_map(|part| without(&rest, &part).map(|left| (part, left)))
+                .next()?;
             rest = left;
-            found.push(part);
+            sizes.push(part);
         }
-        let fits = middle(&rest) == group[taker] as i64;
-        found[taker] = rest;
-        fits.then_some(found)
+        let fits = middle(&rest) == group[rest_axis] as i64;
+        sizes[rest_axis] = rest;
+        fits.then_some(sizes)
     };
-    (0..group.len()).find_map(taken_by)
+    (0..group.len()).find_map(sizes_with_rest_at)
 }
 
-/// The movement where the variables have these values.
+/// The movement for these values of the variables.
 fn bound(movement: &Movement<SInt>, value: &dyn Fn(&Variable) -> i64) -> ViewOp {
     let number = |size: &SInt| size.bind(value) as usize;
     let sizes = |sizes: &[SInt]| sizes.iter().map(number).collect();
@@ -447,7 +453,7 @@ mod tests {
     use super::*;
     use gradiff_gen::{SeedChoices, ViewConfig, views};
 
-    /// Squares and products are in the sizes that sequences end with, and most operations are lifted.
+    /// Squares and products occur in the final sizes of sequences, and most operations are lifted.
     #[test]
     fn squares_and_products_of_variables_are_moved() {
         let mut choices = SeedChoices::new(5);
@@ -461,8 +467,9 @@ mod tests {
             ops += case.ops.len();
             lifted += movements.len();
             let start = ShapeTracker::from_shape(&shape).expect("sizes are positive");
-            let end = movements.iter().try_fold(start, |at, movement| at.apply(movement, true));
-            let text = format!("{:?}", end.expect("lifted ones fit").shape());
+            let end =
+                movements.iter().try_fold(start, |tracker, movement| tracker.apply(movement, true));
+            let text = format!("{:?}", end.expect("lifted movements fit").shape());
             squares += usize::from(text.contains("n*n") && !text.contains("nn"));
             products += usize::from(text.contains("n*nn") || text.contains("nn*n"));
         }

@@ -1,5 +1,5 @@
-//! What a tensor-level graph means, said slowly: every node whole, element by element, through
-//! the scalar meanings. For blame; the engine's own passes are not asked.
+//! A slow evaluator of tensor-level graphs: every node whole, element by element, by the scalar
+//! meanings. It serves blame and uses none of the engine's passes.
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -9,7 +9,7 @@ use gradiff::graph::{Arg, Buffer, Constant, Op, UOp};
 use crate::scalar;
 use crate::stages::Elements;
 
-/// The elements of each node, row-major; `read` gives what a buffer holds.
+/// The elements of each output, row-major; `read` gives the elements of a buffer.
 ///
 /// # Errors
 /// A node that is not of tensor level.
@@ -18,7 +18,7 @@ pub(crate) fn evaluate(
     read: &mut dyn FnMut(&Buffer) -> Result<Elements, String>,
 ) -> Result<Vec<Elements>, String> {
     let mut values: HashMap<UOp, Rc<Elements>> = HashMap::new();
-    let mut found = Vec::with_capacity(outputs.len());
+    let mut results = Vec::with_capacity(outputs.len());
     for output in outputs {
         for node in output.toposort() {
             if !values.contains_key(&node) {
@@ -29,9 +29,9 @@ pub(crate) fn evaluate(
                 values.insert(node, value);
             }
         }
-        found.push(values[output].as_ref().clone());
+        results.push(values[output].as_ref().clone());
     }
-    Ok(found)
+    Ok(results)
 }
 
 fn of_node(node: &UOp, values: &HashMap<UOp, Rc<Elements>>) -> Result<Rc<Elements>, String> {
@@ -44,14 +44,15 @@ fn of_node(node: &UOp, values: &HashMap<UOp, Rc<Elements>>) -> Result<Rc<Element
         (Op::Iota, _) => (0..count).map(|i| scalar::int(node.dtype(), i128::from(i))).collect(),
         (Op::Reshape | Op::Contiguous | Op::Detach, _) => return Ok(Rc::clone(source(0))),
         (Op::ReduceAxis, Arg::Reduce(op, _)) => {
-            let from = node.src()[0].shape().ok_or("a reduce of no tensor")?;
-            folded(*op, node, source(0), from, &shape)
+            let from = node.src()[0].shape().ok_or("a reduction of a node without shape")?;
+            reduced(*op, node, source(0), from, &shape)
         }
         (op, _) if op.is_movement() => {
-            let from = node.src()[0].shape().ok_or("a movement of no tensor")?;
-            let place = |index: &[i64]| origin(node, from, index);
-            let element =
-                |flat| place(&unravel(flat, &shape)).map_or(zero, |from| source(0)[from as usize]);
+            let from = node.src()[0].shape().ok_or("a movement of a node without shape")?;
+            let address = |index: &[i64]| origin(node, from, index);
+            let element = |flat| {
+                address(&unravel(flat, &shape)).map_or(zero, |from| source(0)[from as usize])
+            };
             (0..count).map(element).collect()
         }
         (op, _) if op.is_elementwise() => {
@@ -72,11 +73,11 @@ fn element(node: &UOp, sources: &[&Elements], flat: usize) -> Option<Constant> {
     scalar::evaluate(node.op(), node.dtype(), &arguments?)
 }
 
-fn folded(op: Op, node: &UOp, source: &Elements, from: &[i64], to: &[i64]) -> Elements {
+fn reduced(op: Op, node: &UOp, source: &Elements, from: &[i64], to: &[i64]) -> Elements {
     let dtype = node.dtype();
     let start = scalar::identity(op, dtype);
     let count: i64 = to.iter().product();
-    // Of one element nothing is added to anything: -0.0 stays what it is.
+    // A reduction of single elements adds nothing: -0.0 stays -0.0.
     if source.len() as i64 == count {
         return source.clone();
     }
@@ -88,9 +89,9 @@ fn folded(op: Op, node: &UOp, source: &Elements, from: &[i64], to: &[i64]) -> El
                 index[axis] = 0;
             }
         }
-        let place = &mut elements[ravel(&index, to) as usize];
-        *place = match (*place, *value) {
-            // Of equals the second one is the maximum: the first element of them stays.
+        let reduced = &mut elements[ravel(&index, to) as usize];
+        *reduced = match (*reduced, *value) {
+            // The maximum of equal operands is the second, which is the earlier element here.
             (Some(before), Some(value)) if op == Op::Max => {
                 scalar::evaluate(op, dtype, &[value, before])
             }
@@ -101,40 +102,40 @@ fn folded(op: Op, node: &UOp, source: &Elements, from: &[i64], to: &[i64]) -> El
     elements
 }
 
-/// The flat position in the source (of sizes `from`) that a movement brings to `index`.
+/// The flat position in the source, of shape `from`, that a movement brings to `index`.
 fn origin(node: &UOp, from: &[i64], index: &[i64]) -> Option<i64> {
-    let mut place = vec![0; from.len()];
+    let mut source = vec![0; from.len()];
     match node.arg() {
         Arg::View(tracker) => return tracker.locate(index),
         Arg::Dims(axes) if node.op() == Op::Permute => {
             for (position, axis) in axes.iter().enumerate() {
-                place[*axis as usize] = index[position];
+                source[*axis as usize] = index[position];
             }
         }
         Arg::Dims(axes) if node.op() == Op::Flip => {
             for axis in 0..from.len() {
                 let is_flipped = axes.contains(&(axis as i64));
-                place[axis] = if is_flipped { from[axis] - 1 - index[axis] } else { index[axis] };
+                source[axis] = if is_flipped { from[axis] - 1 - index[axis] } else { index[axis] };
             }
         }
         Arg::Dims(_) => {
             for axis in 0..from.len() {
-                place[axis] = if from[axis] == 1 { 0 } else { index[axis] };
+                source[axis] = if from[axis] == 1 { 0 } else { index[axis] };
             }
         }
         Arg::Pairs(pairs) => {
             for axis in 0..from.len() {
                 let first = pairs[axis].0;
                 let shift = if node.op() == Op::Pad { -first } else { first };
-                place[axis] = index[axis] + shift;
-                if place[axis] < 0 || place[axis] >= from[axis] {
+                source[axis] = index[axis] + shift;
+                if source[axis] < 0 || source[axis] >= from[axis] {
                     return None;
                 }
             }
         }
         _ => return None,
     }
-    Some(ravel(&place, from))
+    Some(ravel(&source, from))
 }
 
 fn unravel(mut flat: i64, shape: &[i64]) -> Vec<i64> {

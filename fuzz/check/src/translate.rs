@@ -1,4 +1,4 @@
-//! A corpus program said with the engine's tensors, statement by statement.
+//! Translation of a corpus program into calls of the engine's tensors, statement by statement.
 
 use gradiff::{DType, Operand, Scalar, Tensor};
 use gradiff_corpus as corpus;
@@ -6,22 +6,22 @@ use gradiff_corpus::{BinaryOp, Literal, Program, ReduceOp, Statement, UnaryOp, V
 
 use crate::refusal::Refusal;
 
-/// What a `realize` statement does here.
+/// Callback for the tensor of a `realize` statement.
 pub(crate) type OnRealize<'a> = &'a mut dyn FnMut(&Tensor) -> Result<(), Refusal>;
 
-/// What makes the tensor of an `input` statement.
+/// Callback that makes the tensor of an `input` statement, from dtype, shape and bytes.
 pub(crate) type OnInput<'a> =
     &'a mut dyn FnMut(DType, &[i64], &[u8]) -> Result<Tensor, gradiff::Error>;
 
 /// The tensors of a program's outputs.
 ///
 /// # Errors
-/// What the engine says to a statement that it refuses, with the statement's number.
+/// The engine's message if it refuses a statement, with the statement's number.
 pub(crate) fn outputs(program: &Program, realize: OnRealize<'_>) -> Result<Vec<Tensor>, Refusal> {
     outputs_with(program, &mut Tensor::from_bytes, realize)
 }
 
-/// The tensors of a program's outputs, its inputs made by `input` of dtype, shape and bytes.
+/// The tensors of a program's outputs; `input` makes its inputs.
 ///
 /// # Errors
 /// As [`outputs`].
@@ -67,20 +67,20 @@ fn scalar(literal: &Literal) -> Scalar {
 /// The tensor of a statement whose sources are among `values`.
 ///
 /// # Errors
-/// What the engine says to a statement that it refuses.
+/// The engine's error if it refuses the statement.
 pub(crate) fn value(
     statement: &Statement,
     values: &[Tensor],
     input: OnInput<'_>,
 ) -> Result<Tensor, gradiff::Error> {
-    let of = |id: &ValueId| &values[id.0 as usize];
+    let source = |id: &ValueId| &values[id.0 as usize];
     let operand = |operand: &corpus::Operand| match operand {
-        corpus::Operand::Value(id) => Operand::Tensor(of(id).clone()),
+        corpus::Operand::Value(id) => Operand::Tensor(source(id).clone()),
         corpus::Operand::Literal(literal) => Operand::Scalar(scalar(literal)),
     };
     match statement {
-        Statement::Input { dtype: of, shape, fill: how } => {
-            let data = fill(*of, shape, how);
+        Statement::Input { dtype: of, shape, fill: data } => {
+            let data = fill(*of, shape, data);
             input(dtype(*of), &sizes(shape), &data.to_bytes())
         }
         Statement::Const { dtype: of, shape, value } => {
@@ -89,7 +89,7 @@ pub(crate) fn value(
         Statement::Arange { dtype: of, start, step, count } => {
             Tensor::arange(dtype(*of), *start, *step, *count as i64)
         }
-        Statement::Unary { op, src } => unary(*op, of(src)),
+        Statement::Unary { op, src } => unary(*op, source(src)),
         Statement::Binary { op, srcs } => binary(*op, operand(&srcs[0]), operand(&srcs[1])),
         Statement::Where { srcs: [condition, x, y] } => {
             Tensor::select(operand(condition), operand(x), operand(y))
@@ -97,27 +97,27 @@ pub(crate) fn value(
         Statement::MulAcc { srcs: [x, y, z] } => {
             Tensor::multiply_accumulate(operand(x), operand(y), operand(z))
         }
-        Statement::Cast { src, dtype: to } => of(src).cast(dtype(*to)),
-        Statement::Bitcast { src, dtype: to } => of(src).bitcast(dtype(*to)),
+        Statement::Cast { src, dtype: to } => source(src).cast(dtype(*to)),
+        Statement::Bitcast { src, dtype: to } => source(src).bitcast(dtype(*to)),
         Statement::Reduce { op, src, axes } => match op {
-            ReduceOp::Sum => of(src).sum(axes),
-            ReduceOp::Prod => of(src).prod(axes),
-            ReduceOp::Max => of(src).max_reduce(axes),
+            ReduceOp::Sum => source(src).sum(axes),
+            ReduceOp::Prod => source(src).prod(axes),
+            ReduceOp::Max => source(src).max_reduce(axes),
         },
-        Statement::Reshape { src, shape } => of(src).reshape(&sizes(shape)),
-        Statement::Permute { src, axes } => of(src).permute(axes),
-        Statement::Expand { src, shape } => of(src).expand(&sizes(shape)),
-        Statement::Pad { src, pads, value } => of(src).pad(&pairs(pads), scalar(value)),
-        Statement::Shrink { src, ranges } => of(src).shrink(&pairs(ranges)),
-        Statement::Flip { src, axes } => of(src).flip(axes),
+        Statement::Reshape { src, shape } => source(src).reshape(&sizes(shape)),
+        Statement::Permute { src, axes } => source(src).permute(axes),
+        Statement::Expand { src, shape } => source(src).expand(&sizes(shape)),
+        Statement::Pad { src, pads, value } => source(src).pad(&pairs(pads), scalar(value)),
+        Statement::Shrink { src, ranges } => source(src).shrink(&pairs(ranges)),
+        Statement::Flip { src, axes } => source(src).flip(axes),
         Statement::Cat { srcs, axis } => {
-            let srcs: Vec<&Tensor> = srcs.iter().map(of).collect();
+            let srcs: Vec<&Tensor> = srcs.iter().map(source).collect();
             Tensor::cat(&srcs, *axis)
         }
-        Statement::Gather { src, axis, index } => of(src).gather(*axis, of(index)),
-        Statement::Contiguous { src } => Ok(of(src).contiguous()),
-        Statement::Realize { src } => Ok(of(src).clone()),
-        Statement::Detach { src } => Ok(of(src).detach()),
+        Statement::Gather { src, axis, index } => source(src).gather(*axis, source(index)),
+        Statement::Contiguous { src } => Ok(source(src).contiguous()),
+        Statement::Realize { src } => Ok(source(src).clone()),
+        Statement::Detach { src } => Ok(source(src).detach()),
     }
 }
 
@@ -133,8 +133,8 @@ fn unary(op: UnaryOp, x: &Tensor) -> Result<Tensor, gradiff::Error> {
     }
 }
 
-/// A method takes a tensor first; where a scalar stands there, it becomes a tensor of the dtype
-/// of the other side, which is the dtype it would take.
+/// Calls a binary method, whose first operand must be a tensor: a scalar becomes a tensor of the
+/// other operand's dtype, which is the dtype that it would take.
 fn binary(op: BinaryOp, x: Operand, y: Operand) -> Result<Tensor, gradiff::Error> {
     let x = match (x, &y) {
         (Operand::Tensor(x), _) => x,

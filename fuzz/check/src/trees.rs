@@ -1,10 +1,10 @@
-//! Drawn kernel trees against a naive evaluation, and damaged ones, which must be refused without a
-//! panic.
+//! Comparison of drawn kernel trees with a naive evaluation, and damaged trees, which must be
+//! refused without a panic.
 //!
 //! Programs have few axes, and their schedule merges most of them. Here trees have up to seventy
 //! axes, permuted in each operand so that they do not merge, and up to seventy reductions, more
-//! than a kernel may have loops: each pass is met near its limits. The naive evaluation visits each
-//! element of the whole shape, by its own count of places.
+//! than a kernel may have loops: each pass is tested near its limits. The naive evaluation visits
+//! each element of the whole shape and computes addresses by itself.
 
 use std::collections::HashMap;
 
@@ -19,104 +19,104 @@ use crate::calls::Draw;
 use crate::scalar;
 use crate::stages::Elements;
 
-/// The words that reports of this check begin with.
-const SAID: &str = "kernel tree";
+/// Prefix of this check's reports.
+const PREFIX: &str = "kernel tree";
 
-/// Axes of more than one element, at most: each has two, where there are many.
-const LONG_MOST: usize = 12;
-/// Elements of the whole shape, at most, times the folds.
+/// Maximal number of axes of more than one element, which have two elements if they are many.
+const LONG_AXES_MAX: usize = 12;
+/// Maximal number of elements of the whole shape times reductions.
 const ELEMENTS: usize = 1200;
-/// Loops that a kernel may have at least.
+/// Number of loops that every kernel may have.
 const LOOPS: usize = 64;
-/// Sums of choices for each drawn tree.
+/// Number of sums of choices for each drawn tree.
 const SUMS: usize = 4;
-/// Damaged trees for each drawn one.
+/// Number of damaged trees for each drawn one.
 const DAMAGED: usize = 3;
 
-/// A reduction: the operands of the product that is summed, and of the product beside the sum, which
-/// is the same, or nearly: the arrays are the same, read in another order.
+/// A reduction: the operands of the product that is summed, and of the product that is added to the
+/// sum. The latter is the same, or reads the same arrays in another order.
 struct Reduction {
     operands: Vec<Operand>,
-    beside: Vec<Operand>,
+    added: Vec<Operand>,
 }
 
-/// An operand: which axis of the whole shape each of its own axes is, and its elements. Along axis
-/// `padded.0` of its own, `padded.1` zeros stand before them and `padded.2` behind.
+/// An operand: the axis of the whole shape for each axis of its array, and its elements. Along the
+/// array's axis `padded.0`, there are `padded.1` zeros before them and `padded.2` after them.
 #[derive(Clone)]
 struct Operand {
     order: Vec<usize>,
-    /// Own axes that run backwards.
+    /// True for axes of the array that are reversed.
     flipped: Vec<bool>,
     padded: (usize, usize, usize),
     elements: Vec<f64>,
 }
 
 impl Operand {
-    /// The sizes of the array, of those of the whole shape.
+    /// The sizes of the array, given those of the whole shape.
     fn stored(&self, sizes: &[usize]) -> Vec<usize> {
-        let (axis, before, behind) = self.padded;
+        let (axis, before, after) = self.padded;
         let mut stored: Vec<usize> = self.order.iter().map(|axis| sizes[*axis]).collect();
         if let Some(size) = stored.get_mut(axis) {
-            *size -= before + behind;
+            *size -= before + after;
         }
         stored
     }
 
-    /// The same array, backwards along another axis or with two of its axes exchanged.
-    fn near(&self, sizes: &[usize], draw: &mut Draw) -> Operand {
-        let mut near = self.clone();
+    /// The same array, with one axis reversed or two axes replaced.
+    fn reordered(&self, sizes: &[usize], draw: &mut Draw) -> Operand {
+        let mut reordered = self.clone();
         let [x, y] = [0, 1].map(|_| draw.below(self.order.len()));
-        let is_free = |own: usize| own != self.padded.0;
+        let is_free = |axis: usize| axis != self.padded.0;
         if x != y && sizes[self.order[x]] == sizes[self.order[y]] && is_free(x) && is_free(y) {
-            near.order.swap(x, y);
+            reordered.order.swap(x, y);
         } else {
-            near.flipped[x] ^= true;
+            reordered.flipped[x] ^= true;
         }
-        near
+        reordered
     }
 
     /// The element at coordinates of the whole shape.
     fn element(&self, at: &[usize], sizes: &[usize]) -> f64 {
         let stored = self.stored(sizes);
         let mut index = 0;
-        for (own, axis) in self.order.iter().enumerate() {
-            let mut place =
-                if self.flipped[own] { sizes[*axis] - 1 - at[*axis] } else { at[*axis] };
-            if own == self.padded.0 {
-                let inside = self.padded.1..self.padded.1 + stored[own];
-                if !inside.contains(&place) {
+        for (stored_axis, axis) in self.order.iter().enumerate() {
+            let is_flipped = self.flipped[stored_axis];
+            let mut coordinate = if is_flipped { sizes[*axis] - 1 - at[*axis] } else { at[*axis] };
+            if stored_axis == self.padded.0 {
+                let inside = self.padded.1..self.padded.1 + stored[stored_axis];
+                if !inside.contains(&coordinate) {
                     return 0.0;
                 }
-                place -= self.padded.1;
+                coordinate -= self.padded.1;
             }
-            index = index * stored[own] + place;
+            index = index * stored[stored_axis] + coordinate;
         }
         self.elements[index]
     }
 }
 
-/// A tree: what is stored is the sum, over the reductions, of the sum over axes of a product of
-/// operands, with the product itself beside it or not.
+/// A tree: it stores the sum, over the reductions, of the sum over axes of a product of operands,
+/// to which a product is added or not.
 struct Drawn {
     sizes: Vec<usize>,
     reduced: Vec<usize>,
     reductions: Vec<Reduction>,
-    /// Whether the sums are spread over the reduced axes again, and each adds its product.
+    /// True if the sums are broadcast over the reduced axes again, and a product is added to each.
     is_spread: bool,
 }
 
-/// Draws trees from a seed, lowers each for a target and compares what it computes with the naive
-/// evaluation; damages what passes make of it.
+/// Draws trees from a seed, lowers each for a target and compares its result with the naive
+/// evaluation; then damages the tree and the graphs that passes make of it.
 ///
 /// # Errors
-/// The first tree that is refused, panics or computes something else, as text.
+/// The first tree that is refused, panics or gives a wrong result, as text.
 pub fn check_trees(seed: u64, count: u64) -> Result<(), String> {
     for number in 0..count {
         let mut draw = Draw::new(seed.wrapping_add(number));
         let drawn = Drawn::draw(&mut draw);
         let tree = drawn.tree();
-        let told = |what: String| format!("{SAID}: {what} of\n{}", tree.to_text());
-        check(&drawn, &tree, &mut draw).map_err(told)?;
+        let report = |problem: String| format!("{PREFIX}: {problem} of\n{}", tree.to_text());
+        check(&drawn, &tree, &mut draw).map_err(report)?;
         (0..SUMS).try_for_each(|_| crate::sums::check(&mut draw))?;
     }
     Ok(())
@@ -126,7 +126,7 @@ impl Drawn {
     fn draw(draw: &mut Draw) -> Drawn {
         let (rank, long) = match draw.below(4) {
             0 | 1 => (1 + draw.below(5), 5),
-            2 => (LONG_MOST + draw.below(4), LONG_MOST),
+            2 => (LONG_AXES_MAX + draw.below(4), LONG_AXES_MAX),
             _ => (60 + draw.below(10), 6),
         };
         let mut sizes = vec![1; rank];
@@ -134,7 +134,7 @@ impl Drawn {
             let axis = draw.below(rank);
             sizes[axis] = if rank <= 5 { 1 + draw.below(4) } else { 2 };
         }
-        // Sums that are divided have sizes without a suitable divisor as well.
+        // Sums that are divided also have sizes without a suitable divisor.
         for _ in 0..if rank <= 5 { draw.below(3) } else { 0 } {
             let rest: usize = sizes.iter().product();
             sizes[draw.below(rank)] = 1 + draw.below((ELEMENTS / rest).clamp(1, 130));
@@ -147,7 +147,7 @@ impl Drawn {
             _ => 1,
         };
         let whole: usize = sizes.iter().product();
-        // Many folds are of few elements.
+        // Many reductions have few elements.
         if ELEMENTS < whole * count {
             sizes = sizes
                 .iter()
@@ -179,18 +179,18 @@ impl Drawn {
         };
         let reductions = (0..count).map(|_| {
             let operands: Vec<Operand> = (0..1 + draw.below(2)).map(|_| operand(draw)).collect();
-            let mut beside = operands.clone();
+            let mut added = operands.clone();
             if draw.one_in(3) {
-                let at = draw.below(beside.len());
-                beside[at] = beside[at].near(&sizes, draw);
+                let at = draw.below(added.len());
+                added[at] = added[at].reordered(&sizes, draw);
             }
-            Reduction { operands, beside }
+            Reduction { operands, added }
         });
         let reductions = reductions.collect();
         Drawn { reductions, reduced, is_spread: draw.one_in(2), sizes }
     }
 
-    /// The shape of what is stored.
+    /// The shape of the stored array.
     fn stored(&self) -> Vec<usize> {
         let size = |axis: usize| match !self.is_spread && self.reduced.contains(&axis) {
             true => 1,
@@ -206,13 +206,12 @@ impl Drawn {
         let load = |operand: &Operand, slot: usize| {
             let shape = operand.stored(&self.sizes);
             let mut back = vec![0; shape.len()];
-            operand.order.iter().enumerate().for_each(|(own, axis)| back[*axis] = own);
-            let (padded, before, behind) = operand.padded;
-            let amount =
-                |axis| if axis == padded { (before as i64, behind as i64) } else { (0, 0) };
+            operand.order.iter().enumerate().for_each(|(stored, axis)| back[*axis] = stored);
+            let (padded, before, after) = operand.padded;
+            let amount = |axis| if axis == padded { (before as i64, after as i64) } else { (0, 0) };
             let amounts: Vec<(i64, i64)> = (0..shape.len()).map(amount).collect();
             let tracker = ShapeTracker::from_shape(&dims(&shape)).expect("a small shape");
-            let tracker = tracker.pad(&amounts).expect("a few more");
+            let tracker = tracker.pad(&amounts).expect("a small padding");
             let tracker = tracker.flip(&operand.flipped).expect("a flag for each axis");
             let tracker = tracker.permute(&back).expect("an order of all axes");
             let array = global(slot, operand.elements.len());
@@ -227,7 +226,7 @@ impl Drawn {
         let mut slot = 1;
         let reduction = |reduction: &Reduction| {
             let value = product(&reduction.operands, slot);
-            let beside = product(&reduction.beside, slot);
+            let added = product(&reduction.added, slot);
             slot += reduction.operands.len();
             if self.reduced.is_empty() {
                 return value;
@@ -241,7 +240,7 @@ impl Drawn {
             let tracker = ShapeTracker::from_shape(&dims(&narrow)).expect("a small shape");
             let tracker = tracker.expand(&wide).expect("axes of one element");
             let spread = UOp::new(Op::View, DType::F32, [sum], Arg::View(tracker));
-            UOp::binary(Op::Add, spread, beside)
+            UOp::binary(Op::Add, spread, added)
         };
         let terms: Vec<UOp> = self.reductions.iter().map(reduction).collect();
         let value =
@@ -253,37 +252,37 @@ impl Drawn {
         UOp::new(Op::Sink, DType::Void, [store], Arg::None)
     }
 
-    /// What is stored, element by element.
+    /// The stored array, computed element by element.
     fn naive(&self) -> Vec<f64> {
         let (shape, whole) = (self.stored(), self.sizes.iter().product::<usize>());
         // Coordinates of an element of the whole shape.
         let coordinates = |mut at: usize| -> Vec<usize> {
-            let mut found = vec![0; self.sizes.len()];
+            let mut coordinates = vec![0; self.sizes.len()];
             for axis in (0..self.sizes.len()).rev() {
-                found[axis] = at % self.sizes[axis];
+                coordinates[axis] = at % self.sizes[axis];
                 at /= self.sizes[axis];
             }
-            found
+            coordinates
         };
-        let place = |at: &[usize], shape: &[usize]| {
-            at.iter().zip(shape).fold(0, |place, (at, size)| place * size + at % size)
+        let address = |at: &[usize], shape: &[usize]| {
+            at.iter().zip(shape).fold(0, |flat, (at, size)| flat * size + at % size)
         };
-        let all: Vec<Vec<usize>> = (0..whole).map(coordinates).collect();
+        let elements: Vec<Vec<usize>> = (0..whole).map(coordinates).collect();
         let mut narrow = self.sizes.clone();
         self.reduced.iter().for_each(|axis| narrow[*axis] = 1);
         let mut stored = vec![0.0; shape.iter().product()];
-        for Reduction { operands, beside } in &self.reductions {
+        for Reduction { operands, added } in &self.reductions {
             let value = |operands: &[Operand], at: &Vec<usize>| {
-                let of = |operand: &Operand| operand.element(at, &self.sizes);
-                operands[1..].iter().fold(of(&operands[0]).exp2(), |x, y| x * of(y))
+                let element = |operand: &Operand| operand.element(at, &self.sizes);
+                operands[1..].iter().fold(element(&operands[0]).exp2(), |x, y| x * element(y))
             };
             let mut sums = vec![0.0; narrow.iter().product()];
-            all.iter().for_each(|at| sums[place(at, &narrow)] += value(operands, at));
+            elements.iter().for_each(|at| sums[address(at, &narrow)] += value(operands, at));
             if self.reduced.is_empty() || !self.is_spread {
                 stored.iter_mut().zip(&sums).for_each(|(stored, sum)| *stored += sum);
             } else {
-                all.iter().for_each(|at| {
-                    stored[place(at, &shape)] += sums[place(at, &narrow)] + value(beside, at)
+                elements.iter().for_each(|at| {
+                    stored[address(at, &shape)] += sums[address(at, &narrow)] + value(added, at)
                 });
             }
         }
@@ -297,7 +296,7 @@ impl Drawn {
         std::iter::once(vec![None; self.stored().iter().product()]).chain(inputs).collect()
     }
 
-    /// Loops at most, if no axes merge.
+    /// Number of loops if no axes merge.
     fn loops(&self) -> usize {
         let long = self.sizes.iter().filter(|size| 1 < **size).count();
         long * (1 + self.reductions.len())
@@ -330,37 +329,37 @@ fn check(drawn: &Drawn, tree: &UOp, draw: &mut Draw) -> Result<(), String> {
     let expected = drawn.naive();
     let mut memories = drawn.memories();
     crate::catch(|| interpret(tree, &mut memories))?.map_err(|error| error.to_string())?;
-    compare(&memories[0], &expected).map_err(|what| format!("the tree: {what}"))?;
+    compare(&memories[0], &expected).map_err(|problem| format!("the tree: {problem}"))?;
     match crate::catch(|| lower(tree, &target, &options, &mut Trace::default()))? {
         Ok(kernel) => {
             let mut memories = drawn.memories();
             crate::linear::run(&kernel, &mut memories)?;
             compare(&memories[0], &expected)
-                .map_err(|what| format!("for {name}: {what}\n{}", *kernel))?;
+                .map_err(|problem| format!("for {name}: {problem}\n{}", *kernel))?;
         }
-        // A limit of loops is no fault of the engine.
+        // A refusal because of too many loops is no fault of the engine.
         Err(_) if LOOPS < drawn.loops() => {}
-        Err(error) => return Err(format!("for {name}: it is refused: {error}")),
+        Err(error) => return Err(format!("for {name}, it is refused: {error}")),
     }
     let Ok(stages) = stages(tree, &target, &options) else { return Ok(()) };
     let kernels = stages.graphs;
     if options.rewrite.mode != Mode::Strict {
         let after = kernels.iter().skip_while(|(stage, _)| *stage != "cascade");
-        after.take(1).try_for_each(|(_, kernel)| bounded(kernel, &thresholds))?;
+        after.take(1).try_for_each(|(_, kernel)| check_additions(kernel, &thresholds))?;
     }
     let mut levels: Vec<UOp> = kernels.into_iter().map(|(_, kernel)| kernel).collect();
     levels.push(tree.clone());
-    mixed(tree, &levels, drawn)?;
-    unscheduled(&levels, draw)?;
+    check_mixed(tree, &levels, drawn)?;
+    check_unscheduled(&levels, draw)?;
     for _ in 0..DAMAGED {
-        damaged(&levels, drawn, draw, &target, &options)?;
+        check_damaged(&levels, drawn, draw, &target, &options)?;
     }
     Ok(())
 }
 
-/// No accumulator of the kernel takes more additions than the thresholds say, if there are loops
-/// left by which its sum could be divided.
-fn bounded(kernel: &UOp, thresholds: &Thresholds) -> Result<(), String> {
+/// Checks that no accumulator of the kernel takes more additions than the thresholds allow, if
+/// enough loops are left to divide its sum.
+fn check_additions(kernel: &UOp, thresholds: &Thresholds) -> Result<(), String> {
     let size = |range: &UOp| match range.op() {
         Op::Range => range.src()[0].as_int().unwrap_or(1),
         _ => 1,
@@ -374,59 +373,64 @@ fn bounded(kernel: &UOp, thresholds: &Thresholds) -> Result<(), String> {
         let additions: i128 = node.src()[1..].iter().map(size).product();
         if i128::from(thresholds.accumulator_additions) < additions {
             let limit = thresholds.accumulator_additions;
-            return Err(format!("an accumulator takes {additions} additions, not {limit}"));
+            return Err(format!(
+                "an accumulator takes {additions} additions, but at most {limit} are allowed"
+            ));
         }
     }
     Ok(())
 }
 
-/// Sums of a few thousand small numbers, whatever their order.
+/// Compares sums of a few thousand small numbers, with a tolerance for any order of addition.
 fn compare(found: &Elements, expected: &[f64]) -> Result<(), String> {
     for (at, (found, expected)) in found.iter().zip(expected).enumerate() {
         let value = found.and_then(scalar::to_float);
-        let near = |value: f64| (value - expected).abs() <= 1e-3 * (1.0 + expected.abs());
-        if !value.is_some_and(near) {
+        let is_near = |value: f64| (value - expected).abs() <= 1e-3 * (1.0 + expected.abs());
+        if !value.is_some_and(is_near) {
             return Err(format!("element {at} is {value:?}, not {expected}"));
         }
     }
     Ok(())
 }
 
-/// The graph with each node exchanged that `change` has another one for.
-fn exchanged(root: &UOp, change: &dyn Fn(&UOp, &UOp) -> Option<UOp>) -> UOp {
+/// The graph with each node replaced for which `change` gives another one.
+fn replaced(root: &UOp, change: &dyn Fn(&UOp, &UOp) -> Option<UOp>) -> UOp {
     let mut new: HashMap<UOp, UOp> = HashMap::new();
     for node in root.toposort() {
-        let with = node.with_src(node.src().iter().map(|source| new[source].clone()));
-        let with = change(&node, &with).unwrap_or(with);
-        new.insert(node, with);
+        let rebuilt = node.with_src(node.src().iter().map(|source| new[source].clone()));
+        let rebuilt = change(&node, &rebuilt).unwrap_or(rebuilt);
+        new.insert(node, rebuilt);
     }
     new[root].clone()
 }
 
-/// A reduction of what varies along ranges is no tree: where it is seen through a view, it has no
-/// meaning.
-fn mixed(tree: &UOp, levels: &[UOp], drawn: &Drawn) -> Result<(), String> {
+/// Checks that a tree is refused if it reduces, by axes, a value that varies along ranges: seen
+/// through a view, that has no meaning.
+fn check_mixed(tree: &UOp, levels: &[UOp], drawn: &Drawn) -> Result<(), String> {
     let has = |node: &UOp, op: Op| node.toposort().iter().any(|inner| inner.op() == op);
     let ranged = levels
         .iter()
         .flat_map(UOp::toposort)
         .find(|node| node.op() == Op::Load && has(node, Op::Range) && !has(node, Op::Reduce));
-    let is_fold = |node: &UOp| node.op() == Op::View && node.src()[0].op() == Op::ReduceAxis;
-    let (Some(ranged), true) = (ranged, tree.toposort().iter().any(is_fold)) else { return Ok(()) };
-    let mixed = exchanged(tree, &|old, new| {
+    let is_broadcast = |node: &UOp| node.op() == Op::View && node.src()[0].op() == Op::ReduceAxis;
+    let (Some(ranged), true) = (ranged, tree.toposort().iter().any(is_broadcast)) else {
+        return Ok(());
+    };
+    let mixed = replaced(tree, &|old, new| {
         (old.op() == Op::ReduceAxis).then(|| new.with_src([ranged.clone()]))
     });
     let mut memories = drawn.memories();
     match crate::catch(|| interpret(&mixed, &mut memories))? {
         Err(_) => Ok(()),
         Ok(()) => {
-            Err(format!("ranges below a reduction of axes have a meaning:\n{}", mixed.to_text()))
+            Err(format!("ranges below a reduction of axes are accepted:\n{}", mixed.to_text()))
         }
     }
 }
 
-/// A node of a kernel is none of the tensor level: the scheduler refuses it, or what is made of it.
-fn unscheduled(levels: &[UOp], draw: &mut Draw) -> Result<(), String> {
+/// Checks that the scheduler refuses a node of a kernel, which is not of the tensor level, and an
+/// op over it.
+fn check_unscheduled(levels: &[UOp], draw: &mut Draw) -> Result<(), String> {
     let nodes = draw.pick(&levels.iter().collect::<Vec<_>>()).toposort();
     let node = nodes[draw.below(nodes.len())].clone();
     let number = node.dtype().is_float() || node.dtype().is_int();
@@ -440,20 +444,21 @@ fn unscheduled(levels: &[UOp], draw: &mut Draw) -> Result<(), String> {
     let scheduled =
         crate::catch(|| schedule::schedule(std::slice::from_ref(&output), &options).is_ok());
     let is_tensor = output.shape().is_some() && output.dtype() != DType::Void;
-    let taken = crate::catch(|| gradiff::Tensor::from_uop(output.clone()).is_ok())?;
-    if taken && !is_tensor {
-        return Err(format!("it is taken for a tensor:\n{}", output.to_text()));
+    let is_accepted = crate::catch(|| gradiff::Tensor::from_uop(output.clone()).is_ok())?;
+    if is_accepted && !is_tensor {
+        return Err(format!("it is accepted as a tensor:\n{}", output.to_text()));
     }
     match scheduled
-        .map_err(|panic| format!("{panic} where it is scheduled:\n{}", output.to_text()))?
+        .map_err(|panic| format!("{panic} when it is scheduled:\n{}", output.to_text()))?
     {
         true if !is_tensor => Err(format!("it is scheduled:\n{}", output.to_text())),
         _ => Ok(()),
     }
 }
 
-/// One source is another node, of the same level or of any.
-fn damaged(
+/// Replaces one source by another node, of the same level or of any, and checks that every pass
+/// refuses the graph or handles it without a panic.
+fn check_damaged(
     levels: &[UOp],
     drawn: &Drawn,
     draw: &mut Draw,
@@ -461,8 +466,8 @@ fn damaged(
     options: &Options,
 ) -> Result<(), String> {
     let root = draw.pick(&levels.iter().collect::<Vec<_>>());
-    let other = if draw.one_in(2) { root } else { draw.pick(&levels.iter().collect::<Vec<_>>()) };
-    let (nodes, others) = (root.toposort(), other.toposort());
+    let donor = if draw.one_in(2) { root } else { draw.pick(&levels.iter().collect::<Vec<_>>()) };
+    let (nodes, donors) = (root.toposort(), donor.toposort());
     let spoilt = nodes[draw.below(nodes.len())].clone();
     if spoilt.src().is_empty() {
         return Ok(());
@@ -470,14 +475,14 @@ fn damaged(
     let number = draw.below(spoilt.src().len());
     let old = spoilt.src()[number].clone();
     let is_like = |node: &&UOp| node.dtype() == old.dtype();
-    let alike: Vec<UOp> = others.iter().filter(is_like).cloned().collect();
+    let alike: Vec<UOp> = donors.iter().filter(is_like).cloned().collect();
     let source = match draw.below(5) {
-        // Ends and numbers that nothing of this size has.
+        // Ends and numbers that are too large for anything of this size.
         0 if old.dtype().is_int() => {
             let huge = draw.pick(&[i64::MAX.into(), i64::MIN.into(), 1i128 << 40, -1, 1 << 31]);
             UOp::constant(Constant::int(old.dtype(), huge))
         }
-        // An array in the place of another one, mostly with as many elements.
+        // Another array, mostly with as many elements.
         1 if old.op() == Op::DefineGlobal => match old.arg() {
             Arg::Global(array) if !draw.one_in(4) => {
                 global(draw.below(3), array.size_elements as usize)
@@ -485,10 +490,10 @@ fn damaged(
             _ => global(draw.below(3), 1 + draw.below(40)),
         },
         1..=3 if !alike.is_empty() => alike[draw.below(alike.len())].clone(),
-        _ => others[draw.below(others.len())].clone(),
+        _ => donors[draw.below(donors.len())].clone(),
     };
-    let built = crate::catch(|| {
-        exchanged(root, &|old, new| {
+    let damaged = crate::catch(|| {
+        replaced(root, &|old, new| {
             (*old == spoilt).then(|| {
                 let mut src: Vec<UOp> = new.src().to_vec();
                 src[number] = source.clone();
@@ -496,23 +501,23 @@ fn damaged(
             })
         })
     });
-    // A node that is none is refused where it is made.
-    let Ok(built) = built else { return Ok(()) };
-    let told = |problem: String| format!("{problem} on the damaged\n{}", built.to_text());
+    // Building a malformed node may panic.
+    let Ok(damaged) = damaged else { return Ok(()) };
+    let report = |problem: String| format!("{problem} on the damaged\n{}", damaged.to_text());
     let mut memories = drawn.memories();
-    let found = crate::catch(|| interpret(&built, &mut memories)).map_err(told)?;
-    if found.is_ok() && !reductions_are_over_ranges(&built) {
-        return Err(told("a reduction over what is no range has a meaning".to_string()));
+    let found = crate::catch(|| interpret(&damaged, &mut memories)).map_err(report)?;
+    if found.is_ok() && !reductions_are_over_ranges(&damaged) {
+        return Err(report("a reduction over a node that is not a range is accepted".to_string()));
     }
-    let lowered = crate::catch(|| lower(&built, target, options, &mut Trace::default()));
-    if lowered.map_err(told)?.is_ok() && !slots_differ(&built) {
-        return Err(told("two arrays of one slot are lowered".to_string()));
+    let lowered = crate::catch(|| lower(&damaged, target, options, &mut Trace::default()));
+    if lowered.map_err(report)?.is_ok() && !slots_differ(&damaged) {
+        return Err(report("two arrays of one slot are lowered".to_string()));
     }
-    crate::catch(|| linearize(&built, "damaged".to_owned())).map_err(told)?.ok();
+    crate::catch(|| linearize(&damaged, "damaged".to_owned())).map_err(report)?.ok();
     Ok(())
 }
 
-/// Whether the arrays of a kernel have slots of their own.
+/// Returns whether the arrays of a kernel have different slots.
 fn slots_differ(root: &UOp) -> bool {
     let nodes = root.toposort();
     let slots = nodes.iter().filter_map(|node| match node.arg() {
@@ -524,7 +529,7 @@ fn slots_differ(root: &UOp) -> bool {
     slots.windows(2).all(|pair| pair[0] != pair[1])
 }
 
-/// Whether each reduction of a kernel is over ranges, each of them once.
+/// Returns whether each reduction of a kernel is over ranges that differ.
 fn reductions_are_over_ranges(root: &UOp) -> bool {
     root.toposort().iter().filter(|node| node.op() == Op::Reduce).all(|node| {
         let ranges = &node.src()[1..];
@@ -538,7 +543,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn drawn_trees_mean_what_a_naive_evaluation_says() {
+    fn drawn_trees_agree_with_a_naive_evaluation() {
         check_trees(0, 600).unwrap_or_else(|problem| panic!("{problem}"));
     }
 }

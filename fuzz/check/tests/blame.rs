@@ -1,10 +1,10 @@
-//! Wrong rows are planted in every table; blame must name exactly the row.
+//! Blame of rules: wrong rows are planted in every table, and blame must name exactly the row.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use gradiff::rewrite::Rule;
 use gradiff::rewrite::rules::{rows, with_rows};
-use gradiff_check::{Blame, Guilt, agree, backends, blame, blame_expr, blame_views, check_expr};
+use gradiff_check::{Blame, Culprit, agree, backends, blame, blame_expr, blame_views, check_expr};
 use gradiff_corpus::{Case, ExprCase, Program, embedded, parse};
 use gradiff_gen::{ExprConfig, SeedChoices, case_seed};
 
@@ -14,6 +14,7 @@ fn changed(name: &str, rhs: &'static str, when: &'static str) -> Rule {
     Rule { rhs, when, ..row.unwrap_or_else(|| panic!("no rule is named {name}")) }
 }
 
+/// Blames a case while the rows are in the tables.
 fn blamed(rows: &[Rule], text: &str) -> Option<Blame> {
     let case = parse(text).unwrap_or_else(|error| panic!("{text}: {error}")).case;
     let work = || match &case {
@@ -24,22 +25,28 @@ fn blamed(rows: &[Rule], text: &str) -> Option<Blame> {
     with_rows(rows, work).expect("the rows load")
 }
 
-fn guilt(rows: &[Rule], text: &str) -> Guilt {
+/// The rule that is blamed for a case while the rows are in the tables.
+fn culprit(rows: &[Rule], text: &str) -> Culprit {
     let blame = blamed(rows, text).unwrap_or_else(|| panic!("nothing is wrong with {text}"));
     assert_eq!(blame.room, "rewrite", "{blame}");
     blame.rule.clone().unwrap_or_else(|| panic!("no rule is named: {blame}"))
 }
 
-/// The planted row is named in its pass, with a point at which it is false.
+/// Checks that the planted row is named in its pass, with a point at which it is false.
 fn check(name: &str, rhs: &'static str, when: &'static str, text: &str, pass: &str) {
     assert!(blamed(&[], text).is_none(), "{text} is wrong without a fault");
-    let guilt = guilt(&[changed(name, rhs, when)], text);
-    assert_eq!((guilt.rule.as_str(), guilt.pass.as_str()), (name, pass), "{}", guilt.story());
-    assert!(guilt.witness.starts_with("false for "), "{}", guilt.story());
+    let culprit = culprit(&[changed(name, rhs, when)], text);
+    assert_eq!(
+        (culprit.rule.as_str(), culprit.pass.as_str()),
+        (name, pass),
+        "{}",
+        culprit.report()
+    );
+    assert!(culprit.witness.starts_with("false for "), "{}", culprit.report());
     let table = name.split('/').next().expect("a table");
     let line = format!("rule {name} (engine/rewrite/src/rules/{table}.rs): false for ");
-    let story = guilt.story();
-    assert!(story.lines().last().is_some_and(|last| last.starts_with(&line)), "{story}");
+    let report = culprit.report();
+    assert!(report.lines().last().is_some_and(|last| last.starts_with(&line)), "{report}");
 }
 
 #[test]
@@ -170,41 +177,41 @@ fn a_wrong_row_is_named_in_views() {
 }
 
 #[test]
-fn rows_that_go_round_are_printed_as_a_cycle() {
+fn rows_that_loop_are_printed_as_a_cycle() {
     let text = "var a 0..9\nvar b 0..9\nexpr max(max(a, 3), b)\n";
-    let round = changed("algebra/max-chain-order", "(max (max x z) y)", "");
-    let guilt = guilt(&[round], text);
-    assert_eq!(guilt.rule, "algebra/max-chain-order", "{}", guilt.story());
-    assert!(guilt.cycle.len() >= 2, "{}", guilt.story());
-    assert!(guilt.story().contains("cycle   algebra/max-chain-order: "), "{}", guilt.story());
+    let looping = changed("algebra/max-chain-order", "(max (max x z) y)", "");
+    let culprit = culprit(&[looping], text);
+    assert_eq!(culprit.rule, "algebra/max-chain-order", "{}", culprit.report());
+    assert!(culprit.cycle.len() >= 2, "{}", culprit.report());
+    assert!(culprit.report().contains("cycle   algebra/max-chain-order: "), "{}", culprit.report());
 }
 
 #[test]
-fn a_program_whose_rewriting_goes_round_is_a_finding_with_its_cycle() {
+fn a_program_whose_rewriting_loops_is_a_finding_with_its_cycle() {
     let text = "a = input i32[2] [1, 2]\nb = input i32[2] [3, 0]\n\
                 c = max a 3\nd = max c b\noutput d\n";
     let Case::Program(program) = parse(text).expect("a case").case else { panic!("no program") };
     let failures = || agree(&[&program], &backends(&[String::from("interp")]).expect("interp")).1;
     assert_eq!(failures(), [], "nothing is wrong without the fault");
-    let round = changed("algebra/max-chain-order", "(max (max x z) y)", "");
-    let found = with_rows(&[round], failures).expect("the row loads");
-    let [(0, failure)] = found.as_slice() else { panic!("{found:?}") };
+    let looping = changed("algebra/max-chain-order", "(max (max x z) y)", "");
+    let failures = with_rows(&[looping], failures).expect("the row loads");
+    let [(0, failure)] = failures.as_slice() else { panic!("{failures:?}") };
     assert!(failure.detail.contains("does not end"), "{failure:?}");
-    let guilt = guilt(&[round], text);
-    assert_eq!(guilt.rule, "algebra/max-chain-order", "{}", guilt.story());
-    assert!(guilt.cycle.len() >= 2, "{}", guilt.story());
+    let culprit = culprit(&[looping], text);
+    assert_eq!(culprit.rule, "algebra/max-chain-order", "{}", culprit.report());
+    assert!(culprit.cycle.len() >= 2, "{}", culprit.report());
 }
 
-/// Rows like this one that are most likely wrong: a condition dropped, operands swapped, another
-/// op, a number off by one.
+/// Rows similar to this one that are most likely wrong: a condition dropped, operands swapped,
+/// another op, a number off by one.
 fn mutants(row: &Rule) -> Vec<Rule> {
     let leak = |text: String| -> &'static str { Box::leak(text.into_boxed_str()) };
-    let mut all = Vec::new();
+    let mut mutants = Vec::new();
     let clauses: Vec<&str> = row.when.split(" && ").collect();
     for dropped in (0..clauses.len()).filter(|_| !row.when.is_empty()) {
-        let kept = clauses.iter().enumerate().filter(|(place, _)| *place != dropped);
-        let kept: Vec<&str> = kept.map(|(_, clause)| *clause).collect();
-        all.push(Rule { when: leak(kept.join(" && ")), ..*row });
+        let rest = clauses.iter().enumerate().filter(|(position, _)| *position != dropped);
+        let rest: Vec<&str> = rest.map(|(_, clause)| *clause).collect();
+        mutants.push(Rule { when: leak(rest.join(" && ")), ..*row });
     }
     let swaps = [
         ("(floordiv ", "(cdiv "),
@@ -231,20 +238,20 @@ fn mutants(row: &Rule) -> Vec<Rule> {
     ];
     for (from, to) in swaps.iter().filter(|(from, _)| row.rhs.contains(from)) {
         if !row.rhs.starts_with('@') {
-            all.push(Rule { rhs: leak(row.rhs.replacen(from, to, 1)), ..*row });
+            mutants.push(Rule { rhs: leak(row.rhs.replacen(from, to, 1)), ..*row });
         }
     }
     let numbers = [("0", "1"), ("1", "0"), ("1", "2"), ("-1", "1")];
-    all.extend(
+    mutants.extend(
         numbers
             .iter()
             .filter(|(from, _)| row.rhs == *from)
             .map(|(_, to)| Rule { rhs: leak(to.to_string()), ..*row }),
     );
-    all
+    mutants
 }
 
-/// The first case that goes wrong, what is blamed for it, and the seconds that took.
+/// The first case that goes wrong, its blame, and the seconds that blaming took.
 fn killed(expressions: &[ExprCase], programs: &[Program]) -> Option<(String, Option<Blame>, f64)> {
     let is_wrong = |case: &&ExprCase| {
         gradiff_check::catch(|| check_expr(case)).and_then(|checked| checked).is_err()
@@ -287,7 +294,7 @@ fn the_mutated_row_is_named() {
     }
     let (mut count, mut kills, mut wrongly, mut seconds) = (0, 0, Vec::new(), Vec::new());
     for mutant in rows().iter().flat_map(mutants) {
-        // Programs take longer: only those that use the table, for what expressions do not reach.
+        // Programs take longer: only those that use the table, for rules that no expression fires.
         let tables = ["late/", "reduce/", "memory/", "validity/"];
         let is_far = tables.iter().any(|table| mutant.name.starts_with(table));
         let is_float = mutant.types.are_floats();
@@ -299,7 +306,7 @@ fn the_mutated_row_is_named() {
         kills += 1;
         seconds.push(taken);
         let named = blame.as_ref().and_then(|blame| blame.rule.as_ref());
-        if named.is_none_or(|guilt| guilt.rule != mutant.name) {
+        if named.is_none_or(|culprit| culprit.rule != mutant.name) {
             let blame = blame.map_or("nobody".to_string(), |blame| blame.to_string());
             wrongly.push(format!("{mutant}\n  {text}  {blame}"));
         }

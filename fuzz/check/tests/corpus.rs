@@ -1,4 +1,4 @@
-//! Every case of the corpus on every backend that is there, and what it expects.
+//! Every case of the corpus on every available backend, and its `expect` lines.
 
 use gradiff_check::{BACKENDS, Backend, agree, backends, check_expects, check_expr, check_views};
 use gradiff_corpus::{Case, embedded, parse};
@@ -29,7 +29,7 @@ fn every_program_is_right_on_every_backend() {
         })
         .collect();
     assert!(programs.len() > 40, "the corpus has programs");
-    // One backend after the other: those of a device share its kernels, and each batch its compiles.
+    // One backend after the other: those of a device share its kernels, each batch a compiler call.
     let mut present: Vec<Box<dyn Backend>> = Vec::new();
     for row in BACKENDS {
         match backends(&[row.name.to_string()]) {
@@ -41,13 +41,14 @@ fn every_program_is_right_on_every_backend() {
     for name in needed.into_iter().chain(["text/ptx", "text/ptx-opts"]) {
         assert!(present.iter().any(|backend| backend.name() == name), "{name} needs no driver");
     }
-    let only: Vec<_> = programs.iter().map(|(_, program)| program).collect();
-    let (tally, failures) = agree(&only, &present);
+    let without_stems: Vec<_> = programs.iter().map(|(_, program)| program).collect();
+    let (tally, failures) = agree(&without_stems, &present);
     for (reason, count) in &tally.skipped {
         println!("skipped: {count} programs, {reason}");
-        let is_fast = reason.starts_with("interp/fast: a value may not be finite");
+        let is_fast = reason.starts_with("interp/fast: fast mode requires finite values");
         let is_metal = reason == "text/metal: device text Metal has no f64";
-        let is_wgsl = reason == "text/wgsl: a value may not be finite, which f16 in WGSL asks for"
+        let is_wgsl = reason
+            == "text/wgsl: f16 in WGSL requires finite values, and one may be infinite or NaN"
             || reason
                 == "text/wgsl-core: device text WGSL without extensions has no type of 64 bits";
         let is_known = is_fast || is_metal || is_wgsl || reason.starts_with("wgpu");

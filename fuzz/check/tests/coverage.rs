@@ -1,4 +1,4 @@
-//! Rules that fire in the corpus, and what is said of those that do not.
+//! Rules that fire in the corpus, and reports of those that do not.
 
 use gradiff::rewrite::Rule;
 use gradiff::rewrite::rules::{rows, with_rows};
@@ -47,9 +47,9 @@ fn every_rule_fires_in_the_corpus() {
     assert_eq!(never(fired(&embedded_cases())), [""; 0]);
 }
 
-/// The test above fails as soon as one row does not fire any more.
+/// Checks that the test above fails as soon as one row does not fire any more.
 #[test]
-fn a_rule_that_stops_firing_is_seen() {
+fn a_rule_that_stops_firing_is_detected() {
     for name in ["divmod/floordiv-nested", "late/sub", "validity/index"] {
         let row = rows().into_iter().find(|row| row.name == name).expect("the rule is there");
         let idle = Rule { when: "1 == 2", ..row };
@@ -58,7 +58,7 @@ fn a_rule_that_stops_firing_is_seen() {
     }
 }
 
-/// Each rule has a file of its own, under its name, that says so.
+/// Checks that each rule has a file of its own, under its name, that expects it to fire.
 #[test]
 fn every_rule_has_a_case() {
     let files: BTreeSet<&str> =
@@ -97,7 +97,8 @@ fn coverage_counts_by_op_dtype_and_device() {
     assert!(!holes.iter().any(|(op, dtype)| (op.name(), dtype.name()) == ("neg", "u8")));
 }
 
-/// Of the rules that expressions can fire, random ones fire nearly all; `CASES=1000000` for more.
+/// Checks that random expressions fire nearly all rules that expressions can fire; `CASES=1000000`
+/// tries more.
 #[test]
 fn random_expressions_fire_most_rules() {
     let count: u64 =
@@ -106,7 +107,7 @@ fn random_expressions_fire_most_rules() {
     let written: Vec<Case> = embedded_cases().into_iter().filter(expressions).collect();
     let mut waiting = fired(&written);
     waiting.retain(|_, count| *count > 0);
-    let (all, config) = (waiting.len(), ExprConfig::default());
+    let (total, config) = (waiting.len(), ExprConfig::default());
     for first in (0..count).step_by(1_000) {
         let random = |index: u64| expr(&mut SeedChoices::new(case_seed(1, first + index)), &config);
         let cases: Vec<Case> = (0..1_000).map(random).map(Case::Expr).collect();
@@ -114,6 +115,9 @@ fn random_expressions_fire_most_rules() {
         waiting.retain(|rule, _| counts[rule] == 0);
     }
     let missed: Vec<_> = waiting.into_keys().collect();
-    println!("{} of {all} rules in {count} expressions, all but {missed:?}", all - missed.len());
-    assert!(missed.len() * 10 <= all, "never fired at random: {missed:?}");
+    println!(
+        "{} of {total} rules in {count} expressions, all but {missed:?}",
+        total - missed.len()
+    );
+    assert!(missed.len() * 10 <= total, "never fired at random: {missed:?}");
 }

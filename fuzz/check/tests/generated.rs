@@ -44,7 +44,7 @@ fn shrunk(holds: impl Fn(&Program) -> bool) -> Program {
     });
     match result {
         Err(TestError::Fail(_, program)) => program,
-        other => panic!("no program fails: {other:?}"),
+        result => panic!("no program fails: {result:?}"),
     }
 }
 

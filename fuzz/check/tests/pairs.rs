@@ -1,5 +1,5 @@
 //! Index/valid pairs of real kernels: simplifying keeps each value, and the table that compares
-//! node counts with tinygrad's is true of today's rules.
+//! node counts with tinygrad's matches the current rules.
 
 #[path = "common/pairs.rs"]
 mod pairs;
@@ -13,7 +13,7 @@ use pairs::{Pair, node_count, parts, read};
 const PAIRS: &str = include_str!("../../../corpus/index/kernels.txt");
 const TABLE: &str = include_str!("../../../snapshots/rules/quality.txt");
 
-/// Points looked at of each pair; fewer if it has fewer.
+/// Maximal number of points that are checked for each pair.
 const POINTS: u64 = 300;
 
 /// Values of the variables, by their numbers.
@@ -44,7 +44,7 @@ fn points(load: &UOp, seed: u64) -> Vec<Point> {
     (0..total.min(POINTS)).map(&mut point).collect()
 }
 
-/// Index where the gate is open, and whether it is.
+/// The index where the gate is open; `None` where it is not.
 fn value(load: &UOp, point: &Point) -> Option<Constant> {
     let (index, gate) = parts(load)?;
     let is_open = gate.is_none_or(|gate| value_of(gate, point).is_some_and(|gate| gate.is_true()));
@@ -85,10 +85,10 @@ fn pairs_keep_their_values() {
 }
 
 #[test]
-fn pairs_that_differ_are_seen() {
+fn pairs_that_differ_are_detected() {
     let pairs = read(PAIRS).expect("it parses");
     let gate = |pair: &&Pair| pair.load.src()[0].src()[2].op() == Op::And;
-    let load = &pairs.iter().find(gate).expect("one").load;
+    let load = &pairs.iter().find(gate).expect("some gate is a conjunction").load;
     let access = &load.src()[0];
     let [global, index, gate] = access.src() else { panic!("an access has three sources") };
     let moved = UOp::binary(Op::Add, index.clone(), UOp::int(index.dtype(), 1));
@@ -99,9 +99,9 @@ fn pairs_that_differ_are_seen() {
     }
 }
 
-/// `pair ours theirs right|wrong`: made by `oracle/upstream/quality.py`.
+/// Checks the table of lines `pair ours theirs right|wrong`, made by `oracle/upstream/quality.py`.
 #[test]
-fn quality_table_is_kept_and_no_right_answer_is_smaller() {
+fn quality_table_is_current_and_no_right_answer_is_smaller() {
     let pairs = read(PAIRS).expect("it parses");
     let rows: Vec<Vec<&str>> = TABLE
         .lines()

@@ -1,9 +1,9 @@
-//! The backends that evaluate kernels for targets which are not there take turns.
+//! Turns of the backends that evaluate kernels for targets which need not be present.
 
 use gradiff_check::{BACKENDS, backends};
 
 #[test]
-fn each_program_of_a_hunt_meets_one_target() {
+fn each_program_of_a_hunt_is_run_for_one_target() {
     let rows = BACKENDS.iter().filter(|row| row.name.starts_with("uops/"));
     let words: Vec<String> = rows.filter_map(|row| row.default_word()).collect();
     assert!(12 <= words.len(), "{words:?}");

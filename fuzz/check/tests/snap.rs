@@ -1,5 +1,5 @@
-//! `snap diff`: the text of linear kernels reads back, and planted changes of a snapshot are told
-//! for what they are.
+//! Tests of `snap diff`: the text of linear kernels reads back, and planted changes of a snapshot
+//! get the right class.
 
 use std::path::PathBuf;
 
@@ -24,13 +24,14 @@ fn snapshots() -> Files {
     files
 }
 
-fn reads_back(what: &str, text: &str) -> usize {
-    let kernels = parse_linears(text).unwrap_or_else(|error| panic!("{what}: {error}"));
+/// Checks that kernels are printed as they were read, and returns their number.
+fn reads_back(name: &str, text: &str) -> usize {
+    let kernels = parse_linears(text).unwrap_or_else(|error| panic!("{name}: {error}"));
     let print = |(number, kernel)| format!("# kernel {number}\n{kernel}");
     let printed: String = kernels.iter().enumerate().map(print).collect();
-    assert_eq!(printed.trim_end(), text.trim_end(), "{what}");
+    assert_eq!(printed.trim_end(), text.trim_end(), "{name}");
     for kernel in &kernels {
-        verify_kernel(kernel).unwrap_or_else(|error| panic!("{what}: {error}\n{kernel}"));
+        verify_kernel(kernel).unwrap_or_else(|error| panic!("{name}: {error}\n{kernel}"));
     }
     kernels.len()
 }
@@ -57,10 +58,10 @@ fn kernels_of_vectors_and_groups_read_back() {
     let opts = ["local 0 2", "group 1 2", "grouptop 1 2"].map(|opt| opt.parse().expect("an opt"));
     let opts: Vec<_> = opts.iter().map(|opt| Some(std::slice::from_ref(opt))).collect();
     for (number, case) in gradiff_check::embedded_cases().iter().enumerate() {
-        let ways = opts.iter().map(|opts| ("groups", *opts));
-        for (target, opts) in ways.chain([("vectors", None), ("cuda", None)]) {
+        let grouped = opts.iter().map(|opts| ("groups", *opts));
+        for (target, opts) in grouped.chain([("vectors", None), ("cuda", None)]) {
             let shown = Shown { stage: "uops", opts, target: Some(target) };
-            // Some cases are no programs, some kernels do not allow the opt.
+            // Some cases are not programs, some kernels do not allow the opt.
             let Ok(text) = show(case, shown) else { continue };
             if text.trim().is_empty() {
                 continue;
@@ -73,12 +74,12 @@ fn kernels_of_vectors_and_groups_read_back() {
     assert!(missing.is_empty(), "not among the kernels: {missing:?}");
 }
 
-/// A snapshot with this kernel.
+/// A set of snapshots: one with this kernel.
 fn files(name: &str, text: &str) -> Files {
     Files::from([(name.to_owned(), format!("---\nsource: here\n---\n{text}").into_bytes())])
 }
 
-/// What becomes of a kernel when parts of its text are replaced.
+/// The row of a kernel after parts of its text are replaced.
 fn change(text: &str, edits: &[(&str, &str)]) -> Row {
     let mut edited = text.to_owned();
     for (from, to) in edits {
@@ -88,6 +89,7 @@ fn change(text: &str, edits: &[(&str, &str)]) -> Row {
     changed(text, &edited)
 }
 
+/// The row of a changed kernel.
 fn changed(before: &str, after: &str) -> Row {
     let report = diff(&files("uops/a.snap", before), &files("uops/a.snap", after));
     assert_eq!((report.rows.len(), report.unchanged), (1, 0), "{before} {after}");
@@ -109,7 +111,7 @@ kernel E_4
   10 endrange       void  [4]
 ";
 
-/// The same sum of 4 x 8 elements in three ways: in order, by halves, the last step left out.
+/// A sum of 4 x 8 elements in one of three ways: in order, by halves, without the last element.
 fn sum(order: &str) -> String {
     let mut text = String::from(
         "kernel r_4_8
@@ -129,13 +131,13 @@ fn sum(order: &str) -> String {
         position - 1
     };
     let mut values: Vec<usize> = Vec::new();
-    for step in 0..8 {
-        let offset = line(format!("const i32 [] {step}"));
-        let place = line(format!("add i32 [6, {offset}]"));
-        let index = line(format!("index f32 [4, {place}]"));
+    for column in 0..8 {
+        let offset = line(format!("const i32 [] {column}"));
+        let address = line(format!("add i32 [6, {offset}]"));
+        let index = line(format!("index f32 [4, {address}]"));
         values.push(line(format!("load f32 [{index}]")));
     }
-    let mut fold = |values: &[usize]| {
+    let mut sum_of = |values: &[usize]| {
         let mut sum = values[0];
         for value in &values[1..] {
             sum = line(format!("add f32 [{sum}, {value}]"));
@@ -143,12 +145,12 @@ fn sum(order: &str) -> String {
         sum
     };
     let sum = match order {
-        "in order" => fold(&values),
+        "in order" => sum_of(&values),
         "by halves" => {
-            let halves = [fold(&values[..4]), fold(&values[4..])];
-            fold(&halves)
+            let halves = [sum_of(&values[..4]), sum_of(&values[4..])];
+            sum_of(&halves)
         }
-        _ => fold(&values[..7]),
+        _ => sum_of(&values[..7]),
     };
     let index = line(String::from("index f32 [3, 5]"));
     line(format!("store void [{index}, {sum}]"));
@@ -163,7 +165,7 @@ fn a_changed_constant_is_a_different_meaning() {
     assert!(row.detail.contains("of data0 is"), "{row:?}");
     let row = change(ADD, &[("1 const          f32   []           7.0", "1 const f32 [] 7.001")]);
     assert_eq!(row.class, Class::DifferentMeaning, "{row:?}");
-    // Not even its last bit is a matter of rounding.
+    // Not even a change of the last bit counts as rounding.
     let row = change(ADD, &[("7.0", "7.0000005")]);
     assert_eq!(row.class, Class::DifferentMeaning, "{row:?}");
 }
@@ -186,7 +188,7 @@ fn one_load_more_is_dearer_and_one_less_cheaper() {
 fn renumbered_uops_are_the_same_program() {
     let renamed = [("kernel E_4", "kernel E_4n1"), ("[0]          0", "[0] 3")];
     assert_eq!(change(ADD, &renamed).class, Class::SameProgram);
-    // Two constants change places, two indices as well.
+    // Two constants are swapped, and two indices.
     let swapped = "kernel E_4
    0 const f32 [] 7.0
    1 const i32 [] 4
@@ -202,20 +204,20 @@ fn renumbered_uops_are_the_same_program() {
 ";
     let row = changed(ADD, swapped);
     assert_eq!((row.class, row.before), (Class::SameProgram, row.after));
-    // Sources that change places, and a dimension of the grid, are more than numbers.
+    // Swapped sources, and a dimension of the grid, are more than renumbering.
     let row = change(ADD, &[("[7, 1]", "[1, 7]")]);
     assert_eq!(row.class, Class::EquallyDear, "{row:?}");
     assert_eq!(change(ADD, &[("[0]          0", "[0] 0g")]).class, Class::Cheaper);
 }
 
 #[test]
-fn costs_are_counted_by_the_steps_of_loops() {
+fn costs_are_counted_by_the_iterations_of_loops() {
     let files: Files =
         snapshots().into_iter().filter(|(name, _)| name == "uops/matmul-4x4.snap").collect();
     let report = diff(&Files::new(), &files);
     let cost = report.rows[0].after.expect("a cost");
-    // By hand; the eight values are three counters, a product, an index, the accumulator, what was
-    // loaded first and the second load or what leads to it.
+    // Counted by hand. The eight registers hold three counters, a product, an index, the
+    // accumulator, the first load, and the second load or its address.
     let expected = [
         ("loads", 128),
         ("stores", 16),
@@ -265,7 +267,7 @@ fn where_a_value_is_computed_matters() {
    9 store void [4, 5]
   10 endrange void [3]
 ";
-    // What is stored last is loaded before the first store, or after it.
+    // The value that is stored last is loaded before the first store, or after it.
     assert_eq!(change(read, &[("[4, 5]", "[4, 8]")]).class, Class::DifferentMeaning);
 }
 
@@ -297,7 +299,7 @@ fn integers_have_no_other_bits() {
 }
 
 #[test]
-fn touches_outside_races_and_parameters_are_seen() {
+fn accesses_out_of_bounds_and_changed_parameters_are_detected() {
     for (edits, word) in [
         (vec![("const          i32   []           4", "const i32 [] 5")], "element 4"),
         (vec![("const          i32   []           4", "const i32 [] 3")], "not written"),
@@ -321,7 +323,7 @@ fn touches_outside_races_and_parameters_are_seen() {
     assert!(row.detail.contains("2 kernels, before 1"), "{row:?}");
 }
 
-/// A group of 4 threads passes elements on through local memory.
+/// A group of 4 threads that passes elements on through local memory.
 const GROUP: &str = "kernel r_4
    0 const i32 [] 4
    1 const i32 [] 3
@@ -356,7 +358,7 @@ fn groups_are_run_with_their_barriers() {
     assert_eq!(row.class, Class::DifferentMeaning, "{row:?}");
 }
 
-/// Each thread reads what its right neighbour passed on, then uses its own place again.
+/// Each thread reads the element of its right neighbour, then reuses its own local element.
 const REUSED: &str = "kernel r_4
    0 const i32 [] 4
    1 const i32 [] 3
@@ -384,7 +386,7 @@ const REUSED: &str = "kernel r_4
 ";
 
 #[test]
-fn a_race_is_another_meaning_though_threads_in_turn_do_not_show_it() {
+fn a_race_is_another_meaning_even_if_sequential_threads_do_not_show_it() {
     let row = change(REUSED, &[("16 barrier void []", "16 const i32 [] 9")]);
     assert_eq!(row.class, Class::DifferentMeaning, "{row:?}");
     assert!(row.detail.contains("race") || row.detail.contains("thread"), "{row:?}");
@@ -426,7 +428,7 @@ const ENDLESS: &str = "kernel E
 ";
 
 #[test]
-fn broken_snapshots_are_told_and_nothing_panics() {
+fn broken_snapshots_are_reported_and_nothing_panics() {
     let cases = [
         ("12 add f32 [7, 1]", "line 14: expected uop 8"),
         ("8 add f32 [7, 9]", "line 14: source 9 is not above"),
@@ -441,7 +443,7 @@ fn broken_snapshots_are_told_and_nothing_panics() {
         let row = change(ADD, &[("8 add            f32   [7, 1]", line)]);
         assert_eq!(row.class, Class::Broken, "{row:?}");
         assert!(row.detail.contains(problem), "{line}: {row:?}");
-        // A broken file that did not change is broken still.
+        // A broken file that did not change is still broken.
         let text = ADD.replace("8 add            f32   [7, 1]", line);
         let same = files("uops/a.snap", &text);
         assert_eq!(diff(&same, &same).count(Class::Broken), 1, "{line}");
@@ -454,7 +456,7 @@ fn broken_snapshots_are_told_and_nothing_panics() {
         let row = change(ADD, &[(from, to)]);
         assert!(row.class == Class::Broken && row.detail.contains(problem), "{row:?}");
     }
-    // A loop without steps around threads without number.
+    // A loop without iterations around very many threads.
     let row = changed(ADD, ENDLESS);
     assert!(row.class == Class::Broken && row.detail.contains("threads"), "{row:?}");
     for bytes in [b"".as_slice(), b"---", b"\xff\xfe", b"---\nsource: x\n", b"kernel E\n"] {
@@ -470,12 +472,12 @@ fn broken_snapshots_are_told_and_nothing_panics() {
 fn every_line_of_a_snapshot_may_be_lost_without_a_panic() {
     for text in [ADD, GROUP, VECTOR] {
         for lost in 0..text.lines().count() {
-            let kept = text.lines().enumerate().filter(|(number, _)| *number != lost);
-            let kept: Vec<&str> = kept.map(|(_, line)| line).collect();
-            let row = changed(text, &kept.join("\n"));
+            let rest = text.lines().enumerate().filter(|(number, _)| *number != lost);
+            let rest: Vec<&str> = rest.map(|(_, line)| line).collect();
+            let row = changed(text, &rest.join("\n"));
             let is_comment = text.lines().nth(lost).is_some_and(|line| line.starts_with('#'));
             let class = if is_comment { Class::SameProgram } else { Class::Broken };
-            // The end of a kernel may be lost if it is no loop's.
+            // The last line of a kernel may be lost unless it ends a loop.
             let is_last = lost + 1 == text.lines().count() && text == VECTOR;
             let class = if is_last { Class::DifferentMeaning } else { class };
             assert_eq!(row.class, class, "line {lost} of {text}: {row:?}");
@@ -484,38 +486,38 @@ fn every_line_of_a_snapshot_may_be_lost_without_a_panic() {
 }
 
 #[test]
-fn other_texts_are_tied_to_their_uops() {
+fn other_texts_are_linked_to_their_uops() {
     let both = |uops: &str, source: &str| {
-        let mut all = files("uops/a.snap", uops);
-        all.extend(files("kernels/c/a.snap", source));
-        all
+        let mut snapshots = files("uops/a.snap", uops);
+        snapshots.extend(files("kernels/c/a.snap", source));
+        snapshots
     };
-    let of = |before: &Files, after: &Files| {
+    let text_row = |before: &Files, after: &Files| {
         let report = diff(before, after);
         let row = report.rows.iter().find(|row| row.name.starts_with("kernels")).expect("a row");
         (row.class, row.uops, row.lines.added, row.lines.removed)
     };
     let before = both(ADD, "val0 = 1;\nval1 = val0;\n");
     let after = both(&ADD.replace("7.0", "8.0"), "val0 = 2;\nval1 = val0;\n");
-    assert_eq!(of(&before, &after), (Class::Text, Some(Some(Class::DifferentMeaning)), 1, 1));
+    assert_eq!(text_row(&before, &after), (Class::Text, Some(Some(Class::DifferentMeaning)), 1, 1));
     let after = both(ADD, "val3 = 1;\n  val0 = val3;\n");
-    assert_eq!(of(&before, &after), (Class::SameText, Some(None), 2, 2));
+    assert_eq!(text_row(&before, &after), (Class::SameText, Some(None), 2, 2));
     let report = diff(&before, &files("uops/a.snap", ADD));
     assert_eq!((report.rows[0].class, report.unchanged), (Class::Removed, 1));
     let report = diff(&files("uops/a.snap", ADD), &before);
     assert_eq!((report.rows[0].class, report.unchanged), (Class::Added, 1));
 }
 
-/// Optimisations keep the meaning, so none of what they do may be called another one. For CPUs with
-/// vectors graphs are cut into other kernels, which are held against these without optimisations.
+/// Checks that no optimisation is classed as another meaning. For CPUs with vectors, graphs are
+/// divided into other kernels, which are compared with the same kernels without optimisations.
 #[test]
-fn what_the_optimiser_does_is_no_other_meaning() {
+fn optimisations_keep_the_meaning() {
     let opts: Vec<_> = ["upcast 0 2", "unroll 0 2", "padto 0 4", "swap 0 1", "group 0 2"]
         .map(|opt| opt.parse().expect("an opt"))
         .into();
-    let mut ways: Vec<_> =
+    let mut variants: Vec<_> =
         opts.iter().map(|opt| (Some(std::slice::from_ref(opt)), "plain")).collect();
-    ways.extend([(Some(&opts[4..]), "groups"), (None, "vectors"), (None, "cuda")]);
+    variants.extend([(Some(&opts[4..]), "groups"), (None, "vectors"), (None, "cuda")]);
     let mut counts = std::collections::BTreeMap::new();
     for (number, case) in gradiff_check::embedded_cases().iter().enumerate() {
         let uops = |opts, target| {
@@ -523,14 +525,18 @@ fn what_the_optimiser_does_is_no_other_meaning() {
             text.ok().filter(|text| !text.trim().is_empty())
         };
         let Some(plain) = uops(Some(&[]), "plain") else { continue };
-        for (opts, target) in &ways {
-            let own = (*target == "vectors").then(|| uops(Some(&[]), target));
-            let plain = own.flatten().unwrap_or_else(|| plain.clone());
-            // The opt may do nothing to this kernel.
-            let Some(other) = uops(*opts, target).filter(|other| *other != plain) else { continue };
-            let row = changed(&plain, &other);
+        for (opts, target) in &variants {
+            let for_vectors = (*target == "vectors").then(|| uops(Some(&[]), target));
+            let plain = for_vectors.flatten().unwrap_or_else(|| plain.clone());
+            // The opt may have no effect on this kernel.
+            let optimised = uops(*opts, target).filter(|optimised| *optimised != plain);
+            let Some(optimised) = optimised else { continue };
+            let row = changed(&plain, &optimised);
             let is_right = !matches!(row.class, Class::DifferentMeaning | Class::Broken);
-            assert!(is_right, "case {number}, {opts:?} for {target}: {row:?}\n{plain}\n{other}");
+            assert!(
+                is_right,
+                "case {number}, {opts:?} for {target}: {row:?}\n{plain}\n{optimised}"
+            );
             *counts.entry(row.class).or_insert(0) += 1;
         }
     }
@@ -539,11 +545,11 @@ fn what_the_optimiser_does_is_no_other_meaning() {
     }
 }
 
-/// Each constant of each snapshot changed, one at a time: never the same program, and seldom
-/// without another meaning.
+/// Changes each constant of each snapshot, one at a time: the result is never the same program, and
+/// nearly always of another meaning.
 #[test]
-fn changed_constants_of_all_snapshots_are_seen() {
-    let (mut tried, mut seen) = (0, 0);
+fn changed_constants_of_all_snapshots_are_detected() {
+    let (mut tried, mut detected) = (0, 0);
     let mut missed = Vec::new();
     for (name, bytes) in snapshots().into_iter().filter(|(name, _)| name.starts_with("uops/")) {
         let text = std::str::from_utf8(&bytes).expect("text");
@@ -564,15 +570,18 @@ fn changed_constants_of_all_snapshots_are_seen() {
             assert_ne!(row.class, Class::SameProgram, "{name}: kernel {number} uop {position}");
             tried += 1;
             match row.class {
-                Class::DifferentMeaning | Class::Broken => seen += 1,
+                Class::DifferentMeaning | Class::Broken => detected += 1,
                 class => missed.push((name.clone(), number, position, class)),
             }
         }
     }
-    assert!(tried > 200 && seen * 100 >= tried * 98, "{seen} of {tried}, but not {missed:?}");
+    assert!(
+        tried > 200 && detected * 100 >= tried * 98,
+        "{detected} of {tried}, but not {missed:?}"
+    );
 }
 
-/// Kernel and position of each constant that is used.
+/// Number of the kernel and position of each used constant.
 fn constants(kernels: &[Linear]) -> Vec<(usize, usize)> {
     let mut found = Vec::new();
     for (number, kernel) in kernels.iter().enumerate() {

@@ -146,7 +146,7 @@ fn what_cannot_be_compared_exits_1_and_says_why() {
     write(&folder, "other/a.snap", KERNEL);
     check(&folder, &["HEAD", "--snapshots", "other"], 1, &["other at HEAD: no snapshots"]);
     for (text, words) in [
-        ("", "uops/a.snap: there is nothing in it"),
+        ("", "uops/a.snap: the file is empty"),
         ("kernel E", "the header of a snapshot is missing"),
         (&KERNEL.replace("add  ", "plus "), "uops/a.snap: line 14: there is no op \"plus\""),
     ] {

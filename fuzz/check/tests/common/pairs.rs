@@ -1,29 +1,29 @@
 //! The pairs of `corpus/index/`: index and gate of loads and stores in real kernels, read from
-//! their text, simplified as a kernel's are, and counted.
+//! their text, simplified as in a kernel, and counted.
 
 use gradiff::graph::{Arg, DType, Global, Op, UOp};
 use gradiff::rewrite::simplify;
 use gradiff_check::to_uop;
 use gradiff_corpus::{Case, ExprCase, parse};
 
-/// A load as it stands in a kernel: `load(index(global, index, gate))`.
+/// A load in the form that kernels have: `load(index(global, index, gate))`.
 pub(crate) struct Pair {
-    /// Where it comes from.
+    /// Name of its origin.
     pub(crate) name: String,
-    /// The load, nothing simplified. Variables are ranges.
+    /// The load, not simplified. Variables are ranges.
     pub(crate) load: UOp,
 }
 
 /// The pairs of a file.
 ///
 /// # Errors
-/// What cannot be read, with the name of the pair.
+/// The part that cannot be read, with the name of the pair.
 pub(crate) fn read(text: &str) -> Result<Vec<Pair>, String> {
     let blocks = text.split("\n\n").filter(|block| block.starts_with("pair "));
-    blocks.map(read_one).collect()
+    blocks.map(read_pair).collect()
 }
 
-fn read_one(block: &str) -> Result<Pair, String> {
+fn read_pair(block: &str) -> Result<Pair, String> {
     let (name, rest) = block["pair ".len()..].split_once('\n').ok_or("a pair without lines")?;
     let vars: String = rest
         .lines()
@@ -35,7 +35,7 @@ fn read_one(block: &str) -> Result<Pair, String> {
         match parse(&format!("{vars}expr{line}\n")) {
             Ok(file) => match file.case {
                 Case::Expr(case) => Ok(case),
-                _ => Err(format!("{name}: no expression")),
+                _ => Err(format!("{name}: not an expression")),
             },
             Err(error) => Err(format!("{name}: {error}")),
         }
@@ -51,7 +51,7 @@ fn read_one(block: &str) -> Result<Pair, String> {
     Ok(Pair { name: name.to_string(), load: UOp::unary(Op::Load, DType::F32, access) })
 }
 
-/// The graph of an expression, its variables being ranges, numbered in order.
+/// The graph of an expression whose variables are replaced by ranges, numbered in order.
 fn with_ranges(case: &ExprCase) -> UOp {
     let range = |number: usize| {
         let end = UOp::int(DType::I32, case.vars[number].max + 1);
@@ -81,26 +81,26 @@ impl Pair {
     }
 }
 
-/// Index and gate of a load; no gate is always open. `None` of what is no load.
+/// Index and gate of a load; without a gate, it is always open. `None` if the node is not a load.
 pub(crate) fn parts(load: &UOp) -> Option<(&UOp, Option<&UOp>)> {
     let [access] = load.src() else { return None };
     Some((&access.src()[1], access.src().get(2)))
 }
 
-/// How many different nodes compute index and gate: ops, constants and variables. What bounds a
-/// variable is no part of it.
+/// Number of different nodes that compute index and gate: ops, constants and variables. The bounds
+/// of variables are not counted.
 pub(crate) fn node_count(load: &UOp) -> usize {
     let Some((index, gate)) = parts(load) else { return 0 };
-    let mut found: Vec<&UOp> = Vec::new();
+    let mut counted: Vec<&UOp> = Vec::new();
     let mut pending: Vec<&UOp> = std::iter::once(index).chain(gate).collect();
     while let Some(node) = pending.pop() {
-        if found.contains(&node) {
+        if counted.contains(&node) {
             continue;
         }
-        found.push(node);
+        counted.push(node);
         if node.op() != Op::Range {
             pending.extend(node.src());
         }
     }
-    found.len()
+    counted.len()
 }

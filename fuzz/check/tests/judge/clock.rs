@@ -1,9 +1,9 @@
-//! CPU time of this process and of those that it waited for.
+//! CPU time of this process and of the processes that it waited for.
 
 use std::sync::OnceLock;
 use std::time::Instant;
 
-/// Seconds of CPU time so far. Where the system does not say, seconds since the first call.
+/// Seconds of CPU time so far; if the system does not tell, seconds since the first call.
 pub(crate) fn cpu_seconds() -> f64 {
     static START: OnceLock<Instant> = OnceLock::new();
     let start = START.get_or_init(Instant::now);
@@ -13,29 +13,29 @@ pub(crate) fn cpu_seconds() -> f64 {
         .map_or_else(|| start.elapsed().as_secs_f64(), |ticks| ticks as f64 / TICKS_PER_SECOND)
 }
 
-/// What Linux counts in, on every machine that Rust knows.
+/// Unit of CPU times on Linux, on every machine that Rust supports.
 const TICKS_PER_SECOND: f64 = 100.0;
 
-/// The times of user and system, own and of children: fields 14 to 17 of the line. The second
-/// field is a name in brackets, which may hold spaces.
+/// Sum of the user and system times of the process and of its children: fields 14 to 17 of the
+/// line. The second field is a name in brackets, which may contain spaces.
 fn ticks(stat: &str) -> Option<u64> {
     let (_, rest) = stat.rsplit_once(')')?;
     let fields: Vec<&str> = rest.split_whitespace().collect();
     fields.get(11..15)?.iter().map(|field| field.parse::<u64>().ok()).sum()
 }
 
-/// CPU seconds from when it was made.
+/// A limit on CPU seconds, counted from its creation.
 pub(crate) struct Budget {
     end: f64,
 }
 
 impl Budget {
-    /// So many seconds from now.
+    /// A budget of so many seconds from now.
     pub(crate) fn of(seconds: u64) -> Budget {
         Budget { end: cpu_seconds() + seconds as f64 }
     }
 
-    /// Whether they are over.
+    /// Returns whether the seconds are over.
     pub(crate) fn is_spent(&self) -> bool {
         cpu_seconds() >= self.end
     }

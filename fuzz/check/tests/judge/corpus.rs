@@ -1,14 +1,14 @@
-//! The cases of the corpus: what they expect, then the programs everywhere.
+//! The cases of the corpus: their `expect` lines, then the programs on all configurations.
 
 use gradiff_check::{Backend, agree, agree_in_steps, check_expects};
 use gradiff_corpus::{Case, CaseFile, Program, embedded, parse};
 
-use crate::verdict::{Found, Of, Verdict};
+use crate::verdict::{Failure, Subject, Verdict};
 
-/// Programs that go to a compiler together.
+/// Number of programs that go to a compiler together.
 pub(crate) const BATCH: usize = 16;
 
-/// Checks all of them.
+/// Checks all cases.
 pub(crate) fn check(verdict: &Verdict, backends: &[Box<dyn Backend>]) {
     let files: Vec<(&str, CaseFile)> = embedded()
         .iter()
@@ -24,41 +24,41 @@ pub(crate) fn check(verdict: &Verdict, backends: &[Box<dyn Backend>]) {
     }
 }
 
-/// What the file expects, and the case itself where it is no program.
-fn expects(file: &CaseFile) -> Result<(), Found> {
-    let found = match &file.case {
+/// Checks the `expect` lines of the file, and the case itself if it is not a program.
+fn expects(file: &CaseFile) -> Result<(), Failure> {
+    let problem = match &file.case {
         Case::Views(views) => gradiff_check::check_views(views).err(),
         Case::Expr(expr) => gradiff_check::check_expr(expr).err(),
         Case::Program(_) => None,
     };
-    if let Some(detail) = found {
-        return Err(Found { detail, of: blamed(&file.case) });
+    if let Some(detail) = problem {
+        return Err(Failure { detail, subject: blamed(&file.case) });
     }
     match check_expects(file).into_iter().next() {
         None => Ok(()),
         Some(detail) => {
-            let of = match &file.case {
-                Case::Views(_) => Of::Room("view", "views"),
-                Case::Expr(_) => Of::Room("rewrite", "symbolic"),
-                Case::Program(_) => Of::Room("schedule", "kernels"),
+            let subject = match &file.case {
+                Case::Views(_) => Subject::Room("view", "views"),
+                Case::Expr(_) => Subject::Room("rewrite", "symbolic"),
+                Case::Program(_) => Subject::Room("schedule", "kernels"),
             };
-            Err(Found { detail: format!("expects: {detail}"), of })
+            Err(Failure { detail: format!("expects: {detail}"), subject })
         }
     }
 }
 
-/// How a case that is no program is blamed.
-pub(crate) fn blamed(case: &Case) -> Of {
+/// The subject of a failing case that is not a program.
+pub(crate) fn blamed(case: &Case) -> Subject {
     let blame = |case: &Case| match case {
         Case::Views(views) => gradiff_check::blame_views(views),
         Case::Expr(expr) => gradiff_check::blame_expr(expr),
         Case::Program(_) => None,
     };
-    Of::Blame(blame, Box::new(case.clone()))
+    Subject::Blame(blame, Box::new(case.clone()))
 }
 
-/// The programs on the configurations that call a compiler: plain, as users have the device, and
-/// the texts of every language.
+/// Checks the programs on the configurations that call a compiler: plain, as users have the device,
+/// and the texts of every language.
 pub(crate) fn check_batch(verdict: &Verdict, backends: &[Box<dyn Backend>]) {
     let names: Vec<String> = backends.iter().map(|backend| backend.name().to_string()).collect();
     let is_usual = |name: &&String| {
@@ -71,7 +71,7 @@ pub(crate) fn check_batch(verdict: &Verdict, backends: &[Box<dyn Backend>]) {
             Case::Views(_) | Case::Expr(_) => None,
         })
         .collect();
-    // In parts: a compiler of all of them would take so long that it passes for a hang.
+    // In parts: compiling all of them at once would take so long that it counts as a hang.
     let parts = names
         .iter()
         .filter(is_usual)
@@ -79,14 +79,14 @@ pub(crate) fn check_batch(verdict: &Verdict, backends: &[Box<dyn Backend>]) {
     for (name, part) in parts {
         verdict.check_batch(&format!("corpus:{name}"), || {
             let opened = backends_named(name);
-            let all: Vec<&Program> = part.iter().map(|(_, program)| program).collect();
-            let (_, failures) = agree(&all, &opened);
+            let without_stems: Vec<&Program> = part.iter().map(|(_, program)| program).collect();
+            let (_, failures) = agree(&without_stems, &opened);
             let Some((position, failure)) = failures.into_iter().next() else { return Ok(()) };
             let (stem, program) = &part[position];
             let kind = failure.kind.name();
-            Err(Found {
+            Err(Failure {
                 detail: format!("{stem}: {kind} on {}: {}", failure.backend, failure.detail),
-                of: Of::Program(Box::new(program.clone()), failure.backend),
+                subject: Subject::Program(Box::new(program.clone()), failure.backend),
             })
         });
     }
@@ -96,20 +96,20 @@ fn backends_named(name: &str) -> Vec<Box<dyn Backend>> {
     gradiff_check::backends(&[name.to_string()]).unwrap_or_else(|error| panic!("{}", error.message))
 }
 
-/// The program on the configurations, of several that take turns on the one whose turn is this
-/// number's; the first failure counts.
+/// Runs the program on the configurations; of those that take turns, on the one whose turn this
+/// number is. Returns the first failure.
 pub(crate) fn agrees(
     program: &Program,
     backends: &[Box<dyn Backend>],
     number: Option<u64>,
-) -> Result<(), Found> {
+) -> Result<(), Failure> {
     // Turns are taken by groups of eight programs.
     let numbers = number.map(|number| [8 * number]);
     let numbers = numbers.as_ref().map(<[u64; 1]>::as_slice);
     let (_, failures) = agree_in_steps(&[program], backends, numbers, &mut |_| {});
     let Some((_, failure)) = failures.into_iter().next() else { return Ok(()) };
-    Err(Found {
+    Err(Failure {
         detail: format!("{} on {}: {}", failure.kind.name(), failure.backend, failure.detail),
-        of: Of::Program(Box::new(program.clone()), failure.backend),
+        subject: Subject::Program(Box::new(program.clone()), failure.backend),
     })
 }

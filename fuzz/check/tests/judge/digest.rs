@@ -1,12 +1,12 @@
-//! Hashes of what programs become: of the schedule, of the uops for each target and of the text in
-//! each language. A mutant that changes none of them changes no kernel here.
+//! Hashes of programs' stages: of the schedule, of the uops for each target and of the text in each
+//! language. A mutant that changes none of them changes no kernel here.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use gradiff_check::Shown;
 use gradiff_corpus::{Case, embedded, parse};
 
-/// Programs that are drawn besides those of the corpus.
+/// Number of drawn programs, in addition to those of the corpus.
 const DRAWN: u64 = 150;
 /// Targets for which the uops are hashed.
 const TARGETS: [&str; 6] = ["jit", "loops", "vectors", "groups", "cuda", "wgsl"];
@@ -29,7 +29,7 @@ pub(crate) fn print(seed: u64) {
             let mut hasher = DefaultHasher::new();
             for shown in stage {
                 let target = target.or(Some(*shown));
-                of(&case, Shown { stage: shown, opts: None, target }).hash(&mut hasher);
+                text_of(&case, Shown { stage: shown, opts: None, target }).hash(&mut hasher);
             }
             hasher.finish()
         };
@@ -42,8 +42,8 @@ pub(crate) fn print(seed: u64) {
     }
 }
 
-/// The text of a stage, or why there is none.
-fn of(case: &Case, shown: Shown<'_>) -> String {
+/// The text of a stage, or the reason why there is none.
+fn text_of(case: &Case, shown: Shown<'_>) -> String {
     let shown = gradiff_check::catch(|| gradiff_check::show(case, shown));
     shown.and_then(|text| text).unwrap_or_else(|problem| problem)
 }

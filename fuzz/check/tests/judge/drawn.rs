@@ -1,5 +1,5 @@
-//! Drawn cases of every kind, in rounds. A round is a few of each kind, in the order of how much
-//! they find for their time.
+//! Drawn cases of every kind, in rounds. A round has a few cases of each kind, ordered by how much
+//! they find in their time.
 
 use gradiff::graph::DType;
 use gradiff::render::LANGUAGES;
@@ -9,44 +9,44 @@ use gradiff_gen::{Config, ExprConfig, SeedChoices, ViewConfig, case_seed};
 
 use crate::corpus::{BATCH, agrees, blamed};
 use crate::targets;
-use crate::verdict::{Found, Of, Verdict};
+use crate::verdict::{Failure, Subject, Verdict};
 
-/// Programs of a round, each on all configurations.
+/// Number of programs of a round, each on all configurations.
 const PROGRAMS: u64 = 4;
-/// View sequences of a round; one in sixteen is checked with variables as well.
+/// Number of view sequences of a round; one in sixteen is checked with variables as well.
 const VIEWS: u64 = 16;
 const SYMBOLIC_ONE_IN: u64 = 16;
-/// Expressions of a round.
+/// Number of expressions of a round.
 const EXPRS: u64 = 16;
-/// Calls of the API of a round.
+/// Number of API calls of a round.
 const CALLS: u64 = 16;
-/// Random sequences of optimisations on each kernel of one program of the round.
+/// Number of random sequences of optimisations on each kernel of one program of the round.
 const SEQUENCES: u64 = 6;
-/// One program in so many is run stage by stage as well, by the evaluators that blame asks.
+/// One program in this many is run stage by stage as well, by the evaluators that blame uses.
 const STAGED_ONE_IN: u64 = 8;
 
-/// Drawn kernels of a round, on one device in process.
+/// Number of drawn kernels of a round, on one device in process.
 const KERNELS: u64 = 6;
-/// Every so many rounds a batch of drawn kernels goes to a compiler.
+/// Number of rounds between batches of drawn kernels that go to a compiler.
 const COMPILED_EVERY: u64 = 12;
-/// Kernels of such a batch.
+/// Number of kernels of such a batch.
 const COMPILED: u64 = 12;
-/// Of how many cases of ops the compiler has one, each time that it has its turn.
+/// Each time it has its turn, the compiler gets one case of ops in this many.
 const OPS_EVERY: u64 = 2;
 
 const DTYPES: [DType; 13] = DType::ALL;
 
-/// The checks, and how many there were.
+/// The checks and their counts.
 pub(crate) struct Checks {
     seed: u64,
     rounds: u64,
     config: Config,
     /// Configurations in process.
     pub(crate) direct: Vec<Box<dyn Backend>>,
-    /// Those that call a compiler, and the programs that wait for them.
+    /// Configurations that call a compiler, and the programs that wait for them.
     pub(crate) batched: Vec<Box<dyn Backend>>,
     waiting: Vec<Program>,
-    /// Where drawn kernels run: in process, and by a compiler.
+    /// Devices for drawn kernels: in process, and with a compiler.
     kernels: [Vec<&'static str>; 2],
     pub(crate) programs: u64,
     pub(crate) views: u64,
@@ -55,7 +55,7 @@ pub(crate) struct Checks {
 }
 
 impl Checks {
-    /// The first round of a seed comes next.
+    /// Checks that begin with the first round of a seed.
     pub(crate) fn new(seed: u64, devices: &str) -> Checks {
         let open = |devices: &str| -> Vec<Box<dyn Backend>> {
             let opened =
@@ -71,14 +71,14 @@ impl Checks {
                 );
             opened.flatten().collect()
         };
-        let (in_process, others): (Vec<&str>, Vec<&str>) =
+        let (in_process, compiled): (Vec<&str>, Vec<&str>) =
             devices.split(',').partition(|device| matches!(*device, "interp" | "jit" | "uops"));
         Checks {
             seed,
             rounds: 0,
             config: Config::default(),
             direct: open(&in_process.join(",")),
-            batched: open(&others.join(",")),
+            batched: open(&compiled.join(",")),
             waiting: Vec::new(),
             kernels: kernel_devices(devices),
             programs: 0,
@@ -88,7 +88,7 @@ impl Checks {
         }
     }
 
-    /// One round.
+    /// Runs one round.
     pub(crate) fn round(&mut self, verdict: &Verdict) {
         for _ in 0..PROGRAMS {
             self.program(verdict);
@@ -103,7 +103,7 @@ impl Checks {
         verdict.check(&format!("calls:{}", self.rounds), || {
             gradiff_check::check_calls(first, CALLS).map_err(|detail| {
                 let room = gradiff_check::room_of_calls(&detail);
-                Found { detail, of: Of::Room(room, "calls") }
+                Failure { detail, subject: Subject::Room(room, "calls") }
             })
         });
         self.kernels(verdict, first);
@@ -113,34 +113,34 @@ impl Checks {
         self.rounds += 1;
     }
 
-    /// Drawn kernels, on one device after the other.
+    /// Checks drawn kernels; devices take turns.
     fn kernels(&self, verdict: &Verdict, seed: u64) {
         let [direct, compiled] = &self.kernels;
         let turn = |devices: &[&'static str], turn: u64| {
             let at = turn as usize % devices.len().max(1);
             devices.get(at).copied()
         };
-        let of = |detail: String| {
+        let failure = |detail: String| {
             let room = gradiff_check::room_of_kernels(&detail);
-            Found { detail, of: Of::Room(room, "kernels") }
+            Failure { detail, subject: Subject::Room(room, "kernels") }
         };
         if let Some(device) = turn(direct, self.rounds) {
             verdict.check(&format!("kernels:{device}:{}", self.rounds), || {
-                gradiff_check::check_kernels(device, seed, KERNELS).map_err(of)
+                gradiff_check::check_kernels(device, seed, KERNELS).map_err(failure)
             });
         }
         let is_due = self.rounds % COMPILED_EVERY == COMPILED_EVERY / 2;
         if let Some(device) = turn(compiled, self.rounds / COMPILED_EVERY).filter(|_| is_due) {
             verdict.check_batch(&format!("kernels:{device}:{}", self.rounds), || {
-                gradiff_check::check_kernels(device, seed, COMPILED).map_err(of)
+                gradiff_check::check_kernels(device, seed, COMPILED).map_err(failure)
             });
             verdict.check_batch(&format!("ops:{device}:{}", self.rounds), || {
-                // Each visit of a device has every other case.
+                // Visits of a device take every other case, alternately.
                 let visit = self.rounds / COMPILED_EVERY / compiled.len().max(1) as u64;
                 let first = self.seed.wrapping_add(visit) % OPS_EVERY;
                 let count = gradiff_check::count_of_cases(device);
                 let numbers: Vec<u64> = (first..count).step_by(OPS_EVERY as usize).collect();
-                gradiff_check::check_cases(device, seed, &numbers).map_err(of)
+                gradiff_check::check_cases(device, seed, &numbers).map_err(failure)
             });
         }
         let number = self.seed.wrapping_add(self.rounds / 2);
@@ -148,20 +148,20 @@ impl Checks {
             let count = direct.len().max(1) as u64;
             let Some(device) = turn(direct, self.rounds / 2) else { return };
             verdict.check(&format!("ops:{device}:{}", self.rounds), || {
-                // Every number has its turn, from another one on for each seed.
+                // Every number has its turn; the first one depends on the seed.
                 let number = self.seed.wrapping_add(self.rounds / 2 / count);
-                gradiff_check::check_cases(device, seed, &[number]).map_err(of)
+                gradiff_check::check_cases(device, seed, &[number]).map_err(failure)
             });
         } else {
             let language = &LANGUAGES[number as usize % LANGUAGES.len()];
             let dtype = DTYPES[number as usize % DTYPES.len()];
             verdict.check(&format!("texts:{}:{}", language.name, self.rounds), || {
-                gradiff_check::check_texts(language.name, dtype).map_err(of)
+                gradiff_check::check_texts(language.name, dtype).map_err(failure)
             });
         }
     }
 
-    /// What still waits.
+    /// Runs the programs that still wait for a compiler.
     pub(crate) fn finish(&mut self, verdict: &Verdict) {
         self.compile(verdict);
     }
@@ -175,7 +175,7 @@ impl Checks {
         verdict.check(&format!("targets:{number}"), || {
             targets::check(&program, number).map_err(|detail| {
                 let (room, stage) = room_of_target(&detail);
-                Found { detail, of: Of::Room(room, stage) }
+                Failure { detail, subject: Subject::Room(room, stage) }
             })
         });
         if number.is_multiple_of(STAGED_ONE_IN) && !self.direct.is_empty() {
@@ -195,8 +195,8 @@ impl Checks {
         }
     }
 
-    /// Every stage of a program that is right is right.
-    fn stages(&self, program: &Program) -> Result<(), Found> {
+    /// Checks that every stage of a right program is right.
+    fn stages(&self, program: &Program) -> Result<(), Failure> {
         let turn = (self.programs / STAGED_ONE_IN) as usize % self.direct.len();
         let backend = &self.direct[turn];
         if backend.supports(program).is_some() {
@@ -205,8 +205,9 @@ impl Checks {
         match gradiff_check::blame(program, backend.name()) {
             None => Ok(()),
             Some(blame) => {
-                let of = Of::Program(Box::new(program.clone()), backend.name().to_string());
-                Err(Found { detail: format!("{}: {blame}", backend.name()), of })
+                let subject =
+                    Subject::Program(Box::new(program.clone()), backend.name().to_string());
+                Err(Failure { detail: format!("{}: {blame}", backend.name()), subject })
             }
         }
     }
@@ -225,9 +226,9 @@ impl Checks {
                 gradiff_check::agree_in_steps(&waiting, batched, Some(&numbers), &mut |_| {});
             let Some((position, failure)) = failures.into_iter().next() else { return Ok(()) };
             let kind = failure.kind.name();
-            Err(Found {
+            Err(Failure {
                 detail: format!("{kind} on {}: {}", failure.backend, failure.detail),
-                of: Of::Program(Box::new((*waiting[position]).clone()), failure.backend),
+                subject: Subject::Program(Box::new((*waiting[position]).clone()), failure.backend),
             })
         });
     }
@@ -243,8 +244,10 @@ impl Checks {
                 0 => gradiff_check::check_symbolic_views(&views),
                 _ => Ok(()),
             };
-            let of = || blamed(&Case::Views(views.clone()));
-            checked.and_then(|()| symbolic()).map_err(|detail| Found { detail, of: of() })
+            let subject = || blamed(&Case::Views(views.clone()));
+            checked
+                .and_then(|()| symbolic())
+                .map_err(|detail| Failure { detail, subject: subject() })
         });
     }
 
@@ -255,28 +258,28 @@ impl Checks {
         self.exprs += 1;
         verdict.check(&format!("exprs:{number}"), || {
             gradiff_check::check_expr(&expr)
-                .map_err(|detail| Found { detail, of: blamed(&Case::Expr(expr.clone())) })
+                .map_err(|detail| Failure { detail, subject: blamed(&Case::Expr(expr.clone())) })
         });
     }
 }
 
-/// The crate and the stage to blame for what is wrong with a program as another target has it.
+/// The crate and the stage to blame for a problem of a program that is compiled for another target.
 fn room_of_target(problem: &str) -> (&'static str, &'static str) {
     match () {
         () if problem.contains("reads back as") => ("graph", "text"),
-        // What a list of uops for a target breaks.
+        // The linear uops break a rule of the target.
         () if problem.starts_with("for ") => ("kernel", "linearize"),
         () => ("render", "render"),
     }
 }
 
-/// Kernel trees that follow from the seed.
-pub(crate) fn trees(seed: u64, count: u64) -> Result<(), Found> {
+/// Checks kernel trees that follow from the seed.
+pub(crate) fn trees(seed: u64, count: u64) -> Result<(), Failure> {
     gradiff_check::check_trees(seed, count)
-        .map_err(|detail| Found { detail, of: Of::Room("kernel", "trees") })
+        .map_err(|detail| Failure { detail, subject: Subject::Room("kernel", "trees") })
 }
 
-/// Where drawn kernels run, of the chosen devices: in process, and by a compiler that is here.
+/// The chosen devices for drawn kernels: those in process, and those whose compiler is available.
 fn kernel_devices(devices: &str) -> [Vec<&'static str>; 2] {
     let is_chosen = |device: &&str| {
         let word = if matches!(*device, "interp" | "jit" | "c") { device } else { &"text" };
@@ -290,14 +293,15 @@ fn kernel_devices(devices: &str) -> [Vec<&'static str>; 2] {
     ]
 }
 
-/// Sequences of optimisations on every kernel of the program; gives how many.
-fn opts(program: &Program, seed: u64) -> Result<u64, Found> {
+/// Tries sequences of optimisations on every kernel of the program; returns their number.
+fn opts(program: &Program, seed: u64) -> Result<u64, Failure> {
     let sequences = Sequences::Legal { depth: 0, random: SEQUENCES, seed };
     match gradiff_check::opts(program, &sequences, &|| false, &mut |_| {}) {
         Ok((tally, None)) => Ok(tally.sequences),
-        Ok((_, Some(failure))) => {
-            Err(Found { detail: failure.to_string(), of: Of::Room("kernel", "optimize") })
-        }
-        Err(refusal) => Err(Found { detail: refusal, of: Of::Nothing }),
+        Ok((_, Some(failure))) => Err(Failure {
+            detail: failure.to_string(),
+            subject: Subject::Room("kernel", "optimize"),
+        }),
+        Err(refusal) => Err(Failure { detail: refusal, subject: Subject::Unknown }),
     }
 }

@@ -1,17 +1,17 @@
-//! The judge of mutants: one process that is right or says what is wrong, as soon as it can.
+//! The judge of mutants: one process that passes or reports the first failure as soon as it can.
 //!
-//! First the corpus: what its files expect, then each of its programs on every configuration that
-//! needs no compiler and no driver. Then drawn programs on the same ones, mixed with views,
-//! expressions, sequences of optimisations, other targets, drawn kernels and kernel trees, and each
-//! op of each type in each language, until the seconds are spent.
+//! First the corpus: the `expect` lines of its files, then each of its programs on every
+//! configuration that needs no compiler and no driver. Then drawn programs on the same ones, mixed
+//! with views, expressions, sequences of optimisations, other targets, drawn kernels and kernel
+//! trees, and each op of each type in each language, until the seconds are spent.
 //! `fuzz/mutants.py` runs it for each mutant; plain `cargo test` runs it for two seconds.
 //!
 //! From the environment: `GRADIFF_JUDGE_SEED` (default 1) and `GRADIFF_JUDGE_SECONDS` of CPU time
 //! for the drawn part (default 2); `GRADIFF_JUDGE_DEVICES` (default `interp,jit,uops,text`; `c` and
 //! `text`, which call compilers, take programs by the batch); `GRADIFF_JUDGE=digest` prints hashes
-//! of what kernels become instead, `none` does nothing.
-//! What fails is one line, `KILLED ...`, and exit code 1; what holds is one line, `PASSED ...`.
-//! The checks and their order depend on the seed alone; only where they end depends on the clock.
+//! of programs' stages instead, `none` does nothing.
+//! A failure prints one line, `KILLED ...`, and exits with 1; success prints a line, `PASSED ...`.
+//! The checks and their order depend on the seed alone; only their end depends on the clock.
 
 mod clock;
 mod corpus;
@@ -23,21 +23,21 @@ mod verdict;
 use clock::Budget;
 use verdict::Verdict;
 
-/// The variable's number; the default where it is not set.
+/// The variable's number; the default if it is not set.
 fn number(name: &str, default: u64) -> u64 {
     std::env::var(name).map_or(default, |text| {
         text.parse().unwrap_or_else(|_| panic!("{name} is a whole number, not {text}"))
     })
 }
 
-/// Of how many groups of programs each row of device `c` takes one; its compiler takes most time.
+/// Each row of device `c` takes one group of programs in this many; its compiler is the slowest.
 const C_EVERY: u64 = 8;
 
-/// The same of each language whose texts run here: more than in hunts, since nothing else here
-/// looks at these texts.
+/// The same for each language whose texts run here: more than in hunts, since nothing else here
+/// checks these texts.
 const TEXT_EVERY: u64 = 4;
 
-/// Kernel trees before the first round.
+/// Number of kernel trees before the first round.
 const TREES: u64 = 32;
 
 /// The names of the configurations on the chosen devices.

@@ -1,4 +1,4 @@
-//! A program as other targets have it, as far as no device is needed: its graph and its kernels are
+//! Checks of a program for other targets that need no device: its graph and its kernels are
 //! verified, their text forms read back to themselves, and the WGSL is valid.
 
 use gradiff::graph::{AxisKind, parse_linears, parse_text, verify_linear};
@@ -7,7 +7,7 @@ use gradiff_check::Shown;
 use gradiff_corpus::{Case, Program};
 use naga::valid::{Capabilities, ValidationFlags, Validator};
 
-/// Of how many programs the texts of one's kernels are damaged.
+/// The texts of the kernels of one program in this many are damaged.
 const TEXTS_ONE_IN: u64 = 4;
 
 /// Checks the program for one language and its target, chosen by the number.
@@ -24,17 +24,17 @@ pub(crate) fn check(program: &Program, number: u64) -> Result<(), String> {
     if uops.is_empty() {
         return Ok(());
     }
-    // What checks lists of uops for a target, without running them, belongs here.
+    // Checks of linear uops for a target that do not run them belong here.
     for kernel in parse_linears(&uops).map_err(|error| format!("{error} in\n{uops}"))? {
         let name = &kernel.name;
         if number.is_multiple_of(TEXTS_ONE_IN) {
             gradiff_check::check_text(&kernel)?;
         }
         let text = kernel.to_string();
-        let is_there = uops.contains(text.trim_end());
-        is_there.then_some(()).ok_or_else(|| format!("{name} reads back as other uops"))?;
+        let is_same = uops.contains(text.trim_end());
+        is_same.then_some(()).ok_or_else(|| format!("{name} reads back as other uops"))?;
         verify_linear(&kernel).map_err(|error| format!("for {}: {error}", language.name))?;
-        // A language may refuse a type or an op that it has not.
+        // A language may refuse a type or an op that it does not have.
         if let Ok(text) = (language.render)(&kernel) {
             let group: Vec<i64> =
                 kernel.launched(AxisKind::Local).into_iter().rev().map(|(_, size)| size).collect();
@@ -50,8 +50,8 @@ fn graph_reads_back(text: &str) -> Result<(), String> {
     if again.trim_end() == text { Ok(()) } else { Err(format!("reads back as another: {again}")) }
 }
 
-/// Only WGSL has a compiler in process; it says the size of the groups as well, which must be this
-/// one, the innermost dimension first.
+/// Checks that a kernel's text is valid. Only WGSL has a compiler in process. Its text also
+/// contains the size of the groups, which must be `group`, the innermost dimension first.
 fn valid(language: &Language, kernel: &str, group: &[i64]) -> Result<(), String> {
     let capabilities = match language.name {
         "wgsl" => Capabilities::SHADER_FLOAT16 | Capabilities::SHADER_INT64 | Capabilities::FLOAT64,

@@ -1,4 +1,5 @@
-//! What failed, in one line, then the end of the process; also if a check never ends.
+//! The verdict: the first failure is printed in one line and ends the process, also if a check
+//! never ends.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,13 +9,13 @@ use gradiff_corpus::Program;
 
 use crate::clock::cpu_seconds;
 
-/// CPU seconds that one check may take: some hundred times what the longest one takes.
+/// CPU seconds that one check may take: some hundred times as long as the longest one takes.
 const LONGEST_CHECK: f64 = 10.0;
-/// The same of one whose programs go to compilers, which take seconds for a large kernel.
+/// The same for a check whose programs go to compilers, which take seconds for a large kernel.
 const LONGEST_BATCH: f64 = 60.0;
-/// CPU seconds in which a failure is blamed on a room.
+/// CPU seconds that blaming a failure on a crate may take.
 const LONGEST_BLAME: f64 = 10.0;
-/// How often time is looked at.
+/// Period of the checks of the time.
 const PERIOD: Duration = Duration::from_millis(50);
 
 /// The check in progress, watched by a thread.
@@ -24,7 +25,7 @@ pub(crate) struct Verdict {
     spent: Mutex<BTreeMap<String, f64>>,
 }
 
-/// What goes on.
+/// The state of the check in progress.
 #[derive(Default)]
 struct Now {
     check: String,
@@ -32,7 +33,7 @@ struct Now {
     began: f64,
     /// When the process must end, in CPU seconds.
     end: f64,
-    /// What is to be said then; empty if the check itself takes too long.
+    /// The line to print then; empty if the check itself takes too long.
     line: String,
 }
 
@@ -64,17 +65,17 @@ impl Verdict {
         kinds.join(" ")
     }
 
-    /// Runs a check of this name; what it finds, also by a panic, is the end.
-    pub(crate) fn check(&self, name: &str, work: impl FnOnce() -> Result<(), Found>) {
+    /// Runs a check of this name; a failure or a panic ends the process.
+    pub(crate) fn check(&self, name: &str, work: impl FnOnce() -> Result<(), Failure>) {
         self.check_within(LONGEST_CHECK, name, work);
     }
 
-    /// As [`check`](Verdict::check), of programs that go to compilers.
-    pub(crate) fn check_batch(&self, name: &str, work: impl FnOnce() -> Result<(), Found>) {
+    /// As [`check`](Verdict::check), for programs that go to compilers.
+    pub(crate) fn check_batch(&self, name: &str, work: impl FnOnce() -> Result<(), Failure>) {
         self.check_within(LONGEST_BATCH, name, work);
     }
 
-    fn check_within(&self, longest: f64, name: &str, work: impl FnOnce() -> Result<(), Found>) {
+    fn check_within(&self, longest: f64, name: &str, work: impl FnOnce() -> Result<(), Failure>) {
         let began = cpu_seconds();
         let (check, end) = (name.to_string(), began + longest);
         self.set(Now { check, began, end, line: String::new() });
@@ -83,16 +84,16 @@ impl Verdict {
         let mut spent = self.spent.lock().unwrap_or_else(PoisonError::into_inner);
         *spent.entry(kind).or_default() += cpu_seconds() - began;
         drop(spent);
-        let found = match caught {
+        let failure = match caught {
             Ok(Ok(())) => return self.set(Now::default()),
-            Ok(Err(found)) => found,
-            Err(panic) => Found { detail: panic, of: Of::Nothing },
+            Ok(Err(failure)) => failure,
+            Err(panic) => Failure { detail: panic, subject: Subject::Unknown },
         };
-        let line = killed(name, cpu_seconds(), &found.detail);
+        let line = killed(name, cpu_seconds(), &failure.detail);
         let began = cpu_seconds();
         let (check, end) = (name.to_string(), began + LONGEST_BLAME);
         self.set(Now { check, began, end, line: line.clone() });
-        let blamed = gradiff_check::catch(|| found.blamed()).ok().flatten();
+        let blamed = gradiff_check::catch(|| failure.blamed()).ok().flatten();
         leave(&format!("{line}{}", blamed.unwrap_or_default()));
     }
 
@@ -101,40 +102,40 @@ impl Verdict {
     }
 }
 
-/// What a check found.
-pub(crate) struct Found {
-    /// In words.
+/// The failure of a check.
+pub(crate) struct Failure {
+    /// A description.
     pub(crate) detail: String,
-    /// What it was found on.
-    pub(crate) of: Of,
+    /// The subject that failed.
+    pub(crate) subject: Subject,
 }
 
-/// What a failure can be blamed by.
-pub(crate) enum Of {
-    /// Nothing that blame knows.
-    Nothing,
-    /// What is of one crate alone: its name and the stage.
+/// The subject of a failure, as far as blame can use it.
+pub(crate) enum Subject {
+    /// A subject that blame does not know.
+    Unknown,
+    /// A subject that belongs to one crate: its name and the stage.
     Room(&'static str, &'static str),
     /// A program on a configuration.
     Program(Box<Program>, String),
-    /// Expressions and views, which blame by themselves.
+    /// An expression or view sequence, with the function that blames it.
     Blame(fn(&gradiff_corpus::Case) -> Option<gradiff_check::Blame>, Box<gradiff_corpus::Case>),
 }
 
-impl Found {
-    /// The end of the line.
+impl Failure {
+    /// The end of the line, which says what is blamed.
     fn blamed(&self) -> Option<String> {
-        // A panic or a fold names its crate, whatever was checked.
+        // A panic or a wrong fold names its crate, whatever was checked.
         if let Some(suspect) = gradiff_check::suspect(&self.detail) {
             return Some(format!("\troom={}\tstage={}", suspect.room, suspect.stage));
         }
-        let blame = match &self.of {
-            Of::Nothing => None,
-            Of::Room(room, stage) => return Some(format!("\troom={room}\tstage={stage}")),
-            Of::Program(program, backend) => gradiff_check::blame(program, backend),
-            Of::Blame(blame, case) => blame(case),
+        let blame = match &self.subject {
+            Subject::Unknown => None,
+            Subject::Room(room, stage) => return Some(format!("\troom={room}\tstage={stage}")),
+            Subject::Program(program, backend) => gradiff_check::blame(program, backend),
+            Subject::Blame(blame, case) => blame(case),
         }?;
-        let rule = blame.rule.map_or(String::new(), |guilt| format!(" rule={}", guilt.rule));
+        let rule = blame.rule.map_or(String::new(), |culprit| format!(" rule={}", culprit.rule));
         Some(format!("\troom={}\tstage={}{rule}", blame.room, blame.stage))
     }
 }
@@ -150,6 +151,6 @@ fn leave(line: &str) -> ! {
     // Not `println`, which a test harness may capture.
     use std::io::Write;
     let mut out = std::io::stdout();
-    let said = writeln!(out, "\n{line}").and_then(|()| out.flush());
-    std::process::exit(if said.is_ok() { 1 } else { 2 })
+    let printed = writeln!(out, "\n{line}").and_then(|()| out.flush());
+    std::process::exit(if printed.is_ok() { 1 } else { 2 })
 }
