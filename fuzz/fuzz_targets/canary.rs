@@ -1,4 +1,4 @@
-//! Must fail: shows that the fuzzer finds what there is to find.
+//! Canary: must fail, which shows that the fuzzer finds failures.
 #![no_main]
 libfuzzer_sys::fuzz_target!(|data: &[u8]| {
     if data.first() == Some(&b'g') && data.get(1) == Some(&b'r') {

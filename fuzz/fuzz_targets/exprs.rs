@@ -1,4 +1,4 @@
-//! Index expressions: simplified, they must keep their values and their bounds.
+//! Index expressions: simplification must keep their values and their bounds.
 #![no_main]
 use gradiff_gen::ExprsCase;
 libfuzzer_sys::fuzz_target!(|case: ExprsCase| {

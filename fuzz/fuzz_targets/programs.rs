@@ -2,8 +2,8 @@
 #![no_main]
 use gradiff_gen::ProgramCase;
 use libfuzzer_sys::arbitrary::{Arbitrary, Unstructured};
-libfuzzer_sys::fuzz_target!(|given: &[u8]| {
-    let bytes = gradiff_fuzz::bytes(given);
+libfuzzer_sys::fuzz_target!(|input: &[u8]| {
+    let bytes = gradiff_fuzz::bytes(input);
     let Ok(case) = ProgramCase::arbitrary(&mut Unstructured::new(&bytes)) else { return };
     gradiff_fuzz::count_rules();
     gradiff_fuzz::count_pairs(&case.program);

@@ -1,3 +1,3 @@
-//! The parser never panics, and what it accepts prints and parses back to itself.
+//! Case texts: the parser never panics, and accepted text survives printing and parsing.
 #![no_main]
 libfuzzer_sys::fuzz_target!(|text: &str| gradiff_check::fuzz::text(text));

@@ -1,8 +1,8 @@
-//! The counts of rewrite rules, and of pairs of features, as libFuzzer's extra counters: an input
-//! that fires a rule or combines two features for the first time, or far more often than before, is
-//! new ground, as if it had reached new code.
+//! Feedback for libFuzzer: the counts of rewrite rules and of pairs of features as its extra
+//! counters. An input that fires a rule or combines two features for the first time, or far more
+//! often than before, counts as new coverage, as if it had reached new code.
 //!
-//! On Linux alone; elsewhere, and without libFuzzer, the counters are bytes that nobody reads.
+//! This works on Linux only; elsewhere, and without libFuzzer, nothing reads the counters.
 
 use std::borrow::Cow;
 use std::sync::OnceLock;
@@ -12,7 +12,8 @@ use gradiff_check::fuzz::RULES;
 use gradiff_corpus::Program;
 use gradiff_gen::Pairs;
 
-/// libFuzzer finds them by the name of the section, and clears them before each input.
+/// A counter for each rule. libFuzzer finds them by the name of the section, and clears them before
+/// each input.
 #[used]
 #[cfg_attr(target_os = "linux", unsafe(link_section = "__libfuzzer_extra_counters"))]
 static COUNTERS: [AtomicU8; RULES] = [const { AtomicU8::new(0) }; RULES];
@@ -31,7 +32,7 @@ pub fn count_pairs(program: &Program) {
     }
 }
 
-/// From now on the targets count rules. May be called again.
+/// Makes the targets count rules from now on. May be called again.
 pub fn count_rules() {
     gradiff_check::fuzz::feed_back(|counts| {
         for (counter, count) in COUNTERS.iter().zip(counts) {
@@ -40,15 +41,16 @@ pub fn count_rules() {
     });
 }
 
-/// The bytes to draw a case from: those of the fuzzer or, for comparison, random ones that depend on
-/// nothing that it has learnt, if the environment variable `GRADIFF_FUZZ_BLIND` holds their seed.
-pub fn bytes(given: &[u8]) -> Cow<'_, [u8]> {
-    /// As many as the documents let the fuzzer give.
+/// Returns the bytes to draw a case from: those of the fuzzer or, for comparison, random ones that
+/// do not depend on its feedback, if the environment variable `GRADIFF_FUZZ_BLIND` holds their
+/// seed.
+pub fn bytes(input: &[u8]) -> Cow<'_, [u8]> {
+    /// Number of random bytes: the `-max_len` that the README gives to the fuzzer.
     const COUNT: usize = 512;
     static SEED: OnceLock<Option<u64>> = OnceLock::new();
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let seed = SEED.get_or_init(|| std::env::var("GRADIFF_FUZZ_BLIND").ok()?.parse().ok());
-    let Some(seed) = seed else { return Cow::Borrowed(given) };
+    let Some(seed) = seed else { return Cow::Borrowed(input) };
     let case = gradiff_gen::case_seed(*seed, NEXT.fetch_add(1, Ordering::Relaxed));
     let words = (0..COUNT as u64 / 8).map(|word| gradiff_gen::case_seed(case, word));
     Cow::Owned(words.flat_map(u64::to_le_bytes).collect())

@@ -271,7 +271,7 @@ struct Helper<'a> {
     from: DType,
     dtype: DType,
     lanes: u8,
-    /// Whether this is the type of a vector in memory, which is aligned as its elements are.
+    /// True for the type of a vector in memory, which is aligned as its elements are.
     is_in_memory: bool,
 }
 

@@ -40,7 +40,7 @@ pub(crate) struct Alu<'a> {
     pub(crate) lanes: u8,
     /// The operands.
     pub(crate) src: Sources<Value<'a>>,
-    /// Whether the integer result may overflow and has to wrap.
+    /// True if the integer result may overflow and has to wrap.
     pub(crate) may_wrap: bool,
     /// `Min` for a `where` of the form `x < y ? x : y`, `Max` for `y < x ? x : y`. Unlike these ops
     /// it gives `y` if the two are equal or one is NaN.
@@ -85,9 +85,9 @@ pub(crate) struct Access<'a> {
     pub(crate) dtype: DType,
     /// The number of consecutive elements.
     pub(crate) lanes: u8,
-    /// Whether the array is local: shared by the threads of a group, or private to a thread.
+    /// True if the array is local: shared by the threads of a group, or private to a thread.
     pub(crate) is_local: bool,
-    /// Whether this is a store into an array that is too large for the caches.
+    /// True for a store into an array that is too large for the caches.
     pub(crate) is_nontemporal: bool,
 }
 

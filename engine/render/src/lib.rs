@@ -41,13 +41,13 @@ pub struct Language {
     pub render: fn(&Linear) -> Result<String, Error>,
     /// Returns the prelude of a file with these kernels.
     pub prelude: fn(&str) -> String,
-    /// Whether global and local ranges become groups and threads, with local memory and barriers.
+    /// True if global and local ranges become groups and threads, with local memory and barriers.
     /// Otherwise they are loops.
     pub has_groups: bool,
     /// The maximal number of elements of one load or store of a type, a power of two; 1 if there
     /// are no vectors of it.
     pub lanes_max: fn(DType) -> u8,
-    /// Whether elementwise ops take vectors of a type.
+    /// Returns whether elementwise ops take vectors of a type.
     pub has_vector_alu: fn(DType) -> bool,
 }
 

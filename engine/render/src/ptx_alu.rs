@@ -1,6 +1,6 @@
 //! Elementwise ops in PTX, one lane at a time: a table from op to instructions. exp2 of f32 is the
 //! hardware's, accurate to 2 ulp. The other transcendental functions are lowered before rendering
-//! (`lacks` of the target).
+//! (`unsupported` of the target).
 
 use gradiff_graph::{Constant, DType, Op};
 

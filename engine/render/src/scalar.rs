@@ -14,12 +14,12 @@ pub(crate) struct ScalarSyntax {
     pub(crate) f32_suffix: &'static str,
     /// The qualifiers before the return type of a function.
     pub(crate) function: &'static str,
-    /// Whether signed arithmetic of 32 and 64 bits wraps; if not, it is done in unsigned types.
+    /// True if signed arithmetic of 32 and 64 bits wraps; if not, it is done in unsigned types.
     pub(crate) wraps: bool,
     /// The float type through which casts between integers and floats go: f64 for all, or f32 for
     /// all but those of f64.
     pub(crate) conversion_type: DType,
-    /// Whether the language has a 16-bit float type with operators and casts.
+    /// Returns whether the language has this 16-bit float type, with operators and casts.
     pub(crate) is_native: fn(DType) -> bool,
     /// The body of the helper for multiply-add.
     pub(crate) fma_body: fn(DType) -> String,

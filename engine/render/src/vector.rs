@@ -33,11 +33,11 @@ pub(crate) struct VectorSyntax {
     pub(crate) function: WriteFunction,
     /// The lanes in which two vectors are not equal; true for NaN.
     pub(crate) not_equal: fn(&str, &str) -> String,
-    /// Whether vectors of bools are masks: integers as wide as the compared type.
+    /// True if vectors of bools are masks: integers as wide as the compared type.
     pub(crate) has_masks: bool,
-    /// Whether signed arithmetic wraps.
+    /// True if signed arithmetic wraps.
     pub(crate) wraps: bool,
-    /// Whether the language has the type.
+    /// Returns whether the language has the type.
     pub(crate) is_native: fn(DType) -> bool,
 }
 

@@ -4,7 +4,7 @@
 //! of 64 bits, and the core for devices without f16.
 //!
 //! WGSL does not specify the accuracy of transcendental functions, so they are lowered before
-//! rendering (`lacks` of the target).
+//! rendering (`unsupported` of the target).
 //!
 //! WGSL lets implementations assume that NaN and infinity do not occur. Such constants go through a
 //! function, since as constant expressions they are errors.

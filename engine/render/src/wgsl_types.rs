@@ -15,7 +15,7 @@ use crate::scalar::is_half;
 pub(crate) struct Types {
     /// The type that represents f16.
     f16: DType,
-    /// Whether there are i64, u64 and f64.
+    /// True if there are i64, u64 and f64.
     has_wide: bool,
 }
 

@@ -76,7 +76,7 @@ struct Expression {
     mask_bytes: u8,
     /// The depth of nested ops; 0 for names.
     height: u32,
-    /// Whether the text reads a variable that an `Assign` may change.
+    /// True if the text reads a variable that an `Assign` may change.
     is_volatile: bool,
 }
 
@@ -86,11 +86,11 @@ struct Writer<'a> {
     out: String,
     depth: usize,
     expressions: Vec<Expression>,
-    /// Whether the value may be inlined into its use.
+    /// For each uop, true if its value may be inlined into its use.
     is_inline: Vec<bool>,
-    /// Whether an integer result may have to wrap.
+    /// For each uop, true if its integer result may have to wrap.
     is_wrapping: Vec<bool>,
-    /// Whether an accumulator is a vector that is assigned to only outside of inner loops.
+    /// For each uop, true if it is an accumulator in vectors that no inner loop assigns.
     is_outer: Vec<bool>,
     /// Ranges that are indices of the grid: position, name, expression of the language.
     grid_ranges: Vec<(u32, String, String)>,

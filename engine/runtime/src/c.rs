@@ -313,9 +313,9 @@ fn load(path: &Path) -> Result<Arc<libloading::Library>, String> {
 /// The properties of kernels that the compiler flags depend on.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct KernelKind {
-    /// Whether they compute in integers of 8 or 16 bits.
+    /// True if they compute in integers of 8 or 16 bits.
     is_narrow: bool,
-    /// Whether they have more than [`LONG_LINES`] lines.
+    /// True if they have more than [`LONG_LINES`] lines.
     is_long: bool,
 }
 
@@ -362,7 +362,7 @@ struct UniqueKernel {
     /// The text from the parameter list on.
     body: String,
     parameter_count: usize,
-    /// Whether it takes the index of an iteration.
+    /// True if it takes the index of an iteration.
     is_threaded: bool,
     kind: KernelKind,
 }

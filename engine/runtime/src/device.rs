@@ -58,7 +58,7 @@ pub trait Device: Send + Sync {
 
     /// Describes a type or op of the kernel that the device does not support; `None` if there is
     /// none. A kernel with such a type or op cannot be compiled.
-    fn lacks(&self, kernel: &Linear) -> Option<String> {
+    fn unsupported(&self, kernel: &Linear) -> Option<String> {
         let _ = kernel;
         None
     }

@@ -73,7 +73,7 @@ pub enum Error {
     Unavailable {
         /// The device.
         device: &'static str,
-        /// What is missing and what to do.
+        /// The missing part, and what to do.
         why: String,
     },
     /// A kernel cannot be rendered in the device's language.
@@ -158,11 +158,11 @@ pub enum Error {
         size_elements: i64,
         /// The thread of the first access.
         first: Worker,
-        /// Whether the first access is a store.
+        /// True if the first access is a store.
         first_writes: bool,
         /// The thread of the second access.
         second: Worker,
-        /// Whether the second access is a store.
+        /// True if the second access is a store.
         second_writes: bool,
     },
     /// The checked interpreter found a barrier that not all threads of a group reach.
@@ -179,7 +179,7 @@ pub enum Error {
         waits: Worker,
         /// The thread that does not reach it.
         other: Worker,
-        /// What the other thread does instead.
+        /// The action of the other thread.
         does: String,
     },
     /// The accesses of a kernel that does not come from lowering are not proven to be in bounds.

@@ -48,9 +48,9 @@ pub(crate) trait RemoteBuffer: Send + Sync {
 /// The copy of a memory on a device.
 pub(crate) struct RemoteCopy {
     buffer: Box<dyn RemoteBuffer>,
-    /// Whether the bytes on the device are those of the memory.
+    /// True if the bytes on the device are those of the memory.
     is_current: bool,
-    /// Whether the bytes on the host are out of date.
+    /// True if the bytes on the host are out of date.
     is_host_stale: bool,
     /// Shared by all copies that share bytes on the device.
     sharers: Arc<()>,

@@ -55,7 +55,7 @@ struct Job {
     count: usize,
     next: AtomicUsize,
     done: AtomicUsize,
-    /// Whether all iterations are done.
+    /// True if all iterations are done.
     is_finished: Mutex<bool>,
     finished: Condvar,
 }
@@ -66,7 +66,7 @@ struct Pool {
     launched: AtomicUsize,
     job_added: Condvar,
     worker_count: usize,
-    /// Whether idle threads spin. Not if there are more threads than cores, since spinning threads
+    /// True if idle threads spin. Not if there are more threads than cores, since spinning threads
     /// would take time from working ones.
     spins: bool,
 }

@@ -408,7 +408,7 @@ impl Device for Wgpu {
     fn compile(&self, kernels: &[&BoundedLinear]) -> Result<Vec<Arc<dyn Executable>>, Error> {
         let kernels = bounded_linears(kernels)?;
         for kernel in &kernels {
-            if let Some(problem) = self.lacks(kernel) {
+            if let Some(problem) = self.unsupported(kernel) {
                 let kernel = kernel.name.clone();
                 return Err(Error::Launch { device: self.name, kernel, problem });
             }
@@ -443,7 +443,7 @@ impl Device for Wgpu {
     /// WGSL does not specify the accuracy of functions, and drivers make use of that: log2 of the
     /// smallest numbers has an error of 22 on Mesa 22.3. In kernels for the target `wgpu` they are
     /// lowered.
-    fn lacks(&self, kernel: &Linear) -> Option<String> {
+    fn unsupported(&self, kernel: &Linear) -> Option<String> {
         let is_type = |dtype| self.opened.has(dtype);
         let is_function = |op| matches!(op, Op::Exp2 | Op::Log2 | Op::Sin | Op::Pow);
         let missing = kernel.uops.iter().find(|uop| !is_type(uop.dtype) || is_function(uop.op));

@@ -30,7 +30,7 @@ impl Key {
 pub(crate) struct CachedKernel {
     pub(crate) linear: Arc<BoundedLinear>,
     pub(crate) executable: Option<Arc<dyn Executable>>,
-    /// Whether rewriting it reached an earlier state again, or ran out of fuel.
+    /// True if rewriting it reached an earlier state again, or ran out of fuel.
     pub(crate) is_endless: bool,
     /// The opts that a search found.
     pub(crate) opts: Option<Arc<[Opt]>>,

@@ -44,7 +44,7 @@ pub struct PlannedKernel {
     pub buffers: Vec<Buffer>,
     /// The compiled kernel; `None` before [`Engine::compile`].
     pub executable: Option<Arc<dyn Executable>>,
-    /// Whether rewriting it reached an earlier state again, or ran out of the default fuel. The
+    /// True if rewriting it reached an earlier state again, or ran out of the default fuel. The
     /// kernel is right, but some rules undo each other.
     pub is_endless: bool,
     /// The opts that a search found for it.

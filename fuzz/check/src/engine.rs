@@ -524,7 +524,7 @@ impl Backend for EngineBackend {
         }
         let device = &self.engine.device;
         let (plan, _) = caught(|| self.plan(program)).ok()?;
-        let reason = plan.items.iter().find_map(|item| device.lacks(&item.linear))?;
+        let reason = plan.items.iter().find_map(|item| device.unsupported(&item.linear))?;
         Some(format!("device {} {reason}", device.name()))
     }
 

@@ -54,7 +54,7 @@ pub use canary::{Canary, Judge, canaries, check_canaries};
 pub use coverage::{At, Coverage, DEVICES, coverage, embedded_cases, fired};
 pub use culprit::Culprit;
 /// The former name of [`Culprit`], for the command line.
-pub use culprit::Culprit as Guilt;
+pub use culprit::Culprit;
 pub use engine::{BACKENDS, BackendRow, EngineBackend, OpenError, Turn, backends, device_of};
 pub use equal::{Equal, equal_views};
 pub use expects::check_expects;

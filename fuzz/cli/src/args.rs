@@ -1,7 +1,7 @@
 //! Commands and flags of the command line, and their help texts.
 //!
 //! The doc comment of a command is what `gradiff help COMMAND` prints, line by line: what it does,
-//! which files it reads and writes, what its exit codes mean where they are special, an example.
+//! which files it reads and writes, its exit codes where they have a special meaning, an example.
 
 use std::path::PathBuf;
 
@@ -17,10 +17,10 @@ pub(crate) struct Args {
     /// Run the same command in an engine with this planted fault; see `gradiff help faults`.
     #[arg(long, global = true, value_name = "NAME")]
     pub(crate) fault: Option<String>,
-    /// The process that started this one, with which this one ends.
+    /// Number of the process that started this one; when it ends, so does this one.
     #[arg(long, global = true, hide = true)]
     pub(crate) parent: Option<u32>,
-    /// Take planted faults from this file or folder, not from fuzz/faults.
+    /// Take planted faults from this file or folder instead of fuzz/faults.
     #[arg(long, global = true, value_name = "PATH")]
     pub(crate) faults_from: Option<PathBuf>,
 }
@@ -30,16 +30,16 @@ const EXIT_CODES: &str = "\
 
 Exit codes of every command:
     0  nothing found
-    1  usage: flags, files, or a run of nothing (see --allow-empty)
-    2  findings, also if the run was interrupted or the machine failed besides
-    3  no findings, but the machine failed (no space left, a compiler that is killed, ...),
-       or a backend or device that was asked for is not there
+    1  usage error: flags, files, or an empty run (see --allow-empty)
+    2  findings, even if the run was interrupted or the machine failed as well
+    3  no findings, but the machine failed (no space left, a compiler that was killed, ...),
+       or a requested backend or device is missing
    70  internal error
    74  standard output cannot be written
-  130  interrupted by Ctrl-C (129 by SIGHUP, 143 by SIGTERM), nothing found until then
-  141  standard output is no longer read";
+  130  interrupted by Ctrl-C (129 by SIGHUP, 143 by SIGTERM) before anything was found
+  141  the reader of standard output has closed it";
 
-/// One name of a list that is separated by commas; blanks around it do not count.
+/// Parses one name of a comma-separated list; ignores the blanks around it.
 fn word(text: &str) -> Result<String, String> {
     match text.trim() {
         "" => Err("a name is missing".to_string()),
@@ -50,53 +50,54 @@ fn word(text: &str) -> Result<String, String> {
 /// The commands.
 #[derive(Subcommand, Debug)]
 pub(crate) enum Command {
-    /// Generate programs, run them on every backend, judge, minimise and keep what differs.
+    /// Generate programs, run them on every backend, judge, minimise and save failures.
     ///
     /// The same --seed and --programs give the same programs and counts. Without a limit a hunt
-    /// takes one minute. Before and after its programs it asks the oracle about canaries: answers
-    /// that are known to be wrong, or to be just right. It ends with 2 as well if the oracle takes
-    /// one for the other, or leaves more than 1 % of the elements unspecified (0.5 % for one reason
-    /// of one op; from 100,000 elements on).
+    /// takes one minute. Before and after the programs, the oracle judges canaries: answers that
+    /// are known to be wrong, or barely right. The exit code is also 2 if the oracle misjudges a
+    /// canary, or leaves more than 1 % of the elements unspecified (0.5 % for one reason of one op;
+    /// from 100,000 elements on).
     ///
     /// Rows of the report:
     ///   backends          `c:12` runs one of twelve programs; see `gradiff backends`
     ///   checked elements  output elements that the oracle judged, on all backends
-    ///   unspecified       elements of which the oracle says nothing; below, why
+    ///   unspecified       elements about which the oracle says nothing, with the reasons
     ///   feature pairs     pairs of features that occurred in a statement and its sources
-    ///   mismatches        runs with a wrong element, or refused though the program is well formed
+    ///   mismatches        runs with a wrong element, and refusals of a well-formed program
     ///   crashes           panics and deaths of workers
-    ///   timeouts          programs that hang alone as well; those that do not count as `slow`
+    ///   timeouts          programs that hang even when run alone; the others are `slow`
     ///   environment       programs that could not run because the machine failed: no space left, a
     ///                     compiler that is missing, is killed or cannot compile an empty function,
     ///                     a lost device
-    ///   not reproduced    deaths of workers that did not come again; findings all the same
-    ///   pending           failures that were not looked at, in FINDINGS/raw
-    ///   missing           devices that hunts use by default and that are not there
-    ///   skipped           programs that a backend cannot judge, with the reason
+    ///   not reproduced    deaths of workers that did not recur; they count as findings
+    ///   pending           failures that were not examined, in FINDINGS/raw
+    ///   missing           devices that hunts use by default and that are not available
+    ///   skipped           programs that cannot be judged on a backend, with the reason
     ///
     /// Files, in the folder of --findings:
     ///   fuzz-HASH.case, .rs, .py   a finding: minimised corpus file, Rust test, tinygrad script
-    ///   death-HASH.sequence        programs that together kill a worker, though none does alone
-    ///   raw/                       what fails, as generated, written before anything else is done
-    ///                              with it and removed when it is kept in a smaller form
+    ///   death-HASH.sequence        programs that kill a worker together, though none does alone
+    ///   raw/                       failing programs as generated: each is written before it is
+    ///                              examined, and removed once it is saved in a smaller form
     ///
-    /// Ctrl-C and SIGTERM end a hunt within seconds and keep what it found; a second one ends it at
+    /// Ctrl-C and SIGTERM end a hunt within seconds and keep its findings; a second one ends it at
     /// once. Workers and their compilers end with the hunt, however it ends.
     ///
     /// Examples:
     ///   gradiff hunt --seconds 300 --seed 7 --require c,opencl
     ///   gradiff hunt --backends interp,c/opts --lanes casts,edges --programs 10000
-    ///   gradiff hunt --faults                # hunts each planted fault, prints the time it took
+    ///   gradiff hunt --faults                # hunts each planted fault and prints the time taken
     #[command(verbatim_doc_comment)]
     Hunt(Hunt),
     /// Run corpus files and check what they expect.
     ///
-    /// Each file is a line: `ok`, `FAIL`, or `SICK` if it could not run because the machine failed;
-    /// reasons follow, and so do skips. A file is a case (FILE.case) or what a hunt kept of a dead
-    /// worker (FILE.sequence), which runs on the backends that it names unless --backends is given.
-    /// Of folders all files are taken. Ctrl-C ends a replay at once.
+    /// Prints a line for each file: `ok`, `FAIL`, or `SICK` if it could not run because the machine
+    /// failed; below it, the reasons and the skips. A file is a case (FILE.case) or the programs
+    /// that a worker ran before it died in a hunt (FILE.sequence), which run on the backends that
+    /// the file names unless --backends is given. A folder means all such files below it. Ctrl-C
+    /// ends a replay at once.
     ///
-    /// Exit codes: 2 if a file failed, 3 if none did and one could not run.
+    /// Exit codes: 2 if a file failed, 3 if none failed and one could not run.
     ///
     /// Example:
     ///   gradiff replay corpus/cases corpus/regressions --backends interp,jit
@@ -104,8 +105,8 @@ pub(crate) enum Command {
     Replay(Replay),
     /// Minimise a failing corpus file and print the result.
     ///
-    /// The smallest program found that fails in the same way, as a corpus file. Hunts do this by
-    /// themselves. Only programs can be minimised: view sequences and expressions are small.
+    /// Prints the smallest program found that fails in the same way, as a corpus file. Hunts do
+    /// this themselves. Only programs can be minimised: view sequences and expressions are small.
     ///
     /// Exit codes: 0 if nothing fails, 2 if something was minimised.
     ///
@@ -122,8 +123,8 @@ pub(crate) enum Command {
     ///   kernel     each kernel after each pass
     ///   uops       linear uops
     ///   a language source text: c, cuda, opencl, metal, wgsl, wgsl-core, llvm or ptx
-    /// View sequences and expressions have `program` and `graph`. No device is needed. Source text
-    /// is optimised as the engine would do it; --opts "" shows it without.
+    /// View sequences and expressions have `program` and `graph` only. No device is needed. Source
+    /// text is optimised as the engine would do it; --opts "" shows it without optimisations.
     ///
     /// Examples:
     ///   gradiff show corpus/cases/softmax.case --stage kernel
@@ -133,10 +134,10 @@ pub(crate) enum Command {
     Show(Show),
     /// Name the first stage at which a failing corpus file goes wrong.
     ///
-    /// Stages are run one after the other, each by an evaluator that does not ask the later ones.
-    /// Where rules ran, the one application that makes right outputs wrong is printed: the pass,
-    /// the node before and after, the rule, values for which it is false, and its verdict.
-    /// Rewriting without end prints the applications that repeat.
+    /// Stages are run one after the other, each by an evaluator that does not use later stages.
+    /// Where rules ran, it prints the one application that makes right outputs wrong: the pass, the
+    /// node before and after, the rule, values for which it is false, and its verdict. If rewriting
+    /// does not end, it prints the applications that repeat.
     ///
     /// Exit codes: 0 if nothing fails, 2 if something does.
     ///
@@ -146,20 +147,26 @@ pub(crate) enum Command {
     Blame(Blame),
     /// Run each kernel of a program under all short and some long sequences of optimisations.
     ///
-    /// No optimisation may change what comes out. Each kernel, also those in which reductions share
-    /// a kernel, runs under all legal sequences of --depth opts and under random ones of up to
-    /// eight: as plain loops, unrolled, and in vectors; or in groups of threads, where races count
-    /// as wrong. The first wrong sequence is printed and ends the run. `other bits` counts sums
-    /// that were added in another order, which the oracle judges.
+    /// No optimisation may change the results. Each kernel, including those with several
+    /// reductions, runs under all legal sequences of up to --depth opts and under random ones of up
+    /// to eight: as plain loops, unrolled, and in vectors; or in groups of threads, where races
+    /// count as wrong. The first wrong sequence is printed and ends the run. `reordered sums`
+    /// counts runs whose bits differ because sums were added in another order; the oracle judges
+    /// them.
     ///
     /// An opt is OP AXIS AMOUNT; 0 as AMOUNT means the whole loop:
-    ///   upcast    iterations at once            unroll    iterations of a reduction in a row
-    ///   thread    divided among CPU threads     padto     trip count rounded up, the rest gated
-    ///   overlap   last block shifted inwards    swap      exchanged with output loop AMOUNT
-    ///   local     by threads of a group         group     reduction divided, interleaved
-    ///   grouptop  reduction divided, in blocks  nolocals  groups of one thread
-    ///   tc        matrix product AMOUNT by tensor cores
-    /// Where a sequence given by --opts is not legal, the message says why.
+    ///   upcast    runs AMOUNT iterations at once, where possible as the lanes of a vector
+    ///   unroll    unrolls AMOUNT iterations of a reduction, in order
+    ///   thread    divides an output loop among AMOUNT CPU threads
+    ///   padto     rounds the trip count up to a multiple of AMOUNT; iterations beyond do nothing
+    ///   overlap   rounds it up as well, and shifts the last block inwards
+    ///   swap      exchanges the loop and output loop AMOUNT
+    ///   local     runs AMOUNT adjacent iterations by as many threads of a group
+    ///   group     divides a reduction among AMOUNT threads of a group, interleaved
+    ///   grouptop  divides a reduction among AMOUNT threads of a group, in contiguous blocks
+    ///   nolocals  makes each iteration of the output loops a group of one thread
+    ///   tc        computes a matrix product by tensor cores; AMOUNT chooses core and product
+    /// If a sequence given by --opts is not legal, the message says why.
     ///
     /// Examples:
     ///   gradiff opts corpus/cases/softmax.case
@@ -168,17 +175,17 @@ pub(crate) enum Command {
     Opts(Opts),
     /// Compare reviewed snapshots with those of a revision or of another folder.
     ///
-    /// Snapshots of schedules, uops and source texts of telling corpus cases are kept in snapshots/
+    /// Snapshots of schedules, uops and source texts of chosen corpus cases are kept in snapshots/
     /// and reviewed; see `gradiff help snap diff`.
     #[command(verbatim_doc_comment)]
     Snap(Snap),
     /// Check shape trackers: all short sequences on small shapes, then random ones.
     ///
-    /// The model moves real elements. Sequences are also tried with variables as sizes. Without
-    /// --random-only it ends with how often pairs of sequences that move all elements alike give
-    /// different trackers.
+    /// They are compared with a model that moves real elements. Sequences are also tried with
+    /// variables as sizes. Without --random-only the report ends with the share of those pairs of
+    /// sequences that move all elements alike which give different trackers.
     ///
-    /// What fails is minimised, printed and written to the folder of --findings (exit code 2).
+    /// A failing case is minimised, printed and written to the folder of --findings (exit code 2).
     ///
     /// Example:
     ///   gradiff views --cases 100000
@@ -189,7 +196,7 @@ pub(crate) enum Command {
     /// Simplifying an expression of any integer type keeps its value at every point and stays
     /// within its bounds, and simplifying once is enough.
     ///
-    /// What fails is minimised, printed and written to the folder of --findings (exit code 2).
+    /// A failing case is minimised, printed and written to the folder of --findings (exit code 2).
     ///
     /// Example:
     ///   gradiff exprs --cases 50000 --random-only
@@ -203,33 +210,33 @@ pub(crate) enum Command {
     ///
     /// Files:
     ///   fuzz/survivors.txt  reviewed survivors, each `equivalent` or `harmless` with its reason
-    ///   fuzz/forms.txt      small subjects and what rewriting makes of them; tells a mutant that
-    ///                       keeps every value from its rule; --forms writes it anew
+    ///   fuzz/forms.txt      small subjects with their rewritten forms, which show mutants that
+    ///                       keep every value; --forms writes it anew
     ///
     /// Exit codes: 0 if every survivor is reviewed; 2 if one is not, if a review is stale, or if a
-    /// mutant reviewed as equivalent gives another form.
+    /// mutant reviewed as equivalent gives a different form.
     ///
     /// Example:
     ///   gradiff sabotage divmod/ --seconds 120
     #[command(verbatim_doc_comment)]
     Sabotage(Sabotage),
-    /// Prove rewrite rules: by z3, and exhaustively on small cases; keeps the ledger.
+    /// Prove rewrite rules with z3 and exhaustively on small cases; keep the ledger of verdicts.
     ///
-    /// z3 decides over integers of any size (GRADIFF_Z3 names another executable); in any event
-    /// the rule is tried on small cases, 8-bit types and all values of f16. A rule that is changed
-    /// loses its verdict, and a test says so. Without z3, what is false on small cases is still
+    /// z3 decides over integers of any size (GRADIFF_Z3 names another executable); in any case the
+    /// rule is tried on small cases, 8-bit types and all values of f16. A rule that changes loses
+    /// its verdict, and a test reports it. Without z3, a rule that is false on small cases is still
     /// refuted, and other verdicts come from the ledger.
     ///
     /// File: fuzz/rules/verdicts.txt, the reviewed ledger; --write updates it.
     ///
-    /// Exit codes: 2 if a rule is refuted or open, or its verdict is not that of the ledger.
+    /// Exit codes: 2 if a rule is refuted or open, or its verdict differs from the ledger's.
     ///
     /// Examples:
     ///   gradiff prove divmod/floordiv
     ///   gradiff prove --with 'my/rule: (cdiv x c0) => (floordiv x c0) when c0 > 0'
     #[command(verbatim_doc_comment)]
     Prove(Prove),
-    /// List rewrite rules: claim, condition, source, verdict, how often the corpus fires them.
+    /// List rewrite rules: claim, condition, source, verdict, number of firings in the corpus.
     ///
     /// The language of rules is described in engine/rewrite/src/rules/mod.rs. The page that
     /// --markdown prints is kept as snapshots/rules/rules.md, and a test compares it.
@@ -248,14 +255,14 @@ pub(crate) enum Command {
     ///   gradiff gen --seed 1 --first 199
     #[command(verbatim_doc_comment)]
     Gen(Gen),
-    /// Count which rules cases fire, and which device ran which op at which dtype.
+    /// Count which rules fire in cases, and which device ran which op at which dtype.
     ///
-    /// Each cell of the second table names the devices by their first letter; `-` is what is
-    /// allowed and never ran. --holes lists what could occur and never did. With --pairs, features
-    /// and their pairs are counted in generated programs instead, and pairs that never occurred are
-    /// listed.
+    /// Each cell of the second table names the devices by their first letters; `-` means allowed,
+    /// but never run. --holes lists the combinations that are possible but never occurred. With
+    /// --pairs, features and their pairs are counted in generated programs instead, and pairs that
+    /// never occurred are listed.
     ///
-    /// Exit codes: 2 if a rule never fired; holes and pairs are no findings.
+    /// Exit codes: 2 if a rule never fired; holes and missing pairs are not findings.
     ///
     /// Examples:
     ///   gradiff coverage --holes
@@ -266,32 +273,32 @@ pub(crate) enum Command {
     ///
     /// A fault is a file in fuzz/faults (see its README): an edit of the sources that is a known
     /// mistake. `--fault NAME` works with every command: the workspace is copied to target/faults,
-    /// every fault is put behind a switch there, that is built once (a minute or two), and the same
-    /// command runs in it. --faults-from takes a file or folder of your own instead.
+    /// every fault is put behind a switch there, the copy is built once (a minute or two), and the
+    /// same command runs in it. --faults-from takes a file or folder of your own instead.
     ///
     /// Examples:
     ///   gradiff faults
     ///   gradiff hunt --fault tensor-cat-order --max-findings 1
     #[command(verbatim_doc_comment)]
     Faults(Faults),
-    /// List the backends: whether each is there, why not, and what to install.
+    /// List the backends: whether each is available, why not, and what to install.
     ///
     /// A backend is a device and a way to use it:
     ///   c              a device without optimisations
     ///   c/heuristic    as `Engine::new` makes it
     ///   c/opts         with drawn optimisations
-    ///   c/session      as an application uses it: realises tensors one by one, reads parts
+    ///   c/session      as an application uses it: tensors realised one by one, parts read
     ///   c/small        with thresholds so low that few elements cross them
     ///   c/strict       strict mode, bit for bit
-    ///   uops/cuda      what the engine makes for a target that need not be here, by an evaluator
-    ///                  of uops that holds it to the rules of the target
+    ///   uops/cuda      the uops that the engine makes for a target, which need not be available:
+    ///                  an evaluator runs them and checks the rules of the target
     ///   text/ptx       the source text itself, interpreted, or compiled for this machine by clang
     ///
     /// Example:
     ///   gradiff backends
     #[command(verbatim_doc_comment)]
     Backends,
-    /// Serves a hunt; not for people.
+    /// Serves a hunt; not meant for users.
     #[command(hide = true)]
     Worker(Worker),
 }
@@ -309,7 +316,7 @@ pub(crate) struct Hunt {
     #[arg(long, default_value_t = 1)]
     pub(crate) seed: u64,
     /// Backends, separated by commas; `c/opts:16` runs one of 16 programs (default: those that are
-    /// there, each as often as `gradiff backends` says).
+    /// available, each as often as `gradiff backends` says).
     #[arg(long, value_delimiter = ',', value_parser = word)]
     pub(crate) backends: Vec<String>,
     /// Draw from these lanes only, separated by commas.
@@ -327,12 +334,12 @@ pub(crate) struct Hunt {
     /// Seconds of processor time after which one program counts as hung.
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) timeout: u64,
-    /// Seconds of wall time after which it counts as hung (default: 10 times --timeout, at least
+    /// Seconds of wall time after which one counts as hung (default: 10 times --timeout, at least
     /// 120).
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) wall_timeout: Option<u64>,
-    /// Devices, or backends, separated by commas: fail with exit code 3 unless all backends of them
-    /// are there.
+    /// Backends, or devices with all their backends, separated by commas: fail with exit code 3
+    /// unless they are available.
     #[arg(long, value_delimiter = ',', value_parser = word, value_name = "DEVICE")]
     pub(crate) require: Vec<String>,
     /// Allow a run of no programs.
@@ -349,13 +356,13 @@ pub(crate) struct Hunt {
 /// Flags of the commands that run programs of files.
 #[derive(clap::Args, Debug)]
 pub(crate) struct On {
-    /// Backends, separated by commas (default: all that are there).
+    /// Backends, separated by commas (default: all that are available).
     #[arg(long, value_delimiter = ',', value_parser = word)]
     pub(crate) backends: Vec<String>,
     /// Seconds of processor time after which one program counts as hung.
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) timeout: u64,
-    /// Seconds of wall time after which it counts as hung (default: 10 times --timeout, at least
+    /// Seconds of wall time after which one counts as hung (default: 10 times --timeout, at least
     /// 120).
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) wall_timeout: Option<u64>,
@@ -364,11 +371,11 @@ pub(crate) struct On {
 /// Flags of `replay`.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Replay {
-    /// Corpus files, sequences that a hunt has kept, or folders of them.
+    /// Corpus files, sequences that a hunt has saved, or folders of them.
     #[arg(required = true)]
     pub(crate) files: Vec<PathBuf>,
-    /// Devices, or backends, separated by commas: fail with exit code 3 unless all backends of them
-    /// are there.
+    /// Backends, or devices with all their backends, separated by commas: fail with exit code 3
+    /// unless they are available.
     #[arg(long, value_delimiter = ',', value_parser = word, value_name = "DEVICE")]
     pub(crate) require: Vec<String>,
     /// Allow folders without cases.
@@ -397,8 +404,8 @@ pub(crate) struct Show {
     /// The stage, or the language.
     #[arg(long, default_value = "c")]
     pub(crate) stage: String,
-    /// Optimisations of each kernel, as in "upcast 0 4, unroll 1 2"; "" for none. Default: in a
-    /// language, or for a target, those that the engine chooses; else none.
+    /// Optimisations of each kernel, as in "upcast 0 4, unroll 1 2"; "" for none. Default: for a
+    /// language or a target, those that the engine chooses; otherwise none.
     #[arg(long)]
     pub(crate) opts: Option<String>,
     /// The target, such as loops, vectors, groups or cuda (default: that of the language).
@@ -451,14 +458,14 @@ pub(crate) struct Snap {
 pub(crate) enum SnapAction {
     /// Classify each changed snapshot: same program, cheaper, dearer, other bits, other meaning.
     ///
-    /// Compared are the reviewed snapshots, with those that tests left pending (.snap.new) in their
-    /// place, and those of a git revision or of another folder. Linear uops are parsed, verified,
-    /// counted and run on seeded data; floats that differ are excused as far as moving last bits
-    /// explains. Texts in C, CUDA, Metal, OpenCL, LLVM IR (with clang 16 or later), PTX and WGSL
-    /// are run beside their uops; other texts are compared up to names. `cargo insta review`
+    /// Compares the snapshots with those of a git revision or of another folder; one that tests
+    /// left pending (.snap.new) replaces the reviewed one. Linear uops are parsed, verified,
+    /// counted and run on seeded data; floats may differ as far as changes of last bits explain.
+    /// Texts in C, CUDA, Metal, OpenCL, LLVM IR (with clang 16 or later), PTX and WGSL are run on
+    /// the same data as their uops; other texts are compared up to names. `cargo insta review`
     /// accepts or rejects pending snapshots one by one.
     ///
-    /// Exit codes: 1 if a snapshot is broken, 2 if one means something else.
+    /// Exit codes: 1 if a snapshot is broken, 2 if one has a different meaning.
     ///
     /// Examples:
     ///   gradiff snap diff
@@ -509,7 +516,7 @@ pub(crate) struct Coverage {
     /// Print all counts as one JSON object.
     #[arg(long)]
     pub(crate) json: bool,
-    /// List combinations that could occur and never did.
+    /// List combinations that are possible but never occurred.
     #[arg(long)]
     pub(crate) holes: bool,
     /// Count features and their pairs in this many generated programs instead, and list the pairs
@@ -538,7 +545,7 @@ pub(crate) struct Sabotage {
     /// Parallel threads (default: one for each core).
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=256))]
     pub(crate) jobs: Option<u64>,
-    /// Rewrite this list of forms, with a line for each survivor that gives another form.
+    /// Write this list of forms anew, with a line for each survivor that gives a different form.
     #[arg(long)]
     pub(crate) forms: Option<PathBuf>,
     /// Only mutants that this file names, such as a report of survivors.
@@ -571,9 +578,9 @@ pub(crate) struct Prove {
 /// Flags of `rules`.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Rules {
-    /// Beginning of the names.
+    /// Only rules whose names begin with this (default: all).
     pub(crate) prefix: Option<String>,
-    /// Print the page of documentation in Markdown.
+    /// Print a page of documentation in Markdown.
     #[arg(long)]
     pub(crate) markdown: bool,
 }
@@ -587,7 +594,7 @@ pub(crate) struct Gen {
     /// The seed.
     #[arg(long, default_value_t = 1)]
     pub(crate) seed: u64,
-    /// The number of the first one.
+    /// The number of the first program.
     #[arg(long, default_value_t = 0)]
     pub(crate) first: u64,
     /// Allow a run of no programs.
@@ -601,8 +608,8 @@ pub(crate) struct Gen {
 /// Flags of `faults`.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Faults {
-    /// Write the sources with all faults in them and print their folder; GRADIFF_FAULT names the
-    /// one that is on in what is built from them.
+    /// Write the sources with all faults in them and print their folder; in a binary built from
+    /// them, GRADIFF_FAULT names the fault that is on.
     #[arg(long)]
     pub(crate) copy: bool,
 }

@@ -1,4 +1,4 @@
-//! What several commands need first: the backends, the lanes, a case file.
+//! Inputs that several commands share: backends, lanes and case files.
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -14,11 +14,11 @@ use crate::Failure;
 /// Opens the named backends.
 ///
 /// # Errors
-/// A name that is none, or twice (usage); a backend that is not there.
+/// An unknown name, or one given twice (usage); a backend that is not available.
 pub(crate) fn open(names: &[String]) -> Result<Vec<Box<dyn Backend>>, Failure> {
     let bare = |word: &String| word.split(':').next().unwrap_or_default().to_string();
     for (number, word) in names.iter().enumerate() {
-        if names[..number].iter().any(|other| bare(other) == bare(word)) {
+        if names[..number].iter().any(|earlier| bare(earlier) == bare(word)) {
             return Err(Failure::Usage(format!("backend {} is named twice", bare(word))));
         }
     }
@@ -34,25 +34,25 @@ pub(crate) fn open(names: &[String]) -> Result<Vec<Box<dyn Backend>>, Failure> {
 /// Backends to run on.
 #[derive(Clone, Debug)]
 pub(crate) struct Chosen {
-    /// Their names, each checked to be there.
+    /// Their names, each checked to be available.
     pub(crate) names: Vec<String>,
-    /// Of backends that are run by default, the devices that are not there, each with the reason.
+    /// Unavailable devices of the backends that are run by default, each with the reason.
     pub(crate) missing: BTreeMap<String, String>,
 }
 
-/// The names that were asked for, each once and checked to be there; or, if none was, those of
-/// `defaults` that are there.
+/// Returns the requested names, each once and checked to be available; or, if none was requested,
+/// those of `defaults` that are available.
 ///
 /// # Errors
-/// As [`open`]; also if nothing is there at all, or not what is required.
+/// As [`open`]; also if no backend is available at all, or a required one is not.
 pub(crate) fn choose(
-    asked: &[String],
+    requested: &[String],
     defaults: impl Iterator<Item = String>,
     required: &[String],
 ) -> Result<Chosen, Failure> {
     let mut missing = BTreeMap::new();
     let mut names: Vec<String> = Vec::new();
-    if asked.is_empty() {
+    if requested.is_empty() {
         for name in defaults {
             match open(std::slice::from_ref(&name)) {
                 Ok(_) => names.push(name),
@@ -63,7 +63,7 @@ pub(crate) fn choose(
             }
         }
     } else {
-        for name in asked {
+        for name in requested {
             if !names.contains(name) {
                 names.push(name.clone());
             }
@@ -73,13 +73,13 @@ pub(crate) fn choose(
     require(required, &names, &missing)?;
     if names.is_empty() {
         return Err(Failure::Environment(
-            "no backend is there; see `gradiff backends`".to_string(),
+            "no backend is available; see `gradiff backends`".to_string(),
         ));
     }
     Ok(Chosen { names, missing })
 }
 
-/// Checks that the run has all that it must have: backends, or devices with all of their backends.
+/// Checks that the run has everything required: backends, or devices with all of their backends.
 fn require(
     required: &[String],
     names: &[String],
@@ -93,36 +93,36 @@ fn require(
             devices.sort_unstable();
             devices.dedup();
             let devices = devices.join(", ");
-            let message = format!("--require {word}: no device or backend is called so; devices: ");
-            return Err(Failure::Usage(message + &devices));
+            let message = format!("--require {word}: no such device or backend; known: {devices}");
+            return Err(Failure::Usage(message));
         }
         if let Some(reason) = missing.get(word) {
             return Err(Failure::Environment(format!("{word} is required: {reason}")));
         }
-        let is_it = |name: &String| {
+        let is_match = |name: &String| {
             name.split(':').next() == Some(word) || gradiff_check::device_of(name) == Some(word)
         };
-        if !names.iter().any(is_it) {
-            // Without a list of backends, what hunts do not run by default is not looked for.
+        if !names.iter().any(is_match) {
+            // Backends that hunts do not run by default have not been opened yet.
             open(std::slice::from_ref(word)).or_else(|failure| match failure {
                 Failure::Environment(_) => Err(failure),
                 _ => Ok(Vec::new()),
             })?;
-            let message = format!("{word} is required, and no backend of this run is on it");
+            let message = format!("{word} is required, but no backend of this run uses it");
             return Err(Failure::Usage(message));
         }
     }
     Ok(())
 }
 
-/// Refuses a run of nothing, which would pass for a clean one.
+/// Refuses an empty run, which would pass for a clean one.
 ///
 /// # Errors
 /// The count is 0, unless that is allowed.
-pub(crate) fn check_count(count: u64, what: &str, is_allowed: bool) -> Result<(), Failure> {
+pub(crate) fn check_count(count: u64, noun: &str, is_empty_allowed: bool) -> Result<(), Failure> {
     match count {
-        0 if !is_allowed => Err(Failure::Usage(format!(
-            "a run of 0 {what} shows nothing; --allow-empty permits it"
+        0 if !is_empty_allowed => Err(Failure::Usage(format!(
+            "a run of 0 {noun} checks nothing; --allow-empty permits it"
         ))),
         _ => Ok(()),
     }
@@ -141,7 +141,7 @@ pub(crate) fn all() -> impl Iterator<Item = String> {
 /// The generator's settings with these lanes; none means all.
 ///
 /// # Errors
-/// A name that is no lane.
+/// The name of no lane.
 pub(crate) fn config(lanes: &[String]) -> Result<Config, Failure> {
     let mut config = Config::default();
     if lanes.is_empty() {
@@ -152,65 +152,67 @@ pub(crate) fn config(lanes: &[String]) -> Result<Config, Failure> {
         .map(|name| {
             Lane::from_name(name).ok_or_else(|| {
                 let names: Vec<&str> = Lane::ALL.into_iter().map(Lane::name).collect();
-                Failure::Usage(format!("no lane is called {name}; there are: {}", names.join(", ")))
+                let names = names.join(", ");
+                Failure::Usage(format!("no lane is called {name}; the lanes are: {names}"))
             })
         })
         .collect::<Result<_, _>>()?;
     Ok(config)
 }
 
-/// Bytes of a case file, at most: a case is a short text.
-const CASE_BYTES_MOST: u64 = 16 << 20;
+/// Largest case file, in bytes: a case is a short text.
+const CASE_BYTES_MAX: u64 = 16 << 20;
 
-/// Reads one file of text.
+/// Reads one text file.
 ///
 /// # Errors
-/// It cannot be read, is no file (a device or a pipe may never end), is too large or no text.
+/// It cannot be read, is not a regular file (a device or a pipe may never end), is too large or not
+/// text.
 pub(crate) fn text(path: &Path) -> Result<String, Failure> {
-    let failed = |what: String| Failure::Usage(format!("{}: {what}", path.display()));
+    let failed = |reason: String| Failure::Usage(format!("{}: {reason}", path.display()));
     let metadata = std::fs::metadata(path).map_err(|error| failed(error.to_string()))?;
     if !metadata.is_file() {
         return Err(failed("not a file, but a folder, device, pipe or socket".to_string()));
     }
     let mut bytes = Vec::new();
     let file = std::fs::File::open(path).map_err(|error| failed(error.to_string()))?;
-    let read = file.take(CASE_BYTES_MOST + 1).read_to_end(&mut bytes);
+    let read = file.take(CASE_BYTES_MAX + 1).read_to_end(&mut bytes);
     read.map_err(|error| failed(error.to_string()))?;
-    if CASE_BYTES_MOST < bytes.len() as u64 {
-        return Err(failed(format!("more than {CASE_BYTES_MOST} bytes, which is no case")));
+    if CASE_BYTES_MAX < bytes.len() as u64 {
+        return Err(failed(format!("too large: a case has at most {CASE_BYTES_MAX} bytes")));
     }
     let text = String::from_utf8(bytes).map_err(|error| {
         let at = error.utf8_error().valid_up_to();
         failed(format!("not UTF-8 text (byte {at})"))
     })?;
-    // A byte order mark is no part of the text.
+    // A byte order mark is not part of the text.
     Ok(text.strip_prefix('\u{feff}').map(str::to_string).unwrap_or(text))
 }
 
 /// Reads and parses one corpus file.
 ///
 /// # Errors
-/// As [`text()`]; it is not well formed (with line and column).
+/// As [`text()`]; a text that is not well formed (with line and column).
 pub(crate) fn read(path: &Path) -> Result<CaseFile, Failure> {
     gradiff_corpus::parse(&text(path)?)
         .map_err(|error| Failure::Usage(format!("{}: {error}", path.display())))
 }
 
-/// Returns whether the name of a file is that of a case or of a sequence.
+/// Returns whether a file is a case or a sequence, by its name.
 fn is_case(path: &Path) -> bool {
     path.extension().is_some_and(|extension| extension == "case") || is_sequence(path)
 }
 
-/// Returns whether a file holds a sequence of programs that a hunt has kept.
+/// Returns whether a file holds a sequence of programs that a hunt has saved, by its name.
 pub(crate) fn is_sequence(path: &Path) -> bool {
     path.extension().is_some_and(|extension| extension == crate::sequence::EXTENSION)
 }
 
-/// The files named, and the corpus files below the folders named, in order. Links are followed, but
-/// not in circles.
+/// Returns the given files, and the corpus files below the given folders, in order. Follows links,
+/// but not in circles.
 ///
 /// # Errors
-/// A path that is not there; a folder without corpus files, unless that is allowed.
+/// A path that does not exist; a folder without corpus files, unless that is allowed.
 pub(crate) fn files(paths: &[PathBuf], is_empty_allowed: bool) -> Result<Vec<PathBuf>, Failure> {
     let mut files = Vec::new();
     for path in paths {
@@ -221,13 +223,13 @@ pub(crate) fn files(paths: &[PathBuf], is_empty_allowed: bool) -> Result<Vec<Pat
         }
         let mut inside = Vec::new();
         for entry in WalkDir::new(path).follow_links(true).sort_by_file_name() {
-            if crate::interrupt::is_asked() {
+            if crate::interrupt::is_requested() {
                 return Err(Failure::Interrupted);
             }
             let entry = match entry {
                 Ok(entry) => entry,
                 Err(error) if error.loop_ancestor().is_some() => continue,
-                // A link to nothing, which could not be a case.
+                // A dangling link whose name is not that of a case.
                 Err(error)
                     if error.path().is_some_and(|path| path.is_symlink() && !is_case(path)) =>
                 {

@@ -1,5 +1,5 @@
-//! `gradiff coverage`: which rules a set of cases fires, at which ops and dtypes; which device
-//! ran which op at which dtype; and what never occurred.
+//! `gradiff coverage`: counts which rules a set of cases fires, at which ops and dtypes, and which
+//! device ran which op at which dtype; lists the combinations that never occurred.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
@@ -16,7 +16,7 @@ use crate::{Failure, Status};
 /// Counts and prints; a rule that never fired is a finding.
 ///
 /// # Errors
-/// A file that cannot be read or is no case.
+/// A file that cannot be read or is not a case.
 pub(crate) fn measure(options: &Options) -> Result<Status, Failure> {
     if let Some(programs) = options.pairs {
         crate::case::check_count(programs, "programs", options.allow_empty)?;
@@ -47,17 +47,17 @@ pub(crate) fn measure(options: &Options) -> Result<Status, Failure> {
     Ok(if never.is_empty() { Status::Clean } else { Status::Findings })
 }
 
-/// Counts the features of generated programs and the pairs that lie close together. That chance has
-/// not met a pair is no finding.
+/// Counts the features of generated programs and the pairs that are close together. A pair that
+/// never occurred is not a finding: the programs are random.
 fn measure_pairs(options: &Options, programs: u64) -> Status {
     let config = gradiff_gen::Config::default();
     let mut pairs = Pairs::default();
-    let mut counts: BTreeMap<Feature, u64> = Feature::all().map(|one| (one, 0)).collect();
+    let mut counts: BTreeMap<Feature, u64> = Feature::all().map(|feature| (feature, 0)).collect();
     for index in 0..programs {
         let program = gradiff_gen::program_at(options.seed, index, &config).program;
         pairs.add(&program);
-        let found = gradiff_gen::features(&program).into_iter();
-        for feature in found.reduce(Features::union).unwrap_or_default().iter() {
+        let features = gradiff_gen::features(&program).into_iter();
+        for feature in features.reduce(Features::union).unwrap_or_default().iter() {
             *counts.entry(feature).or_default() += 1;
         }
     }
@@ -98,24 +98,25 @@ fn print_rules(coverage: &Coverage) {
     }
 }
 
-/// One letter for each device that ran the op at the dtype; `-` where it is allowed and none did.
+/// Prints a letter for each device that ran the op at the dtype; `-` where the op is allowed but
+/// never ran.
 fn print_devices(coverage: &Coverage) {
     for (device, reason) in &coverage.missing {
-        outln!("device {device} is not there: {reason}");
+        outln!("device {device} is not available: {reason}");
     }
     let ran: Vec<&str> = DEVICES.into_iter().filter(|d| coverage.devices.contains_key(d)).collect();
     outln!("\nuops by dtype of operands; {}", words(ran.iter().map(|d| format!("{:.1}={d}", d))));
     let holes: BTreeSet<At> = ran.iter().flat_map(|device| coverage.device_holes(device)).collect();
     let seen = coverage.devices.values().flat_map(|counts| counts.keys().copied());
-    let all: BTreeSet<At> = seen.chain(holes.iter().copied()).collect();
-    let ops: BTreeSet<_> = all.iter().map(|(op, _)| *op).collect();
+    let rows: BTreeSet<At> = seen.chain(holes.iter().copied()).collect();
+    let ops: BTreeSet<_> = rows.iter().map(|(op, _)| *op).collect();
     outln!("{:14}{}", "", DType::ALL.map(|dtype| format!("{:>5}", dtype.name())).concat());
     for op in ops {
         let cell = |dtype: DType| {
             let is_at = |at: &&At| at.0 == op && at.1.name() == dtype.name();
-            let Some(at) = all.iter().find(is_at) else { return format!("{:>5}", "") };
-            let did = |device: &&&str| coverage.devices[**device].contains_key(at);
-            let letters: String = ran.iter().filter(did).map(|device| &device[..1]).collect();
+            let Some(at) = rows.iter().find(is_at) else { return format!("{:>5}", "") };
+            let has_run = |device: &&&str| coverage.devices[**device].contains_key(at);
+            let letters: String = ran.iter().filter(has_run).map(|device| &device[..1]).collect();
             format!("{:>5}", if letters.is_empty() { "-" } else { &letters })
         };
         outln!("{:14}{}", op.name(), DType::ALL.map(cell).concat().trim_end());
@@ -124,13 +125,13 @@ fn print_devices(coverage: &Coverage) {
 }
 
 fn print_holes(coverage: &Coverage) {
-    outln!("rules by dtype: what the types of a rule allow and no case has");
+    outln!("rules by dtype: dtypes that a rule allows but no case has");
     for (rule, dtypes) in coverage.rule_holes() {
         outln!("  {rule:34} {}", words(dtypes));
     }
     for device in coverage.devices.keys() {
         let holes = coverage.device_holes(device);
-        outln!("{device}: {} ops at a dtype that never ran", holes.len());
+        outln!("{device}: {} pairs of op and dtype that never ran", holes.len());
         for (op, dtype) in holes {
             outln!("  {op} {dtype}");
         }

@@ -1,32 +1,34 @@
-//! The processor time of a process with all that it started, an end to all of them, and who ended it.
+//! Process trees: the processor time of a process and its descendants, how to end them all, and
+//! whether another process ended one.
 //!
-//! Wall time says little of a program on a loaded machine; processor time is the same on any. It
-//! is read from `/proc`. Where there is none, `of_tree` gives `None` and wall time has to do.
+//! Wall time says little about a program on a loaded machine; processor time does not depend on the
+//! load. It is read from `/proc`. Where there is none, `of_tree` gives `None`, and wall time is
+//! used instead.
 
 use std::collections::HashMap;
 use std::process::{Child, Command, ExitStatus};
 use std::time::Duration;
 
-/// The unit of times in `/proc`: Linux gives them in hundredths of a second on every machine.
+/// Unit of times in `/proc`: Linux gives them in hundredths of a second on every machine.
 const TICK: Duration = Duration::from_millis(10);
 
-/// What `/proc/PID/stat` says of a process.
+/// Fields of `/proc/PID/stat`.
 struct Stat {
     parent: u32,
-    /// Ticks of its own and of the children that it waited for, in user and system mode.
+    /// Ticks of the process and of the children that it waited for, in user and system mode.
     ticks: u64,
 }
 
-/// Processor time that a process, its children and theirs have taken so far.
+/// Processor time that a process and its descendants have taken so far.
 pub(crate) fn of_tree(root: u32) -> Option<Duration> {
     let entries = std::fs::read_dir("/proc").ok()?;
     let numbers = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    let all: HashMap<u32, Stat> = numbers.filter_map(|pid| Some((pid, stat(pid)?))).collect();
-    all.get(&root)?;
+    let stats: HashMap<u32, Stat> = numbers.filter_map(|pid| Some((pid, stat(pid)?))).collect();
+    stats.get(&root)?;
     let is_below = |mut pid: u32| {
-        // A tree is no deeper than there are processes; numbers that are used again form no loop.
-        for _ in 0..all.len() {
-            match all.get(&pid) {
+        // No tree is deeper than the number of processes: reused numbers cannot make this loop.
+        for _ in 0..stats.len() {
+            match stats.get(&pid) {
                 Some(_) if pid == root => return true,
                 Some(stat) => pid = stat.parent,
                 None => return false,
@@ -34,7 +36,7 @@ pub(crate) fn of_tree(root: u32) -> Option<Duration> {
         }
         false
     };
-    let below = all.iter().filter(|(pid, _)| is_below(**pid));
+    let below = stats.iter().filter(|(pid, _)| is_below(**pid));
     let ticks: u64 = below.map(|(_, stat)| stat.ticks).sum();
     Some(TICK * u32::try_from(ticks).ok()?)
 }
@@ -43,7 +45,7 @@ fn stat(pid: u32) -> Option<Stat> {
     parse(&std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
 }
 
-/// Fields 4 and 14 to 17. The name, field 2, stands in parentheses and may hold anything.
+/// Parses fields 4 and 14 to 17. The name, field 2, is in parentheses and may hold anything.
 fn parse(text: &str) -> Option<Stat> {
     let fields: Vec<&str> = text.rsplit_once(')')?.1.split_whitespace().collect();
     let number = |field: usize| fields.get(field - 3)?.parse::<u64>().ok();
@@ -51,14 +53,14 @@ fn parse(text: &str) -> Option<Stat> {
     Some(Stat { parent: u32::try_from(number(4)?).ok()?, ticks })
 }
 
-/// How many processes the system has killed for want of memory; `None` where it does not say.
+/// Number of processes that the system has killed because memory ran out; `None` where unknown.
 pub(crate) fn memory_kills() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/vmstat").ok()?;
     text.lines().find_map(|line| line.strip_prefix("oom_kill ")?.trim().parse().ok())
 }
 
-/// Returns whether another process ended this one: SIGHUP, SIGINT, SIGQUIT, SIGTERM, or SIGKILL if
-/// the system has killed nothing for want of memory since there were `memory_kills`.
+/// Returns whether another process ended this one: by SIGHUP, SIGINT, SIGQUIT or SIGTERM, or by
+/// SIGKILL if the system has killed no process for lack of memory since it counted `memory_kills`.
 #[cfg(unix)]
 pub(crate) fn is_from_outside(status: ExitStatus, memory_kills: Option<u64>) -> bool {
     use std::os::unix::process::ExitStatusExt;
@@ -74,7 +76,7 @@ pub(crate) fn is_from_outside(_: ExitStatus, _: Option<u64>) -> bool {
     false
 }
 
-/// Makes the command the leader of a group of processes, so that `end_group` ends it with all
+/// Makes the command the leader of a process group, so that `end_group` ends it with all processes
 /// that it starts.
 pub(crate) fn lead(command: &mut Command) {
     #[cfg(unix)]
@@ -83,7 +85,7 @@ pub(crate) fn lead(command: &mut Command) {
     let _ = command;
 }
 
-/// Returns whether a child has ended, which is not waited for by that: its number stays its own.
+/// Returns whether a child has ended, without reaping it: its number is not reused.
 pub(crate) fn has_ended(child: &mut Child) -> bool {
     #[cfg(unix)]
     {
@@ -96,8 +98,8 @@ pub(crate) fn has_ended(child: &mut Child) -> bool {
     matches!(child.try_wait(), Ok(Some(_)))
 }
 
-/// Kills the group that a process leads. It must not have been waited for: until then nobody else
-/// has its number.
+/// Kills the group that a process leads. The process must not have been reaped: until then its
+/// number is not reused.
 pub(crate) fn end_group(leader: u32) {
     #[cfg(unix)]
     if let Some(group) = i32::try_from(leader).ok().and_then(rustix::process::Pid::from_raw) {
@@ -121,15 +123,15 @@ mod tests {
 
     #[cfg(target_os = "linux")]
     #[test]
-    fn tree_counts_what_children_burn_and_no_sleep() {
-        let started = |script: &str| {
+    fn tree_counts_processor_time_of_children_and_no_sleep() {
+        let start = |script: &str| {
             let mut command = Command::new("sh");
             command.args(["-c", script]);
             lead(&mut command);
             command.spawn().expect("a shell")
         };
-        let mut idle = started("sleep 60 & wait");
-        let mut busy = started("(while :; do :; done) & wait");
+        let mut idle = start("sleep 60 & wait");
+        let mut busy = start("(while :; do :; done) & wait");
         let (idle_pid, busy_pid) = (idle.id(), busy.id());
         let limit = Duration::from_millis(300);
         let mut taken = Duration::ZERO;

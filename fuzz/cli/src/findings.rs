@@ -1,40 +1,40 @@
-//! Keeps findings: minimises them, knows which are the same, writes each one down three times.
+//! Findings of a run: minimises failures, recognises duplicates, writes three files for each.
 //!
-//! What fails is written down as it is, in the folder `raw`, before anything else is done with it,
-//! and taken away when it is kept in a smaller form: whatever ends this process, nothing is lost.
+//! A failure is first written as it is, to the folder `raw`, and removed from there once it is
+//! saved in a smaller form: whatever ends this process, nothing is lost.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use gradiff_check::{Blame, Failure as Found, Finding, Kind};
+use gradiff_check::{Blame, Failure as CheckFailure, Finding, Kind};
 use gradiff_corpus::{Program, Statement};
 
 use crate::Failure;
 use crate::out::{clean, errln};
-use crate::pool::{Client, Death, FROM_OUTSIDE, Seen, Settings};
+use crate::pool::{Client, Death, FROM_OUTSIDE, FailedProgram, Settings};
 use crate::sequence::{EXTENSION, Sequence};
 use crate::whole::write_whole;
 
-/// How often a minimisation may ask a backend.
+/// Number of runs that a minimisation may take.
 const BUDGET: usize = 600;
-/// The same for a program that kills or hangs its worker at each ask.
+/// The same for a program that kills or hangs its worker at each run.
 const BUDGET_FATAL: usize = 20;
 
-/// Seconds that the replay of what a worker has died of may take, smaller and smaller.
+/// Seconds for the replays that reproduce and minimise the death of a worker.
 const SEQUENCE_SECONDS: u64 = 60;
 
-/// Raw files that are kept of programs that fail in company only.
-const COMPANY_MOST: u64 = 100;
+/// Largest number of raw files kept for programs that fail only after other programs.
+const ORDER_DEPENDENT_MAX: u64 = 100;
 
-/// Where failures are written before they are looked at, by the threads that see them.
+/// Folder to which threads write the failures that they see, before anyone examines them.
 #[derive(Clone, Debug)]
 pub(crate) struct Raw {
     folder: PathBuf,
 }
 
 impl Raw {
-    /// Below the folder of findings.
+    /// The folder `raw` in the folder of findings.
     pub(crate) fn of(findings: &Path) -> Raw {
         Raw { folder: findings.join("raw") }
     }
@@ -43,17 +43,17 @@ impl Raw {
     pub(crate) fn program(
         &self,
         program: &Program,
-        found: &Found,
+        failure: &CheckFailure,
         origin: &str,
     ) -> Option<PathBuf> {
-        let (program, failure, origin) = (program.clone(), found.clone(), origin.to_string());
+        let (program, failure, origin) = (program.clone(), failure.clone(), origin.to_string());
         let finding = Finding { program, failure, blame: None, origin };
         self.write(&format!("{}.case", finding.stem()), &finding.case_text())
     }
 
-    /// Writes what a worker had run when it died.
+    /// Writes the programs that a worker had run when it died.
     pub(crate) fn death(&self, death: &Death) -> Option<PathBuf> {
-        let text = sequence_text(&death.found, "not replayed yet", &death.sequence);
+        let text = sequence_text(&death.failure, "not replayed yet", &death.sequence);
         self.write(&sequence_name(&death.sequence), &text)
     }
 
@@ -71,8 +71,8 @@ impl Raw {
     }
 }
 
-fn sequence_text(found: &Found, fate: &str, sequence: &Sequence) -> String {
-    let Found { backend, kind, detail } = found;
+fn sequence_text(failure: &CheckFailure, fate: &str, sequence: &Sequence) -> String {
+    let CheckFailure { backend, kind, detail } = failure;
     let line = format!("{} on {backend}: {detail}; {fate}", kind.name()).replace(['\n', '\r'], " ");
     format!("# {}\n# gradiff replay runs this file again\n{sequence}", clean(&line))
 }
@@ -86,153 +86,155 @@ fn sequence_name(sequence: &Sequence) -> String {
 pub(crate) struct Findings {
     folder: PathBuf,
     settings: Settings,
-    /// A worker for each backend that failed: the others need not be asked again.
+    /// A worker for each backend that failed: the others need not run again.
     clients: BTreeMap<String, Client>,
-    kept: Vec<Kept>,
-    in_company: Option<Kept>,
+    records: Vec<Record>,
+    /// The first program that fails only after other programs.
+    order_dependent: Option<Record>,
     slow: u64,
     not_reproduced: u64,
 }
 
 /// One finding, minimised.
-pub(crate) struct Kept {
-    /// Which ones are the same: the failure's kind, the guilty stage and the ops.
+pub(crate) struct Record {
+    /// Equal for findings that count as the same: the failure's kind, the stage at fault and the
+    /// ops.
     signature: String,
-    /// What is written down.
-    pub(crate) what: Form,
+    /// The contents of its file.
+    pub(crate) form: Form,
     /// The file's path, if it could be written.
     pub(crate) path: Option<PathBuf>,
-    /// How many programs led to it.
+    /// Number of programs that led to it.
     pub(crate) count: u64,
 }
 
-/// What a finding consists of.
+/// Contents of a finding.
 pub(crate) enum Form {
     /// A program that fails.
     Program(Box<Finding>),
-    /// Programs at which a worker died, and how, in words.
+    /// Programs that a worker ran before it died, and a description of its death.
     Sequence(Sequence, String),
 }
 
-impl Kept {
-    /// One line: what happens where.
-    pub(crate) fn story(&self) -> String {
-        match &self.what {
+impl Record {
+    /// Describes in one line what happens and where.
+    pub(crate) fn description(&self) -> String {
+        match &self.form {
             Form::Program(finding) => clean(&finding.story()),
-            Form::Sequence(_, story) => story.clone(),
+            Form::Sequence(_, description) => description.clone(),
         }
     }
 }
 
 impl Findings {
-    /// No findings yet, to be written to `folder`, which is made if it is not there; `settings`
+    /// Starts without findings; they go to `folder`, which is created if it is missing. `settings`
     /// are those of the run.
     ///
     /// # Errors
-    /// The folder cannot be made.
+    /// The folder cannot be created.
     pub(crate) fn open(folder: &Path, settings: &Settings) -> Result<Findings, Failure> {
         std::fs::create_dir_all(folder).map_err(|error| {
             let folder = folder.display();
             Failure::Usage(format!(
-                "findings cannot be written to {folder}: {error}; name another folder with --findings"
+                "findings cannot be written to {folder}: {error}; choose a folder with --findings"
             ))
         })?;
         Ok(Findings {
             folder: folder.to_path_buf(),
             settings: settings.clone(),
             clients: BTreeMap::new(),
-            kept: Vec::new(),
-            in_company: None,
+            records: Vec::new(),
+            order_dependent: None,
             slow: 0,
             not_reproduced: 0,
         })
     }
 
-    /// The different findings so far.
-    pub(crate) fn kept(&self) -> &[Kept] {
-        &self.kept
+    /// Returns the distinct findings so far.
+    pub(crate) fn records(&self) -> &[Record] {
+        &self.records
     }
 
-    /// Programs that hung when they were found and did not when they were run alone.
+    /// Returns the number of programs that hung in a batch, but not when they were run alone.
     pub(crate) fn slow(&self) -> u64 {
         self.slow
     }
 
-    /// Deaths of workers that did not come again when what they had run was run again.
+    /// Returns the number of workers whose deaths did not recur when their programs were run again.
     pub(crate) fn not_reproduced(&self) -> u64 {
         self.not_reproduced
     }
 
-    /// Minimises a failing program, and keeps it unless it is one that is known. `raw` is the file
-    /// that holds it as it is.
+    /// Minimises a failing program, and saves it unless the finding is known. `raw` is the file
+    /// that holds the program as generated.
     ///
     /// # Errors
     /// No worker can be started.
     pub(crate) fn add(
         &mut self,
         program: &Program,
-        seen: &Seen,
+        failed: &FailedProgram,
         origin: &str,
         raw: Option<PathBuf>,
     ) -> Result<(), Failure> {
-        let found = &seen.found;
-        let kept = match self.minimised(program, found) {
+        let original = &failed.failure;
+        let is_saved = match self.minimised(program, original) {
             Ok(Some((small, now, blame))) => {
                 let finding =
                     Finding { program: small, failure: now, blame, origin: origin.to_string() };
-                self.keep(finding)
+                self.save(finding)
             }
-            Ok(None) => match (&seen.death, found.kind) {
+            Ok(None) => match (&failed.death, original.kind) {
                 (_, Kind::Timeout) => {
                     self.slow += 1;
                     true
                 }
-                // No mistake of this program alone: what came before it has a part in it.
+                // The program alone does not fail: the programs before it have a part in it.
                 (Some(death), _) => return self.add_death(death, raw),
-                _ => self.keep_in_company(program, found, origin),
+                _ => self.save_order_dependent(program, original, origin),
             },
-            // There is no time to find out more. Who killed the worker is not known, either.
+            // There is no time to examine it. It is not even known who killed the worker.
             Err(Failure::Interrupted) => {
-                if let Some(death) = &seen.death {
+                if let Some(death) = &failed.death {
                     return self.add_death(death, raw);
                 }
-                let (program, failure) = (program.clone(), found.clone());
-                self.keep(Finding { program, failure, blame: None, origin: origin.to_string() })
+                let (program, failure) = (program.clone(), original.clone());
+                self.save(Finding { program, failure, blame: None, origin: origin.to_string() })
             }
             Err(failure) => return Err(failure),
         };
         match raw {
-            Some(raw) if kept => Self::remove_raw(&raw),
+            Some(raw) if is_saved => Self::remove_raw(&raw),
             _ => {}
         }
         Ok(())
     }
 
-    /// The smallest program that fails as this one does, how, and what is to blame; `None` if it
-    /// does not fail again.
+    /// Returns the smallest program that fails as this one does, its failure and the blame; `None`
+    /// if the program does not fail again.
     fn minimised(
         &mut self,
         program: &Program,
-        found: &Found,
-    ) -> Result<Option<(Program, Found, Option<Blame>)>, Failure> {
-        // What one backend spoils another may die of: then all of them are asked.
-        let mut on = found.backend.clone();
-        let mut again = self.again(program, found, &on)?;
-        if again.is_none() && found.kind == Kind::Crash {
-            on = self.settings.backends.join(",");
-            again = self.again(program, found, &on)?;
+        original: &CheckFailure,
+    ) -> Result<Option<(Program, CheckFailure, Option<Blame>)>, Failure> {
+        // One backend may die of damage done by another: then all of them run.
+        let mut backends = original.backend.clone();
+        let mut repeated = self.rerun(program, original, &backends)?;
+        if repeated.is_none() && original.kind == Kind::Crash {
+            backends = self.settings.backends.join(",");
+            repeated = self.rerun(program, original, &backends)?;
         }
-        let Some(now) = again else { return Ok(None) };
-        if is_death(&now) && self.again(program, found, &on)?.is_none() {
+        let Some(now) = repeated else { return Ok(None) };
+        if is_death(&now) && self.rerun(program, original, &backends)?.is_none() {
             return Ok(None);
         }
-        let client = self.client(&on);
+        let client = self.client(&backends);
         let small = minimise(program, &now, client)?;
         let failures = match client.judge(&small) {
             Err(Failure::Interrupted) => return Ok(Some((small, now, None))),
             judged => judged?.1,
         };
-        let (small, now) = match failures.into_iter().find(|failure| is_same(failure, found)) {
+        let (small, now) = match failures.into_iter().find(|failure| is_same(failure, original)) {
             Some(now) => (small, now),
             None if is_death(&now) => return Ok(None),
             None => (program.clone(), now),
@@ -244,86 +246,90 @@ impl Findings {
         Ok(Some((small, now, blame)))
     }
 
-    /// Keeps a finding unless it is known; whether nothing of it is left to be kept.
-    fn keep(&mut self, finding: Finding) -> bool {
+    /// Writes a finding unless it is known. Returns whether its raw file is no longer needed.
+    fn save(&mut self, finding: Finding) -> bool {
         let signature = signature(&finding.program, &finding.failure, finding.blame.as_ref());
-        if let Some(known) = self.kept.iter_mut().find(|kept| kept.signature == signature) {
+        if let Some(known) = self.records.iter_mut().find(|known| known.signature == signature) {
             known.count += 1;
             return true;
         }
         let path = self.write(&finding);
         let is_written = path.is_some();
-        self.kept.push(Kept { signature, what: Form::Program(Box::new(finding)), path, count: 1 });
+        let form = Form::Program(Box::new(finding));
+        self.records.push(Record { signature, form, path, count: 1 });
         is_written
     }
 
-    /// Runs what a worker has died of once more in a fresh one. If that dies as well, the programs
-    /// are left out that it does not take; else all are kept, as a death that was not reproduced.
+    /// Runs the programs of a dead worker again in a fresh one. If that one dies as well, removes
+    /// the programs that its death does not need; otherwise saves all of them, as a death that was
+    /// not reproduced.
     ///
     /// # Errors
     /// No worker can be started.
     pub(crate) fn add_death(&mut self, death: &Death, raw: Option<PathBuf>) -> Result<(), Failure> {
         let start = Instant::now();
-        let again = match self.dying_tail(&death.sequence, start) {
-            // It is kept as it is.
+        let repeated = match self.dying_tail(&death.sequence, start) {
+            // It is saved as it is.
             Err(Failure::Interrupted | Failure::Environment(_)) => None,
-            again => again?,
+            repeated => repeated?,
         };
-        let is_again = again.is_some();
-        let (sequence, found, fate) = match again {
-            Some((tail, found)) => {
+        let is_reproduced = repeated.is_some();
+        let (sequence, failure, fate) = match repeated {
+            Some((tail, failure)) => {
                 let small = tail.minimised(&mut |candidate| {
                     self.dies(candidate, start).is_ok_and(|died| died.is_some())
                 });
-                (small, found, "in a fresh worker as well".to_string())
+                (small, failure, "a fresh worker dies as well".to_string())
             }
             None => {
                 self.not_reproduced += 1;
                 let count = death.sequence.count();
-                let fate = format!("not reproduced: {count} programs run again, and nothing died");
+                let fate = format!("not reproduced: a fresh worker survived all {count} programs");
                 let fate = match start.elapsed().as_secs() < SEQUENCE_SECONDS {
-                    true if !crate::interrupt::is_asked() => fate,
-                    _ => format!("not reproduced in the time there was, of {count} programs"),
+                    true if !crate::interrupt::is_requested() => fate,
+                    _ => format!("not reproduced in the available time, with {count} programs"),
                 };
-                (death.sequence.clone(), death.found.clone(), fate)
+                (death.sequence.clone(), death.failure.clone(), fate)
             }
         };
-        let text = sequence_text(&found, &fate, &sequence);
+        let text = sequence_text(&failure, &fate, &sequence);
         let path = self.folder.join(sequence_name(&sequence));
         let path = match write_whole(&path, &text) {
             Ok(()) => {
                 raw.iter().for_each(|raw| Self::remove_raw(raw));
                 Some(path)
             }
-            // The raw file stays, or was told when it could not be written.
+            // The raw file stays, or its text was printed when it could not be written.
             Err(_) => raw,
         };
-        let story = text.lines().next().unwrap_or_default().trim_start_matches("# ").to_string();
-        // The fate of a death that comes once is part of what it is.
-        let signature = match is_again {
-            true => format!("death {} {}", found.backend, found.detail),
-            false => format!("not reproduced {} {}", found.backend, found.detail),
+        let head = text.lines().next().unwrap_or_default();
+        let description = head.trim_start_matches("# ").to_string();
+        // A death that was reproduced and one that was not are different findings.
+        let signature = match is_reproduced {
+            true => format!("death {} {}", failure.backend, failure.detail),
+            false => format!("not reproduced {} {}", failure.backend, failure.detail),
         };
-        if let Some(known) = self.kept.iter_mut().find(|kept| kept.signature == signature) {
+        if let Some(known) = self.records.iter_mut().find(|known| known.signature == signature) {
             known.count += 1;
             return Ok(());
         }
-        let what = Form::Sequence(sequence, story);
-        self.kept.push(Kept { signature, what, path, count: 1 });
+        let form = Form::Sequence(sequence, description);
+        self.records.push(Record { signature, form, path, count: 1 });
         Ok(())
     }
 
-    /// The last batches of a sequence, few if few will do, of which a fresh worker dies, and how.
+    /// Returns the last batches of a sequence, as few as possible, that kill a fresh worker, and
+    /// the failure; `None` if none do.
     fn dying_tail(
         &self,
         sequence: &Sequence,
         start: Instant,
-    ) -> Result<Option<(Sequence, Found)>, Failure> {
+    ) -> Result<Option<(Sequence, CheckFailure)>, Failure> {
         let mut count = 1;
         loop {
             let tail = sequence.tail(count);
-            if let Some(found) = self.dies(&tail, start)? {
-                return Ok(Some((tail, found)));
+            if let Some(failure) = self.dies(&tail, start)? {
+                return Ok(Some((tail, failure)));
             }
             if sequence.batches.len() <= count {
                 return Ok(None);
@@ -332,26 +338,26 @@ impl Findings {
         }
     }
 
-    /// How a fresh worker dies of a sequence; `None` if it does not, or not in time.
-    fn dies(&self, sequence: &Sequence, start: Instant) -> Result<Option<Found>, Failure> {
+    /// Returns how a fresh worker dies of a sequence; `None` if it does not, or not in time.
+    fn dies(&self, sequence: &Sequence, start: Instant) -> Result<Option<CheckFailure>, Failure> {
         let left = SEQUENCE_SECONDS.saturating_sub(start.elapsed().as_secs());
         if left == 0 {
             return Ok(None);
         }
-        if crate::interrupt::is_asked() {
+        if crate::interrupt::is_requested() {
             return Err(Failure::Interrupted);
         }
         let mut client = Client::new(Settings {
-            // Of each batch, and of a death there is no need to wait for more.
+            // The limit of each batch: there is no need to wait longer for a death.
             wall_seconds: Some(left),
             grace: Duration::ZERO,
             ..self.settings.clone()
         });
-        let found = client.replay(sequence)?.1;
-        Ok(found.filter(|found| found.kind == Kind::Crash && !is_from_outside(found)))
+        let failure = client.replay(sequence)?.1;
+        Ok(failure.filter(|failure| failure.kind == Kind::Crash && !is_from_outside(failure)))
     }
 
-    /// The worker that has these backends, separated by commas.
+    /// Returns the worker with these backends, separated by commas.
     fn client(&mut self, backends: &str) -> &mut Client {
         self.clients.entry(backends.to_string()).or_insert_with(|| {
             let backends = backends.split(',').map(str::to_string).collect();
@@ -359,52 +365,59 @@ impl Findings {
         })
     }
 
-    /// The failure of the same kind when the program is run alone.
-    fn again(
+    /// Runs the program alone. Returns the failure of the same kind, if there is one.
+    fn rerun(
         &mut self,
         program: &Program,
-        found: &Found,
+        original: &CheckFailure,
         backends: &str,
-    ) -> Result<Option<Found>, Failure> {
+    ) -> Result<Option<CheckFailure>, Failure> {
         let failures = self.client(backends).judge(program)?.1;
-        Ok(failures.into_iter().find(|failure| is_same(failure, found)))
+        Ok(failures.into_iter().find(|failure| is_same(failure, original)))
     }
 
-    /// Keeps the first program that fails only in the company of those before it, for want of
-    /// one that fails alone; whether this one is it.
-    fn keep_in_company(&mut self, program: &Program, found: &Found, origin: &str) -> bool {
-        if let Some(known) = &mut self.in_company {
+    /// Writes a program that fails only after the programs before it, if it is the first such one.
+    /// Returns whether its raw file is no longer needed.
+    fn save_order_dependent(
+        &mut self,
+        program: &Program,
+        original: &CheckFailure,
+        origin: &str,
+    ) -> bool {
+        if let Some(known) = &mut self.order_dependent {
             known.count += 1;
-            // Their raw files are kept, of not too many.
-            return COMPANY_MOST < known.count;
+            // The raw files of the first few stay.
+            return ORDER_DEPENDENT_MAX < known.count;
         }
         let detail =
-            format!("{} (only after the programs before it: caches, memory)", found.detail);
-        let failure = Found { detail, ..found.clone() };
+            format!("{} (only after the programs before it: caches, memory)", original.detail);
+        let failure = CheckFailure { detail, ..original.clone() };
         let (program, origin) = (program.clone(), origin.to_string());
         let finding = Finding { program, failure, blame: None, origin };
         let path = self.write(&finding);
         let is_written = path.is_some();
-        let what = Form::Program(Box::new(finding));
-        self.in_company = Some(Kept { signature: String::new(), what, path, count: 1 });
+        let form = Form::Program(Box::new(finding));
+        let signature = String::new();
+        self.order_dependent = Some(Record { signature, form, path, count: 1 });
         is_written
     }
 
-    /// The hunt is over: what fails in company counts as well. Nobody writes raw files any more.
+    /// Ends the run: the program that fails only after others counts as well, and no thread writes
+    /// raw files any more.
     pub(crate) fn close(&mut self) {
-        self.kept.extend(self.in_company.take());
-        // Only if it is empty.
+        self.records.extend(self.order_dependent.take());
+        // This succeeds only if the folder is empty.
         let _ = std::fs::remove_dir(Raw::of(&self.folder).folder);
     }
 
-    /// Takes away what is kept in a smaller form.
+    /// Removes the raw file of a failure that is saved in a smaller form.
     fn remove_raw(path: &Path) {
-        // If it cannot be removed, it is there once more than it need be.
+        // A file that cannot be removed is only superfluous.
         let _ = std::fs::remove_file(path);
     }
 
-    /// Writes the corpus file, the Rust test and the Python script. If the disk refuses, the
-    /// corpus file goes to standard error, so that nothing is lost.
+    /// Writes the corpus file, the Rust test and the Python script. If that fails, the corpus file
+    /// goes to standard error, so that nothing is lost.
     fn write(&self, finding: &Finding) -> Option<PathBuf> {
         let text = clean(&finding.case_text());
         let stem = finding.stem();
@@ -425,40 +438,41 @@ impl Findings {
     }
 }
 
-/// Returns whether a failure is of the kind of the one that was found, and of the program's doing.
-fn is_same(failure: &Found, found: &Found) -> bool {
-    failure.kind == found.kind && !is_from_outside(failure)
+/// Returns whether a failure has the same kind as the one that was found, and no other process
+/// caused it.
+fn is_same(failure: &CheckFailure, original: &CheckFailure) -> bool {
+    failure.kind == original.kind && !is_from_outside(failure)
 }
 
 /// Returns whether another process has ended the worker.
-fn is_from_outside(found: &Found) -> bool {
-    found.detail.starts_with(FROM_OUTSIDE)
+fn is_from_outside(failure: &CheckFailure) -> bool {
+    failure.detail.starts_with(FROM_OUTSIDE)
 }
 
-/// Returns whether the process died, which may come by chance; a panic is its own.
-fn is_death(found: &Found) -> bool {
-    found.kind == Kind::Crash && !found.detail.starts_with("panic")
+/// Returns whether the process died, which may be by chance, unlike a panic.
+fn is_death(failure: &CheckFailure) -> bool {
+    failure.kind == Kind::Crash && !failure.detail.starts_with("panic")
 }
 
-/// The smallest program that the same backend fails in the same way.
+/// Returns the smallest program found that fails on the same backend in the same way.
 ///
 /// # Errors
 /// No worker can be started.
 pub(crate) fn minimise(
     program: &Program,
-    found: &Found,
+    original: &CheckFailure,
     client: &mut Client,
 ) -> Result<Program, Failure> {
-    let is_fatal = found.kind == Kind::Timeout || is_death(found);
+    let is_fatal = original.kind == Kind::Timeout || is_death(original);
     let budget = if is_fatal { BUDGET_FATAL } else { BUDGET };
     let mut problem = None;
     let small = gradiff_check::reduce(program, budget, &mut |candidate| {
-        if crate::interrupt::is_asked() || problem.is_some() {
+        if crate::interrupt::is_requested() || problem.is_some() {
             return false;
         }
         match client.judge(candidate) {
-            Ok((_, failures)) => failures.iter().any(|failure| is_same(failure, found)),
-            // What is small so far will do.
+            Ok((_, failures)) => failures.iter().any(|failure| is_same(failure, original)),
+            // The smallest program so far is the result.
             Err(Failure::Interrupted) => false,
             Err(failure) => {
                 problem = Some(failure);
@@ -469,11 +483,11 @@ pub(crate) fn minimise(
     problem.map_or(Ok(small), Err)
 }
 
-/// The same for findings that are most likely one bug: kind and guilty rule, or guilty stage and
-/// the ops that compute, in any order.
-fn signature(program: &Program, found: &Found, blame: Option<&Blame>) -> String {
-    if let Some(guilt) = blame.and_then(|blame| blame.rule.as_ref()) {
-        return format!("{} {}", found.kind.name(), guilt.rule);
+/// Returns a text that is equal for findings that are most likely one bug: kind and rule at fault,
+/// or stage at fault and the ops that compute, in any order.
+fn signature(program: &Program, failure: &CheckFailure, blame: Option<&Blame>) -> String {
+    if let Some(culprit) = blame.and_then(|blame| blame.rule.as_ref()) {
+        return format!("{} {}", failure.kind.name(), culprit.rule);
     }
     let stage = blame.map_or("", |blame| blame.stage.as_str());
     let word = |statement: &Statement| {
@@ -483,5 +497,5 @@ fn signature(program: &Program, found: &Found, blame: Option<&Blame>) -> String 
     let is_leaf = |word: &String| matches!(word.as_str(), "input" | "const" | "arange");
     let ops: BTreeSet<String> =
         program.statements.iter().map(word).filter(|word| !is_leaf(word)).collect();
-    format!("{} {stage} {ops:?}", found.kind.name())
+    format!("{} {stage} {ops:?}", failure.kind.name())
 }

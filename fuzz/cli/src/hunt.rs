@@ -1,4 +1,4 @@
-//! `gradiff hunt`: workers run programs, this process counts, minimises and reports.
+//! `gradiff hunt`: workers run programs; this process counts, minimises and reports.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -16,67 +16,67 @@ use crate::args::Hunt;
 use crate::case::Chosen;
 use crate::findings::{Findings, Form, Raw};
 use crate::out::{clean, errln, outln};
-use crate::pool::{Client, Death, Ran, Seen, Settings};
+use crate::pool::{Client, Death, FailedProgram, Results, Settings};
 use crate::progress::Progress;
 use crate::{Failure, Status};
 
-/// Programs that a worker takes at once: they share one call of each compiler.
+/// Number of programs in a batch: they share one call of each compiler.
 const BATCH: u64 = 64;
 const SECONDS: u64 = 60;
-/// Most rows of the table that say what is unspecified.
+/// Largest number of rows of the table that give reasons for unspecified elements.
 const UNSPECIFIED_ROWS: usize = 5;
 
-/// How long a batch may take that runs when an end is asked for.
+/// Time that a running batch may still take after an interrupt.
 const GRACE: Duration = Duration::from_secs(3);
-/// Longest part of a message of the environment that is shown.
+/// Length to which a message about the environment is cut.
 const REASON_CHARS: usize = 300;
 
-/// What became of programs.
+/// Results of a batch of programs.
 struct Batch {
     numbers: Range<u64>,
     tally: Tally,
-    /// The first failure of each program, with the file that it is written to.
-    failures: Vec<(Seen, Option<PathBuf>)>,
+    /// The first failure of each program, with its raw file.
+    failures: Vec<(FailedProgram, Option<PathBuf>)>,
     deaths: Vec<(Death, Option<PathBuf>)>,
-    /// What the machine failed in, and how often.
+    /// Failures of the machine, with the number of programs that could not run.
     environment: BTreeMap<String, u64>,
 }
 
 impl Batch {
-    /// No program of so many could run.
-    fn unable(count: u64, why: String) -> Batch {
+    /// A batch of `count` programs, none of which could run.
+    fn failed(count: u64, reason: String) -> Batch {
         Batch {
             numbers: 0..0,
             tally: Tally { environment: count, ..Tally::default() },
             failures: Vec::new(),
             deaths: Vec::new(),
-            environment: BTreeMap::from([(why, count)]),
+            environment: BTreeMap::from([(reason, count)]),
         }
     }
 }
 
-/// What a hunt did.
+/// Results of a hunt.
 pub(crate) struct Report {
     /// Sums over all programs.
     pub(crate) tally: Tally,
     /// The pairs of features that the programs had.
     pub(crate) pairs: Pairs,
-    /// The different findings.
+    /// The distinct findings.
     pub(crate) findings: Findings,
-    /// Seconds it took.
+    /// Seconds that the hunt took.
     pub(crate) seconds: f64,
     /// Seconds until the first failure was seen.
     pub(crate) first_seconds: Option<f64>,
-    /// The backends it ran on, and the devices that are not there.
+    /// The backends it ran on, and the devices that are not available.
     pub(crate) chosen: Chosen,
-    /// What the machine failed in, and how many programs could not run for it.
+    /// Failures of the machine, with the number of programs that could not run.
     pub(crate) environment: BTreeMap<String, u64>,
-    /// Failures that were not looked at, for want of time or since there were enough findings; the
-    /// folder `raw` holds them.
+    /// Number of failures that were not examined, for lack of time or because there were enough
+    /// findings; the folder `raw` holds them.
     pub(crate) pending: u64,
 }
 
-/// Runs a hunt and prints what came of it.
+/// Runs a hunt and prints its results.
 ///
 /// # Errors
 /// Bad flags, missing backends, workers that cannot be started.
@@ -90,9 +90,9 @@ pub(crate) fn hunt(options: &Hunt) -> Result<Status, Failure> {
     }
     let excess = report.tally.unspecified_excess();
     if let Some(excess) = &excess {
-        errln!("gradiff: the oracle says too little: {excess}");
+        errln!("gradiff: the oracle leaves too much unspecified: {excess}");
     }
-    if !report.findings.kept().is_empty() || report.pending > 0 || excess.is_some() {
+    if !report.findings.records().is_empty() || report.pending > 0 || excess.is_some() {
         return Ok(Status::Findings);
     }
     if report.tally.environment > 0 {
@@ -100,13 +100,13 @@ pub(crate) fn hunt(options: &Hunt) -> Result<Status, Failure> {
         errln!("gradiff: {count} programs could not run: this machine is at fault, not the engine");
         return Ok(Status::Environment);
     }
-    if !crate::interrupt::is_asked() {
+    if !crate::interrupt::is_requested() {
         crate::case::check_count(report.tally.programs, "programs", options.allow_empty)?;
     }
     Ok(Status::Clean)
 }
 
-/// Runs a hunt without a word on standard output.
+/// Runs a hunt without writing to standard output.
 ///
 /// # Errors
 /// As [`hunt`].
@@ -160,14 +160,14 @@ pub(crate) fn run(options: &Hunt) -> Result<Report, Failure> {
         let mut collect = || -> Result<(), Failure> {
             loop {
                 let is_late = seconds.is_some_and(|limit| progress.seconds() >= limit as f64);
-                if is_late || crate::interrupt::is_asked() {
+                if is_late || crate::interrupt::is_requested() {
                     supply.is_over.store(true, Ordering::SeqCst);
                 }
                 let batch = match batches.recv_timeout(Duration::from_millis(200)) {
                     Ok(Err(Failure::Interrupted)) => continue,
                     Ok(batch) => batch?,
                     Err(std::sync::mpsc::RecvTimeoutError::Timeout) => {
-                        progress.tell(&tally, findings.kept().len());
+                        progress.report(&tally, findings.records().len());
                         continue;
                     }
                     Err(std::sync::mpsc::RecvTimeoutError::Disconnected) => return Ok(()),
@@ -183,20 +183,20 @@ pub(crate) fn run(options: &Hunt) -> Result<Report, Failure> {
                     first_seconds.get_or_insert(progress.seconds());
                 }
                 for (death, raw) in batch.deaths {
-                    pending += left(findings.add_death(&death, raw))?;
+                    pending += unexamined(findings.add_death(&death, raw))?;
                 }
-                for (seen, raw) in batch.failures {
-                    let is_enough = findings.kept().len() as u64 >= options.max_findings;
-                    if is_enough || crate::interrupt::is_asked() {
+                for (failed, raw) in batch.failures {
+                    let is_enough = findings.records().len() as u64 >= options.max_findings;
+                    if is_enough || crate::interrupt::is_requested() {
                         supply.is_over.store(true, Ordering::SeqCst);
                         pending += 1;
                         continue;
                     }
-                    let program = supply.program(seen.index);
-                    let origin = origin(options, seen.index);
-                    pending += left(findings.add(&program, &seen, &origin, raw))?;
+                    let program = supply.program(failed.index);
+                    let origin = origin(options, failed.index);
+                    pending += unexamined(findings.add(&program, &failed, &origin, raw))?;
                 }
-                progress.tell(&tally, findings.kept().len());
+                progress.report(&tally, findings.records().len());
             }
         };
         let outcome = collect();
@@ -212,20 +212,20 @@ pub(crate) fn run(options: &Hunt) -> Result<Report, Failure> {
     Ok(Report { tally, pairs, findings, seconds, first_seconds, chosen, environment, pending })
 }
 
-/// How many failures are left as they are, in their raw file: one, if the machine does not let it be
-/// looked at.
-fn left(added: Result<(), Failure>) -> Result<u64, Failure> {
+/// Returns the number of failures that stay in their raw files: 1 if the machine prevented the
+/// examination.
+fn unexamined(added: Result<(), Failure>) -> Result<u64, Failure> {
     match added {
         Ok(()) => Ok(0),
-        Err(Failure::Environment(why)) => {
-            errln!("gradiff: a failure is left as it is: {why}");
+        Err(Failure::Environment(reason)) => {
+            errln!("gradiff: a failure could not be examined: {reason}");
             Ok(1)
         }
         Err(failure) => Err(failure),
     }
 }
 
-/// Hands out the numbers of programs, and writes down what fails before anybody else sees it.
+/// Hands out the numbers of programs, and writes failures to their raw files before anything else.
 struct Supply<'a> {
     next: AtomicU64,
     limit: u64,
@@ -244,11 +244,11 @@ impl Supply<'_> {
             }
             let count = BATCH.min(self.limit - first);
             let batch = match client.run(first, count) {
-                Ok(ran) => Ok(self.batch(first..first + count, ran)),
-                Err(Failure::Environment(why)) => Ok(Batch::unable(count, why)),
+                Ok(results) => Ok(self.batch(first..first + count, results)),
+                Err(Failure::Environment(reason)) => Ok(Batch::failed(count, reason)),
                 Err(failure) => Err(failure),
             };
-            // A worker that cannot even start would fail at all the others as well.
+            // A worker that cannot start would not start for the other batches either.
             let is_last = batch.as_ref().map_or(true, |batch| batch.tally.programs == 0);
             if sender.send(batch).is_err() || is_last {
                 break;
@@ -260,13 +260,13 @@ impl Supply<'_> {
         self.close(&mut client, &sender);
     }
 
-    /// Ends the worker. With nothing to do it may have died of what it did before.
+    /// Ends the worker, which may have died since its last request, of what it did before.
     fn close(&self, client: &mut Client, sender: &Sender<Result<Batch, Failure>>) {
         if let Some(death) = client.close() {
             let tally = Tally { crashes: 1, ..Tally::default() };
-            let ran = Ran { tally, failures: Vec::new(), deaths: vec![death] };
-            // Without a receiver the hunt is over.
-            let _ = sender.send(Ok(self.batch(0..0, ran)));
+            let results = Results { tally, failures: Vec::new(), deaths: vec![death] };
+            // Sending fails if the hunt is over.
+            let _ = sender.send(Ok(self.batch(0..0, results)));
         }
     }
 
@@ -274,41 +274,43 @@ impl Supply<'_> {
         gradiff_gen::program_at(self.options.seed, index, self.config).program
     }
 
-    fn batch(&self, numbers: Range<u64>, ran: Ran) -> Batch {
-        let (sick, failures): (Vec<Seen>, Vec<Seen>) =
-            ran.failures.into_iter().partition(|seen| seen.found.kind == Kind::Environment);
-        let written = |seen: Seen| {
-            let origin = origin(self.options, seen.index);
-            let raw = self.raw.program(&self.program(seen.index), &seen.found, &origin);
-            (seen, raw)
+    fn batch(&self, numbers: Range<u64>, results: Results) -> Batch {
+        let (unable, failures): (Vec<FailedProgram>, Vec<FailedProgram>) = results
+            .failures
+            .into_iter()
+            .partition(|failed| failed.failure.kind == Kind::Environment);
+        let written = |failed: FailedProgram| {
+            let origin = origin(self.options, failed.index);
+            let raw = self.raw.program(&self.program(failed.index), &failed.failure, &origin);
+            (failed, raw)
         };
         let mut environment: BTreeMap<String, u64> = BTreeMap::new();
-        for seen in sick {
-            let reason = format!("{}: {}", seen.found.backend, seen.found.detail);
+        for failed in unable {
+            let reason = format!("{}: {}", failed.failure.backend, failed.failure.detail);
             let reason = clean(&reason.replace('\n', " ")).chars().take(REASON_CHARS).collect();
             *environment.entry(reason).or_default() += 1;
         }
-        // Of programs that did not run there are no features to count.
-        let numbers = if ran.tally.programs == 0 { 0..0 } else { numbers };
+        // The features of programs that did not run are not counted.
+        let numbers = if results.tally.programs == 0 { 0..0 } else { numbers };
         Batch {
             numbers,
-            tally: ran.tally,
-            failures: one_each(failures).into_iter().map(written).collect(),
-            deaths: ran.deaths.into_iter().map(|d| (d.clone(), self.raw.death(&d))).collect(),
+            tally: results.tally,
+            failures: first_of_each(failures).into_iter().map(written).collect(),
+            deaths: results.deaths.into_iter().map(|d| (d.clone(), self.raw.death(&d))).collect(),
             environment,
         }
     }
 }
 
-/// The first failure of each program: what several backends get wrong is found once.
-fn one_each(failures: Vec<Seen>) -> Vec<Seen> {
-    let mut kept: Vec<Seen> = Vec::new();
-    for seen in failures {
-        if !kept.iter().any(|known| known.index == seen.index) {
-            kept.push(seen);
+/// Returns the first failure of each program: one that fails on several backends is found once.
+fn first_of_each(failures: Vec<FailedProgram>) -> Vec<FailedProgram> {
+    let mut first: Vec<FailedProgram> = Vec::new();
+    for failed in failures {
+        if !first.iter().any(|known| known.index == failed.index) {
+            first.push(failed);
         }
     }
-    kept
+    first
 }
 
 fn origin(options: &Hunt, index: u64) -> String {
@@ -323,25 +325,27 @@ fn summary(options: &Hunt, report: &Report) -> serde_json::Value {
     let tally = &report.tally;
     let files: Vec<String> = report
         .findings
-        .kept()
+        .records()
         .iter()
-        .filter_map(|kept| kept.path.as_ref().map(|path| path.display().to_string()))
+        .filter_map(|record| record.path.as_ref().map(|path| path.display().to_string()))
         .collect();
     let details: Vec<serde_json::Value> = report
         .findings
-        .kept()
+        .records()
         .iter()
-        .map(|kept| match &kept.what {
+        .map(|record| match &record.form {
             Form::Program(finding) => {
                 let blame = finding.blame.as_ref();
-                json!({"story": kept.story(), "count": kept.count,
+                let culprit = blame.and_then(|blame| blame.rule.as_ref());
+                json!({"story": record.description(), "count": record.count,
                        "statements": finding.program.statements.len(),
                        "stage": blame.map(|b| b.stage.clone()),
                        "room": blame.map(|b| b.room.clone()),
-                       "rule": blame.and_then(|b| b.rule.as_ref()).map(|guilt| guilt.rule.clone())})
+                       "rule": culprit.map(|culprit| culprit.rule.clone())})
             }
             Form::Sequence(sequence, _) => {
-                json!({"story": kept.story(), "count": kept.count, "programs": sequence.count()})
+                json!({"story": record.description(), "count": record.count,
+                       "programs": sequence.count()})
             }
         })
         .collect();
@@ -386,21 +390,21 @@ fn print_table(options: &Hunt, report: &Report) {
         ("crashes", tally.crashes.to_string()),
         ("timeouts", tally.timeouts.to_string()),
         ("environment", tally.environment.to_string()),
-        ("findings", report.findings.kept().len().to_string()),
+        ("findings", report.findings.records().len().to_string()),
     ];
     for (name, value) in rows {
         outln!("{name:18}{value}");
     }
     if tally.slow > 0 {
-        outln!("{:18}{} programs, over the limit once, not alone", "slow", tally.slow);
+        outln!("{:18}{} programs, over the limit once, but not alone", "slow", tally.slow);
     }
     let not_reproduced = report.findings.not_reproduced();
     if not_reproduced > 0 {
-        outln!("{:18}{not_reproduced} deaths of workers, which are findings", "not reproduced");
+        outln!("{:18}{not_reproduced} deaths of workers, counted as findings", "not reproduced");
     }
     if report.pending > 0 {
         let (pending, folder) = (report.pending, options.findings.join("raw"));
-        outln!("{:18}{pending} failures not looked at, in {}", "pending", folder.display());
+        outln!("{:18}{pending} failures not examined, in {}", "pending", folder.display());
     }
     for (reason, count) in &report.environment {
         outln!("{:18}{count} programs, {reason}", "environment");
@@ -416,14 +420,14 @@ fn print_table(options: &Hunt, report: &Report) {
     for (reason, count) in &tally.skipped {
         outln!("{:18}{count} programs, {reason}", "skipped");
     }
-    for kept in report.findings.kept() {
+    for record in report.findings.records() {
         outln!();
         let times =
-            if kept.count == 1 { String::new() } else { format!(" ({} times)", kept.count) };
-        outln!("{}{times}", kept.story());
-        match &kept.path {
-            Some(path) => outln!("kept as {}", path.display()),
-            None => outln!("not kept: see above"),
+            if record.count == 1 { String::new() } else { format!(" ({} times)", record.count) };
+        outln!("{}{times}", record.description());
+        match &record.path {
+            Some(path) => outln!("saved as {}", path.display()),
+            None => outln!("not saved: see above"),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The `gradiff` command: what each word does, and the exit codes.
+//! The `gradiff` command: dispatches to the commands and gives the exit codes.
 
 // All output passes through `out`.
 #![warn(clippy::print_stdout, clippy::print_stderr)]
@@ -34,31 +34,31 @@ use clap::Parser;
 use args::{Args, Command};
 use out::errln;
 
-/// Checks allocate small things by the million; this allocator gives them out faster.
+/// Checks allocate millions of small objects, for which this allocator is faster.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// How a run ended; the numbers are the exit codes.
+/// Result of a run; the numbers are the exit codes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Status {
     /// Nothing was found.
     Clean = 0,
     /// Something was found.
     Findings = 2,
-    /// Nothing was found, but not all could run: the machine failed.
+    /// Nothing was found, but some programs could not run: the machine failed.
     Environment = 3,
 }
 
-/// Why a run did not take place or did not end.
+/// Reason why a run did not start or did not finish.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// What was asked for cannot be done: flags, files, cases.
+    /// The request cannot be carried out: flags, files, cases.
     Usage(String),
-    /// The machine fails, or has no such backend; it says nothing of the engine.
+    /// The machine fails, or has no such backend; this says nothing about the engine.
     Environment(String),
-    /// The oracle fails on a canary: nothing that it says counts.
+    /// The oracle fails on a canary: none of its judgements count.
     Oracle(String),
-    /// It was asked to end before it was done.
+    /// An end was requested before the run was done.
     Interrupted,
     /// gradiff itself failed.
     Internal(String),
@@ -90,7 +90,7 @@ fn main() -> ExitCode {
     let args = match Args::try_parse() {
         Ok(args) => args,
         Err(error) if error.use_stderr() => {
-            // Nothing is left to say if even this cannot be written.
+            // A failure to write this cannot be reported.
             let _ = error.print();
             return ExitCode::from(1);
         }
@@ -104,7 +104,7 @@ fn main() -> ExitCode {
         None => run(args).map(|status| status as u8),
     });
     match run {
-        // What was found stands; all else of a run that was interrupted is not the whole.
+        // Findings count even in an interrupted run; its other results are incomplete.
         Ok(Ok(code)) if code == Status::Findings as u8 => ExitCode::from(code),
         Ok(Ok(code)) => ExitCode::from(interrupt::code().unwrap_or(code)),
         Ok(Err(failure)) => {

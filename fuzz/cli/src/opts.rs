@@ -1,4 +1,5 @@
-//! `gradiff opts`: does a kernel give the same under every legal sequence of optimisations?
+//! `gradiff opts`: checks that a kernel gives the same results under every legal sequence of
+//! optimisations.
 
 use gradiff_check::{Opt, OptOp, OptsTally, Sequences};
 use gradiff_corpus::Case;
@@ -9,11 +10,11 @@ use crate::out::outln;
 use crate::progress::Progress;
 use crate::{Failure, Status};
 
-/// Tries the sequences on the kernels of a program and prints what was tried; the first sequence
-/// that is wrong ends it.
+/// Tries the sequences on the kernels of a program and prints the counts; stops at the first wrong
+/// sequence.
 ///
 /// # Errors
-/// A file that holds no program; a program that is refused; an opt that is none, or not legal.
+/// A file that holds no program; a program that is refused; an unknown or illegal opt.
 pub(crate) fn measure(options: &Opts) -> Result<Status, Failure> {
     crate::interrupt::install_with_grace();
     let case = crate::case::read(&options.file)?;
@@ -24,7 +25,7 @@ pub(crate) fn measure(options: &Opts) -> Result<Status, Failure> {
     let sequences = sequences(options)?;
     let mut progress = Progress::start(options.json);
     let mut seen = |tally: &OptsTally| progress.count(tally.sequences, "sequences");
-    let is_over = || crate::interrupt::is_asked();
+    let is_over = || crate::interrupt::is_requested();
     let (tally, failure) = gradiff_check::opts(program, &sequences, &is_over, &mut seen)
         .map_err(|problem| Failure::Usage(format!("{}: {problem}", options.file.display())))?;
     progress.end();
@@ -41,7 +42,7 @@ pub(crate) fn measure(options: &Opts) -> Result<Status, Failure> {
         outln!("{:18}{}", "kernels", tally.kernels);
         outln!("{:18}{}", "sequences", tally.sequences);
         counts(&tally).for_each(|(op, count)| outln!("{:18}{count}", op.name()));
-        outln!("{:18}{}", "other bits", tally.reordered);
+        outln!("{:18}{}", "reordered sums", tally.reordered);
         outln!("{:18}{}", "wrong", u64::from(failure.is_some()));
         detail.iter().for_each(|detail| outln!("\n{detail}"));
     }
@@ -52,10 +53,10 @@ fn counts(tally: &OptsTally) -> impl Iterator<Item = (OptOp, u64)> {
     OptOp::ALL.into_iter().zip(tally.ops)
 }
 
-/// The opts of a list such as "padto 0 4, upcast 0 4".
+/// Parses a list of opts such as "padto 0 4, upcast 0 4".
 ///
 /// # Errors
-/// One of them is none.
+/// One of them is not an opt.
 pub(crate) fn parse(text: &str) -> Result<Vec<Opt>, Failure> {
     let opts = text.split(',').map(str::trim).filter(|opt| !opt.is_empty());
     opts.map(|opt| opt.parse().map_err(Failure::Usage)).collect()

@@ -1,15 +1,15 @@
-//! An end to workers whose parent has ended, in whatever way, and to all that they started.
+//! Ends orphaned workers, whose parent has ended in whatever way, and all processes that they
+//! started.
 //!
-//! A worker leads a process group. It ends the whole group when its standard input does, which is a
-//! pipe from the parent: a thread of its own reads it, so that work cannot keep it waiting. On Linux
-//! the system sends a signal as well when the parent's thread ends; it counts only if the parent is
-//! gone.
+//! A worker leads a process group. It ends the whole group at the end of its standard input, a pipe
+//! from the parent, which a separate thread reads, so that work cannot delay this. On Linux the
+//! system also sends a signal when the parent's thread ends; it counts only if the parent is gone.
 
 use std::io::{BufRead, BufReader};
 use std::sync::mpsc::{Receiver, channel};
 
-/// The lines of standard input. Its end is the end of the process if `parent`, the number of the
-/// process that started it, is given.
+/// Returns the lines of standard input. If `parent`, the number of the process that started this
+/// one, is given, this process ends with standard input.
 pub(crate) fn requests(parent: Option<u32>) -> Receiver<String> {
     let (sender, lines) = channel();
     follow(parent);
@@ -26,7 +26,7 @@ pub(crate) fn requests(parent: Option<u32>) -> Receiver<String> {
     lines
 }
 
-/// Ends this process, which is no worker, when its parent has ended. Its workers end with it.
+/// Ends this process, which is not a worker, when its parent has ended. Its workers end with it.
 pub(crate) fn end_with(parent: u32) {
     #[cfg(unix)]
     std::thread::spawn(move || {
@@ -39,7 +39,7 @@ pub(crate) fn end_with(parent: u32) {
     let _ = parent;
 }
 
-/// Returns whether the parent of this process is another one by now.
+/// Returns whether this process has another parent by now.
 #[cfg(unix)]
 fn is_orphan(parent: u32) -> bool {
     let now = rustix::process::getppid().map(|pid| pid.as_raw_nonzero().get());
@@ -57,10 +57,10 @@ fn follow(parent: Option<u32>) {
     #[cfg(target_os = "linux")]
     {
         use rustix::process::{Signal, set_parent_process_death_signal};
-        // Where the system refuses it, the end of standard input is noticed all the same.
+        // If the system refuses this, the end of standard input is noticed all the same.
         let _ = set_parent_process_death_signal(Some(Signal::TERM));
     }
-    // It may have ended before.
+    // The parent may have ended before.
     if is_orphan(parent) {
         end();
     }
@@ -71,7 +71,7 @@ fn follow(_: Option<u32>) {
     crate::interrupt::ignore(|| {});
 }
 
-/// Ends this process, and the group if it leads one: compilers are of the group.
+/// Ends this process, and its group if it leads one, to which compilers belong.
 fn end() -> ! {
     #[cfg(unix)]
     {

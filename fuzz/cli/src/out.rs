@@ -1,18 +1,18 @@
-//! All that a person reads passes here: standard output, whose failures end the command, and
-//! standard error, whose failures nobody can be told.
+//! Printing: all output passes through here, to standard output, whose failures end the command,
+//! and to standard error, whose failures cannot be reported.
 //!
-//! What comes from outside (messages of compilers, names and contents of files) may hold escape
-//! sequences that a terminal obeys. They are shown, not passed on.
+//! External text (messages of compilers, names and contents of files) may hold escape sequences
+//! that a terminal obeys. They are shown, not passed on.
 
 use std::fmt::Arguments;
 use std::io::{self, ErrorKind, Write};
 
-/// The exit code of a run whose output nobody reads any more: that of a program ended by SIGPIPE.
+/// Exit code of a run whose reader has closed standard output: that of a program ended by SIGPIPE.
 const UNREAD: i32 = 141;
-/// The exit code of a run whose output cannot be written (EX_IOERR).
+/// Exit code of a run whose output cannot be written (EX_IOERR).
 const UNWRITTEN: i32 = 74;
 
-/// As `print!`, but an output that cannot be written ends the command with its exit code.
+/// As `print!`, but a failure to write ends the command with its exit code.
 macro_rules! out {
     ($($part:tt)*) => { $crate::out::print(format_args!($($part)*)) };
 }
@@ -25,7 +25,7 @@ macro_rules! outln {
 
 /// As `eprintln!`, but it does not fail.
 macro_rules! errln {
-    ($($part:tt)*) => { $crate::out::tell(format_args!("{}\n", format_args!($($part)*))) };
+    ($($part:tt)*) => { $crate::out::print_error(format_args!("{}\n", format_args!($($part)*))) };
 }
 
 pub(crate) use {errln, out, outln};
@@ -49,14 +49,14 @@ pub(crate) fn end(error: &io::Error) -> ! {
 }
 
 /// Writes to standard error.
-pub(crate) fn tell(text: Arguments<'_>) {
+pub(crate) fn print_error(text: Arguments<'_>) {
     let text = clean(&text.to_string());
-    // There is nobody to be told of a failure.
+    // A failure to write this cannot be reported.
     let _ = io::stderr().lock().write_all(text.as_bytes());
 }
 
-/// The text with its control characters written as their numbers, as in `<1b>`; but for ends of
-/// lines and tabs.
+/// Returns the text with its control characters as numbers, as in `<1b>`, except for newlines and
+/// tabs.
 pub(crate) fn clean(text: &str) -> String {
     let is_plain = |c: char| matches!(c, '\n' | '\t') || !(c.is_control() || is_direction(c));
     let mut cleaned = String::with_capacity(text.len());
@@ -69,7 +69,7 @@ pub(crate) fn clean(text: &str) -> String {
     cleaned
 }
 
-/// Returns whether a character changes the direction of those behind it.
+/// Returns whether a character changes the direction of the text after it.
 fn is_direction(c: char) -> bool {
     matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_terminal_obeys_is_shown_as_numbers() {
+    fn control_characters_are_shown_as_numbers() {
         for (text, cleaned) in [
             ("plain\ttext\n", "plain\ttext\n"),
             ("\x1b]0;title\x07", "<1b>]0;title<07>"),

@@ -1,12 +1,12 @@
-//! The parent's side of a worker: asks, waits, and when the child dies or hangs, says so and
-//! starts another.
+//! The parent's side of a worker: sends requests and waits for answers; when the child dies or
+//! hangs, reports it and starts another.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-use gradiff_check::{Blame, Failure as Found, Kind, Tally};
+use gradiff_check::{Blame, Failure as CheckFailure, Kind, Tally};
 use gradiff_corpus::Program;
 
 use crate::Failure;
@@ -17,21 +17,22 @@ use crate::worker::{
     parse_answer, parse_blame, parse_canary, parse_problems, parse_stage, parse_unusable, to_hex,
 };
 
-/// How often the limits of a worker, and whether an end was asked for, are looked at.
+/// Interval at which the limits of a worker and requests to end are checked.
 const PAUSE: Duration = Duration::from_millis(100);
-/// How long a process may take to die whose output has ended.
+/// Time that a process may take to die after its output has ended.
 const DYING: Duration = Duration::from_millis(500);
-/// Wall time that a program may take, in multiples of its processor time and in seconds at least.
+/// Wall time that a program may take: a multiple of its processor time, and the least seconds.
 const WALL: (u64, u64) = (10, 120);
 
-/// Programs after which a worker gives way to a fresh one: its engines keep kernels, and what led
-/// to a death has to be run again.
-const PROGRAMS_MOST: usize = 2048;
+/// Number of programs after which a fresh worker replaces one: its engines cache kernels, and if it
+/// dies, all its programs are run again.
+const PROGRAMS_MAX: usize = 2048;
 
-/// How the end of a worker begins that another process has caused: it says nothing of programs.
+/// Beginning of the description of a death that another process has caused: it says nothing about
+/// programs.
 pub(crate) const FROM_OUTSIDE: &str = "the process was ended from outside";
 
-/// What a worker is started with.
+/// Settings that a worker is started with.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
     /// The seed of generated programs.
@@ -42,9 +43,9 @@ pub(crate) struct Settings {
     pub(crate) lanes: Vec<String>,
     /// Seconds of processor time that one program may take.
     pub(crate) timeout_seconds: u64,
-    /// Seconds of wall time that one program may take; unless it is said, far more.
+    /// Seconds of wall time that one program may take; by default far more than processor time.
     pub(crate) wall_seconds: Option<u64>,
-    /// How long a request may take that is under way when an end is asked for.
+    /// Time that a running request may still take after a request to end.
     pub(crate) grace: Duration,
 }
 
@@ -65,144 +66,148 @@ struct Process {
     child: Child,
     requests: ChildStdin,
     answers: Receiver<String>,
-    /// The generated programs that it was given, batch by batch.
+    /// The numbers of the generated programs that it was given, batch by batch.
     history: Vec<Vec<u64>>,
-    /// How many processes the system had killed for want of memory when this one started.
+    /// Number of processes that the system had killed because memory ran out when this one started.
     memory_kills: Option<u64>,
 }
 
 /// The death of a worker that ran generated programs.
 #[derive(Clone, Debug)]
 pub(crate) struct Death {
-    /// The backend that ran, how the process ended.
-    pub(crate) found: Found,
-    /// All that it had run, and what it died at.
+    /// The backend that ran, and how the process ended.
+    pub(crate) failure: CheckFailure,
+    /// All programs that it had run, up to those at which it died.
     pub(crate) sequence: Sequence,
 }
 
 /// A failure of a generated program.
 #[derive(Clone, Debug)]
-pub(crate) struct Seen {
+pub(crate) struct FailedProgram {
     /// The number of the program.
     pub(crate) index: u64,
-    /// What was seen.
-    pub(crate) found: Found,
-    /// If the worker died of it: with what it had run before.
+    /// The failure.
+    pub(crate) failure: CheckFailure,
+    /// The death of the worker, if it died of this program.
     pub(crate) death: Option<Death>,
 }
 
-/// What became of a batch of generated programs.
+/// Results of a batch of generated programs.
 #[derive(Debug, Default)]
-pub(crate) struct Ran {
+pub(crate) struct Results {
     /// Sums over the programs.
     pub(crate) tally: Tally,
-    /// What the programs have failed in.
-    pub(crate) failures: Vec<Seen>,
-    /// Deaths that none of the programs has caused when it was run again.
+    /// The failures of the programs.
+    pub(crate) failures: Vec<FailedProgram>,
+    /// Deaths that none of the programs has caused alone.
     pub(crate) deaths: Vec<Death>,
 }
 
-/// What a worker does, as it says before it does it.
+/// Stage of a worker's work, which it names before it begins.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Stage {
     /// The backend that runs programs, or the stage that blame evaluates.
     pub(crate) name: String,
-    /// The room of the engine that the stage stands in; empty of a backend.
-    pub(crate) room: String,
+    /// The crate of the engine to which the stage belongs; empty for a backend.
+    pub(crate) crate_name: String,
 }
 
-/// How a request ended.
+/// Outcome of a request.
 enum Reply {
     Answer(String),
-    /// How it died, and at what.
+    /// The worker died: how, and at which stage.
     Died(String, Stage),
-    /// What limit it ran into, and at what.
+    /// The worker exceeded a limit: which one, and at which stage.
     Hung(String, Stage),
-    /// Its backends cannot be opened.
+    /// The worker's backends cannot be opened: why.
     Unusable(String),
 }
 
-/// Which limit a worker is beyond.
+/// Limit that a worker has exceeded.
 enum Limit {
     Cpu,
     Wall,
 }
 
 impl Client {
-    /// A client whose worker starts with the first request.
+    /// Returns a client whose worker starts with the first request.
     pub(crate) fn new(settings: Settings) -> Client {
         Client { settings, process: None }
     }
 
-    /// Runs generated programs `first..first + count`. If that kills or hangs the worker, they
-    /// are run one by one to find the guilty ones.
+    /// Runs generated programs `first..first + count`. If the worker dies or hangs, runs them one
+    /// by one to find the culprits.
     ///
     /// # Errors
-    /// A worker cannot be started; an end was asked for.
-    pub(crate) fn run(&mut self, first: u64, count: u64) -> Result<Ran, Failure> {
+    /// A worker cannot be started; an end was requested.
+    pub(crate) fn run(&mut self, first: u64, count: u64) -> Result<Results, Failure> {
         let numbers: Vec<u64> = (first..first + count).collect();
         let (reply, sequence) = self.ask_run(&numbers)?;
         match reply {
             Reply::Answer(line) => numbered(&line, &numbers),
             Reply::Died(..) if count > 1 => {
-                let death = Death { found: self.lost(reply).1, sequence };
-                let mut ran = self.run_singly(&numbers)?;
-                // What kills a worker alone has most likely killed it in company.
-                if ran.failures.iter().all(|seen| seen.death.is_none()) {
-                    ran.tally.crashes += 1;
-                    ran.deaths.push(death);
+                let death = Death { failure: self.loss(reply).1, sequence };
+                let mut results = self.run_singly(&numbers)?;
+                // A program that kills a worker alone has most likely killed the batch's worker.
+                if results.failures.iter().all(|failed| failed.death.is_none()) {
+                    results.tally.crashes += 1;
+                    results.deaths.push(death);
                 }
-                Ok(ran)
+                Ok(results)
             }
             Reply::Hung(..) if count > 1 => {
-                let mut ran = self.run_singly(&numbers)?;
-                ran.tally.slow += u64::from(ran.tally.timeouts == 0);
-                Ok(ran)
+                let mut results = self.run_singly(&numbers)?;
+                results.tally.slow += u64::from(results.tally.timeouts == 0);
+                Ok(results)
             }
-            // Once more, alone in a fresh worker, before it is held against the program.
+            // Run it again in a fresh worker before the program is reported.
             Reply::Hung(..) => match self.ask_run(&numbers)? {
                 (Reply::Answer(line), _) => {
-                    let mut ran = numbered(&line, &numbers)?;
-                    ran.tally.slow += 1;
-                    Ok(ran)
+                    let mut results = numbered(&line, &numbers)?;
+                    results.tally.slow += 1;
+                    Ok(results)
                 }
-                (reply, sequence) => Ok(self.found(&numbers, reply, sequence)),
+                (reply, sequence) => Ok(self.lost(&numbers, reply, sequence)),
             },
-            reply => Ok(self.found(&numbers, reply, sequence)),
+            reply => Ok(self.lost(&numbers, reply, sequence)),
         }
     }
 
-    /// Returns whether the worker has run so many programs that it should be closed: a fresh one
-    /// takes its place.
+    /// Returns whether the worker has run so many programs that a fresh one should replace it.
     pub(crate) fn is_worn(&self) -> bool {
         let count = |process: &Process| process.history.iter().map(Vec::len).sum::<usize>();
-        self.process.as_ref().is_some_and(|process| PROGRAMS_MOST <= count(process))
+        self.process.as_ref().is_some_and(|process| PROGRAMS_MAX <= count(process))
     }
 
-    fn run_singly(&mut self, numbers: &[u64]) -> Result<Ran, Failure> {
-        let mut all = Ran::default();
+    fn run_singly(&mut self, numbers: &[u64]) -> Result<Results, Failure> {
+        let mut sum = Results::default();
         for index in numbers {
-            let ran = self.run(*index, 1)?;
-            all.tally.add(&ran.tally);
-            all.failures.extend(ran.failures);
-            all.deaths.extend(ran.deaths);
+            let results = self.run(*index, 1)?;
+            sum.tally.add(&results.tally);
+            sum.failures.extend(results.failures);
+            sum.deaths.extend(results.deaths);
         }
-        Ok(all)
+        Ok(sum)
     }
 
-    fn found(&self, numbers: &[u64], reply: Reply, sequence: Sequence) -> Ran {
+    /// Returns the results of programs at which the worker died or hung.
+    fn lost(&self, numbers: &[u64], reply: Reply, sequence: Sequence) -> Results {
         let is_death = matches!(reply, Reply::Died(..));
-        let (mut tally, found) = self.lost(reply);
-        if found.kind == Kind::Environment {
+        let (mut tally, failure) = self.loss(reply);
+        if failure.kind == Kind::Environment {
             (tally.programs, tally.environment) = (0, numbers.len() as u64);
         }
-        let death = is_death.then(|| Death { found: found.clone(), sequence });
+        let death = is_death.then(|| Death { failure: failure.clone(), sequence });
         let index = numbers.first().copied().unwrap_or_default();
-        Ran { tally, failures: vec![Seen { index, found, death }], deaths: Vec::new() }
+        Results {
+            tally,
+            failures: vec![FailedProgram { index, failure, death }],
+            deaths: Vec::new(),
+        }
     }
 
-    /// Asks for generated programs; the reply with all that the worker has run by then, if it is no
-    /// answer.
+    /// Requests a run of generated programs. Returns the reply and, if it is not an answer, all
+    /// programs that the worker has run.
     fn ask_run(&mut self, numbers: &[u64]) -> Result<(Reply, Sequence), Failure> {
         let process = match self.process.take() {
             Some(process) => process,
@@ -210,7 +215,7 @@ impl Client {
         };
         let process = self.process.insert(process);
         process.history.push(numbers.to_vec());
-        // The process is gone when it has died.
+        // If the process dies, `ask` drops it.
         let mut history = std::mem::take(&mut process.history);
         let reply = self.ask(&format!("run {}", ranges(numbers)), numbers.len() as u64)?;
         match (&reply, &mut self.process) {
@@ -227,45 +232,49 @@ impl Client {
         Sequence { seed: *seed, lanes: lanes.clone(), backends: backends.clone(), batches }
     }
 
-    /// Runs the batches of a sequence in a worker that is fresh; what fails, and how it died, if it
-    /// did.
+    /// Runs the batches of a sequence in a fresh worker. Returns the results, and the worker's
+    /// death if it died.
     ///
     /// # Errors
-    /// A worker cannot be started, or its backends cannot be opened; an end was asked for.
-    pub(crate) fn replay(&mut self, sequence: &Sequence) -> Result<(Ran, Option<Found>), Failure> {
+    /// A worker cannot be started, or its backends cannot be opened; an end was requested.
+    pub(crate) fn replay(
+        &mut self,
+        sequence: &Sequence,
+    ) -> Result<(Results, Option<CheckFailure>), Failure> {
         self.end();
-        let mut all = Ran::default();
+        let mut sum = Results::default();
         for numbers in &sequence.batches {
             let (reply, _) = self.ask_run(numbers)?;
             match reply {
                 Reply::Answer(line) => {
-                    let ran = numbered(&line, numbers)?;
-                    all.tally.add(&ran.tally);
-                    all.failures.extend(ran.failures);
+                    let results = numbered(&line, numbers)?;
+                    sum.tally.add(&results.tally);
+                    sum.failures.extend(results.failures);
                 }
                 Reply::Unusable(why) => return Err(Failure::Environment(why)),
                 reply => {
-                    let (tally, found) = self.lost(reply);
-                    all.tally.add(&tally);
-                    return Ok((all, Some(found)));
+                    let (tally, failure) = self.loss(reply);
+                    sum.tally.add(&tally);
+                    return Ok((sum, Some(failure)));
                 }
             }
         }
         let death = self.close();
-        all.tally.crashes += u64::from(death.is_some());
-        Ok((all, death.map(|death| death.found)))
+        sum.tally.crashes += u64::from(death.is_some());
+        Ok((sum, death.map(|death| death.failure)))
     }
 
-    /// Ends the worker; its death, if it had died before with nothing to do.
+    /// Ends the worker. Returns its death, if it had died since its last request.
     pub(crate) fn close(&mut self) -> Option<Death> {
         let mut process = self.process.take()?;
-        // What was started last may end it yet.
+        // Work that it left running may still kill it.
         std::thread::sleep(Duration::from_millis(5));
         let is_dead = cpu::has_ended(&mut process.child);
         let history = std::mem::take(&mut process.history);
         let how = process.end();
         let sequence = self.sequence(history);
-        is_dead.then(|| Death { found: self.lost(Reply::Died(how, Stage::default())).1, sequence })
+        is_dead
+            .then(|| Death { failure: self.loss(Reply::Died(how, Stage::default())).1, sequence })
     }
 
     fn end(&mut self) {
@@ -274,14 +283,14 @@ impl Client {
         }
     }
 
-    /// Runs one program; if it hangs, once more in a fresh worker.
+    /// Runs one program; if it hangs, runs it again in a fresh worker.
     ///
     /// # Errors
     /// A worker cannot be started.
     pub(crate) fn judge_twice(
         &mut self,
         program: &Program,
-    ) -> Result<(Tally, Vec<Found>), Failure> {
+    ) -> Result<(Tally, Vec<CheckFailure>), Failure> {
         let judged = self.judge(program)?;
         if judged.0.timeouts == 0 { Ok(judged) } else { self.judge(program) }
     }
@@ -290,33 +299,37 @@ impl Client {
     ///
     /// # Errors
     /// A worker cannot be started.
-    pub(crate) fn judge(&mut self, program: &Program) -> Result<(Tally, Vec<Found>), Failure> {
+    pub(crate) fn judge(
+        &mut self,
+        program: &Program,
+    ) -> Result<(Tally, Vec<CheckFailure>), Failure> {
         let request = format!("case {}", to_hex(&gradiff_corpus::encode(program)));
         match self.ask(&request, 1)? {
             Reply::Answer(line) => {
-                let (tally, failures) = understood(&line, parse_answer)?;
-                Ok((tally, failures.into_iter().map(|(_, found)| found).collect()))
+                let (tally, failures) = parsed(&line, parse_answer)?;
+                Ok((tally, failures.into_iter().map(|(_, failure)| failure).collect()))
             }
             reply => {
-                let (tally, found) = self.lost(reply);
-                Ok((tally, vec![found]))
+                let (tally, failure) = self.loss(reply);
+                Ok((tally, vec![failure]))
             }
         }
     }
 
-    /// What is wrong with a case, given by its text, besides the values of its program.
+    /// Checks a case, given by its text, except for the values of its program. Returns the
+    /// problems.
     ///
     /// # Errors
-    /// A worker cannot be started; an end was asked for.
+    /// A worker cannot be started; an end was requested.
     pub(crate) fn check(&mut self, text: &str) -> Result<Vec<String>, Failure> {
         match self.ask(&format!("check {}", to_hex(text.as_bytes())), 1)? {
-            Reply::Answer(line) => understood(&line, parse_problems),
+            Reply::Answer(line) => parsed(&line, parse_problems),
             Reply::Unusable(why) => Err(Failure::Environment(why)),
             Reply::Died(how, _) | Reply::Hung(how, _) => Ok(vec![how]),
         }
     }
 
-    /// The stage to blame for what a program does on a backend.
+    /// Returns the stage to blame for the failure of a program on a backend.
     ///
     /// # Errors
     /// A worker cannot be started.
@@ -327,22 +340,21 @@ impl Client {
     ) -> Result<Option<Blame>, Failure> {
         let request = format!("blame {backend} {}", to_hex(&gradiff_corpus::encode(program)));
         match self.ask(&request, 1)? {
-            Reply::Answer(line) => understood(&line, parse_blame),
+            Reply::Answer(line) => parsed(&line, parse_blame),
             Reply::Unusable(why) => Err(Failure::Environment(why)),
-            // The stage that it died or hung at is to blame.
-            Reply::Died(detail, Stage { name, room })
-            | Reply::Hung(detail, Stage { name, room }) => {
-                let (stage, room) = match room.is_empty() {
+            // The stage at which the worker died or hung is to blame.
+            Reply::Died(detail, stage) | Reply::Hung(detail, stage) => {
+                let (stage, room) = match stage.crate_name.is_empty() {
                     true => ("run".to_string(), "runtime".to_string()),
-                    false => (name, room),
+                    false => (stage.name, stage.crate_name),
                 };
                 Ok(Some(Blame { stage, room, detail, rule: None }))
             }
         }
     }
 
-    /// What a dead or hung worker counts as.
-    fn lost(&self, reply: Reply) -> (Tally, Found) {
+    /// Returns the counts and the failure for a dead, hung or unusable worker.
+    fn loss(&self, reply: Reply) -> (Tally, CheckFailure) {
         let mut tally = Tally { programs: 1, ..Tally::default() };
         let (kind, detail, stage) = match reply {
             Reply::Hung(how, stage) => {
@@ -357,12 +369,12 @@ impl Client {
                 tally.environment = 1;
                 (Kind::Environment, why, Stage::default())
             }
-            Reply::Answer(_) => unreachable!("an answer is not lost"),
+            Reply::Answer(_) => unreachable!("a worker that answers is not lost"),
         };
         let names = self.settings.backends.iter().filter_map(|word| word.split(':').next());
         let is_known = names.into_iter().any(|name| name == stage.name);
         let backend = if is_known { stage.name } else { self.settings.backends.join(",") };
-        (tally, Found { backend, kind, detail })
+        (tally, CheckFailure { backend, kind, detail })
     }
 
     fn ask(&mut self, request: &str, programs: u64) -> Result<Reply, Failure> {
@@ -370,7 +382,7 @@ impl Client {
             Some(process) => process,
             None => Process::start(&self.settings)?,
         };
-        // A batch shares its compiler calls, so that each further program adds little.
+        // The programs of a batch share compiler calls, so that each further one adds little.
         let cpu = self.settings.timeout_seconds + programs / 4;
         let wall = self.settings.wall_seconds().max(cpu);
         let clock = Clock::start(process.child.id(), cpu, wall);
@@ -397,11 +409,11 @@ impl Client {
                     return Ok(Reply::Answer(line));
                 }
                 Err(RecvTimeoutError::Timeout) => {
-                    if crate::interrupt::is_asked() && self.settings.grace <= clock.elapsed() {
+                    if crate::interrupt::is_requested() && self.settings.grace <= clock.elapsed() {
                         process.end();
                         return Err(Failure::Interrupted);
                     }
-                    let how = match clock.beyond() {
+                    let how = match clock.exceeded() {
                         None => continue,
                         Some(Limit::Cpu) => format!("no answer within {cpu} s of processor time"),
                         Some(Limit::Wall) => format!("no answer within {wall} s"),
@@ -417,15 +429,15 @@ impl Client {
     }
 }
 
-/// The time that a request takes.
+/// Clock of a request.
 struct Clock {
     worker: u32,
     start: Instant,
-    /// Processor time of the worker before the request; `None` where the system does not say.
+    /// Processor time of the worker before the request; `None` where the system does not give it.
     before: Option<Duration>,
     cpu: Duration,
     wall: Duration,
-    /// Wall time before which processor time cannot be used up.
+    /// Wall time before which the processor time cannot be spent.
     earliest: Duration,
 }
 
@@ -441,8 +453,9 @@ impl Clock {
         self.start.elapsed()
     }
 
-    /// The limit that the worker is beyond. Without processor time, wall time counts for it.
-    fn beyond(&self) -> Option<Limit> {
+    /// Returns the limit that the worker has exceeded. Where there is no processor time, wall time
+    /// counts instead.
+    fn exceeded(&self) -> Option<Limit> {
         let elapsed = self.elapsed();
         if elapsed < self.earliest.min(self.wall) {
             return None;
@@ -457,21 +470,21 @@ impl Clock {
     }
 }
 
-/// An answer to `run`, its failures with the numbers of their programs.
-fn numbered(line: &str, numbers: &[u64]) -> Result<Ran, Failure> {
-    let (tally, failures) = understood(line, parse_answer)?;
-    let seen = |(position, found): (usize, Found)| {
+/// Parses an answer to `run`; its failures get the numbers of their programs.
+fn numbered(line: &str, numbers: &[u64]) -> Result<Results, Failure> {
+    let (tally, failures) = parsed(line, parse_answer)?;
+    let located = |(position, failure): (usize, CheckFailure)| {
         let index = *numbers.get(position)?;
-        Some(Seen { index, found, death: None })
+        Some(FailedProgram { index, failure, death: None })
     };
-    let failures: Option<Vec<Seen>> = failures.into_iter().map(seen).collect();
+    let failures: Option<Vec<FailedProgram>> = failures.into_iter().map(located).collect();
     let failures =
         failures.ok_or_else(|| Failure::Internal(format!("a worker answered: {line}")))?;
-    Ok(Ran { tally, failures, deaths: Vec::new() })
+    Ok(Results { tally, failures, deaths: Vec::new() })
 }
 
-/// What an answer says; one that is none is a mistake of ours.
-fn understood<T>(line: &str, parse: fn(&str) -> Option<T>) -> Result<T, Failure> {
+/// Parses an answer; a line that is not an answer is an internal error.
+fn parsed<T>(line: &str, parse: fn(&str) -> Option<T>) -> Result<T, Failure> {
     parse(line).ok_or_else(|| Failure::Internal(format!("a worker answered: {line}")))
 }
 
@@ -510,12 +523,13 @@ impl Process {
         Ok(Process { child, requests, answers, history: Vec::new(), memory_kills })
     }
 
-    /// Ends the process with all that it started, and says how it had ended.
+    /// Ends the process with all processes that it started. Returns a description of its end.
     fn end(&mut self) -> String {
         self.end_after(Duration::ZERO)
     }
 
-    /// The same of a process whose output has ended, which is given a moment to die by itself.
+    /// As [`Process::end`], for a process whose output has ended: it gets a moment to die by
+    /// itself.
     fn end_after(&mut self, patience: Duration) -> String {
         let start = Instant::now();
         let mut had_ended = cpu::has_ended(&mut self.child);
@@ -523,7 +537,7 @@ impl Process {
             std::thread::sleep(Duration::from_millis(5));
             had_ended = cpu::has_ended(&mut self.child);
         }
-        // It has not been waited for: its number is its own, and that of its group.
+        // It has not been reaped: its number, which is that of its group, is not reused.
         cpu::end_group(self.child.id());
         let _ = self.child.kill();
         match self.child.wait() {

@@ -1,4 +1,4 @@
-//! What a person sees while a hunt runs.
+//! Progress display of a running command.
 
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
@@ -8,12 +8,13 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::out::errln;
 
-/// A line on the terminal, or, where there is none, a line now and then on standard error.
+/// Prints a line that is updated in place on a terminal, or else a line now and then on standard
+/// error.
 pub(crate) struct Progress {
     started: Instant,
     bar: Option<ProgressBar>,
-    told: Instant,
-    every: Duration,
+    last_print: Instant,
+    interval: Duration,
 }
 
 impl Progress {
@@ -27,19 +28,19 @@ impl Progress {
             }
             bar
         });
-        let every = if is_quiet { Duration::MAX } else { Duration::from_secs(10) };
-        Progress { started: Instant::now(), bar, told: Instant::now(), every }
+        let interval = if is_quiet { Duration::MAX } else { Duration::from_secs(10) };
+        Progress { started: Instant::now(), bar, last_print: Instant::now(), interval }
     }
 
-    /// Seconds since the start.
+    /// Returns the seconds since the start.
     pub(crate) fn seconds(&self) -> f64 {
         self.started.elapsed().as_secs_f64()
     }
 
-    /// Shows where the hunt stands.
-    pub(crate) fn tell(&mut self, tally: &Tally, findings: usize) {
+    /// Shows the state of a hunt.
+    pub(crate) fn report(&mut self, tally: &Tally, findings: usize) {
         let seconds = self.seconds();
-        self.say(format!(
+        self.show(format!(
             "{seconds:.0} s  {} programs ({:.0}/s)  {} elements checked  {:.2} % unspecified  \
              {findings} findings",
             tally.programs,
@@ -49,24 +50,24 @@ impl Progress {
         ));
     }
 
-    /// Shows how many cases are done.
-    pub(crate) fn count(&mut self, done: u64, what: &str) {
+    /// Shows the number of cases that are done.
+    pub(crate) fn count(&mut self, done: u64, noun: &str) {
         let seconds = self.seconds();
         let rate = done as f64 / seconds.max(1e-9);
-        self.say(format!("{seconds:.0} s  {done} {what} ({rate:.0}/s)"));
+        self.show(format!("{seconds:.0} s  {done} {noun} ({rate:.0}/s)"));
     }
 
-    fn say(&mut self, text: String) {
+    fn show(&mut self, text: String) {
         if let Some(bar) = &self.bar {
             bar.set_message(text);
             bar.tick();
-        } else if self.told.elapsed() >= self.every {
-            self.told = Instant::now();
+        } else if self.last_print.elapsed() >= self.interval {
+            self.last_print = Instant::now();
             errln!("{text}");
         }
     }
 
-    /// Takes the line away.
+    /// Removes the line.
     pub(crate) fn end(&self) {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();

@@ -1,7 +1,8 @@
-//! `gradiff prove`: settles rules with the solver z3 and by exhaustion, and keeps the ledger.
+//! `gradiff prove`: decides rules with the solver z3 and by exhaustion, and keeps the ledger.
 //!
-//! z3 is a program of its own, found by `GRADIFF_Z3` or on the PATH; one process for each worker.
-//! Without it what is false on small cases is still refuted, and verdicts come from the ledger.
+//! z3 is a separate program, found by `GRADIFF_Z3` or on the PATH, with one process for each
+//! worker. Without it, rules that are false on small cases are still refuted, and verdicts come
+//! from the ledger.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -17,26 +18,26 @@ use crate::args::Prove;
 use crate::out::outln;
 use crate::{Failure, Status};
 
-/// Where the ledger lies, seen from this crate.
+/// Path of the ledger, relative to this crate.
 const LEDGER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../rules/verdicts.txt");
 
-/// z3's own count of steps after which one query is given up: the same on every machine.
-const STEPS: u32 = 2_000_000;
+/// z3's resource limit (rlimit) for one query: it has the same effect on every machine.
+const SOLVER_LIMIT: u32 = 2_000_000;
 
-/// What became of one rule.
-struct Settled {
+/// Decision on one rule.
+struct Decision {
     rule: Rule,
     verdict: Verdict,
     note: String,
     time: Duration,
-    /// Whether it is a row of the tables, so that the ledger should know it.
+    /// True if it is a row of the tables, which the ledger should have.
     is_row: bool,
 }
 
-/// Settles the rules that were asked for.
+/// Decides the requested rules.
 ///
 /// # Errors
-/// A row that cannot be read, a prefix that no rule has, a ledger that cannot be written.
+/// A row that cannot be parsed, a prefix that no rule has, a ledger that cannot be written.
 pub(crate) fn prove(options: &Prove) -> Result<Status, Failure> {
     crate::interrupt::install();
     let rules = chosen(options)?;
@@ -45,20 +46,20 @@ pub(crate) fn prove(options: &Prove) -> Result<Status, Failure> {
     }
     let started = Instant::now();
     let has_solver = Solver::start().is_some();
-    let settled = settle_all(&rules, has_solver, options);
-    if settled.len() < rules.len() {
-        outln!("stopped: {} of {} rules were looked at", settled.len(), rules.len());
+    let decisions = decide_rules(&rules, has_solver, options);
+    if decisions.len() < rules.len() {
+        outln!("stopped: {} of {} rules were decided", decisions.len(), rules.len());
     }
-    let mut is_clean = settled.len() == rules.len();
-    for found in &settled {
-        let problem = problem(found, has_solver);
+    let mut is_clean = decisions.len() == rules.len();
+    for decision in &decisions {
+        let problem = problem(decision, has_solver);
         is_clean &= problem.is_none();
-        print(found, problem.as_deref());
+        print(decision, problem.as_deref());
     }
-    summary(&settled, has_solver, started.elapsed());
+    summary(&decisions, has_solver, started.elapsed());
     if options.write {
-        write(&settled, has_solver)?;
-        is_clean = settled.iter().all(|found| is_settled(&found.verdict));
+        write(&decisions, has_solver)?;
+        is_clean = decisions.iter().all(|decision| is_sound(&decision.verdict));
     }
     Ok(if is_clean { Status::Clean } else { Status::Findings })
 }
@@ -71,9 +72,9 @@ fn chosen(options: &Prove) -> Result<Vec<(Rule, bool)>, Failure> {
         rules.push((row, false));
     }
     for prefix in &options.rules {
-        let found = rows().into_iter().filter(|rule| rule.name.starts_with(prefix.as_str()));
+        let matching = rows().into_iter().filter(|rule| rule.name.starts_with(prefix.as_str()));
         let before = rules.len();
-        rules.extend(found.map(|rule| (rule, true)));
+        rules.extend(matching.map(|rule| (rule, true)));
         if rules.len() == before {
             return Err(Failure::Usage(format!(
                 "no rule begins with {prefix}; see `gradiff rules`"
@@ -89,8 +90,8 @@ fn chosen(options: &Prove) -> Result<Vec<(Rule, bool)>, Failure> {
 fn print_queries(rules: &[(Rule, bool)]) -> Status {
     for (rule, _) in rules {
         match proof::obligations(rule) {
-            Ok(all) => {
-                for query in all {
+            Ok(queries) => {
+                for query in queries {
                     let (label, smt) = (&query.label, query.smt());
                     outln!("; {}: {label}\n(push)\n{smt}(pop)", rule.name);
                 }
@@ -101,16 +102,17 @@ fn print_queries(rules: &[(Rule, bool)]) -> Status {
     Status::Clean
 }
 
-/// All rules, side by side, in order; those that were not reached are left out.
-fn settle_all(rules: &[(Rule, bool)], has_solver: bool, options: &Prove) -> Vec<Settled> {
+/// Decides the rules in parallel. Returns the decisions in order, without rules that were not
+/// reached.
+fn decide_rules(rules: &[(Rule, bool)], has_solver: bool, options: &Prove) -> Vec<Decision> {
     let started = Instant::now();
     let next = AtomicUsize::new(0);
-    let found: Mutex<Vec<(usize, Settled)>> = Mutex::new(Vec::new());
+    let decisions: Mutex<Vec<(usize, Decision)>> = Mutex::new(Vec::new());
     let jobs = std::thread::available_parallelism().map_or(1, usize::from);
     let progress = indicatif::ProgressBar::new(rules.len() as u64);
     let is_over = || {
-        let is_late = options.seconds.is_some_and(|most| started.elapsed().as_secs() >= most);
-        is_late || crate::interrupt::is_asked()
+        let is_late = options.seconds.is_some_and(|limit| started.elapsed().as_secs() >= limit);
+        is_late || crate::interrupt::is_requested()
     };
     let work = || {
         let mut solver = has_solver.then(Solver::start).flatten();
@@ -121,14 +123,14 @@ fn settle_all(rules: &[(Rule, bool)], has_solver: bool, options: &Prove) -> Vec<
             let mut ask =
                 |query: &Obligation| solver.as_mut().map_or(Answer::Unknown, |z3| z3.ask(query));
             let (verdict, note) = proof::decide(rule, has_solver.then_some(&mut ask));
-            if crate::interrupt::is_asked() {
+            if crate::interrupt::is_requested() {
                 break;
             }
             let (rule, is_row, time) = (*rule, *is_row, started.elapsed());
             progress.inc(1);
-            let settled = Settled { rule, verdict, note, time, is_row };
-            let mut found = found.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-            found.push((number, settled));
+            let decision = Decision { rule, verdict, note, time, is_row };
+            let mut decisions = decisions.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            decisions.push((number, decision));
         }
     };
     std::thread::scope(|scope| {
@@ -137,48 +139,49 @@ fn settle_all(rules: &[(Rule, bool)], has_solver: bool, options: &Prove) -> Vec<
         })
     });
     progress.finish_and_clear();
-    let mut found = found.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
-    found.sort_by_key(|(number, _)| *number);
-    found.into_iter().map(|(_, settled)| settled).collect()
+    let mut decisions = decisions.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+    decisions.sort_by_key(|(number, _)| *number);
+    decisions.into_iter().map(|(_, decision)| decision).collect()
 }
 
-fn is_settled(verdict: &Verdict) -> bool {
+fn is_sound(verdict: &Verdict) -> bool {
     matches!(verdict, Verdict::Proved | Verdict::Exhausted)
 }
 
-/// Why a rule turns the run red; `None` if it does not.
-fn problem(found: &Settled, has_solver: bool) -> Option<String> {
-    let known = proof::verdict(&found.rule);
-    match &found.verdict {
+/// Returns the reason why a rule is a finding; `None` if it is not.
+fn problem(decision: &Decision, has_solver: bool) -> Option<String> {
+    let known = proof::verdict(&decision.rule);
+    match &decision.verdict {
         Verdict::Refuted(example) => Some(example.to_string()),
         Verdict::Open(problem) => Some(problem.clone()),
-        _ if !found.is_row => None,
+        _ if !decision.is_row => None,
         _ if known.is_none() => {
             Some(String::from("the rule changed since it was proved: run `gradiff prove --write`"))
         }
         verdict if has_solver && known.as_ref() != Some(verdict) => {
-            Some(String::from("the ledger says otherwise: run `gradiff prove --write`"))
+            Some(String::from("the ledger has another verdict: run `gradiff prove --write`"))
         }
         _ => None,
     }
 }
 
-fn print(found: &Settled, problem: Option<&str>) {
-    let seconds = found.time.as_secs_f64();
-    let note = problem.unwrap_or(&found.note);
-    let line =
-        format!("{:40} {:9} {seconds:6.2} s  {note}", found.rule.name, found.verdict.to_string());
+fn print(decision: &Decision, problem: Option<&str>) {
+    let seconds = decision.time.as_secs_f64();
+    let note = problem.unwrap_or(&decision.note);
+    let (name, verdict) = (decision.rule.name, decision.verdict.to_string());
+    let line = format!("{name:40} {verdict:9} {seconds:6.2} s  {note}");
     outln!("{}", line.trim_end());
 }
 
-fn summary(settled: &[Settled], has_solver: bool, time: Duration) {
-    let count = |wanted: &str| settled.iter().filter(|s| s.verdict.to_string() == wanted).count();
-    let is_exact = |found: &&Settled| !found.rule.types.are_floats();
-    let exact: Vec<&Settled> = settled.iter().filter(is_exact).collect();
-    let proved = exact.iter().filter(|found| found.verdict == Verdict::Proved).count();
+fn summary(decisions: &[Decision], has_solver: bool, time: Duration) {
+    let count =
+        |verdict: &str| decisions.iter().filter(|d| d.verdict.to_string() == verdict).count();
+    let is_exact = |decision: &&Decision| !decision.rule.types.are_floats();
+    let exact: Vec<&Decision> = decisions.iter().filter(is_exact).collect();
+    let proved = exact.iter().filter(|decision| decision.verdict == Verdict::Proved).count();
     outln!(
         "{} rules: {} proved, {} exhausted, {} open, {} refuted in {:.1} s",
-        settled.len(),
+        decisions.len(),
         count("proved"),
         count("exhausted"),
         count("open"),
@@ -187,9 +190,10 @@ fn summary(settled: &[Settled], has_solver: bool, time: Duration) {
     );
     if has_solver {
         let share = 100.0 * proved as f64 / exact.len().max(1) as f64;
-        outln!("of {} rules not for floats alone, {proved} are proved ({share:.1} %)", exact.len());
+        let count = exact.len();
+        outln!("of {count} rules not only for floats, {proved} are proved ({share:.1} %)");
     } else {
-        outln!("z3 is not there (install it or set GRADIFF_Z3): small cases alone were tried;");
+        outln!("z3 is not there (install it or set GRADIFF_Z3): only small cases were tried;");
         outln!("proofs are those of the ledger: {}", ledger_counts());
     }
 }
@@ -197,25 +201,27 @@ fn summary(settled: &[Settled], has_solver: bool, time: Duration) {
 fn ledger_counts() -> String {
     let verdicts: Vec<_> = rows().iter().map(proof::verdict).collect();
     let proved = verdicts.iter().filter(|verdict| **verdict == Some(Verdict::Proved)).count();
-    let lack = verdicts.iter().filter(|verdict| verdict.is_none()).count();
-    format!("{proved} proved, {} exhausted, {lack} without verdict", verdicts.len() - proved - lack)
+    let missing = verdicts.iter().filter(|verdict| verdict.is_none()).count();
+    let exhausted = verdicts.len() - proved - missing;
+    format!("{proved} proved, {exhausted} exhausted, {missing} without verdict")
 }
 
-/// Puts the verdicts into the ledger; rules that were not looked at keep their lines.
-fn write(settled: &[Settled], has_solver: bool) -> Result<(), Failure> {
+/// Writes the verdicts to the ledger; rules that were not decided keep their lines.
+fn write(decisions: &[Decision], has_solver: bool) -> Result<(), Failure> {
     if !has_solver {
         return Err(Failure::Usage(String::from("--write needs z3: install it or set GRADIFF_Z3")));
     }
     let entry = |rule: &Rule| {
-        let new = settled.iter().find(|found| found.is_row && found.rule.name == rule.name);
-        let entry = |found: &Settled| Entry {
+        let mut rows_decided = decisions.iter().filter(|decision| decision.is_row);
+        let new = rows_decided.find(|decision| decision.rule.name == rule.name);
+        let entry = |decision: &Decision| Entry {
             name: rule.name.to_owned(),
             fingerprint: proof::fingerprint(rule),
-            verdict: found.verdict.to_string(),
-            note: found.note.clone(),
+            verdict: decision.verdict.to_string(),
+            note: decision.note.clone(),
         };
         match new {
-            Some(found) => is_settled(&found.verdict).then(|| entry(found)),
+            Some(decision) => is_sound(&decision.verdict).then(|| entry(decision)),
             None => proof::entry(rule).cloned(),
         }
     };
@@ -234,7 +240,7 @@ struct Solver {
 }
 
 impl Solver {
-    /// `None` if there is no z3 that answers.
+    /// Starts z3; `None` if there is none that answers.
     fn start() -> Option<Solver> {
         let program = std::env::var_os("GRADIFF_Z3").unwrap_or_else(|| "z3".into());
         let mut command = Command::new(program);
@@ -242,24 +248,24 @@ impl Solver {
         let mut child = command.spawn().ok()?;
         let (input, output) = (child.stdin.take()?, BufReader::new(child.stdout.take()?));
         let mut solver = Solver { child, input, output };
-        let text = solver.tell("(assert false)\n(check-sat)\n")?;
+        let text = solver.send("(assert false)\n(check-sat)\n")?;
         (text.trim() == "unsat").then_some(solver)
     }
 
     fn ask(&mut self, query: &Obligation) -> Answer {
-        let text = format!("(reset)\n(set-option :rlimit {STEPS})\n{}", query.smt());
-        match self.tell(&text).as_deref().map(str::trim) {
+        let text = format!("(reset)\n(set-option :rlimit {SOLVER_LIMIT})\n{}", query.smt());
+        match self.send(&text).as_deref().map(str::trim) {
             Some("unsat") => Answer::Unsat,
             Some("sat") => {
                 let values = format!("(get-value ({}))\n", query.values.join(" "));
-                Answer::Sat(self.tell(&values).unwrap_or_default())
+                Answer::Sat(self.send(&values).unwrap_or_default())
             }
             _ => Answer::Unknown,
         }
     }
 
-    /// What z3 answers; `None` if it is gone.
-    fn tell(&mut self, text: &str) -> Option<String> {
+    /// Sends a text and returns z3's answer; `None` if z3 has ended.
+    fn send(&mut self, text: &str) -> Option<String> {
         const END: &str = "end of answer";
         writeln!(self.input, "{text}(echo \"{END}\")").ok()?;
         self.input.flush().ok()?;
@@ -279,7 +285,7 @@ impl Solver {
 
 impl Drop for Solver {
     fn drop(&mut self) {
-        // It may be gone already.
+        // It may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

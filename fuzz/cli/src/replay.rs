@@ -1,9 +1,9 @@
-//! The commands on corpus files: replay, reduce, show, blame; and the list of backends.
+//! Commands on corpus files: `replay`, `reduce`, `show` and `blame`; and `backends`.
 
 use std::path::Path;
 use std::time::Duration;
 
-use gradiff_check::{Failure as Found, Kind};
+use gradiff_check::{Failure as CheckFailure, Kind};
 use gradiff_corpus::{Case, CaseFile, Program};
 
 use crate::args::{Blame, On, Reduce, Replay, Show};
@@ -28,28 +28,28 @@ fn settings(on: &On, required: &[String]) -> Result<Settings, Failure> {
     })
 }
 
-/// What a file holds.
+/// Content of a file.
 enum Content {
     Case(CaseFile),
     Sequence(Sequence),
 }
 
-/// What became of a file.
+/// Result of replaying a file.
 #[derive(Default)]
 struct Outcome {
-    /// What is wrong with it.
+    /// Failures that the engine or the file caused.
     problems: Vec<String>,
-    /// What the machine failed in.
+    /// Failures that the machine caused.
     environment: Vec<String>,
-    /// Where it was not run, and why.
+    /// Backends on which it was not run, with the reasons.
     skips: Vec<String>,
 }
 
-/// Runs each file and checks what it expects; a line for each, the failures and skips with their
-/// reasons.
+/// Runs each file and checks what it expects; prints a line for each, and failures and skips with
+/// their reasons.
 ///
 /// # Errors
-/// Files that cannot be read or parsed; missing backends; an end that was asked for before anything
+/// Files that cannot be read or parsed; missing backends; an end that was requested before anything
 /// was found.
 pub(crate) fn replay(options: &Replay) -> Result<Status, Failure> {
     crate::interrupt::install();
@@ -59,11 +59,11 @@ pub(crate) fn replay(options: &Replay) -> Result<Status, Failure> {
         files.iter().map(|file| content(file)).collect::<Result<_, _>>()?;
     let settings = settings(&options.on, &options.require)?;
     let mut client = Client::new(settings.clone());
-    let (mut failed, mut sick, mut skipped, mut done) = (0, 0, 0, 0);
+    let (mut failed, mut unable, mut skipped, mut done) = (0, 0, 0, 0);
     for (file, content) in files.iter().zip(&contents) {
         let outcome = match content {
-            Content::Case(case) => of_case(case, &mut client),
-            Content::Sequence(sequence) => of_sequence(sequence, options, &settings),
+            Content::Case(case) => replay_case(case, &mut client),
+            Content::Sequence(sequence) => replay_sequence(sequence, options, &settings),
         };
         let outcome = match outcome {
             Err(Failure::Interrupted) => break,
@@ -76,7 +76,7 @@ pub(crate) fn replay(options: &Replay) -> Result<Status, Failure> {
         };
         outln!("{word}  {}", file.display());
         failed += usize::from(!outcome.problems.is_empty());
-        sick += usize::from(!outcome.environment.is_empty());
+        unable += usize::from(!outcome.environment.is_empty());
         skipped += usize::from(!outcome.skips.is_empty());
         for line in [outcome.problems, outcome.environment, outcome.skips].concat() {
             outln!("      {line}");
@@ -84,14 +84,15 @@ pub(crate) fn replay(options: &Replay) -> Result<Status, Failure> {
         done += 1;
     }
     let count = files.len();
-    let sick_words = match sick {
+    let unable_words = match unable {
         0 => String::new(),
-        _ => format!(", {sick} could not run somewhere (this machine is at fault)"),
+        _ => format!(", {unable} could not run on some backend (this machine is at fault)"),
     };
     outln!(
-        "{done} of {count} cases replayed, {failed} failed, {skipped} skipped somewhere{sick_words}"
+        "{done} of {count} cases replayed, {failed} failed, {skipped} skipped on some \
+         backend{unable_words}"
     );
-    match (failed, sick) {
+    match (failed, unable) {
         (1.., _) => Ok(Status::Findings),
         _ if done < count => Err(Failure::Interrupted),
         (_, 1..) => Ok(Status::Environment),
@@ -108,20 +109,20 @@ fn content(path: &Path) -> Result<Content, Failure> {
 }
 
 /// Runs a case in a worker, which may die of it or be ended.
-fn of_case(case: &CaseFile, client: &mut Client) -> Result<Outcome, Failure> {
+fn replay_case(case: &CaseFile, client: &mut Client) -> Result<Outcome, Failure> {
     let mut outcome = Outcome::default();
     if let Case::Program(program) = &case.case {
         let (tally, failures) = client.judge_twice(program)?;
-        sort(&failures, &mut outcome);
+        record(&failures, &mut outcome);
         outcome.skips.extend(tally.skipped.keys().map(|reason| format!("skipped on {reason}")));
     }
     outcome.problems.extend(client.check(&case.to_string())?);
     Ok(outcome)
 }
 
-/// Runs what a worker has died of in a fresh one, on the backends of the file unless others are
+/// Runs the programs of a dead worker in a fresh one, on the backends of the file unless others are
 /// named.
-fn of_sequence(
+fn replay_sequence(
     sequence: &Sequence,
     options: &Replay,
     settings: &Settings,
@@ -134,39 +135,40 @@ fn of_sequence(
     crate::case::config(&lanes)?;
     crate::case::choose(&backends, std::iter::empty(), &[])?;
     let mut client = Client::new(Settings { seed, lanes, backends, ..settings.clone() });
-    let (ran, death) = client.replay(&sequence)?;
+    let (results, death) = client.replay(&sequence)?;
     let mut outcome = Outcome::default();
-    let failures: Vec<Found> =
-        ran.failures.into_iter().map(|seen| seen.found).chain(death).collect();
-    sort(&failures, &mut outcome);
-    outcome.skips.extend(ran.tally.skipped.keys().map(|reason| format!("skipped on {reason}")));
+    let failures: Vec<CheckFailure> =
+        results.failures.into_iter().map(|failed| failed.failure).chain(death).collect();
+    record(&failures, &mut outcome);
+    outcome.skips.extend(results.tally.skipped.keys().map(|reason| format!("skipped on {reason}")));
     Ok(outcome)
 }
 
-fn sort(failures: &[Found], outcome: &mut Outcome) {
-    for found in failures {
-        let words = format!("{} on {}: {}", found.kind.name(), found.backend, found.detail);
-        match found.kind {
+/// Adds failures to the problems or to those of the environment.
+fn record(failures: &[CheckFailure], outcome: &mut Outcome) {
+    for failure in failures {
+        let words = format!("{} on {}: {}", failure.kind.name(), failure.backend, failure.detail);
+        match failure.kind {
             Kind::Environment => outcome.environment.push(words),
             _ => outcome.problems.push(words),
         }
     }
 }
 
-/// Prints the smallest program that fails as the one in the file does.
+/// Prints the smallest program found that fails as the one in the file does.
 ///
 /// # Errors
-/// The file holds no program, or one that does not fail.
+/// The file holds no program; missing backends.
 pub(crate) fn reduce(options: &Reduce) -> Result<Status, Failure> {
     crate::interrupt::install();
     let program = program(&options.file)?;
     let mut client = client(&options.on, &[])?;
-    let Some(found) = failure(&program, &mut client)? else {
+    let Some(failure) = failure(&program, &mut client)? else {
         outln!("{}: nothing fails; nothing to reduce", options.file.display());
         return Ok(Status::Clean);
     };
-    let small = crate::findings::minimise(&program, &found, &mut client)?;
-    outln!("# {} on {}: {}", found.kind.name(), found.backend, found.detail);
+    let small = crate::findings::minimise(&program, &failure, &mut client)?;
+    outln!("# {} on {}: {}", failure.kind.name(), failure.backend, failure.detail);
     out!("{small}");
     Ok(Status::Findings)
 }
@@ -174,7 +176,7 @@ pub(crate) fn reduce(options: &Reduce) -> Result<Status, Failure> {
 /// Prints one stage of one file.
 ///
 /// # Errors
-/// An unknown stage; a stage that the case has not.
+/// An unknown stage; a stage that the case does not have.
 pub(crate) fn show(options: &Show) -> Result<Status, Failure> {
     let opts = options.opts.as_deref().map(crate::opts::parse).transpose()?;
     let case = crate::case::read(&options.file)?;
@@ -187,38 +189,38 @@ pub(crate) fn show(options: &Show) -> Result<Status, Failure> {
     Ok(Status::Clean)
 }
 
-/// Names the guilty stage of one file.
+/// Names the first stage at which one file goes wrong.
 ///
 /// # Errors
 /// A file that cannot be read; missing backends.
 pub(crate) fn blame(options: &Blame) -> Result<Status, Failure> {
     crate::interrupt::install();
     let case = crate::case::read(&options.file)?;
-    let said = match &case.case {
+    let report = match &case.case {
         Case::Program(program) => {
             let mut client = client(&options.on, &[])?;
             match failure(program, &mut client)? {
                 None => None,
-                Some(found) => {
-                    let blame = client.blame(program, &found.backend)?;
-                    let of = blame
-                        .map_or("no stage alone: every stage is right".to_string(), |b| {
-                            b.to_string()
-                        });
-                    Some(format!("{} on {}: {of}", found.kind.name(), found.backend))
+                Some(failure) => {
+                    let blame = client.blame(program, &failure.backend)?;
+                    let stage = match blame {
+                        Some(blame) => blame.to_string(),
+                        None => "no stage is wrong on its own".to_string(),
+                    };
+                    Some(format!("{} on {}: {stage}", failure.kind.name(), failure.backend))
                 }
             }
         }
         Case::Views(views) => gradiff_check::blame_views(views).map(|blame| blame.to_string()),
         Case::Expr(expr) => gradiff_check::blame_expr(expr).map(|blame| blame.to_string()),
     };
-    match said {
+    match report {
         None => {
-            outln!("{}: nothing fails; nobody to blame", options.file.display());
+            outln!("{}: nothing fails; nothing to blame", options.file.display());
             Ok(Status::Clean)
         }
-        Some(said) => {
-            outln!("{said}");
+        Some(report) => {
+            outln!("{report}");
             Ok(Status::Findings)
         }
     }
@@ -228,29 +230,29 @@ fn program(path: &Path) -> Result<Program, Failure> {
     match crate::case::read(path)?.case {
         Case::Program(program) => Ok(program),
         Case::Views(_) | Case::Expr(_) => Err(Failure::Usage(format!(
-            "{}: only programs are reduced; this case is small already",
+            "{}: only programs can be reduced; this case is small already",
             path.display()
         ))),
     }
 }
 
-/// The first failure that is the engine's.
+/// Runs a program and returns the first failure of the engine.
 ///
 /// # Errors
-/// No worker can be started; the machine fails, and nothing else does.
-fn failure(program: &Program, client: &mut Client) -> Result<Option<Found>, Failure> {
+/// No worker can be started; nothing but the machine fails.
+fn failure(program: &Program, client: &mut Client) -> Result<Option<CheckFailure>, Failure> {
     let failures = client.judge(program)?.1.into_iter();
-    let (sick, failures): (Vec<Found>, Vec<Found>) =
-        failures.partition(|found| found.kind == Kind::Environment);
-    match (failures.into_iter().next(), sick.into_iter().next()) {
-        (None, Some(sick)) => {
-            Err(Failure::Environment(format!("backend {}: {}", sick.backend, sick.detail)))
+    let (unable, failures): (Vec<CheckFailure>, Vec<CheckFailure>) =
+        failures.partition(|failure| failure.kind == Kind::Environment);
+    match (failures.into_iter().next(), unable.into_iter().next()) {
+        (None, Some(unable)) => {
+            Err(Failure::Environment(format!("backend {}: {}", unable.backend, unable.detail)))
         }
-        (found, _) => Ok(found),
+        (first, _) => Ok(first),
     }
 }
 
-/// A line for each backend.
+/// Prints two lines for each backend.
 ///
 /// # Errors
 /// None.
@@ -264,7 +266,7 @@ pub(crate) fn backends() -> Result<Status, Failure> {
             }
         };
         let hunted = match row.default_word() {
-            None => "hunts run it where it is named".to_string(),
+            None => "hunts run it only if it is named".to_string(),
             Some(word) => match word.split_once(':') {
                 None => "hunts run every program on it".to_string(),
                 Some((_, every)) => format!("hunts run one of {every} programs on it"),

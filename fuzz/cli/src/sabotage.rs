@@ -1,5 +1,5 @@
-//! `gradiff sabotage`: changes one row of the rule tables at a time and counts how many of these
-//! mutants the harness notices, how, and whether blame names the row.
+//! `gradiff sabotage`: changes one row of the rule tables at a time and counts which of these
+//! mutants the harness notices, by which signs, and whether blame names the row.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -17,31 +17,31 @@ use crate::args::Sabotage;
 use crate::out::outln;
 use crate::{Failure, Status};
 
-/// The survivors that were reviewed.
+/// Text of the reviewed survivors.
 const REVIEWED: &str = include_str!("../../survivors.txt");
 
-/// Subjects on which a survivor is compared with the row as it is: to write forms, else.
+/// Number of subjects on which a survivor is compared with its row: to write forms, and otherwise.
 const COMPARED: [u64; 2] = [1_200, 300];
 
 /// Stack of a worker: a mutant may make deep terms.
 const STACK_BYTES: usize = 512 << 20;
 
-/// One mutant and what became of it.
+/// A mutant and its fate.
 struct Case {
     mutant: Mutant,
     death: Option<Death>,
-    /// Rounds that it went through.
+    /// Number of rounds that it went through.
     rounds: usize,
 }
 
-/// Runs the harness on every mutant of the rows asked for.
+/// Runs the harness on every mutant of the requested rows.
 ///
 /// # Errors
-/// No row has such a name; the list of reviewed survivors cannot be read; it was interrupted.
+/// No row has such a name; the list of reviewed survivors cannot be parsed; an interrupt.
 pub(crate) fn measure(options: &Sabotage) -> Result<Status, Failure> {
     crate::interrupt::install_with_grace();
     let reviewed = sabotage::reviewed(REVIEWED).map_err(Failure::Internal)?;
-    let mutants = asked(options)?;
+    let mutants = requested_mutants(options)?;
     if mutants.is_empty() {
         let prefixes = options.prefixes.join(", ");
         return Err(Failure::Usage(match options.only {
@@ -61,11 +61,11 @@ pub(crate) fn measure(options: &Sabotage) -> Result<Status, Failure> {
     let jobs = options.jobs.map_or(cores, |jobs| jobs as usize);
     let start = Instant::now();
     let spent = || cpu_seconds().unwrap_or_else(|| start.elapsed().as_secs_f64() * jobs as f64);
-    // The clock is cheaper to ask, and never says less than the whole of all threads.
+    // The clock is cheaper to read, and its bound is never below the time that all threads took.
     let budget = options.seconds as f64;
     let is_over = || {
-        let most = start.elapsed().as_secs_f64() * jobs as f64;
-        crate::interrupt::is_asked() || budget < most && budget < spent()
+        let upper_bound = start.elapsed().as_secs_f64() * jobs as f64;
+        crate::interrupt::is_requested() || budget < upper_bound && budget < spent()
     };
     let new = |mutant| Case { mutant, death: None, rounds: 0 };
     let mut cases: Vec<Case> = mutants.into_iter().map(new).collect();
@@ -74,7 +74,7 @@ pub(crate) fn measure(options: &Sabotage) -> Result<Status, Failure> {
         let work = |case: &mut Case| attempt(case, round, &harness, options.seed, &is_over);
         in_parallel(alive, jobs, &work)?;
     }
-    if crate::interrupt::is_asked() {
+    if crate::interrupt::is_requested() {
         return Err(Failure::Interrupted);
     }
     let seconds = spent();
@@ -87,13 +87,13 @@ pub(crate) fn measure(options: &Sabotage) -> Result<Status, Failure> {
     in_parallel(groups.iter_mut().collect(), jobs, &explain)?;
     let forms = groups.iter_mut().flat_map(|group| std::mem::take(&mut group.forms)).collect();
     let survivors = groups.into_iter().flat_map(|group| group.survivors).collect();
-    let whole = spent();
-    let report = Report { cases, survivors, forms, stale: Vec::new(), seconds, whole };
-    let asked = match options.only {
-        Some(_) => Asked::Named,
-        None => Asked::Rules(&options.prefixes),
+    let total_seconds = spent();
+    let report = Report { cases, survivors, forms, stale: Vec::new(), seconds, total_seconds };
+    let selection = match options.only {
+        Some(_) => Selection::Named,
+        None => Selection::Rules(&options.prefixes),
     };
-    let report = Report { stale: report.stale(&reviewed, &asked), ..report };
+    let report = Report { stale: report.stale(&reviewed, &selection), ..report };
     if let Some(path) = &options.forms {
         report.write_forms(path)?;
     }
@@ -105,8 +105,8 @@ pub(crate) fn measure(options: &Sabotage) -> Result<Status, Failure> {
     Ok(if report.is_clean() { Status::Clean } else { Status::Findings })
 }
 
-/// The mutants of the rows asked for; of a file, those that it names.
-fn asked(options: &Sabotage) -> Result<Vec<Mutant>, Failure> {
+/// Returns the mutants of the requested rows; if a file is given, only those that it names.
+fn requested_mutants(options: &Sabotage) -> Result<Vec<Mutant>, Failure> {
     let mut mutants = sabotage::mutants(&options.prefixes);
     if let Some(path) = &options.only {
         let failed = |error: std::io::Error| Failure::Usage(format!("{}: {error}", path.display()));
@@ -128,13 +128,13 @@ fn attempt(
     if is_over() {
         return Ok(());
     }
-    let tried = harness.attempt(&case.mutant, round, seed, is_over);
-    case.death = tried.map_err(Failure::Internal)?;
+    let death = harness.attempt(&case.mutant, round, seed, is_over);
+    case.death = death.map_err(Failure::Internal)?;
     case.rounds += usize::from(!is_over());
     Ok(())
 }
 
-/// CPU seconds that this process has taken, where the system says so.
+/// Returns the CPU seconds that this process has taken, where the system gives them.
 fn cpu_seconds() -> Option<f64> {
     let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
     // After the name, which may hold spaces: ticks of 1/100 s as user and as system.
@@ -143,7 +143,7 @@ fn cpu_seconds() -> Option<f64> {
     Some((ticks(11)? + ticks(12)?) / 100.0)
 }
 
-/// Does the work on each item, on so many threads.
+/// Does the work on each item, on `jobs` threads.
 fn in_parallel<T: Send>(
     items: Vec<&mut T>,
     jobs: usize,
@@ -151,19 +151,21 @@ fn in_parallel<T: Send>(
 ) -> Result<(), Failure> {
     let slots: Vec<Mutex<&mut T>> = items.into_iter().map(Mutex::new).collect();
     let next = AtomicUsize::new(0);
-    let serve = || {
+    let run_thread = || {
         while let Some(slot) = slots.get(next.fetch_add(1, Ordering::Relaxed)) {
             let mut item = slot.lock().expect("each item is taken once");
             work(&mut item)?;
         }
         Ok(())
     };
+    let cannot_start =
+        |error: std::io::Error| Failure::Internal(format!("a thread cannot be started: {error}"));
     std::thread::scope(|scope| {
         let mut threads = Vec::new();
         for _ in 0..jobs {
             let builder = std::thread::Builder::new().stack_size(STACK_BYTES);
-            let thread = builder.spawn_scoped(scope, serve);
-            threads.push(thread.map_err(|error| Failure::Internal(format!("a thread: {error}")))?);
+            let thread = builder.spawn_scoped(scope, run_thread);
+            threads.push(thread.map_err(cannot_start)?);
         }
         let failed = |_| Failure::Internal("a worker of sabotage panicked".to_string());
         threads.into_iter().try_for_each(|thread| thread.join().map_err(failed)?)
@@ -173,26 +175,26 @@ fn in_parallel<T: Send>(
 /// A mutant that nothing killed.
 struct Survivor {
     mutant: Mutant,
-    /// Whether all rounds were run.
+    /// True if all rounds were run.
     is_tried: bool,
-    /// What the review says.
+    /// The reason that the review gives.
     reason: Option<String>,
-    /// What can be found out about it.
-    story: String,
-    /// Whether something tells it from the row.
-    is_told: bool,
+    /// The result of comparing it with the row.
+    explanation: String,
+    /// True if some form distinguishes it from the row.
+    is_distinguished: bool,
 }
 
 /// The survivors of one rule.
 struct Group {
     rule: &'static str,
     survivors: Vec<Survivor>,
-    /// What tells some of them from the row.
+    /// Forms that distinguish some of them from the row.
     forms: Vec<Form>,
 }
 
 impl Group {
-    /// All survivors, those of one rule together.
+    /// Groups all survivors by rule.
     fn all(cases: &[Case], reviewed: &[(&str, &str)]) -> Vec<Group> {
         let mut groups: Vec<Group> = Vec::new();
         for case in cases.iter().filter(|case| case.death.is_none()) {
@@ -210,13 +212,15 @@ impl Group {
     fn explain(&mut self, harness: &Harness<'_>, count: u64) {
         let Some(mut differences) = Differences::new(self.rule, harness, count) else { return };
         for survivor in &mut self.survivors {
-            let told = differences.of(&survivor.mutant);
-            survivor.is_told = matches!(told, Told::By(..));
-            survivor.story = match told {
-                Told::By(form, now) => format!("another form: {form}, with the mutant {now}"),
-                Told::Never(drawn, apart) => format!(
-                    "of {drawn} subjects the mutant alone treats {apart} in another way, and all \
-                     come to the same form"
+            let difference = differences.of(&survivor.mutant);
+            survivor.is_distinguished = matches!(difference, Told::By(..));
+            survivor.explanation = match difference {
+                Told::By(form, mutated) => {
+                    format!("different form: {form}, with the mutant {mutated}")
+                }
+                Told::Never(drawn, differing) => format!(
+                    "alone, the mutant rewrites {differing} of {drawn} subjects differently; with \
+                     all rules, they end in the same form"
                 ),
             };
         }
@@ -232,42 +236,42 @@ impl Survivor {
             mutant: case.mutant,
             is_tried: case.rounds == ROUNDS.len(),
             reason: reason.map(|(_, reason)| (*reason).to_string()),
-            story: String::new(),
-            is_told: false,
+            explanation: String::new(),
+            is_distinguished: false,
         }
     }
 
     fn is_equivalent(&self) -> bool {
-        let is_said = |reason: &str| reason.starts_with("equivalent");
-        !self.is_told && self.reason.as_deref().is_some_and(is_said)
+        let says_so = |reason: &str| reason.starts_with("equivalent");
+        !self.is_distinguished && self.reason.as_deref().is_some_and(says_so)
     }
 
-    /// Whether the review is right, as far as is known.
+    /// Returns whether there is a review that nothing contradicts.
     fn is_explained(&self) -> bool {
         self.is_equivalent()
             || self.reason.as_deref().is_some_and(|reason| reason.starts_with("harmless"))
     }
 }
 
-/// Which mutants were asked for.
-enum Asked<'a> {
+/// Selection of mutants.
+enum Selection<'a> {
     /// Those that a file names.
     Named,
-    /// Those of rules whose names start so; with none, of all.
+    /// Those of rules whose names start with one of these; if there are none, of all rules.
     Rules(&'a [String]),
 }
 
 struct Report {
     cases: Vec<Case>,
     survivors: Vec<Survivor>,
-    /// Reviewed survivors that are no mutants any more, or are dead.
+    /// Reviewed survivors that are not mutants any more, or are dead.
     stale: Vec<String>,
-    /// What tells survivors from their rows.
+    /// Forms that distinguish survivors from their rows.
     forms: Vec<Form>,
-    /// CPU seconds that mutants were tried for.
+    /// CPU seconds for trying mutants.
     seconds: f64,
-    /// The same with what was found out about survivors.
-    whole: f64,
+    /// The same, with the comparison of survivors.
+    total_seconds: f64,
 }
 
 fn percent(part: usize, whole: usize) -> f64 {
@@ -275,18 +279,18 @@ fn percent(part: usize, whole: usize) -> f64 {
 }
 
 impl Report {
-    /// Reviewed mutants that are dead or no mutants at all; where only some mutants were asked for,
-    /// the dead ones of these.
-    fn stale(&self, reviewed: &[(&str, &str)], options: &Asked<'_>) -> Vec<String> {
+    /// Returns the reviewed mutants that are dead or not mutants at all; if only some mutants were
+    /// selected, the dead ones of these.
+    fn stale(&self, reviewed: &[(&str, &str)], selection: &Selection<'_>) -> Vec<String> {
         let alive: Vec<String> = self.survivors.iter().map(|s| s.mutant.to_string()).collect();
         let tried = |name: &String| self.cases.iter().any(|case| case.mutant.to_string() == *name);
-        let is_asked = |name: &String| match options {
-            Asked::Named => tried(name),
-            Asked::Rules([]) => true,
-            Asked::Rules(prefixes) => prefixes.iter().any(|prefix| name.starts_with(prefix)),
+        let is_selected = |name: &String| match selection {
+            Selection::Named => tried(name),
+            Selection::Rules([]) => true,
+            Selection::Rules(prefixes) => prefixes.iter().any(|prefix| name.starts_with(prefix)),
         };
         let names = reviewed.iter().map(|(mutant, _)| (*mutant).to_string());
-        names.filter(|name| is_asked(name) && !alive.contains(name)).collect()
+        names.filter(|name| is_selected(name) && !alive.contains(name)).collect()
     }
 
     fn is_clean(&self) -> bool {
@@ -297,7 +301,8 @@ impl Report {
         self.cases.iter().filter_map(|case| Some((&case.mutant, case.death.as_ref()?)))
     }
 
-    /// Deaths by something wrong, those blamed on the right rule, and on the right pass.
+    /// Returns the number of deaths by a wrong result, of those blamed on the right rule, and of
+    /// those blamed on the right pass.
     fn blamed(&self) -> (usize, usize, usize) {
         let wrong = || self.deaths().filter(|(_, death)| death.sign.is_wrong());
         let rule = wrong().filter(|(mutant, death)| death.names(mutant)).count();
@@ -305,10 +310,10 @@ impl Report {
         (wrong().count(), rule, pass)
     }
 
-    /// Killed of all, and of those that are not reviewed as equivalent.
+    /// Returns the percentage killed of all mutants, and of those not reviewed as equivalent.
     fn scores(&self) -> (f64, f64) {
-        let (all, killed) = (self.cases.len(), self.deaths().count());
-        (percent(killed, all), percent(killed, all - self.equivalent()))
+        let (count, killed) = (self.cases.len(), self.deaths().count());
+        (percent(killed, count), percent(killed, count - self.equivalent()))
     }
 
     fn equivalent(&self) -> usize {
@@ -320,26 +325,26 @@ impl Report {
             outln!("LIVES {}", survivor.mutant);
             let reason = match &survivor.reason {
                 Some(reason) if survivor.is_explained() => reason,
-                Some(reason) => &format!("BUT IT HAS ANOTHER FORM: {reason}"),
+                Some(reason) => &format!("BUT ITS FORM DIFFERS: {reason}"),
                 None => "NOT REVIEWED",
             };
             let tried = if survivor.is_tried { "" } else { " (time ran out)" };
-            outln!("      {reason}{tried}\n      {}", survivor.story);
+            outln!("      {reason}{tried}\n      {}", survivor.explanation);
         }
         let (wrong, rule, pass) = self.blamed();
         for (mutant, death) in self.deaths().filter(|(_, death)| death.sign.is_wrong()) {
             if !death.names(mutant) || !death.passes(mutant) {
                 let (rule, pass) = (death.rule.as_deref(), death.pass.as_deref());
-                let (rule, pass) = (rule.unwrap_or("nobody"), pass.unwrap_or("none"));
-                outln!("BLAME {mutant}\n      on {rule} in pass {pass}: {}", death.detail);
+                let (rule, pass) = (rule.unwrap_or("none"), pass.unwrap_or("none"));
+                outln!("BLAME {mutant}\n      rule {rule}, pass {pass}: {}", death.detail);
             }
         }
         self.stale.iter().for_each(|name| outln!("STALE {name}"));
         outln!("{:12} {:>6} {:>6}", "kind", "killed", "of");
-        for (kind, story) in KINDS {
-            let all = self.cases.iter().filter(|case| case.mutant.kind == kind).count();
+        for (kind, description) in KINDS {
+            let count = self.cases.iter().filter(|case| case.mutant.kind == kind).count();
             let killed = self.deaths().filter(|(mutant, _)| mutant.kind == kind).count();
-            outln!("{kind:12} {killed:6} {all:6}  {story}");
+            outln!("{kind:12} {killed:6} {count:6}  {description}");
         }
         let signs = Sign::ALL.map(|sign| {
             let count = self.deaths().filter(|(_, death)| death.sign == sign).count();
@@ -347,29 +352,30 @@ impl Report {
         });
         outln!("killed by: {}", signs.join(", "));
         outln!(
-            "blame of the {wrong} that are wrong: rule right {:.1} %, pass right {:.1} %",
+            "blame of the {wrong} with wrong results: right rule {:.1} %, right pass {:.1} %",
             percent(rule, wrong),
             percent(pass, wrong)
         );
-        let (all, named) =
-            (self.deaths().count(), |(mutant, death): &(&Mutant, &Death)| death.names(mutant));
+        let killed = self.deaths().count();
+        let is_named = |(mutant, death): &(&Mutant, &Death)| death.names(mutant);
         outln!(
-            "of all {all}, the line that fails or blame names the rule: {:.1} %",
-            percent(self.deaths().filter(named).count(), all)
+            "of the {killed} killed, the failing line or blame names the rule: {:.1} %",
+            percent(self.deaths().filter(is_named).count(), killed)
         );
         let (raw, score) = self.scores();
         outln!(
-            "{} mutants, {all} killed: {raw:.1} % of all, score {score:.1} % of the {} that no \
-             review calls equivalent; {:.0} CPU seconds ({:.0} with survivors explained), seed {seed}",
+            "{} mutants, {killed} killed: {raw:.1} % of all, score {score:.1} % of the {} not \
+             reviewed as equivalent; {:.0} CPU seconds ({:.0} with the comparison of survivors), \
+             seed {seed}",
             self.cases.len(),
             self.cases.len() - self.equivalent(),
             self.seconds,
-            self.whole
+            self.total_seconds
         );
     }
 
-    /// Writes the list of forms anew: the lines that are there, as they are now, and those that
-    /// tell survivors from their rows.
+    /// Writes the list of forms anew: the subjects that are there, with their current forms, and
+    /// those that distinguish survivors from their rows.
     fn write_forms(&self, path: &Path) -> Result<(), Failure> {
         let failed = |error: std::io::Error| Failure::Usage(format!("{}: {error}", path.display()));
         let text = std::fs::read_to_string(path).map_err(failed)?;
@@ -377,8 +383,8 @@ impl Report {
         let mut lines: Vec<String> = comments.map(str::to_owned).collect();
         let old = forms::read(&text).into_iter().flatten();
         let old = old.filter_map(|form| Form::new(&form.rule, &form.subject));
-        let all = old.chain(self.forms.iter().cloned());
-        let mut forms: Vec<String> = all.map(|form| form.to_string()).collect();
+        let new = self.forms.iter().cloned();
+        let mut forms: Vec<String> = old.chain(new).map(|form| form.to_string()).collect();
         forms.sort();
         forms.dedup();
         lines.extend(forms);
@@ -388,9 +394,9 @@ impl Report {
     fn to_json(&self) -> Value {
         let (wrong, rule, pass) = self.blamed();
         let (raw, score) = self.scores();
-        let of = |survivor: &Survivor| {
+        let alive = |survivor: &Survivor| {
             json!({"mutant": survivor.mutant.to_string(), "reviewed": survivor.reason,
-                   "story": survivor.story, "tried": survivor.is_tried})
+                   "story": survivor.explanation, "tried": survivor.is_tried})
         };
         let dead = |(mutant, death): (&Mutant, &Death)| {
             json!({"mutant": mutant.to_string(), "sign": death.sign.name(),
@@ -401,9 +407,9 @@ impl Report {
             "mutants": self.cases.len(), "killed": self.deaths().count(), "wrong": wrong,
             "blamed_rule": rule, "blamed_pass": pass, "score_raw": raw, "score": score,
             "equivalent": self.equivalent(),
-            "survivors": self.survivors.iter().map(of).collect::<Vec<_>>(),
+            "survivors": self.survivors.iter().map(alive).collect::<Vec<_>>(),
             "stale": self.stale, "cpu_seconds": self.seconds,
-            "cpu_seconds_whole": self.whole,
+            "cpu_seconds_whole": self.total_seconds,
         })
     }
 }
@@ -412,9 +418,9 @@ impl Report {
 mod tests {
     use super::*;
 
-    /// A report on the mutants of one row, of which those of an op live.
+    /// Returns a report on the mutants of one row, of which only the first survives.
     fn report(review: &str) -> Report {
-        let reviewed = sabotage::reviewed(review).expect("the review can be read");
+        let reviewed = sabotage::reviewed(review).expect("the review can be parsed");
         let mutants = sabotage::mutants(&["algebra/sub-self".to_string()]);
         let death = |mutant: &Mutant| Death {
             sign: Sign::Value,
@@ -431,8 +437,8 @@ mod tests {
         assert!(cases.len() > 1, "{}", cases.len());
         let survivors = vec![Survivor::of(&cases[0], &reviewed)];
         let (stale, forms) = (Vec::new(), Vec::new());
-        let report = Report { cases, survivors, stale, forms, seconds: 1.0, whole: 1.0 };
-        Report { stale: report.stale(&reviewed, &Asked::Rules(&[])), ..report }
+        let report = Report { cases, survivors, stale, forms, seconds: 1.0, total_seconds: 1.0 };
+        Report { stale: report.stale(&reviewed, &Selection::Rules(&[])), ..report }
     }
 
     fn name(number: usize) -> String {
@@ -440,7 +446,7 @@ mod tests {
     }
 
     #[test]
-    fn reviewed_survivors_are_clean_and_leave_the_score() {
+    fn reviewed_survivors_are_clean_and_do_not_lower_the_score() {
         let report = report(&format!("{} # equivalent: nothing tells it", name(0)));
         assert!(report.is_clean());
         let (raw, score) = report.scores();
@@ -462,15 +468,15 @@ mod tests {
         assert_eq!(report.stale, [name(1)]);
         assert!(!report.is_clean());
         let gone = [("algebra/gone constant rhs: 1", "equivalent: so")];
-        assert_eq!(report.stale(&gone, &Asked::Rules(&[])).len(), 1);
-        assert_eq!(report.stale(&gone, &Asked::Rules(&["divmod".to_string()])).len(), 0);
-        assert_eq!(report.stale(&gone, &Asked::Named).len(), 0);
+        assert_eq!(report.stale(&gone, &Selection::Rules(&[])).len(), 1);
+        assert_eq!(report.stale(&gone, &Selection::Rules(&["divmod".to_string()])).len(), 0);
+        assert_eq!(report.stale(&gone, &Selection::Named).len(), 0);
     }
 
     #[test]
-    fn equivalent_survivors_that_have_another_form_are_findings() {
+    fn equivalent_survivors_that_have_a_different_form_are_findings() {
         let mut report = report(&format!("{} # equivalent: nothing tells it", name(0)));
-        report.survivors[0].is_told = true;
+        report.survivors[0].is_distinguished = true;
         assert!(!report.is_clean() && report.scores().1 < 100.0);
     }
 }

@@ -1,6 +1,6 @@
-//! The programs that a worker has run, in order: what it died of may lie in any of them.
+//! Sequences: the programs that a worker has run, in order. Any of them may have caused its death.
 //!
-//! As text, one line a batch, for the replay of a death that no program causes alone:
+//! The text form, a line for each batch, serves to replay a death that no program causes alone:
 //!
 //! ```text
 //! # crash on c: the process ended with signal: 6 (SIGABRT)
@@ -12,7 +12,7 @@
 
 use std::fmt::{self, Display};
 
-/// How the names of files that hold sequences end.
+/// Extension of files that hold sequences.
 pub(crate) const EXTENSION: &str = "sequence";
 
 /// Generated programs in the batches in which one worker has run them.
@@ -29,27 +29,28 @@ pub(crate) struct Sequence {
 }
 
 impl Sequence {
-    /// How many programs there are.
+    /// Returns the number of programs.
     pub(crate) fn count(&self) -> usize {
         self.batches.iter().map(Vec::len).sum()
     }
 
-    /// The same with other batches.
+    /// Returns the sequence with other batches.
     pub(crate) fn with(&self, batches: Vec<Vec<u64>>) -> Sequence {
         Sequence { batches, ..self.clone() }
     }
 
-    /// The last so many batches.
+    /// Returns the sequence with the last `count` batches only.
     pub(crate) fn tail(&self, count: usize) -> Sequence {
         let first = self.batches.len().saturating_sub(count);
         self.with(self.batches[first..].to_vec())
     }
 
-    /// Leaves out programs for as long as what is left still `dies`.
+    /// Removes programs as long as a worker still `dies` of the rest.
     pub(crate) fn minimised(&self, dies: &mut dyn FnMut(&Sequence) -> bool) -> Sequence {
-        let numbered = self.batches.iter().enumerate();
-        let mut programs: Vec<(usize, u64)> =
-            numbered.flat_map(|(batch, all)| all.iter().map(move |one| (batch, *one))).collect();
+        let mut programs: Vec<(usize, u64)> = Vec::new();
+        for (at, batch) in self.batches.iter().enumerate() {
+            programs.extend(batch.iter().map(|program| (at, *program)));
+        }
         let mut size = programs.len().div_ceil(2);
         while 1 <= size && 1 < programs.len() {
             let mut at = 0;
@@ -69,11 +70,11 @@ impl Sequence {
     /// Parses the text form.
     ///
     /// # Errors
-    /// A line that is none, with its number; no program.
+    /// A malformed line, with its number; no programs.
     pub(crate) fn parse(text: &str) -> Result<Sequence, String> {
         let mut sequence = Sequence::default();
         for (number, line) in text.lines().enumerate() {
-            let failed = |what: &str| format!("line {}: {what}", number + 1);
+            let failed = |reason: &str| format!("line {}: {reason}", number + 1);
             let line = line.trim();
             if line.is_empty() || line.starts_with('#') {
                 continue;
@@ -88,9 +89,8 @@ impl Sequence {
                 "lanes" => sequence.lanes = words(),
                 "backends" => sequence.backends = words(),
                 "run" => {
-                    let numbers = numbers(value);
-                    let wanted = "numbers of programs are expected, as in 0-63, 70";
-                    sequence.batches.push(numbers.ok_or_else(|| failed(wanted))?);
+                    let expected = "numbers of programs are expected, as in 0-63, 70";
+                    sequence.batches.push(numbers(value).ok_or_else(|| failed(expected))?);
                 }
                 _ => return Err(failed("expected seed, lanes, backends or run")),
             }
@@ -113,13 +113,13 @@ impl Display for Sequence {
     }
 }
 
-/// The programs of each batch together.
+/// Groups programs by batch.
 fn batched(programs: &[(usize, u64)]) -> Vec<Vec<u64>> {
     let batches = programs.chunk_by(|(batch, _), (next, _)| batch == next);
     batches.map(|batch| batch.iter().map(|(_, number)| *number).collect()).collect()
 }
 
-/// Numbers as text, those that follow each other as a range: `0-63,70`.
+/// Prints numbers, consecutive ones as a range: `0-63,70`.
 pub(crate) fn ranges(numbers: &[u64]) -> String {
     let runs = numbers.chunk_by(|a, b| a.checked_add(1) == Some(*b));
     let word = |run: &[u64]| match run {
@@ -129,21 +129,21 @@ pub(crate) fn ranges(numbers: &[u64]) -> String {
     runs.map(word).collect::<Vec<_>>().join(",")
 }
 
-/// Programs of a batch, at most: a text may say anything.
-const BATCH_MOST: u64 = 1 << 16;
+/// Largest number of programs in a batch: a text may ask for any number.
+const BATCH_MAX: u64 = 1 << 16;
 
-/// The numbers that a text of ranges means.
+/// Parses a text of ranges.
 pub(crate) fn numbers(text: &str) -> Option<Vec<u64>> {
-    let mut all = Vec::new();
+    let mut numbers = Vec::new();
     for word in text.split(',') {
         let (first, last) = word.trim().split_once('-').unwrap_or((word.trim(), word.trim()));
         let (first, last) = (first.parse::<u64>().ok()?, last.parse::<u64>().ok()?);
-        if last < first || BATCH_MOST <= last - first || BATCH_MOST <= all.len() as u64 {
+        if last < first || BATCH_MAX <= last - first || BATCH_MAX <= numbers.len() as u64 {
             return None;
         }
-        all.extend(first..=last);
+        numbers.extend(first..=last);
     }
-    Some(all)
+    Some(numbers)
 }
 
 #[cfg(test)]
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn text_and_sequence_go_there_and_back() {
+    fn sequences_survive_printing_and_parsing() {
         let text = sequence().to_string();
         assert!(text.contains("run 0-63\nrun 128-129,140\nrun 18446744073709551615\n"), "{text}");
         assert_eq!(Sequence::parse(&format!("# died\n\n{text}")), Ok(sequence()));
@@ -182,19 +182,19 @@ mod tests {
     }
 
     #[test]
-    fn minimised_sequence_holds_what_it_takes_and_keeps_its_batches() {
-        let mut asked = 0;
+    fn minimised_sequences_hold_only_needed_programs_and_keep_their_batches() {
+        let mut calls = 0;
         let small = sequence().minimised(&mut |candidate| {
-            asked += 1;
+            calls += 1;
             let has = |batch: usize, number| {
                 candidate.batches.get(batch).is_some_and(|batch| batch.contains(&number))
             };
             has(0, 5) && has(1, 140)
         });
         assert_eq!(small.batches, [vec![5], vec![140]]);
-        assert!(asked < 60, "{asked}");
-        let one = sequence().minimised(&mut |candidate| candidate.count() != 0);
-        assert_eq!(one.count(), 1);
+        assert!(calls < 60, "{calls}");
+        let single = sequence().minimised(&mut |candidate| candidate.count() != 0);
+        assert_eq!(single.count(), 1);
         assert_eq!(sequence().minimised(&mut |_| false), sequence());
     }
 }

@@ -1,6 +1,6 @@
-//! `gradiff snap diff`: what became of the reviewed snapshots since a revision of git, or compared
-//! with another folder. What tests left pending counts as changed. Reads files and asks git; what
-//! changed and how is judged by `check`.
+//! `gradiff snap diff`: compares the reviewed snapshots with those of a git revision or of another
+//! folder. Snapshots that tests left pending count as changed. This file reads files and runs git;
+//! `check` classifies the changes.
 
 use std::io::Write;
 use std::path::Path;
@@ -13,7 +13,7 @@ use crate::args::{Snap, SnapAction, SnapDiff};
 use crate::out::outln;
 use crate::{Failure, Status};
 
-/// Does what is asked for with snapshots.
+/// Runs a command on snapshots.
 ///
 /// # Errors
 /// As [`measure`].
@@ -26,20 +26,20 @@ pub(crate) fn snap(options: &Snap) -> Result<Status, Failure> {
 /// Prints a line for each snapshot that changed; a different meaning is a finding.
 ///
 /// # Errors
-/// A folder without snapshots, a revision that is none, no git; after all is printed, snapshots
-/// that are broken.
+/// A folder without snapshots, an unknown revision, no git; broken snapshots, after everything is
+/// printed.
 fn measure(options: &SnapDiff) -> Result<Status, Failure> {
     let mut after = in_folder(&options.snapshots, is_snapshot)?;
     let pending = in_folder(&options.snapshots, is_pending)?;
     let pending_count = pending.len();
     after.extend(pending.into_iter().map(|(name, bytes)| (accepted_name(&name), bytes)));
-    let after = filled(after, &options.snapshots.display().to_string())?;
+    let after = nonempty(after, &options.snapshots.display().to_string())?;
     let folder = Path::new(&options.before);
     let before = match folder.is_dir() {
-        true => filled(in_folder(folder, is_snapshot)?, &folder.display().to_string())?,
+        true => nonempty(in_folder(folder, is_snapshot)?, &folder.display().to_string())?,
         false => in_revision(&options.before, &options.snapshots)?,
     };
-    // What a kernel of a broken file does wrong is told in its row.
+    // A panic of a kernel from a broken file is reported in its row.
     std::panic::set_hook(Box::new(|_| {}));
     let report = diff(&before, &after);
     drop(std::panic::take_hook());
@@ -49,7 +49,7 @@ fn measure(options: &SnapDiff) -> Result<Status, Failure> {
         report.rows.iter().for_each(print_row);
         outln!("{}", summary(&report));
         if pending_count != 0 {
-            outln!("{pending_count} of them pending: `cargo insta review` takes or refuses them");
+            outln!("{pending_count} of them pending: `cargo insta review` accepts or rejects them");
         }
     }
     if let Some(row) = report.rows.iter().find(|row| row.class == Class::Broken) {
@@ -76,7 +76,7 @@ fn print_row(row: &Row) {
             }));
             words.extend(row.run.as_ref().map(|run| match run {
                 Ok(()) => String::from("run"),
-                Err(why) => format!("not run: {why}"),
+                Err(reason) => format!("not run: {reason}"),
             }));
         }
     }
@@ -86,7 +86,7 @@ fn print_row(row: &Row) {
     }
 }
 
-/// Each number before and after; once if it stayed.
+/// Returns each number before and after, or once if it is unchanged.
 fn costs(before: &Cost, after: &Cost) -> Vec<String> {
     let pairs = before.numbers().into_iter().zip(after.numbers());
     let shown = |((name, old), (_, new)): ((&str, u64), (&str, u64))| match old == new {
@@ -127,7 +127,7 @@ fn to_json(report: &Report, pending_count: usize) -> Value {
            "pending": pending_count})
 }
 
-/// The files below a folder whose names are asked for.
+/// Reads the files below a folder whose names are wanted.
 fn in_folder(folder: &Path, is_wanted: fn(&str) -> bool) -> Result<Files, Failure> {
     let (mut files, mut folders) = (Files::new(), vec![folder.to_path_buf()]);
     while let Some(inside) = folders.pop() {
@@ -152,32 +152,33 @@ fn in_folder(folder: &Path, is_wanted: fn(&str) -> bool) -> Result<Files, Failur
     Ok(files)
 }
 
-/// Whether a file waits for review, as tests leave it behind.
+/// Returns whether a file is a snapshot that a test left pending.
 fn is_pending(name: &str) -> bool {
     name.ends_with(PENDING)
 }
 
-/// What ends the name of a snapshot that waits for review.
+/// Extension of a pending snapshot.
 const PENDING: &str = ".new";
 
-/// The name under which a snapshot that waits for review is accepted.
+/// Returns the name under which a pending snapshot is accepted.
 fn accepted_name(name: &str) -> String {
     name.strip_suffix(PENDING).unwrap_or(name).to_owned()
 }
 
 fn is_snapshot(name: &str) -> bool {
-    // The test that keeps them lies with them.
+    // The test of the snapshots is in their folder.
     !is_pending(name) && !name.ends_with(".pending-snap") && name != "review.rs"
 }
 
-fn filled(files: Files, place: &str) -> Result<Files, Failure> {
+/// Returns the files, if there is a snapshot among them.
+fn nonempty(files: Files, origin: &str) -> Result<Files, Failure> {
     let is_any = files.keys().any(|name| name.ends_with(".snap"));
     is_any
         .then_some(files)
-        .ok_or_else(|| Failure::Usage(format!("{place}: no snapshots (.snap files) are there")))
+        .ok_or_else(|| Failure::Usage(format!("{origin}: no snapshots (.snap files)")))
 }
 
-/// The files that git has below `folder` at a revision.
+/// Reads the files that git has below `folder` at a revision.
 fn in_revision(revision: &str, folder: &Path) -> Result<Files, Failure> {
     let inside = git(folder, &["rev-parse", "--show-prefix"], b"")?;
     let prefix = String::from_utf8_lossy(&inside).trim_end_matches('\n').to_owned();
@@ -209,16 +210,16 @@ fn in_revision(revision: &str, folder: &Path) -> Result<Files, Failure> {
     let mut rest = contents.as_slice();
     let mut files = Files::new();
     for (name, _) in entries {
-        let cut = || Failure::Internal(format!("git cat-file gave no {name}"));
-        let (bytes, after) = blob(rest).ok_or_else(cut)?;
+        let missing = || Failure::Internal(format!("git cat-file did not give {name}"));
+        let (bytes, after) = blob(rest).ok_or_else(missing)?;
         rest = after;
         files.insert(name, bytes.to_vec());
     }
-    filled(files, &format!("{} at {revision}", folder.display()))
+    nonempty(files, &format!("{} at {revision}", folder.display()))
 }
 
-/// The first answer of `git cat-file --batch`, and what follows it: `hash type size`, a newline,
-/// that many bytes, a newline.
+/// Splits off the first answer of `git cat-file --batch`: `hash type size`, a newline, that many
+/// bytes, a newline.
 fn blob(answers: &[u8]) -> Option<(&[u8], &[u8])> {
     let end = answers.iter().position(|byte| *byte == b'\n')?;
     let head = std::str::from_utf8(&answers[..end]).ok()?;
@@ -227,15 +228,11 @@ fn blob(answers: &[u8]) -> Option<(&[u8], &[u8])> {
     Some((bytes, rest.strip_prefix(b"\n")?))
 }
 
-/// What git prints when it is run in a folder and reads `input`.
+/// Runs git in a folder with `input` as standard input. Returns its output.
 fn git(folder: &Path, arguments: &[&str], input: &[u8]) -> Result<Vec<u8>, Failure> {
     let failed = |error: std::io::Error| {
-        let why = "snapshots are compared with those of a revision by git";
-        let instead = "name a folder instead";
-        Failure::Usage(format!(
-            "git cannot be run in {}: {error}; {why}; {instead}",
-            folder.display()
-        ))
+        let reason = "comparing with a revision needs git; name a folder instead";
+        Failure::Usage(format!("git cannot be run in {}: {error}; {reason}", folder.display()))
     };
     let mut command = Command::new("git");
     command.arg("-C").arg(folder).args(arguments);
@@ -243,15 +240,16 @@ fn git(folder: &Path, arguments: &[&str], input: &[u8]) -> Result<Vec<u8>, Failu
     let mut child = command.spawn().map_err(failed)?;
     let stdin = child.stdin.take();
     let output = std::thread::scope(|scope| {
-        // Beside the reading, lest each side wait for the other. If git ends early it says why.
+        // Written while the output is read, or each side might wait for the other. If git ends
+        // early, it prints the reason.
         scope.spawn(move || stdin.map(|mut stdin| stdin.write_all(input)));
         child.wait_with_output()
     });
     let output = output.map_err(failed)?;
     if !output.status.success() {
-        let words = String::from_utf8_lossy(&output.stderr);
-        let asked = arguments.join(" ");
-        return Err(Failure::Usage(format!("git {asked} failed: {}", words.trim())));
+        let message = String::from_utf8_lossy(&output.stderr);
+        let arguments = arguments.join(" ");
+        return Err(Failure::Usage(format!("git {arguments} failed: {}", message.trim())));
     }
     Ok(output.stdout)
 }

@@ -1,5 +1,5 @@
-//! `views` and `exprs`: cases small enough to be checked here, by enumeration and at random; and
-//! `gen`, which prints generated programs.
+//! `gradiff views` and `gradiff exprs`: check cases that need no worker, by enumeration and at
+//! random; and `gradiff gen`, which prints generated programs.
 
 use std::path::Path;
 
@@ -12,22 +12,22 @@ use crate::progress::Progress;
 use crate::whole::write_whole;
 use crate::{Failure, Status};
 
-/// How one kind of case is made and checked.
+/// Kind of cases: how they are generated and checked.
 struct Kind {
     name: &'static str,
     enumerate: fn(&mut Exhaustive) -> Case,
     random: fn(&mut SeedChoices) -> Case,
     check: fn(&Case) -> Result<(), String>,
-    /// What small cases are checked for besides.
+    /// A further check of enumerated cases.
     check_small: fn(&Case) -> Result<(), String>,
 }
 
-/// Sequences that `views` draws to see how often those that mean the same are equal.
-const ALIKE: u64 = 200_000;
-/// Sequences with variables are enumerated up to so many operations.
+/// Number of sequences that `views` draws to measure how often equivalent ones give equal trackers.
+const ALIKE_CASES: u64 = 200_000;
+/// Largest number of operations of enumerated sequences that are also tried with variables.
 const SYMBOLIC_OPS: usize = 2;
 
-/// Shape trackers against a model of real elements.
+/// Checks shape trackers against a model of real elements.
 ///
 /// # Errors
 /// Bad flags.
@@ -56,13 +56,13 @@ pub(crate) fn views(options: &Sweep) -> Result<Status, Failure> {
     )?;
     if status == Status::Clean && !options.random_only {
         let config = gradiff_gen::ViewConfig::alike();
-        let drawn = (0..ALIKE).map(|index| {
+        let drawn = (0..ALIKE_CASES).map(|index| {
             gradiff_gen::views(&mut SeedChoices::new(case_seed(options.seed, index)), &config)
         });
         let equal = gradiff_check::equal_views(drawn).map_err(Failure::Internal)?;
         outln!(
-            "{} pairs of sequences place all elements alike ({} placements): {:.3} % differ as \
-             trackers, {:.1} % before they are simplified",
+            "{} pairs of sequences move all elements alike ({} mappings): {:.3} % give different \
+             trackers, {:.1} % before simplification",
             equal.pairs,
             equal.placements,
             equal.percent(),
@@ -72,7 +72,7 @@ pub(crate) fn views(options: &Sweep) -> Result<Status, Failure> {
     Ok(status)
 }
 
-/// Index expressions against their written meaning.
+/// Checks that simplified index expressions keep their values.
 ///
 /// # Errors
 /// Bad flags.
@@ -114,13 +114,13 @@ fn sweep(options: &Sweep, kind: &Kind) -> Result<Status, Failure> {
             enumerated += 1;
             found = problem(&case, kind.check).or_else(|| problem(&case, kind.check_small));
             let is_last = !choices.advance();
-            if found.is_some() || is_last || crate::interrupt::is_asked() {
+            if found.is_some() || is_last || crate::interrupt::is_requested() {
                 break;
             }
         }
     }
     let mut random = 0;
-    while found.is_none() && random < options.cases && !crate::interrupt::is_asked() {
+    while found.is_none() && random < options.cases && !crate::interrupt::is_requested() {
         let mut choices = SeedChoices::new(case_seed(options.seed, random));
         found = problem(&(kind.random)(&mut choices), kind.check);
         random += 1;
@@ -140,14 +140,14 @@ fn sweep(options: &Sweep, kind: &Kind) -> Result<Status, Failure> {
         outln!("nothing found");
         return Ok(Status::Clean);
     };
-    // What fails small checks alone is small enough.
+    // A case that fails only the check of enumerated cases is small enough.
     let is_small = problem(&case, kind.check).is_none();
     let small = if is_small { case } else { smaller(case, kind) };
     let detail = problem(&small, kind.check).map_or(detail, |(_, detail)| detail);
     let file = CaseFile { description: vec![detail.clone()], case: small, expects: Vec::new() };
     outln!("FOUND: {detail}");
     outln!("{file}");
-    keep(&options.findings, &file)?;
+    save(&options.findings, &file)?;
     Ok(Status::Findings)
 }
 
@@ -156,27 +156,28 @@ fn problem(case: &Case, check: fn(&Case) -> Result<(), String>) -> Option<(Case,
     checked.err().map(|detail| (case.clone(), detail))
 }
 
-/// The smallest case that fails, by leaving out operations and taking apart expressions.
+/// Minimises a failing case by removing operations and by taking expressions apart.
 fn smaller(mut case: Case, kind: &Kind) -> Case {
     loop {
         let found = gradiff_check::simpler_cases(&case)
             .into_iter()
             .find(|candidate| problem(candidate, kind.check).is_some());
         match found {
-            Some(candidate) if !crate::interrupt::is_asked() => case = candidate,
+            Some(candidate) if !crate::interrupt::is_requested() => case = candidate,
             _ => return case,
         }
     }
 }
 
-fn keep(folder: &Path, file: &CaseFile) -> Result<(), Failure> {
+fn save(folder: &Path, file: &CaseFile) -> Result<(), Failure> {
     let text = file.to_string();
     let path = folder.join(format!("{}.case", gradiff_check::stem(&text)));
     let written = std::fs::create_dir_all(folder).and_then(|()| write_whole(&path, &text));
     match written {
-        Ok(()) => outln!("kept as {}", path.display()),
+        Ok(()) => outln!("saved as {}", path.display()),
         Err(error) => {
-            errln!("gradiff: {} cannot be written: {error}; the case stands above", path.display())
+            let path = path.display();
+            errln!("gradiff: {path} cannot be written: {error}; the case is printed above")
         }
     }
     Ok(())
@@ -185,26 +186,26 @@ fn keep(folder: &Path, file: &CaseFile) -> Result<(), Failure> {
 /// Prints generated programs, each as a corpus file, separated by `---`.
 ///
 /// # Errors
-/// A name that is no lane.
+/// The name of no lane.
 pub(crate) fn generate(options: &Gen) -> Result<Status, Failure> {
     use std::io::Write;
     let config = crate::case::config(&options.lanes)?;
     crate::case::check_count(options.count, "programs", options.allow_empty)?;
-    // The last number, so that the greatest one can be named.
+    // An inclusive end, so that the largest number can be given.
     let last = options.first.checked_add(options.count.saturating_sub(1)).ok_or_else(|| {
         let (first, count) = (options.first, options.count);
-        let most = u64::MAX;
-        Failure::Usage(format!("--first {first} --count {count}: numbers end at {most}"))
+        let largest = u64::MAX;
+        Failure::Usage(format!("--first {first} --count {count}: numbers end at {largest}"))
     })?;
     let numbers = (options.first..=last).take(usize::try_from(options.count).unwrap_or(usize::MAX));
     let mut out = std::io::BufWriter::new(std::io::stdout().lock());
     for index in numbers {
-        let made = gradiff_gen::program_at(options.seed, index, &config);
+        let generated = gradiff_gen::program_at(options.seed, index, &config);
         let separator = if index == options.first { "" } else { "---\n" };
-        let lane = made.lane.name();
+        let lane = generated.lane.name();
         let seed = options.seed;
         let text =
-            format!("{separator}# {lane} lane, seed {seed}, number {index}\n{}", made.program);
+            format!("{separator}# {lane} lane, seed {seed}, number {index}\n{}", generated.program);
         out.write_all(text.as_bytes()).unwrap_or_else(|error| crate::out::end(&error));
     }
     out.flush().unwrap_or_else(|error| crate::out::end(&error));

@@ -1,9 +1,9 @@
-//! Files that are there whole or not at all.
+//! Atomic file writes: a file is written completely or not at all.
 
 use std::io::Write;
 use std::path::Path;
 
-/// Writes a file. If that fails, or the process ends meanwhile, what was there before stays.
+/// Writes a file. If that fails, or the process ends meanwhile, the old content stays.
 ///
 /// # Errors
 /// The folder cannot be written to, or no space is left.
@@ -16,7 +16,7 @@ pub(crate) fn write_whole(path: &Path, text: &str) -> std::io::Result<()> {
     #[cfg(unix)]
     {
         use std::os::unix::fs::PermissionsExt;
-        // As other files are created: the mask of the process takes away what is not wanted.
+        // The usual mode of created files, from which the process's mask removes bits.
         builder.permissions(std::fs::Permissions::from_mode(0o666));
     }
     let mut file = builder.tempfile_in(folder)?;
@@ -31,7 +31,7 @@ mod tests {
 
     use super::*;
 
-    /// Where the test below runs itself once more, where no file may grow.
+    /// Folder in which the test below runs itself again, with a file size limit of 0.
     const CHILD: &str = "GRADIFF_TEST_WRITE_WHOLE";
 
     #[test]
@@ -51,12 +51,12 @@ mod tests {
             let mut command = Command::new("sh");
             command.args(["-c", "trap '' XFSZ; ulimit -f 0; exec \"$0\" what_cannot --nocapture"]);
             let output = command.arg(&again).env(CHILD, folder.path()).output().expect("it runs");
-            let said = String::from_utf8_lossy(&output.stdout).into_owned();
-            assert!(said.contains(" 1 passed"), "{said}");
+            let text = String::from_utf8_lossy(&output.stdout).into_owned();
+            assert!(text.contains(" 1 passed"), "{text}");
         };
         run();
         assert!(names().is_empty(), "{:?}", names());
-        // What was there stays.
+        // The old content stays.
         let path = folder.path().join("a.case");
         write_whole(&path, "before\n").expect("there is space");
         run();

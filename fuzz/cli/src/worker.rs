@@ -1,18 +1,20 @@
-//! The child of a hunt: reads requests, runs programs, answers. It may die; the parent lives.
+//! Worker, the child process of a hunt: reads requests, runs programs, answers. It may die without
+//! its parent.
 //!
 //! A request is a line on standard input: `run NUMBERS` (generated programs, as in `run 0-63,70`),
-//! `case HEX` (one program in binary form), `check HEX` (the text of a case: all but running its
-//! program) or `blame BACKEND HEX`. An answer is a line of JSON on standard output; before it, a line
-//! names each stage that is begun, so that the parent knows where a worker hangs.
+//! `case HEX` (one program in binary form), `check HEX` (the text of a case; checks everything but
+//! the values of its program) or `blame BACKEND HEX`. An answer is a line of JSON on standard
+//! output; before it, a line names each stage that begins, so that the parent knows where a worker
+//! hangs.
 //!
-//! When standard input ends, so does the worker, with all that it started.
+//! When standard input ends, so does the worker, with all processes that it started.
 //!
-//! The canaries of the oracle are shown before the first request and after each: a backend may
-//! leave the floating-point unit in another mode, in which the oracle is wrong.
+//! The oracle judges its canaries before the first request and after each: a backend may leave the
+//! floating-point unit in another mode, in which the oracle is wrong.
 
 use std::io::Write;
 
-use gradiff_check::{Backend, Blame, Failure as Found, Guilt, Kind, Tally};
+use gradiff_check::{Backend, Blame, Culprit, Failure as CheckFailure, Kind, Tally};
 use gradiff_corpus::{Case, Program};
 use serde_json::{Value, json};
 
@@ -23,18 +25,18 @@ use crate::{Failure, Status};
 /// Serves until standard input ends.
 ///
 /// # Errors
-/// A request that is none; bad flags; missing backends, which the parent is told as well.
+/// An unknown request; bad flags; missing backends, which are also reported to the parent.
 pub(crate) fn serve(options: &Worker, parent: Option<u32>) -> Result<Status, Failure> {
     let requests = crate::orphan::requests(parent);
     std::panic::set_hook(Box::new(|_| {}));
     let backends = crate::case::open(&options.backends).inspect_err(|failure| {
-        let _ = say(&json!({"unusable": failure.message()}));
+        let _ = send(&json!({"unusable": failure.message()}));
     })?;
     let config = crate::case::config(&options.lanes)?;
     let mut problem = gradiff_check::check_canaries().err();
-    let mut tell = |stage: &str, room: &str| {
+    let mut begin = |stage: &str, crate_name: &str| {
         // A parent that no longer reads is noticed at the answer.
-        let _ = say(&json!({"stage": stage, "room": room}));
+        let _ = send(&json!({"stage": stage, "crate": crate_name}));
     };
     for line in requests {
         let unknown = || Failure::Internal(format!("unknown request: {line}"));
@@ -47,31 +49,31 @@ pub(crate) fn serve(options: &Worker, parent: Option<u32>) -> Result<Status, Fai
                 let numbers = crate::sequence::numbers(numbers).ok_or_else(unknown)?;
                 let program = |index| gradiff_gen::program_at(options.seed, index, &config).program;
                 let programs: Vec<Program> = numbers.iter().copied().map(program).collect();
-                judged(&programs, &backends, Some(&numbers), &mut tell)
+                judged(&programs, &backends, Some(&numbers), &mut begin)
             }
-            // A case alone runs on fresh backends: what earlier programs left in caches must not
-            // make it fail, or its file would not fail again.
+            // A single case runs on fresh backends: if the caches of earlier programs made it fail,
+            // its file would not fail again.
             ["case", hex] => match crate::case::open(&options.backends) {
-                Ok(backends) => judged(&[program(hex)?], &backends, None, &mut tell),
+                Ok(backends) => judged(&[program(hex)?], &backends, None, &mut begin),
                 Err(failure) => json!({"unusable": failure.message()}),
             },
             ["check", hex] => {
                 let text = from_hex(hex).and_then(|bytes| String::from_utf8(bytes).ok());
                 json!({"problems": checked(&text.ok_or_else(unknown)?)})
             }
-            ["blame", backend, hex] => blamed(&program(hex)?, backend, &mut tell),
+            ["blame", backend, hex] => blamed(&program(hex)?, backend, &mut begin),
             _ => return Err(unknown()),
         };
         problem = problem.or_else(|| gradiff_check::check_canaries().err());
         let answer = problem.as_ref().map_or(answer, |problem| json!({"canary": problem}));
-        if !say(&answer) {
+        if !send(&answer) {
             break;
         }
     }
     Ok(Status::Clean)
 }
 
-/// What is wrong with a case besides the values of its program.
+/// Checks a case, except for the values of its program. Returns the problems.
 fn checked(text: &str) -> Vec<String> {
     let file = match gradiff_corpus::parse(text) {
         Ok(file) => file,
@@ -89,29 +91,30 @@ fn checked(text: &str) -> Vec<String> {
     problems
 }
 
-/// Writes a line to the parent; whether it still reads.
-fn say(line: &Value) -> bool {
+/// Sends a line to the parent. Returns whether the parent still reads.
+fn send(line: &Value) -> bool {
     let mut out = std::io::stdout().lock();
     writeln!(out, "{line}").and_then(|()| out.flush()).is_ok()
 }
 
-/// Names a stage and its room, before it is begun.
-type Tell<'a> = &'a mut dyn FnMut(&str, &str);
+/// Callback with the names of a stage and of its crate, before the stage begins.
+type Begin<'a> = &'a mut dyn FnMut(&str, &str);
 
 fn judged(
     programs: &[Program],
     backends: &[Box<dyn Backend>],
     numbers: Option<&[u64]>,
-    tell: Tell<'_>,
+    begin: Begin<'_>,
 ) -> Value {
     let programs: Vec<&Program> = programs.iter().collect();
-    let mut began = |backend: &str| tell(backend, "");
-    let (tally, failures) = gradiff_check::agree_in_steps(&programs, backends, numbers, &mut began);
+    let mut begin_backend = |backend: &str| begin(backend, "");
+    let (tally, failures) =
+        gradiff_check::agree_in_steps(&programs, backends, numbers, &mut begin_backend);
     let failures: Vec<Value> = failures
         .into_iter()
-        .map(|(position, found)| {
-            json!({"position": position, "backend": found.backend,
-                   "kind": found.kind.name(), "detail": found.detail})
+        .map(|(position, failure)| {
+            json!({"position": position, "backend": failure.backend,
+                   "kind": failure.kind.name(), "detail": failure.detail})
         })
         .collect();
     json!({"programs": tally.programs, "checked": tally.checked_elements,
@@ -122,50 +125,49 @@ fn judged(
            "failures": failures})
 }
 
-fn blamed(program: &Program, backend: &str, tell: Tell<'_>) -> Value {
-    let blame = || gradiff_check::blame_in_steps(program, backend, tell);
+fn blamed(program: &Program, backend: &str, begin: Begin<'_>) -> Value {
+    let blame = || gradiff_check::blame_in_steps(program, backend, begin);
     let blame = gradiff_check::catch(blame).ok().flatten();
     match blame {
         None => json!({"blame": null}),
         Some(Blame { stage, room, detail, rule }) => {
-            let rule = rule.map(|guilt| {
-                let cycle = guilt.cycle;
-                json!({"rule": guilt.rule, "pass": guilt.pass, "before": guilt.before,
-                       "after": guilt.after, "witness": guilt.witness,
-                       "verdict": guilt.verdict, "cycle": cycle})
+            let rule = rule.map(|culprit| {
+                json!({"rule": culprit.rule, "pass": culprit.pass, "before": culprit.before,
+                       "after": culprit.after, "witness": culprit.witness,
+                       "verdict": culprit.verdict, "cycle": culprit.cycle})
             });
-            json!({"blame": {"stage": stage, "room": room, "detail": detail, "rule": rule}})
+            json!({"blame": {"stage": stage, "crate": room, "detail": detail, "rule": rule}})
         }
     }
 }
 
-/// The stage that a line says is begun; `None` if it is another line.
+/// Parses the line that begins a stage; `None` if it is another line.
 pub(crate) fn parse_stage(line: &str) -> Option<Stage> {
     let value: Value = serde_json::from_str(line).ok()?;
     let text = |key: &str| Some(value.get(key)?.as_str()?.to_string());
-    Some(Stage { name: text("stage")?, room: text("room")? })
+    Some(Stage { name: text("stage")?, crate_name: text("crate")? })
 }
 
-/// The canary that the oracle failed on; `None` if the line says nothing of one.
+/// Parses the report of a canary on which the oracle failed; `None` if it is another line.
 pub(crate) fn parse_canary(line: &str) -> Option<String> {
     let value: Value = serde_json::from_str(line).ok()?;
     Some(value.get("canary")?.as_str()?.to_string())
 }
 
-/// Why the backends of a worker cannot be opened; `None` if the line says nothing of it.
+/// Parses the reason why the backends of a worker cannot be opened; `None` if it is another line.
 pub(crate) fn parse_unusable(line: &str) -> Option<String> {
     let value: Value = serde_json::from_str(line).ok()?;
     Some(value.get("unusable")?.as_str()?.to_string())
 }
 
-/// The problems of an answer to `check`; `None` if it is no such answer.
+/// Parses the problems of an answer to `check`; `None` if it is another line.
 pub(crate) fn parse_problems(line: &str) -> Option<Vec<String>> {
     let value: Value = serde_json::from_str(line).ok()?;
     let problems = value.get("problems")?.as_array()?.iter();
     problems.map(|problem| problem.as_str().map(str::to_string)).collect()
 }
 
-/// The blame of an answer; outer `None` if it is no such answer.
+/// Parses an answer to `blame`; outer `None` if it is another line.
 pub(crate) fn parse_blame(line: &str) -> Option<Option<Blame>> {
     let value: Value = serde_json::from_str(line).ok()?;
     let blame = value.get("blame")?;
@@ -173,25 +175,25 @@ pub(crate) fn parse_blame(line: &str) -> Option<Option<Blame>> {
         return Some(None);
     }
     let text = |from: &Value, key: &str| Some(from.get(key)?.as_str()?.to_string());
-    let guilt = |from: &Value| {
-        let steps = from.get("cycle")?.as_array()?.iter();
-        Some(Guilt {
+    let culprit = |from: &Value| {
+        let cycle = from.get("cycle")?.as_array()?.iter();
+        Some(Culprit {
             rule: text(from, "rule")?,
             pass: text(from, "pass")?,
             before: text(from, "before")?,
             after: text(from, "after")?,
             witness: text(from, "witness")?,
             verdict: text(from, "verdict")?,
-            cycle: steps.map(|step| step.as_str().map(str::to_string)).collect::<Option<_>>()?,
+            cycle: cycle.map(|rule| rule.as_str().map(str::to_string)).collect::<Option<_>>()?,
         })
     };
-    let (stage, room) = (text(blame, "stage")?, text(blame, "room")?);
-    let rule = blame.get("rule").and_then(guilt);
+    let (stage, room) = (text(blame, "stage")?, text(blame, "crate")?);
+    let rule = blame.get("rule").and_then(culprit);
     Some(Some(Blame { stage, room, detail: text(blame, "detail")?, rule }))
 }
 
-/// The tally and failures of an answer; `None` if it is none.
-pub(crate) fn parse_answer(line: &str) -> Option<(Tally, Vec<(usize, Found)>)> {
+/// Parses an answer to `run` or `case`; `None` if it is another line.
+pub(crate) fn parse_answer(line: &str) -> Option<(Tally, Vec<(usize, CheckFailure)>)> {
     let value: Value = serde_json::from_str(line).ok()?;
     let number = |key: &str| value.get(key)?.as_u64();
     let mut tally = Tally {
@@ -211,19 +213,19 @@ pub(crate) fn parse_answer(line: &str) -> Option<(Tally, Vec<(usize, Found)>)> {
         tally.unspecified.insert(origin.clone(), count.as_u64()?);
     }
     let mut failures = Vec::new();
-    for failure in value.get("failures")?.as_array()? {
-        let text = |key: &str| Some(failure.get(key)?.as_str()?.to_string());
-        let found = Found {
+    for entry in value.get("failures")?.as_array()? {
+        let text = |key: &str| Some(entry.get(key)?.as_str()?.to_string());
+        let failure = CheckFailure {
             backend: text("backend")?,
             kind: Kind::from_name(&text("kind")?)?,
             detail: text("detail")?,
         };
-        failures.push((failure.get("position")?.as_u64()? as usize, found));
+        failures.push((entry.get("position")?.as_u64()? as usize, failure));
     }
     Some((tally, failures))
 }
 
-/// Bytes as hexadecimal digits.
+/// Returns bytes as hexadecimal digits.
 pub(crate) fn to_hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
@@ -242,7 +244,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hex_goes_there_and_back() {
+    fn hex_survives_encoding_and_decoding() {
         let bytes: Vec<u8> = (0..=255).collect();
         assert_eq!(from_hex(&to_hex(&bytes)), Some(bytes));
         assert_eq!(from_hex("0"), None);

@@ -1,8 +1,8 @@
-//! `gradiff blame` names the rule, not only the room.
+//! `gradiff blame` names the rule, not only the crate.
 
 use std::process::Command;
 
-/// Blames a case under a planted fault; what is printed, and the last line of it.
+/// Blames a case under a planted fault. Returns the output and its last line.
 fn blamed(case: &str, fault: &str) -> (String, String) {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let path = folder.path().join("a.case");
@@ -13,8 +13,8 @@ fn blamed(case: &str, fault: &str) -> (String, String) {
         .output()
         .expect("the command starts");
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    let words = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(2), "{fault}: {text}{words}");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{fault}: {text}{errors}");
     let last = text.lines().last().unwrap_or_default().to_string();
     (text, last)
 }
@@ -75,7 +75,7 @@ fn the_op_whose_bounds_do_not_hold_is_named() {
     let start = "bounds of add (engine/rewrite/src/bounds.rs): add of 0..20 and 2147483647..\
                  2147483647 in i32 is said to be 2147483647..2147483667, but is -2147483648";
     let fault = "bounds-unsigned-wrap-forgotten";
-    // The bounds alone, and through a rule that asks for them.
+    // The bounds alone, and through a rule that uses them.
     check("var a 0..20\nexpr a + 2147483647\n", fault, start, &["outside its bounds"]);
     check("var a 0..20\nexpr (a + 2147483647) < 3\n", fault, start, &["became False"]);
 }
@@ -115,7 +115,7 @@ fn each_fault_of_a_rule_is_named_in_a_program() {
 }
 
 #[test]
-fn views_that_a_kernel_pass_asks_are_blamed_themselves() {
+fn views_that_a_kernel_pass_uses_are_blamed_themselves() {
     let case = "a = input i32[1,2] iota\nb = cat [a,a] axis=0\noutput b\n";
     let (text, _) = blamed(case, "view-reshape-mask-lost");
     assert!(text.contains("stage shape (engine/view)"), "{text}");

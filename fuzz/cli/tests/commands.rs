@@ -1,4 +1,4 @@
-//! The command line as a person meets it: exit codes, messages, files, interruptions.
+//! The command line as a user sees it: exit codes, messages, files, interrupts.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -13,7 +13,8 @@ fn gradiff(arguments: &[&str], folder: &Path) -> Output {
         .expect("the command starts")
 }
 
-/// Runs and checks the exit code and that the words stand in what is printed.
+/// Runs a command and checks its exit code and that the output contains the words. Returns the
+/// output.
 fn check(arguments: &[&str], code: i32, words: &[&str]) -> String {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let output = gradiff(arguments, folder.path());
@@ -32,7 +33,7 @@ fn case(name: &str) -> String {
     root.join(format!("{name}.case")).to_string_lossy().into_owned()
 }
 
-fn written(text: &[u8]) -> (tempfile::TempDir, String) {
+fn case_file(text: &[u8]) -> (tempfile::TempDir, String) {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let path = folder.path().join("a.case");
     std::fs::write(&path, text).expect("a file in the temporary folder");
@@ -97,7 +98,7 @@ fn bad_files_exit_1_and_say_where() {
         (b"\xff\xfe\x00", "not UTF-8"),
         (b"a = input f32[2] iota\nb = reshape a [3]\noutput b\n", "line 2"),
     ] {
-        let (_folder, path) = written(text);
+        let (_folder, path) = case_file(text);
         for command in ["replay", "reduce", "blame", "show"] {
             check(&[command, &path], 1, &[words]);
         }
@@ -158,7 +159,7 @@ fn findings_exit_2_and_fail_again_from_their_files() {
     check(&["replay", &path, fault, "--backends", "interp"], 2, &["FAIL", "mismatch"]);
     check(&["replay", &path, "--backends", "interp"], 0, &["ok"]);
     check(&["blame", &path, fault, "--backends", "interp"], 2, &["engine/tensor"]);
-    check(&["blame", &path, "--backends", "interp"], 0, &["nobody"]);
+    check(&["blame", &path, "--backends", "interp"], 0, &["nothing to blame"]);
     check(&["reduce", &path, fault, "--backends", "interp"], 2, &["cat"]);
     check(&["reduce", &path, "--backends", "interp"], 0, &["nothing to reduce"]);
 }
@@ -187,7 +188,7 @@ fn sweeps_find_planted_faults_and_nothing_else() {
     check(&["exprs", "--random-only", "--fault", "rule-add-fold-constant"], 2, &["FOUND"]);
 }
 
-/// A hunt on device `c` whose compiler is this script, which lies in the folder.
+/// Returns a hunt on device `c` whose compiler is this script, written to the folder.
 #[cfg(unix)]
 fn hunting_with_compiler(folder: &Path, script: &str, arguments: &[&str]) -> Command {
     use std::os::unix::fs::PermissionsExt;
@@ -207,12 +208,12 @@ fn hunting_with_compiler(folder: &Path, script: &str, arguments: &[&str]) -> Com
     command
 }
 
-/// Its summary, and that it ends with this code.
+/// Returns the summary of a hunt that must end with this exit code.
 #[cfg(unix)]
 fn summary(output: &Output, code: i32) -> Value {
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    let words = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(code), "{text} {words}");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(code), "{text} {errors}");
     serde_json::from_str(text.trim()).expect("a summary")
 }
 
@@ -243,29 +244,29 @@ fn a_backend_that_hangs_is_a_finding_not_the_end() {
     let script = |body: &str| {
         format!("#!/bin/sh\ncase \"$*\" in *--version* | *-dM*) exec cc \"$@\" ;; esac\n{body}\n")
     };
-    let one = ["--programs", "1", "--timeout", "1"];
-    let summary = hunt_with_compiler(&script("while :; do :; done"), &one, 2);
+    let flags = ["--programs", "1", "--timeout", "1"];
+    let summary = hunt_with_compiler(&script("while :; do :; done"), &flags, 2);
     assert_eq!((&summary["timeouts"], &summary["slow"]), (&1.into(), &0.into()), "{summary}");
     let story = summary["details"][0]["story"].to_string();
     assert!(story.contains("timeout on c: no answer within 1 s of processor time"), "{summary}");
     assert_eq!(summary["details"][0]["stage"], "compile", "{summary}");
     assert_eq!(summary["details"][0]["room"], "runtime", "{summary}");
-    // What sleeps uses no processor time: it is a finding when wall time is over, far later.
-    let walled = [&one[..], &["--wall-timeout", "2"]].concat();
+    // Sleep uses no processor time: it is a finding when wall time is up, far later.
+    let walled = [&flags[..], &["--wall-timeout", "2"]].concat();
     let summary = hunt_with_compiler(&script("sleep 60"), &walled, 2);
     assert_eq!(summary["timeouts"], 1, "{summary}");
     let story = summary["details"][0]["story"].to_string();
     assert!(story.contains("timeout on c: no answer within 2 s"), "{summary}");
-    let summary = hunt_with_compiler(&script("sleep 3; exec cc \"$@\""), &one, 0);
+    let summary = hunt_with_compiler(&script("sleep 3; exec cc \"$@\""), &flags, 0);
     assert_eq!((&summary["timeouts"], &summary["slow"]), (&0.into(), &0.into()), "{summary}");
-    // Slow once, and not when it is run again alone.
+    // Slow once, but not when it is run again alone.
     let once =
         "mkdir \"$(dirname \"$0\")/again\" 2>/dev/null && while :; do :; done\nexec cc \"$@\"";
-    let summary = hunt_with_compiler(&script(once), &one, 0);
+    let summary = hunt_with_compiler(&script(once), &flags, 0);
     assert_eq!((&summary["timeouts"], &summary["slow"]), (&0.into(), &1.into()), "{summary}");
 }
 
-/// A machine that is busy with other things takes wall time, and no processor time of ours.
+/// A machine that is busy with other work costs the worker wall time, but no processor time.
 #[cfg(target_os = "linux")]
 #[test]
 fn a_worker_that_is_stopped_for_long_is_no_finding() {
@@ -299,7 +300,7 @@ fn a_worker_that_is_stopped_for_long_is_no_finding() {
 
 #[cfg(unix)]
 #[test]
-fn a_compiler_that_fails_is_told_with_its_words() {
+fn a_compiler_that_fails_is_reported_with_its_message() {
     let script = "#!/bin/sh\n\
         case \"$*\" in *--version* | *-dM* | *probe.c*) exec cc \"$@\" ;; esac\n\
         echo 'out of licences' >&2\nexit 1\n";
@@ -325,9 +326,9 @@ fn an_interrupted_hunt_ends_cleanly_and_keeps_its_findings() {
         .spawn()
         .expect("the command starts");
     let findings = folder.path().join("findings");
-    let kept = || std::fs::read_dir(&findings).map_or(0, |entries| entries.count());
+    let file_count = || std::fs::read_dir(&findings).map_or(0, |entries| entries.count());
     for _ in 0..600 {
-        if kept() >= 3 {
+        if file_count() >= 3 {
             break;
         }
         std::thread::sleep(std::time::Duration::from_millis(100));
@@ -340,14 +341,15 @@ fn an_interrupted_hunt_ends_cleanly_and_keeps_its_findings() {
     let text = String::from_utf8_lossy(&output.stdout);
     let summary: Value = serde_json::from_str(text.trim()).expect("a summary");
     assert!(summary["findings"].as_array().is_some_and(|files| !files.is_empty()), "{summary}");
-    assert!(kept() >= 3);
+    assert!(file_count() >= 3);
 }
 
 #[test]
 fn coverage_lists_rules_devices_and_what_never_occurred() {
-    let (_folder, path) = written(b"a = input u8[4] iota\nb = neg a\noutput b");
+    let (_folder, path) = case_file(b"a = input u8[4] iota\nb = neg a\noutput b");
     let text = check(&["coverage", &path, "--holes"], 2, &["never fired: ", "divmod/floordiv-sel"]);
-    let line = text.lines().find(|line| line.starts_with("late/neg ")).expect("a line a rule");
+    let line =
+        text.lines().find(|line| line.starts_with("late/neg ")).expect("a line for each rule");
     assert_eq!(line.split_whitespace().last(), Some("u8"), "{line}");
     assert!(text.lines().any(|line| line.starts_with("neg ") && line.contains(" - ")), "{text}");
     let json = check(&["coverage", &path, "--json"], 2, &[]);
@@ -375,10 +377,10 @@ fn page_of_rules_is_as_reviewed() {
 fn opts_try_sequences_and_find_planted_faults() {
     let text = b"a = input i32[3,6] iota\nb = neg a\nc = sub b 1\nd = sum c axes=[1]\n\
                  e = max c axes=[0]\noutput d\noutput e";
-    let (_folder, path) = written(text);
+    let (_folder, path) = case_file(text);
     let text = check(&["opts", &path, "--random", "20"], 0, &["sequences", "wrong             0"]);
     let count = |name: &str| -> u64 {
-        let line = text.lines().find(|line| line.starts_with(name)).expect("a line a count");
+        let line = text.lines().find(|line| line.starts_with(name)).expect("a line for each count");
         line.split_whitespace().last().and_then(|count| count.parse().ok()).expect("a count")
     };
     assert!(count("sequences") > 100 && count("kernels") == 2, "{text}");
@@ -401,24 +403,24 @@ fn opts_try_sequences_and_find_planted_faults() {
         );
     }
     check(&["opts", &path, "--opts", "padto 0 4, upcast 0 4"], 0, &["sequences         2"]);
-    let (_other, one) = written(b"a = input i32[6] iota\nb = add a 1\noutput b");
+    let (_flat_folder, flat) = case_file(b"a = input i32[6] iota\nb = add a 1\noutput b");
     check(
-        &["opts", &one, "--opts", "upcast 0 4"],
+        &["opts", &flat, "--opts", "upcast 0 4"],
         1,
         &["6 iterations are not a multiple of 4; see padto and overlap"],
     );
-    check(&["opts", &one, "--opts", "overlap 0 4, upcast 0 4"], 0, &["sequences         1"]);
-    let twice = ["opts", &one, "--opts", "overlap 0 4, thread 0 2"];
+    check(&["opts", &flat, "--opts", "overlap 0 4, upcast 0 4"], 0, &["sequences         1"]);
+    let twice = ["opts", &flat, "--opts", "overlap 0 4, thread 0 2"];
     check(&twice, 1, &["thread 0 2: two threads would store the same element"]);
     check(
-        &["opts", &one, "--opts", "overlap 0 3"],
+        &["opts", &flat, "--opts", "overlap 0 3"],
         1,
         &["6 iterations are not more than 3, or a multiple of it"],
     );
-    check(&["opts", &one, "--opts", "upcast 7 4"], 1, &["the kernel has loops 0 to 0"]);
-    check(&["opts", &one, "--opts", "melt 0 4"], 1, &["no opt is called melt: upcast"]);
-    check(&["opts", &one, "--opts", "upcast 0"], 1, &["an opt is OP AXIS AMOUNT"]);
-    let (_third, expr) = written(b"var a 0..9\nexpr a + 1\n");
+    check(&["opts", &flat, "--opts", "upcast 7 4"], 1, &["the kernel has loops 0 to 0"]);
+    check(&["opts", &flat, "--opts", "melt 0 4"], 1, &["no opt is called melt: upcast"]);
+    check(&["opts", &flat, "--opts", "upcast 0"], 1, &["an opt is OP AXIS AMOUNT"]);
+    let (_expr_folder, expr) = case_file(b"var a 0..9\nexpr a + 1\n");
     check(&["opts", &expr], 1, &["only programs have kernels"]);
 }
 
@@ -426,7 +428,7 @@ fn opts_try_sequences_and_find_planted_faults() {
 fn opts_try_tensor_cores_and_find_planted_faults() {
     let text = b"a = input f16[8,1,6] iota\nb = input f16[1,3,6] iota\nc = mul a b\n\
                  d = sum c axes=[2]\noutput d";
-    let (_folder, path) = written(text);
+    let (_folder, path) = case_file(text);
     let text = check(&["opts", &path, "--random", "60"], 0, &["wrong             0"]);
     let count = text.lines().find_map(|line| line.strip_prefix("tc ")).expect("a line of tc");
     assert!(5 < count.trim().parse::<u64>().expect("a count"), "{text}");

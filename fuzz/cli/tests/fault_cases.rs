@@ -1,9 +1,10 @@
-//! Planted faults in small cases: without the fault all is well, with it the right stage is named.
+//! Planted faults in small cases: without the fault nothing fails, with it the right stage is
+//! named.
 
 use std::path::Path;
 use std::process::Command;
 
-/// Runs a command on a case, under a fault if one is named; the exit code and what is printed.
+/// Runs a command on a case, under a fault if one is named. Returns the exit code and the output.
 fn run(arguments: &[&str], case: &str, fault: Option<&str>) -> (Option<i32>, String) {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let path = folder.path().join("a.case");
@@ -19,7 +20,7 @@ fn run(arguments: &[&str], case: &str, fault: Option<&str>) -> (Option<i32>, Str
     (output.status.code(), text)
 }
 
-/// The case is well, and goes wrong under the fault with these words.
+/// Checks that the case does not fail, but does so under the fault, with these words in the output.
 fn check(arguments: &[&str], case: &str, fault: &str, words: &str) {
     let (code, text) = run(arguments, case, None);
     assert_eq!(code, Some(0), "{fault} is not planted: {text}");
@@ -92,7 +93,7 @@ fn the_pass_of_a_kernel_is_named() {
     }
 }
 
-/// What `optimize` does wrong shows in loops already, what comes later when they are written out.
+/// Mistakes of `optimize` show in plain loops already, those of later passes in unrolled loops.
 #[test]
 fn optimisations_go_wrong_from_their_pass_on() {
     for (fault, opts, from, case) in [
@@ -128,12 +129,12 @@ fn optimisations_go_wrong_from_their_pass_on() {
     }
     let softmax = "a = input f32[2,3] [1, 3, 2, 0, 5, 4]\nb = exp2 a\nc = sum b axes=[1]\n\
                    d = expand c [2,3]\ne = div b d\noutput e\n";
-    let all = ["opts", "--depth", "1", "--random", "0"];
-    check(&all, softmax, "cache-upcast-shared", "of rows, opts \"upcast");
+    let arguments = ["opts", "--depth", "1", "--random", "0"];
+    check(&arguments, softmax, "cache-upcast-shared", "of rows, opts \"upcast");
 }
 
-/// Whether a backend is there.
-fn is_there(backend: &str) -> bool {
+/// Returns whether a backend is available.
+fn is_available(backend: &str) -> bool {
     let output = Command::new(env!("CARGO_BIN_EXE_gradiff")).arg("backends").output();
     let output = output.expect("the command starts");
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -178,16 +179,16 @@ fn single_ops_of_devices_are_blamed() {
             "a = input f32[2] [nan, 1.0]\nb = input f32[2] [1.0, nan]\nc = max a b\noutput c\n",
         ),
     ] {
-        match is_there(backend) {
+        match is_available(backend) {
             true => {
                 check(&["blame", "--backends", backend], case, fault, &format!("stage {stage}"))
             }
-            false => println!("skipped: {fault} on {backend}, which is not there"),
+            false => println!("skipped: {fault} on {backend}, which is not available"),
         }
     }
 }
 
-/// Each row that a fault changes is one of the tables, and the changed one is false.
+/// Each row that a fault changes is in the tables, and its changed version is false.
 #[test]
 fn rules_that_faults_change_are_refuted() {
     let folder = tempfile::tempdir().expect("a temporary folder");

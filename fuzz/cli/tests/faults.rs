@@ -1,4 +1,4 @@
-//! The harness can fail: every planted fault is hunted down, made small and blamed on its room.
+//! The harness can fail: every planted fault is found, minimised and blamed on its crate.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -9,10 +9,10 @@ use serde_json::Value;
 /// A planted fault, as `gradiff faults` lists it.
 struct Row {
     name: String,
-    room: String,
+    crate_name: String,
 }
 
-/// Those that no program reaches.
+/// Faults that no program reaches.
 const BY_VIEWS: [&str; 1] = ["sint-bound-term-dropped"];
 
 fn gradiff(arguments: &[&str], folder: &Path) -> Output {
@@ -26,14 +26,14 @@ fn gradiff(arguments: &[&str], folder: &Path) -> Output {
 fn rows() -> Vec<Row> {
     let output = gradiff(&["faults"], Path::new("."));
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    let words = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{words}");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{errors}");
     let row = |line: &str| {
         let mut words = line.split_whitespace().map(str::to_string);
-        Some(Row { name: words.next()?, room: words.next()? })
+        Some(Row { name: words.next()?, crate_name: words.next()? })
     };
     let rows: Vec<Row> = text.lines().filter_map(row).collect();
-    assert!(rows.len() >= 70, "{text}{words}");
+    assert!(rows.len() >= 70, "{text}{errors}");
     rows
 }
 
@@ -44,7 +44,7 @@ fn both(output: &Output) -> String {
 #[test]
 fn faults_of_views_are_found_by_views() {
     let folder = tempfile::tempdir().expect("a temporary folder");
-    let is_by_views = |row: &Row| row.room == "view" || BY_VIEWS.contains(&row.name.as_str());
+    let is_by_views = |row: &Row| row.crate_name == "view" || BY_VIEWS.contains(&row.name.as_str());
     for row in rows().into_iter().filter(is_by_views) {
         let fault = format!("--fault={}", row.name);
         let output = gradiff(&["views", "--cases", "2000", &fault], folder.path());
@@ -58,7 +58,7 @@ fn faults_of_views_are_found_by_views() {
 fn faults_of_the_oracle_are_found_by_canaries() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let case = format!("{}/../../corpus/cases/add-add-fuse.case", env!("CARGO_MANIFEST_DIR"));
-    let of_oracle: Vec<Row> = rows().into_iter().filter(|row| row.room == "oracle").collect();
+    let of_oracle: Vec<Row> = rows().into_iter().filter(|row| row.crate_name == "oracle").collect();
     assert!(of_oracle.len() >= 4);
     for row in of_oracle {
         let fault = format!("--fault={}", row.name);
@@ -73,11 +73,11 @@ fn faults_of_the_oracle_are_found_by_canaries() {
     }
 }
 
-/// Each fault makes one chain of movements in a hundred fail, or more.
+/// Each fault makes at least one chain of movements in a hundred fail.
 #[test]
-fn faults_of_views_bite_often() {
+fn faults_of_views_show_often() {
     let folder = tempfile::tempdir().expect("a temporary folder");
-    for row in rows().into_iter().filter(|row| row.room == "view") {
+    for row in rows().into_iter().filter(|row| row.crate_name == "view") {
         let fault = format!("--fault={}", row.name);
         for seed in ["1", "2", "3", "4", "5"] {
             let flags = ["views", "--random-only", "--cases", "400", "--seed", seed, &fault];
@@ -87,10 +87,10 @@ fn faults_of_views_bite_often() {
     }
 }
 
-/// One hunt, as a person would start it: on the devices for what bites in their rooms, on the ways
-/// of the interpreter, which needs no compiler, for what bites before.
+/// Runs one hunt as a user would start it: on devices for faults of their crates, and for those of
+/// earlier crates on backends of the interpreter, which needs no compiler.
 fn hunt(row: &Row, folder: &Path) -> (Option<i32>, Value) {
-    let backends = match row.room.as_str() {
+    let backends = match row.crate_name.as_str() {
         "render" | "runtime" => "interp,jit,c,interp/opts",
         _ => "interp,jit,interp/opts,interp/vectors,interp/groups",
     };
@@ -107,16 +107,16 @@ fn hunt(row: &Row, folder: &Path) -> (Option<i32>, Value) {
 }
 
 #[test]
-fn every_planted_fault_is_found_small_and_blamed() {
+fn every_planted_fault_is_found_minimised_and_blamed() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let mut rows = rows();
-    rows.retain(|row| row.room != "oracle" && !BY_VIEWS.contains(&row.name.as_str()));
+    rows.retain(|row| row.crate_name != "oracle" && !BY_VIEWS.contains(&row.name.as_str()));
     // A hunt takes one core.
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let next = AtomicUsize::new(0);
     let hunts = || {
-        let more = || rows.get(next.fetch_add(1, Ordering::Relaxed));
-        std::iter::from_fn(more).map(|row| (row, hunt(row, folder.path()))).collect::<Vec<_>>()
+        let next_row = || rows.get(next.fetch_add(1, Ordering::Relaxed));
+        std::iter::from_fn(next_row).map(|row| (row, hunt(row, folder.path()))).collect::<Vec<_>>()
     };
     let found = std::thread::scope(|scope| {
         let hunters: Vec<_> = (0..cores).map(|_| scope.spawn(hunts)).collect();
@@ -135,10 +135,10 @@ fn every_planted_fault_is_found_small_and_blamed() {
         if row.name.starts_with("rule-") && !finding["rule"].is_string() {
             problems.push(format!("{}: no rule is named: {}", row.name, finding["story"]));
         }
-        if finding["room"] != row.room.as_str() {
+        if finding["room"] != row.crate_name.as_str() {
             problems.push(format!(
-                "{}: bites in {}, blamed on {}: {}",
-                row.name, row.room, finding["room"], finding["story"]
+                "{}: is in {}, blamed on {}: {}",
+                row.name, row.crate_name, finding["room"], finding["story"]
             ));
         }
     }

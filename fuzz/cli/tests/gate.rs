@@ -1,5 +1,5 @@
-//! Hunts and replays as a gate: what kills workers is kept, what the machine does wrong is not held
-//! against the engine, nothing outlives its parent.
+//! Hunts and replays as a gate: deaths of workers are saved, failures of the machine do not count
+//! as the engine's, no process outlives its parent.
 #![cfg(unix)]
 
 use std::os::unix::fs::PermissionsExt;
@@ -9,11 +9,11 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-/// What is done for all that is asked but to compile kernels.
+/// Script that does all work of a compiler except to compile kernels.
 const WORKS: &str = "case \"$*\" in *--version* | *-dM* | *probe.c*) exec cc \"$@\" ;; esac\n\
                      here=$(dirname \"$0\")\n";
 
-/// Compiles into an object that aborts when it is loaded.
+/// Script that compiles an object which aborts when it is loaded.
 const ABORTS: &str = "crash=\"$here/crash.h\"\n\
     printf '#include <stdlib.h>\\n__attribute__((constructor)) static void f(void) { abort(); }\\n' \
     > \"$crash\"\nexec cc -include \"$crash\" \"$@\"\n";
@@ -42,7 +42,7 @@ impl Folder {
         path
     }
 
-    /// The command in this folder, its compiler this script.
+    /// Returns the command in this folder with this script as its compiler.
     fn gradiff(&self, script: &str, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_gradiff"));
         command
@@ -55,27 +55,27 @@ impl Folder {
         command
     }
 
-    /// The files below a folder that end so.
-    fn files(&self, folder: &str, ending: &str) -> Vec<PathBuf> {
+    /// Returns the files in a folder with this extension.
+    fn files(&self, folder: &str, extension: &str) -> Vec<PathBuf> {
         let entries = std::fs::read_dir(self.path().join(folder)).into_iter().flatten();
         let paths = entries.flatten().map(|entry| entry.path());
-        paths.filter(|path| path.extension().is_some_and(|all| all == ending)).collect()
+        paths.filter(|path| path.extension().is_some_and(|found| found == extension)).collect()
     }
 
-    /// Waits for a file and reads the number in it.
+    /// Waits for a file and returns the number in it.
     fn number(&self, name: &str) -> u32 {
         let read = || std::fs::read_to_string(self.path().join(name)).ok()?.trim().parse().ok();
         within(60, read).unwrap_or_else(|| panic!("no {name}"))
     }
 }
 
-/// What is there within so many seconds.
-fn within<T>(seconds: u64, mut look: impl FnMut() -> Option<T>) -> Option<T> {
+/// Polls until there is a value, for so many seconds at most.
+fn within<T>(seconds: u64, mut poll: impl FnMut() -> Option<T>) -> Option<T> {
     let start = Instant::now();
     loop {
-        let found = look();
-        if found.is_some() || Duration::from_secs(seconds) < start.elapsed() {
-            return found;
+        let value = poll();
+        if value.is_some() || Duration::from_secs(seconds) < start.elapsed() {
+            return value;
         }
         std::thread::sleep(Duration::from_millis(20));
     }
@@ -87,11 +87,11 @@ fn text(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
 }
 
-/// The summary of a hunt that ends with this code.
+/// Returns the summary of a hunt that must end with this exit code.
 fn summary(output: &Output, code: i32) -> Value {
-    let said = String::from_utf8_lossy(&output.stdout);
+    let stdout = String::from_utf8_lossy(&output.stdout);
     assert_eq!(output.status.code(), Some(code), "{}", text(output));
-    serde_json::from_str(said.trim()).expect("a summary")
+    serde_json::from_str(stdout.trim()).expect("a summary")
 }
 
 fn output(mut command: Command) -> Output {
@@ -103,7 +103,7 @@ fn signal(pid: u32, name: &str) {
     assert!(sent.expect("kill starts").success(), "{name} {pid}");
 }
 
-/// Whether a process runs: not one that has ended and that nobody has waited for.
+/// Returns whether a process runs; a zombie does not.
 fn is_running(pid: u32) -> bool {
     let state = Command::new("ps").args(["-o", "stat=", "-p", &pid.to_string()]).output();
     let state = String::from_utf8(state.expect("ps starts").stdout).expect("text");
@@ -116,7 +116,7 @@ fn children(pid: u32) -> Vec<u32> {
     text.split_whitespace().map(|word| word.parse().expect("a number")).collect()
 }
 
-/// The one sequence that was kept.
+/// Returns the path and the text of the only sequence that was saved.
 fn sequence(folder: &Folder) -> (PathBuf, String) {
     let files = folder.files("findings", "sequence");
     assert_eq!(files.len(), 1, "{files:?}");
@@ -126,7 +126,7 @@ fn sequence(folder: &Folder) -> (PathBuf, String) {
 
 #[test]
 fn a_death_that_no_program_causes_alone_is_minimised_as_a_sequence() {
-    // Many kernels in one file, more than a program has, make an object that aborts.
+    // A file with many kernels, more than one program has, makes an object that aborts.
     let script = format!(
         "for file; do case \"$file\" in *kernels.c) source=$file ;; esac; done\n\
          test \"$(grep -c '^void run_' \"$source\")\" -ge 12 || exec cc \"$@\"\n{ABORTS}"
@@ -144,15 +144,15 @@ fn a_death_that_no_program_causes_alone_is_minimised_as_a_sequence() {
     let path = path.to_string_lossy();
     let again = output(folder.gradiff(&script, &["replay", &path]));
     assert_eq!(again.status.code(), Some(2), "{}", self::text(&again));
-    // Nothing is wrong where the compiler is not.
-    let other = Folder::new();
-    let well = output(other.gradiff("exec cc \"$@\"\n", &["replay", &path]));
-    assert_eq!(well.status.code(), Some(0), "{}", self::text(&well));
+    // With a correct compiler nothing fails.
+    let clean_folder = Folder::new();
+    let clean = output(clean_folder.gradiff("exec cc \"$@\"\n", &["replay", &path]));
+    assert_eq!(clean.status.code(), Some(0), "{}", self::text(&clean));
 }
 
 #[test]
 fn a_compiler_whose_first_object_aborts_is_a_finding() {
-    // Only the first, which the cache has lost when the programs are run again.
+    // Only the first object aborts, and the cache has lost it when the programs are run again.
     let script = format!(
         "mkdir \"$here/again\" 2>/dev/null || {{ rm -f \"$here\"/cache/*.so; exec cc \"$@\"; }}\n\
          {ABORTS}"
@@ -186,9 +186,9 @@ fn a_worker_that_is_killed_is_a_finding_that_was_not_reproduced() {
     }
 }
 
-/// What a worker keeps, and what would have to be run again if it died, is bounded.
+/// The caches of a worker, and the programs to run again if it dies, are bounded.
 #[test]
-fn a_worker_gives_way_to_a_fresh_one() {
+fn a_fresh_worker_replaces_one_that_has_run_many_programs() {
     let folder = Folder::new();
     let hunt = ["hunt", "--json", "--jobs", "1", "--backends", "interp", "--programs", "8000"];
     let mut hunt = folder.gradiff("", &hunt).spawn().expect("the command starts");
@@ -201,9 +201,9 @@ fn a_worker_gives_way_to_a_fresh_one() {
     assert_eq!(summary["programs"], 8000);
 }
 
-/// However often another process kills the worker, it is no crash of the program that ran.
+/// However often another process kills the worker, this is not a crash of the program that ran.
 #[test]
-fn a_worker_that_another_process_kills_says_nothing_of_its_program() {
+fn a_worker_that_another_process_kills_says_nothing_about_its_program() {
     let folder = Folder::new();
     let hunt = [&HUNT[..], &["--programs", "1"]].concat();
     let summary = summary(&output(folder.gradiff("kill -KILL $PPID\n", &hunt)), 2);
@@ -213,9 +213,9 @@ fn a_worker_that_another_process_kills_says_nothing_of_its_program() {
     assert!(text.contains("the process was ended from outside: signal: 9"), "{text}");
 }
 
-/// A hunt that has seen a crash and makes it smaller, which a compiler keeps it from; `aborts` makes
-/// the object that crashes.
-fn stuck(folder: &Folder, aborts: &str) -> (Child, u32) {
+/// Starts a hunt that sees a crash and is minimising it, but waits for a compiler; `aborts` makes
+/// the object that crashes. Returns the hunt and the number of the compiler's process.
+fn stuck_hunt(folder: &Folder, aborts: &str) -> (Child, u32) {
     let script = format!(
         "mkdir \"$here/again\" 2>/dev/null || {{ echo $$ > \"$here/part\"; \
          mv \"$here/part\" \"$here/compiler\"; sleep 600; }}\n{aborts}"
@@ -227,20 +227,20 @@ fn stuck(folder: &Folder, aborts: &str) -> (Child, u32) {
 }
 
 #[test]
-fn what_is_minimised_survives_a_kill_and_nothing_else_does() {
+fn a_failure_under_minimisation_survives_a_kill_and_no_process_does() {
     let folder = Folder::new();
-    let (mut hunt, compiler) = stuck(&folder, ABORTS);
+    let (mut hunt, compiler) = stuck_hunt(&folder, ABORTS);
     let workers = children(hunt.id());
     let sleepers = children(compiler);
     assert!(!workers.is_empty() && sleepers.len() == 1, "{workers:?} {sleepers:?}");
     signal(hunt.id(), "-KILL");
     hunt.wait().expect("it ends");
-    let all = || workers.iter().chain(&sleepers).chain([&compiler]).copied();
-    let gone = within(2, || (!all().any(is_running)).then_some(()));
+    let started = || workers.iter().chain(&sleepers).chain([&compiler]).copied();
+    let gone = within(2, || (!started().any(is_running)).then_some(()));
     assert!(
         gone.is_some(),
         "{:?} run on",
-        all().filter(|pid| is_running(*pid)).collect::<Vec<_>>()
+        started().filter(|pid| is_running(*pid)).collect::<Vec<_>>()
     );
     let raw = folder.files("findings/raw", "case");
     assert_eq!(raw.len(), 1, "{raw:?}");
@@ -250,25 +250,25 @@ fn what_is_minimised_survives_a_kill_and_nothing_else_does() {
     }
 }
 
-/// Nobody knows whether the program killed the worker or somebody else did.
+/// It is not known whether the program killed the worker or another process did.
 #[test]
 fn a_death_that_an_interrupt_leaves_unconfirmed_is_a_sequence() {
     let folder = Folder::new();
-    // It is gone from the cache, so that it has to be compiled to be seen again.
+    // The object removes itself from the cache, so that seeing the crash again needs the compiler.
     let once = ABORTS.replace("abort()", r#"system("rm -f cache/*.so"); abort()"#);
-    let (hunt, _) = stuck(&folder, &once);
+    let (hunt, _) = stuck_hunt(&folder, &once);
     signal(hunt.id(), "-TERM");
     let summary = summary(&hunt.wait_with_output().expect("the hunt ends"), 2);
     assert_eq!(summary["not_reproduced"], 1, "{summary}");
     assert!(folder.files("findings", "case").is_empty());
     let (_, text) = sequence(&folder);
-    for part in ["signal: 6", "not reproduced in the time there was", "backends c\nrun 0\n"] {
+    for part in ["signal: 6", "not reproduced in the available time", "backends c\nrun 0\n"] {
         assert!(text.contains(part), "{text}");
     }
 }
 
 #[test]
-fn an_interrupted_hunt_ends_soon_with_all_that_it_started() {
+fn an_interrupted_hunt_ends_soon_with_all_its_processes() {
     let folder = Folder::new();
     let script = "echo $$ > \"$here/part\"; mv \"$here/part\" \"$here/compiler\"; sleep 600\n";
     let hunt = [&HUNT[..], &["--programs", "1", "--timeout", "600"]].concat();
@@ -308,7 +308,7 @@ fn an_interrupt_reaches_the_case_that_a_replay_runs() {
 #[test]
 fn an_interrupt_reaches_a_kernel_that_a_command_runs_in_its_own_process() {
     let folder = Folder::new();
-    // Each of its sequences takes the interpreter minutes.
+    // The interpreter takes minutes for each sequence.
     folder.write(
         "a.case",
         b"a = input f32[4096] seeded(0, unit)\nb = reshape a [4096,1]\n\
@@ -328,9 +328,9 @@ fn an_interrupt_reaches_a_kernel_that_a_command_runs_in_its_own_process() {
 }
 
 #[test]
-fn a_sick_machine_is_no_sick_engine() {
+fn failures_of_the_machine_are_not_the_engines() {
     for (script, words) in [
-        // Nothing at all is compiled, the source that is beyond doubt no more than the others.
+        // Nothing compiles, not even the probe that is certainly right.
         ("echo 'out of licences' >&2\nexit 1\n", "out of licences"),
         ("kill -KILL $$\n", "signal: 9"),
         ("rm -rf \"$here/cache\"\nexec cc \"$@\"\n", "cannot"),
@@ -357,9 +357,9 @@ fn a_sick_machine_is_no_sick_engine() {
 }
 
 #[test]
-fn a_compiler_that_is_gone_in_the_middle_is_the_machines_fault() {
+fn a_compiler_that_vanishes_during_a_hunt_is_the_machines_fault() {
     let folder = Folder::new();
-    // The first worker finds it, then it is no more.
+    // The first worker finds the compiler, which then removes itself.
     let script = "rm \"$0\"\nexec cc \"$@\"\n";
     let hunt = [&HUNT[..], &["--programs", "200"]].concat();
     let summary = summary(&output(folder.gradiff(script, &hunt)), 3);
@@ -368,7 +368,7 @@ fn a_compiler_that_is_gone_in_the_middle_is_the_machines_fault() {
 }
 
 #[test]
-fn a_compiler_that_fails_some_times_is_asked_again() {
+fn a_compiler_that_fails_a_few_times_is_run_again() {
     let folder = Folder::new();
     let script = "for n in 1 2 3 4 5 6; do mkdir \"$here/again$n\" 2>/dev/null && exit 1; done\n\
                   exec cc \"$@\"\n";
@@ -378,9 +378,9 @@ fn a_compiler_that_fails_some_times_is_asked_again() {
     assert!(summary["checked_elements"].as_u64() >= Some(1), "{summary}");
 }
 
-/// Texts that clang compiles: one that compiles no text any more says nothing of the text.
+/// A clang that no longer compiles anything says nothing about a text.
 #[test]
-fn a_sick_clang_is_no_sick_text() {
+fn failures_of_clang_are_not_the_texts() {
     let folder = Folder::new();
     let real = ["clang", "clang-16", "clang-17", "clang-18", "clang-19"].into_iter().find(|name| {
         Command::new(name)
@@ -390,7 +390,7 @@ fn a_sick_clang_is_no_sick_text() {
             .is_ok_and(|s| s.success())
     });
     let Some(real) = real else { return println!("skipped: no clang") };
-    // The host of texts is compiled by one that works.
+    // A working clang compiles the host of the texts.
     folder.program(
         "clang",
         &format!(
@@ -421,15 +421,15 @@ fn links_in_circles_end() {
     assert!(text(&output).contains("1 of 1 cases replayed"), "{}", text(&output));
 }
 
-/// Runs and gives the exit code and all that was said.
-fn said(arguments: &[&str]) -> (Option<i32>, String) {
+/// Runs a command. Returns its exit code and all output.
+fn run(arguments: &[&str]) -> (Option<i32>, String) {
     let folder = Folder::new();
     let output = output(folder.gradiff("exec cc \"$@\"\n", arguments));
     (output.status.code(), text(&output))
 }
 
 #[test]
-fn a_run_of_nothing_is_a_usage_error() {
+fn an_empty_run_is_a_usage_error() {
     for arguments in [
         &["hunt", "--programs", "0", "--backends", "interp"][..],
         &["hunt", "--seconds", "0", "--backends", "interp"],
@@ -439,11 +439,11 @@ fn a_run_of_nothing_is_a_usage_error() {
         &["coverage", "--pairs", "0"],
         &["replay", ".", "--backends", "interp"],
     ] {
-        let (code, said_of) = said(arguments);
-        assert_eq!(code, Some(1), "{arguments:?} {said_of}");
-        assert!(said_of.contains("--allow-empty"), "{arguments:?} {said_of}");
-        let (code, said_of) = said(&[arguments, &["--allow-empty"]].concat());
-        assert_eq!(code, Some(0), "{arguments:?} {said_of}");
+        let (code, text) = run(arguments);
+        assert_eq!(code, Some(1), "{arguments:?} {text}");
+        assert!(text.contains("--allow-empty"), "{arguments:?} {text}");
+        let (code, text) = run(&[arguments, &["--allow-empty"]].concat());
+        assert_eq!(code, Some(0), "{arguments:?} {text}");
     }
 }
 
@@ -458,21 +458,21 @@ fn devices_that_are_required_and_missing_fail() {
         (output.status.code(), text(&output))
     };
     let hunt = ["hunt", "--programs", "1", "--json"];
-    let (code, said) = run(&hunt);
-    assert_eq!(code, Some(0), "{said}");
+    let (code, text) = run(&hunt);
+    assert_eq!(code, Some(0), "{text}");
     assert!(
-        said.contains("gradiff: without c: ") && said.contains("\"missing\":{\"c\":"),
-        "{said}"
+        text.contains("gradiff: without c: ") && text.contains("\"missing\":{\"c\":"),
+        "{text}"
     );
-    let (code, said) = run(&[&hunt[..], &["--require", "interp, c"]].concat());
-    assert_eq!(code, Some(3), "{said}");
-    assert!(said.contains("c is required") && said.contains(nowhere), "{said}");
-    let (code, said) = run(&[&hunt[..], &["--backends", "interp", "--require", "interp"]].concat());
-    assert_eq!(code, Some(0), "{said}");
-    let (code, said) = run(&[&hunt[..], &["--backends", "interp", "--require", "jit"]].concat());
-    assert_eq!(code, Some(1), "{said}");
-    let (code, said) = run(&[&hunt[..], &["--require", "gpu"]].concat());
-    assert!(code == Some(1) && said.contains("gpu") && said.contains("opencl"), "{said}");
+    let (code, text) = run(&[&hunt[..], &["--require", "interp, c"]].concat());
+    assert_eq!(code, Some(3), "{text}");
+    assert!(text.contains("c is required") && text.contains(nowhere), "{text}");
+    let (code, text) = run(&[&hunt[..], &["--backends", "interp", "--require", "interp"]].concat());
+    assert_eq!(code, Some(0), "{text}");
+    let (code, text) = run(&[&hunt[..], &["--backends", "interp", "--require", "jit"]].concat());
+    assert_eq!(code, Some(1), "{text}");
+    let (code, text) = run(&[&hunt[..], &["--require", "gpu"]].concat());
+    assert!(code == Some(1) && text.contains("gpu") && text.contains("opencl"), "{text}");
 }
 
 #[test]
@@ -489,9 +489,9 @@ fn output_that_cannot_be_written_has_an_exit_code_of_its_own() {
         let full = std::fs::File::options().write(true).open("/dev/full").expect("Linux has it");
         let mut command = folder.gradiff("exec cc \"$@\"\n", arguments);
         let output = output_with(&mut command, full.into());
-        let said = text(&output);
-        assert_eq!(output.status.code(), Some(74), "{arguments:?} {said}");
-        assert!(said.contains("No space left") && !said.contains("panicked"), "{said}");
+        let errors = text(&output);
+        assert_eq!(output.status.code(), Some(74), "{arguments:?} {errors}");
+        assert!(errors.contains("No space left") && !errors.contains("panicked"), "{errors}");
         let (reader, writer) = std::io::pipe().expect("a pipe");
         drop(reader);
         let output = output_with(&mut folder.gradiff("exec cc \"$@\"\n", arguments), writer.into());
@@ -506,33 +506,33 @@ fn output_with(command: &mut Command, stdout: Stdio) -> Output {
 }
 
 #[test]
-fn numbers_of_programs_end_where_they_end() {
+fn numbers_of_programs_are_64_bit() {
     let last = u64::MAX.to_string();
-    let (code, said_of) = said(&["gen", "--first", &last, "--count", "1"]);
-    assert!(code == Some(0) && said_of.contains(&format!("number {last}")), "{said_of}");
-    let (code, said_of) = said(&["gen", "--first", &last, "--count", "2"]);
-    assert!(code == Some(1) && said_of.contains("numbers end at"), "{said_of}");
+    let (code, text) = run(&["gen", "--first", &last, "--count", "1"]);
+    assert!(code == Some(0) && text.contains(&format!("number {last}")), "{text}");
+    let (code, text) = run(&["gen", "--first", &last, "--count", "2"]);
+    assert!(code == Some(1) && text.contains("numbers end at"), "{text}");
 }
 
 #[test]
-fn backends_are_run_once_and_blanks_do_not_count() {
-    let hunt = |list| said(&["hunt", "--programs", "8", "--json", "--backends", list]);
-    let (code, said_of) = hunt("interp, jit ,interp");
-    assert!(code == Some(0) && said_of.contains("\"backends\":[\"interp\",\"jit\"]"), "{said_of}");
+fn repeated_backends_run_once_and_blanks_are_ignored() {
+    let hunt = |list| run(&["hunt", "--programs", "8", "--json", "--backends", list]);
+    let (code, text) = hunt("interp, jit ,interp");
+    assert!(code == Some(0) && text.contains("\"backends\":[\"interp\",\"jit\"]"), "{text}");
     for (list, words) in [("interp,interp:2", "named twice"), ("interp,,jit", "a name is missing")]
     {
-        let (code, said_of) = hunt(list);
-        assert!(code == Some(1) && said_of.contains(words), "{said_of}");
+        let (code, text) = hunt(list);
+        assert!(code == Some(1) && text.contains(words), "{text}");
     }
 }
 
 #[test]
-fn files_that_are_no_text_files_are_refused_and_marks_are_read_over() {
+fn only_text_files_are_read_and_byte_order_marks_are_skipped() {
     let folder = Folder::new();
     let case = b"a = input i32[4] iota\nb = neg a\noutput b\n";
     folder.write("mark.case", &[b"\xef\xbb\xbf", &case[..]].concat());
-    let made = Command::new("mkfifo").arg(folder.path().join("pipe.case")).status();
-    assert!(made.expect("mkfifo starts").success());
+    let status = Command::new("mkfifo").arg(folder.path().join("pipe.case")).status();
+    assert!(status.expect("mkfifo starts").success());
     folder.write("escape.case", b"a = input i32[4] \x1b]0;owned\x07 iota\noutput a\n");
     let run = |name: &str| {
         let output = output(folder.gradiff("", &["replay", name, "--backends", "interp"]));
@@ -540,22 +540,22 @@ fn files_that_are_no_text_files_are_refused_and_marks_are_read_over() {
     };
     assert_eq!(run("mark.case").0, Some(0), "{}", run("mark.case").1);
     for name in ["pipe.case", "/dev/zero", "/dev/null"] {
-        let (code, said) = run(name);
-        assert!(code == Some(1) && said.contains("not a file"), "{name}: {said}");
+        let (code, text) = run(name);
+        assert!(code == Some(1) && text.contains("not a file"), "{name}: {text}");
     }
-    let (code, said) = run("escape.case");
-    assert!(code == Some(1) && !said.contains('\x1b') && !said.contains('\x07'), "{said:?}");
+    let (code, text) = run("escape.case");
+    assert!(code == Some(1) && !text.contains('\x1b') && !text.contains('\x07'), "{text:?}");
 }
 
 #[test]
-fn escape_sequences_of_a_compiler_are_shown_not_obeyed() {
+fn escape_sequences_of_a_compiler_are_shown_as_text() {
     let folder = Folder::new();
     let script = "printf '\\033]0;owned\\007 \\033[31mred' >&2\nexit 1\n";
     let hunt = ["hunt", "--jobs", "1", "--backends", "c", "--programs", "1"];
     let output = output(folder.gradiff(script, &hunt));
-    let said = text(&output);
-    assert_eq!(output.status.code(), Some(2), "{said}");
-    assert!(said.contains("<1b>]0;owned<07> <1b>[31mred") && !said.contains('\x1b'), "{said:?}");
+    let text = text(&output);
+    assert_eq!(output.status.code(), Some(2), "{text}");
+    assert!(text.contains("<1b>]0;owned<07> <1b>[31mred") && !text.contains('\x1b'), "{text:?}");
     let file = &folder.files("findings", "case")[0];
     assert!(!std::fs::read(file).expect("it is there").contains(&0x1b), "{file:?}");
 }
@@ -565,10 +565,10 @@ fn missing_devices_come_with_the_command_that_installs_them() {
     let folder = Folder::new();
     let mut command = folder.gradiff("", &["backends"]);
     command.env("CC", "/nonexistent/cc");
-    let said = text(&output(command));
-    let line = said.lines().find(|line| line.starts_with("c ")).expect("a line of c");
+    let listing = text(&output(command));
+    let line = listing.lines().find(|line| line.starts_with("c ")).expect("a line of c");
     assert!(line.contains("on Debian: apt-get install gcc"), "{line}");
-    for line in said.lines().filter(|line| line.contains(" not found ")) {
+    for line in listing.lines().filter(|line| line.contains(" not found ")) {
         assert!(line.contains("apt-get install"), "{line}");
     }
 }

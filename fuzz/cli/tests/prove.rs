@@ -1,4 +1,5 @@
-//! `gradiff prove` and `gradiff rules`: false rows are refuted, true ones proved, verdicts kept.
+//! `gradiff prove` and `gradiff rules`: false rows are refuted, true ones proved, verdicts
+//! recorded.
 
 use std::process::Command;
 
@@ -20,7 +21,7 @@ fn has_solver() -> bool {
     Command::new("z3").arg("--version").output().is_ok()
 }
 
-/// Rows that are false, and a part of what is said of them.
+/// Rows that are false.
 const FALSE: [&str; 10] = [
     "test/constant: (add (add x c0) c1) => (add x c0)",
     "test/dropped: (floormod x y) => x when min(x) >= 0",
@@ -63,7 +64,7 @@ fn true_rows_are_proved_and_need_no_ledger() {
     }
 }
 
-/// What z3 answers to each query, in one process; `None` if it is not there.
+/// Returns z3's answers to the queries, in one process; `None` if z3 is not available.
 fn z3(queries: &[String]) -> Option<Vec<String>> {
     let mut child = Command::new("z3")
         .arg("-in")
@@ -82,7 +83,7 @@ fn z3(queries: &[String]) -> Option<Vec<String>> {
 #[test]
 fn lemmas_hold_for_all_integers() {
     if !has_solver() {
-        eprintln!("skipped: z3 is not there, so the lemmas for it are not proved");
+        eprintln!("skipped: z3 is not available, so the lemmas for it are not proved");
         return;
     }
     for lemma in proof::LEMMAS {
@@ -91,32 +92,34 @@ fn lemmas_hold_for_all_integers() {
             let names = names.map(|name| format!("(declare-const {name} Int)")).concat();
             format!("{names}(assert (not {lemma}))(push)(check-sat)")
         };
-        // A lemma that says too much is found out.
-        let much = query(&format!("(and {lemma} (<= (* Y A) (* Y B)))"));
-        assert_eq!(z3(&[query(lemma), much]).expect("it is there"), ["unsat", "sat"], "{lemma}");
+        // A lemma that claims too much is refuted.
+        let too_strong = query(&format!("(and {lemma} (<= (* Y A) (* Y B)))"));
+        let answers = z3(&[query(lemma), too_strong]).expect("z3 is available");
+        assert_eq!(answers, ["unsat", "sat"], "{lemma}");
     }
 }
 
 #[test]
 fn floats_hold_integers_and_narrower_floats() {
     for fact in proof::whole_floats() {
-        // Without the limit there are integers between two floats; a NaN alone is not itself.
+        // Without the limit there are integers between two floats; only a NaN differs from itself.
         let (first, _) = fact.premises.split_once('\n').expect("a declaration");
-        let much =
+        let for_nan =
             format!("{first}\n(assert (not (and {} (fp.eq x x))))\n(check-sat)\n", fact.goal);
-        let more = format!("{first}\n(assert (not {}))\n(check-sat)\n", fact.goal);
+        let unlimited = format!("{first}\n(assert (not {}))\n(check-sat)\n", fact.goal);
         let is_limited = fact.premises.lines().count() > 1;
-        let Some(answers) = z3(&[fact.smt(), if is_limited { more } else { much }]) else { return };
+        let too_strong = if is_limited { unlimited } else { for_nan };
+        let Some(answers) = z3(&[fact.smt(), too_strong]) else { return };
         assert_eq!(answers, ["unsat", "sat"], "{}", fact.label);
     }
 }
 
-fn folds() -> Vec<Rule> {
+fn reductions() -> Vec<Rule> {
     rows().into_iter().filter(|rule| rule.name.starts_with("reduce/")).collect()
 }
 
-/// Rows about folds, each with a part of its condition or of its right side changed: all are false.
-fn false_folds() -> Vec<Rule> {
+/// Returns rows about reductions, each made false by a change of its condition or right side.
+fn false_reductions() -> Vec<Rule> {
     let without = [
         ("sum-of-same", "free(v, r)"),
         ("max-of-same", "0 < size(r)"),
@@ -149,27 +152,27 @@ fn false_folds() -> Vec<Rule> {
         ("count-from", "{size(r)}", "{size(r) + 1}"),
         ("count-below-falling", "{-c0}) {-c0}", "{-c0 - 1}) {-c0}"),
     ];
-    let folds = folds();
+    let reductions = reductions();
     let named = |name: &str| {
-        let found = folds.iter().find(|rule| rule.name.strip_prefix("reduce/") == Some(name));
-        *found.unwrap_or_else(|| panic!("no row {name}"))
+        let row = reductions.iter().find(|rule| rule.name.strip_prefix("reduce/") == Some(name));
+        *row.unwrap_or_else(|| panic!("no row {name}"))
     };
     let without = without.iter().map(|(name, part)| {
         let when = named(name).when.replace(part, "0 == 0");
         Rule { when: when.leak(), ..named(name) }
     });
-    let changed = changed.iter().map(|(name, part, other)| {
-        let rhs = named(name).rhs.replace(part, other);
+    let changed = changed.iter().map(|(name, part, replacement)| {
+        let rhs = named(name).rhs.replace(part, replacement);
         Rule { rhs: rhs.leak(), ..named(name) }
     });
-    let all: Vec<Rule> = without.chain(changed).collect();
-    assert!(all.iter().all(|rule| proof::verdict(rule).is_none()), "each is changed");
-    all
+    let rows: Vec<Rule> = without.chain(changed).collect();
+    assert!(rows.iter().all(|rule| proof::verdict(rule).is_none()), "each is changed");
+    rows
 }
 
 #[test]
-fn false_folds_have_a_counter_example_without_small_cases() {
-    for rule in false_folds() {
+fn false_reductions_have_a_counter_example_without_small_cases() {
+    for rule in false_reductions() {
         let queries = proof::obligations(&rule).expect("it has terms");
         let queries: Vec<String> = queries.iter().map(proof::Obligation::smt).collect();
         let Some(answers) = z3(&queries) else { return };
@@ -179,17 +182,17 @@ fn false_folds_have_a_counter_example_without_small_cases() {
 }
 
 #[test]
-fn false_folds_are_refuted_by_small_cases_or_left_open() {
+fn false_reductions_are_refuted_by_small_cases_or_left_open() {
     let mut ask = |query: &proof::Obligation| match z3(&[query.smt()]).as_deref() {
         Some([answer]) if answer == "unsat" => proof::Answer::Unsat,
         Some([answer]) if answer == "sat" => proof::Answer::Sat(String::new()),
         _ => proof::Answer::Unknown,
     };
     let mut open = Vec::new();
-    for rule in false_folds() {
+    for rule in false_reductions() {
         match proof::decide(&rule, has_solver().then_some(&mut ask)).0 {
             proof::Verdict::Refuted(_) => {}
-            // Where the arithmetic of a count wraps small cases hardly come.
+            // Small cases rarely reach counts whose arithmetic wraps.
             proof::Verdict::Open(_) => open.push((rule.name, rule.when)),
             verdict => assert!(!has_solver(), "{}: {verdict:?} when {}", rule.name, rule.when),
         }
@@ -198,10 +201,9 @@ fn false_folds_are_refuted_by_small_cases_or_left_open() {
 }
 
 #[test]
-fn proofs_of_folds_assume_nothing_impossible() {
-    let proved =
-        folds().into_iter().filter(|rule| proof::verdict(rule) == Some(proof::Verdict::Proved));
-    let proved: Vec<Rule> = proved.collect();
+fn proofs_of_reductions_assume_nothing_impossible() {
+    let is_proved = |rule: &Rule| proof::verdict(rule) == Some(proof::Verdict::Proved);
+    let proved: Vec<Rule> = reductions().into_iter().filter(is_proved).collect();
     assert!(proved.len() >= 30, "{}", proved.len());
     for rule in proved {
         let queries = proof::obligations(&rule).expect("it has terms");
@@ -228,7 +230,7 @@ fn without_solver_verdicts_are_those_of_the_ledger() {
 }
 
 #[test]
-fn usage_is_told() {
+fn usage_errors_say_what_is_allowed() {
     for (arguments, words) in [
         (["prove", "nothing/at-all"].as_slice(), "no rule begins with"),
         (&["prove", "--with", "(add x 0) => x"], "expected `name:"),

@@ -1,4 +1,4 @@
-//! `gradiff snap diff` as a person meets it: folders, revisions, exit codes, messages.
+//! `gradiff snap diff` as a user sees it: folders, revisions, exit codes, messages.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -29,7 +29,8 @@ fn snap(folder: &Path, arguments: &[&str]) -> Output {
     command.output().expect("the command starts")
 }
 
-/// Runs and checks the exit code and that the words stand in what is printed.
+/// Runs the command and checks its exit code and that the output contains the words. Returns the
+/// output.
 fn check(folder: &Path, arguments: &[&str], code: i32, words: &[&str]) -> String {
     let output = snap(folder, arguments);
     let text = String::from_utf8_lossy(&output.stdout).into_owned()
@@ -55,7 +56,7 @@ fn write(folder: &Path, name: &str, text: &str) {
     std::fs::write(path, text).expect("a file");
 }
 
-/// A project one folder below its repository, with a snapshot of uops and one of source.
+/// Returns a project one folder below its repository, with a snapshot of uops and one of source.
 fn project() -> (tempfile::TempDir, PathBuf) {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let inside = folder.path().join("in side");
@@ -71,7 +72,7 @@ fn project() -> (tempfile::TempDir, PathBuf) {
 fn nothing_changed_exits_0() {
     let (_held, folder) = project();
     check(&folder, &[], 0, &["2 snapshots, none changed"]);
-    // Names and positions are all that a refactor may change.
+    // A refactoring may change only names and positions.
     write(&folder, "snapshots/uops/a.snap", &KERNEL.replace("E_4", "E_4n1"));
     write(&folder, "snapshots/kernels/c/a.snap", "---\nsource: here\n---\nval1 =  1;\n");
     let words =
@@ -94,7 +95,7 @@ fn a_different_meaning_exits_2_in_words_and_json() {
     assert_eq!(report["changes"][0]["class"], "different meaning");
     assert_eq!(report["changes"][0]["before"]["loads"], 4);
     assert_eq!(report["changes"][1]["class"], "added");
-    // Once it is committed nothing differs from the newest revision, but from the one before.
+    // Once it is committed, it differs from the previous revision only.
     git(&folder, &["add", "."]);
     git(&folder, &["commit", "-qm", "second"]);
     check(&folder, &[], 0, &["none changed"]);
@@ -110,14 +111,14 @@ fn folders_are_compared_without_git() {
         .replace("  10 endrange", "  11 endrange");
     write(folder.path(), "old/uops/a.snap", KERNEL);
     write(folder.path(), "new/uops/a.snap", &load);
-    let forth = ["old", "--snapshots", "new"];
-    check(folder.path(), &forth, 0, &["same meaning, dearer", "loads 4 -> 8"]);
-    let back = ["new", "--snapshots", "old"];
-    check(folder.path(), &back, 0, &["same meaning, cheaper", "loads 8 -> 4"]);
+    let forward = ["old", "--snapshots", "new"];
+    check(folder.path(), &forward, 0, &["same meaning, dearer", "loads 4 -> 8"]);
+    let backward = ["new", "--snapshots", "old"];
+    check(folder.path(), &backward, 0, &["same meaning, cheaper", "loads 8 -> 4"]);
 }
 
 #[test]
-fn what_tests_left_pending_is_compared_with_what_is_accepted() {
+fn pending_snapshots_are_compared_with_accepted_ones() {
     let (_held, folder) = project();
     write(&folder, "snapshots/uops/a.snap.new", &KERNEL.replace("add            f32", "mul f32"));
     let pending = "1 of them pending";
@@ -126,7 +127,7 @@ fn what_tests_left_pending_is_compared_with_what_is_accepted() {
     let printed = snap(&folder, &["--json"]);
     let report: serde_json::Value = serde_json::from_slice(&printed.stdout).expect("JSON");
     assert_eq!(report["pending"], 1);
-    // A pending snapshot of a new case, and one that is none.
+    // A pending snapshot of a new case, and one that is broken.
     write(&folder, "snapshots/uops/a.snap.new", KERNEL);
     write(&folder, "snapshots/uops/b.snap.new", KERNEL);
     check(&folder, &[], 0, &["added", "uops/b.snap", "2 of them pending"]);
@@ -135,7 +136,7 @@ fn what_tests_left_pending_is_compared_with_what_is_accepted() {
 }
 
 #[test]
-fn what_cannot_be_compared_exits_1_and_says_why() {
+fn impossible_comparisons_exit_1_and_say_why() {
     let (_held, folder) = project();
     check(&folder, &["nowhere"], 1, &["nowhere is neither a folder nor a revision"]);
     check(&folder, &["--", "--upload"], 1, &["--upload is neither a folder nor a revision"]);
@@ -163,13 +164,13 @@ fn without_git_the_message_says_what_to_do() {
     let (_held, folder) = project();
     let outside = tempfile::tempdir().expect("a temporary folder");
     write(outside.path(), "snapshots/uops/a.snap", KERNEL);
-    let run = |place: &Path, path: &str, words: &[&str]| {
+    let run = |folder: &Path, path: &str, words: &[&str]| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_gradiff"));
         command.args(["snap", "diff"]).env("GIT_CEILING_DIRECTORIES", outside.path());
         if !path.is_empty() {
             command.env("PATH", path);
         }
-        let output = command.current_dir(place).output().expect("the command starts");
+        let output = command.current_dir(folder).output().expect("the command starts");
         let text = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!(output.status.code(), Some(1), "{text}");
         words.iter().for_each(|word| assert!(text.contains(word), "{word}: {text}"));

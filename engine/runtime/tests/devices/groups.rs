@@ -19,9 +19,9 @@ fn run(kernel: &Linear, output: &Memory, inputs: &[&Memory]) -> Result<(), Error
 struct Change {
     is_barrier_missing: bool,
     is_output_shared: bool,
-    /// Whether the local array is too short by one element.
+    /// True if the local array is too short by one element.
     is_local_short: bool,
-    /// Whether only the first thread stores to local memory.
+    /// True if only the first thread stores to local memory.
     is_local_gated: bool,
 }
 

@@ -336,8 +336,10 @@ fn check_wgsl(name: &str) {
         b.store(arrays[0], zero, None, value);
         b.verified("E")
     };
-    let unsupported: Vec<DType> =
-        DType::ALL.into_iter().filter(|dtype| device.lacks(&copy(*dtype)).is_some()).collect();
+    let unsupported: Vec<DType> = DType::ALL
+        .into_iter()
+        .filter(|dtype| device.unsupported(&copy(*dtype)).is_some())
+        .collect();
     println!("{name} has no {unsupported:?}");
     assert!(unsupported.iter().all(|dtype| dtype.bits() == 64), "{unsupported:?}");
     let is_supported = |dtype: DType| !unsupported.contains(&dtype);

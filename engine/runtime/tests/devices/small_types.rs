@@ -137,9 +137,9 @@ fn more_iterations_than_llvmpipe_runs_are_refused() {
         let kernel =
             |count| elementwise("E_many", &Expression::Input(0, DType::I32), &[DType::I32], count);
         // Each entry of a loop counts as one more iteration.
-        assert_eq!(device.lacks(&kernel(65_534)), None);
+        assert_eq!(device.unsupported(&kernel(65_534)), None);
         let refusal = "ends loops after 65535 iterations in total";
-        assert_eq!(device.lacks(&kernel(65_535)).as_deref(), Some(refusal));
+        assert_eq!(device.unsupported(&kernel(65_535)).as_deref(), Some(refusal));
         let error = device.compile_checked(&[&kernel(65_535)]).err().map(|error| error.to_string());
         assert!(error.is_some_and(|error| error.contains(refusal)));
         let input: Vec<Constant> =

@@ -79,7 +79,7 @@ fn compare(draw: &mut Draw, label: &str, x: &Tensor, wanted: &[Wanted]) -> Resul
     let engine = engine(draw);
     let report = |problem: String| {
         let (schedule, kernel) = (engine.schedule, engine.kernel.clone());
-        let configuration = stages::Way { schedule, kernel, target: engine.target };
+        let configuration = stages::Configuration { schedule, kernel, target: engine.target };
         let is_right = |found: &stages::Elements| wrong(found).is_ok();
         let crate_name = crate::blame::room_of_graph(&graph, &configuration, &is_right);
         format!("{label} on {}: {problem} {OF_ENGINE}{crate_name})", engine.device.name())

@@ -86,7 +86,7 @@ impl Device for Texts {
         self.compile_texts(&texts)
     }
 
-    fn lacks(&self, kernel: &Linear) -> Option<String> {
+    fn unsupported(&self, kernel: &Linear) -> Option<String> {
         (self.language.unsupported)(kernel).map(str::to_string)
     }
 

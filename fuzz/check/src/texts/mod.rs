@@ -65,14 +65,14 @@ pub(crate) fn compile(
     }
     if let "wgsl" | "wgsl-core" = language {
         let wgsl = wgsl::Wgsl::open(language).map_err(Uncompiled::NotHere)?;
-        if let Some(reason) = kernels.iter().find_map(|(kernel, _)| wgsl.lacks(kernel)) {
+        if let Some(reason) = kernels.iter().find_map(|(kernel, _)| wgsl.unsupported(kernel)) {
             return Err(Uncompiled::NotHere(reason));
         }
         let compile = |(kernel, text): &(&Linear, &str)| wgsl.compile_text(kernel, text);
         return kernels.iter().map(compile).collect::<Result<_, _>>().map_err(classify);
     }
     let texts = device::Texts::open(language).map_err(Uncompiled::NotHere)?;
-    match kernels.iter().find_map(|(kernel, _)| texts.lacks(kernel)) {
+    match kernels.iter().find_map(|(kernel, _)| texts.unsupported(kernel)) {
         Some(reason) => Err(Uncompiled::NotHere(reason)),
         None => texts.compile_texts(kernels).map_err(classify),
     }

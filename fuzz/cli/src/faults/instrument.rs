@@ -1,9 +1,9 @@
-//! Source text with planted faults in it, each of which can be switched on.
+//! Instrumentation: puts planted faults into source text, each behind a switch.
 //!
 //! An edit becomes `if crate::planted_fault::is_on(N) { after } else { before }`, so both texts are
-//! expressions or statements from which no binding escapes. Of a `let` or of an arm of a `match`
-//! that the two share, only the part behind `=` or `=>` becomes a choice.
-//! Edits of the same text, or of a text within that of another one, share one `if`; edits that
+//! expressions or statements from which no binding escapes. If both begin with the same `let` or
+//! `match` arm, only the part after `=` or `=>` becomes a choice.
+//! Edits of the same text, or of a text within that of another edit, share one `if`; edits that
 //! overlap otherwise are refused.
 
 use std::ops::Range;
@@ -17,53 +17,54 @@ pub(crate) struct Planted<'a> {
     pub(crate) number: usize,
     /// The name of the fault.
     pub(crate) name: &'a str,
-    /// What changes.
+    /// The edit.
     pub(crate) edit: &'a Edit,
 }
 
-/// What is wrong with an edit.
+/// Error of an edit that cannot be planted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Misfit {
-    /// The number of the edit in the list.
+    /// The index of the edit in the list.
     pub(crate) index: usize,
-    /// What is wrong.
+    /// The reason.
     pub(crate) message: String,
 }
 
-/// A part of the source and what takes its place.
+/// A part of the source and its replacement.
 struct Change<'a> {
     index: usize,
     range: Range<usize>,
     after: &'a str,
 }
 
-/// The source with all of the edits, each behind its switch.
+/// Returns the source with all edits, each behind its switch.
 ///
 /// # Errors
 /// An edit whose text does not occur exactly once; two that overlap.
 pub(crate) fn instrument(source: &str, planted: &[Planted<'_>]) -> Result<String, Misfit> {
     let mut changes = Vec::new();
-    for (index, one) in planted.iter().enumerate() {
-        let [range] = &find(source, &one.edit.before)[..] else {
-            let count = find(source, &one.edit.before).len();
-            let message = format!("this text occurs {count} times in {}, not once", one.edit.file);
+    for (index, Planted { edit, .. }) in planted.iter().enumerate() {
+        let [range] = &find(source, &edit.before)[..] else {
+            let count = find(source, &edit.before).len();
+            let message = format!("this text occurs {count} times in {}, not once", edit.file);
             return Err(Misfit { index, message });
         };
-        let (inner, after) = varying(&source[range.clone()], &one.edit.after);
+        let (inner, after) = varying(&source[range.clone()], &edit.after);
         let range = range.start + inner.start..range.start + inner.end;
         changes.push(Change { index, range, after });
     }
-    // The longest of those that begin at one place is the first.
+    // Of changes with the same start, the longest comes first.
     changes.sort_by_key(|change| (change.range.start, usize::MAX - change.range.end));
     let (mut text, mut end, mut rest) = (String::new(), 0, &changes[..]);
-    while let [first, others @ ..] = rest {
+    while let [first, following @ ..] = rest {
         let hull = first.range.clone();
-        let count = 1 + others.iter().take_while(|one| one.range.start < hull.end).count();
+        let is_inside = |change: &&Change<'_>| change.range.start < hull.end;
+        let count = 1 + following.iter().take_while(is_inside).count();
         let (cluster, more) = rest.split_at(count);
-        if let Some(one) = cluster.iter().find(|one| hull.end < one.range.end) {
+        if let Some(change) = cluster.iter().find(|change| hull.end < change.range.end) {
             let message =
                 format!("this text overlaps one that {} changes", planted[first.index].name);
-            return Err(Misfit { index: one.index, message });
+            return Err(Misfit { index: change.index, message });
         }
         text.push_str(&source[end..hull.start]);
         text.push_str(&choice(source, &hull, cluster, planted)?);
@@ -73,27 +74,28 @@ pub(crate) fn instrument(source: &str, planted: &[Planted<'_>]) -> Result<String
     Ok(text)
 }
 
-/// The part of the source, or what a fault that is on makes of it.
+/// Returns a choice between the part of the source and its variant under each fault.
 fn choice(
     source: &str,
     hull: &Range<usize>,
     cluster: &[Change<'_>],
     planted: &[Planted<'_>],
 ) -> Result<String, Misfit> {
-    let mut numbers: Vec<usize> = cluster.iter().map(|one| planted[one.index].number).collect();
+    let number_of = |change: &Change<'_>| planted[change.index].number;
+    let mut numbers: Vec<usize> = cluster.iter().map(number_of).collect();
     numbers.sort_unstable();
     numbers.dedup();
     let mut text = String::new();
     for number in numbers {
         let (mut variant, mut end, mut name) = (String::new(), hull.start, "");
-        for one in cluster.iter().filter(|one| planted[one.index].number == number) {
-            if one.range.start < end {
+        for change in cluster.iter().filter(|change| number_of(change) == number) {
+            if change.range.start < end {
                 let message = "this text overlaps another one of the same fault".to_string();
-                return Err(Misfit { index: one.index, message });
+                return Err(Misfit { index: change.index, message });
             }
-            variant.push_str(&source[end..one.range.start]);
-            variant.push_str(one.after);
-            (end, name) = (one.range.end, planted[one.index].name);
+            variant.push_str(&source[end..change.range.start]);
+            variant.push_str(change.after);
+            (end, name) = (change.range.end, planted[change.index].name);
         }
         variant.push_str(&source[end..hull.end]);
         text.push_str(&format!(
@@ -105,7 +107,7 @@ fn choice(
     Ok(if is_statement(before) { text } else { format!("({text})") })
 }
 
-/// Whether a text is a sequence of statements, which parentheses would make a part of what follows.
+/// Returns whether a text is a sequence of statements, which must not be put in parentheses.
 fn is_statement(text: &str) -> bool {
     let words = ["if", "for", "while", "loop", "match"];
     let is_block = words
@@ -114,7 +116,7 @@ fn is_statement(text: &str) -> bool {
     text.ends_with(';') || is_block && text.ends_with('}')
 }
 
-/// Where a text stands, whatever its lines are indented by.
+/// Returns the ranges where a text occurs, however its lines are indented.
 fn find(source: &str, text: &str) -> Vec<Range<usize>> {
     let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
     let Some(first) = lines.next() else { return Vec::new() };
@@ -122,9 +124,9 @@ fn find(source: &str, text: &str) -> Vec<Range<usize>> {
         let mut end = start + first.len();
         for line in lines.clone() {
             let rest = &source[end..];
-            let found = rest.trim_start();
-            let space = &rest[..rest.len() - found.len()];
-            if !space.contains('\n') || !found.starts_with(line) {
+            let trimmed = rest.trim_start();
+            let space = &rest[..rest.len() - trimmed.len()];
+            if !space.contains('\n') || !trimmed.starts_with(line) {
                 return None;
             }
             end += space.len() + line.len();
@@ -135,8 +137,8 @@ fn find(source: &str, text: &str) -> Vec<Range<usize>> {
     starts.filter_map(|start| end_of(start).map(|end| start..end)).collect()
 }
 
-/// The part of `before` that is another one in `after`, and that of `after`: all of them, or what
-/// stands behind the `=` of a `let` or the `=>` of an arm that both begin with.
+/// Returns the part of `before` that differs in `after`, and its replacement there: the whole
+/// texts, or what follows the `=` of a `let` or the `=>` of an arm with which both begin.
 fn varying<'a>(before: &str, after: &'a str) -> (Range<usize>, &'a str) {
     let (old, new) = (collapsed(before), collapsed(after));
     let same = |pair: &((usize, char), (usize, char))| pair.0.1 == pair.1.1;
@@ -157,54 +159,55 @@ fn varying<'a>(before: &str, after: &'a str) -> (Range<usize>, &'a str) {
     (old, &after[offset(&new, head)..offset(&new, new.len() - tail)])
 }
 
-/// The length of the text up to the last `=` of a `let` or the last `=>` of an arm outside of all
-/// brackets, and what ends the expression that follows.
+/// Returns the length of the text up to the last `=` of a `let` or the last `=>` of an arm outside
+/// all brackets, and the character that ends the expression after it.
 fn head(text: &[(usize, char)]) -> Option<(usize, char)> {
     let depths = depths(text);
-    let (mut found, mut start) = (None, 0);
+    let (mut head, mut start) = (None, 0);
     for at in 0..text.len() {
         if depths[at] != Some(0) {
             continue;
         }
-        let near = |by: isize| at.checked_add_signed(by).and_then(|at| text.get(at)).map(|c| c.1);
+        let neighbour =
+            |by: isize| at.checked_add_signed(by).and_then(|at| text.get(at)).map(|c| c.1);
         match text[at].1 {
             ';' | '}' => start = at + 1,
-            '=' if near(1) == Some('>') => found = Some((at + 2, ',')),
-            '=' if near(-1) == Some(' ') && near(1) == Some(' ') => {
+            '=' if neighbour(1) == Some('>') => head = Some((at + 2, ',')),
+            '=' if neighbour(-1) == Some(' ') && neighbour(1) == Some(' ') => {
                 let words: String = text[start..at].iter().map(|(_, c)| *c).collect();
                 if words.trim_start().starts_with("let ") {
-                    found = Some((at + 1, ';'));
+                    head = Some((at + 1, ';'));
                 }
             }
             _ => {}
         }
     }
-    found
+    head
 }
 
-/// The characters with their places, each run of white space as one blank.
+/// Returns the characters with their byte offsets, each run of white space as one blank.
 fn collapsed(text: &str) -> Vec<(usize, char)> {
-    let mut all: Vec<(usize, char)> = Vec::with_capacity(text.len());
+    let mut characters: Vec<(usize, char)> = Vec::with_capacity(text.len());
     for (at, c) in text.char_indices() {
         match c.is_whitespace() {
-            true if all.last().is_some_and(|last| last.1 == ' ') => {}
-            true => all.push((at, ' ')),
-            false => all.push((at, c)),
+            true if characters.last().is_some_and(|last| last.1 == ' ') => {}
+            true => characters.push((at, ' ')),
+            false => characters.push((at, c)),
         }
     }
-    all
+    characters
 }
 
-/// How many brackets are open around each character; `None` within text in quotes.
+/// Returns the number of brackets open around each character; `None` within a string literal.
 fn depths(text: &[(usize, char)]) -> Vec<Option<i32>> {
     let (mut depth, mut is_quoted, mut is_escaped) = (0, false, false);
-    let each = |(at, (_, c)): (usize, &(usize, char))| {
+    let depth_at = |(at, (_, c)): (usize, &(usize, char))| {
         if is_quoted {
             is_quoted = is_escaped || *c != '"';
             is_escaped = !is_escaped && *c == '\\';
             return None;
         }
-        // A quote as a character begins no text.
+        // A quote as a character literal begins no string.
         let is_character =
             at > 0 && text[at - 1].1 == '\'' && text.get(at + 1).is_some_and(|c| c.1 == '\'');
         match c {
@@ -222,11 +225,11 @@ fn depths(text: &[(usize, char)]) -> Vec<Option<i32>> {
         }
         Some(depth)
     };
-    text.iter().enumerate().map(each).collect()
+    text.iter().enumerate().map(depth_at).collect()
 }
 
-/// The module that an instrumented crate asks whether one of its faults is on: that of the
-/// environment variable [`super::FAULT`].
+/// Returns the source of the module by which an instrumented crate knows which of its faults is on:
+/// the one that the environment variable [`super::FAULT`] names.
 pub(crate) fn module(names: &[&str]) -> String {
     let variable = super::FAULT;
     format!(
@@ -275,7 +278,7 @@ mod tests {
                 "d",
                 "if is_on(3) { d } else { if a { b } }\nc",
             ),
-            // What a `let` binds, and what an arm gives.
+            // The value of a `let`, and that of an arm.
             ("let a = 1;", "let a = 1;", "let a = 2;", "let a =(if is_on(3) { 2 } else { 1 });"),
             (
                 "let a = f(1);\nlet b = a;",
@@ -295,7 +298,7 @@ mod tests {
                 "b == 2",
                 "let a = (if is_on(3) { b == 2 } else { b == 1 });",
             ),
-            // A string is no bracket.
+            // A bracket in a string literal does not count.
             (
                 "let a = g(\"(\") + 1;",
                 "let a = g(\"(\") + 1;",
@@ -322,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_refused() {
+    fn edits_that_do_not_fit_are_refused() {
         let message = |source: &str, edits: &[(usize, &str, &str)]| {
             planted(source, edits).map_err(|misfit| (misfit.index, misfit.message))
         };

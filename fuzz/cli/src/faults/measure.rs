@@ -1,5 +1,5 @@
-//! `gradiff hunt --faults`: plants every fault in turn and measures how fast it is found, how
-//! small its case becomes and whether blame names the right room.
+//! `gradiff hunt --faults`: plants every fault in turn and measures how fast it is found, how small
+//! its case becomes and whether blame names the right crate.
 
 use std::path::Path;
 use std::process::Command;
@@ -12,19 +12,19 @@ use crate::args::Hunt;
 use crate::out::outln;
 use crate::{Failure, Status};
 
-/// Seconds that one fault is hunted for.
+/// Seconds of the hunt for one fault.
 const SECONDS: u64 = 60;
 
-/// What the hunt for one fault showed.
+/// Results of the hunt for one fault.
 struct Row {
     name: String,
-    room: String,
+    crate_name: String,
     first_seconds: Option<f64>,
     statements: Option<usize>,
     blamed: String,
 }
 
-/// Hunts each fault that programs reach on one core in a process of its own and prints a table.
+/// Hunts each fault that programs reach, on one core in a separate process, and prints a table.
 ///
 /// # Errors
 /// Faults that cannot be planted; a process cannot be started.
@@ -34,17 +34,17 @@ pub(crate) fn measure(options: &Hunt, from: Option<&Path>) -> Result<Status, Fai
     crate::interrupt::install();
     let mut rows = Vec::new();
     for fault in catalogue.faults.iter().filter(|fault| fault.found_by == FoundBy::Hunt) {
-        if crate::interrupt::is_asked() {
+        if crate::interrupt::is_requested() {
             break;
         }
-        let found = hunt(fault, &binary, options)?;
+        let row = hunt(fault, &binary, options)?;
         if !options.json {
-            print_row(&found);
+            print_row(&row);
         }
-        rows.push(found);
+        rows.push(row);
     }
     let missed = rows.iter().filter(|row| row.first_seconds.is_none()).count();
-    let wrongly = rows.iter().filter(|row| !row.is_blamed_rightly()).count();
+    let misblamed = rows.iter().filter(|row| !row.is_blamed_rightly()).count();
     let seconds = median(rows.iter().filter_map(|row| row.first_seconds).collect());
     let statements =
         median(rows.iter().filter_map(|row| row.statements.map(|n| n as f64)).collect());
@@ -52,27 +52,28 @@ pub(crate) fn measure(options: &Hunt, from: Option<&Path>) -> Result<Status, Fai
         let faults: Vec<Value> = rows.iter().map(Row::to_json).collect();
         outln!(
             "{}",
-            json!({"faults": faults, "missed": missed, "blamed_wrongly": wrongly,
+            json!({"faults": faults, "missed": missed, "blamed_wrongly": misblamed,
                    "median_seconds": seconds, "median_statements": statements})
         );
     } else {
         outln!(
-            "{} faults, {missed} missed, {wrongly} blamed wrongly; median {:.2} s, {} statements",
+            "{} faults, {missed} missed, {misblamed} blamed on the wrong crate; median {:.2} s, \
+             {} statements",
             rows.len(),
             seconds.unwrap_or(f64::NAN),
             statements.unwrap_or(f64::NAN)
         );
     }
-    Ok(if missed + wrongly == 0 { Status::Clean } else { Status::Findings })
+    Ok(if missed + misblamed == 0 { Status::Clean } else { Status::Findings })
 }
 
 impl Row {
     fn is_blamed_rightly(&self) -> bool {
-        self.blamed == self.room
+        self.blamed == self.crate_name
     }
 
     fn to_json(&self) -> Value {
-        json!({"fault": self.name, "room": self.room, "seconds": self.first_seconds,
+        json!({"fault": self.name, "room": self.crate_name, "seconds": self.first_seconds,
                "statements": self.statements, "blamed": self.blamed})
     }
 }
@@ -82,7 +83,7 @@ fn print_row(row: &Row) {
     let statements = row.statements.map_or(String::new(), |n| format!("{n} statements"));
     let blamed = match row.is_blamed_rightly() {
         true => format!("blamed on {}", row.blamed),
-        false => format!("blamed on {:?}, bites in {}", row.blamed, row.room),
+        false => format!("blamed on {}, but is in {}", row.blamed, row.crate_name),
     };
     outln!("{:36} {seconds:>9}  {statements:14} {blamed}", row.name);
 }
@@ -93,7 +94,7 @@ fn median(mut values: Vec<f64>) -> Option<f64> {
 }
 
 fn hunt(fault: &Fault, binary: &Path, options: &Hunt) -> Result<Row, Failure> {
-    let (name, room) = (fault.name.clone(), fault.room.clone());
+    let (name, crate_name) = (fault.name.clone(), fault.crate_name.clone());
     let failed = |error: std::io::Error| {
         Failure::Internal(format!("the hunt for {name} cannot be started: {error}"))
     };
@@ -112,15 +113,15 @@ fn hunt(fault: &Fault, binary: &Path, options: &Hunt) -> Result<Row, Failure> {
     let output = command.output().map_err(failed)?;
     let text = String::from_utf8_lossy(&output.stdout);
     let summary: Value = serde_json::from_str(text.trim()).map_err(|_| {
-        let words = String::from_utf8_lossy(&output.stderr);
-        Failure::Internal(format!("the hunt for {name} gave no summary: {}", words.trim()))
+        let errors = String::from_utf8_lossy(&output.stderr);
+        Failure::Internal(format!("the hunt for {name} printed no summary: {}", errors.trim()))
     })?;
     let first = summary["details"].get(0);
     Ok(Row {
         name,
-        room,
+        crate_name,
         first_seconds: summary["first_seconds"].as_f64(),
         statements: first.and_then(|f| f["statements"].as_u64()).map(|n| n as usize),
-        blamed: first.and_then(|f| f["room"].as_str()).unwrap_or("nobody").to_string(),
+        blamed: first.and_then(|f| f["room"].as_str()).unwrap_or("nothing").to_string(),
     })
 }

@@ -1,7 +1,7 @@
 //! Planted faults: known mistakes that the harness must find.
 //!
-//! The engine knows nothing of them. A fault is a text file, an edit of the sources ([`parse`]); a
-//! copy of the workspace holds all of them, each behind a switch ([`instrument`]), and is built
+//! The engine knows nothing of them. A fault is a text file with edits of the sources ([`parse`]);
+//! a copy of the workspace holds all of them, each behind a switch ([`instrument`]), and is built
 //! once ([`workspace`]). `--fault NAME` runs the same command in that binary, with [`FAULT`] in the
 //! environment; [`measure`] hunts one after the other.
 
@@ -20,28 +20,27 @@ use crate::args::{Args, Command, Faults};
 use crate::out::outln;
 use crate::{Failure, Status};
 
-/// The environment variable that names the fault which is on in an instrumented binary.
+/// Environment variable that names the fault which is on in an instrumented binary.
 pub(crate) const FAULT: &str = "GRADIFF_FAULT";
 
-/// Faults and where they come from.
+/// Faults and their files.
 pub(crate) struct Catalogue {
-    /// In the order of their rooms, then of their names.
+    /// The faults, by crate and then by name.
     pub(crate) faults: Vec<Fault>,
     /// The files, in the same order.
     paths: Vec<PathBuf>,
-    /// Whether they are those of the repository.
-    is_own: bool,
+    /// True if they are those of the repository.
+    is_default: bool,
 }
 
 impl Catalogue {
-    /// The faults of the repository; or, if a path is given, that of this file or those of this
-    /// folder.
+    /// Reads the faults of the repository or, if a path is given, those of this file or folder.
     ///
     /// # Errors
     /// No sources, no faults, a file that cannot be read or parsed (with its line).
     pub(crate) fn read(from: Option<&Path>) -> Result<Catalogue, Failure> {
-        let own = || workspace::root().map(|root| root.join("fuzz/faults"));
-        let folder = from.map_or_else(own, |path| Ok(path.to_path_buf()))?;
+        let default = || workspace::root().map(|root| root.join("fuzz/faults"));
+        let folder = from.map_or_else(default, |path| Ok(path.to_path_buf()))?;
         let failed = |path: &Path, error: std::io::Error| {
             Failure::Usage(format!("{}: {error}", path.display()))
         };
@@ -64,20 +63,20 @@ impl Catalogue {
         if read.is_empty() {
             return Err(Failure::Usage(format!("{}: no .fault files", folder.display())));
         }
-        read.sort_by_key(|(fault, _)| (room_number(&fault.room), fault.name.clone()));
+        read.sort_by_key(|(fault, _)| (crate_number(&fault.crate_name), fault.name.clone()));
         let (faults, paths) = read.into_iter().unzip();
-        Ok(Catalogue { faults, paths, is_own: from.is_none() })
+        Ok(Catalogue { faults, paths, is_default: from.is_none() })
     }
 
-    /// What is wrong with an edit of a fault, with file and line.
+    /// Returns the error of an edit that does not fit, with file and line.
     fn misfit(&self, fault: usize, edit: usize, message: &str) -> Failure {
         let (path, line) = (self.paths[fault].display(), self.faults[fault].edits[edit].line);
         Failure::Usage(format!("{path}:{line}: {message}"))
     }
 
-    /// The folder of the copy: other faults do not take the place of those of the repository.
+    /// Returns the name of the copy's folder: other faults do not replace those of the repository.
     fn folder(&self) -> &'static str {
-        if self.is_own { "own" } else { "given" }
+        if self.is_default { "own" } else { "given" }
     }
 
     /// Checks that there is a fault of this name.
@@ -87,27 +86,27 @@ impl Catalogue {
             true => Ok(()),
             false => {
                 let names = names.join(", ");
-                Err(Failure::Usage(format!("no fault is called {name}; there are: {names}")))
+                Err(Failure::Usage(format!("no fault is called {name}; the faults are: {names}")))
             }
         }
     }
 }
 
-/// The place of a room in the pipeline; others come last.
-fn room_number(room: &str) -> usize {
-    let rooms =
+/// Returns the position of a crate in the pipeline; others come last.
+fn crate_number(name: &str) -> usize {
+    let crates =
         ["view", "graph", "rewrite", "schedule", "kernel", "render", "runtime", "tensor", "oracle"];
-    rooms.iter().position(|known| *known == room).unwrap_or(rooms.len())
+    crates.iter().position(|known| *known == name).unwrap_or(crates.len())
 }
 
-/// Runs this command once more, by the binary in which the fault of this name is on. Gives its exit
-/// code, if it comes back at all.
+/// Runs this command again with the binary in which the fault of this name is on. Returns its exit
+/// code, if it returns at all.
 ///
 /// # Errors
 /// No such fault, or no such binary.
 pub(crate) fn rerun(name: &str, args: &Args) -> Result<u8, Failure> {
     if matches!(&args.command, Command::Hunt(options) if options.faults) {
-        let message = "--faults hunts all planted faults, --fault one of them; give one of the two";
+        let message = "use either --faults, which hunts all planted faults, or --fault";
         return Err(Failure::Usage(message.to_string()));
     }
     let catalogue = Catalogue::read(args.faults_from.as_deref())?;
@@ -120,7 +119,7 @@ pub(crate) fn rerun(name: &str, args: &Args) -> Result<u8, Failure> {
     })
 }
 
-/// The other process takes the place of this one: it gets the signals that this one would get.
+/// Replaces this process by the other one, which then gets the signals that this one would get.
 #[cfg(unix)]
 fn run(mut command: process::Command) -> std::io::Result<u8> {
     Err(std::os::unix::process::CommandExt::exec(&mut command))
@@ -132,7 +131,7 @@ fn run(mut command: process::Command) -> std::io::Result<u8> {
     Ok(code.and_then(|code| u8::try_from(code).ok()).unwrap_or(70))
 }
 
-/// The arguments without the flags that lead to the other binary.
+/// Returns the arguments without the flags that choose the other binary.
 fn without_fault(arguments: impl Iterator<Item = OsString>) -> Vec<OsString> {
     let (mut kept, mut is_value, mut is_literal) = (Vec::new(), false, false);
     for argument in arguments {
@@ -145,9 +144,9 @@ fn without_fault(arguments: impl Iterator<Item = OsString>) -> Vec<OsString> {
             is_value = true;
             continue;
         }
-        let is_given =
+        let has_value =
             |flag: &&str| text.strip_prefix(*flag).is_some_and(|rest| rest.starts_with('='));
-        if !is_literal && flags.iter().any(is_given) {
+        if !is_literal && flags.iter().any(has_value) {
             continue;
         }
         is_literal |= text == "--";
@@ -156,7 +155,7 @@ fn without_fault(arguments: impl Iterator<Item = OsString>) -> Vec<OsString> {
     kept
 }
 
-/// Lists the faults; or writes the sources with all of them and prints where.
+/// Lists the faults; or writes the sources with all of them and prints their folder.
 ///
 /// # Errors
 /// Faults that cannot be read, or do not fit the sources.
@@ -168,7 +167,7 @@ pub(crate) fn list(options: &Faults, from: Option<&Path>) -> Result<Status, Fail
     }
     workspace::instrumented(&workspace::root()?, &catalogue)?;
     for fault in &catalogue.faults {
-        outln!("{:36} {:9} {}", fault.name, fault.room, fault.description);
+        outln!("{:36} {:9} {}", fault.name, fault.crate_name, fault.description);
     }
     Ok(Status::Clean)
 }
@@ -182,24 +181,25 @@ mod tests {
         let catalogue = Catalogue::read(None).unwrap_or_else(|failure| panic!("{failure:?}"));
         assert!(catalogue.faults.len() >= 70, "{} faults", catalogue.faults.len());
         for fault in &catalogue.faults {
-            let (name, rooms) = (&fault.name, room_number("no room"));
-            assert!(room_number(&fault.room) < rooms, "{name}: no room is called {}", fault.room);
+            let (name, crate_name) = (&fault.name, &fault.crate_name);
+            let is_known = crate_number(crate_name) < crate_number("no crate");
+            assert!(is_known, "{name}: no crate is called {crate_name}");
             assert!(fault.description.ends_with('.'), "{name}: {}", fault.description);
         }
         let root = workspace::root().expect("the sources");
         let sources = workspace::instrumented(&root, &catalogue);
         let sources = sources.unwrap_or_else(|failure| panic!("{}", failure.message()));
-        // Each one is behind a switch, and each switch is that of a fault.
+        // Each fault is behind a switch.
         let text = |bytes: &Vec<u8>| String::from_utf8_lossy(bytes).into_owned();
-        let all: String = sources.values().map(text).collect();
+        let sources: String = sources.values().map(text).collect();
         for fault in &catalogue.faults {
-            assert!(all.contains(&format!("/* {} */", fault.name)), "{}", fault.name);
+            assert!(sources.contains(&format!("/* {} */", fault.name)), "{}", fault.name);
         }
     }
 
     #[test]
     fn the_flags_of_faults_are_left_out() {
-        let given = [
+        let arguments = [
             "hunt",
             "--fault",
             "x",
@@ -210,7 +210,7 @@ mod tests {
             "--",
             "--fault",
         ];
-        let kept = without_fault(given.iter().map(OsString::from));
+        let kept = without_fault(arguments.iter().map(OsString::from));
         assert_eq!(kept, ["hunt", "--seed", "1", "--", "--fault"].map(OsString::from));
     }
 }

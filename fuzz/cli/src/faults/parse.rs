@@ -1,4 +1,4 @@
-//! Fault files: a known mistake as text, parsed.
+//! Fault files: parses the text of a known mistake.
 //!
 //! ```text
 //! room: kernel
@@ -11,32 +11,32 @@
 //!     zero()
 //! ```
 //!
-//! A block is the indented lines below its key, or the rest of the key's line. Lines that begin
-//! with `#` are comments. Several edits follow each other; `file:` stands until the next one.
+//! The value of a key is the rest of its line, or the indented block below it. Lines that begin
+//! with `#` are comments. Several edits follow each other; `file:` is valid until the next one.
 
 /// A known mistake that can be planted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Fault {
     /// The name of its file, without the extension.
     pub(crate) name: String,
-    /// The room that `blame` must name.
-    pub(crate) room: String,
-    /// What goes wrong, in one sentence.
+    /// The crate that `blame` must name, under the key `room`.
+    pub(crate) crate_name: String,
+    /// The mistake, in one sentence.
     pub(crate) description: String,
-    /// What finds it.
+    /// The check that finds it.
     pub(crate) found_by: FoundBy,
-    /// What changes, one edit or more.
+    /// The edits, at least one.
     pub(crate) edits: Vec<Edit>,
 }
 
-/// What finds a fault.
+/// Check that finds a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FoundBy {
     /// The programs of `gradiff hunt`.
     Hunt,
-    /// `gradiff views`, since no program reaches it.
+    /// `gradiff views`, since no program reaches the fault.
     Views,
-    /// The wrong answers that each run shows the oracle, whose fault it is.
+    /// The wrong answers that the oracle judges in each run, for a fault of the oracle.
     Canaries,
 }
 
@@ -54,26 +54,26 @@ impl FoundBy {
 /// One change of a source file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Edit {
-    /// The source file, from the root of the repository on.
+    /// The source file, relative to the root of the repository.
     pub(crate) file: String,
-    /// A text that occurs once in it; how its lines are indented does not matter.
+    /// A text that occurs once in it, however its lines are indented.
     pub(crate) before: String,
-    /// What stands there if the fault is on.
+    /// The text in its place if the fault is on.
     pub(crate) after: String,
     /// The line of `before:` in the fault file, counted from 1.
     pub(crate) line: usize,
 }
 
-/// What is wrong with a fault file, and in which line.
+/// Error in a fault file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Problem {
-    /// Counted from 1.
+    /// The line, counted from 1.
     pub(crate) line: usize,
-    /// What is wrong and what is expected.
+    /// The error and what is expected instead.
     pub(crate) message: String,
 }
 
-/// One `key: value` with the block below it.
+/// A key and its value.
 struct Entry<'a> {
     line: usize,
     key: &'a str,
@@ -87,21 +87,21 @@ struct Entry<'a> {
 pub(crate) fn parse(name: &str, text: &str) -> Result<Fault, Problem> {
     let is_plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
     if name.is_empty() || !name.chars().all(is_plain) {
-        let message = format!("the name {name:?} is not of a-z, 0-9 and -");
+        let message = format!("the name {name:?} must consist of a-z, 0-9 and -");
         return Err(Problem { line: 1, message });
     }
-    let (mut room, mut description, mut found_by) = (None, None, FoundBy::Hunt);
+    let (mut crate_name, mut description, mut found_by) = (None, None, FoundBy::Hunt);
     let (mut file, mut before, mut edits) = (None, None, Vec::new());
     for Entry { line, key, value } in entries(text)? {
         let fail = |message: &str| Err(Problem { line, message: message.to_string() });
         if before.is_some() && key != "after" {
-            return fail("expected `after:`, which says what stands there instead");
+            return fail("expected `after:` with the text that replaces `before:`");
         }
         if value.is_empty() && key != "after" {
-            return fail(&format!("nothing follows `{key}:`"));
+            return fail(&format!("`{key}:` has no value"));
         }
         match key {
-            "room" if room.is_none() => room = Some(value),
+            "room" if crate_name.is_none() => crate_name = Some(value),
             "description" if description.is_none() => description = Some(value),
             "by" => match FoundBy::from_word(&value) {
                 Some(word) => found_by = word,
@@ -115,18 +115,18 @@ pub(crate) fn parse(name: &str, text: &str) -> Result<Fault, Problem> {
                     edits.push(Edit { file: file.clone(), before, after: value, line });
                 }
                 (Some(_), _) => return fail("`after` is the same as `before`"),
-                (None, _) => return fail("expected `before:`, which says what is changed"),
+                (None, _) => return fail("expected `before:` with the text that changes"),
             },
-            "room" | "description" => return fail(&format!("`{key}:` stands here twice")),
+            "room" | "description" => return fail(&format!("`{key}:` is given twice")),
             _ => {
                 return fail(&format!(
-                    "no key is called {key}; there are room, description, by, file, before, after"
+                    "no key is called {key}; keys are room, description, by, file, before, after"
                 ));
             }
         }
     }
     let line = text.lines().count().max(1);
-    let missing = |what: &str| Problem { line, message: format!("`{what}:` is missing") };
+    let missing = |key: &str| Problem { line, message: format!("`{key}:` is missing") };
     match (before, edits.is_empty()) {
         (Some(_), _) => return Err(missing("after")),
         (None, true) => return Err(missing("before")),
@@ -134,7 +134,7 @@ pub(crate) fn parse(name: &str, text: &str) -> Result<Fault, Problem> {
     }
     Ok(Fault {
         name: name.to_string(),
-        room: room.ok_or_else(|| missing("room"))?,
+        crate_name: crate_name.ok_or_else(|| missing("room"))?,
         description: description.ok_or_else(|| missing("description"))?,
         found_by,
         edits,
@@ -151,7 +151,7 @@ fn entries(text: &str) -> Result<Vec<Entry<'_>>, Problem> {
         let line_number = number + 1;
         let fail = |message: &str| Problem { line: line_number, message: message.to_string() };
         if line.starts_with([' ', '\t']) {
-            return Err(fail("this line is indented, but belongs to no block"));
+            return Err(fail("this line is indented, but no key precedes it"));
         }
         let (key, rest) =
             line.split_once(':').ok_or_else(|| fail("expected `key: value` or `key:`"))?;
@@ -164,20 +164,20 @@ fn entries(text: &str) -> Result<Vec<Entry<'_>>, Problem> {
         let value = match (rest.trim(), block.as_str()) {
             (rest, "") => rest.to_string(),
             ("", block) => block.to_string(),
-            _ => return Err(fail("a value stands in this line or indented below, not both")),
+            _ => return Err(fail("the value is in this line or indented below it, not both")),
         };
         entries.push(Entry { line: line_number, key: key.trim_end(), value });
     }
     Ok(entries)
 }
 
-/// The lines without the indentation that all of them have, and without blank ones around them.
+/// Joins the lines without their common indentation and without blank lines around them.
 fn unindented(lines: &[&str]) -> String {
     let indent = |line: &&str| line.len() - line.trim_start().len();
-    let written = || lines.iter().filter(|line| !line.trim().is_empty());
-    let least = written().map(indent).min().unwrap_or(0);
-    let cut = |line: &&str| line.get(least..).unwrap_or_default().trim_end().to_string();
-    lines.iter().map(cut).collect::<Vec<_>>().join("\n").trim_matches('\n').to_string()
+    let nonblank = lines.iter().filter(|line| !line.trim().is_empty());
+    let common = nonblank.map(indent).min().unwrap_or(0);
+    let dedented = |line: &&str| line.get(common..).unwrap_or_default().trim_end().to_string();
+    lines.iter().map(dedented).collect::<Vec<_>>().join("\n").trim_matches('\n').to_string()
 }
 
 #[cfg(test)]
@@ -192,7 +192,7 @@ mod tests {
                     before: 1\nafter: 2\n\nbefore:\n      let x = 1;\n\n        y\nafter:\n\
                     # done\nfile: engine/b.rs\nbefore: f(x)\nafter:\n    g(x)\n";
         let fault = parse("one-is-2", text).expect("it is well formed");
-        assert_eq!((fault.room.as_str(), fault.found_by), ("kernel", FoundBy::Views));
+        assert_eq!((fault.crate_name.as_str(), fault.found_by), ("kernel", FoundBy::Views));
         assert_eq!(fault.description, "One is two.");
         let edit = |file: &str, before: &str, after: &str, line| Edit {
             file: file.to_string(),
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said_with_its_line() {
+    fn errors_are_reported_with_their_lines() {
         for (rest, line, words) in [
             ("room: view\n", 3, "twice"),
             ("file: a.rs\nbefore: 1\n", 4, "`after:` is missing"),
@@ -217,7 +217,7 @@ mod tests {
             ("file: a.rs\nafter: 1\n", 4, "expected `before:`"),
             ("file: a.rs\nbefore: 1\nbefore: 2\n", 5, "expected `after:`"),
             ("before: 1\nafter: 2\n", 3, "expected `file:`"),
-            ("file: a.rs\nbefore:\nafter: 2\n", 4, "nothing follows `before:`"),
+            ("file: a.rs\nbefore:\nafter: 2\n", 4, "`before:` has no value"),
             ("    1\n", 2, "`before:` is missing"),
             ("\n\nonly words\n", 5, "key: value"),
             ("why: 1\n", 3, "no key is called why"),
@@ -233,7 +233,8 @@ mod tests {
             assert!(problem.message.contains(words), "{rest}: {problem:?}");
             assert!(problem.line == line || rest.starts_with(' '), "{rest}: {problem:?}");
         }
-        assert!(parse("a", "  indented\n").is_err_and(|problem| problem.message.contains("block")));
+        let is_stray = |problem: Problem| problem.message.contains("no key precedes");
+        assert!(parse("a", "  indented\n").is_err_and(is_stray));
         assert!(parse("A b", HEAD).is_err_and(|problem| problem.message.contains("a-z")));
         assert!(parse("a", "file: x\nbefore: 1\nafter: 2").is_err());
     }

@@ -1,8 +1,8 @@
-//! A copy of the workspace with planted faults in it, and the binary that is built from it.
+//! Copy of the workspace with planted faults in it, and the binary that is built from it.
 //!
 //! The copy holds the sources as they are now. Only files that differ are written, so that cargo
-//! builds anew what changed and nothing else. The registry's crates come from the caller's target
-//! folder; the binary has a name of its own there.
+//! rebuilds only what changed. The registry's crates come from the caller's target folder; the
+//! binary has a different name there.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -15,14 +15,14 @@ use super::instrument::{Planted, instrument, module};
 use crate::Failure;
 use crate::out::errln;
 
-/// What the copy consists of.
+/// Files and folders of the copy.
 const PARTS: [&str; 6] = ["Cargo.toml", "Cargo.lock", "engine", "corpus", "oracle", "fuzz"];
-/// What is no source: what libFuzzer keeps, the faults themselves, and what was built.
+/// Folders without sources: those of libFuzzer, the faults themselves, and build outputs.
 const OMITTED: [&str; 5] =
     ["fuzz/corpus", "fuzz/artifacts", "fuzz/coverage", "fuzz/faults", "target"];
-/// What the binary of the copy is called, so that it does not take the place of the caller's.
+/// Name of the copy's binary, so that it does not replace the caller's.
 const BINARY: &str = "gradiff-faulty";
-/// An optimised build that is done soon: most registry crates are those of other quick builds.
+/// Profile of a quick optimised build, which shares most registry crates with other quick builds.
 const PROFILE: [(&str, &str); 4] = [
     ("CARGO_PROFILE_RELEASE_LTO", "off"),
     ("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16"),
@@ -30,29 +30,29 @@ const PROFILE: [(&str, &str); 4] = [
     ("CARGO_INCREMENTAL", "0"),
 ];
 
-/// The files of the copy, by their paths from its root on.
+/// Files of the copy, by their paths relative to its root.
 type Sources = BTreeMap<PathBuf, Vec<u8>>;
 
-/// The root of the checkout: that which this binary was built from, else the one around the
-/// current folder.
+/// Returns the root of the checkout: the one from which this binary was built, or else the one
+/// around the current folder.
 ///
 /// # Errors
-/// There is none.
+/// There is no checkout.
 pub(crate) fn root() -> Result<PathBuf, Failure> {
     let is_root = |folder: &&Path| {
         folder.join("engine/Cargo.toml").is_file() && folder.join("fuzz/cli").is_dir()
     };
     let here = std::env::current_dir().unwrap_or_default();
     let built_from = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2);
-    let found = built_from.into_iter().chain(here.ancestors()).find(is_root);
-    found.map(Path::to_path_buf).ok_or_else(|| {
+    let root = built_from.into_iter().chain(here.ancestors()).find(is_root);
+    root.map(Path::to_path_buf).ok_or_else(|| {
         let message = "planted faults are edits of gradiff's sources, which are not here; \
                        run this in a checkout of the repository";
         Failure::Usage(message.to_string())
     })
 }
 
-/// The binary with the faults of the catalogue in it, which is built if it is not up to date.
+/// Returns the binary with the faults of the catalogue in it; builds it if it is not up to date.
 ///
 /// # Errors
 /// An edit that does not fit the sources, a copy that does not compile, files that cannot be
@@ -61,7 +61,7 @@ pub(crate) fn binary(catalogue: &Catalogue) -> Result<PathBuf, Failure> {
     let (root, folder) = (root()?, folder(catalogue)?);
     let failed = failed_at(&folder);
     let _lock = locked(&folder)?;
-    // What this binary cannot do the other one need not.
+    // The other binary needs only the features of this one.
     let is_whole = cfg!(feature = "wgpu");
     let binary = folder.join(if is_whole { "gradiff" } else { "gradiff-without-wgpu" });
     let is_same = update(&root, &folder, catalogue)?;
@@ -75,10 +75,10 @@ pub(crate) fn binary(catalogue: &Catalogue) -> Result<PathBuf, Failure> {
     Ok(binary)
 }
 
-/// Writes the copy and gives its folder, for builds of another kind.
+/// Writes the copy and returns its folder, for other kinds of builds.
 ///
 /// # Errors
-/// As [`binary`], but for the compiler's.
+/// As [`binary`], except those of the compiler.
 pub(crate) fn copy(catalogue: &Catalogue) -> Result<PathBuf, Failure> {
     let (root, folder) = (root()?, folder(catalogue)?);
     let _lock = locked(&folder)?;
@@ -86,12 +86,12 @@ pub(crate) fn copy(catalogue: &Catalogue) -> Result<PathBuf, Failure> {
     Ok(folder.join("workspace"))
 }
 
-/// The folder of the copy and its binary.
+/// Returns the folder of the copy and its binary.
 fn folder(catalogue: &Catalogue) -> Result<PathBuf, Failure> {
     Ok(target_folder(&root()?).join("faults").join(catalogue.folder()))
 }
 
-/// Lets one process after the other write the copy; the lock ends with the file.
+/// Locks the folder, so that one process at a time writes the copy, until the file is dropped.
 fn locked(folder: &Path) -> Result<fs::File, Failure> {
     let open = || {
         fs::create_dir_all(folder)?;
@@ -102,14 +102,14 @@ fn locked(folder: &Path) -> Result<fs::File, Failure> {
     open().map_err(failed_at(folder))
 }
 
-/// Brings the copy up to date; whether nothing was to be done. Binaries of another copy go first.
+/// Updates the copy. Returns whether it was up to date; if not, removes the binaries first.
 fn update(root: &Path, folder: &Path, catalogue: &Catalogue) -> Result<bool, Failure> {
     let sources = instrumented(root, catalogue)?;
     let workspace = folder.join("workspace");
     let failed = failed_at(&workspace);
     fs::create_dir_all(&workspace).map_err(&failed)?;
-    let known = files(&workspace, Path::new("")).map_err(&failed)?;
-    let gone = known.iter().filter(|path| !sources.contains_key(*path));
+    let copied = files(&workspace, Path::new("")).map_err(&failed)?;
+    let gone = copied.iter().filter(|path| !sources.contains_key(*path));
     let is_stale = |(path, text): &(&PathBuf, &Vec<u8>)| {
         fs::read(workspace.join(path)).map_or(true, |old| old != **text)
     };
@@ -132,7 +132,7 @@ fn update(root: &Path, folder: &Path, catalogue: &Catalogue) -> Result<bool, Fai
     Ok(false)
 }
 
-/// The sources with all faults in them.
+/// Returns the sources with all faults in them.
 ///
 /// # Errors
 /// An edit that does not fit.
@@ -150,7 +150,7 @@ pub(crate) fn instrumented(root: &Path, catalogue: &Catalogue) -> Result<Sources
     Ok(sources)
 }
 
-/// Puts the faults into the sources, and into each crate that has some a module that knows them.
+/// Puts the faults into the sources, and a module with their names into each crate that has some.
 fn plant(sources: &mut Sources, catalogue: &Catalogue) -> Result<(), Failure> {
     let mut by_file: BTreeMap<&str, Vec<(usize, usize)>> = BTreeMap::new();
     for (number, fault) in catalogue.faults.iter().enumerate() {
@@ -158,17 +158,17 @@ fn plant(sources: &mut Sources, catalogue: &Catalogue) -> Result<(), Failure> {
             by_file.entry(&edit.file).or_default().push((number, at));
         }
     }
-    // The faults of each crate; their places in the list are their numbers there.
+    // The faults of each crate; their indices in the list are their numbers there.
     let mut known: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for (file, edits) in by_file {
         let misfit = |index: usize, message: &str| {
             let (number, at) = edits[index];
             catalogue.misfit(number, at, message)
         };
-        let (home, _) = file
+        let (crate_folder, _) = file
             .split_once("/src/")
-            .ok_or_else(|| misfit(0, &format!("{file} is no source of a crate")))?;
-        let names = known.entry(home).or_default();
+            .ok_or_else(|| misfit(0, &format!("{file} is not in the src folder of a crate")))?;
+        let names = known.entry(crate_folder).or_default();
         let mut planted = Vec::new();
         for (number, at) in &edits {
             let fault = &catalogue.faults[*number];
@@ -184,17 +184,19 @@ fn plant(sources: &mut Sources, catalogue: &Catalogue) -> Result<(), Failure> {
         let changed = instrument(&String::from_utf8_lossy(text), &planted);
         *text = changed.map_err(|found| misfit(found.index, &found.message))?.into_bytes();
     }
-    for (home, names) in known {
-        let roots = ["lib.rs", "main.rs"].map(|name| Path::new(home).join("src").join(name));
+    for (crate_folder, names) in known {
+        let roots =
+            ["lib.rs", "main.rs"].map(|name| Path::new(crate_folder).join("src").join(name));
         let root = roots.iter().find(|path| sources.contains_key(*path));
         let text = root.and_then(|path| sources.get_mut(path));
-        let text = text.ok_or_else(|| Failure::Usage(format!("{home} is no crate")))?;
+        let text = text.ok_or_else(|| Failure::Usage(format!("{crate_folder} is not a crate")))?;
         text.extend(module(&names).into_bytes());
     }
     Ok(())
 }
 
-/// The copy's manifests: a binary of another name, and no warnings about what faults leave unused.
+/// Adapts the copy's manifests: another name for the binary, and no warnings about code that faults
+/// leave unused.
 fn adapt(sources: &mut Sources) -> Result<(), Failure> {
     for (file, before, after) in [
         (
@@ -208,22 +210,23 @@ fn adapt(sources: &mut Sources) -> Result<(), Failure> {
             .get_mut(Path::new(file))
             .filter(|text| String::from_utf8_lossy(text).matches(before).count() == 1);
         let text = text.ok_or_else(|| {
-            Failure::Internal(format!("{file} does not hold {before:?}, which the copy changes"))
+            Failure::Internal(format!("{file} does not contain {before:?}, which the copy needs"))
         })?;
         *text = String::from_utf8_lossy(text).replacen(before, after, 1).into_bytes();
     }
     Ok(())
 }
 
-/// The files at or below a path, from `root` on, in order; without hidden and built ones.
+/// Returns the files at or below a path, relative to `root`, in order; without hidden and built
+/// ones.
 fn files(root: &Path, part: &Path) -> io::Result<Vec<PathBuf>> {
-    let (mut found, mut open) = (Vec::new(), vec![part.to_path_buf()]);
-    while let Some(path) = open.pop() {
+    let (mut files, mut pending) = (Vec::new(), vec![part.to_path_buf()]);
+    while let Some(path) = pending.pop() {
         if OMITTED.iter().any(|omitted| path == Path::new(omitted)) {
             continue;
         }
         if !root.join(&path).is_dir() {
-            found.push(path);
+            files.push(path);
             continue;
         }
         for entry in fs::read_dir(root.join(&path))? {
@@ -231,22 +234,22 @@ fn files(root: &Path, part: &Path) -> io::Result<Vec<PathBuf>> {
             let is_hidden = name.to_string_lossy().starts_with('.');
             let is_built = name == "target";
             if !is_hidden && !is_built {
-                open.push(path.join(name));
+                pending.push(path.join(name));
             }
         }
     }
-    found.sort();
-    Ok(found)
+    files.sort();
+    Ok(files)
 }
 
-/// Cargo's target folder: that which this binary lies in, else that of the checkout.
+/// Returns cargo's target folder: the one that contains this binary, or else that of the checkout.
 fn target_folder(root: &Path) -> PathBuf {
     let here = std::env::current_exe().unwrap_or_default();
     let is_target = |folder: &&Path| folder.join("CACHEDIR.TAG").is_file();
     here.ancestors().find(is_target).map_or_else(|| root.join("target"), Path::to_path_buf)
 }
 
-/// Builds the copy; the path of its binary.
+/// Builds the copy. Returns the path of its binary.
 fn build(root: &Path, workspace: &Path, is_whole: bool) -> Result<PathBuf, Failure> {
     let cannot_start =
         |error: io::Error| Failure::Internal(format!("cargo cannot be started: {error}"));
@@ -257,25 +260,26 @@ fn build(root: &Path, workspace: &Path, is_whole: bool) -> Result<PathBuf, Failu
         output = run(&[]).map_err(cannot_start)?;
     }
     if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stderr);
-        let errors = said.find("error").map_or("", |at| &said[at..]).trim_end();
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        let errors = stderr.find("error").map_or("", |at| &stderr[at..]).trim_end();
         return Err(Failure::Usage(format!(
-            "the sources with the faults in {} do not compile; `before` and `after` must both be \
-             an expression, or statements whose names nothing else needs\n{errors}",
+            "the sources with the faults in {} do not compile; `before` and `after` must each be \
+             an expression, or statements whose names are not used elsewhere\n{errors}",
             workspace.display()
         )));
     }
-    executable(&output).ok_or_else(|| Failure::Internal("cargo names no binary".to_string()))
+    executable(&output).ok_or_else(|| Failure::Internal("cargo did not name a binary".to_string()))
 }
 
 fn cargo(workspace: &Path, target: &Path, is_whole: bool, flags: &[&str]) -> Command {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
     command.current_dir(workspace).stdin(Stdio::null());
-    // What cargo tells a program that it runs is about that program.
-    let told = ["CARGO_PKG_", "CARGO_MANIFEST_", "CARGO_BIN_", "CARGO_CRATE_", "CARGO_PRIMARY_"];
+    // These variables, which cargo sets for a program that it runs, describe that program.
+    let prefixes =
+        ["CARGO_PKG_", "CARGO_MANIFEST_", "CARGO_BIN_", "CARGO_CRATE_", "CARGO_PRIMARY_"];
     for (name, _) in std::env::vars_os() {
-        if told.iter().any(|start| name.to_string_lossy().starts_with(start)) {
+        if prefixes.iter().any(|prefix| name.to_string_lossy().starts_with(prefix)) {
             command.env_remove(name);
         }
     }
@@ -288,10 +292,10 @@ fn cargo(workspace: &Path, target: &Path, is_whole: bool, flags: &[&str]) -> Com
     command
 }
 
-/// The path of the binary, from what cargo says on standard output.
+/// Returns the path of the binary, from cargo's messages on standard output.
 fn executable(output: &Output) -> Option<PathBuf> {
-    let said = String::from_utf8_lossy(&output.stdout);
-    said.lines().find_map(|line| {
+    let messages = String::from_utf8_lossy(&output.stdout);
+    messages.lines().find_map(|line| {
         let message: serde_json::Value = serde_json::from_str(line).ok()?;
         let path = message["executable"].as_str()?;
         (message["target"]["name"] == BINARY).then(|| PathBuf::from(path))

@@ -133,7 +133,7 @@ impl Device for Wgsl {
         kernels.iter().map(compile).collect()
     }
 
-    fn lacks(&self, kernel: &Linear) -> Option<String> {
+    fn unsupported(&self, kernel: &Linear) -> Option<String> {
         let is_wide = |dtype: DType| matches!(dtype, DType::I64 | DType::U64 | DType::F64);
         let is_unsupported =
             !self.is_extended() && kernel.uops.iter().any(|uop| is_wide(uop.dtype));
