@@ -23,6 +23,9 @@ const PROCESS_PREFIX: &str = "gradiff-private-";
 /// folder.
 const UNCLAIMED_AGE: Duration = Duration::from_secs(60);
 
+/// Attempts to claim a new folder, each of which another process may take for a leftover.
+const CLAIM_ATTEMPTS: usize = 16;
+
 /// Returns the canonical path of a folder. If it does not exist, creates it with access for its
 /// owner alone.
 ///
@@ -80,10 +83,16 @@ impl ClaimedFolder {
     /// # Errors
     /// The folder cannot be created.
     pub(crate) fn new(parent: &Path, prefix: &str) -> Result<ClaimedFolder> {
-        let folder = tempfile::Builder::new().prefix(prefix).tempdir_in(parent)?;
-        let claim = lock_file(&folder.path().join(CLAIM))?;
-        claim.try_lock()?;
-        Ok(ClaimedFolder { folder, _claim: claim })
+        for _ in 0..CLAIM_ATTEMPTS {
+            let folder = tempfile::Builder::new().prefix(prefix).tempdir_in(parent)?;
+            let path = folder.path().join(CLAIM);
+            let claim = lock_file(&path)?;
+            // Until it is locked, another process may take the folder for a leftover.
+            if claim.try_lock().is_ok() && path.exists() {
+                return Ok(ClaimedFolder { folder, _claim: claim });
+            }
+        }
+        Err(Error::other("other processes remove each new folder"))
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -93,7 +102,9 @@ impl ClaimedFolder {
 
 /// Removes a claimed folder if its process is dead.
 pub(crate) fn remove_leftover(path: &Path) {
-    let is_leftover = match open_existing_lock(&path.join(CLAIM)) {
+    // The claim stays locked until the folder is removed.
+    let claim = open_existing_lock(&path.join(CLAIM));
+    let is_leftover = match &claim {
         Ok(claim) => claim.try_lock().is_ok(),
         Err(_) => age(path).is_some_and(|age| UNCLAIMED_AGE < age),
     };
@@ -337,6 +348,29 @@ mod tests {
         if chown(&file, Some(12345), None).is_ok() {
             assert!(refused(open(&file)).contains("it belongs to user 12345"));
         }
+    }
+
+    /// A process that removed leftovers could take a folder whose claim was not locked yet, and it
+    /// released the lock before it removed the folder.
+    #[test]
+    fn new_folders_are_not_taken_for_leftovers() {
+        let directory = tempfile::tempdir().unwrap();
+        let is_done = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    while !is_done.load(std::sync::atomic::Ordering::Relaxed) {
+                        let entries = std::fs::read_dir(directory.path()).unwrap().flatten();
+                        entries.for_each(|entry| remove_leftover(&entry.path()));
+                    }
+                });
+            }
+            for _ in 0..3000 {
+                let claimed = ClaimedFolder::new(directory.path(), "build-").unwrap();
+                std::fs::write(claimed.path().join("kernels.c"), "text").unwrap();
+            }
+            is_done.store(true, std::sync::atomic::Ordering::Relaxed);
+        });
     }
 
     #[test]

@@ -15,6 +15,7 @@ mod fold;
 mod kernels;
 mod memory;
 mod pack;
+mod pass;
 mod realize;
 mod rows;
 mod views;
@@ -22,6 +23,7 @@ mod views;
 use gradiff_graph::{Arg, Buffer, Constant, Dims, Op, Thresholds, UOp};
 
 pub use error::Error;
+pub use pass::{PASSES, Pass, schedule, stages};
 pub use views::part_of;
 
 /// Most elements that one buffer may hold.
@@ -82,76 +84,6 @@ pub struct Schedule {
     /// For each requested node, in the same order: `Reshape(Buffer)` or `Buffer`; if all elements
     /// are the same constant, that constant, reshaped and expanded (see [`constant_of`]).
     pub outputs: Vec<UOp>,
-}
-
-/// A pass: its name and its postcondition.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Pass {
-    /// The name, one word.
-    pub name: &'static str,
-    /// The postcondition.
-    pub promise: &'static str,
-}
-
-/// The passes in the order in which they run.
-pub const PASSES: [Pass; 7] = [
-    Pass { name: "fold", promise: "constants and identities are folded" },
-    Pass { name: "views", promise: "movement ops are one View node over their source" },
-    Pass { name: "pack", promise: "operands that are read often are packed in reading order" },
-    Pass { name: "realize", promise: "each node that gets a buffer is marked Contiguous" },
-    Pass {
-        name: "kernels",
-        promise: "one tree for each buffer, with views at its leaves and above reductions of rows",
-    },
-    Pass { name: "order", promise: "every kernel is after those that write what it reads" },
-    Pass { name: "memory", promise: "intermediate buffers share memory if not live at once" },
-];
-
-/// Schedules the kernels that compute `outputs`, and the buffers that will hold them.
-///
-/// Every output gets a row-major buffer of its own size; an output that is a whole buffer already
-/// (reshaped or not) needs no kernel. Equal outputs share a buffer. An output that is the same
-/// constant everywhere, or has no elements, needs neither buffer nor kernel.
-/// # Errors
-/// [`Error`] if a node is not of tensor level, or too large for a buffer.
-pub fn schedule(outputs: &[UOp], options: &Options) -> Result<Schedule, Error> {
-    let viewed = packed(views::convert(&fold::constants(outputs)?, options)?, options)?;
-    let realized = realize::choose(&viewed, options);
-    let kernels = kernels::split(&viewed, &realized, options)?;
-    let mut items = kernels::order(kernels.items);
-    let outputs = kernels.outputs;
-    let output_buffers: Vec<Buffer> = outputs.iter().filter_map(buffer_of).collect();
-    memory::plan(&mut items, &output_buffers);
-    assert_eq!(viewed.outputs.len(), outputs.len(), "each output has a buffer or is a constant");
-    Ok(Schedule { items, outputs })
-}
-
-/// Returns the graphs after each pass, by the name of the pass: of tensor level up to "realize",
-/// kernel trees after that.
-/// # Errors
-/// As [`schedule`].
-pub fn stages(outputs: &[UOp], options: &Options) -> Result<Vec<(&'static str, Vec<UOp>)>, Error> {
-    let folded = fold::constants(outputs)?;
-    let plain = views::convert(&folded, options)?;
-    let unpacked = plain.outputs.clone();
-    let viewed = packed(plain, options)?;
-    let realized = realize::choose(&viewed, options);
-    let marked = realize::mark(&viewed, &realized);
-    let kernels = kernels::split(&viewed, &realized, options)?;
-    let trees = |items: &[Item]| items.iter().map(|item| item.ast.clone()).collect::<Vec<_>>();
-    let split = trees(&kernels.items);
-    let output_buffers: Vec<Buffer> = kernels.outputs.iter().filter_map(buffer_of).collect();
-    let mut items = kernels::order(kernels.items);
-    let ordered = trees(&items);
-    memory::plan(&mut items, &output_buffers);
-    let graphs = [folded, unpacked, viewed.outputs, marked, split, ordered, trees(&items)];
-    Ok(PASSES.iter().map(|pass| pass.name).zip(graphs).collect())
-}
-
-/// Packs operands, if the options say so.
-fn packed(viewed: views::Viewed, options: &Options) -> Result<views::Viewed, Error> {
-    let packed = if options.pack { pack::pack(&viewed, &options.thresholds) } else { None };
-    packed.map_or(Ok(viewed), |outputs| views::convert(&outputs, options))
 }
 
 /// Returns the value of a constant output of a schedule: `Const` under any number of `Reshape` and

@@ -11,6 +11,7 @@ use crate::{Error, MAX_BUFFER_ELEMENTS, Options, shape_of, size_of};
 
 /// A graph of leaves, elementwise nodes, reductions, `Contiguous`, and `View`s, whose sources are
 /// not views.
+#[derive(Default)]
 pub(crate) struct Viewed {
     /// The requested nodes: a whole buffer, a forced node, a reshape of one, or a constant that no
     /// view masks.

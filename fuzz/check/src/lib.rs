@@ -53,8 +53,6 @@ pub use calls::{check_calls, check_chain, room_of_calls};
 pub use canary::{Canary, Judge, canaries, check_canaries};
 pub use coverage::{At, Coverage, DEVICES, coverage, embedded_cases, fired};
 pub use culprit::Culprit;
-/// The former name of [`Culprit`], for the command line.
-pub use culprit::Culprit;
 pub use engine::{BACKENDS, BackendRow, EngineBackend, OpenError, Turn, backends, device_of};
 pub use equal::{Equal, equal_views};
 pub use expects::check_expects;
@@ -73,6 +71,7 @@ pub use reduce::reduce;
 pub use report::{Finding, python_script, rust_test, stem};
 pub use simpler::simpler_cases;
 pub use stages::{Shown, show};
+pub use sums::PREFIX as SUMS_PREFIX;
 pub use symbolic::check_symbolic_views;
 pub use trees::check_trees;
 pub use views::check_views;

@@ -11,8 +11,8 @@ use gradiff::rewrite::{Options, Trace, collapse, rewrite, symbolic};
 use crate::calls::Draw;
 use crate::stages::Elements;
 
-/// Words with which reports of this check begin.
-const SAID: &str = "sum of choices";
+/// Prefix of this check's reports.
+pub const PREFIX: &str = "sum of choices";
 
 /// Elements of the table that terms and values are loaded from.
 const TABLE_SIZE: usize = 12;
@@ -61,7 +61,7 @@ struct Drawn {
 pub(crate) fn check(draw: &mut Draw) -> Result<(), String> {
     let drawn = Drawn::draw(draw);
     let root = drawn.root();
-    let report = |problem: String| format!("{SAID}: {problem} of\n{}", root.to_text());
+    let report = |problem: String| format!("{PREFIX}: {problem} of\n{}", root.to_text());
     let expected: Vec<i64> = (0..drawn.outer_size).map(|o| drawn.sum(o)).collect();
     let (options, mut trace) = (Options::default(), Trace::default());
     let simplified = crate::catch(|| {

@@ -9,7 +9,7 @@
 use std::collections::HashMap;
 
 use gradiff::UOp;
-use gradiff::graph::{Arg, Constant, DType, Dims, Global, Op, Thresholds};
+use gradiff::graph::{Arg, Constant, DType, Dims, Global, Op, Thresholds, parse_text};
 use gradiff::kernel::{Options, Strategy, Target, interpret, linearize, lower, stages};
 use gradiff::rewrite::{Mode, Trace};
 use gradiff::schedule;
@@ -514,8 +514,47 @@ fn check_damaged(
         return Err(report("two arrays of one slot are lowered".to_string()));
     }
     crate::catch(|| linearize(&damaged, "damaged".to_owned())).map_err(report)?.ok();
-    Ok(())
+    damaged_text(&damaged.to_text(), draw)
 }
+
+/// Damages the text of a graph: it is refused with a message, or its graph has a text that reads
+/// back as the same graph.
+fn damaged_text(text: &str, draw: &mut Draw) -> Result<(), String> {
+    let mut damaged = crate::listing::damaged(text, draw);
+    if draw.one_in(2) {
+        // A part of a view, of which most lines have none.
+        for (part, others) in VIEW_PARTS {
+            if draw.one_in(3) {
+                damaged = damaged.replacen(part, draw.pick(others), 1);
+            }
+        }
+    }
+    let report = |problem: String| format!("{problem} at the damaged text\n{damaged}");
+    match crate::catch(|| parse_text(&damaged)).map_err(report)? {
+        Ok(graph) => {
+            let again = crate::catch(|| parse_text(&graph.to_text())).map_err(report)?;
+            if again.as_ref().ok() == Some(&graph) {
+                return Ok(());
+            }
+            Err(report(format!("it reads back as {again:?}")))
+        }
+        Err(error) if error.to_string().is_empty() => Err(report("no message".to_string())),
+        Err(_) => Ok(()),
+    }
+}
+
+/// Parts of the text of a view, and texts that replace them.
+const VIEW_PARTS: [(&str, &[&str]); 6] = [
+    ("shape=(", &["shape=", "shape=(3, ", "shap=("]),
+    ("strides=(", &["strides=(1, ", "strides=", "strides=(9223372036854775808, "]),
+    ("offset=", &["offset=-", "offset=x", "ofset="]),
+    (
+        "mask=None",
+        &["mask=((0, 1),)", "mask=((0, 99),)", "mask=((-1, 1),)", "mask=((2, 1),)", "mask="],
+    ),
+    ("mask=((0, ", &["mask=((-1, ", "mask=((0, 1), (0, ", "mask=((99, "]),
+    ("contiguous=", &["contiguous", "contiguous=x"]),
+];
 
 /// Returns whether the arrays of a kernel have different slots.
 fn slots_differ(root: &UOp) -> bool {

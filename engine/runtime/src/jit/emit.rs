@@ -430,7 +430,6 @@ impl Emitter<'_, '_> {
     fn bool_op(&mut self, op: Op, [x, y, _]: [Value; 3]) -> Option<Value> {
         let ins = self.builder.ins();
         Some(match op {
-            Op::Neg => x,
             Op::Add | Op::Or | Op::Max => ins.bor(x, y),
             Op::Mul | Op::And | Op::Min => ins.band(x, y),
             Op::Sub | Op::Xor | Op::CmpNe => ins.bxor(x, y),

@@ -14,6 +14,8 @@ use crate::calls::Draw;
 
 /// Number of changed kernels for each kernel.
 const CHANGES: usize = 24;
+/// Maximal length of a kernel's name.
+const NAME_BYTES_MAX: usize = 1024;
 
 /// Changes the kernel in several ways, one at a time, and checks each.
 ///
@@ -24,9 +26,38 @@ pub(super) fn check(kernel: &Linear, draw: &mut Draw) -> Result<(), String> {
     if verify_kernel(kernel).is_ok() {
         render(kernel, draw).map_err(|problem| format!("{problem}\n{}", text_of(kernel)))?;
     }
+    check_name(kernel, draw)?;
     for _ in 0..CHANGES {
         let changed = changed(kernel, draw);
         judge(&changed, draw).map_err(|problem| format!("{problem}\n{}", text_of(&changed)))?;
+    }
+    Ok(())
+}
+
+/// Gives the kernel a drawn name: it is accepted, and has texts, if the name is an identifier.
+///
+/// # Errors
+/// The name that is judged wrongly.
+fn check_name(kernel: &Linear, draw: &mut Draw) -> Result<(), String> {
+    let long = ["k".repeat(NAME_BYTES_MAX), "k".repeat(NAME_BYTES_MAX + 1)];
+    let names =
+        ["E_4", "_", "7", "4E", "", "a b", "a-b", "E\n", "\u{e9}", "e;", &long[0], &long[1]];
+    let name = draw.pick(&names);
+    let mut letters = name.chars();
+    let is_first = |letter: char| letter == '_' || letter.is_ascii_alphabetic();
+    let is_identifier = letters.next().is_some_and(is_first)
+        && letters.all(|letter| is_first(letter) || letter.is_ascii_digit());
+    let named = Linear { name: name.to_string(), uops: kernel.uops.clone() };
+    let report = |problem: String| format!("of the name {name:?}: {problem}");
+    let bounded = crate::catch(|| BoundedLinear::check(named.clone())).map_err(report)?;
+    let is_allowed = is_identifier && name.len() <= NAME_BYTES_MAX;
+    if bounded.is_ok() != (is_allowed && BoundedLinear::check(kernel.clone()).is_ok()) {
+        return Err(report(format!("checked as {bounded:?}")));
+    }
+    let language = &LANGUAGES[draw.below(LANGUAGES.len())];
+    let text = crate::catch(|| (language.render)(&named)).map_err(report)?;
+    if text.is_ok() && !is_identifier {
+        return Err(report(format!("it has a text in {}", language.name)));
     }
     Ok(())
 }

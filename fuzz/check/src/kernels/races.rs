@@ -55,8 +55,8 @@ fn kernel(draw: &mut Draw) -> String {
     let at = |text: &mut Text, array: usize, element: usize| {
         text.push(&format!("index f32 [{array}, {element}]"))
     };
-    let own = at(&mut text, local, thread);
-    text.push(&format!("store void [{own}, {value}]"));
+    let first = at(&mut text, local, thread);
+    text.push(&format!("store void [{first}, {value}]"));
     text.push("barrier void []");
     let mut sum = value;
     for _ in 0..draw.below(STEP_LIMIT + 1) {

@@ -40,10 +40,21 @@ fn expects(file: &CaseFile) -> Result<(), Failure> {
             let subject = match &file.case {
                 Case::Views(_) => Subject::Room("view", "views"),
                 Case::Expr(_) => Subject::Room("rewrite", "symbolic"),
-                Case::Program(_) => Subject::Room("schedule", "kernels"),
+                Case::Program(_) => of_expectation(&detail),
             };
             Err(Failure { detail: format!("expects: {detail}"), subject })
         }
+    }
+}
+
+/// The subject of a program's expectation that does not hold, by the stage that the detail tells of.
+fn of_expectation(detail: &str) -> Subject {
+    let is_of = |words: &[&str]| words.iter().any(|word| detail.contains(word));
+    match () {
+        () if is_of(&["expected rule", "does not end"]) => Subject::Room("rewrite", "symbolic"),
+        () if detail.starts_with("statement ") => Subject::Room("tensor", "tensor"),
+        () if is_of(&["not a kernel"]) => Subject::Room("kernel", "lower"),
+        () => Subject::Room("schedule", "kernels"),
     }
 }
 

@@ -275,8 +275,13 @@ fn room_of_target(problem: &str) -> (&'static str, &'static str) {
 
 /// Checks kernel trees that follow from the seed.
 pub(crate) fn trees(seed: u64, count: u64) -> Result<(), Failure> {
-    gradiff_check::check_trees(seed, count)
-        .map_err(|detail| Failure { detail, subject: Subject::Room("kernel", "trees") })
+    gradiff_check::check_trees(seed, count).map_err(|detail| {
+        let subject = match detail.starts_with(gradiff_check::SUMS_PREFIX) {
+            true => Subject::Room("rewrite", "collapse"),
+            false => Subject::Room("kernel", "trees"),
+        };
+        Failure { detail, subject }
+    })
 }
 
 /// The chosen devices for drawn kernels: those in process, and those whose compiler is available.

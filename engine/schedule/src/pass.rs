@@ -1,0 +1,143 @@
+//! The table of passes, and the two functions that run them.
+
+use gradiff_graph::{Buffer, UOp};
+use rustc_hash::FxHashSet;
+
+use crate::views::Viewed;
+use crate::{
+    Error, Item, Options, Schedule, buffer_of, fold, kernels, memory, pack, realize, views,
+};
+
+/// A row of [`PASSES`].
+pub struct Pass {
+    /// The name, one word.
+    pub name: &'static str,
+    /// The postcondition.
+    pub promise: &'static str,
+    run: fn(&mut State, &Options) -> Result<(), Error>,
+    /// Returns the graph or the kernel trees after the pass.
+    result: fn(&State) -> Vec<UOp>,
+}
+
+/// What the passes pass on; each fills in or changes a part.
+struct State {
+    /// The requested nodes; after `kernels`, where their elements will be.
+    outputs: Vec<UOp>,
+    viewed: Viewed,
+    realized: FxHashSet<UOp>,
+    items: Vec<Item>,
+}
+
+/// The passes in the order in which they run.
+pub const PASSES: [Pass; 7] = [
+    Pass {
+        name: "fold",
+        promise: "constants and identities are folded",
+        run: |state, _| {
+            state.outputs = fold::constants(&state.outputs)?;
+            Ok(())
+        },
+        result: |state| state.outputs.clone(),
+    },
+    Pass {
+        name: "views",
+        promise: "movement ops are one View node over their source",
+        run: |state, options| {
+            state.viewed = views::convert(&state.outputs, options)?;
+            Ok(())
+        },
+        result: |state| state.viewed.outputs.clone(),
+    },
+    Pass {
+        name: "pack",
+        promise: "operands that are read often are packed in reading order",
+        run: |state, options| {
+            let packed =
+                options.pack.then(|| pack::pack(&state.viewed, &options.thresholds)).flatten();
+            if let Some(outputs) = packed {
+                state.viewed = views::convert(&outputs, options)?;
+            }
+            Ok(())
+        },
+        result: |state| state.viewed.outputs.clone(),
+    },
+    Pass {
+        name: "realize",
+        promise: "each node that gets a buffer is marked Contiguous",
+        run: |state, options| {
+            state.realized = realize::choose(&state.viewed, options);
+            Ok(())
+        },
+        result: |state| realize::mark(&state.viewed, &state.realized),
+    },
+    Pass {
+        name: "kernels",
+        promise: "one tree for each buffer, with views at its leaves and above reductions of rows",
+        run: |state, options| {
+            let split = kernels::split(&state.viewed, &state.realized, options)?;
+            let requested = state.viewed.outputs.len();
+            assert_eq!(requested, split.outputs.len(), "each output has a buffer or is a constant");
+            (state.items, state.outputs) = (split.items, split.outputs);
+            Ok(())
+        },
+        result: State::trees,
+    },
+    Pass {
+        name: "order",
+        promise: "every kernel is after those that write what it reads",
+        run: |state, _| {
+            state.items = kernels::order(std::mem::take(&mut state.items));
+            Ok(())
+        },
+        result: State::trees,
+    },
+    Pass {
+        name: "memory",
+        promise: "intermediate buffers share memory if not live at once",
+        run: |state, _| {
+            let buffers: Vec<Buffer> = state.outputs.iter().filter_map(buffer_of).collect();
+            memory::plan(&mut state.items, &buffers);
+            Ok(())
+        },
+        result: State::trees,
+    },
+];
+
+impl State {
+    fn new(outputs: &[UOp]) -> State {
+        let (viewed, realized) = (Viewed::default(), FxHashSet::default());
+        State { outputs: outputs.to_vec(), viewed, realized, items: Vec::new() }
+    }
+
+    fn trees(&self) -> Vec<UOp> {
+        self.items.iter().map(|item| item.ast.clone()).collect()
+    }
+}
+
+/// Schedules the kernels that compute `outputs`, and the buffers that will hold them.
+///
+/// Every output gets a row-major buffer of its own size; an output that is a whole buffer already
+/// (reshaped or not) needs no kernel. Equal outputs share a buffer. An output that is the same
+/// constant everywhere, or has no elements, needs neither buffer nor kernel.
+///
+/// # Errors
+/// [`Error`] if a node is not of tensor level, or too large for a buffer.
+pub fn schedule(outputs: &[UOp], options: &Options) -> Result<Schedule, Error> {
+    let mut state = State::new(outputs);
+    PASSES.iter().try_for_each(|pass| (pass.run)(&mut state, options))?;
+    Ok(Schedule { items: state.items, outputs: state.outputs })
+}
+
+/// Returns the graphs after each pass, by the name of the pass: of tensor level up to "realize",
+/// kernel trees after that.
+///
+/// # Errors
+/// As [`schedule`].
+pub fn stages(outputs: &[UOp], options: &Options) -> Result<Vec<(&'static str, Vec<UOp>)>, Error> {
+    let mut state = State::new(outputs);
+    let stage = |pass: &Pass| {
+        (pass.run)(&mut state, options)?;
+        Ok((pass.name, (pass.result)(&state)))
+    };
+    PASSES.iter().map(stage).collect()
+}
