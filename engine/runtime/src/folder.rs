@@ -356,7 +356,7 @@ mod tests {
     fn new_folders_are_not_taken_for_leftovers() {
         let directory = tempfile::tempdir().unwrap();
         let is_done = std::sync::atomic::AtomicBool::new(false);
-        std::thread::scope(|scope| {
+        let created: Result<()> = std::thread::scope(|scope| {
             for _ in 0..2 {
                 scope.spawn(|| {
                     while !is_done.load(std::sync::atomic::Ordering::Relaxed) {
@@ -365,12 +365,14 @@ mod tests {
                     }
                 });
             }
-            for _ in 0..3000 {
-                let claimed = ClaimedFolder::new(directory.path(), "build-").unwrap();
-                std::fs::write(claimed.path().join("kernels.c"), "text").unwrap();
-            }
+            let created = (0..600).try_for_each(|_| {
+                let claimed = ClaimedFolder::new(directory.path(), "build-")?;
+                std::fs::write(claimed.path().join("kernels.c"), "text")
+            });
             is_done.store(true, std::sync::atomic::Ordering::Relaxed);
+            created
         });
+        created.unwrap();
     }
 
     #[test]
