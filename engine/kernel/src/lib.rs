@@ -37,7 +37,7 @@ pub use opt::{
     Loop, Loops, Matmul, Opt, OptOp, Setting, Strategy, apply, check, draw, heuristic, legal, loops,
 };
 pub use pass::{
-    Context, GraphPass, LINEAR_PASSES, LINEARIZE, LinearPass, Options, PASSES, Pass, Stages, lower,
-    stages,
+    Context, GraphPass, LINEAR_PASSES, LINEARIZE, LinearPass, Linearize, Options, PASSES, Pass,
+    Stages, lower, stages,
 };
 pub use target::{FUNCTIONS, Functions, Groups, Target, Vectors};

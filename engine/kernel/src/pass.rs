@@ -72,6 +72,9 @@ pub struct Pass<Run> {
 /// A pass from graph to graph.
 pub type GraphPass = Pass<fn(&UOp, &mut Context<'_>) -> Result<UOp, Error>>;
 
+/// Maps a kernel tree and its lowered graph to linear uops.
+pub type Linearize = fn(&UOp, &UOp) -> Result<Linear, Error>;
+
 /// A pass from linear uops to linear uops.
 pub type LinearPass = Pass<fn(Linear, &Context<'_>) -> Result<Linear, Error>>;
 
@@ -156,7 +159,7 @@ pub const PASSES: [GraphPass; 15] = [
 
 /// The pass between the two tables: from a kernel tree, for its parameters, and its lowered graph to
 /// linear uops.
-pub const LINEARIZE: Pass<fn(&UOp, &UOp) -> Result<Linear, Error>> = Pass {
+pub const LINEARIZE: Pass<Linearize> = Pass {
     name: "linearize",
     promise: "uops in order, each in the outermost loop where its sources are known",
     run: |ast, root| linearize::with_globals(root, &linearize::globals(ast)?, name(ast)),
