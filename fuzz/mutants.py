@@ -65,6 +65,8 @@ CONTEXT_LINES = 3
 MEMORY_BYTES = 12 << 30
 # The corpus, the last check and the blame, beyond the seconds of the drawn part.
 SPARE_SECONDS = 40
+# The blame of one program, beyond these.
+BLAME_SECONDS = 5
 # A process that uses no CPU time for so long is stuck.
 IDLE_SECONDS = 90
 
@@ -214,14 +216,17 @@ def limit(seconds):
     return inner
 
 
-def launch(folder, number, seconds, seed, devices):
-    """Runs the judge; gives its exit code, its output and the CPU seconds it took."""
+def launch(folder, number, seconds, seed, devices, check=None):
+    """Runs the judge, or its blame of one check; gives its exit code, its output and the CPU seconds
+    it took."""
     reached = reached_by(folder, number)
     environment = dict(
         os.environ, GAMMA_ACTIVE=str(number), GRADIFF_JUDGE_SEED=str(seed),
         GRADIFF_JUDGE_SECONDS=str(seconds), GRADIFF_JUDGE_DEVICES=devices, INSTA_UPDATE="no",
         GAMMA_REACH=str(reached),
     )
+    if check is not None:
+        environment.update(GRADIFF_JUDGE="blame", GRADIFF_JUDGE_CHECK=check)
     reached.unlink(missing_ok=True)
     log = folder / f"judge-{number}-{seed}.log"
     with open(log, "w") as output:
@@ -262,7 +267,9 @@ def judged(code, output, seconds):
         return {"verdict": "killed", **fields, "at": float(fields["at"])}
     tail = [line for line in output.strip().split("\n") if line.strip()][-3:]
     by = "panic" if code > 0 else f"signal {signal.Signals(-code).name}"
-    return {"verdict": "killed", "by": by, "at": round(seconds, 2), "detail": " / ".join(tail)}
+    checks = [line.partition("\t")[2] for line in output.split("\n") if line.startswith("CHECK\t")]
+    return {"verdict": "killed", "by": by, "at": round(seconds, 2), "detail": " / ".join(tail),
+            "check": checks[-1] if checks else ""}
 
 
 def baseline(folder, options):
@@ -284,6 +291,18 @@ def is_false_alarm(folder, result, devices):
     code, output, spent = launch(folder, 0, seconds, result["seed"], devices)
     again = judged(code, output, spent)
     return (again["verdict"], again.get("by")) == ("killed", result["by"])
+
+
+def blamed_in_steps(folder, mutant, result, devices):
+    """The room and the stage of a death or a hang, of which the judge could not speak: the stage that
+    was being evaluated."""
+    if result["verdict"] != "killed" or "room" in result:
+        return {}
+    check = result.get("check", result["by"])
+    _, output, _ = launch(folder, mutant["ordinal"], BLAME_SECONDS, result["seed"], devices, check)
+    began = [line for line in output.split("\n") if line.startswith("BEGAN\t")]
+    fields = [part.partition("=") for part in began[-1].split("\t")[1:]] if began else []
+    return {name: value for name, _, value in fields}
 
 
 def seed_of(seed, what):
@@ -319,6 +338,7 @@ def run(options):
         result = {"id": mutant["id"], "seed": seed, **judged(code, output, seconds)}
         if is_false_alarm(folder, result, options.devices):
             result["verdict"] = "false alarm"
+        result.update(blamed_in_steps(folder, mutant, result, options.devices))
         if result["verdict"] == "survived":
             result["hint"] = {"reached": is_reached(folder, mutant), **hint(folder, mutant)}
         reached_by(folder, mutant["ordinal"]).unlink(missing_ok=True)

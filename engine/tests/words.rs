@@ -8,13 +8,12 @@ use std::path::{Path, PathBuf};
 /// Doc comments of the workspace's crates that begin with a question word, names that say nothing,
 /// and words of the old dialect: the highest counts that are allowed.
 const LEFT: &[(&str, Counts)] = &[
-    ("engine/graph", Counts { openings: 0, names: 9, words: 0 }),
-    ("engine/kernel", Counts { openings: 0, names: 37, words: 0 }),
+    ("engine/graph", Counts { openings: 0, names: 7, words: 0 }),
+    ("engine/kernel", Counts { openings: 0, names: 24, words: 0 }),
     ("engine/render", Counts { openings: 0, names: 7, words: 0 }),
-    ("engine/rewrite", Counts { openings: 0, names: 0, words: 0 }),
-    ("engine/runtime", Counts { openings: 0, names: 37, words: 0 }),
-    ("engine/schedule", Counts { openings: 0, names: 7, words: 0 }),
-    ("engine/tensor", Counts { openings: 0, names: 2, words: 0 }),
+    ("engine/runtime", Counts { openings: 0, names: 36, words: 0 }),
+    ("engine/schedule", Counts { openings: 0, names: 6, words: 0 }),
+    ("engine/tensor", Counts { openings: 0, names: 1, words: 0 }),
     ("engine/view", Counts { openings: 0, names: 15, words: 0 }),
 ];
 

@@ -10,8 +10,8 @@ pub type Interval = (i128, i128);
 pub fn unwrapped(uop: &Instruction, of: &dyn Fn(usize) -> Option<Interval>) -> Option<Interval> {
     let corners = |value: fn(i128, i128) -> i128| {
         let (x, y) = (of(0)?, of(1)?);
-        let all = [value(x.0, y.0), value(x.0, y.1), value(x.1, y.0), value(x.1, y.1)];
-        Some((*all.iter().min()?, *all.iter().max()?))
+        let values = [value(x.0, y.0), value(x.0, y.1), value(x.1, y.0), value(x.1, y.1)];
+        Some((*values.iter().min()?, *values.iter().max()?))
     };
     match (uop.op, &uop.arg) {
         (Op::Const, Arg::Const(value)) => value.to_int().map(|value| (value, value)),

@@ -230,8 +230,8 @@ impl Term {
             let (min, max) = (i128::from(variable.min), i128::from(variable.max));
             let ends =
                 [range.0, range.1].map(|end| (end.saturating_mul(min), end.saturating_mul(max)));
-            let all = ends.map(|(a, b)| (a.min(b), a.max(b)));
-            range = (all[0].0.min(all[1].0), all[0].1.max(all[1].1));
+            let ordered = ends.map(|(a, b)| (a.min(b), a.max(b)));
+            range = (ordered[0].0.min(ordered[1].0), ordered[0].1.max(ordered[1].1));
         }
         range
     }

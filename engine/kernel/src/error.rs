@@ -24,10 +24,10 @@ pub enum Error {
         limit: usize,
     },
     /// An element outside of its array was read or written.
-    #[error("{what} element {index} of data{slot}, which has {size}")]
+    #[error("{access} element {index} of data{slot}, which has {size}")]
     OutOfBounds {
         /// `load` or `store`.
-        what: &'static str,
+        access: &'static str,
         /// The slot of the array.
         slot: usize,
         /// The index.
@@ -36,16 +36,16 @@ pub enum Error {
         size: usize,
     },
     /// An index was computed from an undefined value.
-    #[error("{what} at an undefined element of data{slot}")]
+    #[error("{access} at an undefined element of data{slot}")]
     UndefinedIndex {
         /// `load` or `store`.
-        what: &'static str,
+        access: &'static str,
         /// The slot of the array.
         slot: usize,
     },
 }
 
 /// Makes the error for a malformed kernel.
-pub(crate) fn malformed(what: impl Into<String>) -> Error {
-    Error::Malformed(what.into())
+pub(crate) fn malformed(problem: impl Into<String>) -> Error {
+    Error::Malformed(problem.into())
 }

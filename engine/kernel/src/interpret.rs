@@ -199,7 +199,7 @@ impl Evaluation<'_> {
         let memory = self.memories.get(slot).ok_or_else(|| malformed("a slot without memory"))?;
         let found = usize::try_from(index).ok().and_then(|index| memory.get(index));
         let size = memory.len();
-        found.copied().ok_or(Error::OutOfBounds { what: "load", slot, index, size })
+        found.copied().ok_or(Error::OutOfBounds { access: "load", slot, index, size })
     }
 
     fn load(&self, node: &UOp) -> Result<Array, Error> {
@@ -207,7 +207,7 @@ impl Evaluation<'_> {
         let arrays: SmallVec<[&Array; 4]> =
             address.src()[1..].iter().map(|source| &self.values[source]).collect();
         let global = &address.src()[0];
-        let undefined = Error::UndefinedIndex { what: "load", slot: slot(global)? };
+        let undefined = Error::UndefinedIndex { access: "load", slot: slot(global)? };
         map(union(&arrays)?, &arrays, |src| {
             match gate(src) {
                 None => return Ok(None),
@@ -267,8 +267,8 @@ impl Evaluation<'_> {
         ranges.sort_by(|x, y| x.structural_cmp(y));
         let groups = ranges.iter().map(|range| &self.values[*range]);
         let size = usize::try_from(size_elements).unwrap_or(0);
-        let outside = |what, index| Error::OutOfBounds { what, slot: usize::MAX, index, size };
-        let undefined = |what| Error::UndefinedIndex { what, slot: usize::MAX };
+        let outside = |access, index| Error::OutOfBounds { access, slot: usize::MAX, index, size };
+        let undefined = |access| Error::UndefinedIndex { access, slot: usize::MAX };
         let mut shared: FxHashMap<Group, Vec<Option<Constant>>> = FxHashMap::default();
         for store in &stores {
             let store_address = address_of(&store.src()[0])?;
@@ -396,7 +396,8 @@ impl Evaluation<'_> {
             let address = address_of(&store.src()[0])?;
             let parts = address.src()[1..].iter().map(|source| &self.values[source]);
             let arrays: SmallVec<[&Array; 4]> = parts.chain([value]).collect();
-            let undefined = Error::UndefinedIndex { what: "store", slot: slot(&address.src()[0])? };
+            let undefined =
+                Error::UndefinedIndex { access: "store", slot: slot(&address.src()[0])? };
             map(union(&arrays)?, &arrays, |src| {
                 let (value, parts) = src.split_last().expect("an index and a value");
                 if gate(parts).ok_or_else(|| undefined.clone())? {
@@ -413,7 +414,7 @@ impl Evaluation<'_> {
         let size = memory.len();
         for (index, value) in writes {
             let element = usize::try_from(index).ok().and_then(|index| memory.get_mut(index));
-            *element.ok_or(Error::OutOfBounds { what: "store", slot, index, size })? = value;
+            *element.ok_or(Error::OutOfBounds { access: "store", slot, index, size })? = value;
         }
         Ok(())
     }

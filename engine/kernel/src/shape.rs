@@ -32,10 +32,10 @@ fn merge_reductions(root: &UOp, mode: Mode) -> UOp {
             (Op::ReduceAxis, Arg::Reduce(same, more)) if same == op => {
                 let may = !node.dtype().is_float() || mode != Mode::Strict;
                 may.then(|| {
-                    let mut all: Dims = axes.iter().chain(more).copied().collect();
-                    all.sort_unstable();
-                    all.dedup();
-                    (source.src()[0].clone(), Arg::Reduce(*op, all))
+                    let mut merged: Dims = axes.iter().chain(more).copied().collect();
+                    merged.sort_unstable();
+                    merged.dedup();
+                    (source.src()[0].clone(), Arg::Reduce(*op, merged))
                 })
             }
             _ => None,

@@ -329,7 +329,7 @@ mod tests {
     fn bound_is_on_all_kinds_of_entries() {
         let (directory, cache) = cache(4000);
         let other = Cache::at(directory.path(), "search", 4000).unwrap();
-        let own: Vec<PathBuf> =
+        let entries: Vec<PathBuf> =
             (0..2).map(|n| cache.add(&format!("key {n}"), &[0; 1000]).unwrap()).collect();
         let old = other.add("key", &[0; 1000]).unwrap();
         let time = SystemTime::now() - Duration::from_secs(60);
@@ -337,12 +337,12 @@ mod tests {
         // Neither counted nor removed.
         let foreign = directory.path().join("notes.so");
         std::fs::write(&foreign, [0; 10_000]).unwrap();
-        cache.evict(&own[0]);
-        assert!(old.exists() && own.iter().all(|path| path.exists()));
+        cache.evict(&entries[0]);
+        assert!(old.exists() && entries.iter().all(|path| path.exists()));
         let build = cache.build_folder().unwrap();
         std::fs::write(build.path().join("kernels.c"), [0; 2000]).unwrap();
-        cache.evict(&own[0]);
-        let remain = [&old, &own[1], &own[0], &foreign].map(|path| path.exists());
+        cache.evict(&entries[0]);
+        let remain = [&old, &entries[1], &entries[0], &foreign].map(|path| path.exists());
         assert_eq!(remain, [false, false, true, true]);
         assert!(build.path().exists());
     }

@@ -130,8 +130,8 @@ impl Contraction {
         let y = reshaped(y, &split_sizes(&sizes));
         let innermost = axis + 1;
         let reduced: Vec<usize> = reduced.iter().map(|axis| after_split(*axis)).collect();
-        let others = (0..=shape.len()).filter(|axis| *axis != innermost && !reduced.contains(axis));
-        let order: Vec<usize> = others.chain(reduced.iter().copied()).chain([innermost]).collect();
+        let outer = (0..=shape.len()).filter(|axis| *axis != innermost && !reduced.contains(axis));
+        let order: Vec<usize> = outer.chain(reduced.iter().copied()).chain([innermost]).collect();
         let mut inverse = vec![0; order.len()];
         order.iter().enumerate().for_each(|(new, old)| inverse[*old] = new);
         let panels = UOp::unary(Op::Contiguous, y.dtype(), permuted(y, &order));

@@ -249,18 +249,18 @@ impl Engine {
     /// As `plan`, `compile` and `run`; the tensors are unchanged.
     pub fn realize(&self, tensors: &[&Tensor]) -> Result<(), Error> {
         let mut parts = Vec::new();
-        let mut others = Vec::with_capacity(tensors.len());
+        let mut computed = Vec::with_capacity(tensors.len());
         for tensor in tensors {
             match part(&tensor.uop())? {
                 Some(output) => parts.push((*tensor, output)),
-                None => others.push(*tensor),
+                None => computed.push(*tensor),
             }
         }
-        let (plan, outputs) = self.prepare(&others)?;
+        let (plan, outputs) = self.prepare(&computed)?;
         let mut plans = [plan];
         self.compile(&mut plans)?;
         self.run(&plans[0])?;
-        rebind(&others, outputs);
+        rebind(&computed, outputs);
         parts.into_iter().for_each(|(tensor, output)| tensor.rebind(output));
         Ok(())
     }

@@ -102,14 +102,15 @@ impl GroupReducer {
     fn reduce(&mut self, reduction: &UOp, over: &[&Loop], dims: &[&Loop]) -> UOp {
         let Arg::Reduce(op, _) = reduction.arg() else { return reduction.clone() };
         let dtype = reduction.dtype();
-        let is_own = |range: &&UOp| !over.iter().any(|info| info.range == **range);
-        let own: Vec<UOp> = reduction.src()[1..].iter().filter(is_own).cloned().collect();
+        let is_sequential = |range: &&UOp| !over.iter().any(|info| info.range == **range);
+        let sequential: Vec<UOp> =
+            reduction.src()[1..].iter().filter(is_sequential).cloned().collect();
         let reduce = |value: UOp, ranges: Vec<UOp>| {
             let src: Sources = std::iter::once(value).chain(ranges).collect();
             UOp::new(Op::Reduce, dtype, src, reduce_arg(*op))
         };
         let value = reduction.src()[0].clone();
-        let partial = if own.is_empty() { value } else { reduce(value, own) };
+        let partial = if sequential.is_empty() { value } else { reduce(value, sequential) };
         let mut loop_of_thread: FxHashMap<UOp, UOp> = FxHashMap::default();
         let mut ranges = Vec::new();
         for info in over {

@@ -552,7 +552,7 @@ fn interpret_out_of_bounds_is_an_error() {
     let zero = UOp::int(DType::I32, 0);
     let root = write(1, zero, read(1, 2, UOp::int(DType::I32, 2)));
     let found = interpret(&root, &mut [vec![None], f32s(&[1.0, 2.0])]);
-    let expected = Error::OutOfBounds { what: "load", slot: 1, index: 2, size: 2 };
+    let expected = Error::OutOfBounds { access: "load", slot: 1, index: 2, size: 2 };
     assert_eq!(found, Err(expected));
 }
 
@@ -765,9 +765,9 @@ fn element_accessed_twice_is_refused() {
     }
     // The same element is read and written, or another one.
     let flipped = plain(&[4, 8]).flip(&[false, true]).expect("a flip");
-    let own = |tracker| load(DType::F32, 0, 32, tracker);
-    assert_eq!(store(32, plain(&[4, 8]), own(plain(&[4, 8]))), None);
-    refused(store(32, plain(&[4, 8]), own(flipped)), "of an array that is stored");
+    let output = |tracker| load(DType::F32, 0, 32, tracker);
+    assert_eq!(store(32, plain(&[4, 8]), output(plain(&[4, 8]))), None);
+    refused(store(32, plain(&[4, 8]), output(flipped)), "of an array that is stored");
     // Eight values for each of four elements.
     refused(store(4, plain(&[4, 1]), value()), "several values");
     assert_eq!(store(4, plain(&[4, 1]), reduce(Op::Add, value(), &[1])), None);

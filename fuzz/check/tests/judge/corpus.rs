@@ -24,6 +24,15 @@ pub(crate) fn check(verdict: &Verdict, backends: &[Box<dyn Backend>]) {
     }
 }
 
+/// The program of this case; `None` if it is no program.
+pub(crate) fn program(stem: &str) -> Option<Program> {
+    let (_, text) = embedded().iter().find(|(known, _)| *known == stem)?;
+    match parse(text).ok()?.case {
+        Case::Program(program) => Some(program),
+        Case::Views(_) | Case::Expr(_) => None,
+    }
+}
+
 /// Checks the `expect` lines of the file, and the case itself if it is not a program.
 fn expects(file: &CaseFile) -> Result<(), Failure> {
     let problem = match &file.case {

@@ -161,6 +161,28 @@ impl Checks {
         }
     }
 
+    /// Prints each stage of the program of a check, on each configuration, before it is evaluated;
+    /// ends with the first one that is wrong.
+    pub(crate) fn blame_in_steps(&self, check: &str) {
+        let program = match check.split_once(':') {
+            Some(("corpus", stem)) => crate::corpus::program(stem),
+            Some(("program", number)) => number
+                .parse()
+                .ok()
+                .map(|number| gradiff_gen::program_at(self.seed, number, &self.config).program),
+            _ => None,
+        };
+        let Some(program) = program else { return };
+        let print = |stage: &str, room: &str| println!("BEGAN\troom={room}\tstage={stage}");
+        for backend in self.direct.iter().filter(|backend| backend.supports(&program).is_none()) {
+            let blame =
+                gradiff_check::blame_in_steps(&program, backend.name(), &mut |s, r| print(s, r));
+            if let Some(blame) = blame {
+                return print(&blame.stage, &blame.room);
+            }
+        }
+    }
+
     /// Runs the programs that still wait for a compiler.
     pub(crate) fn finish(&mut self, verdict: &Verdict) {
         self.compile(verdict);

@@ -9,7 +9,9 @@
 //! From the environment: `GRADIFF_JUDGE_SEED` (default 1) and `GRADIFF_JUDGE_SECONDS` of CPU time
 //! for the drawn part (default 2); `GRADIFF_JUDGE_DEVICES` (default `interp,jit,uops,text`; `c` and
 //! `text`, which call compilers, take programs by the batch); `GRADIFF_JUDGE=digest` prints hashes
-//! of programs' stages instead, `none` does nothing.
+//! of programs' stages instead, `none` does nothing. `blame` prints each stage of the program of the
+//! check in `GRADIFF_JUDGE_CHECK` before it is evaluated, so that the last one printed is to blame if
+//! the process dies.
 //! A failure prints one line, `KILLED ...`, and exits with 1; success prints a line, `PASSED ...`.
 //! The checks and their order depend on the seed alone; only their end depends on the clock.
 
@@ -63,8 +65,11 @@ fn nothing_is_wrong() {
     }
     let devices =
         std::env::var("GRADIFF_JUDGE_DEVICES").unwrap_or("interp,jit,uops,text".to_string());
-    let verdict = Verdict::watched();
     let mut checks = drawn::Checks::new(seed, &devices);
+    if std::env::var("GRADIFF_JUDGE").as_deref() == Ok("blame") {
+        return checks.blame_in_steps(&std::env::var("GRADIFF_JUDGE_CHECK").unwrap_or_default());
+    }
+    let verdict = Verdict::watched();
     corpus::check(&verdict, &checks.direct);
     verdict.check("trees", || drawn::trees(seed, TREES));
     corpus::check_batch(&verdict, &checks.batched);

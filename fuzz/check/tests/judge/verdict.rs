@@ -76,6 +76,8 @@ impl Verdict {
     }
 
     fn check_within(&self, longest: f64, name: &str, work: impl FnOnce() -> Result<(), Failure>) {
+        // Printed line by line: the last one names the check if the process dies.
+        println!("CHECK\t{name}");
         let began = cpu_seconds();
         let (check, end) = (name.to_string(), began + longest);
         self.set(Now { check, began, end, line: String::new() });
