@@ -19,7 +19,7 @@ pub struct Pass {
     result: fn(&State) -> Vec<UOp>,
 }
 
-/// What the passes pass on; each fills in or changes a part.
+/// Results of the passes so far; each pass fills in or changes a part.
 struct State {
     /// The requested nodes; after `kernels`, where their elements will be.
     outputs: Vec<UOp>,

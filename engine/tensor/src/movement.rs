@@ -56,8 +56,8 @@ impl Tensor {
 
     /// Adds elements with this value before and after each axis.
     /// # Errors
-    /// If there is not a pair for each axis, a count is negative, or the dtype of `self` cannot
-    /// represent the value.
+    /// If there is not a pair for each axis, a count is negative, the dtype of `self` cannot
+    /// represent the value, or the result has more than [`MAX_ELEMENTS`](crate::MAX_ELEMENTS).
     pub fn pad(&self, pads: &[(i64, i64)], value: impl Into<Scalar>) -> Result<Tensor, Error> {
         let is_count = |(before, after): &(i64, i64)| 0 <= *before && 0 <= *after;
         if pads.len() != self.rank() || !pads.iter().all(is_count) {
@@ -114,7 +114,8 @@ impl Tensor {
 
     /// Concatenates tensors along an axis.
     /// # Errors
-    /// If there are none, dtypes differ, or sizes differ on another axis.
+    /// If there are none, dtypes differ, sizes differ on another axis, or the result has more than
+    /// [`MAX_ELEMENTS`](crate::MAX_ELEMENTS).
     pub fn cat(tensors: &[&Tensor], axis: usize) -> Result<Tensor, Error> {
         let Some(first) = tensors.first() else {
             return invalid("cat of no tensors: it takes one tensor or more");
@@ -148,7 +149,9 @@ impl Tensor {
     /// `out[.., i, ..] = self[.., index[.., i, ..], ..]` along `axis`. Bits are copied; the result
     /// is 0 where the index is out of range, as negative ones are.
     /// # Errors
-    /// If the index is not an integer tensor, or its rank or its size on another axis differs.
+    /// If the index is not an integer tensor, its rank or its size on another axis differs, or its
+    /// elements times those of the gathered axis are more than
+    /// [`MAX_ELEMENTS`](crate::MAX_ELEMENTS).
     pub fn gather(&self, axis: usize, index: &Tensor) -> Result<Tensor, Error> {
         let fits = axis < self.rank()
             && index.rank() == self.rank()

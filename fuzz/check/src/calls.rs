@@ -8,6 +8,7 @@
 mod chain;
 mod devices;
 mod folds;
+mod limits;
 mod memories;
 mod rows;
 mod rules;

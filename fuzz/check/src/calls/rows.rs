@@ -7,7 +7,8 @@ use gradiff_corpus::{
 };
 
 use super::{
-    Call, Draw, Expected, Row, devices, folds, memories, name_of, rules, sizes, stores, values,
+    Call, Draw, Expected, Row, devices, folds, limits, memories, name_of, rules, sizes, stores,
+    values,
 };
 use crate::translate;
 
@@ -15,7 +16,7 @@ use crate::translate;
 const ELEMENT_LIMIT: i128 = 1 << 40;
 
 /// All rows.
-pub(super) const ROWS: [(&str, Row); 47] = [
+pub(super) const ROWS: [(&str, Row); 48] = [
     ("statements", Row::Call(statement)),
     ("unary", Row::Call(unary)),
     ("binary", Row::Call(binary)),
@@ -59,6 +60,7 @@ pub(super) const ROWS: [(&str, Row); 47] = [
     ("compiled once", Row::Check(devices::compiled_once)),
     ("searches", Row::Check(devices::searches)),
     ("sizes with variables", Row::Check(sizes::sizes)),
+    ("shapes near the limit", Row::Check(limits::shapes)),
     ("memories", Row::Check(memories::memories)),
     ("launches", Row::Check(memories::launches)),
     ("launched often", Row::Check(memories::launched_often)),

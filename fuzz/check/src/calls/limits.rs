@@ -1,0 +1,110 @@
+//! Shapes near the limit of elements: a result that is too large is refused, any other one has its
+//! shape, and nothing panics.
+//!
+//! The tensors are constants, for which nothing is allocated.
+
+use gradiff::{DType, Error, Tensor};
+
+use super::Draw;
+
+/// Maximal product of the sizes of a tensor that are not 0.
+const PRODUCT_MAX: i128 = 1 << 40;
+/// Sizes that are drawn.
+const SIZES: [i64; 10] = [0, 1, 1, 2, 3, 1 << 10, 1 << 20, (1 << 31) + 1, (1 << 40) - 1, 1 << 40];
+/// Counts of padding that are drawn.
+const COUNTS: [i64; 6] = [0, 0, 1, 1 << 20, 1 << 40, i64::MAX];
+
+/// Draws a tensor and a method that gives another shape.
+pub(super) fn shapes(draw: &mut Draw) -> Result<(), String> {
+    let rank = 1 + draw.below(4);
+    let shape: Vec<i64> = (0..rank).map(|_| draw.pick(&SIZES)).collect();
+    let dtype = draw.pick(&[DType::F32, DType::U8, DType::I64]);
+    let full = |dtype: DType, shape: &[i64]| Tensor::full(dtype, shape, 0);
+    let Some(x) = judge("full", legal(&shape), || full(dtype, &shape))? else { return Ok(()) };
+    let axis = draw.below(rank);
+    // The same shape but for one axis.
+    let mut similar = shape.clone();
+    similar[axis] = draw.pick(&SIZES);
+    match draw.below(6) {
+        0 => {
+            let pads: Vec<(i64, i64)> =
+                shape.iter().map(|_| (draw.pick(&COUNTS), draw.pick(&COUNTS))).collect();
+            let padded: Vec<i128> = shape
+                .iter()
+                .zip(&pads)
+                .map(|(size, (before, after))| {
+                    [*size, *before, *after].map(i128::from).iter().sum()
+                })
+                .collect();
+            let value = draw.below(2) as i64;
+            judge(&format!("pad of {shape:?} by {pads:?}"), wide(&padded), || x.pad(&pads, value))?;
+        }
+        1 if legal(&similar).is_some() => {
+            let y = full(dtype, &similar).map_err(|error| error.to_string())?;
+            let mut joined: Vec<i128> = shape.iter().map(|size| (*size).into()).collect();
+            joined[axis] += i128::from(similar[axis]);
+            let call = format!("cat of {shape:?} and {similar:?} along {axis}");
+            judge(&call, wide(&joined), || Tensor::cat(&[&x, &y], axis))?;
+        }
+        2 if legal(&similar).is_some() => {
+            let dtype = draw.pick(&[DType::I8, DType::I32, DType::I64]);
+            let index = full(dtype, &similar).map_err(|error| error.to_string())?;
+            // Each element is the sum over the gathered axis.
+            let summed: Vec<i64> = similar.iter().copied().chain([shape[axis]]).collect();
+            let expected = legal(&summed).map(|_| similar.clone());
+            let call = format!("gather of {shape:?} by {dtype} {similar:?} along {axis}");
+            judge(&call, expected, || x.gather(axis, &index))?;
+        }
+        3 => {
+            let to: Vec<i64> = shape
+                .iter()
+                .map(|size| if *size == 1 { draw.pick(&SIZES) } else { *size })
+                .collect();
+            judge(&format!("expand of {shape:?} to {to:?}"), legal(&to), || x.expand(&to))?;
+        }
+        4 => {
+            let to: Vec<i64> = (0..1 + draw.below(4)).map(|_| draw.pick(&SIZES)).collect();
+            let count =
+                |shape: &[i64]| shape.iter().map(|size| i128::from(*size)).product::<i128>();
+            let is_same = legal(&to).is_some() && count(&to) == count(&shape);
+            let call = format!("reshape of {shape:?} to {to:?}");
+            judge(&call, is_same.then(|| to.clone()), || x.reshape(&to))?;
+        }
+        _ => {
+            let row: Vec<i64> =
+                shape.iter().map(|size| if *size == 1 { draw.pick(&SIZES) } else { 1 }).collect();
+            let Some(_) = legal(&row) else { return Ok(()) };
+            let y = full(dtype, &row).map_err(|error| error.to_string())?;
+            let sizes = shape.iter().zip(&row);
+            let both: Vec<i64> =
+                sizes.map(|(size, added)| if *size == 1 { *added } else { *size }).collect();
+            judge(&format!("add of {shape:?} and {row:?}"), legal(&both), || x.add(&y))?;
+        }
+    }
+    Ok(())
+}
+
+/// The shape, if a tensor may have it.
+fn legal(shape: &[i64]) -> Option<Vec<i64>> {
+    wide(&shape.iter().map(|size| i128::from(*size)).collect::<Vec<_>>())
+}
+
+/// The shape of these sizes, if a tensor may have it.
+fn wide(shape: &[i128]) -> Option<Vec<i64>> {
+    let sizes = shape.iter().filter(|size| **size != 0);
+    let product = sizes.fold(1i128, |product, size| product.saturating_mul(*size));
+    (product <= PRODUCT_MAX).then(|| shape.iter().map(|size| *size as i64).collect())
+}
+
+/// Makes a call, which must give a tensor of the expected shape, or a refusal; returns the tensor.
+fn judge(
+    call: &str,
+    expected: Option<Vec<i64>>,
+    work: impl FnOnce() -> Result<Tensor, Error>,
+) -> Result<Option<Tensor>, String> {
+    match (crate::catch(work).map_err(|panic| format!("{call}: {panic}"))?, expected) {
+        (Ok(tensor), Some(shape)) if tensor.shape() == shape => Ok(Some(tensor)),
+        (Err(Error::Invalid(message)), None) if !message.is_empty() => Ok(None),
+        (found, expected) => Err(format!("{call}: it gives {found:?}, expected {expected:?}")),
+    }
+}
