@@ -157,8 +157,8 @@ pub const PASSES: [GraphPass; 15] = [
     },
 ];
 
-/// The pass between the two tables: from a kernel tree, for its parameters, and its lowered graph to
-/// linear uops.
+/// The pass between the two tables. Maps a kernel tree, which has the parameters, and its lowered
+/// graph to linear uops.
 pub const LINEARIZE: Pass<Linearize> = Pass {
     name: "linearize",
     promise: "uops in order, each in the outermost loop where its sources are known",

@@ -76,7 +76,7 @@ impl std::fmt::Display for Culprit {
 /// A rewriting with so much fuel, or no limit, and into this trace.
 ///
 /// # Errors
-/// What is wrong with the result.
+/// The problem of the result.
 pub(crate) type Run<'a> = &'a mut dyn FnMut(Option<u64>, &mut Trace) -> Result<(), String>;
 
 /// The application that turns a right result of `run` into a wrong one; its pass is left empty.

@@ -34,7 +34,7 @@ const SUFFIXES: [(&str, Option<AxisKind>); 12] = [
 /// damage.
 ///
 /// # Errors
-/// What is wrong, with the text.
+/// The first problem, with the text.
 pub fn check_text(kernel: &Linear) -> Result<(), String> {
     checked(kernel).map_err(|problem| format!("{PREFIX}: {problem}"))
 }

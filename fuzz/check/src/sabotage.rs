@@ -323,7 +323,7 @@ fn subject_of(file: &CaseFile) -> Option<Subject> {
 /// Judges a subject.
 ///
 /// # Errors
-/// What is wrong with it, in one line.
+/// Its first problem, in one line.
 pub fn judge(subject: &Subject) -> Result<(), String> {
     match subject {
         Subject::Expr(case) => crate::check_expr(case),

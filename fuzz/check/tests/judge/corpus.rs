@@ -56,7 +56,7 @@ fn expects(file: &CaseFile) -> Result<(), Failure> {
     }
 }
 
-/// The subject of a program's expectation that does not hold, by the stage that the detail tells of.
+/// The subject of a program's unmet expectation, by the stage that the detail tells of.
 fn of_expectation(detail: &str) -> Subject {
     let is_of = |words: &[&str]| words.iter().any(|word| detail.contains(word));
     match () {

@@ -9,9 +9,9 @@
 //! From the environment: `GRADIFF_JUDGE_SEED` (default 1) and `GRADIFF_JUDGE_SECONDS` of CPU time
 //! for the drawn part (default 2); `GRADIFF_JUDGE_DEVICES` (default `interp,jit,uops,text`; `c` and
 //! `text`, which call compilers, take programs by the batch); `GRADIFF_JUDGE=digest` prints hashes
-//! of programs' stages instead, `none` does nothing. `blame` prints each stage of the program of the
-//! check in `GRADIFF_JUDGE_CHECK` before it is evaluated, so that the last one printed is to blame if
-//! the process dies.
+//! of programs' stages instead, `none` does nothing. `blame` prints each stage of the program of
+//! the check in `GRADIFF_JUDGE_CHECK` before it is evaluated: if the process dies, the last one
+//! printed is to blame.
 //! A failure prints one line, `KILLED ...`, and exits with 1; success prints a line, `PASSED ...`.
 //! The checks and their order depend on the seed alone; only their end depends on the clock.
 
