@@ -28,6 +28,10 @@ pub(super) fn check(draw: &mut Draw) -> Result<(), String> {
     match (&expected, &found) {
         (Ok(()), Err(problem)) => Err(format!("refused, {problem}\n{text}")),
         (Err(problem), Ok(())) => Err(format!("run in spite of {problem}\n{text}")),
+        // Not refused for another reason.
+        (Err(expected), Err(found)) if expected.contains("race") != found.contains("race") => {
+            Err(format!("refused, {found}, expected {expected}\n{text}"))
+        }
         _ => Ok(()),
     }
 }
