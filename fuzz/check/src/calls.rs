@@ -15,6 +15,7 @@ mod rules;
 mod sizes;
 mod stores;
 mod values;
+mod views;
 
 pub use chain::check_chain;
 pub(crate) use folds::wrong_fold;
@@ -47,6 +48,7 @@ pub fn room_of_calls(problem: &str) -> &'static str {
     match () {
         () if RUNTIME_ROWS.iter().any(|name| is_from(name)) => "runtime",
         () if is_from("texts of rules") => "rewrite",
+        () if is_from("views near the limit") => "view",
         () if is_from("folds") || is_from("sizes with variables") => "graph",
         () => "tensor",
     }

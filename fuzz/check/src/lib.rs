@@ -22,6 +22,7 @@ pub mod fuzz;
 mod kernels;
 mod linear;
 mod listing;
+mod matmuls;
 mod model;
 mod opts;
 mod panics;

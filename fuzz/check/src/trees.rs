@@ -9,8 +9,10 @@
 use std::collections::HashMap;
 
 use gradiff::UOp;
-use gradiff::graph::{Arg, Constant, DType, Dims, Global, Op, Thresholds, parse_text};
-use gradiff::kernel::{Options, Strategy, Target, interpret, linearize, lower, stages};
+use gradiff::graph::{
+    Arg, Constant, DType, Dims, Global, Instruction, Linear, Op, Thresholds, parse_text,
+};
+use gradiff::kernel::{FUNCTIONS, Options, Strategy, Target, interpret, linearize, lower, stages};
 use gradiff::rewrite::{Mode, Trace};
 use gradiff::schedule;
 use gradiff::view::ShapeTracker;
@@ -103,6 +105,8 @@ struct Drawn {
     reductions: Vec<Reduction>,
     /// True if the sums are broadcast over the reduced axes again, and a product is added to each.
     is_spread: bool,
+    /// True if the first factor of a product is `1 / 2^x`, not `2^x`.
+    has_reciprocals: bool,
 }
 
 /// Draws trees from a seed, lowers each for a target and compares its result with the naive
@@ -118,6 +122,7 @@ pub fn check_trees(seed: u64, count: u64) -> Result<(), String> {
         let report = |problem: String| format!("{PREFIX}: {problem} of\n{}", tree.to_text());
         check(&drawn, &tree, &mut draw).map_err(report)?;
         (0..SUMS).try_for_each(|_| crate::sums::check(&mut draw))?;
+        crate::matmuls::check(&mut draw)?;
     }
     Ok(())
 }
@@ -187,7 +192,13 @@ impl Drawn {
             Reduction { operands, added }
         });
         let reductions = reductions.collect();
-        Drawn { reductions, reduced, is_spread: draw.one_in(2), sizes }
+        Drawn {
+            reductions,
+            reduced,
+            is_spread: draw.one_in(2),
+            has_reciprocals: draw.one_in(4),
+            sizes,
+        }
     }
 
     /// The shape of the stored array.
@@ -220,7 +231,11 @@ impl Drawn {
         let product = |operands: &[Operand], slot: usize| {
             let loads = operands.iter().zip(slot..).map(|(operand, slot)| load(operand, slot));
             let loads: Vec<UOp> = loads.collect();
-            let value = UOp::unary(Op::Exp2, DType::F32, loads[0].clone());
+            let power = UOp::unary(Op::Exp2, DType::F32, loads[0].clone());
+            let value = match self.has_reciprocals {
+                true => UOp::unary(Op::Recip, DType::F32, power),
+                false => power,
+            };
             loads[1..].iter().fold(value, |x, y| UOp::binary(Op::Mul, x, y.clone()))
         };
         let mut slot = 1;
@@ -274,7 +289,9 @@ impl Drawn {
         for Reduction { operands, added } in &self.reductions {
             let value = |operands: &[Operand], at: &Vec<usize>| {
                 let element = |operand: &Operand| operand.element(at, &self.sizes);
-                operands[1..].iter().fold(element(&operands[0]).exp2(), |x, y| x * element(y))
+                let sign = if self.has_reciprocals { -1.0 } else { 1.0 };
+                let first = (sign * element(&operands[0])).exp2();
+                operands[1..].iter().fold(first, |x, y| x * element(y))
             };
             let mut sums = vec![0.0; narrow.iter().product()];
             elements.iter().for_each(|at| sums[address(at, &narrow)] += value(operands, at));
@@ -318,7 +335,16 @@ fn check(drawn: &Drawn, tree: &UOp, draw: &mut Draw) -> Result<(), String> {
     if draw.one_in(2) {
         thresholds.accumulator_additions = 4 + draw.below(300) as i64;
     }
-    let target = Target { thresholds, ..Target::of(name) };
+    let named = Target::of(name);
+    let mulacc = !draw.one_in(4);
+    let target = Target {
+        thresholds,
+        mulacc,
+        fma: mulacc && named.fma,
+        recip: !draw.one_in(4),
+        unsupported: if draw.one_in(4) { FUNCTIONS } else { named.unsupported },
+        ..named
+    };
     let mut options = Options::default();
     options.rewrite.mode = draw.pick(&[Mode::Default, Mode::Strict]);
     options.opts = match draw.below(3) {
@@ -332,6 +358,7 @@ fn check(drawn: &Drawn, tree: &UOp, draw: &mut Draw) -> Result<(), String> {
     compare(&memories[0], &expected).map_err(|problem| format!("the tree: {problem}"))?;
     match crate::catch(|| lower(tree, &target, &options, &mut Trace::default()))? {
         Ok(kernel) => {
+            check_ops(&kernel, &target).map_err(|op| format!("for {name}: {op}\n{}", *kernel))?;
             let mut memories = drawn.memories();
             crate::linear::run(&kernel, &mut memories)?;
             compare(&memories[0], &expected)
@@ -355,6 +382,19 @@ fn check(drawn: &Drawn, tree: &UOp, draw: &mut Draw) -> Result<(), String> {
         check_damaged(&levels, drawn, draw, &target, &options)?;
     }
     Ok(())
+}
+
+/// Checks that the kernel has only ops that the target supports.
+fn check_ops(kernel: &Linear, target: &Target) -> Result<(), String> {
+    let is_supported = |uop: &&Instruction| match uop.op {
+        Op::Recip => target.recip,
+        Op::MulAcc => target.mulacc,
+        op => !target.unsupported.contains(&(op, uop.dtype)),
+    };
+    match kernel.uops.iter().find(|uop| !is_supported(uop)) {
+        Some(uop) => Err(format!("the target does not support {} of {}", uop.op, uop.dtype)),
+        None => Ok(()),
+    }
 }
 
 /// Checks that no accumulator of the kernel takes more additions than the thresholds allow, if

@@ -8,7 +8,7 @@ use gradiff_corpus::{
 
 use super::{
     Call, Draw, Expected, Row, devices, folds, limits, memories, name_of, rules, sizes, stores,
-    values,
+    values, views,
 };
 use crate::translate;
 
@@ -16,7 +16,7 @@ use crate::translate;
 const ELEMENT_LIMIT: i128 = 1 << 40;
 
 /// All rows.
-pub(super) const ROWS: [(&str, Row); 48] = [
+pub(super) const ROWS: [(&str, Row); 49] = [
     ("statements", Row::Call(statement)),
     ("unary", Row::Call(unary)),
     ("binary", Row::Call(binary)),
@@ -61,6 +61,7 @@ pub(super) const ROWS: [(&str, Row); 48] = [
     ("searches", Row::Check(devices::searches)),
     ("sizes with variables", Row::Check(sizes::sizes)),
     ("shapes near the limit", Row::Check(limits::shapes)),
+    ("views near the limit", Row::Check(views::views)),
     ("memories", Row::Check(memories::memories)),
     ("launches", Row::Check(memories::launches)),
     ("launched often", Row::Check(memories::launched_often)),

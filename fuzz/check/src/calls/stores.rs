@@ -288,7 +288,8 @@ fn check_refusals(draw: &mut Draw) -> Result<(), String> {
     }
     let path = cache.add("key", b"object").map_err(|error| error.to_string())?;
     let writers = draw.pick(&[0o020, 0o002, 0o022]);
-    match draw.below(4) {
+    match draw.below(5) {
+        4 => return check_parent(&outer, &folder, draw),
         0 => {
             let link = outer.path().join("link");
             symlink(&folder, &link).map_err(problem)?;
@@ -315,6 +316,29 @@ fn check_refusals(draw: &mut Draw) -> Result<(), String> {
     match cache.read("key") {
         None => Ok(()),
         Some(_) => Err("an entry that others may write to, or a link, is read".into()),
+    }
+}
+
+/// Checks that a folder is refused if others may replace it: if they may write to its parent, which
+/// has no sticky bit. The user's own group may.
+#[cfg(unix)]
+fn check_parent(outer: &tempfile::TempDir, folder: &Path, draw: &mut Draw) -> Result<(), String> {
+    use std::fs::{Permissions, set_permissions};
+    use std::os::unix::fs::PermissionsExt;
+
+    let (is_open, is_sticky) = (draw.one_in(2), draw.one_in(2));
+    let mode = 0o700 | draw.pick(&[0, 0o005]) | draw.pick(&[0, 0o050, 0o070]);
+    let mode = mode | u32::from(is_open) * 0o002 | u32::from(is_sticky) * 0o1000;
+    let parent = outer.path();
+    set_permissions(parent, Permissions::from_mode(mode)).map_err(|error| error.to_string())?;
+    match Cache::at(folder, KINDS[0], u64::MAX) {
+        Ok(_) if is_open && !is_sticky => {
+            Err(format!("a folder that others may replace is accepted, in one of mode {mode:o}"))
+        }
+        Err(error) if !is_open || is_sticky => {
+            Err(format!("a folder in one of mode {mode:o} is refused: {error}"))
+        }
+        _ => Ok(()),
     }
 }
 

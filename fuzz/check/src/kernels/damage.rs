@@ -85,7 +85,10 @@ pub(super) fn judge(kernel: &Linear, draw: &mut Draw) -> Result<bool, String> {
     }
     let bounded = crate::catch(|| BoundedLinear::check(kernel.clone()))?;
     if kernel.uops.iter().any(|uop| uop.op == Op::Wmma) {
-        return Ok(bounded.is_ok());
+        return match bounded {
+            Ok(bounded) => product(&bounded).map(|()| true),
+            Err(_) => Ok(false),
+        };
     }
     match (form::check(kernel), &whole) {
         (Ok(()), Ok(())) => {}
@@ -105,6 +108,24 @@ pub(super) fn judge(kernel: &Linear, draw: &mut Draw) -> Result<bool, String> {
     match walk(kernel, draw) {
         Safety::Breach(problem) => Err(format!("it is accepted as within its arrays: {problem}")),
         Safety::Within | Safety::Unknown => Ok(true),
+    }
+}
+
+/// Checks that the interpreter refuses a matrix product that is not computed by the innermost
+/// threads of a group, as many as a warp has.
+fn product(kernel: &BoundedLinear) -> Result<(), String> {
+    let innermost = form::launched(kernel, AxisKind::Local).last().copied();
+    let is_in_warp = |uop: &Instruction| match &uop.arg {
+        Arg::TensorCore(core) => {
+            uop.src.get(3).is_some_and(|range| innermost == Some((*range, core.threads)))
+        }
+        _ => true,
+    };
+    let are_in_warps = kernel.uops.iter().all(is_in_warp);
+    let interp = super::open("interp")?;
+    match crate::catch(|| interp.compile(&[kernel]).is_ok())? {
+        true if !are_in_warps => Err("the interpreter takes a product outside of a warp".into()),
+        _ => Ok(()),
     }
 }
 

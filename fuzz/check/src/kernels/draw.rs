@@ -75,6 +75,13 @@ impl Style {
         }
     }
 
+    /// Style of the kernels that passes over linear uops take for the target of this name: without
+    /// vectors, which these passes make.
+    pub(super) fn of_passes(name: &str) -> Style {
+        let target = Target::of(name);
+        Style { has_groups: target.groups.is_some(), lanes: vec![1], target, ..Style::of("interp") }
+    }
+
     /// Returns whether such a vector is loaded and stored as a whole.
     fn has_vector(&self, dtype: DType, lanes: u8) -> bool {
         match dtype {
@@ -518,8 +525,20 @@ impl Builder<'_> {
         ]);
         let y = match op {
             CDiv | CMod | FloorDiv | FloorMod => {
-                let divisor = self.draw.pick(&[1, 2, 3, 5, 8, 16, 100]);
-                self.number(Constant::int(dtype, divisor))
+                let divisor = |builder: &mut Self| {
+                    let number = builder.draw.pick(&[1, 2, 3, 5, 8, 16, 100]);
+                    let is_negated = dtype.is_signed() && number != 1 && builder.draw.one_in(3);
+                    let number = if is_negated { -number } else { number };
+                    builder.number(Constant::int(dtype, number))
+                };
+                let known = divisor(self);
+                if self.draw.one_in(3) {
+                    let gate = self.value_of(DType::Bool);
+                    let second = divisor(self);
+                    self.apply(Op::Where, dtype, &[&gate, &known, &second])
+                } else {
+                    known
+                }
             }
             Shl | Shr => {
                 let bits = self.draw.below(dtype.bits() as usize) as i128;

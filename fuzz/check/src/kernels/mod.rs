@@ -9,6 +9,7 @@ mod damage;
 mod draw;
 mod form;
 mod indices;
+mod passes;
 pub(crate) mod products;
 mod races;
 mod table;
@@ -16,7 +17,7 @@ mod walk;
 
 use std::sync::Arc;
 
-use gradiff::graph::{AxisKind, BoundedLinear, Constant, DType, Linear};
+use gradiff::graph::{AxisKind, BoundedLinear, Constant, DType, Linear, TENSOR_CORES};
 use gradiff::render::LANGUAGES;
 use gradiff::runtime::{Device, Executable};
 
@@ -28,6 +29,9 @@ pub use table::{check_cases, check_texts, count_of_cases};
 
 /// The words that reports of this check begin with.
 pub(crate) const SAID: &str = "drawn kernel";
+
+/// The words for passes over linear uops in reports.
+const OF_PASSES: &str = "through passes";
 
 /// Devices in process that run drawn kernels.
 pub const DIRECT: [&str; 5] = ["interp", "jit", "ptx", "wgsl", "wgsl-core"];
@@ -94,9 +98,15 @@ fn check_bounds(seed: u64) -> Result<(), String> {
         .map_err(|problem| format!("{SAID}, of indices, of seed {seed}: {problem}"))?;
     races::check(&mut Draw::new(seed))
         .map_err(|problem| format!("{SAID} on interp: of seed {seed}, a race: {problem}"))?;
+    passes::check(&mut Draw::new(seed))
+        .map_err(|problem| format!("{SAID}, of seed {seed}, {OF_PASSES}: {problem}"))?;
     let mut draw = Draw::new(seed);
-    let style = Style::of(draw.pick(&DIRECT));
-    let kernel = draw_kernel(&mut draw, &style);
+    let kernel = if draw.one_in(4) {
+        products::kernel(draw.pick(&TENSOR_CORES.iter().collect::<Vec<_>>()))
+    } else {
+        let style = Style::of(draw.pick(&DIRECT));
+        draw_kernel(&mut draw, &style)
+    };
     damage::check(&kernel, &mut draw)
         .map_err(|problem| format!("{SAID}, of seed {seed}: {problem}"))
 }
@@ -106,6 +116,7 @@ fn check_bounds(seed: u64) -> Result<(), String> {
 pub fn room_of_kernels(problem: &str) -> &'static str {
     let is_on = |device: &&str| problem.contains(&format!("{SAID} on {device}:"));
     match DIRECT.iter().chain(&COMPILED).find(|device| is_on(device)) {
+        None if problem.contains(&format!(", {OF_PASSES}: ")) => "kernel",
         None if problem.starts_with(crate::points::SAID) => "rewrite",
         None => "graph",
         Some(&"interp" | &"jit") => "runtime",

@@ -348,7 +348,8 @@ fn any_edge(draw: &mut Draw, dtype: DType) -> Constant {
         };
     }
     let top = 1i128 << (bits - 1);
-    let value = match draw.below(8) {
+    let value = match draw.below(9) {
+        8 => near_halfway(draw, bits),
         0 => -top,
         1 => top - 1,
         2 => 2 * top - 1,
@@ -357,6 +358,19 @@ fn any_edge(draw: &mut Draw, dtype: DType) -> Constant {
         _ => return Constant::from_bits(dtype, draw.bits()),
     };
     scalar::int(dtype, value).expect("an integer")
+}
+
+/// A positive integer of at most this many bits next to the middle of two floats of a type, or the
+/// middle itself; 1 if the integers are too short for that.
+fn near_halfway(draw: &mut Draw, bits: u32) -> i128 {
+    // Bits of the significands of bf16, f16, f32 and f64.
+    let significand: u32 = draw.pick(&[8, 11, 24, 53]);
+    if bits <= significand + 1 {
+        return 1;
+    }
+    let dropped = 1 + draw.below((bits - significand - 1) as usize) as u32;
+    let kept = 1i128 << (significand - 1) | draw.below(1 << (significand - 1).min(16)) as i128;
+    (kept << dropped) + (1i128 << (dropped - 1)) + draw.below(3) as i128 - 1
 }
 
 const FLOAT_EDGES: [f64; 24] = [
