@@ -144,7 +144,6 @@ fn bool_op(alu: &Alu) -> Option<Text> {
     let first = alu.src.first()?;
     let mask_bytes = first.mask_bytes;
     let (sign, not) = match alu.op {
-        Op::Neg => return Some(Text { text: first.text.to_string(), mask_bytes }),
         Op::Add | Op::Max | Op::Or => ("|", ""),
         Op::Mul | Op::Min | Op::And => ("&", ""),
         Op::CmpLt => ("&", "~"),

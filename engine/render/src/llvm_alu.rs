@@ -102,7 +102,6 @@ fn bitcast(body: &mut Body, signature: Signature, x: &str) -> Option<String> {
 fn bool_op(body: &mut Body, op: Op, signature: Signature, src: &[String]) -> Option<String> {
     let kind = type_of(DType::Bool, signature.lanes);
     let word = match op {
-        Op::Neg => return Some(src[0].clone()),
         Op::Add | Op::Max | Op::Or => "or",
         Op::Mul | Op::Min | Op::And => "and",
         Op::Sub | Op::CmpNe | Op::Xor => "xor",

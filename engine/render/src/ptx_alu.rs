@@ -161,7 +161,6 @@ fn bitcast(out: &mut Registers, from: DType, to: DType, x: &str) -> Option<Strin
 
 fn bool_op(out: &mut Registers, op: Op, src: &[&str]) -> Option<String> {
     let word = match op {
-        Op::Neg => return Some(src[0].to_string()),
         Op::CmpLt => {
             let not = out.value(DType::Bool, "not.pred", &[src[0]]);
             return Some(out.value(DType::Bool, "and.pred", &[&not, src[1]]));

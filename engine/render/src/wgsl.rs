@@ -175,7 +175,6 @@ fn is_plain_divisor(alu: &Alu) -> bool {
 
 fn bool_op(op: Op, src: &[&str]) -> Option<String> {
     let sign = match op {
-        Op::Neg => return Some(src[0].to_string()),
         Op::CmpLt => return Some(format!("(!{}&{})", src[0], src[1])),
         Op::Add | Op::Max | Op::Or => "|",
         Op::Mul | Op::Min | Op::And => "&",

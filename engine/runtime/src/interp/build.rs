@@ -262,7 +262,7 @@ impl Builder<'_> {
             (Op::Range, _) => self.open_loop(position),
             (Op::EndRange, _) => self.close_loop(position)?,
             (Op::Barrier, _) => self.barrier(position, None),
-            (Op::Wmma, Arg::TensorCore(core)) => self.product(position, core)?,
+            (Op::Wmma, Arg::TensorCore(core)) => self.product(position, core),
             (Op::Load | Op::Store, _) => self.load_or_store(position)?,
             (op, _) if op.is_elementwise() => self.alu(position)?,
             _ => return Err(self.unsupported(position, uop.dtype)),
@@ -391,23 +391,16 @@ impl Builder<'_> {
         Ok(())
     }
 
-    /// Adds a tensor core product by whole warps.
-    fn product(&mut self, position: usize, core: &'static TensorCore) -> Result<(), Error> {
+    /// Adds a tensor core product by whole warps: the innermost local range has as many threads,
+    /// as [`verify_kernel`](gradiff_graph::verify_kernel) checks.
+    fn product(&mut self, position: usize, core: &'static TensorCore) {
         let uop = &self.linear.uops[position];
-        let range = uop.src.get(3).copied();
-        let is_warp = |(local, size): &(u32, i64)| Some(*local) == range && *size == core.threads;
-        if self.fork.is_none() || !self.linear.launched(AxisKind::Local).last().is_some_and(is_warp)
-        {
-            let problem = "a product must be in an innermost local range of the size of a warp";
-            return Err(self.malformed(position, problem));
-        }
         let src = [0, 1, 2].map(|matrix| {
             let lanes = 0..core.elements(matrix) as u8;
             lanes.map(|lane| self.source(uop, matrix, lane)).collect()
         });
         let to = (0..uop.lanes).map(|_| self.new_slot(0)).collect();
         self.barrier(position, Some(Product { core, src, to }));
-        Ok(())
     }
 
     /// Adds a barrier. Without a `Fork` a group has one thread, and no barrier is needed.

@@ -328,7 +328,7 @@ fn check_parent(outer: &tempfile::TempDir, folder: &Path, draw: &mut Draw) -> Re
 
     let (is_open, is_sticky) = (draw.one_in(2), draw.one_in(2));
     let mode = 0o700 | draw.pick(&[0, 0o005]) | draw.pick(&[0, 0o050, 0o070]);
-    let mode = mode | u32::from(is_open) * 0o002 | u32::from(is_sticky) * 0o1000;
+    let mode = mode | if is_open { 0o002 } else { 0 } | if is_sticky { 0o1000 } else { 0 };
     let parent = outer.path();
     set_permissions(parent, Permissions::from_mode(mode)).map_err(|error| error.to_string())?;
     match Cache::at(folder, KINDS[0], u64::MAX) {

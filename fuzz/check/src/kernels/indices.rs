@@ -11,8 +11,8 @@ use gradiff::graph::{
     Arg, Axis, AxisKind, BoundedLinear, Constant, DType, Global, Instruction, Linear, Local, Op,
 };
 
-use super::damage;
 use super::walk::{Safety, walk};
+use super::{damage, passes};
 use crate::calls::Draw;
 
 /// Least and greatest value, both included.
@@ -106,6 +106,9 @@ pub(super) fn check(draw: &mut Draw) -> Result<(), String> {
         let error = BoundedLinear::check(kernel.clone()).err();
         let error = error.map_or_else(String::new, |error| error.to_string());
         return Err(report(format!("it is refused: {error}")));
+    }
+    if is_accepted {
+        passes::check_indices(&kernel, draw)?;
     }
     damage::check(&kernel, draw)
 }

@@ -30,9 +30,6 @@ pub use table::{check_cases, check_texts, count_of_cases};
 /// The words that reports of this check begin with.
 pub(crate) const SAID: &str = "drawn kernel";
 
-/// The words for passes over linear uops in reports.
-const OF_PASSES: &str = "through passes";
-
 /// Devices in process that run drawn kernels.
 pub const DIRECT: [&str; 5] = ["interp", "jit", "ptx", "wgsl", "wgsl-core"];
 /// Devices and languages that need a compiler.
@@ -99,10 +96,11 @@ fn check_bounds(seed: u64) -> Result<(), String> {
     races::check(&mut Draw::new(seed))
         .map_err(|problem| format!("{SAID} on interp: of seed {seed}, a race: {problem}"))?;
     passes::check(&mut Draw::new(seed))
-        .map_err(|problem| format!("{SAID}, of seed {seed}, {OF_PASSES}: {problem}"))?;
+        .map_err(|problem| format!("{SAID}, of seed {seed}, {problem}"))?;
     let mut draw = Draw::new(seed);
     let kernel = if draw.one_in(4) {
-        products::kernel(draw.pick(&TENSOR_CORES.iter().collect::<Vec<_>>()))
+        let kernel = products::kernel(&TENSOR_CORES[draw.below(TENSOR_CORES.len())]);
+        if draw.one_in(3) { products::with_inner_threads(&kernel) } else { kernel }
     } else {
         let style = Style::of(draw.pick(&DIRECT));
         draw_kernel(&mut draw, &style)
@@ -116,7 +114,7 @@ fn check_bounds(seed: u64) -> Result<(), String> {
 pub fn room_of_kernels(problem: &str) -> &'static str {
     let is_on = |device: &&str| problem.contains(&format!("{SAID} on {device}:"));
     match DIRECT.iter().chain(&COMPILED).find(|device| is_on(device)) {
-        None if problem.contains(&format!(", {OF_PASSES}: ")) => "kernel",
+        None if problem.contains(passes::PREFIX) => "kernel",
         None if problem.starts_with(crate::points::SAID) => "rewrite",
         None => "graph",
         Some(&"interp" | &"jit") => "runtime",
@@ -209,6 +207,11 @@ mod tests {
         for device in DIRECT {
             check_kernels(device, 0, 400).unwrap_or_else(|problem| panic!("{problem}"));
         }
+    }
+
+    #[test]
+    fn drawn_and_changed_kernels_are_judged_as_they_must_be() {
+        (0..200).for_each(|seed| check_bounds(seed).unwrap_or_else(|problem| panic!("{problem}")));
     }
 
     /// Checks the devices and languages whose compiler is installed.

@@ -14,6 +14,9 @@ use super::is_same;
 use crate::calls::Draw;
 use crate::stages::Elements;
 
+/// Prefix of this check's reports.
+pub(super) const PREFIX: &str = "pass over uops";
+
 /// Targets whose passes are tried, none of which contracts a product and a sum.
 const TARGETS: [&str; 5] = ["plain", "groups", "jit", "vectors", "llvm"];
 
@@ -23,32 +26,77 @@ const TARGETS: [&str; 5] = ["plain", "groups", "jit", "vectors", "llvm"];
 /// The first pass after which the kernel is malformed or has another result, as text.
 pub(super) fn check(draw: &mut Draw) -> Result<(), String> {
     let name = draw.pick(&TARGETS);
-    let target = Target { fma: false, ..Target::of(name) };
     let mut kernel = draw_kernel(draw, &Style::of_passes(name));
     expand_some(&mut kernel, draw);
-    let mut array = |(global, dtype): (gradiff::graph::Global, DType)| -> Elements {
-        match global.slot {
-            0 => vec![None; global.size_elements as usize],
-            _ => (0..global.size_elements).map(|_| Some(element(draw, dtype))).collect(),
+    check_passes(&kernel, name, draw)
+}
+
+/// Runs each pass on a kernel of indices, whose iterations may store the same element: all of its
+/// ranges that are not launched are unrolled, in order, or stay loops.
+///
+/// # Errors
+/// As [`check`].
+pub(super) fn check_indices(kernel: &Linear, draw: &mut Draw) -> Result<(), String> {
+    let mut kernel = with_arrays_first(kernel);
+    for uop in &mut kernel.uops {
+        if let (Op::Range, Arg::Axis(axis)) = (uop.op, &uop.arg)
+            && !axis.kind.is_launched()
+        {
+            let kind = draw.pick(&[AxisKind::Unroll, AxisKind::Loop]);
+            uop.arg = Arg::Axis(Axis { kind, number: axis.number });
         }
-    };
-    let before: Vec<Elements> = kernel.globals().into_iter().map(&mut array).collect();
+    }
+    let name = draw.pick(&TARGETS);
+    check_passes(&kernel, name, draw)
+}
+
+/// The kernel with its arrays above its loops, where lowering puts them.
+fn with_arrays_first(kernel: &Linear) -> Linear {
+    let is_array = |at: &usize| matches!(kernel.uops[*at].op, Op::DefineGlobal | Op::DefineLocal);
+    let (arrays, others): (Vec<usize>, Vec<usize>) = (0..kernel.uops.len()).partition(is_array);
+    let order = [arrays, others].concat();
+    let mut new_numbers = vec![0; order.len()];
+    (0..).zip(&order).for_each(|(new, old)| new_numbers[*old] = new);
+    let mut uops: Vec<_> = order.iter().map(|at| kernel.uops[*at].clone()).collect();
+    for source in uops.iter_mut().flat_map(|uop| &mut uop.src) {
+        *source = new_numbers[*source as usize];
+    }
+    Linear { name: kernel.name.clone(), uops }
+}
+
+fn check_passes(kernel: &Linear, name: &str, draw: &mut Draw) -> Result<(), String> {
+    let target = Target { fma: false, ..Target::of(name) };
+    let mut before: Vec<Elements> = Vec::new();
+    for (global, dtype) in kernel.globals() {
+        let mut value = || match crate::linear::is_stored(kernel, global.slot) {
+            true => None,
+            false => Some(element(draw, dtype)),
+        };
+        // A kernel of indices may leave slots out.
+        before.resize(before.len().max(global.slot + 1), Vec::new());
+        before[global.slot] = (0..global.size_elements).map(|_| value()).collect();
+    }
     let mut expected = before.clone();
-    crate::linear::run(&kernel, &mut expected).map_err(|why| format!("{why}\n{kernel}"))?;
+    if crate::linear::run(kernel, &mut expected).is_err() {
+        // It has no meaning.
+        return Ok(());
+    }
     // No pass over linear uops looks at the tree.
     let tree = UOp::new(Op::Sink, DType::Void, [], Arg::None);
     let (options, mut trace) = (Options::default(), Trace::default());
     let context = Context::new(&tree, &target, &options, &mut trace);
     let mut linear = kernel.clone();
     for pass in &LINEAR_PASSES {
-        let report = |why: String| format!("after {} for {name}, {why} of\n{kernel}", pass.name);
+        let report =
+            |why: String| format!("{PREFIX}: after {} for {name}, {why} of\n{kernel}", pass.name);
         let after = crate::catch(|| (pass.run)(linear.clone(), &context)).map_err(report)?;
         linear = after.map_err(|error| report(format!("a refusal, {error},")))?;
         verify_kernel(&linear).map_err(|error| report(format!("{error}, in\n{linear}")))?;
         let mut found = before.clone();
         crate::linear::run(&linear, &mut found)
             .map_err(|problem| report(format!("{problem}, in\n{linear}")))?;
-        for (at, (found, expected)) in found[0].iter().zip(&expected[0]).enumerate() {
+        let pairs = found.iter().flatten().zip(expected.iter().flatten());
+        for (at, (found, expected)) in pairs.enumerate() {
             let is_right = match (found, expected) {
                 (Some(found), Some(expected)) => is_same(*found, *expected),
                 (found, expected) => found.is_none() && expected.is_none(),

@@ -7,7 +7,10 @@
 
 use std::fmt::Write;
 
-use gradiff::graph::{BoundedLinear, DType, Linear, TENSOR_CORES, TensorCore, parse_linears};
+use gradiff::graph::{
+    Arg, Axis, AxisKind, BoundedLinear, Constant, DType, Instruction, Linear, Op, TENSOR_CORES,
+    TensorCore, parse_linears,
+};
 
 use super::table::Case;
 use crate::calls::Draw;
@@ -59,6 +62,27 @@ pub(crate) fn kernel(core: &TensorCore) -> Linear {
     text += "23 store void [8, 22]\n24 endrange void [5]\n";
     let mut kernels = parse_linears(&text).unwrap_or_else(|error| panic!("{error}\n{text}"));
     kernels.remove(0)
+}
+
+/// The kernel with another range of threads inside that of the warp, so that the threads of a warp
+/// are not the innermost ones.
+///
+/// # Panics
+/// If the kernel has no range.
+pub(super) fn with_inner_threads(kernel: &Linear) -> Linear {
+    let mut uops = kernel.uops.clone();
+    let warp = uops.iter().position(|uop| uop.op == Op::Range).expect("a range of a warp");
+    for source in uops.iter_mut().flat_map(|uop| &mut uop.src) {
+        *source += if warp < *source as usize { 2 } else { 0 };
+    }
+    let two = Arg::Const(Constant::int(DType::I32, 2));
+    let end = Instruction::new(Op::Const, DType::I32, [], two);
+    let axis = Arg::Axis(Axis { kind: AxisKind::Local, number: 1 });
+    let range = Instruction::new(Op::Range, DType::I32, [warp as u32 + 1], axis);
+    uops.splice(warp + 1..=warp, [end, range]);
+    let last = Instruction::new(Op::EndRange, DType::Void, [warp as u32 + 2], Arg::None);
+    uops.insert(uops.len() - 1, last);
+    Linear { name: kernel.name.clone(), uops }
 }
 
 /// Fragments of A, B and C, of eighths below 4, so that no sum is rounded. Operands that the

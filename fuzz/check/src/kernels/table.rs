@@ -348,8 +348,8 @@ fn any_edge(draw: &mut Draw, dtype: DType) -> Constant {
         };
     }
     let top = 1i128 << (bits - 1);
-    let value = match draw.below(9) {
-        8 => near_halfway(draw, bits),
+    let value = match draw.below(if bits == 64 { 12 } else { 9 }) {
+        8.. => near_halfway(draw, bits),
         0 => -top,
         1 => top - 1,
         2 => 2 * top - 1,
@@ -368,7 +368,10 @@ fn near_halfway(draw: &mut Draw, bits: u32) -> i128 {
     if bits <= significand + 1 {
         return 1;
     }
-    let dropped = 1 + draw.below((bits - significand - 1) as usize) as u32;
+    let dropped = match draw.below(2) {
+        0 => bits - significand - 1,
+        _ => 1 + draw.below((bits - significand - 1) as usize) as u32,
+    };
     let kept = 1i128 << (significand - 1) | draw.below(1 << (significand - 1).min(16)) as i128;
     (kept << dropped) + (1i128 << (dropped - 1)) + draw.below(3) as i128 - 1
 }

@@ -13,13 +13,15 @@ use crate::verdict::{Failure, Subject, Verdict};
 
 /// Number of programs of a round, each on all configurations.
 const PROGRAMS: u64 = 4;
-/// Number of view sequences of a round; one in sixteen is checked with variables as well.
-const VIEWS: u64 = 16;
-const SYMBOLIC_ONE_IN: u64 = 16;
+/// Number of view sequences of a round; one in four is checked with variables as well.
+const VIEWS: u64 = 48;
+const SYMBOLIC_ONE_IN: u64 = 4;
 /// Number of expressions of a round.
-const EXPRS: u64 = 16;
+const EXPRS: u64 = 48;
 /// Number of API calls of a round.
-const CALLS: u64 = 16;
+const CALLS: u64 = 96;
+/// Number of kernel trees of a round, each with a matrix product and sums.
+const TREES: u64 = 2;
 /// Number of random sequences of optimisations on each kernel of one program of the round.
 const SEQUENCES: u64 = 6;
 /// One program in this many is run stage by stage as well, by the evaluators that blame uses.
@@ -107,9 +109,7 @@ impl Checks {
             })
         });
         self.kernels(verdict, first);
-        if self.rounds.is_multiple_of(2) {
-            verdict.check(&format!("trees:{}", self.rounds), || trees(first, 1));
-        }
+        verdict.check(&format!("trees:{}", self.rounds), || trees(first, TREES));
         self.rounds += 1;
     }
 
