@@ -3,8 +3,9 @@
 //! names the crate.
 
 use gradiff::UOp;
-use gradiff::graph::{Arg, BoundedLinear, Constant, Linear, Op};
-use gradiff::kernel::{Context, LINEAR_PASSES, LINEARIZE, PASSES};
+use gradiff::graph::{Arg, BoundedLinear, Constant, DType, Linear, Op};
+use gradiff::kernel::{Context, LINEAR_PASSES, LINEARIZE, PASSES, Target};
+use gradiff::render::LANGUAGES;
 use gradiff::rewrite::{Claim, Trace};
 use gradiff::view::ShapeTracker;
 use gradiff_corpus::{ExprCase, Program, ViewOps};
@@ -51,10 +52,14 @@ pub fn blame_in_steps(program: &Program, backend: &str, began: Began<'_>) -> Opt
     began("oracle", "oracle");
     // The evaluators of stages add in order; the error of that is no stage's fault.
     let expected = gradiff_oracle::evaluate_in_order(program).ok()?;
-    let configuration = crate::engine::configuration(backend);
-    let blame = in_graph(program, &expected, &configuration, began)
-        .or_else(|| in_kernels(program, &expected, &configuration, began))
-        .or_else(|| at_the_end(program, &expected, &configuration, backend, began))?;
+    let configurations = crate::engine::configurations(backend);
+    let blame = configurations
+        .iter()
+        .find_map(|configuration| {
+            in_graph(program, &expected, configuration, began)
+                .or_else(|| in_kernels(program, &expected, configuration, began))
+        })
+        .or_else(|| at_the_end(program, &expected, &configurations[0], backend, began))?;
     Some(with_suspect(blame))
 }
 
@@ -70,8 +75,9 @@ pub struct Suspect {
 }
 
 /// A crate that is known to be the culprit of a problem, whatever stage the problem shows in: the
-/// crate that panicked; `graph` if some constant fold is wrong, since every stage computes with
-/// folds, or if its checker refuses kernels that are right; `render` if a text leaves out a wrap.
+/// crate that panicked; `graph` if some constant fold or some size with variables is wrong, since
+/// every stage computes with them, or if its checker refuses kernels that are right; `kernel` if a
+/// target contradicts itself; `render` if a text leaves out a wrap.
 pub fn suspect(problem: &str) -> Option<Suspect> {
     let suspect = |stage, room, detail| Some(Suspect { stage, room, detail });
     if let Some(room) = crate::panics::room(problem) {
@@ -79,6 +85,12 @@ pub fn suspect(problem: &str) -> Option<Suspect> {
     }
     if let Some(detail) = crate::calls::wrong_fold() {
         return suspect("fold", "graph", detail);
+    }
+    if let Some(detail) = crate::calls::wrong_size() {
+        return suspect("sizes", "graph", detail);
+    }
+    if let Some(detail) = wrong_target() {
+        return suspect("target", "kernel", detail);
     }
     if problem.contains(crate::linear::NOT_WRAPPED) {
         return suspect("render", "render", problem.to_string());
@@ -88,6 +100,23 @@ pub fn suspect(problem: &str) -> Option<Suspect> {
         true => None,
         false => crate::kernels::refused().and_then(|detail| suspect("verify", "graph", detail)),
     }
+}
+
+/// A target whose vectors have more lanes or bytes than it says.
+fn wrong_target() -> Option<String> {
+    let wrong = |name: &str, dtype: DType| {
+        let vectors = Target::of(name).vectors;
+        let lanes = vectors.lanes_of(dtype);
+        let bytes = i64::from(vectors.bytes);
+        let is_right = match dtype {
+            DType::Bool | DType::Void => lanes == 0,
+            DType::F16 | DType::BF16 => lanes <= vectors.half_lanes && 2 * lanes <= bytes,
+            _ => lanes <= vectors.lanes && lanes * dtype.size_bytes() as i64 <= bytes,
+        };
+        (!is_right)
+            .then(|| format!("{name} claims vectors of {lanes} {dtype}, but has {vectors:?}"))
+    };
+    Target::names().find_map(|name| DType::ALL.into_iter().find_map(|dtype| wrong(name, dtype)))
 }
 
 /// Returns the blame, or that of a suspect to which its detail leads.
@@ -491,6 +520,10 @@ fn at_the_end(
             &schedule,
             &mut Level::Run(&mut |ast, memories| {
                 let linear = stages::lowered(ast, configuration)?;
+                began("render", "render");
+                for language in LANGUAGES {
+                    let _ = crate::catch(|| (language.render)(&linear).is_ok());
+                }
                 began("compile", "runtime");
                 crate::engine::run_alone_in_steps(backend, &linear, memories, &mut || {
                     began(stage, room)

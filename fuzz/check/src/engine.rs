@@ -678,6 +678,19 @@ pub(crate) fn configuration(backend: &str) -> Configuration {
         .map_or_else(Configuration::default, BackendRow::configuration)
 }
 
+/// The options that programs may be run with on a backend: those of [`configuration`] and, for a
+/// session, those of its other engines.
+pub(crate) fn configurations(backend: &str) -> Vec<Configuration> {
+    let count = if backend.ends_with("/session") { crate::session::ENGINES } else { 1 };
+    let changed = |number: usize| {
+        let mut configuration = configuration(backend);
+        let Configuration { kernel, schedule, .. } = &mut configuration;
+        crate::session::change_options(number, kernel, schedule);
+        configuration
+    };
+    (0..count).map(changed).collect()
+}
+
 /// Number of kernels that a program takes, including those of `realize` statements.
 ///
 /// # Errors

@@ -50,7 +50,7 @@ mod views;
 pub use agree::{Failure, Kind, Tally, agree, agree_in_steps};
 pub use backend::{Backend, Outcome};
 pub use blame::{Blame, Suspect, blame, blame_expr, blame_in_steps, blame_views, suspect};
-pub use calls::{check_calls, check_chain, room_of_calls};
+pub use calls::{check_calls, check_chain, check_runtime, room_of_calls};
 pub use canary::{Canary, Judge, canaries, check_canaries};
 pub use coverage::{At, Coverage, DEVICES, coverage, embedded_cases, fired};
 pub use culprit::Culprit;

@@ -49,6 +49,24 @@ const CALLS: u64 = 1;
 /// Number of drawn kernels along with each program, on devices without a compiler.
 const KERNELS: u64 = 1;
 
+/// Number of engines of a session.
+pub(crate) const ENGINES: usize = 3;
+
+/// Gives the engine of this number its options; the first one keeps those of the device.
+pub(crate) fn change_options(
+    number: usize,
+    kernel: &mut gradiff::kernel::Options,
+    schedule: &mut gradiff::schedule::Options,
+) {
+    match number {
+        1 => (kernel.opts, schedule.merge_views) = (Strategy::None, false),
+        2 => {
+            (kernel.opts, schedule.rows) = (Strategy::Drawn { seed: 5, limit: 3 }, true);
+        }
+        _ => {}
+    }
+}
+
 /// Choices that follow from a program.
 struct Choices(u64);
 
@@ -71,14 +89,13 @@ impl Session {
     /// # Errors
     /// The device is not there.
     pub(crate) fn open(device: &str) -> Result<Session, String> {
-        let engine = || Engine::new(device).map_err(|error| error.to_string());
-        let (mut plain, mut drawn) = (engine()?, engine()?);
-        plain.kernel.opts = Strategy::None;
-        plain.schedule.merge_views = false;
-        drawn.kernel.opts = Strategy::Drawn { seed: 5, limit: 3 };
-        drawn.schedule.rows = true;
+        let engine = |number: usize| -> Result<Engine, String> {
+            let mut engine = Engine::new(device).map_err(|error| error.to_string())?;
+            change_options(number, &mut engine.kernel, &mut engine.schedule);
+            Ok(engine)
+        };
         Ok(Session {
-            engines: vec![engine()?, plain, drawn],
+            engines: (0..ENGINES).map(engine).collect::<Result<_, String>>()?,
             inputs: Mutex::default(),
             direct: ["interp", "jit"].into_iter().find(|direct| *direct == device),
         })

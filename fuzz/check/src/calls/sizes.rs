@@ -19,6 +19,8 @@ const VARIABLES: usize = 3;
 const OPERATIONS: usize = 12;
 /// Number of sizes that operations choose from.
 const SIZES: usize = 5;
+/// Number of checks before a crate is blamed.
+const CHECKS_OF_BLAME: u64 = 400;
 /// Number of points besides the corners.
 const POINTS: usize = 4;
 
@@ -59,6 +61,15 @@ pub(super) fn sizes(draw: &mut Draw) -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+/// The first wrong size among many drawn ones: if there is one, nothing that has sizes with
+/// variables can be judged.
+pub(crate) fn wrong_size() -> Option<String> {
+    (0..CHECKS_OF_BLAME).find_map(|seed| match crate::catch(|| sizes(&mut Draw::new(seed))) {
+        Ok(checked) => checked.err(),
+        Err(panic) => Some(panic),
+    })
 }
 
 /// The polynomial without terms whose coefficient is 0.

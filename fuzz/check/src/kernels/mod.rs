@@ -17,7 +17,7 @@ mod walk;
 
 use std::sync::Arc;
 
-use gradiff::graph::{AxisKind, BoundedLinear, Constant, DType, Linear, TENSOR_CORES};
+use gradiff::graph::{AxisKind, BoundedLinear, Constant, DType, Linear, TENSOR_CORES, TensorCore};
 use gradiff::render::LANGUAGES;
 use gradiff::runtime::{Device, Executable};
 
@@ -126,6 +126,10 @@ pub fn room_of_kernels(problem: &str) -> &'static str {
 pub(crate) fn refused() -> Option<String> {
     const KERNELS: u64 = 400;
     let style = Style::of("interp");
+    let product = |core: &TensorCore| BoundedLinear::check(products::kernel(core)).err();
+    if let Some(error) = TENSOR_CORES.iter().find_map(product) {
+        return Some(format!("a product of a tensor core is refused: {error}"));
+    }
     (0..KERNELS).find_map(|seed| match crate::catch(|| drawn(seed, &style)) {
         Ok(drawn) => drawn.err(),
         Err(panic) => Some(panic),

@@ -49,7 +49,11 @@ fn expects(file: &CaseFile) -> Result<(), Failure> {
             let subject = match &file.case {
                 Case::Views(_) => Subject::Room("view", "views"),
                 Case::Expr(_) => Subject::Room("rewrite", "symbolic"),
-                Case::Program(_) => of_expectation(&detail),
+                // A wrong stage is to blame, rather than what is expected of it.
+                Case::Program(program) => match gradiff_check::blame(program, "interp") {
+                    Some(_) => Subject::Program(Box::new(program.clone()), "interp".to_string()),
+                    None => of_expectation(&detail),
+                },
             };
             Err(Failure { detail: format!("expects: {detail}"), subject })
         }

@@ -174,6 +174,10 @@ impl Checks {
         };
         let Some(program) = program else { return };
         let print = |stage: &str, room: &str| println!("BEGAN\troom={room}\tstage={stage}");
+        print("memories", "runtime");
+        if gradiff_check::check_runtime().is_err() {
+            return;
+        }
         for backend in self.direct.iter().filter(|backend| backend.supports(&program).is_none()) {
             let blame =
                 gradiff_check::blame_in_steps(&program, backend.name(), &mut |s, r| print(s, r));
