@@ -28,6 +28,8 @@ const PREFIX: &str = "kernel tree";
 const LONG_AXES_MAX: usize = 12;
 /// Maximal number of elements of the whole shape times reductions.
 const ELEMENTS: usize = 1200;
+/// Maximal number of additions of a kernel whose sums are broadcast.
+const WORK: usize = 100_000;
 /// Number of loops that every kernel may have.
 const LOOPS: usize = 64;
 /// Number of sums of choices for each drawn tree.
@@ -192,10 +194,13 @@ impl Drawn {
             Reduction { operands, added }
         });
         let reductions = reductions.collect();
+        // If a sum is broadcast, each element of the result computes it anew.
+        let summed: usize = reduced.iter().map(|axis| sizes[*axis]).product();
+        let work = sizes.iter().product::<usize>() * summed * count;
         Drawn {
             reductions,
             reduced,
-            is_spread: draw.one_in(2),
+            is_spread: draw.one_in(2) && work <= WORK,
             has_reciprocals: draw.one_in(4),
             sizes,
         }
