@@ -28,7 +28,7 @@ pub use infix::infix;
 pub use interval::{Interval, unwrapped};
 pub use linear::{Instruction, Linear};
 pub use linear_text::parse_linears;
-pub use op::{Class, OPS, Op, OpRow};
+pub use op::{Class, Identity, OPS, Op, OpRow, Operands};
 pub use sint::{NotASize, SInt};
 pub use tensor_core::{Bit, Coordinates, Layout, TENSOR_CORES, TensorCore};
 pub use text::{TextError, parse_text};

@@ -80,9 +80,7 @@ fn check_arg(node: &UOp) -> Result<(), String> {
         (Op::Pad | Op::Shrink, Arg::Pairs(_)) => true,
         (Op::View, Arg::View(_)) => true,
         (Op::Load | Op::Store, Arg::View(_) | Arg::None | Arg::Int(_)) => true,
-        (Op::Reduce | Op::ReduceAxis, Arg::Reduce(op, _)) => {
-            matches!(op, Op::Add | Op::Mul | Op::Max)
-        }
+        (Op::Reduce | Op::ReduceAxis, Arg::Reduce(op, _)) => op.row().identity.is_some(),
         (op, Arg::None) => op.class() != crate::Class::Leaf && !takes_arg(op),
         _ => false,
     };
@@ -146,17 +144,8 @@ fn check_dtypes(node: &UOp) -> Result<(), String> {
             from == to || from.size_bytes() == to.size_bytes() && !is_bool
         }
         Op::Where => to == from && node.src()[0].dtype() == DType::Bool,
-        Op::CmpLt | Op::CmpNe => to == DType::Bool,
-        Op::Exp2 | Op::Log2 | Op::Sin | Op::Sqrt | Op::Recip | Op::FDiv | Op::Pow => {
-            to == from && to.is_float()
-        }
-        Op::CDiv | Op::CMod | Op::FloorDiv | Op::FloorMod | Op::Shl | Op::Shr => {
-            to == from && to.is_int()
-        }
-        Op::And | Op::Or | Op::Xor => to == from && !to.is_float(),
-        Op::Threefry => to == from && to == DType::U64,
-        Op::Neg => to == from && to != DType::Bool,
-        _ => to == from,
+        op if op.is_comparison() => to == DType::Bool,
+        op => to == from && op.row().operands.contains(from),
     };
     ensure(is_valid, || format!("{op} turns {from} into {to}"))
 }

@@ -223,12 +223,9 @@ impl Row<'_> {
 
 /// Estimates the cost of an op, in additions.
 fn cost(node: &UOp) -> i64 {
-    match node.op() {
-        _ if 0 < uops(node) => uops(node),
-        Op::FDiv | Op::Recip | Op::Sqrt => 4,
-        Op::CDiv | Op::CMod | Op::FloorDiv | Op::FloorMod => 8,
-        op if op.is_elementwise() => 1,
-        _ => 0,
+    match uops(node) {
+        0 => node.op().row().cost,
+        count => count,
     }
 }
 

@@ -498,12 +498,7 @@ fn axis(arg: &Arg) -> Axis {
 /// # Errors
 /// If there is no reduction by it.
 pub(crate) fn identity(op: Op, dtype: DType) -> Result<Constant, Error> {
-    match op {
-        Op::Add => Ok(Constant::zero(dtype)),
-        Op::Mul => Ok(Constant::one(dtype)),
-        Op::Max => Ok(Constant::smallest(dtype)),
-        _ => Err(malformed(format!("a reduction by {op}"))),
-    }
+    op.identity(dtype).ok_or_else(|| malformed(format!("a reduction by {op}")))
 }
 
 /// Makes the arg of a `Reduce` by this op.

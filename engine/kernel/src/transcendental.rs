@@ -193,11 +193,8 @@ const TWO_BY_PI: [u64; 19] = [
 /// Estimates the number of uops of an expanded function; 0 for other nodes.
 pub(crate) fn uops(node: &UOp) -> i64 {
     match node.op() {
-        Op::Exp2 => 25,
-        Op::Pow if exponent_of_e(node).is_some() => 25,
-        Op::Log2 => 35,
-        Op::Sin => 90,
-        Op::Pow => 120,
+        Op::Pow if exponent_of_e(node).is_some() => Op::Exp2.row().cost,
+        op @ (Op::Exp2 | Op::Log2 | Op::Sin | Op::Pow) => op.row().cost,
         _ => 0,
     }
 }

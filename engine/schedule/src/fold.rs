@@ -82,7 +82,7 @@ impl Folder {
             (Op::ReduceAxis, Arg::Reduce(reduce_op, axes)) => {
                 let from = shape_of(&src[0]);
                 if from.contains(&0) {
-                    return Some(identity(*reduce_op, node.dtype()));
+                    return reduce_op.identity(node.dtype());
                 }
                 let mut sizes = axes.iter().map(|axis| from[*axis as usize]);
                 let count = sizes.try_fold(1i64, |count, size| count.checked_mul(size))?;
@@ -123,15 +123,6 @@ impl Folder {
         }
         let is_neutral_first = op.is_commutative() && value(0).is_some_and(is_neutral);
         is_neutral_first.then(|| src[1].clone())
-    }
-}
-
-/// Returns the result of a reduction over no elements.
-fn identity(op: Op, dtype: DType) -> Constant {
-    match op {
-        Op::Mul => Constant::one(dtype),
-        Op::Max => Constant::smallest(dtype),
-        _ => Constant::zero(dtype),
     }
 }
 
