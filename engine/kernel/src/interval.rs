@@ -1,13 +1,11 @@
 //! Intervals of index expressions, over unbounded integers.
 //!
 //! The bounds of the rewrite crate hold for arithmetic that wraps; here the question is whether it
-//! would wrap, so nothing does. Only the ops of which views make indices and gates are known; any
-//! other node counts as unbounded.
+//! would wrap, so nothing does. A node without a known interval counts as unbounded.
 
-use gradiff_graph::{Op, UOp};
+use gradiff_graph::interval::unwrapped;
+use gradiff_graph::{Interval, UOp};
 use rustc_hash::FxHashMap;
-
-type Interval = (i128, i128);
 
 /// Intervals of nodes, each computed once.
 #[derive(Default)]
@@ -48,30 +46,16 @@ impl Intervals {
     }
 
     fn of(&self, node: &UOp) -> Interval {
-        let source = |position: usize| self.known[&node.src()[position]];
-        match node.op() {
-            Op::Const => node.as_int().map_or((-UNBOUNDED, UNBOUNDED), |value| (value, value)),
-            Op::Range => (0, (source(0).1 - 1).max(0)),
-            Op::CmpLt | Op::CmpNe | Op::And => (0, 1),
-            Op::Add => (source(0).0 + source(1).0, source(0).1 + source(1).1),
-            Op::Mul => hull(source(0), source(1), |x, y| x * y),
-            Op::FloorDiv if source(1).0 > 0 => hull(source(0), source(1), i128::div_euclid),
-            Op::FloorMod if source(1).0 > 0 => (0, source(1).1 - 1),
-            _ => (-UNBOUNDED, UNBOUNDED),
-        }
+        let source = |number: usize| Some(self.known[node.src().get(number)?]);
+        let interval = unwrapped((node.op(), node.dtype(), node.arg()), &source);
+        interval.unwrap_or((-UNBOUNDED, UNBOUNDED))
     }
-}
-
-/// Returns the interval of a function that is monotone in each argument, from its corners.
-fn hull(x: Interval, y: Interval, of: impl Fn(i128, i128) -> i128) -> Interval {
-    let corners = [of(x.0, y.0), of(x.0, y.1), of(x.1, y.0), of(x.1, y.1)];
-    (corners.into_iter().fold(i128::MAX, i128::min), corners.into_iter().fold(i128::MIN, i128::max))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use gradiff_graph::{Arg, DType};
+    use gradiff_graph::{Arg, DType, Op};
 
     #[test]
     fn widest_includes_large_intermediate_product() {

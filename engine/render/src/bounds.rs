@@ -1,7 +1,8 @@
 //! Overflow analysis of integers. Most index arithmetic provably stays within its type; languages
 //! in which signed overflow is undefined need no unsigned arithmetic for it.
 
-use gradiff_graph::{Interval, Linear, Op, unwrapped};
+use gradiff_graph::interval::unwrapped;
+use gradiff_graph::{Interval, Linear, Op};
 
 /// Returns for each uop whether its integer result may exceed its type, or whether it is a left
 /// shift of a value that may be negative. Renderers may assume of all others that signed
@@ -13,7 +14,10 @@ pub fn find_wrapping(linear: &Linear) -> Vec<bool> {
         let source_bounds =
             |number: usize| bounds.get(*uop.src.get(number)? as usize).copied().flatten();
         let range = uop.dtype.int_range();
-        let unwrapped_bounds = unwrapped(uop, &source_bounds);
+        let unwrapped_bounds = match uop.op {
+            Op::Vectorize if uop.src.len() == 1 => source_bounds(0),
+            op => unwrapped((op, uop.dtype, &uop.arg), &source_bounds),
+        };
         let fits = |(low, high): &Interval| range.is_some_and(|r| r.0 <= *low && *high <= r.1);
         let bounds_without_wrap = unwrapped_bounds.filter(fits);
         // Shifting a negative value left is undefined in C++ before 2020.

@@ -3,10 +3,11 @@
 
 use gradiff_graph::{DType, UOp};
 
-use crate::bounds::{self, Bounds, floor_div, floor_rem};
+use crate::bounds::Bounds;
 use crate::pattern::{Bindings, Lexer, Slots};
 use crate::reduce;
 use crate::sum::{Sum, canonical_cmp};
+use gradiff_graph::interval::{self, floor_div, floor_rem};
 
 /// A parsed expression.
 #[derive(Clone, Debug)]
@@ -324,10 +325,10 @@ fn ask(question: Question, x: &UOp, y: &UOp, bounds: &mut Bounds) -> Option<i128
         Question::Exact => truth(is_exact(x, y.dtype(), bounds)),
         Question::NoWrap => {
             let exact = match x.src() {
-                [only] => bounds::unary(x.op(), only.dtype(), x.dtype(), bounds.of(only)),
+                [only] => interval::unary(x.op(), only.dtype(), x.dtype(), bounds.of(only)),
                 [left, right] => {
                     let (left, right) = (bounds.of(left), bounds.of(right));
-                    bounds::binary(x.op(), x.dtype(), left, right)
+                    interval::binary(x.op(), x.dtype(), left, right)
                 }
                 _ => None,
             };

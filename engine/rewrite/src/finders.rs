@@ -7,11 +7,11 @@
 use gradiff_graph::{Op, UOp};
 use smallvec::SmallVec;
 
-use crate::bounds::{floor_div, floor_rem};
 use crate::condition::gcd;
 use crate::driver::Scope;
 use crate::given::{Attempt, Input};
 use crate::sum::Sum;
+use gradiff_graph::interval::{floor_div, floor_rem};
 
 /// Proposes parts until an attempt succeeds.
 pub(crate) type Find = fn(&Input<'_>, &mut Scope<'_>, Attempt<'_>) -> Option<UOp>;

@@ -75,8 +75,8 @@ pub struct Suspect {
 }
 
 /// A crate that is known to be the culprit of a problem, whatever stage the problem shows in: the
-/// crate that panicked; `graph` if some constant fold or some size with variables is wrong, since
-/// every stage computes with them, or if its checker refuses kernels that are right; `kernel` if a
+/// crate that panicked; `graph` if some constant fold, interval or size with variables is wrong,
+/// since every stage computes with them, or if its checker refuses kernels that are right; `kernel` if a
 /// target contradicts itself; `render` if a text leaves out a wrap.
 pub fn suspect(problem: &str) -> Option<Suspect> {
     let suspect = |stage, room, detail| Some(Suspect { stage, room, detail });
@@ -85,6 +85,9 @@ pub fn suspect(problem: &str) -> Option<Suspect> {
     }
     if let Some(detail) = crate::calls::wrong_fold() {
         return suspect("fold", "graph", detail);
+    }
+    if let Some(detail) = crate::calls::wrong_interval() {
+        return suspect("interval", "graph", detail);
     }
     if let Some(detail) = crate::calls::wrong_size() {
         return suspect("sizes", "graph", detail);

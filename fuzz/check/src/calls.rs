@@ -8,6 +8,7 @@
 mod chain;
 mod devices;
 mod folds;
+mod intervals;
 mod limits;
 mod memories;
 mod rows;
@@ -19,6 +20,7 @@ mod views;
 
 pub use chain::check_chain;
 pub(crate) use folds::wrong_fold;
+pub(crate) use intervals::wrong_interval;
 pub(crate) use sizes::wrong_size;
 
 use gradiff::{DType, Error, Tensor};
@@ -52,7 +54,7 @@ pub fn room_of_calls(problem: &str) -> &'static str {
         () if problem.contains("Runtime(") => "runtime",
         () if is_from("texts of rules") => "rewrite",
         () if is_from("views near the limit") => "view",
-        () if is_from("folds") || is_from("sizes with variables") => "graph",
+        () if ["folds", "intervals", "sizes with variables"].into_iter().any(is_from) => "graph",
         () => "tensor",
     }
 }

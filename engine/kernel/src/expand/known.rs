@@ -1,7 +1,8 @@
 //! Facts about the emitted uops: the intervals of integers, which decide gates; and a table of the
 //! uops themselves, since adjacent elements of a window share loads.
 
-use gradiff_graph::{Arg, AxisKind, Constant, DType, Instruction, Op};
+use gradiff_graph::interval::unwrapped;
+use gradiff_graph::{Arg, AxisKind, Constant, DType, Instruction, Interval, Op};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
@@ -10,8 +11,6 @@ use super::emit::Value;
 
 /// The key for common subexpressions: op, type, arg, number of lanes, and sources.
 type Expression = (Op, DType, Arg, u8, SmallVec<[Value; 4]>);
-
-type Interval = (i128, i128);
 
 pub(super) struct Known {
     facts: Vec<Fact>,
@@ -123,30 +122,11 @@ impl Known {
     }
 }
 
-/// Returns the interval of an integer from those of its sources; `None` if it may wrap or the op is
-/// not supported.
+/// Returns the interval of an integer from those of its sources; `None` if it may wrap.
 fn interval(uop: &Instruction, of: &dyn Fn(usize) -> Option<Interval>) -> Option<Interval> {
     let (type_min, type_max) = uop.dtype.int_range()?;
-    let (low, high) = match uop.op {
-        Op::Range => (0, of(0)?.1 - 1),
-        Op::Add => (of(0)?.0 + of(1)?.0, of(0)?.1 + of(1)?.1),
-        Op::Sub => (of(0)?.0 - of(1)?.1, of(0)?.1 - of(1)?.0),
-        Op::Mul => {
-            let (x, y) = (of(0)?, of(1)?);
-            let corner = |x: i128, y: i128| x.checked_mul(y);
-            let corners = [corner(x.0, y.0)?, corner(x.0, y.1)?, corner(x.1, y.0)?];
-            let last = corner(x.1, y.1)?;
-            corners
-                .into_iter()
-                .fold((last, last), |hull, corner| (hull.0.min(corner), hull.1.max(corner)))
-        }
-        Op::Min => (of(0)?.0.min(of(1)?.0), of(0)?.1.min(of(1)?.1)),
-        Op::Max => (of(0)?.0.max(of(1)?.0), of(0)?.1.max(of(1)?.1)),
-        Op::Where => (of(1)?.0.min(of(2)?.0), of(1)?.1.max(of(2)?.1)),
-        Op::Cast => of(0)?,
-        _ => return None,
-    };
-    (type_min <= low && low <= high && high <= type_max).then_some((low, high))
+    let exact = unwrapped((uop.op, uop.dtype, &uop.arg), of);
+    exact.filter(|(low, high)| type_min <= *low && *high <= type_max)
 }
 
 /// Returns the interval of each uop; `None` if it is not an integer, or if it or a source of it may
@@ -154,28 +134,31 @@ fn interval(uop: &Instruction, of: &dyn Fn(usize) -> Option<Interval>) -> Option
 pub(super) fn intervals(uops: &[Instruction]) -> Vec<Option<Interval>> {
     let mut known: Vec<Option<Interval>> = Vec::with_capacity(uops.len());
     for uop in uops {
-        let of = |source: usize| known[uop.src[source] as usize];
-        let is_positive = |source: usize| of(source).filter(|(low, _)| 0 < *low);
+        let of = |source: usize| known[*uop.src.get(source)? as usize];
         let type_range = uop.dtype.int_range().filter(|_| uop.dtype.is_int());
-        let found = match (uop.op, &uop.arg) {
-            (Op::Const, Arg::Const(value)) => {
-                value.to_int().filter(|_| uop.dtype.is_int()).map(|value| (value, value))
+        let is_arithmetic = matches!(
+            uop.op,
+            Op::Const
+                | Op::Range
+                | Op::Add
+                | Op::Sub
+                | Op::Mul
+                | Op::Min
+                | Op::Max
+                | Op::Where
+                | Op::Cast
+                | Op::Shl
+        );
+        let found = match uop.op {
+            Op::Range if of(0).is_none() => type_range,
+            Op::Cast if !uops[uop.src[0] as usize].dtype.is_int() => type_range,
+            // A remainder is bounded by its divisor, also if the dividend may have wrapped.
+            Op::FloorMod => {
+                let range = || uops[uop.src[0] as usize].dtype.int_range();
+                let of = |source: usize| of(source).or_else(|| range().filter(|_| source == 0));
+                interval(uop, &of).or(type_range)
             }
-            (Op::Range, _) if of(0).is_none() => type_range,
-            (Op::Cast, _) if !uops[uop.src[0] as usize].dtype.is_int() => type_range,
-            (
-                Op::Range | Op::Add | Op::Sub | Op::Mul | Op::Min | Op::Max | Op::Where | Op::Cast,
-                _,
-            ) if uop.dtype.is_int() => interval(uop, &of),
-            (Op::Shl, _) => of(0).zip(of(1)).and_then(|((low, high), (shift, max_shift))| {
-                let factor = 1i128 << u32::try_from(shift).ok().filter(|shift| *shift < 64)?;
-                let (low, high) = (low.checked_mul(factor)?, high.checked_mul(factor)?);
-                let (type_min, type_max) = type_range?;
-                (shift == max_shift && type_min <= low && high <= type_max).then_some((low, high))
-            }),
-            (Op::FloorMod, _) if is_positive(1).is_some() => {
-                of(1).map(|(_, divisor)| (0, divisor - 1))
-            }
+            _ if is_arithmetic => interval(uop, &of).filter(|_| uop.dtype.is_int()),
             _ => type_range,
         };
         known.push(found);

@@ -101,7 +101,7 @@ fn kernels() -> Vec<(&'static str, UOp, &'static [&'static str], Memories)> {
         ("opt-split-stride", copy.clone(), &["upcast 0 3"], six.clone()),
         ("opt-overlap-short", copy.clone(), &["overlap 0 4"], six.clone()),
         ("rows-turned", interleaved, &["upcast 1 2", "upcast 0 4"], eight),
-        ("expand-bound-short", edged, &["upcast 0 2"], six.clone()),
+        ("interval-loop-short", edged, &["upcast 0 2"], six.clone()),
         ("opt-pad-gate-lost", copy, &["padto 0 4"], six),
         ("opt-pad-fold-wrong", maximum, &["padto 0 4"], negative),
         ("expand-remainder-lost", sums.clone(), &["unroll 1 3"], pairs.clone()),
