@@ -20,9 +20,11 @@
 //!   frame is probed down to the end of the stack. `interp`, drawn kernels, gcc's sanitizers.
 //! * `c`, threads: iterations of a thread range touch elements of their own, and are done before
 //!   the launch returns. `BoundedLinear::check`, `interp`; Miri for `threads`.
-//! * `c`, `library`, objects and drivers: functions have the types that are declared here; an
-//!   object was compiled from a source of this crate and is in a folder that only the user may
-//!   write to. Tests of the cache, stand-in of CUDA.
+//! * `c`, objects: functions have the types that are declared here; an object was compiled from a
+//!   source of this crate and is in a folder that only the user may write to. Tests of the cache.
+//! * `library`, `cuda`, drivers: functions have the types that are declared here and in cudarc; a
+//!   driver returns only result codes that cudarc declares, those of CUDA 13.4. Tests of drivers,
+//!   stand-in of CUDA.
 //! * `cuda`, `opencl`: a handle is released by its one owner; a copy ends before the bytes on the
 //!   host do; a buffer holds the memory that it is a copy of. Tests of drivers, stand-in of CUDA.
 //! * `process`, `folder`: system calls that take numbers and structures of their own; nothing is
