@@ -22,9 +22,9 @@
 //!   the launch returns. `BoundedLinear::check`, `interp`; Miri for `threads`.
 //! * `c`, objects: functions have the types that are declared here; an object was compiled from a
 //!   source of this crate and is in a folder that only the user may write to. Tests of the cache.
-//! * `library`, `cuda`, drivers: functions have the types that are declared here and in cudarc; a
-//!   driver returns only result codes that cudarc declares, those of CUDA 13.4. Tests of drivers,
-//!   stand-in of CUDA.
+//! * `cuda`, `opencl`, drivers: functions have the types that cudarc and opencl-sys declare; NVIDIA's
+//!   driver and compiler return only codes that cudarc declares, those of CUDA 13.4. Tests of
+//!   drivers, stand-in of CUDA.
 //! * `cuda`, `opencl`: a handle is released by its one owner; a copy ends before the bytes on the
 //!   host do; a buffer holds the memory that it is a copy of. Tests of drivers, stand-in of CUDA.
 //! * `process`, `folder`: system calls that take numbers and structures of their own; nothing is
@@ -47,7 +47,6 @@ mod half_float;
 mod interp;
 mod jit;
 mod launch;
-mod library;
 mod memory;
 mod null;
 mod opencl;
