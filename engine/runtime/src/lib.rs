@@ -27,8 +27,8 @@
 //!   drivers, stand-in of CUDA.
 //! * `cuda`, `opencl`: a handle is released by its one owner; a copy ends before the bytes on the
 //!   host do; a buffer holds the memory that it is a copy of. Tests of drivers, stand-in of CUDA.
-//! * `process`, `folder`: system calls that take numbers and structures of their own; nothing is
-//!   allocated between `fork` and `exec`. Review.
+//! * `process`, `folder`: nothing is allocated between `fork` and `exec`; what runs at exit does not
+//!   unwind. Review.
 //! * `kernel`, `to_linear`: views are inside their arrays, a store reaches each element once, empty
 //!   views are gated, passes keep the elements that are touched. `interp`, an evaluator after each
 //!   pass.
