@@ -1,5 +1,5 @@
 //! The device `cuda`: kernels in CUDA C, compiled by NVRTC and run by NVIDIA's driver. Both are
-//! loaded at run time; neither is needed to build.
+//! called through cudarc, which loads them at run time; neither is needed to build.
 //!
 //! Global ranges are blocks and local ranges threads; the innermost range is x. Memories have a
 //! copy on the GPU (see `remote`), allocated from the driver's pool, which keeps freed memory.
@@ -7,8 +7,9 @@
 //! events before and after them in the stream. `GRADIFF_CUDA_DEVICE` is the index of the GPU; the
 //! default is the first.
 
-mod api;
-#[cfg(test)]
+mod driver;
+mod nvrtc;
+#[cfg(all(test, target_os = "linux"))]
 mod tests;
 
 use std::ffi::{CString, c_void};
@@ -16,6 +17,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use cudarc::driver::result;
+use cudarc::driver::sys::{
+    CUcontext, CUdevice, CUdevice_attribute, CUevent, CUevent_flags, CUfunction,
+    CUmemPool_attribute, CUmodule, CUstream,
+};
 use gradiff_graph::{BoundedLinear, DType, Linear};
 use smallvec::SmallVec;
 
@@ -25,7 +31,7 @@ use crate::launch::{Launch, Texts};
 use crate::memory::{ALIGNMENT, Memory, Signature};
 use crate::remote::{self, RemoteBuffer, RemoteDevice};
 use crate::{Device, Error, Executable, environment};
-use api::{Driver, Handle, Nvrtc};
+use driver::check;
 
 /// The maximal number of kernels in a module.
 const KERNELS_PER_MODULE: usize = 64;
@@ -33,7 +39,6 @@ const KERNELS_PER_MODULE: usize = 64;
 /// The GPU.
 pub(crate) struct Cuda {
     opened: Arc<Opened>,
-    nvrtc: Nvrtc,
     /// 90 for compute capability 9.0.
     arch: i32,
     include: Vec<String>,
@@ -43,9 +48,8 @@ pub(crate) struct Cuda {
 
 /// The open device, shared by kernels and buffers.
 struct Opened {
-    driver: Driver,
-    context: Handle,
-    stream: Handle,
+    context: CUcontext,
+    stream: CUstream,
 }
 
 // SAFETY: any thread may use the driver after making the context current, which `enter` does before
@@ -54,71 +58,59 @@ unsafe impl Send for Opened {}
 // SAFETY: as above.
 unsafe impl Sync for Opened {}
 
-/// Constants of the driver API.
-mod number {
-    pub(super) const MAX_THREADS_PER_BLOCK: i32 = 1;
-    pub(super) const MAX_BLOCK_DIM_X: i32 = 2;
-    pub(super) const MAX_GRID_DIM_X: i32 = 5;
-    pub(super) const MAX_SHARED_MEMORY_PER_BLOCK: i32 = 8;
-    pub(super) const COMPUTE_CAPABILITY_MAJOR: i32 = 75;
-    pub(super) const COMPUTE_CAPABILITY_MINOR: i32 = 76;
-    pub(super) const POOL_RELEASE_THRESHOLD: i32 = 4;
-    pub(super) const STREAM_NON_BLOCKING: u32 = 1;
-}
-
 impl Cuda {
     /// Finds the driver, a GPU and the compiler.
     pub(crate) fn open() -> Result<Cuda, Error> {
         let unavailable = |why: String| Error::Unavailable { device: "cuda", why };
-        let driver = Driver::load().map_err(unavailable)?;
-        let nvrtc = Nvrtc::load().map_err(unavailable)?;
-        let mut count = 0;
-        // SAFETY: the pointer is to a local integer.
-        driver.check("cuDeviceGetCount", unsafe { (driver.device_count)(&mut count) })?;
+        let version = driver::load().map_err(unavailable)?;
+        nvrtc::load().map_err(unavailable)?;
+        let count = check("cuDeviceGetCount", result::device::get_count())?;
         let number = environment::selected_device("GRADIFF_CUDA_DEVICE", count.max(0) as usize)
             .map_err(unavailable)?
             .unwrap_or(0) as i32;
         if count <= 0 {
             return Err(unavailable("there is no GPU".into()));
         }
-        let mut device = 0;
-        // SAFETY: the pointer is to a local integer.
-        driver.check("cuDeviceGet", unsafe { (driver.device)(&mut device, number) })?;
-        let opened = Opened::new(driver, device)?;
-        Ok(Cuda::new(opened, nvrtc, device))
+        let device = check("cuDeviceGet", result::device::get(number))?;
+        Ok(Cuda::new(Opened::new(device)?, version, device))
     }
 
-    fn new(opened: Opened, nvrtc: Nvrtc, device: i32) -> Cuda {
-        let driver = &opened.driver;
-        let attribute = |number| driver.attribute(device, number).max(0) as u64;
-        let per_dimension = |first| [0, 1, 2].map(|dimension| attribute(first + dimension));
-        let limits = GroupLimits {
-            threads_max: attribute(number::MAX_THREADS_PER_BLOCK),
-            sizes_max: per_dimension(number::MAX_BLOCK_DIM_X),
-            groups_max: per_dimension(number::MAX_GRID_DIM_X),
-            local_bytes: attribute(number::MAX_SHARED_MEMORY_PER_BLOCK),
+    fn new(opened: Opened, version: i32, device: CUdevice) -> Cuda {
+        use CUdevice_attribute::*;
+        let attribute = |attribute| {
+            // SAFETY: the device comes from the driver.
+            let value = unsafe { result::device::get_attribute(device, attribute) };
+            value.unwrap_or(0).max(0) as u64
         };
-        let (major, minor) = (
-            attribute(number::COMPUTE_CAPABILITY_MAJOR),
-            attribute(number::COMPUTE_CAPABILITY_MINOR),
-        );
-        let mut version = 0;
-        let mut name = [0u8; 128];
-        // SAFETY: the pointers are to a local integer and to a buffer of the given length.
-        unsafe {
-            (driver.driver_version)(&mut version);
-            (driver.device_name)(name.as_mut_ptr().cast(), name.len() as i32 - 1, device);
-        }
-        let name = String::from_utf8_lossy(&name);
+        let limits = GroupLimits {
+            threads_max: attribute(CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK),
+            sizes_max: [
+                CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X,
+                CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Y,
+                CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Z,
+            ]
+            .map(attribute),
+            groups_max: [
+                CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X,
+                CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Y,
+                CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Z,
+            ]
+            .map(attribute),
+            local_bytes: attribute(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK),
+        };
+        let [major, minor] = [
+            CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR,
+            CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR,
+        ]
+        .map(attribute);
         let description = format!(
-            "{}, compute capability {major}.{minor}, driver for CUDA {}.{}, NVRTC {}",
-            name.trim_end_matches('\0'),
-            version / 1000,
-            version % 1000 / 10,
-            nvrtc.version_text()
+            "{}, compute capability {major}.{minor}, driver for CUDA {}, NVRTC {}",
+            result::device::get_name(device).unwrap_or_default(),
+            driver::version_text(version),
+            nvrtc::version_text()
         );
         let arch = (10 * major + minor) as i32;
-        Cuda { opened: Arc::new(opened), nvrtc, arch, include: include(), description, limits }
+        Cuda { opened: Arc::new(opened), arch, include: include(), description, limits }
     }
 }
 
@@ -131,58 +123,52 @@ fn include() -> Vec<String> {
 }
 
 impl Opened {
-    fn new(driver: Driver, device: i32) -> Result<Opened, Error> {
-        let [mut context, mut stream, mut pool] = [std::ptr::null_mut(); 3];
-        // SAFETY: the pointer is to a local handle; the device comes from the driver.
-        let code = unsafe { (driver.retain_context)(&mut context, device) };
-        driver.check("cuDevicePrimaryCtxRetain", code)?;
+    fn new(device: CUdevice) -> Result<Opened, Error> {
+        // SAFETY: the device comes from the driver.
+        let context = unsafe { result::primary_ctx::retain(device) };
+        let context = check("cuDevicePrimaryCtxRetain", context)?;
         // SAFETY: the context was just retained.
-        driver.check("cuCtxSetCurrent", unsafe { (driver.set_context)(context) })?;
-        // SAFETY: the pointer is to a local handle.
-        let code = unsafe { (driver.stream_create)(&mut stream, number::STREAM_NON_BLOCKING) };
-        driver.check("cuStreamCreate", code)?;
-        // SAFETY: the pointers are to a local handle and to a 64-bit integer, as the attribute
-        // requires.
+        check("cuCtxSetCurrent", unsafe { result::ctx::set_current(context) })?;
+        let stream = result::stream::create(result::stream::StreamKind::NonBlocking);
+        let stream = check("cuStreamCreate", stream)?;
+        // SAFETY: the device comes from the driver; the attribute is a 64-bit integer.
         unsafe {
-            if (driver.device_pool)(&mut pool, device) == 0 {
+            if let Ok(pool) = result::device::get_default_mem_pool(device) {
                 let mut threshold = u64::MAX;
                 let value = (&raw mut threshold).cast::<c_void>();
-                (driver.pool_set)(pool, number::POOL_RELEASE_THRESHOLD, value);
+                let attribute = CUmemPool_attribute::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD;
+                // Without it, freed memory is allocated anew.
+                let _ = result::mem_pool::set_attribute(pool, attribute, value);
             }
         }
-        Ok(Opened { driver, context, stream })
+        Ok(Opened { context, stream })
     }
 
-    /// Makes the context current in this thread and returns the driver.
-    fn enter(&self) -> Result<&Driver, Error> {
+    /// Makes the context current in this thread.
+    fn enter(&self) -> Result<(), Error> {
         // SAFETY: the context lives as long as the process.
-        let code = unsafe { (self.driver.set_context)(self.context) };
-        self.driver.check("cuCtxSetCurrent", code)?;
-        Ok(&self.driver)
+        check("cuCtxSetCurrent", unsafe { result::ctx::set_current(self.context) })
     }
 
     /// Allocates bytes on the GPU; their content is unspecified.
     fn allocate(&self, size_bytes: usize) -> Result<u64, Error> {
-        let driver = self.enter()?;
-        let mut address = 0;
-        // SAFETY: the pointer is to a local address.
-        let code = unsafe { (driver.allocate)(&mut address, size_bytes, self.stream) };
-        driver.check("cuMemAllocAsync", code)?;
-        Ok(address)
+        self.enter()?;
+        // SAFETY: the stream lives as long as the process; whoever reads the bytes writes them
+        // first.
+        check("cuMemAllocAsync", unsafe { result::malloc_async(self.stream, size_bytes) })
     }
 
     /// Waits until the stream is idle.
     fn wait(&self) -> Result<(), Error> {
-        let driver = self.enter()?;
+        self.enter()?;
         // SAFETY: the stream lives as long as the process.
-        let code = unsafe { (driver.stream_synchronize)(self.stream) };
-        driver.check("cuStreamSynchronize", code)
+        check("cuStreamSynchronize", unsafe { result::stream::synchronize(self.stream) })
     }
 }
 
 /// Compiled kernels on the GPU.
 struct Module {
-    handle: Handle,
+    handle: CUmodule,
     opened: Arc<Opened>,
 }
 
@@ -195,39 +181,35 @@ impl Drop for Module {
     fn drop(&mut self) {
         // A kernel of the module may still run. An error was reported by an earlier call.
         if self.opened.wait().is_ok() {
-            // SAFETY: this driver created the module, and this is its only owner.
-            unsafe { (self.opened.driver.module_unload)(self.handle) };
+            // SAFETY: the driver created the module, and this is its only owner.
+            let _ = unsafe { result::module::unload(self.handle) };
         }
     }
 }
 
 impl Module {
     fn new(opened: &Arc<Opened>, code: &[u8]) -> Result<Module, Error> {
-        let driver = opened.enter()?;
+        opened.enter()?;
         // PTX must be terminated by 0; after machine code it is harmless.
         let code = [code, b"\0"].concat();
-        let mut handle = std::ptr::null_mut();
-        // SAFETY: the pointers are to a local handle and to code of NVRTC.
-        let result = unsafe { (driver.module_load)(&mut handle, code.as_ptr().cast()) };
-        driver.check("cuModuleLoadData", result)?;
-        Ok(Module { handle, opened: opened.clone() })
+        // SAFETY: this is code of NVRTC.
+        let handle = unsafe { result::module::load_data(code.as_ptr().cast()) };
+        Ok(Module { handle: check("cuModuleLoadData", handle)?, opened: opened.clone() })
     }
 
-    fn function(&self, name: &str) -> Result<Handle, Error> {
-        let driver = self.opened.enter()?;
+    fn function(&self, name: &str) -> Result<CUfunction, Error> {
+        self.opened.enter()?;
         let name = CString::new(name).unwrap_or_default();
-        let mut function = std::ptr::null_mut();
-        // SAFETY: the pointer is to a local handle; the name is terminated by 0.
-        let code = unsafe { (driver.module_function)(&mut function, self.handle, name.as_ptr()) };
-        driver.check("cuModuleGetFunction", code)?;
-        Ok(function)
+        // SAFETY: the module is loaded.
+        let function = unsafe { result::module::get_function(self.handle, name) };
+        check("cuModuleGetFunction", function)
     }
 }
 
 struct Kernel {
     signature: Signature,
     launch: Launch,
-    function: Handle,
+    function: CUfunction,
     module: Arc<Module>,
 }
 
@@ -250,9 +232,9 @@ impl Device for Cuda {
             .collect::<Result<_, _>>()?;
         let module = |part: &[(String, String)]| {
             let (text, kernels) = texts.file(part);
-            let code = self.nvrtc.code(&text, self.arch, &self.include);
+            let code = nvrtc::code(&text, self.arch, &self.include);
             let code = code.map_err(|stderr| Error::CompilerFailed {
-                compiler: format!("NVRTC {}", self.nvrtc.version_text()),
+                compiler: format!("NVRTC {}", nvrtc::version_text()),
                 kernels,
                 source_path: None,
                 stderr,
@@ -290,34 +272,21 @@ impl Device for Cuda {
 }
 
 impl Kernel {
-    /// Enqueues a launch in the stream.
-    fn launch(&self, driver: &Driver, handles: &[usize]) -> Result<(), Error> {
+    /// Enqueues a launch in the stream. The context must be current.
+    fn launch(&self, handles: &[usize]) -> Result<(), Error> {
         let mut addresses: SmallVec<[u64; 6]> =
             handles.iter().map(|handle| *handle as u64).collect();
         let mut arguments: SmallVec<[*mut c_void; 6]> =
             addresses.iter_mut().map(|address| (&raw mut *address).cast()).collect();
-        let Launch { groups, group } = &self.launch;
-        let [x, y, z] = groups.map(|count| count as u32);
-        let [threads_x, threads_y, threads_z] = group.map(|count| count as u32);
+        let [groups, group] =
+            [self.launch.groups, self.launch.group].map(|[x, y, z]| (x as u32, y as u32, z as u32));
+        let stream = self.module.opened.stream;
         // SAFETY: there is an argument for each parameter, an address of at least as many elements
         // as the kernel declares; it accesses only elements of its parameters (the promise of
         // lowering, see `Executable::run`). The driver copies the arguments.
-        let code = unsafe {
-            (driver.launch)(
-                self.function,
-                x,
-                y,
-                z,
-                threads_x,
-                threads_y,
-                threads_z,
-                0,
-                self.module.opened.stream,
-                arguments.as_mut_ptr(),
-                std::ptr::null_mut(),
-            )
-        };
-        driver.check("cuLaunchKernel", code)
+        check("cuLaunchKernel", unsafe {
+            result::launch_kernel(self.function, groups, group, 0, stream, &mut arguments)
+        })
     }
 }
 
@@ -325,10 +294,11 @@ impl Executable for Kernel {
     fn run(&self, memories: &[&Memory]) -> Result<(), Error> {
         let opened = &self.module.opened;
         remote::run_on(&OnDevice(opened), &self.signature, memories, |handles| {
-            match self.launch.is_empty() {
-                true => Ok(()),
-                false => self.launch(opened.enter()?, handles),
+            if self.launch.is_empty() {
+                return Ok(());
             }
+            opened.enter()?;
+            self.launch(handles)
         })
     }
 
@@ -339,10 +309,10 @@ impl Executable for Kernel {
             if self.launch.is_empty() {
                 return Ok(());
             }
-            let driver = opened.enter()?;
-            let [start, end] = [Event::new(driver)?, Event::new(driver)?];
+            opened.enter()?;
+            let [start, end] = [Event::new()?, Event::new()?];
             start.record(opened.stream)?;
-            self.launch(driver, handles)?;
+            self.launch(handles)?;
             // The kernel was launched even if the events fail.
             time = end.record(opened.stream).and_then(|()| end.since(&start));
             Ok(())
@@ -352,46 +322,37 @@ impl Executable for Kernel {
 }
 
 /// A point in the stream, whose time the GPU records.
-struct Event<'a> {
-    driver: &'a Driver,
-    handle: Handle,
-}
+struct Event(CUevent);
 
-impl Drop for Event<'_> {
+impl Drop for Event {
     fn drop(&mut self) {
-        // SAFETY: this driver created the event, and this is its only owner. Pending records still
+        // SAFETY: the driver created the event, and this is its only owner. Pending records still
         // complete.
-        unsafe { (self.driver.event_destroy)(self.handle) };
+        let _ = unsafe { result::event::destroy(self.0) };
     }
 }
 
-impl Event<'_> {
-    /// Creates an event that is not recorded yet.
-    fn new(driver: &Driver) -> Result<Event<'_>, Error> {
-        let mut handle = std::ptr::null_mut();
-        // SAFETY: the pointer is to a local handle; the flags 0 mean an event with a time.
-        driver.check("cuEventCreate", unsafe { (driver.event_create)(&mut handle, 0) })?;
-        Ok(Event { driver, handle })
+impl Event {
+    /// Creates an event that is not recorded yet, for times.
+    fn new() -> Result<Event, Error> {
+        let event = result::event::create(CUevent_flags::CU_EVENT_DEFAULT);
+        check("cuEventCreate", event).map(Event)
     }
 
     /// Records the event after everything in the stream.
-    fn record(&self, stream: Handle) -> Result<(), Error> {
+    fn record(&self, stream: CUstream) -> Result<(), Error> {
         // SAFETY: the event is alive; the stream lives as long as the process.
-        let code = unsafe { (self.driver.event_record)(self.handle, stream) };
-        self.driver.check("cuEventRecord", code)
+        check("cuEventRecord", unsafe { result::event::record(self.0, stream) })
     }
 
     /// Waits for the event and returns the time since an earlier one.
-    fn since(&self, start: &Event<'_>) -> Result<Duration, Error> {
+    fn since(&self, start: &Event) -> Result<Duration, Error> {
         const ELAPSED: &str = "cuEventElapsedTime";
         // SAFETY: the event is alive and was recorded.
-        let code = unsafe { (self.driver.event_synchronize)(self.handle) };
-        self.driver.check("cuEventSynchronize", code)?;
-        let mut millis = 0f32;
-        // SAFETY: the pointer is to a local float; both events are complete, since `start` precedes
-        // this one in the stream.
-        let code = unsafe { (self.driver.event_elapsed)(&mut millis, start.handle, self.handle) };
-        self.driver.check(ELAPSED, code)?;
+        check("cuEventSynchronize", unsafe { result::event::synchronize(self.0) })?;
+        // SAFETY: both events are alive and complete, since `start` precedes this one in the
+        // stream.
+        let millis = check(ELAPSED, unsafe { driver::elapsed(start.0, self.0) })?;
         Duration::try_from_secs_f64(f64::from(millis) / 1e3).map_err(|_| Error::Driver {
             device: "cuda",
             call: ELAPSED,
@@ -423,9 +384,9 @@ struct Allocation {
 
 impl Drop for Allocation {
     fn drop(&mut self) {
-        if let Ok(driver) = self.opened.enter() {
-            // SAFETY: this driver allocated it, and all uses precede the free in the stream.
-            unsafe { (driver.free)(self.address, self.opened.stream) };
+        if self.opened.enter().is_ok() {
+            // SAFETY: the driver allocated it, and all uses precede the free in the stream.
+            let _ = unsafe { result::free_async(self.address, self.opened.stream) };
         }
     }
 }
@@ -454,22 +415,22 @@ impl RemoteBuffer for Buffer {
 
     fn upload(&mut self, bytes: &[u8]) -> Result<(), Error> {
         let opened = &self.allocation.opened;
-        let driver = opened.enter()?;
-        let from = bytes.as_ptr().cast();
+        opened.enter()?;
         // SAFETY: the buffer has as many bytes as its memory; `wait` keeps `bytes` alive until the
         // copy is done.
-        let code = unsafe { (driver.upload)(self.address(), from, bytes.len(), opened.stream) };
-        driver.check("cuMemcpyHtoDAsync", code)?;
+        check("cuMemcpyHtoDAsync", unsafe {
+            result::memcpy_htod_async(self.address(), bytes, opened.stream)
+        })?;
         opened.wait()
     }
 
     fn download(&self, bytes: &mut [u8]) -> Result<(), Error> {
         let opened = &self.allocation.opened;
-        let driver = opened.enter()?;
-        let to = bytes.as_mut_ptr().cast();
+        opened.enter()?;
         // SAFETY: as above.
-        let code = unsafe { (driver.download)(to, self.address(), bytes.len(), opened.stream) };
-        driver.check("cuMemcpyDtoHAsync", code)?;
+        check("cuMemcpyDtoHAsync", unsafe {
+            result::memcpy_dtoh_async(bytes, self.address(), opened.stream)
+        })?;
         opened.wait()
     }
 
@@ -489,11 +450,12 @@ impl RemoteBuffer for Buffer {
     fn duplicate(&self) -> Result<Box<dyn RemoteBuffer>, Error> {
         let opened = &self.allocation.opened;
         let copy = OnDevice(opened).allocate(DType::U8, self.size_bytes)?;
-        let driver = opened.enter()?;
+        opened.enter()?;
         let (to, from, size) = (copy.handle() as u64, self.address(), self.size_bytes);
         // SAFETY: both buffers have this many bytes.
-        let code = unsafe { (driver.copy)(to, from, size, opened.stream) };
-        driver.check("cuMemcpyDtoDAsync", code)?;
+        check("cuMemcpyDtoDAsync", unsafe {
+            result::memcpy_dtod_async(to, from, size, opened.stream)
+        })?;
         Ok(copy)
     }
 }

@@ -15,6 +15,12 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
+#[cfg(unix)]
+use rustix::{
+    fs::OFlags,
+    process::{getegid, geteuid},
+};
+
 /// The locked file of a claimed folder.
 const CLAIM: &str = "claim";
 /// The prefix of the folder of a process.
@@ -191,19 +197,13 @@ fn owner_only(_: &mut DirBuilder) {}
 #[cfg(unix)]
 fn no_follow(options: &mut OpenOptions) -> &mut OpenOptions {
     use std::os::unix::fs::OpenOptionsExt;
-    options.custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).mode(0o600)
+    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    options.custom_flags(flags.bits().cast_signed()).mode(0o600)
 }
 
 #[cfg(not(unix))]
 fn no_follow(options: &mut OpenOptions) -> &mut OpenOptions {
     options
-}
-
-/// The effective user of this process.
-#[cfg(unix)]
-fn user() -> u32 {
-    // SAFETY: the call takes no arguments and cannot fail.
-    unsafe { libc::geteuid() }
 }
 
 #[cfg(unix)]
@@ -225,8 +225,8 @@ fn check_file(_: &File) -> Result<()> {
 fn check_owner(data: &std::fs::Metadata) -> Result<()> {
     use std::os::unix::fs::MetadataExt;
     let (owner, mode) = (data.uid(), data.mode() & 0o7777);
-    if owner != user() {
-        let user = user();
+    let user = geteuid().as_raw();
+    if owner != user {
         return Err(Error::other(format!("it belongs to user {owner}, this process to {user}")));
     }
     if mode & 0o022 != 0 {
@@ -248,14 +248,13 @@ fn check_folder(path: &Path) -> Result<()> {
         return Err(Error::other("it is not a directory"));
     }
     check_owner(&data)?;
-    // SAFETY: the call takes no arguments and cannot fail.
-    let group = unsafe { libc::getegid() };
+    let (user, group) = (geteuid().as_raw(), getegid().as_raw());
     for parent in path.ancestors().skip(1) {
         let data = std::fs::symlink_metadata(parent)?;
         let (owner, mode) = (data.uid(), data.mode() & 0o7777);
         let writers = if data.gid() == group { 0o002 } else { 0o022 };
         let is_shared = mode & writers != 0 && mode & 0o1000 == 0;
-        if is_shared || ![0, user()].contains(&owner) {
+        if is_shared || ![0, user].contains(&owner) {
             return Err(Error::other(format!(
                 "another user can replace it, as {} belongs to user {owner} and has mode {mode:o}",
                 parent.display()

@@ -20,13 +20,15 @@
 //!   frame is probed down to the end of the stack. `interp`, drawn kernels, gcc's sanitizers.
 //! * `c`, threads: iterations of a thread range touch elements of their own, and are done before
 //!   the launch returns. `BoundedLinear::check`, `interp`; Miri for `threads`.
-//! * `c`, `library`, objects and drivers: functions have the types that are declared here; an
-//!   object was compiled from a source of this crate and is in a folder that only the user may
-//!   write to. Tests of the cache, stand-in of CUDA.
+//! * `c`, objects: functions have the types that are declared here; an object was compiled from a
+//!   source of this crate and is in a folder that only the user may write to. Tests of the cache.
+//! * `cuda`, `opencl`, drivers: functions have the types that cudarc and opencl-sys declare; NVIDIA's
+//!   driver and compiler return only codes that cudarc declares, those of CUDA 13.4. Tests of
+//!   drivers, stand-in of CUDA.
 //! * `cuda`, `opencl`: a handle is released by its one owner; a copy ends before the bytes on the
 //!   host do; a buffer holds the memory that it is a copy of. Tests of drivers, stand-in of CUDA.
-//! * `process`, `folder`: system calls that take numbers and structures of their own; nothing is
-//!   allocated between `fork` and `exec`. Review.
+//! * `process`, `folder`: nothing is allocated between `fork` and `exec`; what runs at exit does not
+//!   unwind. Review.
 //! * `kernel`, `to_linear`: views are inside their arrays, a store reaches each element once, empty
 //!   views are gated, passes keep the elements that are touched. `interp`, an evaluator after each
 //!   pass.
@@ -45,7 +47,6 @@ mod half_float;
 mod interp;
 mod jit;
 mod launch;
-mod library;
 mod memory;
 mod null;
 mod opencl;

@@ -14,6 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use gradiff_graph::{BoundedLinear, DType, Linear};
+use opencl_sys::*;
 
 use crate::device::bounded_linears;
 use crate::device::{GroupLimits, Limits};
@@ -63,31 +64,6 @@ unsafe impl Send for Opened {}
 // SAFETY: as above.
 unsafe impl Sync for Opened {}
 
-/// Constants of the OpenCL API.
-mod number {
-    pub(super) const PLATFORM_VERSION: u32 = 0x0901;
-    pub(super) const PLATFORM_NAME: u32 = 0x0902;
-    pub(super) const DEVICE_TYPE_ALL: u64 = 0xffff_ffff;
-    pub(super) const DEVICE_TYPE_CPU: u64 = 2;
-    pub(super) const DEVICE_TYPE_GPU: u64 = 4;
-    pub(super) const DEVICE_TYPE: u32 = 0x1000;
-    pub(super) const MAX_WORK_GROUP_SIZE: u32 = 0x1004;
-    pub(super) const MAX_WORK_ITEM_SIZES: u32 = 0x1005;
-    pub(super) const PREFERRED_VECTOR_WIDTH_FLOAT: u32 = 0x100a;
-    pub(super) const SINGLE_FP_CONFIG: u32 = 0x101b;
-    pub(super) const MEM_BASE_ADDR_ALIGN: u32 = 0x1019;
-    pub(super) const LOCAL_MEM_SIZE: u32 = 0x1023;
-    pub(super) const DEVICE_NAME: u32 = 0x102b;
-    pub(super) const DRIVER_VERSION: u32 = 0x102d;
-    pub(super) const DEVICE_VERSION: u32 = 0x102f;
-    pub(super) const PROGRAM_BUILD_LOG: u32 = 0x1183;
-    pub(super) const BUFFER_CREATE_TYPE_REGION: u32 = 0x1220;
-    pub(super) const QUEUE_PROFILING_ENABLE: u64 = 2;
-    pub(super) const PROFILING_COMMAND_START: u32 = 0x1282;
-    pub(super) const PROFILING_COMMAND_END: u32 = 0x1283;
-    pub(super) const CORRECTLY_ROUNDED_DIVIDE_SQRT: u64 = 1 << 7;
-}
-
 impl OpenCl {
     /// Finds a driver and a device.
     pub(crate) fn open() -> Result<OpenCl, Error> {
@@ -95,8 +71,8 @@ impl OpenCl {
         let api = Api::load().map_err(unavailable)?;
         let found = devices(&api).map_err(|code| unavailable(api::name_of(code)))?;
         let is_gpu = |(_, device): &(Handle, Handle)| {
-            let [kind] = api.device_numbers(*device, number::DEVICE_TYPE);
-            kind & number::DEVICE_TYPE_GPU != 0
+            let [kind] = api.device_numbers(*device, CL_DEVICE_TYPE);
+            kind & CL_DEVICE_TYPE_GPU != 0
         };
         let number = environment::selected_device("GRADIFF_OPENCL_DEVICE", found.len())
             .map_err(unavailable)?
@@ -120,21 +96,21 @@ impl OpenCl {
         };
         let description = format!(
             "{} ({}), driver {}; {} ({})",
-            api.device_text(device, number::DEVICE_NAME),
-            api.device_text(device, number::DEVICE_VERSION),
-            api.device_text(device, number::DRIVER_VERSION),
-            platform_text(number::PLATFORM_NAME),
-            platform_text(number::PLATFORM_VERSION),
+            api.device_text(device, CL_DEVICE_NAME),
+            api.device_text(device, CL_DEVICE_VERSION),
+            api.device_text(device, CL_DRIVER_VERSION),
+            platform_text(CL_PLATFORM_NAME),
+            platform_text(CL_PLATFORM_VERSION),
         );
-        let [threads_max] = api.device_numbers(device, number::MAX_WORK_GROUP_SIZE);
-        let [x, y, z, ..] = api.device_numbers::<8>(device, number::MAX_WORK_ITEM_SIZES);
-        let [local_bytes] = api.device_numbers(device, number::LOCAL_MEM_SIZE);
-        let [lanes] = api.device_numbers(device, number::PREFERRED_VECTOR_WIDTH_FLOAT);
-        let [config] = api.device_numbers(device, number::SINGLE_FP_CONFIG);
-        let is_exact = config & number::CORRECTLY_ROUNDED_DIVIDE_SQRT != 0;
+        let [threads_max] = api.device_numbers(device, CL_DEVICE_MAX_WORK_GROUP_SIZE);
+        let [x, y, z, ..] = api.device_numbers::<8>(device, CL_DEVICE_MAX_WORK_ITEM_SIZES);
+        let [local_bytes] = api.device_numbers(device, CL_DEVICE_LOCAL_MEM_SIZE);
+        let [lanes] = api.device_numbers(device, CL_DEVICE_PREFERRED_VECTOR_WIDTH_FLOAT);
+        let [config] = api.device_numbers(device, CL_DEVICE_SINGLE_FP_CONFIG);
+        let is_exact = config & CL_FP_CORRECTLY_ROUNDED_DIVIDE_SQRT != 0;
         let exact = if is_exact { " -cl-fp32-correctly-rounded-divide-sqrt" } else { "" };
-        let [kind] = api.device_numbers(device, number::DEVICE_TYPE);
-        let light = if kind & number::DEVICE_TYPE_CPU != 0 { " -cl-opt-disable" } else { "" };
+        let [kind] = api.device_numbers(device, CL_DEVICE_TYPE);
+        let light = if kind & CL_DEVICE_TYPE_CPU != 0 { " -cl-opt-disable" } else { "" };
         let build_options = [light, ""].map(|optimization| {
             let options = CString::new(format!("-cl-std=CL1.2{exact}{optimization}"));
             options.expect("the options contain no zero byte")
@@ -156,24 +132,25 @@ impl OpenCl {
     /// Compiles a file of kernels.
     fn program(&self, (text, kernels): (String, String), is_heavy: bool) -> Result<Program, Error> {
         let Opened { api, device, context, .. } = &*self.opened;
-        let (pointer, length) = (text.as_ptr().cast(), text.len());
+        let (mut pointer, length) = (text.as_ptr().cast(), text.len());
         let _driver = lock_driver();
         let mut code = 0;
         // SAFETY: the pointers are to one text and its length; the driver copies the text.
-        let handle =
-            unsafe { (api.create_program_with_source)(*context, 1, &pointer, &length, &mut code) };
+        let handle = unsafe {
+            (api.create_program_with_source)(*context, 1, &mut pointer, &length, &mut code)
+        };
         check("clCreateProgramWithSource", code)?;
         let program = Program { handle, opened: self.opened.clone() };
         let options = self.build_options[usize::from(is_heavy)].as_ptr();
         // SAFETY: the program and the device are of this context; the options are terminated by 0.
         let code =
             unsafe { (api.build_program)(handle, 1, device, options, None, std::ptr::null_mut()) };
-        if code == 0 {
+        if code == CL_SUCCESS {
             return Ok(program);
         }
         // SAFETY: as above; `size` is that of `buffer`.
         let log = Api::text(|size, buffer, required| unsafe {
-            let name = number::PROGRAM_BUILD_LOG;
+            let name = CL_PROGRAM_BUILD_LOG;
             (api.get_program_build_info)(handle, *device, name, size, buffer, required)
         });
         Err(Error::CompilerFailed {
@@ -195,7 +172,7 @@ fn devices(api: &Api) -> Result<Vec<(Handle, Handle)>, i32> {
     for platform in platforms {
         // SAFETY: as above; the platform comes from the driver.
         let devices = Api::list(|count, buffer, required| unsafe {
-            (api.get_device_ids)(platform, number::DEVICE_TYPE_ALL, count, buffer, required)
+            (api.get_device_ids)(platform, CL_DEVICE_TYPE_ALL, count, buffer, required)
         });
         // A driver without a device returns an error.
         found.extend(devices.into_iter().flatten().map(|device| (platform, device)));
@@ -209,11 +186,11 @@ fn open_device(api: Api, device: Handle) -> Result<Opened, Error> {
     let context =
         unsafe { (api.create_context)(std::ptr::null(), 1, &device, None, null, &mut code) };
     check("clCreateContext", code)?;
-    let properties = number::QUEUE_PROFILING_ENABLE;
+    let properties = CL_QUEUE_PROFILING_ENABLE;
     // SAFETY: the device is that of the context.
     let queue = unsafe { (api.create_command_queue)(context, device, properties, &mut code) };
     check("clCreateCommandQueue", code)?;
-    let [align_bits] = api.device_numbers(device, number::MEM_BASE_ADDR_ALIGN);
+    let [align_bits] = api.device_numbers(device, CL_DEVICE_MEM_BASE_ADDR_ALIGN);
     let align_bytes = (align_bits as usize / 8).max(ALIGNMENT);
     Ok(Opened { api, device, context, queue, align_bytes })
 }
@@ -390,7 +367,7 @@ impl Drop for Event<'_> {
 impl Event<'_> {
     /// The time of the launch by the clock of the device.
     fn time(&self) -> Result<Duration, Error> {
-        let [start, end] = [number::PROFILING_COMMAND_START, number::PROFILING_COMMAND_END];
+        let [start, end] = [CL_PROFILING_COMMAND_START, CL_PROFILING_COMMAND_END];
         let profiling_time = |name: u32| {
             let mut nanos = 0u64;
             let (size, buffer) = (size_of_val(&nanos), (&raw mut nanos).cast());
@@ -412,7 +389,7 @@ impl Opened {
         // SAFETY: no host pointer is passed.
         let buffer = unsafe {
             let null = std::ptr::null_mut();
-            (self.api.create_buffer)(self.context, 1, size_bytes, null, &mut code)
+            (self.api.create_buffer)(self.context, CL_MEM_READ_WRITE, size_bytes, null, &mut code)
         };
         check("clCreateBuffer", code)?;
         Ok(buffer)
@@ -492,7 +469,7 @@ impl RemoteBuffer for Buffer {
         // done.
         let code = unsafe {
             let (size, list) = (bytes.len(), std::ptr::null());
-            (api.enqueue_write_buffer)(*queue, self.handle, 1, 0, size, from, 0, list, none)
+            (api.enqueue_write_buffer)(*queue, self.handle, CL_TRUE, 0, size, from, 0, list, none)
         };
         check("clEnqueueWriteBuffer", code)
     }
@@ -504,7 +481,7 @@ impl RemoteBuffer for Buffer {
         // SAFETY: as above.
         let code = unsafe {
             let (size, list) = (bytes.len(), std::ptr::null());
-            (api.enqueue_read_buffer)(*queue, self.handle, 1, 0, size, to, 0, list, none)
+            (api.enqueue_read_buffer)(*queue, self.handle, CL_TRUE, 0, size, to, 0, list, none)
         };
         check("clEnqueueReadBuffer", code)
     }
@@ -519,12 +496,12 @@ impl RemoteBuffer for Buffer {
         if !offset_bytes.is_multiple_of(*align_bytes) {
             return Ok(None);
         }
-        let region = [offset_bytes, size_bytes];
+        let region = cl_buffer_region { origin: offset_bytes, size: size_bytes };
         let mut code = 0;
-        // SAFETY: the allocation is not a sub-buffer, and the region (start and size) is within it.
+        // SAFETY: the allocation is not a sub-buffer, and the region is within it.
         let handle = unsafe {
-            let kind = number::BUFFER_CREATE_TYPE_REGION;
-            let region = region.as_ptr().cast();
+            let kind = CL_BUFFER_CREATE_TYPE_REGION;
+            let region = (&raw const region).cast();
             (api.create_sub_buffer)(self.allocation.handle, 0, kind, region, &mut code)
         };
         check("clCreateSubBuffer", code)?;

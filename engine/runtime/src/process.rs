@@ -8,6 +8,9 @@ use std::io::Write;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
+#[cfg(unix)]
+use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process_group, setrlimit};
+
 /// The maximal delay until the end of a program is noticed.
 const MAX_PAUSE: Duration = Duration::from_millis(10);
 
@@ -76,8 +79,8 @@ pub(crate) fn run(command: &mut Command, limit: Option<Limit>) -> std::io::Resul
 pub(crate) fn was_killed_from_outside(status: ExitStatus) -> bool {
     use std::os::unix::process::ExitStatusExt;
     let signals =
-        [libc::SIGKILL, libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGQUIT, libc::SIGXCPU];
-    status.signal().is_some_and(|signal| signals.contains(&signal))
+        [Signal::KILL, Signal::TERM, Signal::INT, Signal::HUP, Signal::QUIT, Signal::XCPU];
+    status.signal().is_some_and(|signal| signals.map(Signal::as_raw).contains(&signal))
 }
 
 #[cfg(not(unix))]
@@ -130,9 +133,8 @@ fn lead_group(command: &mut Command, duration: Duration) {
     // Ends a program that loops for ever if there is no shell for a guard.
     let seconds = duration.as_secs().saturating_add(2);
     let limit_cpu = move || {
-        let limit = libc::rlimit { rlim_cur: seconds, rlim_max: seconds };
-        // SAFETY: the pointer is to a local struct. The call fails if a stricter limit is set.
-        unsafe { libc::setrlimit(libc::RLIMIT_CPU, &limit) };
+        // Fails if a stricter limit is set.
+        let _ = setrlimit(Resource::Cpu, Rlimit { current: Some(seconds), maximum: Some(seconds) });
         Ok(())
     };
     // SAFETY: between fork and exec the closure only makes a system call; it does not allocate.
@@ -141,12 +143,10 @@ fn lead_group(command: &mut Command, duration: Duration) {
 
 #[cfg(unix)]
 fn kill_group(child: &mut Child) -> std::io::Result<()> {
-    let Ok(group) = i32::try_from(child.id()) else { return child.kill() };
-    // SAFETY: the child leads this group, whose number is not reused before the child is waited
-    // for.
-    match unsafe { libc::kill(-group, libc::SIGKILL) } {
-        0 => Ok(()),
-        _ => child.kill(),
+    // The child leads this group, whose number is not reused before the child is waited for.
+    match kill_process_group(Pid::from_child(child), Signal::KILL) {
+        Ok(()) => Ok(()),
+        Err(_) => child.kill(),
     }
 }
 

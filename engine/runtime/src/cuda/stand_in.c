@@ -4,14 +4,14 @@
 #include <string.h>
 
 /* The variables that tests read and set. */
-int events_alive, events_fail, blocks_alive, device_copies, downloads;
+int driver_version = 12040, events_alive, events_fail, blocks_alive, device_copies, downloads;
 float event_scale = 1;
 
 static float clock_millis;
 static const float ALLOCATE = 10, COPY = 100, LAUNCH = 5;
 
 int cuInit(unsigned flags) { return flags; }
-int cuDriverGetVersion(int *version) { *version = 12040; return 0; }
+int cuDriverGetVersion(int *version) { *version = driver_version; return 0; }
 int cuDeviceGetCount(int *count) { *count = 1; return 0; }
 int cuDeviceGet(int *device, int number) { *device = number; return 0; }
 int cuDeviceGetName(char *name, int size, int device) {

@@ -1,32 +1,68 @@
-//! Tests of the device with a fake of NVIDIA's driver (`stand_in.c`), for machines without a GPU.
+//! Tests of the device with a fake of NVIDIA's driver and of NVRTC (`stand_in.c`), for machines
+//! without a GPU.
 
 use std::process::Command;
 
+use cudarc::driver::sys;
 use gradiff_graph::parse_linears;
 
 use super::*;
 
-/// A loaded copy of the fake driver, whose variables can be read and set.
+/// The environment variable of a process in which the fake is the driver.
+const CHILD: &str = "GRADIFF_TEST_STAND_IN";
+
+/// Returns whether the fake is the driver of this process. If not, runs the calling test, which has
+/// this name, in a process in which it is: cudarc loads the libraries once for each process.
+fn has_stand_in(test: &str) -> bool {
+    if std::env::var_os(CHILD).is_some() {
+        return true;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let source = directory.path().join("stand_in.c");
+    std::fs::write(&source, include_str!("stand_in.c")).unwrap();
+    // The first names that cudarc looks for.
+    for library in ["libcuda.so", "libnvrtc.so"] {
+        let mut compiler = Command::new("cc");
+        compiler.args(["-shared", "-fPIC", "-O1", "-o"]).arg(directory.path().join(library));
+        assert!(compiler.arg(&source).status().unwrap().success());
+    }
+    let folders = std::env::var("LD_LIBRARY_PATH").unwrap_or_default();
+    let folders = format!("{}:{folders}", directory.path().display());
+    let mut child = Command::new(std::env::current_exe().unwrap());
+    child.args(["--exact", &format!("cuda::tests::{test}"), "--nocapture"]);
+    child.env(CHILD, "").env("LD_LIBRARY_PATH", folders).env_remove("GRADIFF_CUDA_DEVICE");
+    let output = child.output().unwrap();
+    let text = [output.stdout, output.stderr].concat();
+    let text = String::from_utf8_lossy(&text);
+    assert!(output.status.success() && text.contains("1 passed"), "{text}");
+    false
+}
+
+/// The address of a variable of the fake driver.
+fn variable<T: std::marker::Copy>(name: &str) -> *mut T {
+    // SAFETY: the variables have the types that callers ask for.
+    *unsafe { sys::culib().get::<*mut T>(name) }.unwrap()
+}
+
+/// The value of a count of the fake driver.
+fn count(name: &str) -> i32 {
+    // SAFETY: the library is loaded, and no function of it is running.
+    unsafe { variable::<i32>(name).read() }
+}
+
+/// The device of the fake driver, and a kernel.
 struct StandIn {
-    library: libloading::Library,
     device: Cuda,
     kernel: Arc<dyn Executable>,
-    _directory: tempfile::TempDir,
 }
 
 impl StandIn {
-    /// Compiles and loads a copy of the fake driver.
-    fn new() -> StandIn {
-        let directory = tempfile::tempdir().unwrap();
-        let [source, object] =
-            ["stand_in.c", "stand_in.so"].map(|name| directory.path().join(name));
-        std::fs::write(&source, include_str!("stand_in.c")).unwrap();
-        let mut compiler = Command::new("cc");
-        compiler.args(["-shared", "-fPIC", "-O1", "-o"]);
-        assert!(compiler.arg(&object).arg(&source).status().unwrap().success());
-        let name = object.to_str().unwrap();
-        let opened = Opened::new(Driver::open(&[name]).unwrap(), 0).unwrap();
-        let device = Cuda::new(opened, Nvrtc::open(&[name]).unwrap(), 0);
+    /// Opens the device in the process of the test; see `has_stand_in`.
+    fn new(test: &str) -> Option<StandIn> {
+        if !has_stand_in(test) {
+            return None;
+        }
+        let device = Cuda::open().unwrap();
         let kernel = parse_linears(
             "kernel E_4
              0 define_global i32 [] data0 4
@@ -42,20 +78,7 @@ impl StandIn {
              10 endrange void [4]",
         );
         let kernel = device.compile_checked(&[&kernel.unwrap()[0]]).unwrap().remove(0);
-        // SAFETY: the library has no initialisers.
-        let library = unsafe { libloading::Library::new(&object) }.unwrap();
-        StandIn { library, device, kernel, _directory: directory }
-    }
-
-    /// The address of a variable.
-    fn variable<T: std::marker::Copy>(&self, name: &str) -> *mut T {
-        // SAFETY: the variables have the types that callers ask for.
-        *unsafe { self.library.get::<*mut T>(name.as_bytes()) }.unwrap()
-    }
-
-    fn events_alive(&self) -> i32 {
-        // SAFETY: the library is loaded, and no function of it is running.
-        unsafe { self.variable::<i32>("events_alive").read() }
+        Some(StandIn { device, kernel })
     }
 }
 
@@ -66,7 +89,7 @@ fn ints(memory: &Memory) -> Vec<i32> {
 
 #[test]
 fn kernel_is_timed_by_the_device_clock() {
-    let stand_in = StandIn::new();
+    let Some(stand_in) = StandIn::new("kernel_is_timed_by_the_device_clock") else { return };
     let device = &stand_in.device;
     assert!(
         device.describe().starts_with("Stand-in, compute capability 9.0, driver for CUDA 12.4")
@@ -77,35 +100,35 @@ fn kernel_is_timed_by_the_device_clock() {
     // differ.
     for _ in 0..2 {
         let time = device.time(&*stand_in.kernel, &[&output, &input]).unwrap();
-        assert_eq!((time, stand_in.events_alive()), (Duration::from_millis(5), 0));
+        assert_eq!((time, count("events_alive")), (Duration::from_millis(5), 0));
     }
     assert_eq!(ints(&output), [2; 4]);
     // A timed launch computes the same.
     stand_in.kernel.run(&[&input, &output]).unwrap();
     device.wait().unwrap();
-    assert_eq!((ints(&input), stand_in.events_alive()), (vec![3; 4], 0));
+    assert_eq!((ints(&input), count("events_alive")), (vec![3; 4], 0));
 }
 
 #[test]
 fn failed_events_are_reported_and_freed() {
-    let stand_in = StandIn::new();
+    let Some(stand_in) = StandIn::new("failed_events_are_reported_and_freed") else { return };
     let [input, output] = [1u8, 2].map(|byte| Memory::from_bytes(DType::I32, &[byte; 16]).unwrap());
     let before = output.read().unwrap();
     let refused = || {
         let time = stand_in.device.time(&*stand_in.kernel, &[&output, &input]);
-        assert_eq!(stand_in.events_alive(), 0);
+        assert_eq!(count("events_alive"), 0);
         time.unwrap_err().to_string()
     };
     // SAFETY: the library is loaded, and no function of it is running.
-    unsafe { stand_in.variable::<i32>("events_fail").write(1) };
+    unsafe { variable::<i32>("events_fail").write(1) };
     let expected = "device cuda: cuEventCreate failed: out of memory (CUDA_ERROR_OUT_OF_MEMORY)";
     assert_eq!(refused(), expected);
     assert_eq!(output.read().unwrap(), before, "the kernel did not run");
     // SAFETY: as above.
-    unsafe { stand_in.variable::<i32>("events_fail").write(0) };
+    unsafe { variable::<i32>("events_fail").write(0) };
     for invalid in [-1.0, f32::NAN, f32::INFINITY] {
         // SAFETY: as above.
-        unsafe { stand_in.variable::<f32>("event_scale").write(invalid) };
+        unsafe { variable::<f32>("event_scale").write(invalid) };
         let text = refused();
         assert!(
             text.contains("cuEventElapsedTime failed: it reports that a kernel took"),
@@ -117,9 +140,7 @@ fn failed_events_are_reported_and_freed() {
 
 #[test]
 fn parts_share_bytes_on_the_gpu() {
-    let stand_in = StandIn::new();
-    // SAFETY: the library is loaded, and no function of it is running.
-    let count = |name| unsafe { stand_in.variable::<i32>(name).read() };
+    let Some(stand_in) = StandIn::new("parts_share_bytes_on_the_gpu") else { return };
     let numbers: Vec<u8> = (0..32).flat_map(|number: i32| number.to_le_bytes()).collect();
     let whole = Memory::from_bytes(DType::I32, &numbers).unwrap();
     let output = Memory::new(DType::I32, 4).unwrap();
@@ -141,4 +162,18 @@ fn parts_share_bytes_on_the_gpu() {
     assert_eq!(count("blocks_alive"), 2);
     drop((part, output));
     assert_eq!(count("blocks_alive"), 0);
+}
+
+#[test]
+fn old_driver_is_refused() {
+    if !has_stand_in("old_driver_is_refused") {
+        return;
+    }
+    // SAFETY: the library is loaded, and no function of it is running.
+    unsafe { variable::<i32>("driver_version").write(11010) };
+    assert_eq!(
+        Cuda::open().err().unwrap().to_string(),
+        "device cuda is not available: the driver is for CUDA 11.1, but one for CUDA 11.2 or later \
+         is needed; update NVIDIA's driver"
+    );
 }

@@ -1,65 +1,82 @@
-//! The functions of an OpenCL driver, loaded at run time.
+//! The functions of an OpenCL driver, loaded at run time. Their types are those of `opencl-sys`.
 
-use std::ffi::{CStr, c_char, c_void};
+use std::ffi::{CStr, c_void};
+
+use libloading::Library;
+use opencl_sys::*;
 
 use crate::Error;
-use crate::library::functions;
 
 /// A platform, device, context, queue, program, kernel, memory or event of the driver.
 pub(super) type Handle = *mut c_void;
-/// A callback; always `None`.
-type Callback = Option<unsafe extern "C" fn()>;
 
-/// A list of handles.
-type List = *const Handle;
+/// The function that an optional pointer of `opencl-sys` is to.
+pub(super) trait Pointer {
+    type Function;
+}
+
+impl<F> Pointer for Option<F> {
+    type Function = F;
+}
+
+/// Defines a struct of the functions of a driver: name in Rust, type. A type is named as the
+/// function, with `_t` at the end.
+macro_rules! functions {
+    ($($name:ident: $type:ident;)+) => {
+        /// The functions of a driver, which stays loaded as long as this lives.
+        pub(super) struct Api {
+            $(pub(super) $name: <cl_function_types::$type as Pointer>::Function,)+
+            _library: Library,
+        }
+
+        impl Api {
+            /// Loads the first available library. The error names the libraries, or the function
+            /// that is missing.
+            fn open(names: &[&str]) -> Result<Api, String> {
+                // SAFETY: the initialisers of OpenCL libraries have no preconditions.
+                let open = |name: &&str| unsafe { Library::new(*name) }.ok();
+                let library = names
+                    .iter()
+                    .find_map(open)
+                    .ok_or_else(|| format!("no {} was found", names.join(" or ")))?;
+                $(
+                    let symbol = stringify!($type).trim_end_matches("_t");
+                    // SAFETY: `opencl-sys` declares the types of the standard's headers.
+                    let $name = unsafe { library.get::<cl_function_types::$type>(symbol) }
+                        .ok()
+                        .and_then(|function| *function)
+                        .ok_or_else(|| format!("{} was found, but has no {symbol}", names[0]))?;
+                )+
+                Ok(Api { $($name,)+ _library: library })
+            }
+        }
+    };
+}
 
 functions! {
-    /// The functions of a driver.
-    Api {
-        get_platform_ids: "clGetPlatformIDs"(u32, *mut Handle, *mut u32) -> i32;
-        get_platform_info: "clGetPlatformInfo"(Handle, u32, usize, *mut c_void, *mut usize) -> i32;
-        get_device_ids: "clGetDeviceIDs"(Handle, u64, u32, *mut Handle, *mut u32) -> i32;
-        get_device_info: "clGetDeviceInfo"(Handle, u32, usize, *mut c_void, *mut usize) -> i32;
-        create_context: "clCreateContext"(
-            *const isize, u32, List, Callback, *mut c_void, *mut i32
-        ) -> Handle;
-        create_command_queue: "clCreateCommandQueue"(Handle, Handle, u64, *mut i32) -> Handle;
-        create_buffer: "clCreateBuffer"(Handle, u64, usize, *mut c_void, *mut i32) -> Handle;
-        create_sub_buffer: "clCreateSubBuffer"(
-            Handle, u64, u32, *const c_void, *mut i32
-        ) -> Handle;
-        enqueue_copy_buffer: "clEnqueueCopyBuffer"(
-            Handle, Handle, Handle, usize, usize, usize, u32, List, *mut Handle
-        ) -> i32;
-        enqueue_write_buffer: "clEnqueueWriteBuffer"(
-            Handle, Handle, u32, usize, usize, *const c_void, u32, List, *mut Handle
-        ) -> i32;
-        enqueue_read_buffer: "clEnqueueReadBuffer"(
-            Handle, Handle, u32, usize, usize, *mut c_void, u32, List, *mut Handle
-        ) -> i32;
-        release_mem_object: "clReleaseMemObject"(Handle) -> i32;
-        create_program_with_source: "clCreateProgramWithSource"(
-            Handle, u32, *const *const c_char, *const usize, *mut i32
-        ) -> Handle;
-        build_program: "clBuildProgram"(
-            Handle, u32, List, *const c_char, Callback, *mut c_void
-        ) -> i32;
-        get_program_build_info: "clGetProgramBuildInfo"(
-            Handle, Handle, u32, usize, *mut c_void, *mut usize
-        ) -> i32;
-        release_program: "clReleaseProgram"(Handle) -> i32;
-        create_kernel: "clCreateKernel"(Handle, *const c_char, *mut i32) -> Handle;
-        set_kernel_arg: "clSetKernelArg"(Handle, u32, usize, *const c_void) -> i32;
-        enqueue_nd_range_kernel: "clEnqueueNDRangeKernel"(
-            Handle, Handle, u32, *const usize, *const usize, *const usize, u32, List, *mut Handle
-        ) -> i32;
-        get_event_profiling_info: "clGetEventProfilingInfo"(
-            Handle, u32, usize, *mut c_void, *mut usize
-        ) -> i32;
-        release_event: "clReleaseEvent"(Handle) -> i32;
-        release_kernel: "clReleaseKernel"(Handle) -> i32;
-        finish: "clFinish"(Handle) -> i32;
-    }
+    get_platform_ids: clGetPlatformIDs_t;
+    get_platform_info: clGetPlatformInfo_t;
+    get_device_ids: clGetDeviceIDs_t;
+    get_device_info: clGetDeviceInfo_t;
+    create_context: clCreateContext_t;
+    create_command_queue: clCreateCommandQueue_t;
+    create_buffer: clCreateBuffer_t;
+    create_sub_buffer: clCreateSubBuffer_t;
+    enqueue_copy_buffer: clEnqueueCopyBuffer_t;
+    enqueue_write_buffer: clEnqueueWriteBuffer_t;
+    enqueue_read_buffer: clEnqueueReadBuffer_t;
+    release_mem_object: clReleaseMemObject_t;
+    create_program_with_source: clCreateProgramWithSource_t;
+    build_program: clBuildProgram_t;
+    get_program_build_info: clGetProgramBuildInfo_t;
+    release_program: clReleaseProgram_t;
+    create_kernel: clCreateKernel_t;
+    set_kernel_arg: clSetKernelArg_t;
+    enqueue_nd_range_kernel: clEnqueueNDRangeKernel_t;
+    get_event_profiling_info: clGetEventProfilingInfo_t;
+    release_event: clReleaseEvent_t;
+    release_kernel: clReleaseKernel_t;
+    finish: clFinish_t;
 }
 
 /// The names of the loader library.
@@ -87,12 +104,12 @@ impl Api {
     ) -> Result<Vec<Handle>, i32> {
         let mut count = 0;
         match fill(0, std::ptr::null_mut(), &mut count) {
-            0 => {}
+            CL_SUCCESS => {}
             code => return Err(code),
         }
         let mut handles = vec![std::ptr::null_mut(); count as usize];
         match fill(count, handles.as_mut_ptr(), std::ptr::null_mut()) {
-            0 => Ok(handles),
+            CL_SUCCESS => Ok(handles),
             code => Err(code),
         }
     }
@@ -100,11 +117,11 @@ impl Api {
     /// Returns the text of a function that fills a buffer and returns its size; empty on failure.
     pub(super) fn text(fill: impl Fn(usize, *mut c_void, *mut usize) -> i32) -> String {
         let mut size = 0;
-        if fill(0, std::ptr::null_mut(), &mut size) != 0 {
+        if fill(0, std::ptr::null_mut(), &mut size) != CL_SUCCESS {
             return String::new();
         }
         let mut bytes = vec![0u8; size + 1];
-        if fill(size, bytes.as_mut_ptr().cast(), std::ptr::null_mut()) != 0 {
+        if fill(size, bytes.as_mut_ptr().cast(), std::ptr::null_mut()) != CL_SUCCESS {
             return String::new();
         }
         let text = CStr::from_bytes_until_nul(&bytes).map(CStr::to_string_lossy);
@@ -129,16 +146,17 @@ impl Api {
             let buffer = numbers.as_mut_ptr().cast();
             (self.get_device_info)(device, name, buffer_bytes, buffer, &mut size)
         };
-        if code == 0 && size <= buffer_bytes { numbers } else { [0; N] }
+        if code == CL_SUCCESS && size <= buffer_bytes { numbers } else { [0; N] }
     }
 }
 
 /// Converts the result code of a call to an error.
 pub(super) fn check(call: &'static str, code: i32) -> Result<(), Error> {
     match code {
-        0 => Ok(()),
-        // Device not available, out of host memory.
-        -2 | -6 => Err(Error::DeviceUnusable { device: "opencl", call, why: name_of(code) }),
+        CL_SUCCESS => Ok(()),
+        CL_DEVICE_NOT_AVAILABLE | CL_OUT_OF_HOST_MEMORY => {
+            Err(Error::DeviceUnusable { device: "opencl", call, why: name_of(code) })
+        }
         code => Err(Error::Driver { device: "opencl", call, why: name_of(code) }),
     }
 }
@@ -146,17 +164,17 @@ pub(super) fn check(call: &'static str, code: i32) -> Result<(), Error> {
 /// Describes an error code of the standard.
 pub(super) fn name_of(code: i32) -> String {
     let name = match code {
-        -1 => "no device was found",
-        -4 => "a buffer could not be allocated",
-        -5 => "out of resources",
-        -6 => "out of host memory",
-        -7 => "profiling information is not available",
-        -11 => "the program does not build",
-        -52 => "an argument of the kernel is missing",
-        -54 => "the size of the group does not fit",
-        -55 => "the size of a dimension of the group does not fit",
-        -61 => "the size of a buffer does not fit",
-        -1001 => "no driver is installed",
+        CL_DEVICE_NOT_FOUND => "no device was found",
+        CL_MEM_OBJECT_ALLOCATION_FAILURE => "a buffer could not be allocated",
+        CL_OUT_OF_RESOURCES => "out of resources",
+        CL_OUT_OF_HOST_MEMORY => "out of host memory",
+        CL_PROFILING_INFO_NOT_AVAILABLE => "profiling information is not available",
+        CL_BUILD_PROGRAM_FAILURE => "the program does not build",
+        CL_INVALID_KERNEL_ARGS => "an argument of the kernel is missing",
+        CL_INVALID_WORK_GROUP_SIZE => "the size of the group does not fit",
+        CL_INVALID_WORK_ITEM_SIZE => "the size of a dimension of the group does not fit",
+        CL_INVALID_BUFFER_SIZE => "the size of a buffer does not fit",
+        CL_PLATFORM_NOT_FOUND_KHR => "no driver is installed",
         _ => return format!("error {code}"),
     };
     format!("{name} (error {code})")
