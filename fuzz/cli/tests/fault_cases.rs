@@ -40,7 +40,7 @@ fn the_pass_of_a_kernel_is_named() {
             "reassociate-term-lost",
             "reassociate",
             "interp",
-            "a = input i32[2,3] iota\nb = permute a [1,0]\noutput b\n",
+            "a = input i32[2,3] iota\nb = permute a axes=[1,0]\noutput b\n",
         ),
         (
             "sin-reduction-short",
@@ -121,7 +121,7 @@ fn optimisations_go_wrong_from_their_pass_on() {
             "rows-turned",
             "upcast 1 2, upcast 0 4",
             "in vectors",
-            "a = input i32[2,4] iota\nb = permute a [1,0]\noutput b\n",
+            "a = input i32[2,4] iota\nb = permute a axes=[1,0]\noutput b\n",
         ),
     ] {
         let words = format!("opts \"{opts}\", {from}: ");
