@@ -55,7 +55,7 @@ fn every_rank_moves_and_reduces() {
         let sum = || numbered(&shape).permute(&turned)?.sum(&axes)?.mul(2)?.reshape(&[]);
         check(sum, &[count * (count - 1)]);
         let pads = vec![(1, 0); rank];
-        let largest = || numbered(&shape).pad(&pads, -9)?.neg()?.max_reduce(&axes)?.reshape(&[1]);
+        let largest = || numbered(&shape).pad(&pads, -9)?.neg()?.max(&axes)?.reshape(&[1]);
         check(largest, &[if rank == 0 { 0 } else { 9 }]);
     }
 }
@@ -69,7 +69,7 @@ fn one_value_is_reduced_over_all_subsets_of_its_axes() {
             let x = numbered(&shape).add(1)?;
             let part = x.sum(&axes)?;
             let all_axes: Vec<usize> = (0..4).collect();
-            x.mul(&part)?.sum(&all_axes)?.sub(part.max_reduce(&all_axes)?)?.reshape(&[])
+            x.mul(&part)?.sum(&all_axes)?.sub(part.max(&all_axes)?)?.reshape(&[])
         };
         let sizes: Vec<i64> =
             (0..4).map(|a| if axes.contains(&a) { 1 } else { shape[a] }).collect();
