@@ -9,6 +9,7 @@ use std::sync::Arc;
 use gradiff::graph::{Arg, BoundedLinear, Op, UOp};
 use gradiff::runtime::{Device, Error as RuntimeError, Executable, Memory};
 use gradiff::{DType, Engine, Error, Tensor};
+use gradiff_skip::or_skip;
 
 /// An engine for each configuration of scheduling on the interpreter, and one for the jit.
 fn engines() -> Vec<Engine> {
@@ -408,7 +409,7 @@ fn kernels_of_wrong_rules_access_no_memory() {
     let wrong = gradiff::rewrite::Rule { rhs: "1000000", when: "", ..row("algebra/mul-order") };
     let mut devices = 0;
     for name in ["interp", "jit", "c"] {
-        let Ok(engine) = Engine::new(name) else { continue };
+        let Some(engine) = or_skip(name, Engine::new(name)) else { continue };
         devices += 1;
         let flipped = || numbered(&[4, 4]).permute(&[1, 0])?.flip(&[0])?.reshape(&[16]);
         let make = || flipped()?.pad(&[(1, 1)], 0)?.add(1)?.to_vec::<i32>(&engine);

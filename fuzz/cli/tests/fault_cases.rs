@@ -4,6 +4,8 @@
 use std::path::Path;
 use std::process::Command;
 
+use gradiff_skip::{of_backend, skip};
+
 /// Runs a command on a case, under a fault if one is named. Returns the exit code and the output.
 fn run(arguments: &[&str], case: &str, fault: Option<&str>) -> (Option<i32>, String) {
     let folder = tempfile::tempdir().expect("a temporary folder");
@@ -183,7 +185,7 @@ fn single_ops_of_devices_are_blamed() {
             true => {
                 check(&["blame", "--backends", backend], case, fault, &format!("stage {stage}"))
             }
-            false => println!("skipped: {fault} on {backend}, which is not available"),
+            false => skip(of_backend(backend), &format!("{fault} on {backend}")),
         }
     }
 }
