@@ -146,16 +146,7 @@ fn is_available(backend: &str) -> bool {
 
 #[test]
 fn single_ops_of_devices_are_blamed() {
-    let bytes = "a = input u8[3] [200, 100, 7]\nb = add a a\nc = cdiv b 3\noutput c\n";
     for (fault, backend, stage, case) in [
-        ("render-no-cut-back", "c", "render (engine/render)", bytes),
-        ("render-no-cut-back", "wgpu", "render (engine/render)", bytes),
-        (
-            "render-compare-unsigned-as-signed",
-            "c",
-            "render (engine/render)",
-            "a = input u32[2] [4294967295, 1]\nb = cmplt a 5\noutput b\n",
-        ),
         (
             "render-shift-arithmetic-lost",
             "c",
@@ -186,6 +177,48 @@ fn single_ops_of_devices_are_blamed() {
                 check(&["blame", "--backends", backend], case, fault, &format!("stage {stage}"))
             }
             false => skip(of_backend(backend), &format!("{fault} on {backend}")),
+        }
+    }
+}
+
+/// A text that computes something else, and one that no compiler takes, in each language: by the
+/// devices that take it, where they are, and on this machine.
+#[test]
+fn wrong_texts_are_blamed_on_the_renderer() {
+    let cut_back = (
+        "render-no-cut-back",
+        "a = input u8[3] [200, 100, 7]\nb = add a a\nc = cdiv b 3\noutput c\n",
+    );
+    let unsigned = (
+        "render-compare-unsigned-as-signed",
+        "a = input u32[2] [4294967295, 1]\nb = cmplt a 5\noutput b\n",
+    );
+    let undefined = (
+        "render-helper-undefined",
+        "a = input i32[3] [-7, 7, 9]\nb = input i32[3] [2, 2, -4]\nc = cdiv a b\noutput c\n",
+    );
+    for (backend, faults) in [
+        ("c", &[cut_back, unsigned, undefined][..]),
+        ("c/session", &[unsigned, undefined]),
+        ("opencl", &[unsigned, undefined]),
+        ("cuda", &[unsigned, undefined]),
+        ("wgpu", &[cut_back, undefined]),
+        ("wgpu/core", &[cut_back, undefined]),
+        ("text/cuda", &[unsigned, undefined]),
+        ("text/metal", &[unsigned, undefined]),
+        ("text/opencl", &[unsigned, undefined]),
+        ("text/wgsl", &[cut_back, undefined]),
+        ("text/wgsl-core", &[cut_back, undefined]),
+        ("text/llvm", &[unsigned]),
+        ("text/ptx", &[unsigned]),
+    ] {
+        if !is_available(backend) {
+            skip(of_backend(backend), &format!("wrong texts on {backend}"));
+            continue;
+        }
+        for (fault, case) in faults {
+            let arguments = ["blame", "--backends", backend];
+            check(&arguments, case, fault, "stage render (engine/render)");
         }
     }
 }

@@ -108,8 +108,7 @@ pub fn room_of_kernels(problem: &str) -> &'static str {
     match DIRECT.iter().chain(&COMPILED).find(|device| is_on(device)) {
         None if problem.starts_with(crate::points::SAID) => "rewrite",
         None => "graph",
-        Some(&"interp" | &"jit") => "runtime",
-        Some(_) => "render",
+        Some(device) => crate::blame::last_stage(device).1,
     }
 }
 
