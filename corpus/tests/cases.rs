@@ -23,6 +23,17 @@ fn every_case_survives_a_round_trip() {
     }
 }
 
+/// Movements of older texts have no key.
+#[test]
+fn every_list_of_axes_has_its_key() {
+    for ((stem, text), (_, file)) in embedded().iter().zip(cases()) {
+        let lines = text.lines().map(|line| line.split('#').next().unwrap());
+        let keys: usize = lines.map(|line| line.matches("axes=").count()).sum();
+        let described = file.description.join("\n").matches("axes=").count();
+        assert_eq!(keys, file.to_string().matches("axes=").count() - described, "{stem}");
+    }
+}
+
 #[test]
 fn every_case_has_a_description_and_a_kebab_name() {
     for (stem, file) in cases() {

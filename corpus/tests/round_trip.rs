@@ -386,6 +386,24 @@ fn spaces_and_comments_are_ignored() {
 }
 
 #[test]
+fn axes_without_their_key_are_read_in_movements() {
+    let table = [
+        (
+            "a = input u8[2,3] iota\nb = permute a [1,0]\nc = flip b [0,1]\noutput c\n",
+            "a = input u8[2,3] iota\nb = permute a axes=[1,0]\nc = flip b axes=[0,1]\noutput c\n",
+        ),
+        ("view [2,3]\npermute [1,0]\nflip []\n", "view [2,3]\npermute axes=[1,0]\nflip axes=[]\n"),
+    ];
+    for (old, new) in table {
+        let file = parse(old).unwrap();
+        assert_eq!(file.to_string(), new);
+        assert_eq!(parse(new), Ok(file));
+    }
+    let reduction = parse("a = const u8[2] 1\nb = sum a [0]\noutput b").unwrap_err();
+    assert_eq!(reduction.message, "expected `axes=`, found `[`");
+}
+
+#[test]
 fn names_after_z_are_numbered() {
     let mut text = String::from("x0 = const f32[] 1\n");
     for number in 1..30 {

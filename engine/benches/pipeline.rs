@@ -21,7 +21,7 @@ fn program(constant: i32) -> Result<Tensor, Error> {
     let elements: Vec<i32> = (0..24).collect();
     let a = Tensor::from_slice(&[4, 6], &elements)?;
     let b = a.flip(&[1])?.reshape(&[6, 4])?.permute(&[1, 0])?.add(constant)?;
-    let c = b.mul(&a)?.pad(&[(1, 0), (0, 1)], 0)?.max(3)?;
+    let c = b.mul(&a)?.pad(&[(1, 0), (0, 1)], 0)?.maximum(3)?;
     c.sum(&[1])?.add(&Tensor::arange(DType::I32, 0, 2, 5)?.reshape(&[5, 1])?)
 }
 

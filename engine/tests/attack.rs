@@ -9,6 +9,7 @@ use std::sync::Arc;
 use gradiff::graph::{Arg, BoundedLinear, Op, UOp};
 use gradiff::runtime::{Device, Error as RuntimeError, Executable, Memory};
 use gradiff::{DType, Engine, Error, Tensor};
+use gradiff_skip::or_skip;
 
 /// An engine for each configuration of scheduling on the interpreter, and one for the jit.
 fn engines() -> Vec<Engine> {
@@ -55,7 +56,7 @@ fn every_rank_moves_and_reduces() {
         let sum = || numbered(&shape).permute(&turned)?.sum(&axes)?.mul(2)?.reshape(&[]);
         check(sum, &[count * (count - 1)]);
         let pads = vec![(1, 0); rank];
-        let largest = || numbered(&shape).pad(&pads, -9)?.neg()?.max_reduce(&axes)?.reshape(&[1]);
+        let largest = || numbered(&shape).pad(&pads, -9)?.neg()?.max(&axes)?.reshape(&[1]);
         check(largest, &[if rank == 0 { 0 } else { 9 }]);
     }
 }
@@ -69,7 +70,7 @@ fn one_value_is_reduced_over_all_subsets_of_its_axes() {
             let x = numbered(&shape).add(1)?;
             let part = x.sum(&axes)?;
             let all_axes: Vec<usize> = (0..4).collect();
-            x.mul(&part)?.sum(&all_axes)?.sub(part.max_reduce(&all_axes)?)?.reshape(&[])
+            x.mul(&part)?.sum(&all_axes)?.sub(part.max(&all_axes)?)?.reshape(&[])
         };
         let sizes: Vec<i64> =
             (0..4).map(|a| if axes.contains(&a) { 1 } else { shape[a] }).collect();
@@ -408,7 +409,7 @@ fn kernels_of_wrong_rules_access_no_memory() {
     let wrong = gradiff::rewrite::Rule { rhs: "1000000", when: "", ..row("algebra/mul-order") };
     let mut devices = 0;
     for name in ["interp", "jit", "c"] {
-        let Ok(engine) = Engine::new(name) else { continue };
+        let Some(engine) = or_skip(name, Engine::new(name)) else { continue };
         devices += 1;
         let flipped = || numbered(&[4, 4]).permute(&[1, 0])?.flip(&[0])?.reshape(&[16]);
         let make = || flipped()?.pad(&[(1, 1)], 0)?.add(1)?.to_vec::<i32>(&engine);

@@ -37,6 +37,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "gradiff-view",
         ],
     ),
+    ("gradiff-skip", &[]),
     ("gradiff-corpus", &[]),
     ("gradiff-oracle", &["gradiff-corpus"]),
     ("gradiff-gen", &["gradiff-corpus"]),

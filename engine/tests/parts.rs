@@ -6,6 +6,7 @@
 
 use gradiff::runtime::memory_of;
 use gradiff::{Engine, Error, Tensor};
+use gradiff_skip::or_skip;
 
 /// 0, 1, 2, ... in rows of 16.
 fn rows(count: i64) -> Tensor {
@@ -147,10 +148,7 @@ fn part_of_a_planned_tensor_is_not_shared() {
 #[test]
 fn parts_of_device_memory_stay_on_the_device() {
     for device in ["opencl", "wgpu", "wgpu-core"] {
-        let Ok(engine) = Engine::new(device) else {
-            println!("skipped: no {device}");
-            continue;
-        };
+        let Some(engine) = or_skip(device, Engine::new(device)) else { continue };
         let doubled = rows(32).mul(2).unwrap();
         doubled.realize(&engine).unwrap();
         let twice = |range: std::ops::Range<i32>| range.map(|number| 2 * number).collect();

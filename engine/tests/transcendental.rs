@@ -13,6 +13,7 @@
 use gradiff::kernel::{FUNCTIONS, Strategy, Target};
 use gradiff::rewrite::Mode;
 use gradiff::{DType, Engine, Error, Tensor};
+use gradiff_skip::or_skip;
 
 /// The error bounds in ulps that `transcendental.rs` of the crate kernel documents, for f32 and
 /// f64; for pow, the bound and its increase for each doubling of the result.
@@ -36,10 +37,7 @@ fn bounds(name: &str) -> (f64, f64) {
 fn engines() -> Vec<(String, Engine)> {
     let mut engines = Vec::new();
     for (device, mulacc) in [("jit", false), ("jit", true), ("c", false), ("c", true)] {
-        let Ok(mut engine) = Engine::new(device) else {
-            println!("skipped: no device {device}");
-            continue;
-        };
+        let Some(mut engine) = or_skip(device, Engine::new(device)) else { continue };
         engine.kernel.opts = Strategy::Heuristic;
         let target = Target::of(device);
         engine.target =
@@ -201,10 +199,7 @@ fn engines_with_functions() -> Vec<(String, Engine)> {
     let mut engines = Vec::new();
     for device in ["interp", "jit", "c"] {
         for configuration in ["optimised", "plain", "strict", "unfused"] {
-            let Ok(mut engine) = Engine::new(device) else {
-                println!("skipped: no device {device}");
-                continue;
-            };
+            let Some(mut engine) = or_skip(device, Engine::new(device)) else { continue };
             match configuration {
                 "plain" => engine.kernel.opts = Strategy::None,
                 "strict" => engine.kernel.rewrite.mode = Mode::Strict,

@@ -17,7 +17,7 @@ fn program(text: &str) -> Program {
 fn small(dtype: &str) -> Program {
     program(&format!(
         "a = input {dtype}[8,8] seeded(1, unit)\nb = input {dtype}[8,1] seeded(2, unit)\n\
-         c = add a b\nd = mul c a\ne = permute d [1,0]\nf = sub e c\ng = max f 0.25\n\
+         c = add a b\nd = mul c a\ne = permute d axes=[1,0]\nf = sub e c\ng = max f 0.25\n\
          h = pad g [(1,1),(0,0)] 0.0\ni = shrink h [(1,9),(0,8)]\nj = mulacc i i a\n\
          k = sum j axes=[1]\nl = neg k\noutput l"
     ))
@@ -39,7 +39,7 @@ fn bench(criterion: &mut Criterion) {
         bencher.iter(|| evaluate(black_box(&integers)));
     });
     let large = program(
-        "a = input f32[1000,1000] seeded(1, unit)\nb = permute a [1,0]\nc = mul a b\n\
+        "a = input f32[1000,1000] seeded(1, unit)\nb = permute a axes=[1,0]\nc = mul a b\n\
          d = sum c axes=[0,1]\noutput d",
     );
     criterion.bench_function("large f32", |bencher| {

@@ -585,7 +585,7 @@ mod tests {
     #[test]
     fn origins_are_the_statements_that_introduce_reasons() {
         let text = "a = input i32[3] [1, 2, 3]\nb = input i32[3] [0, 1, 2]\nc = cdiv a b\n\
-                    d = shl a -1\ne = add c d\nf = flip c [0]\noutput e, f, a\n";
+                    d = shl a -1\ne = add c d\nf = flip c axes=[0]\noutput e, f, a\n";
         let file = gradiff_corpus::parse(text).expect("a program");
         let gradiff_corpus::Case::Program(program) = file.case else { panic!("not a program") };
         let (division, shift) = (Reason::DivisionByZero, Reason::ShiftOutOfRange);

@@ -36,8 +36,8 @@ fn check(text: &str, results: &str) {
 #[test]
 fn flip_reshape_flip_agrees_with_numpy() {
     check(
-        "a = input i32[2,3] [1,2,3,4,5,6]\nb = flip a [1]\nc = reshape b [3,2]\n\
-         d = flip c [0]\noutput d",
+        "a = input i32[2,3] [1,2,3,4,5,6]\nb = flip a axes=[1]\nc = reshape b [3,2]\n\
+         d = flip c axes=[0]\noutput d",
         "5 4 1 6 3 2",
     );
 }
@@ -144,7 +144,7 @@ fn overflowed_numbers_are_infinite_and_their_uses_unspecified() {
 #[test]
 fn data_nans_keep_their_bits_until_arithmetic() {
     let nan = "i = input u32[1] [2143302179]\nf = bitcast i f32\n";
-    check(&format!("{nan}g = flip f [0]\nh = bitcast g u32\noutput h"), "2143302179");
+    check(&format!("{nan}g = flip f axes=[0]\nh = bitcast g u32\noutput h"), "2143302179");
     check(&format!("{nan}g = neg f\nh = bitcast g u32\noutput h"), "?inexact-bits");
     check(
         &format!("{nan}m = cmpne f f\ng = where m f 0.0\nh = bitcast g i32\noutput h"),

@@ -232,7 +232,16 @@ impl<'a> Cursor<'a> {
     }
 
     pub(super) fn axes(&mut self) -> Result<Vec<usize>, ParseError> {
+        self.need_key("axes")?;
         self.list(|cursor| cursor.count("the number of an axis"))
+    }
+
+    /// Consumes `axes=[0,1]`, or `[0,1]`, the form of older texts.
+    pub(super) fn movement_axes(&mut self) -> Result<Vec<usize>, ParseError> {
+        if self.rest().starts_with('[') {
+            return self.list(|cursor| cursor.count("the number of an axis"));
+        }
+        self.axes()
     }
 
     /// Consumes `[(a,b), ...]` of counts.

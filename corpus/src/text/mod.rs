@@ -90,11 +90,11 @@ fn parse_view_op(
 ) -> Result<ViewOp, ParseError> {
     Ok(match word {
         "reshape" => ViewOp::Reshape(cursor.shape()?),
-        "permute" => ViewOp::Permute(cursor.axes()?),
+        "permute" => ViewOp::Permute(cursor.movement_axes()?),
         "expand" => ViewOp::Expand(cursor.shape()?),
         "pad" => ViewOp::Pad(cursor.pairs()?),
         "shrink" => ViewOp::Shrink(cursor.pairs()?),
-        "flip" => ViewOp::Flip(cursor.axes()?),
+        "flip" => ViewOp::Flip(cursor.movement_axes()?),
         _ => {
             let allowed = "`reshape`, `permute`, `expand`, `pad`, `shrink`, `flip` or `expect`";
             return Err(start.expected(allowed));

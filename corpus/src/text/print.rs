@@ -96,13 +96,13 @@ impl Display for Statement {
                 write!(f, "{} {src} axes={}", op.name(), plain(axes))
             }
             Statement::Reshape { src, shape } => write!(f, "reshape {src} {}", plain(shape)),
-            Statement::Permute { src, axes } => write!(f, "permute {src} {}", plain(axes)),
+            Statement::Permute { src, axes } => write!(f, "permute {src} axes={}", plain(axes)),
             Statement::Expand { src, shape } => write!(f, "expand {src} {}", plain(shape)),
             Statement::Pad { src, pads, value } => {
                 write!(f, "pad {src} {} {value}", pairs(pads))
             }
             Statement::Shrink { src, ranges } => write!(f, "shrink {src} {}", pairs(ranges)),
-            Statement::Flip { src, axes } => write!(f, "flip {src} {}", plain(axes)),
+            Statement::Flip { src, axes } => write!(f, "flip {src} axes={}", plain(axes)),
             Statement::Cat { srcs, axis } => write!(f, "cat {} axis={axis}", plain(srcs)),
             Statement::Gather { src, axis, index } => {
                 write!(f, "gather {src} {index} axis={axis}")
@@ -135,7 +135,7 @@ impl Display for ViewOp {
         write!(f, "{} ", self.name())?;
         match self {
             ViewOp::Reshape(sizes) | ViewOp::Expand(sizes) => write!(f, "{}", plain(sizes)),
-            ViewOp::Permute(axes) | ViewOp::Flip(axes) => write!(f, "{}", plain(axes)),
+            ViewOp::Permute(axes) | ViewOp::Flip(axes) => write!(f, "axes={}", plain(axes)),
             ViewOp::Pad(ranges) | ViewOp::Shrink(ranges) => write!(f, "{}", pairs(ranges)),
         }
     }

@@ -126,7 +126,6 @@ impl<'a> Reader<'a> {
             && (binary.is_none() || self.is_reduction(*cursor))
         {
             let src = self.value(cursor)?;
-            cursor.need_key("axes")?;
             return Ok(Statement::Reduce { op, src, axes: cursor.axes()? });
         }
         if let Some(op) = binary {
@@ -178,7 +177,9 @@ impl<'a> Reader<'a> {
     ) -> Result<Statement, ParseError> {
         Ok(match word {
             "reshape" => Statement::Reshape { src: self.value(cursor)?, shape: cursor.shape()? },
-            "permute" => Statement::Permute { src: self.value(cursor)?, axes: cursor.axes()? },
+            "permute" => {
+                Statement::Permute { src: self.value(cursor)?, axes: cursor.movement_axes()? }
+            }
             "expand" => Statement::Expand { src: self.value(cursor)?, shape: cursor.shape()? },
             "pad" => Statement::Pad {
                 src: self.value(cursor)?,
@@ -186,7 +187,7 @@ impl<'a> Reader<'a> {
                 value: cursor.need_literal()?,
             },
             "shrink" => Statement::Shrink { src: self.value(cursor)?, ranges: cursor.pairs()? },
-            "flip" => Statement::Flip { src: self.value(cursor)?, axes: cursor.axes()? },
+            "flip" => Statement::Flip { src: self.value(cursor)?, axes: cursor.movement_axes()? },
             "cat" => {
                 let srcs = cursor.list(|cursor| self.value(cursor))?;
                 cursor.need_key("axis")?;

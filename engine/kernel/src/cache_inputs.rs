@@ -18,12 +18,10 @@ use smallvec::SmallVec;
 
 use crate::Error;
 use crate::linearize::Free;
+use crate::opt::tuning::ARRAYS_MAX;
 use crate::pass::Context;
 use crate::shape::map_nodes;
 use crate::transcendental::uops;
-
-/// Most arrays of a kernel.
-const ARRAYS_MAX: usize = 4;
 
 /// Caches up to [`ARRAYS_MAX`] inputs of reductions. Devices with groups use local arrays to share
 /// values among threads instead, so nothing is cached for them.

@@ -15,14 +15,11 @@ use crate::Error;
 use crate::cache_inputs;
 use crate::linearize::Free;
 use crate::opt::stride;
+use crate::opt::tuning::{AHEAD_BYTES, LINE_BYTES};
 use crate::shape::map_nodes;
 
-/// The prefetch distance in large arrays: more than a loop reads while one cache line arrives.
-const AHEAD_BYTES: i64 = 2 << 10;
 /// The arg of a store that may bypass the caches.
 const BYPASS_CACHES: i64 = 1;
-/// The size of a cache line. Loads with a larger stride would prefetch one line each.
-const LINE_BYTES: u64 = 64;
 
 /// Marks the loads that prefetch and the stores that bypass the caches.
 pub(crate) fn add_prefetches(root: &UOp, large_bytes: u64) -> Result<UOp, Error> {

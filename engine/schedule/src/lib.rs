@@ -18,19 +18,18 @@ mod pack;
 mod pass;
 mod realize;
 mod rows;
+mod tuning;
 mod views;
 
 use gradiff_graph::{Arg, Buffer, Constant, Dims, Op, Thresholds, UOp};
 
 pub use error::Error;
 pub use pass::{PASSES, Pass, schedule, stages};
+pub use tuning::MAX_KERNEL_NODES;
 pub use views::part_of;
 
 /// Most elements that one buffer may hold.
 pub const MAX_BUFFER_ELEMENTS: i64 = 1 << 32;
-
-/// Most nodes that are fused into one kernel, to bound the time to compile it.
-pub const MAX_KERNEL_NODES: u32 = 256;
 
 /// Options of the scheduler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

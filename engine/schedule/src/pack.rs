@@ -10,10 +10,8 @@ use gradiff_graph::{Arg, Dims, Op, Pairs, Thresholds, UOp};
 use rustc_hash::FxHashMap;
 
 use crate::shape_of;
+use crate::tuning::PANEL_WIDTHS;
 use crate::views::{Viewed, split};
-
-/// Sizes of the innermost axis of a panel, in order of preference.
-const WIDTHS: [i64; 3] = [64, 32, 16];
 
 /// Packs operands; `None` if there is nothing to pack.
 pub(crate) fn pack(viewed: &Viewed, thresholds: &Thresholds) -> Option<Vec<UOp>> {
@@ -78,7 +76,8 @@ fn contraction(reduction: &UOp, thresholds: &Thresholds) -> Option<Contraction> 
             return None;
         }
         for axis in outputs().filter(|axis| !invariant.contains(axis) && is_invariant(x, *axis)) {
-            let Some(width) = WIDTHS.into_iter().find(|width| shape[axis] % width == 0) else {
+            let Some(width) = PANEL_WIDTHS.into_iter().find(|width| shape[axis] % width == 0)
+            else {
                 continue;
             };
             let is_last = Some(axis) == last;

@@ -22,11 +22,9 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
 use crate::rows::FusedReductions;
+use crate::tuning::{CHEAP_NODES, MAX_KERNEL_NODES};
 use crate::views::{Viewed, split};
-use crate::{MAX_KERNEL_NODES, Options, size_of};
-
-/// Most nodes of a chain without loads that is cheaper to compute again than to store.
-const CHEAP_NODES: u32 = 8;
+use crate::{Options, size_of};
 
 /// Chooses the nodes that get a buffer; leaves and views never do.
 pub(crate) fn choose(viewed: &Viewed, options: &Options) -> FxHashSet<UOp> {

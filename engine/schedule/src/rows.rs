@@ -8,12 +8,8 @@ use gradiff_graph::{Arg, UOp};
 use gradiff_view::ShapeTracker;
 use smallvec::SmallVec;
 
+use crate::tuning::{MAX_LOOPS, MAX_REDUCTIONS};
 use crate::{shape_of, size_of, views};
-
-/// Most reductions of a kernel: each computes its inputs again.
-const MAX_REDUCTIONS: usize = 4;
-/// Most loops of all reductions of a kernel.
-const MAX_LOOPS: usize = 16;
 
 /// The reductions that are fused with a node, one or more; all of them are over the same rows.
 #[derive(Clone, Debug)]

@@ -131,7 +131,7 @@ impl Tensor {
     /// # Errors
     /// If the dtype is bool.
     pub fn relu(&self) -> Result<Tensor, Error> {
-        self.max(0)
+        self.maximum(0)
     }
 
     /// `1 / (1 + e^-x)`; f16 and bf16 are computed in f32. Floats.
@@ -147,7 +147,7 @@ impl Tensor {
     /// # Errors
     /// If the dtype is not a float, or the axis does not exist.
     pub fn softmax(&self, axis: usize) -> Result<Tensor, Error> {
-        let weights = self.sub(&self.max_reduce(&[axis])?)?.exp()?;
+        let weights = self.sub(&self.max(&[axis])?)?.exp()?;
         weights.mul(&weights.sum(&[axis])?.recip()?)
     }
 
@@ -167,7 +167,7 @@ impl Tensor {
     /// ```
     pub fn log_softmax(&self, axis: usize) -> Result<Tensor, Error> {
         self.compute_in_f32("log_softmax", |x| {
-            let shifted = x.sub(&x.max_reduce(&[axis])?)?;
+            let shifted = x.sub(&x.max(&[axis])?)?;
             shifted.sub(&shifted.exp()?.sum(&[axis])?.log()?)
         })
     }

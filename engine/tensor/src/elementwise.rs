@@ -89,10 +89,11 @@ binary! {
     floordiv: FloorDiv, Integers;
     /// Remainder of `floordiv`, with the sign of y; undefined for y = 0. Integers.
     floormod: FloorMod, Integers;
-    /// Maximum; NaN if either operand is NaN. All dtypes.
-    max: Max, All;
-    /// Minimum; NaN if either operand is NaN. All dtypes.
-    min: Min, All;
+    /// The greater of x and y; NaN if either is NaN. All dtypes. The greatest element of an axis is
+    /// [`max`](Tensor::max).
+    maximum: Max, All;
+    /// The lesser of x and y; NaN if either is NaN. All dtypes.
+    minimum: Min, All;
     /// `x^y` as C's pow; `e^y` if x is the constant nearest to e in f32 or f64. Floats.
     pow: Pow, Floats;
     /// `x < y` as bool. All dtypes.

@@ -28,7 +28,7 @@ impl Tensor {
     /// elements is the smallest value: false, the most negative integer, -inf.
     /// # Errors
     /// If an axis does not exist or appears twice.
-    pub fn max_reduce(&self, axes: &[usize]) -> Result<Tensor, Error> {
+    pub fn max(&self, axes: &[usize]) -> Result<Tensor, Error> {
         self.reduce("max", self.uop(), Op::Max, axes)
     }
 

@@ -372,7 +372,7 @@ mod tests {
         let zeros = |count: usize| {
             let text = format!(
                 "a = input i32[200000] seeded(1, small)\nb = arange i32[200000] start=0 step=1\n\
-                 c = floordiv b {}\nd = cdiv a c\ne = flip d [0]\noutput e\n",
+                 c = floordiv b {}\nd = cdiv a c\ne = flip d axes=[0]\noutput e\n",
                 count
             );
             let Case::Program(program) = parse(&text).unwrap().case else { panic!("a program") };

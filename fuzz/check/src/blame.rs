@@ -509,14 +509,8 @@ fn at_the_end(
     backend: &str,
     began: Began<'_>,
 ) -> Option<Blame> {
-    let device = backend.split('/').next().unwrap_or(backend);
-    let (stage, room) = match device {
-        // A text that runs wrongly or endlessly is the renderer's fault; else it is the device's.
-        "c" | "cuda" | "opencl" | "text" | "wgpu" => ("render", "render"),
-        // Where uops are evaluated, the kernel breaks a promise.
-        "uops" => ("linearize", "kernel"),
-        _ => ("run", "runtime"),
-    };
+    let device = crate::engine::device_of(backend).unwrap_or(backend);
+    let (stage, room) = last_stage(device);
     let mut alone = || {
         let schedule = stages::scheduled(&stages::graph(program)?, configuration)?;
         stages::run(
@@ -559,6 +553,17 @@ fn at_the_end(
         }
     });
     blamed(stage, room, failure.detail)
+}
+
+/// The stage after the linear uops on a device, and its crate.
+pub(crate) fn last_stage(device: &str) -> (&'static str, &'static str) {
+    match device {
+        "interp" | "jit" => ("run", "runtime"),
+        // Where uops are evaluated, the kernel breaks a promise.
+        crate::engine::UOPS => ("linearize", "kernel"),
+        // The others compile a text. One that runs wrongly or endlessly is the renderer's fault.
+        _ => ("render", "render"),
+    }
 }
 
 /// Compiles all kernels at once and runs them on the memories of their buffers, without an engine.

@@ -154,7 +154,7 @@ const fn uops(
 }
 
 /// The device that evaluates uops for any target.
-const UOPS: &str = "uops";
+pub(crate) const UOPS: &str = "uops";
 
 /// Number of rows on it.
 const UOPS_COUNT: u64 = 13;

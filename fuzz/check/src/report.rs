@@ -2,8 +2,8 @@
 //! tinygrad script.
 
 use gradiff_corpus::{
-    Array, BinaryOp, Case, CaseFile, DType, Literal, Operand, Program, ReduceOp, Statement,
-    UnaryOp, ValueId, fill, format_element, literal_bits,
+    Array, BinaryOp, Case, CaseFile, DType, Literal, Operand, Program, Statement, UnaryOp, ValueId,
+    fill, format_element, literal_bits,
 };
 
 use gradiff_oracle::{Element, Expected};
@@ -166,7 +166,7 @@ fn rust_statement(statement: &Statement, types: &[DType]) -> String {
                     format!("Tensor::scalar({of}, {})?", scalar(literal))
                 }
             };
-            format!("{first}.{}({})?", op.name(), operand(y))
+            format!("{first}.{}({})?", rust_method(*op), operand(y))
         }
         Statement::Where { srcs: [c, x, y] } => {
             format!("Tensor::select({}, {}, {})?", operand(c), operand(x), operand(y))
@@ -178,8 +178,7 @@ fn rust_statement(statement: &Statement, types: &[DType]) -> String {
         Statement::Cast { src, dtype: to } => format!("v{}.cast({})?", src.0, dtype(*to)),
         Statement::Bitcast { src, dtype: to } => format!("v{}.bitcast({})?", src.0, dtype(*to)),
         Statement::Reduce { op, src, axes } => {
-            let name = if *op == ReduceOp::Max { "max_reduce" } else { op.name() };
-            format!("v{}.{name}({})?", src.0, list(axes))
+            format!("v{}.{}({})?", src.0, op.name(), list(axes))
         }
         Statement::Reshape { src, shape } => format!("v{}.reshape({})?", src.0, list(shape)),
         Statement::Permute { src, axes } => format!("v{}.permute({})?", src.0, list(axes)),
@@ -199,6 +198,15 @@ fn rust_statement(statement: &Statement, types: &[DType]) -> String {
         Statement::Contiguous { src } => format!("v{}.contiguous()", src.0),
         Statement::Realize { src } => format!("v{}.clone()", src.0),
         Statement::Detach { src } => format!("v{}.detach()", src.0),
+    }
+}
+
+/// Returns the method of `Tensor` for an op; `max` and `min` are reductions there.
+fn rust_method(op: BinaryOp) -> &'static str {
+    match op {
+        BinaryOp::Max => "maximum",
+        BinaryOp::Min => "minimum",
+        _ => op.name(),
     }
 }
 

@@ -172,7 +172,7 @@ fn a_wrong_row_is_named_in_a_program() {
 
 #[test]
 fn a_wrong_row_is_named_in_views() {
-    let text = "view [2,3]\nflip [1]\nreshape [3,2]\nflip [0]\n";
+    let text = "view [2,3]\nflip axes=[1]\nreshape [3,2]\nflip axes=[0]\n";
     check("divmod/floormod-multiples", "r", "linear(x)", text, "symbolic");
 }
 

@@ -123,7 +123,7 @@ fn views_that_a_kernel_pass_uses_are_blamed_themselves() {
 
 #[test]
 fn a_fault_outside_the_rules_names_no_rule() {
-    let case = "a = input i32[2,3] iota\nb = flip a [1]\noutput b\n";
+    let case = "a = input i32[2,3] iota\nb = flip a axes=[1]\noutput b\n";
     let (text, _) = blamed(case, "view-flip-offset");
     assert!(text.contains("engine/view"), "{text}");
     assert!(!text.contains("rule "), "{text}");

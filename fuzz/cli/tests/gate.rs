@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use gradiff_skip::or_skip;
 use serde_json::Value;
 
 /// Script that does all work of a compiler except to compile kernels.
@@ -389,7 +390,7 @@ fn failures_of_clang_are_not_the_texts() {
             .status()
             .is_ok_and(|s| s.success())
     });
-    let Some(real) = real else { return println!("skipped: no clang") };
+    let Some(real) = or_skip("clang", real.ok_or("not found")) else { return };
     // A working clang compiles the host of the texts.
     folder.program(
         "clang",

@@ -581,7 +581,7 @@ fn most_pairs_of_features_are_covered() {
 
 #[test]
 fn pairs_are_of_a_statement_and_its_sources() {
-    let text = "a = input f32[2,3] iota\nb = pad a [(1,0),(0,0)] 0.0\nc = permute b [1,0]\n\
+    let text = "a = input f32[2,3] iota\nb = pad a [(1,0),(0,0)] 0.0\nc = permute b axes=[1,0]\n\
                 d = sum c axes=[0]\noutput d\n";
     let file = gradiff_corpus::parse(text).expect("it parses");
     let gradiff_corpus::Case::Program(program) = file.case else { panic!("a program") };

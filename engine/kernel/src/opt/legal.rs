@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
 
 use super::tensor_cores::{self, Matmul};
+use super::tuning::{DRAWN_UOPS_MAX, THREADS_MAX, UNROLL_MAX, UOPS_MAX, UPCAST_MAX};
 use super::{Opt, OptOp, Setting, apply};
 use crate::Error;
 use crate::cache_inputs;
@@ -161,17 +162,6 @@ fn uop_counts(free: &Free) -> Vec<(u64, i64)> {
     }
     counts.into_iter().collect()
 }
-
-/// Most upcast iterations in one loop nest.
-pub(super) const UPCAST_MAX: i64 = 512;
-/// Most unrolled iterations in one loop nest.
-const UNROLL_MAX: i64 = 32;
-/// Most uops after unrolling, so that compilers take seconds at most.
-const UOPS_MAX: i64 = 1 << 13;
-/// Most uops after a drawn opt; one draw in eight may exceed it.
-const DRAWN_UOPS_MAX: i64 = 1 << 10;
-/// Most CPU threads of a kernel.
-const THREADS_MAX: i64 = 64;
 
 impl Loops {
     /// Returns the number of iterations of all loops of a kind.

@@ -11,6 +11,7 @@ mod groups;
 mod heuristic;
 mod legal;
 mod tensor_cores;
+pub(crate) mod tuning;
 
 use gradiff_graph::UOp;
 use gradiff_rewrite::Mode;

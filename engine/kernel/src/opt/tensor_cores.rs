@@ -12,7 +12,8 @@ use gradiff_rewrite::Mode;
 
 use super::Setting;
 use super::apply::{Replacement, range, replace};
-use super::legal::{Loop, Loops, UPCAST_MAX, at_most, fits};
+use super::legal::{Loop, Loops, at_most, fits};
+use super::tuning::UPCAST_MAX;
 use crate::Error;
 use crate::linearize::Free;
 

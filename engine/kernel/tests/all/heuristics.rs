@@ -1,6 +1,6 @@
 //! The opts that the heuristics choose for typical kernels, which must not change their results.
 
-use gradiff_graph::{Constant, DType, Instruction, Op, UOp};
+use gradiff_graph::{Constant, DType, Instruction, Linear, Op, UOp};
 use gradiff_kernel::{Options, Strategy, Target, interpret, stages};
 use gradiff_view::ShapeTracker;
 
@@ -68,83 +68,23 @@ fn matvec(rows: i64, columns: i64, target: &'static str) -> Case {
     Case { ast, sizes, target }
 }
 
-/// Makes a matrix product with a square result.
-fn matmul(size: i64, depth: i64, target: &'static str) -> Case {
-    let whole = [size, size, depth];
-    let left = plain(&[size, 1, depth]).expand(&whole).expect("rows");
-    let right = plain(&[1, depth, size]).permute(&[0, 2, 1]).expect("columns");
+/// Makes a matrix product.
+fn matmul(rows: i64, columns: i64, depth: i64, target: &'static str) -> Case {
+    let whole = [rows, columns, depth];
+    let left = plain(&[rows, 1, depth]).expand(&whole).expect("rows");
+    let right = plain(&[1, depth, columns]).permute(&[0, 2, 1]).expect("columns");
     let right = right.expand(&whole).expect("columns");
-    let ast = product([left, right], [size * depth; 2], &whole);
-    let sizes = [size * size, size * depth, size * depth].map(|size| size as usize).to_vec();
+    let ast = product([left, right], [rows * depth, columns * depth], &whole);
+    let sizes = [rows * columns, rows * depth, columns * depth].map(|size| size as usize).to_vec();
     Case { ast, sizes, target }
 }
 
-#[test]
-fn matvec_shares_rows_among_threads() {
-    assert_eq!(matvec(64, 128, "cuda").opts(), "group 1 8, local 0 4, upcast 0 4");
-    // Fewer than 16 rows: the reduction is divided among the threads of a group.
-    assert_eq!(matvec(10, 128, "cuda").opts(), "grouptop 1 64, local 0 2");
-    // 100 columns are not a multiple of 8.
-    assert_eq!(matvec(64, 100, "cuda").opts(), "unroll 1 4, local 0 32");
-}
-
-#[test]
-fn matmul_upcasts_for_reuse() {
-    let opts = matmul(128, 24, "cuda").opts();
-    assert_eq!(opts, "upcast 1 4, upcast 0 4, unroll 2 4, local 1 32, local 0 4");
-    let opts = matmul(128, 24, "wgsl").opts();
-    assert_eq!(opts, "upcast 0 4, upcast 1 4, unroll 2 4, local 1 32, local 0 4");
-}
-
-#[test]
-fn short_gating_loops_are_upcast() {
-    let (rows, columns) = (1200, 5);
-    let padded = plain(&[rows, 3]).pad(&[(0, 0), (1, 1)]).expect("columns");
-    let value = load(DType::F32, 1, rows * 3, padded);
-    let ast = sink(value, &[rows, columns]);
-    let sizes = [rows * columns, rows * 3].map(|size| size as usize).to_vec();
-    let case = Case { ast, sizes, target: "opencl" };
-    assert_eq!(case.opts(), "upcast 1 0, local 0 16");
-    let options = Options { opts: Strategy::Heuristic, ..Options::default() };
-    let stages = stages(&case.ast, &Target::of(case.target), &options).expect("a kernel");
-    let uops = &stages.linear;
-    // The padding is known in each iteration: neither gates nor gated loads are left.
-    let count = |op: Op| uops.uops.iter().filter(|uop| uop.op == op).count();
-    assert_eq!([Op::Load, Op::Store, Op::CmpLt, Op::Where].map(count), [3, 5, 0, 0], "{uops}");
-}
-
-#[test]
-fn cpu_tiles_fill_the_registers() {
-    // 6 rows of 4 vectors, 4 vectors and a scalar: 29 of 32 registers. The last rows are repeated.
-    let opts = matmul(64, 16, "vectors").opts();
-    assert_eq!(opts, "overlap 0 6, upcast 0 6, upcast 1 16, upcast 1 4");
-    // Broadcast scalars are right before their first use, so that one register holds all of them.
-    let options = Options { opts: Strategy::Heuristic, ..Options::default() };
-    let case = matmul(64, 16, "vectors");
-    let stages = stages(&case.ast, &Target::of("vectors"), &options).expect("a kernel");
-    let uops = &stages.linear;
-    let is_single = |at: &usize| uops.uops[*at - 1].op == Op::Load && uops.uops[*at - 1].lanes == 1;
-    let vectors = (1..uops.uops.len()).filter(|at| uops.uops[*at].op == Op::Vectorize);
-    let splats: Vec<usize> = vectors.filter(is_single).collect();
-    let is_used = |at: &usize| uops.uops[*at + 1].src.contains(&(*at as u32));
-    assert!(splats.len() == 6 && splats.iter().all(is_used), "{uops}");
-    let opts = matmul(96, 16, "vectors").opts();
-    assert_eq!(opts, "upcast 0 8, upcast 1 16, upcast 1 3, swap 0 1");
-    // 8 rows are two times 4; with tiles of 6 rows, 4 of them would be computed twice.
-    let rows = |rows, columns| {
-        let whole = [rows, columns, 8];
-        let left = plain(&[rows, 1, 8]).expand(&whole).expect("rows");
-        let right = plain(&[1, 8, columns]).permute(&[0, 2, 1]).expect("columns");
-        let right = right.expand(&whole).expect("columns");
-        let ast = product([left, right], [rows * 8, columns * 8], &whole);
-        let sizes = [rows * columns, rows * 8, columns * 8].map(|size| size as usize).to_vec();
-        Case { ast, sizes, target: "vectors" }
-    };
-    assert_eq!(rows(8, 64).opts(), "upcast 0 4, upcast 1 16, upcast 1 4");
-    assert_eq!(rows(7, 64).opts(), "overlap 0 4, upcast 0 4, upcast 1 16, upcast 1 4");
-    // 16 registers: two vectors at once.
-    let opts = matmul(64, 16, "jit").opts();
-    assert_eq!(opts, "overlap 0 6, upcast 0 6, upcast 1 4, upcast 1 2, swap 0 1");
+/// Makes a row of three columns, padded to five.
+fn padded(rows: i64, target: &'static str) -> Case {
+    let value = plain(&[rows, 3]).pad(&[(0, 0), (1, 1)]).expect("columns");
+    let ast = sink(load(DType::F32, 1, rows * 3, value), &[rows, 5]);
+    let sizes = [rows * 5, rows * 3].map(|size| size as usize).to_vec();
+    Case { ast, sizes, target }
 }
 
 /// Makes the convolution of a padded row with filters of size three; transposed, with a row of the
@@ -172,15 +112,57 @@ fn convolution(columns: i64, filters: i64, is_transposed: bool) -> Case {
 }
 
 #[test]
-fn gating_windows_are_unrolled() {
-    // The lanes are stored one by one: 4 rows.
-    let opts = convolution(24, 64, true).opts();
-    assert_eq!(opts, "upcast 1 4, upcast 0 16, upcast 0 4, unroll 1 0");
-    let case = convolution(24, 64, false);
-    assert_eq!(case.opts(), "upcast 0 6, upcast 1 16, upcast 1 4, unroll 1 0");
+fn opts_of_typical_kernels() {
+    let table = [
+        ("rows are shared among threads", "matvec 64x128", matvec(64, 128, "cuda")),
+        ("few rows: threads of a group share a row", "matvec 10x128", matvec(10, 128, "cuda")),
+        ("100 is no multiple of 8", "matvec 64x100", matvec(64, 100, "cuda")),
+        ("elements share loads", "matmul 128x24x128", matmul(128, 128, 24, "cuda")),
+        ("the same", "matmul 128x24x128", matmul(128, 128, 24, "wgsl")),
+        ("a short gating loop is upcast", "pad 1200x3", padded(1200, "opencl")),
+        ("29 of 32 registers, last rows twice", "matmul 64x16x64", matmul(64, 64, 16, "vectors")),
+        ("rows and vectors fit", "matmul 96x16x96", matmul(96, 96, 16, "vectors")),
+        ("8 rows are twice 4", "matmul 8x8x64", matmul(8, 64, 8, "vectors")),
+        ("7 rows: one twice", "matmul 7x8x64", matmul(7, 64, 8, "vectors")),
+        ("16 registers: two vectors at once", "matmul 64x16x64", matmul(64, 64, 16, "jit")),
+        ("lanes stored one by one: 4 rows", "conv 64x24", convolution(24, 64, true)),
+        ("gating windows are unrolled", "conv 24x64", convolution(24, 64, false)),
+    ];
+    let row = |(why, kernel, case): &(&str, &str, Case)| {
+        format!("{kernel:17} {:8} {:57} {why}\n", case.target, case.opts())
+    };
+    insta::assert_snapshot!(table.iter().map(row).collect::<String>());
+}
+
+/// Returns the uops of a kernel with the chosen opts.
+fn chosen(case: &Case) -> Linear {
     let options = Options { opts: Strategy::Heuristic, ..Options::default() };
     let stages = stages(&case.ast, &Target::of(case.target), &options).expect("a kernel");
-    let uops = &stages.linear;
+    Linear::clone(&stages.linear)
+}
+
+#[test]
+fn padding_is_known_in_upcast_iterations() {
+    let uops = chosen(&padded(1200, "opencl"));
+    // Neither gates nor gated loads are left.
+    let count = |op: Op| uops.uops.iter().filter(|uop| uop.op == op).count();
+    assert_eq!([Op::Load, Op::Store, Op::CmpLt, Op::Where].map(count), [3, 5, 0, 0], "{uops}");
+}
+
+#[test]
+fn broadcast_scalars_share_a_register() {
+    // Each is right before its first use.
+    let uops = chosen(&matmul(64, 64, 16, "vectors"));
+    let is_single = |at: &usize| uops.uops[*at - 1].op == Op::Load && uops.uops[*at - 1].lanes == 1;
+    let vectors = (1..uops.uops.len()).filter(|at| uops.uops[*at].op == Op::Vectorize);
+    let splats: Vec<usize> = vectors.filter(is_single).collect();
+    let is_used = |at: &usize| uops.uops[*at + 1].src.contains(&(*at as u32));
+    assert!(splats.len() == 6 && splats.iter().all(is_used), "{uops}");
+}
+
+#[test]
+fn windows_share_adjacent_elements() {
+    let uops = chosen(&convolution(24, 64, false));
     let single = |uop: &&Instruction| uop.op == Op::Load && uop.lanes == 1;
     let singles: Vec<&Instruction> = uops.uops.iter().filter(single).collect();
     // 6 windows of 3 are 8 adjacent elements; only the first and the last may be outside the row.

@@ -3,6 +3,7 @@
 use std::io::Write;
 use std::process::{Command, Output};
 
+use gradiff_skip::or_skip;
 use naga::valid::{Capabilities, ValidationFlags, Validator};
 
 /// A compiler that checks the texts of a language.
@@ -11,8 +12,8 @@ pub(crate) struct Compiler {
     pub(crate) language: &'static str,
     /// The name in reports.
     pub(crate) name: &'static str,
-    /// Returns the program, or the reason why it is not available.
-    pub(crate) find: fn() -> Result<String, String>,
+    /// Returns the program, or `None`, which is counted as a skip.
+    pub(crate) find: fn() -> Option<String>,
     check: Check,
 }
 
@@ -28,7 +29,7 @@ pub(crate) const COMPILERS: &[Compiler] = &[
     Compiler {
         language: "c",
         name: "gcc",
-        find: || first(&["gcc"]),
+        find: || first("gcc", &["gcc"]),
         check: Check::Command(c_command),
     },
     Compiler { language: "c", name: "clang", find: find_clang, check: Check::Command(c_command) },
@@ -68,7 +69,7 @@ pub(crate) const COMPILERS: &[Compiler] = &[
     Compiler {
         language: "llvm",
         name: "LLVM's opt",
-        find: || first(&["opt-19", "opt-18", "opt-17", "opt-16", "opt-15"]),
+        find: || first("opt", &["opt-19", "opt-18", "opt-17", "opt-16", "opt-15"]),
         check: Check::Command(|program, file| {
             with(program, &["-passes=verify,default<O1>", "-o", "/dev/null", file])
         }),
@@ -92,13 +93,13 @@ pub(crate) const COMPILERS: &[Compiler] = &[
     Compiler {
         language: "wgsl",
         name: "naga",
-        find: || Ok("naga".into()),
+        find: || Some("naga".into()),
         check: Check::InProcess(|text| naga_check(text, EXTENDED)),
     },
     Compiler {
         language: "wgsl-core",
         name: "naga without extensions",
-        find: || Ok("naga".into()),
+        find: || Some("naga".into()),
         check: Check::InProcess(|text| naga_check(text, Capabilities::empty())),
     },
 ];
@@ -135,14 +136,15 @@ fn c_command(program: &str, file: &str) -> Command {
 }
 
 /// Returns the first program that can be run.
-pub(crate) fn first(programs: &[&str]) -> Result<String, String> {
+pub(crate) fn first(requirement: &str, programs: &[&str]) -> Option<String> {
     let runs = |program: &&str| Command::new(program).arg("--version").output().is_ok();
     let found = programs.iter().find(|program| runs(program));
-    found.map(|program| program.to_string()).ok_or(format!("none of {}", programs.join(", ")))
+    let found = found.map(|program| program.to_string());
+    or_skip(requirement, found.ok_or(format!("none of {}", programs.join(", "))))
 }
 
 /// Finds a clang that supports opaque pointers and `_Float16`.
-pub(crate) fn find_clang() -> Result<String, String> {
+pub(crate) fn find_clang() -> Option<String> {
     let version = |program: &str| {
         let output = Command::new(program).arg("--version").output().ok()?;
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -151,7 +153,7 @@ pub(crate) fn find_clang() -> Result<String, String> {
     };
     let programs = ["clang", "clang-19", "clang-18", "clang-17", "clang-16"];
     let found = programs.into_iter().find(|program| version(program) >= Some(16));
-    found.map(String::from).ok_or("no clang of version 16 or later".to_string())
+    or_skip("clang", found.map(String::from).ok_or("no clang of version 16 or later"))
 }
 
 /// A command of the Python that has NVIDIA's wheels: `GRADIFF_PYTHON`, or python3.
@@ -160,12 +162,15 @@ fn python(arguments: &[&str]) -> Command {
     with(&program, arguments)
 }
 
-fn nvidia(tool: &str) -> Result<String, String> {
-    let output = python(&[SCRIPT, "find", tool]).output().map_err(|error| error.to_string())?;
-    match output.status.success() {
-        true => Ok(String::from_utf8_lossy(&output.stdout).trim().to_string()),
-        false => Err(message(&output)),
-    }
+fn nvidia(tool: &str) -> Option<String> {
+    let find = || -> Result<String, String> {
+        let output = python(&[SCRIPT, "find", tool]).output().map_err(|error| error.to_string())?;
+        match output.status.success() {
+            true => Ok(String::from_utf8_lossy(&output.stdout).trim().to_string()),
+            false => Err(message(&output)),
+        }
+    };
+    or_skip(tool, find())
 }
 
 fn message(output: &Output) -> String {

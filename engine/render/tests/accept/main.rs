@@ -11,6 +11,7 @@ use std::process::Command;
 
 use gradiff_graph::Linear;
 use gradiff_render::{LANGUAGES, Language};
+use gradiff_skip::{or_skip, skip};
 
 use compilers::{COMPILERS, Compiler};
 
@@ -93,20 +94,12 @@ fn renamed(kernel: &str, number: usize) -> String {
 
 #[test]
 fn compilers_accept_all_snapshots() {
-    let mut skipped = 0;
     // wgsl-core has no snapshots there, only those of `texts`: it differs only in f16.
     for compiler in COMPILERS.iter().filter(|compiler| compiler.language != "wgsl-core") {
         let language = language_of(compiler);
         let kernels = snapshots(language);
         assert!(kernels.len() > 30, "{} has {} kernels", language.name, kernels.len());
-        let program = match (compiler.find)() {
-            Ok(program) => program,
-            Err(why) => {
-                skipped += 1;
-                println!("{}: skipped, {why}", compiler.name);
-                continue;
-            }
-        };
+        let Some(program) = (compiler.find)() else { continue };
         for file in files(compiler, language, &kernels) {
             if let Err(message) = compiler.check(&program, &file, language.extension) {
                 let shown: String = message.chars().take(4000).collect();
@@ -115,7 +108,6 @@ fn compilers_accept_all_snapshots() {
         }
         println!("{}: {} kernels of snapshots accepted", compiler.name, kernels.len());
     }
-    println!("{skipped} of {} compilers skipped", COMPILERS.len());
 }
 
 fn language_of(compiler: &Compiler) -> &'static Language {
@@ -131,17 +123,9 @@ fn files(compiler: &Compiler, language: &Language, texts: &[String]) -> Vec<Stri
 
 #[test]
 fn compilers_accept_all_kernels() {
-    let mut skipped = 0;
     for compiler in COMPILERS {
         let language = language_of(compiler);
-        let program = match (compiler.find)() {
-            Ok(program) => program,
-            Err(why) => {
-                skipped += 1;
-                println!("{}: skipped, {why}", compiler.name);
-                continue;
-            }
-        };
+        let Some(program) = (compiler.find)() else { continue };
         let (texts, refused) = texts(language);
         for file in files(compiler, language, &texts) {
             if let Err(message) = compiler.check(&program, &file, language.extension) {
@@ -155,7 +139,6 @@ fn compilers_accept_all_kernels() {
         }
         println!("{}: {} accepted, {} have no text", compiler.name, texts.len(), refused.len());
     }
-    println!("{skipped} of {} compilers skipped", COMPILERS.len());
 }
 
 #[test]
@@ -176,7 +159,7 @@ fn languages_refuse_only_unsupported_kernels() {
 fn compilers_refuse_wrong_text() {
     for compiler in COMPILERS {
         let language = language_of(compiler);
-        let Ok(program) = (compiler.find)() else { continue };
+        let Some(program) = (compiler.find)() else { continue };
         let (texts, _) = texts(language);
         let check = |text: &str| compiler.check(&program, text, language.extension);
         // A kernel that needs a helper, a value in it, and an undefined name.
@@ -194,29 +177,25 @@ fn compilers_refuse_wrong_text() {
     }
 }
 
-/// The assembly that gcc generates for a machine with 512-bit vectors; `None` without gcc.
-fn assembly(kernel: &Linear) -> Option<String> {
+/// The assembly that gcc generates for a machine with 512-bit vectors; an error without gcc.
+fn assembly(kernel: &Linear) -> std::io::Result<String> {
     let text = gradiff_render::c(kernel).expect("C has it");
     let directory = tempfile::tempdir().expect("a directory");
     let source = directory.path().join("kernel.c");
     std::fs::write(&source, gradiff_render::c_prelude(&text) + &text).expect("written");
     let flags = ["-std=c99", "-O2", "-mavx512f", "-mfma", "-fwrapv", "-ffp-contract=off"];
     let output = Command::new("gcc").args(flags).args(["-S", "-o", "-"]).arg(&source).output();
-    let output = output.ok()?;
+    let output = output?;
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    Some(String::from_utf8_lossy(&output.stdout).into_owned())
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
 #[test]
 fn tile_keeps_its_sums_in_registers() {
     if !cfg!(target_arch = "x86_64") {
-        println!("skipped: no x86-64");
-        return;
+        return skip("x86-64", &"another machine");
     }
-    let Some(text) = assembly(&kernels::tile()) else {
-        println!("skipped: no gcc");
-        return;
-    };
+    let Some(text) = or_skip("gcc", assembly(&kernels::tile())) else { return };
     assert_eq!(text.matches("vfmadd231ps").count(), 16, "{text}");
     assert_eq!(text.matches("vfmadd").count(), 16, "{text}");
     assert!(!text.contains("(%rsp)") && !text.contains("(%rbp)"), "{text}");

@@ -8,6 +8,7 @@ use std::process::Command;
 
 use gradiff_graph::{AxisKind, Constant, DType, Linear, Op, evaluate};
 use gradiff_render::{LANGUAGES, Language};
+use gradiff_skip::or_skip;
 
 use crate::compilers::{STAND_INS, find_clang, first};
 use crate::kernels::{
@@ -220,7 +221,7 @@ type Wrap = fn(&Linear, &str, &[&str]) -> String;
 struct Runner {
     name: &'static str,
     language: &'static str,
-    find: fn() -> Result<String, String>,
+    find: fn() -> Option<String>,
     /// The command that compiles the file of kernels to an object file: compiler, source, object.
     compile: fn(&str, &Path, &Path) -> Command,
     /// Writes a function that takes a list of addresses and runs a kernel: kernel, name of the
@@ -255,11 +256,10 @@ fn cpp_object(program: &str, source: &Path, object: &Path) -> Command {
 }
 
 /// gcc, if this is an x86-64 machine with the features that `has` tests.
-fn gcc_for(has: fn() -> bool) -> Result<String, String> {
-    match cfg!(target_arch = "x86_64") && has() {
-        true => first(&["gcc"]),
-        false => Err("not such a machine".to_string()),
-    }
+fn gcc_for(feature: &str, has: fn() -> bool) -> Option<String> {
+    let is_there = cfg!(target_arch = "x86_64") && has();
+    or_skip(feature, is_there.then_some(()).ok_or("another machine"))?;
+    first("gcc", &["gcc"])
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -276,14 +276,14 @@ const RUNNERS: &[Runner] = &[
     Runner {
         name: "C by gcc",
         language: "c",
-        find: || first(&["gcc"]),
+        find: || first("gcc", &["gcc"]),
         compile: c_object,
         wrap: None,
     },
     Runner {
         name: "C by gcc for any x86-64",
         language: "c",
-        find: || gcc_for(|| true),
+        find: || gcc_for("x86-64", || true),
         compile: |program, source, object| {
             with(program, &["-std=c99", "-march=x86-64"], source, object)
         },
@@ -292,7 +292,7 @@ const RUNNERS: &[Runner] = &[
     Runner {
         name: "C by gcc for 256-bit vectors",
         language: "c",
-        find: || gcc_for(has_256_bits),
+        find: || gcc_for("avx2", has_256_bits),
         compile: |program, source, object| {
             with(program, &["-std=c99", "-march=haswell"], source, object)
         },
@@ -448,12 +448,11 @@ fn kernels(runner: &Runner, language: &Language, cases: &[Case]) -> String {
 }
 
 /// A compiler for the host program, if there is an OpenCL driver.
-fn find_opencl() -> Result<String, String> {
-    let drivers = std::fs::read_dir("/etc/OpenCL/vendors").map(Iterator::count);
-    match drivers {
-        Ok(1..) => first(&["gcc", "clang"]),
-        _ => Err("no OpenCL driver in /etc/OpenCL/vendors".to_string()),
-    }
+fn find_opencl() -> Option<String> {
+    let drivers = std::fs::read_dir("/etc/OpenCL/vendors").map_or(0, Iterator::count);
+    let found = (0 < drivers).then_some(()).ok_or("no OpenCL driver in /etc/OpenCL/vendors");
+    or_skip("opencl", found)?;
+    first("c", &["gcc", "clang"])
 }
 
 fn cpp_type(language: &str, dtype: DType) -> &'static str {
@@ -563,13 +562,7 @@ fn supported_cases(runner: &Runner) -> Vec<Case> {
 #[test]
 fn texts_compute_the_meaning_of_the_op_table() {
     for runner in RUNNERS {
-        let program = match (runner.find)() {
-            Ok(program) => program,
-            Err(why) => {
-                println!("{}: skipped, {why}", runner.name);
-                continue;
-            }
-        };
+        let Some(program) = (runner.find)() else { continue };
         let language = language_of(runner);
         let cases = supported_cases(runner);
         let mut count = 0;
@@ -587,7 +580,7 @@ fn texts_compute_the_meaning_of_the_op_table() {
 #[test]
 fn wrong_operator_is_detected() {
     let runner = &RUNNERS[0];
-    let Ok(program) = (runner.find)() else { return };
+    let Some(program) = (runner.find)() else { return };
     let language = language_of(runner);
     let types = [DType::I8, DType::I8];
     let kernel = elementwise(Op::Add, &types, DType::I8, 16);
@@ -604,10 +597,7 @@ fn wrong_operator_is_detected() {
 #[test]
 fn missing_barrier_is_detected() {
     let runner = RUNNERS.iter().find(|runner| runner.language == "opencl").expect("a row");
-    let Ok(program) = (runner.find)() else {
-        println!("skipped: no OpenCL");
-        return;
-    };
+    let Some(program) = (runner.find)() else { return };
     let cases = supported_cases(runner).into_iter().filter(|case| case.kernel.name == group().name);
     let cases: Vec<Case> = cases.collect();
     let text = kernels(runner, language_of(runner), &cases);

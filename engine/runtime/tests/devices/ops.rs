@@ -3,6 +3,7 @@
 use crate::common::{Builder, Expression, memory_of, repeated, values_of};
 use gradiff_graph::{Class, Constant, DType, OPS, Op, evaluate};
 use gradiff_runtime::{Memory, device};
+use gradiff_skip::or_skip;
 
 /// A kernel and its inputs.
 struct Case {
@@ -315,7 +316,7 @@ fn jit_every_op_of_a_heavy_kernel_has_its_meaning() {
 /// Runs if there is a driver.
 #[test]
 fn opencl_every_op_has_its_meaning() {
-    if device("opencl").is_ok() {
+    if or_skip("opencl", device("opencl")).is_some() {
         // PoCL takes 60 ms to compile a kernel: all cases would take a minute.
         check_some("opencl", false, 1, |number, _| number.is_multiple_of(11));
     }
@@ -324,10 +325,7 @@ fn opencl_every_op_has_its_meaning() {
 /// Runs if there is an adapter, for the types that it has and without functions, whose accuracy
 /// WGSL does not specify.
 fn check_wgsl(name: &str) {
-    let device = match device(name) {
-        Ok(device) => device,
-        Err(error) => return println!("skipped: {error}"),
-    };
+    let Some(device) = or_skip(name, device(name)) else { return };
     let copy = |dtype| {
         let mut b = Builder::default();
         let arrays = [0, 1].map(|slot| b.global(slot, dtype, 1));

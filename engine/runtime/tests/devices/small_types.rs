@@ -3,6 +3,7 @@
 
 use gradiff_graph::{Constant, DType, Op};
 use gradiff_runtime::{Memory, device};
+use gradiff_skip::{or_skip, skip};
 
 use crate::common::{Expression, elementwise, memory_of, values_of};
 
@@ -12,10 +13,7 @@ const COUNT: usize = 1 << 15;
 /// Runs an expression over lists and compares every element with its meaning: the same bits, or any
 /// NaN for NaN.
 fn check(device_name: &str, expression: &Expression, inputs: &[Vec<Constant>]) {
-    let Ok(device) = device(device_name) else {
-        println!("skipped: no {device_name}");
-        return;
-    };
+    let Some(device) = or_skip(device_name, device(device_name)) else { return };
     let dtypes: Vec<DType> = inputs.iter().map(|list| list[0].dtype()).collect();
     let kernel = elementwise("E_all", expression, &dtypes, COUNT as i64);
     let executable = device.compile_checked(&[&kernel]).expect("the kernel compiles").remove(0);
@@ -126,12 +124,9 @@ fn ops_on_all_pairs_of_bytes_have_their_meaning() {
 #[test]
 fn more_iterations_than_llvmpipe_runs_are_refused() {
     for name in ["wgpu", "wgpu-core"] {
-        let Ok(device) = device(name) else {
-            println!("skipped: no {name}");
-            continue;
-        };
+        let Some(device) = or_skip(name, device(name)) else { continue };
         if !device.describe().contains("llvmpipe") {
-            println!("skipped: {name} is not llvmpipe");
+            skip("llvmpipe", &device.describe());
             continue;
         }
         let kernel =

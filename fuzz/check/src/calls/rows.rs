@@ -23,7 +23,7 @@ pub(super) const ROWS: [(&str, Row); 50] = [
     ("where and mulacc", Row::Call(ternary)),
     ("cast", Row::Call(cast)),
     ("bitcast", Row::Call(bitcast)),
-    ("sum, prod, max_reduce", Row::Call(reduce)),
+    ("sum, prod, max", Row::Call(reduce)),
     ("permute and flip", Row::Call(axes)),
     ("cat", Row::Call(cat)),
     ("gather", Row::Call(gather)),

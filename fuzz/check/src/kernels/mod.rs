@@ -117,8 +117,7 @@ pub fn room_of_kernels(problem: &str) -> &'static str {
         None if problem.contains(passes::PREFIX) => "kernel",
         None if problem.starts_with(crate::points::SAID) => "rewrite",
         None => "graph",
-        Some(&"interp" | &"jit") => "runtime",
-        Some(_) => "render",
+        Some(device) => crate::blame::last_stage(device).1,
     }
 }
 

@@ -110,7 +110,7 @@ mod tests {
                 Ok(outputs) => assert_eq!(outputs, Outputs::Same, "{language}"),
                 Err(why) => {
                     assert!(why.contains("clang"), "{language}: {why}");
-                    println!("skipped: {why}");
+                    gradiff_skip::skip("clang", &why);
                     continue;
                 }
             }

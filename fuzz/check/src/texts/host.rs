@@ -170,14 +170,16 @@ impl Compiler {
     }
 }
 
-/// Returns whether the first C compiler that is found accepts a text; `None` if there is none.
+/// Returns whether the first C compiler that is found accepts a text; `None` if there is none. A
+/// call of a function that nobody defines would be found only by what links or loads the text.
 pub(super) fn is_valid_c(text: &str) -> Option<bool> {
     let folder = tempfile::tempdir().ok()?;
     let path = folder.path().join("kernel.c");
     std::fs::write(&path, text).ok()?;
     let accepts = |program: &&str| {
         let mut command = Command::new(program);
-        command.args(["-w", "-march=native", "-fsyntax-only"]).arg(&path);
+        let flags = ["-std=c99", "-march=native", "-fsyntax-only"];
+        command.args(flags).arg("-Werror=implicit-function-declaration").arg(&path);
         let output = command.env("TMPDIR", folder.path()).stdin(Stdio::null()).output().ok()?;
         Some(output.status.success())
     };

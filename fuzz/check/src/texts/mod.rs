@@ -30,12 +30,13 @@ pub(crate) fn open(language: &str) -> Result<Arc<dyn Device>, String> {
     }
 }
 
-/// Returns whether a C compiler accepts the text of a kernel; `None` if there is no compiler, or no
-/// text.
+/// Returns whether a C compiler accepts the text of a kernel, and finds the kernel in it; `None` if
+/// there is no compiler, or no text.
 pub(crate) fn is_c(kernel: &Linear) -> Option<bool> {
     let language = gradiff::render::LANGUAGES.iter().find(|language| language.name == "c")?;
     let text = (language.render)(kernel).ok()?;
-    host::is_valid_c(&((language.prelude)(&text) + &text))
+    let kernel = format!("const void *kernel_of_text = (const void *){};\n", kernel.name);
+    host::is_valid_c(&((language.prelude)(&text) + &text + &kernel))
 }
 
 /// The reason why a text was not compiled.

@@ -1,5 +1,7 @@
 //! Faults of a text are reported, and end no process but its own.
 
+use gradiff_skip::or_skip;
+
 use super::host::{Argument, Host, Launch, Problem, compiler};
 use super::languages::language;
 
@@ -41,8 +43,8 @@ const NEIGHBOURS: &str = "__global__ void k0(int* x, int* y) {\n\
 
 #[test]
 fn threads_of_a_group_synchronise() {
-    if let Err(why) = compiler() {
-        return println!("skipped: {why}");
+    if or_skip("clang", compiler()).is_none() {
+        return;
     }
     assert_eq!(run(&mut None, NEIGHBOURS, true), Ok(vec![2, 1, 4, 3]));
     let without = NEIGHBOURS.replace("__syncthreads();", "");
@@ -57,8 +59,8 @@ fn threads_of_a_group_synchronise() {
 
 #[test]
 fn a_text_that_crashes_or_overflows_ends_its_own_process() {
-    if let Err(why) = compiler() {
-        return println!("skipped: {why}");
+    if or_skip("clang", compiler()).is_none() {
+        return;
     }
     for (store, signal) in [
         // Beyond the end of mapped memory, and before its first page.
@@ -78,8 +80,8 @@ fn a_text_that_crashes_or_overflows_ends_its_own_process() {
 
 #[test]
 fn a_host_starts_again_after_its_process_has_ended() {
-    if let Err(why) = compiler() {
-        return println!("skipped: {why}");
+    if or_skip("clang", compiler()).is_none() {
+        return;
     }
     let text = "__global__ void k0(int* x, int* y) {\n\
         static int count = 0;\n  x[0] = ++count;\n  if (count == 6) *(int*)0 = 1;\n}\n";
@@ -91,8 +93,8 @@ fn a_host_starts_again_after_its_process_has_ended() {
 
 #[test]
 fn a_text_that_does_not_compile_has_a_reason() {
-    if let Err(why) = compiler() {
-        return println!("skipped: {why}");
+    if or_skip("clang", compiler()).is_none() {
+        return;
     }
     let text = "__global__ void k0(int* x, int* y) { x[0] = none; }\n";
     let problem = run(&mut None, text, false).expect_err("an unknown name");

@@ -6,6 +6,7 @@ use gradiff::render::LANGUAGES;
 use gradiff_check::{Backend, Sequences};
 use gradiff_corpus::{Case, Program};
 use gradiff_gen::{Config, ExprConfig, SeedChoices, ViewConfig, case_seed};
+use gradiff_skip::{of_backend, or_skip};
 
 use crate::corpus::{BATCH, agrees, blamed};
 use crate::targets;
@@ -60,17 +61,14 @@ impl Checks {
     /// Checks that begin with the first round of a seed.
     pub(crate) fn new(seed: u64, devices: &str) -> Checks {
         let open = |devices: &str| -> Vec<Box<dyn Backend>> {
-            let opened =
-                crate::configurations(devices).into_iter().map(
-                    |name| match gradiff_check::backends(&[name]) {
-                        Ok(opened) => opened,
-                        Err(error) if error.is_unknown_name => panic!("{}", error.message),
-                        Err(error) => {
-                            println!("skipped: {}", error.message);
-                            Vec::new()
-                        }
-                    },
-                );
+            let opened = crate::configurations(devices).into_iter().map(|name| {
+                let opened = gradiff_check::backends(std::slice::from_ref(&name));
+                let opened = opened.map_err(|error| match error.is_unknown_name {
+                    true => panic!("{}", error.message),
+                    false => error.message,
+                });
+                or_skip(of_backend(&name), opened).unwrap_or_default()
+            });
             opened.flatten().collect()
         };
         let (in_process, compiled): (Vec<&str>, Vec<&str>) =

@@ -7,18 +7,8 @@ use gradiff_graph::AxisKind;
 use super::access::{Access, Accesses, best_lane_loop, lane_score};
 use super::{Optimizer, Setting, divisor};
 use crate::Error;
-use crate::opt::legal::UPCAST_MAX;
+use crate::opt::tuning::{ACCUMULATORS, ROWS_MAX, SCALAR_STORE_ROWS_MAX, UPCAST_MAX, WINDOW_MAX};
 use crate::opt::{Loop, Loops, OptOp};
-
-/// Numbers of accumulator vectors in a reduction without reuse, in order of preference.
-const ACCUMULATORS: [i64; 4] = [4, 5, 3, 2];
-/// Most rows of a tile. The rows of a large matrix often map to the same set of the L1 cache, which
-/// has 8 ways or more.
-const ROWS_MAX: i64 = 8;
-/// The same if the lanes of a row are stored one by one.
-const SCALAR_STORE_ROWS_MAX: i64 = 4;
-/// Most iterations of a reduced loop that is unrolled because gates depend on it.
-const WINDOW_MAX: i64 = 4;
 
 /// Chooses the opts for a CPU with vectors.
 pub(super) fn optimize(optimizer: &mut Optimizer<'_>) -> Result<(), Error> {

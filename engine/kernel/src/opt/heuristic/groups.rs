@@ -8,23 +8,11 @@ use gradiff_graph::AxisKind;
 use super::access::{Access, Accesses, best_lane_loop};
 use super::{Optimizer, divisor};
 use crate::Error;
+use crate::opt::tuning::{
+    GATED_MAX, GROUP_THREADS, GROUP_UNROLL_MAX, GROUP_UNROLL_PART, LEFT_PER_THREAD, MATVEC,
+    UPCAST_VALUES,
+};
 use crate::opt::{Loop, Loops, Matmul, OptOp};
-
-/// Threads of a group that output loops fill.
-const THREADS: i64 = 128;
-/// Limits of a matrix times a vector: threads that share a row, rows of a group, rows of a thread.
-const MATVEC: [i64; 3] = [8, 4, 4];
-/// Output loops up to this size that gates depend on are upcast, so that the gates are known.
-const GATED_MAX: i64 = 7;
-/// Number of upcast values of a thread from which on no more loops are upcast.
-const UPCAST_VALUES: i64 = 32;
-/// Nothing is upcast that leaves fewer iterations for threads than the target's threshold, or than
-/// this many times the threads of a group, if that is less.
-const LEFT_PER_THREAD: i64 = 4;
-/// Most unrolled iterations, times the upcast values.
-const UNROLL_MAX: i64 = 128;
-/// Iterations by which longer reductions are unrolled.
-const UNROLL_PART: i64 = 4;
 
 /// Chooses the opts for a device with groups.
 pub(super) fn optimize(optimizer: &mut Optimizer<'_>) -> Result<(), Error> {
@@ -176,10 +164,10 @@ fn upcast_for_reuse(optimizer: &mut Optimizer<'_>, mut values: i64) -> Result<i6
 fn unroll(optimizer: &mut Optimizer<'_>, values: i64) -> Result<(), Error> {
     let Some(reduced) = optimizer.loops.list.iter().rfind(is_reduced) else { return Ok(()) };
     let (number, size) = (reduced.axis.number, reduced.size);
-    if values.saturating_mul(size) <= UNROLL_MAX && optimizer.add(OptOp::Unroll, number, 0)? {
+    if values.saturating_mul(size) <= GROUP_UNROLL_MAX && optimizer.add(OptOp::Unroll, number, 0)? {
         return Ok(());
     }
-    optimizer.add(OptOp::Unroll, number, UNROLL_PART)?;
+    optimizer.add(OptOp::Unroll, number, GROUP_UNROLL_PART)?;
     Ok(())
 }
 
@@ -199,8 +187,10 @@ fn add_locals(optimizer: &mut Optimizer<'_>, mut threads: i64) -> Result<(), Err
     let Some(innermost) = order.iter().map(|(_, number)| *number).max() else { return Ok(()) };
     order.sort_unstable_by_key(|(shares, number)| (*number == innermost, *shares, *number));
     for (_, number) in order.into_iter().rev().take(3) {
-        let amounts: Vec<i64> =
-            [32, 16, 8, 4, 3, 2].into_iter().filter(|amount| threads * amount <= THREADS).collect();
+        let amounts: Vec<i64> = [32, 16, 8, 4, 3, 2]
+            .into_iter()
+            .filter(|amount| threads * amount <= GROUP_THREADS)
+            .collect();
         threads *= optimizer.add_first_legal(OptOp::Local, number, &amounts)?.unwrap_or(1);
     }
     Ok(())

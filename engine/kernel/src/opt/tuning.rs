@@ -1,0 +1,59 @@
+//! The numbers by which kernels are optimised, with what each buys. They depend on no target: the
+//! sizes from which on an optimisation pays are its [`gradiff_graph::Thresholds`]. A change shows
+//! in `cargo bench --bench speed` and in the snapshots of kernels.
+
+// Limits of every sequence of opts, heuristic, searched or drawn.
+
+/// Most upcast iterations in one loop nest: accumulators beyond some hundred are in memory anyway.
+pub(crate) const UPCAST_MAX: i64 = 512;
+/// Most unrolled iterations in one loop nest: longer bodies save no more of the loop's own cost.
+pub(crate) const UNROLL_MAX: i64 = 32;
+/// Most uops after unrolling, so that compilers take seconds at most.
+pub(crate) const UOPS_MAX: i64 = 1 << 13;
+/// Most uops after a drawn opt, so that tests compile many kernels; one draw in eight may exceed
+/// it.
+pub(crate) const DRAWN_UOPS_MAX: i64 = 1 << 10;
+/// Most CPU threads of a kernel: a machine's cores, beyond which each only costs its start.
+pub(crate) const THREADS_MAX: i64 = 64;
+
+// Devices with groups.
+
+/// Threads of a group that output loops fill: enough warps to hide latencies, and several groups
+/// for each multiprocessor.
+pub(crate) const GROUP_THREADS: i64 = 128;
+/// Limits of a matrix times a vector: threads that share a row, so that they read adjacent
+/// elements; rows of a group; rows of a thread, which share its elements of the vector.
+pub(crate) const MATVEC: [i64; 3] = [8, 4, 4];
+/// Output loops up to this size that gates depend on are upcast, so that the gates are known.
+pub(crate) const GATED_MAX: i64 = 7;
+/// Number of upcast values of a thread from which on no more loops are upcast: more loads would be
+/// reused, but registers run out.
+pub(crate) const UPCAST_VALUES: i64 = 32;
+/// Nothing is upcast that leaves fewer iterations for threads than the target's threshold, or than
+/// this many times the threads of a group, if that is less: the device would be idle in part.
+pub(crate) const LEFT_PER_THREAD: i64 = 4;
+/// Most unrolled iterations of a thread, times its upcast values: the loads of several iterations
+/// are under way together.
+pub(crate) const GROUP_UNROLL_MAX: i64 = 128;
+/// Iterations by which longer reductions are unrolled, for the same.
+pub(crate) const GROUP_UNROLL_PART: i64 = 4;
+
+// CPUs with vectors.
+
+/// Numbers of accumulator vectors in a reduction without reuse, in order of preference: as many
+/// additions as the latency of one takes are under way.
+pub(crate) const ACCUMULATORS: [i64; 4] = [4, 5, 3, 2];
+/// Most rows of a tile. The rows of a large matrix often map to the same set of the L1 cache, which
+/// has 8 ways or more.
+pub(crate) const ROWS_MAX: i64 = 8;
+/// The same if the lanes of a row are stored one by one, which takes as many instructions.
+pub(crate) const SCALAR_STORE_ROWS_MAX: i64 = 4;
+/// Most iterations of a reduced loop that is unrolled because gates depend on it, so that the gates
+/// of most iterations are known.
+pub(crate) const WINDOW_MAX: i64 = 4;
+/// Most arrays in which a kernel caches inputs of reductions, each of which costs a loop.
+pub(crate) const ARRAYS_MAX: usize = 4;
+/// The prefetch distance in large arrays: more than a loop reads while one cache line arrives.
+pub(crate) const AHEAD_BYTES: i64 = 2 << 10;
+/// The size of a cache line. Loads with a larger stride would prefetch one line each.
+pub(crate) const LINE_BYTES: u64 = 64;

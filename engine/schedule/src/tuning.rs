@@ -1,0 +1,15 @@
+//! The numbers by which graphs are cut into kernels, with what each buys. They depend on no target:
+//! the sizes from which on packing pays are its [`gradiff_graph::Thresholds`]. A change shows in
+//! `cargo bench --bench speed` and in the snapshots of kernels.
+
+/// Most nodes that are fused into one kernel, to bound the time to compile it.
+pub const MAX_KERNEL_NODES: u32 = 256;
+/// Most nodes of a chain without loads that is cheaper to compute again than to store.
+pub(crate) const CHEAP_NODES: u32 = 8;
+/// Most reductions of a kernel: each computes its inputs again, which saves a buffer and a launch.
+pub(crate) const MAX_REDUCTIONS: usize = 4;
+/// Most loops of all reductions of a kernel, to bound its size.
+pub(crate) const MAX_LOOPS: usize = 16;
+/// Sizes of the innermost axis of a panel, in order of preference: whole vectors that are adjacent,
+/// as many as a tile of a product has.
+pub(crate) const PANEL_WIDTHS: [i64; 3] = [64, 32, 16];
