@@ -164,7 +164,7 @@ const LINKS: [(&str, Link); 8] = [
     ("fibonacci", |last, before, _| last.add(before)),
     ("diamonds", |last, _, first| last.add(first)?.xor(&last.mul(3)?)),
     ("adds", |last, _, first| last.add(first)),
-    ("maxima", |last, _, first| last.max(first)),
+    ("maxima", |last, _, first| last.maximum(first)),
     ("choices", |last, _, first| last.cmplt(first)?.where_(last, first)),
     ("casts", |last, _, _| last.cast(DType::I64)?.add(1)?.cast(DType::I32)),
 ];

@@ -9,9 +9,6 @@
 
 mod driver;
 mod nvrtc;
-#[cfg(all(test, target_os = "linux"))]
-mod tests;
-
 use std::ffi::{CString, c_void};
 use std::path::Path;
 use std::sync::Arc;
@@ -459,3 +456,7 @@ impl RemoteBuffer for Buffer {
         Ok(copy)
     }
 }
+
+#[cfg(test)]
+#[cfg(target_os = "linux")]
+mod tests;
