@@ -16,11 +16,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use gradiff_graph::{BoundedLinear, DType, Linear};
+use gradiff_graph::{BoundedLinear, DType, Groups, Linear, Target};
 use smallvec::SmallVec;
 
 use crate::device::bounded_linears;
-use crate::device::{GroupLimits, Limits};
 use crate::launch::{Launch, Texts};
 use crate::memory::{ALIGNMENT, Memory, Signature};
 use crate::remote::{self, RemoteBuffer, RemoteDevice};
@@ -38,7 +37,7 @@ pub(crate) struct Cuda {
     arch: i32,
     include: Vec<String>,
     description: String,
-    limits: GroupLimits,
+    groups: Groups,
 }
 
 /// The open device, shared by kernels and buffers.
@@ -90,14 +89,16 @@ impl Cuda {
 
     fn new(opened: Opened, nvrtc: Nvrtc, device: i32) -> Cuda {
         let driver = &opened.driver;
-        let attribute = |number| driver.attribute(device, number).max(0) as u64;
+        let attribute = |number| driver.attribute(device, number).max(0) as i64;
         let per_dimension = |first| [0, 1, 2].map(|dimension| attribute(first + dimension));
-        let limits = GroupLimits {
-            threads_max: attribute(number::MAX_THREADS_PER_BLOCK),
-            sizes_max: per_dimension(number::MAX_BLOCK_DIM_X),
-            groups_max: per_dimension(number::MAX_GRID_DIM_X),
+        let groups = Groups {
+            threads: attribute(number::MAX_THREADS_PER_BLOCK),
+            sizes: per_dimension(number::MAX_BLOCK_DIM_X),
+            counts: per_dimension(number::MAX_GRID_DIM_X),
             local_bytes: attribute(number::MAX_SHARED_MEMORY_PER_BLOCK),
+            element_bytes: 1,
         };
+        let groups = groups.capped();
         let (major, minor) = (
             attribute(number::COMPUTE_CAPABILITY_MAJOR),
             attribute(number::COMPUTE_CAPABILITY_MINOR),
@@ -118,7 +119,7 @@ impl Cuda {
             nvrtc.version_text()
         );
         let arch = (10 * major + minor) as i32;
-        Cuda { opened: Arc::new(opened), nvrtc, arch, include: include(), description, limits }
+        Cuda { opened: Arc::new(opened), nvrtc, arch, include: include(), description, groups }
     }
 }
 
@@ -243,11 +244,12 @@ impl Device for Cuda {
 
     fn compile(&self, kernels: &[&BoundedLinear]) -> Result<Vec<Arc<dyn Executable>>, Error> {
         let kernels = bounded_linears(kernels)?;
-        let texts = Texts::new("cuda", "cuda", &kernels)?;
+        let target = self.target();
         let launches: Vec<Launch> = kernels
             .iter()
-            .map(|kernel| Launch::new("cuda", &self.limits, 1, kernel))
+            .map(|kernel| Launch::new("cuda", &target, kernel))
             .collect::<Result<_, _>>()?;
+        let texts = Texts::new("cuda", "cuda", &kernels)?;
         let module = |part: &[(String, String)]| {
             let (text, kernels) = texts.file(part);
             let code = self.nvrtc.code(&text, self.arch, &self.include);
@@ -276,12 +278,9 @@ impl Device for Cuda {
         self.description.clone()
     }
 
-    fn target(&self) -> &'static str {
-        if self.arch < 80 { "cuda-old" } else { "cuda" }
-    }
-
-    fn limits(&self) -> Limits {
-        Limits { groups: Some(self.limits), vector_bytes: 16, thread_count: 1 }
+    fn target(&self) -> Target {
+        let name = if self.arch < 80 { "cuda-old" } else { "cuda" };
+        Target { groups: Some(self.groups), ..Target::of(name) }
     }
 
     fn wait(&self) -> Result<(), Error> {

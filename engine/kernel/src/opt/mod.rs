@@ -12,11 +12,11 @@ mod heuristic;
 mod legal;
 mod tensor_cores;
 
-use gradiff_graph::UOp;
+use gradiff_graph::{Target, UOp};
 use gradiff_rewrite::Mode;
 
+use crate::Error;
 use crate::pass::Context;
-use crate::{Error, Target};
 
 pub use apply::apply;
 pub(crate) use apply::range;

@@ -1,7 +1,7 @@
 //! The opts that the heuristics choose for typical kernels, which must not change their results.
 
-use gradiff_graph::{Constant, DType, Instruction, Op, UOp};
-use gradiff_kernel::{Options, Strategy, Target, interpret, stages};
+use gradiff_graph::{Constant, DType, Instruction, Op, Target, UOp};
+use gradiff_kernel::{Options, Strategy, interpret, stages};
 use gradiff_view::ShapeTracker;
 
 use crate::common::random::{load, plain, reduce, sink};
@@ -143,7 +143,7 @@ fn cpu_tiles_fill_the_registers() {
     assert_eq!(rows(8, 64).opts(), "upcast 0 4, upcast 1 16, upcast 1 4");
     assert_eq!(rows(7, 64).opts(), "overlap 0 4, upcast 0 4, upcast 1 16, upcast 1 4");
     // 16 registers: two vectors at once.
-    let opts = matmul(64, 16, "jit").opts();
+    let opts = matmul(64, 16, "short-vectors").opts();
     assert_eq!(opts, "overlap 0 6, upcast 0 6, upcast 1 4, upcast 1 2, swap 0 1");
 }
 
