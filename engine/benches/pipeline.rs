@@ -1,10 +1,11 @@
 //! Lowering of graphs to linear uops (kernels/s), and small programs on each available device
 //! (programs/s), with a warm kernel cache and with new kernels.
 
+use gradiff::graph::Target;
 use std::hint::black_box;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use gradiff::kernel::{Target, lower};
+use gradiff::kernel::lower;
 use gradiff::rewrite::Trace;
 use gradiff::{DType, Engine, Error, Tensor};
 

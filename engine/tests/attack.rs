@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use gradiff::graph::{Arg, BoundedLinear, Op, UOp};
+use gradiff::graph::{Arg, BoundedLinear, Op, Target, UOp};
 use gradiff::runtime::{Device, Error as RuntimeError, Executable, Memory};
 use gradiff::{DType, Engine, Error, Tensor};
 use gradiff_skip::or_skip;
@@ -295,6 +295,10 @@ impl Device for Failing {
             return Err(failure());
         }
         Ok(kernels.iter().map(|_| Arc::new(FailsToRun) as Arc<dyn Executable>).collect())
+    }
+
+    fn target(&self) -> Target {
+        Target::PLAIN
     }
 
     fn describe(&self) -> String {

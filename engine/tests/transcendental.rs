@@ -10,7 +10,8 @@
 // Clippy does not recognise helpers of integration tests as test code.
 #![allow(clippy::unwrap_used)]
 
-use gradiff::kernel::{FUNCTIONS, Strategy, Target};
+use gradiff::graph::{FUNCTIONS, Target};
+use gradiff::kernel::Strategy;
 use gradiff::rewrite::Mode;
 use gradiff::{DType, Engine, Error, Tensor};
 use gradiff_skip::or_skip;
@@ -39,7 +40,7 @@ fn engines() -> Vec<(String, Engine)> {
     for (device, mulacc) in [("jit", false), ("jit", true), ("c", false), ("c", true)] {
         let Some(mut engine) = or_skip(device, Engine::new(device)) else { continue };
         engine.kernel.opts = Strategy::Heuristic;
-        let target = Target::of(device);
+        let target = engine.target;
         engine.target =
             Target { unsupported: FUNCTIONS, mulacc, fma: mulacc && target.fma, ..target };
         engines.push((format!("{device}, {}", if mulacc { "fused" } else { "plain" }), engine));

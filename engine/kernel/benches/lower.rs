@@ -3,8 +3,8 @@
 use std::hint::black_box;
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use gradiff_graph::{Arg, Constant, DType, Dims, Global, Op, UOp};
-use gradiff_kernel::{Options, Target, lower};
+use gradiff_graph::{Arg, Constant, DType, Dims, Global, Op, Target, UOp};
+use gradiff_kernel::{Options, lower};
 use gradiff_rewrite::Trace;
 use gradiff_view::ShapeTracker;
 

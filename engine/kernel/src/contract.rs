@@ -3,10 +3,8 @@
 //! Only if the target has a fast fused multiply-add and the mode allows that the product is not
 //! rounded. The product must have no other user and be computed in the loop of the addition.
 
-use gradiff_graph::{Linear, Op};
+use gradiff_graph::{Linear, Op, Target};
 use gradiff_rewrite::Mode;
-
-use crate::Target;
 
 /// Contracts products into sums, if that is allowed.
 pub(crate) fn contract(mut linear: Linear, target: &Target, mode: Mode) -> Linear {

@@ -8,15 +8,13 @@
 //! and the value may become one, as it varies along an upcast range. e^x, the power of the float
 //! nearest to e, is expanded for all targets, so that it is equally accurate on each.
 
-use gradiff_graph::{Arg, AxisKind, Constant, DType, Op, Sources, UOp};
+use gradiff_graph::{Arg, AxisKind, Constant, DType, Functions, Op, Sources, Target, UOp};
 
 use rustc_hash::FxHashMap;
 
 use crate::Error;
-use crate::Target;
 use crate::pass::Context;
 use crate::shape::map_nodes;
-use crate::target::Functions;
 use crate::transcendental;
 
 /// Legalizes all nodes of a kernel.

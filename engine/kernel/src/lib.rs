@@ -4,7 +4,8 @@
 //! [`Linear`](gradiff_graph::Linear) with loops, addresses and accumulators. In between run the
 //! passes of [`PASSES`], each from graph to graph, so that the kernel can be printed and, with
 //! [`interpret`], run after any of them; then those of [`LINEAR_PASSES`]. This crate knows no
-//! device and no buffer: arrays are slots, and [`Target`] says what a device supports.
+//! device and no buffer: arrays are slots, and [`Target`](gradiff_graph::Target) says what a device
+//! supports.
 
 mod cache_inputs;
 mod cascade;
@@ -26,7 +27,6 @@ mod prefetch;
 mod reassociate;
 mod shape;
 mod sink;
-mod target;
 mod transcendental;
 
 pub use error::Error;
@@ -40,4 +40,3 @@ pub use pass::{
     Context, GraphPass, LINEAR_PASSES, LINEARIZE, LinearPass, Linearize, Options, PASSES, Pass,
     Stages, lower, stages,
 };
-pub use target::{FUNCTIONS, Functions, Groups, Target, Vectors};

@@ -3,7 +3,7 @@
 
 use std::hash::{Hash, Hasher};
 
-use gradiff_graph::{Arg, BoundedLinear, Linear, Op, UOp, verify_tree_node};
+use gradiff_graph::{Arg, BoundedLinear, Linear, Op, Target, UOp, verify_tree_node};
 use gradiff_rewrite::Trace;
 use gradiff_view::View;
 use rustc_hash::FxHasher;
@@ -13,7 +13,7 @@ use crate::cascade::cascade;
 use crate::error::malformed;
 use crate::opt::{Strategy, optimize, to_groups};
 use crate::{
-    Error, Target, contract, expand, fragments, legalize, linearize, lower as index, name, narrow,
+    Error, contract, expand, fragments, legalize, linearize, lower as index, name, narrow,
     prefetch, reassociate, shape, sink,
 };
 

@@ -25,9 +25,7 @@ use std::ops::{Add, BitAnd, BitOr, BitXor, Mul, Sub};
 
 use std::f64::consts::{E, LN_2, LOG2_E};
 
-use gradiff_graph::{Arg, Constant, DType, Op, UOp};
-
-use crate::Target;
+use gradiff_graph::{Arg, Constant, DType, Op, Target, UOp};
 
 /// The ops that this file expands.
 pub(crate) const OPS: [Op; 4] = [Op::Exp2, Op::Log2, Op::Sin, Op::Pow];

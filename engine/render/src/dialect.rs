@@ -111,9 +111,9 @@ pub(crate) trait Dialect {
     /// The name of the language, for messages.
     fn language(&self) -> &'static str;
 
-    /// Returns whether the language does not have a type, or cannot store it if `is_stored`.
-    fn is_unsupported(&self, dtype: DType, is_stored: bool) -> bool {
-        let _ = (dtype, is_stored);
+    /// Returns whether the language does not have a type.
+    fn is_unsupported(&self, dtype: DType) -> bool {
+        let _ = dtype;
         false
     }
 

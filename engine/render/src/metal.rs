@@ -120,7 +120,7 @@ impl Dialect for Metal {
         "Metal"
     }
 
-    fn is_unsupported(&self, dtype: DType, _is_stored: bool) -> bool {
+    fn is_unsupported(&self, dtype: DType) -> bool {
         dtype == DType::F64
     }
 

@@ -272,7 +272,7 @@ impl Dialect for Wgsl {
         "WGSL"
     }
 
-    fn is_unsupported(&self, dtype: DType, _is_stored: bool) -> bool {
+    fn is_unsupported(&self, dtype: DType) -> bool {
         self.0.representation(dtype).is_none()
     }
 

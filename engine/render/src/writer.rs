@@ -19,7 +19,7 @@ const HEIGHT_MAX: u32 = 24;
 pub(crate) fn write(dialect: &dyn Dialect, linear: &Linear, name: &str) -> Result<String, Error> {
     check_name(name)?;
     for uop in linear.uops.iter().filter(|uop| uop.dtype != DType::Void) {
-        if dialect.is_unsupported(uop.dtype, uop.op == Op::DefineGlobal) {
+        if dialect.is_unsupported(uop.dtype) {
             return Err(Error::Type {
                 language: dialect.language(),
                 kernel: linear.name.clone(),

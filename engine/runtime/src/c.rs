@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use gradiff_graph::{BoundedLinear, DType, Linear};
+use gradiff_graph::{BoundedLinear, DType, Linear, Target, Vectors};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
@@ -25,7 +25,7 @@ use crate::cache::Cache;
 use crate::device::bounded_linears;
 use crate::memory::{Locked, Memory, Signature};
 use crate::process::{self, Limit};
-use crate::{Device, Error, Executable, Limits, threads};
+use crate::{Device, Error, Executable, threads};
 
 /// The maximal number of kernels in a file.
 const KERNELS_PER_FILE: usize = 64;
@@ -65,6 +65,18 @@ const PROBE: &str = "int gradiff_probe(void) { return 0; }\n";
 const PROBE_BYTES: usize = 4 << 20;
 /// The number of further attempts after a failed compile.
 const RETRIES: usize = 8;
+
+/// Macros that say what the compiler has vectors for, the bytes of a register and the number of
+/// registers; the longest first.
+const VECTOR_REGISTERS: [(&str, u32, i64); 3] =
+    [("__AVX512F__", 64, 32), ("__AVX2__", 32, 16), ("__SSE2__", 16, 16)];
+
+/// The same on other processors, such as Arm's. A compiler splits vectors that the processor does
+/// not have.
+const OTHER_REGISTERS: (u32, i64) = (16, 32);
+
+/// Macros that say that a multiply-add is an instruction.
+const FMA: [&str; 2] = ["__FMA__", "__ARM_FEATURE_FMA"];
 
 /// See [`COMBINE_PAIRS`].
 const LONG_LINES: usize = 2048;
@@ -461,16 +473,19 @@ impl Device for Compiler {
         )
     }
 
-    fn limits(&self) -> Limits {
+    /// The machine as the compiler's macros describe it under the flags of kernels, with the threads
+    /// that run a launch.
+    fn target(&self) -> Target {
         let has = |name: &str| self.machine.contains(&format!("#define {name} "));
-        let vector_bytes = match () {
-            () if has("__AVX512F__") => 64,
-            () if has("__AVX__") => 32,
-            () if has("__SSE2__") || has("__ARM_NEON") => 16,
-            () => 0,
-        };
-        let thread_count = threads::thread_count() as u32;
-        Limits { groups: None, vector_bytes, thread_count }
+        let row = VECTOR_REGISTERS.iter().find(|(name, ..)| has(name));
+        let (bytes, registers) = row.map_or(OTHER_REGISTERS, |row| (row.1, row.2));
+        Target {
+            fma: FMA.into_iter().any(has),
+            vectors: Vectors::cpu(bytes, registers),
+            prefetches: true,
+            threads: threads::thread_count() as i64,
+            ..Target::PLAIN
+        }
     }
 }
 
@@ -615,6 +630,28 @@ mod tests {
         let output = Memory::new(DType::I32, 1).unwrap();
         compiler.compile_checked(&[&long]).unwrap()[0].run(&[&output]).unwrap();
         assert_eq!(output.read().unwrap(), 42i32.to_le_bytes());
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[test]
+    fn target_is_what_the_compiler_has() {
+        let directory = tempfile::tempdir().unwrap();
+        let compile = |command: &str| compiler(directory.path(), Some(command)).unwrap();
+        // The flags before `-march=native` win over it.
+        for (flags, bytes, registers, fma) in [
+            ("-mavx512f -mfma", 64, 32, true),
+            ("-mno-avx512f -mavx2 -mfma", 32, 16, true),
+            ("-mno-avx2 -mno-fma -msse4.1", 16, 16, false),
+        ] {
+            let target = compile(&format!("cc {flags}")).target();
+            let Vectors { bytes: found_bytes, registers: found_registers, .. } = target.vectors;
+            assert_eq!(
+                (found_bytes, found_registers, target.fma),
+                (bytes, registers, fma),
+                "{flags}: {target}"
+            );
+            assert_eq!(target.threads, threads::thread_count() as i64);
+        }
     }
 
     #[test]

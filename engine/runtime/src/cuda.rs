@@ -19,11 +19,10 @@ use cudarc::driver::sys::{
     CUcontext, CUdevice, CUdevice_attribute, CUevent, CUevent_flags, CUfunction,
     CUmemPool_attribute, CUmodule, CUstream,
 };
-use gradiff_graph::{BoundedLinear, DType, Linear};
+use gradiff_graph::{BoundedLinear, DType, Groups, Linear, Target};
 use smallvec::SmallVec;
 
 use crate::device::bounded_linears;
-use crate::device::{GroupLimits, Limits};
 use crate::launch::{Launch, Texts};
 use crate::memory::{ALIGNMENT, Memory, Signature};
 use crate::remote::{self, RemoteBuffer, RemoteDevice};
@@ -40,7 +39,7 @@ pub(crate) struct Cuda {
     arch: i32,
     include: Vec<String>,
     description: String,
-    limits: GroupLimits,
+    groups: Groups,
 }
 
 /// The open device, shared by kernels and buffers.
@@ -77,24 +76,26 @@ impl Cuda {
         let attribute = |attribute| {
             // SAFETY: the device comes from the driver.
             let value = unsafe { result::device::get_attribute(device, attribute) };
-            value.unwrap_or(0).max(0) as u64
+            i64::from(value.unwrap_or(0).max(0))
         };
-        let limits = GroupLimits {
-            threads_max: attribute(CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK),
-            sizes_max: [
+        let groups = Groups {
+            threads: attribute(CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK),
+            sizes: [
                 CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X,
                 CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Y,
                 CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Z,
             ]
             .map(attribute),
-            groups_max: [
+            counts: [
                 CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X,
                 CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Y,
                 CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Z,
             ]
             .map(attribute),
             local_bytes: attribute(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK),
+            element_bytes: 1,
         };
+        let groups = groups.capped();
         let [major, minor] = [
             CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR,
             CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR,
@@ -107,7 +108,7 @@ impl Cuda {
             nvrtc::version_text()
         );
         let arch = (10 * major + minor) as i32;
-        Cuda { opened: Arc::new(opened), arch, include: include(), description, limits }
+        Cuda { opened: Arc::new(opened), arch, include: include(), description, groups }
     }
 }
 
@@ -222,11 +223,12 @@ impl Device for Cuda {
 
     fn compile(&self, kernels: &[&BoundedLinear]) -> Result<Vec<Arc<dyn Executable>>, Error> {
         let kernels = bounded_linears(kernels)?;
-        let texts = Texts::new("cuda", "cuda", &kernels)?;
+        let target = self.target();
         let launches: Vec<Launch> = kernels
             .iter()
-            .map(|kernel| Launch::new("cuda", &self.limits, 1, kernel))
+            .map(|kernel| Launch::new("cuda", &target, kernel))
             .collect::<Result<_, _>>()?;
+        let texts = Texts::new("cuda", "cuda", &kernels)?;
         let module = |part: &[(String, String)]| {
             let (text, kernels) = texts.file(part);
             let code = nvrtc::code(&text, self.arch, &self.include);
@@ -255,12 +257,9 @@ impl Device for Cuda {
         self.description.clone()
     }
 
-    fn target(&self) -> &'static str {
-        if self.arch < 80 { "cuda-old" } else { "cuda" }
-    }
-
-    fn limits(&self) -> Limits {
-        Limits { groups: Some(self.limits), vector_bytes: 16, thread_count: 1 }
+    fn target(&self) -> Target {
+        let name = if self.arch < 80 { "cuda-old" } else { "cuda" };
+        Target { groups: Some(self.groups), ..Target::of(name) }
     }
 
     fn wait(&self) -> Result<(), Error> {

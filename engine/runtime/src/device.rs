@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use gradiff_graph::{BoundedLinear, Linear};
+use gradiff_graph::{BoundedLinear, Linear, Target};
 
 use crate::{Error, Memory};
 
@@ -51,16 +51,14 @@ pub trait Device: Send + Sync {
         self.compile(&proven.iter().collect::<Vec<_>>())
     }
 
-    /// The name of the target that kernels are lowered for.
-    fn target(&self) -> &'static str {
-        self.name()
-    }
+    /// The description of the device as it was opened: what kernels may use, and their limits.
+    /// Kernels are lowered for it, and those beyond it are refused.
+    fn target(&self) -> Target;
 
-    /// Describes a type or op of the kernel that the device does not support; `None` if there is
-    /// none. A kernel with such a type or op cannot be compiled.
+    /// Describes what a kernel uses and the device does not support; `None` if there is nothing. A
+    /// kernel that uses it cannot be compiled.
     fn unsupported(&self, kernel: &Linear) -> Option<String> {
-        let _ = kernel;
-        None
+        self.target().find_unsupported(kernel)
     }
 
     /// A one-line description for people: version and special features.
@@ -93,11 +91,6 @@ pub trait Device: Send + Sync {
         self.wait()?;
         Ok(start.elapsed())
     }
-
-    /// The limits of kernels on this device.
-    fn limits(&self) -> Limits {
-        Limits::default()
-    }
 }
 
 /// The uops of kernels, whose accesses are within bounds.
@@ -111,51 +104,6 @@ pub(crate) fn bounded_linears<'a>(kernels: &[&'a BoundedLinear]) -> Result<Vec<&
         Ok(linear)
     };
     kernels.iter().map(linear).collect()
-}
-
-/// The limits of a device.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Limits {
-    /// The limits of groups of threads with barriers and local memory; `None` without groups.
-    pub groups: Option<GroupLimits>,
-    /// The size in bytes of the widest vector instructions; 0 if unknown.
-    pub vector_bytes: u32,
-    /// The number of host threads that run the iterations of a `Thread` range.
-    pub thread_count: u32,
-}
-
-/// The limits of groups on a device.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct GroupLimits {
-    /// The maximal number of threads in a group.
-    pub threads_max: u64,
-    /// The maximal sizes of local ranges, innermost first.
-    pub sizes_max: [u64; 3],
-    /// The maximal sizes of global ranges, innermost first.
-    pub groups_max: [u64; 3],
-    /// The bytes of local memory of a group.
-    pub local_bytes: u64,
-}
-
-impl std::fmt::Display for Limits {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self.groups {
-            None => write!(f, "no groups")?,
-            Some(GroupLimits { threads_max, sizes_max: [x, y, z], local_bytes, .. }) => write!(
-                f,
-                "groups of {threads_max} threads at most ({x} x {y} x {z}) with {local_bytes} \
-                 bytes of local memory"
-            )?,
-        }
-        match self.vector_bytes {
-            0 => write!(f, ", no vectors"),
-            bytes => write!(f, ", vectors of {bytes} bytes"),
-        }?;
-        match self.thread_count {
-            0 | 1 => Ok(()),
-            count => write!(f, ", {count} threads"),
-        }
-    }
 }
 
 /// A compiled kernel.
@@ -188,10 +136,8 @@ pub trait Executable: Send + Sync {
 pub struct DeviceRow {
     /// The name.
     pub name: &'static str,
-    /// Version and limits, or why the device is not available and what to do.
+    /// Version and target, or why the device is not available and what to do.
     pub status: Result<String, String>,
-    /// The limits, if the device is available.
-    pub limits: Option<Limits>,
 }
 
 /// A row of the table: a name, and the function that opens the device.
@@ -275,13 +221,10 @@ pub fn device(name: &str) -> Result<Arc<dyn Device>, Error> {
 
 /// Lists all devices with their status.
 pub fn devices() -> Vec<DeviceRow> {
-    let list = |row: &Row| match row.device() {
-        Ok(device) => {
-            let limits = device.limits();
-            let status = Ok(format!("{}; {limits}", device.describe()));
-            DeviceRow { name: row.name, status, limits: Some(limits) }
-        }
-        Err(error) => DeviceRow { name: row.name, status: Err(error.to_string()), limits: None },
+    let status = |device: Arc<dyn Device>| format!("{}; {}", device.describe(), device.target());
+    let list = |row: &Row| {
+        let status = row.device().map(status).map_err(|error| error.to_string());
+        DeviceRow { name: row.name, status }
     };
     DEVICES.iter().map(list).collect()
 }
@@ -305,6 +248,10 @@ mod tests {
 
         fn compile(&self, _: &[&BoundedLinear]) -> Result<Vec<Arc<dyn Executable>>, Error> {
             Ok(Vec::new())
+        }
+
+        fn target(&self) -> Target {
+            Target::PLAIN
         }
 
         fn describe(&self) -> String {

@@ -16,12 +16,12 @@ mod race;
 
 use std::sync::Arc;
 
-use gradiff_graph::{BoundedLinear, DType, Linear, Local, verify_kernel};
+use gradiff_graph::{BoundedLinear, DType, Linear, Local, Target, verify_kernel};
 
 use crate::error::Array;
 use crate::memory::{Guard, Locked, Memory, Parameter, Signature};
 use crate::scalar::Function;
-use crate::{Device, Error, Executable, GroupLimits, Limits};
+use crate::{Device, Error, Executable};
 use build::{Barrier, Launch};
 use group::Tracker;
 
@@ -52,21 +52,16 @@ impl Device for Interpreter {
         kernels.iter().map(verify_and_compile).collect()
     }
 
+    /// Without vectors and groups, which are emulated more slowly than loops. Kernels for any other
+    /// target run as well.
+    fn target(&self) -> Target {
+        Target::PLAIN
+    }
+
     fn describe(&self) -> String {
         "checked interpreter of linear uops: reports indices out of bounds and reads of elements \
          that were never written, races and barriers in divergent flow"
             .to_string()
-    }
-
-    fn limits(&self) -> Limits {
-        let threads_max = 1 << 16;
-        let groups = GroupLimits {
-            threads_max,
-            sizes_max: [threads_max; 3],
-            groups_max: [1 << 31; 3],
-            local_bytes: 1 << 30,
-        };
-        Limits { groups: Some(groups), vector_bytes: 0, thread_count: 1 }
     }
 }
 

@@ -16,12 +16,12 @@ use cranelift_codegen::settings::{self, Configurable};
 use cranelift_frontend::FunctionBuilderContext;
 use cranelift_jit::{JITBuilder, JITModule};
 use cranelift_module::{Module, default_libcall_names};
-use gradiff_graph::{BoundedLinear, Linear};
+use gradiff_graph::{BoundedLinear, Linear, Target, Vectors};
 
 use crate::device::bounded_linears;
 use crate::launch::executed_uops;
 use crate::memory::{Locked, Memory, Signature};
-use crate::{Device, Error, Executable, Limits};
+use crate::{Device, Error, Executable};
 
 /// The maximal number of kernels in a module.
 const KERNELS_PER_MODULE: usize = 64;
@@ -148,12 +148,21 @@ impl Device for Jit {
         Ok(executables.into_iter().flatten().collect())
     }
 
-    fn describe(&self) -> String {
-        format!("Cranelift {}, in process, for {}", cranelift_codegen::VERSION, self.quick.triple())
+    /// Cranelift has vectors of 128 bits at most. Multiply-adds of floats are emitted as a product and
+    /// a sum, so they are not fast; vectors of 16-bit floats are not emitted.
+    fn target(&self) -> Target {
+        let flags = self.quick.isa_flags();
+        let has = |name| flags.iter().any(|flag| flag.name == name && flag.as_bool() == Some(true));
+        let vectors = match self.quick.name() {
+            "x64" => Vectors::cpu(16, 16),
+            "riscv64" if !has("has_v") => Vectors::default(),
+            _ => Vectors::cpu(16, 32),
+        };
+        Target { vectors: Vectors { half_lanes: 0, ..vectors }, ..Target::PLAIN }
     }
 
-    fn limits(&self) -> Limits {
-        Limits { groups: None, vector_bytes: 16, thread_count: 1 }
+    fn describe(&self) -> String {
+        format!("Cranelift {}, in process, for {}", cranelift_codegen::VERSION, self.quick.triple())
     }
 }
 

@@ -1,10 +1,9 @@
 //! Shared code of the devices: launch sizes, the cost of a kernel, and texts without duplicates.
 
-use gradiff_graph::{Arg, AxisKind, Instruction, Linear, Op};
+use gradiff_graph::{Arg, AxisKind, Instruction, Linear, Op, Target};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::Error;
-use crate::device::GroupLimits;
 
 /// The sizes of the grid and of a group in each dimension, innermost range first.
 pub(crate) struct Launch {
@@ -13,17 +12,21 @@ pub(crate) struct Launch {
 }
 
 impl Launch {
-    /// Returns the launch sizes of a kernel after checking the limits of the device. An element of
-    /// local memory takes at least `element_bytes_min` bytes.
+    /// Returns the launch sizes of a kernel after checking that the target has what it uses.
     pub(crate) fn new(
         device: &'static str,
-        limits: &GroupLimits,
-        element_bytes_min: u64,
+        target: &Target,
         kernel: &Linear,
     ) -> Result<Launch, Error> {
         let refuse =
             |problem: String| Error::Launch { device, kernel: kernel.name.clone(), problem };
-        let sizes = |kind| -> Result<[u64; 3], Error> {
+        if let Some(problem) = target.find_unsupported(kernel) {
+            return Err(refuse(problem));
+        }
+        let Some(limits) = target.groups else {
+            return Err(refuse("has no groups of threads".to_string()));
+        };
+        let sizes = |kind| -> Result<[i64; 3], Error> {
             let ranges = kernel.launched(kind);
             if ranges.len() > 3 {
                 let count = ranges.len();
@@ -31,37 +34,38 @@ impl Launch {
             }
             let mut sizes = [1; 3];
             for (size, (_, range_size)) in sizes.iter_mut().zip(ranges.iter().rev()) {
-                *size = (*range_size).max(0) as u64;
+                *size = (*range_size).max(0);
             }
             Ok(sizes)
         };
         let (groups, group) = (sizes(AxisKind::Global)?, sizes(AxisKind::Local)?);
-        let fits = |sizes: [u64; 3], limits: [u64; 3]| {
+        let fits = |sizes: [i64; 3], limits: [i64; 3]| {
             sizes.iter().zip(limits).all(|(size, limit)| *size <= limit)
         };
-        let threads = group.iter().try_fold(1u64, |count, size| count.checked_mul(*size));
-        let is_small = threads.is_some_and(|count| count <= limits.threads_max);
-        if !is_small || !fits(group, limits.sizes_max) || !fits(groups, limits.groups_max) {
+        let threads = group.iter().try_fold(1i64, |count, size| count.checked_mul(*size));
+        let is_small = threads.is_some_and(|count| count <= limits.threads);
+        if !is_small || !fits(group, limits.sizes) || !fits(groups, limits.counts) {
             return Err(refuse(format!(
                 "takes groups of {} threads at most ({:?}) and {:?} groups, not {group:?} and \
                  {groups:?}",
-                limits.threads_max, limits.sizes_max, limits.groups_max
+                limits.threads, limits.sizes, limits.counts
             )));
         }
         let bytes = |uop: &Instruction| match uop.arg {
             Arg::Local(local) => {
-                let element_bytes = element_bytes_min.max(uop.dtype.size_bytes() as u64);
-                local.size_elements.max(0) as u64 * element_bytes
+                let element_bytes = limits.element_bytes.max(uop.dtype.size_bytes() as i64);
+                local.size_elements.max(0).saturating_mul(element_bytes)
             }
             _ => 0,
         };
         let arrays = kernel.uops.iter().filter(|uop| uop.op == Op::DefineLocal);
-        let required: u64 = arrays.map(bytes).sum();
+        let required = arrays.map(bytes).fold(0, i64::saturating_add);
         if limits.local_bytes < required {
             let available = limits.local_bytes;
             return Err(refuse(format!("has {available} bytes of local memory, not {required}")));
         }
-        Ok(Launch { groups, group })
+        let unsigned = |sizes: [i64; 3]| sizes.map(|size| size as u64);
+        Ok(Launch { groups: unsigned(groups), group: unsigned(group) })
     }
 
     /// Returns whether the launch has no threads.

@@ -61,7 +61,7 @@ mod threads;
 mod wgpu;
 
 pub use cache::Cache;
-pub use device::{Device, DeviceRow, Executable, GroupLimits, Limits, device, devices};
+pub use device::{Device, DeviceRow, Executable, device, devices};
 pub use error::{Array, Error, Worker};
 pub use memory::{Memory, memory_of};
 pub use poison::{check_freed, set_poison};

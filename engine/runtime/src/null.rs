@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use gradiff_graph::BoundedLinear;
+use gradiff_graph::{BoundedLinear, Target};
 
 use crate::memory::{Locked, Memory, Signature};
 use crate::{Device, Error, Executable};
@@ -24,6 +24,10 @@ impl Device for Null {
             Ok(unrun)
         };
         kernels.iter().map(compile).collect()
+    }
+
+    fn target(&self) -> Target {
+        Target::PLAIN
     }
 
     fn describe(&self) -> String {

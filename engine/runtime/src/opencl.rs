@@ -13,11 +13,10 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use gradiff_graph::{BoundedLinear, DType, Linear};
+use gradiff_graph::{BoundedLinear, DType, Groups, Linear, Target};
 use opencl_sys::*;
 
 use crate::device::bounded_linears;
-use crate::device::{GroupLimits, Limits};
 use crate::launch::{Launch, Texts, executed_uops};
 use crate::memory::{ALIGNMENT, Memory, Signature};
 use crate::remote::{self, RemoteBuffer, RemoteDevice};
@@ -36,8 +35,7 @@ const HEAVY_UOPS: i128 = 2_000_000;
 pub(crate) struct OpenCl {
     opened: Arc<Opened>,
     description: String,
-    limits: GroupLimits,
-    vector_bytes: u32,
+    target: Target,
     /// The build options of light and of heavy kernels.
     build_options: [CString; 2],
 }
@@ -102,10 +100,6 @@ impl OpenCl {
             platform_text(CL_PLATFORM_NAME),
             platform_text(CL_PLATFORM_VERSION),
         );
-        let [threads_max] = api.device_numbers(device, CL_DEVICE_MAX_WORK_GROUP_SIZE);
-        let [x, y, z, ..] = api.device_numbers::<8>(device, CL_DEVICE_MAX_WORK_ITEM_SIZES);
-        let [local_bytes] = api.device_numbers(device, CL_DEVICE_LOCAL_MEM_SIZE);
-        let [lanes] = api.device_numbers(device, CL_DEVICE_PREFERRED_VECTOR_WIDTH_FLOAT);
         let [config] = api.device_numbers(device, CL_DEVICE_SINGLE_FP_CONFIG);
         let is_exact = config & CL_FP_CORRECTLY_ROUNDED_DIVIDE_SQRT != 0;
         let exact = if is_exact { " -cl-fp32-correctly-rounded-divide-sqrt" } else { "" };
@@ -115,18 +109,7 @@ impl OpenCl {
             let options = CString::new(format!("-cl-std=CL1.2{exact}{optimization}"));
             options.expect("the options contain no zero byte")
         });
-        OpenCl {
-            limits: GroupLimits {
-                threads_max,
-                sizes_max: [x, y, z],
-                groups_max: [u32::MAX.into(); 3],
-                local_bytes,
-            },
-            vector_bytes: 4 * lanes as u32,
-            description,
-            build_options,
-            opened: Arc::new(opened),
-        }
+        OpenCl { target: target(api, device), description, build_options, opened: Arc::new(opened) }
     }
 
     /// Compiles a file of kernels.
@@ -178,6 +161,24 @@ fn devices(api: &Api) -> Result<Vec<(Handle, Handle)>, i32> {
         found.extend(devices.into_iter().flatten().map(|device| (platform, device)));
     }
     Ok(found)
+}
+
+/// Describes a device by what it answers to queries. Kernels hold the number of a group in an `int`.
+fn target(api: &Api, device: Handle) -> Target {
+    let signed = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
+    let [threads] = api.device_numbers(device, CL_DEVICE_MAX_WORK_GROUP_SIZE);
+    let [x, y, z, ..] = api.device_numbers::<8>(device, CL_DEVICE_MAX_WORK_ITEM_SIZES);
+    let [local_bytes] = api.device_numbers(device, CL_DEVICE_LOCAL_MEM_SIZE);
+    let [f64_config] = api.device_numbers(device, CL_DEVICE_DOUBLE_FP_CONFIG);
+    let groups = Groups {
+        threads: signed(threads),
+        sizes: [x, y, z].map(signed),
+        counts: [i32::MAX.into(); 3],
+        local_bytes: signed(local_bytes),
+        element_bytes: 1,
+    };
+    let unsupported_types = if f64_config == 0 { &[DType::F64][..] } else { &[] };
+    Target { groups: Some(groups.capped()), unsupported_types, ..Target::of("opencl") }
 }
 
 fn open_device(api: Api, device: Handle) -> Result<Opened, Error> {
@@ -247,11 +248,11 @@ impl Device for OpenCl {
 
     fn compile(&self, kernels: &[&BoundedLinear]) -> Result<Vec<Arc<dyn Executable>>, Error> {
         let kernels = bounded_linears(kernels)?;
-        let texts = Texts::new("opencl", "opencl", &kernels)?;
         let launches: Vec<Launch> = kernels
             .iter()
-            .map(|kernel| Launch::new("opencl", &self.limits, 1, kernel))
+            .map(|kernel| Launch::new("opencl", &self.target, kernel))
             .collect::<Result<_, _>>()?;
+        let texts = Texts::new("opencl", "opencl", &kernels)?;
         let mut heavy = vec![false; texts.named.len()];
         for (kernel, number) in kernels.iter().zip(&texts.number_of) {
             heavy[*number] = HEAVY_UOPS < executed_uops(kernel);
@@ -281,9 +282,8 @@ impl Device for OpenCl {
         self.description.clone()
     }
 
-    fn limits(&self) -> Limits {
-        let (groups, vector_bytes) = (Some(self.limits), self.vector_bytes);
-        Limits { groups, vector_bytes, thread_count: 0 }
+    fn target(&self) -> Target {
+        self.target
     }
 }
 

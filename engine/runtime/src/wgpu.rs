@@ -21,11 +21,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use ::wgpu::{self as api, BufferUsages};
-use gradiff_graph::{Arg, AxisKind, BoundedLinear, DType, Linear, Op};
+use gradiff_graph::{Arg, AxisKind, BoundedLinear, DType, Groups, Linear, Op, Target};
 use rustc_hash::FxHashMap;
 
 use crate::device::bounded_linears;
-use crate::device::{GroupLimits, Limits};
 use crate::launch::{Launch, Texts};
 use crate::memory::{Memory, Parameter, Signature};
 use crate::remote;
@@ -40,9 +39,6 @@ const HALF: api::Features = api::Features::SHADER_F16;
 const WIDE_INT: api::Features = api::Features::SHADER_INT64;
 const WIDE_FLOAT: api::Features = api::Features::SHADER_F64;
 
-/// The minimal size of an element of local memory, also of an f16.
-const WORD_BYTES: u64 = 4;
-
 /// A driver that silently ends the loops of a thread after this many iterations in total. Each
 /// entry of a loop counts as one iteration more than it has.
 const LOOP_LIMIT: (&str, u64) = ("llvmpipe", 65_535);
@@ -52,7 +48,7 @@ pub(crate) struct Wgpu {
     name: &'static str,
     opened: Arc<Opened>,
     description: String,
-    groups: GroupLimits,
+    target: Target,
     /// The maximal number of iterations of all loops of a thread.
     iterations_max: u64,
 }
@@ -143,7 +139,7 @@ impl Wgpu {
     fn new(name: &'static str, opened: Opened, info: &api::AdapterInfo) -> Wgpu {
         let limits = &opened.limits;
         let description = format!(
-            "{} ({}, {:?}), driver {} {}, {} arrays a kernel, f16 {}, {}",
+            "{} ({}, {:?}), driver {} {}, {} arrays a kernel, f16 {}",
             info.name,
             info.backend,
             info.device_type,
@@ -151,25 +147,11 @@ impl Wgpu {
             info.driver_info,
             limits.max_storage_buffers_per_shader_stage,
             if opened.has_f16() { "in half a word" } else { "by its bits" },
-            match [DType::I64, DType::F64].map(|dtype| opened.has(dtype)) {
-                [true, true] => "types of 64 bits",
-                [true, false] => "integers of 64 bits",
-                _ => "no type of 64 bits",
-            }
         );
-        let groups = GroupLimits {
-            threads_max: limits.max_compute_invocations_per_workgroup.into(),
-            sizes_max: [
-                limits.max_compute_workgroup_size_x.into(),
-                limits.max_compute_workgroup_size_y.into(),
-                limits.max_compute_workgroup_size_z.into(),
-            ],
-            groups_max: [limits.max_compute_workgroups_per_dimension.into(); 3],
-            local_bytes: limits.max_compute_workgroup_storage_size.into(),
-        };
+        let target = opened.target();
         let (driver, limit) = LOOP_LIMIT;
         let iterations_max = if info.driver == driver { limit } else { u64::MAX };
-        Wgpu { name, opened: Arc::new(opened), description, groups, iterations_max }
+        Wgpu { name, opened: Arc::new(opened), description, target, iterations_max }
     }
 
     /// Checks the number and the sizes of the arrays of a kernel.
@@ -219,16 +201,39 @@ impl Opened {
         self.device.features().contains(HALF)
     }
 
-    /// Returns whether the device supports a type. Without f16, kernels are in core WGSL, which has
-    /// no types of 64 bits.
-    fn has(&self, dtype: DType) -> bool {
-        let needed = match dtype {
-            DType::I64 | DType::U64 => HALF.union(WIDE_INT),
-            // f64 also needs integers for its bits.
-            DType::F64 => HALF.union(WIDE_INT).union(WIDE_FLOAT),
-            _ => api::Features::empty(),
+    /// The language of kernels, and the name of its target.
+    fn language(&self) -> &'static str {
+        if self.has_f16() { "wgsl" } else { "wgsl-core" }
+    }
+
+    /// Describes the device: WGSL's types as far as it has them, the limits that were requested. An
+    /// element of local memory, also an f16, takes a word or more.
+    ///
+    /// WGSL does not specify the accuracy of functions, and drivers make use of that: log2 of the
+    /// smallest numbers has an error of 22 on Mesa 22.3. So none of them is supported.
+    fn target(&self) -> Target {
+        let limits = &self.limits;
+        let groups = Groups {
+            threads: limits.max_compute_invocations_per_workgroup.into(),
+            sizes: [
+                limits.max_compute_workgroup_size_x.into(),
+                limits.max_compute_workgroup_size_y.into(),
+                limits.max_compute_workgroup_size_z.into(),
+            ],
+            counts: [limits.max_compute_workgroups_per_dimension.into(); 3],
+            local_bytes: limits.max_compute_workgroup_storage_size.into(),
+            element_bytes: 4,
         };
-        self.device.features().contains(needed)
+        let target = Target::of(self.language());
+        let has = |features| self.device.features().contains(features);
+        let unsupported_types = match (has(WIDE_INT), has(WIDE_FLOAT)) {
+            _ if !self.has_f16() => target.unsupported_types,
+            (true, true) => &[],
+            (true, false) => &[DType::F64],
+            // f64 also needs integers for its bits.
+            (false, _) => Target::of("wgsl-core").unsupported_types,
+        };
+        Target { groups: Some(groups.capped()), unsupported_types, ..target }
     }
 
     /// The size of an element on the device in bytes.
@@ -401,8 +406,8 @@ impl Device for Wgpu {
         self.name
     }
 
-    fn target(&self) -> &'static str {
-        "wgpu"
+    fn target(&self) -> Target {
+        self.target
     }
 
     fn compile(&self, kernels: &[&BoundedLinear]) -> Result<Vec<Arc<dyn Executable>>, Error> {
@@ -413,13 +418,12 @@ impl Device for Wgpu {
                 return Err(Error::Launch { device: self.name, kernel, problem });
             }
         }
-        let language = if self.opened.has_f16() { "wgsl" } else { "wgsl-core" };
-        let texts = Texts::new(self.name, language, &kernels)?;
+        let texts = Texts::new(self.name, self.opened.language(), &kernels)?;
         let mut pipelines: Vec<Option<api::ComputePipeline>> = vec![None; texts.named.len()];
         let mut executables: Vec<Arc<dyn Executable>> = Vec::with_capacity(kernels.len());
         for (kernel, number) in kernels.iter().zip(&texts.number_of) {
             let signature = Signature::of(kernel)?;
-            let launch = Launch::new(self.name, &self.groups, WORD_BYTES, kernel)?;
+            let launch = Launch::new(self.name, &self.target, kernel)?;
             let pipeline = match &mut pipelines[*number] {
                 Some(pipeline) => pipeline.clone(),
                 missing => {
@@ -440,23 +444,11 @@ impl Device for Wgpu {
         Ok(executables)
     }
 
-    /// WGSL does not specify the accuracy of functions, and drivers make use of that: log2 of the
-    /// smallest numbers has an error of 22 on Mesa 22.3. In kernels for the target `wgpu` they are
-    /// lowered.
     fn unsupported(&self, kernel: &Linear) -> Option<String> {
-        let is_type = |dtype| self.opened.has(dtype);
-        let is_function = |op| matches!(op, Op::Exp2 | Op::Log2 | Op::Sin | Op::Pow);
-        let missing = kernel.uops.iter().find(|uop| !is_type(uop.dtype) || is_function(uop.op));
-        match missing {
-            Some(uop) if is_type(uop.dtype) => {
-                Some(format!("has no exact {} of {}", uop.op, uop.dtype))
-            }
-            Some(uop) => Some(format!("has no {}", uop.dtype)),
-            None if self.iterations_max < loop_iterations(kernel) => {
-                Some(format!("ends loops after {} iterations in total", self.iterations_max))
-            }
-            None => None,
-        }
+        self.target.find_unsupported(kernel).or_else(|| {
+            let problem = format!("ends loops after {} iterations in total", self.iterations_max);
+            (self.iterations_max < loop_iterations(kernel)).then_some(problem)
+        })
     }
 
     fn describe(&self) -> String {
@@ -466,10 +458,6 @@ impl Device for Wgpu {
     /// A pipeline of llvmpipe takes 130 KiB for a small kernel, and 300 KiB on average in hunts.
     fn kernel_cache_capacity(&self) -> usize {
         256
-    }
-
-    fn limits(&self) -> Limits {
-        Limits { groups: Some(self.groups), vector_bytes: 0, thread_count: 0 }
     }
 
     fn wait(&self) -> Result<(), Error> {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use gradiff_graph::{Arg, BoundedLinear, Buffer, Op, UOp};
+use gradiff_graph::{Arg, BoundedLinear, Buffer, Op, Target, UOp};
 use gradiff_kernel::{Opt, Strategy};
 use gradiff_runtime::{Device, Executable, Memory};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -21,8 +21,8 @@ pub struct Engine {
     pub schedule: gradiff_schedule::Options,
     /// The options for lowering kernels.
     pub kernel: gradiff_kernel::Options,
-    /// The target that kernels are lowered for.
-    pub target: gradiff_kernel::Target,
+    /// The target that kernels are lowered for; at first that of the device.
+    pub target: Target,
     /// The width of the beam search for the opts of a kernel; 0 for no search. If it is not 0,
     /// kernels that would be optimised by the heuristic are searched when they are planned.
     pub beam: usize,
@@ -126,7 +126,7 @@ impl Engine {
         if 1 <= debug_level {
             eprintln!("opened device {}: {}", device.name(), device.describe());
         }
-        let target = gradiff_kernel::Target::of(device.target());
+        let target = device.target();
         let (schedule, kernel) = Default::default();
         let (cache, searches) =
             (Cache::new(device.kernel_cache_capacity()), SearchCache::default());
@@ -146,7 +146,7 @@ impl Engine {
     }
 
     /// Sets the target, and the default options for it.
-    pub fn set_target(&mut self, target: gradiff_kernel::Target) {
+    pub fn set_target(&mut self, target: Target) {
         self.target = target;
         self.kernel.opts = Strategy::Heuristic;
         self.schedule = self.schedule.suited(target.is_vector_cpu());

@@ -18,8 +18,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use gradiff_graph::{BoundedLinear, Linear, UOp};
-use gradiff_kernel::{Context, Opt, Options, PASSES, Setting, Strategy, Target};
+use gradiff_graph::{BoundedLinear, Linear, Target, UOp};
+use gradiff_kernel::{Context, Opt, Options, PASSES, Setting, Strategy};
 use gradiff_rewrite::Trace;
 use gradiff_runtime::{Cache, Device, Executable, Memory};
 use rustc_hash::{FxHashSet, FxHasher};
@@ -661,6 +661,10 @@ mod tests {
     impl Device for Slow {
         fn name(&self) -> &'static str {
             "slow"
+        }
+
+        fn target(&self) -> Target {
+            self.null.target()
         }
 
         fn describe(&self) -> String {

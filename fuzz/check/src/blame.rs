@@ -3,8 +3,8 @@
 //! names the crate.
 
 use gradiff::UOp;
-use gradiff::graph::{Arg, BoundedLinear, Constant, DType, Linear, Op};
-use gradiff::kernel::{Context, LINEAR_PASSES, LINEARIZE, PASSES, Target};
+use gradiff::graph::{Arg, BoundedLinear, Constant, DType, Linear, Op, Target};
+use gradiff::kernel::{Context, LINEAR_PASSES, LINEARIZE, PASSES};
 use gradiff::render::LANGUAGES;
 use gradiff::rewrite::{Claim, Trace};
 use gradiff::view::ShapeTracker;

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use gradiff::graph::{BoundedLinear, Constant, Linear, Thresholds};
-use gradiff::kernel::{Strategy, Target};
+use gradiff::graph::{BoundedLinear, Constant, Linear, Target, Thresholds};
+use gradiff::kernel::Strategy;
 use gradiff::rewrite::Mode;
 use gradiff::runtime::{Device, Executable};
 use gradiff::{Engine, Plan, PlannedKernel, Tensor};
@@ -57,8 +57,8 @@ pub struct BackendRow {
     merge_views: bool,
     mode: Mode,
     opts: Opts,
-    /// Name of the target.
-    target: &'static str,
+    /// Name of the target that kernels are lowered for. `None`: that of the device, as it is opened.
+    target: Option<&'static str>,
     /// The feature that requires finite values, if any: programs with other values are skipped.
     finite_for: Option<&'static str>,
     /// True if a zero keeps its sign.
@@ -88,7 +88,7 @@ const fn row(name: &'static str, device: &'static str, story: &'static str) -> B
         merge_views: true,
         mode: Mode::Default,
         opts: Opts::None,
-        target: device,
+        target: None,
         finite_for: None,
         zero_signs: true,
         thresholds: Thresholds::USUAL,
@@ -105,11 +105,11 @@ const fn row_with(
     BackendRow { opts, ..row(name, device, story) }
 }
 
-/// A row with up to five legal optimisations of each kernel, drawn, for a target.
+/// A row with up to five legal optimisations of each kernel, drawn, for a target or the device's own.
 const fn drawn(
     name: &'static str,
     device: &'static str,
-    target: &'static str,
+    target: Option<&'static str>,
     story: &'static str,
 ) -> BackendRow {
     BackendRow { target, ..row_with(Opts::Drawn(5), name, device, story) }
@@ -127,7 +127,7 @@ const fn heuristic(name: &'static str, device: &'static str) -> BackendRow {
 const fn small(
     name: &'static str,
     device: &'static str,
-    target: &'static str,
+    target: Option<&'static str>,
     turn: Turn,
 ) -> BackendRow {
     let story = "the engine's choice, its thresholds so low that few elements cross them";
@@ -150,7 +150,8 @@ const fn uops(
     opts: Opts,
     story: &'static str,
 ) -> BackendRow {
-    BackendRow { target, turn: Turn::new(UOPS_COUNT, at), ..row_with(opts, name, UOPS, story) }
+    let turn = Turn::new(UOPS_COUNT, at);
+    BackendRow { target: Some(target), turn, ..row_with(opts, name, UOPS, story) }
 }
 
 /// The device that evaluates uops for any target.
@@ -167,7 +168,7 @@ const fn text(
     opts: Opts,
     story: &'static str,
 ) -> BackendRow {
-    BackendRow { target, turn, ..row_with(opts, name, TEXT, story) }
+    BackendRow { target: Some(target), turn, ..row_with(opts, name, TEXT, story) }
 }
 
 /// Description of rows whose text is compiled by clang.
@@ -192,7 +193,6 @@ const fn wgpu(
         turn: Turn::NEVER,
         finite_for: Some("WGSL"),
         zero_signs: false,
-        target: "wgpu",
         ..row(name, device, story)
     }
 }
@@ -217,17 +217,20 @@ pub const BACKENDS: &[BackendRow] = &[
         finite_for: Some("fast mode"),
         ..row("interp/fast", "interp", "also rules that hold of finite numbers alone")
     },
-    drawn("interp/opts", "interp", "loops", "legal optimisations, drawn for each kernel"),
-    drawn("interp/vectors", "interp", "vectors", "the same, unrolled, in vectors"),
-    drawn("interp/groups", "interp", "groups", "the same in groups of threads, limits drawn"),
-    BackendRow { turn: Turn::new(2, 1), ..drawn("jit/opts", "jit", "plain", "the same, unrolled") },
+    drawn("interp/opts", "interp", Some("loops"), "legal optimisations, drawn for each kernel"),
+    drawn("interp/vectors", "interp", Some("vectors"), "the same, unrolled, in vectors"),
+    drawn("interp/groups", "interp", Some("groups"), "the same in groups of threads, limits drawn"),
+    BackendRow {
+        turn: Turn::new(2, 1),
+        ..drawn("jit/opts", "jit", Some("plain"), "the same, unrolled")
+    },
     BackendRow {
         turn: Turn::new(4, 0),
-        ..drawn("jit/vectors", "jit", "vectors", "the same, unrolled, in vectors")
+        ..drawn("jit/vectors", "jit", Some("vectors"), "the same, unrolled, in vectors")
     },
     heuristic("interp/heuristic", "interp"),
     BackendRow {
-        target: "groups",
+        target: Some("groups"),
         ..row_with(
             Opts::Heuristic,
             "interp/groups-heuristic",
@@ -239,16 +242,16 @@ pub const BACKENDS: &[BackendRow] = &[
     BackendRow { turn: Turn::new(4, 1), ..heuristic("c/heuristic", "c") },
     BackendRow {
         turn: Turn::new(32, 1),
-        ..drawn("c/opts", "c", "c", "legal optimisations, in the vectors of this machine")
+        ..drawn("c/opts", "c", None, "legal optimisations, in the vectors of this machine")
     },
     BackendRow {
         turn: Turn::NEVER,
-        ..drawn("opencl/opts", "opencl", "opencl", "legal optimisations, drawn for each kernel")
+        ..drawn("opencl/opts", "opencl", None, "legal optimisations, drawn for each kernel")
     },
     BackendRow { turn: Turn::new(128, 3), ..heuristic("opencl/heuristic", "opencl") },
-    small("interp/groups-small", "interp", "groups", Turn::new(2, 0)),
-    small("jit/small", "jit", "jit", Turn::new(2, 1)),
-    small("c/small", "c", "c", Turn::new(64, 18)),
+    small("interp/groups-small", "interp", Some("groups"), Turn::new(2, 0)),
+    small("jit/small", "jit", None, Turn::new(2, 1)),
+    small("c/small", "c", None, Turn::new(64, 18)),
     session("interp/session", "interp", Turn::ALWAYS),
     session("jit/session", "jit", Turn::new(2, 0)),
     session("c/session", "c", Turn::new(64, 9)),
@@ -285,7 +288,7 @@ pub const BACKENDS: &[BackendRow] = &[
     BackendRow {
         mode: Mode::Strict,
         opts: Opts::Drawn(5),
-        target: "vectors",
+        target: Some("vectors"),
         turn: Turn::new(8, 2),
         ..row("jit/strict", "jit", "strict mode in vectors, bit for bit")
     },
@@ -313,7 +316,7 @@ pub const BACKENDS: &[BackendRow] = &[
     BackendRow { turn: Turn::NEVER, ..row("cuda", "cuda", "CUDA C++ by NVRTC") },
     BackendRow {
         turn: Turn::NEVER,
-        ..drawn("cuda/opts", "cuda", "cuda", "legal optimisations, drawn for each kernel")
+        ..drawn("cuda/opts", "cuda", None, "legal optimisations, drawn for each kernel")
     },
     BackendRow { turn: Turn::new(16, 7), ..heuristic("cuda/heuristic", "cuda") },
 ];
@@ -325,13 +328,13 @@ impl BackendRow {
     /// Why the device is not available.
     pub fn status(&self) -> Result<String, String> {
         let device = self.device()?;
-        Ok(format!("{}; {}", device.describe(), device.limits()))
+        Ok(format!("{}; {}", device.describe(), device.target()))
     }
 
     fn device(&self) -> Result<Arc<dyn Device>, String> {
         match (self.device, self.target) {
-            (UOPS, target) => Ok(Arc::new(Uops::open(target)?)),
-            (TEXT, target) => crate::texts::open(target),
+            (UOPS, Some(target)) => Ok(Arc::new(Uops::open(target)?)),
+            (TEXT, Some(target)) => crate::texts::open(target),
             (device, _) => gradiff::runtime::device(device).map_err(|error| error.to_string()),
         }
     }
@@ -345,7 +348,7 @@ impl BackendRow {
     /// Debian has none of them.
     pub fn install(&self) -> Option<&'static str> {
         match (self.device, self.target) {
-            (TEXT, "ptx") => None,
+            (TEXT, Some("ptx")) => None,
             (TEXT, _) => Some("apt-get install clang-16"),
             ("c", _) => Some("apt-get install gcc libc6-dev"),
             ("opencl", _) => Some("apt-get install ocl-icd-libopencl1 pocl-opencl-icd"),
@@ -361,7 +364,11 @@ impl BackendRow {
         self.mode == Mode::Strict
     }
 
-    fn configuration(&self) -> Configuration {
+    /// The options with which programs are compiled.
+    ///
+    /// # Errors
+    /// Why the device, whose target is to be known, is not available.
+    fn configuration(&self) -> Result<Configuration, String> {
         let mut configuration = Configuration::default();
         configuration.schedule.fuse = self.fuse;
         configuration.schedule.merge_views = self.merge_views;
@@ -372,7 +379,10 @@ impl BackendRow {
             Opts::Heuristic => Strategy::Heuristic,
         };
         configuration.kernel.limits = self.draws_limits().then_some(0);
-        let target = crate::linear::target(self.target);
+        let target = match self.target {
+            Some(name) => crate::linear::target(name)?,
+            None => self.device()?.target(),
+        };
         configuration.target = match self.opts {
             // Functions that the device does not support are still expanded.
             Opts::None => Target { unsupported: target.unsupported, ..configuration.target },
@@ -386,7 +396,7 @@ impl BackendRow {
         configuration.schedule.thresholds = self.thresholds;
         // Drawn optimisations are applied to kernels of several reductions on every device.
         configuration.schedule.rows |= matches!(self.opts, Opts::Drawn(_));
-        configuration
+        Ok(configuration)
     }
 
     /// Its word in the list of backends that a hunt runs by default: the name, followed by `:N` if
@@ -407,7 +417,7 @@ impl BackendRow {
 
     /// Returns whether the limits of groups are drawn for each kernel.
     fn draws_limits(&self) -> bool {
-        self.target == "groups"
+        self.target == Some("groups")
     }
 
     fn open(&'static self, turn: Turn) -> Result<EngineBackend, String> {
@@ -421,7 +431,7 @@ impl BackendRow {
                 schedule: engine.schedule,
                 kernel: engine.kernel,
                 target: engine.target,
-            } = self.configuration();
+            } = self.configuration()?;
         }
         let session = self.is_session.then(|| Session::open(self.device)).transpose()?;
         Ok(EngineBackend { row: self, turn, engine, session })
@@ -514,7 +524,8 @@ impl Backend for EngineBackend {
                 "{feature} requires finite values, and one may be infinite or NaN"
             ));
         }
-        if self.keeps_zero_signs() && self.row.device != TEXT {
+        let has_all_types = self.engine.device.target().unsupported_types.is_empty();
+        if self.keeps_zero_signs() && self.row.device != TEXT && has_all_types {
             return None;
         }
         if !self.keeps_zero_signs() && program.statements.iter().any(reads_zero_signs) {
@@ -670,12 +681,11 @@ pub(crate) fn array(tensor: &Tensor, bytes: &[u8]) -> Result<Array, String> {
     ))
 }
 
-/// The options of a backend; those of the first one if there is no backend of this name.
+/// The options of a backend; the default ones if there is no backend of this name, or its device is
+/// not available.
 pub(crate) fn configuration(backend: &str) -> Configuration {
-    BACKENDS
-        .iter()
-        .find(|row| row.name == backend)
-        .map_or_else(Configuration::default, BackendRow::configuration)
+    let row = BACKENDS.iter().find(|row| row.name == backend);
+    row.and_then(|row| row.configuration().ok()).unwrap_or_default()
 }
 
 /// The options that programs may be run with on a backend: those of [`configuration`] and, for a
@@ -815,25 +825,42 @@ mod tests {
             let row = rows.next();
             let row = row.unwrap_or_else(|| panic!("no hunt runs {} as users do", device.name));
             assert!(row.default_word().is_some());
-            if device.status.is_ok() {
-                let engine = Engine::new(device.name).expect("it is there");
-                let opened = row.open(row.turn).expect("it is there").engine;
-                assert_eq!(options_of(&opened), options_of(&engine), "{}", row.name);
+            if device.status.is_err() {
+                continue;
             }
-            let configuration = row.configuration();
-            let mut suited = Engine::new("interp").expect("it needs nothing");
-            suited.set_target(Target::of(row.target));
-            let Engine { schedule, kernel, target, .. } = &suited;
+            let engine = Engine::new(device.name).expect("it is there");
+            let opened = row.open(row.turn).expect("it is there").engine;
+            assert_eq!(options_of(&opened), options_of(&engine), "{}", row.name);
+            let Configuration { schedule, kernel, target } = configuration(row.name);
+            let Engine { schedule: new_schedule, kernel: new_kernel, target: new, .. } = &engine;
             assert_eq!(
-                format!(
-                    "{:?} {:?} {:?}",
-                    configuration.schedule, configuration.kernel, configuration.target
-                ),
                 format!("{schedule:?} {kernel:?} {target:?}"),
+                format!("{new_schedule:?} {new_kernel:?} {new:?}"),
                 "blame uses the options of {}",
                 row.name
             );
+            let shown = crate::linear::target(&format!("device:{}", device.name));
+            assert_eq!(shown.as_ref(), Ok(new), "`show` lowers for {}", device.name);
+            let listed = row.status().expect("it is there");
+            assert!(listed.ends_with(&new.to_string()), "`backends` lists {listed}");
+            println!("{}: {new}", device.name);
         }
+    }
+
+    /// The test above with a compiler without AVX-512 and with three threads. A process opens a
+    /// device once, so it takes another one.
+    #[cfg(target_arch = "x86_64")]
+    #[test]
+    fn device_c_is_what_the_compiler_and_the_threads_are() {
+        let path = std::env::current_exe().expect("the path of the tests");
+        let test = "engine::tests::each_device_is_hunted_by_default_as_engine_new_makes_it";
+        let mut command = std::process::Command::new(path);
+        command.args(["--exact", test, "--nocapture"]);
+        command.envs([("CC", "cc -mno-avx512f -mavx2"), ("GRADIFF_THREADS", "3")]);
+        let output = command.output().expect("the tests start");
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success(), "{text}");
+        assert!(text.contains("c: no groups, vectors of 32 bytes, 3 threads\n"), "{text}");
     }
 
     #[test]

@@ -5,9 +5,9 @@
 //! summand is chosen by a gate, with any number in the other case.
 
 use gradiff::UOp;
-use gradiff::graph::{Arg, Constant, DType, Dims, Global, Op, TensorCore};
+use gradiff::graph::{Arg, Constant, DType, Dims, Global, Op, Target, TensorCore};
 use gradiff::kernel::{
-    Opt, OptOp, Options, Setting, Strategy, Target, apply, check as check_opt, draw as draw_opts,
+    Opt, OptOp, Options, Setting, Strategy, apply, check as check_opt, draw as draw_opts,
     interpret, legal, loops, stages,
 };
 use gradiff::rewrite::Mode;

@@ -3,7 +3,8 @@
 //! threads.
 
 use gradiff::UOp;
-use gradiff::kernel::{Opt, OptOp, PASSES, Setting, Strategy, Target, apply, draw, legal};
+use gradiff::graph::Target;
+use gradiff::kernel::{Opt, OptOp, PASSES, Setting, Strategy, apply, draw, legal};
 use gradiff::rewrite::{Mode, Trace};
 use gradiff_corpus::Program;
 use gradiff_oracle::Expected;

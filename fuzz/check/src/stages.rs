@@ -1,8 +1,8 @@
 //! The stages that a program passes: each can be printed, and each can be run by evaluators that
 //! do not use the stages after it.
 
-use gradiff::graph::{BoundedLinear, Buffer, Constant};
-use gradiff::kernel::{Opt, Strategy, Target, interpret};
+use gradiff::graph::{BoundedLinear, Buffer, Constant, Target};
+use gradiff::kernel::{Opt, Strategy, interpret};
 use gradiff::render::{LANGUAGES, Language};
 use gradiff::rewrite::Trace;
 use gradiff::schedule::Schedule;
@@ -25,7 +25,8 @@ pub struct Shown<'a> {
     /// The optimisations of each kernel. `None`: those that the engine chooses if there is a
     /// language or a target, else none.
     pub opts: Option<&'a [Opt]>,
-    /// Name of the target. `None`: that of the language, or the plain target.
+    /// Name of the target, which may be that of a device. `None`: that of the language, or the plain
+    /// target.
     pub target: Option<&'a str>,
 }
 
@@ -102,10 +103,7 @@ pub(crate) fn planned(
     let mut engine = gradiff::Engine::new("interp").map_err(|error| error.to_string())?;
     let language = language(shown.stage);
     let target = shown.target.or(language.map(|language| language.name)).unwrap_or("plain");
-    let target = Target::named(target).ok_or_else(|| {
-        let names: Vec<&str> = Target::names().collect();
-        format!("no target is called {target}; there are: {}", names.join(", "))
-    })?;
+    let target = crate::linear::target(target)?;
     engine.set_target(target);
     match shown.opts {
         Some(opts) => engine.kernel.opts = Strategy::Fixed(opts.to_vec()),

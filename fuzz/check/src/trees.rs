@@ -10,9 +10,10 @@ use std::collections::HashMap;
 
 use gradiff::UOp;
 use gradiff::graph::{
-    Arg, Constant, DType, Dims, Global, Instruction, Linear, Op, Thresholds, parse_text,
+    Arg, Constant, DType, Dims, FUNCTIONS, Global, Instruction, Linear, Op, Target, Thresholds,
+    parse_text,
 };
-use gradiff::kernel::{FUNCTIONS, Options, Strategy, Target, interpret, linearize, lower, stages};
+use gradiff::kernel::{Options, Strategy, interpret, linearize, lower, stages};
 use gradiff::rewrite::{Mode, Trace};
 use gradiff::schedule;
 use gradiff::view::ShapeTracker;
@@ -335,7 +336,8 @@ fn global(slot: usize, size: usize) -> UOp {
 }
 
 fn check(drawn: &Drawn, tree: &UOp, draw: &mut Draw) -> Result<(), String> {
-    let name = draw.pick(&["plain", "loops", "vectors", "groups", "jit", "llvm", "ptx", "wgsl"]);
+    let name =
+        draw.pick(&["plain", "loops", "vectors", "groups", "short-vectors", "llvm", "ptx", "wgsl"]);
     let mut thresholds = draw.pick(&[Thresholds::USUAL, Thresholds::SMALL]);
     if draw.one_in(2) {
         thresholds.accumulator_additions = 4 + draw.below(300) as i64;

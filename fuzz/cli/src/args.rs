@@ -408,7 +408,8 @@ pub(crate) struct Show {
     /// language or a target, those that the engine chooses; otherwise none.
     #[arg(long)]
     pub(crate) opts: Option<String>,
-    /// The target, such as loops, vectors, groups or cuda (default: that of the language).
+    /// The target (default: that of the language). loops, vectors, groups, cuda and others are the
+    /// same on every machine; c, jit or device:opencl is what the device has that is opened here.
     #[arg(long)]
     pub(crate) target: Option<String>,
 }

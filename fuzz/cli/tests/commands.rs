@@ -56,6 +56,31 @@ fn variables_of_the_environment_are_checked() {
     }
 }
 
+/// Device `c` with a compiler without AVX-512 and with three threads.
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn device_is_listed_and_shown_with_one_target() {
+    let (_folder, path) =
+        case_file(b"a = input f32[786432] seeded(0, unit)\nb = add a a\noutput b\n");
+    let run = |arguments: &[&str]| {
+        let output = Command::new(env!("CARGO_BIN_EXE_gradiff"))
+            .args(arguments)
+            .envs([("CC", "cc -mno-avx512f -mavx2"), ("GRADIFF_THREADS", "3")])
+            .output()
+            .expect("the command starts");
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(output.status.success(), "{arguments:?} printed {text}");
+        text
+    };
+    let listed = run(&["backends"]);
+    let row = listed.lines().find(|line| line.starts_with("c/heuristic ")).expect("it is there");
+    assert!(row.ends_with("; no groups, vectors of 32 bytes, 3 threads"), "{row}");
+    let shown = run(&["show", &path, "--target", "c"]);
+    assert!(shown.contains("f32x8") && !shown.contains("f32x16"), "{shown}");
+    // The loop that is divided among the threads.
+    assert!(shown.contains("ridx0 < 3;"), "{shown}");
+}
+
 #[cfg(unix)]
 #[test]
 fn output_that_is_not_read_ends_a_command_quietly() {
@@ -84,6 +109,11 @@ fn usage_errors_exit_1_and_say_what_is_allowed() {
         &["show", &case("softmax"), "--stage", "fortran"],
         1,
         &["no stage is called fortran", "uops", "ptx"],
+    );
+    check(
+        &["show", &case("softmax"), "--target", "gpu"],
+        1,
+        &["no target is called gpu", "cuda-tf32", "device:opencl"],
     );
     check(&["hunt", "--findings", "/dev/null/here", "--programs", "1"], 1, &["--findings"]);
 }

@@ -1,13 +1,12 @@
 //! Emits the expanded kernel.
 
-use gradiff_graph::{Arg, AxisKind, Constant, Instruction, Linear, Op, evaluate};
+use gradiff_graph::{Arg, AxisKind, Constant, Instruction, Linear, Op, Vectors, evaluate};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 use super::dims::Dims;
 use super::known::Known;
 use super::lanes::{FIRST, Lanes, ROW, SCALARS, SPLAT, VECTOR, VectorAxis};
-use crate::target::Vectors;
 
 /// Emits the kernel with its ranges expanded.
 pub(super) fn emit(dims: &Dims<'_>, vectors: Vectors) -> Linear {

@@ -7,11 +7,10 @@
 //! another range of a tile: its rows. A value stored there is then required as a vector along the
 //! rows for each lane, and so are its sources, back to those that are computed along the lanes.
 
-use gradiff_graph::{Arg, AxisKind, DType, Instruction, Op};
+use gradiff_graph::{Arg, AxisKind, DType, Instruction, Op, Vectors};
 
 use super::dims::Dims;
 use super::known;
-use crate::target::Vectors;
 
 /// A set of the forms in which a uop is required.
 pub(super) type Forms = u8;

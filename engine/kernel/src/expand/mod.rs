@@ -15,9 +15,7 @@ mod emit;
 mod known;
 mod lanes;
 
-use gradiff_graph::Linear;
-
-use crate::Target;
+use gradiff_graph::{Linear, Target};
 
 /// Expands the ranges of the kinds `Upcast` and `Unroll`, if the target unrolls.
 pub(crate) fn expand(linear: Linear, target: &Target) -> Linear {

@@ -1,11 +1,10 @@
 //! Maps output loops to the grid of a launch: at most three dimensions within the size limits.
 
-use gradiff_graph::{AxisKind, Op, UOp};
+use gradiff_graph::{AxisKind, Groups, Op, UOp};
 
 use super::apply::{Replacement, range, replace};
 use super::legal::{Loop, loops};
 use crate::Error;
-use crate::target::Groups;
 
 /// Makes the ranges of the kind `Global` fit the grid; if that is impossible, or would take more
 /// ranges than a kernel may have, they become plain loops.

@@ -1,6 +1,6 @@
 //! The loops of a kernel, and the legality of opts.
 
-use gradiff_graph::{Arg, Axis, AxisKind, DType, Op, UOp};
+use gradiff_graph::{Arg, Axis, AxisKind, DType, Groups, Op, UOp};
 use gradiff_rewrite::Mode;
 use rustc_hash::{FxHashMap, FxHashSet, FxHasher};
 use smallvec::SmallVec;
@@ -14,7 +14,6 @@ use crate::Error;
 use crate::cache_inputs;
 use crate::error::malformed;
 use crate::linearize::{Free, MAX_RANGES};
-use crate::target::Groups;
 use crate::transcendental;
 
 /// A loop of a lowered kernel.

@@ -13,11 +13,11 @@ mod legal;
 mod tensor_cores;
 pub(crate) mod tuning;
 
-use gradiff_graph::UOp;
+use gradiff_graph::{Target, UOp};
 use gradiff_rewrite::Mode;
 
+use crate::Error;
 use crate::pass::Context;
-use crate::{Error, Target};
 
 pub use apply::apply;
 pub(crate) use apply::range;

@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 
-use gradiff_graph::{Arg, Constant, DType, Linear, Op, Thresholds, UOp};
-use gradiff_kernel::{Options, Strategy, Target, interpret, lower};
+use gradiff_graph::{Arg, Constant, DType, Linear, Op, Target, Thresholds, UOp};
+use gradiff_kernel::{Options, Strategy, interpret, lower};
 use gradiff_rewrite::{Mode, Trace};
 use gradiff_view::ShapeTracker;
 
@@ -65,7 +65,7 @@ fn strategies() -> Vec<Strategy> {
 #[test]
 fn cascade_limits_additions_per_accumulator() {
     let mut long = 0;
-    for name in ["loops", "c", "jit", "vectors", "groups", "cuda"] {
+    for name in ["loops", "short-vectors", "vectors", "groups", "cuda"] {
         let target = Target::of(name);
         let limit = i128::from(target.thresholds.accumulator_additions);
         for size in [256, 257, 509, 1009, 4096, 4100, 65_537, 1 << 20, 1_000_003, (1 << 28) - 57] {
@@ -90,7 +90,7 @@ fn cascade_limits_additions_per_accumulator() {
 #[test]
 fn cascade_adds_every_element_once() {
     let small = Thresholds::SMALL;
-    for name in ["loops", "c", "vectors", "groups"] {
+    for name in ["loops", "short-vectors", "vectors", "groups"] {
         for size in (1..40).chain([67, 128, 257]) {
             for tree in [sums(size, 3, 0), sums(2, size, 1), sum_of_part(size, 5)] {
                 for opts in strategies() {
@@ -164,7 +164,7 @@ fn optimisations_respect_the_limit_of_loops() {
         let sum = |slot| reduce(Op::Add, load(DType::F32, slot, 80, plain(&[80])), &[0]);
         let sums = (1..=count).map(sum).reduce(|x, y| UOp::binary(Op::Add, x, y));
         let tree = sink(sums.expect("a sum"), &[1]);
-        for name in ["loops", "c", "jit", "vectors", "groups", "ptx", "wgsl"] {
+        for name in ["loops", "short-vectors", "vectors", "groups", "ptx", "wgsl"] {
             for opts in strategies() {
                 let target = Target { thresholds: Thresholds::SMALL, ..Target::of(name) };
                 let options = Options { opts, ..Options::default() };

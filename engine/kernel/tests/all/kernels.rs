@@ -3,11 +3,10 @@
 use crate::common::random::{exp2_times_its_sum, global, load, plain, reduce, sink};
 use crate::common::{linear, tree};
 use gradiff_graph::{
-    Arg, BoundedLinear, Constant, DType, Dims, Instruction, Linear, Local, Op, UOp,
+    Arg, BoundedLinear, Constant, DType, Dims, Instruction, Linear, Local, Op, Target, UOp, Vectors,
 };
 use gradiff_kernel::{
-    Error, LINEAR_PASSES, LINEARIZE, Options, PASSES, Strategy, Target, Vectors, interpret, lower,
-    name, stages,
+    Error, LINEAR_PASSES, LINEARIZE, Options, PASSES, Strategy, interpret, lower, name, stages,
 };
 use gradiff_rewrite::Trace;
 use gradiff_view::ShapeTracker;
@@ -441,7 +440,7 @@ fn expand_halves_are_vectors_if_the_target_has_them() {
     let ast = sink(contiguous(DType::F16, 1, &[64]), &[64]);
     let opts = Strategy::Fixed(vec!["upcast 0 4".parse().expect("an opt")]);
     let options = Options { opts, ..Options::default() };
-    for (target, lanes) in [("cuda", 4), ("vectors", 4), ("opencl", 1), ("jit", 1)] {
+    for (target, lanes) in [("cuda", 4), ("vectors", 4), ("opencl", 1), ("short-vectors", 1)] {
         let target = Target::of(target);
         let linear = lower(&ast, &target, &options, &mut Trace::default()).expect("a kernel");
         assert!(ops(&linear, Op::Load).iter().all(|load| load.lanes == lanes), "{linear}");
@@ -452,7 +451,7 @@ fn expand_halves_are_vectors_if_the_target_has_them() {
 fn expand_lanes_are_limited_by_the_target() {
     for (dtype, amount, of_targets) in [
         (DType::U16, 8, [("cuda", 1), ("metal", 1), ("opencl", 8), ("vectors", 8)]),
-        (DType::I8, 16, [("cuda", 1), ("metal", 1), ("opencl", 16), ("jit", 16)]),
+        (DType::I8, 16, [("cuda", 1), ("metal", 1), ("opencl", 16), ("short-vectors", 16)]),
         (DType::U8, 4, [("cuda", 4), ("metal", 4), ("opencl", 4), ("ptx", 4)]),
         (DType::F16, 8, [("cuda", 8), ("metal", 1), ("opencl", 1), ("vectors", 8)]),
     ] {

@@ -1,10 +1,8 @@
 //! Random kernel trees: no pass changes the result of the kernel, and neither does linearizing.
 
 use crate::common::{Memories, agrees, linear, random, tree};
-use gradiff_kernel::{
-    FUNCTIONS, Groups, OptOp, Options, Setting, Stages, Strategy, Target, Vectors, draw, interpret,
-    legal, stages,
-};
+use gradiff_graph::{FUNCTIONS, Groups, Target, Vectors};
+use gradiff_kernel::{OptOp, Options, Setting, Stages, Strategy, draw, interpret, legal, stages};
 use gradiff_rewrite::Mode;
 
 const CASES: u64 = 1_500;

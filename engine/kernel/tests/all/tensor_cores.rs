@@ -1,10 +1,10 @@
 //! Matrix products by tensor cores: drawn ones compute the same after each pass, and refusals give
 //! the reason.
 
-use gradiff_graph::{Arg, Constant, DType, Op, TENSOR_CORES, TensorCore, UOp};
+use gradiff_graph::{Arg, Constant, DType, Groups, Op, TENSOR_CORES, Target, TensorCore, UOp};
 use gradiff_kernel::{
-    Opt, OptOp, Options, Setting, Strategy, Target, apply, check, draw, heuristic, interpret,
-    legal, loops, stages,
+    Opt, OptOp, Options, Setting, Strategy, apply, check, draw, heuristic, interpret, legal, loops,
+    stages,
 };
 use gradiff_rewrite::Mode;
 use gradiff_view::ShapeTracker;
@@ -236,7 +236,7 @@ fn heuristic_uses_tensor_cores_if_they_fit() {
 #[test]
 fn tc_refusal_gives_the_reason() {
     let groups = Target::of("groups");
-    let few = gradiff_kernel::Groups { threads: 16, ..groups.groups.expect("groups") };
+    let few = Groups { threads: 16, ..groups.groups.expect("groups") };
     let few = Target { groups: Some(few), ..groups };
     let (half, single) = (square(32, DType::F16).0, square(32, DType::F32).0);
     let odd = square(24, DType::F16).0;

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use gradiff_graph::{DType, Linear, Op, TensorCore};
+use gradiff_graph::{DType, Linear, Op, Target, TensorCore};
 use gradiff_render::{Error, LANGUAGES, Language, wgsl_core};
 
 use crate::kernels::{choice, constants, copy, elementwise, group, lanes, product, reduction};
@@ -69,6 +69,25 @@ fn error_names_the_unsupported_type() {
     let expected = "kernel E_add_i64_i64_i64_1: WGSL has no arrays or values of i64; cast to a \
                     type that it has, or choose another device";
     assert_eq!(error.to_string(), expected);
+}
+
+/// The kernels that a target promises have a text: in its types, in its longest vectors. C has no
+/// fixed target.
+#[test]
+fn targets_are_within_their_languages() {
+    for language in LANGUAGES.iter().filter(|language| language.name != "c") {
+        let target = Target::of(language.name);
+        assert_eq!(target.groups.is_some(), language.has_groups, "{}", language.name);
+        for dtype in DType::ALL {
+            let is_refused = target.unsupported_types.contains(&dtype);
+            let lanes = target.vectors.lanes_of(dtype).max(1) as u8;
+            match (language.render)(&copy(dtype, if is_refused { 1 } else { lanes })) {
+                Err(Error::Type { .. }) => assert!(is_refused, "{} {dtype}", language.name),
+                Err(error) => panic!("{} {dtype}x{lanes}: {error}", language.name),
+                Ok(_) => assert!(!is_refused, "{} {dtype}", language.name),
+            }
+        }
+    }
 }
 
 #[test]

@@ -221,12 +221,40 @@ fn kernels_that_wgsl_does_not_support_are_refused() {
 #[test]
 fn groups_beyond_the_limits_are_refused() {
     for device in available_devices() {
-        let groups = device.limits().groups.expect("it has groups");
-        let too_many = grouped_sum(1, groups.threads_max as i64 * 2);
+        let groups = device.target().groups.expect("it has groups");
+        let too_many = grouped_sum(1, groups.threads + 1);
         let refused = device.compile_checked(&[&too_many]);
         assert!(matches!(refused, Err(Error::Launch { .. })), "{:?}", refused.err());
         let good = device.compile_checked(&[&grouped_sum(1, 2), &grouped_sum(2, 3)]).unwrap();
         assert_eq!(good.len(), 2);
+    }
+}
+
+/// The driver, which knows its own limits, takes a group at the limits that the target states.
+#[test]
+fn groups_at_the_limits_run() {
+    for device in available_devices() {
+        let groups = device.target().groups.expect("it has groups");
+        let longest = groups.threads.min(groups.sizes[0]);
+        let elements = groups.local_bytes / DType::I32.size_bytes() as i64;
+        let mut b = Builder::default();
+        let output = b.global(0, DType::I32, longest);
+        let local = b.local(0, DType::I32, elements);
+        let last = b.int(elements - 1);
+        let thread = b.range_of(AxisKind::Local, longest);
+        let reversed = b.binary(Op::Sub, DType::I32, last, thread);
+        b.store(local, reversed, None, thread);
+        b.barrier();
+        let first = b.int(elements - longest);
+        let index = b.binary(Op::Add, DType::I32, first, thread);
+        let value = b.load(local, index, None);
+        b.store(output, thread, None, value);
+        b.end(thread);
+        let kernel = device.compile_checked(&[&b.verified("E_limits")]).unwrap().remove(0);
+        let memory = Memory::new(DType::I32, longest as usize).unwrap();
+        kernel.run(&[&memory]).unwrap();
+        let expected: Vec<i128> = (0..i128::from(longest)).rev().collect();
+        assert_eq!(values_of(&memory), ints(DType::I32, &expected), "{}", device.name());
     }
 }
 

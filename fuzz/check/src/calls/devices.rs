@@ -8,9 +8,8 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-use gradiff::graph::BoundedLinear;
-use gradiff::kernel::Target;
-use gradiff::runtime::{Device, Error, Executable, Limits, Memory, device};
+use gradiff::graph::{BoundedLinear, Target};
+use gradiff::runtime::{Device, Error, Executable, Memory, device};
 use gradiff::{Engine, Tensor};
 
 use super::Draw;
@@ -85,7 +84,7 @@ impl Device for Recording {
         Ok(executables.into_iter().zip(texts).map(recorded).collect())
     }
 
-    fn target(&self) -> &'static str {
+    fn target(&self) -> Target {
         self.inner.target()
     }
 
@@ -95,10 +94,6 @@ impl Device for Recording {
 
     fn kernel_cache_capacity(&self) -> usize {
         self.kernel_cache_capacity
-    }
-
-    fn limits(&self) -> Limits {
-        self.inner.limits()
     }
 }
 
@@ -214,7 +209,7 @@ pub(super) fn searches(_: &mut Draw) -> Result<(), String> {
     let mut found: Vec<Option<String>> = Vec::new();
     for is_again in [false, true] {
         let (mut engine, requests) = engine(&description, refuses_one_in)?;
-        engine.set_target(Target::named("groups").unwrap_or_default());
+        engine.set_target(Target::of("groups"));
         engine.beam = 1 + turn as usize % 3;
         let (x, wanted) = work(3, 4 + 2 * turn as usize).map_err(problem)?;
         let plan = engine.plan(&[&x]).map_err(problem)?;

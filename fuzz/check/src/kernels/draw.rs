@@ -6,9 +6,8 @@
 //! contracted, so that every device gives the same bits.
 
 use gradiff::graph::{
-    Arg, Axis, AxisKind, Constant, DType, Global, Instruction, Linear, Local, Op,
+    Arg, Axis, AxisKind, Constant, DType, Global, Instruction, Linear, Local, Op, Target,
 };
-use gradiff::kernel::Target;
 
 use crate::calls::Draw;
 use crate::linear::{Rules, target};
@@ -63,7 +62,7 @@ impl Style {
         };
         let dtypes = DType::ALL.into_iter().filter(|dtype| *dtype != DType::Void);
         Style {
-            target: target(name),
+            target: target(name).expect("a target with rules, or a device"),
             has_groups: rules.map_or(device == "interp", Rules::has_groups),
             has_threads: matches!(device, "c" | "interp" | "jit"),
             has_bool_vectors: device == "c",

@@ -5,8 +5,8 @@
 //! range may be expanded, around loops, sums and choices of any type.
 
 use gradiff::UOp;
-use gradiff::graph::{Arg, Axis, AxisKind, DType, Linear, Op, verify_kernel};
-use gradiff::kernel::{Context, LINEAR_PASSES, Options, Target};
+use gradiff::graph::{Arg, Axis, AxisKind, DType, Linear, Op, Target, verify_kernel};
+use gradiff::kernel::{Context, LINEAR_PASSES, Options};
 use gradiff::rewrite::Trace;
 
 use super::draw::{Style, draw_kernel, element};

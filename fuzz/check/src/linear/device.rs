@@ -3,8 +3,9 @@
 
 use std::sync::Arc;
 
-use gradiff::graph::{AxisKind, BoundedLinear, Constant, DType, Linear, Op};
-use gradiff::kernel::{Groups, Target, Vectors};
+use gradiff::graph::{
+    AxisKind, BoundedLinear, Constant, DType, Groups, Linear, Op, Target, Vectors,
+};
 use gradiff::runtime::{Device, Error, Executable, Memory};
 
 use super::{Rules, limits, run_checked};
@@ -30,23 +31,44 @@ const SMALL: Groups = Groups {
     element_bytes: 4,
 };
 
-/// The target of this name: one of the engine's; `cpu`, a machine with vectors of 64 bytes and
-/// several threads, whatever the host is; or `small`, whose limits small kernels reach.
-pub(crate) fn target(name: &str) -> Target {
+/// Targets of the harness: a machine with vectors of 64 bytes and several threads, whatever the host
+/// is; one whose limits small kernels reach.
+const CPU_AND_SMALL: [&str; 2] = ["cpu", "small"];
+
+/// The target of this name: one of the engine's or of the harness', the same on every machine; or
+/// that of the device of this name as it is opened here. `device:NAME` is always the latter, since
+/// some devices share their name with a language.
+///
+/// # Errors
+/// No target and no device has the name, or the device is not available.
+pub(crate) fn target(name: &str) -> Result<Target, String> {
     match name {
-        "cpu" => Target { threads: 4, prefetches: true, ..Target::of("llvm") },
+        "cpu" => Ok(Target { threads: 4, prefetches: true, ..Target::of("llvm") }),
         "small" => {
             let groups = Target::of("groups");
             let vectors = Vectors { aligned: true, lanes: 8, half_lanes: 8, ..groups.vectors };
-            Target { groups: Some(SMALL), vectors, ..groups }
+            Ok(Target { groups: Some(SMALL), vectors, ..groups })
         }
-        _ => Target::of(name),
+        _ => Target::named(name).map_or_else(|| target_of_device(name), Ok),
     }
+}
+
+fn target_of_device(name: &str) -> Result<Target, String> {
+    let device = gradiff::runtime::device(name.strip_prefix("device:").unwrap_or(name));
+    device.map(|device| device.target()).map_err(|error| match error {
+        Error::NoDevice { known, .. } => {
+            let fixed: Vec<&str> = Target::names().chain(CPU_AND_SMALL).collect();
+            let (fixed, devices) = (fixed.join(", "), known.join(", device:"));
+            format!("no target is called {name}; there are: {fixed}, device:{devices}")
+        }
+        error => error.to_string(),
+    })
 }
 
 /// The device of a target.
 pub(crate) struct Uops {
     rules: &'static Rules,
+    target: Target,
     interp: Arc<dyn Device>,
 }
 
@@ -55,10 +77,11 @@ impl Uops {
     ///
     /// # Errors
     /// A target without rules.
-    pub(crate) fn open(target: &str) -> Result<Uops, String> {
-        let rules = Rules::of(target).ok_or_else(|| format!("{target} has no rules"))?;
+    pub(crate) fn open(name: &str) -> Result<Uops, String> {
+        let rules = Rules::of(name).ok_or_else(|| format!("{name} has no rules"))?;
+        let target = target(name)?;
         let interp = gradiff::runtime::device("interp").map_err(|error| error.to_string())?;
-        Ok(Uops { rules, interp })
+        Ok(Uops { rules, target, interp })
     }
 }
 
@@ -81,6 +104,15 @@ impl Device for Uops {
             Ok(executable)
         };
         kernels.iter().map(compile).collect()
+    }
+
+    fn target(&self) -> Target {
+        self.target
+    }
+
+    /// Types that the device does not have are evaluated all the same.
+    fn unsupported(&self, _: &Linear) -> Option<String> {
+        None
     }
 
     fn describe(&self) -> String {

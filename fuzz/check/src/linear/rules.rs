@@ -1,8 +1,9 @@
 //! The requirements of the text of a kernel in each language, and the guarantees of devices.
 //!
 //! They are stated here again, from the specifications and from the texts themselves, so that a
-//! target of the engine that promises too much is found. Nothing here is read from
-//! `kernel::Target`.
+//! target of the engine that promises too much is found. Nothing here is read from `graph::Target`.
+//! The rules are of the engine's fixed targets, so they state what every device of a language has;
+//! a device that is open has more, and its driver refuses what is beyond it.
 //!
 //! Alignment: CUDA, OpenCL and Metal access vectors through a pointer to a vector type
 //! (`*(float4*)(data0+alu0)`), whose address must be a multiple of the whole vector. PTX does so in

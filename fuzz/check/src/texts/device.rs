@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use gradiff::graph::{AxisKind, BoundedLinear, DType, Linear, Op};
+use gradiff::graph::{AxisKind, BoundedLinear, DType, Linear, Op, Target};
 use gradiff::runtime::{Device, Error, Executable, Memory};
 
 use super::host::{Argument, Host, Launch, Problem, compiler};
@@ -84,6 +84,11 @@ impl Device for Texts {
         let texts: Vec<(&Linear, &str)> =
             named.iter().map(|(kernel, text)| (kernel, text.as_str())).collect();
         self.compile_texts(&texts)
+    }
+
+    /// That of the language. C has none, and no program is lowered for it here.
+    fn target(&self) -> Target {
+        Target::named(self.language.name).unwrap_or_default()
     }
 
     fn unsupported(&self, kernel: &Linear) -> Option<String> {

@@ -9,7 +9,7 @@ use gradiff_corpus::{Case, embedded, parse};
 /// Number of drawn programs, in addition to those of the corpus.
 const DRAWN: u64 = 150;
 /// Targets for which the uops are hashed.
-const TARGETS: [&str; 6] = ["jit", "loops", "vectors", "groups", "cuda", "wgsl"];
+const TARGETS: [&str; 6] = ["short-vectors", "loops", "vectors", "groups", "cuda", "wgsl"];
 /// Languages whose text is hashed, each for its own target.
 const LANGUAGES: [&str; 7] = ["cuda", "opencl", "metal", "wgsl-core", "llvm", "ptx", "wgsl"];
 

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use gradiff::graph::{AxisKind, BoundedLinear, Linear};
+use gradiff::graph::{AxisKind, BoundedLinear, Linear, Target};
 use gradiff::render::{LANGUAGES, Language};
-use gradiff::runtime::{Device, Error, Executable, GroupLimits, Limits, Memory};
+use gradiff::runtime::{Device, Error, Executable, Memory};
 
 use super::decode::{Program, decode};
 use super::machine::{Argument, Launch, launch};
@@ -21,13 +21,10 @@ const LANE_LIMIT: u64 = 1 << 20;
 /// without an end.
 const INSTRUCTIONS_PER_LANE: u64 = 64;
 
-/// CUDA programming guide, technical specifications, all compute capabilities from 8.0 on.
-const GROUPS: GroupLimits = GroupLimits {
-    threads_max: 1024,
-    sizes_max: [1024, 1024, 64],
-    groups_max: [0x7fff_ffff, 0xffff, 0xffff],
-    local_bytes: 48 << 10,
-};
+/// Threads of a group and groups of a grid in each dimension: CUDA programming guide, technical
+/// specifications, all compute capabilities from 8.0 on.
+const THREADS_MAX: [i64; 3] = [1024, 1024, 64];
+const GROUPS_MAX: [i64; 3] = [0x7fff_ffff, 0xffff, 0xffff];
 
 /// The device of the interpreter.
 pub(crate) struct Ptx {
@@ -83,12 +80,12 @@ impl Device for Ptx {
         kernels.iter().map(compile).collect()
     }
 
-    fn describe(&self) -> String {
-        "interpreter of the source text, after the PTX ISA manual".to_owned()
+    fn target(&self) -> Target {
+        Target::of("ptx")
     }
 
-    fn limits(&self) -> Limits {
-        Limits { groups: Some(GROUPS), vector_bytes: 16, thread_count: 1 }
+    fn describe(&self) -> String {
+        "interpreter of the source text, after the PTX ISA manual".to_owned()
     }
 }
 
@@ -99,19 +96,19 @@ fn refused(kernel: &Linear, problem: String) -> Error {
 /// The launch of a kernel: a group for each iteration of the global ranges and a thread for each of
 /// the local ones; the innermost range is x.
 fn sizes(kernel: &Linear) -> Result<Launch, String> {
-    let sizes_of = |kind, limits: [u64; 3]| -> Result<[u32; 3], String> {
+    let sizes_of = |kind, limits: [i64; 3]| -> Result<[u32; 3], String> {
         let mut sizes = [1; 3];
         for (dimension, (_, count)) in kernel.launched(kind).into_iter().rev().enumerate() {
             let size = sizes.get_mut(dimension).ok_or("more than three dimensions")?;
-            let count = u64::try_from(count).ok().filter(|count| *count <= limits[dimension]);
+            let count = Some(count).filter(|count| *count <= limits[dimension]);
             let count = count.and_then(|count| u32::try_from(count).ok());
             *size = count.ok_or_else(|| format!("more than {limits:?} {kind:?} iterations"))?;
         }
         Ok(sizes)
     };
     let instructions_max = INSTRUCTIONS_PER_LANE.saturating_mul(executed(kernel) + 64);
-    let grid = sizes_of(AxisKind::Global, GROUPS.groups_max)?;
-    let group = sizes_of(AxisKind::Local, GROUPS.sizes_max)?;
+    let grid = sizes_of(AxisKind::Global, GROUPS_MAX)?;
+    let group = sizes_of(AxisKind::Local, THREADS_MAX)?;
     Ok(Launch { grid, group, instructions_max })
 }
 

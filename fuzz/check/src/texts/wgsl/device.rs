@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use gradiff::graph::{AxisKind, BoundedLinear, Constant, DType, Linear};
+use gradiff::graph::{AxisKind, BoundedLinear, Constant, DType, Linear, Target};
 use gradiff::render::{LANGUAGES, Language};
-use gradiff::runtime::{Device, Error, Executable, GroupLimits, Limits, Memory};
+use gradiff::runtime::{Device, Error, Executable, Memory};
 use naga::valid::{Capabilities, ValidationFlags, Validator};
 
 use super::machine::{Array, Program};
@@ -19,14 +19,6 @@ const LANE_LIMIT: u64 = 1 << 17;
 
 /// Generous limit of the steps for a lane of a uop.
 const STEPS_PER_LANE: u64 = 64;
-
-/// The WebGPU specification, 3.6.2, default limits.
-const GROUPS: GroupLimits = GroupLimits {
-    threads_max: 256,
-    sizes_max: [256, 256, 64],
-    groups_max: [0xffff; 3],
-    local_bytes: 16 << 10,
-};
 
 /// The device of one of the dialects.
 pub(crate) struct Wgsl {
@@ -133,6 +125,10 @@ impl Device for Wgsl {
         kernels.iter().map(compile).collect()
     }
 
+    fn target(&self) -> Target {
+        Target::of(self.language.name)
+    }
+
     fn unsupported(&self, kernel: &Linear) -> Option<String> {
         let is_wide = |dtype: DType| matches!(dtype, DType::I64 | DType::U64 | DType::F64);
         let is_unsupported =
@@ -142,10 +138,6 @@ impl Device for Wgsl {
 
     fn describe(&self) -> String {
         "interpreter of the source text, after the WGSL specification".to_owned()
-    }
-
-    fn limits(&self) -> Limits {
-        Limits { groups: Some(GROUPS), vector_bytes: 16, thread_count: 1 }
     }
 }
 

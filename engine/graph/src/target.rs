@@ -1,6 +1,8 @@
-//! Descriptions of the devices that run kernels: what they support, and their limits.
+//! Descriptions of the devices that run kernels: what they support, and their limits. The optimiser
+//! and the launch of a kernel read the same one, which the opened device makes of what the machine
+//! says. A row of the table describes what every device of a kind has, for lowering without one.
 
-use gradiff_graph::{DType, Op, Thresholds};
+use crate::{DType, Instruction, Linear, Op, Thresholds};
 
 /// Functions over a type.
 pub type Functions = &'static [(Op, DType)];
@@ -40,6 +42,8 @@ pub struct Target {
     pub shifts: bool,
     /// The functions that it does not support, or not with the required accuracy.
     pub unsupported: Functions,
+    /// The types that it does not have. Kernels with them are lowered, but cannot be compiled.
+    pub unsupported_types: &'static [DType],
     /// True if upcast and unrolled ranges are expanded; if not, they are loops.
     pub unrolls: bool,
     /// Its vectors.
@@ -52,7 +56,7 @@ pub struct Target {
     pub threads: i64,
     /// Its thread groups, if it has any.
     pub groups: Option<Groups>,
-    /// Names of the [`TensorCore`](gradiff_graph::TensorCore)s, best ones first. The one of tf32,
+    /// Names of the [`TensorCore`](crate::TensorCore)s, best ones first. The one of tf32,
     /// which rounds f32 to 10 bits, is in targets of its own (`cuda-tf32`, `ptx-tf32`).
     pub tensor_cores: &'static [&'static str],
 }
@@ -77,6 +81,13 @@ pub struct Vectors {
 }
 
 impl Vectors {
+    /// The vectors of a CPU with registers of so many bytes, for any number of lanes that fits.
+    pub const fn cpu(bytes: u32, registers: i64) -> Vectors {
+        let unsupported = if bytes < 32 { SHORT } else { WIDE };
+        let (alu, aligned, lanes, half_lanes) = (true, false, 64, 64);
+        Vectors { bytes, registers, alu, aligned, lanes, half_lanes, unsupported }
+    }
+
     /// Returns the most lanes of a vector of a type; 0 if there is none.
     pub fn lanes_of(&self, dtype: DType) -> i64 {
         let limit = match dtype {
@@ -117,6 +128,19 @@ impl Groups {
             sizes: [below(8, 32, x), below(16, 16, y), below(20, 8, z)],
             counts: [below(24, 4096, a), below(28, 64, b), below(32, 16, c)],
             local_bytes: below(40, 4096, self.local_bytes),
+            ..self
+        }
+    }
+
+    /// Caps the limits at those of CUDA. Kernels gain nothing beyond, where PoCL offers groups of
+    /// 4096 threads with megabytes of local memory.
+    pub fn capped(self) -> Groups {
+        let least = |x: [i64; 3], y: [i64; 3]| [0, 1, 2].map(|dim| x[dim].min(y[dim]));
+        Groups {
+            threads: self.threads.min(CUDA_GROUPS.threads),
+            sizes: least(self.sizes, CUDA_GROUPS.sizes),
+            counts: least(self.counts, CUDA_GROUPS.counts),
+            local_bytes: self.local_bytes.min(CUDA_GROUPS.local_bytes),
             ..self
         }
     }
@@ -168,19 +192,14 @@ const QUADS: Vectors = Vectors {
     lanes: 4,
     half_lanes: 4,
     unsupported: &[],
-    ..ALL_VECTORS
+    ..LONG_VECTORS
 };
 
-/// The vectors of compilers for CPUs.
-const ALL_VECTORS: Vectors = Vectors {
-    bytes: 64,
-    registers: 32,
-    alu: true,
-    aligned: false,
-    lanes: 64,
-    half_lanes: 64,
-    unsupported: WIDE,
-};
+/// The vectors of a CPU with AVX-512.
+const LONG_VECTORS: Vectors = Vectors::cpu(64, 32);
+
+/// The types that core WGSL does not have.
+const WIDE_TYPES: &[DType] = &[DType::I64, DType::U64, DType::F64];
 
 /// WebGPU, in which elements have 4 bytes or more.
 const WGSL: Target = Target {
@@ -190,31 +209,22 @@ const WGSL: Target = Target {
     ..Target::PLAIN
 };
 
-/// Targets by the name of their device, language or configuration.
+/// Targets by name: languages, each as every device of it has it, and configurations.
 const TARGETS: &[(&str, Target)] = &[
     ("plain", Target::PLAIN),
-    (
-        "jit",
-        Target {
-            vectors: Vectors {
-                bytes: 16,
-                registers: 16,
-                half_lanes: 0,
-                unsupported: SHORT,
-                ..ALL_VECTORS
-            },
-            ..Target::PLAIN
-        },
-    ),
     ("loops", Target { unrolls: false, ..Target::PLAIN }),
-    ("vectors", Target { fma: true, vectors: ALL_VECTORS, ..Target::PLAIN }),
+    (
+        "short-vectors",
+        Target { vectors: Vectors { half_lanes: 0, ..Vectors::cpu(16, 16) }, ..Target::PLAIN },
+    ),
+    ("vectors", Target { fma: true, vectors: LONG_VECTORS, ..Target::PLAIN }),
     (
         "groups",
         Target {
             groups: Some(CUDA_GROUPS),
             shifts: true,
             unsupported: FUNCTIONS,
-            vectors: Vectors { bytes: 16, ..ALL_VECTORS },
+            vectors: Vectors { bytes: 16, ..LONG_VECTORS },
             tensor_cores: EMULATED_CORES,
             ..Target::PLAIN
         },
@@ -234,11 +244,19 @@ const TARGETS: &[(&str, Target)] = &[
             ..Target::PLAIN
         },
     ),
-    ("metal", Target { groups: Some(LEAST_GROUPS), shifts: true, vectors: QUADS, ..Target::PLAIN }),
+    (
+        "metal",
+        Target {
+            groups: Some(LEAST_GROUPS),
+            shifts: true,
+            vectors: QUADS,
+            unsupported_types: &[DType::F64],
+            ..Target::PLAIN
+        },
+    ),
     ("wgsl", WGSL),
-    ("wgsl-core", WGSL),
-    ("wgpu", WGSL),
-    ("llvm", Target { fma: true, vectors: ALL_VECTORS, ..Target::PLAIN }),
+    ("wgsl-core", Target { unsupported_types: WIDE_TYPES, ..WGSL }),
+    ("llvm", Target { fma: true, vectors: LONG_VECTORS, ..Target::PLAIN }),
 ];
 
 impl Target {
@@ -261,6 +279,7 @@ impl Target {
             unsupported: &[],
         },
         unsupported: &[],
+        unsupported_types: &[],
         prefetches: false,
         thresholds: Thresholds::USUAL,
         threads: 1,
@@ -268,23 +287,22 @@ impl Target {
         tensor_cores: &[],
     };
 
-    /// Returns the target of a device, language or configuration; [`Target::PLAIN`] if the name is
-    /// unknown.
+    /// Returns the target of this name.
+    ///
+    /// # Panics
+    /// If no target has it.
     pub fn of(name: &str) -> Target {
-        Target::named(name).unwrap_or_default()
+        Target::named(name).unwrap_or_else(|| panic!("no target is called {name}"))
     }
 
-    /// Returns the target of this name; `c` is the CPU of this machine.
+    /// Returns the target of this name.
     pub fn named(name: &str) -> Option<Target> {
-        if name == "c" {
-            return Some(Target::native());
-        }
         TARGETS.iter().find(|(known, _)| *known == name).map(|(_, target)| *target)
     }
 
     /// Iterates over the names of all targets.
     pub fn names() -> impl Iterator<Item = &'static str> {
-        std::iter::once("c").chain(TARGETS.iter().map(|(name, _)| *name))
+        TARGETS.iter().map(|(name, _)| *name)
     }
 
     /// Returns whether it is a CPU with vector arithmetic, which profits from caching rows and from
@@ -293,20 +311,48 @@ impl Target {
         self.vectors.alu && self.groups.is_none()
     }
 
-    /// Returns the target of this machine's CPU.
-    pub fn native() -> Target {
-        #[cfg(target_arch = "x86_64")]
-        let (bytes, registers, fma) = match () {
-            () if is_x86_feature_detected!("avx512f") => (64, 32, true),
-            () if is_x86_feature_detected!("avx2") => (32, 16, is_x86_feature_detected!("fma")),
-            () => (16, 16, false),
+    /// Describes a type or function of the kernel that is not supported; `None` if there is none.
+    pub fn find_unsupported(&self, kernel: &Linear) -> Option<String> {
+        let problem = |uop: &Instruction| {
+            let (op, dtype) = (uop.op, uop.dtype);
+            // Functions of 16-bit floats are computed in f32.
+            let computed = match dtype {
+                DType::F16 | DType::BF16 => DType::F32,
+                dtype => dtype,
+            };
+            match self.unsupported_types.contains(&dtype) {
+                true => Some(format!("has no {dtype}")),
+                false if self.unsupported.contains(&(op, computed)) => {
+                    Some(format!("has no exact {op} of {dtype}"))
+                }
+                false => None,
+            }
         };
-        #[cfg(not(target_arch = "x86_64"))]
-        let (bytes, registers, fma) = (16, 32, cfg!(target_arch = "aarch64"));
-        let unsupported = if bytes < 32 { SHORT } else { WIDE };
-        let vectors = Vectors { bytes, registers, unsupported, ..ALL_VECTORS };
-        let threads = std::thread::available_parallelism().map_or(1, |count| count.get() as i64);
-        Target { fma, vectors, prefetches: true, threads, ..Target::PLAIN }
+        kernel.uops.iter().find_map(problem)
+    }
+}
+
+impl std::fmt::Display for Target {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.groups {
+            None => write!(f, "no groups")?,
+            Some(Groups { threads, sizes: [x, y, z], local_bytes, .. }) => write!(
+                f,
+                "groups of {threads} threads at most ({x} x {y} x {z}) with {local_bytes} bytes of \
+                 local memory"
+            )?,
+        }
+        match self.vectors.bytes {
+            0 => write!(f, ", no vectors"),
+            bytes => write!(f, ", vectors of {bytes} bytes"),
+        }?;
+        if 1 < self.threads {
+            write!(f, ", {} threads", self.threads)?;
+        }
+        if !self.tensor_cores.is_empty() {
+            write!(f, ", tensor cores")?;
+        }
+        self.unsupported_types.iter().try_for_each(|dtype| write!(f, ", no {dtype}"))
     }
 }
 
