@@ -189,16 +189,17 @@ impl<D: Dim> View<D> {
         if bounds.iter().zip(&self.shape).all(|((begin, end), size)| begin.is(0) && end == size) {
             return Ok(self.clone());
         }
-        // `build` checked that every index of this view fits; that of an empty result may be one
-        // stride outside.
+        // `build` checked that every index of this view fits; the offset of an empty result, which
+        // has no index, may be outside.
         let large = || too_large(&self.shape);
+        let is_empty = bounds.iter().any(|(begin, end)| begin == end);
         let mut offset = self.offset.clone();
         let mut shape = Sizes::new();
         for ((begin, end), stride) in bounds.iter().zip(&self.strides) {
             shape.push(end.minus(begin).ok_or_else(large)?);
             match add_product(&offset, begin, stride) {
                 Some(sum) => offset = sum,
-                None if begin == end => {}
+                None if is_empty => {}
                 None => return Err(large()),
             }
         }

@@ -81,6 +81,15 @@ fn shapes_up_to_the_limit_work() {
 }
 
 #[test]
+fn empty_parts_at_the_end_of_a_large_shape_have_no_index() {
+    // The first element of the part, if it had one, would be beyond 2^63 - 1.
+    let size = (1 << 62) - 1;
+    let part = tracker(&[2, size]).shrink(&[(2, 2), (size / 2, size)]).expect("no elements");
+    assert_eq!((part.shape(), part.size()), (&[0, size - size / 2][..], 0));
+    assert_eq!(part.simplify().locate(&[0, 0]), None);
+}
+
+#[test]
 fn nonzero_sizes_must_fit_beside_a_zero() {
     let message = "shape [9223372036854775807, 9223372036854775807, 0]: the product of its \
                    nonzero sizes, or its indices, exceed 2^63 - 1";

@@ -275,3 +275,26 @@ fn check_points(
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn views_near_the_limit_are_right() {
+        for seed in 0..20_000 {
+            views(&mut Draw::new(seed)).unwrap_or_else(|why| panic!("seed {seed}: {why}"));
+        }
+    }
+
+    #[test]
+    fn wrong_addresses_are_reported() {
+        let tracker = ShapeTracker::from_shape(&[1 << 40, 3]).expect("it fits");
+        let flipped = tracker.flip(&[true, false]).expect("a flag for each axis");
+        let ops = vec![(Movement::Flip(vec![true, false]), vec![1 << 40, 3])];
+        let check =
+            |tracker| check_points(&[1 << 40, 3], &ops, &[("plain", tracker)], &mut Draw::new(1));
+        assert_eq!(check(flipped), Ok(()));
+        assert!(check(tracker).expect_err("it is not flipped").contains("plain"));
+    }
+}

@@ -18,7 +18,7 @@ use crate::stages::Elements;
 pub(super) const PREFIX: &str = "pass over uops";
 
 /// Targets whose passes are tried, none of which contracts a product and a sum.
-const TARGETS: [&str; 5] = ["plain", "groups", "jit", "vectors", "llvm"];
+const TARGETS: [&str; 5] = ["plain", "groups", "short-vectors", "vectors", "llvm"];
 
 /// Draws a kernel and runs each pass over linear uops on it.
 ///
