@@ -113,13 +113,6 @@ fn optimisations_go_wrong_from_their_pass_on() {
             "a = input i32[2,4] iota\nb = shrink a [(0,2),(1,4)]\noutput b\n",
         ),
         (
-            "interval-loop-short",
-            "upcast 0 2",
-            "unrolled",
-            "a = input i32[6] [1, 2, 3, 4, 5, 6]\nb = shrink a [(0,5)]\nc = pad b [(0,1)] 0\n\
-             output c\n",
-        ),
-        (
             "rows-turned",
             "upcast 1 2, upcast 0 4",
             "in vectors",
