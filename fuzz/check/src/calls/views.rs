@@ -1,7 +1,7 @@
 //! Shape trackers near the limits of 64-bit integers, against arithmetic in 128 bits.
 //!
-//! Shapes have up to 2^63 elements and more, so that no element is visited: the coordinates of drawn
-//! and of extreme elements are followed back through the operations to an address.
+//! Shapes have up to 2^63 elements and more, so that no element is visited: the coordinates of
+//! drawn and of extreme elements are followed back through the operations to an address.
 
 use gradiff::view::{Error, Movement, ShapeTracker};
 
