@@ -155,7 +155,11 @@ const MANY: usize = usize::MAX;
 /// greatest number of its sources, the formula of its value, and the properties that differ from
 /// the usual ones.
 macro_rules! ops {
-    ($($op:ident $name:literal $class:ident $arity:tt $meaning:literal $([$($property:tt)*])?;)*) => {
+    ($(
+        $op:ident $name:literal $class:ident $arity:tt
+            $meaning:literal
+            $([$($property:tt)*])?;
+    )*) => {
         /// An op. The order is that of the table and breaks ties in canonical forms.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         #[repr(u8)]
