@@ -27,6 +27,9 @@ struct Term {
     coefficient: i64,
 }
 
+/// Products of variables with their coefficients.
+type Products<'a> = BTreeMap<Vec<&'a Variable>, i128>;
+
 /// Most variables of a polynomial whose exact range is found by trying all corners.
 const CORNER_VARIABLES_MAX: usize = 8;
 
@@ -53,71 +56,58 @@ impl SInt {
     /// Returns bounds of its values; exact if no variable is multiplied by itself and there are few
     /// variables.
     pub fn range(&self) -> (i128, i128) {
-        let by_term = || {
-            self.terms.iter().fold((0, 0), |(low, high), term| {
-                let (term_low, term_high) = term.range();
-                (i128::saturating_add(low, term_low), i128::saturating_add(high, term_high))
-            })
-        };
         // The bounds of a single varying term are exact.
         if self.terms.iter().filter(|term| !term.factors.is_empty()).count() <= 1 {
-            return by_term();
+            return self.range_by_term();
         }
-        let variables = self.variables();
-        let is_linear = self.terms.iter().all(|term| term.factors.windows(2).all(|w| w[0] != w[1]));
-        if !is_linear || variables.len() > CORNER_VARIABLES_MAX {
-            let from_ends = [false, true].into_iter().filter_map(|high| self.range_from(high));
-            return from_ends
-                .fold(by_term(), |(low, high), bounds| (low.max(bounds.0), high.min(bounds.1)));
-        }
-        // A polynomial that is linear in each variable has its extremes at corners.
-        let corner = |corner: usize| {
-            self.value(|variable| {
-                let bit = variables.iter().position(|other| *other == variable);
-                let is_high = bit.is_some_and(|bit| corner >> bit & 1 == 1);
-                i128::from(if is_high { variable.max } else { variable.min })
-            })
+        // The extremes are where each variable of degree 1 has its least or its greatest value.
+        let mut linear = self.variables();
+        linear.retain(|variable| self.terms.iter().all(|term| term.degree(variable) <= 1));
+        linear.truncate(CORNER_VARIABLES_MAX);
+        let corners = (0..1usize << linear.len()).map(|corner| {
+            let products = self.at_corner(&linear, corner)?;
+            let ends = [false, true].into_iter().filter_map(|high| range_from(&products, high));
+            ends.reduce(|x, y| (x.0.max(y.0), x.1.min(y.1)))
+        });
+        let hull = |hull: (i128, i128), corner: Option<(i128, i128)>| {
+            let (low, high) = corner?;
+            Some((hull.0.min(low), hull.1.max(high)))
         };
-        let values = (0..1usize << variables.len()).map(corner);
-        values.fold((i128::MAX, i128::MIN), |(low, high), v| (low.min(v), high.max(v)))
+        let by_term = self.range_by_term();
+        match corners.into_iter().try_fold((i128::MAX, i128::MIN), hull) {
+            Some((low, high)) => (by_term.0.max(low), by_term.1.min(high)),
+            None => by_term,
+        }
     }
 
-    /// Finds bounds by writing each variable as one end of its range and the distance from it. If
-    /// the size grows with its variables, all terms in the distances have the same sign, so that
-    /// the bounds are exact. `None` if that takes too many terms.
-    fn range_from(&self, high: bool) -> Option<(i128, i128)> {
-        let mut terms: BTreeMap<Vec<&Variable>, i128> = BTreeMap::new();
+    /// Returns the sums of the bounds of the terms.
+    fn range_by_term(&self) -> (i128, i128) {
+        self.terms.iter().fold((0, 0), |(low, high), term| {
+            let (term_low, term_high) = term.range();
+            (i128::saturating_add(low, term_low), i128::saturating_add(high, term_high))
+        })
+    }
+
+    /// Replaces these variables by one end of their ranges each: bit `i` of `corner` says whether
+    /// the one with index `i` has its greatest value. `None` if a coefficient does not fit.
+    fn at_corner(&self, variables: &[&Variable], corner: usize) -> Option<Products<'_>> {
+        let mut products = Products::new();
         for term in &self.terms {
-            if term.factors.len() > EXPANDED_FACTORS_MAX {
-                return None;
-            }
-            let mut parts = vec![(Vec::new(), i128::from(term.coefficient))];
-            for variable in &term.factors {
-                let (end, sign) = if high { (variable.max, -1) } else { (variable.min, 1) };
-                for at in 0..parts.len() {
-                    let (mut distances, part) = parts[at].clone();
-                    parts[at].1 = part.checked_mul(end.into())?;
-                    distances.push(&**variable);
-                    parts.push((distances, part * sign));
+            let (mut factors, mut coefficient) = (Vec::new(), i128::from(term.coefficient));
+            for factor in &term.factors {
+                match variables.iter().position(|variable| **variable == **factor) {
+                    None => factors.push(&**factor),
+                    Some(bit) => {
+                        let is_high = corner >> bit & 1 == 1;
+                        let end = if is_high { factor.max } else { factor.min };
+                        coefficient = coefficient.checked_mul(end.into())?;
+                    }
                 }
             }
-            for (distances, part) in parts {
-                let sum = terms.entry(distances).or_default();
-                *sum = sum.checked_add(part)?;
-            }
+            let sum = products.entry(factors).or_default();
+            *sum = sum.checked_add(coefficient)?;
         }
-        let (mut lower, mut upper) = (0_i128, 0_i128);
-        for (distances, coefficient) in terms {
-            let width = |product: i128, v: &&Variable| {
-                product.checked_mul(i128::from(v.max) - i128::from(v.min))
-            };
-            let end = distances.iter().try_fold(coefficient, width)?;
-            // A constant is part of both bounds.
-            let is_fixed = distances.is_empty();
-            lower = lower.checked_add(if is_fixed { end } else { end.min(0) })?;
-            upper = upper.checked_add(if is_fixed { end } else { end.max(0) })?;
-        }
-        Some((lower, upper))
+        Some(products)
     }
 
     /// Evaluates the polynomial for these values of the variables.
@@ -223,7 +213,50 @@ impl SInt {
     }
 }
 
+/// Finds bounds of a sum by writing each variable as one end of its range and the distance from
+/// it. If the sum grows with its variables, all terms in the distances have the same sign, so that
+/// the bounds are exact. `None` if that takes too many terms.
+fn range_from(sum: &Products, high: bool) -> Option<(i128, i128)> {
+    let mut terms = Products::new();
+    for (factors, coefficient) in sum {
+        if factors.len() > EXPANDED_FACTORS_MAX {
+            return None;
+        }
+        let mut parts = vec![(Vec::new(), *coefficient)];
+        for variable in factors {
+            let (end, sign) = if high { (variable.max, -1) } else { (variable.min, 1) };
+            for at in 0..parts.len() {
+                let (mut distances, part) = parts[at].clone();
+                parts[at].1 = part.checked_mul(end.into())?;
+                distances.push(*variable);
+                parts.push((distances, part * sign));
+            }
+        }
+        for (distances, part) in parts {
+            let sum = terms.entry(distances).or_default();
+            *sum = sum.checked_add(part)?;
+        }
+    }
+    let (mut lower, mut upper) = (0_i128, 0_i128);
+    for (distances, coefficient) in terms {
+        let width = |product: i128, v: &&Variable| {
+            product.checked_mul(i128::from(v.max) - i128::from(v.min))
+        };
+        let end = distances.iter().try_fold(coefficient, width)?;
+        // A constant is part of both bounds.
+        let is_fixed = distances.is_empty();
+        lower = lower.checked_add(if is_fixed { end } else { end.min(0) })?;
+        upper = upper.checked_add(if is_fixed { end } else { end.max(0) })?;
+    }
+    Some((lower, upper))
+}
+
 impl Term {
+    /// Returns how often the variable is a factor.
+    fn degree(&self, variable: &Variable) -> usize {
+        self.factors.iter().filter(|factor| ***factor == *variable).count()
+    }
+
     fn range(&self) -> (i128, i128) {
         let mut range = (i128::from(self.coefficient), i128::from(self.coefficient));
         for variable in &self.factors {
@@ -434,6 +467,10 @@ mod tests {
         let product = n.times(&m).unwrap().plus(&n).unwrap();
         assert!(product.at_most(&n.times(&num(6)).unwrap()));
         assert_eq!(product.range(), (2, 54));
+        // n*n*m <= n*n*5, exactly where m = 5.
+        let square = n.times(&n).unwrap();
+        let less = square.times(&num(5)).unwrap().minus(&square.times(&m).unwrap()).unwrap();
+        assert_eq!(less.range(), (0, 405));
         assert_eq!(var("k", 4, 4), num(4));
         assert!(var("k", 0, i64::MAX).plus(&num(1)).is_none());
     }

@@ -52,12 +52,12 @@ pub fn verify(root: &UOp) -> Result<(), VerifyError> {
 /// The invariant that the node violates.
 pub fn verify_tree_node(node: &UOp) -> Result<(), VerifyError> {
     let check = || match node.op() {
-        op if op.is_elementwise() => check_void(node).and_then(|()| check_dtypes(node)),
+        op if op.is_elementwise() => check_dtypes(node),
         Op::ReduceAxis => check_kept_dtype(node),
         _ => check_node(node),
     };
     let failed = |problem| VerifyError { place: format!("{node:?}"), problem };
-    check_arg(node).and_then(|()| check()).map_err(failed)
+    check_arg(node).and_then(|()| check_void(node)).and_then(|()| check()).map_err(failed)
 }
 
 fn ensure(is_true: bool, problem: impl FnOnce() -> String) -> Result<(), String> {

@@ -11,10 +11,12 @@ mod folds;
 mod intervals;
 mod limits;
 mod memories;
+mod nodes;
 mod rows;
 mod rules;
 mod sizes;
 mod stores;
+mod uniform;
 mod values;
 mod views;
 
@@ -54,7 +56,12 @@ pub fn room_of_calls(problem: &str) -> &'static str {
         () if problem.contains("Runtime(") => "runtime",
         () if is_from("texts of rules") => "rewrite",
         () if is_from("views near the limit") => "view",
-        () if ["folds", "intervals", "sizes with variables"].into_iter().any(is_from) => "graph",
+        () if ["folds", "intervals", "nodes of tensor level", "sizes with variables"]
+            .into_iter()
+            .any(is_from) =>
+        {
+            "graph"
+        }
         () => "tensor",
     }
 }

@@ -7,8 +7,8 @@ use gradiff_corpus::{
 };
 
 use super::{
-    Call, Draw, Expected, Row, devices, folds, intervals, limits, memories, name_of, rules, sizes,
-    stores, values, views,
+    Call, Draw, Expected, Row, devices, folds, intervals, limits, memories, name_of, nodes, rules,
+    sizes, stores, uniform, values, views,
 };
 use crate::translate;
 
@@ -16,7 +16,7 @@ use crate::translate;
 const ELEMENT_LIMIT: i128 = 1 << 40;
 
 /// All rows.
-pub(super) const ROWS: [(&str, Row); 50] = [
+pub(super) const ROWS: [(&str, Row); 52] = [
     ("statements", Row::Call(statement)),
     ("unary", Row::Call(unary)),
     ("binary", Row::Call(binary)),
@@ -50,6 +50,8 @@ pub(super) const ROWS: [(&str, Row); 50] = [
     ("Engine::new", Row::Check(engine_new)),
     ("run", Row::Check(run)),
     ("folds", Row::Check(folds::folds)),
+    ("nodes of tensor level", Row::Check(nodes::nodes)),
+    ("equal elements", Row::Check(uniform::equal_elements)),
     ("intervals", Row::Check(intervals::intervals)),
     ("conversions", Row::Check(values::conversions)),
     ("functions of elements", Row::Check(values::functions)),

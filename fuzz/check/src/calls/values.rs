@@ -10,7 +10,7 @@ use crate::{scalar, stages, tensors};
 
 /// The requirement on an element.
 #[derive(Clone, Copy, Debug)]
-enum Wanted {
+pub(super) enum Wanted {
     /// These bits; if they are a NaN, any NaN.
     Bits(Constant),
     /// A value, and the largest error allowed; infinities and NaN are required as they are.
@@ -43,7 +43,7 @@ fn element(dtype: DType, bytes: &[u8]) -> Constant {
     Constant::from_bits(dtype, u64::from_le_bytes(word))
 }
 
-fn bytes_of(elements: &[Constant]) -> Vec<u8> {
+pub(super) fn bytes_of(elements: &[Constant]) -> Vec<u8> {
     let bytes = |x: &Constant| x.bits().to_le_bytes().into_iter().take(x.dtype().size_bytes());
     elements.iter().flat_map(bytes).collect()
 }
@@ -59,7 +59,12 @@ fn engine(draw: &mut Draw) -> Engine {
 
 /// Checks the elements of a tensor: those that its graph evaluates to, and those that an engine
 /// computes.
-fn compare(draw: &mut Draw, label: &str, x: &Tensor, wanted: &[Wanted]) -> Result<(), String> {
+pub(super) fn compare(
+    draw: &mut Draw,
+    label: &str,
+    x: &Tensor,
+    wanted: &[Wanted],
+) -> Result<(), String> {
     let wrong = |found: &[Option<Constant>]| {
         let mut pairs = found.iter().zip(wanted).enumerate();
         let wrong = pairs.find(|(_, (found, wanted))| found.is_some_and(|x| !wanted.is_met(x)));
@@ -92,7 +97,7 @@ fn compare(draw: &mut Draw, label: &str, x: &Tensor, wanted: &[Wanted]) -> Resul
     wrong(&found).map_err(report)
 }
 
-fn dtypes() -> Vec<DType> {
+pub(super) fn dtypes() -> Vec<DType> {
     DType::ALL.into_iter().filter(|dtype| *dtype != DType::Void).collect()
 }
 

@@ -56,6 +56,14 @@ fn sequence(draw: &mut Draw, ops: &mut Vec<Applied>) -> Result<(), String> {
             halves = Some((merged.clone(), from_shape(&shape)?));
         }
         let Some((op, to)) = operation(&shape, draw) else { continue };
+        if let Some(illegal) = illegal(&op, &shape, draw) {
+            for (tracker, is_merged) in [(&merged, true), (&unmerged, false)] {
+                let found = crate::catch(|| tracker.apply(&illegal, is_merged))?;
+                if let Ok(found) = found {
+                    return Err(format!("{illegal:?} of {shape:?} gives {found}"));
+                }
+            }
+        }
         // Padding makes offsets that may be too large for the index.
         let may_exceed = ops.iter().any(|(op, _)| matches!(op, Movement::Pad(_)))
             || matches!(op, Movement::Pad(_));
@@ -188,6 +196,50 @@ fn operation(shape: &[i64], draw: &mut Draw) -> Option<Applied> {
         }
         _ => return None,
     })
+}
+
+/// Makes the operation illegal for the shape; `None` if the drawn change leaves it legal.
+fn illegal(op: &Movement, shape: &[i64], draw: &mut Draw) -> Option<Movement> {
+    let rank = shape.len();
+    let at = draw.below(rank.max(1));
+    let is_rank_wrong = rank == 0 || draw.one_in(4);
+    let mut op = op.clone();
+    match &mut op {
+        Movement::Reshape(to) => match draw.below(3) {
+            0 if !to.contains(&0) => to.push(draw.pick(&[0, 2, -1])),
+            1 if 1 < to.len() && !to[..2].contains(&0) => to[..2].iter_mut().for_each(|x| *x = -*x),
+            _ if to.contains(&0) => *to = vec![1],
+            _ => *to.first_mut()? = to.first()?.checked_add(1)?,
+        },
+        Movement::Permute(order) if is_rank_wrong => order.push(rank),
+        Movement::Permute(order) => match draw.below(3) {
+            0 => order[at] = rank,
+            1 => drop(order.pop()),
+            _ => order[at] = order[(at + 1 < rank).then_some(at + 1)?],
+        },
+        Movement::Expand(to) if is_rank_wrong => to.push(1),
+        Movement::Expand(to) => match shape[at] {
+            1 => to[at] = draw.pick(&[-1, i64::MIN]),
+            size => to[at] = size.checked_add(draw.pick(&[-1, 1]))?,
+        },
+        Movement::Pad(amounts) if is_rank_wrong => amounts.push((0, 0)),
+        Movement::Pad(amounts) => match draw.one_in(2) {
+            true => amounts[at].0 = -1,
+            false => amounts[at].1 = -1,
+        },
+        Movement::Shrink(bounds) if is_rank_wrong => bounds.push((0, 1)),
+        Movement::Shrink(bounds) => {
+            let (begin, end) = &mut bounds[at];
+            match draw.below(4) {
+                0 => *begin = draw.pick(&[-1, i64::MIN]),
+                1 => *end = shape[at].checked_add(1)?,
+                2 => (*begin, *end) = (shape[at].checked_add(1)?, shape[at].checked_add(1)?),
+                _ => (*begin, *end) = (end.checked_add(1)?, *begin),
+            }
+        }
+        Movement::Flip(flags) => flags.push(true),
+    }
+    Some(op)
 }
 
 /// The row-major address of the element that these coordinates come from; `None` for padding.

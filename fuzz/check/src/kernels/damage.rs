@@ -100,6 +100,10 @@ pub(super) fn judge(kernel: &Linear, draw: &mut Draw) -> Result<bool, String> {
             return Err(format!("it is accepted as well formed: {problem}"));
         }
     }
+    let of_tensors = kernel.uops.iter().find(|uop| is_of_tensors(uop.op));
+    if let (Some(uop), Ok(())) = (of_tensors, &linear) {
+        return Err(format!("{} is accepted in a linear kernel", uop.op));
+    }
     if linear.is_err() && whole.is_ok() || whole.is_err() && bounded.is_ok() {
         return Err("it is accepted by the stricter check alone".to_string());
     }
@@ -110,6 +114,14 @@ pub(super) fn judge(kernel: &Linear, draw: &mut Draw) -> Result<bool, String> {
         Safety::Breach(problem) => Err(format!("it is accepted as within its arrays: {problem}")),
         Safety::Within | Safety::Unknown => Ok(true),
     }
+}
+
+/// Returns whether the op is over tensors, which a linear kernel does not have.
+fn is_of_tensors(op: Op) -> bool {
+    let is_source = matches!(op, Op::Buffer | Op::Iota | Op::Contiguous | Op::Detach);
+    let is_movement =
+        matches!(op, Op::Reshape | Op::Permute | Op::Expand | Op::Pad | Op::Shrink | Op::Flip);
+    is_source || is_movement || matches!(op, Op::Reduce | Op::ReduceAxis)
 }
 
 /// Returns whether each matrix product is computed by the innermost threads of a group, as many as

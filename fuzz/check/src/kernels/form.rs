@@ -16,7 +16,7 @@ enum Use {
 }
 
 /// The rule for the types of an elementwise op.
-enum Typing {
+pub(crate) enum Typing {
     /// Operands of the type of the result, which must satisfy the predicate.
     Same(fn(DType) -> bool),
     /// Operands of one type; the result is a bool.
@@ -27,6 +27,26 @@ enum Typing {
     Cast,
     /// An operand of any type of the same size.
     Bits,
+}
+
+impl Typing {
+    /// Returns whether sources of these types give a result of type `to`.
+    pub(crate) fn allows(&self, to: DType, src: &[DType]) -> bool {
+        let are_alike = |values: &[DType]| {
+            values[0] != DType::Void && values.iter().all(|dtype| *dtype == values[0])
+        };
+        let from = src[0];
+        match self {
+            Typing::Same(is_allowed) => are_alike(src) && from == to && is_allowed(to),
+            Typing::Truth => are_alike(src) && to == DType::Bool,
+            Typing::Choice => from == DType::Bool && are_alike(&src[1..]) && src[1] == to,
+            Typing::Cast => from != DType::Void,
+            Typing::Bits => {
+                let is_truth = from == DType::Bool || to == DType::Bool;
+                from == to || bytes(from) == bytes(to) && !is_truth
+            }
+        }
+    }
 }
 
 fn is_any(_: DType) -> bool {
@@ -41,8 +61,19 @@ fn is_number(dtype: DType) -> bool {
     !is_float(dtype) && dtype != DType::Bool && dtype != DType::Void
 }
 
+/// The number of bytes of an element.
+fn bytes(dtype: DType) -> usize {
+    match dtype {
+        DType::Void => 0,
+        DType::Bool | DType::I8 | DType::U8 => 1,
+        DType::I16 | DType::U16 | DType::F16 | DType::BF16 => 2,
+        DType::I32 | DType::U32 | DType::F32 => 4,
+        DType::I64 | DType::U64 | DType::F64 => 8,
+    }
+}
+
 /// The number of sources of an elementwise op, and the rule for their types.
-fn elementwise(op: Op) -> Option<(usize, Typing)> {
+pub(crate) fn elementwise(op: Op) -> Option<(usize, Typing)> {
     use Typing::{Bits, Cast, Choice, Same, Truth};
     Some(match op {
         Op::Cast => (1, Cast),
@@ -265,7 +296,10 @@ impl Checker<'_> {
             }
             (Op::Wmma, Arg::TensorCore(_)) => return Ok(()),
             (op, Arg::None) => match elementwise(op) {
-                Some((_, typing)) => (self.is_typed(&typing), alike),
+                Some((_, typing)) => {
+                    let from: Vec<DType> = self.sources().map(|source| source.dtype).collect();
+                    (typing.allows(dtype, &from), alike)
+                }
                 None => (false, false),
             },
             _ => (false, false),
@@ -275,31 +309,5 @@ impl Checker<'_> {
         ensure(!is_void || is_effect, "a value is of type void")?;
         ensure(types, "types or the arg do not fit")?;
         ensure(lanes, "lanes do not fit")
-    }
-
-    fn is_typed(&self, typing: &Typing) -> bool {
-        let dtype = self.uop.dtype;
-        let from = self.source(0).dtype;
-        let are_alike = |from: usize| {
-            let first = self.source(from).dtype;
-            first != DType::Void && self.sources().skip(from).all(|source| source.dtype == first)
-        };
-        match typing {
-            Typing::Same(is_allowed) => are_alike(0) && from == dtype && is_allowed(dtype),
-            Typing::Truth => are_alike(0) && dtype == DType::Bool,
-            Typing::Choice => from == DType::Bool && are_alike(1) && self.source(1).dtype == dtype,
-            Typing::Cast => from != DType::Void,
-            Typing::Bits => {
-                let bytes = |dtype: DType| match dtype {
-                    DType::Void => 0,
-                    DType::Bool | DType::I8 | DType::U8 => 1,
-                    DType::I16 | DType::U16 | DType::F16 | DType::BF16 => 2,
-                    DType::I32 | DType::U32 | DType::F32 => 4,
-                    DType::I64 | DType::U64 | DType::F64 => 8,
-                };
-                let is_truth = from == DType::Bool || dtype == DType::Bool;
-                from == dtype || bytes(from) == bytes(dtype) && !is_truth
-            }
-        }
     }
 }

@@ -25,6 +25,7 @@ use crate::calls::Draw;
 use crate::stages::Elements;
 pub(crate) use draw::Style;
 use draw::{DIMENSIONS, draw_kernel, element};
+pub(crate) use form::{Typing, elementwise};
 pub use table::{check_cases, check_texts, count_of_cases};
 
 /// The words that reports of this check begin with.
