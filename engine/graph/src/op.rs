@@ -279,7 +279,7 @@ ops! {
         [.of(Ints)];
     Threefry "threefry" Binary (2, 2)
         "Threefry-2x32 of 20 rounds over u64: counter x, key y; word 0 is the low half of each"
-        [.of(U64).unsafe_under_pad()];
+        [.of(U64).unsafe_under_pad().costs(125)];
     Where "where" Ternary (3, 3)
         "y if x else z; x is bool";
     MulAcc "mulacc" Ternary (3, 3)

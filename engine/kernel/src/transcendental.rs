@@ -192,7 +192,7 @@ const TWO_BY_PI: [u64; 19] = [
 pub(crate) fn uops(node: &UOp) -> i64 {
     match node.op() {
         Op::Pow if exponent_of_e(node).is_some() => Op::Exp2.row().cost,
-        op @ (Op::Exp2 | Op::Log2 | Op::Sin | Op::Pow) => op.row().cost,
+        op @ (Op::Exp2 | Op::Log2 | Op::Sin | Op::Pow | Op::Threefry) => op.row().cost,
         _ => 0,
     }
 }

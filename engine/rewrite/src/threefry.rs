@@ -110,6 +110,17 @@ mod tests {
         values[root]
     }
 
+    /// The op table's cost, by which unrolling is limited, is the number of ops.
+    #[test]
+    fn cost_is_the_number_of_ops() {
+        let (x, key) = (variable("x", DType::U64), variable("k", DType::U64));
+        let node = UOp::new(Op::Threefry, DType::U64, [x, key], Arg::None);
+        let nodes = decompose(&node).toposort();
+        let count = nodes.iter().filter(|node| node.op().is_elementwise()).count() as i64;
+        let cost = Op::Threefry.row().cost;
+        assert!((count - 5..=count + 5).contains(&cost), "{count} ops, {cost} in the table");
+    }
+
     #[test]
     fn decomposed_threefry_is_threefry() {
         let (x, key) = (variable("x", DType::U64), variable("k", DType::U64));

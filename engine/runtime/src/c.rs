@@ -316,10 +316,21 @@ fn output(command: &[String], arguments: &[&str]) -> std::io::Result<Output> {
 }
 
 fn load(path: &Path) -> Result<Arc<libloading::Library>, String> {
+    // Symbols are resolved at once: one that is missing is an error here, not the end of the
+    // process at the first call.
+    #[cfg(unix)]
+    use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
     // SAFETY: the object was compiled from a source of this crate (the cache checks that it is not
     // damaged); it has no initialisers and depends only on the C and math libraries.
+    #[cfg(unix)]
+    let library = unsafe { Library::open(Some(path), RTLD_NOW | RTLD_LOCAL) };
+    #[cfg(not(unix))]
     let library = unsafe { libloading::Library::new(path) };
-    library.map(Arc::new).map_err(|error| error.to_string())
+    library.map(|library| Arc::new(library.into())).map_err(|error| {
+        // The error's source has the loader's message.
+        let source = std::error::Error::source(&error).map(|source| format!(": {source}"));
+        format!("{error}{}", source.unwrap_or_default())
+    })
 }
 
 /// The properties of kernels that the compiler flags depend on.
@@ -723,6 +734,19 @@ mod tests {
         let killed = compiler(&cache, Some(&format!("sh {}", script.display()))).unwrap();
         let error = killed.compile_checked(&[&kernel()]).err().unwrap();
         assert!(error.is_environment() && error.to_string().contains("signal: 9"), "{error}");
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn missing_symbol_is_an_error() {
+        let directory = tempfile::tempdir().unwrap();
+        let [source, object] = ["source.c", "object.so"].map(|name| directory.path().join(name));
+        std::fs::write(&source, "void absent(void); void present(void) { absent(); }\n").unwrap();
+        let mut cc = Command::new("cc");
+        cc.args(["-shared", "-fPIC", "-o"]).args([&object, &source]);
+        assert!(cc.status().unwrap().success());
+        let error = load(&object).err().expect("a symbol is missing");
+        assert!(error.contains("absent"), "{error}");
     }
 
     #[cfg(unix)]

@@ -101,7 +101,10 @@ pub fn suspect(problem: &str) -> Option<Suspect> {
     let is_difference = problem.contains(" of output ");
     match is_difference {
         true => None,
-        false => crate::kernels::refused().and_then(|detail| suspect("verify", "graph", detail)),
+        false => {
+            let refused = crate::kernels::refused().or_else(crate::calls::wrong_node);
+            refused.and_then(|detail| suspect("verify", "graph", detail))
+        }
     }
 }
 

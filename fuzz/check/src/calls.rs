@@ -23,6 +23,7 @@ mod views;
 pub use chain::check_chain;
 pub(crate) use folds::wrong_fold;
 pub(crate) use intervals::wrong_interval;
+pub(crate) use nodes::wrong_node;
 pub(crate) use sizes::wrong_size;
 
 use gradiff::{DType, Error, Tensor};

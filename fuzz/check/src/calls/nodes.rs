@@ -14,6 +14,8 @@ use crate::scalar;
 
 /// Number of nodes of a call.
 const NODES: usize = 60;
+/// Number of calls before a crate is blamed.
+const CALLS_OF_BLAME: usize = 40;
 /// Sizes of axes; 1 is frequent, since only such axes are expanded.
 const SIZES: [i64; 6] = [1, 1, 2, 3, 4, 0];
 const RANK_MAX: usize = 3;
@@ -34,6 +36,15 @@ struct Node {
     dtype: DType,
     src: Vec<Source>,
     arg: Arg,
+}
+
+/// The first node among many that the verifier judges wrongly.
+pub(crate) fn wrong_node() -> Option<String> {
+    let mut draw = Draw::new(0);
+    (0..CALLS_OF_BLAME).find_map(|_| match crate::catch(|| nodes(&mut draw)) {
+        Ok(judged) => judged.err(),
+        Err(panic) => Some(panic),
+    })
 }
 
 /// Draws nodes and checks what the verifier says about each.

@@ -16,10 +16,11 @@ mod table;
 mod walk;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use gradiff::graph::{AxisKind, BoundedLinear, Constant, DType, Linear, TENSOR_CORES, TensorCore};
 use gradiff::render::LANGUAGES;
-use gradiff::runtime::{Device, Executable};
+use gradiff::runtime::{Device, Error, Executable};
 
 use crate::calls::Draw;
 use crate::stages::Elements;
@@ -36,6 +37,9 @@ pub const DIRECT: [&str; 5] = ["interp", "jit", "ptx", "wgsl", "wgsl-core"];
 /// Devices and languages that need a compiler.
 pub const COMPILED: [&str; 5] = ["c", "cuda", "metal", "opencl", "llvm"];
 
+/// Limit of the time that a compiler may take for the kernels of a call, and for each alone.
+const COMPILER_SECONDS: u64 = 15;
+
 /// Limit of the kernels of indices in a call of [`check_kernels`].
 const INDEX_KERNEL_LIMIT: u64 = 6;
 
@@ -49,11 +53,12 @@ pub(crate) struct Drawn {
 
 /// Draws `count` kernels that follow from the seed, runs them on a device of the runtime or as the
 /// texts of a language, and compares each with the evaluator. A kernel that is launched in more
-/// dimensions than the device has must be refused.
+/// dimensions than the device has must be refused. Returns the number of kernels that did not run
+/// since the compiler takes more than 15 seconds: GCC 12 does not end for some of them.
 ///
 /// # Errors
 /// The first kernel whose result is wrong, as text; a device that is not available.
-pub fn check_kernels(device: &str, seed: u64, count: u64) -> Result<(), String> {
+pub fn check_kernels(device: &str, seed: u64, count: u64) -> Result<u64, String> {
     let target = open(device)?;
     for number in 0..count.min(INDEX_KERNEL_LIMIT) {
         check_bounds(seed.wrapping_add(number))?;
@@ -76,17 +81,26 @@ pub fn check_kernels(device: &str, seed: u64, count: u64) -> Result<(), String> 
         }
     }
     let kernels: Vec<&BoundedLinear> = run.iter().map(|drawn| &drawn.kernel).collect();
-    let compiled = target.compile(&kernels).ok();
+    let limit = Duration::from_secs(COMPILER_SECONDS);
+    let compiled = target.compile_within(&kernels, limit).ok();
+    let mut skipped = 0;
     for (number, drawn) in run.into_iter().enumerate() {
         let executable = match &compiled {
             Some(compiled) => Ok(compiled[number].clone()),
             // One of the kernels cannot be compiled.
-            None => target.compile(&[&drawn.kernel]).map(|mut list| list.remove(0)),
+            None => {
+                let alone = target.compile_within(&[&drawn.kernel], limit);
+                alone.map(|mut list| list.remove(0))
+            }
         };
+        if matches!(executable, Err(Error::CompilerTooSlow { .. })) {
+            skipped += 1;
+            continue;
+        }
         let executable = executable.map_err(|error| report(&drawn.kernel, &error.to_string()))?;
         compare(&*executable, drawn).map_err(|problem| report(&drawn.kernel, &problem))?;
     }
-    Ok(())
+    Ok(skipped)
 }
 
 /// Draws a kernel of indices that follows from the seed, and kernels with a change, and checks how

@@ -1,10 +1,12 @@
 //! Drawn cases of every kind, in rounds. A round has a few cases of each kind, ordered by how much
 //! they find in their time.
 
+use std::cell::Cell;
+
 use gradiff::graph::DType;
 use gradiff::render::LANGUAGES;
 use gradiff_check::{Backend, Sequences};
-use gradiff_corpus::{Case, Program};
+use gradiff_corpus::{Case, ExprCase, Program, ViewOps};
 use gradiff_gen::{Config, ExprConfig, SeedChoices, ViewConfig, case_seed};
 use gradiff_skip::{of_backend, or_skip};
 
@@ -32,6 +34,8 @@ const STAGED_ONE_IN: u64 = 8;
 const KERNELS: u64 = 6;
 /// Number of rounds between batches of drawn kernels that go to a compiler.
 const COMPILED_EVERY: u64 = 12;
+/// Number of view sequences, and of expressions, that are checked before a program is blamed.
+const BLAME_CASES: u64 = 200;
 /// Number of kernels of such a batch.
 const COMPILED: u64 = 12;
 /// Each time it has its turn, the compiler gets one case of ops in this many.
@@ -55,6 +59,8 @@ pub(crate) struct Checks {
     pub(crate) views: u64,
     pub(crate) exprs: u64,
     pub(crate) sequences: u64,
+    /// Drawn kernels for which the compiler took too long.
+    pub(crate) skipped: Cell<u64>,
 }
 
 impl Checks {
@@ -85,6 +91,7 @@ impl Checks {
             views: 0,
             exprs: 0,
             sequences: 0,
+            skipped: Cell::new(0),
         }
     }
 
@@ -111,6 +118,13 @@ impl Checks {
         self.rounds += 1;
     }
 
+    /// Checks drawn kernels of one device.
+    fn drawn_kernels(&self, device: &str, seed: u64, count: u64) -> Result<(), String> {
+        let skipped = gradiff_check::check_kernels(device, seed, count)?;
+        self.skipped.set(self.skipped.get() + skipped);
+        Ok(())
+    }
+
     /// Checks drawn kernels; devices take turns.
     fn kernels(&self, verdict: &Verdict, seed: u64) {
         let [direct, compiled] = &self.kernels;
@@ -124,13 +138,13 @@ impl Checks {
         };
         if let Some(device) = turn(direct, self.rounds) {
             verdict.check(&format!("kernels:{device}:{}", self.rounds), || {
-                gradiff_check::check_kernels(device, seed, KERNELS).map_err(failure)
+                self.drawn_kernels(device, seed, KERNELS).map_err(failure)
             });
         }
         let is_due = self.rounds % COMPILED_EVERY == COMPILED_EVERY / 2;
         if let Some(device) = turn(compiled, self.rounds / COMPILED_EVERY).filter(|_| is_due) {
             verdict.check_batch(&format!("kernels:{device}:{}", self.rounds), || {
-                gradiff_check::check_kernels(device, seed, COMPILED).map_err(failure)
+                self.drawn_kernels(device, seed, COMPILED).map_err(failure)
             });
             verdict.check_batch(&format!("ops:{device}:{}", self.rounds), || {
                 // Visits of a device take every other case, alternately.
@@ -172,8 +186,21 @@ impl Checks {
         };
         let Some(program) = program else { return };
         let print = |stage: &str, room: &str| println!("BEGAN\troom={room}\tstage={stage}");
+        // What most stages rely on comes first, since a stage that dies in it is not to blame.
         print("memories", "runtime");
         if gradiff_check::check_runtime().is_err() {
+            return;
+        }
+        print("folds", "graph");
+        if let Some(suspect) = gradiff_check::suspect("") {
+            return print(suspect.stage, suspect.room);
+        }
+        print("views", "view");
+        if (0..BLAME_CASES).any(|number| gradiff_check::check_views(&views(1, number)).is_err()) {
+            return;
+        }
+        print("rules", "rewrite");
+        if (0..BLAME_CASES).any(|number| gradiff_check::check_expr(&expr(1, number)).is_err()) {
             return;
         }
         for backend in self.direct.iter().filter(|backend| backend.supports(&program).is_none()) {
@@ -259,8 +286,7 @@ impl Checks {
 
     fn view(&mut self, verdict: &Verdict) {
         let number = self.views;
-        let mut choices = SeedChoices::new(case_seed(self.seed, number));
-        let views = gradiff_gen::views(&mut choices, &ViewConfig::default());
+        let views = views(self.seed, number);
         self.views += 1;
         verdict.check(&format!("views:{number}"), || {
             let checked = gradiff_check::check_views(&views);
@@ -277,14 +303,21 @@ impl Checks {
 
     fn expr(&mut self, verdict: &Verdict) {
         let number = self.exprs;
-        let mut choices = SeedChoices::new(case_seed(self.seed, number));
-        let expr = gradiff_gen::expr(&mut choices, &ExprConfig::default());
+        let expr = expr(self.seed, number);
         self.exprs += 1;
         verdict.check(&format!("exprs:{number}"), || {
             gradiff_check::check_expr(&expr)
                 .map_err(|detail| Failure { detail, subject: blamed(&Case::Expr(expr.clone())) })
         });
     }
+}
+
+fn views(seed: u64, number: u64) -> ViewOps {
+    gradiff_gen::views(&mut SeedChoices::new(case_seed(seed, number)), &ViewConfig::default())
+}
+
+fn expr(seed: u64, number: u64) -> ExprCase {
+    gradiff_gen::expr(&mut SeedChoices::new(case_seed(seed, number)), &ExprConfig::default())
 }
 
 /// The crate and the stage to blame for a problem of a program that is compiled for another target.

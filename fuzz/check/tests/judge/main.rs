@@ -80,12 +80,14 @@ fn nothing_is_wrong() {
     }
     checks.finish(&verdict);
     println!(
-        "PASSED corpus={after_corpus:.1} total={:.1} programs={} views={} exprs={} sequences={}",
+        "PASSED corpus={after_corpus:.1} total={:.1} programs={} views={} exprs={} sequences={} \
+         skipped={}",
         clock::cpu_seconds(),
         checks.programs,
         checks.views,
         checks.exprs,
-        checks.sequences
+        checks.sequences,
+        checks.skipped.get()
     );
     println!("spent {}", verdict.spent());
     assert!(checks.programs > 0, "no program was drawn");
