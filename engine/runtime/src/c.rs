@@ -745,7 +745,7 @@ mod tests {
         let mut cc = Command::new("cc");
         cc.args(["-shared", "-fPIC", "-o"]).args([&object, &source]);
         assert!(cc.status().unwrap().success());
-        let error = load(&object).err().expect("a symbol is missing");
+        let error = load(&object).expect_err("a symbol is missing");
         assert!(error.contains("absent"), "{error}");
     }
 
