@@ -314,7 +314,7 @@ ops! {
     Barrier "barrier" Control (0, MANY)
         "waits until all threads of the group are here; their stores are then visible to all";
     Vectorize "vectorize" Kernel (1, MANY)
-        "source i is lane i; a single source is every lane";
+        "source i is lane i; a single source is every lane; 2 lanes or more";
     Lane "lane" Kernel (1, 1)
         "the lane of the arg of a vector";
     Wmma "wmma" Kernel (4, MANY)

@@ -390,7 +390,7 @@ fn check_lanes(linear: &Linear, uop: &Instruction) -> Result<(), String> {
     let all_have = |count: u8| (0..uop.src.len()).all(|number| lanes(number) == count);
     let is_valid = match (uop.op, &uop.arg) {
         (Op::Vectorize, _) => {
-            all_have(1) && (uop.src.len() == 1 || uop.src.len() == uop.lanes.into())
+            1 < uop.lanes && all_have(1) && [1, uop.lanes.into()].contains(&uop.src.len())
         }
         (Op::Lane, Arg::Int(lane)) => uop.lanes == 1 && *lane < i64::from(lanes(0)),
         (Op::Load, _) => all_have(1),

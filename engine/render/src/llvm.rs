@@ -296,7 +296,7 @@ impl Writer<'_> {
             let text = format!("insertelement {kind} {vector}, {element} {value}, i64 {lane}");
             vector = self.body.value(&text);
         }
-        if uop.src.len() == 1 && uop.lanes > 1 {
+        if uop.src.len() == 1 {
             let order = format!("<{} x i32> zeroinitializer", uop.lanes);
             let text = format!("shufflevector {kind} {vector}, {kind} poison, {order}");
             vector = self.body.value(&text);

@@ -28,6 +28,8 @@ pub(crate) struct Style {
     target: Target,
     /// True if there are groups of threads, local arrays and barriers.
     has_groups: bool,
+    /// True if a thread has local arrays of its own.
+    has_own_arrays: bool,
     /// True if there are ranges of threads of the host.
     has_threads: bool,
     /// True if vectors of bools are loaded and stored.
@@ -61,9 +63,11 @@ impl Style {
             _ => false,
         };
         let dtypes = DType::ALL.into_iter().filter(|dtype| *dtype != DType::Void);
+        let has_groups = rules.map_or(device == "interp", Rules::has_groups);
         Style {
             target: target(name).expect("a target with rules, or a device"),
-            has_groups: rules.map_or(device == "interp", Rules::has_groups),
+            has_groups,
+            has_own_arrays: !has_groups,
             has_threads: matches!(device, "c" | "interp" | "jit"),
             has_bool_vectors: device == "c",
             has_hints: device == "c",
@@ -75,10 +79,17 @@ impl Style {
     }
 
     /// Style of the kernels that passes over linear uops take for the target of this name: without
-    /// vectors, which these passes make.
+    /// vectors, which these passes make, and without arrays of a thread's own, which unrolled
+    /// iterations would share.
     pub(super) fn of_passes(name: &str) -> Style {
         let target = Target::of(name);
-        Style { has_groups: target.groups.is_some(), lanes: vec![1], target, ..Style::of("interp") }
+        Style {
+            has_groups: target.groups.is_some(),
+            has_own_arrays: false,
+            lanes: vec![1],
+            target,
+            ..Style::of("interp")
+        }
     }
 
     /// Returns whether such a vector is loaded and stored as a whole.
@@ -263,6 +274,9 @@ impl Builder<'_> {
         for input in inputs {
             self.load(*input, position);
         }
+        if self.style.has_own_arrays && self.draw.one_in(3) {
+            self.keep();
+        }
         for _ in 0..1 + self.draw.below(OP_LIMIT) {
             self.op();
         }
@@ -322,6 +336,22 @@ impl Builder<'_> {
         let form = Form::Lanes(vec![value; self.lanes.into()]);
         let has_bits = self.style.free_nan != Some(dtype);
         self.values.push(Value { dtype, form, has_bits });
+    }
+
+    /// Stores a value into a local array of the thread's own, and loads it again.
+    fn keep(&mut self) {
+        let kept = self.any();
+        let number = self.uops.iter().filter(|uop| uop.op == Op::DefineLocal).count();
+        let arg = Arg::Local(Local { number, size_elements: self.lanes.into() });
+        let array = self.push(Op::DefineLocal, kept.dtype, 1, &[], arg);
+        let mut form = Vec::new();
+        for (lane, value) in (0..).zip(self.lanes(&kept)) {
+            let at = self.int(lane);
+            let index = self.push(Op::Index, kept.dtype, 1, &[array, at], Arg::None);
+            let store = self.push(Op::Store, DType::Void, 1, &[index, value], Arg::None);
+            form.push(self.push(Op::Load, kept.dtype, 1, &[index, store], Arg::None));
+        }
+        self.values.push(Value { form: Form::Lanes(form), ..kept });
     }
 
     /// Loads the elements of an input at an iteration, zeros where the input is shorter. The input

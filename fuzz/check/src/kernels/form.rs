@@ -288,7 +288,8 @@ impl Checker<'_> {
                 let count = uop.src.len();
                 let is_right = self.sources().all(|source| source.dtype == dtype);
                 let is_single = self.sources().all(|source| source.lanes == 1);
-                (is_right, is_single && (count == 1 || count == usize::from(uop.lanes)))
+                let is_full = count == 1 || count == usize::from(uop.lanes);
+                (is_right, is_single && is_full && uop.lanes != 1)
             }
             (Op::Lane, Arg::Int(lane)) => {
                 let lanes = i64::from(self.source(0).lanes);
