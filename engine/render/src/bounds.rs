@@ -2,7 +2,7 @@
 //! in which signed overflow is undefined need no unsigned arithmetic for it.
 
 use gradiff_graph::interval::unwrapped;
-use gradiff_graph::{Interval, Linear, Op};
+use gradiff_graph::{Arg, Interval, Linear, Op};
 
 /// Returns for each uop whether its integer result may exceed its type, or whether it is a left
 /// shift of a value that may be negative. Renderers may assume of all others that signed
@@ -20,10 +20,14 @@ pub fn find_wrapping(linear: &Linear) -> Vec<bool> {
         };
         let fits = |(low, high): &Interval| range.is_some_and(|r| r.0 <= *low && *high <= r.1);
         let bounds_without_wrap = unwrapped_bounds.filter(fits);
+        // The product of a multiply-add may exceed the type though the sum does not.
+        let product = || unwrapped((Op::Mul, uop.dtype, &Arg::None), &source_bounds).filter(fits);
+        let is_large_product = uop.op == Op::MulAcc && product().is_none();
         // Shifting a negative value left is undefined in C++ before 2020.
         let is_negative_shift =
             uop.op == Op::Shl && source_bounds(0).is_none_or(|(low, _)| low < 0);
-        is_wrapping.push(bounds_without_wrap.is_none() || is_negative_shift);
+        let is_undefined = is_negative_shift || is_large_product;
+        is_wrapping.push(bounds_without_wrap.is_none() || is_undefined);
         bounds.push(bounds_without_wrap.or(range));
     }
     is_wrapping
@@ -31,7 +35,7 @@ pub fn find_wrapping(linear: &Linear) -> Vec<bool> {
 
 #[cfg(test)]
 mod tests {
-    use gradiff_graph::{Arg, Constant, DType, Instruction};
+    use gradiff_graph::{Constant, DType, Instruction};
 
     use super::*;
 
@@ -66,6 +70,25 @@ mod tests {
         };
         assert_eq!(wrapping_of_shift(0), [false; 6]);
         assert_eq!(wrapping_of_shift(-1), [false, false, false, false, false, true]);
+    }
+
+    #[test]
+    fn product_of_a_multiply_add_may_wrap_alone() {
+        let int = |value| Arg::Const(Constant::int(DType::I32, value));
+        let row = |op, src: &[u32], arg| Instruction::new(op, DType::I32, src.iter().copied(), arg);
+        let global = gradiff_graph::Global { slot: 0, size_elements: 1 };
+        let uops = vec![
+            row(Op::DefineGlobal, &[], Arg::Global(global)),
+            row(Op::Const, &[], int(0)),
+            row(Op::Index, &[0, 1], Arg::None),
+            row(Op::Load, &[2], Arg::None),
+            row(Op::Const, &[], int(-1)),
+            // -1 * x - 1 fits for each x, but -1 * x does not.
+            row(Op::MulAcc, &[4, 3, 4], Arg::None),
+            row(Op::MulAcc, &[4, 4, 4], Arg::None),
+        ];
+        let wrapping = find_wrapping(&Linear { name: "E".into(), uops });
+        assert_eq!(wrapping[5..], [true, false]);
     }
 
     #[test]

@@ -46,6 +46,14 @@ fn checked(kernel: &Linear) -> Result<(), String> {
         Ok(read) => return Err(format!("{text}reads back as\n{}", printed(&read))),
         Err(error) => return Err(format!("{text}does not read back: {error}")),
     }
+    // A kernel has uops.
+    for empty in
+        ["kernel k\n".to_string(), format!("{text}kernel k\n"), format!("kernel k\n{text}")]
+    {
+        if crate::catch(|| parse_linears(&empty))?.is_ok() {
+            return Err(format!("{empty}is read, though a kernel has no uops"));
+        }
+    }
     let mut draw = Draw::new(crate::report::hash(&text));
     for _ in 0..DAMAGED {
         let damaged = damaged(&text, &mut draw);

@@ -47,7 +47,7 @@ pub(crate) fn bits(dtype: DType) -> u32 {
 }
 
 /// Smallest and largest value of an integer type or bool.
-fn range(dtype: DType) -> Option<(i128, i128)> {
+pub(crate) fn range(dtype: DType) -> Option<(i128, i128)> {
     let (bits, is_signed) = integer(dtype)?;
     let count = 1i128 << bits;
     Some(if is_signed { (-count / 2, count / 2 - 1) } else { (0, count - 1) })

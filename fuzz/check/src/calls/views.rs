@@ -3,7 +3,7 @@
 //! Shapes have up to 2^63 elements and more, so that no element is visited: the coordinates of
 //! drawn and of extreme elements are followed back through the operations to an address.
 
-use gradiff::view::{Error, Movement, ShapeTracker};
+use gradiff::view::{Error, Movement, ShapeTracker, View};
 
 use super::Draw;
 
@@ -102,7 +102,22 @@ fn sequence(draw: &mut Draw, ops: &mut Vec<Applied>) -> Result<(), String> {
             Err(error) => return Err(format!("{base} + {top}: {error}")),
         }
     }
+    trackers.iter().try_for_each(|(name, tracker)| {
+        let is_inside = tracker.views().iter().all(addresses_fit);
+        is_inside.then_some(()).ok_or_else(|| format!("{name}, addresses exceed i64: {tracker}"))
+    })?;
     check_points(start.shape(), ops, &trackers, draw)
+}
+
+/// Returns whether the address of each element of the view, padding included, is an `i64`.
+fn addresses_fit(view: &View) -> bool {
+    let (mut low, mut high) = (i128::from(view.offset()), i128::from(view.offset()));
+    for (size, stride) in view.shape().iter().zip(view.strides()) {
+        let extent = i128::from(*stride) * (i128::from(*size) - 1).max(0);
+        low += extent.min(0);
+        high += extent.max(0);
+    }
+    i64::try_from(low).is_ok() && i64::try_from(high).is_ok()
 }
 
 fn from_shape(shape: &[i64]) -> Result<ShapeTracker, String> {

@@ -536,6 +536,18 @@ impl Builder<'_> {
             let op = self.draw.pick(&[Add, Op::Sub, Mul, Max, Min, Op::FDiv]);
             return self.apply(op, dtype, &[&x, &y]);
         }
+        if self.draw.one_in(8) {
+            let factor = self.draw.pick(&[-1, 2, 3, -4]);
+            let factor = match self.draw.one_in(2) {
+                true => self.number(Constant::int(dtype, factor)),
+                false => self.value_of(dtype),
+            };
+            let addend = match self.draw.one_in(3) {
+                true => factor.clone(),
+                false => self.value_of(dtype),
+            };
+            return self.apply(Op::MulAcc, dtype, &[&factor, &x, &addend]);
+        }
         let op = self.draw.pick(&[
             Add,
             Op::Sub,

@@ -14,6 +14,7 @@ pub(crate) mod products;
 mod races;
 mod table;
 mod walk;
+mod wrapping;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -110,6 +111,8 @@ fn check_bounds(seed: u64) -> Result<(), String> {
         .map_err(|problem| format!("{SAID}, of indices, of seed {seed}: {problem}"))?;
     races::check(&mut Draw::new(seed))
         .map_err(|problem| format!("{SAID} on interp: of seed {seed}, a race: {problem}"))?;
+    wrapping::check(&mut Draw::new(seed))
+        .map_err(|problem| format!("{SAID}, of seed {seed}, {problem}"))?;
     passes::check(&mut Draw::new(seed))
         .map_err(|problem| format!("{SAID}, of seed {seed}, {problem}"))?;
     let mut draw = Draw::new(seed);
@@ -130,6 +133,7 @@ pub fn room_of_kernels(problem: &str) -> &'static str {
     let is_on = |device: &&str| problem.contains(&format!("{SAID} on {device}:"));
     match DIRECT.iter().chain(&COMPILED).find(|device| is_on(device)) {
         None if problem.contains(passes::PREFIX) => "kernel",
+        None if problem.contains(wrapping::PREFIX) => "render",
         None if problem.starts_with(crate::points::SAID) => "rewrite",
         None => "graph",
         Some(device) => crate::blame::last_stage(device).1,

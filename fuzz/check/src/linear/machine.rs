@@ -320,14 +320,24 @@ impl<'a> Machine<'a> {
     }
 }
 
-/// The result of an op of integers before it is wrapped.
-fn exact(op: Op, arguments: &[Constant]) -> Option<i128> {
+/// The result of an op of integers before it is wrapped; of a multiply-add whose product exceeds
+/// the type, the product.
+pub(crate) fn exact(op: Op, arguments: &[Constant]) -> Option<i128> {
     let int = |number: usize| scalar::to_int(*arguments.get(number)?);
     match op {
         Op::Neg => Some(-int(0)?),
         Op::Add => Some(int(0)? + int(1)?),
         Op::Sub => Some(int(0)? - int(1)?),
         Op::Mul => int(0)?.checked_mul(int(1)?),
+        Op::MulAcc => match int(0)?.checked_mul(int(1)?)? {
+            product
+                if scalar::int(arguments[0].dtype(), product).and_then(scalar::to_int)
+                    != Some(product) =>
+            {
+                Some(product)
+            }
+            product => Some(product + int(2)?),
+        },
         Op::Shl => int(0)?.checked_mul(1 << u32::try_from(int(1)?).ok().filter(|by| *by < 64)?),
         _ => None,
     }

@@ -27,7 +27,7 @@ use machine::{Layout, Machine};
 
 pub(crate) use device::{Uops, executed, is_stored, target};
 pub(crate) use limits::NO_TEXT;
-pub(crate) use machine::NOT_WRAPPED;
+pub(crate) use machine::{NOT_WRAPPED, exact};
 pub(crate) use rules::Rules;
 
 /// Runs a kernel on its parameters, in the order of their slots.
