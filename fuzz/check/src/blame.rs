@@ -92,6 +92,12 @@ pub fn suspect(problem: &str) -> Option<Suspect> {
     if let Some(detail) = crate::calls::wrong_size() {
         return suspect("sizes", "graph", detail);
     }
+    if problem.contains(crate::translate::SAME_DTYPES) {
+        return suspect("dtypes", "graph", problem.to_string());
+    }
+    if let Some(detail) = crate::calls::wrong_view() {
+        return suspect("views", "view", detail);
+    }
     if let Some(detail) = wrong_target() {
         return suspect("target", "kernel", detail);
     }
@@ -457,8 +463,8 @@ pub fn blame_views(case: &ViewOps) -> Option<Blame> {
     });
     let of_rules = nodes.ok().flatten().and_then(|mut nodes| nodes.find_map(|node| of_node(&node)));
     of_rules.or_else(|| {
-        let problem =
-            crate::catch(|| crate::check_views(case)).and_then(|checked| checked).err()?;
+        let checked = || crate::check_views(case).and_then(|()| crate::check_symbolic_views(case));
+        let problem = crate::catch(checked).and_then(|checked| checked).err()?;
         blamed("views", "view", problem)
     })
 }

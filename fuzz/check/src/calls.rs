@@ -25,6 +25,7 @@ pub(crate) use folds::wrong_fold;
 pub(crate) use intervals::wrong_interval;
 pub(crate) use nodes::wrong_node;
 pub(crate) use sizes::wrong_size;
+pub(crate) use views::wrong_view;
 
 use gradiff::{DType, Error, Tensor};
 use gradiff_corpus::TensorType;
@@ -55,6 +56,8 @@ pub fn room_of_calls(problem: &str) -> &'static str {
         () if RUNTIME_ROWS.iter().any(|name| is_from(name)) => "runtime",
         // An error of the runtime in place of a result.
         () if problem.contains("Runtime(") => "runtime",
+        // What searches find is kept on disk.
+        () if is_from("searches") && check_runtime().is_err() => "runtime",
         () if is_from("texts of rules") => "rewrite",
         () if is_from("views near the limit") => "view",
         () if ["folds", "intervals", "nodes of tensor level", "sizes with variables"]

@@ -6,6 +6,9 @@ use gradiff_corpus::{BinaryOp, Literal, Program, ReduceOp, Statement, UnaryOp, V
 
 use crate::refusal::Refusal;
 
+/// The words of a panic if a dtype of one side has no name on the other.
+pub(crate) const SAME_DTYPES: &str = "both sides have the same thirteen dtypes";
+
 /// Callback for the tensor of a `realize` statement.
 pub(crate) type OnRealize<'a> = &'a mut dyn FnMut(&Tensor) -> Result<(), Refusal>;
 
@@ -44,7 +47,7 @@ pub(crate) fn outputs_with(
 
 /// The engine's dtype of the same name.
 pub(crate) fn dtype(dtype: gradiff_corpus::DType) -> DType {
-    DType::from_name(dtype.name()).expect("both sides have the same thirteen dtypes")
+    DType::from_name(dtype.name()).expect(SAME_DTYPES)
 }
 
 fn sizes(shape: &[usize]) -> Vec<i64> {

@@ -11,6 +11,8 @@ use super::Draw;
 const SEQUENCES: usize = 6;
 const OPERATIONS_MAX: usize = 6;
 const POINTS: usize = 12;
+/// Number of calls before a crate is blamed.
+const CALLS_OF_BLAME: usize = 60;
 /// Maximal rank of a shape.
 const RANK_MAX: usize = 5;
 
@@ -31,6 +33,15 @@ const SIZES: [i64; 14] = [
     i64::MAX / 2,
     i64::MAX,
 ];
+
+/// The first wrong view of many: if there is one, nothing that relies on views can be judged.
+pub(crate) fn wrong_view() -> Option<String> {
+    let mut draw = Draw::new(0);
+    (0..CALLS_OF_BLAME).find_map(|_| match crate::catch(|| views(&mut draw)) {
+        Ok(checked) => checked.err(),
+        Err(panic) => Some(panic),
+    })
+}
 
 /// Draws sequences of operations and checks the trackers that they give.
 pub(super) fn views(draw: &mut Draw) -> Result<(), String> {

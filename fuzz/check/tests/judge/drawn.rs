@@ -184,8 +184,11 @@ impl Checks {
                 .map(|number| gradiff_gen::program_at(self.seed, number, &self.config).program),
             _ => None,
         };
-        let Some(program) = program else { return };
         let print = |stage: &str, room: &str| println!("BEGAN\troom={room}\tstage={stage}");
+        let Some(program) = program else {
+            // Texts run in other processes: this one dies in what the runtime has compiled.
+            return print("launch", "runtime");
+        };
         // What most stages rely on comes first, since a stage that dies in it is not to blame.
         print("memories", "runtime");
         if gradiff_check::check_runtime().is_err() {
@@ -210,6 +213,14 @@ impl Checks {
                 return print(&blame.stage, &blame.room);
             }
         }
+        // Nothing in process is wrong: a text, or what runs the compiled ones.
+        print("render", "render");
+        for number in 0..LANGUAGES.len() as u64 {
+            if targets::check(&program, number).is_err() {
+                return;
+            }
+        }
+        print("launch", "runtime");
     }
 
     /// Runs the programs that still wait for a compiler.
