@@ -24,7 +24,8 @@ fn main() -> io::Result<()> {
     fs::write(Path::new(&out).join("embedded.rs"), list)
 }
 
-/// Adds the stem and the path of each case below `folder`; `prefix` is the start of the stems.
+/// Adds the stem and the path of each case below `folder` to `files`; every stem begins with
+/// `prefix`.
 fn collect(folder: &Path, prefix: &str, files: &mut Vec<(String, PathBuf)>) -> io::Result<()> {
     println!("cargo::rerun-if-changed={}", folder.display());
     for entry in fs::read_dir(folder)? {

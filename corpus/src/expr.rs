@@ -29,7 +29,7 @@ pub struct Var {
 /// at the width of their dtype.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Expr {
-    /// The variable of this number.
+    /// The variable with this number.
     Var(usize),
     /// An integer literal.
     Int(i64),
@@ -177,7 +177,7 @@ impl ExprCase {
 }
 
 impl Var {
-    /// Creates a variable with all values of its dtype that fit in an i64.
+    /// Creates a variable whose range is that of its dtype, as far as it fits in an i64.
     pub(crate) fn full_range(name: String, dtype: DType) -> Var {
         let bits = if dtype == DType::Bool { 1 } else { 8 * dtype.size_bytes() as u32 };
         let (min, max) = match dtype.is_signed() {
@@ -217,7 +217,8 @@ impl Var {
 
 fn check_not_float(dtype: DType) -> Result<(), TypeError> {
     if dtype.is_float() {
-        let message = format!("{} in an expression: only integers and bool", dtype.name());
+        let dtype = dtype.name();
+        let message = format!("{dtype} in an expression: only integers and bool are allowed");
         return Err(TypeError::new(message));
     }
     Ok(())
@@ -234,13 +235,13 @@ impl Expr {
             Expr::Unary(_, x) => x.dtype(vars),
             Expr::Binary(op, ..) if op.is_comparison() => Some(DType::Bool),
             Expr::Binary(_, x, y) => x.dtype(vars).or_else(|| y.dtype(vars)),
-            Expr::Where(parts) => parts[1].dtype(vars).or_else(|| parts[2].dtype(vars)),
+            Expr::Where(srcs) => srcs[1].dtype(vars).or_else(|| srcs[2].dtype(vars)),
             Expr::Cast(dtype, _) => Some(*dtype),
         }
     }
 
-    /// Does what `dtype` does, and checks that the expression is well formed and has at most
-    /// `max_depth` levels.
+    /// Returns what [`Expr::dtype`] returns, after a check that the expression is well formed and
+    /// has at most `max_depth` levels.
     fn check(&self, vars: &[Var], max_depth: usize) -> Result<Option<DType>, TypeError> {
         if max_depth == 0 {
             let message = format!("the expression is nested deeper than {MAX_EXPR_DEPTH}");
@@ -249,7 +250,11 @@ impl Expr {
         let dtype_of = |expr: &Expr| expr.check(vars, max_depth - 1);
         match self {
             Expr::Var(var) if *var < vars.len() => Ok(Some(vars[*var].dtype)),
-            Expr::Var(var) => Err(TypeError::new(format!("variable {var} of {}", vars.len()))),
+            Expr::Var(var) => {
+                let count = vars.len();
+                let message = format!("there is no variable number {var}: the case has {count}");
+                Err(TypeError::new(message))
+            }
             Expr::Int(_) => Ok(None),
             Expr::Bool(_) => Ok(Some(DType::Bool)),
             Expr::Unary(ExprUnary::Neg, src) => check_not_bool("-", dtype_of(src)?),
@@ -269,8 +274,8 @@ impl Expr {
                 if condition != Some(DType::Bool) {
                     return Err(mismatch("where's condition", Some(DType::Bool), condition));
                 }
-                let (yes, no) = (dtype_of(&srcs[1])?, dtype_of(&srcs[2])?);
-                common_dtype("where's third operand", yes, no)
+                let (if_true, if_false) = (dtype_of(&srcs[1])?, dtype_of(&srcs[2])?);
+                common_dtype("where's third operand", if_true, if_false)
             }
             Expr::Cast(dtype, src) => {
                 dtype_of(src)?;
@@ -286,7 +291,8 @@ fn check_not_bool(op: &str, dtype: Option<DType>) -> Result<Option<DType>, TypeE
     if dtype == Some(DType::Bool) { Err(mismatch(op, None, dtype)) } else { Ok(dtype) }
 }
 
-/// Returns the dtype of both operands of `op`.
+/// Returns the dtype that both operands of `op` have, or an error if they differ. `None` stands for
+/// an operand of integer literals only, which takes the other operand's dtype.
 fn common_dtype(
     op: &str,
     expected: Option<DType>,
@@ -299,6 +305,8 @@ fn common_dtype(
     }
 }
 
+/// The error that an operand of `op` has another dtype than expected; `None` stands for any
+/// integer.
 fn mismatch(op: &str, expected: Option<DType>, found: Option<DType>) -> TypeError {
     let has_bool = [expected, found].contains(&Some(DType::Bool));
     let name = |dtype: Option<DType>| match dtype {

@@ -1,7 +1,8 @@
 //! A tensor program as plain data: a list of single assignments, and the outputs.
 //!
-//! Computes nothing. `typing` defines which programs are well formed; ARCHITECTURE.md ("Meanings")
-//! defines their semantics, which the oracle and the engine implement independently.
+//! Computes nothing. `typing` defines which programs are well formed; ARCHITECTURE.md, "Meanings
+//! that are fixed", defines their semantics, which the oracle and the engine implement
+//! independently.
 
 use crate::DType;
 
@@ -31,10 +32,10 @@ pub enum Operand {
     Literal(Literal),
 }
 
-/// A literal. It must be representable in the dtype that it takes: an `Int` in an integer dtype
-/// with the value in its range or, rounded to nearest even, in any float dtype; a `Float`, rounded
-/// to nearest even, in float dtypes only; a `Bool` in bool only. Equality is by bits (NaN equals
-/// the same NaN).
+/// A literal, which must be representable in the dtype that it takes. An `Int` is representable in
+/// an integer dtype whose range contains it, and in every float dtype; a `Float` in every float
+/// dtype; a `Bool` in bool. In a float dtype the number is rounded to nearest even. Floats are
+/// compared by their bits, so a NaN equals itself and 0.0 differs from -0.0.
 #[derive(Clone, Copy, Debug)]
 pub enum Literal {
     /// `true` or `false`.
@@ -114,7 +115,7 @@ impl Distribution {
     }
 }
 
-/// An assignment.
+/// The right side of an assignment.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Statement {
     /// An input.
@@ -135,7 +136,7 @@ pub enum Statement {
         /// The element.
         value: Literal,
     },
-    /// `start + i * step` for i in 0..count, a tensor of rank 1; integer dtypes only, wraps.
+    /// `start + i * step` for i in 0..count, a tensor of rank 1. Integer dtypes only; values wrap.
     Arange {
         /// Element type.
         dtype: DType,
@@ -160,12 +161,12 @@ pub enum Statement {
         /// Its sources.
         srcs: [Operand; 2],
     },
-    /// `srcs[0] ? srcs[1] : srcs[2]`; the condition is bool, the others are promoted.
+    /// `srcs[0] ? srcs[1] : srcs[2]`; the condition is bool, the two values are promoted.
     Where {
         /// Condition, value where true, value where false.
         srcs: [Operand; 3],
     },
-    /// `srcs[0] * srcs[1] + srcs[2]`, promoted; floats may or may not be rounded in between.
+    /// `srcs[0] * srcs[1] + srcs[2]`, promoted; a float product may be rounded before the sum.
     MulAcc {
         /// Factor, factor, summand.
         srcs: [Operand; 3],
@@ -244,14 +245,15 @@ pub enum Statement {
         /// The axis whose sizes add up.
         axis: usize,
     },
-    /// `out[.., i, ..] = src[.., index[.., i, ..], ..]` along `axis`. The bits of elements are
-    /// copied; an element is 0 if its index is out of range, as negative indices are.
+    /// `out[.., i, ..] = src[.., index[.., i, ..], ..]` along `axis`. Elements are copied bit by
+    /// bit; where the index is negative or not below the size of the axis, the result is 0.
     Gather {
         /// Source.
         src: ValueId,
         /// The axis that is indexed.
         axis: usize,
-        /// An integer tensor of the source's rank, equal to it in size on all other axes.
+        /// An integer tensor of the source's rank; all its sizes but that of `axis` are the
+        /// source's.
         index: ValueId,
     },
     /// The same value; requests a contiguous buffer for it.
@@ -288,7 +290,7 @@ pub enum UnaryOp {
     Sqrt,
     /// `1 / x`.
     Recip,
-    /// Logical or bitwise complement.
+    /// Bitwise complement of an integer, logical complement of a bool.
     Not,
 }
 
@@ -342,9 +344,9 @@ pub enum BinaryOp {
     FloorDiv,
     /// Remainder of `FloorDiv`, with the sign of y; undefined for y = 0.
     FloorMod,
-    /// Maximum; NaN if either source is.
+    /// Maximum; NaN if either source is NaN.
     Max,
-    /// Minimum; NaN if either source is.
+    /// Minimum; NaN if either source is NaN.
     Min,
     /// `x^y` with the special cases of C's pow.
     Pow,
@@ -354,11 +356,11 @@ pub enum BinaryOp {
     CmpNe,
     /// `x == y`.
     CmpEq,
-    /// Bitwise and logical and.
+    /// Bitwise and of integers, logical and of bools.
     And,
-    /// Bitwise and logical or.
+    /// Bitwise or of integers, logical or of bools.
     Or,
-    /// Bitwise and logical exclusive or.
+    /// Bitwise exclusive or of integers, logical exclusive or of bools.
     Xor,
     /// `x << y`; undefined unless 0 <= y < bits.
     Shl,
@@ -426,11 +428,13 @@ impl BinaryOp {
     }
 }
 
-/// The function that a reduction combines two elements with.
+/// The function with which a reduction combines two elements.
 ///
-/// `Sum` and `Prod` of bool, i8, i16 give i32; of u8, u16, u32; f16 and bf16 are accumulated in f32
-/// and rounded to the source's dtype; all others keep the dtype, as does `Max`. Reductions without
-/// elements give 0, 1, and the smallest value (false, the most negative integer, -inf).
+/// `Sum` and `Prod` of bool, i8 and i16 give i32, and those of u8 and u16 give u32. Those of f16
+/// and bf16 are accumulated in f32 and then rounded to the source's dtype. In all other dtypes, and
+/// for `Max` in every dtype, the result has the source's dtype. A reduction without elements gives
+/// 0 for `Sum`, 1 for `Prod`, and for `Max` the dtype's smallest value: false, the most negative
+/// integer or -inf.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum ReduceOp {
@@ -438,7 +442,7 @@ pub enum ReduceOp {
     Sum,
     /// Multiplication.
     Prod,
-    /// Maximum; NaN if any element is.
+    /// Maximum; NaN if any element is NaN.
     Max,
 }
 

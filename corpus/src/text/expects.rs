@@ -1,9 +1,9 @@
-//! Parses `expect` lines, for each kind of case.
+//! Parses the `expect` lines of each kind of case.
 
 use super::cursor::{Cursor, ParseError};
 use crate::{Array, Expect, TensorType};
 
-/// Name and type of each output so far.
+/// Name and type of each output that the program has declared above the `expect` line.
 pub(super) type Outputs<'a> = [(&'a str, &'a TensorType)];
 
 pub(super) fn parse_program_expect(
@@ -32,12 +32,12 @@ fn parse_values(cursor: &mut Cursor<'_>, outputs: &Outputs<'_>) -> Result<Expect
         );
     };
     let tensor = outputs[output].1;
-    let list = *cursor;
+    let list_start = *cursor;
     let bits = cursor.list(|cursor| cursor.element(tensor.dtype))?;
     if bits.len() != tensor.count() {
         let (listed, count) = (bits.len(), tensor.count());
         let shape = &tensor.shape;
-        return Err(list.error(format!(
+        return Err(list_start.error(format!(
             "{listed} elements are listed, {name} of shape {shape:?} has {count}"
         )));
     }
@@ -57,7 +57,7 @@ pub(super) fn parse_expr_expect(cursor: &mut Cursor<'_>) -> Result<Expect, Parse
 
 pub(super) fn parse_views_expect(cursor: &mut Cursor<'_>) -> Result<Expect, ParseError> {
     let start = *cursor;
-    match cursor.word("what is expected of the views")? {
+    match cursor.word(VIEWS_EXPECT)? {
         "fires" => parse_fires(cursor),
         "unmerged" => Ok(Expect::Unmerged(cursor.count("a number of views")?)),
         "real_size" => Ok(Expect::RealSize(cursor.count("a number of elements")?)),
@@ -79,24 +79,27 @@ pub(super) fn parse_views_expect(cursor: &mut Cursor<'_>) -> Result<Expect, Pars
     }
 }
 
+/// The words that may follow `expect` in a case of views.
+const VIEWS_EXPECT: &str = "`index`, `valid`, `views`, `view` or `contiguous` (or `simplified` \
+    before one of these), `unmerged`, `real_strides`, `real_size` or `fires`";
+
+/// Parses an expectation of a shape tracker, which may stand after `simplified`.
 fn parse_tracker_expect(cursor: &mut Cursor<'_>) -> Result<Expect, ParseError> {
-    let allowed = "`index`, `valid`, `views`, `view` or `contiguous` (or `simplified` before one \
-                   of these), `unmerged`, `real_strides`, `real_size` or `fires`";
     let start = *cursor;
-    match cursor.word(allowed)? {
+    match cursor.word(VIEWS_EXPECT)? {
         "index" => Ok(Expect::Index(cursor.quoted()?)),
         "valid" => Ok(Expect::Valid(cursor.quoted()?)),
         "views" => Ok(Expect::Views(cursor.count("a number of views")?)),
         "contiguous" => {
-            let at = *cursor;
+            let value_start = *cursor;
             match cursor.word("`true` or `false`")? {
                 "true" => Ok(Expect::Contiguous(true)),
                 "false" => Ok(Expect::Contiguous(false)),
-                _ => Err(at.expected("`true` or `false`")),
+                _ => Err(value_start.expected("`true` or `false`")),
             }
         }
         "view" => parse_view(cursor),
-        _ => Err(start.expected(allowed)),
+        _ => Err(start.expected(VIEWS_EXPECT)),
     }
 }
 

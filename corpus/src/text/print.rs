@@ -25,7 +25,7 @@ impl Display for Operand {
     }
 }
 
-/// Prints `[a,b]`; the function prints an item.
+/// A list that prints as `[a,b]`; the function prints one item.
 struct List<'a, T>(&'a [T], fn(&T, &mut Formatter<'_>) -> fmt::Result);
 
 impl<T> Display for List<'_, T> {
@@ -41,11 +41,13 @@ impl<T> Display for List<'_, T> {
     }
 }
 
-fn plain<T: Display>(items: &[T]) -> List<'_, T> {
+/// The list of the items as they print.
+fn list<T: Display>(items: &[T]) -> List<'_, T> {
     List(items, |item, f| write!(f, "{item}"))
 }
 
-fn pairs<T: Display>(items: &[(T, T)]) -> List<'_, (T, T)> {
+/// The list of the pairs, each of which prints as `(a,b)`.
+fn pair_list<T: Display>(items: &[(T, T)]) -> List<'_, (T, T)> {
     List(items, |(a, b), f| write!(f, "({a},{b})"))
 }
 
@@ -77,11 +79,11 @@ impl Display for Statement {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
             Statement::Input { dtype, shape, fill } => {
-                write!(f, "input {}{} ", dtype.name(), plain(shape))?;
+                write!(f, "input {}{} ", dtype.name(), list(shape))?;
                 write_fill(f, *dtype, fill)
             }
             Statement::Const { dtype, shape, value } => {
-                write!(f, "const {}{} {value}", dtype.name(), plain(shape))
+                write!(f, "const {}{} {value}", dtype.name(), list(shape))
             }
             Statement::Arange { dtype, start, step, count } => {
                 write!(f, "arange {}[{count}] start={start} step={step}", dtype.name())
@@ -93,17 +95,17 @@ impl Display for Statement {
             Statement::Cast { src, dtype } => write!(f, "cast {src} {}", dtype.name()),
             Statement::Bitcast { src, dtype } => write!(f, "bitcast {src} {}", dtype.name()),
             Statement::Reduce { op, src, axes } => {
-                write!(f, "{} {src} axes={}", op.name(), plain(axes))
+                write!(f, "{} {src} axes={}", op.name(), list(axes))
             }
-            Statement::Reshape { src, shape } => write!(f, "reshape {src} {}", plain(shape)),
-            Statement::Permute { src, axes } => write!(f, "permute {src} axes={}", plain(axes)),
-            Statement::Expand { src, shape } => write!(f, "expand {src} {}", plain(shape)),
+            Statement::Reshape { src, shape } => write!(f, "reshape {src} {}", list(shape)),
+            Statement::Permute { src, axes } => write!(f, "permute {src} axes={}", list(axes)),
+            Statement::Expand { src, shape } => write!(f, "expand {src} {}", list(shape)),
             Statement::Pad { src, pads, value } => {
-                write!(f, "pad {src} {} {value}", pairs(pads))
+                write!(f, "pad {src} {} {value}", pair_list(pads))
             }
-            Statement::Shrink { src, ranges } => write!(f, "shrink {src} {}", pairs(ranges)),
-            Statement::Flip { src, axes } => write!(f, "flip {src} axes={}", plain(axes)),
-            Statement::Cat { srcs, axis } => write!(f, "cat {} axis={axis}", plain(srcs)),
+            Statement::Shrink { src, ranges } => write!(f, "shrink {src} {}", pair_list(ranges)),
+            Statement::Flip { src, axes } => write!(f, "flip {src} axes={}", list(axes)),
+            Statement::Cat { srcs, axis } => write!(f, "cat {} axis={axis}", list(srcs)),
             Statement::Gather { src, axis, index } => {
                 write!(f, "gather {src} {index} axis={axis}")
             }
@@ -125,7 +127,7 @@ fn write_fill(f: &mut Formatter<'_>, dtype: DType, fill: &Fill) -> fmt::Result {
 impl Display for ViewOps {
     /// Prints `view [..]`, then one operation per line.
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        writeln!(f, "view {}", plain(&self.shape))?;
+        writeln!(f, "view {}", list(&self.shape))?;
         self.ops.iter().try_for_each(|op| writeln!(f, "{op}"))
     }
 }
@@ -134,9 +136,9 @@ impl Display for ViewOp {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         write!(f, "{} ", self.name())?;
         match self {
-            ViewOp::Reshape(sizes) | ViewOp::Expand(sizes) => write!(f, "{}", plain(sizes)),
-            ViewOp::Permute(axes) | ViewOp::Flip(axes) => write!(f, "axes={}", plain(axes)),
-            ViewOp::Pad(ranges) | ViewOp::Shrink(ranges) => write!(f, "{}", pairs(ranges)),
+            ViewOp::Reshape(sizes) | ViewOp::Expand(sizes) => write!(f, "{}", list(sizes)),
+            ViewOp::Permute(axes) | ViewOp::Flip(axes) => write!(f, "axes={}", list(axes)),
+            ViewOp::Pad(ranges) | ViewOp::Shrink(ranges) => write!(f, "{}", pair_list(ranges)),
         }
     }
 }
@@ -164,7 +166,7 @@ fn write_expr(f: &mut Formatter<'_>, vars: &[Var], expr: &Expr) -> fmt::Result {
         Expr::Bool(value) => write!(f, "{value}"),
         Expr::Unary(op, src) => {
             f.write_char(if *op == ExprUnary::Neg { '-' } else { '!' })?;
-            // `-5` is a literal, `-(5)` the negation of one.
+            // `-5` would read back as a literal; `-(5)` is the negation of one.
             let is_literal = *op == ExprUnary::Neg && matches!(**src, Expr::Int(0..));
             write_grouped(f, vars, src, is_literal || infix_op(src).is_some())
         }
@@ -176,7 +178,7 @@ fn write_expr(f: &mut Formatter<'_>, vars: &[Var], expr: &Expr) -> fmt::Result {
             write!(f, ")")
         }
         Expr::Binary(op, a, b) => {
-            write_grouped(f, vars, a, !needs_no_group(a, *op))?;
+            write_grouped(f, vars, a, !is_left_operand_bare(a, *op))?;
             write!(f, " {} ", op.symbol())?;
             let is_grouped = infix_op(b).is_some_and(|inner| !is_product_in_sum(inner, *op));
             write_grouped(f, vars, b, is_grouped)
@@ -220,9 +222,10 @@ fn infix_op(expr: &Expr) -> Option<ExprBinary> {
     }
 }
 
-/// Returns whether the left operand of `op` is printed without parentheses: in sums of products and
-/// in chains of sums or of the same product. All other operands have redundant parentheses, too.
-fn needs_no_group(left: &Expr, op: ExprBinary) -> bool {
+/// Returns whether the left operand of `op` is printed without parentheses: an operand that is no
+/// infix expression, a product in a sum, a sum in a sum, or an expression with the same operator
+/// `*`, `//` or `%`. Others have parentheses even where precedence does not require them.
+fn is_left_operand_bare(left: &Expr, op: ExprBinary) -> bool {
     infix_op(left).is_none_or(|inner| {
         is_product_in_sum(inner, op)
             || (is_sum(inner) && is_sum(op))
@@ -281,10 +284,10 @@ fn write_expect(f: &mut Formatter<'_>, case: &Case, expect: &Expect) -> fmt::Res
         Expect::Unmerged(count) => write!(f, "unmerged {count}"),
         Expect::Contiguous(contiguous) => write!(f, "contiguous {contiguous}"),
         Expect::View { number, shape, strides, offset, mask } => {
-            let (shape, strides) = (plain(shape), plain(strides));
+            let (shape, strides) = (list(shape), list(strides));
             write!(f, "view {number} shape={shape} strides={strides} offset={offset} mask=")?;
             match mask {
-                Some(mask) => write!(f, "{}", pairs(mask)),
+                Some(mask) => write!(f, "{}", pair_list(mask)),
                 None => write!(f, "none"),
             }
         }
