@@ -1,4 +1,4 @@
-//! Programs per second: a small program as `hunt` draws them, and a large one.
+//! Measures evaluation: of small programs, such as `hunt` draws, and of a large one.
 
 use std::hint::black_box;
 

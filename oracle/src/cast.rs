@@ -1,5 +1,6 @@
-//! Conversions between dtypes. Unlike other float ops, a cast always rounds: the result is the
-//! nearest number of the new dtype, and no legal computation keeps a higher precision.
+//! Conversions between dtypes. Unlike the result of other float ops, that of a cast is always
+//! rounded: it is the nearest number of the new dtype, and no legal computation keeps a higher
+//! precision.
 
 use gradiff_corpus::DType;
 
@@ -48,7 +49,7 @@ fn float_to_float(from: DType, to: DType, x: Cell) -> Cell {
             Cell::Real(Real { hi: rounded, ..real })
         };
     }
-    // Only f64 uses `lo`; for other dtypes the bound must cover it.
+    // `lo` is used for f64 only; for other dtypes the radius of the ball must cover it.
     let radius = real.radius + real.lo.abs();
     let real = Real { lo: 0.0, radius, ..real };
     let lossless = target.precision >= source.precision && wider_range;

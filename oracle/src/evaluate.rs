@@ -26,6 +26,7 @@ pub struct Error {
     pub message: String,
 }
 
+/// The elements of a statement, in row-major order.
 #[derive(Clone)]
 struct Value {
     dtype: DType,
@@ -33,27 +34,27 @@ struct Value {
     cells: Rc<Vec<Cell>>,
 }
 
-/// Computes the results that legal computations of `program` may have: one [`Expected`] per output,
-/// in order.
+/// Evaluates a program: returns for each output, in order, the results that a legal computation may
+/// give.
 ///
 /// # Errors
 /// The program is ill-formed: an unknown value, a dtype that an op does not take, shapes that do
 /// not fit, a literal that its dtype cannot represent, more than 2^24 elements in a value.
 pub fn evaluate(program: &Program) -> Result<Vec<Expected>, Error> {
-    expected(program, SumDepth::Cascaded)
+    expected_outputs(program, SumDepth::Cascaded)
 }
 
-/// Does what [`evaluate`] does, for an engine that adds up all elements of a reduction in a single
-/// accumulator. For long sums the error bounds are much wider.
+/// Evaluates a program like [`evaluate`], for an engine that adds up all elements of a reduction in
+/// a single accumulator. For long sums the error bounds are much wider.
 ///
 /// # Errors
 /// Those of [`evaluate`].
 pub fn evaluate_in_order(program: &Program) -> Result<Vec<Expected>, Error> {
-    expected(program, SumDepth::Sequential)
+    expected_outputs(program, SumDepth::Sequential)
 }
 
-fn expected(program: &Program, sums: SumDepth) -> Result<Vec<Expected>, Error> {
-    let values = run(program, sums, &mut |_| {})?;
+fn expected_outputs(program: &Program, sum_depth: SumDepth) -> Result<Vec<Expected>, Error> {
+    let values = run(program, sum_depth, &mut |_| {})?;
     let output = |id: &ValueId| {
         let value = values[id.0 as usize].clone().expect("outputs are never dropped");
         let Value { dtype, shape, cells } = value;
@@ -75,10 +76,12 @@ pub fn is_finite(program: &Program) -> Result<bool, Error> {
     run(program, SumDepth::Cascaded, &mut |value| {
         let literals = statements.next().map_or_else(Vec::new, literals);
         let is_literal_number = |number: &&Literal| match number {
-            // The dtype of a comparison's sources is not known here; every float dtype represents
-            // what f16 does.
+            // The dtype of a comparison's sources is not known here. A literal in the range of f16
+            // is finite in every float dtype.
             Literal::Float(x) if !value.dtype.is_float() => (-F16_MAX..=F16_MAX).contains(x),
-            Literal::Float(_) => literal(value.dtype, number).is_ok_and(|cell| is_number(&cell)),
+            Literal::Float(_) => {
+                literal_cell(value.dtype, number).is_ok_and(|cell| is_number(&cell))
+            }
             _ => true,
         };
         is_finite &= value.cells.iter().all(is_number) && literals.iter().all(is_literal_number);
@@ -103,9 +106,9 @@ fn literals(statement: &Statement) -> Vec<&Literal> {
     literals.collect()
 }
 
-/// Finds the statements that make elements of each output unspecified: for each reason among its
-/// elements, the number of the first statement that introduces it. Evaluates the program again, so
-/// call it only if something is unspecified.
+/// Finds the statements that make elements of the outputs unspecified. Returns for each output a
+/// map from each reason among its elements to the number of the first statement that introduces it.
+/// Evaluates the program again, so call it only if something is unspecified.
 ///
 /// # Errors
 /// Those of [`evaluate`].
@@ -130,17 +133,17 @@ pub fn origins(program: &Program) -> Result<Vec<BTreeMap<Reason, usize>>, Error>
     Ok(program.outputs.iter().map(|id| origins[id.0 as usize].clone()).collect())
 }
 
-/// Computes the values of all statements, and calls `visit` with each. Values are dropped after
-/// their last use.
+/// Computes the values of all statements in order, and calls `visit` with each. Returns the values
+/// of the outputs; the others are `None`, since values are dropped after their last use.
 fn run(
     program: &Program,
-    sums: SumDepth,
+    sum_depth: SumDepth,
     visit: &mut dyn FnMut(&Value),
 ) -> Result<Vec<Option<Value>>, Error> {
     let mut values: Vec<Option<Value>> = Vec::with_capacity(program.statements.len());
     let last_uses = last_uses(program)?;
     for (number, statement) in program.statements.iter().enumerate() {
-        let value = evaluate_statement(statement, sums, &values)
+        let value = evaluate_statement(statement, sum_depth, &values)
             .map_err(|message| Error { statement: Some(number), message })?;
         visit(&value);
         values.push(Some(value));
@@ -154,27 +157,28 @@ fn run(
     Ok(values)
 }
 
-/// Returns the last statement that uses each value; `usize::MAX` for outputs and unused values.
+/// Returns for each value the number of the last statement that uses it; `usize::MAX` for outputs
+/// and for values that no statement uses.
 fn last_uses(program: &Program) -> Result<Vec<usize>, Error> {
     let total = program.statements.len();
-    let mut last = vec![usize::MAX; total];
+    let mut last_uses = vec![usize::MAX; total];
     for (number, statement) in program.statements.iter().enumerate() {
         for_each_source(statement, |source| {
-            if let Some(slot) = last.get_mut(source.0 as usize) {
-                *slot = number;
+            if let Some(last_use) = last_uses.get_mut(source.0 as usize) {
+                *last_use = number;
             }
         });
     }
     for output in &program.outputs {
         let message = format!("there is no value {}: the program has {total}", output.0);
         let missing = Error { statement: None, message };
-        *last.get_mut(output.0 as usize).ok_or(missing)? = usize::MAX;
+        *last_uses.get_mut(output.0 as usize).ok_or(missing)? = usize::MAX;
     }
-    Ok(last)
+    Ok(last_uses)
 }
 
 fn for_each_source(statement: &Statement, mut visit: impl FnMut(ValueId)) {
-    let mut operands = |operands: &[Operand]| {
+    let mut visit_values = |operands: &[Operand]| {
         for operand in operands {
             if let Operand::Value(id) = operand {
                 visit(*id);
@@ -183,8 +187,8 @@ fn for_each_source(statement: &Statement, mut visit: impl FnMut(ValueId)) {
     };
     match statement {
         Statement::Input { .. } | Statement::Const { .. } | Statement::Arange { .. } => {}
-        Statement::Binary { srcs, .. } => operands(srcs),
-        Statement::Where { srcs } | Statement::MulAcc { srcs } => operands(srcs),
+        Statement::Binary { srcs, .. } => visit_values(srcs),
+        Statement::Where { srcs } | Statement::MulAcc { srcs } => visit_values(srcs),
         Statement::Cat { srcs, .. } => srcs.iter().for_each(|id| visit(*id)),
         Statement::Gather { src, index, .. } => {
             visit(*src);
@@ -206,6 +210,7 @@ fn for_each_source(statement: &Statement, mut visit: impl FnMut(ValueId)) {
     }
 }
 
+/// The value of an earlier statement.
 fn get(values: &[Option<Value>], id: ValueId) -> Check<&Value> {
     let missing = || format!("there is no value {} before this statement", id.0);
     values.get(id.0 as usize).and_then(Option::as_ref).ok_or_else(missing)
@@ -213,14 +218,14 @@ fn get(values: &[Option<Value>], id: ValueId) -> Check<&Value> {
 
 fn evaluate_statement(
     statement: &Statement,
-    sums: SumDepth,
+    sum_depth: SumDepth,
     values: &[Option<Value>],
 ) -> Check<Value> {
     match statement {
         Statement::Input { dtype, shape, fill } => input(*dtype, shape, fill),
         Statement::Const { dtype, shape, value } => {
             let shape = limit(shape.clone())?;
-            let cells = vec![literal(*dtype, value)?; count(&shape)];
+            let cells = vec![literal_cell(*dtype, value)?; count(&shape)];
             Ok(Value::new(*dtype, shape, cells))
         }
         Statement::Arange { dtype, start, step, count } => arange(*dtype, *start, *step, *count),
@@ -237,7 +242,7 @@ fn evaluate_statement(
             infer::check_bitcast(src.dtype, *dtype)?;
             Ok(src.map(*dtype, |cell| bitcast(src.dtype, *dtype, cell)))
         }
-        Statement::Reduce { op, src, axes } => reduce(*op, sums, get(values, *src)?, axes),
+        Statement::Reduce { op, src, axes } => reduce(*op, sum_depth, get(values, *src)?, axes),
         Statement::Contiguous { src } | Statement::Realize { src } | Statement::Detach { src } => {
             Ok(get(values, *src)?.clone())
         }
@@ -271,7 +276,7 @@ fn evaluate_movement(statement: &Statement, values: &[Option<Value>]) -> Check<V
         }
         Statement::Pad { src, pads, value } => {
             let src = get(values, *src)?;
-            let added = literal(src.dtype, value)?;
+            let added = literal_cell(src.dtype, value)?;
             let (shape, positions) = movement::pad(&src.shape, pads)?;
             let cells = positions.iter().map(|at| at.map_or(added, |at| src.cells[at])).collect();
             Ok(Value::new(src.dtype, shape, cells))
@@ -290,17 +295,19 @@ impl Value {
         Value { dtype, shape, cells: Rc::new(cells) }
     }
 
+    /// Applies a function to each element; `dtype` is that of the results.
     fn map(&self, dtype: DType, f: impl Fn(Cell) -> Cell) -> Value {
         Value::new(dtype, self.shape.clone(), self.cells.iter().map(|cell| f(*cell)).collect())
     }
 
+    /// The value of this shape whose elements are those at these row-major positions.
     fn moved(&self, (shape, positions): (Shape, Vec<usize>)) -> Value {
         let cells = positions.into_iter().map(|at| self.cells[at]).collect();
         Value::new(self.dtype, shape, cells)
     }
 }
 
-fn literal(dtype: DType, literal: &Literal) -> Check<Cell> {
+fn literal_cell(dtype: DType, literal: &Literal) -> Check<Cell> {
     let bits = literal_bits(dtype, literal)
         .ok_or_else(|| format!("{literal:?} is not representable in {}", dtype.name()))?;
     Ok(Cell::from_bits(dtype, bits))
@@ -350,8 +357,8 @@ fn unary(op: UnaryOp, src: &Value) -> Check<Value> {
     }))
 }
 
-/// The promoted and broadcast sources of an elementwise statement. Each has the elements of the
-/// result, or a single cell that holds for all.
+/// The promoted and broadcast sources of an elementwise statement. Each has a cell for every
+/// element of the result, or a single cell that stands for all of them.
 struct Sources {
     dtype: DType,
     shape: Shape,
@@ -359,12 +366,13 @@ struct Sources {
 }
 
 impl Sources {
-    /// Returns the element of source `number` for position `position` of the result.
+    /// Returns the element of source `number` for the element of the result at `position`.
     fn at(&self, number: usize, position: usize) -> Cell {
         let cells = &self.cells[number];
         if cells.len() == 1 { cells[0] } else { cells[position] }
     }
 
+    /// The value whose element at each position is `f(position)`.
     fn map(&self, dtype: DType, f: impl Fn(usize) -> Cell) -> Value {
         let total = count(&self.shape);
         Value::new(dtype, self.shape.clone(), (0..total).map(f).collect())
@@ -398,7 +406,7 @@ fn sources(
     let dtype = dtype.ok_or("all operands are literals: at least one must be a value")?;
     let cells_of = |operand: &Operand| -> Check<Rc<Vec<Cell>>> {
         Ok(match operand {
-            Operand::Literal(value) => Rc::new(vec![literal(dtype, value)?]),
+            Operand::Literal(value) => Rc::new(vec![literal_cell(dtype, value)?]),
             Operand::Value(id) => {
                 let value = get(values, *id)?;
                 if value.dtype == dtype {
@@ -435,8 +443,8 @@ fn binary(op: BinaryOp, operands: &[Operand], values: &[Option<Value>]) -> Check
 fn float_binary(op: BinaryOp, dtype: DType, x: Cell, y: Cell) -> Cell {
     use arithmetic::neg;
     use std::cmp::Ordering::{Equal, Less};
-    let decide = |is: fn(Option<std::cmp::Ordering>) -> bool| {
-        arithmetic::order(x, y).map_or_else(Cell::Unspecified, |order| Cell::bool(is(order)))
+    let compare = |holds: fn(Option<std::cmp::Ordering>) -> bool| {
+        arithmetic::order(x, y).map_or_else(Cell::Unspecified, |order| Cell::bool(holds(order)))
     };
     match op {
         BinaryOp::Add => arithmetic::add(dtype, x, y),
@@ -446,9 +454,9 @@ fn float_binary(op: BinaryOp, dtype: DType, x: Cell, y: Cell) -> Cell {
         BinaryOp::Pow => transcendental::pow(dtype, x, y),
         BinaryOp::Max => arithmetic::max(x, y),
         BinaryOp::Min => neg(arithmetic::max(neg(x), neg(y))),
-        BinaryOp::CmpLt => decide(|order| order == Some(Less)),
-        BinaryOp::CmpEq => decide(|order| order == Some(Equal)),
-        BinaryOp::CmpNe => decide(|order| order != Some(Equal)),
+        BinaryOp::CmpLt => compare(|order| order == Some(Less)),
+        BinaryOp::CmpEq => compare(|order| order == Some(Equal)),
+        BinaryOp::CmpNe => compare(|order| order != Some(Equal)),
         BinaryOp::CDiv
         | BinaryOp::CMod
         | BinaryOp::FloorDiv
@@ -483,7 +491,7 @@ fn mulacc(operands: &[Operand], values: &[Option<Value>]) -> Check<Value> {
 fn select(operands: &[Operand; 3], values: &[Option<Value>]) -> Check<Value> {
     let condition = match &operands[0] {
         Operand::Literal(value) => {
-            Value::new(DType::Bool, vec![], vec![literal(DType::Bool, value)?])
+            Value::new(DType::Bool, vec![], vec![literal_cell(DType::Bool, value)?])
         }
         Operand::Value(id) => get(values, *id)?.clone(),
     };
@@ -494,32 +502,33 @@ fn select(operands: &[Operand; 3], values: &[Option<Value>]) -> Check<Value> {
     let sources = sources(&operands[1..], values, &condition.shape)?;
     let conditions = broadcast_cells(&condition, &sources.shape);
     Ok(sources.map(sources.dtype, |at| {
-        let (yes, no) = (sources.at(0, at), sources.at(1, at));
+        let (if_true, if_false) = (sources.at(0, at), sources.at(1, at));
         match conditions[if conditions.len() == 1 { 0 } else { at }] {
             Cell::Int(condition) => {
                 if condition != 0 {
-                    yes
+                    if_true
                 } else {
-                    no
+                    if_false
                 }
             }
             Cell::Unspecified(reason) => {
-                let bits = yes.bits(sources.dtype);
-                let is_same = bits.is_some() && bits == no.bits(sources.dtype);
-                if is_same { yes } else { Cell::Unspecified(reason) }
+                let bits = if_true.bits(sources.dtype);
+                let is_same = bits.is_some() && bits == if_false.bits(sources.dtype);
+                if is_same { if_true } else { Cell::Unspecified(reason) }
             }
             cell => panic!("{cell:?} is not a bool"),
         }
     }))
 }
 
-fn reduce(op: ReduceOp, sums: SumDepth, src: &Value, axes: &[usize]) -> Check<Value> {
+fn reduce(op: ReduceOp, sum_depth: SumDepth, src: &Value, axes: &[usize]) -> Check<Value> {
     let (shape, targets) = movement::reduce(&src.shape, axes)?;
     let mut groups: Vec<Vec<Cell>> = vec![Vec::new(); count(&shape)];
     for (cell, target) in src.cells.iter().zip(targets) {
         groups[target].push(*cell);
     }
-    let cells = groups.iter().map(|group| reduce::reduce(op, sums, src.dtype, group)).collect();
+    let cells =
+        groups.iter().map(|group| reduce::reduce(op, sum_depth, src.dtype, group)).collect();
     Ok(Value::new(infer::reduced(op, src.dtype), shape, cells))
 }
 

@@ -1,5 +1,5 @@
-//! Dtype and shape inference, and the checks for ill-formed programs. Written from the descriptions
-//! of the ops, independently of the corpus crate's typing, so that mistakes in either show.
+//! Dtype and shape inference, and the checks for ill-formed programs. They follow the descriptions
+//! of the ops and share no code with the corpus crate's typing, so that a mistake in either shows.
 
 use gradiff_corpus::{BinaryOp, DType, ReduceOp, Shape, UnaryOp};
 
@@ -11,7 +11,7 @@ const MAX_RANK: usize = 32;
 /// The result of a check; the error is a message without the statement's number.
 pub(crate) type Check<T> = Result<T, String>;
 
-/// The edges of the promotion lattice: each dtype's next larger ones.
+/// The edges of the promotion lattice: for each dtype, in priority order, the next larger ones.
 const LARGER: [(DType, &[DType]); 13] = [
     (DType::Bool, &[DType::I8, DType::U8]),
     (DType::I8, &[DType::I16]),
@@ -33,7 +33,8 @@ static PROMOTIONS: [u16; 13] = promotions();
 
 const fn promotions() -> [u16; 13] {
     let mut rows = [0u16; 13];
-    // Edges go up in priority order, so one sweep from the top computes the closure.
+    // Every edge goes to a dtype further down the table, so one sweep from its end computes the
+    // closure.
     let mut from = 13;
     while from > 0 {
         from -= 1;
@@ -48,7 +49,7 @@ const fn promotions() -> [u16; 13] {
     rows
 }
 
-/// Returns the first dtype, in priority order, that both promote to.
+/// Returns the first dtype, in priority order, to which both dtypes promote.
 pub(crate) fn promote(a: DType, b: DType) -> DType {
     let common = PROMOTIONS[a as usize] & PROMOTIONS[b as usize];
     DType::ALL[common.trailing_zeros() as usize]
@@ -59,12 +60,12 @@ pub(crate) fn count(shape: &[usize]) -> usize {
     shape.iter().product()
 }
 
-/// Rejects shapes with too many elements, also if their number overflows, or too many axes.
+/// Rejects a shape with more than [`MAX_RANK`] axes or more than [`MAX_ELEMENTS`] elements.
 pub(crate) fn limit(shape: Shape) -> Check<Shape> {
     if shape.len() > MAX_RANK {
         return Err(format!("{} axes are more than {MAX_RANK}", shape.len()));
     }
-    // A size of 0 does not excuse other sizes whose product overflows.
+    // Sizes of 0 are left out: the product of the others must not be too large either.
     let mut sizes = shape.iter().filter(|&&size| size != 0);
     match sizes.try_fold(1usize, |product, &size| product.checked_mul(size)) {
         Some(total) if total <= MAX_ELEMENTS => Ok(shape),
@@ -79,7 +80,7 @@ pub(crate) fn broadcast(a: &[usize], b: &[usize]) -> Check<Shape> {
         let missing = rank - shape.len();
         if axis < missing { 1 } else { shape[axis - missing] }
     };
-    let join = |axis| match (size(a, axis), size(b, axis)) {
+    let broadcast_size = |axis| match (size(a, axis), size(b, axis)) {
         (x, y) if x == y => Ok(x),
         (1, y) => Ok(y),
         (x, 1) => Ok(x),
@@ -87,7 +88,7 @@ pub(crate) fn broadcast(a: &[usize], b: &[usize]) -> Check<Shape> {
             "shapes {a:?} and {b:?} do not broadcast: {x} and {y} are neither equal nor 1"
         )),
     };
-    limit((0..rank).map(join).collect::<Check<Shape>>()?)
+    limit((0..rank).map(broadcast_size).collect::<Check<Shape>>()?)
 }
 
 /// Checks that `op` takes the dtype.
@@ -120,7 +121,7 @@ pub(crate) fn check_binary(op: BinaryOp, dtype: DType) -> Check<()> {
     if takes { Ok(()) } else { Err(format!("{} does not take {}", op.name(), dtype.name())) }
 }
 
-/// Returns the dtype of the result of a reduction of `dtype`.
+/// Returns the dtype of the result of a reduction over elements of `dtype`.
 pub(crate) fn reduced(op: ReduceOp, dtype: DType) -> DType {
     match (op, dtype) {
         (ReduceOp::Max, _) => dtype,
@@ -147,7 +148,7 @@ pub(crate) fn check_bitcast(from: DType, to: DType) -> Check<()> {
     Ok(())
 }
 
-/// Checks that axes ascend, without repeats, and exist.
+/// Checks that the axes ascend without repeats and are below the rank.
 pub(crate) fn check_axes(axes: &[usize], rank: usize) -> Check<()> {
     if !axes.windows(2).all(|pair| pair[0] < pair[1]) {
         return Err(format!("axes {axes:?} are not ascending"));

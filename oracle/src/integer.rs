@@ -1,5 +1,5 @@
-//! Integer and bool ops on bit patterns, computed in i128. Results wrap at the dtype's width;
-//! undefined ones are errors with the reason.
+//! Integer and bool ops on bit patterns, computed in i128. Results wrap at the dtype's width; an
+//! undefined result is an error with the reason.
 
 use gradiff_corpus::{BinaryOp, DType, UnaryOp};
 
@@ -35,7 +35,7 @@ pub(crate) fn smallest(dtype: DType) -> u64 {
     if dtype.is_signed() { 1 << (width(dtype) - 1) } else { 0 }
 }
 
-/// `op x` for `Neg` and `Not`, the unary ops that take integers.
+/// Computes `op x` for `Neg` and `Not`, the unary ops that take integers.
 pub(crate) fn unary(op: UnaryOp, dtype: DType, x: u64) -> u64 {
     match op {
         UnaryOp::Neg => wrap(dtype, -value(dtype, x)),
@@ -46,7 +46,7 @@ pub(crate) fn unary(op: UnaryOp, dtype: DType, x: u64) -> u64 {
     }
 }
 
-/// `x op y`, both of one dtype; comparisons give 0 or 1.
+/// Computes `x op y` on bit patterns of the same dtype; comparisons give 0 or 1.
 pub(crate) fn binary(op: BinaryOp, dtype: DType, x: u64, y: u64) -> Result<u64, Reason> {
     let (a, b) = (value(dtype, x), value(dtype, y));
     let number = match op {
@@ -101,12 +101,13 @@ fn threefry(counter: u64, key: u64) -> u64 {
     u64::from(words[0]) | u64::from(words[1]) << 32
 }
 
-/// The floored and truncated divisions and their remainders. Rust's `/` and `%` truncate, as in C.
+/// Computes the quotient or remainder of the floored or the truncated division. Rust's `/` and `%`
+/// truncate, as C's do.
 fn divide(op: BinaryOp, a: i128, b: i128) -> Result<i128, Reason> {
     if b == 0 {
         return Err(Reason::DivisionByZero);
     }
-    // 128-bit division is many times slower and seldom needed.
+    // Divides 64-bit numbers if it can: 128-bit division is many times slower and seldom needed.
     let (quotient, remainder) = match (i64::try_from(a), i64::try_from(b)) {
         (Ok(a), Ok(b)) if b != -1 => (i128::from(a / b), i128::from(a % b)),
         _ => (a / b, a % b),
