@@ -1,11 +1,13 @@
 //! A canonical form for two views that cannot be merged: the lower one has only the elements that
 //! the upper one reads, in a fixed order.
 //!
-//! The axes of the lower view are divided into groups beyond which the upper view never carries. A
-//! group of one axis that is read without padding is a plain stride: it becomes one axis for each
-//! axis of the upper view, in their order. Every other group is cut to the elements that are read
-//! and reversed if the upper view descends; these groups are ordered by the axes of the upper view
-//! that use them. Elements that the lower view certainly hides are masked by the upper view.
+//! The upper view walks over the row-major elements of the lower one. The axes of the lower view
+//! are divided into groups such that the walk never carries from one group into another. A group of
+//! a single axis whose padding is not read is replaced by one axis for each axis of the upper view,
+//! in their order, as the walk has a constant stride along each. Every other group is trimmed to
+//! the elements that are read, and reversed if the walk descends; these groups are sorted by the
+//! first axis of the upper view that uses them. An element that is proven to be padding of the
+//! lower view is masked in the upper view instead.
 
 use smallvec::SmallVec;
 
@@ -14,7 +16,7 @@ use crate::merge::{Group, Projection, padding_around, unravel};
 use crate::view::{count, reverse};
 use crate::{Dim, View};
 
-/// A group of axes of the lower view, and how the upper view walks over their row-major elements.
+/// A group of axes of the lower view, and the walk of the upper view over its row-major elements.
 struct Part<D> {
     shape: Sizes<D>,
     strides: Sizes<D>,
@@ -23,23 +25,25 @@ struct Part<D> {
     offset: D,
     /// The row-major index of the first element of the walk.
     first: D,
-    /// The row-major stride of each piece of the upper view's axes.
+    /// The row-major stride of the walk along each piece of the upper view's axes.
     walk_strides: Sizes<D>,
 }
 
-/// Canonicalizes `top` and `base`; `None` if they are canonical already, or that is not decided.
+/// Canonicalizes `top` and `base`; `None` if they are canonical already, or if the order of
+/// symbolic sizes is unknown.
 pub(crate) fn canonicalize<D: Dim>(top: &View<D>, base: &View<D>) -> Option<(View<D>, View<D>)> {
     canonical(top, base).filter(|pair| (&pair.0, &pair.1) != (top, base))
 }
 
+/// The canonical form of two views, which may be what they are already; `None` if it is not found.
 fn canonical<D: Dim>(top: &View<D>, base: &View<D>) -> Option<(View<D>, View<D>)> {
     if top.is_empty() || top.is_padding() {
         return None;
     }
     if top.shape.is_empty() && reads_padding(top, base) {
         // The upper view has no axis that could be masked.
-        let one = SmallVec::from_elem(D::number(1), 1);
-        return Some((View::plain(&[]).ok()?, View::padding(one)));
+        let shape = SmallVec::from_elem(D::number(1), 1);
+        return Some((View::plain(&[]).ok()?, View::padding(shape)));
     }
     if base.is_padding() {
         return None;
@@ -55,7 +59,8 @@ fn canonical<D: Dim>(top: &View<D>, base: &View<D>) -> Option<(View<D>, View<D>)
     Some((real.pad(&padding_around(&bounds, &top.shape)?).ok()?, base))
 }
 
-/// Returns the range of each axis of `top` that may be real, from its mask and that of `base`.
+/// Returns for each axis of `top` a range outside of which all elements are padding, by the mask of
+/// `top` or by that of `base`.
 fn real_bounds<D: Dim>(top: &View<D>, base: &View<D>) -> Option<Mask<D>> {
     let mut bounds = top.real_box();
     // Each iteration only shrinks the ranges.
@@ -83,7 +88,7 @@ fn real_bounds<D: Dim>(top: &View<D>, base: &View<D>) -> Option<Mask<D>> {
     None
 }
 
-/// Returns whether the element that a view of rank 0 reads is hidden.
+/// Returns whether the element that `top`, a view of rank 0, reads is padding of `base`.
 fn reads_padding<D: Dim>(top: &View<D>, base: &View<D>) -> bool {
     let Some(mask) = base.mask() else { return false };
     let Some(position) = unravel(&base.shape, &top.offset) else { return false };
@@ -91,19 +96,21 @@ fn reads_padding<D: Dim>(top: &View<D>, base: &View<D>) -> bool {
     position.iter().zip(mask).any(is_hidden)
 }
 
-/// Parts of axes: the axis, the count and the stride.
+/// Pieces of axes: the axis, the number of iterations and the row-major stride of each.
 type Pieces<D> = SmallVec<[(usize, D, D); 4]>;
 
 /// The walk of an upper view without padding over the lower one.
 struct Walk<D> {
     /// The axes of the upper view, split at the boundaries of the lower view's axes.
     pieces: Pieces<D>,
+    /// The number of iterations of each piece.
     counts: Sizes<D>,
     projection: Projection<D>,
 }
 
 impl<D: Dim> Walk<D> {
-    /// Makes a walk; `None` if it is not decided, or if `splits` is set and no axis is split.
+    /// Makes a walk. If `splits` is set, axes are split, and the result is `None` if no axis can
+    /// be. It is also `None` if the walk depends on an unknown order of symbolic sizes.
     fn new(top: &View<D>, base: &View<D>, splits: bool) -> Option<Walk<D>> {
         let mut pieces = Pieces::new();
         for (axis, (count, stride)) in top.shape.iter().zip(&top.strides).enumerate() {
@@ -121,6 +128,7 @@ impl<D: Dim> Walk<D> {
         Some(Walk { pieces, counts, projection })
     }
 
+    /// The canonical form of the two views; `None` if it was not found.
     fn canonical(&self, top: &View<D>, base: &View<D>) -> Option<(View<D>, View<D>)> {
         let (projection, counts) = (&self.projection, &self.counts);
         let (mut offset, mut plain_strides) = (base.offset.clone(), zeros(counts.len()));
@@ -132,13 +140,13 @@ impl<D: Dim> Walk<D> {
             let axis = group.begin;
             if group.end - axis == 1 && is_inside(base, projection, axis, counts) {
                 offset = add_product(&offset, &projection.origin[axis], &base.strides[axis])?;
-                for (sum, step) in plain_strides.iter_mut().zip(projection.row(axis)) {
-                    *sum = add_product(sum, step, &base.strides[axis])?;
+                for (sum, stride) in plain_strides.iter_mut().zip(projection.row(axis)) {
+                    *sum = add_product(sum, stride, &base.strides[axis])?;
                 }
             } else {
                 let mut part = Part::new(base, projection, group)?;
                 part.trim(counts)?;
-                if part.walk_strides.iter().find(|step| !step.is(0))?.is_descending()? {
+                if part.walk_strides.iter().find(|stride| !stride.is(0))?.is_descending()? {
                     part.reverse()?;
                 }
                 offset = offset.plus(&part.offset)?;
@@ -149,8 +157,8 @@ impl<D: Dim> Walk<D> {
         self.assemble(top, (offset, plain_strides), &parts)
     }
 
-    /// Assembles the two views from a plain walk (offset and a stride for each piece) and from
-    /// parts.
+    /// Assembles the two views from the groups that are plain, by their offset and the stride of
+    /// each piece, and from the parts.
     fn assemble(
         &self,
         top: &View<D>,
@@ -176,7 +184,7 @@ impl<D: Dim> Walk<D> {
             mask.extend(part.mask.iter().cloned());
         }
         let base = View::build(shape, strides, offset, mask).ok()?;
-        // From the innermost part outwards: an element of the part is `weight` elements of the
+        // From the innermost part outwards; `weight` is the row-major stride of the part within the
         // base.
         let (mut first, mut weight) = (zero.clone(), D::number(1));
         let mut walk_strides = zeros(self.pieces.len());
@@ -216,21 +224,22 @@ impl<D: Dim> Walk<D> {
     }
 }
 
-/// Splits an axis of (count, stride) where its elements are at boundaries of the lower view's axes.
+/// Splits an axis of (count, stride) where its elements are at boundaries of the lower view's axes,
+/// and appends its pieces, the outermost first.
 fn split<D: Dim>(
     axis: usize,
     (mut count, mut stride): (D, D),
-    base: &[D],
+    base_shape: &[D],
     pieces: &mut Pieces<D>,
 ) -> Option<()> {
     let index = pieces.len();
     let mut boundary = D::number(1);
-    for size in base.iter().rev() {
+    for size in base_shape.iter().rev() {
         boundary = boundary.times(size)?;
-        let length =
+        let magnitude =
             if stride.is_descending()? { D::number(0).minus(&stride)? } else { stride.clone() };
         let exact = |(quotient, remainder): (D, D)| remainder.is(0).then_some(quotient);
-        let Some(inner) = boundary.div_rem(&length).and_then(exact) else { continue };
+        let Some(inner) = boundary.div_rem(&magnitude).and_then(exact) else { continue };
         let Some(outer) = count.div_rem(&inner).and_then(exact) else { continue };
         if D::number(1).below(&inner) && D::number(1).below(&outer) {
             pieces.insert(index, (axis, inner.clone(), stride.clone()));
@@ -241,7 +250,7 @@ fn split<D: Dim>(
     Some(())
 }
 
-/// Returns whether all elements that are read of a base axis are real.
+/// Returns whether no padding of a base axis is read.
 fn is_inside<D: Dim>(
     base: &View<D>,
     projection: &Projection<D>,
@@ -261,8 +270,8 @@ impl<D: Dim> Part<D> {
         for axis in axes.clone() {
             let size = &base.shape[axis];
             first = add_product(&projection.origin[axis], &first, size)?;
-            for (sum, step) in walk_strides.iter_mut().zip(projection.row(axis)) {
-                *sum = add_product(step, sum, size)?;
+            for (sum, stride) in walk_strides.iter_mut().zip(projection.row(axis)) {
+                *sum = add_product(stride, sum, size)?;
             }
         }
         Some(Part {
@@ -275,7 +284,7 @@ impl<D: Dim> Part<D> {
         })
     }
 
-    /// Cuts the rows of the outermost axis that are not read.
+    /// Removes the rows of the outermost axis that are not read.
     fn trim(&mut self, counts: &[D]) -> Option<()> {
         let one = D::number(1);
         let row = count(&self.shape[1..]).ok()?;
@@ -292,16 +301,16 @@ impl<D: Dim> Part<D> {
         self.first = self.first.minus(&begin.times(&row)?)?;
         self.offset = add_product(&self.offset, &begin, &self.strides[0])?;
         self.shape[0] = end.minus(&begin)?;
-        let inside = |at: &D| {
+        let clamped = |at: &D| {
             let at = crate::dim::max(at.minus(&begin)?, D::number(0))?;
             crate::dim::min(at, self.shape[0].clone())
         };
-        let pair = (inside(&self.mask[0].0)?, inside(&self.mask[0].1)?);
+        let pair = (clamped(&self.mask[0].0)?, clamped(&self.mask[0].1)?);
         self.mask[0] = pair;
         Some(())
     }
 
-    /// Reverses the order of the elements, and the walk.
+    /// Reverses the order of the elements and the direction of the walk.
     fn reverse(&mut self) -> Option<()> {
         let (zero, one) = (D::number(0), D::number(1));
         self.first = count(&self.shape).ok()?.minus(&one)?.minus(&self.first)?;

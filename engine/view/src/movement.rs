@@ -7,9 +7,9 @@ pub enum Movement<D = i64> {
     Reshape(Vec<D>),
     /// Axis `i` of the result is axis `order[i]` of the source.
     Permute(Vec<usize>),
-    /// Axes of size 1 are repeated, up to this shape.
+    /// Axes of size 1 are repeated so that the shape becomes this one.
     Expand(Vec<D>),
-    /// These numbers of zeros are added (before, after) each axis.
+    /// Zeros are added to each axis, in these numbers (before, after).
     Pad(Vec<(D, D)>),
     /// The half-open range (begin, end) of each axis is kept.
     Shrink(Vec<(D, D)>),

@@ -1,5 +1,5 @@
-//! A chain of views: the first one reads the buffer, each other one reads the row-major elements of
-//! the one below.
+//! A chain of views. The first one reads the buffer; each of the others reads the elements of the
+//! view below it, which it numbers in row-major order.
 
 use smallvec::{SmallVec, smallvec};
 
@@ -10,14 +10,15 @@ use crate::{Dim, Error, Movement, View};
 /// The views, starting with the one that reads the buffer; mostly one or two.
 type Views<D> = SmallVec<[View<D>; 2]>;
 
-/// A mapping of the elements of a shape to buffer indices or padding. Immutable, cheap to clone.
+/// A mapping from the elements of a shape to buffer indices or padding. Immutable, cheap to clone.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
 pub struct ShapeTracker<D: Dim = i64>(Views<D>);
 
 impl<D: Dim> ShapeTracker<D> {
     /// Makes the tracker of a buffer in row-major order.
     /// # Errors
-    /// [`Error::NegativeSize`] and [`Error::TooLarge`].
+    /// [`Error::NegativeSize`] if a size is negative; [`Error::TooLarge`] if the product of the
+    /// sizes that are not 0 does not fit in an i64.
     pub fn from_shape(shape: &[D]) -> Result<ShapeTracker<D>, Error> {
         Ok(ShapeTracker(smallvec![View::plain(shape)?]))
     }
@@ -74,14 +75,14 @@ impl<D: Dim> ShapeTracker<D> {
         Ok(self.with_last(self.last().permute(axes)?))
     }
 
-    /// Repeats axes of size 1.
+    /// Repeats axes of size 1, so that the shape becomes `to`, which has the same rank.
     /// # Errors
     /// Those of [`View::expand`].
     pub fn expand(&self, to: &[D]) -> Result<ShapeTracker<D>, Error> {
         Ok(self.with_last(self.last().expand(to)?))
     }
 
-    /// Pads each axis with zeros (before, after).
+    /// Pads each axis with zeros, whose numbers (before, after) `amounts` gives.
     /// # Errors
     /// Those of [`View::pad`].
     pub fn pad(&self, amounts: &[(D, D)]) -> Result<ShapeTracker<D>, Error> {
@@ -125,8 +126,8 @@ impl<D: Dim> ShapeTracker<D> {
         }
     }
 
-    /// Composes `top` with `self`: if element `i` of `top` is element `j`, element `i` of the
-    /// result is element `j` of `self`.
+    /// Composes `top` with `self`: where `top` maps its element `i` to index `j`, the result maps
+    /// element `i` to whatever `self` maps its element `j` to.
     /// # Errors
     /// [`Error::Stack`] if `top` reads beyond the elements of `self`.
     pub fn compose(&self, top: &ShapeTracker<D>) -> Result<ShapeTracker<D>, Error> {
@@ -144,8 +145,8 @@ impl<D: Dim> ShapeTracker<D> {
         Ok(ShapeTracker(views))
     }
 
-    /// Merges adjacent views while that is possible, and canonicalizes the remaining ones: trackers
-    /// with the same elements nearly always become equal.
+    /// Merges adjacent views while that is possible, and canonicalizes the remaining ones. Trackers
+    /// that map the same elements to the same indices nearly always become equal.
     pub fn simplify(&self) -> ShapeTracker<D> {
         let mut simple = self.merged();
         canonicalize_all(&mut simple.0);
@@ -159,8 +160,9 @@ impl<D: Dim> ShapeTracker<D> {
         merged
     }
 
-    /// Returns the inverse tracker: over the elements of `self`, it gives a buffer of shape `to`.
-    /// `None` unless every element of the buffer appears exactly once.
+    /// Returns the inverse: a tracker of shape `to` that maps each element of the buffer to the
+    /// element of `self` that reads it. `None` unless `self` reads every element of the buffer
+    /// exactly once.
     pub fn invert(&self, to: &[D]) -> Option<ShapeTracker<D>> {
         let mut inverted = Views::with_capacity(self.0.len());
         for (position, view) in self.0.iter().enumerate().rev() {
@@ -170,13 +172,14 @@ impl<D: Dim> ShapeTracker<D> {
         ShapeTracker(inverted).reshape(to).ok()
     }
 
-    /// Returns a tracker of the same elements in row-major order with as few axes as the last view
-    /// can have.
+    /// Returns a tracker of the same elements in row-major order, whose last view has as few axes
+    /// as possible.
     pub fn minify(&self) -> ShapeTracker<D> {
         self.with_last(self.last().minify())
     }
 
-    /// Returns the size of the part of the buffer that the first view reads, from index 0 on.
+    /// Returns one more than the highest buffer index that the first view reads; 0 if it reads
+    /// none.
     ///
     /// # Panics
     /// If the sign of a stride of the first view is unknown, which movements cannot cause.
@@ -213,6 +216,7 @@ impl<D: Dim> ShapeTracker<D> {
         ShapeTracker(views)
     }
 
+    /// Adds a row-major view of this shape, which has as many elements as the last one.
     fn append(&self, shape: &[D]) -> Result<ShapeTracker<D>, Error> {
         let view = View::plain(shape)?;
         assert!(count(shape)? == self.size(), "the view on top has the elements of the one below");
@@ -246,8 +250,8 @@ fn canonicalize_all<D: Dim>(views: &mut Views<D>) {
     for _ in 0..2 * views.len() {
         let mut is_unchanged = true;
         for low in (0..views.len() - 1).rev() {
-            // Parts that have become adjacent may be merged; nearly always the second attempt
-            // changes nothing.
+            // Canonicalizing may bring axes next to each other that the next attempt merges. Nearly
+            // always the second attempt changes nothing.
             for _ in 0..4 {
                 let pair = &mut views[low..low + 2];
                 if *canonical[low] == *pair {
@@ -269,6 +273,7 @@ fn canonicalize_all<D: Dim>(views: &mut Views<D>) {
     }
 }
 
+/// Checks that `above` reads only elements that `below` has.
 fn check_stack<D: Dim>(below: &View<D>, above: &View<D>) -> Result<(), Error> {
     let size = below.size();
     let error = |low: &str, high: &str| {

@@ -33,13 +33,15 @@ fn negative_size_is_refused() {
 
 #[test]
 fn element_count_beyond_an_i64_is_refused() {
-    let message = "shape [1099511627776, 1099511627776]: the product of its nonzero sizes, or its indices, exceed 2^63 - 1";
+    let message = "shape [1099511627776, 1099511627776]: the product of its nonzero sizes, or its \
+                   indices, exceed 2^63 - 1";
     check(ShapeTracker::from_shape(&[BIG, BIG]), message);
     check(View::create(&[BIG, BIG], Some(&[0, 0]), 0, None), message);
     check(tracker(&[1, 1]).expand(&[BIG, BIG]), message);
     check(tracker(&[BIG, 1]).expand(&[BIG, BIG]), message);
     check(tracker(&[1]).reshape(&[BIG, BIG]), message);
-    let message = "shape [1099511627776, 1099511627777]: the product of its nonzero sizes, or its indices, exceed 2^63 - 1";
+    let message = "shape [1099511627776, 1099511627777]: the product of its nonzero sizes, or its \
+                   indices, exceed 2^63 - 1";
     check(tracker(&[BIG, 1]).pad(&[(0, 0), (0, BIG)]), message);
     let message = "shape [5]: the product of its nonzero sizes, or its indices, exceed 2^63 - 1";
     check(tracker(&[5]).pad(&[(i64::MAX, 0)]), message);

@@ -12,33 +12,37 @@ use model::{Model, compare};
 const STARTS: [&[i64]; 6] = [&[6], &[2, 3], &[4], &[2, 4], &[2, 2, 3], &[3, 4]];
 const CHAINS: u64 = 60_000;
 
-type Placement = (Vec<i64>, Vec<i64>, Vec<Option<usize>>);
+/// The shape of a buffer, the shape of a tracker, and the buffer index of each element of the
+/// tracker in row-major order, `None` for padding.
+type Mapping = (Vec<i64>, Vec<i64>, Vec<Option<usize>>);
 
-/// Draws trackers of random chains, unsimplified, grouped by their elements.
-fn drawn() -> BTreeMap<Placement, Vec<ShapeTracker>> {
-    let mut placements: BTreeMap<Placement, Vec<ShapeTracker>> = BTreeMap::new();
+/// Draws random chains of movements, and groups their unsimplified trackers by mapping.
+fn draw_trackers() -> BTreeMap<Mapping, Vec<ShapeTracker>> {
+    let mut trackers: BTreeMap<Mapping, Vec<ShapeTracker>> = BTreeMap::new();
     for seed in 1..=CHAINS {
         let mut random = Random::new(seed);
-        let any = random.below(4) == 0;
-        let from = if any { random.shape() } else { STARTS[random.below(6) as usize].to_vec() };
-        let mut model = Model::new(&from);
-        let mut tracker = ShapeTracker::from_shape(&from).expect("a small shape");
+        let buffer_shape = match random.below(4) {
+            0 => random.shape(),
+            _ => STARTS[random.below(6) as usize].to_vec(),
+        };
+        let mut model = Model::new(&buffer_shape);
+        let mut tracker = ShapeTracker::from_shape(&buffer_shape).expect("a small shape");
         let merge = random.below(2) == 0;
         for _ in 0..1 + random.below(6) {
             let movement = random.movement(&model.shape);
             model = model.apply(&movement);
             tracker = tracker.apply(&movement, merge).expect("the movement fits");
         }
-        let placed = (from, model.shape, model.elements);
-        placements.entry(placed).or_default().push(tracker);
+        let mapping = (buffer_shape, model.shape, model.elements);
+        trackers.entry(mapping).or_default().push(tracker);
     }
-    placements
+    trackers
 }
 
-/// Returns the share of unequal pairs of trackers with the same elements, averaged over all
-/// placements that several chains have.
-fn unequal(placements: &BTreeMap<Placement, Vec<ShapeTracker>>) -> f64 {
-    let shares: Vec<f64> = placements
+/// Returns the share of unequal pairs among the trackers of a mapping, averaged over the mappings
+/// that more than one chain has.
+fn unequal_share(trackers: &BTreeMap<Mapping, Vec<ShapeTracker>>) -> f64 {
+    let shares: Vec<f64> = trackers
         .values()
         .filter(|trackers| trackers.len() > 1)
         .map(|trackers| {
@@ -52,19 +56,19 @@ fn unequal(placements: &BTreeMap<Placement, Vec<ShapeTracker>>) -> f64 {
 }
 
 #[test]
-fn equal_placements_are_equal_trackers_except_5_in_1000() {
-    let mut placements = drawn();
-    let before = unequal(&placements);
-    for ((_, shape, elements), trackers) in &mut placements {
+fn equal_mappings_are_equal_trackers_except_5_in_1000() {
+    let mut trackers_by_mapping = draw_trackers();
+    let before = unequal_share(&trackers_by_mapping);
+    for ((_, shape, elements), trackers) in &mut trackers_by_mapping {
         let model = Model { shape: shape.clone(), elements: elements.clone() };
         for tracker in trackers {
             *tracker = tracker.simplify();
             compare(tracker, &model).expect("simplify keeps the elements");
         }
     }
-    let after = unequal(&placements);
+    let after = unequal_share(&trackers_by_mapping);
     println!("unequal: {:.3} % of pairs, {:.1} % unsimplified", after * 100.0, before * 100.0);
     assert!(after < 0.005, "{:.3} % of pairs differ", after * 100.0);
-    // The test can fail.
+    // Without simplification many pairs differ, so the check above can fail.
     assert!(before > 0.05, "{:.3} % of pairs differ unsimplified", before * 100.0);
 }
