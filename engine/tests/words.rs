@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 /// Doc comments of the workspace's crates that begin with a question word, names that say nothing,
 /// and words of the old dialect: the highest counts that are allowed.
 const LEFT: &[(&str, Counts)] = &[
-    ("engine/graph", Counts { openings: 0, names: 7, words: 0 }),
+    ("engine/graph", Counts { openings: 0, names: 4, words: 0 }),
     ("engine/kernel", Counts { openings: 0, names: 24, words: 0 }),
     ("engine/render", Counts { openings: 0, names: 7, words: 0 }),
     ("engine/runtime", Counts { openings: 0, names: 36, words: 0 }),

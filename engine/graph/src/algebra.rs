@@ -1,4 +1,4 @@
-//! Index arithmetic of views, built as nodes.
+//! The index arithmetic of views, as nodes of the graph.
 
 use gradiff_view::IndexAlgebra;
 
@@ -9,11 +9,12 @@ use crate::{Constant, DType, Op, UOp};
 /// `(x < y) != true`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UopAlgebra {
-    /// The dtype of the index: `I32`, or `I64` if values may exceed it.
+    /// The dtype of the index: `I32`, or `I64` if a value may exceed the range of i32.
     pub dtype: DType,
 }
 
 impl UopAlgebra {
+    /// The node of a binary op, folded if both operands are constants.
     fn binary(op: Op, x: UOp, y: UOp) -> UOp {
         let dtype = if op.is_comparison() { DType::Bool } else { x.dtype() };
         let constants = x.as_const().zip(y.as_const());

@@ -1,29 +1,32 @@
 //! Interval arithmetic: the interval of an op from those of its operands, over unbounded integers.
 //!
-//! Every analysis of intervals asks the functions here; they differ in what they know of the nodes
-//! and in what they do where a value may wrap.
+//! Every interval analysis of the engine calls these functions. The analyses differ in the
+//! intervals that they know of leaves, and in the interval that they give a value that may wrap.
 
 use crate::{Arg, Class, DType, Op};
 
-/// Least and greatest value, both included.
+/// The smallest and the largest value, both included.
 pub type Interval = (i128, i128);
 
-/// Returns the interval of an integer node before it wraps to its type, from those of its operands
-/// by number; `None` if it is unknown, or if some value is undefined, so that devices may give any
-/// result.
+/// Returns the interval of an integer node before it wraps to its dtype. `operand` gives the
+/// interval of the operand with this index. `None` if the interval is unknown, or if the op is
+/// undefined for some operands, where devices may give any result.
 pub fn unwrapped(
     (op, dtype, arg): (Op, DType, &Arg),
-    of: &dyn Fn(usize) -> Option<Interval>,
+    operand: &dyn Fn(usize) -> Option<Interval>,
 ) -> Option<Interval> {
     match (op, arg) {
         (Op::Const, Arg::Const(value)) => value.to_int().map(|value| (value, value)),
         (Op::DefineVar, Arg::Var(variable)) => Some((variable.min.into(), variable.max.into())),
-        (Op::Cast, _) => of(0),
-        (Op::Range | Op::Neg, _) => unary(op, dtype, dtype, of(0)?),
-        (Op::Where, _) => Some(hull(of(1)?, of(2)?)),
-        (Op::MulAcc, _) => binary(Op::Add, dtype, binary(Op::Mul, dtype, of(0)?, of(1)?)?, of(2)?),
+        (Op::Cast, _) => operand(0),
+        (Op::Range | Op::Neg, _) => unary(op, dtype, dtype, operand(0)?),
+        (Op::Where, _) => Some(hull(operand(1)?, operand(2)?)),
+        (Op::MulAcc, _) => {
+            let product = binary(Op::Mul, dtype, operand(0)?, operand(1)?)?;
+            binary(Op::Add, dtype, product, operand(2)?)
+        }
         _ if op.class() == Class::Binary => {
-            let (x, y) = (of(0)?, of(1)?);
+            let (x, y) = (operand(0)?, operand(1)?);
             if is_defined(op, dtype, y) { binary(op, dtype, x, y) } else { None }
         }
         _ => None,
@@ -39,12 +42,13 @@ fn is_defined(op: Op, dtype: DType, y: Interval) -> bool {
     }
 }
 
-/// Returns the smallest interval that contains both.
+/// Returns the smallest interval that contains both intervals.
 pub fn hull(x: Interval, y: Interval) -> Interval {
     (x.0.min(y.0), x.1.max(y.1))
 }
 
-/// The exact interval of a unary op, before wrapping; `None` if nothing is known.
+/// Returns an interval that contains every value of a unary op, before it wraps, for an operand of
+/// dtype `from` and a result of dtype `to`; `None` if none is known.
 pub fn unary(op: Op, from: DType, to: DType, x: Interval) -> Option<Interval> {
     match op {
         Op::Neg => Some((x.1.checked_neg()?, x.0.checked_neg()?)),
@@ -63,7 +67,9 @@ pub fn unary(op: Op, from: DType, to: DType, x: Interval) -> Option<Interval> {
     }
 }
 
-/// The exact interval of a binary op over integers or bool, before wrapping.
+/// Returns an interval that contains every value of a binary op over integers or bool, before it
+/// wraps; `None` if none is known. `dtype` is that of the operands. Undefined values, such as those
+/// of a division by 0, are left out.
 pub fn binary(op: Op, dtype: DType, x: Interval, y: Interval) -> Option<Interval> {
     if dtype == DType::Bool && matches!(op, Op::Add | Op::Sub | Op::Mul) {
         return None;
@@ -100,7 +106,7 @@ pub fn binary(op: Op, dtype: DType, x: Interval, y: Interval) -> Option<Interval
             Some((if is_positive { 0 } else { -limit }, limit - 1))
         }
         Op::Shl | Op::Shr => {
-            // Other amounts are undefined.
+            // A shift by any other amount is undefined.
             let y = (y.0.max(0), y.1.min(i128::from(dtype.bits()) - 1));
             match op {
                 _ if y.1 < y.0 => None,
@@ -112,13 +118,14 @@ pub fn binary(op: Op, dtype: DType, x: Interval, y: Interval) -> Option<Interval
     }
 }
 
-/// The smallest power of two p with `-p <= value < p` for each value of both intervals.
+/// The smallest power of two p such that `-p <= value < p` for each value of both intervals.
 fn limit_of(x: Interval, y: Interval) -> i128 {
     let bits = |value: i128| 128 - (if value < 0 { !value } else { value }).leading_zeros();
     1 << [x.0, x.1, y.0, y.1].map(bits).into_iter().max().unwrap_or(0).min(126)
 }
 
-/// Interval of a bitwise and: a bit is set if both sides have it, the sign bit as well.
+/// Interval of a bitwise and. A bit of the result, the sign bit included, is set if it is set in
+/// both operands.
 fn bitwise_and(x: Interval, y: Interval) -> Interval {
     match (0 <= x.0, 0 <= y.0) {
         (true, true) => (0, x.1.min(y.1)),
@@ -128,7 +135,8 @@ fn bitwise_and(x: Interval, y: Interval) -> Interval {
     }
 }
 
-/// Interval of a bitwise or: a bit is set if one side has it, the sign bit as well.
+/// Interval of a bitwise or. A bit of the result, the sign bit included, is set if it is set in
+/// either operand.
 fn bitwise_or(x: Interval, y: Interval) -> Interval {
     let least = if 0 <= x.0 && 0 <= y.0 { x.0.max(y.0) } else { x.0.min(y.0) };
     let may_be_positive = 0 <= x.1 && 0 <= y.1;
@@ -136,12 +144,13 @@ fn bitwise_or(x: Interval, y: Interval) -> Interval {
     (least, if may_be_positive { positive } else { -1 })
 }
 
-/// The interval of `x + y`; `None` beyond 128 bits.
+/// Interval of `x + y`; `None` if an end exceeds 128 bits.
 fn sum(x: Interval, y: Interval) -> Option<Interval> {
     Some((x.0.checked_add(y.0)?, x.1.checked_add(y.1)?))
 }
 
-/// The interval of a function that is monotone in each operand: its extremes lie at the corners.
+/// Interval of a function that is monotone in each operand, so that its extremes are at the ends of
+/// the operands; `None` if the function gives none at one of them.
 fn corners(
     x: Interval,
     y: Interval,
@@ -155,7 +164,8 @@ fn corners(
     Some(interval)
 }
 
-/// Interval of a division by `y` without 0: each sign of the divisor has its own corners.
+/// Interval of the quotients by the values of `y` other than 0. Negative and positive divisors are
+/// treated apart, since a division is monotone in the divisor for each of the two signs.
 fn divided(x: Interval, y: Interval, divide: impl Fn(i128, i128) -> i128) -> Option<Interval> {
     let divide = |x, y| Some(divide(x, y));
     let negative = (y.0 < 0).then(|| corners(x, (y.0, y.1.min(-1)), divide)).flatten();
@@ -166,6 +176,7 @@ fn divided(x: Interval, y: Interval, divide: impl Fn(i128, i128) -> i128) -> Opt
     }
 }
 
+/// Interval of `x` modulo `y` with the sign of `y`.
 fn floor_mod(x: Interval, y: Interval) -> Interval {
     if y.0 == y.1 && y.0 != 0 && floor_div(x.0, y.0) == floor_div(x.1, y.0) {
         let base = y.0 * floor_div(x.0, y.0);

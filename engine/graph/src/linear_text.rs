@@ -1,8 +1,8 @@
 //! Parses the text form of linear kernels: the inverse of `Display` of [`Linear`].
 //!
-//! The input consists of lines of `kernel name` and `position op dtype [sources] arg`, as in
-//! snapshots. The parser checks the number of sources of each uop and that they are above; see
-//! [`crate::verify_kernel`] for the other invariants.
+//! A kernel is a line `kernel name`, then a line `position op dtype [sources] arg` for each uop, as
+//! in snapshots. The parser checks that each uop has as many sources as its op takes and that they
+//! are above it; [`crate::verify_kernel`] checks the other invariants.
 
 use smallvec::SmallVec;
 
@@ -16,6 +16,7 @@ use crate::{DType, Instruction, Linear, Op, TextError};
 /// kernel without a uop.
 pub fn parse_linears(text: &str) -> Result<Vec<Linear>, TextError> {
     let mut kernels: Vec<Linear> = Vec::new();
+    // The line on which the last kernel begins.
     let mut start = 1;
     let lines = text.lines().enumerate().map(|(index, line)| (index + 1, line.trim()));
     for (line, text) in lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#')) {
@@ -55,7 +56,7 @@ fn check_not_empty(kernel: Option<&Linear>, line: usize) -> Result<(), TextError
     }
 }
 
-/// Parses the uop of a line, which must have the number `position`.
+/// Parses the line of the uop at this position.
 fn parse_uop(line: &str, position: usize) -> Result<Instruction, String> {
     let (number, rest) = split_word(line);
     if number.parse() != Ok(position) {
@@ -69,16 +70,17 @@ fn parse_uop(line: &str, position: usize) -> Result<Instruction, String> {
     let (sources, arg) = sources.ok_or_else(|| format!("expected [sources], not {rest:?}"))?;
     let src: SmallVec<[u32; 4]> = match sources.trim() {
         "" => SmallVec::new(),
-        some => {
-            some.split(',').map(|text| parse_source(text, position)).collect::<Result<_, _>>()?
+        list => {
+            list.split(',').map(|text| parse_source(text, position)).collect::<Result<_, _>>()?
         }
     };
     let (min, max) = op.row().arity;
     if src.len() < min || max < src.len() {
-        return Err(format!("{op} with {} sources", src.len()));
+        let allowed = if min == max { min.to_string() } else { format!("{min} to {max}") };
+        return Err(format!("{op} with {} sources: it takes {allowed}", src.len()));
     }
     if op == Op::Buffer {
-        return Err("a linear kernel has no buffers".to_owned());
+        return Err("a linear kernel has no buffers: its arrays are `define_global`".to_owned());
     }
     let arg = parse_arg(op, dtype, arg.trim(), &mut Vec::new())?;
     Ok(Instruction { op, dtype, lanes, src, arg })
@@ -95,11 +97,13 @@ fn parse_dtype(text: &str) -> Result<(DType, u8), String> {
     Ok((dtype, lanes))
 }
 
+/// Parses a source of the uop at this position.
 fn parse_source(text: &str, position: usize) -> Result<u32, String> {
     let text = text.trim();
     let source: u32 = text.parse().map_err(|_| format!("source {text:?} is not a number"))?;
     let is_above = (source as usize) < position;
-    is_above.then_some(source).ok_or_else(|| format!("source {source} is not above"))
+    let refusal = || format!("source {source} is not above uop {position}");
+    is_above.then_some(source).ok_or_else(refusal)
 }
 
 #[cfg(test)]

@@ -1,20 +1,23 @@
 //! Tensor cores: the small matrix products that the threads of a warp compute together, and the
 //! distribution of the elements over the threads.
 //!
-//! `C += A*B` with A of m x k, B of k x n and C of m x n. Each thread holds a fragment of each. All
-//! sizes are powers of two, so the coordinates of an element are bits, and a layout maps each bit
-//! of a thread's number and of an element's number to a bit of a coordinate.
+//! A product is `C += A*B`, with A of m x k, B of k x n and C of m x n. Each thread holds a
+//! fragment of each matrix. All sizes are powers of two, so a coordinate of an element is a string
+//! of bits. A layout maps each bit of a thread's number, and of an element's number in the
+//! fragment, to a bit of a coordinate.
 
 use crate::DType;
 
-/// A bit of a coordinate: the dimension (m, n, k), and the number of the bit, from the lowest on.
+/// A bit of a coordinate: the index of the dimension in (m, n, k), and the number of the bit, 0
+/// being the lowest.
 pub type Bit = (usize, u32);
 
 const M: usize = 0;
 const N: usize = 1;
 const K: usize = 2;
 
-/// The distribution of a matrix over the threads of a warp. Bits are listed from the lowest on.
+/// The distribution of a matrix over the threads of a warp: the bits of the coordinates that the
+/// bits of the two numbers stand for. The lowest bit of a number comes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Layout {
     /// The bits of a thread's number in the warp.
@@ -26,7 +29,7 @@ pub struct Layout {
 /// A matrix product that a device supports. Accumulators are f32.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TensorCore {
-    /// Its name in text.
+    /// The name in the text forms.
     pub name: &'static str,
     /// m, n and k.
     pub sizes: [i64; 3],
@@ -34,7 +37,8 @@ pub struct TensorCore {
     pub threads: i64,
     /// The type of the elements of A and B.
     pub from: DType,
-    /// True if they are rounded to 10 bits of fraction first (to nearest, ties away from zero).
+    /// True if the elements of A and B are rounded to tf32 before they are multiplied: to 10 bits
+    /// of fraction, to nearest, ties away from zero.
     pub is_tf32: bool,
     /// The layouts of A, B and C.
     pub layouts: [Layout; 3],
@@ -62,7 +66,7 @@ const M16_N8_K8_TF32: [Layout; 3] = [
     layout(&[(K, 0), (K, 1), (N, 0), (N, 1), (N, 2)], &[(K, 2)]),
     ACCUMULATORS,
 ];
-/// C of all products of PTX with f32 accumulators.
+/// The layout of C in all products of PTX with f32 accumulators.
 const ACCUMULATORS: Layout = layout(&[(N, 1), (N, 2), (M, 0), (M, 1), (M, 2)], &[(N, 0), (M, 3)]);
 /// A product small enough for small tensors, which only the checked interpreter supports.
 const M4_N2_K2: [Layout; 3] = [
@@ -99,7 +103,7 @@ pub const TENSOR_CORES: &[TensorCore] = &[
 pub type Coordinates = [i64; 3];
 
 impl TensorCore {
-    /// Returns the tensor core of this name.
+    /// Returns the tensor core with this name, if there is one.
     pub fn named(name: &str) -> Option<&'static TensorCore> {
         TENSOR_CORES.iter().find(|core| core.name == name)
     }
@@ -109,8 +113,8 @@ impl TensorCore {
         1 << self.layouts[matrix].elements.len()
     }
 
-    /// Returns the thread that holds an element of a matrix, and the number of the element in its
-    /// fragment.
+    /// Returns the thread that holds an element of a matrix (0: A, 1: B, 2: C), and the number of
+    /// the element in the thread's fragment.
     pub fn holder(&self, matrix: usize, coordinates: Coordinates) -> (usize, usize) {
         let number = |bits: &[Bit]| {
             let bits = bits.iter().enumerate();
@@ -121,7 +125,8 @@ impl TensorCore {
         (number(threads), number(elements))
     }
 
-    /// Returns the coordinates of an element of a thread's fragment.
+    /// Returns the coordinates of an element of a thread's fragment of a matrix (0: A, 1: B, 2: C).
+    /// The coordinate that the matrix does not use is 0.
     pub fn coordinates(&self, matrix: usize, thread: usize, element: usize) -> Coordinates {
         let mut coordinates = [0; 3];
         let Layout { threads, elements } = self.layouts[matrix];
@@ -133,8 +138,9 @@ impl TensorCore {
         coordinates
     }
 
-    /// Adds the product to an element of C that a thread holds, whose value is `start`; `held`
-    /// returns the elements of A (0) and B (1) of each thread. `None` if one of them is undefined.
+    /// Returns the new value of an element of C, by the thread that holds it and its number in the
+    /// fragment: its old value `start` plus the product. `held(matrix, (thread, element))` is an
+    /// element of A (0) or B (1). `None` if one of these is undefined.
     pub fn add(
         &self,
         (thread, element): (usize, usize),

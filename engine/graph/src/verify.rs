@@ -2,13 +2,13 @@
 //!
 //! Invariants of nodes ([`verify`]):
 //! 1. Every node has the kind of arg and the number of sources that its op takes.
-//! 2. Elementwise: operands and result have the same dtype (bool for comparisons); the condition of
-//!    `where` is bool; float ops are over floats, integer ops over integers; a bitcast keeps the
-//!    size and is not from or to bool.
-//! 3. Shapes: elementwise sources with a shape have the same one, except for constants; axes of
-//!    movements and reductions are within the rank; a reshape keeps the number of elements; an
-//!    expand repeats only axes of size 1; a shrink stays inside.
-//! 4. Tree: a load or store with a tracker is of a global; the stored value has its dtype.
+//! 2. Elementwise: operands and result have the same dtype, but the result of a comparison and the
+//!    condition of `where` are bool, and a cast may change the dtype; float ops are over floats,
+//!    integer ops over integers; a bitcast keeps the size and is not from or to bool.
+//! 3. Shapes: the sources of an elementwise op that have a shape have the same one, except for
+//!    constants; axes of movements and reductions are within the rank; a reshape keeps the number
+//!    of elements; an expand repeats only axes of size 1; a shrink stays inside its source.
+//! 4. Tree: a load or store with a tracker is of a global array; the stored value has its dtype.
 //! 5. Lowered: an index is an integer (i32 or i64) into a global or local array, its gate a bool;
 //!    loads and stores use an index and keep the element type; a load may depend on a barrier, and
 //!    a barrier on stores; the end of a range is an integer; a reduction is over ranges, by add,
@@ -16,10 +16,10 @@
 //! 6. `store`, `sink` and `barrier` are void, `endrange` and `assign` may be; other nodes are not.
 //!
 //! Invariants of linear uops ([`verify_linear`]): sources are before their users; loops are nested;
-//! a value is used inside the loops in which it is defined; accumulators are before the loops that
-//! assign them; launched ranges are around all others; lanes agree; the range of a `wmma` is the
-//! innermost one of the group and has one iteration for each thread of a warp; there is no
-//! tensor-level op, no view and no reduction.
+//! a value is used inside the loops in which it is defined; accumulators are defined before the
+//! loops that assign them; launched ranges are outside of all other loops; lanes agree; the range
+//! of a `wmma` is the innermost local range and has one iteration for each thread of a warp; there
+//! is no tensor-level op, no view and no reduction.
 
 use crate::{Arg, AxisKind, DType, Instruction, Linear, Op, TensorCore, UOp};
 
@@ -60,10 +60,12 @@ pub fn verify_tree_node(node: &UOp) -> Result<(), VerifyError> {
     check_arg(node).and_then(|()| check_void(node)).and_then(|()| check()).map_err(failed)
 }
 
+/// Returns the problem as an error unless the condition holds.
 fn ensure(is_true: bool, problem: impl FnOnce() -> String) -> Result<(), String> {
     if is_true { Ok(()) } else { Err(problem()) }
 }
 
+/// Checks invariant 1: the kind of the arg.
 fn check_arg(node: &UOp) -> Result<(), String> {
     let is_valid = match (node.op(), node.arg()) {
         (Op::Const, Arg::Const(value)) => value.dtype() == node.dtype(),
@@ -87,6 +89,7 @@ fn check_arg(node: &UOp) -> Result<(), String> {
     ensure(is_valid, || format!("{:?} is not an arg of {}", node.arg(), node.op()))
 }
 
+/// Returns whether the op requires an arg, among ops that are not leaves.
 fn takes_arg(op: Op) -> bool {
     op.is_movement()
         || matches!(
@@ -102,11 +105,13 @@ fn takes_arg(op: Op) -> bool {
         )
 }
 
+/// Checks invariant 6: the ops without a value.
 fn check_void(node: &UOp) -> Result<(), String> {
     let op = node.op();
     let is_void = node.dtype() == DType::Void;
     let may_be_void = matches!(op, Op::Sink | Op::Store | Op::Barrier | Op::EndRange | Op::Assign);
     let must_be_void = matches!(op, Op::Sink | Op::Store | Op::Barrier);
+    // For bools, `<=` is "implies".
     ensure(is_void <= may_be_void && must_be_void <= is_void, || {
         format!("{op} of {}", node.dtype())
     })
@@ -126,11 +131,13 @@ fn check_node(node: &UOp) -> Result<(), String> {
     check_kernel(node)
 }
 
+/// Checks that the node has the dtype of its source.
 fn check_kept_dtype(node: &UOp) -> Result<(), String> {
     let (op, source) = (node.op(), node.src()[0].dtype());
     ensure(source == node.dtype(), || format!("{op} turns {source} into {}", node.dtype()))
 }
 
+/// Checks invariant 2.
 fn check_dtypes(node: &UOp) -> Result<(), String> {
     let (op, to) = (node.op(), node.dtype());
     let values = if op == Op::Where { &node.src()[1..] } else { node.src() };
@@ -150,23 +157,25 @@ fn check_dtypes(node: &UOp) -> Result<(), String> {
     ensure(is_valid, || format!("{op} turns {from} into {to}"))
 }
 
+/// Checks invariant 3 for an elementwise op.
 fn check_shapes(node: &UOp) -> Result<(), String> {
     let shaped = node.src().iter().filter(|source| source.op() != Op::Const);
     let mut shapes = shaped.filter_map(|source| source.shape());
     let Some(first) = shapes.next() else { return Ok(()) };
     match shapes.find(|shape| *shape != first) {
-        Some(other) => Err(format!("{} of shapes {first:?} and {other:?}", node.op())),
+        Some(second) => Err(format!("{} of shapes {first:?} and {second:?}", node.op())),
         None => Ok(()),
     }
 }
 
+/// Checks invariant 3 for a movement op or a reduction.
 fn check_movement(node: &UOp) -> Result<(), String> {
     let Some(shape) = node.src()[0].shape() else {
         return Err(format!("{} of a source without a shape", node.op()));
     };
     let rank = shape.len();
     let problem = || format!("{:?} of shape {shape:?}", node);
-    let is_below_rank = |axes: &[i64]| {
+    let are_distinct_axes = |axes: &[i64]| {
         axes.iter().all(|axis| 0 <= *axis && *axis < rank as i64)
             && axes.iter().enumerate().all(|(index, axis)| !axes[..index].contains(axis))
     };
@@ -179,8 +188,8 @@ fn check_movement(node: &UOp) -> Result<(), String> {
             let fits = |(from, to): (&i64, &i64)| from == to || *from == 1 && 0 <= *to;
             to.len() == rank && shape.iter().zip(to).all(fits)
         }
-        (Op::Permute, Arg::Dims(axes)) => axes.len() == rank && is_below_rank(axes),
-        (Op::Flip, Arg::Dims(axes)) => is_below_rank(axes) && axes.is_sorted(),
+        (Op::Permute, Arg::Dims(axes)) => axes.len() == rank && are_distinct_axes(axes),
+        (Op::Flip, Arg::Dims(axes)) => are_distinct_axes(axes) && axes.is_sorted(),
         (Op::Pad, Arg::Pairs(pads)) => {
             pads.len() == rank && pads.iter().all(|(before, after)| 0 <= *before && 0 <= *after)
         }
@@ -190,12 +199,13 @@ fn check_movement(node: &UOp) -> Result<(), String> {
             };
             ranges.len() == rank && ranges.iter().zip(shape).all(fits)
         }
-        (Op::ReduceAxis, Arg::Reduce(_, axes)) => is_below_rank(axes) && axes.is_sorted(),
+        (Op::ReduceAxis, Arg::Reduce(_, axes)) => are_distinct_axes(axes) && axes.is_sorted(),
         _ => true,
     };
     ensure(is_valid, problem)
 }
 
+/// Checks invariants 4 and 5.
 fn check_kernel(node: &UOp) -> Result<(), String> {
     let src = node.src();
     let is_global = |uop: &UOp| uop.op() == Op::DefineGlobal;
@@ -203,19 +213,20 @@ fn check_kernel(node: &UOp) -> Result<(), String> {
     let is_index = |uop: &UOp| uop.op() == Op::Index;
     let is_valid = match (node.op(), node.arg()) {
         (Op::Index, _) => {
-            let gate = src.get(2).is_none_or(|gate| gate.dtype() == DType::Bool);
-            let is_position = matches!(src[1].dtype(), DType::I32 | DType::I64);
-            is_array(&src[0]) && is_position && gate && src[0].dtype() == node.dtype()
+            let is_gated_by_bool = src.get(2).is_none_or(|gate| gate.dtype() == DType::Bool);
+            let is_integer = matches!(src[1].dtype(), DType::I32 | DType::I64);
+            is_array(&src[0]) && is_integer && is_gated_by_bool && src[0].dtype() == node.dtype()
         }
         (Op::Load, Arg::View(_)) => is_global(&src[0]) && src[0].dtype() == node.dtype(),
         (Op::Load, _) => {
-            // After a barrier, a store, or the reduction whose loops contain the stores.
+            // The second source is run before the load: a barrier, a store, or the value of the
+            // reduction whose loops contain the stores.
             let is_value =
                 |uop: &UOp| uop.dtype() != DType::Void && !is_array(uop) && !is_index(uop);
-            let is_before =
+            let is_dependency =
                 |uop: &UOp| matches!(uop.op(), Op::Barrier | Op::Store) || is_value(uop);
-            let is_dependency = src.get(1).is_none_or(is_before);
-            is_index(&src[0]) && src[0].dtype() == node.dtype() && is_dependency
+            let has_dependency = src.get(1).is_none_or(is_dependency);
+            is_index(&src[0]) && src[0].dtype() == node.dtype() && has_dependency
         }
         (Op::Barrier, _) => src.iter().all(|store| store.op() == Op::Store),
         (Op::Store, Arg::View(_)) => is_global(&src[0]) && src[0].dtype() == src[1].dtype(),
@@ -226,7 +237,7 @@ fn check_kernel(node: &UOp) -> Result<(), String> {
             are_ranges && src[0].dtype() == node.dtype()
         }
         (Op::EndRange, _) => src[0].op() == Op::Range,
-        (Op::Wmma, Arg::TensorCore(core)) => is_product(node, core),
+        (Op::Wmma, Arg::TensorCore(core)) => has_wmma_operands(node, core),
         (Op::Vectorize, _) => src.iter().all(|uop| uop.dtype() == node.dtype()),
         (Op::DefineAcc | Op::Lane, _) => src[0].dtype() == node.dtype(),
         (Op::Assign, _) => src[0].op() == Op::DefineAcc && src[0].dtype() == src[1].dtype(),
@@ -236,14 +247,15 @@ fn check_kernel(node: &UOp) -> Result<(), String> {
     ensure(is_valid, || format!("{} of ({})", node.op(), sources()))
 }
 
-/// Returns whether the operands of a `wmma` are those that its tensor core takes.
-fn is_product(node: &UOp, core: &TensorCore) -> bool {
+/// Returns whether the operands of a `wmma` are those that its tensor core takes: the elements or
+/// the vectors of A and B, the accumulator or the index of an element, and the range.
+fn has_wmma_operands(node: &UOp, core: &TensorCore) -> bool {
     let [a, b] = [0, 1].map(|matrix| core.elements(matrix));
     let Some((range, operands)) = node.src().split_last() else { return false };
     let Some((last, operands)) = operands.split_last() else { return false };
     let has_count = match last.dtype() {
         DType::F32 => operands.len() == 2,
-        other => other.is_int() && operands.len() == a + b,
+        dtype => dtype.is_int() && operands.len() == a + b,
     };
     let are_elements = operands.iter().all(|operand| operand.dtype() == core.from);
     has_count && are_elements && range.op() == Op::Range && node.dtype() == DType::F32
@@ -263,6 +275,7 @@ fn check_warp(linear: &Linear, uop: &Instruction) -> Result<(), String> {
 /// # Errors
 /// The first uop that violates an invariant.
 pub fn verify_linear(linear: &Linear) -> Result<(), VerifyError> {
+    // The loops that have not ended, the innermost last.
     let mut open: Vec<usize> = Vec::new();
     // The loops that each uop is in.
     let mut loops_of: Vec<Vec<usize>> = Vec::with_capacity(linear.uops.len());
@@ -315,8 +328,9 @@ pub fn verify_linear(linear: &Linear) -> Result<(), VerifyError> {
     }
 }
 
-/// Checks a linear kernel from outside: with [`verify_linear`], that each uop is a node that
-/// [`verify`] accepts, and that its sources are of the kinds that the op takes.
+/// Checks a linear kernel that this process did not make, such as one read from text: does what
+/// [`verify_linear`] does, and checks that each uop is a node that [`verify`] accepts and that its
+/// sources are of the kinds that the op takes.
 ///
 /// # Errors
 /// The first uop that violates an invariant.
@@ -335,7 +349,7 @@ pub fn verify_kernel(linear: &Linear) -> Result<(), VerifyError> {
     Ok(())
 }
 
-/// Returns whether the uop of this op has a value of its dtype.
+/// Returns whether a uop with this op is a value of its dtype, not an address or an effect.
 pub(crate) fn is_value(op: Op) -> bool {
     op.is_elementwise()
         || matches!(
@@ -378,7 +392,8 @@ fn is_launched(range: &Instruction) -> bool {
     matches!(range.arg, Arg::Axis(axis) if axis.kind.is_launched())
 }
 
-/// Returns whether an accumulator that is outside of a launched range is assigned inside it.
+/// Returns whether an accumulator that is defined outside of a launched range is assigned inside
+/// it.
 fn carries(linear: &Linear, assign: &Instruction, range: usize) -> bool {
     is_launched(&linear.uops[range]) && (assign.src[0] as usize) < range
 }
@@ -444,8 +459,8 @@ mod tests {
         check(&format!("{data}%1 = xor f32 %0 %0"), Some("turns f32 into f32"));
         check(&format!("{data}%1 = bitcast f64 %0"), Some("turns f32 into f64"));
         check(&format!("{data}%1 = load f32 %0"), Some("load of (buffer:f32"));
-        let other = "%1 = buffer f32 #1 5\n%2 = add f32 %0 %1";
-        check(&format!("{data}{other}"), Some("shapes [6] and [5]"));
+        let sum = "%1 = buffer f32 #1 5\n%2 = add f32 %0 %1";
+        check(&format!("{data}{sum}"), Some("shapes [6] and [5]"));
         let index = "%0 = define_global f32 data0 4\n%1 = const i32 2\n";
         check(&format!("{index}%2 = index f32 %0 %1\n%3 = load f32 %2"), None);
         check(&format!("{index}%2 = index f32 %0 %1 %1"), Some("index of"));
