@@ -1,7 +1,7 @@
 //! Patterns and templates: the two sides of a rule, parsed from text.
 //!
 //! The language is described in [`crate::rules`]. Operands match only in the order in which they
-//! are written, so matching is one walk without backtracking.
+//! are written, so matching is a single walk over the pattern, without backtracking.
 
 use gradiff_graph::{Arg, Constant, DType, Dims, Op, Sources, UOp};
 
@@ -10,19 +10,21 @@ use crate::condition::Expr;
 use crate::driver::Scope;
 use crate::sum::Sum;
 
-/// Limit of the names that a rule may bind, `root` among them.
+/// Maximum number of the names that a rule may bind, `root` included.
 pub const MAX_NAMES: usize = 12;
 
-/// The values of the names: nodes that the left side matched, and sums that equations bind.
+/// The values of a rule's names, by slot: nodes that the left side matched, and sums that an
+/// equation bound.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Bindings<'a> {
     nodes: [Option<&'a UOp>; MAX_NAMES],
-    /// The first slot that an equation binds, and the sums of the slots from there on.
+    /// The first slot that an equation binds, and the sums of this slot and of those after it.
     parts: (usize, &'a [Sum]),
 }
 
 impl<'a> Bindings<'a> {
-    /// Returns the same names with those of an equation, from slot `first` on.
+    /// Returns these bindings with the sums that an equation bound to slot `first` and those after
+    /// it.
     pub(crate) fn with_parts<'b>(&self, first: usize, parts: &'b [Sum]) -> Bindings<'b>
     where
         'a: 'b,
@@ -56,10 +58,10 @@ impl<'a> Bindings<'a> {
     }
 }
 
-/// The names of a rule; `root` is the first.
+/// The names of a rule. A slot is the index of a name; `root` has slot 0.
 pub(crate) struct Slots {
     names: Vec<String>,
-    /// True in equations: names that are not bound yet are bound when they are used.
+    /// True while an equation is parsed, where a name that is not bound yet is bound by its use.
     pub(crate) is_open: bool,
 }
 
@@ -90,7 +92,8 @@ impl Slots {
         Ok(self.names.len() - 1)
     }
 
-    /// The slot of a name that the left side or an equation binds.
+    /// Returns the slot of a name that the left side or an equation has bound, or binds it if
+    /// [`Slots::is_open`].
     pub(crate) fn bound(&mut self, name: &str) -> Result<usize, String> {
         if self.is_open {
             return self.bind(name);
@@ -100,7 +103,7 @@ impl Slots {
     }
 }
 
-/// Text, read from the front.
+/// The rest of a text, which is read token by token.
 pub(crate) struct Lexer<'t>(&'t str);
 
 impl<'t> Lexer<'t> {
@@ -119,11 +122,12 @@ impl<'t> Lexer<'t> {
         }
     }
 
+    /// Reads `token`, which must come next.
     pub(crate) fn expect(&mut self, token: &str) -> Result<(), String> {
         if self.take(token) { Ok(()) } else { Err(format!("expected {token} before {:?}", self.0)) }
     }
 
-    /// A name or an unsigned number.
+    /// Reads a name or an unsigned number.
     pub(crate) fn word(&mut self) -> Result<&'t str, String> {
         let is_part = |letter: char| letter.is_ascii_alphanumeric() || "_.".contains(letter);
         let end = self.0.find(|letter| !is_part(letter)).unwrap_or(self.0.len());
@@ -135,24 +139,25 @@ impl<'t> Lexer<'t> {
         Ok(word)
     }
 
+    /// Checks that nothing is left to read.
     pub(crate) fn end(&self) -> Result<(), String> {
         if self.0.is_empty() { Ok(()) } else { Err(format!("{:?} is left over", self.0)) }
     }
 }
 
-/// Literal constant in a rule; it takes the dtype of its context.
+/// A literal in a rule; it takes the dtype of its context.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Literal {
     /// An integer, which may also stand for a float.
     Int(i64),
     /// A float.
     Float(f64),
-    /// A truth value.
+    /// A bool.
     Truth(bool),
 }
 
 impl Literal {
-    /// Returns the constant of this dtype.
+    /// Returns the literal as a constant of this dtype; a bool literal has dtype bool in any case.
     pub fn constant(self, dtype: DType) -> Constant {
         match self {
             Literal::Truth(value) => Constant::bool(value),
@@ -188,16 +193,16 @@ impl Literal {
 /// One side of a rule; on the right side constants may be computed.
 #[derive(Clone, Debug)]
 pub enum Pattern {
-    /// Any node, with the number of its name.
+    /// Any node, with the slot of its name.
     Any(usize),
-    /// Any constant, with the number of its name.
+    /// Any constant, with the slot of its name.
     Constant(usize),
-    /// This constant.
+    /// The constant with this value, of any dtype.
     Literal(Literal),
-    /// A node of this op with these sources, and the number of its name if it has one.
+    /// A node of this op with these sources, and the slot of its name if it has one.
     Node(Op, Vec<Pattern>, Option<usize>),
-    /// A reduction by this op of a value over one range: `(reduce.add v r)`. On the left it also
-    /// matches a reduction over several ranges, of which r is any one.
+    /// A reduction by this op of a value over a range: `(reduce.add v r)`. On the left it also
+    /// matches a reduction over several ranges, any of which may be r.
     Reduce(Op, Box<[Pattern; 2]>),
     /// Right side: a computed constant of the dtype of its context.
     Value(Expr),
@@ -217,8 +222,8 @@ impl Pattern {
     /// Parses the right side of a rule: every name must be bound.
     pub(crate) fn parse_right(text: &str, slots: &mut Slots) -> Result<Pattern, String> {
         if let Some(name) = text.strip_prefix('@') {
-            let row = computed::FUNCTIONS.iter().find(|(known, _)| *known == name);
-            let (_, function) = row.ok_or(format!("there is no computed side @{name}"))?;
+            let named = computed::FUNCTIONS.iter().find(|(known, _)| *known == name);
+            let (_, function) = named.ok_or(format!("there is no computed side @{name}"))?;
             return Ok(Pattern::Computed(Computed(*function)));
         }
         let mut lexer = Lexer::new(text);
@@ -293,7 +298,7 @@ impl Pattern {
         }
     }
 
-    /// Returns whether `uop` matches this pattern; binds the names.
+    /// Returns whether `uop` matches this pattern, and binds the names in it.
     pub(crate) fn matches<'a>(&self, uop: &'a UOp, bindings: &mut Bindings<'a>) -> bool {
         match self {
             Pattern::Any(slot) => bindings.bind(*slot, uop),
@@ -320,8 +325,8 @@ impl Pattern {
         }
     }
 
-    /// Builds the node of a right side; `dtype` is the one expected here. `None` if a constant
-    /// cannot be computed.
+    /// Builds the node of a right side, or of a part of one; `dtype` is the dtype that its context
+    /// requires. `None` if a constant cannot be computed.
     pub(crate) fn build(
         &self,
         dtype: DType,
@@ -355,7 +360,8 @@ impl Pattern {
         }
     }
 
-    /// The dtype of a node's operands: its own, but for comparisons and casts.
+    /// The dtype of a node's operands: `dtype`, that of the node, unless it is a comparison or a
+    /// cast.
     fn operand_dtype(&self, dtype: DType, bindings: &Bindings<'_>) -> DType {
         match self {
             Pattern::Node(op, src, _) if op.is_comparison() => {
@@ -368,6 +374,7 @@ impl Pattern {
         }
     }
 
+    /// The dtype of this part of a right side, if its names determine it.
     fn bound_dtype(&self, bindings: &Bindings<'_>) -> Option<DType> {
         match self.dtype_source()? {
             Pattern::Any(slot) | Pattern::Constant(slot) => bindings.dtype(*slot),
@@ -375,8 +382,8 @@ impl Pattern {
         }
     }
 
-    /// The part of a right side that determines its dtype: a name or a truth value. `None` if the
-    /// context determines it.
+    /// Returns the part that determines the dtype of this part of a right side: a name, a bool or a
+    /// comparison. `None` if the context determines the dtype.
     pub fn dtype_source(&self) -> Option<&Pattern> {
         match self {
             Pattern::Any(_) | Pattern::Constant(_) | Pattern::Literal(Literal::Truth(_)) => {
@@ -394,7 +401,7 @@ impl Pattern {
     }
 }
 
-/// Returns whether a name stands for constants alone: `c0`, `c1`, ...
+/// Returns whether a name matches constants only: `c0`, `c1`, ...
 pub fn is_constant_name(name: &str) -> bool {
     let rest = name.strip_prefix('c').unwrap_or_default();
     !rest.is_empty() && rest.bytes().all(|byte| byte.is_ascii_digit())

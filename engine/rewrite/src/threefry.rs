@@ -1,7 +1,7 @@
 //! Threefry-2x32 in ops that every device has: sums, shifts and exclusive ors of 32-bit words.
 //!
-//! In: a `Threefry` node. Out: the node's value, two words joined to 64 bits. Ops over constant
-//! words are folded here, as this pass comes after all constant folding.
+//! In: a `Threefry` node. Out: an equal node, which joins two words to 64 bits. Ops over constant
+//! words are folded here, since no constant folding follows.
 
 use gradiff_graph::{Constant, DType, Op, THREEFRY_PARITY, THREEFRY_ROTATIONS, UOp, evaluate};
 
@@ -12,26 +12,27 @@ pub fn decompose(uop: &UOp) -> UOp {
     let (Op::Threefry, [counter, key]) = (uop.op(), uop.src()) else { return uop.clone() };
     let (key_low, key_high) = halves(key);
     let parity = word(THREEFRY_PARITY);
-    let mixed = binary(Op::Xor, binary(Op::Xor, key_low.clone(), key_high.clone()), parity);
-    let keys = [key_low, key_high, mixed];
+    let last = binary(Op::Xor, binary(Op::Xor, key_low.clone(), key_high.clone()), parity);
+    let key_schedule = [key_low, key_high, last];
     let (low, high) = halves(counter);
-    let mut low = binary(Op::Add, low, keys[0].clone());
-    let mut high = binary(Op::Add, high, keys[1].clone());
-    for (group, number) in (1..=5u32).enumerate() {
+    let mut low = binary(Op::Add, low, key_schedule[0].clone());
+    let mut high = binary(Op::Add, high, key_schedule[1].clone());
+    // Each group has four rounds, after which words of the key schedule are added.
+    for (group, injection) in (1..=5u32).enumerate() {
         for rotation in THREEFRY_ROTATIONS[group % 2] {
             low = binary(Op::Add, low, high.clone());
             high = binary(Op::Xor, low.clone(), rotated(high, rotation));
         }
-        let key = binary(Op::Add, keys[(group + 2) % 3].clone(), word(number));
-        low = binary(Op::Add, low, keys[(group + 1) % 3].clone());
-        high = binary(Op::Add, high, key);
+        let added = binary(Op::Add, key_schedule[(group + 2) % 3].clone(), word(injection));
+        low = binary(Op::Add, low, key_schedule[(group + 1) % 3].clone());
+        high = binary(Op::Add, high, added);
     }
-    let wide = |half| unary_cast(DType::U64, half);
+    let wide = |half| cast(DType::U64, half);
     let upper = binary(Op::Shl, wide(high), UOp::int(DType::U64, 32));
     binary(Op::Or, upper, wide(low))
 }
 
-/// The right side `@threefry`.
+/// Computes the right side `@threefry` of a rule.
 pub(crate) fn compute(uop: &UOp, _: &mut Scope<'_>) -> Option<UOp> {
     Some(decompose(uop))
 }
@@ -43,7 +44,7 @@ fn halves(value: &UOp) -> (UOp, UOp) {
         None => binary(Op::Shr, value.clone(), UOp::int(DType::U64, 32)),
     };
     let low = widened(value).unwrap_or(value);
-    (unary_cast(DType::U32, low.clone()), unary_cast(DType::U32, upper))
+    (cast(DType::U32, low.clone()), cast(DType::U32, upper))
 }
 
 /// The source of a cast from an integer, if its value is not negative and fits in 32 bits.
@@ -54,17 +55,20 @@ fn widened(value: &UOp) -> Option<&UOp> {
     (is_narrow && 0 <= min && max < 1 << 32).then_some(source)
 }
 
+/// A word rotated to the left.
 fn rotated(value: UOp, bits: u32) -> UOp {
     let bits = i64::from(bits);
     let left = binary(Op::Shl, value.clone(), UOp::int(DType::U32, bits));
     binary(Op::Or, left, binary(Op::Shr, value, UOp::int(DType::U32, 32 - bits)))
 }
 
+/// A constant word.
 fn word(value: u32) -> UOp {
     UOp::int(DType::U32, value.into())
 }
 
-fn unary_cast(dtype: DType, value: UOp) -> UOp {
+/// The cast, folded if the value has the dtype already or is a constant.
+fn cast(dtype: DType, value: UOp) -> UOp {
     if value.dtype() == dtype {
         return value;
     }
@@ -72,7 +76,8 @@ fn unary_cast(dtype: DType, value: UOp) -> UOp {
     folded.map_or_else(|| UOp::unary(Op::Cast, dtype, value), UOp::constant)
 }
 
-/// The op, folded if both sources are constants or one of them is 0 and changes nothing.
+/// The op, folded if both sources are constants, or if one of them is 0 and so leaves the other as
+/// it is.
 fn binary(op: Op, x: UOp, y: UOp) -> UOp {
     let dtype = x.dtype();
     let zero = Constant::zero(dtype);
@@ -105,7 +110,7 @@ mod tests {
             }
             let src: Vec<Constant> = node.src().iter().map(|source| values[source]).collect();
             let value = node.as_const().or_else(|| evaluate(node.op(), node.dtype(), &src));
-            values.insert(node, value.expect("every op here has a meaning"));
+            values.insert(node, value.expect("every op here can be evaluated"));
         }
         values[root]
     }
@@ -145,7 +150,8 @@ mod tests {
         let node = UOp::binary(Op::Threefry, counter, UOp::int(DType::U64, 7));
         let expanded = decompose(&node);
         let wide = expanded.toposort().into_iter().filter(|node| node.dtype() == DType::U64);
-        // The shift of the upper word, its constant, two casts and the pair.
+        // The shift of the upper word, the constant 32, the two casts, and the `or` that joins
+        // them.
         assert_eq!(wide.count(), 5);
         let values = [(x, Constant::int(DType::I32, 12345))];
         let src = [12345, 7].map(|value| Constant::int(DType::U64, value));

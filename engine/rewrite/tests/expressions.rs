@@ -1,4 +1,5 @@
-//! Index expressions: the seed document's texts, and random ones that must keep their values.
+//! Simplification of index expressions: some must get an exact form, and random ones must keep
+//! their values.
 
 use std::sync::Arc;
 
@@ -15,7 +16,7 @@ fn range(axis: i64, end: i64) -> UOp {
     UOp::new(Op::Range, DType::I32, [UOp::int(DType::I32, end)], Arg::plain_axis(axis))
 }
 
-/// Reads `(op x y)` with variables and numbers.
+/// Parses an expression `(op x y)` over named nodes and numbers.
 fn parse(text: &str, names: &FxHashMap<&str, UOp>) -> UOp {
     let text = text.replace('(', " ( ").replace(')', " ) ");
     let mut words = text.split_whitespace();
@@ -39,7 +40,7 @@ fn parse_words<'t>(words: &mut impl Iterator<Item = &'t str>, names: &FxHashMap<
 }
 
 #[test]
-fn seed_expressions_are_exact() {
+fn expressions_simplify_to_exact_forms() {
     let mut names =
         FxHashMap::from_iter([("r", range(0, 100)), ("r0", range(0, 10)), ("r1", range(1, 10))]);
     for name in ["a", "b"] {
@@ -53,7 +54,7 @@ fn seed_expressions_are_exact() {
         ("(mul a 10)", "(a*10)"),
         ("(floormod (add a (mul b 10)) 10)", "(a%10)"),
         ("(floordiv (add (mul a 40) b) 20)", "(a*2)"),
-        // The index of (10, 10) permuted, reshaped and flattened.
+        // The index of shape (10, 10) after a permute, a reshape and a flattening.
         (
             "(add (add (add (mul (floormod (floordiv r 20) 5) 2) (floormod (floordiv r 10) 2)) \
              (mul (floormod (floordiv r 2) 5) 20)) (mul (floormod r 2) 10))",
@@ -67,7 +68,7 @@ fn seed_expressions_are_exact() {
         ("(add r0 (mul r1 10))", "((ridx1*10)+ridx0)"),
         ("(add (mul i1 10) i0)", "(idx0+(idx1*10))"),
         ("(add (add (mul r0 -3) r1) 5)", "(((ridx0*-3)+ridx1)+5)"),
-        // Floor and C part below zero.
+        // Floored and truncated divisions of a dividend that may be negative.
         ("(add (mul (floordiv n 4) 4) (floormod n 4))", "n"),
         ("(add (mul (cdiv n 4) 4) (cmod n 4))", "n"),
         ("(cdiv n 4)", "cdiv(n,4)"),
@@ -117,6 +118,7 @@ const BINARY: [Op; 16] = [
     Op::Xor,
 ];
 
+/// Draws an expression of at most this depth.
 fn expression(random: &mut Random, dtype: DType, variables: &[UOp], depth: u64) -> UOp {
     if depth == 0 || random.below(6) == 0 {
         return match random.below(3) {
@@ -145,7 +147,8 @@ fn expression(random: &mut Random, dtype: DType, variables: &[UOp], depth: u64) 
     UOp::binary(BINARY[random.below(BINARY.len() as u64) as usize], x, y)
 }
 
-/// A node that is laid out to be evaluated at many points.
+/// The nodes of an expression in topological order, each with the indices of its sources, so that
+/// it can be evaluated at many points.
 struct Program {
     nodes: Vec<(UOp, Vec<usize>)>,
 }
@@ -161,7 +164,8 @@ impl Program {
         Program { nodes: order.into_iter().map(with_sources).collect() }
     }
 
-    /// The value; `None` if it is undefined. An undefined operand that is not used does not count.
+    /// The value of the expression at a point; `None` if it is undefined. The operand that a
+    /// `where` does not choose may be undefined.
     fn run(&self, variables: &[(UOp, Constant)]) -> Option<Constant> {
         let mut values: Vec<Option<Constant>> = Vec::with_capacity(self.nodes.len());
         for (node, src) in &self.nodes {
@@ -182,6 +186,8 @@ impl Program {
     }
 }
 
+/// Checks that a random expression over variables with these ranges keeps its values and stays
+/// within its bounds, and that simplifying it once more changes nothing.
 fn check(random: &mut Random, dtype: DType, ranges: &[(i64, i64)]) {
     let names = ["a", "b", "c"];
     let with_name = |((low, high), name): (&(i64, i64), &&str)| variable(dtype, name, *low, *high);
@@ -191,11 +197,12 @@ fn check(random: &mut Random, dtype: DType, ranges: &[(i64, i64)]) {
     let mut trace = Trace::default();
     let after = rewrite(&before, &symbolic(), &Options::default(), &mut trace);
     let case = format!("{dtype} {ranges:?} {}\n => {}", infix(&before), infix(&after));
-    assert!(trace.loops.is_empty(), "loop by {:?}: {case}", trace.loops);
-    assert!(!trace.ran_out, "{case}");
+    assert!(trace.loops.is_empty(), "rules that repeat: {:?}: {case}", trace.loops);
+    assert!(!trace.ran_out, "out of fuel: {case}");
     let again = simplify(&after);
     assert_eq!(again, after, "not final: {case}\n => {}", infix(&again));
-    let (programs, limits) = ([&before, &after].map(Program::new), [&before, &after].map(bounds));
+    let programs = [&before, &after].map(Program::new);
+    let intervals = [&before, &after].map(bounds);
     for _ in 0..12 {
         let mut point = Vec::new();
         for (uop, (low, high)) in variables.iter().zip(ranges) {
@@ -209,7 +216,7 @@ fn check(random: &mut Random, dtype: DType, ranges: &[(i64, i64)]) {
         let Some(expected) = programs[0].run(&point) else { continue };
         assert_eq!(programs[1].run(&point), Some(expected), "{case} at {point:?}");
         let value = expected.to_int().expect("an integer");
-        for (min, max) in limits {
+        for (min, max) in intervals {
             assert!(min <= value && value <= max, "{value} not in {min}..{max}: {case} {point:?}");
         }
     }
